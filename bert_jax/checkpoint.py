@@ -1,0 +1,306 @@
+"""Checkpoints: saved atomically by Orbax, verified by our own checksums, and the order of starts.
+
+Orbax survives kill -9 but restores a flipped bit without a word, so every array's checksum is stored
+beside it and compared at restore; a damaged checkpoint is put aside and the newest good one is used.
+The checksum is a sum over the elements, so it is the same on any mesh and any number of hosts.
+"""
+
+import hashlib
+import json
+import logging
+import math
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+from orbax.checkpoint import checkpoint_managers as policies
+
+from bert_jax import __version__, sharding, step
+from bert_jax import config as config_lib
+from bert_jax.config import InputError
+from bert_jax.models import stack_layers, unstack_layers
+
+log = logging.getLogger('bert_jax')
+
+PARTS = ('params', 'opt_state', 'carry')
+CONFIG = 'config.json'
+
+
+def read_config(workdir):
+  """The resolved config a workdir's run was made with."""
+  path = Path(workdir) / CONFIG
+  if not path.is_file():
+    raise InputError(f'{workdir} holds no run ({CONFIG} is missing); give the --workdir of a '
+                     'bert_jax.train run.')
+  return config_lib.from_json(path.read_text())
+
+
+def check_workdir(workdir, config):
+  """InputError if the workdir holds the run of another config. Writes nothing."""
+  if (Path(workdir) / CONFIG).exists():
+    different = config_lib.changes(read_config(workdir), config)
+    if different:
+      more = f' and {len(different) - 3} more' if len(different) > 3 else ''
+      raise InputError(
+        f'{workdir} holds a run with another config ({"; ".join(different[:3])}{more}); use another '
+        '--workdir (config.init_from or config.resume_from can start from this one), or delete it.')
+
+
+def claim(workdir, config):
+  """Makes the workdir this config's: writes config.json."""
+  path = Path(workdir) / CONFIG
+  path.parent.mkdir(parents=True, exist_ok=True)
+  scratch = path.with_suffix('.tmp')
+  scratch.write_text(config_lib.to_json(config))
+  scratch.replace(path)
+
+
+class Checkpoints:
+  """The checkpoints of one workdir: save now and then, restore the newest good one."""
+
+  def __init__(self, workdir, settings=None):
+    self.folder = Path(workdir).absolute() / 'checkpoints'
+    self.settings = settings
+    self.manager = self._open()
+    self.facts = {}
+
+  def _open(self):
+    keep = self.settings
+    preserve = [policies.LatestN(keep.keep_latest)] if keep else []
+    if keep and keep.keep_every:
+      preserve.append(policies.EveryNSteps(keep.keep_every))
+    if keep and keep.best_metric:
+      preserve.append(policies.BestN(get_metric_fn=self._goodness, n=1,
+                                     keep_checkpoints_without_metrics=False))
+    options = ocp.CheckpointManagerOptions(
+      preservation_policy=policies.AnyPreservationPolicy(preserve) if keep else None,
+      read_only=keep is None, create=keep is not None, cleanup_tmp_directories=keep is not None)
+    if keep is None and not self.folder.is_dir():
+      raise InputError(f'{self.folder.parent} holds no checkpoint; train it first.')
+    return ocp.CheckpointManager(self.folder, options=options,
+                                 item_names=(*PARTS, 'meta'))
+
+  def _goodness(self, metrics):
+    value = metrics.get(self.settings.best_metric, math.nan)
+    if math.isnan(value):
+      return -math.inf
+    return value if self.settings.best_mode == 'max' else -value
+
+  def steps(self):
+    return sorted(self.manager.all_steps())
+
+  def is_best(self, metrics):
+    """Would a checkpoint with these eval metrics be the best kept so far?"""
+    if not self.settings.best_metric:
+      return False
+    if self.settings.best_metric not in metrics:
+      raise InputError(f'checkpoint.best_metric {self.settings.best_metric!r} is not among the '
+                       f'evaluation metrics: {", ".join(metrics)}.')
+    earlier = [self._goodness(self.manager.metrics(s) or {}) for s in self.steps()]
+    return self._goodness(metrics) > max(earlier, default=-math.inf)
+
+  def save(self, state, metrics):
+    """Starts writing the checkpoint of state.step; returns once the arrays may be donated."""
+    number = int(state.step)
+    if number in self.manager.all_steps():
+      return
+    trees = {part: getattr(state, part) for part in PARTS}
+    meta = dict(self.facts, step=number, version=__version__, arrays=_array_table(trees))
+    meta['seal'] = _seal(meta)
+    try:
+      self.manager.save(
+        number, metrics={k: v for k, v in metrics.items() if isinstance(v, float)},
+        args=ocp.args.Composite(
+          meta=ocp.args.JsonSave(meta),
+          **{part: ocp.args.StandardSave(_flat(tree)) for part, tree in trees.items() if _flat(tree)}))
+    except OSError as error:
+      raise InputError(f'checkpoint {number} could not be written to {self.folder}: {error}; free '
+                       'some space and start again, the earlier checkpoints are whole.') from error
+
+  def wait(self):
+    self.manager.wait_until_finished()
+
+  def close(self):
+    self.manager.close()
+
+  def restore(self, shapes):
+    """(State, meta) of the newest good checkpoint, or None if there is none at all.
+
+    shapes: a State of ShapeDtypeStructs with shardings. Damaged checkpoints are named and put aside.
+    """
+    damaged = []
+    for number in reversed(self.steps()):
+      try:
+        trees, meta = self.restore_step(number, {p: getattr(shapes, p) for p in PARTS})
+      except Damaged as error:
+        log.error('checkpoint %d is damaged: %s; trying the one before it', number, error)
+        damaged.append(number)
+        continue
+      self._put_aside(damaged)
+      return step.State(jnp.asarray(number, jnp.int32), **trees), meta
+    if damaged:
+      raise InputError(f'all checkpoints in {self.folder} are damaged ({damaged}); restore them from '
+                       'a backup, or delete the workdir to start over.')
+    return None
+
+  def restore_step(self, number, shapes):
+    """({part: tree}, meta) of one checkpoint, verified. shapes: {part: tree of ShapeDtypeStruct}."""
+    try:
+      meta = self.manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))['meta']
+    except Exception as error:
+      raise Damaged(f'its metadata cannot be read ({_first_line(error)})') from None
+    if meta.get('seal') != _seal(meta):
+      raise Damaged('its metadata does not match its seal')
+    flat = {part: _flat(tree) for part, tree in shapes.items()}
+    for part, arrays in flat.items():
+      _compare(number, part, arrays, {k: v for k, v in meta['arrays'].items()
+                                      if k.startswith(f'{part}/')})
+    try:
+      out = self.manager.restore(number, args=ocp.args.Composite(
+        **{part: ocp.args.StandardRestore(arrays) for part, arrays in flat.items() if arrays}))
+    except Exception as error:
+      raise Damaged(f'its arrays cannot be read ({_first_line(error)})') from None
+    trees = {part: _unflat(out.get(part, {}), tree) for part, tree in shapes.items()}
+    wrong = [name for name, row in _array_table(trees).items() if row != meta['arrays'][name]]
+    if wrong:
+      raise Damaged(f'{wrong[0]}{f" and {len(wrong) - 1} more" * (len(wrong) > 1)} is not what was '
+                    'saved (checksum differs)')
+    return trees, meta
+
+  def _put_aside(self, damaged):
+    """Renames damaged checkpoints so that their steps can be saved again and nothing is deleted."""
+    if not damaged or self.settings is None:
+      return
+    self.manager.close()
+    if jax.process_index() == 0:
+      for number in damaged:
+        (self.folder / str(number)).rename(self.folder.parent / f'damaged-checkpoint-{number}')
+    self.manager = self._open()
+
+
+class Damaged(Exception):
+  """A checkpoint that cannot be trusted; the message says why."""
+
+
+def load_params(workdir, shapes, which='latest'):
+  """(params, step) of a workdir's run for use or warm start. which: 'latest', 'best' or a step.
+
+  shapes: tree of ShapeDtypeStructs; without shardings the arrays come to the first device.
+  """
+  one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+  shapes = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, 'sharding', None) or one),
+    shapes)
+  checkpoints = Checkpoints(workdir)
+  try:
+    steps = checkpoints.steps()
+    if which == 'best':
+      settings = read_config(workdir).checkpoint
+      if not settings.best_metric:
+        raise InputError(f'{workdir} kept no best checkpoint (checkpoint.best_metric is empty); use '
+                         'latest or a step.')
+      checkpoints.settings = settings
+      scored = [s for s in steps if checkpoints.manager.metrics(s)]
+      steps = sorted(scored, key=lambda s: checkpoints._goodness(checkpoints.manager.metrics(s)))
+    elif which != 'latest':
+      steps = [s for s in steps if str(s) == str(which)]
+    if not steps:
+      raise InputError(f'{workdir} has no checkpoint {which!r}; it has '
+                       f'{checkpoints.steps() or "none, train it first"}.')
+    for number in reversed(steps):
+      try:
+        trees, _ = checkpoints.restore_step(number, {'params': shapes})
+        return trees['params'], number
+      except Damaged as error:
+        log.error('checkpoint %d of %s is damaged: %s', number, workdir, error)
+    raise InputError(f'no good checkpoint is left in {workdir}; train it again or restore a backup.')
+  finally:
+    checkpoints.close()
+
+
+def warm_start(params, source):
+  """params with every array that `source` has too taken from it; what is new or unused is logged.
+
+  Both are nested dicts of arrays; layers may be stacked in the one and not in the other. Shapes must
+  agree, and the whole encoder must be there.
+  """
+  stacked = 'layers' in params['encoder']
+  source = dict(source, encoder=(stack_layers if stacked else unstack_layers)(source['encoder']))
+  ours, theirs = _flat(params), _flat(source)
+  for name in ours.keys() & theirs.keys():
+    if ours[name].shape != theirs[name].shape:
+      raise InputError(f'config.init_from: {name} has shape {theirs[name].shape} there and '
+                       f'{ours[name].shape} here; give both runs the same model sizes.')
+  new = sorted(ours.keys() - theirs.keys())
+  unused = sorted(theirs.keys() - ours.keys())
+  if lost := [n for n in new if n.startswith('encoder.')]:
+    raise InputError(f'config.init_from has no {lost[0].replace(".", "/")}; its encoder differs from '
+                     'this one.')
+  log.info('init_from: %d arrays taken; new: %s; not used: %s', len(ours) - len(new),
+           ', '.join(_groups(new)) or 'none', ', '.join(_groups(unused)) or 'none')
+  taken = {name: jax.device_put(theirs[name], x.sharding) if name in theirs else x
+           for name, x in ours.items()}
+  return _unflat(taken, params)
+
+
+def _groups(names):
+  return sorted({name.partition('.')[0] for name in names})
+
+
+def _flat(tree):
+  """{dotted path: array}: what is written, so that a checkpoint needs no Python types to be read."""
+  return {sharding.path_name(path).replace('/', '.'): x
+          for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]}
+
+
+def _unflat(arrays, like):
+  return jax.tree_util.tree_map_with_path(
+    lambda path, _: arrays[sharding.path_name(path).replace('/', '.')], like)
+
+
+def _array_table(trees):
+  """{part/path: [shape, dtype, checksum]} of {part: tree of arrays}."""
+  flat = {f'{part}/{name}': x for part, tree in trees.items() for name, x in _flat(tree).items()}
+  sums = jax.device_get(_checksums(flat))
+  return {name: [list(x.shape), str(x.dtype), int(sums[name])] for name, x in flat.items()}
+
+
+@jax.jit
+def _checksums(arrays):
+  """A uint32 per array: its words times odd numbers made from their positions, summed modulo 2**32.
+
+  An odd factor makes any single flipped bit change the sum; the positions make a swap change it.
+  """
+
+  def checksum(x):
+    if x.dtype == jnp.bool_:
+      x = x.astype(jnp.uint8)
+    word = jax.lax.bitcast_convert_type(x, {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize])
+    place = jnp.uint32(0)
+    for axis, prime in zip(range(x.ndim), (2654435761, 2246822519, 3266489917, 668265263)):
+      place += jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis) * jnp.uint32(prime)
+    place ^= place >> 15
+    return jnp.sum(word.astype(jnp.uint32) * (place | 1), dtype=jnp.uint32)
+
+  return {name: checksum(x) for name, x in arrays.items()}
+
+
+def _seal(meta):
+  rest = {k: v for k, v in meta.items() if k != 'seal'}
+  return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _compare(number, part, arrays, saved):
+  """InputError unless names, shapes and types are those of the checkpoint."""
+  here = {f'{part}/{name}': [list(x.shape), str(np.dtype(x.dtype))] for name, x in arrays.items()}
+  there = {name: row[:2] for name, row in saved.items()}
+  for name in sorted(here.keys() | there.keys()):
+    if here.get(name) != there.get(name):
+      raise InputError(f'checkpoint {number} has {name} as {there.get(name, "nothing")} and this run '
+                       f'as {here.get(name, "nothing")}; they are not the same model or optimizer.')
+
+
+def _first_line(error):
+  return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

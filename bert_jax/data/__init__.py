@@ -1,0 +1,1 @@
+"""Text -> tokens -> rows -> global arrays."""

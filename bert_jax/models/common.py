@@ -1,0 +1,76 @@
+"""The settings every part of a model reads, and the few layers they all share.
+
+Names are BERT's own (Devlin et al. 2018, https://arxiv.org/abs/1810.04805), as in every released
+config.json. Parameters and LayerNorm statistics are float32; matrix products run in `dtype`.
+"""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+# What a size of array stands for, in every file of this package:
+#   B batch  T tokens  D hidden_size  H heads  F intermediate_size  K predictions  N examples in a
+#   row  V vocabulary (padded)  L layers
+
+ACTIVATIONS = {
+  'gelu': lambda x: jax.nn.gelu(x, approximate=False),  # exact, by the error function: BERT's
+  'gelu_tanh': lambda x: jax.nn.gelu(x, approximate=True),
+  'relu': jax.nn.relu,
+  'swish': jax.nn.swish,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+  """One Transformer encoder. `bert_jax/config.py` says what each field means and may be."""
+
+  vocab_size: int
+  hidden_size: int
+  num_hidden_layers: int
+  num_attention_heads: int
+  intermediate_size: int
+  max_position_embeddings: int
+  type_vocab_size: int
+  hidden_act: str
+  position_embeddings: str
+  norm_placement: str
+  layer_norm_eps: float
+  initializer_range: float
+  hidden_dropout_prob: float
+  attention_probs_dropout_prob: float
+  tie_word_embeddings: bool
+  vocab_multiple: int
+  attention_implementation: str
+  dtype: str
+  scan_layers: bool
+  remat: str
+
+  @property
+  def head_size(self):
+    return self.hidden_size // self.num_attention_heads
+
+  @property
+  def padded_vocab_size(self):
+    """Rows of the embedding table: vocab_size rounded up, so that it splits evenly over devices."""
+    return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
+
+
+def initializer(config):
+  """Normal(0, initializer_range) cut off at two standard deviations: BERT's, not rescaled."""
+  return nn.initializers.truncated_normal(config.initializer_range)
+
+
+def dense(config, features, name, use_bias=True):
+  return nn.Dense(features, use_bias=use_bias, dtype=config.dtype, kernel_init=initializer(config),
+                  name=name)
+
+
+def layer_norm(config, name='LayerNorm'):
+  return nn.LayerNorm(epsilon=config.layer_norm_eps, dtype=config.dtype, use_fast_variance=False,
+                      name=name)
+
+
+def dropout(rate, deterministic):
+  return nn.Dropout(rate, deterministic=deterministic)

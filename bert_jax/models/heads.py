@@ -1,0 +1,68 @@
+"""What sits on top of an encoder: pooler, masked-LM head, classifier. They read gathered positions."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bert_jax.models import common
+
+
+def gather_positions(x_BTD, positions_BK):
+  """x [B, T, D], positions [B, K] -> the vectors at those positions, [B, K, D]."""
+  return jnp.take_along_axis(x_BTD, positions_BK[:, :, None], axis=1)
+
+
+class Pooler(nn.Module):
+  """Vectors over [CLS], [B, N, D] -> tanh(dense), [B, N, D]."""
+
+  config: common.ModelConfig
+
+  @nn.compact
+  def __call__(self, x_BND):
+    return jnp.tanh(common.dense(self.config, self.config.hidden_size, 'dense')(x_BND))
+
+
+class Classifier(nn.Module):
+  """Pooled vectors [B, N, D] -> float32 logits [B, N, num_labels], after dropout while training."""
+
+  config: common.ModelConfig
+  num_labels: int
+
+  @nn.compact
+  def __call__(self, x_BND, deterministic=True):
+    x_BND = common.dropout(self.config.hidden_dropout_prob, deterministic)(x_BND)
+    return common.dense(self.config, self.num_labels, 'dense')(x_BND).astype(jnp.float32)
+
+
+class MaskedLMHead(nn.Module):
+  """Vectors at masked positions [B, K, D] -> float32 logits over the padded vocabulary [B, K, V].
+
+  Dense, activation, LayerNorm, then the word embeddings themselves as decoder (`embedding` [V, D])
+  or, untied, a decoder of its own; plus a bias per word. Rows that only pad the vocabulary get the
+  lowest finite logit, so they take no probability.
+  """
+
+  config: common.ModelConfig
+
+  @nn.compact
+  def __call__(self, x_BKD, embedding_VD):
+    config = self.config
+    V = config.padded_vocab_size
+    x_BKD = common.dense(config, config.hidden_size, 'transform')(x_BKD)
+    x_BKD = common.layer_norm(config)(common.ACTIVATIONS[config.hidden_act](x_BKD))
+    bias_V = self.param('bias', nn.initializers.zeros, (V,))
+    if not config.tie_word_embeddings:
+      embedding_VD = self.param('decoder', common.initializer(config), (V, config.hidden_size))
+    logits_BKV = jnp.einsum('bkd,vd->bkv', x_BKD, embedding_VD.astype(x_BKD.dtype),
+                            preferred_element_type=jnp.float32) + bias_V
+    return jnp.where(jnp.arange(V) < config.vocab_size, logits_BKV, jnp.finfo(jnp.float32).min)
+
+
+def head_flops(config, vectors, *, vocabulary=False):
+  """Forward operations of a D x D layer over `vectors` vectors, with the vocabulary product or not."""
+  D = config.hidden_size
+  return 2 * vectors * D * (D + (config.vocab_size if vocabulary else 0))
+
+
+def count_parameters(params):
+  return sum(x.size for x in jax.tree.leaves(params))

@@ -1,0 +1,1 @@
+"""One file per objective: what is fed, what is learned, what is lost."""

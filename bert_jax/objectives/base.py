@@ -1,0 +1,77 @@
+"""What an objective is: data contract, parameters, corruption, loss terms. One file for each."""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from bert_jax import models
+from bert_jax.metrics import mean
+
+
+class Objective:
+  """One way to train. Subclasses are frozen dataclasses; all methods are pure functions."""
+
+  loss_weights: dict  # {term: weight}: the loss is the sum of weight * term's mean
+
+  def spec(self, batch_size):
+    """The batch contract: {name: ShapeDtypeStruct}."""
+    raise NotImplementedError
+
+  def init(self, rng):
+    """Parameters, a plain nested dict."""
+    raise NotImplementedError
+
+  def prepare(self, batch, rng):
+    """Corrupts a full batch on the device, before it is split for accumulation. Default: nothing."""
+    del rng
+    return batch
+
+  def terms(self, params, batch, rng, train):
+    """{name: Mean} of a prepared batch. Names in loss_weights are the loss, the others are metrics.
+
+    The weights of the Means may depend on the batch only, never on params: the step computes them
+    ahead of the forward pass.
+    """
+    raise NotImplementedError
+
+  def predict(self, params, batch):
+    """{name: array [B, ...]} for a scorer or a reader. Default: nothing."""
+    del params, batch
+    return {}
+
+  def score(self, outputs):
+    """{metric: number} from the numpy outputs of `predict` over a whole split. Default: nothing."""
+    del outputs
+    return {}
+
+  def flops(self, batch_size):
+    """Floating-point operations of one forward pass of a full batch, matrix products only."""
+    raise NotImplementedError
+
+
+def row_spec(batch_size, seq_length):
+  """The four arrays every batch of rows has, [B, T] int32."""
+  row = jax.ShapeDtypeStruct((batch_size, seq_length), jnp.int32)
+  return dict.fromkeys(('input_ids', 'token_type_ids', 'position_ids', 'segment_ids'), row)
+
+
+def example_spec(batch_size, examples, label_type):
+  """Where the examples of each row start and what they are: [B, N]; weight 0 is an empty slot."""
+  shape = (batch_size, examples)
+  return {'cls_positions': jax.ShapeDtypeStruct(shape, jnp.int32),
+          'labels': jax.ShapeDtypeStruct(shape, label_type),
+          'weights': jax.ShapeDtypeStruct(shape, jnp.float32)}
+
+
+def encode(model, params, batch, rng=None):
+  """Hidden states [B, T, D] of the encoder; rng turns dropout on."""
+  return models.Encoder(model).apply(
+    {'params': params}, batch['input_ids'], batch['token_type_ids'], batch['position_ids'],
+    batch['segment_ids'], deterministic=rng is None, rngs={} if rng is None else {'dropout': rng})
+
+
+def label_terms(name, logits, labels, weights):
+  """{name: cross-entropy in nats, name_accuracy}: logits [..., C], labels and weights [...]."""
+  nats = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+  hits = jnp.argmax(logits, -1) == labels
+  return {name: mean(nats, weights), f'{name}_accuracy': mean(hits.astype(jnp.float32), weights)}

@@ -1,0 +1,130 @@
+"""Where every array lives: the device mesh and one table from parameter paths to its axes.
+
+Three axes: `data` splits the batch, `fsdp` splits the batch and stores each parameter in pieces,
+`tensor` splits the layers themselves (Megatron's way: columns first, then rows). One CPU is the
+1x1x1 case of the same code. The model never sees any of this.
+"""
+
+import math
+import re
+
+import flax.linen as nn
+import jax
+from clu import parameter_overview
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from bert_jax.config import InputError
+
+AXES = ('data', 'fsdp', 'tensor')
+BATCH = P(('data', 'fsdp'))  # leading axis of everything in a batch
+AUTO = 'auto'  # the largest dimension that fsdp divides, or nothing
+SMALL = 2**14  # parameters with fewer elements stay whole under AUTO
+
+# First match wins. A spec names the trailing dimensions, so a leading layer axis (scanned layers)
+# changes nothing. Optimizer moments carry their parameter's path and follow it.
+RULES = (
+  (r'word_embeddings/embedding$', P(('fsdp', 'tensor'), None)),  # never the width: see DESIGN
+  (r'decoder$', P(('fsdp', 'tensor'), None)),
+  (r'mlm/bias$', P(('fsdp', 'tensor'))),
+  (r'attention/(query|key|value)/kernel$', P('fsdp', 'tensor')),
+  (r'attention/(query|key|value)/bias$', P('tensor')),
+  (r'attention/output/kernel$', P('tensor', 'fsdp')),
+  (r'intermediate/kernel$', P('fsdp', 'tensor')),
+  (r'intermediate/bias$', P('tensor')),
+  (r'layer(s|_\d+)/output/kernel$', P('tensor', 'fsdp')),
+  (r'.', AUTO),
+)
+
+# What the constraints inside the model mean on the mesh (flax logical axes).
+ACTIVATION_RULES = (('batch', ('data', 'fsdp')), ('length', None), ('hidden', None))
+
+
+def make_mesh(data, fsdp, tensor, devices=None):
+  """A mesh of the given shape over all devices; one of the three may be -1, all the rest."""
+  devices = devices or jax.devices()
+  shape = [data, fsdp, tensor]
+  known = math.prod(n for n in shape if n != -1)
+  if -1 in shape and len(devices) % known == 0:
+    shape[shape.index(-1)] = len(devices) // known
+  if math.prod(shape) != len(devices):
+    raise InputError(
+      f'mesh data={data} fsdp={fsdp} tensor={tensor} does not multiply to the {len(devices)} '
+      'devices here; leave one axis at -1 and let the others divide that number.')
+  return jax.make_mesh(tuple(shape), AXES, axis_types=(AxisType.Auto,) * 3, devices=devices)
+
+
+def check_fits(mesh, config):
+  """InputError unless the batch divides over the mesh and the heads over its tensor axis."""
+  shards = mesh.shape['data'] * mesh.shape['fsdp']
+  rows = config.batch_size // config.optimizer.accumulation
+  if rows % shards:
+    low = rows // shards * shards
+    fit = [n * config.optimizer.accumulation for n in (low, low + shards) if n]
+    raise InputError(
+      f'batch_size {config.batch_size} does not divide over {shards} data shards'
+      + (f' in {config.optimizer.accumulation} microbatches' * (config.optimizer.accumulation > 1))
+      + f'; use {" or ".join(map(str, fit))}.')
+  if config.model.num_attention_heads % mesh.shape['tensor']:
+    raise InputError(
+      f'model.num_attention_heads {config.model.num_attention_heads} does not divide over '
+      f'mesh.tensor={mesh.shape["tensor"]}; use a tensor size that divides it.')
+
+
+def path_name(path):
+  """A jax key path as 'encoder/layer_0/attention/query/kernel'."""
+  return '/'.join(str(getattr(k, 'key', getattr(k, 'name', getattr(k, 'idx', k)))) for k in path)
+
+
+def spec_of(name, shape, mesh, rules=RULES):
+  """The PartitionSpec of one array by the first rule that matches its path; InputError if none fits."""
+  if len(shape) == 0:
+    return P()
+  for pattern, spec in rules:
+    if not re.search(pattern, name):
+      continue
+    if spec == AUTO:
+      return _auto(shape, mesh.shape['fsdp'])
+    if len(spec) > len(shape):
+      raise InputError(f'sharding rule {pattern!r} names {len(spec)} dimensions but {name} has '
+                       f'shape {shape}; mend the rule in sharding.py.')
+    spec = P(*(None,) * (len(shape) - len(spec)), *spec)
+    for size, axes in zip(shape, spec):
+      parts = math.prod(mesh.shape[a] for a in ((axes,) if isinstance(axes, str) else axes or ()))
+      if size % parts:
+        raise InputError(f'{name} of shape {shape} does not divide over mesh axes {axes} '
+                         f'({parts} parts); change the mesh or that size of the model.')
+    return spec
+  raise InputError(f'no sharding rule matches {name}; add one to RULES in sharding.py.')
+
+
+def _auto(shape, parts):
+  if parts == 1 or math.prod(shape) < SMALL:
+    return P()
+  for axis in sorted(range(len(shape)), key=lambda i: -shape[i]):
+    if shape[axis] % parts == 0:
+      return P(*(None,) * axis, 'fsdp')
+  return P()
+
+
+def tree_shardings(tree, mesh, rules=RULES):
+  """A NamedSharding for every array (or shape) of a tree, by its path."""
+  return jax.tree_util.tree_map_with_path(
+    lambda path, x: NamedSharding(mesh, spec_of(path_name(path), x.shape, mesh, rules)), tree)
+
+
+def batch_sharding(mesh):
+  return NamedSharding(mesh, BATCH)
+
+
+def activation_rules():
+  """Context in which the model's own constraints take effect."""
+  return nn.logical_axis_rules(ACTIVATION_RULES)
+
+
+def describe(params, mesh):
+  """A table of the parameters: path, shape, type, sharding; and their bytes on each device."""
+  size = sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
+             for x in jax.tree.leaves(params))
+  table = parameter_overview.get_parameter_overview(params, include_stats='sharding')
+  return f'{table}\nparameters on each of {mesh.size} devices: {size:,} bytes'

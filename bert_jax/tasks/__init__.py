@@ -1,0 +1,11 @@
+"""What an objective is trained on and scored by: one module per family, all with the same four parts.
+
+    resolve(config) -> config          fills in what only the data can tell (a label set)
+    texts(config) -> iterator of str   what a vocabulary is trained on
+    objective(config, tokenizer) -> Objective
+    sources(config, tokenizer, splits) -> {split: Source}
+"""
+
+from bert_jax.tasks import classification, pretraining
+
+TASKS = {'mlm_nsp': pretraining, 'classification': classification}

@@ -1,0 +1,91 @@
+"""Pre-training from raw text: documents -> tokens -> rows, with the lines a healthy run must pass."""
+
+import logging
+from collections import Counter
+
+from bert_jax import models
+from bert_jax.config import InputError
+from bert_jax.data import corpus, docs, text
+from bert_jax.objectives.mlm_nsp import MlmNsp
+
+log = logging.getLogger('bert_jax')
+
+
+def resolve(config):
+  return config
+
+
+def texts(config):
+  for _, sentences in _documents(config, config.data.train, Counter()):
+    yield from sentences
+
+
+def objective(config, tokenizer):
+  return MlmNsp(
+    models.ModelConfig(**config.model), config.data.seq_length, config.loss.nsp_weight,
+    dict(special_ids=tokenizer.special_ids, mask_id=tokenizer.mask_id,
+         masked_lm_prob=config.masking.masked_lm_prob,
+         max_predictions=config.masking.max_predictions_per_seq,
+         mask_share=config.masking.mask_share, random_share=config.masking.random_share))
+
+
+def sources(config, tokenizer, splits=('train', 'eval')):
+  """Rows of each split. With data.eval empty, documents are held out by a hash of their names."""
+  data, share = config.data, config.corpus.eval_share
+  held_out = not data.eval and share > 0
+
+  def read(spec, keep, what):
+    counts = Counter()
+    kept = (sentences for name, sentences in _documents(config, spec, counts) if keep(name))
+    tokens = corpus.tokenize(kept, tokenizer)
+    log.info('%s: %d documents, %d sentences, %d tokens (read: %s)', what,
+             len(tokens.documents) - 1, len(tokens.sentences) - 1, len(tokens.tokens),
+             ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items())))
+    if not len(tokens.tokens):
+      raise InputError(f'{what} data {spec or "(the embedded documentation)"} holds no text'
+                       + (f'; corpus.eval_share={share} leaves none of its few documents for it, '
+                          'set data.eval or another share.' if held_out else '.'))
+    return tokens
+
+  train = read(data.train, lambda name: not (held_out and text.held_out(name, share)), 'train')
+  counts = corpus.unigram_counts(train, tokenizer.vocab_size)
+  log.info('unigram cross-entropy of the corpus under the vocabulary: %.3f nats per token; an MLM '
+           'loss that stays there has learned frequencies only', corpus.unigram_nats(counts))
+  out = {}
+  for split in splits:
+    if split == 'train':
+      tokens = train
+    elif data.eval:
+      tokens = read(data.eval, lambda name: True, 'eval')
+    elif held_out:
+      tokens = read(data.train, lambda name: text.held_out(name, share), 'eval')
+    else:
+      continue
+    rows = _rows(config, tokens, tokenizer, split)
+    level = corpus.unigram_nats(counts, corpus.unigram_counts(tokens, tokenizer.vocab_size))
+    rows.baselines = {'mlm': (level, 'unigram')}
+    if config.loss.nsp_weight:
+      random_share = float(rows.plan[:, 4].mean())
+      rows.baselines['nsp_accuracy'] = (max(random_share, 1 - random_share), 'prior')
+    log.info('%s: %d rows of %d tokens, %d tokens cut to fit', split, len(rows),
+             config.data.seq_length, rows.cut_tokens)
+    out[split] = rows
+  return out
+
+
+def _rows(config, tokens, tokenizer, split):
+  if config.corpus.rows == 'full':
+    return corpus.FullRows(tokens, tokenizer, seq_length=config.data.seq_length)
+  return corpus.NspRows(
+    tokens, tokenizer, seq_length=config.data.seq_length,
+    short_seq_prob=config.corpus.short_seq_prob,
+    dupe_factor=config.corpus.dupe_factor if split == 'train' else 1,
+    seed=(config.seed, split == 'eval'))
+
+
+def _documents(config, spec, counts):
+  if not spec:
+    counts['embedded packages'] = len(docs.PACKAGES)
+    return docs.documents()
+  return text.documents(spec, format=config.corpus.format, text_field=config.corpus.text_field,
+                        counts=counts)

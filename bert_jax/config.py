@@ -220,8 +220,6 @@ def check(config):
 def _checked(name, value, kind, allowed):
   if kind is float and isinstance(value, int) and not isinstance(value, bool):
     value = float(value)
-  if kind is tuple and isinstance(value, list):
-    value = tuple(tuple(v) if isinstance(v, list) else v for v in value)
   if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
     raise InputError(f'config.{name} is {value!r}, which is not {_a(kind)}.')
   if isinstance(allowed, tuple) and value not in allowed:
@@ -301,7 +299,13 @@ def to_json(config):
 
 def from_json(text):
   """A config as `to_json` wrote it, checked again."""
-  return check(ConfigDict(json.loads(text)))
+
+  def tuples(value):  # a ConfigDict field that once was a list stays one
+    if isinstance(value, dict):
+      return {k: tuples(v) for k, v in value.items()}
+    return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+  return check(ConfigDict(tuples(json.loads(text))))
 
 
 def fingerprint(config):
@@ -320,9 +324,9 @@ def changes(old, new):
 @contextlib.contextmanager
 def command_line():
   """What every command line shares: log lines on stderr, an InputError as one sentence and exit 2."""
-  logging.basicConfig(level=logging.INFO, format='%(message)s', stream=sys.stderr, force=True)
-  for chatty in ('absl', 'jax', 'orbax', 'grain'):
-    logging.getLogger(chatty).setLevel(logging.WARNING)
+  logging.basicConfig(level=logging.WARNING, format='%(message)s', stream=sys.stderr, force=True)
+  logging.getLogger('bert_jax').setLevel(logging.INFO)
+  logging.getLogger('absl').setLevel(logging.ERROR)  # Orbax warns of what we chose on purpose
   try:
     yield
   except InputError as error:

@@ -8,6 +8,7 @@ import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from bert_jax.config import InputError
@@ -68,7 +69,7 @@ OPTIMIZERS = {'bert_adamw': scale_by_bert_adam, 'adamw': optax.scale_by_adam}
 def make_optimizer(optimizer, steps, params):
   """The Optax chain of `config.optimizer`. params: arrays or shapes; only their paths are used."""
   multipliers = lr_multipliers(optimizer, params)
-  frozen = jax.tree.map(lambda m: isinstance(m, float) and m == 0, multipliers)
+  frozen = jax.tree.map(lambda m: not np.any(m), multipliers)
   decayed = jax.tree.map(lambda hit: not hit, matches(optimizer.no_decay, params))
   return optax.chain(
     optax.masked(optax.set_to_zero(), frozen),
@@ -120,7 +121,7 @@ def layer_depths(params):
   def depth(path, x):
     name = path_name(path)
     if '/layers/' in name:
-      return jnp.arange(count, 0, -1).reshape(count, *[1] * (len(x.shape) - 1))
+      return np.arange(count, 0, -1).reshape(count, *[1] * (len(x.shape) - 1))
     if match := re.search(r'/layer_(\d+)/', name):
       return count - int(match[1])
     return count + 1 if '/embeddings/' in name else 0

@@ -22,7 +22,7 @@ def get_config(arg=''):
     model=c.bert(arg.size or 'base', dtype='bfloat16'),
     tokenizer=dict(kind='wordpiece', path='', do_lower_case=True),
     data=dict(train='', eval='', seq_length=128),
-    corpus=dict(format='auto', text_field='text', eval_share=0.05, rows='nsp',
+    corpus=dict(format='auto', text_field='text', eval_share=0.01, rows='nsp',
                 short_seq_prob=0.1, dupe_factor=5),
     masking=dict(masked_lm_prob=0.15, max_predictions_per_seq=20, mask_share=0.8,
                  random_share=0.1),
@@ -38,7 +38,8 @@ def get_config(arg=''):
   if arg.runlocal:
     config.model = c.bert(arg.size or 'tiny', vocab_size=8192)
     config.update(dict(
-      batch_size=32, steps=800, data=dict(seq_length=64), corpus=dict(dupe_factor=1),
+      batch_size=32, steps=800, data=dict(seq_length=64),
+      corpus=dict(dupe_factor=1, eval_share=0.1),
       masking=dict(max_predictions_per_seq=10),
       optimizer=dict(learning_rate=1e-3, warmup=0.1), eval=dict(every=400, batches=20),
       checkpoint=dict(every=200), log=dict(every=50)))

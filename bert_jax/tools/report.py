@@ -1,0 +1,125 @@
+"""What a folder of runs has found, from their workdirs alone: a table, and the curves as a picture.
+
+    python -m bert_jax.tools.report runs/quickstart [--picture curves.png] [--metric nsp_accuracy]
+
+Runs that differ in nothing but the seed are one line: mean ± standard deviation over the seeds.
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+from bert_jax import config as config_lib
+from bert_jax.config import InputError
+
+MAIN_METRIC = {'mlm_nsp': 'mlm', 'classification': 'classification_accuracy'}
+
+
+def read(folder):
+  """[{'path', 'objective', 'config' (flat), 'lines' (of metrics.jsonl), 'data'}] below a folder."""
+  runs = []
+  for path in sorted(Path(folder).rglob('config.json')):
+    metrics = path.with_name('metrics.jsonl')
+    if not metrics.exists():
+      continue
+    config = config_lib.flatten(config_lib.from_json(path.read_text()))
+    facts = json.loads(path.with_name('run.json').read_text())
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    runs.append({'path': path.parent, 'config': config, 'lines': lines, 'data': facts['data']})
+  if not runs:
+    raise InputError(f'no run with metrics lies below {folder}.')
+  return runs
+
+
+def metric_of(run, metric=''):
+  """The metric a run is judged by: the one given, or regression's, or its objective's own."""
+  if metric:
+    return metric
+  if run['config'].get('task.regression'):
+    return 'pearson'
+  return MAIN_METRIC[run['config']['objective']]
+
+
+def final(run, metric):
+  """The last evaluated value of a metric, or None."""
+  found = [line[metric] for line in run['lines'] if line['split'] == 'eval' and metric in line]
+  return found[-1] if found else None
+
+
+def groups(runs):
+  """{(objective, what sets it apart): [runs that differ only in the seed]}"""
+  out = {}
+  for objective in sorted({run['config']['objective'] for run in runs}):
+    own = [run for run in runs if run['config']['objective'] == objective]
+    varied = [name for name in own[0]['config'] if name != 'seed'
+              and len({str(run['config'].get(name)) for run in own}) > 1]
+    for run in own:
+      text = ', '.join(f'{n}={run["config"][n] or "none"}' for n in varied)
+      out.setdefault((objective, text), []).append(run)
+  return out
+
+
+def table(runs, metric=''):
+  rows = [('objective', 'runs that differ in', 'seeds', 'metric', 'mean ± sd', 'baseline')]
+  for (objective, text), members in groups(runs).items():
+    name = metric_of(members[0], metric)
+    values = [v for run in members if (v := final(run, name)) is not None]
+    if not values:
+      continue
+    spread = f' ± {statistics.stdev(values):.4f}' if len(values) > 1 else ''
+    level = members[0]['data'].get('eval', {}).get('baselines', {}).get(name)
+    rows.append((objective, text or '-', str(len(values)), name,
+                 f'{statistics.mean(values):.4f}{spread}',
+                 f'{level[0]:.4f} ({level[1]})' if level else '-'))
+  widths = [max(map(len, column)) for column in zip(*rows)]
+  return '\n'.join('  '.join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip()
+                   for row in rows)
+
+
+def picture(runs, path, metric=''):
+  """The curves of every run, a panel for each objective, one colour per group of seeds."""
+  import matplotlib
+  matplotlib.use('Agg')
+  import matplotlib.pyplot as plt
+
+  by_group = groups(runs)
+  objectives = list(dict.fromkeys(objective for objective, _ in by_group))
+  figure, axes = plt.subplots(1, len(objectives), figsize=(6 * len(objectives), 4.2), squeeze=False)
+  for axis, objective in zip(axes[0], objectives):
+    own = {text: members for (o, text), members in by_group.items() if o == objective}
+    for i, (text, members) in enumerate(own.items()):
+      name = metric_of(members[0], metric)
+      for j, run in enumerate(members):
+        for split, style in (('train', '-'), ('eval', 'o--')):
+          points = [(x['step'], x[name]) for x in run['lines'] if x['split'] == split and name in x]
+          label = f'{split} {text}'.strip() if j == 0 else None
+          axis.plot(*zip(*points or [(0, float('nan'))]), style, color=f'C{i}', markersize=4,
+                    alpha=0.5 if split == 'train' else 1.0, label=label)
+      level = members[0]['data']['train']['baselines'].get(name)
+      if level and i == 0:
+        axis.axhline(level[0], color='gray', linestyle=':', label=level[1])
+    axis.set(title=objective, xlabel='step', ylabel=name)
+    axis.legend(fontsize=7)
+  figure.tight_layout()
+  figure.savefig(path, dpi=120)
+  plt.close(figure)
+
+
+def main(argv=None):
+  parser = argparse.ArgumentParser(
+    prog='python -m bert_jax.tools.report', description=__doc__.split('\n\n')[0])
+  parser.add_argument('folder', help='workdir, or a folder of workdirs')
+  parser.add_argument('--metric', default='', help='default: what the objective is judged by')
+  parser.add_argument('--picture', default='', metavar='PNG', help='draw the curves into this file')
+  args = parser.parse_args(argv)
+  with config_lib.command_line():
+    runs = read(args.folder)
+    print(table(runs, args.metric))
+    if args.picture:
+      picture(runs, args.picture, args.metric)
+      print(f'curves: {args.picture}')
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,60 @@
+"""Many runs of one config, one after the other, and their table: seeds, and any fields.
+
+    python -m bert_jax.tools.sweep --config configs/finetune.py:runlocal --workdir W --seeds 3 \
+        --vary optimizer.learning_rate=1e-4,3e-4 [--config.NAME=VALUE ...]
+
+Every combination runs in a folder of its own under W; started again, finished runs are not repeated.
+"""
+
+import argparse
+import itertools
+import logging
+from pathlib import Path
+
+import jax
+
+from bert_jax import config as config_lib
+from bert_jax import train
+from bert_jax.config import InputError
+from bert_jax.tools import report
+
+log = logging.getLogger('bert_jax')
+
+
+def combinations(vary, seeds):
+  """['a=1,2'] and 2 seeds -> [('a=1,seed=0', ['--config.a=1', '--config.seed=0']), ...]"""
+  axes = []
+  for text in vary:
+    name, given, values = text.partition('=')
+    if not given:
+      raise InputError(f'--vary {text!r} is not NAME=VALUE,VALUE,...')
+    axes.append([(name, value) for value in values.split(',')])
+  axes.append([('seed', str(seed)) for seed in range(seeds)])
+  for chosen in itertools.product(*axes):
+    folder = ','.join(f'{name}={Path(value).name or "none"}' for name, value in chosen)
+    yield folder, [f'--config.{name}={value}' for name, value in chosen]
+
+
+def main(argv=None):
+  parser = argparse.ArgumentParser(
+    prog='python -m bert_jax.tools.sweep', allow_abbrev=False, description=__doc__.split('\n\n')[0])
+  parser.add_argument('--config', required=True, metavar='FILE[:ARGS]')
+  parser.add_argument('--workdir', required=True, help='folder of the runs')
+  parser.add_argument('--seeds', type=int, default=3, help='runs of each combination')
+  parser.add_argument('--vary', action='append', default=[], metavar='NAME=V1,V2',
+                      help='a field and its values; may be repeated')
+  args, overrides = parser.parse_known_args(argv)
+  with config_lib.command_line():
+    runs = [(name, config_lib.load(args.config, overrides + own))
+            for name, own in combinations(args.vary, args.seeds)]
+    # Runs that differ in a seed or a rate compile the same programs.
+    jax.config.update('jax_compilation_cache_dir', str(Path(args.workdir) / 'compiled'))
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.5)
+    for i, (name, config) in enumerate(runs, 1):
+      log.info('==== run %d of %d: %s', i, len(runs), name)
+      train.train(config, Path(args.workdir) / name)
+    print(report.table(report.read(args.workdir)))
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,215 @@
+"""Optimizers against their formulas, schedules at known steps, masks by what they do."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from bert_jax import models, optim
+from bert_jax.config import InputError, bert
+from bert_jax.objectives.mlm_nsp import MlmNsp
+
+
+def settings(**changes):
+  """The optimizer block: no schedule, no decay, no clipping, no masks but for `changes`."""
+  block = dict(
+    name='adamw', learning_rate=0.1, schedule='constant', warmup=0.0, decay=0.0, beta1=0.9,
+    beta2=0.999, eps=1e-8, weight_decay=0.0, no_decay='', clip_norm=0.0, accumulation=1, freeze='',
+    lr_multipliers=(), layer_lr_decay=1.0)
+  assert changes.keys() <= block.keys()
+  return ConfigDict(block | changes)
+
+
+def run(optimizer, params, gradients):
+  """Parameters after one step for each of `gradients`, and the last update."""
+  state = optimizer.init(params)
+  for gradient in gradients:
+    updates, state = optimizer.update(gradient, state, params)
+    params = jax.tree.map(jnp.add, params, updates)
+  return params, updates
+
+
+@functools.cache
+def bert_params(scan_layers=False):
+  """Real parameters of a two-layer model with all heads."""
+  block = bert('tiny', vocab_size=11, hidden_size=8, num_attention_heads=2, intermediate_size=12,
+               max_position_embeddings=6, vocab_multiple=1, scan_layers=scan_layers)
+  return jax.jit(MlmNsp(models.ModelConfig(**block), 6, 1.0, {}).init)(jax.random.key(0))
+
+
+def stacked(params):
+  return params | {'encoder': models.stack_layers(params['encoder'])}
+
+
+def step_factors(scan_layers=False, **changes):
+  """The first step of Adam on a gradient of ones, in units of the learning rate."""
+  params = bert_params(scan_layers)
+  optimizer = optim.make_optimizer(settings(**changes), 10, params)
+  _, updates = run(optimizer, params, [jax.tree.map(jnp.ones_like, params)])
+  return jax.tree.map(lambda u: np.asarray(u) / -0.1, updates)
+
+
+def same_everywhere(tree, value):
+  for x in jax.tree.leaves(tree):
+    np.testing.assert_allclose(x, value, rtol=1e-4)
+
+
+# ---------------------------------------------------------------- optimizers
+
+
+def test_berts_own_check():
+  """optimization_test.py of google-research/bert: mean squared distance, 100 steps at 0.2."""
+  goal = jnp.array([0.4, 0.2, -0.5])
+  params = {'w': jnp.array([0.1, -0.2, -0.1])}
+  optimizer = optim.make_optimizer(
+    settings(name='bert_adamw', learning_rate=0.2, eps=1e-6), 100, params)
+  gradient_of = jax.grad(lambda p: jnp.mean(jnp.square(goal - p['w'])))
+
+  @jax.jit
+  def step(params, state):
+    updates, state = optimizer.update(gradient_of(params), state, params)
+    return jax.tree.map(jnp.add, params, updates), state
+
+  state = optimizer.init(params)
+  for _ in range(100):
+    params, state = step(params, state)
+  np.testing.assert_allclose(params['w'], goal, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize('name, corrected', [('bert_adamw', False), ('adamw', True)])
+def test_adamw_is_its_formula(name, corrected):
+  """m / (sqrt(v) + eps) + decay * w, times the rate; m and v corrected for their start or not."""
+  lr, b1, b2, eps, decay = 0.03, 0.8, 0.95, 1e-3, 0.1
+  random = np.random.RandomState(0)
+  w = start = random.standard_normal(5)
+  gradients = random.standard_normal((30, 5))
+  m = v = np.zeros(5)
+  for t, g in enumerate(gradients, 1):
+    m = b1 * m + (1 - b1) * g
+    v = b2 * v + (1 - b2) * g**2
+    m_hat, v_hat = (m / (1 - b1**t), v / (1 - b2**t)) if corrected else (m, v)
+    w = w - lr * (m_hat / (np.sqrt(v_hat) + eps) + decay * w)
+  params = {'w': jnp.asarray(start, jnp.float32)}
+  optimizer = optim.make_optimizer(
+    settings(name=name, learning_rate=lr, beta1=b1, beta2=b2, eps=eps, weight_decay=decay), 30,
+    params)
+  found, _ = run(optimizer, params, [{'w': jnp.asarray(g, jnp.float32)} for g in gradients])
+  np.testing.assert_allclose(found['w'], w, rtol=1e-5)
+
+
+# ---------------------------------------------------------------- schedules
+
+
+@pytest.mark.parametrize('changes, points', [
+  # BERT's falls from step 0, so the warm-up ends below the peak: 2 * (1 - 100 / 1000).
+  (dict(schedule='linear', warmup=100.0), {0: 0, 50: 1, 99: 1.98, 100: 1.8, 500: 1, 1000: 0}),
+  (dict(schedule='linear', warmup=0.1), {50: 1, 100: 1.8, 1500: 0}),
+  (dict(schedule='linear'), {0: 2, 250: 1.5}),
+  (dict(schedule='cosine', warmup=100.0),
+   {0: 0, 50: 1, 100: 2, 325: 1 + np.sqrt(0.5), 550: 1, 1000: 0, 1500: 0}),
+  (dict(schedule='constant', warmup=100.0), {0: 0, 25: 0.5, 100: 2, 1500: 2}),
+  (dict(schedule='constant'), {0: 2, 999: 2}),
+  (dict(schedule='inverse_sqrt', warmup=100.0), {0: 0, 50: 1, 100: 2, 400: 1, 900: 2 / 3}),
+  (dict(schedule='wsd', warmup=100.0, decay=200.0),
+   {0: 0, 50: 1, 100: 2, 800: 2, 850: 1.5, 900: 1, 1000: 0, 1500: 0}),
+  (dict(schedule='wsd', decay=0.2), {0: 2, 800: 2, 900: 1}),
+], ids=str)
+def test_schedule(changes, points):
+  schedule = optim.make_schedule(settings(learning_rate=2.0, **changes), 1000)
+  for step, rate in points.items():
+    np.testing.assert_allclose(schedule(step), rate, rtol=1e-5, atol=1e-6, err_msg=f'step {step}')
+
+
+def test_the_first_step_uses_the_rate_of_step_0():
+  params = {'w': jnp.ones(2)}
+  optimizer = optim.make_optimizer(settings(warmup=4.0), 10, params)
+  gradient = {'w': jnp.ones(2)}
+  once, _ = run(optimizer, params, [gradient])
+  _, second = run(optimizer, params, [gradient] * 2)
+  same_everywhere(once, 1.0)
+  same_everywhere(second, -0.1 / 4)
+
+
+# ---------------------------------------------------------------- masks
+
+
+@pytest.mark.parametrize('scan_layers', [False, True])
+def test_weights_decay_but_not_layer_norms_and_biases(scan_layers):
+  params = jax.tree.map(jnp.ones_like, bert_params(scan_layers))
+  optimizer = optim.make_optimizer(
+    settings(weight_decay=0.01, no_decay='LayerNorm|bias'), 10, params)
+  after, _ = run(optimizer, params, [jax.tree.map(jnp.zeros_like, params)])
+  for path, x in jax.tree_util.tree_flatten_with_path(after)[0]:
+    decays = path[-1].key in ('kernel', 'embedding')
+    np.testing.assert_allclose(x, 1 - 0.1 * 0.01 if decays else 1, rtol=1e-6, err_msg=str(path))
+
+
+@pytest.mark.parametrize('scan_layers', [False, True])
+def test_frozen_parameters_stay_under_gradient_and_decay(scan_layers):
+  params = bert_params(scan_layers)
+  optimizer = optim.make_optimizer(
+    settings(weight_decay=0.1, freeze='^encoder/embeddings/|query'), 10, params)
+  after, _ = run(optimizer, params, [jax.tree.map(jnp.ones_like, params)] * 3)
+  for (path, new), old in zip(jax.tree_util.tree_flatten_with_path(after)[0],
+                              jax.tree.leaves(params)):
+    names = [key.key for key in path]
+    frozen = names[:2] == ['encoder', 'embeddings'] or 'query' in names
+    assert np.array_equal(new, old) == frozen, names
+
+
+def test_lr_multipliers_first_match_counts():
+  factors = step_factors(lr_multipliers=(('query|nsp', 3.0), ('attention/', 0.5)))
+  attention = factors['encoder']['layer_1']['attention']
+  same_everywhere(attention['query'], 3)
+  same_everywhere(factors['nsp'], 3)
+  same_everywhere(attention['key'], 0.5)
+  same_everywhere([factors['mlm'], factors['encoder']['layer_1']['output']], 1)
+
+
+def test_layer_lr_decay_counts_from_the_heads():
+  factors = step_factors(layer_lr_decay=0.5)
+  same_everywhere([factors[head] for head in ('mlm', 'pooler', 'nsp')], 1)
+  same_everywhere(factors['encoder']['layer_1'], 1 / 2)
+  same_everywhere(factors['encoder']['layer_0'], 1 / 4)
+  same_everywhere(factors['encoder']['embeddings'], 1 / 8)
+
+
+@pytest.mark.parametrize('changes', [
+  dict(layer_lr_decay=0.5),
+  dict(layer_lr_decay=0.5, freeze='embeddings', lr_multipliers=(('kernel', 3.0),)),
+  dict(clip_norm=1.0, eps=1.0, lr_multipliers=(('kernel', 0.0),)),
+  dict(clip_norm=1.0, eps=1.0, layer_lr_decay=0.5, lr_multipliers=(('kernel', 0.0),)),
+], ids=str)
+def test_scanned_layers_are_stepped_as_unrolled_ones(changes):
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5),
+               step_factors(True, **changes), stacked(step_factors(False, **changes)))
+
+
+@pytest.mark.parametrize('changes', [
+  dict(no_decay='LayerNorn'), dict(freeze='LayerNorn'), dict(lr_multipliers=(('LayerNorn', 2.0),)),
+], ids=str)
+def test_a_regex_that_matches_nothing_is_an_error(changes):
+  with pytest.raises(InputError, match="'LayerNorn' .* matches no parameter"):
+    optim.make_optimizer(settings(**changes), 10, bert_params())
+
+
+def test_clipping_is_by_the_global_norm():
+  """eps 1 makes Adam feel the scale: the first step is rate * g / (|g| + 1)."""
+  params = {'a': jnp.zeros(1), 'b': jnp.zeros(1)}
+  optimizer = optim.make_optimizer(settings(clip_norm=1.0, eps=1.0), 10, params)
+  _, clipped = run(optimizer, params, [{'a': jnp.array([3.0]), 'b': jnp.array([4.0])}])
+  same_everywhere(clipped['a'], -0.1 * 0.6 / 1.6)
+  same_everywhere(clipped['b'], -0.1 * 0.8 / 1.8)
+  _, small = run(optimizer, params, [{'a': jnp.array([0.3]), 'b': jnp.array([0.4])}])
+  same_everywhere(small['a'], -0.1 * 0.3 / 1.3)
+
+
+def test_clipping_ignores_frozen_parameters():
+  params = {'a': jnp.zeros(1), 'b': jnp.zeros(1)}
+  optimizer = optim.make_optimizer(settings(clip_norm=1.0, eps=1.0, freeze='b'), 10, params)
+  _, updates = run(optimizer, params, [{'a': jnp.array([0.5]), 'b': jnp.array([1e6])}])
+  same_everywhere(updates['a'], -0.1 * 0.5 / 1.5)
+  same_everywhere(updates['b'], 0)

@@ -1,0 +1,383 @@
+"""Whole runs: killed, stopped, resumed, fine-tuned, evaluated, asked; and what a user gets wrong."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+from conftest import ROOT, run_module, small_pretrain
+
+from bert_jax import checkpoint, evaluate, predict
+from bert_jax import config as c
+from bert_jax.config import InputError
+from bert_jax.train import train
+
+
+def same_bits(a, b):
+  flat, other = (jax.tree_util.tree_flatten_with_path(x)[0] for x in (a, b))
+  for (path, x), (path2, y) in zip(flat, other, strict=True):
+    assert path == path2
+    np.testing.assert_array_equal(np.asarray(x), np.asarray(y), str(path))
+
+
+def lines(workdir, split):
+  out = [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
+  return [line for line in out if line['split'] == split]
+
+
+def train_lines(workdir):
+  speed = ('steps_per_s', 'tokens_per_s', 'mfu')
+  return [{k: v for k, v in line.items() if k not in speed} for line in lines(workdir, 'train')]
+
+
+# ---- a run is a function of (config, step) -------------------------------------------------------
+
+
+def start(config, workdir):
+  """The run as a process of its own."""
+  workdir.parent.mkdir(parents=True, exist_ok=True)
+  path = workdir.parent / f'{workdir.name}.py'
+  path.write_text('from bert_jax import config as c\n'
+                  f'def get_config(arg): return c.from_json({c.to_json(config)!r})\n')
+  env = dict(os.environ, PYTHONPATH=str(ROOT))
+  return subprocess.Popen([sys.executable, '-m', 'bert_jax.train', '--config', path, '--workdir',
+                           workdir], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True)
+
+
+def test_killed_and_stopped_and_resumed_ends_with_the_same_bits(corpus_file, tmp_path):
+  config = small_pretrain(corpus_file, '--config.steps=600', '--config.checkpoint.every=20',
+                          '--config.eval.every=0', '--config.log.every=20')
+  whole, _ = train(config, tmp_path / 'whole')
+
+  workdir = tmp_path / 'cut'
+  folder = workdir / 'checkpoints'
+  process = start(config, workdir)
+  while not (folder / '40').exists():  # killed without warning, somewhere after step 40
+    assert process.poll() is None, process.stderr.read()
+    time.sleep(0.005)
+  process.kill()
+  assert process.wait() == -signal.SIGKILL
+
+  process = start(config, workdir)  # asked to stop: saves where it is and says so
+  seen = ''
+  while 'continuing at step' not in seen:
+    seen = process.stderr.readline()
+    assert seen, 'the run ended before it continued'
+  process.send_signal(signal.SIGTERM)
+  rest = process.communicate()[1]
+  assert process.returncode == 0 and 'the same command continues' in rest, rest
+  stopped = max(int(p.name) for p in folder.iterdir() if p.name.isdigit())
+  assert 40 <= stopped < 600
+
+  resumed, _ = train(config, workdir)
+  same_bits(whole, resumed)
+  assert train_lines(workdir)[-1] == train_lines(tmp_path / 'whole')[-1]
+  steps = [line['step'] for line in train_lines(workdir)]
+  assert steps == sorted(set(steps)), 'a line was written twice'
+
+
+def test_twice_in_one_process_is_the_same(corpus_file, pretrained, tmp_path):
+  state, metrics = train(small_pretrain(corpus_file), tmp_path / 'again')
+  same_bits(state, pretrained[1])
+  assert metrics == pretrained[2]
+
+
+def test_a_finished_run_stays_finished(corpus_file, pretrained, tmp_path):
+  shutil.copytree(pretrained[0], tmp_path / 'run')
+  before = (tmp_path / 'run' / 'metrics.jsonl').read_text()
+  state, _ = train(small_pretrain(corpus_file), tmp_path / 'run')
+  same_bits(state, pretrained[1])
+  assert (tmp_path / 'run' / 'metrics.jsonl').read_text() == before
+
+
+def test_resume_from_continues_elsewhere(corpus_file, pretrained, tmp_path):
+  source = tmp_path / 'source'
+  half = small_pretrain(corpus_file)
+  shutil.copytree(pretrained[0], source)
+  shutil.rmtree(source / 'checkpoints' / '20')
+  config = c.override(half, [f'--config.resume_from={source}'])
+  state, _ = train(config, tmp_path / 'elsewhere')
+  same_bits(state, pretrained[1])
+
+
+def test_a_workdir_tells_about_its_run(pretrained):
+  workdir = pretrained[0]
+  facts = json.loads((workdir / 'run.json').read_text())
+  assert facts['packages']['jax'] == jax.__version__
+  assert facts['data']['train']['rows'] > 0 and facts['data']['train']['fingerprint']
+  assert checkpoint.read_config(workdir).seed == 0
+  assert {line['step'] for line in lines(workdir, 'train')} == {5, 10, 15, 20}
+  line = lines(workdir, 'train')[-1]
+  assert line['mlm_below_unigram'] == pytest.approx(
+    facts['data']['train']['baselines']['mlm'][0] - line['mlm'])
+  assert 0 < line['fill'] <= 1 and line['tokens_per_s'] > 0 and 0 < line['mfu'] < 2
+  assert {line['step'] for line in lines(workdir, 'eval')} == {10, 20}
+
+
+def test_it_learns(corpus_file, tmp_path):
+  """The corpus is so regular that 300 steps must bring the loss far below its unigram line."""
+  config = small_pretrain(corpus_file, '--config.steps=300', '--config.optimizer.learning_rate=3e-3',
+                          '--config.eval.every=0', '--config.checkpoint.every=0')
+  _, metrics = train(config, tmp_path / 'run')
+  assert metrics['mlm_below_unigram'] > 0.5
+
+
+# ---- checkpoints ---------------------------------------------------------------------------------
+
+
+def flip_a_bit(folder):
+  """In the middle of the largest file: array data."""
+  path = max((p for p in folder.rglob('*') if p.is_file()), key=lambda p: p.stat().st_size)
+  data = bytearray(path.read_bytes())
+  data[len(data) // 2] ^= 4
+  path.write_bytes(data)
+
+
+def test_a_flipped_bit_is_found_and_the_checkpoint_before_it_used(corpus_file, pretrained, tmp_path,
+                                                                 caplog):
+  workdir = tmp_path / 'run'
+  shutil.copytree(pretrained[0], workdir)
+  flip_a_bit(workdir / 'checkpoints' / '20')
+  state, _ = train(small_pretrain(corpus_file), workdir)
+  assert 'checkpoint 20 is damaged' in caplog.text
+  same_bits(state, pretrained[1])  # steps 11 to 20 were run again
+  assert (workdir / 'damaged-checkpoint-20').is_dir() and (workdir / 'checkpoints' / '20').is_dir()
+
+
+def test_when_all_are_damaged_nothing_starts_from_scratch(corpus_file, pretrained, tmp_path):
+  workdir = tmp_path / 'run'
+  shutil.copytree(pretrained[0], workdir)
+  for step in ('10', '20'):
+    flip_a_bit(workdir / 'checkpoints' / step)
+  with pytest.raises(InputError, match='all checkpoints .* are damaged'):
+    train(small_pretrain(corpus_file), workdir)
+
+
+def test_every_single_bit_counts_in_the_checksum():
+  x = np.random.RandomState(0).randn(5, 7).astype(np.float32)
+  one = checkpoint._array_table({'params': {'x': x}})['params/x']
+  for i in range(0, x.nbytes * 8, 7):
+    flipped = bytearray(x.tobytes())
+    flipped[i // 8] ^= 1 << i % 8
+    other = np.frombuffer(bytes(flipped), np.float32).reshape(x.shape)
+    assert checkpoint._array_table({'params': {'x': other}})['params/x'] != one
+  assert checkpoint._array_table({'params': {'x': x[::-1]}})['params/x'] != one
+
+
+def test_best_latest_and_every_are_kept(corpus_file, tmp_path):
+  config = small_pretrain(
+    corpus_file, '--config.steps=60', '--config.checkpoint.every=5', '--config.eval.every=5',
+    '--config.checkpoint.keep_latest=2', '--config.checkpoint.keep_every=25',
+    '--config.checkpoint.best_metric=nsp', '--config.optimizer.learning_rate=0.02')
+  train(config, tmp_path / 'run')
+  history = {line['step']: line['nsp'] for line in lines(tmp_path / 'run', 'eval')}
+  best = min(history, key=history.get)
+  kept = {int(p.name) for p in (tmp_path / 'run' / 'checkpoints').iterdir() if p.name.isdigit()}
+  assert kept == {best, 25, 50, 55, 60}
+  _, step = evaluate.evaluate(tmp_path / 'run', which='best')
+  assert step == best
+
+
+# ---- mistakes ------------------------------------------------------------------------------------
+
+
+def test_another_configs_workdir_is_refused_and_left_alone(corpus_file, pretrained, tmp_path):
+  workdir = tmp_path / 'run'
+  shutil.copytree(pretrained[0], workdir)
+  before = {p: p.read_bytes() for p in workdir.rglob('*') if p.is_file()}
+  with pytest.raises(InputError, match=r'another config \(seed: 0 -> 1\); use another --workdir'):
+    train(small_pretrain(corpus_file, '--config.seed=1'), workdir)
+  assert {p: p.read_bytes() for p in workdir.rglob('*') if p.is_file()} == before
+
+
+def test_other_data_under_the_same_name_is_refused(corpus_file, pretrained, tmp_path):
+  workdir = tmp_path / 'run'
+  shutil.copytree(pretrained[0], workdir)
+  text = tmp_path / 'corpus.txt'
+  text.write_text(corpus_file.read_text().replace('river', 'market'))
+  config = small_pretrain(corpus_file, '--config.steps=40')
+  saved = json.loads((workdir / 'config.json').read_text())
+  saved['data']['train'], saved['steps'] = str(text), 40
+  (workdir / 'config.json').write_text(json.dumps(saved))
+  with pytest.raises(InputError, match='training data is not what it was'):
+    train(c.override(config, [f'--config.data.train={text}']), workdir)
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_saves_nothing_bad(corpus_file, tmp_path):
+  config = small_pretrain(corpus_file, '--config.optimizer.learning_rate=1e38',
+                          '--config.optimizer.clip_norm=0', '--config.checkpoint.every=1',
+                          '--config.optimizer.warmup=0')
+  with pytest.raises(InputError, match='the loss is nan at step'):
+    train(config, tmp_path / 'run')
+
+
+@pytest.mark.parametrize('overrides, sentence', [
+  (['--config.data.train=nowhere.txt'], 'nowhere.txt'),
+  (['--config.batch_size=9', '--config.mesh.data=1', '--config.mesh.tensor=2'], 'does not multiply'),
+  (['--config.tokenizer.path=nowhere/vocab.txt'], 'does not exist'),
+  (['--config.init_from=nowhere'], 'nowhere holds no run'),
+  (['--config.corpus.eval_share=0.999'], 'holds no text'),
+  (['--config.model.vocab_size=30'], 'cannot hold'),
+  (['--config.checkpoint.best_metric=accuracy'], 'is not among the evaluation metrics'),
+])
+def test_mistakes_are_one_sentence_and_leave_no_workdir(corpus_file, tmp_path, overrides, sentence):
+  with pytest.raises(InputError, match=sentence) as caught:
+    train(small_pretrain(corpus_file, *overrides), tmp_path / 'run')
+  assert '\n' not in str(caught.value)
+  if 'best_metric' not in overrides[0]:
+    assert not (tmp_path / 'run').exists()
+
+
+def test_a_vocabulary_of_another_size_is_refused(corpus_file, pretrained, tmp_path):
+  path = pretrained[0] / 'vocab.txt'
+  config = small_pretrain(corpus_file, f'--config.tokenizer.path={path}',
+                          '--config.model.vocab_size=300')
+  with pytest.raises(InputError, match='has 200 pieces and model.vocab_size is 300; set '
+                     '--config.model.vocab_size=200'):
+    train(config, tmp_path / 'run')
+
+
+def test_the_command_line_says_it_in_one_line(tmp_path):
+  out = run_module('bert_jax.train', '--config', 'configs/pretrain.py:runlocal', '--workdir',
+                   tmp_path / 'run', '--config.model.hiden_size=64', check=False)
+  assert out.returncode == 2
+  assert out.stderr.strip() == ("error: config has no field 'model.hiden_size'; did you mean "
+                                "'model.hidden_size'?")
+  assert not (tmp_path / 'run').exists()
+
+
+# ---- from pre-trained weights to answers ---------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def labelled(tmp_path_factory):
+  """A table whose label is a word of the text."""
+  rng = np.random.RandomState(0)
+  folder = tmp_path_factory.mktemp('labelled')
+  for name, count in (('train', 64), ('dev', 21)):
+    rows = ['sentence\tlabel']
+    for _ in range(count):
+      label = ('river', 'market')[rng.randint(2)]
+      rows.append(f'the {label} holds the old stone near {rng.randint(20)}\t{label}')
+    (folder / f'{name}.tsv').write_text('\n'.join(rows) + '\n')
+  return folder
+
+
+def small_finetune(labelled, *overrides):
+  return c.load('configs/finetune.py:runlocal', [
+    f'--config.data.train={labelled}/train.tsv', f'--config.data.eval={labelled}/dev.tsv',
+    '--config.steps=40', '--config.batch_size=8', '--config.data.seq_length=16',
+    '--config.optimizer.learning_rate=5e-3', '--config.eval.every=0', '--config.log.every=20',
+    '--config.checkpoint.every=0', '--config.log.tensorboard=false', *overrides])
+
+
+@pytest.fixture(scope='module')
+def finetuned(pretrained, labelled, tmp_path_factory):
+  workdir = tmp_path_factory.mktemp('finetuned') / 'run'
+  config = small_finetune(labelled, f'--config.init_from={pretrained[0]}')
+  return workdir, *train(config, workdir)
+
+
+def test_fine_tuning_takes_sizes_vocabulary_and_weights(finetuned, pretrained):
+  workdir, state, metrics = finetuned
+  assert checkpoint.read_config(workdir).model.hidden_size == 32
+  assert (workdir / 'vocab.txt').read_bytes() == (pretrained[0] / 'vocab.txt').read_bytes()
+  assert metrics['classification_accuracy'] == 1.0
+
+
+def test_warm_start_copies_what_is_there_and_names_the_rest(pretrained, labelled, tmp_path, caplog):
+  caplog.set_level('INFO', 'bert_jax')
+  config = small_finetune(labelled, f'--config.init_from={pretrained[0]}', '--config.steps=1',
+                          '--config.optimizer.learning_rate=0')
+  state, _ = train(config, tmp_path / 'run')
+  same_bits(state.params['encoder'], pretrained[1].params['encoder'])
+  same_bits(state.params['pooler'], pretrained[1].params['pooler'])
+  assert 'new: classifier; not used: mlm, nsp' in caplog.text
+
+
+def test_warm_start_into_scanned_layers(pretrained, labelled, tmp_path):
+  config = small_finetune(labelled, f'--config.init_from={pretrained[0]}', '--config.steps=1',
+                          '--config.optimizer.learning_rate=0', '--config.model.scan_layers=true')
+  state, _ = train(config, tmp_path / 'run')
+  np.testing.assert_array_equal(
+    state.params['encoder']['layers']['intermediate']['kernel'][1],
+    pretrained[1].params['encoder']['layer_1']['intermediate']['kernel'])
+
+
+def test_evaluate_repeats_the_last_evaluation_and_reads_another_file(finetuned, labelled, tmp_path):
+  out = run_module('bert_jax.evaluate', '--workdir', finetuned[0])
+  result = json.loads(out.stdout)
+  for name, value in finetuned[2].items():
+    assert result[name] == pytest.approx(value, abs=1e-5)
+  rows = (labelled / 'dev.tsv').read_text().splitlines()
+  (tmp_path / 'wrong.tsv').write_text('\n'.join(
+    rows[:1] + [r.rsplit('\t', 1)[0] + '\t' + ('market' if r.endswith('river') else 'river')
+                for r in rows[1:]]) + '\n')
+  result, _ = evaluate.evaluate(finetuned[0], [f'--config.data.eval={tmp_path}/wrong.tsv'])
+  assert result['classification_accuracy'] == 0.0
+
+
+def test_predict_classifies_from_stdin(finetuned):
+  out = run_module('bert_jax.predict', '--model', finetuned[0],
+                   stdin='the river holds\n\nthe market holds\n')
+  first, empty, second = map(json.loads, out.stdout.splitlines())
+  assert first['label'] == 'river' and second['label'] == 'market'
+  assert first['probability'] == max(first['probabilities'].values()) > 0.5
+  assert empty['error'] == 'empty line'
+
+
+def test_predictions_do_not_depend_on_the_batch_they_come_in(finetuned):
+  model = predict.Model(finetuned[0])
+  texts = ['the river holds', 'market ' * 20, 'the old stone', 'x' * 300]
+  together = model.classify(texts)
+  for text, result in zip(texts, together):
+    assert model.classify([text])[0] == pytest.approx(result, abs=1e-5)
+  assert model.cut == 0
+  model.classify(['river ' * 500])
+  assert model.cut == 1
+
+
+def test_fill_mask_ranks_candidates_for_each_mask(pretrained):
+  model = predict.Model(pretrained[0])
+  one, two, none = model.fill_mask(['the [MASK] holds', '[MASK] river [MASK]', 'no mask'], top_k=3)
+  assert [len(one), len(two), len(none)] == [1, 2, 0]
+  values = [p for _, p in one[0]]
+  assert len(values) == 3 and values == sorted(values, reverse=True) and 0 < sum(values) <= 1
+  everything = model.fill_mask(['the [MASK] holds'], top_k=200)[0][0]
+  assert sum(p for _, p in everything) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_a_model_is_not_asked_for_what_it_cannot_do(pretrained, finetuned):
+  with pytest.raises(InputError, match='has no classifier'):
+    predict.Model(pretrained[0]).classify(['x'])
+  with pytest.raises(InputError, match='has no masked-LM head'):
+    predict.Model(finetuned[0]).fill_mask(['[MASK]'])
+  with pytest.raises(InputError, match='reads single texts and got 2'):
+    predict.Model(finetuned[0]).classify([('a', 'b')])
+
+
+def test_sweep_runs_seeds_and_report_reads_workdirs_alone(pretrained, labelled, tmp_path):
+  config = small_finetune(labelled)
+  fixed = ['data.train', 'data.eval', 'steps', 'batch_size', 'data.seq_length', 'eval.every',
+           'checkpoint.every', 'log.tensorboard', 'optimizer.learning_rate']
+  flat = c.flatten(config)
+  out = run_module(
+    'bert_jax.tools.sweep', '--config', 'configs/finetune.py:runlocal', '--workdir', tmp_path,
+    '--seeds', 2, '--vary', f'init_from=,{pretrained[0]}', '--config.model.vocab_size=200',
+    f'--config.tokenizer.path={pretrained[0]}/vocab.txt', '--config.model.hidden_size=32',
+    '--config.model.intermediate_size=64', '--config.model.max_position_embeddings=64',
+    *(f'--config.{k}={flat[k]}' for k in fixed))
+  rows = out.stdout.strip().splitlines()
+  assert len(rows) == 3 and rows[0].startswith('objective')
+  assert '±' in rows[1] and 'init_from=none' in rows[1] and str(pretrained[0]) in rows[2]
+  values = [lines(p.parent, 'eval')[-1]['classification_accuracy']
+            for p in sorted(tmp_path.glob('init_from=none*/config.json'))]
+  assert f'{np.mean(values):.4f} ± {np.std(values, ddof=1):.4f}' in rows[1]
+  run_module('bert_jax.tools.report', tmp_path, '--picture', tmp_path / 'curves.png')
+  assert (tmp_path / 'curves.png').read_bytes().startswith(b'\x89PNG')

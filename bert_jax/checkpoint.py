@@ -107,11 +107,13 @@ class Checkpoints:
     if number in self.manager.all_steps():
       return
     trees = {part: getattr(state, part) for part in PARTS}
-    meta = dict(self.facts, step=number, version=__version__, arrays=_array_table(trees))
+    metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
+    meta = dict(self.facts, step=number, version=__version__, metrics=metrics,
+                arrays=_array_table(trees))
     meta['seal'] = _seal(meta)
     try:
       self.manager.save(
-        number, metrics={k: v for k, v in metrics.items() if isinstance(v, float)},
+        number, metrics=metrics,
         args=ocp.args.Composite(
           meta=ocp.args.JsonSave(meta),
           **{part: ocp.args.StandardSave(_flat(tree)) for part, tree in trees.items() if _flat(tree)}))
@@ -145,14 +147,19 @@ class Checkpoints:
                        'a backup, or delete the workdir to start over.')
     return None
 
-  def restore_step(self, number, shapes):
-    """({part: tree}, meta) of one checkpoint, verified. shapes: {part: tree of ShapeDtypeStruct}."""
+  def meta(self, number):
+    """What is stored beside the arrays of a checkpoint: facts, metrics, checksums."""
     try:
       meta = self.manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))['meta']
     except Exception as error:
       raise Damaged(f'its metadata cannot be read ({_first_line(error)})') from None
     if meta.get('seal') != _seal(meta):
       raise Damaged('its metadata does not match its seal')
+    return meta
+
+  def restore_step(self, number, shapes):
+    """({part: tree}, meta) of one checkpoint, verified. shapes: {part: tree of ShapeDtypeStruct}."""
+    meta = self.meta(number)
     flat = {part: _flat(tree) for part, tree in shapes.items()}
     for part, arrays in flat.items():
       _compare(number, part, arrays, {k: v for k, v in meta['arrays'].items()
@@ -201,9 +208,9 @@ def load_params(workdir, shapes, which='latest'):
       if not settings.best_metric:
         raise InputError(f'{workdir} kept no best checkpoint (checkpoint.best_metric is empty); use '
                          'latest or a step.')
-      checkpoints.settings = settings
-      scored = [s for s in steps if checkpoints.manager.metrics(s)]
-      steps = sorted(scored, key=lambda s: checkpoints._goodness(checkpoints.manager.metrics(s)))
+      found = {s: checkpoints.meta(s)['metrics'].get(settings.best_metric) for s in steps}
+      sign = 1 if settings.best_mode == 'max' else -1
+      steps = sorted((s for s in steps if found[s] is not None), key=lambda s: sign * found[s])
     elif which != 'latest':
       steps = [s for s in steps if str(s) == str(which)]
     if not steps:

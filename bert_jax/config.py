@@ -179,8 +179,8 @@ def override(config, overrides):
     name, given, text = word.removeprefix('--config.').partition('=')
     fields = flatten(config)
     if name not in fields:
-      hint = f'; it is a block: set {name}.FIELD' if name in config else _meant(name, fields)
-      raise InputError(f'config has no field {name!r}{hint}.')
+      hint = f'; it is a block: set {name}.FIELD.' if name in config else _meant(name, fields)
+      raise InputError(f'config has no field {name!r}{hint or "."}')
     if not given:
       text = 'true' if isinstance(fields[name], bool) else words.pop(0) if words else ''
     set_field(config, name, _parse(name, text, FIELDS[name][0]))
@@ -201,7 +201,7 @@ def check(config):
   fields = flatten(config)
   for name in fields:
     if name not in FIELDS:
-      raise InputError(f'config has a field {name!r} that nothing reads{_meant(name, FIELDS)}.')
+      raise InputError(f'config has a field {name!r} that nothing reads{_meant(name, FIELDS) or "."}')
   objective = fields.get('objective')
   others = [b for o, blocks in OBJECTIVE_BLOCKS.items() if o != objective for b in blocks
             if b not in OBJECTIVE_BLOCKS.get(objective, ())]

@@ -76,6 +76,7 @@ def train(config, workdir):
     return State(jnp.zeros([], jnp.int32), params, optimizer.init(params), {})
 
   with contextlib.ExitStack() as stack:
+    stopping = stack.enter_context(stop_signals())
     stack.enter_context(jax.set_mesh(mesh))
     stack.enter_context(sharding.activation_rules())
     shapes = jax.eval_shape(make_state, seed_key)
@@ -121,7 +122,6 @@ def train(config, workdir):
 
     # ---- the loop ------------------------------------------------------------------------------
     start = int(state.step)
-    stopping = stack.enter_context(stop_signals())
     writer = stack.enter_context(
       contextlib.closing(metrics.Writer(workdir, start, config.log.tensorboard)))
     progress = stack.enter_context(contextlib.closing(metrics.Progress(steps, start)))

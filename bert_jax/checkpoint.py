@@ -1,8 +1,9 @@
 """Checkpoints: saved atomically by Orbax, verified by our own checksums, and the order of starts.
 
-Orbax survives kill -9 but restores a flipped bit without a word, so every array's checksum is stored
-beside it and compared at restore; a damaged checkpoint is put aside and the newest good one is used.
-The checksum is a sum over the elements, so it is the same on any mesh and any number of hosts.
+Orbax survives kill -9 but restores a flipped bit without a word, so every array's checksum is
+stored beside it and compared at restore; a damaged checkpoint is put aside and the newest good one
+is used. The checksum is a sum over the elements, so it is the same on any mesh and any number of
+hosts.
 """
 
 import hashlib
@@ -32,8 +33,9 @@ def read_config(workdir):
   """The resolved config a workdir's run was made with."""
   path = Path(workdir) / CONFIG
   if not path.is_file():
-    raise InputError(f'{workdir} holds no run ({CONFIG} is missing); give the --workdir of a '
-                     'bert_jax.train run.')
+    raise InputError(
+      f'{workdir} holds no run ({CONFIG} is missing); give the --workdir of a bert_jax.train run.'
+    )
   return config_lib.from_json(path.read_text())
 
 
@@ -44,8 +46,9 @@ def check_workdir(workdir, config):
     if different:
       more = f' and {len(different) - 3} more' if len(different) > 3 else ''
       raise InputError(
-        f'{workdir} holds a run with another config ({"; ".join(different[:3])}{more}); use another '
-        '--workdir (config.init_from or config.resume_from can start from this one), or delete it.')
+        f'{workdir} holds a run with another config ({"; ".join(different[:3])}{more}); use another'
+        ' --workdir (config.init_from or config.resume_from can start from this one), or delete it.'
+      )
 
 
 def claim(workdir, config):
@@ -72,15 +75,18 @@ class Checkpoints:
     if keep and keep.keep_every:
       preserve.append(policies.EveryNSteps(keep.keep_every))
     if keep and keep.best_metric:
-      preserve.append(policies.BestN(get_metric_fn=self._goodness, n=1,
-                                     keep_checkpoints_without_metrics=False))
+      preserve.append(
+        policies.BestN(get_metric_fn=self._goodness, n=1, keep_checkpoints_without_metrics=False)
+      )
     options = ocp.CheckpointManagerOptions(
       preservation_policy=policies.AnyPreservationPolicy(preserve) if keep else None,
-      read_only=keep is None, create=keep is not None, cleanup_tmp_directories=keep is not None)
+      read_only=keep is None,
+      create=keep is not None,
+      cleanup_tmp_directories=keep is not None,
+    )
     if keep is None and not self.folder.is_dir():
       raise InputError(f'{self.folder.parent} holds no checkpoint; train it first.')
-    return ocp.CheckpointManager(self.folder, options=options,
-                                 item_names=(*PARTS, 'meta'))
+    return ocp.CheckpointManager(self.folder, options=options, item_names=(*PARTS, 'meta'))
 
   def _goodness(self, metrics):
     value = metrics.get(self.settings.best_metric, math.nan)
@@ -96,8 +102,10 @@ class Checkpoints:
     if not self.settings.best_metric:
       return False
     if self.settings.best_metric not in metrics:
-      raise InputError(f'checkpoint.best_metric {self.settings.best_metric!r} is not among the '
-                       f'evaluation metrics: {", ".join(metrics)}.')
+      raise InputError(
+        f'checkpoint.best_metric {self.settings.best_metric!r} is not among the '
+        f'evaluation metrics: {", ".join(metrics)}.'
+      )
     earlier = [self._goodness(self.manager.metrics(s) or {}) for s in self.steps()]
     return self._goodness(metrics) > max(earlier, default=-math.inf)
 
@@ -108,18 +116,26 @@ class Checkpoints:
       return
     trees = {part: getattr(state, part) for part in PARTS}
     metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
-    meta = dict(self.facts, step=number, version=__version__, metrics=metrics,
-                arrays=_array_table(trees))
+    meta = dict(
+      self.facts, step=number, version=__version__, metrics=metrics, arrays=_array_table(trees)
+    )
     meta['seal'] = _seal(meta)
     try:
       self.manager.save(
-        number, metrics=metrics,
+        number,
+        metrics=metrics,
         args=ocp.args.Composite(
           meta=ocp.args.JsonSave(meta),
-          **{part: ocp.args.StandardSave(_flat(tree)) for part, tree in trees.items() if _flat(tree)}))
+          **{
+            part: ocp.args.StandardSave(_flat(tree)) for part, tree in trees.items() if _flat(tree)
+          },
+        ),
+      )
     except OSError as error:
-      raise InputError(f'checkpoint {number} could not be written to {self.folder}: {error}; free '
-                       'some space and start again, the earlier checkpoints are whole.') from error
+      raise InputError(
+        f'checkpoint {number} could not be written to {self.folder}: {error}; free '
+        'some space and start again, the earlier checkpoints are whole.'
+      ) from error
 
   def wait(self):
     self.manager.wait_until_finished()
@@ -130,7 +146,8 @@ class Checkpoints:
   def restore(self, shapes):
     """(State, meta) of the newest good checkpoint, or None if there is none at all.
 
-    shapes: a State of ShapeDtypeStructs with shardings. Damaged checkpoints are named and put aside.
+    shapes: a State of ShapeDtypeStructs with shardings. Damaged checkpoints are named and put
+    aside.
     """
     damaged = []
     for number in reversed(self.steps()):
@@ -143,14 +160,18 @@ class Checkpoints:
       self._put_aside(damaged)
       return step.State(jnp.asarray(number, jnp.int32), **trees), meta
     if damaged:
-      raise InputError(f'all checkpoints in {self.folder} are damaged ({damaged}); restore them from '
-                       'a backup, or delete the workdir to start over.')
+      raise InputError(
+        f'all checkpoints in {self.folder} are damaged ({damaged}); restore them from '
+        'a backup, or delete the workdir to start over.'
+      )
     return None
 
   def meta(self, number):
     """What is stored beside the arrays of a checkpoint: facts, metrics, checksums."""
     try:
-      meta = self.manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))['meta']
+      meta = self.manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))[
+        'meta'
+      ]
     except Exception as error:
       raise Damaged(f'its metadata cannot be read ({_first_line(error)})') from None
     if meta.get('seal') != _seal(meta):
@@ -158,22 +179,30 @@ class Checkpoints:
     return meta
 
   def restore_step(self, number, shapes):
-    """({part: tree}, meta) of one checkpoint, verified. shapes: {part: tree of ShapeDtypeStruct}."""
+    """({part: tree}, meta) of one checkpoint, verified. shapes: {part: tree of
+    ShapeDtypeStruct}."""
     meta = self.meta(number)
     flat = {part: _flat(tree) for part, tree in shapes.items()}
     for part, arrays in flat.items():
-      _compare(number, part, arrays, {k: v for k, v in meta['arrays'].items()
-                                      if k.startswith(f'{part}/')})
+      _compare(
+        number, part, arrays, {k: v for k, v in meta['arrays'].items() if k.startswith(f'{part}/')}
+      )
     try:
-      out = self.manager.restore(number, args=ocp.args.Composite(
-        **{part: ocp.args.StandardRestore(arrays) for part, arrays in flat.items() if arrays}))
+      out = self.manager.restore(
+        number,
+        args=ocp.args.Composite(
+          **{part: ocp.args.StandardRestore(arrays) for part, arrays in flat.items() if arrays}
+        ),
+      )
     except Exception as error:
       raise Damaged(f'its arrays cannot be read ({_first_line(error)})') from None
     trees = {part: _unflat(out.get(part, {}), tree) for part, tree in shapes.items()}
     wrong = [name for name, row in _array_table(trees).items() if row != meta['arrays'][name]]
     if wrong:
-      raise Damaged(f'{wrong[0]}{f" and {len(wrong) - 1} more" * (len(wrong) > 1)} is not what was '
-                    'saved (checksum differs)')
+      raise Damaged(
+        f'{wrong[0]}{f" and {len(wrong) - 1} more" * (len(wrong) > 1)} is not what was '
+        'saved (checksum differs)'
+      )
     return trees, meta
 
   def _put_aside(self, damaged):
@@ -199,30 +228,37 @@ def load_params(workdir, shapes, which='latest'):
   one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
   shapes = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, 'sharding', None) or one),
-    shapes)
+    shapes,
+  )
   checkpoints = Checkpoints(workdir)
   try:
     steps = checkpoints.steps()
     if which == 'best':
       settings = read_config(workdir).checkpoint
       if not settings.best_metric:
-        raise InputError(f'{workdir} kept no best checkpoint (checkpoint.best_metric is empty); use '
-                         'latest or a step.')
+        raise InputError(
+          f'{workdir} kept no best checkpoint (checkpoint.best_metric is empty); use '
+          'latest or a step.'
+        )
       found = {s: checkpoints.meta(s)['metrics'].get(settings.best_metric) for s in steps}
       sign = 1 if settings.best_mode == 'max' else -1
       steps = sorted((s for s in steps if found[s] is not None), key=lambda s: sign * found[s])
     elif which != 'latest':
       steps = [s for s in steps if str(s) == str(which)]
     if not steps:
-      raise InputError(f'{workdir} has no checkpoint {which!r}; it has '
-                       f'{checkpoints.steps() or "none, train it first"}.')
+      raise InputError(
+        f'{workdir} has no checkpoint {which!r}; it has '
+        f'{checkpoints.steps() or "none, train it first"}.'
+      )
     for number in reversed(steps):
       try:
         trees, _ = checkpoints.restore_step(number, {'params': shapes})
         return trees['params'], number
       except Damaged as error:
         log.error('checkpoint %d of %s is damaged: %s', number, workdir, error)
-    raise InputError(f'no good checkpoint is left in {workdir}; train it again or restore a backup.')
+    raise InputError(
+      f'no good checkpoint is left in {workdir}; train it again or restore a backup.'
+    )
   finally:
     checkpoints.close()
 
@@ -230,41 +266,44 @@ def load_params(workdir, shapes, which='latest'):
 def warm_start(params, source):
   """params with every array that `source` has too taken from it; what is new or unused is logged.
 
-  Both are nested dicts of arrays; layers may be stacked in the one and not in the other. Shapes must
-  agree, and the whole encoder must be there.
+  Both are nested dicts of arrays; layers may be stacked in the one and not in the other. The whole
+  encoder must be there with the same shapes; a head of another shape (other labels) stays new.
   """
-  stacked = 'layers' in params['encoder']
-  source = dict(source, encoder=(stack_layers if stacked else unstack_layers)(source['encoder']))
+  convert = stack_layers if 'layers' in params['encoder'] else unstack_layers
+  source = dict(source, encoder=convert(source['encoder']))
   ours, theirs = _flat(params), _flat(source)
-  for name in ours.keys() & theirs.keys():
-    if ours[name].shape != theirs[name].shape:
-      raise InputError(f'config.init_from: {name} has shape {theirs[name].shape} there and '
-                       f'{ours[name].shape} here; give both runs the same model sizes.')
-  new = sorted(ours.keys() - theirs.keys())
-  unused = sorted(theirs.keys() - ours.keys())
-  if lost := [n for n in new if n.startswith('encoder.')]:
-    raise InputError(f'config.init_from has no {lost[0].replace(".", "/")}; its encoder differs from '
-                     'this one.')
-  log.info('init_from: %d arrays taken; new: %s; not used: %s', len(ours) - len(new),
-           ', '.join(_groups(new)) or 'none', ', '.join(_groups(unused)) or 'none')
-  taken = {name: jax.device_put(theirs[name], x.sharding) if name in theirs else x
-           for name, x in ours.items()}
-  return _unflat(taken, params)
-
-
-def _groups(names):
-  return sorted({name.partition('.')[0] for name in names})
+  taken = {n for n in ours.keys() & theirs.keys() if ours[n].shape == theirs[n].shape}
+  for name in ours.keys() - taken:
+    if name.startswith('encoder.'):
+      there = theirs[name].shape if name in theirs else 'nothing'
+      raise InputError(
+        f'config.init_from has {there} for {name.replace(".", "/")}, which is {ours[name].shape} '
+        'here; give both runs the same model.'
+      )
+  log.info(
+    'init_from: taken: %s; new: %s; not used: %s',
+    *(
+      ', '.join(sorted({name.partition('.')[0] for name in names})) or 'none'
+      for names in (taken, ours.keys() - taken, theirs.keys() - taken)
+    ),
+  )
+  moved = {n: jax.device_put(theirs[n], x.sharding) if n in taken else x for n, x in ours.items()}
+  return _unflat(moved, params)
 
 
 def _flat(tree):
-  """{dotted path: array}: what is written, so that a checkpoint needs no Python types to be read."""
-  return {sharding.path_name(path).replace('/', '.'): x
-          for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]}
+  """{dotted path: array}: what is written, so that a checkpoint needs no Python types to be
+  read."""
+  return {
+    sharding.path_name(path).replace('/', '.'): x
+    for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]
+  }
 
 
 def _unflat(arrays, like):
   return jax.tree_util.tree_map_with_path(
-    lambda path, _: arrays[sharding.path_name(path).replace('/', '.')], like)
+    lambda path, _: arrays[sharding.path_name(path).replace('/', '.')], like
+  )
 
 
 def _array_table(trees):
@@ -284,7 +323,9 @@ def _checksums(arrays):
   def checksum(x):
     if x.dtype == jnp.bool_:
       x = x.astype(jnp.uint8)
-    word = jax.lax.bitcast_convert_type(x, {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize])
+    word = jax.lax.bitcast_convert_type(
+      x, {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize]
+    )
     place = jnp.uint32(0)
     for axis, prime in zip(range(x.ndim), (2654435761, 2246822519, 3266489917, 668265263)):
       place += jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis) * jnp.uint32(prime)
@@ -305,8 +346,10 @@ def _compare(number, part, arrays, saved):
   there = {name: row[:2] for name, row in saved.items()}
   for name in sorted(here.keys() | there.keys()):
     if here.get(name) != there.get(name):
-      raise InputError(f'checkpoint {number} has {name} as {there.get(name, "nothing")} and this run '
-                       f'as {here.get(name, "nothing")}; they are not the same model or optimizer.')
+      raise InputError(
+        f'checkpoint {number} has {name} as {there.get(name, "nothing")} and this run '
+        f'as {here.get(name, "nothing")}; they are not the same model or optimizer.'
+      )
 
 
 def _first_line(error):

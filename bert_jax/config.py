@@ -2,7 +2,7 @@
 
 A config is a Python file with `get_config(arg) -> ConfigDict` that spells out every field. What the
 command line changes (`--config.model.hidden_size=64`) and what the file says are checked against
-FIELDS here, before anything is compiled; a mistake is one sentence that says what to do.
+the table in fields.py, before anything is compiled; a mistake is one sentence that says what to do.
 """
 
 import ast
@@ -17,129 +17,9 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from bert_jax.fields import FIELDS, FREE_TO_CHANGE, OBJECTIVE_BLOCKS, InputError, bert
 
-class InputError(ValueError):
-  """A mistake in what the user gave us, told in one sentence that says what to do about it.
-
-  Command lines print it without a traceback; notebooks see it as a ValueError.
-  """
-
-
-# name: (type, what is allowed, meaning). Allowed: a tuple of choices, or (low, high) bounds as a
-# string, where '(' excludes its end. A name ending in a dot opens a block of fields.
-FIELDS = {
-  'objective': (str, ('mlm_nsp', 'classification'), 'what is learned: selects data, heads and loss'),
-  'seed': (int, '[0, inf)', 'the seed of everything random in the run'),
-  'prng_impl': (str, ('threefry2x32', 'rbg'), 'random bits: the same on any mesh, or fast on TPUs'),
-  'init_from': (str, None, 'workdir whose weights, model sizes and vocabulary this run starts from'),
-  'resume_from': (str, None, 'workdir whose whole state (step, optimizer) this run continues'),
-  'batch_size': (int, '[1, inf)', 'rows per step, over all devices'),
-  'steps': (int, '[0, inf)', 'optimizer steps; 0: `epochs` counts'),
-  'epochs': (float, '[0, inf)', 'passes over the training rows; 0: `steps` counts'),
-  'model.vocab_size': (int, '[5, inf)', 'pieces in the vocabulary'),
-  'model.hidden_size': (int, '[1, inf)', 'width of the residual stream'),
-  'model.num_hidden_layers': (int, '[1, inf)', 'blocks'),
-  'model.num_attention_heads': (int, '[1, inf)', 'heads per block; divides hidden_size'),
-  'model.intermediate_size': (int, '[1, inf)', 'width of the feed-forward layer'),
-  'model.max_position_embeddings': (int, '[1, inf)', 'longest row the position table covers'),
-  'model.type_vocab_size': (int, '[0, inf)', 'token types (2: first and second text); 0: none'),
-  'model.hidden_act': (str, ('gelu', 'gelu_tanh', 'relu', 'swish'), 'gelu is the exact, erf one'),
-  'model.position_embeddings': (str, ('learned', 'sinusoidal', 'none'), 'how position is told'),
-  'model.norm_placement': (str, ('post', 'pre'), 'LayerNorm after each sum (BERT) or before'),
-  'model.layer_norm_eps': (float, '(0, 1)', 'added to the variance'),
-  'model.initializer_range': (float, '(0, inf)', 'standard deviation of new weights'),
-  'model.hidden_dropout_prob': (float, '[0, 1)', 'dropout on embeddings and sub-layer outputs'),
-  'model.attention_probs_dropout_prob': (float, '[0, 1)', 'dropout on attention probabilities'),
-  'model.tie_word_embeddings': (bool, None, 'MLM decoder = word embeddings'),
-  'model.vocab_multiple': (int, '[1, inf)', 'embedding rows are padded to a multiple of this'),
-  'model.attention_implementation': (str, ('einsum', 'xla', 'cudnn'), 'see models/attention.py'),
-  'model.dtype': (str, ('float32', 'bfloat16'), 'type of matrix products'),
-  'model.scan_layers': (bool, None, 'one compiled block for all layers: compiles faster'),
-  'model.remat': (str, ('none', 'dots', 'full'), 'recompute in the backward pass to save memory'),
-  'tokenizer.kind': (str, ('wordpiece', 'unigram', 'bpe'), 'to train if `path` is empty'),
-  'tokenizer.path': (str, None, "vocab.txt or *.model; empty: init_from's, else train one"),
-  'tokenizer.do_lower_case': (bool, None, 'lower-case and strip accents (uncased)'),
-  'data.train': (str, None, 'file, glob, folder or tfds:NAME; empty: the embedded documentation'),
-  'data.eval': (str, None, 'the same, to evaluate on; empty: a held-out share of a corpus'),
-  'data.seq_length': (int, '[8, inf)', 'tokens per row, [CLS] and [SEP] included'),
-  'corpus.format': (str, ('auto', 'sentences', 'paragraphs', 'jsonl', 'wiki'), 'see data/text.py'),
-  'corpus.text_field': (str, None, 'field of a JSONL or TFDS record that holds the text'),
-  'corpus.eval_share': (float, '[0, 1)', 'documents held out for evaluation if data.eval is empty'),
-  'corpus.rows': (str, ('nsp', 'full'), 'sentence pairs for NSP, or one stretch of text per row'),
-  'corpus.short_seq_prob': (float, '[0, 1]', 'share of NSP rows with a random, shorter length'),
-  'corpus.dupe_factor': (int, '[1, inf)', 'times the corpus is cut into rows, differently each'),
-  'masking.masked_lm_prob': (float, '(0, 1)', 'share of tokens to predict'),
-  'masking.max_predictions_per_seq': (int, '[1, inf)', 'most predictions in a row (static)'),
-  'masking.mask_share': (float, '[0, 1]', 'of these, replaced by [MASK]'),
-  'masking.random_share': (float, '[0, 1]', 'of these, replaced by a random piece; the rest stay'),
-  'loss.nsp_weight': (float, '[0, inf)', 'lambda in MLM + lambda * NSP; 0: no NSP head'),
-  'task.text_column': (str, None, 'column of the text'),
-  'task.pair_column': (str, None, 'column of the second text; empty: single texts'),
-  'task.label_column': (str, None, 'column of the label'),
-  'task.columns': (tuple, None, 'names of the columns of a TSV without header; empty: it has one'),
-  'task.labels': (tuple, None, 'the label set, in order; empty: those of the training data, sorted'),
-  'task.regression': (bool, None, 'labels are numbers: squared error, Pearson and Spearman'),
-  'task.train_examples': (int, '[0, inf)', 'train on this many examples only; 0: all'),
-  'optimizer.name': (str, ('bert_adamw', 'adamw'), 'without (BERT) or with bias correction'),
-  'optimizer.learning_rate': (float, '[0, inf)', 'peak'),
-  'optimizer.schedule': (str, ('linear', 'cosine', 'constant', 'inverse_sqrt', 'wsd'),
-                         'see optim.py; linear is BERT\'s, counted from step 0'),
-  'optimizer.warmup': (float, '[0, inf)', 'steps of linear warm-up; below 1: a share of the run'),
-  'optimizer.decay': (float, '[0, inf)', 'steps of decay at the end for wsd; below 1: a share'),
-  'optimizer.beta1': (float, '[0, 1)', ''),
-  'optimizer.beta2': (float, '[0, 1)', ''),
-  'optimizer.eps': (float, '(0, inf)', ''),
-  'optimizer.weight_decay': (float, '[0, inf)', ''),
-  'optimizer.no_decay': (str, None, 'regex on parameter paths: no weight decay'),
-  'optimizer.clip_norm': (float, '[0, inf)', 'clip gradients to this global norm; 0: do not'),
-  'optimizer.accumulation': (int, '[1, inf)', 'microbatches per step; divides batch_size'),
-  'optimizer.freeze': (str, None, 'regex on parameter paths: not trained'),
-  'optimizer.lr_multipliers': (tuple, None, '((regex, factor), ...); the first match counts'),
-  'optimizer.layer_lr_decay': (float, '(0, 1]', 'factor on the rate per layer below the heads'),
-  'mesh.data': (int, '[-1, inf)', 'devices that split the batch; -1: all the rest'),
-  'mesh.fsdp': (int, '[-1, inf)', 'devices that split the batch and the parameters'),
-  'mesh.tensor': (int, '[-1, inf)', 'devices that split each layer'),
-  'eval.every': (int, '[0, inf)', 'steps between evaluations; 0: only at the end'),
-  'eval.batches': (int, '[0, inf)', 'batches per evaluation while training; 0: all of them'),
-  'checkpoint.every': (int, '[0, inf)', 'steps between checkpoints; 0: only at the end'),
-  'checkpoint.keep_latest': (int, '[1, inf)', 'newest checkpoints to keep'),
-  'checkpoint.keep_every': (int, '[0, inf)', 'also keep those at multiples of this step; 0: none'),
-  'checkpoint.best_metric': (str, None, 'also keep the best by this eval metric; empty: none'),
-  'checkpoint.best_mode': (str, ('min', 'max'), 'is a low or a high best_metric good'),
-  'log.every': (int, '[1, inf)', 'steps between lines of metrics'),
-  'log.tensorboard': (bool, None, 'write TensorBoard event files too'),
-}
-
-# Blocks that only some objectives read; a config holds the others and these.
-OBJECTIVE_BLOCKS = {'mlm_nsp': ('corpus', 'masking', 'loss'), 'classification': ('task',)}
-# Fields a run may be continued under with other values: they do not change its numbers.
-FREE_TO_CHANGE = ('mesh.', 'checkpoint.', 'log.', 'eval.', 'data.eval')
-
-# The 24 released miniatures (Turc et al. 2019, https://arxiv.org/abs/1908.08962), base being the
-# largest of them, and BERT-large: (layers, hidden size). Heads are 64 wide, feed-forward 4 times.
-SIZES = {f'{L}/{H}': (L, H) for L in (2, 4, 6, 8, 10, 12) for H in (128, 256, 512, 768)}
-SIZES |= {'24/1024': (24, 1024)}
-SIZES |= {'tiny': (2, 128), 'mini': (4, 256), 'small': (4, 512), 'medium': (8, 512),
-          'base': (12, 768), 'large': (24, 1024)}
-
-
-def bert(size, **changes):
-  """The `model` block of a BERT of a released size, every field of it, with `changes` applied."""
-  if size not in SIZES:
-    raise InputError(f'size {size!r} is not known; use one of {", ".join(SIZES)}.')
-  layers, hidden = SIZES[size]
-  block = dict(
-    vocab_size=30522, hidden_size=hidden, num_hidden_layers=layers,
-    num_attention_heads=hidden // 64, intermediate_size=4 * hidden,
-    max_position_embeddings=512, type_vocab_size=2, hidden_act='gelu',
-    position_embeddings='learned', norm_placement='post', layer_norm_eps=1e-12,
-    initializer_range=0.02, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
-    tie_word_embeddings=True, vocab_multiple=128, attention_implementation='einsum',
-    dtype='float32', scan_layers=False, remat='none')
-  unknown = set(changes) - set(block)
-  if unknown:
-    raise InputError(f'model has no field {", ".join(sorted(unknown))}.')
-  return block | changes
+__all__ = ['InputError', 'bert']  # what configs use besides the functions below
 
 
 def parse_arg(arg, **defaults):
@@ -148,8 +28,10 @@ def parse_arg(arg, **defaults):
   for part in filter(None, arg.split(',')):
     name, given, value = part.partition('=')
     if name not in defaults:
-      raise InputError(f'config argument {name!r} is not known here{_meant(name, defaults)}; '
-                       f'there are: {", ".join(defaults)}.')
+      raise InputError(
+        f'config argument {name!r} is not known here{_meant(name, defaults)}; '
+        f'there are: {", ".join(defaults)}.'
+      )
     out[name] = _parse(name, value, type(defaults[name])) if given else True
   return out
 
@@ -159,8 +41,10 @@ def load(spec, overrides=()):
   path, _, arg = spec.partition(':')
   if not Path(path).is_file():
     near = ', '.join(str(p) for p in sorted(Path('configs').glob('*.py')))
-    raise InputError(f'config file {path} does not exist' + (f'; there are {near}.' if near else
-                     '; run from the folder that holds configs/.'))
+    raise InputError(
+      f'config file {path} does not exist'
+      + (f'; there are {near}.' if near else '; run from the folder that holds configs/.')
+    )
   get_config = runpy.run_path(path).get('get_config')
   if get_config is None:
     raise InputError(f'config file {path} defines no get_config(arg).')
@@ -174,8 +58,10 @@ def override(config, overrides):
   while words:
     word = words.pop(0)
     if not word.startswith('--config.'):
-      raise InputError(f'argument {word!r} is not known; fields of the config are set as '
-                       '--config.NAME=VALUE, --help lists the rest.')
+      raise InputError(
+        f'argument {word!r} is not known; fields of the config are set as '
+        '--config.NAME=VALUE, --help lists the rest.'
+      )
     name, given, text = word.removeprefix('--config.').partition('=')
     fields = flatten(config)
     if name not in fields:
@@ -201,10 +87,17 @@ def check(config):
   fields = flatten(config)
   for name in fields:
     if name not in FIELDS:
-      raise InputError(f'config has a field {name!r} that nothing reads{_meant(name, FIELDS) or "."}')
+      raise InputError(
+        f'config has a field {name!r} that nothing reads{_meant(name, FIELDS) or "."}'
+      )
   objective = fields.get('objective')
-  others = [b for o, blocks in OBJECTIVE_BLOCKS.items() if o != objective for b in blocks
-            if b not in OBJECTIVE_BLOCKS.get(objective, ())]
+  others = [
+    b
+    for o, blocks in OBJECTIVE_BLOCKS.items()
+    if o != objective
+    for b in blocks
+    if b not in OBJECTIVE_BLOCKS.get(objective, ())
+  ]
   for name, (kind, allowed, _) in FIELDS.items():
     if name.partition('.')[0] in others:
       if name in fields:
@@ -227,7 +120,8 @@ def _checked(name, value, kind, allowed):
   if isinstance(allowed, str):
     low, high = (float(x) for x in allowed[1:-1].split(','))
     inside = (value > low if allowed[0] == '(' else value >= low) and (
-      value < high if allowed[-1] == ')' else value <= high)
+      value < high if allowed[-1] == ')' else value <= high
+    )
     if not inside:
       raise InputError(f'config.{name} is {value}, outside {allowed}.')
   return value
@@ -236,46 +130,79 @@ def _checked(name, value, kind, allowed):
 def _check_combinations(config):
   m, o = config.model, config.optimizer
   rules = [
-    (m.hidden_size % m.num_attention_heads == 0,
-     f'model.hidden_size {m.hidden_size} does not divide into model.num_attention_heads '
-     f'{m.num_attention_heads}; use a multiple.'),
-    (m.position_embeddings == 'none' or config.data.seq_length <= m.max_position_embeddings,
-     f'data.seq_length {config.data.seq_length} is longer than model.max_position_embeddings '
-     f'{m.max_position_embeddings}; raise the one or lower the other.'),
-    (m.attention_implementation == 'einsum' or m.attention_probs_dropout_prob == 0,
-     f'model.attention_implementation={m.attention_implementation} cannot drop attention '
-     'probabilities; set model.attention_probs_dropout_prob=0 or use einsum.'),
-    ((config.steps > 0) != (config.epochs > 0),
-     f'steps is {config.steps} and epochs is {config.epochs}; set exactly one of them above 0.'),
-    (config.batch_size % o.accumulation == 0,
-     f'batch_size {config.batch_size} does not divide into optimizer.accumulation '
-     f'{o.accumulation} microbatches; use a multiple.'),
-    ([config.mesh.data, config.mesh.fsdp, config.mesh.tensor].count(-1) <= 1,
-     'only one axis of the mesh can be -1 (all the rest).'),
-    (0 not in (config.mesh.data, config.mesh.fsdp, config.mesh.tensor),
-     'a mesh axis is 0; use 1 for an axis that splits nothing, -1 for all the rest.'),
-    (all(isinstance(p, tuple) and len(p) == 2 and isinstance(p[0], str) and
-         isinstance(p[1], (int, float)) for p in o.lr_multipliers),
-     f'optimizer.lr_multipliers is {o.lr_multipliers!r}; write ((regex, factor), ...).'),
-    (not (config.init_from and config.resume_from),
-     'init_from (weights only) and resume_from (the whole state) are both set; choose one.'),
+    (
+      m.hidden_size % m.num_attention_heads == 0,
+      f'model.hidden_size {m.hidden_size} does not divide into model.num_attention_heads '
+      f'{m.num_attention_heads}; use a multiple.',
+    ),
+    (
+      m.position_embeddings == 'none' or config.data.seq_length <= m.max_position_embeddings,
+      f'data.seq_length {config.data.seq_length} is longer than model.max_position_embeddings '
+      f'{m.max_position_embeddings}; raise the one or lower the other.',
+    ),
+    (
+      m.attention_implementation == 'einsum' or m.attention_probs_dropout_prob == 0,
+      f'model.attention_implementation={m.attention_implementation} cannot drop attention '
+      'probabilities; set model.attention_probs_dropout_prob=0 or use einsum.',
+    ),
+    (
+      (config.steps > 0) != (config.epochs > 0),
+      f'steps is {config.steps} and epochs is {config.epochs}; set exactly one of them above 0.',
+    ),
+    (
+      config.batch_size % o.accumulation == 0,
+      f'batch_size {config.batch_size} does not divide into optimizer.accumulation '
+      f'{o.accumulation} microbatches; use a multiple.',
+    ),
+    (
+      [config.mesh.data, config.mesh.fsdp, config.mesh.tensor].count(-1) <= 1,
+      'only one axis of the mesh can be -1 (all the rest).',
+    ),
+    (
+      0 not in (config.mesh.data, config.mesh.fsdp, config.mesh.tensor),
+      'a mesh axis is 0; use 1 for an axis that splits nothing, -1 for all the rest.',
+    ),
+    (
+      all(
+        isinstance(p, tuple)
+        and len(p) == 2
+        and isinstance(p[0], str)
+        and isinstance(p[1], (int, float))
+        for p in o.lr_multipliers
+      ),
+      f'optimizer.lr_multipliers is {o.lr_multipliers!r}; write ((regex, factor), ...).',
+    ),
+    (
+      not (config.init_from and config.resume_from),
+      'init_from (weights only) and resume_from (the whole state) are both set; choose one.',
+    ),
   ]
   if config.objective == 'mlm_nsp':
     rules += [
-      (config.masking.mask_share + config.masking.random_share <= 1,
-       'masking.mask_share and masking.random_share add up to more than 1.'),
-      (config.loss.nsp_weight == 0 or config.corpus.rows == 'nsp',
-       f"loss.nsp_weight is {config.loss.nsp_weight} but corpus.rows='full' makes no sentence "
-       "pairs; set loss.nsp_weight=0 or corpus.rows='nsp'."),
-      (config.loss.nsp_weight == 0 or m.type_vocab_size >= 2 or m.type_vocab_size == 0,
-       'NSP rows have two token types; set model.type_vocab_size to 2, or to 0 for none.'),
+      (
+        config.masking.mask_share + config.masking.random_share <= 1,
+        'masking.mask_share and masking.random_share add up to more than 1.',
+      ),
+      (
+        config.loss.nsp_weight == 0 or config.corpus.rows == 'nsp',
+        f"loss.nsp_weight is {config.loss.nsp_weight} but corpus.rows='full' makes no sentence "
+        "pairs; set loss.nsp_weight=0 or corpus.rows='nsp'.",
+      ),
+      (
+        config.loss.nsp_weight == 0 or m.type_vocab_size >= 2 or m.type_vocab_size == 0,
+        'NSP rows have two token types; set model.type_vocab_size to 2, or to 0 for none.',
+      ),
     ]
   else:
     rules += [
-      (not (config.task.regression and config.task.labels),
-       'task.regression has no label set; leave task.labels empty.'),
-      (not config.task.pair_column or m.type_vocab_size != 1,
-       'pairs have two token types; set model.type_vocab_size to 2, or to 0 for none.'),
+      (
+        not (config.task.regression and config.task.labels),
+        'task.regression has no label set; leave task.labels empty.',
+      ),
+      (
+        not config.task.pair_column or m.type_vocab_size != 1,
+        'pairs have two token types; set model.type_vocab_size to 2, or to 0 for none.',
+      ),
     ]
   for holds, sentence in rules:
     if not holds:
@@ -315,15 +242,20 @@ def fingerprint(config):
 
 
 def changes(old, new):
-  """['seed: 0 -> 1', ...]: the fields that decide a run's numbers and differ between two configs."""
+  """['seed: 0 -> 1', ...]: the fields that decide a run's numbers and differ between two
+  configs."""
   a, b = flatten(old), flatten(new)
-  return [f'{k}: {a.get(k)!r} -> {b.get(k)!r}' for k in a | b
-          if a.get(k) != b.get(k) and not k.startswith(FREE_TO_CHANGE)]
+  return [
+    f'{k}: {a.get(k)!r} -> {b.get(k)!r}'
+    for k in a | b
+    if a.get(k) != b.get(k) and not k.startswith(FREE_TO_CHANGE)
+  ]
 
 
 @contextlib.contextmanager
 def command_line():
-  """What every command line shares: log lines on stderr, an InputError as one sentence and exit 2."""
+  """What every command line shares: log lines on stderr, an InputError as one sentence and exit
+  2."""
   logging.basicConfig(level=logging.WARNING, format='%(message)s', stream=sys.stderr, force=True)
   logging.getLogger('bert_jax').setLevel(logging.INFO)
   logging.getLogger('absl').setLevel(logging.ERROR)  # Orbax warns of what we chose on purpose
@@ -354,8 +286,13 @@ def _parse(name, text, kind):
 
 
 def _a(kind):
-  return {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a text',
-          tuple: 'a tuple'}[kind]
+  return {
+    int: 'a whole number',
+    float: 'a number',
+    bool: 'true or false',
+    str: 'a text',
+    tuple: 'a tuple',
+  }[kind]
 
 
 def _meant(name, known):

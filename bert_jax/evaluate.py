@@ -29,9 +29,14 @@ def limits(model, tokenizer):
 
 
 def run(eval_step, objective, params, batches, count=0):
-  """{metric: float} over `count` batches (0: all): totals over weights, summed in float64."""
+  """{metric: float}: totals over weights, summed in float64.
+
+  count: batches to look at, spread evenly over the split, since neighbours in a corpus are alike;
+  0 is all of them.
+  """
   totals, outputs = {}, []
-  for i in range(min(count or len(batches), len(batches))):
+  count = min(count or len(batches), len(batches))
+  for i in (k * len(batches) // count for k in range(count)):
     terms, out = eval_step(params, batches[i], np.int32(i))
     totals = metrics.add(totals, metrics.host_sum(terms))
     if out:
@@ -58,20 +63,27 @@ def evaluate(workdir, overrides=(), which='latest'):
   with jax.set_mesh(mesh), sharding.activation_rules():
     shapes = jax.eval_shape(objective.init, seed_key)
     shapes = jax.tree.map(
-      lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes,
-      sharding.tree_shardings(shapes, mesh))
+      lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+      shapes,
+      sharding.tree_shardings(shapes, mesh),
+    )
     params, number = checkpoint.load_params(workdir, shapes, which)
-    batches = batching.Batches(source, objective.spec(config.batch_size),
-                               sharding.batch_sharding(mesh),
-                               limits=limits(config.model, tokenizer))
+    batches = batching.Batches(
+      source,
+      objective.spec(config.batch_size),
+      sharding.batch_sharding(mesh),
+      limits=limits(config.model, tokenizer),
+    )
     eval_step = jax.jit(step.make_eval_step(objective, seed_key=seed_key))
     return run(eval_step, objective, params, batches), number
 
 
 def main(argv=None):
   parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.evaluate', allow_abbrev=False,
-    description='Evaluates a finished run; --config.NAME=VALUE changes fields of its config.')
+    prog='python -m bert_jax.evaluate',
+    allow_abbrev=False,
+    description='Evaluates a finished run; --config.NAME=VALUE changes fields of its config.',
+  )
   parser.add_argument('--workdir', required=True, help='the run')
   parser.add_argument('--checkpoint', default='latest', help='latest, best or a step')
   args, overrides = parser.parse_known_args(argv)

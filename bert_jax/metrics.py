@@ -14,11 +14,21 @@ import numpy as np
 
 log = logging.getLogger('bert_jax')
 
-# Peak dense bfloat16 operations per second of one device, from the makers' data sheets, by a part of
-# jax's device_kind. Elsewhere (CPUs) the peak is what a large matmul reaches here and now.
-PEAK_FLOPS = {'TPU v2': 23e12, 'TPU v3': 61.5e12, 'TPU v4': 275e12, 'TPU v5 lite': 197e12,
-              'TPU v5e': 197e12, 'TPU v5': 459e12, 'TPU v6': 918e12, 'V100': 125e12,
-              'A100': 312e12, 'H100': 989e12, 'H200': 989e12}
+# Peak dense bfloat16 operations per second of one device, from the makers' data sheets, by a part
+# of jax's device_kind. Elsewhere (CPUs) the peak is what a large matmul reaches here and now.
+PEAK_FLOPS = {
+  'TPU v2': 23e12,
+  'TPU v3': 61.5e12,
+  'TPU v4': 275e12,
+  'TPU v5 lite': 197e12,
+  'TPU v5e': 197e12,
+  'TPU v5': 459e12,
+  'TPU v6': 918e12,
+  'V100': 125e12,
+  'A100': 312e12,
+  'H100': 989e12,
+  'H200': 989e12,
+}
 
 
 @jax.tree_util.register_dataclass
@@ -47,7 +57,8 @@ def mean(values, weights):
 
 
 def host_sum(tree):
-  """{name: Mean or scalar} of device arrays -> the same of float64 numpy, to be summed on the host."""
+  """{name: Mean or scalar} of device arrays -> the same of float64 numpy, to be summed on the
+  host."""
   return jax.tree.map(lambda x: np.asarray(x, np.float64), jax.device_get(tree))
 
 
@@ -68,8 +79,9 @@ def values(terms, baselines):
 
 def to_json(metrics):
   """One line of valid JSON: what is not a number becomes null."""
-  return json.dumps({k: None if isinstance(v, float) and not math.isfinite(v) else v
-                     for k, v in metrics.items()})
+  return json.dumps(
+    {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in metrics.items()}
+  )
 
 
 def health(metrics, baselines):
@@ -83,8 +95,11 @@ def health(metrics, baselines):
     if name in baselines:
       level, kind = baselines[name]
       side = 'below' if value <= level else 'ABOVE'
-      text += (f' ({kind} {level:.2f})' if name.endswith('accuracy')
-               else f' ({abs(level - value):.2f} {side} {kind})')
+      text += (
+        f' ({kind} {level:.2f})'
+        if name.endswith('accuracy')
+        else f' ({abs(level - value):.2f} {side} {kind})'
+      )
     parts.append(text)
   return '  '.join(parts)
 
@@ -92,7 +107,8 @@ def health(metrics, baselines):
 class Writer:
   """metrics.jsonl and, if asked, TensorBoard files in the workdir. Lines after `start` are dropped.
 
-  A run that was killed had written lines past its last checkpoint; the resumed run writes them again.
+  A run that was killed had written lines past its last checkpoint; the resumed run writes them
+  again.
   """
 
   def __init__(self, workdir, start, tensorboard):
@@ -106,6 +122,7 @@ class Writer:
     self.board = None
     if tensorboard:
       import tensorboardX  # here: it is slow to import and not every run wants it
+
       self.board = tensorboardX.SummaryWriter(str(workdir), purge_step=start + 1)
 
   def write(self, step, split, metrics):
@@ -129,7 +146,8 @@ def _step(line):
 
 
 class Clock:
-  """Speed of training, without the time spent on anything else: call `pause` and `go` around that."""
+  """Speed of training, without the time spent on anything else: call `pause` and `go` around
+  that."""
 
   def __init__(self, flops_per_step):
     self.flops_per_step = flops_per_step
@@ -149,8 +167,11 @@ class Clock:
     """{'steps_per_s', 'tokens_per_s' (real tokens), 'mfu'} since the last read, and starts anew."""
     self.pause()
     seconds = max(self.spent, 1e-9)
-    out = {'steps_per_s': self.steps / seconds, 'tokens_per_s': tokens / seconds,
-           'mfu': self.flops_per_step * self.steps / seconds / self.peak}
+    out = {
+      'steps_per_s': self.steps / seconds,
+      'tokens_per_s': tokens / seconds,
+      'mfu': self.flops_per_step * self.steps / seconds / self.peak,
+    }
     self.reset()
     return out
 
@@ -182,6 +203,7 @@ class Progress:
     self.bar = None
     if sys.stderr.isatty():
       import tqdm
+
       self.bar = tqdm.tqdm(total=steps, initial=start, unit='step', dynamic_ncols=True)
 
   def update(self, text=''):

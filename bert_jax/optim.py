@@ -19,16 +19,17 @@ def make_schedule(optimizer, steps):
   """step -> learning rate, for a run of `steps` steps.
 
   All warm up linearly from 0 over `warmup` steps. linear: peak * (1 - step / steps), counted from
-  step 0 (BERT). cosine: to 0 over what is left. inverse_sqrt: peak * sqrt(warmup / step) (Vaswani et
-  al. 2017). wsd: constant, then linear to 0 over the last `decay` steps. constant: constant.
+  step 0 (BERT). cosine: to 0 over what is left. inverse_sqrt: peak * sqrt(warmup / step) (Vaswani
+  et al. 2017). wsd: constant, then linear to 0 over the last `decay` steps. constant: constant.
   """
   peak = optimizer.learning_rate
   warmup = _steps(optimizer.warmup, steps)
   decay = max(1, _steps(optimizer.decay, steps))
   after = {
     'linear': lambda step: 1 - step / steps,
-    'cosine': lambda step: 0.5 * (1 + jnp.cos(
-      jnp.pi * jnp.clip((step - warmup) / max(1, steps - warmup), 0, 1))),
+    'cosine': lambda step: (
+      0.5 * (1 + jnp.cos(jnp.pi * jnp.clip((step - warmup) / max(1, steps - warmup), 0, 1)))
+    ),
     'constant': lambda step: jnp.ones_like(step),
     'inverse_sqrt': lambda step: jnp.sqrt(max(1, warmup) / jnp.maximum(step, 1)),
     'wsd': lambda step: jnp.clip((steps - step) / decay, 0, 1),
@@ -50,8 +51,10 @@ def scale_by_bert_adam(b1, b2, eps):
 
   def init(params):
     return optax.ScaleByAdamState(
-      count=jnp.zeros([], jnp.int32), mu=optax.tree.zeros_like(params),
-      nu=optax.tree.zeros_like(params))
+      count=jnp.zeros([], jnp.int32),
+      mu=optax.tree.zeros_like(params),
+      nu=optax.tree.zeros_like(params),
+    )
 
   def update(gradients, state, params=None):
     del params
@@ -77,17 +80,21 @@ def make_optimizer(optimizer, steps, params):
     OPTIMIZERS[optimizer.name](optimizer.beta1, optimizer.beta2, optimizer.eps),
     optax.add_decayed_weights(optimizer.weight_decay, decayed),
     optax.scale_by_learning_rate(make_schedule(optimizer, steps)),
-    optax.stateless(lambda updates, _: jax.tree.map(lambda u, m: u * m, updates, multipliers)))
+    optax.stateless(lambda updates, _: jax.tree.map(lambda u, m: u * m, updates, multipliers)),
+  )
 
 
 def matches(pattern, params):
   """A tree of booleans: does the regex occur in the parameter's path? '' matches none."""
   hits = jax.tree_util.tree_map_with_path(
-    lambda path, _: bool(pattern and re.search(pattern, path_name(path))), params)
+    lambda path, _: bool(pattern and re.search(pattern, path_name(path))), params
+  )
   if pattern and not any(jax.tree.leaves(hits)):
     names = [path_name(p) for p, _ in jax.tree_util.tree_flatten_with_path(params)[0]]
-    raise InputError(f'regex {pattern!r} in config.optimizer matches no parameter; their paths look '
-                     f'like {", ".join(names[:: max(1, len(names) // 4)])}.')
+    raise InputError(
+      f'regex {pattern!r} in config.optimizer matches no parameter; their paths look '
+      f'like {", ".join(names[:: max(1, len(names) // 4)])}.'
+    )
   return hits
 
 
@@ -106,7 +113,7 @@ def lr_multipliers(optimizer, params):
     if frozen:
       return 0.0
     factor = next((f for (_, f), hit in zip(rules, hits) if hit), 1.0)
-    return factor * optimizer.layer_lr_decay ** depth
+    return factor * optimizer.layer_lr_decay**depth
 
   return jax.tree.map(multiplier, frozen, depths, *(tree for tree, _ in rules))
 
@@ -114,7 +121,9 @@ def lr_multipliers(optimizer, params):
 def layer_depths(params):
   """How many layers each parameter lies below the heads: an int, or an array for scanned layers."""
   flat = jax.tree_util.tree_flatten_with_path(params)[0]
-  layers = [int(m[1]) + 1 for path, _ in flat if (m := re.search(r'/layer_(\d+)/', path_name(path)))]
+  layers = [
+    int(m[1]) + 1 for path, _ in flat if (m := re.search(r'/layer_(\d+)/', path_name(path)))
+  ]
   layers += [x.shape[0] for path, x in flat if '/layers/' in path_name(path)]
   count = max(layers, default=0)
 

@@ -3,8 +3,8 @@
     echo 'the [MASK] of the list' | python -m bert_jax.predict --model W --top-k 5
     echo 'a gorgeous film' | python -m bert_jax.predict --model W2
 
-What is asked of a model follows from what it was trained for: fill-mask or classify. The second text
-of a pair stands behind a tab.
+What is asked of a model follows from what it was trained for: fill-mask or classify. The second
+text of a pair stands behind a tab.
 """
 
 import argparse
@@ -12,6 +12,8 @@ import itertools
 import json
 import logging
 import sys
+from collections import Counter
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -19,7 +21,7 @@ import numpy as np
 from bert_jax import checkpoint
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
-from bert_jax.data import corpus, tokenizers
+from bert_jax.data import corpus, files, tokenizers
 from bert_jax.objectives import base
 from bert_jax.tasks import TASKS, classification
 
@@ -47,41 +49,59 @@ class Model:
   def fill_mask(self, texts, top_k=5):
     """For each text the candidates for each of its [MASK]s: [[(piece, probability), ...], ...]."""
     if self.config.objective != 'mlm_nsp':
-      raise InputError(f'this model was trained for {self.config.objective!r} and has no masked-LM '
-                       'head; use a pre-trained one.')
+      raise InputError(
+        f'this model was trained for {self.config.objective!r} and has no masked-LM '
+        'head; use a pre-trained one.'
+      )
     ids = [self.tokenizer.encode_with_masks(text) for text in texts]
     batch = self._batch([(x,) for x in ids])
     is_mask = batch['input_ids'] == self.tokenizer.mask_id
     K = 2 ** int(np.ceil(np.log2(max(1, is_mask.sum(1).max()))))
     positions = np.argsort(~is_mask, axis=1, kind='stable')[:, :K].astype(np.int32)
-    logits, _ = self._logits(self.params, batch | {
-      'masked_positions': positions, 'cls_positions': np.zeros((len(positions), 1), np.int32)})
+    logits, _ = self._logits(
+      self.params,
+      batch
+      | {'masked_positions': positions, 'cls_positions': np.zeros((len(positions), 1), np.int32)},
+    )
     probabilities, pieces = jax.lax.top_k(
-      jax.nn.softmax(logits), min(top_k, self.tokenizer.vocab_size))
-    return [[[(self.tokenizer.pieces[i], float(p)) for i, p in zip(pieces[row, k],
-                                                                  probabilities[row, k])]
-             for k in range(is_mask[row].sum())] for row in range(len(texts))]
+      jax.nn.softmax(logits), min(top_k, self.tokenizer.vocab_size)
+    )
+    return [
+      [
+        [
+          (self.tokenizer.pieces[i], float(p))
+          for i, p in zip(pieces[row, k], probabilities[row, k])
+        ]
+        for k in range(is_mask[row].sum())
+      ]
+      for row in range(len(texts))
+    ]
 
   def classify(self, texts):
     """For each text or (text, second text): {label: probability}, or a float (regression)."""
     if self.config.objective != 'classification':
-      raise InputError(f'this model was trained for {self.config.objective!r} and has no classifier; '
-                       'fine-tune it first (configs/finetune.py).')
+      raise InputError(
+        f'this model was trained for {self.config.objective!r} and has no classifier; '
+        'fine-tune it first (configs/finetune.py).'
+      )
     pairs = [(t,) if isinstance(t, str) else tuple(t) for t in texts]
     wanted = 2 if self.config.task.pair_column else 1
     for parts in pairs:
       if len(parts) != wanted:
-        raise InputError(f'this model reads {("single texts", "pairs")[wanted - 1]} and got '
-                         f'{len(parts)} in {parts[0][:40]!r}; a tab separates the two texts of a pair.')
+        raise InputError(
+          f'this model reads {("single texts", "pairs")[wanted - 1]} and got '
+          f'{len(parts)} in {parts[0][:40]!r}; a tab separates the two texts of a pair.'
+        )
     flat = self.tokenizer.ids_batch(list(itertools.chain(*pairs)))
     rows = list(zip(*[iter(flat)] * wanted))
     batch = self._batch(rows)
     batch['cls_positions'] = np.zeros((len(batch['input_ids']), 1), np.int32)
     out = jax.device_get(self._outputs(self.params, batch))
     if self.objective.regression:
-      return [float(x) for x in out['values'][:len(texts), 0]]
-    return [dict(zip(self.objective.labels, map(float, p)))
-            for p in out['probabilities'][:len(texts), 0]]
+      return [float(x) for x in out['values'][: len(texts), 0]]
+    return [
+      dict(zip(self.objective.labels, map(float, p))) for p in out['probabilities'][: len(texts), 0]
+    ]
 
   def _batch(self, rows):
     """Token arrays of each row -> a padded batch of one of a few shapes."""
@@ -99,7 +119,8 @@ class Model:
 
 def answers(model, lines, top_k):
   """One JSON-ready dict for each line of text; an empty line gives an error entry and goes on."""
-  for chunk in iter(lambda it=iter(lines): list(itertools.islice(it, ROWS)), []):
+  lines = iter(lines)
+  while chunk := list(itertools.islice(lines, ROWS)):
     chunk = [line.rstrip('\r\n') for line in chunk]
     texts = [line for line in chunk if line.strip()]
     if model.config.objective == 'mlm_nsp':
@@ -127,8 +148,10 @@ def answers(model, lines, top_k):
 
 def main(argv=None):
   parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.predict', allow_abbrev=False,
-    description='Reads a text a line (stdin or --input) and writes a line of JSON for each.')
+    prog='python -m bert_jax.predict',
+    allow_abbrev=False,
+    description='Reads a text a line (stdin or --input) and writes a line of JSON for each.',
+  )
   parser.add_argument('--model', required=True, help='workdir of a run')
   parser.add_argument('--checkpoint', default='latest', help='latest, best or a step')
   parser.add_argument('--input', default='', help='file of texts; default: stdin')
@@ -136,10 +159,9 @@ def main(argv=None):
   args = parser.parse_args(argv)
   with config_lib.command_line():
     model = Model(args.model, args.checkpoint)
-    try:
-      lines = open(args.input, encoding='utf-8', errors='replace') if args.input else sys.stdin
-    except OSError as error:
-      raise InputError(f'--input {args.input} cannot be read: {error.strerror}.') from None
+    lines = sys.stdin
+    if args.input:
+      lines = (line for _, line in files.lines(Path(args.input), Counter()))
     for answer in answers(model, lines, args.top_k):
       print(json.dumps(answer, ensure_ascii=False), flush=True)
     if model.cut:

@@ -50,7 +50,8 @@ def make_mesh(data, fsdp, tensor, devices=None):
   if math.prod(shape) != len(devices):
     raise InputError(
       f'mesh data={data} fsdp={fsdp} tensor={tensor} does not multiply to the {len(devices)} '
-      'devices here; leave one axis at -1 and let the others divide that number.')
+      'devices here; leave one axis at -1 and let the others divide that number.'
+    )
   return jax.make_mesh(tuple(shape), AXES, axis_types=(AxisType.Auto,) * 3, devices=devices)
 
 
@@ -64,11 +65,13 @@ def check_fits(mesh, config):
     raise InputError(
       f'batch_size {config.batch_size} does not divide over {shards} data shards'
       + (f' in {config.optimizer.accumulation} microbatches' * (config.optimizer.accumulation > 1))
-      + f'; use {" or ".join(map(str, fit))}.')
+      + f'; use {" or ".join(map(str, fit))}.'
+    )
   if config.model.num_attention_heads % mesh.shape['tensor']:
     raise InputError(
       f'model.num_attention_heads {config.model.num_attention_heads} does not divide over '
-      f'mesh.tensor={mesh.shape["tensor"]}; use a tensor size that divides it.')
+      f'mesh.tensor={mesh.shape["tensor"]}; use a tensor size that divides it.'
+    )
 
 
 def path_name(path):
@@ -77,7 +80,8 @@ def path_name(path):
 
 
 def spec_of(name, shape, mesh, rules=RULES):
-  """The PartitionSpec of one array by the first rule that matches its path; InputError if none fits."""
+  """The PartitionSpec of one array by the first rule that matches its path; InputError if none
+  fits."""
   if len(shape) == 0:
     return P()
   for pattern, spec in rules:
@@ -86,14 +90,18 @@ def spec_of(name, shape, mesh, rules=RULES):
     if spec == AUTO:
       return _auto(shape, mesh.shape['fsdp'])
     if len(spec) > len(shape):
-      raise InputError(f'sharding rule {pattern!r} names {len(spec)} dimensions but {name} has '
-                       f'shape {shape}; mend the rule in sharding.py.')
+      raise InputError(
+        f'sharding rule {pattern!r} names {len(spec)} dimensions but {name} has '
+        f'shape {shape}; mend the rule in sharding.py.'
+      )
     spec = P(*(None,) * (len(shape) - len(spec)), *spec)
     for size, axes in zip(shape, spec):
       parts = math.prod(mesh.shape[a] for a in ((axes,) if isinstance(axes, str) else axes or ()))
       if size % parts:
-        raise InputError(f'{name} of shape {shape} does not divide over mesh axes {axes} '
-                         f'({parts} parts); change the mesh or that size of the model.')
+        raise InputError(
+          f'{name} of shape {shape} does not divide over mesh axes {axes} '
+          f'({parts} parts); change the mesh or that size of the model.'
+        )
     return spec
   raise InputError(f'no sharding rule matches {name}; add one to RULES in sharding.py.')
 
@@ -110,7 +118,8 @@ def _auto(shape, parts):
 def tree_shardings(tree, mesh, rules=RULES):
   """A NamedSharding for every array (or shape) of a tree, by its path."""
   return jax.tree_util.tree_map_with_path(
-    lambda path, x: NamedSharding(mesh, spec_of(path_name(path), x.shape, mesh, rules)), tree)
+    lambda path, x: NamedSharding(mesh, spec_of(path_name(path), x.shape, mesh, rules)), tree
+  )
 
 
 def batch_sharding(mesh):
@@ -124,7 +133,8 @@ def activation_rules():
 
 def describe(params, mesh):
   """A table of the parameters: path, shape, type, sharding; and their bytes on each device."""
-  size = sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
-             for x in jax.tree.leaves(params))
+  size = sum(
+    math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(params)
+  )
   table = parameter_overview.get_parameter_overview(params, include_stats='sharding')
   return f'{table}\nparameters on each of {mesh.size} devices: {size:,} bytes'

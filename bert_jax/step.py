@@ -45,14 +45,16 @@ def make_train_step(objective, optimizer, *, seed_key, accumulation):
     if accumulation == 1:
       (loss, terms), gradients = grad_fn(state.params, batch, dropout_key)
     else:
+
       def body(total, part):
         i, microbatch = part
         out = grad_fn(state.params, microbatch, jax.random.fold_in(dropout_key, i))
         return jax.tree.map(jnp.add, total, out), None
 
       parts = (jnp.arange(accumulation), jax.tree.map(_microbatches(accumulation), batch))
-      shapes = jax.eval_shape(grad_fn, state.params, jax.tree.map(lambda x: x[0], parts[1]),
-                              dropout_key)
+      shapes = jax.eval_shape(
+        grad_fn, state.params, jax.tree.map(lambda x: x[0], parts[1]), dropout_key
+      )
       zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
       ((loss, terms), gradients), _ = jax.lax.scan(body, zeros, parts)
 

@@ -1,10 +1,10 @@
 """The run: set up, compile, loop. Read it from top to bottom.
 
-    python -m bert_jax.train --config configs/pretrain.py:size=base --workdir W [--config.seed=1 ...]
+    python -m bert_jax.train --config configs/pretrain.py:size=base --workdir W [--config.seed=1]
 
-A run is a function of (config, step): the batch, the masks and the dropout of step n follow from the
-seed and n alone. Started again in the same workdir it continues from the newest good checkpoint and
-ends with the same bits as if it had never stopped.
+A run is a function of (config, step): the batch, the masks and the dropout of step n follow from
+the seed and n alone. Started again in the same workdir it continues from the newest good checkpoint
+and ends with the same bits as if it had never stopped.
 """
 
 import argparse
@@ -15,7 +15,6 @@ import math
 import platform
 import signal
 import sys
-import tempfile
 import threading
 import time
 from importlib import metadata
@@ -52,7 +51,8 @@ def train(config, workdir):
   task = TASKS[config.objective]
   config = task.resolve(config)
   checkpoint.check_workdir(workdir, config)
-  tokenizer = get_tokenizer(config, workdir, task)
+  folders = (workdir, config.resume_from, '' if config.tokenizer.path else config.init_from)
+  tokenizer = vocabulary.of_run(config, folders, lambda: task.texts(config))
   sources = task.sources(config, tokenizer)
   objective = task.objective(config, tokenizer)
   limits = evaluate.limits(config.model, tokenizer)
@@ -63,13 +63,15 @@ def train(config, workdir):
     eval_batches = batching.Batches(sources['eval'], spec, where, limits=limits)
   baselines = sources['train'].baselines
   steps = config.steps or math.ceil(config.epochs * len(sources['train']) / config.batch_size)
+  weights = weights_of(config.init_from) if config.init_from else None
 
   # ---- state and the compiled step -------------------------------------------------------------
   seed_key = jax.random.key(config.seed, impl=config.prng_impl)
   param_shapes = jax.eval_shape(objective.init, seed_key)
   optimizer = optim.make_optimizer(config.optimizer, steps, param_shapes)
-  train_step = make_train_step(objective, optimizer, seed_key=seed_key,
-                               accumulation=config.optimizer.accumulation)
+  train_step = make_train_step(
+    objective, optimizer, seed_key=seed_key, accumulation=config.optimizer.accumulation
+  )
 
   def make_state(key):
     params = objective.init(key)
@@ -80,53 +82,76 @@ def train(config, workdir):
     stack.enter_context(jax.set_mesh(mesh))
     stack.enter_context(sharding.activation_rules())
     shapes = jax.eval_shape(make_state, seed_key)
-    shapes = jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes,
-                          sharding.tree_shardings(shapes, mesh))
+    shapes = jax.tree.map(
+      lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+      shapes,
+      sharding.tree_shardings(shapes, mesh),
+    )
     layout = jax.tree.map(lambda x: x.sharding, shapes)
-    batch_shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
-                    for name, x in spec.items()}
+    batch_shapes = {
+      name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where) for name, x in spec.items()
+    }
 
     started = time.perf_counter()
-    compiled = jax.jit(train_step, donate_argnums=0, out_shardings=(layout, None)
-                       ).lower(shapes, batch_shapes).compile()
-    eval_step = jax.jit(make_eval_step(objective, seed_key=seed_key)).lower(
-      shapes.params, batch_shapes, jax.ShapeDtypeStruct((), jnp.int32)).compile()
+    compiled = (
+      jax.jit(train_step, donate_argnums=0, out_shardings=(layout, None))
+      .lower(shapes, batch_shapes)
+      .compile()
+    )
+    eval_step = (
+      jax.jit(make_eval_step(objective, seed_key=seed_key))
+      .lower(shapes.params, batch_shapes, jax.ShapeDtypeStruct((), jnp.int32))
+      .compile()
+    )
     flops = 3 * objective.flops(config.batch_size)  # backward is twice the forward pass
     log.info('%s', sharding.describe(shapes.params, mesh))
-    log.info('mesh %s; step compiled in %.1f s: %s, %.3g FLOPs', dict(mesh.shape),
-             time.perf_counter() - started, memory(compiled), flops)
+    log.info(
+      'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs',
+      dict(mesh.shape),
+      time.perf_counter() - started,
+      memory(compiled),
+      flops,
+    )
 
     # ---- where this run begins -----------------------------------------------------------------
+    results = {}
     checkpoint.claim(workdir, config)
     tokenizer.save(workdir)
     checkpoints = stack.enter_context(
-      contextlib.closing(checkpoint.Checkpoints(workdir, config.checkpoint)))
-    checkpoints.facts = {'config': config_lib.fingerprint(config),
-                         'data': sources['train'].fingerprint}
+      contextlib.closing(checkpoint.Checkpoints(workdir, config.checkpoint))
+    )
+    checkpoints.facts = {
+      'config': config_lib.fingerprint(config),
+      'data': sources['train'].fingerprint,
+    }
     found = checkpoints.restore(shapes)
     if found is None and config.resume_from:
       with contextlib.closing(checkpoint.Checkpoints(config.resume_from)) as others:
         found = others.restore(shapes)
     if found is not None:
       state, meta = found
+      results = meta['metrics']
       if meta['data'] != checkpoints.facts['data']:
-        raise InputError('the training data is not what it was when this run was saved; bring it back, '
-                         'or use another --workdir with config.init_from to start from its weights.')
+        raise InputError(
+          'the training data is not what it was when this run was saved; bring it back, '
+          'or use another --workdir with config.init_from to start from its weights.'
+        )
       log.info('continuing at step %d of %d', int(state.step), steps)
     else:
       state = jax.jit(make_state, out_shardings=layout)(seed_key)
-      if config.init_from:
-        params = checkpoint.warm_start(state.params, weights_of(config.init_from, seed_key))
+      if weights:
+        params = checkpoint.warm_start(state.params, weights)
         state = State(state.step, params, state.opt_state, {})
     write_facts(workdir, sources, mesh)
 
     # ---- the loop ------------------------------------------------------------------------------
     start = int(state.step)
     writer = stack.enter_context(
-      contextlib.closing(metrics.Writer(workdir, start, config.log.tensorboard)))
+      contextlib.closing(metrics.Writer(workdir, start, config.log.tensorboard))
+    )
     progress = stack.enter_context(contextlib.closing(metrics.Progress(steps, start)))
     clock = metrics.Clock(flops)
-    window, pending, results, stop = {}, None, {}, False
+    window, pending, stop = {}, None, False
 
     for number in range(start + 1, steps + 1):
       state, out = compiled(state, batches[number - 1])
@@ -150,8 +175,10 @@ def train(config, workdir):
         shown = metrics.values(window, baselines)
         speed = clock.read(tokens.total) | {'fill': float(tokens.value)}
         writer.write(number, 'train', shown | speed)
-        shown = (f'{metrics.health(shown, baselines)}  {speed["tokens_per_s"]:,.0f} tokens/s  '
-                 f'MFU {speed["mfu"]:.1%}')
+        shown = (
+          f'{metrics.health(shown, baselines)}  {speed["tokens_per_s"]:,.0f} tokens/s  '
+          f'MFU {speed["mfu"]:.1%}'
+        )
         if not progress.bar:
           left = (steps - number) / speed['steps_per_s']
           progress.line(f'step {number}/{steps}  {shown}  ETA {left:.0f} s')
@@ -163,8 +190,9 @@ def train(config, workdir):
         count = 0 if number == steps else config.eval.batches
         results = evaluate.run(eval_step, objective, state.params, eval_batches, count)
         writer.write(number, 'eval', results)
-        progress.line(f'step {number}/{steps}  eval  '
-                      + metrics.health(results, eval_batches.source.baselines))
+        progress.line(
+          f'step {number}/{steps}  eval  ' + metrics.health(results, eval_batches.source.baselines)
+        )
         save_now |= checkpoints.is_best(results)
       if save_now:
         checkpoints.save(state, results if eval_now else {})
@@ -174,8 +202,11 @@ def train(config, workdir):
 
     checkpoints.wait()
     if stop and int(state.step) < steps:
-      log.info('stopped by a signal at step %d of %d, saved; the same command continues',
-               int(state.step), steps)
+      log.info(
+        'stopped by a signal at step %d of %d, saved; the same command continues',
+        int(state.step),
+        steps,
+      )
     return state, results
 
 
@@ -190,7 +221,8 @@ def take(window, out, number, workdir):
     raise InputError(
       f'the loss is {float(out["loss"])} at step {number}, so the run stops; the checkpoints in '
       f'{workdir} are from before it. A lower optimizer.learning_rate, more warmup or float32 '
-      'usually helps.')
+      'usually helps.'
+    )
   return metrics.add(window, out)
 
 
@@ -199,61 +231,32 @@ def adopt_model(config):
   implementation, dtype, scan and remat stay as this config says."""
   if not config.init_from:
     return config
-  own = ('hidden_dropout_prob', 'attention_probs_dropout_prob', 'attention_implementation', 'dtype',
-         'scan_layers', 'remat')
+  own = (
+    'hidden_dropout_prob',
+    'attention_probs_dropout_prob',
+    'attention_implementation',
+    'dtype',
+    'scan_layers',
+    'remat',
+  )
   source = checkpoint.read_config(config.init_from).model
   config = config.copy_and_resolve_references()
-  changed = [f'{k} {config.model[k]} -> {v}' for k, v in source.items()
-             if k not in own and config.model[k] != v]
+  changed = [
+    f'{k} {config.model[k]} -> {v}'
+    for k, v in source.items()
+    if k not in own and config.model[k] != v
+  ]
   config.model.update({k: v for k, v in source.items() if k not in own})
   if changed:
     log.info('model sizes come from init_from: %s', ', '.join(changed))
   return config_lib.check(config)
 
 
-def weights_of(workdir, key):
+def weights_of(workdir):
   """The parameters of another run, as its own objective names them."""
   config = checkpoint.read_config(workdir)
   objective = TASKS[config.objective].objective(config, tokenizers.load_folder(workdir))
-  return checkpoint.load_params(workdir, jax.eval_shape(objective.init, key))[0]
-
-
-def get_tokenizer(config, workdir, task):
-  """The vocabulary of the workdir, of tokenizer.path, of init_from, or a new one, in this order."""
-  settings = config.tokenizer
-  for folder in (workdir, config.resume_from, '' if settings.path else config.init_from):
-    if folder and tokenizers.in_folder(folder):
-      tokenizer = tokenizers.load_folder(folder)
-      break
-  else:
-    if settings.path:
-      tokenizer = tokenizers.load(settings.path, do_lower_case=settings.do_lower_case)
-    else:
-      tokenizer = train_vocabulary(config, task)
-  if tokenizer.vocab_size != config.model.vocab_size:
-    raise InputError(
-      f'the vocabulary has {tokenizer.vocab_size} pieces and model.vocab_size is '
-      f'{config.model.vocab_size}; set --config.model.vocab_size={tokenizer.vocab_size}'
-      + (', or name the vocabulary of init_from.' if config.init_from else '.'))
-  return tokenizer
-
-
-def train_vocabulary(config, task):
-  """A new vocabulary of model.vocab_size pieces from the training texts."""
-  settings, size = config.tokenizer, config.model.vocab_size
-  log.info('training a %s vocabulary of %d pieces', settings.kind, size)
-  with tempfile.TemporaryDirectory() as folder:
-    if settings.kind == 'wordpiece':
-      path = Path(folder) / 'vocab.txt'
-      counts = vocabulary.train_wordpiece(
-        task.texts(config), path, vocab_size=size, do_lower_case=settings.do_lower_case)
-    else:
-      path = Path(folder) / 'spm.model'
-      counts = vocabulary.train_sentencepiece(
-        task.texts(config), path, vocab_size=size, model_type=settings.kind,
-        do_lower_case=settings.do_lower_case)
-    log.info('vocabulary: %s', ', '.join(f'{n:,} {k}' for k, n in counts.items()))
-    return tokenizers.load(path, do_lower_case=settings.do_lower_case)
+  return checkpoint.load_params(workdir, jax.eval_shape(objective.init, jax.random.key(0)))[0]
 
 
 def memory(compiled):
@@ -261,8 +264,10 @@ def memory(compiled):
   sizes = compiled.memory_analysis()
   if sizes is None:
     return 'memory unknown'
-  return (f'{sizes.argument_size_in_bytes / 2**20:,.0f} MiB of state and batch, '
-          f'{sizes.temp_size_in_bytes / 2**20:,.0f} MiB of temporaries per device')
+  return (
+    f'{sizes.argument_size_in_bytes / 2**20:,.0f} MiB of state and batch, '
+    f'{sizes.temp_size_in_bytes / 2**20:,.0f} MiB of temporaries per device'
+  )
 
 
 def write_facts(workdir, sources, mesh):
@@ -271,11 +276,17 @@ def write_facts(workdir, sources, mesh):
     return
   packages = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
   facts = {
-    'bert_jax': __version__, 'python': platform.python_version(),
-    'packages': {name: metadata.version(name) for name in packages}, 'command': sys.argv,
-    'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}', 'mesh': dict(mesh.shape),
-    'data': {split: {'rows': len(s), 'fingerprint': s.fingerprint, 'baselines': s.baselines}
-             for split, s in sources.items()}}
+    'bert_jax': __version__,
+    'python': platform.python_version(),
+    'packages': {name: metadata.version(name) for name in packages},
+    'command': sys.argv,
+    'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
+    'mesh': dict(mesh.shape),
+    'data': {
+      split: {'rows': len(s), 'fingerprint': s.fingerprint, 'baselines': s.baselines}
+      for split, s in sources.items()
+    },
+  }
   (workdir / 'run.json').write_text(json.dumps(facts, indent=2) + '\n')
 
 
@@ -301,11 +312,18 @@ def stop_signals():
 
 def main(argv=None):
   parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.train', allow_abbrev=False, description=__doc__.split('\n\n')[0],
+    prog='python -m bert_jax.train',
+    allow_abbrev=False,
+    description=__doc__.partition('\n\n')[0],
     epilog='Any field of the config is set as --config.NAME=VALUE, for example '
-           '--config.optimizer.learning_rate=3e-4; bert_jax/config.py lists them all.')
-  parser.add_argument('--config', required=True, metavar='FILE[:ARGS]',
-                      help='for example configs/pretrain.py:size=tiny,runlocal')
+    '--config.optimizer.learning_rate=3e-4; bert_jax/config.py lists them all.',
+  )
+  parser.add_argument(
+    '--config',
+    required=True,
+    metavar='FILE[:ARGS]',
+    help='for example configs/pretrain.py:size=tiny,runlocal',
+  )
   parser.add_argument('--workdir', required=True, help='where the run is written, and resumed from')
   args, overrides = parser.parse_known_args(argv)
   with config_lib.command_line():

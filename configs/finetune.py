@@ -1,12 +1,13 @@
 """Fine-tuning for classification: single texts, pairs, or a number for each (regression).
 
-    python -m bert_jax.train --config configs/finetune.py:task=sst2 --workdir W2 --config.init_from=W \
-        --config.data.train='$DATA/SST-2/train.tsv' --config.data.eval='$DATA/SST-2/dev.tsv'
+    python -m bert_jax.train --config configs/finetune.py:task=sst2 --workdir W2 \
+        --config.init_from=W --config.data.train='$DATA/SST-2/train.tsv' \
+        --config.data.eval='$DATA/SST-2/dev.tsv'
 
-Arguments: `task` names the columns (docs sst2 rte stsb; any table with --config.task.text_column and
-so on), `size` the model where init_from does not, `runlocal` makes it about a minute on a laptop.
-`docs`, the default, needs no data: which package does a docstring come from? The recipe is the
-paper's: batch 32, 3 epochs, 3e-5, 10 % warm-up.
+Arguments: `task` names the columns (docs sst2 rte stsb; any table with --config.task.text_column
+and so on), `size` the model where init_from does not, `runlocal` makes it about a minute on a
+laptop. `docs`, the default, needs no data: which package does a docstring come from? The recipe is
+the paper's: batch 32, 3 epochs, 3e-5, 10 % warm-up.
 """
 
 from ml_collections import ConfigDict
@@ -15,7 +16,7 @@ from bert_jax import config as c
 
 TASKS = {
   'docs': dict(),
-  'sst2': dict(text_column='sentence', labels=('0', '1')),
+  'sst2': dict(text_column='sentence'),
   'rte': dict(text_column='sentence1', pair_column='sentence2',
               labels=('entailment', 'not_entailment')),
   'stsb': dict(text_column='sentence1', pair_column='sentence2', label_column='score',

@@ -5,8 +5,8 @@
 
 Arguments: `size` (tiny mini small medium base large, or layers/width such as 6/256) and `runlocal`:
 about a minute on a laptop, on the English documentation every installation carries, or on
-data.train. The values are those of Devlin et al. 2018 and of its released code, first phase: rows of
-128 tokens.
+data.train. The values are those of Devlin et al. 2018 and of its released code, first phase: rows
+of 128 tokens.
 """
 
 from ml_collections import ConfigDict
@@ -38,9 +38,9 @@ def get_config(arg=''):
   if arg.runlocal:
     config.model = c.bert(arg.size or 'tiny', vocab_size=8192)
     config.update(dict(
-      batch_size=32, steps=800, data=dict(seq_length=64),
+      batch_size=32, steps=500, data=dict(seq_length=64),
       corpus=dict(dupe_factor=1, eval_share=0.1),
       masking=dict(max_predictions_per_seq=10),
-      optimizer=dict(learning_rate=1e-3, warmup=0.1), eval=dict(every=400, batches=20),
-      checkpoint=dict(every=200), log=dict(every=50)))
+      optimizer=dict(learning_rate=1e-3, warmup=0.1), eval=dict(every=250, batches=20),
+      checkpoint=dict(every=100), log=dict(every=50)))
   return config

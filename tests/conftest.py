@@ -1,4 +1,4 @@
-"""What the tests share: a small corpus with real structure, small configs, the real data if present."""
+"""What the tests share: a small corpus with real structure, small configs, the real data."""
 
 import os
 import random
@@ -31,9 +31,13 @@ def corpus_file(tmp_path_factory):
   documents = []
   for i in range(40):
     subject = subjects[i % len(subjects)]
-    documents.append('\n'.join(
-      f'the {subject} {rng.choice(verbs)} the {rng.choice(things)} near {subject} number '
-      f'{rng.randrange(20)} .' for _ in range(rng.randrange(6, 16))))
+    documents.append(
+      '\n'.join(
+        f'the {subject} {rng.choice(verbs)} the {rng.choice(things)} near {subject} number '
+        f'{rng.randrange(20)} .'
+        for _ in range(rng.randrange(6, 16))
+      )
+    )
   path = tmp_path_factory.mktemp('corpus') / 'corpus.txt'
   path.write_text('\n\n'.join(documents) + '\n')
   return path
@@ -42,30 +46,55 @@ def corpus_file(tmp_path_factory):
 def small_pretrain(corpus_file, *overrides):
   """A pre-training config that compiles in seconds: 2 layers, 32 wide, 20 steps of 8 x 32."""
   from bert_jax import config
-  return config.load('configs/pretrain.py:runlocal', [
-    f'--config.data.train={corpus_file}', '--config.corpus.eval_share=0.2',
-    '--config.model.vocab_size=200', '--config.model.hidden_size=32',
-    '--config.model.intermediate_size=64', '--config.model.max_position_embeddings=64',
-    '--config.batch_size=8', '--config.data.seq_length=32', '--config.steps=20',
-    '--config.masking.max_predictions_per_seq=5', '--config.eval.every=10',
-    '--config.checkpoint.every=10', '--config.log.every=5', '--config.log.tensorboard=false',
-    *overrides])
+
+  return config.load(
+    'configs/pretrain.py:runlocal',
+    [
+      f'--config.data.train={corpus_file}',
+      '--config.corpus.eval_share=0.2',
+      '--config.model.vocab_size=200',
+      '--config.model.hidden_size=32',
+      '--config.model.intermediate_size=64',
+      '--config.model.max_position_embeddings=64',
+      '--config.batch_size=8',
+      '--config.data.seq_length=32',
+      '--config.steps=20',
+      '--config.masking.max_predictions_per_seq=5',
+      '--config.eval.every=10',
+      '--config.checkpoint.every=10',
+      '--config.log.every=5',
+      '--config.log.tensorboard=false',
+      *overrides,
+    ],
+  )
 
 
 @pytest.fixture(scope='session')
 def pretrained(corpus_file, tmp_path_factory):
   """(workdir, State, metrics) of a finished small pre-training run. Do not write into it."""
   from bert_jax.train import train
+
   workdir = tmp_path_factory.mktemp('pretrained') / 'run'
   return workdir, *train(small_pretrain(corpus_file), workdir)
 
 
 def run_module(*arguments, devices=1, stdin='', check=True):
   """`python -m ARGUMENTS` from the repository root with `devices` simulated CPU devices."""
-  env = dict(os.environ, JAX_PLATFORMS='cpu', PYTHONPATH=str(ROOT),
-             XLA_FLAGS=f'--xla_force_host_platform_device_count={devices}')
-  out = subprocess.run([sys.executable, '-m', *map(str, arguments)], cwd=ROOT, env=env, input=stdin,
-                       capture_output=True, text=True, timeout=600)
+  env = dict(
+    os.environ,
+    JAX_PLATFORMS='cpu',
+    PYTHONPATH=str(ROOT),
+    XLA_FLAGS=f'--xla_force_host_platform_device_count={devices}',
+  )
+  out = subprocess.run(
+    [sys.executable, '-m', *map(str, arguments)],
+    cwd=ROOT,
+    env=env,
+    input=stdin,
+    capture_output=True,
+    text=True,
+    timeout=600,
+  )
   assert not check or out.returncode == 0, out.stderr[-3000:]
   return out
 

@@ -5,13 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import config
+from bert_jax import config, fields
 from bert_jax.config import InputError
 
-CONFIGS = ['configs/pretrain.py', 'configs/pretrain.py:size=tiny,runlocal', 'configs/finetune.py',
-           'configs/finetune.py:task=sst2', 'configs/finetune.py:task=rte,size=small',
-           'configs/finetune.py:task=stsb,runlocal', 'configs/quickstart.py:stage=pretrain',
-           'configs/quickstart.py:stage=finetune']
+CONFIGS = [
+  'configs/pretrain.py',
+  'configs/pretrain.py:size=tiny,runlocal',
+  'configs/finetune.py',
+  'configs/finetune.py:task=sst2',
+  'configs/finetune.py:task=rte,size=small',
+  'configs/finetune.py:task=stsb,runlocal',
+  'configs/quickstart.py:stage=pretrain',
+  'configs/quickstart.py:stage=finetune',
+]
 
 
 @pytest.mark.parametrize('spec', CONFIGS)
@@ -22,28 +28,34 @@ def test_every_config_is_whole_and_survives_json(spec):
   assert config.fingerprint(again) == config.fingerprint(loaded)
 
 
-@pytest.mark.parametrize('override, sentence', [
-  ('--config.model.hiden_size=64', "no field 'model.hiden_size'; did you mean 'model.hidden_size'"),
-  ('--config.model.hidden_size=abc', 'hidden_size=abc is not a whole number'),
-  ('--config.model.hidden_size=64.5', 'is not a whole number'),
-  ('--config.batch_size=true', 'is not a whole number'),
-  ('--config.log.tensorboard=3', 'is not true or false'),
-  ('--config.optimizer.learning_rate=-1', 'outside'),
-  ('--config.model.hidden_act=geluu', "is 'geluu'; use one of gelu, gelu_tanh, relu, swish"),
-  ('--config.model=3', 'it is a block: set model.FIELD'),
-  ('--confg.seed=1', 'is not known'),
-  ('--config.model.hidden_size=101', 'does not divide into model.num_attention_heads'),
-  ('--config.data.seq_length=1000', 'longer than model.max_position_embeddings'),
-  ('--config.model.attention_implementation=xla', 'cannot drop attention probabilities'),
-  ('--config.epochs=1', 'set exactly one'),
-  ('--config.optimizer.accumulation=5', 'does not divide into optimizer.accumulation'),
-  ('--config.mesh.fsdp=-1', 'only one axis'),
-  ('--config.mesh.data=0', 'axis is 0'),
-  ('--config.optimizer.lr_multipliers=("a",)', 'write ((regex, factor), ...)'),
-  ('--config.masking.mask_share=0.95', 'more than 1'),
-  ('--config.corpus.rows=full', 'makes no sentence pairs'),
-  ('--config.model.type_vocab_size=1', 'two token types'),
-])
+@pytest.mark.parametrize(
+  'override, sentence',
+  [
+    (
+      '--config.model.hiden_size=64',
+      "no field 'model.hiden_size'; did you mean 'model.hidden_size'",
+    ),
+    ('--config.model.hidden_size=abc', 'hidden_size=abc is not a whole number'),
+    ('--config.model.hidden_size=64.5', 'is not a whole number'),
+    ('--config.batch_size=true', 'is not a whole number'),
+    ('--config.log.tensorboard=3', 'is not true or false'),
+    ('--config.optimizer.learning_rate=-1', 'outside'),
+    ('--config.model.hidden_act=geluu', "is 'geluu'; use one of gelu, gelu_tanh, relu, swish"),
+    ('--config.model=3', 'it is a block: set model.FIELD'),
+    ('--confg.seed=1', 'is not known'),
+    ('--config.model.hidden_size=101', 'does not divide into model.num_attention_heads'),
+    ('--config.data.seq_length=1000', 'longer than model.max_position_embeddings'),
+    ('--config.model.attention_implementation=xla', 'cannot drop attention probabilities'),
+    ('--config.epochs=1', 'set exactly one'),
+    ('--config.optimizer.accumulation=5', 'does not divide into optimizer.accumulation'),
+    ('--config.mesh.fsdp=-1', 'only one axis'),
+    ('--config.mesh.data=0', 'axis is 0'),
+    ('--config.optimizer.lr_multipliers=("a",)', 'write ((regex, factor), ...)'),
+    ('--config.masking.mask_share=0.95', 'more than 1'),
+    ('--config.corpus.rows=full', 'makes no sentence pairs'),
+    ('--config.model.type_vocab_size=1', 'two token types'),
+  ],
+)
 def test_a_wrong_field_is_one_sentence(override, sentence):
   with pytest.raises(InputError, match=re.escape(sentence)) as caught:
     config.load('configs/pretrain.py:runlocal', [override])
@@ -51,20 +63,31 @@ def test_a_wrong_field_is_one_sentence(override, sentence):
 
 
 def test_values_come_as_their_types():
-  loaded = config.load('configs/pretrain.py:runlocal', [
-    '--config.optimizer.learning_rate=1', '--config.batch_size', '64', '--config.log.tensorboard',
-    '--config.optimizer.lr_multipliers=(("pooler",10),)', '--config.data.train=1.txt'])
+  loaded = config.load(
+    'configs/pretrain.py:runlocal',
+    [
+      '--config.optimizer.learning_rate=1',
+      '--config.batch_size',
+      '64',
+      '--config.log.tensorboard',
+      '--config.optimizer.lr_multipliers=(("pooler",10),)',
+      '--config.data.train=1.txt',
+    ],
+  )
   assert loaded.optimizer.learning_rate == 1.0 and loaded.batch_size == 64
   assert loaded.log.tensorboard is True and loaded.data.train == '1.txt'
   assert loaded.optimizer.lr_multipliers == (('pooler', 10),)
 
 
-@pytest.mark.parametrize('spec, sentence', [
-  ('configs/pretrian.py', 'does not exist; there are configs/finetune.py, configs/pretrain.py'),
-  ('configs/pretrain.py:siz=tiny', "'siz' is not known here; did you mean 'size'?"),
-  ('configs/pretrain.py:size=giant', "size 'giant' is not known; use one of"),
-  ('configs/finetune.py:task=sst', "task 'sst' is not known; use one of docs, sst2"),
-])
+@pytest.mark.parametrize(
+  'spec, sentence',
+  [
+    ('configs/pretrian.py', 'does not exist; there are configs/finetune.py, configs/pretrain.py'),
+    ('configs/pretrain.py:siz=tiny', "'siz' is not known here; did you mean 'size'?"),
+    ('configs/pretrain.py:size=giant', "size 'giant' is not known; use one of"),
+    ('configs/finetune.py:task=sst', "task 'sst' is not known; use one of docs, sst2"),
+  ],
+)
 def test_a_wrong_config_argument_is_one_sentence(spec, sentence):
   with pytest.raises(InputError, match=re.escape(sentence)):
     config.load(spec)
@@ -96,10 +119,14 @@ def test_fingerprint_changes_with_what_decides_the_numbers_only():
 
 
 def test_fields_are_documented_and_none_is_dead():
-  """Every field but a few self-explaining ones has a meaning, and some file of the code reads it."""
-  code = '\n'.join(p.read_text() for p in Path('bert_jax').rglob('*.py')
-                   if p != Path('bert_jax/config.py'))
-  for name, (_, _, meaning) in config.FIELDS.items():
+  """Every field but a few self-explaining ones has a meaning, and some file of the code reads
+  it."""
+  code = '\n'.join(
+    p.read_text()
+    for p in Path('bert_jax').rglob('*.py')
+    if p.name not in ('fields.py', 'config.py')
+  )
+  for name, (_, _, meaning) in fields.FIELDS.items():
     leaf = name.rpartition('.')[2]
     assert meaning or leaf in ('beta1', 'beta2', 'eps', 'weight_decay'), name
     assert re.search(rf'\b{leaf}\b', code), f'nothing reads {name}'

@@ -1,4 +1,4 @@
-"""BERT's masking, by its statistics and its rules (google-research/bert, create_pretraining_data)."""
+"""BERT's masking, by its statistics and by the rules of create_pretraining_data.py."""
 
 import jax
 import numpy as np
@@ -10,7 +10,8 @@ SPECIAL, MASK, V = (0, 1, 2, 3, 7), 7, 97
 
 
 def rows(B, T, seed=0):
-  """Rows of ordinary ids with [CLS] 2, [SEP] 3 and padding 0 of several lengths, label id 0 unused."""
+  """Rows of ordinary ids with [CLS] 2, [SEP] 3 and padding 0 of several lengths, label id 0
+  unused."""
   rng = np.random.RandomState(seed)
   ids = rng.choice([i for i in range(V) if i not in SPECIAL], (B, T)).astype(np.int32)
   segments = np.ones((B, T), np.int32)
@@ -22,10 +23,24 @@ def rows(B, T, seed=0):
 
 
 def mask(ids, segments, seed=0, **changes):
-  settings = dict(special_ids=SPECIAL, mask_id=MASK, vocab_size=V, masked_lm_prob=0.15,
-                  max_predictions=20, mask_share=0.8, random_share=0.1) | changes
-  return [np.asarray(x) for x in jax.jit(lambda key, *a: mask_tokens(key, *a, **settings))(
-    jax.random.key(seed), ids, segments)]
+  settings = (
+    dict(
+      special_ids=SPECIAL,
+      mask_id=MASK,
+      vocab_size=V,
+      masked_lm_prob=0.15,
+      max_predictions=20,
+      mask_share=0.8,
+      random_share=0.1,
+    )
+    | changes
+  )
+  return [
+    np.asarray(x)
+    for x in jax.jit(lambda key, *a: mask_tokens(key, *a, **settings))(
+      jax.random.key(seed), ids, segments
+    )
+  ]
 
 
 def test_counts_are_the_references():

@@ -49,8 +49,11 @@ def setup(case_name, **changes):
   """(objective, parameters, first batch) of a case."""
   case = hf.CASES[case_name]
   objective = objective_of(case, **changes)
-  return (objective, huggingface.to_params(tensors_of(case_name), objective.model),
-          hf.draw_batch(case, 0))
+  return (
+    objective,
+    huggingface.to_params(tensors_of(case_name), objective.model),
+    hf.draw_batch(case, 0),
+  )
 
 
 def forward(objective, params, batch):
@@ -77,8 +80,12 @@ def _forward(objective, batch):
 
 def _read(batch, loss, aux):
   hidden, mlm, nsp = aux
-  return {'loss': loss, 'hidden': hidden[batch['segment_ids'] > 0],
-          'mlm': mlm[batch['masked_weights'] > 0], 'nsp': nsp[batch['weights'] > 0]}
+  return {
+    'loss': loss,
+    'hidden': hidden[batch['segment_ids'] > 0],
+    'mlm': mlm[batch['masked_weights'] > 0],
+    'nsp': nsp[batch['weights'] > 0],
+  }
 
 
 @functools.cache
@@ -91,9 +98,14 @@ def close(ours, theirs, **tolerance):
   print(f'max difference {np.max(np.abs(np.asarray(ours) - theirs)):.2e}')
 
 
-@pytest.fixture(scope='module', params=[
-  pytest.param((source, case), id=f'{source}-{case}', marks=marks)
-  for source, marks in (('golden', ()), ('live', pytest.mark.slow)) for case in ('small', 'base')])
+@pytest.fixture(
+  scope='module',
+  params=[
+    pytest.param((source, case), id=f'{source}-{case}', marks=marks)
+    for source, marks in (('golden', ()), ('live', pytest.mark.slow))
+    for case in ('small', 'base')
+  ],
+)
 def theirs(request):
   """(case name, what Hugging Face computes)."""
   source, case = request.param
@@ -126,13 +138,16 @@ def test_gradients(theirs):
   ours = hf.gradient_summary(found)
   assert list(ours['names']) == list(theirs['names'])
   allowed = np.maximum(1e-3 * theirs['norms'], 1e-6 * np.linalg.norm(theirs['norms']))
-  differences = {'norms': abs(ours['norms'] - theirs['norms']),
-                 'products': abs(ours['products'] - theirs['products'])}
+  differences = {
+    'norms': abs(ours['norms'] - theirs['norms']),
+    'products': abs(ours['products'] - theirs['products']),
+  }
   if 'gradients' in theirs:
     ends = np.cumsum([found[name].size for name in theirs['names']])
     parts = np.split(theirs['gradients'], ends[:-1])
-    differences['elements'] = np.array([
-      np.linalg.norm(found[n].ravel() - part) for n, part in zip(theirs['names'], parts)])
+    differences['elements'] = np.array(
+      [np.linalg.norm(found[n].ravel() - part) for n, part in zip(theirs['names'], parts)]
+    )
   for kind, difference in differences.items():
     print(f'{kind}: at most {1e-3 * np.max(difference / allowed):.2e} of the norm')
     wrong = theirs['names'][difference > allowed]
@@ -143,12 +158,21 @@ def test_twenty_adamw_steps(theirs):
   case, theirs = theirs
   objective, params, _ = setup(case)
   settings = CONFIG.optimizer.copy_and_resolve_references()
-  settings.update(dict(
-    name='adamw', learning_rate=hf.CASES[case].learning_rate, schedule='constant', warmup=0.0,
-    eps=1e-8, weight_decay=hf.WEIGHT_DECAY, clip_norm=0.0))
+  settings.update(
+    dict(
+      name='adamw',
+      learning_rate=hf.CASES[case].learning_rate,
+      schedule='constant',
+      warmup=0.0,
+      eps=1e-8,
+      weight_decay=hf.WEIGHT_DECAY,
+      clip_norm=0.0,
+    )
+  )
   optimizer = optim.make_optimizer(settings, hf.STEPS, params)
-  train_step = jax.jit(step.make_train_step(
-    objective, optimizer, seed_key=jax.random.key(0), accumulation=1))
+  train_step = jax.jit(
+    step.make_train_step(objective, optimizer, seed_key=jax.random.key(0), accumulation=1)
+  )
   params = jax.tree.map(jnp.asarray, params)
   state = step.State(jnp.zeros((), jnp.int32), params, optimizer.init(params), {})
   losses = []
@@ -187,10 +211,17 @@ def test_our_weights_load_in_theirs():
   close(forward(objective, params, batch)['loss'], theirs, rtol=1e-5)
 
 
-@pytest.mark.parametrize('changes', [
-  {'scan_layers': True}, {'attention_implementation': 'xla'}, {'vocab_multiple': 8},
-  {'remat': 'full'}, {'remat': 'dots', 'scan_layers': True},
-], ids=str)
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {'scan_layers': True},
+    {'attention_implementation': 'xla'},
+    {'vocab_multiple': 8},
+    {'remat': 'full'},
+    {'remat': 'dots', 'scan_layers': True},
+  ],
+  ids=str,
+)
 def test_another_way_to_compute_is_the_same_model(changes):
   expected, expected_gradients = computed('small')
   objective, params, batch = setup('small', **changes)
@@ -213,11 +244,14 @@ def test_a_packed_row_is_the_same_as_separate_rows(attention):
   cut = {k: [x[b, :n] for b, n in enumerate(lengths)] for k, x in apart.items()}
   starts = np.array([[0], [lengths[0]]])
   padding = [np.zeros(3, np.int32)]
-  packed = {k: np.concatenate(cut[k] + padding)[None]
-            for k in ('input_ids', 'token_type_ids', 'position_ids')}
+  packed = {
+    k: np.concatenate(cut[k] + padding)[None]
+    for k in ('input_ids', 'token_type_ids', 'position_ids')
+  }
   packed['segment_ids'] = np.repeat([1, 2, 0], [*lengths, 3])[None]
-  packed |= {k: apart[k].reshape(1, -1)
-             for k in ('masked_labels', 'masked_weights', 'labels', 'weights')}
+  packed |= {
+    k: apart[k].reshape(1, -1) for k in ('masked_labels', 'masked_weights', 'labels', 'weights')
+  }
   packed['masked_positions'] = (apart['masked_positions'] + starts).reshape(1, -1)
   packed['cls_positions'] = starts.T
   separate, together = forward(objective, params, apart), forward(objective, params, packed)

@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
-LEVELS = [{'config', 'metrics'}, {'models', 'sharding', 'optim', 'data', 'convert'},
-          {'tasks', 'objectives'}, {'step', 'checkpoint'}, {'train', 'evaluate', 'predict'},
-          {'tools'}]
+LEVELS = [
+  {'fields', 'config', 'metrics'},
+  {'models', 'sharding', 'optim', 'data', 'convert'},
+  {'tasks', 'objectives'},
+  {'step', 'checkpoint'},
+  {'train', 'evaluate', 'predict'},
+  {'tools'},
+]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
 
 
@@ -60,7 +65,13 @@ def test_top_level_is_the_agreed_six():
     pytest.skip('not a git checkout')
   top = {line.split('/')[0] for line in listed.stdout.splitlines()}
   assert {name for name in top if not name.startswith('.')} <= {
-    'README.md', 'requirements.txt', 'bert_jax', 'configs', 'launch', 'tests'}
+    'README.md',
+    'requirements.txt',
+    'bert_jax',
+    'configs',
+    'launch',
+    'tests',
+  }
 
 
 @pytest.mark.parametrize('module', ['bert_jax', 'bert_jax.train', 'bert_jax.predict'])
@@ -68,7 +79,8 @@ def test_import_floor(module):
   code = f'import sys, {module}; print(*sys.modules)'
   loaded = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
   assert not {'tensorflow', 'torch', 'transformers', 'tensorflow_datasets', 'matplotlib'} & set(
-    loaded.stdout.split())
+    loaded.stdout.split()
+  )
 
 
 def test_orbax_lives_in_one_file():

@@ -9,20 +9,34 @@ import numpy as np
 import pytest
 
 from bert_jax import config as c
-from bert_jax import models
+from bert_jax import fields, models
 from bert_jax.models import attention, embeddings
 from bert_jax.objectives import base
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.mlm_nsp import MlmNsp
 
-MASKING = dict(special_ids=(0, 1, 2, 3, 4), mask_id=4, masked_lm_prob=0.15, max_predictions=5,
-               mask_share=0.8, random_share=0.1)
+MASKING = dict(
+  special_ids=(0, 1, 2, 3, 4),
+  mask_id=4,
+  masked_lm_prob=0.15,
+  max_predictions=5,
+  mask_share=0.8,
+  random_share=0.1,
+)
 
 
 def model(**changes):
-  small = dict(vocab_size=99, hidden_size=24, num_hidden_layers=2, num_attention_heads=3,
-               intermediate_size=40, max_position_embeddings=32, hidden_dropout_prob=0.0,
-               attention_probs_dropout_prob=0.0, initializer_range=0.2)
+  small = dict(
+    vocab_size=99,
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=40,
+    max_position_embeddings=32,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    initializer_range=0.2,
+  )
   return models.ModelConfig(**c.bert('tiny', **small | changes))
 
 
@@ -30,9 +44,12 @@ def batch(B=4, T=20, seed=0):
   rng = np.random.RandomState(seed)
   lengths = np.array([T, T - 7, 5, 1])[:B]
   real = np.arange(T) < lengths[:, None]
-  arrays = {'input_ids': np.where(real, rng.randint(5, 99, (B, T)), 0),
-            'token_type_ids': real * (np.arange(T) > 3),
-            'position_ids': np.tile(np.arange(T), (B, 1)), 'segment_ids': real}
+  arrays = {
+    'input_ids': np.where(real, rng.randint(5, 99, (B, T)), 0),
+    'token_type_ids': real * (np.arange(T) > 3),
+    'position_ids': np.tile(np.arange(T), (B, 1)),
+    'segment_ids': real,
+  }
   return {name: jnp.asarray(x, jnp.int32) for name, x in arrays.items()}
 
 
@@ -41,10 +58,16 @@ def hidden(config, inputs, params=None, rng=None):
   return np.asarray(base.encode(config, params, inputs, rng), np.float32)
 
 
-@pytest.mark.parametrize('size, vocab, encoder_and_pooler, with_heads', [
-  ('base', 30522, 109_482_240, 110_106_428), ('large', 30522, 335_141_888, 336_226_108),
-  ('base', 21128, 102_267_648, None), ('base', 28996, 108_310_272, None),
-  ('base', 119547, 177_853_440, None)])
+@pytest.mark.parametrize(
+  'size, vocab, encoder_and_pooler, with_heads',
+  [
+    ('base', 30522, 109_482_240, 110_106_428),
+    ('large', 30522, 335_141_888, 336_226_108),
+    ('base', 21128, 102_267_648, None),
+    ('base', 28996, 108_310_272, None),
+    ('base', 119547, 177_853_440, None),
+  ],
+)
 def test_parameter_counts_are_the_published_ones(size, vocab, encoder_and_pooler, with_heads):
   config = models.ModelConfig(**c.bert(size, vocab_size=vocab, vocab_multiple=1))
   shapes = jax.eval_shape(MlmNsp(config, 128, 1.0, MASKING).init, jax.random.key(0))
@@ -54,8 +77,8 @@ def test_parameter_counts_are_the_published_ones(size, vocab, encoder_and_pooler
 
 
 def test_the_24_miniatures_and_large():
-  own = {name for name in c.SIZES if '/' in name}
-  assert len(own) == 25 and c.SIZES['base'] == (12, 768) and '12/768' in own
+  own = {name for name in fields.SIZES if '/' in name}
+  assert len(own) == 25 and fields.SIZES['base'] == (12, 768) and '12/768' in own
   # Published by Turc et al. 2019 (table 1), in millions.
   for size, millions in {'tiny': 4.4, 'mini': 11.3, 'small': 29.1, 'medium': 41.7}.items():
     config = models.ModelConfig(**c.bert(size, vocab_size=30522, vocab_multiple=1))
@@ -64,10 +87,20 @@ def test_the_24_miniatures_and_large():
     assert encoder / 1e6 == pytest.approx(millions, abs=0.35), size
 
 
-@pytest.mark.parametrize('changes', [
-  dict(position_embeddings='sinusoidal'), dict(position_embeddings='none'),
-  dict(hidden_act='gelu_tanh'), dict(hidden_act='relu'), dict(hidden_act='swish'),
-  dict(norm_placement='pre'), dict(type_vocab_size=0), dict(dtype='bfloat16')], ids=str)
+@pytest.mark.parametrize(
+  'changes',
+  [
+    dict(position_embeddings='sinusoidal'),
+    dict(position_embeddings='none'),
+    dict(hidden_act='gelu_tanh'),
+    dict(hidden_act='relu'),
+    dict(hidden_act='swish'),
+    dict(norm_placement='pre'),
+    dict(type_vocab_size=0),
+    dict(dtype='bfloat16'),
+  ],
+  ids=str,
+)
 def test_each_choice_changes_the_output_and_stays_finite(changes):
   plain, other = hidden(model(), batch()), hidden(model(**changes), batch())
   assert np.isfinite(other).all()
@@ -76,9 +109,17 @@ def test_each_choice_changes_the_output_and_stays_finite(changes):
     assert np.abs(plain - other).max() < 0.2
 
 
-@pytest.mark.parametrize('changes', [
-  dict(scan_layers=True), dict(remat='full'), dict(remat='dots'),
-  dict(scan_layers=True, remat='full'), dict(attention_implementation='xla')], ids=str)
+@pytest.mark.parametrize(
+  'changes',
+  [
+    dict(scan_layers=True),
+    dict(remat='full'),
+    dict(remat='dots'),
+    dict(scan_layers=True, remat='full'),
+    dict(attention_implementation='xla'),
+  ],
+  ids=str,
+)
 def test_how_it_is_computed_does_not_change_values_or_gradients(changes):
   plain, other = model(), model(**changes)
   params = models.init_encoder(plain, jax.random.key(0))
@@ -91,8 +132,9 @@ def test_how_it_is_computed_does_not_change_values_or_gradients(changes):
   value2, gradient2 = jax.value_and_grad(loss(other))(own)
   assert value == pytest.approx(float(value2), rel=1e-5)
   gradient2 = models.unstack_layers(gradient2)
-  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4), gradient,
-               gradient2)
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4), gradient, gradient2
+  )
 
 
 def test_scanned_layers_start_from_the_same_numbers():
@@ -104,8 +146,10 @@ def test_scanned_layers_start_from_the_same_numbers():
 def test_padding_does_not_change_what_is_real():
   config = model()
   short = batch(T=20)
-  long = {k: np.pad(v, ((0, 0), (0, 9)), constant_values=7 if k == 'input_ids' else 0)
-          for k, v in short.items()}
+  long = {
+    k: np.pad(v, ((0, 0), (0, 9)), constant_values=7 if k == 'input_ids' else 0)
+    for k, v in short.items()
+  }
   a, b = hidden(config, short), hidden(config, long)
   real = short['segment_ids'] > 0
   np.testing.assert_allclose(a[real], b[:, :20][real], atol=1e-5)
@@ -139,8 +183,11 @@ def test_cudnn_attention_raises_where_there_is_none():
     pytest.skip('this machine has cudnn')
   q = jnp.ones((1, 4, 2, 8), jnp.bfloat16)
   with pytest.raises(Exception, match='(?i)cudnn|cuda|gpu'):
-    jax.jit(lambda: attention.attend(q, q, q, jnp.ones((1, 4), jnp.int32), implementation='cudnn',
-                                     dropout=None))().block_until_ready()
+    jax.jit(
+      lambda: attention.attend(
+        q, q, q, jnp.ones((1, 4), jnp.int32), implementation='cudnn', dropout=None
+      )
+    )().block_until_ready()
 
 
 def test_dropout_is_on_only_with_a_key_and_has_its_rate():
@@ -148,7 +195,9 @@ def test_dropout_is_on_only_with_a_key_and_has_its_rate():
   a, b = (hidden(config, batch(), rng=jax.random.key(s)) for s in (0, 1))
   assert np.abs(a - b).max() > 1e-3
   assert (hidden(config, batch()) == hidden(config, batch())).all()
-  layer = embeddings.Embeddings(dataclasses.replace(config, hidden_size=512, hidden_dropout_prob=0.3))
+  layer = embeddings.Embeddings(
+    dataclasses.replace(config, hidden_size=512, hidden_dropout_prob=0.3)
+  )
   inputs = [batch()[k] for k in ('input_ids', 'token_type_ids', 'position_ids')]
   params = layer.init(jax.random.key(0), *inputs, True)
   out = layer.apply(params, *inputs, False, rngs={'dropout': jax.random.key(1)})
@@ -191,12 +240,18 @@ def test_initial_weights_are_berts():
 @pytest.mark.parametrize('nsp_weight', [0.0, 1.0])
 def test_flops_match_the_compilers_count(nsp_weight):
   """Of an unrolled model, wide enough that everything but matrix products hardly counts."""
-  config = model(hidden_size=192, num_attention_heads=3, intermediate_size=768, vocab_size=2048,
-                 hidden_act='relu')
+  config = model(
+    hidden_size=192,
+    num_attention_heads=3,
+    intermediate_size=768,
+    vocab_size=2048,
+    hidden_act='relu',
+  )
   objective = MlmNsp(config, 20, nsp_weight, MASKING)
   params = objective.init(jax.random.key(0))
   inputs = objective.prepare(batch(), jax.random.key(1)) | {
-    'cls_positions': np.zeros((4, 1), np.int32)}
+    'cls_positions': np.zeros((4, 1), np.int32)
+  }
   cost = jax.jit(objective.logits).lower(params, inputs).compile().cost_analysis()
   assert objective.flops(4) == pytest.approx(cost['flops'], rel=0.03)
 
@@ -204,9 +259,11 @@ def test_flops_match_the_compilers_count(nsp_weight):
 def test_classifier_reads_every_packed_example():
   objective = Classification(model(), 20, ('a', 'b', 'c'), examples_per_row=2)
   params = objective.init(jax.random.key(0))
-  inputs = batch(B=1) | {'cls_positions': np.array([[0, 13]], np.int32),
-                         'labels': np.array([[2, 0]], np.int32),
-                         'weights': np.ones((1, 2), np.float32)}
+  inputs = batch(B=1) | {
+    'cls_positions': np.array([[0, 13]], np.int32),
+    'labels': np.array([[2, 0]], np.int32),
+    'weights': np.ones((1, 2), np.float32),
+  }
   inputs['segment_ids'] = jnp.array([[1] * 13 + [2] * 7])
   out = objective.predict(params, inputs)
   assert out['probabilities'].shape == (1, 2, 3)
@@ -218,8 +275,10 @@ def test_classifier_reads_every_packed_example():
 def test_the_models_constraint_takes_effect_on_a_mesh():
   """Linen's constraints vanish in silence without mesh or rules, so look at the sharding itself."""
   from bert_jax import sharding
+
   mesh = sharding.make_mesh(-1, 1, 1)
   with jax.set_mesh(mesh), sharding.activation_rules():
     out = jax.make_jaxpr(lambda x: nn.with_logical_constraint(x, ('batch', 'length', 'hidden')))(
-      jnp.zeros((8, 2, 2)))
+      jnp.zeros((8, 2, 2))
+    )
   assert 'sharding_constraint' in str(out)

@@ -16,9 +16,22 @@ from bert_jax.objectives.mlm_nsp import MlmNsp
 def settings(**changes):
   """The optimizer block: no schedule, no decay, no clipping, no masks but for `changes`."""
   block = dict(
-    name='adamw', learning_rate=0.1, schedule='constant', warmup=0.0, decay=0.0, beta1=0.9,
-    beta2=0.999, eps=1e-8, weight_decay=0.0, no_decay='', clip_norm=0.0, accumulation=1, freeze='',
-    lr_multipliers=(), layer_lr_decay=1.0)
+    name='adamw',
+    learning_rate=0.1,
+    schedule='constant',
+    warmup=0.0,
+    decay=0.0,
+    beta1=0.9,
+    beta2=0.999,
+    eps=1e-8,
+    weight_decay=0.0,
+    no_decay='',
+    clip_norm=0.0,
+    accumulation=1,
+    freeze='',
+    lr_multipliers=(),
+    layer_lr_decay=1.0,
+  )
   assert changes.keys() <= block.keys()
   return ConfigDict(block | changes)
 
@@ -35,8 +48,16 @@ def run(optimizer, params, gradients):
 @functools.cache
 def bert_params(scan_layers=False):
   """Real parameters of a two-layer model with all heads."""
-  block = bert('tiny', vocab_size=11, hidden_size=8, num_attention_heads=2, intermediate_size=12,
-               max_position_embeddings=6, vocab_multiple=1, scan_layers=scan_layers)
+  block = bert(
+    'tiny',
+    vocab_size=11,
+    hidden_size=8,
+    num_attention_heads=2,
+    intermediate_size=12,
+    max_position_embeddings=6,
+    vocab_multiple=1,
+    scan_layers=scan_layers,
+  )
   return jax.jit(MlmNsp(models.ModelConfig(**block), 6, 1.0, {}).init)(jax.random.key(0))
 
 
@@ -65,7 +86,8 @@ def test_berts_own_check():
   goal = jnp.array([0.4, 0.2, -0.5])
   params = {'w': jnp.array([0.1, -0.2, -0.1])}
   optimizer = optim.make_optimizer(
-    settings(name='bert_adamw', learning_rate=0.2, eps=1e-6), 100, params)
+    settings(name='bert_adamw', learning_rate=0.2, eps=1e-6), 100, params
+  )
   gradient_of = jax.grad(lambda p: jnp.mean(jnp.square(goal - p['w'])))
 
   @jax.jit
@@ -94,8 +116,10 @@ def test_adamw_is_its_formula(name, corrected):
     w = w - lr * (m_hat / (np.sqrt(v_hat) + eps) + decay * w)
   params = {'w': jnp.asarray(start, jnp.float32)}
   optimizer = optim.make_optimizer(
-    settings(name=name, learning_rate=lr, beta1=b1, beta2=b2, eps=eps, weight_decay=decay), 30,
-    params)
+    settings(name=name, learning_rate=lr, beta1=b1, beta2=b2, eps=eps, weight_decay=decay),
+    30,
+    params,
+  )
   found, _ = run(optimizer, params, [{'w': jnp.asarray(g, jnp.float32)} for g in gradients])
   np.testing.assert_allclose(found['w'], w, rtol=1e-5)
 
@@ -103,20 +127,28 @@ def test_adamw_is_its_formula(name, corrected):
 # ---------------------------------------------------------------- schedules
 
 
-@pytest.mark.parametrize('changes, points', [
-  # BERT's falls from step 0, so the warm-up ends below the peak: 2 * (1 - 100 / 1000).
-  (dict(schedule='linear', warmup=100.0), {0: 0, 50: 1, 99: 1.98, 100: 1.8, 500: 1, 1000: 0}),
-  (dict(schedule='linear', warmup=0.1), {50: 1, 100: 1.8, 1500: 0}),
-  (dict(schedule='linear'), {0: 2, 250: 1.5}),
-  (dict(schedule='cosine', warmup=100.0),
-   {0: 0, 50: 1, 100: 2, 325: 1 + np.sqrt(0.5), 550: 1, 1000: 0, 1500: 0}),
-  (dict(schedule='constant', warmup=100.0), {0: 0, 25: 0.5, 100: 2, 1500: 2}),
-  (dict(schedule='constant'), {0: 2, 999: 2}),
-  (dict(schedule='inverse_sqrt', warmup=100.0), {0: 0, 50: 1, 100: 2, 400: 1, 900: 2 / 3}),
-  (dict(schedule='wsd', warmup=100.0, decay=200.0),
-   {0: 0, 50: 1, 100: 2, 800: 2, 850: 1.5, 900: 1, 1000: 0, 1500: 0}),
-  (dict(schedule='wsd', decay=0.2), {0: 2, 800: 2, 900: 1}),
-], ids=str)
+@pytest.mark.parametrize(
+  'changes, points',
+  [
+    # BERT's falls from step 0, so the warm-up ends below the peak: 2 * (1 - 100 / 1000).
+    (dict(schedule='linear', warmup=100.0), {0: 0, 50: 1, 99: 1.98, 100: 1.8, 500: 1, 1000: 0}),
+    (dict(schedule='linear', warmup=0.1), {50: 1, 100: 1.8, 1500: 0}),
+    (dict(schedule='linear'), {0: 2, 250: 1.5}),
+    (
+      dict(schedule='cosine', warmup=100.0),
+      {0: 0, 50: 1, 100: 2, 325: 1 + np.sqrt(0.5), 550: 1, 1000: 0, 1500: 0},
+    ),
+    (dict(schedule='constant', warmup=100.0), {0: 0, 25: 0.5, 100: 2, 1500: 2}),
+    (dict(schedule='constant'), {0: 2, 999: 2}),
+    (dict(schedule='inverse_sqrt', warmup=100.0), {0: 0, 50: 1, 100: 2, 400: 1, 900: 2 / 3}),
+    (
+      dict(schedule='wsd', warmup=100.0, decay=200.0),
+      {0: 0, 50: 1, 100: 2, 800: 2, 850: 1.5, 900: 1, 1000: 0, 1500: 0},
+    ),
+    (dict(schedule='wsd', decay=0.2), {0: 2, 800: 2, 900: 1}),
+  ],
+  ids=str,
+)
 def test_schedule(changes, points):
   schedule = optim.make_schedule(settings(learning_rate=2.0, **changes), 1000)
   for step, rate in points.items():
@@ -140,7 +172,8 @@ def test_the_first_step_uses_the_rate_of_step_0():
 def test_weights_decay_but_not_layer_norms_and_biases(scan_layers):
   params = jax.tree.map(jnp.ones_like, bert_params(scan_layers))
   optimizer = optim.make_optimizer(
-    settings(weight_decay=0.01, no_decay='LayerNorm|bias'), 10, params)
+    settings(weight_decay=0.01, no_decay='LayerNorm|bias'), 10, params
+  )
   after, _ = run(optimizer, params, [jax.tree.map(jnp.zeros_like, params)])
   for path, x in jax.tree_util.tree_flatten_with_path(after)[0]:
     decays = path[-1].key in ('kernel', 'embedding')
@@ -151,10 +184,12 @@ def test_weights_decay_but_not_layer_norms_and_biases(scan_layers):
 def test_frozen_parameters_stay_under_gradient_and_decay(scan_layers):
   params = bert_params(scan_layers)
   optimizer = optim.make_optimizer(
-    settings(weight_decay=0.1, freeze='^encoder/embeddings/|query'), 10, params)
+    settings(weight_decay=0.1, freeze='^encoder/embeddings/|query'), 10, params
+  )
   after, _ = run(optimizer, params, [jax.tree.map(jnp.ones_like, params)] * 3)
-  for (path, new), old in zip(jax.tree_util.tree_flatten_with_path(after)[0],
-                              jax.tree.leaves(params)):
+  for (path, new), old in zip(
+    jax.tree_util.tree_flatten_with_path(after)[0], jax.tree.leaves(params)
+  ):
     names = [key.key for key in path]
     frozen = names[:2] == ['encoder', 'embeddings'] or 'query' in names
     assert np.array_equal(new, old) == frozen, names
@@ -177,20 +212,33 @@ def test_layer_lr_decay_counts_from_the_heads():
   same_everywhere(factors['encoder']['embeddings'], 1 / 8)
 
 
-@pytest.mark.parametrize('changes', [
-  dict(layer_lr_decay=0.5),
-  dict(layer_lr_decay=0.5, freeze='embeddings', lr_multipliers=(('kernel', 3.0),)),
-  dict(clip_norm=1.0, eps=1.0, lr_multipliers=(('kernel', 0.0),)),
-  dict(clip_norm=1.0, eps=1.0, layer_lr_decay=0.5, lr_multipliers=(('kernel', 0.0),)),
-], ids=str)
+@pytest.mark.parametrize(
+  'changes',
+  [
+    dict(layer_lr_decay=0.5),
+    dict(layer_lr_decay=0.5, freeze='embeddings', lr_multipliers=(('kernel', 3.0),)),
+    dict(clip_norm=1.0, eps=1.0, lr_multipliers=(('kernel', 0.0),)),
+    dict(clip_norm=1.0, eps=1.0, layer_lr_decay=0.5, lr_multipliers=(('kernel', 0.0),)),
+  ],
+  ids=str,
+)
 def test_scanned_layers_are_stepped_as_unrolled_ones(changes):
-  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5),
-               step_factors(True, **changes), stacked(step_factors(False, **changes)))
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5),
+    step_factors(True, **changes),
+    stacked(step_factors(False, **changes)),
+  )
 
 
-@pytest.mark.parametrize('changes', [
-  dict(no_decay='LayerNorn'), dict(freeze='LayerNorn'), dict(lr_multipliers=(('LayerNorn', 2.0),)),
-], ids=str)
+@pytest.mark.parametrize(
+  'changes',
+  [
+    dict(no_decay='LayerNorn'),
+    dict(freeze='LayerNorn'),
+    dict(lr_multipliers=(('LayerNorn', 2.0),)),
+  ],
+  ids=str,
+)
 def test_a_regex_that_matches_nothing_is_an_error(changes):
   with pytest.raises(InputError, match="'LayerNorn' .* matches no parameter"):
     optim.make_optimizer(settings(**changes), 10, bert_params())

@@ -21,8 +21,13 @@ def tokenizer(tmp_path_factory):
 def text(tokenizer):
   """300 documents of 2 to 30 sentences of 1 to 20 words; word w<d> is everywhere in document d."""
   rng = np.random.RandomState(0)
-  documents = [[' '.join([f'w{d}'] + [f'w{rng.randint(300, 400)}' for _ in range(rng.randint(20))])
-                for _ in range(rng.randint(2, 31))] for d in range(300)]
+  documents = [
+    [
+      ' '.join([f'w{d}'] + [f'w{rng.randint(300, 400)}' for _ in range(rng.randint(20))])
+      for _ in range(rng.randint(2, 31))
+    ]
+    for d in range(300)
+  ]
   return corpus.tokenize(documents, tokenizer)
 
 
@@ -40,7 +45,7 @@ def test_rows_are_cls_a_sep_b_sep(text, tokenizer):
     assert ids[0] == tokenizer.cls_id and ids[n - 1] == tokenizer.sep_id
     assert (ids[:n] == tokenizer.sep_id).sum() == 2 and (ids[n:] == tokenizer.pad_id).all()
     first = list(ids).index(tokenizer.sep_id)
-    assert (types[:first + 1] == 0).all() and (types[first + 1:n] == 1).all()
+    assert (types[: first + 1] == 0).all() and (types[first + 1 : n] == 1).all()
     assert (row['position_ids'][:n] == np.arange(n)).all() and (segments[:n] == 1).all()
     assert first > 1 and n > first + 2  # neither half is empty
 
@@ -81,8 +86,9 @@ def test_without_short_rows_all_text_is_used_or_counted(text, tokenizer):
 
 def test_full_rows_cover_every_token_once(text, tokenizer):
   rows = corpus.FullRows(text, tokenizer, seq_length=32)
-  seen = np.concatenate([rows[i]['input_ids'][1:rows[i]['segment_ids'].sum() - 1]
-                         for i in range(len(rows))])
+  seen = np.concatenate(
+    [rows[i]['input_ids'][1 : rows[i]['segment_ids'].sum() - 1] for i in range(len(rows))]
+  )
   assert (seen == text.tokens).all()
 
 
@@ -110,8 +116,13 @@ def test_unigram_nats_is_entropy(text):
 def make_batches(source, tokenizer, batch_size=8, seed=0, limits=None, devices=None):
   mesh = sharding.make_mesh(-1, 1, 1, devices)
   spec = base.row_spec(batch_size, 64) | base.example_spec(batch_size, 1, np.int32)
-  return batching.Batches(source, spec, sharding.batch_sharding(mesh),
-                          limits=limits or {'input_ids': tokenizer.vocab_size}, seed=seed)
+  return batching.Batches(
+    source,
+    spec,
+    sharding.batch_sharding(mesh),
+    limits=limits or {'input_ids': tokenizer.vocab_size},
+    seed=seed,
+  )
 
 
 def test_a_batch_is_a_function_of_seed_and_step(text, tokenizer):
@@ -136,8 +147,10 @@ def test_each_pass_is_a_permutation_and_passes_differ(text, tokenizer):
   source = Numbers()
   source.spec = base.row_spec(8, 64) | base.example_spec(8, 1, np.int32)
   batches = make_batches(source, tokenizer)
-  passes = [np.concatenate([np.asarray(batches[5 * p + i]['labels'])[:, 0] for i in range(5)])
-            for p in range(3)]
+  passes = [
+    np.concatenate([np.asarray(batches[5 * p + i]['labels'])[:, 0] for i in range(5)])
+    for p in range(3)
+  ]
   for order in passes:
     assert sorted(order) == list(range(40))
   assert (passes[0] != passes[1]).any() and (passes[1] != passes[2]).any()

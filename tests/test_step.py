@@ -17,23 +17,48 @@ from bert_jax.step import State, make_train_step
 
 
 def objective(nsp_weight=1.0):
-  model = models.ModelConfig(**c.bert(
-    'tiny', vocab_size=99, hidden_size=24, num_attention_heads=3, intermediate_size=40,
-    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.1))
-  return MlmNsp(model, 20, nsp_weight, dict(
-    special_ids=(0, 1, 2, 3, 4), mask_id=4, masked_lm_prob=0.15, max_predictions=5, mask_share=0.8,
-    random_share=0.1))
+  model = models.ModelConfig(
+    **c.bert(
+      'tiny',
+      vocab_size=99,
+      hidden_size=24,
+      num_attention_heads=3,
+      intermediate_size=40,
+      hidden_dropout_prob=0.0,
+      attention_probs_dropout_prob=0.0,
+      initializer_range=0.1,
+    )
+  )
+  return MlmNsp(
+    model,
+    20,
+    nsp_weight,
+    dict(
+      special_ids=(0, 1, 2, 3, 4),
+      mask_id=4,
+      masked_lm_prob=0.15,
+      max_predictions=5,
+      mask_share=0.8,
+      random_share=0.1,
+    ),
+  )
 
 
 def ragged_batch(B=8, T=20):
   """Rows of very different lengths and some without a sentence pair: a mean of means goes wrong."""
   rng = np.random.RandomState(0)
   real = np.arange(T) < np.array([20, 20, 19, 4, 3, 20, 8, 0])[:B, None]
-  return {k: jnp.asarray(v, jnp.int32) for k, v in {
-    'input_ids': np.where(real, rng.randint(5, 99, (B, T)), 0), 'token_type_ids': 0 * real,
-    'position_ids': np.tile(np.arange(T), (B, 1)), 'segment_ids': real,
-    'cls_positions': np.zeros((B, 1)), 'labels': rng.randint(2, size=(B, 1))}.items()} | {
-      'weights': jnp.asarray([[1.], [1], [0], [1], [0], [0], [1], [0]][:B])}
+  return {
+    k: jnp.asarray(v, jnp.int32)
+    for k, v in {
+      'input_ids': np.where(real, rng.randint(5, 99, (B, T)), 0),
+      'token_type_ids': 0 * real,
+      'position_ids': np.tile(np.arange(T), (B, 1)),
+      'segment_ids': real,
+      'cls_positions': np.zeros((B, 1)),
+      'labels': rng.randint(2, size=(B, 1)),
+    }.items()
+  } | {'weights': jnp.asarray([[1.0], [1], [0], [1], [0], [0], [1], [0]][:B])}
 
 
 def one_step(accumulation):
@@ -49,13 +74,16 @@ def one_step(accumulation):
 def test_accumulation_equals_the_whole_batch(accumulation):
   (whole, metrics), (parts, metrics2) = one_step(1), one_step(accumulation)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), whole.params, parts.params)
-  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), metrics, metrics2)
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), metrics, metrics2
+  )
 
 
 def test_the_loss_is_the_sum_of_weighted_means():
   _, metrics = one_step(1)
   assert float(metrics['loss']) == pytest.approx(
-    float(metrics['mlm'].value + metrics['nsp'].value), rel=1e-6)
+    float(metrics['mlm'].value + metrics['nsp'].value), rel=1e-6
+  )
   assert float(metrics['nsp'].weight) == 4
   assert float(metrics['tokens'].total) == 94 and float(metrics['tokens'].weight) == 160
 
@@ -71,7 +99,9 @@ def test_weights_are_computed_without_a_second_forward_pass():
 
   def bare(params, batch):
     batch = own.prepare(batch, jax.random.key(1))
-    return sum(t.total for n, t in own.terms(params, batch, None, False).items() if n in ('mlm', 'nsp'))
+    return sum(
+      t.total for n, t in own.terms(params, batch, None, False).items() if n in ('mlm', 'nsp')
+    )
 
   floor = jax.jit(jax.grad(bare)).lower(params, ragged_batch()).compile().cost_analysis()['flops']
   assert flops < 1.15 * floor
@@ -82,11 +112,24 @@ def test_eight_devices_train_as_one(mesh, corpus_file, pretrained, tmp_path):
   """20 steps with dropout on a mesh of 8 simulated devices: the losses of one device to 1e-5."""
   data, fsdp, tensor = mesh.split(',')
   config = small_pretrain(corpus_file, '--config.eval.every=0')
-  overrides = [f'--config.{k}={v}' for k, v in c.flatten(config).items() if not isinstance(v, tuple)]
-  run_module('bert_jax.train', '--config', 'configs/pretrain.py', '--workdir', tmp_path / 'run',
-             *overrides, f'--config.mesh.data={data}', f'--config.mesh.fsdp={fsdp}',
-             f'--config.mesh.tensor={tensor}', devices=8)
-  lines = lambda folder: [json.loads(x) for x in (folder / 'metrics.jsonl').read_text().splitlines()]
+  overrides = [
+    f'--config.{k}={v}' for k, v in c.flatten(config).items() if not isinstance(v, tuple)
+  ]
+  run_module(
+    'bert_jax.train',
+    '--config',
+    'configs/pretrain.py',
+    '--workdir',
+    tmp_path / 'run',
+    *overrides,
+    f'--config.mesh.data={data}',
+    f'--config.mesh.fsdp={fsdp}',
+    f'--config.mesh.tensor={tensor}',
+    devices=8,
+  )
+  lines = lambda folder: [
+    json.loads(x) for x in (folder / 'metrics.jsonl').read_text().splitlines()
+  ]
   for split in ('train', 'eval'):
     one = [x for x in lines(pretrained[0]) if x['split'] == split][-1]
     eight = [x for x in lines(tmp_path / 'run') if x['split'] == split][-1]
@@ -96,13 +139,16 @@ def test_eight_devices_train_as_one(mesh, corpus_file, pretrained, tmp_path):
 
 def test_specs_of_base_at_2x2x2():
   """Path -> spec, by hand, for one layer and what surrounds it."""
+
   class Mesh:
     shape = {'data': 2, 'fsdp': 2, 'tensor': 2}
 
   config = models.ModelConfig(**c.bert('base'))
   shapes = jax.eval_shape(MlmNsp(config, 128, 1.0, objective().masking).init, jax.random.key(0))
-  specs = {sharding.path_name(path): tuple(sharding.spec_of(sharding.path_name(path), x.shape, Mesh))
-           for path, x in jax.tree_util.tree_flatten_with_path(shapes)[0]}
+  specs = {
+    sharding.path_name(path): tuple(sharding.spec_of(sharding.path_name(path), x.shape, Mesh))
+    for path, x in jax.tree_util.tree_flatten_with_path(shapes)[0]
+  }
   both = ('fsdp', 'tensor')
   layer = 'encoder/layer_7'
   assert specs['encoder/embeddings/word_embeddings/embedding'] == (both, None)
@@ -125,7 +171,10 @@ def test_a_scanned_layer_axis_changes_nothing():
     shape = {'data': 1, 'fsdp': 2, 'tensor': 2}
 
   assert tuple(sharding.spec_of('encoder/layers/intermediate/kernel', (12, 64, 256), Mesh)) == (
-    None, 'fsdp', 'tensor')
+    None,
+    'fsdp',
+    'tensor',
+  )
 
 
 def test_mesh_mistakes_are_sentences():
@@ -136,14 +185,20 @@ def test_mesh_mistakes_are_sentences():
     shape = {'data': 8, 'fsdp': 1, 'tensor': 1}
 
   config = c.load('configs/pretrain.py', ['--config.batch_size=250'])
-  with pytest.raises(InputError, match='batch_size 250 does not divide over 8 data shards; use 248 or 256'):
+  with pytest.raises(
+    InputError, match='batch_size 250 does not divide over 8 data shards; use 248 or 256'
+  ):
     sharding.check_fits(Mesh, config)
   Mesh.shape = {'data': 1, 'fsdp': 1, 'tensor': 5}
   with pytest.raises(InputError, match='num_attention_heads 12 does not divide over mesh.tensor=5'):
     sharding.check_fits(Mesh, config)
   with pytest.raises(InputError, match='encoder/x of shape .* does not divide'):
-    sharding.spec_of('encoder/intermediate/kernel'.replace('intermediate/kernel', 'x'), (7, 7), Mesh,
-                     ((r'x$', jax.sharding.PartitionSpec('tensor', None)),))
+    sharding.spec_of(
+      'encoder/intermediate/kernel'.replace('intermediate/kernel', 'x'),
+      (7, 7),
+      Mesh,
+      ((r'x$', jax.sharding.PartitionSpec('tensor', None)),),
+    )
   with pytest.raises(InputError, match='no sharding rule matches'):
     sharding.spec_of('y', (7, 7), Mesh, ())
 
@@ -156,6 +211,9 @@ def test_optimizer_state_follows_its_parameters():
   mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
   own = sharding.tree_shardings(params, mesh)
   moments = sharding.tree_shardings(jax.eval_shape(optimizer.init, params), mesh)
-  found = [x for x in jax.tree.leaves(moments, is_leaf=lambda x: isinstance(x, dict))
-           if isinstance(x, dict)]
+  found = [
+    x
+    for x in jax.tree.leaves(moments, is_leaf=lambda x: isinstance(x, dict))
+    if isinstance(x, dict)
+  ]
   assert len(found) == 2 and all(x == own for x in found)

@@ -1,4 +1,4 @@
-"""Whole runs: killed, stopped, resumed, fine-tuned, evaluated, asked; and what a user gets wrong."""
+"""Whole runs: killed, stopped, resumed, fine-tuned, evaluated, asked; and users' mistakes."""
 
 import json
 import os
@@ -43,16 +43,28 @@ def start(config, workdir):
   """The run as a process of its own."""
   workdir.parent.mkdir(parents=True, exist_ok=True)
   path = workdir.parent / f'{workdir.name}.py'
-  path.write_text('from bert_jax import config as c\n'
-                  f'def get_config(arg): return c.from_json({c.to_json(config)!r})\n')
+  path.write_text(
+    'from bert_jax import config as c\n'
+    f'def get_config(arg): return c.from_json({c.to_json(config)!r})\n'
+  )
   env = dict(os.environ, PYTHONPATH=str(ROOT))
-  return subprocess.Popen([sys.executable, '-m', 'bert_jax.train', '--config', path, '--workdir',
-                           workdir], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True)
+  return subprocess.Popen(
+    [sys.executable, '-m', 'bert_jax.train', '--config', path, '--workdir', workdir],
+    cwd=ROOT,
+    env=env,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
 
 
 def test_killed_and_stopped_and_resumed_ends_with_the_same_bits(corpus_file, tmp_path):
-  config = small_pretrain(corpus_file, '--config.steps=600', '--config.checkpoint.every=20',
-                          '--config.eval.every=0', '--config.log.every=20')
+  config = small_pretrain(
+    corpus_file,
+    '--config.steps=600',
+    '--config.checkpoint.every=20',
+    '--config.eval.every=0',
+    '--config.log.every=20',
+  )
   whole, _ = train(config, tmp_path / 'whole')
 
   workdir = tmp_path / 'cut'
@@ -115,15 +127,21 @@ def test_a_workdir_tells_about_its_run(pretrained):
   assert {line['step'] for line in lines(workdir, 'train')} == {5, 10, 15, 20}
   line = lines(workdir, 'train')[-1]
   assert line['mlm_below_unigram'] == pytest.approx(
-    facts['data']['train']['baselines']['mlm'][0] - line['mlm'])
+    facts['data']['train']['baselines']['mlm'][0] - line['mlm']
+  )
   assert 0 < line['fill'] <= 1 and line['tokens_per_s'] > 0 and 0 < line['mfu'] < 2
   assert {line['step'] for line in lines(workdir, 'eval')} == {10, 20}
 
 
 def test_it_learns(corpus_file, tmp_path):
   """The corpus is so regular that 300 steps must bring the loss far below its unigram line."""
-  config = small_pretrain(corpus_file, '--config.steps=300', '--config.optimizer.learning_rate=3e-3',
-                          '--config.eval.every=0', '--config.checkpoint.every=0')
+  config = small_pretrain(
+    corpus_file,
+    '--config.steps=300',
+    '--config.optimizer.learning_rate=3e-3',
+    '--config.eval.every=0',
+    '--config.checkpoint.every=0',
+  )
   _, metrics = train(config, tmp_path / 'run')
   assert metrics['mlm_below_unigram'] > 0.5
 
@@ -139,8 +157,9 @@ def flip_a_bit(folder):
   path.write_bytes(data)
 
 
-def test_a_flipped_bit_is_found_and_the_checkpoint_before_it_used(corpus_file, pretrained, tmp_path,
-                                                                 caplog):
+def test_a_flipped_bit_is_found_and_the_checkpoint_before_it_used(
+  corpus_file, pretrained, tmp_path, caplog
+):
   workdir = tmp_path / 'run'
   shutil.copytree(pretrained[0], workdir)
   flip_a_bit(workdir / 'checkpoints' / '20')
@@ -172,9 +191,15 @@ def test_every_single_bit_counts_in_the_checksum():
 
 def test_best_latest_and_every_are_kept(corpus_file, tmp_path):
   config = small_pretrain(
-    corpus_file, '--config.steps=60', '--config.checkpoint.every=5', '--config.eval.every=5',
-    '--config.checkpoint.keep_latest=2', '--config.checkpoint.keep_every=25',
-    '--config.checkpoint.best_metric=nsp', '--config.optimizer.learning_rate=0.02')
+    corpus_file,
+    '--config.steps=60',
+    '--config.checkpoint.every=5',
+    '--config.eval.every=5',
+    '--config.checkpoint.keep_latest=2',
+    '--config.checkpoint.keep_every=25',
+    '--config.checkpoint.best_metric=nsp',
+    '--config.optimizer.learning_rate=0.02',
+  )
   train(config, tmp_path / 'run')
   history = {line['step']: line['nsp'] for line in lines(tmp_path / 'run', 'eval')}
   best = min(history, key=history.get)
@@ -210,22 +235,32 @@ def test_other_data_under_the_same_name_is_refused(corpus_file, pretrained, tmp_
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_and_saves_nothing_bad(corpus_file, tmp_path):
-  config = small_pretrain(corpus_file, '--config.optimizer.learning_rate=1e38',
-                          '--config.optimizer.clip_norm=0', '--config.checkpoint.every=1',
-                          '--config.optimizer.warmup=0')
+  config = small_pretrain(
+    corpus_file,
+    '--config.optimizer.learning_rate=1e38',
+    '--config.optimizer.clip_norm=0',
+    '--config.checkpoint.every=1',
+    '--config.optimizer.warmup=0',
+  )
   with pytest.raises(InputError, match='the loss is nan at step'):
     train(config, tmp_path / 'run')
 
 
-@pytest.mark.parametrize('overrides, sentence', [
-  (['--config.data.train=nowhere.txt'], 'nowhere.txt'),
-  (['--config.batch_size=9', '--config.mesh.data=1', '--config.mesh.tensor=2'], 'does not multiply'),
-  (['--config.tokenizer.path=nowhere/vocab.txt'], 'does not exist'),
-  (['--config.init_from=nowhere'], 'nowhere holds no run'),
-  (['--config.corpus.eval_share=0.999'], 'holds no text'),
-  (['--config.model.vocab_size=30'], 'cannot hold'),
-  (['--config.checkpoint.best_metric=accuracy'], 'is not among the evaluation metrics'),
-])
+@pytest.mark.parametrize(
+  'overrides, sentence',
+  [
+    (['--config.data.train=nowhere.txt'], 'nowhere.txt'),
+    (
+      ['--config.batch_size=9', '--config.mesh.data=1', '--config.mesh.tensor=2'],
+      'does not multiply',
+    ),
+    (['--config.tokenizer.path=nowhere/vocab.txt'], 'does not exist'),
+    (['--config.init_from=nowhere'], 'nowhere holds no run'),
+    (['--config.corpus.eval_share=0.999'], 'holds no text'),
+    (['--config.model.vocab_size=30'], 'cannot hold'),
+    (['--config.checkpoint.best_metric=accuracy'], 'is not among the evaluation metrics'),
+  ],
+)
 def test_mistakes_are_one_sentence_and_leave_no_workdir(corpus_file, tmp_path, overrides, sentence):
   with pytest.raises(InputError, match=sentence) as caught:
     train(small_pretrain(corpus_file, *overrides), tmp_path / 'run')
@@ -236,19 +271,30 @@ def test_mistakes_are_one_sentence_and_leave_no_workdir(corpus_file, tmp_path, o
 
 def test_a_vocabulary_of_another_size_is_refused(corpus_file, pretrained, tmp_path):
   path = pretrained[0] / 'vocab.txt'
-  config = small_pretrain(corpus_file, f'--config.tokenizer.path={path}',
-                          '--config.model.vocab_size=300')
-  with pytest.raises(InputError, match='has 200 pieces and model.vocab_size is 300; set '
-                     '--config.model.vocab_size=200'):
+  config = small_pretrain(
+    corpus_file, f'--config.tokenizer.path={path}', '--config.model.vocab_size=300'
+  )
+  with pytest.raises(
+    InputError,
+    match='has 200 pieces and model.vocab_size is 300; set --config.model.vocab_size=200',
+  ):
     train(config, tmp_path / 'run')
 
 
 def test_the_command_line_says_it_in_one_line(tmp_path):
-  out = run_module('bert_jax.train', '--config', 'configs/pretrain.py:runlocal', '--workdir',
-                   tmp_path / 'run', '--config.model.hiden_size=64', check=False)
+  out = run_module(
+    'bert_jax.train',
+    '--config',
+    'configs/pretrain.py:runlocal',
+    '--workdir',
+    tmp_path / 'run',
+    '--config.model.hiden_size=64',
+    check=False,
+  )
   assert out.returncode == 2
-  assert out.stderr.strip() == ("error: config has no field 'model.hiden_size'; did you mean "
-                                "'model.hidden_size'?")
+  assert out.stderr.strip() == (
+    "error: config has no field 'model.hiden_size'; did you mean 'model.hidden_size'?"
+  )
   assert not (tmp_path / 'run').exists()
 
 
@@ -270,11 +316,22 @@ def labelled(tmp_path_factory):
 
 
 def small_finetune(labelled, *overrides):
-  return c.load('configs/finetune.py:runlocal', [
-    f'--config.data.train={labelled}/train.tsv', f'--config.data.eval={labelled}/dev.tsv',
-    '--config.steps=40', '--config.batch_size=8', '--config.data.seq_length=16',
-    '--config.optimizer.learning_rate=5e-3', '--config.eval.every=0', '--config.log.every=20',
-    '--config.checkpoint.every=0', '--config.log.tensorboard=false', *overrides])
+  return c.load(
+    'configs/finetune.py:runlocal',
+    [
+      f'--config.data.train={labelled}/train.tsv',
+      f'--config.data.eval={labelled}/dev.tsv',
+      '--config.steps=40',
+      '--config.batch_size=8',
+      '--config.data.seq_length=16',
+      '--config.optimizer.learning_rate=5e-3',
+      '--config.eval.every=0',
+      '--config.log.every=20',
+      '--config.checkpoint.every=0',
+      '--config.log.tensorboard=false',
+      *overrides,
+    ],
+  )
 
 
 @pytest.fixture(scope='module')
@@ -293,8 +350,12 @@ def test_fine_tuning_takes_sizes_vocabulary_and_weights(finetuned, pretrained):
 
 def test_warm_start_copies_what_is_there_and_names_the_rest(pretrained, labelled, tmp_path, caplog):
   caplog.set_level('INFO', 'bert_jax')
-  config = small_finetune(labelled, f'--config.init_from={pretrained[0]}', '--config.steps=1',
-                          '--config.optimizer.learning_rate=0')
+  config = small_finetune(
+    labelled,
+    f'--config.init_from={pretrained[0]}',
+    '--config.steps=1',
+    '--config.optimizer.learning_rate=0',
+  )
   state, _ = train(config, tmp_path / 'run')
   same_bits(state.params['encoder'], pretrained[1].params['encoder'])
   same_bits(state.params['pooler'], pretrained[1].params['pooler'])
@@ -302,12 +363,18 @@ def test_warm_start_copies_what_is_there_and_names_the_rest(pretrained, labelled
 
 
 def test_warm_start_into_scanned_layers(pretrained, labelled, tmp_path):
-  config = small_finetune(labelled, f'--config.init_from={pretrained[0]}', '--config.steps=1',
-                          '--config.optimizer.learning_rate=0', '--config.model.scan_layers=true')
+  config = small_finetune(
+    labelled,
+    f'--config.init_from={pretrained[0]}',
+    '--config.steps=1',
+    '--config.optimizer.learning_rate=0',
+    '--config.model.scan_layers=true',
+  )
   state, _ = train(config, tmp_path / 'run')
   np.testing.assert_array_equal(
     state.params['encoder']['layers']['intermediate']['kernel'][1],
-    pretrained[1].params['encoder']['layer_1']['intermediate']['kernel'])
+    pretrained[1].params['encoder']['layer_1']['intermediate']['kernel'],
+  )
 
 
 def test_evaluate_repeats_the_last_evaluation_and_reads_another_file(finetuned, labelled, tmp_path):
@@ -316,16 +383,24 @@ def test_evaluate_repeats_the_last_evaluation_and_reads_another_file(finetuned, 
   for name, value in finetuned[2].items():
     assert result[name] == pytest.approx(value, abs=1e-5)
   rows = (labelled / 'dev.tsv').read_text().splitlines()
-  (tmp_path / 'wrong.tsv').write_text('\n'.join(
-    rows[:1] + [r.rsplit('\t', 1)[0] + '\t' + ('market' if r.endswith('river') else 'river')
-                for r in rows[1:]]) + '\n')
+  (tmp_path / 'wrong.tsv').write_text(
+    '\n'.join(
+      rows[:1]
+      + [
+        r.rsplit('\t', 1)[0] + '\t' + ('market' if r.endswith('river') else 'river')
+        for r in rows[1:]
+      ]
+    )
+    + '\n'
+  )
   result, _ = evaluate.evaluate(finetuned[0], [f'--config.data.eval={tmp_path}/wrong.tsv'])
   assert result['classification_accuracy'] == 0.0
 
 
 def test_predict_classifies_from_stdin(finetuned):
-  out = run_module('bert_jax.predict', '--model', finetuned[0],
-                   stdin='the river holds\n\nthe market holds\n')
+  out = run_module(
+    'bert_jax.predict', '--model', finetuned[0], stdin='the river holds\n\nthe market holds\n'
+  )
   first, empty, second = map(json.loads, out.stdout.splitlines())
   assert first['label'] == 'river' and second['label'] == 'market'
   assert first['probability'] == max(first['probabilities'].values()) > 0.5
@@ -364,20 +439,42 @@ def test_a_model_is_not_asked_for_what_it_cannot_do(pretrained, finetuned):
 
 def test_sweep_runs_seeds_and_report_reads_workdirs_alone(pretrained, labelled, tmp_path):
   config = small_finetune(labelled)
-  fixed = ['data.train', 'data.eval', 'steps', 'batch_size', 'data.seq_length', 'eval.every',
-           'checkpoint.every', 'log.tensorboard', 'optimizer.learning_rate']
+  fixed = [
+    'data.train',
+    'data.eval',
+    'steps',
+    'batch_size',
+    'data.seq_length',
+    'eval.every',
+    'checkpoint.every',
+    'log.tensorboard',
+    'optimizer.learning_rate',
+  ]
   flat = c.flatten(config)
   out = run_module(
-    'bert_jax.tools.sweep', '--config', 'configs/finetune.py:runlocal', '--workdir', tmp_path,
-    '--seeds', 2, '--vary', f'init_from=,{pretrained[0]}', '--config.model.vocab_size=200',
-    f'--config.tokenizer.path={pretrained[0]}/vocab.txt', '--config.model.hidden_size=32',
-    '--config.model.intermediate_size=64', '--config.model.max_position_embeddings=64',
-    *(f'--config.{k}={flat[k]}' for k in fixed))
+    'bert_jax.tools.sweep',
+    '--config',
+    'configs/finetune.py:runlocal',
+    '--workdir',
+    tmp_path,
+    '--seeds',
+    2,
+    '--vary',
+    f'init_from=,{pretrained[0]}',
+    '--config.model.vocab_size=200',
+    f'--config.tokenizer.path={pretrained[0]}/vocab.txt',
+    '--config.model.hidden_size=32',
+    '--config.model.intermediate_size=64',
+    '--config.model.max_position_embeddings=64',
+    *(f'--config.{k}={flat[k]}' for k in fixed),
+  )
   rows = out.stdout.strip().splitlines()
   assert len(rows) == 3 and rows[0].startswith('objective')
   assert '±' in rows[1] and 'init_from=none' in rows[1] and str(pretrained[0]) in rows[2]
-  values = [lines(p.parent, 'eval')[-1]['classification_accuracy']
-            for p in sorted(tmp_path.glob('init_from=none*/config.json'))]
+  values = [
+    lines(p.parent, 'eval')[-1]['classification_accuracy']
+    for p in sorted(tmp_path.glob('init_from=none*/config.json'))
+  ]
   assert f'{np.mean(values):.4f} ± {np.std(values, ddof=1):.4f}' in rows[1]
   run_module('bert_jax.tools.report', tmp_path, '--picture', tmp_path / 'curves.png')
   assert (tmp_path / 'curves.png').read_bytes().startswith(b'\x89PNG')

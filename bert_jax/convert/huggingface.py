@@ -21,8 +21,10 @@ MODULES = {
   'encoder/layer_#/attention/key': ('bert.encoder.layer.#.attention.self.key', 'dense'),
   'encoder/layer_#/attention/value': ('bert.encoder.layer.#.attention.self.value', 'dense'),
   'encoder/layer_#/attention/output': ('bert.encoder.layer.#.attention.output.dense', 'dense'),
-  'encoder/layer_#/attention_LayerNorm':
-    ('bert.encoder.layer.#.attention.output.LayerNorm', 'norm'),
+  'encoder/layer_#/attention_LayerNorm': (
+    'bert.encoder.layer.#.attention.output.LayerNorm',
+    'norm',
+  ),
   'encoder/layer_#/intermediate': ('bert.encoder.layer.#.intermediate.dense', 'dense'),
   'encoder/layer_#/output': ('bert.encoder.layer.#.output.dense', 'dense'),
   'encoder/layer_#/output_LayerNorm': ('bert.encoder.layer.#.output.LayerNorm', 'norm'),
@@ -41,8 +43,10 @@ LEAVES = {  # our leaf -> theirs
 VOCABULARY = ('encoder/embeddings/word_embeddings/embedding', 'mlm/bias')
 
 # What their files may hold besides: copies of tied tensors, and a buffer of 0, 1, 2...
-COPIES = {'cls.predictions.decoder.weight': 'bert.embeddings.word_embeddings.weight',
-          'cls.predictions.decoder.bias': 'cls.predictions.bias'}
+COPIES = {
+  'cls.predictions.decoder.weight': 'bert.embeddings.word_embeddings.weight',
+  'cls.predictions.decoder.bias': 'cls.predictions.bias',
+}
 BUFFERS = {'bert.embeddings.position_ids'}
 
 
@@ -61,8 +65,9 @@ def to_params(tensors, model):
     x = np.asarray(tensors[name], np.float32)
     if path in VOCABULARY:
       if len(x) != model.vocab_size:
-        raise InputError(f'{name} has {len(x)} rows; set model.vocab_size={len(x)}, it is '
-                         f'{model.vocab_size}.')
+        raise InputError(
+          f'{name} has {len(x)} rows; set model.vocab_size={len(x)}, it is {model.vocab_size}.'
+        )
       x = np.pad(x, [(0, model.padded_vocab_size - len(x))] + [(0, 0)] * (x.ndim - 1))
     flat[path] = _turn(path, x)
   params = traverse_util.unflatten_dict(flat, sep='/')
@@ -79,15 +84,18 @@ def to_tensors(params, model):
   _check_same(set(names), flat.keys())
   return {
     name: _turn(path, np.asarray(flat[path])[: model.vocab_size if path in VOCABULARY else None])
-    for path, name in names.items()}
+    for path, name in names.items()
+  }
 
 
 def _names(num_hidden_layers):
   """{our path: their name} of every parameter."""
   return {
     f'{ours}/{leaf}'.replace('#', str(i)): f'{theirs}.{LEAVES[kind][leaf]}'.replace('#', str(i))
-    for ours, (theirs, kind) in MODULES.items() for leaf in LEAVES[kind]
-    for i in range(num_hidden_layers if '#' in ours else 1)}
+    for ours, (theirs, kind) in MODULES.items()
+    for leaf in LEAVES[kind]
+    for i in range(num_hidden_layers if '#' in ours else 1)
+  }
 
 
 def _turn(path, x):
@@ -99,4 +107,5 @@ def _check_same(expected, found):
   if missing or unknown:
     raise InputError(
       f'these are not the weights of a BertForPreTraining of this size: {len(missing)} missing '
-      f'{missing[:3]}, {len(unknown)} unknown {unknown[:3]}.')
+      f'{missing[:3]}, {len(unknown)} unknown {unknown[:3]}.'
+    )

@@ -32,8 +32,8 @@ class Batches:
   """batches[step] -> {name: global jax.Array [B, ...]} sharded over the leading axis.
 
   spec: what the objective expects, {name: ShapeDtypeStruct}. limits: {name: exclusive upper bound}
-  of integer arrays, since JAX reads past the end of a table without a word. With a seed the rows are
-  shuffled anew in each pass, without end; without one they come once and in order, and the last
+  of integer arrays, since JAX reads past the end of a table without a word. With a seed the rows
+  are shuffled anew in each pass, without end; without one they come once and in order, and the last
   batch is filled up with empty rows of weight 0.
   """
 
@@ -55,10 +55,16 @@ class Batches:
 
   def __getitem__(self, step):
     rows = {i: self._row(step * self.batch_size + i) for i in self.local}
-    return {name: jax.make_array_from_callback(
-      spec.shape, self.sharding,
-      lambda index, name=name: np.stack([rows[i][name] for i in range(self.batch_size)[index[0]]]))
-      for name, spec in self.spec.items()}
+    return {
+      name: jax.make_array_from_callback(
+        spec.shape,
+        self.sharding,
+        lambda index, name=name: np.stack(
+          [rows[i][name] for i in range(self.batch_size)[index[0]]]
+        ),
+      )
+      for name, spec in self.spec.items()
+    }
 
   def _row(self, i):
     if not self.shuffled and i >= len(self.source):
@@ -67,11 +73,15 @@ class Batches:
     for name, spec in self.spec.items():
       if name not in out or out[name].shape != spec.shape[1:] or out[name].dtype != spec.dtype:
         got = f'{out[name].dtype}{list(out[name].shape)}' if name in out else 'nothing'
-        raise InputError(f'row {i} has {got} for {name!r} where the objective expects '
-                         f'{np.dtype(spec.dtype)}{list(spec.shape[1:])}.')
+        raise InputError(
+          f'row {i} has {got} for {name!r} where the objective expects '
+          f'{np.dtype(spec.dtype)}{list(spec.shape[1:])}.'
+        )
     for name, limit in self.limits.items():
       low, high = out[name].min(), out[name].max()
       if low < 0 or high >= limit:
-        raise InputError(f'row {i} has {name} {low if low < 0 else high}, outside [0, {limit}): the '
-                         'vocabulary or the lengths of the data do not fit the model.')
+        raise InputError(
+          f'row {i} has {name} {low if low < 0 else high}, outside [0, {limit}): the '
+          'vocabulary or the lengths of the data do not fit the model.'
+        )
     return out

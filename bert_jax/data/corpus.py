@@ -1,7 +1,7 @@
 """A tokenized corpus in memory and the rows cut from it for pre-training.
 
-Rows are planned once, as arrays of offsets into one long token array, so that row i is a function of
-i alone and any step of a run can be built without the ones before it.
+Rows are planned once, as arrays of offsets into one long token array, so that row i is a function
+of i alone and any step of a run can be built without the ones before it.
 """
 
 import hashlib
@@ -55,7 +55,8 @@ def tokenize(documents: Iterable[list[str]], tokenizer) -> Corpus:
   return Corpus(
     np.concatenate(tokens) if tokens else np.zeros(0, np.int32),
     np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64),
-    np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64))
+    np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64),
+  )
 
 
 def unigram_counts(corpus, vocab_size):
@@ -90,14 +91,18 @@ class NspRows:
       raise InputError(
         'next-sentence pairs need at least 2 documents and the corpus has '
         f'{len(corpus.documents) - 1}; separate documents by blank lines, or set '
-        "corpus.rows='full' and loss.nsp_weight=0.")
+        "corpus.rows='full' and loss.nsp_weight=0."
+      )
     self.corpus, self.tokenizer, self.seq_length = corpus, tokenizer, seq_length
     rng = np.random.default_rng(seed)
     plans = [_plan_pairs(corpus, seq_length - 3, short_seq_prob, rng) for _ in range(dupe_factor)]
-    self.plan = np.concatenate([plan for plan, _ in plans])  # [rows, 5]: A from-to, B from-to, label
+    self.plan = np.concatenate(
+      [plan for plan, _ in plans]
+    )  # [rows, 5]: A from-to, B from-to, label
     self.cut_tokens = sum(cut for _, cut in plans)
-    self.fingerprint = hashlib.sha256(self.plan.tobytes() + corpus.fingerprint.encode()
-                                      ).hexdigest()[:16]
+    self.fingerprint = hashlib.sha256(
+      self.plan.tobytes() + corpus.fingerprint.encode()
+    ).hexdigest()[:16]
 
   def __len__(self):
     return len(self.plan)
@@ -106,8 +111,10 @@ class NspRows:
     a0, a1, b0, b1, label = self.plan[i]
     a, b = self.corpus.tokens[a0:a1], self.corpus.tokens[b0:b1]
     return row(self.tokenizer, (a, b), self.seq_length) | {
-      'cls_positions': np.zeros(1, np.int32), 'labels': np.array([label], np.int32),
-      'weights': np.ones(1, np.float32)}
+      'cls_positions': np.zeros(1, np.int32),
+      'labels': np.array([label], np.int32),
+      'weights': np.ones(1, np.float32),
+    }
 
 
 class FullRows:
@@ -116,10 +123,14 @@ class FullRows:
   def __init__(self, corpus, tokenizer, *, seq_length):
     self.corpus, self.tokenizer, self.seq_length = corpus, tokenizer, seq_length
     edges = corpus.sentences[corpus.documents]
-    self.plan = np.array([
-      (start, min(start + seq_length - 2, end))
-      for begin, end in zip(edges[:-1], edges[1:])
-      for start in range(begin, end, seq_length - 2)], np.int64).reshape(-1, 2)
+    self.plan = np.array(
+      [
+        (start, min(start + seq_length - 2, end))
+        for begin, end in zip(edges[:-1], edges[1:])
+        for start in range(begin, end, seq_length - 2)
+      ],
+      np.int64,
+    ).reshape(-1, 2)
     self.cut_tokens = 0
     self.fingerprint = corpus.fingerprint
 
@@ -132,7 +143,8 @@ class FullRows:
 
 
 def row(tokenizer, texts, seq_length):
-  """[CLS] text [SEP] (text [SEP]) of token arrays -> the four arrays of a row, padded, [T] int32."""
+  """[CLS] text [SEP] (text [SEP]) of token arrays -> the four arrays of a row, padded, [T]
+  int32."""
   parts = [[tokenizer.cls_id]]
   for text in texts:
     parts += [text, [tokenizer.sep_id]]
@@ -140,10 +152,10 @@ def row(tokenizer, texts, seq_length):
   first = 2 + len(texts[0])
   out = np.zeros((4, seq_length), np.int32)
   out[0] = tokenizer.pad_id
-  out[0, :len(ids)] = ids
-  out[1, first:len(ids)] = 1
-  out[2, :len(ids)] = np.arange(len(ids))
-  out[3, :len(ids)] = 1
+  out[0, : len(ids)] = ids
+  out[1, first : len(ids)] = 1
+  out[2, : len(ids)] = np.arange(len(ids))
+  out[3, : len(ids)] = 1
   return dict(zip(('input_ids', 'token_type_ids', 'position_ids', 'segment_ids'), out))
 
 
@@ -194,7 +206,8 @@ def _plan_pairs(corpus, room, short_seq_prob, rng):
 
 
 def _truncate(a, b, room, rng):
-  """Two (from, to) spans shortened to `room` in all: the longer one first, at a random end each time."""
+  """Two (from, to) spans shortened to `room` in all: the longer one first, at a random end each
+  time."""
   size_a, size_b = a[1] - a[0], b[1] - b[0]
   lost = max(0, size_a + size_b - room)
   if not lost:
@@ -204,4 +217,8 @@ def _truncate(a, b, room, rng):
   rest = lost - from_a - from_b  # equally long now: in turn, B first
   from_a, from_b = from_a + rest // 2, from_b + rest - rest // 2
   front_a, front_b = int(rng.binomial(from_a, 0.5)), int(rng.binomial(from_b, 0.5))
-  return ((a[0] + front_a, a[1] - from_a + front_a), (b[0] + front_b, b[1] - from_b + front_b), lost)
+  return (
+    (a[0] + front_a, a[1] - from_a + front_a),
+    (b[0] + front_b, b[1] - from_b + front_b),
+    lost,
+  )

@@ -31,7 +31,7 @@ from typing import NamedTuple
 from bert_jax.config import InputError
 from bert_jax.data.text import split_sentences
 
-log = logging.getLogger("bert_jax")
+log = logging.getLogger('bert_jax')
 
 # 'python' is the standard library, the others are import names: requirements.txt's own and absl,
 # numpy and scipy, which come with them.
@@ -40,16 +40,16 @@ PACKAGES = (
   'orbax', 'scipy', 'sentencepiece', 'tensorboardX', 'tensorflow_datasets', 'tokenizers', 'tqdm',
 )  # fmt: skip
 # How the documentation imports them and their main modules.
-ALIASES = ("jnp", "mpl", "nn", "np", "ocp", "onp", "plt", "pygrain", "sp", "tfds")
+ALIASES = ('jnp', 'mpl', 'nn', 'np', 'ocp', 'onp', 'plt', 'pygrain', 'sp', 'tfds')
 MIN_WORDS, MIN_EXAMPLES = 5, 200
 
-_SKIPPED = re.compile(r"(^|_)tests?($|_)|^(lib2to3|site-packages|dist-packages)$")
+_SKIPPED = re.compile(r'(^|_)tests?($|_)|^(lib2to3|site-packages|dist-packages)$')
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-_NAMES = "|".join(PACKAGES + ALIASES).replace("_", r"[-_\s]?")
+_NAMES = '|'.join(PACKAGES + ALIASES).replace('_', r'[-_\s]?')
 # Whole words, where _ and digits end a word too: jax_enable_x64, python3.
-_NAME = re.compile(rf"(?<![^\W_])(?:{_NAMES})\d*(?![^\W_])", re.IGNORECASE)
+_NAME = re.compile(rf'(?<![^\W_])(?:{_NAMES})\d*(?![^\W_])', re.IGNORECASE)
 _PARAGRAPH = re.compile(
-  r"\n\s*\n|^[ \t]*(?:-{3,}|={3,}|~{3,}|\^{3,}|\*{3,}|#{3,})[ \t]*$", re.MULTILINE
+  r'\n\s*\n|^[ \t]*(?:-{3,}|={3,}|~{3,}|\^{3,}|\*{3,}|#{3,})[ \t]*$', re.MULTILINE
 )
 
 
@@ -81,17 +81,17 @@ def docstrings() -> Iterator[Docstring]:
   ]
   if not modules:
     raise InputError(
-      "no documentation found to read: neither the standard library nor the packages lie here as "
-      "source files; run pip install -r requirements.txt in a usual Python installation"
+      'no documentation found to read: neither the standard library nor the packages lie here as '
+      'source files; run pip install -r requirements.txt in a usual Python installation'
     )
   present = {package for package, _, _ in modules}
   if absent := [package for package in PACKAGES if package not in present]:
-    log.info("docs: left out, as they are not installed: %s", ", ".join(absent))
+    log.info('docs: left out, as they are not installed: %s', ', '.join(absent))
 
   cache = _cache_path(modules)
   found, broken = _load(cache) or _store(cache, _read(modules))
   if broken:
-    log.warning("docs: skipped %d files that do not parse: %s", len(broken), ", ".join(broken))
+    log.warning('docs: skipped %d files that do not parse: %s', len(broken), ', '.join(broken))
   yield from (Docstring(*fields) for fields in found)
 
 
@@ -110,21 +110,21 @@ def labelled() -> Iterator[dict]:
   """
   examples, seen, short, duplicates = [], set(), 0, 0
   for package, module, text in docstrings():
-    text = _NAME.sub("_", text)
+    text = _NAME.sub('_', text)
     if len(text.split()) < MIN_WORDS:
       short += 1
     elif text in seen:
       duplicates += 1
     else:
       seen.add(text)
-      examples.append({"text": text, "label": package, "module": module})
-  sizes = Counter(example["label"] for example in examples)
+      examples.append({'text': text, 'label': package, 'module': module})
+  sizes = Counter(example['label'] for example in examples)
   rare = {label: size for label, size in sizes.items() if size < MIN_EXAMPLES}
   log.info(
     'docs: %d labelled texts; left out %d under %d words, %d duplicates, and labels under %d: %s',
     len(examples) - sum(rare.values()), short, MIN_WORDS, duplicates, MIN_EXAMPLES, rare or 'none',
   )  # fmt: skip
-  yield from (example for example in examples if example["label"] not in rare)
+  yield from (example for example in examples if example['label'] not in rare)
 
 
 def read_package(package: str, *folders: Path) -> tuple[list[Docstring], list[str]]:
@@ -148,12 +148,12 @@ def sentences(text: str) -> list[str]:
     indent = min(len(line) - len(line.lstrip()) for line in lines)
     if margin is not None and indent <= margin:
       margin = None
-    if fenced or margin is not None or "```" in starts or ">>>" in starts:
+    if fenced or margin is not None or '```' in starts or '>>>' in starts:
       result.extend(lines)
-      fenced ^= starts.count("```") % 2 == 1
+      fenced ^= starts.count('```') % 2 == 1
     else:
-      result.extend(split_sentences(" ".join(line.strip() for line in lines)))
-      margin = indent if lines[-1].endswith("::") else None
+      result.extend(split_sentences(' '.join(line.strip() for line in lines)))
+      margin = indent if lines[-1].endswith('::') else None
   return result
 
 
@@ -164,8 +164,8 @@ def sentences(text: str) -> list[str]:
 
 def _folders(package: str) -> list[Path]:
   """Where a package lies; find_spec imports nothing for a name without dots."""
-  if package == "python":
-    return [Path(sysconfig.get_path("stdlib"))]
+  if package == 'python':
+    return [Path(sysconfig.get_path('stdlib'))]
   spec = find_spec(package)
   return [Path(folder) for folder in spec.submodule_search_locations or ()] if spec else []
 
@@ -176,13 +176,13 @@ def _modules(package: str, folders: Iterable[Path]) -> list[tuple[str, Path]]:
   for root in folders:
     for folder, subfolders, files in os.walk(root):
       subfolders[:] = [name for name in subfolders if name.isidentifier() and not _skip(name)]
-      prefix = () if package == "python" else (package,)
+      prefix = () if package == 'python' else (package,)
       prefix += Path(folder).relative_to(root).parts
       for file in files:
         name, suffix = os.path.splitext(file)
-        if suffix == ".py" and name.isidentifier() and not _skip(name):
-          parts = prefix if name == "__init__" else (*prefix, name)
-          modules.append((".".join(parts), Path(folder, file)))
+        if suffix == '.py' and name.isidentifier() and not _skip(name):
+          parts = prefix if name == '__init__' else (*prefix, name)
+          modules.append(('.'.join(parts), Path(folder, file)))
   return sorted(modules)
 
 
@@ -198,7 +198,7 @@ def _read(modules: list[tuple[str, str, Path]]) -> tuple[list[Docstring], list[s
   try:
     for package, module, path in modules:
       try:
-        with warnings.catch_warnings(action="ignore"):  # other people's invalid escapes
+        with warnings.catch_warnings(action='ignore'):  # other people's invalid escapes
           tree = ast.parse(path.read_bytes())
       except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         broken.append(str(path))
@@ -214,7 +214,7 @@ def _texts(node: ast.AST) -> Iterator[str]:
   """Docstrings in and under a node, in source order; only statements can hold one."""
   if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
     yield text
-  for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+  for field in ('body', 'handlers', 'orelse', 'finalbody', 'cases'):
     for child in getattr(node, field, ()):
       yield from _texts(child)
 
@@ -231,9 +231,9 @@ def _cache_path(modules: list[tuple[str, str, Path]]) -> Path:
       stat = path.stat()
     except OSError:  # e.g. a dangling link: _read counts it
       continue
-    key.update(f"{package} {module} {path} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-  home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-  return Path(home, "bert_jax", f"docs-{key.hexdigest()[:16]}.json.gz")
+    key.update(f'{package} {module} {path} {stat.st_size} {stat.st_mtime_ns}\n'.encode())
+  home = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
+  return Path(home, 'bert_jax', f'docs-{key.hexdigest()[:16]}.json.gz')
 
 
 def _load(path: Path):
@@ -253,5 +253,5 @@ def _store(path: Path, result):
       Path(folder, path.name).write_bytes(data)
       os.replace(Path(folder, path.name), path)
   except OSError as error:
-    log.info("docs: not cached: %s", error)
+    log.info('docs: not cached: %s', error)
   return result

@@ -6,7 +6,7 @@ from, and `where` ('dev.tsv:17') lets an error point at the line.
   .tsv            GLUE's: a header line, tabs, no quoting: a quote is a plain character
   .csv            RFC 4180: a header line, commas, quoted fields may hold commas and line breaks
   .jsonl, .json   one object a line; a value that is no string is kept as its JSON text
-  tfds:NAME       see text.tfds_rows; a ClassLabel becomes the name of its class
+  tfds:NAME       see files.tfds_rows; a ClassLabel becomes the name of its class
 
 Any file may be gzipped (.gz); a glob or a folder reads its files one after the other.
 """
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import InputError
-from bert_jax.data.text import Lines, decode, expand, lines, parse_json, suffix, tfds_rows
+from bert_jax.data.files import Lines, decode, expand, lines, parse_json, suffix, tfds_rows
 
 Row = dict[str, str]
 
@@ -126,7 +126,7 @@ def _named(
       if '' in header or len(set(header)) < len(header):
         raise InputError(
           f'{path}:{number} is no header: {header} has empty or repeated names; if the file has no '
-          'header line, name its columns with columns=(...)'
+          'header line, name its columns with task.columns'
         )
     elif len(cells) != len(header):
       raise InputError(

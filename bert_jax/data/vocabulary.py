@@ -7,23 +7,59 @@ them, lets SentencePiece find the merges, and writes its pieces in Google's nota
 """
 
 import io
+import logging
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import sentencepiece
 from tokenizers import pre_tokenizers
 
 from bert_jax.config import InputError
+from bert_jax.data import tokenizers
 from bert_jax.data.tokenizers import MAX_WORD_CHARACTERS, RESERVED, checked, normalizer
+
+log = logging.getLogger('bert_jax')
 
 _SPACE = re.compile('[ \t\r\n]+')
 _FIRST_SYMBOL = 0x10000  # symbols for SentencePiece lie above every character it treats specially
 _SLICE = 4096  # characters; SentencePiece leaves out longer lines
 _UNTAUGHT = str.maketrans('\0\u2585', '  ')  # SentencePiece leaves out lines with these
 _THREADS = 4  # a constant, since unigram's sums depend on how the words are dealt to threads
+
+
+def of_run(config, folders: Iterable[str | Path], texts: Callable[[], Iterable[str]]):
+  """The tokenizer of a run: that of the first folder that has one, or of tokenizer.path, or new.
+
+  folders: workdirs, '' is passed over. texts: what a new vocabulary of model.vocab_size pieces is
+  trained on. InputError if its size is not the model's.
+  """
+  settings, size = config.tokenizer, config.model.vocab_size
+  found = [folder for folder in folders if folder and tokenizers.in_folder(folder)]
+  if found:
+    tokenizer = tokenizers.load_folder(found[0])
+  elif settings.path:
+    tokenizer = tokenizers.load(settings.path, do_lower_case=settings.do_lower_case)
+  else:
+    log.info('training a %s vocabulary of %d pieces', settings.kind, size)
+    common = {'vocab_size': size, 'do_lower_case': settings.do_lower_case}
+    with tempfile.TemporaryDirectory() as folder:
+      if settings.kind == 'wordpiece':
+        path = Path(folder) / 'vocab.txt'
+        counts = train_wordpiece(texts(), path, **common)
+      else:
+        path = Path(folder) / 'spm.model'
+        counts = train_sentencepiece(texts(), path, model_type=settings.kind, **common)
+      tokenizer = tokenizers.load(path, do_lower_case=settings.do_lower_case)
+    log.info('vocabulary: %s', ', '.join(f'{n:,} {k}' for k, n in counts.items()))
+  if tokenizer.vocab_size != size:
+    raise InputError(
+      f'the vocabulary has {tokenizer.vocab_size} pieces and model.vocab_size is {size}; set '
+      f'--config.model.vocab_size={tokenizer.vocab_size}, or name another tokenizer.path.'
+    )
+  return tokenizer
 
 
 def train_wordpiece(

@@ -19,6 +19,18 @@ from bert_jax.models.heads import (
 )
 
 __all__ = [
-  'ACTIVATIONS', 'REMAT_POLICIES', 'Classifier', 'Encoder', 'MaskedLMHead', 'ModelConfig', 'Pooler',
-  'count_parameters', 'encoder_flops', 'gather_positions', 'head_flops', 'init_encoder',
-  'stack_layers', 'unstack_layers']
+  'ACTIVATIONS',
+  'REMAT_POLICIES',
+  'Classifier',
+  'Encoder',
+  'MaskedLMHead',
+  'ModelConfig',
+  'Pooler',
+  'count_parameters',
+  'encoder_flops',
+  'gather_positions',
+  'head_flops',
+  'init_encoder',
+  'stack_layers',
+  'unstack_layers',
+]

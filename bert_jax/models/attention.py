@@ -21,7 +21,8 @@ def attend(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, *, implementation, dropout):
   mask_BTT &= (segment_ids_BT > 0)[:, None, :]
   if implementation != 'einsum':
     return jax.nn.dot_product_attention(
-      q_BTHd, k_BTHd, v_BTHd, mask=mask_BTT[:, None], implementation=implementation)
+      q_BTHd, k_BTHd, v_BTHd, mask=mask_BTT[:, None], implementation=implementation
+    )
   scores = jnp.einsum('bqhd,bkhd->bhqk', q_BTHd, k_BTHd, preferred_element_type=jnp.float32)
   scores /= math.sqrt(q_BTHd.shape[-1])
   scores = jnp.where(mask_BTT[:, None], scores, jnp.finfo(jnp.float32).min)
@@ -43,7 +44,11 @@ class SelfAttention(nn.Module):
       return y_BTD.reshape(*y_BTD.shape[:2], config.num_attention_heads, config.head_size)
 
     out_BTHd = attend(
-      heads('query'), heads('key'), heads('value'), segment_ids_BT,
+      heads('query'),
+      heads('key'),
+      heads('value'),
+      segment_ids_BT,
       implementation=config.attention_implementation,
-      dropout=common.dropout(config.attention_probs_dropout_prob, deterministic))
+      dropout=common.dropout(config.attention_probs_dropout_prob, deterministic),
+    )
     return common.dense(config, config.hidden_size, 'output')(out_BTHd.reshape(x_BTD.shape))

@@ -8,7 +8,6 @@ import dataclasses
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 # What a size of array stands for, in every file of this package:
 #   B batch  T tokens  D hidden_size  H heads  F intermediate_size  K predictions  N examples in a
@@ -63,13 +62,15 @@ def initializer(config):
 
 
 def dense(config, features, name, use_bias=True):
-  return nn.Dense(features, use_bias=use_bias, dtype=config.dtype, kernel_init=initializer(config),
-                  name=name)
+  return nn.Dense(
+    features, use_bias=use_bias, dtype=config.dtype, kernel_init=initializer(config), name=name
+  )
 
 
 def layer_norm(config, name='LayerNorm'):
-  return nn.LayerNorm(epsilon=config.layer_norm_eps, dtype=config.dtype, use_fast_variance=False,
-                      name=name)
+  return nn.LayerNorm(
+    epsilon=config.layer_norm_eps, dtype=config.dtype, use_fast_variance=False, name=name
+  )
 
 
 def dropout(rate, deterministic):

@@ -1,4 +1,4 @@
-"""Token ids to vectors: word + position + token type, then LayerNorm and dropout (BERT, figure 2)."""
+"""Token ids to vectors: word + position + token type, LayerNorm, dropout (BERT, figure 2)."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -33,8 +33,13 @@ class Embeddings(nn.Module):
     config = self.config
 
     def embed(count, ids, name):
-      return nn.Embed(count, config.hidden_size, dtype=config.dtype,
-                      embedding_init=common.initializer(config), name=name)(ids)
+      return nn.Embed(
+        count,
+        config.hidden_size,
+        dtype=config.dtype,
+        embedding_init=common.initializer(config),
+        name=name,
+      )(ids)
 
     x_BTD = embed(config.padded_vocab_size, input_ids_BT, 'word_embeddings')
     if config.type_vocab_size:

@@ -1,8 +1,8 @@
 """The encoder: embeddings, then blocks of self-attention and feed-forward.
 
 Blocks are post-LN as BERT was released, or pre-LN (Xiong et al. 2020, https://arxiv.org/abs/2002.04745)
-with one more LayerNorm at the end. They are unrolled or scanned: the same numbers, another layout of
-parameters (`stack_layers`, `unstack_layers` go between the two).
+with one more LayerNorm at the end. They are unrolled or scanned: the same numbers, another layout
+of parameters (`stack_layers`, `unstack_layers` go between the two).
 """
 
 import dataclasses
@@ -62,8 +62,9 @@ class Encoder(nn.Module):
   config: common.ModelConfig
 
   @nn.compact
-  def __call__(self, input_ids_BT, token_type_ids_BT, position_ids_BT, segment_ids_BT,
-               deterministic=True):
+  def __call__(
+    self, input_ids_BT, token_type_ids_BT, position_ids_BT, segment_ids_BT, deterministic=True
+  ):
     config = self.config
     embed = embeddings.Embeddings(config, name='embeddings')
     x_BTD = embed(input_ids_BT, token_type_ids_BT, position_ids_BT, deterministic)
@@ -71,11 +72,17 @@ class Encoder(nn.Module):
 
     block = Block
     if config.remat != 'none':
-      block = nn.remat(Block, policy=REMAT_POLICIES[config.remat],
-                       prevent_cse=not config.scan_layers)
+      block = nn.remat(
+        Block, policy=REMAT_POLICIES[config.remat], prevent_cse=not config.scan_layers
+      )
     if config.scan_layers:
-      scan = nn.scan(block, variable_axes={'params': 0}, in_axes=nn.broadcast,
-                     split_rngs={'params': True, 'dropout': True}, length=config.num_hidden_layers)
+      scan = nn.scan(
+        block,
+        variable_axes={'params': 0},
+        in_axes=nn.broadcast,
+        split_rngs={'params': True, 'dropout': True},
+        length=config.num_hidden_layers,
+      )
       x_BTD, _ = scan(config, deterministic, name='layers')(x_BTD, segment_ids_BT)
     else:
       for i in range(config.num_hidden_layers):
@@ -94,7 +101,8 @@ def init_encoder(config, rng):
 
 
 def stack_layers(params):
-  """{'layer_0': p, 'layer_1': p, ...} -> {'layers': p with a leading layer axis}; else unchanged."""
+  """{'layer_0': p, 'layer_1': p, ...} -> {'layers': p with a leading layer axis}; else
+  unchanged."""
   names = sorted((k for k in params if re.fullmatch(r'layer_\d+', k)), key=lambda k: int(k[6:]))
   if not names:
     return params
@@ -110,7 +118,8 @@ def unstack_layers(params):
   rest = {k: v for k, v in params.items() if k != 'layers'}
   count = jax.tree.leaves(params['layers'])[0].shape[0]
   return rest | {
-    f'layer_{i}': jax.tree.map(lambda x, i=i: x[i], params['layers']) for i in range(count)}
+    f'layer_{i}': jax.tree.map(lambda x, i=i: x[i], params['layers']) for i in range(count)
+  }
 
 
 def encoder_flops(config, batch, length):

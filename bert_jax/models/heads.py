@@ -1,4 +1,4 @@
-"""What sits on top of an encoder: pooler, masked-LM head, classifier. They read gathered positions."""
+"""What sits on top of an encoder: pooler, masked-LM head, classifier; all read gathered vectors."""
 
 import flax.linen as nn
 import jax
@@ -53,13 +53,18 @@ class MaskedLMHead(nn.Module):
     bias_V = self.param('bias', nn.initializers.zeros, (V,))
     if not config.tie_word_embeddings:
       embedding_VD = self.param('decoder', common.initializer(config), (V, config.hidden_size))
-    logits_BKV = jnp.einsum('bkd,vd->bkv', x_BKD, embedding_VD.astype(x_BKD.dtype),
-                            preferred_element_type=jnp.float32) + bias_V
+    logits_BKV = (
+      jnp.einsum(
+        'bkd,vd->bkv', x_BKD, embedding_VD.astype(x_BKD.dtype), preferred_element_type=jnp.float32
+      )
+      + bias_V
+    )
     return jnp.where(jnp.arange(V) < config.vocab_size, logits_BKV, jnp.finfo(jnp.float32).min)
 
 
 def head_flops(config, vectors, *, vocabulary=False):
-  """Forward operations of a D x D layer over `vectors` vectors, with the vocabulary product or not."""
+  """Forward operations of a D x D layer over `vectors` vectors, with the vocabulary product or
+  not."""
   D = config.hidden_size
   return 2 * vectors * D * (D + (config.vocab_size if vocabulary else 0))
 

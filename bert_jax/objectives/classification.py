@@ -13,7 +13,8 @@ from bert_jax.objectives import base
 
 @dataclasses.dataclass(frozen=True)
 class Classification(base.Objective):
-  """labels: the label set in order; empty for regression. A row may hold several packed examples."""
+  """labels: the label set in order; empty for regression. A row may hold several packed
+  examples."""
 
   model: models.ModelConfig
   seq_length: int
@@ -30,15 +31,18 @@ class Classification(base.Objective):
 
   def spec(self, batch_size):
     label_type = jnp.float32 if self.regression else jnp.int32
-    return (base.row_spec(batch_size, self.seq_length)
-            | base.example_spec(batch_size, self.examples_per_row, label_type))
+    return base.row_spec(batch_size, self.seq_length) | base.example_spec(
+      batch_size, self.examples_per_row, label_type
+    )
 
   def init(self, rng):
     encoder_key, pooler_key, head_key = jax.random.split(rng, 3)
     x_BND = jnp.zeros((1, 1, self.model.hidden_size))
-    return {'encoder': models.init_encoder(self.model, encoder_key),
-            'pooler': models.Pooler(self.model).init(pooler_key, x_BND)['params'],
-            'classifier': self._head.init(head_key, x_BND)['params']}
+    return {
+      'encoder': models.init_encoder(self.model, encoder_key),
+      'pooler': models.Pooler(self.model).init(pooler_key, x_BND)['params'],
+      'classifier': self._head.init(head_key, x_BND)['params'],
+    }
 
   @property
   def _head(self):
@@ -49,9 +53,14 @@ class Classification(base.Objective):
     hidden_key, head_key = (None, None) if rng is None else jax.random.split(rng)
     hidden_BTD = base.encode(self.model, params['encoder'], batch, hidden_key)
     pooled_BND = models.Pooler(self.model).apply(
-      {'params': params['pooler']}, models.gather_positions(hidden_BTD, batch['cls_positions']))
-    return self._head.apply({'params': params['classifier']}, pooled_BND, rng is None,
-                            rngs={} if rng is None else {'dropout': head_key})
+      {'params': params['pooler']}, models.gather_positions(hidden_BTD, batch['cls_positions'])
+    )
+    return self._head.apply(
+      {'params': params['classifier']},
+      pooled_BND,
+      rng is None,
+      rngs={} if rng is None else {'dropout': head_key},
+    )
 
   def terms(self, params, batch, rng, train):
     logits = self.logits(params, batch, rng if train else None)
@@ -76,9 +85,12 @@ class Classification(base.Objective):
     gold, values = outputs['labels'][real], outputs['values'][real]
     if len(gold) < 2 or not np.std(gold) or not np.std(values):
       return {'pearson': float('nan'), 'spearman': float('nan')}
-    return {'pearson': float(scipy.stats.pearsonr(gold, values).statistic),
-            'spearman': float(scipy.stats.spearmanr(gold, values).statistic)}
+    return {
+      'pearson': float(scipy.stats.pearsonr(gold, values).statistic),
+      'spearman': float(scipy.stats.spearmanr(gold, values).statistic),
+    }
 
   def flops(self, batch_size):
-    return (models.encoder_flops(self.model, batch_size, self.seq_length)
-            + models.head_flops(self.model, batch_size * self.examples_per_row))
+    return models.encoder_flops(self.model, batch_size, self.seq_length) + models.head_flops(
+      self.model, batch_size * self.examples_per_row
+    )

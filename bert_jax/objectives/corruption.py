@@ -4,8 +4,19 @@ import jax
 import jax.numpy as jnp
 
 
-def mask_tokens(rng, input_ids_BT, segment_ids_BT, *, special_ids, mask_id, vocab_size,
-                masked_lm_prob, max_predictions, mask_share, random_share):
+def mask_tokens(
+  rng,
+  input_ids_BT,
+  segment_ids_BT,
+  *,
+  special_ids,
+  mask_id,
+  vocab_size,
+  masked_lm_prob,
+  max_predictions,
+  mask_share,
+  random_share,
+):
   """BERT's masking: chooses tokens to predict and hides most of them.
 
   In each row min(max_predictions, max(1, round(masked_lm_prob * real tokens))) tokens are chosen,
@@ -33,8 +44,11 @@ def mask_tokens(rng, input_ids_BT, segment_ids_BT, *, special_ids, mask_id, voca
   random_BK = jax.random.randint(random_key, labels_BK.shape, 0, vocab_size - len(special_ids))
   steps = jnp.sort(special) - jnp.arange(len(special_ids))
   random_BK += jnp.sum(steps <= random_BK[..., None], axis=-1)
-  new_BK = jnp.where(action_BK < mask_share, mask_id,
-                     jnp.where(action_BK < mask_share + random_share, random_BK, labels_BK))
+  new_BK = jnp.where(
+    action_BK < mask_share,
+    mask_id,
+    jnp.where(action_BK < mask_share + random_share, random_BK, labels_BK),
+  )
   new_BK = jnp.where(chosen_BK, new_BK, labels_BK)
   rows = jnp.arange(input_ids_BT.shape[0])[:, None]
   corrupted_BT = input_ids_BT.at[rows, positions_BK].set(new_BK.astype(input_ids_BT.dtype))

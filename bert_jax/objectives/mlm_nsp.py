@@ -1,7 +1,7 @@
 """BERT's pre-training: masked language model + lambda * next-sentence prediction.
 
-Devlin et al. 2018 (lambda 1). lambda 0 on rows without pairs is RoBERTa's setting (Liu et al. 2019):
-then there is no pooler and no NSP head at all.
+Devlin et al. 2018 (lambda 1). lambda 0 on rows without pairs is RoBERTa's setting (Liu et al.
+2019): then there is no pooler and no NSP head at all.
 """
 
 import dataclasses
@@ -29,15 +29,18 @@ class MlmNsp(base.Objective):
 
   def spec(self, batch_size):
     return base.row_spec(batch_size, self.seq_length) | (
-      base.example_spec(batch_size, 1, jnp.int32) if self.nsp_weight else {})
+      base.example_spec(batch_size, 1, jnp.int32) if self.nsp_weight else {}
+    )
 
   def init(self, rng):
     encoder_key, mlm_key, pooler_key, nsp_key = jax.random.split(rng, 4)
     x_BKD = jnp.zeros((1, 1, self.model.hidden_size))
     encoder = models.init_encoder(self.model, encoder_key)
     table_VD = encoder['embeddings']['word_embeddings']['embedding']
-    params = {'encoder': encoder,
-              'mlm': models.MaskedLMHead(self.model).init(mlm_key, x_BKD, table_VD)['params']}
+    params = {
+      'encoder': encoder,
+      'mlm': models.MaskedLMHead(self.model).init(mlm_key, x_BKD, table_VD)['params'],
+    }
     if self.nsp_weight:
       params['pooler'] = models.Pooler(self.model).init(pooler_key, x_BKD)['params']
       params['nsp'] = models.Classifier(self.model, 2).init(nsp_key, x_BKD)['params']
@@ -45,22 +48,34 @@ class MlmNsp(base.Objective):
 
   def prepare(self, batch, rng):
     ids, positions, labels, weights = corruption.mask_tokens(
-      rng, batch['input_ids'], batch['segment_ids'], vocab_size=self.model.vocab_size,
-      **self.masking)
-    return batch | {'input_ids': ids, 'masked_positions': positions, 'masked_labels': labels,
-                    'masked_weights': weights}
+      rng,
+      batch['input_ids'],
+      batch['segment_ids'],
+      vocab_size=self.model.vocab_size,
+      **self.masking,
+    )
+    return batch | {
+      'input_ids': ids,
+      'masked_positions': positions,
+      'masked_labels': labels,
+      'masked_weights': weights,
+    }
 
   def logits(self, params, batch, rng=None):
-    """(MLM logits [B, K, V] at masked_positions, NSP logits [B, N, 2] or None); rng turns dropout on."""
+    """(MLM logits [B, K, V] at masked_positions, NSP logits [B, N, 2] or None); rng turns dropout
+    on."""
     hidden_BTD = base.encode(self.model, params['encoder'], batch, rng)
     at_masks_BKD = models.gather_positions(hidden_BTD, batch['masked_positions'])
     mlm_BKV = models.MaskedLMHead(self.model).apply(
-      {'params': params['mlm']}, at_masks_BKD,
-      params['encoder']['embeddings']['word_embeddings']['embedding'])
+      {'params': params['mlm']},
+      at_masks_BKD,
+      params['encoder']['embeddings']['word_embeddings']['embedding'],
+    )
     if not self.nsp_weight:
       return mlm_BKV, None
     pooled_BND = models.Pooler(self.model).apply(
-      {'params': params['pooler']}, models.gather_positions(hidden_BTD, batch['cls_positions']))
+      {'params': params['pooler']}, models.gather_positions(hidden_BTD, batch['cls_positions'])
+    )
     # BERT's NSP head has no dropout of its own, unlike a fine-tuned classifier.
     return mlm_BKV, models.Classifier(self.model, 2).apply({'params': params['nsp']}, pooled_BND)
 
@@ -73,6 +88,8 @@ class MlmNsp(base.Objective):
 
   def flops(self, batch_size):
     K = min(self.masking['max_predictions'], self.seq_length)
-    return (models.encoder_flops(self.model, batch_size, self.seq_length)
-            + models.head_flops(self.model, batch_size * K, vocabulary=True)
-            + (models.head_flops(self.model, batch_size) if self.nsp_weight else 0))
+    return (
+      models.encoder_flops(self.model, batch_size, self.seq_length)
+      + models.head_flops(self.model, batch_size * K, vocabulary=True)
+      + (models.head_flops(self.model, batch_size) if self.nsp_weight else 0)
+    )

@@ -26,12 +26,16 @@ def resolve(config):
     return config
   labels = sorted({label for _, _, label, _ in _examples(config, 'train', Counter())})
   if len(labels) < 2:
-    raise InputError(f'the training data has the single label {labels}; classification needs two '
-                     'at least (for numbers set task.regression=true).')
+    raise InputError(
+      f'the training data has the single label {labels}; classification needs two '
+      'at least (for numbers set task.regression=true).'
+    )
   if len(labels) > 1000:
-    raise InputError(f'column {config.task.label_column!r} holds {len(labels)} different labels, '
-                     'for example ' + ', '.join(labels[:3]) + '; name another task.label_column or '
-                     'set task.regression=true.')
+    raise InputError(
+      f'column {config.task.label_column!r} holds {len(labels)} different labels, '
+      'for example ' + ', '.join(labels[:3]) + '; name another task.label_column or '
+      'set task.regression=true.'
+    )
   config = config.copy_and_resolve_references()
   config.task.labels = tuple(labels)
   return config
@@ -46,8 +50,9 @@ def texts(config):
 
 def objective(config, tokenizer):
   del tokenizer
-  return Classification(models.ModelConfig(**config.model), config.data.seq_length,
-                        tuple(config.task.labels))
+  return Classification(
+    models.ModelConfig(**config.model), config.data.seq_length, tuple(config.task.labels)
+  )
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
@@ -62,8 +67,9 @@ def sources(config, tokenizer, splits=('train', 'eval')):
       keep = np.random.default_rng(0).permutation(len(examples))[:limit]  # the same for every seed
       examples = [examples[i] for i in sorted(keep)]
       counts['not used (task.train_examples)'] = counts['examples'] - limit
-    rows = LabelledRows(examples, tokenizer, labels=tuple(config.task.labels),
-                        seq_length=config.data.seq_length)
+    rows = LabelledRows(
+      examples, tokenizer, labels=tuple(config.task.labels), seq_length=config.data.seq_length
+    )
     if rows.cut:
       counts[f'cut to {config.data.seq_length} tokens'] = rows.cut
     log.info('%s: %s', split, ', '.join(f'{n:,} {k}' for k, n in counts.items()))
@@ -85,7 +91,8 @@ class LabelledRows:
     self.texts = list(zip(firsts, seconds)) if pairs else [(ids,) for ids in firsts]
     self.labels = np.array(
       [labels.index(label) if labels else label for _, _, label, _ in examples],
-      np.int32 if labels else np.float32)
+      np.int32 if labels else np.float32,
+    )
     room = seq_length - 2 - pairs
     self.cut = sum(sum(map(len, parts)) > room for parts in self.texts)
     self.texts = [truncate(parts, room) for parts in self.texts]
@@ -104,8 +111,10 @@ class LabelledRows:
 
   def __getitem__(self, i):
     return corpus.row(self.tokenizer, self.texts[i], self.seq_length) | {
-      'cls_positions': np.zeros(1, np.int32), 'labels': self.labels[i:i + 1],
-      'weights': np.ones(1, np.float32)}
+      'cls_positions': np.zeros(1, np.int32),
+      'labels': self.labels[i : i + 1],
+      'weights': np.ones(1, np.float32),
+    }
 
 
 def truncate(parts, room):
@@ -116,22 +125,32 @@ def truncate(parts, room):
     return (parts[0][:room],)
   a, b = map(len, parts)
   a = max(min(a, room - room // 2), room - b)  # equally long in the end, the odd token to the first
-  return parts[0][:a], parts[1][:room - a]
+  return parts[0][:a], parts[1][: room - a]
 
 
 def _examples(config, split, counts):
-  """(text, second text or None, label, where) of a split; a label is a str, or a float (regression)."""
+  """(text, second text or None, label, where) of a split; a label is a str, or a float
+  (regression)."""
   spec, task = config.data[split], config.task
   if not config.data.train:
     if spec:
-      raise InputError(f'data.{split} is {spec} but data.train is empty; set both, or neither for '
-                       'the embedded documentation.')
-    rows = ((r['module'], r) for r in docs.labelled()
-            if text.held_out(r['module'], EMBEDDED_EVAL_SHARE) == (split == 'eval'))
+      raise InputError(
+        f'data.{split} is {spec} but data.train is empty; set both, or neither for '
+        'the embedded documentation.'
+      )
+    rows = (
+      (r['module'], r)
+      for r in docs.labelled()
+      if text.held_out(r['module'], EMBEDDED_EVAL_SHARE) == (split == 'eval')
+    )
     columns = ('text', '', 'label')
   else:
-    rows = tables.records(spec, split='train' if split == 'train' else 'validation',
-                          columns=tuple(task.columns), counts=counts)
+    rows = tables.records(
+      spec,
+      split='train' if split == 'train' else 'validation',
+      columns=tuple(task.columns),
+      counts=counts,
+    )
     columns = (task.text_column, task.pair_column, task.label_column)
   for where, row in rows:
     first, label = tables.column(row, columns[0], where), tables.column(row, columns[2], where)
@@ -140,10 +159,13 @@ def _examples(config, split, counts):
       try:
         label = float(label)
       except ValueError:
-        raise InputError(f'{where}: label {label!r} is not a number; task.regression=true wants '
-                         'numbers.') from None
+        raise InputError(
+          f'{where}: label {label!r} is not a number; task.regression=true wants numbers.'
+        ) from None
     elif task.labels and label not in task.labels:
-      raise InputError(f'{where}: label {label!r} is not in the label set '
-                       f'{", ".join(map(repr, task.labels))}; mend the row or set task.labels.')
+      raise InputError(
+        f'{where}: label {label!r} is not in the label set '
+        f'{", ".join(map(repr, task.labels))}; mend the row or set task.labels.'
+      )
     counts['examples'] += 1
     yield first, second, label, where

@@ -1,4 +1,4 @@
-"""Pre-training from raw text: documents -> tokens -> rows, with the lines a healthy run must pass."""
+"""Pre-training from raw text: documents -> tokens -> rows, and what a healthy run must beat."""
 
 import logging
 from collections import Counter
@@ -22,11 +22,18 @@ def texts(config):
 
 def objective(config, tokenizer):
   return MlmNsp(
-    models.ModelConfig(**config.model), config.data.seq_length, config.loss.nsp_weight,
-    dict(special_ids=tokenizer.special_ids, mask_id=tokenizer.mask_id,
-         masked_lm_prob=config.masking.masked_lm_prob,
-         max_predictions=config.masking.max_predictions_per_seq,
-         mask_share=config.masking.mask_share, random_share=config.masking.random_share))
+    models.ModelConfig(**config.model),
+    config.data.seq_length,
+    config.loss.nsp_weight,
+    dict(
+      special_ids=tokenizer.special_ids,
+      mask_id=tokenizer.mask_id,
+      masked_lm_prob=config.masking.masked_lm_prob,
+      max_predictions=config.masking.max_predictions_per_seq,
+      mask_share=config.masking.mask_share,
+      random_share=config.masking.random_share,
+    ),
+  )
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
@@ -38,19 +45,33 @@ def sources(config, tokenizer, splits=('train', 'eval')):
     counts = Counter()
     kept = (sentences for name, sentences in _documents(config, spec, counts) if keep(name))
     tokens = corpus.tokenize(kept, tokenizer)
-    log.info('%s: %d documents, %d sentences, %d tokens (read: %s)', what,
-             len(tokens.documents) - 1, len(tokens.sentences) - 1, len(tokens.tokens),
-             ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items())))
+    log.info(
+      '%s: %d documents, %d sentences, %d tokens (read: %s)',
+      what,
+      len(tokens.documents) - 1,
+      len(tokens.sentences) - 1,
+      len(tokens.tokens),
+      ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items())),
+    )
     if not len(tokens.tokens):
-      raise InputError(f'{what} data {spec or "(the embedded documentation)"} holds no text'
-                       + (f'; corpus.eval_share={share} leaves none of its few documents for it, '
-                          'set data.eval or another share.' if held_out else '.'))
+      raise InputError(
+        f'{what} data {spec or "(the embedded documentation)"} holds no text'
+        + (
+          f'; corpus.eval_share={share} leaves none of its few documents for it, '
+          'set data.eval or another share.'
+          if held_out
+          else '.'
+        )
+      )
     return tokens
 
   train = read(data.train, lambda name: not (held_out and text.held_out(name, share)), 'train')
   counts = corpus.unigram_counts(train, tokenizer.vocab_size)
-  log.info('unigram cross-entropy of the corpus under the vocabulary: %.3f nats per token; an MLM '
-           'loss that stays there has learned frequencies only', corpus.unigram_nats(counts))
+  log.info(
+    'unigram cross-entropy of the corpus under the vocabulary: %.3f nats per token; an MLM '
+    'loss that stays there has learned frequencies only',
+    corpus.unigram_nats(counts),
+  )
   out = {}
   for split in splits:
     if split == 'train':
@@ -67,8 +88,13 @@ def sources(config, tokenizer, splits=('train', 'eval')):
     if config.loss.nsp_weight:
       random_share = float(rows.plan[:, 4].mean())
       rows.baselines['nsp_accuracy'] = (max(random_share, 1 - random_share), 'prior')
-    log.info('%s: %d rows of %d tokens, %d tokens cut to fit', split, len(rows),
-             config.data.seq_length, rows.cut_tokens)
+    log.info(
+      '%s: %d rows of %d tokens, %d tokens cut to fit',
+      split,
+      len(rows),
+      config.data.seq_length,
+      rows.cut_tokens,
+    )
     out[split] = rows
   return out
 
@@ -77,15 +103,19 @@ def _rows(config, tokens, tokenizer, split):
   if config.corpus.rows == 'full':
     return corpus.FullRows(tokens, tokenizer, seq_length=config.data.seq_length)
   return corpus.NspRows(
-    tokens, tokenizer, seq_length=config.data.seq_length,
+    tokens,
+    tokenizer,
+    seq_length=config.data.seq_length,
     short_seq_prob=config.corpus.short_seq_prob,
     dupe_factor=config.corpus.dupe_factor if split == 'train' else 1,
-    seed=(config.seed, split == 'eval'))
+    seed=(config.seed, split == 'eval'),
+  )
 
 
 def _documents(config, spec, counts):
   if not spec:
     counts['embedded packages'] = len(docs.PACKAGES)
     return docs.documents()
-  return text.documents(spec, format=config.corpus.format, text_field=config.corpus.text_field,
-                        counts=counts)
+  return text.documents(
+    spec, format=config.corpus.format, text_field=config.corpus.text_field, counts=counts
+  )

@@ -52,8 +52,11 @@ def groups(runs):
   out = {}
   for objective in sorted({run['config']['objective'] for run in runs}):
     own = [run for run in runs if run['config']['objective'] == objective]
-    varied = [name for name in own[0]['config'] if name != 'seed'
-              and len({str(run['config'].get(name)) for run in own}) > 1]
+    varied = [
+      name
+      for name in own[0]['config']
+      if name != 'seed' and len({str(run['config'].get(name)) for run in own}) > 1
+    ]
     for run in own:
       text = ', '.join(f'{n}={run["config"][n] or "none"}' for n in varied)
       out.setdefault((objective, text), []).append(run)
@@ -69,17 +72,26 @@ def table(runs, metric=''):
       continue
     spread = f' ± {statistics.stdev(values):.4f}' if len(values) > 1 else ''
     level = members[0]['data'].get('eval', {}).get('baselines', {}).get(name)
-    rows.append((objective, text or '-', str(len(values)), name,
-                 f'{statistics.mean(values):.4f}{spread}',
-                 f'{level[0]:.4f} ({level[1]})' if level else '-'))
+    rows.append(
+      (
+        objective,
+        text or '-',
+        str(len(values)),
+        name,
+        f'{statistics.mean(values):.4f}{spread}',
+        f'{level[0]:.4f} ({level[1]})' if level else '-',
+      )
+    )
   widths = [max(map(len, column)) for column in zip(*rows)]
-  return '\n'.join('  '.join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip()
-                   for row in rows)
+  return '\n'.join(
+    '  '.join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows
+  )
 
 
 def picture(runs, path, metric=''):
   """The curves of every run, a panel for each objective, one colour per group of seeds."""
   import matplotlib
+
   matplotlib.use('Agg')
   import matplotlib.pyplot as plt
 
@@ -94,8 +106,14 @@ def picture(runs, path, metric=''):
         for split, style in (('train', '-'), ('eval', 'o--')):
           points = [(x['step'], x[name]) for x in run['lines'] if x['split'] == split and name in x]
           label = f'{split} {text}'.strip() if j == 0 else None
-          axis.plot(*zip(*points or [(0, float('nan'))]), style, color=f'C{i}', markersize=4,
-                    alpha=0.5 if split == 'train' else 1.0, label=label)
+          axis.plot(
+            *zip(*points or [(0, float('nan'))]),
+            style,
+            color=f'C{i}',
+            markersize=4,
+            alpha=0.5 if split == 'train' else 1.0,
+            label=label,
+          )
       level = members[0]['data']['train']['baselines'].get(name)
       if level and i == 0:
         axis.axhline(level[0], color='gray', linestyle=':', label=level[1])
@@ -108,7 +126,8 @@ def picture(runs, path, metric=''):
 
 def main(argv=None):
   parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.tools.report', description=__doc__.split('\n\n')[0])
+    prog='python -m bert_jax.tools.report', description=__doc__.partition('\n\n')[0]
+  )
   parser.add_argument('folder', help='workdir, or a folder of workdirs')
   parser.add_argument('--metric', default='', help='default: what the objective is judged by')
   parser.add_argument('--picture', default='', metavar='PNG', help='draw the curves into this file')

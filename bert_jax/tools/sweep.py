@@ -3,7 +3,8 @@
     python -m bert_jax.tools.sweep --config configs/finetune.py:runlocal --workdir W --seeds 3 \
         --vary optimizer.learning_rate=1e-4,3e-4 [--config.NAME=VALUE ...]
 
-Every combination runs in a folder of its own under W; started again, finished runs are not repeated.
+Every combination runs in a folder of its own under W; started again, finished runs are not
+repeated.
 """
 
 import argparse
@@ -37,16 +38,26 @@ def combinations(vary, seeds):
 
 def main(argv=None):
   parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.tools.sweep', allow_abbrev=False, description=__doc__.split('\n\n')[0])
+    prog='python -m bert_jax.tools.sweep',
+    allow_abbrev=False,
+    description=__doc__.partition('\n\n')[0],
+  )
   parser.add_argument('--config', required=True, metavar='FILE[:ARGS]')
   parser.add_argument('--workdir', required=True, help='folder of the runs')
   parser.add_argument('--seeds', type=int, default=3, help='runs of each combination')
-  parser.add_argument('--vary', action='append', default=[], metavar='NAME=V1,V2',
-                      help='a field and its values; may be repeated')
+  parser.add_argument(
+    '--vary',
+    action='append',
+    default=[],
+    metavar='NAME=V1,V2',
+    help='a field and its values; may be repeated',
+  )
   args, overrides = parser.parse_known_args(argv)
   with config_lib.command_line():
-    runs = [(name, config_lib.load(args.config, overrides + own))
-            for name, own in combinations(args.vary, args.seeds)]
+    runs = [
+      (name, config_lib.load(args.config, overrides + own))
+      for name, own in combinations(args.vary, args.seeds)
+    ]
     # Runs that differ in a seed or a rate compile the same programs.
     jax.config.update('jax_compilation_cache_dir', str(Path(args.workdir) / 'compiled'))
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.5)

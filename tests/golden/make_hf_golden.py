@@ -28,8 +28,14 @@ class Case:
 
 
 def sizes(width, layers, heads, intermediate, vocab, positions):
-  return dict(hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
-              intermediate_size=intermediate, vocab_size=vocab, max_position_embeddings=positions)
+  return dict(
+    hidden_size=width,
+    num_hidden_layers=layers,
+    num_attention_heads=heads,
+    intermediate_size=intermediate,
+    vocab_size=vocab,
+    max_position_embeddings=positions,
+  )
 
 
 CASES = {
@@ -48,7 +54,8 @@ def draw_weights(case, shapes):
   """{tensor name: shape} -> {tensor name: float32 array}; no bias is 0, no LayerNorm weight 1."""
   return {
     name: (draw(name, shape) * case.scale + name.endswith('LayerNorm.weight')).astype(np.float32)
-    for name, shape in shapes.items()}
+    for name, shape in shapes.items()
+  }
 
 
 def draw_batch(case, step):
@@ -83,10 +90,11 @@ def gradient_summary(gradients):
   """{name: array} -> norms and products with a fixed random direction, in the order of names."""
   names = sorted(gradients)
   flat = {name: gradients[name].astype(np.float64) for name in names}
-  return {'names': np.array(names),
-          'norms': np.array([np.linalg.norm(flat[n]) for n in names]),
-          'products': np.array([np.sum(flat[n] * draw(f'along {n}', flat[n].shape))
-                                for n in names])}
+  return {
+    'names': np.array(names),
+    'norms': np.array([np.linalg.norm(flat[n]) for n in names]),
+    'products': np.array([np.sum(flat[n] * draw(f'along {n}', flat[n].shape)) for n in names]),
+  }
 
 
 # ---------------------------------------------------------------- torch
@@ -96,9 +104,15 @@ def build(case):
   """BertForPreTraining in eval mode with the drawn weights."""
   import transformers
 
-  model = transformers.BertForPreTraining(transformers.BertConfig(
-    **case.model, type_vocab_size=2, hidden_act='gelu', layer_norm_eps=1e-12,
-    attn_implementation='eager'))
+  model = transformers.BertForPreTraining(
+    transformers.BertConfig(
+      **case.model,
+      type_vocab_size=2,
+      hidden_act='gelu',
+      layer_norm_eps=1e-12,
+      attn_implementation='eager',
+    )
+  )
   shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
   load(model, draw_weights(case, shapes))
   return model.eval()
@@ -122,12 +136,25 @@ def forward(model, batch):
   positions = batch['masked_positions'][rows, slots]
   labels = np.full(batch['input_ids'].shape, -100)
   labels[rows, positions] = batch['masked_labels'][rows, slots]
-  out = model(**{name: torch.tensor(x, dtype=torch.long) for name, x in dict(
-    input_ids=batch['input_ids'], token_type_ids=batch['token_type_ids'],
-    attention_mask=batch['segment_ids'], labels=labels, next_sentence_label=batch['labels'][:, 0],
-  ).items()}, output_hidden_states=True)
-  return {'loss': out.loss, 'hidden': out.hidden_states[-1][torch.tensor(batch['segment_ids'] > 0)],
-          'mlm': out.prediction_logits[rows, positions], 'nsp': out.seq_relationship_logits}
+  out = model(
+    **{
+      name: torch.tensor(x, dtype=torch.long)
+      for name, x in dict(
+        input_ids=batch['input_ids'],
+        token_type_ids=batch['token_type_ids'],
+        attention_mask=batch['segment_ids'],
+        labels=labels,
+        next_sentence_label=batch['labels'][:, 0],
+      ).items()
+    },
+    output_hidden_states=True,
+  )
+  return {
+    'loss': out.loss,
+    'hidden': out.hidden_states[-1][torch.tensor(batch['segment_ids'] > 0)],
+    'mlm': out.prediction_logits[rows, positions],
+    'nsp': out.seq_relationship_logits,
+  }
 
 
 def record(case):
@@ -145,7 +172,10 @@ def record(case):
   decayed = [p for n, p in model.named_parameters() if 'LayerNorm' not in n and 'bias' not in n]
   optimizer = torch.optim.AdamW(
     [{'params': decayed, 'weight_decay': WEIGHT_DECAY}, {'params': plain, 'weight_decay': 0.0}],
-    lr=case.learning_rate, betas=(0.9, 0.999), eps=1e-8)
+    lr=case.learning_rate,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+  )
   losses = []
   for step in range(STEPS):
     loss = forward(model, draw_batch(case, step))['loss']
@@ -160,8 +190,9 @@ def main():
   import torch
   import transformers
 
-  arrays = {'versions': np.array([f'torch {torch.__version__}',
-                                  f'transformers {transformers.__version__}'])}
+  arrays = {
+    'versions': np.array([f'torch {torch.__version__}', f'transformers {transformers.__version__}'])
+  }
   for name in ('base', 'small'):
     recorded = record(CASES[name])
     if name == 'base':  # to keep the file small

@@ -1,0 +1,193 @@
+"""Files, lines and rows: where every reader of data gets its bytes, and where bad ones are named.
+
+A spec is a file, a glob, a folder, or `tfds:NAME[:SPLIT]`. What can be repaired (invalid UTF-8) is
+repaired and counted; anything else wrong is an InputError that says where.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import json
+import logging
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bert_jax.config import InputError
+
+log = logging.getLogger('bert_jax')
+
+Lines = Iterable[tuple[int, str]]  # line numbers from 1, lines without their ends
+
+
+def expand(spec: str) -> list[Path]:
+  """The files a spec names, sorted: a file, a glob, or a folder with all below it.
+
+  Inside folders, names that begin with '.' or '_' are left out (.git, .DS_Store, Spark's _SUCCESS).
+  """
+  path = Path(spec).expanduser()
+  if path.is_file():
+    return [path]
+  if path.is_dir():
+    below = [
+      file
+      for file in path.rglob('*')
+      if file.is_file() and not any(part[0] in '._' for part in file.relative_to(path).parts)
+    ]
+    if not below:
+      raise InputError(f'{spec} is a folder without files; give the folder that holds the data')
+    return sorted(below)
+  matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
+  matches = sorted(match for match in matches if match.is_file())
+  if not matches and glob.has_magic(spec):
+    raise InputError(f'no file matches {spec}; check the pattern, and quote it in a shell')
+  if not matches:
+    raise InputError(f'{spec} does not exist; give a file, a glob, a folder or tfds:NAME')
+  return matches
+
+
+def suffix(path: Path) -> str:
+  """'.txt' of both a.txt and a.txt.gz."""
+  return Path(path.name.removesuffix('.gz')).suffix.lower()
+
+
+def lines(path: Path, counts: Counter) -> Iterator[tuple[int, str]]:
+  """Yields (line number, line) of a plain or .gz file, without byte order mark and line ends.
+
+  Invalid UTF-8 becomes U+FFFD, is counted, and its first line is logged. A file without a byte,
+  with a NUL byte, or with a broken gzip stream is an InputError.
+  """
+  counts['files'] += 1
+  size, number, warned = 0, 0, False
+  try:
+    with gzip.open(path) if path.suffix == '.gz' else open(path, 'rb') as file:
+      for number, raw in enumerate(file, 1):
+        if b'\0' in raw:
+          raise InputError(
+            f'{path} is not text: line {number} has a NUL byte, at byte {size + raw.index(0)}; '
+            'leave the file out, or convert it to UTF-8 if it is UTF-16'
+          )
+        size += len(raw)
+        counts['bytes'] += len(raw)
+        invalid = counts['invalid_utf8_lines']
+        line = decode(raw, counts)
+        if counts['invalid_utf8_lines'] > invalid and not warned:
+          warned = True
+          message = '%s:%d is not valid UTF-8; bad bytes of this file become U+FFFD and are counted'
+          log.warning(message, path, number)
+        if number == 1:
+          line = line.removeprefix('\ufeff')
+        yield number, line.rstrip('\r\n')
+  except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+    raise InputError(
+      f'{path} is a broken or truncated gzip file (after line {number}: {error}); fetch it again'
+    ) from error
+  except OSError as error:
+    raise InputError(f'{path} cannot be read: {error.strerror or error}') from error
+  if not number:
+    raise InputError(f'{path} is empty; remove it, or write it again')
+
+
+def decode(raw: bytes, counts: Counter) -> str:
+  """UTF-8 to str; what is invalid becomes U+FFFD and is counted."""
+  try:
+    return raw.decode()
+  except UnicodeDecodeError:
+    counts['invalid_utf8_lines'] += 1
+    return raw.decode(errors='replace')
+
+
+def parse_json(line: str, where: str, counts: Counter) -> dict[str, Any]:
+  """The JSON object of one line; half a surrogate pair is invalid UTF-8 and treated like it."""
+  try:
+    row = json.loads(line)
+  except json.JSONDecodeError as error:
+    raise InputError(
+      f'{where} is not JSON ({error.msg} at column {error.colno}); write one JSON object per line'
+    ) from error
+  if not isinstance(row, dict):
+    raise InputError(f'{where} holds a JSON {type(row).__name__}; write one JSON object per line')
+  if _ESCAPED_SURROGATE.search(line):
+    repaired, halves = _SURROGATE.subn('\ufffd', json.dumps(row, ensure_ascii=False))
+    if halves:
+      counts['invalid_utf8_lines'] += 1
+      return json.loads(repaired)
+  return row
+
+
+_ESCAPED_SURROGATE = re.compile(r'\\u[dD][89a-fA-F]')
+_SURROGATE = re.compile('[\ud800-\udfff]')
+_TFDS = re.compile(r'tfds:(?P<name>[^:]+(?::[\d*]+\.[\d*]+\.[\d*]+)?)(?::(?P<split>.+))?')
+
+
+def tfds_rows(
+  spec: str, split: str = 'train'
+) -> tuple[dict[str, Any], Iterator[tuple[str, dict[str, Any]]]]:
+  """Opens `tfds:NAME[:SPLIT]`; returns (its features, an iterator over (name, raw row)).
+
+  NAME is what `tfds.builder` takes (`glue/sst2`, `my_corpus:1.0.0`; looked up in TFDS_DATA_DIR) or,
+  beginning with / . or ~, the folder of a prepared dataset. SPLIT may be a slice, `train[:10%]`,
+  and wins over `split`. Only ArrayRecord data is read: it needs no TensorFlow and loses no row.
+  """
+  match = _TFDS.fullmatch(spec)
+  if not match:
+    raise InputError(f'{spec!r} names no dataset; write tfds:NAME or tfds:NAME:SPLIT')
+  name, split = match['name'], match['split'] or split
+  try:
+    builder = _tfds_builder(name)
+  except InputError:
+    raise
+  except Exception as error:  # TFDS raises a dozen unrelated types
+    raise InputError(
+      f'{spec} cannot be opened ({_brief(error)}); prepare it once where TensorFlow is installed, '
+      "with 'tfds build NAME --file_format=array_record', and set TFDS_DATA_DIR or give its folder"
+    ) from error
+  try:
+    source = builder.as_data_source(split=split)
+  except Exception as error:
+    raise InputError(
+      f'{spec} cannot be read ({_brief(error)}); its splits are {", ".join(builder.info.splits)}'
+    ) from error
+  return dict(builder.info.features), _rows(source, f'{builder.info.full_name}:{split}')
+
+
+def _tfds_builder(name: str) -> Any:
+  import tensorflow_datasets as tfds
+  import tensorflow_datasets.text  # imported late by TFDS: without it glue is "not found"
+  import tensorflow_datasets.translate  # noqa: F401
+
+  if name[0] not in '/.~':
+    builder = tfds.builder(name, try_gcs=False, file_format='array_record')
+    builder.download_and_prepare()
+    return builder
+  found = sorted(Path(name).expanduser().glob('**/dataset_info.json'))
+  if len(found) != 1:
+    raise InputError(f'{name} holds {len(found)} prepared TFDS datasets; name the folder of one')
+  builder = tfds.builder_from_directory(str(found[0].parent))
+  if builder.info.file_format.value != 'array_record':
+    raise InputError(
+      f'{name} is prepared as {builder.info.file_format.value}, which needs TensorFlow or loses '
+      'rows; prepare it again with --file_format=array_record'
+    )
+  return builder
+
+
+def _rows(source: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+  for i in range(len(source)):
+    try:
+      row = source[i]
+    except Exception as error:
+      raise InputError(f'{name}:{i} is damaged ({_brief(error)}); prepare it again') from error
+    # A file cut at the 64 KB blocks of ArrayRecord opens, and gives rows of None.
+    if all(value is None for value in row.values()):
+      raise InputError(f'{name}:{i} is damaged (the file is truncated); prepare it again')
+    yield f'{name}:{i}', row
+
+
+def _brief(error: Exception) -> str:
+  text = str(error.args[0] if isinstance(error, KeyError) and error.args else error).strip()
+  return (text.splitlines() or [type(error).__name__])[0].rstrip('.')[:200]

@@ -6,6 +6,7 @@ is used. The checksum is a sum over the elements, so it is the same on any mesh 
 hosts.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -101,11 +102,6 @@ class Checkpoints:
     """Would a checkpoint with these eval metrics be the best kept so far?"""
     if not self.settings.best_metric:
       return False
-    if self.settings.best_metric not in metrics:
-      raise InputError(
-        f'checkpoint.best_metric {self.settings.best_metric!r} is not among the '
-        f'evaluation metrics: {", ".join(metrics)}.'
-      )
     earlier = [self._goodness(self.manager.metrics(s) or {}) for s in self.steps()]
     return self._goodness(metrics) > max(earlier, default=-math.inf)
 
@@ -120,28 +116,33 @@ class Checkpoints:
       self.facts, step=number, version=__version__, metrics=metrics, arrays=_array_table(trees)
     )
     meta['seal'] = _seal(meta)
-    try:
+    flat = {part: _flat(tree) for part, tree in trees.items()}
+    arrays = {part: ocp.args.StandardSave(tree) for part, tree in flat.items() if tree}
+    with self._disk_errors():
       self.manager.save(
         number,
         metrics=metrics,
-        args=ocp.args.Composite(
-          meta=ocp.args.JsonSave(meta),
-          **{
-            part: ocp.args.StandardSave(_flat(tree)) for part, tree in trees.items() if _flat(tree)
-          },
-        ),
+        args=ocp.args.Composite(meta=ocp.args.JsonSave(meta), **arrays),
       )
-    except OSError as error:
-      raise InputError(
-        f'checkpoint {number} could not be written to {self.folder}: {error}; free '
-        'some space and start again, the earlier checkpoints are whole.'
-      ) from error
 
   def wait(self):
-    self.manager.wait_until_finished()
+    """Returns when what was saved is on disk."""
+    with self._disk_errors():
+      self.manager.wait_until_finished()
 
   def close(self):
     self.manager.close()
+
+  @contextlib.contextmanager
+  def _disk_errors(self):
+    """A disk that is full shows when the next checkpoint is written, or at the end."""
+    try:
+      yield
+    except (OSError, ValueError) as error:
+      raise InputError(
+        f'a checkpoint could not be written to {self.folder} ({_first_line(error)}); free some '
+        'space and start again, the earlier checkpoints are whole.'
+      ) from error
 
   def restore(self, shapes):
     """(State, meta) of the newest good checkpoint, or None if there is none at all.
@@ -154,7 +155,7 @@ class Checkpoints:
       try:
         trees, meta = self.restore_step(number, {p: getattr(shapes, p) for p in PARTS})
       except Damaged as error:
-        log.error('checkpoint %d is damaged: %s; trying the one before it', number, error)
+        log.error('%s; trying the one before it', error)
         damaged.append(number)
         continue
       self._put_aside(damaged)
@@ -169,18 +170,19 @@ class Checkpoints:
   def meta(self, number):
     """What is stored beside the arrays of a checkpoint: facts, metrics, checksums."""
     try:
-      meta = self.manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))[
-        'meta'
-      ]
+      args = ocp.args.Composite(meta=ocp.args.JsonRestore())
+      meta = self.manager.restore(number, args=args)['meta']
     except Exception as error:
-      raise Damaged(f'its metadata cannot be read ({_first_line(error)})') from None
+      raise self._damaged(number, f'its metadata cannot be read ({_first_line(error)})') from None
     if meta.get('seal') != _seal(meta):
-      raise Damaged('its metadata does not match its seal')
+      raise self._damaged(number, 'its metadata does not match its seal')
     return meta
 
+  def _damaged(self, number, why):
+    return Damaged(f'checkpoint {number} in {self.folder} is damaged: {why}')
+
   def restore_step(self, number, shapes):
-    """({part: tree}, meta) of one checkpoint, verified. shapes: {part: tree of
-    ShapeDtypeStruct}."""
+    """({part: tree}, meta) of one checkpoint, verified; raises Damaged. shapes: {part: tree}."""
     meta = self.meta(number)
     flat = {part: _flat(tree) for part, tree in shapes.items()}
     for part, arrays in flat.items():
@@ -195,14 +197,12 @@ class Checkpoints:
         ),
       )
     except Exception as error:
-      raise Damaged(f'its arrays cannot be read ({_first_line(error)})') from None
+      raise self._damaged(number, f'its arrays cannot be read ({_first_line(error)})') from None
     trees = {part: _unflat(out.get(part, {}), tree) for part, tree in shapes.items()}
     wrong = [name for name, row in _array_table(trees).items() if row != meta['arrays'][name]]
     if wrong:
-      raise Damaged(
-        f'{wrong[0]}{f" and {len(wrong) - 1} more" * (len(wrong) > 1)} is not what was '
-        'saved (checksum differs)'
-      )
+      more = f' and {len(wrong) - 1} more' if len(wrong) > 1 else ''
+      raise self._damaged(number, f'{wrong[0]}{more} is not what was saved (checksum differs)')
     return trees, meta
 
   def _put_aside(self, damaged):
@@ -216,8 +216,8 @@ class Checkpoints:
     self.manager = self._open()
 
 
-class Damaged(Exception):
-  """A checkpoint that cannot be trusted; the message says why."""
+class Damaged(InputError):
+  """A checkpoint that cannot be trusted; the message says which and why."""
 
 
 def load_params(workdir, shapes, which='latest'):
@@ -255,7 +255,7 @@ def load_params(workdir, shapes, which='latest'):
         trees, _ = checkpoints.restore_step(number, {'params': shapes})
         return trees['params'], number
       except Damaged as error:
-        log.error('checkpoint %d of %s is damaged: %s', number, workdir, error)
+        log.error('%s; trying the one before it', error)
     raise InputError(
       f'no good checkpoint is left in {workdir}; train it again or restore a backup.'
     )

@@ -55,6 +55,11 @@ def train(config, workdir):
   tokenizer = vocabulary.of_run(config, folders, lambda: task.texts(config))
   sources = task.sources(config, tokenizer)
   objective = task.objective(config, tokenizer)
+  if config.checkpoint.best_metric not in ('', *objective.metrics):
+    raise InputError(
+      f'checkpoint.best_metric {config.checkpoint.best_metric!r} is not among the metrics of this '
+      f'objective: {", ".join(objective.metrics)}.'
+    )
   limits = evaluate.limits(config.model, tokenizer)
   spec, where = objective.spec(config.batch_size), sharding.batch_sharding(mesh)
   batches = batching.Batches(sources['train'], spec, where, limits=limits, seed=config.seed)

@@ -12,6 +12,7 @@ class Objective:
   """One way to train. Subclasses are frozen dataclasses; all methods are pure functions."""
 
   loss_weights: dict  # {term: weight}: the loss is the sum of weight * term's mean
+  metrics: tuple  # names of everything an evaluation gives: terms and scores
 
   def spec(self, batch_size):
     """The batch contract: {name: ShapeDtypeStruct}."""

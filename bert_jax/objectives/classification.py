@@ -29,6 +29,11 @@ class Classification(base.Objective):
   def loss_weights(self):
     return {'classification': 1.0}
 
+  @property
+  def metrics(self):
+    scores = ('pearson', 'spearman') if self.regression else ('classification_accuracy',)
+    return ('classification', *scores)
+
   def spec(self, batch_size):
     label_type = jnp.float32 if self.regression else jnp.int32
     return base.row_spec(batch_size, self.seq_length) | base.example_spec(

@@ -27,6 +27,10 @@ class MlmNsp(base.Objective):
   def loss_weights(self):
     return {'mlm': 1.0} | ({'nsp': self.nsp_weight} if self.nsp_weight else {})
 
+  @property
+  def metrics(self):
+    return tuple(n for term in self.loss_weights for n in (term, f'{term}_accuracy'))
+
   def spec(self, batch_size):
     return base.row_spec(batch_size, self.seq_length) | (
       base.example_spec(batch_size, 1, jnp.int32) if self.nsp_weight else {}

@@ -168,4 +168,6 @@ def _examples(config, split, counts):
         f'{", ".join(map(repr, task.labels))}; mend the row or set task.labels.'
       )
     counts['examples'] += 1
+    if not first.strip():
+      counts['empty texts (kept)'] += 1
     yield first, second, label, where

@@ -57,6 +57,13 @@ def corpus(fresh):
     return list(docs.docstrings()), list(docs.documents()), list(docs.labelled())
 
 
+@pytest.fixture(autouse=True)
+def nothing_remembered():
+  docs.labelled.cache_clear()
+  yield
+  docs.labelled.cache_clear()
+
+
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
   """A package that must not be imported, as the only one; returns its folder."""

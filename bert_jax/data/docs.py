@@ -9,6 +9,7 @@ numpy and scipy 7.7 MB. Labelled: 26,391 texts from 11 packages, 28 % of them py
 """
 
 import ast
+import functools
 import gc
 import gzip
 import hashlib
@@ -101,7 +102,8 @@ def documents() -> Iterator[tuple[str, list[str]]]:
     yield module, [sentence for docstring in group for sentence in sentences(docstring.text)]
 
 
-def labelled() -> Iterator[dict]:
+@functools.cache  # a run reads it for its labels, its training and its evaluation split
+def labelled() -> tuple[dict, ...]:
   """The task "which package is this docstring from?": {'text', 'label', 'module'}.
 
   Package names and their import aliases become '_', so that the answer does not stand in the
@@ -124,7 +126,7 @@ def labelled() -> Iterator[dict]:
     'docs: %d labelled texts; left out %d under %d words, %d duplicates, and labels under %d: %s',
     len(examples) - sum(rare.values()), short, MIN_WORDS, duplicates, MIN_EXAMPLES, rare or 'none',
   )  # fmt: skip
-  yield from (example for example in examples if example['label'] not in rare)
+  return tuple(example for example in examples if example['label'] not in rare)
 
 
 def read_package(package: str, *folders: Path) -> tuple[list[Docstring], list[str]]:

@@ -11,6 +11,7 @@ import difflib
 import hashlib
 import json
 import logging
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -264,6 +265,11 @@ def command_line():
   except InputError as error:
     print(f'error: {error}', file=sys.stderr)
     sys.exit(2)
+  except KeyboardInterrupt:
+    print('stopped', file=sys.stderr)
+    sys.exit(130)
+  except BrokenPipeError:  # the reader of our output has seen enough
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parse(name, text, kind):

@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import tqdm
 
 log = logging.getLogger('bert_jax')
 
@@ -197,28 +198,24 @@ def _seconds(function):
 
 
 class Progress:
-  """A bar with loss, tokens/s, MFU and ETA on a terminal; nothing where output goes to a file."""
+  """A bar with loss, tokens/s, MFU and ETA on a terminal; plain lines in a log."""
 
   def __init__(self, steps, start):
-    self.bar = None
-    if sys.stderr.isatty():
-      import tqdm
+    self.bar = tqdm.tqdm(
+      total=steps, initial=start, unit='step', dynamic_ncols=True, disable=None, leave=True
+    )
 
-      self.bar = tqdm.tqdm(total=steps, initial=start, unit='step', dynamic_ncols=True)
-
-  def update(self, text=''):
-    if self.bar:
-      self.bar.update()
-      if text:
-        self.bar.set_postfix_str(text)
+  def update(self, text):
+    self.bar.update()
+    if text:
+      self.bar.set_postfix_str(text)
 
   def line(self, text):
-    """A line of the log that does not break the bar."""
-    if self.bar:
-      self.bar.write(text, file=sys.stderr)
-    else:
+    """A line of the log, above the bar if there is one."""
+    if self.bar.disable:
       log.info(text)
+    else:
+      self.bar.write(text, file=sys.stderr)
 
   def close(self):
-    if self.bar:
-      self.bar.close()
+    self.bar.close()

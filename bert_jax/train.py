@@ -184,7 +184,7 @@ def train(config, workdir):
           f'{metrics.health(shown, baselines)}  {speed["tokens_per_s"]:,.0f} tokens/s  '
           f'MFU {speed["mfu"]:.1%}'
         )
-        if not progress.bar:
+        if progress.bar.disable:
           left = (steps - number) / speed['steps_per_s']
           progress.line(f'step {number}/{steps}  {shown}  ETA {left:.0f} s')
         window = {}

@@ -256,7 +256,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_saves_nothing_bad(corpus_fil
     ),
     (['--config.tokenizer.path=nowhere/vocab.txt'], 'does not exist'),
     (['--config.init_from=nowhere'], 'nowhere holds no run'),
-    (['--config.corpus.eval_share=0.999'], 'holds no text'),
+    (['--config.corpus.eval_share=0.0001'], 'eval data has 0 documents and needs 2'),
     (['--config.model.vocab_size=30'], 'cannot hold'),
     (
       ['--config.checkpoint.best_metric=accuracy'],

@@ -89,9 +89,7 @@ class NspRows:
   def __init__(self, corpus, tokenizer, *, seq_length, short_seq_prob, dupe_factor, seed):
     if len(corpus.documents) < 3:
       raise InputError(
-        'next-sentence pairs need at least 2 documents and the corpus has '
-        f'{len(corpus.documents) - 1}; separate documents by blank lines, or set '
-        "corpus.rows='full' and loss.nsp_weight=0."
+        'next-sentence pairs need at least 2 documents; separate them by blank lines.'
       )
     self.corpus, self.tokenizer, self.seq_length = corpus, tokenizer, seq_length
     rng = np.random.default_rng(seed)

@@ -3,6 +3,8 @@
 import logging
 from collections import Counter
 
+import tqdm
+
 from bert_jax import models
 from bert_jax.config import InputError
 from bert_jax.data import corpus, docs, text
@@ -16,8 +18,10 @@ def resolve(config):
 
 
 def texts(config):
-  for _, sentences in _documents(config, config.data.train, Counter()):
-    yield from sentences
+  found = _documents(config, config.data.train, Counter())
+  for name, sentences in tqdm.tqdm(found, desc='reading', unit=' documents', disable=None):
+    if not _held_out(config, name):
+      yield from sentences
 
 
 def objective(config, tokenizer):
@@ -38,13 +42,13 @@ def objective(config, tokenizer):
 
 def sources(config, tokenizer, splits=('train', 'eval')):
   """Rows of each split. With data.eval empty, documents are held out by a hash of their names."""
-  data, share = config.data, config.corpus.eval_share
-  held_out = not data.eval and share > 0
+  data = config.data
 
   def read(spec, keep, what):
     counts = Counter()
     kept = (sentences for name, sentences in _documents(config, spec, counts) if keep(name))
-    tokens = corpus.tokenize(kept, tokenizer)
+    bar = tqdm.tqdm(kept, desc=f'reading {what} data', unit=' documents', disable=None)
+    tokens = corpus.tokenize(bar, tokenizer)
     log.info(
       '%s: %d documents, %d sentences, %d tokens (read: %s)',
       what,
@@ -53,19 +57,16 @@ def sources(config, tokenizer, splits=('train', 'eval')):
       len(tokens.tokens),
       ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items())),
     )
-    if not len(tokens.tokens):
+    number, needed = len(tokens.documents) - 1, 1 if config.corpus.rows == 'full' else 2
+    if number < needed:
       raise InputError(
-        f'{what} data {spec or "(the embedded documentation)"} holds no text'
-        + (
-          f'; corpus.eval_share={share} leaves none of its few documents for it, '
-          'set data.eval or another share.'
-          if held_out
-          else '.'
-        )
+        f'the {what} data has {number} documents and needs {needed} (sentence pairs take two); '
+        'give more text, separate documents by blank lines, or change corpus.eval_share '
+        f'({config.corpus.eval_share}), the share held out while data.eval is empty.'
       )
     return tokens
 
-  train = read(data.train, lambda name: not (held_out and text.held_out(name, share)), 'train')
+  train = read(data.train, lambda name: not _held_out(config, name), 'train')
   counts = corpus.unigram_counts(train, tokenizer.vocab_size)
   log.info(
     'unigram cross-entropy of the corpus under the vocabulary: %.3f nats per token; an MLM '
@@ -78,8 +79,8 @@ def sources(config, tokenizer, splits=('train', 'eval')):
       tokens = train
     elif data.eval:
       tokens = read(data.eval, lambda name: True, 'eval')
-    elif held_out:
-      tokens = read(data.train, lambda name: text.held_out(name, share), 'eval')
+    elif config.corpus.eval_share:
+      tokens = read(data.train, lambda name: _held_out(config, name), 'eval')
     else:
       continue
     rows = _rows(config, tokens, tokenizer, split)
@@ -97,6 +98,11 @@ def sources(config, tokenizer, splits=('train', 'eval')):
     )
     out[split] = rows
   return out
+
+
+def _held_out(config, name):
+  """Is this document of data.train kept for evaluation?"""
+  return not config.data.eval and text.held_out(name, config.corpus.eval_share)
 
 
 def _rows(config, tokens, tokenizer, split):

@@ -59,7 +59,7 @@ def main(argv=None):
       for name, own in combinations(args.vary, args.seeds)
     ]
     # Runs that differ in a seed or a rate compile the same programs.
-    jax.config.update('jax_compilation_cache_dir', str(Path(args.workdir) / 'compiled'))
+    jax.config.update('jax_compilation_cache_dir', str(Path(args.workdir) / '.jax_cache'))
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.5)
     for i, (name, config) in enumerate(runs, 1):
       log.info('==== run %d of %d: %s', i, len(runs), name)

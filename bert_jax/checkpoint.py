@@ -8,6 +8,7 @@ hosts.
 
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
 import math
@@ -32,17 +33,23 @@ CONFIG = 'config.json'
 
 def read_config(workdir):
   """The resolved config a workdir's run was made with."""
-  path = Path(workdir) / CONFIG
+  path = Path(workdir).expanduser() / CONFIG
   if not path.is_file():
     raise InputError(
       f'{workdir} holds no run ({CONFIG} is missing); give the --workdir of a bert_jax.train run.'
     )
-  return config_lib.from_json(path.read_text())
+  try:
+    return config_lib.from_json(path.read_text())
+  except (ValueError, KeyError, AttributeError) as error:
+    raise InputError(f'{path} is not the config of a run of this version: {error}') from None
 
 
 def check_workdir(workdir, config):
-  """InputError if the workdir holds the run of another config. Writes nothing."""
-  if (Path(workdir) / CONFIG).exists():
+  """InputError if the workdir is a file or holds the run of another config. Writes nothing."""
+  workdir = Path(workdir)
+  if workdir.exists() and not workdir.is_dir():
+    raise InputError(f'{workdir} is a file; a --workdir is a folder, new or of the same run.')
+  if (workdir / CONFIG).exists():
     different = config_lib.changes(read_config(workdir), config)
     if different:
       more = f' and {len(different) - 3} more' if len(different) > 3 else ''
@@ -54,21 +61,51 @@ def check_workdir(workdir, config):
 
 def claim(workdir, config):
   """Makes the workdir this config's: writes config.json."""
-  path = Path(workdir) / CONFIG
-  path.parent.mkdir(parents=True, exist_ok=True)
-  scratch = path.with_suffix('.tmp')
-  scratch.write_text(config_lib.to_json(config))
-  scratch.replace(path)
+  try:
+    Path(workdir).mkdir(parents=True, exist_ok=True)
+    config_lib.write_whole(Path(workdir) / CONFIG, config_lib.to_json(config))
+  except OSError as error:
+    raise InputError(f'{workdir} cannot be written ({error.strerror}); use another.') from None
+
+
+def newest_meta(workdir):
+  """What the newest readable checkpoint of a workdir says of itself, or None. Changes nothing."""
+  if not (Path(workdir).expanduser() / 'checkpoints').is_dir():
+    return None
+  with contextlib.closing(Checkpoints(workdir)) as checkpoints:
+    for number in reversed(checkpoints.steps()):
+      with contextlib.suppress(Damaged):
+        return checkpoints.meta(number)
+  return None
+
+
+def check_continues(meta, shapes, facts, steps, own):
+  """InputError unless a run with these shapes and facts can go on from a checkpoint's meta.
+
+  own: it is the workdir's own checkpoint, not that of config.resume_from.
+  """
+  number = meta['step']
+  if meta['data'] != facts['data']:
+    raise InputError(
+      f'the training data is not what it was at checkpoint {number}; bring it back, or use another '
+      '--workdir with config.init_from to start from its weights.'
+    )
+  if own and meta['config'] != facts['config']:
+    raise InputError(f'{CONFIG} was changed since checkpoint {number} was saved; bring it back.')
+  if not own and number >= steps:
+    raise InputError(f'config.resume_from is at step {number} already; set steps above {steps}.')
+  for part in PARTS:
+    _compare(meta, part, _flat(getattr(shapes, part)))
 
 
 class Checkpoints:
   """The checkpoints of one workdir: save now and then, restore the newest good one."""
 
-  def __init__(self, workdir, settings=None):
-    self.folder = Path(workdir).absolute() / 'checkpoints'
+  def __init__(self, workdir, settings=None, facts=None):
+    self.folder = Path(workdir).expanduser().absolute() / 'checkpoints'
     self.settings = settings
+    self.facts = facts or {}
     self.manager = self._open()
-    self.facts = {}
 
   def _open(self):
     keep = self.settings
@@ -81,6 +118,7 @@ class Checkpoints:
       )
     options = ocp.CheckpointManagerOptions(
       preservation_policy=policies.AnyPreservationPolicy(preserve) if keep else None,
+      best_fn=self._goodness if keep and keep.best_metric else None,  # else metrics are not kept
       read_only=keep is None,
       create=keep is not None,
       cleanup_tmp_directories=keep is not None,
@@ -102,7 +140,7 @@ class Checkpoints:
     """Would a checkpoint with these eval metrics be the best kept so far?"""
     if not self.settings.best_metric:
       return False
-    earlier = [self._goodness(self.manager.metrics(s) or {}) for s in self.steps()]
+    earlier = [self._goodness(self.meta(s)['metrics']) for s in self.steps()]
     return self._goodness(metrics) > max(earlier, default=-math.inf)
 
   def save(self, state, metrics):
@@ -110,6 +148,11 @@ class Checkpoints:
     number = int(state.step)
     if number in self.manager.all_steps():
       return
+    if not _finite(state.params):
+      raise InputError(
+        f'the parameters are not finite after step {number}, so nothing of it is saved; a lower '
+        'optimizer.learning_rate, more warmup or float32 usually helps.'
+      )
     trees = {part: getattr(state, part) for part in PARTS}
     metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
     meta = dict(
@@ -186,9 +229,7 @@ class Checkpoints:
     meta = self.meta(number)
     flat = {part: _flat(tree) for part, tree in shapes.items()}
     for part, arrays in flat.items():
-      _compare(
-        number, part, arrays, {k: v for k, v in meta['arrays'].items() if k.startswith(f'{part}/')}
-      )
+      _compare(meta, part, arrays)
     try:
       out = self.manager.restore(
         number,
@@ -212,7 +253,9 @@ class Checkpoints:
     self.manager.close()
     if jax.process_index() == 0:
       for number in damaged:
-        (self.folder / str(number)).rename(self.folder.parent / f'damaged-checkpoint-{number}')
+        names = (f'damaged-checkpoint-{number}' + '-again' * k for k in itertools.count())
+        target = next(p for name in names if not (p := self.folder.parent / name).exists())
+        (self.folder / str(number)).rename(target)
     self.manager = self._open()
 
 
@@ -340,16 +383,22 @@ def _seal(meta):
   return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def _compare(number, part, arrays, saved):
-  """InputError unless names, shapes and types are those of the checkpoint."""
+def _compare(meta, part, arrays):
+  """InputError unless names, shapes and types of a part are those of the checkpoint."""
   here = {f'{part}/{name}': [list(x.shape), str(np.dtype(x.dtype))] for name, x in arrays.items()}
-  there = {name: row[:2] for name, row in saved.items()}
+  saved = meta['arrays'].items()
+  there = {name: row[:2] for name, row in saved if name.startswith(f'{part}/')}
   for name in sorted(here.keys() | there.keys()):
     if here.get(name) != there.get(name):
       raise InputError(
-        f'checkpoint {number} has {name} as {there.get(name, "nothing")} and this run '
-        f'as {here.get(name, "nothing")}; they are not the same model or optimizer.'
+        f'checkpoint {meta["step"]} has {name} as {there.get(name, "nothing")} and this run as '
+        f'{here.get(name, "nothing")}; they are not the same model or optimizer.'
       )
+
+
+@jax.jit
+def _finite(tree):
+  return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
 
 
 def _first_line(error):

@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -33,6 +34,8 @@ def parse_arg(arg, **defaults):
         f'config argument {name!r} is not known here{_meant(name, defaults)}; '
         f'there are: {", ".join(defaults)}.'
       )
+    if not given and not isinstance(defaults[name], bool):
+      raise InputError(f'config argument {name!r} wants a value: {name}=...')
     out[name] = _parse(name, value, type(defaults[name])) if given else True
   return out
 
@@ -116,6 +119,8 @@ def _checked(name, value, kind, allowed):
     value = float(value)
   if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
     raise InputError(f'config.{name} is {value!r}, which is not {_a(kind)}.')
+  if allowed is str:
+    value = tuple(map(str, value))
   if isinstance(allowed, tuple) and value not in allowed:
     raise InputError(f'config.{name} is {value!r}; use one of {", ".join(allowed)}.')
   if isinstance(allowed, str):
@@ -169,9 +174,24 @@ def _check_combinations(config):
         and len(p) == 2
         and isinstance(p[0], str)
         and isinstance(p[1], (int, float))
+        and p[1] >= 0
         for p in o.lr_multipliers
       ),
-      f'optimizer.lr_multipliers is {o.lr_multipliers!r}; write ((regex, factor), ...).',
+      f'optimizer.lr_multipliers is {o.lr_multipliers!r}; write ((regex, factor), ...) with '
+      'factors of 0 or more.',
+    ),
+    (
+      o.schedule != 'wsd' or o.decay > 0,
+      'optimizer.schedule=wsd decays over the last optimizer.decay steps; set it above 0.',
+    ),
+    (
+      m.attention_implementation != 'cudnn' or m.dtype == 'bfloat16',
+      'model.attention_implementation=cudnn computes in bfloat16; set model.dtype=bfloat16.',
+    ),
+    (
+      not config.checkpoint.best_metric or config.eval.batches == 0,
+      f'checkpoint.best_metric compares whole evaluations but eval.batches is '
+      f'{config.eval.batches}; set eval.batches=0.',
     ),
     (
       not (config.init_from and config.resume_from),
@@ -208,6 +228,11 @@ def _check_combinations(config):
   for holds, sentence in rules:
     if not holds:
       raise InputError(sentence)
+  for pattern in (o.no_decay, o.freeze, *(pattern for pattern, _ in o.lr_multipliers)):
+    try:
+      re.compile(pattern)
+    except re.error as error:
+      raise InputError(f'{pattern!r} in config.optimizer is not a regex: {error}.') from None
 
 
 def flatten(config, prefix=''):
@@ -238,19 +263,29 @@ def from_json(text):
 
 def fingerprint(config):
   """A short hash of the fields that decide a run's numbers."""
-  fixed = {k: v for k, v in flatten(config).items() if not k.startswith(FREE_TO_CHANGE)}
-  return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
+  return hashlib.sha256(json.dumps(_fixed(config), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def changes(old, new):
   """['seed: 0 -> 1', ...]: the fields that decide a run's numbers and differ between two
   configs."""
-  a, b = flatten(old), flatten(new)
-  return [
-    f'{k}: {a.get(k)!r} -> {b.get(k)!r}'
-    for k in a | b
-    if a.get(k) != b.get(k) and not k.startswith(FREE_TO_CHANGE)
-  ]
+  a, b = _fixed(old), _fixed(new)
+  return [f'{k}: {a.get(k)!r} -> {b.get(k)!r}' for k in a | b if a.get(k) != b.get(k)]
+
+
+def _fixed(config):
+  fields = flatten(config)
+  if config.objective == 'mlm_nsp':  # without data.eval, a share of data.train is held out
+    fields['data.eval is given'] = bool(config.data.eval)
+  return {k: v for k, v in fields.items() if not k.startswith(FREE_TO_CHANGE) or ' ' in k}
+
+
+def write_whole(path, data):
+  """Writes a text or bytes so that a kill leaves the old file or the whole new one."""
+  path = Path(path)
+  scratch = path.with_name(f'.{path.name}.tmp')
+  scratch.write_bytes(data.encode() if isinstance(data, str) else data)
+  scratch.replace(path)
 
 
 @contextlib.contextmanager
@@ -265,8 +300,8 @@ def command_line():
   except InputError as error:
     print(f'error: {error}', file=sys.stderr)
     sys.exit(2)
-  except KeyboardInterrupt:
-    print('stopped', file=sys.stderr)
+  except KeyboardInterrupt as stop:
+    print(stop if str(stop) else 'stopped', file=sys.stderr)
     sys.exit(130)
   except BrokenPipeError:  # the reader of our output has seen enough
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

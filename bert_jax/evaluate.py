@@ -59,9 +59,9 @@ def evaluate(workdir, overrides=(), which='latest'):
     raise InputError('there is nothing to evaluate on; set --config.data.eval=FILE.')
   mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
   sharding.check_fits(mesh, config)
-  seed_key = jax.random.key(config.seed, impl=config.prng_impl)
+  init_key, _, eval_key = step.keys(config.seed, config.prng_impl)
   with jax.set_mesh(mesh), sharding.activation_rules():
-    shapes = jax.eval_shape(objective.init, seed_key)
+    shapes = jax.eval_shape(objective.init, init_key)
     shapes = jax.tree.map(
       lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
       shapes,
@@ -74,7 +74,7 @@ def evaluate(workdir, overrides=(), which='latest'):
       sharding.batch_sharding(mesh),
       limits=limits(config.model, tokenizer),
     )
-    eval_step = jax.jit(step.make_eval_step(objective, seed_key=seed_key))
+    eval_step = jax.jit(step.make_eval_step(objective, key=eval_key))
     return run(eval_step, objective, params, batches), number
 
 

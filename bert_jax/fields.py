@@ -8,15 +8,15 @@ class InputError(ValueError):
   """
 
 
-# name: (type, what is allowed, meaning). Allowed: a tuple of choices, or (low, high) bounds as a
-# string, where '(' excludes its end. A name ending in a dot opens a block of fields.
+# name: (type, what is allowed, meaning). Allowed: a tuple of choices, bounds as a text (a round
+# bracket excludes its end), the type of a tuple's members, or None.
 FIELDS = {
   'objective': (
     str,
     ('mlm_nsp', 'classification'),
     'what is learned: selects data, heads and loss',
   ),
-  'seed': (int, '[0, inf)', 'the seed of everything random in the run'),
+  'seed': (int, '[0, 2147483647]', 'the seed of everything random in the run'),
   'prng_impl': (str, ('threefry2x32', 'rbg'), 'random bits: the same on any mesh, or fast on TPUs'),
   'init_from': (
     str,
@@ -49,6 +49,7 @@ FIELDS = {
   'model.remat': (str, ('none', 'dots', 'full'), 'recompute in the backward pass to save memory'),
   'tokenizer.kind': (str, ('wordpiece', 'unigram', 'bpe'), 'to train if `path` is empty'),
   'tokenizer.path': (str, None, "vocab.txt or *.model; empty: init_from's, else train one"),
+  'tokenizer.character_coverage': (float, '(0, 1]', 'share of characters a new one keeps'),
   'tokenizer.do_lower_case': (bool, None, 'lower-case and strip accents (uncased)'),
   'data.train': (str, None, 'file, glob, folder or tfds:NAME; empty: the embedded documentation'),
   'data.eval': (str, None, 'the same, to evaluate on; empty: a held-out share of a corpus'),
@@ -67,10 +68,10 @@ FIELDS = {
   'task.text_column': (str, None, 'column of the text'),
   'task.pair_column': (str, None, 'column of the second text; empty: single texts'),
   'task.label_column': (str, None, 'column of the label'),
-  'task.columns': (tuple, None, 'names of the columns of a TSV without header; empty: it has one'),
+  'task.columns': (tuple, str, 'names of the columns of a TSV without header; empty: it has one'),
   'task.labels': (
     tuple,
-    None,
+    str,
     'the label set, in order; empty: those of the training data, sorted',
   ),
   'task.regression': (bool, None, 'labels are numbers: squared error, Pearson and Spearman'),

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import logging
 import math
+import re
 import sys
 import time
 from pathlib import Path
@@ -12,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tqdm
+
+from bert_jax.config import write_whole
 
 log = logging.getLogger('bert_jax')
 
@@ -25,6 +28,9 @@ PEAK_FLOPS = {
   'TPU v5e': 197e12,
   'TPU v5': 459e12,
   'TPU v6': 918e12,
+  'TPU7x': 2307e12,
+  'T4': 65e12,
+  'L4': 121e12,
   'V100': 125e12,
   'A100': 312e12,
   'H100': 989e12,
@@ -116,9 +122,7 @@ class Writer:
     self.path = Path(workdir) / 'metrics.jsonl'
     if self.path.exists():
       kept = [line for line in self.path.read_text().splitlines() if _step(line) <= start]
-      scratch = self.path.with_suffix('.tmp')
-      scratch.write_text(''.join(f'{line}\n' for line in kept))
-      scratch.replace(self.path)
+      write_whole(self.path, ''.join(f'{line}\n' for line in kept))
     self.file = self.path.open('a')
     self.board = None
     if tensorboard:
@@ -169,6 +173,7 @@ class Clock:
     self.pause()
     seconds = max(self.spent, 1e-9)
     out = {
+      'steps': self.steps,
       'steps_per_s': self.steps / seconds,
       'tokens_per_s': tokens / seconds,
       'mfu': self.flops_per_step * self.steps / seconds / self.peak,
@@ -178,11 +183,13 @@ class Clock:
 
 
 def peak_flops():
-  """Operations per second all devices could do at best."""
+  """Operations per second all devices could do at best; NaN for an accelerator not in the table."""
   device = jax.devices()[0]
-  known = [peak for kind, peak in PEAK_FLOPS.items() if kind in device.device_kind]
+  known = [peak for kind, peak in PEAK_FLOPS.items() if re.search(rf'{kind}\b', device.device_kind)]
   if known:
     return known[0] * jax.device_count()
+  if device.platform != 'cpu':
+    return math.nan
   x = jnp.ones((1024, 1024))
   product = jax.jit(lambda x: x @ x)
   product(x).block_until_ready()

@@ -25,6 +25,11 @@ def make_schedule(optimizer, steps):
   peak = optimizer.learning_rate
   warmup = _steps(optimizer.warmup, steps)
   decay = max(1, _steps(optimizer.decay, steps))
+  if warmup >= steps:
+    raise InputError(
+      f'optimizer.warmup of {warmup} steps leaves nothing of a run of {steps} steps; lower it, a '
+      'number below 1 is a share of the run.'
+    )
   after = {
     'linear': lambda step: 1 - step / steps,
     'cosine': lambda step: (

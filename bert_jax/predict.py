@@ -43,6 +43,8 @@ class Model:
     limit = self.config.model.max_position_embeddings
     self.lengths = [n for n in LENGTHS if n < limit] + [limit]
     self.cut = 0
+    pairs = self.config.objective == 'classification' and self.config.task.pair_column
+    self.texts_per_example = 2 if pairs else 1
     self._logits = jax.jit(self.objective.logits)
     self._outputs = jax.jit(self.objective.predict)
 
@@ -53,29 +55,24 @@ class Model:
         f'this model was trained for {self.config.objective!r} and has no masked-LM '
         'head; use a pre-trained one.'
       )
-    ids = [self.tokenizer.encode_with_masks(text) for text in texts]
-    batch = self._batch([(x,) for x in ids])
-    is_mask = batch['input_ids'] == self.tokenizer.mask_id
-    K = 2 ** int(np.ceil(np.log2(max(1, is_mask.sum(1).max()))))
-    positions = np.argsort(~is_mask, axis=1, kind='stable')[:, :K].astype(np.int32)
-    logits, _ = self._logits(
-      self.params,
-      batch
-      | {'masked_positions': positions, 'cls_positions': np.zeros((len(positions), 1), np.int32)},
-    )
-    probabilities, pieces = jax.lax.top_k(
-      jax.nn.softmax(logits), min(top_k, self.tokenizer.vocab_size)
-    )
-    return [
-      [
-        [
-          (self.tokenizer.pieces[i], float(p))
-          for i, p in zip(pieces[row, k], probabilities[row, k])
-        ]
-        for k in range(is_mask[row].sum())
-      ]
-      for row in range(len(texts))
-    ]
+    results = []
+    for start in range(0, len(texts), ROWS):
+      chunk = texts[start : start + ROWS]
+      batch = self._batch([(self.tokenizer.encode_with_masks(text),) for text in chunk])
+      is_mask = batch['input_ids'] == self.tokenizer.mask_id
+      K = 2 ** int(np.ceil(np.log2(max(1, is_mask.sum(1).max()))))
+      positions = np.argsort(~is_mask, axis=1, kind='stable')[:, :K].astype(np.int32)
+      extra = {'masked_positions': positions, 'cls_positions': 0 * positions[:, :1]}
+      logits, _ = self._logits(self.params, batch | extra)
+      values, ids = jax.device_get(
+        jax.lax.top_k(jax.nn.softmax(logits), min(top_k, self.tokenizer.vocab_size))
+      )
+      for row in range(len(chunk)):
+        slots = range(is_mask[row].sum())
+        name = self.tokenizer.pieces
+        results.append([[(name[i], float(p)) for i, p in zip(ids[row, k], values[row, k])]
+                        for k in slots])  # fmt: skip
+    return results
 
   def classify(self, texts):
     """For each text or (text, second text): {label: probability}, or a float (regression)."""
@@ -85,23 +82,25 @@ class Model:
         'fine-tune it first (configs/finetune.py).'
       )
     pairs = [(t,) if isinstance(t, str) else tuple(t) for t in texts]
-    wanted = 2 if self.config.task.pair_column else 1
     for parts in pairs:
-      if len(parts) != wanted:
+      if len(parts) != self.texts_per_example:
         raise InputError(
-          f'this model reads {("single texts", "pairs")[wanted - 1]} and got '
+          f'this model reads {("single texts", "pairs")[self.texts_per_example - 1]} and got '
           f'{len(parts)} in {parts[0][:40]!r}; a tab separates the two texts of a pair.'
         )
-    flat = self.tokenizer.ids_batch(list(itertools.chain(*pairs)))
-    rows = list(zip(*[iter(flat)] * wanted))
-    batch = self._batch(rows)
-    batch['cls_positions'] = np.zeros((len(batch['input_ids']), 1), np.int32)
-    out = jax.device_get(self._outputs(self.params, batch))
-    if self.objective.regression:
-      return [float(x) for x in out['values'][: len(texts), 0]]
-    return [
-      dict(zip(self.objective.labels, map(float, p))) for p in out['probabilities'][: len(texts), 0]
-    ]
+    results = []
+    for start in range(0, len(pairs), ROWS):
+      chunk = pairs[start : start + ROWS]
+      ids = self.tokenizer.ids_batch(list(itertools.chain(*chunk)))
+      batch = self._batch(list(zip(*[iter(ids)] * self.texts_per_example)))
+      batch['cls_positions'] = np.zeros((len(batch['input_ids']), 1), np.int32)
+      out = jax.device_get(self._outputs(self.params, batch))
+      if self.objective.regression:
+        results += [float(x) for x in out['values'][: len(chunk), 0]]
+      else:
+        rows = out['probabilities'][: len(chunk), 0]
+        results += [dict(zip(self.objective.labels, map(float, row))) for row in rows]
+    return results
 
   def _batch(self, rows):
     """Token arrays of each row -> a padded batch of one of a few shapes."""
@@ -118,32 +117,41 @@ class Model:
 
 
 def answers(model, lines, top_k):
-  """One JSON-ready dict for each line of text; an empty line gives an error entry and goes on."""
+  """One JSON-ready dict for each line of text; a line that cannot be answered says why."""
+  fill = model.config.objective == 'mlm_nsp'
   lines = iter(lines)
-  while chunk := list(itertools.islice(lines, ROWS)):
-    chunk = [line.rstrip('\r\n') for line in chunk]
-    texts = [line for line in chunk if line.strip()]
-    if model.config.objective == 'mlm_nsp':
-      results = iter(model.fill_mask(texts, top_k) if texts else ())
-    else:
-      results = iter(model.classify([tuple(t.split('\t')) for t in texts]) if texts else ())
-    for line in chunk:
-      out = {'text': line}
-      if not line.strip():
-        out['error'] = 'empty line'
-      elif model.config.objective == 'mlm_nsp':
-        masks = next(results)
-        out['masks'] = [[{'piece': p, 'probability': round(v, 6)} for p, v in m] for m in masks]
-        if not masks:
-          out['error'] = 'no [MASK] in the text'
+  while chunk := [line.rstrip('\r\n') for line in itertools.islice(lines, ROWS)]:
+    parts = [tuple(line.split('\t')) if not fill else (line,) for line in chunk]
+    wrong = [problem(model, line, p) for line, p in zip(chunk, parts)]
+    good = [p for p, error in zip(parts, wrong) if not error]
+    found = iter(model.fill_mask([p for (p,) in good], top_k) if fill else model.classify(good))
+    for line, error in zip(chunk, wrong):
+      if error:
+        yield {'text': line, 'error': error}
+        continue
+      result = next(found)
+      if fill:
+        masks = [[{'piece': p, 'probability': round(v, 6)} for p, v in mask] for mask in result]
+        yield {'text': line, 'masks': masks}
       elif model.objective.regression:
-        out['value'] = next(results)
+        yield {'text': line, 'value': result}
       else:
-        result = next(results)
-        out['label'] = max(result, key=result.get)
-        out['probability'] = round(result[out['label']], 6)
-        out['probabilities'] = {k: round(v, 6) for k, v in result.items()}
-      yield out
+        label = max(result, key=result.get)
+        shares = {name: round(value, 6) for name, value in result.items()}
+        yield {
+          'text': line, 'label': label, 'probability': shares[label], 'probabilities': shares
+        }  # fmt: skip
+
+
+def problem(model, line, parts):
+  """Why a line cannot be answered, or ''."""
+  if not line.strip():
+    return 'empty line'
+  if model.config.objective == 'mlm_nsp':
+    return '' if '[MASK]' in line else 'no [MASK] in the text'
+  if len(parts) != model.texts_per_example:
+    return f'{len(parts)} texts (split at tabs) where the model reads {model.texts_per_example}'
+  return ''
 
 
 def main(argv=None):
@@ -158,7 +166,10 @@ def main(argv=None):
   parser.add_argument('--top-k', type=int, default=5, help='fill-mask: candidates per [MASK]')
   args = parser.parse_args(argv)
   with config_lib.command_line():
+    if args.top_k < 1:
+      raise InputError(f'--top-k is {args.top_k}; ask for at least 1 candidate.')
     model = Model(args.model, args.checkpoint)
+    sys.stdin.reconfigure(encoding='utf-8', errors='replace')
     lines = sys.stdin
     if args.input:
       lines = (line for _, line in files.lines(Path(args.input), Counter()))

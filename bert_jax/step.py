@@ -21,24 +21,29 @@ class State:
   carry: Any
 
 
-def make_train_step(objective, optimizer, *, seed_key, accumulation):
+def keys(seed, prng_impl):
+  """Three streams of random bits that never meet: (initialisation, training, evaluation)."""
+  return jax.random.split(jax.random.key(seed, impl=prng_impl), 3)
+
+
+def make_train_step(objective, optimizer, *, key, accumulation):
   """-> train_step(state, batch) -> (state, {name: Mean or scalar}).
 
-  Randomness is fold_in(seed_key, step), so a step is a function of (config, step, state). With
+  Randomness is fold_in(key, step), so a step is a function of (config, step, state). With
   accumulation > 1 the batch runs in that many microbatches and the gradient is that of the whole:
   each term's total is divided by its weight over the full batch, not averaged over microbatches.
   """
   weights = objective.loss_weights
 
   def train_step(state, batch):
-    corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(seed_key, state.step))
+    corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(key, state.step))
     batch = objective.prepare(batch, corrupt_key)
     # Only the weights are used, and they depend on the batch alone: XLA drops the forward pass.
     whole = objective.terms(state.params, batch, dropout_key, True)
     norms = {name: jnp.maximum(jax.lax.stop_gradient(whole[name].weight), 1e-6) for name in weights}
 
-    def loss_fn(params, batch, key):
-      terms = objective.terms(params, batch, key, True)
+    def loss_fn(params, batch, rng):
+      terms = objective.terms(params, batch, rng, True)
       return sum(weights[n] * terms[n].total / norms[n] for n in weights), terms
 
     grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
@@ -66,14 +71,14 @@ def make_train_step(objective, optimizer, *, seed_key, accumulation):
   return train_step
 
 
-def make_eval_step(objective, *, seed_key):
+def make_eval_step(objective, *, key):
   """-> eval_step(params, batch, index) -> ({name: Mean}, {name: array [B, ...]}).
 
   The corruption of batch number `index` is the same at every evaluation.
   """
 
   def eval_step(params, batch, index):
-    batch = objective.prepare(batch, jax.random.fold_in(seed_key, index))
+    batch = objective.prepare(batch, jax.random.fold_in(key, index))
     return objective.terms(params, batch, None, False), objective.predict(params, batch)
 
   return eval_step

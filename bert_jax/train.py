@@ -27,7 +27,7 @@ from bert_jax import __version__, checkpoint, evaluate, metrics, optim, sharding
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.data import batching, tokenizers, vocabulary
-from bert_jax.step import State, make_eval_step, make_train_step
+from bert_jax.step import State, keys, make_eval_step, make_train_step
 from bert_jax.tasks import TASKS
 
 log = logging.getLogger('bert_jax')
@@ -38,12 +38,22 @@ def train(config, workdir):
 
   The order in which a run starts: 1. the workdir's own newest checkpoint, 2. config.resume_from's,
   3. weights from config.init_from, 4. scratch. Everything that can be wrong with the input is found
-  before anything is compiled or written.
+  before anything is compiled or written. Asked to stop (SIGTERM, Ctrl-C), it finishes the step,
+  saves, and raises KeyboardInterrupt.
   """
-  workdir = Path(workdir)
+  workdir = Path(workdir).expanduser()
+  # What this run continues: itself, or the run of resume_from.
+  folders = (f for f in (workdir, config.resume_from) if f)
+  continued, meta = next(
+    ((f, m) for f in folders if (m := checkpoint.newest_meta(f))), (None, None)
+  )
+  if config.resume_from and not continued:
+    raise InputError(
+      f'config.resume_from={config.resume_from} holds no checkpoint; train it first.'
+    )
 
   # ---- devices ---------------------------------------------------------------------------------
-  config = adopt_model(config_lib.check(config))
+  config = adopt_model(config_lib.check(config), workdir)
   mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
   sharding.check_fits(mesh, config)
 
@@ -51,8 +61,9 @@ def train(config, workdir):
   task = TASKS[config.objective]
   config = task.resolve(config)
   checkpoint.check_workdir(workdir, config)
-  folders = (workdir, config.resume_from, '' if config.tokenizer.path else config.init_from)
-  tokenizer = vocabulary.of_run(config, folders, lambda: task.texts(config))
+  tokenizer = vocabulary.of_run(
+    config, continued or config.init_from or None, lambda: task.texts(config)
+  )
   sources = task.sources(config, tokenizer)
   objective = task.objective(config, tokenizer)
   if config.checkpoint.best_metric not in ('', *objective.metrics):
@@ -68,14 +79,14 @@ def train(config, workdir):
     eval_batches = batching.Batches(sources['eval'], spec, where, limits=limits)
   baselines = sources['train'].baselines
   steps = config.steps or math.ceil(config.epochs * len(sources['train']) / config.batch_size)
-  weights = weights_of(config.init_from) if config.init_from else None
+  facts = {'config': config_lib.fingerprint(config), 'data': sources['train'].fingerprint}
 
   # ---- state and the compiled step -------------------------------------------------------------
-  seed_key = jax.random.key(config.seed, impl=config.prng_impl)
-  param_shapes = jax.eval_shape(objective.init, seed_key)
+  init_key, train_key, eval_key = keys(config.seed, config.prng_impl)
+  param_shapes = jax.eval_shape(objective.init, init_key)
   optimizer = optim.make_optimizer(config.optimizer, steps, param_shapes)
   train_step = make_train_step(
-    objective, optimizer, seed_key=seed_key, accumulation=config.optimizer.accumulation
+    objective, optimizer, key=train_key, accumulation=config.optimizer.accumulation
   )
 
   def make_state(key):
@@ -86,67 +97,54 @@ def train(config, workdir):
     stopping = stack.enter_context(stop_signals())
     stack.enter_context(jax.set_mesh(mesh))
     stack.enter_context(sharding.activation_rules())
-    shapes = jax.eval_shape(make_state, seed_key)
+    shapes = jax.eval_shape(make_state, init_key)
     shapes = jax.tree.map(
       lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
       shapes,
       sharding.tree_shardings(shapes, mesh),
     )
     layout = jax.tree.map(lambda x: x.sharding, shapes)
+    if continued:
+      checkpoint.check_continues(meta, shapes, facts, steps, own=continued == workdir)
+    weights = weights_of(config.init_from) if config.init_from and not continued else None
+
+    started = time.perf_counter()
     batch_shapes = {
       name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where) for name, x in spec.items()
     }
-
-    started = time.perf_counter()
-    compiled = (
-      jax.jit(train_step, donate_argnums=0, out_shardings=(layout, None))
-      .lower(shapes, batch_shapes)
-      .compile()
-    )
-    eval_step = (
-      jax.jit(make_eval_step(objective, seed_key=seed_key))
-      .lower(shapes.params, batch_shapes, jax.ShapeDtypeStruct((), jnp.int32))
-      .compile()
-    )
+    jitted = jax.jit(train_step, donate_argnums=0, out_shardings=(layout, None))
+    compiled = jitted.lower(shapes, batch_shapes).compile()
+    if eval_batches:
+      eval_step = jax.jit(make_eval_step(objective, key=eval_key))
+      index = jax.ShapeDtypeStruct((), jnp.int32)
+      eval_step = eval_step.lower(shapes.params, batch_shapes, index).compile()
     flops = 3 * objective.flops(config.batch_size)  # backward is twice the forward pass
     log.info('%s', sharding.describe(shapes.params, mesh))
     log.info(
       'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs',
-      dict(mesh.shape),
-      time.perf_counter() - started,
-      memory(compiled),
-      flops,
-    )
+      dict(mesh.shape), time.perf_counter() - started, memory(compiled), flops,
+    )  # fmt: skip
 
     # ---- where this run begins -----------------------------------------------------------------
-    results = {}
     checkpoint.claim(workdir, config)
-    tokenizer.save(workdir)
-    checkpoints = stack.enter_context(
-      contextlib.closing(checkpoint.Checkpoints(workdir, config.checkpoint))
-    )
-    checkpoints.facts = {
-      'config': config_lib.fingerprint(config),
-      'data': sources['train'].fingerprint,
-    }
-    found = checkpoints.restore(shapes)
-    if found is None and config.resume_from:
-      with contextlib.closing(checkpoint.Checkpoints(config.resume_from)) as others:
-        found = others.restore(shapes)
-    if found is not None:
-      state, meta = found
+    if continued != workdir:
+      tokenizer.save(workdir)
+    checkpoints = checkpoint.Checkpoints(workdir, config.checkpoint, facts)
+    stack.enter_context(contextlib.closing(checkpoints))
+    results = {}
+    if continued:
+      with contextlib.ExitStack() as others:
+        source = checkpoints
+        if continued != workdir:
+          source = others.enter_context(contextlib.closing(checkpoint.Checkpoints(continued)))
+        state, meta = source.restore(shapes)
       results = meta['metrics']
-      if meta['data'] != checkpoints.facts['data']:
-        raise InputError(
-          'the training data is not what it was when this run was saved; bring it back, '
-          'or use another --workdir with config.init_from to start from its weights.'
-        )
       log.info('continuing at step %d of %d', int(state.step), steps)
     else:
-      state = jax.jit(make_state, out_shardings=layout)(seed_key)
+      state = jax.jit(make_state, out_shardings=layout)(init_key)
       if weights:
         params = checkpoint.warm_start(state.params, weights)
-        state = State(state.step, params, state.opt_state, {})
+        state, weights = State(state.step, params, state.opt_state, {}), None
     write_facts(workdir, sources, mesh)
 
     # ---- the loop ------------------------------------------------------------------------------
@@ -207,10 +205,8 @@ def train(config, workdir):
 
     checkpoints.wait()
     if stop and int(state.step) < steps:
-      log.info(
-        'stopped by a signal at step %d of %d, saved; the same command continues',
-        int(state.step),
-        steps,
+      raise KeyboardInterrupt(
+        f'stopped by a signal at step {int(state.step)} of {steps}; the same command continues'
       )
     return state, results
 
@@ -222,35 +218,30 @@ def due(number, every):
 def take(window, out, number, workdir):
   """Adds a step's metrics to the window; a loss that is not finite ends the run here."""
   out = metrics.host_sum(out)
-  if not math.isfinite(out['loss']):
+  for name in ('loss', 'grad_norm'):
+    if math.isfinite(out[name]):
+      continue
     raise InputError(
-      f'the loss is {float(out["loss"])} at step {number}, so the run stops; the checkpoints in '
+      f'the {name} is {float(out[name])} at step {number}, so the run stops; the checkpoints in '
       f'{workdir} are from before it. A lower optimizer.learning_rate, more warmup or float32 '
       'usually helps.'
     )
   return metrics.add(window, out)
 
 
-def adopt_model(config):
+def adopt_model(config, workdir):
   """With init_from, the sizes of the model are those of the weights; its dropout, attention
   implementation, dtype, scan and remat stay as this config says."""
   if not config.init_from:
     return config
-  own = (
-    'hidden_dropout_prob',
-    'attention_probs_dropout_prob',
-    'attention_implementation',
-    'dtype',
-    'scan_layers',
-    'remat',
-  )
-  source = checkpoint.read_config(config.init_from).model
+  own = ('hidden_dropout_prob', 'attention_probs_dropout_prob', 'attention_implementation', 'dtype',
+         'scan_layers', 'remat')  # fmt: skip
+  # A run that has begun has them already, and needs init_from no more.
+  begun = (workdir / checkpoint.CONFIG).is_file()
+  source = checkpoint.read_config(workdir if begun else config.init_from).model
   config = config.copy_and_resolve_references()
-  changed = [
-    f'{k} {config.model[k]} -> {v}'
-    for k, v in source.items()
-    if k not in own and config.model[k] != v
-  ]
+  changed = [f'{k} {config.model[k]} -> {v}' for k, v in source.items()
+             if k not in own and config.model[k] != v]  # fmt: skip
   config.model.update({k: v for k, v in source.items() if k not in own})
   if changed:
     log.info('model sizes come from init_from: %s', ', '.join(changed))
@@ -280,11 +271,13 @@ def write_facts(workdir, sources, mesh):
   if jax.process_index():
     return
   packages = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
+  path = workdir / 'run.json'
+  earlier = json.loads(path.read_text())['commands'] if path.exists() else []
   facts = {
     'bert_jax': __version__,
     'python': platform.python_version(),
     'packages': {name: metadata.version(name) for name in packages},
-    'command': sys.argv,
+    'commands': [*earlier, {'argv': sys.argv, 'time': time.strftime('%Y-%m-%d %H:%M:%S')}],
     'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
     'mesh': dict(mesh.shape),
     'data': {
@@ -292,7 +285,7 @@ def write_facts(workdir, sources, mesh):
       for split, s in sources.items()
     },
   }
-  (workdir / 'run.json').write_text(json.dumps(facts, indent=2) + '\n')
+  config_lib.write_whole(path, json.dumps(facts, indent=2) + '\n')
 
 
 @contextlib.contextmanager
@@ -329,10 +322,13 @@ def main(argv=None):
     metavar='FILE[:ARGS]',
     help='for example configs/pretrain.py:size=tiny,runlocal',
   )
-  parser.add_argument('--workdir', required=True, help='where the run is written, and resumed from')
+  parser.add_argument('--workdir', default='', help='where the run is written, and resumed from')
   args, overrides = parser.parse_known_args(argv)
   with config_lib.command_line():
-    _, results = train(config_lib.load(args.config, overrides), args.workdir)
+    config = config_lib.load(args.config, overrides)
+    if not args.workdir:
+      raise InputError('--workdir is missing; name the folder this run is to be written to.')
+    _, results = train(config, args.workdir)
     print(metrics.to_json({'workdir': args.workdir} | results))
 
 

@@ -1,8 +1,8 @@
 """Fine-tuning for classification: single texts, pairs, or a number for each (regression).
 
     python -m bert_jax.train --config configs/finetune.py:task=sst2 --workdir W2 \
-        --config.init_from=W --config.data.train='$DATA/SST-2/train.tsv' \
-        --config.data.eval='$DATA/SST-2/dev.tsv'
+        --config.init_from=W --config.data.train=$DATA/SST-2/train.tsv \
+        --config.data.eval=$DATA/SST-2/dev.tsv
 
 Arguments: `task` names the columns (docs sst2 rte stsb; any table with --config.task.text_column
 and so on), `size` the model where init_from does not, `runlocal` makes it about a minute on a
@@ -32,7 +32,8 @@ def get_config(arg=''):
     objective='classification', seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
     batch_size=32, steps=0, epochs=3.0,
     model=c.bert(arg.size or 'base'),
-    tokenizer=dict(kind='wordpiece', path='', do_lower_case=True),
+    tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
+                   do_lower_case=True),
     data=dict(train='', eval='', seq_length=128),
     task=dict(text_column='sentence', pair_column='', label_column='label', columns=(), labels=(),
               regression=False, train_examples=0) | TASKS[arg.task],
@@ -42,8 +43,7 @@ def get_config(arg=''):
       clip_norm=1.0, accumulation=1, freeze='', lr_multipliers=(), layer_lr_decay=1.0),
     mesh=dict(data=-1, fsdp=1, tensor=1),
     eval=dict(every=0, batches=0),
-    checkpoint=dict(every=1000, keep_latest=1, keep_every=0,
-                    best_metric='pearson' if arg.task == 'stsb' else 'classification_accuracy',
+    checkpoint=dict(every=1000, keep_latest=1, keep_every=0, best_metric='',
                     best_mode='max'),
     log=dict(every=50, tensorboard=True)))
   if arg.runlocal:

@@ -1,7 +1,7 @@
 """BERT pre-training: masked LM + next-sentence prediction on raw text.
 
     python -m bert_jax.train --config configs/pretrain.py:size=base --workdir W \
-        --config.data.train='$DATA/*.txt' --config.tokenizer.path=vocab.txt
+        --config.data.train="$DATA/*.txt" --config.tokenizer.path=vocab.txt
 
 Arguments: `size` (tiny mini small medium base large, or layers/width such as 6/256) and `runlocal`:
 about a minute on a laptop, on the English documentation every installation carries, or on
@@ -20,7 +20,8 @@ def get_config(arg=''):
     objective='mlm_nsp', seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
     batch_size=256, steps=1_000_000, epochs=0.0,
     model=c.bert(arg.size or 'base', dtype='bfloat16'),
-    tokenizer=dict(kind='wordpiece', path='', do_lower_case=True),
+    tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
+                   do_lower_case=True),
     data=dict(train='', eval='', seq_length=128),
     corpus=dict(format='auto', text_field='text', eval_share=0.01, rows='nsp',
                 short_seq_prob=0.1, dupe_factor=5),

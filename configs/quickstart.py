@@ -22,7 +22,8 @@ def get_config(arg=''):
   common = dict(
     seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
     model=c.bert('tiny', vocab_size=8192, max_position_embeddings=128),
-    tokenizer=dict(kind='wordpiece', path='', do_lower_case=True),
+    tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
+                   do_lower_case=True),
     data=dict(train='', eval='', seq_length=64),
     mesh=dict(data=-1, fsdp=1, tensor=1),
     log=dict(every=100, tensorboard=True))

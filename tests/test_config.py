@@ -52,6 +52,11 @@ def test_every_config_is_whole_and_survives_json(spec):
     ('--config.mesh.data=0', 'axis is 0'),
     ('--config.optimizer.lr_multipliers=("a",)', 'write ((regex, factor), ...)'),
     ('--config.masking.mask_share=0.95', 'more than 1'),
+    ('--config.optimizer.no_decay=*bias*', 'is not a regex'),
+    ('--config.optimizer.schedule=wsd', 'set it above 0'),
+    ('--config.optimizer.lr_multipliers=(("a",-1),)', 'factors of 0 or more'),
+    ('--config.seed=99999999999', 'outside'),
+    ('--config.checkpoint.best_metric=mlm', 'set eval.batches=0'),
     ('--config.corpus.rows=full', 'makes no sentence pairs'),
     ('--config.model.type_vocab_size=1', 'two token types'),
   ],
@@ -84,6 +89,7 @@ def test_values_come_as_their_types():
   [
     ('configs/pretrian.py', 'does not exist; there are configs/finetune.py, configs/pretrain.py'),
     ('configs/pretrain.py:siz=tiny', "'siz' is not known here; did you mean 'size'?"),
+    ('configs/pretrain.py:size', "'size' wants a value"),
     ('configs/pretrain.py:size=giant', "size 'giant' is not known; use one of"),
     ('configs/finetune.py:task=sst', "task 'sst' is not known; use one of docs, sst2"),
   ],
@@ -91,6 +97,11 @@ def test_values_come_as_their_types():
 def test_a_wrong_config_argument_is_one_sentence(spec, sentence):
   with pytest.raises(InputError, match=re.escape(sentence)):
     config.load(spec)
+
+
+def test_labels_are_texts_whatever_they_look_like():
+  loaded = config.load('configs/finetune.py', ['--config.task.labels=0,1'])
+  assert loaded.task.labels == ('0', '1')
 
 
 def test_a_field_that_is_missing_or_unread_is_named():

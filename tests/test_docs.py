@@ -156,7 +156,7 @@ def test_labelled_texts(corpus):
   assert len(set(texts)) == len(texts)
   assert min(len(text.split()) for text in texts) >= 5
   package = {docstring.module: docstring.package for docstring in found}
-  assert all(package[example['module']] == example['label'] for example in labelled)
+  assert all(package[example['modules'][0]] == example['label'] for example in labelled)
 
 
 def test_no_label_name_is_left_in_a_labelled_text(corpus):

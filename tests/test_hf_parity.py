@@ -171,7 +171,7 @@ def test_twenty_adamw_steps(theirs):
   )
   optimizer = optim.make_optimizer(settings, hf.STEPS, params)
   train_step = jax.jit(
-    step.make_train_step(objective, optimizer, seed_key=jax.random.key(0), accumulation=1)
+    step.make_train_step(objective, optimizer, key=jax.random.key(0), accumulation=1)
   )
   params = jax.tree.map(jnp.asarray, params)
   state = step.State(jnp.zeros((), jnp.int32), params, optimizer.init(params), {})

@@ -97,14 +97,21 @@ def test_the_plan_follows_its_seed(text, tokenizer):
   assert a.fingerprint == b.fingerprint != c.fingerprint
 
 
+def test_unknown_pieces_are_never_predicted_and_do_not_count(tokenizer):
+  tokens = corpus.tokenize([['w1 w2 nothing nothing', 'nothing']], tokenizer)
+  counts = corpus.unigram_counts(tokens, tokenizer)
+  assert counts[tokenizer.unk_id] == 0 and counts.sum() == 2
+  assert corpus.unigram_nats(counts) == pytest.approx(np.log(2))
+
+
 def test_one_document_cannot_make_pairs(tokenizer):
   single = corpus.tokenize([['w1 w2', 'w3']], tokenizer)
   with pytest.raises(InputError, match='at least 2 documents.*blank lines'):
     pairs(single, tokenizer)
 
 
-def test_unigram_nats_is_entropy(text):
-  counts = corpus.unigram_counts(text, 405)
+def test_unigram_nats_is_entropy(text, tokenizer):
+  counts = corpus.unigram_counts(text, tokenizer)
   p = counts[counts > 0] / counts.sum()
   assert corpus.unigram_nats(counts) == pytest.approx(-(p * np.log(p)).sum(), rel=1e-6)
   assert corpus.unigram_nats(np.array([1, 1, 1, 1])) == pytest.approx(np.log(4))
@@ -195,4 +202,4 @@ def test_embedded_corpus_makes_a_vocabulary_and_rows(tmp_path):
   assert len(own.pieces) == 2000 and len(rows) > 100
   unknown = (tokens.tokens == own.unk_id).mean()
   assert unknown < 0.01
-  assert 4 < corpus.unigram_nats(corpus.unigram_counts(tokens, 2000)) < np.log(2000)
+  assert 4 < corpus.unigram_nats(corpus.unigram_counts(tokens, own)) < np.log(2000)

@@ -65,7 +65,7 @@ def one_step(accumulation):
   own = objective()
   params = own.init(jax.random.key(0))
   optimizer = optax.sgd(1.0)
-  step = make_train_step(own, optimizer, seed_key=jax.random.key(1), accumulation=accumulation)
+  step = make_train_step(own, optimizer, key=jax.random.key(1), accumulation=accumulation)
   state = State(jnp.zeros([], jnp.int32), params, optimizer.init(params), {})
   return jax.jit(step)(state, ragged_batch())
 
@@ -94,7 +94,7 @@ def test_weights_are_computed_without_a_second_forward_pass():
   params = own.init(jax.random.key(0))
   optimizer = optax.sgd(1.0)
   state = State(jnp.zeros([], jnp.int32), params, optimizer.init(params), {})
-  step = make_train_step(own, optimizer, seed_key=jax.random.key(1), accumulation=1)
+  step = make_train_step(own, optimizer, key=jax.random.key(1), accumulation=1)
   flops = jax.jit(step).lower(state, ragged_batch()).compile().cost_analysis()['flops']
 
   def bare(params, batch):

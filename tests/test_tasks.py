@@ -143,8 +143,26 @@ def test_the_embedded_task_keeps_what_pretraining_holds_out():
     for split in ('train', 'eval')
   }
   assert len(modules['eval']) > 100 and not modules['train'] & modules['eval']
+  texts = {
+    split: {first for first, _, _, _ in classification._examples(finetune, split, Counter())}
+    for split in ('train', 'eval')
+  }
+  assert not texts['train'] & texts['eval']
   for share in (pretrain.corpus.eval_share, runlocal.corpus.eval_share):
     assert all(text.held_out(module, share) for module in modules['eval'])
+
+
+def test_a_glue_folder_gives_each_split_its_own_file(tmp_path, tokenizer):
+  write(tmp_path, 'sentence\tlabel\na\tx\nb\ty\n', 'sentence\tlabel\nc\tx\n')
+  (tmp_path / 'test.tsv').write_text('index\tsentence\n0\td\n')
+  given = c.load(
+    'configs/finetune.py',
+    [f'--config.data.train={tmp_path}', f'--config.data.eval={tmp_path}'],
+  )
+  assert len(rows(given, tokenizer)) == 2 and len(rows(given, tokenizer, 'eval')) == 1
+  (tmp_path / 'dev.tsv').unlink()
+  with pytest.raises(InputError, match='no dev or validation or val or valid file but'):
+    rows(given, tokenizer, 'eval')
 
 
 def test_glue_files_as_published(shared, tokenizer):

@@ -1,5 +1,6 @@
 """Whole runs: killed, stopped, resumed, fine-tuned, evaluated, asked; and users' mistakes."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -13,9 +14,12 @@ import numpy as np
 import pytest
 from conftest import ROOT, run_module, small_pretrain
 
-from bert_jax import checkpoint, evaluate, predict
+from bert_jax import checkpoint, evaluate, optim, predict
 from bert_jax import config as c
 from bert_jax.config import InputError
+from bert_jax.data import tokenizers
+from bert_jax.step import State
+from bert_jax.tasks import TASKS
 from bert_jax.train import train
 
 
@@ -83,7 +87,7 @@ def test_killed_and_stopped_and_resumed_ends_with_the_same_bits(corpus_file, tmp
     assert seen, 'the run ended before it continued'
   process.send_signal(signal.SIGTERM)
   rest = process.communicate()[1]
-  assert process.returncode == 0 and 'the same command continues' in rest, rest
+  assert process.returncode == 130 and 'the same command continues' in rest, rest
   stopped = max(int(p.name) for p in folder.iterdir() if p.name.isdigit())
   assert 40 <= stopped < 600
 
@@ -198,6 +202,7 @@ def test_best_latest_and_every_are_kept(corpus_file, tmp_path):
     '--config.checkpoint.keep_latest=2',
     '--config.checkpoint.keep_every=25',
     '--config.checkpoint.best_metric=nsp',
+    '--config.eval.batches=0',
     '--config.optimizer.learning_rate=0.02',
   )
   train(config, tmp_path / 'run')
@@ -207,6 +212,50 @@ def test_best_latest_and_every_are_kept(corpus_file, tmp_path):
   assert kept == {best, 25, 50, 55, 60}
   _, step = evaluate.evaluate(tmp_path / 'run', which='best')
   assert step == best
+
+
+def test_the_best_is_still_kept_after_a_resume(corpus_file, tmp_path):
+  """Its score must come from the disk: a rate of 0.5 makes every later evaluation worse."""
+  common = ('--config.checkpoint.every=5', '--config.eval.every=5', '--config.eval.batches=0',
+            '--config.checkpoint.keep_latest=1', '--config.checkpoint.best_metric=mlm')  # fmt: skip
+  config = small_pretrain(corpus_file, '--config.steps=30', *common)
+  train(config, tmp_path / 'run')
+  saved = json.loads((tmp_path / 'run' / 'config.json').read_text())
+  history = {line['step']: line['mlm'] for line in lines(tmp_path / 'run', 'eval')}
+  best = min(history, key=history.get)
+  worse = c.override(config, ['--config.optimizer.learning_rate=0.5', '--config.steps=60',
+                              f'--config.resume_from={tmp_path}/run'])  # fmt: skip
+  shutil.copytree(tmp_path / 'run', tmp_path / 'worse')
+  saved['optimizer']['learning_rate'], saved['steps'] = 0.5, 60
+  saved['resume_from'] = f'{tmp_path}/run'
+  (tmp_path / 'worse' / 'config.json').write_text(json.dumps(saved))
+  for path in (tmp_path / 'worse' / 'checkpoints').iterdir():
+    assert path.name in (str(best), '30')
+  with pytest.raises(InputError, match='config.json was changed since checkpoint 30'):
+    train(worse, tmp_path / 'worse')
+  resumed = checkpoint.Checkpoints(tmp_path / 'run', config.checkpoint)
+  assert not resumed.is_best({'mlm': history[best] + 0.1})
+  assert resumed.is_best({'mlm': history[best] - 0.1})
+  state, meta = resumed.restore(abstract_state(config, tmp_path / 'run'))
+  for k in (1, 2, 3):
+    resumed.save(dataclasses.replace(state, step=state.step + k), {'mlm': history[best] + k})
+  resumed.wait()
+  assert resumed.steps() == sorted({best, 33})
+
+
+def abstract_state(config, workdir):
+  """The shapes of a run's State on one device."""
+  objective = TASKS['mlm_nsp'].objective(config, tokenizers.load_folder(workdir))
+
+  def make():
+    params = objective.init(jax.random.key(0))
+    optimizer = optim.make_optimizer(config.optimizer, config.steps, params)
+    return State(jax.numpy.zeros([], int), params, optimizer.init(params), {})
+
+  one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+  return jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=one), jax.eval_shape(make)
+  )
 
 
 # ---- mistakes ------------------------------------------------------------------------------------
@@ -234,16 +283,23 @@ def test_other_data_under_the_same_name_is_refused(corpus_file, pretrained, tmp_
     train(c.override(config, [f'--config.data.train={text}']), workdir)
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_and_saves_nothing_bad(corpus_file, tmp_path):
+@pytest.mark.parametrize('rate', ['1e38', '1e18'])
+def test_numbers_that_are_not_finite_end_the_run_and_are_never_saved(corpus_file, tmp_path, rate):
   config = small_pretrain(
     corpus_file,
-    '--config.optimizer.learning_rate=1e38',
+    f'--config.optimizer.learning_rate={rate}',
     '--config.optimizer.clip_norm=0',
     '--config.checkpoint.every=1',
+    '--config.checkpoint.keep_latest=100',
     '--config.optimizer.warmup=0',
   )
-  with pytest.raises(InputError, match='the loss is nan at step'):
+  with pytest.raises(InputError, match='not finite after step|the (loss|grad_norm) is (nan|inf)'):
     train(config, tmp_path / 'run')
+  objective = TASKS['mlm_nsp'].objective(config, tokenizers.load_folder(tmp_path / 'run'))
+  shapes = jax.eval_shape(objective.init, jax.random.key(0))
+  for step in checkpoint.Checkpoints(tmp_path / 'run').steps():
+    params, _ = checkpoint.load_params(tmp_path / 'run', shapes, step)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(params))
 
 
 @pytest.mark.parametrize(
@@ -283,13 +339,11 @@ def test_a_vocabulary_of_another_size_is_refused(corpus_file, pretrained, tmp_pa
     train(config, tmp_path / 'run')
 
 
-def test_the_command_line_says_it_in_one_line(tmp_path):
+def test_the_command_line_says_it_in_one_line():
   out = run_module(
     'bert_jax.train',
     '--config',
     'configs/pretrain.py:runlocal',
-    '--workdir',
-    tmp_path / 'run',
     '--config.model.hiden_size=64',
     check=False,
   )
@@ -297,7 +351,6 @@ def test_the_command_line_says_it_in_one_line(tmp_path):
   assert out.stderr.strip() == (
     "error: config has no field 'model.hiden_size'; did you mean 'model.hidden_size'?"
   )
-  assert not (tmp_path / 'run').exists()
 
 
 # ---- from pre-trained weights to answers ---------------------------------------------------------
@@ -348,6 +401,37 @@ def test_fine_tuning_takes_sizes_vocabulary_and_weights(finetuned, pretrained):
   assert checkpoint.read_config(workdir).model.hidden_size == 32
   assert (workdir / 'vocab.txt').read_bytes() == (pretrained[0] / 'vocab.txt').read_bytes()
   assert metrics['classification_accuracy'] == 1.0
+
+
+def test_a_run_that_has_begun_needs_init_from_no_more(pretrained, labelled, tmp_path):
+  source = tmp_path / 'source'
+  shutil.copytree(pretrained[0], source)
+  config = small_finetune(labelled, f'--config.init_from={source}')
+  state, metrics = train(config, tmp_path / 'run')
+  shutil.rmtree(source)
+  again, metrics2 = train(config, tmp_path / 'run')
+  same_bits(state, again)
+  assert metrics2 == metrics
+
+
+def test_a_head_for_other_labels_starts_new(finetuned, labelled, tmp_path, caplog):
+  caplog.set_level('INFO', 'bert_jax')
+  rows = (labelled / 'train.tsv').read_text().splitlines()
+  (tmp_path / 'train.tsv').write_text('\n'.join([*rows, 'the winter\twinter']) + '\n')
+  config = small_finetune(labelled, f'--config.init_from={finetuned[0]}', '--config.steps=1',
+                          f'--config.data.train={tmp_path}/train.tsv')  # fmt: skip
+  state, _ = train(config, tmp_path / 'run')
+  assert state.params['classifier']['dense']['kernel'].shape == (32, 3)
+  assert 'taken: encoder, pooler; new: classifier; not used: classifier' in caplog.text
+
+
+def test_another_vocabulary_of_the_same_size_is_refused(pretrained, labelled, tmp_path):
+  pieces = (pretrained[0] / 'vocab.txt').read_text().splitlines()
+  (tmp_path / 'vocab.txt').write_text('\n'.join(pieces[:5] + pieces[:4:-1]) + '\n')
+  config = small_finetune(labelled, f'--config.init_from={pretrained[0]}',
+                          f'--config.tokenizer.path={tmp_path}/vocab.txt')  # fmt: skip
+  with pytest.raises(InputError, match='is not the vocabulary of'):
+    train(config, tmp_path / 'run')
 
 
 def test_warm_start_copies_what_is_there_and_names_the_rest(pretrained, labelled, tmp_path, caplog):

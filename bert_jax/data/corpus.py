@@ -4,6 +4,7 @@ Rows are planned once, as arrays of offsets into one long token array, so that r
 of i alone and any step of a run can be built without the ones before it.
 """
 
+import array
 import hashlib
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -25,8 +26,8 @@ class Corpus(NamedTuple):
   @property
   def fingerprint(self):
     digest = hashlib.sha256()
-    for array in self:
-      digest.update(array.tobytes())
+    for part in self:
+      digest.update(part.tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -59,8 +60,11 @@ def tokenize(documents: Iterable[list[str]], tokenizer) -> Corpus:
   )
 
 
-def unigram_counts(corpus, vocab_size):
-  return np.bincount(corpus.tokens, minlength=vocab_size)
+def unigram_counts(corpus, tokenizer):
+  """How often each piece occurs; special ones, [UNK] among them, are never predicted: 0."""
+  counts = np.bincount(corpus.tokens, minlength=tokenizer.vocab_size)
+  counts[list(tokenizer.special_ids)] = 0
+  return counts
 
 
 def unigram_nats(counts, of=None):
@@ -161,7 +165,7 @@ def _plan_pairs(corpus, room, short_seq_prob, rng):
   """One pass over the corpus -> ([rows, 5] int64, tokens cut off)."""
   sentence_at, document_at = corpus.sentences.tolist(), corpus.documents.tolist()
   documents = len(document_at) - 1
-  rows, cut = [], 0
+  rows, cut = array.array('q'), 0  # 40 bytes a row
 
   def target():
     return int(rng.integers(2, room + 1)) if rng.random() < short_seq_prob else room
@@ -197,10 +201,10 @@ def _plan_pairs(corpus, room, short_seq_prob, rng):
         label = 0
         b = (sentence_at[split], sentence_at[s])
       (a0, a1), (b0, b1), lost = _truncate(a, b, room, rng)
-      rows.append((a0, a1, b0, b1, label))
+      rows.extend((a0, a1, b0, b1, label))
       cut += lost
       first, length = s, target()
-  return np.array(rows, np.int64).reshape(-1, 5), cut
+  return np.frombuffer(rows, np.int64).reshape(-1, 5), cut
 
 
 def _truncate(a, b, room, rng):

@@ -104,29 +104,30 @@ def documents() -> Iterator[tuple[str, list[str]]]:
 
 @functools.cache  # a run reads it for its labels, its training and its evaluation split
 def labelled() -> tuple[dict, ...]:
-  """The task "which package is this docstring from?": {'text', 'label', 'module'}.
+  """The task "which package is this docstring from?": {'text', 'label', 'modules'}.
 
   Package names and their import aliases become '_', so that the answer does not stand in the
-  question. Left out and counted in the log: texts under MIN_WORDS words, exact duplicates of an
-  earlier text, and labels with fewer than MIN_EXAMPLES texts.
+  question. A text that stands in several modules is one example, with all of them named. Left out
+  and counted in the log: texts under MIN_WORDS words, those repetitions, and labels with fewer
+  than MIN_EXAMPLES texts.
   """
-  examples, seen, short, duplicates = [], set(), 0, 0
+  examples, short, duplicates = {}, 0, 0
   for package, module, text in docstrings():
     text = _NAME.sub('_', text)
     if len(text.split()) < MIN_WORDS:
       short += 1
-    elif text in seen:
+    elif text in examples:
       duplicates += 1
+      examples[text]['modules'].append(module)
     else:
-      seen.add(text)
-      examples.append({'text': text, 'label': package, 'module': module})
-  sizes = Counter(example['label'] for example in examples)
+      examples[text] = {'text': text, 'label': package, 'modules': [module]}
+  sizes = Counter(example['label'] for example in examples.values())
   rare = {label: size for label, size in sizes.items() if size < MIN_EXAMPLES}
   log.info(
     'docs: %d labelled texts; left out %d under %d words, %d duplicates, and labels under %d: %s',
     len(examples) - sum(rare.values()), short, MIN_WORDS, duplicates, MIN_EXAMPLES, rare or 'none',
   )  # fmt: skip
-  return tuple(example for example in examples if example['label'] not in rare)
+  return tuple(example for example in examples.values() if example['label'] not in rare)
 
 
 def read_package(package: str, *folders: Path) -> tuple[list[Docstring], list[str]]:

@@ -30,8 +30,11 @@ def expand(spec: str) -> list[Path]:
   Inside folders, names that begin with '.' or '_' are left out (.git, .DS_Store, Spark's _SUCCESS).
   """
   path = Path(spec).expanduser()
-  if path.is_file():
-    return [path]
+  try:
+    if path.is_file():
+      return [path]
+  except OSError as error:
+    raise InputError(f'{spec:.60} cannot be looked up: {error.strerror}') from error
   if path.is_dir():
     below = [
       file

@@ -70,13 +70,28 @@ def _all(
     for where, row in rows:
       yield where, {key: _tfds_string(value, features[key], counts) for key, value in row.items()}
     return
-  for path in expand(spec):
+  for path in _of_split(spec, split):
     if suffix(path) not in _READERS:
       raise InputError(
         f'{path} is not a table by its name; use {", ".join(_READERS)}, each with or without .gz'
       )
     for number, row in _READERS[suffix(path)](path, lines(path, counts), columns, counts):
       yield f'{path.name}:{number}', row
+
+
+def _of_split(spec: str, split: str) -> list[Path]:
+  """The files of a spec; of a folder those whose names say the split, as GLUE's folders do."""
+  paths = expand(spec)
+  if not Path(spec).expanduser().is_dir():
+    return paths
+  names = ('train',) if split == 'train' else ('dev', 'validation', 'val', 'valid')
+  for name in names:
+    if found := [path for path in paths if path.name.split('.')[0] == name]:
+      return found
+  raise InputError(
+    f'{spec} holds no {" or ".join(names)} file but {", ".join(p.name for p in paths[:5])}; name '
+    'the file you mean'
+  )
 
 
 def _tsv(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter):
@@ -147,7 +162,7 @@ def _tfds_string(value: Any, feature: Any, counts: Counter) -> str:
 
   if isinstance(value, bytes):
     return decode(value, counts)
-  if hasattr(feature, 'int2str'):
+  if hasattr(feature, 'int2str') and isinstance(value, (int, np.integer)):
     return feature.int2str(value) if value >= 0 else str(value)  # -1: the label of a test set
   if isinstance(value, float):
     return str(np.dtype(feature.np_dtype).type(value))  # float32 3.8 comes as 3.799999952316284

@@ -37,12 +37,18 @@ class Document(NamedTuple):
 
 
 def documents(
-  spec: str, *, format: str = 'auto', text_field: str = 'text', counts: Counter
+  spec: str,
+  *,
+  split: str = 'train',
+  format: str = 'auto',
+  text_field: str = 'text',
+  counts: Counter,
 ) -> Iterator[Document]:
   """Yields the documents of a corpus in a fixed order, and counts what it reads.
 
   Args:
     spec: file, glob, folder or `tfds:NAME[:SPLIT]`, see the top of this file.
+    split: the split of a TFDS dataset whose spec names none.
     format: 'auto' or one of 'sentences', 'paragraphs', 'jsonl', 'wiki'.
     text_field: the field of a JSON object or of a TFDS example that holds the text.
     counts: is added to: files, bytes (uncompressed), documents, sentences, empty_documents
@@ -54,7 +60,7 @@ def documents(
   if format != 'auto' and format not in _READERS:
     raise InputError(f'format {format!r} is unknown; use one of auto, {", ".join(_READERS)}')
   if spec.startswith('tfds:'):
-    found = _tfds_documents(spec, text_field, counts)
+    found = _tfds_documents(spec, split, text_field, counts)
   else:
     found = itertools.chain.from_iterable(
       _file_documents(path, format, text_field, counts) for path in expand(spec)
@@ -158,8 +164,8 @@ def _jsonl(path: Path, numbered: Lines, text_field: str, counts: Counter) -> Ite
       yield Document(f'{path.name}:{number}', _text_of(row, text_field, where))
 
 
-def _tfds_documents(spec: str, text_field: str, counts: Counter) -> Iterator[Document]:
-  _, rows = tfds_rows(spec)
+def _tfds_documents(spec: str, split: str, text_field: str, counts: Counter) -> Iterator[Document]:
+  _, rows = tfds_rows(spec, split)
   for name, row in rows:
     row = {k: decode(v, counts) if isinstance(v, bytes) else v for k, v in row.items()}
     yield Document(name, _text_of(row, text_field, name))

@@ -26,7 +26,7 @@ import tokenizers
 from sentencepiece import sentencepiece_pb2
 from tokenizers import models, normalizers, pre_tokenizers
 
-from bert_jax.config import InputError
+from bert_jax.config import InputError, write_whole
 
 RESERVED = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
 MAX_WORD_CHARACTERS = 100  # a longer word is [UNK]
@@ -124,9 +124,10 @@ class WordPiece(Tokenizer):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / 'vocab.txt'
-    path.write_bytes(''.join(f'{piece}\n' for piece in self.pieces).encode())
     settings = {'tokenizer_class': 'BertTokenizer', 'do_lower_case': self.do_lower_case}
-    (folder / 'tokenizer_config.json').write_text(json.dumps(settings, indent=2) + '\n')
+    # The casing first: a vocabulary without it would be taken for an uncased one.
+    write_whole(folder / 'tokenizer_config.json', json.dumps(settings, indent=2) + '\n')
+    write_whole(path, ''.join(f'{piece}\n' for piece in self.pieces))
     return path
 
 
@@ -179,7 +180,7 @@ class SentencePiece(Tokenizer):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / 'spm.model'
-    path.write_bytes(self._model.serialized_model_proto())
+    write_whole(path, self._model.serialized_model_proto())
     return path
 
 
@@ -275,6 +276,7 @@ def in_folder(folder: str | Path) -> Path | None:
 
 def load_folder(folder: str | Path) -> Tokenizer:
   """The tokenizer that save() wrote into this folder, with its own casing."""
+  folder = Path(folder).expanduser()
   path = in_folder(folder)
   if path is None:
     raise InputError(f'{folder} holds no vocabulary (vocab.txt or spm.model); is it a run?')

@@ -30,27 +30,39 @@ _UNTAUGHT = str.maketrans('\0\u2585', '  ')  # SentencePiece leaves out lines wi
 _THREADS = 4  # a constant, since unigram's sums depend on how the words are dealt to threads
 
 
-def of_run(config, folders: Iterable[str | Path], texts: Callable[[], Iterable[str]]):
-  """The tokenizer of a run: that of the first folder that has one, or of tokenizer.path, or new.
+def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]):
+  """The tokenizer of a run: that of the folder it starts from, or of tokenizer.path, or a new one.
 
-  folders: workdirs, '' is passed over. texts: what a new vocabulary of model.vocab_size pieces is
-  trained on. InputError if its size is not the model's.
+  texts: what a new vocabulary of model.vocab_size pieces is trained on. InputError if the folder's
+  is not that of tokenizer.path, or its size is not the model's.
   """
   settings, size = config.tokenizer, config.model.vocab_size
-  found = [folder for folder in folders if folder and tokenizers.in_folder(folder)]
-  if found:
-    tokenizer = tokenizers.load_folder(found[0])
+
+  def read():
+    return tokenizers.load(settings.path, do_lower_case=settings.do_lower_case)
+
+  if folder:
+    tokenizer = tokenizers.load_folder(folder)
+    if Path(settings.path).is_file() and read().fingerprint != tokenizer.fingerprint:
+      raise InputError(
+        f'tokenizer.path={settings.path} is not the vocabulary of {folder}, whose weights only fit '
+        'their own; leave tokenizer.path empty.'
+      )
   elif settings.path:
-    tokenizer = tokenizers.load(settings.path, do_lower_case=settings.do_lower_case)
+    tokenizer = read()
   else:
     log.info('training a %s vocabulary of %d pieces', settings.kind, size)
-    common = {'vocab_size': size, 'do_lower_case': settings.do_lower_case}
-    with tempfile.TemporaryDirectory() as folder:
+    common = {
+      'vocab_size': size,
+      'do_lower_case': settings.do_lower_case,
+      'character_coverage': settings.character_coverage,
+    }
+    with tempfile.TemporaryDirectory() as scratch:
       if settings.kind == 'wordpiece':
-        path = Path(folder) / 'vocab.txt'
+        path = Path(scratch) / 'vocab.txt'
         counts = train_wordpiece(texts(), path, **common)
       else:
-        path = Path(folder) / 'spm.model'
+        path = Path(scratch) / 'spm.model'
         counts = train_sentencepiece(texts(), path, model_type=settings.kind, **common)
       tokenizer = tokenizers.load(path, do_lower_case=settings.do_lower_case)
     log.info('vocabulary: %s', ', '.join(f'{n:,} {k}' for k, n in counts.items()))
@@ -90,7 +102,7 @@ def train_wordpiece(
   if vocab_size < smallest:
     raise InputError(
       f'vocab_size {vocab_size} cannot hold the {len(alphabet)} characters of the corpus, each '
-      f'with and without ##; use {smallest} or more, or lower character_coverage'
+      f'with and without ##; use {smallest} or more, or lower tokenizer.character_coverage'
     )
   kept = set(alphabet)
   known = {w: n for w, n in words.items() if kept.issuperset(w)}
@@ -244,7 +256,7 @@ def _explain(message: str, vocab_size: int) -> str:
   if found := re.search(r'smaller than required_chars\. \d+ vs (\d+)', message):
     return (
       f'vocab_size {vocab_size} cannot hold the characters of the corpus; '
-      f'use {found[1]} or more, or lower character_coverage'
+      f'use {found[1]} or more, or lower tokenizer.character_coverage'
     )
   if found := re.search(r'set it to a value <= (\d+)', message):
     return f'vocab_size {vocab_size} is more than this corpus supports; use {found[1]} or less'

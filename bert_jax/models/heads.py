@@ -23,7 +23,10 @@ class Pooler(nn.Module):
 
 
 class Classifier(nn.Module):
-  """Pooled vectors [B, N, D] -> float32 logits [B, N, num_labels], after dropout while training."""
+  """Pooled vectors [B, N, D] -> logits [B, N, num_labels], after dropout while training.
+
+  In float32 whatever config.dtype is: the product is tiny, and bfloat16 logits tie.
+  """
 
   config: common.ModelConfig
   num_labels: int
@@ -31,7 +34,8 @@ class Classifier(nn.Module):
   @nn.compact
   def __call__(self, x_BND, deterministic=True):
     x_BND = common.dropout(self.config.hidden_dropout_prob, deterministic)(x_BND)
-    return common.dense(self.config, self.num_labels, 'dense')(x_BND).astype(jnp.float32)
+    init = common.initializer(self.config)
+    return nn.Dense(self.num_labels, dtype=jnp.float32, kernel_init=init, name='dense')(x_BND)
 
 
 class MaskedLMHead(nn.Module):

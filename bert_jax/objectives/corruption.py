@@ -22,7 +22,8 @@ def mask_tokens(
   In each row min(max_predictions, max(1, round(masked_lm_prob * real tokens))) tokens are chosen,
   uniformly among those that are neither special nor padding; of the chosen, mask_share become
   [MASK], random_share a piece drawn uniformly from the vocabulary without special_ids, the rest
-  stay (google-research/bert, create_pretraining_data.py).
+  stay (google-research/bert, create_pretraining_data.py; there [UNK] is predicted too, here it is
+  special like the others).
 
   Returns (corrupted ids [B, T], positions [B, K], labels [B, K], weights [B, K] of 0.0 or 1.0) with
   K = max_predictions; a slot of weight 0 predicts nothing.
@@ -34,8 +35,10 @@ def mask_tokens(
   K = min(max_predictions, input_ids_BT.shape[1])
   order_BT = jnp.where(candidate_BT, jax.random.uniform(pick_key, input_ids_BT.shape), -1.0)
   score_BK, positions_BK = jax.lax.top_k(order_BT, K)
-  length_B = jnp.sum(segment_ids_BT > 0, axis=1)
-  wanted_B = jnp.clip(jnp.round(masked_lm_prob * length_B), 1, K)
+  # The number for each length comes from a table, since Python's round is not float32's.
+  lengths = range(input_ids_BT.shape[1] + 1)
+  wanted = jnp.array([min(K, max(1, round(masked_lm_prob * length))) for length in lengths])
+  wanted_B = wanted[jnp.sum(segment_ids_BT > 0, axis=1)]
   chosen_BK = (jnp.arange(K) < wanted_B[:, None]) & (score_BK >= 0)
 
   labels_BK = jnp.take_along_axis(input_ids_BT, positions_BK, axis=1)

@@ -1,7 +1,8 @@
 """Labelled texts and pairs: a table with named columns, or the embedded task.
 
-The embedded task asks which package a docstring comes from. Its evaluation split is the docstrings
-of the modules that pre-training on the embedded corpus holds out, so no text is seen beforehand.
+The embedded task asks which package a docstring comes from. It is evaluated on the modules that
+pre-training on the embedded corpus with corpus.eval_share=0.1 holds out, so that no text is seen
+beforehand.
 """
 
 import hashlib
@@ -89,8 +90,9 @@ class LabelledRows:
     if pairs := bool(examples) and examples[0][1] is not None:
       seconds = tokenizer.ids_batch([second for _, second, _, _ in examples])
     self.texts = list(zip(firsts, seconds)) if pairs else [(ids,) for ids in firsts]
+    number = {label: i for i, label in enumerate(labels)}
     self.labels = np.array(
-      [labels.index(label) if labels else label for _, _, label, _ in examples],
+      [number[label] if labels else label for _, _, label, _ in examples],
       np.int32 if labels else np.float32,
     )
     room = seq_length - 2 - pairs
@@ -128,6 +130,14 @@ def truncate(parts, room):
   return parts[0][:a], parts[1][: room - a]
 
 
+def _embedded(split):
+  """(module, row) of the embedded task; a text in modules of both splits is in neither."""
+  for row in docs.labelled():
+    held_out = {text.held_out(module, EMBEDDED_EVAL_SHARE) for module in row['modules']}
+    if held_out == {split == 'eval'}:
+      yield row['modules'][0], row
+
+
 def _examples(config, split, counts):
   """(text, second text or None, label, where) of a split; a label is a str, or a float
   (regression)."""
@@ -138,11 +148,7 @@ def _examples(config, split, counts):
         f'data.{split} is {spec} but data.train is empty; set both, or neither for '
         'the embedded documentation.'
       )
-    rows = (
-      (r['module'], r)
-      for r in docs.labelled()
-      if text.held_out(r['module'], EMBEDDED_EVAL_SHARE) == (split == 'eval')
-    )
+    rows = _embedded(split)
     columns = ('text', '', 'label')
   else:
     rows = tables.records(
@@ -158,6 +164,8 @@ def _examples(config, split, counts):
     if task.regression:
       try:
         label = float(label)
+        if not np.isfinite(label):
+          raise ValueError
       except ValueError:
         raise InputError(
           f'{where}: label {label!r} is not a number; task.regression=true wants numbers.'

@@ -46,7 +46,8 @@ def sources(config, tokenizer, splits=('train', 'eval')):
 
   def read(spec, keep, what):
     counts = Counter()
-    kept = (sentences for name, sentences in _documents(config, spec, counts) if keep(name))
+    found = _documents(config, spec, counts, 'validation' if spec == data.eval else 'train')
+    kept = (sentences for name, sentences in found if keep(name))
     bar = tqdm.tqdm(kept, desc=f'reading {what} data', unit=' documents', disable=None)
     tokens = corpus.tokenize(bar, tokenizer)
     log.info(
@@ -64,10 +65,26 @@ def sources(config, tokenizer, splits=('train', 'eval')):
         'give more text, separate documents by blank lines, or change corpus.eval_share '
         f'({config.corpus.eval_share}), the share held out while data.eval is empty.'
       )
+    unknown = float((tokens.tokens == tokenizer.unk_id).mean())
+    if unknown > 0.5:
+      raise InputError(
+        f'{unknown:.0%} of the {what} tokens are [UNK]: the vocabulary is not for this text; name '
+        'another tokenizer.path, or leave it empty to train one.'
+      )
+    log.log(
+      logging.WARNING if unknown > 0.02 else logging.INFO, '%s: %.2f %% of the tokens are [UNK]',
+      what, 100 * unknown,
+    )  # fmt: skip
     return tokens
 
+  masking, length = config.masking, data.seq_length
+  if masking.max_predictions_per_seq < round(masking.masked_lm_prob * length):
+    log.warning(
+      'masking.max_predictions_per_seq=%d is fewer than %g of %d tokens: long rows are masked less',
+      masking.max_predictions_per_seq, masking.masked_lm_prob, length,
+    )  # fmt: skip
   train = read(data.train, lambda name: not _held_out(config, name), 'train')
-  counts = corpus.unigram_counts(train, tokenizer.vocab_size)
+  counts = corpus.unigram_counts(train, tokenizer)
   log.info(
     'unigram cross-entropy of the corpus under the vocabulary: %.3f nats per token; an MLM '
     'loss that stays there has learned frequencies only',
@@ -84,7 +101,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
     else:
       continue
     rows = _rows(config, tokens, tokenizer, split)
-    level = corpus.unigram_nats(counts, corpus.unigram_counts(tokens, tokenizer.vocab_size))
+    level = corpus.unigram_nats(counts, corpus.unigram_counts(tokens, tokenizer))
     rows.baselines = {'mlm': (level, 'unigram')}
     if config.loss.nsp_weight:
       random_share = float(rows.plan[:, 4].mean())
@@ -118,10 +135,11 @@ def _rows(config, tokens, tokenizer, split):
   )
 
 
-def _documents(config, spec, counts):
+def _documents(config, spec, counts, split='train'):
   if not spec:
     counts['embedded packages'] = len(docs.PACKAGES)
     return docs.documents()
   return text.documents(
-    spec, format=config.corpus.format, text_field=config.corpus.text_field, counts=counts
-  )
+    spec, split=split, format=config.corpus.format, text_field=config.corpus.text_field,
+    counts=counts,
+  )  # fmt: skip

@@ -7,25 +7,32 @@ Runs that differ in nothing but the seed are one line: mean ± standard deviatio
 
 import argparse
 import json
+import logging
 import statistics
 from pathlib import Path
 
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 
+log = logging.getLogger('bert_jax')
+
 MAIN_METRIC = {'mlm_nsp': 'mlm', 'classification': 'classification_accuracy'}
 
 
 def read(folder):
-  """[{'path', 'objective', 'config' (flat), 'lines' (of metrics.jsonl), 'data'}] below a folder."""
+  """[{'path', 'config' (flat), 'lines' (of metrics.jsonl), 'data'}] for each run below a folder."""
   runs = []
   for path in sorted(Path(folder).rglob('config.json')):
     metrics = path.with_name('metrics.jsonl')
     if not metrics.exists():
       continue
-    config = config_lib.flatten(config_lib.from_json(path.read_text()))
-    facts = json.loads(path.with_name('run.json').read_text())
-    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    try:
+      config = config_lib.flatten(config_lib.from_json(path.read_text()))
+      facts = json.loads(path.with_name('run.json').read_text())
+      lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    except (OSError, ValueError) as error:
+      log.warning('%s is left out: %s', path.parent, error)
+      continue
     runs.append({'path': path.parent, 'config': config, 'lines': lines, 'data': facts['data']})
   if not runs:
     raise InputError(f'no run with metrics lies below {folder}.')

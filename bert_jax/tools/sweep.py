@@ -32,7 +32,8 @@ def combinations(vary, seeds):
     axes.append([(name, value) for value in values.split(',')])
   axes.append([('seed', str(seed)) for seed in range(seeds)])
   for chosen in itertools.product(*axes):
-    folder = ','.join(f'{name}={Path(value).name or "none"}' for name, value in chosen)
+    shown = ((name, value.strip('/').replace('/', '_')[-80:]) for name, value in chosen)
+    folder = ','.join(f'{name}={value or "none"}' for name, value in shown)
     yield folder, [f'--config.{name}={value}' for name, value in chosen]
 
 

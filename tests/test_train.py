@@ -315,7 +315,7 @@ def test_numbers_that_are_not_finite_end_the_run_and_are_never_saved(corpus_file
     (['--config.corpus.eval_share=0.0001'], 'eval data has 0 documents and needs 2'),
     (['--config.model.vocab_size=30'], 'cannot hold'),
     (
-      ['--config.checkpoint.best_metric=accuracy'],
+      ['--config.checkpoint.best_metric=accuracy', '--config.eval.batches=0'],
       'is not among the metrics of this objective: mlm, mlm_accuracy, nsp',
     ),
   ],
@@ -376,7 +376,7 @@ def small_finetune(labelled, *overrides):
     [
       f'--config.data.train={labelled}/train.tsv',
       f'--config.data.eval={labelled}/dev.tsv',
-      '--config.steps=40',
+      '--config.steps=150',
       '--config.batch_size=8',
       '--config.data.seq_length=16',
       '--config.optimizer.learning_rate=5e-3',

@@ -31,14 +31,14 @@ def get_config(arg=''):
     # One pass over little text cannot overfit, so no dropout (as Geiping & Goldstein 2022).
     common['model'] |= dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     return ConfigDict(common | dict(
-      objective='mlm_nsp', batch_size=32, steps=2400, epochs=0.0,
+      objective='mlm_nsp', batch_size=32, steps=2000, epochs=0.0,
       corpus=dict(format='auto', text_field='text', eval_share=0.1, rows='nsp',
                   short_seq_prob=0.1, dupe_factor=2),
       masking=dict(masked_lm_prob=0.15, max_predictions_per_seq=10, mask_share=0.8,
                    random_share=0.1),
       loss=dict(nsp_weight=1.0), optimizer=optimizer,
-      eval=dict(every=600, batches=40),
-      checkpoint=dict(every=600, keep_latest=1, keep_every=0, best_metric='', best_mode='min')))
+      eval=dict(every=500, batches=40),
+      checkpoint=dict(every=500, keep_latest=1, keep_every=0, best_metric='', best_mode='min')))
   if arg.stage != 'finetune':
     raise c.InputError(f'stage {arg.stage!r} is not known; use pretrain or finetune.')
   return ConfigDict(common | dict(

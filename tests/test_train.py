@@ -379,7 +379,7 @@ def small_finetune(labelled, *overrides):
       '--config.steps=150',
       '--config.batch_size=8',
       '--config.data.seq_length=16',
-      '--config.optimizer.learning_rate=5e-3',
+      '--config.optimizer.learning_rate=1e-3',
       '--config.eval.every=0',
       '--config.log.every=20',
       '--config.checkpoint.every=0',

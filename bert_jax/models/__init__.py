@@ -1,8 +1,7 @@
 """BERT as plain Flax Linen modules. They know no loss, no task and no mesh."""
 
-from bert_jax.models.common import ACTIVATIONS, ModelConfig
+from bert_jax.models.common import ModelConfig
 from bert_jax.models.encoder import (
-  REMAT_POLICIES,
   Encoder,
   encoder_flops,
   init_encoder,
@@ -19,8 +18,6 @@ from bert_jax.models.heads import (
 )
 
 __all__ = [
-  'ACTIVATIONS',
-  'REMAT_POLICIES',
   'Classifier',
   'Encoder',
   'MaskedLMHead',

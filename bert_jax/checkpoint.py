@@ -76,6 +76,8 @@ def newest_meta(workdir):
     for number in reversed(checkpoints.steps()):
       with contextlib.suppress(Damaged):
         return checkpoints.meta(number)
+    if checkpoints.steps():
+      raise checkpoints.none_is_good()
   return None
 
 
@@ -204,11 +206,14 @@ class Checkpoints:
       self._put_aside(damaged)
       return step.State(jnp.asarray(number, jnp.int32), **trees), meta
     if damaged:
-      raise InputError(
-        f'all checkpoints in {self.folder} are damaged ({damaged}); restore them from '
-        'a backup, or delete the workdir to start over.'
-      )
+      raise self.none_is_good()
     return None
+
+  def none_is_good(self):
+    return InputError(
+      f'all checkpoints in {self.folder} are damaged ({", ".join(map(str, self.steps()))}); bring '
+      'them back from a backup, or delete the workdir to start over.'
+    )
 
   def meta(self, number):
     """What is stored beside the arrays of a checkpoint: facts, metrics, checksums."""

@@ -41,7 +41,7 @@ def run(eval_step, objective, params, batches, count=0):
     totals = metrics.add(totals, metrics.host_sum(terms))
     if out:
       outputs.append(multihost_utils.process_allgather(out, tiled=True))
-  result = metrics.values(totals, getattr(batches.source, 'baselines', {}))
+  result = metrics.values(totals, batches.source.baselines)
   if outputs:
     joined = {name: np.concatenate([out[name] for out in outputs]) for name in outputs[0]}
     result |= objective.score(joined)

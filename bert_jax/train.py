@@ -41,7 +41,7 @@ def train(config, workdir):
   before anything is compiled or written. Asked to stop (SIGTERM, Ctrl-C), it finishes the step,
   saves, and raises KeyboardInterrupt.
   """
-  workdir = Path(workdir).expanduser()
+  config, workdir = config_lib.check(config), Path(workdir).expanduser()
   # What this run continues: itself, or the run of resume_from.
   folders = (f for f in (workdir, config.resume_from) if f)
   continued, meta = next(
@@ -53,7 +53,7 @@ def train(config, workdir):
     )
 
   # ---- devices ---------------------------------------------------------------------------------
-  config = adopt_model(config_lib.check(config), workdir)
+  config = adopt_model(config, workdir)
   mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
   sharding.check_fits(mesh, config)
 

@@ -173,12 +173,17 @@ def test_a_flipped_bit_is_found_and_the_checkpoint_before_it_used(
   assert (workdir / 'damaged-checkpoint-20').is_dir() and (workdir / 'checkpoints' / '20').is_dir()
 
 
-def test_when_all_are_damaged_nothing_starts_from_scratch(corpus_file, pretrained, tmp_path):
+def lose_the_metadata(folder):
+  shutil.rmtree(folder / 'meta')
+
+
+@pytest.mark.parametrize('harm', [flip_a_bit, lose_the_metadata])
+def test_when_all_are_damaged_nothing_starts_from_scratch(corpus_file, pretrained, tmp_path, harm):
   workdir = tmp_path / 'run'
   shutil.copytree(pretrained[0], workdir)
   for step in ('10', '20'):
-    flip_a_bit(workdir / 'checkpoints' / step)
-  with pytest.raises(InputError, match='all checkpoints .* are damaged'):
+    harm(workdir / 'checkpoints' / step)
+  with pytest.raises(InputError, match=r'all checkpoints .* are damaged \(10, 20\)'):
     train(small_pretrain(corpus_file), workdir)
 
 

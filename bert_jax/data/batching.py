@@ -15,13 +15,10 @@ from bert_jax.config import InputError
 
 
 class Source(Protocol):
-  """Random access to rows: what all data becomes before it is batched.
+  """Random access to rows: what all data becomes before it is batched."""
 
-  fingerprint: a short text that changes when the rows do. A source may carry `baselines`,
-  {metric: (value, name)}: what a predictor that never looks at the input reaches.
-  """
-
-  fingerprint: str
+  fingerprint: str  # changes when the rows do
+  baselines: dict[str, tuple[float, str]]  # {metric: (what ignoring the input reaches, its name)}
 
   def __len__(self) -> int: ...
 

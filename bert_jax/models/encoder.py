@@ -1,8 +1,8 @@
 """The encoder: embeddings, then blocks of self-attention and feed-forward.
 
 Blocks are post-LN as BERT was released, or pre-LN with one more LayerNorm at the end (Xiong et al.
-2020, https://arxiv.org/abs/2002.04745). They are unrolled or scanned: the same parameters in another
-layout (`stack_layers`, `unstack_layers` go between the two).
+2020, https://arxiv.org/abs/2002.04745). They are unrolled or scanned: the same parameters in
+another layout (`stack_layers`, `unstack_layers` go between the two).
 """
 
 import dataclasses

@@ -41,6 +41,7 @@ def train(config, workdir):
   before anything is compiled or written. Asked to stop (SIGTERM, Ctrl-C), it finishes the step,
   saves, and raises KeyboardInterrupt.
   """
+  config_lib.show_log()
   config, workdir = config_lib.check(config), Path(workdir).expanduser()
   # What this run continues: itself, or the run of resume_from.
   folders = (f for f in (workdir, config.resume_from) if f)

@@ -175,7 +175,7 @@ def test_names_are_masked_as_whole_words_only(monkeypatch):
   assert example == {
     'text': 'Uses _._ as _, set __enable_x64; _-like, _. But jaxpr, grains.',
     'label': 'jax',
-    'module': 'jax.a',
+    'modules': ['jax.a'],
   }
 
 

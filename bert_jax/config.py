@@ -290,6 +290,7 @@ def write_whole(path, data):
 
 def show_log():
   """Lets our log lines out on stderr, in a notebook too, unless logging is set up otherwise."""
+  logging.getLogger('absl').setLevel(logging.ERROR)  # Orbax warns of what we chose on purpose
   log = logging.getLogger('bert_jax')
   if log.level == logging.NOTSET:
     log.setLevel(logging.INFO)
@@ -302,7 +303,6 @@ def command_line():
   """What every command line shares: log lines on stderr, an InputError as one sentence and exit
   2."""
   logging.basicConfig(level=logging.WARNING, format='%(message)s', stream=sys.stderr, force=True)
-  logging.getLogger('absl').setLevel(logging.ERROR)  # Orbax warns of what we chose on purpose
   show_log()
   try:
     yield

@@ -35,12 +35,13 @@ class Model:
   """The trained model of a workdir. Texts that are too long are cut, and `cut` counts them."""
 
   def __init__(self, workdir, which='latest'):
+    config_lib.show_log()
     self.config = checkpoint.read_config(workdir)
     self.tokenizer = tokenizers.load_folder(workdir)
     self.objective = TASKS[self.config.objective].objective(self.config, self.tokenizer)
     shapes = jax.eval_shape(self.objective.init, jax.random.key(0))
     self.params, self.step = checkpoint.load_params(workdir, shapes, which)
-    limit = self.config.model.max_position_embeddings
+    limit = self.config.data.seq_length  # what it was trained on; evaluation cuts there too
     self.lengths = [n for n in LENGTHS if n < limit] + [limit]
     self.cut = 0
     pairs = self.config.objective == 'classification' and self.config.task.pair_column
@@ -50,6 +51,7 @@ class Model:
 
   def fill_mask(self, texts, top_k=5):
     """For each text the candidates for each of its [MASK]s: [[(piece, probability), ...], ...]."""
+    tokenizers.checked(texts)
     if self.config.objective != 'mlm_nsp':
       raise InputError(
         f'this model was trained for {self.config.objective!r} and has no masked-LM '
@@ -80,6 +82,10 @@ class Model:
       raise InputError(
         f'this model was trained for {self.config.objective!r} and has no classifier; '
         'fine-tune it first (configs/finetune.py).'
+      )
+    if isinstance(texts, str):
+      raise InputError(
+        'classify takes a list of texts, or of pairs, and got one text; put it in [].'
       )
     pairs = [(t,) if isinstance(t, str) else tuple(t) for t in texts]
     for parts in pairs:
@@ -131,6 +137,9 @@ def answers(model, lines, top_k):
         continue
       result = next(found)
       if fill:
+        if len(result) < line.count('[MASK]'):
+          yield {'text': line, 'error': f'a [MASK] lies beyond {model.lengths[-1]} tokens'}
+          continue
         masks = [[{'piece': p, 'probability': round(v, 6)} for p, v in mask] for mask in result]
         yield {'text': line, 'masks': masks}
       elif model.objective.regression:

@@ -78,6 +78,8 @@ def train(config, workdir):
   eval_batches = None
   if 'eval' in sources:
     eval_batches = batching.Batches(sources['eval'], spec, where, limits=limits)
+  else:
+    log.warning('nothing is evaluated: data.eval is empty')
   baselines = sources['train'].baselines
   steps = config.steps or math.ceil(config.epochs * len(sources['train']) / config.batch_size)
   facts = {'config': config_lib.fingerprint(config), 'data': sources['train'].fingerprint}
@@ -273,7 +275,9 @@ def write_facts(workdir, sources, mesh):
     return
   packages = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
   path = workdir / 'run.json'
-  earlier = json.loads(path.read_text())['commands'] if path.exists() else []
+  earlier = []
+  with contextlib.suppress(OSError, ValueError, KeyError):
+    earlier = json.loads(path.read_text())['commands']
   facts = {
     'bert_jax': __version__,
     'python': platform.python_version(),
@@ -313,9 +317,9 @@ def main(argv=None):
   parser = argparse.ArgumentParser(
     prog='python -m bert_jax.train',
     allow_abbrev=False,
-    description=__doc__.partition('\n\n')[0],
+    description='Runs a config in a workdir, or continues the run that is there.',
     epilog='Any field of the config is set as --config.NAME=VALUE, for example '
-    '--config.optimizer.learning_rate=3e-4; bert_jax/config.py lists them all.',
+    '--config.optimizer.learning_rate=3e-4; bert_jax/fields.py lists them all.',
   )
   parser.add_argument(
     '--config',

@@ -84,9 +84,9 @@ def train_wordpiece(
 ) -> dict[str, int]:
   """Writes a vocab.txt of exactly vocab_size lines and returns what was counted on the way.
 
-  First [PAD] [UNK] [CLS] [SEP] [MASK], then each kept character as `x`, then as `##x`, then pieces
-  in the order they were merged. A corpus too small for vocab_size pieces is filled up with
-  [unused0], [unused1], ... The rarest characters, together 1 - character_coverage of the text, are
+  First [PAD] [UNK] [CLS] [SEP] [MASK], then each kept character as `x`, then as `##x` (not those
+  that always stand alone), then pieces in the order they were merged.
+  A corpus too small for vocab_size pieces is filled up with [unused0], [unused1], ... The rarest characters, together 1 - character_coverage of the text, are
   left out, and words that contain them will be [UNK]: at SentencePiece's own 0.9995 that hits the
   digits of English novels; for Chinese and Japanese it is the right value.
   """
@@ -98,16 +98,19 @@ def train_wordpiece(
     for c in word:
       characters[c] += count
   alphabet = _cover(characters, character_coverage)
-  smallest = len(RESERVED) + 2 * len(alphabet)
+  kept = set(alphabet)
+  # Chinese characters and punctuation always stand alone: no word goes on with them.
+  inside = [c for c in alphabet if len(_count_words(['a' + c], do_lower_case)) == 1]
+  smallest = len(RESERVED) + len(alphabet) + len(inside)
   if vocab_size < smallest:
     raise InputError(
-      f'vocab_size {vocab_size} cannot hold the {len(alphabet)} characters of the corpus, each '
-      f'with and without ##; use {smallest} or more, or lower tokenizer.character_coverage'
+      f'vocab_size {vocab_size} cannot hold the {len(alphabet)} characters of the corpus and the '
+      f'{len(inside)} of them that continue a word; use {smallest} or more, or lower '
+      'tokenizer.character_coverage'
     )
-  kept = set(alphabet)
   known = {w: n for w, n in words.items() if kept.issuperset(w)}
   mergeable = {w: n for w, n in known.items() if 1 < len(w) <= MAX_WORD_CHARACTERS}
-  pieces = [*RESERVED, *alphabet, *('##' + c for c in alphabet)]
+  pieces = [*RESERVED, *alphabet, *('##' + c for c in inside)]
   pieces += _merges(mergeable, alphabet, vocab_size - smallest)
   unused = [f'[unused{i}]' for i in range(vocab_size - len(pieces))]
   _write(path, ''.join(f'{piece}\n' for piece in pieces + unused).encode())

@@ -7,13 +7,17 @@ import tqdm
 
 from bert_jax import models
 from bert_jax.config import InputError
-from bert_jax.data import corpus, docs, text
+from bert_jax.data import corpus, docs, files, text
 from bert_jax.objectives.mlm_nsp import MlmNsp
 
 log = logging.getLogger('bert_jax')
 
 
 def resolve(config):
+  """config itself; a path that leads nowhere is found before anything long begins."""
+  for spec in (config.data.train, config.data.eval):
+    if spec and not spec.startswith('tfds:'):
+      files.expand(spec)
   return config
 
 
@@ -106,6 +110,12 @@ def sources(config, tokenizer, splits=('train', 'eval')):
     if config.loss.nsp_weight:
       random_share = float(rows.plan[:, 4].mean())
       rows.baselines['nsp_accuracy'] = (max(random_share, 1 - random_share), 'prior')
+      if random_share > 0.7:
+        log.warning(
+          '%s: %.0f %% of the pairs are random, since most documents are one sentence long (a '
+          'blank line ends one): try corpus.format=paragraphs, or corpus.rows=full without NSP',
+          split, 100 * random_share,
+        )  # fmt: skip
     log.info(
       '%s: %d rows of %d tokens, %d tokens cut to fit',
       split,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
+from bert_jax.fields import FREE_TO_CHANGE
 
 log = logging.getLogger('bert_jax')
 
@@ -62,10 +63,14 @@ def groups(runs):
     varied = [
       name
       for name in own[0]['config']
-      if name != 'seed' and len({str(run['config'].get(name)) for run in own}) > 1
+      if name != 'seed'
+      and not name.startswith(FREE_TO_CHANGE)
+      and len({str(run['config'].get(name)) for run in own}) > 1
     ]
     for run in own:
-      text = ', '.join(f'{n}={run["config"][n] or "none"}' for n in varied)
+      text = ', '.join(
+        f'{n}={"none" if run["config"].get(n) == "" else run["config"].get(n)}' for n in varied
+      )
       out.setdefault((objective, text), []).append(run)
   return out
 
@@ -89,6 +94,9 @@ def table(runs, metric=''):
         f'{level[0]:.4f} ({level[1]})' if level else '-',
       )
     )
+  if len(rows) == 1:
+    names = sorted({name for run in runs for line in run['lines'] for name in line})
+    raise InputError(f'no run has an evaluated {metric or "metric"}; there are {", ".join(names)}.')
   widths = [max(map(len, column)) for column in zip(*rows)]
   return '\n'.join(
     '  '.join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows
@@ -121,13 +129,17 @@ def picture(runs, path, metric=''):
             alpha=0.5 if split == 'train' else 1.0,
             label=label,
           )
-      level = members[0]['data']['train']['baselines'].get(name)
+      splits = members[0]['data']
+      level = splits.get('eval', splits['train'])['baselines'].get(name)
       if level and i == 0:
         axis.axhline(level[0], color='gray', linestyle=':', label=level[1])
     axis.set(title=objective, xlabel='step', ylabel=name)
     axis.legend(fontsize=7)
   figure.tight_layout()
-  figure.savefig(path, dpi=120)
+  try:
+    figure.savefig(path, dpi=120)
+  except (OSError, ValueError) as error:
+    raise InputError(f'--picture {path} cannot be written: {error}.') from None
   plt.close(figure)
 
 

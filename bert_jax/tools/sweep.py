@@ -55,6 +55,8 @@ def main(argv=None):
   )
   args, overrides = parser.parse_known_args(argv)
   with config_lib.command_line():
+    if args.seeds < 1:
+      raise InputError(f'--seeds is {args.seeds}; each combination runs with at least 1.')
     runs = [
       (name, config_lib.load(args.config, overrides + own))
       for name, own in combinations(args.vary, args.seeds)

@@ -86,9 +86,10 @@ def train_wordpiece(
 
   First [PAD] [UNK] [CLS] [SEP] [MASK], then each kept character as `x`, then as `##x` (not those
   that always stand alone), then pieces in the order they were merged.
-  A corpus too small for vocab_size pieces is filled up with [unused0], [unused1], ... The rarest characters, together 1 - character_coverage of the text, are
-  left out, and words that contain them will be [UNK]: at SentencePiece's own 0.9995 that hits the
-  digits of English novels; for Chinese and Japanese it is the right value.
+  A corpus too small for vocab_size pieces is filled up with [unused0], [unused1], ... The rarest
+  characters, together 1 - character_coverage of the text, are left out, and words that contain them
+  will be [UNK]: at SentencePiece's own 0.9995 that hits the digits of English novels; for Chinese
+  and Japanese it is the right value.
   """
   words = _count_words(texts, do_lower_case)
   if not words:

@@ -263,12 +263,15 @@ def test_trained_wordpiece_has_googles_layout_and_the_exact_size(tmp_path):
   kept = counts['characters_kept']
   alphabet = lines[5 : 5 + kept]
   assert 'é' not in alphabet and {'f', '狐', '['} <= set(alphabet)
-  inside = [c for c in alphabet if c.isalnum() and not '\u4e00' <= c <= '\u9fff']  # the others
-  always stand alone assert lines[5 + kept : 5 + kept + len(inside)] == ['##' + c for c in inside]
-  assert not {'##狐', '##,', '##['} & set(lines) assert all(len(p.removeprefix('##')) > 1 for p in
-  lines[5 + 2 * kept :]) assert counts['unused'] == 0 and counts['pieces'] == 200 tokenizer =
-  tokenizers.load(tmp_path / 'vocab.txt') assert all(tokenizer.unk_id not in ids for ids in
-  tokenizer.ids_batch(CORPUS)) assert pieces(tokenizer, 'the dog') == 'the dog'
+  # Chinese characters and punctuation always stand alone.
+  inside = [c for c in alphabet if c.isalnum() and not '\u4e00' <= c <= '\u9fff']
+  assert lines[5 + kept : 5 + kept + len(inside)] == ['##' + c for c in inside]
+  assert not {'##狐', '##,', '##['} & set(lines)
+  assert all(len(p.removeprefix('##')) > 1 for p in lines[5 + 2 * kept :])
+  assert counts['unused'] == 0 and counts['pieces'] == 200
+  tokenizer = tokenizers.load(tmp_path / 'vocab.txt')
+  assert all(tokenizer.unk_id not in ids for ids in tokenizer.ids_batch(CORPUS))
+  assert pieces(tokenizer, 'the dog') == 'the dog'
 
 
 def test_a_small_corpus_is_filled_up(tmp_path):

@@ -7,20 +7,17 @@ hosts.
 """
 
 import contextlib
-import hashlib
 import itertools
-import json
 import logging
 import math
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
-from bert_jax import __version__, sharding, step
+from bert_jax import __version__, integrity, step
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.models import stack_layers, unstack_layers
@@ -97,7 +94,7 @@ def check_continues(meta, shapes, facts, steps, own):
   if not own and number >= steps:
     raise InputError(f'config.resume_from is at step {number} already; set steps above {steps}.')
   for part in PARTS:
-    _compare(meta, part, _flat(getattr(shapes, part)))
+    integrity.compare(meta, part, integrity.flat(getattr(shapes, part)))
 
 
 class Checkpoints:
@@ -150,7 +147,7 @@ class Checkpoints:
     number = int(state.step)
     if number in self.manager.all_steps():
       return
-    if not _finite(state.params):
+    if not integrity.finite(state.params):
       raise InputError(
         f'the parameters are not finite after step {number}, so nothing of it is saved; a lower '
         'optimizer.learning_rate, more warmup or float32 usually helps.'
@@ -158,10 +155,14 @@ class Checkpoints:
     trees = {part: getattr(state, part) for part in PARTS}
     metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
     meta = dict(
-      self.facts, step=number, version=__version__, metrics=metrics, arrays=_array_table(trees)
+      self.facts,
+      step=number,
+      version=__version__,
+      metrics=metrics,
+      arrays=integrity.array_table(trees),
     )
-    meta['seal'] = _seal(meta)
-    flat = {part: _flat(tree) for part, tree in trees.items()}
+    meta['seal'] = integrity.seal(meta)
+    flat = {part: integrity.flat(tree) for part, tree in trees.items()}
     arrays = {part: ocp.args.StandardSave(tree) for part, tree in flat.items() if tree}
     with self._disk_errors():
       self.manager.save(
@@ -222,7 +223,7 @@ class Checkpoints:
       meta = self.manager.restore(number, args=args)['meta']
     except Exception as error:
       raise self._damaged(number, f'its metadata cannot be read ({_first_line(error)})') from None
-    if meta.get('seal') != _seal(meta):
+    if meta.get('seal') != integrity.seal(meta):
       raise self._damaged(number, 'its metadata does not match its seal')
     return meta
 
@@ -232,9 +233,9 @@ class Checkpoints:
   def restore_step(self, number, shapes):
     """({part: tree}, meta) of one checkpoint, verified; raises Damaged. shapes: {part: tree}."""
     meta = self.meta(number)
-    flat = {part: _flat(tree) for part, tree in shapes.items()}
+    flat = {part: integrity.flat(tree) for part, tree in shapes.items()}
     for part, arrays in flat.items():
-      _compare(meta, part, arrays)
+      integrity.compare(meta, part, arrays)
     try:
       out = self.manager.restore(
         number,
@@ -244,8 +245,10 @@ class Checkpoints:
       )
     except Exception as error:
       raise self._damaged(number, f'its arrays cannot be read ({_first_line(error)})') from None
-    trees = {part: _unflat(out.get(part, {}), tree) for part, tree in shapes.items()}
-    wrong = [name for name, row in _array_table(trees).items() if row != meta['arrays'][name]]
+    trees = {part: integrity.unflat(out.get(part, {}), tree) for part, tree in shapes.items()}
+    wrong = [
+      name for name, row in integrity.array_table(trees).items() if row != meta['arrays'][name]
+    ]
     if wrong:
       more = f' and {len(wrong) - 1} more' if len(wrong) > 1 else ''
       raise self._damaged(number, f'{wrong[0]}{more} is not what was saved (checksum differs)')
@@ -319,7 +322,7 @@ def warm_start(params, source):
   """
   convert = stack_layers if 'layers' in params['encoder'] else unstack_layers
   source = dict(source, encoder=convert(source['encoder']))
-  ours, theirs = _flat(params), _flat(source)
+  ours, theirs = integrity.flat(params), integrity.flat(source)
   taken = {n for n in ours.keys() & theirs.keys() if ours[n].shape == theirs[n].shape}
   for name in ours.keys() - taken:
     if name.startswith('encoder.'):
@@ -336,74 +339,7 @@ def warm_start(params, source):
     ),
   )
   moved = {n: jax.device_put(theirs[n], x.sharding) if n in taken else x for n, x in ours.items()}
-  return _unflat(moved, params)
-
-
-def _flat(tree):
-  """{dotted path: array}: what is written, so that a checkpoint needs no Python types to be
-  read."""
-  return {
-    sharding.path_name(path).replace('/', '.'): x
-    for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]
-  }
-
-
-def _unflat(arrays, like):
-  return jax.tree_util.tree_map_with_path(
-    lambda path, _: arrays[sharding.path_name(path).replace('/', '.')], like
-  )
-
-
-def _array_table(trees):
-  """{part/path: [shape, dtype, checksum]} of {part: tree of arrays}."""
-  flat = {f'{part}/{name}': x for part, tree in trees.items() for name, x in _flat(tree).items()}
-  sums = jax.device_get(_checksums(flat))
-  return {name: [list(x.shape), str(x.dtype), int(sums[name])] for name, x in flat.items()}
-
-
-@jax.jit
-def _checksums(arrays):
-  """A uint32 per array: its words times odd numbers made from their positions, summed modulo 2**32.
-
-  An odd factor makes any single flipped bit change the sum; the positions make a swap change it.
-  """
-
-  def checksum(x):
-    if x.dtype == jnp.bool_:
-      x = x.astype(jnp.uint8)
-    word = jax.lax.bitcast_convert_type(
-      x, {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize]
-    )
-    place = jnp.uint32(0)
-    for axis, prime in zip(range(x.ndim), (2654435761, 2246822519, 3266489917, 668265263)):
-      place += jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis) * jnp.uint32(prime)
-    place ^= place >> 15
-    return jnp.sum(word.astype(jnp.uint32) * (place | 1), dtype=jnp.uint32)
-
-  return {name: checksum(x) for name, x in arrays.items()}
-
-
-def _seal(meta):
-  rest = {k: v for k, v in meta.items() if k != 'seal'}
-  return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
-
-
-def _compare(meta, part, arrays):
-  """InputError unless names, shapes and types of a part are those of the checkpoint."""
-  here = {f'{part}/{name}': [list(x.shape), str(np.dtype(x.dtype))] for name, x in arrays.items()}
-  saved = meta['arrays'].items()
-  there = {name: row[:2] for name, row in saved if name.startswith(f'{part}/')}
-  for name in sorted(here.keys() | there.keys()):
-    if here.get(name) != there.get(name):
-      raise InputError(
-        f'checkpoint {meta["step"]} has {name} as {there.get(name, "nothing")} and this run as '
-        f'{here.get(name, "nothing")}; they are not the same model or optimizer.'
-      )
-
-
-@jax.jit
-def _finite(tree):
-  return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
+  return integrity.unflat(moved, params)
 
 
 def _first_line(error):

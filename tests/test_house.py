@@ -12,7 +12,7 @@ LEVELS = [
   {'fields', 'config', 'metrics'},
   {'models', 'sharding', 'optim', 'data', 'convert'},
   {'tasks', 'objectives'},
-  {'step', 'checkpoint'},
+  {'step', 'checkpoint', 'integrity'},
   {'train', 'evaluate', 'predict'},
   {'tools'},
 ]

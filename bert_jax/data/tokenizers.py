@@ -13,6 +13,7 @@ departs from Google's Python: private-use characters are dropped, a word-final c
 a plain one.
 """
 
+import abc
 import hashlib
 import json
 import re
@@ -42,7 +43,7 @@ class Encoding(NamedTuple):
   word_starts: np.ndarray  # [n] bool, True at the first piece of a word
 
 
-class Tokenizer:
+class Tokenizer(abc.ABC):
   """What both kinds have in common; they add encode_batch, ids_batch, decode and save."""
 
   def __init__(self, pieces: Iterable[str], fingerprint: str, source: str):
@@ -56,20 +57,21 @@ class Tokenizer:
       sorted((self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id))
     )
 
+  @abc.abstractmethod
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
-    raise NotImplementedError
+    """Pieces, offsets and word starts of each text, without [CLS] and [SEP]."""
 
+  @abc.abstractmethod
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     """The ids of encode_batch alone, several times as fast."""
-    raise NotImplementedError
 
+  @abc.abstractmethod
   def decode(self, ids: Iterable[int]) -> str:
     """Readable text; [PAD], [CLS] and [SEP] are left out, [MASK] is shown."""
-    raise NotImplementedError
 
+  @abc.abstractmethod
   def save(self, folder: str | Path) -> Path:
     """Writes the files and returns the path to give to load()."""
-    raise NotImplementedError
 
   def encode_with_masks(self, text: str) -> np.ndarray:
     """The ids of a text in which "[MASK]" does mean mask_id: for fill-mask."""

@@ -1,5 +1,7 @@
 """What an objective is: data contract, parameters, corruption, loss terms. One file for each."""
 
+import abc
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -8,19 +10,19 @@ from bert_jax import models
 from bert_jax.metrics import mean
 
 
-class Objective:
+class Objective(abc.ABC):
   """One way to train. Subclasses are frozen dataclasses; all methods are pure functions."""
 
   loss_weights: dict  # {term: weight}: the loss is the sum of weight * term's mean
   metrics: tuple  # names of everything an evaluation gives: terms and scores
 
+  @abc.abstractmethod
   def spec(self, batch_size):
     """The batch contract: {name: ShapeDtypeStruct}."""
-    raise NotImplementedError
 
+  @abc.abstractmethod
   def init(self, rng):
     """Parameters, a plain nested dict."""
-    raise NotImplementedError
 
   def prepare(self, batch, rng):
     """Corrupts a full batch on the device, before it is split for accumulation. Default:
@@ -28,13 +30,13 @@ class Objective:
     del rng
     return batch
 
+  @abc.abstractmethod
   def terms(self, params, batch, rng, train):
     """{name: Mean} of a prepared batch. Names in loss_weights are the loss, the others are metrics.
 
     The weights of the Means may depend on the batch only, never on params: the step computes them
     ahead of the forward pass.
     """
-    raise NotImplementedError
 
   def predict(self, params, batch):
     """{name: array [B, ...]} for a scorer or a reader. Default: nothing."""
@@ -46,9 +48,9 @@ class Objective:
     del outputs
     return {}
 
+  @abc.abstractmethod
   def flops(self, batch_size):
     """Floating-point operations of one forward pass of a full batch, matrix products only."""
-    raise NotImplementedError
 
 
 def row_spec(batch_size, seq_length):

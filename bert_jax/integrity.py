@@ -1,0 +1,84 @@
+"""What a checkpoint says of its arrays, and whether they are still that.
+
+A checksum is a sum over the elements of an array, so it is the same on any mesh and any number of
+hosts; the metadata that holds the checksums is sealed by a hash of its own.
+"""
+
+import hashlib
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.config import InputError
+from bert_jax.sharding import path_name
+
+
+def flat(tree):
+  """{dotted path: array}: what is written; a checkpoint needs no Python types to be read."""
+  return {
+    path_name(path).replace('/', '.'): x
+    for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]
+  }
+
+
+def unflat(arrays, like):
+  """The inverse of flat: arrays in the structure of the tree `like`."""
+  return jax.tree_util.tree_map_with_path(
+    lambda path, _: arrays[path_name(path).replace('/', '.')], like
+  )
+
+
+def array_table(trees):
+  """{part/path: [shape, dtype, checksum]} of {part: tree of arrays}."""
+  arrays = {f'{part}/{name}': x for part, tree in trees.items() for name, x in flat(tree).items()}
+  sums = jax.device_get(checksums(arrays))
+  return {name: [list(x.shape), str(x.dtype), int(sums[name])] for name, x in arrays.items()}
+
+
+@jax.jit
+def checksums(arrays):
+  """A uint32 per array: its words times odd numbers made from their positions, summed modulo 2**32.
+
+  An odd factor makes any single flipped bit change the sum; the positions make a swap change it.
+  """
+
+  def checksum(x):
+    if x.dtype == jnp.bool_:
+      x = x.astype(jnp.uint8)
+    word = jax.lax.bitcast_convert_type(
+      x, {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize]
+    )
+    place = jnp.uint32(0)
+    for axis, prime in zip(range(x.ndim), (2654435761, 2246822519, 3266489917, 668265263)):
+      place += jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis) * jnp.uint32(prime)
+    place ^= place >> 15
+    return jnp.sum(word.astype(jnp.uint32) * (place | 1), dtype=jnp.uint32)
+
+  return {name: checksum(x) for name, x in arrays.items()}
+
+
+def seal(meta):
+  """A hash of everything in meta but the seal itself."""
+  rest = {k: v for k, v in meta.items() if k != 'seal'}
+  return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def compare(meta, part, arrays):
+  """InputError unless names, shapes and types of a part are those of the checkpoint."""
+  here = {f'{part}/{name}': [list(x.shape), str(np.dtype(x.dtype))] for name, x in arrays.items()}
+  saved = meta['arrays'].items()
+  there = {name: row[:2] for name, row in saved if name.startswith(f'{part}/')}
+  for name in sorted(here.keys() | there.keys()):
+    if here.get(name) != there.get(name):
+      raise InputError(
+        f'checkpoint {meta["step"]} has {name} as {there.get(name, "nothing")} and this run as '
+        f'{here.get(name, "nothing")}; they are not the same model or optimizer.'
+      )
+
+
+@jax.jit
+def finite(tree):
+  """Is every number of the tree finite?"""
+  return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))

@@ -46,5 +46,5 @@ def get_config(arg=''):
     task=dict(text_column='text', pair_column='', label_column='label', columns=(), labels=(),
               regression=False, train_examples=500),
     optimizer=optimizer | dict(learning_rate=5e-4, schedule='linear', beta2=0.999),
-    eval=dict(every=0, batches=0),
+    eval=dict(every=0, batches=0), log=dict(every=20, tensorboard=True),
     checkpoint=dict(every=0, keep_latest=1, keep_every=0, best_metric='', best_mode='max')))

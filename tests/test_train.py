@@ -138,11 +138,14 @@ def test_a_workdir_tells_about_its_run(pretrained):
 
 
 def test_it_learns(corpus_file, tmp_path):
-  """The corpus is so regular that 300 steps must bring the loss far below its unigram line."""
+  """The corpus is so regular that 400 steps must bring the loss far below its unigram line."""
   config = small_pretrain(
     corpus_file,
-    '--config.steps=300',
+    '--config.steps=400',
+    '--config.optimizer.name=adamw',
     '--config.optimizer.learning_rate=3e-3',
+    '--config.model.hidden_dropout_prob=0',
+    '--config.model.attention_probs_dropout_prob=0',
     '--config.eval.every=0',
     '--config.checkpoint.every=0',
   )
@@ -500,12 +503,12 @@ def test_predict_classifies_from_stdin(finetuned):
 
 def test_predictions_do_not_depend_on_the_batch_they_come_in(finetuned):
   model = predict.Model(finetuned[0])
-  texts = ['the river holds', 'market ' * 20, 'the old stone', 'x' * 300]
+  texts = ['the river holds', 'market ' * 10, 'the old stone', 'red lamp']
   together = model.classify(texts)
   for text, result in zip(texts, together):
     assert model.classify([text])[0] == pytest.approx(result, abs=1e-5)
   assert model.cut == 0
-  model.classify(['river ' * 500])
+  model.classify(['river ' * 15])  # training cut at 16 tokens, so do answers
   assert model.cut == 1
 
 

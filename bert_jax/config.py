@@ -1,4 +1,4 @@
-"""What a config may say: every field with its type, its range and its meaning, and the checks.
+"""Configs: read, changed from the command line, checked, written; and what command lines share.
 
 A config is a Python file with `get_config(arg) -> ConfigDict` that spells out every field. What the
 command line changes (`--config.model.hidden_size=64`) and what the file says are checked against
@@ -267,8 +267,7 @@ def fingerprint(config):
 
 
 def changes(old, new):
-  """['seed: 0 -> 1', ...]: the fields that decide a run's numbers and differ between two
-  configs."""
+  """['seed: 0 -> 1', ...]: how two configs differ in what decides a run's numbers."""
   a, b = _fixed(old), _fixed(new)
   return [f'{k}: {a.get(k)!r} -> {b.get(k)!r}' for k in a | b if a.get(k) != b.get(k)]
 
@@ -300,8 +299,7 @@ def show_log():
 
 @contextlib.contextmanager
 def command_line():
-  """What every command line shares: log lines on stderr, an InputError as one sentence and exit
-  2."""
+  """What command lines share: log lines on stderr, an InputError as one sentence and exit 2."""
   logging.basicConfig(level=logging.WARNING, format='%(message)s', stream=sys.stderr, force=True)
   show_log()
   try:

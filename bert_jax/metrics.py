@@ -19,7 +19,7 @@ from bert_jax.config import write_whole
 log = logging.getLogger('bert_jax')
 
 # Peak dense bfloat16 operations per second of one device, from the makers' data sheets, by a part
-# of jax's device_kind. Elsewhere (CPUs) the peak is what a large matmul reaches here and now.
+# of jax's device_kind. The peak of a CPU is what a large matmul reaches here and now.
 PEAK_FLOPS = {
   'TPU v2': 23e12,
   'TPU v3': 61.5e12,

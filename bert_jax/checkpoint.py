@@ -84,7 +84,7 @@ def check_continues(meta, shapes, facts, steps, own):
   own: it is the workdir's own checkpoint, not that of config.resume_from.
   """
   number = meta['step']
-  if meta['data'] != facts['data']:
+  if own and meta['data'] != facts['data']:
     raise InputError(
       f'the training data is not what it was at checkpoint {number}; bring it back, or use another '
       '--workdir with config.init_from to start from its weights.'
@@ -142,8 +142,11 @@ class Checkpoints:
     earlier = [self._goodness(self.meta(s)['metrics']) for s in self.steps()]
     return self._goodness(metrics) > max(earlier, default=-math.inf)
 
-  def save(self, state, metrics):
-    """Starts writing the checkpoint of state.step; returns once the arrays may be donated."""
+  def save(self, state, metrics, seen):
+    """Starts writing the checkpoint of state.step; returns once the arrays may be donated.
+
+    metrics: of its evaluation, or {}; seen: {name: number}, what the run has counted so far.
+    """
     number = int(state.step)
     if number in self.manager.all_steps():
       return
@@ -159,6 +162,7 @@ class Checkpoints:
       step=number,
       version=__version__,
       metrics=metrics,
+      seen=seen,
       arrays=integrity.array_table(trees),
     )
     meta['seal'] = integrity.seal(meta)

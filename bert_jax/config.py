@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from bert_jax.fields import FIELDS, FREE_TO_CHANGE, OBJECTIVE_BLOCKS, InputError, bert
+from bert_jax.fields import FIELDS, FREE_TO_CHANGE, OBJECTIVE_BLOCKS, POLICIES, InputError, bert
 
 __all__ = ['InputError', 'bert']  # what configs use besides the functions below
 
@@ -181,6 +181,11 @@ def _check_combinations(config):
       'factors of 0 or more.',
     ),
     (
+      o.horizon == 0 or config.steps <= o.horizon,
+      f'optimizer.horizon is {o.horizon}, where the learning rate is 0, but steps is '
+      f'{config.steps}; raise the one or lower the other.',
+    ),
+    (
       o.schedule != 'wsd' or o.decay > 0,
       'optimizer.schedule=wsd decays over the last optimizer.decay steps; set it above 0.',
     ),
@@ -199,19 +204,28 @@ def _check_combinations(config):
     ),
   ]
   if config.objective == 'mlm_nsp':
+    masking_stages(config.masking.policy)
     rules += [
       (
         config.masking.mask_share + config.masking.random_share <= 1,
         'masking.mask_share and masking.random_share add up to more than 1.',
       ),
       (
-        config.loss.nsp_weight == 0 or config.corpus.rows == 'nsp',
-        f"loss.nsp_weight is {config.loss.nsp_weight} but corpus.rows='full' makes no sentence "
-        "pairs; set loss.nsp_weight=0 or corpus.rows='nsp'.",
+        config.loss.nsp_weight == 0 or config.corpus.rows in ('nsp', 'sop'),
+        f'loss.nsp_weight is {config.loss.nsp_weight} but corpus.rows={config.corpus.rows} makes '
+        'no sentence pairs; set loss.nsp_weight=0 or corpus.rows=nsp.',
       ),
       (
         config.loss.nsp_weight == 0 or m.type_vocab_size >= 2 or m.type_vocab_size == 0,
         'NSP rows have two token types; set model.type_vocab_size to 2, or to 0 for none.',
+      ),
+      (
+        all(
+          isinstance(p, tuple) and len(p) == 2 and isinstance(p[1], (int, float)) and p[1] >= 0
+          for p in config.corpus.weights
+        ),
+        f'corpus.weights is {config.corpus.weights!r}; write ((language, factor), ...) with '
+        'factors of 0 or more.',
       ),
     ]
   else:
@@ -233,6 +247,26 @@ def _check_combinations(config):
       re.compile(pattern)
     except re.error as error:
       raise InputError(f'{pattern!r} in config.optimizer is not a regex: {error}.') from None
+
+
+def masking_stages(policy):
+  """'token,phrase@1000' -> ((0, 'token'), (1000, 'phrase')): each policy and its first step."""
+  stages = []
+  for part in policy.split(','):
+    name, at, step = part.strip().partition('@')
+    if name not in POLICIES or (at and not step.isdigit()):
+      raise InputError(
+        f'masking.policy={policy} is not understood at {part.strip()!r}; use one of '
+        f'{", ".join(POLICIES)}, or several with their first steps: token,phrase@1000,entity@2000.'
+      )
+    stages.append((int(step or 0), name))
+  first, *later = [step for step, _ in stages]
+  if first or any(a >= b for a, b in zip([0, *later], later, strict=False)):
+    raise InputError(
+      f'masking.policy={policy} does not begin at step 0 and go up; write it like '
+      'token,phrase@1000,entity@2000.'
+    )
+  return tuple(stages)
 
 
 def flatten(config, prefix=''):

@@ -73,6 +73,7 @@ def evaluate(workdir, overrides=(), which='latest'):
       objective.spec(config.batch_size),
       sharding.batch_sharding(mesh),
       limits=limits(config.model, tokenizer),
+      skip_damaged=config.data.skip_damaged,
     )
     eval_step = jax.jit(step.make_eval_step(objective, key=eval_key))
     return run(eval_step, objective, params, batches), number

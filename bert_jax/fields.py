@@ -51,20 +51,42 @@ FIELDS = {
   'tokenizer.path': (str, None, "vocab.txt or *.model; empty: init_from's, else train one"),
   'tokenizer.character_coverage': (float, '(0, 1]', 'share of characters a new one keeps'),
   'tokenizer.do_lower_case': (bool, None, 'lower-case and strip accents (uncased)'),
-  'data.train': (str, None, 'file, glob, folder or tfds:NAME; empty: the embedded documentation'),
+  'data.train': (
+    str,
+    None,
+    'file, glob, folder, tfds:NAME, prepared corpus, or LANGUAGE=one of them,...; '
+    'empty: the embedded documentation',
+  ),
   'data.eval': (str, None, 'the same, to evaluate on; empty: a held-out share of a corpus'),
   'data.seq_length': (int, '[8, inf)', 'tokens per row, [CLS] and [SEP] included'),
+  'data.skip_damaged': (bool, None, 'a row that cannot be read stays empty, and is counted'),
   'corpus.format': (str, ('auto', 'sentences', 'paragraphs', 'jsonl', 'wiki'), 'see data/text.py'),
   'corpus.text_field': (str, None, 'field of a JSONL or TFDS record that holds the text'),
   'corpus.eval_share': (float, '[0, 1)', 'documents held out for evaluation if data.eval is empty'),
-  'corpus.rows': (str, ('nsp', 'full'), 'sentence pairs for NSP, or one stretch of text per row'),
-  'corpus.short_seq_prob': (float, '[0, 1]', 'share of NSP rows with a random, shorter length'),
-  'corpus.dupe_factor': (int, '[1, inf)', 'times the corpus is cut into rows, differently each'),
+  'corpus.rows': (str, ('nsp', 'sop', 'full', 'single'), 'what an example is, see data/rows.py'),
+  'corpus.examples_per_row': (
+    int,
+    '[1, inf)',
+    'the most examples packed into a row; 1: no packing',
+  ),
+  'corpus.short_seq_prob': (float, '[0, 1]', 'share of pairs with a random, shorter length'),
+  'corpus.dupe_factor': (int, '[1, inf)', 'times the corpus is cut into pairs, differently each'),
+  'corpus.languages': (tuple, str, 'to use, in order; empty: all that data.train has'),
+  'corpus.sampling': (float, '[0, 1]', 'S: a language is seen in proportion to P(L)^S of tokens'),
+  'corpus.weights': (tuple, None, '((language, factor), ...) on top of that'),
+  'corpus.segmenter': (str, ('', 'jieba'), 'marks whole words of Chinese'),
+  'corpus.phrases': (str, None, 'lexicon, one a line: units of masking.policy=phrase'),
+  'corpus.entities': (str, None, 'lexicon, one a line: units of masking.policy=entity'),
+  'masking.policy': (
+    str,
+    None,
+    'token, whole_word, span, phrase or entity; or by step, as in token,phrase@1000,entity@2000',
+  ),
   'masking.masked_lm_prob': (float, '(0, 1)', 'share of tokens to predict'),
   'masking.max_predictions_per_seq': (int, '[1, inf)', 'most predictions in a row (static)'),
   'masking.mask_share': (float, '[0, 1]', 'of these, replaced by [MASK]'),
   'masking.random_share': (float, '[0, 1]', 'of these, replaced by a random piece; the rest stay'),
-  'loss.nsp_weight': (float, '[0, inf)', 'lambda in MLM + lambda * NSP; 0: no NSP head'),
+  'loss.nsp_weight': (float, '[0, inf)', 'lambda in MLM + lambda * NSP (or SOP); 0: no such head'),
   'task.text_column': (str, None, 'column of the text'),
   'task.pair_column': (str, None, 'column of the second text; empty: single texts'),
   'task.label_column': (str, None, 'column of the label'),
@@ -84,6 +106,7 @@ FIELDS = {
     "see optim.py; linear is BERT's, counted from step 0",
   ),
   'optimizer.warmup': (float, '[0, inf)', 'steps of linear warm-up; below 1: a share of the run'),
+  'optimizer.horizon': (int, '[0, inf)', 'steps the schedule is made for; 0: those of the run'),
   'optimizer.decay': (float, '[0, inf)', 'steps of decay at the end for wsd; below 1: a share'),
   'optimizer.beta1': (float, '[0, 1)', ''),
   'optimizer.beta2': (float, '[0, 1)', ''),
@@ -108,6 +131,8 @@ FIELDS = {
   'log.every': (int, '[1, inf)', 'steps between lines of metrics'),
   'log.tensorboard': (bool, None, 'write TensorBoard event files too'),
 }
+
+POLICIES = ('token', 'whole_word', 'span', 'phrase', 'entity')
 
 # Blocks that only some objectives read; a config holds the others and these.
 OBJECTIVE_BLOCKS = {'mlm_nsp': ('corpus', 'masking', 'loss'), 'classification': ('task',)}

@@ -21,7 +21,8 @@ import numpy as np
 from bert_jax import checkpoint
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
-from bert_jax.data import corpus, files, tokenizers
+from bert_jax.data import files, tokenizers
+from bert_jax.data.rows import build_row
 from bert_jax.objectives import base
 from bert_jax.tasks import TASKS, classification
 
@@ -117,7 +118,7 @@ class Model:
     rows = [classification.truncate(parts, room) for parts in rows]
     longest = max(sum(map(len, parts)) + len(parts) + 1 for parts in rows)
     length = next(n for n in self.lengths if n >= longest)
-    out = [corpus.row(self.tokenizer, parts, length) for parts in rows]
+    out = [build_row(self.tokenizer, [[(ids, 0) for ids in parts]], length) for parts in rows]
     out += [out[0]] * ((ROWS if len(rows) > 1 else 1) - len(rows))
     return {name: np.stack([row[name] for row in out]) for name in base.row_spec(1, 1)}
 

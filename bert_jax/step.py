@@ -37,7 +37,7 @@ def make_train_step(objective, optimizer, *, key, accumulation):
 
   def train_step(state, batch):
     corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(key, state.step))
-    batch = objective.prepare(batch, corrupt_key)
+    batch = objective.prepare(batch, corrupt_key, state.step)
     # Only the weights are used, and they depend on the batch alone: XLA drops the forward pass.
     whole = objective.terms(state.params, batch, dropout_key, True)
     norms = {name: jnp.maximum(jax.lax.stop_gradient(whole[name].weight), 1e-6) for name in weights}
@@ -65,7 +65,13 @@ def make_train_step(objective, optimizer, *, key, accumulation):
 
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
-    metrics = dict(terms, loss=loss, grad_norm=optax.tree.norm(gradients), tokens=_tokens(batch))
+    metrics = dict(
+      terms,
+      loss=loss,
+      grad_norm=optax.tree.norm(gradients),
+      tokens=_tokens(batch),
+      seen=objective.seen(batch),
+    )
     return State(state.step + 1, params, opt_state, state.carry), metrics
 
   return train_step

@@ -74,10 +74,11 @@ def train(config, workdir):
     )
   limits = evaluate.limits(config.model, tokenizer)
   spec, where = objective.spec(config.batch_size), sharding.batch_sharding(mesh)
-  batches = batching.Batches(sources['train'], spec, where, limits=limits, seed=config.seed)
+  options = {'limits': limits, 'skip_damaged': config.data.skip_damaged}
+  batches = batching.Batches(sources['train'], spec, where, seed=config.seed, **options)
   eval_batches = None
   if 'eval' in sources:
-    eval_batches = batching.Batches(sources['eval'], spec, where, limits=limits)
+    eval_batches = batching.Batches(sources['eval'], spec, where, **options)
   else:
     log.warning('nothing is evaluated: data.eval is empty')
   baselines = sources['train'].baselines
@@ -87,7 +88,8 @@ def train(config, workdir):
   # ---- state and the compiled step -------------------------------------------------------------
   init_key, train_key, eval_key = keys(config.seed, config.prng_impl)
   param_shapes = jax.eval_shape(objective.init, init_key)
-  optimizer = optim.make_optimizer(config.optimizer, steps, param_shapes)
+  horizon = config.optimizer.horizon or steps
+  optimizer = optim.make_optimizer(config.optimizer, horizon, param_shapes)
   train_step = make_train_step(
     objective, optimizer, key=train_key, accumulation=config.optimizer.accumulation
   )
@@ -134,14 +136,14 @@ def train(config, workdir):
       tokenizer.save(workdir)
     checkpoints = checkpoint.Checkpoints(workdir, config.checkpoint, facts)
     stack.enter_context(contextlib.closing(checkpoints))
-    results = {}
+    results, seen = {}, {}
     if continued:
       with contextlib.ExitStack() as others:
         source = checkpoints
         if continued != workdir:
           source = others.enter_context(contextlib.closing(checkpoint.Checkpoints(continued)))
         state, meta = source.restore(shapes)
-      results = meta['metrics']
+      results, seen = meta['metrics'], meta['seen']
       log.info('continuing at step %d of %d', int(state.step), steps)
     else:
       state = jax.jit(make_state, out_shardings=layout)(init_key)
@@ -164,7 +166,7 @@ def train(config, workdir):
       clock.steps += 1
       # The metrics of a step are fetched while the next one runs.
       if pending is not None:
-        window = take(window, pending, number - 1, workdir)
+        window, seen = take(window, seen, pending, number - 1, workdir)
       pending = out
 
       stop = stopping()
@@ -173,14 +175,16 @@ def train(config, workdir):
       eval_now = eval_batches is not None and (number == steps or due(number, config.eval.every))
       save_now = final or due(number, config.checkpoint.every)
       if log_now or eval_now or save_now:
-        window = take(window, pending, number, workdir)
+        window, seen = take(window, seen, pending, number, workdir)
         pending = None
       shown = ''
       if log_now:
         tokens = window.pop('tokens')
         shown = metrics.values(window, baselines)
         speed = clock.read(tokens.total) | {'fill': float(tokens.value)}
-        writer.write(number, 'train', shown | speed)
+        if batches.damaged_rows:
+          speed['damaged_rows'] = batches.damaged_rows
+        writer.write(number, 'train', shown | speed | seen)
         shown = (
           f'{metrics.health(shown, baselines)}  {speed["tokens_per_s"]:,.0f} tokens/s  '
           f'MFU {speed["mfu"]:.1%}'
@@ -201,7 +205,7 @@ def train(config, workdir):
         )
         save_now |= checkpoints.is_best(results)
       if save_now:
-        checkpoints.save(state, results if eval_now else {})
+        checkpoints.save(state, results if eval_now else {}, seen)
       clock.go()
       if stop:
         break
@@ -218,9 +222,11 @@ def due(number, every):
   return every > 0 and number % every == 0
 
 
-def take(window, out, number, workdir):
-  """Adds a step's metrics to the window; a loss that is not finite ends the run here."""
+def take(window, seen, out, number, workdir):
+  """Adds a step's metrics to the window and its counts to those of all steps since the first; a
+  loss that is not finite ends the run here."""
   out = metrics.host_sum(out)
+  seen = {name: seen.get(name, 0.0) + float(n) for name, n in out.pop('seen').items()}
   for name in ('loss', 'grad_norm'):
     if math.isfinite(out[name]):
       continue
@@ -229,7 +235,7 @@ def take(window, out, number, workdir):
       f'{workdir} are from before it. A lower optimizer.learning_rate, more warmup or float32 '
       'usually helps.'
     )
-  return metrics.add(window, out)
+  return metrics.add(window, out), seen
 
 
 def adopt_model(config, workdir):

@@ -1,41 +1,76 @@
-"""BERT pre-training: masked LM + next-sentence prediction on raw text.
+"""BERT pre-training: masked LM + next-sentence prediction on text, raw or prepared.
 
     python -m bert_jax.train --config configs/pretrain.py:size=base --workdir W \
         --config.data.train="$DATA/*.txt" --config.tokenizer.path=vocab.txt
 
-Arguments: `size` (tiny mini small medium base large, or layers/width such as 6/256) and `runlocal`:
-about a minute on a laptop, on the English documentation every installation carries, or on
-data.train. The values are those of Devlin et al. 2018 and of its released code, first phase: rows
-of 128 tokens.
+Arguments, which combine:
+
+size=tiny     mini small medium base large, or layers/width such as 6/256
+runlocal      about a minute on a laptop, on the English documentation every installation carries,
+              or on data.train
+data=wikipedia  the English Wikipedia of TFDS, and of the languages of lang=multi
+lang=zh       Chinese: its vocabulary, whole words by a segmenter (pip install jieba), as BERT-wwm
+lang=multi    M-BERT: 104 languages (cased), seen in proportion to P(L)^0.7, one cased vocabulary of 110,000
+phase=128     the first of two phases: 90 % of the steps, rows of 128 tokens, and
+phase=512     the second: the rest on rows of 512; --config.resume_from=W continues the first one's
+              weights, optimizer and schedule
+
+The values are those of Devlin et al. 2018 and of its released code. A corpus that is used more than
+once, or does not fit into memory, is best prepared first (python -m bert_jax.tools.prepare).
 """
 
 from ml_collections import ConfigDict
 
 from bert_jax import config as c
 
+# Wikipedias of M-BERT, cased (google-research/bert, multilingual.md): 104 languages by its count,
+# since simplified and traditional Chinese, which share zh, are two.
+M_BERT = tuple(
+  '''af an ar ast az azb ba bar be bg bn bpy br bs ca ce ceb cs cv cy da de el en es et eu fa fi fr
+  fy ga gl gu he hi hr ht hu hy id io is it ja jv ka kk kn ko ky la lb lmo lt lv mg min mk ml mn mr
+  ms my nds ne new nl nn no oc pa pl pms pnb pt ro ru scn sco sh sk sl sq sr su sv sw ta te tg th tl
+  tr tt uk ur uz vi vo war yo zh'''.split())
+
 
 def get_config(arg=''):
-  arg = c.parse_arg(arg, size='', runlocal=False)
+  arg = c.parse_arg(arg, size='', runlocal=False, data='', lang='en', phase='')
+  for name, known in (('data', ('', 'wikipedia')), ('lang', ('en', 'zh', 'multi')),
+                      ('phase', ('', '128', '512'))):
+    if arg[name] not in known:
+      raise c.InputError(f'{name}={arg[name]} is not known; use one of {", ".join(known[-2:])}.')
   config = ConfigDict(dict(
     objective='mlm_nsp', seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
     batch_size=256, steps=1_000_000, epochs=0.0,
     model=c.bert(arg.size or 'base', dtype='bfloat16'),
     tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
                    do_lower_case=True),
-    data=dict(train='', eval='', seq_length=128),
+    data=dict(train='', eval='', seq_length=128, skip_damaged=False),
     corpus=dict(format='auto', text_field='text', eval_share=0.01, rows='nsp',
-                short_seq_prob=0.1, dupe_factor=5),
-    masking=dict(masked_lm_prob=0.15, max_predictions_per_seq=20, mask_share=0.8,
+                examples_per_row=1, short_seq_prob=0.1, dupe_factor=5, languages=(),
+                sampling=1.0, weights=(), segmenter='', phrases='', entities=''),
+    masking=dict(policy='token', masked_lm_prob=0.15, max_predictions_per_seq=20, mask_share=0.8,
                  random_share=0.1),
     loss=dict(nsp_weight=1.0),
     optimizer=dict(
-      name='bert_adamw', learning_rate=1e-4, schedule='linear', warmup=10_000.0, decay=0.0,
-      beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01, no_decay='LayerNorm|bias',
+      name='bert_adamw', learning_rate=1e-4, schedule='linear', warmup=10_000.0, horizon=0,
+      decay=0.0, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01, no_decay='LayerNorm|bias',
       clip_norm=1.0, accumulation=1, freeze='', lr_multipliers=(), layer_lr_decay=1.0),
     mesh=dict(data=-1, fsdp=1, tensor=1),
     eval=dict(every=10_000, batches=50),
     checkpoint=dict(every=10_000, keep_latest=2, keep_every=0, best_metric='', best_mode='min'),
     log=dict(every=100, tensorboard=True)))
+  if arg.lang == 'zh':
+    config.update(dict(
+      model=dict(vocab_size=21128), tokenizer=dict(character_coverage=0.9995),
+      corpus=dict(segmenter='jieba'), masking=dict(policy='whole_word')))
+  if arg.lang == 'multi':
+    config.update(dict(
+      model=dict(vocab_size=110_000), tokenizer=dict(character_coverage=0.9995,
+                                                     do_lower_case=False),
+      corpus=dict(languages=M_BERT, sampling=0.7)))
+  if arg.data == 'wikipedia':
+    language = {'multi': '{language}'}.get(arg.lang, arg.lang)
+    config.data.train = f'tfds:wikipedia/20230601.{language}'
   if arg.runlocal:
     config.model = c.bert(arg.size or 'tiny', vocab_size=8192)
     config.update(dict(
@@ -44,4 +79,10 @@ def get_config(arg=''):
       masking=dict(max_predictions_per_seq=10),
       optimizer=dict(learning_rate=1e-3, warmup=0.1), eval=dict(every=250, batches=20),
       checkpoint=dict(every=100), log=dict(every=50)))
+  if arg.phase:
+    config.optimizer.horizon = config.steps  # one schedule over both phases
+  if arg.phase == '128':
+    config.steps = config.steps * 9 // 10
+  if arg.phase == '512':
+    config.update(dict(data=dict(seq_length=512), masking=dict(max_predictions_per_seq=77)))
   return config

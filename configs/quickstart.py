@@ -16,7 +16,7 @@ from bert_jax import config as c
 def get_config(arg=''):
   arg = c.parse_arg(arg, stage='pretrain')
   optimizer = dict(
-    name='adamw', learning_rate=2e-3, schedule='cosine', warmup=0.1, decay=0.0, beta1=0.9,
+    name='adamw', learning_rate=2e-3, schedule='cosine', warmup=0.1, horizon=0, decay=0.0, beta1=0.9,
     beta2=0.98, eps=1e-6, weight_decay=0.01, no_decay='LayerNorm|bias', clip_norm=1.0,
     accumulation=1, freeze='', lr_multipliers=(), layer_lr_decay=1.0)
   common = dict(
@@ -24,7 +24,7 @@ def get_config(arg=''):
     model=c.bert('tiny', vocab_size=8192, max_position_embeddings=128),
     tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
                    do_lower_case=True),
-    data=dict(train='', eval='', seq_length=64),
+    data=dict(train='', eval='', seq_length=64, skip_damaged=False),
     mesh=dict(data=-1, fsdp=1, tensor=1),
     log=dict(every=100, tensorboard=True))
   if arg.stage == 'pretrain':
@@ -33,8 +33,9 @@ def get_config(arg=''):
     return ConfigDict(common | dict(
       objective='mlm_nsp', batch_size=32, steps=2000, epochs=0.0,
       corpus=dict(format='auto', text_field='text', eval_share=0.1, rows='nsp',
-                  short_seq_prob=0.1, dupe_factor=2),
-      masking=dict(masked_lm_prob=0.15, max_predictions_per_seq=10, mask_share=0.8,
+                  examples_per_row=1, short_seq_prob=0.1, dupe_factor=2, languages=(),
+                  sampling=1.0, weights=(), segmenter='', phrases='', entities=''),
+      masking=dict(policy='token', masked_lm_prob=0.15, max_predictions_per_seq=10, mask_share=0.8,
                    random_share=0.1),
       loss=dict(nsp_weight=1.0), optimizer=optimizer,
       eval=dict(every=500, batches=40),

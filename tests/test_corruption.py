@@ -1,112 +1,245 @@
-"""BERT's masking, by its statistics and by the rules of create_pretraining_data.py."""
+"""Masking, by its statistics and by the rules of the references: create_pretraining_data.py for
+tokens and whole words, SpanBERT (Joshi et al. 2020) for spans, ERNIE (Sun et al. 2019) for stages.
+"""
+
+import functools
 
 import jax
 import numpy as np
 import pytest
 
-from bert_jax.objectives.corruption import mask_tokens
+from bert_jax.data import tokenizers
+from bert_jax.objectives import corruption
+from bert_jax.objectives.corruption import ENTITY, PHRASE, WORD, mask_tokens
 
 SPECIAL, MASK, V = (0, 1, 2, 3, 7), 7, 97
+ORDINARY = [i for i in range(V) if i not in SPECIAL]
+POLICIES = ('token', 'whole_word', 'span', 'phrase', 'entity')
+# What a policy must not tear: spans are made of words, the others are units themselves.
+UNIT = {'whole_word': WORD, 'span': WORD, 'phrase': PHRASE, 'entity': ENTITY}
+# One compilation serves all policies of a shape: policy i is the one of step i.
+STAGES = tuple(enumerate(POLICIES))
 
 
-def rows(B, T, seed=0):
-  """Rows of ordinary ids with [CLS] 2, [SEP] 3 and padding 0 of several lengths, label id 0
-  unused."""
+def rows(B, T, seed=0, short=0.7):
+  """Rows of ordinary ids with [CLS] 2, [SEP] 3 and padding 0, label id 0 unused; a share of them
+  of any length from 5 on."""
   rng = np.random.RandomState(seed)
-  ids = rng.choice([i for i in range(V) if i not in SPECIAL], (B, T)).astype(np.int32)
+  ids = rng.choice(ORDINARY, (B, T)).astype(np.int32)
   segments = np.ones((B, T), np.int32)
   for i in range(B):
-    length = T if i % 3 == 0 else rng.randint(5, T + 1)
+    length = rng.randint(5, T + 1) if rng.rand() < short else T
     ids[i, 0], ids[i, length - 1], ids[i, length:] = 2, 3, 0
     segments[i, length:] = 0
   return ids, segments
 
 
-def mask(ids, segments, seed=0, **changes):
-  settings = (
-    dict(
-      special_ids=SPECIAL,
-      mask_id=MASK,
-      vocab_size=V,
-      masked_lm_prob=0.15,
-      max_predictions=20,
-      mask_share=0.8,
-      random_share=0.1,
-    )
-    | changes
+def rows_of_words(B, T, seed=0, short=0.7):
+  """The same with a second example from the middle on, some [UNK] 1, and unit starts: words of 1 to
+  4 pieces, phrases of 1.7 words and entities of 1.4 on average."""
+  rng = np.random.RandomState(seed)
+  ids, segments = rows(B, T, seed, short)
+  ids[rng.rand(B, T) < 0.02] = 1
+  ids[:, T // 2 - 1], ids[:, T // 2] = 3, 2
+  segments[:, T // 2 :] *= 2
+  ids[segments == 0] = 0
+  pieces = rng.choice([1, 2, 3, 4], B * T, p=[0.75, 0.13, 0.08, 0.04])
+  starts = np.zeros(B * T, np.int32)
+  ends = np.cumsum(pieces)
+  starts[ends[ends < B * T]] = WORD
+  starts += PHRASE * (starts & WORD) * (rng.rand(B * T) < 0.6)
+  starts += ENTITY * (starts & WORD) * (rng.rand(B * T) < 0.7)
+  return ids, segments, starts.reshape(B, T)
+
+
+@functools.lru_cache
+def compiled(**changes):
+  settings = dict(
+    stages=((0, 'token'),),
+    special_ids=SPECIAL,
+    mask_id=MASK,
+    vocab_size=V,
+    masked_lm_prob=0.15,
+    max_predictions=20,
+    mask_share=0.8,
+    random_share=0.1,
   )
-  return [
-    np.asarray(x)
-    for x in jax.jit(lambda key, *a: mask_tokens(key, *a, **settings))(
-      jax.random.key(seed), ids, segments
-    )
-  ]
+  return jax.jit(functools.partial(mask_tokens, **(settings | changes)))
+
+
+def mask(ids, segments, starts=None, step=None, *, seed=0, **changes):
+  out = compiled(**changes)(jax.random.key(seed), ids, segments, starts, step)
+  return [np.asarray(x) for x in out]
+
+
+def mask_by(policy, ids, segments, starts, **changes):
+  """(new ids, chosen [B, T] bool, weights)"""
+  step = POLICIES.index(policy)
+  new, positions, labels, weights = mask(ids, segments, starts, step, stages=STAGES, **changes)
+  assert (labels == np.take_along_axis(ids, positions, 1)).all()
+  chosen = np.zeros(ids.shape, bool)
+  np.put_along_axis(chosen, positions, weights > 0, 1)
+  assert chosen.sum() == weights.sum()  # no position twice
+  return new, chosen, weights
+
+
+def wanted(segments, K, share=0.15):
+  lengths = (segments > 0).sum(1)
+  return np.array([min(K, max(1, int(round(int(n) * share)))) for n in lengths])
+
+
+def units_of(ids, segments, starts, bit, special=SPECIAL):
+  """One row's units, each a list of positions."""
+  units, previous = [], None
+  for t in range(len(ids)):
+    if ids[t] in special or segments[t] == 0:
+      previous = None
+      continue
+    if previous != segments[t] or starts[t] & bit:
+      units.append([])
+    units[-1].append(t)
+    previous = segments[t]
+  return units
+
+
+def assert_whole(chosen, ids, segments, starts, bit, special=SPECIAL):
+  taken = 0
+  for row in zip(chosen, ids, segments, starts, strict=True):
+    for unit in units_of(*row[1:], bit, special):
+      assert row[0][unit].all() or not row[0][unit].any()
+      taken += row[0][unit[0]]
+  return taken
+
+
+def run_lengths(chosen, words):
+  """Lengths in words of the runs of chosen tokens: a span each, where few are chosen."""
+  lengths = []
+  for row, starts in zip(chosen, words, strict=True):
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], row, [0]])))
+    lengths += [starts[a:b].sum() for a, b in edges.reshape(-1, 2)]
+  return np.array(lengths)
+
+
+@pytest.fixture(scope='module')
+def million():
+  return rows_of_words(8192, 128, short=0.1)  # as in pre-training, where rows are filled
+
+
+@pytest.fixture(scope='module', params=POLICIES)
+def drawn(request, million):
+  """(policy, new ids, chosen) for a million tokens, with room for all predictions."""
+  return request.param, *mask_by(request.param, *million, max_predictions=40)[:2]
 
 
 def test_counts_are_the_references():
   ids, segments = rows(64, 128)
   _, positions, labels, weights = mask(ids, segments)
+  assert (weights.sum(1) == wanted(segments, 20)).all()
   for i in range(64):
-    length = (segments[i] > 0).sum()
-    assert weights[i].sum() == min(20, max(1, int(round(length * 0.15))))
     chosen = positions[i][weights[i] > 0]
     assert len(set(chosen)) == len(chosen)
     assert (labels[i][weights[i] > 0] == ids[i, chosen]).all()
 
 
-def test_specials_and_padding_are_never_touched_and_nothing_else_changes():
-  ids, segments = rows(64, 128)
-  new, positions, _, weights = mask(ids, segments)
-  untouchable = np.isin(ids, SPECIAL) | (segments == 0)
-  assert (new[untouchable] == ids[untouchable]).all()
-  chosen = np.zeros(ids.shape, bool)
-  for i in range(64):
-    chosen[i, positions[i][weights[i] > 0]] = True
+@pytest.mark.parametrize('policy', POLICIES)
+def test_counts_are_the_references_where_every_token_is_a_unit(policy):
+  ids, segments, _ = rows_of_words(64, 128)
+  _, _, weights = mask_by(policy, ids, segments, np.full_like(ids, 7), max_predictions=18)
+  short = wanted(segments, 18) - weights.sum(1)
+  if policy == 'span':  # of several words, so that now and then none is left that fits
+    assert (short >= 0).all() and (short == 0).mean() > 0.8
+  else:
+    assert (short == 0).all()
+
+
+def test_rate_over_a_million_tokens(drawn, million):
+  policy, _, chosen = drawn
+  _, segments, _ = million
+  counts = chosen.sum(1)
+  assert (counts <= wanted(segments, 40)).all()
+  assert abs(chosen.sum() / (segments > 0).sum() - 0.15) < 0.003, policy
+
+
+def test_specials_and_padding_are_never_touched_and_nothing_else_changes(drawn, million):
+  _, new, chosen = drawn
+  ids, segments, _ = million
+  assert not (chosen & (np.isin(ids, SPECIAL) | (segments == 0))).any()
   assert (new[~chosen] == ids[~chosen]).all()
 
 
-def test_shares_over_a_million_tokens():
-  ids, segments = rows(8192, 128)
-  new, positions, labels, weights = mask(ids, segments, max_predictions=20)
-  real = weights > 0
-  now = np.take_along_axis(new, positions, 1)[real]
-  labels = labels[real]
-  n = real.sum()
+def test_units_are_chosen_whole_or_not_at_all(drawn, million):
+  policy, _, chosen = drawn
+  some = [x[:200] for x in (chosen, *million)]
+  if policy == 'token':
+    with pytest.raises(AssertionError):
+      assert_whole(*some, WORD)
+  else:
+    assert assert_whole(*some, UNIT[policy]) > 500
+
+
+def test_shares_over_a_million_tokens(drawn, million):
+  policy, new, chosen = drawn
+  now, labels = new[chosen], million[0][chosen]
   masked, kept = (now == MASK).mean(), (now == labels).mean()
-  drawn = now[(now != MASK) & (now != labels)]
-  assert abs(masked - 0.8) < 0.005
-  # A random draw hits the label itself once in len(ordinary ids).
-  ordinary = V - len(SPECIAL)
-  assert abs(kept - (0.1 + 0.1 / ordinary)) < 0.004
-  assert abs(len(drawn) / n - 0.1 * (1 - 1 / ordinary)) < 0.004
+  random = now[(now != MASK) & (now != labels)]
+  near = 0.01 if policy == 'span' else 0.004  # one draw for all tokens of a span
+  assert abs(masked - 0.8) < near
+  # A random draw hits the label itself once in len(ORDINARY).
+  assert abs(kept - (0.1 + 0.1 / len(ORDINARY))) < near
+  assert abs(len(random) / len(now) - 0.1 * (1 - 1 / len(ORDINARY))) < near
   # Replacements are uniform over all ordinary pieces, and never special.
-  counts = np.bincount(drawn, minlength=V)
+  counts = np.bincount(random, minlength=V)
   assert counts[list(SPECIAL)].sum() == 0
-  expected = len(drawn) / ordinary
-  chi2 = ((np.delete(counts, SPECIAL) - expected) ** 2 / expected).sum()
-  assert chi2 < ordinary + 5 * np.sqrt(2 * ordinary)
+  expected = len(random) / len(ORDINARY)
+  chi2 = ((counts[ORDINARY] - expected) ** 2 / expected).sum()
+  assert chi2 < len(ORDINARY) + 5 * np.sqrt(2 * len(ORDINARY))
 
 
-def test_every_position_is_as_likely():
+@pytest.mark.parametrize('policy', ['token', 'whole_word', 'phrase', 'entity'])
+def test_every_position_is_as_likely(policy):
   ids = np.full((20000, 16), 50, np.int32)
   ids[:, 0], ids[:, -1] = 2, 3
-  _, positions, _, weights = mask(ids, np.ones_like(ids), max_predictions=2)
-  counts = np.bincount(positions[weights > 0], minlength=16)
+  # Seven units of two tokens, of which one is taken.
+  starts = np.where(np.arange(16) % 2, 7, 0) * np.ones_like(ids)
+  _, chosen, _ = mask_by(policy, ids, np.ones_like(ids), starts, max_predictions=2)
+  assert (chosen.sum(1) == 2).all()
+  counts = chosen.sum(0)
   assert counts[0] == counts[15] == 0
   assert (np.abs(counts[1:15] / counts.sum() - 1 / 14) < 0.004).all()
+  if policy != 'token':
+    assert (chosen[:, 1:15:2] == chosen[:, 2:15:2]).all()
 
 
 def test_same_key_same_mask_other_key_other_mask():
-  ids, segments = rows(8, 64)
-  first, again, other = mask(ids, segments, 1), mask(ids, segments, 1), mask(ids, segments, 2)
-  assert all((a == b).all() for a, b in zip(first, again))
-  assert (first[1] != other[1]).any()
+  ids, segments, starts = rows_of_words(64, 128)
+  for policy in POLICIES:
+    first, again, other = (
+      mask_by(policy, ids, segments, starts, seed=seed, max_predictions=18) for seed in (1, 1, 2)
+    )
+    assert all((a == b).all() for a, b in zip(first, again, strict=True))
+    assert (first[1] != other[1]).any(1).mean() > 0.9
+
+
+def test_stages_change_exactly_at_their_steps():
+  ids, segments, starts = rows_of_words(16, 64)
+  policies = ('token', 'phrase', 'entity')
+  alone = [mask(ids, segments, starts, stages=((0, name),)) for name in policies]
+  assert len({out[0].tobytes() for out in alone}) == 3
+  stages = tuple(zip((0, 1000, 2000), policies, strict=True))
+  for step, i in ((0, 0), (999, 0), (1000, 1), (1999, 1), (2000, 2), (10**9, 2), (None, 2)):
+    step = None if step is None else np.int32(step)
+    out = mask(ids, segments, starts, step, stages=stages)
+    assert all((a == b).all() for a, b in zip(out, alone[i], strict=True)), step
 
 
 def test_a_row_without_candidates_predicts_nothing():
-  ids = np.array([[2, 3, 0, 0], [0, 0, 0, 0]], np.int32)
-  new, _, _, weights = mask(ids, (ids > 0).astype(np.int32), max_predictions=3)
-  assert weights.sum() == 0 and (new == ids).all()
+  ids, segments, starts = rows_of_words(64, 128)
+  ids[:32, 1:3], ids[:32, 3:], segments[:32, 3:] = 3, 0, 0
+  ids[0], segments[0] = 0, 0
+  for policy in POLICIES:
+    new, _, weights = mask_by(policy, ids, segments, starts, max_predictions=18)
+    assert weights[:32].sum() == 0 and (new[:32] == ids[:32]).all()
+    assert weights[32:].any(1).all()
 
 
 def test_label_zero_is_an_ordinary_id():
@@ -121,3 +254,162 @@ def test_rounds_half_to_even_as_the_reference(length, expected):
   segments = (np.arange(40) < length).astype(np.int32)[None]
   _, _, _, weights = mask(ids, segments)
   assert weights.sum() == expected == max(1, int(round(length * 0.15)))
+
+
+def test_units_are_chosen_as_the_reference_does():
+  """create_masked_lm_predictions with whole words, in plain Python, given the same order."""
+  rng = np.random.RandomState(1)
+  ids, segments, starts = rows_of_words(100, 64, seed=1)
+  order = rng.rand(*ids.shape).astype(np.float32)
+  want = rng.randint(1, 40, 100)
+  expected, begins = np.zeros(ids.shape, bool), np.zeros(ids.shape, bool)
+  for i, row in enumerate(zip(ids, segments, starts, strict=True)):
+    units, covered = units_of(*row, PHRASE), 0
+    begins[i, [unit[0] for unit in units]] = True
+    for unit in sorted(units, key=lambda unit: order[i, unit[0]]):
+      if covered + len(unit) <= want[i]:
+        expected[i, unit] = True
+        covered += len(unit)
+  candidates = (segments > 0) & ~np.isin(ids, SPECIAL)
+  taken = jax.jit(corruption.choose_units)(order, begins, candidates, want)
+  assert (np.asarray(taken) == expected).all()
+  assert (expected.sum(1) == want).any() and (expected.sum(1) < want).any()
+
+
+def test_spans_are_laid_one_after_the_other_and_end_at_breaks():
+  rng = np.random.RandomState(2)
+  words, breaks = rng.rand(2, 50, 200) < np.array([0.7, 0.05])[:, None, None]
+  words |= breaks
+  draws = rng.rand(50, 200).astype(np.float32)
+  shares = 0.2 * 0.8 ** np.arange(10)
+  ends = np.cumsum(shares / shares.sum())
+  expected = np.zeros_like(words)
+  for i in range(50):
+    left = 0
+    for t in np.flatnonzero(words[i]):
+      if breaks[i, t] or left == 0:
+        expected[i, t] = True
+        left = 1 + np.searchsorted(ends, draws[i, t], side='right')
+      left -= 1
+  assert (np.asarray(jax.jit(corruption.tile_spans)(draws, words, breaks)) == expected).all()
+
+
+def test_span_lengths_are_geometric():
+  """1 % of long rows, so that spans seldom touch or fail to fit."""
+  ids, _, starts = rows_of_words(8, 2**16, seed=3)
+  ids[np.isin(ids, SPECIAL)] = 50
+  starts[:, 0] = WORD
+  settings = dict(stages=((0, 'span'),), masked_lm_prob=0.01, max_predictions=1000)
+  lengths = []
+  for seed in range(5):
+    _, positions, _, weights = mask(ids, np.ones_like(ids), starts, seed=seed, **settings)
+    chosen = np.zeros(ids.shape, bool)
+    np.put_along_axis(chosen, positions, weights > 0, 1)
+    lengths.append(run_lengths(chosen, starts & WORD))
+  lengths = np.concatenate(lengths)
+  shares = 0.2 * 0.8 ** np.arange(10)
+  shares /= shares.sum()
+  assert len(lengths) > 4000 and lengths.min() == 1
+  # Two spans side by side, one time in a hundred, read as one.
+  assert (lengths > 10).mean() < 0.015
+  assert abs(lengths.mean() - 3.8) < 0.12
+  histogram = np.bincount(lengths, minlength=11)[1:11] / len(lengths)
+  assert np.abs(histogram - shares).max() < 0.02
+
+
+def test_spans_mask_a_row_evenly():
+  """The edges, where spans are cut and so fit more often, come up by half more; nothing less."""
+  ids = np.full((8192, 128), 50, np.int32)
+  starts = np.full_like(ids, WORD)
+  _, chosen, _ = mask_by('span', ids, np.ones_like(ids), starts, max_predictions=40)
+  rate = chosen.mean(0)
+  middle = rate[16:112].mean()
+  assert (np.abs(rate[16:112] - middle) < 0.02).all()  # 5 sigma
+  assert (rate > middle - 0.02).all() and (rate < 1.6 * middle).all()
+
+
+def test_a_span_has_one_action_and_its_tokens_pieces_of_their_own():
+  """Two examples of one word each, 8 tokens long, all of them chosen."""
+  ids = np.full((4000, 16), 50, np.int32)
+  segments = 1 + (np.arange(16) >= 8) * np.ones_like(ids)
+  settings = dict(masked_lm_prob=1.0, max_predictions=16, mask_share=0.5, random_share=0.5)
+  new, chosen, _ = mask_by('span', ids, segments, np.zeros_like(ids), **settings)
+  hidden = (new == MASK).reshape(4000, 2, 8)
+  assert chosen.all() and (hidden == hidden[..., :1]).all()
+  first, second = hidden[:, 0, 0], hidden[:, 1, 0]
+  assert abs(first.mean() - 0.5) < 0.04 and abs((first == second).mean() - 0.5) < 0.04
+  pieces = new[:, :8][~first]
+  assert abs((pieces[:, 0] == pieces[:, 1]).mean() - 1 / len(ORDINARY)) < 0.02
+  # A whole word has no action of its own.
+  new, _, _ = mask_by('whole_word', ids, segments, np.zeros_like(ids), **settings)
+  hidden = (new == MASK).reshape(4000, 2, 8)
+  assert abs((hidden[..., 0] == hidden[..., 1]).mean() - 0.5) < 0.04
+
+
+@pytest.mark.parametrize('policy', ['whole_word', 'span', 'phrase', 'entity'])
+def test_no_unit_goes_on_in_another_example_or_behind_a_special_token(policy):
+  """[A A A A | B B B B [UNK] B B B B], no start marked: three units of 4; 6 are wanted."""
+  ids = np.full((300, 13), 50, np.int32)
+  ids[:, 8] = 1
+  segments = 1 + (np.arange(13) >= 4) * np.ones_like(ids)
+  settings = dict(masked_lm_prob=6 / 13, max_predictions=6)
+  _, chosen, _ = mask_by(policy, ids, segments, np.zeros_like(ids), **settings)
+  parts = [chosen[:, :4], chosen[:, 4:8], chosen[:, 9:]]
+  assert all((part == part[:, :1]).all() for part in parts)
+  taken = np.stack([part[:, 0] for part in parts], 1)
+  assert (taken.sum(1) == 1).all() and (taken.mean(0) > 0.2).all()
+
+
+@pytest.fixture(scope='module')
+def wikitext(shared):
+  """(ids, segments, unit starts, tokenizer) of full rows: phrases begin with 'the', 'of', ...;
+  entities are words, or several with capital letters."""
+  tokenizer = tokenizers.load(shared / 'vocab' / 'bert-base-uncased.txt')
+  text = (shared / 'text_en' / 'wikitext-2' / 'valid.txt').read_text()[:400_000].splitlines()
+  ids, starts = [], []
+  for line, encoding in zip(text, tokenizer.encode_batch(text), strict=True):
+    small, capital = False, False
+    for piece_id, (begin, _) in zip(encoding.ids, encoding.offsets, strict=True):
+      piece = tokenizer.pieces[piece_id]
+      bits = 0
+      if not piece.startswith('##'):
+        bits = WORD + PHRASE * (not small) + ENTITY * (not (capital and line[begin].isupper()))
+        small, capital = piece in ('the', 'a', 'of', 'in', 'and'), line[begin].isupper()
+      ids.append(piece_id)
+      starts.append(bits)
+  n = len(ids) // 126
+  edged = lambda x, first, last: np.pad(
+    np.array(x, np.int32)[: n * 126].reshape(n, 126),
+    ((0, 0), (1, 1)),
+    constant_values=((0, 0), (first, last)),
+  )
+  ids = edged(ids, tokenizer.cls_id, tokenizer.sep_id)
+  return ids, np.ones_like(ids), edged(starts, 0, 0), tokenizer
+
+
+@pytest.mark.parametrize('policy', POLICIES)
+def test_real_text(wikitext, policy):
+  ids, segments, starts, tokenizer = wikitext
+  special = tokenizer.special_ids
+  assert len(ids) > 600
+  new, chosen, weights = mask_by(
+    policy,
+    ids,
+    segments,
+    starts,
+    special_ids=special,
+    mask_id=tokenizer.mask_id,
+    vocab_size=tokenizer.vocab_size,
+  )
+  assert weights.sum(1).max() == 19 and (weights.sum(1) == 19).mean() > 0.9
+  assert abs(chosen.mean() - 0.15) < 0.003
+  assert not (chosen & np.isin(ids, special)).any() and (new[~chosen] == ids[~chosen]).all()
+  assert abs((new[chosen] == tokenizer.mask_id).mean() - 0.8) < 0.025
+  if policy != 'token':
+    assert_whole(chosen, ids, segments, starts, UNIT[policy], special)
+  words = [units_of(*row, WORD, special) for row in zip(ids, segments, starts, strict=True)]
+  long = [chosen[i, w] for i, row in enumerate(words) for w in row if len(w) > 1]
+  torn = np.mean([not w.all() for w in long if w.any()])
+  assert torn > 0.9 if policy == 'token' else torn == 0
+  run = run_lengths(chosen, starts & WORD).mean()
+  print(f'{policy}: rate {chosen.mean():.4f}, torn {torn:.3f}, words of a run {run:.2f}')

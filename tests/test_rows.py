@@ -1,12 +1,28 @@
 """Corpora become rows as BERT's reference cuts them, and batches are a function of (seed, step)."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from bert_jax import sharding
 from bert_jax.config import InputError
 from bert_jax.data import batching, corpus, docs, tokenizers, vocabulary
+from bert_jax.data.records import Encoder
+from bert_jax.data.rows import Mixture, Rows, pack, shares
 from bert_jax.objectives import base
+
+
+def tokenize(documents, tokenizer):
+  return corpus.tokenize(documents, Encoder(tokenizer), Counter())[0]
+
+
+def tokens_of(text):
+  return text.piece(0, len(text))[0]
+
+
+def counts_of(text, tokenizer):
+  return corpus.predictable(text.unigrams(tokenizer.vocab_size), tokenizer)
 
 
 @pytest.fixture(scope='module')
@@ -28,12 +44,12 @@ def text(tokenizer):
     ]
     for d in range(300)
   ]
-  return corpus.tokenize(documents, tokenizer)
+  return tokenize(documents, tokenizer)
 
 
 def pairs(text, tokenizer, **changes):
-  settings = dict(seq_length=64, short_seq_prob=0.1, dupe_factor=2, seed=(0, False)) | changes
-  return corpus.NspRows(text, tokenizer, **settings)
+  settings = dict(kind='nsp', seq_length=64, short_seq_prob=0.1, dupe_factor=2, seed=(0, 0))
+  return Rows(text, tokenizer, **(settings | changes))
 
 
 def test_rows_are_cls_a_sep_b_sep(text, tokenizer):
@@ -76,7 +92,7 @@ def test_without_short_rows_all_text_is_used_or_counted(text, tokenizer):
   """Each token is in an A half or a true B half once, or was cut; none is lost silently."""
   rows = pairs(text, tokenizer, short_seq_prob=0.0, dupe_factor=1, seq_length=4096)
   assert rows.cut_tokens == 0
-  used = np.zeros(len(text.tokens), int)
+  used = np.zeros(len(text), int)
   for a0, a1, b0, b1, label in rows.plan:
     used[a0:a1] += 1
     if label == 0:
@@ -85,11 +101,11 @@ def test_without_short_rows_all_text_is_used_or_counted(text, tokenizer):
 
 
 def test_full_rows_cover_every_token_once(text, tokenizer):
-  rows = corpus.FullRows(text, tokenizer, seq_length=32)
+  rows = Rows(text, tokenizer, kind='full', seq_length=32)
   seen = np.concatenate(
     [rows[i]['input_ids'][1 : rows[i]['segment_ids'].sum() - 1] for i in range(len(rows))]
   )
-  assert (seen == text.tokens).all()
+  assert (seen == tokens_of(text)).all()
 
 
 def test_the_plan_follows_its_seed(text, tokenizer):
@@ -98,20 +114,20 @@ def test_the_plan_follows_its_seed(text, tokenizer):
 
 
 def test_unknown_pieces_are_never_predicted_and_do_not_count(tokenizer):
-  tokens = corpus.tokenize([['w1 w2 nothing nothing', 'nothing']], tokenizer)
-  counts = corpus.unigram_counts(tokens, tokenizer)
+  tokens = tokenize([['w1 w2 nothing nothing', 'nothing']], tokenizer)
+  counts = counts_of(tokens, tokenizer)
   assert counts[tokenizer.unk_id] == 0 and counts.sum() == 2
   assert corpus.unigram_nats(counts) == pytest.approx(np.log(2))
 
 
 def test_one_document_cannot_make_pairs(tokenizer):
-  single = corpus.tokenize([['w1 w2', 'w3']], tokenizer)
+  single = tokenize([['w1 w2', 'w3']], tokenizer)
   with pytest.raises(InputError, match='at least 2 documents.*blank lines'):
     pairs(single, tokenizer)
 
 
 def test_unigram_nats_is_entropy(text, tokenizer):
-  counts = corpus.unigram_counts(text, tokenizer)
+  counts = counts_of(text, tokenizer)
   p = counts[counts > 0] / counts.sum()
   assert corpus.unigram_nats(counts) == pytest.approx(-(p * np.log(p)).sum(), rel=1e-6)
   assert corpus.unigram_nats(np.array([1, 1, 1, 1])) == pytest.approx(np.log(4))
@@ -187,7 +203,7 @@ def test_ids_outside_their_table_are_named(text, tokenizer):
 
 
 def test_no_rows_is_an_error(tokenizer):
-  empty = corpus.FullRows(corpus.tokenize([], tokenizer), tokenizer, seq_length=64)
+  empty = Rows(tokenize([], tokenizer), tokenizer, kind='full', seq_length=64)
   with pytest.raises(InputError, match='no rows'):
     make_batches(empty, tokenizer)
 
@@ -197,9 +213,144 @@ def test_embedded_corpus_makes_a_vocabulary_and_rows(tmp_path):
   first = [sentences for _, (_, sentences) in zip(range(60), docs.documents())]
   vocabulary.train_wordpiece((s for d in first for s in d), tmp_path / 'v.txt', vocab_size=2000)
   own = tokenizers.load(tmp_path / 'v.txt')
-  tokens = corpus.tokenize(first, own)
+  tokens = tokenize(first, own)
   rows = pairs(tokens, own)
   assert len(own.pieces) == 2000 and len(rows) > 100
-  unknown = (tokens.tokens == own.unk_id).mean()
+  unknown = (tokens_of(tokens) == own.unk_id).mean()
   assert unknown < 0.01
-  assert 4 < corpus.unigram_nats(corpus.unigram_counts(tokens, own)) < np.log(2000)
+  assert 4 < corpus.unigram_nats(counts_of(tokens, own)) < np.log(2000)
+
+
+# ---- other kinds, packing, mixing ----------------------------------------------------------------
+
+
+def test_single_rows_are_whole_sentences_and_cover_every_token_once(text, tokenizer):
+  rows = Rows(text, tokenizer, kind='single', seq_length=32)
+  starts, ends = rows.plan[:, 0], rows.plan[:, 1]
+  assert (starts[1:] == ends[:-1]).all() and starts[0] == 0 and ends[-1] == len(text)
+  assert np.isin(starts, text.sentences).all()  # no sentence here is longer than a row
+  owner = np.searchsorted(text.document_at, [starts, ends - 1], side='right')
+  assert (owner[0] == owner[1]).all()
+  short = Rows(text, tokenizer, kind='single', seq_length=8)  # now most are
+  assert (short.plan[1:, 0] == short.plan[:-1, 1]).all()
+  assert short.lengths().max() == 8
+
+
+def test_sentence_order_pairs_are_neighbours_half_of_them_swapped(text, tokenizer):
+  rows = Rows(text, tokenizer, kind='sop', seq_length=64, seed=1)
+  a0, a1, b0, b1, label = rows.plan.T
+  first = np.where(label == 1, b0, a0)
+  second = np.where(label == 1, a0, b0)
+  assert (first < second).all()
+  owner = np.searchsorted(text.document_at, [a0, b0], side='right')
+  assert (owner[0] == owner[1])[label >= 0].all()
+  assert abs(label[label >= 0].mean() - 0.5) < 0.03
+  assert (a1 > a0).all() and (b1 > b0)[label >= 0].all()
+  uncut = Rows(text, tokenizer, kind='sop', seq_length=4096)
+  used = np.zeros(len(text), int)
+  for a0, a1, b0, b1, _ in uncut.plan:
+    used[a0:a1] += 1
+    used[b0:b1] += 1
+  assert (used == 1).all()
+
+
+def test_a_lone_token_has_no_order(tokenizer):
+  rows = Rows(tokenize([['w1'], ['w2 w3']], tokenizer), tokenizer, kind='sop', seq_length=16)
+  assert rows[0]['weights'].tolist() == [0.0] and rows[0]['segment_ids'].sum() == 3
+  assert rows[1]['weights'].tolist() == [1.0]
+
+
+@pytest.mark.parametrize('kind', ['nsp', 'sop', 'full', 'single'])
+def test_packed_rows_hold_the_same_examples(text, tokenizer, kind):
+  settings = dict(kind=kind, seq_length=64, seed=3)
+  loose = Rows(text, tokenizer, **settings)
+  packed = Rows(text, tokenizer, **settings, examples_per_row=5)
+  assert sorted(map(tuple, loose.plan)) == sorted(map(tuple, packed.plan))
+  assert len(packed) <= len(loose)
+  found = []
+  for i in range(len(packed)):
+    row = packed[i]
+    ids, segments, positions = row['input_ids'], row['segment_ids'], row['position_ids']
+    n = segments.max()
+    assert 1 <= n <= 5 and (np.diff(segments[segments > 0]) >= 0).all()
+    for k in range(n):
+      own = segments == k + 1
+      assert (positions[own] == np.arange(own.sum())).all()
+      assert row['cls_positions'][k] == np.flatnonzero(own)[0]
+      label = row['labels'][k] if row['weights'][k] else -1
+      found.append((*ids[own], *row['token_type_ids'][own], int(label)))
+    assert not row['weights'][n:].any()
+  expected = []
+  for i in range(len(loose)):
+    row = loose[i]
+    own = row['segment_ids'] > 0
+    label = row['labels'][0] if row['weights'][0] else -1
+    expected.append((*row['input_ids'][own], *row['token_type_ids'][own], int(label)))
+  assert sorted(found) == sorted(expected)
+
+
+def test_packing_keeps_rooms_and_limits():
+  rng = np.random.default_rng(0)
+  lengths = rng.integers(3, 129, 5000)
+  order, row_at = pack(lengths, 128, 4)
+  assert sorted(order) == list(range(5000))
+  sums = np.add.reduceat(lengths[order], row_at[:-1])
+  assert sums.max() <= 128 and np.diff(row_at).max() <= 4 and np.diff(row_at).min() >= 1
+  assert lengths.sum() / (128 * len(sums)) > 0.98
+
+
+def test_packing_fills_rows_of_real_text(shared, tmp_path):
+  """At least 98 %, on the lengths of real articles and of real sentences."""
+  from bert_jax.data import text as text_lib
+
+  own = tokenizers.load(shared / 'vocab' / 'bert-base-uncased.txt')
+  sentences = lambda documents: [[s] for d in documents for s in d]
+  for kind, spec, documents_of in (
+    ('full', 'text_en/wiki', list),
+    ('full', 'text_en/wikitext-2', list),
+    ('single', 'ntrex/newstest2019-src.eng.txt', sentences),
+  ):
+    found = text_lib.documents(str(shared / spec), counts=Counter())
+    tokens = tokenize(documents_of(d.sentences for d in found), own)
+    loose = Rows(tokens, own, kind=kind, seq_length=128)
+    packed = Rows(tokens, own, kind=kind, seq_length=128, examples_per_row=8)
+    assert packed.fill > 0.98 and packed.fill > loose.fill
+
+
+def test_shares_are_m_berts():
+  """A language of 1,000 times the tokens is seen 1000 ** 0.7 = 126 times as often."""
+  found = shares({'en': 1_000_000, 'is': 1_000}, 0.7)
+  assert found['en'] / found['is'] == pytest.approx(1000**0.7)
+  assert 125.8 < 1000**0.7 < 125.9 and sum(found.values()) == pytest.approx(1)
+  assert shares({'a': 3, 'b': 1}, 1.0) == {'a': 0.75, 'b': 0.25}
+  assert shares({'a': 3, 'b': 1}, 0.0) == {'a': 0.5, 'b': 0.5}
+  assert shares({'a': 3, 'b': 1}, 1.0, {'b': 3.0}) == {'a': 0.5, 'b': 0.5}
+
+
+def test_a_mixture_holds_its_shares_and_each_part_is_a_permutation(text, tokenizer):
+  keep = np.arange(300) < 200
+  a, b = text.select(keep), text.select(~keep)
+  parts = {n: Rows(c, tokenizer, kind='full', seq_length=64) for n, c in (('a', a), ('b', b))}
+  mixed = Mixture(parts, {'a': 0.3, 'b': 0.7})
+  assert len(mixed) == len(parts['a']) + len(parts['b'])
+  assert (mixed[len(parts['a'])]['input_ids'] == parts['b'][0]['input_ids']).all()
+  order = batching.endless(mixed, 0)
+  key = lambda row: row['input_ids'].tobytes()
+  names = {key(part[i]): (n, i) for n, part in parts.items() for i in range(len(part))}
+  drawn = [names[key(order[i])] for i in range(4 * len(mixed))]
+  share = np.mean([n == 'a' for n, _ in drawn])
+  assert abs(share - 0.3) < 0.01
+  for name, part in parts.items():
+    own = [i for n, i in drawn if n == name]
+    for p in range(len(own) // len(part)):
+      assert sorted(own[p * len(part) : (p + 1) * len(part)]) == list(range(len(part)))
+
+
+def test_selected_documents_keep_their_tokens(text, tokenizer):
+  keep = np.arange(300) % 3 == 0
+  part = text.select(keep)
+  assert len(part.documents) - 1 == 100
+  at = text.document_at
+  expected = np.concatenate([text.piece(at[d], at[d + 1])[0] for d in np.flatnonzero(keep)])
+  assert (tokens_of(part) == expected).all()
+  assert part.fingerprint != text.fingerprint

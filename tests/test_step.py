@@ -36,6 +36,7 @@ def objective(nsp_weight=1.0):
     dict(
       special_ids=(0, 1, 2, 3, 4),
       mask_id=4,
+      stages=((0, 'token'),),
       masked_lm_prob=0.15,
       max_predictions=5,
       mask_share=0.8,

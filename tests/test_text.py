@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from bert_jax.config import InputError
-from bert_jax.data.text import documents, expand, held_out, split_sentences
+from bert_jax.data.files import expand
+from bert_jax.data.text import documents, held_out, split_sentences
 
 REPOSITORY = Path(__file__).parents[1]
 SHARED = REPOSITORY.parent / 'shared' / 'data'
@@ -170,11 +171,11 @@ def test_errors_name_the_file_and_the_fix(tmp_path):
   assert fails(tmp_path).startswith(f'{tmp_path} is a folder without files; give')
   assert fails(file('e.txt', b'')).endswith('e.txt is empty; remove it, or write it again')
   assert 'holds no text, only white space' in fails(file('w.txt', b' \n\n'))
-  assert 'line 2 has a NUL byte, at byte 7; leave' in fails(file('n.txt', b'text\nab\0c\n'))
+  assert 'line 2 has a NUL byte, 2 bytes in; leave' in fails(file('n.txt', b'text\nab\0c\n'))
   assert 'NUL byte' in fails(file('u.txt', 'UTF-16\n'.encode('utf-16')))
   packed = gzip.compress(os.urandom(5000).hex().encode() + b'\n')
-  assert 'broken or truncated gzip file' in fails(file('t.txt.gz', packed[:2000]))
-  assert 'broken or truncated gzip file' in fails(file('g.txt.gz', b'no gzip at all\n'))
+  assert 'broken or truncated .gz file' in fails(file('t.txt.gz', packed[:2000]))
+  assert 'broken or truncated .gz file' in fails(file('g.txt.gz', b'no gzip at all\n'))
   assert "format 'markdown' is unknown; use one of auto, sentences," in fails(
     tmp_path, format='markdown'
   )
@@ -241,7 +242,7 @@ def test_tfds_by_folder_and_split(prepared):
   assert sorted(d.sentences[0] for d in found) == [f'Größe {i}.' for i in range(10)]
   assert found[3].name == 'tiny_corpus/1.0.0:train:3'
   assert found[3].sentences[1:] == ['Two.', 'Three.']
-  assert counts == {'documents': 10, 'sentences': 30}
+  assert counts == {'documents': 10, 'sentences': 30, 'bytes': 220}
   assert read(f'tfds:{folder / "1.0.0"}:validation')[1]['documents'] == 2
   part, _ = read(f'tfds:{folder}:train[:40%]')
   assert [d.sentences for d in part] == [d.sentences for d in found[:4]]

@@ -372,7 +372,8 @@ def test_sentencepiece_offsets_point_into_the_text_as_given(spm):
   assert encoding.ids.tolist() == spm.ids_batch([text])[0].tolist()
   assert encoding.offsets.dtype == np.int32
   starts = [int(a) for a in encoding.offsets[encoding.word_starts, 0]]
-  assert starts == [text.index(w) for w in text.split()]
+  words = ['Café', 'owners', '狐', '狸', '\U0001f4a9', 'the', 'dog']  # Han characters are words
+  assert starts == [text.index(w) for w in words]
   covered = ''.join(text[a:b] for a, b in encoding.offsets)
   assert covered == ''.join(text.split())
   assert spm.encode_batch([''])[0].offsets.shape == (0, 2)

@@ -246,7 +246,7 @@ def test_the_best_is_still_kept_after_a_resume(corpus_file, tmp_path):
   assert resumed.is_best({'mlm': history[best] - 0.1})
   state, meta = resumed.restore(abstract_state(config, tmp_path / 'run'))
   for k in (1, 2, 3):
-    resumed.save(dataclasses.replace(state, step=state.step + k), {'mlm': history[best] + k})
+    resumed.save(dataclasses.replace(state, step=state.step + k), {'mlm': history[best] + k}, {})
   resumed.wait()
   assert resumed.steps() == sorted({best, 33})
 

@@ -1,68 +1,133 @@
-"""A tokenized corpus in memory and the rows cut from it for pre-training.
+"""A tokenized corpus, wherever it lies: one long row of tokens, cut into sentences and documents.
 
-Rows are planned once, as arrays of offsets into one long token array, so that row i is a function
-of i alone and any step of a run can be built without the ones before it.
+What is planned from it (data/rows.py) are ranges of that row, so the plan is arrays of numbers and
+only the tokens of the rows at hand are ever read.
 """
 
-import array
+import functools
 import hashlib
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
 
 import numpy as np
-
-from bert_jax.config import InputError
 
 BATCH_SENTENCES = 20_000  # sentences handed to the tokenizer at once
 
 
-class Corpus(NamedTuple):
-  """Documents of sentences of tokens. Sentence s is tokens[sentences[s]:sentences[s + 1]]."""
+class Corpus:
+  """Documents of sentences of tokens; sentence s is tokens sentences[s] to sentences[s + 1].
 
-  tokens: np.ndarray  # [tokens] int32
-  sentences: np.ndarray  # [sentences + 1] int64, offsets into tokens
-  documents: np.ndarray  # [documents + 1] int64, offsets into sentences
+  read(record) -> (tokens [n] int32, starts [n] uint8, see records.Record). records [R] names the
+  records to read, record_at [R + 1] says where in the long row each begins; a document is one or
+  more of them. sentences [S + 1] are offsets into tokens, documents [D + 1] into sentences.
+  """
+
+  def __init__(self, read: Callable, records, record_at, sentences, documents, fingerprint: str):
+    self.read, self.fingerprint = read, fingerprint
+    self.records = np.asarray(records, np.int64)
+    self.record_at = np.asarray(record_at, np.int64)
+    self.sentences = np.asarray(sentences, np.int64)
+    self.documents = np.asarray(documents, np.int64)
+
+  def __len__(self):
+    """Tokens."""
+    return int(self.record_at[-1])
 
   @property
-  def fingerprint(self):
-    digest = hashlib.sha256()
-    for part in self:
-      digest.update(part.tobytes())
-    return digest.hexdigest()[:16]
+  def document_at(self):
+    """Where each document begins, [D + 1] offsets into tokens."""
+    return self.sentences[self.documents]
+
+  def piece(self, start, end):
+    """(tokens, starts) of a range of the long row."""
+    r = int(self.record_at.searchsorted(start, side='right')) - 1
+    tokens, starts = self.read(int(self.records[r]))
+    at = int(self.record_at[r])
+    if end <= at + len(tokens):
+      return tokens[start - at : end - at], starts[start - at : end - at]
+    parts = [(tokens[start - at :], starts[start - at :])]
+    while (at := int(self.record_at[r + 1])) < end:  # it goes on in the next records
+      r += 1
+      tokens, starts = self.read(int(self.records[r]))
+      parts.append((tokens[: end - at], starts[: end - at]))
+    return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+
+  def select(self, keep):
+    """The Corpus of some documents; keep: [D] bool."""
+    per_document = np.diff(self.documents)
+    sizes = np.diff(self.sentences)[np.repeat(keep, per_document)]
+    owner = self.document_at[:-1].searchsorted(self.record_at[:-1], side='right') - 1
+    chosen = keep[owner] if len(keep) else np.zeros(0, bool)
+    return Corpus(
+      self.read,
+      self.records[chosen],
+      offsets(np.diff(self.record_at)[chosen]),
+      offsets(sizes),
+      offsets(per_document[keep]),
+      hashlib.sha256(self.fingerprint.encode() + np.packbits(keep).tobytes()).hexdigest()[:16],
+    )
+
+  def unigrams(self, vocab_size):
+    """How often each id occurs, [vocab_size] int64; reads all of the corpus."""
+    counts = np.zeros(vocab_size, np.int64)
+    for i in range(0, len(self.records), 256):
+      tokens = [self.read(int(record))[0] for record in self.records[i : i + 256]]
+      counts += np.bincount(np.concatenate(tokens), minlength=vocab_size)
+    return counts
 
 
-def tokenize(documents: Iterable[list[str]], tokenizer) -> Corpus:
-  """Lists of sentences -> Corpus. Sentences and documents without a token are left out."""
-  tokens, lengths, per_document = [], [], []
-  pending, owners = [], []
+def offsets(lengths):
+  """[n] lengths -> [n + 1] where each begins, and the end."""
+  return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+
+
+def tokenize(documents: Iterable[list[str]], encoder, counts):
+  """Lists of sentences -> (Corpus in memory, [D] bool: which documents have a token; the others are
+  left out)."""
+  found, pending = [], []
 
   def flush():
-    for owner, ids in zip(owners, tokenizer.ids_batch(pending)):
-      if len(ids):
-        tokens.append(ids)
-        lengths.append(len(ids))
-        per_document[owner] += 1
+    found.extend(encoder(pending, counts))
     pending.clear()
-    owners.clear()
 
+  size = 0
   for sentences in documents:
-    per_document.append(0)
-    pending.extend(sentences)
-    owners.extend([len(per_document) - 1] * len(sentences))
-    if len(pending) >= BATCH_SENTENCES:
+    pending.append(sentences)
+    size += len(sentences)
+    if size >= BATCH_SENTENCES:
       flush()
+      size = 0
   flush()
-  counts = [n for n in per_document if n]
-  return Corpus(
-    np.concatenate(tokens) if tokens else np.zeros(0, np.int32),
-    np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64),
-    np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64),
+  kept = [record for record in found if record is not None]
+  tokens, sentences, starts = (
+    np.concatenate([*arrays, np.zeros(0, kind)]).astype(kind)
+    for arrays, kind in zip(
+      zip(*kept) if kept else ([], [], []), (np.int32, np.int32, np.uint8), strict=True
+    )
   )
+  record_at = offsets([len(record.tokens) for record in kept])
+  documents = offsets([len(record.sentences) for record in kept])
+  digest = hashlib.sha256()
+  for part in (tokens, sentences, starts, documents):
+    digest.update(part.tobytes())
+  whole = Corpus(
+    functools.partial(_slice, tokens, starts, record_at),
+    np.arange(len(kept)),
+    record_at,
+    offsets(sentences),
+    documents,
+    digest.hexdigest()[:16],
+  )
+  return whole, np.array([record is not None for record in found], bool)
 
 
-def unigram_counts(corpus, tokenizer):
-  """How often each piece occurs; special ones, [UNK] among them, are never predicted: 0."""
-  counts = np.bincount(corpus.tokens, minlength=tokenizer.vocab_size)
+def _slice(tokens, starts, record_at, record):
+  part = slice(record_at[record], record_at[record + 1])
+  return tokens[part], starts[part]
+
+
+def predictable(counts, tokenizer):
+  """Counts without the special pieces, [UNK] among them, which are never predicted."""
+  counts = counts.copy()
   counts[list(tokenizer.special_ids)] = 0
   return counts
 
@@ -76,151 +141,3 @@ def unigram_nats(counts, of=None):
   of = counts if of is None else of
   probabilities = np.maximum(counts, 1) / np.maximum(counts, 1)[counts + of > 0].sum()
   return float(-(of / of.sum()) @ np.log(probabilities))
-
-
-class NspRows:
-  """Sentence-pair rows [CLS] A [SEP] B [SEP]: label 0, B follows A; label 1, B is from elsewhere.
-
-  The cutting is google-research/bert's create_pretraining_data.py: consecutive sentences of a
-  document are gathered up to the row's length (`short_seq_prob`: a random shorter one), split at a
-  random sentence into A and B, and in half of the rows B is replaced by a stretch of another
-  document, the sentences it displaced going into the next row. Random B also when there is nothing
-  to split. What is too long is cut from the front or the back of the longer half at random. One
-  difference: the length is drawn for each row, where the reference draws it once per document, so
-  that `short_seq_prob` is a share of rows however long documents are.
-  """
-
-  def __init__(self, corpus, tokenizer, *, seq_length, short_seq_prob, dupe_factor, seed):
-    if len(corpus.documents) < 3:
-      raise InputError(
-        'next-sentence pairs need at least 2 documents; separate them by blank lines.'
-      )
-    self.corpus, self.tokenizer, self.seq_length = corpus, tokenizer, seq_length
-    rng = np.random.default_rng(seed)
-    plans = [_plan_pairs(corpus, seq_length - 3, short_seq_prob, rng) for _ in range(dupe_factor)]
-    self.plan = np.concatenate(
-      [plan for plan, _ in plans]
-    )  # [rows, 5]: A from-to, B from-to, label
-    self.cut_tokens = sum(cut for _, cut in plans)
-    self.fingerprint = hashlib.sha256(
-      self.plan.tobytes() + corpus.fingerprint.encode()
-    ).hexdigest()[:16]
-
-  def __len__(self):
-    return len(self.plan)
-
-  def __getitem__(self, i):
-    a0, a1, b0, b1, label = self.plan[i]
-    a, b = self.corpus.tokens[a0:a1], self.corpus.tokens[b0:b1]
-    return row(self.tokenizer, (a, b), self.seq_length) | {
-      'cls_positions': np.zeros(1, np.int32),
-      'labels': np.array([label], np.int32),
-      'weights': np.ones(1, np.float32),
-    }
-
-
-class FullRows:
-  """Rows [CLS] text [SEP] of consecutive tokens of one document, as long as the row allows."""
-
-  def __init__(self, corpus, tokenizer, *, seq_length):
-    self.corpus, self.tokenizer, self.seq_length = corpus, tokenizer, seq_length
-    edges = corpus.sentences[corpus.documents]
-    self.plan = np.array(
-      [
-        (start, min(start + seq_length - 2, end))
-        for begin, end in zip(edges[:-1], edges[1:])
-        for start in range(begin, end, seq_length - 2)
-      ],
-      np.int64,
-    ).reshape(-1, 2)
-    self.cut_tokens = 0
-    self.fingerprint = corpus.fingerprint
-
-  def __len__(self):
-    return len(self.plan)
-
-  def __getitem__(self, i):
-    start, end = self.plan[i]
-    return row(self.tokenizer, (self.corpus.tokens[start:end],), self.seq_length)
-
-
-def row(tokenizer, texts, seq_length):
-  """[CLS] text [SEP] (text [SEP]) of token arrays -> the four arrays of a row, padded, [T]
-  int32."""
-  parts = [[tokenizer.cls_id]]
-  for text in texts:
-    parts += [text, [tokenizer.sep_id]]
-  ids = np.concatenate(parts)
-  first = 2 + len(texts[0])
-  out = np.zeros((4, seq_length), np.int32)
-  out[0] = tokenizer.pad_id
-  out[0, : len(ids)] = ids
-  out[1, first : len(ids)] = 1
-  out[2, : len(ids)] = np.arange(len(ids))
-  out[3, : len(ids)] = 1
-  return dict(zip(('input_ids', 'token_type_ids', 'position_ids', 'segment_ids'), out))
-
-
-def _plan_pairs(corpus, room, short_seq_prob, rng):
-  """One pass over the corpus -> ([rows, 5] int64, tokens cut off)."""
-  sentence_at, document_at = corpus.sentences.tolist(), corpus.documents.tolist()
-  documents = len(document_at) - 1
-  rows, cut = array.array('q'), 0  # 40 bytes a row
-
-  def target():
-    return int(rng.integers(2, room + 1)) if rng.random() < short_seq_prob else room
-
-  def stretch(document, first, length):
-    """Sentences of a document from `first` on, until `length` tokens: (from, to)."""
-    start, end = sentence_at[first], document_at[document + 1]
-    last = first + 1
-    while last < end and sentence_at[last] - start < length:
-      last += 1
-    return start, sentence_at[last]
-
-  for document in range(documents):
-    begin, end = document_at[document], document_at[document + 1]
-    length = target()
-    first = s = begin
-    while s < end:
-      s += 1
-      size = sentence_at[s] - sentence_at[first]
-      if s < end and size < length:
-        continue
-      count = s - first
-      split = first + (int(rng.integers(1, count)) if count > 1 else 1)
-      a = (sentence_at[first], sentence_at[split])
-      if count == 1 or rng.random() < 0.5:
-        label = 1
-        other = int(rng.integers(documents - 1))
-        other += other >= document
-        other_first = int(rng.integers(document_at[other], document_at[other + 1]))
-        b = stretch(other, other_first, length - (a[1] - a[0]))
-        s = split
-      else:
-        label = 0
-        b = (sentence_at[split], sentence_at[s])
-      (a0, a1), (b0, b1), lost = _truncate(a, b, room, rng)
-      rows.extend((a0, a1, b0, b1, label))
-      cut += lost
-      first, length = s, target()
-  return np.frombuffer(rows, np.int64).reshape(-1, 5), cut
-
-
-def _truncate(a, b, room, rng):
-  """Two (from, to) spans shortened to `room` in all: the longer one first, at a random end each
-  time."""
-  size_a, size_b = a[1] - a[0], b[1] - b[0]
-  lost = max(0, size_a + size_b - room)
-  if not lost:
-    return a, b, 0
-  from_a = min(lost, max(0, size_a - size_b))
-  from_b = min(lost - from_a, max(0, size_b - size_a))
-  rest = lost - from_a - from_b  # equally long now: in turn, B first
-  from_a, from_b = from_a + rest // 2, from_b + rest - rest // 2
-  front_a, front_b = int(rng.binomial(from_a, 0.5)), int(rng.binomial(from_b, 0.5))
-  return (
-    (a[0] + front_a, a[1] - from_a + front_a),
-    (b[0] + front_b, b[1] - from_b + front_b),
-    lost,
-  )

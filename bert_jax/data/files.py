@@ -6,6 +6,7 @@ repaired and counted; anything else wrong is an InputError that says where.
 
 from __future__ import annotations
 
+import functools
 import glob
 import gzip
 import json
@@ -22,6 +23,28 @@ from bert_jax.config import InputError
 log = logging.getLogger('bert_jax')
 
 Lines = Iterable[tuple[int, str]]  # line numbers from 1, lines without their ends
+
+
+def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
+  """[(name, spec), ...]: of `NAME=SPEC,...`, of a spec with {language}, or ('', spec) alone."""
+  if '{language}' in spec:
+    if not languages:
+      raise InputError(f'{spec} stands for several languages; name them in corpus.languages')
+    return [(name, spec.replace('{language}', name)) for name in languages]
+  if not _NAMED.match(spec) or Path(spec).expanduser().exists():
+    return [('', spec)]
+  return [tuple(part.split('=', 1)) for part in re.split(r',(?=[\w-]+=)', spec)]
+
+
+def named(specs: Iterable[str], languages: str) -> list[tuple[str, str]]:
+  """`parts` of command line arguments; languages: 'a,b,c', or a file of one a line."""
+  if languages and Path(languages).is_file():
+    languages = Path(languages).read_text()
+  names = re.findall(r'[^,\s]+', languages)
+  return [part for spec in specs for part in parts(spec, names)]
+
+
+_NAMED = re.compile(r'[\w-]+=.')
 
 
 def expand(spec: str) -> list[Path]:
@@ -54,45 +77,87 @@ def expand(spec: str) -> list[Path]:
 
 
 def suffix(path: Path) -> str:
-  """'.txt' of both a.txt and a.txt.gz."""
-  return Path(path.name.removesuffix('.gz')).suffix.lower()
+  """'.txt' of a.txt, a.txt.gz and a.txt.zst."""
+  return Path(path.name.removesuffix('.gz').removesuffix('.zst')).suffix.lower()
 
 
 def lines(path: Path, counts: Counter) -> Iterator[tuple[int, str]]:
-  """Yields (line number, line) of a plain or .gz file, without byte order mark and line ends.
+  """Yields (line number, line) of a plain, .gz or .zst file, without byte order mark and line ends.
 
   Invalid UTF-8 becomes U+FFFD, is counted, and its first line is logged. A file without a byte,
-  with a NUL byte, or with a broken gzip stream is an InputError.
+  with a NUL byte, or with a broken compressed stream is an InputError.
   """
   counts['files'] += 1
-  size, number, warned = 0, 0, False
+  return decoded(path, ((number, raw) for number, raw, _ in raw_lines(path)), counts)
+
+
+def raw_lines(path: Path) -> Iterator[tuple[int, bytes, int]]:
+  """Yields (line number, line, bytes of the file on disk read so far)."""
+  number = 0
   try:
-    with gzip.open(path) if path.suffix == '.gz' else open(path, 'rb') as file:
-      for number, raw in enumerate(file, 1):
-        if b'\0' in raw:
+    with open(path, 'rb') as disk:
+      stream = _OPENERS[path.suffix](disk) if path.suffix in _OPENERS else disk
+      while raw := stream.readline(_LONGEST_LINE):
+        number += 1
+        if len(raw) == _LONGEST_LINE:
           raise InputError(
-            f'{path} is not text: line {number} has a NUL byte, at byte {size + raw.index(0)}; '
-            'leave the file out, or convert it to UTF-8 if it is UTF-16'
+            f'{path} has no line end in the {_LONGEST_LINE >> 20} MB of line {number}; is it text? '
+            'Put each document or sentence on lines of its own'
           )
-        size += len(raw)
-        counts['bytes'] += len(raw)
-        invalid = counts['invalid_utf8_lines']
-        line = decode(raw, counts)
-        if counts['invalid_utf8_lines'] > invalid and not warned:
-          warned = True
-          message = '%s:%d is not valid UTF-8; bad bytes of this file become U+FFFD and are counted'
-          log.warning(message, path, number)
-        if number == 1:
-          line = line.removeprefix('\ufeff')
-        yield number, line.rstrip('\r\n')
+        yield number, raw, disk.tell()
   except (EOFError, gzip.BadGzipFile, zlib.error) as error:
     raise InputError(
-      f'{path} is a broken or truncated gzip file (after line {number}: {error}); fetch it again'
+      f'{path} is a broken or truncated {path.suffix} file (after line {number}: {error}); '
+      'fetch it again'
     ) from error
   except OSError as error:
     raise InputError(f'{path} cannot be read: {error.strerror or error}') from error
+  except Exception as error:
+    if type(error).__name__ != 'ZstdError':  # of a library that need not be installed
+      raise
+    raise InputError(
+      f'{path} is a broken or truncated .zst file (after line {number}: {error}); fetch it again'
+    ) from error
   if not number:
     raise InputError(f'{path} is empty; remove it, or write it again')
+
+
+def decoded(
+  path: Path, numbered: Iterable[tuple[int, bytes]], counts: Counter
+) -> Iterator[tuple[int, str]]:
+  """(line number, raw line) -> (line number, line), see `lines`."""
+  warned = False
+  for number, raw in numbered:
+    if b'\0' in raw:
+      raise InputError(
+        f'{path} is not text: line {number} has a NUL byte, {raw.index(0)} bytes in; '
+        'leave the file out, or convert it to UTF-8 if it is UTF-16'
+      )
+    counts['bytes'] += len(raw)
+    invalid = counts['invalid_utf8_lines']
+    line = decode(raw, counts)
+    if counts['invalid_utf8_lines'] > invalid and not warned:
+      warned = True
+      message = '%s:%d is not valid UTF-8; bad bytes of this file become U+FFFD and are counted'
+      log.warning(message, path, number)
+    if number == 1:
+      line = line.removeprefix('\ufeff')
+    yield number, line.rstrip('\r\n')
+
+
+def _zstd(disk):
+  try:
+    from compression import zstd  # Python 3.14 has it
+  except ImportError:
+    try:
+      from backports import zstd
+    except ImportError:
+      raise InputError(f'{disk.name} needs a library; run: pip install backports.zstd') from None
+  return zstd.ZstdFile(disk)
+
+
+_OPENERS = {'.gz': lambda disk: gzip.GzipFile(fileobj=disk), '.zst': _zstd}
+_LONGEST_LINE = 1 << 28  # bytes
 
 
 def decode(raw: bytes, counts: Counter) -> str:
@@ -136,6 +201,13 @@ def tfds_rows(
   beginning with / . or ~, the folder of a prepared dataset. SPLIT may be a slice, `train[:10%]`,
   and wins over `split`. Only ArrayRecord data is read: it needs no TensorFlow and loses no row.
   """
+  features, rows = tfds_source.__wrapped__(spec, split)
+  return features, (rows(i) for i in range(len(rows)))
+
+
+@functools.lru_cache(maxsize=4)
+def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], TfdsRows]:
+  """The same with random access: (features, rows), rows(i) -> (name, raw row)."""
   match = _TFDS.fullmatch(spec)
   if not match:
     raise InputError(f'{spec!r} names no dataset; write tfds:NAME or tfds:NAME:SPLIT')
@@ -155,7 +227,7 @@ def tfds_rows(
     raise InputError(
       f'{spec} cannot be read ({_brief(error)}); its splits are {", ".join(builder.info.splits)}'
     ) from error
-  return dict(builder.info.features), _rows(source, f'{builder.info.full_name}:{split}')
+  return dict(builder.info.features), TfdsRows(source, f'{builder.info.full_name}:{split}')
 
 
 def _tfds_builder(name: str) -> Any:
@@ -179,16 +251,24 @@ def _tfds_builder(name: str) -> Any:
   return builder
 
 
-def _rows(source: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-  for i in range(len(source)):
+class TfdsRows:
+  """Rows of a TFDS data source with their names; a damaged one is an InputError that says which."""
+
+  def __init__(self, source: Any, name: str):
+    self.source, self.name = source, name
+
+  def __len__(self) -> int:
+    return len(self.source)
+
+  def __call__(self, i: int) -> tuple[str, dict[str, Any]]:
     try:
-      row = source[i]
+      row = self.source[i]
     except Exception as error:
-      raise InputError(f'{name}:{i} is damaged ({_brief(error)}); prepare it again') from error
+      raise InputError(f'{self.name}:{i} is damaged ({_brief(error)}); prepare it again') from error
     # A file cut at the 64 KB blocks of ArrayRecord opens, and gives rows of None.
     if all(value is None for value in row.values()):
-      raise InputError(f'{name}:{i} is damaged (the file is truncated); prepare it again')
-    yield f'{name}:{i}', row
+      raise InputError(f'{self.name}:{i} is damaged (the file is truncated); prepare it again')
+    return f'{self.name}:{i}', row
 
 
 def _brief(error: Exception) -> str:

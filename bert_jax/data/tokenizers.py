@@ -28,11 +28,17 @@ from sentencepiece import sentencepiece_pb2
 from tokenizers import models, normalizers, pre_tokenizers
 
 from bert_jax.config import InputError, write_whole
+from bert_jax.data.lexicon import UNSPACED
 
 RESERVED = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
 MAX_WORD_CHARACTERS = 100  # a longer word is [UNK]
 _OTHER_NAMES = dict(zip(RESERVED, ('<pad>', '<unk>', '<s>', '</s>', '<mask>')))  # RoBERTa's
 _SURROGATES = re.compile('[\ud800-\udfff]')
+_BLANKS = re.compile('[ \t\r\n]+')  # white space to everybody: no other rule reaches across it
+_BEGINS_WORD = re.compile(f'[▁{UNSPACED}]')
+_UNSPACED_END = re.compile(f'[{UNSPACED}]$')
+_CACHED_RUNS = 500_000
+_LONGEST_RUN = 20  # characters; a longer one hardly comes twice
 
 
 class Encoding(NamedTuple):
@@ -66,6 +72,10 @@ class Tokenizer(abc.ABC):
     """The ids of encode_batch alone, several times as fast."""
 
   @abc.abstractmethod
+  def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
+    """[n] bool, True where a word begins; ids [n] of texts in a row that begin at text_starts."""
+
+  @abc.abstractmethod
   def decode(self, ids: Iterable[int]) -> str:
     """Readable text; [PAD], [CLS] and [SEP] are left out, [MASK] is shown."""
 
@@ -87,14 +97,24 @@ class WordPiece(Tokenizer):
   """Greedy longest match first within words; a piece that continues a word starts with ##."""
 
   def __init__(
-    self, pieces: Iterable[str], *, do_lower_case: bool = True, source: str = 'the vocabulary'
+    self,
+    pieces: Iterable[str],
+    *,
+    do_lower_case: bool = True,
+    tokenize_chinese_chars: bool = True,
+    source: str = 'the vocabulary',
   ):
     pieces = list(pieces)
     for name in RESERVED:  # some copies of bert-base-uncased spell them [unk]; write them one way
       pieces[_find_reserved(pieces, name, source)] = name
-    content = json.dumps(['wordpiece', do_lower_case, pieces])
+    content = json.dumps(
+      ['wordpiece', do_lower_case, pieces] + ([] if tokenize_chinese_chars else ['no spaces'])
+    )
     super().__init__(pieces, hashlib.sha256(content.encode()).hexdigest(), source)
     self.do_lower_case = do_lower_case
+    self.tokenize_chinese_chars = tokenize_chinese_chars  # each CJK character is a word
+    self._begins_word = np.array([not piece.startswith('##') for piece in pieces])
+    self._runs = {}  # the ids of what stands between blanks, as bytes of int32
     # No special tokens are declared to the library, so the typed "[MASK]" is three plain words.
     self._tokenizer = tokenizers.Tokenizer(
       models.WordPiece(
@@ -103,7 +123,7 @@ class WordPiece(Tokenizer):
         max_input_chars_per_word=MAX_WORD_CHARACTERS,
       )
     )
-    self._tokenizer.normalizer = normalizer(do_lower_case)
+    self._tokenizer.normalizer = normalizer(do_lower_case, tokenize_chinese_chars)
     self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
@@ -117,7 +137,21 @@ class WordPiece(Tokenizer):
     ]
 
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    return [np.array(e.ids, np.int32) for e in self._tokenizer.encode_batch_fast(checked(texts))]
+    ids = self._runs
+    if len(ids) > _CACHED_RUNS:
+      ids.clear()
+    texts = [_BLANKS.split(text) for text in checked(texts)]
+    new = list({run: 0 for runs in texts for run in runs if run not in ids})
+    for run, encoding in zip(new, self._tokenizer.encode_batch_fast(new)):
+      ids[run] = np.array(encoding.ids, np.int32).tobytes()
+    out = [np.frombuffer(b''.join([ids[run] for run in runs]), np.int32) for runs in texts]
+    for run in new:
+      if len(run) > _LONGEST_RUN:
+        del ids[run]
+    return out
+
+  def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
+    return self._begins_word[ids]
 
   def decode(self, ids: Iterable[int]) -> str:
     return ' '.join(self.pieces[i] for i in self._shown(ids)).replace(' ##', '')
@@ -126,7 +160,11 @@ class WordPiece(Tokenizer):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / 'vocab.txt'
-    settings = {'tokenizer_class': 'BertTokenizer', 'do_lower_case': self.do_lower_case}
+    settings = {
+      'tokenizer_class': 'BertTokenizer',
+      'do_lower_case': self.do_lower_case,
+      'tokenize_chinese_chars': self.tokenize_chinese_chars,
+    }
     # The casing first: a vocabulary without it would be taken for an uncased one.
     write_whole(folder / 'tokenizer_config.json', json.dumps(settings, indent=2) + '\n')
     write_whole(path, ''.join(f'{piece}\n' for piece in self.pieces))
@@ -146,6 +184,10 @@ class SentencePiece(Tokenizer):
       raise InputError(f'{source} is not a SentencePiece model; is it damaged or cut off?') from e
     pieces = [self._model.id_to_piece(i) for i in range(self._model.get_piece_size())]
     super().__init__(pieces, hashlib.sha256(model).hexdigest(), source)
+    # A piece of a script without blanks is a word of its own.
+    self._begins_word = np.array([bool(_BEGINS_WORD.match(piece)) for piece in pieces])
+    self._ends_word = np.array([bool(_UNSPACED_END.search(piece)) for piece in pieces])
+    self._blank = np.array([piece == '▁' for piece in pieces])
     for i in (self.pad_id, self.cls_id, self.sep_id, self.mask_id):
       if not self._model.is_control(i):
         raise InputError(
@@ -164,11 +206,18 @@ class SentencePiece(Tokenizer):
     utf8 = np.frombuffer(text.encode(), np.uint8)
     offsets = np.cumsum(np.append(0, (utf8 & 0xC0) != 0x80), dtype=np.int32)[spans]
     offsets[:, 0] += np.array([len(p.surface) - len(p.surface.lstrip()) for p in pieces], np.int32)
-    word_starts = np.array([i == 0 or p.piece[0] == '▁' for i, p in enumerate(pieces)], bool)
-    return Encoding(np.array([p.id for p in pieces], np.int32), offsets, word_starts)
+    ids = np.array([p.id for p in pieces], np.int32)
+    return Encoding(ids, offsets, self.word_starts(ids, np.zeros(min(1, len(ids)), int)))
 
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     return [np.array(ids, np.int32) for ids in self._model.encode(checked(texts), out_type=int)]
+
+  def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
+    starts = self._begins_word[ids]
+    starts[1:] |= self._ends_word[ids[:-1]]
+    starts[1:] &= ~self._blank[ids[:-1]]  # a blank goes with what it stands before
+    starts[text_starts] = True
+    return starts
 
   def decode(self, ids: Iterable[int]) -> str:
     runs = [[]]  # between masks, which the library would leave out
@@ -201,13 +250,22 @@ def load(path: str | Path, *, do_lower_case: bool = True) -> Tokenizer:
     raise InputError(f'{path} is empty; was it cut off while it was copied?')
   if path.suffix == '.model':
     return SentencePiece(data, source=str(path))
-  _check_casing(path.with_name('tokenizer_config.json'), do_lower_case)
-  return WordPiece(_read_vocab(path, data), do_lower_case=do_lower_case, source=str(path))
+  settings = _settings_of(path.with_name('tokenizer_config.json'), do_lower_case)
+  return WordPiece(
+    _read_vocab(path, data),
+    do_lower_case=do_lower_case,
+    tokenize_chinese_chars=settings.get('tokenize_chinese_chars', True),
+    source=str(path),
+  )
 
 
-def normalizer(do_lower_case: bool) -> normalizers.Normalizer:
+def normalizer(do_lower_case: bool, tokenize_chinese_chars: bool = True) -> normalizers.Normalizer:
   """What WordPiece does to a text before it looks for words; training uses the same."""
-  return normalizers.BertNormalizer(lowercase=do_lower_case, strip_accents=do_lower_case)
+  return normalizers.BertNormalizer(
+    lowercase=do_lower_case,
+    strip_accents=do_lower_case,
+    handle_chinese_chars=tokenize_chinese_chars,
+  )
 
 
 def checked(texts: Sequence[str]) -> list[str]:
@@ -255,19 +313,21 @@ def _read_vocab(path: Path, data: bytes) -> list[str]:
   return pieces
 
 
-def _check_casing(settings_path: Path, do_lower_case: bool):
+def _settings_of(path: Path, do_lower_case: bool) -> dict:
   """Lower-casing into a cased vocabulary fails in silence, so believe a file that speaks of it."""
-  if not settings_path.exists():
-    return
+  if not path.exists():
+    return {}
   try:
-    recorded = json.loads(settings_path.read_bytes()).get('do_lower_case', do_lower_case)
+    settings = json.loads(path.read_bytes())
+    recorded = settings.get('do_lower_case', do_lower_case)
   except (ValueError, AttributeError) as e:
-    raise InputError(f'{settings_path} is not a JSON object; repair or remove it') from e
+    raise InputError(f'{path} is not a JSON object; repair or remove it') from e
   if recorded != do_lower_case:
     raise InputError(
-      f'{settings_path} says do_lower_case is {recorded}, but {do_lower_case} was asked for; '
+      f'{path} says do_lower_case is {recorded}, but {do_lower_case} was asked for; '
       f'use do_lower_case={recorded}'
     )
+  return settings
 
 
 def in_folder(folder: str | Path) -> Path | None:

@@ -6,12 +6,14 @@ them, lets SentencePiece find the merges, and writes its pieces in Google's nota
 (Byte-pair encoding: Sennrich et al. 2016; WordPiece training as BERT's was never published.)
 """
 
+import functools
 import io
+import itertools
 import logging
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import sentencepiece
@@ -56,6 +58,7 @@ def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]
       'vocab_size': size,
       'do_lower_case': settings.do_lower_case,
       'character_coverage': settings.character_coverage,
+      'sampling': config.corpus.sampling if 'corpus' in config else 1.0,
     }
     with tempfile.TemporaryDirectory() as scratch:
       if settings.kind == 'wordpiece':
@@ -74,13 +77,18 @@ def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]
   return tokenizer
 
 
+Texts = Iterable[str] | Mapping[str, Iterable[str]]  # of one language, or {language: its texts}
+
+
 def train_wordpiece(
-  texts: Iterable[str],
+  texts: Texts,
   path: str | Path,
   *,
   vocab_size: int,
   do_lower_case: bool = True,
+  tokenize_chinese_chars: bool = True,
   character_coverage: float = 0.99999,
+  sampling: float = 1.0,
 ) -> dict[str, int]:
   """Writes a vocab.txt of exactly vocab_size lines and returns what was counted on the way.
 
@@ -89,11 +97,17 @@ def train_wordpiece(
   A corpus too small for vocab_size pieces is filled up with [unused0], [unused1], ... The rarest
   characters, together 1 - character_coverage of the text, are left out, and words that contain them
   will be [UNK]: at SentencePiece's own 0.9995 that hits the digits of English novels; for Chinese
-  and Japanese it is the right value.
+  and Japanese it is the right value. sampling: S, see _weights.
   """
-  words = _count_words(texts, do_lower_case)
-  if not words:
-    raise InputError('the corpus holds no words; check the paths and filters that produce it')
+  count_words = functools.partial(
+    _count_words, normalize=normalizer(do_lower_case, tokenize_chinese_chars).normalize_str
+  )
+  counts = {name: count_words(own) for name, own in _languages(texts)}
+  weights = _weights({name: own.total() for name, own in counts.items()}, sampling)
+  words = Counter()
+  for name, own in counts.items():
+    for word, count in own.items():
+      words[word] += count * weights[name]
   characters = Counter()
   for word, count in words.items():
     for c in word:
@@ -101,7 +115,7 @@ def train_wordpiece(
   alphabet = _cover(characters, character_coverage)
   kept = set(alphabet)
   # Chinese characters and punctuation always stand alone: no word goes on with them.
-  inside = [c for c in alphabet if len(_count_words(['a' + c], do_lower_case)) == 1]
+  inside = [c for c in alphabet if len(count_words(['a' + c])) == 1]
   smallest = len(RESERVED) + len(alphabet) + len(inside)
   if vocab_size < smallest:
     raise InputError(
@@ -127,26 +141,27 @@ def train_wordpiece(
 
 
 def train_sentencepiece(
-  texts: Iterable[str],
+  texts: Texts,
   path: str | Path,
   *,
   vocab_size: int,
   model_type: str = 'unigram',
   do_lower_case: bool = False,
   character_coverage: float = 0.99999,
+  sampling: float = 1.0,
 ) -> dict[str, int]:
   """Writes a SentencePiece model (model_type 'unigram' or 'bpe') and returns what was counted.
 
   The ids are [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4, then pieces; no text produces the
-  reserved ones. The text is held in memory (46 MB of English: 1 GB, half a minute).
+  reserved ones. The text is held in memory (46 MB of English: 1 GB, half a minute). sampling: S,
+  see _weights.
   """
   if model_type not in ('unigram', 'bpe'):
     raise InputError(f"model_type is '{model_type}'; use 'unigram' or 'bpe'")
-  lines = _lines(texts)
-  if not lines:
-    raise InputError('the corpus holds no words; check the paths and filters that produce it')
-  model = _train(
-    sentence_iterator=iter(lines),
+  lines = {name: _lines(own) for name, own in _languages(texts)}
+  sizes = {name: sum(map(len, own)) for name, own in lines.items()}
+  weights = _weights(sizes, sampling)
+  settings = dict(
     vocab_size=vocab_size,
     model_type=model_type,
     character_coverage=character_coverage,
@@ -160,18 +175,54 @@ def train_sentencepiece(
     unk_piece='[UNK]',
     control_symbols=['[CLS]', '[SEP]', '[MASK]'],
   )
+  if set(weights.values()) == {1}:
+    model = _train(sentence_iterator=itertools.chain(*lines.values()), **settings)
+  else:  # a line and how often it counts
+    rows = (
+      f'{line.replace(chr(9), " ")}\t{weights[name]}' for name, own in lines.items() for line in own
+    )
+    with tempfile.TemporaryDirectory() as folder:
+      table = Path(folder) / 'lines.tsv'
+      table.write_bytes(''.join(f'{row}\n' for row in rows).encode())
+      model = _train(input=str(table), input_format='tsv', **settings)
   _write(path, model)
-  return {'lines': len(lines), 'characters': sum(map(len, lines)), 'pieces': vocab_size}
+  return {
+    'lines': sum(map(len, lines.values())),
+    'characters': sum(sizes.values()),
+    'pieces': vocab_size,
+  }
 
 
-def _count_words(texts: Iterable[str], do_lower_case: bool) -> Counter:
+def _languages(texts: Texts) -> list[tuple[str, Iterable[str]]]:
+  return list(texts.items()) if isinstance(texts, Mapping) else [('', texts)]
+
+
+def _weights(sizes: dict[str, int], sampling: float) -> dict[str, int]:
+  """{language: how often each of its counts is counted}, whole numbers.
+
+  With S = sampling, a language that makes up the share P(L) of what there is counts in proportion
+  to P(L)^S. That is how M-BERT, with S = 0.7, kept English from filling its vocabulary
+  (google-research/bert, multilingual.md). 1 leaves all as it is.
+  """
+  for name, size in sizes.items():
+    if not size:
+      raise InputError(
+        f'{f"language {name!r}" if name else "the corpus"} holds no words; check the paths and '
+        'filters that produce it'
+      )
+  if sampling == 1 or len(sizes) == 1:
+    return dict.fromkeys(sizes, 1)
+  largest = max(sizes.values())  # hundredths of what it counts
+  return {name: round(100 * (largest / size) ** (1 - sampling)) for name, size in sizes.items()}
+
+
+def _count_words(texts: Iterable[str], normalize: Callable[[str], str]) -> Counter:
   """Words as the tokenizer sees them; each distinct run of non-blanks is looked at only once."""
   if isinstance(texts, str):
     checked(texts)
   tokens = Counter()
   for text in texts:
     tokens.update(_SPACE.split(*checked([text])))
-  normalize = normalizer(do_lower_case).normalize_str
   split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
   words = Counter()
   for token, count in tokens.items():

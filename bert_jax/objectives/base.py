@@ -24,11 +24,15 @@ class Objective(abc.ABC):
   def init(self, rng):
     """Parameters, a plain nested dict."""
 
-  def prepare(self, batch, rng):
+  def prepare(self, batch, rng, step=None):
     """Corrupts a full batch on the device, before it is split for accumulation. Default:
-    nothing."""
-    del rng
+    nothing. step: that of training; None in an evaluation."""
+    del rng, step
     return batch
+
+  def seen(self, batch):
+    """{name: number} of a batch that the run adds up from its first step on. Default: tokens."""
+    return {'seen_tokens': jnp.sum(batch['segment_ids'] > 0, dtype=jnp.float32)}
 
   @abc.abstractmethod
   def terms(self, params, batch, rng, train):

@@ -1,7 +1,8 @@
 """BERT's pre-training: masked language model + lambda * next-sentence prediction.
 
-Devlin et al. 2018 (lambda 1). lambda 0 on rows without pairs is RoBERTa's setting (Liu et al.
-2019): then there is no pooler and no NSP head at all.
+Devlin et al. 2018 (lambda 1). On rows of sentence-order pairs it is ALBERT's SOP (Lan et al. 2019)
+and called so. lambda 0 on rows without pairs is RoBERTa's setting (Liu et al. 2019): then there is
+no pooler and no NSP head at all.
 """
 
 import dataclasses
@@ -16,25 +17,39 @@ from bert_jax.objectives import base, corruption
 
 @dataclasses.dataclass(frozen=True)
 class MlmNsp(base.Objective):
-  """model: ModelConfig; masking: keyword arguments of corruption.mask_tokens."""
+  """model: ModelConfig; masking: keyword arguments of corruption.mask_tokens; pairs: nsp or sop,
+  what the labels of a pair say; languages: of the rows, in the order of their numbers."""
 
   model: models.ModelConfig
   seq_length: int
   nsp_weight: float
   masking: dict[str, Any]
+  pairs: str = 'nsp'
+  examples_per_row: int = 1
+  languages: tuple[str, ...] = ()
 
   @property
   def loss_weights(self):
-    return {'mlm': 1.0} | ({'nsp': self.nsp_weight} if self.nsp_weight else {})
+    return {'mlm': 1.0} | ({self.pairs: self.nsp_weight} if self.nsp_weight else {})
 
   @property
   def metrics(self):
-    return tuple(n for term in self.loss_weights for n in (term, f'{term}_accuracy'))
+    terms = (n for term in self.loss_weights for n in (term, f'{term}_accuracy'))
+    return (*terms, *(f'mlm_{name}' for name in self.languages))
+
+  @property
+  def _needs_units(self):
+    return any(policy != 'token' for _, policy in self.masking['stages'])
 
   def spec(self, batch_size):
-    return base.row_spec(batch_size, self.seq_length) | (
-      base.example_spec(batch_size, 1, jnp.int32) if self.nsp_weight else {}
-    )
+    out = base.row_spec(batch_size, self.seq_length)
+    if self._needs_units:
+      out['unit_starts'] = out['input_ids']
+    if self.nsp_weight:
+      out |= base.example_spec(batch_size, self.examples_per_row, jnp.int32)
+    if self.languages:
+      out['language'] = jax.ShapeDtypeStruct((batch_size,), jnp.int32)
+    return out
 
   def init(self, rng):
     encoder_key, mlm_key, pooler_key, nsp_key = jax.random.split(rng, 4)
@@ -50,11 +65,13 @@ class MlmNsp(base.Objective):
       params['nsp'] = models.Classifier(self.model, 2).init(nsp_key, x_BKD)['params']
     return params
 
-  def prepare(self, batch, rng):
+  def prepare(self, batch, rng, step=None):
     ids, positions, labels, weights = corruption.mask_tokens(
       rng,
       batch['input_ids'],
       batch['segment_ids'],
+      batch.get('unit_starts'),
+      step,
       vocab_size=self.model.vocab_size,
       **self.masking,
     )
@@ -87,13 +104,28 @@ class MlmNsp(base.Objective):
     mlm_BKV, nsp_BN2 = self.logits(params, batch, rng if train else None)
     terms = base.label_terms('mlm', mlm_BKV, batch['masked_labels'], batch['masked_weights'])
     if self.nsp_weight:
-      terms |= base.label_terms('nsp', nsp_BN2, batch['labels'], batch['weights'])
+      terms |= base.label_terms(self.pairs, nsp_BN2, batch['labels'], batch['weights'])
+    if not train:
+      for k, name in enumerate(self.languages):
+        own_BK = batch['masked_weights'] * (batch['language'] == k)[:, None]
+        terms |= {
+          f'mlm_{name}': base.label_terms('mlm', mlm_BKV, batch['masked_labels'], own_BK)['mlm']
+        }
     return terms
+
+  def seen(self, batch):
+    tokens_B = jnp.sum(batch['segment_ids'] > 0, axis=1, dtype=jnp.float32)
+    return super().seen(batch) | {
+      f'seen_tokens_{name}': jnp.sum(tokens_B * (batch['language'] == k))
+      for k, name in enumerate(self.languages)
+    }
 
   def flops(self, batch_size):
     K = min(self.masking['max_predictions'], self.seq_length)
     return (
       models.encoder_flops(self.model, batch_size, self.seq_length)
       + models.head_flops(self.model, batch_size * K, vocabulary=True)
-      + (models.head_flops(self.model, batch_size) if self.nsp_weight else 0)
+      + (
+        models.head_flops(self.model, batch_size * self.examples_per_row) if self.nsp_weight else 0
+      )
     )

@@ -13,7 +13,8 @@ import numpy as np
 
 from bert_jax import models
 from bert_jax.config import InputError
-from bert_jax.data import corpus, docs, tables, text
+from bert_jax.data import docs, tables, text
+from bert_jax.data.rows import build_row
 from bert_jax.objectives.classification import Classification
 
 log = logging.getLogger('bert_jax')
@@ -112,8 +113,8 @@ class LabelledRows:
     return len(self.texts)
 
   def __getitem__(self, i):
-    return corpus.row(self.tokenizer, self.texts[i], self.seq_length) | {
-      'cls_positions': np.zeros(1, np.int32),
+    examples = [[(ids, 0) for ids in self.texts[i]]]
+    return build_row(self.tokenizer, examples, self.seq_length) | {
       'labels': self.labels[i : i + 1],
       'weights': np.ones(1, np.float32),
     }

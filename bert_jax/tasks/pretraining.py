@@ -1,155 +1,304 @@
-"""Pre-training from raw text: documents -> tokens -> rows, and what a healthy run must beat."""
+"""Pre-training: text or prepared corpora -> rows, and what a healthy run must beat."""
 
 import logging
+import zlib
 from collections import Counter
+from pathlib import Path
 
+import numpy as np
 import tqdm
 
+from bert_jax import config as config_lib
 from bert_jax import models
 from bert_jax.config import InputError
-from bert_jax.data import corpus, docs, files, text
+from bert_jax.data import corpus, docs, files, prepared, rows, text, tokenizers
+from bert_jax.data.records import Encoder
 from bert_jax.objectives.mlm_nsp import MlmNsp
 
 log = logging.getLogger('bert_jax')
 
+NEEDS = {'phrase': 'phrases', 'entity': 'entities'}  # the lexicon that marks a policy's units
+
 
 def resolve(config):
-  """config itself; a path that leads nowhere is found before anything long begins."""
-  for spec in (config.data.train, config.data.eval):
-    if spec and not spec.startswith('tfds:'):
+  """What only the data can tell: a prepared corpus brings its languages and its vocabulary."""
+  config = config.copy_and_resolve_references()
+  languages = config.corpus.languages
+  parts = files.parts(config.data.train, languages)
+  for spec in [s for _, s in parts] + [s for _, s in files.parts(config.data.eval, languages)]:
+    if spec and not spec.startswith('tfds:') and not prepared.is_prepared(spec):
       files.expand(spec)
-  return config
+  metas = [(name, prepared.read_meta(s) if prepared.is_prepared(s) else None) for name, s in parts]
+  if any(meta for _, meta in metas):
+    _check_prepared(config, metas)
+    folder = parts[0][1]
+    tokenizer = tokenizers.load_folder(folder)
+    if not config.tokenizer.path and not config.init_from:
+      config.tokenizer.path = str(tokenizers.in_folder(Path(folder).expanduser()))
+    config.tokenizer.do_lower_case = getattr(tokenizer, 'do_lower_case', True)
+    if config.model.vocab_size != tokenizer.vocab_size:
+      log.info('model.vocab_size is that of %s: %d', folder, tokenizer.vocab_size)
+      config.model.vocab_size = tokenizer.vocab_size
+  known = [
+    _joined(name, language)
+    for name, meta in metas
+    for language in (meta['languages'] if meta else ('',))
+  ]
+  if missing := sorted(set(languages) - set(known)):
+    raise InputError(
+      f'corpus.languages has {missing[0]!r}, which is not in data.train: '
+      f'{", ".join(map(repr, known))}; change corpus.languages.'
+    )
+  if not languages and any(known):
+    config.corpus.languages = tuple(known)
+  if unknown := sorted({name for name, _ in config.corpus.weights} - set(known)):
+    raise InputError(f'corpus.weights has {unknown[0]!r}, which is not among {", ".join(known)}.')
+  return config_lib.check(config)
+
+
+def _check_prepared(config, metas):
+  if not all(meta for _, meta in metas):
+    raise InputError('data.train mixes prepared corpora and text; prepare all of them.')
+  if len({meta['vocabulary'] for _, meta in metas}) > 1:
+    raise InputError(
+      'the corpora of data.train were prepared with different vocabularies; prepare them with one.'
+    )
+  given = [n for n in ('segmenter', 'phrases', 'entities') if config.corpus[n]]
+  if given:
+    raise InputError(
+      f'corpus.{given[0]} is for text; a prepared corpus has its units already: give '
+      f'--{given[0]} to bert_jax.tools.prepare, and leave the field empty.'
+    )
+  for _, policy in config_lib.masking_stages(config.masking.policy):
+    lacking = NEEDS.get(policy)
+    if lacking and not any(meta[lacking] for _, meta in metas):
+      raise InputError(
+        f'masking.policy={policy} needs {lacking}, and the corpus was prepared without; prepare it '
+        f'again with --{lacking} FILE.'
+      )
 
 
 def texts(config):
-  found = _documents(config, config.data.train, Counter())
+  """Of the training documents; {language: texts} if there are several."""
+  parts = files.parts(config.data.train, config.corpus.languages)
+  if len(parts) == 1:
+    return _texts(config, parts[0][1])
+  return {name: _texts(config, spec) for name, spec in parts}
+
+
+def _texts(config, spec):
+  found = _documents(config, spec, Counter(), 'train')
   for name, sentences in tqdm.tqdm(found, desc='reading', unit=' documents', disable=None):
-    if not _held_out(config, name):
+    if config.data.eval or not text.held_out(name, config.corpus.eval_share):
       yield from sentences
 
 
 def objective(config, tokenizer):
+  masking = config.masking
   return MlmNsp(
     models.ModelConfig(**config.model),
     config.data.seq_length,
     config.loss.nsp_weight,
     dict(
+      stages=config_lib.masking_stages(masking.policy),
       special_ids=tokenizer.special_ids,
       mask_id=tokenizer.mask_id,
-      masked_lm_prob=config.masking.masked_lm_prob,
-      max_predictions=config.masking.max_predictions_per_seq,
-      mask_share=config.masking.mask_share,
-      random_share=config.masking.random_share,
+      masked_lm_prob=masking.masked_lm_prob,
+      max_predictions=masking.max_predictions_per_seq,
+      mask_share=masking.mask_share,
+      random_share=masking.random_share,
     ),
+    pairs='sop' if config.corpus.rows == 'sop' else 'nsp',
+    examples_per_row=config.corpus.examples_per_row,
+    languages=tuple(config.corpus.languages),
   )
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
   """Rows of each split. With data.eval empty, documents are held out by a hash of their names."""
-  data = config.data
-
-  def read(spec, keep, what):
-    counts = Counter()
-    found = _documents(config, spec, counts, 'validation' if spec == data.eval else 'train')
-    kept = (sentences for name, sentences in found if keep(name))
-    bar = tqdm.tqdm(kept, desc=f'reading {what} data', unit=' documents', disable=None)
-    tokens = corpus.tokenize(bar, tokenizer)
-    log.info(
-      '%s: %d documents, %d sentences, %d tokens (read: %s)',
-      what,
-      len(tokens.documents) - 1,
-      len(tokens.sentences) - 1,
-      len(tokens.tokens),
-      ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items())),
-    )
-    number, needed = len(tokens.documents) - 1, 1 if config.corpus.rows == 'full' else 2
-    if number < needed:
-      raise InputError(
-        f'the {what} data has {number} documents and needs {needed} (sentence pairs take two); '
-        'give more text, separate documents by blank lines, or change corpus.eval_share '
-        f'({config.corpus.eval_share}), the share held out while data.eval is empty.'
-      )
-    unknown = float((tokens.tokens == tokenizer.unk_id).mean())
-    if unknown > 0.5:
-      raise InputError(
-        f'{unknown:.0%} of the {what} tokens are [UNK]: the vocabulary is not for this text; name '
-        'another tokenizer.path, or leave it empty to train one.'
-      )
-    log.log(
-      logging.WARNING if unknown > 0.02 else logging.INFO, '%s: %.2f %% of the tokens are [UNK]',
-      what, 100 * unknown,
-    )  # fmt: skip
-    return tokens
-
-  masking, length = config.masking, data.seq_length
-  if masking.max_predictions_per_seq < round(masking.masked_lm_prob * length):
+  data, masking = config.data, config.masking
+  if masking.max_predictions_per_seq < round(masking.masked_lm_prob * data.seq_length):
     log.warning(
       'masking.max_predictions_per_seq=%d is fewer than %g of %d tokens: long rows are masked less',
-      masking.max_predictions_per_seq, masking.masked_lm_prob, length,
+      masking.max_predictions_per_seq, masking.masked_lm_prob, data.seq_length,
     )  # fmt: skip
-  train = read(data.train, lambda name: not _held_out(config, name), 'train')
-  counts = corpus.unigram_counts(train, tokenizer)
-  log.info(
-    'unigram cross-entropy of the corpus under the vocabulary: %.3f nats per token; an MLM '
-    'loss that stays there has learned frequencies only',
-    corpus.unigram_nats(counts),
-  )
+  _check_units(config)
+  share = 0.0 if data.eval else config.corpus.eval_share
+  found = {'train': {}, 'eval': {}}
+  for language, loaded in _load(config, data.train, tokenizer, 'train').items():
+    whole, names, counts = loaded
+    held = names < share * 2**32
+    found['train'][language] = whole.select(~held), counts
+    if share:
+      part = whole.select(held)
+      own = part.unigrams(tokenizer.vocab_size)
+      found['train'][language] = whole.select(~held), counts - own
+      found['eval'][language] = part, own
+  if data.eval:
+    loaded = _load(config, data.eval, tokenizer, 'eval')
+    found['eval'] = {language: (whole, counts) for language, (whole, _, counts) in loaded.items()}
   out = {}
   for split in splits:
-    if split == 'train':
-      tokens = train
-    elif data.eval:
-      tokens = read(data.eval, lambda name: True, 'eval')
-    elif config.corpus.eval_share:
-      tokens = read(data.train, lambda name: _held_out(config, name), 'eval')
-    else:
-      continue
-    rows = _rows(config, tokens, tokenizer, split)
-    level = corpus.unigram_nats(counts, corpus.unigram_counts(tokens, tokenizer))
-    rows.baselines = {'mlm': (level, 'unigram')}
-    if config.loss.nsp_weight:
-      random_share = float(rows.plan[:, 4].mean())
-      rows.baselines['nsp_accuracy'] = (max(random_share, 1 - random_share), 'prior')
-      if random_share > 0.7:
-        log.warning(
-          '%s: %.0f %% of the pairs are random, since most documents are one sentence long (a '
-          'blank line ends one): try corpus.format=paragraphs, or corpus.rows=full without NSP',
-          split, 100 * random_share,
-        )  # fmt: skip
-    log.info(
-      '%s: %d rows of %d tokens, %d tokens cut to fit',
-      split,
-      len(rows),
-      config.data.seq_length,
-      rows.cut_tokens,
-    )
-    out[split] = rows
+    if found[split]:
+      out[split] = _source(config, tokenizer, split, found)
   return out
 
 
-def _held_out(config, name):
-  """Is this document of data.train kept for evaluation?"""
-  return not config.data.eval and text.held_out(name, config.corpus.eval_share)
+def _check_units(config):
+  """A policy whose units nobody marked would be another one without a word."""
+  for _, policy in config_lib.masking_stages(config.masking.policy):
+    lacking = NEEDS.get(policy)
+    is_text = not prepared.is_prepared(files.parts(config.data.train, ('x',))[0][1])
+    if lacking and is_text and not config.corpus[lacking]:
+      raise InputError(f'masking.policy={policy} needs corpus.{lacking}, a lexicon; name its file.')
 
 
-def _rows(config, tokens, tokenizer, split):
-  if config.corpus.rows == 'full':
-    return corpus.FullRows(tokens, tokenizer, seq_length=config.data.seq_length)
-  return corpus.NspRows(
-    tokens,
+def _load(config, spec, tokenizer, split):
+  """{language: (Corpus, crc32 of each document's name [D], unigram counts [V])} of a split."""
+  out = {}
+  encoder = None
+  for name, part in files.parts(spec, config.corpus.languages):
+    if prepared.is_prepared(part):
+      loaded = prepared.load(part, tokenizer)
+      log.info('%s: %s', split, part)
+      for k, language in enumerate(loaded.meta['languages']):
+        own = loaded.languages == k
+        found = loaded.corpus.select(own), loaded.names[own], loaded.unigrams[k]
+        out[_joined(name, language)] = found
+    else:
+      encoder = encoder or Encoder(
+        tokenizer, **{n: config.corpus[n] for n in ('segmenter', 'phrases', 'entities')}
+      )
+      out[name] = _tokenize(config, part, encoder, split)
+  wanted = config.corpus.languages or ('',)
+  if split == 'train' and wanted != ('',):
+    out = {name: out[name] for name in wanted}
+  if unknown := sorted(set(out) - set(wanted)):
+    raise InputError(
+      f'data.{split} has {unknown[0] or "text without a language"}, data.train has '
+      f'{", ".join(wanted)}; name the languages alike.'
+    )
+  for language, (_, _, counts) in out.items():
+    _check_unknown(tokenizer, counts, f'{split} {language}'.strip())
+  return out
+
+
+def _tokenize(config, spec, encoder, split):
+  counts, names = Counter(), []
+
+  def sentences():
+    found = _documents(config, spec, counts, split)
+    bar = tqdm.tqdm(found, desc=f'reading {split} data', unit=' documents', disable=None)
+    for name, sentences in bar:
+      names.append(zlib.crc32(name.encode()))
+      yield sentences
+
+  whole, kept = corpus.tokenize(sentences(), encoder, counts)
+  log.info('%s: %s', split, ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()) if n))
+  for name in ('phrases', 'entities'):
+    if config.corpus[name] and not counts[f'{name}_matched']:
+      raise InputError(
+        f'no line of {config.corpus[name]} occurs in the {split} data; is it for this language?'
+      )
+  names = np.array(names, np.uint32)[kept]
+  return whole, names, whole.unigrams(encoder.tokenizer.vocab_size)
+
+
+def _check_unknown(tokenizer, counts, what):
+  unknown = counts[tokenizer.unk_id] / max(1, counts.sum())
+  if unknown > 0.5:
+    raise InputError(
+      f'{unknown:.0%} of the {what} tokens are [UNK]: the vocabulary is not for this text; name '
+      'another tokenizer.path, or leave it empty to train one.'
+    )
+  log.log(
+    logging.WARNING if unknown > 0.02 else logging.INFO, '%s: %.2f %% of the tokens are [UNK]',
+    what, 100 * unknown,
+  )  # fmt: skip
+
+
+def _source(config, tokenizer, split, found):
+  """Rows, or a Mixture of the languages' rows, of a split, with its baselines."""
+  parts, levels = {}, {}
+  languages = list(found['train'])
+  for language, (own, counts) in found[split].items():
+    what = f'{split} {language}'.strip()
+    parts[language] = _rows(config, own, tokenizer, split, languages.index(language), what)
+    train = corpus.predictable(found['train'][language][1], tokenizer)
+    levels[language] = corpus.unigram_nats(train, corpus.predictable(counts, tokenizer))
+  if len(parts) == 1:
+    (source,), (level,) = parts.values(), levels.values()
+  else:
+    sizes = {language: len(own) for language, (own, _) in found[split].items()}
+    seen = rows.shares(sizes, config.corpus.sampling, dict(config.corpus.weights))
+    per_row = {language: part.lengths().sum() / len(part) for language, part in parts.items()}
+    weights = {language: seen[language] / per_row[language] for language in parts}
+    log.info('%s: share of tokens: %s', split, ', '.join(f'{k} {x:.2%}' for k, x in seen.items()))
+    source = rows.Mixture(parts, {k: x / sum(weights.values()) for k, x in weights.items()})
+    # In an evaluation every row counts once, in training as often as it is seen.
+    share = seen if split == 'train' else {k: n / sum(sizes.values()) for k, n in sizes.items()}
+    level = sum(share[language] * levels[language] for language in parts)
+  source.baselines = {'mlm': (level, 'unigram')}
+  if any(languages):
+    source.baselines |= {f'mlm_{name}': (x, 'unigram') for name, x in levels.items()}
+  if config.loss.nsp_weight:
+    labels = np.concatenate([part.plan[:, 4] for part in parts.values()])
+    random_share = float((labels[labels >= 0]).mean())
+    name = 'sop' if config.corpus.rows == 'sop' else 'nsp'
+    source.baselines[f'{name}_accuracy'] = (max(random_share, 1 - random_share), 'prior')
+    if random_share > 0.7:
+      log.warning(
+        '%s: %.0f %% of the pairs are random, since most documents are one sentence long (a '
+        'blank line ends one): try corpus.format=paragraphs, or corpus.rows=full without NSP',
+        split, 100 * random_share,
+      )  # fmt: skip
+  log.info(
+    '%s: unigram cross-entropy %.3f nats per token; an MLM loss that stays there has learned '
+    'frequencies only',
+    split,
+    level,
+  )
+  return source
+
+
+def _rows(config, own, tokenizer, split, language, what):
+  number, needed = len(own.documents) - 1, 2 if config.corpus.rows == 'nsp' else 1
+  if number < needed:
+    raise InputError(
+      f'the {what} data has {number} documents and needs {needed} (sentence pairs take two); '
+      'give more text, separate documents by blank lines, or change corpus.eval_share '
+      f'({config.corpus.eval_share}), the share held out while data.eval is empty.'
+    )
+  out = rows.Rows(
+    own,
     tokenizer,
+    kind=config.corpus.rows,
     seq_length=config.data.seq_length,
+    seed=(config.seed, split == 'eval', language),
     short_seq_prob=config.corpus.short_seq_prob,
     dupe_factor=config.corpus.dupe_factor if split == 'train' else 1,
-    seed=(config.seed, split == 'eval'),
+    examples_per_row=config.corpus.examples_per_row,
+    language=language,
   )
+  log.info(
+    '%s: %d documents, %d tokens -> %d rows of %d, %.1f %% filled, %d tokens cut to fit',
+    what, number, len(own), len(out), config.data.seq_length, 100 * out.fill, out.cut_tokens,
+  )  # fmt: skip
+  return out
 
 
-def _documents(config, spec, counts, split='train'):
+def _joined(name, language):
+  return '/'.join(filter(None, (name, language)))
+
+
+def _documents(config, spec, counts, split):
   if not spec:
     counts['embedded packages'] = len(docs.PACKAGES)
     return docs.documents()
   return text.documents(
-    spec, split=split, format=config.corpus.format, text_field=config.corpus.text_field,
+    spec,
+    split='train' if split == 'train' else 'validation',
+    format=config.corpus.format,
+    text_field=config.corpus.text_field,
     counts=counts,
-  )  # fmt: skip
+  )

@@ -1,0 +1,340 @@
+"""Text -> a prepared corpus: tokenized once, on all cores, then read by any number of runs.
+
+    python -m bert_jax.tools.prepare --input 'books/*.md' --vocab V --out D
+    python -m bert_jax.tools.prepare --input de='de/*.txt' --input fr='fr/*.txt' --vocab V --out D
+
+and `bert_jax.train --config.data.train=D`. The main process cuts files into blocks of whole
+documents (data/text.py) and writes what the workers make of them, in order, so the result is the
+same for any number of processes. Stopped and started again, it goes on after the last whole shard.
+With --beam the same functions run as an Apache Beam pipeline (tools/prepare_beam.py).
+"""
+
+import argparse
+import collections
+import contextlib
+import itertools
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import tempfile
+import time
+from collections import Counter
+from concurrent import futures
+from pathlib import Path
+from typing import NamedTuple
+
+import tqdm
+
+from bert_jax import config as config_lib
+from bert_jax.config import InputError, write_whole
+from bert_jax.data import duplicates, files, prepared, text, tokenizers
+from bert_jax.data.records import Encoder
+
+log = logging.getLogger('bert_jax')
+
+
+class Settings(NamedTuple):
+  """What decides the records of a corpus."""
+
+  inputs: tuple[tuple[str, str], ...]  # (language or '', file), in order
+  vocab: str  # folder
+  format: str = 'auto'
+  text_field: str = 'text'
+  split: str = 'train'
+  segmenter: str = ''
+  phrases: str = ''
+  entities: str = ''
+  min_characters: int = 0
+  duplicates: str = 'keep'  # or exact, near
+  near_threshold: float = 0.8
+  shard_mb: int = 64
+
+  @property
+  def languages(self):
+    return tuple(dict.fromkeys(language for language, _ in self.inputs))
+
+
+class Maker:
+  """(language number, block) -> (items, counts): a pure function, made once in each process."""
+
+  def __init__(self, settings):
+    self.settings = settings
+    self.encode = Encoder(
+      tokenizers.load_folder(settings.vocab),
+      segmenter=settings.segmenter,
+      phrases=settings.phrases,
+      entities=settings.entities,
+    )
+    self.serialize = prepared.Serializer()
+    near = settings.duplicates == 'near'
+    self.signer = duplicates.Signer(settings.near_threshold) if near else None
+
+  def __call__(self, language, block):
+    counts, kept = Counter(), []
+    for document in text.read_block(block, self.settings.text_field, counts):
+      if sum(map(len, document.sentences)) < self.settings.min_characters:
+        counts['short_documents'] += 1
+      else:
+        kept.append(document)
+    found = self.encode([document.sentences for document in kept], counts)
+    return [
+      self._item(language, document, record)
+      for document, record in zip(kept, found, strict=True)
+      if record
+    ], counts
+
+  def _item(self, language, document, record):
+    whole = '\n'.join(document.sentences)
+    messages, sizes = self.serialize(document.name, self.settings.languages[language], record)
+    return prepared.Item(
+      document.name,
+      language,
+      len(whole.encode()),
+      record.tokens,
+      messages,
+      sizes,
+      record.sentences,
+      duplicates.exact_key(whole),
+      self.signer.signature(whole) if self.signer else None,
+    )
+
+
+def blocks(settings):
+  """(language number, block), in order."""
+  for language, path in settings.inputs:
+    for block in text.blocks(path, settings.format, settings.split):
+      yield settings.languages.index(language), block
+
+
+def prepare(settings, out, processes=1):
+  """Makes, or goes on making, the corpus of some settings in a folder; returns its corpus.json."""
+  out = Path(out).expanduser()
+  tokenizer, plan = begin(settings, out)
+  if (out / prepared.META).is_file():
+    log.info('%s is whole already', out)
+    return prepared.read_meta(out)
+  keep_all = settings.duplicates == 'keep'
+  seen = None if keep_all else duplicates.Seen(settings.duplicates, settings.near_threshold)
+  number, skip = prepared.finished(out), 0
+  for k in range(number):
+    facts, arrays = prepared.read_index(prepared.shard_paths(out, k)[1])
+    skip += facts['blocks']
+    if seen is not None:
+      seen.add({name[5:]: array for name, array in arrays.items() if name.startswith('seen_')})
+  if number:
+    log.info('going on after %d whole shards', number)
+  shard = prepared.Shard(out, number, tokenizer.vocab_size)
+  with results(settings, processes, skip) as found:
+    for items, counts in found:
+      shard.add(items, counts, seen)
+      if shard.counts['bytes'] >= settings.shard_mb << 20:
+        shard.close({} if seen is None else seen.state())
+        number += 1
+        shard = prepared.Shard(out, number, tokenizer.vocab_size)
+  shard.close({} if seen is None else seen.state())
+  return prepared.finish(out, plan, tokenizer)
+
+
+def begin(settings, out):
+  """(tokenizer, plan): writes both into the folder, or finds that it was begun with just these."""
+  tokenizer = tokenizers.load_folder(settings.vocab)
+  # Lexicons that cannot be read and segmenters that are not installed show here.
+  Encoder(
+    tokenizer,
+    segmenter=settings.segmenter,
+    phrases=settings.phrases,
+    entities=settings.entities,
+  )
+  sizes = [0 if f.startswith('tfds:') else Path(f).stat().st_size for _, f in settings.inputs]
+  plan = settings._asdict() | {
+    'languages': settings.languages,
+    'vocabulary': tokenizer.fingerprint,
+    'inputs': [(*pair, size) for pair, size in zip(settings.inputs, sizes, strict=True)],
+  }
+  del plan['vocab']
+  plan = json.loads(json.dumps(plan))
+  path = out / prepared.PLAN
+  if out.exists() and not out.is_dir():
+    raise InputError(f'{out} is a file; give --out a folder')
+  if path.is_file():
+    earlier = json.loads(path.read_text())
+    different = ', '.join(name for name in plan if plan[name] != earlier.get(name))
+    if different:
+      raise InputError(
+        f'{out} holds a corpus that was begun with another {different}; choose another --out, or '
+        'delete it'
+      )
+  elif out.is_dir() and any(out.iterdir()):
+    raise InputError(f'{out} holds other files; give --out a new or an empty folder')
+  else:
+    tokenizer.save(out)
+    write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
+  return tokenizer, plan
+
+
+_maker = None  # of this process, if it is a worker
+
+
+def _start(settings):
+  global _maker
+  signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process' to handle
+  _maker = Maker(settings)
+
+
+def _make(language, block):
+  return _maker(language, block)
+
+
+@contextlib.contextmanager
+def results(settings, processes, skip):
+  """Yields an iterator over the Maker's results in the order of the blocks, without the first
+  `skip`, and shows a progress bar."""
+  with contextlib.ExitStack() as stack:
+    told = itertools.islice(_told(settings, stack), skip, None)
+    if processes == 1:
+      yield itertools.starmap(Maker(settings), told)
+      return
+    context = multiprocessing.get_context('spawn')
+    pool = futures.ProcessPoolExecutor(processes, context, _start, (settings,))
+    stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+    try:
+      yield _in_order(pool, told, 2 * processes + 1)
+    except futures.process.BrokenProcessPool:
+      raise InputError(
+        'a worker process was killed, perhaps for lack of memory; run the same command again with '
+        'fewer --processes: finished shards stay'
+      ) from None
+
+
+def _in_order(pool, told, ahead):
+  waiting = collections.deque()
+  for pair in told:
+    waiting.append(pool.submit(_make, *pair))
+    if len(waiting) > ahead:
+      yield waiting.popleft().result()
+  while waiting:
+    yield waiting.popleft().result()
+
+
+def _told(settings, stack):
+  """blocks(settings) with a progress bar: MB/s and the time left, or rows of a TFDS dataset."""
+  sizes = {f: Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')}
+  unit = (
+    {'unit': 'B', 'unit_scale': True, 'total': sum(sizes.values())} if sizes else {'unit': 'row'}
+  )
+  bar = stack.enter_context(tqdm.tqdm(desc='preparing', disable=None, **unit))
+  started = {}
+  for language, block in blocks(settings):
+    yield language, block
+    before = started.get(block.path, 0)
+    started[block.path] = block.position
+    bar.update(block.position - before)
+
+
+def main(argv=None):
+  parser = argparse.ArgumentParser(
+    prog='python -m bert_jax.tools.prepare',
+    allow_abbrev=False,
+    description='Tokenizes text into a corpus for bert_jax.train --config.data.train=OUT.',
+  )
+  add = parser.add_argument
+  add(
+    '--input',
+    action='append',
+    required=True,
+    metavar='[LANGUAGE=]SPEC',
+    help='file, glob, folder or tfds:NAME[:SPLIT]; may be repeated; {language} in it stands for '
+    'each of --languages',
+  )
+  add('--languages', default='', help='a,b,c, or a file with one a line')
+  add('--vocab', required=True, help='folder of bert_jax.tools.vocab (or vocab.txt, *.model)')
+  add('--cased', action='store_true', help='--vocab is a vocab.txt that is cased')
+  add('--out', required=True, help='folder of the corpus; one that was begun is gone on with')
+  add('--format', default='auto', help='auto, sentences, paragraphs, jsonl or wiki')
+  add('--text-field', default='text', help='of a JSONL or TFDS record')
+  add('--split', default='train', help='of a TFDS dataset')
+  add('--segmenter', default='', choices=('', 'jieba'), help='marks whole words of Chinese')
+  add('--phrases', default='', metavar='FILE', help='lexicon of phrases, one a line')
+  add('--entities', default='', metavar='FILE', help='lexicon of entities, one a line')
+  add('--min-characters', type=int, default=0, help='leave out shorter documents')
+  add(
+    '--duplicates',
+    default='keep',
+    choices=('keep', 'exact', 'near'),
+    help='remove repeated documents; near: by MinHash (costs 0.6 kB of memory a document)',
+  )
+  add('--near-threshold', type=float, default=0.8, help='Jaccard similarity of near duplicates')
+  add('--processes', type=int, default=len(os.sched_getaffinity(0)), help='default: one per core')
+  add('--shard-mb', type=int, default=64, help='text in a shard of the output')
+  add(
+    '--beam', action='store_true', help='run as an Apache Beam pipeline; other arguments go to it'
+  )
+  args, rest = parser.parse_known_args(argv)
+  with config_lib.command_line():
+    if rest and not args.beam:
+      raise InputError(f'argument {rest[0]!r} is not known; see --help')
+    meta = run(args, rest)
+    print(
+      json.dumps(
+        {'out': args.out, 'records': meta['records'], **meta['counts'], 'kept': meta['kept']},
+        ensure_ascii=False,
+      )
+    )
+
+
+def run(args, beam_arguments=()):
+  started = time.perf_counter()
+  os.environ['TOKENIZERS_PARALLELISM'] = 'false'  # a process is a core
+  for name, low in (('processes', 1), ('shard_mb', 1), ('min_characters', 0)):
+    if getattr(args, name) < low:
+      raise InputError(f'--{name.replace("_", "-")} is {getattr(args, name)}; use {low} or more')
+  with vocabulary_folder(args) as vocab:
+    settings = Settings(
+      inputs=tuple(inputs(args)),
+      vocab=str(vocab),
+      **{name: getattr(args, name) for name in Settings._fields if name not in ('inputs', 'vocab')},
+    )
+    if args.beam:
+      from bert_jax.tools import prepare_beam  # Beam is an extra
+
+      meta = prepare_beam.prepare(settings, args.out, beam_arguments)
+    else:
+      meta = prepare(settings, args.out, args.processes)
+  seconds = time.perf_counter() - started
+  size = meta['counts']['bytes']
+  log.info(
+    '%s: %.1f MB in %.1f s (%.2f MB/s): %s',
+    args.out,
+    size / 1e6,
+    seconds,
+    size / 1e6 / seconds,
+    '; '.join(
+      f'{name + ": " if name else ""}{", ".join(f"{n:,} {k}" for k, n in kept.items())}'
+      for name, kept in meta['kept'].items()
+    ),
+  )
+  return meta
+
+
+def inputs(args):
+  """[(language, file or TFDS name)] of --input and --languages."""
+  specs = files.named(args.input, args.languages)
+  return [(name, path) for name, spec in specs for path in text.sources(spec, args.format)]
+
+
+@contextlib.contextmanager
+def vocabulary_folder(args):
+  """The folder of --vocab; a vocab.txt or *.model becomes one for as long as it is needed."""
+  path = Path(args.vocab).expanduser()
+  if path.is_dir():
+    yield path
+    return
+  with tempfile.TemporaryDirectory() as folder:
+    tokenizers.load(path, do_lower_case=not args.cased).save(folder)
+    yield folder
+
+
+if __name__ == '__main__':
+  main()

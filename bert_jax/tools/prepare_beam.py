@@ -1,0 +1,149 @@
+"""The same corpus as tools/prepare.py by an Apache Beam pipeline, for text that outgrows a machine.
+
+    python -m bert_jax.tools.prepare --beam --input ... --vocab V --out D [--runner NAME]
+
+Other arguments are Beam's own: the runner (DirectRunner if none is named) and its options. Blocks,
+records and the rule for duplicates are those of tools/prepare.py; the documents are the same, in
+the order of their shards: which one a document is in follows from its place in the input. --out,
+--vocab, lexicons and inputs must be where all workers see them.
+"""
+
+import json
+import logging
+import zlib
+from collections import Counter
+from pathlib import Path
+
+from bert_jax.config import InputError, write_whole
+from bert_jax.data import duplicates, prepared, text
+from bert_jax.tools import prepare as local
+
+try:
+  import apache_beam as beam
+  from apache_beam.options.pipeline_options import PipelineOptions
+except ImportError:
+  raise InputError('--beam needs Apache Beam; run: pip install apache-beam') from None
+
+log = logging.getLogger('bert_jax')
+
+# The place of a document in the input, which orders documents as the local tool does: (number of
+# the file, line or row its block begins with, number in the block).
+
+
+def prepare(settings, out, arguments):
+  """As tools/prepare.prepare, on the runner that `arguments` name."""
+  out = Path(out).expanduser().absolute()
+  tokenizer, plan = local.begin(settings, out)
+  if (out / prepared.META).is_file():
+    log.info('%s is whole already', out)
+    return prepared.read_meta(out)
+  shards = max(1, round(sum(size for *_, size in plan['inputs']) / (settings.shard_mb << 20)))
+  files = [
+    (number, settings.languages.index(language), path)
+    for number, (language, path) in enumerate(settings.inputs)
+  ]
+  counts_file = out / 'counts.json'
+  with beam.Pipeline(options=PipelineOptions(list(arguments))) as pipeline:
+    made = (
+      pipeline
+      | beam.Create(files)
+      | 'SpreadFiles' >> beam.Reshuffle()
+      | beam.FlatMap(_cut, settings.format, settings.split)
+      | 'SpreadBlocks' >> beam.Reshuffle()
+      | beam.ParDo(_Make(settings)).with_outputs('counts', main='items')
+    )
+    items, counts = made.items, [made.counts]
+    if settings.duplicates != 'keep':
+      items, removed = _without_exact(items)
+      counts.append(removed)
+    if settings.duplicates == 'near':
+      items, removed = _without_near(items, settings.near_threshold)
+      counts.append(removed)
+    _ = (
+      counts
+      | 'AllCounts' >> beam.Flatten()
+      | beam.CombineGlobally(_add_up)
+      | beam.Map(lambda found: write_whole(counts_file, json.dumps(found)))
+    )
+    _ = (
+      items
+      | 'ToShards' >> beam.Map(lambda pair: (zlib.crc32(repr(pair[0]).encode()) % shards, pair))
+      | 'GroupShards' >> beam.GroupByKey()
+      | beam.MapTuple(lambda number, pairs: _write(out, number, pairs, tokenizer.vocab_size))
+    )
+  for number in range(shards):
+    if not prepared.shard_paths(out, number)[0].is_file():  # no document fell to it
+      _write(out, number, [], tokenizer.vocab_size)
+  meta = prepared.finish(out, plan, tokenizer, json.loads(counts_file.read_text()))
+  counts_file.unlink()
+  return meta
+
+
+def _cut(file, format, split):
+  number, language, path = file
+  for block in text.blocks(path, format, split):
+    yield (number, block.first), language, block
+
+
+class _Make(beam.DoFn):
+  """(place, language number, block) -> (place, Item) of each document, and what was counted."""
+
+  def __init__(self, settings):
+    self.settings = settings
+
+  def setup(self):
+    self.maker = local.Maker(self.settings)
+
+  def process(self, element):
+    place, language, block = element
+    items, counts = self.maker(language, block)
+    yield beam.pvalue.TaggedOutput('counts', dict(counts))
+    for k, item in enumerate(items):
+      yield (*place, k), item
+
+
+def _without_exact(items):
+  """((place, Item) of the first of equal texts, counts of the others)."""
+  groups = (
+    items
+    | 'ByText' >> beam.Map(lambda pair: (pair[1].key, pair))
+    | 'GroupTexts' >> beam.GroupByKey()
+    | 'Ranked' >> beam.Values()
+    | 'InOrder' >> beam.Map(lambda pairs: sorted(pairs, key=lambda pair: pair[0]))
+  )
+  return groups | 'First' >> beam.Map(lambda pairs: pairs[0]), groups | 'Others' >> beam.Map(
+    lambda pairs: {'exact_duplicates': len(pairs) - 1}
+  )
+
+
+def _without_near(items, threshold):
+  """((place, Item) of documents that are near no earlier one, counts of the others)."""
+  signer = duplicates.Signer(threshold)
+  near = (
+    items
+    | beam.FlatMap(lambda p: [(b, (p[0], p[1].signature)) for b in signer.bands(p[1].signature)])
+    | 'GroupBands' >> beam.GroupByKey()
+    | beam.FlatMap(lambda band: duplicates.near_of_band(band[1], threshold))
+    | beam.Distinct()
+    | beam.Map(lambda place: (place, True))
+  )
+  joined = {'items': items, 'near': near} | beam.CoGroupByKey()
+  kept = joined | 'Far' >> beam.Filter(lambda pair: not pair[1]['near'])
+  return kept | beam.MapTuple(lambda place, found: (place, found['items'][0])), near | beam.Map(
+    lambda pair: {'near_duplicates': 1}
+  )
+
+
+def _write(out, number, pairs, vocab_size):
+  """One shard, its documents in the order of their places."""
+  shard = prepared.Shard(out, number, vocab_size)
+  for _, item in sorted(pairs, key=lambda pair: pair[0]):
+    shard.write(item)
+  shard.close({})
+
+
+def _add_up(found):
+  total = Counter()
+  for counts in found:
+    total.update(counts)
+  return dict(total)

@@ -1,0 +1,78 @@
+"""Rows are a function of (seed, step): the same on 1, 2 and 4 hosts, and from any step on."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+from bert_jax import config as config_lib
+from bert_jax.data import text
+from bert_jax.tools import prepare
+
+STEPS = 100
+KINDS = {
+  'packed': ['corpus.rows=full', 'corpus.examples_per_row=4', 'loss.nsp_weight=0'],
+  'nsp': ['corpus.rows=nsp', 'corpus.dupe_factor=2'],
+  'mixed': ['corpus.rows=nsp', 'corpus.sampling=0.5', 'corpus.examples_per_row=2'],
+}
+
+
+@pytest.fixture(scope='module')
+def corpora(corpus_file, tmp_path_factory):
+  folder = tmp_path_factory.mktemp('hosts')
+  words = sorted(set(corpus_file.read_text().split()))
+  (folder / 'vocab').mkdir()
+  pieces = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *words]
+  (folder / 'vocab' / 'vocab.txt').write_text('\n'.join(pieces) + '\n')
+  lines = corpus_file.read_text()
+  other = folder / 'other.txt'
+  other.write_text('\n\n'.join(lines.split('\n\n')[:9]))
+  for name, inputs in (('one', [('', corpus_file)]), ('two', [('a', corpus_file), ('b', other)])):
+    files = tuple((k, f) for k, spec in inputs for f in text.sources(str(spec)))
+    prepare.prepare(prepare.Settings(files, str(folder / 'vocab')), folder / name)
+  return folder
+
+
+def rows(config_file, hosts, first=0, last=STEPS):
+  """{step/row: hash} of all hosts together, each with one device."""
+  with socket.socket() as s:
+    s.bind(('127.0.0.1', 0))
+    address = f'127.0.0.1:{s.getsockname()[1]}'
+  env = dict(os.environ, JAX_PLATFORMS='cpu', PYTHONPATH=str(ROOT), XLA_FLAGS='')
+  processes = [
+    subprocess.Popen(
+      [sys.executable, 'tests/host_rows.py', address]
+      + [str(x) for x in (hosts, i, first, last, config_file)],
+      cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )
+    for i in range(hosts)
+  ]  # fmt: skip
+  out = {}
+  for process in processes:
+    stdout, stderr = process.communicate(timeout=300)
+    assert process.returncode == 0, stderr[-3000:]
+    own = json.loads(stdout.splitlines()[-1])
+    assert len(own) == (last - first) * 8 // hosts  # no host makes the rows of another
+    out |= own
+  return out
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_rows_do_not_depend_on_hosts_or_on_where_a_run_resumes(corpora, tmp_path, kind):
+  overrides = [f'--config.{x}' for x in KINDS[kind]]
+  corpus = corpora / ('two' if kind == 'mixed' else 'one')
+  config = config_lib.load(
+    'configs/pretrain.py:runlocal',
+    [f'--config.data.train={corpus}', '--config.batch_size=8', *overrides],
+  )
+  path = tmp_path / 'config.json'
+  path.write_text(config_lib.to_json(config))
+  alone = rows(path, 1)
+  assert len(alone) == STEPS * 8 and len(set(alone.values())) > 50
+  assert rows(path, 2) == alone
+  assert rows(path, 4) == alone
+  assert rows(path, 1, first=37) == {k: v for k, v in alone.items() if int(k.split('/')[0]) >= 37}

@@ -1,0 +1,213 @@
+"""Segmenters and lexicons: where words begin, what is found, and that positions hold."""
+
+import pickle
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bert_jax.config import InputError
+from bert_jax.data.lexicon import Lexicon, Segmenter
+
+
+@pytest.fixture
+def lexicon(tmp_path):
+  pytest.importorskip('ahocorasick_rs')
+
+  def make(*entries, do_lower_case=True):
+    path = tmp_path / 'lexicon.txt'
+    path.write_text('\n'.join(entries), encoding='utf-8')
+    return Lexicon(str(path), do_lower_case)
+
+  return make
+
+
+def found(lexicon, text):
+  return [text[start:end] for start, end in lexicon.matches(text)]
+
+
+# -------------------------------------------------------------------------------------------------
+# Segmenter
+# -------------------------------------------------------------------------------------------------
+
+
+def words(segmenter, text):
+  begins = segmenter.boundaries(text)
+  assert begins.dtype == bool and begins.shape == (len(text),)
+  starts = np.flatnonzero(begins).tolist()
+  return [text[a:b] for a, b in zip(starts, [*starts[1:], len(text)])]
+
+
+def test_jieba_cuts_chinese_into_words():
+  pytest.importorskip('jieba')
+  segmenter = Segmenter('jieba')
+  # The example of jieba's own README, and a name that only its HMM knows.
+  assert words(segmenter, '我来到北京清华大学') == ['我', '来到', '北京', '清华大学']
+  assert words(segmenter, '他来到了网易杭研大厦') == ['他', '来到', '了', '网易', '杭研', '大厦']
+  assert words(segmenter, ' 用BERT  模型。') == [' ', '用', 'BERT', ' ', ' ', '模型', '。']
+  assert words(segmenter, '𠮷野家') and words(segmenter, '中') == ['中']
+  for text in ('', 'No Han at all.', 'ひらがな', 'ภาษาไทย', '한국어'):
+    assert segmenter.boundaries(text) is None
+
+
+def test_jieba_pickles_and_is_quiet_and_leaves_no_file(tmp_path):
+  jieba = pytest.importorskip('jieba')
+  segmenter = Segmenter('jieba')
+  code = (
+    f'import pickle; s = pickle.loads({pickle.dumps(segmenter)!r}); '
+    "print(s.boundaries('\\u5317\\u4eac\\u5927\\u5b66\\u751f').tolist())"
+  )
+  env = {'TMPDIR': str(tmp_path), 'PYTHONPATH': ':'.join(filter(None, sys.path))}
+  out = subprocess.run([sys.executable, '-c', code], env=env, capture_output=True, text=True)
+  expected = segmenter.boundaries('北京大学生').tolist()
+  assert (out.stdout.strip(), out.stderr) == (str(expected), '')
+  assert not list(tmp_path.iterdir())
+  # What is done to the jieba of the process does not matter.
+  jieba.dt.tmp_dir = str(tmp_path)
+  jieba.add_word('来到北京')
+  assert jieba.lcut('我来到北京') == ['我', '来到北京']
+  assert words(segmenter, '我来到北京') == ['我', '来到', '北京']
+
+
+def test_segmenter_errors(monkeypatch):
+  with pytest.raises(InputError, match="segmenter 'mecab' is not known; use one of jieba"):
+    Segmenter('mecab')
+  monkeypatch.setitem(sys.modules, 'jieba', None)
+  with pytest.raises(InputError, match="segmenter 'jieba' needs jieba; run: pip install jieba"):
+    Segmenter('jieba')
+
+
+# -------------------------------------------------------------------------------------------------
+# Lexicon
+# -------------------------------------------------------------------------------------------------
+
+
+def test_the_file(tmp_path):
+  pytest.importorskip('ahocorasick_rs')
+  path = tmp_path / 'l.txt'
+  path.write_bytes(
+    '\ufeff# a comment\r\nNew \t York\r\n\r\n  new york  \r\nC#\r\n#hash\r\n北京'.encode()
+  )
+  cased, uncased = Lexicon(str(path), False), Lexicon(str(path), True)
+  assert (cased.entries, uncased.entries) == (4, 3)
+  text = 'New York, new york, NEW YORK, C# and c#.'
+  assert found(cased, text) == ['New York', 'new york', 'C#']
+  assert found(uncased, text) == ['New York', 'new york', 'NEW YORK', 'C#', 'c#']
+
+
+def test_leftmost_longest_among_those_that_are_words(lexicon):
+  names = lexicon('New York', 'New York City', 'York City Hall', 'art', 'part', 'a part of')
+  assert found(names, 'New York City Hall') == ['New York City']
+  assert found(names, 'a part of art, artful party; state-of-the-art') == [
+    'a part of',
+    'art',
+    'art',
+  ]
+  # The longest one ends inside a word, so a shorter one that was hidden by it is taken.
+  assert found(names, 'New York Cityscape') == ['New York']
+  assert found(lexicon('ab cd', 'b', 'cd'), 'xab cd') == ['cd']
+  assert found(lexicon('11', 'Apollo 11', "don't", '.NET'), "Apollo 117 11 don't don ASP.NET") == [
+    '11',
+    "don't",
+    '.NET',
+  ]
+
+
+def test_scripts_without_blanks_need_no_ends_of_words(lexicon):
+  chinese = lexicon('北京', '北京大学', '大学生', 'NBA', '打球')
+  assert found(chinese, '在北京大学生活，看NBA打球。NBAs') == ['北京大学', 'NBA', '打球']
+  assert found(lexicon('タワー', '東京'), '東京タワーへ') == ['東京', 'タワー']
+  assert found(lexicon('ไทย'), 'ประเทศไทยรวม') == ['ไทย']
+  # Scripts with blanks other than Latin: a name with a particle is another word.
+  assert found(lexicon('서울', 'мир', 'नम'), '서울 서울은 мир миру नम नमस्ते') == [
+    '서울',
+    'мир',
+    'नम',
+  ]
+
+
+def test_a_match_is_not_cut_from_its_combining_marks(lexicon):
+  cafe, accented = 'cafe', 'cafe\u0301'
+  assert found(lexicon(cafe), f'{accented} {cafe}') == [cafe]
+  assert lexicon(accented).matches(f'{accented} {cafe} x{accented}') == [(0, 5)]
+  assert found(lexicon('ท'), 'ที่ ท') == ['ท']
+  # Forms are compared as they stand, in both.
+  assert found(lexicon('caf\u00e9'), f'{accented} caf\u00e9') == ['caf\u00e9']
+
+
+def test_lower_case_keeps_positions(lexicon):
+  turkish = 'İİ İstanbul ISTANBUL İSTANBUL x'
+  assert lexicon('İstanbul').matches(turkish) == [(3, 11), (21, 29)]
+  assert lexicon('istanbul').matches(turkish) == [(12, 20)]
+  assert lexicon('istanbul', do_lower_case=False).matches(turkish) == []
+  # A capital sigma has two small forms, by its place; a Kelvin sign is a k.
+  assert found(lexicon('ΟΔΟΣ', '5 k'), 'οδος οδοσ Οδός Οδος 5 \u212a') == [
+    'οδος',
+    'οδοσ',
+    'Οδος',
+    '5 \u212a',
+  ]
+  assert found(lexicon('STRASSE', 'straße'), 'Straße STRASSE STRAẞE') == [
+    'Straße',
+    'STRASSE',
+    'STRAẞE',
+  ]
+  assert lexicon('b').matches('𝔸𐐀 B') == [(3, 4)]  # beyond the basic plane a character is one too
+
+
+def test_white_space_of_texts(lexicon):
+  text = '  In New\u00a0 \nYork:\tNew\tYork  '
+  assert lexicon('new york', 'in').matches(text) == [(2, 4), (5, 15), (17, 25)]
+  assert lexicon('new york').matches('newyork') == []
+
+
+def test_no_match_and_no_text(lexicon):
+  names = lexicon('x')
+  assert names.matches('') == names.matches('abc') == names.matches('   ') == []
+
+
+def test_matches_are_those_of_a_plain_search(lexicon):
+  rng = np.random.default_rng(0)
+  entries = {''.join(rng.choice(list('ab '), rng.integers(1, 6))).strip() for _ in range(12)} - {''}
+  entries = {' '.join(entry.split()) for entry in entries}
+  names = lexicon(*entries)
+  assert names.entries == len(entries)
+  longest = '|'.join(sorted(map(re.escape, entries), key=len, reverse=True))
+  plain = re.compile(rf'(?<!\w)(?:{longest})(?!\w)')
+  total = 0
+  for _ in range(300):
+    text = ' '.join(''.join(rng.choice(list('ab '), 30)).split())
+    expected = [match.span() for match in plain.finditer(text)]
+    assert names.matches(text) == expected
+    total += len(expected)
+  assert total > 300
+
+
+def test_a_lexicon_pickles_without_its_automaton(lexicon):
+  names = lexicon(*(f'name {i}' for i in range(1000)))
+  names.matches('name 3')
+  other = pickle.loads(pickle.dumps(names))
+  assert other.entries == 1000
+  assert other.matches('see name 77.') == [(4, 11)]
+
+
+def test_lexicon_errors(tmp_path, monkeypatch):
+  path = tmp_path / 'l.txt'
+
+  def fails(content, match):
+    if content is not None:
+      path.write_bytes(content)
+    with pytest.raises(InputError, match=match) as error:
+      Lexicon(str(path), True)
+    assert '\n' not in str(error.value)
+
+  fails(None, 'does not exist; give a text file with one entry on a line')
+  fails(b'', 'is empty')
+  fails(b'\n# only this\n  \n', 'has no entries; write one on a line')
+  fails('北京'.encode('gbk'), 'is not UTF-8; convert it')
+  fails('北京'.encode('utf-16'), 'UTF-8')
+  path.write_text('x')
+  monkeypatch.setitem(sys.modules, 'ahocorasick_rs', None)
+  fails(None, 'need ahocorasick_rs; run: pip install ahocorasick_rs')

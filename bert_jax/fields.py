@@ -60,7 +60,11 @@ FIELDS = {
   'data.eval': (str, None, 'the same, to evaluate on; empty: a held-out share of a corpus'),
   'data.seq_length': (int, '[8, inf)', 'tokens per row, [CLS] and [SEP] included'),
   'data.skip_damaged': (bool, None, 'a row that cannot be read stays empty, and is counted'),
-  'corpus.format': (str, ('auto', 'sentences', 'paragraphs', 'jsonl', 'wiki'), 'see data/text.py'),
+  'corpus.format': (
+    str,
+    ('auto', 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki'),
+    'see data/text.py',
+  ),
   'corpus.text_field': (str, None, 'field of a JSONL or TFDS record that holds the text'),
   'corpus.eval_share': (float, '[0, 1)', 'documents held out for evaluation if data.eval is empty'),
   'corpus.rows': (str, ('nsp', 'sop', 'full', 'single'), 'what an example is, see data/rows.py'),

@@ -5,6 +5,7 @@ its format (`.gz` or `.zst` may follow any):
 
   sentences   .txt, none or unknown: one sentence a line, a blank line between documents, as in
               google-research/bert
+  lines       the same with a paragraph a line, to be split into sentences
   paragraphs  .md: a blank line between paragraphs, wrapped lines joined; a heading opens a document
   jsonl       .jsonl, .json: one object a line whose text field is a document, a paragraph a line
   wiki        any file that begins with `<doc `: WikiExtractor output, a paragraph a line
@@ -70,7 +71,7 @@ def documents(
   Args:
     spec: file, glob, folder or `tfds:NAME[:SPLIT]`, see the top of this file.
     split: the split of a TFDS dataset whose spec names none.
-    format: 'auto' or one of 'sentences', 'paragraphs', 'jsonl', 'wiki'.
+    format: 'auto' or one of 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki'.
     text_field: the field of a JSON object or of a TFDS example that holds the text.
     counts: is added to: files, bytes (uncompressed), documents, sentences, empty_documents
       (skipped), invalid_utf8_lines (repaired), cut_sentences and cut_documents (too long: made
@@ -190,6 +191,11 @@ def _paragraphs(path: Path, numbered: Lines) -> Iterator[Document]:
   yield Document(f'{path.name}:{start}', sentences)
 
 
+def _lines(path: Path, numbered: Lines) -> Iterator[Document]:
+  for name, lines in _sentences(path, numbered):
+    yield Document(name, [sentence for line in lines for sentence in split_sentences(line)])
+
+
 _HEADING = re.compile(r'#{1,6}\s+(.+?)(?:\s+#+)?')
 _RULE = re.compile(r'([-*_=])(?:\s*\1){2,}')  # a break, or the line under a title
 
@@ -257,7 +263,13 @@ def _text_of(row: dict[str, Any], field: str, where: str) -> list[str]:
   return [sentence for line in text.splitlines() for sentence in split_sentences(line)]
 
 
-_READERS = {'sentences': _sentences, 'paragraphs': _paragraphs, 'jsonl': _jsonl, 'wiki': _wiki}
+_READERS = {
+  'sentences': _sentences,
+  'lines': _lines,
+  'paragraphs': _paragraphs,
+  'jsonl': _jsonl,
+  'wiki': _wiki,
+}
 _SUFFIXES = {'.md': 'paragraphs', '.jsonl': 'jsonl', '.json': 'jsonl'}
 
 
@@ -292,6 +304,7 @@ def _opens_paragraphs() -> Callable[[bytes], bool]:
 
 _OPENS = {
   'sentences': _opens_sentences,
+  'lines': _opens_sentences,
   'paragraphs': _opens_paragraphs,
   'jsonl': lambda: lambda raw: True,
   'wiki': lambda: lambda raw: raw.lstrip().startswith(b'<doc '),

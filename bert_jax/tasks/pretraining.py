@@ -167,7 +167,10 @@ def _load(config, spec, tokenizer, split):
         out[_joined(name, language)] = found
     else:
       encoder = encoder or Encoder(
-        tokenizer, **{n: config.corpus[n] for n in ('segmenter', 'phrases', 'entities')}
+        tokenizer,
+        segmenter=config.corpus.segmenter,
+        phrases=config.corpus.phrases,
+        entities=config.corpus.entities,
       )
       out[name] = _tokenize(config, part, encoder, split)
   wanted = config.corpus.languages or ('',)
@@ -221,6 +224,11 @@ def _source(config, tokenizer, split, found):
   """Rows, or a Mixture of the languages' rows, of a split, with its baselines."""
   parts, levels = {}, {}
   languages = list(found['train'])
+  needed = 2 if config.corpus.rows == 'nsp' else 1
+  few = [k for k, (own, _) in found[split].items() if len(own.documents) - 1 < needed]
+  if split == 'eval' and 0 < len(few) < len(found[split]):
+    log.warning('eval: too few documents to evaluate on %s', ', '.join(few))
+    found['eval'] = {k: own for k, own in found['eval'].items() if k not in few}
   for language, (own, counts) in found[split].items():
     what = f'{split} {language}'.strip()
     parts[language] = _rows(config, own, tokenizer, split, languages.index(language), what)

@@ -233,7 +233,7 @@ def _told(settings, stack):
     bar.update(block.position - before)
 
 
-def main(argv=None):
+def parser():
   parser = argparse.ArgumentParser(
     prog='python -m bert_jax.tools.prepare',
     allow_abbrev=False,
@@ -252,7 +252,7 @@ def main(argv=None):
   add('--vocab', required=True, help='folder of bert_jax.tools.vocab (or vocab.txt, *.model)')
   add('--cased', action='store_true', help='--vocab is a vocab.txt that is cased')
   add('--out', required=True, help='folder of the corpus; one that was begun is gone on with')
-  add('--format', default='auto', help='auto, sentences, paragraphs, jsonl or wiki')
+  add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl or wiki')
   add('--text-field', default='text', help='of a JSONL or TFDS record')
   add('--split', default='train', help='of a TFDS dataset')
   add('--segmenter', default='', choices=('', 'jieba'), help='marks whole words of Chinese')
@@ -271,17 +271,7 @@ def main(argv=None):
   add(
     '--beam', action='store_true', help='run as an Apache Beam pipeline; other arguments go to it'
   )
-  args, rest = parser.parse_known_args(argv)
-  with config_lib.command_line():
-    if rest and not args.beam:
-      raise InputError(f'argument {rest[0]!r} is not known; see --help')
-    meta = run(args, rest)
-    print(
-      json.dumps(
-        {'out': args.out, 'records': meta['records'], **meta['counts'], 'kept': meta['kept']},
-        ensure_ascii=False,
-      )
-    )
+  return parser
 
 
 def run(args, beam_arguments=()):
@@ -334,6 +324,20 @@ def vocabulary_folder(args):
   with tempfile.TemporaryDirectory() as folder:
     tokenizers.load(path, do_lower_case=not args.cased).save(folder)
     yield folder
+
+
+def main(argv=None):
+  args, rest = parser().parse_known_args(argv)
+  with config_lib.command_line():
+    if rest and not args.beam:
+      raise InputError(f'argument {rest[0]!r} is not known; see --help')
+    meta = run(args, rest)
+    print(
+      json.dumps(
+        {'out': args.out, 'records': meta['records'], **meta['counts'], 'kept': meta['kept']},
+        ensure_ascii=False,
+      )
+    )
 
 
 if __name__ == '__main__':

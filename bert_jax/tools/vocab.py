@@ -105,7 +105,7 @@ def main(argv=None):
   )
   add('--no-cjk-spaces', action='store_true', help='CJK characters are not words of their own')
   add('--sampling', type=float, default=1.0, help='S: a language counts as P(L)^S; M-BERT: 0.7')
-  add('--format', default='auto', help='auto, sentences, paragraphs, jsonl or wiki')
+  add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl or wiki')
   add('--text-field', default='text', help='of a JSONL or TFDS record')
   add('--split', default='train', help='of a TFDS dataset')
   args = parser.parse_args(argv)

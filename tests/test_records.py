@@ -1,0 +1,76 @@
+"""Units: words of the tokenizer or a segmenter, phrases and entities of a lexicon."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from bert_jax.data import tokenizers
+from bert_jax.data.records import ENTITY, PHRASE, WORD, Encoder
+
+PIECES = [
+  *('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]'),
+  *('.', 'new', 'york', 'times', 'the', 'city', '##s'),
+  *'我在北京大学上学',
+]  # fmt: skip
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+  (tmp_path / 'vocab.txt').write_text('\n'.join(dict.fromkeys(PIECES)) + '\n')
+  return tokenizers.load(tmp_path / 'vocab.txt')
+
+
+def units(encoder, text, bit):
+  """The text's pieces, those of a unit joined by +."""
+  counts = Counter()
+  (record,) = encoder([[text]], counts)
+  out = []
+  for token, start in zip(record.tokens, record.starts, strict=True):
+    piece = encoder.tokenizer.pieces[token]
+    if start & bit or not out:
+      out.append(piece)
+    else:
+      out[-1] += '+' + piece
+  return ' '.join(out), counts
+
+
+def test_words_are_the_tokenizers(tokenizer):
+  encoder = Encoder(tokenizer)
+  for bit in (WORD, PHRASE, ENTITY):  # without lexicons the levels are alike
+    assert units(encoder, 'The citys. New York', bit)[0] == 'the city+##s . new york'
+  assert units(encoder, '在北京', WORD)[0] == '在 北 京'
+
+
+def test_a_segmenter_makes_chinese_words(tokenizer):
+  pytest.importorskip('jieba')
+  encoder = Encoder(tokenizer, segmenter='jieba')
+  assert units(encoder, '我在北京大学上学', WORD)[0] == '我 在 北+京+大+学 上+学'
+  assert units(encoder, 'the citys 北京', WORD)[0] == 'the city+##s 北+京'
+  assert units(encoder, 'new york', WORD)[0] == 'new york'
+
+
+def test_phrases_and_entities_are_levels_of_their_own(tokenizer, tmp_path):
+  pytest.importorskip('ahocorasick_rs')
+  (tmp_path / 'p.txt').write_text('the new\n北京\n')
+  (tmp_path / 'e.txt').write_text('New York Times\nYork City\n京大\n')
+  encoder = Encoder(tokenizer, phrases=tmp_path / 'p.txt', entities=tmp_path / 'e.txt')
+  text = 'the new york times . the new york citys'
+  assert units(encoder, text, WORD)[0] == 'the new york times . the new york city+##s'
+  assert units(encoder, text, PHRASE)[0] == 'the+new york times . the+new york city+##s'
+  # The entity wins over the phrase that it overlaps; "York City" ends inside a word and is none.
+  found, counts = units(encoder, text, ENTITY)
+  assert found == 'the new+york+times . the+new york city+##s'
+  assert counts['phrases_matched'] == 2 and counts['entities_matched'] == 1
+  assert units(encoder, '在北京大学', PHRASE)[0] == '在 北+京 大 学'
+  assert units(encoder, '在北京大学', ENTITY)[0] == '在 北 京+大 学'
+
+
+def test_records_keep_sentences_and_leave_empty_ones_out(tokenizer):
+  counts = Counter()
+  first, none, last = Encoder(tokenizer)(
+    [['new york', '\u200b', 'the city .'], ['\u200b'], ['times']], counts
+  )
+  assert first.sentences.tolist() == [2, 3] and first.tokens.dtype == np.int32
+  assert none is None and counts['documents_without_tokens'] == 1
+  assert last.tokens.tolist() == [tokenizer.pieces.index('times')] and counts['tokens'] == 6

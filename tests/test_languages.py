@@ -65,9 +65,8 @@ def test_losses_and_tokens_of_each_language(corpora, tmp_path):
 
 
 def test_a_language_too_small_to_evaluate_is_left_out_and_named(corpora, tmp_path, caplog):
-  share = '--config.corpus.eval_share=0.1'  # that is one document of the second language
-  with caplog.at_level('WARNING', 'bert_jax'):
-    _, results = run(corpora / 'both', tmp_path / 'W', share, '--config.steps=1')
+  with caplog.at_level('WARNING', 'bert_jax'):  # of the second language one document is held out
+    _, results = run(corpora / 'both', tmp_path / 'W', '--config.steps=1')
   assert 'too few documents to evaluate on bw' in caplog.text
   assert 'mlm_fw' in results and 'mlm_bw' not in results
 
@@ -120,8 +119,8 @@ def test_the_second_phase_continues_weights_and_schedule(corpora, tmp_path):
   [
     (["--config.corpus.languages=['xx']"], "corpus.languages has 'xx', which is not in data.train"),
     (["--config.corpus.weights=[('xx',2.0)]"], "corpus.weights has 'xx', which is not among"),
-    (['--config.masking.policy=entity'], 'needs entities, and the corpus was prepared without'),
-    (['--config.corpus.segmenter=jieba'], 'a prepared corpus has its units already'),
+    (['--config.masking.policy=entity'], 'prepare it again with --entities'),
+    (['--config.corpus.segmenter=jieba'], 'corpus.segmenter=jieba needs marks that are made when'),
     (['--config.masking.policy=word'], "is not understood at 'word'; use one of token, whole_word"),
     (['--config.masking.policy=token,span@0'], 'does not begin at step 0 and go up'),
     (['--config.optimizer.horizon=5'], 'optimizer.horizon is 5, where the learning rate is 0'),

@@ -24,14 +24,10 @@ def resolve(config):
   """What only the data can tell: a prepared corpus brings its languages and its vocabulary."""
   config = config.copy_and_resolve_references()
   languages = config.corpus.languages
-  parts = files.parts(config.data.train, languages)
-  for spec in [s for _, s in parts] + [s for _, s in files.parts(config.data.eval, languages)]:
-    if spec and not spec.startswith('tfds:') and not prepared.is_prepared(spec):
-      files.expand(spec)
-  metas = [(name, prepared.read_meta(s) if prepared.is_prepared(s) else None) for name, s in parts]
+  metas = _metas(config.data.train, languages)
   if any(meta for _, meta in metas):
-    _check_prepared(config, metas)
-    folder = parts[0][1]
+    _check_prepared(config, metas, _metas(config.data.eval, languages))
+    folder = files.parts(config.data.train, languages)[0][1]
     tokenizer = tokenizers.load_folder(folder)
     if not config.tokenizer.path and not config.init_from:
       config.tokenizer.path = str(tokenizers.in_folder(Path(folder).expanduser()))
@@ -56,25 +52,33 @@ def resolve(config):
   return config_lib.check(config)
 
 
-def _check_prepared(config, metas):
+def _metas(spec, languages):
+  """[(name, corpus.json of a prepared corpus or None), ...]; InputError for what does not exist."""
+  out = []
+  for name, part in files.parts(spec, languages):
+    is_prepared = prepared.is_prepared(part)
+    if part and not is_prepared and not part.startswith('tfds:'):
+      files.expand(part)
+    out.append((name, prepared.read_meta(part) if is_prepared else None))
+  return out
+
+
+def _check_prepared(config, metas, evals):
   if not all(meta for _, meta in metas):
     raise InputError('data.train mixes prepared corpora and text; prepare all of them.')
   if len({meta['vocabulary'] for _, meta in metas}) > 1:
     raise InputError(
       'the corpora of data.train were prepared with different vocabularies; prepare them with one.'
     )
-  given = [n for n in ('segmenter', 'phrases', 'entities') if config.corpus[n]]
-  if given:
-    raise InputError(
-      f'corpus.{given[0]} is for text; a prepared corpus has its units already: give '
-      f'--{given[0]} to bert_jax.tools.prepare, and leave the field empty.'
-    )
-  for _, policy in config_lib.masking_stages(config.masking.policy):
-    lacking = NEEDS.get(policy)
-    if lacking and not any(meta[lacking] for _, meta in metas):
+  policies = [policy for _, policy in config_lib.masking_stages(config.masking.policy)]
+  for name in ('segmenter', 'phrases', 'entities'):
+    policy = next((p for p in policies if NEEDS.get(p) == name), '')
+    asked = f'masking.policy={policy}' if policy else f'corpus.{name}={config.corpus[name]}'
+    made = [meta[name] for _, meta in metas + evals if meta]
+    if (policy or config.corpus[name]) and not all(made):
       raise InputError(
-        f'masking.policy={policy} needs {lacking}, and the corpus was prepared without; prepare it '
-        f'again with --{lacking} FILE.'
+        f'{asked} needs marks that are made when a corpus is prepared, and this one was prepared '
+        f'without them; prepare it again with --{name}.'
       )
 
 

@@ -84,5 +84,7 @@ def get_config(arg=''):
   if arg.phase == '128':
     config.steps = config.steps * 9 // 10
   if arg.phase == '512':
-    config.update(dict(data=dict(seq_length=512), masking=dict(max_predictions_per_seq=77)))
+    config.update(dict(
+      resume_from='<the --workdir of phase=128>',  # to be named: there is no such folder
+      data=dict(seq_length=512), masking=dict(max_predictions_per_seq=77)))
   return config

@@ -317,7 +317,7 @@ def damaged(small, vocab, tmp_path):
 def test_a_flipped_bit_is_named_or_skipped_and_counted(damaged, tmp_path):
   from bert_jax.train import train
 
-  overrides = ['--config.steps=6', '--config.eval.every=0', '--config.corpus.eval_share=0',
+  overrides = ['--config.steps=6', '--config.eval.every=0', '--config.corpus.eval_share=0.5',
                '--config.model.hidden_size=32', '--config.model.num_attention_heads=2',
                '--config.model.num_hidden_layers=1', '--config.log.every=6']  # fmt: skip
   with pytest.raises(InputError, match=r'train-00000.array_record: record \d+ is damaged'):

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from bert_jax.config import InputError
-from bert_jax.data.prepared import DamagedRecord
+from bert_jax.data.corpus import DamagedRecord
 from bert_jax.data.rows import Mixture
 
 log = logging.getLogger('bert_jax')

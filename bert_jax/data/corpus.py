@@ -6,11 +6,20 @@ only the tokens of the rows at hand are ever read.
 
 import functools
 import hashlib
+import logging
 from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from bert_jax.config import InputError
+
+log = logging.getLogger('bert_jax')
+
 BATCH_SENTENCES = 20_000  # sentences handed to the tokenizer at once
+
+
+class DamagedRecord(InputError):
+  """A record that cannot be read; the message names its shard and its number."""
 
 
 class Corpus:
@@ -66,12 +75,19 @@ class Corpus:
       hashlib.sha256(self.fingerprint.encode() + np.packbits(keep).tobytes()).hexdigest()[:16],
     )
 
-  def unigrams(self, vocab_size):
+  def unigrams(self, vocab_size, skip_damaged=False):
     """How often each id occurs, [vocab_size] int64; reads all of the corpus."""
-    counts = np.zeros(vocab_size, np.int64)
-    for i in range(0, len(self.records), 256):
-      tokens = [self.read(int(record))[0] for record in self.records[i : i + 256]]
-      counts += np.bincount(np.concatenate(tokens), minlength=vocab_size)
+    counts, texts = np.zeros(vocab_size, np.int64), []
+    for k, record in enumerate(self.records, 1):
+      try:
+        texts.append(self.read(int(record))[0])
+      except DamagedRecord as error:
+        if not skip_damaged:
+          raise
+        log.warning('%s (not counted)', error)
+      if texts and (len(texts) == 256 or k == len(self.records)):
+        counts += np.bincount(np.concatenate(texts), minlength=vocab_size)
+        texts.clear()
     return counts
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.config import InputError, write_whole
-from bert_jax.data.corpus import Corpus, offsets
+from bert_jax.data.corpus import Corpus, DamagedRecord, offsets
 
 log = logging.getLogger('bert_jax')
 
@@ -52,10 +52,6 @@ class Item(NamedTuple):
   sentences: np.ndarray  # [sentences] int32, tokens of each
   key: int  # of its text; equal for equal texts
   signature: np.ndarray | None  # for near-duplicates
-
-
-class DamagedRecord(InputError):
-  """A record that cannot be read; the message names its shard and its number."""
 
 
 def features():

@@ -8,7 +8,6 @@ them, lets SentencePiece find the merges, and writes its pieces in Google's nota
 
 import functools
 import io
-import itertools
 import logging
 import re
 import tempfile
@@ -161,7 +160,14 @@ def train_sentencepiece(
   lines = {name: _lines(own) for name, own in _languages(texts)}
   sizes = {name: sum(map(len, own)) for name, own in lines.items()}
   weights = _weights(sizes, sampling)
-  settings = dict(
+  scale = min(weights.values())  # of the largest language, whose lines come once
+  model = _train(
+    sentence_iterator=(
+      line
+      for name, own in lines.items()
+      for i, line in enumerate(own)
+      for _ in range((i + 1) * weights[name] // scale - i * weights[name] // scale)
+    ),
     vocab_size=vocab_size,
     model_type=model_type,
     character_coverage=character_coverage,
@@ -175,16 +181,6 @@ def train_sentencepiece(
     unk_piece='[UNK]',
     control_symbols=['[CLS]', '[SEP]', '[MASK]'],
   )
-  if set(weights.values()) == {1}:
-    model = _train(sentence_iterator=itertools.chain(*lines.values()), **settings)
-  else:  # a line and how often it counts
-    rows = (
-      f'{line.replace(chr(9), " ")}\t{weights[name]}' for name, own in lines.items() for line in own
-    )
-    with tempfile.TemporaryDirectory() as folder:
-      table = Path(folder) / 'lines.tsv'
-      table.write_bytes(''.join(f'{row}\n' for row in rows).encode())
-      model = _train(input=str(table), input_format='tsv', **settings)
   _write(path, model)
   return {
     'lines': sum(map(len, lines.values())),

@@ -135,7 +135,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
     found['train'][language] = whole.select(~held), counts
     if share:
       part = whole.select(held)
-      own = part.unigrams(tokenizer.vocab_size)
+      own = part.unigrams(tokenizer.vocab_size, config.data.skip_damaged)
       found['train'][language] = whole.select(~held), counts - own
       found['eval'][language] = part, own
   if data.eval:

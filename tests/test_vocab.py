@@ -1,0 +1,165 @@
+"""tools.vocab: the same bytes every time, fair to small languages, loaded by others."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from bert_jax.config import InputError
+from bert_jax.data import text, tokenizers, vocabulary
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  """Two languages: `big` has 30 times the words of `small`."""
+  folder = tmp_path_factory.mktemp('texts')
+  rng = np.random.default_rng(0)
+
+  def words(alphabet):
+    return [''.join(rng.choice(list(alphabet), rng.integers(2, 9))) for _ in range(300)]
+
+  for name, alphabet, lines in (('big', 'abcdefghij', 1500), ('small', 'klmnopqrst', 50)):
+    known = words(alphabet)
+    found = (' '.join(rng.choice(known, 12)) for _ in range(lines))
+    (folder / f'{name}.txt').write_text('\n'.join(found) + '\n[MASK] <unk> [unused1] ab [SEP]\n')
+  return folder
+
+
+def run(*arguments, seed='0', check=True):
+  out = subprocess.run(
+    [sys.executable, '-m', 'bert_jax.tools.vocab', *map(str, arguments)],
+    cwd=ROOT, capture_output=True, text=True,
+    env=dict(os.environ, PYTHONPATH=str(ROOT), PYTHONHASHSEED=seed),
+  )  # fmt: skip
+  assert not check or out.returncode == 0, out.stderr[-2000:]
+  return out
+
+
+@pytest.mark.parametrize('kind', ['wordpiece', 'unigram', 'bpe'])
+@pytest.mark.parametrize('sampling', [1.0, 0.7])
+def test_the_same_text_gives_the_same_bytes(folder, tmp_path, kind, sampling):
+  files = []
+  for seed in ('1', '2'):
+    out = run(
+      '--input', f'a={folder / "big.txt"}', '--input', f'b={folder / "small.txt"}', '--kind', kind,
+      '--size', 300, '--sampling', sampling, '--out', tmp_path / seed, seed=seed,
+    )  # fmt: skip
+    told = json.loads(out.stdout)
+    assert told['pieces'] == 300 and told['files'] == 2 and told['documents'] == 2
+    files.append({p.name: p.read_bytes() for p in (tmp_path / seed).iterdir()})
+  assert files[0] == files[1]
+
+
+@pytest.mark.parametrize('kind', ['wordpiece', 'unigram', 'bpe'])
+def test_reserved_tokens_in_text_stay_text(folder, tmp_path, kind):
+  run('--input', folder / 'big.txt', '--kind', kind, '--size', 200, '--out', tmp_path / 'V')
+  tokenizer = tokenizers.load_folder(tmp_path / 'V')
+  for typed in ('[MASK]', '[SEP]', '[CLS] [PAD]'):
+    found = set(tokenizer.ids_batch([typed])[0].tolist())
+    assert found.isdisjoint({tokenizer.mask_id, tokenizer.sep_id, tokenizer.cls_id, 0})
+  for name in tokenizers.RESERVED:
+    assert tokenizer.pieces.count(name) == 1
+  assert tokenizer.encode_with_masks('ab [MASK]').tolist()[-1] == tokenizer.mask_id  # asked for
+
+
+def test_sampling_counts_as_m_bert():
+  weights = vocabulary._weights({'en': 1_000_000, 'is': 1_000}, 0.7)
+  share = (1_000_000 * weights['en']) / (1_000 * weights['is'])
+  assert share == pytest.approx(1000**0.7, rel=0.01)  # 126, not 1,000
+  assert vocabulary._weights({'en': 5, 'is': 3}, 1.0) == {'en': 1, 'is': 1}
+  assert vocabulary._weights({'': 5}, 0.7) == {'': 1}
+
+
+@pytest.mark.parametrize('kind', ['wordpiece', 'unigram', 'bpe'])
+def test_sampling_gives_a_small_language_more_pieces(folder, tmp_path, kind):
+  pieces = []
+  for sampling in (1.0, 0.3):
+    run(
+      '--input', str(folder / '{language}.txt'), '--languages', 'big,small', '--kind', kind,
+      '--size', 300, '--sampling', sampling, '--out', tmp_path / f'{sampling}',
+    )  # fmt: skip
+    found = tokenizers.load_folder(tmp_path / f'{sampling}').pieces
+    pieces.append(sum(set(p.strip('▁#')) <= set('klmnopqrst') for p in found if p.strip('▁#')))
+  assert pieces[1] > 1.2 * pieces[0]
+
+
+def test_others_read_the_wordpiece_vocabulary(folder, tmp_path):
+  from tokenizers import BertWordPieceTokenizer
+
+  texts = (folder / 'big.txt').read_text().splitlines()[:200] + ['Ünïcode 北京 x', 'a' * 150]
+  for flags in ((), ('--cased',), ('--no-cjk-spaces',)):
+    out = tmp_path / '-'.join(('V', *flags))
+    run('--input', folder / 'big.txt', '--size', 300, '--out', out, *flags)
+    lower, spaces = '--cased' not in flags, '--no-cjk-spaces' not in flags
+    theirs = BertWordPieceTokenizer(
+      str(out / 'vocab.txt'), lowercase=lower, strip_accents=lower, handle_chinese_chars=spaces
+    )
+    ours = tokenizers.load_folder(out)
+    for line, ids in zip(texts, ours.ids_batch(texts), strict=True):
+      assert ids.tolist() == theirs.encode(line, add_special_tokens=False).ids
+  lengths = [
+    len(tokenizers.load_folder(tmp_path / name).ids_batch(['北京'])[0])
+    for name in ('V', 'V---no-cjk-spaces')
+  ]
+  assert lengths == [2, 1]
+
+
+@pytest.mark.slow
+def test_hugging_face_agrees_on_wikitext(shared, tmp_path):
+  transformers = pytest.importorskip('transformers')
+  run('--input', shared / 'text_en/books/A*.md', '--size', 8000, '--out', tmp_path / 'V')
+  theirs = transformers.BertTokenizerFast.from_pretrained(tmp_path / 'V')
+  ours = tokenizers.load_folder(tmp_path / 'V')
+  lines = (shared / 'text_en' / 'wikitext-2' / 'valid.txt').read_text().splitlines()
+  expected = theirs(lines, add_special_tokens=False)['input_ids']
+  assert [ids.tolist() for ids in ours.ids_batch(lines)] == expected
+
+
+def test_ids_are_the_same_with_and_without_the_cache(shared):
+  """Runs between blanks are encoded once and remembered; encode_batch looks at whole texts."""
+  tricky = [
+    'a\u00a0b', 'a\u200bb c', 'a\x1cb\x1dc d', 'e\u0301 e \u0301x', '北京 大学x', '😀a b😀',
+    'a\u2028b c', 'x' * 300 + ' y', '', '  ', ' a ', '[MASK] a', 'İstanbul ẞ', '\ufeffa',
+    'a\tb\r\nc',
+  ]  # fmt: skip
+  for name, lower in (('uncased', True), ('multilingual-cased', False), ('chinese', True)):
+    own = tokenizers.load(shared / 'vocab' / f'bert-base-{name}.txt', do_lower_case=lower)
+    lines = [s for d in text.documents(str(shared / 'ntrex' / '*.txt'), counts=Counter())
+             for s in d.sentences[:100]]  # fmt: skip
+    for texts in (tricky, lines, tricky):
+      encodings = own.encode_batch(texts)
+      ids = own.ids_batch(texts)
+      assert [x.tolist() for x in ids] == [e.ids.tolist() for e in encodings]
+      starts = own.word_starts(np.concatenate(ids), np.zeros(0, int))
+      assert (starts == np.concatenate([e.word_starts for e in encodings])).all()
+
+
+def test_mistakes_are_one_sentence(folder, tmp_path):
+  def refused(*arguments):
+    out = run(*arguments, check=False)
+    assert out.returncode == 2 and 'Traceback' not in out.stderr
+    return out.stderr
+
+  source = ('--input', folder / 'big.txt')
+  assert 'does not exist' in refused('--input', folder / 'no.txt', '--out', tmp_path / 'V')
+  assert '--sampling is 2.0; use 0 to 1' in refused(
+    *source, '--sampling', 2, '--out', tmp_path / 'V'
+  )
+  assert 'cannot hold the' in refused(*source, '--size', 20, '--out', tmp_path / 'V')
+  assert 'is for --kind wordpiece' in refused(
+    *source, '--kind', 'bpe', '--no-cjk-spaces', '--out', tmp_path / 'V'
+  )
+  assert not (tmp_path / 'V').exists()
+  run(*source, '--size', 100, '--out', tmp_path / 'V')
+  assert 'already' in run(*source, '--size', 100, '--out', tmp_path / 'V').stderr
+  assert 'holds another vocabulary' in refused(*source, '--size', 120, '--out', tmp_path / 'V')
+  (tmp_path / 'punctuation.txt').write_text('\n'.join(['\u200b'] * 3) + '\n')
+  with pytest.raises(InputError, match="language 'y' holds no words"):
+    vocabulary.train_wordpiece(
+      {'x': ['ab cd'], 'y': ['\u200b']}, tmp_path / 'v.txt', vocab_size=50, sampling=0.7
+    )

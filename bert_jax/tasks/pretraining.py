@@ -1,7 +1,6 @@
 """Pre-training: text or prepared corpora -> rows, and what a healthy run must beat."""
 
 import logging
-import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -11,9 +10,9 @@ import tqdm
 from bert_jax import config as config_lib
 from bert_jax import models
 from bert_jax.config import InputError
-from bert_jax.data import corpus, docs, files, prepared, rows, text, tokenizers
-from bert_jax.data.records import Encoder
+from bert_jax.data import corpus, files, prepared, rows, text, tokenizers
 from bert_jax.objectives.mlm_nsp import MlmNsp
+from bert_jax.tasks import corpora
 
 log = logging.getLogger('bert_jax')
 
@@ -24,9 +23,9 @@ def resolve(config):
   """What only the data can tell: a prepared corpus brings its languages and its vocabulary."""
   config = config.copy_and_resolve_references()
   languages = config.corpus.languages
-  metas = _metas(config.data.train, languages)
+  metas = corpora.metas(config.data.train, languages)
   if any(meta for _, meta in metas):
-    _check_prepared(config, metas, _metas(config.data.eval, languages))
+    _check_prepared(config, metas, corpora.metas(config.data.eval, languages))
     folder = files.parts(config.data.train, languages)[0][1]
     tokenizer = tokenizers.load_folder(folder)
     if not config.tokenizer.path and not config.init_from:
@@ -36,7 +35,7 @@ def resolve(config):
       log.info('model.vocab_size is that of %s: %d', folder, tokenizer.vocab_size)
       config.model.vocab_size = tokenizer.vocab_size
   known = [
-    _joined(name, language)
+    corpora.joined(name, language)
     for name, meta in metas
     for language in (meta['languages'] if meta else ('',))
   ]
@@ -50,17 +49,6 @@ def resolve(config):
   if unknown := sorted({name for name, _ in config.corpus.weights} - set(known)):
     raise InputError(f'corpus.weights has {unknown[0]!r}, which is not among {", ".join(known)}.')
   return config_lib.check(config)
-
-
-def _metas(spec, languages):
-  """[(name, corpus.json of a prepared corpus or None), ...]; InputError for what does not exist."""
-  out = []
-  for name, part in files.parts(spec, languages):
-    is_prepared = prepared.is_prepared(part)
-    if part and not is_prepared and not part.startswith('tfds:'):
-      files.expand(part)
-    out.append((name, prepared.read_meta(part) if is_prepared else None))
-  return out
 
 
 def _check_prepared(config, metas, evals):
@@ -91,7 +79,7 @@ def texts(config):
 
 
 def _texts(config, spec):
-  found = _documents(config, spec, Counter(), 'train')
+  found = corpora.documents(config, spec, Counter(), 'train')
   for name, sentences in tqdm.tqdm(found, desc='reading', unit=' documents', disable=None):
     if config.data.eval or not text.held_out(name, config.corpus.eval_share):
       yield from sentences
@@ -129,7 +117,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
   _check_units(config)
   share = 0.0 if data.eval else config.corpus.eval_share
   found = {'train': {}, 'eval': {}}
-  for language, loaded in _load(config, data.train, tokenizer, 'train').items():
+  for language, loaded in corpora.load(config, data.train, tokenizer, 'train').items():
     whole, names, counts = loaded
     held = names < share * 2**32
     found['train'][language] = whole.select(~held), counts
@@ -139,7 +127,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
       found['train'][language] = whole.select(~held), counts - own
       found['eval'][language] = part, own
   if data.eval:
-    loaded = _load(config, data.eval, tokenizer, 'eval')
+    loaded = corpora.load(config, data.eval, tokenizer, 'eval')
     found['eval'] = {language: (whole, counts) for language, (whole, _, counts) in loaded.items()}
   out = {}
   for split in splits:
@@ -155,73 +143,6 @@ def _check_units(config):
     is_text = not prepared.is_prepared(files.parts(config.data.train, ('x',))[0][1])
     if lacking and is_text and not config.corpus[lacking]:
       raise InputError(f'masking.policy={policy} needs corpus.{lacking}, a lexicon; name its file.')
-
-
-def _load(config, spec, tokenizer, split):
-  """{language: (Corpus, crc32 of each document's name [D], unigram counts [V])} of a split."""
-  out = {}
-  encoder = None
-  for name, part in files.parts(spec, config.corpus.languages):
-    if prepared.is_prepared(part):
-      loaded = prepared.load(part, tokenizer)
-      log.info('%s: %s', split, part)
-      for k, language in enumerate(loaded.meta['languages']):
-        own = loaded.languages == k
-        found = loaded.corpus.select(own), loaded.names[own], loaded.unigrams[k]
-        out[_joined(name, language)] = found
-    else:
-      encoder = encoder or Encoder(
-        tokenizer,
-        segmenter=config.corpus.segmenter,
-        phrases=config.corpus.phrases,
-        entities=config.corpus.entities,
-      )
-      out[name] = _tokenize(config, part, encoder, split)
-  wanted = config.corpus.languages or ('',)
-  if split == 'train' and wanted != ('',):
-    out = {name: out[name] for name in wanted}
-  if unknown := sorted(set(out) - set(wanted)):
-    raise InputError(
-      f'data.{split} has {unknown[0] or "text without a language"}, data.train has '
-      f'{", ".join(wanted)}; name the languages alike.'
-    )
-  for language, (_, _, counts) in out.items():
-    _check_unknown(tokenizer, counts, f'{split} {language}'.strip())
-  return out
-
-
-def _tokenize(config, spec, encoder, split):
-  counts, names = Counter(), []
-
-  def sentences():
-    found = _documents(config, spec, counts, split)
-    bar = tqdm.tqdm(found, desc=f'reading {split} data', unit=' documents', disable=None)
-    for name, sentences in bar:
-      names.append(zlib.crc32(name.encode()))
-      yield sentences
-
-  whole, kept = corpus.tokenize(sentences(), encoder, counts)
-  log.info('%s: %s', split, ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()) if n))
-  for name in ('phrases', 'entities'):
-    if config.corpus[name] and not counts[f'{name}_matched']:
-      raise InputError(
-        f'no line of {config.corpus[name]} occurs in the {split} data; is it for this language?'
-      )
-  names = np.array(names, np.uint32)[kept]
-  return whole, names, whole.unigrams(encoder.tokenizer.vocab_size)
-
-
-def _check_unknown(tokenizer, counts, what):
-  unknown = counts[tokenizer.unk_id] / max(1, counts.sum())
-  if unknown > 0.5:
-    raise InputError(
-      f'{unknown:.0%} of the {what} tokens are [UNK]: the vocabulary is not for this text; name '
-      'another tokenizer.path, or leave it empty to train one.'
-    )
-  log.log(
-    logging.WARNING if unknown > 0.02 else logging.INFO, '%s: %.2f %% of the tokens are [UNK]',
-    what, 100 * unknown,
-  )  # fmt: skip
 
 
 def _source(config, tokenizer, split, found):
@@ -297,20 +218,3 @@ def _rows(config, own, tokenizer, split, language, what):
     what, number, len(own), len(out), config.data.seq_length, 100 * out.fill, out.cut_tokens,
   )  # fmt: skip
   return out
-
-
-def _joined(name, language):
-  return '/'.join(filter(None, (name, language)))
-
-
-def _documents(config, spec, counts, split):
-  if not spec:
-    counts['embedded packages'] = len(docs.PACKAGES)
-    return docs.documents()
-  return text.documents(
-    spec,
-    split='train' if split == 'train' else 'validation',
-    format=config.corpus.format,
-    text_field=config.corpus.text_field,
-    counts=counts,
-  )

@@ -78,7 +78,7 @@ def pretrained(corpus_file, tmp_path_factory):
   return workdir, *train(small_pretrain(corpus_file), workdir)
 
 
-def run_module(*arguments, devices=1, stdin='', check=True):
+def run_module(*arguments, devices=1, stdin='', check=True, timeout=600):
   """`python -m ARGUMENTS` from the repository root with `devices` simulated CPU devices."""
   env = dict(
     os.environ,
@@ -93,7 +93,7 @@ def run_module(*arguments, devices=1, stdin='', check=True):
     input=stdin,
     capture_output=True,
     text=True,
-    timeout=600,
+    timeout=timeout,
   )
   assert not check or out.returncode == 0, out.stderr[-3000:]
   return out

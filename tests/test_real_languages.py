@@ -27,7 +27,7 @@ SETTINGS = [
 def pretrain(args, corpus, workdir, *overrides):
   out = run_module(
     'bert_jax.train', '--config', f'configs/pretrain.py:runlocal,{args}', '--workdir', workdir,
-    f'--config.data.train={corpus}', *SETTINGS, *overrides,
+    f'--config.data.train={corpus}', *SETTINGS, *overrides, timeout=3600,
   )  # fmt: skip
   results = json.loads(out.stdout.splitlines()[-1])
   print({k: round(v, 3) for k, v in results.items() if not isinstance(v, str)})
@@ -94,7 +94,7 @@ def test_thirty_languages(shared, tmp_path):
   )
   print(made.stderr.splitlines()[-1])
   results = pretrain(
-    'lang=multi', tmp_path / 'D', tmp_path / 'W', '--config.steps=3000',
+    'lang=multi', tmp_path / 'D', tmp_path / 'W', '--config.steps=8000',
     '--config.corpus.languages=()', '--config.corpus.dupe_factor=4',
   )  # fmt: skip
   below = {k: results[f'mlm_{k}_below_unigram'] for k in languages}

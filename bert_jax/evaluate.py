@@ -34,7 +34,7 @@ def run(eval_step, objective, params, batches, count=0):
   count: batches to look at, spread evenly over the split, since neighbours in a corpus are alike;
   0 is all of them.
   """
-  totals, outputs = {}, []
+  totals, outputs, damaged = {}, [], batches.damaged_rows
   count = min(count or len(batches), len(batches))
   for i in (k * len(batches) // count for k in range(count)):
     terms, out = eval_step(params, batches[i], np.int32(i))
@@ -42,6 +42,8 @@ def run(eval_step, objective, params, batches, count=0):
     if out:
       outputs.append(multihost_utils.process_allgather(out, tiled=True))
   result = metrics.values(totals, batches.source.baselines)
+  if batches.damaged_rows > damaged:
+    result['damaged_rows'] = batches.damaged_rows - damaged
   if outputs:
     joined = {name: np.concatenate([out[name] for out in outputs]) for name in outputs[0]}
     result |= objective.score(joined)

@@ -324,8 +324,8 @@ def test_a_flipped_bit_is_named_or_skipped_and_counted(damaged, tmp_path):
     train(pretrain_config(damaged, *overrides), tmp_path / 'W')
   config = pretrain_config(damaged, *overrides, '--config.data.skip_damaged=true')
   train(config, tmp_path / 'W2')
-  last = json.loads((tmp_path / 'W2' / 'metrics.jsonl').read_text().splitlines()[-1])
-  assert last['damaged_rows'] > 0
+  found = map(json.loads, (tmp_path / 'W2' / 'metrics.jsonl').read_text().splitlines())
+  assert sum(line.get('damaged_rows', 0) for line in found) > 0
 
 
 def test_a_damaged_index_or_a_missing_shard_is_named(small, vocab, tmp_path):

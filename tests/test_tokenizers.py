@@ -157,6 +157,31 @@ def test_both_ways_of_encoding_agree():
   assert full[-1].ids.size == 0
 
 
+def test_the_cache_changes_no_ids(monkeypatch):
+  """Runs between blanks are encoded by themselves: no rule reaches across a blank."""
+  odd = (
+    ' \t\r\n\0\x01\x0b\x0c\x1c\x1d\x1e\x1f\x7f\x85\xa0\xad\u1680\u180e\u2003\u200b\u200d\u2028'
+    '\u202f\u2060\u3000\ufeff\ufffd\ue000\u0301\u0323\u0345\u1100\u1161\u0e17\u0e35'
+    'İıẞßΣςÉé狐あ😀\U0002f800ﬁ.[]#aAb'
+  )
+  letters = sorted({c for x in odd for c in (x + x.lower() + x.upper()) if c.isprintable()} - {' '})
+  rng = np.random.default_rng(0)
+  texts = [
+    ''.join(rng.choice([*odd, *'    '], rng.choice([0, 1, 3, 10, 40, 150]))) for _ in range(1500)
+  ]
+  texts += ['x' * 300 + ' y', ' ', 'b ' * 50, 'a' * 15, 'a' * 25 + ' b']
+  monkeypatch.setattr(tokenizers, '_KNOWN_RUNS', 100)
+  for lower in (True, False):
+    pieces = RESERVED + letters + ['##' + c for c in letters] + ['##aa', 'ab']
+    tokenizer = tokenizers.WordPiece(pieces, do_lower_case=lower)
+    for batch in (texts[:700], texts[600:], texts[::-1], texts[:50]):
+      full, ids = tokenizer.encode_batch(batch), tokenizer.ids_batch(batch)
+      assert [row.tolist() for row in ids] == [e.ids.tolist() for e in full]
+      starts = tokenizer.word_starts(np.concatenate(ids), np.zeros(0, int))
+      assert (starts == np.concatenate([e.word_starts for e in full])).all()
+    assert max(map(len, tokenizer._known)) <= 20 and len(tokenizer._known) < 1000
+
+
 def test_decode_joins_pieces_and_hides_padding():
   tokenizer = wordpiece('jump ##ing fox')
   ids = [2, 7, 4, 5, 6, 1, 3, 0, 0]
@@ -172,6 +197,23 @@ def test_fingerprint_tells_order_and_casing():
     tokenizers.WordPiece(RESERVED + words, do_lower_case=False).fingerprint,
   ]
   assert len({same, *others}) == 3
+
+
+def test_spaces_around_chinese_characters_are_a_flag_of_the_folder(tmp_path):
+  words = '狐 狸 狐狸 ##狸 a'
+  apart, joined = wordpiece(words), wordpiece(words, tokenize_chinese_chars=False)
+  assert pieces(apart, 'a狐狸') == 'a 狐 狸' and pieces(joined, '狐狸 狐狐狸') == '狐狸 [UNK]'
+  content = json.dumps(['wordpiece', True, apart.pieces])  # as before there was this flag
+  assert apart.fingerprint == hashlib.sha256(content.encode()).hexdigest() != joined.fingerprint
+  for tokenizer in (apart, joined):
+    path = tokenizer.save(tmp_path)
+    settings = json.loads((tmp_path / 'tokenizer_config.json').read_text())
+    assert settings['tokenize_chinese_chars'] is (tokenizer is apart)
+    for again in (tokenizers.load(path), tokenizers.load_folder(tmp_path)):
+      assert again.fingerprint == tokenizer.fingerprint
+  (tmp_path / 'tokenizer_config.json').unlink()
+  assert tokenizers.load(path).fingerprint == apart.fingerprint
+  assert tokenizers.load(path, tokenize_chinese_chars=False).fingerprint == joined.fingerprint
 
 
 @needs_shared
@@ -241,6 +283,25 @@ def test_casing_that_contradicts_the_files_is_refused(tmp_path):
   path = wordpiece('Hello', do_lower_case=False).save(tmp_path)
   assert 'use do_lower_case=False' in rejects(lambda: tokenizers.load(path))
   assert pieces(tokenizers.load(path, do_lower_case=False), 'Hello') == 'Hello'
+
+
+@pytest.mark.parametrize(
+  'content, says',
+  [
+    ('{', 'not a JSON object'),
+    ('[]', 'not a JSON object'),
+    ('{"do_lower_case": 0}', 'do_lower_case is 0; write true or false'),
+    ('{"tokenize_chinese_chars": "no"}', "tokenize_chinese_chars is 'no'; write true or false"),
+  ],
+)
+def test_a_damaged_tokenizer_config_is_refused_in_one_sentence(tmp_path, content, says):
+  path = wordpiece('a').save(tmp_path)
+  (tmp_path / 'tokenizer_config.json').write_text(content)
+  assert says in rejects(lambda: tokenizers.load_folder(tmp_path))
+  assert says in rejects(lambda: tokenizers.load(path))
+  nothing = '{"do_lower_case": null, "tokenize_chinese_chars": null}'  # as Hugging Face may write
+  (tmp_path / 'tokenizer_config.json').write_text(nothing)
+  assert tokenizers.load_folder(tmp_path).fingerprint == wordpiece('a').fingerprint
 
 
 def test_only_lists_of_strings_are_texts(spm):
@@ -377,6 +438,36 @@ def test_sentencepiece_offsets_point_into_the_text_as_given(spm):
   covered = ''.join(text[a:b] for a, b in encoding.offsets)
   assert covered == ''.join(text.split())
   assert spm.encode_batch([''])[0].offsets.shape == (0, 2)
+
+
+def test_words_of_scripts_without_blanks(tmp_path):
+  """Without a segmenter a piece of such a script is a word; letters after it begin one."""
+  texts = [
+    '今天天气很好。ABC公司 made it x',
+    'これは日本語です。カタカナ',
+    'ภาษาไทย abc',
+    'the fox x',
+  ]
+  path = tmp_path / 'm.model'
+  vocabulary.train_sentencepiece(texts * 50, path, vocab_size=47, character_coverage=1.0)
+  tokenizer = tokenizers.load(path)
+
+  def words(text):
+    e = tokenizer.encode_batch([text])[0]
+    ends = np.append(np.flatnonzero(e.word_starts)[1:], len(e.ids))
+    spans = zip(e.offsets[e.word_starts, 0], e.offsets[ends - 1, 1])
+    return [text[a:b] for a, b in spans]
+
+  assert words('made 今天x the fox') == ['made', '今', '天', 'x', 'the', 'fox']
+  assert words('x。ABC公司 made') == ['x', '。', 'ABC', '公', '司', 'made']
+  assert words('日本カナ abc') == ['日', '本', 'カ', 'ナ', 'abc']
+  assert ' '.join(words('ไทยx')) == 'ไ ท ย x'
+  batch = [*texts, '', 'x', ' ', '今x', 'fox']
+  ids, full = tokenizer.ids_batch(batch), tokenizer.encode_batch(batch)
+  lengths = np.array([len(row) for row in ids])
+  begins = (np.cumsum(lengths) - lengths)[lengths > 0]
+  starts = tokenizer.word_starts(np.concatenate(ids), begins)
+  assert (starts == np.concatenate([e.word_starts for e in full])).all()
 
 
 def test_sentencepiece_leaves_no_text_out(tmp_path):

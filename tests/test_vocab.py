@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -88,6 +89,38 @@ def test_sampling_gives_a_small_language_more_pieces(folder, tmp_path, kind):
   assert pieces[1] > 1.2 * pieces[0]
 
 
+def trained(kind, texts, path, **settings):
+  """(bytes of the file, what was counted) of 150 pieces."""
+  settings |= {'vocab_size': 150, 'character_coverage': 1.0}
+  if kind == 'wordpiece':
+    counts = vocabulary.train_wordpiece(texts, path, **settings)
+  else:
+    counts = vocabulary.train_sentencepiece(texts, path, model_type=kind, **settings)
+  return path.read_bytes(), counts
+
+
+@pytest.mark.parametrize('kind', ['wordpiece', 'unigram', 'bpe'])
+def test_languages_that_are_not_weighed_change_nothing(folder, tmp_path, kind):
+  big, small = ((folder / f'{name}.txt').read_text().splitlines() for name in ('big', 'small'))
+  path = tmp_path / 'one'
+  plain, counts = trained(kind, big + small, path)
+  assert counts['shares'] == {'': 1}
+  named, counts = trained(kind, {'big': big, 'small': small}, path)
+  assert named == plain and sum(counts['shares'].values()) == pytest.approx(1)
+  assert counts['shares']['small'] == pytest.approx(1 / 30, rel=0.2)
+  assert trained(kind, {'xx': big + small}, path, sampling=0.3)[0] == plain
+
+
+def test_a_weight_is_as_good_as_so_many_copies(folder, tmp_path):
+  big, small = ((folder / f'{name}.txt').read_text().splitlines() for name in ('big', 'small'))
+  own, counts = trained('wordpiece', {'b': big, 's': small}, tmp_path / 'own', sampling=0.5)
+  b, s = (len(re.findall(r'\w+|[^\w\s]', '\n'.join(lines))) for lines in (big, small))
+  assert counts['words'] == b + s, 'words are counted once, whatever they weigh'
+  assert counts['shares']['s'] == pytest.approx(s**0.5 / (b**0.5 + s**0.5), abs=1e-3)
+  copies = big * 100 + small * round(100 * (b / s) ** 0.5)
+  assert trained('wordpiece', copies, tmp_path / 'copies')[0] == own
+
+
 def test_others_read_the_wordpiece_vocabulary(folder, tmp_path):
   from tokenizers import BertWordPieceTokenizer
 
@@ -139,6 +172,24 @@ def test_ids_are_the_same_with_and_without_the_cache(shared):
       assert (starts == np.concatenate([e.word_starts for e in encodings])).all()
 
 
+def test_any_files_make_the_languages(folder, tmp_path):
+  (tmp_path / 'a=b.jsonl').write_text(
+    ''.join(json.dumps({'body': f'ab abc {i} \u2028 x\u0085y'}) + '\n' for i in range(20))
+  )
+  (tmp_path / 'latin1.txt').write_bytes('Köln und Öl\n'.encode('latin-1') * 3)
+  out = run(
+    '--input', f'x={folder / "big.txt"}', '--input', f'x={tmp_path / "a=b.jsonl"}',
+    '--input', tmp_path / 'a=b.jsonl', '--input', f'z-z={tmp_path}/lat*.txt',
+    '--text-field', 'body', '--size', 300, '--out', tmp_path / 'new' / 'V',
+  )  # fmt: skip
+  told = json.loads(out.stdout)
+  languages = told.pop('languages')
+  assert {name: own['documents'] for name, own in languages.items()} == {'x': 21, '': 20, 'z-z': 1}
+  assert sum(own['share'] for own in languages.values()) == pytest.approx(1, abs=1e-5)
+  assert (told['files'], told['documents'], told['invalid_utf8_lines']) == (4, 42, 3)
+  assert told['pieces'] + told['unused'] == 300 == tokenizers.load_folder(told['out']).vocab_size
+
+
 def test_mistakes_are_one_sentence(folder, tmp_path):
   def refused(*arguments):
     out = run(*arguments, check=False)
@@ -158,8 +209,24 @@ def test_mistakes_are_one_sentence(folder, tmp_path):
   run(*source, '--size', 100, '--out', tmp_path / 'V')
   assert 'already' in run(*source, '--size', 100, '--out', tmp_path / 'V').stderr
   assert 'holds another vocabulary' in refused(*source, '--size', 120, '--out', tmp_path / 'V')
-  (tmp_path / 'punctuation.txt').write_text('\n'.join(['\u200b'] * 3) + '\n')
+  for other in (('--size', 120), ('--size', 100, '--kind', 'bpe')):  # before anything is read
+    said = refused('--input', folder / 'no.txt', *other, '--out', tmp_path / 'V')
+    assert 'holds another vocabulary' in said
+  assert 'holds another vocabulary' in refused(
+    *source, '--size', 100, '--cased', '--out', tmp_path / 'V'
+  )
+  file = tmp_path / 'V' / 'vocab.txt'
+  for inside in (file, file / 'W'):
+    assert f'{file} is a file' in refused(*source, '--size', 100, '--out', inside)
+
+
+@pytest.mark.parametrize('kind', ['wordpiece', 'unigram', 'bpe'])
+def test_a_language_without_words_is_named(tmp_path, kind):
+  for texts, says in (({'x': ['ab cd'], 'y': ['\n ']}, "language 'y'"), ({}, 'the corpus')):
+    for sampling in (0.7, 1.0):
+      with pytest.raises(InputError, match=f'{says} holds no words'):
+        trained(kind, texts, tmp_path / 'v', sampling=sampling)
   with pytest.raises(InputError, match="language 'y' holds no words"):
     vocabulary.train_wordpiece(
-      {'x': ['ab cd'], 'y': ['\u200b']}, tmp_path / 'v.txt', vocab_size=50, sampling=0.7
+      {'x': ['ab cd'], 'y': ['\u200b']}, tmp_path / 'v', vocab_size=50, sampling=0.7
     )

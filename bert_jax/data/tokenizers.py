@@ -34,11 +34,12 @@ RESERVED = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
 MAX_WORD_CHARACTERS = 100  # a longer word is [UNK]
 _OTHER_NAMES = dict(zip(RESERVED, ('<pad>', '<unk>', '<s>', '</s>', '<mask>')))  # RoBERTa's
 _SURROGATES = re.compile('[\ud800-\udfff]')
-_BLANKS = re.compile('[ \t\r\n]+')  # white space to everybody: no other rule reaches across it
 _BEGINS_WORD = re.compile(f'[▁{UNSPACED}]')
 _UNSPACED_END = re.compile(f'[{UNSPACED}]$')
-_CACHED_RUNS = 500_000
+_KNOWN_RUNS = 500_000
 _LONGEST_RUN = 20  # characters; a longer one hardly comes twice
+_LONG_RUNS = 12  # characters; texts whose runs are so long on average are encoded as a whole
+_FLAGS = ('do_lower_case', 'tokenize_chinese_chars')  # of a tokenizer_config.json
 
 
 class Encoding(NamedTuple):
@@ -73,7 +74,10 @@ class Tokenizer(abc.ABC):
 
   @abc.abstractmethod
   def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
-    """[n] bool, True where a word begins; ids [n] of texts in a row that begin at text_starts."""
+    """[n] bool, True where a word begins; ids [n] of texts in a row that begin at text_starts.
+
+    Texts without ids have no place in text_starts.
+    """
 
   @abc.abstractmethod
   def decode(self, ids: Iterable[int]) -> str:
@@ -114,7 +118,7 @@ class WordPiece(Tokenizer):
     self.do_lower_case = do_lower_case
     self.tokenize_chinese_chars = tokenize_chinese_chars  # each CJK character is a word
     self._begins_word = np.array([not piece.startswith('##') for piece in pieces])
-    self._runs = {}  # the ids of what stands between blanks, as bytes of int32
+    self._known = {}  # the ids of what stood between blanks, as bytes of int32
     # No special tokens are declared to the library, so the typed "[MASK]" is three plain words.
     self._tokenizer = tokenizers.Tokenizer(
       models.WordPiece(
@@ -137,18 +141,15 @@ class WordPiece(Tokenizer):
     ]
 
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    ids = self._runs
-    if len(ids) > _CACHED_RUNS:
-      ids.clear()
-    texts = [_BLANKS.split(text) for text in checked(texts)]
-    new = list({run: 0 for runs in texts for run in runs if run not in ids})
+    texts = [_runs(text) for text in checked(texts)]
+    if len(self._known) > _KNOWN_RUNS:
+      self._known = {}
+    ids = {run: self._known.get(run) for run in set().union(*texts)}
+    new = [run for run, known in ids.items() if known is None]
     for run, encoding in zip(new, self._tokenizer.encode_batch_fast(new)):
       ids[run] = np.array(encoding.ids, np.int32).tobytes()
-    out = [np.frombuffer(b''.join([ids[run] for run in runs]), np.int32) for runs in texts]
-    for run in new:
-      if len(run) > _LONGEST_RUN:
-        del ids[run]
-    return out
+    self._known.update((run, ids[run]) for run in new if len(run) <= _LONGEST_RUN)
+    return [np.frombuffer(b''.join(map(ids.__getitem__, runs)), np.int32) for runs in texts]
 
   def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
     return self._begins_word[ids]
@@ -235,10 +236,14 @@ class SentencePiece(Tokenizer):
     return path
 
 
-def load(path: str | Path, *, do_lower_case: bool = True) -> Tokenizer:
+def load(
+  path: str | Path, *, do_lower_case: bool = True, tokenize_chinese_chars: bool = True
+) -> Tokenizer:
   """Reads a `vocab.txt` (one piece a line, the id is the line) or a SentencePiece `*.model`.
 
-  do_lower_case belongs to vocab.txt, which does not say whether it is cased; a `.model` does.
+  The flags belong to vocab.txt, which does not say whether it is cased; a `.model` does. A
+  tokenizer_config.json beside it is believed about the CJK characters. What it says of the casing
+  must be what was asked for, since lower-casing into a cased vocabulary fails in silence.
   """
   path = Path(path)
   if path.is_dir():
@@ -250,13 +255,14 @@ def load(path: str | Path, *, do_lower_case: bool = True) -> Tokenizer:
     raise InputError(f'{path} is empty; was it cut off while it was copied?')
   if path.suffix == '.model':
     return SentencePiece(data, source=str(path))
-  settings = _settings_of(path.with_name('tokenizer_config.json'), do_lower_case)
-  return WordPiece(
-    _read_vocab(path, data),
-    do_lower_case=do_lower_case,
-    tokenize_chinese_chars=settings.get('tokenize_chinese_chars', True),
-    source=str(path),
-  )
+  flags = {'do_lower_case': do_lower_case, 'tokenize_chinese_chars': tokenize_chinese_chars}
+  flags |= _flags_beside(path)
+  if flags['do_lower_case'] != do_lower_case:
+    raise InputError(
+      f'the tokenizer_config.json beside {path} says do_lower_case is {not do_lower_case}, but '
+      f'{do_lower_case} was asked for; use do_lower_case={not do_lower_case}'
+    )
+  return WordPiece(_read_vocab(path, data), **flags, source=str(path))
 
 
 def normalizer(do_lower_case: bool, tokenize_chinese_chars: bool = True) -> normalizers.Normalizer:
@@ -277,6 +283,15 @@ def checked(texts: Sequence[str]) -> list[str]:
     if not isinstance(text, str):
       raise InputError(f'text {i} is {type(text).__name__}, not str; decode or convert it first')
   return [t if t.isascii() else _SURROGATES.sub('\ufffd', t) for t in texts]
+
+
+def _runs(text: str) -> list[str]:
+  """What stands between blanks, which no rule of WordPiece reaches across; some are empty.
+
+  A text of long runs, such as Chinese, is one run: little of it would come again.
+  """
+  runs = text.replace('\n', ' ').replace('\t', ' ').replace('\r', ' ').split(' ')
+  return runs if len(text) < _LONG_RUNS * len(runs) else [text]
 
 
 def _find_reserved(pieces: list[str], name: str, source: str) -> int:
@@ -313,21 +328,21 @@ def _read_vocab(path: Path, data: bytes) -> list[str]:
   return pieces
 
 
-def _settings_of(path: Path, do_lower_case: bool) -> dict:
-  """Lower-casing into a cased vocabulary fails in silence, so believe a file that speaks of it."""
+def _flags_beside(path: Path) -> dict[str, bool]:
+  """What the tokenizer_config.json beside a vocab.txt says; null is as good as nothing."""
+  path = path.with_name('tokenizer_config.json')
   if not path.exists():
     return {}
   try:
     settings = json.loads(path.read_bytes())
-    recorded = settings.get('do_lower_case', do_lower_case)
+    flags = {name: settings.get(name) for name in _FLAGS}
   except (ValueError, AttributeError) as e:
     raise InputError(f'{path} is not a JSON object; repair or remove it') from e
-  if recorded != do_lower_case:
-    raise InputError(
-      f'{path} says do_lower_case is {recorded}, but {do_lower_case} was asked for; '
-      f'use do_lower_case={recorded}'
-    )
-  return settings
+  flags = {name: value for name, value in flags.items() if value is not None}
+  for name, value in flags.items():
+    if not isinstance(value, bool):
+      raise InputError(f'{path} says {name} is {value!r}; write true or false')
+  return flags
 
 
 def in_folder(folder: str | Path) -> Path | None:
@@ -342,6 +357,4 @@ def load_folder(folder: str | Path) -> Tokenizer:
   path = in_folder(folder)
   if path is None:
     raise InputError(f'{folder} holds no vocabulary (vocab.txt or spm.model); is it a run?')
-  settings = path.with_name('tokenizer_config.json')
-  cased = settings.is_file() and json.loads(settings.read_bytes()).get('do_lower_case') is False
-  return load(path, do_lower_case=not cased)
+  return load(path, do_lower_case=_flags_beside(path).get('do_lower_case', True))

@@ -14,6 +14,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import sentencepiece
 from tokenizers import pre_tokenizers
@@ -67,13 +68,20 @@ def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]
         path = Path(scratch) / 'spm.model'
         counts = train_sentencepiece(texts(), path, model_type=settings.kind, **common)
       tokenizer = tokenizers.load(path, do_lower_case=settings.do_lower_case)
-    log.info('vocabulary: %s', ', '.join(f'{n:,} {k}' for k, n in counts.items()))
+    log.info('vocabulary: %s', describe(counts))
   if tokenizer.vocab_size != size:
     raise InputError(
       f'the vocabulary has {tokenizer.vocab_size} pieces and model.vocab_size is {size}; set '
       f'--config.model.vocab_size={tokenizer.vocab_size}, or name another tokenizer.path.'
     )
   return tokenizer
+
+
+def describe(counts: dict[str, Any]) -> str:
+  """'12,345 words, ...': what a trainer returned, for a log line."""
+  told = [f'{n:,} {name.replace("_", " ")}' for name, n in counts.items() if name != 'shares']
+  shares = counts['shares'] if len(counts['shares']) > 1 else {}
+  return ', '.join(told + [f'{share:.1%} {name}' for name, share in shares.items()])
 
 
 Texts = Iterable[str] | Mapping[str, Iterable[str]]  # of one language, or {language: its texts}
@@ -88,7 +96,7 @@ def train_wordpiece(
   tokenize_chinese_chars: bool = True,
   character_coverage: float = 0.99999,
   sampling: float = 1.0,
-) -> dict[str, int]:
+) -> dict[str, Any]:
   """Writes a vocab.txt of exactly vocab_size lines and returns what was counted on the way.
 
   First [PAD] [UNK] [CLS] [SEP] [MASK], then each kept character as `x`, then as `##x` (not those
@@ -96,13 +104,15 @@ def train_wordpiece(
   A corpus too small for vocab_size pieces is filled up with [unused0], [unused1], ... The rarest
   characters, together 1 - character_coverage of the text, are left out, and words that contain them
   will be [UNK]: at SentencePiece's own 0.9995 that hits the digits of English novels; for Chinese
-  and Japanese it is the right value. sampling: S, see _weights.
+  and Japanese it is the right value. sampling: S, see _weights; of what is returned, 'shares' are
+  what the languages then make up of the words.
   """
   count_words = functools.partial(
     _count_words, normalize=normalizer(do_lower_case, tokenize_chinese_chars).normalize_str
   )
   counts = {name: count_words(own) for name, own in _languages(texts)}
-  weights = _weights({name: own.total() for name, own in counts.items()}, sampling)
+  sizes = {name: own.total() for name, own in counts.items()}
+  weights = _weights(sizes, sampling)
   words = Counter()
   for name, own in counts.items():
     for word, count in own.items():
@@ -120,7 +130,7 @@ def train_wordpiece(
     raise InputError(
       f'vocab_size {vocab_size} cannot hold the {len(alphabet)} characters of the corpus and the '
       f'{len(inside)} of them that continue a word; use {smallest} or more, or lower '
-      'tokenizer.character_coverage'
+      'character_coverage'
     )
   known = {w: n for w, n in words.items() if kept.issuperset(w)}
   mergeable = {w: n for w, n in known.items() if 1 < len(w) <= MAX_WORD_CHARACTERS}
@@ -129,13 +139,16 @@ def train_wordpiece(
   unused = [f'[unused{i}]' for i in range(vocab_size - len(pieces))]
   _write(path, ''.join(f'{piece}\n' for piece in pieces + unused).encode())
   return {
-    'words': words.total(),
+    'words': sum(sizes.values()),
     'distinct_words': len(words),
-    'words_with_dropped_characters': words.total() - sum(known.values()),
+    'words_with_dropped_characters': sum(
+      n for own in counts.values() for w, n in own.items() if w not in known
+    ),
     'characters_kept': len(alphabet),
     'characters_dropped': len(characters) - len(alphabet),
     'pieces': len(pieces),
     'unused': len(unused),
+    'shares': _shares(sizes, weights),
   }
 
 
@@ -148,12 +161,12 @@ def train_sentencepiece(
   do_lower_case: bool = False,
   character_coverage: float = 0.99999,
   sampling: float = 1.0,
-) -> dict[str, int]:
+) -> dict[str, Any]:
   """Writes a SentencePiece model (model_type 'unigram' or 'bpe') and returns what was counted.
 
   The ids are [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4, then pieces; no text produces the
   reserved ones. The text is held in memory (46 MB of English: 1 GB, half a minute). sampling: S,
-  see _weights.
+  see _weights; 'shares' are what the languages then make up of the characters.
   """
   if model_type not in ('unigram', 'bpe'):
     raise InputError(f"model_type is '{model_type}'; use 'unigram' or 'bpe'")
@@ -186,6 +199,7 @@ def train_sentencepiece(
     'lines': sum(map(len, lines.values())),
     'characters': sum(sizes.values()),
     'pieces': vocab_size,
+    'shares': _shares(sizes, weights),
   }
 
 
@@ -200,7 +214,7 @@ def _weights(sizes: dict[str, int], sampling: float) -> dict[str, int]:
   to P(L)^S. That is how M-BERT, with S = 0.7, kept English from filling its vocabulary
   (google-research/bert, multilingual.md). 1 leaves all as it is.
   """
-  for name, size in sizes.items():
+  for name, size in (sizes or {'': 0}).items():
     if not size:
       raise InputError(
         f'{f"language {name!r}" if name else "the corpus"} holds no words; check the paths and '
@@ -210,6 +224,11 @@ def _weights(sizes: dict[str, int], sampling: float) -> dict[str, int]:
     return dict.fromkeys(sizes, 1)
   largest = max(sizes.values())  # hundredths of what it counts
   return {name: round(100 * (largest / size) ** (1 - sampling)) for name, size in sizes.items()}
+
+
+def _shares(sizes: dict[str, int], weights: dict[str, int]) -> dict[str, float]:
+  counted = {name: size * weights[name] for name, size in sizes.items()}
+  return {name: round(n / sum(counted.values()), 6) for name, n in counted.items()}
 
 
 def _count_words(texts: Iterable[str], normalize: Callable[[str], str]) -> Counter:
@@ -307,7 +326,7 @@ def _explain(message: str, vocab_size: int) -> str:
   if found := re.search(r'smaller than required_chars\. \d+ vs (\d+)', message):
     return (
       f'vocab_size {vocab_size} cannot hold the characters of the corpus; '
-      f'use {found[1]} or more, or lower tokenizer.character_coverage'
+      f'use {found[1]} or more, or lower character_coverage'
     )
   if found := re.search(r'set it to a value <= (\d+)', message):
     return f'vocab_size {vocab_size} is more than this corpus supports; use {found[1]} or less'

@@ -12,6 +12,7 @@ With --beam the same functions run as an Apache Beam pipeline (tools/prepare_bea
 import argparse
 import collections
 import contextlib
+import hashlib
 import itertools
 import json
 import logging
@@ -125,20 +126,28 @@ def prepare(settings, out, processes=1):
       seen.add({name[5:]: array for name, array in arrays.items() if name.startswith('seen_')})
   if number:
     log.info('going on after %d whole shards', number)
-  shard = prepared.Shard(out, number, tokenizer.vocab_size)
+
+  def close():
+    shard.close({} if seen is None else seen.state())
+
+  shard = None
   with results(settings, processes, skip) as found:
     for items, counts in found:
+      shard = shard or prepared.Shard(out, number, tokenizer.vocab_size)
       shard.add(items, counts, seen)
       if shard.counts['bytes'] >= settings.shard_mb << 20:
-        shard.close({} if seen is None else seen.state())
-        number += 1
-        shard = prepared.Shard(out, number, tokenizer.vocab_size)
-  shard.close({} if seen is None else seen.state())
+        close()
+        shard, number = None, number + 1
+  if shard:
+    close()
   return prepared.finish(out, plan, tokenizer)
 
 
-def begin(settings, out):
-  """(tokenizer, plan): writes both into the folder, or finds that it was begun with just these."""
+def begin(settings, out, by='processes'):
+  """(tokenizer, plan): writes both into the folder, or finds that it was begun with just these.
+
+  by: what writes the shards, which cannot be changed half-way.
+  """
   tokenizer = tokenizers.load_folder(settings.vocab)
   # Lexicons that cannot be read and segmenters that are not installed show here.
   Encoder(
@@ -152,6 +161,11 @@ def begin(settings, out):
     'languages': settings.languages,
     'vocabulary': tokenizer.fingerprint,
     'inputs': [(*pair, size) for pair, size in zip(settings.inputs, sizes, strict=True)],
+    'lexicons': [
+      hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if path else ''
+      for path in (settings.phrases, settings.entities)
+    ],
+    'by': by,
   }
   del plan['vocab']
   plan = json.loads(json.dumps(plan))
@@ -169,8 +183,15 @@ def begin(settings, out):
   elif out.is_dir() and any(out.iterdir()):
     raise InputError(f'{out} holds other files; give --out a new or an empty folder')
   else:
+    try:
+      out.mkdir(parents=True, exist_ok=True)
+      write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
+    except OSError as error:
+      raise InputError(
+        f'{out} cannot be written ({error.strerror}); choose another --out'
+      ) from None
+  if not tokenizers.in_folder(out):
     tokenizer.save(out)
-    write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
   return tokenizer, plan
 
 

@@ -33,7 +33,7 @@ log = logging.getLogger('bert_jax')
 def prepare(settings, out, arguments):
   """As tools/prepare.prepare, on the runner that `arguments` name."""
   out = Path(out).expanduser().absolute()
-  tokenizer, plan = local.begin(settings, out)
+  tokenizer, plan = local.begin(settings, out, 'beam')
   if (out / prepared.META).is_file():
     log.info('%s is whole already', out)
     return prepared.read_meta(out)

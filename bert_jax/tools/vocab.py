@@ -10,6 +10,7 @@ the kinds unigram and bpe write a SentencePiece model, V/spm.model. How: data/vo
 import argparse
 import json
 import logging
+import os
 import tempfile
 import time
 from collections import Counter
@@ -26,53 +27,71 @@ log = logging.getLogger('bert_jax')
 
 def train(args):
   """Writes the vocabulary of parsed arguments to args.out; returns what was counted on the way."""
-  out = Path(args.out).expanduser()
-  if out.exists() and not out.is_dir():
-    raise InputError(f'{out} is a file; give --out a folder')
-  if args.kind != 'wordpiece' and args.no_cjk_spaces:
+  started, out = time.perf_counter(), Path(args.out).expanduser()
+  is_wordpiece = args.kind == 'wordpiece'
+  if args.no_cjk_spaces and not is_wordpiece:
     raise InputError('--no-cjk-spaces is for --kind wordpiece; the others put no spaces anywhere')
+  _check_writable(out)
+  file = 'vocab.txt' if is_wordpiece else 'spm.model'
+  there = tokenizers.load_folder(out) if tokenizers.in_folder(out) else None
+  another = InputError(f'{out} holds another vocabulary; choose another --out, or delete it')
+  if there and (tokenizers.in_folder(out).name, there.vocab_size) != (file, args.size):
+    raise another
   specs = {}
   for language, spec in files.named(args.input, args.languages):
     text.sources(spec, args.format)  # what does not exist shows before anything is read
     specs.setdefault(language, []).append(spec)
-  counts, started = Counter(), time.perf_counter()
+  counts, documents = Counter(invalid_utf8_lines=0), Counter()
+  flags = {'do_lower_case': not args.cased, 'tokenize_chinese_chars': not args.no_cjk_spaces}
   settings = {
     'vocab_size': args.size,
-    'do_lower_case': not args.cased,
     'character_coverage': args.character_coverage,
     'sampling': args.sampling,
   }
-  with tqdm.tqdm(desc='reading', unit='B', unit_scale=True, disable=None) as bar:
-    texts = {name: _sentences(args, own, counts, bar) for name, own in specs.items()}
-    with tempfile.TemporaryDirectory() as scratch:
-      if args.kind == 'wordpiece':
-        path = Path(scratch) / 'vocab.txt'
-        settings['tokenize_chinese_chars'] = not args.no_cjk_spaces
-        made = vocabulary.train_wordpiece(texts, path, **settings)
-        pieces = path.read_text().splitlines()
-        tokenizer = tokenizers.WordPiece(
-          pieces,
-          do_lower_case=not args.cased,
-          tokenize_chinese_chars=not args.no_cjk_spaces,
-        )
-      else:
-        path = Path(scratch) / 'spm.model'
-        made = vocabulary.train_sentencepiece(texts, path, model_type=args.kind, **settings)
-        tokenizer = tokenizers.load(path)
-  if tokenizers.in_folder(out):
-    if tokenizers.load_folder(out).fingerprint != tokenizer.fingerprint:
-      raise InputError(f'{out} holds another vocabulary; choose another --out, or delete it')
+  with (
+    tqdm.tqdm(desc='reading', unit='B', unit_scale=True, disable=None) as bar,
+    tempfile.TemporaryDirectory() as scratch,
+  ):
+    path = Path(scratch) / file
+    texts = {n: _sentences(args, n, own, counts, documents, bar) for n, own in specs.items()}
+    if is_wordpiece:
+      made = vocabulary.train_wordpiece(texts, path, **settings, **flags)
+    else:
+      settings |= {'model_type': args.kind, 'do_lower_case': not args.cased}
+      made = vocabulary.train_sentencepiece(texts, path, **settings)
+    tokenizer = tokenizers.load(path, **flags)
+  log.info('%s: %s', out, vocabulary.describe(made))
+  if there is None:
+    tokenizer.save(out)
+  elif there.fingerprint == tokenizer.fingerprint:
     log.info('%s holds just this vocabulary already', out)
   else:
-    tokenizer.save(out)
-  return {'out': str(out), **counts, **made, 'seconds': round(time.perf_counter() - started, 1)}
+    raise another
+  shares = made.pop('shares')
+  return {
+    'out': str(out),
+    **counts,
+    **made,
+    'languages': {n: {'documents': documents[n], 'share': shares[n]} for n in specs},
+    'seconds': round(time.perf_counter() - started, 1),
+  }
 
 
-def _sentences(args, specs, counts, bar):
+def _check_writable(out):
+  nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
+  if not nearest.is_dir():
+    raise InputError(f'{nearest} is a file; give --out a folder')
+  if not os.access(nearest, os.W_OK):
+    raise InputError(f'{nearest} cannot be written to; choose another --out')
+
+
+def _sentences(args, language, specs, counts, documents, bar):
   for spec in specs:
     for document in text.documents(
       spec, split=args.split, format=args.format, text_field=args.text_field, counts=counts
     ):
+      documents[language] += 1
+      bar.set_postfix_str(f'{counts["documents"]:,} documents', refresh=False)
       bar.update(counts['bytes'] - bar.n)
       yield from document.sentences
 
@@ -119,7 +138,7 @@ def main(argv=None):
         raise InputError(
           f'--{name.replace("_", "-")} is {getattr(args, name)}; use {low:g} to {high:g}'
         )
-    print(json.dumps(train(args)))
+    print(json.dumps(train(args), ensure_ascii=False))
 
 
 if __name__ == '__main__':

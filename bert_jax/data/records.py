@@ -47,17 +47,18 @@ class Encoder:
     counts is added to: tokens, documents_without_tokens, phrases_matched, entities_matched.
     """
     sentences = [sentence for document in documents for sentence in document]
-    ids, starts = self._encode(sentences, counts)
+    ids = self.tokenizer.ids_batch(sentences)
     lengths = np.array([len(x) for x in ids], np.int32)
     ends = np.cumsum(lengths)
+    begins = ends - lengths
     tokens = np.concatenate([*ids, np.zeros(0, np.int32)])
-    if starts is None:
-      words = self.tokenizer.word_starts(tokens, (ends - lengths)[lengths > 0])
-      starts = words * np.uint8(WORD | PHRASE | ENTITY)
+    words = self.tokenizer.word_starts(tokens, begins[lengths > 0])
+    starts = words * np.uint8(WORD | PHRASE | ENTITY)
+    self._mark(sentences, begins, starts, counts)
     out, first = [], 0
     for document in documents:
       last = first + len(document)
-      a, b = ends[first] - lengths[first] if document else 0, ends[last - 1] if document else 0
+      a, b = (begins[first], ends[last - 1]) if document else (0, 0)
       counts['documents_without_tokens'] += int(a == b)
       kept = lengths[first:last]
       out.append(Record(tokens[a:b], kept[kept > 0], starts[a:b]) if a < b else None)
@@ -65,33 +66,39 @@ class Encoder:
     counts['tokens'] += len(tokens)
     return out
 
-  def _encode(self, sentences, counts):
-    """(ids of each sentence, starts of all tokens or None if the tokenizer's words will do)."""
-    if not (self.segmenter or self.lexicons):
-      return self.tokenizer.ids_batch(sentences), None
-    encodings = self.tokenizer.encode_batch(sentences)
-    starts = [self._starts(*pair, counts) for pair in zip(sentences, encodings)]
-    return [e.ids for e in encodings], np.concatenate([*starts, np.zeros(0, np.uint8)])
+  def _mark(self, sentences, begins, starts, counts):
+    """Changes `starts` where the segmenter or a lexicon has something to say."""
+    marked = []
+    for number, sentence in enumerate(sentences):
+      boundaries = self.segmenter.boundaries(sentence) if self.segmenter else None
+      matches = [lexicon.matches(sentence) for *_, lexicon in self.lexicons]
+      if boundaries is not None or any(matches):
+        marked.append((number, boundaries, matches))
+    # Offsets cost more than ids, so only these sentences are encoded with them.
+    encodings = self.tokenizer.encode_batch([sentences[number] for number, *_ in marked])
+    for (number, boundaries, matches), encoding in zip(marked, encodings, strict=True):
+      at, words = encoding.offsets, encoding.word_starts
+      flags = starts[begins[number] : begins[number] + len(words)]
+      if boundaries is not None and len(words):
+        word = np.cumsum(boundaries)[np.minimum(at[:, 0], len(boundaries) - 1)]
+        flags[np.diff(word, prepend=-1) == 0] = 0
+      for (name, bit, _), spans in zip(self.lexicons, matches, strict=True):
+        counts[f'{name}_matched'] += _join(flags, bit, spans, at, words)
 
-  def _starts(self, sentence, encoding, counts):
-    begins, ends = encoding.offsets.T
-    words = encoding.word_starts
-    boundaries = self.segmenter.boundaries(sentence) if self.segmenter else None
-    level = words
-    if boundaries is not None and len(begins):
-      word = np.cumsum(boundaries)[np.minimum(begins, len(sentence) - 1)]
-      level = words & (np.diff(word, prepend=-1) != 0)
-    flags = level * np.uint8(WORD | PHRASE | ENTITY)
-    for name, bit, lexicon in self.lexicons:
-      # A phrase is a unit for the entity level too, unless an entity says otherwise.
-      bits = np.uint8(PHRASE | ENTITY if bit == PHRASE else ENTITY)
-      for start, end in lexicon.matches(sentence):
-        i, j = np.searchsorted(begins, (start, end))
-        inside = i < j and begins[i] == start and ends[j - 1] == end and words[i]
-        if inside and (j == len(words) or words[j]):
-          flags[i] |= bits
-          flags[i + 1 : j] &= ~bits
-          if j < len(flags):
-            flags[j] |= bits
-          counts[f'{name}_matched'] += 1
-    return flags
+
+def _join(flags, bit, spans, at, words):
+  """Makes a unit of the tokens of each span that begins and ends with words; how many did."""
+  # A phrase is a unit for the entity level too, unless an entity says otherwise.
+  bits = np.uint8(PHRASE | ENTITY if bit == PHRASE else ENTITY)
+  joined = 0
+  for start, end in spans:
+    i, j = np.searchsorted(at[:, 0], (start, end))
+    if not (i < j and at[i, 0] == start and at[j - 1, 1] == end and words[i]):
+      continue
+    if j < len(words) and not words[j]:
+      continue
+    flags[i] |= bits
+    flags[i + 1 : j] &= ~bits
+    flags[j : j + 1] |= bits
+    joined += 1
+  return joined

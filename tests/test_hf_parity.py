@@ -25,7 +25,7 @@ CONFIG = c.load(f'{Path(__file__).parents[1]}/configs/pretrain.py:size=tiny,runl
 class Masked(mlm_nsp.MlmNsp):
   """MLM + NSP on batches that come masked."""
 
-  def prepare(self, batch, rng):
+  def prepare(self, batch, rng, step=None):
     return batch
 
 

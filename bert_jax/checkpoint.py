@@ -84,6 +84,8 @@ def check_continues(meta, shapes, facts, steps, own):
   own: it is the workdir's own checkpoint, not that of config.resume_from.
   """
   number = meta['step']
+  if not own and meta['data'] != facts['data']:
+    log.info('resume_from: the training data is another one than up to step %d', number)
   if own and meta['data'] != facts['data']:
     raise InputError(
       f'the training data is not what it was at checkpoint {number}; bring it back, or use another '

@@ -181,11 +181,6 @@ def _check_combinations(config):
       'factors of 0 or more.',
     ),
     (
-      o.horizon == 0 or config.steps <= o.horizon,
-      f'optimizer.horizon is {o.horizon}, where the learning rate is 0, but steps is '
-      f'{config.steps}; raise the one or lower the other.',
-    ),
-    (
       o.schedule != 'wsd' or o.decay > 0,
       'optimizer.schedule=wsd decays over the last optimizer.decay steps; set it above 0.',
     ),
@@ -221,11 +216,11 @@ def _check_combinations(config):
       ),
       (
         all(
-          isinstance(p, tuple) and len(p) == 2 and isinstance(p[1], (int, float)) and p[1] >= 0
+          isinstance(p, tuple) and len(p) == 2 and isinstance(p[1], (int, float)) and p[1] > 0
           for p in config.corpus.weights
         ),
         f'corpus.weights is {config.corpus.weights!r}; write ((language, factor), ...) with '
-        'factors of 0 or more.',
+        'factors above 0; corpus.languages leaves languages out.',
       ),
     ]
   else:
@@ -346,6 +341,13 @@ def command_line():
     sys.exit(130)
   except BrokenPipeError:  # the reader of our output has seen enough
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+  except OSError as error:
+    where = f'{error.filename}: ' if error.filename else ''
+    print(
+      f'error: {where}{error.strerror or error}; check the path, its permissions and the disk',
+      file=sys.stderr,
+    )
+    sys.exit(2)
 
 
 def _parse(name, text, kind):

@@ -110,7 +110,11 @@ FIELDS = {
     "see optim.py; linear is BERT's, counted from step 0",
   ),
   'optimizer.warmup': (float, '[0, inf)', 'steps of linear warm-up; below 1: a share of the run'),
-  'optimizer.horizon': (int, '[0, inf)', 'steps the schedule is made for; 0: those of the run'),
+  'optimizer.horizon': (
+    float,
+    '[1, inf)',
+    'length of the schedule, in lengths of this run; what is over is for a run that continues it',
+  ),
   'optimizer.decay': (float, '[0, inf)', 'steps of decay at the end for wsd; below 1: a share'),
   'optimizer.beta1': (float, '[0, 1)', ''),
   'optimizer.beta2': (float, '[0, 1)', ''),
@@ -141,7 +145,7 @@ POLICIES = ('token', 'whole_word', 'span', 'phrase', 'entity')
 # Blocks that only some objectives read; a config holds the others and these.
 OBJECTIVE_BLOCKS = {'mlm_nsp': ('corpus', 'masking', 'loss'), 'classification': ('task',)}
 # Fields a run may be continued under with other values: they do not change its numbers.
-FREE_TO_CHANGE = ('mesh.', 'checkpoint.', 'log.', 'eval.', 'data.eval')
+FREE_TO_CHANGE = ('mesh.', 'checkpoint.', 'log.', 'eval.', 'data.eval', 'data.skip_damaged')
 
 # The 24 released miniatures (Turc et al. 2019, https://arxiv.org/abs/1908.08962), base being the
 # largest of them, and BERT-large: (layers, hidden size). Heads are 64 wide, feed-forward 4 times.

@@ -88,7 +88,7 @@ def train(config, workdir):
   # ---- state and the compiled step -------------------------------------------------------------
   init_key, train_key, eval_key = keys(config.seed, config.prng_impl)
   param_shapes = jax.eval_shape(objective.init, init_key)
-  horizon = config.optimizer.horizon or steps
+  horizon = round(config.optimizer.horizon * steps)
   optimizer = optim.make_optimizer(config.optimizer, horizon, param_shapes)
   train_step = make_train_step(
     objective, optimizer, key=train_key, accumulation=config.optimizer.accumulation
@@ -143,7 +143,7 @@ def train(config, workdir):
         if continued != workdir:
           source = others.enter_context(contextlib.closing(checkpoint.Checkpoints(continued)))
         state, meta = source.restore(shapes)
-      results, seen = meta['metrics'], meta['seen']
+      results, seen = meta['metrics'], meta.get('seen', {})
       log.info('continuing at step %d of %d', int(state.step), steps)
     else:
       state = jax.jit(make_state, out_shardings=layout)(init_key)

@@ -38,7 +38,7 @@ def get_config(arg=''):
     task=dict(text_column='sentence', pair_column='', label_column='label', columns=(), labels=(),
               regression=False, train_examples=0) | TASKS[arg.task],
     optimizer=dict(
-      name='bert_adamw', learning_rate=3e-5, schedule='linear', warmup=0.1, horizon=0, decay=0.0,
+      name='bert_adamw', learning_rate=3e-5, schedule='linear', warmup=0.1, horizon=1.0, decay=0.0,
       beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01, no_decay='LayerNorm|bias',
       clip_norm=1.0, accumulation=1, freeze='', lr_multipliers=(), layer_lr_decay=1.0),
     mesh=dict(data=-1, fsdp=1, tensor=1),

@@ -52,7 +52,7 @@ def get_config(arg=''):
                  random_share=0.1),
     loss=dict(nsp_weight=1.0),
     optimizer=dict(
-      name='bert_adamw', learning_rate=1e-4, schedule='linear', warmup=10_000.0, horizon=0,
+      name='bert_adamw', learning_rate=1e-4, schedule='linear', warmup=10_000.0, horizon=1.0,
       decay=0.0, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01, no_decay='LayerNorm|bias',
       clip_norm=1.0, accumulation=1, freeze='', lr_multipliers=(), layer_lr_decay=1.0),
     mesh=dict(data=-1, fsdp=1, tensor=1),
@@ -79,10 +79,8 @@ def get_config(arg=''):
       masking=dict(max_predictions_per_seq=10),
       optimizer=dict(learning_rate=1e-3, warmup=0.1), eval=dict(every=250, batches=20),
       checkpoint=dict(every=100), log=dict(every=50)))
-  if arg.phase:
-    config.optimizer.horizon = config.steps  # one schedule over both phases
-  if arg.phase == '128':
-    config.steps = config.steps * 9 // 10
+  if arg.phase == '128':  # nine tenths of the steps, and of the schedule
+    config.update(dict(steps=config.steps * 9 // 10, optimizer=dict(horizon=10 / 9)))
   if arg.phase == '512':
     config.update(dict(
       resume_from='<the --workdir of phase=128>',  # to be named: there is no such folder

@@ -5,12 +5,13 @@ tokens and whole words, SpanBERT (Joshi et al. 2020) for spans, ERNIE (Sun et al
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from bert_jax.data import tokenizers
 from bert_jax.objectives import corruption
-from bert_jax.objectives.corruption import ENTITY, PHRASE, WORD, mask_tokens
+from bert_jax.objectives.corruption import ENTITY, PHRASE, WORD, choose_units, mask_tokens
 
 SPECIAL, MASK, V = (0, 1, 2, 3, 7), 7, 97
 ORDINARY = [i for i in range(V) if i not in SPECIAL]
@@ -413,3 +414,33 @@ def test_real_text(wikitext, policy):
   assert torn > 0.9 if policy == 'token' else torn == 0
   run = run_lengths(chosen, starts & WORD).mean()
   print(f'{policy}: rate {chosen.mean():.4f}, torn {torn:.3f}, words of a run {run:.2f}')
+
+
+def test_a_span_that_does_not_fit_is_cut_behind_a_word_and_has_no_holes():
+  """Words of 1 to 4 pieces in spans of up to 6; what is chosen of a span are its first words."""
+  rng = np.random.default_rng(0)
+  B, T = 400, 64
+  starts, order, spans = np.zeros((B, T), bool), np.zeros((B, T), np.float32), []
+  for row in range(B):
+    at = 0
+    while at < T:
+      draw, words = rng.random(), []
+      for _ in range(rng.integers(1, 7)):
+        size = min(rng.integers(1, 5), T - at)
+        if size:
+          starts[row, at] = True
+          words.append((at, at + size))
+          at += size
+      order[row, words[0][0] : at] = draw
+      spans.append((row, words))
+  wanted = rng.integers(1, 20, B)
+  everything = np.ones((B, T), bool)
+  taken = np.asarray(choose_units(order, starts, everything, jnp.asarray(wanted)))
+  assert (taken.sum(1) <= wanted).all() and (taken.sum(1) >= wanted - 3).mean() > 0.8
+  cut = 0
+  for row, words in spans:
+    chosen = [taken[row, a:b].all() for a, b in words]
+    assert chosen == [taken[row, a:b].any() for a, b in words]  # words are whole
+    assert chosen == sorted(chosen, reverse=True)  # the first ones
+    cut += 0 < sum(chosen) < len(chosen)
+  assert cut > B / 4

@@ -100,13 +100,14 @@ def test_the_second_phase_continues_weights_and_schedule(corpora, tmp_path):
   first = config_lib.load('configs/pretrain.py:phase=128')
   second = config_lib.load('configs/pretrain.py:phase=512')
   assert (first.steps, second.steps) == (900_000, 1_000_000)
-  assert first.optimizer.horizon == second.optimizer.horizon == 1_000_000
+  assert round(first.steps * first.optimizer.horizon) == second.steps
+  assert second.optimizer.horizon == 1
   assert (first.data.seq_length, second.data.seq_length) == (128, 512)
   one = run(
-    corpora / 'fw', tmp_path / 'one', '--config.optimizer.horizon=12', '--config.steps=8',
+    corpora / 'fw', tmp_path / 'one', '--config.optimizer.horizon=1.5', '--config.steps=8',
   )[0]  # fmt: skip
   state, _ = run(
-    corpora / 'fw', tmp_path / 'two', '--config.optimizer.horizon=12',
+    corpora / 'fw', tmp_path / 'two',
     '--config.data.seq_length=64', '--config.masking.max_predictions_per_seq=10',
     f'--config.resume_from={tmp_path / "one"}',
   )  # fmt: skip
@@ -123,7 +124,7 @@ def test_the_second_phase_continues_weights_and_schedule(corpora, tmp_path):
     (['--config.corpus.segmenter=jieba'], 'corpus.segmenter=jieba needs marks that are made when'),
     (['--config.masking.policy=word'], "is not understood at 'word'; use one of token, whole_word"),
     (['--config.masking.policy=token,span@0'], 'does not begin at step 0 and go up'),
-    (['--config.optimizer.horizon=5'], 'optimizer.horizon is 5, where the learning rate is 0'),
+    (['--config.optimizer.horizon=0.5'], 'config.optimizer.horizon is 0.5, outside [1, inf)'),
   ],
 )
 def test_mistakes_are_one_sentence(corpora, changes, message):
@@ -143,6 +144,29 @@ def test_policies_train(corpora, tmp_path, policy):
     corpora / 'fw', tmp_path / 'W', '--config.steps=4', f'--config.masking.policy={policy}'
   )
   assert results['mlm'] > 0
+
+
+def test_entities_of_a_lexicon_train(corpora, tmp_path):
+  pytest.importorskip('ahocorasick_rs')
+  (tmp_path / 'entities.txt').write_text('small boat\nold stone\nred lamp\n')
+  changes = (
+    '--config.steps=4', f'--config.tokenizer.path={corpora / "vocab" / "vocab.txt"}',
+    f'--config.corpus.entities={tmp_path / "entities.txt"}',
+    '--config.masking.policy=token,entity@2',
+  )  # fmt: skip
+  config = small_pretrain(corpora / 'fw.txt', *changes)
+  config.model.vocab_size = len((corpora / 'vocab' / 'vocab.txt').read_text().splitlines())
+  _, results = train(config, tmp_path / 'W')
+  assert results['mlm'] > 0
+  (tmp_path / 'entities.txt').write_text('Timbuktu\n')
+  with pytest.raises(InputError, match='no line of .*entities.txt occurs in the text'):
+    train(config, tmp_path / 'W2')
+
+
+def test_two_corpora_of_one_name_are_refused(corpora):
+  both = f'a={corpora / "fw.txt"},a={corpora / "bw.txt"}'
+  with pytest.raises(InputError, match="names 'a' twice"):
+    pretraining.resolve(small_pretrain(both))
 
 
 def test_packed_and_sentence_order_rows_train(corpora, tmp_path):

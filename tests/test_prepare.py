@@ -1,5 +1,6 @@
 """Prepared corpora: the same however they are made, readable by TFDS, and nothing bad unnoticed."""
 
+import contextlib
 import gzip
 import json
 import os
@@ -129,18 +130,26 @@ def test_two_processes_give_the_same_bytes(made, big, vocab, tmp_path):
 
 def test_killed_and_started_again_gives_the_same_bytes(made, big, vocab, tmp_path):
   out = tmp_path / 'D'
-  arguments = [str(x) for x in command(big, vocab, out, '--processes', 1)]
+  arguments = [str(x) for x in command(big, vocab, out, '--processes', 2)]
   env = dict(os.environ, PYTHONPATH=str(ROOT))
   process = subprocess.Popen(
     [sys.executable, '-m', 'bert_jax.tools.prepare', *arguments], cwd=ROOT, env=env,
-    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
   )  # fmt: skip
-  while prepared.finished(out) < 2 and process.poll() is None:
+  while prepared.finished(out) < 1 and process.poll() is None:
     time.sleep(0.002)
   process.send_signal(signal.SIGKILL)
   process.wait()
   whole = prepared.finished(out)
-  assert whole >= 2 and not (out / 'corpus.json').is_file()
+  assert whole >= 1 and not (out / 'corpus.json').is_file()
+  for _ in range(200):  # the workers notice and go
+    with contextlib.suppress(ProcessLookupError):
+      os.killpg(process.pid, 0)
+      time.sleep(0.1)
+      continue
+    break
+  with pytest.raises(ProcessLookupError):
+    os.killpg(process.pid, 0)
   before = {k: prepared.shard_paths(out, k)[0].stat().st_mtime_ns for k in range(whole)}
   with pytest.raises(InputError, match='is not finished'):
     pretraining.resolve(pretrain_config(out))
@@ -153,6 +162,22 @@ def test_killed_and_started_again_gives_the_same_bytes(made, big, vocab, tmp_pat
   assert 'is whole already' in again.stderr
 
 
+def test_shards_without_documents_and_a_kill_before_the_end(vocab, tmp_path):
+  """All but the first document are duplicates; then corpus.json is lost and written again."""
+  block = '\n'.join(story(1, 24_000))
+  (tmp_path / 'd.txt').write_text('\n\n'.join([block] * 3))
+  out = tmp_path / 'D'
+  meta = make(out, vocab, ('', tmp_path / 'd.txt'), duplicates='exact', shard_mb=1)
+  assert meta['shards'] == 3 and meta['kept']['']['documents'] == 1
+  assert meta['counts']['exact_duplicates'] == 2
+  before = content(out)
+  (out / 'corpus.json').unlink()
+  assert make(out, vocab, ('', tmp_path / 'd.txt'), duplicates='exact', shard_mb=1) == meta
+  assert content(out) == before
+  loaded = prepared.load(out, tokenizers.load_folder(vocab))
+  assert len(loaded.corpus) == meta['kept']['']['tokens'] == loaded.unigrams.sum()
+
+
 def test_beam_gives_the_same_documents(made, big, vocab, tmp_path):
   pytest.importorskip('apache_beam')
   run_module('bert_jax.tools.prepare', *command(big, vocab, tmp_path / 'D', '--beam'))
@@ -160,6 +185,8 @@ def test_beam_gives_the_same_documents(made, big, vocab, tmp_path):
   assert ours.keys() == theirs.keys()
   for name, parts in ours.items():
     assert all((a == b).all() for a, b in zip(parts, theirs[name], strict=True))
+  again = run_module('bert_jax.tools.prepare', *command(big, vocab, tmp_path / 'D'), check=False)
+  assert 'begun with another by' in again.stderr  # the two do not mix in one folder
   a, b = (json.loads((d / 'corpus.json').read_text()) for d in (made, tmp_path / 'D'))
   assert a['counts'] == b['counts'] and a['kept'] == b['kept'] and a['records'] == b['records']
 

@@ -41,6 +41,8 @@ def named(specs: Iterable[str], languages: str) -> list[tuple[str, str]]:
   if languages and Path(languages).is_file():
     languages = Path(languages).read_text()
   names = re.findall(r'[^,\s]+', languages)
+  if names and not any('{language}' in spec for spec in specs):
+    raise InputError('--languages fills in {language}, which no --input has; write it there')
   return [part for spec in specs for part in parts(spec, names)]
 
 

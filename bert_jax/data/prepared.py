@@ -7,7 +7,7 @@
                    shards train-00000.array_record, ...
   index/           00000.npz, ...: for each shard, what planning rows needs to know
 
-A record is a document or, of a long one, some 16,000 tokens of it: {name, language, tokens int32,
+A record is a document or, of a long one, 2,048 tokens of it: {name, language, tokens int32,
 sentences int32 (tokens of each that begins here), starts uint8 (see records.py)}.
 """
 
@@ -24,12 +24,13 @@ import numpy as np
 
 from bert_jax.config import InputError, write_whole
 from bert_jax.data.corpus import Corpus, DamagedRecord, offsets
+from bert_jax.data.text import name_hash
 
 log = logging.getLogger('bert_jax')
 
-RECORD_TOKENS = 16_384
+RECORD_TOKENS = 2048  # a row that is not in memory reads and decodes this much
 META, PLAN = 'corpus.json', 'plan.json'
-_CACHE_TOKENS = 50_000_000  # 5 bytes each, of records read lately
+CACHE_TOKENS = 50_000_000  # 5 bytes each, of records read lately
 _INDEX = (
   'sentences',
   'document_sentences',
@@ -144,7 +145,7 @@ class Shard:
     self.items['document_records'].append([len(item.records)])
     self.items['record_tokens'].append(item.record_tokens)
     self.items['languages'].append([item.language])
-    self.items['names'].append([zlib.crc32(item.name.encode())])
+    self.items['names'].append([name_hash(item.name)])
     if item.language not in self.unigrams:
       self.unigrams[item.language] = np.zeros(self.vocab_size, np.int64)
     np.add.at(self.unigrams[item.language], item.tokens, 1)
@@ -179,7 +180,9 @@ class Shard:
         np.savez_compressed(
           file,
           **arrays,
-          unigrams=np.array([self.unigrams[k] for k in languages]).reshape(-1, self.vocab_size),
+          unigrams=np.array([self.unigrams[k] for k in languages], np.int64).reshape(
+            -1, self.vocab_size
+          ),
           facts=np.frombuffer(json.dumps(facts).encode(), np.uint8),
           **{f'seen_{name}': array for name, array in seen.items()},
         )
@@ -369,7 +372,7 @@ class _Reader:
       ) from error
     if found != ends[-1]:
       raise InputError(f'{folder} holds {found} of {ends[-1]} records; prepare it again')
-    self.cache, self.held = OrderedDict(), 0
+    self.cache, self.held, self.room = OrderedDict(), 0, CACHE_TOKENS
 
   def __call__(self, record):
     if record in self.cache:
@@ -389,7 +392,7 @@ class _Reader:
       ) from error
     self.cache[record] = tokens, starts
     self.held += len(tokens)
-    while self.held > _CACHE_TOKENS:
+    while self.held > self.room:
       self.held -= len(self.cache.popitem(last=False)[1][0])
     return tokens, starts
 

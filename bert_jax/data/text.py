@@ -164,7 +164,17 @@ def _bounded(sentence: str, counts: Counter) -> Iterator[str]:
 
 def held_out(name: str, share: float) -> bool:
   """Whether a document belongs to the held-out share (0 to 1); a function of its name alone."""
-  return zlib.crc32(name.encode()) < share * 2**32
+  return is_held_out(name_hash(name), share)
+
+
+def name_hash(name: str) -> int:
+  """What decides whether a document is held out, 0 to 2**32 - 1."""
+  return zlib.crc32(name.encode())
+
+
+def is_held_out(hashes, share: float):
+  """Of a name_hash or an array of them: whether its document belongs to the held-out share."""
+  return hashes < share * 2**32
 
 
 def _sentences(path: Path, numbered: Lines) -> Iterator[Document]:

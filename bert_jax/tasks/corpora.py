@@ -1,7 +1,6 @@
 """The text that a config names, as tokenized corpora: text read here, or corpora prepared ahead."""
 
 import logging
-import zlib
 from collections import Counter
 
 import numpy as np
@@ -27,7 +26,7 @@ def metas(spec, languages):
 
 def load(config, spec, tokenizer, split):
   """{language: (Corpus, crc32 of each document's name [D], unigram counts [V])} of a split."""
-  out = {}
+  out, matched = {}, Counter()
   encoder = None
   for name, part in files.parts(spec, config.corpus.languages):
     if prepared.is_prepared(part):
@@ -44,7 +43,10 @@ def load(config, spec, tokenizer, split):
         phrases=config.corpus.phrases,
         entities=config.corpus.entities,
       )
-      out[name] = _tokenize(config, part, encoder, split)
+      out[name] = _tokenize(config, part, encoder, split, matched)
+  for lexicon in (config.corpus.phrases, config.corpus.entities):
+    if encoder and lexicon and split == 'train' and not matched[lexicon]:
+      raise InputError(f'no line of {lexicon} occurs in the text; is it for this language?')
   wanted = config.corpus.languages or ('',)
   unwanted = sorted(set(out) - set(wanted))
   out = {name: out[name] for name in wanted if name in out}
@@ -60,23 +62,20 @@ def load(config, spec, tokenizer, split):
   return out
 
 
-def _tokenize(config, spec, encoder, split):
+def _tokenize(config, spec, encoder, split, matched):
   counts, names = Counter(), []
 
   def sentences():
     found = documents(config, spec, counts, split)
     bar = tqdm.tqdm(found, desc=f'reading {split} data', unit=' documents', disable=None)
     for name, sentences in bar:
-      names.append(zlib.crc32(name.encode()))
+      names.append(text.name_hash(name))
       yield sentences
 
   whole, kept = corpus.tokenize(sentences(), encoder, counts)
   log.info('%s: %s', split, ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()) if n))
-  for name in ('phrases', 'entities'):
-    if config.corpus[name] and not counts[f'{name}_matched']:
-      raise InputError(
-        f'no line of {config.corpus[name]} occurs in the {split} data; is it for this language?'
-      )
+  matched[config.corpus.phrases] += counts['phrases_matched']
+  matched[config.corpus.entities] += counts['entities_matched']
   names = np.array(names, np.uint32)[kept]
   return whole, names, whole.unigrams(encoder.tokenizer.vocab_size)
 

@@ -39,6 +39,11 @@ def resolve(config):
     for name, meta in metas
     for language in (meta['languages'] if meta else ('',))
   ]
+  if len(known) > len(set(known)):
+    raise InputError(
+      f'data.train names {max(known, key=known.count)!r} twice; give each corpus its own name, '
+      'or prepare them together.'
+    )
   if missing := sorted(set(languages) - set(known)):
     raise InputError(
       f'corpus.languages has {missing[0]!r}, which is not in data.train: '
@@ -119,7 +124,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
   found = {'train': {}, 'eval': {}}
   for language, loaded in corpora.load(config, data.train, tokenizer, 'train').items():
     whole, names, counts = loaded
-    held = names < share * 2**32
+    held = text.is_held_out(names, share)
     found['train'][language] = whole.select(~held), counts
     if share:
       part = whole.select(held)
@@ -166,7 +171,8 @@ def _source(config, tokenizer, split, found):
     seen = rows.shares(sizes, config.corpus.sampling, dict(config.corpus.weights))
     per_row = {language: part.lengths().sum() / len(part) for language, part in parts.items()}
     weights = {language: seen[language] / per_row[language] for language in parts}
-    log.info('%s: share of tokens: %s', split, ', '.join(f'{k} {x:.2%}' for k, x in seen.items()))
+    if split == 'train':
+      log.info('share of the tokens seen: %s', ', '.join(f'{k} {x:.2%}' for k, x in seen.items()))
     source = rows.Mixture(parts, {k: x / sum(weights.values()) for k, x in weights.items()})
     # In an evaluation every row counts once, in training as often as it is seen.
     share = seen if split == 'train' else {k: n / sum(sizes.values()) for k, n in sizes.items()}

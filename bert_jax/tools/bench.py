@@ -130,6 +130,8 @@ def main(argv=None):
   args, rest = top.parse_known_args(argv)
   args.rest = rest
   with config_lib.command_line():
+    if rest and args.command == 'loading':
+      raise InputError(f'argument {rest[0]!r} is not known; see --help')
     logging.getLogger('bert_jax').setLevel(logging.WARNING)
     for line in {'prepare': prepare, 'loading': loading}[args.command](args):
       print(json.dumps(line), flush=True)

@@ -20,6 +20,7 @@ import multiprocessing
 import os
 import signal
 import tempfile
+import threading
 import time
 from collections import Counter
 from concurrent import futures
@@ -138,6 +139,7 @@ def prepare(settings, out, processes=1):
       if shard.counts['bytes'] >= settings.shard_mb << 20:
         close()
         shard, number = None, number + 1
+        log.info('%d shards are whole, %.0f MB in them', number, number * settings.shard_mb * 1.05)
   if shard:
     close()
   return prepared.finish(out, plan, tokenizer)
@@ -201,7 +203,13 @@ _maker = None  # of this process, if it is a worker
 def _start(settings):
   global _maker
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process' to handle
+  threading.Thread(target=_end_with_the_main_process, daemon=True).start()
   _maker = Maker(settings)
+
+
+def _end_with_the_main_process():
+  multiprocessing.parent_process().join()  # killed with -9, it cannot tell us
+  os._exit(1)
 
 
 def _make(language, block):
@@ -339,9 +347,13 @@ def inputs(args):
 def vocabulary_folder(args):
   """The folder of --vocab; a vocab.txt or *.model becomes one for as long as it is needed."""
   path = Path(args.vocab).expanduser()
-  if path.is_dir():
+  if path.is_dir() and (not args.cased or (path / 'tokenizer_config.json').is_file()):
+    if args.cased and getattr(tokenizers.load_folder(path), 'do_lower_case', False):
+      raise InputError(f'{path} is uncased, by its tokenizer_config.json; leave out --cased')
     yield path
     return
+  if path.is_dir():
+    path = tokenizers.in_folder(path) or path
   with tempfile.TemporaryDirectory() as folder:
     tokenizers.load(path, do_lower_case=not args.cased).save(folder)
     yield folder

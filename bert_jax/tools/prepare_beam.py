@@ -34,6 +34,7 @@ def prepare(settings, out, arguments):
   """As tools/prepare.prepare, on the runner that `arguments` name."""
   out = Path(out).expanduser().absolute()
   tokenizer, plan = local.begin(settings, out, 'beam')
+  settings = settings._replace(vocab=str(out))  # where all workers see it
   if (out / prepared.META).is_file():
     log.info('%s is whole already', out)
     return prepared.read_meta(out)

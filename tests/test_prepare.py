@@ -288,6 +288,10 @@ def test_command_line_errors(small, vocab, tmp_path):
   assert '--procces is not known' in refused(*command(small, vocab, out), '--procces', 2).replace(
     "'", ''
   )
+  assert "did you mean '--duplicates'" in refused(
+    *command(small, vocab, out), '--beam', '--duplicats', 'exact'
+  )
+  assert 'fills in {language}' in refused(*command(small, vocab, out), '--languages', 'de')
   assert not out.exists()
 
 
@@ -299,8 +303,13 @@ def test_bad_input_is_one_sentence(small, vocab, tmp_path):
   (tmp_path / 'blank.txt').write_text('\n \n')
   with pytest.raises(InputError, match="nothing is left of language 'x'"):
     make(tmp_path / 'D2', vocab, ('y', small), ('x', tmp_path / 'blank.txt'))
-  with pytest.raises(InputError, match='begun with another .*min_characters'):
+  make(out, vocab, ('', small))  # the failed first try binds nobody
+  with pytest.raises(InputError, match='begun with another min_characters'):
     make(out, vocab, ('', small), min_characters=5)
+  (tmp_path / 'empty.txt').write_text('')
+  with pytest.raises(InputError, match='empty.txt is empty'):
+    make(tmp_path / 'D3', vocab, ('', small), ('', tmp_path / 'empty.txt'))
+  assert not (tmp_path / 'D3').exists()
   with pytest.raises(InputError, match='holds other files'):
     make(tmp_path, vocab, ('', small))
   with pytest.raises(InputError, match='is a file'):

@@ -29,7 +29,9 @@ def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
   """[(name, spec), ...]: of `NAME=SPEC,...`, of a spec with {language}, or ('', spec) alone."""
   if '{language}' in spec:
     if not languages:
-      raise InputError(f'{spec} stands for several languages; name them in corpus.languages')
+      raise InputError(
+        f'{spec} stands for several languages; name them in corpus.languages (--languages)'
+      )
     return [(name, spec.replace('{language}', name)) for name in languages]
   if not _NAMED.match(spec) or Path(spec).expanduser().exists():
     return [('', spec)]

@@ -236,6 +236,11 @@ def finished(folder):
   return number
 
 
+def matched(folder, name):
+  """How often the lexicon `name` matched in the first shard."""
+  return read_index(shard_paths(folder, 0)[1])[0]['counts'].get(f'{name}_matched', 0)
+
+
 def finish(folder, plan, tokenizer, counts=None):
   """Writes TFDS's metadata and, last, corpus.json; returns what it holds.
 
@@ -245,13 +250,21 @@ def finish(folder, plan, tokenizer, counts=None):
   from tensorflow_datasets.core import naming
   from tensorflow_datasets.core import splits as splits_lib
 
-  indexes = [read_index(shard_paths(folder, k)[1])[0] for k in range(finished(folder))]
+  indexes, unknown = [], 0
+  for number in range(finished(folder)):
+    facts, arrays = read_index(shard_paths(folder, number)[1])
+    indexes.append(facts)
+    unknown += int(arrays['unigrams'][:, tokenizer.unk_id].sum())
   languages = plan['languages']
   counts, kept = Counter(counts), {name: Counter() for name in languages}
   for facts in indexes:
     counts.update(facts['counts'])
     for k, numbers in facts['by_language'].items():
       kept[languages[int(k)]].update(numbers)
+  counts['unknown_tokens'] = unknown
+  share = unknown / max(1, sum(numbers['tokens'] for numbers in kept.values()))
+  if share > 0.02:
+    log.warning('%.1f %% of the tokens are [UNK]; is --vocab for this text?', 100 * share)
   empty = [name for name, numbers in kept.items() if not numbers['tokens']]
   if empty:
     raise InputError(

@@ -263,12 +263,13 @@ def _text_of(row: dict[str, Any], field: str, where: str) -> list[str]:
   """The sentences of a row's text field; a line is a paragraph."""
   if field not in row:
     raise InputError(
-      f'{where} has no field {field!r}, only {", ".join(row) or "none"}; set corpus.text_field'
+      f'{where} has no field {field!r}, only {", ".join(row) or "none"}; set corpus.text_field '
+      '(--text-field)'
     )
   text = row[field]
   if not isinstance(text, str):
     raise InputError(
-      f'{where}: field {field!r} holds {text!r:.40}, not text; set corpus.text_field'
+      f'{where}: field {field!r} holds {text!r:.40}, not text; set corpus.text_field (--text-field)'
     )
   return [sentence for line in text.splitlines() for sentence in split_sentences(line)]
 

@@ -85,7 +85,7 @@ def _check_unknown(tokenizer, counts, what):
   if unknown > 0.5:
     raise InputError(
       f'{unknown:.0%} of the {what} tokens are [UNK]: the vocabulary is not for this text; name '
-      'another tokenizer.path, or leave it empty to train one.'
+      'another tokenizer.path, or leave it empty to train one (or prepare it with another --vocab).'
     )
   log.log(
     logging.WARNING if unknown > 0.02 else logging.INFO, '%s: %.2f %% of the tokens are [UNK]',

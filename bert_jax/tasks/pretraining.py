@@ -28,7 +28,17 @@ def resolve(config):
     _check_prepared(config, metas, corpora.metas(config.data.eval, languages))
     folder = files.parts(config.data.train, languages)[0][1]
     tokenizer = tokenizers.load_folder(folder)
-    if not config.tokenizer.path and not config.init_from:
+    given = config.tokenizer.path
+    if (
+      given
+      and tokenizers.load(given, do_lower_case=config.tokenizer.do_lower_case).fingerprint
+      != tokenizer.fingerprint
+    ):
+      raise InputError(
+        f'tokenizer.path={given} is not the vocabulary that {folder} was prepared with; leave it '
+        'empty, or prepare the corpus again with --vocab.'
+      )
+    if not given and not config.init_from:
       config.tokenizer.path = str(tokenizers.in_folder(Path(folder).expanduser()))
     config.tokenizer.do_lower_case = getattr(tokenizer, 'do_lower_case', True)
     if config.model.vocab_size != tokenizer.vocab_size:
@@ -187,8 +197,8 @@ def _source(config, tokenizer, split, found):
     source.baselines[f'{name}_accuracy'] = (max(random_share, 1 - random_share), 'prior')
     if random_share > 0.7:
       log.warning(
-        '%s: %.0f %% of the pairs are random, since most documents are one sentence long (a '
-        'blank line ends one): try corpus.format=paragraphs, or corpus.rows=full without NSP',
+        '%s: %.0f %% of the pairs are random, since a sentence often fills a row or is a document '
+        '(a blank line ends one): try longer rows, another format, or corpus.rows=full without NSP',
         split, 100 * random_share,
       )  # fmt: skip
   log.info(

@@ -12,6 +12,7 @@ With --beam the same functions run as an Apache Beam pipeline (tools/prepare_bea
 import argparse
 import collections
 import contextlib
+import difflib
 import hashlib
 import itertools
 import json
@@ -113,12 +114,12 @@ def blocks(settings):
 def prepare(settings, out, processes=1):
   """Makes, or goes on making, the corpus of some settings in a folder; returns its corpus.json."""
   out = Path(out).expanduser()
+  keep_all = settings.duplicates == 'keep'
+  seen = None if keep_all else duplicates.Seen(settings.duplicates, settings.near_threshold)
   tokenizer, plan = begin(settings, out)
   if (out / prepared.META).is_file():
     log.info('%s is whole already', out)
     return prepared.read_meta(out)
-  keep_all = settings.duplicates == 'keep'
-  seen = None if keep_all else duplicates.Seen(settings.duplicates, settings.near_threshold)
   number, skip = prepared.finished(out), 0
   for k in range(number):
     facts, arrays = prepared.read_index(prepared.shard_paths(out, k)[1])
@@ -140,6 +141,9 @@ def prepare(settings, out, processes=1):
         close()
         shard, number = None, number + 1
         log.info('%d shards are whole, %.0f MB in them', number, number * settings.shard_mb * 1.05)
+        for name in ('phrases', 'entities'):
+          if number == 1 and plan[name] and not prepared.matched(out, name):
+            log.warning('no line of %s occurs in the first shard; is it for this text?', plan[name])
   if shard:
     close()
   return prepared.finish(out, plan, tokenizer)
@@ -158,7 +162,9 @@ def begin(settings, out, by='processes'):
     phrases=settings.phrases,
     entities=settings.entities,
   )
-  sizes = [0 if f.startswith('tfds:') else Path(f).stat().st_size for _, f in settings.inputs]
+  sizes = [1 if f.startswith('tfds:') else Path(f).stat().st_size for _, f in settings.inputs]
+  if 0 in sizes:
+    raise InputError(f'{settings.inputs[sizes.index(0)][1]} is empty; remove it, or write it again')
   plan = settings._asdict() | {
     'languages': settings.languages,
     'vocabulary': tokenizer.fingerprint,
@@ -177,7 +183,11 @@ def begin(settings, out, by='processes'):
   if path.is_file():
     earlier = json.loads(path.read_text())
     different = ', '.join(name for name in plan if plan[name] != earlier.get(name))
-    if different:
+    begun = prepared.finished(out) or (out / prepared.META).is_file()
+    if different and not begun:  # a first try that failed binds nobody
+      write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
+      tokenizer.save(out)
+    elif different:
       raise InputError(
         f'{out} holds a corpus that was begun with another {different}; choose another --out, or '
         'delete it'
@@ -362,8 +372,12 @@ def vocabulary_folder(args):
 def main(argv=None):
   args, rest = parser().parse_known_args(argv)
   with config_lib.command_line():
-    if rest and not args.beam:
-      raise InputError(f'argument {rest[0]!r} is not known; see --help')
+    ours = [name for action in parser()._actions for name in action.option_strings]
+    for word in rest:
+      near = difflib.get_close_matches(word.partition('=')[0], ours, 1, 0.8)
+      if near or not args.beam:
+        hint = f'did you mean {near[0]!r}?' if near else 'see --help'
+        raise InputError(f'argument {word!r} is not known; {hint}')
     meta = run(args, rest)
     print(
       json.dumps(

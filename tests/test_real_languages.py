@@ -93,9 +93,12 @@ def test_thirty_languages(shared, tmp_path):
     'bert_jax.tools.prepare', *source, '--vocab', tmp_path / 'V', '--out', tmp_path / 'D'
   )
   print(made.stderr.splitlines()[-1])
+  more = ('--config.corpus.languages=()', '--config.corpus.dupe_factor=4')
+  pretrain('lang=multi', tmp_path / 'D', tmp_path / 'W', '--config.steps=8000', *more)
   results = pretrain(
-    'lang=multi', tmp_path / 'D', tmp_path / 'W', '--config.steps=8000',
-    '--config.corpus.languages=()', '--config.corpus.dupe_factor=4',
+    'lang=multi', tmp_path / 'D', tmp_path / 'W2', '--config.steps=1500',
+    f'--config.init_from={tmp_path / "W"}',
+    "--config.corpus.weights=[('zho-CN',4.0),('kor',1.5)]", *more,
   )  # fmt: skip
   below = {k: results[f'mlm_{k}_below_unigram'] for k in languages}
   print(dict(sorted(below.items(), key=lambda pair: pair[1])))

@@ -5,7 +5,7 @@
 
 prepare: MB/s of text and the memory of a process, with 1 process and with more, each in a process
 of its own, in turn; loading: tokens/s from a prepared corpus into finished batches, on one core,
-for each kind of rows. Medians of --repeat runs; the first, which warms up, does not count. Nothing
+for each kind of rows, with the corpus in memory and with every record read anew. Medians of --repeat runs; the first, which warms up, does not count. Nothing
 else should run beside it: ratios of one table are safer than its numbers.
 """
 
@@ -92,16 +92,20 @@ def loading(args):
       source, dict.fromkeys(names, shape), sharding, limits={'input_ids': tokenizer.vocab_size},
       seed=0,
     )  # fmt: skip
-    speeds, step = [], 0
-    for _ in range(args.repeat + 1):
-      tokens, started = 0, time.perf_counter()
-      while time.perf_counter() - started < args.seconds:
-        tokens += int((batches[step]['segment_ids'] > 0).sum())
-        step += 1
-      speeds.append(tokens / (time.perf_counter() - started))
+    speeds, step = {}, 0
+    for where, room in (('memory', prepared.CACHE_TOKENS), ('disk', 0)):
+      corpus.read.room = room
+      found = []
+      for _ in range(args.repeat + 1):
+        tokens, started = 0, time.perf_counter()
+        while time.perf_counter() - started < args.seconds:
+          tokens += int((batches[step]['segment_ids'] > 0).sum())
+          step += 1
+        found.append(tokens / (time.perf_counter() - started))
+      speeds[f'tokens/s from {where}'] = round(statistics.median(found[1:]))
     yield {
       'rows': name,
-      'tokens/s': round(statistics.median(speeds[1:])),
+      **speeds,
       'planned in s': round(planned, 2),
       'filled': round(source.fill, 4),
     }

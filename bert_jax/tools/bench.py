@@ -4,9 +4,10 @@
     python -m bert_jax.tools.bench loading --corpus D
 
 prepare: MB/s of text and the memory of a process, with 1 process and with more, each in a process
-of its own, in turn; loading: tokens/s from a prepared corpus into finished batches, on one core,
-for each kind of rows, with the corpus in memory and with every record read anew. Medians of --repeat runs; the first, which warms up, does not count. Nothing
-else should run beside it: ratios of one table are safer than its numbers.
+of its own, in turn. loading: tokens/s from a prepared corpus into finished batches, on one core,
+for each kind of rows, with the corpus in memory and with every record read anew. Medians of
+--repeat runs; the first, which warms up, does not count. Nothing else should run beside it: ratios
+of one table are safer than its numbers.
 """
 
 import argparse

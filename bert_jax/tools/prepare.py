@@ -310,13 +310,14 @@ def parser():
   add(
     '--beam', action='store_true', help='run as an Apache Beam pipeline; other arguments go to it'
   )
+  add('--shards', type=int, default=0, help='of a corpus by --beam; for compressed or TFDS input')
   return parser
 
 
 def run(args, beam_arguments=()):
   started = time.perf_counter()
   os.environ['TOKENIZERS_PARALLELISM'] = 'false'  # a process is a core
-  for name, low in (('processes', 1), ('shard_mb', 1), ('min_characters', 0)):
+  for name, low in (('processes', 1), ('shard_mb', 1), ('min_characters', 0), ('shards', 0)):
     if getattr(args, name) < low:
       raise InputError(f'--{name.replace("_", "-")} is {getattr(args, name)}; use {low} or more')
   with vocabulary_folder(args) as vocab:
@@ -328,7 +329,7 @@ def run(args, beam_arguments=()):
     if args.beam:
       from bert_jax.tools import prepare_beam  # Beam is an extra
 
-      meta = prepare_beam.prepare(settings, args.out, beam_arguments)
+      meta = prepare_beam.prepare(settings, args.out, beam_arguments, args.shards)
     else:
       meta = prepare(settings, args.out, args.processes)
   seconds = time.perf_counter() - started

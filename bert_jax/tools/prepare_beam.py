@@ -30,15 +30,20 @@ log = logging.getLogger('bert_jax')
 # the file, line or row its block begins with, number in the block).
 
 
-def prepare(settings, out, arguments):
-  """As tools/prepare.prepare, on the runner that `arguments` name."""
+def prepare(settings, out, arguments, shards=0):
+  """As tools/prepare.prepare, on the runner that `arguments` name.
+
+  shards: of the corpus; 0: by the size of the input files, which compressed ones and TFDS hide.
+  """
   out = Path(out).expanduser().absolute()
-  tokenizer, plan = local.begin(settings, out, 'beam')
+  if not shards:
+    sizes = [Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')]
+    shards = max(1, round(sum(sizes) / (settings.shard_mb << 20)))
+  tokenizer, plan = local.begin(settings, out, f'Beam in {shards} shards')
   settings = settings._replace(vocab=str(out))  # where all workers see it
   if (out / prepared.META).is_file():
     log.info('%s is whole already', out)
     return prepared.read_meta(out)
-  shards = max(1, round(sum(size for *_, size in plan['inputs']) / (settings.shard_mb << 20)))
   files = [
     (number, settings.languages.index(language), path)
     for number, (language, path) in enumerate(settings.inputs)

@@ -10,7 +10,8 @@ runlocal      about a minute on a laptop, on the English documentation every ins
               or on data.train
 data=wikipedia  the English Wikipedia of TFDS, and of the languages of lang=multi
 lang=zh       Chinese: its vocabulary, whole words by a segmenter (pip install jieba), as BERT-wwm
-lang=multi    M-BERT: 104 languages (cased), seen in proportion to P(L)^0.7, one cased vocabulary of 110,000
+lang=multi    M-BERT: 104 languages, seen in proportion to P(L)^0.7, one cased vocabulary of
+              110,000; prepare its text first, which is more than a memory holds
 phase=128     the first of two phases: 90 % of the steps, rows of 128 tokens, and
 phase=512     the second: the rest on rows of 512; --config.resume_from=W continues the first one's
               weights, optimizer and schedule
@@ -29,7 +30,7 @@ M_BERT = tuple(
   '''af an ar ast az azb ba bar be bg bn bpy br bs ca ce ceb cs cv cy da de el en es et eu fa fi fr
   fy ga gl gu he hi hr ht hu hy id io is it ja jv ka kk kn ko ky la lb lmo lt lv mg min mk ml mn mr
   ms my nds ne new nl nn no oc pa pl pms pnb pt ro ru scn sco sh sk sl sq sr su sv sw ta te tg th tl
-  tr tt uk ur uz vi vo war yo zh'''.split())
+  tr tt uk ur uz vi vo war yo zh'''.split())  # noqa: SIM905
 
 
 def get_config(arg=''):

@@ -19,7 +19,15 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from bert_jax.fields import FIELDS, FREE_TO_CHANGE, OBJECTIVE_BLOCKS, POLICIES, InputError, bert
+from bert_jax.fields import (
+  FIELDS,
+  FORMATS,
+  FREE_TO_CHANGE,
+  OBJECTIVE_BLOCKS,
+  POLICIES,
+  InputError,
+  bert,
+)
 
 __all__ = ['InputError', 'bert']  # what configs use besides the functions below
 
@@ -135,6 +143,9 @@ def _checked(name, value, kind, allowed):
 
 def _check_combinations(config):
   m, o = config.model, config.optimizer
+  # Positions are counted in each example of a row, so a row may be longer than the table of them.
+  limit = 0 if config.objective == 'mlm_nsp' else config.task.max_length
+  longest = limit or config.data.seq_length
   rules = [
     (
       m.hidden_size % m.num_attention_heads == 0,
@@ -142,9 +153,9 @@ def _check_combinations(config):
       f'{m.num_attention_heads}; use a multiple.',
     ),
     (
-      m.position_embeddings == 'none' or config.data.seq_length <= m.max_position_embeddings,
-      f'data.seq_length {config.data.seq_length} is longer than model.max_position_embeddings '
-      f'{m.max_position_embeddings}; raise the one or lower the other.',
+      m.position_embeddings == 'none' or longest <= m.max_position_embeddings,
+      f'{"task.max_length" if limit else "data.seq_length"} {longest} is longer than model.'
+      f'max_position_embeddings {m.max_position_embeddings}; raise the one or lower the other.',
     ),
     (
       m.attention_implementation == 'einsum' or m.attention_probs_dropout_prob == 0,
@@ -194,6 +205,11 @@ def _check_combinations(config):
       f'{config.eval.batches}; set eval.batches=0.',
     ),
     (
+      not config.eval.patience or (config.eval.every and config.checkpoint.best_metric),
+      'eval.patience counts evaluations without a better checkpoint.best_metric; set that and '
+      'eval.every.',
+    ),
+    (
       not (config.init_from and config.resume_from),
       'init_from (weights only) and resume_from (the whole state) are both set; choose one.',
     ),
@@ -226,12 +242,45 @@ def _check_combinations(config):
   else:
     rules += [
       (
-        not (config.task.regression and config.task.labels),
-        'task.regression has no label set; leave task.labels empty.',
+        longest <= config.data.seq_length,
+        f'task.max_length {limit} is longer than data.seq_length {config.data.seq_length}, the row '
+        'that examples go into; lower the one or raise the other.',
       ),
       (
-        not config.task.pair_column or m.type_vocab_size != 1,
+        config.task.format in FORMATS[config.objective],
+        f'task.format={config.task.format} is not one of objective {config.objective}: '
+        f'{", ".join(FORMATS[config.objective])}.',
+      ),
+      (
+        config.objective in ('classification', 'tagging') or m.type_vocab_size != 1,
         'pairs have two token types; set model.type_vocab_size to 2, or to 0 for none.',
+      ),
+    ]
+  if config.objective == 'classification':
+    table = config.table
+    weights = table.class_weights
+    rules += [
+      (
+        not (table.regression and (table.labels or table.multi_label or weights)),
+        'table.regression has no label set; leave table.labels and table.class_weights empty and '
+        'table.multi_label false.',
+      ),
+      (
+        not table.pair_column or m.type_vocab_size != 1,
+        'pairs have two token types; set model.type_vocab_size to 2, or to 0 for none.',
+      ),
+      (
+        weights == ('balanced',)
+        or all(
+          isinstance(p, tuple) and len(p) == 2 and isinstance(p[1], (int, float)) and p[1] > 0
+          for p in weights
+        ),
+        f"table.class_weights is {weights!r}; write ((label, weight), ...) or ('balanced',).",
+      ),
+      (
+        not table.pair_column or table.long_texts == 'head',
+        f'table.long_texts={table.long_texts} is for single texts; of a pair the longer text loses '
+        'its end.',
       ),
     ]
   for holds, sentence in rules:

@@ -2,10 +2,16 @@
 
     python -m bert_jax.evaluate --workdir W [--config.data.eval=FILE] [--checkpoint best]
 
-prints the metrics of a finished run as one line of JSON.
+prints the metrics of a finished run as one line of JSON. What a fine-tuned model answered is
+written to W/eval/NAME-STEP (or --out): scores.json, predictions.jsonl with probabilities,
+worst.jsonl (the answers whose gold was least likely), and files for official scorers.
 """
 
 import argparse
+import json
+import logging
+import re
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -16,6 +22,10 @@ from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.data import batching, tokenizers
 from bert_jax.tasks import TASKS
+
+log = logging.getLogger('bert_jax')
+
+WORST = 100  # answers in worst.jsonl
 
 
 def limits(model, tokenizer):
@@ -28,11 +38,11 @@ def limits(model, tokenizer):
   return out
 
 
-def run(eval_step, objective, params, batches, count=0):
-  """{metric: float}: totals over weights, summed in float64.
+def run(eval_step, params, batches, count=0):
+  """({metric: float}, answers of the task's Examples, or []): totals over weights, in float64.
 
   count: batches to look at, spread evenly over the split, since neighbours in a corpus are alike;
-  0 is all of them.
+  0 is all of them. A model that answers everything alike gets the metric `constant`, 1.
   """
   totals, outputs, damaged = {}, [], batches.damaged_rows
   count = min(count or len(batches), len(batches))
@@ -44,21 +54,39 @@ def run(eval_step, objective, params, batches, count=0):
   result = metrics.values(totals, batches.source.baselines)
   if batches.damaged_rows > damaged:
     result['damaged_rows'] = batches.damaged_rows - damaged
-  if outputs:
-    joined = {name: np.concatenate([out[name] for out in outputs]) for name in outputs[0]}
-    result |= objective.score(joined)
-  return result
+  if not outputs:
+    return result, []
+  joined = {name: np.concatenate([out[name] for out in outputs]) for name in outputs[0]}
+  answers = batches.source.answers(joined)
+  result |= batches.source.score(answers)
+  if constant := batches.source.constant(answers):
+    log.warning('the run has collapsed: it predicts %s for every example', constant)
+    result['constant'] = 1.0
+  return result, answers
 
 
-def evaluate(workdir, overrides=(), which='latest'):
-  """(metrics, step) of a workdir's checkpoint on its data.eval, or another given by overrides."""
+def evaluate(workdir, overrides=(), which='latest', out=''):
+  """(metrics, step) of a workdir's checkpoint on its data.eval, or another given by overrides.
+
+  What it answered is written to the folder `out`, by default one in the workdir.
+  """
+  ((_, result, number),) = evaluate_on(workdir, [('', '')], overrides, which, out)
+  return result, number
+
+
+def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
+  """Yields (name, metrics, step) for each (name, data.eval or '') of parts, compiling once."""
   config = config_lib.override(checkpoint.read_config(workdir), overrides)
   tokenizer = tokenizers.load_folder(workdir)
   task = TASKS[config.objective]
   objective = task.objective(config, tokenizer)
-  source = task.sources(config, tokenizer, ('eval',)).get('eval')
-  if source is None:
-    raise InputError('there is nothing to evaluate on; set --config.data.eval=FILE.')
+  sources = {}
+  for name, spec in parts:
+    if spec:
+      config = config_lib.override(config, [f'--config.data.eval={spec}'])
+    sources[name] = task.sources(config, tokenizer, ('eval',)).get('eval')
+    if sources[name] is None:
+      raise InputError('there is nothing to evaluate on; set --config.data.eval=FILE.')
   mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
   sharding.check_fits(mesh, config)
   init_key, _, eval_key = step.keys(config.seed, config.prng_impl)
@@ -70,15 +98,48 @@ def evaluate(workdir, overrides=(), which='latest'):
       sharding.tree_shardings(shapes, mesh),
     )
     params, number = checkpoint.load_params(workdir, shapes, which)
-    batches = batching.Batches(
-      source,
-      objective.spec(config.batch_size),
-      sharding.batch_sharding(mesh),
-      limits=limits(config.model, tokenizer),
-      skip_damaged=config.data.skip_damaged,
-    )
     eval_step = jax.jit(step.make_eval_step(objective, key=eval_key))
-    return run(eval_step, objective, params, batches), number
+    for (name, spec), source in zip(parts, sources.values(), strict=True):
+      batches = batching.Batches(
+        source,
+        objective.spec(config.batch_size),
+        sharding.batch_sharding(mesh),
+        limits=limits(config.model, tokenizer),
+        skip_damaged=config.data.skip_damaged,
+      )
+      result, answers = run(eval_step, params, batches)
+      if answers:
+        folder = Path(out, name) if out else folder_of(workdir, spec or config.data.eval, number)
+        write(folder, source, answers, result)
+      yield name, result, number
+
+
+def folder_of(workdir, spec, number):
+  """Where what was answered on data.eval=spec is written."""
+  name = re.sub(r'[^\w.=-]+', '_', spec.removeprefix('tfds:'))[-60:].strip('_') or 'embedded'
+  return Path(workdir).expanduser() / 'eval' / f'{name}-{number}'
+
+
+def write(folder, source, answers, result):
+  """scores.json, predictions.jsonl, worst.jsonl and the official formats of a task's answers."""
+  if jax.process_index():
+    return
+
+  def lines(answers):
+    return ''.join(json.dumps(answer, ensure_ascii=False) + '\n' for answer in answers)
+
+  worst = sorted((a for a in answers if 'loss' in a), key=lambda a: -a['loss'])[:WORST]
+  files = {'predictions.jsonl': lines(answers), 'worst.jsonl': lines(worst)}
+  files |= source.files(answers) | {'scores.json': metrics.to_json(result) + '\n'}
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+      config_lib.write_whole(folder / name, content)
+  except OSError as error:
+    raise InputError(
+      f'{folder} cannot be written ({error.strerror}); name another --out.'
+    ) from None
+  log.info('answers: %s', folder)
 
 
 def main(argv=None):
@@ -89,9 +150,10 @@ def main(argv=None):
   )
   parser.add_argument('--workdir', required=True, help='the run')
   parser.add_argument('--checkpoint', default='latest', help='latest, best or a step')
+  parser.add_argument('--out', default='', help='folder for the answers; default: in the workdir')
   args, overrides = parser.parse_known_args(argv)
   with config_lib.command_line():
-    result, number = evaluate(args.workdir, overrides, args.checkpoint)
+    result, number = evaluate(args.workdir, overrides, args.checkpoint, args.out)
     print(metrics.to_json({'workdir': args.workdir, 'step': number} | result))
 
 

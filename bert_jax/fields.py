@@ -8,12 +8,21 @@ class InputError(ValueError):
   """
 
 
+# How the files of a fine-tuning task may be laid out, by objective (see the modules in tasks/).
+FORMATS = {
+  'classification': ('table',),
+  'tagging': ('columns', 'conllu'),
+  'qa': ('squad',),
+  'choice': ('race', 'swag', 'dream', 'copa'),
+  'coreference': ('gap', 'wsc'),
+}
+
 # name: (type, what is allowed, meaning). Allowed: a tuple of choices, bounds as a text (a round
 # bracket excludes its end), the type of a tuple's members, or None.
 FIELDS = {
   'objective': (
     str,
-    ('mlm_nsp', 'classification'),
+    ('mlm_nsp', 'classification', 'tagging', 'qa', 'choice', 'coreference'),
     'what is learned: selects data, heads and loss',
   ),
   'seed': (int, '[0, 2147483647]', 'the seed of everything random in the run'),
@@ -21,7 +30,7 @@ FIELDS = {
   'init_from': (
     str,
     None,
-    'workdir whose weights, model sizes and vocabulary this run starts from',
+    'workdir, or Hugging Face folder, whose weights, sizes and vocabulary this run starts from',
   ),
   'resume_from': (str, None, 'workdir whose whole state (step, optimizer) this run continues'),
   'batch_size': (int, '[1, inf)', 'rows per step, over all devices'),
@@ -59,7 +68,8 @@ FIELDS = {
   ),
   'data.eval': (str, None, 'the same, to evaluate on; empty: a held-out share of a corpus'),
   'data.seq_length': (int, '[8, inf)', 'tokens per row, [CLS] and [SEP] included'),
-  'data.skip_damaged': (bool, None, 'a row that cannot be read stays empty, and is counted'),
+  'data.examples_per_row': (int, '[1, inf)', 'the most examples packed into a row; 1: no packing'),
+  'data.skip_damaged': (bool, None, 'what cannot be read is left out, counted and named'),
   'corpus.format': (
     str,
     ('auto', 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki'),
@@ -68,11 +78,6 @@ FIELDS = {
   'corpus.text_field': (str, None, 'field of a JSONL or TFDS record that holds the text'),
   'corpus.eval_share': (float, '[0, 1)', 'documents held out for evaluation if data.eval is empty'),
   'corpus.rows': (str, ('nsp', 'sop', 'full', 'single'), 'what an example is, see data/rows.py'),
-  'corpus.examples_per_row': (
-    int,
-    '[1, inf)',
-    'the most examples packed into a row; 1: no packing',
-  ),
   'corpus.short_seq_prob': (float, '[0, 1]', 'share of pairs with a random, shorter length'),
   'corpus.dupe_factor': (int, '[1, inf)', 'times the corpus is cut into pairs, differently each'),
   'corpus.languages': (tuple, str, 'to use, in order; empty: all that data.train has'),
@@ -91,17 +96,51 @@ FIELDS = {
   'masking.mask_share': (float, '[0, 1]', 'of these, replaced by [MASK]'),
   'masking.random_share': (float, '[0, 1]', 'of these, replaced by a random piece; the rest stay'),
   'loss.nsp_weight': (float, '[0, inf)', 'lambda in MLM + lambda * NSP (or SOP); 0: no such head'),
-  'task.text_column': (str, None, 'column of the text'),
-  'task.pair_column': (str, None, 'column of the second text; empty: single texts'),
-  'task.label_column': (str, None, 'column of the label'),
-  'task.columns': (tuple, str, 'names of the columns of a TSV without header; empty: it has one'),
-  'task.labels': (
+  'task.format': (
+    str,
+    tuple(name for names in FORMATS.values() for name in names),
+    "how the objective's files are laid out, see its module in tasks/",
+  ),
+  'task.max_length': (
+    int,
+    '[0, inf)',
+    'tokens of one example, [CLS] and [SEP] included; 0: data.seq_length',
+  ),
+  'task.train_examples': (int, '[0, inf)', 'train on this many examples only; 0: all'),
+  'table.text_column': (str, None, 'column of the text'),
+  'table.pair_column': (str, None, 'column of the second text; empty: single texts'),
+  'table.label_column': (str, None, 'column of the label'),
+  'table.id_column': (str, None, 'column that names a row; empty: rows are numbered from 0'),
+  'table.columns': (tuple, str, 'names of the columns of a TSV without header; empty: it has one'),
+  'table.labels': (
     tuple,
     str,
     'the label set, in order; empty: those of the training data, sorted',
   ),
-  'task.regression': (bool, None, 'labels are numbers: squared error, Pearson and Spearman'),
-  'task.train_examples': (int, '[0, inf)', 'train on this many examples only; 0: all'),
+  'table.regression': (bool, None, 'labels are numbers: squared error, Pearson and Spearman'),
+  'table.multi_label': (bool, None, 'a text has any number of labels, separated by commas'),
+  'table.class_weights': (
+    tuple,
+    None,
+    "((label, weight in the loss), ...); ('balanced',): 1/share",
+  ),
+  'table.long_texts': (
+    str,
+    ('head', 'tail', 'head_tail', 'windows'),
+    'what is kept of a text that is too long; windows: all of it, logits averaged',
+  ),
+  'tagging.token_column': (int, None, 'column of the token, from 0; -1 is the last'),
+  'tagging.tag_column': (int, None, 'column of the tag'),
+  'tagging.labels': (tuple, str, 'the tags, in order; empty: those of the training data, sorted'),
+  'tagging.label_pieces': (str, ('first', 'all'), 'pieces of a word that carry its tag'),
+  'tagging.document_context': (bool, None, 'fill rows with the sentences around (-DOCSTART-)'),
+  'qa.doc_stride': (int, '[1, inf)', 'tokens between the starts of two windows of a context'),
+  'qa.max_query_length': (int, '[1, inf)', 'tokens of a question; a longer one is cut'),
+  'qa.max_answer_length': (int, '[1, inf)', 'tokens of an answer'),
+  'qa.n_best_size': (int, '[1, inf)', 'spans kept of each question'),
+  'qa.unanswerable': (bool, None, 'a question may have no answer (SQuAD 2.0)'),
+  'qa.null_threshold': (float, None, 'no answer where its lead over the best span is above this'),
+  'qa.answer_units': (str, ('words', 'characters'), 'of the F1; characters for Chinese (CMRC)'),
   'optimizer.name': (str, ('bert_adamw', 'adamw'), 'without (BERT) or with bias correction'),
   'optimizer.learning_rate': (float, '[0, inf)', 'peak'),
   'optimizer.schedule': (
@@ -131,6 +170,11 @@ FIELDS = {
   'mesh.tensor': (int, '[-1, inf)', 'devices that split each layer'),
   'eval.every': (int, '[0, inf)', 'steps between evaluations; 0: only at the end'),
   'eval.batches': (int, '[0, inf)', 'batches per evaluation while training; 0: all of them'),
+  'eval.patience': (
+    int,
+    '[0, inf)',
+    'stop after this many evaluations without a better checkpoint.best_metric; 0: never',
+  ),
   'checkpoint.every': (int, '[0, inf)', 'steps between checkpoints; 0: only at the end'),
   'checkpoint.keep_latest': (int, '[1, inf)', 'newest checkpoints to keep'),
   'checkpoint.keep_every': (int, '[0, inf)', 'also keep those at multiples of this step; 0: none'),
@@ -143,7 +187,14 @@ FIELDS = {
 POLICIES = ('token', 'whole_word', 'span', 'phrase', 'entity')
 
 # Blocks that only some objectives read; a config holds the others and these.
-OBJECTIVE_BLOCKS = {'mlm_nsp': ('corpus', 'masking', 'loss'), 'classification': ('task',)}
+OBJECTIVE_BLOCKS = {
+  'mlm_nsp': ('corpus', 'masking', 'loss'),
+  'classification': ('task', 'table'),
+  'tagging': ('task', 'tagging'),
+  'qa': ('task', 'qa'),
+  'choice': ('task',),
+  'coreference': ('task',),
+}
 # Fields a run may be continued under with other values: they do not change its numbers.
 FREE_TO_CHANGE = ('mesh.', 'checkpoint.', 'log.', 'eval.', 'data.eval', 'data.skip_damaged')
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from scipy.special import expit, softmax
 
 from bert_jax import checkpoint
 from bert_jax import config as config_lib
@@ -45,7 +46,7 @@ class Model:
     limit = self.config.data.seq_length  # what it was trained on; evaluation cuts there too
     self.lengths = [n for n in LENGTHS if n < limit] + [limit]
     self.cut = 0
-    pairs = self.config.objective == 'classification' and self.config.task.pair_column
+    pairs = self.config.objective == 'classification' and self.config.table.pair_column
     self.texts_per_example = 2 if pairs else 1
     self._logits = jax.jit(self.objective.logits)
     self._outputs = jax.jit(self.objective.predict)
@@ -100,12 +101,14 @@ class Model:
       chunk = pairs[start : start + ROWS]
       ids = self.tokenizer.ids_batch(list(itertools.chain(*chunk)))
       batch = self._batch(list(zip(*[iter(ids)] * self.texts_per_example)))
-      batch['cls_positions'] = np.zeros((len(batch['input_ids']), 1), np.int32)
+      zeros = np.zeros((len(batch['input_ids']), 1), np.int32)
+      batch |= {'cls_positions': zeros, 'example_ids': zeros}
       out = jax.device_get(self._outputs(self.params, batch))
       if self.objective.regression:
-        results += [float(x) for x in out['values'][: len(chunk), 0]]
+        results += [float(x) for x in out['logits'][: len(chunk), 0, 0]]
       else:
-        rows = out['probabilities'][: len(chunk), 0]
+        logits = out['logits'][: len(chunk), 0]
+        rows = expit(logits) if self.objective.multi_label else softmax(logits, axis=-1)
         results += [dict(zip(self.objective.labels, map(float, row))) for row in rows]
     return results
 

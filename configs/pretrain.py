@@ -45,10 +45,10 @@ def get_config(arg=''):
     model=c.bert(arg.size or 'base', dtype='bfloat16'),
     tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
                    do_lower_case=True),
-    data=dict(train='', eval='', seq_length=128, skip_damaged=False),
+    data=dict(train='', eval='', seq_length=128, examples_per_row=1, skip_damaged=False),
     corpus=dict(format='auto', text_field='text', eval_share=0.01, rows='nsp',
-                examples_per_row=1, short_seq_prob=0.1, dupe_factor=5, languages=(),
-                sampling=1.0, weights=(), segmenter='', phrases='', entities=''),
+                short_seq_prob=0.1, dupe_factor=5, languages=(), sampling=1.0,
+                weights=(), segmenter='', phrases='', entities=''),
     masking=dict(policy='token', masked_lm_prob=0.15, max_predictions_per_seq=20, mask_share=0.8,
                  random_share=0.1),
     loss=dict(nsp_weight=1.0),
@@ -57,7 +57,7 @@ def get_config(arg=''):
       decay=0.0, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01, no_decay='LayerNorm|bias',
       clip_norm=1.0, accumulation=1, freeze='', lr_multipliers=(), layer_lr_decay=1.0),
     mesh=dict(data=-1, fsdp=1, tensor=1),
-    eval=dict(every=10_000, batches=50),
+    eval=dict(every=10_000, batches=50, patience=0),
     checkpoint=dict(every=10_000, keep_latest=2, keep_every=0, best_metric='', best_mode='min'),
     log=dict(every=100, tensorboard=True)))
   if arg.lang == 'zh':

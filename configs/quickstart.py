@@ -25,7 +25,7 @@ def get_config(arg=''):
     model=c.bert('tiny', vocab_size=8192, max_position_embeddings=128),
     tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
                    do_lower_case=True),
-    data=dict(train='', eval='', seq_length=64, skip_damaged=False),
+    data=dict(train='', eval='', seq_length=64, examples_per_row=1, skip_damaged=False),
     mesh=dict(data=-1, fsdp=1, tensor=1),
     log=dict(every=100, tensorboard=True))
   if arg.stage == 'pretrain':
@@ -34,19 +34,21 @@ def get_config(arg=''):
     return ConfigDict(common | dict(
       objective='mlm_nsp', batch_size=32, steps=2000, epochs=0.0,
       corpus=dict(format='auto', text_field='text', eval_share=0.1, rows='nsp',
-                  examples_per_row=1, short_seq_prob=0.1, dupe_factor=2, languages=(),
-                  sampling=1.0, weights=(), segmenter='', phrases='', entities=''),
+                  short_seq_prob=0.1, dupe_factor=2, languages=(), sampling=1.0,
+                  weights=(), segmenter='', phrases='', entities=''),
       masking=dict(policy='token', masked_lm_prob=0.15, max_predictions_per_seq=10, mask_share=0.8,
                    random_share=0.1),
       loss=dict(nsp_weight=1.0), optimizer=optimizer,
-      eval=dict(every=500, batches=40),
+      eval=dict(every=500, batches=40, patience=0),
       checkpoint=dict(every=500, keep_latest=1, keep_every=0, best_metric='', best_mode='min')))
   if arg.stage != 'finetune':
     raise c.InputError(f'stage {arg.stage!r} is not known; use pretrain or finetune.')
   return ConfigDict(common | dict(
     objective='classification', batch_size=16, steps=0, epochs=6.0,
-    task=dict(text_column='text', pair_column='', label_column='label', columns=(), labels=(),
-              regression=False, train_examples=500),
+    task=dict(format='table', max_length=0, train_examples=500),
+    table=dict(text_column='text', pair_column='', label_column='label', id_column='', columns=(),
+               labels=(), regression=False, multi_label=False, class_weights=(),
+               long_texts='head'),
     optimizer=optimizer | dict(learning_rate=5e-4, schedule='linear', beta2=0.999),
-    eval=dict(every=0, batches=0), log=dict(every=20, tensorboard=True),
+    eval=dict(every=0, batches=0, patience=0), log=dict(every=20, tensorboard=True),
     checkpoint=dict(every=0, keep_latest=1, keep_every=0, best_metric='', best_mode='max')))

@@ -91,7 +91,7 @@ def test_values_come_as_their_types():
     ('configs/pretrain.py:siz=tiny', "'siz' is not known here; did you mean 'size'?"),
     ('configs/pretrain.py:size', "'size' wants a value"),
     ('configs/pretrain.py:size=giant', "size 'giant' is not known; use one of"),
-    ('configs/finetune.py:task=sst', "task 'sst' is not known; use one of docs, sst2"),
+    ('configs/finetune.py:task=sst', "task 'sst' is not known; use one of docs, table, cola"),
   ],
 )
 def test_a_wrong_config_argument_is_one_sentence(spec, sentence):
@@ -100,8 +100,8 @@ def test_a_wrong_config_argument_is_one_sentence(spec, sentence):
 
 
 def test_labels_are_texts_whatever_they_look_like():
-  loaded = config.load('configs/finetune.py', ['--config.task.labels=0,1'])
-  assert loaded.task.labels == ('0', '1')
+  loaded = config.load('configs/finetune.py', ['--config.table.labels=0,1'])
+  assert loaded.table.labels == ('0', '1')
 
 
 def test_a_field_that_is_missing_or_unread_is_named():

@@ -15,9 +15,9 @@ from bert_jax.tools import prepare
 
 STEPS = 100
 KINDS = {
-  'packed': ['corpus.rows=full', 'corpus.examples_per_row=4', 'loss.nsp_weight=0'],
+  'packed': ['corpus.rows=full', 'data.examples_per_row=4', 'loss.nsp_weight=0'],
   'nsp': ['corpus.rows=nsp', 'corpus.dupe_factor=2'],
-  'mixed': ['corpus.rows=nsp', 'corpus.sampling=0.5', 'corpus.examples_per_row=2'],
+  'mixed': ['corpus.rows=nsp', 'corpus.sampling=0.5', 'data.examples_per_row=2'],
 }
 
 

@@ -172,6 +172,6 @@ def test_two_corpora_of_one_name_are_refused(corpora):
 def test_packed_and_sentence_order_rows_train(corpora, tmp_path):
   _, results = run(
     corpora / 'fw', tmp_path / 'W', '--config.steps=4', '--config.corpus.rows=sop',
-    '--config.corpus.examples_per_row=3', '--config.corpus.short_seq_prob=0.9',
+    '--config.data.examples_per_row=3', '--config.corpus.short_seq_prob=0.9',
   )  # fmt: skip
   assert {'sop', 'sop_accuracy'} <= results.keys() and 'nsp' not in results

@@ -1,15 +1,24 @@
-"""Our parameters under the names and in the layout of Hugging Face's BertForPreTraining.
+"""Our parameters under the names and in the layout of Hugging Face's BERT.
 
 One table of names serves both directions; arrays are numpy. torch keeps a dense kernel as
 [out, in], we keep [in, out]; its LayerNorm `weight` is our `scale`. Our vocabulary rows are padded
 to `padded_vocab_size` with zeros, theirs are not.
 """
 
+import importlib.util
+import json
+import logging
+from pathlib import Path
+
 import numpy as np
+import safetensors
+import safetensors.numpy
 from flax import traverse_util
 
 from bert_jax import models
 from bert_jax.config import InputError
+
+log = logging.getLogger('bert_jax')
 
 # our module -> (their module, what it is); '#' is the number of the layer.
 MODULES = {
@@ -50,12 +59,88 @@ COPIES = {
 BUFFERS = {'bert.embeddings.position_ids'}
 
 
-def to_params(tensors, model):
-  """{their name: array} -> the parameters of objective mlm_nsp, float32, for a ModelConfig.
+# Fields of their config.json and ours, where the names differ; values that do.
+FIELDS = ('vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads',
+          'intermediate_size', 'max_position_embeddings', 'type_vocab_size',
+          'layer_norm_eps')  # fmt: skip
+ACTIVATIONS = {'gelu': 'gelu', 'gelu_new': 'gelu_tanh', 'gelu_pytorch_tanh': 'gelu_tanh',
+               'relu': 'relu', 'silu': 'swish', 'swish': 'swish'}  # fmt: skip
+
+
+def locate(path):
+  """The folder of a model: a path, or a path inside an installed Python package."""
+  folder = Path(path).expanduser()
+  if folder.exists() or folder.is_absolute():
+    return folder
+  package = folder.parts[0]
+  found = importlib.util.find_spec(package) if package.isidentifier() else None
+  return Path(found.origin).parent.joinpath(*folder.parts[1:]) if found and found.origin else folder
+
+
+def is_model(folder):
+  """Does a folder hold a model of Hugging Face's, that is, a config.json that says its type?"""
+  path = folder / 'config.json'
+  return path.is_file() and 'model_type' in _read_json(path)
+
+
+def read_model(folder):
+  """{field of config.model: value} of a folder's config.json; InputError if it is no BERT."""
+  theirs = _read_json(folder / 'config.json')
+  kind, positions = theirs['model_type'], theirs.get('position_embedding_type', 'absolute')
+  act = theirs.get('hidden_act', 'gelu')
+  if kind != 'bert' or positions != 'absolute' or act not in ACTIVATIONS:
+    raise InputError(
+      f'{folder} is a {kind} with {positions} positions and {act}; weights are read of model_type '
+      f'bert with absolute positions and one of {", ".join(ACTIVATIONS)}.'
+    )
+  lacking = [name for name in FIELDS if name not in theirs]
+  if lacking:
+    raise InputError(f'{folder / "config.json"} does not say {", ".join(lacking)}; add it.')
+  return {name: theirs[name] for name in FIELDS} | {
+    'hidden_act': ACTIVATIONS[act],
+    'position_embeddings': 'learned',
+    'norm_placement': 'post',
+    'tie_word_embeddings': True,
+  }
+
+
+def read_params(folder, model):
+  """The parameters of a folder's model.safetensors for a ModelConfig: the encoder and what heads of
+  ours it has (pooler, mlm, nsp). What is not used is logged."""
+  path = folder / 'model.safetensors'
+  if not path.is_file():
+    raise InputError(f'{folder} has no model.safetensors; save the model in that format.')
+  try:
+    tensors = safetensors.numpy.load_file(path)
+  except (safetensors.SafetensorError, OSError, ValueError) as error:
+    raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
+  if not any(name.startswith('bert.') for name in tensors):  # a BertModel, without heads
+    tensors = {f'bert.{name}': x for name, x in tensors.items()}
+  names = _names(model.num_hidden_layers)
+  heads = {path.split('/')[0] for path, name in names.items() if name in tensors} - {'encoder'}
+  known = {name for path, name in names.items() if path.split('/')[0] in heads | {'encoder'}}
+  unused = sorted(tensors.keys() - known - COPIES.keys() - BUFFERS)
+  if unused:
+    log.info('%s: not used: %s', path, ', '.join(unused))
+  tensors = {name: x for name, x in tensors.items() if name not in unused}
+  return to_params(tensors, model, heads)
+
+
+def _read_json(path):
+  try:
+    out = json.loads(path.read_text())
+  except (OSError, ValueError) as error:
+    raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
+  return out if isinstance(out, dict) else {}
+
+
+def to_params(tensors, model, heads=('pooler', 'mlm', 'nsp')):
+  """{their name: array} -> the encoder and the named heads, float32, for a ModelConfig.
 
   InputError if a tensor is missing, unknown, or a copy that differs from what it is tied to.
   """
   names = _names(model.num_hidden_layers)
+  names = {k: name for k, name in names.items() if k.split('/')[0] in {'encoder', *heads}}
   _check_same(set(names.values()), tensors.keys() - COPIES.keys() - BUFFERS)
   for copy, original in COPIES.items():
     if copy in tensors and not np.array_equal(tensors[copy], tensors[original]):
@@ -106,6 +191,6 @@ def _check_same(expected, found):
   missing, unknown = sorted(expected - found), sorted(found - expected)
   if missing or unknown:
     raise InputError(
-      f'these are not the weights of a BertForPreTraining of this size: {len(missing)} missing '
+      f'these are not the weights of a BERT of this size: {len(missing)} missing '
       f'{missing[:3]}, {len(unknown)} unknown {unknown[:3]}.'
     )

@@ -182,7 +182,7 @@ def parse_json(line: str, where: str, counts: Counter) -> dict[str, Any]:
       f'{where} is not JSON ({error.msg} at column {error.colno}); write one JSON object per line'
     ) from error
   if not isinstance(row, dict):
-    raise InputError(f'{where} holds a JSON {type(row).__name__}; write one JSON object per line')
+    raise InputError(f'{where} is a JSON {type(row).__name__}; write one JSON object per line')
   if _ESCAPED_SURROGATE.search(line):
     repaired, halves = _SURROGATE.subn('\ufffd', json.dumps(row, ensure_ascii=False))
     if halves:

@@ -17,7 +17,7 @@ import csv
 import difflib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,19 @@ from bert_jax.data.files import Lines, decode, expand, lines, parse_json, suffix
 Row = dict[str, str]
 
 
+def stop(where: str, sentence: str, kind: str) -> None:
+  """What a faulty record leads to, unless the caller wants another end (see tasks/problems.py)."""
+  del kind
+  raise InputError(f'{where}: {sentence}.')
+
+
 def records(
-  spec: str, *, split: str = 'train', columns: tuple[str, ...] = (), counts: Counter
+  spec: str,
+  *,
+  split: str = 'train',
+  columns: tuple[str, ...] = (),
+  counts: Counter,
+  wrong: Callable = stop,
 ) -> Iterator[tuple[str, Row]]:
   """Yields (where, row) in file order.
 
@@ -40,12 +51,14 @@ def records(
     columns: names the columns of TSV and CSV files that have no header line, such as CoLA's.
     counts: is added to: files, bytes, records, blank_lines (skipped), invalid_utf8_lines
       (repaired).
+    wrong: called with (where, sentence, kind) for a line that does not have the header's columns or
+      is no JSON object; if it returns, the line is left out.
 
   Raises:
     InputError: the data is missing, empty or damaged, or a line does not have the header's columns.
   """
   empty = True
-  for where, row in _all(spec, split, columns, counts):
+  for where, row in _all(spec, split, columns, counts, wrong):
     empty = False
     counts['records'] += 1
     yield where, row
@@ -63,7 +76,7 @@ def column(row: Row, name: str, where: str) -> str:
 
 
 def _all(
-  spec: str, split: str, columns: tuple[str, ...], counts: Counter
+  spec: str, split: str, columns: tuple[str, ...], counts: Counter, wrong: Callable
 ) -> Iterator[tuple[str, Row]]:
   if spec.startswith('tfds:'):
     features, rows = tfds_rows(spec, split)
@@ -75,7 +88,7 @@ def _all(
       raise InputError(
         f'{path} is not a table by its name; use {", ".join(_READERS)}, each with or without .gz'
       )
-    for number, row in _READERS[suffix(path)](path, lines(path, counts), columns, counts):
+    for number, row in _READERS[suffix(path)](path, lines(path, counts), columns, counts, wrong):
       yield f'{path.name}:{number}', row
 
 
@@ -94,13 +107,13 @@ def _of_split(spec: str, split: str) -> list[Path]:
   )
 
 
-def _tsv(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter):
+def _tsv(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter, wrong: Callable):
   rows = ((number, line.split('\t') if line.strip(' ') else []) for number, line in numbered)
-  return _named(path, rows, columns, counts)
+  return _named(path, rows, columns, counts, wrong)
 
 
-def _csv(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter):
-  return _named(path, _csv_rows(path, numbered), columns, counts)
+def _csv(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter, wrong: Callable):
+  return _named(path, _csv_rows(path, numbered), columns, counts, wrong)
 
 
 def _csv_rows(path: Path, numbered: Lines) -> Iterator[tuple[int, list[str]]]:
@@ -116,10 +129,16 @@ def _csv_rows(path: Path, numbered: Lines) -> Iterator[tuple[int, list[str]]]:
     ) from error
 
 
-def _jsonl(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter):
+def _jsonl(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter, wrong: Callable):
   for number, line in numbered:
     if line.strip():
-      row = parse_json(line, f'{path}:{number}', counts)
+      try:
+        row = parse_json(line, f'{path}:{number}', counts)
+      except InputError as error:
+        wrong(
+          f'{path}:{number}', str(error).removeprefix(f'{path}:{number} is '), 'lines without JSON'
+        )
+        continue
       yield number, {key: _string(value) for key, value in row.items()}
     else:
       counts['blank_lines'] += 1
@@ -129,7 +148,11 @@ _READERS = {'.tsv': _tsv, '.csv': _csv, '.jsonl': _jsonl, '.json': _jsonl}
 
 
 def _named(
-  path: Path, rows: Iterator[tuple[int, list[str]]], columns: tuple[str, ...], counts: Counter
+  path: Path,
+  rows: Iterator[tuple[int, list[str]]],
+  columns: tuple[str, ...],
+  counts: Counter,
+  wrong: Callable,
 ) -> Iterator[tuple[int, Row]]:
   """Gives the cells of every row their column names; no cells are a blank line."""
   header = columns
@@ -141,12 +164,14 @@ def _named(
       if '' in header or len(set(header)) < len(header):
         raise InputError(
           f'{path}:{number} is no header: {header} has empty or repeated names; if the file has no '
-          'header line, name its columns with task.columns'
+          'header line, name its columns with table.columns'
         )
     elif len(cells) != len(header):
-      raise InputError(
-        f'{path}:{number} has {len(cells)} columns where {len(header)} are expected '
-        f'({", ".join(header)}); repair or remove the line'
+      wrong(
+        f'{path}:{number}',
+        f'{len(cells)} columns where {len(header)} are expected ({", ".join(header)}); repair or '
+        'remove the line',
+        'lines with another number of columns',
       )
     else:
       yield number, dict(zip(header, cells))

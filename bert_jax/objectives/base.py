@@ -43,13 +43,8 @@ class Objective(abc.ABC):
     """
 
   def predict(self, params, batch):
-    """{name: array [B, ...]} for a scorer or a reader. Default: nothing."""
+    """{name: array [B, ...]} from which a task's Examples make answers. Default: nothing."""
     del params, batch
-    return {}
-
-  def score(self, outputs):
-    """{metric: number} from the numpy outputs of `predict` over a whole split. Default: nothing."""
-    del outputs
     return {}
 
   @abc.abstractmethod
@@ -63,14 +58,13 @@ def row_spec(batch_size, seq_length):
   return dict.fromkeys(('input_ids', 'token_type_ids', 'position_ids', 'segment_ids'), row)
 
 
-def example_spec(batch_size, examples, label_type):
-  """Where the examples of each row start and what they are: [B, N]; weight 0 is an empty slot."""
-  shape = (batch_size, examples)
-  return {
-    'cls_positions': jax.ShapeDtypeStruct(shape, jnp.int32),
-    'labels': jax.ShapeDtypeStruct(shape, label_type),
-    'weights': jax.ShapeDtypeStruct(shape, jnp.float32),
-  }
+def slot_spec(batch_size, slots, **kinds):
+  """Where the examples of each row start, and whatever else each has, [B, N]: {name: its type}.
+
+  weights are 1 for an example and 0 for an empty slot.
+  """
+  kinds = {'cls_positions': jnp.int32, 'weights': jnp.float32} | kinds
+  return {name: jax.ShapeDtypeStruct((batch_size, slots), kind) for name, kind in kinds.items()}
 
 
 def encode(model, params, batch, rng=None):
@@ -83,6 +77,21 @@ def encode(model, params, batch, rng=None):
     batch['segment_ids'],
     deterministic=rng is None,
     rngs={} if rng is None else {'dropout': rng},
+  )
+
+
+def pooled_logits(model, head, params, batch, rng=None):
+  """head over the pooled [CLS] of each example, [B, N, outputs]; rng turns dropout on."""
+  hidden_key, head_key = (None, None) if rng is None else jax.random.split(rng)
+  hidden_BTD = encode(model, params['encoder'], batch, hidden_key)
+  pooled_BND = models.Pooler(model).apply(
+    {'params': params['pooler']}, models.gather_positions(hidden_BTD, batch['cls_positions'])
+  )
+  return head.apply(
+    {'params': params['classifier']},
+    pooled_BND,
+    rng is None,
+    rngs={} if rng is None else {'dropout': head_key},
   )
 
 

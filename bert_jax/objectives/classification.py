@@ -1,25 +1,30 @@
-"""A label or a number for each example of a row: a pooled [CLS] and one dense layer (BERT, 3.2)."""
+"""Labels or a number for each example of a row: a pooled [CLS] and one dense layer (BERT, 3.2)."""
 
 import dataclasses
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-import scipy.stats
+import optax
 
 from bert_jax import models
+from bert_jax.metrics import mean
 from bert_jax.objectives import base
 
 
 @dataclasses.dataclass(frozen=True)
 class Classification(base.Objective):
-  """labels: the label set in order; empty for regression. A row may hold several packed
-  examples."""
+  """labels: the label set in order; empty for regression. multi_label: any number of them holds.
+
+  class_weights: one for each label, or (); a text counts in the loss as much as its label (with
+  multi_label: each label as much as its weight). A row may hold several packed examples.
+  """
 
   model: models.ModelConfig
   seq_length: int
   labels: tuple[str, ...]
   examples_per_row: int = 1
+  multi_label: bool = False
+  class_weights: tuple[float, ...] = ()
 
   @property
   def regression(self):
@@ -31,14 +36,22 @@ class Classification(base.Objective):
 
   @property
   def metrics(self):
-    scores = ('pearson', 'spearman') if self.regression else ('classification_accuracy',)
-    return ('classification', *scores)
+    if self.regression:
+      return 'classification', 'pearson', 'spearman'
+    if self.multi_label:
+      return 'classification', 'micro_f1', 'macro_f1', 'subset_accuracy'
+    own = 'f1' if len(self.labels) == 2 else 'macro_f1'
+    return 'classification', 'classification_accuracy', own, 'matthews'
 
   def spec(self, batch_size):
-    label_type = jnp.float32 if self.regression else jnp.int32
-    return base.row_spec(batch_size, self.seq_length) | base.example_spec(
-      batch_size, self.examples_per_row, label_type
+    kind = jnp.float32 if self.regression or self.multi_label else jnp.int32
+    out = base.row_spec(batch_size, self.seq_length) | base.slot_spec(
+      batch_size, self.examples_per_row, example_ids=jnp.int32, labels=kind
     )
+    if self.multi_label:
+      shape = (*out['labels'].shape, len(self.labels))
+      out['labels'] = jax.ShapeDtypeStruct(shape, kind)
+    return out
 
   def init(self, rng):
     encoder_key, pooler_key, head_key = jax.random.split(rng, 3)
@@ -55,45 +68,26 @@ class Classification(base.Objective):
 
   def logits(self, params, batch, rng=None):
     """[B, N, labels], or [B, N, 1] for regression; rng turns dropout on."""
-    hidden_key, head_key = (None, None) if rng is None else jax.random.split(rng)
-    hidden_BTD = base.encode(self.model, params['encoder'], batch, hidden_key)
-    pooled_BND = models.Pooler(self.model).apply(
-      {'params': params['pooler']}, models.gather_positions(hidden_BTD, batch['cls_positions'])
-    )
-    return self._head.apply(
-      {'params': params['classifier']},
-      pooled_BND,
-      rng is None,
-      rngs={} if rng is None else {'dropout': head_key},
-    )
+    return base.pooled_logits(self.model, self._head, params, batch, rng)
 
   def terms(self, params, batch, rng, train):
     logits = self.logits(params, batch, rng if train else None)
+    labels, weights_BN = batch['labels'], batch['weights']
     if self.regression:
-      error_BN = jnp.square(logits[..., 0] - batch['labels'])
-      return {'classification': base.mean(error_BN, batch['weights'])}
-    return base.label_terms('classification', logits, batch['labels'], batch['weights'])
+      return {'classification': mean(jnp.square(logits[..., 0] - labels), weights_BN)}
+    by_class = jnp.asarray(self.class_weights or (1.0,) * len(self.labels))
+    if self.multi_label:
+      nats = optax.sigmoid_binary_cross_entropy(logits, labels) * by_class
+      return {'classification': mean(jnp.mean(nats, axis=-1), weights_BN)}
+    out = base.label_terms('classification', logits, labels, weights_BN)
+    if self.class_weights:
+      nats = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+      out['classification'] = mean(nats, weights_BN * by_class[labels])
+    return out
 
   def predict(self, params, batch):
-    """probabilities [B, N, labels], or values [B, N] for regression, with labels and weights."""
-    logits = self.logits(params, batch)
-    out = {k: batch[k] for k in ('labels', 'weights') if k in batch}
-    if self.regression:
-      return out | {'values': logits[..., 0]}
-    return out | {'probabilities': jax.nn.softmax(logits)}
-
-  def score(self, outputs):
-    """Accuracy is a term already; regression adds Pearson and Spearman correlation (STS-B's)."""
-    if not self.regression:
-      return {}
-    real = outputs['weights'] > 0
-    gold, values = outputs['labels'][real], outputs['values'][real]
-    if len(gold) < 2 or not np.std(gold) or not np.std(values):
-      return {'pearson': float('nan'), 'spearman': float('nan')}
-    return {
-      'pearson': float(scipy.stats.pearsonr(gold, values).statistic),
-      'spearman': float(scipy.stats.spearmanr(gold, values).statistic),
-    }
+    """logits [B, N, labels], with the numbers of the examples."""
+    return {'logits': self.logits(params, batch), 'example_ids': batch['example_ids']}
 
   def flops(self, batch_size):
     return models.encoder_flops(self.model, batch_size, self.seq_length) + models.head_flops(

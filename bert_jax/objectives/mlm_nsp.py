@@ -46,7 +46,7 @@ class MlmNsp(base.Objective):
     if self._needs_units:
       out['unit_starts'] = out['input_ids']
     if self.nsp_weight:
-      out |= base.example_spec(batch_size, self.examples_per_row, jnp.int32)
+      out |= base.slot_spec(batch_size, self.examples_per_row, labels=jnp.int32)
     if self.languages:
       out['language'] = jax.ShapeDtypeStruct((batch_size,), jnp.int32)
     return out

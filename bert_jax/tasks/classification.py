@@ -1,60 +1,108 @@
-"""Labelled texts and pairs: a table with named columns, or the embedded task.
+"""Labelled texts and pairs: GLUE, any table with named columns, or the embedded task.
+
+Labels are one of a set, several of it (multi_label), or a number (regression). Scores are GLUE's
+(Wang et al. 2018): accuracy, F1 of the second of two labels (macro F1 of more), Matthews
+correlation; Pearson and Spearman correlation for numbers.
+
+A text that is too long keeps its head, its tail, or a quarter of head and the rest of tail (Sun et
+al. 2019, https://arxiv.org/abs/1905.05583, who keep 128 and 382 of 510), or becomes windows, whose
+logits are averaged. A pair that is too long loses tokens from the end of the longer text, as in
+BERT's run_classifier.py. What is cut is counted. A row without the columns, or with a label that is
+not in the set, is faulty (see problems.py); an empty text and an id that comes twice are kept.
 
 The embedded task asks which package a docstring comes from. It is evaluated on the modules that
 pre-training on the embedded corpus with corpus.eval_share=0.1 holds out, so that no text is seen
 beforehand.
 """
 
-import hashlib
-import logging
-from collections import Counter
+import json
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.stats
+from scipy.special import expit, log_softmax
+from sklearn import metrics as sklearn_metrics
 
 from bert_jax import models
 from bert_jax.config import InputError
 from bert_jax.data import docs, tables, text
-from bert_jax.data.rows import build_row
+from bert_jax.data.examples import Examples, by_example
 from bert_jax.objectives.classification import Classification
-
-log = logging.getLogger('bert_jax')
+from bert_jax.tasks.problems import Problems
 
 EMBEDDED_EVAL_SHARE = 0.1  # of the modules
+WINDOW_STRIDE = 0.5  # of a window, between the starts of two
+
+
+class Example(NamedTuple):
+  where: str
+  id: str
+  texts: tuple[str, ...]  # one or two
+  label: Any  # a str, a float (regression), a tuple of str (multi_label), None (not known)
 
 
 def resolve(config):
-  """Fills in task.labels from the training data, sorted, if it is empty."""
-  if config.task.regression or config.task.labels:
+  """Fills in table.labels from the training data, sorted, if it is empty."""
+  if config.table.regression or config.table.labels:
     return config
-  labels = sorted({label for _, _, label, _ in _examples(config, 'train', Counter())})
+  found = [
+    example.label
+    for example in _examples(config, 'train', Problems('train', config.data.skip_damaged))
+  ]
+  labels = sorted(
+    {label for own in found for label in (own if config.table.multi_label else [own])}
+  )
   if len(labels) < 2:
     raise InputError(
       f'the training data has the single label {labels}; classification needs two '
-      'at least (for numbers set task.regression=true).'
+      'at least (for numbers set table.regression=true).'
     )
   if len(labels) > 1000:
     raise InputError(
-      f'column {config.task.label_column!r} holds {len(labels)} different labels, '
-      'for example ' + ', '.join(labels[:3]) + '; name another task.label_column or '
-      'set task.regression=true.'
+      f'column {config.table.label_column!r} holds {len(labels)} different labels, '
+      'for example ' + ', '.join(labels[:3]) + '; name another table.label_column or '
+      'set table.regression=true.'
     )
   config = config.copy_and_resolve_references()
-  config.task.labels = tuple(labels)
+  config.table.labels = tuple(labels)
   return config
 
 
 def texts(config):
-  for first, second, _, _ in _examples(config, 'train', Counter()):
-    yield first
-    if second is not None:
-      yield second
+  for example in _examples(config, 'train', Problems('train', config.data.skip_damaged)):
+    yield from example.texts
 
 
 def objective(config, tokenizer):
   del tokenizer
+  table = config.table
   return Classification(
-    models.ModelConfig(**config.model), config.data.seq_length, tuple(config.task.labels)
+    models.ModelConfig(**config.model),
+    config.data.seq_length,
+    tuple(table.labels),
+    examples_per_row=config.data.examples_per_row,
+    multi_label=table.multi_label,
+    class_weights=_class_weights(config),
   )
+
+
+def _class_weights(config):
+  """The weight of each label: as given, or so that all labels weigh alike in the training data."""
+  given, labels = config.table.class_weights, config.table.labels
+  if given == ('balanced',):
+    count = dict.fromkeys(labels, 0)
+    number = 0
+    for example in _examples(config, 'train', Problems('train', config.data.skip_damaged)):
+      number += 1
+      for label in example.label if config.table.multi_label else [example.label]:
+        count[label] += 1
+    return tuple(number / (len(labels) * max(1, n)) for n in count.values())
+  if unknown := [label for label, _ in given if label not in labels]:
+    raise InputError(
+      f'table.class_weights names {unknown[0]!r}, which is not a label; there are '
+      f'{", ".join(map(repr, labels))}.'
+    )
+  return tuple(float(dict(given).get(label, 1.0)) for label in labels) if given else ()
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
@@ -62,62 +110,170 @@ def sources(config, tokenizer, splits=('train', 'eval')):
   for split in splits:
     if split == 'eval' and config.data.train and not config.data.eval:
       continue
-    counts = Counter()
-    examples = list(_examples(config, split, counts))
-    limit = config.task.train_examples
-    if split == 'train' and 0 < limit < len(examples):
-      keep = np.random.default_rng(0).permutation(len(examples))[:limit]  # the same for every seed
-      examples = [examples[i] for i in sorted(keep)]
-      counts['not used (task.train_examples)'] = counts['examples'] - limit
-    rows = LabelledRows(
-      examples, tokenizer, labels=tuple(config.task.labels), seq_length=config.data.seq_length
-    )
-    if rows.cut:
-      counts[f'cut to {config.data.seq_length} tokens'] = rows.cut
-    log.info('%s: %s', split, ', '.join(f'{n:,} {k}' for k, n in counts.items()))
-    out[split] = rows
+    problems = Problems(split, config.data.skip_damaged)
+    examples = list(_examples(config, split, problems))
+    examples = chosen(examples, split, config.task.train_examples, problems)
+    out[split] = Texts(config, tokenizer, examples, problems)
+    problems.log()
   return out
 
 
-class LabelledRows:
-  """One example per row: [CLS] text [SEP] or [CLS] text [SEP] second text [SEP], and its label.
+def chosen(examples, split, limit, problems):
+  """The examples, or `limit` of the training ones: the same for every seed."""
+  if split != 'train' or not 0 < limit < len(examples):
+    return examples
+  keep = np.random.default_rng(0).permutation(len(examples))[:limit]
+  problems.counts['not used (task.train_examples)'] = len(examples) - limit
+  return [examples[i] for i in sorted(keep)]
 
-  A pair that is too long loses tokens from the end of the longer text, as BERT's run_classifier.py.
+
+class Texts(Examples):
+  """The rows of a split: [CLS] text [SEP] or [CLS] text [SEP] second text [SEP], and a label.
+
+  A text of several windows is several examples; text_of [E] says which text each belongs to.
   """
 
-  def __init__(self, examples, tokenizer, *, labels, seq_length):
-    self.tokenizer, self.seq_length = tokenizer, seq_length
-    firsts = tokenizer.ids_batch([first for first, _, _, _ in examples])
-    if pairs := bool(examples) and examples[0][1] is not None:
-      seconds = tokenizer.ids_batch([second for _, second, _, _ in examples])
-    self.texts = list(zip(firsts, seconds)) if pairs else [(ids,) for ids in firsts]
-    number = {label: i for i, label in enumerate(labels)}
-    self.labels = np.array(
-      [number[label] if labels else label for _, _, label, _ in examples],
-      np.int32 if labels else np.float32,
+  def __init__(self, config, tokenizer, examples, problems):
+    table = config.table
+    self.examples, self.labels, self.multi_label = examples, tuple(table.labels), table.multi_label
+    self.regression = table.regression
+    limit = config.task.max_length or config.data.seq_length
+    firsts = tokenizer.ids_batch([example.texts[0] for example in examples])
+    if pairs := bool(examples) and len(examples[0].texts) == 2:
+      seconds = tokenizer.ids_batch([example.texts[1] for example in examples])
+    whole = list(zip(firsts, seconds)) if pairs else [(ids,) for ids in firsts]
+    room = limit - 2 - pairs
+    parts, text_of = [], []
+    for i, ids in enumerate(whole):
+      kept = [ids]
+      if sum(map(len, ids)) > room:
+        kept = cut(ids, room, table.long_texts)
+        what = 'in windows' if table.long_texts == 'windows' else 'cut'
+        problems.counts[f'{what} (longer than {limit} tokens)'] += 1
+      parts += kept
+      text_of += [i] * len(kept)
+    self.text_of = np.array(text_of, np.int64)
+    number = {label: i for i, label in enumerate(self.labels)}
+    self.gold = [
+      None if e.label is None
+      else e.label if self.regression
+      else [number[label] for label in e.label] if self.multi_label
+      else number[e.label]
+      for e in examples
+    ]  # fmt: skip
+    kind = np.float32 if self.regression or self.multi_label else np.int32
+    if self.multi_label:
+      labels = np.zeros((len(examples), len(self.labels)), kind)
+      for row, own in zip(labels, self.gold):
+        row[own or []] = 1
+    else:
+      labels = np.array([0 if gold is None else gold for gold in self.gold], kind)
+    known = np.array([gold is not None for gold in self.gold], np.float32)
+    super().__init__(
+      tokenizer,
+      parts,
+      seq_length=config.data.seq_length,
+      slots=config.data.examples_per_row,
+      per_example={'labels': labels[self.text_of], 'weights': known[self.text_of]},
     )
-    room = seq_length - 2 - pairs
-    self.cut = sum(sum(map(len, parts)) > room for parts in self.texts)
-    self.texts = [truncate(parts, room) for parts in self.texts]
-    self.baselines = {}
-    if labels and len(examples):
-      majority = np.bincount(self.labels).max() / len(examples)
+    if self.labels and not self.multi_label and known.any():
+      majority = np.bincount(labels[known > 0]).max() / known.sum()
       self.baselines['classification_accuracy'] = (float(majority), 'majority')
-    digest = hashlib.sha256(self.labels.tobytes())
-    for parts in self.texts:
-      for ids in parts:
-        digest.update(ids.tobytes() + b'|')
-    self.fingerprint = digest.hexdigest()[:16]
+    problems.log_rows(self)
 
-  def __len__(self):
-    return len(self.texts)
+  def answers(self, outputs):
+    numbers, (logits,) = by_example(outputs, 'logits')
+    windows = np.bincount(self.text_of)
+    seen = np.bincount(self.text_of[numbers], minlength=len(windows))
+    total = np.zeros((len(windows), logits.shape[-1]))
+    np.add.at(total, self.text_of[numbers], logits)
+    return [
+      self._answer(i, total[i] / windows[i]) for i in np.flatnonzero((seen == windows) & (seen > 0))
+    ]
 
-  def __getitem__(self, i):
-    examples = [[(ids, 0) for ids in self.texts[i]]]
-    return build_row(self.tokenizer, examples, self.seq_length) | {
-      'labels': self.labels[i : i + 1],
-      'weights': np.ones(1, np.float32),
+  def _answer(self, i, logits):
+    example, gold = self.examples[i], self.gold[i]
+    out = {'id': example.id, 'where': example.where, 'texts': list(example.texts)}
+    if self.regression:
+      out['prediction'] = float(logits[0])
+      if gold is not None:
+        out |= {'gold': gold, 'loss': float((logits[0] - gold) ** 2)}
+      return out
+    if self.multi_label:
+      shares = expit(logits)
+      held = [k for k, share in enumerate(shares) if share > 0.5]
+      out['prediction'] = [self.labels[k] for k in held]
+      own = np.isin(np.arange(len(shares)), gold or [])
+      nats = -np.log(np.where(own, shares, 1 - shares) + 1e-12)
+    else:
+      logs = log_softmax(logits)
+      shares = np.exp(logs)
+      out['prediction'] = self.labels[int(np.argmax(logits))]
+      out['probability'] = float(shares.max())
+      nats = -logs[gold if gold is not None else 0]
+    out['probabilities'] = dict(zip(self.labels, map(float, shares)))
+    if gold is not None:
+      out |= {'gold': example.label, 'loss': float(np.sum(nats))}
+    return out
+
+  def score(self, answers):
+    answers = [a for a in answers if 'gold' in a]
+    if not answers:
+      return {}
+    gold, predicted = ([a[key] for a in answers] for key in ('gold', 'prediction'))
+    if self.regression:
+      if len(gold) < 2 or not np.std(gold) or not np.std(predicted):
+        return {'pearson': float('nan'), 'spearman': float('nan')}
+      return {
+        'pearson': float(scipy.stats.pearsonr(gold, predicted).statistic),
+        'spearman': float(scipy.stats.spearmanr(gold, predicted).statistic),
+      }
+    if self.multi_label:
+      gold, predicted = (
+        np.array([[label in own for label in self.labels] for own in side])
+        for side in (gold, predicted)
+      )
+      f1 = {
+        f'{kind}_f1': float(
+          sklearn_metrics.f1_score(gold, predicted, average=kind, zero_division=0)
+        )
+        for kind in ('micro', 'macro')
+      }
+      return f1 | {'subset_accuracy': float((gold == predicted).all(axis=1).mean())}
+    if len(self.labels) == 2:
+      own = {'pos_label': self.labels[1], 'average': 'binary'}
+    else:
+      own = {'labels': list(self.labels), 'average': 'macro'}
+    f1 = sklearn_metrics.f1_score(gold, predicted, zero_division=0, **own)
+    return {
+      'classification_accuracy': float(np.mean(np.array(gold) == np.array(predicted))),
+      'f1' if len(self.labels) == 2 else 'macro_f1': float(f1),
+      'matthews': float(sklearn_metrics.matthews_corrcoef(gold, predicted)),
     }
+
+  def files(self, answers):
+    """predictions.tsv as GLUE's leaderboard reads it: index and prediction."""
+    shown = (
+      f'{a["prediction"]:.3f}' if self.regression
+      else ','.join(a['prediction']) if self.multi_label
+      else a['prediction']
+      for a in answers
+    )  # fmt: skip
+    lines = (f'{a["id"]}\t{prediction}\n' for a, prediction in zip(answers, shown))
+    return {'predictions.tsv': 'index\tprediction\n' + ''.join(lines)}
+
+
+def cut(parts, room, keep='head'):
+  """Token arrays of a text (one) or a pair (two) -> [those of each window], of `room` tokens."""
+  if len(parts) == 2:
+    return [truncate(parts, room)]
+  (ids,) = parts
+  if keep == 'windows':
+    stride = max(1, round(room * WINDOW_STRIDE))
+    starts = range(0, len(ids) - room + stride, stride)
+    return [(ids[start : start + room],) for start in starts]
+  head = {'head': room, 'tail': 0, 'head_tail': room // 4}[keep]
+  return [(np.concatenate([ids[:head], ids[len(ids) - (room - head) :]]),)]
 
 
 def truncate(parts, room):
@@ -139,44 +295,65 @@ def _embedded(split):
       yield row['modules'][0], row
 
 
-def _examples(config, split, counts):
-  """(text, second text or None, label, where) of a split; a label is a str, or a float
-  (regression)."""
-  spec, task = config.data[split], config.task
-  if not config.data.train:
-    if spec:
-      raise InputError(
-        f'data.{split} is {spec} but data.train is empty; set both, or neither for '
-        'the embedded documentation.'
-      )
-    rows = _embedded(split)
-    columns = ('text', '', 'label')
-  else:
+def _examples(config, split, problems):
+  """The Examples of a split, faulty ones left to `problems`."""
+  spec, table = config.data[split], config.table
+  if config.data.train:
     rows = tables.records(
       spec,
       split='train' if split == 'train' else 'validation',
-      columns=tuple(task.columns),
-      counts=counts,
+      columns=tuple(table.columns),
+      counts=problems.counts,
+      wrong=problems.wrong,
     )
-    columns = (task.text_column, task.pair_column, task.label_column)
-  for where, row in rows:
-    first, label = tables.column(row, columns[0], where), tables.column(row, columns[2], where)
-    second = tables.column(row, columns[1], where) if columns[1] else None
-    if task.regression:
-      try:
-        label = float(label)
-        if not np.isfinite(label):
-          raise ValueError
-      except ValueError:
-        raise InputError(
-          f'{where}: label {label!r} is not a number; task.regression=true wants numbers.'
-        ) from None
-    elif task.labels and label not in task.labels:
-      raise InputError(
-        f'{where}: label {label!r} is not in the label set '
-        f'{", ".join(map(repr, task.labels))}; mend the row or set task.labels.'
-      )
-    counts['examples'] += 1
-    if not first.strip():
-      counts['empty texts (kept)'] += 1
-    yield first, second, label, where
+    names = [name for name in (table.text_column, table.pair_column) if name]
+    label_column = table.label_column
+  elif spec:
+    raise InputError(
+      f'data.{split} is {spec} but data.train is empty; set both, or neither for '
+      'the embedded documentation.'
+    )
+  else:
+    rows, names, label_column = _embedded(split), ['text'], 'label'
+  ids = set()
+  for number, (where, row) in enumerate(rows):
+    texts = tuple(tables.column(row, name, where) for name in names)
+    label = None
+    unlabelled = label_column not in row or (spec.startswith('tfds:') and row[label_column] == '-1')
+    if split == 'train' or not unlabelled:  # a test set has no labels
+      label = tables.column(row, label_column, where)
+      label, fault = _label(label, table)
+      if fault:
+        problems.wrong(where, fault, 'rows with an unknown label')
+        continue
+    own = tables.column(row, table.id_column, where) if table.id_column else str(number)
+    problems.counts['examples'] += 1
+    if any(not part.strip() for part in texts):
+      problems.note('empty texts (kept)', where)
+    if own in ids:
+      problems.note('ids that came before (kept)', where)
+    ids.add(own)
+    yield Example(where, own, texts, label)
+
+
+def _label(label, table):
+  """(the label of a table as it is learned, '') or (None, what is wrong with it)."""
+  if table.regression:
+    try:
+      value = float(label)
+      if np.isfinite(value):
+        return value, ''
+    except ValueError:
+      pass
+    return None, f'label {label!r} is not a number; table.regression=true wants numbers'
+  own = (label,)
+  if table.multi_label:
+    own = json.loads(label) if label.startswith('[') else label.split(',')
+    own = tuple(name for part in own if (name := part.strip()))
+  unknown = [name for name in own if table.labels and name not in table.labels]
+  if unknown:
+    return None, (
+      f'label {unknown[0]!r} is not in the label set {", ".join(map(repr, table.labels))}; mend '
+      'the row or set table.labels'
+    )
+  return (own if table.multi_label else label), ''

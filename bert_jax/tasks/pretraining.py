@@ -116,7 +116,7 @@ def objective(config, tokenizer):
       random_share=masking.random_share,
     ),
     pairs='sop' if config.corpus.rows == 'sop' else 'nsp',
-    examples_per_row=config.corpus.examples_per_row,
+    examples_per_row=config.data.examples_per_row,
     languages=tuple(config.corpus.languages),
   )
 
@@ -226,7 +226,7 @@ def _rows(config, own, tokenizer, split, language, what):
     seed=(config.seed, split == 'eval', language),
     short_seq_prob=config.corpus.short_seq_prob,
     dupe_factor=config.corpus.dupe_factor if split == 'train' else 1,
-    examples_per_row=config.corpus.examples_per_row,
+    examples_per_row=config.data.examples_per_row,
     language=language,
   )
   log.info(

@@ -44,7 +44,7 @@ def metric_of(run, metric=''):
   """The metric a run is judged by: the one given, or regression's, or its objective's own."""
   if metric:
     return metric
-  if run['config'].get('task.regression'):
+  if run['config'].get('table.regression'):
     return 'pearson'
   return MAIN_METRIC[run['config']['objective']]
 

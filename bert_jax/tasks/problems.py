@@ -1,0 +1,54 @@
+"""What is wrong with a task's data: counted, and the places named.
+
+A record that cannot be read (a column is missing, a label is unknown) stops the run with its place;
+with data.skip_damaged=true it is left out, counted and named. A fault that harms nothing (an empty
+text, an offset that is off) is kept or mended, counted and named.
+"""
+
+import logging
+from collections import Counter, defaultdict
+
+from bert_jax.config import InputError
+
+log = logging.getLogger('bert_jax')
+
+NAMED = 3  # places told of each kind
+
+
+class Problems:
+  """Of one split. counts is for readers to add to, such as tables.records."""
+
+  def __init__(self, split, skip=False):
+    self.split, self.skip = split, skip
+    self.counts = Counter()
+    self.places = defaultdict(list)
+
+  def note(self, kind, where):
+    """A fault that harms nothing."""
+    self.counts[kind] += 1
+    if len(self.places[kind]) < NAMED:
+      self.places[kind].append(where)
+
+  def wrong(self, where, sentence, kind):
+    """A record that cannot be used: InputError; or a note, and the caller leaves it out."""
+    if not self.skip:
+      raise InputError(f'{where}: {sentence} (data.skip_damaged=true leaves such records out).')
+    self.note(f'{kind} (skipped)', where)
+
+  def log(self):
+    """One line: what there is, what was wrong with it and where."""
+    told = []
+    for kind, number in self.counts.items():
+      places = self.places.get(kind, [])
+      more = ', ...' if number > len(places) else ''
+      told.append(f'{number:,} {kind}' + (f' ({", ".join(places)}{more})' if places else ''))
+    log.info('%s: %s', self.split, ', '.join(told).replace('_', ' '))
+
+  def log_rows(self, source):
+    """One line: how examples became rows."""
+    number = len(source.texts)
+    log.info(
+      '%s: %s examples in %s rows of %d tokens (%.1f in each, %.0f %% filled)',
+      self.split, f'{number:,}', f'{len(source):,}', source.seq_length,
+      number / max(1, len(source)), 100 * source.fill,
+    )  # fmt: skip

@@ -144,6 +144,12 @@ class Checkpoints:
     earlier = [self._goodness(self.meta(s)['metrics']) for s in self.steps()]
     return self._goodness(metrics) > max(earlier, default=-math.inf)
 
+  def best_step(self):
+    """The first step with the best metrics; the best checkpoint is always kept, so it is known
+    after a resume too."""
+    steps = self.steps()
+    return max(steps, key=lambda s: (self._goodness(self.meta(s)['metrics']), -s), default=0)
+
   def save(self, state, metrics, seen):
     """Starts writing the checkpoint of state.step; returns once the arrays may be donated.
 

@@ -161,7 +161,10 @@ def train(config, workdir):
     )
     progress = stack.enter_context(contextlib.closing(metrics.Progress(steps, start)))
     clock = metrics.Clock(flops)
-    window, pending, stop = {}, None, False
+    window, pending, stop, early = {}, None, False, False
+    if exhausted(config, checkpoints, start):
+      log.info('this run has stopped early, at step %d', start)
+      return state, results
 
     for number in range(start + 1, steps + 1):
       state, out = compiled(state, batches[number - 1])
@@ -201,26 +204,41 @@ def train(config, workdir):
       if eval_now:
         count = 0 if number == steps else config.eval.batches
         results, answers = evaluate.run(eval_step, state.params, eval_batches, count)
-        if answers and number == steps:
-          folder = evaluate.folder_of(workdir, config.data.eval, number)
-          evaluate.write(folder, eval_batches.source, answers, results)
         writer.write(number, 'eval', results)
         progress.line(
           f'step {number}/{steps}  eval  ' + metrics.health(results, eval_batches.source.baselines)
         )
-        save_now |= checkpoints.is_best(results)
+        save_now |= checkpoints.is_best(results) or config.eval.patience > 0
       if save_now:
         checkpoints.save(state, results if eval_now else {}, seen)
+      early = eval_now and number < steps and exhausted(config, checkpoints, number)
+      if eval_now and answers and (early or number == steps):
+        folder = evaluate.folder_of(workdir, config.data.eval, number)
+        evaluate.write(folder, eval_batches.source, answers, results)
       clock.go()
-      if stop:
+      if stop or early:
         break
 
     checkpoints.wait()
-    if stop and int(state.step) < steps:
+    if early:
+      log.info(
+        'stopped early: no better %s than at step %d (evaluate --checkpoint best)',
+        config.checkpoint.best_metric, checkpoints.best_step(),
+      )  # fmt: skip
+    elif stop and int(state.step) < steps:
       raise KeyboardInterrupt(
         f'stopped by a signal at step {int(state.step)} of {steps}; the same command continues'
       )
     return state, results
+
+
+def exhausted(config, checkpoints, number):
+  """Has the run been evaluated eval.patience times without a better checkpoint.best_metric?"""
+  patience, every = config.eval.patience, config.eval.every
+  if not patience or not number:
+    return False
+  checkpoints.wait()
+  return (number - checkpoints.best_step()) // every >= patience
 
 
 def due(number, every):

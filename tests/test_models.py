@@ -264,11 +264,12 @@ def test_classifier_reads_every_packed_example():
     'cls_positions': np.array([[0, 13]], np.int32),
     'labels': np.array([[2, 0]], np.int32),
     'weights': np.ones((1, 2), np.float32),
+    'example_ids': np.array([[1, 2]], np.int32),
   }
   inputs['segment_ids'] = jnp.array([[1] * 13 + [2] * 7])
   out = objective.predict(params, inputs)
-  assert out['probabilities'].shape == (1, 2, 3)
-  assert np.abs(out['probabilities'][0, 0] - out['probabilities'][0, 1]).max() > 1e-5
+  assert out['logits'].shape == (1, 2, 3)
+  assert np.abs(out['logits'][0, 0] - out['logits'][0, 1]).max() > 1e-5
   terms = objective.terms(params, inputs, None, False)
   assert float(terms['classification'].weight) == 2.0
 

@@ -2,7 +2,9 @@
 
     python -m bert_jax.tools.report runs/quickstart [--picture curves.png] [--metric nsp_accuracy]
 
-Runs that differ in nothing but the seed are one line: mean ± standard deviation over the seeds.
+Runs that differ in nothing but the seed are one line: mean ± standard deviation over the seeds, and
+a 95 % bootstrap interval of that mean (from 3 seeds on). A run that collapsed, one that predicts the
+same for every example, is named, and a second line tells the mean without it.
 """
 
 import argparse
@@ -11,13 +13,22 @@ import logging
 import statistics
 from pathlib import Path
 
+import numpy as np
+
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.fields import FREE_TO_CHANGE
 
 log = logging.getLogger('bert_jax')
 
-MAIN_METRIC = {'mlm_nsp': 'mlm', 'classification': 'classification_accuracy'}
+MAIN_METRIC = {
+  'mlm_nsp': 'mlm',
+  'classification': 'classification_accuracy',
+  'tagging': 'token_accuracy',
+  'qa': 'f1',
+  'choice': 'choice_accuracy',
+  'coreference': 'coreference_accuracy',
+}
 
 
 def read(folder):
@@ -41,18 +52,32 @@ def read(folder):
 
 
 def metric_of(run, metric=''):
-  """The metric a run is judged by: the one given, or regression's, or its objective's own."""
-  if metric:
-    return metric
-  if run['config'].get('table.regression'):
-    return 'pearson'
-  return MAIN_METRIC[run['config']['objective']]
+  """The metric a run is judged by: the one given, or its best_metric, or its objective's own."""
+  if metric or run['config']['checkpoint.best_metric']:
+    return metric or run['config']['checkpoint.best_metric']
+  return (
+    'pearson' if run['config'].get('table.regression') else MAIN_METRIC[run['config']['objective']]
+  )
 
 
 def final(run, metric):
-  """The last evaluated value of a metric, or None."""
+  """The last evaluated value of a metric, or None; of a run that may stop early the best one."""
   found = [line[metric] for line in run['lines'] if line['split'] == 'eval' and metric in line]
+  if found and run['config']['eval.patience'] and metric == run['config']['checkpoint.best_metric']:
+    return {'max': max, 'min': min}[run['config']['checkpoint.best_mode']](found)
   return found[-1] if found else None
+
+
+def collapsed(run):
+  """Did the run's last evaluation find one answer for every example?"""
+  found = [line for line in run['lines'] if line['split'] == 'eval']
+  return bool(found) and 'constant' in found[-1]
+
+
+def interval(values):
+  """The 95 % bootstrap interval of the mean, percentiles of 10,000 resamples with a fixed seed."""
+  drawn = np.random.default_rng(0).choice(values, (10_000, len(values))).mean(axis=1)
+  return np.percentile(drawn, [2.5, 97.5])
 
 
 def groups(runs):
@@ -76,8 +101,15 @@ def groups(runs):
 
 
 def table(runs, metric=''):
-  rows = [('objective', 'runs that differ in', 'seeds', 'metric', 'mean ± sd', 'baseline')]
-  for (objective, text), members in groups(runs).items():
+  rows = [('objective', 'runs that differ in', 'seeds', 'metric', 'mean ± sd', '95 %', 'baseline')]
+  fallen = [run for run in runs if collapsed(run)]
+  shown = list(groups(runs).items())
+  shown += [
+    ((objective, f'{text or "-"}, without collapsed runs'), sound)
+    for (objective, text), members in shown
+    if 0 < len(sound := [run for run in members if not collapsed(run)]) < len(members)
+  ]
+  for (objective, text), members in shown:
     name = metric_of(members[0], metric)
     values = [v for run in members if (v := final(run, name)) is not None]
     if not values:
@@ -91,6 +123,7 @@ def table(runs, metric=''):
         str(len(values)),
         name,
         f'{statistics.mean(values):.4f}{spread}',
+        '{:.4f} to {:.4f}'.format(*interval(values)) if len(values) > 2 else '-',
         f'{level[0]:.4f} ({level[1]})' if level else '-',
       )
     )
@@ -98,9 +131,9 @@ def table(runs, metric=''):
     names = sorted({name for run in runs for line in run['lines'] for name in line})
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {", ".join(names)}.')
   widths = [max(map(len, column)) for column in zip(*rows)]
-  return '\n'.join(
-    '  '.join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows
-  )
+  lines = ['  '.join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows]
+  lines += [f'collapsed, one answer for every example: {run["path"]}' for run in fallen]
+  return '\n'.join(lines)
 
 
 def picture(runs, path, metric=''):

@@ -1,0 +1,85 @@
+"""One model on many evaluation sets, as a table: the cross-lingual experiment of M-BERT.
+
+    python -m bert_jax.tools.transfer --workdir W --eval '$DATA/panx/test-{language}.tsv' \
+        --languages en,de,es,zh
+    python -m bert_jax.tools.transfer --workdir W --eval de=DE.conllu --eval hi=HI.conllu
+
+Trained on one language, evaluated on all that are named (Pires et al. 2019,
+https://arxiv.org/abs/1906.01502). The table is printed and written, with the answers in each
+language, to W/transfer (or --out); the last line is the mean over the sets.
+"""
+
+import argparse
+import json
+import logging
+import math
+from pathlib import Path
+
+from bert_jax import config as config_lib
+from bert_jax import evaluate, metrics
+from bert_jax.config import InputError
+from bert_jax.data import files
+
+log = logging.getLogger('bert_jax')
+
+
+def table(results):
+  """{name: {metric: value}} -> lines: a row for each set, a column for each metric they share."""
+  names = [
+    name
+    for name in next(iter(results.values()))
+    if all(name in result for result in results.values())
+  ]
+  rows = [('', *names)]
+  rows += [(key, *(f'{result[name]:.4f}' for name in names)) for key, result in results.items()]
+  means = [math.fsum(result[name] for result in results.values()) / len(results) for name in names]
+  rows.append(('mean', *(f'{x:.4f}' for x in means)))
+  widths = [max(map(len, column)) for column in zip(*rows)]
+  return '\n'.join(
+    '  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
+  )
+
+
+def transfer(workdir, specs, languages=(), overrides=(), which='latest', out=''):
+  """{name: {metric: value}} of a run on each set; specs: 'NAME=FILE' or a path with {language}."""
+  parts = [part for spec in specs for part in files.parts(spec, languages)]
+  unnamed = [spec for name, spec in parts if not name]
+  if unnamed:
+    raise InputError(f'--eval {unnamed[0]} has no name; write NAME={unnamed[0]}, or {{language}}.')
+  repeated = {name for name, _ in parts if [n for n, _ in parts].count(name) > 1}
+  if repeated:
+    raise InputError(f'--eval names {sorted(repeated)[0]} twice; give each set a name of its own.')
+  out = Path(out or Path(workdir).expanduser() / 'transfer')
+  results = {}
+  for name, result, _ in evaluate.evaluate_on(workdir, parts, overrides, which, out):
+    results[name] = result
+    log.info('%s: %s', name, metrics.to_json(result))
+  out.mkdir(parents=True, exist_ok=True)
+  config_lib.write_whole(out / 'table.txt', table(results) + '\n')
+  told = {name: json.loads(metrics.to_json(result)) for name, result in results.items()}
+  config_lib.write_whole(out / 'scores.json', json.dumps(told, indent=2) + '\n')
+  return results
+
+
+def main(argv=None):
+  parser = argparse.ArgumentParser(
+    prog='python -m bert_jax.tools.transfer',
+    allow_abbrev=False,
+    description=__doc__.partition('\n\n')[0],
+  )
+  parser.add_argument('--workdir', required=True, help='the run')
+  parser.add_argument(
+    '--eval', action='append', required=True, metavar='NAME=DATA', help='repeated, or {language}'
+  )
+  parser.add_argument('--languages', default='', help='a,b,c: what {language} stands for')
+  parser.add_argument('--checkpoint', default='latest', help='latest, best or a step')
+  parser.add_argument('--out', default='', help='folder; default: W/transfer')
+  args, overrides = parser.parse_known_args(argv)
+  with config_lib.command_line():
+    languages = [name for name in args.languages.split(',') if name]
+    results = transfer(args.workdir, args.eval, languages, overrides, args.checkpoint, args.out)
+    print(table(results))
+
+
+if __name__ == '__main__':
+  main()

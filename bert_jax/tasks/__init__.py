@@ -6,6 +6,6 @@ objective(config, tokenizer) -> Objective
 sources(config, tokenizer, splits) -> {split: Source}
 """
 
-from bert_jax.tasks import classification, pretraining
+from bert_jax.tasks import classification, coreference, pretraining
 
-TASKS = {'mlm_nsp': pretraining, 'classification': classification}
+TASKS = {'mlm_nsp': pretraining, 'classification': classification, 'coreference': coreference}

@@ -15,7 +15,7 @@ from bert_jax.config import InputError
 from bert_jax.data import tokenizers
 from bert_jax.evaluate import evaluate
 from bert_jax.objectives import base
-from bert_jax.tasks import coreference, mentions
+from bert_jax.tasks import coreference, coreference_data
 from bert_jax.tasks.problems import Problems
 from bert_jax.train import train
 
@@ -70,7 +70,7 @@ def config(train, eval='', *overrides, task='gap', small=SMALL):
 
 def read(path, split='train', task='gap', skip=False):
   problems = Problems(split, skip)
-  return list(mentions.read(config(path, task=task), split, problems)), problems
+  return list(coreference_data.read(config(path, task=task), split, problems)), problems
 
 
 def spans(example):

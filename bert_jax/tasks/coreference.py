@@ -5,9 +5,9 @@
        feminine pronouns; the bias is feminine / masculine
   wsc  one candidate: true or false. Accuracy
 
-How they are read, and what is done about faults, is told in mentions.py. A span becomes the tokens
-that share a character with it. Of a text that is too long the part around its spans is kept, all
-of them always; that is counted.
+How they are read, and what is done about faults, is told in coreference_data.py. A span becomes
+the tokens that share a character with it. Of a text that is too long the part around its spans is
+kept, all of them always; that is counted.
 """
 
 import json
@@ -18,7 +18,7 @@ from scipy.special import log_softmax
 from bert_jax import models
 from bert_jax.data.examples import Examples, by_example
 from bert_jax.objectives.coreference import Coreference
-from bert_jax.tasks import mentions
+from bert_jax.tasks import coreference_data
 from bert_jax.tasks.classification import chosen
 from bert_jax.tasks.problems import Problems
 
@@ -32,7 +32,7 @@ def resolve(config):
 
 
 def texts(config):
-  for example in mentions.read(config, 'train', Problems('train', True)):
+  for example in coreference_data.read(config, 'train', Problems('train', True)):
     yield example.text
 
 
@@ -53,7 +53,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
     if split == 'eval' and not config.data.eval:
       continue
     problems = Problems(split, config.data.skip_damaged)
-    examples = list(mentions.read(config, split, problems))
+    examples = list(coreference_data.read(config, split, problems))
     examples = chosen(examples, split, config.task.train_examples, problems)
     out[split] = Pronouns(config, tokenizer, examples, problems)
     problems.log()
@@ -153,7 +153,7 @@ def gap_scores(answers):
   gold, predicted = (
     np.array([[a[side] == name for name in 'AB'] for a in first]) for side in ('gold', 'prediction')
   )
-  gender = np.array([mentions.GENDERS.get(a['pronoun'].lower(), '') for a in first])
+  gender = np.array([coreference_data.GENDERS.get(a['pronoun'].lower(), '') for a in first])
 
   def f1(which):
     right = np.sum(gold[which] & predicted[which])

@@ -106,6 +106,7 @@ class Checkpoints:
     self.folder = Path(workdir).expanduser().absolute() / 'checkpoints'
     self.settings = settings
     self.facts = facts or {}
+    self.best = {'goodness': -math.inf, 'step': 0}  # of the evaluations so far
     self.manager = self._open()
 
   def _open(self):
@@ -137,18 +138,12 @@ class Checkpoints:
   def steps(self):
     return sorted(self.manager.all_steps())
 
-  def is_best(self, metrics):
-    """Would a checkpoint with these eval metrics be the best kept so far?"""
-    if not self.settings.best_metric:
+  def is_best(self, metrics, number):
+    """Are these eval metrics of step `number` the best so far? Checkpoints remember it."""
+    if not self.settings.best_metric or self._goodness(metrics) <= self.best['goodness']:
       return False
-    earlier = [self._goodness(self.meta(s)['metrics']) for s in self.steps()]
-    return self._goodness(metrics) > max(earlier, default=-math.inf)
-
-  def best_step(self):
-    """The first step with the best metrics; the best checkpoint is always kept, so it is known
-    after a resume too."""
-    steps = self.steps()
-    return max(steps, key=lambda s: (self._goodness(self.meta(s)['metrics']), -s), default=0)
+    self.best = {'goodness': self._goodness(metrics), 'step': number}
+    return True
 
   def save(self, state, metrics, seen):
     """Starts writing the checkpoint of state.step; returns once the arrays may be donated.
@@ -171,6 +166,7 @@ class Checkpoints:
       version=__version__,
       metrics=metrics,
       seen=seen,
+      best=self.best,
       arrays=integrity.array_table(trees),
     )
     meta['seal'] = integrity.seal(meta)
@@ -217,6 +213,7 @@ class Checkpoints:
         damaged.append(number)
         continue
       self._put_aside(damaged)
+      self.best = meta.get('best', self.best)
       return step.State(jnp.asarray(number, jnp.int32), **trees), meta
     if damaged:
       raise self.none_is_good()

@@ -107,7 +107,7 @@ FIELDS = {
     'tokens of one example, [CLS] and [SEP] included; 0: data.seq_length',
   ),
   'task.train_examples': (int, '[0, inf)', 'train on this many examples only; 0: all'),
-  'table.text_column': (str, None, 'column of the text'),
+  'table.text_column': (str, None, 'column of the text; a|b: the first of these that is there'),
   'table.pair_column': (str, None, 'column of the second text; empty: single texts'),
   'table.label_column': (str, None, 'column of the label'),
   'table.id_column': (str, None, 'column that names a row; empty: rows are numbered from 0'),
@@ -115,7 +115,7 @@ FIELDS = {
   'table.labels': (
     tuple,
     str,
-    'the label set, in order; empty: those of the training data, sorted',
+    'the label set, in order (a|b: spelt a or b); empty: those of the training data, sorted',
   ),
   'table.regression': (bool, None, 'labels are numbers: squared error, Pearson and Spearman'),
   'table.multi_label': (bool, None, 'a text has any number of labels, separated by commas'),

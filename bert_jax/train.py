@@ -208,7 +208,7 @@ def train(config, workdir):
         progress.line(
           f'step {number}/{steps}  eval  ' + metrics.health(results, eval_batches.source.baselines)
         )
-        save_now |= checkpoints.is_best(results) or config.eval.patience > 0
+        save_now |= checkpoints.is_best(results, number) or config.eval.patience > 0
       if save_now:
         checkpoints.save(state, results if eval_now else {}, seen)
       early = eval_now and number < steps and exhausted(config, checkpoints, number)
@@ -223,7 +223,7 @@ def train(config, workdir):
     if early:
       log.info(
         'stopped early: no better %s than at step %d (evaluate --checkpoint best)',
-        config.checkpoint.best_metric, checkpoints.best_step(),
+        config.checkpoint.best_metric, checkpoints.best['step'],
       )  # fmt: skip
     elif stop and int(state.step) < steps:
       raise KeyboardInterrupt(
@@ -235,10 +235,7 @@ def train(config, workdir):
 def exhausted(config, checkpoints, number):
   """Has the run been evaluated eval.patience times without a better checkpoint.best_metric?"""
   patience, every = config.eval.patience, config.eval.every
-  if not patience or not number:
-    return False
-  checkpoints.wait()
-  return (number - checkpoints.best_step()) // every >= patience
+  return bool(patience and number and (number - checkpoints.best['step']) // every >= patience)
 
 
 def due(number, every):

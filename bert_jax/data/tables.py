@@ -67,10 +67,12 @@ def records(
 
 
 def column(row: Row, name: str, where: str) -> str:
-  """The row's value in a column; when it is missing, an InputError that names those there are."""
-  if name in row:
-    return row[name]
-  close = difflib.get_close_matches(name, row, n=1)
+  """The row's value in a column, 'a|b' being the first of a and b that is there; when none is, an
+  InputError that names those there are."""
+  for spelling in name.split('|'):
+    if spelling in row:
+      return row[spelling]
+  close = difflib.get_close_matches(name.split('|')[0], row, n=1)
   hint = f'did you mean {close[0]!r}?' if close else 'name one of these'
   raise InputError(f'{where} has no column {name!r}, only {", ".join(map(repr, row))}; {hint}')
 

@@ -79,7 +79,7 @@ def objective(config, tokenizer):
   return Classification(
     models.ModelConfig(**config.model),
     config.data.seq_length,
-    tuple(table.labels),
+    _names(table.labels),
     examples_per_row=config.data.examples_per_row,
     multi_label=table.multi_label,
     class_weights=_class_weights(config),
@@ -88,7 +88,7 @@ def objective(config, tokenizer):
 
 def _class_weights(config):
   """The weight of each label: as given, or so that all labels weigh alike in the training data."""
-  given, labels = config.table.class_weights, config.table.labels
+  given, labels = config.table.class_weights, _names(config.table.labels)
   if given == ('balanced',):
     count = dict.fromkeys(labels, 0)
     number = 0
@@ -135,7 +135,7 @@ class Texts(Examples):
 
   def __init__(self, config, tokenizer, examples, problems):
     table = config.table
-    self.examples, self.labels, self.multi_label = examples, tuple(table.labels), table.multi_label
+    self.examples, self.labels, self.multi_label = examples, _names(table.labels), table.multi_label
     self.regression = table.regression
     limit = config.task.max_length or config.data.seq_length
     firsts = tokenizer.ids_batch([example.texts[0] for example in examples])
@@ -319,9 +319,10 @@ def _examples(config, split, problems):
   for number, (where, row) in enumerate(rows):
     texts = tuple(tables.column(row, name, where) for name in names)
     label = None
-    unlabelled = label_column not in row or (spec.startswith('tfds:') and row[label_column] == '-1')
-    if split == 'train' or not unlabelled:  # a test set has no labels
+    there = any(name in row for name in label_column.split('|'))
+    if split == 'train' or there:  # a test set has no labels
       label = tables.column(row, label_column, where)
+    if label is not None and not (spec.startswith('tfds:') and label == '-1'):  # TFDS's for none
       label, fault = _label(label, table)
       if fault:
         problems.wrong(where, fault, 'rows with an unknown label')
@@ -350,10 +351,18 @@ def _label(label, table):
   if table.multi_label:
     own = json.loads(label) if label.startswith('[') else label.split(',')
     own = tuple(name for part in own if (name := part.strip()))
-  unknown = [name for name in own if table.labels and name not in table.labels]
-  if unknown:
-    return None, (
-      f'label {unknown[0]!r} is not in the label set {", ".join(map(repr, table.labels))}; mend '
-      'the row or set table.labels'
-    )
-  return (own if table.multi_label else label), ''
+  if table.labels:
+    known = {s: name.split('|')[0] for name in table.labels for s in name.split('|')}
+    unknown = [name for name in own if name not in known]
+    if unknown:
+      return None, (
+        f'label {unknown[0]!r} is not in the label set {", ".join(map(repr, table.labels))}; mend '
+        'the row or set table.labels'
+      )
+    own = tuple(known[name] for name in own)
+  return (own if table.multi_label else own[0]), ''
+
+
+def _names(labels):
+  """The names of labels, the first of several spellings."""
+  return tuple(label.split('|')[0] for label in labels)

@@ -7,7 +7,7 @@ $GLUE holds the folders of the published archive (CoLA, SST-2, MRPC, STS-B, QQP,
 WNLI). A task's score is the mean of its metrics, MNLI's that of its two sets; the average is over
 the tasks given, each counting once, as on the leaderboard (Wang et al. 2018,
 https://gluebenchmark.com). Test predictions are written where a test file is there: zip the .tsv
-files of SUBMISSION to submit them; the leaderboard wants all nine tasks (and AX, MNLI's diagnostics).
+files of SUBMISSION to submit them; the leaderboard wants all nine tasks and AX, the diagnostics.
 """
 
 import argparse

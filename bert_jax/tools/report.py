@@ -3,8 +3,8 @@
     python -m bert_jax.tools.report runs/quickstart [--picture curves.png] [--metric nsp_accuracy]
 
 Runs that differ in nothing but the seed are one line: mean ± standard deviation over the seeds, and
-a 95 % bootstrap interval of that mean (from 3 seeds on). A run that collapsed, one that predicts the
-same for every example, is named, and a second line tells the mean without it.
+a 95 % bootstrap interval of that mean (from 3 seeds on). A run that collapsed, one that predicts
+the same for every example, is named, and a second line tells the mean without it.
 """
 
 import argparse

@@ -26,9 +26,11 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as c
 
-PAIR = dict(text_column='sentence1', pair_column='sentence2')
-NLI = ('entailment', 'neutral', 'contradiction')
-TWO = ('0', '1')
+# GLUE's files and TFDS name columns and labels differently: a|b is whichever is there.
+PAIR = dict(text_column='sentence1|premise', pair_column='sentence2|hypothesis',
+            label_column='label|gold_label')
+NLI = dict(labels=('entailment', 'neutral', 'contradiction'))
+TWO = dict(labels=('entailment', 'not_entailment'))
 CONLL = dict(objective='tagging', batch_size=8, data=dict(examples_per_row=16),
              checkpoint=dict(best_metric='entity_f1'))
 SQUAD = dict(objective='qa', batch_size=8, epochs=2.0,
@@ -40,24 +42,27 @@ TASKS = {
   'docs': dict(batch_size=16),
   'table': {},
   'cola': dict(batch_size=4, checkpoint=dict(best_metric='matthews'),
-               table=dict(columns=('source', 'label', 'note', 'sentence'), labels=TWO)),
-  'sst2': dict(batch_size=4, table=dict(labels=TWO)),
+               table=dict(columns=('source', 'label', 'note', 'sentence'),
+                          labels=('0|unacceptable', '1|acceptable'))),
+  'sst2': dict(batch_size=4, table=dict(labels=('0|negative', '1|positive'))),
   'mrpc': dict(batch_size=16, checkpoint=dict(best_metric='f1'),
-               table=dict(text_column='#1 String', pair_column='#2 String', label_column='Quality',
-                          labels=TWO)),
+               table=dict(text_column='#1 String|sentence1', pair_column='#2 String|sentence2',
+                          label_column='Quality|label',
+                          labels=('0|not_equivalent', '1|equivalent'))),
   'stsb': dict(batch_size=8, checkpoint=dict(best_metric='pearson'),
-               table=PAIR | dict(label_column='score', regression=True)),
+               table=PAIR | dict(label_column='score|label', regression=True)),
   'qqp': dict(batch_size=8, checkpoint=dict(best_metric='f1'),
               table=dict(text_column='question1', pair_column='question2',
-                         label_column='is_duplicate', labels=TWO)),
-  'mnli': dict(batch_size=8, table=PAIR | dict(label_column='gold_label', labels=NLI)),
-  'qnli': dict(batch_size=16, table=dict(text_column='question', pair_column='sentence',
-                                         labels=('entailment', 'not_entailment'))),
-  'rte': dict(batch_size=16, table=PAIR | dict(labels=('entailment', 'not_entailment'))),
-  'wnli': dict(batch_size=8, table=PAIR | dict(labels=TWO)),
-  'xnli': dict(batch_size=8, table=PAIR | dict(label_column='gold_label', labels=NLI)),
-  'pawsx': dict(batch_size=16, table=PAIR | dict(labels=TWO)),
-  'ocnli': dict(batch_size=8, table=PAIR | dict(labels=NLI)),
+                         label_column='is_duplicate|label',
+                         labels=('0|not_duplicate', '1|duplicate'))),
+  'mnli': dict(batch_size=8, table=PAIR | NLI | dict(label_column='gold_label|label')),
+  'qnli': dict(batch_size=16, table=dict(text_column='question', pair_column='sentence') | TWO),
+  'rte': dict(batch_size=16, table=PAIR | TWO),
+  'wnli': dict(batch_size=8, table=PAIR | dict(labels=('0|not_entailment', '1|entailment'))),
+  # XTREME's files have three columns and no header.
+  'xnli': dict(batch_size=8, table=PAIR | NLI | dict(columns=('sentence1', 'sentence2', 'label'))),
+  'pawsx': dict(batch_size=16, table=PAIR | dict(labels=('0', '1'))),
+  'ocnli': dict(batch_size=8, table=PAIR | NLI),
   'ner': CONLL,
   'conll2003': CONLL,
   'panx': CONLL,

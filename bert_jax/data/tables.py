@@ -163,7 +163,7 @@ def _named(
       counts['blank_lines'] += 1
     elif not header:
       header = tuple(cell.strip() for cell in cells)
-      if '' in header or len(set(header)) < len(header):
+      if '' in header[1:] or len(set(header)) < len(header):  # pandas leaves the first one empty
         raise InputError(
           f'{path}:{number} is no header: {header} has empty or repeated names; if the file has no '
           'header line, name its columns with table.columns'

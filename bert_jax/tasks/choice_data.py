@@ -145,15 +145,15 @@ def _text(answer, where, problems):
 def _race(spec, split, problems):
   for where, passage in _passages(spec, split, problems):
     try:
-      article, questions, options = (passage[k] for k in ('article', 'questions', 'options'))
+      article, questions, options = passage['article'], passage['questions'], passage['options']
       name = passage['id'] if 'id' in passage else passage['example_id']
       answers = passage.get('answers', [None] * len(questions) if split != 'train' else [])
       if not len(questions) == len(options) == len(answers):
         raise ValueError(
           f'{len(questions)} questions, {len(options)} options, {len(answers)} answers'
         )
-      _check_texts(article, name, *questions, *(x for x in answers if x is not None))
-      for choices in options:
+      _check_texts(article, name, *_list(questions), *(x for x in answers if x is not None))
+      for choices in _list(options):
         _check_texts(*_list(choices))
     except (KeyError, TypeError, ValueError) as error:
       problems.wrong(

@@ -6,6 +6,12 @@ objective(config, tokenizer) -> Objective
 sources(config, tokenizer, splits) -> {split: Source}
 """
 
-from bert_jax.tasks import classification, coreference, pretraining
+from bert_jax.tasks import choice, classification, coreference, pretraining, qa
 
-TASKS = {'mlm_nsp': pretraining, 'classification': classification, 'coreference': coreference}
+TASKS = {
+  'mlm_nsp': pretraining,
+  'classification': classification,
+  'choice': choice,
+  'coreference': coreference,
+  'qa': qa,
+}

@@ -1,0 +1,86 @@
+"""Where an answer begins and ends: two logits for each token of question and context (BERT, 4.2).
+
+Start and end are each a softmax over the tokens of their own example, whatever else is in the row.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax import models
+from bert_jax.metrics import mean
+from bert_jax.objectives import base
+
+UNANSWERABLE = (
+  'HasAns_exact', 'HasAns_f1', 'NoAns_exact', 'NoAns_f1',
+  'best_exact', 'best_exact_thresh', 'best_f1', 'best_f1_thresh',
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class QuestionAnswering(base.Objective):
+  """unanswerable: SQuAD 2.0, which has more scores; a missing answer begins and ends at [CLS]."""
+
+  model: models.ModelConfig
+  seq_length: int
+  examples_per_row: int = 1
+  unanswerable: bool = False
+
+  @property
+  def loss_weights(self):
+    return {'qa': 1.0}
+
+  @property
+  def metrics(self):
+    return ('qa', 'exact', 'f1', *(UNANSWERABLE if self.unanswerable else ()))
+
+  def spec(self, batch_size):
+    kinds = dict.fromkeys(('example_ids', 'start_positions', 'end_positions'), jnp.int32)
+    return base.row_spec(batch_size, self.seq_length) | base.slot_spec(
+      batch_size, self.examples_per_row, **kinds
+    )
+
+  def init(self, rng):
+    encoder_key, head_key = jax.random.split(rng)
+    x_BTD = jnp.zeros((1, 1, self.model.hidden_size))
+    return {
+      'encoder': models.init_encoder(self.model, encoder_key),
+      'span': self._head.init(head_key, x_BTD)['params'],
+    }
+
+  @property
+  def _head(self):
+    return models.Classifier(self.model, 2)
+
+  def logits(self, params, batch, rng=None):
+    """Of start and end at each token, [B, T, 2] float32; rng turns dropout on (none on top)."""
+    hidden_BTD = base.encode(self.model, params['encoder'], batch, rng)
+    return self._head.apply({'params': params['span']}, hidden_BTD)
+
+  def terms(self, params, batch, rng, train):
+    logits_BT2 = self.logits(params, batch, rng if train else None)
+    slots_N = jnp.arange(1, self.examples_per_row + 1)
+    own_BNT = batch['segment_ids'][:, None, :] == slots_N[:, None]
+    nats_BN = sum(
+      _nats(logits_BT2[..., k], batch[f'{side}_positions'], own_BNT)
+      for k, side in enumerate(('start', 'end'))
+    )
+    return {'qa': mean(nats_BN / 2, batch['weights'])}
+
+  def predict(self, params, batch):
+    """start_logits, end_logits [B, T], with the numbers of the examples and where they begin."""
+    logits_BT2 = self.logits(params, batch)
+    numbers = {name: batch[name] for name in ('example_ids', 'cls_positions')}
+    return {'start_logits': logits_BT2[..., 0], 'end_logits': logits_BT2[..., 1]} | numbers
+
+  def flops(self, batch_size):
+    head = 2 * batch_size * self.seq_length * self.model.hidden_size * 2
+    return models.encoder_flops(self.model, batch_size, self.seq_length) + head
+
+
+def _nats(logits_BT, positions_BN, own_BNT):
+  """-log of the probability of each position among the tokens of its own example, [B, N]."""
+  logits_BNT = jnp.where(own_BNT, logits_BT[:, None, :], -1e9)  # finite: an empty slot has none
+  gold_BN = jnp.take_along_axis(logits_BT, positions_BN, axis=1)
+  return jax.nn.logsumexp(logits_BNT, axis=-1) - gold_BN

@@ -1,0 +1,172 @@
+"""What the official scripts say of answers: SQuAD 1.1, SQuAD 2.0 and CMRC 2018, in percent.
+
+  squad, squad2    evaluate-v1.1.py and evaluate-v2.0.py (Rajpurkar et al. 2016, 2018): lower case,
+                   without punctuation and articles; equal, or F1 over words, for the best gold
+  cmrc             cmrc2018_evaluate.py (Cui et al. 2019): F1 over the longest common stretch of
+                   segments: Chinese characters one by one, anything else as NLTK's words
+
+Predictions are texts, golds are lists of texts, one for each question, in the same order.
+"""
+
+import re
+import string
+from collections import Counter
+from difflib import SequenceMatcher
+
+import numpy as np
+
+_PUNCTUATION = str.maketrans('', '', string.punctuation)
+_ARTICLES = re.compile(r'\b(a|an|the)\b')
+
+
+def normalised(text):
+  """SQuAD's: lower case, no ASCII punctuation, no articles, single blanks."""
+  return ' '.join(_ARTICLES.sub(' ', text.lower().translate(_PUNCTUATION)).split())
+
+
+def word_f1(prediction, gold):
+  """Of two normalised texts; 0 where nothing is shared, also between two empty ones."""
+  ours, theirs = prediction.split(), gold.split()
+  shared = sum((Counter(ours) & Counter(theirs)).values())
+  return _f1(shared, len(ours), len(theirs))
+
+
+def squad(predictions, golds):
+  """SQuAD 1.1: {exact, f1}; every question has a gold answer."""
+  exact, f1 = [], []
+  for prediction, gold in zip(predictions, golds, strict=True):
+    prediction, gold = normalised(prediction), [normalised(text) for text in gold]
+    exact.append(prediction in gold)
+    f1.append(max(word_f1(prediction, text) for text in gold))
+  return {'exact': _percent(exact), 'f1': _percent(f1)}
+
+
+def squad2(predictions, golds):
+  """SQuAD 2.0: exact and f1 of all questions, of those with an answer (HasAns_) and those without
+  (NoAns_); the gold of an unanswerable one is [], its right answer ''."""
+  exact, f1 = _of_each(predictions, golds)
+  answerable = np.array([bool(gold) for gold in golds])
+  out = {}
+  for name, chosen in (('', slice(None)), ('HasAns_', answerable), ('NoAns_', ~answerable)):
+    if len(exact[chosen]):
+      out |= {f'{name}exact': _percent(exact[chosen]), f'{name}f1': _percent(f1[chosen])}
+  return out
+
+
+def best_thresholds(answers, golds, odds):
+  """The best SQuAD 2.0 scores that a threshold on the odds of 'no answer' reaches, and where.
+
+  answers: for each question the best text that is not empty, which stands while its odds are not
+  above the threshold. {best_exact, best_exact_thresh, best_f1, best_f1_thresh}.
+  """
+  odds = np.asarray(odds, np.float64)
+  order = np.argsort(odds, kind='stable')
+  answerable = np.array([bool(gold) for gold in golds])
+  out = {}
+  for name, scores in zip(('exact', 'f1'), _of_each(answers, golds), strict=True):
+    wrong = np.array([-1.0 if text else 0.0 for text in answers])
+    gain = np.where(answerable, scores, wrong)[order]
+    none = np.sum(~answerable)  # right when every question is said to have no answer
+    totals = np.cumsum(np.append(none, gain))
+    best = int(np.argmax(totals))
+    out[f'best_{name}'] = float(100 * totals[best] / len(odds))
+    out[f'best_{name}_thresh'] = float(odds[order][best - 1]) if best else 0.0
+  return out
+
+
+def _of_each(predictions, golds):
+  """(exact, f1), [questions] each, as SQuAD 2.0 has them: two empty texts agree."""
+  exact, f1 = np.zeros((2, len(golds)))
+  for i, (prediction, gold) in enumerate(zip(predictions, golds, strict=True)):
+    prediction = normalised(prediction)
+    gold = [text for text in map(normalised, gold) if text] or ['']
+    exact[i] = prediction in gold
+    f1[i] = exact[i] or max(word_f1(prediction, text) for text in gold)
+  return exact, f1
+
+
+# -------------------------------------------------------------------------------------------------
+# CMRC 2018
+# -------------------------------------------------------------------------------------------------
+
+_MARKS = set('-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』')  # what its script takes out
+_CHARACTER = re.compile('[\u4e00-\u9fa5]')
+# NLTK's word_tokenize on a sentence in lower case, as far as the marks above leave it something to
+# do: what is replaced, in this order.
+_NLTK = [
+  (re.compile(pattern), replacement)
+  for pattern, replacement in (
+    ('([«‘„])', r' \1 '),
+    ('^"', ' `` '),
+    (r'([ (\[{<])("|\'\')', r'\1 `` '),
+    (r"(')(?!re|ve|ll|m|t|s|d|n)(\w)\b", r'\1 \2'),
+    (r'([^.])(\.)([\])}>"\'» ]*)\s*$', r'\1 \2 \3 '),
+    (r'(,)(?!\d|$)|(,)$', ' , '),
+    (r'(\.{2,}|[;@#$%&?!])', r' \1 '),
+    (r"([^'])' ", r"\1 ' "),
+    (r'([\]\[(){}<>])', r' \1 '),
+    ('$|^', ' '),
+    ('(»)', r' \1 '),
+    (r'\'\'|"', " '' "),
+    (r'\s+', ' '),
+    (r"([^' ])('[smd]|') ", r'\1 \2 '),
+    (r"([^' ])('ll|'re|'ve|n't) ", r'\1 \2 '),
+    (r"\b(can(?=not\b)|d(?='ye\b)|gim(?=me\b)|gon(?=na\b)|got(?=ta\b)|lem(?=me\b))", r' \1 '),
+    (r"\b(more(?='n\b)|wan(?=na\s))", r' \1 '),
+    (r" ('t)(?=is\b|was\b)", r' \1 '),
+  )
+]
+
+
+def segments(text):
+  """CMRC's: Chinese characters one by one, words of the rest, without its marks."""
+  out, rest = [], ''
+  for character in text.lower().strip():
+    if character in _MARKS:
+      continue
+    if _CHARACTER.match(character):
+      out += [*_words(rest), character]
+      rest = ''
+    else:
+      rest += character
+  return out + _words(rest)
+
+
+def _words(text):
+  for pattern, replacement in _NLTK:
+    text = pattern.sub(replacement, text)
+  return text.split()
+
+
+def segment_f1(prediction, gold):
+  """Of two lists of segments: precision and recall of their longest common stretch."""
+  match = SequenceMatcher(None, prediction, gold, autojunk=False).find_longest_match()
+  return _f1(match.size, len(prediction), len(gold))
+
+
+def cmrc(predictions, golds):
+  """CMRC 2018: {exact, f1}; every question has a gold answer."""
+  exact, f1 = [], []
+  for prediction, gold in zip(predictions, golds, strict=True):
+    exact.append(_bare(prediction) in map(_bare, gold))
+    own = segments(prediction)
+    f1.append(max(segment_f1(own, segments(text)) for text in gold))
+  return {'exact': _percent(exact), 'f1': _percent(f1)}
+
+
+def _bare(text):
+  return ''.join(c for c in text.lower().strip() if c not in _MARKS)
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def _f1(shared, ours, theirs):
+  if not shared:
+    return 0.0
+  precision, recall = shared / ours, shared / theirs
+  return 2 * precision * recall / (precision + recall)
+
+
+def _percent(scores):
+  return float(100 * np.mean(scores))

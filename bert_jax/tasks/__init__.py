@@ -13,5 +13,10 @@ TASKS = {
   'classification': classification,
   'choice': choice,
   'coreference': coreference,
+}
+  'mlm_nsp': pretraining,
+  'classification': classification,
+  'choice': choice,
+  'coreference': coreference,
   'qa': qa,
 }

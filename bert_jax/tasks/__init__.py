@@ -13,10 +13,5 @@ TASKS = {
   'classification': classification,
   'choice': choice,
   'coreference': coreference,
-}
-  'mlm_nsp': pretraining,
-  'classification': classification,
-  'choice': choice,
-  'coreference': coreference,
   'qa': qa,
 }

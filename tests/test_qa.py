@@ -296,6 +296,9 @@ def test_harmless_faults_are_kept_counted_and_named(tmp_path):
   assert problems.counts['questions without an answer (not learnt, not scored)'] == 1
   _, problems = read(file, task='squad2')
   assert not any('without an answer' in kind for kind in problems.counts)
+  hidden = squad_file(tmp_path / 'c.json', record('x') | {'answers': [{'text': ''}]})
+  ((question,), problems) = read(hidden)
+  assert question.gold == () and problems.counts['empty answers (left out)'] == 1
   empty = squad_file(tmp_path / 'b.json', record('x', context=''), context='')
   assert read(empty)[1].counts['empty contexts (kept)'] == 1
 
@@ -723,6 +726,17 @@ def test_a_run_trains_and_evaluates(tmp_path, task):
   assert all(text in context for text in predictions.values())
   lines = (folder / 'predictions.jsonl').read_text().splitlines()
   assert [json.loads(line)['prediction'] for line in lines] == list(predictions.values())
+
+
+def test_what_is_learnt_is_what_is_answered(tmp_path):
+  """A model that has learnt its few questions by heart answers them all, and a threshold tells the
+  one without an answer: labels, windows, logits and offsets agree."""
+  file = squad_file(tmp_path / 'a.json', *RECORDS, NONE)
+  overrides = ['--config.steps=200', '--config.optimizer.learning_rate=3e-3']
+  overrides += [f'--config.model.{kind}_dropout_prob=0.0' for kind in ('hidden', 'attention_probs')]
+  _, results = train(config(file, '', *overrides, task='squad2'), tmp_path / 'w')
+  assert results['HasAns_exact'] == results['best_exact'] == results['best_f1'] == 100
+  assert results['qa'] < 0.5
 
 
 def test_the_recipe_is_berts():

@@ -8,7 +8,8 @@ Rules for data that is off, each counted and named:
   an answer that is not at its offset     is used where the context has it, if that is once;
                                           otherwise it is not learnt, but it does count in scores
   an answer that is part of a token       the whole token is learnt
-  no answers without qa.unanswerable      neither learnt nor scored, but predicted
+  an empty answer                         is none (a test set may hide its answers like that)
+  no answer without qa.unanswerable       neither learnt nor scored, but predicted
   an empty question or context            kept
   an id that came before                  kept, scored by itself; files for official scripts, which
                                           have one answer for an id, hold that of the first
@@ -147,6 +148,9 @@ def _question(where, context, record, problems):
       return problems.wrong(
         f'{where}.answers[{i}]', "there is no 'text'", 'questions with unreadable answers'
       )
+    if not answer['text'].strip():
+      problems.note('empty answers (left out)', where)
+      continue
     gold.append(_whole(answer['text'], problems.counts))
     starts.append(_place(where, context, answer['text'], answer.get('answer_start'), problems))
   context, text = (_whole(part, problems.counts) for part in (context, text))
@@ -156,9 +160,9 @@ def _question(where, context, record, problems):
 
 def _place(where, context, text, start, problems):
   """Where an answer begins in its context, -1 if that is not known."""
-  if isinstance(start, int) and start >= 0 and context[start : start + len(text)] == text != '':
+  if isinstance(start, int) and start >= 0 and context[start : start + len(text)] == text:
     return start
-  if text and context.count(text) == 1:
+  if context.count(text) == 1:
     problems.note('answers at another offset than theirs (mended)', where)
     return context.index(text)
   problems.note('answers that are not at their offset (not learnt)', where)

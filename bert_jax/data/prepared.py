@@ -236,11 +236,6 @@ def finished(folder):
   return number
 
 
-def matched(folder, name):
-  """How often the lexicon `name` matched in the first shard."""
-  return read_index(shard_paths(folder, 0)[1])[0]['counts'].get(f'{name}_matched', 0)
-
-
 def finish(folder, plan, tokenizer, counts=None):
   """Writes TFDS's metadata and, last, corpus.json; returns what it holds.
 

@@ -120,10 +120,11 @@ def prepare(settings, out, processes=1):
   if (out / prepared.META).is_file():
     log.info('%s is whole already', out)
     return prepared.read_meta(out)
-  number, skip = prepared.finished(out), 0
+  number, skip, read = prepared.finished(out), 0, 0
   for k in range(number):
     facts, arrays = prepared.read_index(prepared.shard_paths(out, k)[1])
     skip += facts['blocks']
+    read += facts['counts']['bytes']
     if seen is not None:
       seen.add({name[5:]: array for name, array in arrays.items() if name.startswith('seen_')})
   if number:
@@ -139,11 +140,12 @@ def prepare(settings, out, processes=1):
       shard.add(items, counts, seen)
       if shard.counts['bytes'] >= settings.shard_mb << 20:
         close()
-        shard, number = None, number + 1
-        log.info('%d shards are whole, %.0f MB in them', number, number * settings.shard_mb * 1.05)
+        number, read = number + 1, read + shard.counts['bytes']
+        log.info('%d shards are whole, of %.1f MB of text', number, read / 1e6)
         for name in ('phrases', 'entities'):
-          if number == 1 and plan[name] and not prepared.matched(out, name):
+          if number == 1 and plan[name] and not shard.counts[f'{name}_matched']:
             log.warning('no line of %s occurs in the first shard; is it for this text?', plan[name])
+        shard = None
   if shard:
     close()
   return prepared.finish(out, plan, tokenizer)

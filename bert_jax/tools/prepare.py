@@ -32,7 +32,7 @@ import tqdm
 
 from bert_jax import config as config_lib
 from bert_jax.config import InputError, write_whole
-from bert_jax.data import duplicates, files, prepared, text, tokenizers
+from bert_jax.data import duplicates, files, prepared, shards, text, tokenizers
 from bert_jax.data.records import Encoder
 
 log = logging.getLogger('bert_jax')
@@ -70,7 +70,7 @@ class Maker:
       phrases=settings.phrases,
       entities=settings.entities,
     )
-    self.serialize = prepared.Serializer()
+    self.serialize = shards.Serializer()
     near = settings.duplicates == 'near'
     self.signer = duplicates.Signer(settings.near_threshold) if near else None
 
@@ -91,7 +91,7 @@ class Maker:
   def _item(self, language, document, record):
     whole = '\n'.join(document.sentences)
     messages, sizes = self.serialize(document.name, self.settings.languages[language], record)
-    return prepared.Item(
+    return shards.Item(
       document.name,
       language,
       len(whole.encode()),
@@ -136,7 +136,7 @@ def prepare(settings, out, processes=1):
   shard = None
   with results(settings, processes, skip) as found:
     for items, counts in found:
-      shard = shard or prepared.Shard(out, number, tokenizer.vocab_size)
+      shard = shard or shards.Shard(out, number, tokenizer.vocab_size)
       shard.add(items, counts, seen)
       if shard.counts['bytes'] >= settings.shard_mb << 20:
         close()
@@ -148,7 +148,7 @@ def prepare(settings, out, processes=1):
         shard = None
   if shard:
     close()
-  return prepared.finish(out, plan, tokenizer)
+  return shards.finish(out, plan, tokenizer)
 
 
 def begin(settings, out, by='processes'):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bert_jax.config import InputError, write_whole
 from bert_jax.data import duplicates, prepared, text
+from bert_jax.data.shards import Shard, finish
 from bert_jax.tools import prepare as local
 
 try:
@@ -80,7 +81,7 @@ def prepare(settings, out, arguments, shards=0):
   for number in range(shards):
     if not prepared.shard_paths(out, number)[0].is_file():  # no document fell to it
       _write(out, number, [], tokenizer.vocab_size)
-  meta = prepared.finish(out, plan, tokenizer, json.loads(counts_file.read_text()))
+  meta = finish(out, plan, tokenizer, json.loads(counts_file.read_text()))
   counts_file.unlink()
   return meta
 
@@ -142,7 +143,7 @@ def _without_near(items, threshold):
 
 def _write(out, number, pairs, vocab_size):
   """One shard, its documents in the order of their places."""
-  shard = prepared.Shard(out, number, vocab_size)
+  shard = Shard(out, number, vocab_size)
   for _, item in sorted(pairs, key=lambda pair: pair[0]):
     shard.write(item)
   shard.close({})

@@ -10,6 +10,7 @@ from bert_jax.config import InputError
 from bert_jax.data import text
 from bert_jax.tasks import pretraining
 from bert_jax.tools import prepare
+from bert_jax.tools.preparation import Settings
 from bert_jax.train import train
 
 
@@ -28,7 +29,7 @@ def corpora(corpus_file, tmp_path_factory):
   (folder / 'bw.txt').write_text('\n'.join(backwards))
   for name, languages in (('both', ('fw', 'bw')), ('fw', ('fw',)), ('bw', ('bw',))):
     files = tuple((k, f) for k in languages for f in text.sources(str(folder / f'{k}.txt')))
-    prepare.prepare(prepare.Settings(files, str(folder / 'vocab')), folder / name)
+    prepare.prepare(Settings(files, str(folder / 'vocab')), folder / name)
   return folder
 
 

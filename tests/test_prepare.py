@@ -22,6 +22,7 @@ from bert_jax.config import InputError
 from bert_jax.data import batching, prepared, text, tokenizers
 from bert_jax.tasks import pretraining
 from bert_jax.tools import prepare
+from bert_jax.tools.preparation import Settings
 
 STEMS = ('ka', 'lo', 'mi', 'ru', 'te', 'va', 'shi', 'no')
 WORDS = [a + b for a in STEMS for b in ('la', 'ne', 'ti', 'so', 'ur', 'in')]
@@ -69,7 +70,7 @@ def command(source, vocab, out, *more):
 def make(out, vocab, *inputs, **settings):
   """prepare() in this process."""
   files = tuple((k, f) for k, spec in inputs for f in text.sources(str(spec)))
-  return prepare.prepare(prepare.Settings(files, str(vocab), **settings), out)
+  return prepare.prepare(Settings(files, str(vocab), **settings), out)
 
 
 def content(folder):

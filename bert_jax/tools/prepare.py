@@ -13,7 +13,6 @@ import argparse
 import collections
 import contextlib
 import difflib
-import hashlib
 import itertools
 import json
 import logging
@@ -23,92 +22,17 @@ import signal
 import tempfile
 import threading
 import time
-from collections import Counter
 from concurrent import futures
 from pathlib import Path
-from typing import NamedTuple
 
 import tqdm
 
 from bert_jax import config as config_lib
-from bert_jax.config import InputError, write_whole
+from bert_jax.config import InputError
 from bert_jax.data import duplicates, files, prepared, shards, text, tokenizers
-from bert_jax.data.records import Encoder
+from bert_jax.tools.preparation import Maker, Settings, begin, blocks
 
 log = logging.getLogger('bert_jax')
-
-
-class Settings(NamedTuple):
-  """What decides the records of a corpus."""
-
-  inputs: tuple[tuple[str, str], ...]  # (language or '', file), in order
-  vocab: str  # folder
-  format: str = 'auto'
-  text_field: str = 'text'
-  split: str = 'train'
-  segmenter: str = ''
-  phrases: str = ''
-  entities: str = ''
-  min_characters: int = 0
-  duplicates: str = 'keep'  # or exact, near
-  near_threshold: float = 0.8
-  shard_mb: int = 64
-
-  @property
-  def languages(self):
-    return tuple(dict.fromkeys(language for language, _ in self.inputs))
-
-
-class Maker:
-  """(language number, block) -> (items, counts): a pure function, made once in each process."""
-
-  def __init__(self, settings):
-    self.settings = settings
-    self.encode = Encoder(
-      tokenizers.load_folder(settings.vocab),
-      segmenter=settings.segmenter,
-      phrases=settings.phrases,
-      entities=settings.entities,
-    )
-    self.serialize = shards.Serializer()
-    near = settings.duplicates == 'near'
-    self.signer = duplicates.Signer(settings.near_threshold) if near else None
-
-  def __call__(self, language, block):
-    counts, kept = Counter(), []
-    for document in text.read_block(block, self.settings.text_field, counts):
-      if sum(map(len, document.sentences)) < self.settings.min_characters:
-        counts['short_documents'] += 1
-      else:
-        kept.append(document)
-    found = self.encode([document.sentences for document in kept], counts)
-    return [
-      self._item(language, document, record)
-      for document, record in zip(kept, found, strict=True)
-      if record
-    ], counts
-
-  def _item(self, language, document, record):
-    whole = '\n'.join(document.sentences)
-    messages, sizes = self.serialize(document.name, self.settings.languages[language], record)
-    return shards.Item(
-      document.name,
-      language,
-      len(whole.encode()),
-      record.tokens,
-      messages,
-      sizes,
-      record.sentences,
-      duplicates.exact_key(whole),
-      self.signer.signature(whole) if self.signer else None,
-    )
-
-
-def blocks(settings):
-  """(language number, block), in order."""
-  for language, path in settings.inputs:
-    for block in text.blocks(path, settings.format, settings.split):
-      yield settings.languages.index(language), block
 
 
 def prepare(settings, out, processes=1):
@@ -149,64 +73,6 @@ def prepare(settings, out, processes=1):
   if shard:
     close()
   return shards.finish(out, plan, tokenizer)
-
-
-def begin(settings, out, by='processes'):
-  """(tokenizer, plan): writes both into the folder, or finds that it was begun with just these.
-
-  by: what writes the shards, which cannot be changed half-way.
-  """
-  tokenizer = tokenizers.load_folder(settings.vocab)
-  # Lexicons that cannot be read and segmenters that are not installed show here.
-  Encoder(
-    tokenizer,
-    segmenter=settings.segmenter,
-    phrases=settings.phrases,
-    entities=settings.entities,
-  )
-  sizes = [1 if f.startswith('tfds:') else Path(f).stat().st_size for _, f in settings.inputs]
-  if 0 in sizes:
-    raise InputError(f'{settings.inputs[sizes.index(0)][1]} is empty; remove it, or write it again')
-  plan = settings._asdict() | {
-    'languages': settings.languages,
-    'vocabulary': tokenizer.fingerprint,
-    'inputs': [(*pair, size) for pair, size in zip(settings.inputs, sizes, strict=True)],
-    'lexicons': [
-      hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if path else ''
-      for path in (settings.phrases, settings.entities)
-    ],
-    'by': by,
-  }
-  del plan['vocab']
-  plan = json.loads(json.dumps(plan))
-  path = out / prepared.PLAN
-  if out.exists() and not out.is_dir():
-    raise InputError(f'{out} is a file; give --out a folder')
-  if path.is_file():
-    earlier = json.loads(path.read_text())
-    different = ', '.join(name for name in plan if plan[name] != earlier.get(name))
-    begun = prepared.finished(out) or (out / prepared.META).is_file()
-    if different and not begun:  # a first try that failed binds nobody
-      write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
-      tokenizer.save(out)
-    elif different:
-      raise InputError(
-        f'{out} holds a corpus that was begun with another {different}; choose another --out, or '
-        'delete it'
-      )
-  elif out.is_dir() and any(out.iterdir()):
-    raise InputError(f'{out} holds other files; give --out a new or an empty folder')
-  else:
-    try:
-      out.mkdir(parents=True, exist_ok=True)
-      write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
-    except OSError as error:
-      raise InputError(
-        f'{out} cannot be written ({error.strerror}); choose another --out'
-      ) from None
-  if not tokenizers.in_folder(out):
-    tokenizer.save(out)
-  return tokenizer, plan
 
 
 _maker = None  # of this process, if it is a worker

@@ -17,7 +17,7 @@ from pathlib import Path
 from bert_jax.config import InputError, write_whole
 from bert_jax.data import duplicates, prepared, text
 from bert_jax.data.shards import Shard, finish
-from bert_jax.tools import prepare as local
+from bert_jax.tools import preparation
 
 try:
   import apache_beam as beam
@@ -40,7 +40,7 @@ def prepare(settings, out, arguments, shards=0):
   if not shards:
     sizes = [Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')]
     shards = max(1, round(sum(sizes) / (settings.shard_mb << 20)))
-  tokenizer, plan = local.begin(settings, out, f'Beam in {shards} shards')
+  tokenizer, plan = preparation.begin(settings, out, f'Beam in {shards} shards')
   settings = settings._replace(vocab=str(out))  # where all workers see it
   if (out / prepared.META).is_file():
     log.info('%s is whole already', out)
@@ -99,7 +99,7 @@ class _Make(beam.DoFn):
     self.settings = settings
 
   def setup(self):
-    self.maker = local.Maker(self.settings)
+    self.maker = preparation.Maker(self.settings)
 
   def process(self, element):
     place, language, block = element

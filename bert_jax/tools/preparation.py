@@ -9,6 +9,7 @@ from typing import NamedTuple
 from bert_jax.config import InputError, write_whole
 from bert_jax.data import duplicates, prepared, shards, text, tokenizers
 from bert_jax.data.records import Encoder
+from bert_jax.tools import arguments
 
 
 class Settings(NamedTuple):
@@ -99,8 +100,6 @@ def begin(settings, out, by='processes'):
   )
   plan = _plan(settings, tokenizer, by)
   path = out / prepared.PLAN
-  if out.exists() and not out.is_dir():
-    raise InputError(f'{out} is a file; give --out a folder')
   if path.is_file():
     earlier = json.loads(path.read_text())
     different = ', '.join(name for name in plan if plan[name] != earlier.get(name))
@@ -116,13 +115,9 @@ def begin(settings, out, by='processes'):
   elif out.is_dir() and any(out.iterdir()):
     raise InputError(f'{out} holds other files; give --out a new or an empty folder')
   else:
-    try:
-      out.mkdir(parents=True, exist_ok=True)
-      write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
-    except OSError as error:
-      raise InputError(
-        f'{out} cannot be written ({error.strerror}); choose another --out'
-      ) from None
+    arguments.check_writable(out)
+    out.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
   if not tokenizers.in_folder(out):
     tokenizer.save(out)
   return tokenizer, plan

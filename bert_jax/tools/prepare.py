@@ -29,7 +29,8 @@ import tqdm
 
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
-from bert_jax.data import duplicates, files, prepared, shards, text, tokenizers
+from bert_jax.data import duplicates, prepared, shards, text, tokenizers
+from bert_jax.tools import arguments
 from bert_jax.tools.preparation import Maker, Settings, begin, blocks
 
 log = logging.getLogger('bert_jax')
@@ -146,22 +147,11 @@ def parser():
     allow_abbrev=False,
     description='Tokenizes text into a corpus for bert_jax.train --config.data.train=OUT.',
   )
+  arguments.add_text(parser)
   add = parser.add_argument
-  add(
-    '--input',
-    action='append',
-    required=True,
-    metavar='[LANGUAGE=]SPEC',
-    help='file, glob, folder or tfds:NAME[:SPLIT]; may be repeated; {language} in it stands for '
-    'each of --languages',
-  )
-  add('--languages', default='', help='a,b,c, or a file with one a line')
   add('--vocab', required=True, help='folder of bert_jax.tools.vocab (or vocab.txt, *.model)')
   add('--cased', action='store_true', help='--vocab is a vocab.txt that is cased')
   add('--out', required=True, help='folder of the corpus; one that was begun is gone on with')
-  add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl or wiki')
-  add('--text-field', default='text', help='of a JSONL or TFDS record')
-  add('--split', default='train', help='of a TFDS dataset')
   add('--segmenter', default='', choices=('', 'jieba'), help='marks whole words of Chinese')
   add('--phrases', default='', metavar='FILE', help='lexicon of phrases, one a line')
   add('--entities', default='', metavar='FILE', help='lexicon of entities, one a line')
@@ -218,8 +208,9 @@ def run(args, beam_arguments=()):
 
 def inputs(args):
   """[(language, file or TFDS name)] of --input and --languages."""
-  specs = files.named(args.input, args.languages)
-  return [(name, path) for name, spec in specs for path in text.sources(spec, args.format)]
+  return [
+    (name, path) for name, spec in arguments.specs(args) for path in text.sources(spec, args.format)
+  ]
 
 
 @contextlib.contextmanager

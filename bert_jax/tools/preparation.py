@@ -105,8 +105,9 @@ def begin(settings, out, by='processes'):
     different = ', '.join(name for name in plan if plan[name] != earlier.get(name))
     begun = prepared.finished(out) or (out / prepared.META).is_file()
     if different and not begun:  # a first try that failed binds nobody
+      for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):  # nor does its vocabulary
+        (out / name).unlink(missing_ok=True)
       write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
-      tokenizer.save(out)
     elif different:
       raise InputError(
         f'{out} holds a corpus that was begun with another {different}; choose another --out, or '

@@ -160,7 +160,7 @@ def parser():
     '--duplicates',
     default='keep',
     choices=('keep', 'exact', 'near'),
-    help='remove repeated documents; near: by MinHash (costs 0.6 kB of memory a document)',
+    help='remove repeated documents; near: by MinHash (costs about 530 bytes of memory a document)',
   )
   add('--near-threshold', type=float, default=0.8, help='Jaccard similarity of near duplicates')
   add('--processes', type=int, default=len(os.sched_getaffinity(0)), help='default: one per core')
@@ -232,7 +232,7 @@ def vocabulary_folder(args):
 def main(argv=None):
   args, rest = parser().parse_known_args(argv)
   with config_lib.command_line():
-    ours = [name for action in parser()._actions for name in action.option_strings]
+    ours = ['--' + name.replace('_', '-') for name in vars(args)]
     for word in rest:
       near = difflib.get_close_matches(word.partition('=')[0], ours, 1, 0.8)
       if near or not args.beam:

@@ -134,6 +134,13 @@ def test_mistakes_are_one_sentence(corpora, changes, message):
   assert message in str(error.value) and '\n' not in str(error.value)
 
 
+def test_a_policy_on_text_needs_its_lexicon(corpora):
+  config = small_pretrain(corpora / 'fw.txt', '--config.masking.policy=token,entity@2')
+  for check in (pretraining.resolve, lambda config: pretraining.sources(config, None)):
+    with pytest.raises(InputError, match='masking.policy=entity needs corpus.entities, a lexicon'):
+      check(config)
+
+
 def test_evaluation_names_its_languages_as_training_does(corpora, tmp_path):
   with pytest.raises(InputError, match='data.eval has text without a language'):
     run(corpora / 'both', tmp_path / 'W', f'--config.data.eval={corpora / "fw.txt"}')

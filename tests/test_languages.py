@@ -10,6 +10,7 @@ from bert_jax.config import InputError
 from bert_jax.data import text
 from bert_jax.tasks import pretraining
 from bert_jax.tools import prepare
+from bert_jax.tools.preparation import Settings
 from bert_jax.train import train
 
 
@@ -28,7 +29,7 @@ def corpora(corpus_file, tmp_path_factory):
   (folder / 'bw.txt').write_text('\n'.join(backwards))
   for name, languages in (('both', ('fw', 'bw')), ('fw', ('fw',)), ('bw', ('bw',))):
     files = tuple((k, f) for k in languages for f in text.sources(str(folder / f'{k}.txt')))
-    prepare.prepare(prepare.Settings(files, str(folder / 'vocab')), folder / name)
+    prepare.prepare(Settings(files, str(folder / 'vocab')), folder / name)
   return folder
 
 
@@ -131,6 +132,13 @@ def test_mistakes_are_one_sentence(corpora, changes, message):
   with pytest.raises(InputError) as error:
     pretraining.resolve(small_pretrain(corpora / 'both', *changes))
   assert message in str(error.value) and '\n' not in str(error.value)
+
+
+def test_a_policy_on_text_needs_its_lexicon(corpora):
+  config = small_pretrain(corpora / 'fw.txt', '--config.masking.policy=token,entity@2')
+  for check in (pretraining.resolve, lambda config: pretraining.sources(config, None)):
+    with pytest.raises(InputError, match='masking.policy=entity needs corpus.entities, a lexicon'):
+      check(config)
 
 
 def test_evaluation_names_its_languages_as_training_does(corpora, tmp_path):

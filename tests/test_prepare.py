@@ -19,9 +19,10 @@ from conftest import ROOT, run_module
 from bert_jax import config as config_lib
 from bert_jax import sharding
 from bert_jax.config import InputError
-from bert_jax.data import batching, prepared, text, tokenizers
+from bert_jax.data import batching, prepared, text, tokenizers, vocabulary
 from bert_jax.tasks import pretraining
 from bert_jax.tools import prepare
+from bert_jax.tools.preparation import Settings
 
 STEMS = ('ka', 'lo', 'mi', 'ru', 'te', 'va', 'shi', 'no')
 WORDS = [a + b for a in STEMS for b in ('la', 'ne', 'ti', 'so', 'ur', 'in')]
@@ -69,7 +70,7 @@ def command(source, vocab, out, *more):
 def make(out, vocab, *inputs, **settings):
   """prepare() in this process."""
   files = tuple((k, f) for k, spec in inputs for f in text.sources(str(spec)))
-  return prepare.prepare(prepare.Settings(files, str(vocab), **settings), out)
+  return prepare.prepare(Settings(files, str(vocab), **settings), out)
 
 
 def content(folder):
@@ -314,6 +315,22 @@ def test_bad_input_is_one_sentence(small, vocab, tmp_path):
     make(tmp_path, vocab, ('', small))
   with pytest.raises(InputError, match='is a file'):
     make(small, vocab, ('', small))
+
+
+def test_a_failed_first_try_leaves_no_vocabulary_behind(small, vocab, tmp_path):
+  """A try with another kind of vocabulary, whose file would otherwise stand beside the new one."""
+  other = tmp_path / 'V'
+  vocabulary.train_sentencepiece(
+    {'': small.read_text().splitlines()}, tmp_path / 'spm.model', vocab_size=60
+  )
+  tokenizers.load(tmp_path / 'spm.model').save(other)
+  (tmp_path / 'cut.txt.gz').write_bytes(gzip.compress(small.read_bytes())[:-200])
+  for name, failed, used in (('D', vocab, other), ('E', other, vocab)):
+    with pytest.raises(InputError, match='broken or truncated'):
+      make(tmp_path / name, failed, ('', tmp_path / 'cut.txt.gz'))
+    make(tmp_path / name, used, ('', small))
+    make(tmp_path / f'{name}2', used, ('', small))
+    assert content(tmp_path / name) == content(tmp_path / f'{name}2')
 
 
 def test_a_lexicon_must_match_something(small, vocab, tmp_path):

@@ -15,7 +15,8 @@ import pytest
 
 from bert_jax.config import InputError
 from bert_jax.data.files import expand
-from bert_jax.data.text import documents, held_out, split_sentences
+from bert_jax.data.scripts import split_sentences
+from bert_jax.data.text import documents, held_out
 
 REPOSITORY = Path(__file__).parents[1]
 SHARED = REPOSITORY.parent / 'shared' / 'data'

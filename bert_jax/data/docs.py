@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax.config import InputError
-from bert_jax.data.text import split_sentences
+from bert_jax.data.scripts import split_sentences
 
 log = logging.getLogger('bert_jax')
 

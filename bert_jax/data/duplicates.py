@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import InputError
-from bert_jax.data.lexicon import UNSPACED
+from bert_jax.data.scripts import UNSPACED
 
 _WORDS = 5  # in a shingle
 _PERMUTATIONS = 128  # the standard error of a similarity s is (s (1 - s) / 128) ** 0.5

@@ -38,16 +38,6 @@ def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
   return [tuple(part.split('=', 1)) for part in re.split(r',(?=[\w-]+=)', spec)]
 
 
-def named(specs: Iterable[str], languages: str) -> list[tuple[str, str]]:
-  """`parts` of command line arguments; languages: 'a,b,c', or a file of one a line."""
-  if languages and Path(languages).is_file():
-    languages = Path(languages).read_text()
-  names = re.findall(r'[^,\s]+', languages)
-  if names and not any('{language}' in spec for spec in specs):
-    raise InputError('--languages fills in {language}, which no --input has; write it there')
-  return [part for spec in specs for part in parts(spec, names)]
-
-
 _NAMED = re.compile(r'[\w-]+=.')
 
 

@@ -18,14 +18,7 @@ import numpy as np
 
 from bert_jax.config import InputError
 from bert_jax.data import files
-
-# Characters of scripts written without blanks between words, as the inside of a regex class: Thai,
-# Lao, Tibetan, Burmese; Khmer; Tai; Chinese, Japanese; Yi; Javanese and others of South-East Asia.
-UNSPACED = (
-  '\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\u2e80-\u312f\u31a0-\u9fff'
-  '\ua000-\ua4cf\ua980-\ua9ff\uaa60-\uaadf\uf900-\ufaff\uff66-\uff9f\U00016fe0-\U0001b2ff'
-  '\U00020000-\U0003ffff'
-)
+from bert_jax.data.scripts import UNSPACED
 
 _UNSPACED = re.compile(f'[{UNSPACED}]')
 _HAN = re.compile('[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]')

@@ -41,7 +41,7 @@ class Rows:
     language=0,
   ):
     self.corpus, self.tokenizer, self.seq_length = corpus, tokenizer, seq_length
-    self.kind, self.language, self.examples_per_row = kind, np.int32(language), examples_per_row
+    self.language, self.examples_per_row = np.int32(language), examples_per_row
     self.baselines = {}
     self.cut_tokens = 0
     if kind in PAIRS:

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 from bert_jax.config import InputError
 from bert_jax.data import files
 from bert_jax.data.files import Lines, decode, parse_json
+from bert_jax.data.scripts import split_sentences
 
 BLOCK_BYTES = 1 << 20  # a block is closed at the first document that opens after so many bytes
 LONGEST_DOCUMENT = 16 << 20  # bytes; a longer one is cut here, and counted
@@ -51,11 +52,6 @@ class Block(NamedTuple):
   data: bytes  # its lines; of a TFDS dataset, the number of rows
   position: int  # bytes of the file on disk, or rows, read when it ends: for a progress bar
   is_cut: bool  # no document opens here: the one before became too long
-
-
-# -------------------------------------------------------------------------------------------------
-# Documents
-# -------------------------------------------------------------------------------------------------
 
 
 def documents(
@@ -320,60 +316,3 @@ _OPENS = {
   'jsonl': lambda: lambda raw: True,
   'wiki': lambda: lambda raw: raw.lstrip().startswith(b'<doc '),
 }
-
-
-# -------------------------------------------------------------------------------------------------
-# Sentences
-# -------------------------------------------------------------------------------------------------
-
-_OPEN = '"\'“‘„‚«‹「『（《(【[{¿¡*_—–-'
-_CLOSE = '"\'”’“‘»›)]}*_）】》〉」』〕］'
-_BREAK = re.compile(
-  # Marks that end a sentence by themselves: CJK, Devanagari, Arabic, Armenian, Ethiopic, ...
-  r"[。｡！？।॥؟۔։።၊။។᙮]+[!?…]*[\"'”’»)\]）】》〉」』〕］]*\s*"
-  # Marks that end one only before white space; German closes its quotes with “ and ‘. The look
-  # behind keeps a long row of dots linear; it stands second so that the search is for a mark.
-  rf'|(?P<mark>[.!?…](?<![.!?…]{{2}})[.!?…]*)[{re.escape(_CLOSE)}]*\s+'
-)
-_LAST_WORD = re.compile(r'[^\W\d_][\w.]*$')
-_TITLES = frozenset(
-  ['Mr', 'Mrs', 'Ms', 'Messrs', 'Dr', 'Prof', 'St', 'Ste', 'Mt', 'Rev', 'Hon', 'Gen', 'Col', 'Maj']
-  + ['Capt', 'Lt', 'Sgt', 'Gov', 'Sen', 'Rep', 'Mme', 'Mlle', 'Sr', 'Sra', 'Hr', 'Fr', 'vs', 'cf']
-  + ['al', 'viz']
-)
-_COUNTERS = frozenset(['No', 'Nr', 'Nos', 'Vol', 'Fig', 'Sec', 'Ch', 'Art', 'p', 'pp', 'no', 'vol'])
-
-
-def split_sentences(paragraph: str) -> list[str]:
-  """Splits a paragraph into sentences by rules that know no language.
-
-  A sentence ends at . ! ? or … before white space, closing quotes and brackets included, unless a
-  small letter follows or the full stop belongs to an initial, an abbreviation such as U.S., a title
-  or the number that opens a list item. It also ends at marks such as 。 or । wherever they are.
-  Nothing but white space between sentences is lost.
-  """
-  sentences, start = [], 0
-  for match in _BREAK.finditer(paragraph):
-    if match['mark'] and not _ends_sentence(paragraph, start, match):
-      continue
-    sentences.append(paragraph[start : match.end()].strip())
-    start = match.end()
-  sentences.append(paragraph[start:].strip())
-  return [sentence for sentence in sentences if sentence]
-
-
-def _ends_sentence(text: str, start: int, match: re.Match) -> bool:
-  following = text[match.end() : match.end() + 8].lstrip(_OPEN)[:1]
-  if following.islower():
-    return False
-  if match['mark'] != '.':
-    return True
-  before = text[max(start, match.start() - 24) : match.start()]
-  if before.strip().isdigit():  # "1. The first item"
-    return False
-  last = _LAST_WORD.search(before)
-  word = last[0] if last else ''
-  initial = len(word) == 1 and word.isupper() and word != 'I'
-  abbreviation = '.' in word and max(map(len, word.split('.'))) == 1
-  counter = word in _COUNTERS and following.isdigit()
-  return not (initial or abbreviation or counter or word in _TITLES)

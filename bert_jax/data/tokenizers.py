@@ -28,7 +28,7 @@ from sentencepiece import sentencepiece_pb2
 from tokenizers import models, normalizers, pre_tokenizers
 
 from bert_jax.config import InputError, write_whole
-from bert_jax.data.lexicon import UNSPACED
+from bert_jax.data.scripts import UNSPACED
 
 RESERVED = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
 MAX_WORD_CHARACTERS = 100  # a longer word is [UNK]

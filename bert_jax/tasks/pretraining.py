@@ -10,7 +10,7 @@ import tqdm
 from bert_jax import config as config_lib
 from bert_jax import models
 from bert_jax.config import InputError
-from bert_jax.data import corpus, files, prepared, rows, text, tokenizers
+from bert_jax.data import corpus, files, rows, text, tokenizers
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.tasks import corpora
 
@@ -24,8 +24,12 @@ def resolve(config):
   config = config.copy_and_resolve_references()
   languages = config.corpus.languages
   metas = corpora.metas(config.data.train, languages)
-  if any(meta for _, meta in metas):
-    _check_prepared(config, metas, corpora.metas(config.data.eval, languages))
+  is_prepared = any(meta for _, meta in metas)
+  evals = corpora.metas(config.data.eval, languages) if is_prepared else []
+  _check_alike(metas)
+  # Text to evaluate on by prepared corpora may do without a lexicon.
+  _check_marks(config, metas + [(name, meta) for name, meta in evals if meta])
+  if is_prepared:
     folder = files.parts(config.data.train, languages)[0][1]
     tokenizer = tokenizers.load_folder(folder)
     given = config.tokenizer.path
@@ -66,19 +70,26 @@ def resolve(config):
   return config_lib.check(config)
 
 
-def _check_prepared(config, metas, evals):
-  if not all(meta for _, meta in metas):
+def _check_alike(metas):
+  made = [meta['vocabulary'] for _, meta in metas if meta]
+  if made and len(made) < len(metas):
     raise InputError('data.train mixes prepared corpora and text; prepare all of them.')
-  if len({meta['vocabulary'] for _, meta in metas}) > 1:
+  if len(set(made)) > 1:
     raise InputError(
       'the corpora of data.train were prepared with different vocabularies; prepare them with one.'
     )
+
+
+def _check_marks(config, metas):
+  """A policy whose units nobody marked would be another one without a word."""
   policies = [policy for _, policy in config_lib.masking_stages(config.masking.policy)]
   for name in ('segmenter', 'phrases', 'entities'):
-    policy = next((p for p in policies if NEEDS.get(p) == name), '')
-    asked = f'masking.policy={policy}' if policy else f'corpus.{name}={config.corpus[name]}'
-    made = [meta[name] for _, meta in metas + evals if meta]
-    if (policy or config.corpus[name]) and not all(made):
+    policy, given = next((p for p in policies if NEEDS.get(p) == name), ''), config.corpus[name]
+    asked = f'masking.policy={policy}' if policy else f'corpus.{name}={given}'
+    made = [meta[name] for _, meta in metas if meta]
+    if policy and not given and len(made) < len(metas):  # there is text
+      raise InputError(f'{asked} needs corpus.{name}, a lexicon; name its file.')
+    if (policy or given) and not all(made):
       raise InputError(
         f'{asked} needs marks that are made when a corpus is prepared, and this one was prepared '
         f'without them; prepare it again with --{name}.'
@@ -129,7 +140,8 @@ def sources(config, tokenizer, splits=('train', 'eval')):
       'masking.max_predictions_per_seq=%d is fewer than %g of %d tokens: long rows are masked less',
       masking.max_predictions_per_seq, masking.masked_lm_prob, data.seq_length,
     )  # fmt: skip
-  _check_units(config)
+  # Seen by resolve in a training run; an evaluation may come with another policy.
+  _check_marks(config, corpora.metas(data.train, config.corpus.languages))
   share = 0.0 if data.eval else config.corpus.eval_share
   found = {'train': {}, 'eval': {}}
   for language, loaded in corpora.load(config, data.train, tokenizer, 'train').items():
@@ -151,21 +163,11 @@ def sources(config, tokenizer, splits=('train', 'eval')):
   return out
 
 
-def _check_units(config):
-  """A policy whose units nobody marked would be another one without a word."""
-  for _, policy in config_lib.masking_stages(config.masking.policy):
-    lacking = NEEDS.get(policy)
-    is_text = not prepared.is_prepared(files.parts(config.data.train, ('x',))[0][1])
-    if lacking and is_text and not config.corpus[lacking]:
-      raise InputError(f'masking.policy={policy} needs corpus.{lacking}, a lexicon; name its file.')
-
-
 def _source(config, tokenizer, split, found):
   """Rows, or a Mixture of the languages' rows, of a split, with its baselines."""
   parts, levels = {}, {}
   languages = list(found['train'])
-  needed = 2 if config.corpus.rows == 'nsp' else 1
-  few = [k for k, (own, _) in found[split].items() if len(own.documents) - 1 < needed]
+  few = [k for k, (own, _) in found[split].items() if len(own.documents) - 1 < _needed(config)]
   if split == 'eval' and 0 < len(few) < len(found[split]):
     log.warning('eval: too few documents to evaluate on %s', ', '.join(few))
     found['eval'] = {k: own for k, own in found['eval'].items() if k not in few}
@@ -210,8 +212,13 @@ def _source(config, tokenizer, split, found):
   return source
 
 
+def _needed(config):
+  """Documents that rows take: a pair's second sentence may be from another one."""
+  return 2 if config.corpus.rows == 'nsp' else 1
+
+
 def _rows(config, own, tokenizer, split, language, what):
-  number, needed = len(own.documents) - 1, 2 if config.corpus.rows == 'nsp' else 1
+  number, needed = len(own.documents) - 1, _needed(config)
   if number < needed:
     raise InputError(
       f'the {what} data has {number} documents and needs {needed} (sentence pairs take two); '

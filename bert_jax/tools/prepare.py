@@ -13,7 +13,6 @@ import argparse
 import collections
 import contextlib
 import difflib
-import hashlib
 import itertools
 import json
 import logging
@@ -23,92 +22,18 @@ import signal
 import tempfile
 import threading
 import time
-from collections import Counter
 from concurrent import futures
 from pathlib import Path
-from typing import NamedTuple
 
 import tqdm
 
 from bert_jax import config as config_lib
-from bert_jax.config import InputError, write_whole
-from bert_jax.data import duplicates, files, prepared, text, tokenizers
-from bert_jax.data.records import Encoder
+from bert_jax.config import InputError
+from bert_jax.data import duplicates, prepared, shards, text, tokenizers
+from bert_jax.tools import arguments
+from bert_jax.tools.preparation import Maker, Settings, begin, blocks
 
 log = logging.getLogger('bert_jax')
-
-
-class Settings(NamedTuple):
-  """What decides the records of a corpus."""
-
-  inputs: tuple[tuple[str, str], ...]  # (language or '', file), in order
-  vocab: str  # folder
-  format: str = 'auto'
-  text_field: str = 'text'
-  split: str = 'train'
-  segmenter: str = ''
-  phrases: str = ''
-  entities: str = ''
-  min_characters: int = 0
-  duplicates: str = 'keep'  # or exact, near
-  near_threshold: float = 0.8
-  shard_mb: int = 64
-
-  @property
-  def languages(self):
-    return tuple(dict.fromkeys(language for language, _ in self.inputs))
-
-
-class Maker:
-  """(language number, block) -> (items, counts): a pure function, made once in each process."""
-
-  def __init__(self, settings):
-    self.settings = settings
-    self.encode = Encoder(
-      tokenizers.load_folder(settings.vocab),
-      segmenter=settings.segmenter,
-      phrases=settings.phrases,
-      entities=settings.entities,
-    )
-    self.serialize = prepared.Serializer()
-    near = settings.duplicates == 'near'
-    self.signer = duplicates.Signer(settings.near_threshold) if near else None
-
-  def __call__(self, language, block):
-    counts, kept = Counter(), []
-    for document in text.read_block(block, self.settings.text_field, counts):
-      if sum(map(len, document.sentences)) < self.settings.min_characters:
-        counts['short_documents'] += 1
-      else:
-        kept.append(document)
-    found = self.encode([document.sentences for document in kept], counts)
-    return [
-      self._item(language, document, record)
-      for document, record in zip(kept, found, strict=True)
-      if record
-    ], counts
-
-  def _item(self, language, document, record):
-    whole = '\n'.join(document.sentences)
-    messages, sizes = self.serialize(document.name, self.settings.languages[language], record)
-    return prepared.Item(
-      document.name,
-      language,
-      len(whole.encode()),
-      record.tokens,
-      messages,
-      sizes,
-      record.sentences,
-      duplicates.exact_key(whole),
-      self.signer.signature(whole) if self.signer else None,
-    )
-
-
-def blocks(settings):
-  """(language number, block), in order."""
-  for language, path in settings.inputs:
-    for block in text.blocks(path, settings.format, settings.split):
-      yield settings.languages.index(language), block
 
 
 def prepare(settings, out, processes=1):
@@ -120,10 +45,11 @@ def prepare(settings, out, processes=1):
   if (out / prepared.META).is_file():
     log.info('%s is whole already', out)
     return prepared.read_meta(out)
-  number, skip = prepared.finished(out), 0
+  number, skip, read = prepared.finished(out), 0, 0
   for k in range(number):
     facts, arrays = prepared.read_index(prepared.shard_paths(out, k)[1])
     skip += facts['blocks']
+    read += facts['counts']['bytes']
     if seen is not None:
       seen.add({name[5:]: array for name, array in arrays.items() if name.startswith('seen_')})
   if number:
@@ -135,76 +61,19 @@ def prepare(settings, out, processes=1):
   shard = None
   with results(settings, processes, skip) as found:
     for items, counts in found:
-      shard = shard or prepared.Shard(out, number, tokenizer.vocab_size)
+      shard = shard or shards.Shard(out, number, tokenizer.vocab_size)
       shard.add(items, counts, seen)
       if shard.counts['bytes'] >= settings.shard_mb << 20:
         close()
-        shard, number = None, number + 1
-        log.info('%d shards are whole, %.0f MB in them', number, number * settings.shard_mb * 1.05)
+        number, read = number + 1, read + shard.counts['bytes']
+        log.info('%d shards are whole, of %.1f MB of text', number, read / 1e6)
         for name in ('phrases', 'entities'):
-          if number == 1 and plan[name] and not prepared.matched(out, name):
+          if number == 1 and plan[name] and not shard.counts[f'{name}_matched']:
             log.warning('no line of %s occurs in the first shard; is it for this text?', plan[name])
+        shard = None
   if shard:
     close()
-  return prepared.finish(out, plan, tokenizer)
-
-
-def begin(settings, out, by='processes'):
-  """(tokenizer, plan): writes both into the folder, or finds that it was begun with just these.
-
-  by: what writes the shards, which cannot be changed half-way.
-  """
-  tokenizer = tokenizers.load_folder(settings.vocab)
-  # Lexicons that cannot be read and segmenters that are not installed show here.
-  Encoder(
-    tokenizer,
-    segmenter=settings.segmenter,
-    phrases=settings.phrases,
-    entities=settings.entities,
-  )
-  sizes = [1 if f.startswith('tfds:') else Path(f).stat().st_size for _, f in settings.inputs]
-  if 0 in sizes:
-    raise InputError(f'{settings.inputs[sizes.index(0)][1]} is empty; remove it, or write it again')
-  plan = settings._asdict() | {
-    'languages': settings.languages,
-    'vocabulary': tokenizer.fingerprint,
-    'inputs': [(*pair, size) for pair, size in zip(settings.inputs, sizes, strict=True)],
-    'lexicons': [
-      hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if path else ''
-      for path in (settings.phrases, settings.entities)
-    ],
-    'by': by,
-  }
-  del plan['vocab']
-  plan = json.loads(json.dumps(plan))
-  path = out / prepared.PLAN
-  if out.exists() and not out.is_dir():
-    raise InputError(f'{out} is a file; give --out a folder')
-  if path.is_file():
-    earlier = json.loads(path.read_text())
-    different = ', '.join(name for name in plan if plan[name] != earlier.get(name))
-    begun = prepared.finished(out) or (out / prepared.META).is_file()
-    if different and not begun:  # a first try that failed binds nobody
-      write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
-      tokenizer.save(out)
-    elif different:
-      raise InputError(
-        f'{out} holds a corpus that was begun with another {different}; choose another --out, or '
-        'delete it'
-      )
-  elif out.is_dir() and any(out.iterdir()):
-    raise InputError(f'{out} holds other files; give --out a new or an empty folder')
-  else:
-    try:
-      out.mkdir(parents=True, exist_ok=True)
-      write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
-    except OSError as error:
-      raise InputError(
-        f'{out} cannot be written ({error.strerror}); choose another --out'
-      ) from None
-  if not tokenizers.in_folder(out):
-    tokenizer.save(out)
-  return tokenizer, plan
+  return shards.finish(out, plan, tokenizer)
 
 
 _maker = None  # of this process, if it is a worker
@@ -278,22 +147,11 @@ def parser():
     allow_abbrev=False,
     description='Tokenizes text into a corpus for bert_jax.train --config.data.train=OUT.',
   )
+  arguments.add_text(parser)
   add = parser.add_argument
-  add(
-    '--input',
-    action='append',
-    required=True,
-    metavar='[LANGUAGE=]SPEC',
-    help='file, glob, folder or tfds:NAME[:SPLIT]; may be repeated; {language} in it stands for '
-    'each of --languages',
-  )
-  add('--languages', default='', help='a,b,c, or a file with one a line')
   add('--vocab', required=True, help='folder of bert_jax.tools.vocab (or vocab.txt, *.model)')
   add('--cased', action='store_true', help='--vocab is a vocab.txt that is cased')
   add('--out', required=True, help='folder of the corpus; one that was begun is gone on with')
-  add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl or wiki')
-  add('--text-field', default='text', help='of a JSONL or TFDS record')
-  add('--split', default='train', help='of a TFDS dataset')
   add('--segmenter', default='', choices=('', 'jieba'), help='marks whole words of Chinese')
   add('--phrases', default='', metavar='FILE', help='lexicon of phrases, one a line')
   add('--entities', default='', metavar='FILE', help='lexicon of entities, one a line')
@@ -302,7 +160,7 @@ def parser():
     '--duplicates',
     default='keep',
     choices=('keep', 'exact', 'near'),
-    help='remove repeated documents; near: by MinHash (costs 0.6 kB of memory a document)',
+    help='remove repeated documents; near: by MinHash (costs about 530 bytes of memory a document)',
   )
   add('--near-threshold', type=float, default=0.8, help='Jaccard similarity of near duplicates')
   add('--processes', type=int, default=len(os.sched_getaffinity(0)), help='default: one per core')
@@ -350,8 +208,9 @@ def run(args, beam_arguments=()):
 
 def inputs(args):
   """[(language, file or TFDS name)] of --input and --languages."""
-  specs = files.named(args.input, args.languages)
-  return [(name, path) for name, spec in specs for path in text.sources(spec, args.format)]
+  return [
+    (name, path) for name, spec in arguments.specs(args) for path in text.sources(spec, args.format)
+  ]
 
 
 @contextlib.contextmanager
@@ -373,7 +232,7 @@ def vocabulary_folder(args):
 def main(argv=None):
   args, rest = parser().parse_known_args(argv)
   with config_lib.command_line():
-    ours = [name for action in parser()._actions for name in action.option_strings]
+    ours = ['--' + name.replace('_', '-') for name in vars(args)]
     for word in rest:
       near = difflib.get_close_matches(word.partition('=')[0], ours, 1, 0.8)
       if near or not args.beam:

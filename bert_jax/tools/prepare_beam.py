@@ -16,7 +16,8 @@ from pathlib import Path
 
 from bert_jax.config import InputError, write_whole
 from bert_jax.data import duplicates, prepared, text
-from bert_jax.tools import prepare as local
+from bert_jax.data.shards import Shard, finish
+from bert_jax.tools import preparation
 
 try:
   import apache_beam as beam
@@ -39,7 +40,7 @@ def prepare(settings, out, arguments, shards=0):
   if not shards:
     sizes = [Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')]
     shards = max(1, round(sum(sizes) / (settings.shard_mb << 20)))
-  tokenizer, plan = local.begin(settings, out, f'Beam in {shards} shards')
+  tokenizer, plan = preparation.begin(settings, out, f'Beam in {shards} shards')
   settings = settings._replace(vocab=str(out))  # where all workers see it
   if (out / prepared.META).is_file():
     log.info('%s is whole already', out)
@@ -80,7 +81,7 @@ def prepare(settings, out, arguments, shards=0):
   for number in range(shards):
     if not prepared.shard_paths(out, number)[0].is_file():  # no document fell to it
       _write(out, number, [], tokenizer.vocab_size)
-  meta = prepared.finish(out, plan, tokenizer, json.loads(counts_file.read_text()))
+  meta = finish(out, plan, tokenizer, json.loads(counts_file.read_text()))
   counts_file.unlink()
   return meta
 
@@ -98,7 +99,7 @@ class _Make(beam.DoFn):
     self.settings = settings
 
   def setup(self):
-    self.maker = local.Maker(self.settings)
+    self.maker = preparation.Maker(self.settings)
 
   def process(self, element):
     place, language, block = element
@@ -142,7 +143,7 @@ def _without_near(items, threshold):
 
 def _write(out, number, pairs, vocab_size):
   """One shard, its documents in the order of their places."""
-  shard = prepared.Shard(out, number, vocab_size)
+  shard = Shard(out, number, vocab_size)
   for _, item in sorted(pairs, key=lambda pair: pair[0]):
     shard.write(item)
   shard.close({})

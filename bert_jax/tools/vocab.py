@@ -10,7 +10,6 @@ the kinds unigram and bpe write a SentencePiece model, V/spm.model. How: data/vo
 import argparse
 import json
 import logging
-import os
 import tempfile
 import time
 from collections import Counter
@@ -20,7 +19,8 @@ import tqdm
 
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
-from bert_jax.data import files, text, tokenizers, vocabulary
+from bert_jax.data import text, tokenizers, vocabulary
+from bert_jax.tools import arguments
 
 log = logging.getLogger('bert_jax')
 
@@ -31,14 +31,14 @@ def train(args):
   is_wordpiece = args.kind == 'wordpiece'
   if args.no_cjk_spaces and not is_wordpiece:
     raise InputError('--no-cjk-spaces is for --kind wordpiece; the others put no spaces anywhere')
-  _check_writable(out)
+  arguments.check_writable(out)
   file = 'vocab.txt' if is_wordpiece else 'spm.model'
   there = tokenizers.load_folder(out) if tokenizers.in_folder(out) else None
   another = InputError(f'{out} holds another vocabulary; choose another --out, or delete it')
   if there and (tokenizers.in_folder(out).name, there.vocab_size) != (file, args.size):
     raise another
   specs = {}
-  for language, spec in files.named(args.input, args.languages):
+  for language, spec in arguments.specs(args):
     text.sources(spec, args.format)  # what does not exist shows before anything is read
     specs.setdefault(language, []).append(spec)
   counts, documents = Counter(invalid_utf8_lines=0), Counter()
@@ -77,14 +77,6 @@ def train(args):
   }
 
 
-def _check_writable(out):
-  nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
-  if not nearest.is_dir():
-    raise InputError(f'{nearest} is a file; give --out a folder')
-  if not os.access(nearest, os.W_OK):
-    raise InputError(f'{nearest} cannot be written to; choose another --out')
-
-
 def _sentences(args, language, specs, counts, documents, bar):
   for spec in specs:
     for document in text.documents(
@@ -102,16 +94,8 @@ def main(argv=None):
     allow_abbrev=False,
     description='Trains a vocabulary on text; the same text gives the same vocabulary.',
   )
+  arguments.add_text(parser)
   add = parser.add_argument
-  add(
-    '--input',
-    action='append',
-    required=True,
-    metavar='[LANGUAGE=]SPEC',
-    help='file, glob, folder or tfds:NAME[:SPLIT]; may be repeated; {language} in it stands for '
-    'each of --languages',
-  )
-  add('--languages', default='', help='a,b,c, or a file with one a line')
   add('--out', required=True, help='folder to write')
   add('--kind', default='wordpiece', choices=('wordpiece', 'unigram', 'bpe'))
   add('--size', type=int, default=30522, help='number of pieces, default 30522')
@@ -124,9 +108,6 @@ def main(argv=None):
   )
   add('--no-cjk-spaces', action='store_true', help='CJK characters are not words of their own')
   add('--sampling', type=float, default=1.0, help='S: a language counts as P(L)^S; M-BERT: 0.7')
-  add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl or wiki')
-  add('--text-field', default='text', help='of a JSONL or TFDS record')
-  add('--split', default='train', help='of a TFDS dataset')
   args = parser.parse_args(argv)
   with config_lib.command_line():
     for name, low, high in (

@@ -41,8 +41,9 @@ class Problems:
     for kind, number in self.counts.items():
       places = self.places.get(kind, [])
       more = ', ...' if number > len(places) else ''
-      told.append(f'{number:,} {kind}' + (f' ({", ".join(places)}{more})' if places else ''))
-    log.info('%s: %s', self.split, ', '.join(told).replace('_', ' '))
+      named = f' ({", ".join(places)}{more})' if places else ''
+      told.append(f'{number:,} {kind.replace("_", " ")}{named}')
+    log.info('%s: %s', self.split, ', '.join(told))
 
   def log_rows(self, source):
     """One line: how examples became rows."""

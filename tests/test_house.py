@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 LEVELS = [
-  {'fields', 'config', 'metrics'},
+  {'fields', 'rules', 'config', 'metrics'},
   {'models', 'sharding', 'optim', 'data', 'convert'},
   {'tasks', 'objectives'},
   {'step', 'checkpoint', 'integrity'},

@@ -340,7 +340,7 @@ def glue_runs(tmp_path_factory, vocab):
     config = load(
       vocab, f'configs/finetune.py:task={name}', f'--config.data.train={home}/{folder}/train.tsv',
       f'--config.data.eval={home}/{folder}/dev{kinds[0]}.tsv', '--config.data.seq_length=32',
-      '--config.optimizer.warmup=0',
+      '--config.optimizer.warmup=0', '--config.model.num_hidden_layers=1',
     )  # fmt: skip
     runs[folder] = home / 'runs' / folder
     train.train(config, runs[folder])
@@ -372,6 +372,59 @@ def test_every_glue_task_trains_and_becomes_a_leaderboard_file(glue_runs, tmp_pa
   assert 'of 9 of 9 tasks' in shown
   average = np.mean([value for _, value in found.values()])
   assert f'{100 * average:.2f}' in shown.splitlines()[-1] or math.isnan(average)
+
+
+PAIRS = {  # other tasks on pairs, as their public files are
+  'xnli': ('dev-de.tsv', ['{0}\t{1}\tneutral', '{0}\t{1}\tcontradiction']),
+  'pawsx': ('dev.tsv', ['id\tsentence1\tsentence2\tlabel', '1\t{0}\t{1}\t0', '2\t{0}\t{1}\t1']),
+  'ocnli': (
+    'dev.json',
+    [
+      '{{"sentence1": "{0}", "sentence2": "{1}", "label": "entailment", "id": 0}}',
+      '{{"sentence1": "{0}", "sentence2": "{1}", "label": "neutral", "id": 1}}',
+    ],
+  ),
+  'table': ('dev.csv', ['sentence,label', '"{0}, {1}",a', '{0},b']),
+}
+
+
+@pytest.mark.parametrize('task', PAIRS)
+def test_other_tables_train_and_evaluate(task, tmp_path, vocab):
+  name, lines = PAIRS[task]
+  rng = np.random.default_rng(0)
+  text = '\n'.join(line.format(sentence(rng), sentence(rng)) for line in lines)
+  (tmp_path / name).write_text(text + '\n')
+  config = load(
+    vocab, f'configs/finetune.py:task={task}', f'--config.data.train={tmp_path}/{name}',
+    f'--config.data.eval={tmp_path}/{name}', '--config.data.seq_length=32',
+    '--config.optimizer.warmup=0', '--config.model.num_hidden_layers=1',
+  )  # fmt: skip
+  _, metrics = train.train(config, tmp_path / 'run')
+  assert metrics['classification_accuracy'] in (0.0, 0.5, 1.0)
+  assert evaluate.evaluate(tmp_path / 'run')[0] == pytest.approx(metrics)
+
+
+@pytest.mark.parametrize(
+  'task, row, label',
+  [  # names of columns and labels in tfds:glue
+    ('cola', {'sentence': 'a', 'label': 'acceptable'}, 1),
+    ('sst2', {'sentence': 'a', 'label': 'negative'}, 0),
+    ('mrpc', {'sentence1': 'a', 'sentence2': 'b', 'label': 'equivalent'}, 1),
+    ('qqp', {'question1': 'a', 'question2': 'b', 'label': 'duplicate'}, 1),
+    ('mnli', {'premise': 'a', 'hypothesis': 'b', 'label': 'contradiction'}, 2),
+    ('qnli', {'question': 'a', 'sentence': 'b', 'label': 'entailment'}, 0),
+    ('rte', {'sentence1': 'a', 'sentence2': 'b', 'label': 'not_entailment'}, 1),
+    ('wnli', {'sentence1': 'a', 'sentence2': 'b', 'label': 'entailment'}, 1),
+    ('stsb', {'sentence1': 'a', 'sentence2': 'b', 'label': '3.8'}, 3.8),
+  ],
+)
+def test_a_model_of_glues_files_reads_tfds_too(task, row, label, tmp_path, vocab, tokenizer):
+  (tmp_path / 'dev.jsonl').write_text(json.dumps(row) + '\n')
+  path = tmp_path / 'dev.jsonl'
+  config = load(vocab, f'configs/finetune.py:task={task}', f'--config.data.train={path}',
+                f'--config.data.eval={path}')  # fmt: skip
+  source = classification.sources(config, tokenizer, ('eval',))['eval']
+  assert source.gold == [label]
 
 
 def test_evaluation_writes_what_was_answered(glue_runs):

@@ -6,7 +6,7 @@ objective(config, tokenizer) -> Objective
 sources(config, tokenizer, splits) -> {split: Source}
 """
 
-from bert_jax.tasks import choice, classification, coreference, pretraining, qa
+from bert_jax.tasks import choice, classification, coreference, pretraining, qa, tagging
 
 TASKS = {
   'mlm_nsp': pretraining,
@@ -14,4 +14,5 @@ TASKS = {
   'choice': choice,
   'coreference': coreference,
   'qa': qa,
+  'tagging': tagging,
 }

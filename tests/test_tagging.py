@@ -1,0 +1,698 @@
+"""Tags: columns read as published, sentences in windows, and the numbers of conlleval."""
+
+import itertools
+import json
+import logging
+
+import jax
+import numpy as np
+import pytest
+from seqeval.metrics import classification_report
+from seqeval.scheme import IOB1, IOB2, IOBES
+from sklearn import metrics as sklearn_metrics
+
+from bert_jax import config as c
+from bert_jax import evaluate, train
+from bert_jax.config import InputError
+from bert_jax.data import columns, tokenizers
+from bert_jax.tasks import tagging, tagging_scores
+from bert_jax.tasks.problems import Problems
+
+WORDS = ['Ada', 'Paris', 'river', 'the', 'un', '##happy', 'old', 'a', '.']
+
+
+@pytest.fixture(scope='module')
+def vocab(tmp_path_factory):
+  path = tmp_path_factory.mktemp('vocab') / 'vocab.txt'
+  path.write_text('\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *WORDS]) + '\n')
+  return path
+
+
+@pytest.fixture(scope='module')
+def tokenizer(vocab):
+  return tokenizers.load(vocab, do_lower_case=False)
+
+
+def load(vocab, path, *overrides, task='ner'):
+  return c.load(
+    f'configs/finetune.py:task={task}',
+    [
+      f'--config.tokenizer.path={vocab}', '--config.tokenizer.do_lower_case=false',
+      f'--config.model.vocab_size={len(WORDS) + 5}', '--config.model.hidden_size=16',
+      '--config.model.intermediate_size=32', '--config.model.num_hidden_layers=2',
+      '--config.model.num_attention_heads=2', '--config.log.tensorboard=false',
+      '--config.epochs=0', '--config.steps=2', '--config.batch_size=2',
+      f'--config.data.train={path}', f'--config.data.eval={path}', '--config.data.seq_length=16',
+      '--config.data.examples_per_row=4', *overrides,
+    ],
+  )  # fmt: skip
+
+
+def read(spec, split='train', conllu=False, at=(0, -1), skip=False):
+  problems = Problems(split, skip)
+  if conllu:
+    at = (1, 3)
+  found = columns.read(
+    str(spec), split, problems, conllu=conllu, token_column=at[0], tag_column=at[1]
+  )
+  return found, problems
+
+
+def write(path, *sentences):
+  """'Ada/B-PER old/O' and so on, tab-separated."""
+  path.write_text(
+    '\n'.join(''.join(f'{x.replace("/", chr(9))}\n' for x in s.split()) for s in sentences)
+  )
+  return path
+
+
+def source_of(config, tokenizer, split='eval'):
+  config = tagging.resolve(config)
+  return tagging.sources(config, tokenizer, (split,))[split], config
+
+
+def batch_of(source):
+  return jax.tree.map(lambda *x: np.stack(x), *(source[i] for i in range(len(source))))
+
+
+def outputs_of(source, config, tokenizer):
+  """Of a randomly initialised model; larger weights, so that answers differ."""
+  objective = tagging.objective(config, tokenizer)
+  params = jax.tree.map(lambda x: x * 8 if x.ndim == 2 else x, objective.init(jax.random.key(3)))
+  return jax.device_get(objective.predict(params, batch_of(source)))
+
+
+# ---- reading -------------------------------------------------------------------------------------
+
+
+def test_conll2003_with_documents_bom_and_crlf(tmp_path):
+  path = tmp_path / 'eng.train'
+  path.write_bytes(
+    b'\xef\xbb\xbf-DOCSTART- -X- -X- O\r\n\r\nAda NNP B-NP B-PER\r\nold JJ B-NP O\r\n\r\n\r\n'
+    b'Paris NNP B-NP B-LOC\r\n\r\n-DOCSTART- -X- -X- O\r\n\r\nriver NN I-NP O'
+  )
+  found, problems = read(path)
+  assert [(s.tokens, s.tags) for s in found] == [
+    (('Ada', 'old'), ('B-PER', 'O')),
+    (('Paris',), ('B-LOC',)),
+    (('river',), ('O',)),
+  ]
+  assert found[0].document == found[1].document != found[2].document
+  assert [s.where for s in found] == ['eng.train:3', 'eng.train:7', 'eng.train:11']
+  assert [s.id for s in found] == ['0', '1', '2'] and problems.counts['documents'] == 2
+  assert read(path, at=(0, 1))[0][0].tags == ('NNP', 'JJ')
+
+
+def test_conllu_without_comments_ranges_and_empty_nodes(tmp_path):
+  """The example of the format's own documentation, and a token that looks like a comment."""
+  path = tmp_path / 'x.conllu'
+  rest = '\t_' * 6
+  path.write_text(
+    f'# newdoc id = 1\n# sent_id = s-1\n# text = vámonos al mar\n1-2\tvámonos\t_\t_{rest}\n'
+    f'1\tvamos\tir\tVERB{rest}\n2\tnos\tnosotros\tPRON{rest}\n2.1\tx\tx\tX{rest}\n\n'
+    f'# newdoc\n# sent_id = s-1\n1\t#\t#\tSYM{rest}\n2\t10 000\t_\t_{rest}\n\n# nothing\n\n'
+  )
+  found, problems = read(path, conllu=True)
+  assert [(s.tokens, s.tags, s.id, s.where) for s in found] == [
+    (('vamos', 'nos'), ('VERB', 'PRON'), 's-1', 'x.conllu:1'),
+    (('#', '10 000'), ('SYM', None), 's-1', 'x.conllu:9'),
+  ]
+  assert found[0].document != found[1].document
+  counts = {'multiword ranges': 1, 'empty nodes': 1, 'documents': 2}
+  counts |= {'ids that came before (kept)': 1, 'sentences without a token (left out)': 1}
+  counts |= {'sentences with untagged tokens (not learnt, not scored)': 1}
+  assert counts.items() <= problems.counts.items()
+  path.write_text(f'1\tvamos\tir\tVERB{rest}\nx\tnos\tnosotros\tPRON{rest}\n')
+  with pytest.raises(InputError, match="x.conllu:2: its ID 'x' is neither a number nor a range"):
+    read(path, conllu=True)
+
+
+@pytest.mark.parametrize(
+  'text, sentence',
+  [
+    ('Ada\tO\n\nold\tO\nbroken\n\nthe\tO\n', r'a.conll:4: 1 columns where 2 are expected'),
+    ('Ada\tO\n\nold\tO\nNew York\tX\tO\n\nthe\tO\n', r'a.conll:4: 3 columns where 2'),
+    ('Ada\tO\n\nold\tO\n\tO\n\nthe\tO\n', r'a.conll:4: its token or its tag is empty'),
+    ('Ada O\n\nold O\nNew York O\n\nthe O\n', r'a.conll:4: 3 columns where 2'),
+  ],
+)
+def test_a_faulty_line_stops_the_run_or_costs_its_sentence(tmp_path, text, sentence):
+  path = tmp_path / 'a.conll'
+  path.write_text(text)
+  with pytest.raises(InputError, match=sentence) as error:
+    read(path)
+  assert '\n' not in str(error.value)
+  found, problems = read(path, skip=True)
+  assert [s.tokens for s in found] == [('Ada',), ('the',)]
+  assert problems.places['sentences with a faulty line (skipped)'] == ['a.conll:4']
+
+
+def test_a_file_without_tags_is_a_test_set_and_no_training_data(tmp_path, vocab, tokenizer):
+  path, test = write(tmp_path / 'train', 'Ada/B-PER old/O'), write(tmp_path / 'test', 'Ada old')
+  found, problems = read(test, 'eval')
+  assert found[0].tags is None and problems.counts['sentences without tags'] == 1
+  with pytest.raises(InputError, match='test:1 has 1 columns, none of them the tags'):
+    read(test)
+  with pytest.raises(InputError, match='has 2 columns and tagging.token_column is 2'):
+    read(path, at=(2, -1))
+  config = load(vocab, path, f'--config.data.eval={test}')
+  source, config = source_of(config, tokenizer)
+  answers = source.answers(outputs_of(source, config, tokenizer))
+  assert 'gold' not in answers[0] and source.score(answers) == {}
+  (name, text), *others = source.files(answers).items()
+  assert name == 'predictions.conll' and not others
+  assert text == ''.join(f'{w} {p}\n' for w, p in zip(('Ada', 'old'), answers[0]['prediction'])) + (
+    '\n'
+  )
+
+
+def test_weibo_without_the_place_of_each_character(tmp_path):
+  path = write(tmp_path / 'b', '科0/O 技1/O 全2/B-X 10/O', '20/O 11/O \ufffd\ufffd2/O')
+  found, problems = read(path)
+  assert [s.tokens for s in found] == [('科', '技', '全', '1'), ('2', '1', '\ufffd\ufffd')]
+  assert problems.counts['tokens with their place in the word (taken off)'] == 7
+  for other in ('科0/O 技1/O 全/O', 'B52/O A380/O'):
+    found, problems = read(write(tmp_path / 'c', other))
+    assert [f'{t}/O' for t in found[0].tokens] == other.split()
+
+
+def test_folders_give_each_split_its_files(tmp_path):
+  for name in ('en_x-ud-train', 'en_x-ud-dev', 'LICENSE', 'constrained'):
+    write(tmp_path / f'{name}.conllu', 'Ada/B-PER')
+  assert [s.where for s in read(tmp_path)[0]] == ['en_x-ud-train.conllu:1']
+  assert [s.where for s in read(tmp_path, 'eval')[0]] == ['en_x-ud-dev.conllu:1']
+  (tmp_path / 'en_x-ud-dev.conllu').unlink()
+  with pytest.raises(InputError, match='no file with validation or dev or valid or testa in its'):
+    read(tmp_path, 'eval')
+  (tmp_path / 'empty').write_text('\n\n')
+  with pytest.raises(InputError, match='holds no sentence'):
+    read(tmp_path / 'empty')
+
+
+@pytest.mark.parametrize(
+  'scheme, tags, broken',
+  [
+    ('IOB2', 'B-X I-X O B-X B-X I-X O', []),
+    ('IOB2', 'B-X I-X O I-X B-X I-Y O B-Y B-Z', [4, 6]),
+    ('IOB1', 'I-X I-X O I-X B-X I-X O', []),
+    ('IOB1', 'I-X I-X O I-Y B-X O I-X I-X', [5]),
+    ('BIOES', 'S-X O B-X E-X B-X I-X E-X', []),
+    ('BIOES', 'S-X I-X O B-X E-Y B-X O S-X B-X', [2, 3, 5, 7, 9]),
+  ],
+)
+def test_tags_that_break_their_scheme_are_named(scheme, tags, broken):
+  tags = tags.split()
+  sentence = columns.Sentence('a:1', '0', ('x',) * len(tags), tuple(tags), ())
+  problems = Problems('train')
+  columns.check_chunks([sentence], problems)
+  kind = f'tags that break {scheme} (kept)'
+  assert problems.counts[kind] == len(broken)
+  assert problems.places[kind] == [f'a:1, token {i}' for i in broken[: len(problems.places[kind])]]
+  # seqeval's default mode finds as many chunks; its strict mode wants the scheme when all is well.
+  total, _ = tagging_scores.entities([tags], [tags])
+  assert problems.counts[f'chunks ({scheme})'] == total[2]
+  if not broken:
+    strict = classification_report(
+      [tags], [tags], mode='strict', output_dict=True,
+      scheme={'IOB1': IOB1, 'IOB2': IOB2, 'BIOES': IOBES}[scheme],
+    )  # fmt: skip
+    assert strict['micro avg']['support'] == total[2]
+
+
+def test_what_marks_chunks():
+  assert columns.are_chunks(['B-PER', 'I-PER', 'O']) and columns.are_chunks(
+    ['O', 'S-creative-work']
+  )
+  assert not columns.are_chunks(['ADJ', 'NOUN']) and not columns.are_chunks(['O', 'X', 'Y'])
+  with pytest.raises(InputError, match="'L-PER' is neither O nor begins with B- I- E- S-"):
+    columns.are_chunks(['B-PER', 'L-PER', 'O'])
+
+
+LABELS = ['O', 'B-PER', 'I-PER']
+UPOS = ['NOUN', 'VERB', '_']
+
+
+@pytest.mark.parametrize(
+  'names, row, conllu, tokens, tags',
+  [
+    # conll2003; wikiann; universal_dependencies, where a range is tagged '_'; xtreme_pos
+    (
+      {'tokens': 0, 'pos': UPOS, 'chunks': LABELS, 'ner': LABELS},
+      {'tokens': ['Ada', 'é'], 'pos': [0, 1], 'chunks': [0, 0], 'ner': [1, 2]},
+      False, ('Ada', 'é'), ('B-PER', 'I-PER'),
+    ),
+    (
+      {'tokens': 0, 'tags': LABELS, 'langs': 0, 'spans': 0},
+      {'tokens': ['Ada', 'é'], 'tags': [1, 0], 'langs': ['en', 'en'], 'spans': ['PER: Ada']},
+      False, ('Ada', 'é'), ('B-PER', 'O'),
+    ),
+    (
+      {'idx': 1, 'tokens': 0, 'lemmas': 0, 'upos': UPOS, 'xpos': 0, 'feats': 0},
+      {'idx': '1', 'tokens': ['al', 'a', 'él'], 'lemmas': ['_'] * 3, 'upos': [2, 1, 0],
+       'xpos': ['_'] * 3, 'feats': ['_'] * 3},
+      True, ('a', 'él'), ('VERB', 'NOUN'),
+    ),
+    (
+      {'tokens': 0, 'upos': UPOS}, {'tokens': ['a', 'él'], 'upos': [1, 0]},
+      True, ('a', 'él'), ('VERB', 'NOUN'),
+    ),
+  ],
+)  # fmt: skip
+def test_tfds(tmp_path, vocab, names, row, conllu, tokens, tags):
+  tfds = pytest.importorskip('tensorflow_datasets')
+  tfds.disable_progress_bar()
+  f = tfds.features
+
+  class Tiny(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    VERSION = tfds.core.Version('1.0.0')
+    name = 'tiny_tags'
+
+    def _info(self):
+      kinds = {
+        name: f.Text() if kind == 1 else f.Sequence(f.ClassLabel(names=kind) if kind else f.Text())
+        for name, kind in names.items()
+      }
+      return tfds.core.DatasetInfo(builder=self, features=f.FeaturesDict(kinds))
+
+    def _split_generators(self, dl_manager):
+      return {'train': self._generate_examples(2), 'dev': self._generate_examples(1)}
+
+    def _generate_examples(self, number):
+      empty = {name: '' if kind == 1 else [] for name, kind in names.items()}
+      yield from enumerate([row] * number + [empty])
+
+  Tiny(data_dir=tmp_path, file_format='array_record').download_and_prepare()
+  found, problems = read(f'tfds:{tmp_path}', conllu=conllu)
+  assert [(s.tokens, s.tags) for s in found] == [(tokens, tags)] * 2
+  assert problems.counts['sentences without a token (left out)'] == 1
+  assert len(read(f'tfds:{tmp_path}', 'eval', conllu)[0]) == 1, 'the split named dev'
+  if 'chunks' in names:
+    assert read(f'tfds:{tmp_path}', at=(0, 1))[0][0].tags == ('NOUN', 'VERB')
+    config = load(vocab, f'tfds:{tmp_path}', task='conll2003')
+    with pytest.raises(InputError, match='does not say where documents begin'):
+      source_of(config, tokenizers.load(vocab, do_lower_case=False))
+  if 'xpos' not in names:
+    with pytest.raises(InputError, match='none of them the tags|has no xpos'):
+      read(f'tfds:{tmp_path}', conllu=conllu, at=(0, 9)) if not conllu else columns.read(
+        f'tfds:{tmp_path}', 'train', problems, conllu=True, token_column=1, tag_column=4
+      )
+
+
+# ---- rows ----------------------------------------------------------------------------------------
+
+
+def test_tags_stand_on_the_first_piece_or_on_all(tmp_path, vocab, tokenizer, caplog):
+  caplog.set_level(logging.INFO, 'bert_jax')
+  path = write(tmp_path / 'a', 'the/O unhappy/B-PER \x07/I-PER Ada/I-PER')
+  for which, tags in (('first', [0, 3, 1, 0, 2, 2, 0]), ('all', [0, 3, 1, 1, 2, 2, 0])):
+    config = load(vocab, path, f'--config.tagging.label_pieces={which}')
+    source, config = source_of(config, tokenizer)
+    assert config.tagging.labels == ('B-PER', 'I-PER', 'O')
+    row = source[0]
+    assert list(row['input_ids'][:7]) == [2, 8, 9, 10, tokenizer.unk_id, 5, 3]
+    assert list(row['tags'][:7]) == tags and not row['tags'][7:].any()
+    assert source.baselines['token_accuracy'] == (0.5, 'majority')
+  assert '1 tokens without a word piece ([UNK] taken) (a:1, token 3)' in caplog.text
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_windows_cover_all_and_overlap(seed):
+  rng = np.random.default_rng(seed)
+  for _ in range(50):
+    room, length = rng.integers(1, 20), rng.integers(1, 80)
+    first = rng.integers(0, length)
+    last = rng.integers(first + 1, length + 1)
+    found = tagging.windows(first, last, length, room)
+    assert all(0 <= a < b <= length and b - a <= room for a, b in found)
+    seen = set(itertools.chain(*(range(a, b) for a, b in found)))
+    assert seen >= set(range(first, last))
+    if last - first <= room:
+      ((a, b),) = found
+      assert b - a == min(room, length), 'the room is used'
+      left, right = first - a, b - last
+      assert abs(left - right) <= 1 or a == 0 or b == length, 'as much on either side'
+    for (_, b), (a, _) in itertools.pairwise(found):
+      assert b - a >= room // 2
+
+
+def test_each_token_of_a_long_sentence_is_asked_where_it_has_most_context(
+  tmp_path, vocab, tokenizer
+):
+  """The outputs are made to say which position of which window was read."""
+  words = [WORDS[i % 4] if i % 5 else 'unhappy' for i in range(60)]
+  path = write(tmp_path / 'a', ' '.join(f'{w}/{"OX"[i % 2]}' for i, w in enumerate(words)), 'Ada/O')
+  source, _ = source_of(load(vocab, path), tokenizer)
+  assert len(source.texts) > 8 and source.lengths.max() == 16
+  batch = batch_of(source)
+  R, T = batch['input_ids'].shape
+  # The probability of the first tag says the position in all rows.
+  share = (1 + np.arange(R * T).reshape(R, T)) / (R * T + 2)
+  outputs = {k: batch[k] for k in ('example_ids', 'cls_positions')}
+  outputs['logits'] = np.log(np.stack([share, 1 - share], axis=-1))
+  answers = source.answers(outputs)
+  assert [len(a['prediction']) for a in answers] == [60, 1]
+
+  places = [set() for _ in words]  # (side with less context, position in all rows)
+  at = np.cumsum([0] + [1 + (w == 'unhappy') for w in words])
+  windows = tagging.windows(0, at[-1], at[-1], 14)
+  for e, (a, b) in enumerate(windows):
+    (r, k) = np.argwhere(batch['example_ids'] == e + 1)[0]
+    for i, p in enumerate(at[:-1]):
+      if a <= p < b:
+        position = r * T + batch['cls_positions'][r, k] + 1 + p - a
+        assert batch['input_ids'].flat[position] == tokenizer.ids_batch([words[i]])[0][0]
+        places[i].add((min(p - a, b - 1 - p), position))
+  for i, answer in enumerate(zip(answers[0]['prediction'], answers[0]['probability'])):
+    shown = answer[1] if answer[0] == 'O' else 1 - answer[1]
+    position = round(shown * (R * T + 2)) - 1
+    best = max(places[i])[0]
+    assert (best, position) in places[i]
+    # It is learnt there and only there.
+    assert [q for _, q in sorted(places[i]) if batch['tags'].flat[q]] == [position]
+  # A sentence with a window that was not predicted is left out.
+  outputs['example_ids'] = np.where(outputs['example_ids'] == 2, 0, outputs['example_ids'])
+  assert [a['id'] for a in source.answers(outputs)] == ['1']
+
+
+def test_document_context_fills_rows_and_is_not_learnt(tmp_path, vocab, tokenizer, caplog):
+  caplog.set_level(logging.INFO, 'bert_jax')
+  path = tmp_path / 'a.conll'
+  path.write_text(
+    '-DOCSTART- O\n\nAda O\nunhappy O\n\nriver B-X\n\nParis O\nold O\na O\n-DOCSTART- O\n\n'
+    '-DOCSTART- O\n\nthe O\n'
+  )
+  shown = {
+    16: ['Ada un ##happy river Paris old a'] * 3 + ['the'],
+    7: ['Ada un ##happy river Paris', 'un ##happy river Paris old']
+    + ['##happy river Paris old a', 'the'],
+  }
+  learnt = {16: [[1, 2], [4], [5, 6, 7], [1]], 7: [[1, 2], [3], [3, 4, 5], [1]]}
+  for length in shown:
+    config = load(vocab, path, f'--config.task.max_length={length}', task='conll2003')
+    source, config = source_of(config, tokenizer)
+    texts = [' '.join(tokenizer.pieces[i] for i in ids) for (ids,) in source.texts]
+    assert texts == shown[length]
+    assert [np.flatnonzero(t).tolist() for t in source.per_token['tags'][0]] == learnt[length]
+    answers = source.answers(outputs_of(source, config, tokenizer))
+    assert [a['tokens'] for a in answers] == [
+      ['Ada', 'unhappy'], ['river'], ['Paris', 'old', 'a'], ['the'],
+    ]  # fmt: skip
+  assert '1 documents without a sentence (a.conll:11)' in caplog.text
+  # Of the few that are trained on, the others are still the context.
+  few = load(vocab, path, '--config.task.train_examples=1', task='conll2003')
+  source, _ = source_of(few, tokenizer, 'train')
+  assert len(source.texts) == 1 and len(source.texts[0][0]) in (7, 1)
+
+
+@pytest.mark.parametrize('context', [False, True])
+def test_packed_and_unpacked_answers_are_the_same(tmp_path, vocab, tokenizer, context):
+  rng = np.random.default_rng(0)
+  sentences = [
+    ' '.join(f'{rng.choice(WORDS[:4])}/{rng.choice(["O", "B-X", "I-X"])}' for _ in range(n))
+    for n in rng.integers(1, 30, 20)
+  ]
+  path = write(tmp_path / 'a', '-DOCSTART-/O', *sentences)
+  found = {}
+  for slots in (1, 6):
+    config = load(
+      vocab, path, '--config.data.seq_length=32', f'--config.data.examples_per_row={slots}',
+      '--config.task.max_length=14', f'--config.tagging.document_context={context}',
+    )  # fmt: skip
+    source, config = source_of(config, tokenizer)
+    found[slots] = source.answers(outputs_of(source, config, tokenizer))
+    assert (len(source) < len(source.texts)) == (slots > 1)
+  assert len(found[1]) == len(found[6]) == 20
+  for one, two in zip(found[1], found[6]):
+    assert one['prediction'] == two['prediction'] and one['where'] == two['where']
+    assert one['probability'] == pytest.approx(two['probability'], abs=1e-4)
+    assert one['loss'] == pytest.approx(two['loss'], abs=1e-4)
+  assert len({tag for a in found[1] for tag in a['prediction']}) > 1
+
+
+def test_terms_and_an_empty_row(tmp_path, vocab, tokenizer):
+  """The loss is the mean over the tokens that carry a tag; nothing to learn gives no NaN."""
+  path = write(tmp_path / 'a', 'Ada/B-X unhappy/O', 'old/O the/O a/B-X')
+  source, config = source_of(load(vocab, path), tokenizer, 'train')
+  objective = tagging.objective(config, tokenizer)
+  params = objective.init(jax.random.key(0))
+  batch = batch_of(source)
+  terms = objective.terms(params, batch, None, False)
+  answers = source.answers(jax.device_get(objective.predict(params, batch)))
+  assert float(terms['tagging'].weight) == 5
+  assert float(terms['tagging'].value) == pytest.approx(sum(a['loss'] for a in answers) / 5)
+  accuracy = source.score(answers)['token_accuracy']
+  assert float(terms['token_accuracy'].value) == pytest.approx(accuracy)
+  empty = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), objective.spec(2))
+  gradients = jax.grad(lambda p: objective.terms(p, empty, None, False)['tagging'].total)(params)
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradients))
+  assert np.isfinite(objective.predict(params, empty)['logits']).all()
+
+
+# ---- scores --------------------------------------------------------------------------------------
+
+
+def test_scores_are_those_of_conlleval(shared):
+  """What the official scorer prints of the same file, to the letter."""
+  text = (shared / 'golden/conlleval/output.txt').read_text()
+  sentences = [
+    [line.split()[-2:] for line in part.splitlines()] for part in text.strip().split('\n\n')
+  ]
+  gold, predicted = ([[pair[k] for pair in s] for s in sentences] for k in (0, 1))
+  found = tagging_scores.scores(gold, predicted, chunks=True)
+  rounded = {name: round(100 * value, 2) for name, value in found.items()}
+  assert rounded == {
+    'token_accuracy': 84.08, 'entity_precision': 68.83, 'entity_recall': 80.83, 'entity_f1': 74.35,
+    'f1_ADJP': 0.0, 'f1_ADVP': 52.63, 'f1_NP': 71.16, 'f1_PP': 90.36, 'f1_SBAR': 44.44,
+    'f1_VP': 73.80,
+  }  # fmt: skip
+  own = tagging_scores.conlleval(gold, predicted)
+  assert own.split() == (shared / 'golden/conlleval/result.txt').read_text().split()
+
+
+def encoded(spans, length, scheme):
+  """Tags of (start, end, type) spans, apart from each other or side by side."""
+  tags = ['O'] * length
+  for start, end, kind in spans:
+    tags[start:end] = [f'I-{kind}'] * (end - start)
+    if scheme == 'BIOES' and end - start == 1:
+      tags[start] = f'S-{kind}'
+    elif scheme == 'BIOES':
+      tags[start], tags[end - 1] = f'B-{kind}', f'E-{kind}'
+    elif scheme == 'IOB2' or any((b, k) == (start, kind) for _, b, k in spans):
+      tags[start] = f'B-{kind}'
+  return tags
+
+
+@pytest.mark.parametrize('scheme', ['IOB1', 'IOB2', 'BIOES'])
+def test_entities_in_all_schemes(scheme):
+  """Spans are drawn and compared as spans; their tags must score alike."""
+  rng = np.random.default_rng(1)
+
+  def draw(length):
+    cuts = sorted(rng.choice(np.arange(length + 1), 6, replace=False).tolist())
+    return {
+      (a, b, str(rng.choice(['PER', 'creative-work'])))
+      for a, b in itertools.pairwise(cuts)
+      if rng.random() < 0.6
+    }
+
+  sides = [[], []]
+  right = found = there = 0
+  for _ in range(200):
+    gold = draw(12)
+    # What is predicted shares some with gold and does not overlap the rest.
+    own = {s for s in gold if rng.random() < 0.5}
+    free = [i for i in range(12) if not any(a <= i < b for a, b, _ in own)]
+    extra = {(i, i + 1, 'PER') for i in free if rng.random() < 0.1}
+    own |= extra
+    right, found, there = right + len(gold & own), found + len(own), there + len(gold)
+    sides[0].append(encoded(gold, 12, scheme))
+    sides[1].append(encoded(own, 12, scheme))
+  score = tagging_scores.scores(*sides, chunks=True)
+  assert score['entity_precision'] == pytest.approx(right / found)
+  assert score['entity_recall'] == pytest.approx(right / there)
+  assert score['entity_f1'] == pytest.approx(2 * right / (found + there))
+  report = classification_report(*sides, output_dict=True)
+  for kind in ('PER', 'creative-work'):
+    assert score[f'f1_{kind}'] == pytest.approx(report[kind]['f1-score'])
+
+
+@pytest.mark.parametrize(
+  'gold, predicted, f1',
+  [
+    ('B-X I-X O', 'I-X I-X O', 1.0),  # as conlleval has it, I- begins a chunk
+    ('B-X I-X O', 'B-X I-Y O', 0.0),
+    ('B-X E-X O', 'B-X I-X O', 1.0),
+    ('S-X O O', 'B-X O O', 1.0),
+    ('B-X I-X O', 'B-X O O', 0.0),
+    ('O O O', 'O O O', 0.0),
+  ],
+)
+def test_entities_are_compared_whole(gold, predicted, f1):
+  score = tagging_scores.scores([gold.split()], [predicted.split()], chunks=True)
+  assert score['entity_f1'] == f1
+
+
+def test_a_sentence_ends_an_entity():
+  gold, predicted = [['B-X'], ['I-X']], [['B-X', 'I-X']]
+  assert tagging_scores.entities(gold, gold)[0] == (2, 2, 2)
+  assert tagging_scores.entities(predicted, predicted)[0] == (1, 1, 1)
+
+
+def test_other_tags_have_accuracy_and_macro_f1(tmp_path, vocab, tokenizer):
+  rng = np.random.default_rng(0)
+  gold, predicted = (rng.choice(['NOUN', 'VERB', 'X'], 50).tolist() for _ in range(2))
+  score = tagging_scores.scores([gold[:20], gold[20:]], [predicted[:20], predicted[20:]], False)
+  assert score == {
+    'token_accuracy': pytest.approx(sklearn_metrics.accuracy_score(gold, predicted)),
+    'macro_f1': pytest.approx(sklearn_metrics.f1_score(gold, predicted, average='macro')),
+  }
+  source, config = source_of(load(vocab, write(tmp_path / 'a', 'Ada/NOUN old/ADJ')), tokenizer)
+  assert tagging.objective(config, tokenizer).metrics == ('tagging', 'token_accuracy', 'macro_f1')
+  answer = {'gold': ['NOUN', None], 'prediction': ['NOUN', 'ADJ'], 'tokens': ['a b', ' ']}
+  assert source.score([answer]) == {'token_accuracy': 1.0, 'macro_f1': 1.0}, 'unknown gold is none'
+  files = source.files([answer])
+  assert files['predictions.conll'] == 'a_b NOUN NOUN\n_ _ ADJ\n\n'
+  assert files['tags.txt'].split()[:4] == ['precision', 'recall', 'f1-score', 'support']
+
+
+def test_a_tag_that_training_does_not_have_is_missed(tmp_path, vocab, tokenizer, caplog):
+  caplog.set_level(logging.INFO, 'bert_jax')
+  path = write(tmp_path / 'train', 'Ada/B-PER old/O')
+  dev = write(tmp_path / 'dev', 'Ada/B-PER Paris/B-LOC old/O')
+  config = load(vocab, path, f'--config.data.eval={dev}')
+  source, config = source_of(config, tokenizer)
+  assert "1 tags 'B-LOC' that training does not have (always wrong) (dev:1)" in caplog.text
+  assert (source[0]['tags'] > 0).sum() == 2, 'it is not in the loss'
+  (answer,) = source.answers(outputs_of(source, config, tokenizer))
+  assert answer['gold'] == ['B-PER', 'B-LOC', 'O'] and answer['loss'] > 27
+  best = source.score([dict(answer, prediction=['B-PER', 'O', 'O'])])
+  assert best['token_accuracy'] == pytest.approx(2 / 3)
+  assert (best['entity_precision'], best['entity_recall'], best['f1_LOC']) == (1.0, 0.5, 0.0)
+  # In training data it is a fault.
+  config.data.train, config.data.skip_damaged = str(dev), False
+  with pytest.raises(InputError, match=r"dev:1: tag 'B-LOC' is not in the label set 'B-PER', 'O'"):
+    source_of(config, tokenizer, 'train')
+  config.data.skip_damaged = True
+  write(dev, 'Ada/B-PER Paris/B-LOC', 'old/O')
+  assert len(source_of(config, tokenizer, 'train')[0].texts) == 1
+
+
+def test_a_run_that_says_the_same_of_every_token_has_collapsed(tmp_path, vocab, tokenizer):
+  source, _ = source_of(load(vocab, write(tmp_path / 'a', 'Ada/B-X old/O', 'a/O')), tokenizer)
+  answers = [
+    {'gold': ['B-X', 'O'], 'prediction': ['O', 'O']}, {'gold': ['O'], 'prediction': ['O']},
+  ]  # fmt: skip
+  assert source.constant(answers) == 'O'
+  answers[1]['prediction'] = ['B-X']
+  assert source.constant(answers) == ''
+  assert source.constant([{'gold': ['O'], 'prediction': ['O']}]) == ''
+
+
+@pytest.mark.parametrize(
+  'text, overrides, sentence',
+  [
+    ('Ada\tO\nold\tO\n', (), r'data.train holds 1 different tags \(O\)'),
+    ('Ada\tO\nold\tB-X\nthe\tL-X\n', (), "a:1: the tag 'L-X' is neither O nor begins with"),
+    ('Ada\tO\nold\tB-X\n', ('--config.task.max_length=2',), 'has no room for a token'),
+    ('Ada\tO\nold\tB-X\n', ('--config.task.max_length=17',), 'max_length|takes 17 tokens'),
+  ],
+)
+def test_bad_input_is_one_sentence(tmp_path, vocab, tokenizer, text, overrides, sentence):
+  (tmp_path / 'a').write_text(text * (1 + 20 * ('17' in str(overrides))))
+  with pytest.raises(InputError, match=sentence) as error:
+    source_of(load(vocab, tmp_path / 'a', *overrides), tokenizer)
+  assert '\n' not in str(error.value)
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('task', ['ner', 'conll2003', 'panx', 'weibo', 'pos'])
+def test_two_steps_and_an_evaluation(tmp_path, vocab, task):
+  pos = task == 'pos'
+  words = ['Ada', 'old', 'unhappy', 'river'] * 5
+  tags = ['PROPN', 'ADJ', 'ADJ', 'NOUN'] * 5 if pos else ['B-PER', 'O', 'O', 'B-LOC'] * 5
+  for name, number in (('train', 12), ('dev', 5)):
+    lines = [[f'{w}{" -X-" * (task == "conll2003")} {t}' for w, t in zip(words, tags)]] * number
+    if pos:
+      rest = '\t_' * 6
+      lines = [
+        ['# text = x']
+        + [f'{k}\t{w}\t{w}\t{t}{rest}' for k, (w, t) in enumerate(zip(words, tags), 1)]
+      ] * number
+    if task == 'conll2003':
+      lines = [['-DOCSTART- -X- O'], *lines]
+    if task == 'weibo':
+      lines = [[f'{w}0\t{t}' for w, t in zip(words, tags)]] * number
+    (tmp_path / name).write_text('\n\n'.join('\n'.join(own) for own in lines) + '\n')
+  config = load(vocab, tmp_path / 'train', f'--config.data.eval={tmp_path}/dev', task=task)
+  state, metrics = train.train(config, tmp_path / 'run')
+  assert int(state.step) == 2 and config.checkpoint.best_metric in metrics
+  again, _ = evaluate.evaluate(tmp_path / 'run')
+  assert again == pytest.approx(metrics)
+  (folder,) = (tmp_path / 'run' / 'eval').iterdir()
+  answers = [json.loads(line) for line in (folder / 'predictions.jsonl').read_text().splitlines()]
+  assert [a['tokens'] for a in answers] == [words] * 5
+  assert set(answers[0]) == {
+    'id', 'where', 'tokens', 'gold', 'prediction', 'probability', 'loss',
+  }  # fmt: skip
+  lines = (folder / 'predictions.conll').read_text().splitlines()
+  assert len(lines) == 5 * 21 and lines[0].split()[:2] == ['Ada', tags[0]]
+  assert (folder / ('tags.txt' if pos else 'conlleval.txt')).read_text().strip()
+  # Unpacked, the run answers the same.
+  unpacked, _ = evaluate.evaluate(
+    tmp_path / 'run', ['--config.data.examples_per_row=1'], out=tmp_path / 'out'
+  )
+  other = [
+    json.loads(line) for line in (tmp_path / 'out/predictions.jsonl').read_text().splitlines()
+  ]
+  for one, two in zip(answers, other, strict=True):
+    assert one['prediction'] == two['prediction']
+    assert one['probability'] == pytest.approx(two['probability'], abs=1e-4)
+
+
+# ---- real data -----------------------------------------------------------------------------------
+
+REAL = [
+  # file, vocabulary, task, sentences, tokens: as published
+  ('ner/wnut17/wnut17train.conll', 'uncased', 'ner', 3_394, 62_730),
+  ('ner/wnut17/emerging.dev.conll', 'uncased', 'ner', 1_009, 15_733),
+  ('ner/wnut17/emerging.test.annotated', 'uncased', 'ner', 1_287, 23_394),
+  ('ner/weibo/weiboNER_2nd_conll.dev', 'chinese', 'weibo', 270, 14_509),
+  ('panx/dev-en.tsv', 'multilingual-cased', 'panx', 10_000, 80_536),
+  ('ud/en_ewt-ud-dev.conllu', 'uncased', 'pos', 2_001, 25_147),
+  ('ud/tr_pud-ud-test.conllu', 'multilingual-cased', 'pos', 1_000, 16_881),
+]
+
+
+@pytest.mark.parametrize('name, vocabulary, task, number, tokens', REAL)
+def test_real_files_give_every_token_one_place(shared, name, vocabulary, task, number, tokens):
+  path = shared / name
+  tokenizer = tokenizers.load(
+    shared / f'vocab/bert-base-{vocabulary}.txt', do_lower_case='uncased' in vocabulary
+  )
+  config = c.load(
+    f'configs/finetune.py:task={task}',
+    [f'--config.data.train={path}', f'--config.data.eval={path}', '--config.task.max_length=24'],
+  )
+  source, config = source_of(config, tokenizer)
+  assert len(source.sentences) == number
+  assert sum(len(s.tokens) for s in source.sentences) == tokens
+  asked = [[] for _ in source.sentences]
+  heads = [[] for _ in source.sentences]  # the piece at each place
+  for (number, which, at), (ids,) in zip(source.asked, source.texts):
+    asked[number] += which.tolist()
+    heads[number] += ids[at - 1].tolist()
+  for sentence, which, pieces in zip(source.sentences, asked, heads):
+    assert sorted(which) == list(range(len(sentence.tokens)))
+    encodings = tokenizer.encode_batch(sentence.tokens)
+    firsts = [e.ids[0] if len(e.ids) else tokenizer.unk_id for e in encodings]
+    assert [pieces[k] for k in np.argsort(which)] == firsts
+  # Words cut one by one are what the text is cut into: nothing reaches across a blank.
+  whole = tokenizer.ids_batch([' '.join(s.tokens) for s in source.sentences[:500]])
+  alone = [np.concatenate(tokenizer.ids_batch(s.tokens)) for s in source.sentences[:500]]
+  assert all(np.array_equal(a, b) for a, b in zip(whole, alone))
+  answers = [{'gold': list(s.tags), 'prediction': list(s.tags)} for s in source.sentences]
+  score = source.score(answers)
+  assert score['token_accuracy'] == score.get('entity_f1', score.get('macro_f1')) == 1.0

@@ -4,11 +4,16 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
+# What one test has compiled the next one need not: half of the suite's time.
+COMPILED = tempfile.TemporaryDirectory(prefix='bert_jax-compiled-')
+os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', COMPILED.name)
+os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0.2')
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / 'shared' / 'data'
 

@@ -138,7 +138,7 @@ def test_unigram_nats_is_entropy(text, tokenizer):
 
 def make_batches(source, tokenizer, batch_size=8, seed=0, limits=None, devices=None):
   mesh = sharding.make_mesh(-1, 1, 1, devices)
-  spec = base.row_spec(batch_size, 64) | base.example_spec(batch_size, 1, np.int32)
+  spec = base.row_spec(batch_size, 64) | base.slot_spec(batch_size, 1, labels=np.int32)
   return batching.Batches(
     source,
     spec,
@@ -168,7 +168,7 @@ def test_each_pass_is_a_permutation_and_passes_differ(text, tokenizer):
       return {name: np.full(s.shape[1:], i, s.dtype) for name, s in self.spec.items()}
 
   source = Numbers()
-  source.spec = base.row_spec(8, 64) | base.example_spec(8, 1, np.int32)
+  source.spec = base.row_spec(8, 64) | base.slot_spec(8, 1, labels=np.int32)
   batches = make_batches(source, tokenizer)
   passes = [
     np.concatenate([np.asarray(batches[5 * p + i]['labels'])[:, 0] for i in range(5)])

@@ -186,7 +186,7 @@ def test_errors_name_the_file_and_the_fix(tmp_path):
   ('line', 'message'),
   [
     ('{"text": "a"', "is not JSON (Expecting ',' delimiter at column 13); write one JSON object"),
-    ('["a"]', 'holds a JSON list; write one JSON object per line'),
+    ('["a"]', 'is a JSON list; write one JSON object per line'),
     ('{"id": 1, "body": "a"}', "has no field 'text', only id, body; set corpus.text_field"),
     ('{"text": null}', "field 'text' holds None, not text; set corpus.text_field"),
   ],

@@ -34,9 +34,9 @@ from bert_jax.data.scripts import split_sentences
 
 log = logging.getLogger('bert_jax')
 
-# 'python' is the standard library, the others are import names: requirements.txt's (safetensors,
-# scikit-learn and seqeval came later: the corpus stays what its numbers were measured on), and absl,
-# numpy and scipy, which come with them.
+# 'python' is the standard library, the others are import names: those of requirements.txt (without
+# safetensors, scikit-learn and seqeval, which came after the corpus was measured), and absl, numpy
+# and scipy, which come with them.
 PACKAGES = (
   'python', 'absl', 'clu', 'flax', 'grain', 'jax', 'matplotlib', 'ml_collections', 'numpy', 'optax',
   'orbax', 'scipy', 'sentencepiece', 'tensorboardX', 'tensorflow_datasets', 'tokenizers', 'tqdm',

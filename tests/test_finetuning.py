@@ -222,6 +222,9 @@ def test_several_labels_of_a_text(tmp_path, vocab, tokenizer):
   assert [list(a['gold']) for a in answers] == [y for _, y in rows]
   perfect = [dict(a, prediction=a['gold']) for a in answers]
   assert source.score(perfect) == {'micro_f1': 1.0, 'macro_f1': 1.0, 'subset_accuracy': 1.0}
+  path.write_text('{"sentence": "old", "label": "[a"}\n')
+  with pytest.raises(InputError, match=r"dev.jsonl:1: label '\[a' is no JSON list"):
+    classification.sources(config, tokenizer, ('eval',))
   none = [dict(a, prediction=[]) for a in answers]
   assert source.score(none) == {'micro_f1': 0.0, 'macro_f1': 0.0, 'subset_accuracy': 0.25}
 

@@ -6,7 +6,7 @@ import pytest
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.data import tokenizers
-from bert_jax.tasks import classification
+from bert_jax.tasks import classification, classification_data
 from bert_jax.tasks.problems import Problems
 
 
@@ -139,12 +139,12 @@ def test_the_embedded_task_keeps_what_pretraining_holds_out():
   pretrain = c.load('configs/quickstart.py:stage=pretrain')
   runlocal = c.load('configs/pretrain.py:runlocal')
   modules = {
-    split: {e.where for e in classification._examples(finetune, split, Problems(split))}
+    split: {e.where for e in classification_data.read(finetune, split, Problems(split))}
     for split in ('train', 'eval')
   }
   assert len(modules['eval']) > 100 and not modules['train'] & modules['eval']
   texts = {
-    split: {e.texts[0] for e in classification._examples(finetune, split, Problems(split))}
+    split: {e.texts[0] for e in classification_data.read(finetune, split, Problems(split))}
     for split in ('train', 'eval')
   }
   assert not texts['train'] & texts['eval']

@@ -7,16 +7,8 @@ correlation; Pearson and Spearman correlation for numbers.
 A text that is too long keeps its head, its tail, or a quarter of head and the rest of tail (Sun et
 al. 2019, https://arxiv.org/abs/1905.05583, who keep 128 and 382 of 510), or becomes windows, whose
 logits are averaged. A pair that is too long loses tokens from the end of the longer text, as in
-BERT's run_classifier.py. What is cut is counted. A row without the columns, or with a label that is
-not in the set, is faulty (see problems.py); an empty text and an id that comes twice are kept.
-
-The embedded task asks which package a docstring comes from. It is evaluated on the modules that
-pre-training on the embedded corpus with corpus.eval_share=0.1 holds out, so that no text is seen
-beforehand.
+BERT's run_classifier.py. What is cut is counted.
 """
-
-import json
-from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
@@ -25,20 +17,12 @@ from sklearn import metrics as sklearn_metrics
 
 from bert_jax import models
 from bert_jax.config import InputError
-from bert_jax.data import docs, tables, text
 from bert_jax.data.examples import Examples, by_example
 from bert_jax.objectives.classification import Classification
+from bert_jax.tasks.classification_data import names, read
 from bert_jax.tasks.problems import Problems
 
-EMBEDDED_EVAL_SHARE = 0.1  # of the modules
 WINDOW_STRIDE = 0.5  # of a window, between the starts of two
-
-
-class Example(NamedTuple):
-  where: str
-  id: str
-  texts: tuple[str, ...]  # one or two
-  label: Any  # a str, a float (regression), a tuple of str (multi_label), None (not known)
 
 
 def resolve(config):
@@ -46,8 +30,7 @@ def resolve(config):
   if config.table.regression or config.table.labels:
     return config
   found = [
-    example.label
-    for example in _examples(config, 'train', Problems('train', config.data.skip_damaged))
+    example.label for example in read(config, 'train', Problems('train', config.data.skip_damaged))
   ]
   labels = sorted(
     {label for own in found for label in (own if config.table.multi_label else [own])}
@@ -69,7 +52,7 @@ def resolve(config):
 
 
 def texts(config):
-  for example in _examples(config, 'train', Problems('train', config.data.skip_damaged)):
+  for example in read(config, 'train', Problems('train', config.data.skip_damaged)):
     yield from example.texts
 
 
@@ -79,7 +62,7 @@ def objective(config, tokenizer):
   return Classification(
     models.ModelConfig(**config.model),
     config.data.seq_length,
-    _names(table.labels),
+    names(table.labels),
     examples_per_row=config.data.examples_per_row,
     multi_label=table.multi_label,
     class_weights=_class_weights(config),
@@ -88,11 +71,11 @@ def objective(config, tokenizer):
 
 def _class_weights(config):
   """The weight of each label: as given, or so that all labels weigh alike in the training data."""
-  given, labels = config.table.class_weights, _names(config.table.labels)
+  given, labels = config.table.class_weights, names(config.table.labels)
   if given == ('balanced',):
     count = dict.fromkeys(labels, 0)
     number = 0
-    for example in _examples(config, 'train', Problems('train', config.data.skip_damaged)):
+    for example in read(config, 'train', Problems('train', config.data.skip_damaged)):
       number += 1
       for label in example.label if config.table.multi_label else [example.label]:
         count[label] += 1
@@ -111,7 +94,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
     if split == 'eval' and config.data.train and not config.data.eval:
       continue
     problems = Problems(split, config.data.skip_damaged)
-    examples = list(_examples(config, split, problems))
+    examples = list(read(config, split, problems))
     examples = chosen(examples, split, config.task.train_examples, problems)
     out[split] = Texts(config, tokenizer, examples, problems)
     problems.log()
@@ -135,7 +118,7 @@ class Texts(Examples):
 
   def __init__(self, config, tokenizer, examples, problems):
     table = config.table
-    self.examples, self.labels, self.multi_label = examples, _names(table.labels), table.multi_label
+    self.examples, self.labels, self.multi_label = examples, names(table.labels), table.multi_label
     self.regression = table.regression
     limit = config.task.max_length or config.data.seq_length
     firsts = tokenizer.ids_batch([example.texts[0] for example in examples])
@@ -285,84 +268,3 @@ def truncate(parts, room):
   a, b = map(len, parts)
   a = max(min(a, room - room // 2), room - b)  # equally long in the end, the odd token to the first
   return parts[0][:a], parts[1][: room - a]
-
-
-def _embedded(split):
-  """(module, row) of the embedded task; a text in modules of both splits is in neither."""
-  for row in docs.labelled():
-    held_out = {text.held_out(module, EMBEDDED_EVAL_SHARE) for module in row['modules']}
-    if held_out == {split == 'eval'}:
-      yield row['modules'][0], row
-
-
-def _examples(config, split, problems):
-  """The Examples of a split, faulty ones left to `problems`."""
-  spec, table = config.data[split], config.table
-  if config.data.train:
-    rows = tables.records(
-      spec,
-      split='train' if split == 'train' else 'validation',
-      columns=tuple(table.columns),
-      counts=problems.counts,
-      wrong=problems.wrong,
-    )
-    names = [name for name in (table.text_column, table.pair_column) if name]
-    label_column = table.label_column
-  elif spec:
-    raise InputError(
-      f'data.{split} is {spec} but data.train is empty; set both, or neither for '
-      'the embedded documentation.'
-    )
-  else:
-    rows, names, label_column = _embedded(split), ['text'], 'label'
-  ids = set()
-  for number, (where, row) in enumerate(rows):
-    texts = tuple(tables.column(row, name, where) for name in names)
-    label = None
-    there = any(name in row for name in label_column.split('|'))
-    if split == 'train' or there:  # a test set has no labels
-      label = tables.column(row, label_column, where)
-    if label is not None and not (spec.startswith('tfds:') and label == '-1'):  # TFDS's for none
-      label, fault = _label(label, table)
-      if fault:
-        problems.wrong(where, fault, 'rows with an unknown label')
-        continue
-    own = tables.column(row, table.id_column, where) if table.id_column else str(number)
-    problems.counts['examples'] += 1
-    if any(not part.strip() for part in texts):
-      problems.note('empty texts (kept)', where)
-    if own in ids:
-      problems.note('ids that came before (kept)', where)
-    ids.add(own)
-    yield Example(where, own, texts, label)
-
-
-def _label(label, table):
-  """(the label of a table as it is learned, '') or (None, what is wrong with it)."""
-  if table.regression:
-    try:
-      value = float(label)
-      if np.isfinite(value):
-        return value, ''
-    except ValueError:
-      pass
-    return None, f'label {label!r} is not a number; table.regression=true wants numbers'
-  own = (label,)
-  if table.multi_label:
-    own = json.loads(label) if label.startswith('[') else label.split(',')
-    own = tuple(name for part in own if (name := part.strip()))
-  if table.labels:
-    known = {s: name.split('|')[0] for name in table.labels for s in name.split('|')}
-    unknown = [name for name in own if name not in known]
-    if unknown:
-      return None, (
-        f'label {unknown[0]!r} is not in the label set {", ".join(map(repr, table.labels))}; mend '
-        'the row or set table.labels'
-      )
-    own = tuple(known[name] for name in own)
-  return (own if table.multi_label else own[0]), ''
-
-
-def _names(labels):
-  """The names of labels, the first of several spellings."""
-  return tuple(label.split('|')[0] for label in labels)

@@ -1,0 +1,111 @@
+"""Where labelled texts and pairs come from: a table with named columns, or the embedded task.
+
+A row without the columns, or with a label that is not in the set, is faulty (see problems.py). An
+empty text and an id that comes twice are kept, counted and named. Where a split has no label column
+(or TFDS's -1), its texts are predicted and not scored.
+
+The embedded task asks which package a docstring comes from. It is evaluated on the modules that
+pre-training on the embedded corpus with corpus.eval_share=0.1 holds out, so that no text is seen
+beforehand.
+"""
+
+import json
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_jax.config import InputError
+from bert_jax.data import docs, tables, text
+
+EMBEDDED_EVAL_SHARE = 0.1  # of the modules
+
+
+class Example(NamedTuple):
+  where: str
+  id: str
+  texts: tuple[str, ...]  # one or two
+  label: Any  # a str, a float (regression), a tuple of str (multi_label), None (not known)
+
+
+def embedded(split):
+  """(module, row) of the embedded task; a text in modules of both splits is in neither."""
+  for row in docs.labelled():
+    held_out = {text.held_out(module, EMBEDDED_EVAL_SHARE) for module in row['modules']}
+    if held_out == {split == 'eval'}:
+      yield row['modules'][0], row
+
+
+def read(config, split, problems):
+  """The Examples of a split, faulty ones left to `problems`."""
+  spec, table = config.data[split], config.table
+  if config.data.train:
+    rows = tables.records(
+      spec,
+      split='train' if split == 'train' else 'validation',
+      columns=tuple(table.columns),
+      counts=problems.counts,
+      wrong=problems.wrong,
+    )
+    text_columns = [name for name in (table.text_column, table.pair_column) if name]
+    label_column = table.label_column
+  elif spec:
+    raise InputError(
+      f'data.{split} is {spec} but data.train is empty; set both, or neither for '
+      'the embedded documentation.'
+    )
+  else:
+    rows, text_columns, label_column = embedded(split), ['text'], 'label'
+  ids = set()
+  for number, (where, row) in enumerate(rows):
+    texts = tuple(tables.column(row, name, where) for name in text_columns)
+    label = None
+    there = any(name in row for name in label_column.split('|'))
+    if split == 'train' or there:  # a test set has no labels
+      label = tables.column(row, label_column, where)
+    if label is not None and not (spec.startswith('tfds:') and label == '-1'):  # TFDS's for none
+      label, fault = _label(label, table)
+      if fault:
+        problems.wrong(where, fault, 'rows with an unknown label')
+        continue
+    own = tables.column(row, table.id_column, where) if table.id_column else str(number)
+    problems.counts['examples'] += 1
+    if any(not part.strip() for part in texts):
+      problems.note('empty texts (kept)', where)
+    if own in ids:
+      problems.note('ids that came before (kept)', where)
+    ids.add(own)
+    yield Example(where, own, texts, label)
+
+
+def _label(label, table):
+  """(the label of a table as it is learned, '') or (None, what is wrong with it)."""
+  if table.regression:
+    try:
+      value = float(label)
+      if np.isfinite(value):
+        return value, ''
+    except ValueError:
+      pass
+    return None, f'label {label!r} is not a number; table.regression=true wants numbers'
+  own = (label,)
+  if table.multi_label:
+    try:
+      own = json.loads(label) if label.startswith('[') else label.split(',')
+    except ValueError:
+      return None, f'label {label!r} is no JSON list; write ["a", "b"] or a,b'
+    own = tuple(name for part in own if (name := str(part).strip()))
+  if table.labels:
+    known = {s: name.split('|')[0] for name in table.labels for s in name.split('|')}
+    unknown = [name for name in own if name not in known]
+    if unknown:
+      return None, (
+        f'label {unknown[0]!r} is not in the label set {", ".join(map(repr, table.labels))}; mend '
+        'the row or set table.labels'
+      )
+    own = tuple(known[name] for name in own)
+  return (own if table.multi_label else own[0]), ''
+
+
+def names(labels):
+  """The names of labels, the first of several spellings."""
+  return tuple(label.split('|')[0] for label in labels)

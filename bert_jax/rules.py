@@ -112,12 +112,17 @@ def check_combinations(config):
         'that examples go into; lower the one or raise the other.',
       ),
       (
+        config.objective != 'choice' or limit > 3,
+        f'task.max_length is {limit}; set it to the tokens of one choice, which share a row of '
+        'data.seq_length.',
+      ),
+      (
         config.task.format in FORMATS[config.objective],
         f'task.format={config.task.format} is not one of objective {config.objective}: '
         f'{", ".join(FORMATS[config.objective])}.',
       ),
       (
-        config.objective in ('classification', 'tagging') or m.type_vocab_size != 1,
+        config.objective not in ('qa', 'choice') or m.type_vocab_size != 1,
         'pairs have two token types; set model.type_vocab_size to 2, or to 0 for none.',
       ),
     ]

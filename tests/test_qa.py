@@ -199,6 +199,7 @@ def test_cmrc_scores_by_hand():
 
 @pytest.mark.parametrize(('size', 'room', 'stride'), [
   (0, 5, 2), (4, 5, 2), (5, 5, 2), (6, 5, 2), (23, 10, 4), (24, 10, 4), (25, 10, 9), (40, 7, 30),
+  (450, 320, 128),  # here the length of a window decides
 ])  # fmt: skip
 def test_windows_and_their_context_are_those_of_run_squad(size, room, stride):
   spans, start = [], 0
@@ -351,8 +352,11 @@ def test_skip_damaged_leaves_out_what_cannot_be_read_and_says_so(tmp_path):
 
 def test_files_that_are_no_json_or_not_there(tmp_path):
   (tmp_path / 'a.json').write_text('{"data": [\n{"paragraphs": }]}')
-  with pytest.raises(InputError, match='a.json:2 is not JSON'):
+  with pytest.raises(InputError, match='a.json:2: this is not JSON'):
     read(tmp_path / 'a.json')
+  (tmp_path / 'deep.json').write_text('[' * 200_000)
+  with pytest.raises(InputError, match='deep.json: this is JSON nested too deeply'):
+    read(tmp_path / 'deep.json')
   with pytest.raises(InputError, match='does not exist'):
     read(tmp_path / 'b.json')
   with pytest.raises(InputError, match='data.eval is empty'):
@@ -369,7 +373,7 @@ def test_several_sets_globs_and_folders(tmp_path):
   assert [q.id for q in read(tmp_path)[0]] == list('ab')
   assert [q.id for q in read(tmp_path, 'eval')[0]] == list('cd')
   squad_file(tmp_path / 'train-c.json', *RECORDS)
-  with pytest.raises(InputError, match='2 files with train in their names'):
+  with pytest.raises(InputError, match='2 files for train, train-a.json and train-c.json'):
     read(tmp_path)
 
 
@@ -556,6 +560,8 @@ def test_predictions_are_stretches_of_the_text(tmp_path, tokenizer, task):
   for answer, question in zip(answers, source.questions, strict=True):
     assert answer['prediction'] == question.context[slice(*answer['span'])]
     assert sum(entry['probability'] for entry in answer['nbest']) == pytest.approx(1)
+    sums = [entry['start_logit'] + entry['end_logit'] for entry in answer['nbest']]
+    assert sums == sorted(sums, reverse=True)
     texts = [entry['text'] for entry in answer['nbest']]
     assert len(texts) == len(set(texts)) <= 4 + (task == 'squad2')
     for entry in answer['nbest']:
@@ -566,6 +572,26 @@ def test_predictions_are_stretches_of_the_text(tmp_path, tokenizer, task):
       assert length <= 5 and entry['text'].strip() == entry['text']
     if not question.context.strip():
       assert answer['prediction'] == ''
+
+
+def test_a_text_that_comes_twice_has_the_logits_of_its_best_place(tmp_path, tokenizer):
+  context = 'Rome met Rome.'
+  (tmp_path / 'a.json').write_text(
+    json.dumps({'data': [{'paragraphs': [{'context': context, 'qas': [record('he?')]}]}]})
+  )
+  source = windows(tmp_path / 'a.json', tokenizer)
+  outputs = random_outputs(source)
+  _, _, begin = source.plans[0]
+  (row, slot) = np.argwhere(outputs['example_ids'] == 1)[0]
+  at = outputs['cls_positions'][row, slot] + begin
+  first, _, third = np.flatnonzero(
+    [context[a:b] in ('Rome', 'met') for a, b in source.offsets[context]]
+  )
+  for name in ('start_logits', 'end_logits'):
+    outputs[name][:] = -9.0
+    outputs[name][row, at + first], outputs[name][row, at + third] = 2.0, 3.0
+  entry = next(e for e in source.answers(outputs)[0]['nbest'] if e['text'] == 'Rome')
+  assert (entry['start'], entry['start_logit'], entry['end_logit']) == (9, 3.0, 3.0)
 
 
 def test_the_threshold_decides_between_an_answer_and_none(tmp_path, tokenizer):
@@ -733,6 +759,7 @@ def test_what_is_learnt_is_what_is_answered(tmp_path):
   one without an answer: labels, windows, logits and offsets agree."""
   file = squad_file(tmp_path / 'a.json', *RECORDS, NONE)
   overrides = ['--config.steps=200', '--config.optimizer.learning_rate=3e-3']
+  overrides += ['--config.optimizer.name=bert_adamw']
   overrides += [f'--config.model.{kind}_dropout_prob=0.0' for kind in ('hidden', 'attention_probs')]
   _, results = train(config(file, '', *overrides, task='squad2'), tmp_path / 'w')
   assert results['HasAns_exact'] == results['best_exact'] == results['best_f1'] == 100

@@ -182,7 +182,9 @@ def test_folders_give_each_split_its_files(tmp_path):
   assert [s.where for s in read(tmp_path)[0]] == ['en_x-ud-train.conllu:1']
   assert [s.where for s in read(tmp_path, 'eval')[0]] == ['en_x-ud-dev.conllu:1']
   (tmp_path / 'en_x-ud-dev.conllu').unlink()
-  with pytest.raises(InputError, match='no file with validation or dev or valid or testa in its'):
+  with pytest.raises(
+    InputError, match='no dev or validation or val or valid or testa file but LICENSE'
+  ):
     read(tmp_path, 'eval')
   (tmp_path / 'empty').write_text('\n\n')
   with pytest.raises(InputError, match='holds no sentence'):

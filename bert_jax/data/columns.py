@@ -19,7 +19,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.config import InputError
@@ -60,18 +59,16 @@ def read(
   else:
     found = (
       sentence
-      for path in _of_split(spec, split)
+      for path in files.of_split(spec, split)
       for sentence in _file(path, split, problems, conllu, *columns)
     )
-  sentences, ids = [], set()
+  sentences = []
   for number, sentence in enumerate(found):
     if not sentence.tokens:
       problems.note('sentences without a token (left out)', sentence.where)
       continue
     sentence = sentence._replace(id=sentence.id or str(number))
-    if sentence.id in ids:
-      problems.note('ids that came before (kept)', sentence.where)
-    ids.add(sentence.id)
+    problems.seen(sentence.id, sentence.where)
     if sentence.tags is None:
       problems.counts['sentences without tags'] += 1
     elif None in sentence.tags:
@@ -257,20 +254,6 @@ def _text(value: Any, feature: Any, counts) -> str:
   if hasattr(feature, 'int2str'):
     return feature.int2str(int(value))
   return files.decode(value, counts) if isinstance(value, bytes) else str(value)
-
-
-def _of_split(spec: str, split: str) -> list[Path]:
-  """The files of a spec; of a folder those whose names say the split (en_ewt-ud-dev.conllu)."""
-  paths = files.expand(spec)
-  if not Path(spec).expanduser().is_dir():
-    return paths
-  pattern = re.compile(rf'(?<![a-z])({"|".join(SPLITS[split])})(?![a-z])', re.IGNORECASE)
-  if found := [path for path in paths if pattern.search(path.name)]:
-    return found
-  raise InputError(
-    f'{spec} holds no file with {" or ".join(SPLITS[split])} in its name but '
-    f'{", ".join(path.name for path in paths[:5])}; name the file you mean.'
-  )
 
 
 def _without_places(sentences, problems) -> list[Sentence]:

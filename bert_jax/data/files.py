@@ -14,7 +14,7 @@ import logging
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +184,45 @@ def parse_json(line: str, where: str, counts: Counter) -> dict[str, Any]:
 _ESCAPED_SURROGATE = re.compile(r'\\u[dD][89a-fA-F]')
 _SURROGATE = re.compile('[\ud800-\udfff]')
 _TFDS = re.compile(r'tfds:(?P<name>[^:]+(?::[\d*]+\.[\d*]+\.[\d*]+)?)(?::(?P<split>.+))?')
+
+
+def whole_json(path: Path, where: str, counts: Counter, wrong: Callable) -> Any:
+  """What a file of one JSON value holds; half a surrogate pair becomes U+FFFD and is counted.
+
+  wrong: called with (where, sentence, kind) for a file that is no JSON; if it returns, so does
+  None.
+  """
+  content = '\n'.join(line for _, line in lines(path, counts))
+  try:
+    value = json.loads(content)
+    if _ESCAPED_SURROGATE.search(content):
+      plain, halves = _SURROGATE.subn('\ufffd', json.dumps(value, ensure_ascii=False))
+      counts['half_characters'] += halves
+      value = json.loads(plain)
+    return value
+  except json.JSONDecodeError as error:
+    where = f'{where}:{error.lineno}'
+    sentence = f'this is not JSON ({error.msg} at column {error.colno}); fetch the file again'
+  except RecursionError:
+    sentence = 'this is JSON nested too deeply; fetch the file again'
+  return wrong(where, sentence, 'damaged files')
+
+
+def of_split(spec: str, split: str) -> list[Path]:
+  """The files of a spec; of a folder those named for the split: train.tsv, x-ud-dev.conllu."""
+  paths = expand(spec)
+  if not Path(spec).expanduser().is_dir():
+    return paths
+  names = ('train',) if split == 'train' else ('dev', 'validation', 'val', 'valid', 'testa')
+  for pattern in (r'({})\.', r'.*(?<![a-z])({})(?![a-z])'):  # the whole name, else a word of it
+    for name in names:
+      matches = re.compile(pattern.format(name), re.IGNORECASE).match
+      if found := [path for path in paths if matches(path.name)]:
+        return found
+  raise InputError(
+    f'{spec} holds no {" or ".join(names)} file but {", ".join(p.name for p in paths[:5])}; name '
+    'the file you mean'
+  )
 
 
 def tfds_rows(

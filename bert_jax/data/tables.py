@@ -5,7 +5,8 @@ from, and `where` ('dev.tsv:17') lets an error point at the line.
 
   .tsv            GLUE's: a header line, tabs, no quoting: a quote is a plain character
   .csv            RFC 4180: a header line, commas, quoted fields may hold commas and line breaks
-  .jsonl, .json   one object a line; a value that is no string is kept as its JSON text
+  .jsonl, .json   one object a line; a value that is no string is kept as its JSON text, null is
+                  as good as absent
   tfds:NAME       see files.tfds_rows; a ClassLabel becomes the name of its class
 
 Any file may be gzipped (.gz); a glob or a folder reads its files one after the other.
@@ -24,7 +25,16 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import InputError
-from bert_jax.data.files import Lines, decode, expand, lines, parse_json, suffix, tfds_rows
+from bert_jax.data.files import (
+  Lines,
+  decode,
+  lines,
+  of_split,
+  parse_json,
+  parts,
+  suffix,
+  tfds_rows,
+)
 
 Row = dict[str, str]
 
@@ -46,7 +56,7 @@ def records(
   """Yields (where, row) in file order.
 
   Args:
-    spec: file, glob, folder, or `tfds:NAME[:SPLIT]`.
+    spec: file, glob, folder, or `tfds:NAME[:SPLIT]`; or several of these, `a=SPEC,b=SPEC`.
     split: the split of a TFDS dataset whose spec names none.
     columns: names the columns of TSV and CSV files that have no header line, such as CoLA's.
     counts: is added to: files, bytes, records, blank_lines (skipped), invalid_utf8_lines
@@ -58,10 +68,11 @@ def records(
     InputError: the data is missing, empty or damaged, or a line does not have the header's columns.
   """
   empty = True
-  for where, row in _all(spec, split, columns, counts, wrong):
-    empty = False
-    counts['records'] += 1
-    yield where, row
+  for _, part in parts(spec):
+    for where, row in _all(part, split, columns, counts, wrong):
+      empty = False
+      counts['records'] += 1
+      yield where, row
   if empty:
     raise InputError(f'{spec} holds no records, at most a header; give a file with at least one')
 
@@ -85,28 +96,13 @@ def _all(
     for where, row in rows:
       yield where, {key: _tfds_string(value, features[key], counts) for key, value in row.items()}
     return
-  for path in _of_split(spec, split):
+  for path in of_split(spec, split):
     if suffix(path) not in _READERS:
       raise InputError(
         f'{path} is not a table by its name; use {", ".join(_READERS)}, each with or without .gz'
       )
     for number, row in _READERS[suffix(path)](path, lines(path, counts), columns, counts, wrong):
       yield f'{path.name}:{number}', row
-
-
-def _of_split(spec: str, split: str) -> list[Path]:
-  """The files of a spec; of a folder those whose names say the split, as GLUE's folders do."""
-  paths = expand(spec)
-  if not Path(spec).expanduser().is_dir():
-    return paths
-  names = ('train',) if split == 'train' else ('dev', 'validation', 'val', 'valid')
-  for name in names:
-    if found := [path for path in paths if path.name.split('.')[0] == name]:
-      return found
-  raise InputError(
-    f'{spec} holds no {" or ".join(names)} file but {", ".join(p.name for p in paths[:5])}; name '
-    'the file you mean'
-  )
 
 
 def _tsv(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter, wrong: Callable):
@@ -141,7 +137,7 @@ def _jsonl(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counte
           f'{path}:{number}', str(error).removeprefix(f'{path}:{number} is '), 'lines without JSON'
         )
         continue
-      yield number, {key: _string(value) for key, value in row.items()}
+      yield number, {key: _string(value) for key, value in row.items() if value is not None}
     else:
       counts['blank_lines'] += 1
 

@@ -1,7 +1,7 @@
 """Multiple choice: RACE, SWAG, DREAM, C3, COPA, XCOPA; how they are read is told in choice_data.py.
 
 A choice is an example, [CLS] context [SEP] question and choice [SEP] of task.max_length tokens at
-most (0: an equal part of the row), and the choices of a question share a row. A context that is too
+most, and the choices of a question share a row. A context that is too
 long loses its end, as much for every choice of a question as its longest needs. Where that is not
 enough, which only very long choices need, question and choice lose their beginning. Both are
 counted. The score is accuracy; for RACE also that of its middle and high school part.
@@ -17,7 +17,6 @@ from bert_jax.config import InputError
 from bert_jax.data.examples import Examples, by_example
 from bert_jax.objectives.choice import Choice
 from bert_jax.tasks import choice_data
-from bert_jax.tasks.classification import chosen
 from bert_jax.tasks.problems import Problems
 
 SHOWN = 300  # characters of a context in an answer
@@ -28,7 +27,7 @@ def resolve(config):
 
 
 def texts(config):
-  for question in choice_data.read(config, 'train', Problems('train', True)):
+  for question in choice_data.read(config, 'train', Problems('train', config.data.skip_damaged)):
     yield question.context
     yield from question.seconds
 
@@ -51,7 +50,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
       continue
     problems = Problems(split, config.data.skip_damaged)
     questions = choice_data.read(config, split, problems)
-    questions = chosen(questions, split, config.task.train_examples, problems)
+    questions = problems.chosen(questions, config.task.train_examples)
     out[split] = Choices(config, tokenizer, questions, problems)
     problems.log()
   return out
@@ -65,7 +64,7 @@ class Choices(Examples):
     numbers = np.array([len(question.choices) for question in questions])
     self.question_at = np.concatenate([[0], np.cumsum(numbers)])
     seq_length, most = config.data.seq_length, numbers.max()
-    limit = config.task.max_length or seq_length // most
+    limit = config.task.max_length
     if most * limit > seq_length:
       raise InputError(
         f'a question of {most} choices takes {most} times task.max_length={limit} tokens and a row '
@@ -122,10 +121,7 @@ class Choices(Examples):
       out |= {'gold': question.gold, 'gold_text': text, 'loss': float(-logs[question.gold])}
     return out
 
-  def score(self, answers):
-    answers = [a for a in answers if 'gold' in a]
-    if not answers:
-      return {}
+  def scores(self, answers):
     hits = np.array([a['gold'] == a['prediction'] for a in answers])
     levels = np.array([a.get('level', '') for a in answers])
     return {'choice_accuracy': float(hits.mean())} | {

@@ -34,7 +34,9 @@ from bert_jax.data import files, tables
 
 LEVELS = 'middle', 'high'  # of RACE
 COPA = {'cause': 'What was the cause of this?', 'effect': 'What happened as a result?'}
-_SURROGATES = re.compile('[\ud800-\udfff]')
+
+
+_BLANK = re.compile(r'(?<!\w)_+(?!\w)|_{2,}')  # to be filled in; not my_name
 
 
 class Question(NamedTuple):
@@ -50,8 +52,8 @@ class Question(NamedTuple):
   def seconds(self):
     """What follows the context for each choice."""
     return [
-      re.sub('_+', lambda _, choice=choice: choice, self.text)
-      if '_' in self.text
+      _BLANK.sub(lambda _, choice=choice: choice, self.text)
+      if _BLANK.search(self.text)
       else f'{self.text} {choice}'.strip()
       for choice in self.choices
     ]
@@ -62,15 +64,13 @@ def read(config, split, problems):
   if not config.data[split]:
     raise InputError(f'data.{split} is empty; name data of task.format={config.task.format}.')
   reader = {'race': _race, 'swag': _swag, 'dream': _dream, 'copa': _copa}[config.task.format]
-  out, ids = [], set()
+  out = []
   for _, spec in files.parts(config.data[split]):
     for where, fields, answer in reader(spec, split, problems):
       question = _checked(where, fields, answer, split, problems)
       if question is None:
         continue
-      if question.id in ids:
-        problems.note('ids that came before (kept)', where)
-      ids.add(question.id)
+      problems.seen(question.id, where)
       out.append(question)
   if not out:
     raise InputError(f'data.{split}={config.data[split]} holds no questions; is it the right file?')
@@ -117,9 +117,9 @@ def _checked(where, fields, answer, split, problems):
 
 
 def _letter(answer):
-  return lambda choices: (
-    ord(answer.strip().upper()) - ord('A') if len(answer.strip()) == 1 else None
-  )
+  letters = 'ABCDEFGHIJ'
+  own = answer.strip().upper()
+  return lambda choices: letters.index(own) if own and own in letters and len(own) == 1 else None
 
 
 def _number(answer):
@@ -175,13 +175,13 @@ def _passages(spec, split, problems):
       spec, split='train' if split == 'train' else 'dev', counts=problems.counts
     )
     for where, row in rows:
-      lists = {name: json.loads(row[name]) for name in ('questions', 'options', 'answers')}
-      yield where, row | lists
+      names = [name for name in ('questions', 'options', 'answers') if name in row]
+      yield where, row | {name: json.loads(row[name]) for name in names}
     return
   folder = Path(spec).expanduser() / ('train' if split == 'train' else 'dev')
   for path in files.expand(str(folder) if folder.is_dir() else spec):
     where = f'{path.parent.name}/{path.name}'
-    passage = _json(path, where, problems)
+    passage = files.whole_json(path, where, problems.counts, problems.wrong)
     if isinstance(passage, dict):
       yield where, passage
     elif passage is not None:
@@ -226,12 +226,8 @@ def _rows(spec, split, problems):
 
 
 def _dream(spec, split, problems):
-  paths = files.expand(spec)
-  if Path(spec).expanduser().is_dir():
-    names = ('train',) if split == 'train' else ('dev', 'val')
-    paths = [path for path in paths if any(name in path.name for name in names)]
-  for path in paths:
-    content = _json(path, path.name, problems)
+  for path in files.of_split(spec, split):
+    content = files.whole_json(path, path.name, problems.counts, problems.wrong)
     if not isinstance(content, list):
       if content is not None:
         problems.wrong(
@@ -273,21 +269,3 @@ def _check_texts(*values):
   for value in values:
     if not isinstance(value, str):
       raise TypeError(f'{value!r:.40} is no text')
-
-
-def _json(path, where, problems):
-  """What a file of JSON holds; None if it holds none, see Problems.wrong."""
-  content = '\n'.join(line for _, line in files.lines(path, problems.counts))
-  try:
-    value = json.loads(content)
-  except json.JSONDecodeError as error:
-    problems.wrong(
-      f'{where}:{error.lineno}', f'this is not JSON ({error.msg}); fetch it again', 'damaged files'
-    )
-    return None
-  if '\\ud' in content.lower():
-    plain, halves = _SURROGATES.subn('\ufffd', json.dumps(value, ensure_ascii=False))
-    if halves:
-      problems.note('half characters (replaced)', where)
-      return json.loads(plain)
-  return value

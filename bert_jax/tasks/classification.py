@@ -95,19 +95,10 @@ def sources(config, tokenizer, splits=('train', 'eval')):
       continue
     problems = Problems(split, config.data.skip_damaged)
     examples = list(read(config, split, problems))
-    examples = chosen(examples, split, config.task.train_examples, problems)
+    examples = problems.chosen(examples, config.task.train_examples)
     out[split] = Texts(config, tokenizer, examples, problems)
     problems.log()
   return out
-
-
-def chosen(examples, split, limit, problems):
-  """The examples, or `limit` of the training ones: the same for every seed."""
-  if split != 'train' or not 0 < limit < len(examples):
-    return examples
-  keep = np.random.default_rng(0).permutation(len(examples))[:limit]
-  problems.counts['not used (task.train_examples)'] = len(examples) - limit
-  return [examples[i] for i in sorted(keep)]
 
 
 class Texts(Examples):
@@ -199,10 +190,7 @@ class Texts(Examples):
       out |= {'gold': example.label, 'loss': float(np.sum(nats))}
     return out
 
-  def score(self, answers):
-    answers = [a for a in answers if 'gold' in a]
-    if not answers:
-      return {}
+  def scores(self, answers):
     gold, predicted = ([a[key] for a in answers] for key in ('gold', 'prediction'))
     if self.regression:
       if len(gold) < 2 or not np.std(gold) or not np.std(predicted):

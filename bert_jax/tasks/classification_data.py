@@ -55,7 +55,6 @@ def read(config, split, problems):
     )
   else:
     rows, text_columns, label_column = embedded(split), ['text'], 'label'
-  ids = set()
   for number, (where, row) in enumerate(rows):
     texts = tuple(tables.column(row, name, where) for name in text_columns)
     label = None
@@ -71,9 +70,7 @@ def read(config, split, problems):
     problems.counts['examples'] += 1
     if any(not part.strip() for part in texts):
       problems.note('empty texts (kept)', where)
-    if own in ids:
-      problems.note('ids that came before (kept)', where)
-    ids.add(own)
+    problems.seen(own, where)
     yield Example(where, own, texts, label)
 
 

@@ -19,7 +19,6 @@ from bert_jax import models
 from bert_jax.data.examples import Examples, by_example
 from bert_jax.objectives.coreference import Coreference
 from bert_jax.tasks import coreference_data
-from bert_jax.tasks.classification import chosen
 from bert_jax.tasks.problems import Problems
 
 # What may be answered: the candidates, and none of them.
@@ -32,7 +31,9 @@ def resolve(config):
 
 
 def texts(config):
-  for example in coreference_data.read(config, 'train', Problems('train', True)):
+  for example in coreference_data.read(
+    config, 'train', Problems('train', config.data.skip_damaged)
+  ):
     yield example.text
 
 
@@ -54,7 +55,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
       continue
     problems = Problems(split, config.data.skip_damaged)
     examples = list(coreference_data.read(config, split, problems))
-    examples = chosen(examples, split, config.task.train_examples, problems)
+    examples = problems.chosen(examples, config.task.train_examples)
     out[split] = Pronouns(config, tokenizer, examples, problems)
     problems.log()
   return out
@@ -121,10 +122,7 @@ class Pronouns(Examples):
       out |= {'gold': self.names[example.gold], 'loss': float(-logs[example.gold])}
     return out
 
-  def score(self, answers):
-    answers = [a for a in answers if 'gold' in a]
-    if not answers:
-      return {}
+  def scores(self, answers):
     hits = [a['gold'] == a['prediction'] for a in answers]
     out = {'coreference_accuracy': float(np.mean(hits))}
     return out | (gap_scores(answers) if self.format == 'gap' else {})
@@ -137,7 +135,7 @@ class Pronouns(Examples):
         for a in answers
       )
       return {'gap.tsv': ''.join(f'{line}\n' for line in lines)}
-    ids = [int(a['id']) if a['id'].isdigit() else a['id'] for a in answers]
+    ids = [int(a['id']) if a['id'].isdecimal() else a['id'] for a in answers]
     superglue = [{'idx': i, 'label': a['prediction'].title()} for i, a in zip(ids, answers)]
     clue = [{'id': i, 'label': a['prediction']} for i, a in zip(ids, answers)]
     named = {'WSC.jsonl': superglue, 'cluewsc_predict.json': clue}

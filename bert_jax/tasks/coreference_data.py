@@ -38,7 +38,7 @@ class Example(NamedTuple):
 
 def read(config, split, problems):
   """The Examples of a split, faulty ones left to `problems`."""
-  spec, ids = config.data[split], set()
+  spec = config.data[split]
   if not spec:
     raise InputError(f'data.{split} is empty; name a file of task.format={config.task.format}.')
   rows = tables.records(
@@ -50,9 +50,7 @@ def read(config, split, problems):
   reader = {'gap': _gap, 'wsc': _wsc}[config.task.format]
   for example in reader(rows, split, problems):
     problems.counts['examples'] += 1
-    if example.id in ids:
-      problems.note('ids that came before (kept)', example.where)
-    ids.add(example.id)
+    problems.seen(example.id, example.where)
     yield example
 
 
@@ -72,7 +70,7 @@ def _gap(rows, split, problems):
     if len(spans) < 3:
       continue
     gold = None
-    if split == 'train' or 'A-coref' in row:
+    if split == 'train' or row.get('A-coref', '').strip():  # a test set has none
       marks = [tables.column(row, f'{name}-coref', where).strip().lower() for name in 'AB']
       if set(marks) - {'true', 'false'} or marks == ['true', 'true']:
         problems.wrong(
@@ -116,7 +114,7 @@ def _wsc(rows, split, problems):
   for number, (where, row) in enumerate(rows):
     try:
       target = json.loads(row['target']) if 'target' in row else row
-      named = [(target[f'span{k}_text'], int(target[f'span{k}_index'])) for k in (2, 1)]
+      named = [(target[f'span{k}_text'] + '', int(target[f'span{k}_index'])) for k in (2, 1)]
       text, label = row['text'], row['label'] if split == 'train' else row.get('label', '-1')
     except (KeyError, ValueError, TypeError) as error:
       problems.wrong(
@@ -139,11 +137,12 @@ def _wsc(rows, split, problems):
     2 * len(found)
   )
   for where, own, text, named, gold in found:
-    if unit == 'words':
-      spans = [_words(text, *span, where, problems) for span in named]
+    place, spans = _words if unit == 'words' else _place, []
+    for span in named:
+      if (found_at := place(text, *span, where, problems)) is None:
+        break
+      spans.append(found_at)
     else:
-      spans = [_place(text, *span, where, problems) for span in named]
-    if None not in spans:
       yield Example(where, own, text, tuple(spans), gold)
 
 

@@ -8,6 +8,8 @@ text, an offset that is off) is kept or mended, counted and named.
 import logging
 from collections import Counter, defaultdict
 
+import numpy as np
+
 from bert_jax.config import InputError
 
 log = logging.getLogger('bert_jax')
@@ -22,12 +24,27 @@ class Problems:
     self.split, self.skip = split, skip
     self.counts = Counter()
     self.places = defaultdict(list)
+    self.ids = set()
 
   def note(self, kind, where):
     """A fault that harms nothing."""
     self.counts[kind] += 1
     if len(self.places[kind]) < NAMED:
       self.places[kind].append(where)
+
+  def seen(self, own, where):
+    """Notes an id that came before."""
+    if own in self.ids:
+      self.note('ids that came before (kept)', where)
+    self.ids.add(own)
+
+  def chosen(self, examples, number):
+    """The examples, or that many of the training ones (0: all), the same for every seed."""
+    if self.split != 'train' or not 0 < number < len(examples):
+      return examples
+    keep = np.random.default_rng(0).permutation(len(examples))[:number]
+    self.counts['not used (task.train_examples)'] = len(examples) - number
+    return [examples[i] for i in sorted(keep)]
 
   def wrong(self, where, sentence, kind):
     """A record that cannot be used: InputError; or a note, and the caller leaves it out."""

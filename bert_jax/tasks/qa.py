@@ -20,7 +20,6 @@ from bert_jax.config import InputError
 from bert_jax.data.examples import Examples, tokens_of
 from bert_jax.objectives.qa import QuestionAnswering
 from bert_jax.tasks import qa_data, qa_scores
-from bert_jax.tasks.classification import chosen
 from bert_jax.tasks.problems import Problems
 from bert_jax.tasks.qa_windows import best_spans, judged, tokens_between, window_starts
 
@@ -70,7 +69,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
       continue
     problems = Problems(split, config.data.skip_damaged)
     questions = list(qa_data.questions(config, split, problems))
-    questions = chosen(questions, split, config.task.train_examples, problems)
+    questions = problems.chosen(questions, config.task.train_examples)
     out[split] = Windows(config, tokenizer, questions, problems, learn=split == 'train')
     problems.log()
     problems.log_rows(out[split])
@@ -223,10 +222,7 @@ class Windows(Examples):
       found += [total - start[a] - end[b] for a, b in gold]
     return found
 
-  def score(self, answers):
-    answers = [answer for answer in answers if 'gold' in answer]
-    if not answers:
-      return {}
+  def scores(self, answers):
     predictions, golds = ([answer[key] for answer in answers] for key in ('prediction', 'gold'))
     if self.qa.unanswerable:
       best = ([answer[key] for answer in answers] for key in ('answer', 'gold', 'null_odds'))

@@ -1,6 +1,7 @@
 """Questions as they are published: SQuAD's JSON, and TFDS data sets with the features of `squad`.
 
-SQuAD 1.1 and 2.0, and the sets in their format: TyDi QA's gold passages, XQuAD, MLQA, CMRC 2018.
+SQuAD 1.1 and 2.0, and the sets in their format: TyDi QA's gold passages, XQuAD, CMRC 2018; MLQA,
+which is scored here as SQuAD 1.1 is (its own script knows the articles of its languages).
 A spec is a file, a glob, a folder (the one file in it whose name has `train` in it, or `dev` or
 `valid`), tfds:squad/v1.1, tfds:squad/v2.0, or several of these: NAME=SPEC,NAME=SPEC.
 
@@ -9,22 +10,20 @@ Rules for data that is off, each counted and named:
                                           otherwise it is not learnt, but it does count in scores
   an answer that is part of a token       the whole token is learnt
   an empty answer                         is none (a test set may hide its answers like that)
-  no answer without qa.unanswerable       neither learnt nor scored, but predicted
+  no answer without qa.unanswerable, or   neither learnt nor scored, but predicted
+  no list of answers at all
+  "is_impossible": false, and no answer   has none
   an empty question or context            kept
   an id that came before                  kept, scored by itself; files for official scripts, which
                                           have one answer for an id, hold that of the first
   a question without id, text, context    stops the run; data.skip_damaged=true leaves it out
 """
 
-import json
-import re
 from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax.config import InputError
 from bert_jax.data import files
-
-_SURROGATES = re.compile('[\ud800-\udfff]')
 
 
 class Question(NamedTuple):
@@ -40,7 +39,7 @@ def questions(config, split, problems):
   """The Questions of a split, faulty ones left to `problems`."""
   if not config.data[split]:
     raise InputError(f"data.{split} is empty; name a file in SQuAD's JSON, or tfds:squad/v1.1.")
-  ids, number = set(), 0
+  number = 0
   for _, spec in files.parts(config.data[split]):
     for where, context, record in _records(spec, split, problems):
       question = _question(where, context, record, problems)
@@ -48,13 +47,11 @@ def questions(config, split, problems):
         continue
       number += 1
       problems.counts['questions'] += 1
-      if question.id in ids:
-        problems.note('ids that came before (kept)', where)
-      ids.add(question.id)
+      problems.seen(question.id, where)
       for name, text in (('questions', question.text), ('contexts', question.context)):
         if not text.strip():
           problems.note(f'empty {name} (kept)', where)
-      if not question.gold and not config.qa.unanswerable:
+      if question.gold is None or not (question.gold or config.qa.unanswerable):
         problems.note('questions without an answer (not learnt, not scored)', where)
       yield question
   if not number:
@@ -68,35 +65,21 @@ def _records(spec, split, problems):
     for where, row in rows:
       yield where, *_of_tfds(row, problems.counts)
     return
-  for path in _of_split(spec, split):
-    yield from _of_file(path, problems)
-
-
-def _of_split(spec, split):
-  """The files of a spec; of a folder the one whose name says the split."""
-  paths = files.expand(spec)
-  if not Path(spec).expanduser().is_dir():
-    return paths
-  names = ('train',) if split == 'train' else ('dev', 'valid')
-  found = [path for path in paths if any(name in path.name for name in names)]
-  if len(found) != 1:
+  paths = files.of_split(spec, split)
+  if len(paths) > 1 and Path(spec).expanduser().is_dir():
     raise InputError(
-      f'{spec} holds {len(found)} files with {" or ".join(names)} in their names; name the one '
-      'you mean.'
+      f'{spec} holds {len(paths)} files for {split}, {paths[0].name} and {paths[1].name}; name the '
+      'one you mean.'
     )
-  return found
+  for path in paths:
+    yield from _of_file(path, problems)
 
 
 def _of_file(path, problems):
   """data[a].paragraphs[p].qas[q] of a file."""
-  text = '\n'.join(line for _, line in files.lines(path, problems.counts))
-  try:
-    content = json.loads(text)
-  except json.JSONDecodeError as error:
-    raise InputError(
-      f'{path.name}:{error.lineno} is not JSON ({error.msg} at column {error.colno}); '
-      'fetch the file again.'
-    ) from None
+  content = files.whole_json(path, path.name, problems.counts, problems.wrong)
+  if content is None:
+    return
 
   def each(holder, name, at):
     elements = holder.get(name) if isinstance(holder, dict) else None
@@ -151,10 +134,11 @@ def _question(where, context, record, problems):
     if not answer['text'].strip():
       problems.note('empty answers (left out)', where)
       continue
-    gold.append(_whole(answer['text'], problems.counts))
+    gold.append(answer['text'])
     starts.append(_place(where, context, answer['text'], answer.get('answer_start'), problems))
-  context, text = (_whole(part, problems.counts) for part in (context, text))
   gold = None if answers is None else tuple(gold)
+  if gold == () and given.get('is_impossible') is False:
+    problems.note('questions without an answer that should have one', where)
   return Question(where, str(own), text, context, gold, tuple(starts))
 
 
@@ -167,13 +151,3 @@ def _place(where, context, text, start, problems):
     return context.index(text)
   problems.note('answers that are not at their offset (not learnt)', where)
   return -1
-
-
-def _whole(text, counts):
-  """The text without half characters, which no file could hold; as long as before."""
-  if text.isascii():
-    return text
-  text, halves = _SURROGATES.subn('\ufffd', text)
-  if halves:
-    counts['half_characters'] += halves
-  return text

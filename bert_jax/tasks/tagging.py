@@ -26,7 +26,6 @@ from bert_jax.config import InputError
 from bert_jax.data import columns
 from bert_jax.data.examples import Examples, tokens_of
 from bert_jax.objectives.tagging import Tagging
-from bert_jax.tasks.classification import chosen
 from bert_jax.tasks.problems import Problems
 from bert_jax.tasks.tagging_scores import ENTITY_SCORES, conll_lines, conlleval, scores, tag_table
 
@@ -82,7 +81,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
       columns.check_chunks(sentences, problems)
     problems.counts['sentences'] = len(sentences)
     problems.counts['tokens'] = sum(len(sentence.tokens) for sentence in sentences)
-    numbers = chosen(range(len(sentences)), split, config.task.train_examples, problems)
+    numbers = problems.chosen(range(len(sentences)), config.task.train_examples)
     out[split] = Tagged(config, tokenizer, sentences, numbers, problems)
     problems.log()
   return out
@@ -205,7 +204,7 @@ class Tagged(Examples):
       )
     return out
 
-  def score(self, answers):
+  def scores(self, answers):
     gold, predicted = _both(answers)
     return scores(gold, predicted, self.chunks) if gold else {}
 

@@ -162,7 +162,7 @@ def test_a_glue_folder_gives_each_split_its_own_file(tmp_path, tokenizer):
   assert len(rows(given, tokenizer).texts) == 2
   assert len(rows(given, tokenizer, 'eval').texts) == 1
   (tmp_path / 'dev.tsv').unlink()
-  with pytest.raises(InputError, match='no dev or validation or val or valid file but'):
+  with pytest.raises(InputError, match='no dev or validation or val or valid or testa file but'):
     rows(given, tokenizer, 'eval')
 
 

@@ -150,10 +150,11 @@ def get_config(arg=''):
                     best_mode='max'),
     log=dict(every=50, tensorboard=True)) | BLOCKS[objective])
   config.update(own)
+  rate = config.optimizer.learning_rate
   if minilm:
     config.model.update(dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12,
                              intermediate_size=1536))
-    config.optimizer.learning_rate *= 5 / 3  # 5e-5: small models take more
+    config.optimizer.learning_rate = round(rate * 5 / 3, 7)  # 5e-5: small models take more
   if arg.unpacked and objective == 'choice':
     raise c.InputError(f'the choices of a question share a row; task={arg.task} is always packed.')
   if arg.unpacked:
@@ -161,7 +162,7 @@ def get_config(arg=''):
   if arg.runlocal:
     if not minilm:
       config.model = c.bert(arg.size or 'tiny', vocab_size=8192)
-      config.optimizer.learning_rate *= 10
+      config.optimizer.learning_rate = round(rate * 10, 7)
     config.update(dict(
       epochs=0.0, steps=600, eval=dict(every=300), checkpoint=dict(every=300)))
   return config

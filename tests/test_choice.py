@@ -122,6 +122,17 @@ def test_race_as_published(tmp_path):
   assert questions[1].where == 'high/1.txt:1' and questions[1].context == PASSAGE['article']
   assert questions[0].seconds[0] == 'Who met Eve? Ann'
   assert questions[1].seconds[2] == 'They sat in sat .', 'a blank is filled, as RoBERTa does'
+  filled = {
+    'We learn that_.': 'We learn thatate.',
+    'We___': 'Weate',
+    'Is my_id _?': 'Is my_id ate?',
+  }
+  for k, text in enumerate([*filled, 'Is it my_id?']):
+    own = PASSAGE | {'questions': [text] * 2}
+    (question, _), _ = read(
+      race(tmp_path / f'blank{k}', own | {'options': [['ate', 'x']] * 2}), 'race'
+    )
+    assert question.seconds[0] == filled.get(text, f'{text} ate')
   assert [q.id for q in read(tmp_path, 'race', 'eval')[0]] == ['middle9.txt-0', 'middle9.txt-1']
   assert len(read(tmp_path / 'train' / 'high', 'race')[0]) == 2
   assert problems.counts['questions'] == 4 and not problems.places
@@ -143,6 +154,9 @@ def test_dream_as_published(tmp_path):
     ('train.json[0]:1', '12-497-1', 0, 2),
   ]
   assert problems.places['ids that came before (kept)'] == ['train.json[1]:0', 'train.json[1]:1']
+  blank = [DIALOGUE[0], [DIALOGUE[1][0] | {'question': 'A _ ?'}], 'x']
+  (question,), _ = read(dream(tmp_path / 'b.json', blank), 'dream')
+  assert question.seconds[0] == 'A _ ? Read.', 'only RACE has blanks'
   kind = 'questions of 2 choices, where most have 3 (kept)'
   assert problems.counts[kind] == 2 and problems.places[kind][0] == 'train.json[0]:1'
 
@@ -155,6 +169,10 @@ def test_copa_as_published(tmp_path):
   assert questions[1].seconds[1] == 'What happened as a result? I got wet.'
   unlabelled = {k: v for k, v in COPA[0].items() if k != 'label'}
   path = copa(tmp_path / 'b.jsonl', unlabelled)
+  assert read(path, 'copa', 'eval')[0][0].gold is None
+  with pytest.raises(InputError, match='b.jsonl:1: the answer is missing'):
+    read(path, 'copa')
+  path = copa(tmp_path / 'b.jsonl', COPA[0] | {'label': None})
   assert read(path, 'copa', 'eval')[0][0].gold is None
   with pytest.raises(InputError, match='b.jsonl:1: the answer is missing'):
     read(path, 'copa')
@@ -225,6 +243,18 @@ def test_harmless_faults_are_kept_and_named(tmp_path):
       lambda f: race(f, PASSAGE | {'answers': ['A', 'E']}),
       'high/1.txt:1: its answer is none of the 4 choices',
       'answers that are no choice',
+    ),
+    (
+      'race',
+      lambda f: race(f, PASSAGE | {'answers': ['A', 'ß']}),
+      'high/1.txt:1: its answer is none of the 4 choices',
+      'answers that are no choice',
+    ),
+    (
+      'copa',
+      lambda f: copa(f / 'a.jsonl', COPA[0] | {'choice1': None}, COPA[1]),
+      "a.jsonl:1: no premise.*'choice1'",
+      'records without their fields',
     ),
     (
       'race',
@@ -438,13 +468,16 @@ def test_two_steps_and_an_evaluation(tmp_path, task):
   assert int(state.step) == 2
   result, _ = evaluate(tmp_path / 'run', out=tmp_path / 'out')
   assert result['choice'] == pytest.approx(metrics['choice'], abs=1e-5)
-  assert 0 <= result['choice_accuracy'] <= 1
   assert ({'high_accuracy', 'middle_accuracy'} <= set(result)) == (task == 'race')
   lines = (tmp_path / 'out/predictions.tsv').read_text().splitlines()
   answers = [json.loads(x) for x in (tmp_path / 'out/predictions.jsonl').read_text().splitlines()]
   assert [line.split('\t') for line in lines[1:]] == [
     [a['id'], str(a['prediction'])] for a in answers
   ]
+  hits = [a['prediction_text'] == a['gold_text'] for a in answers]
+  assert result['choice_accuracy'] == np.mean(hits)
+  nats = [-np.log(a['probabilities'][a['gold']]) for a in answers]
+  assert result['choice'] == pytest.approx(np.mean(nats), abs=1e-5)
   assert len(answers) == {'race': 4, 'swag': 2, 'dream': 2, 'copa': 2}[task]
   if task == 'copa':
     official = (tmp_path / 'out/COPA.jsonl').read_text().splitlines()

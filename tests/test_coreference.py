@@ -97,6 +97,13 @@ def test_gap_as_published(tmp_path):
   assert problems.counts['examples'] == 3
 
 
+def test_several_files(tmp_path):
+  gap_file(tmp_path / 'a.tsv', ANN)
+  gap_file(tmp_path / 'b.tsv', EVE)
+  examples, problems = read(f'a={tmp_path / "a.tsv"},b={tmp_path / "b.tsv"}')
+  assert [e.where for e in examples] == ['a.tsv:2', 'b.tsv:2'] and problems.counts['files'] == 2
+
+
 def test_gap_with_byte_order_mark_and_carriage_returns(tmp_path):
   path = gap_file(tmp_path / 'a.tsv', ANN, header=['\ufeffID', *HEADER[1:]], ending='\r\n')
   (example,), _ = read(path)
@@ -108,6 +115,12 @@ def test_a_test_set_without_answers_is_read_for_evaluation_only(tmp_path):
   path = gap_file(tmp_path / 'a.tsv', [ANN[i] for i in keep], header=[HEADER[i] for i in keep])
   (example,), _ = read(path, 'eval')
   assert example.gold is None
+  blank = gap_file(tmp_path / 'b.tsv', ['' if x in ('TRUE', 'FALSE') else x for x in ANN])
+  (example,), _ = read(blank, 'eval')
+  assert example.gold is None
+  half = gap_file(tmp_path / 'b.tsv', ['' if x == 'TRUE' else x for x in ANN])
+  with pytest.raises(InputError, match="A-coref and B-coref are '' and 'false'"):
+    read(half, 'eval')
   with pytest.raises(InputError, match="no column 'A-coref'"):
     read(path)
 
@@ -201,6 +214,10 @@ def test_cluewsc_counts_characters(tmp_path):
     ({'text': 'a b', 'label': True}, 'dev.jsonl:2: no text, target'),
     (wsc_row('He ran.', ('He', 0), ('ran', 1), 'maybe'), "label 'maybe' is neither true nor false"),
     (wsc_row('He ran.', ('Al', 9), ('ran', 1), True), "index 9 of 'Al' is past the 2 words"),
+    (wsc_row('He ran.', ('Al', 9), ('Al', 8), True), "index 8 of 'Al' is past the 2 words"),
+    (wsc_row('He ran.', (7, 0), ('ran', 1), True), 'dev.jsonl:2: no text, target'),
+    (wsc_row('He ran.', ('He', float('inf')), ('ran', 1), True), 'dev.jsonl:2: no text, target'),
+    (wsc_row('He ran.', ('He', 0), ('ran', 1)) | {'label': None}, "dev.jsonl:2: .*'label'"),
   ],
 )
 def test_faulty_schemas(tmp_path, row, sentence):
@@ -208,7 +225,9 @@ def test_faulty_schemas(tmp_path, row, sentence):
   path = jsonl(tmp_path / 'dev.jsonl', good, row)
   with pytest.raises(InputError, match=sentence.replace('(', r'\(')):
     read(path, task='wsc')
-  assert len(read(path, task='wsc', skip=True)[0]) == 1
+  examples, problems = read(path, task='wsc', skip=True)
+  skipped = [number for kind, number in problems.counts.items() if kind.endswith('(skipped)')]
+  assert len(examples) == 1 and skipped == [1], 'a record counts once, whatever is wrong with it'
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -419,6 +438,11 @@ def test_winograd_two_steps_and_an_evaluation(tmp_path):
   result, _ = evaluate(tmp_path / 'run', [f'--config.data.eval={test}'], out=tmp_path / 'out')
   (line,) = map(json.loads, (tmp_path / 'out/WSC.jsonl').read_text().splitlines())
   assert line['idx'] == 0 and line['label'] in ('True', 'False')
+  assert 'coreference_accuracy' not in result
+  jsonl(test, ann | {'label': None, 'idx': '²'})
+  evaluate(tmp_path / 'run', [f'--config.data.eval={test}'], out=tmp_path / 'out')
+  (line,) = map(json.loads, (tmp_path / 'out/WSC.jsonl').read_text().splitlines())
+  assert line['idx'] == '²', 'a digit that is no number'
 
 
 def test_tfds(tmp_path):

@@ -26,7 +26,7 @@ from bert_jax.data import files
 
 CONLLU = ('idx', 'tokens', 'lemmas', 'upos', 'xpos', 'feats', 'head', 'deprel', 'deps', 'misc')
 COLUMNS = ('tokens', 'pos', 'chunks', 'ner', 'tags')  # those of these that a TFDS data set has
-SPLITS = {'train': ('train',), 'eval': ('validation', 'dev', 'valid', 'testa')}
+SPLITS = {'train': ('train',), 'eval': ('validation', 'dev')}  # of TFDS
 
 _CHUNK_TAG = re.compile(r'O|[BIES](-.+)?')
 _COMMENT = re.compile(r'#\s*(sent_id|newdoc)\b\s*=?\s*(.*)')
@@ -241,7 +241,7 @@ def _tfds(spec, split, problems, conllu, token_column, tag_column) -> Iterator[S
 def _open_tfds(spec, split):
   """Features and rows; a spec without a split is tried with the names it may have."""
   first = None
-  for name in SPLITS[split][:2]:
+  for name in SPLITS[split]:
     try:
       return files.tfds_rows(spec, name)
     except InputError as error:

@@ -167,6 +167,8 @@ def parse_json(line: str, where: str, counts: Counter) -> dict[str, Any]:
   """The JSON object of one line; half a surrogate pair is invalid UTF-8 and treated like it."""
   try:
     row = json.loads(line)
+  except RecursionError:
+    raise InputError(f'{where} is JSON nested too deeply; write one JSON object per line') from None
   except json.JSONDecodeError as error:
     raise InputError(
       f'{where} is not JSON ({error.msg} at column {error.colno}); write one JSON object per line'

@@ -1,10 +1,10 @@
 """Multiple choice: RACE, SWAG, DREAM, C3, COPA, XCOPA; how they are read is told in choice_data.py.
 
 A choice is an example, [CLS] context [SEP] question and choice [SEP] of task.max_length tokens at
-most, and the choices of a question share a row. A context that is too
-long loses its end, as much for every choice of a question as its longest needs. Where that is not
-enough, which only very long choices need, question and choice lose their beginning. Both are
-counted. The score is accuracy; for RACE also that of its middle and high school part.
+most, and the choices of a question share a row. A context that is too long loses its end, as much
+for every choice of a question as its longest needs. Where that is not enough, which only very long
+choices need, question and choice lose their beginning. Both are counted. The score is accuracy; for
+RACE also that of its middle and high school part.
 """
 
 import json

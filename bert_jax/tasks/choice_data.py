@@ -11,8 +11,8 @@
 
 A choice is read as the context followed by question and choice. SWAG's context is sent1, its
 question sent2. The question of COPA is that of its own sheets, in English for every language, so
-that what is learned in one is asked alike in another. A question with a blank (_) has it filled by
-the choice, as in RoBERTa's RACE.
+that what is learned in one is asked alike in another. A question of RACE with a blank (_) has it
+filled by the choice, as RoBERTa does.
 
 Faults, each counted and named (see problems.py):
 
@@ -34,9 +34,7 @@ from bert_jax.data import files, tables
 
 LEVELS = 'middle', 'high'  # of RACE
 COPA = {'cause': 'What was the cause of this?', 'effect': 'What happened as a result?'}
-
-
-_BLANK = re.compile(r'(?<!\w)_+(?!\w)|_{2,}')  # to be filled in; not my_name
+_BLANK = re.compile(r'(?<!\w)_+|_+(?!\w)|_{2,}')  # RACE also writes "that_."; not my_name
 
 
 class Question(NamedTuple):
@@ -47,13 +45,14 @@ class Question(NamedTuple):
   choices: tuple[str, ...]
   gold: int | None  # None: not known
   level: str = ''  # one of LEVELS, or ''
+  fills: bool = False  # does a choice fill the blanks of the text, if it has any?
 
   @property
   def seconds(self):
     """What follows the context for each choice."""
     return [
       _BLANK.sub(lambda _, choice=choice: choice, self.text)
-      if _BLANK.search(self.text)
+      if self.fills and _BLANK.search(self.text)
       else f'{self.text} {choice}'.strip()
       for choice in self.choices
     ]
@@ -117,9 +116,8 @@ def _checked(where, fields, answer, split, problems):
 
 
 def _letter(answer):
-  letters = 'ABCDEFGHIJ'
-  own = answer.strip().upper()
-  return lambda choices: letters.index(own) if own and own in letters and len(own) == 1 else None
+  letters = dict(zip('ABCDEFGHIJ', range(10)))
+  return lambda choices: letters.get(answer.strip().upper())
 
 
 def _number(answer):
@@ -165,7 +163,7 @@ def _race(spec, split, problems):
     level = next((part for part in where.split('/') if part in LEVELS), '')
     for k, (text, choices, answer) in enumerate(zip(questions, options, answers)):
       fields = dict(id=f'{name}-{k}', context=article, text=text, choices=choices, level=level)
-      yield f'{where}:{k}', fields, None if answer is None else _letter(answer)
+      yield f'{where}:{k}', fields | {'fills': True}, None if answer is None else _letter(answer)
 
 
 def _passages(spec, split, problems):
@@ -175,7 +173,8 @@ def _passages(spec, split, problems):
       spec, split='train' if split == 'train' else 'dev', counts=problems.counts
     )
     for where, row in rows:
-      names = [name for name in ('questions', 'options', 'answers') if name in row]
+      lists = ('questions', 'options', 'answers')  # as JSON; another data set may have none
+      names = [name for name in lists if row.get(name, '').startswith('[')]
       yield where, row | {name: json.loads(row[name]) for name in names}
     return
   folder = Path(spec).expanduser() / ('train' if split == 'train' else 'dev')

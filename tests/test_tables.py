@@ -57,10 +57,27 @@ def test_csv_quotes_commas_and_line_breaks(tmp_path):
 
 
 def test_jsonl_values_become_strings(tmp_path):
-  (tmp_path / 'a.jsonl').write_text('{"a": "é", "n": 3, "s": 3.8, "t": ["é"], "b": true}\n\n')
+  (tmp_path / 'a.jsonl').write_text(
+    '{"a": "é", "n": 3, "s": 3.8, "t": ["é"], "b": true, "z": null}\n\n'
+  )
   rows, counts = read(tmp_path / 'a.jsonl')
   assert rows == [('a.jsonl:1', {'a': 'é', 'n': '3', 's': '3.8', 't': '["é"]', 'b': 'true'})]
   assert counts['blank_lines'] == 1
+
+
+def test_a_folder_gives_each_split_its_files_and_several_specs_follow_one_another(tmp_path):
+  names = 'interval.tsv', 'training.tsv', 'x-val-de.tsv', 'x-val-fr.tsv', 'x_TRAIN.tsv'
+  for name in names:
+    (tmp_path / name).write_text('x\n1\n')
+  places = lambda *given, **own: [where for where, _ in read(*given, **own)[0]]
+  assert places(tmp_path) == ['x_TRAIN.tsv:2']
+  assert places(tmp_path, split='validation') == ['x-val-de.tsv:2', 'x-val-fr.tsv:2']
+  (tmp_path / 'dev.tsv').write_text('x\n1\n')
+  assert places(tmp_path, split='validation') == ['dev.tsv:2'], 'the whole name comes first'
+  assert places(f'b={tmp_path}/dev.tsv,a={tmp_path}') == ['dev.tsv:2', 'x_TRAIN.tsv:2']
+  for name in names[2:]:
+    (tmp_path / name).unlink()
+  assert 'holds no train file but dev.tsv, interval.tsv, training.tsv' in fails(tmp_path)
 
 
 def test_gzip_globs_and_invalid_utf8(tmp_path):
@@ -82,6 +99,7 @@ def test_gzip_globs_and_invalid_utf8(tmp_path):
     ('a.csv', b'x,y\n1\n', 'a.csv:2: 1 columns where 2 are expected'),
     ('a.csv', b'x,y\n1,2\n3,"4\n5,6\n', 'a.csv:3 is not CSV'),
     ('a.jsonl', b'{"x": 1}\n{"x": \n', 'a.jsonl:2: not JSON'),
+    ('a.jsonl', b'{"x": ' + b'[' * 200_000, 'a.jsonl:1: JSON nested too deeply'),
     ('a.jsonl', b'[1, 2]\n', 'a.jsonl:1: a JSON list; write one JSON object per line'),
     ('a.tsv', b'x\tx\n1\t2\n', "a.tsv:1 is no header: ('x', 'x') has empty or repeated names"),
     ('a.tsv', b'x\ty\n', 'holds no records, at most a header'),

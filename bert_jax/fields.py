@@ -104,7 +104,7 @@ FIELDS = {
   'task.max_length': (
     int,
     '[0, inf)',
-    'tokens of one example, [CLS] and [SEP] included; 0: data.seq_length',
+    'tokens of one example (or choice), [CLS] and [SEP] included; 0, not of choices: seq_length',
   ),
   'task.train_examples': (int, '[0, inf)', 'train on this many examples only; 0: all'),
   'table.text_column': (str, None, 'column of the text; a|b: the first of these that is there'),

@@ -1,9 +1,7 @@
 """Extractive QA: read as published, windows as BERT's, answers as they stand, official scores."""
 
-import dataclasses
 import json
 import logging
-import random
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +12,7 @@ from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.data import tokenizers
 from bert_jax.evaluate import evaluate
-from bert_jax.objectives import base
-from bert_jax.tasks import qa, qa_data, qa_scores, qa_windows
+from bert_jax.tasks import qa, qa_data, qa_scores
 from bert_jax.tasks.problems import Problems
 from bert_jax.train import train
 
@@ -92,160 +89,6 @@ def random_outputs(source, seed=0, scale=3.0):
   return out | {name: rows[name] for name in ('example_ids', 'cls_positions')}
 
 
-# -- scores: the official scripts -----------------------------------------------------------------
-
-
-def test_golden_scores_of_a_leaderboard_system(shared):
-  """The official evaluate-v1.1.py on the same predictions (official_scores_xquad_en.json)."""
-  content = json.loads((shared / 'xquad/xquad.en.json').read_text())
-  predictions = json.loads((shared / 'golden/squad/pred_dev1.1_bert_ensemble.json').read_text())
-  official = json.loads((shared / 'golden/squad/official_scores_xquad_en.json').read_text())
-  questions = [q for a in content['data'] for p in a['paragraphs'] for q in p['qas']]
-  scores = qa_scores.squad(
-    [predictions[q['id']] for q in questions],
-    [[answer['text'] for answer in q['answers']] for q in questions],
-  )
-  assert scores['exact'] == pytest.approx(official['exact_match'], abs=1e-9)
-  assert scores['f1'] == pytest.approx(official['f1'], abs=1e-9)
-  assert (round(scores['exact'], 4), round(scores['f1'], 4)) == (74.8739, 86.3247)
-
-
-@pytest.mark.parametrize(
-  ('text', 'expected'),
-  [
-    ('The  Cat\tand AN apple', 'cat and apple'),
-    ('a.b. the-end', 'ab theend'),  # punctuation goes first, so this 'the' is no article
-    ('“quoted” — dash', '“quoted” — dash'),  # only ASCII punctuation goes
-    ('the.', ''),
-    ('A', ''),
-    ('Thea another', 'thea another'),
-    ('Ünï, THE\u00a0x', 'ünï x'),
-  ],
-)
-def test_squad_normalisation(text, expected):
-  assert qa_scores.normalised(text) == expected
-
-
-def test_squad_takes_the_best_gold_and_counts_words():
-  scores = qa_scores.squad(['the big cat'], [['dog', 'cat', 'a big big cat']])
-  # big cat / big big cat: precision 1, recall 2/3; cat: precision 1/2, recall 1
-  assert scores == pytest.approx({'exact': 0, 'f1': 80.0})
-  assert qa_scores.squad(['', 'The'], [['an'], ['x']]) == {'exact': 50.0, 'f1': 0.0}
-
-
-def test_squad2_by_hand():
-  """Odds sorted: q2 -3, q1 -1, q3 0, q4 2. 'No answer' alone is right twice (q2, q4); no prefix of
-  -1 (q2), +1 (q1), +0.8 (q3), -1 (q4) beats it but the first three in F1: 2 - 1 + 1 + 0.8."""
-  golds = [['a cat'], [], ['big big dog'], []]
-  answers, odds = ['cat', 'x', 'big dog', 'y'], [-1.0, -3.0, 0.0, 2.0]
-  predictions = ['cat', 'x', '', '']
-  assert qa_scores.squad2(predictions, golds) == {
-    'exact': 50, 'f1': 50, 'HasAns_exact': 50, 'HasAns_f1': 50, 'NoAns_exact': 50, 'NoAns_f1': 50,
-  }  # fmt: skip
-  best = qa_scores.best_thresholds(answers, golds, odds)
-  assert best == pytest.approx(
-    {'best_exact': 50, 'best_exact_thresh': 0.0, 'best_f1': 70, 'best_f1_thresh': 0.0}
-  )
-  assert qa_scores.squad2(['', 'the'], [['the'], []])['exact'] == 100  # nothing is nothing
-  assert 'HasAns_f1' not in qa_scores.squad2([''], [[]])
-
-
-def test_the_best_threshold_gives_the_best_score():
-  rng = random.Random(0)
-  texts = ['one', 'two', 'one two', 'two three four']
-  golds = [[rng.choice(texts)] if rng.random() < 0.5 else [] for _ in range(300)]
-  answers = [gold[0] if gold and rng.random() < 0.5 else rng.choice(texts) for gold in golds]
-  odds = [rng.gauss(-1 if gold else 1, 2) for gold in golds]
-  best = qa_scores.best_thresholds(answers, golds, odds)
-  for name in ('exact', 'f1'):
-    scores = [
-      qa_scores.squad2([a if o <= t else '' for a, o in zip(answers, odds)], golds)[name]
-      for t in [best[f'best_{name}_thresh'], -100, *odds]
-    ]
-    assert scores[0] == pytest.approx(best[f'best_{name}']) == pytest.approx(max(scores))
-
-
-@pytest.mark.parametrize(
-  ('text', 'expected'),  # of cmrc2018_evaluate.py with the word tokenizer of NLTK 3.9.1
-  [
-    (
-      'iPhone 5s（2013年）的"测试" don\'t 3,000.5% U.S. end.',
-      ['iphone', '5s2013', '年', '的', '``', '测', '试', '``', 'do', "n't", '3,000.5', '%', 'u.s.',
-       'end', '.'],
-    ),
-    (
-      '约(a b) "c", d;e 100米',
-      ['约', '(', 'a', 'b', ')', '``', 'c', "''", ',', 'd', ';', 'e', '100', '米'],
-    ),
-    ("they'll can't, 王's", ['they', "'ll", 'ca', "n't", ',', '王', "'s"]),
-    (' 《红楼梦》：A-B ', ['红', '楼', '梦', 'ab']),
-    ('', []),
-  ],
-)  # fmt: skip
-def test_cmrc_segments(text, expected):
-  assert qa_scores.segments(text) == expected
-
-
-def test_cmrc_scores_by_hand():
-  # Longest common stretch 北京大学: precision 4/5, recall 1. 北 alone: precision 1/2, recall 1/4.
-  assert qa_scores.cmrc(['北京大学校'], [['北京大学']])['f1'] == pytest.approx(800 / 9)
-  assert qa_scores.cmrc(['北大'], [['北京大学', '清华']])['f1'] == pytest.approx(100 / 3)
-  assert qa_scores.cmrc(['红楼梦。'], [['x', '《红楼梦》']]) == {'exact': 100, 'f1': 100}
-  assert qa_scores.cmrc(['', '甲'], [['甲'], ['乙']]) == {'exact': 0, 'f1': 0}
-
-
-# -- windows and spans: by brute force ------------------------------------------------------------
-
-
-@pytest.mark.parametrize(('size', 'room', 'stride'), [
-  (0, 5, 2), (4, 5, 2), (5, 5, 2), (6, 5, 2), (23, 10, 4), (24, 10, 4), (25, 10, 9), (40, 7, 30),
-  (450, 320, 128),  # here the length of a window decides
-])  # fmt: skip
-def test_windows_and_their_context_are_those_of_run_squad(size, room, stride):
-  spans, start = [], 0
-  while start < size:
-    spans.append((start, min(room, size - start)))
-    if start + spans[-1][1] == size:
-      break
-    start += min(spans[-1][1], stride)
-  starts = qa_windows.window_starts(size, room, stride)
-  assert list(starts) == [start for start, _ in spans] or (size == 0 and list(starts) == [0])
-  bounds = qa_windows.judged(starts, size, room)
-  for token in range(size):
-    scores = [
-      (min(token - a, a + n - 1 - token) + 0.01 * n, -w)
-      for w, (a, n) in enumerate(spans)
-      if a <= token < a + n
-    ]
-    window = -max(scores)[1]
-    assert bounds[window] <= token < bounds[window + 1]
-  assert bounds[0] == 0 and bounds[-1] == size
-
-
-@pytest.mark.parametrize(('size', 'longest', 'count'), [(23, 4, 12), (5, 9, 100), (1, 1, 3)])
-def test_best_spans_are_the_best_of_all(size, longest, count):
-  rng = np.random.default_rng(0)
-  starts = qa_windows.window_starts(size, 10, 4)
-  bounds = qa_windows.judged(starts, size, 10)
-  begin, end = ([rng.normal(size=min(10, size - a)) for a in starts] for _ in range(2))
-  every = [
-    (begin[w][i - a] + end[w][j - a], i, j)
-    for w, a in enumerate(starts)
-    for i in range(bounds[w], bounds[w + 1])
-    for j in range(i, min(i + longest, a + 10, size))
-  ]
-  every = sorted(every, reverse=True)[:count]
-  spans = qa_windows.best_spans(starts, bounds, begin, end, longest=longest, count=count)
-  assert list(zip(spans.first, spans.last)) == [(i, j) for _, i, j in every]
-  assert spans.start_logits + spans.end_logits == pytest.approx([total for total, _, _ in every])
-
-
-def test_a_context_without_tokens_has_no_span():
-  empty = [np.zeros(0, np.float32)]
-  spans = qa_windows.best_spans([0], [0, 0], empty, empty, longest=5, count=3)
-  assert len(spans.first) == 0
-
-
 # -- reading --------------------------------------------------------------------------------------
 
 
@@ -264,6 +107,20 @@ def test_byte_order_mark_and_carriage_returns(tmp_path):
   file.write_bytes(b'\xef\xbb\xbf' + file.read_bytes().replace(b', ', b',\r\n'))
   ((question,), problems) = read(file)
   assert question.context == context and question.starts == (5,) and not problems.places
+
+
+def test_half_characters_are_repaired_wherever_they_are(tmp_path, tokenizer):
+  """Else no file could be written: JSON can say what UTF-8 cannot."""
+  file = squad_file(tmp_path / 'a.json', record('he? HALF', 'Rome', id='HALF', context='HALF Rome'))
+  context = json.dumps(CONTEXT, ensure_ascii=False)
+  content = file.read_text().replace(context, '"HALF Rome"').replace('HALF', r'\ud83d')
+  file.write_text(content)
+  ((question,), problems) = read(file)
+  assert question[1:4] == ('\ufffd', 'he? \ufffd', '\ufffd Rome') and question.starts == (2,)
+  assert problems.counts['half_characters'] == 3
+  source = windows(file, tokenizer)
+  for content in source.files(source.answers(random_outputs(source))).values():
+    assert content.encode()
 
 
 def test_answers_that_are_not_at_their_offset(tmp_path, caplog):
@@ -297,6 +154,14 @@ def test_harmless_faults_are_kept_counted_and_named(tmp_path):
   assert problems.counts['questions without an answer (not learnt, not scored)'] == 1
   _, problems = read(file, task='squad2')
   assert not any('without an answer' in kind for kind in problems.counts)
+  records = [{'id': 'x', 'question': 'x'}, NONE | {'is_impossible': False}]
+  questions, problems = read(squad_file(tmp_path / 'd.json', *records), task='squad2')
+  assert [question.gold for question in questions] == [None, ()]
+  at = 'd.json:data[0].paragraphs[0].qas'
+  assert dict(problems.places) == {
+    'questions without an answer (not learnt, not scored)': [f'{at}[0]'],
+    'questions without an answer that should have one': [f'{at}[1]'],
+  }
   hidden = squad_file(tmp_path / 'c.json', record('x') | {'answers': [{'text': ''}]})
   ((question,), problems) = read(hidden)
   assert question.gold == () and problems.counts['empty answers (left out)'] == 1
@@ -357,6 +222,10 @@ def test_files_that_are_no_json_or_not_there(tmp_path):
   (tmp_path / 'deep.json').write_text('[' * 200_000)
   with pytest.raises(InputError, match='deep.json: this is JSON nested too deeply'):
     read(tmp_path / 'deep.json')
+  good = squad_file(tmp_path / 'good.json', *RECORDS)
+  questions, problems = read(f'a={tmp_path}/a.json,b={tmp_path}/deep.json,c={good}', skip=True)
+  assert [question.id for question in questions] == list('abcd')
+  assert problems.places == {'damaged files (skipped)': ['a.json:2', 'deep.json']}
   with pytest.raises(InputError, match='does not exist'):
     read(tmp_path / 'b.json')
   with pytest.raises(InputError, match='data.eval is empty'):
@@ -389,17 +258,19 @@ def test_tfds_squad(tmp_path):
       answers = {'text': text, 'answer_start': np.int32}
       features = {name: text for name in ('id', 'title', 'context', 'question')}
       features['answers'] = tfds.features.Sequence(answers)
+      features['is_impossible'] = np.bool_  # as squad/v2.0 has it
       return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
 
     def _split_generators(self, dl_manager):
       return {
         'train': self._generate_examples(RECORDS),
-        'validation': self._generate_examples([NONE]),
+        'validation': self._generate_examples([NONE, NONE | {'id': 'f', 'is_impossible': False}]),
       }
 
     def _generate_examples(self, records):
       for given in records:
         row = {name: given[name] for name in ('id', 'question', 'answers')}
+        row['is_impossible'] = given.get('is_impossible', False)
         yield given['id'], row | {'title': 't', 'context': CONTEXT}
 
   Squad(data_dir=tmp_path, file_format='array_record').download_and_prepare()
@@ -408,8 +279,9 @@ def test_tfds_squad(tmp_path):
   assert set(by_id) == set(expected)
   for own, question in by_id.items():
     assert question[2:] == expected[own][2:] and question.where.startswith('squad/3.0.0:train:')
-  ((question,), _) = read(f'tfds:{tmp_path}', 'eval', task='squad2')
-  assert (question.id, question.gold) == ('e', ())
+  questions, problems = read(f'tfds:{tmp_path}', 'eval', task='squad2')
+  assert {question.id: question.gold for question in questions} == {'e': (), 'f': ()}
+  assert problems.counts['questions without an answer that should have one'] == 1
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -477,6 +349,11 @@ def test_what_cannot_be_learnt_is_left_out_of_training_and_still_predicted(tmp_p
   with pytest.raises(InputError, match='has an answer to learn'):
     windows(squad_file(tmp_path / 'b.json', NONE), tokenizer, split='train')
   assert windows(tmp_path / 'b.json', tokenizer, split='train', task='squad2')
+  unknown = {'id': 'u', 'question': 'he?'}  # nobody says that it has no answer
+  learnt = windows(
+    squad_file(tmp_path / 'c.json', NONE, unknown), tokenizer, split='train', task='squad2'
+  )
+  assert learnt.first[0] < learnt.first[1] == learnt.first[2] == len(learnt.texts)
 
 
 def test_what_is_cut_and_what_is_no_token_is_counted(tmp_path, tokenizer, caplog):
@@ -490,6 +367,9 @@ def test_what_is_cut_and_what_is_no_token_is_counted(tmp_path, tokenizer, caplog
   )
   assert '1 answers not on token borders (whole tokens learnt)' in caplog.text
   assert '1 answers that no window holds whole' in caplog.text
+  caplog.clear()
+  windows(squad_file(tmp_path / 'b.json', record('w', ' met ', 'left ', id='w')), tokenizer)
+  assert 'token borders' not in caplog.text  # blanks at the ends of an answer are no part of it
 
 
 def test_settings_that_do_not_fit_are_one_sentence(tmp_path, tokenizer):
@@ -498,6 +378,14 @@ def test_settings_that_do_not_fit_are_one_sentence(tmp_path, tokenizer):
     windows(file, tokenizer, '--config.qa.max_query_length=21')
   with pytest.raises(InputError, match='every question has an answer'):
     windows(file, tokenizer, '--config.qa.answer_units=characters', task='squad2')
+
+
+def test_without_data_to_evaluate_on_there_is_no_such_split(tmp_path, tokenizer):
+  given = config(squad_file(tmp_path / 'a.json', *RECORDS))
+  given.data.eval = ''
+  assert set(qa.sources(given, tokenizer)) == {'train'}
+  given.data.train = ''
+  assert qa.sources(given, tokenizer, ('eval',)) == {}
 
 
 def test_featurisation_of_xquad_with_googles_vocabulary(shared, caplog):
@@ -546,6 +434,23 @@ def test_faults_of_real_data_are_counted(shared, file, number, kinds):
 # -- answers --------------------------------------------------------------------------------------
 
 
+def sums_of_all_spans(source, outputs, i, longest):
+  """{text: the best sum of logits} of all spans of question i, from the rows."""
+  question, (starts, bounds, begin) = source.questions[i], source.plans[i]
+  offsets, sums = source.offsets[question.context], {}
+  for w, at in enumerate(starts):
+    e = source.first[i] + w
+    (row, slot) = np.argwhere(outputs['example_ids'] == e + 1)[0]
+    zero = outputs['cls_positions'][row, slot] + begin - at  # where token 0 of the context would be
+    for first in range(bounds[w], bounds[w + 1]):
+      window_end = at + source.lengths[e] - 1 - begin
+      for last in range(first, min(first + longest, window_end)):
+        text = question.context[offsets[first][0] : offsets[last][1]]
+        total = outputs['start_logits'][row, zero + first] + outputs['end_logits'][row, zero + last]
+        sums[text] = max(total, sums.get(text, -np.inf))
+  return sums
+
+
 @pytest.mark.parametrize('task', ['squad', 'squad2'])
 def test_predictions_are_stretches_of_the_text(tmp_path, tokenizer, task):
   contexts = [CONTEXT, '李白met  Élan,Rome\u00a0(born\tin ROME). ' * 3, 'x', ' \n ']
@@ -555,13 +460,18 @@ def test_predictions_are_stretches_of_the_text(tmp_path, tokenizer, task):
   ]
   (tmp_path / 'a.json').write_text(json.dumps({'data': [{'paragraphs': content}]}))
   source = windows(tmp_path / 'a.json', tokenizer, task=task)
-  answers = source.answers(random_outputs(source))
+  outputs = random_outputs(source)
+  answers = source.answers(outputs)
   assert len(answers) == len(source.questions) == 32
-  for answer, question in zip(answers, source.questions, strict=True):
+  for i, (answer, question) in enumerate(zip(answers, source.questions, strict=True)):
     assert answer['prediction'] == question.context[slice(*answer['span'])]
     assert sum(entry['probability'] for entry in answer['nbest']) == pytest.approx(1)
     sums = [entry['start_logit'] + entry['end_logit'] for entry in answer['nbest']]
     assert sums == sorted(sums, reverse=True)
+    every = sums_of_all_spans(source, outputs, i, longest=5)
+    found = {entry['text']: s for entry, s in zip(answer['nbest'], sums) if entry['text']}
+    best = dict(sorted(every.items(), key=lambda item: -item[1])[:4])
+    assert list(found) == list(best) and found == pytest.approx(best, abs=1e-5)
     texts = [entry['text'] for entry in answer['nbest']]
     assert len(texts) == len(set(texts)) <= 4 + (task == 'squad2')
     for entry in answer['nbest']:
@@ -728,7 +638,14 @@ def test_an_empty_row_gives_finite_numbers(tmp_path, tokenizer):
   total, gradient = loss_and_gradient(params, both)
   assert float(total) == pytest.approx(float(jax.jit(loss)(params, real)), rel=1e-6)
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradient))
-  assert task.flops(2) > 0 and isinstance(task, base.Objective) and dataclasses.is_dataclass(task)
+
+
+def test_flops_by_hand(tmp_path):
+  """2 rows of 48 tokens, 2 layers, 32 wide: two operations for each product of a token and a
+  weight, of two tokens' vectors (scores, then the mix of values), and of the two logits."""
+  task = qa.objective(config(squad_file(tmp_path / 'a.json', *RECORDS)), None)
+  layer = 4 * 32 * 32 + 2 * 32 * 64 + 2 * 48 * 32
+  assert task.flops(2) == 2 * 2 * 48 * (2 * layer + 2 * 32) == 4_337_664
 
 
 # -- the run --------------------------------------------------------------------------------------

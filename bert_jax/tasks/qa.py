@@ -65,7 +65,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
     )
   out = {}
   for split in splits:
-    if split == 'eval' and config.data.train and not config.data.eval:
+    if split == 'eval' and not config.data.eval:
       continue
     problems = Problems(split, config.data.skip_damaged)
     questions = list(qa_data.questions(config, split, problems))
@@ -145,7 +145,7 @@ class Windows(Examples):
         problems.note('answers without a token (not learnt)', question.where)
         continue
       spans.append((first, last))
-      if question.context[offsets[first, 0] : offsets[last, 1]] != text:
+      if question.context[offsets[first, 0] : offsets[last, 1]] != text.strip():
         problems.note('answers not on token borders (whole tokens learnt)', question.where)
     return spans
 

@@ -1,7 +1,8 @@
 """Questions as they are published: SQuAD's JSON, and TFDS data sets with the features of `squad`.
 
 SQuAD 1.1 and 2.0, and the sets in their format: TyDi QA's gold passages, XQuAD, CMRC 2018; MLQA,
-which is scored here as SQuAD 1.1 is (its own script knows the articles of its languages).
+which is scored here as SQuAD 1.1 is (its own script knows the articles and the punctuation of its
+languages, and counts Chinese characters one by one).
 A spec is a file, a glob, a folder (the one file in it whose name has `train` in it, or `dev` or
 `valid`), tfds:squad/v1.1, tfds:squad/v2.0, or several of these: NAME=SPEC,NAME=SPEC.
 

@@ -102,12 +102,17 @@ def check_continues(meta, shapes, facts, steps, own):
 class Checkpoints:
   """The checkpoints of one workdir: save now and then, restore the newest good one."""
 
-  def __init__(self, workdir, settings=None, facts=None):
+  def __init__(self, workdir, settings=None, facts=None, judged_by=''):
     self.folder = Path(workdir).expanduser().absolute() / 'checkpoints'
     self.settings = settings
     self.facts = facts or {}
-    self.best = {'goodness': -math.inf, 'step': 0}  # of the evaluations so far
+    self.judged_by = judged_by  # what the best is the best of: a metric, on some data
+    self.best = self._no_best(0)
     self.manager = self._open()
+
+  def _no_best(self, number):
+    """No evaluation has been good yet, and none before step `number` counts."""
+    return {'goodness': -math.inf, 'step': number, 'of': self.judged_by}
 
   def _open(self):
     keep = self.settings
@@ -142,7 +147,7 @@ class Checkpoints:
     """Are these eval metrics of step `number` the best so far? Checkpoints remember it."""
     if not self.settings.best_metric or self._goodness(metrics) <= self.best['goodness']:
       return False
-    self.best = {'goodness': self._goodness(metrics), 'step': number}
+    self.best = self._no_best(number) | {'goodness': self._goodness(metrics)}
     return True
 
   def save(self, state, metrics, seen):
@@ -213,7 +218,8 @@ class Checkpoints:
         damaged.append(number)
         continue
       self._put_aside(damaged)
-      self.best = meta.get('best', self.best)
+      best = meta.get('best', {})
+      self.best = best if best.get('of') == self.judged_by else self._no_best(number)
       return step.State(jnp.asarray(number, jnp.int32), **trees), meta
     if damaged:
       raise self.none_is_good()

@@ -137,7 +137,7 @@ def write(folder, source, answers, result):
       config_lib.write_whole(folder / name, content)
   except OSError as error:
     raise InputError(
-      f'{folder} cannot be written ({error.strerror}); name another --out.'
+      f'{folder} cannot be written ({error.strerror}); write elsewhere (evaluate --out).'
     ) from None
   log.info('answers: %s', folder)
 

@@ -44,6 +44,8 @@ class Model:
     shapes = jax.eval_shape(self.objective.init, jax.random.key(0))
     self.params, self.step = checkpoint.load_params(workdir, shapes, which)
     limit = self.config.data.seq_length  # what it was trained on; evaluation cuts there too
+    if self.config.objective != 'mlm_nsp':
+      limit = self.config.task.max_length or limit
     self.lengths = [n for n in LENGTHS if n < limit] + [limit]
     self.cut = 0
     pairs = self.config.objective == 'classification' and self.config.table.pair_column
@@ -83,7 +85,7 @@ class Model:
     if self.config.objective != 'classification':
       raise InputError(
         f'this model was trained for {self.config.objective!r} and has no classifier; '
-        'fine-tune it first (configs/finetune.py).'
+        'fine-tune one (configs/finetune.py), or see what this one answers with bert_jax.evaluate.'
       )
     if isinstance(texts, str):
       raise InputError(
@@ -96,21 +98,29 @@ class Model:
           f'this model reads {("single texts", "pairs")[self.texts_per_example - 1]} and got '
           f'{len(parts)} in {parts[0][:40]!r}; a tab separates the two texts of a pair.'
         )
-    results = []
-    for start in range(0, len(pairs), ROWS):
-      chunk = pairs[start : start + ROWS]
-      ids = self.tokenizer.ids_batch(list(itertools.chain(*chunk)))
-      batch = self._batch(list(zip(*[iter(ids)] * self.texts_per_example)))
+    ids = iter(self.tokenizer.ids_batch(list(itertools.chain(*pairs))))
+    room, keep = self.lengths[-1] - 1 - self.texts_per_example, self.config.table.long_texts
+    windows, text_of = [], []
+    for k in range(len(pairs)):
+      parts = tuple(itertools.islice(ids, self.texts_per_example))
+      long = sum(map(len, parts)) > room
+      own = classification.cut(parts, room, keep) if long else [parts]
+      self.cut += long and keep != 'windows'
+      windows += own
+      text_of += [k] * len(own)
+    total = np.zeros((len(pairs), max(1, len(self.objective.labels))))
+    for start in range(0, len(windows), ROWS):
+      chunk = windows[start : start + ROWS]
+      batch = self._batch(chunk)
       zeros = np.zeros((len(batch['input_ids']), 1), np.int32)
       batch |= {'cls_positions': zeros, 'example_ids': zeros}
       out = jax.device_get(self._outputs(self.params, batch))
-      if self.objective.regression:
-        results += [float(x) for x in out['logits'][: len(chunk), 0, 0]]
-      else:
-        logits = out['logits'][: len(chunk), 0]
-        rows = expit(logits) if self.objective.multi_label else softmax(logits, axis=-1)
-        results += [dict(zip(self.objective.labels, map(float, row))) for row in rows]
-    return results
+      np.add.at(total, text_of[start : start + ROWS], out['logits'][: len(chunk), 0])
+    logits = total / np.bincount(text_of, minlength=len(pairs))[:, None]
+    if self.objective.regression:
+      return [float(x) for x in logits[:, 0]]
+    shares = expit(logits) if self.objective.multi_label else softmax(logits, axis=-1)
+    return [dict(zip(self.objective.labels, map(float, row))) for row in shares]
 
   def _batch(self, rows):
     """Token arrays of each row -> a padded batch of one of a few shapes."""
@@ -148,6 +158,10 @@ def answers(model, lines, top_k):
         yield {'text': line, 'masks': masks}
       elif model.objective.regression:
         yield {'text': line, 'value': result}
+      elif model.objective.multi_label:
+        labels = [name for name, share in result.items() if share > 0.5]
+        shares = {name: round(value, 6) for name, value in result.items()}
+        yield {'text': line, 'labels': labels, 'probabilities': shares}
       else:
         label = max(result, key=result.get)
         shares = {name: round(value, 6) for name, value in result.items()}

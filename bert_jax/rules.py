@@ -107,6 +107,10 @@ def check_combinations(config):
   else:
     rules += [
       (
+        not 0 < limit < 8,
+        f'task.max_length is {limit}; examples take 8 tokens at least, 0 is the whole row.',
+      ),
+      (
         longest <= config.data.seq_length,
         f'task.max_length {limit} is longer than data.seq_length {config.data.seq_length}, the row '
         'that examples go into; lower the one or raise the other.',

@@ -136,7 +136,11 @@ def train(config, workdir):
     checkpoint.claim(workdir, config)
     if continued != workdir:
       tokenizer.save(workdir)
-    checkpoints = checkpoint.Checkpoints(workdir, config.checkpoint, facts)
+    judged = ' '.join(
+      (config.checkpoint.best_metric, config.checkpoint.best_mode,
+       sources['eval'].fingerprint if eval_batches else '')
+    )  # fmt: skip
+    checkpoints = checkpoint.Checkpoints(workdir, config.checkpoint, facts, judged)
     stack.enter_context(contextlib.closing(checkpoints))
     results, seen = {}, {}
     if continued:
@@ -162,7 +166,9 @@ def train(config, workdir):
     progress = stack.enter_context(contextlib.closing(metrics.Progress(steps, start)))
     clock = metrics.Clock(flops)
     window, pending, stop, early = {}, None, False, False
-    if exhausted(config, checkpoints, start):
+    if continued != workdir:
+      checkpoints.best['step'] = start
+    if eval_batches and start < steps and exhausted(config, checkpoints, start):
       log.info('this run has stopped early, at step %d', start)
       return state, results
 
@@ -235,7 +241,7 @@ def train(config, workdir):
 def exhausted(config, checkpoints, number):
   """Has the run been evaluated eval.patience times without a better checkpoint.best_metric?"""
   patience, every = config.eval.patience, config.eval.every
-  return bool(patience and number and (number - checkpoints.best['step']) // every >= patience)
+  return patience > 0 and (number - checkpoints.best['step']) // every >= patience
 
 
 def due(number, every):

@@ -28,9 +28,9 @@ from ml_collections import ConfigDict
 from bert_jax import config as c
 
 # GLUE's files and TFDS name columns and labels differently: a|b is whichever is there.
-PAIR = dict(text_column='sentence1|premise', pair_column='sentence2|hypothesis',
+PAIR = dict(text_column='sentence1|premise', pair_column='sentence2|hypothesis|hypo',
             label_column='label|gold_label')
-NLI = dict(labels=('entailment', 'neutral', 'contradiction'))
+NLI = dict(labels=('entailment', 'neutral', 'contradiction|contradictory'))
 TWO = dict(labels=('entailment', 'not_entailment'))
 CONLL = dict(objective='tagging', batch_size=8, data=dict(examples_per_row=16),
              checkpoint=dict(best_metric='entity_f1'))

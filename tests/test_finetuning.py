@@ -10,7 +10,7 @@ from scipy.special import softmax
 from sklearn import metrics as sklearn_metrics
 
 from bert_jax import config as c
-from bert_jax import evaluate, step, train
+from bert_jax import evaluate, predict, step, train
 from bert_jax.config import InputError
 from bert_jax.data import tokenizers
 from bert_jax.data.examples import Examples, by_example, tokens_of
@@ -222,9 +222,10 @@ def test_several_labels_of_a_text(tmp_path, vocab, tokenizer):
   assert [list(a['gold']) for a in answers] == [y for _, y in rows]
   perfect = [dict(a, prediction=a['gold']) for a in answers]
   assert source.score(perfect) == {'micro_f1': 1.0, 'macro_f1': 1.0, 'subset_accuracy': 1.0}
-  path.write_text('{"sentence": "old", "label": "[a"}\n')
-  with pytest.raises(InputError, match=r"dev.jsonl:1: label '\[a' is no JSON list"):
-    classification.sources(config, tokenizer, ('eval',))
+  for label in ('"[a"', '{"a": 1}', '[["a"]]', '[null]'):
+    path.write_text(f'{{"sentence": "old", "label": {label}}}\n')
+    with pytest.raises(InputError, match='dev.jsonl:1: label .* is no list of labels'):
+      classification.sources(config, tokenizer, ('eval',))
   none = [dict(a, prediction=[]) for a in answers]
   assert source.score(none) == {'micro_f1': 0.0, 'macro_f1': 0.0, 'subset_accuracy': 0.25}
 
@@ -236,8 +237,10 @@ def test_class_weights_count_in_the_loss_and_not_in_the_accuracy(tmp_path, vocab
   balanced = load(
     vocab, 'configs/finetune.py', *options, "--config.table.class_weights=('balanced',)"
   )
-  objective = classification.objective(classification.resolve(balanced), tokenizer)
-  assert objective.class_weights == pytest.approx((4 / 6, 2.0))
+  balanced = classification.resolve(balanced)
+  balanced.data.train = 'gone.tsv'  # the numbers are in the config
+  objective = classification.objective(c.from_json(c.to_json(balanced)), tokenizer)
+  assert objective.class_weights == pytest.approx((4 / 6, 2.0), abs=1e-5)
   config = load(vocab, 'configs/finetune.py', *options, "--config.table.class_weights=(('b',3.0),)")
   config = classification.resolve(config)
   objective = classification.objective(config, tokenizer)
@@ -268,6 +271,112 @@ def test_faulty_rows_stop_the_run_or_are_counted_and_named(tmp_path, vocab, toke
   assert '1 rows with an unknown label (skipped) (dev.tsv:3)' in caplog.text
   assert '1 lines with another number of columns (skipped)' in caplog.text and ':5)' in caplog.text
   assert '1 empty texts (kept) (dev.tsv:4)' in caplog.text
+
+
+def test_fields_that_are_missing_or_empty(tmp_path, vocab, tokenizer, caplog):
+  path = tmp_path / 'dev.jsonl'
+  path.write_text(
+    '{"sentence": "river", "label": "1"}\n{"label": "1"}\n{"sentence": "old", "label": null}\n'
+    '{"sentence": "new", "label": ""}\n'
+  )
+  spec = [
+    'configs/finetune.py:task=sst2',
+    f'--config.data.train={path}',
+    f'--config.data.eval={path}',
+  ]
+  with pytest.raises(InputError, match=r"dev.jsonl:2: has no column 'sentence'"):
+    classification.sources(load(vocab, *spec), tokenizer, ('eval',))
+  caplog.set_level('INFO', 'bert_jax')
+  config = load(vocab, *spec, '--config.data.skip_damaged=true')
+  found = classification.sources(config, tokenizer)
+  assert [e.texts[0] for e in found['eval'].examples] == ['river', 'old', 'new']
+  assert found['eval'].gold == [1, None, None]
+  assert '2 without a label (predicted, not scored)' in caplog.text
+  assert [e.texts[0] for e in found['train'].examples] == ['river']
+  assert '1 rows with an unknown label (skipped) (dev.jsonl:4)' in caplog.text
+  path.write_text('{"sentence": "a", "label": "a|b"}\n{"sentence": "a", "label": "c"}\n')
+  with pytest.raises(InputError, match="'a|b' has a"):
+    classification.resolve(load(vocab, 'configs/finetune.py', *spec[1:]))
+
+
+@pytest.mark.parametrize('task, none', [('sst2', -1), ('stsb', -1.0)])
+def test_a_test_set_of_tfds_has_no_labels_and_numbers_of_its_own(
+  task, none, tmp_path, vocab, tokenizer
+):
+  tfds = pytest.importorskip('tensorflow_datasets')
+  tfds.disable_progress_bar()
+  features = {'sentence': tfds.features.Text(), 'idx': np.int32}
+  features['label'] = tfds.features.ClassLabel(names=['negative', 'positive'])
+  if task == 'stsb':
+    features = {'sentence1': features['sentence'], 'sentence2': features['sentence']}
+    features |= {'label': np.float32, 'idx': np.int32}
+
+  class Glue(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    VERSION = tfds.core.Version('1.0.0')
+
+    def _info(self):
+      return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, dl_manager):
+      return {'train': self._generate_examples(1), 'test': self._generate_examples(none)}
+
+    def _generate_examples(self, label):
+      for k in range(10):
+        yield (
+          k,
+          {name: WORDS[k] for name in features if 'sentence' in name} | {'label': label, 'idx': k},
+        )
+
+  Glue(data_dir=tmp_path, file_format='array_record').download_and_prepare()
+  config = load(vocab, f'configs/finetune.py:task={task}', f'--config.data.train=tfds:{tmp_path}',
+                f'--config.data.eval=tfds:{tmp_path}:test')  # fmt: skip
+  source, outputs = outputs_of(config, tokenizer)
+  assert source.gold == [None] * 10
+  answers = source.answers(outputs)
+  assert source.score(answers) == {}
+  assert {a['id']: a['texts'][0] for a in answers} == {str(k): WORDS[k] for k in range(10)}
+
+
+def test_a_regression_that_says_the_same_has_collapsed(tmp_path, vocab, tokenizer):
+  path = tmp_path / 'dev.tsv'
+  path.write_text('sentence1\tsentence2\tscore\nriver\told\t1\nnew\tbad\t4\n')
+  config = load(vocab, 'configs/finetune.py:task=stsb', f'--config.data.train={path}',
+                f'--config.data.eval={path}')  # fmt: skip
+  source, outputs = outputs_of(config, tokenizer)
+  answers = source.answers(outputs)
+  same = [dict(a, prediction=2.5 + 1e-6 * k) for k, a in enumerate(answers)]
+  assert source.constant(same) == '2.500'
+  assert not source.constant([dict(a, prediction=a['gold'] + 0.1) for a in answers])
+
+
+@pytest.mark.parametrize('keep', ['tail', 'windows'])
+def test_predict_reads_long_texts_as_evaluation_does(keep, tmp_path, vocab):
+  path = tmp_path / 'dev.tsv'
+  path.write_text(f'sentence\tlabel\n{" ".join(WORDS * 4)}\t0\nriver\t1\n')
+  config = load(
+    vocab, 'configs/finetune.py:task=sst2', f'--config.data.train={path}',
+    f'--config.data.eval={path}', '--config.data.seq_length=64', '--config.task.max_length=16',
+    '--config.model.max_position_embeddings=16', f'--config.table.long_texts={keep}',
+    '--config.optimizer.warmup=0', '--config.optimizer.learning_rate=0.1',
+  )  # fmt: skip
+  train.train(config, tmp_path / 'run')
+  (folder,) = (tmp_path / 'run' / 'eval').iterdir()
+  answers = [json.loads(line) for line in (folder / 'predictions.jsonl').read_text().splitlines()]
+  model = predict.Model(tmp_path / 'run')
+  for answer, shares in zip(answers, model.classify([a['texts'][0] for a in answers])):
+    assert shares == pytest.approx(answer['probabilities'], abs=1e-5)
+  assert model.cut == (keep == 'tail')
+
+
+def test_a_file_without_header_may_have_one_and_may_lack_labels(tmp_path, vocab, tokenizer):
+  """As XNLI's files: no header and no label in the test set; MNLI's training set has a header."""
+  (tmp_path / 'train.tsv').write_text('premise\thypo\tlabel\nold\tnew\tcontradictory\n')
+  (tmp_path / 'test.tsv').write_text('river\tbad\ngood\told\n')
+  config = load(vocab, 'configs/finetune.py:task=xnli', f'--config.data.train={tmp_path}/train.tsv',
+                f'--config.data.eval={tmp_path}/test.tsv')  # fmt: skip
+  found = classification.sources(config, tokenizer)
+  assert found['train'].examples[0].label == 'contradiction'
+  assert [e.texts for e in found['eval'].examples] == [('river', 'bad'), ('good', 'old')]
 
 
 def test_a_test_set_without_labels_is_predicted_and_not_scored(tmp_path, vocab, tokenizer):
@@ -352,11 +461,13 @@ def glue_runs(tmp_path_factory, vocab):
 
 def test_every_glue_task_trains_and_becomes_a_leaderboard_file(glue_runs, tmp_path):
   runs, home = glue_runs
+  (home / 'diagnostic').mkdir()
+  glue_file(home / 'diagnostic' / 'diagnostic.tsv', 'mnli', 10, 3, labelled=False)
   found = glue.glue(runs, home, tmp_path)
   files = {path.name for path in tmp_path.glob('*.tsv')}
   assert files == {
     'CoLA.tsv', 'SST-2.tsv', 'MRPC.tsv', 'STS-B.tsv', 'QQP.tsv', 'MNLI-m.tsv', 'MNLI-mm.tsv',
-    'QNLI.tsv', 'RTE.tsv', 'WNLI.tsv',
+    'QNLI.tsv', 'RTE.tsv', 'WNLI.tsv', 'AX.tsv',
   }  # fmt: skip
   for path in tmp_path.glob('*.tsv'):
     lines = path.read_text().splitlines()
@@ -374,7 +485,7 @@ def test_every_glue_task_trains_and_becomes_a_leaderboard_file(glue_runs, tmp_pa
   shown = glue.table(found)
   assert 'of 9 of 9 tasks' in shown
   average = np.mean([value for _, value in found.values()])
-  assert f'{100 * average:.2f}' in shown.splitlines()[-1] or math.isnan(average)
+  assert math.isfinite(average) and f'{100 * average:.2f}' in shown.splitlines()[-1]
 
 
 PAIRS = {  # other tasks on pairs, as their public files are
@@ -515,6 +626,22 @@ def test_a_run_stops_when_its_metric_gets_no_better(tmp_path, vocab, caplog):
   assert int(again.step) == 9 and metrics2 == metrics and 'has stopped early' in caplog.text
   with pytest.raises(InputError, match='eval.patience counts evaluations'):
     c.override(config, ['--config.eval.every=0'])
+
+
+def test_patience_counts_from_where_a_run_begins_and_for_one_metric(tmp_path, vocab):
+  path = table(tmp_path / 'train.tsv', np.random.default_rng(0), 40)
+  options = [
+    'configs/finetune.py:task=sst2', f'--config.data.train={path}', f'--config.data.eval={path}',
+    '--config.data.seq_length=32', '--config.optimizer.learning_rate=0', '--config.eval.every=2',
+    '--config.checkpoint.best_metric=classification_accuracy', '--config.model.num_hidden_layers=1',
+  ]  # fmt: skip
+  train.train(load(vocab, *options, '--config.steps=10'), tmp_path / 'one')
+  more = ['--config.eval.patience=3', '--config.steps=30', f'--config.resume_from={tmp_path}/one']
+  state, _ = train.train(load(vocab, *options, *more), tmp_path / 'two')
+  assert int(state.step) == 12 + 3 * 2  # the first evaluation is the best, then three like it
+  other = ['--config.checkpoint.best_metric=classification', '--config.checkpoint.best_mode=min']
+  state, _ = train.train(load(vocab, *options, *more, *other), tmp_path / 'three')
+  assert int(state.step) == 12 + 3 * 2
 
 
 def test_problems_name_the_first_places(caplog):

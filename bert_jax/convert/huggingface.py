@@ -116,6 +116,11 @@ def read_params(folder, model):
     raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
   if not any(name.startswith('bert.') for name in tensors):  # a BertModel, without heads
     tensors = {f'bert.{name}': x for name, x in tensors.items()}
+  for ours, old in (('LayerNorm.weight', 'LayerNorm.gamma'), ('LayerNorm.bias', 'LayerNorm.beta')):
+    tensors = {name.replace(old, ours): x for name, x in tensors.items()}
+  for copy, original in COPIES.items():
+    if copy in tensors and original not in tensors:
+      tensors[original] = tensors[copy]
   names = _names(model.num_hidden_layers)
   heads = {path.split('/')[0] for path, name in names.items() if name in tensors} - {'encoder'}
   known = {name for path, name in names.items() if path.split('/')[0] in heads | {'encoder'}}

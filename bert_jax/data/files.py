@@ -134,8 +134,11 @@ def decoded(
       warned = True
       message = '%s:%d is not valid UTF-8; bad bytes of this file become U+FFFD and are counted'
       log.warning(message, path, number)
-    if number == 1:
-      line = line.removeprefix('\ufeff')
+    if number == 1 and line[:1] == '\ufeff':
+      counts['byte order marks (left out)'] += 1
+      line = line[1:]
+    if line.endswith('\r\n'):
+      counts['lines that end in CRLF (as in LF)'] += 1
     yield number, line.rstrip('\r\n')
 
 

@@ -58,7 +58,8 @@ def records(
   Args:
     spec: file, glob, folder, or `tfds:NAME[:SPLIT]`; or several of these, `a=SPEC,b=SPEC`.
     split: the split of a TFDS dataset whose spec names none.
-    columns: names the columns of TSV and CSV files that have no header line, such as CoLA's.
+    columns: names the columns of TSV and CSV files that have no header line, such as CoLA's. A
+      first line that holds one of these names is a header. The last column may be missing.
     counts: is added to: files, bytes, records, blank_lines (skipped), invalid_utf8_lines
       (repaired).
     wrong: called with (where, sentence, kind) for a line that does not have the header's columns or
@@ -153,8 +154,11 @@ def _named(
   wrong: Callable,
 ) -> Iterator[tuple[int, Row]]:
   """Gives the cells of every row their column names; no cells are a blank line."""
-  header = columns
+  header = ()
   for number, cells in rows:
+    if cells and not header and not set(columns) & set(cells):  # no header line
+      # A test set may lack the last column, the label.
+      header = columns[: -1 if len(cells) == len(columns) - 1 else None]
     if not cells:
       counts['blank_lines'] += 1
     elif not header:

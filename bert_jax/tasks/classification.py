@@ -6,8 +6,8 @@ correlation; Pearson and Spearman correlation for numbers.
 
 A text that is too long keeps its head, its tail, or a quarter of head and the rest of tail (Sun et
 al. 2019, https://arxiv.org/abs/1905.05583, who keep 128 and 382 of 510), or becomes windows, whose
-logits are averaged. A pair that is too long loses tokens from the end of the longer text, as in
-BERT's run_classifier.py. What is cut is counted.
+logits are averaged and which share its weight in the loss. A pair that is too long loses tokens
+from the end of the longer text, as in BERT's run_classifier.py. What is cut is counted.
 """
 
 import numpy as np
@@ -26,28 +26,38 @@ WINDOW_STRIDE = 0.5  # of a window, between the starts of two
 
 
 def resolve(config):
-  """Fills in table.labels from the training data, sorted, if it is empty."""
-  if config.table.regression or config.table.labels:
+  """Fills in table.labels from the training data, sorted, if it is empty, and class weights that
+  are to be balanced."""
+  table = config.table
+  if table.regression or (table.labels and table.class_weights != ('balanced',)):
     return config
-  found = [
-    example.label for example in read(config, 'train', Problems('train', config.data.skip_damaged))
-  ]
-  labels = sorted(
-    {label for own in found for label in (own if config.table.multi_label else [own])}
-  )
-  if len(labels) < 2:
-    raise InputError(
-      f'the training data has the single label {labels}; classification needs two '
-      'at least (for numbers set table.regression=true).'
-    )
-  if len(labels) > 1000:
-    raise InputError(
-      f'column {config.table.label_column!r} holds {len(labels)} different labels, '
-      'for example ' + ', '.join(labels[:3]) + '; name another table.label_column or '
-      'set table.regression=true.'
-    )
+  problems = Problems('train', config.data.skip_damaged)
+  examples = problems.chosen(list(read(config, 'train', problems)), config.task.train_examples)
+  found = [label for e in examples for label in (e.label if table.multi_label else [e.label])]
   config = config.copy_and_resolve_references()
-  config.table.labels = tuple(labels)
+  if not table.labels:
+    labels = tuple(sorted(set(found)))
+    if len(labels) < 2:
+      raise InputError(
+        f'the training data has the single label {list(labels)}; classification needs two '
+        'at least (for numbers set table.regression=true).'
+      )
+    if len(labels) > 1000:
+      raise InputError(
+        f'column {table.label_column!r} holds {len(labels)} different labels, for example '
+        f'{", ".join(labels[:3])}; name another table.label_column or set table.regression=true.'
+      )
+    if odd := [label for label in labels if '|' in label]:
+      raise InputError(
+        f'label {odd[0]!r} has a | in it, which parts the spellings of a label; write it otherwise.'
+      )
+    config.table.labels = labels
+  if table.class_weights == ('balanced',):
+    count = {name: found.count(name) for name in names(config.table.labels)}
+    with config.ignore_type():
+      config.table.class_weights = tuple(
+        (name, round(len(examples) / (len(count) * max(1, n)), 6)) for name, n in count.items()
+      )
   return config
 
 
@@ -70,16 +80,8 @@ def objective(config, tokenizer):
 
 
 def _class_weights(config):
-  """The weight of each label: as given, or so that all labels weigh alike in the training data."""
+  """The weight of each label, or ()."""
   given, labels = config.table.class_weights, names(config.table.labels)
-  if given == ('balanced',):
-    count = dict.fromkeys(labels, 0)
-    number = 0
-    for example in read(config, 'train', Problems('train', config.data.skip_damaged)):
-      number += 1
-      for label in example.label if config.table.multi_label else [example.label]:
-        count[label] += 1
-    return tuple(number / (len(labels) * max(1, n)) for n in count.values())
   if unknown := [label for label, _ in given if label not in labels]:
     raise InputError(
       f'table.class_weights names {unknown[0]!r}, which is not a label; there are '
@@ -143,12 +145,16 @@ class Texts(Examples):
     else:
       labels = np.array([0 if gold is None else gold for gold in self.gold], kind)
     known = np.array([gold is not None for gold in self.gold], np.float32)
+    weights = known / np.maximum(1, np.bincount(self.text_of, minlength=len(known)))
     super().__init__(
       tokenizer,
       parts,
       seq_length=config.data.seq_length,
       slots=config.data.examples_per_row,
-      per_example={'labels': labels[self.text_of], 'weights': known[self.text_of]},
+      per_example={
+        'labels': labels[self.text_of],
+        'weights': weights.astype(np.float32)[self.text_of],
+      },
     )
     if self.labels and not self.multi_label and known.any():
       majority = np.bincount(labels[known > 0]).max() / known.sum()
@@ -214,13 +220,20 @@ class Texts(Examples):
     if len(self.labels) == 2:
       own = {'pos_label': self.labels[1], 'average': 'binary'}
     else:
-      own = {'labels': list(self.labels), 'average': 'macro'}
+      own = {'average': 'macro'}  # over the labels that occur
     f1 = sklearn_metrics.f1_score(gold, predicted, zero_division=0, **own)
     return {
       'classification_accuracy': float(np.mean(np.array(gold) == np.array(predicted))),
       'f1' if len(self.labels) == 2 else 'macro_f1': float(f1),
       'matthews': float(sklearn_metrics.matthews_corrcoef(gold, predicted)),
     }
+
+  def constant(self, answers):
+    if not self.regression:
+      return super().constant(answers)
+    gold, predicted = ([a[key] for a in answers if 'gold' in a] for key in ('gold', 'prediction'))
+    collapsed = gold and np.std(predicted) < 1e-3 * np.std(gold)
+    return f'{np.mean(predicted):.3f}' if collapsed else ''
 
   def files(self, answers):
     """predictions.tsv as GLUE's leaderboard reads it: index and prediction."""

@@ -1,8 +1,8 @@
 """Where labelled texts and pairs come from: a table with named columns, or the embedded task.
 
 A row without the columns, or with a label that is not in the set, is faulty (see problems.py). An
-empty text and an id that comes twice are kept, counted and named. Where a split has no label column
-(or TFDS's -1), its texts are predicted and not scored.
+empty text and an id that comes twice are kept, counted and named. Without a label (no such column,
+an empty cell, TFDS's -1) a text is predicted and not scored, but faulty in training.
 
 The embedded task asks which package a docstring comes from. It is evaluated on the modules that
 pre-training on the embedded corpus with corpus.eval_share=0.1 holds out, so that no text is seen
@@ -18,6 +18,7 @@ from bert_jax.config import InputError
 from bert_jax.data import docs, tables, text
 
 EMBEDDED_EVAL_SHARE = 0.1  # of the modules
+INDEX = ('index', 'idx')  # columns that number the rows of GLUE's test sets, in files and in TFDS
 
 
 class Example(NamedTuple):
@@ -56,17 +57,28 @@ def read(config, split, problems):
   else:
     rows, text_columns, label_column = embedded(split), ['text'], 'label'
   for number, (where, row) in enumerate(rows):
-    texts = tuple(tables.column(row, name, where) for name in text_columns)
-    label = None
-    there = any(name in row for name in label_column.split('|'))
-    if split == 'train' or there:  # a test set has no labels
-      label = tables.column(row, label_column, where)
-    if label is not None and not (spec.startswith('tfds:') and label == '-1'):  # TFDS's for none
+    try:
+      texts = tuple(tables.column(row, name, where) for name in text_columns)
+      # A test set has no label column, or nothing in it; TFDS writes -1.
+      label = row.get(next((name for name in label_column.split('|') if name in row), ''), '')
+      if spec.startswith('tfds:') and label in ('-1', '-1.0'):
+        label = ''
+      if split == 'train' and not label:
+        label = tables.column(row, label_column, where)
+      id_columns = [table.id_column] if table.id_column else [n for n in INDEX if n in row]
+      own = tables.column(row, id_columns[0], where) if id_columns else str(number)
+    except InputError as error:
+      sentence = str(error).removeprefix(f'{where} ').rstrip('.')
+      problems.wrong(where, sentence, 'rows without a column')
+      continue
+    if split != 'train' and not label and not table.multi_label:
+      problems.counts['without a label (predicted, not scored)'] += 1
+      label = None
+    else:
       label, fault = _label(label, table)
       if fault:
         problems.wrong(where, fault, 'rows with an unknown label')
         continue
-    own = tables.column(row, table.id_column, where) if table.id_column else str(number)
     problems.counts['examples'] += 1
     if any(not part.strip() for part in texts):
       problems.note('empty texts (kept)', where)
@@ -87,10 +99,14 @@ def _label(label, table):
   own = (label,)
   if table.multi_label:
     try:
-      own = json.loads(label) if label.startswith('[') else label.split(',')
+      own = json.loads(label) if label[:1] in ('[', '{') else label.split(',')
+      if not isinstance(own, list) or not all(isinstance(part, str | int) for part in own):
+        raise ValueError
     except ValueError:
-      return None, f'label {label!r} is no JSON list; write ["a", "b"] or a,b'
+      return None, f'label {label!r} is no list of labels; write ["a", "b"] or a,b'
     own = tuple(name for part in own if (name := str(part).strip()))
+  elif not label.strip():
+    return None, 'the label is empty; write one'
   if table.labels:
     known = {s: name.split('|')[0] for name in table.labels for s in name.split('|')}
     unknown = [name for name in own if name not in known]

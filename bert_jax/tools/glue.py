@@ -15,6 +15,8 @@ import logging
 import shutil
 from pathlib import Path
 
+import jax
+
 from bert_jax import config as config_lib
 from bert_jax import evaluate
 from bert_jax.config import InputError
@@ -56,13 +58,13 @@ def glue(runs, data, out, which='latest'):
     found[name] = results, score(name, list(results.values()))
     sets = [(f'{name}{suffix}', str(data / name / file)) for suffix, file in test]
     if name == 'MNLI':
-      sets.append(('AX', str(data / name / 'diagnostic.tsv')))
+      sets.append(('AX', str(data / 'diagnostic' / 'diagnostic.tsv')))
     if there := [(key, spec) for key, spec in sets if Path(spec).is_file()]:
-      # CoLA's test file has a header, its dev file has none.
-      options = ['--config.table.columns=()']
-      for key, _, _ in evaluate.evaluate_on(workdir, there, options, which, out / 'test'):
-        shutil.copy(out / 'test' / key / 'predictions.tsv', out / f'{key}.tsv')
-    log.info('%s: %s', name, ', '.join(f'{key}.tsv' for key, _ in there) or 'no test file')
+      for key, _, _ in evaluate.evaluate_on(workdir, there, (), which, out / 'test'):
+        if not jax.process_index():
+          shutil.copy(out / 'test' / key / 'predictions.tsv', out / f'{key}.tsv')
+    for key, spec in sets:
+      log.info('%s: %s', name, f'{key}.tsv' if (key, spec) in there else f'no test file {spec}')
   return found
 
 

@@ -55,14 +55,19 @@ def metric_of(run, metric=''):
   """The metric a run is judged by: the one given, or its best_metric, or its objective's own."""
   if metric or run['config']['checkpoint.best_metric']:
     return metric or run['config']['checkpoint.best_metric']
+  if run['config'].get('table.regression'):
+    return 'pearson'
   return (
-    'pearson' if run['config'].get('table.regression') else MAIN_METRIC[run['config']['objective']]
+    'micro_f1'
+    if run['config'].get('table.multi_label')
+    else MAIN_METRIC[run['config']['objective']]
   )
 
 
 def final(run, metric):
   """The last evaluated value of a metric, or None; of a run that may stop early the best one."""
-  found = [line[metric] for line in run['lines'] if line['split'] == 'eval' and metric in line]
+  evals = [line for line in run['lines'] if line['split'] == 'eval']
+  found = [line[metric] for line in evals if line.get(metric) is not None]  # null: not a number
   if found and run['config']['eval.patience'] and metric == run['config']['checkpoint.best_metric']:
     return {'max': max, 'min': min}[run['config']['checkpoint.best_mode']](found)
   return found[-1] if found else None

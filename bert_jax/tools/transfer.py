@@ -15,6 +15,8 @@ import logging
 import math
 from pathlib import Path
 
+import jax
+
 from bert_jax import config as config_lib
 from bert_jax import evaluate, metrics
 from bert_jax.config import InputError
@@ -24,16 +26,14 @@ log = logging.getLogger('bert_jax')
 
 
 def table(results):
-  """{name: {metric: value}} -> lines: a row for each set, a column for each metric they share."""
-  names = [
-    name
-    for name in next(iter(results.values()))
-    if all(name in result for result in results.values())
-  ]
-  rows = [('', *names)]
-  rows += [(key, *(f'{result[name]:.4f}' for name in names)) for key, result in results.items()]
-  means = [math.fsum(result[name] for result in results.values()) / len(results) for name in names]
-  rows.append(('mean', *(f'{x:.4f}' for x in means)))
+  """{name: {metric: value}} -> lines: a row for each set, a column for each metric."""
+  names = list(dict.fromkeys(name for result in results.values() for name in result))
+  columns = [[result.get(name, math.nan) for result in results.values()] for name in names]
+  shown = [[f'{x:.4f}' if x == x else '-' for x in values] for values in columns]
+  # A mean is over all sets, or it is none.
+  means = [math.fsum(values) / len(values) for values in columns]
+  rows = [('', *names), *zip(results, *shown)]
+  rows.append(('mean', *(f'{x:.4f}' if x == x else '-' for x in means)))
   widths = [max(map(len, column)) for column in zip(*rows)]
   return '\n'.join(
     '  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
@@ -54,6 +54,8 @@ def transfer(workdir, specs, languages=(), overrides=(), which='latest', out='')
   for name, result, _ in evaluate.evaluate_on(workdir, parts, overrides, which, out):
     results[name] = result
     log.info('%s: %s', name, metrics.to_json(result))
+  if jax.process_index():
+    return results
   out.mkdir(parents=True, exist_ok=True)
   config_lib.write_whole(out / 'table.txt', table(results) + '\n')
   told = {name: json.loads(metrics.to_json(result)) for name, result in results.items()}

@@ -161,7 +161,14 @@ def test_a_glue_folder_gives_each_split_its_own_file(tmp_path, tokenizer):
   )
   assert len(rows(given, tokenizer).texts) == 2
   assert len(rows(given, tokenizer, 'eval').texts) == 1
+  for kind in ('matched', 'mismatched'):
+    (tmp_path / f'dev_{kind}.tsv').write_text('sentence\tlabel\nc\tx\n')
+  assert len(rows(given, tokenizer, 'eval').texts) == 1  # the exact name wins
   (tmp_path / 'dev.tsv').unlink()
+  with pytest.raises(InputError, match='2 files for dev, dev_matched.tsv and dev_mismatched.tsv'):
+    rows(given, tokenizer, 'eval')
+  for kind in ('matched', 'mismatched'):
+    (tmp_path / f'dev_{kind}.tsv').unlink()
   with pytest.raises(InputError, match='no dev or validation or val or valid or testa file but'):
     rows(given, tokenizer, 'eval')
 

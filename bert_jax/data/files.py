@@ -213,8 +213,11 @@ def whole_json(path: Path, where: str, counts: Counter, wrong: Callable) -> Any:
   return wrong(where, sentence, 'damaged files')
 
 
-def of_split(spec: str, split: str) -> list[Path]:
-  """The files of a spec; of a folder those named for the split: train.tsv, x-ud-dev.conllu."""
+def of_split(spec: str, split: str, *, one: bool = False) -> list[Path]:
+  """The files of a spec; of a folder those named for the split: train.tsv, x-ud-dev.conllu.
+
+  one: several in a folder are an InputError, since they may well be different sets.
+  """
   paths = expand(spec)
   if not Path(spec).expanduser().is_dir():
     return paths
@@ -222,7 +225,13 @@ def of_split(spec: str, split: str) -> list[Path]:
   for pattern in (r'({})\.', r'.*(?<![a-z])({})(?![a-z])'):  # the whole name, else a word of it
     for name in names:
       matches = re.compile(pattern.format(name), re.IGNORECASE).match
-      if found := [path for path in paths if matches(path.name)]:
+      found = [path for path in paths if matches(path.name)]
+      if one and len(found) > 1:
+        raise InputError(
+          f'{spec} holds {len(found)} files for {name}, {found[0].name} and {found[1].name}; name '
+          'the one you mean'
+        )
+      if found:
         return found
   raise InputError(
     f'{spec} holds no {" or ".join(names)} file but {", ".join(p.name for p in paths[:5])}; name '

@@ -97,7 +97,7 @@ def _all(
     for where, row in rows:
       yield where, {key: _tfds_string(value, features[key], counts) for key, value in row.items()}
     return
-  for path in of_split(spec, split):
+  for path in of_split(spec, split, one=split != 'train'):
     if suffix(path) not in _READERS:
       raise InputError(
         f'{path} is not a table by its name; use {", ".join(_READERS)}, each with or without .gz'

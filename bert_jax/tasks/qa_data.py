@@ -20,7 +20,6 @@ Rules for data that is off, each counted and named:
   a question without id, text, context    stops the run; data.skip_damaged=true leaves it out
 """
 
-from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax.config import InputError
@@ -66,13 +65,7 @@ def _records(spec, split, problems):
     for where, row in rows:
       yield where, *_of_tfds(row, problems.counts)
     return
-  paths = files.of_split(spec, split)
-  if len(paths) > 1 and Path(spec).expanduser().is_dir():
-    raise InputError(
-      f'{spec} holds {len(paths)} files for {split}, {paths[0].name} and {paths[1].name}; name the '
-      'one you mean.'
-    )
-  for path in paths:
+  for path in files.of_split(spec, split, one=True):
     yield from _of_file(path, problems)
 
 

@@ -65,7 +65,8 @@ TASKS = {
   # XTREME's files have three columns and no header.
   'xnli': dict(batch_size=8, table=PAIR | NLI | dict(columns=('sentence1', 'sentence2', 'label'))),
   'pawsx': dict(batch_size=16, table=PAIR | dict(labels=('0', '1'))),
-  'ocnli': dict(batch_size=8, table=PAIR | NLI),
+  # Where its annotators found no majority the label is '-': left out, counted and named.
+  'ocnli': dict(batch_size=8, table=PAIR | NLI, data=dict(skip_damaged=True)),
   'ner': CONLL,
   # Cased, each sentence amid its document, a row of its own: how the paper's number was obtained.
   'conll2003': CONLL | dict(batch_size=32, data=dict(seq_length=512, examples_per_row=1),

@@ -496,6 +496,7 @@ PAIRS = {  # other tasks on pairs, as their public files are
     [
       '{{"sentence1": "{0}", "sentence2": "{1}", "label": "entailment", "id": 0}}',
       '{{"sentence1": "{0}", "sentence2": "{1}", "label": "neutral", "id": 1}}',
+      '{{"sentence1": "{0}", "sentence2": "{1}", "label": "-", "id": 2}}',  # no majority
     ],
   ),
   'table': ('dev.csv', ['sentence,label', '"{0}, {1}",a', '{0},b']),

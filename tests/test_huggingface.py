@@ -95,7 +95,7 @@ def test_a_run_starts_from_the_weights_sizes_and_vocabulary_of_a_folder(
     ({'position_embedding_type': 'relative_key'}, 'relative_key positions'),
     ({'hidden_act': 'tanh'}, 'and tanh'),
     ({'num_hidden_layers': 3}, '16 missing'),
-    ({'intermediate_size': None}, None),
+    ({'intermediate_size': None}, 'model.intermediate_size is None'),
   ],
 )
 def test_a_folder_that_does_not_fit_is_one_sentence(tmp_path, weights, more, sentence):

@@ -241,7 +241,8 @@ def test_the_best_is_still_kept_after_a_resume(corpus_file, tmp_path):
     assert path.name in (str(best), '30')
   with pytest.raises(InputError, match='config.json was changed since checkpoint 30'):
     train(worse, tmp_path / 'worse')
-  resumed = checkpoint.Checkpoints(tmp_path / 'run', config.checkpoint)
+  judged_by = checkpoint.newest_meta(tmp_path / 'run')['best']['of']
+  resumed = checkpoint.Checkpoints(tmp_path / 'run', config.checkpoint, judged_by=judged_by)
   state, meta = resumed.restore(abstract_state(config, tmp_path / 'run'))
   assert not resumed.is_best({'mlm': history[best] + 0.1}, 31)
   assert resumed.best['step'] == best

@@ -380,15 +380,15 @@ def test_document_context_fills_rows_and_is_not_learnt(tmp_path, vocab, tokenize
   caplog.set_level(logging.INFO, 'bert_jax')
   path = tmp_path / 'a.conll'
   path.write_text(
-    '-DOCSTART- O\n\nAda O\nunhappy O\n\nriver B-X\n\nParis O\nold O\na O\n-DOCSTART- O\n\n'
+    '-DOCSTART- O\n\nAda O\nunhappy O\n\nriver B-X\nriver I-X\n\nParis O\nold O\na O\n-DOCSTART- O\n\n'
     '-DOCSTART- O\n\nthe O\n'
   )
   shown = {
-    16: ['Ada un ##happy river Paris old a'] * 3 + ['the'],
-    7: ['Ada un ##happy river Paris', 'un ##happy river Paris old']
-    + ['##happy river Paris old a', 'the'],
+    16: ['Ada un ##happy river river Paris old a'] * 3 + ['the'],
+    8: ['Ada un ##happy river river Paris', 'un ##happy river river Paris old']
+    + ['##happy river river Paris old a', 'the'],
   }
-  learnt = {16: [[1, 2], [4], [5, 6, 7], [1]], 7: [[1, 2], [3], [3, 4, 5], [1]]}
+  learnt = {16: [[1, 2], [4, 5], [6, 7, 8], [1]], 8: [[1, 2], [3, 4], [4, 5, 6], [1]]}
   for length in shown:
     config = load(vocab, path, f'--config.task.max_length={length}', task='conll2003')
     source, config = source_of(config, tokenizer)
@@ -397,13 +397,13 @@ def test_document_context_fills_rows_and_is_not_learnt(tmp_path, vocab, tokenize
     assert [np.flatnonzero(t).tolist() for t in source.per_token['tags'][0]] == learnt[length]
     answers = source.answers(outputs_of(source, config, tokenizer))
     assert [a['tokens'] for a in answers] == [
-      ['Ada', 'unhappy'], ['river'], ['Paris', 'old', 'a'], ['the'],
+      ['Ada', 'unhappy'], ['river', 'river'], ['Paris', 'old', 'a'], ['the'],
     ]  # fmt: skip
-  assert '1 documents without a sentence (a.conll:11)' in caplog.text
+  assert '1 documents without a sentence (a.conll:12)' in caplog.text
   # Of the few that are trained on, the others are still the context.
   few = load(vocab, path, '--config.task.train_examples=1', task='conll2003')
   source, _ = source_of(few, tokenizer, 'train')
-  assert len(source.texts) == 1 and len(source.texts[0][0]) in (7, 1)
+  assert len(source.texts) == 1 and len(source.texts[0][0]) in (8, 1)
 
 
 @pytest.mark.parametrize('context', [False, True])
@@ -596,7 +596,7 @@ def test_a_run_that_says_the_same_of_every_token_has_collapsed(tmp_path, vocab, 
   [
     ('Ada\tO\nold\tO\n', (), r'data.train holds 1 different tags \(O\)'),
     ('Ada\tO\nold\tB-X\nthe\tL-X\n', (), "a:1: the tag 'L-X' is neither O nor begins with"),
-    ('Ada\tO\nold\tB-X\n', ('--config.task.max_length=2',), 'has no room for a token'),
+    ('Ada\tO\nold\tB-X\n', ('--config.task.max_length=2',), 'examples take 8 tokens at least'),
     ('Ada\tO\nold\tB-X\n', ('--config.task.max_length=17',), 'max_length|takes 17 tokens'),
   ],
 )

@@ -130,8 +130,6 @@ class Tagged(Examples):
     self.sentences, self.labels = sentences, tuple(tagging.labels)
     self.chunks = columns.are_chunks(self.labels)
     limit = config.task.max_length or config.data.seq_length
-    if limit < 3:
-      raise InputError(f'task.max_length={limit} has no room for a token; 3 is the least.')
     label_ids = {label: k for k, label in enumerate(self.labels)}
     pieces, begins = _pieces(tokenizer, sentences, problems)
     around = (

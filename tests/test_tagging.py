@@ -380,8 +380,8 @@ def test_document_context_fills_rows_and_is_not_learnt(tmp_path, vocab, tokenize
   caplog.set_level(logging.INFO, 'bert_jax')
   path = tmp_path / 'a.conll'
   path.write_text(
-    '-DOCSTART- O\n\nAda O\nunhappy O\n\nriver B-X\nriver I-X\n\nParis O\nold O\na O\n-DOCSTART- O\n\n'
-    '-DOCSTART- O\n\nthe O\n'
+    '-DOCSTART- O\n\nAda O\nunhappy O\n\nriver B-X\nriver I-X\n\nParis O\nold O\na O\n'
+    '-DOCSTART- O\n\n-DOCSTART- O\n\nthe O\n'
   )
   shown = {
     16: ['Ada un ##happy river river Paris old a'] * 3 + ['the'],

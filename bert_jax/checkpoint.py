@@ -20,7 +20,6 @@ from orbax.checkpoint import checkpoint_managers as policies
 from bert_jax import __version__, integrity, step
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
-from bert_jax.models import stack_layers, unstack_layers
 
 log = logging.getLogger('bert_jax')
 
@@ -327,34 +326,6 @@ def load_params(workdir, shapes, which='latest'):
     )
   finally:
     checkpoints.close()
-
-
-def warm_start(params, source):
-  """params with every array that `source` has too taken from it; what is new or unused is logged.
-
-  Both are nested dicts of arrays; layers may be stacked in the one and not in the other. The whole
-  encoder must be there with the same shapes; a head of another shape (other labels) stays new.
-  """
-  convert = stack_layers if 'layers' in params['encoder'] else unstack_layers
-  source = dict(source, encoder=convert(source['encoder']))
-  ours, theirs = integrity.flat(params), integrity.flat(source)
-  taken = {n for n in ours.keys() & theirs.keys() if ours[n].shape == theirs[n].shape}
-  for name in ours.keys() - taken:
-    if name.startswith('encoder.'):
-      there = theirs[name].shape if name in theirs else 'nothing'
-      raise InputError(
-        f'config.init_from has {there} for {name.replace(".", "/")}, which is {ours[name].shape} '
-        'here; give both runs the same model.'
-      )
-  log.info(
-    'init_from: taken: %s; new: %s; not used: %s',
-    *(
-      ', '.join(sorted({name.partition('.')[0] for name in names})) or 'none'
-      for names in (taken, ours.keys() - taken, theirs.keys() - taken)
-    ),
-  )
-  moved = {n: jax.device_put(theirs[n], x.sharding) if n in taken else x for n, x in ours.items()}
-  return integrity.unflat(moved, params)
 
 
 def _first_line(error):

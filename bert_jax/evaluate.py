@@ -11,6 +11,7 @@ import argparse
 import json
 import logging
 import re
+import zlib
 from pathlib import Path
 
 import jax
@@ -116,7 +117,9 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
 
 def folder_of(workdir, spec, number):
   """Where what was answered on data.eval=spec is written."""
-  name = re.sub(r'[^\w.=-]+', '_', spec.removeprefix('tfds:'))[-60:].strip('_') or 'embedded'
+  name = re.sub(r'[^\w.=-]+', '_', spec.removeprefix('tfds:')).strip('_') or 'embedded'
+  if len(name) > 60:
+    name = f'{name[-51:]}-{zlib.crc32(spec.encode()):08x}'
   return Path(workdir).expanduser() / 'eval' / f'{name}-{number}'
 
 

@@ -23,11 +23,11 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from bert_jax import __version__, checkpoint, evaluate, metrics, models, optim, sharding
+from bert_jax import __version__, checkpoint, evaluate, metrics, optim, origin, sharding
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.convert import huggingface
-from bert_jax.data import batching, tokenizers, vocabulary
+from bert_jax.data import batching, vocabulary
 from bert_jax.step import State, keys, make_eval_step, make_train_step
 from bert_jax.tasks import TASKS
 
@@ -44,18 +44,10 @@ def train(config, workdir):
   """
   config_lib.show_log()
   config, workdir = config_lib.check(config), Path(workdir).expanduser()
-  # What this run continues: itself, or the run of resume_from.
-  folders = (f for f in (workdir, config.resume_from) if f)
-  continued, meta = next(
-    ((f, m) for f in folders if (m := checkpoint.newest_meta(f))), (None, None)
-  )
-  if config.resume_from and not continued:
-    raise InputError(
-      f'config.resume_from={config.resume_from} holds no checkpoint; train it first.'
-    )
+  continued, meta = origin.continued(workdir, config.resume_from)
 
   # ---- devices ---------------------------------------------------------------------------------
-  config = adopt_model(config, workdir)
+  config = origin.adopt_model(config, workdir)
   mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
   sharding.check_fits(mesh, config)
 
@@ -63,8 +55,8 @@ def train(config, workdir):
   task = TASKS[config.objective]
   config = task.resolve(config)
   checkpoint.check_workdir(workdir, config)
-  origin = huggingface.locate(config.init_from) if config.init_from else None
-  tokenizer = vocabulary.of_run(config, continued or origin, lambda: task.texts(config))
+  beginning = continued or (config.init_from and huggingface.locate(config.init_from)) or None
+  tokenizer = vocabulary.of_run(config, beginning, lambda: task.texts(config))
   sources = task.sources(config, tokenizer)
   objective = task.objective(config, tokenizer)
   if config.checkpoint.best_metric not in ('', *objective.metrics):
@@ -113,7 +105,7 @@ def train(config, workdir):
       checkpoint.check_continues(meta, shapes, facts, steps, own=continued == workdir)
     weights = None
     if config.init_from and not continued:
-      weights = weights_of(config.init_from, config.model)
+      weights = origin.weights_of(config.init_from, config.model)
 
     started = time.perf_counter()
     batch_shapes = {
@@ -154,7 +146,7 @@ def train(config, workdir):
     else:
       state = jax.jit(make_state, out_shardings=layout)(init_key)
       if weights:
-        params = checkpoint.warm_start(state.params, weights)
+        params = origin.warm_start(state.params, weights)
         state, weights = State(state.step, params, state.opt_state, {}), None
     write_facts(workdir, sources, mesh)
 
@@ -262,40 +254,6 @@ def take(window, seen, out, number, workdir):
       'usually helps.'
     )
   return metrics.add(window, out), seen
-
-
-def adopt_model(config, workdir):
-  """With init_from, the sizes of the model are those of the weights; its dropout, attention
-  implementation, dtype, scan and remat stay as this config says."""
-  if not config.init_from:
-    return config
-  own = ('hidden_dropout_prob', 'attention_probs_dropout_prob', 'attention_implementation', 'dtype',
-         'scan_layers', 'remat')  # fmt: skip
-  # A run that has begun has them already, and needs init_from no more.
-  begun = (workdir / checkpoint.CONFIG).is_file()
-  folder = workdir if begun else config.init_from
-  theirs = None if begun else huggingface.locate(config.init_from)
-  if theirs and huggingface.is_model(theirs):
-    source = huggingface.read_model(theirs)
-  else:
-    source = checkpoint.read_config(folder).model
-  config = config.copy_and_resolve_references()
-  changed = [f'{k} {config.model[k]} -> {v}' for k, v in source.items()
-             if k not in own and config.model[k] != v]  # fmt: skip
-  config.model.update({k: v for k, v in source.items() if k not in own})
-  if changed:
-    log.info('model sizes come from init_from: %s', ', '.join(changed))
-  return config_lib.check(config)
-
-
-def weights_of(workdir, model):
-  """The parameters of another run, as its own objective names them, or of a Hugging Face folder."""
-  folder = huggingface.locate(workdir)
-  if huggingface.is_model(folder):
-    return huggingface.read_params(folder, models.ModelConfig(**model))
-  config = checkpoint.read_config(workdir)
-  objective = TASKS[config.objective].objective(config, tokenizers.load_folder(workdir))
-  return checkpoint.load_params(workdir, jax.eval_shape(objective.init, jax.random.key(0)))[0]
 
 
 def memory(compiled):

@@ -12,7 +12,7 @@ LEVELS = [
   {'fields', 'rules', 'config', 'metrics'},
   {'models', 'sharding', 'optim', 'data', 'convert'},
   {'tasks', 'objectives'},
-  {'step', 'checkpoint', 'integrity'},
+  {'step', 'checkpoint', 'integrity', 'origin'},
   {'train', 'evaluate', 'predict'},
   {'tools'},
 ]

@@ -1,0 +1,87 @@
+"""Where a run begins: its own checkpoint, another run's, weights from elsewhere, or scratch."""
+
+import logging
+
+import jax
+
+from bert_jax import checkpoint, integrity, models
+from bert_jax import config as config_lib
+from bert_jax.config import InputError
+from bert_jax.convert import huggingface
+from bert_jax.data import tokenizers
+from bert_jax.tasks import TASKS
+
+log = logging.getLogger('bert_jax')
+
+
+def continued(workdir, resume_from):
+  """(folder, meta) of the newest checkpoint of what this run continues, itself or the run of
+  config.resume_from; (None, None) if it begins anew."""
+  for folder in (workdir, resume_from):
+    if folder and (meta := checkpoint.newest_meta(folder)):
+      return folder, meta
+  if resume_from:
+    raise InputError(f'config.resume_from={resume_from} holds no checkpoint; train it first.')
+  return None, None
+
+
+def adopt_model(config, workdir):
+  """With init_from, the sizes of the model are those of the weights; its dropout, attention
+  implementation, dtype, scan and remat stay as this config says."""
+  if not config.init_from:
+    return config
+  own = ('hidden_dropout_prob', 'attention_probs_dropout_prob', 'attention_implementation', 'dtype',
+         'scan_layers', 'remat')  # fmt: skip
+  # A run that has begun has them already, and needs init_from no more.
+  begun = (workdir / checkpoint.CONFIG).is_file()
+  folder = workdir if begun else config.init_from
+  theirs = None if begun else huggingface.locate(config.init_from)
+  if theirs and huggingface.is_model(theirs):
+    source = huggingface.read_model(theirs)
+  else:
+    source = checkpoint.read_config(folder).model
+  config = config.copy_and_resolve_references()
+  changed = [f'{k} {config.model[k]} -> {v}' for k, v in source.items()
+             if k not in own and config.model[k] != v]  # fmt: skip
+  config.model.update({k: v for k, v in source.items() if k not in own})
+  if changed:
+    log.info('model sizes come from init_from: %s', ', '.join(changed))
+  return config_lib.check(config)
+
+
+def weights_of(init_from, model):
+  """The parameters of another run, as its own objective names them, or of a Hugging Face folder."""
+  folder = huggingface.locate(init_from)
+  if huggingface.is_model(folder):
+    return huggingface.read_params(folder, models.ModelConfig(**model))
+  config = checkpoint.read_config(init_from)
+  objective = TASKS[config.objective].objective(config, tokenizers.load_folder(init_from))
+  return checkpoint.load_params(init_from, jax.eval_shape(objective.init, jax.random.key(0)))[0]
+
+
+def warm_start(params, source):
+  """params with every array that `source` has too taken from it; what is new or unused is logged.
+
+  Both are nested dicts of arrays; layers may be stacked in the one and not in the other. The whole
+  encoder must be there with the same shapes; a head of another shape (other labels) stays new.
+  """
+  convert = models.stack_layers if 'layers' in params['encoder'] else models.unstack_layers
+  source = dict(source, encoder=convert(source['encoder']))
+  ours, theirs = integrity.flat(params), integrity.flat(source)
+  taken = {n for n in ours.keys() & theirs.keys() if ours[n].shape == theirs[n].shape}
+  for name in ours.keys() - taken:
+    if name.startswith('encoder.'):
+      there = theirs[name].shape if name in theirs else 'nothing'
+      raise InputError(
+        f'config.init_from has {there} for {name.replace(".", "/")}, which is {ours[name].shape} '
+        'here; give both runs the same model.'
+      )
+  log.info(
+    'init_from: taken: %s; new: %s; not used: %s',
+    *(
+      ', '.join(sorted({name.partition('.')[0] for name in names})) or 'none'
+      for names in (taken, ours.keys() - taken, theirs.keys() - taken)
+    ),
+  )
+  moved = {n: jax.device_put(theirs[n], x.sharding) if n in taken else x for n, x in ours.items()}
+  return integrity.unflat(moved, params)

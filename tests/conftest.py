@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import small_tables
 
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 # What one test has compiled the next one need not: half of the suite's time.
@@ -81,6 +82,23 @@ def pretrained(corpus_file, tmp_path_factory):
 
   workdir = tmp_path_factory.mktemp('pretrained') / 'run'
   return workdir, *train(small_pretrain(corpus_file), workdir)
+
+
+@pytest.fixture(scope='session')
+def vocab(tmp_path_factory):
+  """A vocabulary of the words of small_tables; some files have one of their own."""
+  path = tmp_path_factory.mktemp('vocab') / 'vocab.txt'
+  path.write_text(
+    '\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *small_tables.WORDS]) + '\n'
+  )
+  return path
+
+
+@pytest.fixture(scope='session')
+def tokenizer(vocab):
+  from bert_jax.data import tokenizers
+
+  return tokenizers.load(vocab)
 
 
 def run_module(*arguments, devices=1, stdin='', check=True, timeout=600):

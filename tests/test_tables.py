@@ -102,6 +102,7 @@ def test_gzip_globs_and_invalid_utf8(tmp_path):
     ('a.csv', b'x,y\n1,2\n3,"4\n5,6\n', 'a.csv:3 is not CSV'),
     ('a.jsonl', b'{"x": 1}\n{"x": \n', 'a.jsonl:2: not JSON'),
     ('a.jsonl', b'{"x": ' + b'[' * 200_000, 'a.jsonl:1: JSON nested too deeply'),
+    ('a.jsonl', b'{"x": ' + b'1' * 5_000 + b'}', 'a.jsonl:1: JSON that cannot be read'),
     ('a.jsonl', b'[1, 2]\n', 'a.jsonl:1: a JSON list; write one JSON object per line'),
     ('a.tsv', b'x\tx\n1\t2\n', "a.tsv:1 is no header: ('x', 'x') has empty or repeated names"),
     ('a.tsv', b'x\ty\n', 'holds no records, at most a header'),

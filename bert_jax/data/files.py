@@ -176,6 +176,8 @@ def parse_json(line: str, where: str, counts: Counter) -> dict[str, Any]:
     raise InputError(
       f'{where} is not JSON ({error.msg} at column {error.colno}); write one JSON object per line'
     ) from error
+  except ValueError as error:
+    raise InputError(f'{where} is JSON that cannot be read ({error})') from None
   if not isinstance(row, dict):
     raise InputError(f'{where} is a JSON {type(row).__name__}; write one JSON object per line')
   if _ESCAPED_SURROGATE.search(line):
@@ -210,6 +212,8 @@ def whole_json(path: Path, where: str, counts: Counter, wrong: Callable) -> Any:
     sentence = f'this is not JSON ({error.msg} at column {error.colno}); fetch the file again'
   except RecursionError:
     sentence = 'this is JSON nested too deeply; fetch the file again'
+  except ValueError as error:
+    sentence = f'this is JSON that cannot be read ({error}); fetch the file again'
   return wrong(where, sentence, 'damaged files')
 
 

@@ -49,14 +49,24 @@ def adopt_model(config, workdir):
   return config_lib.check(config)
 
 
-def weights_of(init_from, model):
-  """The parameters of another run, as its own objective names them, or of a Hugging Face folder."""
-  folder = huggingface.locate(init_from)
+def weights_of(config):
+  """The parameters of config.init_from, a run, as its own objective names them, or a Hugging Face
+  folder; without a classifier that tells other labels apart."""
+  folder = huggingface.locate(config.init_from)
   if huggingface.is_model(folder):
-    return huggingface.read_params(folder, models.ModelConfig(**model))
-  config = checkpoint.read_config(init_from)
-  objective = TASKS[config.objective].objective(config, tokenizers.load_folder(init_from))
-  return checkpoint.load_params(init_from, jax.eval_shape(objective.init, jax.random.key(0)))[0]
+    return huggingface.read_params(folder, models.ModelConfig(**config.model))
+  theirs = checkpoint.read_config(folder)
+  objective = TASKS[theirs.objective].objective(theirs, tokenizers.load_folder(folder))
+  params, _ = checkpoint.load_params(folder, jax.eval_shape(objective.init, jax.random.key(0)))
+  if labels(theirs) != labels(config):
+    params.pop('classifier', None)
+  return params
+
+
+def labels(config):
+  """What a config's classifier tells apart."""
+  block = {'classification': 'table', 'tagging': 'tagging'}.get(config.objective)
+  return config.objective, *(config[block].labels if block else ())
 
 
 def warm_start(params, source):

@@ -105,7 +105,7 @@ def train(config, workdir):
       checkpoint.check_continues(meta, shapes, facts, steps, own=continued == workdir)
     weights = None
     if config.init_from and not continued:
-      weights = origin.weights_of(config.init_from, config.model)
+      weights = origin.weights_of(config)
 
     started = time.perf_counter()
     batch_shapes = {

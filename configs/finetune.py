@@ -64,7 +64,8 @@ TASKS = {
   'wnli': dict(batch_size=8, table=PAIR | dict(labels=('0|not_entailment', '1|entailment'))),
   # XTREME's files have three columns and no header.
   'xnli': dict(batch_size=8, table=PAIR | NLI | dict(columns=('sentence1', 'sentence2', 'label'))),
-  'pawsx': dict(batch_size=16, table=PAIR | dict(labels=('0', '1'))),
+  'pawsx': dict(batch_size=16, table=PAIR | dict(columns=('sentence1', 'sentence2', 'label'),
+                                                 labels=('0', '1'))),
   # Where its annotators found no majority the label is '-': left out, counted and named.
   'ocnli': dict(batch_size=8, table=PAIR | NLI, data=dict(skip_damaged=True)),
   'ner': CONLL,

@@ -275,6 +275,16 @@ def test_harmless_faults_are_kept_and_named(tmp_path):
       'answers that are no choice',
     ),
     (
+      'swag',
+      lambda f: copa(
+        f / 'a.jsonl',
+        {'sent2': 'b', 'ending0': 'c', 'ending1': 'd', 'label': 0},
+        {'sent1': 'a', 'sent2': 'b', 'ending0': 'c', 'ending1': 'd', 'label': 0},
+      ),
+      "a.jsonl:1: has no column 'sent1'",
+      'rows without a column',
+    ),
+    (
       'copa',
       lambda f: copa(f / 'a.jsonl', COPA[0] | {'question': 'why'}, COPA[1]),
       "a.jsonl:1: no premise, question .cause or effect.*'why'",

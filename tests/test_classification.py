@@ -118,6 +118,9 @@ def test_several_labels_of_a_text(tmp_path, vocab, tokenizer):
     path.write_text(f'{{"sentence": "old", "label": {label}}}\n')
     with pytest.raises(InputError, match='dev.jsonl:1: label .* is no list of labels'):
       classification.sources(config, tokenizer, ('eval',))
+  path.write_text('{"sentence": "old"}\n{"sentence": "new", "label": null}\n')  # not known
+  found = classification.sources(config, tokenizer, ('eval',))['eval']
+  assert [e.label for e in found.examples] == [None, None]
   none = [dict(a, prediction=[]) for a in answers]
   assert source.score(none) == {'micro_f1': 0.0, 'macro_f1': 0.0, 'subset_accuracy': 0.25}
 

@@ -158,6 +158,17 @@ def test_faulty_examples_stop_the_run_or_are_skipped_by_name(tmp_path, changes, 
   assert problems.places[f'{kind} (skipped)'] == ['a.tsv:2']
 
 
+def test_a_row_without_a_column_stops_the_run_or_is_skipped(tmp_path):
+  rows = [dict(zip(HEADER, row)) for row in (ANN, EVE)]
+  del rows[0]['A-coref']
+  (tmp_path / 'a.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  with pytest.raises(InputError, match="a.jsonl:1: has no column 'A-coref'"):
+    read(tmp_path / 'a.jsonl')
+  examples, problems = read(tmp_path / 'a.jsonl', skip=True)
+  assert [e.id for e in examples] == ['g-2']
+  assert problems.counts['rows without a column (skipped)'] == 1
+
+
 def test_duplicated_ids_and_unknown_genders_are_kept_and_named(tmp_path):
   they = list(ANN)
   they[1:4] = 'Ann met Eve when they left.', 'they', 17

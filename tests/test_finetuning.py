@@ -224,6 +224,12 @@ def test_a_collapsed_run_is_named_and_left_out_of_a_second_line(glue_runs, tmp_p
   assert '0.8075' in lines[1] and ' 4 ' in lines[1]
   assert '0.9100 ± 0.0100' in lines[2] and 'without collapsed runs' in lines[2]
   assert lines[3].startswith('collapsed') and lines[3].endswith('s3')
+  config.data.eval = 'zh.tsv'  # other data is another line
+  run('s4', 4, 0.1)
+  rows = [
+    line for line in report.table(report.read(tmp_path)).splitlines() if ' data.eval=' in line
+  ]
+  assert len(rows) == 3 and sum('0.1000' in row for row in rows) == 1
   low, high = report.interval([0.9, 0.92, 0.91])
   assert (low, high) == pytest.approx((0.9, 0.92), abs=4e-3)
 

@@ -12,6 +12,7 @@ from bert_jax import checkpoint, models, train
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.convert import huggingface
+from bert_jax.data import vocabulary
 from bert_jax.objectives.mlm_nsp import MlmNsp
 
 WORDS = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'good', 'bad', 'Film']
@@ -86,6 +87,20 @@ def test_a_run_starts_from_the_weights_sizes_and_vocabulary_of_a_folder(
   assert ('not used: classifier.weight' in caplog.text) == bool(prefix)
   shutil.rmtree(source)  # a run that has begun needs it no more
   train.train(finetune(tmp_path, source), tmp_path / 'run')
+
+
+def test_a_vocabulary_that_says_nothing_of_case_is_read_as_the_config_says(
+  tmp_path, weights, caplog
+):
+  source = folder(tmp_path / 'hf', weights, ('pooler',))
+  config = finetune(tmp_path, source)  # do_lower_case=true
+  config.model.vocab_size = len(WORDS)
+  assert not vocabulary.of_run(config, source, None).do_lower_case
+  assert 'text is not lower-cased, as the vocabulary of' in caplog.text
+  (source / 'tokenizer_config.json').unlink()
+  for lower in (True, False):
+    config.tokenizer.do_lower_case = lower
+    assert vocabulary.of_run(config, source, None).do_lower_case == lower
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,19 @@ def test_a_folder_gives_each_split_its_files_and_several_specs_follow_one_anothe
   (tmp_path / 'dev.tsv').write_text('x\n1\n')
   assert places(tmp_path, split='validation') == ['dev.tsv:2'], 'the whole name comes first'
   assert places(f'b={tmp_path}/dev.tsv,a={tmp_path}') == ['dev.tsv:2', 'x_TRAIN.tsv:2']
-  for name in names[2:]:
+  (tmp_path / 'X_train.csv').write_text('x\n1\n')
+  assert len(places(tmp_path)) == 2  # may well be two parts
+  (tmp_path / 'x_TRAIN.csv').write_text('x\n1\n')
+  assert 'holds 3 files for train' in fails(tmp_path)
+  for name in (*names[2:], 'X_train.csv', 'x_TRAIN.csv'):
     (tmp_path / name).unlink()
   assert 'holds no train file but dev.tsv, interval.tsv, training.tsv' in fails(tmp_path)
+
+
+def test_a_document_in_a_csv_may_be_long(tmp_path):
+  (tmp_path / 'a.csv').write_text(f'x,y\n"{"word " * 40_000}",1\n')
+  ((_, row),), _ = read(tmp_path / 'a.csv')
+  assert len(row['x']) == 200_000
 
 
 def test_gzip_globs_and_invalid_utf8(tmp_path):

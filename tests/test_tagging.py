@@ -591,6 +591,28 @@ def test_a_run_that_says_the_same_of_every_token_has_collapsed(tmp_path, vocab, 
   assert source.constant([{'gold': ['O'], 'prediction': ['O']}]) == ''
 
 
+def test_folders_and_several_files(tmp_path):
+  line = '1\t{}\t_\tNOUN' + '\t_' * 6 + '\n'
+  for name in ('x-ud-train', 'x-ud-dev'):
+    (tmp_path / f'{name}.conllu').write_text(line.format(name))
+    (tmp_path / f'{name}.txt').write_text('as released, plain text beside it\n')
+  tokens = lambda *given: [s.tokens[0] for s in read(*given, conllu=True)[0]]
+  assert tokens(tmp_path) == ['x-ud-train'] and tokens(tmp_path, 'dev') == ['x-ud-dev']
+  (tmp_path / 'y-ud-dev.conllu').write_text(line.format('y'))
+  with pytest.raises(InputError, match='holds 2 files for dev'):
+    tokens(tmp_path, 'dev')
+  two = f'a={tmp_path}/y-ud-dev.conllu,b={tmp_path}'
+  assert tokens(two) == ['y', 'x-ud-train']
+
+
+def test_labels_that_no_sentence_has(tmp_path, vocab, tokenizer):
+  (tmp_path / 'a').write_text('Ada\tB-X\n')
+  config = load(vocab, tmp_path / 'a', "--config.tagging.labels=('O', 'B-Y')",
+                '--config.data.skip_damaged=true')  # fmt: skip
+  with pytest.raises(InputError, match='no sentence of data.train=.* is left; are tagging.labels'):
+    source_of(config, tokenizer, 'train')
+
+
 @pytest.mark.parametrize(
   'text, overrides, sentence',
   [

@@ -250,6 +250,16 @@ def test_the_best_is_still_kept_after_a_resume(corpus_file, tmp_path):
     resumed.save(dataclasses.replace(state, step=state.step + k), {'mlm': history[best] + k}, {})
   resumed.wait()
   assert resumed.steps() == sorted({best, 33})
+  # Judged on other data, the old best is none, however good its number.
+  other = checkpoint.Checkpoints(tmp_path / 'run', config.checkpoint, judged_by='mlm min other')
+  for k in (4, 5):
+    metrics = {'mlm': history[best] + k}
+    other.is_best(metrics, 30 + k)
+    other.save(dataclasses.replace(state, step=state.step + k), metrics, {})
+  other.wait()
+  assert other.steps() == [34, 35]
+  shapes = abstract_state(config, tmp_path / 'run').params
+  assert checkpoint.load_params(tmp_path / 'run', shapes, 'best')[1] == 34
 
 
 def abstract_state(config, workdir):
@@ -432,6 +442,19 @@ def test_a_head_for_other_labels_starts_new(finetuned, labelled, tmp_path, caplo
   state, _ = train(config, tmp_path / 'run')
   assert state.params['classifier']['dense']['kernel'].shape == (32, 3)
   assert 'taken: encoder, pooler; new: classifier; not used: classifier' in caplog.text
+
+
+def test_a_head_for_as_many_other_labels_starts_new(finetuned, labelled, tmp_path, caplog):
+  caplog.set_level('INFO', 'bert_jax')
+  text = (labelled / 'train.tsv').read_text()
+  one, other = sorted({line.split('\t')[1] for line in text.splitlines()[1:]})
+  text = text.replace(f'\t{one}\n', f'\tnot {one}\n')
+  (tmp_path / 'train.tsv').write_text(text)
+  config = small_finetune(labelled, f'--config.init_from={finetuned[0]}', '--config.steps=1',
+                          '--config.data.eval=', f'--config.data.train={tmp_path}/train.tsv'
+                          )  # fmt: skip
+  train(config, tmp_path / 'run')
+  assert 'taken: encoder, pooler; new: classifier; not used: none' in caplog.text
 
 
 def test_another_vocabulary_of_the_same_size_is_refused(pretrained, labelled, tmp_path):

@@ -54,16 +54,18 @@ def read(
     InputError: the data is missing, empty or damaged, or training data has no tags.
   """
   columns = token_column, tag_column
-  if spec.startswith('tfds:'):
-    found = _tfds(spec, split, problems, conllu, *columns)
-  else:
-    found = (
-      sentence
-      for path in files.of_split(spec, split)
-      for sentence in _file(path, split, problems, conllu, *columns)
-    )
+
+  def of_parts():
+    for _, part in files.parts(spec):
+      if part.startswith('tfds:'):
+        yield from _tfds(part, split, problems, conllu, *columns)
+        continue
+      kind = '.conllu' if conllu else ''
+      for path in files.of_split(part, split, one=split != 'train', kind=kind):
+        yield from _file(path, split, problems, conllu, *columns)
+
   sentences = []
-  for number, sentence in enumerate(found):
+  for number, sentence in enumerate(of_parts()):
     if not sentence.tokens:
       problems.note('sentences without a token (left out)', sentence.where)
       continue

@@ -217,20 +217,25 @@ def whole_json(path: Path, where: str, counts: Counter, wrong: Callable) -> Any:
   return wrong(where, sentence, 'damaged files')
 
 
-def of_split(spec: str, split: str, *, one: bool = False) -> list[Path]:
+def of_split(spec: str, split: str, *, one: bool = False, kind: str = '') -> list[Path]:
   """The files of a spec; of a folder those named for the split: train.tsv, x-ud-dev.conllu.
 
-  one: several in a folder are an InputError, since they may well be different sets.
+  kind: a suffix; if some files of the folder have it, the others are not meant. one: several are an
+  InputError, since they may well be different sets; and so always are two that differ in their
+  suffix only, since they may well be the same set.
   """
   paths = expand(spec)
   if not Path(spec).expanduser().is_dir():
     return paths
+  paths = [path for path in paths if suffix(path) == kind] or paths
   names = ('train',) if split == 'train' else ('dev', 'validation', 'val', 'valid', 'testa')
   for pattern in (r'({})\.', r'.*(?<![a-z])({})(?![a-z])'):  # the whole name, else a word of it
     for name in names:
       matches = re.compile(pattern.format(name), re.IGNORECASE).match
       found = [path for path in paths if matches(path.name)]
-      if one and len(found) > 1:
+      stems = {path.parent / Path(path.name.removesuffix('.gz').removesuffix('.zst')).stem
+               for path in found}  # fmt: skip
+      if len(found) > (1 if one else len(stems)):
         raise InputError(
           f'{spec} holds {len(found)} files for {name}, {found[0].name} and {found[1].name}; name '
           'the one you mean'

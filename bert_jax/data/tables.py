@@ -115,6 +115,9 @@ def _csv(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter,
   return _named(path, _csv_rows(path, numbered), columns, counts, wrong)
 
 
+csv.field_size_limit(2**31 - 1)  # long documents; csv's own limit is 131,072 characters
+
+
 def _csv_rows(path: Path, numbered: Lines) -> Iterator[tuple[int, list[str]]]:
   reader = csv.reader((line + '\n' for _, line in numbered), strict=True)
   start = 1

@@ -351,10 +351,11 @@ def in_folder(folder: str | Path) -> Path | None:
   return next((path for path in paths if path.is_file()), None)
 
 
-def load_folder(folder: str | Path) -> Tokenizer:
-  """The tokenizer that save() wrote into this folder, with its own casing."""
+def load_folder(folder: str | Path, *, do_lower_case: bool = True) -> Tokenizer:
+  """The tokenizer that save() wrote into this folder, or of a released model, with its own casing;
+  do_lower_case is for a vocab.txt with nothing beside it that says."""
   folder = Path(folder).expanduser()
   path = in_folder(folder)
   if path is None:
     raise InputError(f'{folder} holds no vocabulary (vocab.txt or spm.model); is it a run?')
-  return load(path, do_lower_case=_flags_beside(path).get('do_lower_case', True))
+  return load(path, do_lower_case=_flags_beside(path).get('do_lower_case', do_lower_case))

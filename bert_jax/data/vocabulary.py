@@ -44,7 +44,13 @@ def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]
     return tokenizers.load(settings.path, do_lower_case=settings.do_lower_case)
 
   if folder:
-    tokenizer = tokenizers.load_folder(folder)
+    tokenizer = tokenizers.load_folder(folder, do_lower_case=settings.do_lower_case)
+    own = getattr(tokenizer, 'do_lower_case', settings.do_lower_case)
+    if own != settings.do_lower_case:
+      log.warning(
+        'text is %s, as the vocabulary of %s asks, although tokenizer.do_lower_case is %s',
+        'lower-cased' if own else 'not lower-cased', folder, settings.do_lower_case,
+      )  # fmt: skip
     if Path(settings.path).is_file() and read().fingerprint != tokenizer.fingerprint:
       raise InputError(
         f'tokenizer.path={settings.path} is not the vocabulary of {folder}, whose weights only fit '

@@ -190,10 +190,13 @@ def _passages(spec, split, problems):
 def _swag(spec, split, problems):
   for number, (where, row) in enumerate(_rows(spec, split, problems)):
     endings = [name for name in row if re.fullmatch(r'ending\d', name)]
+    found = problems.columns(row, ('sent1', 'sent2'), where)
+    if found is None:
+      continue
     fields = dict(
       id=row.get('', str(number)),  # SWAG's first column has no name
-      context=tables.column(row, 'sent1', where),
-      text=tables.column(row, 'sent2', where),
+      context=found[0],
+      text=found[1],
       choices=[row[name] for name in endings],
     )
     yield where, fields, _number(row['label']) if row.get('label') else None

@@ -2,7 +2,8 @@
 
 A row without the columns, or with a label that is not in the set, is faulty (see problems.py). An
 empty text and an id that comes twice are kept, counted and named. Without a label (no such column,
-an empty cell, TFDS's -1) a text is predicted and not scored, but faulty in training.
+an empty cell, TFDS's -1) a text is predicted and not scored, but faulty in training; of several
+labels (multi_label) an empty cell means none of them.
 
 The embedded task asks which package a docstring comes from. It is evaluated on the modules that
 pre-training on the embedded corpus with corpus.eval_share=0.1 holds out, so that no text is seen
@@ -57,21 +58,19 @@ def read(config, split, problems):
   else:
     rows, text_columns, label_column = embedded(split), ['text'], 'label'
   for number, (where, row) in enumerate(rows):
-    try:
-      texts = tuple(tables.column(row, name, where) for name in text_columns)
-      # A test set has no label column, or nothing in it; TFDS writes -1.
-      label = row.get(next((name for name in label_column.split('|') if name in row), ''), '')
-      if spec.startswith('tfds:') and label in ('-1', '-1.0'):
-        label = ''
-      if split == 'train' and not label:
-        label = tables.column(row, label_column, where)
-      id_columns = [table.id_column] if table.id_column else [n for n in INDEX if n in row]
-      own = tables.column(row, id_columns[0], where) if id_columns else str(number)
-    except InputError as error:
-      sentence = str(error).removeprefix(f'{where} ').rstrip('.')
-      problems.wrong(where, sentence, 'rows without a column')
+    # A test set has no label column, or nothing in it; TFDS writes -1.
+    there = next((name for name in label_column.split('|') if name in row), '')
+    label = row.get(there, '')
+    if spec.startswith('tfds:') and label in ('-1', '-1.0'):
+      label = ''
+    id_columns = [table.id_column] if table.id_column else [n for n in INDEX if n in row][:1]
+    wanted = [*text_columns, *id_columns, *([label_column] if split == 'train' else [])]
+    found = problems.columns(row, wanted, where)
+    if found is None:
       continue
-    if split != 'train' and not label and not table.multi_label:
+    texts = tuple(found[: len(text_columns)])
+    own = found[len(text_columns)] if id_columns else str(number)
+    if split != 'train' and not (there if table.multi_label else label):
       problems.counts['without a label (predicted, not scored)'] += 1
       label = None
     else:

@@ -28,6 +28,9 @@ GENDERS = dict.fromkeys(('he', 'his', 'him'), 'masculine') | dict.fromkeys(
 )
 
 
+SPANS = ('Pronoun', 'A', 'B')  # of GAP, with their offsets in characters
+
+
 class Example(NamedTuple):
   where: str
   id: str
@@ -56,23 +59,28 @@ def read(config, split, problems):
 
 def _gap(rows, split, problems):
   for where, row in rows:
-    text, own = (tables.column(row, name, where) for name in ('Text', 'ID'))
+    told = any(row.get(f'{name}-coref', '').strip() for name in 'AB')  # not in a test set
+    marked = ('A-coref', 'B-coref') if split == 'train' or told else ()
+    columns = ('ID', 'Text', *SPANS, *(f'{name}-offset' for name in SPANS), *marked)
+    found = problems.columns(row, columns, where)
+    if found is None:
+      continue
+    own, text, *_ = found
     spans = []
-    for name in ('Pronoun', 'A', 'B'):
-      offset = tables.column(row, f'{name}-offset', where).strip()
+    for name in SPANS:
+      offset = row[f'{name}-offset'].strip()
       if not offset.isdecimal():
         problems.wrong(where, f'{name}-offset {offset!r} is no number', 'unreadable offsets')
         break
-      span = _place(text, tables.column(row, name, where), int(offset), where, problems)
+      span = _place(text, row[name], int(offset), where, problems)
       if span is None:
         break
       spans.append(span)
     if len(spans) < 3:
       continue
     gold = None
-    told = any(row.get(f'{name}-coref', '').strip() for name in 'AB')  # not in a test set
-    if split == 'train' or told:
-      marks = [tables.column(row, f'{name}-coref', where).strip().lower() for name in 'AB']
+    if marked:
+      marks = [row[name].strip().lower() for name in marked]
       if set(marks) - {'true', 'false'} or marks == ['true', 'true']:
         problems.wrong(
           where,

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from bert_jax.config import InputError
+from bert_jax.data import tables
 
 log = logging.getLogger('bert_jax')
 
@@ -51,6 +52,14 @@ class Problems:
     if not self.skip:
       raise InputError(f'{where}: {sentence} (data.skip_damaged=true leaves such records out).')
     self.note(f'{kind} (skipped)', where)
+
+  def columns(self, row, names, where):
+    """A table's row's values in these columns; one that is not there makes it wrong, and None."""
+    try:
+      return [tables.column(row, name, where) for name in names]
+    except InputError as error:
+      sentence = str(error).removeprefix(f'{where} ').rstrip('.')
+    return self.wrong(where, sentence, 'rows without a column')
 
   def log(self):
     """One line: what there is, what was wrong with it and where."""

@@ -72,6 +72,12 @@ def sources(config, tokenizer, splits=('train', 'eval')):
       continue
     problems = Problems(split, config.data.skip_damaged)
     sentences = _known(_read(config, split, problems), split, config.tagging.labels, problems)
+    if not sentences:
+      problems.log()
+      raise InputError(
+        f'no sentence of data.{split}={config.data[split]} is left; are tagging.labels '
+        f'{", ".join(map(repr, config.tagging.labels))} its tags?'
+      )
     if config.tagging.document_context and not problems.counts['documents']:
       raise InputError(
         f'data.{split}={config.data[split]} does not say where documents begin (-DOCSTART- lines); '

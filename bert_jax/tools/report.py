@@ -17,9 +17,11 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
-from bert_jax.fields import FREE_TO_CHANGE
 
 log = logging.getLogger('bert_jax')
+
+# Fields that cannot change what a run comes to.
+NO_MATTER = ('mesh.', 'log.', 'checkpoint.every', 'checkpoint.keep_')
 
 MAIN_METRIC = {
   'mlm_nsp': 'mlm',
@@ -94,7 +96,7 @@ def groups(runs):
       name
       for name in own[0]['config']
       if name != 'seed'
-      and not name.startswith(FREE_TO_CHANGE)
+      and not name.startswith(NO_MATTER)
       and len({str(run['config'].get(name)) for run in own}) > 1
     ]
     for run in own:

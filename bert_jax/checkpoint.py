@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import logging
 import math
-import zlib
 from pathlib import Path
 
 import jax
@@ -26,7 +25,6 @@ log = logging.getLogger('bert_jax')
 
 PARTS = ('params', 'opt_state', 'carry')
 CONFIG = 'config.json'
-JUDGED_BY = 'judged_by'  # beside the metrics Orbax keeps
 
 
 def read_config(workdir):
@@ -122,11 +120,11 @@ class Checkpoints:
       preserve.append(policies.EveryNSteps(keep.keep_every))
     if keep and keep.best_metric:
       preserve.append(
-        policies.BestN(get_metric_fn=self._judged, n=1, keep_checkpoints_without_metrics=False)
+        policies.BestN(get_metric_fn=_when_best, n=1, keep_checkpoints_without_metrics=False)
       )
     options = ocp.CheckpointManagerOptions(
       preservation_policy=policies.AnyPreservationPolicy(preserve) if keep else None,
-      best_fn=self._judged if keep and keep.best_metric else None,  # else metrics are not kept
+      best_fn=_when_best if keep and keep.best_metric else None,  # else metrics are not kept
       read_only=keep is None,
       create=keep is not None,
       cleanup_tmp_directories=keep is not None,
@@ -134,13 +132,6 @@ class Checkpoints:
     if keep is None and not self.folder.is_dir():
       raise InputError(f'{self.folder.parent} holds no checkpoint; train it first.')
     return ocp.CheckpointManager(self.folder, options=options, item_names=(*PARTS, 'meta'))
-
-  def _judged(self, metrics):
-    """Goodness for Orbax, which keeps the best: what another measure judged does not count."""
-    return self._goodness(metrics) if metrics.get(JUDGED_BY) == self._mark() else -math.inf
-
-  def _mark(self):
-    return zlib.crc32(self.judged_by.encode())
 
   def _goodness(self, metrics):
     value = metrics.get(self.settings.best_metric, math.nan)
@@ -188,7 +179,7 @@ class Checkpoints:
     with self._disk_errors():
       self.manager.save(
         number,
-        metrics=metrics and metrics | {JUDGED_BY: self._mark()},
+        metrics={'best': number} if metrics and self.best['step'] == number else {},
         args=ocp.args.Composite(meta=ocp.args.JsonSave(meta), **arrays),
       )
 
@@ -315,14 +306,11 @@ def load_params(workdir, shapes, which='latest'):
           'latest or a step.'
         )
       metas = {s: checkpoints.meta(s) for s in steps}
-      judged_by = {s: meta.get('best', {}).get('of') for s, meta in metas.items()}
-      found = {
-        s: meta['metrics'].get(settings.best_metric)
+      steps = [
+        s
         for s, meta in metas.items()
-        if judged_by[s] == judged_by[steps[-1]]
-      }
-      sign = 1 if settings.best_mode == 'max' else -1
-      steps = sorted((s for s, v in found.items() if v is not None), key=lambda s: sign * found[s])
+        if settings.best_metric in meta['metrics'] and meta.get('best', {}).get('step') == s
+      ]
     elif which != 'latest':
       steps = [s for s in steps if str(s) == str(which)]
     if not steps:
@@ -341,6 +329,11 @@ def load_params(workdir, shapes, which='latest'):
     )
   finally:
     checkpoints.close()
+
+
+def _when_best(metrics):
+  """What Orbax ranks checkpoints by: the last to have been the best yet is the best."""
+  return metrics.get('best', -1)
 
 
 def _first_line(error):

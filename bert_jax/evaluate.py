@@ -27,6 +27,7 @@ from bert_jax.tasks import TASKS
 log = logging.getLogger('bert_jax')
 
 WORST = 100  # answers in worst.jsonl
+LEAST = 10  # answers from which a collapse can be told
 
 
 def limits(model, tokenizer):
@@ -60,7 +61,9 @@ def run(eval_step, params, batches, count=0):
   joined = {name: np.concatenate([out[name] for out in outputs]) for name in outputs[0]}
   answers = batches.source.answers(joined)
   result |= batches.source.score(answers)
-  if constant := batches.source.constant(answers):
+  if answers and not any('gold' in answer for answer in answers):
+    log.warning('nothing is scored: no example has a label')
+  if len(answers) >= LEAST and (constant := batches.source.constant(answers)):
     log.warning('the run has collapsed: it predicts %s for every example', constant)
     result['constant'] = 1.0
   return result, answers

@@ -274,6 +274,16 @@ def test_a_file_without_header_may_have_one_and_may_lack_labels(tmp_path, vocab,
   assert [e.texts for e in found['eval'].examples] == [('river', 'bad'), ('good', 'old')]
 
 
+def test_data_that_is_not_named_and_labels_that_are_lists(tmp_path, vocab):
+  for task in ('sst2', 'stsb', 'mrpc'):
+    with pytest.raises(InputError, match='data.train is empty; name'):
+      classification.resolve(load(vocab, f'configs/finetune.py:task={task}'))
+  path = tmp_path / 'train.jsonl'
+  path.write_text('{"sentence": "old", "label": ["a"]}\n')
+  with pytest.raises(InputError, match='is a list; set table.multi_label=true'):
+    classification.resolve(load(vocab, 'configs/finetune.py', f'--config.data.train={path}'))
+
+
 def test_a_test_set_without_labels_is_predicted_and_not_scored(tmp_path, vocab, tokenizer):
   train_path = table(tmp_path / 'train.tsv', np.random.default_rng(0), 8)
   path = tmp_path / 'test.tsv'

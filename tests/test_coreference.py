@@ -174,7 +174,7 @@ def test_duplicated_ids_and_unknown_genders_are_kept_and_named(tmp_path):
   they[1:4] = 'Ann met Eve when they left.', 'they', 17
   examples, problems = read(gap_file(tmp_path / 'a.tsv', ANN, they))
   assert len(examples) == 2
-  assert problems.places['ids that came before (kept)'] == ['a.tsv:3']
+  assert problems.places['ids that came before (not in the scores of GAP)'] == ['a.tsv:3']
   assert problems.places['pronouns of unknown gender (in the overall F1 only)'] == ['a.tsv:3']
 
 

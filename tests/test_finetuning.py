@@ -86,6 +86,10 @@ def test_every_glue_task_trains_and_becomes_a_leaderboard_file(glue_runs, tmp_pa
     'CoLA.tsv', 'SST-2.tsv', 'MRPC.tsv', 'STS-B.tsv', 'QQP.tsv', 'MNLI-m.tsv', 'MNLI-mm.tsv',
     'QNLI.tsv', 'RTE.tsv', 'WNLI.tsv', 'AX.tsv',
   }  # fmt: skip
+  with pytest.raises(InputError, match='is no run of STS-B'):
+    glue.glue({'STS-B': runs['RTE']}, home, tmp_path)
+  with pytest.raises(InputError, match='RTE/dev.tsv is missing'):
+    glue.glue({'RTE': runs['RTE']}, tmp_path, tmp_path)
   for path in tmp_path.glob('*.tsv'):
     lines = path.read_text().splitlines()
     assert lines[0] == 'index\tprediction' and len(lines) == 11
@@ -245,6 +249,8 @@ def test_a_run_stops_when_its_metric_gets_no_better(tmp_path, vocab, caplog):
     '--config.checkpoint.best_metric=classification_accuracy',
   )  # fmt: skip
   state, metrics = train.train(config, tmp_path / 'run')
+  # All evaluations are alike: the first of them is the best, and kept.
+  assert evaluate.evaluate(tmp_path / 'run', which='best') == (metrics, 3)
   assert int(state.step) == 9 and 'no better classification_accuracy than at step 3' in caplog.text
   again, metrics2 = train.train(config, tmp_path / 'run')
   assert int(again.step) == 9 and metrics2 == metrics and 'has stopped early' in caplog.text

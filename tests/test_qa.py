@@ -149,7 +149,7 @@ def test_harmless_faults_are_kept_counted_and_named(tmp_path):
   file = squad_file(tmp_path / 'a.json', RECORDS[0], RECORDS[0], record(' ', 'May', id='x'), NONE)
   questions, problems = read(file)
   assert len(questions) == 4
-  assert problems.counts['ids that came before (kept)'] == 1
+  assert problems.counts['ids that came before (scored, but not in predictions.json)'] == 1
   assert problems.counts['empty questions (kept)'] == 1
   assert problems.counts['questions without an answer (not learnt, not scored)'] == 1
   _, problems = read(file, task='squad2')
@@ -418,7 +418,8 @@ def test_featurisation_of_xquad_with_googles_vocabulary(shared, caplog):
      {'answers that are not at their offset (not learnt)': 3}),
     ('squad/dev-v2.0.5articles.json', 1407,
      {'questions without an answer (not learnt, not scored)': 702}),
-    ('tydiqa/tydiqa.goldp.en.train.json', 3696, {'ids that came before (kept)': 3607}),
+    ('tydiqa/tydiqa.goldp.en.train.json', 3696,
+     {'ids that came before (scored, but not in predictions.json)': 3607}),
     ('chinese/cmrc2018/cmrc2018_dev.json', 3219,
      {'answers that are not at their offset (not learnt)': 193,
       'answers at another offset than theirs (mended)': 7}),

@@ -617,6 +617,12 @@ def test_labels_that_no_sentence_has(tmp_path, vocab, tokenizer):
   'text, overrides, sentence',
   [
     ('Ada\tO\nold\tO\n', (), r'data.train holds 1 different tags \(O\)'),
+    ('Ada\tX\nold\tY\n', (), r'tags of data.train \(X, Y, ..\) have no B- and I-'),
+    (
+      'Ada\tO\nold\tB-X\nthe\tX\n',
+      ("--config.tagging.labels=('O', 'B-X')",),
+      "a:1: tag 'X' is neither O nor begins with",
+    ),
     ('Ada\tO\nold\tB-X\nthe\tL-X\n', (), "a:1: the tag 'L-X' is neither O nor begins with"),
     ('Ada\tO\nold\tB-X\n', ('--config.task.max_length=2',), 'examples take 8 tokens at least'),
     ('Ada\tO\nold\tB-X\n', ('--config.task.max_length=17',), 'max_length|takes 17 tokens'),

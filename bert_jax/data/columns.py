@@ -81,6 +81,11 @@ def read(
   return _without_places(sentences, problems)
 
 
+def is_chunk(label) -> bool:
+  """Is it O, or B- I- E- S- and a type?"""
+  return bool(_CHUNK_TAG.fullmatch(label))
+
+
 def are_chunks(labels, places=None) -> bool:
   """Do the tags mark chunks (O and B- I- E- S-), as NER's do, and not a class of each token?
 
@@ -89,8 +94,8 @@ def are_chunks(labels, places=None) -> bool:
   Raises:
     InputError: some do, others look like those of another scheme.
   """
-  marked = [label for label in labels if label != 'O' and _CHUNK_TAG.fullmatch(label)]
-  others = [label for label in labels if not _CHUNK_TAG.fullmatch(label)]
+  marked = [label for label in labels if label != 'O' and is_chunk(label)]
+  others = [label for label in labels if not is_chunk(label)]
   if marked and others and 'O' in labels:
     where = f'{places[others[0]]}: ' if places else ''
     raise InputError(

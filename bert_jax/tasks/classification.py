@@ -29,6 +29,11 @@ def resolve(config):
   """Fills in table.labels from the training data, sorted, if it is empty, and class weights that
   are to be balanced."""
   table = config.table
+  if not config.data.train and (config.data.eval or table.labels or table.regression):
+    raise InputError(
+      'data.train is empty; name the training data (only task=docs, on the embedded documentation, '
+      'has neither data.train nor data.eval).'
+    )
   if table.regression or (table.labels and table.class_weights != ('balanced',)):
     return config
   problems = Problems('train', config.data.skip_damaged)

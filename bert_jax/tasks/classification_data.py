@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.config import InputError
 from bert_jax.data import docs, tables, text
 
 EMBEDDED_EVAL_SHARE = 0.1  # of the modules
+HINT = ' with table.text_column, pair_column, label_column, or table.columns if there is no header'
 INDEX = ('index', 'idx')  # columns that number the rows of GLUE's test sets, in files and in TFDS
 
 
@@ -50,11 +50,6 @@ def read(config, split, problems):
     )
     text_columns = [name for name in (table.text_column, table.pair_column) if name]
     label_column = table.label_column
-  elif spec:
-    raise InputError(
-      f'data.{split} is {spec} but data.train is empty; set both, or neither for '
-      'the embedded documentation.'
-    )
   else:
     rows, text_columns, label_column = embedded(split), ['text'], 'label'
   for number, (where, row) in enumerate(rows):
@@ -65,7 +60,7 @@ def read(config, split, problems):
       label = ''
     id_columns = [table.id_column] if table.id_column else [n for n in INDEX if n in row][:1]
     wanted = [*text_columns, *id_columns, *([label_column] if split == 'train' else [])]
-    found = problems.columns(row, wanted, where)
+    found = problems.columns(row, wanted, where, HINT)
     if found is None:
       continue
     texts = tuple(found[: len(text_columns)])
@@ -106,6 +101,8 @@ def _label(label, table):
     own = tuple(name for part in own if (name := str(part).strip()))
   elif not label.strip():
     return None, 'the label is empty; write one'
+  elif not table.labels and label[0] == '[' and label[-1] == ']':
+    return None, f'label {label!r} is a list; set table.multi_label=true'
   if table.labels:
     known = {s: name.split('|')[0] for name in table.labels for s in name.split('|')}
     unknown = [name for name in own if name not in known]

@@ -51,9 +51,10 @@ def read(config, split, problems):
     wrong=problems.wrong,
   )
   reader = {'gap': _gap, 'wsc': _wsc}[config.task.format]
+  fate = 'not in the scores of GAP' if config.task.format == 'gap' else 'kept'
   for example in reader(rows, split, problems):
     problems.counts['examples'] += 1
-    problems.seen(example.id, example.where)
+    problems.seen(example.id, example.where, fate)
     yield example
 
 

@@ -33,10 +33,10 @@ class Problems:
     if len(self.places[kind]) < NAMED:
       self.places[kind].append(where)
 
-  def seen(self, own, where):
+  def seen(self, own, where, fate='kept'):
     """Notes an id that came before."""
     if own in self.ids:
-      self.note('ids that came before (kept)', where)
+      self.note(f'ids that came before ({fate})', where)
     self.ids.add(own)
 
   def chosen(self, examples, number):
@@ -53,12 +53,12 @@ class Problems:
       raise InputError(f'{where}: {sentence} (data.skip_damaged=true leaves such records out).')
     self.note(f'{kind} (skipped)', where)
 
-  def columns(self, row, names, where):
+  def columns(self, row, names, where, hint=''):
     """A table's row's values in these columns; one that is not there makes it wrong, and None."""
     try:
       return [tables.column(row, name, where) for name in names]
     except InputError as error:
-      sentence = str(error).removeprefix(f'{where} ').rstrip('.')
+      sentence = str(error).removeprefix(f'{where} ').rstrip('.') + hint
     return self.wrong(where, sentence, 'rows without a column')
 
   def log(self):

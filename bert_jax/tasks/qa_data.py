@@ -47,7 +47,7 @@ def questions(config, split, problems):
         continue
       number += 1
       problems.counts['questions'] += 1
-      problems.seen(question.id, where)
+      problems.seen(question.id, where, 'scored, but not in predictions.json')
       for name, text in (('questions', question.text), ('contexts', question.context)):
         if not text.strip():
           problems.note(f'empty {name} (kept)', where)

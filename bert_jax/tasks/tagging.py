@@ -34,6 +34,8 @@ LEAST = 1e-12  # the probability of a tag that cannot be predicted
 
 def resolve(config):
   """Fills in tagging.labels from the training data, sorted, if it is empty."""
+  if not config.data.train:
+    raise InputError('data.train is empty; name a file of tagged text.')
   if not config.tagging.labels:
     sentences = _read(config, 'train', Problems('train', config.data.skip_damaged))
     places = {tag: s.where for s in reversed(sentences) for tag in s.tags or () if tag}
@@ -46,6 +48,11 @@ def resolve(config):
     columns.are_chunks(labels, places)
     config = config.copy_and_resolve_references()
     config.tagging.labels = tuple(labels)
+  if config.checkpoint.best_metric == 'entity_f1' and not columns.are_chunks(config.tagging.labels):
+    raise InputError(
+      f'the tags of data.train ({", ".join(config.tagging.labels[:3])}, ..) have no B- and I-, so '
+      'they mark no entities; set checkpoint.best_metric=token_accuracy, as task=pos does.'
+    )
   return config
 
 
@@ -115,6 +122,14 @@ def _known(sentences, split, labels, problems):
         f'tag {unknown[0]!r} is not in the label set {", ".join(map(repr, labels))}; mend it or '
         'set tagging.labels',
         'sentences with an unknown tag',
+      )
+      continue
+    faulty = [tag for tag in unknown if columns.are_chunks(labels) and not columns.is_chunk(tag)]
+    if faulty:
+      problems.wrong(
+        sentence.where,
+        f'tag {faulty[0]!r} is neither O nor begins with B- I- E- S-; mend it',
+        'sentences with a faulty tag',
       )
       continue
     for tag in unknown:

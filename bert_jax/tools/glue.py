@@ -17,8 +17,8 @@ from pathlib import Path
 
 import jax
 
+from bert_jax import checkpoint, evaluate
 from bert_jax import config as config_lib
-from bert_jax import evaluate
 from bert_jax.config import InputError
 
 log = logging.getLogger('bert_jax')
@@ -49,6 +49,13 @@ def score(name, results):
 def glue(runs, data, out, which='latest'):
   """{task: ({set: {metric: value}}, score)} of {task: workdir}; writes the test predictions."""
   data, out, found = Path(data).expanduser(), Path(out).expanduser(), {}
+  for name, workdir in runs.items():
+    config = checkpoint.read_config(workdir)
+    regression = config.table.regression if config.objective == 'classification' else None
+    if regression != (name == 'STS-B'):
+      raise InputError(f'{workdir} is no run of {name}; give --run {name}= the one that is.')
+    if missing := [file for _, file in TASKS[name][1] if not (data / name / file).is_file()]:
+      raise InputError(f'{data / name / missing[0]} is missing; --data is the folder of GLUE.')
   for name, workdir in runs.items():
     _, dev, test = TASKS[name]
     sets = [(f'{name}{suffix}', str(data / name / file)) for suffix, file in dev]

@@ -95,12 +95,7 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
   sharding.check_fits(mesh, config)
   init_key, _, eval_key = step.keys(config.seed, config.prng_impl)
   with jax.set_mesh(mesh), sharding.activation_rules():
-    shapes = jax.eval_shape(objective.init, init_key)
-    shapes = jax.tree.map(
-      lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
-      shapes,
-      sharding.tree_shardings(shapes, mesh),
-    )
+    shapes = sharding.placed(jax.eval_shape(objective.init, init_key), mesh)
     params, number = checkpoint.load_params(workdir, shapes, which)
     eval_step = jax.jit(step.make_eval_step(objective, key=eval_key))
     for (name, spec), source in zip(parts, sources.values(), strict=True):

@@ -182,12 +182,18 @@ class Clock:
     return out
 
 
+def peak_flops_of(device_kind):
+  """bfloat16 operations per second of one such device at best; NaN if it is not in the table."""
+  known = (peak for kind, peak in PEAK_FLOPS.items() if re.search(rf'{kind}\b', device_kind))
+  return next(known, math.nan)
+
+
 def peak_flops():
   """Operations per second all devices could do at best; NaN for an accelerator not in the table."""
   device = jax.devices()[0]
-  known = [peak for kind, peak in PEAK_FLOPS.items() if re.search(rf'{kind}\b', device.device_kind)]
-  if known:
-    return known[0] * jax.device_count()
+  known = peak_flops_of(device.device_kind)
+  if known == known:
+    return known * jax.device_count()
   if device.platform != 'cpu':
     return math.nan
   x = jnp.ones((1024, 1024))

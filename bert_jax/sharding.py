@@ -122,6 +122,15 @@ def tree_shardings(tree, mesh, rules=RULES):
   )
 
 
+def placed(shapes, mesh, rules=RULES):
+  """The same tree of ShapeDtypeStructs, each with its sharding."""
+  return jax.tree.map(
+    lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+    shapes,
+    tree_shardings(shapes, mesh, rules),
+  )
+
+
 def batch_sharding(mesh):
   return NamedSharding(mesh, BATCH)
 

@@ -1,4 +1,4 @@
-"""One step of training and one of evaluation, as pure functions to be jitted."""
+"""One step of training and one of evaluation: pure functions, and the program they become."""
 
 import dataclasses
 from typing import Any
@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from bert_jax import optim, sharding
 from bert_jax.metrics import Mean
 
 
@@ -26,6 +27,48 @@ def keys(seed, prng_impl):
   return jax.random.split(jax.random.key(seed, impl=prng_impl), 3)
 
 
+@dataclasses.dataclass(frozen=True)
+class Program:
+  """A run's training step before it is compiled. state, batch: ShapeDtypeStructs with shardings."""
+
+  make_state: Any  # key -> State
+  train_step: Any
+  state: State
+  batch: Any
+
+  @property
+  def layout(self):
+    return jax.tree.map(lambda x: x.sharding, self.state)
+
+  def lower(self):
+    jitted = jax.jit(self.train_step, donate_argnums=0, out_shardings=(self.layout, None))
+    return jitted.lower(self.state, self.batch)
+
+
+def program(config, objective, mesh, steps):
+  """The Program of a run of `steps` steps on a mesh. It is lowered under jax.set_mesh(mesh) and
+  sharding.activation_rules(), but made outside: its keys are real arrays, the mesh may not be."""
+  init_key, train_key, _ = keys(config.seed, config.prng_impl)
+  param_shapes = jax.eval_shape(objective.init, init_key)
+  horizon = round(config.optimizer.horizon * steps)
+  optimizer = optim.make_optimizer(config.optimizer, horizon, param_shapes)
+
+  def make_state(key):
+    params = objective.init(key)
+    return State(jnp.zeros([], jnp.int32), params, optimizer.init(params), {})
+
+  train_step = make_train_step(
+    objective, optimizer, key=train_key, accumulation=config.optimizer.accumulation
+  )
+  state = sharding.placed(jax.eval_shape(make_state, init_key), mesh)
+  where = sharding.batch_sharding(mesh)
+  batch = {
+    name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
+    for name, x in objective.spec(config.batch_size).items()
+  }
+  return Program(make_state, train_step, state, batch)
+
+
 def make_train_step(objective, optimizer, *, key, accumulation):
   """-> train_step(state, batch) -> (state, {name: Mean or scalar}).
 
@@ -37,7 +80,8 @@ def make_train_step(objective, optimizer, *, key, accumulation):
 
   def train_step(state, batch):
     corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(key, state.step))
-    batch = objective.prepare(batch, corrupt_key, state.step)
+    with jax.named_scope('corruption'):
+      batch = objective.prepare(batch, corrupt_key, state.step)
     # Only the weights are used, and they depend on the batch alone: XLA drops the forward pass.
     whole = objective.terms(state.params, batch, dropout_key, True)
     norms = {name: jnp.maximum(jax.lax.stop_gradient(whole[name].weight), 1e-6) for name in weights}
@@ -63,8 +107,9 @@ def make_train_step(objective, optimizer, *, key, accumulation):
       zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
       ((loss, terms), gradients), _ = jax.lax.scan(body, zeros, parts)
 
-    updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-    params = optax.apply_updates(state.params, updates)
+    with jax.named_scope('optimizer'):
+      updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+      params = optax.apply_updates(state.params, updates)
     metrics = dict(
       terms,
       loss=loss,

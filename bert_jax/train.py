@@ -9,6 +9,7 @@ and ends with the same bits as if it had never stopped.
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import logging
 import math
@@ -23,12 +24,11 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from bert_jax import __version__, checkpoint, evaluate, metrics, optim, origin, sharding
+from bert_jax import __version__, checkpoint, evaluate, metrics, origin, sharding, step
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.convert import huggingface
 from bert_jax.data import batching, vocabulary
-from bert_jax.step import State, keys, make_eval_step, make_train_step
 from bert_jax.tasks import TASKS
 
 log = logging.getLogger('bert_jax')
@@ -78,47 +78,26 @@ def train(config, workdir):
   facts = {'config': config_lib.fingerprint(config), 'data': sources['train'].fingerprint}
 
   # ---- state and the compiled step -------------------------------------------------------------
-  init_key, train_key, eval_key = keys(config.seed, config.prng_impl)
-  param_shapes = jax.eval_shape(objective.init, init_key)
-  horizon = round(config.optimizer.horizon * steps)
-  optimizer = optim.make_optimizer(config.optimizer, horizon, param_shapes)
-  train_step = make_train_step(
-    objective, optimizer, key=train_key, accumulation=config.optimizer.accumulation
-  )
-
-  def make_state(key):
-    params = objective.init(key)
-    return State(jnp.zeros([], jnp.int32), params, optimizer.init(params), {})
-
+  init_key, _, eval_key = step.keys(config.seed, config.prng_impl)
+  program = step.program(config, objective, mesh, steps)
   with contextlib.ExitStack() as stack:
     stopping = stack.enter_context(stop_signals())
     stack.enter_context(jax.set_mesh(mesh))
     stack.enter_context(sharding.activation_rules())
-    shapes = jax.eval_shape(make_state, init_key)
-    shapes = jax.tree.map(
-      lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
-      shapes,
-      sharding.tree_shardings(shapes, mesh),
-    )
-    layout = jax.tree.map(lambda x: x.sharding, shapes)
     if continued:
-      checkpoint.check_continues(meta, shapes, facts, steps, own=continued == workdir)
+      checkpoint.check_continues(meta, program.state, facts, steps, own=continued == workdir)
     weights = None
     if config.init_from and not continued:
       weights = origin.weights_of(config)
 
     started = time.perf_counter()
-    batch_shapes = {
-      name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where) for name, x in spec.items()
-    }
-    jitted = jax.jit(train_step, donate_argnums=0, out_shardings=(layout, None))
-    compiled = jitted.lower(shapes, batch_shapes).compile()
+    compiled = program.lower().compile()
     if eval_batches:
-      eval_step = jax.jit(make_eval_step(objective, key=eval_key))
+      eval_step = jax.jit(step.make_eval_step(objective, key=eval_key))
       index = jax.ShapeDtypeStruct((), jnp.int32)
-      eval_step = eval_step.lower(shapes.params, batch_shapes, index).compile()
+      eval_step = eval_step.lower(program.state.params, program.batch, index).compile()
     flops = 3 * objective.flops(config.batch_size)  # backward is twice the forward pass
-    log.info('%s', sharding.describe(shapes.params, mesh))
+    log.info('%s', sharding.describe(program.state.params, mesh))
     log.info(
       'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs',
       dict(mesh.shape), time.perf_counter() - started, memory(compiled), flops,
@@ -140,14 +119,14 @@ def train(config, workdir):
         source = checkpoints
         if continued != workdir:
           source = others.enter_context(contextlib.closing(checkpoint.Checkpoints(continued)))
-        state, meta = source.restore(shapes)
+        state, meta = source.restore(program.state)
       results, seen = meta['metrics'], meta.get('seen', {})
       log.info('continuing at step %d of %d', int(state.step), steps)
     else:
-      state = jax.jit(make_state, out_shardings=layout)(init_key)
+      state = jax.jit(program.make_state, out_shardings=program.layout)(init_key)
       if weights:
         params = origin.warm_start(state.params, weights)
-        state, weights = State(state.step, params, state.opt_state, {}), None
+        state, weights = dataclasses.replace(state, params=params), None
     write_facts(workdir, sources, mesh)
 
     # ---- the loop ------------------------------------------------------------------------------

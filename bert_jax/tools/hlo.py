@@ -1,0 +1,171 @@
+"""What a compiled program does, read from its text: cycles by the compiler's own cost model, bytes
+between devices, matrix products and their types.
+
+A TPU's compiler writes `estimated_cycles` beside each instruction it schedules. Loops count as
+often as they run. It is a cost model and no clock.
+"""
+
+import collections
+import dataclasses
+import re
+
+COLLECTIVES = (
+  'all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'ragged-all-to-all',
+  'collective-permute', 'collective-broadcast',
+)  # fmt: skip
+# First match wins; matched against JAX's name of an operation, such as
+# jit(train_step)/transpose(jvp(Encoder))/layer_3/attention/query/dot_general. A fusion has the name
+# of its last operation.
+COMPONENTS = (
+  ('dropout', r'bernoulli|random_bits|threefry|rng_bit|Dropout'),
+  ('attention', r'/attention/'),
+  ('feed-forward', r'/layer(s|_\d+)/(intermediate|output|jit)'),
+  ('LayerNorm', r'LayerNorm'),
+  ('embeddings', r'/embeddings/'),
+  ('head', r'MaskedLMHead|Pooler|Classifier'),
+  ('optimizer', r'/optimizer/'),
+  ('corruption', r'/corruption/'),
+)  # fmt: skip
+
+_BITS = {'pred': 8, 's4': 4, 'u4': 4, 's2': 2, 'u2': 2, 'bf16': 16, 'token': 0, 'opaque': 0}
+_COMPUTATION = re.compile(r'^(ENTRY )?%?([\w.\-]+) \(.*\{$')
+_INSTRUCTION = re.compile(r'^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)$')
+_ARRAY = re.compile(r'\b([a-z]\w*)\[([\d,]*)\]')
+_CALLED = re.compile(r'(?:calls|to_apply|body|branch_computations)=\{?(%[\w.\-]+(?:, %[\w.\-]+)*)')
+_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+_PASSED_ON = re.compile(r'parameter|tuple|get-tuple-element|bitcast|while|.*-(start|done)')
+_NAME = re.compile(r'op_name="([^"]*)"')
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+  name: str
+  type: str  # of the result: bf16[8,128]{...} or a tuple of such
+  opcode: str
+  rest: str  # operands and attributes
+
+  @property
+  def op_name(self):
+    """JAX's name of what it comes from, or ''."""
+    match = _NAME.search(self.rest)
+    return match[1] if match else ''
+
+  @property
+  def cycles(self):
+    match = _CYCLES.search(self.rest)
+    return int(match[1]) if match else 0
+
+  @property
+  def called(self):
+    match = _CALLED.search(self.rest)
+    return [name.strip(' %') for name in match[1].split(',')] if match else []
+
+  @property
+  def trips(self):
+    match = _TRIPS.search(self.rest)
+    return int(match[1]) if match else 1
+
+  @property
+  def operands(self):
+    return re.findall(r'%([\w.\-]+)', self.rest.partition('), ')[0])
+
+  @property
+  def component(self):
+    kind = collective(self.opcode)
+    if kind:
+      return 'collectives'
+    return next((part for part, regex in COMPONENTS if re.search(regex, self.op_name)), 'other')
+
+
+def collective(opcode):
+  """'all-reduce' of all-reduce and all-reduce-start, '' of anything else."""
+  plain = opcode.removesuffix('-start')
+  return plain if plain in COLLECTIVES else ''
+
+
+def arrays(text):
+  """Bytes of each array of a type, [f32[8,128]{...}, ...]."""
+  out = []
+  for kind, shape in _ARRAY.findall(text):
+    bits = _BITS.get(kind) or int(re.search(r'\d+', kind)[0] if re.search(r'\d+', kind) else 0)
+    size = 1
+    for n in filter(None, shape.split(',')):
+      size *= int(n)
+    out.append(size * bits // 8)
+  return out
+
+
+class Program:
+  """A module of HLO as text, `jax.stages.Compiled.as_text()`."""
+
+  def __init__(self, text):
+    self.computations, self.entry, current = {}, '', None
+    for line in text.splitlines():
+      if match := _COMPUTATION.match(line):
+        current = self.computations.setdefault(match[2], [])
+        self.entry = match[2] if match[1] else self.entry
+      elif current is not None and (match := _INSTRUCTION.match(line)):
+        current.append(Instruction(*match.groups()))
+
+  def scheduled(self, name='', times=1):
+    """Yields (instruction, how often it runs) of what is scheduled, loops and calls opened."""
+    for instruction in self.computations[name or self.entry]:
+      yield instruction, times
+      if instruction.opcode in ('while', 'call', 'conditional', 'async-start'):
+        for called in instruction.called:
+          yield from self.scheduled(called, times * instruction.trips)
+
+  def inside(self):
+    """Yields (computation, instruction, how often it runs) of everything, fusions opened too."""
+    stack = [(self.entry, 1)]
+    while stack:
+      name, times = stack.pop()
+      for instruction in self.computations[name]:
+        yield name, instruction, times
+        stack += [(called, times * instruction.trips) for called in instruction.called
+                  if called in self.computations]  # fmt: skip
+
+  def cycles(self):
+    """{component: estimated cycles}, most first."""
+    out = collections.Counter()
+    for instruction, times in self.scheduled():
+      if instruction.cycles:
+        out[instruction.component] += times * instruction.cycles
+    return dict(out.most_common())
+
+  def collective_bytes(self):
+    """{kind: bytes of the results on one device, of a reduce-scatter what goes in}."""
+    out = collections.Counter()
+    for name, instruction, times in self.inside():
+      if kind := collective(instruction.opcode):
+        sizes = arrays(instruction.type)
+        if kind == 'reduce-scatter':
+          types = {i.name: i.type for i in self.computations[name]}
+          size = sum(sum(arrays(types.get(o, ''))) for o in instruction.operands)
+        elif instruction.opcode.endswith('-start') and kind != 'all-reduce':
+          size = max(sizes, default=0)  # (what goes in, what comes out, ...)
+        else:
+          size = sum(sizes)
+        out[kind] += times * size
+    return dict(out)
+
+  def float32_products(self, within):
+    """Names of the matrix products of float32 arrays whose op_name matches the regex `within`."""
+    found = set()
+    for name, instruction, _ in self.inside():
+      if instruction.opcode in ('dot', 'convolution') and re.search(within, instruction.op_name):
+        types = {i.name: i.type for i in self.computations[name]}
+        if any(types.get(o, '').startswith('f32') for o in instruction.operands):
+          found.add(instruction.op_name)
+    return sorted(found)
+
+  def largest(self, number):
+    """[(bytes, name)] of the largest results that are no parameters, by JAX's names, once each."""
+    sizes = collections.Counter()
+    for instruction, _ in self.scheduled():
+      if _PASSED_ON.fullmatch(instruction.opcode):
+        continue
+      name = instruction.op_name or instruction.name
+      sizes[name] = max(sizes[name], max(arrays(instruction.type), default=0))
+    return [(size, name) for name, size in sizes.most_common(number)]

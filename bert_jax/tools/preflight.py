@@ -1,0 +1,333 @@
+"""Compiles a config's training step for TPUs that are not here, and tells how it will do there.
+
+    python -m bert_jax.tools.preflight --config configs/pretrain.py:size=base \
+        --topology v5e:4x4 --config.batch_size=1024 [--slices 2] [--json]
+    python -m bert_jax.tools.preflight ... --largest-batch
+    python -m bert_jax.tools.preflight ... --sweep remat
+
+The real compiler (pip install libtpu; no TPU) compiles the real step with the config's mesh, and
+refuses what does not fit. Its estimated cycles become an estimated MFU by those of a large bfloat16
+matrix product on the same chip: model FLOPs x (its cycles per FLOP) / (cycles of the step); and an
+estimated time if that product ran at the chip's peak. All of it is the compiler's cost model, which
+knows no clock and leaves out what overlaps. Neither data nor weights are read: only sizes matter.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import logging
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax import config as config_lib
+from bert_jax import metrics, sharding, step
+from bert_jax.config import InputError
+from bert_jax.data import tokenizers
+from bert_jax.tasks import TASKS
+from bert_jax.tools import hlo
+
+log = logging.getLogger('bert_jax')
+
+KNOWN = (
+  'v5e:1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16, v6e: the same, '
+  'v5p:2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 ... 16x16x24, v4: the same, v2 and v3:2x2 ... 32x32, '
+  'tpu7x:2x2x1 ...'
+)
+LARGE = 8192  # the product that calibrates cycles is of square matrices of this size
+STEPS = 1_000_000  # of a run whose length only its data can tell
+LARGEST = 5  # buffers that are named
+UNITS = {'B': 1, 'K': 2**10, 'M': 2**20, 'G': 2**30, 'T': 2**40}
+SWEEPS = {
+  'batch': [{'batch_size': n} for n in (8, 16, 32, 64, 128, 256)],  # rows of each chip
+  'remat': [{'model.remat': name} for name in ('none', 'dots', 'full')],
+  'attention': [
+    {'model.attention_implementation': name, 'model.attention_probs_dropout_prob': 0.0}
+    for name in ('einsum', 'xla')
+  ],
+  'scan': [{'model.scan_layers': value} for value in (False, True)],
+  'mesh': [
+    {'mesh.data': data, 'mesh.fsdp': fsdp, 'mesh.tensor': tensor}
+    for data, fsdp, tensor in ((-1, 1, 1), (1, -1, 1), (-1, 1, 2), (-1, 4, 1))
+  ],
+}
+
+
+def devices_of(topology, slices=1):
+  """The devices of a topology, CHIP:AxB; needs libtpu, and no TPU."""
+  if importlib.util.find_spec('libtpu') is None:
+    raise InputError('the TPU compiler is missing; pip install libtpu (no TPU is needed).')
+  os.environ.setdefault('TPU_SKIP_MDS_QUERY', '1')
+  from jax.experimental import topologies
+
+  options = {'num_slices': slices} if slices > 1 else {}
+  if re.fullmatch(r'\w+:1x1(x1)?', topology):
+    options['chips_per_host_bounds'] = [1, 1, 1]
+  try:
+    with quiet():
+      found = topologies.get_topology_desc(platform='tpu', topology_name=topology, **options)
+    return list(found.devices)
+  except Exception as error:
+    reason = str(error).strip().splitlines()[0]
+    raise InputError(f'--topology {topology} does not exist ({reason}); use {KNOWN}.') from None
+
+
+@contextlib.contextmanager
+def quiet():
+  """Yields a function that gives what the compiler writes to stderr meanwhile; nobody else sees
+  it."""
+  with tempfile.TemporaryFile('w+b') as file:
+    sys.stderr.flush()
+    own = os.dup(2)
+    os.dup2(file.fileno(), 2)
+
+    def said():
+      file.seek(0)
+      return file.read().decode(errors='replace')
+
+    try:
+      yield said
+    finally:
+      os.dup2(own, 2)
+      os.close(own)
+
+
+def objective_of(config):
+  """A config's objective with stand-ins for what only data tells: the words, and labels."""
+  config = config.copy_and_resolve_references()
+  for block in ('table', 'tagging'):
+    if block in config and not config[block].labels and not config[block].get('regression'):
+      config[block].labels = ('0', '1')
+  with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder) / 'vocab.txt'
+    words = (f'w{i}' for i in range(config.model.vocab_size - len(tokenizers.RESERVED)))
+    path.write_text('\n'.join([*tokenizers.RESERVED, *words]) + '\n')
+    tokenizer = tokenizers.load(path)
+  return TASKS[config.objective].objective(config, tokenizer)
+
+
+class Chip:
+  """One kind of chip as its compiler sees it: HBM in bytes, seconds and bfloat16 FLOPs a cycle."""
+
+  def __init__(self, device):
+    one = jax.sharding.SingleDeviceSharding(device)
+
+    def compiled(function, size, dtype):
+      shape = jax.ShapeDtypeStruct((size, size), dtype, sharding=one)
+      return jax.jit(function).lower(shape).compile()
+
+    with quiet():
+      program = hlo.Program(compiled(lambda x: x @ x, LARGE, jnp.bfloat16).as_text())
+      try:
+        compiled(lambda x: x + 1, 2**20, jnp.float32)  # 8 TB
+        self.hbm = 0
+      except Exception as error:
+        self.hbm = too_large(error)[1]
+    self.flops_per_cycle = 2 * LARGE**3 / sum(program.cycles().values())
+    peak = metrics.peak_flops_of(device.device_kind)
+    self.seconds_per_cycle = self.flops_per_cycle / peak
+
+
+def too_large(error):
+  """(bytes used, bytes there are) if an error says that a program does not fit; else raises it."""
+  size = r'([\d.]+[BKMGT])'
+  patterns = rf'Used {size}\w* of {size}\w* hbm', rf'\({size}\w*\) exceeds available HBM \({size}'
+  match = next((m for p in patterns if (m := re.search(p, str(error)))), None)
+  if not match:
+    raise error
+  return tuple(int(float(text[:-1]) * UNITS[text[-1]]) for text in match.groups())
+
+
+def preflight(config, devices, chip):
+  """What there is to say of a config on these devices: a dict that is valid JSON."""
+  config = config_lib.check(config)
+  mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor, devices)
+  sharding.check_fits(mesh, config)
+  objective = objective_of(config)
+  flops = 3 * objective.flops(config.batch_size)  # backward is twice the forward pass
+  program = step.program(config, objective, mesh, config.steps or STEPS)
+  with jax.set_mesh(mesh), sharding.activation_rules():
+    lowered = program.lower()
+    started = time.perf_counter()
+    with quiet() as said:
+      try:
+        compiled, used = lowered.compile(), None
+      except Exception as error:
+        compiled, (used, _) = None, too_large(error)
+      warnings = warned(said())
+  state = [
+    (x.dtype.itemsize * jax.numpy.prod(jnp.array(x.sharding.shard_shape(x.shape))).item(), path)
+    for path, x in (
+      (sharding.path_name(p), x) for p, x in jax.tree_util.tree_flatten_with_path(program.state)[0]
+    )
+  ]
+  out = {
+    'devices': f'{len(devices)} x {devices[0].device_kind}',
+    'mesh': {name: int(n) for name, n in mesh.shape.items()},
+    'rows_per_data_shard': config.batch_size // (mesh.shape['data'] * mesh.shape['fsdp']),
+    'fits': compiled is not None,
+    'hbm_limit': chip.hbm,
+    'model_flops': int(flops),
+    'compile_s': round(time.perf_counter() - started, 1),
+    'largest_of_state': named(sorted(state, reverse=True)[:LARGEST]),
+  }
+  if compiled is None:
+    return out | {'hbm_bytes': used, 'hbm_over': used - chip.hbm, 'warnings': warnings}
+  sizes = compiled.memory_analysis()
+  parsed = hlo.Program(compiled.as_text())
+  cycles = parsed.cycles()
+  total = sum(cycles.values())
+  if products := parsed.float32_products(r'/layer'):
+    warnings.append(f'{len(products)} float32 matrix products in the layers, such as {products[0]}')
+  hbm = (
+    sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    + sizes.temp_size_in_bytes + sizes.generated_code_size_in_bytes
+  )  # fmt: skip
+  return out | {
+    'hbm_bytes': hbm,
+    'hbm_over': hbm - chip.hbm,
+    'hbm_temporaries': sizes.temp_size_in_bytes,
+    'largest_temporaries': named(parsed.largest(LARGEST)),
+    'estimated_cycles': total,
+    'cycles': cycles,
+    'estimated_step_s': total * chip.seconds_per_cycle,
+    'estimated_mfu': flops / len(devices) / chip.flops_per_cycle / total,
+    'collective_bytes': parsed.collective_bytes(),
+    'warnings': warnings,
+  }
+
+
+def warned(text):
+  """What the compiler complained of that costs speed."""
+  out = []
+  if number := len(re.findall(r'[Ii]nvoluntary full rematerialization', text)):
+    out.append(f'{number} involuntary full rematerialisations: a sharding changes between uses')
+  return out
+
+
+def named(pairs):
+  return [{'name': name, 'bytes': int(size)} for size, name in pairs]
+
+
+def largest_batch(config, devices, chip):
+  """(rows, report) of the largest batch that fits, to a sixteenth."""
+  mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor, devices)
+  unit = mesh.shape['data'] * mesh.shape['fsdp'] * config.optimizer.accumulation
+  fits, best = {}, None
+
+  def attempt(rows):
+    nonlocal best
+    report = preflight(changed(config, {'batch_size': rows * unit}), devices, chip)
+    log.info('%d rows: %s', rows * unit, 'fits' if report['fits'] else 'does not fit')
+    fits[rows] = report['fits']
+    best = report | {'batch_size': rows * unit} if report['fits'] else best
+    return report['fits']
+
+  rows = 8
+  while attempt(rows) and rows < 2**14:
+    rows *= 2
+  low, high = max((n for n in fits if fits[n]), default=0), rows
+  while high - low > max(1, high // 16):
+    middle = (low + high) // 2
+    low, high = (middle, high) if attempt(middle) else (low, middle)
+  if best is None:
+    raise InputError(f'not even {unit} rows fit; use more chips, fsdp or remat.')
+  return best
+
+
+def changed(config, fields):
+  config = config.copy_and_resolve_references()
+  config.update_from_flattened_dict(fields)
+  return config
+
+
+def table(report):
+  """A report for people."""
+  gb = lambda n: f'{n / 2**30:.2f} GiB'
+  lines = [
+    f'{report["devices"]}, mesh {report["mesh"]}, '
+    f'{report["rows_per_data_shard"]} rows on each data shard',
+    f'{"fits" if report["fits"] else "DOES NOT FIT"}: {gb(report["hbm_bytes"])} of '
+    f'{gb(report["hbm_limit"])} HBM, {gb(abs(report["hbm_over"]))} '
+    + ('left' if report['hbm_over'] <= 0 else 'too much'),
+    f'model FLOPs of a step: {report["model_flops"]:.4g}',
+  ]
+  for kind in ('state', 'temporaries'):
+    key = {'state': 'largest_of_state', 'temporaries': 'largest_temporaries'}[kind]
+    lines += [f'  {x["bytes"] / 2**20:10,.1f} MiB  {x["name"]}' for x in report.get(key, [])]
+  if report['fits']:
+    lines.append('compiler-estimated cycles:')
+    total = report['estimated_cycles']
+    lines += [f'  {n:14,}  {n / total:5.1%}  {part}' for part, n in report['cycles'].items()]
+    lines.append(
+      f'  {total:14,}  estimated step {1e3 * report["estimated_step_s"]:.2f} ms, '
+      f'estimated MFU {report["estimated_mfu"]:.1%}'
+    )
+    moved = ', '.join(f'{k} {n / 2**20:,.1f} MiB' for k, n in report['collective_bytes'].items())
+    lines.append(f'between devices, each step and device: {moved or "nothing"}')
+  return '\n'.join(lines + [f'warning: {w}' for w in report['warnings']])
+
+
+def sweep(kind, config, devices, chip):
+  """Yields (what was changed, report) of each variant."""
+  for fields in SWEEPS[kind]:
+    text = ' '.join(f'{name.partition(".")[2] or name}={value}' for name, value in fields.items())
+    if kind == 'batch':
+      mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor, devices)
+      shards = mesh.shape['data'] * mesh.shape['fsdp']
+      fields = {'batch_size': fields['batch_size'] * shards}
+    try:
+      yield text, preflight(changed(config, fields), devices, chip)
+    except InputError as error:
+      log.warning('%s: %s', text, error)
+
+
+def main(argv=None):
+  parser = argparse.ArgumentParser(
+    prog='python -m bert_jax.tools.preflight',
+    allow_abbrev=False,
+    description=__doc__.partition('\n\n')[0],
+    epilog='Any field of the config is set as --config.NAME=VALUE.',
+  )
+  parser.add_argument('--config', required=True, metavar='FILE[:ARGS]')
+  parser.add_argument('--topology', required=True, metavar='CHIP:AxB', help='such as v5e:4x4')
+  parser.add_argument('--slices', type=int, default=1, help='of that topology, joined by DCN')
+  parser.add_argument('--json', action='store_true', help='print JSON')
+  parser.add_argument('--sweep', choices=SWEEPS, help='compare variants in one table')
+  parser.add_argument('--largest-batch', action='store_true', help='search it')
+  args, overrides = parser.parse_known_args(argv)
+  config_lib.show_log()
+  with config_lib.command_line():
+    config = config_lib.load(args.config, overrides)
+    devices = devices_of(args.topology, args.slices)
+    chip = Chip(devices[0])
+    if args.sweep:
+      for text, report in sweep(args.sweep, config, devices, chip):
+        row = {'variant': text} | report
+        if args.json:
+          print(json.dumps(row), flush=True)
+        elif not report['fits']:
+          print(
+            f'{text:40} does not fit: {report["hbm_over"] / 2**30:.2f} GiB too much', flush=True
+          )
+        else:
+          print(
+            f'{text:40} {report["hbm_bytes"] / 2**30:6.2f} GiB  {report["estimated_cycles"]:13,} '
+            f'cycles  estimated MFU {report["estimated_mfu"]:.1%}',
+            flush=True,
+          )
+      return
+    run = largest_batch if args.largest_batch else preflight
+    report = run(config, devices, chip)
+    print(json.dumps(report) if args.json else table(report))
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,89 @@
+"""Preflight: what it reads from a compiled program, and the real TPU compiler on a small step."""
+
+import json
+
+import pytest
+from conftest import run_module
+
+from bert_jax import config as c
+from bert_jax.config import InputError
+from bert_jax.tools import hlo, preflight
+
+PROGRAM = """HloModule jit_train_step, is_scheduled=true
+
+%fused (param_0: f32[8,16], param_1: bf16[16,16]) -> f32[8,16] {
+  %param_0 = f32[8,16]{1,0:T(8,128)S(1)} parameter(0)
+  %param_1 = bf16[16,16]{1,0} parameter(1)
+  ROOT %convolution.1 = f32[8,16]{1,0} convolution(%param_0, %param_1), dim_labels=bf_io->bf, metadata={op_name="jit(train_step)/layer_0/attention/query/dot_general" stack_frame_id=1}
+}
+
+%body (state: (s32[], f32[8,16])) -> (s32[], f32[8,16]) {
+  %state = (s32[], f32[8,16]{1,0}) parameter(0)
+  %x = f32[8,16]{1,0} get-tuple-element(%state), index=1
+  %fusion.1 = f32[8,16]{1,0} fusion(%x, %x), kind=kOutput, calls=%fused, metadata={op_name="jit(train_step)/layer_0/attention/query/dot_general"}, backend_config={"window_config":{"estimated_cycles":"100"}}
+  %all-gather-start.1 = (f32[4,16]{1,0}, f32[8,16]{1,0}) all-gather-start(%fusion.1), dimensions={0}
+  ROOT %out = (s32[], f32[8,16]{1,0}) tuple(%x, %fusion.1)
+}
+
+ENTRY %main (p: f32[8,16]) -> f32[8,16] {
+  %p = f32[8,16]{1,0} parameter(0), metadata={op_name="state.params"}
+  %while.1 = (s32[], f32[8,16]{1,0}) while(%p), condition=%cond, body=%body, backend_config={"known_trip_count":{"n":"12"}}
+  %all-reduce.1 = f32[1024]{0:T(1024)} all-reduce(%p), to_apply=%add, backend_config={"estimated_cycles":"7"}
+  %reduce-scatter.1 = bf16[4,16]{1,0} reduce-scatter(%p), dimensions={0}
+  ROOT %add.1 = f32[8,16]{1,0} add(%p, %p), metadata={op_name="jit(train_step)/optimizer/add"}, backend_config={"window_config":{"estimated_cycles":"5"}}
+}
+"""  # noqa: E501
+
+
+def test_loops_count_as_often_as_they_run():
+  program = hlo.Program(PROGRAM)
+  assert program.cycles() == {'attention': 1200, 'collectives': 7, 'optimizer': 5}
+  assert program.collective_bytes() == {
+    'all-gather': 12 * 8 * 16 * 4,
+    'all-reduce': 4096,
+    'reduce-scatter': 8 * 16 * 4,  # what goes in
+  }
+  (product,) = program.float32_products('/layer')
+  assert product.endswith('/attention/query/dot_general')
+  assert program.float32_products('MaskedLM') == []
+  assert program.largest(1) == [(4096, 'all-reduce.1')]
+
+
+@pytest.mark.parametrize(
+  'text, used, limit',
+  [
+    ('XLA:TPU ... Ran out of memory in memory space hbm. Used 30.50G of 15.75G hbm.', 30.5, 15.75),
+    ('memory required for HLO temporaries (8.00T) exceeds available HBM (15.75G).', 8192, 15.75),
+  ],
+)
+def test_what_the_compiler_says_when_it_does_not_fit(text, used, limit):
+  assert preflight.too_large(RuntimeError(text)) == (int(used * 2**30), int(limit * 2**30))
+  with pytest.raises(RuntimeError, match='something else'):
+    preflight.too_large(RuntimeError('something else'))
+
+
+@pytest.mark.parametrize('task', ['docs', 'stsb', 'ner', 'squad', 'dream', 'gap'])
+def test_every_objective_has_a_step_without_its_data(task):
+  config = c.load(f'configs/finetune.py:task={task},size=tiny', [])
+  objective = preflight.objective_of(config)
+  assert objective.spec(8)['input_ids'].shape == (8, config.data.seq_length)
+  assert objective.flops(8) > 0
+
+
+def test_the_tpu_compiler_takes_a_small_step():
+  pytest.importorskip('libtpu', reason='the TPU compiler is not installed (pip install libtpu)')
+  small = ['--config.batch_size=64', '--config.data.seq_length=128', '--config.optimizer.warmup=0']
+  small += [f'--config.model.{field}' for field in (
+    'num_hidden_layers=1', 'hidden_size=128', 'num_attention_heads=2', 'intermediate_size=256',
+    'vocab_size=1000', 'hidden_dropout_prob=0', 'attention_probs_dropout_prob=0')]  # fmt: skip
+  command = ['bert_jax.tools.preflight', '--config', 'configs/pretrain.py', *small, '--json']
+  report = json.loads(run_module(*command, '--topology', 'v5e:2x2').stdout)
+  assert report['fits'] and report['hbm_limit'] == int(15.75 * 2**30) > report['hbm_bytes']
+  assert report['devices'] == '4 x TPU v5 lite' and report['rows_per_data_shard'] == 16
+  assert 0 < report['estimated_mfu'] < 1 and report['estimated_cycles'] > 0
+  assert {'attention', 'feed-forward', 'head', 'optimizer'} <= set(report['cycles'])
+  # Data-parallel: the gradients cross once, and little else.
+  parameters = sum(x['bytes'] for x in report['largest_of_state'] if x['name'].startswith('params'))
+  assert report['collective_bytes']['all-reduce'] > parameters
+  with pytest.raises(InputError, match='--topology v9:2x2 does not exist .*; use v5e:1x1 2x2'):
+    preflight.devices_of('v9:2x2')

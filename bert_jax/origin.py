@@ -59,7 +59,7 @@ def weights_of(config):
   objective = TASKS[theirs.objective].objective(theirs, tokenizers.load_folder(folder))
   params, _ = checkpoint.load_params(folder, jax.eval_shape(objective.init, jax.random.key(0)))
   if labels(theirs) != labels(config):
-    params.pop('classifier', None)
+    params['classifier for other labels'] = params.pop('classifier', {})
   return params
 
 

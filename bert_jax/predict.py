@@ -84,8 +84,8 @@ class Model:
     """For each text or (text, second text): {label: probability}, or a float (regression)."""
     if self.config.objective != 'classification':
       raise InputError(
-        f'this model was trained for {self.config.objective!r}, and predict answers for '
-        'classification only; bert_jax.evaluate writes what this one answers on a file.'
+        f'this model was trained for {self.config.objective!r} and has no classifier; fine-tune '
+        'one (configs/finetune.py), or let bert_jax.evaluate write what this one answers on a file.'
       )
     if isinstance(texts, str):
       raise InputError(

@@ -33,6 +33,9 @@ def tokenizer(vocab):
   return tokenizers.load(vocab, do_lower_case=False)
 
 
+NO_CHUNKS = '--config.checkpoint.best_metric=token_accuracy'
+
+
 def load(vocab, path, *overrides, task='ner'):
   return c.load(
     f'configs/finetune.py:task={task}',
@@ -343,7 +346,7 @@ def test_each_token_of_a_long_sentence_is_asked_where_it_has_most_context(
   """The outputs are made to say which position of which window was read."""
   words = [WORDS[i % 4] if i % 5 else 'unhappy' for i in range(60)]
   path = write(tmp_path / 'a', ' '.join(f'{w}/{"OX"[i % 2]}' for i, w in enumerate(words)), 'Ada/O')
-  source, _ = source_of(load(vocab, path), tokenizer)
+  source, _ = source_of(load(vocab, path, NO_CHUNKS), tokenizer)
   assert len(source.texts) > 8 and source.lengths.max() == 16
   batch = batch_of(source)
   R, T = batch['input_ids'].shape
@@ -549,7 +552,8 @@ def test_other_tags_have_accuracy_and_macro_f1(tmp_path, vocab, tokenizer):
     'token_accuracy': pytest.approx(sklearn_metrics.accuracy_score(gold, predicted)),
     'macro_f1': pytest.approx(sklearn_metrics.f1_score(gold, predicted, average='macro')),
   }
-  source, config = source_of(load(vocab, write(tmp_path / 'a', 'Ada/NOUN old/ADJ')), tokenizer)
+  path = write(tmp_path / 'a', 'Ada/NOUN old/ADJ')
+  source, config = source_of(load(vocab, path, NO_CHUNKS), tokenizer)
   assert tagging.objective(config, tokenizer).metrics == ('tagging', 'token_accuracy', 'macro_f1')
   answer = {'gold': ['NOUN', None], 'prediction': ['NOUN', 'ADJ'], 'tokens': ['a b', ' ']}
   assert source.score([answer]) == {'token_accuracy': 1.0, 'macro_f1': 1.0}, 'unknown gold is none'

@@ -441,7 +441,9 @@ def test_a_head_for_other_labels_starts_new(finetuned, labelled, tmp_path, caplo
                           f'--config.data.train={tmp_path}/train.tsv')  # fmt: skip
   state, _ = train(config, tmp_path / 'run')
   assert state.params['classifier']['dense']['kernel'].shape == (32, 3)
-  assert 'taken: encoder, pooler; new: classifier; not used: classifier' in caplog.text
+  assert (
+    'taken: encoder, pooler; new: classifier; not used: classifier for other labels' in caplog.text
+  )
 
 
 def test_a_head_for_as_many_other_labels_starts_new(finetuned, labelled, tmp_path, caplog):
@@ -454,7 +456,7 @@ def test_a_head_for_as_many_other_labels_starts_new(finetuned, labelled, tmp_pat
                           '--config.data.eval=', f'--config.data.train={tmp_path}/train.tsv'
                           )  # fmt: skip
   train(config, tmp_path / 'run')
-  assert 'taken: encoder, pooler; new: classifier; not used: none' in caplog.text
+  assert 'new: classifier; not used: classifier for other labels' in caplog.text
 
 
 def test_another_vocabulary_of_the_same_size_is_refused(pretrained, labelled, tmp_path):

@@ -1,6 +1,6 @@
 """One model on many evaluation sets, as a table: the cross-lingual experiment of M-BERT.
 
-    python -m bert_jax.tools.transfer --workdir W --eval '$DATA/panx/test-{language}.tsv' \
+    python -m bert_jax.tools.transfer --workdir W --eval "$DATA/panx/test-{language}.tsv" \
         --languages en,de,es,zh
     python -m bert_jax.tools.transfer --workdir W --eval de=DE.conllu --eval hi=HI.conllu
 

@@ -17,6 +17,7 @@ import contextlib
 import importlib.util
 import json
 import logging
+import math
 import os
 import re
 import sys
@@ -163,10 +164,8 @@ def preflight(config, devices, chip):
         compiled, (used, _) = None, too_large(error)
       warnings = warned(said())
   state = [
-    (x.dtype.itemsize * jax.numpy.prod(jnp.array(x.sharding.shard_shape(x.shape))).item(), path)
-    for path, x in (
-      (sharding.path_name(p), x) for p, x in jax.tree_util.tree_flatten_with_path(program.state)[0]
-    )
+    (math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize, sharding.path_name(path))
+    for path, x in jax.tree_util.tree_flatten_with_path(program.state)[0]
   ]
   out = {
     'devices': f'{len(devices)} x {devices[0].device_kind}',
@@ -259,8 +258,7 @@ def table(report):
     + ('left' if report['hbm_over'] <= 0 else 'too much'),
     f'model FLOPs of a step: {report["model_flops"]:.4g}',
   ]
-  for kind in ('state', 'temporaries'):
-    key = {'state': 'largest_of_state', 'temporaries': 'largest_temporaries'}[kind]
+  for key in ('largest_of_state', 'largest_temporaries'):
     lines += [f'  {x["bytes"] / 2**20:10,.1f} MiB  {x["name"]}' for x in report.get(key, [])]
   if report['fits']:
     lines.append('compiler-estimated cycles:')

@@ -127,7 +127,7 @@ class Chip:
     with quiet():
       program = hlo.Program(compiled(lambda x: x @ x, LARGE, jnp.bfloat16).as_text())
       try:
-        compiled(lambda x: x + 1, 2**20, jnp.float32)  # 8 TB
+        compiled(lambda x: x + 1, 2**19, jnp.float32)  # 1 TB
         self.hbm = 0
       except Exception as error:
         self.hbm = too_large(error)[1]

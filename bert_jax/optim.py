@@ -71,6 +71,17 @@ def scale_by_bert_adam(b1, b2, eps):
   return optax.GradientTransformation(init, update)
 
 
+def clip_by_global_norm(limit):
+  """Gradients times min(1, limit / their norm). A factor joins the loops of what comes after;
+  Optax's own choice between two arrays costs one more pass over all gradients."""
+
+  def clip(gradients, _):
+    factor = jnp.minimum(1, limit / optax.tree.norm(gradients))
+    return jax.tree.map(lambda g: g * factor, gradients)
+
+  return optax.stateless(clip)
+
+
 OPTIMIZERS = {'bert_adamw': scale_by_bert_adam, 'adamw': optax.scale_by_adam}
 
 
@@ -81,7 +92,7 @@ def make_optimizer(optimizer, steps, params):
   decayed = jax.tree.map(lambda hit: not hit, matches(optimizer.no_decay, params))
   return optax.chain(
     optax.masked(optax.set_to_zero(), frozen),
-    optax.clip_by_global_norm(optimizer.clip_norm) if optimizer.clip_norm else optax.identity(),
+    clip_by_global_norm(optimizer.clip_norm) if optimizer.clip_norm else optax.identity(),
     OPTIMIZERS[optimizer.name](optimizer.beta1, optimizer.beta2, optimizer.eps),
     optax.add_decayed_weights(optimizer.weight_decay, decayed),
     optax.scale_by_learning_rate(make_schedule(optimizer, steps)),

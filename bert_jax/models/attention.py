@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.models import common
+from bert_jax.models.dropout import Dropout
 
 
 def attend(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, *, implementation, dropout):
@@ -49,6 +50,6 @@ class SelfAttention(nn.Module):
       heads('value'),
       segment_ids_BT,
       implementation=config.attention_implementation,
-      dropout=common.dropout(config.attention_probs_dropout_prob, deterministic),
+      dropout=Dropout(config.attention_probs_dropout_prob, deterministic),
     )
     return common.dense(config, config.hidden_size, 'output')(out_BTHd.reshape(x_BTD.shape))

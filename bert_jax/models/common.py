@@ -71,7 +71,3 @@ def layer_norm(config, name='LayerNorm'):
   return nn.LayerNorm(
     epsilon=config.layer_norm_eps, dtype=config.dtype, use_fast_variance=False, name=name
   )
-
-
-def dropout(rate, deterministic):
-  return nn.Dropout(rate, deterministic=deterministic)

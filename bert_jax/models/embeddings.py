@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.models import common
+from bert_jax.models.dropout import Dropout
 
 
 def sinusoidal(length, width):
@@ -50,4 +51,4 @@ class Embeddings(nn.Module):
       table = sinusoidal(config.max_position_embeddings, config.hidden_size)
       x_BTD += jnp.asarray(table, config.dtype)[position_ids_BT]
     x_BTD = common.layer_norm(config)(x_BTD)
-    return common.dropout(config.hidden_dropout_prob, deterministic)(x_BTD)
+    return Dropout(config.hidden_dropout_prob, deterministic)(x_BTD)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.models import attention, common, embeddings
+from bert_jax.models.dropout import Dropout
 
 REMAT_POLICIES = {
   'full': jax.checkpoint_policies.nothing_saveable,
@@ -33,7 +34,7 @@ class Block(nn.Module):
 
     def sublayer(x, function, norm_name):
       norm = common.layer_norm(config, norm_name)
-      drop = common.dropout(config.hidden_dropout_prob, self.deterministic)
+      drop = Dropout(config.hidden_dropout_prob, self.deterministic)
       if config.norm_placement == 'pre':
         return x + drop(function(norm(x)))
       return norm(x + drop(function(x)))

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.models import common
+from bert_jax.models.dropout import Dropout
 
 
 def gather_positions(x_BTD, positions_BK):
@@ -33,7 +34,7 @@ class Classifier(nn.Module):
 
   @nn.compact
   def __call__(self, x_BND, deterministic=True):
-    x_BND = common.dropout(self.config.hidden_dropout_prob, deterministic)(x_BND)
+    x_BND = Dropout(self.config.hidden_dropout_prob, deterministic)(x_BND)
     init = common.initializer(self.config)
     return nn.Dense(self.num_labels, dtype=jnp.float32, kernel_init=init, name='dense')(x_BND)
 

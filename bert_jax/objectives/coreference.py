@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from bert_jax import models
 from bert_jax.models import common
+from bert_jax.models.dropout import Dropout
 from bert_jax.objectives import base
 
 
@@ -90,8 +91,8 @@ class Scorer(nn.Module):
     candidates = spans[:, :, 1:].astype(jnp.float32)
     pronoun = jnp.broadcast_to(spans[:, :, :1], candidates.shape).astype(jnp.float32)
     x = jnp.concatenate([pronoun, candidates, pronoun * candidates], axis=-1)
-    x = common.dropout(config.hidden_dropout_prob, deterministic)(x)
+    x = Dropout(config.hidden_dropout_prob, deterministic)(x)
     x = nn.Dense(config.hidden_size, kernel_init=common.initializer(config), name='hidden')(x)
-    x = common.dropout(config.hidden_dropout_prob, deterministic)(nn.relu(x))
+    x = Dropout(config.hidden_dropout_prob, deterministic)(nn.relu(x))
     scores_BNC = nn.Dense(1, kernel_init=common.initializer(config), name='score')(x)[..., 0]
     return jnp.pad(scores_BNC, ((0, 0), (0, 0), (0, 1)))

@@ -1,0 +1,56 @@
+"""Dropout whose mask is a hash, so that it costs a few integer operations and no memory.
+
+Whether an element is kept is a pure function of the key and of the element's place in the array:
+any layout over devices draws the same mask, and a compiler can compute it inside the operation that
+uses it. Counter-based generators of JAX's kind spend far more on each number (threefry: some
+hundred operations) than a mask needs, and on a TPU that was most of what attention cost.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+
+class Dropout(nn.Module):
+  """x of any shape -> x with each number zero at probability `rate`, else divided by 1 - rate.
+
+  Randomness is the rng 'dropout' (Srivastava et al. 2014; inverted, so that nothing is scaled at
+  evaluation)."""
+
+  rate: float
+  deterministic: bool
+
+  @nn.compact
+  def __call__(self, x):
+    if self.deterministic or self.rate == 0:
+      return x
+    kept = keep_mask(self.make_rng('dropout'), self.rate, x.shape)
+    return jnp.where(kept, x * jnp.asarray(1 / (1 - self.rate), x.dtype), jnp.zeros((), x.dtype))
+
+
+def keep_mask(key, rate, shape):
+  """Booleans of `shape`, each True with probability 1 - rate (to 2^-32): a function of key and
+  index.
+
+  The first axis (rows) is hashed together with the two words of the key into two seeds of each row;
+  an element's place in its row is hashed with those. The mixing rounds and their constants are
+  Wellons' "lowbias32" (https://nullprogram.com/blog/2018/07/31/).
+  """
+  key0, key1 = jax.random.key_data(key).ravel()[:2]
+  rows = jnp.arange(shape[0], dtype=jnp.uint32).reshape(-1, *[1] * (len(shape) - 1))
+  seed0 = _mix(rows ^ key0)
+  seed1 = _mix(seed0 ^ key1)
+  place, stride = seed0, 1
+  for axis in reversed(range(1, len(shape))):
+    place = place + jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride)
+    stride *= shape[axis]
+  bits = jnp.broadcast_to(_mix(place, seed1), shape)
+  # As signed numbers: TPUs compare those in one operation.
+  return jax.lax.bitcast_convert_type(bits, jnp.int32) >= round(rate * 2**32) - 2**31
+
+
+def _mix(x, seed=0):
+  """A bijection of uint32 in which each bit of x moves half of the bits; seed enters midway."""
+  x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+  x = (x ^ (x >> 15) ^ seed) * jnp.uint32(0x846CA68B)
+  return x ^ (x >> 16)

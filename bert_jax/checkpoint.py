@@ -13,11 +13,11 @@ import math
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
-from bert_jax import __version__, integrity, step
+from bert_jax import __version__, hosts, integrity, step
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 
@@ -219,7 +219,8 @@ class Checkpoints:
       self._put_aside(damaged)
       best = meta.get('best', {})
       self.best = best if best.get('of') == self.judged_by else self._no_best(number)
-      return step.State(jnp.asarray(number, jnp.int32), **trees), meta
+      count = jax.device_put(np.int32(number), shapes.step.sharding)
+      return step.State(count, **trees), meta
     if damaged:
       raise self.none_is_good()
     return None
@@ -273,11 +274,12 @@ class Checkpoints:
     if not damaged or self.settings is None:
       return
     self.manager.close()
-    if jax.process_index() == 0:
+    if hosts.first():
       for number in damaged:
         names = (f'damaged-checkpoint-{number}' + '-again' * k for k in itertools.count())
         target = next(p for name in names if not (p := self.folder.parent / name).exists())
         (self.folder / str(number)).rename(target)
+    hosts.wait('damaged checkpoints are aside')
     self.manager = self._open()
 
 
@@ -288,13 +290,8 @@ class Damaged(InputError):
 def load_params(workdir, shapes, which='latest'):
   """(params, step) of a workdir's run for use or warm start. which: 'latest', 'best' or a step.
 
-  shapes: tree of ShapeDtypeStructs; without shardings the arrays come to the first device.
+  shapes: tree of ShapeDtypeStructs with shardings (sharding.placed).
   """
-  one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-  shapes = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, 'sharding', None) or one),
-    shapes,
-  )
   checkpoints = Checkpoints(workdir)
   try:
     steps = checkpoints.steps()

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from bert_jax import checkpoint, metrics, sharding, step
+from bert_jax import checkpoint, hosts, metrics, sharding, step
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.data import batching, tokenizers
@@ -54,8 +54,8 @@ def run(eval_step, params, batches, count=0):
     if out:
       outputs.append(multihost_utils.process_allgather(out, tiled=True))
   result = metrics.values(totals, batches.source.baselines)
-  if batches.damaged_rows > damaged:
-    result['damaged_rows'] = batches.damaged_rows - damaged
+  if batches.skip_damaged and (damaged := hosts.total(batches.damaged_rows - damaged)):
+    result['damaged_rows'] = damaged
   if not outputs:
     return result, []
   joined = {name: np.concatenate([out[name] for out in outputs]) for name in outputs[0]}
@@ -91,8 +91,7 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
     sources[name] = task.sources(config, tokenizer, ('eval',)).get('eval')
     if sources[name] is None:
       raise InputError('there is nothing to evaluate on; set --config.data.eval=FILE.')
-  mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-  sharding.check_fits(mesh, config)
+  mesh = sharding.mesh_of(config)
   init_key, _, eval_key = step.keys(config.seed, config.prng_impl)
   with jax.set_mesh(mesh), sharding.activation_rules():
     shapes = sharding.placed(jax.eval_shape(objective.init, init_key), mesh)
@@ -123,7 +122,7 @@ def folder_of(workdir, spec, number):
 
 def write(folder, source, answers, result):
   """scores.json, predictions.jsonl, worst.jsonl and the official formats of a task's answers."""
-  if jax.process_index():
+  if not hosts.first():
     return
 
   def lines(answers):
@@ -152,10 +151,13 @@ def main(argv=None):
   parser.add_argument('--workdir', required=True, help='the run')
   parser.add_argument('--checkpoint', default='latest', help='latest, best or a step')
   parser.add_argument('--out', default='', help='folder for the answers; default: in the workdir')
+  hosts.add_argument(parser)
   args, overrides = parser.parse_known_args(argv)
-  with config_lib.command_line():
+  with config_lib.command_line(), hosts.together():
+    hosts.join(args.distributed)
     result, number = evaluate(args.workdir, overrides, args.checkpoint, args.out)
-    print(metrics.to_json({'workdir': args.workdir, 'step': number} | result))
+    if hosts.first():
+      print(metrics.to_json({'workdir': args.workdir, 'step': number} | result))
 
 
 if __name__ == '__main__':

@@ -168,6 +168,7 @@ FIELDS = {
   'mesh.data': (int, '[-1, inf)', 'devices that split the batch; -1: all the rest'),
   'mesh.fsdp': (int, '[-1, inf)', 'devices that split the batch and the parameters'),
   'mesh.tensor': (int, '[-1, inf)', 'devices that split each layer'),
+  'mesh.slices': (int, '[1, inf)', 'TPU slices that mesh.data goes over first'),
   'eval.every': (int, '[0, inf)', 'steps between evaluations; 0: only at the end'),
   'eval.batches': (int, '[0, inf)', 'batches per evaluation while training; 0: all of them'),
   'eval.patience': (

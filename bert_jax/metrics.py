@@ -112,7 +112,8 @@ def health(metrics, baselines):
 
 
 class Writer:
-  """metrics.jsonl and, if asked, TensorBoard files in the workdir. Lines after `start` are dropped.
+  """metrics.jsonl and, if asked, TensorBoard files in the workdir, by the first process alone.
+  Lines after `start` are dropped.
 
   A run that was killed had written lines past its last checkpoint; the resumed run writes them
   again.
@@ -120,17 +121,21 @@ class Writer:
 
   def __init__(self, workdir, start, tensorboard):
     self.path = Path(workdir) / 'metrics.jsonl'
+    self.file = self.board = None
+    if jax.process_index():
+      return
     if self.path.exists():
       kept = [line for line in self.path.read_text().splitlines() if _step(line) <= start]
       write_whole(self.path, ''.join(f'{line}\n' for line in kept))
     self.file = self.path.open('a')
-    self.board = None
     if tensorboard:
       import tensorboardX  # here: it is slow to import and not every run wants it
 
       self.board = tensorboardX.SummaryWriter(str(workdir), purge_step=start + 1)
 
   def write(self, step, split, metrics):
+    if self.file is None:
+      return
     self.file.write(to_json({'step': step, 'split': split} | metrics) + '\n')
     self.file.flush()
     if self.board:
@@ -138,9 +143,8 @@ class Writer:
         self.board.add_scalar(f'{split}/{name}', value, step)
 
   def close(self):
-    self.file.close()
-    if self.board:
-      self.board.close()
+    for file in filter(None, (self.file, self.board)):
+      file.close()
 
 
 def _step(line):
@@ -215,8 +219,9 @@ class Progress:
 
   def __init__(self, steps, start):
     self.bar = tqdm.tqdm(
-      total=steps, initial=start, unit='step', dynamic_ncols=True, disable=None, leave=True
-    )
+      total=steps, initial=start, unit='step', dynamic_ncols=True, leave=True,
+      disable=True if jax.process_index() else None,  # None: shown on a terminal only
+    )  # fmt: skip
 
   def update(self, text):
     self.bar.update()

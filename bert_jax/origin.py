@@ -4,7 +4,7 @@ import logging
 
 import jax
 
-from bert_jax import checkpoint, integrity, models
+from bert_jax import checkpoint, integrity, models, sharding
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.convert import huggingface
@@ -49,7 +49,7 @@ def adopt_model(config, workdir):
   return config_lib.check(config)
 
 
-def weights_of(config):
+def weights_of(config, mesh):
   """The parameters of config.init_from, a run, as its own objective names them, or a Hugging Face
   folder; without a classifier that tells other labels apart."""
   folder = huggingface.locate(config.init_from)
@@ -57,7 +57,8 @@ def weights_of(config):
     return huggingface.read_params(folder, models.ModelConfig(**config.model))
   theirs = checkpoint.read_config(folder)
   objective = TASKS[theirs.objective].objective(theirs, tokenizers.load_folder(folder))
-  params, _ = checkpoint.load_params(folder, jax.eval_shape(objective.init, jax.random.key(0)))
+  shapes = sharding.placed(jax.eval_shape(objective.init, jax.random.key(0)), mesh)
+  params, _ = checkpoint.load_params(folder, shapes)
   if labels(theirs) != labels(config):
     params['classifier for other labels'] = params.pop('classifier', {})
   return params

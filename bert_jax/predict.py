@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from scipy.special import expit, softmax
 
-from bert_jax import checkpoint
+from bert_jax import checkpoint, sharding
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.data import files, tokenizers
@@ -42,6 +42,7 @@ class Model:
     self.tokenizer = tokenizers.load_folder(workdir)
     self.objective = TASKS[self.config.objective].objective(self.config, self.tokenizer)
     shapes = jax.eval_shape(self.objective.init, jax.random.key(0))
+    shapes = sharding.placed(shapes, sharding.make_mesh(1, 1, 1, jax.local_devices()[:1]))
     self.params, self.step = checkpoint.load_params(workdir, shapes, which)
     limit = self.config.data.seq_length  # what it was trained on; evaluation cuts there too
     if self.config.objective != 'mlm_nsp':

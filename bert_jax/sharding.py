@@ -10,6 +10,7 @@ import re
 
 import flax.linen as nn
 import jax
+import numpy as np
 from clu import parameter_overview
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -40,8 +41,12 @@ RULES = (
 ACTIVATION_RULES = (('batch', ('data', 'fsdp')), ('length', None), ('hidden', None))
 
 
-def make_mesh(data, fsdp, tensor, devices=None):
-  """A mesh of the given shape over all devices; one of the three may be -1, all the rest."""
+def make_mesh(data, fsdp, tensor, devices=None, slices=1):
+  """A mesh of the given shape over all devices; one of the three may be -1, all the rest.
+
+  slices: TPU slices the devices stand in. `data` goes over them first, so that only the sum of
+  gradients crosses the network between slices, and everything else stays inside one.
+  """
   devices = devices or jax.devices()
   shape = [data, fsdp, tensor]
   known = math.prod(n for n in shape if n != -1)
@@ -52,7 +57,34 @@ def make_mesh(data, fsdp, tensor, devices=None):
       f'mesh data={data} fsdp={fsdp} tensor={tensor} does not multiply to the {len(devices)} '
       'devices here; leave one axis at -1 and let the others divide that number.'
     )
-  return jax.make_mesh(tuple(shape), AXES, axis_types=(AxisType.Auto,) * 3, devices=devices)
+  groups = _slices(devices, slices)
+  if shape[0] % slices:
+    raise InputError(
+      f'mesh.data {shape[0]} does not divide over mesh.slices={slices}; use a multiple of it.'
+    )
+  shape[0] //= slices
+  blocks = [jax.make_mesh(tuple(shape), AXES, devices=group).devices for group in groups]
+  return jax.sharding.Mesh(np.concatenate(blocks), AXES, axis_types=(AxisType.Auto,) * 3)
+
+
+def _slices(devices, slices):
+  """The devices of each slice; where devices know of none (simulated ones), equal runs of them."""
+  groups = {}
+  for device in devices:
+    groups.setdefault(getattr(device, 'slice_index', 0), []).append(device)
+  if len(groups) == 1 and devices[0].platform == 'cpu' and len(devices) % slices == 0:
+    size = len(devices) // slices
+    return [devices[i * size : (i + 1) * size] for i in range(slices)]
+  if len(groups) != slices:
+    raise InputError(f'the devices stand in {len(groups)} slices; set mesh.slices={len(groups)}.')
+  return [groups[index] for index in sorted(groups)]
+
+
+def mesh_of(config, devices=None):
+  """The mesh of a config, checked against its batch and its model."""
+  mesh = make_mesh(**config.mesh, devices=devices)
+  check_fits(mesh, config)
+  return mesh
 
 
 def check_fits(mesh, config):

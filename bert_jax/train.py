@@ -24,7 +24,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from bert_jax import __version__, checkpoint, evaluate, metrics, origin, sharding, step
+from bert_jax import __version__, checkpoint, evaluate, hosts, metrics, origin, sharding, step
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.convert import huggingface
@@ -43,13 +43,13 @@ def train(config, workdir):
   saves, and raises KeyboardInterrupt.
   """
   config_lib.show_log()
+  hosts.check()
   config, workdir = config_lib.check(config), Path(workdir).expanduser()
   continued, meta = origin.continued(workdir, config.resume_from)
 
   # ---- devices ---------------------------------------------------------------------------------
   config = origin.adopt_model(config, workdir)
-  mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-  sharding.check_fits(mesh, config)
+  mesh = sharding.mesh_of(config)
 
   # ---- data ------------------------------------------------------------------------------------
   task = TASKS[config.objective]
@@ -88,7 +88,7 @@ def train(config, workdir):
       checkpoint.check_continues(meta, program.state, facts, steps, own=continued == workdir)
     weights = None
     if config.init_from and not continued:
-      weights = origin.weights_of(config)
+      weights = origin.weights_of(config, mesh)
 
     started = time.perf_counter()
     compiled = program.lower().compile()
@@ -104,9 +104,12 @@ def train(config, workdir):
     )  # fmt: skip
 
     # ---- where this run begins -----------------------------------------------------------------
-    checkpoint.claim(workdir, config)
-    if continued != workdir:
-      tokenizer.save(workdir)
+    hosts.wait('compiled')
+    if hosts.first():
+      checkpoint.claim(workdir, config)
+      if continued != workdir:
+        tokenizer.save(workdir)
+    hosts.wait('claimed')
     judged = ' '.join(
       (config.checkpoint.best_metric, config.checkpoint.best_mode,
        sources['eval'].fingerprint if eval_batches else '')
@@ -137,6 +140,7 @@ def train(config, workdir):
     progress = stack.enter_context(contextlib.closing(metrics.Progress(steps, start)))
     clock = metrics.Clock(flops)
     window, pending, stop, early = {}, None, False, False
+    stops = hosts.Vote(mesh)
     if continued != workdir:
       checkpoints.best['step'] = start
     if eval_batches and start < steps and exhausted(config, checkpoints, start):
@@ -151,7 +155,7 @@ def train(config, workdir):
         window, seen = take(window, seen, pending, number - 1, workdir)
       pending = out
 
-      stop = stopping()
+      stop = stops.cast(stopping())
       final = number == steps or stop
       log_now = final or number % config.log.every == 0
       eval_now = eval_batches is not None and (number == steps or due(number, config.eval.every))
@@ -164,8 +168,8 @@ def train(config, workdir):
         tokens = window.pop('tokens')
         shown = metrics.values(window, baselines)
         speed = clock.read(tokens.total) | {'fill': float(tokens.value)}
-        if batches.damaged_rows:
-          speed['damaged_rows'] = batches.damaged_rows
+        if config.data.skip_damaged and (damaged := hosts.total(batches.damaged_rows)):
+          speed['damaged_rows'] = damaged
         writer.write(number, 'train', shown | speed | seen)
         shown = (
           f'{metrics.health(shown, baselines)}  {speed["tokens_per_s"]:,.0f} tokens/s  '
@@ -248,7 +252,7 @@ def memory(compiled):
 
 def write_facts(workdir, sources, mesh):
   """run.json: versions, command, devices and data, so that the workdir tells all about its run."""
-  if jax.process_index():
+  if not hosts.first():
     return
   packages = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
   path = workdir / 'run.json'
@@ -305,13 +309,16 @@ def main(argv=None):
     help='for example configs/pretrain.py:size=tiny,runlocal',
   )
   parser.add_argument('--workdir', default='', help='where the run is written, and resumed from')
+  hosts.add_argument(parser)
   args, overrides = parser.parse_known_args(argv)
-  with config_lib.command_line():
+  with config_lib.command_line(), hosts.together():
+    hosts.join(args.distributed)
     config = config_lib.load(args.config, overrides)
     if not args.workdir:
       raise InputError('--workdir is missing; name the folder this run is to be written to.')
     _, results = train(config, args.workdir)
-    print(metrics.to_json({'workdir': args.workdir} | results))
+    if hosts.first():
+      print(metrics.to_json({'workdir': args.workdir} | results))
 
 
 if __name__ == '__main__':

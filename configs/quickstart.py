@@ -26,7 +26,7 @@ def get_config(arg=''):
     tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
                    do_lower_case=True),
     data=dict(train='', eval='', seq_length=64, examples_per_row=1, skip_damaged=False),
-    mesh=dict(data=-1, fsdp=1, tensor=1),
+    mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),
     log=dict(every=100, tensorboard=True))
   if arg.stage == 'pretrain':
     # One pass over little text cannot overfit, so no dropout (as Geiping & Goldstein 2022).

@@ -49,30 +49,31 @@ def corpus_file(tmp_path_factory):
   return path
 
 
+def small_overrides(corpus_file):
+  """Of configs/pretrain.py:runlocal: compiles in seconds; 2 layers, 32 wide, 20 steps of 8 x 32."""
+  return [
+    f'--config.data.train={corpus_file}',
+    '--config.corpus.eval_share=0.2',
+    '--config.model.vocab_size=200',
+    '--config.model.hidden_size=32',
+    '--config.model.intermediate_size=64',
+    '--config.model.max_position_embeddings=64',
+    '--config.batch_size=8',
+    '--config.data.seq_length=32',
+    '--config.steps=20',
+    '--config.masking.max_predictions_per_seq=5',
+    '--config.eval.every=10',
+    '--config.checkpoint.every=10',
+    '--config.log.every=5',
+    '--config.log.tensorboard=false',
+  ]
+
+
 def small_pretrain(corpus_file, *overrides):
-  """A pre-training config that compiles in seconds: 2 layers, 32 wide, 20 steps of 8 x 32."""
+  """The config of small_overrides."""
   from bert_jax import config
 
-  return config.load(
-    'configs/pretrain.py:runlocal',
-    [
-      f'--config.data.train={corpus_file}',
-      '--config.corpus.eval_share=0.2',
-      '--config.model.vocab_size=200',
-      '--config.model.hidden_size=32',
-      '--config.model.intermediate_size=64',
-      '--config.model.max_position_embeddings=64',
-      '--config.batch_size=8',
-      '--config.data.seq_length=32',
-      '--config.steps=20',
-      '--config.masking.max_predictions_per_seq=5',
-      '--config.eval.every=10',
-      '--config.checkpoint.every=10',
-      '--config.log.every=5',
-      '--config.log.tensorboard=false',
-      *overrides,
-    ],
-  )
+  return config.load('configs/pretrain.py:runlocal', [*small_overrides(corpus_file), *overrides])
 
 
 @pytest.fixture(scope='session')

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 LEVELS = [
-  {'fields', 'rules', 'config', 'metrics'},
+  {'fields', 'rules', 'config', 'metrics', 'hosts'},
   {'models', 'sharding', 'optim', 'data', 'convert'},
   {'tasks', 'objectives'},
   {'step', 'checkpoint', 'integrity', 'origin'},

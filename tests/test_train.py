@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, run_module, small_pretrain
 
-from bert_jax import checkpoint, evaluate, integrity, optim, predict
+from bert_jax import checkpoint, evaluate, integrity, optim, predict, sharding
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.data import tokenizers
@@ -316,6 +316,7 @@ def test_numbers_that_are_not_finite_end_the_run_and_are_never_saved(corpus_file
     train(config, tmp_path / 'run')
   objective = TASKS['mlm_nsp'].objective(config, tokenizers.load_folder(tmp_path / 'run'))
   shapes = jax.eval_shape(objective.init, jax.random.key(0))
+  shapes = sharding.placed(shapes, sharding.make_mesh(-1, 1, 1))
   for step in checkpoint.Checkpoints(tmp_path / 'run').steps():
     params, _ = checkpoint.load_params(tmp_path / 'run', shapes, step)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(params))

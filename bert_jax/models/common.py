@@ -5,16 +5,29 @@ config.json. Parameters and LayerNorm statistics are float32; matrix products ru
 """
 
 import dataclasses
+import math
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 # What a size of array stands for, in every file of this package:
 #   B batch  T tokens  D hidden_size  H heads  F intermediate_size  K predictions  N examples in a
 #   row  V vocabulary (padded)  L layers
 
+
+def gelu(x):
+  """x times the normal distribution function, exact (Hendrycks & Gimpel 2016): BERT's.
+
+  By erf in float32. jax.nn.gelu takes erfc, whose two branches cost a TPU 7 % of the whole step
+  (compiler-estimated, BERT-base on v5e), for digits that no use of it here keeps.
+  """
+  z = x.astype(jnp.float32)
+  return (z * (0.5 + 0.5 * jax.lax.erf(z * math.sqrt(0.5)))).astype(x.dtype)
+
+
 ACTIVATIONS = {
-  'gelu': lambda x: jax.nn.gelu(x, approximate=False),  # exact, by the error function: BERT's
+  'gelu': gelu,
   'gelu_tanh': lambda x: jax.nn.gelu(x, approximate=True),
   'relu': jax.nn.relu,
   'swish': jax.nn.swish,

@@ -66,6 +66,7 @@ def devices_of(topology, slices=1):
   if importlib.util.find_spec('libtpu') is None:
     raise InputError('the TPU compiler is missing; pip install libtpu (no TPU is needed).')
   os.environ.setdefault('TPU_SKIP_MDS_QUERY', '1')
+  os.environ.setdefault('ALLOW_MULTIPLE_LIBTPU_LOAD', '1')  # two may compile at once
   from jax.experimental import topologies
 
   options = {'num_slices': slices} if slices > 1 else {}
@@ -149,8 +150,7 @@ def too_large(error):
 def preflight(config, devices, chip):
   """What there is to say of a config on these devices: a dict that is valid JSON."""
   config = config_lib.check(config)
-  mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor, devices)
-  sharding.check_fits(mesh, config)
+  mesh = sharding.mesh_of(config, devices)
   objective = objective_of(config)
   flops = 3 * objective.flops(config.batch_size)  # backward is twice the forward pass
   program = step.program(config, objective, mesh, config.steps or STEPS)
@@ -217,7 +217,7 @@ def named(pairs):
 
 def largest_batch(config, devices, chip):
   """(rows, report) of the largest batch that fits, to a sixteenth."""
-  mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor, devices)
+  mesh = sharding.make_mesh(**config.mesh, devices=devices)
   unit = mesh.shape['data'] * mesh.shape['fsdp'] * config.optimizer.accumulation
   fits, best = {}, None
 
@@ -278,7 +278,7 @@ def sweep(kind, config, devices, chip):
   for fields in SWEEPS[kind]:
     text = ' '.join(f'{name.partition(".")[2] or name}={value}' for name, value in fields.items())
     if kind == 'batch':
-      mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor, devices)
+      mesh = sharding.make_mesh(**config.mesh, devices=devices)
       shards = mesh.shape['data'] * mesh.shape['fsdp']
       fields = {'batch_size': fields['batch_size'] * shards}
     try:
@@ -303,7 +303,7 @@ def main(argv=None):
   args, overrides = parser.parse_known_args(argv)
   config_lib.show_log()
   with config_lib.command_line():
-    config = config_lib.load(args.config, overrides)
+    config = config_lib.load(args.config, [*overrides, f'--config.mesh.slices={args.slices}'])
     devices = devices_of(args.topology, args.slices)
     chip = Chip(devices[0])
     if args.sweep:

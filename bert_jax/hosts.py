@@ -1,0 +1,180 @@
+"""Several processes that are one run: how they find each other, and what they must agree on.
+
+Every process runs the same program on the same data, and its arrays span the devices of all of
+them. The first one alone writes logs and answers; checkpoints are written by all together, so the
+workdir is a folder that all of them see. With one process everything here does nothing.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import socket
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from bert_jax.config import InputError
+
+log = logging.getLogger('bert_jax')
+
+JOIN_SECONDS = 300  # how long processes wait for each other at the start
+LOST_SECONDS = 60  # a process that has been silent for so long is gone
+ADDRESS, COUNT, INDEX = 'JAX_COORDINATOR_ADDRESS', 'JAX_NUM_PROCESSES', 'JAX_PROCESS_ID'
+
+
+def add_argument(parser):
+  parser.add_argument(
+    '--distributed', nargs='?', const=JOIN_SECONDS, type=int, metavar='SECONDS',
+    help='this is one of several processes (TPU pod, SLURM, Open MPI, Kubernetes, or '
+    f'{ADDRESS}, {COUNT} and {INDEX} of the environment, which need no flag); '
+    f'SECONDS: how long to wait for the others, {JOIN_SECONDS} unless given',
+  )  # fmt: skip
+
+
+def join(seconds=None):
+  """Makes this process one of several if it was asked to be, or if srun or GKE started it so.
+
+  It must come before anything else is asked of JAX. seconds: --distributed. InputError if the
+  others do not come in time.
+  """
+  explicit = ADDRESS in os.environ
+  tasks = os.environ.get('SLURM_STEP_NUM_TASKS', '1')
+  pod = ',' in os.environ.get('TPU_WORKER_HOSTNAMES', '')
+  if not (seconds or explicit or tasks != '1' or pod):
+    return
+  seconds = seconds or JOIN_SECONDS
+  who = {}
+  if explicit:
+    who = _from_environment()
+    if who['process_id'] > 0:
+      _reach(who['coordinator_address'], seconds)
+  try:
+    jax.distributed.initialize(
+      **who, initialization_timeout=seconds, heartbeat_timeout_seconds=LOST_SECONDS
+    )
+  except (ValueError, RuntimeError) as error:
+    raise InputError(
+      f'the processes of this run did not come together ({_first_line(error)}); start all of them '
+      f'within {seconds} seconds, each with {ADDRESS}=HOST:PORT (of process 0), {COUNT} and '
+      f'{INDEX}, or by srun or on a TPU pod with --distributed.'
+    ) from None
+  if not first():
+    log.setLevel(logging.WARNING)
+
+
+def _from_environment():
+  try:
+    count, index = int(os.environ[COUNT]), int(os.environ[INDEX])
+  except (KeyError, ValueError):
+    raise InputError(
+      f'{ADDRESS} is set, so {COUNT} (how many processes) and {INDEX} (which one this is, from 0) '
+      'must be numbers too.'
+    ) from None
+  address = os.environ[ADDRESS]
+  if not re.fullmatch(r'.+:\d+', address) or not 0 <= index < count:
+    raise InputError(
+      f'{ADDRESS}={address} {COUNT}={count} {INDEX}={index} does not say which process this is; '
+      'the address is HOST:PORT and the index goes from 0 to the number of processes - 1.'
+    )
+  return dict(coordinator_address=address, num_processes=count, process_id=index)
+
+
+def _reach(address, seconds):
+  """Waits until somebody listens at HOST:PORT; the distributed client would abort the process."""
+  host, _, port = address.rpartition(':')
+  end = time.monotonic() + seconds
+  while True:
+    try:
+      return socket.create_connection((host.strip('[]'), int(port)), timeout=5).close()
+    except OSError as error:
+      reason = error.strerror or str(error)
+    if time.monotonic() > end:
+      raise InputError(
+        f'the coordinator {address} cannot be reached within {seconds} seconds ({reason}); start '
+        f'process 0 there, open its port, or mend {ADDRESS}.'
+      )
+    time.sleep(0.5)
+
+
+def check():
+  """InputError on a pod whose processes do not know of each other."""
+  if jax.process_count() > 1 and not jax.distributed.is_initialized():
+    raise InputError(
+      f'this is one of {jax.process_count()} processes; start each with --distributed (in a '
+      'notebook: jax.distributed.initialize() first).'
+    )
+
+
+def first():
+  """Is this the process that writes?"""
+  return jax.process_index() == 0
+
+
+def wait(name):
+  """Returns when every process has come to the place called `name`."""
+  if jax.process_count() > 1:
+    multihost_utils.sync_global_devices(name)
+
+
+def total(number):
+  """The sum of a number over the processes; all must ask."""
+  if jax.process_count() == 1:
+    return number
+  return int(multihost_utils.process_allgather(np.asarray(number, np.int64)).sum())
+
+
+class Vote:
+  """Whether any process has said yes, found without waiting: cast in one step, read in a later one.
+
+  The votes travel over the devices, so every process reads the same answer at the same step.
+  """
+
+  def __init__(self, mesh):
+    self.alone = jax.process_count() == 1
+    self.over = NamedSharding(mesh, P(mesh.axis_names))
+    self.shape = (mesh.size,)
+    out = NamedSharding(mesh, P())
+    self.any = jax.jit(jnp.max, out_shardings=out)
+    self.pending = False
+
+  def cast(self, yes):
+    """Casts this step's vote and returns the outcome of the last one's; alone, of this one's."""
+    if self.alone:
+      return yes
+    votes = jax.make_array_from_callback(
+      self.shape, self.over, lambda index: np.full(1, yes, np.int32)
+    )
+    before, self.pending = self.pending, self.any(votes)
+    return bool(before)
+
+
+@contextlib.contextmanager
+def together():
+  """Turns what JAX raises when another process is gone into one sentence, and ends this one.
+
+  It ends without a goodbye, for which it would wait on those that are gone.
+  """
+  try:
+    yield
+  except jax.errors.JaxRuntimeError as error:
+    if jax.process_count() == 1:
+      raise
+    print(
+      f'error: process {jax.process_index()} of {jax.process_count()} stops, since another one is '
+      f'gone or unreachable ({_first_line(error)}); start all of them again, and the run goes on '
+      'from its newest checkpoint.',
+      file=sys.stderr,
+      flush=True,
+    )
+    os._exit(3)
+
+
+def _first_line(error):
+  return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,165 @@
+"""The scripts of launch/: what they would run, and that a preempted TPU is requested again."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+SCRIPTS = sorted(str(p) for p in Path('launch').iterdir())
+TRAIN = ['--', '--config', 'configs/pretrain.py:size=base', '--workdir', '/data/my "runs"']
+
+# A gcloud that writes down what it is asked. `says` has what the worker says of the run, a line for
+# each time it is asked; when it says "gone" there is no worker any more.
+GCLOUD = """#!/usr/bin/env bash
+echo "$*" >> "$FAKE/calls"
+case "$*" in
+  *queued-resources\\ create*) echo ACTIVE > "$FAKE/state" ;;
+  *describe*) cat "$FAKE/state" ;;
+  *run.exit\\ 2*)
+    answer=$(head -n 1 "$FAKE/says")
+    sed -i 1d "$FAKE/says"
+    [ "$answer" != gone ] || { echo SUSPENDED > "$FAKE/state"; exit 1; }
+    echo "$answer"
+    ;;
+esac
+"""
+
+
+def launch(*arguments, check=True, **env):
+  out = subprocess.run(
+    ['bash', *arguments], env=os.environ | env, capture_output=True, text=True, timeout=60
+  )
+  assert not check or out.returncode == 0, out.stderr
+  return out
+
+
+@pytest.mark.parametrize('script', SCRIPTS)
+def test_help(script):
+  out = launch(script, '--help').stdout
+  assert 'usage: launch/' + Path(script).name in out and len(out) > 100
+
+
+def test_shellcheck():
+  if not (program := shutil.which('shellcheck')):
+    pytest.skip('shellcheck is not installed')
+  out = subprocess.run([program, *SCRIPTS], capture_output=True, text=True)
+  assert out.returncode == 0, out.stdout
+
+
+def test_tpu_shows_its_commands():
+  said = launch('launch/tpu', 'create', 'NAME', '--dry-run').stderr
+  assert said.startswith('+ gcloud compute tpus tpu-vm create NAME ')
+  said = launch('launch/tpu', 'create', 'NAME', '--dry-run', '--type', 'v6e-16', '--spot',
+                '--slices', '2', '--zone', 'z').stderr  # fmt: skip
+  assert 'queued-resources create NAME-request --zone=z --node-count=2 --node-prefix=NAME' in said
+  assert '--runtime-version=v2-alpha-tpuv6e --spot' in said
+  for verb in ('setup', 'sync', 'logs', 'attach', 'status', 'stop', 'delete'):
+    assert '+ gcloud' in launch('launch/tpu', verb, 'NAME', '--dry-run').stderr, verb
+  said = launch('launch/tpu', 'run', 'NAME', '--dry-run', '--slices', '2', *TRAIN).stderr
+  assert said.count('bert_jax.train') == 2 and said.count('--worker=all') == 2
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'said'),
+  [
+    (['launch/tpu', 'destroy', 'x'], 'destroy is no verb'),
+    (['launch/tpu', 'create'], 'NAME is missing'),
+    (['launch/tpu', 'run', 'x', '--dry-run'], 'say what to run'),
+    (['launch/tpu', 'create', 'x', '--dry-run', '--sopt'], '--sopt is not known'),
+    (['launch/tpu', 'create', 'x', '--dry-run', '--slices', 'two'], 'not a number of slices'),
+    (['launch/slurm'], 'say what to run'),
+    (['launch/gke', '--', 'x'], '--image is missing'),
+    (['launch/gke', '--image', 'i', '--topology', '3x3', '--', 'x'], 'does not divide'),
+    (['launch/local', '--processes', '0'], '0 is not a number'),
+  ],
+)
+def test_mistakes_are_sentences(arguments, said):
+  out = launch(*arguments, check=False)
+  assert out.returncode == 2 and out.stderr.startswith('error: ') and said in out.stderr
+  assert len(out.stderr.splitlines()) == 1
+
+
+@pytest.fixture
+def gcloud(tmp_path):
+  """(environment with a fake gcloud, its folder)."""
+  program = tmp_path / 'bin' / 'gcloud'
+  program.parent.mkdir()
+  program.write_text(GCLOUD)
+  program.chmod(0o755)
+  (tmp_path / 'state').write_text('ACTIVE\n')
+  path = f'{program.parent}:{os.environ["PATH"]}'
+  return {'PATH': path, 'FAKE': str(tmp_path), 'POLL_SECONDS': '0'}, tmp_path
+
+
+def test_a_preempted_tpu_is_requested_again(gcloud):
+  env, folder = gcloud
+  (folder / 'says').write_text('running\nrunning\ngone\nrunning\n1\nrunning\n0\n')
+  out = launch('launch/tpu', 'run', 'NAME', '--spot', '--restart', *TRAIN, **env)
+  calls = (folder / 'calls').read_text()
+  assert 'requesting it again' in out.stderr and 'the run has ended (0)' in out.stderr
+  assert calls.count('queued-resources delete NAME-request') == 1
+  assert calls.count('queued-resources create NAME-request') == 1
+  assert calls.count('tpu-vm scp') == 1  # the new VMs get the code
+  assert calls.count('rm -f run.exit') == 3  # a start: at first, on the new VMs, after the failure
+  order = [calls.index(x) for x in ('delete NAME', 'create NAME', 'tpu-vm scp', 'pip install')]
+  assert order == sorted(order)
+
+
+def test_a_run_that_fails_again_and_again_ends(gcloud):
+  env, folder = gcloud
+  (folder / 'says').write_text('1\n1\n1\n1\n')
+  out = launch('launch/tpu', 'run', 'NAME', '--restart', *TRAIN, check=False, **env)
+  assert out.returncode == 2 and 'failed three times (1)' in out.stderr
+  (folder / 'says').write_text('2\n')  # what it is asked for is wrong: once is enough
+  out = launch('launch/tpu', 'run', 'NAME', '--restart', *TRAIN, check=False, **env)
+  assert out.returncode == 2 and 'the run has ended (2)' in out.stderr
+
+
+def test_the_line_arrives_on_the_workers_as_it_was_typed(gcloud, tmp_path):
+  """What ssh would run is run here, with a python that writes down its arguments."""
+  env, folder = gcloud
+  launch('launch/tpu', 'run', 'NAME', *TRAIN, **env)
+  (line,) = [x for x in (folder / 'calls').read_text().splitlines() if 'bert_jax.train' in x]
+  home = tmp_path / 'home'
+  python = home / 'bert_jax' / '.venv' / 'bin' / 'python'
+  python.parent.mkdir(parents=True)
+  python.write_text('#!/bin/sh\nfor x; do echo "$x"; done > arguments\n')
+  python.chmod(0o755)
+  subprocess.run(['bash', '-c', line.partition('--command=')[2]], cwd=home, check=True)
+  got = home / 'bert_jax' / 'run.exit'
+  for _ in range(100):
+    if got.exists() and got.read_text().strip():
+      break
+    subprocess.run(['sleep', '0.1'])
+  assert got.read_text().strip() == '0'
+  arguments = (home / 'bert_jax' / 'arguments').read_text().splitlines()
+  assert arguments == ['-m', 'bert_jax.train', '--distributed', *TRAIN[1:]]
+
+
+def test_slurm_script(tmp_path):
+  script = launch('launch/slurm', '--nodes', '2', '--gpus', '4', '--dry-run', *TRAIN).stdout
+  assert '#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\n' in script
+  (tmp_path / 'srun').write_text('#!/bin/sh\nfor x; do echo "$x"; done\nexit 130\n')
+  (tmp_path / 'scontrol').write_text('#!/bin/sh\necho scontrol "$@"\n')
+  for name in ('srun', 'scontrol'):
+    (tmp_path / name).chmod(0o755)
+  path = f'{tmp_path}:{os.environ["PATH"]}'
+  (tmp_path / 'script').write_text(script)
+  out = launch(str(tmp_path / 'script'), check=False, PATH=path, SLURM_JOB_ID='7')
+  assert out.returncode == 130
+  assert out.stdout.splitlines()[1:] == ['-m', 'bert_jax.train', *TRAIN[1:], 'scontrol requeue 7']
+
+
+def test_gke_manifest():
+  out = launch('launch/gke', '--image', 'I', '--topology', '4x4', '--slices', '2', '--claim', 'C',
+               *TRAIN).stdout  # fmt: skip
+  spec = yaml.safe_load(out)['spec']['replicatedJobs'][0]
+  assert spec['replicas'] == 2 and spec['template']['spec']['parallelism'] == 4
+  pod = spec['template']['spec']['template']['spec']
+  (container,) = pod['containers']
+  assert container['command'] == ['python', '-m', 'bert_jax.train', '--distributed', *TRAIN[1:]]
+  assert container['resources']['limits'] == {'google.com/tpu': 4}
+  assert pod['volumes'][0]['persistentVolumeClaim']['claimName'] == 'C'

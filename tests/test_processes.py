@@ -1,0 +1,184 @@
+"""Several processes on loopback are one run: the same numbers as one process, one log, one set of
+checkpoints that any number of processes continues; and a lost one ends the others."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import ROOT, run_module, small_overrides
+
+from bert_jax import config as config_lib
+
+CONFIG = '--config=configs/pretrain.py:runlocal'
+ENV = dict(os.environ, PYTHON=sys.executable)
+
+
+def local(processes, devices, *arguments, module='bert_jax.train'):
+  """launch/local, started."""
+  return subprocess.Popen(
+    ['launch/local', '--processes', str(processes), '--devices', str(devices), '--module', module,
+     '--', *map(str, arguments)],
+    cwd=ROOT, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    start_new_session=True,
+  )  # fmt: skip
+
+
+def done(process, timeout=300):
+  """(exit code, stdout, stderr) of a started launch/local; kills what is left of it."""
+  try:
+    out, err = process.communicate(timeout=timeout)
+    return process.returncode, out, err
+  finally:
+    if process.poll() is None:
+      os.killpg(process.pid, signal.SIGKILL)
+
+
+def succeeded(process):
+  code, out, err = done(process)
+  assert code == 0, err[-3000:]
+  return out
+
+
+def logged(workdir):
+  """{(step, split): metrics} of a run, without its speed."""
+  lines = [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
+  speed = ('steps', 'steps_per_s', 'tokens_per_s', 'mfu')
+  return {
+    (line['step'], line['split']): {
+      k: v for k, v in line.items() if isinstance(v, float) and k not in speed
+    }
+    for line in lines
+  }
+
+
+def same(a, b, tolerance=1e-5):
+  assert a.keys() == b.keys()
+  for key, metrics in a.items():
+    assert metrics == pytest.approx(b[key], abs=tolerance, rel=tolerance), key
+
+
+def wait_for(workdir, step, process, timeout=120):
+  """Returns when the run has logged a step."""
+  path, end = workdir / 'metrics.jsonl', time.monotonic() + timeout
+  while not (path.exists() and f'"step": {step},' in path.read_text()):
+    assert process.poll() is None and time.monotonic() < end, process.stderr.read()[-3000:]
+    time.sleep(0.1)
+
+
+@pytest.fixture(scope='module')
+def alone(corpus_file, tmp_path_factory):
+  """The run of one process with four devices."""
+  workdir = tmp_path_factory.mktemp('processes') / 'alone'
+  run_module('bert_jax.train', CONFIG, '--workdir', workdir, *small_overrides(corpus_file),
+             devices=4)  # fmt: skip
+  return workdir
+
+
+@pytest.fixture(scope='module')
+def together(corpus_file, tmp_path_factory):
+  """The same run of two processes with two devices each: (workdir, stdout)."""
+  workdir = tmp_path_factory.mktemp('processes') / 'together'
+  process = local(2, 2, CONFIG, '--workdir', workdir, *small_overrides(corpus_file))
+  return workdir, succeeded(process)
+
+
+def test_two_processes_train_as_one_does(alone, together):
+  workdir, out = together
+  same(logged(workdir), logged(alone))
+  (line,) = out.splitlines()  # one of them speaks
+  assert json.loads(line)['workdir'] == str(workdir)
+  for name in ('run.json', 'config.json', 'vocab.txt'):
+    assert (workdir / name).is_file()
+
+
+def test_two_processes_evaluate_as_one_does(alone, together):
+  one = run_module('bert_jax.evaluate', '--workdir', together[0], devices=4).stdout
+  two = succeeded(local(2, 2, '--workdir', together[0], module='bert_jax.evaluate'))
+  one, two = json.loads(one), json.loads(two)
+  assert one.pop('workdir') == two.pop('workdir')
+  assert two == pytest.approx(one, rel=1e-6)
+
+
+def test_another_number_of_processes_goes_on(alone, corpus_file, tmp_path):
+  """Two of them are stopped by a signal to one; four finish the run, fully sharded."""
+  workdir = tmp_path / 'run'
+  arguments = [CONFIG, '--workdir', workdir, *small_overrides(corpus_file)]
+  process = local(2, 2, *arguments)
+  wait_for(workdir, 5, process)
+  children = subprocess.run(['pgrep', '-f', '-P', str(process.pid), 'bert_jax'],
+                            capture_output=True, text=True).stdout.split()  # fmt: skip
+  os.kill(int(children[-1]), signal.SIGTERM)
+  code, _, err = done(process)
+  step = int(re.search(r'stopped by a signal at step (\d+) of 20', err)[1])
+  assert code == 130 and (workdir / 'checkpoints' / str(step)).is_dir()
+  succeeded(local(4, 1, *arguments))
+  ours, theirs = logged(workdir), logged(alone)
+  last = (20, 'eval')
+  assert ours[last] == pytest.approx(theirs[last], abs=1e-5, rel=1e-5)
+
+
+def test_weights_and_answers_of_fine_tuning(together, tmp_path):
+  """init_from a run of two processes, by two processes; every answer is written once."""
+  rows = [f'the river number {i} .\t{i % 2}' for i in range(21)]
+  (tmp_path / 'data.tsv').write_text('\n'.join(['sentence\tlabel', *rows]) + '\n')
+  outs = []
+  for processes in (1, 2):
+    workdir = tmp_path / str(processes)
+    process = local(
+      processes, 2 // processes, '--config=configs/finetune.py:task=sst2', '--workdir', workdir,
+      f'--config.init_from={together[0]}', f'--config.data.train={tmp_path}/data.tsv',
+      f'--config.data.eval={tmp_path}/data.tsv', '--config.model.dtype=float32',
+      '--config.data.seq_length=32', '--config.task.max_length=16', '--config.batch_size=2',
+      '--config.epochs=1', '--config.log.tensorboard=false',
+    )  # fmt: skip
+    outs.append(json.loads(succeeded(process)))
+    (answers,) = workdir.glob('eval/*/predictions.jsonl')
+    outs[-1]['answers'] = [json.loads(line) for line in answers.read_text().splitlines()]
+  one, two = outs
+  assert len(one['answers']) == len(two['answers']) == 21
+  assert two['loss'] == pytest.approx(one['loss'], rel=1e-5)
+  for a, b in zip(one['answers'], two['answers'], strict=True):
+    assert a['prediction'] == b['prediction']
+    np.testing.assert_allclose(list(a['probabilities'].values()),
+                               list(b['probabilities'].values()), atol=1e-5)  # fmt: skip
+
+
+def test_a_lost_process_ends_the_others(corpus_file, tmp_path):
+  workdir = tmp_path / 'run'
+  arguments = [CONFIG, '--workdir', workdir, *small_overrides(corpus_file)]
+  process = local(2, 1, *arguments, '--config.steps=100000')
+  wait_for(workdir, 10, process)
+  children = subprocess.run(['pgrep', '-f', '-P', str(process.pid), 'bert_jax'],
+                            capture_output=True, text=True).stdout.split()  # fmt: skip
+  os.kill(int(children[-1]), signal.SIGKILL)
+  started = time.monotonic()
+  code, _, err = done(process, timeout=150)
+  assert code != 0 and time.monotonic() - started < 120
+  assert 'another one is gone' in err and 'goes on from its newest checkpoint' in err
+  assert config_lib.from_json((workdir / 'config.json').read_text())  # what it wrote is whole
+
+
+@pytest.mark.parametrize(
+  ('changes', 'said'),
+  [
+    ({}, 'cannot be reached within 1 seconds'),
+    ({'JAX_NUM_PROCESSES': 'two'}, 'must be numbers too'),
+    ({'JAX_PROCESS_ID': '2'}, 'does not say which process this is'),
+  ],
+)
+def test_a_coordinator_that_is_not_there_is_one_sentence(changes, said, tmp_path):
+  env = ENV | {'JAX_COORDINATOR_ADDRESS': '127.0.0.1:9', 'JAX_NUM_PROCESSES': '2',
+               'JAX_PROCESS_ID': '1', 'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)}  # fmt: skip
+  out = subprocess.run(
+    [sys.executable, '-m', 'bert_jax.train', CONFIG, '--workdir', str(tmp_path / 'w'),
+     '--distributed', '1'],
+    env=env | changes, capture_output=True, text=True, timeout=60,
+  )  # fmt: skip
+  assert out.returncode == 2 and said in out.stderr
+  assert len(out.stderr.splitlines()) == 1 and not (tmp_path / 'w').exists()

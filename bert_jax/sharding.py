@@ -26,6 +26,7 @@ SMALL = 2**14  # parameters with fewer elements stay whole under AUTO
 # changes nothing. Optimizer moments carry their parameter's path and follow it.
 RULES = (
   (r'word_embeddings/embedding$', P(('fsdp', 'tensor'), None)),  # never the width: see DESIGN
+  (r'(position|token_type)_embeddings/embedding$', P()),  # small; else AUTO would cut the width
   (r'decoder$', P(('fsdp', 'tensor'), None)),
   (r'mlm/bias$', P(('fsdp', 'tensor'))),
   (r'attention/(query|key|value)/kernel$', P('fsdp', 'tensor')),

@@ -2,10 +2,12 @@
 
 import json
 
+import jax
 import pytest
 from conftest import run_module
 
 from bert_jax import config as c
+from bert_jax import models, sharding
 from bert_jax.config import InputError
 from bert_jax.tools import hlo, preflight
 
@@ -15,6 +17,15 @@ PROGRAM = """HloModule jit_train_step, is_scheduled=true
   %param_0 = f32[8,16]{1,0:T(8,128)S(1)} parameter(0)
   %param_1 = bf16[16,16]{1,0} parameter(1)
   ROOT %convolution.1 = f32[8,16]{1,0} convolution(%param_0, %param_1), dim_labels=bf_io->bf, metadata={op_name="jit(train_step)/layer_0/attention/query/dot_general" stack_frame_id=1}
+}
+
+%piece (param_0: f32[8,16]) -> bf16[8,16] {
+  %all-gather.7 = bf16[8,16]{1,0} all-gather(%p), channel_id=7, dimensions={0}
+  ROOT %all-gather.8 = bf16[8,16]{1,0} all-gather(%p), channel_id=7, dimensions={0}
+}
+
+%all-reduce-scatter.3 (param_0: f32[8,16]) -> f32[8,16] {
+  ROOT %all-reduce.4 = f32[8,16]{1,0} all-reduce(%p), channel_id=9, to_apply=%add
 }
 
 %body (state: (s32[], f32[8,16])) -> (s32[], f32[8,16]) {
@@ -30,6 +41,8 @@ ENTRY %main (p: f32[8,16]) -> f32[8,16] {
   %while.1 = (s32[], f32[8,16]{1,0}) while(%p), condition=%cond, body=%body, backend_config={"known_trip_count":{"n":"12"}}
   %all-reduce.1 = f32[1024]{0:T(1024)} all-reduce(%p), to_apply=%add, backend_config={"estimated_cycles":"7"}
   %reduce-scatter.1 = bf16[4,16]{1,0} reduce-scatter(%p), dimensions={0}
+  %async.1 = bf16[8,16]{1,0} fusion(%p), calls=%piece
+  %fusion.3 = f32[8,16]{1,0} fusion(%p), calls=%all-reduce-scatter.3
   ROOT %add.1 = f32[8,16]{1,0} add(%p, %p), metadata={op_name="jit(train_step)/optimizer/add"}, backend_config={"window_config":{"estimated_cycles":"5"}}
 }
 """  # noqa: E501
@@ -39,9 +52,9 @@ def test_loops_count_as_often_as_they_run():
   program = hlo.Program(PROGRAM)
   assert program.cycles() == {'attention': 1200, 'collectives': 7, 'optimizer': 5}
   assert program.collective_bytes() == {
-    'all-gather': 12 * 8 * 16 * 4,
+    'all-gather': 12 * 8 * 16 * 4 + 8 * 16 * 2,  # pieces with one channel are one
     'all-reduce': 4096,
-    'reduce-scatter': 8 * 16 * 4,  # what goes in
+    'reduce-scatter': 2 * 8 * 16 * 4,  # what goes in
   }
   (product,) = program.float32_products('/layer')
   assert product.endswith('/attention/query/dot_general')
@@ -75,15 +88,28 @@ def test_the_tpu_compiler_takes_a_small_step():
   small = ['--config.batch_size=64', '--config.data.seq_length=128', '--config.optimizer.warmup=0']
   small += [f'--config.model.{field}' for field in (
     'num_hidden_layers=1', 'hidden_size=128', 'num_attention_heads=2', 'intermediate_size=256',
-    'vocab_size=1000', 'hidden_dropout_prob=0', 'attention_probs_dropout_prob=0')]  # fmt: skip
+    'vocab_size=1000', 'dtype=float32', 'hidden_dropout_prob=0',
+    'attention_probs_dropout_prob=0')]  # fmt: skip
   command = ['bert_jax.tools.preflight', '--config', 'configs/pretrain.py', *small, '--json']
   report = json.loads(run_module(*command, '--topology', 'v5e:2x2').stdout)
   assert report['fits'] and report['hbm_limit'] == int(15.75 * 2**30) > report['hbm_bytes']
   assert report['devices'] == '4 x TPU v5 lite' and report['rows_per_data_shard'] == 16
   assert 0 < report['estimated_mfu'] < 1 and report['estimated_cycles'] > 0
   assert {'attention', 'feed-forward', 'head', 'optimizer'} <= set(report['cycles'])
-  # Data-parallel: the gradients cross once, and little else.
-  parameters = sum(x['bytes'] for x in report['largest_of_state'] if x['name'].startswith('params'))
-  assert report['collective_bytes']['all-reduce'] > parameters
+  # Data-parallel: the gradients cross once, and nothing else; but the two gradients of the tied
+  # table, of looking words up and of predicting them, cross each for itself.
+  objective = preflight.objective_of(c.load('configs/pretrain.py', small))
+  params = jax.eval_shape(objective.init, jax.random.key(0))
+  table = params['encoder']['embeddings']['word_embeddings']['embedding'].size
+  gradients = 4 * (models.count_parameters(params) + table)
+  assert list(report['collective_bytes']) == ['all-reduce']
+  assert report['collective_bytes']['all-reduce'] == pytest.approx(gradients, rel=0.1)
+  # FSDP: each parameter is gathered for the forward and for the backward pass, and each gradient is
+  # scattered; what is too small to be cut stays whole.
+  fsdp = ['--config.mesh.data=1', '--config.mesh.fsdp=-1', '--topology', 'v5e:2x2']
+  moved = json.loads(run_module(*command, *fsdp).stdout)['collective_bytes']
+  cut = 4 * sum(x.size for x in jax.tree.leaves(params) if x.size >= sharding.SMALL)
+  assert moved['reduce-scatter'] == pytest.approx(cut, rel=0.25)
+  assert cut < moved['all-gather'] < 2.5 * cut
   with pytest.raises(InputError, match='--topology v9:2x2 does not exist .*; use v5e:1x1 2x2'):
     preflight.devices_of('v9:2x2')

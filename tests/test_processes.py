@@ -142,8 +142,10 @@ def test_weights_and_answers_of_fine_tuning(together, tmp_path):
     outs[-1]['answers'] = [json.loads(line) for line in answers.read_text().splitlines()]
   one, two = outs
   assert len(one['answers']) == len(two['answers']) == 21
-  assert two['loss'] == pytest.approx(one['loss'], rel=1e-5)
-  for a, b in zip(one['answers'], two['answers'], strict=True):
+  answers = [out.pop('answers') for out in outs]
+  assert [out.pop('workdir') for out in outs] == [str(tmp_path / '1'), str(tmp_path / '2')]
+  assert two == pytest.approx(one, rel=1e-5)
+  for a, b in zip(*answers, strict=True):
     assert a['prediction'] == b['prediction']
     np.testing.assert_allclose(list(a['probabilities'].values()),
                                list(b['probabilities'].values()), atol=1e-5)  # fmt: skip

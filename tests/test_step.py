@@ -1,6 +1,7 @@
 """The step: accumulation is exact, and so is the mesh."""
 
 import json
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -202,6 +203,22 @@ def test_mesh_mistakes_are_sentences():
     )
   with pytest.raises(InputError, match='no sharding rule matches'):
     sharding.spec_of('y', (7, 7), Mesh, ())
+
+
+def test_where_base_lives():
+  """The table of tests/golden, read and approved; a change of RULES is to be read there too."""
+
+  class Mesh:
+    shape = {'data': 2, 'fsdp': 2, 'tensor': 2}
+
+  config = c.load('configs/pretrain.py:size=base')
+  model = models.ModelConfig(**config.model)
+  params = jax.eval_shape(MlmNsp(model, 20, 1.0, objective().masking).init, jax.random.key(0))
+  lines = []
+  for path, x in jax.tree_util.tree_flatten_with_path(params)[0]:
+    name = sharding.path_name(path)
+    lines.append(f'{name} {list(x.shape)} {tuple(sharding.spec_of(name, x.shape, Mesh))}')
+  assert lines == Path('tests/golden/specs_base_2x2x2.txt').read_text().splitlines()
 
 
 def test_optimizer_state_follows_its_parameters():

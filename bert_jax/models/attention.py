@@ -10,6 +10,30 @@ from bert_jax.models import common
 from bert_jax.models.dropout import Dropout
 
 
+@jax.custom_vjp
+def dot_scores(q_BTHd, k_BTHd):
+  """q k' for each head, [B, H, T, T] in float32. Its gradient is rounded to the type of q and k
+  before it is multiplied with them, as any other gradient is: left alone, JAX would keep it in
+  float32 and multiply in float32."""
+  return jnp.einsum('bqhd,bkhd->bhqk', q_BTHd, k_BTHd, preferred_element_type=jnp.float32)
+
+
+def _dot_scores_forward(q_BTHd, k_BTHd):
+  return dot_scores(q_BTHd, k_BTHd), (q_BTHd, k_BTHd)
+
+
+def _dot_scores_backward(operands, gradient_BHTT):
+  q_BTHd, k_BTHd = operands
+  gradient_BHTT = gradient_BHTT.astype(q_BTHd.dtype)
+  return (
+    jnp.einsum('bhqk,bkhd->bqhd', gradient_BHTT, k_BTHd),
+    jnp.einsum('bhqk,bqhd->bkhd', gradient_BHTT, q_BTHd),
+  )
+
+
+dot_scores.defvjp(_dot_scores_forward, _dot_scores_backward)
+
+
 def attend(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, *, implementation, dropout):
   """softmax(q k' / sqrt(d)) v where a token sees the tokens of its own segment and no padding.
 
@@ -24,8 +48,7 @@ def attend(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, *, implementation, dropout):
     return jax.nn.dot_product_attention(
       q_BTHd, k_BTHd, v_BTHd, mask=mask_BTT[:, None], implementation=implementation
     )
-  scores = jnp.einsum('bqhd,bkhd->bhqk', q_BTHd, k_BTHd, preferred_element_type=jnp.float32)
-  scores /= math.sqrt(q_BTHd.shape[-1])
+  scores = dot_scores(q_BTHd, k_BTHd) / math.sqrt(q_BTHd.shape[-1])
   scores = jnp.where(mask_BTT[:, None], scores, jnp.finfo(jnp.float32).min)
   probabilities = dropout(jax.nn.softmax(scores, axis=-1).astype(v_BTHd.dtype))
   return jnp.einsum('bhqk,bkhd->bqhd', probabilities, v_BTHd)

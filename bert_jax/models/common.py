@@ -81,6 +81,4 @@ def dense(config, features, name, use_bias=True):
 
 
 def layer_norm(config, name='LayerNorm'):
-  return nn.LayerNorm(
-    epsilon=config.layer_norm_eps, dtype=config.dtype, use_fast_variance=False, name=name
-  )
+  return nn.LayerNorm(epsilon=config.layer_norm_eps, dtype=config.dtype, name=name)

@@ -34,6 +34,7 @@ _ARRAY = re.compile(r'\b([a-z]\w*)\[([\d,]*)\]')
 _CALLED = re.compile(r'(?:calls|to_apply|body|branch_computations)=\{?(%[\w.\-]+(?:, %[\w.\-]+)*)')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+_CHANNEL = re.compile(r'channel_id=(\d+)')
 _PASSED_ON = re.compile(r'parameter|tuple|get-tuple-element|bitcast|while|.*-(start|done)')
 _NAME = re.compile(r'op_name="([^"]*)"')
 
@@ -135,12 +136,22 @@ class Program:
     return dict(out.most_common())
 
   def collective_bytes(self):
-    """{kind: bytes of the results on one device, of a reduce-scatter what goes in}."""
-    out = collections.Counter()
+    """{kind: bytes of the results on one device, of a reduce-scatter what goes in}.
+
+    A TPU's compiler cuts a collective into pieces that run beside other work; all of them have its
+    channel, which counts once. Its fusions `all-reduce-scatter` are reduce-scatters.
+    """
+    out, seen = collections.Counter(), set()
     for name, instruction, times in self.inside():
       if kind := collective(instruction.opcode):
+        channel = _CHANNEL.search(instruction.rest)
+        if channel and (kind, channel[1]) in seen:
+          continue
+        seen.add((kind, channel and channel[1]))
         sizes = arrays(instruction.type)
-        if kind == 'reduce-scatter':
+        if name.startswith('all-reduce-scatter'):
+          kind, size = 'reduce-scatter', sum(sizes)
+        elif kind == 'reduce-scatter':
           types = {i.name: i.type for i in self.computations[name]}
           size = sum(sum(arrays(types.get(o, ''))) for o in instruction.operands)
         elif instruction.opcode.endswith('-start') and kind != 'all-reduce':

@@ -1,6 +1,9 @@
 """The step: accumulation is exact, and so is the mesh."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -139,35 +142,6 @@ def test_eight_devices_train_as_one(mesh, corpus_file, pretrained, tmp_path):
       assert eight[name] == pytest.approx(one[name], abs=1e-5), (split, name)
 
 
-def test_specs_of_base_at_2x2x2():
-  """Path -> spec, by hand, for one layer and what surrounds it."""
-
-  class Mesh:
-    shape = {'data': 2, 'fsdp': 2, 'tensor': 2}
-
-  config = models.ModelConfig(**c.bert('base'))
-  shapes = jax.eval_shape(MlmNsp(config, 128, 1.0, objective().masking).init, jax.random.key(0))
-  specs = {
-    sharding.path_name(path): tuple(sharding.spec_of(sharding.path_name(path), x.shape, Mesh))
-    for path, x in jax.tree_util.tree_flatten_with_path(shapes)[0]
-  }
-  both = ('fsdp', 'tensor')
-  layer = 'encoder/layer_7'
-  assert specs['encoder/embeddings/word_embeddings/embedding'] == (both, None)
-  assert specs['encoder/embeddings/position_embeddings/embedding'] in ((None, 'fsdp'), ('fsdp',))
-  for name in ('query', 'key', 'value'):
-    assert specs[f'{layer}/attention/{name}/kernel'] == ('fsdp', 'tensor')
-    assert specs[f'{layer}/attention/{name}/bias'] == ('tensor',)
-  assert specs[f'{layer}/attention/output/kernel'] == ('tensor', 'fsdp')
-  assert specs[f'{layer}/attention/output/bias'] == ()
-  assert specs[f'{layer}/intermediate/kernel'] == ('fsdp', 'tensor')
-  assert specs[f'{layer}/intermediate/bias'] == ('tensor',)
-  assert specs[f'{layer}/output/kernel'] == ('tensor', 'fsdp')
-  assert specs[f'{layer}/output_LayerNorm/scale'] == ()
-  assert specs['mlm/bias'] == (both,)
-  assert specs['mlm/transform/kernel'] == specs['pooler/dense/kernel'] == ('fsdp',)
-
-
 def test_a_scanned_layer_axis_changes_nothing():
   class Mesh:
     shape = {'data': 1, 'fsdp': 2, 'tensor': 2}
@@ -177,6 +151,24 @@ def test_a_scanned_layer_axis_changes_nothing():
     'fsdp',
     'tensor',
   )
+
+
+def test_slices_split_the_batch_first():
+  code = """
+import jax
+from bert_jax import sharding
+mesh = sharding.make_mesh(-1, 2, 1, slices=2)
+print([[d.id for d in row] for row in mesh.devices[:, :, 0]])
+try:
+  sharding.make_mesh(1, 8, 1, slices=2)
+except sharding.InputError as error:
+  print(error)
+"""
+  env = dict(os.environ, JAX_PLATFORMS='cpu', XLA_FLAGS='--xla_force_host_platform_device_count=8')
+  out = subprocess.run([sys.executable, '-c', code], env=env, capture_output=True, text=True)
+  rows, error = out.stdout.splitlines()
+  assert rows == '[[0, 1], [2, 3], [4, 5], [6, 7]]'  # fsdp inside a slice, data over them
+  assert error.startswith('mesh.data 1 does not divide over mesh.slices=2')
 
 
 def test_mesh_mistakes_are_sentences():
@@ -205,7 +197,7 @@ def test_mesh_mistakes_are_sentences():
     sharding.spec_of('y', (7, 7), Mesh, ())
 
 
-def test_where_base_lives():
+def test_specs_of_base_at_2x2x2():
   """The table of tests/golden, read and approved; a change of RULES is to be read there too."""
 
   class Mesh:

@@ -52,7 +52,11 @@ FIELDS = {
   'model.attention_probs_dropout_prob': (float, '[0, 1)', 'dropout on attention probabilities'),
   'model.tie_word_embeddings': (bool, None, 'MLM decoder = word embeddings'),
   'model.vocab_multiple': (int, '[1, inf)', 'embedding rows are padded to a multiple of this'),
-  'model.attention_implementation': (str, ('einsum', 'xla', 'cudnn'), 'see models/attention.py'),
+  'model.attention_implementation': (
+    str,
+    ('einsum', 'xla', 'cudnn', 'splash'),
+    'see models/attention.py',
+  ),
   'model.dtype': (str, ('float32', 'bfloat16'), 'type of matrix products'),
   'model.scan_layers': (bool, None, 'one compiled block for all layers: compiles faster'),
   'model.remat': (str, ('none', 'dots', 'full'), 'recompute in the backward pass to save memory'),

@@ -65,6 +65,11 @@ def check_combinations(config):
       'model.attention_implementation=cudnn computes in bfloat16; set model.dtype=bfloat16.',
     ),
     (
+      m.attention_implementation != 'splash' or config.data.seq_length % 128 == 0,
+      f'model.attention_implementation=splash takes rows of a multiple of 128 tokens, and '
+      f'data.seq_length is {config.data.seq_length}; change one of them.',
+    ),
+    (
       not config.checkpoint.best_metric or config.eval.batches == 0,
       f'checkpoint.best_metric compares whole evaluations but eval.batches is '
       f'{config.eval.batches}; set eval.batches=0.',

@@ -39,7 +39,12 @@ RULES = (
 )
 
 # What the constraints inside the model mean on the mesh (flax logical axes).
-ACTIVATION_RULES = (('batch', ('data', 'fsdp')), ('length', None), ('hidden', None))
+ACTIVATION_RULES = (
+  ('batch', ('data', 'fsdp')),
+  ('length', None),
+  ('hidden', None),
+  ('heads', 'tensor'),
+)
 
 
 def make_mesh(data, fsdp, tensor, devices=None, slices=1):

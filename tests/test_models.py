@@ -1,6 +1,7 @@
 """BERT as released: its parameter counts, and every choice of the config doing what it says."""
 
 import dataclasses
+import functools
 
 import flax.linen as nn
 import jax
@@ -156,7 +157,31 @@ def test_padding_does_not_change_what_is_real():
   np.testing.assert_allclose(a[real], b[:, :20][real], atol=1e-5)
 
 
-@pytest.mark.parametrize('implementation', ['einsum', 'xla'])
+def test_splash_attention_is_attention():
+  """The TPU's kernel, interpreted, beside the formula: values and gradients of packed segments,
+  padding and a row that is empty."""
+  keys = jax.random.split(jax.random.key(0), 3)
+  q, k, v = (jax.random.normal(key, (3, 256, 2, 64)) for key in keys)
+  segments = np.repeat(np.array([[1, 1, 2, 3], [1, 2, 0, 0], [0, 0, 0, 0]], np.int32), 64, axis=1)
+  real = (segments > 0)[..., None, None]
+
+  def total(attend):
+    def f(*qkv):
+      out = attend(*qkv, segments)
+      return (jnp.where(real, out, 0) ** 2).sum(), out
+
+    return jax.value_and_grad(f, argnums=(0, 1, 2), has_aux=True)(q, k, v)
+
+  formula = functools.partial(attention.attend, implementation='einsum', dropout=lambda x: x)
+  (_, a), gradients_a = total(formula)
+  (_, b), gradients_b = total(functools.partial(attention.splash, interpret=True))
+  assert np.isfinite(b).all()
+  np.testing.assert_allclose(np.where(real, a, 0), np.where(real, b, 0), atol=2e-6)
+  for x, y in zip(gradients_a, gradients_b, strict=True):
+    np.testing.assert_allclose(x, y, atol=5e-6)
+
+
+@pytest.mark.parametrize('implementation', ['einsum', 'xla', 'splash'])
 def test_packed_examples_do_not_see_each_other(implementation):
   config = model(attention_implementation=implementation)
   one = batch()
@@ -169,7 +194,7 @@ def test_packed_examples_do_not_see_each_other(implementation):
   np.testing.assert_allclose(together[13:], apart[2, :5], atol=1e-5)
 
 
-@pytest.mark.parametrize('implementation', ['einsum', 'xla'])
+@pytest.mark.parametrize('implementation', ['einsum', 'xla', 'splash'])
 def test_an_empty_row_stays_finite_forward_and_backward(implementation):
   config = model(attention_implementation=implementation)
   inputs = batch()

@@ -11,7 +11,7 @@ import pytest
 
 from bert_jax import config as c
 from bert_jax import fields, models
-from bert_jax.models import attention, embeddings
+from bert_jax.models import attention, dropout, embeddings
 from bert_jax.objectives import base
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.mlm_nsp import MlmNsp
@@ -157,6 +157,36 @@ def test_padding_does_not_change_what_is_real():
   np.testing.assert_allclose(a[real], b[:, :20][real], atol=1e-5)
 
 
+@pytest.mark.parametrize('rate', [0.0, 0.3])
+def test_the_gradient_of_attention_is_its_derivative(rate):
+  """The one written by hand beside JAX's own of the formula in the paper, with the same dropout."""
+  keys = jax.random.split(jax.random.key(0), 5)
+  q, k, v, weights = (jax.random.normal(key, (3, 12, 2, 8)) for key in keys[:4])
+  segments = np.array([[1] * 7 + [2] * 5, [1] * 3 + [2] * 4 + [0] * 5, [0] * 12], np.int32)
+
+  def formula(q, k, v):
+    scores = jnp.einsum('bqhd,bkhd->bhqk', q, k) / 8**0.5
+    mask = (segments[:, :, None] == segments[:, None, :]) & (segments > 0)[:, None, :]
+    p = jax.nn.softmax(jnp.where(mask[:, None], scores, -1e30), axis=-1)
+    if rate:
+      p = jnp.where(dropout.keep_mask(keys[4], rate, p.shape), p / (1 - rate), 0)
+    return jnp.einsum('bhqk,bkhd->bqhd', p, v)
+
+  def ours(q, k, v):
+    return attention.softmax_attention(q, k, v, segments, keys[4], rate)
+
+  real = (segments > 0)[..., None, None]
+  gradients = [
+    jax.grad(lambda *x, f=f: (jnp.where(real, f(*x), 0) * weights).sum(), argnums=(0, 1, 2))(
+      q, k, v
+    )
+    for f in (formula, ours)
+  ]
+  np.testing.assert_allclose(*(np.where(real, f(q, k, v), 0) for f in (formula, ours)), atol=1e-6)
+  for a, b in zip(*gradients, strict=True):
+    np.testing.assert_allclose(a, b, atol=2e-6)
+
+
 def test_splash_attention_is_attention():
   """The TPU's kernel, interpreted, beside the formula: values and gradients of packed segments,
   padding and a row that is empty."""
@@ -172,7 +202,7 @@ def test_splash_attention_is_attention():
 
     return jax.value_and_grad(f, argnums=(0, 1, 2), has_aux=True)(q, k, v)
 
-  formula = functools.partial(attention.attend, implementation='einsum', dropout=lambda x: x)
+  formula = functools.partial(attention.attend, implementation='einsum')
   (_, a), gradients_a = total(formula)
   (_, b), gradients_b = total(functools.partial(attention.splash, interpret=True))
   assert np.isfinite(b).all()
@@ -210,9 +240,7 @@ def test_cudnn_attention_raises_where_there_is_none():
   q = jnp.ones((1, 4, 2, 8), jnp.bfloat16)
   with pytest.raises(Exception, match='(?i)cudnn|cuda|gpu'):
     jax.jit(
-      lambda: attention.attend(
-        q, q, q, jnp.ones((1, 4), jnp.int32), implementation='cudnn', dropout=None
-      )
+      lambda: attention.attend(q, q, q, jnp.ones((1, 4), jnp.int32), implementation='cudnn')
     )().block_until_ready()
 
 

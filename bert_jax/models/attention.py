@@ -8,39 +8,57 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.models import common
-from bert_jax.models.dropout import Dropout
+from bert_jax.models.dropout import drop
 
 
-@jax.custom_vjp
-def dot_scores(q_BTHd, k_BTHd):
-  """q k' for each head, [B, H, T, T] in float32. Its gradient is rounded to the type of q and k
-  before it is multiplied with them, as any other gradient is: left alone, JAX would keep it in
-  float32 and multiply in float32."""
-  return jnp.einsum('bqhd,bkhd->bhqk', q_BTHd, k_BTHd, preferred_element_type=jnp.float32)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
+def softmax_attention(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, key, rate):
+  """softmax(q k' / sqrt(d)) v inside segments, with dropout of the probabilities at `rate`.
+
+  Its gradient is written out for three reasons. The sum of the probabilities times their gradients,
+  which a softmax needs, is that of the output times its gradient (Dao et al. 2022, FlashAttention,
+  appendix B.2), so one pass over [B, H, T, T] is saved. Products are in the type of q, not in the
+  float32 of the scores. Probabilities are kept in that type too.
+  """
+  return _attention_forward(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, key, rate)[0]
 
 
-def _dot_scores_forward(q_BTHd, k_BTHd):
-  return dot_scores(q_BTHd, k_BTHd), (q_BTHd, k_BTHd)
+def _attention_forward(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, key, rate):
+  scores = jnp.einsum('bqhd,bkhd->bhqk', q_BTHd, k_BTHd, preferred_element_type=jnp.float32)
+  scores /= math.sqrt(q_BTHd.shape[-1])
+  scores = jnp.where(seen(segment_ids_BT)[:, None], scores, jnp.finfo(jnp.float32).min)
+  p_BHTT = jax.nn.softmax(scores, axis=-1).astype(v_BTHd.dtype)
+  out_BTHd = jnp.einsum('bhqk,bkhd->bqhd', drop(p_BHTT, key, rate), v_BTHd)
+  return out_BTHd, (q_BTHd, k_BTHd, v_BTHd, key, p_BHTT, out_BTHd)
 
 
-def _dot_scores_backward(operands, gradient_BHTT):
-  q_BTHd, k_BTHd = operands
-  gradient_BHTT = gradient_BHTT.astype(q_BTHd.dtype)
-  return (
-    jnp.einsum('bhqk,bkhd->bqhd', gradient_BHTT, k_BTHd),
-    jnp.einsum('bhqk,bqhd->bkhd', gradient_BHTT, q_BTHd),
-  )
+def _attention_backward(rate, saved, g_BTHd):
+  q_BTHd, k_BTHd, v_BTHd, key, p_BHTT, out_BTHd = saved
+  dv_BTHd = jnp.einsum('bhqk,bqhd->bkhd', drop(p_BHTT, key, rate), g_BTHd)
+  dp_BHTT = jnp.einsum('bqhd,bkhd->bhqk', g_BTHd, v_BTHd, preferred_element_type=jnp.float32)
+  sum_BTH = jnp.sum(g_BTHd.astype(jnp.float32) * out_BTHd, axis=-1)
+  ds_BHTT = p_BHTT * (drop(dp_BHTT, key, rate) - sum_BTH.swapaxes(1, 2)[..., None])
+  ds_BHTT = (ds_BHTT / math.sqrt(q_BTHd.shape[-1])).astype(q_BTHd.dtype)
+  dq_BTHd = jnp.einsum('bhqk,bkhd->bqhd', ds_BHTT, k_BTHd)
+  dk_BTHd = jnp.einsum('bhqk,bqhd->bkhd', ds_BHTT, q_BTHd)
+  return dq_BTHd, dk_BTHd, dv_BTHd, None, None
 
 
-dot_scores.defvjp(_dot_scores_forward, _dot_scores_backward)
+softmax_attention.defvjp(_attention_forward, _attention_backward)
 
 
-def attend(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, *, implementation, dropout):
+def seen(segment_ids_BT):
+  """[B, T, T]: which tokens a token sees, those of its own segment that are no padding."""
+  same = segment_ids_BT[:, :, None] == segment_ids_BT[:, None, :]
+  return same & (segment_ids_BT > 0)[:, None, :]
+
+
+def attend(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, *, implementation, key=None, rate=0.0):
   """softmax(q k' / sqrt(d)) v where a token sees the tokens of its own segment and no padding.
 
   q, k, v: [B, T, H, d]. segment_ids: [B, T], 0 is padding; a padded query gets some finite value
-  that nobody reads. dropout: a function on the attention probabilities [B, H, T, T]; only 'einsum'
-  can apply it. implementation: 'einsum' is written out below; 'xla' and 'cudnn' are
+  that nobody reads. key, rate: dropout of the probabilities [B, H, T, T]; only 'einsum' can do it.
+  implementation: 'einsum' is softmax_attention above; 'xla' and 'cudnn' are
   jax.nn.dot_product_attention's; 'splash' is Pallas's kernel for TPUs, which never holds the
   probabilities of a row at once, and 'xla' where there is no TPU. Returns [B, T, H, d]. Softmax is
   float32 in all of them.
@@ -48,18 +66,14 @@ def attend(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, *, implementation, dropout):
   if implementation == 'splash':
     return jax.lax.platform_dependent(
       q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, tpu=splash,
-      default=functools.partial(attend, implementation='xla', dropout=dropout),
+      default=functools.partial(attend, implementation='xla'),
     )  # fmt: skip
-  mask_BTT = segment_ids_BT[:, :, None] == segment_ids_BT[:, None, :]
-  mask_BTT &= (segment_ids_BT > 0)[:, None, :]
-  if implementation != 'einsum':
-    return jax.nn.dot_product_attention(
-      q_BTHd, k_BTHd, v_BTHd, mask=mask_BTT[:, None], implementation=implementation
-    )
-  scores = dot_scores(q_BTHd, k_BTHd) / math.sqrt(q_BTHd.shape[-1])
-  scores = jnp.where(mask_BTT[:, None], scores, jnp.finfo(jnp.float32).min)
-  probabilities = dropout(jax.nn.softmax(scores, axis=-1).astype(v_BTHd.dtype))
-  return jnp.einsum('bhqk,bkhd->bqhd', probabilities, v_BTHd)
+  if implementation == 'einsum':
+    return softmax_attention(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, key, rate)
+  mask_B1TT = seen(segment_ids_BT)[:, None]
+  return jax.nn.dot_product_attention(
+    q_BTHd, k_BTHd, v_BTHd, mask=mask_B1TT, implementation=implementation
+  )
 
 
 def splash(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, interpret=False):
@@ -103,6 +117,7 @@ class SelfAttention(nn.Module):
   @nn.compact
   def __call__(self, x_BTD, segment_ids_BT, deterministic):
     config = self.config
+    rate = 0.0 if deterministic else config.attention_probs_dropout_prob
 
     def heads(name):
       y_BTD = common.dense(config, config.hidden_size, name)(x_BTD)
@@ -114,6 +129,7 @@ class SelfAttention(nn.Module):
       heads('value'),
       segment_ids_BT,
       implementation=config.attention_implementation,
-      dropout=Dropout(config.attention_probs_dropout_prob, deterministic),
+      key=self.make_rng('dropout') if rate else None,
+      rate=rate,
     )
     return common.dense(config, config.hidden_size, 'output')(out_BTHd.reshape(x_BTD.shape))

@@ -12,10 +12,7 @@ import jax.numpy as jnp
 
 
 class Dropout(nn.Module):
-  """x of any shape -> x with each number zero at probability `rate`, else divided by 1 - rate.
-
-  Randomness is the rng 'dropout' (Srivastava et al. 2014; inverted, so that nothing is scaled at
-  evaluation)."""
+  """`drop` by the rng 'dropout' (Srivastava et al. 2014; inverted: evaluation scales nothing)."""
 
   rate: float
   deterministic: bool
@@ -24,8 +21,15 @@ class Dropout(nn.Module):
   def __call__(self, x):
     if self.deterministic or self.rate == 0:
       return x
-    kept = keep_mask(self.make_rng('dropout'), self.rate, x.shape)
-    return jnp.where(kept, x * jnp.asarray(1 / (1 - self.rate), x.dtype), jnp.zeros((), x.dtype))
+    return drop(x, self.make_rng('dropout'), self.rate)
+
+
+def drop(x, key, rate):
+  """x with each number zero at probability `rate`, else divided by 1 - rate."""
+  if rate == 0:
+    return x
+  scaled = x * jnp.asarray(1 / (1 - rate), x.dtype)
+  return jnp.where(keep_mask(key, rate, x.shape), scaled, jnp.zeros((), x.dtype))
 
 
 def keep_mask(key, rate, shape):

@@ -237,6 +237,8 @@ class Checkpoints:
       args = ocp.args.Composite(meta=ocp.args.JsonRestore())
       meta = self.manager.restore(number, args=args)['meta']
     except Exception as error:
+      if hosts.is_loss(error):
+        raise
       raise self._damaged(number, f'its metadata cannot be read ({_first_line(error)})') from None
     if meta.get('seal') != integrity.seal(meta):
       raise self._damaged(number, 'its metadata does not match its seal')
@@ -251,6 +253,7 @@ class Checkpoints:
     flat = {part: integrity.flat(tree) for part, tree in shapes.items()}
     for part, arrays in flat.items():
       integrity.compare(meta, part, arrays)
+    out, failure = {}, ''
     try:
       out = self.manager.restore(
         number,
@@ -259,7 +262,11 @@ class Checkpoints:
         ),
       )
     except Exception as error:
-      raise self._damaged(number, f'its arrays cannot be read ({_first_line(error)})') from None
+      if hosts.is_loss(error):
+        raise
+      failure = _first_line(error)
+    if hosts.total(bool(failure)):  # all of them, or none, go on to another one
+      raise self._damaged(number, f'its arrays cannot be read ({failure or "by another process"})')
     trees = {part: integrity.unflat(out.get(part, {}), tree) for part, tree in shapes.items()}
     wrong = [
       name for name, row in integrity.array_table(trees).items() if row != meta['arrays'][name]

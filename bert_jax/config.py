@@ -202,21 +202,22 @@ def command_line():
   show_log()
   try:
     yield
-  except InputError as error:
-    print(f'error: {error}', file=sys.stderr)
-    sys.exit(2)
-  except KeyboardInterrupt as stop:
-    print(stop if str(stop) else 'stopped', file=sys.stderr)
-    sys.exit(130)
   except BrokenPipeError:  # the reader of our output has seen enough
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-  except OSError as error:
+  except (InputError, OSError, KeyboardInterrupt) as error:
+    said, code = farewell(error)
+    print(said, file=sys.stderr)
+    sys.exit(code)
+
+
+def farewell(error):
+  """(sentence, exit code) of what ends a program."""
+  if isinstance(error, KeyboardInterrupt):
+    return str(error) or 'stopped', 130
+  if isinstance(error, OSError):
     where = f'{error.filename}: ' if error.filename else ''
-    print(
-      f'error: {where}{error.strerror or error}; check the path, its permissions and the disk',
-      file=sys.stderr,
-    )
-    sys.exit(2)
+    error = f'{where}{error.strerror or error}; check the path, its permissions and the disk'
+  return f'error: {error}', 2
 
 
 def _parse(name, text, kind):

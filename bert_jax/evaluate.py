@@ -80,6 +80,7 @@ def evaluate(workdir, overrides=(), which='latest', out=''):
 
 def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
   """Yields (name, metrics, step) for each (name, data.eval or '') of parts, compiling once."""
+  hosts.check()
   config = config_lib.override(checkpoint.read_config(workdir), overrides)
   tokenizer = tokenizers.load_folder(workdir)
   task = TASKS[config.objective]

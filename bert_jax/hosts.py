@@ -9,8 +9,10 @@ import contextlib
 import logging
 import os
 import re
+import signal
 import socket
 import sys
+import threading
 import time
 
 import jax
@@ -20,12 +22,13 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from bert_jax.config import InputError
+from bert_jax.config import InputError, farewell
 
 log = logging.getLogger('bert_jax')
 
 JOIN_SECONDS = 300  # how long processes wait for each other at the start
 LOST_SECONDS = 60  # a process that has been silent for so long is gone
+LEAVE_SECONDS = 5
 ADDRESS, COUNT, INDEX = 'JAX_COORDINATOR_ADDRESS', 'JAX_NUM_PROCESSES', 'JAX_PROCESS_ID'
 
 
@@ -55,16 +58,31 @@ def join(seconds=None):
     who = _from_environment()
     if who['process_id'] > 0:
       _reach(who['coordinator_address'], seconds)
+  advice = (
+    f'start all of them within {seconds} seconds, each with {ADDRESS}=HOST:PORT (of process 0), '
+    f'{COUNT} and {INDEX}, or by srun or on a TPU pod with --distributed.'
+  )
+
+  def too_late():  # after a while more the client would abort the process
+    print(f'error: the other processes of this run did not come; {advice}', file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(2)
+
+  waiting = threading.Timer(seconds, too_late)
+  waiting.daemon = True
+  waiting.start()
   try:
     jax.distributed.initialize(
-      **who, initialization_timeout=seconds, heartbeat_timeout_seconds=LOST_SECONDS
+      **who, initialization_timeout=seconds + 30, heartbeat_timeout_seconds=LOST_SECONDS
     )
   except (ValueError, RuntimeError) as error:
     raise InputError(
-      f'the processes of this run did not come together ({_first_line(error)}); start all of them '
-      f'within {seconds} seconds, each with {ADDRESS}=HOST:PORT (of process 0), {COUNT} and '
-      f'{INDEX}, or by srun or on a TPU pod with --distributed.'
+      f'the processes of this run did not come together ({_first_line(error)}); {advice}'
     ) from None
+  finally:
+    waiting.cancel()
+  if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # JAX's own handler only takes note of it
   if not first():
     log.setLevel(logging.WARNING)
 
@@ -157,23 +175,47 @@ class Vote:
 
 @contextlib.contextmanager
 def together():
-  """Turns what JAX raises when another process is gone into one sentence, and ends this one.
+  """Ends this process with one sentence, and the others soon after it, when one of several fails.
 
-  It ends without a goodbye, for which it would wait on those that are gone.
+  JAX's own way out waits minutes for processes that may never come.
   """
   try:
     yield
-  except jax.errors.JaxRuntimeError as error:
-    if jax.process_count() == 1:
+  except BrokenPipeError:
+    raise
+  except (InputError, OSError, KeyboardInterrupt) as error:
+    agreed = isinstance(error, KeyboardInterrupt) and str(error)  # all of them stop at this step
+    if not jax.distributed.is_initialized() or agreed:
       raise
-    print(
+    _leave(*farewell(error))
+  except jax.errors.JaxRuntimeError as error:
+    if not jax.distributed.is_initialized():
+      raise
+    if not is_loss(error):
+      _leave(f'error: {error}', 1)
+    _leave(
       f'error: process {jax.process_index()} of {jax.process_count()} stops, since another one is '
       f'gone or unreachable ({_first_line(error)}); start all of them again, and the run goes on '
       'from its newest checkpoint.',
-      file=sys.stderr,
-      flush=True,
+      3,
     )
-    os._exit(3)
+
+
+def is_loss(error):
+  """Does an exception come from JAX's runtime between processes, and not from what it was asked?"""
+  return (
+    isinstance(error, jax.errors.JaxRuntimeError)
+    and jax.process_count() > 1
+    and not re.match('RESOURCE_EXHAUSTED|INVALID_ARGUMENT|UNIMPLEMENTED', str(error))
+  )
+
+
+def _leave(said, code):
+  print(said, file=sys.stderr, flush=True)
+  sys.stdout.flush()
+  if first():
+    time.sleep(LEAVE_SECONDS)  # the others cannot speak any more once the coordinator is gone
+  os._exit(code)
 
 
 def _first_line(error):

@@ -74,13 +74,13 @@ def make_mesh(data, fsdp, tensor, devices=None, slices=1):
 
 
 def _slices(devices, slices):
-  """The devices of each slice; where devices know of none (simulated ones), equal runs of them."""
+  """The devices of each slice; for devices that know of none, equal runs of them."""
+  if devices[0].platform != 'tpu' and len(devices) % slices == 0:
+    size = len(devices) // slices
+    return [devices[i * size : (i + 1) * size] for i in range(slices)]
   groups = {}
   for device in devices:
     groups.setdefault(getattr(device, 'slice_index', 0), []).append(device)
-  if len(groups) == 1 and devices[0].platform == 'cpu' and len(devices) % slices == 0:
-    size = len(devices) // slices
-    return [devices[i * size : (i + 1) * size] for i in range(slices)]
   if len(groups) != slices:
     raise InputError(f'the devices stand in {len(groups)} slices; set mesh.slices={len(groups)}.')
   return [groups[index] for index in sorted(groups)]

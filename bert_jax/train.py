@@ -276,13 +276,14 @@ def write_facts(workdir, sources, mesh):
 
 @contextlib.contextmanager
 def stop_signals():
-  """Yields a function: was the run asked to stop? SIGTERM and the first Ctrl-C save and end it."""
+  """Yields a function: was the run asked to stop? SIGTERM and the first Ctrl-C save and end it; the
+  second Ctrl-C ends it at once."""
   asked = threading.Event()
   old = {}
   if threading.current_thread() is threading.main_thread():
 
     def ask(number, frame):
-      if asked.is_set():
+      if asked.is_set() and number == signal.SIGINT:
         signal.default_int_handler(number, frame)
       asked.set()
 

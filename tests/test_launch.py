@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,40 @@ def test_the_line_arrives_on_the_workers_as_it_was_typed(gcloud, tmp_path):
   assert arguments == ['-m', 'bert_jax.train', '--distributed', *TRAIN[1:]]
 
 
+def test_the_run_is_found_and_not_the_shell_that_asks(gcloud, tmp_path):
+  """What the worker is asked is run here, beside a process that is named as a run is."""
+  env, folder = gcloud
+  (folder / 'says').write_text('running\n')
+  launch('launch/tpu', 'status', 'NAME', **env)
+  launch('launch/tpu', 'stop', 'NAME', **env)
+  lines = [line for line in (folder / 'calls').read_text().splitlines() if '--command=' in line]
+  ask, stop = (line.partition('--command=')[2] for line in lines)
+  home = tmp_path / 'home'
+  python = home / 'bert_jax' / '.venv' / 'bin' / 'python'
+  python.parent.mkdir(parents=True)
+
+  def worker(command):
+    out = subprocess.run(['bash', '-c', command], cwd=home, capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    return out.stdout.strip()
+
+  assert worker(ask) == 'lost' and worker(stop) == 'nothing runs'
+  python.symlink_to(sys.executable)
+  (home / 'bert_jax' / 'bert_jax').mkdir()
+  (home / 'bert_jax' / 'bert_jax' / 'train.py').write_text('import time; time.sleep(60)')
+  run = subprocess.Popen(
+    ['.venv/bin/python', '-m', 'bert_jax.train'], cwd=home / 'bert_jax',
+    env={'PATH': os.environ['PATH']},
+  )  # fmt: skip
+  try:
+    assert worker(ask) == 'running' and worker(stop) == ''
+    assert run.wait(timeout=20) == -15
+  finally:
+    run.kill()
+  (home / 'bert_jax' / 'run.exit').write_text('130\n')
+  assert worker(ask) == '130'
+
+
 def test_slurm_script(tmp_path):
   script = launch('launch/slurm', '--nodes', '2', '--gpus', '4', '--dry-run', *TRAIN).stdout
   assert '#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\n' in script
@@ -150,7 +185,9 @@ def test_slurm_script(tmp_path):
   (tmp_path / 'script').write_text(script)
   out = launch(str(tmp_path / 'script'), check=False, PATH=path, SLURM_JOB_ID='7')
   assert out.returncode == 130
-  assert out.stdout.splitlines()[1:] == ['-m', 'bert_jax.train', *TRAIN[1:], 'scontrol requeue 7']
+  said = out.stdout.splitlines()
+  assert said[0] == '--cpus-per-task=8'
+  assert said[2:] == ['-m', 'bert_jax.train', *TRAIN[1:], 'scontrol requeue 7']
 
 
 def test_gke_manifest():
@@ -160,6 +197,8 @@ def test_gke_manifest():
   assert spec['replicas'] == 2 and spec['template']['spec']['parallelism'] == 4
   pod = spec['template']['spec']['template']['spec']
   (container,) = pod['containers']
-  assert container['command'] == ['python', '-m', 'bert_jax.train', '--distributed', *TRAIN[1:]]
+  assert container['command'] == [
+    'python', '-m', 'bert_jax.train', '--distributed', *TRAIN[1:], '--config.mesh.slices=2'
+  ]  # fmt: skip
   assert container['resources']['limits'] == {'google.com/tpu': 4}
   assert pod['volumes'][0]['persistentVolumeClaim']['claimName'] == 'C'

@@ -166,6 +166,43 @@ def test_a_lost_process_ends_the_others(corpus_file, tmp_path):
   assert config_lib.from_json((workdir / 'config.json').read_text())  # what it wrote is whole
 
 
+def test_an_error_of_one_process_ends_both(corpus_file, tmp_path):
+  """Process 0 alone fails to write: it says so, and process 1 does not wait for minutes."""
+  workdir = tmp_path / 'run'
+  code = """
+import sys
+from bert_jax import checkpoint, hosts, train
+from bert_jax.config import InputError
+def claim(*_):
+  raise InputError('the disk of process 0 is full')
+checkpoint.claim = claim
+train.main(sys.argv[1:])
+"""
+  (tmp_path / 'failing.py').write_text(code)
+  started = time.monotonic()
+  env = ENV | {'PYTHONPATH': str(tmp_path)}
+  process = subprocess.Popen(
+    ['launch/local', '--module', 'failing', '--', CONFIG, '--workdir', str(workdir),
+     *small_overrides(corpus_file)],
+    cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    start_new_session=True,
+  )  # fmt: skip
+  code, _, err = done(process, timeout=200)
+  assert code == 2 and 'error: the disk of process 0 is full' in err
+  assert time.monotonic() - started < 150
+
+
+def test_a_process_that_is_left_alone_says_so(tmp_path):
+  env = ENV | {'JAX_COORDINATOR_ADDRESS': '127.0.0.1:9731', 'JAX_NUM_PROCESSES': '2',
+               'JAX_PROCESS_ID': '0', 'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)}  # fmt: skip
+  out = subprocess.run(
+    [sys.executable, '-m', 'bert_jax.train', CONFIG, '--workdir', str(tmp_path / 'w'),
+     '--distributed', '2'],
+    env=env, capture_output=True, text=True, timeout=60,
+  )  # fmt: skip
+  assert out.returncode == 2 and 'the other processes of this run did not come' in out.stderr
+
+
 @pytest.mark.parametrize(
   ('changes', 'said'),
   [

@@ -28,7 +28,7 @@ def drop(x, key, rate):
   """x with each number zero at probability `rate`, else divided by 1 - rate."""
   if rate == 0:
     return x
-  scaled = x * jnp.asarray(1 / (1 - rate), x.dtype)
+  scaled = (x.astype(jnp.float32) * (1 / (1 - rate))).astype(x.dtype)  # the factor needs its digits
   return jnp.where(keep_mask(key, rate, x.shape), scaled, jnp.zeros((), x.dtype))
 
 

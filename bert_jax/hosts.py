@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 
 import jax
 import jax.numpy as jnp
@@ -188,11 +189,12 @@ def together():
     if not jax.distributed.is_initialized() or agreed:
       raise
     _leave(*farewell(error))
-  except jax.errors.JaxRuntimeError as error:
+  except (jax.errors.JaxRuntimeError, ValueError) as error:
     if not jax.distributed.is_initialized():
       raise
     if not is_loss(error):
-      _leave(f'error: {error}', 1)
+      traceback.print_exc()
+      _leave('error: this process of several has failed, as above', 1)
     _leave(
       f'error: process {jax.process_index()} of {jax.process_count()} stops, since another one is '
       f'gone or unreachable ({_first_line(error)}); start all of them again, and the run goes on '
@@ -202,11 +204,12 @@ def together():
 
 
 def is_loss(error):
-  """Does an exception come from JAX's runtime between processes, and not from what it was asked?"""
-  return (
-    isinstance(error, jax.errors.JaxRuntimeError)
-    and jax.process_count() > 1
-    and not re.match('RESOURCE_EXHAUSTED|INVALID_ARGUMENT|UNIMPLEMENTED', str(error))
+  """Does an exception come from what is between processes, and not from what was asked of it?
+
+  Some versions of JAX raise a JaxRuntimeError, others a ValueError; the text begins with a status.
+  """
+  return jax.process_count() > 1 and bool(
+    re.match('(UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED): ', str(error))
   )
 
 

@@ -197,6 +197,8 @@ class Checkpoints:
     try:
       yield
     except (OSError, ValueError) as error:
+      if hosts.is_loss(error):
+        raise
       raise InputError(
         f'a checkpoint could not be written to {self.folder} ({_first_line(error)}); free some '
         'space and start again, the earlier checkpoints are whole.'

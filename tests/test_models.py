@@ -211,6 +211,19 @@ def test_splash_attention_is_attention():
     np.testing.assert_allclose(x, y, atol=5e-6)
 
 
+@pytest.mark.parametrize('length', [20, 128])
+def test_splash_is_compiled_where_it_cannot_run(length):
+  """In a jitted step both branches are traced; off a TPU, or at such a length, it is 'xla'."""
+  keys = jax.random.split(jax.random.key(0), 3)
+  q, k, v = (jax.random.normal(key, (2, length, 2, 64)) for key in keys)
+  segments = jnp.ones((2, length), jnp.int32)
+  out = {
+    name: jax.jit(functools.partial(attention.attend, implementation=name))(q, k, v, segments)
+    for name in ('xla', 'splash')
+  }
+  np.testing.assert_allclose(out['xla'], out['splash'], atol=1e-6)
+
+
 @pytest.mark.parametrize('implementation', ['einsum', 'xla', 'splash'])
 def test_packed_examples_do_not_see_each_other(implementation):
   config = model(attention_implementation=implementation)

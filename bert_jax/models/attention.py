@@ -60,9 +60,11 @@ def attend(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, *, implementation, key=None, 
   that nobody reads. key, rate: dropout of the probabilities [B, H, T, T]; only 'einsum' can do it.
   implementation: 'einsum' is softmax_attention above; 'xla' and 'cudnn' are
   jax.nn.dot_product_attention's; 'splash' is Pallas's kernel for TPUs, which never holds the
-  probabilities of a row at once, and 'xla' where there is no TPU. Returns [B, T, H, d]. Softmax is
-  float32 in all of them.
+  probabilities of a row at once, and 'xla' where there is no TPU or T is no multiple of 128.
+  Returns [B, T, H, d]. Softmax is float32 in all of them.
   """
+  if implementation == 'splash' and q_BTHd.shape[1] % 128:
+    implementation = 'xla'
   if implementation == 'splash':
     return jax.lax.platform_dependent(
       q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, tpu=splash,

@@ -19,7 +19,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 from bert_jax import __version__, hosts, integrity, step
 from bert_jax import config as config_lib
-from bert_jax.config import InputError
+from bert_jax.config import InputError, first_line
 
 log = logging.getLogger('bert_jax')
 
@@ -200,7 +200,7 @@ class Checkpoints:
       if hosts.is_loss(error):
         raise
       raise InputError(
-        f'a checkpoint could not be written to {self.folder} ({_first_line(error)}); free some '
+        f'a checkpoint could not be written to {self.folder} ({first_line(error)}); free some '
         'space and start again, the earlier checkpoints are whole.'
       ) from error
 
@@ -241,7 +241,7 @@ class Checkpoints:
     except Exception as error:
       if hosts.is_loss(error):
         raise
-      raise self._damaged(number, f'its metadata cannot be read ({_first_line(error)})') from None
+      raise self._damaged(number, f'its metadata cannot be read ({first_line(error)})') from None
     if meta.get('seal') != integrity.seal(meta):
       raise self._damaged(number, 'its metadata does not match its seal')
     return meta
@@ -266,7 +266,7 @@ class Checkpoints:
     except Exception as error:
       if hosts.is_loss(error):
         raise
-      failure = _first_line(error)
+      failure = first_line(error)
     if hosts.total(bool(failure)):  # all of them, or none, go on to another one
       raise self._damaged(number, f'its arrays cannot be read ({failure or "by another process"})')
     trees = {part: integrity.unflat(out.get(part, {}), tree) for part, tree in shapes.items()}
@@ -340,7 +340,3 @@ def load_params(workdir, shapes, which='latest'):
 def _when_best(metrics):
   """What Orbax ranks checkpoints by: the last to have been the best yet is the best."""
   return metrics.get('best', -1)
-
-
-def _first_line(error):
-  return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -220,6 +220,11 @@ def farewell(error):
   return f'error: {error}', 2
 
 
+def first_line(error):
+  """The first line of what an exception says, short enough for a sentence."""
+  return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
 def _parse(name, text, kind):
   """The text of a command line as a value of the field's type."""
   if kind is str:

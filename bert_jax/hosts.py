@@ -23,7 +23,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from bert_jax.config import InputError, farewell
+from bert_jax.config import InputError, farewell, first_line
 
 log = logging.getLogger('bert_jax')
 
@@ -78,7 +78,7 @@ def join(seconds=None):
     )
   except (ValueError, RuntimeError) as error:
     raise InputError(
-      f'the processes of this run did not come together ({_first_line(error)}); {advice}'
+      f'the processes of this run did not come together ({first_line(error)}); {advice}'
     ) from None
   finally:
     waiting.cancel()
@@ -197,7 +197,7 @@ def together():
       _leave('error: this process of several has failed, as above', 1)
     _leave(
       f'error: process {jax.process_index()} of {jax.process_count()} stops, since another one is '
-      f'gone or unreachable ({_first_line(error)}); start all of them again, and the run goes on '
+      f'gone or unreachable ({first_line(error)}); start all of them again, and the run goes on '
       'from its newest checkpoint.',
       3,
     )
@@ -219,7 +219,3 @@ def _leave(said, code):
   if first():
     time.sleep(LEAVE_SECONDS)  # the others cannot speak any more once the coordinator is gone
   os._exit(code)
-
-
-def _first_line(error):
-  return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import tqdm
 
+from bert_jax import hosts
 from bert_jax.config import write_whole
 
 log = logging.getLogger('bert_jax')
@@ -122,7 +123,7 @@ class Writer:
   def __init__(self, workdir, start, tensorboard):
     self.path = Path(workdir) / 'metrics.jsonl'
     self.file = self.board = None
-    if jax.process_index():
+    if not hosts.first():
       return
     if self.path.exists():
       kept = [line for line in self.path.read_text().splitlines() if _step(line) <= start]
@@ -220,7 +221,7 @@ class Progress:
   def __init__(self, steps, start):
     self.bar = tqdm.tqdm(
       total=steps, initial=start, unit='step', dynamic_ncols=True, leave=True,
-      disable=True if jax.process_index() else None,  # None: shown on a terminal only
+      disable=None if hosts.first() else True,  # None: shown on a terminal only
     )  # fmt: skip
 
   def update(self, text):

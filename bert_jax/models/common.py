@@ -19,8 +19,8 @@ import jax.numpy as jnp
 def gelu(x):
   """x times the normal distribution function, exact (Hendrycks & Gimpel 2016): BERT's.
 
-  By erf in float32. jax.nn.gelu takes erfc, whose two branches cost a TPU 7 % of the whole step
-  (compiler-estimated, BERT-base on v5e), for digits that no use of it here keeps.
+  By erf in float32. jax.nn.gelu takes erfc, whose two branches cost a TPU more cycles, for digits
+  that no use of it here keeps.
   """
   z = x.astype(jnp.float32)
   return (z * (0.5 + 0.5 * jax.lax.erf(z * math.sqrt(0.5)))).astype(x.dtype)

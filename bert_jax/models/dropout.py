@@ -2,8 +2,8 @@
 
 Whether an element is kept is a pure function of the key and of the element's place in the array:
 any layout over devices draws the same mask, and a compiler can compute it inside the operation that
-uses it. Counter-based generators of JAX's kind spend far more on each number (threefry: some
-hundred operations) than a mask needs, and on a TPU that was most of what attention cost.
+uses it. Counter-based generators of JAX's kind (threefry: 20 rounds) spend far more on each number
+than a mask needs.
 """
 
 import flax.linen as nn

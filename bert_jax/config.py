@@ -18,10 +18,11 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from bert_jax.fields import FIELDS, FREE_TO_CHANGE, OBJECTIVE_BLOCKS, InputError, bert
+from bert_jax.fields import FIELDS, FREE_TO_CHANGE, OBJECTIVE_BLOCKS, SIZES, InputError, bert
 from bert_jax.rules import check_combinations, masking_stages
 
-__all__ = ['InputError', 'bert', 'masking_stages']  # what others take from here besides its own
+# What others take from here besides its own.
+__all__ = ['SIZES', 'InputError', 'bert', 'masking_stages']
 
 
 def parse_arg(arg, **defaults):

@@ -128,6 +128,9 @@ def get_config(arg=''):
   arg = c.parse_arg(arg, task='docs', size='', unpacked=False, runlocal=False)
   if arg.task not in TASKS:
     raise c.InputError(f'task {arg.task!r} is not known; use one of {", ".join(TASKS)}.')
+  if arg.size not in ('', 'minilm', *c.SIZES):
+    raise c.InputError(
+      f'size {arg.size!r} is not known; use minilm or one of {", ".join(c.SIZES)}.')
   own = TASKS[arg.task]
   objective = own.get('objective', 'classification')
   minilm = arg.size == 'minilm'

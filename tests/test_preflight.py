@@ -36,6 +36,16 @@ PROGRAM = """HloModule jit_train_step, is_scheduled=true
   ROOT %out = (s32[], f32[8,16]{1,0}) tuple(%x, %fusion.1)
 }
 
+%cond.2 (state: (s32[], f32[8,16])) -> pred[] {
+  %end = s32[]{:T(128)} constant(5)
+  %count = s32[] get-tuple-element(%state), index=0
+  ROOT %lt = pred[] compare(%count, %end), direction=LT
+}
+
+%cond.3 (state: (s32[], f32[8,16])) -> pred[] {
+  ROOT %told = pred[] get-tuple-element(%state), index=0
+}
+
 ENTRY %main (p: f32[8,16]) -> f32[8,16] {
   %p = f32[8,16]{1,0} parameter(0), metadata={op_name="state.params"}
   %while.1 = (s32[], f32[8,16]{1,0}) while(%p), condition=%cond, body=%body, backend_config={"known_trip_count":{"n":"12"}}
@@ -60,6 +70,15 @@ def test_loops_count_as_often_as_they_run():
   assert product.endswith('/attention/query/dot_general')
   assert program.float32_products('MaskedLM') == []
   assert program.largest(1) == [(4096, 'all-reduce.1')]
+
+
+def test_the_length_of_a_loop_is_read_from_its_condition_too():
+  counted = PROGRAM.replace('condition=%cond, ', 'condition=%cond.2, ').replace(
+    ', backend_config={"known_trip_count":{"n":"12"}}', ''
+  )
+  assert hlo.Program(counted).cycles()['attention'] == 500
+  assert hlo.Program(counted).endless() == []
+  assert hlo.Program(counted.replace('=%cond.2, ', '=%cond.3, ')).endless() == ['while.1']
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,6 @@ import logging
 import shutil
 from pathlib import Path
 
-import jax
-
 from bert_jax import checkpoint, evaluate
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
@@ -68,8 +66,7 @@ def glue(runs, data, out, which='latest'):
       sets.append(('AX', str(data / 'diagnostic' / 'diagnostic.tsv')))
     if there := [(key, spec) for key, spec in sets if Path(spec).is_file()]:
       for key, _, _ in evaluate.evaluate_on(workdir, there, (), which, out / 'test'):
-        if not jax.process_index():
-          shutil.copy(out / 'test' / key / 'predictions.tsv', out / f'{key}.tsv')
+        shutil.copy(out / 'test' / key / 'predictions.tsv', out / f'{key}.tsv')
     for key, spec in sets:
       log.info('%s: %s', name, f'{key}.tsv' if (key, spec) in there else f'no test file {spec}')
   return found

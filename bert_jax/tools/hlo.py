@@ -34,6 +34,7 @@ _ARRAY = re.compile(r'\b([a-z]\w*)\[([\d,]*)\]')
 _CALLED = re.compile(r'(?:calls|to_apply|body|branch_computations)=\{?(%[\w.\-]+(?:, %[\w.\-]+)*)')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+_CONDITION = re.compile(r'condition=%([\w.\-]+)')
 _CHANNEL = re.compile(r'channel_id=(\d+)')
 _PASSED_ON = re.compile(r'parameter|tuple|get-tuple-element|bitcast|while|.*-(start|done)')
 _NAME = re.compile(r'op_name="([^"]*)"')
@@ -61,11 +62,6 @@ class Instruction:
   def called(self):
     match = _CALLED.search(self.rest)
     return [name.strip(' %') for name in match[1].split(',')] if match else []
-
-  @property
-  def trips(self):
-    match = _TRIPS.search(self.rest)
-    return int(match[1]) if match else 1
 
   @property
   def operands(self):
@@ -115,7 +111,23 @@ class Program:
       yield instruction, times
       if instruction.opcode in ('while', 'call', 'conditional', 'async-start'):
         for called in instruction.called:
-          yield from self.scheduled(called, times * instruction.trips)
+          yield from self.scheduled(called, times * self.trips(instruction))
+
+  def trips(self, instruction):
+    """How often what an instruction calls runs each time: more than once for loops, which say it
+    themselves or compare a count from 0 with their one constant. 0 if it cannot be told."""
+    if match := _TRIPS.search(instruction.rest):
+      return int(match[1])
+    if instruction.opcode != 'while':
+      return 1
+    condition = self.computations[_CONDITION.search(instruction.rest)[1]]
+    ends = [i.rest for i in condition if i.opcode == 'constant' and i.type.startswith('s32')]
+    below = any(i.opcode == 'compare' and 'direction=LT' in i.rest for i in condition)
+    return int(ends[0].partition(')')[0]) if below and len(ends) == 1 else 0
+
+  def endless(self):
+    """Names of the loops whose length cannot be told."""
+    return [i.name for lines in self.computations.values() for i in lines if not self.trips(i)]
 
   def inside(self):
     """Yields (computation, instruction, how often it runs) of everything, fusions opened too."""
@@ -124,7 +136,7 @@ class Program:
       name, times = stack.pop()
       for instruction in self.computations[name]:
         yield name, instruction, times
-        stack += [(called, times * instruction.trips) for called in instruction.called
+        stack += [(called, times * self.trips(instruction)) for called in instruction.called
                   if called in self.computations]  # fmt: skip
 
   def cycles(self):

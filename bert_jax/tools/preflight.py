@@ -183,6 +183,8 @@ def preflight(config, devices, chip):
   parsed = hlo.Program(compiled.as_text())
   cycles = parsed.cycles()
   total = sum(cycles.values())
+  if loops := parsed.endless():
+    warnings.append(f'{len(loops)} loops of unknown length, such as {loops[0]}, are left out')
   if products := parsed.float32_products(r'/layer'):
     warnings.append(f'{len(products)} float32 matrix products in the layers, such as {products[0]}')
   hbm = (

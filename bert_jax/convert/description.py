@@ -1,0 +1,113 @@
+"""What the config.json of a released model says, in our words.
+
+Hugging Face's config.json of a BERT, RoBERTa or DistilBERT, and the bert_config.json of Google's
+releases. An option our model does not have is an error that names it: weights that load and compute
+something else are worse than none.
+"""
+
+import json
+from typing import NamedTuple
+
+from bert_jax.config import InputError
+
+ACTIVATIONS = {'gelu': 'gelu', 'gelu_new': 'gelu_tanh', 'gelu_pytorch_tanh': 'gelu_tanh',
+               'relu': 'relu', 'silu': 'swish', 'swish': 'swish'}  # fmt: skip
+SIZES = ('vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads',
+         'intermediate_size', 'max_position_embeddings', 'type_vocab_size')  # fmt: skip
+OTHERS = {'layer_norm_eps': 1e-12, 'initializer_range': 0.02, 'hidden_dropout_prob': 0.1,
+          'attention_probs_dropout_prob': 0.1}  # fmt: skip
+# DistilBERT's names of the same.
+DISTIL = {'dim': 'hidden_size', 'n_layers': 'num_hidden_layers', 'n_heads': 'num_attention_heads',
+          'hidden_dim': 'intermediate_size', 'activation': 'hidden_act',
+          'dropout': 'hidden_dropout_prob',
+          'attention_dropout': 'attention_probs_dropout_prob'}  # fmt: skip
+FAMILIES = ('bert', 'roberta', 'distilbert')
+# Options that must be what they are in a BERT.
+FIXED = {'position_embedding_type': ('absolute', None), 'is_decoder': (False, None),
+         'add_cross_attention': (False, None), 'pruned_heads': ({}, None)}  # fmt: skip
+
+
+class Description(NamedTuple):
+  family: str
+  model: dict  # fields of config.model
+  labels: tuple  # of id2label, in order, or ()
+  problem: str  # '', regression, single_label_classification or multi_label_classification
+  architecture: str  # 'BertForMaskedLM', or ''
+  offset: int  # rows of the position table that stand before position 0
+  ours: dict  # what our own export says besides
+
+
+def is_model(folder):
+  """Does a folder hold a released model, that is, a config.json that is none of a run of ours?"""
+  return _file(folder) is not None
+
+
+def read(folder):
+  """The Description of a folder; InputError if it is of another kind of model."""
+  path = _file(folder)
+  theirs = _read_json(path)
+  family = theirs.get('model_type', 'bert')
+  family = {'xlm-roberta': 'roberta', 'camembert': 'roberta'}.get(family, family)
+  if family not in FAMILIES:
+    raise InputError(
+      f'{path} says model_type {family!r}; weights are read of {", ".join(FAMILIES)}.'
+    )
+  if family == 'distilbert':
+    theirs = {'type_vocab_size': 0} | {DISTIL.get(k, k): v for k, v in theirs.items()}
+  for name, allowed in FIXED.items():
+    if theirs.get(name) not in allowed:
+      raise InputError(
+        f'{path} says {name} {theirs[name]!r}; our encoder has {allowed[0]!r} only, so it would '
+        'not be the same model.'
+      )
+  act = theirs.get('hidden_act', 'gelu')
+  if act not in ACTIVATIONS:
+    raise InputError(f'{path} says hidden_act {act!r}; use one of {", ".join(ACTIVATIONS)}.')
+  if lacking := [name for name in SIZES if name not in theirs]:
+    raise InputError(f'{path} does not say {", ".join(lacking)}; add it.')
+  model = {name: theirs[name] for name in SIZES}
+  model |= {name: theirs.get(name, value) for name, value in OTHERS.items()} | {
+    'hidden_act': ACTIVATIONS[act],
+    'position_embeddings': 'learned',
+    'norm_placement': 'post',
+    'tie_word_embeddings': theirs.get('tie_word_embeddings') is not False,
+  }
+  offset = 0
+  if family == 'roberta':  # positions are counted from the id of its padding + 1
+    offset = (1 if theirs.get('pad_token_id') is None else theirs['pad_token_id']) + 1
+    model['max_position_embeddings'] -= offset
+    model['type_vocab_size'] = max(2, model['type_vocab_size'])  # its one row for both texts
+  ours = theirs.get('bert_jax') or {}
+  model |= ours.get('model', {})
+  architectures = theirs.get('architectures') or ['']
+  return Description(
+    family, model, _labels(path, theirs), theirs.get('problem_type') or '', architectures[0],
+    offset, ours,
+  )  # fmt: skip
+
+
+def _labels(path, theirs):
+  labels = theirs.get('id2label') or {}
+  try:
+    labels = {int(i): str(label) for i, label in labels.items()}
+    return tuple(labels[i] for i in range(len(labels)))
+  except (ValueError, KeyError, AttributeError):
+    raise InputError(f'id2label in {path} does not count from 0; number the labels.') from None
+
+
+def _file(folder):
+  for name in ('config.json', 'bert_config.json'):
+    path = folder / name
+    if path.is_file():
+      content = _read_json(path)
+      if 'objective' not in content and ('model_type' in content or 'hidden_size' in content):
+        return path
+  return None
+
+
+def _read_json(path):
+  try:
+    out = json.loads(path.read_text())
+  except (OSError, ValueError) as error:
+    raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
+  return out if isinstance(out, dict) else {}

@@ -1,0 +1,160 @@
+"""torch's `.bin` files read with numpy, and without the power of a pickle.
+
+A pickle is a program: it may call anything it can name. Here it can name what a table of tensors
+is made of and nothing else, so a file that asks for more is refused before anything of it runs.
+Both forms are read: the zip of torch 1.6 and later, and the stream of pickles before it
+(torch/serialization.py describes them).
+"""
+
+import math
+import pickle
+import struct
+import zipfile
+from collections import OrderedDict
+from typing import NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from bert_jax.config import InputError
+
+MAGIC = 0x1950A86A20F9469CFC6C
+TYPES = {
+  'FloatStorage': 'float32', 'DoubleStorage': 'float64', 'HalfStorage': 'float16',
+  'BFloat16Storage': 'bfloat16', 'LongStorage': 'int64', 'IntStorage': 'int32',
+  'ShortStorage': 'int16', 'CharStorage': 'int8', 'ByteStorage': 'uint8', 'BoolStorage': 'bool',
+}  # fmt: skip
+
+
+class Refused(Exception):
+  """The file asks for something that is not the data of a tensor."""
+
+
+class _Tensor(NamedTuple):
+  """Where in which storage the numbers of a tensor lie."""
+
+  storage: tuple  # (key, type, count)
+  offset: int
+  shape: tuple
+  strides: tuple
+
+
+def _rebuild(storage, offset, shape, strides, *rest):
+  return _Tensor(storage, offset, tuple(shape), tuple(strides))
+
+
+def _parameter(data, *rest):
+  return data
+
+
+ALLOWED = {
+  ('collections', 'OrderedDict'): OrderedDict,
+  ('torch._utils', '_rebuild_tensor'): _rebuild,
+  ('torch._utils', '_rebuild_tensor_v2'): _rebuild,
+  ('torch._utils', '_rebuild_parameter'): _parameter,
+} | {('torch', name): kind for name, kind in TYPES.items()}
+
+
+class _Unpickler(pickle.Unpickler):
+  def find_class(self, module, name):
+    if (module, name) not in ALLOWED:
+      raise Refused(f'{module}.{name}')
+    return ALLOWED[module, name]
+
+  def persistent_load(self, pid):
+    if len(pid) < 5 or pid[0] != 'storage' or pid[1] not in TYPES.values():
+      raise Refused(f'a storage {pid!r:.80}')
+    if len(pid) > 5 and pid[5] is not None:
+      raise Refused('a storage inside another (view_metadata)')
+    return str(pid[2]), pid[1], int(pid[4])
+
+
+def read(path):
+  """{name: array} of a file that torch.save wrote of a state_dict; InputError if it is no such."""
+  try:
+    table, storages = _read_zip(path) if zipfile.is_zipfile(path) else _read_stream(path)
+    for key in ('state_dict', 'model'):  # training scripts wrap it
+      if isinstance(table, dict) and isinstance(table.get(key), dict):
+        table = table[key]
+    return {str(name): _array(name, tensor, storages) for name, tensor in table.items()}
+  except Refused as error:
+    raise InputError(
+      f'{path} asks for {error}, which weights have no need of; it is refused and nothing of it '
+      'was run. Get the weights as safetensors, or from someone you trust.'
+    ) from None
+  except InputError:
+    raise
+  except Exception as error:  # a damaged pickle can fail in any way
+    raise InputError(
+      f'{path} cannot be read as weights of torch ({type(error).__name__}: {error!s:.100}); is it '
+      'whole?'
+    ) from None
+
+
+def _read_zip(path):
+  with zipfile.ZipFile(path) as archive:
+    (main,) = (name for name in archive.namelist() if name.endswith('/data.pkl'))
+    root = main.removesuffix('data.pkl')
+    if f'{root}byteorder' in archive.namelist() and archive.read(f'{root}byteorder') != b'little':
+      raise InputError(f'{path} was written on a big-endian machine; save it as safetensors.')
+    with archive.open(main) as file:
+      table = _Unpickler(file).load()
+    wanted = {t.storage for t in _tensors(table)}
+    return table, {s: _numbers(archive.read(f'{root}data/{s[0]}'), s) for s in wanted}
+
+
+def _read_stream(path):
+  """Magic number, version, facts of the machine, the table, the keys, then each storage's count and
+  numbers."""
+  with open(path, 'rb') as file:
+    magic, version, facts, table, keys = (_Unpickler(file).load() for _ in range(5))
+    if (magic, version, facts['little_endian']) != (MAGIC, 1001, True):
+      raise ValueError('not the header of torch.save')
+    by_key = {t.storage[0]: t.storage for t in _tensors(table)}
+    storages = {}
+    for key in map(str, keys):
+      if key not in by_key:
+        raise ValueError(f'storage {key} is of no tensor')
+      (count,) = struct.unpack('<q', file.read(8))
+      storage = by_key[key]
+      if count != storage[2]:
+        raise ValueError(f'storage {key} has {count} numbers, not {storage[2]}')
+      storages[storage] = _numbers(file.read(count * _dtype(storage).itemsize), storage)
+  return table, storages
+
+
+def _tensors(table):
+  if isinstance(table, _Tensor):
+    yield table
+  elif isinstance(table, dict):
+    for value in table.values():
+      yield from _tensors(value)
+
+
+def _dtype(storage):
+  return np.dtype(ml_dtypes.bfloat16 if storage[1] == 'bfloat16' else storage[1])
+
+
+def _numbers(data, storage):
+  x = np.frombuffer(data, _dtype(storage))
+  if x.size != storage[2]:
+    raise ValueError(f'storage {storage[0]} has {x.size} numbers, not {storage[2]}')
+  return x
+
+
+def _array(name, tensor, storages):
+  if not isinstance(tensor, _Tensor):
+    raise InputError(
+      f'a .bin of weights holds tensors, and this one a {type(tensor).__name__} named {name}; save '
+      "the model's state_dict alone."
+    )
+  x, (_, offset, shape, strides) = storages[tensor.storage], tensor
+  numbers = (offset, *shape, *strides)
+  if len(shape) != len(strides) or not all(isinstance(n, int) and n >= 0 for n in numbers):
+    raise ValueError(f'{name} has the shape {shape} and strides {strides}')
+  last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides))
+  if math.prod(shape) and last >= x.size:
+    raise ValueError(f'{name} reaches beyond its storage')
+  steps = [stride * x.itemsize for stride in strides]
+  view = np.lib.stride_tricks.as_strided(x[offset:], shape, steps, writeable=False)
+  return np.ascontiguousarray(view).reshape(shape)

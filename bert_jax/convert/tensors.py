@@ -1,0 +1,86 @@
+"""The tensors of a folder, by their own names, whatever form they are stored in.
+
+`model.safetensors` and `pytorch_model.bin`, whole or in shards with an index; TensorFlow's
+checkpoints. Everything is numpy: neither torch nor TensorFlow is needed.
+"""
+
+import json
+import logging
+import re
+
+import ml_dtypes
+import numpy as np
+import safetensors
+
+from bert_jax.config import InputError
+from bert_jax.convert import bundle, pickles
+
+log = logging.getLogger('bert_jax')
+
+SAFETENSORS, PICKLE = 'model.safetensors', 'pytorch_model.bin'
+TYPES = {
+  'F64': np.float64, 'F32': np.float32, 'F16': np.float16, 'BF16': ml_dtypes.bfloat16,
+  'I64': np.int64, 'I32': np.int32, 'I16': np.int16, 'I8': np.int8, 'U8': np.uint8, 'BOOL': bool,
+}  # fmt: skip
+
+
+def read(folder):
+  """({name: array}, the file they come from); InputError if there are none or they are damaged."""
+  for name, reader in ((SAFETENSORS, read_safetensors), (PICKLE, pickles.read)):
+    if (folder / name).is_file():
+      return reader(folder / name), folder / name
+    index = folder / f'{name}.index.json'
+    if index.is_file():
+      return _read_shards(index, reader), index
+  if found := checkpoints(folder):
+    if len(found) > 1:
+      log.info('of %d checkpoints in %s the last is read: %s', len(found), folder, found[-1].name)
+    return bundle.read(found[-1]), found[-1]
+  raise InputError(
+    f'{folder} has no {SAFETENSORS}, no {PICKLE} (nor their .index.json) and no TensorFlow '
+    '*.ckpt*.index; save the model in one of these forms.'
+  )
+
+
+def checkpoints(folder):
+  """The index files of the TensorFlow checkpoints of a folder, by step."""
+
+  def number(path):
+    return [int(n) for n in re.findall(r'\d+', path.stem)], path.name
+
+  return sorted((p for p in folder.glob('*.index') if '.ckpt' in p.name or 'ckpt' in p.stem),
+                key=number)  # fmt: skip
+
+
+def read_safetensors(path):
+  """{name: array} of one file."""
+  try:
+    found = safetensors.deserialize(path.read_bytes())
+    return {
+      name: np.frombuffer(x['data'], TYPES[x['dtype']]).reshape(x['shape']) for name, x in found
+    }
+  except KeyError as error:
+    raise InputError(
+      f'{path} holds tensors of type {error}; use one of {", ".join(TYPES)}.'
+    ) from None
+  except (safetensors.SafetensorError, OSError, ValueError) as error:
+    raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
+
+
+def _read_shards(index, reader):
+  """The union of the files an index names; each tensor must be where the index says."""
+  try:
+    places = json.loads(index.read_text())['weight_map']
+    names = sorted(set(places.values()))
+  except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    raise InputError(f'{index} is no index of shards ({error!r:.100}); is it whole?') from None
+  out = {}
+  for name in names:
+    path = index.parent / name
+    if '/' in name or '\\' in name or not path.is_file():
+      raise InputError(f'{index} names the shard {name}, which is not beside it; is all there?')
+    shard = reader(path)
+    if lost := [k for k, place in places.items() if place == name and k not in shard]:
+      raise InputError(f'{path} lacks {lost[0]}, which {index.name} says is in it; is it whole?')
+    out |= shard
+  return out

@@ -73,6 +73,11 @@ def continued(workdir, resume_from):
   config.resume_from; (None, None) if it begins anew."""
   for folder in (workdir, resume_from):
     if folder and (meta := checkpoint.newest_meta(folder)):
+      if meta.get('converted'):
+        raise InputError(
+          f'{folder} holds converted weights and no training to go on with; train in another '
+          f'--workdir with --config.init_from={folder}.'
+        )
       return folder, meta
   if resume_from:
     raise InputError(f'config.resume_from={resume_from} holds no checkpoint; train it first.')

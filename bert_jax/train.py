@@ -13,18 +13,15 @@ import dataclasses
 import json
 import logging
 import math
-import platform
 import signal
-import sys
 import threading
 import time
-from importlib import metadata
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 
-from bert_jax import __version__, checkpoint, evaluate, hosts, metrics, origin, sharding, step
+from bert_jax import checkpoint, evaluate, facts, hosts, metrics, origin, sharding, step
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.convert import hub
@@ -75,7 +72,7 @@ def train(config, workdir):
     log.warning('nothing is evaluated: data.eval is empty')
   baselines = sources['train'].baselines
   steps = config.steps or math.ceil(config.epochs * len(sources['train']) / config.batch_size)
-  facts = {'config': config_lib.fingerprint(config), 'data': sources['train'].fingerprint}
+  identity = {'config': config_lib.fingerprint(config), 'data': sources['train'].fingerprint}
 
   # ---- state and the compiled step -------------------------------------------------------------
   init_key, _, eval_key = step.keys(config.seed, config.prng_impl)
@@ -85,7 +82,7 @@ def train(config, workdir):
     stack.enter_context(jax.set_mesh(mesh))
     stack.enter_context(sharding.activation_rules())
     if continued:
-      checkpoint.check_continues(meta, program.state, facts, steps, own=continued == workdir)
+      checkpoint.check_continues(meta, program.state, identity, steps, own=continued == workdir)
     weights = None
     if config.init_from and not continued:
       weights = origin.weights_of(config, mesh)
@@ -114,7 +111,7 @@ def train(config, workdir):
       (config.checkpoint.best_metric, config.checkpoint.best_mode,
        sources['eval'].fingerprint if eval_batches else '')
     )  # fmt: skip
-    checkpoints = checkpoint.Checkpoints(workdir, config.checkpoint, facts, judged)
+    checkpoints = checkpoint.Checkpoints(workdir, config.checkpoint, identity, judged)
     stack.enter_context(contextlib.closing(checkpoints))
     results, seen = {}, {}
     if continued:
@@ -254,16 +251,12 @@ def write_facts(workdir, sources, mesh):
   """run.json: versions, command, devices and data, so that the workdir tells all about its run."""
   if not hosts.first():
     return
-  packages = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
   path = workdir / 'run.json'
   earlier = []
   with contextlib.suppress(OSError, ValueError, KeyError):
     earlier = json.loads(path.read_text())['commands']
-  facts = {
-    'bert_jax': __version__,
-    'python': platform.python_version(),
-    'packages': {name: metadata.version(name) for name in packages},
-    'commands': [*earlier, {'argv': sys.argv, 'time': time.strftime('%Y-%m-%d %H:%M:%S')}],
+  told = facts.versions() | {
+    'commands': [*earlier, facts.command()],
     'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
     'mesh': dict(mesh.shape),
     'data': {
@@ -271,7 +264,7 @@ def write_facts(workdir, sources, mesh):
       for split, s in sources.items()
     },
   }
-  config_lib.write_whole(path, json.dumps(facts, indent=2) + '\n')
+  config_lib.write_whole(path, json.dumps(told, indent=2) + '\n')
 
 
 @contextlib.contextmanager

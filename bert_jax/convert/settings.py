@@ -4,11 +4,13 @@ What a released model can be asked follows from its head; everything else (optim
 `configs/` says, so a run that starts from it is one config away.
 """
 
+import json
 from pathlib import Path
 
 import bert_jax
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
+from bert_jax.fields import OBJECTIVE_BLOCKS
 
 CONFIGS = Path(bert_jax.__file__).parents[1] / 'configs'
 FILES = {
@@ -34,7 +36,23 @@ def config_of(weights, tokenizer=None):
   own = {'classification': _table, 'tagging': _tagging, 'choice': _choice, 'mlm_nsp': _pretraining}
   if weights.objective in own:
     own[weights.objective](config, weights, limit)
-  return config_lib.check(config)
+  return config_lib.check(_as_exported(config, weights, limit))
+
+
+def _as_exported(config, weights, limit):
+  """What our own export says of the task besides (pairs, windows, lengths), as it was."""
+  ours = weights.description.ours
+  if ours.get('objective') != weights.objective:
+    return config
+  fields = json.loads(config_lib.to_json(config))
+  for block in OBJECTIVE_BLOCKS[weights.objective]:
+    saved = ours.get(block, {})
+    fields[block] |= {k: v for k, v in saved.items() if k in fields[block] and k != 'labels'}
+  longest = config.data.seq_length
+  fields['data']['seq_length'] = min(ours.get('seq_length', longest), longest)
+  if 'task' in fields:
+    fields['task']['max_length'] = min(fields['task']['max_length'], limit)
+  return config_lib.from_json(json.dumps(fields))
 
 
 def _labels(weights):

@@ -1,0 +1,53 @@
+"""The model card (README.md) of an exported model: what it is, and all that made it."""
+
+import json
+
+from bert_jax import config as config_lib
+
+TASKS = {
+  'ForPreTraining': 'fill-mask',
+  'ForMaskedLM': 'fill-mask',
+  'ForSequenceClassification': 'text-classification',
+  'ForTokenClassification': 'token-classification',
+  'ForQuestionAnswering': 'question-answering',
+  'Model': 'feature-extraction',
+}
+
+
+def text(config, architecture, note, facts):
+  """facts: step, metrics, commands, data, source, versions; what is missing is left out."""
+  task = next((task for end, task in TASKS.items() if architecture.endswith(end)), '')
+  head = ['---', 'library_name: transformers', 'tags:', '- bert_jax']
+  head += [f'pipeline_tag: {task}'] if task else []
+  model = config.model
+  parts = [
+    '\n'.join([*head, '---']),
+    '# ' + (facts.get('name') or architecture),
+    f'A `{architecture}` made with bert_jax: {model.num_hidden_layers} layers, {model.hidden_size} '
+    f'wide, a vocabulary of {model.vocab_size:,} pieces, at most {model.max_position_embeddings} '
+    f'tokens. Objective: `{config.objective}`.',
+    note,
+  ]
+  if source := facts.get('source'):
+    parts.append(f'Its weights were converted from `{source}`.')
+  if metrics := facts.get('metrics'):
+    rows = [f'| {name} | {value:.6g} |' for name, value in metrics.items()]
+    title = f'## Metrics\n\nOn held-out data, at step {facts["step"]}:\n\n| metric | value |\n'
+    parts.append(title + '|---|---|\n' + '\n'.join(rows))
+  if config.data.train or facts.get('data'):
+    lines = [f'- {split}: `{config.data[split] or "embedded or held out"}`'
+             + (f', {known["rows"]:,} rows, fingerprint `{known["fingerprint"]}`' if known else '')
+             for split, known in ((s, (facts.get('data') or {}).get(s)) for s in ('train', 'eval'))
+             if known or config.data[split]]  # fmt: skip
+    parts.append('## Data\n\n' + '\n'.join(lines))
+  if commands := facts.get('commands'):
+    lines = [f'{c["time"]}  {" ".join(c["argv"])}' for c in commands]
+    parts.append('## Commands\n\n' + _block('\n'.join(lines)))
+  if versions := facts.get('versions'):
+    parts.append('## Versions\n\n' + _block(json.dumps(versions, indent=2)))
+  parts.append('## Config\n\n' + _block(config_lib.to_json(config).rstrip()))
+  return '\n\n'.join(part for part in parts if part) + '\n'
+
+
+def _block(text):
+  return f'```\n{text}\n```'

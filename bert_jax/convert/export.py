@@ -1,0 +1,159 @@
+"""A model of ours as a folder that Hugging Face's libraries load, no key missing or left over.
+
+Weights with token types go out as a BERT. Without, they are a DistilBERT if they have no pooler,
+and else a BERT whose token types are zeros. What neither can express is refused, by the field's
+name; what only we have words for stands in config.json under `bert_jax`, and `huggingface.read`
+takes it from there.
+"""
+
+import json
+
+import numpy as np
+import safetensors.numpy
+
+from bert_jax import __version__, models
+from bert_jax.config import InputError, write_whole
+from bert_jax.convert import card, description, huggingface, names, tensors, vocabularies
+from bert_jax.fields import OBJECTIVE_BLOCKS
+
+ACTIVATIONS = {'gelu': 'gelu', 'gelu_tanh': 'gelu_pytorch_tanh', 'relu': 'relu', 'swish': 'silu'}
+HEADS = {
+  'classification': 'ForSequenceClassification',
+  'choice': 'ForMultipleChoice',
+  'tagging': 'ForTokenClassification',
+  'qa': 'ForQuestionAnswering',
+}
+
+
+def write(out, config, tokenizer, params, labels=(), facts=None):
+  """Writes the folder `out`; returns ({our path: (array, their name)}, {our path: why left out}).
+
+  labels: of the classifier, in order. facts: what the model card tells of the run.
+  """
+  model = models.ModelConfig(**config.model)
+  _check(config, params)
+  flat = huggingface.flatten(params, model)
+  left_out = {
+    path: f'a {config.objective} model of theirs has no {path.partition("/")[0]}'
+    for path in flat
+    if path.partition('/')[0] == 'pooler' and 'mlm' in params and 'nsp' not in params
+  }
+  kept = {path: np.asarray(x, np.float32) for path, x in flat.items() if path not in left_out}
+  parts = {path.partition('/')[0] for path in kept}
+  family = 'bert'
+  if not model.type_vocab_size and 'pooler' not in parts and model.layer_norm_eps == 1e-12:
+    family = 'distilbert'
+  head = _head(config, parts)
+  places = names.table(family, model.num_hidden_layers, model.tie_word_embeddings)
+  bare = '' if head != 'Model' else f'{family}.'
+  written = {path: (x, places[path].name.removeprefix(bare)) for path, x in kept.items()}
+  found = {
+    name: np.ascontiguousarray(x.T if places[path].turned else x)
+    for path, (x, name) in written.items()
+  }
+  if family == 'bert' and not model.type_vocab_size:
+    name = places[huggingface.TYPES].name.removeprefix(bare)
+    found[name] = np.zeros((2, model.hidden_size), np.float32)
+  settings = _config(config, model, family, head, labels, tokenizer)
+  out.mkdir(parents=True, exist_ok=True)
+  metadata = {'format': 'pt', 'bert_jax': __version__}
+  write_whole(out / tensors.SAFETENSORS, safetensors.numpy.save(found, metadata))
+  note = vocabularies.write(out, tokenizer, family, model.max_position_embeddings)
+  if head == 'Model':
+    _sentence_transformers(out, model, min(config.data.seq_length, model.max_position_embeddings))
+  write_whole(out / 'README.md', card.text(config, settings['architectures'][0], note, facts or {}))
+  # Last: what has a config.json is a model, and whole.
+  write_whole(out / 'config.json', _json(settings))
+  return written, left_out
+
+
+def _check(config, params):
+  model = config.model
+  for field, value in (('norm_placement', 'post'), ('position_embeddings', 'learned')):
+    if model[field] != value:
+      raise InputError(
+        f"model.{field} is {model[field]}, and Hugging Face's BERT knows {value} only, so this model "
+        'cannot be written as one.'
+      )
+  if config.objective not in huggingface.PARTS:
+    raise InputError(
+      f'objective {config.objective} has a head that Hugging Face has not, so it cannot be '
+      'written; start another objective from its encoder with config.init_from.'
+    )
+  if 'encoder' not in params:
+    raise InputError('there is no encoder to write.')
+
+
+def _head(config, parts):
+  """What the name of their class ends in."""
+  if config.objective != 'mlm_nsp':
+    if parts != set(huggingface.PARTS[config.objective]):
+      raise InputError(
+        f'of a model for {config.objective} only {", ".join(sorted(parts))} is there; convert a '
+        'whole one.'
+      )
+    return HEADS[config.objective]
+  if 'mlm' in parts:
+    return 'ForPreTraining' if 'nsp' in parts else 'ForMaskedLM'
+  return 'ForNextSentencePrediction' if 'nsp' in parts else 'Model'
+
+
+def _config(config, model, family, head, labels, tokenizer):
+  """The content of config.json."""
+  name = {'bert': 'Bert', 'distilbert': 'DistilBert'}[family]
+  fields = {
+    'hidden_act': ACTIVATIONS[model.hidden_act],
+    **{name: config.model[name] for name in (*description.SIZES, *description.OTHERS)},
+  }
+  own = {'version': __version__, 'objective': config.objective,
+         'seq_length': config.data.seq_length,
+         **{b: config[b].to_dict() for b in OBJECTIVE_BLOCKS[config.objective]}}  # fmt: skip
+  if family == 'distilbert':
+    theirs = {ours: name for name, ours in description.DISTIL.items()}
+    fields = {theirs.get(k, k): v for k, v in fields.items()}
+    fields = {k: v for k, v in fields.items() if k not in ('type_vocab_size', 'layer_norm_eps')}
+    fields |= {'sinusoidal_pos_embds': False}
+  elif not model.type_vocab_size:
+    fields['type_vocab_size'] = 2
+    own['model'] = {'type_vocab_size': 0}
+  out = {'architectures': [name + head], 'model_type': family, **fields,
+         'tie_word_embeddings': model.tie_word_embeddings, 'pad_token_id': tokenizer.pad_id,
+         'dtype': 'float32'}  # fmt: skip
+  if config.objective == 'classification':
+    table = config.table
+    out['problem_type'] = (
+      'regression' if table.regression
+      else 'multi_label_classification' if table.multi_label
+      else 'single_label_classification'
+    )  # fmt: skip
+    labels = labels or ('LABEL_0',)
+  if labels:
+    out['id2label'] = {str(i): label for i, label in enumerate(labels)}
+    out['label2id'] = {label: i for i, label in enumerate(labels)}
+  return out | {'bert_jax': own}
+
+
+def _sentence_transformers(out, model, length):
+  """What sentence-transformers wants of an encoder: the mean of its hidden states."""
+  kind = 'sentence_transformers.models'
+  files = {
+    'modules.json': [
+      {'idx': 0, 'name': '0', 'path': '', 'type': f'{kind}.Transformer'},
+      {'idx': 1, 'name': '1', 'path': '1_Pooling', 'type': f'{kind}.Pooling'},
+    ],
+    'sentence_bert_config.json': {'max_seq_length': length, 'do_lower_case': False},
+    '1_Pooling/config.json': {
+      'word_embedding_dimension': model.hidden_size,
+      'pooling_mode_cls_token': False,
+      'pooling_mode_mean_tokens': True,
+      'pooling_mode_max_tokens': False,
+      'pooling_mode_mean_sqrt_len_tokens': False,
+    },
+  }
+  (out / '1_Pooling').mkdir()
+  for name, content in files.items():
+    write_whole(out / name, _json(content))
+
+
+def _json(content):
+  return json.dumps(content, indent=2, ensure_ascii=False) + '\n'

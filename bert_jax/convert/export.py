@@ -54,6 +54,8 @@ def write(out, config, tokenizer, params, labels=(), facts=None):
   if family == 'bert' and not model.type_vocab_size:
     name = places[huggingface.TYPES].name.removeprefix(bare)
     found[name] = np.zeros((2, model.hidden_size), np.float32)
+  if family == 'bert' and 'mlm/decoder' in kept:  # theirs has the bias twice where untied
+    found['cls.predictions.decoder.bias'] = found['cls.predictions.bias']
   settings = _config(config, model, family, head, labels, tokenizer)
   out.mkdir(parents=True, exist_ok=True)
   metadata = {'format': 'pt', 'bert_jax': __version__}
@@ -72,7 +74,7 @@ def _check(config, params):
   for field, value in (('norm_placement', 'post'), ('position_embeddings', 'learned')):
     if model[field] != value:
       raise InputError(
-        f"model.{field} is {model[field]}, and Hugging Face's BERT knows {value} only, so this model "
+        f"model.{field} is {model[field]}, and Hugging Face's BERT is {value}, so this model "
         'cannot be written as one.'
       )
   if config.objective not in huggingface.PARTS:

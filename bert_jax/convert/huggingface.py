@@ -221,7 +221,7 @@ def _check_shapes(flat, model, sources):
     letters = places[path].shape
     sizes = [model[names.FIELDS[c]] if c in names.FIELDS else 2 if c == '2' else None
              for c in letters]  # fmt: skip
-    if x.ndim == len(sizes) and all(n in (m, None) for n, m in zip(x.shape, sizes)):
+    if x.ndim == len(sizes) and all(m in (n, None) for n, m in zip(x.shape, sizes)):
       continue
     name = sources.get(path, path)
     wrong = [(c, n) for c, n, m in zip(letters, x.shape, sizes) if n != m and c in names.FIELDS]

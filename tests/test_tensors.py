@@ -1,0 +1,286 @@
+"""Tensors read from files of others: every form, damaged ones, and ones that mean harm."""
+
+import json
+import os
+import pickle
+import struct
+import zipfile
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from bert_jax.config import InputError
+from bert_jax.convert import bundle, pickles, tensors
+from bert_jax.convert.crc32c import crc32c, masked
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+# ---- torch's .bin --------------------------------------------------------------------------------
+
+
+def text(value):
+  return b'X' + struct.pack('<I', len(value)) + value.encode()
+
+
+def numbers(*values):
+  return b'(' + b''.join(b'J' + struct.pack('<i', v) for v in values) + b't'
+
+
+def rebuilt(key, kind, count, offset, shape, strides):
+  """The opcodes by which torch pickles a tensor."""
+  storage = b'(' + text('storage') + f'ctorch\n{kind}\n'.encode() + text(key) + text('cpu')
+  storage += b'J' + struct.pack('<i', count) + b'tQ'
+  hooks = b'\x89ccollections\nOrderedDict\n)R'
+  place = b'J' + struct.pack('<i', offset) + numbers(*shape) + numbers(*strides)
+  return b'ctorch._utils\n_rebuild_tensor_v2\n(' + storage + place + hooks + b'tR'
+
+
+def table(**entries):
+  """A pickled dict; values are opcodes."""
+  return b'\x80\x02}(' + b''.join(text(k) + v for k, v in entries.items()) + b'u.'
+
+
+def zipped(path, pickled, **data):
+  with zipfile.ZipFile(path, 'w') as archive:
+    archive.writestr('archive/data.pkl', pickled)
+    for key, content in data.items():
+      archive.writestr(f'archive/data/{key.removeprefix("s")}', content)
+  return path
+
+
+def test_a_bin_is_read_without_torch(tmp_path):
+  half = np.array([1.5, -2], ml_dtypes.bfloat16)
+  pickled = table(
+    whole=rebuilt('0', 'FloatStorage', 6, 0, (2, 3), (3, 1)),
+    turned=rebuilt('0', 'FloatStorage', 6, 0, (3, 2), (1, 3)),
+    part=rebuilt('0', 'FloatStorage', 6, 4, (2,), (1,)),
+    half=rebuilt('1', 'BFloat16Storage', 2, 0, (2,), (1,)),
+    scalar=rebuilt('0', 'FloatStorage', 6, 5, (), ()),
+  )
+  found = pickles.read(zipped(tmp_path / 'a.bin', pickled, s0=X.tobytes(), s1=half.tobytes()))
+  expected = {'whole': X, 'turned': X.T, 'part': X.ravel()[4:], 'half': half, 'scalar': X[1, 2]}
+  for name, x in expected.items():
+    np.testing.assert_array_equal(found[name], x)
+
+
+class Harm:
+  def __init__(self, marker):
+    self.marker = marker
+
+  def __reduce__(self):
+    return os.system, (f'touch {self.marker}',)
+
+
+@pytest.mark.parametrize('form', ['zip', 'stream', 'table of a stream'])
+def test_a_malicious_pickle_is_refused_and_nothing_of_it_runs(tmp_path, form):
+  marker, path = tmp_path / 'harmed', tmp_path / 'pytorch_model.bin'
+  evil = pickle.dumps({'bert.embeddings.LayerNorm.weight': Harm(marker)}, 2)
+  if form == 'zip':
+    zipped(path, evil)
+  else:
+    begin = [pickles.MAGIC, 1001, {'little_endian': True}] if 'table' in form else []
+    path.write_bytes(b''.join(pickle.dumps(x, 2) for x in begin) + evil)
+  with pytest.raises(InputError, match='asks for (posix|nt).system.*nothing of it was run'):
+    tensors.read(tmp_path)
+  assert not marker.exists()
+  pickle.loads(evil)  # it would have
+  assert marker.exists()
+
+
+@pytest.mark.parametrize('name', ['builtins\neval', 'torch\nload', 'torch._utils\n__builtins__',
+                                  'collections\nOrderedDict.fromkeys', 'numpy\nload'])  # fmt: skip
+def test_only_what_tensors_are_made_of_has_a_name(tmp_path, name):
+  pickled = b'\x80\x02}(' + text('a') + f'c{name}\n'.encode() + b')Ru.'
+  with pytest.raises(InputError, match='is refused'):
+    pickles.read(zipped(tmp_path / 'a.bin', pickled))
+
+
+@pytest.mark.parametrize(
+  'place, sentence',
+  [
+    (('0', 'FloatStorage', 6, 0, (7,), (1,)), 'reaches beyond its storage'),
+    (('0', 'FloatStorage', 6, 4, (2, 3), (3, 1)), 'reaches beyond its storage'),
+    (('0', 'FloatStorage', 6, 0, (2,), (-1,)), 'strides'),
+    (('0', 'FloatStorage', 60, 0, (60,), (1,)), 'has 6 numbers, not 60'),
+    (('9', 'FloatStorage', 6, 0, (2, 3), (3, 1)), 'no item named'),
+  ],
+)
+def test_a_tensor_lies_inside_its_storage(tmp_path, place, sentence):
+  with pytest.raises(InputError, match=sentence):
+    pickles.read(zipped(tmp_path / 'a.bin', table(a=rebuilt(*place)), s0=X.tobytes()))
+
+
+def test_a_damaged_bin_is_one_sentence(tmp_path, shared):
+  whole = (shared / 'golden' / 'torch_checkpoint' / 'pytorch_model.bin').read_bytes()
+  for damaged in (whole[:-100], whole[:2000], whole[:5], b'', b'hello world'):
+    (tmp_path / 'pytorch_model.bin').write_bytes(damaged)
+    with pytest.raises(InputError, match='cannot be read as weights of torch.*is it whole'):
+      tensors.read(tmp_path)
+  zipped(tmp_path / 'pytorch_model.bin', table(a=b'K\x01'))
+  with pytest.raises(InputError, match='a int named a; save'):
+    tensors.read(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('zip_form', [True, False])
+def test_torch_writes_what_we_read(tmp_path, zip_form):
+  torch = pytest.importorskip('torch')
+  kinds = torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.bool
+  table = {str(kind): torch.randn(4, 3).to(kind) for kind in kinds}
+  table |= {'turned': table['torch.float32'].T, 'part': table['torch.float32'][1:, :2]}
+  table['parameter'] = torch.nn.Parameter(torch.randn(2, 0, 3))
+  for content in (table, {'state_dict': table}):
+    path = tmp_path / 'pytorch_model.bin'
+    torch.save(content, path, _use_new_zipfile_serialization=zip_form)
+    found, _ = tensors.read(tmp_path)
+    assert found.keys() == table.keys()
+    for name, x in table.items():
+      expected = x.detach().to(torch.float32) if x.dtype == torch.bfloat16 else x.detach()
+      np.testing.assert_array_equal(found[name].astype(expected.numpy().dtype), expected.numpy())
+
+
+# ---- safetensors ---------------------------------------------------------------------------------
+
+
+def test_safetensors_whole_and_in_shards(tmp_path):
+  table = {'a': X, 'b': X.astype(np.float16), 'c': X.astype(ml_dtypes.bfloat16)}
+  header = {'c': {'dtype': 'BF16', 'shape': [2, 3], 'data_offsets': [0, 12]}}
+  header = json.dumps(header).encode()
+  raw = struct.pack('<Q', len(header)) + header + table['c'].tobytes()
+  (tmp_path / 'model-2.safetensors').write_bytes(raw)  # the numpy side of the library has no BF16
+  safetensors.numpy.save_file({k: table[k] for k in 'ab'}, tmp_path / 'model-1.safetensors')
+  index = tmp_path / 'model.safetensors.index.json'
+  places = {'a': 'model-1.safetensors', 'b': 'model-1.safetensors', 'c': 'model-2.safetensors'}
+  index.write_text(json.dumps({'weight_map': places}))
+  found, _ = tensors.read(tmp_path)
+  assert found.keys() == table.keys()
+  for name, x in table.items():
+    np.testing.assert_array_equal(found[name], x)
+  (tmp_path / 'model-2.safetensors').write_bytes(raw[:-1])
+  with pytest.raises(InputError, match='model-2.safetensors cannot be read.*is it whole'):
+    tensors.read(tmp_path)
+  index.write_text(json.dumps({'weight_map': places | {'d': 'model-1.safetensors'}}))
+  with pytest.raises(InputError, match='lacks d, which'):
+    tensors.read(tmp_path)
+  for lost in ('model-3.safetensors', '../model-1.safetensors'):
+    index.write_text(json.dumps({'weight_map': {'a': lost}}))
+    with pytest.raises(InputError, match='which is not beside it'):
+      tensors.read(tmp_path)
+  index.unlink()
+  with pytest.raises(InputError, match='has no model.safetensors, no pytorch_model.bin'):
+    tensors.read(tmp_path)
+
+
+# ---- TensorFlow ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  'data, expected',
+  [  # RFC 3720, B.4, and the check value of every catalogue of checksums
+    (bytes(32), 0x8A9136AA),
+    (b'\xff' * 32, 0x62A8AB43),
+    (bytes(range(32)), 0x46DD794E),
+    (bytes(reversed(range(32))), 0x113FDB5C),
+    (b'123456789', 0xE3069283),
+  ],
+)
+def test_crc32c_is_that_of_its_standard(data, expected):
+  assert crc32c(data) == expected
+
+
+@pytest.mark.parametrize('size', [4095, 4096, 4097, 70_001])
+def test_crc32c_of_many_lanes_is_that_of_one(size):
+  data = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+  crc = 0xFFFFFFFF
+  for byte in data.tolist():  # bit by bit, as it is defined
+    crc ^= byte
+    for _ in range(8):
+      crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+  assert crc32c(data) == crc ^ 0xFFFFFFFF
+
+
+def varint(n):
+  out = b''
+  while n > 127:
+    out, n = out + bytes([n & 127 | 128]), n >> 7
+  return out + bytes([n])
+
+
+def block(entries, snappy):
+  data = b''.join(varint(0) + varint(len(k)) + varint(len(v)) + k + v for k, v in entries)
+  data += struct.pack('<II', 0, 1)
+  if snappy:  # as bytes that are what they are
+    length = struct.pack('<H', len(data) - 1)
+    data = varint(len(data)) + bytes([61 << 2]) + length + data
+  kind = bytes([snappy])
+  return data + kind + struct.pack('<I', masked(crc32c(data + kind)))
+
+
+def write_bundle(folder, table, shards=2, snappy=False):
+  """A checkpoint as tensor_bundle.proto and table_format.md say it is."""
+  data, entries = [b''] * shards, []
+  for i, (name, x) in enumerate(sorted(table.items())):
+    shard = i % shards
+    shape = b''.join(b'\x12' + varint(len(d)) + d for d in (b'\x08' + varint(n) for n in x.shape))
+    entry = b'\x08' + varint(1 if x.dtype == np.float32 else 9)
+    entry += b'\x12' + varint(len(shape)) + shape + b'\x18' + varint(shard)
+    entry += b'\x20' + varint(len(data[shard])) + b'\x28' + varint(x.nbytes)
+    entry += b'\x35' + struct.pack('<I', masked(crc32c(x.tobytes())))
+    entries.append((name.encode(), entry))
+    data[shard] += x.tobytes()
+  for i, content in enumerate(data):
+    (folder / f'model.ckpt.data-{i:05d}-of-{shards:05d}').write_bytes(content)
+  first = block([(b'', b'\x08' + varint(shards)), *entries], snappy)
+  size = len(first) - 5
+  second = block([(b'zzz', varint(0) + varint(size))], snappy)
+  handles = varint(0) + varint(0) + varint(len(first)) + varint(len(second) - 5)
+  footer = handles.ljust(40, b'\0') + struct.pack('<Q', 0xDB4775248B80FB57)
+  (folder / 'model.ckpt.index').write_bytes(first + second + footer)
+  return folder / 'model.ckpt.index'
+
+
+@pytest.mark.parametrize('snappy', [False, True])
+def test_a_bundle_of_several_shards(tmp_path, snappy):
+  table = {'a': X, 'bert/b': X.T.copy(), 'step': np.array(7), 'empty': np.zeros((0, 3), np.float32)}
+  write_bundle(tmp_path, table, snappy=snappy)
+  found, _ = tensors.read(tmp_path)
+  assert found.keys() == table.keys()
+  for name, x in table.items():
+    np.testing.assert_array_equal(found[name], x)
+    assert found[name].shape == x.shape
+  (tmp_path / 'model.ckpt.data-00001-of-00002').unlink()
+  with pytest.raises(InputError, match='data-00001-of-00002 is not beside it'):
+    tensors.read(tmp_path)
+
+
+def test_snappy_as_its_format_description_has_it():
+  assert bundle.unsnappy(b'\x0b\x28hello world') == b'hello world'
+  # "xababab": a literal xab, then a copy that reaches into itself, in each of its three forms.
+  for copy in (b'\x01\x02', b'\x0e\x02\x00', b'\x0f\x02\x00\x00\x00'):
+    assert bundle.unsnappy(b'\x07\x08xab' + copy) == b'xababab'
+  for damaged in (b'\x07\x08xab', b'\x07\x08xab\x01\x09'):
+    with pytest.raises(bundle.Damaged):
+      bundle.unsnappy(damaged)
+
+
+def test_a_flipped_bit_of_a_bundle_is_found_wherever_it_is(tmp_path, shared):
+  source = shared / 'golden' / 'tf_checkpoint'
+  names = [p.name for p in source.glob('bert_model.ckpt.*')]
+  rng = np.random.default_rng(0)
+  for name in names:
+    whole = (source / name).read_bytes()
+    # The padding of the footer means nothing, so it is not looked at.
+    for place in rng.integers(0, len(whole) - (48 if name.endswith('index') else 0), 20):
+      for other in names:
+        (tmp_path / other).write_bytes((source / other).read_bytes())
+      damaged = bytearray(whole)
+      damaged[place] ^= 1 << int(rng.integers(8))
+      (tmp_path / name).write_bytes(damaged)
+      with pytest.raises(InputError, match='is it whole'):
+        tensors.read(tmp_path)
+  (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+  with pytest.raises(InputError, match='is it whole'):
+    tensors.read(tmp_path)

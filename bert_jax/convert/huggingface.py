@@ -22,6 +22,7 @@ log = logging.getLogger('bert_jax')
 VOCABULARY = ('encoder/embeddings/word_embeddings/embedding', 'mlm/bias', 'mlm/decoder')
 POSITIONS = 'encoder/embeddings/position_embeddings/embedding'
 TYPES = 'encoder/embeddings/token_type_embeddings/embedding'
+RELU = 'pre_classifier.weight'  # of DistilBERT's classifier
 # The parts of a model of each objective.
 PARTS = {
   'mlm_nsp': ('encoder', 'pooler', 'mlm', 'nsp'),
@@ -79,6 +80,8 @@ def read(folder, positions=0):
   family = _family(found, about)
   known = names.plain(found, family)
   places = names.table(family, about.model['num_hidden_layers'], about.model['tie_word_embeddings'])
+  if RELU in known:
+    places = {ours: place for ours, place in places.items() if not ours.startswith('classifier')}
   ignored, copies = _not_parameters(known, found, places)
   there = {ours for ours, place in places.items() if place.name in known}
   lacking = _lacking(places, there)
@@ -92,7 +95,7 @@ def read(folder, positions=0):
     flat[ours], sources[ours] = _layout(found[name], place), (name, str(found[name].dtype))
   weights = Weights(about, objective, flat, sources, ignored, unused, {})
   weights = _fit_tables(weights, positions)
-  _check_shapes(weights.flat, about.model, {k: v for k, (v, _) in sources.items()})
+  _check_shapes(weights.flat, weights.description.model, {k: v for k, (v, _) in sources.items()})
   if unused:
     log.info('%s: not used: %s', path, ', '.join(sorted(unused)))
   return weights
@@ -169,8 +172,6 @@ def _unused(known, found, places, there, lacking, objective, ignored, copies):
         ignored[name] = f'a model for {objective} has no pooler'
       else:
         unused[name] = f'a model for {objective} has no {part}'
-    elif part == 'classifier' and 'pre_classifier.weight' in known:
-      unused[name] = "DistilBERT's pre_classifier is a dense layer with ReLU, our pooler's has tanh"
     used.add(name)
   rest = sorted(found.keys() - used - ignored.keys() - copies)
   plain = {name: short for short, name in known.items()}
@@ -180,7 +181,14 @@ def _unused(known, found, places, there, lacking, objective, ignored, copies):
       f'the encoder of these weights has {len(inner)} tensors that ours has not, for example '
       f'{inner[0]}, so it would not be the same model; is config.json theirs?'
     )
-  return unused | dict.fromkeys(rest, 'no parameter of ours is called so')
+  for name in rest:
+    of_relu = RELU in known and 'classifier.' in name
+    unused[name] = (
+      "DistilBERT's classifier has a dense layer with ReLU, where our pooler has tanh"
+      if of_relu
+      else 'no parameter of ours is called so'
+    )
+  return unused
 
 
 def _layout(x, place):

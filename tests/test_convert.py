@@ -1,0 +1,357 @@
+"""Weights of others become workdirs of ours: every spelling, every tensor accounted for."""
+
+import json
+import sys
+import types
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+from conftest import run_module
+from released import LABELS, SIZES, WORDS, made
+from test_export import compare, same
+
+from bert_jax import checkpoint, models, origin, sharding, train
+from bert_jax import config as c
+from bert_jax.config import InputError
+from bert_jax.convert import hub, huggingface, names
+from bert_jax.tools import convert
+
+
+def exported(folder, head='pretraining', **changes):
+  """(Origin, its Hugging Face folder)."""
+  found = made(head, type_vocab_size=2, **changes)
+  convert.export_run(folder, found, {})
+  return found, folder
+
+
+def rewrite(folder, change, **settings):
+  """Applies a function to the tensors of a folder, and settings to its config.json."""
+  path = folder / 'model.safetensors'
+  safetensors.numpy.save_file(
+    {k: np.ascontiguousarray(x) for k, x in change(safetensors.numpy.load_file(path)).items()}, path
+  )
+  theirs = json.loads((folder / 'config.json').read_text())
+  theirs.pop('bert_jax', None)
+  (folder / 'config.json').write_text(json.dumps(theirs | settings))
+
+
+# ---- the golden files ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  'name, used, ignored', [('tf_checkpoint', 46, 93), ('torch_checkpoint', 23, 0)]
+)
+def test_released_checkpoints(tmp_path, shared, name, used, ignored, capsys):
+  source = shared / 'golden' / name
+  convert.convert(str(source), str(tmp_path / 'W'))
+  out = capsys.readouterr().out.splitlines()
+  assert sum(line.startswith('ignored: ') for line in out) == ignored
+  assert out[-1].startswith(f'done: {used} parameters')
+  weights = huggingface.read(source)
+  assert len(weights.flat) + len(weights.ignored) == used + ignored
+  assert not weights.unused and not weights.new
+  again = origin.load(tmp_path / 'W')
+  assert again.step == 0 and again.tokenizer.mask_id == 4
+  convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/hf')
+  same(again.params, origin.load(tmp_path / 'hf').params, again.config)
+
+
+def test_a_tensor_of_googles_is_where_it_belongs(shared):
+  weights = huggingface.read(shared / 'golden' / 'tf_checkpoint')
+  from bert_jax.convert import bundle
+
+  found = bundle.read(shared / 'golden' / 'tf_checkpoint' / 'bert_model.ckpt.index')
+  for ours, theirs in {
+    'encoder/layer_1/intermediate/kernel': 'bert/encoder/layer_1/intermediate/dense/kernel',
+    'encoder/layer_0/attention_LayerNorm/scale': (
+      'bert/encoder/layer_0/attention/output/LayerNorm/gamma'
+    ),
+    'mlm/bias': 'cls/predictions/output_bias',
+  }.items():
+    np.testing.assert_array_equal(weights.flat[ours], found[theirs])
+  np.testing.assert_array_equal(
+    weights.flat['nsp/dense/kernel'], found['cls/seq_relationship/output_weights'].T
+  )
+  slots = {why for name, why in weights.ignored.items() if 'adam' in name}
+  assert slots == {"the optimizer's"} and weights.ignored['global_step'] == "the training's"
+
+
+# ---- spellings -----------------------------------------------------------------------------------
+
+SPELLINGS = {
+  'old names': lambda name: name.replace('LayerNorm.weight', 'LayerNorm.gamma').replace(
+    'LayerNorm.bias', 'LayerNorm.beta'
+  ),
+  'of several devices': lambda name: f'module.{name}',
+  'compiled': lambda name: f'_orig_mod.{name}',
+}
+
+
+@pytest.mark.parametrize('spelling', SPELLINGS)
+def test_other_spellings_are_the_same_model(tmp_path, spelling):
+  found, folder = exported(tmp_path / 'hf')
+
+  def respelt(tensors):
+    tensors['cls.predictions.decoder.weight'] = tensors['bert.embeddings.word_embeddings.weight']
+    tensors['bert.embeddings.position_ids'] = np.arange(24)[None]
+    return {SPELLINGS[spelling](name): x for name, x in tensors.items()}
+
+  rewrite(folder, respelt)
+  weights = huggingface.read(folder)
+  assert not weights.unused and len(weights.ignored) == 2
+  same(found.params, origin.load(folder).params, found.config)
+
+
+def test_half_precision_is_widened_and_told(tmp_path, capsys):
+  found, folder = exported(tmp_path / 'hf')
+  rewrite(folder, lambda tensors: {k: x.astype(np.float16) for k, x in tensors.items()})
+  convert.convert(str(folder), str(tmp_path / 'W'))
+  assert 'float16' in capsys.readouterr().out
+  half = jax.tree.map(lambda x: np.asarray(x, np.float16).astype(np.float32), found.params)
+  same(half, origin.load(tmp_path / 'W').params, found.config)
+
+
+def test_weights_without_a_head_say_what_they_can_do(tmp_path):
+  """A classifier by its class; by its pooler where config.json names no class."""
+  for head, objective in (('classifier', 'classification'), ('tagger', 'tagging'),
+                          ('choice', 'choice'), ('qa', 'qa')):  # fmt: skip
+    _, folder = exported(tmp_path / head, head)
+    assert origin.load(folder).config.objective == objective
+    rewrite(folder, dict, architectures=None)
+    expected = {'choice': 'classification'}.get(objective, objective)
+    assert origin.load(folder).config.objective == expected
+  assert origin.load(tmp_path / 'tagger').config.tagging.labels == LABELS
+  rewrite(tmp_path / 'tagger', dict, id2label=None)
+  assert origin.load(tmp_path / 'tagger').config.tagging.labels == ('LABEL_0', 'LABEL_1', 'LABEL_2')
+  rewrite(tmp_path / 'tagger', dict, id2label={'0': 'a', '1': 'b'})
+  with pytest.raises(InputError, match='names 2 labels .* the classifier has 3'):
+    origin.load(tmp_path / 'tagger')
+
+
+# ---- what does not fit ---------------------------------------------------------------------------
+
+
+def test_what_has_no_place_is_an_error_unless_allowed(tmp_path, capsys):
+  found, folder = exported(tmp_path / 'hf')
+  rewrite(folder, lambda tensors: tensors | {'extra.weight': np.zeros(3, np.float32)})
+  with pytest.raises(InputError, match='1 tensors .* no place, for example extra.weight'):
+    convert.convert(str(folder), str(tmp_path / 'W'))
+  assert not (tmp_path / 'W').exists()
+  convert.convert(str(folder), str(tmp_path / 'W'), strict=False)
+  assert 'not used: extra.weight: no parameter of ours is called so' in capsys.readouterr().out
+  same(found.params, origin.load(tmp_path / 'W').params, found.config)
+
+
+def test_a_head_that_is_not_whole_is_named(tmp_path):
+  _, folder = exported(tmp_path / 'hf')
+  rewrite(folder, lambda t: {k: x for k, x in t.items() if k != 'cls.predictions.bias'})
+  weights = huggingface.read(folder)
+  assert 'mlm' not in {path.partition('/')[0] for path in weights.flat}
+  assert weights.unused['cls.predictions.transform.dense.bias'] == (
+    'its mlm is not whole: cls.predictions.bias is missing'
+  )
+
+
+@pytest.mark.parametrize(
+  'change, sentence',
+  [
+    (
+      {'bert.embeddings.word_embeddings.weight': (30, 12)},
+      r'word_embeddings.weight is \(30, 12\), and vocab_size is 26; set model.vocab_size=30',
+    ),
+    (
+      {'bert.embeddings.position_embeddings.weight': (30, 12)},
+      'max_position_embeddings is 24; set model.max_position_embeddings=30 or .*--positions',
+    ),
+    ({'bert.embeddings.token_type_embeddings.weight': (3, 12)}, 'set model.type_vocab_size=3'),
+    (
+      {'bert.encoder.layer.1.intermediate.dense.weight': (21, 12)},
+      'set model.intermediate_size=21',
+    ),
+    ({'bert.encoder.layer.1.output.dense.bias': (12, 1)}, r'is \(12, 1\), where the config asks'),
+    ({'cls.predictions.decoder.weight': (26, 12)}, 'differs from .* not tied'),
+    ({'bert.encoder.layer.0.new.weight': (1,)}, '1 tensors that ours has not.*0.new.weight'),
+  ],
+)
+def test_a_shape_that_is_not_asked_for_is_one_sentence(tmp_path, change, sentence):
+  _, folder = exported(tmp_path / 'hf')
+  rewrite(folder, lambda t: t | {k: np.ones(s, np.float32) for k, s in change.items()})
+  with pytest.raises(InputError, match=sentence):
+    origin.load(folder)
+
+
+def test_another_number_of_positions(tmp_path, capsys):
+  found, folder = exported(tmp_path / 'hf')
+  table = found.params['encoder']['embeddings']['position_embeddings']['embedding']
+  convert.convert(str(folder), str(tmp_path / 'short'), positions=10)
+  short = origin.load(tmp_path / 'short')
+  assert short.config.model.max_position_embeddings == 10 == short.config.data.seq_length
+  ours = short.params['encoder']['embeddings']['position_embeddings']['embedding']
+  np.testing.assert_array_equal(ours, table[:10])
+  capsys.readouterr()
+  convert.convert(str(folder), str(tmp_path / 'long'), positions=40)
+  assert 'rows 24 to 39' in capsys.readouterr().out
+  ours = origin.load(tmp_path / 'long').params['encoder']['embeddings']['position_embeddings']
+  np.testing.assert_array_equal(ours['embedding'][:24], table)
+  assert 0.005 < np.std(ours['embedding'][24:]) < 0.04
+
+
+@pytest.mark.parametrize('source, sentence', [
+  ('no/such/folder', 'holds no run'), ('empty', 'holds no run'),
+])  # fmt: skip
+def test_a_source_that_is_nothing(tmp_path, source, sentence):
+  (tmp_path / 'empty').mkdir()
+  with pytest.raises(InputError, match=sentence):
+    origin.load(tmp_path / source)
+
+
+def test_nothing_is_overwritten_and_a_mistake_is_one_sentence(tmp_path):
+  _, folder = exported(tmp_path / 'hf')
+  for target in (f'{folder}', f'hf:{folder}'):
+    with pytest.raises(InputError, match='is not empty'):
+      convert.convert(str(folder), target)
+  out = run_module('bert_jax.tools.convert', '--from', tmp_path, '--to', 'hf:', check=False)
+  assert out.returncode == 2 and out.stderr.startswith('error: ')
+  assert len(out.stderr.splitlines()) == 1
+
+
+# ---- a converted workdir -------------------------------------------------------------------------
+
+
+def test_a_converted_workdir_is_asked_and_started_from_but_not_continued(tmp_path):
+  found, folder = exported(tmp_path / 'hf', 'encoder and pooler')
+  convert.convert(str(folder), str(tmp_path / 'W'))
+  again = origin.load(tmp_path / 'W')
+  assert set(again.params) == {'encoder', 'pooler'}
+  config = checkpoint.read_config(tmp_path / 'W')
+  with pytest.raises(InputError, match='converted weights and no training to go on with'):
+    train.train(config, tmp_path / 'W')
+  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
+  shapes = origin.shapes_of(config, again.tokenizer, mesh)
+  with pytest.raises(InputError, match='has no mlm, nsp .*config.init_from'):
+    checkpoint.load_params(tmp_path / 'W', shapes)  # as evaluate does
+  own = [f'--config.init_from={tmp_path}/W', '--config.data.seq_length=24']
+  config = c.load('configs/finetune.py:task=table', own)
+  config = origin.adopt_model(config, tmp_path / 'new')
+  assert config.model.hidden_size == 12
+  same(found.params, {k: x for k, x in origin.weights_of(config, mesh).items() if x}, again.config)
+
+
+# ---- the Hub -------------------------------------------------------------------------------------
+
+
+def test_a_name_that_no_folder_has_is_asked_of_the_hub(tmp_path, monkeypatch):
+  _, folder = exported(tmp_path / 'hf')
+  asked = []
+
+  def snapshot_download(name, allow_patterns):
+    asked.append((name, allow_patterns))
+    if name != 'someone/model':
+      raise OSError('404: no such repository')
+    return str(folder)
+
+  stand_in = types.SimpleNamespace(snapshot_download=snapshot_download)
+  monkeypatch.setitem(sys.modules, 'huggingface_hub', stand_in)
+  assert hub.folder('someone/model') == folder
+  assert asked == [('someone/model', [*hub.ABOUT, 'model*.safetensors'])]
+  assert origin.load('someone/model').config.objective == 'mlm_nsp'
+  with pytest.raises(InputError, match='no folder someone/else, and the Hub gives.*404'):
+    hub.folder('someone/else')
+  (folder / 'model.safetensors').rename(folder / 'model.renamed')
+  hub.folder('someone/model')
+  assert asked[-1] == ('someone/model', [*hub.ABOUT, 'pytorch_model*.bin'])
+  monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
+  with pytest.raises(InputError, match='pip install huggingface_hub'):
+    hub.folder('someone/model')
+
+
+# ---- other families ------------------------------------------------------------------------------
+
+ROBERTA = dict(
+  model_type='roberta', vocab_size=len(WORDS), max_position_embeddings=26, type_vocab_size=1,
+  pad_token_id=1, layer_norm_eps=1e-5,
+)  # fmt: skip
+
+
+def as_roberta(folder, parts):
+  """Turns a BERT of a folder into the RoBERTa that computes the same."""
+
+  def turned(tensors):
+    bert, roberta = (names.table(family, 2) for family in ('bert', parts))
+    tensors = {roberta[path].name: tensors[p.name] for path, p in bert.items()
+               if p.name in tensors and path in roberta}  # fmt: skip
+    table = 'roberta.embeddings.position_embeddings.weight'
+    tensors[table] = np.concatenate([np.full((2, 12), 9, np.float32), tensors[table]])
+    types = 'roberta.embeddings.token_type_embeddings.weight'
+    tensors[types] = tensors[types][:1]
+    return tensors
+
+  rewrite(folder, turned, **ROBERTA)
+
+
+def test_a_roberta_counts_positions_from_its_padding(tmp_path):
+  found, folder = exported(tmp_path / 'hf', 'masked-lm')
+  as_roberta(folder, 'roberta')
+  again = origin.load(folder)
+  assert again.config.model.max_position_embeddings == 24
+  assert again.config.loss.nsp_weight == 0 and set(again.params) == {'encoder', 'mlm'}
+  table = found.params['encoder']['embeddings']['token_type_embeddings']
+  table['embedding'] = np.repeat(table['embedding'][:1], 2, axis=0)
+  same(found.params, again.params, found.config)
+
+
+def theirs_made(tmp_path, kind, name, **sizes):
+  """A model of theirs with random weights, saved, beside a vocabulary."""
+  torch = pytest.importorskip('torch')
+  transformers = pytest.importorskip('transformers')
+  torch.manual_seed(0)
+  config = getattr(transformers, f'{kind}Config')(**sizes)
+  model = getattr(transformers, f'{kind}{name}')(config)
+  with torch.no_grad():
+    for x in model.parameters():
+      x.normal_(0, 0.3)
+  model.save_pretrained(tmp_path / 'hf')
+  (tmp_path / 'hf' / 'vocab.txt').write_text('\n'.join(WORDS) + '\n')
+  return tmp_path / 'hf'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['ForMaskedLM', 'ForSequenceClassification', 'Model',
+                                  'ForTokenClassification', 'ForQuestionAnswering',
+                                  'ForMultipleChoice'])  # fmt: skip
+@pytest.mark.parametrize('kind', ['Roberta', 'DistilBert', 'Bert'])
+def test_theirs_compute_the_same_as_ours(tmp_path, kind, name):
+  if kind == 'DistilBert':
+    sizes = dict(vocab_size=len(WORDS), dim=12, n_layers=2, n_heads=2, hidden_dim=20,
+                 max_position_embeddings=24)  # fmt: skip
+  else:
+    sizes = SIZES | (ROBERTA if kind == 'Roberta' else {'type_vocab_size': 2})
+    sizes.pop('model_type', None)
+  labels = {'num_labels': 4} if 'Sequence' in name or 'Token' in name else {}
+  folder = theirs_made(tmp_path, kind, name, **sizes, **labels)
+  if kind == 'DistilBert' and name in ('ForSequenceClassification', 'ForMultipleChoice'):
+    assert 'ReLU' in huggingface.read(folder).unused['classifier.weight']
+    assert set(origin.load(folder).params) == {'encoder'}
+    return
+  found = origin.load(folder)
+  assert not huggingface.read(folder).unused
+  if (kind, name) != ('DistilBert', 'Model'):
+    compare(found, folder)
+
+
+@pytest.mark.slow
+def test_a_bare_distilbert_goes_in_and_out(tmp_path):
+  sizes = dict(vocab_size=len(WORDS), dim=12, n_layers=2, n_heads=2, hidden_dim=20,
+               max_position_embeddings=24)  # fmt: skip
+  folder = theirs_made(tmp_path, 'DistilBert', 'Model', **sizes)
+  found = origin.load(folder)
+  assert set(found.params) == {'encoder'} and not found.config.model.type_vocab_size
+  convert.convert(str(folder), f'hf:{tmp_path}/again')
+  first, second = (safetensors.numpy.load_file(f / 'model.safetensors')
+                   for f in (folder, tmp_path / 'again'))  # fmt: skip
+  assert first.keys() == second.keys()
+  for key, x in first.items():
+    np.testing.assert_array_equal(x, second[key])
+  assert models.ModelConfig(**found.config.model).num_hidden_layers == 2

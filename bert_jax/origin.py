@@ -41,7 +41,7 @@ def load(source, which='latest', positions=0):
 
 def from_weights(folder, weights):
   """The Origin of huggingface.Weights and the vocabulary that lies in their folder."""
-  tokenizer = tokenizers.load_folder(folder)
+  tokenizer = tokenizers.load_folder(folder, do_lower_case=not _has_capitals(folder))
   config = settings.config_of(weights, tokenizer)
   if tokenizer.vocab_size > config.model.vocab_size:
     raise InputError(
@@ -50,6 +50,13 @@ def from_weights(folder, weights):
     )
   params = weights.tree(models.ModelConfig(**config.model))
   return Origin(config, tokenizer, jax.device_put(params), 0)
+
+
+def _has_capitals(folder):
+  """Are there capitals in a vocab.txt? Then it is cased; Google's releases say it nowhere else."""
+  path = folder / 'vocab.txt'
+  lines = path.read_text(errors='replace').split('\n') if path.is_file() else ()
+  return any(line != line.lower() for line in lines if not line.startswith('['))
 
 
 def load_run(workdir, which='latest'):

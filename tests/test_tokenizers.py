@@ -14,6 +14,7 @@ import sentencepiece
 
 from bert_jax.config import InputError
 from bert_jax.data import tokenizers, vocabulary
+from bert_jax.data import wordpiece as wordpiece_module
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / 'shared' / 'data'
@@ -170,7 +171,7 @@ def test_the_cache_changes_no_ids(monkeypatch):
     ''.join(rng.choice([*odd, *'    '], rng.choice([0, 1, 3, 10, 40, 150]))) for _ in range(1500)
   ]
   texts += ['x' * 300 + ' y', ' ', 'b ' * 50, 'a' * 15, 'a' * 25 + ' b']
-  monkeypatch.setattr(tokenizers, '_KNOWN_RUNS', 100)
+  monkeypatch.setattr(wordpiece_module, '_KNOWN_RUNS', 100)
   for lower in (True, False):
     pieces = RESERVED + letters + ['##' + c for c in letters] + ['##aa', 'ab']
     tokenizer = tokenizers.WordPiece(pieces, do_lower_case=lower)

@@ -1,13 +1,17 @@
 """The files by which Hugging Face's AutoTokenizer reads a vocabulary of ours."""
 
 import json
+import logging
 
 import tokenizers as library
-from tokenizers import decoders, models, pre_tokenizers, processors
+from tokenizers import decoders, processors
 
 from bert_jax.config import write_whole
 from bert_jax.data import tokenizers
 
+log = logging.getLogger('bert_jax')
+
+ROLES = ('pad', 'unk', 'cls', 'sep', 'mask')
 CLASSES = {'bert': 'BertTokenizer', 'distilbert': 'DistilBertTokenizer'}
 INPUTS = {'bert': ['input_ids', 'token_type_ids', 'attention_mask'],
           'distilbert': ['input_ids', 'attention_mask']}  # fmt: skip
@@ -21,18 +25,20 @@ SENTENCEPIECE = (
 def write(out, tokenizer, family, longest):
   """Writes the files into a folder; returns what a reader must know of them, or ''."""
   tokenizer.save(out)
-  if not isinstance(tokenizer, tokenizers.WordPiece):
+  if isinstance(tokenizer, tokenizers.SentencePiece):
+    log.warning('%s', SENTENCEPIECE)
     return SENTENCEPIECE
-  roles = dict(zip(('pad', 'unk', 'cls', 'sep', 'mask'), tokenizers.RESERVED))
-  special = {f'{role}_token': token for role, token in roles.items()}
-  settings = special | {
-    'tokenizer_class': CLASSES[family],
-    'do_lower_case': tokenizer.do_lower_case,
-    'tokenize_chinese_chars': tokenizer.tokenize_chinese_chars,
-    'strip_accents': None,
-    'model_max_length': longest,
-    'model_input_names': INPUTS[family],
-  }
+  special = {f'{role}_token': tokenizer.pieces[getattr(tokenizer, f'{role}_id')] for role in ROLES}
+  settings = special | {'model_max_length': longest, 'model_input_names': INPUTS[family]}
+  if isinstance(tokenizer, tokenizers.WordPiece):
+    settings |= {
+      'tokenizer_class': CLASSES[family],
+      'do_lower_case': tokenizer.do_lower_case,
+      'tokenize_chinese_chars': tokenizer.tokenize_chinese_chars,
+      'strip_accents': None,
+    }
+  else:
+    settings |= {'tokenizer_class': 'PreTrainedTokenizerFast'}
   for name, content in (
     ('tokenizer_config.json', settings),
     ('special_tokens_map.json', special),
@@ -43,20 +49,24 @@ def write(out, tokenizer, family, longest):
 
 
 def fast(tokenizer):
-  """A WordPiece of ours as the Rust library's, with [CLS] A [SEP] B [SEP] and special tokens."""
-  vocabulary = {piece: i for i, piece in enumerate(tokenizer.pieces)}
-  out = library.Tokenizer(
-    models.WordPiece(
-      vocabulary, unk_token='[UNK]', max_input_chars_per_word=tokenizers.MAX_WORD_CHARACTERS
-    )
+  """A tokenizer of ours as the Rust library's, with [CLS] A [SEP] B [SEP] and special tokens."""
+  out = library.Tokenizer.from_str(tokenizer.rust.to_str())
+  cls, sep = (tokenizer.pieces[i] for i in (tokenizer.cls_id, tokenizer.sep_id))
+  template = processors.TemplateProcessing(
+    single=f'{cls}:0 $A:0 {sep}:0',
+    pair=f'{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1',
+    special_tokens=[(cls, tokenizer.cls_id), (sep, tokenizer.sep_id)],
   )
-  out.normalizer = tokenizers.normalizer(tokenizer.do_lower_case, tokenizer.tokenize_chinese_chars)
-  out.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-  out.post_processor = processors.TemplateProcessing(
-    single='[CLS]:0 $A:0 [SEP]:0',
-    pair='[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1',
-    special_tokens=[('[CLS]', tokenizer.cls_id), ('[SEP]', tokenizer.sep_id)],
+  if isinstance(tokenizer, tokenizers.WordPiece):
+    out.decoder = decoders.WordPiece(prefix='##')
+    out.post_processor = template
+  else:
+    out.post_processor = processors.Sequence([out.post_processor, template])
+  mask = library.AddedToken(
+    tokenizer.pieces[tokenizer.mask_id],
+    lstrip=isinstance(tokenizer, tokenizers.ByteLevel),  # the blank before it is part of it
+    special=True,
   )
-  out.decoder = decoders.WordPiece(prefix='##')
-  out.add_special_tokens(list(tokenizers.RESERVED))
+  out.add_special_tokens([tokenizer.pieces[getattr(tokenizer, f'{r}_id')] for r in ROLES[:-1]])
+  out.add_special_tokens([mask])
   return out

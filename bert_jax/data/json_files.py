@@ -1,0 +1,79 @@
+"""Vocabularies out of Hugging Face's tokenizer.json, or of RoBERTa's vocab.json and merges.txt.
+
+Only what gives the same ids is read: another normaliser, another way to split words or pieces that
+stand outside of the vocabulary are errors that say so.
+"""
+
+import json
+from pathlib import Path
+
+from bert_jax.config import InputError
+from bert_jax.data.bytelevel import ByteLevel
+from bert_jax.data.wordpiece import MAX_WORD_CHARACTERS, WordPiece
+
+
+def read(path: Path):
+  """The WordPiece or ByteLevel of a tokenizer.json."""
+  content = _json(path)
+  model, splitter = content.get('model') or {}, content.get('pre_tokenizer') or {}
+  kind = model.get('type'), splitter.get('type')
+  vocabulary = dict(model.get('vocab') or {}) if kind[0] in ('WordPiece', 'BPE') else {}
+  for token in content.get('added_tokens') or ():
+    vocabulary.setdefault(token['content'], token['id'])
+  if kind == ('WordPiece', 'BertPreTokenizer'):
+    return WordPiece(_pieces(path, vocabulary), **_flags(path, content), source=str(path))
+  other = [model.get(name) for name in ('continuing_subword_prefix', 'end_of_word_suffix')]
+  plain = not (content.get('normalizer') or any(other) or model.get('byte_fallback'))
+  if kind == ('BPE', 'ByteLevel') and plain and splitter.get('use_regex', True):
+    merges = [m.split(' ') if isinstance(m, str) else m for m in model['merges']]
+    blank = bool(splitter.get('add_prefix_space'))
+    pieces = _pieces(path, vocabulary)
+    return ByteLevel(pieces, merges, add_prefix_space=blank, source=str(path))
+  raise InputError(
+    f'{path} is a {kind[0]} split by {kind[1]}; read are WordPiece split by BertPreTokenizer and '
+    'byte-level BPE (RoBERTa) without a normalizer, so put a vocab.txt or *.model beside it.'
+  )
+
+
+def read_pair(vocabulary: Path, merges: Path):
+  """The ByteLevel of vocab.json and merges.txt."""
+  lines = merges.read_text(encoding='utf-8').splitlines()
+  pairs = [line.split(' ') for line in lines if line and not line.startswith('#version')]
+  return ByteLevel(_pieces(vocabulary, _json(vocabulary)), pairs, source=str(vocabulary))
+
+
+def _flags(path, content):
+  """The casing of a WordPiece, as its normalizer has it."""
+  told, model = content.get('normalizer') or {}, content['model']
+  lower, strip = told.get('lowercase'), told.get('strip_accents')
+  wrong = {
+    'normalizer': told.get('type') if told.get('type') != 'BertNormalizer' else '',
+    'clean_text': '' if told.get('clean_text', True) else 'false',
+    'strip_accents': '' if strip in (None, lower) else strip,
+    'continuing_subword_prefix': model.get('continuing_subword_prefix', '##').replace('##', ''),
+    'max_input_chars_per_word': (
+      '' if (n := model.get('max_input_chars_per_word', 100)) == MAX_WORD_CHARACTERS else n
+    ),
+  }
+  if wrong := {name: value for name, value in wrong.items() if value != ''}:
+    name, value = next(iter(wrong.items()))
+    raise InputError(f"{path} has {name} {value}, where a BERT's is another; its ids would differ.")
+  return {'do_lower_case': lower, 'tokenize_chinese_chars': told.get('handle_chinese_chars', True)}
+
+
+def _pieces(path, vocabulary):
+  """The pieces in order of their ids, which must have no gap."""
+  pieces = sorted(vocabulary, key=vocabulary.get)
+  if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
+    raise InputError(f'the ids of {path} do not count from 0 without a gap; it cannot be read.')
+  return pieces
+
+
+def _json(path):
+  try:
+    out = json.loads(path.read_text(encoding='utf-8'))
+  except (OSError, ValueError) as error:
+    raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
+  if not isinstance(out, dict):
+    raise InputError(f'{path} holds no JSON object; is it a vocabulary?')
+  return out

@@ -1,0 +1,125 @@
+"""RoBERTa's kind of vocabulary, and vocabularies that lie in a tokenizer.json."""
+
+import json
+
+import numpy as np
+import pytest
+import tokenizers as library
+from released import WORDS, made
+
+from bert_jax import origin
+from bert_jax.config import InputError
+from bert_jax.data import tokenizers
+from bert_jax.tools import convert
+
+SPECIAL = ['<s>', '<pad>', '</s>', '<unk>', '<mask>']
+TEXTS = ['the river crosses the old stone', ' The café near the river!', '河流 crosses', '',
+         "it's 2,345 ", '<mask> and </s> are plain words']  # fmt: skip
+
+
+@pytest.fixture(scope='module')
+def trained():
+  """A byte-level BPE as Hugging Face's library trains it."""
+  theirs = library.ByteLevelBPETokenizer()
+  theirs.train_from_iterator(TEXTS * 3, 320, 2, special_tokens=SPECIAL)
+  return theirs
+
+
+@pytest.fixture
+def folder(tmp_path, trained):
+  trained.save_model(str(tmp_path))
+  return tmp_path
+
+
+def plain(trained):
+  """The trained one without special tokens: what a text means that happens to hold one."""
+  content = json.loads(trained.to_str()) | {'added_tokens': []}
+  return library.Tokenizer.from_str(json.dumps(content))
+
+
+def test_ids_and_offsets_are_those_of_the_library(folder, trained):
+  ours, theirs = tokenizers.load_folder(folder), plain(trained)
+  assert (ours.cls_id, ours.pad_id, ours.sep_id, ours.unk_id, ours.mask_id) == (0, 1, 2, 3, 4)
+  for text, ids, encoding in zip(TEXTS, ours.ids_batch(TEXTS), ours.encode_batch(TEXTS)):
+    assert ids.tolist() == theirs.encode(text).ids == encoding.ids.tolist()
+    assert ours.decode(ids) == text.strip()
+  found = ours.encode_batch([' The café'])[0]
+  spans = [' The café'[a:b] for a, b in found.offsets]
+  assert all(span == span.strip() != '' for span in spans)
+  assert found.offsets[0, 0] == 1 and found.offsets[-1, 1] == 9
+  assert found.word_starts[0] and found.word_starts.sum() == 2
+  assert not set(ours.special_ids) & set(np.concatenate(ours.ids_batch(TEXTS)).tolist())
+
+
+def test_a_mask_takes_the_blank_before_it(folder):
+  ours = tokenizers.load_folder(folder)
+  ids = ours.encode_with_masks('the [MASK] crosses')
+  first, last = ours.ids_batch(['the', ' crosses'])
+  assert ids.tolist() == [*first, 4, *last]
+  assert ours.decode(ids) == 'the [MASK] crosses'
+
+
+def test_every_form_of_it_is_the_same(folder, trained, tmp_path):
+  pair = tokenizers.load_folder(folder)
+  (tmp_path / 'one').mkdir()
+  trained.save(str(tmp_path / 'one' / 'tokenizer.json'))
+  assert tokenizers.load_folder(tmp_path / 'one').fingerprint == pair.fingerprint
+  pair.save(tmp_path / 'two')
+  assert tokenizers.load_folder(tmp_path / 'two').fingerprint == pair.fingerprint
+
+
+def test_a_wordpiece_in_a_tokenizer_json(tmp_path):
+  """As transformers 5 saves one: without a vocab.txt."""
+  for lower in (True, False):
+    found = made('masked-lm', lower)
+    out = tmp_path / str(lower)
+    convert.export_run(out, found, {})
+    for name in ('vocab.txt', 'tokenizer_config.json'):
+      (out / name).unlink()
+    assert origin.load(out).tokenizer.fingerprint == found.tokenizer.fingerprint
+
+
+@pytest.mark.parametrize(
+  'change, sentence',
+  [
+    ({'normalizer': {'type': 'NFC'}}, 'has normalizer NFC'),
+    ({'pre_tokenizer': {'type': 'Whitespace'}}, 'WordPiece split by Whitespace'),
+    ({'model': {'type': 'Unigram', 'vocab': [['a', 0.0]]}}, 'is a Unigram'),
+    ({'added_tokens': [{'id': 99, 'content': 'new'}]}, 'do not count from 0 without a gap'),
+    ({'normalizer': {'type': 'BertNormalizer', 'lowercase': True, 'strip_accents': False}},
+     'has strip_accents False'),
+  ],
+)  # fmt: skip
+def test_what_would_give_other_ids_is_refused(tmp_path, change, sentence):
+  content = {
+    'model': {'type': 'WordPiece', 'vocab': {word: i for i, word in enumerate(WORDS)}},
+    'pre_tokenizer': {'type': 'BertPreTokenizer'},
+    'normalizer': {'type': 'BertNormalizer', 'lowercase': True},
+  }
+  path = tmp_path / 'tokenizer.json'
+  path.write_text(json.dumps(content))
+  assert tokenizers.load(path).pieces == list(WORDS)
+  path.write_text(json.dumps(content | change))
+  with pytest.raises(InputError, match=sentence):
+    tokenizers.load(path)
+
+
+@pytest.mark.slow
+def test_their_roberta_tokenizer_gives_our_ids(folder, tmp_path):
+  transformers = pytest.importorskip('transformers')
+  theirs = transformers.RobertaTokenizer.from_pretrained(folder)
+  ours = tokenizers.load_folder(folder)
+  for text in TEXTS[:-1]:
+    assert theirs(text)['input_ids'] == [0, *ours.ids_batch([text])[0], 2]
+  assert theirs('the <mask> crosses')['input_ids'] == [
+    0, *ours.encode_with_masks('the [MASK] crosses'), 2
+  ]  # fmt: skip
+  found = made('masked-lm', vocab_size=ours.vocab_size)
+  convert.export_run(tmp_path / 'hf', found._replace(tokenizer=ours), {})
+  theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / 'hf')
+  assert (theirs.mask_token, theirs.pad_token_id) == ('<mask>', 1)
+  for text in TEXTS[:-1]:
+    assert theirs(text)['input_ids'] == [0, *ours.ids_batch([text])[0], 2]
+  assert theirs('the <mask> crosses')['input_ids'] == [
+    0, *ours.encode_with_masks('the [MASK] crosses'), 2
+  ]  # fmt: skip

@@ -1,6 +1,9 @@
 """Weights of others become workdirs of ours: every spelling, every tensor accounted for."""
 
 import json
+import os
+import shutil
+import subprocess
 import sys
 import types
 
@@ -239,6 +242,18 @@ def test_a_converted_workdir_is_asked_and_started_from_but_not_continued(tmp_pat
   same(found.params, {k: x for k, x in origin.weights_of(config, mesh).items() if x}, again.config)
 
 
+def test_a_run_goes_out_with_what_made_it(tmp_path, pretrained):
+  workdir, state, metrics = pretrained
+  convert.convert(str(workdir), f'hf:{tmp_path}/hf')
+  again = origin.load(tmp_path / 'hf')
+  same(jax.device_get(state.params), again.params, again.config)
+  card = (tmp_path / 'hf' / 'README.md').read_text()
+  assert f'| mlm | {metrics["mlm"]:.6g} |' in card and 'at step 20' in card
+  assert 'train: `' in card and 'rows, fingerprint' in card and '"python"' in card
+  with pytest.raises(InputError, match='is a run already'):
+    convert.convert(str(workdir), str(tmp_path / 'W'))
+
+
 # ---- the Hub -------------------------------------------------------------------------------------
 
 
@@ -265,6 +280,22 @@ def test_a_name_that_no_folder_has_is_asked_of_the_hub(tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
   with pytest.raises(InputError, match='pip install huggingface_hub'):
     hub.folder('someone/model')
+
+
+@pytest.mark.slow
+def test_the_hubs_own_library_finds_what_it_has_kept(tmp_path):
+  """Its layout of a cache, offline; in a process of its own, as it reads its settings once."""
+  pytest.importorskip('huggingface_hub')
+  _, folder = exported(tmp_path / 'hf')
+  kept = tmp_path / 'cache' / 'models--someone--model'
+  (kept / 'refs').mkdir(parents=True)
+  (kept / 'refs' / 'main').write_text('a' * 40)
+  shutil.copytree(folder, kept / 'snapshots' / ('a' * 40))
+  env = dict(os.environ, HF_HUB_OFFLINE='1', HF_HUB_CACHE=str(tmp_path / 'cache'))
+  for name, said in (('someone/model', 'mlm_nsp'), ('someone/other', 'no folder someone/other')):
+    code = f'from bert_jax import origin; print(origin.load({name!r}).config.objective)'
+    out = subprocess.run([sys.executable, '-c', code], env=env, capture_output=True, text=True)
+    assert said in out.stdout + out.stderr
 
 
 # ---- other families ------------------------------------------------------------------------------

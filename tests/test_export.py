@@ -6,12 +6,14 @@ import jax
 import numpy as np
 import pytest
 import safetensors
+import sentencepiece
 import tokenizers as library
 from released import HEADS, LABELS, TYPES, batch_of, logits_of, made
 
 from bert_jax import models, origin
 from bert_jax.config import InputError
 from bert_jax.convert import huggingface
+from bert_jax.data import tokenizers
 from bert_jax.tools import convert
 
 TEXTS = [
@@ -121,6 +123,21 @@ def test_the_tokenizer_file_gives_our_ids(tmp_path, lower):
     assert fast.encode(text).ids == [2, *ids, 3]
     assert fast.encode(text, text).type_ids == [0] * (len(ids) + 2) + [1] * (len(ids) + 1)
   assert fast.encode('the [MASK]').ids[2] == 4
+
+
+def test_a_sentencepiece_goes_along_and_the_card_says_how(tmp_path, caplog):
+  found = made('masked-lm')
+  path = tmp_path / 'spm.model'
+  with path.open('wb') as file:
+    sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=iter(TEXTS * 20), model_writer=file, vocab_size=40, hard_vocab_limit=False,
+      pad_id=0, unk_id=1, bos_id=2, eos_id=3, pad_piece='[PAD]', unk_piece='[UNK]',
+      bos_piece='[CLS]', eos_piece='[SEP]', control_symbols=['[MASK]'], minloglevel=2,
+    )  # fmt: skip
+  convert.export_run(tmp_path / 'hf', found._replace(tokenizer=tokenizers.load(path)), {})
+  assert 'encode with the sentencepiece library' in (tmp_path / 'hf' / 'README.md').read_text()
+  assert 'AutoTokenizer has no class' in caplog.text
+  assert (tmp_path / 'hf' / 'spm.model').read_bytes() == path.read_bytes()
 
 
 # ---- under their own classes ---------------------------------------------------------------------

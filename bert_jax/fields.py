@@ -30,7 +30,8 @@ FIELDS = {
   'init_from': (
     str,
     None,
-    'workdir, or Hugging Face folder, whose weights, sizes and vocabulary this run starts from',
+    'workdir, Hugging Face folder or name, or TensorFlow checkpoint, whose weights, sizes and '
+    'vocabulary this run starts from',
   ),
   'resume_from': (str, None, 'workdir whose whole state (step, optimizer) this run continues'),
   'batch_size': (int, '[1, inf)', 'rows per step, over all devices'),
@@ -61,7 +62,7 @@ FIELDS = {
   'model.scan_layers': (bool, None, 'one compiled block for all layers: compiles faster'),
   'model.remat': (str, ('none', 'dots', 'full'), 'recompute in the backward pass to save memory'),
   'tokenizer.kind': (str, ('wordpiece', 'unigram', 'bpe'), 'to train if `path` is empty'),
-  'tokenizer.path': (str, None, "vocab.txt or *.model; empty: init_from's, else train one"),
+  'tokenizer.path': (str, None, "vocab.txt, *.model, tokenizer.json; empty: init_from's, else a new one"),
   'tokenizer.character_coverage': (float, '(0, 1]', 'share of characters a new one keeps'),
   'tokenizer.do_lower_case': (bool, None, 'lower-case and strip accents (uncased)'),
   'data.train': (

@@ -62,7 +62,7 @@ FIELDS = {
   'model.scan_layers': (bool, None, 'one compiled block for all layers: compiles faster'),
   'model.remat': (str, ('none', 'dots', 'full'), 'recompute in the backward pass to save memory'),
   'tokenizer.kind': (str, ('wordpiece', 'unigram', 'bpe'), 'to train if `path` is empty'),
-  'tokenizer.path': (str, None, "vocab.txt, *.model, tokenizer.json; empty: init_from's, else a new one"),
+  'tokenizer.path': (str, None, "a file with one; empty: init_from's, else train one"),
   'tokenizer.character_coverage': (float, '(0, 1]', 'share of characters a new one keeps'),
   'tokenizer.do_lower_case': (bool, None, 'lower-case and strip accents (uncased)'),
   'data.train': (

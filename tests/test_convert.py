@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 import safetensors.numpy
+from bundles import write_bundle
 from conftest import run_module
 from released import LABELS, SIZES, WORDS, made
 from test_export import compare, same
@@ -79,6 +80,47 @@ def test_a_tensor_of_googles_is_where_it_belongs(shared):
   )
   slots = {why for name, why in weights.ignored.items() if 'adam' in name}
   assert slots == {"the optimizer's"} and weights.ignored['global_step'] == "the training's"
+
+
+def test_an_encoder_of_tensorflow_2(tmp_path, shared):
+  """The golden one under the names and with the shapes of TensorFlow's Model Garden."""
+  golden = huggingface.read(shared / 'golden' / 'tf_checkpoint').flat
+  block = {
+    'attention/query': '_attention_layer/_query_dense',
+    'attention/key': '_attention_layer/_key_dense',
+    'attention/value': '_attention_layer/_value_dense',
+    'attention/output': '_attention_layer/_output_dense',
+    'attention_LayerNorm': '_attention_layer_norm', 'intermediate': '_intermediate_dense',
+    'output': '_output_dense', 'output_LayerNorm': '_output_layer_norm',
+  }  # fmt: skip
+  embeddings = ['word_embeddings', 'position_embeddings', 'token_type_embeddings', 'LayerNorm']
+  table = {'save_counter': np.array(3), 'optimizer/learning_rate': np.array(3)}
+  for path, x in golden.items():
+    part, *inner, leaf = path.split('/')
+    leaf = {'scale': 'gamma', 'bias': 'beta' if 'LayerNorm' in path else 'bias'}.get(leaf, leaf)
+    if path.startswith('encoder/embeddings'):
+      number = embeddings.index(inner[1])
+      name = 'embeddings' if number < 3 else leaf
+    elif path.startswith('encoder/layer_'):
+      number, name = int(inner[0][6:]) + 4, f'{block["/".join(inner[1:])]}/{leaf}'
+      if 'attention/output' in path and leaf == 'kernel':
+        x = x.reshape(4, 1, 4)
+      elif 'attention/' in path and 'attention/output' not in path:
+        x = x.reshape(*x.shape[:-1], 4, 1)
+    elif part == 'pooler':
+      number, name = 6, leaf
+    else:
+      continue
+    table[f'model/layer_with_weights-{number}/{name}'] = x
+  table = {f'{name}/.ATTRIBUTES/VARIABLE_VALUE': x for name, x in table.items()}
+  write_bundle(tmp_path, table | {'_CHECKPOINTABLE_OBJECT_GRAPH': np.array(0)})
+  for name in ('bert_config.json', 'vocab.txt'):
+    shutil.copy(shared / 'golden' / 'tf_checkpoint' / name, tmp_path)
+  weights = huggingface.read(tmp_path)
+  assert not weights.unused and len(weights.ignored) == 3
+  assert len(weights.flat) == 39 and weights.objective == 'mlm_nsp'
+  for path, x in weights.flat.items():
+    np.testing.assert_array_equal(x, golden[path])
 
 
 # ---- spellings -----------------------------------------------------------------------------------

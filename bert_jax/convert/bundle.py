@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from bert_jax.config import InputError
+from bert_jax.convert import tensorflow2
 from bert_jax.convert.crc32c import crc32c, masked
 
 MAGIC = 0xDB4775248B80FB57
@@ -20,7 +21,6 @@ TYPES = {  # tensorflow/core/framework/types.proto
   10: np.bool_, 14: ml_dtypes.bfloat16, 17: np.uint16, 19: np.float16, 22: np.uint32, 23: np.uint64,
 }  # fmt: skip
 STRING = 7
-OBJECT_GRAPH = '_CHECKPOINTABLE_OBJECT_GRAPH'
 
 
 class Damaged(Exception):
@@ -39,7 +39,7 @@ def read(index):
     for key, value in entries.items():
       name, entry = key.decode(), _message(value, repeated=(7,))
       if entry.get(1) == STRING:
-        if name == OBJECT_GRAPH:
+        if name == tensorflow2.GRAPH:
           out[name] = np.zeros(0, np.uint8)
         continue
       if 7 in entry or entry.get(1) not in TYPES:

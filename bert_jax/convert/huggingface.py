@@ -77,8 +77,8 @@ def read(folder, positions=0):
   """
   about = description.read(folder)
   found, path = tensors.read(folder)
-  family = _family(found, about)
-  known = names.plain(found, family)
+  family = _family(found, about, path)
+  known = names.plain(found, family, about.model['num_hidden_layers'])
   places = names.table(family, about.model['num_hidden_layers'], about.model['tie_word_embeddings'])
   if RELU in known:
     places = {ours: place for ours, place in places.items() if not ours.startswith('classifier')}
@@ -92,7 +92,10 @@ def read(folder, positions=0):
     place = places[ours]
     if (name := known[place.name]) in unused or name in ignored:
       continue
-    flat[ours], sources[ours] = _layout(found[name], place), (name, str(found[name].dtype))
+    flat[ours], sources[ours] = (
+      _layout(found[name], place, about.model),
+      (name, str(found[name].dtype)),
+    )
   weights = Weights(about, objective, flat, sources, ignored, unused, {})
   weights = _fit_tables(weights, positions)
   _check_shapes(weights.flat, weights.description.model, {k: v for k, (v, _) in sources.items()})
@@ -101,13 +104,15 @@ def read(folder, positions=0):
   return weights
 
 
-def _family(found, about):
+def _family(found, about, path):
   """Whose names they are."""
   if any('/' in name for name in found):
-    if not any(name.startswith('bert/') for name in found):
+    if not any(
+      name.startswith('bert/') or '/layer_with_weights-0/' in f'/{name}' for name in found
+    ):
       raise InputError(
-        'this TensorFlow checkpoint has none of the names of google-research/bert (bert/...), for '
-        f'example {min(found)!r}; convert it to one of version 1 first.'
+        f'{path} has none of the names of google-research/bert (bert/...) or of an encoder of '
+        f"TensorFlow's Model Garden (layer_with_weights-0/...), but {min(found)!r}; it is not read."
       )
     return 'google'
   if about.family == 'roberta' and any(name.endswith('classifier.out_proj.bias') for name in found):
@@ -191,8 +196,10 @@ def _unused(known, found, places, there, lacking, objective, ignored, copies):
   return unused
 
 
-def _layout(x, place):
+def _layout(x, place, model):
   x = np.asarray(x).astype(np.float32)
+  if x.ndim == len(place.shape) + 1 and not place.turned and set(place.shape) == {'D'}:
+    x = x.reshape([model['hidden_size']] * len(place.shape))  # TensorFlow 2 keeps heads apart
   return np.ascontiguousarray(x.T) if place.turned else x
 
 
@@ -281,7 +288,7 @@ def to_params(found, model, heads=('pooler', 'mlm', 'nsp')):
       f'these are not the weights of a BERT of this size: {len(missing)} missing '
       f'{missing[:3]}, {len(unknown)} unknown {unknown[:3]}.'
     )
-  flat = {ours: _layout(found[place.name], place) for ours, place in places.items()}
+  flat = {ours: _layout(found[place.name], place, vars(model)) for ours, place in places.items()}
   return tree(flat, model, {ours: place.name for ours, place in places.items()})
 
 

@@ -7,6 +7,8 @@ layers of BERT's own code, which are [out, in] too.
 
 from typing import NamedTuple
 
+from bert_jax.convert import tensorflow2
+
 FIELDS = {'V': 'vocab_size', 'P': 'max_position_embeddings', 'T': 'type_vocab_size',
           'D': 'hidden_size', 'F': 'intermediate_size'}  # fmt: skip
 
@@ -156,11 +158,11 @@ def copies(places):
   return {copy: original for copy, original in out.items() if copy not in used}
 
 
-def plain(names, family):
+def plain(names, family, layers):
   """{their name in today's spelling: as it is in the file}: what wrappers put before it goes, gamma
   and beta become weight and bias, and a bare encoder gets the prefix it has inside a model."""
   if family == 'google':
-    return {name: name for name in names}
+    return {tensorflow2.version_1(name, layers): name for name in names}
   out = {}
   for name in names:
     short = name
@@ -178,6 +180,8 @@ def plain(names, family):
 
 def is_state(name):
   """Why a tensor is no parameter, or ''."""
+  if why := tensorflow2.is_state(name):
+    return why
   leaf = name.replace('/', '.').rpartition('.')[2]
   if leaf in ('position_ids', 'token_type_ids'):
     return 'a buffer of numbers in order'

@@ -1,0 +1,47 @@
+"""Writes TensorFlow's checkpoints, as tensor_bundle.proto and table_format.md say they are."""
+
+import struct
+
+import numpy as np
+
+from bert_jax.convert.crc32c import crc32c, masked
+
+
+def varint(n):
+  out = b''
+  while n > 127:
+    out, n = out + bytes([n & 127 | 128]), n >> 7
+  return out + bytes([n])
+
+
+def block(entries, snappy):
+  data = b''.join(varint(0) + varint(len(k)) + varint(len(v)) + k + v for k, v in entries)
+  data += struct.pack('<II', 0, 1)
+  if snappy:  # as bytes that are what they are
+    length = struct.pack('<H', len(data) - 1)
+    data = varint(len(data)) + bytes([61 << 2]) + length + data
+  kind = bytes([snappy])
+  return data + kind + struct.pack('<I', masked(crc32c(data + kind)))
+
+
+def write_bundle(folder, table, shards=2, snappy=False):
+  """A checkpoint of {name: array}; returns its index file."""
+  data, entries = [b''] * shards, []
+  for i, (name, x) in enumerate(sorted(table.items())):
+    shard = i % shards
+    shape = b''.join(b'\x12' + varint(len(d)) + d for d in (b'\x08' + varint(n) for n in x.shape))
+    entry = b'\x08' + varint(1 if x.dtype == np.float32 else 9)
+    entry += b'\x12' + varint(len(shape)) + shape + b'\x18' + varint(shard)
+    entry += b'\x20' + varint(len(data[shard])) + b'\x28' + varint(x.nbytes)
+    entry += b'\x35' + struct.pack('<I', masked(crc32c(x.tobytes())))
+    entries.append((name.encode(), entry))
+    data[shard] += x.tobytes()
+  for i, content in enumerate(data):
+    (folder / f'model.ckpt.data-{i:05d}-of-{shards:05d}').write_bytes(content)
+  first = block([(b'', b'\x08' + varint(shards)), *entries], snappy)
+  size = len(first) - 5
+  second = block([(b'zzz', varint(0) + varint(size))], snappy)
+  handles = varint(0) + varint(0) + varint(len(first)) + varint(len(second) - 5)
+  footer = handles.ljust(40, b'\0') + struct.pack('<Q', 0xDB4775248B80FB57)
+  (folder / 'model.ckpt.index').write_bytes(first + second + footer)
+  return folder / 'model.ckpt.index'

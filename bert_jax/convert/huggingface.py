@@ -87,13 +87,13 @@ def read(folder, positions=0):
   lacking = _lacking(places, there)
   objective = _objective(about, {ours.partition('/')[0] for ours in there} - lacking.keys())
   unused = _unused(known, found, places, there, lacking, objective, ignored, copies)
-  flat, sources = {}, {}
+  flat, sources, width = {}, {}, about.model['hidden_size'] * (family == 'google')
   for ours in sorted(there):
     place = places[ours]
     if (name := known[place.name]) in unused or name in ignored:
       continue
     flat[ours], sources[ours] = (
-      _layout(found[name], place, about.model),
+      _layout(found[name], place, width),
       (name, str(found[name].dtype)),
     )
   weights = Weights(about, objective, flat, sources, ignored, unused, {})
@@ -196,10 +196,11 @@ def _unused(known, found, places, there, lacking, objective, ignored, copies):
   return unused
 
 
-def _layout(x, place, model):
+def _layout(x, place, width=0):
+  """An array as ours. width: hidden size of a TensorFlow model; version 2 keeps heads apart."""
   x = np.asarray(x).astype(np.float32)
-  if x.ndim == len(place.shape) + 1 and not place.turned and set(place.shape) == {'D'}:
-    x = x.reshape([model['hidden_size']] * len(place.shape))  # TensorFlow 2 keeps heads apart
+  if width and x.ndim == len(place.shape) + 1 and x.size == width ** len(place.shape):
+    x = x.reshape([width] * len(place.shape))
   return np.ascontiguousarray(x.T) if place.turned else x
 
 
@@ -288,7 +289,7 @@ def to_params(found, model, heads=('pooler', 'mlm', 'nsp')):
       f'these are not the weights of a BERT of this size: {len(missing)} missing '
       f'{missing[:3]}, {len(unknown)} unknown {unknown[:3]}.'
     )
-  flat = {ours: _layout(found[place.name], place, vars(model)) for ours, place in places.items()}
+  flat = {ours: _layout(found[place.name], place) for ours, place in places.items()}
   return tree(flat, model, {ours: place.name for ours, place in places.items()})
 
 

@@ -53,10 +53,11 @@ def from_weights(folder, weights):
 
 
 def _has_capitals(folder):
-  """Are there capitals in a vocab.txt? Then it is cased; Google's releases say it nowhere else."""
+  """Has a vocab.txt words with capitals? Then it is cased: Google's releases say it nowhere."""
   path = folder / 'vocab.txt'
   lines = path.read_text(errors='replace').split('\n') if path.is_file() else ()
-  return any(line != line.lower() for line in lines if not line.startswith('['))
+  words = (line.strip().removeprefix('##') for line in lines)
+  return any(word.isalpha() and word != word.lower() for word in words)
 
 
 def load_run(workdir, which='latest'):

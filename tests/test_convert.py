@@ -123,6 +123,15 @@ def test_an_encoder_of_tensorflow_2(tmp_path, shared):
     np.testing.assert_array_equal(x, golden[path])
 
 
+@pytest.mark.parametrize('word, cased', [('River', True), ('<S>', False), ('##Er', True)])
+def test_googles_vocabularies_are_cased_if_their_words_are(tmp_path, shared, word, cased):
+  for path in (shared / 'golden' / 'tf_checkpoint').iterdir():
+    (tmp_path / path.name).write_bytes(path.read_bytes())
+  text = (tmp_path / 'vocab.txt').read_text()
+  (tmp_path / 'vocab.txt').write_text(text.replace('play', word))
+  assert origin.load(tmp_path).tokenizer.do_lower_case is not cased
+
+
 # ---- spellings -----------------------------------------------------------------------------------
 
 SPELLINGS = {

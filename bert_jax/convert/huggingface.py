@@ -92,10 +92,8 @@ def read(folder, positions=0):
     place = places[ours]
     if (name := known[place.name]) in unused or name in ignored:
       continue
-    flat[ours], sources[ours] = (
-      _layout(found[name], place, width),
-      (name, str(found[name].dtype)),
-    )
+    flat[ours] = _layout(found[name], place, width)
+    sources[ours] = name, str(found[name].dtype)
   weights = Weights(about, objective, flat, sources, ignored, unused, {})
   weights = _fit_tables(weights, positions)
   _check_shapes(weights.flat, weights.description.model, {k: v for k, (v, _) in sources.items()})

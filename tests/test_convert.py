@@ -13,10 +13,10 @@ import pytest
 import safetensors.numpy
 from bundles import write_bundle
 from conftest import run_module
-from released import LABELS, SIZES, WORDS, made
+from released import LABELS, SIZES, WORDS, logits_of, made
 from test_export import compare, same
 
-from bert_jax import checkpoint, models, origin, sharding, train
+from bert_jax import checkpoint, evaluate, models, origin, sharding, train
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.convert import hub, huggingface, names
@@ -291,6 +291,21 @@ def test_a_converted_workdir_is_asked_and_started_from_but_not_continued(tmp_pat
   config = origin.adopt_model(config, tmp_path / 'new')
   assert config.model.hidden_size == 12
   same(found.params, {k: x for k, x in origin.weights_of(config, mesh).items() if x}, again.config)
+
+
+def test_a_converted_classifier_is_evaluated(tmp_path):
+  """On a file of its own; what is right is what its logits say."""
+  found, folder = exported(tmp_path / 'hf', 'classifier')
+  convert.convert(str(folder), str(tmp_path / 'W'))
+  (tmp_path / 'eval.tsv').write_text('sentence\tlabel\nthe river crosses\tyes\nold stone\tno\n')
+  scores, _ = evaluate.evaluate(tmp_path / 'W', [f'--config.data.eval={tmp_path}/eval.tsv'])
+  ids = np.array([[2, 5, 6, 7, 3], [2, 8, 9, 3, 0]])
+  batch = {name: np.zeros_like(ids) for name in ('token_type_ids', 'cls_positions')}
+  batch |= {'input_ids': ids, 'segment_ids': (ids > 0).astype(int)}
+  batch |= {'position_ids': np.broadcast_to(np.arange(5), (2, 5))}
+  batch['cls_positions'] = batch['cls_positions'][:, :1]
+  right = np.argmax(logits_of(found, batch)['logits'], -1) == [1, 0]
+  assert scores['classification_accuracy'] == pytest.approx(right.mean())
 
 
 def test_a_run_goes_out_with_what_made_it(tmp_path, pretrained):

@@ -40,7 +40,7 @@ def embedded(split):
 def read(config, split, problems):
   """The Examples of a split, faulty ones left to `problems`."""
   spec, table = config.data[split], config.table
-  if config.data.train:
+  if spec:
     rows = tables.records(
       spec,
       split='train' if split == 'train' else 'validation',

@@ -1,3 +1,13 @@
 """bert_jax: pre-train, fine-tune and take apart BERT-like Transformers in JAX."""
 
 __version__ = '0.1.0'
+
+
+def load(path, which='latest', dtype=''):
+  """The Model of a run's workdir or of a Hugging Face folder, to be asked; see predict/model.py.
+
+  which: 'latest', 'best' or a step. dtype: 'bfloat16' computes in it; '': as it was trained.
+  """
+  from bert_jax.predict.model import Model  # `import bert_jax` alone stays light
+
+  return Model(path, which, dtype)

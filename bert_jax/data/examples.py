@@ -87,30 +87,29 @@ class Examples:
     return len(self.items_of_row)
 
   def __getitem__(self, i):
-    items = self.items_of_row[i]
+    return self.row(self.items_of_row[i], self.seq_length, self.slots)
+
+  def row(self, items, length, slots):
+    """The arrays of a row of `length` tokens that holds these items, `slots` examples at most."""
     chosen = [e for item in items for e in item]
     n = len(chosen)
     row = build_row(
-      self.tokenizer, [[(ids, 0) for ids in self.texts[e]] for e in chosen],
-      self.seq_length, slots=self.slots,
-    )  # fmt: skip
-    begins = row['cls_positions'][:n]
-    row['weights'], row['example_ids'] = (
-      np.zeros(self.slots, np.float32),
-      np.zeros(self.slots, np.int32),
+      self.tokenizer, [[(ids, 0) for ids in self.texts[e]] for e in chosen], length, slots=slots
     )
+    begins = row['cls_positions'][:n]
+    row['weights'], row['example_ids'] = np.zeros(slots, np.float32), np.zeros(slots, np.int32)
     row['weights'][:n], row['example_ids'][:n] = 1, np.array(chosen) + 1
     if self.items is not None:
-      row['groups'] = np.zeros(self.slots, np.int32)
+      row['groups'] = np.zeros(slots, np.int32)
       row['groups'][:n] = np.repeat(np.arange(1, len(items) + 1), [len(item) for item in items])
     for name, values in self.per_example.items():
-      row[name] = np.zeros((self.slots, *values.shape[1:]), values.dtype)
+      row[name] = np.zeros((slots, *values.shape[1:]), values.dtype)
       row[name][:n] = values[chosen]
     for name, values in self.positions.items():
-      row[name] = np.zeros((self.slots, *values.shape[1:]), np.int32)
+      row[name] = np.zeros((slots, *values.shape[1:]), np.int32)
       row[name][:n] = values[chosen] + begins.reshape(-1, *[1] * (values.ndim - 1))
     for name, (values, kind) in self.per_token.items():
-      row[name] = np.zeros(self.seq_length, kind)
+      row[name] = np.zeros(length, kind)
       for e, begin in zip(chosen, begins):
         row[name][begin : begin + len(values[e])] = values[e]
     return row

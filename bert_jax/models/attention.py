@@ -23,11 +23,16 @@ def softmax_attention(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, key, rate):
   return _attention_forward(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, key, rate)[0]
 
 
-def _attention_forward(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, key, rate):
+def probabilities(q_BTHd, k_BTHd, segment_ids_BT):
+  """How much each token looks at each, [B, H, T, T] float32."""
   scores = jnp.einsum('bqhd,bkhd->bhqk', q_BTHd, k_BTHd, preferred_element_type=jnp.float32)
   scores /= math.sqrt(q_BTHd.shape[-1])
   scores = jnp.where(seen(segment_ids_BT)[:, None], scores, jnp.finfo(jnp.float32).min)
-  p_BHTT = jax.nn.softmax(scores, axis=-1).astype(v_BTHd.dtype)
+  return jax.nn.softmax(scores, axis=-1)
+
+
+def _attention_forward(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, key, rate):
+  p_BHTT = probabilities(q_BTHd, k_BTHd, segment_ids_BT).astype(v_BTHd.dtype)
   out_BTHd = jnp.einsum('bhqk,bkhd->bqhd', drop(p_BHTT, key, rate), v_BTHd)
   return out_BTHd, (q_BTHd, k_BTHd, v_BTHd, key, p_BHTT, out_BTHd)
 
@@ -125,10 +130,13 @@ class SelfAttention(nn.Module):
       y_BTD = common.dense(config, config.hidden_size, name)(x_BTD)
       return y_BTD.reshape(*y_BTD.shape[:2], config.num_attention_heads, config.head_size)
 
+    q_BTHd, k_BTHd, v_BTHd = heads('query'), heads('key'), heads('value')
+    if self.is_mutable_collection('intermediates'):  # someone wants to see it: predict/states.py
+      self.sow('intermediates', 'probabilities', probabilities(q_BTHd, k_BTHd, segment_ids_BT))
     out_BTHd = attend(
-      heads('query'),
-      heads('key'),
-      heads('value'),
+      q_BTHd,
+      k_BTHd,
+      v_BTHd,
       segment_ids_BT,
       implementation=config.attention_implementation,
       key=self.make_rng('dropout') if rate else None,

@@ -1,0 +1,111 @@
+"""What can be asked of a model: a record in, a dict out, through Examples as in an evaluation."""
+
+import abc
+import itertools
+
+import numpy as np
+
+from bert_jax.config import InputError
+from bert_jax.predict import rows
+from bert_jax.tasks.problems import Problems
+
+
+class Told(Problems):
+  """Of what is asked: a record that cannot be used is told in its place, and nothing is logged."""
+
+  def __init__(self):
+    super().__init__('asked', skip=True)
+
+  def log_rows(self, source):
+    pass
+
+
+class Ask(abc.ABC):
+  """One kind of question to one Model. Subclasses say what a record is and make Examples of them.
+
+  fields: of a record, in the order of the parts of a plain line.
+  """
+
+  fields = ('text',)
+
+  def __init__(self, model):
+    self.model = model
+
+  @property
+  def tabs(self):
+    """Do tabs part the fields of a plain line? Elsewhere they are blanks."""
+    return len(self.fields) > 1
+
+  def parsed(self, value):
+    """A record of a text, a tuple of the fields or a dict of them; InputError if it is none."""
+    if not isinstance(value, dict):
+      value = self.of_parts((value,) if isinstance(value, str) else tuple(value))
+    return self.record(value)
+
+  def of_parts(self, parts):
+    if len(parts) != len(self.fields):
+      raise InputError(f'{len(parts)} fields where this task reads {", ".join(self.fields)}')
+    return dict(zip(self.fields, parts))
+
+  @abc.abstractmethod
+  def record(self, given):
+    """A record of a dict of fields."""
+
+  @abc.abstractmethod
+  def answers(self, records):
+    """The answers of records in their order; None where there is none."""
+
+  def shown(self, answer):
+    """The JSON-ready dict of an answer."""
+    return {name: value for name, value in answer.items() if name not in ('id', 'where')}
+
+
+class Packed(Ask):
+  """An Ask whose records become Examples, many of them in a batch."""
+
+  def __init__(self, model):
+    super().__init__(model)
+    self._compiled = model.compiled(self.outputs)
+
+  @abc.abstractmethod
+  def examples(self, records, problems):
+    """Examples whose answers have the number of the record as `id`."""
+
+  @abc.abstractmethod
+  def outputs(self, params, batch):
+    """What Examples.answers needs of a batch."""
+
+  def answers(self, records):
+    if not records:
+      return []
+    problems = Told()
+    examples = self.examples(records, problems)
+    answers = examples.answers(rows.outputs(self._compiled, self.model.weights, examples))
+    self.model.note(problems.counts, examples)
+    found = {answer['id']: answer for answer in answers}
+    return [found.get(i) for i in range(len(records))]
+
+
+def texts_of(given, names):
+  """[text] of the named fields; InputError if one is missing, empty or no text."""
+  for name in names:
+    if name not in given:
+      raise InputError(f'the record has no {name!r}; its fields are {", ".join(names)}')
+    if not isinstance(given[name], str):
+      raise InputError(f'{name!r} is no text; write it in quotes')
+  if not any(given[name].strip() for name in names):
+    raise InputError('empty line')
+  return [given[name] for name in names]
+
+
+def numbered(records):
+  """Records with their number as id."""
+  return [record._replace(id=i, where=f'record {i}') for i, record in enumerate(records)]
+
+
+def grouped(numbers, *arrays):
+  """Yields (number, [elements of each array]) for numbers that are equal and adjacent."""
+  ends = np.flatnonzero(np.diff(numbers, append=-1)) + 1
+  for start, end in itertools.pairwise([0, *ends.tolist()]):
+    if end > start:
+      yield int(numbers[start]), [array[start:end] for array in arrays]

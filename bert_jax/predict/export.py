@@ -1,0 +1,108 @@
+"""A model as a program that runs without this package: StableHLO, weights and tokenizer.
+
+    python -m bert_jax.predict --model W --task embed --export DIR
+
+writes model.stablehlo (jax.export; any number of rows, any length up to the model's; for CPUs, TPUs
+and CUDA), weights.safetensors, the vocabulary, tokenizer.json (of WordPiece) and export.json, which
+names the outputs and labels. The program is a function of ({name: weight}, input_ids,
+token_type_ids, attention_mask), int32 [B, T], and gives {name: array}; README.md calls one.
+"""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors.numpy
+from jax import export as jax_export
+from tokenizers.implementations import BertWordPieceTokenizer
+
+from bert_jax import __version__, models
+from bert_jax.config import InputError, write_whole
+from bert_jax.data.tokenizers import RESERVED, WordPiece
+from bert_jax.integrity import flat, unflat
+from bert_jax.objectives import base
+
+PLATFORMS = 'cpu', 'tpu', 'cuda'
+# task: {output: its shape}. The softmax or sigmoid is left to the reader but for embed.
+OUTPUTS = {
+  'embed': {'embedding': '[B, D], mean over the tokens, of length 1', 'hidden': '[B, T, D]'},
+  'fill-mask': {'logits': '[B, T, V]'},
+  'next-sentence': {'logits': '[B, 2]'},
+  'classify': {'logits': '[B, labels]'},
+  'pair': {'logits': '[B, labels]'},
+  'tag': {'logits': '[B, T, labels]'},
+  'answer': {'start_logits': '[B, T]', 'end_logits': '[B, T]'},
+  'choose': {'logits': '[B], of each choice'},
+}
+
+
+def write(model, task, folder):
+  """Writes the folder. InputError for a task that cannot be exported."""
+  if task not in OUTPUTS:
+    raise InputError(f'task {task!r} cannot be exported; use one of {", ".join(OUTPUTS)}.')
+  model.ask(task)  # can it do this?
+  params = model.params
+  weights = {name: np.asarray(x) for name, x in flat(params).items()}
+  shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in weights.items()}
+  rows = jax.ShapeDtypeStruct(
+    jax_export.symbolic_shape('b, t', constraints=[f't <= {model.limit}']), jnp.int32
+  )
+  function = jax.jit(lambda weights, *rows: forward(model, task, unflat(weights, params), *rows))
+  exported = jax_export.export(function, platforms=PLATFORMS)(shapes, rows, rows, rows)
+  about = dict(
+    task=task, outputs=OUTPUTS[task], max_length=model.limit, version=__version__,
+    labels=list(getattr(model.objective, 'labels', ())), platforms=PLATFORMS,
+  )  # fmt: skip
+  folder = Path(folder).expanduser()
+  try:
+    model.tokenizer.save(folder)
+    if isinstance(model.tokenizer, WordPiece):
+      write_whole(folder / 'tokenizer.json', library(model.tokenizer, model.limit, task).to_str())
+    write_whole(folder / 'model.stablehlo', bytes(exported.serialize()))
+    write_whole(folder / 'weights.safetensors', safetensors.numpy.save(weights))
+    write_whole(folder / 'export.json', json.dumps(about, indent=2) + '\n')
+  except OSError as error:
+    raise InputError(f'--export {folder} cannot be written ({error.strerror}).') from None
+
+
+def forward(model, task, params, input_ids, token_type_ids, attention_mask):
+  """{output: array} of one example a row, [B, T] int32 arrays."""
+  config = model.objective.model
+  batch = {
+    'input_ids': input_ids,
+    'token_type_ids': token_type_ids if config.type_vocab_size else 0 * token_type_ids,
+    'position_ids': jnp.broadcast_to(jnp.arange(input_ids.shape[1]), input_ids.shape),
+    'segment_ids': attention_mask,
+    'cls_positions': jnp.zeros_like(input_ids[:, :1]),
+    'example_ids': jnp.ones_like(input_ids[:, :1]),
+  }
+  if task in ('embed', 'fill-mask'):
+    hidden = base.encode(config, params['encoder'], batch)
+  if task == 'embed':
+    kept = attention_mask[..., None].astype(jnp.float32)
+    mean = jnp.sum(hidden * kept, axis=1) / jnp.maximum(jnp.sum(kept, axis=1), 1)
+    length = jnp.linalg.norm(mean, axis=-1, keepdims=True)
+    return {'embedding': mean / jnp.maximum(length, 1e-12), 'hidden': hidden}
+  if task == 'fill-mask':
+    table = params['encoder']['embeddings']['word_embeddings']['embedding']
+    head = models.MaskedLMHead(config)
+    return {'logits': head.apply({'params': params['mlm']}, hidden, table)}
+  found = model.ask(task).outputs(params, batch)
+  own = {name: found[name] for name in OUTPUTS[task]}
+  return own if task in ('tag', 'answer') else {name: x[:, 0] for name, x in own.items()}
+
+
+def library(tokenizer, limit, task):
+  """A WordPiece tokenizer of ours as one of the library `tokenizers`, with [CLS] and [SEP], and
+  cutting and padding; a [MASK] in the text is one where masks are filled."""
+  out = BertWordPieceTokenizer(
+    {piece: i for i, piece in enumerate(tokenizer.pieces)},
+    lowercase=tokenizer.do_lower_case,
+    strip_accents=tokenizer.do_lower_case,
+    handle_chinese_chars=tokenizer.tokenize_chinese_chars,
+  )
+  out.enable_truncation(limit)
+  out.enable_padding(pad_id=tokenizer.pad_id, pad_token=RESERVED[0])
+  return out

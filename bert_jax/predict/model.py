@@ -1,0 +1,199 @@
+"""The Model: weights, tokenizer and config of one source, and what can be asked of them."""
+
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax import config as config_lib
+from bert_jax import models, origin
+from bert_jax.config import InputError
+from bert_jax.data import tokenizers
+from bert_jax.objectives import base
+from bert_jax.predict import heads, layout, states, vectors, words
+from bert_jax.tasks import TASKS
+
+# task: (what asks it, the objective it needs or '', the parts of the parameters it needs)
+ASKS = {
+  'fill-mask': (words.FillMask, 'mlm_nsp', ('mlm',)),
+  'perplexity': (words.Perplexity, 'mlm_nsp', ('mlm',)),
+  'next-sentence': (heads.NextSentence, 'mlm_nsp', ('pooler', 'nsp')),
+  'classify': (heads.Classify, 'classification', ()),
+  'pair': (heads.Classify, 'classification', ()),
+  'tag': (heads.Tag, 'tagging', ()),
+  'answer': (heads.Answer, 'qa', ()),
+  'choose': (heads.Choose, 'choice', ()),
+  'coreference': (heads.Coreference, 'coreference', ()),
+  'embed': (vectors.Embed, '', ()),
+  'attention': (states.Attention, '', ()),
+}
+HAS = {
+  'fill-mask': 'masked-LM head; use a pre-trained one',
+  'perplexity': 'masked-LM head; use a pre-trained one',
+  'next-sentence': 'next-sentence head; use one pre-trained with loss.nsp_weight above 0',
+  'classify': 'classifier; fine-tune one (configs/finetune.py)',
+  'pair': 'classifier; fine-tune one (configs/finetune.py)',
+}
+DEFAULTS = {objective: task for task, (_, objective, _) in reversed(ASKS.items())}
+
+
+class Model:
+  """A model to be asked, on one device. counts: what was cut, windowed or not in the vocabulary.
+
+  source: a run's workdir, a Hugging Face folder, or an origin.Origin. which: 'latest', 'best' or a
+  step of a run. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': the
+  model's own.
+
+  Texts are str; pairs and other records are tuples or dicts of the fields told in heads.py.
+  """
+
+  def __init__(self, source, which='latest', dtype=''):
+    config_lib.show_log()
+    found = source if isinstance(source, origin.Origin) else origin.load(source, which)
+    self.config = found.config.copy_and_resolve_references()
+    self.tokenizer, self.step = found.tokenizer, found.step
+    # How it was trained on some device is not how it is best asked on another.
+    self.config.model.update(
+      dict(scan_layers=False, remat='none', attention_implementation='einsum')
+    )
+    if dtype:
+      self.config.model.dtype = dtype
+    self.config = config_lib.check(self.config)
+    self.objective = TASKS[self.config.objective].objective(self.config, self.tokenizer)
+    params = dict(found.params, encoder=models.unstack_layers(found.params['encoder']))
+    kind = jnp.dtype(self.config.model.dtype)
+    params = jax.tree.map(lambda x: np.asarray(x, kind if np.ndim(x) > 1 else None), params)
+    self._turned = layout.turns(self.config.model.dtype)
+    self.weights = jax.device_put(layout.turned(params) if self._turned else params)
+    self.limit = self.config.data.seq_length  # what it was trained on; evaluation cuts there too
+    if self.config.objective != 'mlm_nsp':
+      self.limit = self.config.task.max_length or self.limit
+    self.counts = Counter()
+    self._asks = {}
+
+  @property
+  def params(self):
+    """The parameters as the objective has them, on the host."""
+    params = jax.device_get(self.weights)
+    return layout.turned(params) if self._turned else params
+
+  def compiled(self, function):
+    """function(weights, ..), which may apply any module to (parts of) the weights, compiled."""
+
+    @jax.jit
+    def run(*args):
+      with layout.dense(self._turned):
+        return function(*args)
+
+    return run
+
+  @property
+  def cut(self):
+    """How many texts were cut so far."""
+    return sum(number for name, number in self.counts.items() if 'cut' in name)
+
+  @property
+  def default_task(self):
+    if self.config.objective == 'mlm_nsp' and 'mlm' not in self.weights:
+      return 'embed'
+    return DEFAULTS[self.config.objective]
+
+  def ask(self, task, **options):
+    """The Ask of a task: parsed(value) -> record. InputError if this model cannot do it."""
+    key = (task, *sorted(options.items()))
+    if key not in self._asks:
+      self._asks[key] = self._made(task, options)
+    return self._asks[key]
+
+  def _made(self, task, options):
+    if task not in ASKS:
+      raise InputError(f'task {task!r} is not known; use one of {", ".join(ASKS)}.')
+    kind, objective, parts = ASKS[task]
+    if objective not in ('', self.config.objective) or not set(parts) <= self.weights.keys():
+      what = HAS.get(task, f'head for {task!r}; use one that was trained for it')
+      raise InputError(f'this model was trained for {self.config.objective!r} and has no {what}.')
+    ask = kind(self, **options)
+    if task == 'pair' and len(ask.fields) != 2:
+      raise InputError('this model reads single texts, not pairs; use --task classify.')
+    return ask
+
+  def note(self, counts, examples):
+    """Counts what was done to texts, and what the vocabulary does not know."""
+    for what, number in counts.items():
+      if 'cut' in what or 'windows' in what:
+        self.counts[what if what[0] not in 'ci' else f'texts {what}'] += number
+    unknown = sum(int(np.sum(x == self.tokenizer.unk_id)) for ids in examples.texts for x in ids)
+    if unknown:
+      self.counts['pieces that are not in the vocabulary ([UNK])'] += unknown
+
+  def mlm_logits(self, params, batch, B, K):
+    """[B, K, V] at the batch's masked_positions, reshaped to [B, K]."""
+    model = self.objective.model
+    hidden_BTD = base.encode(model, params['encoder'], batch)
+    at_BKD = models.gather_positions(hidden_BTD, batch['masked_positions'].reshape(B, K))
+    table_VD = params['encoder']['embeddings']['word_embeddings']['embedding']
+    return models.MaskedLMHead(model).apply({'params': params['mlm']}, at_BKD, table_VD)
+
+  # In Python. Each takes a list and gives one answer for each element.
+
+  def _all(self, task, values, **options):
+    if isinstance(values, str):
+      raise InputError(
+        f'{task} takes a list of texts, or of pairs, and got one text; put it in [].'
+      )
+    ask = self.ask(task, **options)
+    return ask, ask.answers([ask.parsed(value) for value in values])
+
+  def _shown(self, task, values, **options):
+    ask, answers = self._all(task, values, **options)
+    return [answer and ask.shown(answer) for answer in answers]
+
+  def fill_mask(self, texts, top_k=5):
+    """For each text the candidates for each of its [MASK]s: [[(piece, probability), ...], ...]."""
+    ask = self.ask('fill-mask', top_k=top_k)
+    return [answer['masks'] for answer in ask.answers(tokenizers.checked(texts))]
+
+  def classify(self, texts):
+    """For each text or (text, second text): {label: probability}, or a float (regression)."""
+    _, answers = self._all('classify', texts)
+    key = 'prediction' if self.objective.regression else 'probabilities'
+    return [answer[key] for answer in answers]
+
+  def tag(self, texts):
+    """For each text, or list of tokens: {'entities': [..]} or {'tags': [..]}, see heads.py."""
+    values = [{'tokens': list(x)} if isinstance(x, (list, tuple)) else x for x in texts]
+    return self._shown('tag', values)
+
+  def answer(self, questions, top_k=5):
+    """For each (question, context): {'answer', 'probability', 'start', 'end', 'nbest'}."""
+    return self._shown('answer', questions, top_k=top_k)
+
+  def choose(self, questions):
+    """For each (context, question, choice, choice, ..): {'prediction': number, ..}."""
+    return self._shown('choose', questions)
+
+  def coreference(self, records):
+    """For each dict of text, pronoun, a, b and their offsets: {'prediction', ..}."""
+    return self._shown('coreference', records)
+
+  def embed(self, texts, pooling='mean', normalize=True):
+    """[texts, hidden_size] float32."""
+    _, answers = self._all('embed', texts, pooling=pooling, normalize=normalize)
+    empty = np.zeros((0, self.config.model.hidden_size), np.float32)
+    return np.stack([answer['vector'] for answer in answers]) if answers else empty
+
+  def perplexity(self, texts):
+    """[texts] pseudo-perplexities; NaN for a text without a token."""
+    _, answers = self._all('perplexity', texts)
+    return [answer['perplexity'] if answer else float('nan') for answer in answers]
+
+  def next_sentence(self, pairs):
+    """For each (text, pair) the probability that the pair follows the text."""
+    _, answers = self._all('next-sentence', pairs)
+    return [next(iter(answer['probabilities'].values())) for answer in answers]
+
+  def states(self, texts):
+    """For each text or pair: tokens, hidden [L + 1, T, D], attention [L, H, T, T] (states.py)."""
+    _, answers = self._all('attention', texts)
+    return answers

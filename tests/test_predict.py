@@ -17,13 +17,15 @@ from small_tables import WORDS, load
 import bert_jax
 from bert_jax import config as c
 from bert_jax import origin
-from bert_jax.config import InputError
 from bert_jax.convert import huggingface
 from bert_jax.predict import Model, __main__, heads, rows
 from bert_jax.predict.asks import Told
 from bert_jax.tasks import TASKS
 
-TEXT = 'the old river'
+# Of a config.json.
+FIELDS = ('vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads',
+          'layer_norm_eps', 'intermediate_size', 'max_position_embeddings', 'type_vocab_size',
+          'hidden_act')  # fmt: skip
 
 
 def random_model(config, tokenizer, seed=0):
@@ -62,7 +64,7 @@ def folder(pretrained_model, tmp_path_factory):
   folder, model = tmp_path_factory.mktemp('model'), pretrained_model.objective.model
   tensors = huggingface.to_tensors(pretrained_model.params, model)
   safetensors.numpy.save_file(tensors, folder / 'model.safetensors')
-  settings = {name: getattr(model, name) for name in huggingface.FIELDS}
+  settings = {name: getattr(model, name) for name in FIELDS}
   (folder / 'config.json').write_text(json.dumps(settings | {'model_type': 'bert'}))
   pretrained_model.tokenizer.save(folder)
   return folder
@@ -176,8 +178,12 @@ def test_classify_says_what_it_reads(make):
   same = as_lines(pairs.ask('classify'), [json.dumps({'text': 'old river', 'pair': 'new garden'})])
   assert same == [answer]
   assert 'reads pairs and got 1' in as_lines(pairs.ask('pair'), ['old river'])[0]['error']
-  with pytest.raises(InputError, match='reads single texts, not pairs'):
-    make('sst2').ask('pair')
+  single = make('sst2')
+  assert 'reads single texts and got 2' in as_lines(single.ask('classify'), ['a\tb'])[0]['error']
+  (released,) = as_lines(
+    single.ask('pair'), ['old river\tnew garden']
+  )  # nothing says what it reads
+  assert released['pair'] == 'new garden'
   (number,) = as_lines(make('stsb').ask('pair'), ['old river\tnew garden'])
   assert isinstance(number['value'], float)
 

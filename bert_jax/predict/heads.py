@@ -91,6 +91,12 @@ class Classify(Head):
     return out | {'label': answer['prediction']} | {name: answer[name] for name in names}
 
 
+class Pair(Classify):
+  """Of a released classifier nothing says whether it reads pairs, but for who asks."""
+
+  fields = ('text', 'pair')
+
+
 class NextSentence(Classify):
   """The pairs and the answers of a classifier, and the head of pre-training."""
 

@@ -20,7 +20,7 @@ ASKS = {
   'perplexity': (words.Perplexity, 'mlm_nsp', ('mlm',)),
   'next-sentence': (heads.NextSentence, 'mlm_nsp', ('pooler', 'nsp')),
   'classify': (heads.Classify, 'classification', ()),
-  'pair': (heads.Classify, 'classification', ()),
+  'pair': (heads.Pair, 'classification', ()),
   'tag': (heads.Tag, 'tagging', ()),
   'answer': (heads.Answer, 'qa', ()),
   'choose': (heads.Choose, 'choice', ()),
@@ -113,10 +113,9 @@ class Model:
     if objective not in ('', self.config.objective) or not set(parts) <= self.weights.keys():
       what = HAS.get(task, f'head for {task!r}; use one that was trained for it')
       raise InputError(f'this model was trained for {self.config.objective!r} and has no {what}.')
-    ask = kind(self, **options)
-    if task == 'pair' and len(ask.fields) != 2:
-      raise InputError('this model reads single texts, not pairs; use --task classify.')
-    return ask
+    if task == 'pair' and self.step and not self.config.table.pair_column:
+      raise InputError('this model was trained on single texts, not on pairs; use classify.')
+    return kind(self, **options)
 
   def note(self, counts, examples):
     """Counts what was done to texts, and what the vocabulary does not know."""

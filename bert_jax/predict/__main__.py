@@ -80,7 +80,7 @@ def main(argv=None):
     with Writer(args) as writer:
       run(model.ask(task, **options(task, args)), args, writer)
     for what, number in model.counts.items():
-      log.warning('%d %s', number, what)
+      log.warning('%s: %d', what, number)
     if writer.errors:
       log.warning('%d of %d lines have no answer', writer.errors, writer.lines)
 

@@ -56,7 +56,9 @@ def parser():
   add('--top-k', type=int, default=5, help='fill-mask, answer: candidates told')
   add('--pooling', default='mean', help='embed: mean or cls')
   add('--no-normalize', action='store_true', help='embed: vectors as long as they are')
-  add('--dtype', default='', help="float32 or bfloat16; default: the model's own")
+  add(
+    '--dtype', default='', help="float32, or bfloat16 for TPUs and GPUs; default: the model's own"
+  )
   add('--picture', default='', help='attention: PNG to draw; -2, -3.. for further lines')
   add('--layer', type=int, default=-1, help='attention: layer to draw, from 0; default: the last')
   add('--head', type=int, default=-1, help='attention: head to draw, from 0; default: all')

@@ -63,6 +63,15 @@ def test_turned_kernels_give_the_same_numbers(pretrained_model):  # noqa: F811
     np.testing.assert_allclose(found, dense.apply(params, part), atol=1e-5)
 
 
+def test_bfloat16_where_exactness_is_not_asked(pretrained_model, folder):  # noqa: F811
+  model, texts = bert_jax.load(folder, dtype='bfloat16'), sentences(5, most=14)
+  assert model.weights['encoder']['layer_0']['output']['kernel'].dtype == 'bfloat16'
+  assert model.weights['nsp']['dense']['kernel'].dtype == 'float32'
+  found, expected = model.embed(texts), pretrained_model.embed(texts)
+  assert found.dtype == np.float32 and not np.array_equal(found, expected)
+  assert np.sum(found * expected, axis=1).min() > 0.999
+
+
 def test_pictures_of_attention(folder, tmp_path, capsys, monkeypatch):  # noqa: F811
   (tmp_path / 'in.txt').write_text('old river\nnew\tmarket garden\n')
   common = ['--model', str(folder), '--task', 'attention', '--no-cache',

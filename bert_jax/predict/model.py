@@ -43,7 +43,7 @@ class Model:
 
   source: a run's workdir, a Hugging Face folder, or an origin.Origin. which: 'latest', 'best' or a
   step of a run. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': the
-  model's own.
+  model's own, but float32 on a CPU, where bfloat16 takes two to three times as long.
 
   Texts are str; pairs and other records are tuples or dicts of the fields told in heads.py.
   """
@@ -57,13 +57,12 @@ class Model:
     self.config.model.update(
       dict(scan_layers=False, remat='none', attention_implementation='einsum')
     )
-    if dtype:
-      self.config.model.dtype = dtype
+    if dtype or jax.default_backend() == 'cpu':
+      self.config.model.dtype = dtype or 'float32'
     self.config = config_lib.check(self.config)
     self.objective = TASKS[self.config.objective].objective(self.config, self.tokenizer)
     params = dict(found.params, encoder=models.unstack_layers(found.params['encoder']))
-    kind = jnp.dtype(self.config.model.dtype)
-    params = jax.tree.map(lambda x: np.asarray(x, kind if np.ndim(x) > 1 else None), params)
+    params = {part: _in(self._dtype_of(part), tree) for part, tree in params.items()}
     self._turned = layout.turns(self.config.model.dtype)
     self.weights = jax.device_put(layout.turned(params) if self._turned else params)
     self.limit = self.config.data.seq_length  # what it was trained on; evaluation cuts there too
@@ -71,6 +70,10 @@ class Model:
       self.limit = self.config.task.max_length or self.limit
     self.counts = Counter()
     self._asks = {}
+
+  def _dtype_of(self, part):
+    """That of a part's matrices: the classifiers compute in float32 always."""
+    return self.config.model.dtype if part in ('encoder', 'mlm', 'pooler') else 'float32'
 
   @property
   def params(self):
@@ -196,3 +199,9 @@ class Model:
     """For each text or pair: tokens, hidden [L + 1, T, D], attention [L, H, T, T] (states.py)."""
     _, answers = self._all('attention', texts)
     return answers
+
+
+def _in(dtype, tree):
+  """A tree of arrays on the host, its matrices in a type; biases and scales stay as they are."""
+  kind = jnp.dtype(dtype)
+  return jax.tree.map(lambda x: np.asarray(x, kind if np.ndim(x) > 1 else None), tree)

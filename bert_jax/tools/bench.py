@@ -127,6 +127,7 @@ def finetune(args):
   """Yields a line for each trainer and their ratio; the two take turns."""
   config = config_lib.load('configs/finetune.py:task=sst2,size=minilm')
   config.data.train, config.epochs, config.steps = args.train, 0.0, args.steps
+  config.batch_size = args.batch_size
   config.log.every, config.log.tensorboard = max(1, args.steps // 4), False
   tokenizer = tokenizers.load_folder(huggingface.locate(config.init_from))
   source = TASKS['classification'].sources(config, tokenizer, ('train',))['train']
@@ -197,6 +198,7 @@ def main(argv=None):
     elif name == 'finetune':
       own.add_argument('--train', required=True, help="GLUE's SST-2/train.tsv")
       own.add_argument('--steps', type=int, default=80, help='of each run')
+      own.add_argument('--batch-size', type=int, default=4, help='our packed rows of a step')
     elif name == 'predict':
       own.add_argument('--size', default='base', help='of the model, see configs/pretrain.py')
       own.add_argument('--dtype', default='float32', help='float32 or bfloat16, of both sides')

@@ -18,9 +18,9 @@ COLLECTIVES = (
 # of its last operation.
 COMPONENTS = (
   ('dropout', r'bernoulli|random_bits|threefry|rng_bit|Dropout'),
+  ('LayerNorm', r'LayerNorm'),
   ('attention', r'/attention/'),
   ('feed-forward', r'/layer(s|_\d+)/(intermediate|output|jit)'),
-  ('LayerNorm', r'LayerNorm'),
   ('embeddings', r'/embeddings/'),
   ('head', r'MaskedLMHead|Pooler|Classifier'),
   ('optimizer', r'/optimizer/'),

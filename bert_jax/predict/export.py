@@ -3,12 +3,14 @@
     python -m bert_jax.predict --model W --task embed --export DIR
 
 writes model.stablehlo (jax.export; any number of rows, any length up to the model's; for CPUs, TPUs
-and CUDA), weights.safetensors, the vocabulary, tokenizer.json (of WordPiece) and export.json, which
-names the outputs and labels. The program is a function of ({name: weight}, input_ids,
-token_type_ids, attention_mask), int32 [B, T], and gives {name: array}; README.md calls one.
+and CUDA), weights.safetensors, the vocabulary, tokenizer.json (not of a SentencePiece model) and
+export.json, which names the outputs and labels. The program is a function of ({name: weight},
+input_ids, token_type_ids, attention_mask), int32 [B, T], and gives {name: array}; README.md calls
+one.
 """
 
 import json
+import logging
 from pathlib import Path
 
 import jax
@@ -16,13 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 from jax import export as jax_export
-from tokenizers.implementations import BertWordPieceTokenizer
 
 from bert_jax import __version__, models
 from bert_jax.config import InputError, write_whole
-from bert_jax.data.tokenizers import RESERVED, WordPiece
+from bert_jax.convert import vocabularies
+from bert_jax.data.tokenizers import SentencePiece
 from bert_jax.integrity import flat, unflat
 from bert_jax.objectives import base
+
+log = logging.getLogger('bert_jax')
 
 PLATFORMS = 'cpu', 'tpu', 'cuda'
 # task: {output: its shape}. The softmax or sigmoid is left to the reader but for embed.
@@ -36,6 +40,10 @@ OUTPUTS = {
   'answer': {'start_logits': '[B, T]', 'end_logits': '[B, T]'},
   'choose': {'logits': '[B], of each choice'},
 }
+SENTENCEPIECE = (
+  'the vocabulary is a SentencePiece model and no tokenizer.json is written: encode with the '
+  'sentencepiece library and spm.model, and put [CLS] before and [SEP] after each text.'
+)
 
 
 def write(model, task, folder):
@@ -58,8 +66,10 @@ def write(model, task, folder):
   folder = Path(folder).expanduser()
   try:
     model.tokenizer.save(folder)
-    if isinstance(model.tokenizer, WordPiece):
-      write_whole(folder / 'tokenizer.json', library(model.tokenizer, model.limit, task).to_str())
+    if isinstance(model.tokenizer, SentencePiece):
+      log.warning('%s', SENTENCEPIECE)
+    else:
+      write_whole(folder / 'tokenizer.json', library(model.tokenizer, model.limit).to_str())
     write_whole(folder / 'model.stablehlo', bytes(exported.serialize()))
     write_whole(folder / 'weights.safetensors', safetensors.numpy.save(weights))
     write_whole(folder / 'export.json', json.dumps(about, indent=2) + '\n')
@@ -94,15 +104,10 @@ def forward(model, task, params, input_ids, token_type_ids, attention_mask):
   return own if task in ('tag', 'answer') else {name: x[:, 0] for name, x in own.items()}
 
 
-def library(tokenizer, limit, task):
-  """A WordPiece tokenizer of ours as one of the library `tokenizers`, with [CLS] and [SEP], and
-  cutting and padding; a [MASK] in the text is one where masks are filled."""
-  out = BertWordPieceTokenizer(
-    {piece: i for i, piece in enumerate(tokenizer.pieces)},
-    lowercase=tokenizer.do_lower_case,
-    strip_accents=tokenizer.do_lower_case,
-    handle_chinese_chars=tokenizer.tokenize_chinese_chars,
-  )
+def library(tokenizer, limit):
+  """A tokenizer of ours as one of the library `tokenizers`, with [CLS] and [SEP], cutting and
+  padding; a [MASK] in the text is one."""
+  out = vocabularies.fast(tokenizer)
   out.enable_truncation(limit)
-  out.enable_padding(pad_id=tokenizer.pad_id, pad_token=RESERVED[0])
+  out.enable_padding(pad_id=tokenizer.pad_id, pad_token=tokenizer.pieces[tokenizer.pad_id])
   return out

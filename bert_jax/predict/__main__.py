@@ -15,6 +15,7 @@ answered, such as an empty line, gets {"line": number from 1, "error": why}; the
 """
 
 import argparse
+import codecs
 import itertools
 import json
 import logging
@@ -80,7 +81,7 @@ def main(argv=None):
       export.write(model, task, args.export)
       return
     with Writer(args) as writer:
-      run(model.ask(task, **options(task, args)), args, writer)
+      run(model.ask(task, **options(task, args)), args, writer, model.counts)
     for what, number in model.counts.items():
       log.warning('%s: %d', what, number)
     if writer.errors:
@@ -96,56 +97,59 @@ def options(task, args):
   return dict(top_k=args.top_k) if task in ('fill-mask', 'answer') else {}
 
 
-def run(ask, args, writer):
-  """Answers the lines of --input or stdin."""
+def run(ask, args, writer, counts):
+  """Answers the lines of --input or stdin; counts those that are not valid UTF-8."""
   if args.input:
-    lines = (line for _, line in files.lines(Path(args.input), Counter()))
+    lines = (raw for _, raw, _ in files.raw_lines(Path(args.input)))
     bar = iter(tqdm(lines, unit=' lines', disable=not sys.stderr.isatty()))
     chunks = iter(lambda: list(itertools.islice(bar, CHUNK)), [])
   else:
     chunks = as_they_come(sys.stdin.buffer)
+  read = Counter()
   for chunk in chunks:
-    for answer in answered(ask, chunk):
+    if not writer.lines:
+      chunk[0] = chunk[0].removeprefix(codecs.BOM_UTF8)
+    for answer in answered(ask, [files.decode(raw, read) for raw in chunk], read):
       writer.write(answer)
     writer.flush()
+  if number := read['invalid_utf8_lines']:
+    counts['lines that are not valid UTF-8 (bad bytes became U+FFFD)'] += number
 
 
-def answered(ask, lines):
-  """[(JSON-ready dict, None) or (None, why not)] of each line."""
-  parsed = [_parsed(ask, line) for line in lines]
-  found = iter(ask.answers([record for record, _, error in parsed if not error]))
+def answered(ask, lines, counts):
+  """[(dict, None) or (None, why not)] of each line."""
+  parsed = [_parsed(ask, line.rstrip('\r\n'), counts) for line in lines]
+  found = iter(ask.replies([record for record, _, error in parsed if not error]))
   for _, own, error in parsed:
-    answer = None if error else next(found)
-    if answer is None:
-      yield None, error or 'nothing of it can be answered: no token, or names that do not fit'
-    else:
-      yield own | ask.shown(answer), None
+    answer, error = (None, error) if error else next(found)
+    yield (None, error) if answer is None else (own | ask.shown(answer), None)
 
 
-def _parsed(ask, line):
+def _parsed(ask, line, counts):
   """(record, {"id": its own} or {}, '') of a line, or (None, {}, why there is none)."""
   try:
     if not line.strip():
       raise InputError('empty line')
+    if '\0' in line:
+      raise InputError('the line has a NUL byte; if this is UTF-16, convert it to UTF-8')
     if not line.startswith('{'):
       parts = line.split('\t') if ask.tabs else (line,)
       return ask.parsed(parts), {}, ''
-    try:
-      given = json.loads(line)
-    except ValueError as error:
-      raise InputError(f'begins with {{ and is no JSON ({error})') from None
+    given = files.parse_json(line, 'what begins with {', counts)
+    if isinstance(given.get('id'), (dict, list)):
+      raise InputError('\'id\' is no text or number; write "id": "a" or "id": 1')
     return ask.parsed(given), {'id': given['id']} if 'id' in given else {}, ''
   except InputError as error:
     return None, {}, str(error)
 
 
 def as_they_come(stream):
-  """Lists of the lines of a stream of bytes: as many as are there, CHUNK at most."""
+  """Lists of the lines of a stream, in bytes: as many as are there, CHUNK at most."""
   lines = queue.Queue(4 * CHUNK)
 
   def read():
     for raw in stream:
-      lines.put(files.decode(raw, Counter()).rstrip('\r\n'))
+      lines.put(raw)
     lines.put(None)
 
   threading.Thread(target=read, daemon=True).start()
@@ -154,7 +158,6 @@ def as_they_come(stream):
     try:
       line = lines.get(timeout=WAIT) if chunk else lines.get()
     except queue.Empty:
-      line = ''
       yield chunk
       chunk = []
       continue
@@ -173,6 +176,8 @@ class Writer:
   def __init__(self, args):
     self.path, self.strict, self.lines, self.errors = args.output, args.strict, 0, 0
     self.vectors = [] if args.output.endswith('.npy') else None
+    if args.input and _is_same_file(args.input, args.output):
+      raise InputError(f'--output {args.output} is --input too; name another file.')
     if self.vectors is not None and args.task not in ('', 'embed'):
       raise InputError(f'--output {args.output}: only embed writes .npy; name a .jsonl.')
 
@@ -211,10 +216,19 @@ class Writer:
     self.file.flush()
 
 
+def _is_same_file(a, b):
+  try:
+    return os.path.isfile(b) and os.path.samefile(a, b)
+  except OSError:  # the first is not there, which its reader says
+    return False
+
+
 def _rounded(value):
-  """Probabilities with six digits; vectors come rounded."""
+  """JSON-ready: probabilities with six digits, vectors with eight; an id as it came."""
   if isinstance(value, dict):
-    return {name: x if name == 'embedding' else _rounded(x) for name, x in value.items()}
+    return {name: x if name == 'id' else _rounded(x) for name, x in value.items()}
+  if isinstance(value, np.ndarray):
+    return [round(x, 8) for x in value.tolist()]
   if isinstance(value, (list, tuple)):
     return [_rounded(x) for x in value]
   return round(value, 6) if isinstance(value, float) else value

@@ -9,12 +9,22 @@ from bert_jax.config import InputError
 from bert_jax.predict import rows
 from bert_jax.tasks.problems import Problems
 
+NOTHING = 'nothing of it can be answered: it has no token'
+
 
 class Told(Problems):
-  """Of what is asked: a record that cannot be used is told in its place, and nothing is logged."""
+  """Of what is asked: a record that cannot be used is told in its place, and nothing is logged.
+
+  reasons: {where: why it cannot be used}.
+  """
 
   def __init__(self):
     super().__init__('asked', skip=True)
+    self.reasons = {}
+
+  def wrong(self, where, sentence, kind):
+    del kind
+    self.reasons[where] = sentence
 
   def log_rows(self, source):
     pass
@@ -52,8 +62,12 @@ class Ask(abc.ABC):
     """A record of a dict of fields."""
 
   @abc.abstractmethod
+  def replies(self, records):
+    """(answer, '') of each record in their order, or (None, why there is none)."""
+
   def answers(self, records):
     """The answers of records in their order; None where there is none."""
+    return [answer for answer, _ in self.replies(records)]
 
   def shown(self, answer):
     """The JSON-ready dict of an answer."""
@@ -75,15 +89,23 @@ class Packed(Ask):
   def outputs(self, params, batch):
     """What Examples.answers needs of a batch."""
 
-  def answers(self, records):
+  def read(self, examples):
+    """The ids of all texts read, where what the vocabulary does not know is counted."""
+    return [ids for parts in examples.texts for ids in parts]
+
+  def replies(self, records):
     if not records:
       return []
-    problems = Told()
+    problems, found = Told(), {}
     examples = self.examples(records, problems)
-    answers = examples.answers(rows.outputs(self._compiled, self.model.weights, examples))
-    self.model.note(problems.counts, examples)
-    found = {answer['id']: answer for answer in answers}
-    return [found.get(i) for i in range(len(records))]
+    if examples.texts:
+      outputs = rows.outputs(self._compiled, self.model.weights, examples)
+      found = {answer['id']: answer for answer in examples.answers(outputs)}
+    self.model.note(problems.counts, self.read(examples))
+    return [
+      (found[i], '') if i in found else (None, problems.reasons.get(where_of(i), NOTHING))
+      for i in range(len(records))
+    ]
 
 
 def texts_of(given, names):
@@ -100,7 +122,11 @@ def texts_of(given, names):
 
 def numbered(records):
   """Records with their number as id."""
-  return [record._replace(id=i, where=f'record {i}') for i, record in enumerate(records)]
+  return [record._replace(id=i, where=where_of(i)) for i, record in enumerate(records)]
+
+
+def where_of(i):
+  return f'record {i}'
 
 
 def grouped(numbers, *arrays):

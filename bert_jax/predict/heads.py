@@ -147,16 +147,22 @@ class Tag(Head):
 
   def examples(self, records, problems):
     sentences = numbered(records)
-    self.texts = [sentence.document for sentence in sentences]
     # Each is a document of its own here.
     return tagging.Tagged(
       self.config(), self.model.tokenizer, sentences, range(len(sentences)), problems
     )
 
+  def replies(self, records):
+    return [
+      (answer and answer | {'text': record.document}, why)
+      for record, (answer, why) in zip(records, super().replies(records))
+    ]
+
   def shown(self, answer):
-    tokens, tags, shares = (answer[name] for name in ('tokens', 'prediction', 'probability'))
+    names = 'tokens', 'prediction', 'probability', 'text'
+    tokens, tags, shares, text = (answer[name] for name in names)
     out, at = {'tokens': tokens}, None
-    if text := self.texts[answer['id']]:
+    if text:
       at = words(text[0])
       out = {'text': text[0]}
     if not tagging.columns.are_chunks(self.model.objective.labels):
@@ -251,7 +257,7 @@ def _place(given, text, name, span):
   offset = given.get(f'{name}-offset')
   if offset is None and number == 1:
     offset = text.index(span)
-  if not isinstance(offset, int) or not text.startswith(span, offset):
+  if type(offset) is not int or offset < 0 or not text.startswith(span, offset):
     raise InputError(
       f'{span!r} is {number} times in the text, and not at {name}-offset {offset}; say where'
     )

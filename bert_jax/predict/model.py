@@ -1,5 +1,6 @@
 """The Model: weights, tokenizer and config of one source, and what can be asked of them."""
 
+import logging
 from collections import Counter
 
 import jax
@@ -13,6 +14,8 @@ from bert_jax.data import tokenizers
 from bert_jax.objectives import base
 from bert_jax.predict import heads, layout, states, vectors, words
 from bert_jax.tasks import TASKS
+
+log = logging.getLogger('bert_jax')
 
 # task: (what asks it, the objective it needs or '', the parts of the parameters it needs)
 ASKS = {
@@ -70,6 +73,12 @@ class Model:
       self.limit = self.config.task.max_length or self.limit
     self.counts = Counter()
     self._asks = {}
+    spare = self.config.model.vocab_size - self.tokenizer.vocab_size
+    if spare > 0 and 'mlm' in self.weights:
+      log.warning(
+        'the weights have %d rows that the vocabulary has no piece for; none fills a mask',
+        spare,
+      )
 
   def _dtype_of(self, part):
     """That of a part's matrices: the classifiers compute in float32 always."""
@@ -120,22 +129,22 @@ class Model:
       raise InputError('this model was trained on single texts, not on pairs; use classify.')
     return kind(self, **options)
 
-  def note(self, counts, examples):
-    """Counts what was done to texts, and what the vocabulary does not know."""
-    for what, number in counts.items():
-      if 'cut' in what or 'windows' in what:
-        self.counts[what if what[0] not in 'ci' else f'texts {what}'] += number
-    unknown = sum(int(np.sum(x == self.tokenizer.unk_id)) for ids in examples.texts for x in ids)
+  def note(self, counts, read):
+    """Counts what was done to texts, and what the vocabulary does not know of the ids read."""
+    self.counts.update(counts)
+    unknown = sum(int(np.sum(ids == self.tokenizer.unk_id)) for ids in read)
     if unknown:
       self.counts['pieces that are not in the vocabulary ([UNK])'] += unknown
 
-  def mlm_logits(self, params, batch, B, K):
-    """[B, K, V] at the batch's masked_positions, reshaped to [B, K]."""
-    model = self.objective.model
-    hidden_BTD = base.encode(model, params['encoder'], batch)
-    at_BKD = models.gather_positions(hidden_BTD, batch['masked_positions'].reshape(B, K))
+  def hidden(self, params, batch):
+    """[B, T, D], the encoder's."""
+    return base.encode(self.objective.model, params['encoder'], batch)
+
+  def mlm_logits(self, params, hidden_BKD):
+    """[B, K, V] of hidden states."""
     table_VD = params['encoder']['embeddings']['word_embeddings']['embedding']
-    return models.MaskedLMHead(model).apply({'params': params['mlm']}, at_BKD, table_VD)
+    head = models.MaskedLMHead(self.objective.model)
+    return head.apply({'params': params['mlm']}, hidden_BKD, table_VD)
 
   # In Python. Each takes a list and gives one answer for each element.
 

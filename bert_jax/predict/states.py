@@ -79,13 +79,15 @@ class Attention(Ask):
     self.layer, self.heads = layer % L, range(H) if head < 0 else [head]
 
   def of_parts(self, parts):
+    if len(parts) > 2:
+      raise InputError(f'{len(parts)} fields where this task reads a text, or text and pair')
     return dict(zip(('text', 'pair'), parts))
 
   def record(self, given):
     return tuple(texts_of(given, ('text', 'pair') if 'pair' in given else ('text',)))
 
-  def answers(self, records):
-    return [states(self.model, self._inside, *record) for record in records]
+  def replies(self, records):
+    return [(states(self.model, self._inside, *record), '') for record in records]
 
   def shown(self, answer):
     if self.picture is None:

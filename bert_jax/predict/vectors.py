@@ -49,8 +49,11 @@ class Embed(Packed):
       vectors_BND = sums_BND / jnp.maximum(own_BNT.sum(-1, keepdims=True), 1)
     return {'vectors': vectors_BND.astype(jnp.float32), 'example_ids': batch['example_ids']}
 
+  def read(self, examples):
+    return examples.read
+
   def shown(self, answer):
-    return {'embedding': [round(x, 8) for x in answer['vector'].tolist()]}
+    return {'embedding': answer['vector']}
 
 
 class Whole(Examples):
@@ -59,10 +62,11 @@ class Whole(Examples):
   def __init__(self, model, records, problems, normalize):
     self.normalize, room = normalize, model.limit - 2
     texts, text_of = [], []
-    for i, ids in enumerate(model.tokenizer.ids_batch(records)):
+    self.read = model.tokenizer.ids_batch(records)
+    for i, ids in enumerate(self.read):
       own = [(ids,)]
       if len(ids) > room:
-        problems.counts[f'in windows (longer than {model.limit} tokens)'] += 1
+        problems.counts[f'texts in windows (longer than {model.limit} tokens)'] += 1
         own = cut((ids,), room, 'windows')
       texts += own
       text_of += [i] * len(own)

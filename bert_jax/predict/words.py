@@ -11,12 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax, nn
 
+from bert_jax import models
 from bert_jax.config import InputError
-from bert_jax.data.examples import Examples, by_example
+from bert_jax.data.encoding import RESERVED
+from bert_jax.data.examples import Examples, by_example, tokens_of
 from bert_jax.predict.asks import Packed, grouped, texts_of
 from bert_jax.tasks.tagging import best_windows, windows
 
-MASK = '[MASK]'
+MASK = RESERVED[4]
+AT_ONCE = 256  # vectors for which probabilities of all pieces are held; a power of two
 
 
 class FillMask(Packed):
@@ -35,11 +38,34 @@ class FillMask(Packed):
   def examples(self, records, problems):
     return Masks(self.model, records, problems)
 
+  def read(self, examples):
+    return examples.read
+
   def outputs(self, params, batch):
-    B, N, K = batch['masked_positions'].shape
-    shares = nn.softmax(self.model.mlm_logits(params, batch, B, N * K))
-    values, ids = (x.reshape(B, N, K, -1) for x in lax.top_k(shares, self.top_k))
-    return {'values': values, 'ids': ids, 'example_ids': batch['example_ids']}
+    """[B, T, top_k] each; zeros but at what is asked."""
+    (B, T), slots = batch['asked'].shape, batch['example_ids'].size
+    flat_XD = self.model.hidden(params, batch).reshape(B * T, -1)
+    asked_X = batch['asked'].reshape(-1)
+    # What is asked comes first, and parts of the batch with nothing to ask cost nothing.
+    order_X = jnp.argsort(-asked_X)
+    size = min(AT_ONCE, slots)  # one part, where each text has one mask; all are powers of two
+
+    def best(asked_S, x_SD):
+      # Probabilities as the model has them, candidates that have a piece.
+      shares_SV = nn.softmax(self.model.mlm_logits(params, x_SD[None])[0])
+      return tuple(lax.top_k(shares_SV[:, : self.model.tokenizer.vocab_size], self.top_k))
+
+    def none(asked_S, x_SD):
+      return jnp.zeros((size, self.top_k)), jnp.zeros((size, self.top_k), jnp.int32)
+
+    values, ids = lax.map(
+      lambda part: lax.cond(part[0].any(), best, none, *part),
+      (asked_X[order_X].reshape(-1, size), flat_XD[order_X].reshape(-1, size, flat_XD.shape[1])),
+    )
+    back_X = jnp.argsort(order_X)
+    values, ids = (x.reshape(B * T, -1)[back_X].reshape(B, T, -1) for x in (values, ids))
+    names = 'example_ids', 'cls_positions'
+    return {'values': values, 'ids': ids} | {name: batch[name] for name in names}
 
   def shown(self, answer):
     masks = [[{'piece': piece, 'probability': p} for piece, p in own] for own in answer['masks']]
@@ -50,39 +76,39 @@ class Masks(Examples):
   """An example is a text, or a window of it, with the masks that are filled in it."""
 
   def __init__(self, model, records, problems):
-    self.records, self.asked, texts = records, [], []
+    self.records, self.read, self.asked, texts, flags = records, [], [], [], []
     room = model.limit - 2
     for i, text in enumerate(records):
       ids = model.tokenizer.encode_with_masks(text)
       at = np.flatnonzero(ids == model.tokenizer.mask_id)
       if not len(at):
         continue
+      self.read.append(ids)
       if len(ids) > room:
-        problems.counts[f'in windows (longer than {model.limit} tokens)'] += 1
-      own = windows(at[0], at[-1] + 1, len(ids), room)
+        problems.counts[f'texts in windows (longer than {model.limit} tokens)'] += 1
+      first, last = at[0], at[-1] + 1
+      if last - first > room:  # one window cannot have them all: those of the whole text
+        first, last = 0, len(ids)
+      own = windows(first, last, len(ids), room)
       window_of = best_windows(own, at)
       for k in np.unique(window_of):
         start, stop = own[k]
         texts.append((ids[start:stop],))
         self.asked.append((i, 1 + at[window_of == k] - start))
-    most = max((len(at) for _, at in self.asked), default=1)
-    positions = np.zeros((len(texts), 1 << (most - 1).bit_length()), np.int32)
-    for row, (_, at) in zip(positions, self.asked):
-      row[: len(at)] = at
+        flags.append(np.zeros(stop - start + 2, np.int32))
+        flags[-1][self.asked[-1][1]] = 1
     super().__init__(
       model.tokenizer, texts, seq_length=model.limit, slots=64,
-      positions={'masked_positions': positions},
+      per_token={'asked': (flags, np.int32)},
     )  # fmt: skip
 
   def answers(self, outputs):
     found = [[] for _ in self.records]
-    if self.asked:
-      numbers, (values, ids) = by_example(outputs, 'values', 'ids')
-      for e, shares, own in zip(numbers, values, ids):
-        i, at = self.asked[e]
-        for k in range(len(at)):
-          pieces = (self.tokenizer.pieces[piece] for piece in own[k])
-          found[i].append(list(zip(pieces, map(float, shares[k]))))
+    values, ids = (tokens_of(outputs, name, self.lengths) for name in ('values', 'ids'))
+    for e, (i, at) in enumerate(self.asked):
+      for shares, own in zip(values[e][at], ids[e][at]):
+        pieces = (self.tokenizer.pieces[piece] for piece in own)
+        found[i].append(list(zip(pieces, map(float, shares))))
     return [
       {'id': i, 'text': text, 'masks': masks}
       for i, (text, masks) in enumerate(zip(self.records, found))
@@ -97,9 +123,13 @@ class Perplexity(Packed):
   def examples(self, records, problems):
     return EachMasked(self.model, records, problems)
 
+  def read(self, examples):
+    return examples.read
+
   def outputs(self, params, batch):
-    B, N = batch['targets'].shape
-    logs = nn.log_softmax(self.model.mlm_logits(params, batch, B, N))
+    at_BN = batch['masked_positions'][..., 0]
+    hidden_BND = models.gather_positions(self.model.hidden(params, batch), at_BN)
+    logs = nn.log_softmax(self.model.mlm_logits(params, hidden_BND))
     own = jnp.take_along_axis(logs, batch['targets'][..., None], axis=-1)[..., 0]
     return {'logs': own, 'example_ids': batch['example_ids']}
 
@@ -109,11 +139,14 @@ class EachMasked(Examples):
 
   def __init__(self, model, records, problems):
     tokenizer, room = model.tokenizer, model.limit - 2
-    self.records, texts, targets, at, text_of = records, [], [], [], []
+    self.records, self.read, texts, targets, at, text_of = records, [], [], [], [], []
     for i, ids in enumerate(tokenizer.ids_batch(records)):
       if len(ids) > room:
-        problems.counts[f'cut (longer than {model.limit} tokens)'] += 1
+        problems.counts[f'texts cut (longer than {model.limit} tokens)'] += 1
         ids = ids[:room]
+      self.read.append(ids)
+      if not len(ids):
+        continue
       masked = np.tile(ids, (len(ids), 1))
       np.fill_diagonal(masked, tokenizer.mask_id)
       texts += [(row,) for row in masked]

@@ -1,0 +1,172 @@
+"""What people send to `python -m bert_jax.predict`: damaged, odd and large lines, each answered."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from small_tables import WORDS
+from test_predict import (  # noqa: F401
+  as_lines,
+  folder,
+  load_pretrain,
+  make,
+  pretrained_model,
+  random_model,
+  sentences,
+)
+
+from bert_jax import origin
+from bert_jax.predict import Model, __main__, rows, words
+from bert_jax.predict.asks import Told
+
+
+def command(model, tmp_path, lines, *arguments):
+  """The answers to a file of these bytes."""
+  (tmp_path / 'in.txt').write_bytes(lines)
+  __main__.main(['--model', str(model), '--input', str(tmp_path / 'in.txt'), '--no-cache',
+                 '--output', str(tmp_path / 'out.jsonl'), *arguments])  # fmt: skip
+  return [json.loads(line) for line in (tmp_path / 'out.jsonl').read_text().splitlines()]
+
+
+def test_damaged_lines_are_answered_and_counted(folder, tmp_path, capsys):  # noqa: F811
+  lines = (
+    b'\xef\xbb\xbfold [MASK]\n'  # a byte order mark
+    b'old \0 [MASK]\n'
+    b'old \xff [MASK]\r\n'
+    b'{"text": "old \\ud83d [MASK]", "id": "\\ud83d"}\n'
+    b'{"text": "old [MASK]", "id": ' + b'[' * 100_000 + b'\n'
+    b'{"text": "old [MASK]", "id": [[1]]}\n'
+    b'{"text": "old [MASK]", "id": 0.123456789}\n'
+  )
+  found = command(folder, tmp_path, lines, '--task', 'fill-mask')
+  assert found[0]['text'] == 'old [MASK]'
+  assert found[1]['line'] == 2 and 'NUL byte' in found[1]['error']
+  assert found[2]['text'] == 'old \ufffd [MASK]'
+  assert found[3]['text'] == 'old \ufffd [MASK]' and found[3]['id'] == '\ufffd'
+  assert 'nested too deeply' in found[4]['error']
+  assert "'id' is no text or number" in found[5]['error']
+  assert found[6]['id'] == 0.123456789
+  assert 'not valid UTF-8 (bad bytes became U+FFFD): 2' in capsys.readouterr().err
+
+
+def test_the_input_is_never_overwritten(folder, tmp_path, capsys):  # noqa: F811
+  (tmp_path / 'in.txt').write_text('old river\n')
+  (tmp_path / 'same.npy').symlink_to('in.txt')
+  for name in ('in.txt', 'same.npy'):
+    with pytest.raises(SystemExit):
+      __main__.main(['--model', str(folder), '--task', 'embed', '--no-cache',
+                     '--input', str(tmp_path / 'in.txt'),
+                     '--output', str(tmp_path / name)])  # fmt: skip
+    assert 'is --input too' in capsys.readouterr().err
+    assert (tmp_path / 'in.txt').read_text() == 'old river\n'
+
+
+def test_vectors_are_stored_as_computed(folder, tmp_path):  # noqa: F811
+  texts = sentences(5)
+  (tmp_path / 'in.txt').write_text('\n'.join(texts))
+  arguments = ['--model', str(folder), '--task', 'embed', '--no-normalize', '--no-cache',
+               '--input', str(tmp_path / 'in.txt')]  # fmt: skip
+  __main__.main([*arguments, '--output', str(tmp_path / 'out.npy')])
+  found = np.load(tmp_path / 'out.npy')
+  expected = Model(folder).embed(texts, normalize=False)
+  assert found.tobytes() == expected.tobytes()
+
+
+def test_a_text_without_a_piece_has_no_perplexity(pretrained_model):  # noqa: F811
+  for texts in (['\u200b'], ['\u200b', 'old river']):
+    found = pretrained_model.perplexity(texts)
+    assert np.isnan(found[0]) and not any(map(np.isnan, found[1:]))
+  (answer,) = as_lines(pretrained_model.ask('perplexity'), ['\u200b'])
+  assert answer == {'error': 'nothing of it can be answered: it has no token'}
+
+
+def test_what_is_not_in_the_vocabulary_is_counted_once(pretrained_model):  # noqa: F811
+  counts, what = pretrained_model.counts, 'pieces that are not in the vocabulary ([UNK])'
+  counts.clear()
+  pretrained_model.perplexity(['old \u16a0 river garden'])
+  assert counts == {what: 1}
+  counts.clear()
+  pretrained_model.embed([' '.join(['old'] * 25 + ['\u16a0'] + ['old'] * 25)])  # in two windows
+  assert counts[what] == 1
+
+
+def test_what_is_done_to_names_is_told(make):  # noqa: F811
+  """Of coreference: a name without a token is counted, and why none is answered is said."""
+  model = make('gap')
+  record = {'text': 'old \u200b river and good', 'pronoun': 'good', 'a': '\u200b', 'b': 'river'}
+  assert model.coreference([record])[0]['candidates'] == ['\u200b', 'river']
+  assert model.counts['names without a token (the next one taken)'] == 1
+  long = 'old ' * 100
+  record = {
+    'text': f'{long}good',
+    'pronoun': 'good',
+    'a': long.strip(),
+    'b': 'good',
+    'b-offset': 400,
+  }
+  found = as_lines(model.ask('coreference'), [json.dumps(record)] * 2)
+  assert found[0]['error'].startswith('its names alone take more than 62 tokens')
+  assert model.coreference([record]) == [None]
+  negative = {'text': 'old river and river', 'pronoun': 'old', 'a': 'river', 'b': 'old',
+              'a-offset': -5}  # fmt: skip
+  (answer,) = as_lines(model.ask('coreference'), [json.dumps(negative)])
+  assert 'not at a-offset -5' in answer['error']
+
+
+def test_attention_reads_a_text_or_two(pretrained_model):  # noqa: F811
+  found = as_lines(pretrained_model.ask('attention'), ['old\triver', 'old\triver\tgarden'])
+  assert found[0]['tokens'] == ['[CLS]', 'old', '[SEP]', 'river', '[SEP]']
+  assert found[1] == {'error': '3 fields where this task reads a text, or text and pair'}
+
+
+def test_many_masks_are_filled_as_few_are(pretrained_model, monkeypatch):  # noqa: F811
+  """In parts of AT_ONCE, wherever in a row they are; expected: the head over all tokens of each."""
+  monkeypatch.setattr(words, 'AT_ONCE', 8)
+  rng, texts = np.random.default_rng(0), []
+  for number in (1, 3, 20, 28, 2):
+    text = list(rng.choice(WORDS, 28))
+    for at in rng.choice(28, number, replace=False):
+      text[at] = words.MASK
+    texts.append(' '.join(text))
+  model = pretrained_model
+  ask = words.FillMask(model, top_k=4)
+  logits = model.compiled(lambda w, row: model.mlm_logits(w, model.hidden(w, row)))
+  for text, answer in zip(texts, ask.answers(texts)):
+    row = {name: x[None] for name, x in ask.examples([text], Told())[0].items()}
+    shares = softmax(logits(model.weights, row)[0, :, : model.tokenizer.vocab_size], axis=-1)
+    expected = shares[row['input_ids'][0] == model.tokenizer.mask_id]
+    found = [[share for _, share in own] for own in answer['masks']]
+    np.testing.assert_allclose(found, -np.sort(-expected)[:, :4], rtol=1e-4)
+    for own, best in zip(answer['masks'], expected.argmax(axis=-1)):
+      assert own[0][0] == model.tokenizer.pieces[best]
+
+
+@pytest.fixture(scope='module')
+def wide(vocab, tokenizer):
+  """A Model with BERT's 30,522 rows, of which few have a piece."""
+  config = load_pretrain(vocab, 1)
+  config.model.vocab_size = 30522
+  return random_model(config, tokenizer)
+
+
+def test_a_line_of_nothing_but_masks_takes_little_memory(wide):
+  """By XLA's own account; the line of 16,000 of them would have taken 1 GB for each batch."""
+  ask = wide.ask('fill-mask')
+  batch = next(rows.batches(ask.examples([words.MASK * 16_000], Told())))
+  arrays = {name: np.stack([row[name] for row in batch]) for name in batch[0]}
+  assert arrays['input_ids'].size == rows.TOKENS
+  held = ask._compiled.lower(wide.weights, arrays).compile().memory_analysis()
+  assert held.temp_size_in_bytes < 3e8
+  (masks,) = wide.fill_mask([words.MASK * 100])
+  assert len(masks) == 100 and all(len(own) == 5 for own in masks)
+
+
+def test_rows_without_a_piece_fill_no_mask(vocab, tokenizer, wide, caplog):
+  config = wide.config
+  config.model.dtype = 'float32'
+  Model(origin.Origin(config, tokenizer, wide.params, 0))
+  assert caplog.text.count(f'the weights have {30522 - tokenizer.vocab_size} rows that') == 1
+  (((*found,),),) = wide.fill_mask(['old [MASK]'], top_k=30000)
+  assert sorted(piece for piece, _ in found) == sorted(tokenizer.pieces)
+  assert sum(share for _, share in found) < 0.1  # the probabilities are those of all rows

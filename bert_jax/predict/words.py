@@ -46,21 +46,25 @@ class FillMask(Packed):
     (B, T), slots = batch['asked'].shape, batch['example_ids'].size
     flat_XD = self.model.hidden(params, batch).reshape(B * T, -1)
     asked_X = batch['asked'].reshape(-1)
-    # What is asked comes first, and parts of the batch with nothing to ask cost nothing.
-    order_X = jnp.argsort(-asked_X)
-    size = min(AT_ONCE, slots)  # one part, where each text has one mask; all are powers of two
+    order_X = jnp.argsort(-asked_X)  # what is asked comes first
+    size = min(AT_ONCE, slots)  # of a part: enough, where each text has one mask
+    asked_PS = asked_X[order_X].reshape(-1, size)  # all are powers of two
+    vectors_PSD = flat_XD[order_X].reshape(-1, size, flat_XD.shape[1])
 
-    def best(asked_S, x_SD):
+    def best(vectors_SD):
       # Probabilities as the model has them, candidates that have a piece.
-      shares_SV = nn.softmax(self.model.mlm_logits(params, x_SD[None])[0])
+      shares_SV = nn.softmax(self.model.mlm_logits(params, vectors_SD[None])[0])
       return tuple(lax.top_k(shares_SV[:, : self.model.tokenizer.vocab_size], self.top_k))
 
-    def none(asked_S, x_SD):
+    def none(_):
       return jnp.zeros((size, self.top_k)), jnp.zeros((size, self.top_k), jnp.int32)
 
-    values, ids = lax.map(
-      lambda part: lax.cond(part[0].any(), best, none, *part),
-      (asked_X[order_X].reshape(-1, size), flat_XD[order_X].reshape(-1, size, flat_XD.shape[1])),
+    # Only the first part is always there; it stands outside of the loop, which is slower.
+    others = lax.map(
+      lambda part: lax.cond(part[0].any(), best, none, part[1]), (asked_PS[1:], vectors_PSD[1:])
+    )
+    values, ids = (
+      jnp.concatenate([own[None], rest]) for own, rest in zip(best(vectors_PSD[0]), others)
     )
     back_X = jnp.argsort(order_X)
     values, ids = (x.reshape(B * T, -1)[back_X].reshape(B, T, -1) for x in (values, ids))

@@ -41,7 +41,7 @@ def load(source, which='latest', positions=0):
 
 def from_weights(folder, weights):
   """The Origin of huggingface.Weights and the vocabulary that lies in their folder."""
-  tokenizer = tokenizers.load_folder(folder, do_lower_case=not _has_capitals(folder))
+  tokenizer = tokenizers.load_folder(folder)
   config = settings.config_of(weights, tokenizer)
   if tokenizer.vocab_size > config.model.vocab_size:
     raise InputError(
@@ -50,14 +50,6 @@ def from_weights(folder, weights):
     )
   params = weights.tree(models.ModelConfig(**config.model))
   return Origin(config, tokenizer, jax.device_put(params), 0)
-
-
-def _has_capitals(folder):
-  """Has a vocab.txt words with capitals? Then it is cased: Google's releases say it nowhere."""
-  path = folder / 'vocab.txt'
-  lines = path.read_text(errors='replace').split('\n') if path.is_file() else ()
-  words = (line.strip().removeprefix('##') for line in lines)
-  return any(word.isalpha() and word != word.lower() for word in words)
 
 
 def load_run(workdir, which='latest'):

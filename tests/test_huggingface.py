@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from bert_jax import checkpoint, models, train
+from bert_jax import checkpoint, models, origin, train
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.convert import huggingface
@@ -89,18 +89,22 @@ def test_a_run_starts_from_the_weights_sizes_and_vocabulary_of_a_folder(
   train.train(finetune(tmp_path, source), tmp_path / 'run')
 
 
-def test_a_vocabulary_that_says_nothing_of_case_is_read_as_the_config_says(
-  tmp_path, weights, caplog
-):
+def test_the_casing_of_a_folder_is_the_same_wherever_it_is_read(tmp_path, weights, caplog):
+  """Training, and what predict and convert load; by the words, where no file says it."""
   source = folder(tmp_path / 'hf', weights, ('pooler',))
   config = finetune(tmp_path, source)  # do_lower_case=true
   config.model.vocab_size = len(WORDS)
   assert not vocabulary.of_run(config, source, None).do_lower_case
   assert 'text is not lower-cased, as the vocabulary of' in caplog.text
   (source / 'tokenizer_config.json').unlink()
-  for lower in (True, False):
-    config.tokenizer.do_lower_case = lower
-    assert vocabulary.of_run(config, source, None).do_lower_case == lower
+  for words in (WORDS, [*WORDS[:-1], 'film']):
+    (source / 'vocab.txt').write_text('\n'.join(words) + '\n')
+    for asked in (True, False):
+      config.tokenizer.do_lower_case = asked
+      assert vocabulary.of_run(config, source, None).do_lower_case == ('film' in words)
+    found = origin.load(source)
+    assert found.tokenizer.do_lower_case == found.config.tokenizer.do_lower_case
+    assert found.tokenizer.do_lower_case == ('film' in words)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
+from tokenizers import BertWordPieceTokenizer
 
 from bert_jax.config import InputError
 from bert_jax.data import tokenizers, vocabulary
@@ -302,6 +304,50 @@ def test_a_damaged_tokenizer_config_is_refused_in_one_sentence(tmp_path, content
   assert says in rejects(lambda: tokenizers.load(path))
   nothing = '{"do_lower_case": null, "tokenize_chinese_chars": null}'  # as Hugging Face may write
   (tmp_path / 'tokenizer_config.json').write_text(nothing)
+  assert tokenizers.load_folder(tmp_path).fingerprint == wordpiece('a').fingerprint
+
+
+def test_accents_that_stay_in_lower_case(tmp_path):
+  """strip_accents false, as German uncased models have it; the ids are Hugging Face's."""
+  path = wordpiece('über uber ##e', do_lower_case=True).save(tmp_path)
+  said = {'do_lower_case': True, 'strip_accents': False}
+  (tmp_path / 'tokenizer_config.json').write_text(json.dumps(said))
+  tokenizer = tokenizers.load_folder(tmp_path)
+  assert pieces(tokenizer, 'Über UBER') == 'über uber'
+  plain = tokenizers.load(wordpiece('über uber ##e').save(tmp_path / 'plain'))
+  assert pieces(plain, 'Über UBER') == 'uber uber' and plain.fingerprint != tokenizer.fingerprint
+  theirs = BertWordPieceTokenizer(str(path), lowercase=True, strip_accents=False)
+  text = 'Übere UBER über'
+  ids = theirs.encode(text, add_special_tokens=False).ids
+  assert tokenizer.ids_batch([text])[0].tolist() == ids
+  tokenizer.save(tmp_path / 'again')
+  assert tokenizers.load_folder(tmp_path / 'again').fingerprint == tokenizer.fingerprint
+
+
+@pytest.mark.parametrize(
+  'file, content, says',
+  [
+    ('tokenizer_config', {'tokenizer_class': 'BertJapaneseTokenizer'}, 'BertJapaneseTokenizer'),
+    ('config', {'tokenizer_class': 'BertJapaneseTokenizer'}, 'BertJapaneseTokenizer'),
+    ('tokenizer_config', {'word_tokenizer_type': 'mecab'}, 'word_tokenizer_type mecab'),
+    ('tokenizer_config', {'subword_tokenizer_type': 'character'}, 'tokenizer_type character'),
+    ('tokenizer_config', {'do_basic_tokenize': False}, 'do_basic_tokenize false'),
+    ('tokenizer_config', {'never_split': ['a-b']}, 'never_split'),
+    ('tokenizer_config', {'strip_accents': 'no'}, "strip_accents is 'no'"),
+    ('added_tokens', {'new-token': 7}, "adds 1 tokens .*'new-token'"),
+    ('added_tokens', [], 'not a JSON object'),
+  ],
+)
+def test_words_found_in_another_way_are_refused(tmp_path, file, content, says):
+  wordpiece('a').save(tmp_path)
+  if file == 'config':  # which is asked where tokenizer_config.json says nothing
+    (tmp_path / 'tokenizer_config.json').unlink()
+  path = tmp_path / f'{file}.json'
+  path.write_text(json.dumps(content))
+  assert re.search(says, rejects(lambda: tokenizers.load_folder(tmp_path)))
+  harmless = {'tokenizer_class': 'BertTokenizer', 'never_split': None, 'do_basic_tokenize': True,
+              'word_tokenizer_type': 'basic'}  # fmt: skip
+  path.write_text(json.dumps({'[MASK]': 4} if file == 'added_tokens' else harmless))
   assert tokenizers.load_folder(tmp_path).fingerprint == wordpiece('a').fingerprint
 
 

@@ -35,7 +35,7 @@ def write(out, tokenizer, family, longest):
       'tokenizer_class': CLASSES[family],
       'do_lower_case': tokenizer.do_lower_case,
       'tokenize_chinese_chars': tokenizer.tokenize_chinese_chars,
-      'strip_accents': None,
+      'strip_accents': tokenizer.strip_accents,
     }
   else:
     settings |= {'tokenizer_class': 'PreTrainedTokenizerFast'}

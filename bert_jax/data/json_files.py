@@ -4,6 +4,7 @@ Only what gives the same ids is read: another normaliser, another way to split w
 stand outside of the vocabulary are errors that say so.
 """
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -12,13 +13,40 @@ from bert_jax.data.bytelevel import ByteLevel
 from bert_jax.data.wordpiece import MAX_WORD_CHARACTERS, WordPiece
 
 
+@contextlib.contextmanager
+def _whole(path):
+  """Tells any surprise in the structure of a file in one sentence.
+
+  The library that gets what is in it raises plain Exceptions.
+  """
+  try:
+    yield
+  except InputError:
+    raise
+  except Exception as error:
+    raise InputError(
+      f'{path} is not built as a vocabulary is ({type(error).__name__}: {error!s:.100}); is it '
+      'whole?'
+    ) from None
+
+
 def read(path: Path):
   """The WordPiece or ByteLevel of a tokenizer.json."""
   content = _json(path)
+  with _whole(path):
+    return _read(path, content)
+
+
+def _read(path, content):
   model, splitter = content.get('model') or {}, content.get('pre_tokenizer') or {}
   kind = model.get('type'), splitter.get('type')
   vocabulary = dict(model.get('vocab') or {}) if kind[0] in ('WordPiece', 'BPE') else {}
   for token in content.get('added_tokens') or ():
+    if not token.get('special') and token['content'] not in vocabulary:
+      raise InputError(
+        f'{path} adds the token {token["content"]!r}, which its vocabulary has not, and no text is '
+        'searched for such; this model cannot be read.'
+      )
     vocabulary.setdefault(token['content'], token['id'])
   if kind == ('WordPiece', 'BertPreTokenizer'):
     return WordPiece(_pieces(path, vocabulary), **_flags(path, content), source=str(path))
@@ -37,19 +65,24 @@ def read(path: Path):
 
 def read_pair(vocabulary: Path, merges: Path):
   """The ByteLevel of vocab.json and merges.txt."""
-  lines = merges.read_text(encoding='utf-8').splitlines()
-  pairs = [line.split(' ') for line in lines if line and not line.startswith('#version')]
-  return ByteLevel(_pieces(vocabulary, _json(vocabulary)), pairs, source=str(vocabulary))
+  pieces = _json(vocabulary)
+  with _whole(vocabulary):
+    pieces = _pieces(vocabulary, pieces)
+  with _whole(merges):
+    lines = merges.read_bytes().decode('utf-8').replace('\r\n', '\n').split('\n')
+    pairs = [line.split(' ') for line in lines if line and not line.startswith('#version')]
+    if faulty := [pair for pair in pairs if len(pair) != 2]:
+      raise InputError(f'{merges} has a line that is no pair, {faulty[0]}; is it whole?')
+    return ByteLevel(pieces, pairs, source=str(vocabulary))
 
 
 def _flags(path, content):
   """The casing of a WordPiece, as its normalizer has it."""
   told, model = content.get('normalizer') or {}, content['model']
-  lower, strip = told.get('lowercase'), told.get('strip_accents')
+  lower, strip = told.get('lowercase', True), told.get('strip_accents')
   wrong = {
     'normalizer': told.get('type') if told.get('type') != 'BertNormalizer' else '',
     'clean_text': '' if told.get('clean_text', True) else 'false',
-    'strip_accents': '' if strip in (None, lower) else strip,
     'continuing_subword_prefix': model.get('continuing_subword_prefix', '##').replace('##', ''),
     'max_input_chars_per_word': (
       '' if (n := model.get('max_input_chars_per_word', 100)) == MAX_WORD_CHARACTERS else n
@@ -58,11 +91,21 @@ def _flags(path, content):
   if wrong := {name: value for name, value in wrong.items() if value != ''}:
     name, value = next(iter(wrong.items()))
     raise InputError(f"{path} has {name} {value}, where a BERT's is another; its ids would differ.")
-  return {'do_lower_case': lower, 'tokenize_chinese_chars': told.get('handle_chinese_chars', True)}
+  flags = {
+    'do_lower_case': lower,
+    'tokenize_chinese_chars': told.get('handle_chinese_chars', True),
+    'strip_accents': strip,
+  }
+  for name, value in flags.items():
+    if not isinstance(value, bool) and (name, value) != ('strip_accents', None):
+      raise InputError(f'{path} says {name} is {value!r}; write true or false.')
+  return flags
 
 
 def _pieces(path, vocabulary):
   """The pieces in order of their ids, which must have no gap."""
+  if odd := [piece for piece, i in vocabulary.items() if not isinstance(i, int)]:
+    raise InputError(f'the id of {odd[0]!r} in {path} is no number; is it whole?')
   pieces = sorted(vocabulary, key=vocabulary.get)
   if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
     raise InputError(f'the ids of {path} do not count from 0 without a gap; it cannot be read.')
@@ -72,7 +115,7 @@ def _pieces(path, vocabulary):
 def _json(path):
   try:
     out = json.loads(path.read_text(encoding='utf-8'))
-  except (OSError, ValueError) as error:
+  except (OSError, ValueError, RecursionError) as error:
     raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
   if not isinstance(out, dict):
     raise InputError(f'{path} holds no JSON object; is it a vocabulary?')

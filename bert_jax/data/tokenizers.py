@@ -23,7 +23,10 @@ __all__ = [
 ]  # fmt: skip
 
 FILES = ('vocab.txt', 'spm.model', 'tokenizer.json', 'vocab.json')
-_FLAGS = ('do_lower_case', 'tokenize_chinese_chars')  # of a tokenizer_config.json
+# Of a tokenizer_config.json; true, false or null.
+_FLAGS = ('do_lower_case', 'tokenize_chinese_chars', 'strip_accents')
+# Classes that split words by a program or a file of their own, although they have a vocab.txt.
+_OTHER_CLASSES = ('BertJapanese', 'Bertweet', 'Phobert', 'Herbert')
 
 
 def load(
@@ -33,8 +36,9 @@ def load(
   `tokenizer.json`, or a `vocab.json` with merges.txt beside it.
 
   The flags belong to vocab.txt, which does not say whether it is cased; the others do. A
-  tokenizer_config.json beside it is believed about the CJK characters. What it says of the casing
-  must be what was asked for, since lower-casing into a cased vocabulary fails in silence.
+  tokenizer_config.json beside it is believed about the CJK characters and the accents. What it says
+  of the casing must be what was asked for, since lower-casing into a cased vocabulary fails in
+  silence. Files beside it that ask for what no tokenizer here does are an error.
   """
   path = Path(path)
   if path.is_dir():
@@ -44,6 +48,12 @@ def load(
   data = path.read_bytes()
   if not data.strip():
     raise InputError(f'{path} is empty; was it cut off while it was copied?')
+  tokenizer = _read(path, data, do_lower_case, tokenize_chinese_chars)
+  _check_added(path, tokenizer)
+  return tokenizer
+
+
+def _read(path, data, do_lower_case, tokenize_chinese_chars):
   if path.suffix == '.model':
     return SentencePiece(data, source=str(path))
   if path.name == 'vocab.json' and path.with_name('merges.txt').is_file():
@@ -85,20 +95,58 @@ def _read_vocab(path: Path, data: bytes) -> list[str]:
 
 
 def _flags_beside(path: Path) -> dict[str, bool]:
-  """What the tokenizer_config.json beside a vocab.txt says; null is as good as nothing."""
-  path = path.with_name('tokenizer_config.json')
-  if not path.exists():
-    return {}
-  try:
-    settings = json.loads(path.read_bytes())
-    flags = {name: settings.get(name) for name in _FLAGS}
-  except (ValueError, AttributeError) as e:
-    raise InputError(f'{path} is not a JSON object; repair or remove it') from e
+  """What the tokenizer_config.json beside a vocab.txt says; null is as good as nothing.
+
+  InputError if it, or config.json, asks for words that are found in another way than BERT's.
+  """
+  config, path = path.with_name('config.json'), path.with_name('tokenizer_config.json')
+  settings = _object(path)
+  kind = settings.get('tokenizer_class') or _object(config).get('tokenizer_class') or ''
+  splitter = settings.get('word_tokenizer_type') or 'basic'
+  refused = {
+    f'tokenizer_class {kind}': str(kind).startswith(_OTHER_CLASSES),
+    f'word_tokenizer_type {splitter}': splitter != 'basic',
+    f'subword_tokenizer_type {settings.get("subword_tokenizer_type")}': (
+      settings.get('subword_tokenizer_type') not in (None, 'wordpiece')
+    ),
+    'do_basic_tokenize false': settings.get('do_basic_tokenize') not in (None, True),
+    'never_split': bool(settings.get('never_split')),
+  }
+  if wrong := [name for name, is_wrong in refused.items() if is_wrong]:
+    raise InputError(
+      f"{path.parent} asks for {wrong[0]}, which splits words otherwise than a BERT's vocab.txt "
+      'does here, so the ids would differ; this model cannot be read.'
+    )
+  flags = {name: settings.get(name) for name in _FLAGS}
   flags = {name: value for name, value in flags.items() if value is not None}
   for name, value in flags.items():
     if not isinstance(value, bool):
       raise InputError(f'{path} says {name} is {value!r}; write true or false')
   return flags
+
+
+def _check_added(path: Path, tokenizer: Tokenizer):
+  """InputError if the files beside a vocabulary add tokens that it has not."""
+  added = path.with_name('added_tokens.json')
+  known = {piece.lower() for piece in tokenizer.pieces}
+  if new := [token for token in _object(added) if token.lower() not in known]:
+    raise InputError(
+      f'{added} adds {len(new)} tokens that {path.name} has not, for example {new[0]!r}, and no '
+      'text is searched for such; this model cannot be read.'
+    )
+
+
+def _object(path: Path) -> dict:
+  """The JSON object of a file, empty if there is no such file."""
+  if not path.is_file():
+    return {}
+  try:
+    out = json.loads(path.read_bytes())
+  except (ValueError, RecursionError) as e:
+    raise InputError(f'{path} is not a JSON object; repair or remove it') from e
+  if not isinstance(out, dict):
+    raise InputError(f'{path} is not a JSON object; repair or remove it')
+  return out
 
 
 def in_folder(folder: str | Path) -> Path | None:
@@ -107,13 +155,23 @@ def in_folder(folder: str | Path) -> Path | None:
   return next((path for path in paths if path.is_file()), None)
 
 
-def load_folder(folder: str | Path, *, do_lower_case: bool = True) -> Tokenizer:
-  """The tokenizer that save() wrote into this folder, or of a released model, with its own casing;
-  do_lower_case is for a vocab.txt with nothing beside it that says."""
+def load_folder(folder: str | Path) -> Tokenizer:
+  """The tokenizer that save() wrote into this folder, or of a released model, with its own casing.
+
+  Nothing in Google's releases says it, and then the words do: capitals among them are cased.
+  """
   folder = Path(folder).expanduser()
   path = in_folder(folder)
   if path is None:
     raise InputError(
       f'{folder} holds no vocabulary that is read ({", ".join(FILES)}); is it a run?'
     )
-  return load(path, do_lower_case=_flags_beside(path).get('do_lower_case', do_lower_case))
+  if path.suffix != '.txt':
+    return load(path)
+  lower = _flags_beside(path).get('do_lower_case')
+  return load(path, do_lower_case=not _has_capitals(path) if lower is None else lower)
+
+
+def _has_capitals(path: Path) -> bool:
+  words = (line.strip().removeprefix('##') for line in path.read_text(errors='replace').split('\n'))
+  return any(word.isalpha() and word != word.lower() for word in words)

@@ -44,7 +44,7 @@ def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]
     return tokenizers.load(settings.path, do_lower_case=settings.do_lower_case)
 
   if folder:
-    tokenizer = tokenizers.load_folder(folder, do_lower_case=settings.do_lower_case)
+    tokenizer = tokenizers.load_folder(folder)
     own = getattr(tokenizer, 'do_lower_case', settings.do_lower_case)
     if own != settings.do_lower_case:
       log.warning(

@@ -2,7 +2,7 @@
 
 The algorithm is Google's (google-research/bert, tokenization.py): control characters go, CJK
 characters and punctuation stand alone, uncased vocabularies lower-case and strip accents, cased
-ones do neither, words of more than 100 characters become [UNK] (Hugging Face's limit for BERT;
+ones do neither (strip_accents says otherwise), words of more than 100 characters become [UNK] (Hugging Face's limit for BERT;
 Google's later 200 changes only words that are noise anyway). Corners of Unicode where the Rust code
 departs from Google's Python: private-use characters are dropped, a word-final capital sigma becomes
 a plain one.
@@ -35,17 +35,22 @@ class WordPiece(Tokenizer):
     *,
     do_lower_case: bool = True,
     tokenize_chinese_chars: bool = True,
+    strip_accents: bool | None = None,
     source: str = 'the vocabulary',
   ):
     pieces = list(pieces)
     for name in RESERVED:  # some copies of bert-base-uncased spell them [unk]; write them one way
       pieces[find_reserved(pieces, name, source)] = name
+    strip_accents = do_lower_case if strip_accents is None else strip_accents
     content = json.dumps(
-      ['wordpiece', do_lower_case, pieces] + ([] if tokenize_chinese_chars else ['no spaces'])
+      ['wordpiece', do_lower_case, pieces]
+      + ([] if tokenize_chinese_chars else ['no spaces'])
+      + ([] if strip_accents == do_lower_case else [f'strip accents {strip_accents}'])
     )
     super().__init__(pieces, hashlib.sha256(content.encode()).hexdigest(), source)
     self.do_lower_case = do_lower_case
     self.tokenize_chinese_chars = tokenize_chinese_chars  # each CJK character is a word
+    self.strip_accents = strip_accents
     self._begins_word = np.array([not piece.startswith('##') for piece in pieces])
     self._known = {}  # the ids of what stood between blanks, as bytes of int32
     # No special tokens are declared to the library, so the typed "[MASK]" is three plain words.
@@ -56,7 +61,7 @@ class WordPiece(Tokenizer):
         max_input_chars_per_word=MAX_WORD_CHARACTERS,
       )
     )
-    self.rust.normalizer = normalizer(do_lower_case, tokenize_chinese_chars)
+    self.rust.normalizer = normalizer(do_lower_case, tokenize_chinese_chars, strip_accents)
     self.rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
@@ -95,17 +100,24 @@ class WordPiece(Tokenizer):
       'do_lower_case': self.do_lower_case,
       'tokenize_chinese_chars': self.tokenize_chinese_chars,
     }
+    if self.strip_accents != self.do_lower_case:
+      settings['strip_accents'] = self.strip_accents
     # The casing first: a vocabulary without it would be taken for an uncased one.
     write_whole(folder / 'tokenizer_config.json', json.dumps(settings, indent=2) + '\n')
     write_whole(path, ''.join(f'{piece}\n' for piece in self.pieces))
     return path
 
 
-def normalizer(do_lower_case: bool, tokenize_chinese_chars: bool = True) -> normalizers.Normalizer:
-  """What WordPiece does to a text before it looks for words; training uses the same."""
+def normalizer(
+  do_lower_case: bool, tokenize_chinese_chars: bool = True, strip_accents: bool | None = None
+) -> normalizers.Normalizer:
+  """What WordPiece does to a text before it looks for words; training uses the same.
+
+  strip_accents: None is as do_lower_case is.
+  """
   return normalizers.BertNormalizer(
     lowercase=do_lower_case,
-    strip_accents=do_lower_case,
+    strip_accents=do_lower_case if strip_accents is None else strip_accents,
     handle_chinese_chars=tokenize_chinese_chars,
   )
 

@@ -7,9 +7,12 @@ import pytest
 import tokenizers as library
 from released import WORDS, made
 
+from bert_jax import config as c
 from bert_jax import origin
 from bert_jax.config import InputError
-from bert_jax.data import tokenizers
+from bert_jax.data import columns, tokenizers
+from bert_jax.tasks import tagging
+from bert_jax.tasks.problems import Problems
 from bert_jax.tools import convert
 
 SPECIAL = ['<s>', '<pad>', '</s>', '<unk>', '<mask>']
@@ -59,6 +62,20 @@ def test_a_mask_takes_the_blank_before_it(folder):
   assert ours.decode(ids) == 'the [MASK] crosses'
 
 
+@pytest.mark.parametrize('blanks', [(), (False, True, True, True, True, True, False)])
+def test_words_to_tag_are_the_pieces_they_are_in_a_text(folder, blanks):
+  """Data says nothing of blanks: all words but the first are taken to stand after one."""
+  ours = tokenizers.load_folder(folder)
+  text = 'the river crosses the old stone' + (' !', '!')[bool(blanks)]
+  words = ('the', 'river', 'crosses', 'the', 'old', 'stone', '!')
+  config = c.load('configs/finetune.py:task=ner', ['--config.tagging.labels=B-PER,I-PER,O'])
+  sentence = columns.Sentence('', '', words, None, (), blanks)
+  found = tagging.Tagged(config, ours, [sentence], [0], Problems('eval'))
+  (ids,) = ours.ids_batch([text])
+  np.testing.assert_array_equal(found.texts[0][0], ids)
+  assert not np.array_equal(ids, np.concatenate(ours.ids_batch(words)))
+
+
 def test_every_form_of_it_is_the_same(folder, trained, tmp_path):
   pair = tokenizers.load_folder(folder)
   (tmp_path / 'one').mkdir()
@@ -85,9 +102,19 @@ def test_a_wordpiece_in_a_tokenizer_json(tmp_path):
     ({'normalizer': {'type': 'NFC'}}, 'has normalizer NFC'),
     ({'pre_tokenizer': {'type': 'Whitespace'}}, 'WordPiece split by Whitespace'),
     ({'model': {'type': 'Unigram', 'vocab': [['a', 0.0]]}}, 'is a Unigram'),
-    ({'added_tokens': [{'id': 99, 'content': 'new'}]}, 'do not count from 0 without a gap'),
-    ({'normalizer': {'type': 'BertNormalizer', 'lowercase': True, 'strip_accents': False}},
-     'has strip_accents False'),
+    ({'added_tokens': [{'id': 99, 'content': 'new'}]}, "adds the token 'new', which"),
+    ({'added_tokens': [{'id': 99, 'content': 'new', 'special': True}]}, 'do not count from 0'),
+    ({'added_tokens': [{'id': 99}]}, 'is not built as a vocabulary is .*KeyError'),
+    ({'added_tokens': 3}, 'is not built as a vocabulary is'),
+    ({'normalizer': 'lower'}, 'is not built as a vocabulary is'),
+    ({'normalizer': {'type': 'BertNormalizer', 'lowercase': 'no'}}, "do_lower_case is 'no'"),
+    ({'model': {'type': 'WordPiece', 'vocab': ['a', 'b']}}, 'is not built as a vocabulary is'),
+    ({'model': {'type': 'WordPiece', 'vocab': {'a': '0'}}}, "the id of 'a' in .* is no number"),
+    ({'model': {'type': 'BPE', 'vocab': {}}, 'normalizer': None,
+      'pre_tokenizer': {'type': 'ByteLevel'}}, "is not built .*KeyError: 'merges'"),
+    ({'model': {'type': 'BPE', 'vocab': {'<s>': 0, '<pad>': 1, '</s>': 2, '<unk>': 3, '<mask>': 4},
+                'merges': ['a b']}, 'normalizer': None,
+      'pre_tokenizer': {'type': 'ByteLevel'}}, 'is not built as a vocabulary is'),
   ],
 )  # fmt: skip
 def test_what_would_give_other_ids_is_refused(tmp_path, change, sentence):
@@ -102,6 +129,33 @@ def test_what_would_give_other_ids_is_refused(tmp_path, change, sentence):
   path.write_text(json.dumps(content | change))
   with pytest.raises(InputError, match=sentence):
     tokenizers.load(path)
+
+
+def test_accents_that_a_tokenizer_json_keeps(tmp_path):
+  content = {
+    'model': {'type': 'WordPiece', 'vocab': {word: i for i, word in enumerate(WORDS)}},
+    'pre_tokenizer': {'type': 'BertPreTokenizer'},
+    'normalizer': {'type': 'BertNormalizer', 'lowercase': True, 'strip_accents': False},
+  }
+  path = tmp_path / 'tokenizer.json'
+  path.write_text(json.dumps(content))
+  (ids,) = tokenizers.load(path).ids_batch(['Café CAFE'])
+  assert [WORDS[i] for i in ids] == ['café', 'cafe']
+
+
+@pytest.mark.parametrize(
+  'change, sentence',
+  [
+    (lambda merges: merges[: merges.rindex(b' ')], 'merges.txt has a line that is no pair'),
+    (lambda merges: merges + b'\xff\xfe \xff\n', 'merges.txt is not built .*UnicodeDecodeError'),
+    (lambda merges: merges + b'zz qq\n', 'merges.txt is not built as a vocabulary is'),
+  ],
+)
+def test_damaged_merges_are_one_sentence(folder, change, sentence):
+  path = folder / 'merges.txt'
+  path.write_bytes(change(path.read_bytes()))
+  with pytest.raises(InputError, match=sentence):
+    tokenizers.load_folder(folder)
 
 
 @pytest.mark.slow

@@ -60,6 +60,9 @@ class ByteLevel(Tokenizer):
     found = self.rust.encode_batch_fast(checked(texts))
     return [np.array(e.ids, np.int32) for e in found]
 
+  def words_batch(self, words: Sequence[str], after_blank: Sequence[bool]) -> list[np.ndarray]:
+    return self.ids_batch([' ' * bool(blank) + w for w, blank in zip(checked(words), after_blank)])
+
   def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
     starts = self._begins_word[ids]
     starts[text_starts] = True

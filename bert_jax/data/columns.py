@@ -40,6 +40,7 @@ class Sentence(NamedTuple):
   tokens: tuple[str, ...]
   tags: tuple[str | None, ...] | None  # None: not known
   document: tuple  # equal for the sentences of one
+  after_blank: tuple[bool, ...] = ()  # of each token; (): all but the first stand after a blank
 
 
 def read(

@@ -1,6 +1,7 @@
 """A tag for each token: named entities, chunks, parts of speech (BERT, 5.3).
 
-Each token is cut into word pieces by itself. Its first piece learns its tag and is asked for it
+Each token is cut into word pieces by itself, after a blank where a vocabulary has the blank in its
+pieces (byte-level) and the token is not the first. Its first piece learns its tag and is asked for it
 (tagging.label_pieces=all: all of them learn it, the first is asked). A token without a piece, such
 as a control character, is [UNK].
 
@@ -284,7 +285,11 @@ def _documents(sentences):
 def _pieces(tokenizer, sentences, problems):
   """Piece ids of all tokens, and where in them those of each sentence begin and the last one ends,
   [S] arrays [n + 1]."""
-  ids = tokenizer.ids_batch([token for sentence in sentences for token in sentence.tokens])
+  blanks = (s.after_blank or (False, *[True] * (len(s.tokens) - 1)) for s in sentences)
+  ids = tokenizer.words_batch(
+    [token for sentence in sentences for token in sentence.tokens],
+    list(itertools.chain.from_iterable(blanks)),
+  )
   places = ((s.where, i) for s in sentences for i in range(len(s.tokens)))
   for k, (where, i) in enumerate(places):
     if not len(ids[k]):

@@ -52,6 +52,33 @@ def test_no_token_types_and_no_pooler_is_a_distilbert(tmp_path, head):
   assert json.loads((tmp_path / 'hf' / 'config.json').read_text())['model_type'] == 'distilbert'
 
 
+def test_a_norm_that_distilbert_has_not_is_a_bert(tmp_path):
+  found = made('masked-lm', type_vocab_size=0, layer_norm_eps=1e-5)
+  convert.export_run(tmp_path / 'hf', found, {})
+  settings = json.loads((tmp_path / 'hf' / 'config.json').read_text())
+  assert (settings['model_type'], settings['layer_norm_eps']) == ('bert', 1e-5)
+  again = origin.load(tmp_path / 'hf')
+  same(found.params, again.params, found.config)
+  assert again.config.model == found.config.model
+
+
+@pytest.mark.parametrize('changes', [{'type_vocab_size': 2}, {'layer_norm_eps': 1e-5}])
+def test_an_encoder_without_a_pooler(tmp_path, changes, caplog):
+  """BertModel finds one of zeros, the card says so, and we read none."""
+  found = made('encoder and pooler', **{'type_vocab_size': 0} | changes)
+  found.params.pop('pooler')
+  convert.export_run(tmp_path / 'hf', found, {})
+  with safetensors.safe_open(tmp_path / 'hf' / 'model.safetensors', 'numpy') as file:
+    assert not file.get_tensor('pooler.dense.weight').any()
+    assert file.get_tensor('pooler.dense.bias').shape == (12,)
+  assert 'pooler_output means nothing' in (tmp_path / 'hf' / 'README.md').read_text()
+  assert 'pooler_output means nothing' in caplog.text
+  again = origin.load(tmp_path / 'hf')
+  same(found.params, again.params, found.config)
+  convert.convert(str(tmp_path / 'hf'), str(tmp_path / 'W'))
+  assert set(origin.load(tmp_path / 'W').params) == {'encoder'}
+
+
 @pytest.mark.parametrize(
   'changes, sentence',
   [

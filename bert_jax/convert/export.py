@@ -3,10 +3,12 @@
 Weights with token types go out as a BERT. Without, they are a DistilBERT if they have no pooler,
 and else a BERT whose token types are zeros. What neither can express is refused, by the field's
 name; what only we have words for stands in config.json under `bert_jax`, and `huggingface.read`
-takes it from there.
+takes it from there. A bare encoder without a pooler gets one of zeros, since BertModel has one and
+would draw it at random.
 """
 
 import json
+import logging
 
 import numpy as np
 import safetensors.numpy
@@ -16,6 +18,12 @@ from bert_jax.config import InputError, write_whole
 from bert_jax.convert import card, description, huggingface, names, tensors, vocabularies
 from bert_jax.fields import OBJECTIVE_BLOCKS
 
+log = logging.getLogger('bert_jax')
+
+NO_POOLER = (
+  'The model has no pooler. BertModel has one, so its weights are here as zeros: its pooler_output '
+  'means nothing, use last_hidden_state.'
+)
 ACTIVATIONS = {'gelu': 'gelu', 'gelu_tanh': 'gelu_pytorch_tanh', 'relu': 'relu', 'swish': 'silu'}
 HEADS = {
   'classification': 'ForSequenceClassification',
@@ -54,13 +62,22 @@ def write(out, config, tokenizer, params, labels=(), facts=None):
   if family == 'bert' and not model.type_vocab_size:
     name = places[huggingface.TYPES].name.removeprefix(bare)
     found[name] = np.zeros((2, model.hidden_size), np.float32)
+  lacks_pooler = family == 'bert' and head == 'Model' and 'pooler' not in parts
+  if lacks_pooler:
+    log.warning('%s', NO_POOLER)
+    for leaf, shape in (('kernel', 2 * (model.hidden_size,)), ('bias', (model.hidden_size,))):
+      name = places[f'pooler/dense/{leaf}'].name.removeprefix(bare)
+      found[name] = np.zeros(shape, np.float32)
   if family == 'bert' and 'mlm/decoder' in kept:  # theirs has the bias twice where untied
     found['cls.predictions.decoder.bias'] = found['cls.predictions.bias']
   settings = _config(config, model, family, head, labels, tokenizer)
+  if lacks_pooler:
+    settings['bert_jax']['pooler'] = False
   out.mkdir(parents=True, exist_ok=True)
   metadata = {'format': 'pt', 'bert_jax': __version__}
   write_whole(out / tensors.SAFETENSORS, safetensors.numpy.save(found, metadata))
   note = vocabularies.write(out, tokenizer, family, model.max_position_embeddings)
+  note = '\n\n'.join(filter(None, (note, NO_POOLER if lacks_pooler else '')))
   if head == 'Model':
     _sentence_transformers(out, model, min(config.data.seq_length, model.max_position_embeddings))
   write_whole(out / 'README.md', card.text(config, settings['architectures'][0], note, facts or {}))

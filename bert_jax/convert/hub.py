@@ -15,15 +15,17 @@ WEIGHTS = ['model*.safetensors'], ['pytorch_model*.bin']  # the first of these t
 
 
 def folder(source):
-  """The folder of a source; a name of the form org/name that no folder has is asked of the Hub."""
+  """The folder of a source; a name of the form org/name or name (as `bert-base-uncased`) that no
+  folder has is asked of the Hub."""
   found = huggingface.locate(source)
-  if found.exists() or not re.fullmatch(r'[\w.-]+/[\w.-]+', str(source)):
+  if found.exists() or not re.fullmatch(r'[\w-][\w.-]*(/[\w.-]+)?', str(source)):
     return found
   try:
     from huggingface_hub import snapshot_download
   except ImportError:
     raise InputError(
-      f'there is no folder {source}; if it is a model on the Hub, pip install huggingface_hub.'
+      f'{source} holds no run: there is no folder {source}; if it is a model on the Hub, '
+      'pip install huggingface_hub.'
     ) from None
   try:
     for weights in WEIGHTS:
@@ -32,7 +34,7 @@ def folder(source):
         break
   except Exception as error:  # of the network, of the Hub, of what it keeps
     raise InputError(
-      f'there is no folder {source}, and the Hub gives no model of that name '
-      f'({first_line(error)}); check the name.'
+      f'{source} holds no run: there is no folder {source}, and the Hub gives no model of that '
+      f'name ({first_line(error)}); check the name.'
     ) from None
   return found

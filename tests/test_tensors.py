@@ -227,6 +227,15 @@ def test_snappy_as_its_format_description_has_it():
       bundle.unsnappy(damaged)
 
 
+def test_the_last_checkpoint_is_the_one_of_most_steps(tmp_path):
+  for steps in (1000, 900, 20):
+    write_bundle(tmp_path, {'x': np.array([steps], np.float32)})
+    for path in list(tmp_path.glob('model.ckpt.*')):
+      path.rename(tmp_path / path.name.replace('ckpt', f'ckpt-{steps}'))
+  found, path = tensors.read(tmp_path)
+  assert path.name == 'model.ckpt-1000.index' and found['x'].tolist() == [1000]
+
+
 def test_a_flipped_bit_of_a_bundle_is_found_wherever_it_is(tmp_path, shared):
   source = shared / 'golden' / 'tf_checkpoint'
   names = [p.name for p in source.glob('bert_model.ckpt.*')]

@@ -48,8 +48,7 @@ def checkpoints(folder):
   def number(path):
     return [int(n) for n in re.findall(r'\d+', path.stem)], path.name
 
-  return sorted((p for p in folder.glob('*.index') if '.ckpt' in p.name or 'ckpt' in p.stem),
-                key=number)  # fmt: skip
+  return sorted((path for path in folder.glob('*.index') if 'ckpt' in path.stem), key=number)
 
 
 def read_safetensors(path):

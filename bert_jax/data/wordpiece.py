@@ -2,10 +2,10 @@
 
 The algorithm is Google's (google-research/bert, tokenization.py): control characters go, CJK
 characters and punctuation stand alone, uncased vocabularies lower-case and strip accents, cased
-ones do neither (strip_accents says otherwise), words of more than 100 characters become [UNK] (Hugging Face's limit for BERT;
-Google's later 200 changes only words that are noise anyway). Corners of Unicode where the Rust code
-departs from Google's Python: private-use characters are dropped, a word-final capital sigma becomes
-a plain one.
+ones do neither, unless strip_accents says otherwise; words of more than 100 characters become [UNK]
+(Hugging Face's limit for BERT; Google's later 200 changes only words that are noise anyway).
+Corners of Unicode where the Rust code departs from Google's Python: private-use characters are
+dropped, a word-final capital sigma becomes a plain one.
 """
 
 import hashlib

@@ -1,9 +1,9 @@
 """A tag for each token: named entities, chunks, parts of speech (BERT, 5.3).
 
 Each token is cut into word pieces by itself, after a blank where a vocabulary has the blank in its
-pieces (byte-level) and the token is not the first. Its first piece learns its tag and is asked for it
-(tagging.label_pieces=all: all of them learn it, the first is asked). A token without a piece, such
-as a control character, is [UNK].
+pieces (byte-level) and the token is not the first. Its first piece learns its tag and is asked for
+it (tagging.label_pieces=all: all of them learn it, the first is asked). A token without a piece,
+such as a control character, is [UNK].
 
 A sentence that is too long becomes windows that overlap by half. A token is learnt and predicted
 once, in the window where it has most context on its shorter side. tagging.document_context fills up

@@ -236,12 +236,59 @@ def test_a_shape_that_is_not_asked_for_is_one_sentence(tmp_path, change, sentenc
     origin.load(folder)
 
 
+def test_one_row_of_token_types_is_for_both_texts_and_told(tmp_path, capsys):
+  found, folder = exported(tmp_path / 'hf', 'masked-lm')
+  name = 'bert.embeddings.token_type_embeddings.weight'
+  rewrite(folder, lambda tensors: tensors | {name: tensors[name][:1]}, type_vocab_size=1)
+  convert.convert(str(folder), str(tmp_path / 'W'))
+  path = 'encoder/embeddings/token_type_embeddings/embedding'
+  assert f'new: {path}: row 1, a copy of row 0' in capsys.readouterr().out
+  table = found.params['encoder']['embeddings']['token_type_embeddings']
+  table['embedding'] = np.repeat(table['embedding'][:1], 2, axis=0)
+  same(found.params, origin.load(tmp_path / 'W').params, found.config)
+
+
+def test_one_label_of_several_is_no_regression(tmp_path):
+  for problem, regression in (
+    ('multi_label_classification', False),
+    ('single_label_classification', True),
+    (None, True),
+  ):
+    _, folder = exported(tmp_path / f'{problem}', 'regression')
+    rewrite(folder, dict, problem_type=problem, id2label={'0': 'toxic'})
+    table = origin.load(folder).config.table
+    assert (table.regression, table.multi_label) == (regression, not regression)
+    assert table.labels == (() if regression else ('toxic',))
+
+
+def test_what_is_written_wrongly_is_found(tmp_path):
+  found, folder = exported(tmp_path / 'hf')
+  again = origin.load(folder)
+  flat = huggingface.flatten(found.params, models.ModelConfig(**found.config.model))
+  convert._compare(flat, again, found.tokenizer, folder)
+  path = 'encoder/layer_1/output/bias'
+  turned = flat[path].copy()
+  turned[3] = np.nextafter(turned[3], 1)  # the last bit of one number
+  for wrong in (
+    flat | {path: turned},
+    {name: x for name, x in flat.items() if name != path},
+    flat | {'pooler/other': flat[path]},
+    flat | {path: flat[path][None]},
+  ):
+    with pytest.raises(InputError, match='is not what was to be written; do not use it'):
+      convert._compare(wrong, again, found.tokenizer, folder)
+  with pytest.raises(InputError, match='the vocabulary in .* is not what was to be written'):
+    convert._compare(flat, again, made('masked-lm', lower=False).tokenizer, folder)
+
+
 def test_another_number_of_positions(tmp_path, capsys):
   found, folder = exported(tmp_path / 'hf')
   table = found.params['encoder']['embeddings']['position_embeddings']['embedding']
   convert.convert(str(folder), str(tmp_path / 'short'), positions=10)
   short = origin.load(tmp_path / 'short')
   assert short.config.model.max_position_embeddings == 10 == short.config.data.seq_length
+  name = 'bert.embeddings.position_embeddings.weight'
+  assert f'ignored: {name}, rows 10 to 23: cut: 10 positions' in capsys.readouterr().out
   ours = short.params['encoder']['embeddings']['position_embeddings']['embedding']
   np.testing.assert_array_equal(ours, table[:10])
   capsys.readouterr()
@@ -335,7 +382,12 @@ def test_a_name_that_no_folder_has_is_asked_of_the_hub(tmp_path, monkeypatch):
 
   stand_in = types.SimpleNamespace(snapshot_download=snapshot_download)
   monkeypatch.setitem(sys.modules, 'huggingface_hub', stand_in)
-  assert hub.folder('someone/model') == folder
+  with pytest.raises(InputError, match='some-model holds no run: .*the Hub gives no model'):
+    hub.folder('some-model')  # as bert-base-uncased, which has no owner
+  assert asked.pop()[0] == 'some-model'
+  for local in (folder, './some-model', '../some-model', '/some-model', 'a/b/c'):
+    hub.folder(local)
+  assert not asked and hub.folder('someone/model') == folder
   assert asked == [('someone/model', [*hub.ABOUT, 'model*.safetensors'])]
   assert origin.load('someone/model').config.objective == 'mlm_nsp'
   with pytest.raises(InputError, match='no folder someone/else, and the Hub gives.*404'):
@@ -391,6 +443,11 @@ def as_roberta(folder, parts):
 def test_a_roberta_counts_positions_from_its_padding(tmp_path):
   found, folder = exported(tmp_path / 'hf', 'masked-lm')
   as_roberta(folder, 'roberta')
+  weights = huggingface.read(folder, positions=20)
+  name = 'roberta.embeddings.position_embeddings.weight'
+  assert weights.ignored[f'{name}, rows 0 to 1'] == 'they are of no position'
+  assert weights.ignored[f'{name}, rows 22 to 25'].startswith('cut')
+  assert 'encoder/embeddings/token_type_embeddings/embedding' in weights.new
   again = origin.load(folder)
   assert again.config.model.max_position_embeddings == 24
   assert again.config.loss.nsp_weight == 0 and set(again.params) == {'encoder', 'mlm'}

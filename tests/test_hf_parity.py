@@ -3,7 +3,6 @@
 `golden` compares with what golden/make_hf_golden.py recorded; `live` (slow) with torch itself.
 """
 
-import dataclasses
 import functools
 from pathlib import Path
 
@@ -12,11 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from golden import make_hf_golden as hf
+from released import to_params, to_tensors
 
 from bert_jax import config as c
 from bert_jax import models, optim, step
-from bert_jax.config import InputError
-from bert_jax.convert import huggingface
 from bert_jax.objectives import base, mlm_nsp
 
 CONFIG = c.load(f'{Path(__file__).parents[1]}/configs/pretrain.py:size=tiny,runlocal')
@@ -41,7 +39,7 @@ def tensors_of(case_name):
   objective = objective_of(case)
   shapes = jax.eval_shape(objective.init, jax.random.key(0))
   empty = jax.tree.map(lambda x: np.broadcast_to(np.float32(0), x.shape), shapes)
-  shapes = {k: x.shape for k, x in huggingface.to_tensors(empty, objective.model).items()}
+  shapes = {k: x.shape for k, x in to_tensors(empty, objective.model).items()}
   return hf.draw_weights(case, shapes)
 
 
@@ -51,7 +49,7 @@ def setup(case_name, **changes):
   objective = objective_of(case, **changes)
   return (
     objective,
-    huggingface.to_params(tensors_of(case_name), objective.model),
+    to_params(tensors_of(case_name), objective.model),
     hf.draw_batch(case, 0),
   )
 
@@ -65,7 +63,7 @@ def gradients(objective, params, batch):
   """What forward returns, and {their name: gradient}; the gradient of a kernel turns with it."""
   run = jax.jit(jax.value_and_grad(_forward(objective, batch), has_aux=True))
   (loss, aux), tree = jax.device_get(run(params))
-  return _read(batch, loss, aux), huggingface.to_tensors(tree, objective.model)
+  return _read(batch, loss, aux), to_tensors(tree, objective.model)
 
 
 def _forward(objective, batch):
@@ -204,7 +202,7 @@ def test_our_weights_load_in_theirs():
   objective = objective_of(case, vocab_multiple=8, scan_layers=True)
   params = objective.init(jax.random.key(1))
   model = hf.build(case)
-  hf.load(model, huggingface.to_tensors(params, objective.model))
+  hf.load(model, to_tensors(params, objective.model))
   batch = hf.draw_batch(case, 0)
   with torch.no_grad():
     theirs = hf.forward(model, batch)['loss'].item()
@@ -264,26 +262,7 @@ def test_names_go_both_ways(changes):
   objective, params, _ = setup('small', **changes)
   expected = jax.eval_shape(objective.init, jax.random.key(0))
   assert jax.tree.map(np.shape, params) == jax.tree.map(lambda x: x.shape, expected)
-  back = huggingface.to_tensors(params, objective.model)
+  back = to_tensors(params, objective.model)
   assert back.keys() == tensors_of('small').keys()
   for name, x in tensors_of('small').items():
     np.testing.assert_array_equal(back[name], x)
-
-
-def test_tensors_that_do_not_fit_are_named():
-  model = objective_of(hf.CASES['small']).model
-  tensors = tensors_of('small')
-  embedding = tensors['bert.embeddings.word_embeddings.weight']
-  decoder = {'cls.predictions.decoder.weight': embedding}
-  huggingface.to_params(tensors | decoder, model)  # a copy of the tied weights is fine
-  with pytest.raises(InputError, match='decoder.weight differs'):
-    huggingface.to_params(tensors | {'cls.predictions.decoder.weight': embedding + 1}, model)
-  with pytest.raises(InputError, match='1 unknown .*extra'):
-    huggingface.to_params(tensors | {'extra': embedding}, model)
-  with pytest.raises(InputError, match='set model.vocab_size=101'):
-    huggingface.to_params(tensors, dataclasses.replace(model, vocab_size=103))
-  with pytest.raises(InputError, match='layer.2'):
-    huggingface.to_params(tensors, dataclasses.replace(model, num_hidden_layers=2))
-  with pytest.raises(InputError, match='1 missing .*pooler.dense.bias'):
-    rest = {k: x for k, x in tensors.items() if k != 'bert.pooler.dense.bias'}
-    huggingface.to_params(rest, model)

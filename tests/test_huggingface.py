@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 import safetensors.numpy
+from released import to_tensors
 
 from bert_jax import checkpoint, models, origin, train
 from bert_jax import config as c
@@ -40,7 +41,7 @@ def folder(path, weights, heads=('pooler', 'mlm', 'nsp'), prefix='bert.', **more
   """Written as transformers writes a model; without heads it is a BertModel, without the prefix."""
   model, params = weights
   path.mkdir()
-  tensors = huggingface.to_tensors(params, model)
+  tensors = to_tensors(params, model)
   kept = {'pooler': 'bert.pooler', 'mlm': 'cls.predictions', 'nsp': 'cls.seq'}
   for head, name in kept.items():
     if head not in heads:
@@ -116,7 +117,20 @@ def test_the_casing_of_a_folder_is_the_same_wherever_it_is_read(tmp_path, weight
     ({'is_decoder': True}, 'is_decoder True'),
     ({'num_hidden_layers': 3}, '16 missing'),
     ({'num_hidden_layers': 1}, '16 tensors that ours has not'),
-    ({'intermediate_size': None}, 'model.intermediate_size is None'),
+    ({'intermediate_size': None}, 'intermediate_size is None; write a whole number'),
+    ({'num_hidden_layers': '2'}, "num_hidden_layers is '2'; write a whole number"),
+    ({'hidden_size': 12.0}, 'hidden_size is 12.0; write a whole number'),
+    ({'num_attention_heads': True}, 'num_attention_heads is True; write a whole number'),
+    ({'num_hidden_layers': 0}, 'num_hidden_layers is 0; write a positive number'),
+    ({'layer_norm_eps': '1e-12'}, "layer_norm_eps is '1e-12'; write a number"),
+    ({'hidden_act': ['gelu']}, r"hidden_act is \['gelu'\]; write a text"),
+    ({'model_type': ['bert']}, 'model_type is .*; write a text'),
+    ({'model_type': 'roberta', 'pad_token_id': '1'}, "pad_token_id is '1'; write a whole number"),
+    ({'bert_jax': 'x'}, "bert_jax is 'x'; write an object"),
+    ({'architectures': 'BertModel'}, "architectures is 'BertModel'; write a list"),
+    ({'id2label': ['a']}, 'id2label is .*; write an object'),
+    ({'auto_map': {'AutoModel': 'x.Y'}}, 'auto_map .*; our encoder has none of it'),
+    ({'feed_forward_type': 'geglu'}, "feed_forward_type 'geglu'; our encoder has 'original' only"),
   ],
 )
 def test_a_folder_that_does_not_fit_is_one_sentence(tmp_path, weights, more, sentence):

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from conftest import ROOT
+from released import to_tensors
 from small_tables import WORDS, load
 
 import bert_jax
 from bert_jax import config as c
 from bert_jax import origin
-from bert_jax.convert import huggingface
 from bert_jax.predict import Model, __main__, heads, rows
 from bert_jax.predict.asks import Told
 from bert_jax.tasks import TASKS
@@ -63,7 +63,7 @@ def pretrained_model(vocab, tokenizer):
 def folder(pretrained_model, tmp_path_factory):
   """pretrained_model as a Hugging Face folder."""
   folder, model = tmp_path_factory.mktemp('model'), pretrained_model.objective.model
-  tensors = huggingface.to_tensors(pretrained_model.params, model)
+  tensors = to_tensors(pretrained_model.params, model)
   safetensors.numpy.save_file(tensors, folder / 'model.safetensors')
   settings = {name: getattr(model, name) for name in FIELDS}
   (folder / 'config.json').write_text(json.dumps(settings | {'model_type': 'bert'}))

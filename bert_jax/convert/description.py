@@ -1,8 +1,12 @@
 """What the config.json of a released model says, in our words.
 
 Hugging Face's config.json of a BERT, RoBERTa or DistilBERT, and the bert_config.json of Google's
-releases. An option our model does not have is an error that names it: weights that load and compute
-something else are worse than none.
+releases. An option of theirs that computes something else than our model does is an error that
+names it: weights that load and compute something else are worse than none. Keys other than those
+below are not looked at.
+
+hidden_act gelu is the erf form (Hendrycks and Gimpel 2016), as Hugging Face reads Google's releases
+too; google-research/bert computes its tanh approximation, which differs by 5e-4 at most.
 """
 
 import json
@@ -24,7 +28,18 @@ DISTIL = {'dim': 'hidden_size', 'n_layers': 'num_hidden_layers', 'n_heads': 'num
 FAMILIES = ('bert', 'roberta', 'distilbert')
 # Options that must be what they are in a BERT.
 FIXED = {'position_embedding_type': ('absolute', None), 'is_decoder': (False, None),
-         'add_cross_attention': (False, None), 'pruned_heads': ({}, None)}  # fmt: skip
+         'add_cross_attention': (False, None), 'pruned_heads': ({}, None),
+         'auto_map': (None,), 'feed_forward_type': ('original', None),
+         'is_encoder_decoder': (False, None)}  # fmt: skip
+# What JSON must hold under a key, if it is there.
+TYPES = {name: (int, 'a whole number') for name in (*SIZES, 'pad_token_id')} | {
+  name: ((int, float), 'a number') for name in OTHERS
+} | {name: (str, 'a text') for name in ('hidden_act', 'model_type', 'problem_type')} | {
+  'architectures': (list, 'a list'), 'bert_jax': (dict, 'an object'),
+  'id2label': (dict, 'an object'), 'tie_word_embeddings': (bool, 'true or false'),
+}  # fmt: skip
+MAY_BE_NULL = ('pad_token_id', 'problem_type', 'architectures', 'bert_jax', 'id2label',
+               'tie_word_embeddings')  # fmt: skip
 
 
 class Description(NamedTuple):
@@ -46,6 +61,7 @@ def read(folder):
   """The Description of a folder; InputError if it is of another kind of model."""
   path = _file(folder)
   theirs = _read_json(path)
+  _check_types(path, theirs, ('model_type',))
   family = theirs.get('model_type', 'bert')
   family = {'xlm-roberta': 'roberta', 'camembert': 'roberta'}.get(family, family)
   if family not in FAMILIES:
@@ -54,11 +70,13 @@ def read(folder):
     )
   if family == 'distilbert':
     theirs = {'type_vocab_size': 0} | {DISTIL.get(k, k): v for k, v in theirs.items()}
+  _check_types(path, theirs, TYPES)
   for name, allowed in FIXED.items():
     if theirs.get(name) not in allowed:
       raise InputError(
-        f'{path} says {name} {theirs[name]!r}; our encoder has {allowed[0]!r} only, so it would '
-        'not be the same model.'
+        f'{path} says {name} {theirs[name]!r:.60}; our encoder has '
+        f'{"none of it" if allowed[0] is None else f"{allowed[0]!r} only"}, so it would not be the '
+        'same model.'
       )
   act = theirs.get('hidden_act', 'gelu')
   if act not in ACTIVATIONS:
@@ -76,14 +94,28 @@ def read(folder):
   if family == 'roberta':  # positions are counted from the id of its padding + 1
     offset = (1 if theirs.get('pad_token_id') is None else theirs['pad_token_id']) + 1
     model['max_position_embeddings'] -= offset
-    model['type_vocab_size'] = max(2, model['type_vocab_size'])  # its one row for both texts
+  if model['type_vocab_size'] == 1:
+    model['type_vocab_size'] = 2  # its one row for both texts
   ours = theirs.get('bert_jax') or {}
-  model |= ours.get('model', {})
+  if isinstance(own := ours.get('model'), dict) and own.get('type_vocab_size') == 0:
+    model['type_vocab_size'] = 0
   architectures = theirs.get('architectures') or ['']
   return Description(
     family, model, _labels(path, theirs), theirs.get('problem_type') or '', architectures[0],
     offset, ours,
   )  # fmt: skip
+
+
+def _check_types(path, theirs, names):
+  for name in names:
+    if name not in theirs or (theirs[name] is None and name in MAY_BE_NULL):
+      continue
+    kind, told = TYPES[name]
+    value = theirs[name]
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+      raise InputError(f'{path} says {name} is {value!r:.60}; write {told}.')
+    if name in SIZES and value < (name != 'type_vocab_size'):
+      raise InputError(f'{path} says {name} is {value}; write a positive number.')
 
 
 def _labels(path, theirs):
@@ -108,6 +140,6 @@ def _file(folder):
 def _read_json(path):
   try:
     out = json.loads(path.read_text())
-  except (OSError, ValueError) as error:
+  except (OSError, ValueError, RecursionError) as error:
     raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
   return out if isinstance(out, dict) else {}

@@ -42,9 +42,9 @@ class Weights(NamedTuple):
   objective: str
   flat: dict  # {our path: float32 array, layers apart, vocabulary not padded}
   sources: dict  # {our path: (their name, their dtype)}
-  ignored: dict  # {their name: why it is no parameter of ours}
+  ignored: dict  # {their name, or rows of it: why they are no parameter of ours}
   unused: dict  # {their name: why it could not be used}
-  new: dict  # {our path: what of it is not from the source}
+  new: dict  # {our path: what of it has no tensor of its own in the source}
 
   def tree(self, model):
     """The parameters for a ModelConfig, as our objectives name them; InputError if a shape is
@@ -203,28 +203,38 @@ def _layout(x, place, width=0):
 
 
 def _fit_tables(weights, positions):
-  """What RoBERTa counts otherwise, and another number of positions than the source has."""
+  """What RoBERTa counts otherwise, what stands for nothing, and another number of positions than
+  the source has."""
   about, flat, new = weights.description, dict(weights.flat), {}
   model = dict(about.model)
+  position_name = weights.sources[POSITIONS][0]
   if about.offset:
     flat[POSITIONS] = flat[POSITIONS][about.offset :]
-  if about.family == 'roberta' and len(flat[TYPES]) == 1:
+    weights.ignored[f'{position_name}, rows 0 to {about.offset - 1}'] = 'they are of no position'
+  if TYPES in flat and len(flat[TYPES]) == 1:
     flat[TYPES] = np.repeat(flat[TYPES], 2, axis=0)
+    new[TYPES] = 'row 1, a copy of row 0, the only one'
   if TYPES in flat and not model['type_vocab_size']:
     if flat[TYPES].any():
       raise InputError('config.json says there are no token types, but their table is not zero.')
     weights.ignored[weights.sources.pop(TYPES)[0]] = 'zeros: there are no token types'
     del flat[TYPES]
+  if about.ours.get('pooler') is False:  # our export of an encoder without one, see export.py
+    for path in [path for path in flat if path.startswith('pooler/') and not flat[path].any()]:
+      weights.ignored[weights.sources.pop(path)[0]] = 'zeros: there is no pooler'
+      del flat[path]
   if positions:
     table = flat[POSITIONS]
-    if more := positions - len(table):
-      new[POSITIONS] = f'rows {len(table)} to {positions - 1}' if more > 0 else ''
+    if positions > len(table):
+      new[POSITIONS] = f'rows {len(table)} to {positions - 1}'
+    if positions < len(table):
+      rows = f'rows {about.offset + positions} to {about.offset + len(table) - 1}'
+      weights.ignored[f'{position_name}, {rows}'] = f'cut: {positions} positions were asked for'
     rows = np.random.default_rng(0).normal(
       0, model['initializer_range'], (positions, table.shape[1])
     )
     rows[: len(table)] = table[:positions]
     flat[POSITIONS], model['max_position_embeddings'] = rows.astype(np.float32), positions
-  new = {path: why for path, why in new.items() if why}
   return weights._replace(flat=flat, new=new, description=about._replace(model=model))
 
 
@@ -269,45 +279,3 @@ def flatten(params, model):
     path: np.asarray(x)[: model.vocab_size if path in VOCABULARY else None]
     for path, x in flat.items()
   }
-
-
-def to_params(found, model, heads=('pooler', 'mlm', 'nsp')):
-  """{Hugging Face's name: array} of a BERT -> the encoder and the named heads for a ModelConfig.
-
-  InputError if a tensor is missing, unknown, or a copy that differs from what it is tied to.
-  """
-  places = _places(model, {'encoder', *heads})
-  known = {name: name for name in found}
-  ignored, _ = _not_parameters(known, found, places)
-  expected = {place.name for place in places.values()}
-  missing = sorted(expected - known.keys())
-  unknown = sorted(known.keys() - expected - ignored.keys())
-  if missing or unknown:
-    raise InputError(
-      f'these are not the weights of a BERT of this size: {len(missing)} missing '
-      f'{missing[:3]}, {len(unknown)} unknown {unknown[:3]}.'
-    )
-  flat = {ours: _layout(found[place.name], place) for ours, place in places.items()}
-  return tree(flat, model, {ours: place.name for ours, place in places.items()})
-
-
-def to_tensors(params, model):
-  """The inverse of to_params; copies and buffers are left out, as in their safetensors files."""
-  places = _places(model, set(params))
-  flat = flatten(params, model)
-  if flat.keys() != places.keys():
-    raise InputError(
-      f'these are not the parameters of this model: {min(flat.keys() ^ places.keys())} is on one '
-      'side only.'
-    )
-  return {
-    place.name: np.ascontiguousarray(flat[ours].T if place.turned else flat[ours])
-    for ours, place in places.items()
-  }
-
-
-def _places(model, parts):
-  places = names.table('bert', model.num_hidden_layers, model.tie_word_embeddings)
-  if not model.type_vocab_size:
-    places.pop(TYPES)
-  return {ours: place for ours, place in places.items() if ours.partition('/')[0] in parts}

@@ -71,8 +71,8 @@ def _table(config, weights, limit):
   labels, problem = _labels(weights), weights.description.problem
   if problem == 'regression' and len(labels) > 1:
     raise InputError(f'the regression has {len(labels)} outputs, where ours has one.')
-  config.table.regression = problem == 'regression' or len(labels) == 1
   config.table.multi_label = problem == 'multi_label_classification'
+  config.table.regression = not config.table.multi_label and len(labels) == 1
   if odd := [label for label in labels if '|' in label]:
     raise InputError(
       f'the label {odd[0]!r} holds a |, which stands between two spellings here; rename it in '

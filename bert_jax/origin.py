@@ -8,7 +8,7 @@ import jax
 from bert_jax import checkpoint, integrity, models, sharding
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
-from bert_jax.convert import hub, huggingface, settings
+from bert_jax.convert import hub, huggingface, sentences, settings
 from bert_jax.data import tokenizers
 from bert_jax.tasks import TASKS
 
@@ -16,12 +16,16 @@ log = logging.getLogger('bert_jax')
 
 
 class Origin(NamedTuple):
-  """A trained model: params holds the parts (encoder, pooler, mlm, classifier...) it has."""
+  """A trained model: params holds the parts (encoder, pooler, mlm, classifier...) it has.
+
+  pooling: what sentence-transformers makes of its hidden states, 'mean' or 'cls'; '': not said.
+  """
 
   config: Any
   tokenizer: tokenizers.Tokenizer
   params: dict
   step: int
+  pooling: str = ''
 
 
 def load(source, which='latest', positions=0):
@@ -49,7 +53,7 @@ def from_weights(folder, weights):
       f'{config.model.vocab_size} rows for them; it is not theirs.'
     )
   params = weights.tree(models.ModelConfig(**config.model))
-  return Origin(config, tokenizer, jax.device_put(params), 0)
+  return Origin(config, tokenizer, jax.device_put(params), 0, sentences.pooling(folder))
 
 
 def load_run(workdir, which='latest'):

@@ -124,6 +124,31 @@ def test_what_lies_in_a_folder(tmp_path):
     assert piece in card
 
 
+def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):
+  folder = tmp_path / 'hf'
+  convert.export_run(folder, made('encoder and pooler'), {})
+  assert origin.load(folder).pooling == 'mean'
+  path = folder / '1_Pooling' / 'config.json'
+  for content, found in (
+    ({'pooling_mode_cls_token': True, 'pooling_mode_mean_tokens': False}, 'cls'),
+    ({'pooling_mode': 'cls'}, 'cls'),
+    ({'pooling_mode_max_tokens': True}, ''),
+    ({'pooling_mode_cls_token': True, 'pooling_mode_mean_tokens': True}, ''),
+  ):
+    caplog.clear()
+    path.write_text(json.dumps(content))
+    assert origin.load(folder).pooling == found
+    assert ('is not one of ours' in caplog.text) == (not found)
+  modules = json.loads((folder / 'modules.json').read_text())
+  modules.append({'idx': 2, 'path': '2_Dense', 'type': 'sentence_transformers.models.Dense'})
+  (folder / 'modules.json').write_text(json.dumps(modules))
+  origin.load(folder)
+  assert 'its module Dense is not read' in caplog.text
+  (folder / 'modules.json').write_text('{')
+  with pytest.raises(InputError, match='modules.json cannot be read'):
+    origin.load(folder)
+
+
 def test_labels_and_problems_are_told(tmp_path):
   problems = {
     'classifier': 'single_label',

@@ -334,7 +334,8 @@ def test_accents_that_stay_in_lower_case(tmp_path):
     ('tokenizer_config', {'do_basic_tokenize': False}, 'do_basic_tokenize false'),
     ('tokenizer_config', {'never_split': ['a-b']}, 'never_split'),
     ('tokenizer_config', {'strip_accents': 'no'}, "strip_accents is 'no'"),
-    ('added_tokens', {'new-token': 7}, "adds 1 tokens .*'new-token'"),
+    ('added_tokens', {'new-token': 7}, "add 1 tokens .*'new-token'"),
+    ('tokenizer_config', {'added_tokens_decoder': {'7': {'content': '<e>'}}}, "1 tokens .*'<e>'"),
     ('added_tokens', [], 'not a JSON object'),
   ],
 )
@@ -345,7 +346,8 @@ def test_words_found_in_another_way_are_refused(tmp_path, file, content, says):
   path = tmp_path / f'{file}.json'
   path.write_text(json.dumps(content))
   assert re.search(says, rejects(lambda: tokenizers.load_folder(tmp_path)))
-  harmless = {'tokenizer_class': 'BertTokenizer', 'never_split': None, 'do_basic_tokenize': True,
+  harmless = {'added_tokens_decoder': {'4': {'content': '[MASK]'}},
+              'tokenizer_class': 'BertTokenizer', 'never_split': None, 'do_basic_tokenize': True,
               'word_tokenizer_type': 'basic'}  # fmt: skip
   path.write_text(json.dumps({'[MASK]': 4} if file == 'added_tokens' else harmless))
   assert tokenizers.load_folder(tmp_path).fingerprint == wordpiece('a').fingerprint

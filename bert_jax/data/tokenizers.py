@@ -48,6 +48,8 @@ def load(
   data = path.read_bytes()
   if not data.strip():
     raise InputError(f'{path} is empty; was it cut off while it was copied?')
+  if path.suffix != '.model' and path.name != 'tokenizer.json':
+    _check_words(path)
   tokenizer = _read(path, data, do_lower_case, tokenize_chinese_chars)
   _check_added(path, tokenizer)
   return tokenizer
@@ -95,28 +97,9 @@ def _read_vocab(path: Path, data: bytes) -> list[str]:
 
 
 def _flags_beside(path: Path) -> dict[str, bool]:
-  """What the tokenizer_config.json beside a vocab.txt says; null is as good as nothing.
-
-  InputError if it, or config.json, asks for words that are found in another way than BERT's.
-  """
-  config, path = path.with_name('config.json'), path.with_name('tokenizer_config.json')
+  """What the tokenizer_config.json beside a vocab.txt says; null is as good as nothing."""
+  path = path.with_name('tokenizer_config.json')
   settings = _object(path)
-  kind = settings.get('tokenizer_class') or _object(config).get('tokenizer_class') or ''
-  splitter = settings.get('word_tokenizer_type') or 'basic'
-  refused = {
-    f'tokenizer_class {kind}': str(kind).startswith(_OTHER_CLASSES),
-    f'word_tokenizer_type {splitter}': splitter != 'basic',
-    f'subword_tokenizer_type {settings.get("subword_tokenizer_type")}': (
-      settings.get('subword_tokenizer_type') not in (None, 'wordpiece')
-    ),
-    'do_basic_tokenize false': settings.get('do_basic_tokenize') not in (None, True),
-    'never_split': bool(settings.get('never_split')),
-  }
-  if wrong := [name for name, is_wrong in refused.items() if is_wrong]:
-    raise InputError(
-      f"{path.parent} asks for {wrong[0]}, which splits words otherwise than a BERT's vocab.txt "
-      'does here, so the ids would differ; this model cannot be read.'
-    )
   flags = {name: settings.get(name) for name in _FLAGS}
   flags = {name: value for name, value in flags.items() if value is not None}
   for name, value in flags.items():
@@ -127,12 +110,15 @@ def _flags_beside(path: Path) -> dict[str, bool]:
 
 def _check_added(path: Path, tokenizer: Tokenizer):
   """InputError if the files beside a vocabulary add tokens that it has not."""
-  added = path.with_name('added_tokens.json')
-  known = {piece.lower() for piece in tokenizer.pieces}
-  if new := [token for token in _object(added) if token.lower() not in known]:
+  added, config = (path.with_name(f'{name}.json') for name in ('added_tokens', 'tokenizer_config'))
+  listed = _object(config).get('added_tokens_decoder')
+  listed = listed.values() if isinstance(listed, dict) else ()
+  tokens = [*_object(added), *(str(t.get('content')) for t in listed if isinstance(t, dict))]
+  known = {*tokenizer.pieces, *map(str.lower, RESERVED)} if tokens else ()
+  if new := [token for token in tokens if token not in known]:
     raise InputError(
-      f'{added} adds {len(new)} tokens that {path.name} has not, for example {new[0]!r}, and no '
-      'text is searched for such; this model cannot be read.'
+      f'the files beside {path} add {len(new)} tokens that it has not, for example {new[0]!r}, and '
+      'no text is searched for such; this model cannot be read.'
     )
 
 
@@ -147,6 +133,26 @@ def _object(path: Path) -> dict:
   if not isinstance(out, dict):
     raise InputError(f'{path} is not a JSON object; repair or remove it')
   return out
+
+
+def _check_words(path: Path):
+  """InputError if the files beside a vocabulary ask for words found otherwise than here."""
+  settings = _object(path.with_name('tokenizer_config.json'))
+  kind = settings.get('tokenizer_class')
+  kind = kind or _object(path.with_name('config.json')).get('tokenizer_class')
+  splitter, pieces = (settings.get(f'{part}_tokenizer_type') for part in ('word', 'subword'))
+  refused = {
+    f'tokenizer_class {kind}': str(kind).startswith(_OTHER_CLASSES),
+    f'word_tokenizer_type {splitter}': splitter not in (None, 'basic'),
+    f'subword_tokenizer_type {pieces}': pieces not in (None, 'wordpiece'),
+    'do_basic_tokenize false': settings.get('do_basic_tokenize') not in (None, True),
+    'never_split': bool(settings.get('never_split')),
+  }
+  if wrong := [name for name, is_wrong in refused.items() if is_wrong]:
+    raise InputError(
+      f'{path.parent} asks for {wrong[0]}, which splits words otherwise than is done here with a '
+      f'{path.name}, so the ids would differ; this model cannot be read.'
+    )
 
 
 def in_folder(folder: str | Path) -> Path | None:

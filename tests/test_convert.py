@@ -509,3 +509,24 @@ def test_a_bare_distilbert_goes_in_and_out(tmp_path):
   for key, x in first.items():
     np.testing.assert_array_equal(x, second[key])
   assert models.ModelConfig(**found.config.model).num_hidden_layers == 2
+
+
+@pytest.mark.parametrize(
+  'dtype, value, said', [('int8', 1, 'quantized'), ('float32', np.nan, 'not finite')]
+)
+def test_weights_that_are_no_parameters_are_refused(tmp_path, dtype, value, said):
+  _, folder = exported(tmp_path / 'hf')
+  name = 'bert.embeddings.word_embeddings.weight'
+  rewrite(folder, lambda found: found | {name: np.full_like(found[name], value, dtype)})
+  with pytest.raises(InputError, match=f'{name} .*{said}'):
+    convert.convert(str(folder), str(tmp_path / 'W'))
+  assert not (tmp_path / 'W').exists()
+
+
+def test_a_conversion_that_was_killed_is_done_again(tmp_path):
+  _, folder = exported(tmp_path / 'hf')
+  (tmp_path / 'W.partial' / 'checkpoints').mkdir(parents=True)
+  (tmp_path / 'W.partial' / 'config.json').write_text('{')
+  convert.convert(str(folder), str(tmp_path / 'W'))
+  assert origin.load(tmp_path / 'W').step == 0
+  assert not (tmp_path / 'W.partial').exists()

@@ -17,7 +17,8 @@ from test_predict import (  # noqa: F401
 )
 
 from bert_jax import origin
-from bert_jax.predict import Model, __main__, rows, words
+from bert_jax.config import InputError
+from bert_jax.predict import Model, __main__, export, rows, words
 from bert_jax.predict.asks import Told
 
 
@@ -170,3 +171,26 @@ def test_rows_without_a_piece_fill_no_mask(vocab, tokenizer, wide, caplog):
   (((*found,),),) = wide.fill_mask(['old [MASK]'], top_k=30000)
   assert sorted(piece for piece, _ in found) == sorted(tokenizer.pieces)
   assert sum(share for _, share in found) < 0.1  # the probabilities are those of all rows
+
+
+def test_a_vocabulary_that_is_not_the_models_is_refused(pretrained_model, vocab, tokenizer):  # noqa: F811
+  config = pretrained_model.config.copy_and_resolve_references()
+  found = origin.Origin(config, tokenizer, pretrained_model.params, 0)
+  config.model.vocab_size -= 1
+  with pytest.raises(InputError, match='pieces and the weights have'):
+    Model(found)
+
+
+def test_embed_pools_as_the_model_was_trained(pretrained_model):  # noqa: F811
+  own = pretrained_model
+  found = origin.Origin(own.config, own.tokenizer, own.params, 0, 'cls')
+  text = ['old river']
+  assert np.allclose(Model(found).embed(text), own.embed(text, pooling='cls'), atol=1e-6)
+  assert not np.allclose(Model(found).embed(text), own.embed(text), atol=1e-3)
+
+
+def test_an_export_goes_to_a_new_folder(pretrained_model, tmp_path):  # noqa: F811
+  (tmp_path / 'vocab.txt').write_text('mine')
+  with pytest.raises(InputError, match='is not empty'):
+    export.write(pretrained_model, 'embed', tmp_path)
+  assert (tmp_path / 'vocab.txt').read_text() == 'mine'

@@ -10,6 +10,7 @@ import logging
 from pathlib import Path
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
@@ -92,7 +93,7 @@ def read(folder, positions=0):
     place = places[ours]
     if (name := known[place.name]) in unused or name in ignored:
       continue
-    flat[ours] = _layout(found[name], place, width)
+    flat[ours] = _layout(_checked(found[name], name), place, width)
     sources[ours] = name, str(found[name].dtype)
   weights = Weights(about, objective, flat, sources, ignored, unused, {})
   weights = _fit_tables(weights, positions)
@@ -192,6 +193,17 @@ def _unused(known, found, places, there, lacking, objective, ignored, copies):
       else 'no parameter of ours is called so'
     )
   return unused
+
+
+def _checked(x, name):
+  """An array, if it can be a parameter."""
+  if not jnp.issubdtype(x.dtype, jnp.floating):
+    raise InputError(
+      f'{name} is {x.dtype}, so the weights are quantized; give those they were made from.'
+    )
+  if not np.isfinite(x.astype(np.float32)).all():
+    raise InputError(f'{name} holds numbers that are not finite; these weights are broken.')
+  return x
 
 
 def _layout(x, place, width=0):

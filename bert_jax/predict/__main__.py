@@ -55,7 +55,7 @@ def parser():
   add('--output', default='-', help='file of JSON lines, or .npy for embed; - is stdout')
   add('--strict', action='store_true', help='stop at the first line that cannot be answered')
   add('--top-k', type=int, default=5, help='fill-mask, answer: candidates told')
-  add('--pooling', default='mean', help='embed: mean or cls')
+  add('--pooling', default='', help="embed: mean or cls; default: the model's own, or mean")
   add('--no-normalize', action='store_true', help='embed: vectors as long as they are')
   add(
     '--dtype', default='', help="float32, or bfloat16 for TPUs and GPUs; default: the model's own"
@@ -79,6 +79,7 @@ def main(argv=None):
     task = args.task or model.default_task
     if args.export:
       export.write(model, task, args.export)
+      log.info('the program, its weights and its vocabulary are in %s', args.export)
       return
     with Writer(args) as writer:
       run(model.ask(task, **options(task, args)), args, writer, model.counts)

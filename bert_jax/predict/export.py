@@ -51,6 +51,9 @@ def write(model, task, folder):
   if task not in OUTPUTS:
     raise InputError(f'task {task!r} cannot be exported; use one of {", ".join(OUTPUTS)}.')
   model.ask(task)  # can it do this?
+  folder = Path(folder).expanduser()
+  if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    raise InputError(f'--export {folder} is not empty; give a new folder.')
   params = model.params
   weights = {name: np.asarray(x) for name, x in flat(params).items()}
   shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in weights.items()}
@@ -63,7 +66,6 @@ def write(model, task, folder):
     task=task, outputs=OUTPUTS[task], max_length=model.limit, version=__version__,
     labels=list(getattr(model.objective, 'labels', ())), platforms=PLATFORMS,
   )  # fmt: skip
-  folder = Path(folder).expanduser()
   try:
     model.tokenizer.save(folder)
     if isinstance(model.tokenizer, SentencePiece):

@@ -132,12 +132,15 @@ class Tag(Head):
   def record(self, given):
     if 'tokens' not in given:
       (text,) = texts_of(given, ('text',))
-      return Sentence('', '', tuple(text[a:b] for a, b in words(text)), None, (text,))
+      spans = words(text)
+      after_blank = tuple(a > 0 and text[a - 1].isspace() for a, _ in spans)
+      tokens = tuple(text[a:b] for a, b in spans)
+      return Sentence('', '', tokens, None, (text,), after_blank)
     tokens = given['tokens']
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
       raise InputError('\'tokens\' is no list of texts; write ["a", "b"]')
-    if not tokens:
-      raise InputError('there are no tokens')
+    if not tokens or not all(map(str.strip, tokens)):
+      raise InputError('there are no tokens, or one of them is empty')
     return Sentence('', '', tuple(tokens), None, ())
 
   def config(self, row=0):
@@ -191,6 +194,8 @@ class Answer(Head):
 
   def record(self, given):
     question, context = texts_of(given, self.fields)
+    if not question.strip() or not context.strip():
+      raise InputError('the question or its context is empty')
     return qa_data.Question('', '', question, context, None, ())
 
   def shown(self, answer):

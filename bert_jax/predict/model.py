@@ -56,6 +56,7 @@ class Model:
     found = source if isinstance(source, origin.Origin) else origin.load(source, which)
     self.config = found.config.copy_and_resolve_references()
     self.tokenizer, self.step = found.tokenizer, found.step
+    self.pooling = found.pooling or 'mean'
     # How it was trained on some device is not how it is best asked on another.
     self.config.model.update(
       dict(scan_layers=False, remat='none', attention_implementation='einsum')
@@ -74,6 +75,11 @@ class Model:
     self.counts = Counter()
     self._asks = {}
     spare = self.config.model.vocab_size - self.tokenizer.vocab_size
+    if spare < 0:
+      raise InputError(
+        f'the vocabulary has {self.tokenizer.vocab_size} pieces and the weights have '
+        f'{self.config.model.vocab_size} rows for them; put back the one they were trained with.'
+      )
     if spare > 0 and 'mlm' in self.weights:
       log.warning(
         'the weights have %d rows that the vocabulary has no piece for; none fills a mask',
@@ -188,7 +194,7 @@ class Model:
     """For each dict of text, pronoun, a, b and their offsets: {'prediction', ..}."""
     return self._shown('coreference', records)
 
-  def embed(self, texts, pooling='mean', normalize=True):
+  def embed(self, texts, pooling='', normalize=True):
     """[texts, hidden_size] float32."""
     _, answers = self._all('embed', texts, pooling=pooling, normalize=normalize)
     empty = np.zeros((0, self.config.model.hidden_size), np.float32)

@@ -20,10 +20,11 @@ POOLINGS = 'mean', 'cls'
 
 
 class Embed(Packed):
-  """normalize: to length 1."""
+  """pooling: mean or cls; '': what the model was trained with. normalize: to length 1."""
 
-  def __init__(self, model, pooling='mean', normalize=True):
+  def __init__(self, model, pooling='', normalize=True):
     super().__init__(model)
+    pooling = pooling or model.pooling
     if pooling not in POOLINGS:
       raise InputError(f'pooling is {pooling!r}; use one of {", ".join(POOLINGS)}.')
     self.pooling, self.normalize = pooling, normalize

@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import logging
+import shutil
 import zlib
 from pathlib import Path
 
@@ -33,9 +34,11 @@ HF = 'hf:'
 def convert(source, target, which='latest', positions=0, strict=True):
   """Converts a source to a target (see above), checks what was written, and prints the table."""
   out = Path(target.removeprefix(HF)).expanduser()
+  partial = out.with_name(f'{out.name}.partial')  # until all of it is written and compared
   arguments.check_writable(out)
   if out.exists() and any(out.iterdir()):
     raise InputError(f'{out} is not empty; give --to a new folder.')
+  shutil.rmtree(partial, ignore_errors=True)
   folder, weights = hub.folder(source), None
   log.info('reading %s', folder)
   if huggingface.is_model(folder):
@@ -49,18 +52,21 @@ def convert(source, target, which='latest', positions=0, strict=True):
     found = origin.load(source, which, positions)
   model = models.ModelConfig(**found.config.model)
   flat = huggingface.flatten(jax.device_get(found.params), model)
-  log.info('writing %s', out)
+  log.info('writing %s', partial)
   if target.startswith(HF):
     told = _told(folder, found) if weights is None else {'source': str(source)}
-    names, left_out = export_run(out, found, told)
+    names, left_out = export_run(partial, found, {'name': out.name} | told)
     for path, why in left_out.items():
       print(f'left out: {path}: {why}')
   else:
-    write_workdir(out, found, {'source': str(source)})
+    write_workdir(partial, found, {'source': str(source)})
     names = {path: name for path, (name, _) in weights.sources.items()}
-  log.info('reading %s again', out)
+  log.info('reading %s again', partial)
   kept = {path: flat[path] for path in names}
-  _compare(kept, origin.load(out), found.tokenizer, out)
+  _compare(kept, origin.load(partial), found.tokenizer, partial)
+  if out.exists():
+    out.rmdir()
+  partial.rename(out)
   _table(kept, names, weights)
   print(f'done: {len(kept)} parameters, {sum(x.size for x in kept.values()):,} numbers, in {out}')
 

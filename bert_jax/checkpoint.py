@@ -31,8 +31,10 @@ def read_config(workdir):
   """The resolved config a workdir's run was made with."""
   path = Path(workdir).expanduser() / CONFIG
   if not path.is_file():
+    lacking = f'{CONFIG} is missing' if path.parent.is_dir() else 'there is no such folder'
     raise InputError(
-      f'{workdir} holds no run ({CONFIG} is missing); give the --workdir of a bert_jax.train run.'
+      f'{workdir} holds no run ({lacking}); give the workdir of one or, to load or convert it, the '
+      'folder of a model.'
     )
   try:
     return config_lib.from_json(path.read_text())

@@ -19,6 +19,7 @@ from small_tables import WORDS, load
 import bert_jax
 from bert_jax import config as c
 from bert_jax import origin
+from bert_jax.config import InputError
 from bert_jax.predict import Model, __main__, heads, rows
 from bert_jax.predict.asks import Told
 from bert_jax.tasks import TASKS
@@ -360,3 +361,9 @@ def test_load_stays_light():
   code = 'import sys, bert_jax; bert_jax.load; print("jax" in sys.modules)'
   out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
   assert out.stdout == 'False\n'
+
+
+@pytest.mark.parametrize('asked', ['a text', None, 3, {'text': 'a'}, [None], [3], [b'x']])
+def test_what_is_no_list_of_texts_is_told(pretrained_model, asked):
+  with pytest.raises(InputError, match=r'takes a list of texts|is no text'):
+    pretrained_model.embed(asked)

@@ -48,13 +48,18 @@ class Ask(abc.ABC):
 
   def parsed(self, value):
     """A record of a text, a tuple of the fields or a dict of them; InputError if it is none."""
+    if not isinstance(value, (str, tuple, list, dict)):
+      raise InputError(f'a {type(value).__name__} is no text, tuple of texts or dict')
     if not isinstance(value, dict):
       value = self.of_parts((value,) if isinstance(value, str) else tuple(value))
     return self.record(value)
 
   def of_parts(self, parts):
     if len(parts) != len(self.fields):
-      raise InputError(f'{len(parts)} fields where this task reads {", ".join(self.fields)}')
+      raise InputError(
+        f'a line has {len(parts)} of the fields that this task reads between tabs: '
+        f'{", ".join(self.fields)}'
+      )
     return dict(zip(self.fields, parts))
 
   @abc.abstractmethod
@@ -112,7 +117,10 @@ def texts_of(given, names):
   """[text] of the named fields; InputError if one is missing, empty or no text."""
   for name in names:
     if name not in given:
-      raise InputError(f'the record has no {name!r}; its fields are {", ".join(names)}')
+      raise InputError(
+        f'the record has no {name!r}; this task reads {", ".join(names)}, and it has '
+        f'{", ".join(given) or "nothing"}'
+      )
     if not isinstance(given[name], str):
       raise InputError(f'{name!r} is no text; write it in quotes')
   if not any(given[name].strip() for name in names):

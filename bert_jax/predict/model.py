@@ -2,6 +2,7 @@
 
 import logging
 from collections import Counter
+from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
@@ -155,9 +156,10 @@ class Model:
   # In Python. Each takes a list and gives one answer for each element.
 
   def _all(self, task, values, **options):
-    if isinstance(values, str):
+    if not isinstance(values, Iterable) or isinstance(values, (str, bytes, dict)):
       raise InputError(
-        f'{task} takes a list of texts, or of pairs, and got one text; put it in [].'
+        f'{task} takes a list of texts, or of pairs, and got a {type(values).__name__}; put what '
+        'is asked in [].'
       )
     ask = self.ask(task, **options)
     return ask, ask.answers([ask.parsed(value) for value in values])

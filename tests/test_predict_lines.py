@@ -194,3 +194,10 @@ def test_an_export_goes_to_a_new_folder(pretrained_model, tmp_path):  # noqa: F8
   with pytest.raises(InputError, match='is not empty'):
     export.write(pretrained_model, 'embed', tmp_path)
   assert (tmp_path / 'vocab.txt').read_text() == 'mine'
+
+
+def test_the_exit_status_tells_if_nothing_was_answered(folder, tmp_path):  # noqa: F811
+  with pytest.raises(SystemExit) as stopped:
+    command(folder, tmp_path, b'no mask\n\n', '--task', 'fill-mask')
+  assert stopped.value.code == 1
+  assert len(command(folder, tmp_path, b'no mask\nold [MASK]\n', '--task', 'fill-mask')) == 2

@@ -11,7 +11,8 @@ a JSON object of the fields of the task, told in heads.py and words.py; an "id" 
 
 Every line gets its answer, in order and as soon as nothing more can be read at once. What cannot be
 answered, such as an empty line, gets {"line": number from 1, "error": why}; these are counted, and
---strict stops at the first. Texts that are too long are read in windows, or cut and counted.
+--strict stops at the first. The exit status is 1 if no line has an answer. Texts that are too long
+are read in windows, or cut and counted.
 """
 
 import argparse
@@ -87,6 +88,8 @@ def main(argv=None):
       log.warning('%s: %d', what, number)
     if writer.errors:
       log.warning('%d of %d lines have no answer', writer.errors, writer.lines)
+      if writer.errors == writer.lines:
+        sys.exit(1)
 
 
 def options(task, args):

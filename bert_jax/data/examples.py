@@ -5,6 +5,7 @@ positions (where an answer begins) or values of its tokens (tags). Whatever shar
 numbers are the same: it has a segment and positions of its own, and attention crosses no segment.
 """
 
+import abc
 import hashlib
 
 import numpy as np
@@ -14,7 +15,7 @@ from bert_jax.data.rows import build_row, pack
 
 
 class Examples:
-  """A Source of examples. Tasks subclass it and say what the outputs of the model mean.
+  """A Source of examples.
 
   texts: [E] tuples of one or two int32 id arrays, without special tokens, short enough for a row.
   slots: N, the most examples in a row; 1 does not pack. items: None, or [E] numbers 0, 0, 1, 1, ..:
@@ -114,22 +115,26 @@ class Examples:
         row[name][begin : begin + len(values[e])] = values[e]
     return row
 
+
+class Scored(Examples, abc.ABC):
+  """Examples of a task: they say what the outputs of a model mean, and how good that is."""
+
+  @abc.abstractmethod
   def answers(self, outputs):
     """What the model says, a JSON-ready dict for each example whose parts were all predicted.
 
     outputs: {name: [R, ...]}, the objective's `predict` over rows. Keys: id, where, what was asked,
     gold (if known), prediction, probability, loss (-log of the probability of the gold one).
     """
-    raise NotImplementedError
 
   def score(self, answers):
     """{metric: number} as the task's official scorer computes it; {} without gold."""
     known = [answer for answer in answers if 'gold' in answer]
     return self.scores(known) if known else {}
 
+  @abc.abstractmethod
   def scores(self, answers):
     """The same of answers that all have gold."""
-    raise NotImplementedError
 
   def files(self, answers):
     """{file name: text} in the formats that official scorers and leaderboards read."""

@@ -113,6 +113,17 @@ class Packed(Ask):
     ]
 
 
+class OfText(Packed):
+  """A Packed Ask of texts alone, whose Examples say what was `read`: their windows repeat some."""
+
+  def record(self, given):
+    (text,) = texts_of(given, self.fields)
+    return text
+
+  def read(self, examples):
+    return examples.read
+
+
 def texts_of(given, names):
   """[text] of the named fields; InputError if one is missing, empty or no text."""
   for name in names:

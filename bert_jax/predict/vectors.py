@@ -13,13 +13,13 @@ from bert_jax import models
 from bert_jax.config import InputError
 from bert_jax.data.examples import Examples, by_example
 from bert_jax.objectives import base
-from bert_jax.predict.asks import Packed, grouped, texts_of
+from bert_jax.predict.asks import OfText, grouped
 from bert_jax.tasks.classification import cut
 
 POOLINGS = 'mean', 'cls'
 
 
-class Embed(Packed):
+class Embed(OfText):
   """pooling: mean or cls; '': what the model was trained with. normalize: to length 1."""
 
   def __init__(self, model, pooling='', normalize=True):
@@ -28,10 +28,6 @@ class Embed(Packed):
     if pooling not in POOLINGS:
       raise InputError(f'pooling is {pooling!r}; use one of {", ".join(POOLINGS)}.')
     self.pooling, self.normalize = pooling, normalize
-
-  def record(self, given):
-    (text,) = texts_of(given, self.fields)
-    return text
 
   def examples(self, records, problems):
     return Whole(self.model, records, problems, self.normalize)
@@ -49,9 +45,6 @@ class Embed(Packed):
       )  # fmt: skip
       vectors_BND = sums_BND / jnp.maximum(own_BNT.sum(-1, keepdims=True), 1)
     return {'vectors': vectors_BND.astype(jnp.float32), 'example_ids': batch['example_ids']}
-
-  def read(self, examples):
-    return examples.read
 
   def shown(self, answer):
     return {'embedding': answer['vector']}

@@ -15,14 +15,14 @@ from bert_jax import models
 from bert_jax.config import InputError
 from bert_jax.data.encoding import RESERVED
 from bert_jax.data.examples import Examples, by_example, tokens_of
-from bert_jax.predict.asks import Packed, grouped, texts_of
+from bert_jax.predict.asks import OfText, grouped
 from bert_jax.tasks.tagging import best_windows, windows
 
 MASK = RESERVED[4]
 AT_ONCE = 256  # vectors for which probabilities of all pieces are held; a power of two
 
 
-class FillMask(Packed):
+class FillMask(OfText):
   """top_k: pieces told for each mask."""
 
   def __init__(self, model, top_k=5):
@@ -30,16 +30,13 @@ class FillMask(Packed):
     self.top_k = min(top_k, model.tokenizer.vocab_size)
 
   def record(self, given):
-    (text,) = texts_of(given, self.fields)
+    text = super().record(given)
     if MASK not in text:
       raise InputError('no [MASK] in the text')
     return text
 
   def examples(self, records, problems):
     return Masks(self.model, records, problems)
-
-  def read(self, examples):
-    return examples.read
 
   def outputs(self, params, batch):
     """[B, T, top_k] each; zeros but at what is asked."""
@@ -119,16 +116,9 @@ class Masks(Examples):
     ]
 
 
-class Perplexity(Packed):
-  def record(self, given):
-    (text,) = texts_of(given, self.fields)
-    return text
-
+class Perplexity(OfText):
   def examples(self, records, problems):
     return EachMasked(self.model, records, problems)
-
-  def read(self, examples):
-    return examples.read
 
   def outputs(self, params, batch):
     at_BN = batch['masked_positions'][..., 0]

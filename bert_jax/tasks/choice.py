@@ -14,7 +14,7 @@ from scipy.special import log_softmax
 
 from bert_jax import models
 from bert_jax.config import InputError
-from bert_jax.data.examples import Examples, by_example
+from bert_jax.data.examples import Scored, by_example
 from bert_jax.objectives.choice import Choice
 from bert_jax.tasks import choice_data
 from bert_jax.tasks.problems import Problems
@@ -56,7 +56,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
   return out
 
 
-class Choices(Examples):
+class Choices(Scored):
   """The rows of a split. An example is a choice; question_at [Q + 1]: a question's first choice."""
 
   def __init__(self, config, tokenizer, questions, problems):

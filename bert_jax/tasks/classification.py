@@ -17,7 +17,7 @@ from sklearn import metrics as sklearn_metrics
 
 from bert_jax import models
 from bert_jax.config import InputError
-from bert_jax.data.examples import Examples, by_example
+from bert_jax.data.examples import Scored, by_example
 from bert_jax.objectives.classification import Classification
 from bert_jax.tasks.classification_data import names, read
 from bert_jax.tasks.problems import Problems
@@ -108,7 +108,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
   return out
 
 
-class Texts(Examples):
+class Texts(Scored):
   """The rows of a split: [CLS] text [SEP] or [CLS] text [SEP] second text [SEP], and a label.
 
   A text of several windows is several examples; text_of [E] says which text each belongs to.

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from bert_jax import models
-from bert_jax.data.examples import Examples, by_example
+from bert_jax.data.examples import Scored, by_example
 from bert_jax.objectives.coreference import Coreference
 from bert_jax.tasks import coreference_data
 from bert_jax.tasks.problems import Problems
@@ -61,7 +61,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
   return out
 
 
-class Pronouns(Examples):
+class Pronouns(Scored):
   """The rows of a split: [CLS] text [SEP], where its spans begin and end, and the answer."""
 
   def __init__(self, config, tokenizer, examples, problems):

@@ -17,7 +17,7 @@ from scipy.special import softmax
 
 from bert_jax import models
 from bert_jax.config import InputError
-from bert_jax.data.examples import Examples, tokens_of
+from bert_jax.data.examples import Scored, tokens_of
 from bert_jax.objectives.qa import QuestionAnswering
 from bert_jax.tasks import qa_data, qa_scores
 from bert_jax.tasks.problems import Problems
@@ -76,7 +76,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
   return out
 
 
-class Windows(Examples):
+class Windows(Scored):
   """The windows of all questions; those of question i are examples first[i] to first[i + 1].
 
   learn: leaves out the questions that have nothing to learn.

@@ -25,7 +25,7 @@ from scipy.special import log_softmax
 from bert_jax import models
 from bert_jax.config import InputError
 from bert_jax.data import columns
-from bert_jax.data.examples import Examples, tokens_of
+from bert_jax.data.examples import Scored, tokens_of
 from bert_jax.objectives.tagging import Tagging
 from bert_jax.tasks.problems import Problems
 from bert_jax.tasks.tagging_scores import ENTITY_SCORES, conll_lines, conlleval, scores, tag_table
@@ -139,7 +139,7 @@ def _known(sentences, split, labels, problems):
   return out
 
 
-class Tagged(Examples):
+class Tagged(Scored):
   """The rows of a split: [CLS] pieces [SEP], and the tags of the tokens that are predicted there.
 
   numbers: which of the sentences are learnt or predicted; the others are context at most.

@@ -25,8 +25,8 @@ def softmax_attention(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, key, rate):
 
 def probabilities(q_BTHd, k_BTHd, segment_ids_BT):
   """How much each token looks at each, [B, H, T, T] float32."""
+  q_BTHd /= math.sqrt(q_BTHd.shape[-1])  # far fewer numbers than there are scores
   scores = jnp.einsum('bqhd,bkhd->bhqk', q_BTHd, k_BTHd, preferred_element_type=jnp.float32)
-  scores /= math.sqrt(q_BTHd.shape[-1])
   scores = jnp.where(seen(segment_ids_BT)[:, None], scores, jnp.finfo(jnp.float32).min)
   return jax.nn.softmax(scores, axis=-1)
 
@@ -41,11 +41,16 @@ def _attention_backward(rate, saved, g_BTHd):
   q_BTHd, k_BTHd, v_BTHd, key, p_BHTT, out_BTHd = saved
   dv_BTHd = jnp.einsum('bhqk,bqhd->bkhd', drop(p_BHTT, key, rate), g_BTHd)
   dp_BHTT = jnp.einsum('bqhd,bkhd->bhqk', g_BTHd, v_BTHd, preferred_element_type=jnp.float32)
-  sum_BTH = jnp.sum(g_BTHd.astype(jnp.float32) * out_BTHd, axis=-1)
-  ds_BHTT = p_BHTT * (drop(dp_BHTT, key, rate) - sum_BTH.swapaxes(1, 2)[..., None])
-  ds_BHTT = (ds_BHTT / math.sqrt(q_BTHd.shape[-1])).astype(q_BTHd.dtype)
-  dq_BTHd = jnp.einsum('bhqk,bkhd->bqhd', ds_BHTT, k_BTHd)
-  dk_BTHd = jnp.einsum('bhqk,bqhd->bkhd', ds_BHTT, q_BTHd)
+  # The sum over d of each head, as a product with zeros and ones: nearly free on a TPU.
+  H, d = q_BTHd.shape[2:]
+  heads_HdH = jnp.eye(H, dtype=g_BTHd.dtype)[:, None].repeat(d, axis=1)
+  products_BTHd = g_BTHd * out_BTHd
+  sum_BHT = jnp.einsum(
+    'bthd,hdg->bgt', products_BTHd, heads_HdH, preferred_element_type=jnp.float32
+  )
+  ds_BHTT = (p_BHTT * (drop(dp_BHTT, key, rate) - sum_BHT[..., None])).astype(q_BTHd.dtype)
+  dq_BTHd = jnp.einsum('bhqk,bkhd->bqhd', ds_BHTT, k_BTHd) / math.sqrt(d)
+  dk_BTHd = jnp.einsum('bhqk,bqhd->bkhd', ds_BHTT, q_BTHd / math.sqrt(d))
   return dq_BTHd, dk_BTHd, dv_BTHd, None, None
 
 

@@ -271,6 +271,28 @@ def test_dropout_is_on_only_with_a_key_and_has_its_rate():
   assert float((out == 0).mean()) == pytest.approx(0.3, abs=0.01)
 
 
+def test_gradients_of_looked_up_rows_do_not_stop_adding_in_bfloat16():
+  rows = {'input_ids': 7, 'token_type_ids': 0, 'position_ids': 3}
+  rows = {name: jnp.full((40, 20), value) for name, value in rows.items()}
+
+  def gradients(dtype):
+    layer = embeddings.Embeddings(model(dtype=dtype))
+    params = layer.init(jax.random.key(0), **_named(rows), deterministic=True)
+    out = lambda params: layer.apply(params, **_named(rows), deterministic=True)
+    loss = lambda params: jnp.sum(out(params)[..., 0].astype(jnp.float32))
+    return jax.grad(loss)(params)['params']
+
+  exact, rounded = gradients('float32'), gradients('bfloat16')
+  for table, row in ('word', 7), ('token_type', 0), ('position', 3):
+    name = f'{table}_embeddings'
+    expected, given = exact[name]['embedding'][row], rounded[name]['embedding'][row]
+    np.testing.assert_allclose(given, expected, rtol=0.02, atol=0.02 * abs(expected).max())
+
+
+def _named(rows):
+  return {f'{name}_BT': value for name, value in rows.items()}
+
+
 def test_sinusoidal_positions_are_the_papers():
   table = embeddings.sinusoidal(50, 16)
   assert table[7, 0] == pytest.approx(np.sin(7)) and table[7, 1] == pytest.approx(np.cos(7))

@@ -23,8 +23,9 @@ def sinusoidal(length, width):
 class Embeddings(nn.Module):
   """input_ids, token_type_ids, position_ids [B, T] -> x [B, T, D] in `config.dtype`.
 
-  Ids must lie inside their tables (nn.Embed turns an id past the end into NaN without a word);
-  `data.batching` checks every batch on the host.
+  Vectors are looked up and added in float32: the gradient of a row adds up all its tokens, and in
+  bfloat16 the two rows of token types would stop at 256. Ids must lie inside their tables (nn.Embed
+  turns an id past the end into NaN without a word); `data.batching` checks every batch on the host.
   """
 
   config: common.ModelConfig
@@ -37,7 +38,7 @@ class Embeddings(nn.Module):
       return nn.Embed(
         count,
         config.hidden_size,
-        dtype=config.dtype,
+        dtype=jnp.float32,
         embedding_init=common.initializer(config),
         name=name,
       )(ids)
@@ -49,6 +50,6 @@ class Embeddings(nn.Module):
       x_BTD += embed(config.max_position_embeddings, position_ids_BT, 'position_embeddings')
     elif config.position_embeddings == 'sinusoidal':
       table = sinusoidal(config.max_position_embeddings, config.hidden_size)
-      x_BTD += jnp.asarray(table, config.dtype)[position_ids_BT]
+      x_BTD += jnp.asarray(table)[position_ids_BT]
     x_BTD = common.layer_norm(config)(x_BTD)
     return Dropout(config.hidden_dropout_prob, deterministic)(x_BTD)

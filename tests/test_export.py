@@ -145,7 +145,7 @@ def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):
   origin.load(folder)
   assert 'its module Dense is not read' in caplog.text
   (folder / 'modules.json').write_text('{')
-  with pytest.raises(InputError, match='modules.json cannot be read'):
+  with pytest.raises(InputError, match='modules.json cannot be read as JSON'):
     origin.load(folder)
 
 

@@ -291,8 +291,8 @@ def test_casing_that_contradicts_the_files_is_refused(tmp_path):
 @pytest.mark.parametrize(
   'content, says',
   [
-    ('{', 'not a JSON object'),
-    ('[]', 'not a JSON object'),
+    ('{', 'cannot be read as JSON'),
+    ('[]', 'does not hold a JSON object'),
     ('{"do_lower_case": 0}', 'do_lower_case is 0; write true or false'),
     ('{"tokenize_chinese_chars": "no"}', "tokenize_chinese_chars is 'no'; write true or false"),
   ],
@@ -336,7 +336,7 @@ def test_accents_that_stay_in_lower_case(tmp_path):
     ('tokenizer_config', {'strip_accents': 'no'}, "strip_accents is 'no'"),
     ('added_tokens', {'new-token': 7}, "add 1 tokens .*'new-token'"),
     ('tokenizer_config', {'added_tokens_decoder': {'7': {'content': '<e>'}}}, "1 tokens .*'<e>'"),
-    ('added_tokens', [], 'not a JSON object'),
+    ('added_tokens', [], 'not hold a JSON object'),
   ],
 )
 def test_words_found_in_another_way_are_refused(tmp_path, file, content, says):

@@ -9,10 +9,10 @@ hidden_act gelu is the erf form (Hendrycks and Gimpel 2016), as Hugging Face rea
 too; google-research/bert computes its tanh approximation, which differs by 5e-4 at most.
 """
 
-import json
 from typing import NamedTuple
 
 from bert_jax.config import InputError
+from bert_jax.data import files
 
 ACTIVATIONS = {'gelu': 'gelu', 'gelu_new': 'gelu_tanh', 'gelu_pytorch_tanh': 'gelu_tanh',
                'relu': 'relu', 'silu': 'swish', 'swish': 'swish'}  # fmt: skip
@@ -60,7 +60,7 @@ def is_model(folder):
 def read(folder):
   """The Description of a folder; InputError if it is of another kind of model."""
   path = _file(folder)
-  theirs = _read_json(path)
+  theirs = files.json_of(path)
   _check_types(path, theirs, ('model_type',))
   family = theirs.get('model_type', 'bert')
   family = {'xlm-roberta': 'roberta', 'camembert': 'roberta'}.get(family, family)
@@ -131,15 +131,7 @@ def _file(folder):
   for name in ('config.json', 'bert_config.json'):
     path = folder / name
     if path.is_file():
-      content = _read_json(path)
+      content = files.json_of(path)
       if 'objective' not in content and ('model_type' in content or 'hidden_size' in content):
         return path
   return None
-
-
-def _read_json(path):
-  try:
-    out = json.loads(path.read_text())
-  except (OSError, ValueError, RecursionError) as error:
-    raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
-  return out if isinstance(out, dict) else {}

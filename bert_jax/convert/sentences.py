@@ -1,10 +1,10 @@
 """What a folder of sentence-transformers says of the vector of a text: modules.json and
 1_Pooling/config.json (www.sbert.net, "Creating Custom Models")."""
 
-import json
 import logging
 
 from bert_jax.config import InputError
+from bert_jax.data import files
 
 log = logging.getLogger('bert_jax')
 
@@ -14,7 +14,7 @@ KNOWN = ('Transformer', 'Pooling', 'Normalize')  # modules that we have
 
 def pooling(folder):
   """'mean' or 'cls', or '' where nothing is said; what cannot be followed is warned of."""
-  modules = _read(folder / 'modules.json', list)
+  modules = files.json_of(folder / 'modules.json', list)
   paths = {}
   for module in modules:
     if not isinstance(module, dict):
@@ -25,22 +25,10 @@ def pooling(folder):
       log.warning('%s: its module %s is not read: vectors are without it', folder, kind)
   if 'Pooling' not in paths:
     return ''
-  said = _read(folder / paths['Pooling'] / 'config.json', dict)
+  said = files.json_of(folder / paths['Pooling'] / 'config.json')
   modes = [name for name, on in said.items() if name.startswith('pooling_mode_') and on is True]
   found = MODES.get(modes[0]) if len(modes) == 1 else said.get('pooling_mode')
   if found in MODES.values():
     return found
   log.warning('%s: its pooling, %s, is not one of ours (mean, cls)', folder, found or modes)
   return ''
-
-
-def _read(path, kind):
-  if not path.is_file():
-    return kind()
-  try:
-    out = json.loads(path.read_bytes())
-  except (OSError, ValueError, RecursionError) as error:
-    raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
-  if not isinstance(out, kind):
-    raise InputError(f'{path} holds no JSON {kind.__name__}; is it whole?')
-  return out

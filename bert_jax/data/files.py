@@ -217,6 +217,21 @@ def whole_json(path: Path, where: str, counts: Counter, wrong: Callable) -> Any:
   return wrong(where, sentence, 'damaged files')
 
 
+def json_of(path: Path, kind: type = dict) -> Any:
+  """The dict or list that a JSON file of a model or a vocabulary holds, empty if there is no such
+  file; InputError if it holds something else."""
+  if not path.is_file():
+    return kind()
+  try:
+    value = json.loads(path.read_bytes())
+  except (OSError, ValueError, RecursionError) as error:
+    raise InputError(f'{path} cannot be read as JSON ({error}); is it whole?') from None
+  if not isinstance(value, kind):
+    name = {dict: 'object', list: 'list'}[kind]
+    raise InputError(f'{path} does not hold a JSON {name}; is it whole?')
+  return value
+
+
 def of_split(spec: str, split: str, *, one: bool = False, kind: str = '') -> list[Path]:
   """The files of a spec; of a folder those named for the split: train.tsv, x-ud-dev.conllu.
 

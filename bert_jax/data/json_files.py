@@ -5,10 +5,10 @@ stand outside of the vocabulary are errors that say so.
 """
 
 import contextlib
-import json
 from pathlib import Path
 
 from bert_jax.config import InputError
+from bert_jax.data import files
 from bert_jax.data.bytelevel import ByteLevel
 from bert_jax.data.wordpiece import MAX_WORD_CHARACTERS, WordPiece
 
@@ -32,7 +32,7 @@ def _whole(path):
 
 def read(path: Path):
   """The WordPiece or ByteLevel of a tokenizer.json."""
-  content = _json(path)
+  content = files.json_of(path)
   with _whole(path):
     return _read(path, content)
 
@@ -65,7 +65,7 @@ def _read(path, content):
 
 def read_pair(vocabulary: Path, merges: Path):
   """The ByteLevel of vocab.json and merges.txt."""
-  pieces = _json(vocabulary)
+  pieces = files.json_of(vocabulary)
   with _whole(vocabulary):
     pieces = _pieces(vocabulary, pieces)
   with _whole(merges):
@@ -110,13 +110,3 @@ def _pieces(path, vocabulary):
   if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
     raise InputError(f'the ids of {path} do not count from 0 without a gap; it cannot be read.')
   return pieces
-
-
-def _json(path):
-  try:
-    out = json.loads(path.read_text(encoding='utf-8'))
-  except (OSError, ValueError, RecursionError) as error:
-    raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
-  if not isinstance(out, dict):
-    raise InputError(f'{path} holds no JSON object; is it a vocabulary?')
-  return out

@@ -7,11 +7,10 @@ they are read, a reserved token typed in a text ("[MASK]") stays plain text, and
 characters of the text as it was given.
 """
 
-import json
 from pathlib import Path
 
 from bert_jax.config import InputError
-from bert_jax.data import json_files
+from bert_jax.data import files, json_files
 from bert_jax.data.bytelevel import ByteLevel
 from bert_jax.data.encoding import RESERVED, Encoding, Tokenizer, checked
 from bert_jax.data.sentencepieces import SentencePiece
@@ -99,7 +98,7 @@ def _read_vocab(path: Path, data: bytes) -> list[str]:
 def _flags_beside(path: Path) -> dict[str, bool]:
   """What the tokenizer_config.json beside a vocab.txt says; null is as good as nothing."""
   path = path.with_name('tokenizer_config.json')
-  settings = _object(path)
+  settings = files.json_of(path)
   flags = {name: settings.get(name) for name in _FLAGS}
   flags = {name: value for name, value in flags.items() if value is not None}
   for name, value in flags.items():
@@ -111,9 +110,9 @@ def _flags_beside(path: Path) -> dict[str, bool]:
 def _check_added(path: Path, tokenizer: Tokenizer):
   """InputError if the files beside a vocabulary add tokens that it has not."""
   added, config = (path.with_name(f'{name}.json') for name in ('added_tokens', 'tokenizer_config'))
-  listed = _object(config).get('added_tokens_decoder')
+  listed = files.json_of(config).get('added_tokens_decoder')
   listed = listed.values() if isinstance(listed, dict) else ()
-  tokens = [*_object(added), *(str(t.get('content')) for t in listed if isinstance(t, dict))]
+  tokens = [*files.json_of(added), *(str(t.get('content')) for t in listed if isinstance(t, dict))]
   known = {*tokenizer.pieces, *map(str.lower, RESERVED)} if tokens else ()
   if new := [token for token in tokens if token not in known]:
     raise InputError(
@@ -122,24 +121,11 @@ def _check_added(path: Path, tokenizer: Tokenizer):
     )
 
 
-def _object(path: Path) -> dict:
-  """The JSON object of a file, empty if there is no such file."""
-  if not path.is_file():
-    return {}
-  try:
-    out = json.loads(path.read_bytes())
-  except (ValueError, RecursionError) as e:
-    raise InputError(f'{path} is not a JSON object; repair or remove it') from e
-  if not isinstance(out, dict):
-    raise InputError(f'{path} is not a JSON object; repair or remove it')
-  return out
-
-
 def _check_words(path: Path):
   """InputError if the files beside a vocabulary ask for words found otherwise than here."""
-  settings = _object(path.with_name('tokenizer_config.json'))
+  settings = files.json_of(path.with_name('tokenizer_config.json'))
   kind = settings.get('tokenizer_class')
-  kind = kind or _object(path.with_name('config.json')).get('tokenizer_class')
+  kind = kind or files.json_of(path.with_name('config.json')).get('tokenizer_class')
   splitter, pieces = (settings.get(f'{part}_tokenizer_type') for part in ('word', 'subword'))
   refused = {
     f'tokenizer_class {kind}': str(kind).startswith(_OTHER_CLASSES),

@@ -47,14 +47,7 @@ class ByteLevel(Tokenizer):
     self.rust.decoder = decoders.ByteLevel()
 
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
-    return [
-      Encoding(
-        np.array(e.ids, np.int32),
-        np.array(e.offsets, np.int32).reshape(-1, 2),
-        self.word_starts(np.array(e.ids, np.int32), np.zeros(min(1, len(e.ids)), int)),
-      )
-      for e in self.rust.encode_batch(checked(texts))
-    ]
+    return [self.encoding(e.ids, e.offsets) for e in self.rust.encode_batch(checked(texts))]
 
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     found = self.rust.encode_batch_fast(checked(texts))

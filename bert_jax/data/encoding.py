@@ -41,6 +41,12 @@ class Tokenizer(abc.ABC):
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
     """Pieces, offsets and word starts of each text, without [CLS] and [SEP]."""
 
+  def encoding(self, ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> Encoding:
+    """The Encoding of one text of these pieces."""
+    ids = np.array(ids, np.int32)
+    starts = self.word_starts(ids, np.zeros(min(1, len(ids)), int))
+    return Encoding(ids, np.array(offsets, np.int32).reshape(-1, 2), starts)
+
   @abc.abstractmethod
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     """The ids of encode_batch alone, several times as fast."""

@@ -52,8 +52,7 @@ class SentencePiece(Tokenizer):
     utf8 = np.frombuffer(text.encode(), np.uint8)
     offsets = np.cumsum(np.append(0, (utf8 & 0xC0) != 0x80), dtype=np.int32)[spans]
     offsets[:, 0] += np.array([len(p.surface) - len(p.surface.lstrip()) for p in pieces], np.int32)
-    ids = np.array([p.id for p in pieces], np.int32)
-    return Encoding(ids, offsets, self.word_starts(ids, np.zeros(min(1, len(ids)), int)))
+    return self.encoding([p.id for p in pieces], offsets)
 
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     return [np.array(ids, np.int32) for ids in self._model.encode(checked(texts), out_type=int)]

@@ -65,14 +65,7 @@ class WordPiece(Tokenizer):
     self.rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
-    return [
-      Encoding(
-        np.array(e.ids, np.int32),
-        np.array(e.offsets, np.int32).reshape(-1, 2),
-        np.diff(np.array(e.word_ids, np.int32), prepend=-1) != 0,
-      )
-      for e in self.rust.encode_batch(checked(texts))
-    ]
+    return [self.encoding(e.ids, e.offsets) for e in self.rust.encode_batch(checked(texts))]
 
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     texts = [_runs(text) for text in checked(texts)]

@@ -6,6 +6,7 @@ numbers are the same: it has a segment and positions of its own, and attention c
 """
 
 import abc
+import functools
 import hashlib
 
 import numpy as np
@@ -78,6 +79,11 @@ class Examples:
     for array in arrays + [ids for parts in self.texts for ids in parts]:
       digest.update(np.ascontiguousarray(array).tobytes() + b'|')
     return digest.hexdigest()[:16]
+
+  @functools.cached_property
+  def read(self):
+    """[ids] of what was read, where examples that share some of it count it once."""
+    return [ids for parts in self.texts for ids in parts]
 
   @property
   def fill(self):

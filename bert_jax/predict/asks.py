@@ -2,6 +2,7 @@
 
 import abc
 import itertools
+import logging
 
 import numpy as np
 
@@ -9,6 +10,9 @@ from bert_jax.config import InputError
 from bert_jax.predict import rows
 from bert_jax.tasks.problems import Problems
 
+log = logging.getLogger('bert_jax')
+
+UNREAD = 'records with fields that are not read and not in the answers'
 NOTHING = 'nothing of it can be answered: it has no token'
 
 
@@ -33,10 +37,11 @@ class Told(Problems):
 class Ask(abc.ABC):
   """One kind of question to one Model. Subclasses say what a record is and make Examples of them.
 
-  fields: of a record, in the order of the parts of a plain line.
+  fields: of a record, in the order of the parts of a plain line. others: those that may be there
+  besides.
   """
 
-  fields = ('text',)
+  fields, others = ('text',), ()
 
   def __init__(self, model):
     self.model = model
@@ -52,7 +57,12 @@ class Ask(abc.ABC):
       raise InputError(f'a {type(value).__name__} is no text, tuple of texts or dict')
     if not isinstance(value, dict):
       value = self.of_parts((value,) if isinstance(value, str) else tuple(value))
-    return self.record(value)
+    record = self.record(value)
+    if unread := value.keys() - {'id', *self.fields, *self.others}:
+      if not self.model.counts[UNREAD]:
+        log.warning('this task does not read the field %r of a record', min(map(str, unread)))
+      self.model.counts[UNREAD] += 1
+    return record
 
   def of_parts(self, parts):
     if len(parts) != len(self.fields):
@@ -94,10 +104,6 @@ class Packed(Ask):
   def outputs(self, params, batch):
     """What Examples.answers needs of a batch."""
 
-  def read(self, examples):
-    """The ids of all texts read, where what the vocabulary does not know is counted."""
-    return [ids for parts in examples.texts for ids in parts]
-
   def replies(self, records):
     if not records:
       return []
@@ -106,7 +112,7 @@ class Packed(Ask):
     if examples.texts:
       outputs = rows.outputs(self._compiled, self.model.weights, examples)
       found = {answer['id']: answer for answer in examples.answers(outputs)}
-    self.model.note(problems.counts, self.read(examples))
+    self.model.note(problems.counts, examples.read)
     return [
       (found[i], '') if i in found else (None, problems.reasons.get(where_of(i), NOTHING))
       for i in range(len(records))
@@ -114,14 +120,11 @@ class Packed(Ask):
 
 
 class OfText(Packed):
-  """A Packed Ask of texts alone, whose Examples say what was `read`: their windows repeat some."""
+  """A Packed Ask of texts alone."""
 
   def record(self, given):
     (text,) = texts_of(given, self.fields)
     return text
-
-  def read(self, examples):
-    return examples.read
 
 
 def texts_of(given, names):

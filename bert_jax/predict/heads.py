@@ -128,6 +128,7 @@ class NextSentence(Classify):
 
 class Tag(Head):
   examples_of = tagging.Tagged
+  others = ('tokens',)
 
   def record(self, given):
     if 'tokens' not in given:
@@ -244,8 +245,16 @@ class Coreference(Head):
   def fields(self):
     return ('text', 'pronoun', *('ab'[: self.model.objective.candidates]))
 
+  @property
+  def others(self):
+    return [f'{name}-offset' for name in self.fields[1:]]
+
+  def parsed(self, value):
+    if isinstance(value, dict):  # GAP has capitals
+      value = {str(name).lower(): x for name, x in value.items()}
+    return super().parsed(value)
+
   def record(self, given):
-    given = {name.lower(): value for name, value in given.items()}
     text, *spans = texts_of(given, self.fields)
     found = [_place(given, text, name, span) for name, span in zip(self.fields[1:], spans)]
     return coreference_data.Example('', '', text, tuple(found), None)

@@ -64,6 +64,7 @@ def inside(config, params, row):
 class Attention(Ask):
   """Asked on the command line: the attention of all layers and heads as JSON, or drawn."""
 
+  others = ('pair',)
   tabs = True  # the two texts of a pair may be looked at together
 
   def __init__(self, model, picture='', layer=-1, head=-1):

@@ -73,10 +73,13 @@ class Choices(Scored):
       )
     labels = np.zeros(self.question_at[-1], np.float32)
     golds = [q.gold for q in questions]
+    pairs = _pairs(tokenizer, questions, limit - 3, problems)
+    contexts = [pairs[at][0] for at in self.question_at[:-1]]
+    self.read = contexts + [ids for _, ids in pairs]
     labels[[at + gold for at, gold in zip(self.question_at, golds) if gold is not None]] = 1
     super().__init__(
       tokenizer,
-      _pairs(tokenizer, questions, limit - 3, problems),
+      pairs,
       seq_length=seq_length,
       slots=config.data.examples_per_row,
       items=np.repeat(np.arange(len(questions)), numbers),

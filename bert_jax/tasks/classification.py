@@ -124,6 +124,8 @@ class Texts(Scored):
       seconds = tokenizer.ids_batch([example.texts[1] for example in examples])
     whole = list(zip(firsts, seconds)) if pairs else [(ids,) for ids in firsts]
     room = limit - 2 - pairs
+    if table.long_texts == 'windows' and not pairs:
+      self.read = firsts
     parts, text_of = [], []
     for i, ids in enumerate(whole):
       kept = [ids]

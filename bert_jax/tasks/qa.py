@@ -91,6 +91,7 @@ class Windows(Scored):
       part = contexts[i : i + _CHUNK]
       encodings |= zip(part, tokenizer.encode_batch(part), strict=True)
     self.offsets = {context: encoding.offsets for context, encoding in encodings.items()}
+    self.read = [encoding.ids for encoding in encodings.values()]
     parts, positions, weights, self.first = [], [], [], [0]
     self.plans = []  # (starts of the windows, their bounds, where the context begins in a window)
     self.spans = []  # (first, last) tokens of the gold answers
@@ -99,6 +100,7 @@ class Windows(Scored):
         kind = f'questions cut (longer than {self.qa.max_query_length} tokens)'
         problems.note(kind, question.where)
         ids = ids[: self.qa.max_query_length]
+      self.read.append(ids)
       context = encodings[question.context].ids
       room = limit - SPECIAL - len(ids)
       starts = window_starts(len(context), room, self.qa.doc_stride)

@@ -154,6 +154,7 @@ class Tagged(Scored):
     limit = config.task.max_length or config.data.seq_length
     label_ids = {label: k for k, label in enumerate(self.labels)}
     pieces, begins = _pieces(tokenizer, sentences, problems)
+    self.read = [pieces]
     around = (
       _documents(sentences)
       if tagging.document_context

@@ -1,6 +1,7 @@
 """What people send to `python -m bert_jax.predict`: damaged, odd and large lines, each answered."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from test_predict import (  # noqa: F401
 from bert_jax import origin
 from bert_jax.config import InputError
 from bert_jax.predict import Model, __main__, export, rows, words
-from bert_jax.predict.asks import Told
+from bert_jax.predict.asks import UNREAD, Told
 
 
 def command(model, tmp_path, lines, *arguments):
@@ -63,6 +64,76 @@ def test_the_input_is_never_overwritten(folder, tmp_path, capsys):  # noqa: F811
     assert (tmp_path / 'in.txt').read_text() == 'old river\n'
 
 
+@pytest.mark.parametrize('arguments, said', [
+  (['--task', 'classify', '--top-k', '3'], '--top-k says nothing to --task classify, only to fill'),
+  (['--task', 'tag', '--pooling', 'cls'], '--pooling says nothing to --task tag, only to embed'),
+  (['--task', 'embed', '--layer', '0'], '--layer says nothing to --task embed, only to attention'),
+  (['--task', 'attention', '--head', '0'], 'add --picture FILE.png'),
+  (['--task', 'embed', '--no-normalize', '--export', 'X'], '--no-normalize says nothing to --exp'),
+  (['--task', 'embed', '--strict', '--export', 'X'], '--export answers no lines'),
+  (['--task', 'tag', '--output', 'x.npy'], 'only embed writes .npy'),
+  (['--task', 'tagg'], "task 'tagg' is not known; use one of"),
+  (['--task', 'fill-mask', '--top-k', '0'], 'ask for at least 1 candidate'),
+  (['--output', 'none/x'], '--output none/x cannot be written'),
+  (['--input', 'none.txt'], 'none.txt cannot be read'),
+])  # fmt: skip
+def test_a_mistaken_argument_is_told_before_anything_is_loaded(arguments, said, capsys):
+  with pytest.raises(SystemExit) as stopped:
+    __main__.main(['--model', 'no model', *arguments])
+  assert stopped.value.code == 2
+  (error,) = capsys.readouterr().err.splitlines()
+  assert said in error
+
+
+def test_arguments_of_another_task_than_the_models_own_are_told(folder, capsys):  # noqa: F811
+  for arguments, said in (
+    (['--pooling', 'cls'], '--pooling says nothing to --task fill-mask'),
+    (['--output', 'x.npy'], 'only embed writes .npy'),
+  ):
+    with pytest.raises(SystemExit):
+      __main__.main(['--model', str(folder), '--no-cache', *arguments])
+    assert said in capsys.readouterr().err
+
+
+def test_a_mistake_leaves_the_output_as_it_was(folder, tmp_path, capsys):  # noqa: F811
+  (tmp_path / 'out.jsonl').write_text('earlier')
+  (tmp_path / 'wide.txt').write_text('old river', encoding='utf-16')
+  for name, task in (('none.txt', 'embed'), ('wide.txt', 'embed'), ('in.txt', 'tag')):
+    (tmp_path / 'in.txt').write_text('old river\n')
+    with pytest.raises(SystemExit):
+      __main__.main(['--model', str(folder), '--no-cache', '--input', str(tmp_path / name),
+                     '--task', task, '--output', str(tmp_path / 'out.jsonl')])  # fmt: skip
+    assert (tmp_path / 'out.jsonl').read_text() == 'earlier'
+
+
+@pytest.mark.parametrize('encoding, first', [
+  ('utf-8', b'old river\n'), ('utf-8-sig', b'old river\n'), ('utf-16', None),
+  ('utf-16-le', b'o\0l\0d\0'),
+])  # fmt: skip
+def test_a_file_and_stdin_are_read_alike(tmp_path, monkeypatch, encoding, first):
+  (tmp_path / 'in.txt').write_text('old river\ngarden\n', encoding=encoding)
+  with open(tmp_path / 'in.txt') as stream:
+    monkeypatch.setattr(sys, 'stdin', stream)
+    for path in (tmp_path / 'in.txt', ''):
+      if first is None:
+        with pytest.raises(InputError, match='the input is UTF-16; convert it'):
+          list(__main__.chunks_of(path))
+      else:
+        ((line, *_),) = __main__.chunks_of(path)
+        assert line.startswith(first)
+
+
+def test_fields_that_are_not_read_are_counted(pretrained_model, make, caplog):  # noqa: F811
+  counts = pretrained_model.counts
+  counts.clear()
+  lines = [{'text': 'old', 'id': 1}, {'text': 'old', 'foo': 1}, {'text': 'old', 'x': 1, 'y': 2}]
+  found = as_lines(pretrained_model.ask('embed'), map(json.dumps, lines))
+  assert [answer.keys() for answer in found] == [{'id', 'embedding'}, *2 * [{'embedding'}]]
+  assert counts == {UNREAD: 2} and caplog.text.count("does not read the field 'foo'") == 1
+  make('gap').coreference([{'Text': 'a b c', 'Pronoun': 'a', 'A': 'b', 'B': 'c', 'A-offset': 2}])
+  assert not make('gap').counts[UNREAD]
+
+
 def test_vectors_are_stored_as_computed(folder, tmp_path):  # noqa: F811
   texts = sentences(5)
   (tmp_path / 'in.txt').write_text('\n'.join(texts))
@@ -82,14 +153,25 @@ def test_a_text_without_a_piece_has_no_perplexity(pretrained_model):  # noqa: F8
   assert answer == {'error': 'nothing of it can be answered: it has no token'}
 
 
-def test_what_is_not_in_the_vocabulary_is_counted_once(pretrained_model):  # noqa: F811
+def test_what_is_not_in_the_vocabulary_is_counted_once(pretrained_model, make):  # noqa: F811
   counts, what = pretrained_model.counts, 'pieces that are not in the vocabulary ([UNK])'
   counts.clear()
   pretrained_model.perplexity(['old \u16a0 river garden'])
   assert counts == {what: 1}
   counts.clear()
-  pretrained_model.embed([' '.join(['old'] * 25 + ['\u16a0'] + ['old'] * 25)])  # in two windows
+  long = ' '.join(['old'] * 40 + ['\u16a0'] + ['old'] * 40)  # in the middle of windows
+  pretrained_model.embed([long])
   assert counts[what] == 1
+  for task, options, asked in (
+    ('sst2', ['--config.table.long_texts=windows'], long),
+    ('ner', ["--config.tagging.labels=('B-PER','I-PER','O')"], long),
+    ('squad', ['--config.qa.max_query_length=8', '--config.qa.doc_stride=16'], ('old', long)),
+    ('copa', [], ('\u16a0', 'old', 'river', 'garden')),
+  ):
+    model = make(task, *options)
+    model.counts.clear()
+    model.ask(model.default_task).answers([model.ask(model.default_task).parsed(asked)])
+    assert model.counts[what] == 1, task
 
 
 def test_what_is_done_to_names_is_told(make):  # noqa: F811

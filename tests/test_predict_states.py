@@ -88,7 +88,7 @@ def test_pictures_of_attention(folder, tmp_path, capsys, monkeypatch):  # noqa: 
   assert np.shape(first['attention']) == (1, 2, 4, 4)
   assert second['tokens'] == ['[CLS]', 'new', '[SEP]', 'market', 'garden', '[SEP]']
   with pytest.raises(SystemExit):
-    __main__.main([*common, '--head', '2'])
+    __main__.main([*common, '--picture', str(tmp_path / 'x.png'), '--head', '2'])
   assert '--head is 2; there are 2, from 0 to 1' in capsys.readouterr().err
 
 

@@ -7,7 +7,8 @@
 --model is a run's workdir or a Hugging Face folder; --task what is asked, by default what the model
 was trained for. A plain line is a text, or the fields of a record between tabs (a pair: text, tab,
 second text; a question, tab, its context; context, question, choices). A line that begins with { is
-a JSON object of the fields of the task, told in heads.py and words.py; an "id" in it comes back.
+a JSON object of the fields of the task, told in heads.py and words.py; an "id" in it comes back,
+and what else is in it is left out and counted.
 
 Every line gets its answer, in order and as soon as nothing more can be read at once. What cannot be
 answered, such as an empty line, gets {"line": number from 1, "error": why}; these are counted, and
@@ -35,12 +36,17 @@ from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.data import files
 from bert_jax.predict import export
-from bert_jax.predict.model import ASKS, Model
+from bert_jax.predict.model import ASKS, Model, known
 
 log = logging.getLogger('bert_jax')
 
 CHUNK = 256  # lines that are answered together
 WAIT = 0.02  # seconds without a new line after which those that are there are answered
+# Arguments that only some tasks look at.
+OF_TASKS = {
+  'top_k': ('fill-mask', 'answer'), 'pooling': ('embed',), 'no_normalize': ('embed',),
+  'picture': ('attention',), 'layer': ('attention',), 'head': ('attention',),
+}  # fmt: skip
 
 
 def parser():
@@ -55,15 +61,15 @@ def parser():
   add('--input', default='', help='file of lines; default: stdin')
   add('--output', default='-', help='file of JSON lines, or .npy for embed; - is stdout')
   add('--strict', action='store_true', help='stop at the first line that cannot be answered')
-  add('--top-k', type=int, default=5, help='fill-mask, answer: candidates told')
-  add('--pooling', default='', help="embed: mean or cls; default: the model's own, or mean")
-  add('--no-normalize', action='store_true', help='embed: vectors as long as they are')
+  add('--top-k', type=int, help='fill-mask, answer: candidates told; default: 5')
+  add('--pooling', help="embed: mean or cls; default: the model's own, or mean")
+  add('--no-normalize', action='store_const', const=True, help='embed: vectors as long as they are')
   add(
     '--dtype', default='', help="float32, or bfloat16 for TPUs and GPUs; default: the model's own"
   )
-  add('--picture', default='', help='attention: PNG to draw; -2, -3.. for further lines')
-  add('--layer', type=int, default=-1, help='attention: layer to draw, from 0; default: the last')
-  add('--head', type=int, default=-1, help='attention: head to draw, from 0; default: all')
+  add('--picture', help='attention: PNG to draw; -2, -3.. for further lines')
+  add('--layer', type=int, help='attention: layer to draw, from 0; default: the last')
+  add('--head', type=int, help='attention: head to draw, from 0; default: all')
   add('--export', default='', help='write the model of the task as StableHLO to this folder')
   add('--no-cache', action='store_true', help='do not keep what is compiled for the next time')
   return out
@@ -72,18 +78,21 @@ def parser():
 def main(argv=None):
   args = parser().parse_args(argv)
   with config_lib.command_line():
-    if args.top_k < 1:
-      raise InputError(f'--top-k is {args.top_k}; ask for at least 1 candidate.')
+    if args.task:
+      check(args, args.task)
+    writer, chunks = Writer(args), [] if args.export else chunks_of(args.input)
     if not args.no_cache:
       keep_compiled()
     model = Model(args.model, args.checkpoint, args.dtype)
     task = args.task or model.default_task
+    check(args, task)
     if args.export:
       export.write(model, task, args.export)
       log.info('the program, its weights and its vocabulary are in %s', args.export)
       return
-    with Writer(args) as writer:
-      run(model.ask(task, **options(task, args)), args, writer, model.counts)
+    ask = model.ask(task, **options(task, args))
+    with writer:
+      run(ask, chunks, writer, model.counts)
     for what, number in model.counts.items():
       log.warning('%s: %d', what, number)
     if writer.errors:
@@ -92,27 +101,59 @@ def main(argv=None):
         sys.exit(1)
 
 
+def check(args, task):
+  """InputError for a task that there is not, and for arguments that it would not look at."""
+  known(task)
+  for name, tasks in OF_TASKS.items():
+    if getattr(args, name) is not None and (args.export or task not in tasks):
+      where = '--export' if args.export else f'--task {task}'
+      raise InputError(
+        f'--{name.replace("_", "-")} says nothing to {where}, only to {" and ".join(tasks)}; leave '
+        'it out.'
+      )
+  if args.top_k is not None and args.top_k < 1:
+    raise InputError(f'--top-k is {args.top_k}; ask for at least 1 candidate.')
+  if not args.picture and (args.layer, args.head) != (None, None):
+    raise InputError('--layer and --head say what is drawn; add --picture FILE.png.')
+  if args.output.endswith('.npy') and task != 'embed':
+    raise InputError(f'--output {args.output}: only embed writes .npy; name a .jsonl.')
+  if args.export and (args.input or args.output != '-' or args.strict):
+    raise InputError('--export answers no lines; leave out --input, --output and --strict.')
+
+
 def options(task, args):
-  """Those of the arguments that are the task's own."""
-  if task == 'attention':
-    return dict(picture=args.picture, layer=args.layer, head=args.head)
-  if task == 'embed':
-    return dict(pooling=args.pooling, normalize=not args.no_normalize)
-  return dict(top_k=args.top_k) if task in ('fill-mask', 'answer') else {}
+  """Those of the arguments that are the task's own, if they are given."""
+  own = {name: getattr(args, name) for name, tasks in OF_TASKS.items() if task in tasks}
+  if own.pop('no_normalize', None):
+    own['normalize'] = False
+  return {name: value for name, value in own.items() if value is not None}
 
 
-def run(ask, args, writer, counts):
-  """Answers the lines of --input or stdin; counts those that are not valid UTF-8."""
-  if args.input:
-    lines = (raw for _, raw, _ in files.raw_lines(Path(args.input)))
-    bar = iter(tqdm(lines, unit=' lines', disable=not sys.stderr.isatty()))
-    chunks = iter(lambda: list(itertools.islice(bar, CHUNK)), [])
-  else:
-    chunks = as_they_come(sys.stdin.buffer)
+def chunks_of(path):
+  """An iterator over lists of lines, in bytes, of a file or, without one, of stdin. InputError at
+  once for a file that cannot be read."""
+  if not path:
+    return _without_mark(as_they_come(sys.stdin.buffer))
+  lines = (raw for _, raw, _ in files.raw_lines(Path(path)))
+  bar = iter(tqdm(lines, unit=' lines', disable=not sys.stderr.isatty()))
+  chunks = _without_mark(iter(lambda: list(itertools.islice(bar, CHUNK)), []))
+  return itertools.chain([next(chunks)], chunks)
+
+
+def _without_mark(chunks):
+  """Takes the byte order mark from the first line; InputError if it is that of UTF-16."""
+  for i, chunk in enumerate(chunks):
+    if not i:
+      if chunk[0].startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise InputError('the input is UTF-16; convert it first: iconv -f utf-16 -t utf-8.')
+      chunk[0] = chunk[0].removeprefix(codecs.BOM_UTF8)
+    yield chunk
+
+
+def run(ask, chunks, writer, counts):
+  """Answers the lines of chunks; counts those that are not valid UTF-8."""
   read = Counter()
   for chunk in chunks:
-    if not writer.lines:
-      chunk[0] = chunk[0].removeprefix(codecs.BOM_UTF8)
     for answer in answered(ask, [files.decode(raw, read) for raw in chunk], read):
       writer.write(answer)
     writer.flush()
@@ -175,22 +216,26 @@ def as_they_come(stream):
 
 
 class Writer:
-  """Where answers go: JSON lines, or one array of the vectors of all lines (.npy)."""
+  """Where answers go: JSON lines, or one array of the vectors of all lines (.npy).
+
+  Nothing that is there already is touched until `with` begins.
+  """
 
   def __init__(self, args):
     self.path, self.strict, self.lines, self.errors = args.output, args.strict, 0, 0
     self.vectors = [] if args.output.endswith('.npy') else None
     if args.input and _is_same_file(args.input, args.output):
       raise InputError(f'--output {args.output} is --input too; name another file.')
-    if self.vectors is not None and args.task not in ('', 'embed'):
-      raise InputError(f'--output {args.output}: only embed writes .npy; name a .jsonl.')
+    path = Path(args.output)
+    nearest = path if path.exists() else path.parent
+    if args.output != '-' and (path.is_dir() or not os.access(nearest, os.W_OK)):
+      raise InputError(
+        f'--output {path} cannot be written; name a file in a folder that is there and yours.'
+      )
 
   def __enter__(self):
-    try:
-      to_file = self.path != '-' and self.vectors is None
-      self.file = open(self.path, 'w', encoding='utf-8') if to_file else sys.stdout
-    except OSError as error:
-      raise InputError(f'--output {self.path} cannot be written ({error.strerror}).') from None
+    to_file = self.path != '-' and self.vectors is None
+    self.file = open(self.path, 'w', encoding='utf-8') if to_file else sys.stdout
     return self
 
   def __exit__(self, *failure):
@@ -210,8 +255,6 @@ class Writer:
         raise InputError(f'line {self.lines}: {error}')
       found = {'line': self.lines, 'error': error}
     if self.vectors is not None:
-      if 'embedding' not in found and not error:
-        raise InputError(f'--output {self.path}: only embed writes .npy; name a .jsonl.')
       self.vectors.append(found.get('embedding', ()))
     else:
       print(json.dumps(_rounded(found), ensure_ascii=False), file=self.file)

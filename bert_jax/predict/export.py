@@ -31,7 +31,7 @@ log = logging.getLogger('bert_jax')
 PLATFORMS = 'cpu', 'tpu', 'cuda'
 # task: {output: its shape}. The softmax or sigmoid is left to the reader but for embed.
 OUTPUTS = {
-  'embed': {'embedding': '[B, D], mean over the tokens, of length 1', 'hidden': '[B, T, D]'},
+  'embed': {'embedding': '[B, D], of length 1', 'hidden': '[B, T, D]'},
   'fill-mask': {'logits': '[B, T, V]'},
   'next-sentence': {'logits': '[B, 2]'},
   'classify': {'logits': '[B, labels]'},
@@ -94,9 +94,11 @@ def forward(model, task, params, input_ids, token_type_ids, attention_mask):
     hidden = base.encode(config, params['encoder'], batch)
   if task == 'embed':
     kept = attention_mask[..., None].astype(jnp.float32)
-    mean = jnp.sum(hidden * kept, axis=1) / jnp.maximum(jnp.sum(kept, axis=1), 1)
-    length = jnp.linalg.norm(mean, axis=-1, keepdims=True)
-    return {'embedding': mean / jnp.maximum(length, 1e-12), 'hidden': hidden}
+    vector = jnp.sum(hidden * kept, axis=1) / jnp.maximum(jnp.sum(kept, axis=1), 1)
+    if model.pooling == 'cls':
+      vector = hidden[:, 0].astype(jnp.float32)
+    length = jnp.linalg.norm(vector, axis=-1, keepdims=True)
+    return {'embedding': vector / jnp.maximum(length, 1e-12), 'hidden': hidden}
   if task == 'fill-mask':
     table = params['encoder']['embeddings']['word_embeddings']['embedding']
     head = models.MaskedLMHead(config)

@@ -42,6 +42,12 @@ HAS = {
 DEFAULTS = {objective: task for task, (_, objective, _) in reversed(ASKS.items())}
 
 
+def known(task):
+  """InputError if there is no such task."""
+  if task not in ASKS:
+    raise InputError(f'task {task!r} is not known; use one of {", ".join(ASKS)}.')
+
+
 class Model:
   """A model to be asked, on one device. counts: what was cut, windowed or not in the vocabulary.
 
@@ -126,8 +132,7 @@ class Model:
     return self._asks[key]
 
   def _made(self, task, options):
-    if task not in ASKS:
-      raise InputError(f'task {task!r} is not known; use one of {", ".join(ASKS)}.')
+    known(task)
     kind, objective, parts = ASKS[task]
     if objective not in ('', self.config.objective) or not set(parts) <= self.weights.keys():
       what = HAS.get(task, f'head for {task!r}; use one that was trained for it')

@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import types
 
 import jax
@@ -12,7 +14,6 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from bundles import write_bundle
-from conftest import run_module
 from released import LABELS, SIZES, WORDS, logits_of, made
 from test_export import compare, same
 
@@ -308,14 +309,15 @@ def test_a_source_that_is_nothing(tmp_path, source, sentence):
     origin.load(tmp_path / source)
 
 
-def test_nothing_is_overwritten_and_a_mistake_is_one_sentence(tmp_path):
+def test_nothing_is_overwritten_and_a_mistake_is_one_sentence(tmp_path, capsys):
   _, folder = exported(tmp_path / 'hf')
   for target in (f'{folder}', f'hf:{folder}'):
     with pytest.raises(InputError, match='is not empty'):
       convert.convert(str(folder), target)
-  out = run_module('bert_jax.tools.convert', '--from', tmp_path, '--to', 'hf:', check=False)
-  assert out.returncode == 2 and out.stderr.startswith('error: ')
-  assert len(out.stderr.splitlines()) == 1
+  with pytest.raises(SystemExit) as stopped:
+    convert.main(['--from', str(tmp_path), '--to', 'hf:'])
+  (error,) = capsys.readouterr().err.splitlines()
+  assert stopped.value.code == 2 and error.startswith('error: --to hf: names no folder')
 
 
 # ---- a converted workdir -------------------------------------------------------------------------
@@ -521,6 +523,21 @@ def test_weights_that_are_no_parameters_are_refused(tmp_path, dtype, value, said
   with pytest.raises(InputError, match=f'{name} .*{said}'):
     convert.convert(str(folder), str(tmp_path / 'W'))
   assert not (tmp_path / 'W').exists()
+
+
+def test_ctrl_c_ends_a_conversion_with_nothing_half_left(tmp_path):
+  """While Orbax's threads write, which the interpreter's own end does not survive."""
+  _, folder = exported(tmp_path / 'hf')
+  command = [sys.executable, '-m', 'bert_jax.tools.convert', '--from', folder]
+  command += ['--to', tmp_path / 'W']
+  with subprocess.Popen(
+    command, env=dict(os.environ, PYTHONPATH='.'), stderr=subprocess.PIPE, text=True
+  ) as run:
+    while not (tmp_path / 'W.partial' / 'checkpoints').exists() and run.poll() is None:
+      time.sleep(0.01)
+    run.send_signal(signal.SIGINT)
+    assert run.stderr.read().splitlines()[-1] == 'stopped'
+  assert run.returncode == 130 and not list(tmp_path.glob('W*'))
 
 
 def test_a_conversion_that_was_killed_is_done_again(tmp_path):

@@ -12,7 +12,10 @@ import argparse
 import contextlib
 import json
 import logging
+import os
 import shutil
+import signal
+import sys
 import zlib
 from pathlib import Path
 
@@ -31,10 +34,15 @@ log = logging.getLogger('bert_jax')
 HF = 'hf:'
 
 
+def folders(target):
+  """(the folder of a target, that which it is until all of it is written and compared)."""
+  out = Path(target.removeprefix(HF)).expanduser()
+  return out, out.with_name(f'{out.name}.partial')
+
+
 def convert(source, target, which='latest', positions=0, strict=True):
   """Converts a source to a target (see above), checks what was written, and prints the table."""
-  out = Path(target.removeprefix(HF)).expanduser()
-  partial = out.with_name(f'{out.name}.partial')  # until all of it is written and compared
+  out, partial = folders(target)
   arguments.check_writable(out)
   if out.exists() and any(out.iterdir()):
     raise InputError(f'{out} is not empty; give --to a new folder.')
@@ -149,6 +157,20 @@ def _table(flat, names, weights):
     print('  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
 
 
+def end_at_once(partial):
+  """Lets Ctrl-C and SIGTERM end this process with nothing half left, and without the interpreter's
+  own end, which Orbax's threads crash while they write."""
+
+  def end(number, frame):
+    for _ in range(9):  # a thread may add to it meanwhile
+      shutil.rmtree(partial, ignore_errors=True)
+    os.write(sys.stderr.fileno(), b'stopped\n')
+    os._exit(128 + number)
+
+  for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, end)
+
+
 def main(argv=None):
   parser = argparse.ArgumentParser(
     prog='python -m bert_jax.tools.convert',
@@ -165,8 +187,11 @@ def main(argv=None):
   add('--allow-unused', action='store_true', help='convert although tensors have no place')
   args = parser.parse_args(argv)
   with config_lib.command_line():
-    if args.positions < 0 or not args.to.removeprefix(HF):
-      raise InputError('--positions is below 0, or --to names no folder; see --help.')
+    if not args.to.removeprefix(HF):
+      raise InputError(f'--to {args.to} names no folder; write --to hf:OUT, or --to W.')
+    if args.positions < 0:
+      raise InputError(f'--positions is {args.positions}; give a number of rows, or leave it out.')
+    end_at_once(folders(args.to)[1])
     convert(args.source, args.to, args.which, args.positions, not args.allow_unused)
 
 

@@ -162,10 +162,10 @@ def test_other_spellings_are_the_same_model(tmp_path, spelling):
 def test_half_precision_is_widened_and_told(tmp_path, capsys):
   found, folder = exported(tmp_path / 'hf')
   rewrite(folder, lambda tensors: {k: x.astype(np.float16) for k, x in tensors.items()})
-  convert.convert(str(folder), str(tmp_path / 'W'))
+  convert.convert(str(folder), f'hf:{tmp_path}/again')
   assert 'float16' in capsys.readouterr().out
   half = jax.tree.map(lambda x: np.asarray(x, np.float16).astype(np.float32), found.params)
-  same(half, origin.load(tmp_path / 'W').params, found.config)
+  same(half, origin.load(tmp_path / 'again').params, found.config)
 
 
 def test_weights_without_a_head_say_what_they_can_do(tmp_path):
@@ -241,12 +241,12 @@ def test_one_row_of_token_types_is_for_both_texts_and_told(tmp_path, capsys):
   found, folder = exported(tmp_path / 'hf', 'masked-lm')
   name = 'bert.embeddings.token_type_embeddings.weight'
   rewrite(folder, lambda tensors: tensors | {name: tensors[name][:1]}, type_vocab_size=1)
-  convert.convert(str(folder), str(tmp_path / 'W'))
+  convert.convert(str(folder), f'hf:{tmp_path}/again')
   path = 'encoder/embeddings/token_type_embeddings/embedding'
   assert f'new: {path}: row 1, a copy of row 0' in capsys.readouterr().out
   table = found.params['encoder']['embeddings']['token_type_embeddings']
   table['embedding'] = np.repeat(table['embedding'][:1], 2, axis=0)
-  same(found.params, origin.load(tmp_path / 'W').params, found.config)
+  same(found.params, origin.load(tmp_path / 'again').params, found.config)
 
 
 def test_one_label_of_several_is_no_regression(tmp_path):
@@ -285,7 +285,7 @@ def test_what_is_written_wrongly_is_found(tmp_path):
 def test_another_number_of_positions(tmp_path, capsys):
   found, folder = exported(tmp_path / 'hf')
   table = found.params['encoder']['embeddings']['position_embeddings']['embedding']
-  convert.convert(str(folder), str(tmp_path / 'short'), positions=10)
+  convert.convert(str(folder), f'hf:{tmp_path}/short', positions=10)
   short = origin.load(tmp_path / 'short')
   assert short.config.model.max_position_embeddings == 10 == short.config.data.seq_length
   name = 'bert.embeddings.position_embeddings.weight'
@@ -293,7 +293,7 @@ def test_another_number_of_positions(tmp_path, capsys):
   ours = short.params['encoder']['embeddings']['position_embeddings']['embedding']
   np.testing.assert_array_equal(ours, table[:10])
   capsys.readouterr()
-  convert.convert(str(folder), str(tmp_path / 'long'), positions=40)
+  convert.convert(str(folder), f'hf:{tmp_path}/long', positions=40)
   assert 'rows 24 to 39' in capsys.readouterr().out
   ours = origin.load(tmp_path / 'long').params['encoder']['embeddings']['position_embeddings']
   np.testing.assert_array_equal(ours['embedding'][:24], table)
@@ -344,7 +344,7 @@ def test_a_converted_workdir_is_asked_and_started_from_but_not_continued(tmp_pat
 
 def test_a_converted_classifier_is_evaluated(tmp_path):
   """On a file of its own; what is right is what its logits say."""
-  found, folder = exported(tmp_path / 'hf', 'classifier')
+  found, folder = exported(tmp_path / 'hf', 'classifier', num_hidden_layers=1)
   convert.convert(str(folder), str(tmp_path / 'W'))
   (tmp_path / 'eval.tsv').write_text('sentence\tlabel\nthe river crosses\tyes\nold stone\tno\n')
   scores, _ = evaluate.evaluate(tmp_path / 'W', [f'--config.data.eval={tmp_path}/eval.tsv'])

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from bert_jax import checkpoint, hosts, metrics, sharding, step
+from bert_jax import checkpoint, hosts, metrics, origin, sharding, step
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.data import batching, tokenizers
@@ -85,6 +85,9 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
   tokenizer = tokenizers.load_folder(workdir)
   task = TASKS[config.objective]
   objective = task.objective(config, tokenizer)
+  mesh = sharding.mesh_of(config)
+  shapes = origin.shapes_of(config, tokenizer, mesh)
+  params, number = checkpoint.load_params(workdir, shapes, which)  # before data, which may be large
   sources = {}
   for name, spec in parts:
     if spec:
@@ -92,11 +95,8 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
     sources[name] = task.sources(config, tokenizer, ('eval',)).get('eval')
     if sources[name] is None:
       raise InputError('there is nothing to evaluate on; set --config.data.eval=FILE.')
-  mesh = sharding.mesh_of(config)
-  init_key, _, eval_key = step.keys(config.seed, config.prng_impl)
+  _, _, eval_key = step.keys(config.seed, config.prng_impl)
   with jax.set_mesh(mesh), sharding.activation_rules():
-    shapes = sharding.placed(jax.eval_shape(objective.init, init_key), mesh)
-    params, number = checkpoint.load_params(workdir, shapes, which)
     eval_step = jax.jit(step.make_eval_step(objective, key=eval_key))
     for (name, spec), source in zip(parts, sources.values(), strict=True):
       batches = batching.Batches(

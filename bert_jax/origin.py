@@ -1,6 +1,7 @@
 """Where a run begins: its own checkpoint, another run's, weights from elsewhere, or scratch."""
 
 import logging
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -18,14 +19,14 @@ log = logging.getLogger('bert_jax')
 class Origin(NamedTuple):
   """A trained model: params holds the parts (encoder, pooler, mlm, classifier...) it has.
 
-  pooling: what sentence-transformers makes of its hidden states, 'mean' or 'cls'; '': not said.
+  vector: what sentence-transformers makes of its hidden states.
   """
 
   config: Any
   tokenizer: tokenizers.Tokenizer
   params: dict
   step: int
-  pooling: str = ''
+  vector: sentences.Vector = sentences.SILENT
 
 
 def load(source, which='latest', positions=0):
@@ -46,14 +47,14 @@ def load(source, which='latest', positions=0):
 def from_weights(folder, weights):
   """The Origin of huggingface.Weights and the vocabulary that lies in their folder."""
   tokenizer = tokenizers.load_folder(folder)
-  config = settings.config_of(weights, tokenizer)
+  config = settings.config_of(weights, tokenizer, sentences.longest(folder))
   if tokenizer.vocab_size > config.model.vocab_size:
     raise InputError(
       f'the vocabulary in {folder} has {tokenizer.vocab_size} pieces and the weights have '
       f'{config.model.vocab_size} rows for them; it is not theirs.'
     )
   params = weights.tree(models.ModelConfig(**config.model))
-  return Origin(config, tokenizer, jax.device_put(params), 0, sentences.pooling(folder))
+  return Origin(config, tokenizer, jax.device_put(params), 0, sentences.read(folder))
 
 
 def load_run(workdir, which='latest'):
@@ -63,7 +64,7 @@ def load_run(workdir, which='latest'):
   mesh = sharding.make_mesh(1, 1, 1, jax.local_devices()[:1])
   shapes = shapes_of(config, tokenizer, mesh)
   params, step = checkpoint.load_params(workdir, shapes, which, partial=True)
-  return Origin(config, tokenizer, params, step)
+  return Origin(config, tokenizer, params, step, sentences.read(Path(workdir).expanduser()))
 
 
 def shapes_of(config, tokenizer, mesh):

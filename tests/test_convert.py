@@ -331,10 +331,9 @@ def test_a_converted_workdir_is_asked_and_started_from_but_not_continued(tmp_pat
   config = checkpoint.read_config(tmp_path / 'W')
   with pytest.raises(InputError, match='converted weights and no training to go on with'):
     train.train(config, tmp_path / 'W')
-  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
-  shapes = origin.shapes_of(config, again.tokenizer, mesh)
   with pytest.raises(InputError, match='has no mlm, nsp .*config.init_from'):
-    checkpoint.load_params(tmp_path / 'W', shapes)  # as evaluate does
+    evaluate.evaluate(tmp_path / 'W', ['--config.data.eval=none.txt'])  # and reads no data before
+  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
   own = [f'--config.init_from={tmp_path}/W', '--config.data.seq_length=24']
   config = c.load('configs/finetune.py:task=table', own)
   config = origin.adopt_model(config, tmp_path / 'new')

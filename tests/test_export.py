@@ -12,8 +12,9 @@ from released import HEADS, LABELS, TYPES, batch_of, logits_of, made
 
 from bert_jax import models, origin
 from bert_jax.config import InputError
-from bert_jax.convert import huggingface
+from bert_jax.convert import huggingface, sentences
 from bert_jax.data import tokenizers
+from bert_jax.predict import Model
 from bert_jax.tools import convert
 
 TEXTS = [
@@ -127,7 +128,7 @@ def test_what_lies_in_a_folder(tmp_path):
 def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):
   folder = tmp_path / 'hf'
   convert.export_run(folder, made('encoder and pooler'), {})
-  assert origin.load(folder).pooling == 'mean'
+  assert origin.load(folder).vector == sentences.Vector('mean')
   path = folder / '1_Pooling' / 'config.json'
   for content, found in (
     ({'pooling_mode_cls_token': True, 'pooling_mode_mean_tokens': False}, 'cls'),
@@ -137,7 +138,7 @@ def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):
   ):
     caplog.clear()
     path.write_text(json.dumps(content))
-    assert origin.load(folder).pooling == found
+    assert origin.load(folder).vector.pooling == found
     assert ('is not one of ours' in caplog.text) == (not found)
   modules = json.loads((folder / 'modules.json').read_text())
   modules.append({'idx': 2, 'path': '2_Dense', 'type': 'sentence_transformers.models.Dense'})
@@ -147,6 +148,24 @@ def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):
   (folder / 'modules.json').write_text('{')
   with pytest.raises(InputError, match='modules.json cannot be read as JSON'):
     origin.load(folder)
+
+
+def test_how_a_vector_is_made_goes_along(tmp_path):
+  """Into a workdir and out of it: pooling, length 1, and how many tokens are read."""
+  found, vector = made('encoder and pooler'), sentences.Vector('cls', normalized=True)
+  convert.export_run(tmp_path / 'hf', found._replace(vector=vector), {})
+  settings = {'max_seq_length': 16, 'do_lower_case': False}
+  (tmp_path / 'hf' / 'sentence_bert_config.json').write_text(json.dumps(settings))
+  convert.convert(str(tmp_path / 'hf'), str(tmp_path / 'W'))
+  convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/again')
+  for folder in (tmp_path / 'W', tmp_path / 'again'):
+    found = origin.load(folder)
+    assert found.vector == vector and found.config.data.seq_length == 16
+    model = Model(found)
+    assert model.limit == 16 and model.ask('embed').pooling == 'cls'
+  (tmp_path / 'hf' / 'sentence_bert_config.json').write_text('{"max_seq_length": "16"}')
+  with pytest.raises(InputError, match="max_seq_length is '16'; write a number"):
+    origin.load(tmp_path / 'hf')
 
 
 def test_labels_and_problems_are_told(tmp_path):

@@ -19,6 +19,7 @@ from test_predict import (  # noqa: F401
 
 from bert_jax import origin
 from bert_jax.config import InputError
+from bert_jax.convert.sentences import Vector
 from bert_jax.predict import Model, __main__, export, rows, words
 from bert_jax.predict.asks import UNREAD, Told
 
@@ -263,7 +264,7 @@ def test_a_vocabulary_that_is_not_the_models_is_refused(pretrained_model, vocab,
 
 def test_embed_pools_as_the_model_was_trained(pretrained_model):  # noqa: F811
   own = pretrained_model
-  found = origin.Origin(own.config, own.tokenizer, own.params, 0, 'cls')
+  found = origin.Origin(own.config, own.tokenizer, own.params, 0, Vector('cls'))
   text = ['old river']
   vectors = Model(found).embed(text)
   assert np.allclose(vectors, own.embed(text, pooling='cls'), atol=1e-6)

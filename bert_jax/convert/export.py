@@ -15,7 +15,15 @@ import safetensors.numpy
 
 from bert_jax import __version__, models
 from bert_jax.config import InputError, write_whole
-from bert_jax.convert import card, description, huggingface, names, tensors, vocabularies
+from bert_jax.convert import (
+  card,
+  description,
+  huggingface,
+  names,
+  sentences,
+  tensors,
+  vocabularies,
+)
 from bert_jax.fields import OBJECTIVE_BLOCKS
 
 log = logging.getLogger('bert_jax')
@@ -33,10 +41,11 @@ HEADS = {
 }
 
 
-def write(out, config, tokenizer, params, labels=(), facts=None):
+def write(out, config, tokenizer, params, labels=(), facts=None, vector=sentences.SILENT):
   """Writes the folder `out`; returns ({our path: (array, their name)}, {our path: why left out}).
 
-  labels: of the classifier, in order. facts: what the model card tells of the run.
+  labels: of the classifier, in order. facts: what the model card tells of the run. vector: how a
+  bare encoder's states become one.
   """
   model = models.ModelConfig(**config.model)
   _check(config, params)
@@ -79,7 +88,9 @@ def write(out, config, tokenizer, params, labels=(), facts=None):
   note = vocabularies.write(out, tokenizer, family, model.max_position_embeddings)
   note = '\n\n'.join(filter(None, (note, NO_POOLER if lacks_pooler else '')))
   if head == 'Model':
-    _sentence_transformers(out, model, min(config.data.seq_length, model.max_position_embeddings))
+    longest = min(config.data.seq_length, model.max_position_embeddings)
+    vector = vector._replace(pooling=vector.pooling or 'mean')
+    sentences.write(out, vector, model.hidden_size, longest)
   write_whole(out / 'README.md', card.text(config, settings['architectures'][0], note, facts or {}))
   # Last: what has a config.json is a model, and whole.
   write_whole(out / 'config.json', _json(settings))
@@ -150,28 +161,6 @@ def _config(config, model, family, head, labels, tokenizer):
     out['id2label'] = {str(i): label for i, label in enumerate(labels)}
     out['label2id'] = {label: i for i, label in enumerate(labels)}
   return out | {'bert_jax': own}
-
-
-def _sentence_transformers(out, model, length):
-  """What sentence-transformers wants of an encoder: the mean of its hidden states."""
-  kind = 'sentence_transformers.models'
-  files = {
-    'modules.json': [
-      {'idx': 0, 'name': '0', 'path': '', 'type': f'{kind}.Transformer'},
-      {'idx': 1, 'name': '1', 'path': '1_Pooling', 'type': f'{kind}.Pooling'},
-    ],
-    'sentence_bert_config.json': {'max_seq_length': length, 'do_lower_case': False},
-    '1_Pooling/config.json': {
-      'word_embedding_dimension': model.hidden_size,
-      'pooling_mode_cls_token': False,
-      'pooling_mode_mean_tokens': True,
-      'pooling_mode_max_tokens': False,
-      'pooling_mode_mean_sqrt_len_tokens': False,
-    },
-  }
-  (out / '1_Pooling').mkdir()
-  for name, content in files.items():
-    write_whole(out / name, _json(content))
 
 
 def _json(content):

@@ -24,14 +24,15 @@ LONGEST = 512  # tokens of an example, if the positions allow it
 CHOICES = 4  # of that length in a row
 
 
-def config_of(weights, tokenizer=None):
-  """The config of a run that has these Weights and this tokenizer."""
+def config_of(weights, tokenizer=None, longest=0):
+  """The config of a run that has these Weights and this tokenizer. longest: tokens of an example,
+  if something says so."""
   config = config_lib.load(f'{CONFIGS}/{FILES[weights.objective]}')
   model = weights.description.model
   config.model.update(model)
   config.model.dtype = 'float32'
   config.tokenizer.do_lower_case = getattr(tokenizer, 'do_lower_case', True)
-  limit = min(LONGEST, model['max_position_embeddings'])
+  limit = min(longest or LONGEST, model['max_position_embeddings'])
   config.data.seq_length = limit
   own = {'classification': _table, 'tagging': _tagging, 'choice': _choice, 'mlm_nsp': _pretraining}
   if weights.objective in own:

@@ -63,7 +63,7 @@ class Model:
     found = source if isinstance(source, origin.Origin) else origin.load(source, which)
     self.config = found.config.copy_and_resolve_references()
     self.tokenizer, self.step = found.tokenizer, found.step
-    self.pooling = found.pooling or 'mean'
+    self.pooling = found.vector.pooling or 'mean'
     # How it was trained on some device is not how it is best asked on another.
     self.config.model.update(
       dict(scan_layers=False, remat='none', attention_implementation='einsum')

@@ -25,7 +25,7 @@ import numpy as np
 from bert_jax import checkpoint, facts, models, origin, step
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
-from bert_jax.convert import export, hub, huggingface
+from bert_jax.convert import export, hub, huggingface, sentences
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
 
@@ -85,7 +85,7 @@ def export_run(out, found, told):
   labels = getattr(objective, 'labels', ())
   told = {'versions': facts.versions(), 'name': out.name} | told
   written, left_out = export.write(
-    out, found.config, found.tokenizer, jax.device_get(found.params), labels, told
+    out, found.config, found.tokenizer, jax.device_get(found.params), labels, told, found.vector
   )
   return {path: name for path, (_, name) in written.items()}, left_out
 
@@ -95,6 +95,9 @@ def write_workdir(workdir, found, told):
   identity = {'config': config_lib.fingerprint(found.config), 'data': '', 'converted': told}
   checkpoint.claim(workdir, found.config)
   found.tokenizer.save(workdir)
+  if found.vector.pooling:
+    config = found.config
+    sentences.write(workdir, found.vector, config.model.hidden_size, config.data.seq_length)
   with contextlib.closing(
     checkpoint.Checkpoints(workdir, found.config.checkpoint, identity)
   ) as checkpoints:

@@ -266,20 +266,22 @@ def test_what_is_written_wrongly_is_found(tmp_path):
   found, folder = exported(tmp_path / 'hf')
   again = origin.load(folder)
   flat = huggingface.flatten(found.params, models.ModelConfig(**found.config.model))
-  convert._compare(flat, again, found.tokenizer, folder)
+  table = {path: convert.row_of(x) for path, x in flat.items()}
+  convert._compare(table, found.tokenizer, again, folder)
   path = 'encoder/layer_1/output/bias'
   turned = flat[path].copy()
   turned[3] = np.nextafter(turned[3], 1)  # the last bit of one number
   for wrong in (
-    flat | {path: turned},
-    {name: x for name, x in flat.items() if name != path},
-    flat | {'pooler/other': flat[path]},
-    flat | {path: flat[path][None]},
+    table | {path: convert.row_of(turned)},
+    {name: row for name, row in table.items() if name != path},
+    table | {'pooler/other': table[path]},
+    table | {path: convert.row_of(flat[path][None])},
   ):
     with pytest.raises(InputError, match='is not what was to be written; do not use it'):
-      convert._compare(wrong, again, found.tokenizer, folder)
+      convert._compare(wrong, found.tokenizer, again, folder)
+  other = made('masked-lm', lower=False).tokenizer
   with pytest.raises(InputError, match='the vocabulary in .* is not what was to be written'):
-    convert._compare(flat, again, made('masked-lm', lower=False).tokenizer, folder)
+    convert._compare(table, other, again, folder)
 
 
 def test_another_number_of_positions(tmp_path, capsys):

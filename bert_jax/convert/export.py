@@ -11,7 +11,6 @@ import json
 import logging
 
 import numpy as np
-import safetensors.numpy
 
 from bert_jax import __version__, models
 from bert_jax.config import InputError, write_whole
@@ -64,10 +63,7 @@ def write(out, config, tokenizer, params, labels=(), facts=None, vector=sentence
   places = names.table(family, model.num_hidden_layers, model.tie_word_embeddings)
   bare = '' if head != 'Model' else f'{family}.'
   written = {path: (x, places[path].name.removeprefix(bare)) for path, x in kept.items()}
-  found = {
-    name: np.ascontiguousarray(x.T if places[path].turned else x)
-    for path, (x, name) in written.items()
-  }
+  found = {name: x.T if places[path].turned else x for path, (x, name) in written.items()}
   if family == 'bert' and not model.type_vocab_size:
     name = places[huggingface.TYPES].name.removeprefix(bare)
     found[name] = np.zeros((2, model.hidden_size), np.float32)
@@ -84,7 +80,7 @@ def write(out, config, tokenizer, params, labels=(), facts=None, vector=sentence
     settings['bert_jax']['pooler'] = False
   out.mkdir(parents=True, exist_ok=True)
   metadata = {'format': 'pt', 'bert_jax': __version__}
-  write_whole(out / tensors.SAFETENSORS, safetensors.numpy.save(found, metadata))
+  tensors.write_safetensors(out / tensors.SAFETENSORS, found, metadata)
   note = vocabularies.write(out, tokenizer, family, model.max_position_embeddings)
   note = '\n\n'.join(filter(None, (note, NO_POOLER if lacks_pooler else '')))
   if head == 'Model':

@@ -7,6 +7,7 @@ checkpoints. Everything is numpy: neither torch nor TensorFlow is needed.
 import json
 import logging
 import re
+import struct
 
 import ml_dtypes
 import numpy as np
@@ -64,6 +65,23 @@ def read_safetensors(path):
     ) from None
   except (safetensors.SafetensorError, OSError, ValueError) as error:
     raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
+
+
+def write_safetensors(path, found, metadata):
+  """Writes {name: float32 array}, one after the other: the library would hold two copies of all.
+
+  The format (github.com/huggingface/safetensors): the length of the header, the header, the data.
+  """
+  header, at = {'__metadata__': metadata}, 0
+  for name, x in found.items():
+    header[name] = {'dtype': 'F32', 'shape': x.shape, 'data_offsets': (at, at + 4 * x.size)}
+    at += 4 * x.size
+  text = json.dumps(header).encode()
+  text += b' ' * (-len(text) % 8)  # the data begins at a multiple of 8
+  with path.open('wb') as file:
+    file.write(struct.pack('<Q', len(text)) + text)
+    for x in found.values():
+      file.write(np.ascontiguousarray(x, '<f4').data)
 
 
 def _read_shards(index, reader):

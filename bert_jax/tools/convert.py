@@ -10,14 +10,17 @@ parameter, with the CRC-32 of its float32 bytes as our layout has them.
 
 import argparse
 import contextlib
+import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 import signal
 import sys
 import zlib
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -53,13 +56,13 @@ def convert(source, target, which='latest', positions=0, strict=True):
     weights = huggingface.read(folder, positions)
     _report(weights, strict)
     found = origin.from_weights(folder, weights)
+    weights = weights._replace(flat={})  # large, and in `found` too
   elif not target.startswith(HF):
     checkpoint.read_config(folder)
     raise InputError(f'{source} is a run already; --to hf:OUT writes it as a Hugging Face folder.')
   else:
     found = origin.load(source, which, positions)
-  model = models.ModelConfig(**found.config.model)
-  flat = huggingface.flatten(jax.device_get(found.params), model)
+  table, tokenizer = table_of(found), found.tokenizer
   log.info('writing %s', partial)
   if target.startswith(HF):
     told = _told(folder, found) if weights is None else {'source': str(source)}
@@ -69,14 +72,16 @@ def convert(source, target, which='latest', positions=0, strict=True):
   else:
     write_workdir(partial, found, {'source': str(source)})
     names = {path: name for path, (name, _) in weights.sources.items()}
+  del found
   log.info('reading %s again', partial)
-  kept = {path: flat[path] for path in names}
-  _compare(kept, origin.load(partial), found.tokenizer, partial)
+  table = {path: table[path] for path in names}
+  _compare(table, tokenizer, origin.load(partial), partial)
   if out.exists():
     out.rmdir()
   partial.rename(out)
-  _table(kept, names, weights)
-  print(f'done: {len(kept)} parameters, {sum(x.size for x in kept.values()):,} numbers, in {out}')
+  _print(table, names, weights)
+  numbers = sum(math.prod(row.shape) for row in table.values())
+  print(f'done: {len(table)} parameters, {numbers:,} numbers, in {out}')
 
 
 def export_run(out, found, told):
@@ -136,25 +141,43 @@ def _report(weights, strict):
     )
 
 
-def _compare(flat, again, tokenizer, out):
+class Row(NamedTuple):
+  """What identifies an array bit for bit, so that it need not be kept."""
+
+  shape: tuple
+  dtype: str
+  crc32: int  # of its float32 bytes
+  sha256: str
+
+
+def row_of(x):
+  """The Row of an array."""
+  data = np.ascontiguousarray(x, np.float32).data
+  return Row(x.shape, str(x.dtype), zlib.crc32(data), hashlib.sha256(data).hexdigest())
+
+
+def table_of(found):
+  """{our path: Row} of the parameters of an Origin."""
+  flat = huggingface.flatten(jax.device_get(found.params), models.ModelConfig(**found.config.model))
+  return {path: row_of(x) for path, x in flat.items()}
+
+
+def _compare(table, tokenizer, again, out):
   """InputError unless what was written is bit for bit what was to be written."""
-  model = models.ModelConfig(**again.config.model)
-  there = huggingface.flatten(jax.device_get(again.params), model)
-  for path in sorted(flat.keys() | there.keys()):
-    a, b = flat.get(path), there.get(path)
-    if a is None or b is None or a.shape != b.shape or a.tobytes() != b.tobytes():
+  there = table_of(again)
+  for path in sorted(table.keys() | there.keys()):
+    if table.get(path) != there.get(path):
       raise InputError(f'{path} in {out} is not what was to be written; do not use it.')
   if again.tokenizer.fingerprint != tokenizer.fingerprint:
     raise InputError(f'the vocabulary in {out} is not what was to be written; do not use it.')
 
 
-def _table(flat, names, weights):
+def _print(table, names, weights):
   """Prints parameter, shape, type in the source, the name there (or in what is written), CRC-32."""
   rows = [('parameter', 'shape', 'dtype', 'tensor', 'crc32')]
-  for path, x in sorted(flat.items()):
-    dtype = weights.sources[path][1] if weights and path in weights.sources else str(x.dtype)
-    crc = zlib.crc32(np.ascontiguousarray(x, np.float32).tobytes())
-    rows.append((path, 'x'.join(map(str, x.shape)), dtype, names[path], f'{crc:08x}'))
+  for path, row in sorted(table.items()):
+    dtype = weights.sources[path][1] if weights and path in weights.sources else row.dtype
+    rows.append((path, 'x'.join(map(str, row.shape)), dtype, names[path], f'{row.crc32:08x}'))
   widths = [max(map(len, column)) for column in zip(*rows)]
   for row in rows:
     print('  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())

@@ -21,6 +21,7 @@ from bert_jax import checkpoint, evaluate, models, origin, sharding, train
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.convert import hub, huggingface, names
+from bert_jax.predict import Model
 from bert_jax.tools import convert
 
 
@@ -496,6 +497,37 @@ def test_theirs_compute_the_same_as_ours(tmp_path, kind, name):
   assert not huggingface.read(folder).unused
   if (kind, name) != ('DistilBert', 'Model'):
     compare(found, folder)
+
+
+@pytest.mark.slow
+def test_a_roberta_reads_a_text_and_a_pair_as_theirs(tmp_path):
+  """From characters on: a byte-level vocabulary of its own, and </s></s> between two texts."""
+  library = pytest.importorskip('tokenizers')
+  transformers = pytest.importorskip('transformers')
+  trained = library.ByteLevelBPETokenizer()
+  texts = ['the old river crosses the stone market', 'a river, near the old market!', 'café 河流']
+  special = ['<s>', '<pad>', '</s>', '<unk>', '<mask>']
+  trained.train_from_iterator(texts * 5, vocab_size=300, special_tokens=special)
+  sizes = SIZES | ROBERTA | {'vocab_size': trained.get_vocab_size()}
+  sizes.pop('model_type')
+  folder = theirs_made(tmp_path, 'Roberta', 'ForSequenceClassification', num_labels=3, **sizes)
+  (folder / 'vocab.txt').unlink()
+  trained.save_model(str(folder))
+  tokenizer = transformers.RobertaTokenizerFast.from_pretrained(folder)
+  theirs = transformers.RobertaForSequenceClassification.from_pretrained(folder).eval()
+  model = Model(str(folder))
+  for own in ((texts[0],), (texts[1], texts[0]), (texts[2], texts[1])):
+    expected = theirs(**tokenizer(*own, return_tensors='pt')).logits.softmax(-1)[0].tolist()
+    ask = model.ask('pair' if len(own) == 2 else 'classify')
+    (answer,) = ask.answers([ask.parsed(own)])
+    np.testing.assert_allclose(list(answer['probabilities'].values()), expected, atol=1e-5)
+    inside = theirs(**tokenizer(*own, return_tensors='pt'), output_hidden_states=True)
+    (states,) = model.states([own if len(own) == 2 else own[0]])
+    last = inside.hidden_states[-1][0].detach()
+    np.testing.assert_allclose(states.hidden[-1], last, atol=1e-4)
+  convert.convert(str(folder), f'hf:{tmp_path}/again')
+  again = transformers.AutoTokenizer.from_pretrained(tmp_path / 'again')
+  assert again(texts[0], texts[1])['input_ids'] == tokenizer(texts[0], texts[1])['input_ids']
 
 
 @pytest.mark.slow

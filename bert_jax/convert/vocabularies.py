@@ -54,7 +54,7 @@ def fast(tokenizer):
   cls, sep = (tokenizer.pieces[i] for i in (tokenizer.cls_id, tokenizer.sep_id))
   template = processors.TemplateProcessing(
     single=f'{cls}:0 $A:0 {sep}:0',
-    pair=f'{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1',
+    pair=f'{cls}:0 $A:0 {f"{sep}:0 " * tokenizer.between}$B:1 {sep}:1',
     special_tokens=[(cls, tokenizer.cls_id), (sep, tokenizer.sep_id)],
   )
   if isinstance(tokenizer, tokenizers.WordPiece):

@@ -33,6 +33,8 @@ class Tokenizer(abc.ABC):
     self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
       find_reserved(self.pieces, name, source) for name in RESERVED
     )
+    # [SEP]s between the two texts of a pair; a vocabulary with </s> is RoBERTa's.
+    self.between = 2 if self.pieces[self.sep_id] == OTHER_NAMES['[SEP]'] else 1
     self.special_ids = tuple(
       sorted((self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id))
     )
@@ -77,6 +79,12 @@ class Tokenizer(abc.ABC):
     first, *rest = self.ids_batch(text.split('[MASK]'))
     mask = np.array([self.mask_id], np.int32)
     return np.concatenate([first] + [part for ids in rest for part in (mask, ids)])
+
+  def pair(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The ids of two texts for [CLS] first [SEP] second [SEP], the first with all [SEP]s but one
+    that stand between them."""
+    more = np.full(self.between - 1, self.sep_id, np.int32)
+    return np.concatenate([first, more]), second
 
   def _shown(self, ids: Iterable[int]) -> list[int]:
     return [int(i) for i in ids if i not in (self.pad_id, self.cls_id, self.sep_id)]

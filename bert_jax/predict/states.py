@@ -32,10 +32,12 @@ class States(NamedTuple):
 def states(model, inside, text, pair=None):
   """The States of a text or a pair; a long one is cut, and counted. inside: as below, compiled."""
   parts = model.tokenizer.ids_batch([text] if pair is None else [text, pair])
-  room = model.limit - 1 - len(parts)
+  room = model.limit - 2 - (len(parts) - 1) * model.tokenizer.between
   if sum(map(len, parts)) > room:
     model.counts[f'texts cut (longer than {model.limit} tokens)'] += 1
     parts = truncate(tuple(parts), room)
+  if len(parts) == 2:
+    parts = model.tokenizer.pair(*parts)
   length = 1 + sum(len(ids) + 1 for ids in parts)
   row = build_row(model.tokenizer, [[(ids, 0) for ids in parts]], power_of_two(length))
   names = 'input_ids', 'token_type_ids', 'position_ids', 'segment_ids'

@@ -73,7 +73,7 @@ class Choices(Scored):
       )
     labels = np.zeros(self.question_at[-1], np.float32)
     golds = [q.gold for q in questions]
-    pairs = _pairs(tokenizer, questions, limit - 3, problems)
+    pairs = _pairs(tokenizer, questions, limit, problems)
     contexts = [pairs[at][0] for at in self.question_at[:-1]]
     self.read = contexts + [ids for _, ids in pairs]
     labels[[at + gold for at, gold in zip(self.question_at, golds) if gold is not None]] = 1
@@ -147,8 +147,9 @@ class Choices(Scored):
     return out
 
 
-def _pairs(tokenizer, questions, room, problems):
-  """[(ids of the context, ids of question and choice)] of every choice, each of `room` in all."""
+def _pairs(tokenizer, questions, limit, problems):
+  """[(ids of the context, ids of question and choice)] of every choice, `limit` in all at most."""
+  room = limit - 2 - tokenizer.between
   contexts = list(dict.fromkeys(question.context for question in questions))
   contexts = dict(zip(contexts, tokenizer.ids_batch(contexts), strict=True))
   seconds = iter(tokenizer.ids_batch([x for question in questions for x in question.seconds]))
@@ -161,6 +162,6 @@ def _pairs(tokenizer, questions, room, problems):
     context = contexts[question.context]
     left = room - max(map(len, own))
     if len(context) > left:
-      problems.counts[f'questions with a cut context (longer than {room + 3} tokens)'] += 1
-    out += [(context[:left], ids) for ids in own]
+      problems.counts[f'questions with a cut context (longer than {limit} tokens)'] += 1
+    out += [tokenizer.pair(context[:left], ids) for ids in own]
   return out

@@ -123,7 +123,7 @@ class Texts(Scored):
     if pairs := bool(examples) and len(examples[0].texts) == 2:
       seconds = tokenizer.ids_batch([example.texts[1] for example in examples])
     whole = list(zip(firsts, seconds)) if pairs else [(ids,) for ids in firsts]
-    room = limit - 2 - pairs
+    room = limit - 2 - pairs * tokenizer.between
     if table.long_texts == 'windows' and not pairs:
       self.read = firsts
     parts, text_of = [], []
@@ -133,7 +133,7 @@ class Texts(Scored):
         kept = cut(ids, room, table.long_texts)
         what = 'in windows' if table.long_texts == 'windows' else 'cut'
         problems.counts[f'{what} (longer than {limit} tokens)'] += 1
-      parts += kept
+      parts += [tokenizer.pair(*own) for own in kept] if pairs else kept
       text_of += [i] * len(kept)
     self.text_of = np.array(text_of, np.int64)
     number = {label: i for i, label in enumerate(self.labels)}

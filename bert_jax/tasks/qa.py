@@ -102,6 +102,7 @@ class Windows(Scored):
         ids = ids[: self.qa.max_query_length]
       self.read.append(ids)
       context = encodings[question.context].ids
+      ids, _ = tokenizer.pair(ids, context)
       room = limit - SPECIAL - len(ids)
       starts = window_starts(len(context), room, self.qa.doc_stride)
       spans = self._gold_tokens(question, problems)

@@ -114,12 +114,14 @@ def test_an_encoder_of_tensorflow_2(tmp_path, shared):
     else:
       continue
     table[f'model/layer_with_weights-{number}/{name}'] = x
+  table['next_sentence..pooler_dense/kernel'] = np.zeros((4, 4))
   table = {f'{name}/.ATTRIBUTES/VARIABLE_VALUE': x for name, x in table.items()}
   write_bundle(tmp_path, table | {'_CHECKPOINTABLE_OBJECT_GRAPH': np.array(0)})
   for name in ('bert_config.json', 'vocab.txt'):
     shutil.copy(shared / 'golden' / 'tf_checkpoint' / name, tmp_path)
   weights = huggingface.read(tmp_path)
-  assert not weights.unused and len(weights.ignored) == 3
+  (why,) = weights.unused.values()
+  assert why == 'heads of TensorFlow 2 are not read' and len(weights.ignored) == 3
   assert len(weights.flat) == 39 and weights.objective == 'mlm_nsp'
   for path, x in weights.flat.items():
     np.testing.assert_array_equal(x, golden[path])
@@ -215,16 +217,19 @@ def test_a_head_that_is_not_whole_is_named(tmp_path):
   [
     (
       {'bert.embeddings.word_embeddings.weight': (30, 12)},
-      r'word_embeddings.weight is \(30, 12\), and vocab_size is 26; set model.vocab_size=30',
+      r'word_embeddings.weight is \(30, 12\), and vocab_size is 26; write "vocab_size": 30 in',
     ),
     (
       {'bert.embeddings.position_embeddings.weight': (30, 12)},
-      'max_position_embeddings is 24; set model.max_position_embeddings=30 or .*--positions',
+      'is 24; write "max_position_embeddings": 30 in its config.json or .*--positions',
     ),
-    ({'bert.embeddings.token_type_embeddings.weight': (3, 12)}, 'set model.type_vocab_size=3'),
+    (
+      {'bert.embeddings.token_type_embeddings.weight': (3, 12)},
+      'write "type_vocab_size": 3 in its config.json',
+    ),
     (
       {'bert.encoder.layer.1.intermediate.dense.weight': (21, 12)},
-      'set model.intermediate_size=21',
+      'write "intermediate_size": 21 in its config.json',
     ),
     ({'bert.encoder.layer.1.output.dense.bias': (12, 1)}, r'is \(12, 1\), where the config asks'),
     ({'cls.predictions.decoder.weight': (26, 12)}, 'differs from .* not tied'),

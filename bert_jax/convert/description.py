@@ -80,7 +80,9 @@ def read(folder):
       )
   act = theirs.get('hidden_act', 'gelu')
   if act not in ACTIVATIONS:
-    raise InputError(f'{path} says hidden_act {act!r}; use one of {", ".join(ACTIVATIONS)}.')
+    raise InputError(
+      f'{path} says hidden_act {act!r}; our encoder has {", ".join(ACTIVATIONS)} only.'
+    )
   if lacking := [name for name in SIZES if name not in theirs]:
     raise InputError(f'{path} does not say {", ".join(lacking)}; add it.')
   model = {name: theirs[name] for name in SIZES}

@@ -16,7 +16,7 @@ from flax import traverse_util
 
 from bert_jax import models
 from bert_jax.config import InputError
-from bert_jax.convert import description, names, tensors
+from bert_jax.convert import description, names, tensorflow2, tensors
 
 log = logging.getLogger('bert_jax')
 
@@ -97,7 +97,8 @@ def read(folder, positions=0):
     sources[ours] = name, str(found[name].dtype)
   weights = Weights(about, objective, flat, sources, ignored, unused, {})
   weights = _fit_tables(weights, positions)
-  _check_shapes(weights.flat, weights.description.model, {k: v for k, (v, _) in sources.items()})
+  named = {ours: name for ours, (name, _) in sources.items()}
+  _check_shapes(weights.flat, weights.description.model, named, about)
   if unused:
     log.info('%s: not used: %s', path, ', '.join(sorted(unused)))
   return weights
@@ -190,6 +191,8 @@ def _unused(known, found, places, there, lacking, objective, ignored, copies):
     unused[name] = (
       "DistilBERT's classifier has a dense layer with ReLU, where our pooler has tanh"
       if of_relu
+      else 'heads of TensorFlow 2 are not read'
+      if name.endswith(tensorflow2.END)
       else 'no parameter of ours is called so'
     )
   return unused
@@ -250,8 +253,9 @@ def _fit_tables(weights, positions):
   return weights._replace(flat=flat, new=new, description=about._replace(model=model))
 
 
-def _check_shapes(flat, model, sources):
-  """InputError unless every array has the shape that the fields of a model ask for."""
+def _check_shapes(flat, model, sources, about=None):
+  """InputError unless every array has the shape that the fields of a model ask for, those of a
+  config.json if that is what they are about."""
   places = names.table('bert', model['num_hidden_layers'], model['tie_word_embeddings'])
   for path, x in flat.items():
     letters = places[path].shape
@@ -264,8 +268,14 @@ def _check_shapes(flat, model, sources):
     if x.ndim != len(sizes) or len(wrong) != 1:
       raise InputError(f'{name} is {x.shape}, where the config asks for {tuple(sizes)} of {path}.')
     field, n = names.FIELDS[wrong[0][0]], wrong[0][1]
+    fix = f'set model.{field}={n}'
+    if about:
+      theirs = {ours: name for name, ours in description.DISTIL.items()}
+      key = theirs.get(field, field) if about.family == 'distilbert' else field
+      n += about.offset if field == 'max_position_embeddings' else 0
+      fix = f'write "{key}": {n} in its config.json'
     raise InputError(
-      f'{name} is {x.shape}, and {field} is {model[field]}; set model.{field}={n}'
+      f'{name} is {x.shape}, and {field} is {model[field]}; {fix}'
       + (' or convert it with --positions.' if field == 'max_position_embeddings' else '.')
     )
 

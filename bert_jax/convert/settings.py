@@ -71,7 +71,9 @@ def _labels(weights):
 def _table(config, weights, limit):
   labels, problem = _labels(weights), weights.description.problem
   if problem == 'regression' and len(labels) > 1:
-    raise InputError(f'the regression has {len(labels)} outputs, where ours has one.')
+    raise InputError(
+      f'the regression has {len(labels)} outputs, and ours has one, so it cannot be read.'
+    )
   config.table.multi_label = problem == 'multi_label_classification'
   config.table.regression = not config.table.multi_label and len(labels) == 1
   if odd := [label for label in labels if '|' in label]:

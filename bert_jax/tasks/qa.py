@@ -53,7 +53,7 @@ def objective(config, tokenizer):
 
 def sources(config, tokenizer, splits=('train', 'eval')):
   qa, limit = config.qa, config.task.max_length or config.data.seq_length
-  if limit <= qa.max_query_length + SPECIAL:
+  if limit <= qa.max_query_length + SPECIAL + tokenizer.between - 1:
     raise InputError(
       f'a window of {limit} tokens has no room for a context beside a question of '
       f'qa.max_query_length {qa.max_query_length}; raise task.max_length or data.seq_length.'

@@ -36,10 +36,10 @@ def specs(args):
   return [part for spec in args.input for part in files.parts(spec, names)]
 
 
-def check_writable(out):
-  """InputError if the folder --out can be neither made nor written to."""
+def check_writable(out, option='--out'):
+  """InputError if the folder of an option can be neither made nor written to."""
   nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
   if not nearest.is_dir():
-    raise InputError(f'{nearest} is a file; give --out a folder')
+    raise InputError(f'{nearest} is a file; give {option} a folder')
   if not os.access(nearest, os.W_OK):
-    raise InputError(f'{nearest} cannot be written to; choose another --out')
+    raise InputError(f'{nearest} cannot be written to; choose another {option}')

@@ -46,7 +46,7 @@ def folders(target):
 def convert(source, target, which='latest', positions=0, strict=True):
   """Converts a source to a target (see above), checks what was written, and prints the table."""
   out, partial = folders(target)
-  arguments.check_writable(out)
+  arguments.check_writable(out, '--to')
   if out.exists() and any(out.iterdir()):
     raise InputError(f'{out} is not empty; give --to a new folder.')
   shutil.rmtree(partial, ignore_errors=True)

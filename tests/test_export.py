@@ -80,6 +80,16 @@ def test_an_encoder_without_a_pooler(tmp_path, changes, caplog):
   assert set(origin.load(tmp_path / 'W').params) == {'encoder'}
 
 
+@pytest.mark.slow
+def test_an_encoder_without_a_pooler_lacks_nothing_for_them(tmp_path):
+  transformers = pytest.importorskip('transformers')
+  found = made('encoder and pooler')
+  found.params.pop('pooler')
+  convert.export_run(tmp_path / 'hf', found, {})
+  _, told = transformers.BertModel.from_pretrained(tmp_path / 'hf', output_loading_info=True)
+  assert not told['missing_keys'] and not told['unexpected_keys']
+
+
 @pytest.mark.parametrize(
   'changes, sentence',
   [

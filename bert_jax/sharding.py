@@ -178,6 +178,17 @@ def activation_rules():
   return nn.logical_axis_rules(ACTIVATION_RULES)
 
 
+def compiler_options(mesh):
+  """What XLA is told beside a program.
+
+  TPUs: to gather a parameter's pieces before its product. By default they go round a ring inside
+  it, and BERT-base in pieces over 16 chips (v5e) takes half as many cycles again.
+  """
+  if mesh.devices.flat[0].platform != 'tpu':
+    return {}
+  return {'xla_jf_spmd_threshold_for_windowed_einsum_mib': 2**20}
+
+
 def describe(params, mesh):
   """A table of the parameters: path, shape, type, sharding; and their bytes on each device."""
   size = sum(

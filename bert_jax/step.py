@@ -35,13 +35,19 @@ class Program:
   train_step: Any
   state: State
   batch: Any
+  compiler_options: dict
 
   @property
   def layout(self):
     return jax.tree.map(lambda x: x.sharding, self.state)
 
   def lower(self):
-    jitted = jax.jit(self.train_step, donate_argnums=0, out_shardings=(self.layout, None))
+    jitted = jax.jit(
+      self.train_step,
+      donate_argnums=0,
+      out_shardings=(self.layout, None),
+      compiler_options=self.compiler_options,
+    )
     return jitted.lower(self.state, self.batch)
 
 
@@ -66,7 +72,7 @@ def program(config, objective, mesh, steps):
     name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
     for name, x in objective.spec(config.batch_size).items()
   }
-  return Program(make_state, train_step, state, batch)
+  return Program(make_state, train_step, state, batch, sharding.compiler_options(mesh))
 
 
 def make_train_step(objective, optimizer, *, key, accumulation):

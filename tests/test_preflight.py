@@ -78,6 +78,8 @@ def test_the_length_of_a_loop_is_read_from_its_condition_too():
   )
   assert hlo.Program(counted).cycles()['attention'] == 500
   assert hlo.Program(counted).endless() == []
+  unsigned = counted.replace('%end = s32[]{:T(128)}', '%end = u32[]{:T(128)}')
+  assert hlo.Program(unsigned).cycles()['attention'] == 500
   assert hlo.Program(counted.replace('=%cond.2, ', '=%cond.3, ')).endless() == ['while.1']
 
 

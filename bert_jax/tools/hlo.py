@@ -121,7 +121,7 @@ class Program:
     if instruction.opcode != 'while':
       return 1
     condition = self.computations[_CONDITION.search(instruction.rest)[1]]
-    ends = [i.rest for i in condition if i.opcode == 'constant' and i.type.startswith('s32')]
+    ends = [i.rest for i in condition if i.opcode == 'constant' and i.type[:3] in ('s32', 'u32')]
     below = any(i.opcode == 'compare' and 'direction=LT' in i.rest for i in condition)
     return int(ends[0].partition(')')[0]) if below and len(ends) == 1 else 0
 
@@ -151,16 +151,18 @@ class Program:
     """{kind: bytes of the results on one device, of a reduce-scatter what goes in}.
 
     A TPU's compiler cuts a collective into pieces that run beside other work; all of them have its
-    channel, which counts once. Its fusions `all-reduce-scatter` are reduce-scatters.
+    channel and sizes, which count once (a channel alone may be several's). Its fusions
+    `all-reduce-scatter` are reduce-scatters.
     """
     out, seen = collections.Counter(), set()
     for name, instruction, times in self.inside():
       if kind := collective(instruction.opcode):
-        channel = _CHANNEL.search(instruction.rest)
-        if channel and (kind, channel[1]) in seen:
-          continue
-        seen.add((kind, channel and channel[1]))
         sizes = arrays(instruction.type)
+        channel = _CHANNEL.search(instruction.rest)
+        piece = kind, channel and channel[1], *sizes
+        if channel and piece in seen:
+          continue
+        seen.add(piece)
         if name.startswith('all-reduce-scatter'):
           kind, size = 'reduce-scatter', sum(sizes)
         elif kind == 'reduce-scatter':

@@ -116,6 +116,8 @@ def test_the_tpu_compiler_takes_a_small_step():
   assert report['fits'] and report['hbm_limit'] == int(15.75 * 2**30) > report['hbm_bytes']
   assert report['devices'] == '4 x TPU v5 lite' and report['rows_per_data_shard'] == 16
   assert 0 < report['estimated_mfu'] < 1 and report['estimated_cycles'] > 0
+  hours = report['steps'] * report['estimated_step_s'] * 4 / 3600
+  assert report['estimated_chip_hours'] == pytest.approx(hours)
   assert {'attention', 'feed-forward', 'head', 'optimizer'} <= set(report['cycles'])
   # Data-parallel: the gradients cross once, and nothing else; but the two gradients of the tied
   # table, of looking words up and of predicting them, cross each for itself.

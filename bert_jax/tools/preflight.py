@@ -48,6 +48,7 @@ LARGEST = 5  # buffers that are named
 UNITS = {'B': 1, 'K': 2**10, 'M': 2**20, 'G': 2**30, 'T': 2**40}
 SWEEPS = {
   'batch': [{'batch_size': n} for n in (8, 16, 32, 64, 128, 256)],  # rows of each chip
+  'accumulation': [{'optimizer.accumulation': n} for n in (1, 2, 4, 8, 16)],
   'remat': [{'model.remat': name} for name in ('none', 'dots', 'full')],
   'attention': [
     {'model.attention_implementation': name, 'model.attention_probs_dropout_prob': 0.0}
@@ -153,7 +154,8 @@ def preflight(config, devices, chip):
   mesh = sharding.mesh_of(config, devices)
   objective = objective_of(config)
   flops = 3 * objective.flops(config.batch_size)  # backward is twice the forward pass
-  program = step.program(config, objective, mesh, config.steps or STEPS)
+  steps = config.steps or STEPS
+  program = step.program(config, objective, mesh, steps)
   with jax.set_mesh(mesh), sharding.activation_rules():
     lowered = program.lower()
     started = time.perf_counter()
@@ -199,6 +201,8 @@ def preflight(config, devices, chip):
     'estimated_cycles': total,
     'cycles': cycles,
     'estimated_step_s': total * chip.seconds_per_cycle,
+    'steps': steps,
+    'estimated_chip_hours': steps * total * chip.seconds_per_cycle * len(devices) / 3600,
     'estimated_mfu': flops / len(devices) / chip.flops_per_cycle / total,
     'collective_bytes': parsed.collective_bytes(),
     'warnings': warnings,
@@ -269,6 +273,9 @@ def table(report):
     lines.append(
       f'  {total:14,}  estimated step {1e3 * report["estimated_step_s"]:.2f} ms, '
       f'estimated MFU {report["estimated_mfu"]:.1%}'
+    )
+    lines.append(
+      f'{report["steps"]:,} steps: {report["estimated_chip_hours"]:,.1f} chip-hours, estimated'
     )
     moved = ', '.join(f'{k} {n / 2**20:,.1f} MiB' for k, n in report['collective_bytes'].items())
     lines.append(f'between devices, each step and device: {moved or "nothing"}')

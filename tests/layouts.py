@@ -1,0 +1,78 @@
+"""The losses of three steps of every objective on meshes of 8 devices, for tests/test_layouts.py.
+
+    python tests/layouts.py data,fsdp,tensor ...    # 1,1,1 is one of the devices
+
+Batches are drawn at random by the objective's own contract: what they say does not matter here.
+"""
+
+import json
+import sys
+
+import jax
+import numpy as np
+
+from bert_jax import config as config_lib
+from bert_jax import sharding, step
+from bert_jax.tools import preflight
+
+TASKS = {
+  'mlm_nsp': 'configs/pretrain.py',
+  **{task: f'configs/finetune.py:task={task}' for task in
+     ('sst2', 'stsb', 'ner', 'squad', 'copa', 'gap')},
+}  # fmt: skip
+SMALL = [
+  'batch_size=16', 'steps=3', 'epochs=0', 'data.seq_length=32', 'optimizer.warmup=0',
+  'optimizer.learning_rate=1e-2', 'model.vocab_size=200', 'model.vocab_multiple=128',
+  'model.num_hidden_layers=1', 'model.hidden_size=32', 'model.intermediate_size=64',
+  'model.num_attention_heads=2', 'model.max_position_embeddings=32', 'model.dtype=float32',
+]  # fmt: skip
+
+
+def batch_of(spec, vocab_size, seed):
+  """Numbers for every array of a batch contract: two examples in each row of 32 tokens."""
+  rng = np.random.RandomState(seed)
+  B, T = spec['input_ids'].shape
+  half = np.arange(T) // (T // 2)
+  known = {
+    'input_ids': rng.randint(5, vocab_size, (B, T)),
+    'token_type_ids': rng.randint(0, 2, (B, T)),
+    'position_ids': np.tile(np.arange(T), (B, 1)),
+    'segment_ids': np.tile(1 + half, (B, 1)),
+    'weights': rng.rand(B, 2) < 0.8,
+    'cls_positions': np.tile([0, T // 2], (B, 1)),
+    'groups': np.zeros((B, 2)),
+    'tags': rng.randint(0, 3, (B, T)),
+  }
+  out = {}
+  for name, want in spec.items():
+    drawn = known[name] if name in known else rng.randint(0, 2, want.shape)
+    out[name] = np.asarray(drawn)[:, : want.shape[1]].astype(want.dtype)
+  return out
+
+
+def losses(task, shape):
+  """The loss and the norm of the gradient at each step, dropout on."""
+  overrides = [*SMALL, *(f'mesh.{axis}={n}' for axis, n in zip(sharding.AXES, shape))]
+  if task != 'mlm_nsp':
+    overrides += ['data.examples_per_row=2', 'task.max_length=16']
+  config = config_lib.load(TASKS[task], [f'--config.{line}' for line in overrides])
+  mesh = sharding.mesh_of(config, jax.devices()[: np.prod(shape)])
+  objective = preflight.objective_of(config)
+  program = step.program(config, objective, mesh, config.steps)
+  out = []
+  with jax.set_mesh(mesh), sharding.activation_rules():
+    key = step.keys(config.seed, config.prng_impl)[0]
+    state = jax.jit(program.make_state, out_shardings=program.layout)(key)
+    compiled = program.lower().compile()
+    for seed in range(config.steps):
+      drawn = batch_of(program.batch, config.model.vocab_size, seed)
+      batch = {n: jax.device_put(x, program.batch[n].sharding) for n, x in drawn.items()}
+      state, metrics = compiled(state, batch)
+      out += [float(metrics['loss']), float(metrics['grad_norm'])]
+  return out
+
+
+if __name__ == '__main__':
+  for mesh in sys.argv[1:]:
+    shape = [int(n) for n in mesh.split(',')]
+    print(json.dumps([mesh, {task: losses(task, shape) for task in TASKS}]), flush=True)

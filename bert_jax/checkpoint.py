@@ -17,53 +17,11 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
-from bert_jax import __version__, hosts, integrity, step
-from bert_jax import config as config_lib
+from bert_jax import __version__, hosts, integrity, step, workdirs
 from bert_jax.config import InputError, first_line
+from bert_jax.integrity import PARTS
 
 log = logging.getLogger('bert_jax')
-
-PARTS = ('params', 'opt_state', 'carry')
-CONFIG = 'config.json'
-
-
-def read_config(workdir):
-  """The resolved config a workdir's run was made with."""
-  path = Path(workdir).expanduser() / CONFIG
-  if not path.is_file():
-    lacking = f'{CONFIG} is missing' if path.parent.is_dir() else 'there is no such folder'
-    raise InputError(
-      f'{workdir} holds no run ({lacking}); give the workdir of one or, to load or convert it, the '
-      'folder of a model.'
-    )
-  try:
-    return config_lib.from_json(path.read_text())
-  except (ValueError, KeyError, AttributeError) as error:
-    raise InputError(f'{path} is not the config of a run of this version: {error}') from None
-
-
-def check_workdir(workdir, config):
-  """InputError if the workdir is a file or holds the run of another config. Writes nothing."""
-  workdir = Path(workdir)
-  if workdir.exists() and not workdir.is_dir():
-    raise InputError(f'{workdir} is a file; a --workdir is a folder, new or of the same run.')
-  if (workdir / CONFIG).exists():
-    different = config_lib.changes(read_config(workdir), config)
-    if different:
-      more = f' and {len(different) - 3} more' if len(different) > 3 else ''
-      raise InputError(
-        f'{workdir} holds a run with another config ({"; ".join(different[:3])}{more}); use another'
-        ' --workdir (config.init_from or config.resume_from can start from this one), or delete it.'
-      )
-
-
-def claim(workdir, config):
-  """Makes the workdir this config's: writes config.json."""
-  try:
-    Path(workdir).mkdir(parents=True, exist_ok=True)
-    config_lib.write_whole(Path(workdir) / CONFIG, config_lib.to_json(config))
-  except OSError as error:
-    raise InputError(f'{workdir} cannot be written ({error.strerror}); use another.') from None
 
 
 def newest_meta(workdir):
@@ -77,27 +35,6 @@ def newest_meta(workdir):
     if checkpoints.steps():
       raise checkpoints.none_is_good()
   return None
-
-
-def check_continues(meta, shapes, facts, steps, own):
-  """InputError unless a run with these shapes and facts can go on from a checkpoint's meta.
-
-  own: it is the workdir's own checkpoint, not that of config.resume_from.
-  """
-  number = meta['step']
-  if not own and meta['data'] != facts['data']:
-    log.info('resume_from: the training data is another one than up to step %d', number)
-  if own and meta['data'] != facts['data']:
-    raise InputError(
-      f'the training data is not what it was at checkpoint {number}; bring it back, or use another '
-      '--workdir with config.init_from to start from its weights.'
-    )
-  if own and meta['config'] != facts['config']:
-    raise InputError(f'{CONFIG} was changed since checkpoint {number} was saved; bring it back.')
-  if not own and number >= steps:
-    raise InputError(f'config.resume_from is at step {number} already; set steps above {steps}.')
-  for part in PARTS:
-    integrity.compare(meta, part, integrity.flat(getattr(shapes, part)))
 
 
 class Checkpoints:
@@ -308,7 +245,7 @@ def load_params(workdir, shapes, which='latest', partial=False):
   try:
     steps = checkpoints.steps()
     if which == 'best':
-      settings = read_config(workdir).checkpoint
+      settings = workdirs.read_config(workdir).checkpoint
       if not settings.best_metric:
         raise InputError(
           f'{workdir} kept no best checkpoint (checkpoint.best_metric is empty); use '
@@ -329,7 +266,7 @@ def load_params(workdir, shapes, which='latest', partial=False):
       )
     for number in reversed(steps):
       try:
-        there = _parts(checkpoints.meta(number))
+        there = integrity.parts(checkpoints.meta(number))
         lacking = [part for part in shapes if part not in there]
         if lacking and not partial:
           raise InputError(
@@ -346,11 +283,6 @@ def load_params(workdir, shapes, which='latest', partial=False):
     )
   finally:
     checkpoints.close()
-
-
-def _parts(meta):
-  """The parts of a model that a checkpoint has: encoder, pooler..."""
-  return {name.split('/')[1].partition('.')[0] for name in meta['arrays'] if name[:7] == 'params/'}
 
 
 def _when_best(metrics):

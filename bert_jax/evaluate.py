@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from bert_jax import checkpoint, hosts, metrics, origin, sharding, step
+from bert_jax import checkpoint, hosts, metrics, origin, sharding, step, workdirs
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.data import batching, tokenizers
@@ -81,7 +81,7 @@ def evaluate(workdir, overrides=(), which='latest', out=''):
 def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
   """Yields (name, metrics, step) for each (name, data.eval or '') of parts, compiling once."""
   hosts.check()
-  config = config_lib.override(checkpoint.read_config(workdir), overrides)
+  config = config_lib.override(workdirs.read_config(workdir), overrides)
   tokenizer = tokenizers.load_folder(workdir)
   task = TASKS[config.objective]
   objective = task.objective(config, tokenizer)

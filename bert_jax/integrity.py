@@ -1,4 +1,4 @@
-"""What a checkpoint says of its arrays, and whether they are still that.
+"""What a checkpoint says of itself, whether it is still that, and whether a run can go on from it.
 
 A checksum is a sum over the elements of an array, so it is the same on any mesh and any number of
 hosts; the metadata that holds the checksums is sealed by a hash of its own.
@@ -6,13 +6,19 @@ hosts; the metadata that holds the checksums is sealed by a hash of its own.
 
 import hashlib
 import json
+import logging
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax import workdirs
 from bert_jax.config import InputError
 from bert_jax.sharding import path_name
+
+log = logging.getLogger('bert_jax')
+
+PARTS = ('params', 'opt_state', 'carry')
 
 
 def flat(tree):
@@ -76,6 +82,34 @@ def compare(meta, part, arrays):
         f'checkpoint {meta["step"]} has {name} as {there.get(name, "nothing")} and this run as '
         f'{here.get(name, "nothing")}; they are not the same model or optimizer.'
       )
+
+
+def check_continues(meta, shapes, facts, steps, own):
+  """InputError unless a run with these shapes and facts can go on from a checkpoint's meta.
+
+  own: it is the workdir's own checkpoint, not that of config.resume_from.
+  """
+  number = meta['step']
+  if not own and meta['data'] != facts['data']:
+    log.info('resume_from: the training data is another one than up to step %d', number)
+  if own and meta['data'] != facts['data']:
+    raise InputError(
+      f'the training data is not what it was at checkpoint {number}; bring it back, or use another '
+      '--workdir with config.init_from to start from its weights.'
+    )
+  if own and meta['config'] != facts['config']:
+    raise InputError(
+      f'{workdirs.CONFIG} was changed since checkpoint {number} was saved; bring it back.'
+    )
+  if not own and number >= steps:
+    raise InputError(f'config.resume_from is at step {number} already; set steps above {steps}.')
+  for part in PARTS:
+    compare(meta, part, flat(getattr(shapes, part)))
+
+
+def parts(meta):
+  """The parts of a model that a checkpoint has: encoder, pooler..."""
+  return {name.split('/')[1].partition('.')[0] for name in meta['arrays'] if name[:7] == 'params/'}
 
 
 @jax.jit

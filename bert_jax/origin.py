@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from bert_jax import checkpoint, integrity, models, sharding
+from bert_jax import checkpoint, integrity, models, sharding, workdirs
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.convert import hub, huggingface, sentences, settings
@@ -59,7 +59,7 @@ def from_weights(folder, weights):
 
 def load_run(workdir, which='latest'):
   """The Origin of a run's checkpoint, on the first device of this process."""
-  config = checkpoint.read_config(workdir)
+  config = workdirs.read_config(workdir)
   tokenizer = tokenizers.load_folder(workdir)
   mesh = sharding.make_mesh(1, 1, 1, jax.local_devices()[:1])
   shapes = shapes_of(config, tokenizer, mesh)
@@ -97,12 +97,12 @@ def adopt_model(config, workdir):
   own = ('hidden_dropout_prob', 'attention_probs_dropout_prob', 'attention_implementation', 'dtype',
          'scan_layers', 'remat')  # fmt: skip
   # A run that has begun has them already, and needs init_from no more.
-  begun = (workdir / checkpoint.CONFIG).is_file()
+  begun = (workdir / workdirs.CONFIG).is_file()
   folder = workdir if begun else hub.folder(config.init_from)
   if huggingface.is_model(folder):
     source = huggingface.read_model(folder)
   else:
-    source = checkpoint.read_config(folder).model
+    source = workdirs.read_config(folder).model
   config = config.copy_and_resolve_references()
   changed = [f'{k} {config.model[k]} -> {v}' for k, v in source.items()
              if k not in own and config.model[k] != v]  # fmt: skip
@@ -121,7 +121,7 @@ def weights_of(config, mesh):
     theirs = settings.config_of(weights)
     params = weights.tree(models.ModelConfig(**config.model))
   else:
-    theirs = checkpoint.read_config(folder)
+    theirs = workdirs.read_config(folder)
     shapes = shapes_of(theirs, tokenizers.load_folder(folder), mesh)
     params, _ = checkpoint.load_params(folder, shapes, partial=True)
   if labels(theirs) != labels(config):

@@ -10,7 +10,6 @@ and ends with the same bits as if it had never stopped.
 import argparse
 import contextlib
 import dataclasses
-import json
 import logging
 import math
 import signal
@@ -21,7 +20,17 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from bert_jax import checkpoint, evaluate, facts, hosts, metrics, origin, sharding, step
+from bert_jax import (
+  checkpoint,
+  evaluate,
+  hosts,
+  integrity,
+  metrics,
+  origin,
+  sharding,
+  step,
+  workdirs,
+)
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.convert import hub
@@ -51,7 +60,7 @@ def train(config, workdir):
   # ---- data ------------------------------------------------------------------------------------
   task = TASKS[config.objective]
   config = task.resolve(config)
-  checkpoint.check_workdir(workdir, config)
+  workdirs.check(workdir, config)
   beginning = continued or (config.init_from and hub.folder(config.init_from)) or None
   tokenizer = vocabulary.of_run(config, beginning, lambda: task.texts(config))
   sources = task.sources(config, tokenizer)
@@ -82,7 +91,7 @@ def train(config, workdir):
     stack.enter_context(jax.set_mesh(mesh))
     stack.enter_context(sharding.activation_rules())
     if continued:
-      checkpoint.check_continues(meta, program.state, identity, steps, own=continued == workdir)
+      integrity.check_continues(meta, program.state, identity, steps, own=continued == workdir)
     weights = None
     if config.init_from and not continued:
       weights = origin.weights_of(config, mesh)
@@ -103,7 +112,7 @@ def train(config, workdir):
     # ---- where this run begins -----------------------------------------------------------------
     hosts.wait('compiled')
     if hosts.first():
-      checkpoint.claim(workdir, config)
+      workdirs.claim(workdir, config)
       if continued != workdir:
         tokenizer.save(workdir)
     hosts.wait('claimed')
@@ -127,7 +136,7 @@ def train(config, workdir):
       if weights:
         params = origin.warm_start(state.params, weights)
         state, weights = dataclasses.replace(state, params=params), None
-    write_facts(workdir, sources, mesh)
+    workdirs.write_facts(workdir, sources, mesh)
 
     # ---- the loop ------------------------------------------------------------------------------
     start = int(state.step)
@@ -245,26 +254,6 @@ def memory(compiled):
     f'{sizes.argument_size_in_bytes / 2**20:,.0f} MiB of state and batch, '
     f'{sizes.temp_size_in_bytes / 2**20:,.0f} MiB of temporaries per device'
   )
-
-
-def write_facts(workdir, sources, mesh):
-  """run.json: versions, command, devices and data, so that the workdir tells all about its run."""
-  if not hosts.first():
-    return
-  path = workdir / 'run.json'
-  earlier = []
-  with contextlib.suppress(OSError, ValueError, KeyError):
-    earlier = json.loads(path.read_text())['commands']
-  told = facts.versions() | {
-    'commands': [*earlier, facts.command()],
-    'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
-    'mesh': dict(mesh.shape),
-    'data': {
-      split: {'rows': len(s), 'fingerprint': s.fingerprint, 'baselines': s.baselines}
-      for split, s in sources.items()
-    },
-  }
-  config_lib.write_whole(path, json.dumps(told, indent=2) + '\n')
 
 
 @contextlib.contextmanager

@@ -17,8 +17,8 @@ from bundles import write_bundle
 from released import LABELS, SIZES, WORDS, logits_of, made
 from test_export import compare, same
 
-from bert_jax import checkpoint, evaluate, models, origin, sharding, train
 from bert_jax import config as c
+from bert_jax import evaluate, models, origin, sharding, train, workdirs
 from bert_jax.config import InputError
 from bert_jax.convert import hub, huggingface, names
 from bert_jax.predict import Model
@@ -336,7 +336,7 @@ def test_a_converted_workdir_is_asked_and_started_from_but_not_continued(tmp_pat
   convert.convert(str(folder), str(tmp_path / 'W'))
   again = origin.load(tmp_path / 'W')
   assert set(again.params) == {'encoder', 'pooler'}
-  config = checkpoint.read_config(tmp_path / 'W')
+  config = workdirs.read_config(tmp_path / 'W')
   with pytest.raises(InputError, match='converted weights and no training to go on with'):
     train.train(config, tmp_path / 'W')
   with pytest.raises(InputError, match='has no mlm, nsp .*config.init_from'):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 LEVELS = [
-  {'fields', 'rules', 'config', 'metrics', 'hosts', 'facts'},
+  {'fields', 'rules', 'config', 'metrics', 'hosts', 'facts', 'workdirs'},
   {'models', 'sharding', 'optim', 'data', 'convert'},
   {'tasks', 'objectives'},
   {'step', 'checkpoint', 'integrity', 'origin'},

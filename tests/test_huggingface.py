@@ -9,8 +9,8 @@ import pytest
 import safetensors.numpy
 from released import to_tensors
 
-from bert_jax import checkpoint, models, origin, train
 from bert_jax import config as c
+from bert_jax import models, origin, train, workdirs
 from bert_jax.config import InputError
 from bert_jax.convert import huggingface
 from bert_jax.data import vocabulary
@@ -79,7 +79,7 @@ def test_a_run_starts_from_the_weights_sizes_and_vocabulary_of_a_folder(
   ours, theirs = jax.device_get(state.params), weights[1]
   for part in ('encoder', 'pooler'):
     jax.tree.map(np.testing.assert_array_equal, ours[part], theirs[part])
-  assert checkpoint.read_config(tmp_path / 'run').model.hidden_size == 12
+  assert workdirs.read_config(tmp_path / 'run').model.hidden_size == 12
   assert (tmp_path / 'run' / 'vocab.txt').read_text().split() == WORDS
   assert (
     json.loads((tmp_path / 'run' / 'tokenizer_config.json').read_text())['do_lower_case'] is False

@@ -172,11 +172,11 @@ def test_an_error_of_one_process_ends_both(corpus_file, tmp_path):
   workdir = tmp_path / 'run'
   code = """
 import sys
-from bert_jax import checkpoint, hosts, train
+from bert_jax import train, workdirs
 from bert_jax.config import InputError
 def claim(*_):
   raise InputError('the disk of process 0 is full')
-checkpoint.claim = claim
+workdirs.claim = claim
 train.main(sys.argv[1:])
 """
   (tmp_path / 'failing.py').write_text(code)

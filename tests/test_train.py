@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, run_module, small_pretrain
 
-from bert_jax import checkpoint, evaluate, integrity, optim, predict, sharding
+from bert_jax import checkpoint, evaluate, integrity, optim, predict, sharding, workdirs
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.data import tokenizers
@@ -127,7 +127,7 @@ def test_a_workdir_tells_about_its_run(pretrained):
   facts = json.loads((workdir / 'run.json').read_text())
   assert facts['packages']['jax'] == jax.__version__
   assert facts['data']['train']['rows'] > 0 and facts['data']['train']['fingerprint']
-  assert checkpoint.read_config(workdir).seed == 0
+  assert workdirs.read_config(workdir).seed == 0
   assert {line['step'] for line in lines(workdir, 'train')} == {5, 10, 15, 20}
   line = lines(workdir, 'train')[-1]
   assert line['mlm_below_unigram'] == pytest.approx(
@@ -418,7 +418,7 @@ def finetuned(pretrained, labelled, tmp_path_factory):
 
 def test_fine_tuning_takes_sizes_vocabulary_and_weights(finetuned, pretrained):
   workdir, state, metrics = finetuned
-  assert checkpoint.read_config(workdir).model.hidden_size == 32
+  assert workdirs.read_config(workdir).model.hidden_size == 32
   assert (workdir / 'vocab.txt').read_bytes() == (pretrained[0] / 'vocab.txt').read_bytes()
   assert metrics['classification_accuracy'] == 1.0
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bert_jax import checkpoint, facts, models, origin, step
+from bert_jax import checkpoint, facts, models, origin, step, workdirs
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.convert import export, hub, huggingface, sentences
@@ -58,7 +58,7 @@ def convert(source, target, which='latest', positions=0, strict=True):
     found = origin.from_weights(folder, weights)
     weights = weights._replace(flat={})  # large, and in `found` too
   elif not target.startswith(HF):
-    checkpoint.read_config(folder)
+    workdirs.read_config(folder)
     raise InputError(f'{source} is a run already; --to hf:OUT writes it as a Hugging Face folder.')
   else:
     found = origin.load(source, which, positions)
@@ -98,7 +98,7 @@ def export_run(out, found, told):
 def write_workdir(workdir, found, told):
   """Writes an Origin as a workdir that can be started from, evaluated, asked, but not continued."""
   identity = {'config': config_lib.fingerprint(found.config), 'data': '', 'converted': told}
-  checkpoint.claim(workdir, found.config)
+  workdirs.claim(workdir, found.config)
   found.tokenizer.save(workdir)
   if found.vector.pooling:
     config = found.config

@@ -15,8 +15,8 @@ import logging
 import shutil
 from pathlib import Path
 
-from bert_jax import checkpoint, evaluate
 from bert_jax import config as config_lib
+from bert_jax import evaluate, workdirs
 from bert_jax.config import InputError
 
 log = logging.getLogger('bert_jax')
@@ -48,7 +48,7 @@ def glue(runs, data, out, which='latest'):
   """{task: ({set: {metric: value}}, score)} of {task: workdir}; writes the test predictions."""
   data, out, found = Path(data).expanduser(), Path(out).expanduser(), {}
   for name, workdir in runs.items():
-    config = checkpoint.read_config(workdir)
+    config = workdirs.read_config(workdir)
     regression = config.table.regression if config.objective == 'classification' else None
     if regression != (name == 'STS-B'):
       raise InputError(f'{workdir} is no run of {name}; give --run {name}= the one that is.')

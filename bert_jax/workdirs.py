@@ -1,0 +1,72 @@
+"""A run's folder: the config it was made with, whether it is this run's, and what made it."""
+
+import contextlib
+import json
+from pathlib import Path
+
+import jax
+
+from bert_jax import config as config_lib
+from bert_jax import facts, hosts
+from bert_jax.config import InputError
+
+CONFIG = 'config.json'
+
+
+def read_config(workdir):
+  """The resolved config a workdir's run was made with."""
+  path = Path(workdir).expanduser() / CONFIG
+  if not path.is_file():
+    lacking = f'{CONFIG} is missing' if path.parent.is_dir() else 'there is no such folder'
+    raise InputError(
+      f'{workdir} holds no run ({lacking}); give the workdir of one or, to load or convert it, the '
+      'folder of a model.'
+    )
+  try:
+    return config_lib.from_json(path.read_text())
+  except (ValueError, KeyError, AttributeError) as error:
+    raise InputError(f'{path} is not the config of a run of this version: {error}') from None
+
+
+def check(workdir, config):
+  """InputError if the workdir is a file or holds the run of another config. Writes nothing."""
+  workdir = Path(workdir)
+  if workdir.exists() and not workdir.is_dir():
+    raise InputError(f'{workdir} is a file; a --workdir is a folder, new or of the same run.')
+  if (workdir / CONFIG).exists():
+    different = config_lib.changes(read_config(workdir), config)
+    if different:
+      more = f' and {len(different) - 3} more' if len(different) > 3 else ''
+      raise InputError(
+        f'{workdir} holds a run with another config ({"; ".join(different[:3])}{more}); use another'
+        ' --workdir (config.init_from or config.resume_from can start from this one), or delete it.'
+      )
+
+
+def claim(workdir, config):
+  """Makes the workdir this config's: writes config.json."""
+  try:
+    Path(workdir).mkdir(parents=True, exist_ok=True)
+    config_lib.write_whole(Path(workdir) / CONFIG, config_lib.to_json(config))
+  except OSError as error:
+    raise InputError(f'{workdir} cannot be written ({error.strerror}); use another.') from None
+
+
+def write_facts(workdir, sources, mesh):
+  """run.json: versions, command, devices and data, so that the workdir tells all about its run."""
+  if not hosts.first():
+    return
+  path = workdir / 'run.json'
+  earlier = []
+  with contextlib.suppress(OSError, ValueError, KeyError):
+    earlier = json.loads(path.read_text())['commands']
+  told = facts.versions() | {
+    'commands': [*earlier, facts.command()],
+    'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
+    'mesh': dict(mesh.shape),
+    'data': {
+      split: {'rows': len(s), 'fingerprint': s.fingerprint, 'baselines': s.baselines}
+      for split, s in sources.items()
+    },
+  }
+  config_lib.write_whole(path, json.dumps(told, indent=2) + '\n')

@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 import tempfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,13 @@ os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 COMPILED = tempfile.TemporaryDirectory(prefix='bert_jax-compiled-')
 os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', COMPILED.name)
 os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0.2')
+# Small programs are compiled once and run a few times, so most of the time went into making them
+# fast: this compiles in a quarter of it. XLA_FLAGS= launch/test compiles them as a run does, and so
+# do run_module(quick=False) and a test here and there.
+QUICK = '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true'
+if tuple(map(int, metadata.version('jaxlib').split('.')[:2])) < (0, 11):  # later ones lack it
+  QUICK += ' --xla_cpu_use_fusion_emitters=false'
+os.environ.setdefault('XLA_FLAGS', QUICK)
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / 'shared' / 'data'
 
@@ -102,13 +110,17 @@ def tokenizer(vocab):
   return tokenizers.load(vocab)
 
 
-def run_module(*arguments, devices=1, stdin='', check=True, timeout=600):
-  """`python -m ARGUMENTS` from the repository root with `devices` simulated CPU devices."""
+def run_module(*arguments, devices=1, quick=True, stdin='', check=True, timeout=600):
+  """`python -m ARGUMENTS` from the repository root with `devices` simulated CPU devices.
+
+  quick: compiled as the tests are; else as a user's run is.
+  """
+  flags = os.environ['XLA_FLAGS'] if quick else ''
   env = dict(
     os.environ,
     JAX_PLATFORMS='cpu',
     PYTHONPATH=str(ROOT),
-    XLA_FLAGS=f'--xla_force_host_platform_device_count={devices}',
+    XLA_FLAGS=f'{flags} --xla_force_host_platform_device_count={devices}',
   )
   out = subprocess.run(
     [sys.executable, '-m', *map(str, arguments)],

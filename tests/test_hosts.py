@@ -43,7 +43,7 @@ def rows(config_file, hosts, first=0, last=STEPS):
   with socket.socket() as s:
     s.bind(('127.0.0.1', 0))
     address = f'127.0.0.1:{s.getsockname()[1]}'
-  env = dict(os.environ, JAX_PLATFORMS='cpu', PYTHONPATH=str(ROOT), XLA_FLAGS='')
+  env = dict(os.environ, JAX_PLATFORMS='cpu', PYTHONPATH=str(ROOT))
   processes = [
     subprocess.Popen(
       [sys.executable, 'tests/host_rows.py', address]

@@ -112,7 +112,7 @@ def test_the_tpu_compiler_takes_a_small_step():
     'vocab_size=1000', 'dtype=float32', 'hidden_dropout_prob=0',
     'attention_probs_dropout_prob=0')]  # fmt: skip
   command = ['bert_jax.tools.preflight', '--config', 'configs/pretrain.py', *small, '--json']
-  report = json.loads(run_module(*command, '--topology', 'v5e:2x2').stdout)
+  report = json.loads(run_module(*command, '--topology', 'v5e:2x2', quick=False).stdout)
   assert report['fits'] and report['hbm_limit'] == int(15.75 * 2**30) > report['hbm_bytes']
   assert report['devices'] == '4 x TPU v5 lite' and report['rows_per_data_shard'] == 16
   assert 0 < report['estimated_mfu'] < 1 and report['estimated_cycles'] > 0
@@ -130,7 +130,7 @@ def test_the_tpu_compiler_takes_a_small_step():
   # FSDP: each parameter is gathered for the forward and for the backward pass, and each gradient is
   # scattered; what is too small to be cut stays whole.
   fsdp = ['--config.mesh.data=1', '--config.mesh.fsdp=-1', '--topology', 'v5e:2x2']
-  moved = json.loads(run_module(*command, *fsdp).stdout)['collective_bytes']
+  moved = json.loads(run_module(*command, *fsdp, quick=False).stdout)['collective_bytes']
   cut = 4 * sum(x.size for x in jax.tree.leaves(params) if x.size >= sharding.SMALL)
   assert moved['reduce-scatter'] == pytest.approx(cut, rel=0.25)
   assert cut < moved['all-gather'] < 2.5 * cut

@@ -29,7 +29,7 @@ PEAK_FLOPS = {
   'TPU v5e': 197e12,
   'TPU v5': 459e12,
   'TPU v6': 918e12,
-  'TPU7x': 2307e12,
+  'TPU7x': 1153.5e12,  # a device is half a chip
   'T4': 65e12,
   'L4': 121e12,
   'V100': 125e12,

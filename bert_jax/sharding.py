@@ -11,7 +11,7 @@ import re
 import flax.linen as nn
 import jax
 import numpy as np
-from clu import parameter_overview
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -69,7 +69,16 @@ def make_mesh(data, fsdp, tensor, devices=None, slices=1):
       f'mesh.data {shape[0]} does not divide over mesh.slices={slices}; use a multiple of it.'
     )
   shape[0] //= slices
-  blocks = [jax.make_mesh(tuple(shape), AXES, devices=group).devices for group in groups]
+  try:  # jax.make_mesh would lay no axis along half an axis of the chips, but on v5e
+    blocks = [
+      mesh_utils.create_device_mesh(shape, group, allow_split_physical_axes=True)
+      for group in groups
+    ]
+  except (NotImplementedError, AssertionError, ValueError) as error:
+    raise InputError(
+      f'mesh data={shape[0] * slices} fsdp={shape[1]} tensor={shape[2]} cannot be laid over these '
+      f'{len(devices)} {devices[0].device_kind} ({error}); use other sizes.'
+    ) from None
   return jax.sharding.Mesh(np.concatenate(blocks), AXES, axis_types=(AxisType.Auto,) * 3)
 
 
@@ -138,7 +147,8 @@ def spec_of(name, shape, mesh, rules=RULES):
       if size % parts:
         raise InputError(
           f'{name} of shape {shape} does not divide over mesh axes {axes} '
-          f'({parts} parts); change the mesh or that size of the model.'
+          f'({parts} parts); change the mesh or that size of the model (of words: '
+          'model.vocab_multiple).'
         )
     return spec
   raise InputError(f'no sharding rule matches {name}; add one to RULES in sharding.py.')
@@ -190,9 +200,12 @@ def compiler_options(mesh):
 
 
 def describe(params, mesh):
-  """A table of the parameters: path, shape, type, sharding; and their bytes on each device."""
-  size = sum(
-    math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(params)
-  )
-  table = parameter_overview.get_parameter_overview(params, include_stats='sharding')
-  return f'{table}\nparameters on each of {mesh.size} devices: {size:,} bytes'
+  """A table of the parameters: path, shape, axes of the mesh, and bytes on each device."""
+  rows, total = [], 0
+  for path, x in jax.tree_util.tree_flatten_with_path(params)[0]:
+    size = math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
+    shape = 'x'.join(map(str, x.shape))
+    rows.append(f'{path_name(path):64} {shape:>12} {size:>14,}  {x.sharding.spec}')
+    total += size
+  head = f'{"parameter":64} {"shape":>12} {"bytes a device":>14}  spec'
+  return '\n'.join([head, *rows, f'parameters on each of {mesh.size} devices: {total:,} bytes'])

@@ -1,6 +1,6 @@
 """The losses of three steps of every objective on meshes of 8 devices, for tests/test_layouts.py.
 
-    python tests/layouts.py data,fsdp,tensor ...    # 1,1,1 is one of the devices
+    python tests/layouts.py data,fsdp,tensor[,FIELD=VALUE] ...    # 1,1,1 is one of the devices
 
 Batches are drawn at random by the objective's own contract: what they say does not matter here.
 """
@@ -24,7 +24,7 @@ SMALL = [
   'batch_size=16', 'steps=3', 'epochs=0', 'data.seq_length=32', 'optimizer.warmup=0',
   'optimizer.learning_rate=1e-2', 'model.vocab_size=200', 'model.vocab_multiple=128',
   'model.num_hidden_layers=1', 'model.hidden_size=32', 'model.intermediate_size=64',
-  'model.num_attention_heads=2', 'model.max_position_embeddings=32', 'model.dtype=float32',
+  'model.num_attention_heads=8', 'model.max_position_embeddings=32', 'model.dtype=float32',
 ]  # fmt: skip
 
 
@@ -50,9 +50,9 @@ def batch_of(spec, vocab_size, seed):
   return out
 
 
-def losses(task, shape):
+def losses(task, shape, changes=()):
   """The loss and the norm of the gradient at each step, dropout on."""
-  overrides = [*SMALL, *(f'mesh.{axis}={n}' for axis, n in zip(sharding.AXES, shape))]
+  overrides = [*SMALL, *(f'mesh.{axis}={n}' for axis, n in zip(sharding.AXES, shape)), *changes]
   if task != 'mlm_nsp':
     overrides += ['data.examples_per_row=2', 'task.max_length=16']
   config = config_lib.load(TASKS[task], [f'--config.{line}' for line in overrides])
@@ -74,5 +74,6 @@ def losses(task, shape):
 
 if __name__ == '__main__':
   for mesh in sys.argv[1:]:
-    shape = [int(n) for n in mesh.split(',')]
-    print(json.dumps([mesh, {task: losses(task, shape) for task in TASKS}]), flush=True)
+    parts = mesh.split(',')
+    shape, changes = [int(n) for n in parts[:3]], parts[3:]
+    print(json.dumps([mesh, {task: losses(task, shape, changes) for task in TASKS}]), flush=True)

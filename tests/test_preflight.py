@@ -92,7 +92,7 @@ def test_the_length_of_a_loop_is_read_from_its_condition_too():
 )
 def test_what_the_compiler_says_when_it_does_not_fit(text, used, limit):
   assert preflight.too_large(RuntimeError(text)) == (int(used * 2**30), int(limit * 2**30))
-  with pytest.raises(RuntimeError, match='something else'):
+  with pytest.raises(InputError, match='takes no such program .something else.; change'):
     preflight.too_large(RuntimeError('something else'))
 
 

@@ -24,6 +24,7 @@ class Dropout(nn.Module):
     return drop(x, self.make_rng('dropout'), self.rate)
 
 
+@jax.named_scope('Dropout')
 def drop(x, key, rate):
   """x with each number zero at probability `rate`, else divided by 1 - rate."""
   if rate == 0:

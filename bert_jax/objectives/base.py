@@ -94,6 +94,7 @@ def pooled_logits(model, head, params, batch, rng=None):
   )
 
 
+@jax.named_scope('loss')
 def label_terms(name, logits, labels, weights):
   """{name: cross-entropy in nats, name_accuracy}: logits [..., C], labels and weights [...].
 

@@ -22,7 +22,7 @@ COMPONENTS = (
   ('attention', r'/attention/'),
   ('feed-forward', r'/layer(s|_\d+)/(intermediate|output|jit)'),
   ('embeddings', r'/embeddings/'),
-  ('head', r'MaskedLMHead|Pooler|Classifier'),
+  ('head', r'MaskedLMHead|Pooler|Classifier|Scorer|/loss/'),
   ('optimizer', r'/optimizer/'),
   ('corruption', r'/corruption/'),
 )  # fmt: skip
@@ -169,7 +169,8 @@ class Program:
           types = {i.name: i.type for i in self.computations[name]}
           size = sum(sum(arrays(types.get(o, ''))) for o in instruction.operands)
         elif instruction.opcode.endswith('-start') and kind != 'all-reduce':
-          size = max(sizes, default=0)  # (what goes in, what comes out, ...)
+          given = len(instruction.operands)
+          size = sum(sizes[given : 2 * given])  # (what goes in, what comes out, ...)
         else:
           size = sum(sizes)
         out[kind] += times * size

@@ -39,7 +39,7 @@ log = logging.getLogger('bert_jax')
 
 KNOWN = (
   'v5e:1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16, v6e: the same, '
-  'v5p:2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 ... 16x16x24, v4: the same, v2 and v3:2x2 ... 32x32, '
+  'v5p:2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 ... 16x16x24, v2 and v3:2x2 ... 32x32, '
   'tpu7x:2x2x1 ...'
 )
 LARGE = 8192  # the product that calibrates cycles is of square matrices of this size
@@ -138,13 +138,20 @@ class Chip:
     self.seconds_per_cycle = self.flops_per_cycle / peak
 
 
+def chips(devices):
+  """How many chips the devices are: of some kinds, two are one."""
+  return len({(getattr(d, 'slice_index', 0), *d.coords) for d in devices})
+
+
 def too_large(error):
-  """(bytes used, bytes there are) if an error says that a program does not fit; else raises it."""
+  """(bytes used, bytes there are) if an error says that a program does not fit; InputError if it
+  says anything else."""
   size = r'([\d.]+[BKMGT])'
   patterns = rf'Used {size}\w* of {size}\w* hbm', rf'\({size}\w*\) exceeds available HBM \({size}'
   match = next((m for p in patterns if (m := re.search(p, str(error)))), None)
   if not match:
-    raise error
+    reason = config_lib.first_line(error)
+    raise InputError(f'the compiler takes no such program ({reason}); change the config.')
   return tuple(int(float(text[:-1]) * UNITS[text[-1]]) for text in match.groups())
 
 
@@ -202,7 +209,7 @@ def preflight(config, devices, chip):
     'cycles': cycles,
     'estimated_step_s': total * chip.seconds_per_cycle,
     'steps': steps,
-    'estimated_chip_hours': steps * total * chip.seconds_per_cycle * len(devices) / 3600,
+    'estimated_chip_hours': steps * total * chip.seconds_per_cycle * chips(devices) / 3600,
     'estimated_mfu': flops / len(devices) / chip.flops_per_cycle / total,
     'collective_bytes': parsed.collective_bytes(),
     'warnings': warnings,
@@ -285,11 +292,11 @@ def table(report):
 def sweep(kind, config, devices, chip):
   """Yields (what was changed, report) of each variant."""
   for fields in SWEEPS[kind]:
-    text = ' '.join(f'{name.partition(".")[2] or name}={value}' for name, value in fields.items())
     if kind == 'batch':
       mesh = sharding.make_mesh(**config.mesh, devices=devices)
       shards = mesh.shape['data'] * mesh.shape['fsdp']
       fields = {'batch_size': fields['batch_size'] * shards}
+    text = ' '.join(f'{name.partition(".")[2] or name}={value}' for name, value in fields.items())
     try:
       yield text, preflight(changed(config, fields), devices, chip)
     except InputError as error:

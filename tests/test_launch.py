@@ -13,7 +13,8 @@ SCRIPTS = sorted(str(p) for p in Path('launch').iterdir())
 TRAIN = ['--', '--config', 'configs/pretrain.py:size=base', '--workdir', '/data/my "runs"']
 
 # A gcloud that writes down what it is asked. `says` has what the worker says of the run, a line for
-# each time it is asked; when it says "gone" there is no worker any more.
+# each time it is asked; when it says "gone" there is no worker any more, and "130:SUSPENDED" is an
+# answer and the state the TPU is in from then on.
 GCLOUD = """#!/usr/bin/env bash
 echo "$*" >> "$FAKE/calls"
 case "$*" in
@@ -23,7 +24,8 @@ case "$*" in
     answer=$(head -n 1 "$FAKE/says")
     sed -i 1d "$FAKE/says"
     [ "$answer" != gone ] || { echo SUSPENDED > "$FAKE/state"; exit 1; }
-    echo "$answer"
+    [[ $answer != *:* ]] || echo "${answer#*:}" > "$FAKE/state"
+    echo "${answer%:*}"
     ;;
 esac
 """
@@ -72,13 +74,15 @@ def test_tpu_shows_its_commands():
     (['launch/tpu', 'create', 'x', '--dry-run', '--sopt'], '--sopt is not known'),
     (['launch/tpu', 'create', 'x', '--dry-run', '--slices', 'two'], 'not a number of slices'),
     (['launch/slurm'], 'say what to run'),
+    (['launch/slurm', '--name', 'a b', '--', 'x'], 'a b has blanks'),
     (['launch/gke', '--', 'x'], '--image is missing'),
     (['launch/gke', '--image', 'i', '--topology', '3x3', '--', 'x'], 'does not divide'),
     (['launch/local', '--processes', '0'], '0 is not a number'),
+    (['launch/local', '--', 'x'], 'PYTHON=no/python is no program'),
   ],
 )
 def test_mistakes_are_sentences(arguments, said):
-  out = launch(*arguments, check=False)
+  out = launch(*arguments, check=False, PYTHON='no/python')
   assert out.returncode == 2 and out.stderr.startswith('error: ') and said in out.stderr
   assert len(out.stderr.splitlines()) == 1
 
@@ -107,6 +111,30 @@ def test_a_preempted_tpu_is_requested_again(gcloud):
   assert calls.count('rm -f run.exit') == 3  # a start: at first, on the new VMs, after the failure
   order = [calls.index(x) for x in ('delete NAME', 'create NAME', 'tpu-vm scp', 'pip install')]
   assert order == sorted(order)
+
+
+@pytest.mark.parametrize('ending', ['130', '3', 'lost'])
+def test_a_run_that_loses_a_slice_goes_on(ending, gcloud):
+  """Worker 0 of the first slice is there, and what it says is how a run ends that loses another."""
+  env, folder = gcloud
+  (folder / 'says').write_text(f'running\n{ending}:SUSPENDED\nrunning\n{ending}\nrunning\n0\n')
+  out = launch('launch/tpu', 'run', 'NAME', '--slices', '2', '--restart', *TRAIN, **env)
+  calls = (folder / 'calls').read_text()
+  assert 'the TPU is gone (SUSPENDED); requesting it again' in out.stderr
+  assert f'the run ended as {ending}; starting it again' in out.stderr
+  assert 'the run has ended (0)' in out.stderr
+  assert calls.count('queued-resources delete') == calls.count('queued-resources create') == 1
+  assert calls.count('rm -f run.exit') == 6  # three starts on two slices
+  assert calls.index('delete NAME') < calls.index('create NAME') < calls.index('tpu-vm scp')
+
+
+def test_a_run_that_was_asked_to_stop_stays_stopped(gcloud):
+  env, folder = gcloud
+  (folder / 'says').write_text('running\n130 stopped\n')
+  out = launch('launch/tpu', 'run', 'NAME', '--slices', '2', '--restart', *TRAIN, check=False,
+               **env)  # fmt: skip
+  assert out.returncode == 130 and 'the run has ended (130 stopped)' in out.stderr
+  assert (folder / 'calls').read_text().count('rm -f run.exit run.stopped') == 2
 
 
 def test_a_run_that_fails_again_and_again_ends(gcloud):
@@ -158,6 +186,7 @@ def test_the_run_is_found_and_not_the_shell_that_asks(gcloud, tmp_path):
     return out.stdout.strip()
 
   assert worker(ask) == 'lost' and worker(stop) == 'nothing runs'
+  assert worker(ask) == 'lost stopped'
   python.symlink_to(sys.executable)
   (home / 'bert_jax' / 'bert_jax').mkdir()
   (home / 'bert_jax' / 'bert_jax' / 'train.py').write_text('import time; time.sleep(60)')
@@ -171,6 +200,8 @@ def test_the_run_is_found_and_not_the_shell_that_asks(gcloud, tmp_path):
   finally:
     run.kill()
   (home / 'bert_jax' / 'run.exit').write_text('130\n')
+  assert worker(ask) == '130 stopped'
+  (home / 'bert_jax' / 'run.stopped').unlink()
   assert worker(ask) == '130'
 
 

@@ -26,7 +26,7 @@ log = logging.getLogger('bert_jax')
 
 def newest_meta(workdir):
   """What the newest readable checkpoint of a workdir says of itself, or None. Changes nothing."""
-  if not (Path(workdir).expanduser() / 'checkpoints').is_dir():
+  if not hosts.exists(Path(workdir).expanduser() / 'checkpoints'):
     return None
   with contextlib.closing(Checkpoints(workdir)) as checkpoints:
     for number in reversed(checkpoints.steps()):
@@ -174,15 +174,16 @@ class Checkpoints:
 
   def meta(self, number):
     """What is stored beside the arrays of a checkpoint: facts, metrics, checksums."""
+    why = ''
     try:
-      args = ocp.args.Composite(meta=ocp.args.JsonRestore())
-      meta = self.manager.restore(number, args=args)['meta']
+      # Not by the manager, where the other processes would wait for one that cannot read.
+      meta = ocp.JsonCheckpointHandler().restore(self.folder / str(number) / 'meta')
+      if meta.get('seal') != integrity.seal(meta):
+        why = 'its metadata does not match its seal'
     except Exception as error:
-      if hosts.is_loss(error):
-        raise
-      raise self._damaged(number, f'its metadata cannot be read ({first_line(error)})') from None
-    if meta.get('seal') != integrity.seal(meta):
-      raise self._damaged(number, 'its metadata does not match its seal')
+      why = f'its metadata cannot be read ({first_line(error)})'
+    if hosts.total(bool(why)):  # all of them, or none, go on to another one
+      raise self._damaged(number, why or 'another process cannot read its metadata')
     return meta
 
   def _damaged(self, number, why):

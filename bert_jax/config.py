@@ -211,14 +211,22 @@ def command_line():
     sys.exit(code)
 
 
+WRONG_PATH = (
+  FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError
+)  # fmt: skip
+
+
 def farewell(error):
   """(sentence, exit code) of what ends a program."""
   if isinstance(error, KeyboardInterrupt):
     return str(error) or 'stopped', 130
+  code = getattr(error, 'code', 2)
   if isinstance(error, OSError):
+    # A path that is wrong stays wrong; a disk or a network may be well again at the next start.
+    code = 2 if isinstance(error, WRONG_PATH) else 3
     where = f'{error.filename}: ' if error.filename else ''
     error = f'{where}{error.strerror or error}; check the path, its permissions and the disk'
-  return f'error: {error}', 2
+  return f'error: {error}', code
 
 
 def first_line(error):

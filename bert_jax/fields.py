@@ -4,8 +4,11 @@
 class InputError(ValueError):
   """A mistake in what the user gave us, told in one sentence that says what to do about it.
 
-  Command lines print it without a traceback; notebooks see it as a ValueError.
+  Command lines print it without a traceback and end with `code`: 2, for which nothing is worth
+  trying again as it is (launch/ relies on it). Notebooks see a ValueError.
   """
+
+  code = 2
 
 
 # How the files of a fine-tuning task may be laid out, by objective (see the modules in tasks/).

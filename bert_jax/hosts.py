@@ -30,7 +30,17 @@ log = logging.getLogger('bert_jax')
 JOIN_SECONDS = 300  # how long processes wait for each other at the start
 LOST_SECONDS = 60  # a process that has been silent for so long is gone
 LEAVE_SECONDS = 5
+VISIBLE_SECONDS = 60  # how long it may take until all processes see what one has written
+STATUS = re.compile(
+  '(UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED): '
+)  # what errors between processes begin with
 ADDRESS, COUNT, INDEX = 'JAX_COORDINATOR_ADDRESS', 'JAX_NUM_PROCESSES', 'JAX_PROCESS_ID'
+
+
+class Alone(InputError):
+  """The other processes did not come; they may at the next start."""
+
+  code = 3
 
 
 def add_argument(parser):
@@ -45,8 +55,8 @@ def add_argument(parser):
 def join(seconds=None):
   """Makes this process one of several if it was asked to be, or if srun or GKE started it so.
 
-  It must come before anything else is asked of JAX. seconds: --distributed. InputError if the
-  others do not come in time.
+  It must come before anything else is asked of JAX. seconds: --distributed. Alone (exit code 3) if
+  the others do not come in time.
   """
   explicit = ADDRESS in os.environ
   tasks = os.environ.get('SLURM_STEP_NUM_TASKS', '1')
@@ -67,7 +77,7 @@ def join(seconds=None):
   def too_late():  # after a while more the client would abort the process
     print(f'error: the other processes of this run did not come; {advice}', file=sys.stderr)
     sys.stderr.flush()
-    os._exit(2)
+    os._exit(Alone.code)
 
   waiting = threading.Timer(seconds, too_late)
   waiting.daemon = True
@@ -77,7 +87,8 @@ def join(seconds=None):
       **who, initialization_timeout=seconds + 30, heartbeat_timeout_seconds=LOST_SECONDS
     )
   except (ValueError, RuntimeError) as error:
-    raise InputError(
+    kind = Alone if STATUS.match(str(error)) else InputError
+    raise kind(
       f'the processes of this run did not come together ({first_line(error)}); {advice}'
     ) from None
   finally:
@@ -115,7 +126,7 @@ def _reach(address, seconds):
     except OSError as error:
       reason = error.strerror or str(error)
     if time.monotonic() > end:
-      raise InputError(
+      raise Alone(
         f'the coordinator {address} cannot be reached within {seconds} seconds ({reason}); start '
         f'process 0 there, open its port, or mend {ADDRESS}.'
       )
@@ -144,9 +155,30 @@ def wait(name):
 
 def total(number):
   """The sum of a number over the processes; all must ask."""
+  return int(sum(_of_each(number)))
+
+
+def _of_each(number):
+  """A number of every process, by their index."""
   if jax.process_count() == 1:
-    return number
-  return int(multihost_utils.process_allgather(np.asarray(number, np.int64)).sum())
+    return [number]
+  return multihost_utils.process_allgather(np.asarray(number, np.int64)).tolist()
+
+
+def exists(path):
+  """Is something at a path? All must ask, and InputError if only some of them see it."""
+  sees = _of_each(path.exists())
+  if any(sees) and not all(sees):  # a network file system may be a minute behind
+    end = time.monotonic() + VISIBLE_SECONDS
+    while not path.exists() and time.monotonic() < end:
+      time.sleep(1)
+    sees = _of_each(path.exists())
+  if any(sees) and not all(sees):
+    raise InputError(
+      f'process {sees.index(0)} does not see {path}, and process {sees.index(1)} does; use a '
+      'folder that all processes see.'
+    )
+  return bool(all(sees))
 
 
 class Vote:
@@ -189,7 +221,7 @@ def together():
     if not jax.distributed.is_initialized() or agreed:
       raise
     _leave(*farewell(error))
-  except (jax.errors.JaxRuntimeError, ValueError) as error:
+  except Exception as error:
     if not jax.distributed.is_initialized():
       raise
     if not is_loss(error):
@@ -208,9 +240,7 @@ def is_loss(error):
 
   Some versions of JAX raise a JaxRuntimeError, others a ValueError; the text begins with a status.
   """
-  return jax.process_count() > 1 and bool(
-    re.match('(UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED): ', str(error))
-  )
+  return jax.process_count() > 1 and bool(STATUS.match(str(error)))
 
 
 def _leave(said, code):

@@ -116,6 +116,7 @@ def train(config, workdir):
       if continued != workdir:
         tokenizer.save(workdir)
     hosts.wait('claimed')
+    hosts.exists(workdir / workdirs.CONFIG)
     judged = ' '.join(
       (config.checkpoint.best_metric, config.checkpoint.best_mode,
        sources['eval'].fingerprint if eval_batches else '')

@@ -4,6 +4,7 @@ checkpoints that any number of processes continues; and a lost one ends the othe
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -151,7 +152,8 @@ def test_weights_and_answers_of_fine_tuning(together, tmp_path):
                                list(b['probabilities'].values()), atol=1e-5)  # fmt: skip
 
 
-def test_a_lost_process_ends_the_others(corpus_file, tmp_path):
+@pytest.mark.parametrize('lost', [0, -1])  # the first of them is the coordinator
+def test_a_lost_process_ends_the_others(lost, corpus_file, tmp_path):
   workdir = tmp_path / 'run'
   arguments = [CONFIG, '--workdir', workdir, *small_overrides(corpus_file)]
   process = local(2, 1, *arguments, '--config.steps=100000', '--config.checkpoint.every=0',
@@ -159,7 +161,7 @@ def test_a_lost_process_ends_the_others(corpus_file, tmp_path):
   wait_for(workdir, 10, process)
   children = subprocess.run(['pgrep', '-f', '-P', str(process.pid), 'bert_jax'],
                             capture_output=True, text=True).stdout.split()  # fmt: skip
-  os.kill(int(children[-1]), signal.SIGKILL)
+  os.kill(int(children[lost]), signal.SIGKILL)
   started = time.monotonic()
   code, _, err = done(process, timeout=150)
   assert code != 0 and time.monotonic() - started < 120
@@ -167,30 +169,76 @@ def test_a_lost_process_ends_the_others(corpus_file, tmp_path):
   assert config_lib.from_json((workdir / 'config.json').read_text())  # what it wrote is whole
 
 
-def test_an_error_of_one_process_ends_both(corpus_file, tmp_path):
-  """Process 0 alone fails to write: it says so, and process 1 does not wait for minutes."""
-  workdir = tmp_path / 'run'
-  code = """
-import sys
-from bert_jax import train, workdirs
-from bert_jax.config import InputError
-def claim(*_):
-  raise InputError('the disk of process 0 is full')
-workdirs.claim = claim
-train.main(sys.argv[1:])
-"""
-  (tmp_path / 'failing.py').write_text(code)
+def changed(folder, change, *arguments):
+  """(exit code, stderr, seconds) of a run of two processes, whose program is changed beforehand."""
+  lines = ['import os, sys', "index = int(os.environ['JAX_PROCESS_ID'])", 'from bert_jax import *',
+           change, 'module.main(sys.argv[1:])']  # fmt: skip
+  (folder / 'changed.py').write_text('\n'.join(lines))
   started = time.monotonic()
-  env = ENV | {'PYTHONPATH': str(tmp_path)}
   process = subprocess.Popen(
-    ['launch/local', '--module', 'failing', '--', CONFIG, '--workdir', str(workdir),
-     *small_overrides(corpus_file)],
-    cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    start_new_session=True,
+    ['launch/local', '--module', 'changed', '--', *map(str, arguments)],
+    cwd=ROOT, env=ENV | {'PYTHONPATH': str(folder)}, stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE, text=True, start_new_session=True,
   )  # fmt: skip
   code, _, err = done(process, timeout=200)
-  assert code == 2 and 'error: the disk of process 0 is full' in err
-  assert time.monotonic() - started < 150
+  return code, err, time.monotonic() - started
+
+
+@pytest.mark.parametrize(
+  ('kind', 'status', 'said'),
+  [
+    ('config.InputError', 2, 'error: the disk of process 0 is full'),
+    ('RuntimeError', 1, 'RuntimeError: the disk of process 0 is full'),
+  ],
+)
+def test_an_error_of_one_process_ends_both(kind, status, said, corpus_file, tmp_path):
+  """Process 0 alone fails to write: it says so, and process 1 does not wait for minutes."""
+  change = f"""
+from bert_jax import config, train as module, workdirs
+def claim(*_):
+  raise {kind}('the disk of process 0 is full')
+workdirs.claim = claim
+"""
+  workdir = tmp_path / 'run'
+  code, err, seconds = changed(tmp_path, change, CONFIG, '--workdir', workdir,
+                               *small_overrides(corpus_file))  # fmt: skip
+  assert code == status and said in err
+  assert seconds < 150
+
+
+@pytest.mark.parametrize('begun', [False, True])
+def test_a_workdir_that_is_not_shared_is_one_sentence(begun, together, corpus_file, tmp_path):
+  change = """
+from bert_jax import hosts, train as module
+hosts.VISIBLE_SECONDS = 1
+if index == 1:
+  sys.argv[sys.argv.index('--workdir') + 1] += '_of_1'
+"""
+  workdir = tmp_path / 'run'
+  if begun:
+    shutil.copytree(together[0], workdir)
+  code, err, _ = changed(tmp_path, change, CONFIG, '--workdir', workdir,
+                         *small_overrides(corpus_file))  # fmt: skip
+  assert code == 2 and 'process 1 does not see ' in err
+  assert 'use a folder that all processes see' in err
+
+
+def test_what_one_process_cannot_read_none_of_them_takes(together, tmp_path):
+  """The metadata of the newest checkpoint: all go on to the one before it."""
+  change = """
+from bert_jax import checkpoint, evaluate as module
+handler = checkpoint.ocp.JsonCheckpointHandler
+restore = handler.restore
+def fail(self, directory, *rest, **options):
+  if index == 1 and directory.parts[-2:] == ('20', 'meta'):
+    raise OSError('a stale file handle')
+  return restore(self, directory, *rest, **options)
+handler.restore = fail
+"""
+  code, err, _ = changed(tmp_path, change, '--workdir', together[0])
+  assert code == 0, err[-3000:]
+  assert '[1] ' in err and 'cannot be read (a stale file handle)' in err
+  assert 'another process cannot read its metadata; trying the one before it' in err
 
 
 def test_a_process_that_is_left_alone_says_so(tmp_path):
@@ -201,18 +249,18 @@ def test_a_process_that_is_left_alone_says_so(tmp_path):
      '--distributed', '2'],
     env=env, capture_output=True, text=True, timeout=60,
   )  # fmt: skip
-  assert out.returncode == 2 and 'the other processes of this run did not come' in out.stderr
+  assert out.returncode == 3 and 'the other processes of this run did not come' in out.stderr
 
 
 @pytest.mark.parametrize(
-  ('changes', 'said'),
+  ('changes', 'status', 'said'),
   [
-    ({}, 'cannot be reached within 1 seconds'),
-    ({'JAX_NUM_PROCESSES': 'two'}, 'must be numbers too'),
-    ({'JAX_PROCESS_ID': '2'}, 'does not say which process this is'),
+    ({}, 3, 'cannot be reached within 1 seconds'),  # another start may help
+    ({'JAX_NUM_PROCESSES': 'two'}, 2, 'must be numbers too'),
+    ({'JAX_PROCESS_ID': '2'}, 2, 'does not say which process this is'),
   ],
 )
-def test_a_coordinator_that_is_not_there_is_one_sentence(changes, said, tmp_path):
+def test_a_coordinator_that_is_not_there_is_one_sentence(changes, status, said, tmp_path):
   env = ENV | {'JAX_COORDINATOR_ADDRESS': '127.0.0.1:9', 'JAX_NUM_PROCESSES': '2',
                'JAX_PROCESS_ID': '1', 'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)}  # fmt: skip
   out = subprocess.run(
@@ -220,6 +268,6 @@ def test_a_coordinator_that_is_not_there_is_one_sentence(changes, said, tmp_path
      '--distributed', '1'],
     env=env | changes, capture_output=True, text=True, timeout=60,
   )  # fmt: skip
-  assert out.returncode == 2 and said in out.stderr
+  assert out.returncode == status and said in out.stderr
   said_by_us = [line for line in out.stderr.splitlines() if not line.startswith('WARNING:absl')]
   assert len(said_by_us) == 1 and not (tmp_path / 'w').exists()

@@ -176,7 +176,7 @@ class Checkpoints:
     """What is stored beside the arrays of a checkpoint: facts, metrics, checksums."""
     why = ''
     try:
-      # Not by the manager, where the other processes would wait for one that cannot read.
+      # Not by the manager, here and below: the others would wait in it for one that cannot read.
       meta = ocp.JsonCheckpointHandler().restore(self.folder / str(number) / 'meta')
       if meta.get('seal') != integrity.seal(meta):
         why = 'its metadata does not match its seal'
@@ -197,12 +197,11 @@ class Checkpoints:
       integrity.compare(meta, part, arrays)
     out, failure = {}, ''
     try:
-      out = self.manager.restore(
-        number,
-        args=ocp.args.Composite(
-          **{part: ocp.args.StandardRestore(arrays) for part, arrays in flat.items() if arrays}
-        ),
-      )
+      for part, arrays in flat.items():
+        if arrays:
+          with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
+            args = ocp.args.StandardRestore(arrays)
+            out[part] = handler.restore(self.manager.directory / str(number) / part, args=args)
     except Exception as error:
       if hosts.is_loss(error):
         raise

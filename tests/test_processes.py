@@ -223,14 +223,21 @@ if index == 1:
   assert 'use a folder that all processes see' in err
 
 
-def test_what_one_process_cannot_read_none_of_them_takes(together, tmp_path):
-  """The metadata of the newest checkpoint: all go on to the one before it."""
-  change = """
+@pytest.mark.parametrize(
+  ('kind', 'part', 'said'),
+  [
+    ('Json', 'meta', 'another process cannot read its metadata'),
+    ('Standard', 'params', 'its arrays cannot be read (by another process)'),
+  ],
+)
+def test_what_one_process_cannot_read_none_of_them_takes(kind, part, said, together, tmp_path):
+  """The newest checkpoint, of which one file is gone for one: all go on to the one before it."""
+  change = f"""
 from bert_jax import checkpoint, evaluate as module
-handler = checkpoint.ocp.JsonCheckpointHandler
+handler = checkpoint.ocp.{kind}CheckpointHandler
 restore = handler.restore
 def fail(self, directory, *rest, **options):
-  if index == 1 and directory.parts[-2:] == ('20', 'meta'):
+  if index == 1 and directory.parts[-2:] == ('20', '{part}'):
     raise OSError('a stale file handle')
   return restore(self, directory, *rest, **options)
 handler.restore = fail
@@ -238,7 +245,7 @@ handler.restore = fail
   code, err, _ = changed(tmp_path, change, '--workdir', together[0])
   assert code == 0, err[-3000:]
   assert '[1] ' in err and 'cannot be read (a stale file handle)' in err
-  assert 'another process cannot read its metadata; trying the one before it' in err
+  assert f'{said}; trying the one before it' in err
 
 
 def test_a_process_that_is_left_alone_says_so(tmp_path):

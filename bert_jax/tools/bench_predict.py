@@ -48,8 +48,8 @@ def predict(args):
 
   one = [sentence(SENTENCE)]
   sides = {'bert_jax': lambda: model.embed(one), 'transformers': lambda: theirs(one)}
-  found = _in_turn(sides, args.repeat, lambda side: statistics.median(
-    _seconds(side) for _ in range(ANSWERS)))  # fmt: skip
+  found = in_turn(sides, args.repeat, lambda side: statistics.median(
+    seconds(side) for _ in range(ANSWERS)))  # fmt: skip
   yield _line(f'one sentence of {SENTENCE} tokens, ms', found, 1000)
 
   lengths = np.clip(draws.lognormal(3.3, 0.7, args.sentences), SHORTEST, LONGEST).astype(int)
@@ -58,14 +58,14 @@ def predict(args):
     'bert_jax': lambda: model.embed(many),
     'transformers': lambda: [theirs(many[i : i + BATCH]) for i in range(0, len(many), BATCH)],
   }
-  found = _in_turn(sides, args.repeat, _seconds)
+  found = in_turn(sides, args.repeat, seconds)
   yield _line(f'{len(many)} sentences of {lengths.mean():.0f} tokens on average, s', found, 1)
 
   command = [sys.executable, '-m', 'bert_jax.predict', '--model', SOURCE, '--task', 'embed']
   with tempfile.TemporaryDirectory() as cache:
     env = dict(os.environ, JAX_COMPILATION_CACHE_DIR=cache)
     run = lambda: subprocess.run(command, env=env, input=b'hello\n', check=True, stdout=-3)
-    first, again = _seconds(run), _seconds(run)
+    first, again = seconds(run), seconds(run)
   yield {
     'what': 'command line, 6 layers, to its answer, s',
     'first time': round(first, 1),
@@ -97,13 +97,13 @@ def _theirs(model, dtype):
   return embed
 
 
-def _seconds(run):
+def seconds(run):
   started = time.perf_counter()
   run()
   return time.perf_counter() - started
 
 
-def _in_turn(sides, repeat, measure):
+def in_turn(sides, repeat, measure):
   """{side: median}; the first round warms up."""
   found = {name: [] for name in sides}
   for number in range(repeat + 1):

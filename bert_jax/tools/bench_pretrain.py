@@ -1,0 +1,112 @@
+"""How fast steps of BERT's pre-training go, beside Hugging Face and torch; see tools/bench.py."""
+
+import jax
+import numpy as np
+
+from bert_jax import config as config_lib
+from bert_jax import metrics, sharding, step
+from bert_jax.tools import preflight
+from bert_jax.tools.bench_predict import in_turn, seconds
+
+
+def pretrain(args):
+  """Yields a line for each trainer and their ratio; the two take turns on one device."""
+  K = round(0.15 * args.seq_length)
+  config = config_lib.load(f'configs/pretrain.py:size={args.size}', [
+    f'--config.batch_size={args.batch_size}', f'--config.data.seq_length={args.seq_length}',
+    f'--config.masking.max_predictions_per_seq={K}', f'--config.model.dtype={args.dtype}',
+    *args.rest])  # fmt: skip
+  objective = preflight.objective_of(config)
+  rows = _rows(config, K)
+  sides = {'bert_jax': _ours(config, objective, rows, args.steps),
+           'transformers': _theirs(config, rows, args.steps)}  # fmt: skip
+  found = in_turn({name: run for name, (run, _) in sides.items()}, args.repeat, seconds)
+  flops = 3 * objective.flops(config.batch_size)
+  for name, (_, memory) in sides.items():
+    a_step = found[name] / args.steps
+    yield {
+      'trainer': name,
+      'ms a step': round(1e3 * a_step, 1),
+      'tokens/s': round(config.batch_size * config.data.seq_length / a_step),
+      'MFU': round(flops / a_step / metrics.peak_flops(), 3),
+      'GiB at most': round(memory() / 2**30, 2),
+    }
+  yield {'ratio': round(found['transformers'] / found['bert_jax'], 2)}
+
+
+def _rows(config, K):
+  """The same random rows for both sides: full, two segments, K predictions in each."""
+  draws = np.random.default_rng(0)
+  B, T = config.batch_size, config.data.seq_length
+  return {
+    'input_ids': draws.integers(5, config.model.vocab_size, (B, T)),
+    'token_type_ids': np.tile(np.arange(T) >= T // 2, (B, 1)).astype(int),
+    'positions': np.argsort(draws.random((B, T)))[:, :K],
+    'labels': draws.integers(0, 2, B),
+  }
+
+
+def _ours(config, objective, rows, steps):
+  """(a function that makes `steps` steps, one that tells the memory in bytes; 0: not known)."""
+  mesh = sharding.mesh_of(config, jax.devices()[:1])
+  program = step.program(config, objective, mesh, config.steps)
+  B, T = rows['input_ids'].shape
+  arrays = {
+    'input_ids': rows['input_ids'],
+    'token_type_ids': rows['token_type_ids'],
+    'position_ids': np.tile(np.arange(T), (B, 1)),
+    'segment_ids': np.ones((B, T)),
+    'cls_positions': np.zeros((B, 1)),
+    'labels': rows['labels'][:, None],
+    'weights': np.ones((B, 1)),
+  }
+  with jax.set_mesh(mesh), sharding.activation_rules():
+    state = jax.jit(program.make_state)(step.keys(config.seed, config.prng_impl)[0])
+    compiled = program.lower().compile()
+  batch = {
+    name: jax.device_put(arrays[name].astype(x.dtype), x.sharding)
+    for name, x in program.batch.items()
+  }
+
+  def run():
+    nonlocal state
+    for _ in range(steps):
+      state, found = compiled(state, batch)
+    jax.block_until_ready(found)
+
+  return run, lambda: (jax.devices()[0].memory_stats() or {}).get('peak_bytes_in_use', 0)
+
+
+def _theirs(config, rows, steps):
+  """The same of their BertForPreTraining: SDPA, AdamW, and on a GPU torch.compile."""
+  import torch
+  import transformers
+
+  gpu = torch.cuda.is_available() and jax.devices()[0].platform == 'gpu'
+  device = 'cuda' if gpu else 'cpu'
+  names = ('vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads',
+           'intermediate_size', 'hidden_dropout_prob',
+           'attention_probs_dropout_prob')  # fmt: skip
+  settings = transformers.BertConfig(**{name: config.model[name] for name in names})
+  settings._attn_implementation = 'sdpa'
+  model = transformers.BertForPreTraining(settings).train().to(device)
+  optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=gpu)
+  labels = np.full_like(rows['input_ids'], -100)
+  at = np.arange(len(labels))[:, None], rows['positions']
+  labels[at] = rows['input_ids'][at]
+  arrays = {'input_ids': rows['input_ids'], 'token_type_ids': rows['token_type_ids'],
+            'labels': labels, 'next_sentence_label': rows['labels']}  # fmt: skip
+  batch = {name: torch.tensor(x, device=device) for name, x in arrays.items()}
+  forward = torch.compile(model) if gpu else model
+
+  def run():
+    for _ in range(steps):
+      with torch.autocast(device, torch.bfloat16, enabled=config.model.dtype == 'bfloat16'):
+        loss = forward(**batch).loss
+      loss.backward()
+      torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+      optimizer.step()
+      optimizer.zero_grad()
+    loss.item()
+
+  return run, lambda: torch.cuda.max_memory_allocated() if gpu else 0

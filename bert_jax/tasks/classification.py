@@ -11,9 +11,7 @@ from the end of the longer text, as in BERT's run_classifier.py. What is cut is 
 """
 
 import numpy as np
-import scipy.stats
 from scipy.special import expit, log_softmax
-from sklearn import metrics as sklearn_metrics
 
 from bert_jax import models
 from bert_jax.config import InputError
@@ -204,6 +202,10 @@ class Texts(Scored):
     return out
 
   def scores(self, answers):
+    # Imported here: a third of what starting any run would take, and most do without.
+    import scipy.stats
+    from sklearn import metrics as sklearn_metrics
+
     gold, predicted = ([a[key] for a in answers] for key in ('gold', 'prediction'))
     if self.regression:
       if len(gold) < 2 or not np.std(gold) or not np.std(predicted):

@@ -13,8 +13,6 @@ import itertools
 from collections import Counter
 
 import numpy as np
-from seqeval.metrics.sequence_labeling import get_entities
-from sklearn import metrics as sklearn_metrics
 
 ENTITY_SCORES = ('entity_precision', 'entity_recall', 'entity_f1')
 
@@ -24,6 +22,8 @@ def scores(gold, predicted, chunks):
   flat = [list(itertools.chain(*side)) for side in (gold, predicted)]
   out = {'token_accuracy': float(np.mean(np.array(flat[0]) == np.array(flat[1])))}
   if not chunks:
+    from sklearn import metrics as sklearn_metrics
+
     f1 = sklearn_metrics.f1_score(*flat, average='macro', zero_division=0)
     return out | {'macro_f1': float(f1)}
   total, classes = entities(gold, predicted)
@@ -33,6 +33,8 @@ def scores(gold, predicted, chunks):
 
 def entities(gold, predicted):
   """((right, found, gold) over all, {type: the same}): numbers of entities."""
+  from seqeval.metrics.sequence_labeling import get_entities  # here and below: slow to import
+
   sides = [set(get_entities([list(tags) for tags in side])) for side in (gold, predicted)]
   right, found, there = (
     Counter(kind for kind, _, _ in own) for own in (sides[0] & sides[1], sides[1], sides[0])
@@ -63,6 +65,8 @@ def conlleval(gold, predicted):
 
 def tag_table(gold, predicted):
   """Precision, recall and F1 of each tag, as scikit-learn shows them."""
+  from sklearn import metrics as sklearn_metrics
+
   flat = (list(itertools.chain(*side)) for side in (gold, predicted))
   return sklearn_metrics.classification_report(*flat, digits=4, zero_division=0)
 

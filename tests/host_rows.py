@@ -8,28 +8,33 @@ from pathlib import Path
 import jax
 import numpy as np
 
-address, count, index, first, last, config_file = sys.argv[1:]
-if int(count) > 1:
+
+def rows(config_file, first, last):
+  """{step/row: hash} of the rows that this process holds."""
+  from bert_jax import config as config_lib  # after jax.distributed.initialize
+  from bert_jax import sharding
+  from bert_jax.data import batching, vocabulary
+  from bert_jax.tasks import pretraining
+
+  config = pretraining.resolve(config_lib.from_json(Path(config_file).read_text()))
+  tokenizer = vocabulary.of_run(config, None, None)
+  source = pretraining.sources(config, tokenizer, ('train',))['train']
+  spec = pretraining.objective(config, tokenizer).spec(config.batch_size)
+  where = sharding.batch_sharding(sharding.make_mesh(-1, 1, 1))
+  batches = batching.Batches(source, spec, where, limits={}, seed=config.seed)
+  out = {}
+  for step in range(first, last):
+    shards = {}
+    for name, array in batches[step].items():
+      for shard in array.addressable_shards:
+        begin = shard.index[0].start or 0
+        for k, row in enumerate(np.asarray(shard.data)):
+          shards.setdefault(begin + k, hashlib.sha256()).update(name.encode() + row.tobytes())
+    out |= {f'{step}/{i}': digest.hexdigest()[:12] for i, digest in shards.items()}
+  return out
+
+
+if __name__ == '__main__':
+  address, count, index, first, last, config_file = sys.argv[1:]
   jax.distributed.initialize(address, int(count), int(index))
-
-from bert_jax import config as config_lib  # noqa: E402
-from bert_jax import sharding  # noqa: E402
-from bert_jax.data import batching, vocabulary  # noqa: E402
-from bert_jax.tasks import pretraining  # noqa: E402
-
-config = pretraining.resolve(config_lib.from_json(Path(config_file).read_text()))
-tokenizer = vocabulary.of_run(config, None, None)
-source = pretraining.sources(config, tokenizer, ('train',))['train']
-spec = pretraining.objective(config, tokenizer).spec(config.batch_size)
-mesh = sharding.make_mesh(-1, 1, 1)
-batches = batching.Batches(source, spec, sharding.batch_sharding(mesh), limits={}, seed=config.seed)
-rows = {}
-for step in range(int(first), int(last)):
-  shards = {}
-  for name, array in batches[step].items():
-    for shard in array.addressable_shards:
-      begin = shard.index[0].start or 0
-      for k, row in enumerate(np.asarray(shard.data)):
-        shards.setdefault(begin + k, hashlib.sha256()).update(name.encode() + row.tobytes())
-  rows |= {f'{step}/{i}': digest.hexdigest()[:12] for i, digest in shards.items()}
-print(json.dumps(rows))
+  print(json.dumps(rows(config_file, int(first), int(last))))

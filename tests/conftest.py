@@ -58,11 +58,12 @@ def corpus_file(tmp_path_factory):
 
 
 def small_overrides(corpus_file):
-  """Of configs/pretrain.py:runlocal: compiles in seconds; 2 layers, 32 wide, 20 steps of 8 x 32."""
+  """Of configs/pretrain.py:runlocal: compiles in seconds; a layer, 32 wide, 20 steps of 8 x 32."""
   return [
     f'--config.data.train={corpus_file}',
     '--config.corpus.eval_share=0.2',
     '--config.model.vocab_size=200',
+    '--config.model.num_hidden_layers=1',
     '--config.model.hidden_size=32',
     '--config.model.intermediate_size=64',
     '--config.model.max_position_embeddings=64',

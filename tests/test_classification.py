@@ -25,7 +25,7 @@ def outputs_of(config, tokenizer, split='eval'):
   # Larger weights, so that answers differ.
   params = jax.tree.map(lambda x: x * 8 if x.ndim == 2 else x, params)
   batch = jax.tree.map(lambda *x: np.stack(x), *(source[i] for i in range(len(source))))
-  return source, jax.device_get(objective.predict(params, batch))
+  return source, jax.device_get(jax.jit(objective.predict)(params, batch))
 
 
 @pytest.mark.parametrize('implementation', ['einsum', 'xla'])

@@ -69,7 +69,7 @@ def glue_runs(tmp_path_factory, vocab):
     config = load(
       vocab, f'configs/finetune.py:task={name}', f'--config.data.train={home}/{folder}/train.tsv',
       f'--config.data.eval={home}/{folder}/dev{kinds[0]}.tsv', '--config.data.seq_length=32',
-      '--config.optimizer.warmup=0', '--config.model.num_hidden_layers=1',
+      '--config.optimizer.warmup=0', '--config.batch_size=4',  # of one size, one program
     )  # fmt: skip
     runs[folder] = home / 'runs' / folder
     train.train(config, runs[folder])
@@ -133,7 +133,7 @@ def test_other_tables_train_and_evaluate(task, tmp_path, vocab):
   config = load(
     vocab, f'configs/finetune.py:task={task}', f'--config.data.train={tmp_path}/{name}',
     f'--config.data.eval={tmp_path}/{name}', '--config.data.seq_length=32',
-    '--config.optimizer.warmup=0', '--config.model.num_hidden_layers=1',
+    '--config.optimizer.warmup=0', '--config.batch_size=4',
   )  # fmt: skip
   _, metrics = train.train(config, tmp_path / 'run')
   assert metrics['classification_accuracy'] in (0.0, 0.5, 1.0)
@@ -205,10 +205,10 @@ def test_a_collapsed_run_is_named_and_left_out_of_a_second_line(glue_runs, tmp_p
   tokenizer = tokenizers.load_folder(runs['SST-2'])
   objective = classification.objective(config, tokenizer)
   source = classification.sources(config, tokenizer, ('eval',))['eval']
-  params = objective.init(jax.random.key(0))
+  params = jax.jit(objective.init)(jax.random.key(0))
   params['classifier'] = jax.tree.map(lambda x: x * 0 + np.arange(2.0), params['classifier'])
   batch = jax.tree.map(lambda *x: np.stack(x), *(source[i] for i in range(len(source))))
-  _, outputs = step.make_eval_step(objective, key=jax.random.key(0))(params, batch, 0)
+  _, outputs = jax.jit(step.make_eval_step(objective, key=jax.random.key(0)))(params, batch, 0)
   answers = source.answers(jax.device_get(outputs))
   assert source.constant(answers) == '1'
   assert source.constant([dict(a, prediction=a['gold']) for a in answers]) == ''
@@ -263,7 +263,7 @@ def test_patience_counts_from_where_a_run_begins_and_for_one_metric(tmp_path, vo
   options = [
     'configs/finetune.py:task=sst2', f'--config.data.train={path}', f'--config.data.eval={path}',
     '--config.data.seq_length=32', '--config.optimizer.learning_rate=0', '--config.eval.every=2',
-    '--config.checkpoint.best_metric=classification_accuracy', '--config.model.num_hidden_layers=1',
+    '--config.checkpoint.best_metric=classification_accuracy',
   ]  # fmt: skip
   train.train(load(vocab, *options, '--config.steps=10'), tmp_path / 'one')
   more = ['--config.eval.patience=3', '--config.steps=30', f'--config.resume_from={tmp_path}/one']

@@ -15,6 +15,7 @@ import pytest
 from conftest import ROOT, run_module, small_overrides
 
 from bert_jax import config as config_lib
+from bert_jax import train
 
 CONFIG = '--config=configs/pretrain.py:runlocal'
 ENV = dict(os.environ, PYTHON=sys.executable)
@@ -259,25 +260,35 @@ def test_a_process_that_is_left_alone_says_so(tmp_path):
   assert out.returncode == 3 and 'the other processes of this run did not come' in out.stderr
 
 
-@pytest.mark.parametrize(
-  ('changes', 'status', 'said'),
-  [
-    ({}, 3, 'cannot be reached within 1 seconds'),  # another start may help
-    ({'JAX_NUM_PROCESSES': 'two'}, 2, 'must be numbers too'),
-    ({'JAX_PROCESS_ID': '2'}, 2, 'does not say which process this is'),
-  ],
-)
-def test_a_coordinator_that_is_not_there_is_one_sentence(changes, status, said, tmp_path):
+def test_a_coordinator_that_is_not_there_is_one_sentence(tmp_path):
   env = ENV | {'JAX_COORDINATOR_ADDRESS': '127.0.0.1:9', 'JAX_NUM_PROCESSES': '2',
                'JAX_PROCESS_ID': '1', 'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)}  # fmt: skip
   out = subprocess.run(
     [sys.executable, '-m', 'bert_jax.train', CONFIG, '--workdir', str(tmp_path / 'w'),
      '--distributed', '1'],
-    env=env | changes, capture_output=True, text=True, timeout=60,
+    env=env, capture_output=True, text=True, timeout=60,
   )  # fmt: skip
-  assert out.returncode == status and said in out.stderr
+  assert out.returncode == 3 and 'cannot be reached within 1 seconds' in out.stderr
   said_by_us = [line for line in out.stderr.splitlines() if not line.startswith('WARNING:absl')]
   assert len(said_by_us) == 1 and not (tmp_path / 'w').exists()
+
+
+@pytest.mark.parametrize(
+  ('changes', 'said'),
+  [
+    ({'JAX_NUM_PROCESSES': 'two'}, 'must be numbers too'),
+    ({'JAX_PROCESS_ID': '2'}, 'does not say which process this is'),
+  ],
+)
+def test_numbers_of_processes_that_make_no_sense(changes, said, tmp_path, monkeypatch, capsys):
+  """Told before anything is asked of the others, so this process can play the part."""
+  env = {'JAX_COORDINATOR_ADDRESS': '127.0.0.1:9', 'JAX_NUM_PROCESSES': '2', 'JAX_PROCESS_ID': '1'}
+  for name, value in (env | changes).items():
+    monkeypatch.setenv(name, value)
+  with pytest.raises(SystemExit) as end:
+    train.main([CONFIG, '--workdir', str(tmp_path / 'w'), '--distributed', '1'])
+  (line,) = capsys.readouterr().err.splitlines()
+  assert end.value.code == 2 and said in line and not (tmp_path / 'w').exists()
 
 
 def test_a_wrong_path_is_not_tried_again_and_a_failing_disk_is():

@@ -15,6 +15,7 @@ from bert_jax import config as c
 from bert_jax import evaluate, train
 from bert_jax.config import InputError
 from bert_jax.data import columns, tokenizers
+from bert_jax.step import make_eval_step
 from bert_jax.tasks import tagging, tagging_scores
 from bert_jax.tasks.problems import Problems
 
@@ -42,7 +43,7 @@ def load(vocab, path, *overrides, task='ner'):
     [
       f'--config.tokenizer.path={vocab}', '--config.tokenizer.do_lower_case=false',
       f'--config.model.vocab_size={len(WORDS) + 5}', '--config.model.hidden_size=16',
-      '--config.model.intermediate_size=32', '--config.model.num_hidden_layers=2',
+      '--config.model.intermediate_size=32', '--config.model.num_hidden_layers=1',
       '--config.model.num_attention_heads=2', '--config.log.tensorboard=false',
       '--config.epochs=0', '--config.steps=2', '--config.batch_size=2',
       f'--config.data.train={path}', f'--config.data.eval={path}', '--config.data.seq_length=16',
@@ -82,7 +83,7 @@ def outputs_of(source, config, tokenizer):
   """Of a randomly initialised model; larger weights, so that answers differ."""
   objective = tagging.objective(config, tokenizer)
   params = jax.tree.map(lambda x: x * 8 if x.ndim == 2 else x, objective.init(jax.random.key(3)))
-  return jax.device_get(objective.predict(params, batch_of(source)))
+  return jax.device_get(jax.jit(objective.predict)(params, batch_of(source)))
 
 
 # ---- reading -------------------------------------------------------------------------------------
@@ -441,16 +442,18 @@ def test_terms_and_an_empty_row(tmp_path, vocab, tokenizer):
   objective = tagging.objective(config, tokenizer)
   params = objective.init(jax.random.key(0))
   batch = batch_of(source)
-  terms = objective.terms(params, batch, None, False)
-  answers = source.answers(jax.device_get(objective.predict(params, batch)))
+  of_a_batch = jax.jit(make_eval_step(objective, key=jax.random.key(0)))
+  terms, outputs = of_a_batch(params, batch, 0)
+  answers = source.answers(jax.device_get(outputs))
   assert float(terms['tagging'].weight) == 5
   assert float(terms['tagging'].value) == pytest.approx(sum(a['loss'] for a in answers) / 5)
   accuracy = source.score(answers)['token_accuracy']
   assert float(terms['token_accuracy'].value) == pytest.approx(accuracy)
   empty = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), objective.spec(2))
-  gradients = jax.grad(lambda p: objective.terms(p, empty, None, False)['tagging'].total)(params)
+  loss = lambda params: objective.terms(params, empty, None, False)['tagging'].total
+  gradients = jax.jit(jax.grad(loss))(params)
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradients))
-  assert np.isfinite(objective.predict(params, empty)['logits']).all()
+  assert np.isfinite(of_a_batch(params, empty, 0)[1]['logits']).all()
 
 
 # ---- scores --------------------------------------------------------------------------------------

@@ -53,6 +53,11 @@ def from_weights(folder, weights):
       f'the vocabulary in {folder} has {tokenizer.vocab_size} pieces and the weights have '
       f'{config.model.vocab_size} rows for them; it is not theirs.'
     )
+  if tokenizer.vocab_size < config.model.vocab_size / 2:
+    raise InputError(
+      f'the vocabulary in {folder} has {tokenizer.vocab_size} pieces only and the weights have '
+      f'{config.model.vocab_size} rows for them; it is cut off, or not theirs.'
+    )
   params = weights.tree(models.ModelConfig(**config.model))
   return Origin(config, tokenizer, jax.device_put(params), 0, sentences.read(folder))
 

@@ -578,10 +578,22 @@ def test_ctrl_c_ends_a_conversion_with_nothing_half_left(tmp_path):
   assert run.returncode == 130 and not list(tmp_path.glob('W*'))
 
 
-def test_a_conversion_that_was_killed_is_done_again(tmp_path):
+def test_what_lies_where_a_conversion_is_written_is_nobodys_to_remove(tmp_path):
   _, folder = exported(tmp_path / 'hf')
-  (tmp_path / 'W.partial' / 'checkpoints').mkdir(parents=True)
-  (tmp_path / 'W.partial' / 'config.json').write_text('{')
-  convert.convert(str(folder), str(tmp_path / 'W'))
-  assert origin.load(tmp_path / 'W').step == 0
-  assert not (tmp_path / 'W.partial').exists()
+  (tmp_path / 'W.partial').mkdir()
+  (tmp_path / 'W.partial' / 'thesis.txt').write_text('mine')
+  with pytest.raises(InputError, match='W.partial is there already, .*; remove it'):
+    convert.convert(str(folder), str(tmp_path / 'W'))
+  with pytest.raises(SystemExit):
+    convert.main(['--from', '/nowhere', '--to', str(tmp_path / 'W')])
+  assert (tmp_path / 'W.partial' / 'thesis.txt').read_text() == 'mine'
+
+
+def test_a_vocabulary_that_is_cut_off_is_refused(tmp_path):
+  _, folder = exported(tmp_path / 'hf')
+  for path in folder.glob('tokenizer*.json'):
+    path.unlink()
+  words = (folder / 'vocab.txt').read_text().splitlines()
+  (folder / 'vocab.txt').write_text('\n'.join(words[: len(words) // 4]) + '\n')
+  with pytest.raises(InputError, match='pieces only and the weights have .* cut off'):
+    origin.load(folder)

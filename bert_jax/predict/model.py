@@ -136,6 +136,8 @@ class Model:
     kind, objective, parts = ASKS[task]
     if objective not in ('', self.config.objective) or not set(parts) <= self.weights.keys():
       what = HAS.get(task, f'head for {task!r}; use one that was trained for it')
+      if objective == self.config.objective:
+        raise InputError(f'the weights of this model came without a {what}.')
       raise InputError(f'this model was trained for {self.config.objective!r} and has no {what}.')
     if task == 'pair' and self.step and not self.config.table.pair_column:
       raise InputError('this model was trained on single texts, not on pairs; use classify.')
@@ -176,7 +178,7 @@ class Model:
   def fill_mask(self, texts, top_k=5):
     """For each text the candidates for each of its [MASK]s: [[(piece, probability), ...], ...]."""
     ask = self.ask('fill-mask', top_k=top_k)
-    return [answer['masks'] for answer in ask.answers(tokenizers.checked(texts))]
+    return [answer['masks'] if answer else [] for answer in ask.answers(tokenizers.checked(texts))]
 
   def classify(self, texts):
     """For each text or (text, second text): {label: probability}, or a float (regression)."""

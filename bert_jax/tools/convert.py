@@ -40,7 +40,13 @@ HF = 'hf:'
 def folders(target):
   """(the folder of a target, that which it is until all of it is written and compared)."""
   out = Path(target.removeprefix(HF)).expanduser()
-  return out, out.with_name(f'{out.name}.partial')
+  partial = out.with_name(f'{out.name}.partial')
+  if partial.exists():
+    raise InputError(
+      f'{partial} is there already, of a conversion that was killed or of somebody else; remove '
+      'it, or give --to another folder.'
+    )
+  return out, partial
 
 
 def convert(source, target, which='latest', positions=0, strict=True):
@@ -49,7 +55,6 @@ def convert(source, target, which='latest', positions=0, strict=True):
   arguments.check_writable(out, '--to')
   if out.exists() and any(out.iterdir()):
     raise InputError(f'{out} is not empty; give --to a new folder.')
-  shutil.rmtree(partial, ignore_errors=True)
   folder, weights = hub.folder(source), None
   log.info('reading %s', folder)
   if huggingface.is_model(folder):

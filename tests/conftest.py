@@ -1,5 +1,6 @@
 """What the tests share: a small corpus with real structure, small configs, the real data."""
 
+import logging
 import os
 import random
 import subprocess
@@ -139,3 +140,7 @@ def run_module(*arguments, devices=1, quick=True, stdin='', check=True, timeout=
 @pytest.fixture(autouse=True)
 def at_root(monkeypatch):
   monkeypatch.chdir(ROOT)
+  yield
+  for log in logging.root, logging.getLogger('bert_jax'):  # a command's, of a closed stderr
+    for handler in [h for h in log.handlers if type(h) is logging.StreamHandler]:
+      log.removeHandler(handler)

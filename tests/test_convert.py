@@ -383,13 +383,19 @@ def test_a_name_that_no_folder_has_is_asked_of_the_hub(tmp_path, monkeypatch):
   _, folder = exported(tmp_path / 'hf')
   asked = []
 
+  class LocalEntryNotFoundError(OSError):
+    pass
+
   def snapshot_download(name, allow_patterns):
     asked.append((name, allow_patterns))
+    if name == 'never/fetched':
+      raise LocalEntryNotFoundError
     if name != 'someone/model':
       raise OSError('404: no such repository')
     return str(folder)
 
-  stand_in = types.SimpleNamespace(snapshot_download=snapshot_download)
+  errors = types.SimpleNamespace(LocalEntryNotFoundError=LocalEntryNotFoundError)
+  stand_in = types.SimpleNamespace(snapshot_download=snapshot_download, errors=errors)
   monkeypatch.setitem(sys.modules, 'huggingface_hub', stand_in)
   with pytest.raises(InputError, match='some-model holds no run: .*the Hub gives no model'):
     hub.folder('some-model')  # as bert-base-uncased, which has no owner
@@ -401,6 +407,10 @@ def test_a_name_that_no_folder_has_is_asked_of_the_hub(tmp_path, monkeypatch):
   assert origin.load('someone/model').config.objective == 'mlm_nsp'
   with pytest.raises(InputError, match='no folder someone/else, and the Hub gives.*404'):
     hub.folder('someone/else')
+  with pytest.raises(InputError, match='kept here, and the Hub is not reached'):
+    hub.folder('never/fetched')
+  with pytest.raises(InputError, match='a NoneType is no path'):
+    hub.folder(None)
   (folder / 'model.safetensors').rename(folder / 'model.renamed')
   hub.folder('someone/model')
   assert asked[-1] == ('someone/model', [*hub.ABOUT, 'pytorch_model*.bin'])

@@ -78,6 +78,10 @@ def test_an_encoder_without_a_pooler(tmp_path, changes, caplog):
   same(found.params, again.params, found.config)
   convert.convert(str(tmp_path / 'hf'), str(tmp_path / 'W'))
   assert set(origin.load(tmp_path / 'W').params) == {'encoder'}
+  convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/again')
+  for name in ('README.md', 'config.json'):  # nobody knows how it was trained
+    told = (tmp_path / 'again' / name).read_text()
+    assert 'num_hidden_layers' in told and 'masked_lm_prob' not in told
 
 
 @pytest.mark.slow

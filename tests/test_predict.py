@@ -177,10 +177,10 @@ def test_classify_says_what_it_reads(make):
   assert same == [answer]
   assert 'reads pairs and got 1' in as_lines(pairs.ask('pair'), ['old river'])[0]['error']
   single = make('sst2')
-  assert 'reads single texts and got 2' in as_lines(single.ask('classify'), ['a\tb'])[0]['error']
-  (released,) = as_lines(
-    single.ask('pair'), ['old river\tnew garden']
-  )  # nothing says what it reads
+  (released,) = as_lines(single.ask('classify'), ['old river\tnew garden'])
+  assert 'if it does, use --task pair' in released['error']
+  assert 'reads single texts and got 3' in as_lines(single.ask('classify'), ['a\tb\tc'])[0]['error']
+  (released,) = as_lines(single.ask('pair'), ['old river\tnew garden'])
   assert released['pair'] == 'new garden'
   (number,) = as_lines(make('stsb').ask('pair'), ['old river\tnew garden'])
   assert isinstance(number['value'], float)
@@ -204,6 +204,8 @@ def test_entities_lie_in_the_text_as_given(make):
   assert [a for a, _ in heads.words('老 new 市場')] == [0, 2, 6, 7]
   tokens = model.tag([['old', 'river']])[0]
   assert tokens['tokens'] == ['old', 'river']
+  (both,) = as_lines(model.ask('tag'), [' {"text": "old", "tokens": ["old"]}'])
+  assert "'text' and 'tokens' are both there" in both['error']
 
 
 def test_tags_without_entities_come_with_each_token(make):
@@ -325,6 +327,7 @@ def test_files_in_and_out(folder, tmp_path, capsys):
   __main__.main([*common, '--output', str(tmp_path / 'out.npy')])
   vectors = np.load(tmp_path / 'out.npy')
   assert vectors.shape == (3, 16) and np.isnan(vectors[1]).all()
+  assert 'the first of them is line 2: empty line' in capsys.readouterr().err
   expected = bert_jax.load(folder).embed(['old river', 'new market'])
   np.testing.assert_allclose(vectors[[0, 2]], expected, atol=1e-6)
   __main__.main([*common, '--output', str(tmp_path / 'out.jsonl')])

@@ -45,7 +45,9 @@ def text(config, architecture, note, facts):
     parts.append('## Commands\n\n' + _block('\n'.join(lines)))
   if versions := facts.get('versions'):
     parts.append('## Versions\n\n' + _block(json.dumps(versions, indent=2)))
-  parts.append('## Config\n\n' + _block(config_lib.to_json(config).rstrip()))
+  # Of converted weights nobody here knows how they were trained.
+  title, known = ('Model', config.model) if source else ('Config', config)
+  parts.append(f'## {title}\n\n' + _block(config_lib.to_json(known).rstrip()))
   return '\n\n'.join(part for part in parts if part) + '\n'
 
 

@@ -132,8 +132,9 @@ def _config(config, model, family, head, labels, tokenizer):
     **{name: config.model[name] for name in (*description.SIZES, *description.OTHERS)},
   }
   own = {'version': __version__, 'objective': config.objective,
-         'seq_length': config.data.seq_length,
-         **{b: config[b].to_dict() for b in OBJECTIVE_BLOCKS[config.objective]}}  # fmt: skip
+         'seq_length': config.data.seq_length}  # fmt: skip
+  if head != 'Model':  # a bare encoder was not trained here
+    own |= {block: config[block].to_dict() for block in OBJECTIVE_BLOCKS[config.objective]}
   if family == 'distilbert':
     theirs = {ours: name for name, ours in description.DISTIL.items()}
     fields = {theirs.get(k, k): v for k, v in fields.items()}

@@ -4,6 +4,7 @@
 HF_HUB_OFFLINE=1 makes it use only that.
 """
 
+import os
 import re
 from pathlib import Path
 
@@ -17,11 +18,13 @@ WEIGHTS = ['model*.safetensors'], ['pytorch_model*.bin']  # the first of these t
 def folder(source):
   """The folder of a source; a name of the form org/name or name (as `bert-base-uncased`) that no
   folder has is asked of the Hub."""
+  if not isinstance(source, (str, os.PathLike)):
+    raise InputError(f'a {type(source).__name__} is no path and no name of a model; give one.')
   found = huggingface.locate(source)
   if found.exists() or not re.fullmatch(r'[\w-][\w.-]*(/[\w.-]+)?', str(source)):
     return found
   try:
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import errors, snapshot_download
   except ImportError:
     raise InputError(
       f'{source} holds no run: there is no folder {source}; if it is a model on the Hub, '
@@ -32,6 +35,11 @@ def folder(source):
       found = Path(snapshot_download(str(source), allow_patterns=ABOUT + weights))
       if any(path for pattern in weights for path in found.glob(pattern)):
         break
+  except errors.LocalEntryNotFoundError:
+    raise InputError(
+      f'{source} holds no run: there is no folder {source}, no model of that name is kept here, '
+      'and the Hub is not reached; check the path, or the connection (and HF_HUB_OFFLINE).'
+    ) from None
   except Exception as error:  # of the network, of the Hub, of what it keeps
     raise InputError(
       f'{source} holds no run: there is no folder {source}, and the Hub gives no model of that '

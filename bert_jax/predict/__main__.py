@@ -91,12 +91,13 @@ def main(argv=None):
       log.info('the program, its weights and its vocabulary are in %s', args.export)
       return
     ask = model.ask(task, **options(task, args))
-    with writer:
+    with writer.of(model.config.model.hidden_size):
       run(ask, chunks, writer, model.counts)
     for what, number in model.counts.items():
       log.warning('%s: %d', what, number)
     if writer.errors:
-      log.warning('%d of %d lines have no answer', writer.errors, writer.lines)
+      message = '%d of %d lines have no answer; the first of them is %s'
+      log.warning(message, writer.errors, writer.lines, writer.first)
       if writer.errors == writer.lines:
         sys.exit(1)
 
@@ -177,7 +178,7 @@ def _parsed(ask, line, counts):
       raise InputError('empty line')
     if '\0' in line:
       raise InputError('the line has a NUL byte; if this is UTF-16, convert it to UTF-8')
-    if not line.startswith('{'):
+    if not line.lstrip().startswith('{'):
       parts = line.split('\t') if ask.tabs else (line,)
       return ask.parsed(parts), {}, ''
     given = files.parse_json(line, 'what begins with {', counts)
@@ -216,13 +217,15 @@ def as_they_come(stream):
 
 
 class Writer:
-  """Where answers go: JSON lines, or one array of the vectors of all lines (.npy).
+  """Where answers go: JSON lines, or one array of the vectors of all lines (.npy), NaN where a line
+  has none.
 
-  Nothing that is there already is touched until `with` begins.
+  Nothing that is there already is touched until `with` begins. first: of the lines without an
+  answer, and why.
   """
 
   def __init__(self, args):
-    self.path, self.strict, self.lines, self.errors = args.output, args.strict, 0, 0
+    self.path, self.strict, self.lines, self.errors, self.first = args.output, args.strict, 0, 0, ''
     self.vectors = [] if args.output.endswith('.npy') else None
     if args.input and _is_same_file(args.input, args.output):
       raise InputError(f'--output {args.output} is --input too; name another file.')
@@ -233,6 +236,11 @@ class Writer:
         f'--output {path} cannot be written; name a file in a folder that is there and yours.'
       )
 
+  def of(self, width):
+    """Itself, for vectors of this width."""
+    self.width = width
+    return self
+
   def __enter__(self):
     to_file = self.path != '-' and self.vectors is None
     self.file = open(self.path, 'w', encoding='utf-8') if to_file else sys.stdout
@@ -242,20 +250,19 @@ class Writer:
     if self.file is not sys.stdout:
       self.file.close()
     if self.vectors is not None and not any(failure):
-      width = max(map(len, self.vectors), default=0)
-      table = [x if len(x) else np.full(width, np.nan) for x in self.vectors]
-      np.save(self.path, np.array(table, np.float32).reshape(len(table), width))
+      np.save(self.path, np.array(self.vectors, np.float32).reshape(-1, self.width))
 
   def write(self, answer):
     found, error = answer
     self.lines += 1
     if error:
       self.errors += 1
+      self.first = self.first or f'line {self.lines}: {error}'
       if self.strict:
-        raise InputError(f'line {self.lines}: {error}')
+        raise InputError(self.first)
       found = {'line': self.lines, 'error': error}
     if self.vectors is not None:
-      self.vectors.append(found.get('embedding', ()))
+      self.vectors.append(found.get('embedding', np.full(self.width, np.nan)))
     else:
       print(json.dumps(_rounded(found), ensure_ascii=False), file=self.file)
 

@@ -69,9 +69,11 @@ class Classify(Head):
 
   def of_parts(self, parts):
     if len(parts) != len(self.fields):
+      if len(parts) == 2 and not self.model.step:
+        raise InputError('nothing says that this model reads pairs; if it does, use --task pair')
       raise InputError(
         f'this model reads {("single texts", "pairs")[len(self.fields) - 1]} and got {len(parts)} '
-        f'in {parts[0][:40]!r}; a tab separates the two texts of a pair.'
+        f'in {parts[0][:40]!r}; a tab separates the two texts of a pair'
       )
     return super().of_parts(parts)
 
@@ -138,6 +140,8 @@ class Tag(Head):
       tokens = tuple(text[a:b] for a, b in spans)
       return Sentence('', '', tokens, None, (text,), after_blank)
     tokens = given['tokens']
+    if 'text' in given:
+      raise InputError("'text' and 'tokens' are both there; give the one that is to be tagged")
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
       raise InputError('\'tokens\' is no list of texts; write ["a", "b"]')
     if not tokens or not all(map(str.strip, tokens)):

@@ -214,16 +214,16 @@ def main(argv=None):
       'of a TensorFlow checkpoint')  # fmt: skip
   add('--to', required=True, metavar='DST', help='new workdir, or hf:OUT, a new folder')
   add('--which', default='latest', help='of a run: latest, best or a step')
-  add('--positions', type=int, default=0, help='rows of the position table: cut, or the rest new')
+  add('--positions', type=int, help='rows of the position table: cut, or the rest new')
   add('--allow-unused', action='store_true', help='convert although tensors have no place')
   args = parser.parse_args(argv)
   with config_lib.command_line():
     if not args.to.removeprefix(HF):
       raise InputError(f'--to {args.to} names no folder; write --to hf:OUT, or --to W.')
-    if args.positions < 0:
+    if args.positions is not None and args.positions < 1:
       raise InputError(f'--positions is {args.positions}; give a number of rows, or leave it out.')
     end_at_once(folders(args.to)[1])
-    convert(args.source, args.to, args.which, args.positions, not args.allow_unused)
+    convert(args.source, args.to, args.which, args.positions or 0, not args.allow_unused)
 
 
 if __name__ == '__main__':

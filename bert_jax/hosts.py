@@ -58,14 +58,12 @@ def join(seconds=None):
   It must come before anything else is asked of JAX. seconds: --distributed. Alone (exit code 3) if
   the others do not come in time.
   """
-  explicit = ADDRESS in os.environ
-  tasks = os.environ.get('SLURM_STEP_NUM_TASKS', '1')
   pod = ',' in os.environ.get('TPU_WORKER_HOSTNAMES', '')
-  if not (seconds or explicit or tasks != '1' or pod):
+  if not (seconds or _launched() or pod):
     return
   seconds = seconds or JOIN_SECONDS
   who = {}
-  if explicit:
+  if ADDRESS in os.environ:
     who = _from_environment()
     if who['process_id'] > 0:
       _reach(who['coordinator_address'], seconds)
@@ -97,6 +95,19 @@ def join(seconds=None):
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # JAX's own handler only takes note of it
   if not first():
     log.setLevel(logging.WARNING)
+
+
+def _launched():
+  return ADDRESS in os.environ or os.environ.get('SLURM_STEP_NUM_TASKS', '1') != '1'
+
+
+def refuse_several(command):
+  """InputError if a command that runs in one process was started as one of several."""
+  if _launched():
+    raise InputError(
+      f'{command} runs in one process, and this is one of several (by {ADDRESS} or srun); start it '
+      'alone. bert_jax.train and bert_jax.evaluate run in several.'
+    )
 
 
 def _from_environment():

@@ -86,6 +86,13 @@ def test_a_mistaken_argument_is_told_before_anything_is_loaded(arguments, said, 
   assert said in error
 
 
+def test_one_of_several_processes_answers_nothing(monkeypatch, capsys):
+  monkeypatch.setenv('SLURM_STEP_NUM_TASKS', '2')
+  with pytest.raises(SystemExit):
+    __main__.main(['--model', 'no model'])
+  assert 'bert_jax.predict runs in one process' in capsys.readouterr().err
+
+
 def test_arguments_of_another_task_than_the_models_own_are_told(folder, capsys):  # noqa: F811
   for arguments, said in (
     (['--pooling', 'cls'], '--pooling says nothing to --task fill-mask'),

@@ -33,6 +33,7 @@ import numpy as np
 from tqdm import tqdm
 
 from bert_jax import config as config_lib
+from bert_jax import hosts
 from bert_jax.config import InputError
 from bert_jax.data import files
 from bert_jax.predict import export
@@ -78,6 +79,7 @@ def parser():
 def main(argv=None):
   args = parser().parse_args(argv)
   with config_lib.command_line():
+    hosts.refuse_several('bert_jax.predict')
     if args.task:
       check(args, args.task)
     writer, chunks = Writer(args), [] if args.export else chunks_of(args.input)

@@ -38,10 +38,17 @@ def load(source, which='latest', positions=0):
   """
   folder = hub.folder(source)
   if huggingface.is_model(folder):
+    refuse_which(source, which)
     return from_weights(folder, huggingface.read(folder, positions))
   if positions:
     raise InputError(f'{source} is a run, whose positions stay as they are; leave out positions.')
   return load_run(folder, which)
+
+
+def refuse_which(source, which):
+  """InputError if a checkpoint is asked for of a released model."""
+  if which != 'latest':
+    raise InputError(f'{source} is a released model and has no checkpoint {which}; leave it out.')
 
 
 def from_weights(folder, weights):
@@ -123,8 +130,12 @@ def weights_of(config, mesh):
   folder = hub.folder(config.init_from)
   if huggingface.is_model(folder):
     weights = huggingface.read(folder)
-    theirs = settings.config_of(weights)
     params = weights.tree(models.ModelConfig(**config.model))
+    try:
+      theirs = settings.config_of(weights)
+    except InputError as error:  # a head that ours has not, or labels
+      log.warning('the head of %s is not taken: %s', folder, error)
+      return {part: x for part, x in params.items() if part != 'classifier'}
   else:
     theirs = workdirs.read_config(folder)
     shapes = shapes_of(theirs, tokenizers.load_folder(folder), mesh)

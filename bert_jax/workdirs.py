@@ -17,7 +17,11 @@ def read_config(workdir):
   """The resolved config a workdir's run was made with."""
   path = Path(workdir).expanduser() / CONFIG
   if not path.is_file():
-    lacking = f'{CONFIG} is missing' if path.parent.is_dir() else 'there is no such folder'
+    lacking = (
+      f'{CONFIG} is missing' if path.parent.is_dir()
+      else 'it is a file' if path.parent.is_file()
+      else 'there is no such folder'
+    )  # fmt: skip
     raise InputError(
       f'{workdir} holds no run ({lacking}); give the workdir of one or, to load or convert it, the '
       'folder of a model.'

@@ -21,8 +21,12 @@ from bert_jax import config as c
 from bert_jax import evaluate, models, origin, sharding, train, workdirs
 from bert_jax.config import InputError
 from bert_jax.convert import hub, huggingface, names
+from bert_jax.data import vocabulary
 from bert_jax.predict import Model
+from bert_jax.tasks import TASKS
 from bert_jax.tools import convert
+
+SHORT = ['--config.data.seq_length=24']
 
 
 def exported(folder, head='pretraining', **changes):
@@ -144,6 +148,7 @@ SPELLINGS = {
   ),
   'of several devices': lambda name: f'module.{name}',
   'compiled': lambda name: f'_orig_mod.{name}',
+  'encoder without its prefix': lambda name: name.removeprefix('bert.'),
 }
 
 
@@ -186,6 +191,9 @@ def test_weights_without_a_head_say_what_they_can_do(tmp_path):
   rewrite(tmp_path / 'tagger', dict, id2label={'0': 'a', '1': 'b'})
   with pytest.raises(InputError, match='names 2 labels .* the classifier has 3'):
     origin.load(tmp_path / 'tagger')
+  rewrite(tmp_path / 'tagger', dict, id2label={'0': 'a', '1': 'b', '2': 'a'})
+  with pytest.raises(InputError, match="the label 'a' twice"):
+    origin.load(tmp_path / 'tagger')
 
 
 # ---- what does not fit ---------------------------------------------------------------------------
@@ -194,7 +202,7 @@ def test_weights_without_a_head_say_what_they_can_do(tmp_path):
 def test_what_has_no_place_is_an_error_unless_allowed(tmp_path, capsys):
   found, folder = exported(tmp_path / 'hf')
   rewrite(folder, lambda tensors: tensors | {'extra.weight': np.zeros(3, np.float32)})
-  with pytest.raises(InputError, match='1 tensors .* no place, for example extra.weight'):
+  with pytest.raises(InputError, match='no place .1, for example extra.weight'):
     convert.convert(str(folder), str(tmp_path / 'W'))
   assert not (tmp_path / 'W').exists()
   convert.convert(str(folder), str(tmp_path / 'W'), strict=False)
@@ -210,6 +218,13 @@ def test_a_head_that_is_not_whole_is_named(tmp_path):
   assert weights.unused['cls.predictions.transform.dense.bias'] == (
     'its mlm is not whole: cls.predictions.bias is missing'
   )
+
+
+def test_a_classifier_without_its_pooler_is_not_whole(tmp_path):
+  _, folder = exported(tmp_path / 'hf', 'classifier')
+  rewrite(folder, lambda t: {k: x for k, x in t.items() if 'pooler' not in k})
+  with pytest.raises(InputError, match='BertForSequenceClassification and have no pooler'):
+    origin.load(folder)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +248,7 @@ def test_a_head_that_is_not_whole_is_named(tmp_path):
     ),
     ({'bert.encoder.layer.1.output.dense.bias': (12, 1)}, r'is \(12, 1\), where the config asks'),
     ({'cls.predictions.decoder.weight': (26, 12)}, 'differs from .* not tied'),
-    ({'bert.encoder.layer.0.new.weight': (1,)}, '1 tensors that ours has not.*0.new.weight'),
+    ({'bert.encoder.layer.0.new.weight': (1,)}, 'tensors that ours has not .1, .*0.new.weight'),
   ],
 )
 def test_a_shape_that_is_not_asked_for_is_one_sentence(tmp_path, change, sentence):
@@ -317,7 +332,7 @@ def test_a_source_that_is_nothing(tmp_path, source, sentence):
     origin.load(tmp_path / source)
 
 
-def test_nothing_is_overwritten_and_a_mistake_is_one_sentence(tmp_path, capsys):
+def test_nothing_is_overwritten_and_a_mistake_is_one_sentence(tmp_path, capsys, monkeypatch):
   _, folder = exported(tmp_path / 'hf')
   for target in (f'{folder}', f'hf:{folder}'):
     with pytest.raises(InputError, match='is not empty'):
@@ -326,6 +341,40 @@ def test_nothing_is_overwritten_and_a_mistake_is_one_sentence(tmp_path, capsys):
     convert.main(['--from', str(tmp_path), '--to', 'hf:'])
   (error,) = capsys.readouterr().err.splitlines()
   assert stopped.value.code == 2 and error.startswith('error: --to hf: names no folder')
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(InputError, match='--to hf:. is the folder that this runs in'):
+    convert.convert(str(folder), 'hf:.')
+  with pytest.raises(InputError, match='has no checkpoint best'):
+    convert.convert(str(folder), 'hf:new', which='best')
+
+  def fail(*_):
+    raise InputError('not what was to be written')
+
+  monkeypatch.setattr(convert, '_compare', fail)
+  with pytest.raises(InputError, match='not what was to be written'):
+    convert.convert(str(folder), 'hf:new')
+  assert [path.name for path in tmp_path.iterdir()] == ['hf']
+
+
+def test_weights_with_rows_that_no_piece_has_are_started_from(tmp_path):
+  _, folder = exported(tmp_path / 'hf', vocab_size=30)
+  config = c.load('configs/pretrain.py', [f'--config.init_from={folder}', *SHORT])
+  config = origin.adopt_model(config, tmp_path / 'W')
+  tokenizer = vocabulary.of_run(config, folder, None)
+  assert (config.model.vocab_size, tokenizer.vocab_size) == (30, 26)
+  objective = TASKS['mlm_nsp'].objective(config, tokenizer)
+  assert objective.masking['vocab_size'] == 26  # no word is drawn that is none
+
+
+def test_a_head_that_is_not_ours_does_not_keep_the_encoder(tmp_path, caplog):
+  _, folder = exported(tmp_path / 'hf', 'classifier')
+  rewrite(folder, dict, id2label={'0': 'a|b', '1': 'c', '2': 'd'})
+  short = [*SHORT, '--config.task.max_length=24', f'--config.init_from={folder}']
+  config = c.load('configs/finetune.py:task=sst2', short)
+  config = origin.adopt_model(config, tmp_path / 'W')
+  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
+  assert origin.weights_of(config, mesh).keys() == {'encoder', 'pooler'}
+  assert 'is not taken: the label' in caplog.text
 
 
 # ---- a converted workdir -------------------------------------------------------------------------

@@ -177,6 +177,11 @@ def test_how_a_vector_is_made_goes_along(tmp_path):
     assert found.vector == vector and found.config.data.seq_length == 16
     model = Model(found)
     assert model.limit == 16 and model.ask('embed').pooling == 'cls'
+  said = {'word_embedding_dimension': 12, 'pooling_mode_max_tokens': True}  # which we have not
+  (tmp_path / 'again' / '1_Pooling' / 'config.json').write_text(json.dumps(said))
+  convert.convert(f'{tmp_path}/again', f'{tmp_path}/W2')
+  convert.convert(f'{tmp_path}/W2', f'hf:{tmp_path}/other')
+  assert origin.load(tmp_path / 'other').vector == sentences.Vector('', True, said)
   (tmp_path / 'hf' / 'sentence_bert_config.json').write_text('{"max_seq_length": "16"}')
   with pytest.raises(InputError, match="max_seq_length is '16'; write a number"):
     origin.load(tmp_path / 'hf')

@@ -116,7 +116,7 @@ def test_the_casing_of_a_folder_is_the_same_wherever_it_is_read(tmp_path, weight
     ({'hidden_act': 'tanh'}, "hidden_act 'tanh'"),
     ({'is_decoder': True}, 'is_decoder True'),
     ({'num_hidden_layers': 3}, '16 missing'),
-    ({'num_hidden_layers': 1}, '16 tensors that ours has not'),
+    ({'num_hidden_layers': 1}, 'tensors that ours has not .16, '),
     ({'intermediate_size': None}, 'intermediate_size is None; write a whole number'),
     ({'num_hidden_layers': '2'}, "num_hidden_layers is '2'; write a whole number"),
     ({'hidden_size': 12.0}, 'hidden_size is 12.0; write a whole number'),

@@ -1,6 +1,7 @@
 """What people send to `python -m bert_jax.predict`: damaged, odd and large lines, each answered."""
 
 import json
+import os
 import sys
 
 import numpy as np
@@ -205,7 +206,37 @@ def test_what_is_done_to_names_is_told(make):  # noqa: F811
   assert 'not at a-offset -5' in answer['error']
 
 
+def test_what_is_no_text_or_no_list_is_told(pretrained_model, make):  # noqa: F811
+  single = make('sst2')
+  lines = ['{"text": null, "pair": "b", "id": 1}', '{"text": "old", "ID": 2}']
+  first, second = as_lines(single.ask('classify'), lines)
+  assert first == {'id': 1, 'error': "'text' is no text; write it in quotes"}
+  assert second['id'] == 2 and 'label' in second and not single.counts[UNREAD]
+  for ask, value in (
+    (pretrained_model.fill_mask, {'text': 'the [MASK]'}), (pretrained_model.fill_mask, None),
+    (make('ner', "--config.tagging.labels=('B-PER','I-PER','O')").tag, 'old river'),
+  ):  # fmt: skip
+    with pytest.raises(InputError, match=r'takes a list of texts.* put what is asked in \[\]'):
+      ask(value)
+  with pytest.raises(InputError, match='embed: element 1: empty line'):
+    pretrained_model.embed(['old', ''])
+  with pytest.raises(InputError, match='top_k is -1'):
+    pretrained_model.fill_mask(['the [MASK]'], top_k=-1)
+
+
+def test_a_pipe_is_read_as_a_file_is():
+  reads, writes = os.pipe()
+  os.write(writes, b'old river\nnew\n')
+  os.close(writes)
+  assert list(__main__.chunks_of(f'/dev/fd/{reads}')) == [[b'old river\n', b'new\n']]
+  os.close(reads)
+
+
 def test_attention_reads_a_text_or_two(pretrained_model):  # noqa: F811
+  counts, what = pretrained_model.counts, 'pieces that are not in the vocabulary ([UNK])'
+  counts.clear()
+  pretrained_model.states(['old \u16a0'])
+  assert counts == {what: 1}
   found = as_lines(pretrained_model.ask('attention'), ['old\triver', 'old\triver\tgarden'])
   assert found[0]['tokens'] == ['[CLS]', 'old', '[SEP]', 'river', '[SEP]']
   assert found[1] == {'error': '3 fields where this task reads a text, or text and pair'}
@@ -279,6 +310,7 @@ def test_embed_pools_as_the_model_was_trained(pretrained_model):  # noqa: F811
 
 
 def test_an_export_goes_to_a_new_folder(pretrained_model, tmp_path):  # noqa: F811
+  assert export.labels_of(pretrained_model, 'next-sentence') == ['next', 'random']
   (tmp_path / 'vocab.txt').write_text('mine')
   with pytest.raises(InputError, match='is not empty'):
     export.write(pretrained_model, 'embed', tmp_path)

@@ -82,7 +82,7 @@ def test_what_is_cut_is_counted_and_said(tmp_path, tokenizer, caplog):
   caplog.set_level('INFO', 'bert_jax')
   write(tmp_path, 'sentence\tlabel\n' + 'a ' * 50 + '\tx\nb\ty\n')
   source = rows(config(tmp_path), tokenizer)
-  assert '1 cut (longer than 8 tokens)' in caplog.text
+  assert '1 examples cut (longer than 8 tokens)' in caplog.text
   assert source[0]['segment_ids'].sum() == 8 and source[0]['input_ids'][-1] == tokenizer.sep_id
 
 

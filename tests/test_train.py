@@ -534,9 +534,9 @@ def test_predictions_do_not_depend_on_the_batch_they_come_in(finetuned):
   together = model.classify(texts)
   for text, result in zip(texts, together):
     assert model.classify([text])[0] == pytest.approx(result, abs=1e-5)
-  assert model.cut == 0
+  assert not model.counts
   model.classify(['river ' * 15])  # training cut at 16 tokens, so do answers
-  assert model.cut == 1
+  assert model.counts == {'examples cut (longer than 16 tokens)': 1}
 
 
 def test_fill_mask_ranks_candidates_for_each_mask(pretrained):

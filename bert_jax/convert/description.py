@@ -102,6 +102,8 @@ def read(folder):
   if isinstance(own := ours.get('model'), dict) and own.get('type_vocab_size') == 0:
     model['type_vocab_size'] = 0
   architectures = theirs.get('architectures') or ['']
+  if not isinstance(architectures[0], str):
+    raise InputError(f'{path} says architectures is {architectures!r:.60}; write names.')
   return Description(
     family, model, _labels(path, theirs), theirs.get('problem_type') or '', architectures[0],
     offset, ours,

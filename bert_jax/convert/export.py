@@ -85,7 +85,8 @@ def write(out, config, tokenizer, params, labels=(), facts=None, vector=sentence
   note = '\n\n'.join(filter(None, (note, NO_POOLER if lacks_pooler else '')))
   if head == 'Model':
     longest = min(config.data.seq_length, model.max_position_embeddings)
-    vector = vector._replace(pooling=vector.pooling or 'mean')
+    if not vector.other:
+      vector = vector._replace(pooling=vector.pooling or 'mean')
     sentences.write(out, vector, model.hidden_size, longest)
   write_whole(out / 'README.md', card.text(config, settings['architectures'][0], note, facts or {}))
   # Last: what has a config.json is a model, and whole.
@@ -119,6 +120,8 @@ def _head(config, parts):
         'whole one.'
       )
     return HEADS[config.objective]
+  if 'nsp' in parts and 'pooler' not in parts:
+    raise InputError('the next-sentence head stands on a pooler, and there is none to write.')
   if 'mlm' in parts:
     return 'ForPreTraining' if 'nsp' in parts else 'ForMaskedLM'
   return 'ForNextSentencePrediction' if 'nsp' in parts else 'Model'

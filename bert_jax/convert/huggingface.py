@@ -162,6 +162,11 @@ def _objective(about, parts):
     return 'qa'
   if 'classifier' not in parts:
     return 'mlm_nsp'
+  if asked in ('classification', 'choice') and 'pooler' not in parts:
+    raise InputError(
+      f'these weights are of a {about.architecture} and have no pooler, which its classifier '
+      'stands on; are they whole?'
+    )
   return asked or ('classification' if 'pooler' in parts else 'tagging')
 
 
@@ -183,8 +188,8 @@ def _unused(known, found, places, there, lacking, objective, ignored, copies):
   prefix = places['encoder/embeddings/LayerNorm/scale'].name.partition('embeddings')[0]
   if inner := [name for name in rest if plain.get(name, name).startswith(prefix)]:
     raise InputError(
-      f'the encoder of these weights has {len(inner)} tensors that ours has not, for example '
-      f'{inner[0]}, so it would not be the same model; is config.json theirs?'
+      f'the encoder of these weights has tensors that ours has not ({len(inner)}, for example '
+      f'{inner[0]}), so it would not be the same model; is config.json theirs?'
     )
   for name in rest:
     of_relu = RELU in known and 'classifier.' in name

@@ -174,7 +174,8 @@ def plain(names, family, layers):
     out[short] = name
   prefix = f'{family.partition(" ")[0]}.'
   if not any(name.startswith(prefix) for name in out):
-    out = {prefix + short: name for short, name in out.items()}
+    encoder = ('embeddings.', 'encoder.', 'transformer.', 'pooler.')
+    out = {prefix * short.startswith(encoder) + short: name for short, name in out.items()}
   return out
 
 

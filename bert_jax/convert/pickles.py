@@ -145,8 +145,8 @@ def _numbers(data, storage):
 def _array(name, tensor, storages):
   if not isinstance(tensor, _Tensor):
     raise InputError(
-      f'a .bin of weights holds tensors, and this one a {type(tensor).__name__} named {name}; save '
-      "the model's state_dict alone."
+      f'a .bin of weights holds tensors, and {name} in this one is of type '
+      f"{type(tensor).__name__}; save the model's state_dict alone."
     )
   x, (_, offset, shape, strides) = storages[tensor.storage], tensor
   numbers = (offset, *shape, *strides)

@@ -18,8 +18,9 @@ LENGTH = 'sentence_bert_config.json'
 class Vector(NamedTuple):
   """How a text becomes a vector."""
 
-  pooling: str = ''  # mean or cls; '': not said
+  pooling: str = ''  # mean or cls; '': not said, or another one
   normalized: bool = False  # to length 1
+  other: dict = {}  # what is said of a pooling that we do not have
 
 
 SILENT = Vector()
@@ -42,7 +43,7 @@ def read(folder):
   found = MODES.get(modes[0]) if len(modes) == 1 else said.get('pooling_mode')
   if found not in MODES.values():
     log.warning('%s: its pooling, %s, is not one of ours (mean, cls)', folder, found or modes)
-    found = ''
+    return Vector('', 'Normalize' in paths, said)
   return Vector(found, 'Normalize' in paths)
 
 
@@ -60,7 +61,7 @@ def write(folder, vector, width, length):
   modules = [('', 'Transformer'), ('1_Pooling', 'Pooling'), ('2_Normalize', 'Normalize')]
   modes = {name: vector.pooling == mode for name, mode in MODES.items()}
   content = {
-    '1_Pooling/config.json': {'word_embedding_dimension': width} | modes,
+    '1_Pooling/config.json': vector.other or {'word_embedding_dimension': width} | modes,
     LENGTH: {'max_seq_length': length, 'do_lower_case': False},
     'modules.json': [
       {'idx': i, 'name': str(i), 'path': path, 'type': f'{kind}.{name}'}

@@ -46,14 +46,17 @@ def _as_exported(config, weights, limit):
   if ours.get('objective') != weights.objective:
     return config
   fields = json.loads(config_lib.to_json(config))
-  for block in OBJECTIVE_BLOCKS[weights.objective]:
-    saved = ours.get(block, {})
-    fields[block] |= {k: v for k, v in saved.items() if k in fields[block] and k != 'labels'}
-  longest = config.data.seq_length
-  fields['data']['seq_length'] = min(ours.get('seq_length', longest), longest)
-  if 'task' in fields:
-    fields['task']['max_length'] = min(fields['task']['max_length'], limit)
-  return config_lib.from_json(json.dumps(fields))
+  try:
+    for block in OBJECTIVE_BLOCKS[weights.objective]:
+      saved = ours.get(block, {})
+      fields[block] |= {k: v for k, v in saved.items() if k in fields[block] and k != 'labels'}
+    longest = config.data.seq_length
+    fields['data']['seq_length'] = min(ours.get('seq_length', longest), longest)
+    if 'task' in fields:
+      fields['task']['max_length'] = min(fields['task']['max_length'], limit)
+    return config_lib.from_json(json.dumps(fields))
+  except (AttributeError, TypeError, ValueError) as error:
+    raise InputError(f'config.json says under "bert_jax" what is not ours ({error}).') from None
 
 
 def _labels(weights):
@@ -65,6 +68,8 @@ def _labels(weights):
     raise InputError(
       f'config.json names {len(found)} labels (id2label) and the classifier has {count}; name all.'
     )
+  if twice := [label for i, label in enumerate(found) if label in found[:i]]:
+    raise InputError(f'config.json names the label {twice[0]!r} twice; rename one in id2label.')
   return found
 
 

@@ -88,7 +88,7 @@ def _read_shards(index, reader):
   """The union of the files an index names; each tensor must be where the index says."""
   try:
     places = json.loads(index.read_text())['weight_map']
-    names = sorted(set(places.values()))
+    names = sorted(set(map(str, places.values())))
   except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
     raise InputError(f'{index} is no index of shards ({error!r:.100}); is it whole?') from None
   out = {}

@@ -86,11 +86,12 @@ def lines(path: Path, counts: Counter) -> Iterator[tuple[int, str]]:
 
 
 def raw_lines(path: Path) -> Iterator[tuple[int, bytes, int]]:
-  """Yields (line number, line, bytes of the file on disk read so far)."""
+  """Yields (line number, line, bytes of the file on disk read so far; 0 of a pipe)."""
   number = 0
   try:
     with open(path, 'rb') as disk:
       stream = _OPENERS[path.suffix](disk) if path.suffix in _OPENERS else disk
+      at = disk.tell if disk.seekable() else lambda: 0  # a pipe
       while raw := stream.readline(_LONGEST_LINE):
         number += 1
         if len(raw) == _LONGEST_LINE:
@@ -98,7 +99,7 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes, int]]:
             f'{path} has no line end in the {_LONGEST_LINE >> 20} MB of line {number}; is it text? '
             'Put each document or sentence on lines of its own'
           )
-        yield number, raw, disk.tell()
+        yield number, raw, at()
   except (EOFError, gzip.BadGzipFile, zlib.error) as error:
     raise InputError(
       f'{path} is a broken or truncated {path.suffix} file (after line {number}: {error}); '

@@ -36,7 +36,8 @@ def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]
   """The tokenizer of a run: that of the folder it starts from, or of tokenizer.path, or a new one.
 
   texts: what a new vocabulary of model.vocab_size pieces is trained on. InputError if the folder's
-  is not that of tokenizer.path, or its size is not the model's.
+  is not that of tokenizer.path, or its size is not the model's; released weights may have rows that
+  no piece has.
   """
   settings, size = config.tokenizer, config.model.vocab_size
 
@@ -75,7 +76,7 @@ def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]
         counts = train_sentencepiece(texts(), path, model_type=settings.kind, **common)
       tokenizer = tokenizers.load(path, do_lower_case=settings.do_lower_case)
     log.info('vocabulary: %s', describe(counts))
-  if tokenizer.vocab_size != size:
+  if tokenizer.vocab_size > size or (tokenizer.vocab_size < size and not folder):
     raise InputError(
       f'the vocabulary has {tokenizer.vocab_size} pieces and model.vocab_size is {size}; set '
       f'--config.model.vocab_size={tokenizer.vocab_size}, or name another tokenizer.path.'

@@ -72,8 +72,7 @@ class MlmNsp(base.Objective):
       batch['segment_ids'],
       batch.get('unit_starts'),
       step,
-      vocab_size=self.model.vocab_size,
-      **self.masking,
+      **({'vocab_size': self.model.vocab_size} | self.masking),
     )
     return batch | {
       'input_ids': ids,

@@ -37,6 +37,7 @@ from bert_jax import hosts
 from bert_jax.config import InputError
 from bert_jax.data import files
 from bert_jax.predict import export
+from bert_jax.predict.asks import check_top_k, is_id
 from bert_jax.predict.model import ASKS, Model, known
 
 log = logging.getLogger('bert_jax')
@@ -66,7 +67,9 @@ def parser():
   add('--pooling', help="embed: mean or cls; default: the model's own, or mean")
   add('--no-normalize', action='store_const', const=True, help='embed: vectors as long as they are')
   add(
-    '--dtype', default='', help="float32, or bfloat16 for TPUs and GPUs; default: the model's own"
+    '--dtype',
+    default='',
+    help="float32, or bfloat16 for TPUs and GPUs; default: the model's own, on a CPU float32",
   )
   add('--picture', help='attention: PNG to draw; -2, -3.. for further lines')
   add('--layer', type=int, help='attention: layer to draw, from 0; default: the last')
@@ -114,8 +117,8 @@ def check(args, task):
         f'--{name.replace("_", "-")} says nothing to {where}, only to {" and ".join(tasks)}; leave '
         'it out.'
       )
-  if args.top_k is not None and args.top_k < 1:
-    raise InputError(f'--top-k is {args.top_k}; ask for at least 1 candidate.')
+  if args.top_k is not None:
+    check_top_k(args.top_k)
   if not args.picture and (args.layer, args.head) != (None, None):
     raise InputError('--layer and --head say what is drawn; add --picture FILE.png.')
   if args.output.endswith('.npy') and task != 'embed':
@@ -135,6 +138,8 @@ def options(task, args):
 def chunks_of(path):
   """An iterator over lists of lines, in bytes, of a file or, without one, of stdin. InputError at
   once for a file that cannot be read."""
+  if not path and sys.stdin is None:
+    raise InputError('there is no stdin; name a file with --input.')
   if not path:
     return _without_mark(as_they_come(sys.stdin.buffer))
   lines = (raw for _, raw, _ in files.raw_lines(Path(path)))
@@ -165,16 +170,17 @@ def run(ask, chunks, writer, counts):
 
 
 def answered(ask, lines, counts):
-  """[(dict, None) or (None, why not)] of each line."""
+  """Yields (dict, None) or (its id, why there is no answer) of each line."""
   parsed = [_parsed(ask, line.rstrip('\r\n'), counts) for line in lines]
   found = iter(ask.replies([record for record, _, error in parsed if not error]))
   for _, own, error in parsed:
     answer, error = (None, error) if error else next(found)
-    yield (None, error) if answer is None else (own | ask.shown(answer), None)
+    yield (own, error) if answer is None else (own | ask.shown(answer), None)
 
 
 def _parsed(ask, line, counts):
-  """(record, {"id": its own} or {}, '') of a line, or (None, {}, why there is none)."""
+  """(record, {"id": its own} or {}, '') of a line, or (None, the same, why there is none)."""
+  own = {}
   try:
     if not line.strip():
       raise InputError('empty line')
@@ -182,13 +188,15 @@ def _parsed(ask, line, counts):
       raise InputError('the line has a NUL byte; if this is UTF-16, convert it to UTF-8')
     if not line.lstrip().startswith('{'):
       parts = line.split('\t') if ask.tabs else (line,)
-      return ask.parsed(parts), {}, ''
+      return ask.parsed(parts), own, ''
     given = files.parse_json(line, 'what begins with {', counts)
-    if isinstance(given.get('id'), (dict, list)):
-      raise InputError('\'id\' is no text or number; write "id": "a" or "id": 1')
-    return ask.parsed(given), {'id': given['id']} if 'id' in given else {}, ''
+    name = next((name for name in given if is_id(name)), None)
+    if isinstance(given.get(name), (dict, list)):
+      raise InputError(f'{name!r} is no text or number; write "id": "a" or "id": 1')
+    own = {'id': given[name]} if name else {}
+    return ask.parsed(given), own, ''
   except InputError as error:
-    return None, {}, str(error)
+    return None, own, str(error)
 
 
 def as_they_come(stream):
@@ -244,6 +252,7 @@ class Writer:
     return self
 
   def __enter__(self):
+    sys.stdout.reconfigure(encoding='utf-8')
     to_file = self.path != '-' and self.vectors is None
     self.file = open(self.path, 'w', encoding='utf-8') if to_file else sys.stdout
     return self
@@ -262,7 +271,7 @@ class Writer:
       self.first = self.first or f'line {self.lines}: {error}'
       if self.strict:
         raise InputError(self.first)
-      found = {'line': self.lines, 'error': error}
+      found = {'line': self.lines} | found | {'error': error}
     if self.vectors is not None:
       self.vectors.append(found.get('embedding', np.full(self.width, np.nan)))
     else:

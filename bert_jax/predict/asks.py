@@ -58,7 +58,8 @@ class Ask(abc.ABC):
     if not isinstance(value, dict):
       value = self.of_parts((value,) if isinstance(value, str) else tuple(value))
     record = self.record(value)
-    if unread := value.keys() - {'id', *self.fields, *self.others}:
+    known = *self.fields, *self.others
+    if unread := [name for name in value if name not in known and not is_id(name)]:
       if not self.model.counts[UNREAD]:
         log.warning('this task does not read the field %r of a record', min(map(str, unread)))
       self.model.counts[UNREAD] += 1
@@ -78,7 +79,7 @@ class Ask(abc.ABC):
 
   @abc.abstractmethod
   def replies(self, records):
-    """(answer, '') of each record in their order, or (None, why there is none)."""
+    """An iterable of (answer, '') of each record in their order, or (None, why there is none)."""
 
   def answers(self, records):
     """The answers of records in their order; None where there is none."""
@@ -125,6 +126,17 @@ class OfText(Packed):
   def record(self, given):
     (text,) = texts_of(given, self.fields)
     return text
+
+
+def is_id(name):
+  """Is a field of a record its id? GAP has capitals."""
+  return str(name).lower() == 'id'
+
+
+def check_top_k(top_k):
+  """InputError unless at least one candidate is asked for."""
+  if top_k < 1:
+    raise InputError(f'top_k is {top_k}; ask for at least 1 candidate.')
 
 
 def texts_of(given, names):

@@ -25,6 +25,7 @@ from bert_jax.convert import vocabularies
 from bert_jax.data.tokenizers import SentencePiece
 from bert_jax.integrity import flat, unflat
 from bert_jax.objectives import base
+from bert_jax.predict.heads import PAIRS
 
 log = logging.getLogger('bert_jax')
 
@@ -64,7 +65,7 @@ def write(model, task, folder):
   exported = jax_export.export(function, platforms=PLATFORMS)(shapes, rows, rows, rows)
   about = dict(
     task=task, outputs=OUTPUTS[task], max_length=model.limit, version=__version__,
-    labels=list(getattr(model.objective, 'labels', ())), platforms=PLATFORMS,
+    labels=labels_of(model, task), platforms=PLATFORMS,
   )  # fmt: skip
   try:
     model.tokenizer.save(folder)
@@ -77,6 +78,13 @@ def write(model, task, folder):
     write_whole(folder / 'export.json', json.dumps(about, indent=2) + '\n')
   except OSError as error:
     raise InputError(f'--export {folder} cannot be written ({error.strerror}).') from None
+
+
+def labels_of(model, task):
+  """What the last axis of logits tells apart, if that is labels."""
+  if task == 'next-sentence':
+    return list(PAIRS[model.objective.pairs])
+  return list(getattr(model.objective, 'labels', ()))
 
 
 def forward(model, task, params, input_ids, token_type_ids, attention_mask):

@@ -22,7 +22,7 @@ from bert_jax.config import InputError
 from bert_jax.data.columns import Sentence
 from bert_jax.data.scripts import UNSPACED
 from bert_jax.objectives import base
-from bert_jax.predict.asks import Packed, numbered, texts_of
+from bert_jax.predict.asks import Packed, check_top_k, numbered, texts_of
 from bert_jax.tasks import (
   choice,
   choice_data,
@@ -79,7 +79,7 @@ class Classify(Head):
 
   def record(self, given):
     if 'pair' in given and 'pair' not in self.fields:
-      self.of_parts((given.get('text', ''), given['pair']))
+      self.of_parts(texts_of(given, ('text', 'pair')))
     texts = texts_of(given, self.fields)
     return classification_data.Example('', '', tuple(texts), None)
 
@@ -195,7 +195,13 @@ class Answer(Head):
 
   def __init__(self, model, top_k=5):
     super().__init__(model)
+    check_top_k(top_k)
     self.top_k = top_k
+
+  def config(self, row=0):
+    config = super().config(row)
+    config.qa.n_best_size = max(self.top_k, config.qa.n_best_size)
+    return config
 
   def record(self, given):
     question, context = texts_of(given, self.fields)

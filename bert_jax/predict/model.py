@@ -114,11 +114,6 @@ class Model:
     return run
 
   @property
-  def cut(self):
-    """How many texts were cut so far."""
-    return sum(number for name, number in self.counts.items() if 'cut' in name)
-
-  @property
   def default_task(self):
     if self.config.objective == 'mlm_nsp' and 'mlm' not in self.weights:
       return 'embed'
@@ -163,13 +158,13 @@ class Model:
   # In Python. Each takes a list and gives one answer for each element.
 
   def _all(self, task, values, **options):
-    if not isinstance(values, Iterable) or isinstance(values, (str, bytes, dict)):
-      raise InputError(
-        f'{task} takes a list of texts, or of pairs, and got a {type(values).__name__}; put what '
-        'is asked in [].'
-      )
-    ask = self.ask(task, **options)
-    return ask, ask.answers([ask.parsed(value) for value in values])
+    ask, records = self.ask(task, **options), []
+    for i, value in enumerate(_listed(task, values)):
+      try:
+        records.append(ask.parsed(value))
+      except InputError as error:
+        raise InputError(f'{task}: element {i}: {error}') from None
+    return ask, ask.answers(records)
 
   def _shown(self, task, values, **options):
     ask, answers = self._all(task, values, **options)
@@ -177,7 +172,7 @@ class Model:
 
   def fill_mask(self, texts, top_k=5):
     """For each text the candidates for each of its [MASK]s: [[(piece, probability), ...], ...]."""
-    ask = self.ask('fill-mask', top_k=top_k)
+    ask, texts = self.ask('fill-mask', top_k=top_k), _listed('fill-mask', texts)
     return [answer['masks'] if answer else [] for answer in ask.answers(tokenizers.checked(texts))]
 
   def classify(self, texts):
@@ -188,6 +183,7 @@ class Model:
 
   def tag(self, texts):
     """For each text, or list of tokens: {'entities': [..]} or {'tags': [..]}, see heads.py."""
+    texts = _listed('tag', texts)
     values = [{'tokens': list(x)} if isinstance(x, (list, tuple)) else x for x in texts]
     return self._shown('tag', values)
 
@@ -223,6 +219,15 @@ class Model:
     """For each text or pair: tokens, hidden [L + 1, T, D], attention [L, H, T, T] (states.py)."""
     _, answers = self._all('attention', texts)
     return answers
+
+
+def _listed(task, values):
+  if not isinstance(values, Iterable) or isinstance(values, (str, bytes, dict)):
+    raise InputError(
+      f'{task} takes a list of texts, or of pairs, and got a {type(values).__name__}; put what is '
+      'asked in [].'
+    )
+  return values
 
 
 def _in(dtype, tree):

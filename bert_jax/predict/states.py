@@ -20,6 +20,8 @@ from bert_jax.predict.asks import Ask, texts_of
 from bert_jax.predict.rows import power_of_two
 from bert_jax.tasks.classification import truncate
 
+PIXELS = 8000  # of a picture's longer side at most; one --head has all of them for itself
+
 
 class States(NamedTuple):
   """Of one text of T tokens, [CLS] and [SEP] included."""
@@ -32,6 +34,7 @@ class States(NamedTuple):
 def states(model, inside, text, pair=None):
   """The States of a text or a pair; a long one is cut, and counted. inside: as below, compiled."""
   parts = model.tokenizer.ids_batch([text] if pair is None else [text, pair])
+  model.note({}, parts)
   room = model.limit - 2 - (len(parts) - 1) * model.tokenizer.between
   if sum(map(len, parts)) > room:
     model.counts[f'texts cut (longer than {model.limit} tokens)'] += 1
@@ -90,7 +93,8 @@ class Attention(Ask):
     return tuple(texts_of(given, ('text', 'pair') if 'pair' in given else ('text',)))
 
   def replies(self, records):
-    return [(states(self.model, self._inside, *record), '') for record in records]
+    # One after the other, since all of them may be more than fits into memory.
+    return ((states(self.model, self._inside, *record), '') for record in records)
 
   def shown(self, answer):
     if self.picture is None:
@@ -114,6 +118,7 @@ def draw(found, path, layer, heads):
   columns = min(4, len(heads))
   lines = -(-len(heads) // columns)
   side = 1.5 + 0.17 * len(tokens)
+  dpi = min(120, PIXELS / (side * max(columns, lines)))
   figure, axes = plt.subplots(
     lines, columns, figsize=(side * columns, side * lines), squeeze=False, layout='constrained'
   )
@@ -125,7 +130,7 @@ def draw(found, path, layer, heads):
     axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=6)
     axis.set_yticks(range(len(tokens)), tokens, fontsize=6)
   try:
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=dpi)
   except OSError as error:
     raise InputError(f'--picture {path} cannot be written ({error.strerror}).') from None
   finally:

@@ -15,7 +15,7 @@ from bert_jax import models
 from bert_jax.config import InputError
 from bert_jax.data.encoding import RESERVED
 from bert_jax.data.examples import Examples, by_example, tokens_of
-from bert_jax.predict.asks import OfText, grouped
+from bert_jax.predict.asks import OfText, check_top_k, grouped
 from bert_jax.tasks.tagging import best_windows, windows
 
 MASK = RESERVED[4]
@@ -27,6 +27,7 @@ class FillMask(OfText):
 
   def __init__(self, model, top_k=5):
     super().__init__(model)
+    check_top_k(top_k)
     self.top_k = min(top_k, model.tokenizer.vocab_size)
 
   def record(self, given):

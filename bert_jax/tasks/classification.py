@@ -129,7 +129,7 @@ class Texts(Scored):
       kept = [ids]
       if sum(map(len, ids)) > room:
         kept = cut(ids, room, table.long_texts)
-        what = 'in windows' if table.long_texts == 'windows' else 'cut'
+        what = 'examples ' + ('in windows' if table.long_texts == 'windows' else 'cut')
         problems.counts[f'{what} (longer than {limit} tokens)'] += 1
       parts += [tokenizer.pair(*own) for own in kept] if pairs else kept
       text_of += [i] * len(kept)

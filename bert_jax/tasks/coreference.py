@@ -80,7 +80,7 @@ class Pronouns(Scored):
         )
         continue
       if len(kept) < len(encoding.ids):
-        problems.counts[f'cut (longer than {limit} tokens)'] += 1
+        problems.counts[f'examples cut (longer than {limit} tokens)'] += 1
       self.examples.append(example)
       texts.append((encoding.ids[kept],))
       spans.append(1 + np.searchsorted(kept, pieces))

@@ -119,6 +119,7 @@ def objective(config, tokenizer):
     config.loss.nsp_weight,
     dict(
       stages=config_lib.masking_stages(masking.policy),
+      vocab_size=tokenizer.vocab_size,
       special_ids=tokenizer.special_ids,
       mask_id=tokenizer.mask_id,
       masked_lm_prob=masking.masked_lm_prob,

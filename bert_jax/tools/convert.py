@@ -39,7 +39,9 @@ HF = 'hf:'
 
 def folders(target):
   """(the folder of a target, that which it is until all of it is written and compared)."""
-  out = Path(target.removeprefix(HF)).expanduser()
+  out = Path(target.removeprefix(HF)).expanduser().absolute()
+  if out == Path.cwd() or not out.name:
+    raise InputError(f'--to {target} is the folder that this runs in; name a new one.')
   partial = out.with_name(f'{out.name}.partial')
   if partial.exists():
     raise InputError(
@@ -59,6 +61,7 @@ def convert(source, target, which='latest', positions=0, strict=True):
   log.info('reading %s', folder)
   if huggingface.is_model(folder):
     weights = huggingface.read(folder, positions)
+    origin.refuse_which(source, which)
     _report(weights, strict)
     found = origin.from_weights(folder, weights)
     weights = weights._replace(flat={})  # large, and in `found` too
@@ -66,21 +69,27 @@ def convert(source, target, which='latest', positions=0, strict=True):
     workdirs.read_config(folder)
     raise InputError(f'{source} is a run already; --to hf:OUT writes it as a Hugging Face folder.')
   else:
+    if not strict:
+      raise InputError(f'{source} is a run, of which all is used; leave out --allow-unused.')
     found = origin.load(source, which, positions)
   table, tokenizer = table_of(found), found.tokenizer
-  log.info('writing %s', partial)
-  if target.startswith(HF):
-    told = _told(folder, found) if weights is None else {'source': str(source)}
-    names, left_out = export_run(partial, found, {'name': out.name} | told)
-    for path, why in left_out.items():
-      print(f'left out: {path}: {why}')
-  else:
-    write_workdir(partial, found, {'source': str(source)})
-    names = {path: name for path, (name, _) in weights.sources.items()}
-  del found
-  log.info('reading %s again', partial)
-  table = {path: table[path] for path in names}
-  _compare(table, tokenizer, origin.load(partial), partial)
+  try:
+    log.info('writing %s', partial)
+    if target.startswith(HF):
+      told = _told(folder, found) if weights is None else {'source': str(source)}
+      names, left_out = export_run(partial, found, {'name': out.name} | told)
+      for path, why in left_out.items():
+        print(f'left out: {path}: {why}')
+    else:
+      write_workdir(partial, found, {'source': str(source)})
+      names = {path: name for path, (name, _) in weights.sources.items()}
+    del found
+    log.info('reading %s again', partial)
+    table = {path: table[path] for path in names}
+    _compare(table, tokenizer, origin.load(partial), partial)
+  except BaseException:
+    shutil.rmtree(partial, ignore_errors=True)
+    raise
   if out.exists():
     out.rmdir()
   partial.rename(out)
@@ -105,7 +114,7 @@ def write_workdir(workdir, found, told):
   identity = {'config': config_lib.fingerprint(found.config), 'data': '', 'converted': told}
   workdirs.claim(workdir, found.config)
   found.tokenizer.save(workdir)
-  if found.vector.pooling:
+  if found.vector != sentences.SILENT:
     config = found.config
     sentences.write(workdir, found.vector, config.model.hidden_size, config.data.seq_length)
   with contextlib.closing(
@@ -141,7 +150,7 @@ def _report(weights, strict):
   if weights.unused and strict:
     name, why = min(weights.unused.items())
     raise InputError(
-      f'{len(weights.unused)} tensors of the source have no place, for example {name}: {why}; '
+      f'tensors of the source have no place ({len(weights.unused)}, for example {name}: {why}); '
       '--allow-unused converts the rest.'
     )
 

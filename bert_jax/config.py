@@ -71,9 +71,11 @@ def override(config, overrides):
     fields = flatten(config)
     if name not in fields:
       hint = f'; it is a block: set {name}.FIELD.' if name in config else _meant(name, fields)
-      raise InputError(f'config has no field {name!r}{hint or "."}')
+      raise InputError(f'config has no field {name!r}{hint or "; bert_jax/fields.py lists all."}')
     if not given:
       text = 'true' if isinstance(fields[name], bool) else words.pop(0) if words else ''
+      if text.startswith('--config.'):
+        raise InputError(f'--config.{name} wants a value: --config.{name}=...')
     set_field(config, name, _parse(name, text, FIELDS[name][0]))
   return check(config)
 

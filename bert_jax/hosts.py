@@ -6,6 +6,7 @@ workdir is a folder that all of them see. With one process everything here does 
 """
 
 import contextlib
+import ctypes
 import logging
 import os
 import re
@@ -34,6 +35,9 @@ VISIBLE_SECONDS = 60  # how long it may take until all processes see what one ha
 STATUS = re.compile(
   '(UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED): '
 )  # what errors between processes begin with
+AGAIN = (
+  'is gone or unreachable; start all of them again, and the run goes on from its newest checkpoint.'
+)
 ADDRESS, COUNT, INDEX = 'JAX_COORDINATOR_ADDRESS', 'JAX_NUM_PROCESSES', 'JAX_PROCESS_ID'
 
 
@@ -93,8 +97,24 @@ def join(seconds=None):
     waiting.cancel()
   if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # JAX's own handler only takes note of it
+  _speak_when_aborted()
   if not first():
     log.setLevel(logging.WARNING)
+
+
+def _speak_when_aborted():
+  """A process that waits on its devices for a lost one is aborted by JAX's client, with a trace of
+  its C++; this puts a sentence behind that."""
+  global _aborted  # C keeps no reference
+  who = f'process {jax.process_index()} of {jax.process_count()}'
+
+  def aborted(_):
+    said = f'error: {who} was aborted for the reason above: mostly, another one {AGAIN}\n'
+    os.write(2, said.encode())
+    os._exit(Alone.code)
+
+  _aborted = ctypes.CFUNCTYPE(None, ctypes.c_int)(aborted)
+  ctypes.CDLL(None).signal(signal.SIGABRT, _aborted)
 
 
 def _launched():
@@ -238,12 +258,8 @@ def together():
     if not is_loss(error):
       traceback.print_exc()
       _leave('error: this process of several has failed, as above', 1)
-    _leave(
-      f'error: process {jax.process_index()} of {jax.process_count()} stops, since another one is '
-      f'gone or unreachable ({first_line(error)}); start all of them again, and the run goes on '
-      'from its newest checkpoint.',
-      3,
-    )
+    who = f'process {jax.process_index()} of {jax.process_count()}'
+    _leave(f'error: {who} stops: {first_line(error)}; another one {AGAIN}', Alone.code)
 
 
 def is_loss(error):

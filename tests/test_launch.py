@@ -53,15 +53,15 @@ def test_shellcheck():
 
 
 def test_tpu_shows_its_commands():
-  said = launch('launch/tpu', 'create', 'NAME', '--dry-run').stderr
-  assert said.startswith('+ gcloud compute tpus tpu-vm create NAME ')
-  said = launch('launch/tpu', 'create', 'NAME', '--dry-run', '--type', 'v6e-16', '--spot',
+  said = launch('launch/tpu', 'create', 'pod', '--dry-run').stderr
+  assert said.startswith('+ gcloud compute tpus tpu-vm create pod ')
+  said = launch('launch/tpu', 'create', 'pod', '--dry-run', '--type', 'v6e-16', '--spot',
                 '--slices', '2', '--zone', 'z').stderr  # fmt: skip
-  assert 'queued-resources create NAME-request --zone=z --node-count=2 --node-prefix=NAME' in said
+  assert 'queued-resources create pod-request --zone=z --node-count=2 --node-prefix=pod' in said
   assert '--runtime-version=v2-alpha-tpuv6e --spot' in said
   for verb in ('setup', 'sync', 'logs', 'attach', 'status', 'stop', 'delete'):
-    assert '+ gcloud' in launch('launch/tpu', verb, 'NAME', '--dry-run').stderr, verb
-  said = launch('launch/tpu', 'run', 'NAME', '--dry-run', '--slices', '2', *TRAIN).stderr
+    assert '+ gcloud' in launch('launch/tpu', verb, 'pod', '--dry-run').stderr, verb
+  said = launch('launch/tpu', 'run', 'pod', '--dry-run', '--slices', '2', *TRAIN).stderr
   assert said.count('bert_jax.train') == 2 and said.count('--worker=all') == 2
 
 
@@ -74,9 +74,18 @@ def test_tpu_shows_its_commands():
     (['launch/tpu', 'create', 'x', '--dry-run', '--sopt'], '--sopt is not known'),
     (['launch/tpu', 'create', 'x', '--dry-run', '--slices', 'two'], 'not a number of slices'),
     (['launch/slurm'], 'say what to run'),
-    (['launch/slurm', '--name', 'a b', '--', 'x'], 'a b has blanks'),
-    (['launch/gke', '--', 'x'], '--image is missing'),
-    (['launch/gke', '--image', 'i', '--topology', '3x3', '--', 'x'], 'does not divide'),
+    (['launch/tpu', 'create', 'x', '--type', '--dry-run'], '--type needs a value'),
+    (['launch/tpu', 'create', 'x', '--dry-run', '--type', 'v5e:4x4'], 'v5e:4x4 is v5litepod-16'),
+    (['launch/tpu', 'create', 'My', '--dry-run'], 'My is no name of a TPU'),
+    (['launch/tpu', 'create', 'x', '--dry-run', '--restart'], 'only run takes --restart'),
+    (['launch/tpu', 'run', 'x', '--dry-run', '--', '--config', 'c'], 'say what to run'),
+    (['launch/tpu', 'run', 'x', '--dry-run', *TRAIN, '--config.mesh.slices=2'], '--slices before'),
+    (['launch/slurm', '--name', 'a b', *TRAIN], 'has blanks'),
+    (['launch/slurm', '--time', '1 day', *TRAIN], '--time 1 day is not like'),
+    (['launch/gke', *TRAIN], '--image is missing'),
+    (['launch/gke', '--image', 'i', '--topology', '3x3', *TRAIN], 'does not divide'),
+    (['launch/gke', '--image', 'i', '--topology', '0x4', *TRAIN], 'is not like 4x4'),
+    (['launch/gke', '--image', 'a: b', *TRAIN], 'a: b is no image'),
     (['launch/local', '--processes', '0'], '0 is not a number'),
     (['launch/local', '--', 'x'], 'PYTHON=no/python is no program'),
   ],
@@ -102,14 +111,14 @@ def gcloud(tmp_path):
 def test_a_preempted_tpu_is_requested_again(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('running\nrunning\ngone\nrunning\n1\nrunning\n0\n')
-  out = launch('launch/tpu', 'run', 'NAME', '--spot', '--restart', *TRAIN, **env)
+  out = launch('launch/tpu', 'run', 'pod', '--spot', '--restart', *TRAIN, **env)
   calls = (folder / 'calls').read_text()
   assert 'requesting it again' in out.stderr and 'the run has ended (0)' in out.stderr
-  assert calls.count('queued-resources delete NAME-request') == 1
-  assert calls.count('queued-resources create NAME-request') == 1
+  assert calls.count('queued-resources delete pod-request') == 1
+  assert calls.count('queued-resources create pod-request') == 1
   assert calls.count('tpu-vm scp') == 1  # the new VMs get the code
   assert calls.count('rm -f run.exit') == 3  # a start: at first, on the new VMs, after the failure
-  order = [calls.index(x) for x in ('delete NAME', 'create NAME', 'tpu-vm scp', 'pip install')]
+  order = [calls.index(x) for x in ('delete pod', 'create pod', 'tpu-vm scp', 'pip install')]
   assert order == sorted(order)
 
 
@@ -118,20 +127,20 @@ def test_a_run_that_loses_a_slice_goes_on(ending, gcloud):
   """Worker 0 of the first slice is there, and what it says is how a run ends that loses another."""
   env, folder = gcloud
   (folder / 'says').write_text(f'running\n{ending}:SUSPENDED\nrunning\n{ending}\nrunning\n0\n')
-  out = launch('launch/tpu', 'run', 'NAME', '--slices', '2', '--restart', *TRAIN, **env)
+  out = launch('launch/tpu', 'run', 'pod', '--slices', '2', '--restart', *TRAIN, **env)
   calls = (folder / 'calls').read_text()
   assert 'the TPU is gone (SUSPENDED); requesting it again' in out.stderr
   assert f'the run ended as {ending}; starting it again' in out.stderr
   assert 'the run has ended (0)' in out.stderr
   assert calls.count('queued-resources delete') == calls.count('queued-resources create') == 1
   assert calls.count('rm -f run.exit') == 6  # three starts on two slices
-  assert calls.index('delete NAME') < calls.index('create NAME') < calls.index('tpu-vm scp')
+  assert calls.index('delete pod') < calls.index('create pod') < calls.index('tpu-vm scp')
 
 
 def test_a_run_that_was_asked_to_stop_stays_stopped(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('running\n130 stopped\n')
-  out = launch('launch/tpu', 'run', 'NAME', '--slices', '2', '--restart', *TRAIN, check=False,
+  out = launch('launch/tpu', 'run', 'pod', '--slices', '2', '--restart', *TRAIN, check=False,
                **env)  # fmt: skip
   assert out.returncode == 130 and 'the run has ended (130 stopped)' in out.stderr
   assert (folder / 'calls').read_text().count('rm -f run.exit run.stopped') == 2
@@ -140,17 +149,17 @@ def test_a_run_that_was_asked_to_stop_stays_stopped(gcloud):
 def test_a_run_that_fails_again_and_again_ends(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('1\n1\n1\n1\n')
-  out = launch('launch/tpu', 'run', 'NAME', '--restart', *TRAIN, check=False, **env)
+  out = launch('launch/tpu', 'run', 'pod', '--restart', *TRAIN, check=False, **env)
   assert out.returncode == 2 and 'failed three times (1)' in out.stderr
   (folder / 'says').write_text('2\n')  # what it is asked for is wrong: once is enough
-  out = launch('launch/tpu', 'run', 'NAME', '--restart', *TRAIN, check=False, **env)
+  out = launch('launch/tpu', 'run', 'pod', '--restart', *TRAIN, check=False, **env)
   assert out.returncode == 2 and 'the run has ended (2)' in out.stderr
 
 
 def test_the_line_arrives_on_the_workers_as_it_was_typed(gcloud, tmp_path):
   """What ssh would run is run here, with a python that writes down its arguments."""
   env, folder = gcloud
-  launch('launch/tpu', 'run', 'NAME', *TRAIN, **env)
+  launch('launch/tpu', 'run', 'pod', *TRAIN, **env)
   (line,) = [x for x in (folder / 'calls').read_text().splitlines() if 'bert_jax.train' in x]
   home = tmp_path / 'home'
   python = home / 'bert_jax' / '.venv' / 'bin' / 'python'
@@ -172,10 +181,11 @@ def test_the_run_is_found_and_not_the_shell_that_asks(gcloud, tmp_path):
   """What the worker is asked is run here, beside a process that is named as a run is."""
   env, folder = gcloud
   (folder / 'says').write_text('running\n')
-  launch('launch/tpu', 'status', 'NAME', **env)
-  launch('launch/tpu', 'stop', 'NAME', **env)
+  launch('launch/tpu', 'status', 'pod', **env)
+  launch('launch/tpu', 'stop', 'pod', **env)
+  launch('launch/tpu', 'run', 'pod', *TRAIN, **env)
   lines = [line for line in (folder / 'calls').read_text().splitlines() if '--command=' in line]
-  ask, stop = (line.partition('--command=')[2] for line in lines)
+  ask, stop, start = (line.partition('--command=')[2] for line in lines)
   home = tmp_path / 'home'
   python = home / 'bert_jax' / '.venv' / 'bin' / 'python'
   python.parent.mkdir(parents=True)
@@ -195,7 +205,9 @@ def test_the_run_is_found_and_not_the_shell_that_asks(gcloud, tmp_path):
     env={'PATH': os.environ['PATH']},
   )  # fmt: skip
   try:
-    assert worker(ask) == 'running' and worker(stop) == ''
+    second = subprocess.run(['bash', '-c', start], cwd=home, capture_output=True, text=True)
+    assert second.returncode == 1 and 'a run is going; launch/tpu stop pod first' in second.stderr
+    assert worker(ask) == 'running' and worker(stop) == 'asked to save and end'
     assert run.wait(timeout=20) == -15
   finally:
     run.kill()

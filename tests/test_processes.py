@@ -154,11 +154,16 @@ def test_weights_and_answers_of_fine_tuning(together, tmp_path):
                                list(b['probabilities'].values()), atol=1e-5)  # fmt: skip
 
 
-@pytest.mark.parametrize('lost', [0, -1])  # the first of them is the coordinator
-def test_a_lost_process_ends_the_others(lost, corpus_file, tmp_path):
+@pytest.mark.parametrize(
+  ('lost', 'devices'),
+  # The first of them is the coordinator. One of several devices waits for the others of its process,
+  # and JAX's client ends that after a minute.
+  [(0, 1), (-1, 1), pytest.param(-1, 2, marks=pytest.mark.slow)],
+)
+def test_a_lost_process_ends_the_others(lost, devices, corpus_file, tmp_path):
   workdir = tmp_path / 'run'
   arguments = [CONFIG, '--workdir', workdir, *small_overrides(corpus_file)]
-  process = local(2, 1, *arguments, '--config.steps=100000', '--config.checkpoint.every=0',
+  process = local(2, devices, *arguments, '--config.steps=100000', '--config.checkpoint.every=0',
                   '--config.eval.every=0')  # fmt: skip
   wait_for(workdir, 10, process)
   children = subprocess.run(['pgrep', '-f', '-P', str(process.pid), 'bert_jax'],
@@ -168,7 +173,9 @@ def test_a_lost_process_ends_the_others(lost, corpus_file, tmp_path):
   code, _, err = done(process, timeout=150)
   assert code != 0 and time.monotonic() - started < 120
   if lost or jax.__version_info__ >= (0, 8):  # older clients end with the coordinator, unasked
-    assert 'another one is gone' in err and 'goes on from its newest checkpoint' in err
+    assert (
+      'another one is gone or unreachable' in err and 'goes on from its newest checkpoint' in err
+    )
   assert config_lib.from_json((workdir / 'config.json').read_text())  # what it wrote is whole
 
 

@@ -40,7 +40,7 @@ log = logging.getLogger('bert_jax')
 KNOWN = (
   'v5e:1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16, v6e: the same, '
   'v5p:2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 ... 16x16x24, v2 and v3:2x2 ... 32x32, '
-  'tpu7x:2x2x1 ...'
+  'tpu7x:2x2x1 and larger'
 )
 LARGE = 8192  # the product that calibrates cycles is of square matrices of this size
 STEPS = 1_000_000  # of a run whose length only its data can tell
@@ -70,6 +70,8 @@ def devices_of(topology, slices=1):
   os.environ.setdefault('ALLOW_MULTIPLE_LIBTPU_LOAD', '1')  # two may compile at once
   from jax.experimental import topologies
 
+  if not re.fullmatch(r'\w+:\d+x\d+(x\d+)?', topology):
+    raise InputError(f'--topology {topology!r} does not exist; use {KNOWN}.')
   options = {'num_slices': slices} if slices > 1 else {}
   if re.fullmatch(r'\w+:1x1(x1)?', topology):
     options['chips_per_host_bounds'] = [1, 1, 1]
@@ -312,15 +314,19 @@ def main(argv=None):
   )
   parser.add_argument('--config', required=True, metavar='FILE[:ARGS]')
   parser.add_argument('--topology', required=True, metavar='CHIP:AxB', help='such as v5e:4x4')
-  parser.add_argument('--slices', type=int, default=1, help='of that topology, joined by DCN')
+  parser.add_argument('--slices', type=int, help='of that topology, joined by DCN')
   parser.add_argument('--json', action='store_true', help='print JSON')
-  parser.add_argument('--sweep', choices=SWEEPS, help='compare variants in one table')
-  parser.add_argument('--largest-batch', action='store_true', help='search it')
+  either = parser.add_mutually_exclusive_group()
+  either.add_argument('--sweep', choices=SWEEPS, help='compare variants in one table')
+  either.add_argument('--largest-batch', action='store_true', help='search it')
   args, overrides = parser.parse_known_args(argv)
-  config_lib.show_log()
   with config_lib.command_line():
-    config = config_lib.load(args.config, [*overrides, f'--config.mesh.slices={args.slices}'])
-    devices = devices_of(args.topology, args.slices)
+    if args.slices is not None:
+      overrides.append(f'--config.mesh.slices={args.slices}')
+    config = config_lib.load(args.config, overrides)
+    devices = devices_of(args.topology, config.mesh.slices)
+    if not args.sweep and not args.largest_batch:
+      sharding.mesh_of(config, devices)  # a mistake is told before anything is compiled
     chip = Chip(devices[0])
     if args.sweep:
       for text, report in sweep(args.sweep, config, devices, chip):

@@ -104,6 +104,31 @@ def test_every_objective_has_a_step_without_its_data(task):
   assert objective.flops(8) > 0
 
 
+@pytest.mark.parametrize(
+  ('bytes_of', 'most'),
+  [
+    (lambda rows: 1000 + 30 * rows, 500),
+    (lambda rows: 1000 + 3000 * rows, 5),
+    (lambda rows: 1000 + rows // 2, preflight.MOST_ROWS),
+    # What is recomputed near the limit takes no more memory, for a while.
+    (lambda rows: min(1000 + 30 * rows, 15_900) if rows < 700 else 17_000, 699),
+  ],
+)
+def test_the_largest_batch_is_found_in_a_few_compilations(bytes_of, most, monkeypatch):
+  tried, devices = [], jax.devices()
+
+  def compiled(config, *_):
+    rows = config.batch_size // len(devices)
+    tried.append(rows)
+    over = bytes_of(rows) - 16_000
+    return {'fits': over <= 0, 'hbm_over': over}
+
+  monkeypatch.setattr(preflight, 'preflight', compiled)
+  found = preflight.largest_batch(c.load('configs/pretrain.py'), devices, None)
+  assert most * 15 / 16 <= found['batch_size'] / len(devices) <= most
+  assert len(tried) == len(set(tried)) <= 10
+
+
 def test_the_tpu_compiler_takes_a_small_step():
   pytest.importorskip('libtpu', reason='the TPU compiler is not installed (pip install libtpu)')
   small = ['--config.batch_size=64', '--config.data.seq_length=128', '--config.optimizer.warmup=0']

@@ -156,8 +156,8 @@ def test_weights_and_answers_of_fine_tuning(together, tmp_path):
 
 @pytest.mark.parametrize(
   ('lost', 'devices'),
-  # The first of them is the coordinator. One of several devices waits for the others of its process,
-  # and JAX's client ends that after a minute.
+  # The first of them is the coordinator. A device waits for the others of its process, and JAX's
+  # client ends that after a minute.
   [(0, 1), (-1, 1), pytest.param(-1, 2, marks=pytest.mark.slow)],
 )
 def test_a_lost_process_ends_the_others(lost, devices, corpus_file, tmp_path):

@@ -45,6 +45,7 @@ KNOWN = (
 LARGE = 8192  # the product that calibrates cycles is of square matrices of this size
 STEPS = 1_000_000  # of a run whose length only its data can tell
 LARGEST = 5  # buffers that are named
+MOST_ROWS = 2**14  # on each data shard
 UNITS = {'B': 1, 'K': 2**10, 'M': 2**20, 'G': 2**30, 'T': 2**40}
 SWEEPS = {
   'batch': [{'batch_size': n} for n in (8, 16, 32, 64, 128, 256)],  # rows of each chip
@@ -231,23 +232,36 @@ def named(pairs):
 
 
 def largest_batch(config, devices, chip):
-  """(rows, report) of the largest batch that fits, to a sixteenth."""
+  """The report of the largest batch that fits, to a sixteenth.
+
+  Two small ones tell what a row takes; the next is near the largest that this lets expect.
+  """
   mesh = sharding.make_mesh(**config.mesh, devices=devices)
   unit = mesh.shape['data'] * mesh.shape['fsdp'] * config.optimizer.accumulation
-  fits, best = {}, None
+  over, best = {}, None
 
   def attempt(rows):
     nonlocal best
     report = preflight(changed(config, {'batch_size': rows * unit}), devices, chip)
     log.info('%d rows: %s', rows * unit, 'fits' if report['fits'] else 'does not fit')
-    fits[rows] = report['fits']
+    over[rows] = report['hbm_over']
     best = report | {'batch_size': rows * unit} if report['fits'] else best
     return report['fits']
 
-  rows = 8
-  while attempt(rows) and rows < 2**14:
-    rows *= 2
-  low, high = max((n for n in fits if fits[n]), default=0), rows
+  low, high, step = 0, 8, 0
+  while attempt(high):
+    low = high
+    if low == MOST_ROWS:
+      break
+    if len(over) == 1:
+      high = 2 * low
+    elif len(over) == 2:
+      row = max(1, (over[low] - over[low // 2]) // (low // 2))
+      high = max(2 * low, int(0.95 * (low - over[low] // row)))
+    else:
+      step = 2 * step or max(1, low // 16)
+      high = low + step
+    high = min(high, MOST_ROWS)
   while high - low > max(1, high // 16):
     middle = (low + high) // 2
     low, high = (middle, high) if attempt(middle) else (low, middle)

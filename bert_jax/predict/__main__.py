@@ -11,9 +11,9 @@ a JSON object of the fields of the task, told in heads.py and words.py; an "id" 
 and what else is in it is left out and counted.
 
 Every line gets its answer, in order and as soon as nothing more can be read at once. What cannot be
-answered, such as an empty line, gets {"line": number from 1, "error": why}; these are counted, and
---strict stops at the first. The exit status is 1 if no line has an answer. Texts that are too long
-are read in windows, or cut and counted.
+answered, such as an empty line, gets {"line": number from 1, "error": why} and its id; these are
+counted, and --strict stops at the first. The exit status is 1 if no line has an answer. Texts that
+are too long are read in windows, or cut and counted.
 """
 
 import argparse

@@ -45,7 +45,7 @@ def resolve(config):
     if not given and not config.init_from:
       config.tokenizer.path = str(tokenizers.in_folder(Path(folder).expanduser()))
     config.tokenizer.do_lower_case = getattr(tokenizer, 'do_lower_case', True)
-    if config.model.vocab_size != tokenizer.vocab_size:
+    if config.model.vocab_size != tokenizer.vocab_size and not config.init_from:
       log.info('model.vocab_size is that of %s: %d', folder, tokenizer.vocab_size)
       config.model.vocab_size = tokenizer.vocab_size
   known = [

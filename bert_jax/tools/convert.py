@@ -60,8 +60,8 @@ def convert(source, target, which='latest', positions=0, strict=True):
   folder, weights = hub.folder(source), None
   log.info('reading %s', folder)
   if huggingface.is_model(folder):
-    weights = huggingface.read(folder, positions)
     origin.refuse_which(source, which)
+    weights = huggingface.read(folder, positions)
     _report(weights, strict)
     found = origin.from_weights(folder, weights)
     weights = weights._replace(flat={})  # large, and in `found` too

@@ -11,6 +11,7 @@ from bert_jax import config as c
 from bert_jax import origin
 from bert_jax.config import InputError
 from bert_jax.data import columns, tokenizers
+from bert_jax.predict import Model
 from bert_jax.tasks import tagging
 from bert_jax.tasks.problems import Problems
 from bert_jax.tools import convert
@@ -156,6 +157,20 @@ def test_damaged_merges_are_one_sentence(folder, change, sentence):
   path.write_bytes(change(path.read_bytes()))
   with pytest.raises(InputError, match=sentence):
     tokenizers.load_folder(folder)
+
+
+def test_its_own_mask_is_one_too(folder, caplog):
+  tokenizer = tokenizers.load_folder(folder)
+  found = made('masked-lm', vocab_size=tokenizer.vocab_size)._replace(tokenizer=tokenizer)
+  ours, theirs = Model(found).fill_mask(['the [MASK] crosses', 'the <mask> crosses'])
+  assert [piece for piece, _ in ours[0]] == [piece for piece, _ in theirs[0]]
+  convert.export_run(folder / 'hf', found, {})
+  path = folder / 'hf' / 'tokenizer.json'
+  tokenizers.load(path)
+  assert 'leaves the blank' not in caplog.text
+  path.write_text(path.read_text().replace('"lstrip": true', '"lstrip": false'))
+  tokenizers.load(path)
+  assert 'leaves the blank before <mask> to the text' in caplog.text
 
 
 @pytest.mark.slow

@@ -63,6 +63,16 @@ def test_a_norm_that_distilbert_has_not_is_a_bert(tmp_path):
   assert again.config.model == found.config.model
 
 
+def test_what_a_model_is_asked_unless_told():
+  for head, task in (('next sentence', 'next-sentence'), ('encoder and pooler', 'embed'),
+                     ('pretraining', 'fill-mask'), ('classifier', 'classify')):  # fmt: skip
+    assert Model(made(head)).default_task == task
+  with pytest.raises(InputError, match='dtype is 7; use float32 or bfloat16'):
+    Model(made('classifier'), dtype=7)
+  released = Model(made('classifier')._replace(step=0))
+  assert released.pair([('old river', 'new')])[0].keys() == {'no', 'yes', 'maybe'}
+
+
 @pytest.mark.parametrize('changes', [{'type_vocab_size': 2}, {'layer_norm_eps': 1e-5}])
 def test_an_encoder_without_a_pooler(tmp_path, changes, caplog):
   """BertModel finds one of zeros, the card says so, and we read none."""

@@ -75,7 +75,7 @@ def test_the_input_is_never_overwritten(folder, tmp_path, capsys):  # noqa: F811
   (['--task', 'embed', '--strict', '--export', 'X'], '--export answers no lines'),
   (['--task', 'tag', '--output', 'x.npy'], 'only embed writes .npy'),
   (['--task', 'tagg'], "task 'tagg' is not known; use one of"),
-  (['--task', 'fill-mask', '--top-k', '0'], 'ask for at least 1 candidate'),
+  (['--task', 'fill-mask', '--top-k', '0'], 'ask for 1 candidate or more'),
   (['--output', 'none/x'], '--output none/x cannot be written'),
   (['--input', 'none.txt'], 'none.txt cannot be read'),
 ])  # fmt: skip
@@ -208,8 +208,10 @@ def test_what_is_done_to_names_is_told(make):  # noqa: F811
 
 def test_what_is_no_text_or_no_list_is_told(pretrained_model, make):  # noqa: F811
   single = make('sst2')
-  lines = ['{"text": null, "pair": "b", "id": 1}', '{"text": "old", "ID": 2}']
-  first, second = as_lines(single.ask('classify'), lines)
+  lines = ['{"text": null, "pair": "b", "id": 1}', '{"text": "old", "ID": 2}',
+           '{"text": "old", "id": NaN}']  # fmt: skip
+  first, second, third = as_lines(single.ask('classify'), lines)
+  assert third['error'].startswith("'id' is no text or number")
   assert first == {'id': 1, 'error': "'text' is no text; write it in quotes"}
   assert second['id'] == 2 and 'label' in second and not single.counts[UNREAD]
   for ask, value in (

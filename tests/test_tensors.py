@@ -121,7 +121,7 @@ def test_a_damaged_bin_is_one_sentence(tmp_path, shared):
     with pytest.raises(InputError, match='cannot be read as weights of torch.*is it whole'):
       tensors.read(tmp_path)
   zipped(tmp_path / 'pytorch_model.bin', table(a=b'K\x01'))
-  with pytest.raises(InputError, match='a int named a; save'):
+  with pytest.raises(InputError, match='a in this one is of type int; save'):
     tensors.read(tmp_path)
 
 

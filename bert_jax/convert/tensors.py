@@ -55,7 +55,10 @@ def checkpoints(folder):
 def read_safetensors(path):
   """{name: array} of one file."""
   try:
-    found = safetensors.deserialize(path.read_bytes())
+    data = path.read_bytes()
+    if data.startswith(b'version https://git-lfs'):
+      raise InputError(f'{path} only points to the file; fetch it with: git lfs pull')
+    found = safetensors.deserialize(data)
     return {
       name: np.frombuffer(x['data'], TYPES[x['dtype']]).reshape(x['shape']) for name, x in found
     }

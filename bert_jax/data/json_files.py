@@ -5,12 +5,15 @@ stand outside of the vocabulary are errors that say so.
 """
 
 import contextlib
+import logging
 from pathlib import Path
 
 from bert_jax.config import InputError
 from bert_jax.data import files
 from bert_jax.data.bytelevel import ByteLevel
 from bert_jax.data.wordpiece import MAX_WORD_CHARACTERS, WordPiece
+
+log = logging.getLogger('bert_jax')
 
 
 @contextlib.contextmanager
@@ -56,6 +59,12 @@ def _read(path, content):
     merges = [m.split(' ') if isinstance(m, str) else m for m in model['merges']]
     blank = bool(splitter.get('add_prefix_space'))
     pieces = _pieces(path, vocabulary)
+    added = {token['content']: token for token in content.get('added_tokens') or ()}
+    if added.get('<mask>', {}).get('lstrip') is False:
+      log.warning(
+        '%s leaves the blank before <mask> to the text; here it belongs to the mask, as in the '
+        'releases of RoBERTa, so ids beside masks differ from theirs', path,
+      )  # fmt: skip
     return ByteLevel(pieces, merges, add_prefix_space=blank, source=str(path))
   raise InputError(
     f'{path} is a {kind[0]} split by {kind[1]}; read are WordPiece split by BertPreTokenizer and '

@@ -21,6 +21,7 @@ import codecs
 import itertools
 import json
 import logging
+import math
 import os
 import queue
 import sys
@@ -96,8 +97,12 @@ def main(argv=None):
       log.info('the program, its weights and its vocabulary are in %s', args.export)
       return
     ask = model.ask(task, **options(task, args))
-    with writer.of(model.config.model.hidden_size):
-      run(ask, chunks, writer, model.counts)
+    try:
+      with writer.of(model.config.model.hidden_size):
+        run(ask, chunks, writer, model.counts)
+    except KeyboardInterrupt:
+      kept = 'none of them is kept' if writer.vectors is not None else 'these are kept'
+      raise KeyboardInterrupt(f'stopped after {writer.lines} answers; {kept}') from None
     for what, number in model.counts.items():
       log.warning('%s: %d', what, number)
     if writer.errors:
@@ -191,7 +196,8 @@ def _parsed(ask, line, counts):
       return ask.parsed(parts), own, ''
     given = files.parse_json(line, 'what begins with {', counts)
     name = next((name for name in given if is_id(name)), None)
-    if isinstance(given.get(name), (dict, list)):
+    value = given.get(name)
+    if isinstance(value, (dict, list)) or (isinstance(value, float) and not math.isfinite(value)):
       raise InputError(f'{name!r} is no text or number; write "id": "a" or "id": 1')
     own = {'id': given[name]} if name else {}
     return ask.parsed(given), own, ''

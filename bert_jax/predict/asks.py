@@ -135,8 +135,8 @@ def is_id(name):
 
 def check_top_k(top_k):
   """InputError unless at least one candidate is asked for."""
-  if top_k < 1:
-    raise InputError(f'top_k is {top_k}; ask for at least 1 candidate.')
+  if type(top_k) is not int or top_k < 1:
+    raise InputError(f'top_k is {top_k!r}; ask for 1 candidate or more.')
 
 
 def texts_of(given, names):

@@ -68,6 +68,8 @@ class Model:
     self.config.model.update(
       dict(scan_layers=False, remat='none', attention_implementation='einsum')
     )
+    if dtype not in ('', 'float32', 'bfloat16'):
+      raise InputError(f'dtype is {dtype!r}; use float32 or bfloat16.')
     if dtype or jax.default_backend() == 'cpu':
       self.config.model.dtype = dtype or 'float32'
     self.config = config_lib.check(self.config)
@@ -116,7 +118,7 @@ class Model:
   @property
   def default_task(self):
     if self.config.objective == 'mlm_nsp' and 'mlm' not in self.weights:
-      return 'embed'
+      return 'next-sentence' if {'pooler', 'nsp'} <= self.weights.keys() else 'embed'
     return DEFAULTS[self.config.objective]
 
   def ask(self, task, **options):
@@ -176,8 +178,15 @@ class Model:
     return [answer['masks'] if answer else [] for answer in ask.answers(tokenizers.checked(texts))]
 
   def classify(self, texts):
-    """For each text or (text, second text): {label: probability}, or a float (regression)."""
-    _, answers = self._all('classify', texts)
+    """For each text, or (text, second text): {label: probability}, or a float (regression)."""
+    return self._classified('classify', texts)
+
+  def pair(self, pairs):
+    """As classify, of pairs; of a released classifier only who asks knows that it reads them."""
+    return self._classified('pair', pairs)
+
+  def _classified(self, task, values):
+    _, answers = self._all(task, values)
     key = 'prediction' if self.objective.regression else 'probabilities'
     return [answer[key] for answer in answers]
 
@@ -206,7 +215,7 @@ class Model:
     return np.stack([answer['vector'] for answer in answers]) if answers else empty
 
   def perplexity(self, texts):
-    """[texts] pseudo-perplexities; NaN for a text without a token."""
+    """[texts] pseudo-perplexities; NaN for a text in which there is no token."""
     _, answers = self._all('perplexity', texts)
     return [answer['perplexity'] if answer else float('nan') for answer in answers]
 

@@ -32,7 +32,8 @@ class FillMask(OfText):
 
   def record(self, given):
     text = super().record(given)
-    if MASK not in text:
+    own = self.model.tokenizer.pieces[self.model.tokenizer.mask_id]  # <mask>, of a RoBERTa
+    if MASK not in text and own not in text:
       raise InputError('no [MASK] in the text')
     return text
 
@@ -81,7 +82,8 @@ class Masks(Examples):
     self.records, self.read, self.asked, texts, flags = records, [], [], [], []
     room = model.limit - 2
     for i, text in enumerate(records):
-      ids = model.tokenizer.encode_with_masks(text)
+      own = model.tokenizer.pieces[model.tokenizer.mask_id]
+      ids = model.tokenizer.encode_with_masks(text.replace(own, MASK))
       at = np.flatnonzero(ids == model.tokenizer.mask_id)
       if not len(at):
         continue

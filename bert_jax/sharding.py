@@ -69,7 +69,9 @@ def make_mesh(data, fsdp, tensor, devices=None, slices=1):
       f'mesh.data {shape[0]} does not divide over mesh.slices={slices}; use a multiple of it.'
     )
   shape[0] //= slices
-  try:  # jax.make_mesh would lay no axis along half an axis of the chips, but on v5e
+  # jax.make_mesh would lay no axis along half an axis of the chips, but on v5e. What mesh_utils
+  # refuses (a shape, an incomplete topology) it refuses by any of these three.
+  try:
     blocks = [
       mesh_utils.create_device_mesh(shape, group, allow_split_physical_axes=True)
       for group in groups

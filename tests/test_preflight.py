@@ -9,7 +9,7 @@ from conftest import run_module
 from bert_jax import config as c
 from bert_jax import models, sharding
 from bert_jax.config import InputError
-from bert_jax.tools import hlo, preflight
+from bert_jax.tools import chips, hlo, preflight
 
 PROGRAM = """HloModule jit_train_step, is_scheduled=true
 
@@ -91,9 +91,9 @@ def test_the_length_of_a_loop_is_read_from_its_condition_too():
   ],
 )
 def test_what_the_compiler_says_when_it_does_not_fit(text, used, limit):
-  assert preflight.too_large(RuntimeError(text)) == (int(used * 2**30), int(limit * 2**30))
+  assert chips.too_large(RuntimeError(text)) == (int(used * 2**30), int(limit * 2**30))
   with pytest.raises(InputError, match='takes no such program .something else.; change'):
-    preflight.too_large(RuntimeError('something else'))
+    chips.too_large(RuntimeError('something else'))
 
 
 @pytest.mark.parametrize('task', ['docs', 'stsb', 'ner', 'squad', 'dream', 'gap'])
@@ -160,4 +160,4 @@ def test_the_tpu_compiler_takes_a_small_step():
   assert moved['reduce-scatter'] == pytest.approx(cut, rel=0.25)
   assert cut < moved['all-gather'] < 2.5 * cut
   with pytest.raises(InputError, match='--topology v9:2x2 does not exist .*; use v5e:1x1 2x2'):
-    preflight.devices_of('v9:2x2')
+    chips.devices_of('v9:2x2')

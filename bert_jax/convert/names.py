@@ -175,7 +175,9 @@ def plain(names, family, layers):
   prefix = f'{family.partition(" ")[0]}.'
   if not any(name.startswith(prefix) for name in out):
     encoder = ('embeddings.', 'encoder.', 'transformer.', 'pooler.')
-    out = {prefix * short.startswith(encoder) + short: name for short, name in out.items()}
+    out = {
+      (prefix if short.startswith(encoder) else '') + short: name for short, name in out.items()
+    }
   return out
 
 

@@ -199,7 +199,7 @@ def _parsed(ask, line, counts):
     value = given.get(name)
     if isinstance(value, (dict, list)) or (isinstance(value, float) and not math.isfinite(value)):
       raise InputError(f'{name!r} is no text or number; write "id": "a" or "id": 1')
-    own = {'id': given[name]} if name else {}
+    own = {'id': value} if name else {}
     return ask.parsed(given), own, ''
   except InputError as error:
     return None, own, str(error)

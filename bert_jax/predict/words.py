@@ -22,6 +22,11 @@ MASK = RESERVED[4]
 AT_ONCE = 256  # vectors for which probabilities of all pieces are held; a power of two
 
 
+def with_masks(tokenizer, text):
+  """A text in which each mask is [MASK], also where the vocabulary writes <mask>, as RoBERTa's."""
+  return text.replace(tokenizer.pieces[tokenizer.mask_id], MASK)
+
+
 class FillMask(OfText):
   """top_k: pieces told for each mask."""
 
@@ -32,8 +37,7 @@ class FillMask(OfText):
 
   def record(self, given):
     text = super().record(given)
-    own = self.model.tokenizer.pieces[self.model.tokenizer.mask_id]  # <mask>, of a RoBERTa
-    if MASK not in text and own not in text:
+    if MASK not in with_masks(self.model.tokenizer, text):
       raise InputError('no [MASK] in the text')
     return text
 
@@ -82,8 +86,7 @@ class Masks(Examples):
     self.records, self.read, self.asked, texts, flags = records, [], [], [], []
     room = model.limit - 2
     for i, text in enumerate(records):
-      own = model.tokenizer.pieces[model.tokenizer.mask_id]
-      ids = model.tokenizer.encode_with_masks(text.replace(own, MASK))
+      ids = model.tokenizer.encode_with_masks(with_masks(model.tokenizer, text))
       at = np.flatnonzero(ids == model.tokenizer.mask_id)
       if not len(at):
         continue

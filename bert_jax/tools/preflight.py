@@ -13,40 +13,28 @@ knows no clock and leaves out what overlaps. Neither data nor weights are read: 
 """
 
 import argparse
-import contextlib
-import importlib.util
 import json
 import logging
 import math
-import os
 import re
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 
 from bert_jax import config as config_lib
-from bert_jax import metrics, sharding, step
+from bert_jax import sharding, step
 from bert_jax.config import InputError
 from bert_jax.data import tokenizers
 from bert_jax.tasks import TASKS
-from bert_jax.tools import hlo
+from bert_jax.tools import chips, hlo
 
 log = logging.getLogger('bert_jax')
 
-KNOWN = (
-  'v5e:1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16, v6e: the same, '
-  'v5p:2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 ... 16x16x24, v2 and v3:2x2 ... 32x32, '
-  'tpu7x:2x2x1 and larger'
-)
-LARGE = 8192  # the product that calibrates cycles is of square matrices of this size
 STEPS = 1_000_000  # of a run whose length only its data can tell
 LARGEST = 5  # buffers that are named
 MOST_ROWS = 2**14  # on each data shard
-UNITS = {'B': 1, 'K': 2**10, 'M': 2**20, 'G': 2**30, 'T': 2**40}
 SWEEPS = {
   'batch': [{'batch_size': n} for n in (8, 16, 32, 64, 128, 256)],  # rows of each chip
   'accumulation': [{'optimizer.accumulation': n} for n in (1, 2, 4, 8, 16)],
@@ -63,48 +51,6 @@ SWEEPS = {
 }
 
 
-def devices_of(topology, slices=1):
-  """The devices of a topology, CHIP:AxB; needs libtpu, and no TPU."""
-  if importlib.util.find_spec('libtpu') is None:
-    raise InputError('the TPU compiler is missing; pip install libtpu (no TPU is needed).')
-  os.environ.setdefault('TPU_SKIP_MDS_QUERY', '1')
-  os.environ.setdefault('ALLOW_MULTIPLE_LIBTPU_LOAD', '1')  # two may compile at once
-  from jax.experimental import topologies
-
-  if not re.fullmatch(r'\w+:\d+x\d+(x\d+)?', topology):
-    raise InputError(f'--topology {topology!r} does not exist; use {KNOWN}.')
-  options = {'num_slices': slices} if slices > 1 else {}
-  if re.fullmatch(r'\w+:1x1(x1)?', topology):
-    options['chips_per_host_bounds'] = [1, 1, 1]
-  try:
-    with quiet():
-      found = topologies.get_topology_desc(platform='tpu', topology_name=topology, **options)
-    return list(found.devices)
-  except Exception as error:
-    reason = str(error).strip().splitlines()[0]
-    raise InputError(f'--topology {topology} does not exist ({reason}); use {KNOWN}.') from None
-
-
-@contextlib.contextmanager
-def quiet():
-  """Yields a function that gives what the compiler writes to stderr meanwhile; nobody else sees
-  it."""
-  with tempfile.TemporaryFile('w+b') as file:
-    sys.stderr.flush()
-    own = os.dup(2)
-    os.dup2(file.fileno(), 2)
-
-    def said():
-      file.seek(0)
-      return file.read().decode(errors='replace')
-
-    try:
-      yield said
-    finally:
-      os.dup2(own, 2)
-      os.close(own)
-
-
 def objective_of(config):
   """A config's objective with stand-ins for what only data tells: the words, and labels."""
   config = config.copy_and_resolve_references()
@@ -119,45 +65,6 @@ def objective_of(config):
   return TASKS[config.objective].objective(config, tokenizer)
 
 
-class Chip:
-  """One kind of chip as its compiler sees it: HBM in bytes, seconds and bfloat16 FLOPs a cycle."""
-
-  def __init__(self, device):
-    one = jax.sharding.SingleDeviceSharding(device)
-
-    def compiled(function, size, dtype):
-      shape = jax.ShapeDtypeStruct((size, size), dtype, sharding=one)
-      return jax.jit(function).lower(shape).compile()
-
-    with quiet():
-      program = hlo.Program(compiled(lambda x: x @ x, LARGE, jnp.bfloat16).as_text())
-      try:
-        compiled(lambda x: x + 1, 2**19, jnp.float32)  # 1 TB
-        self.hbm = 0
-      except Exception as error:
-        self.hbm = too_large(error)[1]
-    self.flops_per_cycle = 2 * LARGE**3 / sum(program.cycles().values())
-    peak = metrics.peak_flops_of(device.device_kind)
-    self.seconds_per_cycle = self.flops_per_cycle / peak
-
-
-def chips(devices):
-  """How many chips the devices are: of some kinds, two are one."""
-  return len({(getattr(d, 'slice_index', 0), *d.coords) for d in devices})
-
-
-def too_large(error):
-  """(bytes used, bytes there are) if an error says that a program does not fit; InputError if it
-  says anything else."""
-  size = r'([\d.]+[BKMGT])'
-  patterns = rf'Used {size}\w* of {size}\w* hbm', rf'\({size}\w*\) exceeds available HBM \({size}'
-  match = next((m for p in patterns if (m := re.search(p, str(error)))), None)
-  if not match:
-    reason = config_lib.first_line(error)
-    raise InputError(f'the compiler takes no such program ({reason}); change the config.')
-  return tuple(int(float(text[:-1]) * UNITS[text[-1]]) for text in match.groups())
-
-
 def preflight(config, devices, chip):
   """What there is to say of a config on these devices: a dict that is valid JSON."""
   config = config_lib.check(config)
@@ -169,11 +76,11 @@ def preflight(config, devices, chip):
   with jax.set_mesh(mesh), sharding.activation_rules():
     lowered = program.lower()
     started = time.perf_counter()
-    with quiet() as said:
+    with chips.quiet() as said:
       try:
         compiled, used = lowered.compile(), None
       except Exception as error:
-        compiled, (used, _) = None, too_large(error)
+        compiled, (used, _) = None, chips.too_large(error)
       warnings = warned(said())
   state = [
     (math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize, sharding.path_name(path))
@@ -212,7 +119,7 @@ def preflight(config, devices, chip):
     'cycles': cycles,
     'estimated_step_s': total * chip.seconds_per_cycle,
     'steps': steps,
-    'estimated_chip_hours': steps * total * chip.seconds_per_cycle * chips(devices) / 3600,
+    'estimated_chip_hours': steps * total * chip.seconds_per_cycle * chips.count(devices) / 3600,
     'estimated_mfu': flops / len(devices) / chip.flops_per_cycle / total,
     'collective_bytes': parsed.collective_bytes(),
     'warnings': warnings,
@@ -338,10 +245,10 @@ def main(argv=None):
     if args.slices is not None:
       overrides.append(f'--config.mesh.slices={args.slices}')
     config = config_lib.load(args.config, overrides)
-    devices = devices_of(args.topology, config.mesh.slices)
+    devices = chips.devices_of(args.topology, config.mesh.slices)
     if not args.sweep and not args.largest_batch:
       sharding.mesh_of(config, devices)  # a mistake is told before anything is compiled
-    chip = Chip(devices[0])
+    chip = chips.Chip(devices[0])
     if args.sweep:
       for text, report in sweep(args.sweep, config, devices, chip):
         row = {'variant': text} | report

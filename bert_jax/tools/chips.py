@@ -1,0 +1,109 @@
+"""TPUs that are not here, as their own compiler knows them (pip install libtpu; no TPU).
+
+A topology's devices can be compiled for. Of a chip the compiler tells how much HBM it has, by what
+it refuses, and how many cycles it gives a large matrix product.
+"""
+
+import contextlib
+import importlib.util
+import os
+import re
+import sys
+import tempfile
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax import config as config_lib
+from bert_jax import metrics
+from bert_jax.config import InputError
+from bert_jax.tools import hlo
+
+KNOWN = (
+  'v5e:1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16, v6e: the same, '
+  'v5p:2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 ... 16x16x24, v2 and v3:2x2 ... 32x32, '
+  'tpu7x:2x2x1 and larger'
+)
+LARGE = 8192  # the product that calibrates cycles is of square matrices of this size
+UNITS = {'B': 1, 'K': 2**10, 'M': 2**20, 'G': 2**30, 'T': 2**40}
+
+
+def devices_of(topology, slices=1):
+  """The devices of a topology, CHIP:AxB; needs libtpu, and no TPU."""
+  if importlib.util.find_spec('libtpu') is None:
+    raise InputError('the TPU compiler is missing; pip install libtpu (no TPU is needed).')
+  os.environ.setdefault('TPU_SKIP_MDS_QUERY', '1')
+  os.environ.setdefault('ALLOW_MULTIPLE_LIBTPU_LOAD', '1')  # two may compile at once
+  from jax.experimental import topologies
+
+  if not re.fullmatch(r'\w+:\d+x\d+(x\d+)?', topology):
+    raise InputError(f'--topology {topology!r} does not exist; use {KNOWN}.')
+  options = {'num_slices': slices} if slices > 1 else {}
+  if re.fullmatch(r'\w+:1x1(x1)?', topology):
+    options['chips_per_host_bounds'] = [1, 1, 1]
+  try:
+    with quiet():
+      found = topologies.get_topology_desc(platform='tpu', topology_name=topology, **options)
+    return list(found.devices)
+  except Exception as error:
+    reason = str(error).strip().splitlines()[0]
+    raise InputError(f'--topology {topology} does not exist ({reason}); use {KNOWN}.') from None
+
+
+@contextlib.contextmanager
+def quiet():
+  """Yields a function that gives what the compiler writes to stderr meanwhile; nobody else sees
+  it."""
+  with tempfile.TemporaryFile('w+b') as file:
+    sys.stderr.flush()
+    own = os.dup(2)
+    os.dup2(file.fileno(), 2)
+
+    def said():
+      file.seek(0)
+      return file.read().decode(errors='replace')
+
+    try:
+      yield said
+    finally:
+      os.dup2(own, 2)
+      os.close(own)
+
+
+class Chip:
+  """One kind of chip as its compiler sees it: HBM in bytes, seconds and bfloat16 FLOPs a cycle."""
+
+  def __init__(self, device):
+    one = jax.sharding.SingleDeviceSharding(device)
+
+    def compiled(function, size, dtype):
+      shape = jax.ShapeDtypeStruct((size, size), dtype, sharding=one)
+      return jax.jit(function).lower(shape).compile()
+
+    with quiet():
+      program = hlo.Program(compiled(lambda x: x @ x, LARGE, jnp.bfloat16).as_text())
+      try:
+        compiled(lambda x: x + 1, 2**19, jnp.float32)  # 1 TB
+        self.hbm = 0
+      except Exception as error:
+        self.hbm = too_large(error)[1]
+    self.flops_per_cycle = 2 * LARGE**3 / sum(program.cycles().values())
+    peak = metrics.peak_flops_of(device.device_kind)
+    self.seconds_per_cycle = self.flops_per_cycle / peak
+
+
+def count(devices):
+  """How many chips the devices are: of some kinds, two are one."""
+  return len({(getattr(d, 'slice_index', 0), *d.coords) for d in devices})
+
+
+def too_large(error):
+  """(bytes used, bytes there are) if an error says that a program does not fit; InputError if it
+  says anything else."""
+  size = r'([\d.]+[BKMGT])'
+  patterns = rf'Used {size}\w* of {size}\w* hbm', rf'\({size}\w*\) exceeds available HBM \({size}'
+  match = next((m for p in patterns if (m := re.search(p, str(error)))), None)
+  if not match:
+    reason = config_lib.first_line(error)
+    raise InputError(f'the compiler takes no such program ({reason}); change the config.')
+  return tuple(int(float(text[:-1]) * UNITS[text[-1]]) for text in match.groups())

@@ -17,9 +17,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
-from bert_jax import __version__, hosts, integrity, step, workdirs
+from bert_jax import __version__, hosts, manifest, step, workdirs
 from bert_jax.config import InputError, first_line
-from bert_jax.integrity import PARTS
+from bert_jax.manifest import PARTS
 
 log = logging.getLogger('bert_jax')
 
@@ -96,7 +96,7 @@ class Checkpoints:
     number = int(state.step)
     if number in self.manager.all_steps():
       return
-    if not integrity.finite(state.params):
+    if not manifest.finite(state.params):
       raise InputError(
         f'the parameters are not finite after step {number}, so nothing of it is saved; a lower '
         'optimizer.learning_rate, more warmup or float32 usually helps.'
@@ -110,10 +110,10 @@ class Checkpoints:
       metrics=metrics,
       seen=seen,
       best=self.best,
-      arrays=integrity.array_table(trees),
+      arrays=manifest.array_table(trees),
     )
-    meta['seal'] = integrity.seal(meta)
-    flat = {part: integrity.flat(tree) for part, tree in trees.items()}
+    meta['seal'] = manifest.seal(meta)
+    flat = {part: manifest.flat(tree) for part, tree in trees.items()}
     arrays = {part: ocp.args.StandardSave(tree) for part, tree in flat.items() if tree}
     with self._disk_errors():
       self.manager.save(
@@ -178,7 +178,7 @@ class Checkpoints:
     try:
       # Not by the manager, here and below: the others would wait in it for one that cannot read.
       meta = ocp.JsonCheckpointHandler().restore(self.folder / str(number) / 'meta')
-      if meta.get('seal') != integrity.seal(meta):
+      if meta.get('seal') != manifest.seal(meta):
         why = 'its metadata does not match its seal'
     except Exception as error:
       why = f'its metadata cannot be read ({first_line(error)})'
@@ -192,9 +192,9 @@ class Checkpoints:
   def restore_step(self, number, shapes):
     """({part: tree}, meta) of one checkpoint, verified; raises Damaged. shapes: {part: tree}."""
     meta = self.meta(number)
-    flat = {part: integrity.flat(tree) for part, tree in shapes.items()}
+    flat = {part: manifest.flat(tree) for part, tree in shapes.items()}
     for part, arrays in flat.items():
-      integrity.compare(meta, part, arrays)
+      manifest.compare(meta, part, arrays)
     out, failure = {}, ''
     try:
       for part, arrays in flat.items():
@@ -208,9 +208,9 @@ class Checkpoints:
       failure = first_line(error)
     if hosts.total(bool(failure)):  # all of them, or none, go on to another one
       raise self._damaged(number, f'its arrays cannot be read ({failure or "by another process"})')
-    trees = {part: integrity.unflat(out.get(part, {}), tree) for part, tree in shapes.items()}
+    trees = {part: manifest.unflat(out.get(part, {}), tree) for part, tree in shapes.items()}
     wrong = [
-      name for name, row in integrity.array_table(trees).items() if row != meta['arrays'][name]
+      name for name, row in manifest.array_table(trees).items() if row != meta['arrays'][name]
     ]
     if wrong:
       more = f' and {len(wrong) - 1} more' if len(wrong) > 1 else ''
@@ -266,7 +266,7 @@ def load_params(workdir, shapes, which='latest', partial=False):
       )
     for number in reversed(steps):
       try:
-        there = integrity.parts(checkpoints.meta(number))
+        there = manifest.parts(checkpoints.meta(number))
         lacking = [part for part in shapes if part not in there]
         if lacking and not partial:
           raise InputError(

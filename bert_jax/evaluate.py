@@ -18,10 +18,19 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from bert_jax import checkpoint, hosts, metrics, origin, sharding, step, workdirs
+from bert_jax import (
+  checkpoint,
+  hosts,
+  initialization,
+  metrics,
+  sharding,
+  step,
+  tokenizers,
+  workdirs,
+)
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
-from bert_jax.data import batching, tokenizers
+from bert_jax.rows import batches as batching
 from bert_jax.tasks import TASKS
 
 log = logging.getLogger('bert_jax')
@@ -31,7 +40,7 @@ LEAST = 10  # answers from which a collapse can be told
 
 
 def limits(model, tokenizer):
-  """Exclusive upper bounds of the integer arrays of a batch (see data.batching)."""
+  """Exclusive upper bounds of the integer arrays of a batch (see rows.batches)."""
   out = {'input_ids': min(tokenizer.vocab_size, model.vocab_size)}
   if model.type_vocab_size:
     out['token_type_ids'] = model.type_vocab_size
@@ -86,7 +95,7 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
   task = TASKS[config.objective]
   objective = task.objective(config, tokenizer)
   mesh = sharding.mesh_of(config)
-  shapes = origin.shapes_of(config, tokenizer, mesh)
+  shapes = initialization.shapes_of(config, tokenizer, mesh)
   params, number = checkpoint.load_params(workdir, shapes, which)  # before data, which may be large
   sources = {}
   for name, spec in parts:

@@ -24,9 +24,9 @@ from bert_jax import (
   checkpoint,
   evaluate,
   hosts,
-  integrity,
+  initialization,
+  manifest,
   metrics,
-  origin,
   sharding,
   step,
   workdirs,
@@ -34,8 +34,9 @@ from bert_jax import (
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.convert import hub
-from bert_jax.data import batching, vocabulary
+from bert_jax.rows import batches as batching
 from bert_jax.tasks import TASKS
+from bert_jax.tokenizers import training
 
 log = logging.getLogger('bert_jax')
 
@@ -51,10 +52,10 @@ def train(config, workdir):
   config_lib.show_log()
   hosts.check()
   config, workdir = config_lib.check(config), Path(workdir).expanduser()
-  continued, meta = origin.continued(workdir, config.resume_from)
+  continued, meta = initialization.continued(workdir, config.resume_from)
 
   # ---- devices ---------------------------------------------------------------------------------
-  config = origin.adopt_model(config, workdir)
+  config = initialization.adopt_model(config, workdir)
   mesh = sharding.mesh_of(config)
 
   # ---- data ------------------------------------------------------------------------------------
@@ -62,7 +63,7 @@ def train(config, workdir):
   config = task.resolve(config)
   workdirs.check(workdir, config)
   beginning = continued or (config.init_from and hub.folder(config.init_from)) or None
-  tokenizer = vocabulary.of_run(config, beginning, lambda: task.texts(config))
+  tokenizer = training.of_run(config, beginning, lambda: task.texts(config))
   sources = task.sources(config, tokenizer)
   objective = task.objective(config, tokenizer)
   if config.checkpoint.best_metric not in ('', *objective.metrics):
@@ -91,10 +92,10 @@ def train(config, workdir):
     stack.enter_context(jax.set_mesh(mesh))
     stack.enter_context(sharding.activation_rules())
     if continued:
-      integrity.check_continues(meta, program.state, identity, steps, own=continued == workdir)
+      manifest.check_continues(meta, program.state, identity, steps, own=continued == workdir)
     weights = None
     if config.init_from and not continued:
-      weights = origin.weights_of(config, mesh)
+      weights = initialization.weights_of(config, mesh)
 
     started = time.perf_counter()
     compiled = program.lower().compile()
@@ -135,7 +136,7 @@ def train(config, workdir):
     else:
       state = jax.jit(program.make_state, out_shardings=program.layout)(init_key)
       if weights:
-        params = origin.warm_start(state.params, weights)
+        params = initialization.warm_start(state.params, weights)
         state, weights = dataclasses.replace(state, params=params), None
     workdirs.write_facts(workdir, sources, mesh)
 
@@ -284,7 +285,7 @@ def main(argv=None):
     allow_abbrev=False,
     description='Runs a config in a workdir, or continues the run that is there.',
     epilog='Any field of the config is set as --config.NAME=VALUE, for example '
-    '--config.optimizer.learning_rate=3e-4; bert_jax/fields.py lists them all.',
+    '--config.optimizer.learning_rate=3e-4; bert_jax/config/fields.py lists them all.',
   )
   parser.add_argument(
     '--config',

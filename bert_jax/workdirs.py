@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 
 from bert_jax import config as config_lib
-from bert_jax import facts, hosts
+from bert_jax import hosts, provenance
 from bert_jax.config import InputError
 
 CONFIG = 'config.json'
@@ -64,8 +64,8 @@ def write_facts(workdir, sources, mesh):
   earlier = []
   with contextlib.suppress(OSError, ValueError, KeyError):
     earlier = json.loads(path.read_text())['commands']
-  told = facts.versions() | {
-    'commands': [*earlier, facts.command()],
+  told = provenance.versions() | {
+    'commands': [*earlier, provenance.command()],
     'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
     'mesh': dict(mesh.shape),
     'data': {

@@ -107,7 +107,7 @@ def vocab(tmp_path_factory):
 
 @pytest.fixture(scope='session')
 def tokenizer(vocab):
-  from bert_jax.data import tokenizers
+  from bert_jax import tokenizers
 
   return tokenizers.load(vocab)
 

@@ -13,15 +13,16 @@ def rows(config_file, first, last):
   """{step/row: hash} of the rows that this process holds."""
   from bert_jax import config as config_lib  # after jax.distributed.initialize
   from bert_jax import sharding
-  from bert_jax.data import batching, vocabulary
-  from bert_jax.tasks import pretraining
+  from bert_jax.rows import batches
+  from bert_jax.tasks.pretraining import task
+  from bert_jax.tokenizers import training
 
-  config = pretraining.resolve(config_lib.from_json(Path(config_file).read_text()))
-  tokenizer = vocabulary.of_run(config, None, None)
-  source = pretraining.sources(config, tokenizer, ('train',))['train']
-  spec = pretraining.objective(config, tokenizer).spec(config.batch_size)
+  config = task.resolve(config_lib.from_json(Path(config_file).read_text()))
+  tokenizer = training.of_run(config, None, None)
+  source = task.sources(config, tokenizer, ('train',))['train']
+  spec = task.objective(config, tokenizer).spec(config.batch_size)
   where = sharding.batch_sharding(sharding.make_mesh(-1, 1, 1))
-  batches = batching.Batches(source, spec, where, limits={}, seed=config.seed)
+  batches = batches.Batches(source, spec, where, limits={}, seed=config.seed)
   out = {}
   for step in range(first, last):
     shards = {}

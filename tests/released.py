@@ -4,9 +4,8 @@ import jax
 import numpy as np
 
 from bert_jax import config as c
-from bert_jax import models, origin
-from bert_jax.convert import huggingface, names
-from bert_jax.data import tokenizers
+from bert_jax import initialization, models, tokenizers
+from bert_jax.convert import from_huggingface, parameter_names
 from bert_jax.objectives import base
 from bert_jax.tasks import TASKS
 
@@ -79,14 +78,14 @@ def made(head, lower=True, **changes):
   params = jax.tree.map(lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32), params)
   params = {part: tree for part, tree in params.items() if part not in without}
   model = models.ModelConfig(**config.model)
-  flat = huggingface.flatten(params, model)  # rows that pad become zeros
-  return origin.Origin(config, tokenizer, huggingface.tree(flat, model), 7)
+  flat = from_huggingface.flatten(params, model)  # rows that pad become zeros
+  return initialization.Origin(config, tokenizer, from_huggingface.tree(flat, model), 7)
 
 
 def to_tensors(params, model):
   """{Hugging Face's name: array} of parameters of ours, as BERT's classes of theirs name them."""
-  places = names.table('bert', model.num_hidden_layers, model.tie_word_embeddings)
-  flat = huggingface.flatten(params, model)
+  places = parameter_names.table('bert', model.num_hidden_layers, model.tie_word_embeddings)
+  flat = from_huggingface.flatten(params, model)
   return {
     places[path].name: np.ascontiguousarray(x.T if places[path].turned else x)
     for path, x in flat.items()
@@ -95,10 +94,10 @@ def to_tensors(params, model):
 
 def to_params(tensors, model):
   """The inverse of to_tensors."""
-  places = names.table('bert', model.num_hidden_layers, model.tie_word_embeddings)
+  places = parameter_names.table('bert', model.num_hidden_layers, model.tie_word_embeddings)
   known = {place.name: (path, place.turned) for path, place in places.items()}
   flat = {known[name][0]: x.T if known[name][1] else x for name, x in tensors.items()}
-  return huggingface.tree(flat, model)
+  return from_huggingface.tree(flat, model)
 
 
 def batch_of(config, rows=4):

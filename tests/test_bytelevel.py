@@ -8,12 +8,11 @@ import tokenizers as library
 from released import WORDS, made
 
 from bert_jax import config as c
-from bert_jax import origin
+from bert_jax import initialization, tokenizers
 from bert_jax.config import InputError
-from bert_jax.data import columns, tokenizers
 from bert_jax.predict import Model
-from bert_jax.tasks import tagging
-from bert_jax.tasks.problems import Problems
+from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.tagging import conll, task
 from bert_jax.tools import convert
 
 SPECIAL = ['<s>', '<pad>', '</s>', '<unk>', '<mask>']
@@ -70,8 +69,8 @@ def test_words_to_tag_are_the_pieces_they_are_in_a_text(folder, blanks):
   text = 'the river crosses the old stone' + (' !', '!')[bool(blanks)]
   words = ('the', 'river', 'crosses', 'the', 'old', 'stone', '!')
   config = c.load('configs/finetune.py:task=ner', ['--config.tagging.labels=B-PER,I-PER,O'])
-  sentence = columns.Sentence('', '', words, None, (), blanks)
-  found = tagging.Tagged(config, ours, [sentence], [0], Problems('eval'))
+  sentence = conll.Sentence('', '', words, None, (), blanks)
+  found = task.Tagged(config, ours, [sentence], [0], Problems('eval'))
   (ids,) = ours.ids_batch([text])
   np.testing.assert_array_equal(found.texts[0][0], ids)
   assert not np.array_equal(ids, np.concatenate(ours.ids_batch(words)))
@@ -94,7 +93,7 @@ def test_a_wordpiece_in_a_tokenizer_json(tmp_path):
     convert.export_run(out, found, {})
     for name in ('vocab.txt', 'tokenizer_config.json'):
       (out / name).unlink()
-    assert origin.load(out).tokenizer.fingerprint == found.tokenizer.fingerprint
+    assert initialization.load(out).tokenizer.fingerprint == found.tokenizer.fingerprint
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from bert_jax import config as c
+from bert_jax import tokenizers
 from bert_jax.config import InputError
-from bert_jax.data import tokenizers
 from bert_jax.evaluate import evaluate
-from bert_jax.tasks import choice, choice_data
-from bert_jax.tasks.problems import Problems
+from bert_jax.tasks.choice import reading, task
+from bert_jax.tasks.faulty_records import Problems
 from bert_jax.train import train
 
 SMALL = [
@@ -93,7 +93,7 @@ def config(train, eval='', *overrides, task='race', small=SMALL):
 
 def read(spec, task, split='train', skip=False):
   problems = Problems(split, skip)
-  return choice_data.read(config(spec, task=task), split, problems), problems
+  return reading.read(config(spec, task=task), split, problems), problems
 
 
 @pytest.fixture(scope='module')
@@ -336,7 +336,7 @@ def test_published_data(shared, task, name, number, choices):
 
 
 def rows(config, tokenizer, split='train'):
-  return choice.sources(choice.resolve(config), tokenizer, (split,))[split]
+  return task.sources(task.resolve(config), tokenizer, (split,))[split]
 
 
 def test_choices_share_a_row_in_segments_of_their_own(tmp_path, tokenizer):
@@ -407,7 +407,7 @@ def test_packed_rows_predict_what_single_questions_do(tmp_path, tokenizer):
   single = config(path, '', '--config.data.examples_per_row=3', task='dream')
   params, found = None, []
   for one in (packed, single):
-    objective = choice.objective(one, tokenizer)
+    objective = task.objective(one, tokenizer)
     params = params or telling(objective)
     source = rows(one, tokenizer)
     out, batch = outputs(objective, params, source)
@@ -428,14 +428,14 @@ def test_packed_rows_predict_what_single_questions_do(tmp_path, tokenizer):
 
 def test_the_softmax_by_hand_and_empty_rows(tmp_path, tokenizer, monkeypatch):
   one = config(race(tmp_path, PASSAGE))
-  objective = choice.objective(one, tokenizer)
+  objective = task.objective(one, tokenizer)
   logits = jnp.array([[1.0, 3.0, 0.0, 2.0, 2.0, 7.0]])
   batch = {
     'groups': jnp.array([[1, 1, 2, 2, 2, 0]]),
     'labels': jnp.array([[0.0, 1, 0, 1, 0, 0]]),
     'weights': jnp.array([[1.0, 1, 1, 1, 1, 0]]),
   }
-  monkeypatch.setattr(choice.Choice, 'logits', lambda *_: logits)
+  monkeypatch.setattr(task.Choice, 'logits', lambda *_: logits)
   terms = objective.terms({}, batch, None, False)
   first, second = np.log(1 + np.exp(-2)), np.log(2 + np.exp(-2))
   assert float(terms['choice'].total) == pytest.approx(first + second, abs=1e-6)

@@ -12,8 +12,8 @@ from small_tables import WORDS, load, table
 from bert_jax import config as c
 from bert_jax import predict, train
 from bert_jax.config import InputError
-from bert_jax.data.examples import by_example
-from bert_jax.tasks import classification
+from bert_jax.rows.examples import by_example
+from bert_jax.tasks.classification import task as classification
 
 
 def outputs_of(config, tokenizer, split='eval'):

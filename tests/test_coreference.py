@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from bert_jax import config as c
+from bert_jax import tokenizers
 from bert_jax.config import InputError
-from bert_jax.data import tokenizers
 from bert_jax.evaluate import evaluate
 from bert_jax.objectives import base
-from bert_jax.tasks import coreference, coreference_data
-from bert_jax.tasks.problems import Problems
+from bert_jax.tasks.coreference import reading, task
+from bert_jax.tasks.faulty_records import Problems
 from bert_jax.train import train
 
 HEADER = ['ID', 'Text', 'Pronoun', 'Pronoun-offset', 'A', 'A-offset', 'A-coref', 'B', 'B-offset']
@@ -70,7 +70,7 @@ def config(train, eval='', *overrides, task='gap', small=SMALL):
 
 def read(path, split='train', task='gap', skip=False):
   problems = Problems(split, skip)
-  return list(coreference_data.read(config(path, task=task), split, problems)), problems
+  return list(reading.read(config(path, task=task), split, problems)), problems
 
 
 def spans(example):
@@ -245,7 +245,7 @@ def test_faulty_schemas(tmp_path, row, sentence):
 
 
 def rows(config, tokenizer, split='train'):
-  return coreference.sources(coreference.resolve(config), tokenizer, (split,))[split]
+  return task.sources(task.resolve(config), tokenizer, (split,))[split]
 
 
 def test_spans_point_at_their_tokens_in_the_row(tmp_path, tokenizer):
@@ -305,13 +305,13 @@ def test_gap_scores_by_hand():
     answer('6', 'him', 'neither', 'neither'),
     answer('1', 'she', 'A', 'B'),
   ]
-  got = coreference.gap_scores(answers)
+  got = task.gap_scores(answers)
   assert got == {
     'gap_f1': 50.0, 'gap_f1_masculine': 50.0, 'gap_f1_feminine': 50.0, 'gap_bias': 1.0
   }  # fmt: skip
-  got = coreference.gap_scores([answer('7', 'they', 'A', 'A'), *answers])
+  got = task.gap_scores([answer('7', 'they', 'A', 'A'), *answers])
   assert got['gap_f1'] == pytest.approx(100 * 2 * 0.6 * 0.6 / 1.2) and got['gap_bias'] == 1.0
-  got = coreference.gap_scores(answers[2:])
+  got = task.gap_scores(answers[2:])
   assert got['gap_f1_feminine'] == 0.0 and np.isnan(got['gap_bias'])
 
 
@@ -387,7 +387,7 @@ def test_packed_rows_predict_what_single_ones_do(tmp_path, tokenizer):
   single = config(path, '', '--config.data.examples_per_row=1')
   params, answers = None, []
   for one in (packed, single):
-    objective = coreference.objective(one, tokenizer)
+    objective = task.objective(one, tokenizer)
     params = params or telling(objective)
     source = rows(one, tokenizer)
     answers.append(source.answers(outputs(objective, params, source)))
@@ -402,7 +402,7 @@ def test_packed_rows_predict_what_single_ones_do(tmp_path, tokenizer):
 def test_the_head_by_hand_and_empty_rows(tmp_path, tokenizer):
   """Scores are relu([p; c; p * c] W) w + b, none of them is 0; an empty row gives no NaN."""
   one = config(gap_file(tmp_path / 'a.tsv', ANN))
-  objective = coreference.objective(one, tokenizer)
+  objective = task.objective(one, tokenizer)
   params = objective.init(jax.random.key(0))
   source = rows(one, tokenizer)
   batch = {name: source[0][name][None] for name in objective.spec(1)}
@@ -432,7 +432,7 @@ def test_two_steps_and_an_evaluation(tmp_path):
   state, metrics = train(config(path), tmp_path / 'run')
   assert int(state.step) == 2
   result, _ = evaluate(tmp_path / 'run', out=tmp_path / 'out')
-  assert set(coreference.SCORES) | {'coreference', 'coreference_accuracy'} <= set(result)
+  assert set(task.SCORES) | {'coreference', 'coreference_accuracy'} <= set(result)
   assert result['coreference'] == pytest.approx(metrics['coreference'], abs=1e-5)
   lines = (tmp_path / 'out/gap.tsv').read_text().splitlines()
   assert [line.split('\t')[0] for line in lines] == ['g-1', 'g-2', 'g-3', 'g-4']

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.data import tokenizers
-from bert_jax.objectives import corruption
-from bert_jax.objectives.corruption import ENTITY, PHRASE, WORD, choose_units, mask_tokens
+from bert_jax import tokenizers
+from bert_jax.objectives import masking
+from bert_jax.objectives.masking import ENTITY, PHRASE, WORD, choose_units, mask_tokens
 
 SPECIAL, MASK, V = (0, 1, 2, 3, 7), 7, 97
 ORDINARY = [i for i in range(V) if i not in SPECIAL]
@@ -272,7 +272,7 @@ def test_units_are_chosen_as_the_reference_does():
         expected[i, unit] = True
         covered += len(unit)
   candidates = (segments > 0) & ~np.isin(ids, SPECIAL)
-  taken = jax.jit(corruption.choose_units)(order, begins, candidates, want)
+  taken = jax.jit(masking.choose_units)(order, begins, candidates, want)
   assert (np.asarray(taken) == expected).all()
   assert (expected.sum(1) == want).any() and (expected.sum(1) < want).any()
 
@@ -292,7 +292,7 @@ def test_spans_are_laid_one_after_the_other_and_end_at_breaks():
         expected[i, t] = True
         left = 1 + np.searchsorted(ends, draws[i, t], side='right')
       left -= 1
-  assert (np.asarray(jax.jit(corruption.tile_spans)(draws, words, breaks)) == expected).all()
+  assert (np.asarray(jax.jit(masking.tile_spans)(draws, words, breaks)) == expected).all()
 
 
 def test_span_lengths_are_geometric():

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax.config import InputError
-from bert_jax.data import docs
+from bert_jax.text import documentation
 
 ROOT = Path(__file__).parents[1]
 
@@ -54,14 +54,18 @@ def corpus(fresh):
   """(docstrings, documents, labelled), read here from the cache that the first process left."""
   with pytest.MonkeyPatch.context() as patch:
     patch.setenv('XDG_CACHE_HOME', str(fresh[1][0]))
-    return list(docs.docstrings()), list(docs.documents()), list(docs.labelled())
+    return (
+      list(documentation.docstrings()),
+      list(documentation.documents()),
+      list(documentation.labelled()),
+    )
 
 
 @pytest.fixture(autouse=True)
 def nothing_remembered():
-  docs.labelled.cache_clear()
+  documentation.labelled.cache_clear()
   yield
-  docs.labelled.cache_clear()
+  documentation.labelled.cache_clear()
 
 
 @pytest.fixture
@@ -82,7 +86,7 @@ def tiny(tmp_path, monkeypatch):
   )
   monkeypatch.syspath_prepend(str(tmp_path / 'lib'))
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
-  monkeypatch.setattr(docs, 'PACKAGES', ('tiny', 'no_such_package'))
+  monkeypatch.setattr(documentation, 'PACKAGES', ('tiny', 'no_such_package'))
   return folder
 
 
@@ -125,7 +129,9 @@ def test_packages_cover_the_requirements():
     if re.match(r'\w', line) and not re.match(NOT_READ, line)
   ]
   assert len(names) > 10
-  assert [name for name in names if not imports.get(name, set()) & set(docs.PACKAGES)] == []
+  assert [
+    name for name in names if not imports.get(name, set()) & set(documentation.PACKAGES)
+  ] == []
 
 
 def test_sizes(corpus):
@@ -167,15 +173,19 @@ def test_no_label_name_is_left_in_a_labelled_text(corpus):
   texts = '\n\n'.join(example['text'] for example in corpus[2]).lower()
   words = set(re.findall(r'\w+', texts))
   assert 'transformation' in words and 'jaxpr' in words
-  assert not words & {name.lower() for name in (*docs.PACKAGES, 'jnp', 'np', 'tfds', 'plt')}
+  assert not words & {
+    name.lower() for name in (*documentation.PACKAGES, 'jnp', 'np', 'tfds', 'plt')
+  }
   assert not re.search(r'\b(tensorflow\s+datasets|ml-collections)\b', texts)
 
 
 def test_names_are_masked_as_whole_words_only(monkeypatch):
   text = 'Uses jax.numpy as JNP, set jax_enable_x64; NumPy-like, python3. But jaxpr, grains.'
-  monkeypatch.setattr(docs, 'docstrings', lambda: iter([docs.Docstring('jax', 'jax.a', text)]))
-  monkeypatch.setattr(docs, 'MIN_EXAMPLES', 1)
-  (example,) = docs.labelled()
+  monkeypatch.setattr(
+    documentation, 'docstrings', lambda: iter([documentation.Docstring('jax', 'jax.a', text)])
+  )
+  monkeypatch.setattr(documentation, 'MIN_EXAMPLES', 1)
+  (example,) = documentation.labelled()
   assert example == {
     'text': 'Uses _._ as _, set __enable_x64; _-like, _. But jaxpr, grains.',
     'label': 'jax',
@@ -186,17 +196,17 @@ def test_names_are_masked_as_whole_words_only(monkeypatch):
 def test_what_labelled_leaves_out_is_counted(monkeypatch, caplog):
   rows = [('jax', f'One more text numbered {i % 3}') for i in range(4)] + [('jax', 'Too short.')]
   rows += [('numpy', 'This label has one text')]
-  found = [docs.Docstring(package, f'{package}.a', text) for package, text in rows]
-  monkeypatch.setattr(docs, 'docstrings', lambda: iter(found))
-  monkeypatch.setattr(docs, 'MIN_EXAMPLES', 2)
+  found = [documentation.Docstring(package, f'{package}.a', text) for package, text in rows]
+  monkeypatch.setattr(documentation, 'docstrings', lambda: iter(found))
+  monkeypatch.setattr(documentation, 'MIN_EXAMPLES', 2)
   with caplog.at_level(logging.INFO, 'bert_jax'):
-    assert [example['label'] for example in docs.labelled()] == ['jax'] * 3
+    assert [example['label'] for example in documentation.labelled()] == ['jax'] * 3
   assert '3 labelled texts' in caplog.text
   assert "1 under 5 words, 1 duplicates, and labels under 2: {'numpy': 1}" in caplog.text
 
 
 def test_read_package_skips_a_broken_file_and_names_it(tiny):
-  found, broken = docs.read_package('tiny', tiny)
+  found, broken = documentation.read_package('tiny', tiny)
   assert found == TINY
   assert broken == [str(tiny / 'broken.py')]
 
@@ -205,38 +215,40 @@ def test_skipped_files_and_absent_packages_are_logged_cached_or_not(tiny, caplog
   for _ in range(2):
     caplog.clear()
     with caplog.at_level(logging.INFO, 'bert_jax'):
-      assert list(docs.docstrings()) == TINY
+      assert list(documentation.docstrings()) == TINY
     assert 'skipped 1 files' in caplog.text and 'broken.py' in caplog.text
     assert 'no_such_package' in caplog.text
 
 
 def test_cache_is_used_and_follows_the_files(tiny, monkeypatch):
-  list(docs.docstrings())
+  list(documentation.docstrings())
   with monkeypatch.context() as patch:
-    patch.setattr(docs.ast, 'parse', lambda source: pytest.fail('parsed in spite of the cache'))
-    assert list(docs.docstrings()) == TINY
+    patch.setattr(
+      documentation.ast, 'parse', lambda source: pytest.fail('parsed in spite of the cache')
+    )
+    assert list(documentation.docstrings()) == TINY
   top = tiny / '__init__.py'
   top.write_text(top.read_text().replace('top', 'end'))  # the same size
   os.utime(top, ns=(0, top.stat().st_mtime_ns + 1_000_000))
-  assert next(docs.docstrings()).text == 'The end.'
+  assert next(documentation.docstrings()).text == 'The end.'
 
 
 def test_damaged_or_unwritable_cache_does_no_harm(tiny, tmp_path, monkeypatch):
-  list(docs.docstrings())
+  list(documentation.docstrings())
   (cache,) = (tmp_path / 'cache' / 'bert_jax').iterdir()
   data = cache.read_bytes()
   for damaged in (data[:40], data[:40] + bytes([data[40] ^ 1]) + data[41:], b''):
     cache.write_bytes(damaged)
-    assert list(docs.docstrings()) == TINY
+    assert list(documentation.docstrings()) == TINY
     assert cache.read_bytes() != damaged
   (tmp_path / 'file').touch()
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'file'))
-  assert list(docs.docstrings()) == TINY
+  assert list(documentation.docstrings()) == TINY
 
 
 def test_nothing_to_read_is_an_input_error(tiny, monkeypatch):
-  monkeypatch.setattr(docs, 'PACKAGES', ('no_such_package',))
-  for read in (docs.docstrings, docs.documents, docs.labelled):
+  monkeypatch.setattr(documentation, 'PACKAGES', ('no_such_package',))
+  for read in (documentation.docstrings, documentation.documents, documentation.labelled):
     with pytest.raises(InputError, match='pip install -r requirements.txt'):
       next(read())
 
@@ -269,7 +281,7 @@ if y:
 ```
 
 End. Of it."""
-  assert docs.sentences(text) == [
+  assert documentation.sentences(text) == [
     'Adds two numbers.',
     'Returns one.',
     'Parameters',

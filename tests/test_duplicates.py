@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import InputError
-from bert_jax.data.duplicates import Seen, Signer, exact_key, near_of_band
+from bert_jax.text.duplicates import Seen, Signer, exact_key, near_of_band
 
 WORDS = [f'w{i}' for i in range(5000)]
 

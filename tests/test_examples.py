@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bert_jax.config import InputError
-from bert_jax.data.examples import Examples, by_example, tokens_of
-from bert_jax.tasks.problems import Problems
+from bert_jax.rows.examples import Examples, by_example, tokens_of
+from bert_jax.tasks.faulty_records import Problems
 
 
 def test_packed_examples_keep_their_values(tokenizer):

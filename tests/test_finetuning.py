@@ -9,10 +9,9 @@ import pytest
 from small_tables import load, sentence, table
 
 from bert_jax import config as c
-from bert_jax import evaluate, step, train
+from bert_jax import evaluate, step, tokenizers, train
 from bert_jax.config import InputError
-from bert_jax.data import tokenizers
-from bert_jax.tasks import classification
+from bert_jax.tasks.classification import task as classification
 from bert_jax.tools import glue, report, transfer
 
 GLUE = {  # the header of each published file, or none

@@ -11,9 +11,9 @@ import pytest
 from conftest import ROOT
 
 from bert_jax import config as config_lib
-from bert_jax.data import text
+from bert_jax.text import documents
 from bert_jax.tools import prepare
-from bert_jax.tools.preparation import Settings
+from bert_jax.tools.prepare_plan import Settings
 
 STEPS = 100
 KINDS = {
@@ -34,7 +34,7 @@ def corpora(corpus_file, tmp_path_factory):
   other = folder / 'other.txt'
   other.write_text('\n\n'.join(lines.split('\n\n')[:9]))
   for name, inputs in (('one', [('', corpus_file)]), ('two', [('a', corpus_file), ('b', other)])):
-    files = tuple((k, f) for k, spec in inputs for f in text.sources(str(spec)))
+    files = tuple((k, f) for k, spec in inputs for f in documents.sources(str(spec)))
     prepare.prepare(Settings(files, str(folder / 'vocab')), folder / name)
   return folder
 

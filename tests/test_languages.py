@@ -7,10 +7,10 @@ from conftest import small_pretrain
 
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
-from bert_jax.data import text
-from bert_jax.tasks import pretraining
+from bert_jax.tasks.pretraining import task
+from bert_jax.text import documents
 from bert_jax.tools import prepare
-from bert_jax.tools.preparation import Settings
+from bert_jax.tools.prepare_plan import Settings
 from bert_jax.train import train
 
 
@@ -28,7 +28,7 @@ def corpora(corpus_file, tmp_path_factory):
   backwards = [' '.join(w[::-1] for w in line.split()) for line in whole.splitlines()[:250]]
   (folder / 'bw.txt').write_text('\n'.join(backwards))
   for name, languages in (('both', ('fw', 'bw')), ('fw', ('fw',)), ('bw', ('bw',))):
-    files = tuple((k, f) for k in languages for f in text.sources(str(folder / f'{k}.txt')))
+    files = tuple((k, f) for k in languages for f in documents.sources(str(folder / f'{k}.txt')))
     prepare.prepare(Settings(files, str(folder / 'vocab')), folder / name)
   return folder
 
@@ -84,7 +84,7 @@ def test_what_was_seen_survives_a_resume_between_log_lines(corpora, tmp_path):
 
 def test_corpora_side_by_side_and_text_by_language_are_mixtures_too(corpora, tmp_path):
   both = f'new={corpora / "fw"},old={corpora / "bw"}'
-  config = pretraining.resolve(small_pretrain(both))
+  config = task.resolve(small_pretrain(both))
   assert config.corpus.languages == ('new/fw', 'old/bw')
   path = str(corpora / '{language}.txt')
   config = small_pretrain(
@@ -130,13 +130,13 @@ def test_the_second_phase_continues_weights_and_schedule(corpora, tmp_path):
 )
 def test_mistakes_are_one_sentence(corpora, changes, message):
   with pytest.raises(InputError) as error:
-    pretraining.resolve(small_pretrain(corpora / 'both', *changes))
+    task.resolve(small_pretrain(corpora / 'both', *changes))
   assert message in str(error.value) and '\n' not in str(error.value)
 
 
 def test_a_policy_on_text_needs_its_lexicon(corpora):
   config = small_pretrain(corpora / 'fw.txt', '--config.masking.policy=token,entity@2')
-  for check in (pretraining.resolve, lambda config: pretraining.sources(config, None)):
+  for check in (task.resolve, lambda config: task.sources(config, None)):
     with pytest.raises(InputError, match='masking.policy=entity needs corpus.entities, a lexicon'):
       check(config)
 
@@ -174,7 +174,7 @@ def test_entities_of_a_lexicon_train(corpora, tmp_path):
 def test_two_corpora_of_one_name_are_refused(corpora):
   both = f'a={corpora / "fw.txt"},a={corpora / "bw.txt"}'
   with pytest.raises(InputError, match="names 'a' twice"):
-    pretraining.resolve(small_pretrain(both))
+    task.resolve(small_pretrain(both))
 
 
 def test_packed_and_sentence_order_rows_train(corpora, tmp_path):

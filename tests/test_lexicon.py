@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import InputError
-from bert_jax.data.lexicon import Lexicon, Segmenter
+from bert_jax.corpus.lexicon import Lexicon, Segmenter
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from bert_jax import config as c
-from bert_jax import fields, models
+from bert_jax import models
+from bert_jax.config import fields
 from bert_jax.models import attention, dropout, embeddings
 from bert_jax.objectives import base
 from bert_jax.objectives.classification import Classification

@@ -18,10 +18,10 @@ from small_tables import WORDS, load
 
 import bert_jax
 from bert_jax import config as c
-from bert_jax import origin
+from bert_jax import initialization
 from bert_jax.config import InputError
-from bert_jax.predict import Model, __main__, heads, rows
-from bert_jax.predict.asks import Told
+from bert_jax.predict import Model, __main__, heads, packed_rows
+from bert_jax.predict.ask import Told
 from bert_jax.tasks import TASKS
 
 # Of a config.json.
@@ -36,7 +36,7 @@ def random_model(config, tokenizer, seed=0):
   shapes = jax.eval_shape(objective.init, jax.random.key(0))
   rng = np.random.default_rng(seed)
   params = jax.tree.map(lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32), shapes)
-  return Model(origin.Origin(config, tokenizer, params, 0))
+  return Model(initialization.Origin(config, tokenizer, params, 0))
 
 
 @pytest.fixture(scope='module')
@@ -294,10 +294,10 @@ def test_a_few_shapes_hold_everything(pretrained_model):
   shapes = {
     (len(batch), len(batch[0]['input_ids']))
     for count in (1, 2, 3, 17, 100, 300)
-    for batch in rows.batches(ask.examples(texts[:count], Told()))
+    for batch in packed_rows.batches(ask.examples(texts[:count], Told()))
   }
   assert len(shapes) <= 6, shapes
-  batches = list(rows.batches(ask.examples(texts, Told())))
+  batches = list(packed_rows.batches(ask.examples(texts, Told())))
   tokens = sum((row['segment_ids'] > 0).sum() for batch in batches for row in batch)
   assert tokens > 0.85 * sum(row['segment_ids'].size for batch in batches for row in batch)
   seen = sorted(n for batch in batches for row in batch for n in row['example_ids'] if n)

@@ -18,11 +18,11 @@ from test_predict import (  # noqa: F401
   sentences,
 )
 
-from bert_jax import origin
+from bert_jax import initialization
 from bert_jax.config import InputError
-from bert_jax.convert.sentences import Vector
-from bert_jax.predict import Model, __main__, export, rows, words
-from bert_jax.predict.asks import UNREAD, Told
+from bert_jax.convert.sentence_transformers import Vector
+from bert_jax.predict import Model, __main__, export, masked_words, packed_rows
+from bert_jax.predict.ask import UNREAD, Told
 
 
 def command(model, tmp_path, lines, *arguments):
@@ -246,15 +246,15 @@ def test_attention_reads_a_text_or_two(pretrained_model):  # noqa: F811
 
 def test_many_masks_are_filled_as_few_are(pretrained_model, monkeypatch):  # noqa: F811
   """In parts of AT_ONCE, wherever in a row they are; expected: the head over all tokens of each."""
-  monkeypatch.setattr(words, 'AT_ONCE', 8)
+  monkeypatch.setattr(masked_words, 'AT_ONCE', 8)
   rng, texts = np.random.default_rng(0), []
   for number in (1, 3, 20, 28, 2):
     text = list(rng.choice(WORDS, 28))
     for at in rng.choice(28, number, replace=False):
-      text[at] = words.MASK
+      text[at] = masked_words.MASK
     texts.append(' '.join(text))
   model = pretrained_model
-  ask = words.FillMask(model, top_k=4)
+  ask = masked_words.FillMask(model, top_k=4)
   logits = model.compiled(lambda w, row: model.mlm_logits(w, model.hidden(w, row)))
   for text, answer in zip(texts, ask.answers(texts)):
     row = {name: x[None] for name, x in ask.examples([text], Told())[0].items()}
@@ -277,9 +277,9 @@ def wide(vocab, tokenizer):
 def test_a_line_of_nothing_but_masks_takes_little_memory(wide):
   """By XLA's own account; the line of 16,000 of them would have taken 1 GB for each batch."""
   ask = wide.ask('fill-mask')
-  batch = next(rows.batches(ask.examples([words.MASK * 16_000], Told())))
+  batch = next(packed_rows.batches(ask.examples([masked_words.MASK * 16_000], Told())))
   arrays = {name: np.stack([row[name] for row in batch]) for name in batch[0]}
-  assert arrays['input_ids'].size == rows.TOKENS
+  assert arrays['input_ids'].size == packed_rows.TOKENS
   held = ask._compiled.lower(wide.weights, arrays).compile().memory_analysis()
   assert held.temp_size_in_bytes < 3e8
 
@@ -287,7 +287,7 @@ def test_a_line_of_nothing_but_masks_takes_little_memory(wide):
 def test_rows_without_a_piece_fill_no_mask(vocab, tokenizer, wide, caplog):
   config = wide.config
   config.model.dtype = 'float32'
-  Model(origin.Origin(config, tokenizer, wide.params, 0))
+  Model(initialization.Origin(config, tokenizer, wide.params, 0))
   assert caplog.text.count(f'the weights have {30522 - tokenizer.vocab_size} rows that') == 1
   (((*found,),),) = wide.fill_mask(['old [MASK]'], top_k=30000)
   assert sorted(piece for piece, _ in found) == sorted(tokenizer.pieces)
@@ -296,7 +296,7 @@ def test_rows_without_a_piece_fill_no_mask(vocab, tokenizer, wide, caplog):
 
 def test_a_vocabulary_that_is_not_the_models_is_refused(pretrained_model, vocab, tokenizer):  # noqa: F811
   config = pretrained_model.config.copy_and_resolve_references()
-  found = origin.Origin(config, tokenizer, pretrained_model.params, 0)
+  found = initialization.Origin(config, tokenizer, pretrained_model.params, 0)
   config.model.vocab_size -= 1
   with pytest.raises(InputError, match='pieces and the weights have'):
     Model(found)
@@ -304,7 +304,7 @@ def test_a_vocabulary_that_is_not_the_models_is_refused(pretrained_model, vocab,
 
 def test_embed_pools_as_the_model_was_trained(pretrained_model):  # noqa: F811
   own = pretrained_model
-  found = origin.Origin(own.config, own.tokenizer, own.params, 0, Vector('cls'))
+  found = initialization.Origin(own.config, own.tokenizer, own.params, 0, Vector('cls'))
   text = ['old river']
   vectors = Model(found).embed(text)
   assert np.allclose(vectors, own.embed(text, pooling='cls'), atol=1e-6)

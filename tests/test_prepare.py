@@ -17,12 +17,15 @@ import pytest
 from conftest import ROOT, run_module
 
 from bert_jax import config as config_lib
-from bert_jax import sharding
+from bert_jax import sharding, tokenizers
 from bert_jax.config import InputError
-from bert_jax.data import batching, prepared, text, tokenizers, vocabulary
-from bert_jax.tasks import pretraining
+from bert_jax.corpus import prepared
+from bert_jax.rows import batches as batching
+from bert_jax.tasks.pretraining import task
+from bert_jax.text import documents as text
+from bert_jax.tokenizers import training
 from bert_jax.tools import prepare
-from bert_jax.tools.preparation import Settings
+from bert_jax.tools.prepare_plan import Settings
 
 STEMS = ('ka', 'lo', 'mi', 'ru', 'te', 'va', 'shi', 'no')
 WORDS = [a + b for a in STEMS for b in ('la', 'ne', 'ti', 'so', 'ur', 'in')]
@@ -153,7 +156,7 @@ def test_killed_and_started_again_gives_the_same_bytes(made, big, vocab, tmp_pat
     os.killpg(process.pid, 0)
   before = {k: prepared.shard_paths(out, k)[0].stat().st_mtime_ns for k in range(whole)}
   with pytest.raises(InputError, match='is not finished'):
-    pretraining.resolve(pretrain_config(out))
+    task.resolve(pretrain_config(out))
   run = run_module('bert_jax.tools.prepare', *arguments)
   assert 'going on after' in run.stderr
   assert content(out) == content(made)
@@ -320,7 +323,7 @@ def test_bad_input_is_one_sentence(small, vocab, tmp_path):
 def test_a_failed_first_try_leaves_no_vocabulary_behind(small, vocab, tmp_path):
   """A try with another kind of vocabulary, whose file would otherwise stand beside the new one."""
   other = tmp_path / 'V'
-  vocabulary.train_sentencepiece(
+  training.train_sentencepiece(
     {'': small.read_text().splitlines()}, tmp_path / 'spm.model', vocab_size=60
   )
   tokenizers.load(tmp_path / 'spm.model').save(other)
@@ -372,10 +375,10 @@ def damaged(small, vocab, tmp_path):
 def test_a_flipped_bit_is_named_or_skipped_and_counted(damaged):
   def batches(skip):
     changes = [f'--config.data.skip_damaged={skip}', '--config.corpus.eval_share=0.3']
-    config = pretraining.resolve(pretrain_config(damaged, *changes))
+    config = task.resolve(pretrain_config(damaged, *changes))
     tokenizer = tokenizers.load_folder(damaged)
-    found = pretraining.sources(config, tokenizer)
-    spec = pretraining.objective(config, tokenizer).spec(4)
+    found = task.sources(config, tokenizer)
+    spec = task.objective(config, tokenizer).spec(4)
     where = sharding.batch_sharding(sharding.make_mesh(1, 1, 1, jax.devices()[:1]))
     return [
       batching.Batches(source, spec, where, limits={}, skip_damaged=skip)

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from bert_jax import config as c
+from bert_jax import tokenizers
 from bert_jax.config import InputError
-from bert_jax.data import tokenizers
 from bert_jax.evaluate import evaluate
-from bert_jax.tasks import qa, qa_data, qa_scores
-from bert_jax.tasks.problems import Problems
+from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.qa import reading, scores
+from bert_jax.tasks.qa import task as qa
 from bert_jax.train import train
 
 SMALL = [
@@ -65,7 +66,7 @@ def config(train, eval='', *overrides, task='squad', small=SMALL):
 
 def read(path, split='train', task='squad', skip=False):
   problems = Problems(split, skip)
-  return list(qa_data.questions(config(path, task=task), split, problems)), problems
+  return list(reading.questions(config(path, task=task), split, problems)), problems
 
 
 @pytest.fixture(scope='module')
@@ -231,7 +232,7 @@ def test_files_that_are_no_json_or_not_there(tmp_path):
   with pytest.raises(InputError, match='data.eval is empty'):
     given = config(tmp_path / 'a.json')
     given.data.eval = ''
-    list(qa_data.questions(given, 'eval', Problems('eval')))
+    list(reading.questions(given, 'eval', Problems('eval')))
 
 
 def test_several_sets_globs_and_folders(tmp_path):
@@ -345,7 +346,7 @@ def test_what_cannot_be_learnt_is_left_out_of_training_and_still_predicted(tmp_p
   assert [answer['id'] for answer in answers] == ['a', 'x', 'e']
   assert 'loss' not in answers[1] and 'gold' not in answers[2]
   scored = [answers[0]['prediction'], answers[1]['prediction']], [['Rome'], ['Paris']]
-  assert source.score(answers) == qa_scores.squad(*scored)
+  assert source.score(answers) == scores.squad(*scored)
   with pytest.raises(InputError, match='has an answer to learn'):
     windows(squad_file(tmp_path / 'b.json', NONE), tokenizer, split='train')
   assert windows(tmp_path / 'b.json', tokenizer, split='train', task='squad2')

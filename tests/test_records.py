@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bert_jax.data import tokenizers
-from bert_jax.data.records import ENTITY, PHRASE, WORD, Encoder
+from bert_jax import tokenizers
+from bert_jax.corpus.units import ENTITY, PHRASE, WORD, Encoder
 
 PIECES = [
   *('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]'),

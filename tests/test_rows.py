@@ -5,16 +5,19 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bert_jax import sharding
+from bert_jax import sharding, tokenizers
 from bert_jax.config import InputError
-from bert_jax.data import batching, corpus, docs, tokenizers, vocabulary
-from bert_jax.data.records import Encoder
-from bert_jax.data.rows import Mixture, Rows, pack, shares
+from bert_jax.corpus import tokenized
+from bert_jax.corpus.units import Encoder
 from bert_jax.objectives import base
+from bert_jax.rows import batches
+from bert_jax.rows.pretraining import Mixture, Rows, pack, shares
+from bert_jax.text import documentation
+from bert_jax.tokenizers import training
 
 
 def tokenize(documents, tokenizer):
-  return corpus.tokenize(documents, Encoder(tokenizer), Counter())[0]
+  return tokenized.tokenize(documents, Encoder(tokenizer), Counter())[0]
 
 
 def tokens_of(text):
@@ -22,7 +25,7 @@ def tokens_of(text):
 
 
 def counts_of(text, tokenizer):
-  return corpus.predictable(text.unigrams(tokenizer.vocab_size), tokenizer)
+  return tokenized.predictable(text.unigrams(tokenizer.vocab_size), tokenizer)
 
 
 @pytest.fixture(scope='module')
@@ -117,7 +120,7 @@ def test_unknown_pieces_are_never_predicted_and_do_not_count(tokenizer):
   tokens = tokenize([['w1 w2 nothing nothing', 'nothing']], tokenizer)
   counts = counts_of(tokens, tokenizer)
   assert counts[tokenizer.unk_id] == 0 and counts.sum() == 2
-  assert corpus.unigram_nats(counts) == pytest.approx(np.log(2))
+  assert tokenized.unigram_nats(counts) == pytest.approx(np.log(2))
 
 
 def test_one_document_cannot_make_pairs(tokenizer):
@@ -129,8 +132,8 @@ def test_one_document_cannot_make_pairs(tokenizer):
 def test_unigram_nats_is_entropy(text, tokenizer):
   counts = counts_of(text, tokenizer)
   p = counts[counts > 0] / counts.sum()
-  assert corpus.unigram_nats(counts) == pytest.approx(-(p * np.log(p)).sum(), rel=1e-6)
-  assert corpus.unigram_nats(np.array([1, 1, 1, 1])) == pytest.approx(np.log(4))
+  assert tokenized.unigram_nats(counts) == pytest.approx(-(p * np.log(p)).sum(), rel=1e-6)
+  assert tokenized.unigram_nats(np.array([1, 1, 1, 1])) == pytest.approx(np.log(4))
 
 
 # ---- batches -------------------------------------------------------------------------------------
@@ -139,7 +142,7 @@ def test_unigram_nats_is_entropy(text, tokenizer):
 def make_batches(source, tokenizer, batch_size=8, seed=0, limits=None, devices=None):
   mesh = sharding.make_mesh(-1, 1, 1, devices)
   spec = base.row_spec(batch_size, 64) | base.slot_spec(batch_size, 1, labels=np.int32)
-  return batching.Batches(
+  return batches.Batches(
     source,
     spec,
     sharding.batch_sharding(mesh),
@@ -210,15 +213,15 @@ def test_no_rows_is_an_error(tokenizer):
 
 def test_embedded_corpus_makes_a_vocabulary_and_rows(tmp_path):
   """The first documents of the real default corpus, through the real vocabulary trainer."""
-  first = [sentences for _, (_, sentences) in zip(range(60), docs.documents())]
-  vocabulary.train_wordpiece((s for d in first for s in d), tmp_path / 'v.txt', vocab_size=2000)
+  first = [sentences for _, (_, sentences) in zip(range(60), documentation.documents())]
+  training.train_wordpiece((s for d in first for s in d), tmp_path / 'v.txt', vocab_size=2000)
   own = tokenizers.load(tmp_path / 'v.txt')
   tokens = tokenize(first, own)
   rows = pairs(tokens, own)
   assert len(own.pieces) == 2000 and len(rows) > 100
   unknown = (tokens_of(tokens) == own.unk_id).mean()
   assert unknown < 0.01
-  assert 4 < corpus.unigram_nats(counts_of(tokens, own)) < np.log(2000)
+  assert 4 < tokenized.unigram_nats(counts_of(tokens, own)) < np.log(2000)
 
 
 # ---- other kinds, packing, mixing ----------------------------------------------------------------
@@ -301,7 +304,7 @@ def test_packing_keeps_rooms_and_limits():
 
 def test_packing_fills_rows_of_real_text(shared, tmp_path):
   """At least 98 %, on the lengths of real articles and of real sentences."""
-  from bert_jax.data import text as text_lib
+  from bert_jax.text import documents as text_lib
 
   own = tokenizers.load(shared / 'vocab' / 'bert-base-uncased.txt')
   sentences = lambda documents: [[s] for d in documents for s in d]
@@ -334,7 +337,7 @@ def test_a_mixture_holds_its_shares_and_each_part_is_a_permutation(text, tokeniz
   mixed = Mixture(parts, {'a': 0.3, 'b': 0.7})
   assert len(mixed) == len(parts['a']) + len(parts['b'])
   assert (mixed[len(parts['a'])]['input_ids'] == parts['b'][0]['input_ids']).all()
-  order = batching.endless(mixed, 0)
+  order = batches.endless(mixed, 0)
   key = lambda row: row['input_ids'].tobytes()
   names = {key(part[i]): (n, i) for n, part in parts.items() for i in range(len(part))}
   drawn = [names[key(order[i])] for i in range(4 * len(mixed))]

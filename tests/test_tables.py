@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax.config import InputError
-from bert_jax.data.tables import column, records
+from bert_jax.text.tables import column, records
 
 SHARED = Path(__file__).parents[2] / 'shared' / 'data'
 shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f'needs the data of {SHARED}')

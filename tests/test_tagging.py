@@ -12,12 +12,11 @@ from seqeval.scheme import IOB1, IOB2, IOBES
 from sklearn import metrics as sklearn_metrics
 
 from bert_jax import config as c
-from bert_jax import evaluate, train
+from bert_jax import evaluate, tokenizers, train
 from bert_jax.config import InputError
-from bert_jax.data import columns, tokenizers
 from bert_jax.step import make_eval_step
-from bert_jax.tasks import tagging, tagging_scores
-from bert_jax.tasks.problems import Problems
+from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.tagging import conll, scores, task
 
 WORDS = ['Ada', 'Paris', 'river', 'the', 'un', '##happy', 'old', 'a', '.']
 
@@ -56,7 +55,7 @@ def read(spec, split='train', conllu=False, at=(0, -1), skip=False):
   problems = Problems(split, skip)
   if conllu:
     at = (1, 3)
-  found = columns.read(
+  found = conll.read(
     str(spec), split, problems, conllu=conllu, token_column=at[0], tag_column=at[1]
   )
   return found, problems
@@ -71,8 +70,8 @@ def write(path, *sentences):
 
 
 def source_of(config, tokenizer, split='eval'):
-  config = tagging.resolve(config)
-  return tagging.sources(config, tokenizer, (split,))[split], config
+  config = task.resolve(config)
+  return task.sources(config, tokenizer, (split,))[split], config
 
 
 def batch_of(source):
@@ -81,7 +80,7 @@ def batch_of(source):
 
 def outputs_of(source, config, tokenizer):
   """Of a randomly initialised model; larger weights, so that answers differ."""
-  objective = tagging.objective(config, tokenizer)
+  objective = task.objective(config, tokenizer)
   params = jax.tree.map(lambda x: x * 8 if x.ndim == 2 else x, objective.init(jax.random.key(3)))
   return jax.device_get(jax.jit(objective.predict)(params, batch_of(source)))
 
@@ -208,14 +207,14 @@ def test_folders_give_each_split_its_files(tmp_path):
 )
 def test_tags_that_break_their_scheme_are_named(scheme, tags, broken):
   tags = tags.split()
-  sentence = columns.Sentence('a:1', '0', ('x',) * len(tags), tuple(tags), ())
+  sentence = conll.Sentence('a:1', '0', ('x',) * len(tags), tuple(tags), ())
   problems = Problems('train')
-  columns.check_chunks([sentence], problems)
+  conll.check_chunks([sentence], problems)
   kind = f'tags that break {scheme} (kept)'
   assert problems.counts[kind] == len(broken)
   assert problems.places[kind] == [f'a:1, token {i}' for i in broken[: len(problems.places[kind])]]
   # seqeval's default mode finds as many chunks; its strict mode wants the scheme when all is well.
-  total, _ = tagging_scores.entities([tags], [tags])
+  total, _ = scores.entities([tags], [tags])
   assert problems.counts[f'chunks ({scheme})'] == total[2]
   if not broken:
     strict = classification_report(
@@ -226,12 +225,10 @@ def test_tags_that_break_their_scheme_are_named(scheme, tags, broken):
 
 
 def test_what_marks_chunks():
-  assert columns.are_chunks(['B-PER', 'I-PER', 'O']) and columns.are_chunks(
-    ['O', 'S-creative-work']
-  )
-  assert not columns.are_chunks(['ADJ', 'NOUN']) and not columns.are_chunks(['O', 'X', 'Y'])
+  assert conll.are_chunks(['B-PER', 'I-PER', 'O']) and conll.are_chunks(['O', 'S-creative-work'])
+  assert not conll.are_chunks(['ADJ', 'NOUN']) and not conll.are_chunks(['O', 'X', 'Y'])
   with pytest.raises(InputError, match="'L-PER' is neither O nor begins with B- I- E- S-"):
-    columns.are_chunks(['B-PER', 'L-PER', 'O'])
+    conll.are_chunks(['B-PER', 'L-PER', 'O'])
 
 
 LABELS = ['O', 'B-PER', 'I-PER']
@@ -299,7 +296,7 @@ def test_tfds(tmp_path, vocab, names, row, conllu, tokens, tags):
       source_of(config, tokenizers.load(vocab, do_lower_case=False))
   if 'xpos' not in names:
     with pytest.raises(InputError, match='none of them the tags|has no xpos'):
-      read(f'tfds:{tmp_path}', conllu=conllu, at=(0, 9)) if not conllu else columns.read(
+      read(f'tfds:{tmp_path}', conllu=conllu, at=(0, 9)) if not conllu else conll.read(
         f'tfds:{tmp_path}', 'train', problems, conllu=True, token_column=1, tag_column=4
       )
 
@@ -328,7 +325,7 @@ def test_windows_cover_all_and_overlap(seed):
     room, length = rng.integers(1, 20), rng.integers(1, 80)
     first = rng.integers(0, length)
     last = rng.integers(first + 1, length + 1)
-    found = tagging.windows(first, last, length, room)
+    found = task.windows(first, last, length, room)
     assert all(0 <= a < b <= length and b - a <= room for a, b in found)
     seen = set(itertools.chain(*(range(a, b) for a, b in found)))
     assert seen >= set(range(first, last))
@@ -360,7 +357,7 @@ def test_each_token_of_a_long_sentence_is_asked_where_it_has_most_context(
 
   places = [set() for _ in words]  # (side with less context, position in all rows)
   at = np.cumsum([0] + [1 + (w == 'unhappy') for w in words])
-  windows = tagging.windows(0, at[-1], at[-1], 14)
+  windows = task.windows(0, at[-1], at[-1], 14)
   for e, (a, b) in enumerate(windows):
     (r, k) = np.argwhere(batch['example_ids'] == e + 1)[0]
     for i, p in enumerate(at[:-1]):
@@ -439,7 +436,7 @@ def test_terms_and_an_empty_row(tmp_path, vocab, tokenizer):
   """The loss is the mean over the tokens that carry a tag; nothing to learn gives no NaN."""
   path = write(tmp_path / 'a', 'Ada/B-X unhappy/O', 'old/O the/O a/B-X')
   source, config = source_of(load(vocab, path), tokenizer, 'train')
-  objective = tagging.objective(config, tokenizer)
+  objective = task.objective(config, tokenizer)
   params = objective.init(jax.random.key(0))
   batch = batch_of(source)
   of_a_batch = jax.jit(make_eval_step(objective, key=jax.random.key(0)))
@@ -466,14 +463,14 @@ def test_scores_are_those_of_conlleval(shared):
     [line.split()[-2:] for line in part.splitlines()] for part in text.strip().split('\n\n')
   ]
   gold, predicted = ([[pair[k] for pair in s] for s in sentences] for k in (0, 1))
-  found = tagging_scores.scores(gold, predicted, chunks=True)
+  found = scores.scores(gold, predicted, chunks=True)
   rounded = {name: round(100 * value, 2) for name, value in found.items()}
   assert rounded == {
     'token_accuracy': 84.08, 'entity_precision': 68.83, 'entity_recall': 80.83, 'entity_f1': 74.35,
     'f1_ADJP': 0.0, 'f1_ADVP': 52.63, 'f1_NP': 71.16, 'f1_PP': 90.36, 'f1_SBAR': 44.44,
     'f1_VP': 73.80,
   }  # fmt: skip
-  own = tagging_scores.conlleval(gold, predicted)
+  own = scores.conlleval(gold, predicted)
   assert own.split() == (shared / 'golden/conlleval/result.txt').read_text().split()
 
 
@@ -516,7 +513,7 @@ def test_entities_in_all_schemes(scheme):
     right, found, there = right + len(gold & own), found + len(own), there + len(gold)
     sides[0].append(encoded(gold, 12, scheme))
     sides[1].append(encoded(own, 12, scheme))
-  score = tagging_scores.scores(*sides, chunks=True)
+  score = scores.scores(*sides, chunks=True)
   assert score['entity_precision'] == pytest.approx(right / found)
   assert score['entity_recall'] == pytest.approx(right / there)
   assert score['entity_f1'] == pytest.approx(2 * right / (found + there))
@@ -537,27 +534,27 @@ def test_entities_in_all_schemes(scheme):
   ],
 )
 def test_entities_are_compared_whole(gold, predicted, f1):
-  score = tagging_scores.scores([gold.split()], [predicted.split()], chunks=True)
+  score = scores.scores([gold.split()], [predicted.split()], chunks=True)
   assert score['entity_f1'] == f1
 
 
 def test_a_sentence_ends_an_entity():
   gold, predicted = [['B-X'], ['I-X']], [['B-X', 'I-X']]
-  assert tagging_scores.entities(gold, gold)[0] == (2, 2, 2)
-  assert tagging_scores.entities(predicted, predicted)[0] == (1, 1, 1)
+  assert scores.entities(gold, gold)[0] == (2, 2, 2)
+  assert scores.entities(predicted, predicted)[0] == (1, 1, 1)
 
 
 def test_other_tags_have_accuracy_and_macro_f1(tmp_path, vocab, tokenizer):
   rng = np.random.default_rng(0)
   gold, predicted = (rng.choice(['NOUN', 'VERB', 'X'], 50).tolist() for _ in range(2))
-  score = tagging_scores.scores([gold[:20], gold[20:]], [predicted[:20], predicted[20:]], False)
+  score = scores.scores([gold[:20], gold[20:]], [predicted[:20], predicted[20:]], False)
   assert score == {
     'token_accuracy': pytest.approx(sklearn_metrics.accuracy_score(gold, predicted)),
     'macro_f1': pytest.approx(sklearn_metrics.f1_score(gold, predicted, average='macro')),
   }
   path = write(tmp_path / 'a', 'Ada/NOUN old/ADJ')
   source, config = source_of(load(vocab, path, NO_CHUNKS), tokenizer)
-  assert tagging.objective(config, tokenizer).metrics == ('tagging', 'token_accuracy', 'macro_f1')
+  assert task.objective(config, tokenizer).metrics == ('tagging', 'token_accuracy', 'macro_f1')
   answer = {'gold': ['NOUN', None], 'prediction': ['NOUN', 'ADJ'], 'tokens': ['a b', ' ']}
   assert source.score([answer]) == {'token_accuracy': 1.0, 'macro_f1': 1.0}, 'unknown gold is none'
   files = source.files([answer])

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from bert_jax import config as c
+from bert_jax import tokenizers
 from bert_jax.config import InputError
-from bert_jax.data import tokenizers
-from bert_jax.tasks import classification, classification_data
-from bert_jax.tasks.problems import Problems
+from bert_jax.tasks.classification import reading, task
+from bert_jax.tasks.faulty_records import Problems
 
 
 @pytest.fixture(scope='module')
@@ -38,14 +38,14 @@ def write(folder, train, dev='sentence\tlabel\na\tx\n'):
 
 
 def rows(config, tokenizer, split='train'):
-  return classification.sources(classification.resolve(config), tokenizer, (split,))[split]
+  return task.sources(task.resolve(config), tokenizer, (split,))[split]
 
 
 def test_labels_come_from_the_training_data_in_a_fixed_order(tmp_path):
   write(tmp_path, 'sentence\tlabel\na\tzebra\nb\tape\nc\tzebra\n')
-  assert classification.resolve(config(tmp_path)).table.labels == ('ape', 'zebra')
+  assert task.resolve(config(tmp_path)).table.labels == ('ape', 'zebra')
   given = config(tmp_path, '--config.table.labels=zebra,ape')
-  assert classification.resolve(given).table.labels == ('zebra', 'ape')
+  assert task.resolve(given).table.labels == ('zebra', 'ape')
 
 
 def test_rows_hold_text_label_and_weight(tmp_path, tokenizer):
@@ -74,7 +74,7 @@ def test_long_pairs_are_cut_as_the_reference_cuts_them(a, b, room):
   expected = first.copy(), second.copy()
   while len(expected[0]) + len(expected[1]) > room:
     (expected[0] if len(expected[0]) > len(expected[1]) else expected[1]).pop()
-  got = classification.truncate((np.array(first), np.array(second)), room)
+  got = task.truncate((np.array(first), np.array(second)), room)
   assert tuple(map(list, got)) == expected
 
 
@@ -127,29 +127,29 @@ def test_bad_tables_are_one_sentence(tmp_path, tokenizer, train, dev, overrides,
   write(tmp_path, train, *([dev] if dev else []))
   given = config(tmp_path, *overrides)
   with pytest.raises(InputError, match=sentence) as caught:
-    classification.sources(classification.resolve(given), tokenizer)
+    task.sources(task.resolve(given), tokenizer)
   assert '\n' not in str(caught.value)
 
 
 def test_the_embedded_task_keeps_what_pretraining_holds_out():
   """Evaluation texts come from modules that pre-training on the same documentation never reads."""
-  from bert_jax.data import text
+  from bert_jax.text import documents
 
   finetune = c.load('configs/quickstart.py:stage=finetune')
   pretrain = c.load('configs/quickstart.py:stage=pretrain')
   runlocal = c.load('configs/pretrain.py:runlocal')
   modules = {
-    split: {e.where for e in classification_data.read(finetune, split, Problems(split))}
+    split: {e.where for e in reading.read(finetune, split, Problems(split))}
     for split in ('train', 'eval')
   }
   assert len(modules['eval']) > 100 and not modules['train'] & modules['eval']
   texts = {
-    split: {e.texts[0] for e in classification_data.read(finetune, split, Problems(split))}
+    split: {e.texts[0] for e in reading.read(finetune, split, Problems(split))}
     for split in ('train', 'eval')
   }
   assert not texts['train'] & texts['eval']
   for share in (pretrain.corpus.eval_share, runlocal.corpus.eval_share):
-    assert all(text.held_out(module, share) for module in modules['eval'])
+    assert all(documents.held_out(module, share) for module in modules['eval'])
 
 
 def test_a_glue_folder_gives_each_split_its_own_file(tmp_path, tokenizer):

@@ -13,7 +13,7 @@ import safetensors.numpy
 from bundles import write_bundle
 
 from bert_jax.config import InputError
-from bert_jax.convert import bundle, pickles, tensors
+from bert_jax.convert import tensor_files, tensorflow_bundle, torch_pickle
 from bert_jax.convert.crc32c import crc32c
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -61,7 +61,7 @@ def test_a_bin_is_read_without_torch(tmp_path):
     half=rebuilt('1', 'BFloat16Storage', 2, 0, (2,), (1,)),
     scalar=rebuilt('0', 'FloatStorage', 6, 5, (), ()),
   )
-  found = pickles.read(zipped(tmp_path / 'a.bin', pickled, s0=X.tobytes(), s1=half.tobytes()))
+  found = torch_pickle.read(zipped(tmp_path / 'a.bin', pickled, s0=X.tobytes(), s1=half.tobytes()))
   expected = {'whole': X, 'turned': X.T, 'part': X.ravel()[4:], 'half': half, 'scalar': X[1, 2]}
   for name, x in expected.items():
     np.testing.assert_array_equal(found[name], x)
@@ -82,10 +82,10 @@ def test_a_malicious_pickle_is_refused_and_nothing_of_it_runs(tmp_path, form):
   if form == 'zip':
     zipped(path, evil)
   else:
-    begin = [pickles.MAGIC, 1001, {'little_endian': True}] if 'table' in form else []
+    begin = [torch_pickle.MAGIC, 1001, {'little_endian': True}] if 'table' in form else []
     path.write_bytes(b''.join(pickle.dumps(x, 2) for x in begin) + evil)
   with pytest.raises(InputError, match='asks for (posix|nt).system.*nothing of it was run'):
-    tensors.read(tmp_path)
+    tensor_files.read(tmp_path)
   assert not marker.exists()
   pickle.loads(evil)  # it would have
   assert marker.exists()
@@ -96,7 +96,7 @@ def test_a_malicious_pickle_is_refused_and_nothing_of_it_runs(tmp_path, form):
 def test_only_what_tensors_are_made_of_has_a_name(tmp_path, name):
   pickled = b'\x80\x02}(' + text('a') + f'c{name}\n'.encode() + b')Ru.'
   with pytest.raises(InputError, match='is refused'):
-    pickles.read(zipped(tmp_path / 'a.bin', pickled))
+    torch_pickle.read(zipped(tmp_path / 'a.bin', pickled))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_only_what_tensors_are_made_of_has_a_name(tmp_path, name):
 )
 def test_a_tensor_lies_inside_its_storage(tmp_path, place, sentence):
   with pytest.raises(InputError, match=sentence):
-    pickles.read(zipped(tmp_path / 'a.bin', table(a=rebuilt(*place)), s0=X.tobytes()))
+    torch_pickle.read(zipped(tmp_path / 'a.bin', table(a=rebuilt(*place)), s0=X.tobytes()))
 
 
 def test_a_damaged_bin_is_one_sentence(tmp_path, shared):
@@ -119,10 +119,10 @@ def test_a_damaged_bin_is_one_sentence(tmp_path, shared):
   for damaged in (whole[:-100], whole[:2000], whole[:5], b'', b'hello world'):
     (tmp_path / 'pytorch_model.bin').write_bytes(damaged)
     with pytest.raises(InputError, match='cannot be read as weights of torch.*is it whole'):
-      tensors.read(tmp_path)
+      tensor_files.read(tmp_path)
   zipped(tmp_path / 'pytorch_model.bin', table(a=b'K\x01'))
   with pytest.raises(InputError, match='a in this one is of type int; save'):
-    tensors.read(tmp_path)
+    tensor_files.read(tmp_path)
 
 
 @pytest.mark.slow
@@ -136,7 +136,7 @@ def test_torch_writes_what_we_read(tmp_path, zip_form):
   for content in (table, {'state_dict': table}):
     path = tmp_path / 'pytorch_model.bin'
     torch.save(content, path, _use_new_zipfile_serialization=zip_form)
-    found, _ = tensors.read(tmp_path)
+    found, _ = tensor_files.read(tmp_path)
     assert found.keys() == table.keys()
     for name, x in table.items():
       expected = x.detach().to(torch.float32) if x.dtype == torch.bfloat16 else x.detach()
@@ -156,23 +156,23 @@ def test_safetensors_whole_and_in_shards(tmp_path):
   index = tmp_path / 'model.safetensors.index.json'
   places = {'a': 'model-1.safetensors', 'b': 'model-1.safetensors', 'c': 'model-2.safetensors'}
   index.write_text(json.dumps({'weight_map': places}))
-  found, _ = tensors.read(tmp_path)
+  found, _ = tensor_files.read(tmp_path)
   assert found.keys() == table.keys()
   for name, x in table.items():
     np.testing.assert_array_equal(found[name], x)
   (tmp_path / 'model-2.safetensors').write_bytes(raw[:-1])
   with pytest.raises(InputError, match='model-2.safetensors cannot be read.*is it whole'):
-    tensors.read(tmp_path)
+    tensor_files.read(tmp_path)
   index.write_text(json.dumps({'weight_map': places | {'d': 'model-1.safetensors'}}))
   with pytest.raises(InputError, match='lacks d, which'):
-    tensors.read(tmp_path)
+    tensor_files.read(tmp_path)
   for lost in ('model-3.safetensors', '../model-1.safetensors'):
     index.write_text(json.dumps({'weight_map': {'a': lost}}))
     with pytest.raises(InputError, match='which is not beside it'):
-      tensors.read(tmp_path)
+      tensor_files.read(tmp_path)
   index.unlink()
   with pytest.raises(InputError, match='has no model.safetensors, no pytorch_model.bin'):
-    tensors.read(tmp_path)
+    tensor_files.read(tmp_path)
 
 
 # ---- TensorFlow ----------------------------------------------------------------------------------
@@ -207,24 +207,24 @@ def test_crc32c_of_many_lanes_is_that_of_one(size):
 def test_a_bundle_of_several_shards(tmp_path, snappy):
   table = {'a': X, 'bert/b': X.T.copy(), 'step': np.array(7), 'empty': np.zeros((0, 3), np.float32)}
   write_bundle(tmp_path, table, snappy=snappy)
-  found, _ = tensors.read(tmp_path)
+  found, _ = tensor_files.read(tmp_path)
   assert found.keys() == table.keys()
   for name, x in table.items():
     np.testing.assert_array_equal(found[name], x)
     assert found[name].shape == x.shape
   (tmp_path / 'model.ckpt.data-00001-of-00002').unlink()
   with pytest.raises(InputError, match='data-00001-of-00002 is not beside it'):
-    tensors.read(tmp_path)
+    tensor_files.read(tmp_path)
 
 
 def test_snappy_as_its_format_description_has_it():
-  assert bundle.unsnappy(b'\x0b\x28hello world') == b'hello world'
+  assert tensorflow_bundle.unsnappy(b'\x0b\x28hello world') == b'hello world'
   # "xababab": a literal xab, then a copy that reaches into itself, in each of its three forms.
   for copy in (b'\x01\x02', b'\x0e\x02\x00', b'\x0f\x02\x00\x00\x00'):
-    assert bundle.unsnappy(b'\x07\x08xab' + copy) == b'xababab'
+    assert tensorflow_bundle.unsnappy(b'\x07\x08xab' + copy) == b'xababab'
   for damaged in (b'\x07\x08xab', b'\x07\x08xab\x01\x09'):
-    with pytest.raises(bundle.Damaged):
-      bundle.unsnappy(damaged)
+    with pytest.raises(tensorflow_bundle.Damaged):
+      tensorflow_bundle.unsnappy(damaged)
 
 
 def test_the_last_checkpoint_is_the_one_of_most_steps(tmp_path):
@@ -232,7 +232,7 @@ def test_the_last_checkpoint_is_the_one_of_most_steps(tmp_path):
     write_bundle(tmp_path, {'x': np.array([steps], np.float32)})
     for path in list(tmp_path.glob('model.ckpt.*')):
       path.rename(tmp_path / path.name.replace('ckpt', f'ckpt-{steps}'))
-  found, path = tensors.read(tmp_path)
+  found, path = tensor_files.read(tmp_path)
   assert path.name == 'model.ckpt-1000.index' and found['x'].tolist() == [1000]
 
 
@@ -250,7 +250,7 @@ def test_a_flipped_bit_of_a_bundle_is_found_wherever_it_is(tmp_path, shared):
       damaged[place] ^= 1 << int(rng.integers(8))
       (tmp_path / name).write_bytes(damaged)
       with pytest.raises(InputError, match='is it whole'):
-        tensors.read(tmp_path)
+        tensor_files.read(tmp_path)
   (tmp_path / name).write_bytes(whole[: len(whole) // 2])
   with pytest.raises(InputError, match='is it whole'):
-    tensors.read(tmp_path)
+    tensor_files.read(tmp_path)

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from bert_jax.config import InputError
-from bert_jax.data.files import expand
-from bert_jax.data.scripts import split_sentences
-from bert_jax.data.text import documents, held_out
+from bert_jax.text.documents import documents, held_out
+from bert_jax.text.files import expand
+from bert_jax.text.sentences import split_sentences
 
 REPOSITORY = Path(__file__).parents[1]
 SHARED = REPOSITORY.parent / 'shared' / 'data'

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 from conftest import ROOT, run_module, small_pretrain
 
-from bert_jax import checkpoint, evaluate, integrity, optim, predict, sharding, workdirs
+from bert_jax import checkpoint, evaluate, manifest, optim, predict, sharding, tokenizers, workdirs
 from bert_jax import config as c
 from bert_jax.config import InputError
-from bert_jax.data import tokenizers
 from bert_jax.step import State
 from bert_jax.tasks import TASKS
 from bert_jax.train import train
@@ -192,13 +191,13 @@ def test_when_all_are_damaged_nothing_starts_from_scratch(corpus_file, pretraine
 
 def test_every_single_bit_counts_in_the_checksum():
   x = np.random.RandomState(0).randn(5, 7).astype(np.float32)
-  one = integrity.array_table({'params': {'x': x}})['params/x']
+  one = manifest.array_table({'params': {'x': x}})['params/x']
   for i in range(0, x.nbytes * 8, 7):
     flipped = bytearray(x.tobytes())
     flipped[i // 8] ^= 1 << i % 8
     other = np.frombuffer(bytes(flipped), np.float32).reshape(x.shape)
-    assert integrity.array_table({'params': {'x': other}})['params/x'] != one
-  assert integrity.array_table({'params': {'x': x[::-1]}})['params/x'] != one
+    assert manifest.array_table({'params': {'x': other}})['params/x'] != one
+  assert manifest.array_table({'params': {'x': x[::-1]}})['params/x'] != one
 
 
 def test_best_latest_and_every_are_kept(corpus_file, tmp_path):

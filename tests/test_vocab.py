@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
+from bert_jax import tokenizers
 from bert_jax.config import InputError
-from bert_jax.data import text, tokenizers, vocabulary
+from bert_jax.text import documents
+from bert_jax.tokenizers import training
 
 
 @pytest.fixture(scope='module')
@@ -69,11 +71,11 @@ def test_reserved_tokens_in_text_stay_text(folder, tmp_path, kind):
 
 
 def test_sampling_counts_as_m_bert():
-  weights = vocabulary._weights({'en': 1_000_000, 'is': 1_000}, 0.7)
+  weights = training._weights({'en': 1_000_000, 'is': 1_000}, 0.7)
   share = (1_000_000 * weights['en']) / (1_000 * weights['is'])
   assert share == pytest.approx(1000**0.7, rel=0.01)  # 126, not 1,000
-  assert vocabulary._weights({'en': 5, 'is': 3}, 1.0) == {'en': 1, 'is': 1}
-  assert vocabulary._weights({'': 5}, 0.7) == {'': 1}
+  assert training._weights({'en': 5, 'is': 3}, 1.0) == {'en': 1, 'is': 1}
+  assert training._weights({'': 5}, 0.7) == {'': 1}
 
 
 @pytest.mark.parametrize('kind', ['wordpiece', 'unigram', 'bpe'])
@@ -93,9 +95,9 @@ def trained(kind, texts, path, **settings):
   """(bytes of the file, what was counted) of 150 pieces."""
   settings |= {'vocab_size': 150, 'character_coverage': 1.0}
   if kind == 'wordpiece':
-    counts = vocabulary.train_wordpiece(texts, path, **settings)
+    counts = training.train_wordpiece(texts, path, **settings)
   else:
-    counts = vocabulary.train_sentencepiece(texts, path, model_type=kind, **settings)
+    counts = training.train_sentencepiece(texts, path, model_type=kind, **settings)
   return path.read_bytes(), counts
 
 
@@ -162,7 +164,7 @@ def test_ids_are_the_same_with_and_without_the_cache(shared):
   ]  # fmt: skip
   for name, lower in (('uncased', True), ('multilingual-cased', False), ('chinese', True)):
     own = tokenizers.load(shared / 'vocab' / f'bert-base-{name}.txt', do_lower_case=lower)
-    lines = [s for d in text.documents(str(shared / 'ntrex' / '*.txt'), counts=Counter())
+    lines = [s for d in documents.documents(str(shared / 'ntrex' / '*.txt'), counts=Counter())
              for s in d.sentences[:100]]  # fmt: skip
     for texts in (tricky, lines, tricky):
       encodings = own.encode_batch(texts)
@@ -227,6 +229,6 @@ def test_a_language_without_words_is_named(tmp_path, kind):
       with pytest.raises(InputError, match=f'{says} holds no words'):
         trained(kind, texts, tmp_path / 'v', sampling=sampling)
   with pytest.raises(InputError, match="language 'y' holds no words"):
-    vocabulary.train_wordpiece(
+    training.train_wordpiece(
       {'x': ['ab cd'], 'y': ['\u200b']}, tmp_path / 'v', vocab_size=50, sampling=0.7
     )

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from bert_jax.config import InputError, first_line
-from bert_jax.convert import huggingface
+from bert_jax.convert import from_huggingface
 
 ABOUT = ['*.json', '*.txt', '*.model']
 WEIGHTS = ['model*.safetensors'], ['pytorch_model*.bin']  # the first of these that there is
@@ -20,7 +20,7 @@ def folder(source):
   folder has is asked of the Hub."""
   if not isinstance(source, (str, os.PathLike)):
     raise InputError(f'a {type(source).__name__} is no path and no name of a model; give one.')
-  found = huggingface.locate(source)
+  found = from_huggingface.locate(source)
   if found.exists() or not re.fullmatch(r'[\w-][\w.-]*(/[\w.-]+)?', str(source)):
     return found
   try:

@@ -136,7 +136,9 @@ class SelfAttention(nn.Module):
       return y_BTD.reshape(*y_BTD.shape[:2], config.num_attention_heads, config.head_size)
 
     q_BTHd, k_BTHd, v_BTHd = heads('query'), heads('key'), heads('value')
-    if self.is_mutable_collection('intermediates'):  # someone wants to see it: predict/states.py
+    if self.is_mutable_collection(
+      'intermediates'
+    ):  # someone wants to see it: predict/hidden_states.py
       self.sow('intermediates', 'probabilities', probabilities(q_BTHd, k_BTHd, segment_ids_BT))
     out_BTHd = attend(
       q_BTHd,

@@ -36,7 +36,7 @@ ACTIVATIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-  """One Transformer encoder. `bert_jax/fields.py` says what each field means and may be."""
+  """One Transformer encoder. `bert_jax/config/fields.py` says what each field means and may be."""
 
   vocab_size: int
   hidden_size: int

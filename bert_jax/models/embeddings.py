@@ -25,7 +25,7 @@ class Embeddings(nn.Module):
 
   Vectors are looked up and added in float32: the gradient of a row adds up all its tokens, and in
   bfloat16 the two rows of token types would stop at 256. Ids must lie inside their tables (nn.Embed
-  turns an id past the end into NaN without a word); `data.batching` checks every batch on the host.
+  turns an id past the end into NaN without a word); `rows.batches` checks every batch on the host.
   """
 
   config: common.ModelConfig

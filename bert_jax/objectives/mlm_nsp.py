@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax import models
-from bert_jax.objectives import base, corruption
+from bert_jax.objectives import base, masking
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ class MlmNsp(base.Objective):
     return params
 
   def prepare(self, batch, rng, step=None):
-    ids, positions, labels, weights = corruption.mask_tokens(
+    ids, positions, labels, weights = masking.mask_tokens(
       rng,
       batch['input_ids'],
       batch['segment_ids'],

@@ -36,10 +36,10 @@ from tqdm import tqdm
 from bert_jax import config as config_lib
 from bert_jax import hosts
 from bert_jax.config import InputError
-from bert_jax.data import files
 from bert_jax.predict import export
-from bert_jax.predict.asks import check_top_k, is_id
+from bert_jax.predict.ask import check_top_k, is_id
 from bert_jax.predict.model import ASKS, Model, known
+from bert_jax.text import files
 
 log = logging.getLogger('bert_jax')
 

@@ -21,11 +21,11 @@ from jax import export as jax_export
 
 from bert_jax import __version__, models
 from bert_jax.config import InputError, write_whole
-from bert_jax.convert import vocabularies
-from bert_jax.data.tokenizers import SentencePiece
-from bert_jax.integrity import flat, unflat
+from bert_jax.convert import exported_tokenizers
+from bert_jax.manifest import flat, unflat
 from bert_jax.objectives import base
 from bert_jax.predict.heads import PAIRS
+from bert_jax.tokenizers import SentencePiece
 
 log = logging.getLogger('bert_jax')
 
@@ -119,7 +119,7 @@ def forward(model, task, params, input_ids, token_type_ids, attention_mask):
 def library(tokenizer, limit):
   """A tokenizer of ours as one of the library `tokenizers`, with [CLS] and [SEP], cutting and
   padding; a [MASK] in the text is one."""
-  out = vocabularies.fast(tokenizer)
+  out = exported_tokenizers.fast(tokenizer)
   out.enable_truncation(limit)
   out.enable_padding(pad_id=tokenizer.pad_id, pad_token=tokenizer.pieces[tokenizer.pad_id])
   return out

@@ -19,21 +19,19 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_jax import models
 from bert_jax.config import InputError
-from bert_jax.data.columns import Sentence
-from bert_jax.data.scripts import UNSPACED
 from bert_jax.objectives import base
-from bert_jax.predict.asks import Packed, check_top_k, numbered, texts_of
-from bert_jax.tasks import (
-  choice,
-  choice_data,
-  classification,
-  classification_data,
-  coreference,
-  coreference_data,
-  qa,
-  qa_data,
-  tagging,
-)
+from bert_jax.predict.ask import Packed, check_top_k, numbered, texts_of
+from bert_jax.tasks.choice import reading as choice_data
+from bert_jax.tasks.choice import task as choice
+from bert_jax.tasks.classification import reading as classification_data
+from bert_jax.tasks.classification import task as classification
+from bert_jax.tasks.coreference import reading as coreference_data
+from bert_jax.tasks.coreference import task as coreference
+from bert_jax.tasks.qa import reading as qa_data
+from bert_jax.tasks.qa import task as qa
+from bert_jax.tasks.tagging import task as tagging
+from bert_jax.tasks.tagging.conll import Sentence
+from bert_jax.text.sentences import UNSPACED
 
 _RUNS = re.compile(rf'[{UNSPACED}]|[^\s{UNSPACED}]+')
 PAIRS = {'nsp': ('next', 'random'), 'sop': ('in order', 'swapped')}  # what the label of a pair says

@@ -9,19 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import models, origin
+from bert_jax import initialization, models, tokenizers
 from bert_jax.config import InputError
-from bert_jax.data import tokenizers
 from bert_jax.objectives import base
-from bert_jax.predict import heads, layout, states, vectors, words
+from bert_jax.predict import cpu_kernels, heads, hidden_states, masked_words, sentence_vectors
 from bert_jax.tasks import TASKS
 
 log = logging.getLogger('bert_jax')
 
 # task: (what asks it, the objective it needs or '', the parts of the parameters it needs)
 ASKS = {
-  'fill-mask': (words.FillMask, 'mlm_nsp', ('mlm',)),
-  'perplexity': (words.Perplexity, 'mlm_nsp', ('mlm',)),
+  'fill-mask': (masked_words.FillMask, 'mlm_nsp', ('mlm',)),
+  'perplexity': (masked_words.Perplexity, 'mlm_nsp', ('mlm',)),
   'next-sentence': (heads.NextSentence, 'mlm_nsp', ('pooler', 'nsp')),
   'classify': (heads.Classify, 'classification', ()),
   'pair': (heads.Pair, 'classification', ()),
@@ -29,8 +28,8 @@ ASKS = {
   'answer': (heads.Answer, 'qa', ()),
   'choose': (heads.Choose, 'choice', ()),
   'coreference': (heads.Coreference, 'coreference', ()),
-  'embed': (vectors.Embed, '', ()),
-  'attention': (states.Attention, '', ()),
+  'embed': (sentence_vectors.Embed, '', ()),
+  'attention': (hidden_states.Attention, '', ()),
 }
 HAS = {
   'fill-mask': 'masked-LM head; use a pre-trained one',
@@ -60,7 +59,9 @@ class Model:
 
   def __init__(self, source, which='latest', dtype=''):
     config_lib.show_log()
-    found = source if isinstance(source, origin.Origin) else origin.load(source, which)
+    found = (
+      source if isinstance(source, initialization.Origin) else initialization.load(source, which)
+    )
     self.config = found.config.copy_and_resolve_references()
     self.tokenizer, self.step = found.tokenizer, found.step
     self.pooling = found.vector.pooling or 'mean'
@@ -76,8 +77,8 @@ class Model:
     self.objective = TASKS[self.config.objective].objective(self.config, self.tokenizer)
     params = dict(found.params, encoder=models.unstack_layers(found.params['encoder']))
     params = {part: _in(self._dtype_of(part), tree) for part, tree in params.items()}
-    self._turned = layout.turns(self.config.model.dtype)
-    self.weights = jax.device_put(layout.turned(params) if self._turned else params)
+    self._turned = cpu_kernels.turns(self.config.model.dtype)
+    self.weights = jax.device_put(cpu_kernels.turned(params) if self._turned else params)
     self.limit = self.config.data.seq_length  # what it was trained on; evaluation cuts there too
     if self.config.objective != 'mlm_nsp':
       self.limit = self.config.task.max_length or self.limit
@@ -103,14 +104,14 @@ class Model:
   def params(self):
     """The parameters as the objective has them, on the host."""
     params = jax.device_get(self.weights)
-    return layout.turned(params) if self._turned else params
+    return cpu_kernels.turned(params) if self._turned else params
 
   def compiled(self, function):
     """function(weights, ..), which may apply any module to (parts of) the weights, compiled."""
 
     @jax.jit
     def run(*args):
-      with layout.dense(self._turned):
+      with cpu_kernels.dense(self._turned):
         return function(*args)
 
     return run

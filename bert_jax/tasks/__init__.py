@@ -6,7 +6,12 @@ objective(config, tokenizer) -> Objective
 sources(config, tokenizer, splits) -> {split: Source}
 """
 
-from bert_jax.tasks import choice, classification, coreference, pretraining, qa, tagging
+from bert_jax.tasks.choice import task as choice
+from bert_jax.tasks.classification import task as classification
+from bert_jax.tasks.coreference import task as coreference
+from bert_jax.tasks.pretraining import task as pretraining
+from bert_jax.tasks.qa import task as qa
+from bert_jax.tasks.tagging import task as tagging
 
 TASKS = {
   'mlm_nsp': pretraining,

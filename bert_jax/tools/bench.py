@@ -35,10 +35,12 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import train
+from bert_jax import tokenizers, train
 from bert_jax.config import InputError
-from bert_jax.convert import huggingface
-from bert_jax.data import batching, prepared, rows, tokenizers
+from bert_jax.convert import from_huggingface
+from bert_jax.corpus import prepared
+from bert_jax.rows import batches as batching
+from bert_jax.rows import pretraining
 from bert_jax.tasks import TASKS
 from bert_jax.tools import bench_predict, bench_pretrain
 
@@ -99,7 +101,7 @@ def loading(args):
   sharding = jax.sharding.SingleDeviceSharding(jax.devices('cpu')[0])
   for name, settings in KINDS.items():
     started = time.perf_counter()
-    source = rows.Rows(corpus, tokenizer, seq_length=args.seq_length, **settings)
+    source = pretraining.Rows(corpus, tokenizer, seq_length=args.seq_length, **settings)
     planned = time.perf_counter() - started
     shape = jax.ShapeDtypeStruct((args.batch_size, args.seq_length), np.int32)
     names = ('input_ids', 'token_type_ids', 'position_ids', 'segment_ids', 'unit_starts')
@@ -132,7 +134,7 @@ def finetune(args):
   config.data.train, config.epochs, config.steps = args.train, 0.0, args.steps
   config.batch_size = args.batch_size
   config.log.every, config.log.tensorboard = max(1, args.steps // 4), False
-  tokenizer = tokenizers.load_folder(huggingface.locate(config.init_from))
+  tokenizer = tokenizers.load_folder(from_huggingface.locate(config.init_from))
   source = TASKS['classification'].sources(config, tokenizer, ('train',))['train']
   per_step = config.batch_size * len(source.texts) / len(source)
   found = {'bert_jax': [], 'transformers': []}
@@ -161,7 +163,7 @@ def _their_examples_per_s(config, source, batch_size, steps):
     {'input_ids': [tokenizer.cls_id, *ids.tolist(), tokenizer.sep_id], 'labels': int(label)}
     for (ids,), label in zip(source.texts, source.per_example['labels'], strict=True)
   ]
-  folder = str(huggingface.locate(config.init_from))
+  folder = str(from_huggingface.locate(config.init_from))
   model = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
   collator = transformers.DataCollatorWithPadding(
     transformers.AutoTokenizer.from_pretrained(folder)

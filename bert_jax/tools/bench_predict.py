@@ -12,9 +12,8 @@ import jax
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import origin
-from bert_jax.convert import huggingface
-from bert_jax.data import tokenizers
+from bert_jax import initialization, tokenizers
+from bert_jax.convert import from_huggingface
 from bert_jax.predict import Model
 from bert_jax.tasks import TASKS
 
@@ -32,14 +31,14 @@ def predict(args):
   config = config_lib.load(
     f'configs/pretrain.py:size={args.size}', [f'--config.model.dtype={args.dtype}']
   )
-  tokenizer = tokenizers.load_folder(huggingface.locate(SOURCE))
+  tokenizer = tokenizers.load_folder(from_huggingface.locate(SOURCE))
   objective = TASKS[config.objective].objective(config, tokenizer)
   draws = np.random.default_rng(0)
   params = jax.tree.map(
     lambda x: 0.02 * draws.standard_normal(x.shape, np.float32),
     jax.eval_shape(objective.init, jax.random.key(0)),
   )
-  model = Model(origin.Origin(config, tokenizer, params, 0))
+  model = Model(initialization.Origin(config, tokenizer, params, 0))
   theirs = _theirs(config.model, args.dtype)
   words = np.array([p for p in tokenizer.pieces if p.isascii() and p.isalpha()])
 
@@ -80,7 +79,7 @@ def _theirs(model, dtype):
   import torch
   import transformers
 
-  folder = str(huggingface.locate(SOURCE))
+  folder = str(from_huggingface.locate(SOURCE))
   tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
   names = ('vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads',
            'intermediate_size')  # fmt: skip

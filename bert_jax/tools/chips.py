@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from bert_jax import config as config_lib
 from bert_jax import metrics
 from bert_jax.config import InputError
-from bert_jax.tools import hlo
+from bert_jax.tools import compiled_program
 
 KNOWN = (
   'v5e:1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16, v6e: the same, '
@@ -81,7 +81,7 @@ class Chip:
       return jax.jit(function).lower(shape).compile()
 
     with quiet():
-      program = hlo.Program(compiled(lambda x: x @ x, LARGE, jnp.bfloat16).as_text())
+      program = compiled_program.Program(compiled(lambda x: x @ x, LARGE, jnp.bfloat16).as_text())
       try:
         compiled(lambda x: x + 1, 2**19, jnp.float32)  # 1 TB
         self.hbm = 0

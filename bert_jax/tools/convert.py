@@ -25,12 +25,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bert_jax import checkpoint, facts, models, origin, step, workdirs
+from bert_jax import checkpoint, initialization, models, provenance, step, workdirs
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
-from bert_jax.convert import export, hub, huggingface, sentences
+from bert_jax.convert import from_huggingface, hub, sentence_transformers, to_huggingface
 from bert_jax.tasks import TASKS
-from bert_jax.tools import arguments
+from bert_jax.tools import text_arguments
 
 log = logging.getLogger('bert_jax')
 
@@ -54,16 +54,16 @@ def folders(target):
 def convert(source, target, which='latest', positions=0, strict=True):
   """Converts a source to a target (see above), checks what was written, and prints the table."""
   out, partial = folders(target)
-  arguments.check_writable(out, '--to')
+  text_arguments.check_writable(out, '--to')
   if out.exists() and any(out.iterdir()):
     raise InputError(f'{out} is not empty; give --to a new folder.')
   folder, weights = hub.folder(source), None
   log.info('reading %s', folder)
-  if huggingface.is_model(folder):
-    origin.refuse_which(source, which)
-    weights = huggingface.read(folder, positions)
+  if from_huggingface.is_model(folder):
+    initialization.refuse_which(source, which)
+    weights = from_huggingface.read(folder, positions)
     _report(weights, strict)
-    found = origin.from_weights(folder, weights)
+    found = initialization.from_weights(folder, weights)
     weights = weights._replace(flat={})  # large, and in `found` too
   elif not target.startswith(HF):
     workdirs.read_config(folder)
@@ -71,7 +71,7 @@ def convert(source, target, which='latest', positions=0, strict=True):
   else:
     if not strict:
       raise InputError(f'{source} is a run, of which all is used; leave out --allow-unused.')
-    found = origin.load(source, which, positions)
+    found = initialization.load(source, which, positions)
   table, tokenizer = table_of(found), found.tokenizer
   try:
     log.info('writing %s', partial)
@@ -86,7 +86,7 @@ def convert(source, target, which='latest', positions=0, strict=True):
     del found
     log.info('reading %s again', partial)
     table = {path: table[path] for path in names}
-    _compare(table, tokenizer, origin.load(partial), partial)
+    _compare(table, tokenizer, initialization.load(partial), partial)
   except BaseException:
     shutil.rmtree(partial, ignore_errors=True)
     raise
@@ -102,8 +102,8 @@ def export_run(out, found, told):
   """Writes an Origin as a Hugging Face folder -> ({our path: their name}, {our path: why not})."""
   objective = TASKS[found.config.objective].objective(found.config, found.tokenizer)
   labels = getattr(objective, 'labels', ())
-  told = {'versions': facts.versions(), 'name': out.name} | told
-  written, left_out = export.write(
+  told = {'versions': provenance.versions(), 'name': out.name} | told
+  written, left_out = to_huggingface.write(
     out, found.config, found.tokenizer, jax.device_get(found.params), labels, told, found.vector
   )
   return {path: name for path, (_, name) in written.items()}, left_out
@@ -114,15 +114,17 @@ def write_workdir(workdir, found, told):
   identity = {'config': config_lib.fingerprint(found.config), 'data': '', 'converted': told}
   workdirs.claim(workdir, found.config)
   found.tokenizer.save(workdir)
-  if found.vector != sentences.SILENT:
+  if found.vector != sentence_transformers.SILENT:
     config = found.config
-    sentences.write(workdir, found.vector, config.model.hidden_size, config.data.seq_length)
+    sentence_transformers.write(
+      workdir, found.vector, config.model.hidden_size, config.data.seq_length
+    )
   with contextlib.closing(
     checkpoint.Checkpoints(workdir, found.config.checkpoint, identity)
   ) as checkpoints:
     checkpoints.save(step.State(np.int32(found.step), found.params, {}, {}), {}, {})
     checkpoints.wait()
-  content = facts.versions() | {'commands': [facts.command()]} | told
+  content = provenance.versions() | {'commands': [provenance.command()]} | told
   config_lib.write_whole(workdir / 'run.json', json.dumps(content, indent=2) + '\n')
 
 
@@ -172,7 +174,9 @@ def row_of(x):
 
 def table_of(found):
   """{our path: Row} of the parameters of an Origin."""
-  flat = huggingface.flatten(jax.device_get(found.params), models.ModelConfig(**found.config.model))
+  flat = from_huggingface.flatten(
+    jax.device_get(found.params), models.ModelConfig(**found.config.model)
+  )
   return {path: row_of(x) for path, x in flat.items()}
 
 

@@ -24,11 +24,10 @@ from pathlib import Path
 import jax
 
 from bert_jax import config as config_lib
-from bert_jax import sharding, step
+from bert_jax import sharding, step, tokenizers
 from bert_jax.config import InputError
-from bert_jax.data import tokenizers
 from bert_jax.tasks import TASKS
-from bert_jax.tools import chips, hlo
+from bert_jax.tools import chips, compiled_program
 
 log = logging.getLogger('bert_jax')
 
@@ -99,7 +98,7 @@ def preflight(config, devices, chip):
   if compiled is None:
     return out | {'hbm_bytes': used, 'hbm_over': used - chip.hbm, 'warnings': warnings}
   sizes = compiled.memory_analysis()
-  parsed = hlo.Program(compiled.as_text())
+  parsed = compiled_program.Program(compiled.as_text())
   cycles = parsed.cycles()
   total = sum(cycles.values())
   if loops := parsed.endless():

@@ -4,8 +4,8 @@
     python -m bert_jax.tools.prepare --input de='de/*.txt' --input fr='fr/*.txt' --vocab V --out D
 
 and `bert_jax.train --config.data.train=D`. The main process cuts files into blocks of whole
-documents (data/text.py) and writes what the workers make of them, in order, so the result is the
-same for any number of processes. Stopped and started again, it goes on after the last whole shard.
+documents (text/documents.py) and writes what the workers make of them, in order, so the result is
+the same for any number of processes. Stopped and started again, it goes on after the last whole shard.
 With --beam the same functions run as an Apache Beam pipeline (tools/prepare_beam.py).
 """
 
@@ -28,10 +28,12 @@ from pathlib import Path
 import tqdm
 
 from bert_jax import config as config_lib
+from bert_jax import tokenizers
 from bert_jax.config import InputError
-from bert_jax.data import duplicates, prepared, shards, text, tokenizers
-from bert_jax.tools import arguments
-from bert_jax.tools.preparation import Maker, Settings, begin, blocks
+from bert_jax.corpus import prepared, shards
+from bert_jax.text import documents, duplicates
+from bert_jax.tools import text_arguments
+from bert_jax.tools.prepare_plan import Maker, Settings, begin, blocks
 
 log = logging.getLogger('bert_jax')
 
@@ -147,7 +149,7 @@ def parser():
     allow_abbrev=False,
     description='Tokenizes text into a corpus for bert_jax.train --config.data.train=OUT.',
   )
-  arguments.add_text(parser)
+  text_arguments.add_text(parser)
   add = parser.add_argument
   add('--vocab', required=True, help='folder of bert_jax.tools.vocab (or vocab.txt, *.model)')
   add('--cased', action='store_true', help='--vocab is a vocab.txt that is cased')
@@ -209,7 +211,9 @@ def run(args, beam_arguments=()):
 def inputs(args):
   """[(language, file or TFDS name)] of --input and --languages."""
   return [
-    (name, path) for name, spec in arguments.specs(args) for path in text.sources(spec, args.format)
+    (name, path)
+    for name, spec in text_arguments.specs(args)
+    for path in documents.sources(spec, args.format)
   ]
 
 

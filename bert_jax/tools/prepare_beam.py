@@ -15,9 +15,10 @@ from collections import Counter
 from pathlib import Path
 
 from bert_jax.config import InputError, write_whole
-from bert_jax.data import duplicates, prepared, text
-from bert_jax.data.shards import Shard, finish
-from bert_jax.tools import preparation
+from bert_jax.corpus import prepared
+from bert_jax.corpus.shards import Shard, finish
+from bert_jax.text import documents, duplicates
+from bert_jax.tools import prepare_plan
 
 try:
   import apache_beam as beam
@@ -40,7 +41,7 @@ def prepare(settings, out, arguments, shards=0):
   if not shards:
     sizes = [Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')]
     shards = max(1, round(sum(sizes) / (settings.shard_mb << 20)))
-  tokenizer, plan = preparation.begin(settings, out, f'Beam in {shards} shards')
+  tokenizer, plan = prepare_plan.begin(settings, out, f'Beam in {shards} shards')
   settings = settings._replace(vocab=str(out))  # where all workers see it
   if (out / prepared.META).is_file():
     log.info('%s is whole already', out)
@@ -88,7 +89,7 @@ def prepare(settings, out, arguments, shards=0):
 
 def _cut(file, format, split):
   number, language, path = file
-  for block in text.blocks(path, format, split):
+  for block in documents.blocks(path, format, split):
     yield (number, block.first), language, block
 
 
@@ -99,7 +100,7 @@ class _Make(beam.DoFn):
     self.settings = settings
 
   def setup(self):
-    self.maker = preparation.Maker(self.settings)
+    self.maker = prepare_plan.Maker(self.settings)
 
   def process(self, element):
     place, language, block = element

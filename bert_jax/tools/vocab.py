@@ -4,7 +4,7 @@
     python -m bert_jax.tools.vocab --input de='de/*.txt' --input sw='sw/*.txt' --sampling 0.7 ...
 
 V/vocab.txt with its tokenizer_config.json is what Google's and Hugging Face's BERT tokenizers load;
-the kinds unigram and bpe write a SentencePiece model, V/spm.model. How: data/vocabulary.py.
+the kinds unigram and bpe write a SentencePiece model, V/spm.model. How: tokenizers/training.py.
 """
 
 import argparse
@@ -18,9 +18,11 @@ from pathlib import Path
 import tqdm
 
 from bert_jax import config as config_lib
+from bert_jax import tokenizers
 from bert_jax.config import InputError
-from bert_jax.data import text, tokenizers, vocabulary
-from bert_jax.tools import arguments
+from bert_jax.text import documents as text
+from bert_jax.tokenizers import training
+from bert_jax.tools import text_arguments
 
 log = logging.getLogger('bert_jax')
 
@@ -31,14 +33,14 @@ def train(args):
   is_wordpiece = args.kind == 'wordpiece'
   if args.no_cjk_spaces and not is_wordpiece:
     raise InputError('--no-cjk-spaces is for --kind wordpiece; the others put no spaces anywhere')
-  arguments.check_writable(out)
+  text_arguments.check_writable(out)
   file = 'vocab.txt' if is_wordpiece else 'spm.model'
   there = tokenizers.load_folder(out) if tokenizers.in_folder(out) else None
   another = InputError(f'{out} holds another vocabulary; choose another --out, or delete it')
   if there and (tokenizers.in_folder(out).name, there.vocab_size) != (file, args.size):
     raise another
   specs = {}
-  for language, spec in arguments.specs(args):
+  for language, spec in text_arguments.specs(args):
     text.sources(spec, args.format)  # what does not exist shows before anything is read
     specs.setdefault(language, []).append(spec)
   counts, documents = Counter(invalid_utf8_lines=0), Counter()
@@ -55,12 +57,12 @@ def train(args):
     path = Path(scratch) / file
     texts = {n: _sentences(args, n, own, counts, documents, bar) for n, own in specs.items()}
     if is_wordpiece:
-      made = vocabulary.train_wordpiece(texts, path, **settings, **flags)
+      made = training.train_wordpiece(texts, path, **settings, **flags)
     else:
       settings |= {'model_type': args.kind, 'do_lower_case': not args.cased}
-      made = vocabulary.train_sentencepiece(texts, path, **settings)
+      made = training.train_sentencepiece(texts, path, **settings)
     tokenizer = tokenizers.load(path, **flags)
-  log.info('%s: %s', out, vocabulary.describe(made))
+  log.info('%s: %s', out, training.describe(made))
   if there is None:
     tokenizer.save(out)
   elif there.fingerprint == tokenizer.fingerprint:
@@ -94,7 +96,7 @@ def main(argv=None):
     allow_abbrev=False,
     description='Trains a vocabulary on text; the same text gives the same vocabulary.',
   )
-  arguments.add_text(parser)
+  text_arguments.add_text(parser)
   add = parser.add_argument
   add('--out', required=True, help='folder to write')
   add('--kind', default='wordpiece', choices=('wordpiece', 'unigram', 'bpe'))

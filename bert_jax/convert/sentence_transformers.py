@@ -1,0 +1,73 @@
+"""What a folder of sentence-transformers says of the vector of a text: modules.json,
+1_Pooling/config.json and sentence_bert_config.json (www.sbert.net, "Creating Custom Models")."""
+
+import json
+import logging
+from typing import NamedTuple
+
+from bert_jax.config import InputError, write_whole
+from bert_jax.text import files
+
+log = logging.getLogger('bert_jax')
+
+MODES = {'pooling_mode_mean_tokens': 'mean', 'pooling_mode_cls_token': 'cls'}
+KNOWN = ('Transformer', 'Pooling', 'Normalize')  # modules that we have
+LENGTH = 'sentence_bert_config.json'
+
+
+class Vector(NamedTuple):
+  """How a text becomes a vector."""
+
+  pooling: str = ''  # mean or cls; '': not said, or another one
+  normalized: bool = False  # to length 1
+  other: dict = {}  # what is said of a pooling that we do not have
+
+
+SILENT = Vector()
+
+
+def read(folder):
+  """The Vector of a folder; what cannot be followed is warned of."""
+  paths = {}
+  for module in files.json_of(folder / 'modules.json', list):
+    if not isinstance(module, dict):
+      raise InputError(f'{folder}/modules.json is no list of objects; is it whole?')
+    kind = str(module.get('type')).rpartition('.')[2]
+    paths[kind] = str(module.get('path', ''))
+    if kind not in KNOWN:
+      log.warning('%s: its module %s is not read: vectors are without it', folder, kind)
+  if 'Pooling' not in paths:
+    return SILENT
+  said = files.json_of(folder / paths['Pooling'] / 'config.json')
+  modes = [name for name, on in said.items() if name.startswith('pooling_mode_') and on is True]
+  found = MODES.get(modes[0]) if len(modes) == 1 else said.get('pooling_mode')
+  if found not in MODES.values():
+    log.warning('%s: its pooling, %s, is not one of ours (mean, cls)', folder, found or modes)
+    return Vector('', 'Normalize' in paths, said)
+  return Vector(found, 'Normalize' in paths)
+
+
+def longest(folder):
+  """Tokens that a text is cut at there, [CLS] and [SEP] included; 0: not said."""
+  found = files.json_of(folder / LENGTH).get('max_seq_length')
+  if found is not None and (type(found) is not int or found < 1):
+    raise InputError(f'{folder / LENGTH} says max_seq_length is {found!r:.60}; write a number.')
+  return found or 0
+
+
+def write(folder, vector, width, length):
+  """What `read` and `longest` read, and sentence-transformers loads."""
+  kind = 'sentence_transformers.models'
+  modules = [('', 'Transformer'), ('1_Pooling', 'Pooling'), ('2_Normalize', 'Normalize')]
+  modes = {name: vector.pooling == mode for name, mode in MODES.items()}
+  content = {
+    '1_Pooling/config.json': vector.other or {'word_embedding_dimension': width} | modes,
+    LENGTH: {'max_seq_length': length, 'do_lower_case': False},
+    'modules.json': [
+      {'idx': i, 'name': str(i), 'path': path, 'type': f'{kind}.{name}'}
+      for i, (path, name) in enumerate(modules[: 2 + vector.normalized])
+    ],
+  }
+  (folder / '1_Pooling').mkdir()
+  for name, said in content.items():
+    write_whole(folder / name, json.dumps(said, indent=2) + '\n')

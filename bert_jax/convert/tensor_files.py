@@ -1,0 +1,106 @@
+"""The tensors of a folder, by their own names, whatever form they are stored in.
+
+`model.safetensors` and `pytorch_model.bin`, whole or in shards with an index; TensorFlow's
+checkpoints. Everything is numpy: neither torch nor TensorFlow is needed.
+"""
+
+import json
+import logging
+import re
+import struct
+
+import ml_dtypes
+import numpy as np
+import safetensors
+
+from bert_jax.config import InputError
+from bert_jax.convert import tensorflow_bundle, torch_pickle
+
+log = logging.getLogger('bert_jax')
+
+SAFETENSORS, PICKLE = 'model.safetensors', 'pytorch_model.bin'
+TYPES = {
+  'F64': np.float64, 'F32': np.float32, 'F16': np.float16, 'BF16': ml_dtypes.bfloat16,
+  'I64': np.int64, 'I32': np.int32, 'I16': np.int16, 'I8': np.int8, 'U8': np.uint8, 'BOOL': bool,
+}  # fmt: skip
+
+
+def read(folder):
+  """({name: array}, the file they come from); InputError if there are none or they are damaged."""
+  for name, reader in ((SAFETENSORS, read_safetensors), (PICKLE, torch_pickle.read)):
+    if (folder / name).is_file():
+      return reader(folder / name), folder / name
+    index = folder / f'{name}.index.json'
+    if index.is_file():
+      return _read_shards(index, reader), index
+  if found := checkpoints(folder):
+    if len(found) > 1:
+      log.info('of %d checkpoints in %s the last is read: %s', len(found), folder, found[-1].name)
+    return tensorflow_bundle.read(found[-1]), found[-1]
+  raise InputError(
+    f'{folder} has no {SAFETENSORS}, no {PICKLE} (nor their .index.json) and no TensorFlow '
+    '*.ckpt*.index; save the model in one of these forms.'
+  )
+
+
+def checkpoints(folder):
+  """The index files of the TensorFlow checkpoints of a folder, by step."""
+
+  def number(path):
+    return [int(n) for n in re.findall(r'\d+', path.stem)], path.name
+
+  return sorted((path for path in folder.glob('*.index') if 'ckpt' in path.stem), key=number)
+
+
+def read_safetensors(path):
+  """{name: array} of one file."""
+  try:
+    data = path.read_bytes()
+    if data.startswith(b'version https://git-lfs'):
+      raise InputError(f'{path} only points to the file; fetch it with: git lfs pull')
+    found = safetensors.deserialize(data)
+    return {
+      name: np.frombuffer(x['data'], TYPES[x['dtype']]).reshape(x['shape']) for name, x in found
+    }
+  except KeyError as error:
+    raise InputError(
+      f'{path} holds tensors of type {error}; use one of {", ".join(TYPES)}.'
+    ) from None
+  except (safetensors.SafetensorError, OSError, ValueError) as error:
+    raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
+
+
+def write_safetensors(path, found, metadata):
+  """Writes {name: float32 array}, one after the other: the library would hold two copies of all.
+
+  The format (github.com/huggingface/safetensors): the length of the header, the header, the data.
+  """
+  header, at = {'__metadata__': metadata}, 0
+  for name, x in found.items():
+    header[name] = {'dtype': 'F32', 'shape': x.shape, 'data_offsets': (at, at + 4 * x.size)}
+    at += 4 * x.size
+  text = json.dumps(header).encode()
+  text += b' ' * (-len(text) % 8)  # the data begins at a multiple of 8
+  with path.open('wb') as file:
+    file.write(struct.pack('<Q', len(text)) + text)
+    for x in found.values():
+      file.write(np.ascontiguousarray(x, '<f4').data)
+
+
+def _read_shards(index, reader):
+  """The union of the files an index names; each tensor must be where the index says."""
+  try:
+    places = json.loads(index.read_text())['weight_map']
+    names = sorted(set(map(str, places.values())))
+  except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    raise InputError(f'{index} is no index of shards ({error!r:.100}); is it whole?') from None
+  out = {}
+  for name in names:
+    path = index.parent / name
+    if '/' in name or '\\' in name or not path.is_file():
+      raise InputError(f'{index} names the shard {name}, which is not beside it; is all there?')
+    shard = reader(path)
+    if lost := [k for k, place in places.items() if place == name and k not in shard]:
+      raise InputError(f'{path} lacks {lost[0]}, which {index.name} says is in it; is it whole?')
+    out |= shard
+  return out

@@ -1,0 +1,183 @@
+"""TensorFlow's checkpoints (tensor bundles) read without TensorFlow.
+
+`NAME.index` is a sorted table in LevelDB's format (github.com/google/leveldb,
+doc/table_format.md) from a tensor's name to a BundleEntryProto (tensorflow/core/protobuf/
+tensor_bundle.proto): type, shape, and where in which `NAME.data-*` its bytes lie. Every block of
+the table and every tensor has a CRC-32C, and all are checked.
+"""
+
+import struct
+
+import ml_dtypes
+import numpy as np
+
+from bert_jax.config import InputError
+from bert_jax.convert import tensorflow_names
+from bert_jax.convert.crc32c import crc32c, masked
+
+MAGIC = 0xDB4775248B80FB57
+TYPES = {  # tensorflow/core/framework/types.proto
+  1: np.float32, 2: np.float64, 3: np.int32, 4: np.uint8, 5: np.int16, 6: np.int8, 9: np.int64,
+  10: np.bool_, 14: ml_dtypes.bfloat16, 17: np.uint16, 19: np.float16, 22: np.uint32, 23: np.uint64,
+}  # fmt: skip
+STRING = 7
+
+
+class Damaged(Exception):
+  """What is wrong with the bytes."""
+
+
+def read(index):
+  """{name: array} of the checkpoint of an index file. Strings, which no parameter is, are left out,
+  but for the object graph of TensorFlow 2, whose presence is told by an empty array."""
+  try:
+    entries = dict(_table(index.read_bytes()))
+    header = _message(entries.pop(b''))
+    if header.get(2, 0):
+      raise Damaged('it is big-endian, which no machine of today writes')
+    shards, out = {}, {}
+    for key, value in entries.items():
+      name, entry = key.decode(), _message(value, repeated=(7,))
+      if entry.get(1) == STRING:
+        if name == tensorflow_names.GRAPH:
+          out[name] = np.zeros(0, np.uint8)
+        continue
+      if 7 in entry or entry.get(1) not in TYPES:
+        raise Damaged(f'{name} is of type {entry.get(1)} or in slices, which are not read')
+      number = entry.get(3, 0)
+      if number not in shards:
+        name_of_shard = f'{index.stem}.data-{number:05d}-of-{header.get(1, 1):05d}'
+        shards[number] = _shard(index.with_name(name_of_shard))
+      out[name] = _tensor(name, entry, shards[number])
+    return out
+  except (Damaged, struct.error, IndexError, KeyError, ValueError, OSError) as error:
+    raise InputError(f'{index} cannot be read ({error}); is it whole?') from None
+
+
+def _shard(path):
+  if not path.is_file():
+    raise Damaged(f'{path.name} is not beside it')
+  return np.memmap(path, np.uint8, 'r') if path.stat().st_size else np.zeros(0, np.uint8)
+
+
+def _tensor(name, entry, shard):
+  dims = _message(entry.get(2, b''), repeated=(2,)).get(2, [])
+  shape = [_message(dim).get(1, 0) for dim in dims]
+  offset, size = entry.get(4, 0), entry.get(5, 0)
+  data = shard[offset : offset + size]
+  if len(data) != size:
+    raise Damaged(f'{name} lies beyond the end of its data file')
+  if masked(crc32c(data)) != entry.get(6, 0):
+    raise Damaged(f'the bytes of {name} are not what was saved: their checksum differs')
+  dtype = np.dtype(TYPES[entry[1]])
+  if size != int(np.prod(shape)) * dtype.itemsize:
+    raise Damaged(f'{name} has {size} bytes for the shape {shape}')
+  return np.frombuffer(data.tobytes(), dtype).reshape(shape)
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+
+def _table(data):
+  """Yields (key, value) of every entry, in order."""
+  if len(data) < 48 or struct.unpack('<Q', data[-8:])[0] != MAGIC:
+    raise Damaged('it does not end as a table does')
+  footer, at = data[-48:], 0
+  handles = []
+  for _ in range(4):  # offset and size of the meta-index, then of the index
+    value, at = _varint(footer, at)
+    handles.append(value)
+  for _, handle in _entries(_block(data, *handles[2:])):
+    offset, at = _varint(handle, 0)
+    yield from _entries(_block(data, offset, _varint(handle, at)[0]))
+
+
+def _block(data, offset, size):
+  """The content of a block, which a type and a checksum follow."""
+  block, trailer = data[offset : offset + size], data[offset + size : offset + size + 5]
+  if len(trailer) < 5:
+    raise Damaged('it is cut off')
+  if masked(crc32c(block + trailer[:1])) != struct.unpack('<I', trailer[1:])[0]:
+    raise Damaged(f'the checksum of the block at byte {offset} differs')
+  if trailer[0] > 1:
+    raise Damaged(f'the block at byte {offset} is compressed in an unknown way, {trailer[0]}')
+  return unsnappy(block) if trailer[0] else block
+
+
+def _entries(block):
+  """Yields (key, value); a key shares its beginning with the one before it."""
+  (restarts,) = struct.unpack('<I', block[-4:])
+  end, at, key = len(block) - 4 - 4 * restarts, 0, b''
+  while at < end:
+    shared, at = _varint(block, at)
+    own, at = _varint(block, at)
+    size, at = _varint(block, at)
+    key = key[:shared] + block[at : at + own]
+    yield key, block[at + own : at + own + size]
+    at += own + size
+
+
+def unsnappy(data):
+  """Bytes in Snappy's raw format (github.com/google/snappy, format_description.txt)."""
+  size, at = _varint(data, 0)
+  out = bytearray()
+  while at < len(data):
+    tag, kind = data[at] >> 2, data[at] & 3
+    if kind == 0:  # bytes as they are
+      more = max(0, tag - 59)
+      count = (int.from_bytes(data[at + 1 : at + 1 + more], 'little') if more else tag) + 1
+      at += 1 + more
+      out += data[at : at + count]
+      at += count
+      continue
+    if kind == 1:  # a copy of what came before
+      count, back, at = (tag & 7) + 4, (tag >> 3 << 8) | data[at + 1], at + 2
+    else:
+      more = 2 if kind == 2 else 4
+      count, back = tag + 1, int.from_bytes(data[at + 1 : at + 1 + more], 'little')
+      at += 1 + more
+    if not 0 < back <= len(out):
+      raise Damaged('a compressed block points before its beginning')
+    for _ in range(count):  # one by one: a copy may reach into itself
+      out.append(out[-back])
+  if len(out) != size:
+    raise Damaged(f'a compressed block has {len(out)} bytes, not {size}')
+  return bytes(out)
+
+
+# ---- protocol buffers ----------------------------------------------------------------------------
+
+
+def _varint(data, at):
+  value = shift = 0
+  while True:
+    byte = data[at]
+    value |= (byte & 0x7F) << shift
+    at, shift = at + 1, shift + 7
+    if byte < 0x80:
+      return value, at
+    if shift > 63:
+      raise Damaged('a number in it has no end')
+
+
+def _message(data, repeated=()):
+  """{field number: value}, a list for repeated fields."""
+  out, at = {}, 0
+  while at < len(data):
+    tag, at = _varint(data, at)
+    number, kind = tag >> 3, tag & 7
+    if kind == 0:
+      value, at = _varint(data, at)
+    elif kind in (1, 5):
+      width = 8 if kind == 1 else 4
+      value, at = int.from_bytes(data[at : at + width], 'little'), at + width
+    elif kind == 2:
+      size, at = _varint(data, at)
+      value, at = data[at : at + size], at + size
+    else:
+      raise Damaged(f'a field of wire type {kind}')
+    if number in repeated:
+      out.setdefault(number, []).append(value)
+    else:
+      out[number] = value
+  return out

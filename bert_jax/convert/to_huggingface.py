@@ -1,0 +1,171 @@
+"""A model of ours as a folder that Hugging Face's libraries load, no key missing or left over.
+
+Weights with token types go out as a BERT. Without, they are a DistilBERT if they have no pooler,
+and else a BERT whose token types are zeros. What neither can express is refused, by the field's
+name; what only we have words for stands in config.json under `bert_jax`, and `huggingface.read`
+takes it from there. A bare encoder without a pooler gets one of zeros, since BertModel has one and
+would draw it at random.
+"""
+
+import json
+import logging
+
+import numpy as np
+
+from bert_jax import __version__, models
+from bert_jax.config import InputError, write_whole
+from bert_jax.config.fields import OBJECTIVE_BLOCKS
+from bert_jax.convert import (
+  config_json,
+  exported_tokenizers,
+  from_huggingface,
+  model_card,
+  parameter_names,
+  sentence_transformers,
+  tensor_files,
+)
+
+log = logging.getLogger('bert_jax')
+
+NO_POOLER = (
+  'The model has no pooler. BertModel has one, so its weights are here as zeros: its pooler_output '
+  'means nothing, use last_hidden_state.'
+)
+ACTIVATIONS = {'gelu': 'gelu', 'gelu_tanh': 'gelu_pytorch_tanh', 'relu': 'relu', 'swish': 'silu'}
+HEADS = {
+  'classification': 'ForSequenceClassification',
+  'choice': 'ForMultipleChoice',
+  'tagging': 'ForTokenClassification',
+  'qa': 'ForQuestionAnswering',
+}
+
+
+def write(
+  out, config, tokenizer, params, labels=(), facts=None, vector=sentence_transformers.SILENT
+):
+  """Writes the folder `out`; returns ({our path: (array, their name)}, {our path: why left out}).
+
+  labels: of the classifier, in order. facts: what the model card tells of the run. vector: how a
+  bare encoder's states become one.
+  """
+  model = models.ModelConfig(**config.model)
+  _check(config, params)
+  flat = from_huggingface.flatten(params, model)
+  left_out = {
+    path: f'a {config.objective} model of theirs has no {path.partition("/")[0]}'
+    for path in flat
+    if path.partition('/')[0] == 'pooler' and 'mlm' in params and 'nsp' not in params
+  }
+  kept = {path: np.asarray(x, np.float32) for path, x in flat.items() if path not in left_out}
+  parts = {path.partition('/')[0] for path in kept}
+  family = 'bert'
+  if not model.type_vocab_size and 'pooler' not in parts and model.layer_norm_eps == 1e-12:
+    family = 'distilbert'
+  head = _head(config, parts)
+  places = parameter_names.table(family, model.num_hidden_layers, model.tie_word_embeddings)
+  bare = '' if head != 'Model' else f'{family}.'
+  written = {path: (x, places[path].name.removeprefix(bare)) for path, x in kept.items()}
+  found = {name: x.T if places[path].turned else x for path, (x, name) in written.items()}
+  if family == 'bert' and not model.type_vocab_size:
+    name = places[from_huggingface.TYPES].name.removeprefix(bare)
+    found[name] = np.zeros((2, model.hidden_size), np.float32)
+  lacks_pooler = family == 'bert' and head == 'Model' and 'pooler' not in parts
+  if lacks_pooler:
+    log.warning('%s', NO_POOLER)
+    for leaf, shape in (('kernel', 2 * (model.hidden_size,)), ('bias', (model.hidden_size,))):
+      name = places[f'pooler/dense/{leaf}'].name.removeprefix(bare)
+      found[name] = np.zeros(shape, np.float32)
+  if family == 'bert' and 'mlm/decoder' in kept:  # theirs has the bias twice where untied
+    found['cls.predictions.decoder.bias'] = found['cls.predictions.bias']
+  settings = _config(config, model, family, head, labels, tokenizer)
+  if lacks_pooler:
+    settings['bert_jax']['pooler'] = False
+  out.mkdir(parents=True, exist_ok=True)
+  metadata = {'format': 'pt', 'bert_jax': __version__}
+  tensor_files.write_safetensors(out / tensor_files.SAFETENSORS, found, metadata)
+  note = exported_tokenizers.write(out, tokenizer, family, model.max_position_embeddings)
+  note = '\n\n'.join(filter(None, (note, NO_POOLER if lacks_pooler else '')))
+  if head == 'Model':
+    longest = min(config.data.seq_length, model.max_position_embeddings)
+    if not vector.other:
+      vector = vector._replace(pooling=vector.pooling or 'mean')
+    sentence_transformers.write(out, vector, model.hidden_size, longest)
+  write_whole(
+    out / 'README.md', model_card.text(config, settings['architectures'][0], note, facts or {})
+  )
+  # Last: what has a config.json is a model, and whole.
+  write_whole(out / 'config.json', _json(settings))
+  return written, left_out
+
+
+def _check(config, params):
+  model = config.model
+  for field, value in (('norm_placement', 'post'), ('position_embeddings', 'learned')):
+    if model[field] != value:
+      raise InputError(
+        f"model.{field} is {model[field]}, and Hugging Face's BERT is {value}, so this model "
+        'cannot be written as one.'
+      )
+  if config.objective not in from_huggingface.PARTS:
+    raise InputError(
+      f'objective {config.objective} has a head that Hugging Face has not, so it cannot be '
+      'written; start another objective from its encoder with config.init_from.'
+    )
+  if 'encoder' not in params:
+    raise InputError('there is no encoder to write.')
+
+
+def _head(config, parts):
+  """What the name of their class ends in."""
+  if config.objective != 'mlm_nsp':
+    if parts != set(from_huggingface.PARTS[config.objective]):
+      raise InputError(
+        f'of a model for {config.objective} only {", ".join(sorted(parts))} is there; convert a '
+        'whole one.'
+      )
+    return HEADS[config.objective]
+  if 'nsp' in parts and 'pooler' not in parts:
+    raise InputError('the next-sentence head stands on a pooler, and there is none to write.')
+  if 'mlm' in parts:
+    return 'ForPreTraining' if 'nsp' in parts else 'ForMaskedLM'
+  return 'ForNextSentencePrediction' if 'nsp' in parts else 'Model'
+
+
+def _config(config, model, family, head, labels, tokenizer):
+  """The content of config.json."""
+  name = {'bert': 'Bert', 'distilbert': 'DistilBert'}[family]
+  fields = {
+    'hidden_act': ACTIVATIONS[model.hidden_act],
+    **{name: config.model[name] for name in (*config_json.SIZES, *config_json.OTHERS)},
+  }
+  own = {'version': __version__, 'objective': config.objective,
+         'seq_length': config.data.seq_length}  # fmt: skip
+  if head != 'Model':  # a bare encoder was not trained here
+    own |= {block: config[block].to_dict() for block in OBJECTIVE_BLOCKS[config.objective]}
+  if family == 'distilbert':
+    theirs = {ours: name for name, ours in config_json.DISTIL.items()}
+    fields = {theirs.get(k, k): v for k, v in fields.items()}
+    fields = {k: v for k, v in fields.items() if k not in ('type_vocab_size', 'layer_norm_eps')}
+    fields |= {'sinusoidal_pos_embds': False}
+  elif not model.type_vocab_size:
+    fields['type_vocab_size'] = 2
+    own['model'] = {'type_vocab_size': 0}
+  out = {'architectures': [name + head], 'model_type': family, **fields,
+         'tie_word_embeddings': model.tie_word_embeddings, 'pad_token_id': tokenizer.pad_id,
+         'dtype': 'float32'}  # fmt: skip
+  if config.objective == 'classification':
+    table = config.table
+    out['problem_type'] = (
+      'regression' if table.regression
+      else 'multi_label_classification' if table.multi_label
+      else 'single_label_classification'
+    )  # fmt: skip
+    labels = labels or ('LABEL_0',)
+  if labels:
+    out['id2label'] = {str(i): label for i, label in enumerate(labels)}
+    out['label2id'] = {label: i for i, label in enumerate(labels)}
+  return out | {'bert_jax': own}
+
+
+def _json(content):
+  return json.dumps(content, indent=2, ensure_ascii=False) + '\n'

@@ -1,0 +1,112 @@
+"""The text that a config names, as tokenized corpora: text read here, or corpora prepared ahead."""
+
+import logging
+from collections import Counter
+
+import numpy as np
+import tqdm
+
+from bert_jax.config import InputError
+from bert_jax.corpus import prepared, tokenized
+from bert_jax.corpus.units import Encoder
+from bert_jax.text import documentation, files
+from bert_jax.text import documents as text
+
+log = logging.getLogger('bert_jax')
+
+
+def metas(spec, languages):
+  """[(name, corpus.json of a prepared corpus or None), ...]; InputError for what does not exist."""
+  out = []
+  for name, part in files.parts(spec, languages):
+    is_prepared = prepared.is_prepared(part)
+    if part and not is_prepared and not part.startswith('tfds:'):
+      files.expand(part)
+    out.append((name, prepared.read_meta(part) if is_prepared else None))
+  return out
+
+
+def load(config, spec, tokenizer, split):
+  """{language: (Corpus, crc32 of each document's name [D], unigram counts [V])} of a split."""
+  out, matched = {}, Counter()
+  encoder = None
+  for name, part in files.parts(spec, config.corpus.languages):
+    if prepared.is_prepared(part):
+      loaded = prepared.load(part, tokenizer)
+      log.info('%s: %s', split, part)
+      for k, language in enumerate(loaded.meta['languages']):
+        own = loaded.languages == k
+        found = loaded.corpus.select(own), loaded.names[own], loaded.unigrams[k]
+        out[joined(name, language)] = found
+    else:
+      encoder = encoder or Encoder(
+        tokenizer,
+        segmenter=config.corpus.segmenter,
+        phrases=config.corpus.phrases,
+        entities=config.corpus.entities,
+      )
+      out[name] = _tokenize(config, part, encoder, split, matched)
+  for lexicon in (config.corpus.phrases, config.corpus.entities):
+    if encoder and lexicon and split == 'train' and not matched[lexicon]:
+      raise InputError(f'no line of {lexicon} occurs in the text; is it for this language?')
+  wanted = config.corpus.languages or ('',)
+  unwanted = sorted(set(out) - set(wanted))
+  out = {name: out[name] for name in wanted if name in out}
+  if not out:
+    raise InputError(
+      f'data.{split} has {unwanted[0] or "text without a language"}, data.train has '
+      f'{", ".join(wanted)}; name the languages alike.'
+    )
+  if unwanted:
+    log.info('%s: not used, since not in corpus.languages: %s', split, ', '.join(unwanted))
+  for language, (_, _, counts) in out.items():
+    _check_unknown(tokenizer, counts, f'{split} {language}'.strip())
+  return out
+
+
+def _tokenize(config, spec, encoder, split, matched):
+  counts, names = Counter(), []
+
+  def sentences():
+    found = documents(config, spec, counts, split)
+    bar = tqdm.tqdm(found, desc=f'reading {split} data', unit=' documents', disable=None)
+    for name, sentences in bar:
+      names.append(text.name_hash(name))
+      yield sentences
+
+  whole, kept = tokenized.tokenize(sentences(), encoder, counts)
+  log.info('%s: %s', split, ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()) if n))
+  matched[config.corpus.phrases] += counts['phrases_matched']
+  matched[config.corpus.entities] += counts['entities_matched']
+  names = np.array(names, np.uint32)[kept]
+  return whole, names, whole.unigrams(encoder.tokenizer.vocab_size)
+
+
+def _check_unknown(tokenizer, counts, what):
+  unknown = counts[tokenizer.unk_id] / max(1, counts.sum())
+  if unknown > 0.5:
+    raise InputError(
+      f'{unknown:.0%} of the {what} tokens are [UNK]: the vocabulary is not for this text; name '
+      'another tokenizer.path, or leave it empty to train one (or prepare it with another --vocab).'
+    )
+  log.log(
+    logging.WARNING if unknown > 0.02 else logging.INFO, '%s: %.2f %% of the tokens are [UNK]',
+    what, 100 * unknown,
+  )  # fmt: skip
+
+
+def documents(config, spec, counts, split):
+  if not spec:
+    counts['embedded packages'] = len(documentation.PACKAGES)
+    return documentation.documents()
+  return text.documents(
+    spec,
+    split='train' if split == 'train' else 'validation',
+    format=config.corpus.format,
+    text_field=config.corpus.text_field,
+    counts=counts,
+  )
+
+
+def joined(name, language):
+  return '/'.join(filter(None, (name, language)))

@@ -1,0 +1,257 @@
+"""Writes a prepared corpus, shard by shard; prepared.py says what is in its folder and reads it."""
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.config import InputError, write_whole
+from bert_jax.corpus.prepared import INDEX, META, data_folder, finished, read_index, shard_paths
+from bert_jax.corpus.tokenized import offsets
+from bert_jax.text.documents import name_hash
+
+log = logging.getLogger('bert_jax')
+
+RECORD_TOKENS = 2048  # a row that is not in memory reads and decodes this much
+
+
+class Item(NamedTuple):
+  """A document ready to be written."""
+
+  name: str
+  language: int  # number in the corpus' list of languages
+  text_bytes: int
+  tokens: np.ndarray  # [n] int32
+  records: list[bytes]
+  record_tokens: list[int]
+  sentences: np.ndarray  # [sentences] int32, tokens of each
+  key: int  # of its text; equal for equal texts
+  signature: np.ndarray | None  # for near-duplicates
+
+
+def features():
+  import tensorflow_datasets as tfds
+
+  def array(dtype):  # bytes: read by numpy in one go
+    return tfds.features.Tensor(shape=(None,), dtype=dtype, encoding=tfds.features.Encoding.BYTES)
+
+  return tfds.features.FeaturesDict(
+    {
+      'name': tfds.features.Text(),
+      'language': tfds.features.Text(),
+      'tokens': array(np.int32),
+      'sentences': array(np.int32),
+      'starts': array(np.uint8),
+    }
+  )
+
+
+class Serializer:
+  """Record -> bytes of tf.train.Example messages, the same in every process."""
+
+  def __init__(self):
+    from tensorflow_datasets.core import example_serializer
+
+    self.features = features()
+    self.serializer = example_serializer.ExampleSerializer(self.features.get_serialized_info())
+
+  def __call__(self, name, language, record):
+    """(messages, tokens in each): a long document becomes several."""
+    begins = offsets(record.sentences)[:-1]
+    messages, sizes = [], []
+    for start in range(0, len(record.tokens), RECORD_TOKENS):
+      part = slice(start, start + RECORD_TOKENS)
+      own = (begins >= start) & (begins < start + RECORD_TOKENS)
+      example = self.features.encode_example(
+        {
+          'name': name,
+          'language': language,
+          'tokens': record.tokens[part],
+          'sentences': record.sentences[own],
+          'starts': record.starts[part],
+        }
+      )
+      message = self.serializer.get_tf_example(example)
+      messages.append(message.SerializeToString(deterministic=True))  # maps have no order otherwise
+      sizes.append(len(record.tokens[part]))
+    return messages, sizes
+
+
+class Shard:
+  """One shard being written: invisible until `close`, which makes it whole."""
+
+  def __init__(self, folder, number, vocab_size):
+    from array_record.python import array_record_module
+
+    self.path, self.index_path = shard_paths(folder, number)
+    for path in (self.path, self.index_path):
+      path.parent.mkdir(parents=True, exist_ok=True)
+    self.scratch = self.path.with_name(f'.{self.path.name}.tmp')
+    self.writer = array_record_module.ArrayRecordWriter(str(self.scratch), 'group_size:1')
+    self.vocab_size = vocab_size
+    self.items = {name: [] for name in INDEX}
+    self.unigrams = {}  # {language: [vocab_size]}
+    self.counts = Counter()
+    self.by_language = {}  # {language: Counter}
+    self.digest = hashlib.sha256()
+    self.blocks = 0
+
+  def add(self, items, counts, seen):
+    """Adds a block: its items but those that `seen` (duplicates.Seen or None) knows; counts."""
+    self.blocks += 1
+    self.counts.update(counts)
+    for item in items:
+      duplicate = '' if seen is None else seen.is_duplicate(item.key, item.signature)
+      if duplicate:
+        self.counts[f'{duplicate}_duplicates'] += 1
+      else:
+        self.write(item)
+
+  def write(self, item):
+    try:
+      for message in item.records:
+        self.writer.write(message)
+        self.digest.update(message)
+    except Exception as error:
+      raise self._unwritten(error) from error
+    self.items['sentences'].append(item.sentences)
+    self.items['document_sentences'].append([len(item.sentences)])
+    self.items['document_records'].append([len(item.records)])
+    self.items['record_tokens'].append(item.record_tokens)
+    self.items['languages'].append([item.language])
+    self.items['names'].append([name_hash(item.name)])
+    if item.language not in self.unigrams:
+      self.unigrams[item.language] = np.zeros(self.vocab_size, np.int64)
+    np.add.at(self.unigrams[item.language], item.tokens, 1)
+    self.by_language.setdefault(item.language, Counter()).update(
+      documents=1,
+      sentences=len(item.sentences),
+      tokens=len(item.tokens),
+      bytes=item.text_bytes,
+    )
+
+  def close(self, seen):
+    """seen: {name: array}, what duplicates.Seen needs after a restart."""
+    languages = sorted(self.unigrams)
+    records = sum(len(x) for x in self.items['record_tokens'])
+    kinds = dict.fromkeys(INDEX, np.int32) | {'names': np.uint32}
+    arrays = {
+      name: np.concatenate([*found, np.zeros(0, kinds[name])]).astype(kinds[name])
+      for name, found in self.items.items()
+    }
+    facts = {
+      'blocks': self.blocks,
+      'counts': dict(self.counts),
+      'by_language': {str(k): dict(v) for k, v in self.by_language.items()},
+      'unigram_languages': languages,
+      'sha256': self.digest.hexdigest(),
+      'records': records,
+    }
+    try:
+      self.writer.close()
+      _check_written(self.scratch, records)
+      with open(self.index_path, 'wb') as file:
+        np.savez_compressed(
+          file,
+          **arrays,
+          unigrams=np.array([self.unigrams[k] for k in languages], np.int64).reshape(
+            -1, self.vocab_size
+          ),
+          facts=np.frombuffer(json.dumps(facts).encode(), np.uint8),
+          **{f'seen_{name}': array for name, array in seen.items()},
+        )
+      self.scratch.rename(self.path)
+    except Exception as error:
+      raise self._unwritten(error) from error
+
+  def _unwritten(self, error):
+    return InputError(
+      f'{self.path} could not be written ({str(error).splitlines()[0]:.150}); free some space and '
+      'run the same command again: finished shards stay'
+    )
+
+
+def _check_written(path, records):
+  from array_record.python import array_record_module
+
+  reader = array_record_module.ArrayRecordReader(str(path))
+  if reader.num_records() != records:
+    raise OSError(f'it holds {reader.num_records()} of {records} records')
+  reader.close()
+
+
+def finish(folder, plan, tokenizer, counts=None):
+  """Writes TFDS's metadata and, last, corpus.json; returns what it holds.
+
+  counts: of what was read, if the shards do not know (Beam).
+  """
+  import tensorflow_datasets as tfds
+  from tensorflow_datasets.core import naming
+  from tensorflow_datasets.core import splits as splits_lib
+
+  indexes, unknown = [], 0
+  for number in range(finished(folder)):
+    facts, arrays = read_index(shard_paths(folder, number)[1])
+    indexes.append(facts)
+    unknown += int(arrays['unigrams'][:, tokenizer.unk_id].sum())
+  languages = plan['languages']
+  counts, kept = Counter(counts), {name: Counter() for name in languages}
+  for facts in indexes:
+    counts.update(facts['counts'])
+    for k, numbers in facts['by_language'].items():
+      kept[languages[int(k)]].update(numbers)
+  counts['unknown_tokens'] = unknown
+  share = unknown / max(1, sum(numbers['tokens'] for numbers in kept.values()))
+  if share > 0.02:
+    log.warning('%.1f %% of the tokens are [UNK]; is --vocab for this text?', 100 * share)
+  empty = [name for name, numbers in kept.items() if not numbers['tokens']]
+  if empty:
+    raise InputError(
+      f'nothing is left of {"language " + repr(empty[0]) if empty[0] else "the corpus"}: '
+      f'{_list(counts)}; give it more text or a lower --min-characters'
+    )
+  for name in ('phrases', 'entities'):
+    if plan[name] and not counts[f'{name}_matched']:
+      raise InputError(f'no line of {plan[name]} occurs in the text; is it for this language?')
+  where, template = data_folder(folder), '{SPLIT}-{SHARD_INDEX}.{FILEFORMAT}'
+  tfds.folder_dataset.write_metadata(
+    data_dir=where,
+    features=features(),
+    split_infos=[
+      splits_lib.SplitInfo(
+        name='train',
+        shard_lengths=[facts['records'] for facts in indexes],
+        num_bytes=sum(shard_paths(folder, k)[0].stat().st_size for k in range(len(indexes))),
+        filename_template=naming.ShardedFileTemplate(
+          template=template,
+          data_dir=where,
+          dataset_name='corpus',
+          split='train',
+          filetype_suffix='array_record',
+        ),
+      )
+    ],
+    filename_template=template,
+    description='A tokenized corpus prepared by bert_jax.tools.prepare.',
+    check_data=False,
+  )
+  digest = hashlib.sha256(
+    json.dumps([tokenizer.fingerprint, [facts['sha256'] for facts in indexes]]).encode()
+  )
+  meta = plan | {
+    'fingerprint': digest.hexdigest()[:16],
+    'shards': len(indexes),
+    'records': sum(facts['records'] for facts in indexes),
+    'counts': dict(sorted(counts.items())),
+    'kept': {name: dict(numbers) for name, numbers in kept.items()},
+  }
+  write_whole(Path(folder) / META, json.dumps(meta, indent=2, ensure_ascii=False) + '\n')
+  return meta
+
+
+def _list(counts):
+  return ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()))

@@ -1,0 +1,159 @@
+"""A tokenized corpus, wherever it lies: one long row of tokens, cut into sentences and documents.
+
+What is planned from it (rows/pretraining.py) are ranges of that row, so the plan is arrays of
+numbers and only the tokens of the rows at hand are ever read.
+"""
+
+import functools
+import hashlib
+import logging
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from bert_jax.config import InputError
+
+log = logging.getLogger('bert_jax')
+
+BATCH_SENTENCES = 20_000  # sentences handed to the tokenizer at once
+
+
+class DamagedRecord(InputError):
+  """A record that cannot be read; the message names its shard and its number."""
+
+
+class Corpus:
+  """Documents of sentences of tokens; sentence s is tokens sentences[s] to sentences[s + 1].
+
+  read(record) -> (tokens [n] int32, starts [n] uint8, see records.Record). records [R] names the
+  records to read, record_at [R + 1] says where in the long row each begins; a document is one or
+  more of them. sentences [S + 1] are offsets into tokens, documents [D + 1] into sentences.
+  """
+
+  def __init__(self, read: Callable, records, record_at, sentences, documents, fingerprint: str):
+    self.read, self.fingerprint = read, fingerprint
+    self.records = np.asarray(records, np.int64)
+    self.record_at = np.asarray(record_at, np.int64)
+    self.sentences = np.asarray(sentences, np.int64)
+    self.documents = np.asarray(documents, np.int64)
+
+  def __len__(self):
+    """Tokens."""
+    return int(self.record_at[-1])
+
+  @property
+  def document_at(self):
+    """Where each document begins, [D + 1] offsets into tokens."""
+    return self.sentences[self.documents]
+
+  def piece(self, start, end):
+    """(tokens, starts) of a range of the long row."""
+    r = int(self.record_at.searchsorted(start, side='right')) - 1
+    tokens, starts = self.read(int(self.records[r]))
+    at = int(self.record_at[r])
+    if end <= at + len(tokens):
+      return tokens[start - at : end - at], starts[start - at : end - at]
+    parts = [(tokens[start - at :], starts[start - at :])]
+    while (at := int(self.record_at[r + 1])) < end:  # it goes on in the next records
+      r += 1
+      tokens, starts = self.read(int(self.records[r]))
+      parts.append((tokens[: end - at], starts[: end - at]))
+    return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+
+  def select(self, keep):
+    """The Corpus of some documents; keep: [D] bool."""
+    per_document = np.diff(self.documents)
+    sizes = np.diff(self.sentences)[np.repeat(keep, per_document)]
+    owner = self.document_at[:-1].searchsorted(self.record_at[:-1], side='right') - 1
+    chosen = keep[owner] if len(keep) else np.zeros(0, bool)
+    return Corpus(
+      self.read,
+      self.records[chosen],
+      offsets(np.diff(self.record_at)[chosen]),
+      offsets(sizes),
+      offsets(per_document[keep]),
+      hashlib.sha256(self.fingerprint.encode() + np.packbits(keep).tobytes()).hexdigest()[:16],
+    )
+
+  def unigrams(self, vocab_size, skip_damaged=False):
+    """How often each id occurs, [vocab_size] int64; reads all of the corpus."""
+    counts, texts = np.zeros(vocab_size, np.int64), []
+    for k, record in enumerate(self.records, 1):
+      try:
+        texts.append(self.read(int(record))[0])
+      except DamagedRecord as error:
+        if not skip_damaged:
+          raise
+        log.warning('%s (not counted)', error)
+      if texts and (len(texts) == 256 or k == len(self.records)):
+        counts += np.bincount(np.concatenate(texts), minlength=vocab_size)
+        texts.clear()
+    return counts
+
+
+def offsets(lengths):
+  """[n] lengths -> [n + 1] where each begins, and the end."""
+  return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+
+
+def tokenize(documents: Iterable[list[str]], encoder, counts):
+  """Lists of sentences -> (Corpus in memory, [D] bool: which documents have a token; the others are
+  left out)."""
+  found, pending = [], []
+
+  def flush():
+    found.extend(encoder(pending, counts))
+    pending.clear()
+
+  size = 0
+  for sentences in documents:
+    pending.append(sentences)
+    size += len(sentences)
+    if size >= BATCH_SENTENCES:
+      flush()
+      size = 0
+  flush()
+  kept = [record for record in found if record is not None]
+  tokens, sentences, starts = (
+    np.concatenate([*arrays, np.zeros(0, kind)]).astype(kind)
+    for arrays, kind in zip(
+      zip(*kept) if kept else ([], [], []), (np.int32, np.int32, np.uint8), strict=True
+    )
+  )
+  record_at = offsets([len(record.tokens) for record in kept])
+  documents = offsets([len(record.sentences) for record in kept])
+  digest = hashlib.sha256()
+  for part in (tokens, sentences, starts, documents):
+    digest.update(part.tobytes())
+  whole = Corpus(
+    functools.partial(_slice, tokens, starts, record_at),
+    np.arange(len(kept)),
+    record_at,
+    offsets(sentences),
+    documents,
+    digest.hexdigest()[:16],
+  )
+  return whole, np.array([record is not None for record in found], bool)
+
+
+def _slice(tokens, starts, record_at, record):
+  part = slice(record_at[record], record_at[record + 1])
+  return tokens[part], starts[part]
+
+
+def predictable(counts, tokenizer):
+  """Counts without the special pieces, [UNK] among them, which are never predicted."""
+  counts = counts.copy()
+  counts[list(tokenizer.special_ids)] = 0
+  return counts
+
+
+def unigram_nats(counts, of=None):
+  """Cross-entropy in nats per token of the counts `of` (default: counts itself) under counts.
+
+  What the best predictor that never looks at the context pays; a masked-LM loss that stays here has
+  learned nothing but frequencies. Unseen pieces count as seen once.
+  """
+  of = counts if of is None else of
+  probabilities = np.maximum(counts, 1) / np.maximum(counts, 1)[counts + of > 0].sum()
+  return float(-(of / of.sum()) @ np.log(probabilities))

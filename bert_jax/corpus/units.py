@@ -1,0 +1,104 @@
+"""What a corpus keeps of a document: its tokens, its sentences, and where units of meaning begin.
+
+Units are what whole-word, phrase and entity masking hide together. They are marked here, once, so
+that masking knows no language: words come from the tokenizer (a blank, a character of a script
+without blanks), for Chinese from a segmenter, phrases and entities from a user's lexicon.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.corpus.lexicon import Lexicon, Segmenter
+
+WORD, PHRASE, ENTITY = 1, 2, 4  # bits of Record.starts
+
+
+class Record(NamedTuple):
+  """A document, n tokens of it, without [CLS] and [SEP]."""
+
+  tokens: np.ndarray  # [n] int32
+  sentences: np.ndarray  # [sentences] int32, how many tokens each has
+  starts: np.ndarray  # [n] uint8: does a word (1), a unit with phrases (2), with entities (4) begin
+
+
+class Encoder:
+  """Documents to Records. segmenter: '' or 'jieba'; phrases, entities: lexicon files, or ''.
+
+  A lexicon's match makes one unit of its tokens where it begins and ends with words; the unit of
+  the entity level is the entity, else the phrase, else the word (ERNIE 1.0, Sun et al. 2019).
+  """
+
+  def __init__(self, tokenizer, *, segmenter='', phrases='', entities=''):
+    self.tokenizer = tokenizer
+    self.segmenter = Segmenter(segmenter) if segmenter else None
+    lower = getattr(tokenizer, 'do_lower_case', True)
+    self.lexicons = [
+      (name, bit, Lexicon(path, lower))
+      for name, bit, path in (('phrases', PHRASE, phrases), ('entities', ENTITY, entities))
+      if path
+    ]
+
+  def __call__(self, documents: Sequence[Sequence[str]], counts: Counter) -> list[Record | None]:
+    """A Record for each document (a list of sentences), or None for one without a token.
+
+    counts is added to: tokens, documents_without_tokens, phrases_matched, entities_matched.
+    """
+    sentences = [sentence for document in documents for sentence in document]
+    ids = self.tokenizer.ids_batch(sentences)
+    lengths = np.array([len(x) for x in ids], np.int32)
+    ends = np.cumsum(lengths)
+    begins = ends - lengths
+    tokens = np.concatenate([*ids, np.zeros(0, np.int32)])
+    words = self.tokenizer.word_starts(tokens, begins[lengths > 0])
+    starts = words * np.uint8(WORD | PHRASE | ENTITY)
+    self._mark(sentences, begins, starts, counts)
+    out, first = [], 0
+    for document in documents:
+      last = first + len(document)
+      a, b = (begins[first], ends[last - 1]) if document else (0, 0)
+      counts['documents_without_tokens'] += int(a == b)
+      kept = lengths[first:last]
+      out.append(Record(tokens[a:b], kept[kept > 0], starts[a:b]) if a < b else None)
+      first = last
+    counts['tokens'] += len(tokens)
+    return out
+
+  def _mark(self, sentences, begins, starts, counts):
+    """Changes `starts` where the segmenter or a lexicon has something to say."""
+    marked = []
+    for number, sentence in enumerate(sentences):
+      boundaries = self.segmenter.boundaries(sentence) if self.segmenter else None
+      matches = [lexicon.matches(sentence) for *_, lexicon in self.lexicons]
+      if boundaries is not None or any(matches):
+        marked.append((number, boundaries, matches))
+    # Offsets cost more than ids, so only these sentences are encoded with them.
+    encodings = self.tokenizer.encode_batch([sentences[number] for number, *_ in marked])
+    for (number, boundaries, matches), encoding in zip(marked, encodings, strict=True):
+      at, words = encoding.offsets, encoding.word_starts
+      flags = starts[begins[number] : begins[number] + len(words)]
+      if boundaries is not None and len(words):
+        word = np.cumsum(boundaries)[np.minimum(at[:, 0], len(boundaries) - 1)]
+        flags[np.diff(word, prepend=-1) == 0] = 0
+      for (name, bit, _), spans in zip(self.lexicons, matches, strict=True):
+        counts[f'{name}_matched'] += _join(flags, bit, spans, at, words)
+
+
+def _join(flags, bit, spans, at, words):
+  """Makes a unit of the tokens of each span that begins and ends with words; how many did."""
+  # A phrase is a unit for the entity level too, unless an entity says otherwise.
+  bits = np.uint8(PHRASE | ENTITY if bit == PHRASE else ENTITY)
+  joined = 0
+  for start, end in spans:
+    i, j = np.searchsorted(at[:, 0], (start, end))
+    if not (i < j and at[i, 0] == start and at[j - 1, 1] == end and words[i]):
+      continue
+    if j < len(words) and not words[j]:
+      continue
+    flags[i] |= bits
+    flags[i + 1 : j] &= ~bits
+    flags[j : j + 1] |= bits
+    joined += 1
+  return joined

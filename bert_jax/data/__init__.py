@@ -1,1 +1,0 @@
-"""Text -> tokens -> rows -> global arrays."""

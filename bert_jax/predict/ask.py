@@ -1,0 +1,171 @@
+"""What can be asked of a model: a record in, a dict out, through Examples as in an evaluation."""
+
+import abc
+import itertools
+import logging
+
+import numpy as np
+
+from bert_jax.config import InputError
+from bert_jax.predict import packed_rows
+from bert_jax.tasks.faulty_records import Problems
+
+log = logging.getLogger('bert_jax')
+
+UNREAD = 'records with fields that are not read and not in the answers'
+NOTHING = 'nothing of it can be answered: it has no token'
+
+
+class Told(Problems):
+  """Of what is asked: a record that cannot be used is told in its place, and nothing is logged.
+
+  reasons: {where: why it cannot be used}.
+  """
+
+  def __init__(self):
+    super().__init__('asked', skip=True)
+    self.reasons = {}
+
+  def wrong(self, where, sentence, kind):
+    del kind
+    self.reasons[where] = sentence
+
+  def log_rows(self, source):
+    pass
+
+
+class Ask(abc.ABC):
+  """One kind of question to one Model. Subclasses say what a record is and make Examples of them.
+
+  fields: of a record, in the order of the parts of a plain line. others: those that may be there
+  besides.
+  """
+
+  fields, others = ('text',), ()
+
+  def __init__(self, model):
+    self.model = model
+
+  @property
+  def tabs(self):
+    """Do tabs part the fields of a plain line? Elsewhere they are blanks."""
+    return len(self.fields) > 1
+
+  def parsed(self, value):
+    """A record of a text, a tuple of the fields or a dict of them; InputError if it is none."""
+    if not isinstance(value, (str, tuple, list, dict)):
+      raise InputError(f'a {type(value).__name__} is no text, tuple of texts or dict')
+    if not isinstance(value, dict):
+      value = self.of_parts((value,) if isinstance(value, str) else tuple(value))
+    record = self.record(value)
+    known = *self.fields, *self.others
+    if unread := [name for name in value if name not in known and not is_id(name)]:
+      if not self.model.counts[UNREAD]:
+        log.warning('this task does not read the field %r of a record', min(map(str, unread)))
+      self.model.counts[UNREAD] += 1
+    return record
+
+  def of_parts(self, parts):
+    if len(parts) != len(self.fields):
+      raise InputError(
+        f'a line has {len(parts)} of the fields that this task reads between tabs: '
+        f'{", ".join(self.fields)}'
+      )
+    return dict(zip(self.fields, parts))
+
+  @abc.abstractmethod
+  def record(self, given):
+    """A record of a dict of fields."""
+
+  @abc.abstractmethod
+  def replies(self, records):
+    """An iterable of (answer, '') of each record in their order, or (None, why there is none)."""
+
+  def answers(self, records):
+    """The answers of records in their order; None where there is none."""
+    return [answer for answer, _ in self.replies(records)]
+
+  def shown(self, answer):
+    """The JSON-ready dict of an answer."""
+    return {name: value for name, value in answer.items() if name not in ('id', 'where')}
+
+
+class Packed(Ask):
+  """An Ask whose records become Examples, many of them in a batch."""
+
+  def __init__(self, model):
+    super().__init__(model)
+    self._compiled = model.compiled(self.outputs)
+
+  @abc.abstractmethod
+  def examples(self, records, problems):
+    """Examples whose answers have the number of the record as `id`."""
+
+  @abc.abstractmethod
+  def outputs(self, params, batch):
+    """What Examples.answers needs of a batch."""
+
+  def replies(self, records):
+    if not records:
+      return []
+    problems, found = Told(), {}
+    examples = self.examples(records, problems)
+    if examples.texts:
+      outputs = packed_rows.outputs(self._compiled, self.model.weights, examples)
+      found = {answer['id']: answer for answer in examples.answers(outputs)}
+    self.model.note(problems.counts, examples.read)
+    return [
+      (found[i], '') if i in found else (None, problems.reasons.get(where_of(i), NOTHING))
+      for i in range(len(records))
+    ]
+
+
+class OfText(Packed):
+  """A Packed Ask of texts alone."""
+
+  def record(self, given):
+    (text,) = texts_of(given, self.fields)
+    return text
+
+
+def is_id(name):
+  """Is a field of a record its id? GAP has capitals."""
+  return str(name).lower() == 'id'
+
+
+def check_top_k(top_k):
+  """InputError unless at least one candidate is asked for."""
+  if type(top_k) is not int or top_k < 1:
+    raise InputError(f'top_k is {top_k!r}; ask for 1 candidate or more.')
+
+
+def texts_of(given, names):
+  """[text] of the named fields; InputError if one is missing, empty or no text."""
+  for name in names:
+    if name not in given:
+      raise InputError(
+        f'the record has no {name!r}; this task reads {", ".join(names)}, and it has '
+        f'{", ".join(given) or "nothing"}'
+      )
+    if not isinstance(given[name], str):
+      raise InputError(f'{name!r} is no text; write it in quotes')
+  if not any(given[name].strip() for name in names):
+    raise InputError('empty line')
+  return [given[name] for name in names]
+
+
+def numbered(records):
+  """Records with their number as id."""
+  return [record._replace(id=i, where=where_of(i)) for i, record in enumerate(records)]
+
+
+def where_of(i):
+  return f'record {i}'
+
+
+def grouped(numbers, *arrays):
+  """Yields (number, [elements of each array]) for numbers that are equal and adjacent."""
+  ends = np.flatnonzero(np.diff(numbers, append=-1)) + 1
+  for start, end in itertools.pairwise([0, *ends.tolist()]):
+    if end > start:
+      yield int(numbers[start]), [array[start:end] for array in arrays]

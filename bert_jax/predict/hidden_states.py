@@ -1,0 +1,137 @@
+"""What goes on inside: the hidden states of every layer, and who looks at whom.
+
+Linen's own `sow` and `capture_intermediates` hand them out; training computes neither.
+"""
+
+import functools
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.config import InputError
+from bert_jax.models import Encoder
+from bert_jax.models.embeddings import Embeddings
+from bert_jax.models.encoder import Block
+from bert_jax.predict.ask import Ask, texts_of
+from bert_jax.predict.packed_rows import power_of_two
+from bert_jax.rows.pretraining import build_row
+from bert_jax.tasks.classification.task import truncate
+
+PIXELS = 8000  # of a picture's longer side at most; one --head has all of them for itself
+
+
+class States(NamedTuple):
+  """Of one text of T tokens, [CLS] and [SEP] included."""
+
+  tokens: list  # [T] pieces
+  hidden: np.ndarray  # [L + 1, T, D]: of the embeddings, then of each layer
+  attention: np.ndarray  # [L, H, T, T]: query, key; over the keys they add up to 1
+
+
+def states(model, inside, text, pair=None):
+  """The States of a text or a pair; a long one is cut, and counted. inside: as below, compiled."""
+  parts = model.tokenizer.ids_batch([text] if pair is None else [text, pair])
+  model.note({}, parts)
+  room = model.limit - 2 - (len(parts) - 1) * model.tokenizer.between
+  if sum(map(len, parts)) > room:
+    model.counts[f'texts cut (longer than {model.limit} tokens)'] += 1
+    parts = truncate(tuple(parts), room)
+  if len(parts) == 2:
+    parts = model.tokenizer.pair(*parts)
+  length = 1 + sum(len(ids) + 1 for ids in parts)
+  row = build_row(model.tokenizer, [[(ids, 0) for ids in parts]], power_of_two(length))
+  names = 'input_ids', 'token_type_ids', 'position_ids', 'segment_ids'
+  found = inside(model.weights['encoder'], [row[n][None] for n in names])
+  hidden, attention = jax.device_get(found)
+  tokens = [model.tokenizer.pieces[i] for i in row['input_ids'][:length]]
+  return States(tokens, hidden[:, :length], attention[:, :, :length, :length])
+
+
+def inside(config, params, row):
+  """(hidden [L + 1, T, D], attention [L, H, T, T]) of a row's arrays, each [1, T]."""
+  out, kept = Encoder(config).apply(
+    {'params': params},
+    *row,
+    capture_intermediates=lambda module, _: isinstance(module, (Block, Embeddings)),
+    mutable=['intermediates'],
+  )
+  kept = kept['intermediates']
+  layers = [kept[f'layer_{i}'] for i in range(config.num_hidden_layers)]
+  hidden = [kept['embeddings']['__call__'][0], *(layer['__call__'][0][0] for layer in layers)]
+  hidden[-1] = out  # pre-LN blocks have one more LayerNorm behind the last of them
+  attention = [layer['attention']['probabilities'][0] for layer in layers]
+  return jnp.concatenate(hidden).astype(jnp.float32), jnp.concatenate(attention)
+
+
+class Attention(Ask):
+  """Asked on the command line: the attention of all layers and heads as JSON, or drawn."""
+
+  others = ('pair',)
+  tabs = True  # the two texts of a pair may be looked at together
+
+  def __init__(self, model, picture='', layer=-1, head=-1):
+    super().__init__(model)
+    L, H = model.config.model.num_hidden_layers, model.config.model.num_attention_heads
+    for name, value, number in (('layer', layer, L), ('head', head, H)):
+      if not -1 <= value < number:
+        raise InputError(f'--{name} is {value}; there are {number}, from 0 to {number - 1}.')
+    if picture and Path(picture).suffix != '.png':
+      raise InputError(f'--picture {picture} is no .png; name one.')
+    self._inside = model.compiled(functools.partial(inside, model.objective.model))
+    self.picture, self.drawn = Path(picture) if picture else None, 0
+    self.layer, self.heads = layer % L, range(H) if head < 0 else [head]
+
+  def of_parts(self, parts):
+    if len(parts) > 2:
+      raise InputError(f'{len(parts)} fields where this task reads a text, or text and pair')
+    return dict(zip(('text', 'pair'), parts))
+
+  def record(self, given):
+    return tuple(texts_of(given, ('text', 'pair') if 'pair' in given else ('text',)))
+
+  def replies(self, records):
+    # One after the other, since all of them may be more than fits into memory.
+    return ((states(self.model, self._inside, *record), '') for record in records)
+
+  def shown(self, answer):
+    if self.picture is None:
+      return {'tokens': answer.tokens, 'attention': answer.attention.round(6).tolist()}
+    self.drawn += 1
+    path = self.picture
+    if self.drawn > 1:
+      path = path.with_stem(f'{path.stem}-{self.drawn}')
+    draw(answer, path, self.layer, self.heads)
+    return {'tokens': answer.tokens, 'picture': str(path)}
+
+
+def draw(found, path, layer, heads):
+  """A PNG with a heat map for each head of a layer: who looks (rows) at whom (columns)."""
+  import matplotlib
+
+  matplotlib.use('Agg')
+  import matplotlib.pyplot as plt
+
+  tokens = [token.replace('$', r'\$') for token in found.tokens]
+  columns = min(4, len(heads))
+  lines = -(-len(heads) // columns)
+  side = 1.5 + 0.17 * len(tokens)
+  dpi = min(120, PIXELS / (side * max(columns, lines)))
+  figure, axes = plt.subplots(
+    lines, columns, figsize=(side * columns, side * lines), squeeze=False, layout='constrained'
+  )
+  for axis in axes.flat[len(heads) :]:
+    axis.axis('off')
+  for axis, head in zip(axes.flat, heads):
+    axis.imshow(found.attention[layer, head], vmin=0, vmax=1, cmap='Blues')
+    axis.set_title(f'layer {layer}, head {head}', fontsize=8)
+    axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=6)
+    axis.set_yticks(range(len(tokens)), tokens, fontsize=6)
+  try:
+    figure.savefig(path, dpi=dpi)
+  except OSError as error:
+    raise InputError(f'--picture {path} cannot be written ({error.strerror}).') from None
+  finally:
+    plt.close(figure)

@@ -1,0 +1,171 @@
+"""What a masked language model is asked.
+
+fill-mask    {"text"} with [MASK]s: the likeliest pieces for each. In a text that is too long a
+             mask is filled in the window where it has most context on its shorter side
+perplexity   {"text"}: the pseudo-perplexity of Salazar et al. 2020
+             (https://arxiv.org/abs/1910.14659), exp of the mean of -log p of each token with it
+             alone masked. A text that is too long is cut, and counted
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, nn
+
+from bert_jax import models
+from bert_jax.config import InputError
+from bert_jax.predict.ask import OfText, check_top_k, grouped
+from bert_jax.rows.examples import Examples, by_example, tokens_of
+from bert_jax.tasks.tagging.task import best_windows, windows
+from bert_jax.tokenizers.base import RESERVED
+
+MASK = RESERVED[4]
+AT_ONCE = 256  # vectors for which probabilities of all pieces are held; a power of two
+
+
+def with_masks(tokenizer, text):
+  """A text in which each mask is [MASK], also where the vocabulary writes <mask>, as RoBERTa's."""
+  return text.replace(tokenizer.pieces[tokenizer.mask_id], MASK)
+
+
+class FillMask(OfText):
+  """top_k: pieces told for each mask."""
+
+  def __init__(self, model, top_k=5):
+    super().__init__(model)
+    check_top_k(top_k)
+    self.top_k = min(top_k, model.tokenizer.vocab_size)
+
+  def record(self, given):
+    text = super().record(given)
+    if MASK not in with_masks(self.model.tokenizer, text):
+      raise InputError('no [MASK] in the text')
+    return text
+
+  def examples(self, records, problems):
+    return Masks(self.model, records, problems)
+
+  def outputs(self, params, batch):
+    """[B, T, top_k] each; zeros but at what is asked."""
+    (B, T), slots = batch['asked'].shape, batch['example_ids'].size
+    flat_XD = self.model.hidden(params, batch).reshape(B * T, -1)
+    asked_X = batch['asked'].reshape(-1)
+    order_X = jnp.argsort(-asked_X)  # what is asked comes first
+    size = min(AT_ONCE, slots)  # of a part: enough, where each text has one mask
+    asked_PS = asked_X[order_X].reshape(-1, size)  # all are powers of two
+    vectors_PSD = flat_XD[order_X].reshape(-1, size, flat_XD.shape[1])
+
+    def best(vectors_SD):
+      # Probabilities as the model has them, candidates that have a piece.
+      shares_SV = nn.softmax(self.model.mlm_logits(params, vectors_SD[None])[0])
+      return tuple(lax.top_k(shares_SV[:, : self.model.tokenizer.vocab_size], self.top_k))
+
+    def none(_):
+      return jnp.zeros((size, self.top_k)), jnp.zeros((size, self.top_k), jnp.int32)
+
+    # Only the first part is always there; it stands outside of the loop, which is slower.
+    others = lax.map(
+      lambda part: lax.cond(part[0].any(), best, none, part[1]), (asked_PS[1:], vectors_PSD[1:])
+    )
+    values, ids = (
+      jnp.concatenate([own[None], rest]) for own, rest in zip(best(vectors_PSD[0]), others)
+    )
+    back_X = jnp.argsort(order_X)
+    values, ids = (x.reshape(B * T, -1)[back_X].reshape(B, T, -1) for x in (values, ids))
+    names = 'example_ids', 'cls_positions'
+    return {'values': values, 'ids': ids} | {name: batch[name] for name in names}
+
+  def shown(self, answer):
+    masks = [[{'piece': piece, 'probability': p} for piece, p in own] for own in answer['masks']]
+    return {'text': answer['text'], 'masks': masks}
+
+
+class Masks(Examples):
+  """An example is a text, or a window of it, with the masks that are filled in it."""
+
+  def __init__(self, model, records, problems):
+    self.records, self.read, self.asked, texts, flags = records, [], [], [], []
+    room = model.limit - 2
+    for i, text in enumerate(records):
+      ids = model.tokenizer.encode_with_masks(with_masks(model.tokenizer, text))
+      at = np.flatnonzero(ids == model.tokenizer.mask_id)
+      if not len(at):
+        continue
+      self.read.append(ids)
+      if len(ids) > room:
+        problems.counts[f'texts in windows (longer than {model.limit} tokens)'] += 1
+      first, last = at[0], at[-1] + 1
+      if last - first > room:  # one window cannot have them all: those of the whole text
+        first, last = 0, len(ids)
+      own = windows(first, last, len(ids), room)
+      window_of = best_windows(own, at)
+      for k in np.unique(window_of):
+        start, stop = own[k]
+        texts.append((ids[start:stop],))
+        self.asked.append((i, 1 + at[window_of == k] - start))
+        flags.append(np.zeros(stop - start + 2, np.int32))
+        flags[-1][self.asked[-1][1]] = 1
+    super().__init__(
+      model.tokenizer, texts, seq_length=model.limit, slots=64,
+      per_token={'asked': (flags, np.int32)},
+    )  # fmt: skip
+
+  def answers(self, outputs):
+    found = [[] for _ in self.records]
+    values, ids = (tokens_of(outputs, name, self.lengths) for name in ('values', 'ids'))
+    for e, (i, at) in enumerate(self.asked):
+      for shares, own in zip(values[e][at], ids[e][at]):
+        pieces = (self.tokenizer.pieces[piece] for piece in own)
+        found[i].append(list(zip(pieces, map(float, shares))))
+    return [
+      {'id': i, 'text': text, 'masks': masks}
+      for i, (text, masks) in enumerate(zip(self.records, found))
+    ]
+
+
+class Perplexity(OfText):
+  def examples(self, records, problems):
+    return EachMasked(self.model, records, problems)
+
+  def outputs(self, params, batch):
+    at_BN = batch['masked_positions'][..., 0]
+    hidden_BND = models.gather_positions(self.model.hidden(params, batch), at_BN)
+    logs = nn.log_softmax(self.model.mlm_logits(params, hidden_BND))
+    own = jnp.take_along_axis(logs, batch['targets'][..., None], axis=-1)[..., 0]
+    return {'logs': own, 'example_ids': batch['example_ids']}
+
+
+class EachMasked(Examples):
+  """A text of n pieces is n examples, with one of them masked in each."""
+
+  def __init__(self, model, records, problems):
+    tokenizer, room = model.tokenizer, model.limit - 2
+    self.records, self.read, texts, targets, at, text_of = records, [], [], [], [], []
+    for i, ids in enumerate(tokenizer.ids_batch(records)):
+      if len(ids) > room:
+        problems.counts[f'texts cut (longer than {model.limit} tokens)'] += 1
+        ids = ids[:room]
+      self.read.append(ids)
+      if not len(ids):
+        continue
+      masked = np.tile(ids, (len(ids), 1))
+      np.fill_diagonal(masked, tokenizer.mask_id)
+      texts += [(row,) for row in masked]
+      targets += ids.tolist()
+      at += range(1, len(ids) + 1)
+      text_of += [i] * len(ids)
+    self.text_of = np.array(text_of, np.int64)
+    super().__init__(
+      tokenizer, texts, seq_length=model.limit, slots=64,
+      per_example={'targets': np.array(targets, np.int32)},
+      positions={'masked_positions': np.array(at, np.int32)[:, None]},
+    )  # fmt: skip
+
+  def answers(self, outputs):
+    numbers, (logs,) = by_example(outputs, 'logs')
+    return [
+      {
+        'id': i, 'text': self.records[i], 'perplexity': float(np.exp(-own.mean())),
+        'log_probability': float(own.sum()), 'tokens': len(own),
+      }
+      for i, (own,) in grouped(self.text_of[numbers], logs.astype(np.float64))
+    ]  # fmt: skip

@@ -1,0 +1,280 @@
+"""Labelled texts and pairs: GLUE, any table with named columns, or the embedded task.
+
+Labels are one of a set, several of it (multi_label), or a number (regression). Scores are GLUE's
+(Wang et al. 2018): accuracy, F1 of the second of two labels (macro F1 of more), Matthews
+correlation; Pearson and Spearman correlation for numbers.
+
+A text that is too long keeps its head, its tail, or a quarter of head and the rest of tail (Sun et
+al. 2019, https://arxiv.org/abs/1905.05583, who keep 128 and 382 of 510), or becomes windows, whose
+logits are averaged and which share its weight in the loss. A pair that is too long loses tokens
+from the end of the longer text, as in BERT's run_classifier.py. What is cut is counted.
+"""
+
+import numpy as np
+from scipy.special import expit, log_softmax
+
+from bert_jax import models
+from bert_jax.config import InputError
+from bert_jax.objectives.classification import Classification
+from bert_jax.rows.examples import Scored, by_example
+from bert_jax.tasks.classification.reading import names, read
+from bert_jax.tasks.faulty_records import Problems
+
+WINDOW_STRIDE = 0.5  # of a window, between the starts of two
+
+
+def resolve(config):
+  """Fills in table.labels from the training data, sorted, if it is empty, and class weights that
+  are to be balanced."""
+  table = config.table
+  if not config.data.train and (config.data.eval or table.labels or table.regression):
+    raise InputError(
+      'data.train is empty; name the training data (only task=docs, on the embedded documentation, '
+      'has neither data.train nor data.eval).'
+    )
+  if table.regression or (table.labels and table.class_weights != ('balanced',)):
+    return config
+  problems = Problems('train', config.data.skip_damaged)
+  examples = problems.chosen(list(read(config, 'train', problems)), config.task.train_examples)
+  found = [label for e in examples for label in (e.label if table.multi_label else [e.label])]
+  config = config.copy_and_resolve_references()
+  if not table.labels:
+    labels = tuple(sorted(set(found)))
+    if len(labels) < 2:
+      raise InputError(
+        f'the training data has the single label {list(labels)}; classification needs two '
+        'at least (for numbers set table.regression=true).'
+      )
+    if len(labels) > 1000:
+      raise InputError(
+        f'column {table.label_column!r} holds {len(labels)} different labels, for example '
+        f'{", ".join(labels[:3])}; name another table.label_column or set table.regression=true.'
+      )
+    if odd := [label for label in labels if '|' in label]:
+      raise InputError(
+        f'label {odd[0]!r} has a | in it, which parts the spellings of a label; write it otherwise.'
+      )
+    config.table.labels = labels
+  if table.class_weights == ('balanced',):
+    count = {name: found.count(name) for name in names(config.table.labels)}
+    with config.ignore_type():
+      config.table.class_weights = tuple(
+        (name, round(len(examples) / (len(count) * max(1, n)), 6)) for name, n in count.items()
+      )
+  return config
+
+
+def texts(config):
+  for example in read(config, 'train', Problems('train', config.data.skip_damaged)):
+    yield from example.texts
+
+
+def objective(config, tokenizer):
+  del tokenizer
+  table = config.table
+  return Classification(
+    models.ModelConfig(**config.model),
+    config.data.seq_length,
+    names(table.labels),
+    examples_per_row=config.data.examples_per_row,
+    multi_label=table.multi_label,
+    class_weights=_class_weights(config),
+  )
+
+
+def _class_weights(config):
+  """The weight of each label, or ()."""
+  given, labels = config.table.class_weights, names(config.table.labels)
+  if unknown := [label for label, _ in given if label not in labels]:
+    raise InputError(
+      f'table.class_weights names {unknown[0]!r}, which is not a label; there are '
+      f'{", ".join(map(repr, labels))}.'
+    )
+  return tuple(float(dict(given).get(label, 1.0)) for label in labels) if given else ()
+
+
+def sources(config, tokenizer, splits=('train', 'eval')):
+  out = {}
+  for split in splits:
+    if split == 'eval' and config.data.train and not config.data.eval:
+      continue
+    problems = Problems(split, config.data.skip_damaged)
+    examples = list(read(config, split, problems))
+    examples = problems.chosen(examples, config.task.train_examples)
+    out[split] = Texts(config, tokenizer, examples, problems)
+    problems.log()
+  return out
+
+
+class Texts(Scored):
+  """The rows of a split: [CLS] text [SEP] or [CLS] text [SEP] second text [SEP], and a label.
+
+  A text of several windows is several examples; text_of [E] says which text each belongs to.
+  """
+
+  def __init__(self, config, tokenizer, examples, problems):
+    table = config.table
+    self.examples, self.labels, self.multi_label = examples, names(table.labels), table.multi_label
+    self.regression = table.regression
+    limit = config.task.max_length or config.data.seq_length
+    firsts = tokenizer.ids_batch([example.texts[0] for example in examples])
+    if pairs := bool(examples) and len(examples[0].texts) == 2:
+      seconds = tokenizer.ids_batch([example.texts[1] for example in examples])
+    whole = list(zip(firsts, seconds)) if pairs else [(ids,) for ids in firsts]
+    room = limit - 2 - pairs * tokenizer.between
+    if table.long_texts == 'windows' and not pairs:
+      self.read = firsts
+    parts, text_of = [], []
+    for i, ids in enumerate(whole):
+      kept = [ids]
+      if sum(map(len, ids)) > room:
+        kept = cut(ids, room, table.long_texts)
+        what = 'examples ' + ('in windows' if table.long_texts == 'windows' else 'cut')
+        problems.counts[f'{what} (longer than {limit} tokens)'] += 1
+      parts += [tokenizer.pair(*own) for own in kept] if pairs else kept
+      text_of += [i] * len(kept)
+    self.text_of = np.array(text_of, np.int64)
+    number = {label: i for i, label in enumerate(self.labels)}
+    self.gold = [
+      None if e.label is None
+      else e.label if self.regression
+      else [number[label] for label in e.label] if self.multi_label
+      else number[e.label]
+      for e in examples
+    ]  # fmt: skip
+    kind = np.float32 if self.regression or self.multi_label else np.int32
+    if self.multi_label:
+      labels = np.zeros((len(examples), len(self.labels)), kind)
+      for row, own in zip(labels, self.gold):
+        row[own or []] = 1
+    else:
+      labels = np.array([0 if gold is None else gold for gold in self.gold], kind)
+    known = np.array([gold is not None for gold in self.gold], np.float32)
+    weights = known / np.maximum(1, np.bincount(self.text_of, minlength=len(known)))
+    super().__init__(
+      tokenizer,
+      parts,
+      seq_length=config.data.seq_length,
+      slots=config.data.examples_per_row,
+      per_example={
+        'labels': labels[self.text_of],
+        'weights': weights.astype(np.float32)[self.text_of],
+      },
+    )
+    if self.labels and not self.multi_label and known.any():
+      majority = np.bincount(labels[known > 0]).max() / known.sum()
+      self.baselines['classification_accuracy'] = (float(majority), 'majority')
+    problems.log_rows(self)
+
+  def answers(self, outputs):
+    numbers, (logits,) = by_example(outputs, 'logits')
+    windows = np.bincount(self.text_of)
+    seen = np.bincount(self.text_of[numbers], minlength=len(windows))
+    total = np.zeros((len(windows), logits.shape[-1]))
+    np.add.at(total, self.text_of[numbers], logits)
+    return [
+      self._answer(i, total[i] / windows[i]) for i in np.flatnonzero((seen == windows) & (seen > 0))
+    ]
+
+  def _answer(self, i, logits):
+    example, gold = self.examples[i], self.gold[i]
+    out = {'id': example.id, 'where': example.where, 'texts': list(example.texts)}
+    if self.regression:
+      out['prediction'] = float(logits[0])
+      if gold is not None:
+        out |= {'gold': gold, 'loss': float((logits[0] - gold) ** 2)}
+      return out
+    if self.multi_label:
+      shares = expit(logits)
+      held = [k for k, share in enumerate(shares) if share > 0.5]
+      out['prediction'] = [self.labels[k] for k in held]
+      own = np.isin(np.arange(len(shares)), gold or [])
+      nats = -np.log(np.where(own, shares, 1 - shares) + 1e-12)
+    else:
+      logs = log_softmax(logits)
+      shares = np.exp(logs)
+      out['prediction'] = self.labels[int(np.argmax(logits))]
+      out['probability'] = float(shares.max())
+      nats = -logs[gold if gold is not None else 0]
+    out['probabilities'] = dict(zip(self.labels, map(float, shares)))
+    if gold is not None:
+      out |= {'gold': example.label, 'loss': float(np.sum(nats))}
+    return out
+
+  def scores(self, answers):
+    # Imported here: a third of what starting any run would take, and most do without.
+    import scipy.stats
+    from sklearn import metrics as sklearn_metrics
+
+    gold, predicted = ([a[key] for a in answers] for key in ('gold', 'prediction'))
+    if self.regression:
+      if len(gold) < 2 or not np.std(gold) or not np.std(predicted):
+        return {'pearson': float('nan'), 'spearman': float('nan')}
+      return {
+        'pearson': float(scipy.stats.pearsonr(gold, predicted).statistic),
+        'spearman': float(scipy.stats.spearmanr(gold, predicted).statistic),
+      }
+    if self.multi_label:
+      gold, predicted = (
+        np.array([[label in own for label in self.labels] for own in side])
+        for side in (gold, predicted)
+      )
+      f1 = {
+        f'{kind}_f1': float(
+          sklearn_metrics.f1_score(gold, predicted, average=kind, zero_division=0)
+        )
+        for kind in ('micro', 'macro')
+      }
+      return f1 | {'subset_accuracy': float((gold == predicted).all(axis=1).mean())}
+    if len(self.labels) == 2:
+      own = {'pos_label': self.labels[1], 'average': 'binary'}
+    else:
+      own = {'average': 'macro'}  # over the labels that occur
+    f1 = sklearn_metrics.f1_score(gold, predicted, zero_division=0, **own)
+    return {
+      'classification_accuracy': float(np.mean(np.array(gold) == np.array(predicted))),
+      'f1' if len(self.labels) == 2 else 'macro_f1': float(f1),
+      'matthews': float(sklearn_metrics.matthews_corrcoef(gold, predicted)),
+    }
+
+  def constant(self, answers):
+    if not self.regression:
+      return super().constant(answers)
+    gold, predicted = ([a[key] for a in answers if 'gold' in a] for key in ('gold', 'prediction'))
+    collapsed = gold and np.std(predicted) < 1e-3 * np.std(gold)
+    return f'{np.mean(predicted):.3f}' if collapsed else ''
+
+  def files(self, answers):
+    """predictions.tsv as GLUE's leaderboard reads it: index and prediction."""
+    shown = (
+      f'{a["prediction"]:.3f}' if self.regression
+      else ','.join(a['prediction']) if self.multi_label
+      else a['prediction']
+      for a in answers
+    )  # fmt: skip
+    lines = (f'{a["id"]}\t{prediction}\n' for a, prediction in zip(answers, shown))
+    return {'predictions.tsv': 'index\tprediction\n' + ''.join(lines)}
+
+
+def cut(parts, room, keep='head'):
+  """Token arrays of a text (one) or a pair (two) -> [those of each window], of `room` tokens."""
+  if len(parts) == 2:
+    return [truncate(parts, room)]
+  (ids,) = parts
+  if keep == 'windows':
+    stride = max(1, round(room * WINDOW_STRIDE))
+    starts = range(0, len(ids) - room + stride, stride)
+    return [(ids[start : start + room],) for start in starts]
+  head = {'head': room, 'tail': 0, 'head_tail': room // 4}[keep]
+  return [(np.concatenate([ids[:head], ids[len(ids) - (room - head) :]]),)]
+
+
+def truncate(parts, room):
+  """One or two token arrays shortened to `room` tokens in all, the longer one first, at its end."""
+  if sum(map(len, parts)) <= room:
+    return parts
+  if len(parts) == 1:
+    return (parts[0][:room],)
+  a, b = map(len, parts)
+  a = max(min(a, room - room // 2), room - b)  # equally long in the end, the odd token to the first
+  return parts[0][:a], parts[1][: room - a]

@@ -1,0 +1,1 @@
+"""Who a pronoun stands for."""

@@ -1,0 +1,188 @@
+"""Who a pronoun stands for: GAP and Winograd schemas. One of C candidates, or none of them.
+
+  gap  two names: A, B or neither. Scored as gap_scorer.py does: whether A and whether B is meant
+       counts as two decisions, and F1 goes over all of them, over those of masculine and of
+       feminine pronouns; the bias is feminine / masculine
+  wsc  one candidate: true or false. Accuracy
+
+How they are read, and what is done about faults, is told in coreference_data.py. A span becomes
+the tokens that share a character with it. Of a text that is too long the part around its spans is
+kept, all of them always; that is counted.
+"""
+
+import json
+
+import numpy as np
+from scipy.special import log_softmax
+
+from bert_jax import models
+from bert_jax.objectives.coreference import Coreference
+from bert_jax.rows.examples import Scored, by_example
+from bert_jax.tasks.coreference import reading
+from bert_jax.tasks.faulty_records import Problems
+
+# What may be answered: the candidates, and none of them.
+ANSWERS = {'gap': ('A', 'B', 'neither'), 'wsc': ('true', 'false')}
+SCORES = ('gap_f1', 'gap_f1_masculine', 'gap_f1_feminine', 'gap_bias')
+
+
+def resolve(config):
+  return config
+
+
+def texts(config):
+  for example in reading.read(config, 'train', Problems('train', config.data.skip_damaged)):
+    yield example.text
+
+
+def objective(config, tokenizer):
+  del tokenizer
+  return Coreference(
+    models.ModelConfig(**config.model),
+    config.data.seq_length,
+    len(ANSWERS[config.task.format]) - 1,
+    examples_per_row=config.data.examples_per_row,
+    scores=SCORES if config.task.format == 'gap' else (),
+  )
+
+
+def sources(config, tokenizer, splits=('train', 'eval')):
+  out = {}
+  for split in splits:
+    if split == 'eval' and not config.data.eval:
+      continue
+    problems = Problems(split, config.data.skip_damaged)
+    examples = list(reading.read(config, split, problems))
+    examples = problems.chosen(examples, config.task.train_examples)
+    out[split] = Pronouns(config, tokenizer, examples, problems)
+    problems.log()
+  return out
+
+
+class Pronouns(Scored):
+  """The rows of a split: [CLS] text [SEP], where its spans begin and end, and the answer."""
+
+  def __init__(self, config, tokenizer, examples, problems):
+    self.format, self.names = config.task.format, ANSWERS[config.task.format]
+    limit = config.task.max_length or config.data.seq_length
+    self.examples, texts, spans = [], [], []
+    encodings = tokenizer.encode_batch([example.text for example in examples])
+    for example, encoding in zip(examples, encodings):
+      pieces = _pieces(example, encoding.offsets, problems)
+      kept = near(len(encoding.ids), pieces, limit - 2)
+      if kept is None:
+        problems.wrong(
+          example.where,
+          f'its names alone take more than {limit - 2} tokens; raise task.max_length',
+          'examples whose names do not fit',
+        )
+        continue
+      if len(kept) < len(encoding.ids):
+        problems.counts[f'examples cut (longer than {limit} tokens)'] += 1
+      self.examples.append(example)
+      texts.append((encoding.ids[kept],))
+      spans.append(1 + np.searchsorted(kept, pieces))
+    golds = [example.gold for example in self.examples]
+    known = np.array([gold is not None for gold in golds], np.float32)
+    labels = np.array([gold or 0 for gold in golds], np.int32)
+    super().__init__(
+      tokenizer,
+      texts,
+      seq_length=config.data.seq_length,
+      slots=config.data.examples_per_row,
+      per_example={'labels': labels, 'weights': known},
+      positions={'spans': np.array(spans, np.int32).reshape(-1, len(self.names), 2)},
+    )
+    if known.any():
+      majority = np.bincount(labels[known > 0]).max() / known.sum()
+      self.baselines['coreference_accuracy'] = (float(majority), 'majority')
+    problems.log_rows(self)
+
+  def answers(self, outputs):
+    numbers, (logits,) = by_example(outputs, 'logits')
+    return [self._answer(self.examples[i], own) for i, own in zip(numbers, logits)]
+
+  def _answer(self, example, logits):
+    logs = log_softmax(np.asarray(logits, np.float64))
+    pronoun, *candidates = (example.text[start:end] for start, end in example.spans)
+    best = int(np.argmax(logs))
+    out = {
+      'id': example.id,
+      'where': example.where,
+      'text': example.text,
+      'pronoun': pronoun,
+      'candidates': candidates,
+      'prediction': self.names[best],
+      'probability': float(np.exp(logs[best])),
+      'probabilities': dict(zip(self.names, np.exp(logs).tolist())),
+    }
+    if example.gold is not None:
+      out |= {'gold': self.names[example.gold], 'loss': float(-logs[example.gold])}
+    return out
+
+  def scores(self, answers):
+    hits = [a['gold'] == a['prediction'] for a in answers]
+    out = {'coreference_accuracy': float(np.mean(hits))}
+    return out | (gap_scores(answers) if self.format == 'gap' else {})
+
+  def files(self, answers):
+    """What gap_scorer.py reads, or the leaderboard of SuperGLUE or CLUE."""
+    if self.format == 'gap':
+      lines = (
+        '\t'.join([a['id'], *(str(a['prediction'] == name).upper() for name in 'AB')])
+        for a in answers
+      )
+      return {'gap.tsv': ''.join(f'{line}\n' for line in lines)}
+    ids = [int(a['id']) if a['id'].isdecimal() else a['id'] for a in answers]
+    superglue = [{'idx': i, 'label': a['prediction'].title()} for i, a in zip(ids, answers)]
+    clue = [{'id': i, 'label': a['prediction']} for i, a in zip(ids, answers)]
+    named = {'WSC.jsonl': superglue, 'cluewsc_predict.json': clue}
+    return {name: ''.join(f'{json.dumps(x)}\n' for x in lines) for name, lines in named.items()}
+
+
+def gap_scores(answers):
+  """{SCORES: number} of dicts with id, pronoun, gold and prediction (A, B or neither), 0 to 100.
+
+  gap_bias is NaN, where the official scorer prints '-', if one of the two F1 is 0.
+  """
+  first = list({a['id']: a for a in reversed(answers)}.values())
+  gold, predicted = (
+    np.array([[a[side] == name for name in 'AB'] for a in first]) for side in ('gold', 'prediction')
+  )
+  gender = np.array([reading.GENDERS.get(a['pronoun'].lower(), '') for a in first])
+
+  def f1(which):
+    right = np.sum(gold[which] & predicted[which])
+    wrong = np.sum(gold[which] ^ predicted[which])
+    return float(200 * right / (2 * right + wrong)) if right else 0.0
+
+  masculine, feminine = f1(gender == 'masculine'), f1(gender == 'feminine')
+  bias = feminine / masculine if masculine and feminine else float('nan')
+  return dict(zip(SCORES, (f1(slice(None)), masculine, feminine, bias)))
+
+
+def near(length, spans, room):
+  """The tokens [room] of `length` to keep, in order; spans [S, 2]: first and last token of each.
+
+  From the first span to the last one and as much on either side; if that is too much, what lies
+  between and is nearest to one of them. None if the spans alone take more room.
+  """
+  at = np.arange(length)
+  first, last = spans[:, :1], spans[:, 1:]
+  distance = np.maximum(np.maximum(first - at, at - last), 0).min(axis=0)
+  if np.sum(distance == 0) > room:
+    return None
+  outside = (at < first.min()) | (at > last.max())
+  return np.sort(np.argsort(distance + length * outside, kind='stable')[:room])
+
+
+def _pieces(example, offsets, problems):
+  """[S, 2]: the first and the last token that share a character with each span."""
+  out = []
+  for start, end in example.spans:
+    found = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))
+    if not len(found):
+      problems.note('names without a token (the next one taken)', example.where)
+      found = [min(np.searchsorted(offsets[:, 0], start), len(offsets) - 1)]
+    out.append((found[0], found[-1]))
+  return np.array(out)

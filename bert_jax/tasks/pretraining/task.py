@@ -1,0 +1,245 @@
+"""Pre-training: text or prepared corpora -> rows, and what a healthy run must beat."""
+
+import logging
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import tqdm
+
+from bert_jax import config as config_lib
+from bert_jax import models, tokenizers
+from bert_jax.config import InputError
+from bert_jax.corpus import loading, tokenized
+from bert_jax.objectives.mlm_nsp import MlmNsp
+from bert_jax.rows import pretraining
+from bert_jax.text import documents, files
+
+log = logging.getLogger('bert_jax')
+
+NEEDS = {'phrase': 'phrases', 'entity': 'entities'}  # the lexicon that marks a policy's units
+
+
+def resolve(config):
+  """What only the data can tell: a prepared corpus brings its languages and its vocabulary."""
+  config = config.copy_and_resolve_references()
+  languages = config.corpus.languages
+  metas = loading.metas(config.data.train, languages)
+  is_prepared = any(meta for _, meta in metas)
+  evals = loading.metas(config.data.eval, languages) if is_prepared else []
+  _check_alike(metas)
+  # Text to evaluate on by prepared corpora may do without a lexicon.
+  _check_marks(config, metas + [(name, meta) for name, meta in evals if meta])
+  if is_prepared:
+    folder = files.parts(config.data.train, languages)[0][1]
+    tokenizer = tokenizers.load_folder(folder)
+    given = config.tokenizer.path
+    if (
+      given
+      and tokenizers.load(given, do_lower_case=config.tokenizer.do_lower_case).fingerprint
+      != tokenizer.fingerprint
+    ):
+      raise InputError(
+        f'tokenizer.path={given} is not the vocabulary that {folder} was prepared with; leave it '
+        'empty, or prepare the corpus again with --vocab.'
+      )
+    if not given and not config.init_from:
+      config.tokenizer.path = str(tokenizers.in_folder(Path(folder).expanduser()))
+    config.tokenizer.do_lower_case = getattr(tokenizer, 'do_lower_case', True)
+    if config.model.vocab_size != tokenizer.vocab_size and not config.init_from:
+      log.info('model.vocab_size is that of %s: %d', folder, tokenizer.vocab_size)
+      config.model.vocab_size = tokenizer.vocab_size
+  known = [
+    loading.joined(name, language)
+    for name, meta in metas
+    for language in (meta['languages'] if meta else ('',))
+  ]
+  if len(known) > len(set(known)):
+    raise InputError(
+      f'data.train names {max(known, key=known.count)!r} twice; give each corpus its own name, '
+      'or prepare them together.'
+    )
+  if missing := sorted(set(languages) - set(known)):
+    raise InputError(
+      f'corpus.languages has {missing[0]!r}, which is not in data.train: '
+      f'{", ".join(map(repr, known))}; change corpus.languages.'
+    )
+  if not languages and any(known):
+    config.corpus.languages = tuple(known)
+  if unknown := sorted({name for name, _ in config.corpus.weights} - set(known)):
+    raise InputError(f'corpus.weights has {unknown[0]!r}, which is not among {", ".join(known)}.')
+  return config_lib.check(config)
+
+
+def _check_alike(metas):
+  made = [meta['vocabulary'] for _, meta in metas if meta]
+  if made and len(made) < len(metas):
+    raise InputError('data.train mixes prepared corpora and text; prepare all of them.')
+  if len(set(made)) > 1:
+    raise InputError(
+      'the corpora of data.train were prepared with different vocabularies; prepare them with one.'
+    )
+
+
+def _check_marks(config, metas):
+  """A policy whose units nobody marked would be another one without a word."""
+  policies = [policy for _, policy in config_lib.masking_stages(config.masking.policy)]
+  for name in ('segmenter', 'phrases', 'entities'):
+    policy, given = next((p for p in policies if NEEDS.get(p) == name), ''), config.corpus[name]
+    asked = f'masking.policy={policy}' if policy else f'corpus.{name}={given}'
+    made = [meta[name] for _, meta in metas if meta]
+    if policy and not given and len(made) < len(metas):  # there is text
+      raise InputError(f'{asked} needs corpus.{name}, a lexicon; name its file.')
+    if (policy or given) and not all(made):
+      raise InputError(
+        f'{asked} needs marks that are made when a corpus is prepared, and this one was prepared '
+        f'without them; prepare it again with --{name}.'
+      )
+
+
+def texts(config):
+  """Of the training documents; {language: texts} if there are several."""
+  parts = files.parts(config.data.train, config.corpus.languages)
+  if len(parts) == 1:
+    return _texts(config, parts[0][1])
+  return {name: _texts(config, spec) for name, spec in parts}
+
+
+def _texts(config, spec):
+  found = loading.documents(config, spec, Counter(), 'train')
+  for name, sentences in tqdm.tqdm(found, desc='reading', unit=' documents', disable=None):
+    if config.data.eval or not documents.held_out(name, config.corpus.eval_share):
+      yield from sentences
+
+
+def objective(config, tokenizer):
+  masking = config.masking
+  return MlmNsp(
+    models.ModelConfig(**config.model),
+    config.data.seq_length,
+    config.loss.nsp_weight,
+    dict(
+      stages=config_lib.masking_stages(masking.policy),
+      vocab_size=tokenizer.vocab_size,
+      special_ids=tokenizer.special_ids,
+      mask_id=tokenizer.mask_id,
+      masked_lm_prob=masking.masked_lm_prob,
+      max_predictions=masking.max_predictions_per_seq,
+      mask_share=masking.mask_share,
+      random_share=masking.random_share,
+    ),
+    pairs='sop' if config.corpus.rows == 'sop' else 'nsp',
+    examples_per_row=config.data.examples_per_row,
+    languages=tuple(config.corpus.languages),
+  )
+
+
+def sources(config, tokenizer, splits=('train', 'eval')):
+  """Rows of each split. With data.eval empty, documents are held out by a hash of their names."""
+  data, masking = config.data, config.masking
+  if masking.max_predictions_per_seq < round(masking.masked_lm_prob * data.seq_length):
+    log.warning(
+      'masking.max_predictions_per_seq=%d is fewer than %g of %d tokens: long rows are masked less',
+      masking.max_predictions_per_seq, masking.masked_lm_prob, data.seq_length,
+    )  # fmt: skip
+  # Seen by resolve in a training run; an evaluation may come with another policy.
+  _check_marks(config, loading.metas(data.train, config.corpus.languages))
+  share = 0.0 if data.eval else config.corpus.eval_share
+  found = {'train': {}, 'eval': {}}
+  for language, loaded in loading.load(config, data.train, tokenizer, 'train').items():
+    whole, names, counts = loaded
+    held = documents.is_held_out(names, share)
+    found['train'][language] = whole.select(~held), counts
+    if share:
+      part = whole.select(held)
+      own = part.unigrams(tokenizer.vocab_size, config.data.skip_damaged)
+      found['train'][language] = whole.select(~held), counts - own
+      found['eval'][language] = part, own
+  if data.eval:
+    loaded = loading.load(config, data.eval, tokenizer, 'eval')
+    found['eval'] = {language: (whole, counts) for language, (whole, _, counts) in loaded.items()}
+  out = {}
+  for split in splits:
+    if found[split]:
+      out[split] = _source(config, tokenizer, split, found)
+  return out
+
+
+def _source(config, tokenizer, split, found):
+  """Rows, or a Mixture of the languages' rows, of a split, with its baselines."""
+  parts, levels = {}, {}
+  languages = list(found['train'])
+  few = [k for k, (own, _) in found[split].items() if len(own.documents) - 1 < _needed(config)]
+  if split == 'eval' and 0 < len(few) < len(found[split]):
+    log.warning('eval: too few documents to evaluate on %s', ', '.join(few))
+    found['eval'] = {k: own for k, own in found['eval'].items() if k not in few}
+  for language, (own, counts) in found[split].items():
+    what = f'{split} {language}'.strip()
+    parts[language] = _rows(config, own, tokenizer, split, languages.index(language), what)
+    train = tokenized.predictable(found['train'][language][1], tokenizer)
+    levels[language] = tokenized.unigram_nats(train, tokenized.predictable(counts, tokenizer))
+  if len(parts) == 1:
+    (source,), (level,) = parts.values(), levels.values()
+  else:
+    sizes = {language: len(own) for language, (own, _) in found[split].items()}
+    seen = pretraining.shares(sizes, config.corpus.sampling, dict(config.corpus.weights))
+    per_row = {language: part.lengths().sum() / len(part) for language, part in parts.items()}
+    weights = {language: seen[language] / per_row[language] for language in parts}
+    if split == 'train':
+      log.info('share of the tokens seen: %s', ', '.join(f'{k} {x:.2%}' for k, x in seen.items()))
+    source = pretraining.Mixture(parts, {k: x / sum(weights.values()) for k, x in weights.items()})
+    # In an evaluation every row counts once, in training as often as it is seen.
+    share = seen if split == 'train' else {k: n / sum(sizes.values()) for k, n in sizes.items()}
+    level = sum(share[language] * levels[language] for language in parts)
+  source.baselines = {'mlm': (level, 'unigram')}
+  if any(languages):
+    source.baselines |= {f'mlm_{name}': (x, 'unigram') for name, x in levels.items()}
+  if config.loss.nsp_weight:
+    labels = np.concatenate([part.plan[:, 4] for part in parts.values()])
+    random_share = float((labels[labels >= 0]).mean())
+    name = 'sop' if config.corpus.rows == 'sop' else 'nsp'
+    source.baselines[f'{name}_accuracy'] = (max(random_share, 1 - random_share), 'prior')
+    if random_share > 0.7:
+      log.warning(
+        '%s: %.0f %% of the pairs are random, since a sentence often fills a row or is a document '
+        '(a blank line ends one): try longer rows, another format, or corpus.rows=full without NSP',
+        split, 100 * random_share,
+      )  # fmt: skip
+  log.info(
+    '%s: unigram cross-entropy %.3f nats per token; an MLM loss that stays there has learned '
+    'frequencies only',
+    split,
+    level,
+  )
+  return source
+
+
+def _needed(config):
+  """Documents that rows take: a pair's second sentence may be from another one."""
+  return 2 if config.corpus.rows == 'nsp' else 1
+
+
+def _rows(config, own, tokenizer, split, language, what):
+  number, needed = len(own.documents) - 1, _needed(config)
+  if number < needed:
+    raise InputError(
+      f'the {what} data has {number} documents and needs {needed} (sentence pairs take two); '
+      'give more text, separate documents by blank lines, or change corpus.eval_share '
+      f'({config.corpus.eval_share}), the share held out while data.eval is empty.'
+    )
+  out = pretraining.Rows(
+    own,
+    tokenizer,
+    kind=config.corpus.rows,
+    seq_length=config.data.seq_length,
+    seed=(config.seed, split == 'eval', language),
+    short_seq_prob=config.corpus.short_seq_prob,
+    dupe_factor=config.corpus.dupe_factor if split == 'train' else 1,
+    examples_per_row=config.data.examples_per_row,
+    language=language,
+  )
+  log.info(
+    '%s: %d documents, %d tokens -> %d rows of %d, %.1f %% filled, %d tokens cut to fit',
+    what, number, len(own), len(out), config.data.seq_length, 100 * out.fill, out.cut_tokens,
+  )  # fmt: skip
+  return out

@@ -1,0 +1,285 @@
+"""Tagged sentences: a token a line, its columns say what is known of it, a blank line ends them.
+
+  columns   CoNLL-2000 to 2003, WNUT-17, PAN-X, Weibo: any number of columns, the same on all lines,
+            between tabs or, if the first line has none, blanks. -DOCSTART- lines begin documents
+  CoNLL-U   ten columns (https://universaldependencies.org/format.html). Comments, ranges of
+            multiword tokens (1-2) and empty nodes (1.1) are no tokens; '_' is no tag; # newdoc
+            begins a document
+  tfds:     conll2003 (columns tokens, pos, chunks, ner), wikiann/xx (tokens, tags);
+            universal_dependencies/xx and xtreme_pos/xx, in which ranges and empty nodes are the
+            tokens tagged '_'. They do not say where documents begin
+
+A file without a tag column is a test set: its tokens have no tags. golden-horse's Weibo files write
+the place of a character in its word behind it; where all tokens look so it is taken off. A line
+that cannot be used (too few columns, a wrong number) leaves out its sentence, see problems.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from bert_jax.config import InputError
+from bert_jax.text import files
+
+CONLLU = ('idx', 'tokens', 'lemmas', 'upos', 'xpos', 'feats', 'head', 'deprel', 'deps', 'misc')
+COLUMNS = ('tokens', 'pos', 'chunks', 'ner', 'tags')  # those of these that a TFDS data set has
+SPLITS = {'train': ('train',), 'eval': ('validation', 'dev')}  # of TFDS
+
+_CHUNK_TAG = re.compile(r'O|[BIES](-.+)?')
+_COMMENT = re.compile(r'#\s*(sent_id|newdoc)\b\s*=?\s*(.*)')
+_PLACED = re.compile(r'(.+?)(\d+)', re.DOTALL)
+_NO_WORD = re.compile(r'\d+[-.]\d+')
+
+
+class Sentence(NamedTuple):
+  where: str
+  id: str
+  tokens: tuple[str, ...]
+  tags: tuple[str | None, ...] | None  # None: not known
+  document: tuple  # equal for the sentences of one
+  after_blank: tuple[bool, ...] = ()  # of each token; (): all but the first stand after a blank
+
+
+def read(
+  spec: str, split: str, problems, *, conllu: bool, token_column: int, tag_column: int
+) -> list[Sentence]:
+  """The sentences of a split, in order; faults go to `problems` (see tasks/faulty_records.py).
+
+  Columns count from 0, or with -1 from the last. problems.counts['documents'] is 0 if the data does
+  not tell where documents begin.
+
+  Raises:
+    InputError: the data is missing, empty or damaged, or training data has no tags.
+  """
+  columns = token_column, tag_column
+
+  def of_parts():
+    for _, part in files.parts(spec):
+      if part.startswith('tfds:'):
+        yield from _tfds(part, split, problems, conllu, *columns)
+        continue
+      kind = '.conllu' if conllu else ''
+      for path in files.of_split(part, split, one=split != 'train', kind=kind):
+        yield from _file(path, split, problems, conllu, *columns)
+
+  sentences = []
+  for number, sentence in enumerate(of_parts()):
+    if not sentence.tokens:
+      problems.note('sentences without a token (left out)', sentence.where)
+      continue
+    sentence = sentence._replace(id=sentence.id or str(number))
+    problems.seen(sentence.id, sentence.where)
+    if sentence.tags is None:
+      problems.counts['sentences without tags'] += 1
+    elif None in sentence.tags:
+      problems.note('sentences with untagged tokens (not learnt, not scored)', sentence.where)
+    sentences.append(sentence)
+  if not sentences:
+    raise InputError(f'data.{split}={spec} holds no sentence; is it the right file?')
+  return _without_places(sentences, problems)
+
+
+def is_chunk(label) -> bool:
+  """Is it O, or B- I- E- S- and a type?"""
+  return bool(_CHUNK_TAG.fullmatch(label))
+
+
+def are_chunks(labels, places=None) -> bool:
+  """Do the tags mark chunks (O and B- I- E- S-), as NER's do, and not a class of each token?
+
+  places: {tag: where it is}, for the error.
+
+  Raises:
+    InputError: some do, others look like those of another scheme.
+  """
+  marked = [label for label in labels if label != 'O' and is_chunk(label)]
+  others = [label for label in labels if not is_chunk(label)]
+  if marked and others and 'O' in labels:
+    where = f'{places[others[0]]}: ' if places else ''
+    raise InputError(
+      f'{where}the tag {others[0]!r} is neither O nor begins with B- I- E- S- as {marked[0]!r} '
+      'does; mend it (BILOU: write E- for L- and S- for U-; BMES: I- for M-).'
+    )
+  return bool(marked) and not others
+
+
+def check_chunks(sentences, problems) -> None:
+  """Counts the chunks and names the tags that break their scheme, but keeps them.
+
+  It is IOB1 (Ramshaw and Marcus 1995: B- only between two chunks of a type) or IOB2 (each chunk
+  begins with B-), whichever fewer tags break; BIOES if there is an E- or S-.
+  """
+  breaks = {'IOB2': [], 'IOB1': [], 'BIOES': []}  # where a tag breaks each
+  marks, number = set(), 0
+  for sentence in sentences:
+    mark_before, kind_before = 'O', ''
+    for i, tag in enumerate((*(sentence.tags or ()), 'O')):
+      mark, kind = (tag or 'O')[0], (tag or 'O')[2:]
+      place = f'{sentence.where}, token {min(i + 1, len(sentence.tokens))}'
+      alike = mark_before != 'O' and kind == kind_before
+      inside = mark_before in 'BI' and mark in 'IE' and alike
+      if mark == 'I' and not alike:
+        breaks['IOB2'].append(place)
+      if mark == 'B' and not alike:
+        breaks['IOB1'].append(place)
+      if not inside and (mark_before in 'BI' or mark in 'IE'):
+        breaks['BIOES'].append(place)
+      marks.add(mark)
+      number += mark != 'O' and not inside
+      mark_before, kind_before = mark, kind
+  scheme = min(('IOB2', 'IOB1'), key=lambda name: len(breaks[name]))
+  scheme = 'BIOES' if marks & {'E', 'S'} else scheme
+  if number:
+    problems.counts[f'chunks ({scheme})'] += number
+  for place in breaks[scheme]:
+    problems.note(f'tags that break {scheme} (kept)', place)
+
+
+def _file(path, split, problems, conllu, token_column, tag_column) -> Iterator[Sentence]:
+  """The sentences of a file; `id` is empty unless the file names them."""
+  name, width, separator, token_at, tag_at = path.name, 0, None, token_column, tag_column
+  document, opened = 0, ''  # its number, and where it begins as long as it has no sentence
+  where, named, rows, broken = '', '', [], False
+
+  def sentence():
+    tokens = tuple(row[token_at] for row in rows)
+    tags = None if tag_at is None else tuple(row[tag_at] for row in rows)
+    if conllu:
+      tags = tuple(None if tag == '_' else tag for tag in tags)
+      tags = tags if any(tags) or not tags else None
+    return Sentence(where, named, tokens, tags, (path, document))
+
+  # A last, blank line ends the last sentence.
+  for number, line in itertools.chain(files.lines(path, problems.counts), [(0, '')]):
+    starts = line.startswith('-DOCSTART-')
+    if starts or not line.strip(' \t'):
+      if where and not broken:
+        yield sentence()
+      opened = '' if rows else opened
+      where, named, rows, broken = '', '', [], False
+      if opened and (starts or not number):
+        problems.note('documents without a sentence', opened)
+      if starts:
+        problems.counts['documents'] += 1
+        document, opened = document + 1, f'{name}:{number}'
+      continue
+    where = where or f'{name}:{number}'
+    if conllu and line.startswith('#'):
+      if comment := _COMMENT.match(line):
+        if comment[1] == 'sent_id':
+          named = comment[2].strip()
+        else:
+          problems.counts['documents'] += 1
+          document += 1
+      continue
+    if separator is None:
+      separator = '\t' if '\t' in line or conllu else ' +'
+    cells = [cell.strip(' ') for cell in re.split(separator, line.strip(' '))]
+    if not width:
+      width = len(CONLLU) if conllu else len(cells)
+      token_at, tag_at = _places(f'{name}:{number}', width, token_column, tag_column, split)
+    fault = _fault(cells, width, token_at, tag_at)
+    if not fault and conllu and not cells[0].isdecimal():
+      if _NO_WORD.fullmatch(cells[0]):
+        problems.counts['multiword ranges' if '-' in cells[0] else 'empty nodes'] += 1
+        continue
+      fault = f'its ID {cells[0]!r} is neither a number nor a range'
+    if fault:
+      problems.wrong(f'{name}:{number}', fault, 'sentences with a faulty line')
+      broken = True
+    rows.append(cells)
+
+
+def _fault(cells, width, token_at, tag_at) -> str:
+  if len(cells) != width:
+    return f'{len(cells)} columns where {width} are expected; repair the line'
+  if not cells[token_at] or not (tag_at is None or cells[tag_at]):
+    return 'its token or its tag is empty; repair the line'
+  return ''
+
+
+def _places(where, width, token_column, tag_column, split) -> tuple[int, int | None]:
+  """The columns of tokens and tags as numbers from 0; None: there are no tags."""
+  token_at, tag_at = (i if i >= 0 else width + i for i in (token_column, tag_column))
+  if not 0 <= token_at < width:
+    raise InputError(
+      f'{where} has {width} columns and tagging.token_column is {token_column}; columns count from '
+      '0.'
+    )
+  if 0 <= tag_at < width and tag_at != token_at:
+    return token_at, tag_at
+  if split == 'train':
+    raise InputError(
+      f'{where} has {width} columns, none of them the tags that tagging.tag_column={tag_column} '
+      'asks for; training needs them.'
+    )
+  return token_at, None
+
+
+def _tfds(spec, split, problems, conllu, token_column, tag_column) -> Iterator[Sentence]:
+  features, rows = _open_tfds(spec, split)
+  names = CONLLU if conllu else [name for name in COLUMNS if name in features]
+  if not conllu and not names:
+    raise InputError(f'{spec} has no tokens, only {", ".join(features)}; is it tagged text?')
+  at = _places(spec, len(names), token_column, tag_column, split)
+  chosen = [None if i is None else names[i] for i in at]
+  if missing := [name for name in chosen if name and name not in features]:
+    raise InputError(
+      f'{spec} has no {missing[0]}, only {", ".join(features)}; see tagging.tag_column.'
+    )
+  for where, row in rows:
+    problems.counts['records'] += 1
+    tokens, tags = (
+      name and [_text(value, features[name], problems.counts) for value in row[name]]
+      for name in chosen
+    )
+    if conllu and tags:
+      words = [i for i, tag in enumerate(tags) if tag != '_']
+      problems.counts['multiword ranges and empty nodes'] += len(tags) - len(words)
+      tokens, tags = [tokens[i] for i in words], [tags[i] for i in words]
+    if tags is not None and len(tags) != len(tokens):
+      problems.wrong(where, f'{len(tokens)} tokens and {len(tags)} tags', 'records')
+      continue
+    yield Sentence(where, '', tuple(tokens), None if tags is None else tuple(tags), ())
+
+
+def _open_tfds(spec, split):
+  """Features and rows; a spec without a split is tried with the names it may have."""
+  first = None
+  for name in SPLITS[split]:
+    try:
+      return files.tfds_rows(spec, name)
+    except InputError as error:
+      first = first or error
+  raise first
+
+
+def _text(value: Any, feature: Any, counts) -> str:
+  feature = getattr(feature, 'feature', feature)  # of a Sequence
+  if hasattr(feature, 'int2str'):
+    return feature.int2str(int(value))
+  return files.decode(value, counts) if isinstance(value, bytes) else str(value)
+
+
+def _without_places(sentences, problems) -> list[Sentence]:
+  """'科0 技1' -> '科 技', if all tokens end in a number, nearly always 0 or the next one."""
+  right, number = 0, 0
+  for sentence in sentences:
+    before = -1
+    for token in sentence.tokens:
+      match = _PLACED.fullmatch(token)
+      if not match:
+        return sentences
+      place = int(match[2])
+      right += place in (0, before + 1)
+      number, before = number + 1, place
+  if right < 0.99 * number:
+    return sentences
+  problems.counts['tokens with their place in the word (taken off)'] = number
+  return [
+    sentence._replace(tokens=tuple(_PLACED.fullmatch(token)[1] for token in sentence.tokens))
+    for sentence in sentences
+  ]

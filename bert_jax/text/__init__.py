@@ -1,0 +1,1 @@
+"""Text as it is read: files, tables, documents, sentences, duplicates."""

@@ -1,0 +1,318 @@
+"""Raw text in, documents of sentences out.
+
+A corpus is named by a spec: a file, a glob, a folder, or `tfds:NAME[:SPLIT]`. A file's suffix tells
+its format (`.gz` or `.zst` may follow any):
+
+  sentences   .txt, none or unknown: one sentence a line, a blank line between documents, as in
+              google-research/bert
+  lines       the same with a paragraph a line, to be split into sentences
+  paragraphs  .md: a blank line between paragraphs, wrapped lines joined; a heading opens a document
+  jsonl       .jsonl, .json: one object a line whose text field is a document, a paragraph a line
+  wiki        any file that begins with `<doc `: WikiExtractor output, a paragraph a line
+
+Files are read as a stream and cut into blocks of whole documents. Cutting only looks for the lines
+that open a document and is quick; a block is read into documents by itself, in any process.
+
+Whatever else is found in a file is repaired and counted (invalid UTF-8) or is an InputError.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_jax.config import InputError
+from bert_jax.text import files
+from bert_jax.text.files import Lines, decode, parse_json
+from bert_jax.text.sentences import split_sentences
+
+BLOCK_BYTES = 1 << 20  # a block is closed at the first document that opens after so many bytes
+LONGEST_DOCUMENT = 16 << 20  # bytes; a longer one is cut here, and counted
+LONGEST_SENTENCE = 10_000  # characters; a longer one is cut at a blank, and counted
+_TFDS_ROWS = 256  # of a TFDS dataset in a block
+
+
+class Document(NamedTuple):
+  name: str  # 'file.txt:12', the line where it starts; decides whether the document is held out
+  sentences: list[str]
+
+
+class Block(NamedTuple):
+  """Some whole documents of a file, not yet read, or rows of a TFDS dataset."""
+
+  path: str
+  format: str
+  first: int  # number of its first line or row
+  data: bytes  # its lines; of a TFDS dataset, the number of rows
+  position: int  # bytes of the file on disk, or rows, read when it ends: for a progress bar
+  is_cut: bool  # no document opens here: the one before became too long
+
+
+def documents(
+  spec: str,
+  *,
+  split: str = 'train',
+  format: str = 'auto',
+  text_field: str = 'text',
+  counts: Counter,
+) -> Iterator[Document]:
+  """Yields the documents of a corpus in a fixed order, and counts what it reads.
+
+  Args:
+    spec: file, glob, folder or `tfds:NAME[:SPLIT]`, see the top of this file.
+    split: the split of a TFDS dataset whose spec names none.
+    format: 'auto' or one of 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki'.
+    text_field: the field of a JSON object or of a TFDS example that holds the text.
+    counts: is added to: files, bytes (uncompressed), documents, sentences, empty_documents
+      (skipped), invalid_utf8_lines (repaired), cut_sentences and cut_documents (too long: made
+      two).
+
+  Raises:
+    InputError: the corpus is missing, empty, damaged, not text, or not in the format.
+  """
+  empty = True
+  for path in sources(spec, format):
+    if not path.startswith('tfds:'):
+      counts['files'] += 1
+    for block in blocks(path, format, split):
+      for document in read_block(block, text_field, counts):
+        empty = False
+        yield document
+  if empty:
+    raise InputError(f'{spec} holds no text, only white space; give it at least one document')
+
+
+def sources(spec: str, format: str = 'auto') -> list[str]:
+  """What `blocks` takes: the files of a spec, in order, or the one TFDS name."""
+  if format != 'auto' and format not in _READERS:
+    raise InputError(f'format {format!r} is unknown; use one of auto, {", ".join(_READERS)}')
+  return [spec] if spec.startswith('tfds:') else [str(path) for path in files.expand(spec)]
+
+
+def blocks(path: str, format: str = 'auto', split: str = 'train') -> Iterator[Block]:
+  """Cuts a file, or a TFDS dataset, into blocks; which ones depends on nothing but its bytes."""
+  if path.startswith('tfds:'):
+    files.tfds_source.cache_clear()  # it may have been prepared anew
+    _, rows = files.tfds_source(path, split)
+    for first in range(0, len(rows), _TFDS_ROWS):
+      number = min(_TFDS_ROWS, len(rows) - first)
+      yield Block(path, split, first, str(number).encode(), first + number, False)
+    return
+  numbered = files.raw_lines(Path(path))
+  number, raw, position = next(numbered)
+  if format == 'auto':
+    wiki = raw.removeprefix(b'\xef\xbb\xbf').startswith(b'<doc ')
+    format = 'wiki' if wiki else _SUFFIXES.get(files.suffix(Path(path)), 'sentences')
+  opens = _OPENS[format]()
+  opens(raw)
+  held, size, first, is_cut = [raw], len(raw), number, False
+  for number, raw, at in numbered:
+    opening = opens(raw)
+    if (opening and size >= BLOCK_BYTES) or size >= LONGEST_DOCUMENT:
+      yield Block(path, format, first, b''.join(held), position, is_cut)
+      held, size, first, is_cut = [], 0, number, not opening
+    held.append(raw)
+    size += len(raw)
+    position = at
+  yield Block(path, format, first, b''.join(held), position, is_cut)
+
+
+def read_block(block: Block, text_field: str, counts: Counter) -> Iterator[Document]:
+  """The documents of a block that are not empty; counts as `documents` does."""
+  for document in _read(block, text_field, counts):
+    sentences = [part for s in document.sentences for part in _bounded(s, counts)]
+    if sentences:
+      counts['documents'] += 1
+      counts['sentences'] += len(sentences)
+      yield Document(document.name, sentences)
+    else:
+      counts['empty_documents'] += 1
+
+
+def _read(block: Block, text_field: str, counts: Counter) -> Iterator[Document]:
+  if block.path.startswith('tfds:'):
+    _, rows = files.tfds_source(block.path, block.format)
+    return _tfds_documents(rows, block, text_field, counts)
+  if block.is_cut:
+    counts['cut_documents'] += 1
+  path = Path(block.path)
+  numbered = files.decoded(path, enumerate(io.BytesIO(block.data), block.first), counts)
+  if block.format == 'jsonl':
+    return _jsonl(path, numbered, text_field, counts)
+  return _READERS[block.format](path, numbered)
+
+
+def _bounded(sentence: str, counts: Counter) -> Iterator[str]:
+  while len(sentence) > LONGEST_SENTENCE:
+    counts['cut_sentences'] += 1
+    end = sentence.rfind(' ', 1, LONGEST_SENTENCE) + 1 or LONGEST_SENTENCE
+    yield sentence[:end].strip()
+    sentence = sentence[end:].strip()
+  if sentence:
+    yield sentence
+
+
+def held_out(name: str, share: float) -> bool:
+  """Whether a document belongs to the held-out share (0 to 1); a function of its name alone."""
+  return is_held_out(name_hash(name), share)
+
+
+def name_hash(name: str) -> int:
+  """What decides whether a document is held out, 0 to 2**32 - 1."""
+  return zlib.crc32(name.encode())
+
+
+def is_held_out(hashes, share: float):
+  """Of a name_hash or an array of them: whether its document belongs to the held-out share."""
+  return hashes < share * 2**32
+
+
+def _sentences(path: Path, numbered: Lines) -> Iterator[Document]:
+  start, sentences = 0, []
+  for number, line in itertools.chain(numbered, [(0, '')]):
+    line = line.strip()
+    if line:
+      start = start or number
+      sentences.append(line)
+    elif sentences:
+      yield Document(f'{path.name}:{start}', sentences)
+      start, sentences = 0, []
+
+
+def _paragraphs(path: Path, numbered: Lines) -> Iterator[Document]:
+  start, sentences, has_body = 0, [], False
+  for number, text, is_heading in _blocks(numbered):
+    if is_heading and has_body:  # a title directly above a heading stays with it
+      yield Document(f'{path.name}:{start}', sentences)
+      start, sentences, has_body = 0, [], False
+    start = start or number
+    sentences += [text] if is_heading else split_sentences(text)
+    has_body = has_body or not is_heading
+  yield Document(f'{path.name}:{start}', sentences)
+
+
+def _lines(path: Path, numbered: Lines) -> Iterator[Document]:
+  for name, lines in _sentences(path, numbered):
+    yield Document(name, [sentence for line in lines for sentence in split_sentences(line)])
+
+
+_HEADING = re.compile(r'#{1,6}\s+(.+?)(?:\s+#+)?')
+_RULE = re.compile(r'([-*_=])(?:\s*\1){2,}')  # a break, or the line under a title
+
+
+def _blocks(numbered: Lines) -> Iterator[tuple[int, str, bool]]:
+  """Yields (line number, text, is it a heading) per heading and per paragraph."""
+  start, paragraph = 0, []
+  for number, line in itertools.chain(numbered, [(0, '')]):
+    line = line.strip()
+    heading = _HEADING.fullmatch(line)
+    if line and not heading and not _RULE.fullmatch(line):
+      start = start or number
+      paragraph.append(line)
+      continue
+    if paragraph:
+      yield start, ' '.join(paragraph), False
+      start, paragraph = 0, []
+    if heading:
+      yield number, heading[1], True
+
+
+def _wiki(path: Path, numbered: Lines) -> Iterator[Document]:
+  start, sentences = 0, []
+  for number, line in itertools.chain(numbered, [(0, '</doc>')]):
+    line = line.strip()
+    opens = line.startswith('<doc ')
+    if opens or line == '</doc>':
+      if start:
+        yield Document(f'{path.name}:{start}', sentences)
+      start, sentences = number if opens else 0, []
+    elif line:
+      start = start or number
+      sentences += split_sentences(line) if sentences else [line]  # the first line is the title
+
+
+def _jsonl(path: Path, numbered: Lines, text_field: str, counts: Counter) -> Iterator[Document]:
+  for number, line in numbered:
+    if line.strip():
+      where = f'{path}:{number}'
+      row = parse_json(line, where, counts)
+      yield Document(f'{path.name}:{number}', _text_of(row, text_field, where))
+
+
+def _tfds_documents(
+  rows: files.TfdsRows, block: Block, text_field: str, counts: Counter
+) -> Iterator[Document]:
+  for i in range(block.first, block.position):
+    name, row = rows(i)
+    counts['bytes'] += sum(len(v) for k, v in row.items() if k == text_field)
+    row = {k: decode(v, counts) if isinstance(v, bytes) else v for k, v in row.items()}
+    yield Document(name, _text_of(row, text_field, name))
+
+
+def _text_of(row: dict[str, Any], field: str, where: str) -> list[str]:
+  """The sentences of a row's text field; a line is a paragraph."""
+  if field not in row:
+    raise InputError(
+      f'{where} has no field {field!r}, only {", ".join(row) or "none"}; set corpus.text_field '
+      '(--text-field)'
+    )
+  text = row[field]
+  if not isinstance(text, str):
+    raise InputError(
+      f'{where}: field {field!r} holds {text!r:.40}, not text; set corpus.text_field (--text-field)'
+    )
+  return [sentence for line in text.splitlines() for sentence in split_sentences(line)]
+
+
+_READERS = {
+  'sentences': _sentences,
+  'lines': _lines,
+  'paragraphs': _paragraphs,
+  'jsonl': _jsonl,
+  'wiki': _wiki,
+}
+_SUFFIXES = {'.md': 'paragraphs', '.jsonl': 'jsonl', '.json': 'jsonl'}
+
+
+def _opens_sentences() -> Callable[[bytes], bool]:
+  """Makes a function that is shown every line in turn and says whether a document opens there."""
+  blank = True
+
+  def opens(raw):
+    nonlocal blank
+    before, blank = blank, raw.isspace()
+    return before and not blank
+
+  return opens
+
+
+def _opens_paragraphs() -> Callable[[bytes], bool]:
+  has_body = False
+
+  def opens(raw):
+    nonlocal has_body
+    line = raw.strip()
+    if not line:
+      return False
+    if line[:1] == b'#' and _HEADING.fullmatch(line.decode(errors='replace')):
+      before, has_body = has_body, False
+      return before
+    has_body = has_body or not _RULE.fullmatch(line.decode(errors='replace'))
+    return False
+
+  return opens
+
+
+_OPENS = {
+  'sentences': _opens_sentences,
+  'lines': _opens_sentences,
+  'paragraphs': _opens_paragraphs,
+  'jsonl': lambda: lambda raw: True,
+  'wiki': lambda: lambda raw: raw.lstrip().startswith(b'<doc '),
+}

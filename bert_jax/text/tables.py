@@ -1,0 +1,190 @@
+"""Labelled records: one (where, row) per line of a TSV, CSV or JSONL file, or of a TFDS dataset.
+
+Every task family reads its public files through here. A row is a dict of strings whatever it came
+from, and `where` ('dev.tsv:17') lets an error point at the line.
+
+  .tsv            GLUE's: a header line, tabs, no quoting: a quote is a plain character
+  .csv            RFC 4180: a header line, commas, quoted fields may hold commas and line breaks
+  .jsonl, .json   one object a line; a value that is no string is kept as its JSON text, null is
+                  as good as absent
+  tfds:NAME       see files.tfds_rows; a ClassLabel becomes the name of its class
+
+Any file may be gzipped (.gz); a glob or a folder reads its files one after the other.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_jax.config import InputError
+from bert_jax.text.files import Lines, decode, lines, of_split, parse_json, parts, suffix, tfds_rows
+
+Row = dict[str, str]
+
+
+def stop(where: str, sentence: str, kind: str) -> None:
+  """What a faulty record leads to, unless the caller says otherwise (tasks/faulty_records.py)."""
+  del kind
+  raise InputError(f'{where}: {sentence}.')
+
+
+def records(
+  spec: str,
+  *,
+  split: str = 'train',
+  columns: tuple[str, ...] = (),
+  counts: Counter,
+  wrong: Callable = stop,
+) -> Iterator[tuple[str, Row]]:
+  """Yields (where, row) in file order.
+
+  Args:
+    spec: file, glob, folder, or `tfds:NAME[:SPLIT]`; or several of these, `a=SPEC,b=SPEC`.
+    split: the split of a TFDS dataset whose spec names none.
+    columns: names the columns of TSV and CSV files that have no header line, such as CoLA's. A
+      first line that holds one of these names is a header. The last column may be missing.
+    counts: is added to: files, bytes, records, blank_lines (skipped), invalid_utf8_lines
+      (repaired).
+    wrong: called with (where, sentence, kind) for a line that does not have the header's columns or
+      is no JSON object; if it returns, the line is left out.
+
+  Raises:
+    InputError: the data is missing, empty or damaged, or a line does not have the header's columns.
+  """
+  empty = True
+  for _, part in parts(spec):
+    for where, row in _all(part, split, columns, counts, wrong):
+      empty = False
+      counts['records'] += 1
+      yield where, row
+  if empty:
+    raise InputError(f'{spec} holds no records, at most a header; give a file with at least one')
+
+
+def column(row: Row, name: str, where: str) -> str:
+  """The row's value in a column, 'a|b' being the first of a and b that is there; when none is, an
+  InputError that names those there are."""
+  for spelling in name.split('|'):
+    if spelling in row:
+      return row[spelling]
+  close = difflib.get_close_matches(name.split('|')[0], row, n=1)
+  hint = f'did you mean {close[0]!r}?' if close else 'name one of these'
+  raise InputError(f'{where} has no column {name!r}, only {", ".join(map(repr, row))}; {hint}')
+
+
+def _all(
+  spec: str, split: str, columns: tuple[str, ...], counts: Counter, wrong: Callable
+) -> Iterator[tuple[str, Row]]:
+  if spec.startswith('tfds:'):
+    features, rows = tfds_rows(spec, split)
+    for where, row in rows:
+      yield where, {key: _tfds_string(value, features[key], counts) for key, value in row.items()}
+    return
+  for path in of_split(spec, split, one=split != 'train'):
+    if suffix(path) not in _READERS:
+      raise InputError(
+        f'{path} is not a table by its name; use {", ".join(_READERS)}, each with or without .gz'
+      )
+    for number, row in _READERS[suffix(path)](path, lines(path, counts), columns, counts, wrong):
+      yield f'{path.name}:{number}', row
+
+
+def _tsv(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter, wrong: Callable):
+  rows = ((number, line.split('\t') if line.strip(' ') else []) for number, line in numbered)
+  return _named(path, rows, columns, counts, wrong)
+
+
+def _csv(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter, wrong: Callable):
+  return _named(path, _csv_rows(path, numbered), columns, counts, wrong)
+
+
+csv.field_size_limit(2**31 - 1)  # long documents; csv's own limit is 131,072 characters
+
+
+def _csv_rows(path: Path, numbered: Lines) -> Iterator[tuple[int, list[str]]]:
+  reader = csv.reader((line + '\n' for _, line in numbered), strict=True)
+  start = 1
+  try:
+    for row in reader:
+      yield start, row
+      start = reader.line_num + 1
+  except csv.Error as error:
+    raise InputError(
+      f'{path}:{start} is not CSV ({error}); close every quote, and double those inside a field'
+    ) from error
+
+
+def _jsonl(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter, wrong: Callable):
+  for number, line in numbered:
+    if line.strip():
+      try:
+        row = parse_json(line, f'{path}:{number}', counts)
+      except InputError as error:
+        wrong(
+          f'{path}:{number}', str(error).removeprefix(f'{path}:{number} is '), 'lines without JSON'
+        )
+        continue
+      yield number, {key: _string(value) for key, value in row.items() if value is not None}
+    else:
+      counts['blank_lines'] += 1
+
+
+_READERS = {'.tsv': _tsv, '.csv': _csv, '.jsonl': _jsonl, '.json': _jsonl}
+
+
+def _named(
+  path: Path,
+  rows: Iterator[tuple[int, list[str]]],
+  columns: tuple[str, ...],
+  counts: Counter,
+  wrong: Callable,
+) -> Iterator[tuple[int, Row]]:
+  """Gives the cells of every row their column names; no cells are a blank line."""
+  header = ()
+  for number, cells in rows:
+    if cells and not header and not set(columns) & set(cells):  # no header line
+      # A test set may lack the last column, the label.
+      header = columns[: -1 if len(cells) == len(columns) - 1 else None]
+    if not cells:
+      counts['blank_lines'] += 1
+    elif not header:
+      header = tuple(cell.strip() for cell in cells)
+      if '' in header[1:] or len(set(header)) < len(header):  # pandas leaves the first one empty
+        raise InputError(
+          f'{path}:{number} is no header: {header} has empty or repeated names; if the file has no '
+          'header line, name its columns with table.columns'
+        )
+    elif len(cells) != len(header):
+      wrong(
+        f'{path}:{number}',
+        f'{len(cells)} columns where {len(header)} are expected ({", ".join(header)}); repair or '
+        'remove the line',
+        'lines with another number of columns',
+      )
+    else:
+      yield number, dict(zip(header, cells))
+
+
+def _string(value: Any) -> str:
+  return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _tfds_string(value: Any, feature: Any, counts: Counter) -> str:
+  def plain(value):
+    return decode(value, counts) if isinstance(value, bytes) else value.tolist()
+
+  if isinstance(value, bytes):
+    return decode(value, counts)
+  if hasattr(feature, 'int2str') and isinstance(value, (int, np.integer)):
+    return feature.int2str(value) if value >= 0 else str(value)  # -1: the label of a test set
+  if isinstance(value, float):
+    return str(np.dtype(feature.np_dtype).type(value))  # float32 3.8 comes as 3.799999952316284
+  return json.dumps(value, ensure_ascii=False, default=plain)

@@ -1,0 +1,12 @@
+"""Text to ids and back: WordPiece, SentencePiece and byte-level BPE."""
+
+from bert_jax.tokenizers.base import RESERVED, Encoding, Tokenizer, checked
+from bert_jax.tokenizers.byte_level import ByteLevel
+from bert_jax.tokenizers.reading import in_folder, load, load_folder
+from bert_jax.tokenizers.sentence_piece import SentencePiece
+from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, WordPiece, normalizer
+
+__all__ = [
+  'MAX_WORD_CHARACTERS', 'RESERVED', 'ByteLevel', 'Encoding', 'SentencePiece', 'Tokenizer',
+  'WordPiece', 'checked', 'in_folder', 'load', 'load_folder', 'normalizer',
+]  # fmt: skip

@@ -1,0 +1,80 @@
+"""Byte-level BPE: RoBERTa's and GPT-2's vocabularies, by Hugging Face's Rust library.
+
+A text is its UTF-8 bytes, so nothing is unknown; a blank belongs to the word it stands before
+(Radford et al. 2019, section 2.2). A word at the beginning of a text has no blank and so, but for
+`add_prefix_space`, other pieces than amid it.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors
+
+from bert_jax.config import write_whole
+from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
+
+BLANK = 'Ġ'  # a space, as a byte is written
+
+
+class ByteLevel(Tokenizer):
+  """pieces in order of their ids; merges [(left, right), ...] in order of their rank."""
+
+  def __init__(
+    self,
+    pieces: Iterable[str],
+    merges: Iterable[tuple[str, str]],
+    *,
+    add_prefix_space: bool = False,
+    source: str = 'the vocabulary',
+  ):
+    pieces, merges = list(pieces), [tuple(pair) for pair in merges]
+    content = json.dumps(['byte-level', add_prefix_space, pieces, merges])
+    super().__init__(pieces, hashlib.sha256(content.encode()).hexdigest(), source)
+    self.add_prefix_space = add_prefix_space
+    self._begins_word = np.array([piece.startswith(BLANK) for piece in pieces])
+    # No special tokens are declared to the library, so a typed "<mask>" is plain text.
+    self.rust = tokenizers.Tokenizer(
+      models.BPE({piece: i for i, piece in enumerate(pieces)}, merges)
+    )
+    self.rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    self.rust.post_processor = processors.ByteLevel(
+      add_prefix_space=add_prefix_space, trim_offsets=True
+    )
+    self.rust.decoder = decoders.ByteLevel()
+
+  def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
+    return [self.encoding(e.ids, e.offsets) for e in self.rust.encode_batch(checked(texts))]
+
+  def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+    found = self.rust.encode_batch_fast(checked(texts))
+    return [np.array(e.ids, np.int32) for e in found]
+
+  def words_batch(self, words: Sequence[str], after_blank: Sequence[bool]) -> list[np.ndarray]:
+    return self.ids_batch([' ' * bool(blank) + w for w, blank in zip(checked(words), after_blank)])
+
+  def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
+    starts = self._begins_word[ids]
+    starts[text_starts] = True
+    return starts
+
+  def encode_with_masks(self, text: str) -> np.ndarray:
+    """As RoBERTa reads masks: the blank before one is part of it."""
+    *before, last = text.split('[MASK]')
+    return super().encode_with_masks('[MASK]'.join([*(part.rstrip() for part in before), last]))
+
+  def decode(self, ids: Iterable[int]) -> str:
+    runs = [[]]
+    for i in self._shown(ids):
+      runs.append([]) if i == self.mask_id else runs[-1].append(i)
+    return ' [MASK]'.join(self.rust.decode(run) for run in runs).strip()
+
+  def save(self, folder: str | Path) -> Path:
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / 'tokenizer.json'
+    write_whole(path, self.rust.to_str(pretty=True))
+    return path

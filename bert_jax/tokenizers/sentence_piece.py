@@ -1,0 +1,80 @@
+"""SentencePiece: Google's `*.model`, by Google's library."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+from sentencepiece import sentencepiece_pb2
+
+from bert_jax.config import InputError, write_whole
+from bert_jax.text.sentences import UNSPACED
+from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
+
+_BEGINS_WORD = re.compile(f'[▁{UNSPACED}]')
+_UNSPACED_END = re.compile(f'[{UNSPACED}]$')
+
+
+class SentencePiece(Tokenizer):
+  """A model trained by `sentencepiece`: it holds its own normalisation, casing included.
+
+  Offsets leave out the space before a word, and may be empty: a lone '▁' covers only that space.
+  """
+
+  def __init__(self, model: bytes, *, source: str = 'the model'):
+    try:
+      self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError as e:
+      raise InputError(f'{source} is not a SentencePiece model; is it damaged or cut off?') from e
+    pieces = [self._model.id_to_piece(i) for i in range(self._model.get_piece_size())]
+    super().__init__(pieces, hashlib.sha256(model).hexdigest(), source)
+    # A piece of a script without blanks is a word of its own.
+    self._begins_word = np.array([bool(_BEGINS_WORD.match(piece)) for piece in pieces])
+    self._ends_word = np.array([bool(_UNSPACED_END.search(piece)) for piece in pieces])
+    self._blank = np.array([piece == '▁' for piece in pieces])
+    for i in (self.pad_id, self.cls_id, self.sep_id, self.mask_id):
+      if not self._model.is_control(i):
+        raise InputError(
+          f'{source} has {pieces[i]} as an ordinary piece, which text could produce; '
+          'train it with --control_symbols instead'
+        )
+
+  def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
+    texts = checked(texts)
+    protos = self._model.encode(texts, out_type='serialized_proto')
+    return [self._encoding(text, proto) for text, proto in zip(texts, protos)]
+
+  def _encoding(self, text: str, proto: bytes) -> Encoding:
+    pieces = sentencepiece_pb2.SentencePieceText.FromString(proto).pieces
+    spans = np.array([(p.begin, p.end) for p in pieces], np.int32).reshape(-1, 2)
+    utf8 = np.frombuffer(text.encode(), np.uint8)
+    offsets = np.cumsum(np.append(0, (utf8 & 0xC0) != 0x80), dtype=np.int32)[spans]
+    offsets[:, 0] += np.array([len(p.surface) - len(p.surface.lstrip()) for p in pieces], np.int32)
+    return self.encoding([p.id for p in pieces], offsets)
+
+  def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+    return [np.array(ids, np.int32) for ids in self._model.encode(checked(texts), out_type=int)]
+
+  def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
+    starts = self._begins_word[ids]
+    starts[1:] |= self._ends_word[ids[:-1]]
+    starts[1:] &= ~self._blank[ids[:-1]]  # a blank goes with what it stands before
+    starts[text_starts] = True
+    return starts
+
+  def decode(self, ids: Iterable[int]) -> str:
+    runs = [[]]  # between masks, which the library would leave out
+    for i in self._shown(ids):
+      runs.append([]) if i == self.mask_id else runs[-1].append(i)
+    texts = [self._model.decode(run) for run in runs]
+    parts = texts[:1] + [part for text in texts[1:] for part in ('[MASK]', text)]
+    return ' '.join(part for part in parts if part)
+
+  def save(self, folder: str | Path) -> Path:
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / 'spm.model'
+    write_whole(path, self._model.serialized_model_proto())
+    return path

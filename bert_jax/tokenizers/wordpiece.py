@@ -1,0 +1,124 @@
+"""WordPiece: Google's `vocab.txt`, by Hugging Face's Rust library.
+
+The algorithm is Google's (google-research/bert, tokenization.py): control characters go, CJK
+characters and punctuation stand alone, uncased vocabularies lower-case and strip accents, cased
+ones do neither, unless strip_accents says otherwise; words of more than 100 characters become [UNK]
+(Hugging Face's limit for BERT; Google's later 200 changes only words that are noise anyway).
+Corners of Unicode where the Rust code departs from Google's Python: private-use characters are
+dropped, a word-final capital sigma becomes a plain one.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers
+
+from bert_jax.config import write_whole
+from bert_jax.tokenizers.base import RESERVED, Encoding, Tokenizer, checked, find_reserved
+
+MAX_WORD_CHARACTERS = 100  # a longer word is [UNK]
+_KNOWN_RUNS = 500_000
+_LONGEST_RUN = 20  # characters; a longer one hardly comes twice
+_LONG_RUNS = 12  # characters; texts whose runs are so long on average are encoded as a whole
+
+
+class WordPiece(Tokenizer):
+  """Greedy longest match first within words; a piece that continues a word starts with ##."""
+
+  def __init__(
+    self,
+    pieces: Iterable[str],
+    *,
+    do_lower_case: bool = True,
+    tokenize_chinese_chars: bool = True,
+    strip_accents: bool | None = None,
+    source: str = 'the vocabulary',
+  ):
+    pieces = list(pieces)
+    for name in RESERVED:  # some copies of bert-base-uncased spell them [unk]; write them one way
+      pieces[find_reserved(pieces, name, source)] = name
+    strip_accents = do_lower_case if strip_accents is None else strip_accents
+    content = json.dumps(
+      ['wordpiece', do_lower_case, pieces]
+      + ([] if tokenize_chinese_chars else ['no spaces'])
+      + ([] if strip_accents == do_lower_case else [f'strip accents {strip_accents}'])
+    )
+    super().__init__(pieces, hashlib.sha256(content.encode()).hexdigest(), source)
+    self.do_lower_case = do_lower_case
+    self.tokenize_chinese_chars = tokenize_chinese_chars  # each CJK character is a word
+    self.strip_accents = strip_accents
+    self._begins_word = np.array([not piece.startswith('##') for piece in pieces])
+    self._known = {}  # the ids of what stood between blanks, as bytes of int32
+    # No special tokens are declared to the library, so the typed "[MASK]" is three plain words.
+    self.rust = tokenizers.Tokenizer(
+      models.WordPiece(
+        {piece: i for i, piece in enumerate(pieces)},
+        unk_token='[UNK]',
+        max_input_chars_per_word=MAX_WORD_CHARACTERS,
+      )
+    )
+    self.rust.normalizer = normalizer(do_lower_case, tokenize_chinese_chars, strip_accents)
+    self.rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+
+  def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
+    return [self.encoding(e.ids, e.offsets) for e in self.rust.encode_batch(checked(texts))]
+
+  def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+    texts = [_runs(text) for text in checked(texts)]
+    if len(self._known) > _KNOWN_RUNS:
+      self._known = {}
+    ids = {run: self._known.get(run) for run in set().union(*texts)}
+    new = [run for run, known in ids.items() if known is None]
+    for run, encoding in zip(new, self.rust.encode_batch_fast(new)):
+      ids[run] = np.array(encoding.ids, np.int32).tobytes()
+    self._known.update((run, ids[run]) for run in new if len(run) <= _LONGEST_RUN)
+    return [np.frombuffer(b''.join(map(ids.__getitem__, runs)), np.int32) for runs in texts]
+
+  def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
+    return self._begins_word[ids]
+
+  def decode(self, ids: Iterable[int]) -> str:
+    return ' '.join(self.pieces[i] for i in self._shown(ids)).replace(' ##', '')
+
+  def save(self, folder: str | Path) -> Path:
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / 'vocab.txt'
+    settings = {
+      'tokenizer_class': 'BertTokenizer',
+      'do_lower_case': self.do_lower_case,
+      'tokenize_chinese_chars': self.tokenize_chinese_chars,
+    }
+    if self.strip_accents != self.do_lower_case:
+      settings['strip_accents'] = self.strip_accents
+    # The casing first: a vocabulary without it would be taken for an uncased one.
+    write_whole(folder / 'tokenizer_config.json', json.dumps(settings, indent=2) + '\n')
+    write_whole(path, ''.join(f'{piece}\n' for piece in self.pieces))
+    return path
+
+
+def normalizer(
+  do_lower_case: bool, tokenize_chinese_chars: bool = True, strip_accents: bool | None = None
+) -> normalizers.Normalizer:
+  """What WordPiece does to a text before it looks for words; training uses the same.
+
+  strip_accents: None is as do_lower_case is.
+  """
+  return normalizers.BertNormalizer(
+    lowercase=do_lower_case,
+    strip_accents=do_lower_case if strip_accents is None else strip_accents,
+    handle_chinese_chars=tokenize_chinese_chars,
+  )
+
+
+def _runs(text: str) -> list[str]:
+  """What stands between blanks, which no rule of WordPiece reaches across; some are empty.
+
+  A text of long runs, such as Chinese, is one run: little of it would come again.
+  """
+  runs = text.replace('\n', ' ').replace('\t', ' ').replace('\r', ' ').split(' ')
+  return runs if len(text) < _LONG_RUNS * len(runs) else [text]

@@ -1,0 +1,145 @@
+"""What preparing a corpus is, whoever runs it: its settings, its blocks, its plan."""
+
+import hashlib
+import json
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from bert_jax import tokenizers
+from bert_jax.config import InputError, write_whole
+from bert_jax.corpus import prepared, shards
+from bert_jax.corpus.units import Encoder
+from bert_jax.text import documents, duplicates
+from bert_jax.tools import text_arguments
+
+
+class Settings(NamedTuple):
+  """What decides the records of a corpus."""
+
+  inputs: tuple[tuple[str, str], ...]  # (language or '', file), in order
+  vocab: str  # folder
+  format: str = 'auto'
+  text_field: str = 'text'
+  split: str = 'train'
+  segmenter: str = ''
+  phrases: str = ''
+  entities: str = ''
+  min_characters: int = 0
+  duplicates: str = 'keep'  # or exact, near
+  near_threshold: float = 0.8
+  shard_mb: int = 64
+
+  @property
+  def languages(self):
+    return tuple(dict.fromkeys(language for language, _ in self.inputs))
+
+
+class Maker:
+  """(language number, block) -> (items, counts): a pure function, made once in each process."""
+
+  def __init__(self, settings):
+    self.settings = settings
+    self.encode = Encoder(
+      tokenizers.load_folder(settings.vocab),
+      segmenter=settings.segmenter,
+      phrases=settings.phrases,
+      entities=settings.entities,
+    )
+    self.serialize = shards.Serializer()
+    near = settings.duplicates == 'near'
+    self.signer = duplicates.Signer(settings.near_threshold) if near else None
+
+  def __call__(self, language, block):
+    counts, kept = Counter(), []
+    for document in documents.read_block(block, self.settings.text_field, counts):
+      if sum(map(len, document.sentences)) < self.settings.min_characters:
+        counts['short_documents'] += 1
+      else:
+        kept.append(document)
+    found = self.encode([document.sentences for document in kept], counts)
+    return [
+      self._item(language, document, record)
+      for document, record in zip(kept, found, strict=True)
+      if record
+    ], counts
+
+  def _item(self, language, document, record):
+    whole = '\n'.join(document.sentences)
+    messages, sizes = self.serialize(document.name, self.settings.languages[language], record)
+    return shards.Item(
+      document.name,
+      language,
+      len(whole.encode()),
+      record.tokens,
+      messages,
+      sizes,
+      record.sentences,
+      duplicates.exact_key(whole),
+      self.signer.signature(whole) if self.signer else None,
+    )
+
+
+def blocks(settings):
+  """(language number, block), in order."""
+  for language, path in settings.inputs:
+    for block in documents.blocks(path, settings.format, settings.split):
+      yield settings.languages.index(language), block
+
+
+def begin(settings, out, by='processes'):
+  """(tokenizer, plan): writes both into the folder, or finds that it was begun with just these.
+
+  by: what writes the shards, which cannot be changed half-way.
+  """
+  tokenizer = tokenizers.load_folder(settings.vocab)
+  # Lexicons that cannot be read and segmenters that are not installed show here.
+  Encoder(
+    tokenizer,
+    segmenter=settings.segmenter,
+    phrases=settings.phrases,
+    entities=settings.entities,
+  )
+  plan = _plan(settings, tokenizer, by)
+  path = out / prepared.PLAN
+  if path.is_file():
+    earlier = json.loads(path.read_text())
+    different = ', '.join(name for name in plan if plan[name] != earlier.get(name))
+    begun = prepared.finished(out) or (out / prepared.META).is_file()
+    if different and not begun:  # a first try that failed binds nobody
+      for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):  # nor does its vocabulary
+        (out / name).unlink(missing_ok=True)
+      write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
+    elif different:
+      raise InputError(
+        f'{out} holds a corpus that was begun with another {different}; choose another --out, or '
+        'delete it'
+      )
+  elif out.is_dir() and any(out.iterdir()):
+    raise InputError(f'{out} holds other files; give --out a new or an empty folder')
+  else:
+    text_arguments.check_writable(out)
+    out.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
+  if not tokenizers.in_folder(out):
+    tokenizer.save(out)
+  return tokenizer, plan
+
+
+def _plan(settings, tokenizer, by):
+  """What a corpus must be gone on with, as JSON gives it back."""
+  sizes = [1 if f.startswith('tfds:') else Path(f).stat().st_size for _, f in settings.inputs]
+  if 0 in sizes:
+    raise InputError(f'{settings.inputs[sizes.index(0)][1]} is empty; remove it, or write it again')
+  plan = settings._asdict() | {
+    'languages': settings.languages,
+    'vocabulary': tokenizer.fingerprint,
+    'inputs': [(*pair, size) for pair, size in zip(settings.inputs, sizes, strict=True)],
+    'lexicons': [
+      hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if path else ''
+      for path in (settings.phrases, settings.entities)
+    ],
+    'by': by,
+  }
+  del plan['vocab']
+  return json.loads(json.dumps(plan))

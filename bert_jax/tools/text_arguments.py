@@ -1,0 +1,45 @@
+"""What the tools that read text share: the arguments that name it, and the check of --out."""
+
+import os
+import re
+from pathlib import Path
+
+from bert_jax.config import InputError
+from bert_jax.text import files
+
+
+def add_text(parser):
+  """Adds the arguments that say which text is read, and how."""
+  add = parser.add_argument
+  add(
+    '--input',
+    action='append',
+    required=True,
+    metavar='[LANGUAGE=]SPEC',
+    help='file, glob, folder or tfds:NAME[:SPLIT]; may be repeated; {language} in it stands for '
+    'each of --languages',
+  )
+  add('--languages', default='', help='a,b,c, or a file with one a line')
+  add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl or wiki')
+  add('--text-field', default='text', help='of a JSONL or TFDS record')
+  add('--split', default='train', help='of a TFDS dataset')
+
+
+def specs(args):
+  """[(language or '', spec), ...] of --input and --languages."""
+  languages = args.languages
+  if languages and Path(languages).is_file():
+    languages = Path(languages).read_text()
+  names = re.findall(r'[^,\s]+', languages)
+  if names and not any('{language}' in spec for spec in args.input):
+    raise InputError('--languages fills in {language}, which no --input has; write it there')
+  return [part for spec in args.input for part in files.parts(spec, names)]
+
+
+def check_writable(out, option='--out'):
+  """InputError if the folder of an option can be neither made nor written to."""
+  nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
+  if not nearest.is_dir():
+    raise InputError(f'{nearest} is a file; give {option} a folder')
+  if not os.access(nearest, os.W_OK):
+    raise InputError(f'{nearest} cannot be written to; choose another {option}')

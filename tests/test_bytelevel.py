@@ -50,7 +50,12 @@ def test_ids_and_offsets_are_those_of_the_library(folder, trained):
   spans = [' The café'[a:b] for a, b in found.offsets]
   assert all(span == span.strip() != '' for span in spans)
   assert found.offsets[0, 0] == 1 and found.offsets[-1, 1] == 9
-  assert found.word_starts[0] and found.word_starts.sum() == 2
+  for text in (' The café', 'The café'):  # the first word of a text may have no blank
+    starts = ours.encode_batch([text])[0].word_starts
+    assert starts[0] and starts.sum() == 2
+  ids = ours.ids_batch(['café', 'the river'])
+  starts = ours.word_starts(np.concatenate(ids), np.array([0, len(ids[0])]))
+  assert starts.sum() == 3 and starts[0] and starts[len(ids[0])]
   assert not set(ours.special_ids) & set(np.concatenate(ours.ids_batch(TEXTS)).tolist())
 
 
@@ -76,6 +81,14 @@ def test_words_to_tag_are_the_pieces_they_are_in_a_text(folder, blanks):
   assert not np.array_equal(ids, np.concatenate(ours.ids_batch(words)))
 
 
+def test_two_texts_stand_two_seps_apart(folder, tokenizer):
+  """RoBERTa's <s> A </s></s> B </s>, BERT's [CLS] A [SEP] B [SEP]."""
+  first, second = np.array([7, 8], np.int32), np.array([9], np.int32)
+  ours = tokenizers.load_folder(folder)
+  assert [part.tolist() for part in ours.pair(first, second)] == [[7, 8, ours.sep_id], [9]]
+  assert [part.tolist() for part in tokenizer.pair(first, second)] == [[7, 8], [9]]
+
+
 def test_every_form_of_it_is_the_same(folder, trained, tmp_path):
   pair = tokenizers.load_folder(folder)
   (tmp_path / 'one').mkdir()
@@ -94,6 +107,18 @@ def test_a_wordpiece_in_a_tokenizer_json(tmp_path):
     for name in ('vocab.txt', 'tokenizer_config.json'):
       (out / name).unlink()
     assert initialization.load(out).tokenizer.fingerprint == found.tokenizer.fingerprint
+
+
+def test_ids_of_a_tokenizer_json_are_what_it_says(tmp_path):
+  """Whatever the order of its lines."""
+  path = tmp_path / 'tokenizer.json'
+  content = {
+    'model': {'type': 'WordPiece', 'vocab': {w: i for i, w in reversed([*enumerate(WORDS)])}},
+    'pre_tokenizer': {'type': 'BertPreTokenizer'},
+    'normalizer': {'type': 'BertNormalizer', 'lowercase': True},
+  }
+  path.write_text(json.dumps(content))
+  assert tokenizers.load(path).pieces == list(WORDS)
 
 
 @pytest.mark.parametrize(

@@ -357,9 +357,10 @@ def test_choices_share_a_row_in_segments_of_their_own(tmp_path, tokenizer):
 def test_the_context_is_cut_alike_for_all_choices_and_counted(tmp_path, tokenizer, caplog):
   caplog.set_level(logging.INFO, 'bert_jax')
   own = {'question': 'a', 'choice': ['b', 'b c d', 'e'], 'answer': 'e'}
-  path = dream(tmp_path / 'train.json', [['x ' * 40], [own], 'i'])
+  path = dream(tmp_path / 'train.json', [['a b c d e ' + 'x ' * 40], [own], 'i'])
   source = rows(config(path, '', '--config.task.max_length=12', task='dream'), tokenizer)
   assert [tuple(map(len, pair)) for pair in source.texts] == [(5, 2), (5, 4), (5, 2)]
+  assert {tokenizer.decode(context) for context, _ in source.texts} == {'a b c d e'}
   assert '1 questions with a cut context (longer than 12 tokens)' in caplog.text
   path = dream(tmp_path / 'long.json', [['x'], [own | {'question': 'y ' * 30}], 'i'])
   source = rows(config(path, '', '--config.task.max_length=12', task='dream'), tokenizer)
@@ -458,7 +459,16 @@ def test_answers_leave_out_what_was_not_predicted_whole(tmp_path, tokenizer):
   out = {'logits': np.array([[1.0, 5, 2, 4]]), 'example_ids': np.array([[1, 2, 3, 4]])}
   (answer,) = source.answers(out)
   assert (answer['prediction'], answer['prediction_text'], answer['gold']) == (1, 'Ran.', 0)
+  shares = np.exp([1.0, 5, 2]) / np.exp([1.0, 5, 2]).sum()
+  assert answer['probabilities'] == pytest.approx(shares.tolist())
+  assert answer['probability'] == pytest.approx(shares[1])
+  assert answer['loss'] == pytest.approx(-np.log(shares[0]))
   assert source.score([answer]) == {'choice_accuracy': 0.0}
+  of_race = ((0, 'middle'), (1, 'high'), (0, 'high'), (1, 'high'))
+  answers = [{'gold': 0, 'prediction': own, 'level': level} for own, level in of_race]
+  assert source.score(answers) == pytest.approx(
+    {'choice_accuracy': 1 / 2, 'middle_accuracy': 1, 'high_accuracy': 1 / 3}
+  )
   assert source.files([answer])['predictions.tsv'] == 'id\tprediction\n12-497-0\t1\n'
 
 

@@ -82,6 +82,8 @@ def test_a_text_in_windows_is_read_whole_and_its_logits_averaged(tmp_path, vocab
   ids = [list(ids) for (ids,) in source.texts[:7]]
   whole = list(tokenizer.ids_batch([long])[0])
   assert ids[0] == whole[:16] and ids[6] == whole[48:64] and ids[1][:8] == ids[0][8:]
+  weights = np.concatenate([source[i]['weights'] for i in range(len(source))])
+  assert sorted(weights[weights > 0]) == pytest.approx([1 / 7] * 7 + [1])  # texts count alike
   answers = source.answers(outputs)
   _, (logits,) = by_example(outputs, 'logits')
   expected = softmax(logits[:7].mean(axis=0))
@@ -123,6 +125,59 @@ def test_several_labels_of_a_text(tmp_path, vocab, tokenizer):
   assert [e.label for e in found.examples] == [None, None]
   none = [dict(a, prediction=[]) for a in answers]
   assert source.score(none) == {'micro_f1': 0.0, 'macro_f1': 0.0, 'subset_accuracy': 0.25}
+
+
+def labelled(tmp_path, vocab, *overrides, labels=('["a", "b"]', '["a", "c"]', '[]')):
+  """A config of texts with these labels, a line of JSON each."""
+  path = tmp_path / 'rows.jsonl'
+  path.write_text(
+    ''.join(f'{{"sentence": "{WORDS[i]}", "label": {label}}}\n' for i, label in enumerate(labels))
+  )
+  return load(
+    vocab, 'configs/finetune.py', f'--config.data.train={path}', f'--config.data.eval={path}',
+    '--config.data.seq_length=32', *overrides,
+  )  # fmt: skip
+
+
+def answers_of(config, tokenizer, logits):
+  """(source, its answers to a model that gives these logits [E, labels])."""
+  config = c.check(classification.resolve(config))
+  source = classification.sources(config, tokenizer, ('eval',))['eval']
+  ids = np.arange(1, len(logits) + 1)[None]
+  outputs = {'logits': np.array([logits], np.float32), 'example_ids': ids}
+  return source, source.answers(outputs)
+
+
+def test_a_label_is_held_from_a_half_on(tmp_path, vocab, tokenizer):
+  config = labelled(tmp_path, vocab, '--config.table.multi_label=true')
+  odds = np.log([[0.45 / 0.55, 0.55 / 0.45, 0.01], [99, 0.9, 1.1], [0.1, 0.2, 0.3]])
+  source, answers = answers_of(config, tokenizer, odds)
+  assert [a['prediction'] for a in answers] == [['b'], ['a', 'c'], []]
+  assert answers[0]['probabilities'] == pytest.approx({'a': 0.45, 'b': 0.55, 'c': 1 / 101})
+  # Each label is a question of its own: -log of what is given to yes or to no.
+  assert answers[0]['loss'] == pytest.approx(-np.log([0.45, 0.55, 100 / 101]).sum(), abs=1e-5)
+  assert answers[2]['loss'] == pytest.approx(np.log([1.1, 1.2, 1.3]).sum(), abs=1e-5)
+  # Of 4 labels, 3 are found and one a is missed: an F1 of 2/3 for a, and of 1 for b and c.
+  assert source.score(answers) == pytest.approx(
+    {'micro_f1': 6 / 7, 'macro_f1': 8 / 9, 'subset_accuracy': 2 / 3}
+  )
+
+
+def test_numbers_are_scored_by_value_and_by_rank(tmp_path, vocab, tokenizer):
+  config = labelled(tmp_path, vocab, '--config.table.regression=true', labels=(1, 2, 3, 4))
+  source, answers = answers_of(config, tokenizer, [[1.5], [2.0], [2.5], [30.0]])
+  assert [a['loss'] for a in answers] == pytest.approx([0.25, 0, 0.25, 676])
+  gold, found = np.array([1, 2, 3, 4]) - 2.5, np.array([1.5, 2, 2.5, 30]) - 9
+  pearson = gold @ found / np.sqrt(gold @ gold * (found @ found))
+  assert source.score(answers) == pytest.approx({'pearson': pearson, 'spearman': 1.0})
+
+
+def test_the_majority_is_that_of_what_is_labelled(tmp_path, vocab, tokenizer):
+  config = labelled(
+    tmp_path, vocab, '--config.table.labels=a,b', labels=('"b"', 'null', 'null', '"b"', '"a"')
+  )
+  source = classification.sources(config, tokenizer, ('eval',))['eval']
+  assert source.baselines['classification_accuracy'] == (pytest.approx(2 / 3), 'majority')
 
 
 def test_class_weights_count_in_the_loss_and_not_in_the_accuracy(tmp_path, vocab, tokenizer):

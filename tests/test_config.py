@@ -99,6 +99,27 @@ def test_a_wrong_config_argument_is_one_sentence(spec, sentence):
     config.load(spec)
 
 
+@pytest.mark.parametrize(
+  'field, inside, outside',
+  [
+    ('model.hidden_dropout_prob', [0, 0.99], [1, -0.01]),  # [0, 1)
+    ('model.layer_norm_eps', [1e-12, 0.5], [0, 1]),  # (0, 1)
+    ('tokenizer.character_coverage', [0.5, 1], [0, 1.01]),  # (0, 1]
+    ('masking.mask_share', [0, 0.9], [-0.01, 1.01]),  # [0, 1]
+    ('seed', [0, 2**31 - 1], [-1, 2**31]),
+  ],
+)
+def test_bounds(field, inside, outside):
+  loaded = config.load('configs/pretrain.py')
+  for value in inside:
+    config.set_field(loaded, field, value)
+    config.check(loaded)
+  for value in outside:
+    config.set_field(loaded, field, value)
+    with pytest.raises(InputError, match=f'config.{field} is .*, outside'):
+      config.check(loaded)
+
+
 def test_labels_are_texts_whatever_they_look_like():
   loaded = config.load('configs/finetune.py', ['--config.table.labels=0,1'])
   assert loaded.table.labels == ('0', '1')
@@ -127,6 +148,11 @@ def test_fingerprint_changes_with_what_decides_the_numbers_only():
   other = config.load('configs/pretrain.py', ['--config.seed=7'])
   assert config.fingerprint(base) == config.fingerprint(same) != config.fingerprint(other)
   assert config.changes(base, other) == ['seed: 0 -> 7']
+  # Without data.eval a share of data.train is held out, and is not trained on.
+  given, another = (
+    config.load('configs/pretrain.py', [f'--config.data.eval={name}.txt']) for name in 'ab'
+  )
+  assert config.fingerprint(base) != config.fingerprint(given) == config.fingerprint(another)
 
 
 def test_fields_are_documented_and_none_is_dead():

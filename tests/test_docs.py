@@ -253,6 +253,11 @@ def test_nothing_to_read_is_an_input_error(tiny, monkeypatch):
       next(read())
 
 
+def test_code_between_fences_in_one_paragraph_ends_with_it():
+  text = '```\nx = 1. y = 2.\n```\n\nEnd. Of it.'
+  assert documentation.sentences(text) == ['```', 'x = 1. y = 2.', '```', 'End.', 'Of it.']
+
+
 def test_sentences_join_prose_and_keep_code():
   text = """Adds two
 numbers. Returns one.

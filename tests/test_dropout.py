@@ -5,7 +5,10 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.models import dropout
+from bert_jax import models
+from bert_jax.config import bert
+from bert_jax.models import attention, dropout, embeddings
+from bert_jax.models.encoder import Block
 
 keep_mask = jax.jit(dropout.keep_mask, static_argnums=(1, 2))
 
@@ -76,6 +79,14 @@ def test_a_mask_is_a_function_of_key_and_shape_alone():
   assert (keep_mask(jax.random.key(8), 0.3, (8, 16)) != whole).any()
 
 
+def test_masks_depend_on_all_of_the_key():
+  """Both of its words: keys of one seed and another share the first."""
+  words = np.array([[1, 2], [1, 3], [2, 2]], np.uint32)
+  masks = [keep_mask(jax.random.wrap_key_data(w), 0.5, (8, 512)) for w in words]
+  for one, other in ((0, 1), (0, 2), (1, 2)):
+    assert 0.4 < (np.asarray(masks[one]) == np.asarray(masks[other])).mean() < 0.6
+
+
 def test_numbers_are_dropped_or_scaled():
   layer = dropout.Dropout(0.25, deterministic=False)
   x = np.arange(1, 10_001, dtype=np.float32).reshape(10, 1000)
@@ -83,3 +94,96 @@ def test_numbers_are_dropped_or_scaled():
   np.testing.assert_allclose(y, np.where(np.asarray(y) != 0, x / 0.75, 0), rtol=1e-6)
   assert 0.23 < (np.asarray(y) == 0).mean() < 0.27
   np.testing.assert_array_equal(dropout.Dropout(0.25, deterministic=True).apply({}, x), x)
+
+
+# ---- where a model drops -------------------------------------------------------------------------
+
+
+def model(**changes):
+  small = dict(
+    vocab_size=9, hidden_size=64, num_hidden_layers=1, num_attention_heads=4, intermediate_size=8,
+    max_position_embeddings=64, norm_placement='pre', hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+  )  # fmt: skip
+  return models.ModelConfig(**bert('tiny', **small | changes))
+
+
+def zeros(layer, *arguments):
+  """Parameters of a layer, all of them 0, to be changed."""
+  keys = {'params': jax.random.key(0), 'dropout': jax.random.key(0)}
+  shapes = jax.eval_shape(lambda: layer.init(keys, *arguments))['params']
+  return jax.tree.map(lambda x: np.zeros(x.shape, np.float32), shapes)
+
+
+def test_attention_drops_probabilities_at_its_rate():
+  """Queries of 0 look at all tokens alike and values are unit vectors, so what comes out are the
+  probabilities as they were dropped."""
+  layer = attention.SelfAttention(model(attention_probs_dropout_prob=0.4))
+  x = np.tile(np.eye(64, dtype='f4'), (8, 1, 1))
+  segments = np.ones((8, 64), np.int32)
+  params = zeros(layer, x, segments, False)
+  params['value']['kernel'] = params['output']['kernel'] = np.eye(64, dtype='f4')
+  out = layer.apply({'params': params}, x, segments, False, rngs={'dropout': jax.random.key(1)})
+  out = np.asarray(out)
+  np.testing.assert_allclose(out[out > 0], 1 / 64 / 0.6, rtol=1e-5)
+  assert (out == 0).mean() == pytest.approx(0.4, abs=0.015)
+  heads = (out.reshape(8, 64, 4, 16) == 0).mean((0, 1, 3))
+  assert abs(heads - 0.4).max() < 0.03
+  still = layer.apply({'params': params}, x, segments, True)
+  np.testing.assert_allclose(still, 1 / 64, rtol=1e-5)
+
+
+@pytest.mark.parametrize('part', ['attention', 'feed-forward', 'both'])
+def test_a_block_drops_what_its_parts_give_at_the_hidden_rate(part):
+  """Both parts give ones wherever their last bias is 1."""
+  layer = Block(model(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.1), False)
+  x, segments = np.zeros((8, 32, 64), np.float32), np.ones((8, 32), np.int32)
+  params = zeros(layer, x, segments)
+  params['attention']['output']['bias'] += part != 'feed-forward'
+  params['output']['bias'] += part != 'attention'
+  out, _ = layer.apply({'params': params}, x, segments, rngs={'dropout': jax.random.key(1)})
+  kept = np.rint(np.asarray(out) * 0.7)
+  np.testing.assert_allclose(out, kept / 0.7, rtol=1e-5)
+  shares = np.bincount(kept.astype(int).ravel(), minlength=3) / kept.size
+  expected = [0.09, 0.42, 0.49] if part == 'both' else [0.3, 0.7, 0]
+  np.testing.assert_allclose(shares, expected, atol=0.015)
+
+
+@pytest.mark.parametrize('scan', [False, True])
+def test_every_layer_drops_elsewhere(scan):
+  """Each of 4 layers adds a mask to nothing; one and the same mask would leave two levels only."""
+  config = model(hidden_dropout_prob=0.5, num_hidden_layers=4, scan_layers=scan)
+  encoder = models.Encoder(config)
+  ids = np.ones((2, 16), np.int32)
+  params = zeros(encoder, ids, ids, ids, ids)
+  params['LayerNorm']['scale'] += 1
+  for layer in [params['layers']] if scan else [params[f'layer_{i}'] for i in range(4)]:
+    layer['attention']['output']['bias'] += 1
+  out = jax.jit(
+    lambda key: encoder.apply(
+      {'params': params}, ids, ids, ids, ids, deterministic=False, rngs={'dropout': key}
+    )
+  )(jax.random.key(1))
+  levels = [len(np.unique(token.round(3))) for token in np.asarray(out).reshape(-1, 64)]
+  assert min(levels) >= 4
+
+
+def test_embeddings_are_dropped_at_the_hidden_rate():
+  config = model(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.1)
+  layer = embeddings.Embeddings(config)
+  ids = np.ones((8, 64), np.int32)
+  params = zeros(layer, ids, ids, ids, False)
+  params['LayerNorm']['bias'] += 1
+  out = layer.apply({'params': params}, ids, ids, ids, False, rngs={'dropout': jax.random.key(1)})
+  assert (np.asarray(out) == 0).mean() == pytest.approx(0.3, abs=0.015)
+
+
+def test_a_classifier_drops_its_input_at_the_hidden_rate():
+  config = model(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.1)
+  layer = models.Classifier(config, 64)
+  x = np.ones((8, 64, 64), np.float32)
+  params = zeros(layer, x, False)
+  params['dense']['kernel'] = np.eye(64, dtype='f4')
+  out = layer.apply({'params': params}, x, False, rngs={'dropout': jax.random.key(1)})
+  assert (np.asarray(out) == 0).mean() == pytest.approx(0.3, abs=0.015)
+  np.testing.assert_array_equal(layer.apply({'params': params}, x), x)

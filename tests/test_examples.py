@@ -45,6 +45,7 @@ def test_examples_of_an_item_share_a_row_side_by_side(tokenizer):
   for i in range(len(source)):
     row = source[i]
     ids, groups = row['example_ids'], row['groups']
+    assert ((groups > 0) == (ids > 0)).all()
     for group in set(groups) - {0}:
       own = ids[groups == group] - 1
       item = items[own[0]]
@@ -56,6 +57,31 @@ def test_examples_of_an_item_share_a_row_side_by_side(tokenizer):
     Examples(tokenizer, texts, seq_length=32, slots=3, items=items)
   with pytest.raises(InputError, match='takes 16 tokens and a row has 15'):
     Examples(tokenizer, texts, seq_length=15, slots=4, items=items)
+
+
+def test_a_row_never_holds_more_examples_than_its_slots(tokenizer):
+  """Items of 3, 1, 1, 2, 1 and 1 examples of a token each, of which a row takes 4 at most."""
+  items = np.repeat(np.arange(6), [3, 1, 1, 2, 1, 1])
+  texts = [(np.full(1, 7, np.int32),) for _ in items]
+  source = Examples(tokenizer, texts, seq_length=64, slots=4, items=items)
+  seen = [e for i in range(len(source)) for e in source[i]['example_ids'] if e]
+  assert sorted(seen) == list(range(1, 10))
+
+
+def test_a_fingerprint_changes_with_whatever_an_example_carries(tokenizer):
+  def fingerprint(token=7, label=1, at=2, tag=3, seq_length=16, item=1):
+    texts = [(np.array([5, token], np.int32),), (np.array([6], np.int32),)]
+    return Examples(
+      tokenizer, texts, seq_length=seq_length, slots=2, items=[0, item],
+      per_example={'labels': np.array([0, label])}, positions={'at': np.array([1, at])},
+      per_token={'tags': ([np.array([1, 2, 1, tag]), np.array([1, 1, 1])], np.int32)},
+    ).fingerprint  # fmt: skip
+
+  changed = [
+    fingerprint(token=8), fingerprint(label=0), fingerprint(at=1), fingerprint(tag=2),
+    fingerprint(seq_length=17), fingerprint(item=0),
+  ]  # fmt: skip
+  assert len({fingerprint(), *changed}) == 7 and fingerprint() == fingerprint()
 
 
 def test_outputs_come_back_in_the_order_of_the_examples():

@@ -125,6 +125,7 @@ PAIRS = {  # other tasks on pairs, as their public files are
 
 @pytest.mark.parametrize('task', PAIRS)
 def test_other_tables_train_and_evaluate(task, tmp_path, vocab):
+  """Three passes over two rows are a batch of four and another one that is not full."""
   name, lines = PAIRS[task]
   rng = np.random.default_rng(0)
   text = '\n'.join(line.format(sentence(rng), sentence(rng)) for line in lines)
@@ -132,9 +133,11 @@ def test_other_tables_train_and_evaluate(task, tmp_path, vocab):
   config = load(
     vocab, f'configs/finetune.py:task={task}', f'--config.data.train={tmp_path}/{name}',
     f'--config.data.eval={tmp_path}/{name}', '--config.data.seq_length=32',
-    '--config.optimizer.warmup=0', '--config.batch_size=4',
+    '--config.optimizer.warmup=0', '--config.batch_size=4', '--config.data.examples_per_row=1',
+    '--config.steps=0', '--config.epochs=3',
   )  # fmt: skip
-  _, metrics = train.train(config, tmp_path / 'run')
+  state, metrics = train.train(config, tmp_path / 'run')
+  assert int(state.step) == 2
   assert metrics['classification_accuracy'] in (0.0, 0.5, 1.0)
   assert evaluate.evaluate(tmp_path / 'run')[0] == pytest.approx(metrics)
 

@@ -12,7 +12,7 @@ from released import to_tensors
 from bert_jax import config as c
 from bert_jax import initialization, models, train, workdirs
 from bert_jax.config import InputError
-from bert_jax.convert import from_huggingface
+from bert_jax.convert import config_json, from_huggingface
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.tokenizers import training
 
@@ -172,3 +172,34 @@ def test_real_weights():
   params = found.tree(model)
   assert not found.unused and list(found.ignored) == ['embeddings.position_ids']
   assert models.count_parameters(params) == 22_713_216 and set(params) == {'encoder', 'pooler'}
+
+
+def test_what_a_config_says_is_put_into_our_words(tmp_path):
+  sizes = dict(vocab_size=30, hidden_size=12, num_hidden_layers=2, num_attention_heads=3,
+               intermediate_size=20, max_position_embeddings=26, type_vocab_size=2)  # fmt: skip
+
+  def read(**said):
+    (tmp_path / 'config.json').write_text(json.dumps(sizes | {'model_type': 'bert'} | said))
+    return config_json.read(tmp_path)
+
+  plain = read()
+  assert {name: plain.model[name] for name in sizes} == sizes
+  rest = {name: value for name, value in plain.model.items() if name not in sizes}
+  assert rest == dict(  # BERT's own, where nothing is said
+    hidden_act='gelu', layer_norm_eps=1e-12, initializer_range=0.02, hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1, position_embeddings='learned', norm_placement='post',
+    tie_word_embeddings=True,
+  )  # fmt: skip
+  for theirs, ours in (('gelu_new', 'gelu_tanh'), ('gelu_pytorch_tanh', 'gelu_tanh'),
+                       ('relu', 'relu'), ('silu', 'swish')):  # fmt: skip
+    assert read(hidden_act=theirs).model['hidden_act'] == ours
+  other = read(layer_norm_eps=1e-5, hidden_dropout_prob=0.2, tie_word_embeddings=False).model
+  found = other['layer_norm_eps'], other['hidden_dropout_prob'], other['tie_word_embeddings']
+  assert found == (1e-5, 0.2, False)
+  assert read(id2label={'1': 'b', '0': 'a', '2': 'c'}).labels == ('a', 'b', 'c')
+  # RoBERTa's first position has the number of its padding + 1; its texts have one type.
+  for pad, offset in ((1, 2), (0, 1), (None, 2)):
+    roberta = read(model_type='xlm-roberta', pad_token_id=pad, type_vocab_size=1)
+    assert (roberta.family, roberta.offset) == ('roberta', offset)
+    assert roberta.model['max_position_embeddings'] == 26 - offset
+    assert roberta.model['type_vocab_size'] == 2

@@ -128,6 +128,12 @@ def test_scripts_without_blanks_need_no_ends_of_words(lexicon):
   ]
 
 
+def test_a_joiner_is_amid_a_word(lexicon):
+  """Persian writes it between the parts of a word."""
+  assert lexicon('می').matches('می\u200cروم می') == [(7, 9)]
+  assert lexicon('می\u200cروم').matches('می\u200cروم می') == [(0, 6)]
+
+
 def test_a_match_is_not_cut_from_its_combining_marks(lexicon):
   cafe, accented = 'cafe', 'cafe\u0301'
   assert found(lexicon(cafe), f'{accented} {cafe}') == [cafe]

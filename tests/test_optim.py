@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from bert_jax import models, optim
+from bert_jax import config, models, optim
 from bert_jax.config import InputError, bert
 from bert_jax.objectives.mlm_nsp import MlmNsp
 
@@ -165,7 +165,46 @@ def test_the_first_step_uses_the_rate_of_step_0():
   same_everywhere(second, -0.1 / 4)
 
 
+def test_weight_decay_follows_the_rate():
+  """Without a gradient a step is -rate * decay * w: nothing at step 0, little in the warm-up."""
+  params = {'w': jnp.array([2.0, -4.0])}
+  changes = dict(warmup=4.0, schedule='linear', weight_decay=0.25)
+  for name in optim.OPTIMIZERS:
+    optimizer = optim.make_optimizer(settings(name=name, **changes), 10, params)
+    w, state = params, optimizer.init(params)
+    for rate in [0.0, 0.025, 0.05, 0.075, 0.06, 0.05]:
+      updates, state = optimizer.update({'w': jnp.zeros(2)}, state, w)
+      np.testing.assert_allclose(updates['w'], -rate * 0.25 * w['w'], rtol=1e-5, err_msg=str(rate))
+      w = jax.tree.map(jnp.add, w, updates)
+
+
+@pytest.mark.parametrize('schedule', ['linear', 'cosine', 'inverse_sqrt', 'constant', 'wsd'])
+def test_the_rate_is_never_negative_nor_above_the_peak(schedule):
+  rates = optim.make_schedule(settings(schedule=schedule, warmup=10.0, decay=20.0), 100)
+  rates = np.array([rates(step) for step in range(0, 130)])
+  assert (rates >= 0).all() and (rates <= 0.1 + 1e-7).all()
+  np.testing.assert_allclose(rates[:10], 0.01 * np.arange(10), atol=1e-7)
+
+
 # ---------------------------------------------------------------- masks
+
+
+@pytest.mark.parametrize(
+  'spec',
+  [
+    'configs/pretrain.py',
+    'configs/finetune.py',
+    'configs/quickstart.py:stage=pretrain',
+    'configs/quickstart.py:stage=finetune',
+  ],
+)
+def test_every_config_decays_what_bert_decays(spec):
+  """optimization.py of google-research/bert: all but LayerNorm and biases."""
+  pattern = config.load(spec).optimizer.no_decay
+  hits = jax.tree_util.tree_flatten_with_path(optim.matches(pattern, bert_params()))[0]
+  for path, hit in hits:
+    names = [key.key for key in path]
+    assert hit == (names[-1] == 'bias' or any('LayerNorm' in name for name in names)), names
 
 
 @pytest.mark.parametrize('scan_layers', [False, True])

@@ -14,6 +14,7 @@ import pytest
 import safetensors.numpy
 from conftest import ROOT
 from released import to_tensors
+from scipy.special import softmax
 from small_tables import WORDS, load
 
 import bert_jax
@@ -120,6 +121,18 @@ def test_embeddings_are_means_of_the_last_hidden_states(pretrained_model):
     np.testing.assert_allclose(cls, found.hidden[-1][0], atol=1e-5)
 
 
+def test_the_last_states_are_what_heads_read(vocab, tokenizer):
+  """With pre-LN, behind the norm that stands after the last block."""
+  config = load_pretrain(vocab, 1)
+  config.model.norm_placement = 'pre'
+  model = random_model(config, tokenizer)
+  (found,) = model.states(['old river'])
+  assert found.hidden.shape == (2, 4, 16)
+  expected = found.hidden[-1].mean(axis=0)
+  (vector,) = model.embed(['old river'], normalize=False)
+  np.testing.assert_allclose(vector, expected, atol=1e-5)
+
+
 def test_a_long_text_is_embedded_in_windows_weighted_by_tokens(pretrained_model):
   model, words = pretrained_model, sentences(1, most=30)[0].split() * 3
   words = (words * 9)[:70]  # limit 32: windows of 30 words begin at 0, 15, 30, 45
@@ -138,11 +151,13 @@ def test_fill_mask_reads_a_long_text_around_each_mask(pretrained_model):
   model = pretrained_model
   words = sentences(1, most=30, seed=3)[0].split()
   words = (words * 40)[:200]
-  words[20] = words[150] = '[MASK]'
+  words[5] = words[26] = words[150] = '[MASK]'
   (masks,) = model.fill_mask([' '.join(words)], top_k=3)
-  assert len(masks) == 2
-  # Windows of 30 pieces begin at 0, 15, .. 135, 150, 165, 170.
-  alone = model.fill_mask([' '.join(words[a : a + 30]) for a in (0, 135)], top_k=3)
+  assert len(masks) == 3
+  # Windows of 30 pieces begin at 0, 15, .. 135, 150, 165, 170. The second mask is in the first two,
+  # 3 pieces from the end of the one and 11 from the beginning of the other.
+  alone = model.fill_mask([' '.join(words[a : a + 30]) for a in (15, 135)], top_k=3)
+  alone = [[model.fill_mask([' '.join(words[:30])], top_k=3)[0][0]], *alone]
   for found, (expected,) in zip(masks, alone):
     assert [piece for piece, _ in found] == [piece for piece, _ in expected]
     np.testing.assert_allclose([x for _, x in found], [x for _, x in expected], rtol=1e-4)
@@ -169,6 +184,22 @@ def test_next_sentence_is_the_head_of_pretraining(pretrained_model):
   )
   logits = pooled @ params['nsp']['dense']['kernel'] + params['nsp']['dense']['bias']
   assert found[0] == pytest.approx(1 / (1 + np.exp(logits[1] - logits[0])), abs=1e-5)
+
+
+def test_sentence_order_is_asked_by_its_own_names(vocab, tokenizer):
+  """Label 0 is of a pair in order, as rows=sop has it; expected: the head on its pooled [CLS]."""
+  config = load_pretrain(vocab, 1)
+  config.corpus.rows = 'sop'
+  model = random_model(config, tokenizer)
+  pair = ('old river', 'new garden')
+  (inside,) = model.states([pair])
+  pooler, head = model.params['pooler']['dense'], model.params['nsp']['dense']
+  logits = np.tanh(inside.hidden[-1][0] @ pooler['kernel'] + pooler['bias']) @ head['kernel']
+  in_order, swapped = softmax(logits + head['bias'])
+  (answer,) = as_lines(model.ask('next-sentence'), ['\t'.join(pair)])
+  assert answer['probabilities'] == pytest.approx({'in order': in_order, 'swapped': swapped})
+  assert answer['label'] == ('in order' if in_order > swapped else 'swapped')
+  assert model.next_sentence([pair]) == [pytest.approx(in_order)]
 
 
 def test_classify_says_what_it_reads(make):
@@ -209,6 +240,18 @@ def test_entities_lie_in_the_text_as_given(make):
   assert tokens['tokens'] == ['old', 'river']
   (both,) = as_lines(model.ask('tag'), [' {"text": "old", "tokens": ["old"]}'])
   assert "'text' and 'tokens' are both there" in both['error']
+
+
+def test_an_entity_is_as_sure_as_its_least_sure_token(make):
+  ask = make('ner', "--config.tagging.labels=('B-PER','I-PER','O')").ask('tag')
+  answer = {'tokens': ['a', 'old', 'River', '!', 'new'], 'text': ('a old  River! new',)}
+  answer['prediction'] = ['O', 'B-PER', 'I-PER', 'I-PER', 'B-PER']
+  answer['probability'] = [0.3, 0.9, 0.5, 0.7, 0.8]
+  assert ask.shown(answer)['entities'] == [
+    {'type': 'PER', 'text': 'old  River!', 'start': 2, 'end': 13, 'tokens': [1, 4],
+     'probability': 0.5},
+    {'type': 'PER', 'text': 'new', 'start': 14, 'end': 17, 'tokens': [4, 5], 'probability': 0.8},
+  ]  # fmt: skip
 
 
 def test_tags_without_entities_come_with_each_token(make):

@@ -1,9 +1,11 @@
 """What people send to `python -m bert_jax.predict`: damaged, odd and large lines, each answered."""
 
+import functools
 import json
 import os
 import sys
 
+import jax
 import numpy as np
 import pytest
 from scipy.special import softmax
@@ -309,6 +311,14 @@ def test_embed_pools_as_the_model_was_trained(pretrained_model):  # noqa: F811
   vectors = Model(found).embed(text)
   assert np.allclose(vectors, own.embed(text, pooling='cls'), atol=1e-6)
   assert not np.allclose(vectors, own.embed(text), atol=1e-3)
+  tokenizer = own.tokenizer
+  ids = [tokenizer.cls_id, *tokenizer.ids_batch(text)[0], tokenizer.sep_id]
+  for pooling in ('cls', 'mean'):  # exported, between a row that is longer and one that is empty
+    model = Model(initialization.Origin(own.config, tokenizer, own.params, 0, Vector(pooling)))
+    rows = np.array([[*ids, *ids], [*ids, 0, 0, 0, 0], [0] * 8], np.int32)
+    forward = functools.partial(export.forward, model, 'embed')
+    out = jax.jit(forward)(own.params, rows, 0 * rows, (rows > 0).astype(np.int32))
+    np.testing.assert_allclose(out['embedding'][1], own.embed(text, pooling=pooling)[0], atol=1e-5)
 
 
 def test_an_export_goes_to_a_new_folder(pretrained_model, tmp_path):  # noqa: F811

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections import Counter
 
 import jax
@@ -19,13 +20,13 @@ from conftest import ROOT, run_module
 from bert_jax import config as config_lib
 from bert_jax import sharding, tokenizers
 from bert_jax.config import InputError
-from bert_jax.corpus import prepared
+from bert_jax.corpus import loading, prepared
 from bert_jax.rows import batches as batching
 from bert_jax.tasks.pretraining import task
 from bert_jax.text import documents as text
 from bert_jax.tokenizers import training
 from bert_jax.tools import prepare
-from bert_jax.tools.prepare_plan import Settings
+from bert_jax.tools.prepare_plan import Maker, Settings
 
 STEMS = ('ka', 'lo', 'mi', 'ru', 'te', 'va', 'shi', 'no')
 WORDS = [a + b for a in STEMS for b in ('la', 'ne', 'ti', 'so', 'ur', 'in')]
@@ -269,6 +270,169 @@ def test_a_document_of_one_line_of_10_megabytes(vocab, tmp_path):
   assert (found['d.txt:1'][2] & 1).sum() == pytest.approx(len(words), abs=2000)
 
 
+def test_a_document_of_several_records_comes_back_whole(vocab, tmp_path):
+  """600 sentences of 8 tokens: records of 2,048 tokens, each of which ends with a sentence."""
+  rng = random.Random(0)
+  long = [' '.join(rng.choice(WORDS) for _ in range(7)) + ' .' for _ in range(600)]
+  (tmp_path / 'd.txt').write_text('\n\n'.join('\n'.join(d) for d in (['kala .'], long, ['loti .'])))
+  meta = make(tmp_path / 'D', vocab, ('', tmp_path / 'd.txt'))
+  assert meta['records'] == 5
+  tokenizer = tokenizers.load_folder(vocab)
+  expected = [tokenizer.pieces.index(word) for sentence in long for word in sentence.split()]
+  tokens, sentences, starts = documents(tmp_path / 'D')['d.txt:3']
+  assert tokens.tolist() == expected and sentences.tolist() == [8] * 600 and (starts & 1).all()
+  loaded = prepared.load(tmp_path / 'D', tokenizer)
+  assert np.diff(loaded.corpus.document_at).tolist() == [2, 4800, 2]
+  assert np.diff(loaded.corpus.sentences).tolist() == [2, *[8] * 600, 2]
+  middle = loaded.corpus.select(np.array([False, True, False]))
+  assert middle.piece(0, 4800)[0].tolist() == expected
+  assert middle.piece(2040, 4100)[0].tolist() == expected[2040:4100]
+
+
+def test_another_text_is_another_corpus(vocab, tmp_path):
+  found = []
+  for name, line in (('A', 'kala loti é .'), ('B', 'loti kala é .'), ('C', 'kala loti é .')):
+    (tmp_path / 'd.txt').write_text(line)
+    meta = make(tmp_path / name, vocab, ('', tmp_path / 'd.txt'))
+    found.append(meta['fingerprint'])
+    assert meta['kept']['']['bytes'] == 14  # of 13 characters
+  assert found[0] == found[2] != found[1]
+  pieces = (vocab / 'vocab.txt').read_text().split()
+  other = tokenizers.WordPiece(pieces[:5] + pieces[:4:-1])  # the same pieces, other ids
+  with pytest.raises(InputError, match='was prepared with another vocabulary than this run has'):
+    prepared.load(tmp_path / 'A', other)
+
+
+def test_a_shard_of_beam_holds_its_documents_in_order(vocab, tmp_path):
+  """Whatever the order in which they come."""
+  pytest.importorskip('apache_beam')
+  from bert_jax.tools import prepare_beam
+
+  path = tmp_path / 'd.txt'
+  path.write_text('\n\n'.join(['kala loti .'] * 12))
+  settings = Settings((('', str(path)),), str(vocab))
+  items, _ = Maker(settings)(0, next(text.blocks(str(path))))
+  pairs = [((0, 1, k), item) for k, item in enumerate(items)]
+  random.Random(0).shuffle(pairs)
+  prepare_beam._write(tmp_path, 0, pairs, 100)
+  _, arrays = prepared.read_index(prepared.shard_paths(tmp_path, 0)[1])
+  names = [f'd.txt:{line}' for line in range(1, 25, 2)]
+  assert arrays['names'].tolist() == [zlib.crc32(name.encode()) for name in names]
+
+
+def test_what_was_read_lately_is_kept_up_to_a_limit(vocab, tmp_path, monkeypatch):
+  (tmp_path / 'd.txt').write_text('\n\n'.join('\n'.join(['kala loti .'] * 10) for _ in range(20)))
+  make(tmp_path / 'D', vocab, ('', tmp_path / 'd.txt'))
+  monkeypatch.setattr(prepared, 'CACHE_TOKENS', 100)
+  corpus = prepared.load(tmp_path / 'D', tokenizers.load_folder(vocab)).corpus
+  for record in (*range(20), 17, 3):
+    tokens, _ = corpus.read(record)
+    assert len(tokens) == 30 and list(corpus.read.cache)[-1] == record
+    assert sum(len(kept) for kept, _ in corpus.read.cache.values()) <= 100
+  assert list(corpus.read.cache) == [19, 17, 3]
+
+
+def test_each_language_has_counts_of_its_own(vocab, tmp_path):
+  """Also where a shard holds one of them only, as here, where each file is a shard."""
+  texts = {'x': [['kala'] * 30, ['kane'] * 20], 'y': [['loti'] * 25 + ['kala'] * 5]}
+  for name, found in texts.items():
+    (tmp_path / f'{name}.txt').write_text('\n\n'.join('\n'.join(d) for d in found))
+  inputs = [(name, tmp_path / f'{name}.txt') for name in texts]
+  meta = make(tmp_path / 'D', vocab, *inputs, shard_mb=0)
+  assert meta['shards'] == 2
+  assert {name: kept['tokens'] for name, kept in meta['kept'].items()} == {'x': 50, 'y': 30}
+  tokenizer = tokenizers.load_folder(vocab)
+  loaded = prepared.load(tmp_path / 'D', tokenizer)
+  for k, counts in enumerate(({'kala': 30, 'kane': 20}, {'loti': 25, 'kala': 5})):
+    found = {
+      tokenizer.pieces[i]: int(loaded.unigrams[k][i]) for i in loaded.unigrams[k].nonzero()[0]
+    }
+    assert found == counts
+  config = task.resolve(pretrain_config(tmp_path / 'D'))
+  parts = loading.load(config, str(tmp_path / 'D'), tokenizer, 'train')
+  assert [int(counts.sum()) for _, _, counts in parts.values()] == [50, 30]
+  assert [len(whole) for whole, _, _ in parts.values()] == [50, 30]
+
+
+def test_a_prepared_corpus_holds_out_what_its_text_does(small, vocab, tmp_path):
+  make(tmp_path / 'D', vocab, ('', small))
+  tokenizer = tokenizers.load_folder(vocab)
+  changes = ('--config.corpus.eval_share=0.4', '--config.loss.nsp_weight=0')
+  found = []
+  for data in (small, tmp_path / 'D'):
+    config = task.resolve(pretrain_config(data, '--config.corpus.rows=full', *changes))
+    parts = task.sources(config, tokenizer)
+    found.append({k: p.corpus.piece(0, len(p.corpus))[0].tolist() for k, p in parts.items()})
+    found[-1] |= {f'{k} line': p.baselines['mlm'][0] for k, p in parts.items()}
+  assert found[0] == found[1]
+  held = [d.sentences for d in text.documents(str(small), counts=Counter())
+          if zlib.crc32(d.name.encode()) < 0.4 * 2**32]  # fmt: skip
+  ids = [tokenizer.ids_batch(sentences) for sentences in held]
+  assert found[0]['eval'] == np.concatenate([x for one in ids for x in one]).tolist()
+
+
+def test_what_was_begun_goes_on_behind_its_last_shard(vocab, tmp_path):
+  """Five files, a shard each, every one with a document of the first: after the loss of the last
+  two shards they are made again, and the others are not."""
+  for i in range(5):
+    both = story(i, 6), story(99, 6)
+    (tmp_path / f'{i}.txt').write_text('\n\n'.join('\n'.join(d) for d in both))
+  inputs = [('', tmp_path / f'{i}.txt') for i in range(5)]
+  meta = make(tmp_path / 'D', vocab, *inputs, shard_mb=0, duplicates='exact')
+  assert meta['kept']['']['documents'] == 6 and meta['counts']['exact_duplicates'] == 4
+  before = content(tmp_path / 'D')
+  assert list(documents(tmp_path / 'D')) == [
+    '0.txt:1', '0.txt:8', '1.txt:1', '2.txt:1', '3.txt:1', '4.txt:1'
+  ]  # fmt: skip
+  (tmp_path / 'D' / 'corpus.json').unlink()
+  for shard in (3, 4):
+    for path in prepared.shard_paths(tmp_path / 'D', shard):
+      path.unlink()
+  with pytest.raises(InputError, match='is not finished; run the bert_jax.tools.prepare that made'):
+    task.resolve(pretrain_config(tmp_path / 'D'))
+  assert make(tmp_path / 'D', vocab, *inputs, shard_mb=0, duplicates='exact') == meta
+  assert content(tmp_path / 'D') == before
+
+
+def test_shards_of_several_blocks_are_gone_on_behind(big, vocab, tmp_path, monkeypatch):
+  monkeypatch.setattr(text, 'BLOCK_BYTES', 250_000)
+  meta = make(tmp_path / 'D', vocab, ('', big / 'a.txt'), shard_mb=1)
+  assert meta['shards'] == 2 and meta['kept']['']['documents'] == 850
+  before = content(tmp_path / 'D')
+  (tmp_path / 'D' / 'corpus.json').unlink()
+  prepared.shard_paths(tmp_path / 'D', 1)[0].unlink()
+  assert make(tmp_path / 'D', vocab, ('', big / 'a.txt'), shard_mb=1) == meta
+  assert content(tmp_path / 'D') == before
+
+
+def test_the_shortest_document_that_stays(vocab, tmp_path):
+  (tmp_path / 'd.txt').write_text('kala .\n\nkala\nti .\n\nkalati\n')  # 6, 8 and 6 characters
+  for least, left in ((6, 3), (7, 1), (8, 1)):
+    meta = make(tmp_path / f'{least}', vocab, ('', tmp_path / 'd.txt'), min_characters=least)
+    assert meta['kept']['']['documents'] == left
+    assert meta['counts'].get('short_documents', 0) == 3 - left
+
+
+def test_a_prepared_corpus_brings_its_vocabulary_and_casing(tmp_path):
+  pieces = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'Kala', 'kala', '.']
+  (tmp_path / 'd.txt').write_text('Kala kala .\n\nkala Kala .\n')
+  for lower in (True, False):
+    tokenizers.WordPiece(pieces, do_lower_case=lower).save(tmp_path / f'V{lower}')
+    make(tmp_path / f'D{lower}', tmp_path / f'V{lower}', ('', tmp_path / 'd.txt'))
+    config = task.resolve(pretrain_config(tmp_path / f'D{lower}'))
+    assert config.tokenizer.do_lower_case is lower and config.model.vocab_size == 8
+    assert config.tokenizer.path == str(tmp_path / f'D{lower}' / 'vocab.txt')
+    first = documents(tmp_path / f'D{lower}')['d.txt:1'][0]
+    assert [pieces[i] for i in first] == [('Kala', 'kala')[lower], 'kala', '.']
+
+
+def test_a_vocabulary_file_is_cased_if_said_so(vocab, tmp_path):
+  for flags, lower in (((), True), (('--cased',), False)):
+    arguments = ['--input', 'x', '--out', 'y', '--vocab', str(vocab / 'vocab.txt'), *flags]
+    with prepare.vocabulary_folder(prepare.parser().parse_args(arguments)) as folder:
+      assert tokenizers.load_folder(folder).do_lower_case is lower
+
+
 # ---- what is bad is named ------------------------------------------------------------------------
 
 
@@ -396,6 +560,31 @@ def test_a_flipped_bit_is_named_or_skipped_and_counted(damaged):
       empty += sum(not row.any() for row in np.asarray(part[step]['segment_ids'])[:rows])
     counted += part.damaged_rows
   assert counted == empty > 0
+
+
+def test_a_flipped_bit_in_a_held_out_document_is_named_or_skipped(damaged):
+  def make(skip):
+    changes = ['corpus.eval_share=0.9', 'corpus.rows=full', 'loss.nsp_weight=0']
+    changes = [f'--config.{x}' for x in (f'data.skip_damaged={skip}', *changes)]
+    config = task.resolve(pretrain_config(damaged, *changes))
+    return task.sources(config, tokenizers.load_folder(damaged))['eval']
+
+  with pytest.raises(InputError, match=r'train-00000.array_record: record \d+ is damaged'):
+    make(False)
+  assert make(True).baselines['mlm'][0] > 0
+
+
+def test_a_shard_that_is_cut_off_is_an_error_not_empty_rows(vocab, tmp_path):
+  """Cut at a block of 64 KB it opens, and gives records without anything in them."""
+  (tmp_path / 'd.txt').write_text('\n\n'.join('\n'.join(story(i, 30)) for i in range(400)))
+  make(tmp_path / 'D', vocab, ('', tmp_path / 'd.txt'))
+  path, _ = prepared.shard_paths(tmp_path / 'D', 0)
+  assert path.stat().st_size > 3 * 65_536
+  os.truncate(path, path.stat().st_size // 65_536 // 2 * 65_536)
+  with pytest.raises(InputError, match='prepare (the corpus|it) again'):
+    corpus = prepared.load(tmp_path / 'D', tokenizers.load_folder(vocab)).corpus
+    for record in range(400):
+      corpus.read(record)
 
 
 def test_a_damaged_index_or_a_missing_shard_is_named(small, vocab, tmp_path):

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from bert_jax import config as c
 from bert_jax import tokenizers
@@ -312,12 +313,18 @@ def test_rows_hold_question_window_and_where_the_answer_is(tmp_path, tokenizer):
   ]
   assert list(row['token_type_ids'][:11]) == [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0]
   assert row['start_positions'] == [8] == row['end_positions'] and row['weights'] == [1]
+  # Who guesses has a chance of 1 in the tokens of each window, for either end of the answer.
+  two = squad_file(tmp_path / 'b.json', record('he?', id='a'), record('he met?'), context=context)
+  level, kind = windows(two, tokenizer).baselines['qa']
+  assert (level, kind) == (pytest.approx((np.log(10) + np.log(11)) / 2), 'uniform')
 
 
 def test_windows_without_the_answer_point_at_cls(tmp_path, tokenizer):
-  file = squad_file(tmp_path / 'a.json', *RECORDS)
-  source = windows(file, tokenizer, '--config.data.examples_per_row=3')
-  rows = rows_of(source)
+  long = record('He?', 'in (Rome), 12km', id='f')  # some windows hold a part of it
+  source = windows(
+    squad_file(tmp_path / 'a.json', *RECORDS, long), tokenizer, '--config.data.examples_per_row=3'
+  )
+  rows, parts = rows_of(source), 0
   seen = {question.id: 0 for question in source.questions}
   for r, k in zip(*np.nonzero(rows['example_ids'])):
     e = rows['example_ids'][r, k] - 1
@@ -328,12 +335,14 @@ def test_windows_without_the_answer_point_at_cls(tmp_path, tokenizer):
     start, end = rows['start_positions'][r, k] - cls, rows['end_positions'][r, k] - cls
     if start == 0:
       first, last = source.spans[i][0]
-      assert end == 0 and (first < at or last >= at + source.lengths[e] - begin - 1)
+      window_end = at + source.lengths[e] - begin - 1
+      assert end == 0 and (first < at or last >= window_end)
+      parts += last >= at and first < window_end
       continue
     seen[question.id] += 1
     text = CONTEXT[offsets[start - begin + at, 0] : offsets[end - begin + at, 1]]
     assert text == question.gold[0]
-  assert all(seen.values())
+  assert all(seen.values()) and parts
 
 
 def test_what_cannot_be_learnt_is_left_out_of_training_and_still_predicted(tmp_path, tokenizer):
@@ -362,7 +371,9 @@ def test_what_is_cut_and_what_is_no_token_is_counted(tmp_path, tokenizer, caplog
   file = squad_file(
     tmp_path / 'a.json', *RECORDS, record('o', 'orn', id='p'), record('y', CONTEXT, id='q')
   )
-  windows(file, tokenizer)
+  source = windows(file, tokenizer)
+  pieces = [tokenizer.pieces[i] for i in source.texts[source.first[3]][0]]
+  assert ' '.join(pieces) == 'w ##h ##o l ##e ##f ##t f'  # the beginning of the question
   assert (
     '1 questions cut (longer than 8 tokens) (a.json:data[0].paragraphs[0].qas[3])' in caplog.text
   )
@@ -506,6 +517,17 @@ def test_a_text_that_comes_twice_has_the_logits_of_its_best_place(tmp_path, toke
   assert (entry['start'], entry['start_logit'], entry['end_logit']) == (9, 3.0, 3.0)
 
 
+def test_a_text_that_comes_often_leaves_room_for_others(tmp_path, tokenizer):
+  context = 'Rome Rome Rome Rome he met in'
+  file = squad_file(tmp_path / 'a.json', record('he?'), context=context)
+  source = windows(file, tokenizer, '--config.qa.max_answer_length=1')
+  outputs, begin = random_outputs(source), source.plans[0][2]
+  for name in ('start_logits', 'end_logits'):
+    outputs[name][0, begin : begin + 7] = [6, 8, 7, 9, 3, 5, 4]
+  (answer,) = source.answers(outputs)
+  assert [entry['text'] for entry in answer['nbest']] == ['Rome', 'met', 'in', 'he']
+
+
 def test_the_threshold_decides_between_an_answer_and_none(tmp_path, tokenizer):
   file = squad_file(tmp_path / 'a.json', *RECORDS, NONE)
   source = windows(file, tokenizer, task='squad2')
@@ -543,6 +565,15 @@ def test_the_loss_of_an_answer_is_that_of_the_likeliest_window(tmp_path, tokeniz
   holds = (starts <= first) & (last < starts + own[0] - begin - 1)
   assert answers[0]['loss'] == pytest.approx(2 * np.log(own[0][holds].min()), abs=1e-5)
   assert answers[1]['loss'] == pytest.approx(2 * np.log(own[1].max()), abs=1e-5)
+  nats = []
+  for w in np.flatnonzero(holds):
+    row, slot = np.argwhere(outputs['example_ids'] == 1 + w)[0]
+    cls = outputs['cls_positions'][row, slot]
+    sides = (outputs[f'{side}_logits'][row, cls : cls + own[0][w]] for side in ('start', 'end'))
+    at = (begin + place - starts[w] for place in (first, last))
+    nats.append(-sum(log_softmax(logits)[i] for logits, i in zip(sides, at)))
+  assert len(nats) > 1
+  assert source.answers(outputs)[0]['loss'] == pytest.approx(min(nats), abs=1e-5)
 
 
 def test_files_for_the_official_scripts(tmp_path, tokenizer):

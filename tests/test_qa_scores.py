@@ -46,6 +46,11 @@ def test_squad_takes_the_best_gold_and_counts_words():
   assert qa_scores.squad(['', 'The'], [['an'], ['x']]) == {'exact': 50.0, 'f1': 0.0}
 
 
+def test_a_word_counts_as_often_as_it_is_there():
+  assert qa_scores.word_f1('rome rome', 'rome rome pisa') == pytest.approx(0.8)
+  assert qa_scores.word_f1('rome rome', 'rome pisa') == pytest.approx(0.5)
+
+
 def test_squad2_by_hand():
   """Odds sorted: q2 -3, q1 -1, q3 0, q4 2. 'No answer' alone is right twice (q2, q4); no prefix of
   -1 (q2), +1 (q1), +0.8 (q3), -1 (q4) beats it but the first three in F1: 2 - 1 + 1 + 0.8."""

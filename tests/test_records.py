@@ -12,6 +12,7 @@ PIECES = [
   *('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]'),
   *('.', 'new', 'york', 'times', 'the', 'city', '##s'),
   *'我在北京大学上学',
+  *('ก', '##ข', '##ค'),
 ]  # fmt: skip
 
 
@@ -64,6 +65,30 @@ def test_phrases_and_entities_are_levels_of_their_own(tokenizer, tmp_path):
   assert counts['phrases_matched'] == 2 and counts['entities_matched'] == 1
   assert units(encoder, '在北京大学', PHRASE)[0] == '在 北+京 大 学'
   assert units(encoder, '在北京大学', ENTITY)[0] == '在 北 京+大 学'
+
+
+def test_an_entity_at_the_beginning_of_a_phrase_leaves_the_rest_of_it_a_unit(tokenizer, tmp_path):
+  pytest.importorskip('ahocorasick_rs')
+  (tmp_path / 'p.txt').write_text('new york times city\n')
+  (tmp_path / 'e.txt').write_text('new york\n')
+  encoder = Encoder(tokenizer, phrases=tmp_path / 'p.txt', entities=tmp_path / 'e.txt')
+  text = 'the new york times city .'
+  assert units(encoder, text, PHRASE)[0] == 'the new+york+times+city .'
+  assert units(encoder, text, ENTITY)[0] == 'the new+york times+city .'
+
+
+def test_a_word_of_the_tokenizer_is_never_torn(tokenizer, tmp_path):
+  """Thai has no blanks: a lexicon's match may end where no word of the tokenizer does."""
+  pytest.importorskip('ahocorasick_rs')
+  for name, entry in (('head', 'กข'), ('tail', 'ขค')):
+    (tmp_path / name).write_text(entry)
+    found, counts = units(Encoder(tokenizer, entities=tmp_path / name), 'the กขค .', ENTITY)
+    assert found == 'the ก+##ข+##ค .' and counts['entities_matched'] == 0
+  (tmp_path / 'whole').write_text('กขค')
+  assert (
+    units(Encoder(tokenizer, entities=tmp_path / 'whole'), 'กขค', ENTITY)[1]['entities_matched']
+    == 1
+  )
 
 
 def test_records_keep_sentences_and_leave_empty_ones_out(tokenizer):

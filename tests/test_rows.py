@@ -1,10 +1,12 @@
 """Corpora become rows as BERT's reference cuts them, and batches are a function of (seed, step)."""
 
+import zlib
 from collections import Counter
 
 import numpy as np
 import pytest
 
+from bert_jax import config as config_lib
 from bert_jax import sharding, tokenizers
 from bert_jax.config import InputError
 from bert_jax.corpus import tokenized
@@ -12,6 +14,7 @@ from bert_jax.corpus.units import Encoder
 from bert_jax.objectives import base
 from bert_jax.rows import batches
 from bert_jax.rows.pretraining import Mixture, Rows, pack, shares
+from bert_jax.tasks.pretraining import task
 from bert_jax.text import documentation
 from bert_jax.tokenizers import training
 
@@ -357,3 +360,352 @@ def test_selected_documents_keep_their_tokens(text, tokenizer):
   expected = np.concatenate([text.piece(at[d], at[d + 1])[0] for d in np.flatnonzero(keep)])
   assert (tokens_of(part) == expected).all()
   assert part.fingerprint != text.fingerprint
+
+
+# ---- what is cut, what fits ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def long_pairs(tokenizer):
+  """800 documents of a sentence of 5 to 31 words and one of 5 to 60: (Corpus, lengths [800, 2])."""
+  rng = np.random.RandomState(3)
+  sizes = np.stack([rng.randint(5, 32, 800), rng.randint(5, 61, 800)], axis=1)
+  return tokenize([[' '.join(['w1'] * n) for n in pair] for pair in sizes], tokenizer), sizes
+
+
+def test_pairs_are_shortened_as_the_reference_does(long_pairs, tokenizer):
+  """truncate_seq_pair of create_pretraining_data.py: a token of the longer half, else of the second
+  half, until both fit; each from the front or from the back, as a coin says."""
+  text, sizes = long_pairs
+  plan = Rows(text, tokenizer, kind='sop', seq_length=35).plan
+  begins = np.cumsum(sizes) - sizes.ravel()
+  front = back = 0
+  for a0, a1, b0, b1, label in plan:
+    document = int(np.searchsorted(begins[::2], a0, side='right')) - 1
+    order = (1, 0) if label else (0, 1)
+    first, second = (int(sizes[document, k]) for k in order)
+    while first + second > 32:
+      first, second = (first - 1, second) if first > second else (first, second - 1)
+    assert (a1 - a0, b1 - b0) == (first, second)
+    for k, start, end in zip(order, (a0, b0), (a1, b1), strict=True):
+      begin = begins[2 * document + k]
+      assert begin <= start and end <= begin + sizes[document, k]
+      front += start - begin
+      back += begin + sizes[document, k] - end
+  assert front + back == (sizes.sum(1) - 32).clip(0).sum() > 10_000
+  assert abs(front / (front + back) - 0.5) < 0.02  # 4 sigma
+
+
+def test_sentences_of_one_token_fill_pairs_exactly(tokenizer):
+  """What B may hold is what A leaves: nothing has to be cut, whichever document B is from."""
+  text = tokenize([['w1'] * 500 for _ in range(4)], tokenizer)
+  rows = Rows(text, tokenizer, kind='nsp', seq_length=32, seed=2)
+  assert rows.cut_tokens == 0
+  assert (rows.lengths() == 32).mean() > 0.7  # the others are at the end of a document
+
+
+def test_pairs_are_split_and_random_halves_begin_anywhere(tokenizer):
+  """A row of 29 sentences of a token is split behind any but the last of them; a random B begins
+  at any sentence of its document."""
+  text = tokenize([['w1'] * 500 for _ in range(200)], tokenizer)
+  plan = Rows(text, tokenizer, kind='nsp', seq_length=32, seed=4).plan
+  full = plan[plan[:, 0] % 500 < 450]
+  sizes = np.bincount(full[:, 1] - full[:, 0], minlength=29)
+  assert len(full) > 4000 and sizes[0] == 0 and len(sizes) == 29
+  assert sizes[1:].min() > 0.6 * sizes[1:].mean() and sizes[1:].max() < 1.4 * sizes[1:].mean()
+  begins = np.histogram(plan[plan[:, 4] == 1, 2] % 500, 5, (0, 500))[0]
+  assert begins.min() > 0.8 * begins.mean() and begins.max() < 1.2 * begins.mean()
+
+
+def test_single_rows_take_as_many_sentences_as_fit(text, tokenizer):
+  """A plain loop over sentences gives the same rows, those that fill a row exactly among them."""
+  for room in (20, 30):
+    expected, exact = [], 0
+    for first, last in zip(text.documents[:-1], text.documents[1:]):
+      start = end = text.sentences[first]
+      for sentence_end in text.sentences[first + 1 : last + 1]:
+        if sentence_end - start > room:
+          expected.append((start, end))
+          start = end
+        end = sentence_end
+        exact += end - start == room
+      expected.append((start, end))
+    rows = Rows(text, tokenizer, kind='single', seq_length=room + 2)
+    assert rows.plan[:, :2].tolist() == [list(map(int, pair)) for pair in expected]
+    assert exact > 10
+
+
+def test_examples_that_fill_a_row_exactly_share_it():
+  order, row_at = pack(np.array([6, 5, 4, 5]), 10, 4)
+  assert len(row_at) == 3 and sorted(order.tolist()) == [0, 1, 2, 3]
+  assert [set(order[a:b].tolist()) for a, b in zip(row_at[:-1], row_at[1:])] == [{0, 2}, {1, 3}]
+
+
+# ---- the splits of a run, and what a healthy loss must beat --------------------------------------
+
+
+def settings(train, *overrides):
+  """configs/pretrain.py:runlocal on some text, with rows of consecutive tokens."""
+  return config_lib.load(
+    'configs/pretrain.py:runlocal',
+    [
+      f'--config.data.train={train}', '--config.corpus.rows=full', '--config.loss.nsp_weight=0',
+      '--config.data.seq_length=32', '--config.data.examples_per_row=1',
+      *(f'--config.{change}' for change in overrides),
+    ],
+  )  # fmt: skip
+
+
+def sources(tokenizer, train, *overrides):
+  """The splits of such a run."""
+  return task.sources(task.resolve(settings(train, *overrides)), tokenizer)
+
+
+def ordinary_words(source, tokenizer):
+  """The words in the rows of a split, specials left out."""
+  ids = np.concatenate([source[i]['input_ids'] for i in range(len(source))])
+  return {tokenizer.pieces[i] for i in ids if i not in tokenizer.special_ids}
+
+
+@pytest.fixture(scope='module')
+def one_word_each(tmp_path_factory):
+  """(file, words that a share of 0.3 holds out, words that it leaves): document d is twelve times
+  the word w<d>; every fifth document has no token at all."""
+  path = tmp_path_factory.mktemp('held') / 'text.txt'
+  documents, held, kept, line = [], set(), set(), 1
+  for d in range(250):
+    documents.append('\u200b' if d % 5 == 0 else '\n'.join([f'w{d} ' * 6] * 2))
+    if d % 5:
+      share = zlib.crc32(f'text.txt:{line}'.encode()) / 2**32
+      (held if share < 0.3 else kept).add(f'w{d}')
+    line += documents[-1].count('\n') + 2
+  path.write_text('\n\n'.join(documents) + '\n')
+  assert 40 < len(held) < 80 and len(held) + len(kept) == 200
+  return path, held, kept
+
+
+def test_held_out_documents_are_not_trained_on(one_word_each, tokenizer):
+  path, held, kept = one_word_each
+  found = sources(tokenizer, path, 'corpus.eval_share=0.3')
+  assert ordinary_words(found['train'], tokenizer) == kept
+  assert ordinary_words(found['eval'], tokenizer) == held
+  whole = sources(tokenizer, path, f'data.eval={path}')
+  for split in ('train', 'eval'):  # with data of its own to evaluate on nothing is held out
+    assert ordinary_words(whole[split], tokenizer) == held | kept
+
+
+def test_a_vocabulary_is_trained_on_what_is_not_held_out(one_word_each):
+  path, held, kept = one_word_each
+  words = lambda config: {w for s in task.texts(config) for w in s.split()} - {'\u200b'}
+  assert words(settings(path, 'corpus.eval_share=0.3')) == kept
+  assert words(settings(path, 'corpus.eval_share=0.3', f'data.eval={path}')) == held | kept
+
+
+@pytest.mark.parametrize('unknown, refused', [(49, False), (51, True)])
+def test_text_of_another_vocabulary_is_refused(tokenizer, tmp_path, unknown, refused, caplog):
+  words = ['w1'] * (100 - unknown) + ['nothing'] * unknown
+  (tmp_path / 'a.txt').write_text('\n\n'.join(' '.join(words) for _ in range(4)))
+  make = lambda: sources(tokenizer, tmp_path / 'a.txt', f'data.eval={tmp_path / "a.txt"}')
+  if refused:
+    with pytest.raises(InputError, match=r'51% of the train tokens are \[UNK\]'):
+      make()
+  else:
+    make()
+    assert '49.00 % of the tokens are [UNK]' in caplog.text
+
+
+def test_the_unigram_line_is_that_of_the_documents_trained_on(one_word_each, tokenizer):
+  """All words are as frequent. One that was never trained on counts as seen once."""
+  path, held, kept = one_word_each
+  found = sources(tokenizer, path, 'corpus.eval_share=0.3')
+  assert found['train'].baselines['mlm'][0] == pytest.approx(np.log(len(kept)))
+  expected = np.log(12 * len(kept) + len(held))
+  assert found['eval'].baselines['mlm'][0] == pytest.approx(expected)
+
+
+def test_unigram_nats_of_other_text_by_hand():
+  """Frequencies 3, 1 and, unseen, 1 of 5; the text is two of the second and two of the third."""
+  nats = tokenized.unigram_nats(np.array([3, 1, 0, 0]), np.array([0, 2, 2, 0]))
+  assert nats == pytest.approx(np.log(5))
+  nats = tokenized.unigram_nats(np.array([3, 1, 0, 0]), np.array([3, 1, 0, 0]))
+  assert nats == pytest.approx(0.75 * np.log(4 / 3) + 0.25 * np.log(4))
+
+
+@pytest.fixture(scope='module')
+def short_and_long(tmp_path_factory):
+  """Two languages, 'short' of 300 documents of 4 words, 'long' of 40 of 90 words."""
+  folder = tmp_path_factory.mktemp('two')
+  rng = np.random.RandomState(0)
+  for name, number, size, words in (('short', 300, 4, (0, 20)), ('long', 40, 90, (20, 200))):
+    documents = (' '.join(f'w{i}' for i in rng.randint(*words, size)) for _ in range(number))
+    (folder / f'{name}.txt').write_text('\n\n'.join(documents) + '\n')
+  return f'short={folder}/short.txt,long={folder}/long.txt'
+
+
+def test_shares_of_languages_are_shares_of_tokens_not_of_rows(short_and_long, tokenizer):
+  """Rows of 'short' hold 6 tokens and those of 'long' 32, so many more of them are drawn."""
+  size = np.array([300 * 4, 40 * 90])
+  for sampling in (0.0, 0.7):
+    train = sources(
+      tokenizer, short_and_long, f'corpus.sampling={sampling}', f'data.eval={short_and_long}'
+    )['train']
+    expected = size**sampling / (size**sampling).sum()
+    order, seen, rows = batches.endless(train, 0), np.zeros(2), np.zeros(2)
+    for i in range(700):
+      row = order[i]
+      words = row['input_ids'][row['segment_ids'] > 0]
+      assert (words.max() >= 25) == row['language']  # the second language's words
+      seen[row['language']] += (row['segment_ids'] > 0).sum()
+      rows[row['language']] += 1
+    assert seen / seen.sum() == pytest.approx(expected, abs=0.02), sampling
+  assert rows[0] > rows[1]
+
+
+def test_the_line_of_all_languages_weighs_them_as_they_are_seen(short_and_long, tokenizer):
+  found = sources(tokenizer, short_and_long, 'corpus.sampling=0', 'corpus.eval_share=0.3')
+  lines = {split: source.baselines for split, source in found.items()}
+  for split, source in found.items():
+    sizes = [len(part.corpus) for part in source.parts.values()]
+    shares = [0.5, 0.5] if split == 'train' else np.array(sizes) / sum(sizes)
+    each = [lines[split][f'mlm_{name}'][0] for name in ('short', 'long')]
+    assert abs(each[0] - each[1]) > 1
+    assert lines[split]['mlm'][0] == pytest.approx(np.dot(shares, each))
+
+
+def test_what_says_always_the_same_of_pairs_is_right_as_often_as_the_commoner_label(
+  one_word_each, tokenizer
+):
+  path, *_ = one_word_each
+  rarer = 0
+  for seed in range(6):
+    found = sources(
+      tokenizer, path, 'corpus.rows=sop', 'loss.nsp_weight=1', 'corpus.eval_share=0.3',
+      f'seed={seed}',
+    )  # fmt: skip
+    for source in found.values():
+      labels = [source[i]['labels'][0] for i in range(len(source)) if source[i]['weights'][0]]
+      share = np.mean(labels)
+      expected = max(share, 1 - share)
+      assert source.baselines['sop_accuracy'][0] == pytest.approx(expected)
+      rarer += share < 0.5
+  assert rarer  # a share of ones below a half is among them
+
+
+def test_what_is_evaluated_on_is_cut_once(one_word_each, tokenizer):
+  path, *_ = one_word_each
+  changes = 'corpus.rows=nsp', 'loss.nsp_weight=1', 'corpus.eval_share=0.3'
+  once, often = (sources(tokenizer, path, *changes, f'corpus.dupe_factor={n}') for n in (1, 5))
+  assert len(often['eval']) == pytest.approx(len(once['eval']), rel=0.25)
+  assert len(often['train']) > 4 * len(once['train'])
+
+
+def test_pairs_follow_the_seed_of_the_run_and_the_language(one_word_each, tokenizer):
+  path, *_ = one_word_each
+  changes = 'corpus.rows=nsp', 'loss.nsp_weight=1', 'corpus.eval_share=0.3'
+  zero, again, one = (sources(tokenizer, path, *changes, f'seed={s}') for s in (0, 0, 1))
+  for split in ('train', 'eval'):
+    assert zero[split].fingerprint == again[split].fingerprint != one[split].fingerprint
+  both = sources(tokenizer, f'a={path},b={path}', *changes)['train'].parts  # the same text twice
+  assert not np.array_equal(both['a'].plan, both['b'].plan)
+  assert [int(part[0]['language']) for part in both.values()] == [0, 1]
+
+
+# ---- batches and corpora at their edges ----------------------------------------------------------
+
+
+class Numbered:
+  """A Source of rows that say their number."""
+
+  baselines = {}
+
+  def __init__(self, number, first=0):
+    self.number, self.first, self.fingerprint = number, first, f'{first}'
+
+  def __len__(self):
+    return self.number
+
+  def __getitem__(self, i):
+    return {'labels': np.full(1, self.first + i, np.int32)}
+
+
+def test_the_parts_of_a_mixture_have_orders_of_their_own():
+  mixed = Mixture({'a': Numbered(64), 'b': Numbered(64, 100)}, {'a': 0.5, 'b': 0.5})
+  order = batches.endless(mixed, 5)
+  drawn = [int(order[i]['labels'][0]) for i in range(128)]
+  first, second = ([x % 100 for x in drawn if (x >= 100) == part] for part in (False, True))
+  assert sorted(first) == sorted(second) == list(range(64))
+  assert np.mean(np.array(first) == second) < 0.2  # chance: 1 in 64
+
+
+def test_a_mixture_is_another_with_other_parts_or_weights():
+  def fingerprint(first=0, share=0.5, names='ab'):
+    parts = dict(zip(names, (Numbered(8, first), Numbered(8, 100)), strict=True))
+    return Mixture(parts, dict(zip(names, (share, 1 - share), strict=True))).fingerprint
+
+  changed = fingerprint(first=1), fingerprint(share=0.4), fingerprint(names='ac')
+  assert len({fingerprint(), *changed}) == 4 and fingerprint() == fingerprint()
+
+
+def test_the_first_id_outside_of_a_table_is_refused(text, tokenizer):
+  rows = pairs(text, tokenizer, short_seq_prob=0.0)
+  assert rows[0]['position_ids'].max() == 63
+  make_batches(rows, tokenizer, seed=None, limits={'position_ids': 64})[0]
+  with pytest.raises(InputError, match=r'row 0 has position_ids 63, outside \[0, 63\)'):
+    make_batches(rows, tokenizer, seed=None, limits={'position_ids': 63})[0]
+
+
+@pytest.mark.parametrize('shape, kind', [((1,), np.int64), ((1,), np.float32), ((2,), np.int32)])
+def test_rows_that_are_not_what_the_objective_expects_are_named(tokenizer, shape, kind):
+  class Wrong(Numbered):
+    def __getitem__(self, i):
+      row = {name: np.zeros(s.shape[1:], s.dtype) for name, s in self.spec.items()}
+      return row | {'labels': np.zeros(shape, kind)}
+
+  source = Wrong(8)
+  source.spec = base.row_spec(8, 64) | base.slot_spec(8, 1, labels=np.int32)
+  with pytest.raises(InputError) as error:
+    make_batches(source, tokenizer)[0]
+  got = f'{np.dtype(kind)}{list(shape)}'
+  assert f"has {got} for 'labels' where the objective expects int32[1]" in str(error.value)
+
+
+def test_every_token_of_many_documents_is_counted(text, tokenizer):
+  assert len(text.records) == 300
+  counts = text.unigrams(tokenizer.vocab_size)
+  assert (counts == np.bincount(tokens_of(text), minlength=tokenizer.vocab_size)).all()
+
+
+def test_text_is_tokenized_alike_in_batches_of_any_size(tokenizer, monkeypatch):
+  documents = [[f'w{d} w{s}' for s in range(1 + d % 4)] for d in range(60)] + [['\u200b'], ['w1']]
+  whole, kept = tokenized.tokenize(documents, Encoder(tokenizer), Counter())
+  assert kept.tolist() == [True] * 60 + [False, True]
+  monkeypatch.setattr(tokenized, 'BATCH_SENTENCES', 7)
+  parts, kept_too = tokenized.tokenize(documents, Encoder(tokenizer), Counter())
+  assert parts.fingerprint == whole.fingerprint and (kept_too == kept).all()
+  words = [word for sentences in documents for s in sentences for word in s.split()]
+  words = [word for word in words if word != '\u200b']
+  assert [tokenizer.pieces[i] for i in tokens_of(parts)] == words
+
+
+def test_a_document_of_several_records_is_selected_whole():
+  """Three documents in 2, 1 and 3 records of 4 tokens, the last one of 2, in sentences of 2."""
+  stored = [np.arange(begin, min(begin + 4, 22)) for begin in range(0, 22, 4)]
+  made = tokenized.Corpus(
+    lambda record: (stored[record], (stored[record] % 2 == 0).astype(np.uint8)),
+    records=np.arange(6),
+    record_at=[0, 4, 8, 12, 16, 20, 22],
+    sentences=np.arange(0, 23, 2),
+    documents=[0, 4, 6, 11],
+    fingerprint='x',
+  )
+  assert made.document_at.tolist() == [0, 8, 12, 22]
+  for keep, expected in (
+    ((1, 0, 1), [*range(8), *range(12, 22)]), ((0, 1, 0), range(8, 12)), ((0, 0, 1), range(12, 22)),
+  ):  # fmt: skip
+    part = made.select(np.array(keep, bool))
+    tokens, starts = part.piece(0, len(part))
+    assert tokens.tolist() == list(expected) and (starts == (tokens % 2 == 0)).all()
+    assert np.diff(part.sentences).tolist() == [2] * (len(part) // 2)
+    assert part.piece(3, len(part) - 1)[0].tolist() == list(expected)[3:-1]
+    counts = part.unigrams(22)
+    assert np.flatnonzero(counts).tolist() == list(expected) and counts.max() == 1

@@ -17,11 +17,13 @@ from conftest import run_module, small_pretrain
 from bert_jax import config as c
 from bert_jax import models, optim, sharding
 from bert_jax.config import InputError
+from bert_jax.metrics import Mean
+from bert_jax.objectives import base
 from bert_jax.objectives.mlm_nsp import MlmNsp
-from bert_jax.step import State, make_train_step
+from bert_jax.step import State, keys, make_eval_step, make_train_step, program
 
 
-def objective(nsp_weight=1.0):
+def objective(nsp_weight=0.7):
   model = models.ModelConfig(
     **c.bert(
       'tiny',
@@ -89,7 +91,7 @@ def test_accumulation_equals_the_whole_batch(accumulation):
 def test_the_loss_is_the_sum_of_weighted_means():
   _, metrics = one_step(1)
   assert float(metrics['loss']) == pytest.approx(
-    float(metrics['mlm'].value + metrics['nsp'].value), rel=1e-6
+    float(metrics['mlm'].value + 0.7 * metrics['nsp'].value), rel=1e-6
   )
   assert float(metrics['nsp'].weight) == 4
   assert float(metrics['tokens'].total) == 94 and float(metrics['tokens'].weight) == 160
@@ -148,6 +150,149 @@ def test_eight_devices_train_as_one(mesh, corpus_file, pretrained, tmp_path):
       assert eight[name] == pytest.approx(one[name], abs=1e-5), (split, name)
 
 
+# ---- random bits and the rate, step by step ------------------------------------------------------
+
+
+class Draws(base.Objective):
+  """Its gradient for a row is three random numbers, those that the row's microbatch drew, and
+  three that corruption drew for the row. Learns nothing."""
+
+  loss_weights = {'draws': 1.0}
+  metrics = 'draws', 'rate'
+
+  def spec(self, batch_size):
+    return base.row_spec(batch_size, 8)
+
+  def init(self, rng):
+    return {'draws': jnp.zeros((4, 6))}
+
+  def prepare(self, batch, rng, step=None):
+    return batch | {'corrupted': jax.random.uniform(rng, (len(batch['input_ids']), 3))}
+
+  def terms(self, params, batch, rng, train):
+    w = params['draws'][batch['input_ids'][:, 0]]
+    drawn = jax.random.uniform(rng, (3,)) if train else jnp.zeros(3)
+    drawn = jnp.broadcast_to(drawn, (len(w), 3))
+    total = (w * jnp.concatenate([drawn, batch['corrupted']], axis=1)).sum()
+    return {'draws': Mean(total, jnp.float32(len(w))), 'corrupted': batch['corrupted']}
+
+  def flops(self, batch_size):
+    return 1.0
+
+
+ROWS = dict.fromkeys(base.row_spec(4, 8), jnp.tile(jnp.arange(4)[:, None], 8))
+
+
+def drawn(number, accumulation=1, seed=0):
+  """([4, 3], [4, 3]): what each row's loss drew at a step, and what corruption drew for it."""
+  optimizer = optax.sgd(1.0)
+  step = make_train_step(Draws(), optimizer, key=jax.random.key(seed), accumulation=accumulation)
+  params = Draws().init(None)
+  state = State(jnp.int32(number), params, optimizer.init(params), {})
+  out = -4 * np.asarray(jax.jit(step)(state, ROWS)[0].params['draws'])
+  return out[:, :3].round(6), out[:, 3:].round(6)
+
+
+def distinct(arrays):
+  return len({row.tobytes() for array in arrays for row in array})
+
+
+def test_every_step_draws_anew():
+  steps = [drawn(number) for number in range(4)]
+  assert distinct(x for x, _ in steps) == 4  # one for all rows of a step
+  assert distinct(y for _, y in steps) == 16
+  np.testing.assert_array_equal(drawn(2), steps[2])
+  assert not np.isin(steps[0][0], steps[0][1]).any()
+  assert distinct([drawn(0, seed=1)[0], steps[0][0]]) == 2
+
+
+@pytest.mark.parametrize('accumulation', [2, 4])
+def test_every_microbatch_draws_anew(accumulation):
+  steps = [drawn(number, accumulation) for number in range(2)]
+  assert distinct(x for x, _ in steps) == 2 * accumulation
+  assert distinct([steps[0][0]]) == accumulation
+  # What is corrupted is the whole batch, however it is split.
+  np.testing.assert_allclose(steps[1][1], drawn(1)[1], atol=2e-6)
+
+
+def test_every_batch_of_an_evaluation_is_corrupted_anew():
+  evaluate = jax.jit(make_eval_step(Draws(), key=jax.random.key(3)))
+  draws = [np.asarray(evaluate(Draws().init(None), ROWS, i)[0]['corrupted']) for i in (0, 1, 2, 1)]
+  assert distinct(draws) == 12
+  np.testing.assert_array_equal(draws[1], draws[3])  # and alike at every evaluation
+
+
+def test_initialisation_training_and_evaluation_have_keys_of_their_own():
+  words = [bytes(jax.random.key_data(key)) for seed in (0, 1) for key in keys(seed, 'threefry2x32')]
+  assert len(set(words)) == 6
+
+
+class Slope(Draws):
+  """A gradient of ones for ever: Adam's step is the learning rate."""
+
+  def terms(self, params, batch, rng, train):
+    return {'draws': Mean(params['draws'].sum(), jnp.float32(1))}
+
+
+@pytest.mark.parametrize('horizon', [1.0, 2.0])
+def test_the_schedule_is_as_long_as_its_horizon(horizon):
+  """The linear schedule of 10 steps, or of twice as many of which this run makes the first 10."""
+  config = c.load(
+    'configs/pretrain.py:runlocal',
+    ['--config.optimizer.name=adamw', '--config.optimizer.warmup=0', '--config.batch_size=4',
+     '--config.optimizer.clip_norm=0', '--config.optimizer.weight_decay=0',
+     '--config.optimizer.no_decay=', '--config.optimizer.learning_rate=0.5',
+     f'--config.optimizer.horizon={horizon}'],
+  )  # fmt: skip
+  made = program(config, Slope(), sharding.make_mesh(1, 1, 1, jax.devices()[:1]), 10)
+  state, run = made.make_state(jax.random.key(0)), jax.jit(made.train_step)
+  for number in range(4):
+    before = state.params['draws'][0, 0]
+    state, metrics = run(state, ROWS)
+    assert state.step == number + 1 and metrics['grad_norm'] == pytest.approx(24**0.5)
+    rate = float(before - state.params['draws'][0, 0])
+    assert rate == pytest.approx(0.5 * (1 - number / (10 * horizon)), rel=1e-4)
+
+
+SHARDS = """
+import json, sys
+import jax, jax.numpy as jnp
+from bert_jax import config as c, models, sharding
+from bert_jax.objectives import base
+
+mesh = sharding.make_mesh(2, 2, 2)
+batch = {name: jnp.zeros((8, 16), int) for name in ('input_ids', 'token_type_ids', 'position_ids')}
+batch['segment_ids'] = jnp.ones((8, 16), int)
+size = dict(hidden_size=32, num_attention_heads=4, intermediate_size=64, num_hidden_layers=1)
+model = models.ModelConfig(**c.bert('tiny', vocab_size=128, **size))
+params = models.init_encoder(model, jax.random.key(0))
+everywhere = jax.NamedSharding(mesh, jax.sharding.PartitionSpec())
+out = {'batch': sharding.batch_sharding(mesh).shard_shape((8, 16))}
+
+def hidden(params, batch):
+  found = base.encode(model, params, batch)
+  jax.debug.inspect_array_sharding(
+    found, callback=lambda s: out.update(hidden=s.shard_shape(found.shape)))
+  return found
+
+with jax.set_mesh(mesh), sharding.activation_rules():
+  step = jax.jit(hidden, in_shardings=(everywhere, everywhere)).lower(params, batch).compile()
+out['columns'] = sharding.placed(params, mesh)['layer_0']['intermediate']['kernel'].sharding
+out['columns'] = out['columns'].shard_shape((32, 64))
+print(json.dumps(out))
+"""
+
+
+def test_batch_and_activations_are_split_over_data_and_fsdp():
+  """On 2x2x2 devices each has 2 of 8 rows, of what goes in and, by the model's own constraints, of
+  what it computes from an input that lies whole on every device."""
+  env = dict(os.environ, JAX_PLATFORMS='cpu', XLA_FLAGS='--xla_force_host_platform_device_count=8')
+  out = subprocess.run([sys.executable, '-c', SHARDS], env=env, capture_output=True, text=True)
+  assert out.returncode == 0, out.stderr[-2000:]
+  found = json.loads(out.stdout)
+  assert found == {'batch': [2, 16], 'hidden': [2, 16, 32], 'columns': [16, 32]}
+
+
 def test_a_scanned_layer_axis_changes_nothing():
   class Mesh:
     shape = {'data': 1, 'fsdp': 2, 'tensor': 2}
@@ -189,6 +334,15 @@ def test_mesh_mistakes_are_sentences():
     InputError, match='batch_size 250 does not divide over 8 data shards; use 248 or 256'
   ):
     sharding.check_fits(Mesh, config)
+  # The rows of a microbatch are what is split.
+  parts = c.load('configs/pretrain.py', ['--config.optimizer.accumulation=4'])
+  for rows, said in ((32, ''), (24, 'in 4 microbatches; use 32.'), (40, '; use 32 or 64.')):
+    parts.batch_size = rows
+    if said:
+      with pytest.raises(InputError, match=f'batch_size {rows} .* over 8 data shards.*{said}'):
+        sharding.check_fits(Mesh, parts)
+    else:
+      sharding.check_fits(Mesh, parts)
   Mesh.shape = {'data': 1, 'fsdp': 1, 'tensor': 5}
   with pytest.raises(InputError, match='num_attention_heads 12 does not divide over mesh.tensor=5'):
     sharding.check_fits(Mesh, config)
@@ -201,6 +355,21 @@ def test_mesh_mistakes_are_sentences():
     )
   with pytest.raises(InputError, match='no sharding rule matches'):
     sharding.spec_of('y', (7, 7), Mesh, ())
+
+
+def test_fsdp_cuts_the_largest_dimension_that_it_divides():
+  class Mesh:
+    shape = {'data': 1, 'fsdp': 4, 'tensor': 1}
+
+  for shape, spec in (
+    ((256, 512), (None, 'fsdp')),
+    ((512, 256), ('fsdp',)),
+    ((512, 514), ('fsdp',)),  # 4 does not divide 514
+    ((127, 129), ()),  # nor any of these
+    ((128, 128), ('fsdp',)),
+    ((128, 124), ()),  # too small to be worth it
+  ):
+    assert tuple(sharding.spec_of('x', shape, Mesh)) == spec, shape
 
 
 def test_specs_of_base_at_2x2x2():

@@ -46,6 +46,19 @@ def test_tsv_without_a_header_as_cola(tmp_path):
   assert 'has empty or repeated names; if the file has no header line' in fails(tmp_path / 'a.tsv')
 
 
+def test_a_test_set_without_a_header_may_lack_its_label(tmp_path):
+  columns = 'index', 'sentence', 'label'
+  (tmp_path / 'test.tsv').write_text('0\tThe sailors rode.\n1\tThe\n')
+  rows, _ = read(tmp_path / 'test.tsv', columns=columns)
+  assert [row for _, row in rows] == [
+    {'index': '0', 'sentence': 'The sailors rode.'}, {'index': '1', 'sentence': 'The'}
+  ]  # fmt: skip
+  (tmp_path / 'dev.tsv').write_text('label\tindex\tsentence\n1\t0\tThe\n')  # a header wins
+  assert read(tmp_path / 'dev.tsv', columns=columns)[0] == [
+    ('dev.tsv:2', {'label': '1', 'index': '0', 'sentence': 'The'})
+  ]
+
+
 def test_csv_quotes_commas_and_line_breaks(tmp_path):
   (tmp_path / 'a.csv').write_bytes(b'text,label\r\n"a, ""b""\r\nc",1\r\n\r\nd,2\r\n')
   rows, counts = read(tmp_path / 'a.csv')
@@ -131,6 +144,8 @@ def test_errors_name_the_file_and_the_line(tmp_path, name, content, message):
 def test_a_missing_column_names_those_there_are():
   row = {'sentence': 'a', 'gold_label': '1'}
   assert column(row, 'sentence', 'a.tsv:2') == 'a'
+  assert column(row, 'label|gold_label', 'a.tsv:2') == '1'
+  assert column(row, 'gold_label|sentence', 'a.tsv:2') == '1'  # the first that is there
   with pytest.raises(InputError) as error:
     column(row, 'sentense', 'a.tsv:2')
   assert str(error.value) == (

@@ -570,6 +570,8 @@ def test_a_tag_that_training_does_not_have_is_missed(tmp_path, vocab, tokenizer,
   source, config = source_of(config, tokenizer)
   assert "1 tags 'B-LOC' that training does not have (always wrong) (dev:1)" in caplog.text
   assert (source[0]['tags'] > 0).sum() == 2, 'it is not in the loss'
+  # The best that one tag for all reaches: 1 of 3, since B-LOC counts and is always missed.
+  assert source.baselines['token_accuracy'] == (pytest.approx(1 / 3), 'majority')
   (answer,) = source.answers(outputs_of(source, config, tokenizer))
   assert answer['gold'] == ['B-PER', 'B-LOC', 'O'] and answer['loss'] > 27
   best = source.score([dict(answer, prediction=['B-PER', 'O', 'O'])])

@@ -96,6 +96,11 @@ def test_train_examples_takes_the_same_few_for_every_seed(tmp_path, tokenizer):
     for s in (0, 1)
   )
   assert len(one) == 4 and one.fingerprint == two.fingerprint
+  # Drawn from all of them in their order, since a file may be sorted; evaluation is of everything.
+  chosen = [e.texts[0] for e in one.examples]
+  assert chosen == sorted(chosen) and chosen not in (list('abcd'), list('ghij'))
+  (tmp_path / 'dev.tsv').write_text((tmp_path / 'train.tsv').read_text())
+  assert len(rows(config(tmp_path, '--config.task.train_examples=4'), tokenizer, 'eval')) == 10
   assert one.fingerprint != rows(config(tmp_path), tokenizer).fingerprint
 
 

@@ -14,7 +14,7 @@ from bundles import write_bundle
 
 from bert_jax.config import InputError
 from bert_jax.convert import tensor_files, tensorflow_bundle, torch_pickle
-from bert_jax.convert.crc32c import crc32c
+from bert_jax.convert.crc32c import crc32c, masked
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -190,6 +190,12 @@ def test_safetensors_whole_and_in_shards(tmp_path):
 )
 def test_crc32c_is_that_of_its_standard(data, expected):
   assert crc32c(data) == expected
+
+
+def test_a_checksum_is_stored_rotated_and_shifted():
+  """To the right by 15 of 32 bits, plus a constant (leveldb, util/crc32c.h)."""
+  for crc, stored in ((0, 0xA282EAD8), (1, 0xA284EAD8), (1 << 15, 0xA282EAD9)):
+    assert masked(crc) == stored
 
 
 @pytest.mark.parametrize('size', [4095, 4096, 4097, 70_001])

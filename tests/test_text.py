@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from bert_jax import config as config_lib
 from bert_jax.config import InputError
+from bert_jax.corpus import loading
+from bert_jax.text import documents as reader
 from bert_jax.text.documents import documents, held_out
-from bert_jax.text.files import expand
+from bert_jax.text.files import expand, suffix
 from bert_jax.text.sentences import split_sentences
 
 REPOSITORY = Path(__file__).parents[1]
@@ -115,6 +118,16 @@ def test_jsonl_and_its_text_field(tmp_path):
   assert read(path, text_field='body')[0] == bodies
 
 
+def test_the_suffix_tells_the_format(tmp_path):
+  for name, expected in (
+    ('a.JSONL', '.jsonl'), ('a.b.json.gz', '.json'), ('a.md.zst', '.md'), ('a.gz', ''),
+  ):  # fmt: skip
+    assert suffix(tmp_path / name) == expected
+  for name in ('a.jsonl', 'a.json'):
+    (tmp_path / name).write_text('{"text": "A b."}\n')
+    assert read(tmp_path / name)[0] == [(f'{name}:1', ['A b.'])]
+
+
 def test_wikiextractor_output_is_recognised_and_keeps_its_titles(tmp_path):
   (tmp_path / 'wiki_00').write_text(
     '<doc id="1" url="u" title="Dr. No">\nDr. No. Film\n\nIt is. A film.\n\n</doc>\n'
@@ -123,6 +136,58 @@ def test_wikiextractor_output_is_recognised_and_keeps_its_titles(tmp_path):
   found, counts = read(tmp_path / 'wiki_00')
   assert found == [('wiki_00:1', ['Dr. No. Film', 'It is.', 'A film.']), ('wiki_00:9', ['B'])]
   assert counts['empty_documents'] == 1
+
+
+def test_lines_of_several_sentences(tmp_path):
+  (tmp_path / 'a.txt').write_text('One. Two.\nThree.\n\nFour? Five!\n')
+  assert read(tmp_path / 'a.txt', format='lines')[0] == [
+    ('a.txt:1', ['One.', 'Two.', 'Three.']),
+    ('a.txt:4', ['Four?', 'Five!']),
+  ]
+
+
+FORMATS = {
+  'sentences': 'One.\nTwo.\n\n\nThree.\nFour.\n\nFive.\n',
+  'lines': 'One. Two.\nThree.\n\nFour? Five!\n\nSix.\n',
+  'paragraphs': MARKDOWN * 2 + '# Three\n\n## Its first chapter\n\nA b.\n\nC d.\n',
+  'jsonl': ''.join(json.dumps({'text': f'Text {i}. More.\nEnd.'}) + '\n' for i in range(5)),
+  'wiki': '<doc id="1">\nOne\n\nA b. C d.\n</doc>\n<doc id="2">\nTwo\nE.\n</doc>\n',
+}
+
+
+@pytest.mark.parametrize('format', FORMATS)
+def test_blocks_of_any_size_give_the_same_documents(tmp_path, monkeypatch, format):
+  path = tmp_path / 'a.txt'
+  path.write_text(FORMATS[format])
+  whole, counts = read(path, format=format)
+  assert len(whole) >= 2 and len(list(reader.blocks(str(path), format))) == 1
+  for size in (1, 10, 20):
+    monkeypatch.setattr(reader, 'BLOCK_BYTES', size)
+    parts = list(reader.blocks(str(path), format))
+    assert len(parts) >= 2 and b''.join(block.data for block in parts) == path.read_bytes()
+    assert parts[-1].position == path.stat().st_size
+    assert read(path, format=format) == (whole, counts)
+
+
+def test_a_document_without_end_is_cut_and_counted(tmp_path, monkeypatch):
+  lines = [f'Sentence {i}.' for i in range(40)]
+  (tmp_path / 'a.txt').write_text('\n'.join(lines) + '\n\nThe last.\n')
+  monkeypatch.setattr(reader, 'BLOCK_BYTES', 100)
+  monkeypatch.setattr(reader, 'LONGEST_DOCUMENT', 200)
+  found, counts = read(tmp_path / 'a.txt')
+  assert [s for d in found for s in d.sentences] == [*lines, 'The last.']
+  # 504 bytes of lines of 12 and 13: they are cut behind 200 and 400.
+  assert (len(found), counts['cut_documents'], counts['documents']) == (4, 2, 4)
+
+
+def test_a_long_sentence_is_cut_at_its_last_blanks(tmp_path, monkeypatch):
+  monkeypatch.setattr(reader, 'LONGEST_SENTENCE', 20)
+  (tmp_path / 'a.txt').write_text(f'one two three four five six\nshort\n{"x" * 45} y\n')
+  ((_, sentences),), counts = read(tmp_path / 'a.txt')
+  assert sentences == [
+    'one two three four', 'five six', 'short', 'x' * 20, 'x' * 20, 'xxxxx y'
+  ]  # fmt: skip
+  assert counts['cut_sentences'] == 3 and counts['sentences'] == 6
 
 
 def test_gzip_gives_the_same_documents(tmp_path):
@@ -248,6 +313,22 @@ def test_tfds_by_folder_and_split(prepared):
   assert read(f'tfds:{folder / "1.0.0"}:validation')[1]['documents'] == 2
   part, _ = read(f'tfds:{folder}:train[:40%]')
   assert [d.sentences for d in part] == [d.sentences for d in found[:4]]
+
+
+def test_tfds_rows_in_several_blocks(prepared, monkeypatch):
+  spec = f'tfds:{prepared / "tiny_corpus"}'
+  whole = read(spec)
+  monkeypatch.setattr(reader, '_TFDS_ROWS', 4)
+  assert [block.position for block in reader.blocks(spec)] == [4, 8, 10]
+  assert read(spec) == whole
+
+
+def test_tfds_is_evaluated_on_its_validation_split(prepared):
+  config = config_lib.load('configs/pretrain.py:runlocal', [])
+  number = {'train': 10, 'eval': 2}
+  for split, expected in number.items():
+    spec = f'tfds:{prepared / "tiny_corpus"}'
+    assert len(list(loading.documents(config, spec, Counter(), split))) == expected
 
 
 def test_tfds_errors(prepared, tmp_path):

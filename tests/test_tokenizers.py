@@ -289,6 +289,15 @@ def test_casing_that_contradicts_the_files_is_refused(tmp_path):
   assert pieces(tokenizers.load(path, do_lower_case=False), 'Hello') == 'Hello'
 
 
+def test_a_folder_that_says_nothing_is_cased_if_its_words_are(tmp_path):
+  for words, text, shown in (
+    ('hello ##s', 'Hellos', 'hello ##s'),
+    ('Hello ##s', 'Hellos', 'Hello ##s'),
+  ):
+    (tmp_path / 'vocab.txt').write_text('\n'.join(RESERVED + words.split()) + '\n')
+    assert pieces(tokenizers.load_folder(tmp_path), text) == shown
+
+
 @pytest.mark.parametrize(
   'content, says',
   [

@@ -15,6 +15,7 @@ from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.text import documents
 from bert_jax.tokenizers import training
+from bert_jax.tools import vocab
 
 
 @pytest.fixture(scope='module')
@@ -93,7 +94,7 @@ def test_sampling_gives_a_small_language_more_pieces(folder, tmp_path, kind):
 
 def trained(kind, texts, path, **settings):
   """(bytes of the file, what was counted) of 150 pieces."""
-  settings |= {'vocab_size': 150, 'character_coverage': 1.0}
+  settings = {'vocab_size': 150, 'character_coverage': 1.0} | settings
   if kind == 'wordpiece':
     counts = training.train_wordpiece(texts, path, **settings)
   else:
@@ -121,6 +122,21 @@ def test_a_weight_is_as_good_as_so_many_copies(folder, tmp_path):
   assert counts['shares']['s'] == pytest.approx(s**0.5 / (b**0.5 + s**0.5), abs=1e-3)
   copies = big * 100 + small * round(100 * (b / s) ** 0.5)
   assert trained('wordpiece', copies, tmp_path / 'copies')[0] == own
+
+
+def test_lines_of_a_weighed_language_come_as_often_as_it_weighs(folder, tmp_path):
+  """At S = 0.5 a language with a fifth of the characters of the largest counts 5 ** 0.5 times, not
+  twice. The pieces of a unigram model have probabilities, so its bytes tell."""
+  big = (folder / 'big.txt').read_text().splitlines()[:300]
+  line = 'klmnop qrst klm mnop'
+  long = sum(map(len, big)) / 5 / len(line)  # lines of a fifth of the characters
+  small = [line] * round(long)
+  texts = {'b': big, 's': small}
+  own, counts = trained('unigram', texts, tmp_path / 'own', sampling=0.5, vocab_size=60)
+  times = (sum(map(len, big)) / (len(small) * len(line))) ** 0.5
+  assert 2.2 < times < 2.3
+  copies = big + [line] * int(len(small) * round(times, 2))
+  assert trained('unigram', copies, tmp_path / 'copies', vocab_size=60)[0] == own
 
 
 def test_others_read_the_wordpiece_vocabulary(folder, tmp_path):
@@ -172,6 +188,18 @@ def test_ids_are_the_same_with_and_without_the_cache(shared):
       assert [x.tolist() for x in ids] == [e.ids.tolist() for e in encodings]
       starts = own.word_starts(np.concatenate(ids), np.zeros(0, int))
       assert (starts == np.concatenate([e.word_starts for e in encodings])).all()
+
+
+@pytest.mark.parametrize('kind', ['wordpiece', 'unigram'])
+def test_casing_of_each_kind(tmp_path, kind, capsys):
+  (tmp_path / 'a.txt').write_text('Ab aB AB ab\n' * 30)
+  for flags, cased in (((), False), (('--cased',), True)):
+    out = tmp_path / f'V{cased}'
+    size = {'wordpiece': 20, 'unigram': 12 if cased else 9}[kind]
+    vocab.main(['--input', str(tmp_path / 'a.txt'), '--kind', kind, '--size', str(size),
+                '--out', str(out), *flags])  # fmt: skip
+    first, second = tokenizers.load_folder(out).ids_batch(['Ab', 'ab'])
+    assert (first.tolist() != second.tolist()) is cased
 
 
 def test_any_files_make_the_languages(folder, tmp_path):

@@ -1,0 +1,95 @@
+"""The speed of a run: what the clock counts, the peak of a device, and the FLOPs of a step."""
+
+import json
+import math
+from types import SimpleNamespace
+
+import jax
+import pytest
+from conftest import small_pretrain
+
+from bert_jax import metrics, sharding, step, tokenizers
+from bert_jax.tasks import TASKS
+from bert_jax.train import train
+
+
+def test_the_clock_counts_training_alone(monkeypatch):
+  now = [100.0]
+  monkeypatch.setattr(metrics.time, 'perf_counter', lambda: now[0])
+  monkeypatch.setattr(metrics, 'peak_flops', lambda: 1e6)
+  clock = metrics.Clock(3e5)
+  clock.steps, now[0] = 6, 104.0
+  clock.pause()
+  now[0] = 150.0  # an evaluation
+  clock.go()
+  clock.steps, now[0] = 10, 154.0
+  # 10 steps in 8 seconds: 3e6 of the 8e6 FLOPs that the device could have done.
+  assert clock.read(4000) == {'steps': 10, 'steps_per_s': 1.25, 'tokens_per_s': 500, 'mfu': 0.375}
+  clock.steps, now[0] = 1, 156.0  # the next reading begins where that one ended
+  assert clock.read(30) == {'steps': 1, 'steps_per_s': 0.5, 'tokens_per_s': 15, 'mfu': 0.15}
+
+
+def test_lines_past_the_start_are_written_again(tmp_path):
+  rows = [{'step': step, 'split': 'train', 'mlm': 9 - step} for step in (1, 2, 3, 4)]
+  path = tmp_path / 'metrics.jsonl'
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows) + '{"step": 4, "spl')
+  writer = metrics.Writer(tmp_path, 2, tensorboard=False)
+  writer.write(3, 'train', {'mlm': 5.0, 'nsp': math.nan})
+  writer.close()
+  last = {'step': 3, 'split': 'train', 'mlm': 5.0, 'nsp': None}
+  assert [json.loads(line) for line in path.read_text().splitlines()] == [*rows[:2], last]
+
+
+@pytest.mark.parametrize(
+  'kind, peak',
+  [
+    # As jax names them; dense bfloat16 by the makers' data sheets, of one device.
+    ('TPU v2', 23e12),  # 46 of a chip, which is two devices
+    ('TPU v3', 61.5e12),
+    ('TPU v4', 275e12),
+    ('TPU v5 lite', 197e12),
+    ('TPU v5', 459e12),  # v5p
+    ('TPU v6 lite', 918e12),
+    ('TPU7x', 1153.5e12),
+    ('Tesla T4', 65e12),
+    ('NVIDIA L4', 121e12),
+    ('Tesla V100-SXM2-16GB', 125e12),
+    ('NVIDIA A100-SXM4-40GB', 312e12),
+    ('NVIDIA H100 80GB HBM3', 989e12),
+    ('NVIDIA H200', 989e12),
+    ('NVIDIA L40S', math.nan),
+    ('cpu', math.nan),
+  ],
+)
+def test_the_peak_of_a_device_is_that_of_its_data_sheet(kind, peak):
+  assert metrics.peak_flops_of(kind) == pytest.approx(peak, nan_ok=True)
+
+
+def test_the_peak_is_that_of_all_devices_together(monkeypatch):
+  device = SimpleNamespace(device_kind='TPU v4', platform='tpu')
+  monkeypatch.setattr(jax, 'devices', lambda: [device] * 4)
+  monkeypatch.setattr(jax, 'device_count', lambda: 4)
+  assert metrics.peak_flops() == 1.1e15
+  device.device_kind = 'TPU v99'
+  assert math.isnan(metrics.peak_flops())
+
+
+def test_mfu_counts_the_matrix_products_of_a_whole_step(corpus_file, monkeypatch, tmp_path):
+  """Forward and backward, as XLA counts them in the step: of an unrolled model, wide enough that
+  everything else hardly counts."""
+  monkeypatch.setattr(metrics, 'peak_flops', lambda: 1e12)
+  config = small_pretrain(
+    corpus_file, '--config.model.hidden_size=128', '--config.model.intermediate_size=512',
+    '--config.model.hidden_act=relu', '--config.model.hidden_dropout_prob=0',
+    '--config.model.attention_probs_dropout_prob=0', '--config.steps=2', '--config.log.every=2',
+    '--config.checkpoint.every=0', '--config.eval.every=0', '--config.optimizer.clip_norm=0',
+  )  # fmt: skip
+  train(config, tmp_path / 'run')
+  lines = [json.loads(line) for line in (tmp_path / 'run/metrics.jsonl').read_text().splitlines()]
+  (line,) = (line for line in lines if line['split'] == 'train')
+  objective = TASKS['mlm_nsp'].objective(config, tokenizers.load_folder(tmp_path / 'run'))
+  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
+  with jax.set_mesh(mesh), sharding.activation_rules():
+    compiled = step.program(config, objective, mesh, 2).lower().compile()
+  counted = compiled.cost_analysis()['flops']
+  assert line['mfu'] / line['steps_per_s'] * 1e12 == pytest.approx(counted, rel=0.12)

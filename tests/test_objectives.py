@@ -1,0 +1,176 @@
+"""Losses and hits by hand, and where objectives draw dropout."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+
+from bert_jax import config as c
+from bert_jax import models
+from bert_jax.objectives import base
+from bert_jax.objectives.choice import Choice
+from bert_jax.objectives.classification import Classification
+from bert_jax.objectives.coreference import Coreference, Scorer
+from bert_jax.objectives.mlm_nsp import MlmNsp
+from bert_jax.objectives.qa import QuestionAnswering
+from bert_jax.objectives.tagging import Tagging
+
+T = 8
+MASKING = dict(
+  special_ids=(0, 1, 2, 3, 4), mask_id=4, stages=((0, 'token'),), masked_lm_prob=0.3,
+  max_predictions=3, mask_share=0.8, random_share=0.1,
+)  # fmt: skip
+MODEL = models.ModelConfig(
+  **c.bert(
+    'tiny', vocab_size=20, hidden_size=16, num_attention_heads=2, intermediate_size=16,
+    num_hidden_layers=1, max_position_embeddings=T, hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0, initializer_range=0.3, vocab_multiple=1,
+  )
+)  # fmt: skip
+
+
+def batch_of(objective, B=4, seed=0):
+  """A prepared batch: random tokens, every slot an example, slot n at token n, label 0 or 1."""
+  rng = np.random.default_rng(seed)
+  out = {}
+  for name, x in objective.spec(B).items():
+    value = name in ('segment_ids', 'weights', 'tags')
+    out[name] = jnp.full(x.shape, value, x.dtype)
+    if name == 'cls_positions':
+      out[name] += jnp.arange(x.shape[1], dtype=x.dtype)
+    if name in ('input_ids', 'labels'):
+      out[name] = jnp.asarray(rng.integers(*((5, 20) if name == 'input_ids' else (0, 2)), x.shape))
+      out[name] = out[name].astype(x.dtype)
+  return objective.prepare(out, jax.random.key(7))
+
+
+# ---- terms ---------------------------------------------------------------------------------------
+
+
+def test_label_terms_are_the_cross_entropy_and_hits():
+  rng = np.random.default_rng(0)
+  logits, labels = rng.normal(0, 30, (3, 4, 5)).astype('f4'), rng.integers(0, 5, (3, 4))
+  weights = rng.integers(0, 3, (3, 4)).astype('f4')
+  out = base.label_terms('x', jnp.asarray(logits), jnp.asarray(labels), jnp.asarray(weights))
+  nats = -np.take_along_axis(log_softmax(logits.astype('f8'), -1), labels[..., None], -1)[..., 0]
+  assert out['x'].total == pytest.approx((nats * weights).sum(), rel=1e-5)
+  assert out['x_accuracy'].total == ((logits.argmax(-1) == labels) * weights).sum()
+  assert out['x'].weight == out['x_accuracy'].weight == weights.sum()
+
+
+def test_a_tie_is_a_miss():
+  """Else a model that says the same of everything would seem to be always right."""
+  logits = jnp.array([[1.0, 1.0, 0.0], [2.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
+  out = base.label_terms('x', logits, jnp.array([0, 0, 2]), jnp.ones(3))
+  assert out['x_accuracy'].total == 1
+
+
+def test_nsp_counts_as_much_as_its_weight():
+  objective = MlmNsp(MODEL, T, 0.25, MASKING)
+  assert objective.loss_weights == {'mlm': 1.0, 'nsp': 0.25}
+  assert MlmNsp(MODEL, T, 0.25, MASKING, pairs='sop').loss_weights == {'mlm': 1.0, 'sop': 0.25}
+  assert MlmNsp(MODEL, T, 0.0, MASKING).loss_weights == {'mlm': 1.0}
+
+
+def test_the_loss_of_each_language_is_that_of_its_rows():
+  objective = MlmNsp(MODEL, T, 0.0, MASKING, languages=('a', 'b'))
+  params = objective.init(jax.random.key(0))
+  batch = batch_of(objective) | {'language': jnp.array([0, 1, 1, 0])}
+  both = objective.terms(params, batch, None, False)
+  only = jax.tree.map(lambda x: x[1:3], batch)
+  assert both['mlm_b'].total == pytest.approx(
+    float(objective.terms(params, only, None, False)['mlm'].total), rel=1e-5
+  )
+  assert both['mlm_a'].weight + both['mlm_b'].weight == both['mlm'].weight
+  assert both['mlm_a'].total + both['mlm_b'].total == pytest.approx(float(both['mlm'].total))
+  seen = objective.seen(batch | {'segment_ids': batch['segment_ids'].at[1, 2:].set(0)})
+  assert {k: float(v) for k, v in seen.items()} == {
+    'seen_tokens': 26, 'seen_tokens_a': 16, 'seen_tokens_b': 10,
+  }  # fmt: skip
+
+
+def test_losses_of_a_table_are_their_formulas():
+  kinds = {
+    'regression': Classification(MODEL, T, ()),
+    'several': Classification(MODEL, T, ('a', 'b', 'c'), multi_label=True),
+    'weighted': Classification(MODEL, T, ('a', 'b'), class_weights=(1.0, 5.0)),
+  }
+  out = {}
+  for name, objective in kinds.items():
+    params = objective.init(jax.random.key(0))
+    batch = batch_of(objective)
+    batch['weights'] = batch['weights'].at[1].set(0)  # an empty slot
+    logits = np.asarray(objective.predict(params, batch)['logits'], np.float64)[[0, 2, 3], 0]
+    labels = np.asarray(batch['labels'])[[0, 2, 3], 0]
+    out[name] = (
+      logits,
+      labels,
+      float(objective.terms(params, batch, None, False)['classification'].value),
+    )
+  logits, labels, loss = out['regression']
+  assert loss == pytest.approx(((logits[:, 0] - labels) ** 2).mean(), rel=1e-5)
+  logits, labels, loss = out['several']
+  p = 1 / (1 + np.exp(-logits))
+  assert loss == pytest.approx(-np.log(np.where(labels > 0, p, 1 - p)).mean(), rel=1e-5)
+  logits, labels, loss = out['weighted']
+  nats = -log_softmax(logits, -1)[range(3), labels]
+  weights = np.array([1.0, 5.0])[labels]
+  assert loss == pytest.approx((nats * weights).sum() / weights.sum(), rel=1e-5)
+
+
+def test_the_scorer_of_coreference_is_its_formula():
+  rng = np.random.default_rng(0)
+  spans = rng.standard_normal((2, 3, 3, 32)).astype('f4')
+  params = Scorer(MODEL).init(jax.random.key(0), spans)['params']
+  params = jax.tree.map(lambda x: x + 0.1, params)
+  scores = np.asarray(Scorer(MODEL).apply({'params': params}, spans))
+  hidden, score = (jax.tree.map(np.asarray, params[name]) for name in ('hidden', 'score'))
+  for k in (0, 1):
+    p, c = spans[:, :, 0], spans[:, :, 1 + k]
+    x = np.maximum(np.concatenate([p, c, p * c], -1) @ hidden['kernel'] + hidden['bias'], 0)
+    np.testing.assert_allclose(
+      scores[..., k], (x @ score['kernel'] + score['bias'])[..., 0], atol=1e-4
+    )
+  assert (scores[..., 2] == 0).all()
+
+
+# ---- dropout -------------------------------------------------------------------------------------
+
+OBJECTIVES = {
+  'classification': lambda model: Classification(model, T, ('a', 'b', 'c')),
+  'choice': lambda model: Choice(model, T, 3),
+  'tagging': lambda model: Tagging(model, T, ('a', 'b', 'c')),
+  'coreference': lambda model: Coreference(model, T, 2),
+  'qa': lambda model: QuestionAnswering(model, T),
+  'pre-training': lambda model: MlmNsp(model, T, 1.0, MASKING),
+}
+WITHOUT = ('qa', 'pre-training')  # as in BERT's code, nothing is dropped between encoder and head
+
+
+@pytest.mark.parametrize('name', OBJECTIVES)
+def test_dropout_on_top_of_the_encoder(name):
+  """The encoder's last norm is made to give one vector whatever comes in, so that only what is
+  dropped behind it can be seen."""
+  make = OBJECTIVES[name]
+  batch = batch_of(make(MODEL))
+  params = make(MODEL).init(jax.random.key(0))
+  last = params['encoder']['layer_0']['output_LayerNorm']
+  last |= {'scale': 0 * last['scale'], 'bias': jnp.linspace(-3, 3, 16)}
+
+  def losses(hidden_rate, attention_rate, train=True):
+    model = dataclasses.replace(
+      MODEL, hidden_dropout_prob=hidden_rate, attention_probs_dropout_prob=attention_rate
+    )
+    objective = make(model)
+    weights = objective.loss_weights
+    loss = jax.jit(
+      lambda key: sum(objective.terms(params, batch, key, train)[n].total for n in weights)
+    )
+    return {float(loss(jax.random.key(i))) for i in range(3)}
+
+  assert len(losses(0.3, 0.0)) == (1 if name in WITHOUT else 3)
+  assert len(losses(0.0, 0.3)) == 1
+  assert losses(0.3, 0.3, train=False) == losses(0.0, 0.0)

@@ -1,0 +1,92 @@
+"""The table of many runs, and the runs of a sweep."""
+
+import json
+import statistics
+
+import numpy as np
+import pytest
+
+from bert_jax import config as c
+from bert_jax.config import InputError
+from bert_jax.tools import report, sweep
+
+
+def workdir(folder, lines, *overrides, spec='configs/pretrain.py:runlocal', level=None):
+  """The files by which a report knows a run. lines: (step, split, {metric: value})."""
+  folder.mkdir()
+  (folder / 'config.json').write_text(c.to_json(c.load(spec, overrides)))
+  baselines = {'mlm': (level, 'unigram')} if level else {}
+  (folder / 'run.json').write_text(json.dumps({'data': {'eval': {'baselines': baselines}}}))
+  rows = (json.dumps({'step': step, 'split': split} | own) for step, split, own in lines)
+  (folder / 'metrics.jsonl').write_text(''.join(f'{row}\n' for row in rows))
+  return folder
+
+
+def cells(text):
+  return [[cell.strip() for cell in line.split('  ') if cell.strip()] for line in text.splitlines()]
+
+
+def test_seeds_are_one_line_and_other_fields_another(tmp_path):
+  values = [2.0, 2.5, 3.6]
+  for seed, value in enumerate(values):
+    lines = [(1, 'eval', {'mlm': 9.0}), (2, 'eval', {'mlm': value}), (2, 'train', {'mlm': 1.0})]
+    # How often it was saved, and on how many devices it ran, set no run apart.
+    same = f'--config.checkpoint.every={seed}', f'--config.log.every={1 + seed}'
+    workdir(tmp_path / f'a{seed}', lines, f'--config.seed={seed}', *same, level=4.25)
+  workdir(tmp_path / 'b', [(2, 'eval', {'mlm': 1.5})], '--config.optimizer.beta1=0.8')
+  _, seeds, other = cells(report.table(report.read(tmp_path)))
+  assert other == ['mlm_nsp', 'optimizer.beta1=0.8', '1', 'mlm', '1.5000', '-', '-']
+  middle = f'{np.mean(values):.4f} ± {statistics.stdev(values):.4f}'
+  assert seeds[:5] == ['mlm_nsp', 'optimizer.beta1=0.9', '3', 'mlm', middle]
+  assert seeds[6] == '4.2500 (unigram)'
+  # Of 27 resamples of 3, the mean of each of the ends has a share of 1/27, above 2.5 %.
+  assert seeds[5] == '2.0000 to 3.6000'
+
+
+def test_a_run_is_judged_by_its_own_metric(tmp_path):
+  finetune, none = 'configs/finetune.py:task=', ['--config.checkpoint.best_metric=']
+  for k, (spec, overrides, metric) in enumerate((
+    ('configs/pretrain.py', [], 'mlm'),
+    ('configs/pretrain.py', ['--config.checkpoint.best_metric=nsp', '--config.eval.batches=0'],
+     'nsp'),
+    (f'{finetune}table', ['--config.table.labels=a,b'], 'classification_accuracy'),
+    (f'{finetune}table', ['--config.table.regression=true'], 'pearson'),
+    (f'{finetune}table', ['--config.table.multi_label=true'], 'micro_f1'),
+    (f'{finetune}squad', none, 'f1'),
+    (f'{finetune}swag', none, 'choice_accuracy'),
+    (f'{finetune}gap', none, 'coreference_accuracy'),
+  )):  # fmt: skip
+    folder = tmp_path / str(k)
+    folder.mkdir()
+    (run,) = report.read(workdir(folder / 'run', [], *overrides, spec=spec).parent)
+    assert report.metric_of(run) == metric, spec
+    assert report.metric_of(run, 'other') == 'other'
+
+
+def test_a_run_that_may_stop_early_counts_its_best(tmp_path):
+  lines = [(1, 'eval', {'mlm': 3.0}), (2, 'eval', {'mlm': 2.0}), (3, 'eval', {'mlm': 2.5}),
+           (4, 'eval', {'mlm': None}), (4, 'train', {'mlm': 1.0})]  # fmt: skip
+  stops = ('--config.checkpoint.best_metric=mlm', '--config.eval.batches=0',
+           '--config.eval.patience=2', '--config.eval.every=1')  # fmt: skip
+  workdir(tmp_path / 'a', lines)
+  workdir(tmp_path / 'b', lines, *stops, '--config.checkpoint.best_mode=min')
+  workdir(tmp_path / 'c', lines, *stops, '--config.checkpoint.best_mode=max')
+  runs = report.read(tmp_path)
+  assert [report.final(run, 'mlm') for run in runs] == [2.5, 2.0, 3.0]
+  assert report.final(runs[0], 'nsp') is None
+  with pytest.raises(InputError, match='no run has an evaluated nsp; there are mlm, split, step'):
+    report.table(runs, 'nsp')
+
+
+def test_a_sweep_is_every_combination_in_a_folder_of_its_own():
+  found = dict(sweep.combinations(['optimizer.beta1=0.8,0.9', 'init_from=,a/b'], 2))
+  assert list(found) == [
+    f'optimizer.beta1={beta},init_from={start},seed={seed}'
+    for beta in ('0.8', '0.9') for start in ('none', 'a_b') for seed in (0, 1)
+  ]  # fmt: skip
+  assert found['optimizer.beta1=0.9,init_from=a_b,seed=1'] == [
+    '--config.optimizer.beta1=0.9', '--config.init_from=a/b', '--config.seed=1',
+  ]  # fmt: skip
+  assert found['optimizer.beta1=0.8,init_from=none,seed=0'][1] == '--config.init_from='
+  with pytest.raises(InputError, match="--vary 'seed' is not NAME=VALUE"):
+    list(sweep.combinations(['seed'], 1))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 LEVELS = [
-  {'config', 'metrics', 'hosts', 'provenance', 'workdirs'},
+  {'config', 'metrics', 'speed', 'training_log', 'hosts', 'provenance', 'workdirs'},
   {'models', 'sharding', 'optim', 'text', 'tokenizers', 'corpus', 'rows', 'convert'},
   {'tasks', 'objectives'},
   {'step', 'checkpoint', 'manifest', 'initialization'},
@@ -81,6 +81,12 @@ def test_import_floor(module):
   assert not {'tensorflow', 'torch', 'transformers', 'tensorflow_datasets', 'matplotlib'} & set(
     loaded.stdout.split()
   )
+
+
+def test_mean_imports_neither_tqdm_nor_hosts():
+  code = 'import sys; from bert_jax.metrics import Mean; print(*sys.modules)'
+  loaded = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+  assert not {'tqdm', 'bert_jax.hosts', 'bert_jax.config'} & set(loaded.stdout.split())
 
 
 def test_orbax_lives_in_one_file():

@@ -1,6 +1,6 @@
 """A tokenized corpus, wherever it lies: one long row of tokens, cut into sentences and documents.
 
-What is planned from it (rows/pretraining.py) are ranges of that row, so the plan is arrays of
+What is planned from it (rows/corpus_rows.py) are ranges of that row, so the plan is arrays of
 numbers and only the tokens of the rows at hand are ever read.
 """
 

@@ -12,7 +12,8 @@ import hashlib
 import numpy as np
 
 from bert_jax.config import InputError
-from bert_jax.rows.pretraining import build_row, pack
+from bert_jax.rows.one_row import build_row
+from bert_jax.rows.packing import pack
 
 
 class Examples:

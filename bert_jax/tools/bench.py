@@ -40,11 +40,11 @@ from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface
 from bert_jax.corpus import prepared
 from bert_jax.rows import batches as batching
-from bert_jax.rows import pretraining
+from bert_jax.rows.corpus_rows import Rows
 from bert_jax.tasks import TASKS
 from bert_jax.tools import bench_predict, bench_pretrain
 
-KINDS = {  # of rows: settings of rows.Rows
+KINDS = {  # of rows: settings of corpus_rows.Rows
   'full': dict(kind='full'),
   'nsp': dict(kind='nsp', short_seq_prob=0.1),
   'packed': dict(kind='full', examples_per_row=8),
@@ -101,7 +101,7 @@ def loading(args):
   sharding = jax.sharding.SingleDeviceSharding(jax.devices('cpu')[0])
   for name, settings in KINDS.items():
     started = time.perf_counter()
-    source = pretraining.Rows(corpus, tokenizer, seq_length=args.seq_length, **settings)
+    source = Rows(corpus, tokenizer, seq_length=args.seq_length, **settings)
     planned = time.perf_counter() - started
     shape = jax.ShapeDtypeStruct((args.batch_size, args.seq_length), np.int32)
     names = ('input_ids', 'token_type_ids', 'position_ids', 'segment_ids', 'unit_starts')

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import metrics, sharding, step
+from bert_jax import sharding, speed, step
 from bert_jax.tools import preflight
 from bert_jax.tools.bench_predict import in_turn, seconds
 
@@ -28,7 +28,7 @@ def pretrain(args):
       'trainer': name,
       'ms a step': round(1e3 * a_step, 1),
       'tokens/s': round(config.batch_size * config.data.seq_length / a_step),
-      'MFU': round(flops / a_step / metrics.peak_flops(), 3),
+      'MFU': round(flops / a_step / speed.peak_flops(), 3),
       'GiB at most': round(memory() / 2**30, 2),
     }
   yield {'ratio': round(found['transformers'] / found['bert_jax'], 2)}

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax import config as config_lib
-from bert_jax import metrics
+from bert_jax import speed
 from bert_jax.config import InputError
 from bert_jax.tools import compiled_program
 
@@ -88,7 +88,7 @@ class Chip:
       except Exception as error:
         self.hbm = too_large(error)[1]
     self.flops_per_cycle = 2 * LARGE**3 / sum(program.cycles().values())
-    peak = metrics.peak_flops_of(device.device_kind)
+    peak = speed.peak_flops_of(device.device_kind)
     self.seconds_per_cycle = self.flops_per_cycle / peak
 
 

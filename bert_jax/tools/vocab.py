@@ -4,7 +4,7 @@
     python -m bert_jax.tools.vocab --input de='de/*.txt' --input sw='sw/*.txt' --sampling 0.7 ...
 
 V/vocab.txt with its tokenizer_config.json is what Google's and Hugging Face's BERT tokenizers load;
-the kinds unigram and bpe write a SentencePiece model, V/spm.model. How: tokenizers/training.py.
+the kinds unigram and bpe write a SentencePiece model, V/spm.model. How: tokenizers/.
 """
 
 import argparse
@@ -21,7 +21,9 @@ from bert_jax import config as config_lib
 from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.text import documents as text
-from bert_jax.tokenizers import training
+from bert_jax.tokenizers.run_tokenizer import describe
+from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
+from bert_jax.tokenizers.wordpiece_trainer import train_wordpiece
 from bert_jax.tools import text_arguments
 
 log = logging.getLogger('bert_jax')
@@ -57,12 +59,12 @@ def train(args):
     path = Path(scratch) / file
     texts = {n: _sentences(args, n, own, counts, documents, bar) for n, own in specs.items()}
     if is_wordpiece:
-      made = training.train_wordpiece(texts, path, **settings, **flags)
+      made = train_wordpiece(texts, path, **settings, **flags)
     else:
       settings |= {'model_type': args.kind, 'do_lower_case': not args.cased}
-      made = training.train_sentencepiece(texts, path, **settings)
+      made = train_sentencepiece(texts, path, **settings)
     tokenizer = tokenizers.load(path, **flags)
-  log.info('%s: %s', out, training.describe(made))
+  log.info('%s: %s', out, describe(made))
   if there is None:
     tokenizer.save(out)
   elif there.fingerprint == tokenizer.fingerprint:

@@ -21,12 +21,8 @@ import re
 from typing import NamedTuple
 
 from bert_jax.config import InputError
+from bert_jax.tasks.coreference.gap_scores import GENDERS
 from bert_jax.text import tables
-
-GENDERS = dict.fromkeys(('he', 'his', 'him'), 'masculine') | dict.fromkeys(
-  ('she', 'her', 'hers'), 'feminine'
-)
-
 
 SPANS = ('Pronoun', 'A', 'B')  # of GAP, with their offsets in characters
 

@@ -19,11 +19,11 @@ from bert_jax import models
 from bert_jax.objectives.coreference import Coreference
 from bert_jax.rows.examples import Scored, by_example
 from bert_jax.tasks.coreference import reading
+from bert_jax.tasks.coreference.gap_scores import SCORES, gap_scores
 from bert_jax.tasks.faulty_records import Problems
 
 # What may be answered: the candidates, and none of them.
 ANSWERS = {'gap': ('A', 'B', 'neither'), 'wsc': ('true', 'false')}
-SCORES = ('gap_f1', 'gap_f1_masculine', 'gap_f1_feminine', 'gap_bias')
 
 
 def resolve(config):
@@ -138,27 +138,6 @@ class Pronouns(Scored):
     clue = [{'id': i, 'label': a['prediction']} for i, a in zip(ids, answers)]
     named = {'WSC.jsonl': superglue, 'cluewsc_predict.json': clue}
     return {name: ''.join(f'{json.dumps(x)}\n' for x in lines) for name, lines in named.items()}
-
-
-def gap_scores(answers):
-  """{SCORES: number} of dicts with id, pronoun, gold and prediction (A, B or neither), 0 to 100.
-
-  gap_bias is NaN, where the official scorer prints '-', if one of the two F1 is 0.
-  """
-  first = list({a['id']: a for a in reversed(answers)}.values())
-  gold, predicted = (
-    np.array([[a[side] == name for name in 'AB'] for a in first]) for side in ('gold', 'prediction')
-  )
-  gender = np.array([reading.GENDERS.get(a['pronoun'].lower(), '') for a in first])
-
-  def f1(which):
-    right = np.sum(gold[which] & predicted[which])
-    wrong = np.sum(gold[which] ^ predicted[which])
-    return float(200 * right / (2 * right + wrong)) if right else 0.0
-
-  masculine, feminine = f1(gender == 'masculine'), f1(gender == 'feminine')
-  bias = feminine / masculine if masculine and feminine else float('nan')
-  return dict(zip(SCORES, (f1(slice(None)), masculine, feminine, bias)))
 
 
 def near(length, spans, room):

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 
 CHILD = """
 import hashlib, json, sys
-from bert_jax.data import docs
+from bert_jax.text import documentation as docs
 before = set(sys.modules)
 found = [list(docstring) for docstring in docs.docstrings()]
 documents, labelled = list(docs.documents()), list(docs.labelled())

@@ -414,10 +414,10 @@ def test_cased_training_keeps_case(tmp_path):
 
 def test_vocabularies_are_the_same_bytes_in_every_process(tmp_path):
   script = (
-    'import sys; from bert_jax.data import vocabulary; from tests.test_tokenizers import CORPUS\n'
-    'vocabulary.train_wordpiece(CORPUS, sys.argv[1] + "/vocab.txt", vocab_size=300)\n'
+    'import sys; from tests.test_tokenizers import CORPUS, train_sentencepiece, train_wordpiece\n'
+    'train_wordpiece(CORPUS, sys.argv[1] + "/vocab.txt", vocab_size=300)\n'
     'for kind in ("unigram", "bpe"):\n'
-    '  vocabulary.train_sentencepiece(\n'
+    '  train_sentencepiece(\n'
     '    CORPUS, sys.argv[1] + f"/{kind}.model", vocab_size=78, model_type=kind)'
   )
   digests = []

@@ -1,4 +1,4 @@
-"""The embedded corpus: the English documentation that already lies in every installation.
+"""The embedded corpus: the English documentation that every Python installation already holds.
 
 The docstrings of the Python standard library and of the packages a run needs: text to pre-train on
 and a labelled task to fine-tune on (which package is this from?), without a network. Files are
@@ -62,7 +62,7 @@ class Docstring(NamedTuple):
 
 
 # ----------------------------------------------------------------------------------------------
-# What others read
+# What other modules call
 # ----------------------------------------------------------------------------------------------
 
 
@@ -91,14 +91,14 @@ def docstrings() -> Iterator[Docstring]:
     log.info('docs: left out, as they are not installed: %s', ', '.join(absent))
 
   cache = _cache_path(modules)
-  found, broken = _load(cache) or _store(cache, _read(modules))
+  texts, broken = _load(cache) or _store(cache, _read(modules))
   if broken:
     log.warning('docs: skipped %d files that do not parse: %s', len(broken), ', '.join(broken))
-  yield from (Docstring(*fields) for fields in found)
+  yield from (Docstring(*fields) for fields in texts)
 
 
 def documents() -> Iterator[tuple[str, list[str]]]:
-  """(module, sentences) for every module that says something."""
+  """(dotted name, sentences) for every module that has a docstring."""
   for module, group in itertools.groupby(docstrings(), key=lambda docstring: docstring.module):
     yield module, [sentence for docstring in group for sentence in sentences(docstring.text)]
 
@@ -162,12 +162,12 @@ def sentences(text: str) -> list[str]:
 
 
 # ----------------------------------------------------------------------------------------------
-# Finding and parsing the files
+# Listing and parsing the files
 # ----------------------------------------------------------------------------------------------
 
 
 def _folders(package: str) -> list[Path]:
-  """Where a package lies; find_spec imports nothing for a name without dots."""
+  """The folders of a package. find_spec imports nothing for a name without dots."""
   if package == 'python':
     return [Path(sysconfig.get_path('stdlib'))]
   spec = find_spec(package)
@@ -196,7 +196,7 @@ def _skip(name: str) -> bool:
 
 def _read(modules: list[tuple[str, str, Path]]) -> tuple[list[Docstring], list[str]]:
   """Parses all (package, module, path); returns the docstrings and the files that do not parse."""
-  found, broken = [], []
+  texts, broken = [], []
   collecting = gc.isenabled()
   gc.disable()  # Trees are made of many small objects: without the collector 40 % faster.
   try:
@@ -207,11 +207,11 @@ def _read(modules: list[tuple[str, str, Path]]) -> tuple[list[Docstring], list[s
       except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         broken.append(str(path))
       else:
-        found.extend(Docstring(package, module, text) for text in _texts(tree))
+        texts.extend(Docstring(package, module, text) for text in _texts(tree))
   finally:
     if collecting:
       gc.enable()
-  return found, broken
+  return texts, broken
 
 
 def _texts(node: ast.AST) -> Iterator[str]:
@@ -241,7 +241,7 @@ def _cache_path(modules: list[tuple[str, str, Path]]) -> Path:
 
 
 def _load(path: Path):
-  """What _store kept, or None; gzip's checksum finds a damaged file."""
+  """What _store wrote to the path, or None if there is no such file or it is damaged."""
   try:
     return json.loads(gzip.decompress(path.read_bytes()))
   except (OSError, EOFError, ValueError, zlib.error):
@@ -249,7 +249,7 @@ def _load(path: Path):
 
 
 def _store(path: Path, result):
-  """Keeps `result` for the next process, if the folder can be written; returns it."""
+  """Writes `result` for later processes, if the folder is writable; returns it."""
   data = gzip.compress(json.dumps(result).encode(), compresslevel=1)
   try:
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Files, lines and rows: where every reader of data gets its bytes, and where bad ones are named.
+"""Reads files by lines, JSON files and TFDS datasets, and names what is damaged in them.
 
 A spec is a file, a glob, a folder, or `tfds:NAME[:SPLIT]`. What can be repaired (invalid UTF-8) is
 repaired and counted; anything else wrong is an InputError that says where.
@@ -26,7 +26,7 @@ Lines = Iterable[tuple[int, str]]  # line numbers from 1, lines without their en
 
 
 def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
-  """[(name, spec), ...]: of `NAME=SPEC,...`, of a spec with {language}, or ('', spec) alone."""
+  """[(name, spec), ...] of `NAME=SPEC,...` or of a spec with {language}; else [('', spec)]."""
   if '{language}' in spec:
     if not languages:
       raise InputError(
@@ -86,7 +86,7 @@ def lines(path: Path, counts: Counter) -> Iterator[tuple[int, str]]:
 
 
 def raw_lines(path: Path) -> Iterator[tuple[int, bytes, int]]:
-  """Yields (line number, line, bytes of the file on disk read so far; 0 of a pipe)."""
+  """Yields (line number, line, bytes read so far of the file on disk, 0 for a pipe)."""
   number = 0
   try:
     with open(path, 'rb') as disk:
@@ -120,7 +120,7 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes, int]]:
 def decoded(
   path: Path, numbered: Iterable[tuple[int, bytes]], counts: Counter
 ) -> Iterator[tuple[int, str]]:
-  """(line number, raw line) -> (line number, line), see `lines`."""
+  """Decodes numbered raw lines and takes off their ends, as `lines` says."""
   warned = False
   for number, raw in numbered:
     if b'\0' in raw:
@@ -159,7 +159,7 @@ _LONGEST_LINE = 1 << 28  # bytes
 
 
 def decode(raw: bytes, counts: Counter) -> str:
-  """UTF-8 to str; what is invalid becomes U+FFFD and is counted."""
+  """The str of UTF-8 bytes; invalid ones become U+FFFD and are counted."""
   try:
     return raw.decode()
   except UnicodeDecodeError:
@@ -234,11 +234,11 @@ def json_of(path: Path, kind: type = dict) -> Any:
 
 
 def of_split(spec: str, split: str, *, one: bool = False, kind: str = '') -> list[Path]:
-  """The files of a spec; of a folder those named for the split: train.tsv, x-ud-dev.conllu.
+  """The files of a spec; if it is a folder, those named for the split: train.tsv, x-ud-dev.conllu.
 
-  kind: a suffix; if some files of the folder have it, the others are not meant. one: several are an
-  InputError, since they may well be different sets; and so always are two that differ in their
-  suffix only, since they may well be the same set.
+  kind: a suffix; if some files of the folder have it, only these are looked at. one: several files
+  are an InputError, since they may well be different sets. Two that differ in their suffix only are
+  always an error, since they may well be the same set.
   """
   paths = expand(spec)
   if not Path(spec).expanduser().is_dir():
@@ -248,16 +248,16 @@ def of_split(spec: str, split: str, *, one: bool = False, kind: str = '') -> lis
   for pattern in (r'({})\.', r'.*(?<![a-z])({})(?![a-z])'):  # the whole name, else a word of it
     for name in names:
       matches = re.compile(pattern.format(name), re.IGNORECASE).match
-      found = [path for path in paths if matches(path.name)]
+      named = [path for path in paths if matches(path.name)]
       stems = {path.parent / Path(path.name.removesuffix('.gz').removesuffix('.zst')).stem
-               for path in found}  # fmt: skip
-      if len(found) > (1 if one else len(stems)):
+               for path in named}  # fmt: skip
+      if len(named) > (1 if one else len(stems)):
         raise InputError(
-          f'{spec} holds {len(found)} files for {name}, {found[0].name} and {found[1].name}; name '
+          f'{spec} holds {len(named)} files for {name}, {named[0].name} and {named[1].name}; name '
           'the one you mean'
         )
-      if found:
-        return found
+      if named:
+        return named
   raise InputError(
     f'{spec} holds no {" or ".join(names)} file but {", ".join(p.name for p in paths[:5])}; name '
     'the file you mean'
@@ -279,7 +279,7 @@ def tfds_rows(
 
 @functools.lru_cache(maxsize=4)
 def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], TfdsRows]:
-  """The same with random access: (features, rows), rows(i) -> (name, raw row)."""
+  """As tfds_rows, with random access: (features, rows), where rows(i) -> (name, raw row)."""
   match = _TFDS.fullmatch(spec)
   if not match:
     raise InputError(f'{spec!r} names no dataset; write tfds:NAME or tfds:NAME:SPLIT')
@@ -311,10 +311,10 @@ def _tfds_builder(name: str) -> Any:
     builder = tfds.builder(name, try_gcs=False, file_format='array_record')
     builder.download_and_prepare()
     return builder
-  found = sorted(Path(name).expanduser().glob('**/dataset_info.json'))
-  if len(found) != 1:
-    raise InputError(f'{name} holds {len(found)} prepared TFDS datasets; name the folder of one')
-  builder = tfds.builder_from_directory(str(found[0].parent))
+  infos = sorted(Path(name).expanduser().glob('**/dataset_info.json'))
+  if len(infos) != 1:
+    raise InputError(f'{name} holds {len(infos)} prepared TFDS datasets; name the folder of one')
+  builder = tfds.builder_from_directory(str(infos[0].parent))
   if builder.info.file_format.value != 'array_record':
     raise InputError(
       f'{name} is prepared as {builder.info.file_format.value}, which needs TensorFlow or loses '
@@ -324,7 +324,7 @@ def _tfds_builder(name: str) -> Any:
 
 
 class TfdsRows:
-  """Rows of a TFDS data source with their names; a damaged one is an InputError that says which."""
+  """The rows of a TFDS data source by number, (name, row); a damaged one is an InputError."""
 
   def __init__(self, source: Any, name: str):
     self.source, self.name = source, name
@@ -344,5 +344,6 @@ class TfdsRows:
 
 
 def _brief(error: Exception) -> str:
+  """The first line of an error's message."""
   text = str(error.args[0] if isinstance(error, KeyError) and error.args else error).strip()
   return (text.splitlines() or [type(error).__name__])[0].rstrip('.')[:200]

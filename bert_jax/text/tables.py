@@ -31,7 +31,7 @@ Row = dict[str, str]
 
 
 def stop(where: str, sentence: str, kind: str) -> None:
-  """What a faulty record leads to, unless the caller says otherwise (tasks/faulty_records.py)."""
+  """Raises the InputError of a faulty record. tasks/faulty_records.py can count them instead."""
   del kind
   raise InputError(f'{where}: {sentence}.')
 
@@ -51,8 +51,8 @@ def records(
     split: the split of a TFDS dataset whose spec names none.
     columns: names the columns of TSV and CSV files that have no header line, such as CoLA's. A
       first line that holds one of these names is a header. The last column may be missing.
-    counts: is added to: files, bytes, records, blank_lines (skipped), invalid_utf8_lines
-      (repaired).
+    counts: these keys are increased: files, bytes, records, blank_lines (skipped),
+      invalid_utf8_lines (repaired).
     wrong: called with (where, sentence, kind) for a line that does not have the header's columns or
       is no JSON object; if it returns, the line is left out.
 
@@ -70,8 +70,10 @@ def records(
 
 
 def column(row: Row, name: str, where: str) -> str:
-  """The row's value in a column, 'a|b' being the first of a and b that is there; when none is, an
-  InputError that names those there are."""
+  """The row's value in a column; 'a|b' means column a or, if there is none, b.
+
+  InputError, which names the columns there are, if the row has no such column.
+  """
   for spelling in name.split('|'):
     if spelling in row:
       return row[spelling]
@@ -147,7 +149,7 @@ def _named(
   counts: Counter,
   wrong: Callable,
 ) -> Iterator[tuple[int, Row]]:
-  """Gives the cells of every row their column names; no cells are a blank line."""
+  """Yields each row as {column name: cell}; a row without cells is a blank line."""
   header = ()
   for number, cells in rows:
     if cells and not header and not set(columns) & set(cells):  # no header line

@@ -25,7 +25,7 @@ from bert_jax.tasks.pretraining import task
 from bert_jax.text import documents as text
 from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
 from bert_jax.tools import prepare
-from bert_jax.tools.prepare_plan import Settings
+from bert_jax.tools.prepare_steps import Settings
 
 STEMS = ('ka', 'lo', 'mi', 'ru', 'te', 'va', 'shi', 'no')
 WORDS = [a + b for a in STEMS for b in ('la', 'ne', 'ti', 'so', 'ur', 'in')]

@@ -1,4 +1,4 @@
-"""The interface of all tokenizers: pieces with ids, five of them reserved; texts to ids and back."""
+"""The interface of all tokenizers: a vocabulary with five reserved pieces, encoding, decoding."""
 
 import abc
 import re

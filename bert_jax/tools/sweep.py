@@ -1,10 +1,9 @@
-"""Many runs of one config, one after the other, and their table: seeds, and any fields.
+"""Runs one config many times, with several seeds and values of fields, and prints a table.
 
     python -m bert_jax.tools.sweep --config configs/finetune.py:runlocal --workdir W --seeds 3 \
         --vary optimizer.learning_rate=1e-4,3e-4 [--config.NAME=VALUE ...]
 
-Every combination runs in a folder of its own under W; started again, finished runs are not
-repeated.
+Every combination has its folder under W; started again, finished runs are not repeated.
 """
 
 import argparse
@@ -23,7 +22,8 @@ log = logging.getLogger('bert_jax')
 
 
 def combinations(vary, seeds):
-  """['a=1,2'] and 2 seeds -> [('a=1,seed=0', ['--config.a=1', '--config.seed=0']), ...]"""
+  """Yields (name of the folder, arguments) of each run: for ['a=1,2'] and 2 seeds first
+  ('a=1,seed=0', ['--config.a=1', '--config.seed=0'])."""
   axes = []
   for text in vary:
     name, given, values = text.partition('=')
@@ -58,8 +58,8 @@ def main(argv=None):
     if args.seeds < 1:
       raise InputError(f'--seeds is {args.seeds}; each combination runs with at least 1.')
     runs = [
-      (name, config_lib.load(args.config, overrides + own))
-      for name, own in combinations(args.vary, args.seeds)
+      (name, config_lib.load(args.config, overrides + arguments))
+      for name, arguments in combinations(args.vary, args.seeds)
     ]
     # Runs that differ in a seed or a rate compile the same programs.
     jax.config.update('jax_compilation_cache_dir', str(Path(args.workdir) / '.jax_cache'))

@@ -1,4 +1,4 @@
-"""What the tools that read text share: the arguments that name it, and the check of --out."""
+"""The arguments that all tools that read text have, and the check that a folder can be written."""
 
 import os
 import re

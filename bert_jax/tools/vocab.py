@@ -4,7 +4,8 @@
     python -m bert_jax.tools.vocab --input de='de/*.txt' --input sw='sw/*.txt' --sampling 0.7 ...
 
 V/vocab.txt with its tokenizer_config.json is what Google's and Hugging Face's BERT tokenizers load;
-the kinds unigram and bpe write a SentencePiece model, V/spm.model. How: tokenizers/.
+the kinds unigram and bpe write a SentencePiece model, V/spm.model. See
+tokenizers/wordpiece_trainer.py and sentencepiece_trainer.py.
 """
 
 import argparse
@@ -37,9 +38,9 @@ def train(args):
     raise InputError('--no-cjk-spaces is for --kind wordpiece; the others put no spaces anywhere')
   text_arguments.check_writable(out)
   file = 'vocab.txt' if is_wordpiece else 'spm.model'
-  there = tokenizers.load_folder(out) if tokenizers.in_folder(out) else None
+  earlier = tokenizers.load_folder(out) if tokenizers.in_folder(out) else None
   another = InputError(f'{out} holds another vocabulary; choose another --out, or delete it')
-  if there and (tokenizers.in_folder(out).name, there.vocab_size) != (file, args.size):
+  if earlier and (tokenizers.in_folder(out).name, earlier.vocab_size) != (file, args.size):
     raise another
   specs = {}
   for language, spec in text_arguments.specs(args):
@@ -57,7 +58,7 @@ def train(args):
     tempfile.TemporaryDirectory() as scratch,
   ):
     path = Path(scratch) / file
-    texts = {n: _sentences(args, n, own, counts, documents, bar) for n, own in specs.items()}
+    texts = {n: _sentences(args, n, part, counts, documents, bar) for n, part in specs.items()}
     if is_wordpiece:
       made = train_wordpiece(texts, path, **settings, **flags)
     else:
@@ -65,9 +66,9 @@ def train(args):
       made = train_sentencepiece(texts, path, **settings)
     tokenizer = tokenizers.load(path, **flags)
   log.info('%s: %s', out, describe(made))
-  if there is None:
+  if earlier is None:
     tokenizer.save(out)
-  elif there.fingerprint == tokenizer.fingerprint:
+  elif earlier.fingerprint == tokenizer.fingerprint:
     log.info('%s holds just this vocabulary already', out)
   else:
     raise another
@@ -82,6 +83,7 @@ def train(args):
 
 
 def _sentences(args, language, specs, counts, documents, bar):
+  """Yields the sentences of a language's specs, and counts its documents in `documents`."""
   for spec in specs:
     for document in text.documents(
       spec, split=args.split, format=args.format, text_field=args.text_field, counts=counts

@@ -170,23 +170,32 @@ def decode(raw: bytes, counts: Counter) -> str:
 def parse_json(line: str, where: str, counts: Counter) -> dict[str, Any]:
   """The JSON object of one line; half a surrogate pair is invalid UTF-8 and treated like it."""
   try:
-    row = json.loads(line)
-  except RecursionError:
-    raise InputError(f'{where} is JSON nested too deeply; write one JSON object per line') from None
-  except json.JSONDecodeError as error:
-    raise InputError(
-      f'{where} is not JSON ({error.msg} at column {error.colno}); write one JSON object per line'
-    ) from error
-  except ValueError as error:
-    raise InputError(f'{where} is JSON that cannot be read ({error})') from None
+    row, halves = _parsed(line)
+  except (ValueError, RecursionError) as error:
+    raise InputError(f'{where} is {_json_fault(error)}; write one JSON object per line') from None
   if not isinstance(row, dict):
     raise InputError(f'{where} is a JSON {type(row).__name__}; write one JSON object per line')
-  if _ESCAPED_SURROGATE.search(line):
-    repaired, halves = _SURROGATE.subn('\ufffd', json.dumps(row, ensure_ascii=False))
-    if halves:
-      counts['invalid_utf8_lines'] += 1
-      return json.loads(repaired)
+  if halves:
+    counts['invalid_utf8_lines'] += 1
   return row
+
+
+def _parsed(text: str) -> tuple[Any, int]:
+  """(the value of a JSON text, how many halves of surrogate pairs in it became U+FFFD)."""
+  value, halves = json.loads(text), 0
+  if _ESCAPED_SURROGATE.search(text):
+    repaired, halves = _SURROGATE.subn('\ufffd', json.dumps(value, ensure_ascii=False))
+    value = json.loads(repaired)
+  return value, halves
+
+
+def _json_fault(error: Exception) -> str:
+  """What an error of _parsed says of the text."""
+  if isinstance(error, RecursionError):
+    return 'JSON nested too deeply'
+  if isinstance(error, json.JSONDecodeError):
+    return f'not JSON ({error.msg} at column {error.colno})'
+  return f'JSON that cannot be read ({error})'
 
 
 _ESCAPED_SURROGATE = re.compile(r'\\u[dD][89a-fA-F]')
@@ -202,20 +211,14 @@ def whole_json(path: Path, where: str, counts: Counter, wrong: Callable) -> Any:
   """
   content = '\n'.join(line for _, line in lines(path, counts))
   try:
-    value = json.loads(content)
-    if _ESCAPED_SURROGATE.search(content):
-      plain, halves = _SURROGATE.subn('\ufffd', json.dumps(value, ensure_ascii=False))
-      counts['half_characters'] += halves
-      value = json.loads(plain)
-    return value
-  except json.JSONDecodeError as error:
-    where = f'{where}:{error.lineno}'
-    sentence = f'this is not JSON ({error.msg} at column {error.colno}); fetch the file again'
-  except RecursionError:
-    sentence = 'this is JSON nested too deeply; fetch the file again'
-  except ValueError as error:
-    sentence = f'this is JSON that cannot be read ({error}); fetch the file again'
-  return wrong(where, sentence, 'damaged files')
+    value, halves = _parsed(content)
+  except (ValueError, RecursionError) as error:
+    line = f':{error.lineno}' if isinstance(error, json.JSONDecodeError) else ''
+    sentence = f'this is {_json_fault(error)}; fetch the file again'
+    return wrong(f'{where}{line}', sentence, 'damaged files')
+  if halves:
+    counts['half_characters'] += halves
+  return value
 
 
 def json_of(path: Path, kind: type = dict) -> Any:

@@ -60,7 +60,7 @@ def train_sentencepiece(
     unk_piece='[UNK]',
     control_symbols=['[CLS]', '[SEP]', '[MASK]'],
   )
-  write(path, model)
+  Path(path).write_bytes(model)
   return {
     'lines': sum(map(len, lines.values())),
     'characters': sum(sizes.values()),
@@ -103,10 +103,3 @@ def _explain(message: str, vocab_size: int) -> str:
   if match := re.search(r'set it to a value <= (\d+)', message):
     return f'vocab_size {vocab_size} is more than this corpus supports; use {match[1]} or less'
   return f'SentencePiece could not train on this corpus: {message.split("] ")[-1].strip()}'
-
-
-def write(path: str | Path, data: bytes):
-  """Writes a file, its folder too if there is none."""
-  path = Path(path)
-  path.parent.mkdir(parents=True, exist_ok=True)
-  path.write_bytes(data)

@@ -20,7 +20,7 @@ from tokenizers import pre_tokenizers
 from bert_jax.config import InputError
 from bert_jax.tokenizers.base import RESERVED, checked
 from bert_jax.tokenizers.language_weights import Texts, by_language, weighted_shares, weights
-from bert_jax.tokenizers.sentencepiece_trainer import train_model, write
+from bert_jax.tokenizers.sentencepiece_trainer import train_model
 from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, normalizer
 
 _SPACE = re.compile('[ \t\r\n]+')
@@ -78,7 +78,7 @@ def train_wordpiece(
   pieces = [*RESERVED, *alphabet, *('##' + c for c in inside)]
   pieces += _merges(mergeable, alphabet, vocab_size - smallest)
   unused = [f'[unused{i}]' for i in range(vocab_size - len(pieces))]
-  write(path, ''.join(f'{piece}\n' for piece in pieces + unused).encode())
+  Path(path).write_bytes(''.join(f'{piece}\n' for piece in pieces + unused).encode())
   return {
     'words': sum(sizes.values()),
     'distinct_words': len(words),

@@ -49,6 +49,16 @@ KINDS = {  # {kind of rows: arguments of corpus_rows.Rows}
   'nsp': dict(kind='nsp', short_seq_prob=0.1),
   'packed': dict(kind='full', examples_per_row=8),
 }
+HELP = {
+  'repeat': 'measured runs',
+  'train': "GLUE's SST-2/train.tsv",
+  'steps': 'of each run',
+  'seconds': 'of each measured run',
+  'size': 'of the model, see configs/pretrain.py',
+  'dtype': 'float32 or bfloat16, of both sides',
+  'sentences': 'of mixed length',
+  'batch_size': 'rows of a step; of finetune, our packed ones',
+}
 
 
 def prepare(args):
@@ -195,32 +205,21 @@ def main(argv=None):
     prog='python -m bert_jax.tools.bench', allow_abbrev=False, description=__doc__
   )
   commands = top.add_subparsers(dest='command', required=True)
-  for name in ('prepare', 'loading', 'finetune', 'predict', 'pretrain'):
+  defaults = {  # of the arguments of each command; None: required
+    'prepare': dict(vocab=None, processes=len(os.sched_getaffinity(0))),
+    'loading': dict(corpus=None, seq_length=128, batch_size=64, seconds=3.0),
+    'finetune': dict(train=None, steps=80, batch_size=4),
+    'predict': dict(size='base', dtype='float32', sentences=1000),
+    'pretrain': dict(size='base', dtype='bfloat16', batch_size=64, seq_length=128, steps=20),
+  }
+  for name, values in defaults.items():
     add = commands.add_parser(name, allow_abbrev=False).add_argument
-    add('--repeat', type=int, default=3, help='measured runs')
+    for field, value in ({'repeat': 3} | values).items():
+      kind = str if value is None else type(value)
+      option = '--' + field.replace('_', '-')
+      add(option, type=kind, default=value, required=value is None, help=HELP.get(field))
     if name == 'prepare':
       add('--input', action='append', required=True)
-      add('--vocab', required=True)
-      add('--processes', type=int, default=len(os.sched_getaffinity(0)))
-    elif name == 'finetune':
-      add('--train', required=True, help="GLUE's SST-2/train.tsv")
-      add('--steps', type=int, default=80, help='of each run')
-      add('--batch-size', type=int, default=4, help='our packed rows of a step')
-    elif name == 'predict':
-      add('--size', default='base', help='of the model, see configs/pretrain.py')
-      add('--dtype', default='float32', help='float32 or bfloat16, of both sides')
-      add('--sentences', type=int, default=1000, help='of mixed length')
-    elif name == 'pretrain':
-      add('--size', default='base', help='of the model, see configs/pretrain.py')
-      add('--dtype', default='bfloat16', help='float32 or bfloat16, of both sides')
-      add('--batch-size', type=int, default=64)
-      add('--seq-length', type=int, default=128)
-      add('--steps', type=int, default=20, help='of each run')
-    else:
-      add('--corpus', required=True)
-      add('--seq-length', type=int, default=128)
-      add('--batch-size', type=int, default=64)
-      add('--seconds', type=float, default=3, help='of each measured run')
   args, rest = top.parse_known_args(argv)
   args.rest = rest
   with config_lib.command_line():

@@ -8,7 +8,6 @@ Hub (pip install huggingface_hub), or a folder of a TensorFlow checkpoint. A row
 parameter, with the CRC-32 of its float32 bytes as our layout has them.
 """
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -30,7 +29,7 @@ from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface, hub, sentence_transformers, to_huggingface
 from bert_jax.tasks import TASKS
-from bert_jax.tools import text_arguments
+from bert_jax.tools import arguments
 from bert_jax.tools.text_table import aligned
 
 log = logging.getLogger('bert_jax')
@@ -55,7 +54,7 @@ def folders(target):
 def convert(source, target, which='latest', positions=0, strict=True):
   """Converts a source to a target (see above), checks what was written, and prints the table."""
   out, partial = folders(target)
-  text_arguments.check_writable(out, '--to')
+  arguments.check_writable(out, '--to')
   if out.exists() and any(out.iterdir()):
     raise InputError(f'{out} is not empty; give --to a new folder.')
   folder, weights = hub.folder(source), None
@@ -107,14 +106,9 @@ def export_run(out, origin, facts):
   objective = TASKS[origin.config.objective].objective(origin.config, origin.tokenizer)
   labels = getattr(objective, 'labels', ())
   facts = {'versions': provenance.versions(), 'name': out.name} | facts
+  config, tokenizer, params, vector = origin.config, origin.tokenizer, origin.params, origin.vector
   written, left_out = to_huggingface.write(
-    out,
-    origin.config,
-    origin.tokenizer,
-    jax.device_get(origin.params),
-    labels,
-    facts,
-    origin.vector,
+    out, config, tokenizer, jax.device_get(params), labels, facts, vector
   )
   return {path: name for path, (_, name) in written.items()}, left_out
 
@@ -233,11 +227,7 @@ def end_at_once(partial):
 
 
 def main(argv=None):
-  parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.tools.convert',
-    allow_abbrev=False,
-    description='Converts weights into a workdir of ours, or into a Hugging Face folder.',
-  )
+  parser = arguments.parser('convert', __doc__)
   add = parser.add_argument
   add('--from', dest='source', required=True, metavar='SRC',
       help='workdir, Hugging Face folder, path of one in a package, ORG/NAME on the Hub, or folder '

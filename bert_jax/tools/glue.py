@@ -10,7 +10,6 @@ https://gluebenchmark.com). Test predictions are written where a test file is th
 files of SUBMISSION to submit them; the leaderboard wants all nine tasks and AX, the diagnostics.
 """
 
-import argparse
 import logging
 import shutil
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 from bert_jax import config as config_lib
 from bert_jax import evaluate, workdirs
 from bert_jax.config import InputError
+from bert_jax.tools import arguments
 
 log = logging.getLogger('bert_jax')
 
@@ -88,15 +88,12 @@ def table(scored):
 
 
 def main(argv=None):
-  parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.tools.glue', description=__doc__.partition('\n\n')[0]
-  )
-  parser.add_argument(
-    '--run', action='append', required=True, metavar='TASK=WORKDIR', help='repeated, one per task'
-  )
-  parser.add_argument('--data', required=True, help='folder of the GLUE archive')
-  parser.add_argument('--out', required=True, help='folder for answers and leaderboard files')
-  parser.add_argument('--checkpoint', default='latest', help='latest, best or a step')
+  parser = arguments.parser('glue', __doc__)
+  add = parser.add_argument
+  add('--run', action='append', required=True, metavar='TASK=WORKDIR', help='one for each task')
+  add('--data', required=True, help='folder of the GLUE archive')
+  add('--out', required=True, help='folder for answers and leaderboard files')
+  add('--checkpoint', default='latest', help='latest, best or a step')
   args = parser.parse_args(argv)
   with config_lib.command_line():
     runs = dict(run.partition('=')[::2] for run in args.run)

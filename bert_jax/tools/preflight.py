@@ -12,7 +12,6 @@ estimated time if that product ran at the chip's peak. All of it is the compiler
 knows no clock and leaves out what overlaps. Neither data nor weights are read: only sizes matter.
 """
 
-import argparse
 import json
 import logging
 import math
@@ -27,7 +26,7 @@ from bert_jax import config as config_lib
 from bert_jax import sharding, step, tokenizers
 from bert_jax.config import InputError
 from bert_jax.tasks import TASKS
-from bert_jax.tools import chips, compiled_program
+from bert_jax.tools import arguments, chips, compiled_program
 
 log = logging.getLogger('bert_jax')
 
@@ -231,12 +230,8 @@ def sweep(kind, config, devices, chip):
 
 
 def main(argv=None):
-  parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.tools.preflight',
-    allow_abbrev=False,
-    description=__doc__.partition('\n\n')[0],
-    epilog='Any field of the config is set as --config.NAME=VALUE.',
-  )
+  more = 'Any field of the config is set as --config.NAME=VALUE.'
+  parser = arguments.parser('preflight', __doc__, epilog=more)
   parser.add_argument('--config', required=True, metavar='FILE[:ARGS]')
   parser.add_argument('--topology', required=True, metavar='CHIP:AxB', help='such as v5e:4x4')
   parser.add_argument('--slices', type=int, help='of that topology, joined by DCN')

@@ -9,7 +9,6 @@ the same for any number of processes. Stopped and started again, it goes on afte
 shard. With --beam the same functions run as an Apache Beam pipeline (tools/prepare_beam.py).
 """
 
-import argparse
 import collections
 import contextlib
 import difflib
@@ -33,7 +32,7 @@ from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.corpus import prepared, shards
 from bert_jax.text import documents, duplicates
-from bert_jax.tools import text_arguments
+from bert_jax.tools import arguments
 from bert_jax.tools.prepare_steps import Maker, Settings, begin, blocks
 
 log = logging.getLogger('bert_jax')
@@ -148,13 +147,9 @@ def _with_bar(settings, stack):
 
 
 def parser():
-  parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.tools.prepare',
-    allow_abbrev=False,
-    description='Tokenizes text into a corpus for bert_jax.train --config.data.train=OUT.',
-  )
-  text_arguments.add_text(parser)
+  parser = arguments.parser('prepare', __doc__)
   add = parser.add_argument
+  arguments.add_text(add)
   add('--vocab', required=True, help='folder of bert_jax.tools.vocab (or vocab.txt, *.model)')
   add('--cased', action='store_true', help='--vocab is a vocab.txt that is cased')
   add('--out', required=True, help='folder of the corpus; an unfinished one is resumed')
@@ -162,18 +157,12 @@ def parser():
   add('--phrases', default='', metavar='FILE', help='lexicon of phrases, one a line')
   add('--entities', default='', metavar='FILE', help='lexicon of entities, one a line')
   add('--min-characters', type=int, default=0, help='leave out shorter documents')
-  add(
-    '--duplicates',
-    default='keep',
-    choices=('keep', 'exact', 'near'),
-    help='remove repeated documents; near: by MinHash (costs about 530 bytes of memory a document)',
-  )
+  add('--duplicates', default='keep', choices=('keep', 'exact', 'near'),
+      help='remove repeated documents; near: by MinHash (530 bytes a document)')  # fmt: skip
   add('--near-threshold', type=float, default=0.8, help='Jaccard similarity of near duplicates')
   add('--processes', type=int, default=len(os.sched_getaffinity(0)), help='default: one per core')
   add('--shard-mb', type=int, default=64, help='text in a shard of the output')
-  add(
-    '--beam', action='store_true', help='run as an Apache Beam pipeline; other arguments go to it'
-  )
+  add('--beam', action='store_true', help='run by Apache Beam; other arguments go to it')
   add('--shards', type=int, default=0, help='of a corpus by --beam; for compressed or TFDS input')
   return parser
 
@@ -217,7 +206,7 @@ def inputs(args):
   """[(language, file or TFDS name)] of --input and --languages."""
   return [
     (name, path)
-    for name, spec in text_arguments.specs(args)
+    for name, spec in arguments.specs(args)
     for path in documents.sources(spec, args.format)
   ]
 

@@ -11,7 +11,7 @@ from bert_jax.config import InputError, write_whole
 from bert_jax.corpus import prepared, shards
 from bert_jax.corpus.units import Encoder
 from bert_jax.text import documents, duplicates
-from bert_jax.tools import text_arguments
+from bert_jax.tools import arguments
 
 
 class Settings(NamedTuple):
@@ -119,7 +119,7 @@ def begin(settings, out, by='processes'):
   elif out.is_dir() and any(out.iterdir()):
     raise InputError(f'{out} holds other files; give --out a new or an empty folder')
   else:
-    text_arguments.check_writable(out)
+    arguments.check_writable(out)
     out.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
   if not tokenizers.in_folder(out):

@@ -7,7 +7,6 @@ a 95 % bootstrap interval of that mean (from 3 seeds on). A run that collapsed, 
 the same for every example, is named, and a second line gives the mean without it.
 """
 
-import argparse
 import json
 import logging
 import statistics
@@ -17,6 +16,7 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
+from bert_jax.tools import arguments
 from bert_jax.tools.text_table import aligned
 
 log = logging.getLogger('bert_jax')
@@ -186,9 +186,7 @@ def picture(runs, path, metric=''):
 
 
 def main(argv=None):
-  parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.tools.report', description=__doc__.partition('\n\n')[0]
-  )
+  parser = arguments.parser('report', __doc__)
   parser.add_argument('folder', help='workdir, or a folder of workdirs')
   parser.add_argument('--metric', default='', help='default: what the objective is judged by')
   parser.add_argument('--picture', default='', metavar='PNG', help='draw the curves into this file')

@@ -9,7 +9,6 @@ https://arxiv.org/abs/1906.01502). The table is printed and written, with the an
 language, to W/transfer (or --out); the last line is the mean over the sets.
 """
 
-import argparse
 import json
 import logging
 import math
@@ -19,6 +18,7 @@ from bert_jax import config as config_lib
 from bert_jax import evaluate, metrics
 from bert_jax.config import InputError
 from bert_jax.text import files
+from bert_jax.tools import arguments
 from bert_jax.tools.text_table import aligned
 
 log = logging.getLogger('bert_jax')
@@ -58,18 +58,13 @@ def transfer(workdir, specs, languages=(), overrides=(), which='latest', out='')
 
 
 def main(argv=None):
-  parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.tools.transfer',
-    allow_abbrev=False,
-    description=__doc__.partition('\n\n')[0],
-  )
-  parser.add_argument('--workdir', required=True, help='the run')
-  parser.add_argument(
-    '--eval', action='append', required=True, metavar='NAME=DATA', help='repeated, or {language}'
-  )
-  parser.add_argument('--languages', default='', help='a,b,c: what {language} stands for')
-  parser.add_argument('--checkpoint', default='latest', help='latest, best or a step')
-  parser.add_argument('--out', default='', help='folder; default: W/transfer')
+  parser = arguments.parser('transfer', __doc__)
+  add = parser.add_argument
+  add('--workdir', required=True, help='the run')
+  add('--eval', action='append', required=True, metavar='NAME=DATA', help='may be repeated')
+  add('--languages', default='', help='a,b,c: what {language} stands for')
+  add('--checkpoint', default='latest', help='latest, best or a step')
+  add('--out', default='', help='folder; default: W/transfer')
   args, overrides = parser.parse_known_args(argv)
   with config_lib.command_line():
     languages = [name for name in args.languages.split(',') if name]

@@ -133,10 +133,7 @@ class Shard:
       self.unigrams[item.language] = np.zeros(self.vocab_size, np.int64)
     np.add.at(self.unigrams[item.language], item.tokens, 1)
     self.by_language.setdefault(item.language, Counter()).update(
-      documents=1,
-      sentences=len(item.sentences),
-      tokens=len(item.tokens),
-      bytes=item.text_bytes,
+      documents=1, sentences=len(item.sentences), tokens=len(item.tokens), bytes=item.text_bytes
     )
 
   def close(self, seen):

@@ -7,8 +7,8 @@ An example is [CLS] A [SEP] or [CLS] A [SEP] B [SEP]. What A and B are is the ki
   full    consecutive tokens of a document, as many as the row holds (the last one: the rest)
   single  whole sentences of a document, as many as the row holds
 
-No example crosses a document. A row holds one example, or several packed ones, each with a segment
-id and positions of its own; attention never crosses segments.
+No example crosses a document. A row holds one example, or several packed ones, each with its
+segment id and with positions from 0; attention never crosses segments.
 
 A plan is [examples, 5] int64: first token and end of A, of B (0, 0: none), label (-1: none).
 """

@@ -76,11 +76,7 @@ def docstrings() -> Iterator[Docstring]:
   Raises:
     InputError: neither the standard library's sources nor any of the packages lie here.
   """
-  modules = [
-    (package, module, path)
-    for package in PACKAGES
-    for module, path in _modules(package, _folders(package))
-  ]
+  modules = [module for package in PACKAGES for module in _modules(package, _folders(package))]
   if not modules:
     raise InputError(
       'no documentation found to read: neither the standard library nor the packages lie here as '
@@ -131,11 +127,6 @@ def labelled() -> tuple[dict, ...]:
   return tuple(example for example in examples.values() if example['label'] not in rare)
 
 
-def read_package(package: str, *folders: Path) -> tuple[list[Docstring], list[str]]:
-  """The docstrings of one package's folders, and the paths of the files that do not parse."""
-  return _read([(package, module, path) for module, path in _modules(package, folders)])
-
-
 def sentences(text: str) -> list[str]:
   """Sentences of one docstring.
 
@@ -174,8 +165,8 @@ def _folders(package: str) -> list[Path]:
   return [Path(folder) for folder in spec.submodule_search_locations or ()] if spec else []
 
 
-def _modules(package: str, folders: Iterable[Path]) -> list[tuple[str, Path]]:
-  """(dotted name, path) of the modules under `folders`, sorted, without tests."""
+def _modules(package: str, folders: Iterable[Path]) -> list[tuple[str, str, Path]]:
+  """(package, dotted name, path) of the modules under `folders`, sorted, without tests."""
   modules = []
   for root in folders:
     for folder, subfolders, files in os.walk(root):
@@ -186,7 +177,7 @@ def _modules(package: str, folders: Iterable[Path]) -> list[tuple[str, Path]]:
         name, suffix = os.path.splitext(file)
         if suffix == '.py' and name.isidentifier() and not _skip(name):
           parts = prefix if name == '__init__' else (*prefix, name)
-          modules.append(('.'.join(parts), Path(folder, file)))
+          modules.append((package, '.'.join(parts), Path(folder, file)))
   return sorted(modules)
 
 

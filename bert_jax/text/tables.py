@@ -91,27 +91,28 @@ def _all(
       yield where, {key: _tfds_string(value, features[key], counts) for key, value in row.items()}
     return
   for path in of_split(spec, split, one=split != 'train'):
-    if suffix(path) not in _READERS:
+    kind, numbered = suffix(path), lines(path, counts)
+    if kind in _CELLS:
+      rows = _named(path, _CELLS[kind](path, numbered), columns, counts, wrong)
+    elif kind in ('.jsonl', '.json'):
+      rows = _jsonl(path, numbered, counts, wrong)
+    else:
       raise InputError(
-        f'{path} is not a table by its name; use {", ".join(_READERS)}, each with or without .gz'
+        f'{path} is not a table by its name; use .tsv, .csv, .jsonl, .json, each with or without '
+        '.gz'
       )
-    for number, row in _READERS[suffix(path)](path, lines(path, counts), columns, counts, wrong):
+    for number, row in rows:
       yield f'{path.name}:{number}', row
 
 
-def _tsv(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter, wrong: Callable):
-  rows = ((number, line.split('\t') if line.strip(' ') else []) for number, line in numbered)
-  return _named(path, rows, columns, counts, wrong)
+def _tsv(path: Path, numbered: Lines) -> Iterator[tuple[int, list[str]]]:
+  return ((number, line.split('\t') if line.strip(' ') else []) for number, line in numbered)
 
 
-def _csv(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter, wrong: Callable):
-  return _named(path, _csv_rows(path, numbered), columns, counts, wrong)
+csv.field_size_limit(2**31 - 1)  # for long documents; the default is 131,072 characters
 
 
-csv.field_size_limit(2**31 - 1)  # long documents; csv's own limit is 131,072 characters
-
-
-def _csv_rows(path: Path, numbered: Lines) -> Iterator[tuple[int, list[str]]]:
+def _csv(path: Path, numbered: Lines) -> Iterator[tuple[int, list[str]]]:
   reader = csv.reader((line + '\n' for _, line in numbered), strict=True)
   start = 1
   try:
@@ -124,7 +125,7 @@ def _csv_rows(path: Path, numbered: Lines) -> Iterator[tuple[int, list[str]]]:
     ) from error
 
 
-def _jsonl(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter, wrong: Callable):
+def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Callable):
   for number, line in numbered:
     if line.strip():
       try:
@@ -139,7 +140,7 @@ def _jsonl(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counte
       counts['blank_lines'] += 1
 
 
-_READERS = {'.tsv': _tsv, '.csv': _csv, '.jsonl': _jsonl, '.json': _jsonl}
+_CELLS = {'.tsv': _tsv, '.csv': _csv}  # readers of (line number, cells)
 
 
 def _named(

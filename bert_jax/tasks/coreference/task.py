@@ -5,9 +5,9 @@
        feminine pronouns; the bias is feminine / masculine
   wsc  one candidate: true or false. Accuracy
 
-How they are read, and what is done about faults, is told in coreference_data.py. A span becomes
-the tokens that share a character with it. Of a text that is too long the part around its spans is
-kept, all of them always; that is counted.
+reading.py reads them and says what is done about faults; gap_scores.py is GAP's scorer. A span
+becomes the tokens that share a character with it. Of a text that is too long, the part around its
+spans is kept, with all spans; such texts are counted.
 """
 
 import json
@@ -100,7 +100,7 @@ class Pronouns(Scored):
 
   def answers(self, outputs):
     numbers, (logits,) = by_example(outputs, 'logits')
-    return [self._answer(self.examples[i], own) for i, own in zip(numbers, logits)]
+    return [self._answer(self.examples[i], x) for i, x in zip(numbers, logits)]
 
   def _answer(self, example, logits):
     logs = log_softmax(np.asarray(logits, np.float64))
@@ -159,9 +159,9 @@ def _pieces(example, offsets, problems):
   """[S, 2]: the first and the last token that share a character with each span."""
   out = []
   for start, end in example.spans:
-    found = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))
-    if not len(found):
+    tokens = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))
+    if not len(tokens):
       problems.note('names without a token (the next one taken)', example.where)
-      found = [min(np.searchsorted(offsets[:, 0], start), len(offsets) - 1)]
-    out.append((found[0], found[-1]))
+      tokens = [min(np.searchsorted(offsets[:, 0], start), len(offsets) - 1)]
+    out.append((tokens[0], tokens[-1]))
   return np.array(out)

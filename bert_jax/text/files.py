@@ -100,19 +100,16 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes, int]]:
             'Put each document or sentence on lines of its own'
           )
         yield number, raw, at()
-  except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-    raise InputError(
-      f'{path} is a broken or truncated {path.suffix} file (after line {number}: {error}); '
-      'fetch it again'
-    ) from error
-  except OSError as error:
-    raise InputError(f'{path} cannot be read: {error.strerror or error}') from error
   except Exception as error:
-    if type(error).__name__ != 'ZstdError':  # of a library that need not be installed
-      raise
-    raise InputError(
-      f'{path} is a broken or truncated .zst file (after line {number}: {error}); fetch it again'
-    ) from error
+    # ZstdError is of a library that need not be installed.
+    if isinstance(error, _BROKEN) or type(error).__name__ == 'ZstdError':
+      raise InputError(
+        f'{path} is a broken or truncated {path.suffix} file (after line {number}: {error}); '
+        'fetch it again'
+      ) from error
+    if isinstance(error, OSError):
+      raise InputError(f'{path} cannot be read: {error.strerror or error}') from error
+    raise
   if not number:
     raise InputError(f'{path} is empty; remove it, or write it again')
 
@@ -155,6 +152,7 @@ def _zstd(disk):
 
 
 _OPENERS = {'.gz': lambda disk: gzip.GzipFile(fileobj=disk), '.zst': _zstd}
+_BROKEN = (EOFError, gzip.BadGzipFile, zlib.error)
 _LONGEST_LINE = 1 << 28  # bytes
 
 

@@ -93,3 +93,8 @@ def test_orbax_lives_in_one_file():
   for path in Path('bert_jax').rglob('*.py'):
     uses = re.search(r'^\s*(import|from) orbax', path.read_text(), re.M)
     assert bool(uses) == (path == Path('bert_jax/checkpoint.py')), path
+
+
+def test_no_file_is_longer_than_350_lines():
+  for path in Path('bert_jax').rglob('*.py'):
+    assert len(path.read_text().splitlines()) <= 350, f'{path} holds several ideas; split it'

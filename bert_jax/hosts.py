@@ -1,8 +1,8 @@
-"""Several processes that are one run: how they find each other, and what they must agree on.
+"""Several processes, often on several hosts, that are one run: joining, waiting, agreeing, ending.
 
-Every process runs the same program on the same data, and its arrays span the devices of all of
-them. The first one alone writes logs and answers; checkpoints are written by all together, so the
-workdir is a folder that all of them see. With one process everything here does nothing.
+Every process runs the same program on the same data, and the run's arrays span the devices of all
+of them. Only the first process writes logs and answers; all write the checkpoints together, so the
+workdir must be a folder that all of them see. In a single process all of this does nothing.
 """
 
 import contextlib
@@ -29,9 +29,9 @@ from bert_jax.config import InputError, farewell, first_line
 log = logging.getLogger('bert_jax')
 
 JOIN_SECONDS = 300  # how long processes wait for each other at the start
-LOST_SECONDS = 60  # a process that has been silent for so long is gone
-LEAVE_SECONDS = 5
-VISIBLE_SECONDS = 60  # how long it may take until all processes see what one has written
+LOST_SECONDS = 60  # a process that has been silent for so long counts as lost
+LEAVE_SECONDS = 5  # how long the first process waits for the messages of the others when it fails
+VISIBLE_SECONDS = 60  # how long a file that one process wrote may be invisible to others
 STATUS = re.compile(
   '(UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED): '
 )  # what errors between processes begin with
@@ -42,12 +42,13 @@ ADDRESS, COUNT, INDEX = 'JAX_COORDINATOR_ADDRESS', 'JAX_NUM_PROCESSES', 'JAX_PRO
 
 
 class Alone(InputError):
-  """The other processes did not come; they may at the next start."""
+  """The other processes of the run did not join; a restart may help."""
 
   code = 3
 
 
 def add_argument(parser):
+  """Adds --distributed, whose value `join` takes."""
   parser.add_argument(
     '--distributed', nargs='?', const=JOIN_SECONDS, type=int, metavar='SECONDS',
     help='this is one of several processes (TPU pod, SLURM, Open MPI, Kubernetes, or '
@@ -57,26 +58,26 @@ def add_argument(parser):
 
 
 def join(seconds=None):
-  """Makes this process one of several if it was asked to be, or if srun or GKE started it so.
+  """Joins the other processes of the run, if --distributed, srun or GKE says that there are any.
 
-  It must come before anything else is asked of JAX. seconds: --distributed. Alone (exit code 3) if
-  the others do not come in time.
+  It must be called before anything else that uses JAX's devices. seconds: the value of
+  --distributed. Raises Alone (exit code 3) if the others do not join in time.
   """
   pod = ',' in os.environ.get('TPU_WORKER_HOSTNAMES', '')
   if not (seconds or _launched() or pod):
     return
   seconds = seconds or JOIN_SECONDS
-  who = {}
+  coordinates = {}
   if ADDRESS in os.environ:
-    who = _from_environment()
-    if who['process_id'] > 0:
-      _reach(who['coordinator_address'], seconds)
+    coordinates = _from_environment()
+    if coordinates['process_id'] > 0:
+      _reach(coordinates['coordinator_address'], seconds)
   advice = (
     f'start all of them within {seconds} seconds, each with {ADDRESS}=HOST:PORT (of process 0), '
     f'{COUNT} and {INDEX}, or by srun or on a TPU pod with --distributed.'
   )
 
-  def too_late():  # after a while more the client would abort the process
+  def too_late():  # a little later JAX's client would abort the process
     print(f'error: the other processes of this run did not come; {advice}', file=sys.stderr)
     sys.stderr.flush()
     os._exit(Alone.code)
@@ -86,7 +87,7 @@ def join(seconds=None):
   waiting.start()
   try:
     jax.distributed.initialize(
-      **who, initialization_timeout=seconds + 30, heartbeat_timeout_seconds=LOST_SECONDS
+      **coordinates, initialization_timeout=seconds + 30, heartbeat_timeout_seconds=LOST_SECONDS
     )
   except (ValueError, RuntimeError) as error:
     kind = Alone if STATUS.match(str(error)) else InputError
@@ -96,21 +97,23 @@ def join(seconds=None):
   finally:
     waiting.cancel()
   if threading.current_thread() is threading.main_thread():
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # JAX's own handler only takes note of it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # JAX's handler would only note the signal
   _speak_when_aborted()
   if not first():
     log.setLevel(logging.WARNING)
 
 
 def _speak_when_aborted():
-  """A process that waits on its devices for a lost one is aborted by JAX's client, with a trace of
-  its C++; this puts a sentence behind that."""
-  global _aborted  # C keeps no reference
+  """Prints a sentence after the C++ trace with which JAX's client aborts this process.
+
+  It aborts a process that waits on its devices for a lost process.
+  """
+  global _aborted  # a reference, since C keeps none
   who = f'process {jax.process_index()} of {jax.process_count()}'
 
   def aborted(_):
-    said = f'error: {who} was aborted for the reason above: mostly, another one {AGAIN}\n'
-    os.write(2, said.encode())
+    message = f'error: {who} was aborted for the reason above: mostly, another one {AGAIN}\n'
+    os.write(2, message.encode())
     os._exit(Alone.code)
 
   _aborted = ctypes.CFUNCTYPE(None, ctypes.c_int)(aborted)
@@ -118,6 +121,7 @@ def _speak_when_aborted():
 
 
 def _launched():
+  """Whether the environment says that this is one of several processes."""
   return ADDRESS in os.environ or os.environ.get('SLURM_STEP_NUM_TASKS', '1') != '1'
 
 
@@ -131,6 +135,7 @@ def refuse_several(command):
 
 
 def _from_environment():
+  """The arguments of jax.distributed.initialize that the environment gives."""
   try:
     count, index = int(os.environ[COUNT]), int(os.environ[INDEX])
   except (KeyError, ValueError):
@@ -148,7 +153,7 @@ def _from_environment():
 
 
 def _reach(address, seconds):
-  """Waits until somebody listens at HOST:PORT; the distributed client would abort the process."""
+  """Waits until something listens at HOST:PORT, since JAX's client would abort the process."""
   host, _, port = address.rpartition(':')
   end = time.monotonic() + seconds
   while True:
@@ -165,7 +170,7 @@ def _reach(address, seconds):
 
 
 def check():
-  """InputError on a pod whose processes do not know of each other."""
+  """InputError on a pod whose processes were started without --distributed."""
   if jax.process_count() > 1 and not jax.distributed.is_initialized():
     raise InputError(
       f'this is one of {jax.process_count()} processes; start each with --distributed (in a '
@@ -174,30 +179,30 @@ def check():
 
 
 def first():
-  """Is this the process that writes?"""
+  """Whether this is the process that writes logs and answers."""
   return jax.process_index() == 0
 
 
 def wait(name):
-  """Returns when every process has come to the place called `name`."""
+  """Returns when every process has called it with the same name."""
   if jax.process_count() > 1:
     multihost_utils.sync_global_devices(name)
 
 
 def total(number):
-  """The sum of a number over the processes; all must ask."""
+  """The sum of a number over the processes; all of them must call it."""
   return int(sum(_of_each(number)))
 
 
 def _of_each(number):
-  """A number of every process, by their index."""
+  """[processes] the number that each process gives."""
   if jax.process_count() == 1:
     return [number]
   return multihost_utils.process_allgather(np.asarray(number, np.int64)).tolist()
 
 
 def exists(path):
-  """Is something at a path? All must ask, and InputError if only some of them see it."""
+  """Whether a path exists; all processes must call it. InputError if only some of them see it."""
   sees = _of_each(path.exists())
   if any(sees) and not all(sees):  # a network file system may be a minute behind
     end = time.monotonic() + VISIBLE_SECONDS
@@ -213,25 +218,24 @@ def exists(path):
 
 
 class Vote:
-  """Whether any process has said yes, found without waiting: cast in one step, read in a later one.
+  """Whether any process has said yes, without waiting: cast in one step, counted by the next.
 
-  The votes travel over the devices, so every process reads the same answer at the same step.
+  The votes travel over the devices, so every process sees the same outcome at the same step.
   """
 
   def __init__(self, mesh):
     self.alone = jax.process_count() == 1
-    self.over = NamedSharding(mesh, P(mesh.axis_names))
+    self.sharding = NamedSharding(mesh, P(mesh.axis_names))  # one number for each device
     self.shape = (mesh.size,)
-    out = NamedSharding(mesh, P())
-    self.any = jax.jit(jnp.max, out_shardings=out)
+    self.any = jax.jit(jnp.max, out_shardings=NamedSharding(mesh, P()))
     self.pending = False
 
   def cast(self, yes):
-    """Casts this step's vote and returns the outcome of the last one's; alone, of this one's."""
+    """Casts this step's vote; returns the outcome of the last step, in one process of this one."""
     if self.alone:
       return yes
     votes = jax.make_array_from_callback(
-      self.shape, self.over, lambda index: np.full(1, yes, np.int32)
+      self.shape, self.sharding, lambda index: np.full(1, yes, np.int32)
     )
     before, self.pending = self.pending, self.any(votes)
     return bool(before)
@@ -239,16 +243,17 @@ class Vote:
 
 @contextlib.contextmanager
 def together():
-  """Ends this process with one sentence, and the others soon after it, when one of several fails.
+  """A context that ends a failing process of several with one sentence; the others end soon after.
 
-  JAX's own way out waits minutes for processes that may never come.
+  JAX's shutdown would wait minutes for processes that may never come.
   """
   try:
     yield
   except BrokenPipeError:
     raise
   except (InputError, OSError, KeyboardInterrupt) as error:
-    agreed = isinstance(error, KeyboardInterrupt) and str(error)  # all of them stop at this step
+    # An interruption with a message is one that all processes agreed on, at this step.
+    agreed = isinstance(error, KeyboardInterrupt) and str(error)
     if not jax.distributed.is_initialized() or agreed:
       raise
     _leave(*farewell(error))
@@ -263,15 +268,16 @@ def together():
 
 
 def is_loss(error):
-  """Does an exception come from what is between processes, and not from what was asked of it?
+  """Whether an exception comes from the connection between processes, and not from their work.
 
-  Some versions of JAX raise a JaxRuntimeError, others a ValueError; the text begins with a status.
+  Some versions of JAX raise a JaxRuntimeError, others a ValueError; its text begins with a status.
   """
   return jax.process_count() > 1 and bool(STATUS.match(str(error)))
 
 
-def _leave(said, code):
-  print(said, file=sys.stderr, flush=True)
+def _leave(message, code):
+  """Prints a message and ends the process."""
+  print(message, file=sys.stderr, flush=True)
   sys.stdout.flush()
   if first():
     time.sleep(LEAVE_SECONDS)  # the others cannot speak any more once the coordinator is gone

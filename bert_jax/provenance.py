@@ -1,4 +1,4 @@
-"""What made a result: versions, command, commit. Kept in run.json, told in a model card."""
+"""What made a result: versions, command, commit. It is written to run.json and to model cards."""
 
 import platform
 import subprocess
@@ -13,6 +13,7 @@ PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'nump
 
 
 def versions():
+  """{name: version} of this package, its commit, Python and the packages that decide results."""
   return {
     'bert_jax': __version__,
     'commit': commit(),
@@ -22,11 +23,12 @@ def versions():
 
 
 def command():
+  """The command line of this process, and the time."""
   return {'argv': sys.argv, 'time': time.strftime('%Y-%m-%d %H:%M:%S')}
 
 
 def commit():
-  """Of the checkout this package lies in, with + if it has changes; '' if there is none."""
+  """The git commit of this package, with + if files were changed since; '' without a checkout."""
   root = Path(__file__).parents[1]
 
   def git(*words):

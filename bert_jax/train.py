@@ -35,8 +35,10 @@ from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.convert import hub
 from bert_jax.rows import batches as batching
+from bert_jax.speed import Clock
 from bert_jax.tasks import TASKS
-from bert_jax.tokenizers import training
+from bert_jax.tokenizers import run_tokenizer
+from bert_jax.training_log import Progress, Writer
 
 log = logging.getLogger('bert_jax')
 
@@ -63,7 +65,7 @@ def train(config, workdir):
   config = task.resolve(config)
   workdirs.check(workdir, config)
   beginning = continued or (config.init_from and hub.folder(config.init_from)) or None
-  tokenizer = training.of_run(config, beginning, lambda: task.texts(config))
+  tokenizer = run_tokenizer.of_run(config, beginning, lambda: task.texts(config))
   sources = task.sources(config, tokenizer)
   objective = task.objective(config, tokenizer)
   if config.checkpoint.best_metric not in ('', *objective.metrics):
@@ -142,11 +144,9 @@ def train(config, workdir):
 
     # ---- the loop ------------------------------------------------------------------------------
     start = int(state.step)
-    writer = stack.enter_context(
-      contextlib.closing(metrics.Writer(workdir, start, config.log.tensorboard))
-    )
-    progress = stack.enter_context(contextlib.closing(metrics.Progress(steps, start)))
-    clock = metrics.Clock(flops)
+    writer = stack.enter_context(contextlib.closing(Writer(workdir, start, config.log.tensorboard)))
+    progress = stack.enter_context(contextlib.closing(Progress(steps, start)))
+    clock = Clock(flops)
     window, pending, stop, early = {}, None, False, False
     stops = hosts.Vote(mesh)
     if continued != workdir:

@@ -1,4 +1,4 @@
-"""A run's folder: the config it was made with, whether it is this run's, and what made it."""
+"""The folder of a run: its config.json, which says whose run it is, and its run.json."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ CONFIG = 'config.json'
 
 
 def read_config(workdir):
-  """The resolved config a workdir's run was made with."""
+  """The config of the run in a workdir, with all references resolved."""
   path = Path(workdir).expanduser() / CONFIG
   if not path.is_file():
     lacking = (
@@ -48,7 +48,7 @@ def check(workdir, config):
 
 
 def claim(workdir, config):
-  """Makes the workdir this config's: writes config.json."""
+  """Makes the workdir that of a config, by writing config.json."""
   try:
     Path(workdir).mkdir(parents=True, exist_ok=True)
     config_lib.write_whole(Path(workdir) / CONFIG, config_lib.to_json(config))
@@ -57,14 +57,14 @@ def claim(workdir, config):
 
 
 def write_facts(workdir, sources, mesh):
-  """run.json: versions, command, devices and data, so that the workdir tells all about its run."""
+  """Writes run.json: versions, commands, devices, mesh, rows and fingerprint of the data."""
   if not hosts.first():
     return
   path = workdir / 'run.json'
   earlier = []
   with contextlib.suppress(OSError, ValueError, KeyError):
     earlier = json.loads(path.read_text())['commands']
-  told = provenance.versions() | {
+  facts = provenance.versions() | {
     'commands': [*earlier, provenance.command()],
     'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
     'mesh': dict(mesh.shape),
@@ -73,4 +73,4 @@ def write_facts(workdir, sources, mesh):
       for split, s in sources.items()
     },
   }
-  config_lib.write_whole(path, json.dumps(told, indent=2) + '\n')
+  config_lib.write_whole(path, json.dumps(facts, indent=2) + '\n')

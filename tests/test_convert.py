@@ -23,7 +23,7 @@ from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface, hub, parameter_names
 from bert_jax.predict import Model
 from bert_jax.tasks import TASKS
-from bert_jax.tokenizers import training
+from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools import convert
 
 SHORT = ['--config.data.seq_length=24']
@@ -366,7 +366,7 @@ def test_weights_with_rows_that_no_piece_has_are_started_from(tmp_path):
   _, folder = exported(tmp_path / 'hf', vocab_size=30)
   config = c.load('configs/pretrain.py', [f'--config.init_from={folder}', *SHORT])
   config = initialization.adopt_model(config, tmp_path / 'W')
-  tokenizer = training.of_run(config, folder, None)
+  tokenizer = run_tokenizer.of_run(config, folder, None)
   assert (config.model.vocab_size, tokenizer.vocab_size) == (30, 26)
   objective = TASKS['mlm_nsp'].objective(config, tokenizer)
   assert objective.masking['vocab_size'] == 26  # no word is drawn that is none

@@ -16,6 +16,7 @@ from bert_jax.config import InputError
 from bert_jax.evaluate import evaluate
 from bert_jax.objectives import base
 from bert_jax.tasks.coreference import reading, task
+from bert_jax.tasks.coreference.gap_scores import gap_scores
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.train import train
 
@@ -305,13 +306,13 @@ def test_gap_scores_by_hand():
     answer('6', 'him', 'neither', 'neither'),
     answer('1', 'she', 'A', 'B'),
   ]
-  got = task.gap_scores(answers)
+  got = gap_scores(answers)
   assert got == {
     'gap_f1': 50.0, 'gap_f1_masculine': 50.0, 'gap_f1_feminine': 50.0, 'gap_bias': 1.0
   }  # fmt: skip
-  got = task.gap_scores([answer('7', 'they', 'A', 'A'), *answers])
+  got = gap_scores([answer('7', 'they', 'A', 'A'), *answers])
   assert got['gap_f1'] == pytest.approx(100 * 2 * 0.6 * 0.6 / 1.2) and got['gap_bias'] == 1.0
-  got = task.gap_scores(answers[2:])
+  got = gap_scores(answers[2:])
   assert got['gap_f1_feminine'] == 0.0 and np.isnan(got['gap_bias'])
 
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 
 CHILD = """
 import hashlib, json, sys
-from bert_jax.data import docs
+from bert_jax.text import documentation as docs
 before = set(sys.modules)
 found = [list(docstring) for docstring in docs.docstrings()]
 documents, labelled = list(docs.documents()), list(docs.labelled())
@@ -205,8 +205,8 @@ def test_what_labelled_leaves_out_is_counted(monkeypatch, caplog):
   assert "1 under 5 words, 1 duplicates, and labels under 2: {'numpy': 1}" in caplog.text
 
 
-def test_read_package_skips_a_broken_file_and_names_it(tiny):
-  found, broken = documentation.read_package('tiny', tiny)
+def test_reading_skips_a_broken_file_and_names_it(tiny):
+  found, broken = documentation._read(documentation._modules('tiny', [tiny]))
   assert found == TINY
   assert broken == [str(tiny / 'broken.py')]
 

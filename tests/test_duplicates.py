@@ -136,7 +136,7 @@ def test_bands_find_similar_pairs_as_often_as_they_should(signer):
 def test_the_same_in_every_process_and_release(signer):
   text = 'The quick brown fox jumps over the lazy dog. 天地玄黄宇宙洪荒'
   code = (
-    'from bert_jax.data.duplicates import *; s = Signer(0.8); '
+    'from bert_jax.text.duplicates import *; s = Signer(0.8); '
     f'x = s.signature({text!r}); print(x.tolist(), s.bands(x), exact_key({text!r}))'
   )
   here = signer.signature(text)

@@ -13,7 +13,7 @@ from conftest import ROOT
 from bert_jax import config as config_lib
 from bert_jax.text import documents
 from bert_jax.tools import prepare
-from bert_jax.tools.prepare_plan import Settings
+from bert_jax.tools.prepare_steps import Settings
 
 STEPS = 100
 KINDS = {

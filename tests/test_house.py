@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 LEVELS = [
-  {'config', 'metrics', 'hosts', 'provenance', 'workdirs'},
+  {'config', 'metrics', 'speed', 'training_log', 'hosts', 'provenance', 'workdirs'},
   {'models', 'sharding', 'optim', 'text', 'tokenizers', 'corpus', 'rows', 'convert'},
   {'tasks', 'objectives'},
   {'step', 'checkpoint', 'manifest', 'initialization'},
@@ -83,7 +83,18 @@ def test_import_floor(module):
   )
 
 
+def test_mean_imports_neither_tqdm_nor_hosts():
+  code = 'import sys; from bert_jax.metrics import Mean; print(*sys.modules)'
+  loaded = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+  assert not {'tqdm', 'bert_jax.hosts', 'bert_jax.config'} & set(loaded.stdout.split())
+
+
 def test_orbax_lives_in_one_file():
   for path in Path('bert_jax').rglob('*.py'):
     uses = re.search(r'^\s*(import|from) orbax', path.read_text(), re.M)
     assert bool(uses) == (path == Path('bert_jax/checkpoint.py')), path
+
+
+def test_no_file_is_longer_than_350_lines():
+  for path in Path('bert_jax').rglob('*.py'):
+    assert len(path.read_text().splitlines()) <= 350, f'{path} holds several ideas; split it'

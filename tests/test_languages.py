@@ -10,7 +10,7 @@ from bert_jax.config import InputError
 from bert_jax.tasks.pretraining import task
 from bert_jax.text import documents
 from bert_jax.tools import prepare
-from bert_jax.tools.prepare_plan import Settings
+from bert_jax.tools.prepare_steps import Settings
 from bert_jax.train import train
 
 

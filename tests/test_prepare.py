@@ -24,9 +24,9 @@ from bert_jax.corpus import loading, prepared
 from bert_jax.rows import batches as batching
 from bert_jax.tasks.pretraining import task
 from bert_jax.text import documents as text
-from bert_jax.tokenizers import training
+from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
 from bert_jax.tools import prepare
-from bert_jax.tools.prepare_plan import Maker, Settings
+from bert_jax.tools.prepare_steps import Maker, Settings
 
 STEMS = ('ka', 'lo', 'mi', 'ru', 'te', 'va', 'shi', 'no')
 WORDS = [a + b for a in STEMS for b in ('la', 'ne', 'ti', 'so', 'ur', 'in')]
@@ -487,9 +487,7 @@ def test_bad_input_is_one_sentence(small, vocab, tmp_path):
 def test_a_failed_first_try_leaves_no_vocabulary_behind(small, vocab, tmp_path):
   """A try with another kind of vocabulary, whose file would otherwise stand beside the new one."""
   other = tmp_path / 'V'
-  training.train_sentencepiece(
-    {'': small.read_text().splitlines()}, tmp_path / 'spm.model', vocab_size=60
-  )
+  train_sentencepiece({'': small.read_text().splitlines()}, tmp_path / 'spm.model', vocab_size=60)
   tokenizers.load(tmp_path / 'spm.model').save(other)
   (tmp_path / 'cut.txt.gz').write_bytes(gzip.compress(small.read_bytes())[:-200])
   for name, failed, used in (('D', vocab, other), ('E', other, vocab)):

@@ -14,7 +14,7 @@ from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.evaluate import evaluate
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.qa import reading, scores
+from bert_jax.tasks.qa import reading, squad_scores
 from bert_jax.tasks.qa import task as qa
 from bert_jax.train import train
 
@@ -355,7 +355,7 @@ def test_what_cannot_be_learnt_is_left_out_of_training_and_still_predicted(tmp_p
   assert [answer['id'] for answer in answers] == ['a', 'x', 'e']
   assert 'loss' not in answers[1] and 'gold' not in answers[2]
   scored = [answers[0]['prediction'], answers[1]['prediction']], [['Rome'], ['Paris']]
-  assert source.score(answers) == scores.squad(*scored)
+  assert source.score(answers) == squad_scores.squad(*scored)
   with pytest.raises(InputError, match='has an answer to learn'):
     windows(squad_file(tmp_path / 'b.json', NONE), tokenizer, split='train')
   assert windows(tmp_path / 'b.json', tokenizer, split='train', task='squad2')

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from bert_jax.tasks.qa import scores as qa_scores
+from bert_jax.tasks.qa import squad_scores as qa_scores
 
 
 def test_golden_scores_of_a_leaderboard_system(shared):

@@ -13,10 +13,12 @@ from bert_jax.corpus import tokenized
 from bert_jax.corpus.units import Encoder
 from bert_jax.objectives import base
 from bert_jax.rows import batches
-from bert_jax.rows.pretraining import Mixture, Rows, pack, shares
+from bert_jax.rows.corpus_rows import Rows
+from bert_jax.rows.language_mixture import Mixture, shares
+from bert_jax.rows.packing import pack
 from bert_jax.tasks.pretraining import task
 from bert_jax.text import documentation
-from bert_jax.tokenizers import training
+from bert_jax.tokenizers.wordpiece_trainer import train_wordpiece
 
 
 def tokenize(documents, tokenizer):
@@ -217,7 +219,7 @@ def test_no_rows_is_an_error(tokenizer):
 def test_embedded_corpus_makes_a_vocabulary_and_rows(tmp_path):
   """The first documents of the real default corpus, through the real vocabulary trainer."""
   first = [sentences for _, (_, sentences) in zip(range(60), documentation.documents())]
-  training.train_wordpiece((s for d in first for s in d), tmp_path / 'v.txt', vocab_size=2000)
+  train_wordpiece((s for d in first for s in d), tmp_path / 'v.txt', vocab_size=2000)
   own = tokenizers.load(tmp_path / 'v.txt')
   tokens = tokenize(first, own)
   rows = pairs(tokens, own)

@@ -365,8 +365,8 @@ def test_tfds_by_name_imports_neither_tensorflow_nor_torch(prepared):
   code = """
     import sys
     from collections import Counter
-    from bert_jax.data.tables import records
-    from bert_jax.data.text import documents
+    from bert_jax.text.tables import records
+    from bert_jax.text.documents import documents
     assert 'tensorflow_datasets' not in sys.modules
     for name, number in {'tiny_corpus': 10, 'tiny_corpus:1.0.0:validation': 2}.items():
       assert len(list(documents(f'tfds:{name}', counts=Counter()))) == number

@@ -16,8 +16,9 @@ from tokenizers import BertWordPieceTokenizer
 
 from bert_jax import tokenizers
 from bert_jax.config import InputError
-from bert_jax.tokenizers import training
 from bert_jax.tokenizers import wordpiece as wordpiece_module
+from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
+from bert_jax.tokenizers.wordpiece_trainer import train_wordpiece
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / 'shared' / 'data'
@@ -54,7 +55,7 @@ def pieces(tokenizer, text):
 @pytest.fixture(scope='module')
 def spm(tmp_path_factory):
   path = tmp_path_factory.mktemp('spm') / 'toy.model'
-  training.train_sentencepiece(CORPUS, path, vocab_size=78)
+  train_sentencepiece(CORPUS, path, vocab_size=78)
   return tokenizers.load(path)
 
 
@@ -373,7 +374,7 @@ def test_only_lists_of_strings_are_texts(spm):
 
 
 def train(path, **settings):
-  return training.train_wordpiece(CORPUS, path, **{'vocab_size': 300, **settings})
+  return train_wordpiece(CORPUS, path, **{'vocab_size': 300, **settings})
 
 
 def test_trained_wordpiece_has_googles_layout_and_the_exact_size(tmp_path):
@@ -396,7 +397,7 @@ def test_trained_wordpiece_has_googles_layout_and_the_exact_size(tmp_path):
 
 def test_a_small_corpus_is_filled_up(tmp_path):
   path = tmp_path / 'vocab.txt'
-  counts = training.train_wordpiece(['ab ab b'], path, vocab_size=16)
+  counts = train_wordpiece(['ab ab b'], path, vocab_size=16)
   merged = [*RESERVED, 'a', 'b', '##a', '##b', 'ab']
   assert path.read_text().splitlines() == merged + [f'[unused{i}]' for i in range(6)]
   assert (counts['words'], counts['distinct_words']) == (3, 2)
@@ -408,7 +409,7 @@ def test_a_small_corpus_is_filled_up(tmp_path):
 def test_rare_characters_are_dropped_and_counted(tmp_path):
   texts = ['ab ' * 500 + 'axb']
   path = tmp_path / 'vocab.txt'
-  counts = training.train_wordpiece(texts, path, vocab_size=12, character_coverage=0.999)
+  counts = train_wordpiece(texts, path, vocab_size=12, character_coverage=0.999)
   assert (counts['characters_kept'], counts['characters_dropped']) == (2, 1)
   assert counts['words_with_dropped_characters'] == 1
   assert pieces(tokenizers.load(path), 'axb ab') == '[UNK] ab'
@@ -422,10 +423,10 @@ def test_cased_training_keeps_case(tmp_path):
 
 def test_vocabularies_are_the_same_bytes_in_every_process(tmp_path):
   script = (
-    'import sys; from bert_jax.data import vocabulary; from tests.test_tokenizers import CORPUS\n'
-    'vocabulary.train_wordpiece(CORPUS, sys.argv[1] + "/vocab.txt", vocab_size=300)\n'
+    'import sys; from tests.test_tokenizers import CORPUS, train_sentencepiece, train_wordpiece\n'
+    'train_wordpiece(CORPUS, sys.argv[1] + "/vocab.txt", vocab_size=300)\n'
     'for kind in ("unigram", "bpe"):\n'
-    '  vocabulary.train_sentencepiece(\n'
+    '  train_sentencepiece(\n'
     '    CORPUS, sys.argv[1] + f"/{kind}.model", vocab_size=78, model_type=kind)'
   )
   digests = []
@@ -440,7 +441,7 @@ def test_vocabularies_are_the_same_bytes_in_every_process(tmp_path):
 
 
 def test_training_that_cannot_work_is_refused_in_one_sentence(tmp_path):
-  for trainer in (training.train_wordpiece, training.train_sentencepiece):
+  for trainer in (train_wordpiece, train_sentencepiece):
 
     def attempt(texts, size, trainer=trainer):
       return rejects(lambda: trainer(texts, tmp_path / 'out', vocab_size=size))
@@ -451,14 +452,12 @@ def test_training_that_cannot_work_is_refused_in_one_sentence(tmp_path):
     assert str(smallest) in attempt(CORPUS, smallest - 1)
     trainer(CORPUS, tmp_path / 'smallest', vocab_size=smallest)
   assert not (tmp_path / 'out').exists()
-  too_large = rejects(
-    lambda: training.train_sentencepiece(CORPUS, tmp_path / 'out', vocab_size=9999)
-  )
+  too_large = rejects(lambda: train_sentencepiece(CORPUS, tmp_path / 'out', vocab_size=9999))
   largest = int(too_large.split('use ')[1].split()[0])
-  counts = training.train_sentencepiece(CORPUS, tmp_path / 'most', vocab_size=largest)
+  counts = train_sentencepiece(CORPUS, tmp_path / 'most', vocab_size=largest)
   assert counts['pieces'] == largest
   bad_type = dict(vocab_size=78, model_type='word')
-  said = rejects(lambda: training.train_sentencepiece(CORPUS, tmp_path / 'out', **bad_type))
+  said = rejects(lambda: train_sentencepiece(CORPUS, tmp_path / 'out', **bad_type))
   assert "use 'unigram' or 'bpe'" in said
 
 
@@ -508,7 +507,7 @@ def test_words_of_scripts_without_blanks(tmp_path):
     'the fox x',
   ]
   path = tmp_path / 'm.model'
-  training.train_sentencepiece(texts * 50, path, vocab_size=47, character_coverage=1.0)
+  train_sentencepiece(texts * 50, path, vocab_size=47, character_coverage=1.0)
   tokenizer = tokenizers.load(path)
 
   def words(text):
@@ -532,7 +531,7 @@ def test_words_of_scripts_without_blanks(tmp_path):
 def test_sentencepiece_leaves_no_text_out(tmp_path):
   """The library skips lines that are long or hold characters it uses itself."""
   texts = ['abc ' * 10, 'x' * 50_000, 'q\u2585z \0 j'] * 3
-  counts = training.train_sentencepiece(
+  counts = train_sentencepiece(
     texts, tmp_path / 'm.model', vocab_size=30, model_type='bpe', character_coverage=1.0
   )
   assert counts['characters'] >= 3 * 50_000

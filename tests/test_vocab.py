@@ -14,7 +14,9 @@ from conftest import ROOT
 from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.text import documents
-from bert_jax.tokenizers import training
+from bert_jax.tokenizers import language_weights
+from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
+from bert_jax.tokenizers.wordpiece_trainer import train_wordpiece
 from bert_jax.tools import vocab
 
 
@@ -72,11 +74,11 @@ def test_reserved_tokens_in_text_stay_text(folder, tmp_path, kind):
 
 
 def test_sampling_counts_as_m_bert():
-  weights = training._weights({'en': 1_000_000, 'is': 1_000}, 0.7)
+  weights = language_weights.weights({'en': 1_000_000, 'is': 1_000}, 0.7)
   share = (1_000_000 * weights['en']) / (1_000 * weights['is'])
   assert share == pytest.approx(1000**0.7, rel=0.01)  # 126, not 1,000
-  assert training._weights({'en': 5, 'is': 3}, 1.0) == {'en': 1, 'is': 1}
-  assert training._weights({'': 5}, 0.7) == {'': 1}
+  assert language_weights.weights({'en': 5, 'is': 3}, 1.0) == {'en': 1, 'is': 1}
+  assert language_weights.weights({'': 5}, 0.7) == {'': 1}
 
 
 @pytest.mark.parametrize('kind', ['wordpiece', 'unigram', 'bpe'])
@@ -96,9 +98,9 @@ def trained(kind, texts, path, **settings):
   """(bytes of the file, what was counted) of 150 pieces."""
   settings = {'vocab_size': 150, 'character_coverage': 1.0} | settings
   if kind == 'wordpiece':
-    counts = training.train_wordpiece(texts, path, **settings)
+    counts = train_wordpiece(texts, path, **settings)
   else:
-    counts = training.train_sentencepiece(texts, path, model_type=kind, **settings)
+    counts = train_sentencepiece(texts, path, model_type=kind, **settings)
   return path.read_bytes(), counts
 
 
@@ -257,6 +259,4 @@ def test_a_language_without_words_is_named(tmp_path, kind):
       with pytest.raises(InputError, match=f'{says} holds no words'):
         trained(kind, texts, tmp_path / 'v', sampling=sampling)
   with pytest.raises(InputError, match="language 'y' holds no words"):
-    training.train_wordpiece(
-      {'x': ['ab cd'], 'y': ['\u200b']}, tmp_path / 'v', vocab_size=50, sampling=0.7
-    )
+    train_wordpiece({'x': ['ab cd'], 'y': ['\u200b']}, tmp_path / 'v', vocab_size=50, sampling=0.7)

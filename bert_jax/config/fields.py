@@ -88,7 +88,7 @@ FIELDS = {
   'corpus.rows': (
     str,
     ('nsp', 'sop', 'full', 'single'),
-    'what an example is, see rows/pretraining.py',
+    'what an example is, see rows/corpus_rows.py',
   ),
   'corpus.short_seq_prob': (float, '[0, 1]', 'share of pairs with a random, shorter length'),
   'corpus.dupe_factor': (int, '[1, inf)', 'times the corpus is cut into pairs, differently each'),

@@ -1,4 +1,4 @@
-"""Words by a segmenter and phrases by a user's lexicon: the units that are masked as one.
+"""Finds words by a segmenter, and phrases and names by a user's lexicon, to be masked as one.
 
 Whole-word masking of Chinese takes its words from a segmenter (Cui et al. 2019); phrase and entity
 masking hide what a lexicon names (ERNIE 1.0, Sun et al. 2019). The libraries are optional: jieba
@@ -27,7 +27,7 @@ _JOINERS = '\u200c\u200d'
 
 
 class Segmenter:
-  """Cuts text into words: 'jieba', for Chinese, with its own dictionary and its HMM.
+  """Cuts text into words: 'jieba', for Chinese, with the dictionary and the HMM it brings.
 
   It is a pure function of the text and jieba's version: jieba's cache in the temporary folder and
   a user's words in `jieba.dt` play no part. Measured 0.8 MB/s on a core; a process takes 0.6 s and
@@ -44,7 +44,7 @@ class Segmenter:
   def boundaries(self, text: str) -> np.ndarray | None:
     """bool [len(text)], True where a word begins; None for a text without any Han character.
 
-    None says that the words of the tokenizer hold. White space and punctuation are words too.
+    None means that words are the tokenizer's. White space and punctuation are words too.
     """
     if not _HAN.search(text):
       return None
@@ -67,11 +67,11 @@ def _jieba() -> Callable[[str], Iterable[str]]:
   return tokenizer.cut
 
 
-_SEGMENTERS = {'jieba': _jieba}  # by the name of the package that is needed
+_SEGMENTERS = {'jieba': _jieba}  # {name of the package: makes a function that cuts a text}
 
 
 class Lexicon:
-  """A file of words, phrases or names, one a line, that are found in texts.
+  """Finds the words, phrases or names of a file, one a line, in texts.
 
   UTF-8; blank lines and lines that begin with '#' are comments; runs of white space count as one
   blank, in entries and in texts. do_lower_case: upper and lower case are the same. Else entries
@@ -93,7 +93,7 @@ class Lexicon:
     self.do_lower_case = do_lower_case
     self._patterns = sorted(set(map(_lower, entries) if do_lower_case else entries))
     self.entries = len(self._patterns)
-    _ = self._automaton  # tells now if the library is missing
+    _ = self._automaton  # raises now if the library is missing
 
   @functools.cached_property
   def _automaton(self):
@@ -111,19 +111,19 @@ class Lexicon:
   def matches(self, text: str) -> list[tuple[int, int]]:
     """(start, end) of every match, in characters of text: the leftmost, of those the longest.
 
-    Matches do not overlap and neither begin nor end inside a word: 'art' is not found in 'party'.
-    Where a script has no blanks between words (Chinese, Japanese, Thai, ...), they may do so
+    Matches do not overlap and neither begin nor end inside a word: 'art' is not in 'party'. In a
+    script without blanks between words (Chinese, Japanese, Thai, ...), they may begin and end
     anywhere but before a combining mark.
     """
-    original = None  # positions, where white space is taken together
+    original = None  # positions in `text` of its characters when stretches of blanks are one
     if _ODD_BLANKS.search(text):
       original = [part.start() for part in re.finditer(r'\s+|\S', text)]
       text = re.sub(r'\s+', ' ', text)
     folded = _lower(text) if self.do_lower_case else text
-    found = self._automaton.find_matches_as_indexes(folded, overlapping=True)
+    matches = self._automaton.find_matches_as_indexes(folded, overlapping=True)
     aligned = [
       (start, end)
-      for _, start, end in found
+      for _, start, end in matches
       if not _is_inside_word(text, start) and not _is_inside_word(text, end)
     ]
     out, last = [], 0
@@ -135,13 +135,13 @@ class Lexicon:
 
 
 def _lower(text: str) -> str:
-  """Lower case, character by character: as long as text."""
+  """The text in lower case, character by character, so that its length stays."""
   # Only İ becomes two characters; only Σ looks at its neighbours, so its two small forms are one.
   return 'İ'.join(part.lower() for part in text.split('İ')).replace('ς', 'σ')
 
 
 def _is_inside_word(text: str, i: int) -> bool:
-  """Whether text[i] goes on with the word that text[i - 1] belongs to."""
+  """Whether text[i - 1] and text[i] belong to one word."""
   if not 0 < i < len(text):
     return False
   return _is_mark(text[i]) or (_is_of_word(text[i - 1]) and _is_of_word(text[i]))
@@ -152,6 +152,6 @@ def _is_mark(character: str) -> bool:
 
 
 def _is_of_word(character: str) -> bool:
-  """Whether it belongs to a word that ends at a blank or at punctuation."""
+  """Whether a character belongs to words that end at a blank or at punctuation."""
   is_letter = character.isalnum() or _is_mark(character) or character in _JOINERS
   return is_letter and not _UNSPACED.match(character)

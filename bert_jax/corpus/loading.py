@@ -1,4 +1,4 @@
-"""The text that a config names, as tokenized corpora: text read here, or corpora prepared ahead."""
+"""Loads the corpora that a config names: tokenizes text, opens prepared corpora."""
 
 import logging
 from collections import Counter
@@ -16,7 +16,10 @@ log = logging.getLogger('bert_jax')
 
 
 def metas(spec, languages):
-  """[(name, corpus.json of a prepared corpus or None), ...]; InputError for what does not exist."""
+  """[(language or '', corpus.json of a prepared corpus or None), ...] of a spec such as data.train.
+
+  InputError for files that do not exist.
+  """
   out = []
   for name, part in files.parts(spec, languages):
     is_prepared = prepared.is_prepared(part)
@@ -35,9 +38,10 @@ def load(config, spec, tokenizer, split):
       loaded = prepared.load(part, tokenizer)
       log.info('%s: %s', split, part)
       for k, language in enumerate(loaded.meta['languages']):
-        own = loaded.languages == k
-        found = loaded.corpus.select(own), loaded.names[own], loaded.unigrams[k]
-        out[joined(name, language)] = found
+        of_language = loaded.languages == k
+        out[joined(name, language)] = (
+          loaded.corpus.select(of_language), loaded.names[of_language], loaded.unigrams[k],
+        )  # fmt: skip
     else:
       encoder = encoder or Encoder(
         tokenizer,
@@ -65,11 +69,13 @@ def load(config, spec, tokenizer, split):
 
 
 def _tokenize(config, spec, encoder, split, matched):
+  """(Corpus, crc32 of the documents' names, unigram counts) of text; adds to `matched` how many
+  matches each lexicon, by its path, has."""
   counts, names = Counter(), []
 
   def sentences():
-    found = documents(config, spec, counts, split)
-    bar = tqdm.tqdm(found, desc=f'reading {split} data', unit=' documents', disable=None)
+    read = documents(config, spec, counts, split)
+    bar = tqdm.tqdm(read, desc=f'reading {split} data', unit=' documents', disable=None)
     for name, sentences in bar:
       names.append(text.name_hash(name))
       yield sentences
@@ -83,6 +89,7 @@ def _tokenize(config, spec, encoder, split, matched):
 
 
 def _check_unknown(tokenizer, counts, what):
+  """InputError if most tokens are [UNK], a warning if many are. what: which text, for messages."""
   unknown = counts[tokenizer.unk_id] / max(1, counts.sum())
   if unknown > 0.5:
     raise InputError(
@@ -96,6 +103,7 @@ def _check_unknown(tokenizer, counts, what):
 
 
 def documents(config, spec, counts, split):
+  """(name, sentences) of the documents of a spec; the embedded documentation if it is empty."""
   if not spec:
     counts['embedded packages'] = len(documentation.PACKAGES)
     return documentation.documents()
@@ -109,4 +117,5 @@ def documents(config, spec, counts, split):
 
 
 def joined(name, language):
+  """A language's full name: NAME of data.train, / and its name in the prepared corpus, if any."""
   return '/'.join(filter(None, (name, language)))

@@ -1,6 +1,6 @@
-"""A prepared corpus: a folder with a TFDS dataset, its vocabulary, and an index for planning rows.
+"""Reads a prepared corpus: a TFDS dataset, its vocabulary, and an index for planning rows.
 
-  corpus.json      settings, counts, languages, fingerprints; written last: it makes a corpus whole
+  corpus.json      settings, counts, languages, fingerprints; written last: with it, it is finished
   plan.json        the settings it was begun with
   vocab.txt, ...   the vocabulary, as Tokenizer.save writes it
   corpus/1.0.0/    `tfds.data_source('corpus', data_dir=FOLDER, split='train')`: the records, in
@@ -8,8 +8,8 @@
   index/           00000.npz, ...: for each shard, what planning rows needs to know
 
 A record is a document or, of a long one, 2,048 tokens of it: {name, language, tokens int32,
-sentences int32 (tokens of each that begins here), starts uint8 (see records.py)}. Read
-here, written in shards.py.
+sentences int32 (how many tokens each sentence that begins here has), starts uint8 (see units.py)}.
+shards.py writes it.
 """
 
 import json
@@ -25,19 +25,19 @@ from bert_jax.config import InputError
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, offsets
 
 META, PLAN = 'corpus.json', 'plan.json'
-CACHE_TOKENS = 50_000_000  # 5 bytes each, of records read lately
-INDEX = (  # arrays of each shard
-  'sentences',
-  'document_sentences',
-  'document_records',
-  'record_tokens',
-  'languages',
-  'names',
+CACHE_TOKENS = 50_000_000  # of the records read last, which stay in memory; 5 bytes each
+INDEX = (  # arrays of each shard's index; all but `names` are int32
+  'sentences',  # tokens of each sentence
+  'document_sentences',  # sentences of each document
+  'document_records',  # records of each document
+  'record_tokens',  # tokens of each record
+  'languages',  # number of each document's language
+  'names',  # uint32, crc32 of each document's name
 )
 
 
 def shard_paths(folder, number):
-  """(records, index) of a shard."""
+  """(path of the records, path of the index) of a shard."""
   records = data_folder(folder) / f'train-{number:05d}.array_record'
   return records, Path(folder) / 'index' / f'{number:05d}.npz'
 
@@ -47,10 +47,10 @@ def data_folder(folder):
 
 
 def read_index(path):
-  """(facts, {name: array}) of a shard's index."""
+  """({fact: value}, {name: array}) of a shard's index."""
   try:
-    with np.load(path) as found:
-      arrays = {name: found[name] for name in found.files}
+    with np.load(path) as file:
+      arrays = {name: file[name] for name in file.files}
     return json.loads(arrays.pop('facts').tobytes()), arrays
   except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
     raise InputError(
@@ -59,7 +59,7 @@ def read_index(path):
 
 
 def finished(folder):
-  """How many shards of an unfinished corpus are whole, from the first on."""
+  """How many shards of a corpus are whole, counted from the first."""
   number = 0
   while all(path.is_file() for path in shard_paths(folder, number)):
     number += 1
@@ -67,11 +67,12 @@ def finished(folder):
 
 
 def is_prepared(spec):
-  """Is this the folder of a prepared corpus, finished or not?"""
+  """Whether a spec is the folder of a prepared corpus, finished or not."""
   return bool(spec) and any((Path(spec).expanduser() / name).is_file() for name in (META, PLAN))
 
 
 def read_meta(folder):
+  """What corpus.json of a finished corpus holds."""
   path = Path(folder).expanduser() / META
   if not path.is_file():
     raise InputError(f'{folder} is not finished; run the bert_jax.tools.prepare that made it again')
@@ -104,13 +105,13 @@ def load(folder, tokenizer):
   unigrams = np.zeros((len(meta['languages']), tokenizer.vocab_size), np.int64)
   ends, paths = [0], []
   for number in range(meta['shards']):
-    facts, found = read_index(shard_paths(folder, number)[1])
+    facts, index = read_index(shard_paths(folder, number)[1])
     for name in INDEX:
-      arrays[name].append(found[name])
-    unigrams[facts['unigram_languages']] += found['unigrams']
+      arrays[name].append(index[name])
+    unigrams[facts['unigram_languages']] += index['unigrams']
     ends.append(ends[-1] + facts['records'])
     paths.append(shard_paths(folder, number)[0])
-  joined = {name: np.concatenate(found) for name, found in arrays.items()}
+  joined = {name: np.concatenate(shards) for name, shards in arrays.items()}
   corpus = Corpus(
     _Reader(folder, paths, np.array(ends)),
     np.arange(ends[-1]),
@@ -123,7 +124,11 @@ def load(folder, tokenizer):
 
 
 class _Reader:
-  """record number -> (tokens, starts); what was read lately stays in memory, up to a limit."""
+  """reader(record number) -> (tokens, starts); the records read last stay in memory.
+
+  paths: of the shards. ends: [shards + 1] number of the first record of each, and how many there
+  are. room: tokens that may stay in memory.
+  """
 
   def __init__(self, folder, paths, ends):
     import tensorflow_datasets as tfds
@@ -134,14 +139,14 @@ class _Reader:
       raise InputError(f'{missing[0]} is missing; prepare the corpus again')
     try:
       self.source = tfds.builder_from_directory(str(data_folder(folder))).as_data_source('train')
-      found = len(self.source)
+      records = len(self.source)
     except Exception as error:
       raise InputError(
         f'{folder} cannot be opened ({str(error).splitlines()[0]:.150}); prepare the corpus again'
       ) from error
-    if found != ends[-1]:
-      raise InputError(f'{folder} holds {found} of {ends[-1]} records; prepare it again')
-    self.cache, self.held, self.room = OrderedDict(), 0, CACHE_TOKENS
+    if records != ends[-1]:
+      raise InputError(f'{folder} holds {records} of {ends[-1]} records; prepare it again')
+    self.cache, self.cached_tokens, self.room = OrderedDict(), 0, CACHE_TOKENS
 
   def __call__(self, record):
     if record in self.cache:
@@ -160,7 +165,7 @@ class _Reader:
         'data.skip_damaged=true to leave such rows empty and count them'
       ) from error
     self.cache[record] = tokens, starts
-    self.held += len(tokens)
-    while self.held > self.room:
-      self.held -= len(self.cache.popitem(last=False)[1][0])
+    self.cached_tokens += len(tokens)
+    while self.cached_tokens > self.room:
+      self.cached_tokens -= len(self.cache.popitem(last=False)[1][0])
     return tokens, starts

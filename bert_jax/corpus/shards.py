@@ -1,4 +1,4 @@
-"""Writes a prepared corpus, shard by shard; prepared.py says what is in its folder and reads it."""
+"""Writes a prepared corpus, shard by shard; prepared.py lists the files and reads them."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from bert_jax.text.documents import name_hash
 
 log = logging.getLogger('bert_jax')
 
-RECORD_TOKENS = 2048  # a row that is not in memory reads and decodes this much
+RECORD_TOKENS = 2048  # of a record at most: what is read and decoded for a row not in memory
 
 
 class Item(NamedTuple):
@@ -26,14 +26,15 @@ class Item(NamedTuple):
   language: int  # number in the corpus' list of languages
   text_bytes: int
   tokens: np.ndarray  # [n] int32
-  records: list[bytes]
-  record_tokens: list[int]
+  records: list[bytes]  # tf.train.Example messages
+  record_tokens: list[int]  # tokens of each
   sentences: np.ndarray  # [sentences] int32, tokens of each
-  key: int  # of its text; equal for equal texts
+  key: int  # duplicates.exact_key of its text
   signature: np.ndarray | None  # for near-duplicates
 
 
 def features():
+  """What TFDS must know of a record: the names and types of its fields."""
   import tensorflow_datasets as tfds
 
   def array(dtype):  # bytes: read by numpy in one go
@@ -51,7 +52,7 @@ def features():
 
 
 class Serializer:
-  """Record -> bytes of tf.train.Example messages, the same in every process."""
+  """Makes tf.train.Example messages of a Record, the same bytes in every process."""
 
   def __init__(self):
     from tensorflow_datasets.core import example_serializer
@@ -60,18 +61,18 @@ class Serializer:
     self.serializer = example_serializer.ExampleSerializer(self.features.get_serialized_info())
 
   def __call__(self, name, language, record):
-    """(messages, tokens in each): a long document becomes several."""
+    """(messages, tokens in each): a document longer than RECORD_TOKENS becomes several."""
     begins = offsets(record.sentences)[:-1]
     messages, sizes = [], []
     for start in range(0, len(record.tokens), RECORD_TOKENS):
       part = slice(start, start + RECORD_TOKENS)
-      own = (begins >= start) & (begins < start + RECORD_TOKENS)
+      begins_here = (begins >= start) & (begins < start + RECORD_TOKENS)
       example = self.features.encode_example(
         {
           'name': name,
           'language': language,
           'tokens': record.tokens[part],
-          'sentences': record.sentences[own],
+          'sentences': record.sentences[begins_here],
           'starts': record.starts[part],
         }
       )
@@ -82,7 +83,7 @@ class Serializer:
 
 
 class Shard:
-  """One shard being written: invisible until `close`, which makes it whole."""
+  """A shard being written. `close` gives its files their names; until then it does not count."""
 
   def __init__(self, folder, number, vocab_size):
     from array_record.python import array_record_module
@@ -101,7 +102,10 @@ class Shard:
     self.blocks = 0
 
   def add(self, items, counts, seen):
-    """Adds a block: its items but those that `seen` (duplicates.Seen or None) knows; counts."""
+    """Writes the items of a block and adds up its counts.
+
+    seen: a duplicates.Seen, which leaves out duplicates of earlier documents, or None.
+    """
     self.blocks += 1
     self.counts.update(counts)
     for item in items:
@@ -112,6 +116,7 @@ class Shard:
         self.write(item)
 
   def write(self, item):
+    """Writes one document."""
     try:
       for message in item.records:
         self.writer.write(message)
@@ -128,20 +133,17 @@ class Shard:
       self.unigrams[item.language] = np.zeros(self.vocab_size, np.int64)
     np.add.at(self.unigrams[item.language], item.tokens, 1)
     self.by_language.setdefault(item.language, Counter()).update(
-      documents=1,
-      sentences=len(item.sentences),
-      tokens=len(item.tokens),
-      bytes=item.text_bytes,
+      documents=1, sentences=len(item.sentences), tokens=len(item.tokens), bytes=item.text_bytes
     )
 
   def close(self, seen):
-    """seen: {name: array}, what duplicates.Seen needs after a restart."""
+    """Finishes the shard. seen: {name: array}, the state of duplicates.Seen for a restart."""
     languages = sorted(self.unigrams)
     records = sum(len(x) for x in self.items['record_tokens'])
     kinds = dict.fromkeys(INDEX, np.int32) | {'names': np.uint32}
     arrays = {
-      name: np.concatenate([*found, np.zeros(0, kinds[name])]).astype(kinds[name])
-      for name, found in self.items.items()
+      name: np.concatenate([*parts, np.zeros(0, kinds[name])]).astype(kinds[name])
+      for name, parts in self.items.items()
     }
     facts = {
       'blocks': self.blocks,
@@ -187,7 +189,7 @@ def _check_written(path, records):
 def finish(folder, plan, tokenizer, counts=None):
   """Writes TFDS's metadata and, last, corpus.json; returns what it holds.
 
-  counts: of what was read, if the shards do not know (Beam).
+  counts: {name: number} of what was read, for Beam, whose shards have no counts.
   """
   import tensorflow_datasets as tfds
   from tensorflow_datasets.core import naming

@@ -1,7 +1,7 @@
-"""A tokenized corpus, wherever it lies: one long row of tokens, cut into sentences and documents.
+"""A tokenized corpus in memory or on disk: a sequence of tokens, cut into sentences and documents.
 
-What is planned from it (rows/pretraining.py) are ranges of that row, so the plan is arrays of
-numbers and only the tokens of the rows at hand are ever read.
+The rows of a run (rows/corpus_rows.py) are planned as ranges of that sequence, so a plan is arrays
+of numbers, and only the tokens of the rows in use are ever read.
 """
 
 import functools
@@ -25,9 +25,10 @@ class DamagedRecord(InputError):
 class Corpus:
   """Documents of sentences of tokens; sentence s is tokens sentences[s] to sentences[s + 1].
 
-  read(record) -> (tokens [n] int32, starts [n] uint8, see records.Record). records [R] names the
-  records to read, record_at [R + 1] says where in the long row each begins; a document is one or
-  more of them. sentences [S + 1] are offsets into tokens, documents [D + 1] into sentences.
+  Its tokens are read in records, one or more for each document: read(record) -> (tokens [n] int32,
+  starts [n] uint8, see units.Record). records [R]: the numbers of the records, in order; record_at
+  [R + 1]: offset of the first token of each. sentences [S + 1] are offsets of tokens, documents
+  [D + 1] offsets of sentences.
   """
 
   def __init__(self, read: Callable, records, record_at, sentences, documents, fingerprint: str):
@@ -38,16 +39,16 @@ class Corpus:
     self.documents = np.asarray(documents, np.int64)
 
   def __len__(self):
-    """Tokens."""
+    """How many tokens there are."""
     return int(self.record_at[-1])
 
   @property
   def document_at(self):
-    """Where each document begins, [D + 1] offsets into tokens."""
+    """[D + 1] offset of the first token of each document, and the end."""
     return self.sentences[self.documents]
 
   def piece(self, start, end):
-    """(tokens, starts) of a range of the long row."""
+    """(tokens, starts) of the tokens from `start` to `end`, exclusive."""
     r = int(self.record_at.searchsorted(start, side='right')) - 1
     tokens, starts = self.read(int(self.records[r]))
     at = int(self.record_at[r])
@@ -61,11 +62,11 @@ class Corpus:
     return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
 
   def select(self, keep):
-    """The Corpus of some documents; keep: [D] bool."""
+    """The Corpus of the documents where keep, [D] bool, is True."""
     per_document = np.diff(self.documents)
     sizes = np.diff(self.sentences)[np.repeat(keep, per_document)]
-    owner = self.document_at[:-1].searchsorted(self.record_at[:-1], side='right') - 1
-    chosen = keep[owner] if len(keep) else np.zeros(0, bool)
+    document = self.document_at[:-1].searchsorted(self.record_at[:-1], side='right') - 1
+    chosen = keep[document] if len(keep) else np.zeros(0, bool)
     return Corpus(
       self.read,
       self.records[chosen],
@@ -92,17 +93,19 @@ class Corpus:
 
 
 def offsets(lengths):
-  """[n] lengths -> [n + 1] where each begins, and the end."""
+  """[n + 1] offsets of where each of n stretches begins, and the end, from their lengths."""
   return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
 
 
 def tokenize(documents: Iterable[list[str]], encoder, counts):
-  """Lists of sentences -> (Corpus in memory, [D] bool: which documents have a token; the others are
-  left out)."""
-  found, pending = [], []
+  """(Corpus in memory, [documents] bool: whether each has a token; those without are left out).
+
+  documents: each a list of sentences. encoder: a units.Encoder. counts: see Encoder.
+  """
+  records, pending = [], []
 
   def flush():
-    found.extend(encoder(pending, counts))
+    records.extend(encoder(pending, counts))
     pending.clear()
 
   size = 0
@@ -113,7 +116,7 @@ def tokenize(documents: Iterable[list[str]], encoder, counts):
       flush()
       size = 0
   flush()
-  kept = [record for record in found if record is not None]
+  kept = [record for record in records if record is not None]
   tokens, sentences, starts = (
     np.concatenate([*arrays, np.zeros(0, kind)]).astype(kind)
     for arrays, kind in zip(
@@ -133,26 +136,28 @@ def tokenize(documents: Iterable[list[str]], encoder, counts):
     documents,
     digest.hexdigest()[:16],
   )
-  return whole, np.array([record is not None for record in found], bool)
+  return whole, np.array([record is not None for record in records], bool)
 
 
 def _slice(tokens, starts, record_at, record):
+  """(tokens, starts) of a record of a corpus in memory."""
   part = slice(record_at[record], record_at[record + 1])
   return tokens[part], starts[part]
 
 
 def predictable(counts, tokenizer):
-  """Counts without the special pieces, [UNK] among them, which are never predicted."""
+  """Counts [V] with 0 for the special pieces, [UNK] among them, which are never predicted."""
   counts = counts.copy()
   counts[list(tokenizer.special_ids)] = 0
   return counts
 
 
 def unigram_nats(counts, of=None):
-  """Cross-entropy in nats per token of the counts `of` (default: counts itself) under counts.
+  """Cross-entropy in nats per token of text with counts `of` [V] under the frequencies `counts`.
 
-  What the best predictor that never looks at the context pays; a masked-LM loss that stays here has
-  learned nothing but frequencies. Unseen pieces count as seen once.
+  That is the loss of the best predictor that never looks at the context; a masked-LM loss that
+  stays here has learned nothing but frequencies. Unseen pieces count as seen once. of: default:
+  counts.
   """
   of = counts if of is None else of
   probabilities = np.maximum(counts, 1) / np.maximum(counts, 1)[counts + of > 0].sum()

@@ -1,8 +1,9 @@
-"""What a corpus keeps of a document: its tokens, its sentences, and where units of meaning begin.
+"""Encodes documents as tokens, and marks where the words, phrases and entities in them begin.
 
-Units are what whole-word, phrase and entity masking hide together. They are marked here, once, so
-that masking knows no language: words come from the tokenizer (a blank, a character of a script
-without blanks), for Chinese from a segmenter, phrases and entities from a user's lexicon.
+These units are what whole-word, phrase and entity masking hide together. They are marked once, when
+a corpus is tokenized, so that masking need not know languages: words come from the tokenizer (a
+blank, a character of a script without blanks), for Chinese from a segmenter, phrases and entities
+from a user's lexicon.
 """
 
 from collections import Counter
@@ -17,18 +18,19 @@ WORD, PHRASE, ENTITY = 1, 2, 4  # bits of Record.starts
 
 
 class Record(NamedTuple):
-  """A document, n tokens of it, without [CLS] and [SEP]."""
+  """A document of n tokens, without [CLS] and [SEP]."""
 
   tokens: np.ndarray  # [n] int32
   sentences: np.ndarray  # [sentences] int32, how many tokens each has
-  starts: np.ndarray  # [n] uint8: does a word (1), a unit with phrases (2), with entities (4) begin
+  starts: np.ndarray  # [n] uint8 bits: a word (1), a phrase (2), an entity (4) begins; see Encoder
 
 
 class Encoder:
-  """Documents to Records. segmenter: '' or 'jieba'; phrases, entities: lexicon files, or ''.
+  """Makes Records of documents. segmenter: '' or 'jieba'; phrases, entities: lexicon files, or ''.
 
-  A lexicon's match makes one unit of its tokens where it begins and ends with words; the unit of
-  the entity level is the entity, else the phrase, else the word (ERNIE 1.0, Sun et al. 2019).
+  The tokens of a lexicon's match become one unit if the match begins and ends with words. A token
+  that is in no match belongs to the smaller unit: the phrase bit also marks words outside of
+  phrases, the entity bit phrases and words outside of entities (ERNIE 1.0, Sun et al. 2019).
   """
 
   def __init__(self, tokenizer, *, segmenter='', phrases='', entities=''):
@@ -44,7 +46,8 @@ class Encoder:
   def __call__(self, documents: Sequence[Sequence[str]], counts: Counter) -> list[Record | None]:
     """A Record for each document (a list of sentences), or None for one without a token.
 
-    counts is added to: tokens, documents_without_tokens, phrases_matched, entities_matched.
+    counts: these keys are increased: tokens, documents_without_tokens, phrases_matched,
+    entities_matched.
     """
     sentences = [sentence for document in documents for sentence in document]
     ids = self.tokenizer.ids_batch(sentences)
@@ -67,8 +70,11 @@ class Encoder:
     return out
 
   def _mark(self, sentences, begins, starts, counts):
-    """Changes `starts` where the segmenter or a lexicon has something to say."""
-    marked = []
+    """Changes `starts` in sentences that the segmenter cuts or where a lexicon matches.
+
+    begins: [sentences] offset of the first token of each.
+    """
+    marked = []  # (number of the sentence, where its words begin or None, matches of each lexicon)
     for number, sentence in enumerate(sentences):
       boundaries = self.segmenter.boundaries(sentence) if self.segmenter else None
       matches = [lexicon.matches(sentence) for *_, lexicon in self.lexicons]
@@ -87,7 +93,11 @@ class Encoder:
 
 
 def _join(flags, bit, spans, at, words):
-  """Makes a unit of the tokens of each span that begins and ends with words; how many did."""
+  """Makes each span (start, end) in characters that begins and ends with words one unit.
+
+  Returns how many did. flags: [n] uint8, changed; bit: PHRASE or ENTITY; at: [n, 2] span of each
+  token in characters; words: [n] bool, whether a word begins there.
+  """
   # A phrase is a unit for the entity level too, unless an entity says otherwise.
   bits = np.uint8(PHRASE | ENTITY if bit == PHRASE else ENTITY)
   joined = 0

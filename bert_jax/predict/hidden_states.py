@@ -17,7 +17,7 @@ from bert_jax.models.embeddings import Embeddings
 from bert_jax.models.encoder import Block
 from bert_jax.predict.ask import Ask, texts_of
 from bert_jax.predict.packed_rows import power_of_two
-from bert_jax.rows.pretraining import build_row
+from bert_jax.rows.one_row import build_row
 from bert_jax.tasks.classification.task import truncate
 
 PIXELS = 8000  # of a picture's longer side at most; one --head has all of them for itself

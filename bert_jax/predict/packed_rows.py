@@ -7,7 +7,7 @@ of two, and batches have as many rows as a power of four, up to TOKENS.
 import jax
 import numpy as np
 
-from bert_jax.rows.pretraining import pack
+from bert_jax.rows.packing import pack
 
 SHORTEST = 16  # tokens of a row
 PACKED = 128  # tokens of the rows that several short examples are packed into

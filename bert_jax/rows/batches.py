@@ -14,7 +14,7 @@ import numpy as np
 
 from bert_jax.config import InputError
 from bert_jax.corpus.tokenized import DamagedRecord
-from bert_jax.rows.pretraining import Mixture
+from bert_jax.rows.language_mixture import Mixture
 
 log = logging.getLogger('bert_jax')
 

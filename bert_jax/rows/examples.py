@@ -1,8 +1,9 @@
-"""Examples of a fine-tuning task as rows: one in each, or several packed, each with its own values.
+"""Examples of a fine-tuning task as rows: one in each row, or several packed.
 
-An example is [CLS] A [SEP] or [CLS] A [SEP] B [SEP], with values of its own (a label), token
-positions (where an answer begins) or values of its tokens (tags). Whatever shares its row, its
-numbers are the same: it has a segment and positions of its own, and attention crosses no segment.
+An example is [CLS] A [SEP] or [CLS] A [SEP] B [SEP], with values for the example (a label), token
+positions (where an answer begins) or a value for each token (tags). What else is in its row does
+not change what is computed for it: each example has a segment id and positions that begin at 0, and
+attention crosses no segment.
 """
 
 import abc
@@ -12,21 +13,24 @@ import hashlib
 import numpy as np
 
 from bert_jax.config import InputError
-from bert_jax.rows.pretraining import build_row, pack
+from bert_jax.rows.one_row import build_row
+from bert_jax.rows.packing import pack
 
 
 class Examples:
-  """A Source of examples.
+  """The rows of E examples by number: {name: array}, those of build_row and those given here.
 
   texts: [E] tuples of one or two int32 id arrays, without special tokens, short enough for a row.
   slots: N, the most examples in a row; 1 does not pack. items: None, or [E] numbers 0, 0, 1, 1, ..:
-  examples of one item share a row, side by side, and `groups` [N] tells them apart (0: empty).
+  examples of one item share a row, side by side, and the row has `groups` [N], which numbers the
+  items in it from 1 (0: no example here).
 
-  per_example: {name: array [E, ...]} -> [N, ...]. positions: {name: [E, ...] token positions in the
-  example, 0 is its [CLS]} -> positions in the row. per_token: {name: ([E] arrays, a value for each
-  token of the example, specials included; their type)} -> [T].
+  per_example: {name: array [E, ...]}, in a row [N, ...]. positions: {name: [E, ...] token positions
+  in the example, 0 is its [CLS]}, in a row [N, ...] positions in the row. per_token: {name: ([E]
+  arrays, a value for each token of the example, special tokens included; their type)}, in a row
+  [T].
 
-  Rows also have weights [N] (1: a real example) and example_ids [N] (its number + 1; 0: empty).
+  Rows also have weights [N] (1: a real example) and example_ids [N] (its number + 1; 0: none).
   """
 
   def __init__(
@@ -82,7 +86,7 @@ class Examples:
 
   @functools.cached_property
   def read(self):
-    """[ids] of what was read, where examples that share some of it count it once."""
+    """The id arrays of all texts; subclasses whose examples share a text list it once."""
     return [ids for parts in self.texts for ids in parts]
 
   @property
@@ -123,39 +127,46 @@ class Examples:
 
 
 class Scored(Examples, abc.ABC):
-  """Examples of a task: they say what the outputs of a model mean, and how good that is."""
+  """Examples that know what the outputs of a model mean, and how good its answers are."""
 
   @abc.abstractmethod
   def answers(self, outputs):
-    """What the model says, a JSON-ready dict for each example whose parts were all predicted.
+    """The model's answers: a JSON-ready dict for each example whose parts were all predicted.
 
-    outputs: {name: [R, ...]}, the objective's `predict` over rows. Keys: id, where, what was asked,
-    gold (if known), prediction, probability, loss (-log of the probability of the gold one).
+    outputs: {name: [R, ...]}, what the objective's `predict` returned for R rows. Keys: id, where
+    (file and line), the question, gold (if known), prediction, probability, loss (-log of the
+    probability of the gold answer).
     """
 
   def score(self, answers):
-    """{metric: number} as the task's official scorer computes it; {} without gold."""
+    """{metric: number} as the task's official scorer computes it; {} if no answer has gold."""
     known = [answer for answer in answers if 'gold' in answer]
     return self.scores(known) if known else {}
 
   @abc.abstractmethod
   def scores(self, answers):
-    """The same of answers that all have gold."""
+    """{metric: number} of answers that all have gold."""
 
   def files(self, answers):
-    """{file name: text} in the formats that official scorers and leaderboards read."""
+    """{file name: content} in the formats that official scorers and leaderboards read."""
     del answers
     return {}
 
   def constant(self, answers):
-    """What is predicted for every example though gold differs, or '': a run that has collapsed."""
+    """The one prediction for all examples though their gold differs, else ''.
+
+    A run whose answers are constant has collapsed.
+    """
     predicted = {str(answer['prediction']) for answer in answers}
     gold = {str(answer.get('gold')) for answer in answers}
     return predicted.pop() if len(predicted) == 1 and len(gold) > 1 else ''
 
 
 def by_example(outputs, *names):
-  """(numbers [K], [K, ...] of each name): what was predicted for each example, by its number."""
+  """(numbers [K], [[K, ...] of each name]): the outputs of the K examples that were predicted.
+
+  outputs: {name: [R, N, ...]}, in any order of rows.
+  """
   ids = outputs['example_ids']
   real = ids > 0
   order = np.argsort(ids[real], kind='stable')
@@ -163,7 +174,10 @@ def by_example(outputs, *names):
 
 
 def tokens_of(outputs, name, lengths):
-  """{number of the example: [n, ...]}: what was predicted for each of its tokens."""
+  """{number of an example: [n, ...] the outputs for its n tokens, special tokens included}.
+
+  outputs: {name: [R, T, ...]}. lengths: [E] tokens of each example.
+  """
   ids, begins, values = outputs['example_ids'], outputs['cls_positions'], outputs[name]
   return {
     int(ids[r, k]) - 1: values[r, begins[r, k] : begins[r, k] + lengths[ids[r, k] - 1]]

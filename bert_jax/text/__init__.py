@@ -1,1 +1,1 @@
-"""Text as it is read: files, tables, documents, sentences, duplicates."""
+"""Reading text: files, tables, documents, sentences, the embedded documentation, duplicates."""

@@ -1,4 +1,4 @@
-"""The embedded corpus: the English documentation that already lies in every installation.
+"""The embedded corpus: the English documentation that every Python installation already holds.
 
 The docstrings of the Python standard library and of the packages a run needs: text to pre-train on
 and a labelled task to fine-tune on (which package is this from?), without a network. Files are
@@ -62,7 +62,7 @@ class Docstring(NamedTuple):
 
 
 # ----------------------------------------------------------------------------------------------
-# What others read
+# What other modules call
 # ----------------------------------------------------------------------------------------------
 
 
@@ -76,11 +76,7 @@ def docstrings() -> Iterator[Docstring]:
   Raises:
     InputError: neither the standard library's sources nor any of the packages lie here.
   """
-  modules = [
-    (package, module, path)
-    for package in PACKAGES
-    for module, path in _modules(package, _folders(package))
-  ]
+  modules = [module for package in PACKAGES for module in _modules(package, _folders(package))]
   if not modules:
     raise InputError(
       'no documentation found to read: neither the standard library nor the packages lie here as '
@@ -91,14 +87,14 @@ def docstrings() -> Iterator[Docstring]:
     log.info('docs: left out, as they are not installed: %s', ', '.join(absent))
 
   cache = _cache_path(modules)
-  found, broken = _load(cache) or _store(cache, _read(modules))
+  texts, broken = _load(cache) or _store(cache, _read(modules))
   if broken:
     log.warning('docs: skipped %d files that do not parse: %s', len(broken), ', '.join(broken))
-  yield from (Docstring(*fields) for fields in found)
+  yield from (Docstring(*fields) for fields in texts)
 
 
 def documents() -> Iterator[tuple[str, list[str]]]:
-  """(module, sentences) for every module that says something."""
+  """(dotted name, sentences) for every module that has a docstring."""
   for module, group in itertools.groupby(docstrings(), key=lambda docstring: docstring.module):
     yield module, [sentence for docstring in group for sentence in sentences(docstring.text)]
 
@@ -131,11 +127,6 @@ def labelled() -> tuple[dict, ...]:
   return tuple(example for example in examples.values() if example['label'] not in rare)
 
 
-def read_package(package: str, *folders: Path) -> tuple[list[Docstring], list[str]]:
-  """The docstrings of one package's folders, and the paths of the files that do not parse."""
-  return _read([(package, module, path) for module, path in _modules(package, folders)])
-
-
 def sentences(text: str) -> list[str]:
   """Sentences of one docstring.
 
@@ -162,20 +153,20 @@ def sentences(text: str) -> list[str]:
 
 
 # ----------------------------------------------------------------------------------------------
-# Finding and parsing the files
+# Listing and parsing the files
 # ----------------------------------------------------------------------------------------------
 
 
 def _folders(package: str) -> list[Path]:
-  """Where a package lies; find_spec imports nothing for a name without dots."""
+  """The folders of a package. find_spec imports nothing for a name without dots."""
   if package == 'python':
     return [Path(sysconfig.get_path('stdlib'))]
   spec = find_spec(package)
   return [Path(folder) for folder in spec.submodule_search_locations or ()] if spec else []
 
 
-def _modules(package: str, folders: Iterable[Path]) -> list[tuple[str, Path]]:
-  """(dotted name, path) of the modules under `folders`, sorted, without tests."""
+def _modules(package: str, folders: Iterable[Path]) -> list[tuple[str, str, Path]]:
+  """(package, dotted name, path) of the modules under `folders`, sorted, without tests."""
   modules = []
   for root in folders:
     for folder, subfolders, files in os.walk(root):
@@ -186,7 +177,7 @@ def _modules(package: str, folders: Iterable[Path]) -> list[tuple[str, Path]]:
         name, suffix = os.path.splitext(file)
         if suffix == '.py' and name.isidentifier() and not _skip(name):
           parts = prefix if name == '__init__' else (*prefix, name)
-          modules.append(('.'.join(parts), Path(folder, file)))
+          modules.append((package, '.'.join(parts), Path(folder, file)))
   return sorted(modules)
 
 
@@ -196,7 +187,7 @@ def _skip(name: str) -> bool:
 
 def _read(modules: list[tuple[str, str, Path]]) -> tuple[list[Docstring], list[str]]:
   """Parses all (package, module, path); returns the docstrings and the files that do not parse."""
-  found, broken = [], []
+  texts, broken = [], []
   collecting = gc.isenabled()
   gc.disable()  # Trees are made of many small objects: without the collector 40 % faster.
   try:
@@ -207,11 +198,11 @@ def _read(modules: list[tuple[str, str, Path]]) -> tuple[list[Docstring], list[s
       except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         broken.append(str(path))
       else:
-        found.extend(Docstring(package, module, text) for text in _texts(tree))
+        texts.extend(Docstring(package, module, text) for text in _texts(tree))
   finally:
     if collecting:
       gc.enable()
-  return found, broken
+  return texts, broken
 
 
 def _texts(node: ast.AST) -> Iterator[str]:
@@ -241,7 +232,7 @@ def _cache_path(modules: list[tuple[str, str, Path]]) -> Path:
 
 
 def _load(path: Path):
-  """What _store kept, or None; gzip's checksum finds a damaged file."""
+  """What _store wrote to the path, or None if there is no such file or it is damaged."""
   try:
     return json.loads(gzip.decompress(path.read_bytes()))
   except (OSError, EOFError, ValueError, zlib.error):
@@ -249,7 +240,7 @@ def _load(path: Path):
 
 
 def _store(path: Path, result):
-  """Keeps `result` for the next process, if the folder can be written; returns it."""
+  """Writes `result` for later processes, if the folder is writable; returns it."""
   data = gzip.compress(json.dumps(result).encode(), compresslevel=1)
   try:
     path.parent.mkdir(parents=True, exist_ok=True)

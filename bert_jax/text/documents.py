@@ -1,4 +1,4 @@
-"""Raw text in, documents of sentences out.
+"""Reads a corpus of raw text as documents of sentences.
 
 A corpus is named by a spec: a file, a glob, a folder, or `tfds:NAME[:SPLIT]`. A file's suffix tells
 its format (`.gz` or `.zst` may follow any):
@@ -10,10 +10,9 @@ its format (`.gz` or `.zst` may follow any):
   jsonl       .jsonl, .json: one object a line whose text field is a document, a paragraph a line
   wiki        any file that begins with `<doc `: WikiExtractor output, a paragraph a line
 
-Files are read as a stream and cut into blocks of whole documents. Cutting only looks for the lines
-that open a document and is quick; a block is read into documents by itself, in any process.
-
-Whatever else is found in a file is repaired and counted (invalid UTF-8) or is an InputError.
+Files are read as a stream and cut into blocks of whole documents. Cutting is quick, since it only
+looks for the lines that open a document; then any process can read a block into documents without
+the rest of the file. Invalid UTF-8 is repaired and counted; any other fault is an InputError.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Block(NamedTuple):
   first: int  # number of its first line or row
   data: bytes  # its lines; of a TFDS dataset, the number of rows
   position: int  # bytes of the file on disk, or rows, read when it ends: for a progress bar
-  is_cut: bool  # no document opens here: the one before became too long
+  is_cut: bool  # it begins amid a document that became too long for one block
 
 
 def documents(
@@ -69,9 +68,9 @@ def documents(
     split: the split of a TFDS dataset whose spec names none.
     format: 'auto' or one of 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki'.
     text_field: the field of a JSON object or of a TFDS example that holds the text.
-    counts: is added to: files, bytes (uncompressed), documents, sentences, empty_documents
-      (skipped), invalid_utf8_lines (repaired), cut_sentences and cut_documents (too long: made
-      two).
+    counts: these keys are increased: files, bytes (uncompressed), documents, sentences,
+      empty_documents (skipped), invalid_utf8_lines (repaired), cut_sentences and cut_documents (too
+      long: made two).
 
   Raises:
     InputError: the corpus is missing, empty, damaged, not text, or not in the format.
@@ -89,14 +88,14 @@ def documents(
 
 
 def sources(spec: str, format: str = 'auto') -> list[str]:
-  """What `blocks` takes: the files of a spec, in order, or the one TFDS name."""
+  """The paths to give to `blocks`: the files of a spec, in order, or the spec of a TFDS dataset."""
   if format != 'auto' and format not in _READERS:
     raise InputError(f'format {format!r} is unknown; use one of auto, {", ".join(_READERS)}')
   return [spec] if spec.startswith('tfds:') else [str(path) for path in files.expand(spec)]
 
 
 def blocks(path: str, format: str = 'auto', split: str = 'train') -> Iterator[Block]:
-  """Cuts a file, or a TFDS dataset, into blocks; which ones depends on nothing but its bytes."""
+  """Cuts a file, or a TFDS dataset, into blocks; the same bytes give the same blocks."""
   if path.startswith('tfds:'):
     files.tfds_source.cache_clear()  # it may have been prepared anew
     _, rows = files.tfds_source(path, split)
@@ -111,20 +110,20 @@ def blocks(path: str, format: str = 'auto', split: str = 'train') -> Iterator[Bl
     format = 'wiki' if wiki else _SUFFIXES.get(files.suffix(Path(path)), 'sentences')
   opens = _OPENS[format]()
   opens(raw)
-  held, size, first, is_cut = [raw], len(raw), number, False
+  lines, size, first, is_cut = [raw], len(raw), number, False
   for number, raw, at in numbered:
     opening = opens(raw)
     if (opening and size >= BLOCK_BYTES) or size >= LONGEST_DOCUMENT:
-      yield Block(path, format, first, b''.join(held), position, is_cut)
-      held, size, first, is_cut = [], 0, number, not opening
-    held.append(raw)
+      yield Block(path, format, first, b''.join(lines), position, is_cut)
+      lines, size, first, is_cut = [], 0, number, not opening
+    lines.append(raw)
     size += len(raw)
     position = at
-  yield Block(path, format, first, b''.join(held), position, is_cut)
+  yield Block(path, format, first, b''.join(lines), position, is_cut)
 
 
 def read_block(block: Block, text_field: str, counts: Counter) -> Iterator[Document]:
-  """The documents of a block that are not empty; counts as `documents` does."""
+  """Yields the documents of a block that are not empty; counts as `documents` does."""
   for document in _read(block, text_field, counts):
     sentences = [part for s in document.sentences for part in _bounded(s, counts)]
     if sentences:
@@ -149,6 +148,7 @@ def _read(block: Block, text_field: str, counts: Counter) -> Iterator[Document]:
 
 
 def _bounded(sentence: str, counts: Counter) -> Iterator[str]:
+  """The parts of a sentence, each of LONGEST_SENTENCE characters at most."""
   while len(sentence) > LONGEST_SENTENCE:
     counts['cut_sentences'] += 1
     end = sentence.rfind(' ', 1, LONGEST_SENTENCE) + 1 or LONGEST_SENTENCE
@@ -164,12 +164,12 @@ def held_out(name: str, share: float) -> bool:
 
 
 def name_hash(name: str) -> int:
-  """What decides whether a document is held out, 0 to 2**32 - 1."""
+  """The hash of a document's name that decides whether it is held out, 0 to 2**32 - 1."""
   return zlib.crc32(name.encode())
 
 
 def is_held_out(hashes, share: float):
-  """Of a name_hash or an array of them: whether its document belongs to the held-out share."""
+  """Whether the document of a name_hash is held out; elementwise for an array of hashes."""
   return hashes < share * 2**32
 
 
@@ -207,7 +207,7 @@ _RULE = re.compile(r'([-*_=])(?:\s*\1){2,}')  # a break, or the line under a tit
 
 
 def _blocks(numbered: Lines) -> Iterator[tuple[int, str, bool]]:
-  """Yields (line number, text, is it a heading) per heading and per paragraph."""
+  """Yields (line number, text, whether it is a heading) for each heading and each paragraph."""
   start, paragraph = 0, []
   for number, line in itertools.chain(numbered, [(0, '')]):
     line = line.strip()
@@ -281,7 +281,7 @@ _SUFFIXES = {'.md': 'paragraphs', '.jsonl': 'jsonl', '.json': 'jsonl'}
 
 
 def _opens_sentences() -> Callable[[bytes], bool]:
-  """Makes a function that is shown every line in turn and says whether a document opens there."""
+  """A function that is called with each line in turn and says whether a document opens there."""
   blank = True
 
   def opens(raw):
@@ -293,6 +293,7 @@ def _opens_sentences() -> Callable[[bytes], bool]:
 
 
 def _opens_paragraphs() -> Callable[[bytes], bool]:
+  """The same for Markdown, where a heading opens a document if a paragraph came before it."""
   has_body = False
 
   def opens(raw):

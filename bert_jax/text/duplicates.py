@@ -1,14 +1,15 @@
-"""Documents that are there twice, or almost, are found; the first one stays.
+"""Recognises documents that repeat an earlier one, exactly or nearly.
 
 Exact duplicates have the same text but for white space. Near-duplicates share most of their runs of
 five words: MinHash (Broder 1997) estimates how many, and locality-sensitive hashing in bands says
 which documents to compare at all (Leskovec et al., Mining of Massive Datasets, chapter 3). Removing
 them improves language models (Lee et al. 2022).
 
-The rule: a document is a near-duplicate if an earlier one, itself kept or not, has a band in common
-with it and the estimated Jaccard similarity of the two is at least the threshold. So what is
-removed depends on the order of the documents only, not on who decides: `Seen`, one document after
-another, and `near_of_band`, one band after another in any process, remove the same ones.
+The rule: a document is a near-duplicate if an earlier one, whether that was removed or not, has a
+band in common with it and the estimated Jaccard similarity of the two is at least the threshold. So
+the result depends on the order of the documents only: `Seen`, which takes one document after
+another, and `near_of_band`, which takes one band after another in any process, remove the same
+ones.
 """
 
 import hashlib
@@ -33,13 +34,15 @@ _TOKENS = re.compile(rf'[{UNSPACED}]|[^\s{UNSPACED}]+')
 
 
 def exact_key(text: str) -> int:
-  """64-bit hash (0 <= key < 2**64) of a text, whatever its white space; the same everywhere."""
+  """64-bit hash (0 <= key < 2**64) of a text without regard to white space, alike everywhere."""
   words = ' '.join(text.split()).encode()
   return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), 'little')
 
 
 class Signer:
-  """Makes what near-duplicates are recognised by. threshold: their least similarity, as 0.8.
+  """Makes the signatures and bands that near-duplicates are recognised by.
+
+  threshold: the least Jaccard similarity of near-duplicates; 0.8 is usual.
 
   Measured on a core: 10 MB/s of English books, 5 of Chinese ones. The number of bands is chosen for
   few misses, since every hit is checked: at threshold 0.8, 14 bands of 9 find a pair of similarity
@@ -68,7 +71,7 @@ class Signer:
   def signature(self, text: str) -> np.ndarray:
     """uint16 [128], the MinHash of the runs of five words of a text; case does not count.
 
-    Words are what stands between white space; in scripts without blanks (Chinese, Thai, ...) every
+    A word is what stands between white space; in scripts without blanks (Chinese, Thai, ...) every
     character is one. 16 bits of each minimum are enough: others are equal once in 65,536.
     """
     text = text.lower()
@@ -86,17 +89,17 @@ class Signer:
     return self.bands_of(signature[None])[0].tolist()
 
   def bands_of(self, signatures: np.ndarray) -> np.ndarray:
-    """uint16 [n, 128] -> uint64 [n, num_bands], the `bands` of each."""
+    """The `bands` of n signatures, uint16 [n, 128], as uint64 [n, num_bands]."""
     count, rows = self._multipliers.shape
     values = signatures[:, : count * rows].reshape(-1, count, rows)
     return np.einsum('nbr,br->nb', values, self._multipliers, dtype=np.uint64)
 
 
 def near_of_band(members: Iterable[tuple[Any, np.ndarray]], threshold: float) -> Iterator[Any]:
-  """Of the documents of one band, those near an earlier one.
+  """Yields those documents of one band that are near-duplicates of an earlier one.
 
   members: (order key, signature) of all documents that have this key among their bands, in any
-  order. Yields order keys. The near-duplicates of a corpus are the union over all bands.
+  order. Yields their order keys. The near-duplicates of a corpus are the union over all bands.
   """
   members = sorted(members, key=lambda member: member[0])
   signatures = np.array([signature for _, signature in members])
@@ -106,7 +109,9 @@ def near_of_band(members: Iterable[tuple[Any, np.ndarray]], threshold: float) ->
 
 
 class Seen:
-  """The documents so far. kind: 'exact', or 'near', which finds exact duplicates too.
+  """Remembers documents and recognises what repeats one of them.
+
+  kind: 'exact', or 'near', which recognises exact duplicates too.
 
   A document takes 16 to 20 bytes, with 'near' as many again for each band and 256 for its
   signature: at threshold 0.8 about 530. Exact duplicates take nothing. Measured 0.03 ms for a
@@ -121,7 +126,7 @@ class Seen:
     self._width = 1 + (self.signer.num_bands if self.signer else 0)
     self._table = _Table()
     self._signatures = np.empty((0, _PERMUTATIONS), np.uint16)
-    self._told = 0  # documents that state() has given away
+    self._saved = 0  # documents that state() has returned
 
   def __len__(self):
     return self._table.count // self._width
@@ -148,31 +153,31 @@ class Seen:
     self._signatures[len(self) : end] = signatures
 
   def state(self) -> dict[str, np.ndarray]:
-    """The documents since the last call, for `add`: keys uint64 [n], signatures uint16 [n, 128].
+    """The documents since the last call, to be saved: keys uint64 [n], signatures uint16 [n, 128].
 
     Exact duplicates are left out; signatures are there if kind is 'near'.
     """
-    new, self._told = slice(self._told, len(self)), len(self)
+    new, self._saved = slice(self._saved, len(self)), len(self)
     out = {'keys': self._table.keys[: self._table.count : self._width][new].copy()}
     return out | {'signatures': self._signatures[new].copy()} if self.signer else out
 
   def add(self, state: dict[str, np.ndarray]) -> None:
-    """Takes back what `state` gave, in any order; state() will not give it again."""
-    if self._told < len(self):
+    """Adds what `state` returned in an earlier process; state() will not return it again."""
+    if self._saved < len(self):
       raise ValueError('documents were seen that state() has not given yet; call add() first')
     keys = state['keys'][:, None]
     if self.signer:
       keys = np.concatenate([keys, self.signer.bands_of(state['signatures'])], axis=1)
       self._sign(state['signatures'])
     self._table.add(keys.ravel())
-    self._told = len(self)
+    self._saved = len(self)
 
 
 class _Table:
-  """The numbers 0, 1, 2, ... of 64-bit keys, equal ones too: a chained hash table in numpy.
+  """A chained hash table in numpy: 64-bit keys, equal ones too, to their numbers 0, 1, 2, ...
 
-  16 to 20 bytes a key, where a dict of ints takes over 100. Keys must be hashes: their high bits
-  say which chain they are in.
+  It takes 16 to 20 bytes a key, where a dict of ints takes over 100. Keys must be hashes: their
+  high bits say which chain they are in.
   """
 
   def __init__(self):

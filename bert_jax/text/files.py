@@ -1,4 +1,4 @@
-"""Files, lines and rows: where every reader of data gets its bytes, and where bad ones are named.
+"""Reads files by lines, JSON files and TFDS datasets, and names what is damaged in them.
 
 A spec is a file, a glob, a folder, or `tfds:NAME[:SPLIT]`. What can be repaired (invalid UTF-8) is
 repaired and counted; anything else wrong is an InputError that says where.
@@ -26,7 +26,7 @@ Lines = Iterable[tuple[int, str]]  # line numbers from 1, lines without their en
 
 
 def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
-  """[(name, spec), ...]: of `NAME=SPEC,...`, of a spec with {language}, or ('', spec) alone."""
+  """[(name, spec), ...] of `NAME=SPEC,...` or of a spec with {language}; else [('', spec)]."""
   if '{language}' in spec:
     if not languages:
       raise InputError(
@@ -86,7 +86,7 @@ def lines(path: Path, counts: Counter) -> Iterator[tuple[int, str]]:
 
 
 def raw_lines(path: Path) -> Iterator[tuple[int, bytes, int]]:
-  """Yields (line number, line, bytes of the file on disk read so far; 0 of a pipe)."""
+  """Yields (line number, line, bytes read so far of the file on disk, 0 for a pipe)."""
   number = 0
   try:
     with open(path, 'rb') as disk:
@@ -100,19 +100,16 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes, int]]:
             'Put each document or sentence on lines of its own'
           )
         yield number, raw, at()
-  except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-    raise InputError(
-      f'{path} is a broken or truncated {path.suffix} file (after line {number}: {error}); '
-      'fetch it again'
-    ) from error
-  except OSError as error:
-    raise InputError(f'{path} cannot be read: {error.strerror or error}') from error
   except Exception as error:
-    if type(error).__name__ != 'ZstdError':  # of a library that need not be installed
-      raise
-    raise InputError(
-      f'{path} is a broken or truncated .zst file (after line {number}: {error}); fetch it again'
-    ) from error
+    # ZstdError is of a library that need not be installed.
+    if isinstance(error, _BROKEN) or type(error).__name__ == 'ZstdError':
+      raise InputError(
+        f'{path} is a broken or truncated {path.suffix} file (after line {number}: {error}); '
+        'fetch it again'
+      ) from error
+    if isinstance(error, OSError):
+      raise InputError(f'{path} cannot be read: {error.strerror or error}') from error
+    raise
   if not number:
     raise InputError(f'{path} is empty; remove it, or write it again')
 
@@ -120,7 +117,7 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes, int]]:
 def decoded(
   path: Path, numbered: Iterable[tuple[int, bytes]], counts: Counter
 ) -> Iterator[tuple[int, str]]:
-  """(line number, raw line) -> (line number, line), see `lines`."""
+  """Decodes numbered raw lines and takes off their ends, as `lines` says."""
   warned = False
   for number, raw in numbered:
     if b'\0' in raw:
@@ -155,11 +152,12 @@ def _zstd(disk):
 
 
 _OPENERS = {'.gz': lambda disk: gzip.GzipFile(fileobj=disk), '.zst': _zstd}
+_BROKEN = (EOFError, gzip.BadGzipFile, zlib.error)
 _LONGEST_LINE = 1 << 28  # bytes
 
 
 def decode(raw: bytes, counts: Counter) -> str:
-  """UTF-8 to str; what is invalid becomes U+FFFD and is counted."""
+  """The str of UTF-8 bytes; invalid ones become U+FFFD and are counted."""
   try:
     return raw.decode()
   except UnicodeDecodeError:
@@ -170,23 +168,32 @@ def decode(raw: bytes, counts: Counter) -> str:
 def parse_json(line: str, where: str, counts: Counter) -> dict[str, Any]:
   """The JSON object of one line; half a surrogate pair is invalid UTF-8 and treated like it."""
   try:
-    row = json.loads(line)
-  except RecursionError:
-    raise InputError(f'{where} is JSON nested too deeply; write one JSON object per line') from None
-  except json.JSONDecodeError as error:
-    raise InputError(
-      f'{where} is not JSON ({error.msg} at column {error.colno}); write one JSON object per line'
-    ) from error
-  except ValueError as error:
-    raise InputError(f'{where} is JSON that cannot be read ({error})') from None
+    row, halves = _parsed(line)
+  except (ValueError, RecursionError) as error:
+    raise InputError(f'{where} is {_json_fault(error)}; write one JSON object per line') from None
   if not isinstance(row, dict):
     raise InputError(f'{where} is a JSON {type(row).__name__}; write one JSON object per line')
-  if _ESCAPED_SURROGATE.search(line):
-    repaired, halves = _SURROGATE.subn('\ufffd', json.dumps(row, ensure_ascii=False))
-    if halves:
-      counts['invalid_utf8_lines'] += 1
-      return json.loads(repaired)
+  if halves:
+    counts['invalid_utf8_lines'] += 1
   return row
+
+
+def _parsed(text: str) -> tuple[Any, int]:
+  """(the value of a JSON text, how many halves of surrogate pairs in it became U+FFFD)."""
+  value, halves = json.loads(text), 0
+  if _ESCAPED_SURROGATE.search(text):
+    repaired, halves = _SURROGATE.subn('\ufffd', json.dumps(value, ensure_ascii=False))
+    value = json.loads(repaired)
+  return value, halves
+
+
+def _json_fault(error: Exception) -> str:
+  """What an error of _parsed says of the text."""
+  if isinstance(error, RecursionError):
+    return 'JSON nested too deeply'
+  if isinstance(error, json.JSONDecodeError):
+    return f'not JSON ({error.msg} at column {error.colno})'
+  return f'JSON that cannot be read ({error})'
 
 
 _ESCAPED_SURROGATE = re.compile(r'\\u[dD][89a-fA-F]')
@@ -202,20 +209,14 @@ def whole_json(path: Path, where: str, counts: Counter, wrong: Callable) -> Any:
   """
   content = '\n'.join(line for _, line in lines(path, counts))
   try:
-    value = json.loads(content)
-    if _ESCAPED_SURROGATE.search(content):
-      plain, halves = _SURROGATE.subn('\ufffd', json.dumps(value, ensure_ascii=False))
-      counts['half_characters'] += halves
-      value = json.loads(plain)
-    return value
-  except json.JSONDecodeError as error:
-    where = f'{where}:{error.lineno}'
-    sentence = f'this is not JSON ({error.msg} at column {error.colno}); fetch the file again'
-  except RecursionError:
-    sentence = 'this is JSON nested too deeply; fetch the file again'
-  except ValueError as error:
-    sentence = f'this is JSON that cannot be read ({error}); fetch the file again'
-  return wrong(where, sentence, 'damaged files')
+    value, halves = _parsed(content)
+  except (ValueError, RecursionError) as error:
+    line = f':{error.lineno}' if isinstance(error, json.JSONDecodeError) else ''
+    sentence = f'this is {_json_fault(error)}; fetch the file again'
+    return wrong(f'{where}{line}', sentence, 'damaged files')
+  if halves:
+    counts['half_characters'] += halves
+  return value
 
 
 def json_of(path: Path, kind: type = dict) -> Any:
@@ -234,11 +235,11 @@ def json_of(path: Path, kind: type = dict) -> Any:
 
 
 def of_split(spec: str, split: str, *, one: bool = False, kind: str = '') -> list[Path]:
-  """The files of a spec; of a folder those named for the split: train.tsv, x-ud-dev.conllu.
+  """The files of a spec; if it is a folder, those named for the split: train.tsv, x-ud-dev.conllu.
 
-  kind: a suffix; if some files of the folder have it, the others are not meant. one: several are an
-  InputError, since they may well be different sets; and so always are two that differ in their
-  suffix only, since they may well be the same set.
+  kind: a suffix; if some files of the folder have it, only these are looked at. one: several files
+  are an InputError, since they may well be different sets. Two that differ in their suffix only are
+  always an error, since they may well be the same set.
   """
   paths = expand(spec)
   if not Path(spec).expanduser().is_dir():
@@ -248,16 +249,16 @@ def of_split(spec: str, split: str, *, one: bool = False, kind: str = '') -> lis
   for pattern in (r'({})\.', r'.*(?<![a-z])({})(?![a-z])'):  # the whole name, else a word of it
     for name in names:
       matches = re.compile(pattern.format(name), re.IGNORECASE).match
-      found = [path for path in paths if matches(path.name)]
+      named = [path for path in paths if matches(path.name)]
       stems = {path.parent / Path(path.name.removesuffix('.gz').removesuffix('.zst')).stem
-               for path in found}  # fmt: skip
-      if len(found) > (1 if one else len(stems)):
+               for path in named}  # fmt: skip
+      if len(named) > (1 if one else len(stems)):
         raise InputError(
-          f'{spec} holds {len(found)} files for {name}, {found[0].name} and {found[1].name}; name '
+          f'{spec} holds {len(named)} files for {name}, {named[0].name} and {named[1].name}; name '
           'the one you mean'
         )
-      if found:
-        return found
+      if named:
+        return named
   raise InputError(
     f'{spec} holds no {" or ".join(names)} file but {", ".join(p.name for p in paths[:5])}; name '
     'the file you mean'
@@ -279,7 +280,7 @@ def tfds_rows(
 
 @functools.lru_cache(maxsize=4)
 def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], TfdsRows]:
-  """The same with random access: (features, rows), rows(i) -> (name, raw row)."""
+  """As tfds_rows, with random access: (features, rows), where rows(i) -> (name, raw row)."""
   match = _TFDS.fullmatch(spec)
   if not match:
     raise InputError(f'{spec!r} names no dataset; write tfds:NAME or tfds:NAME:SPLIT')
@@ -311,10 +312,10 @@ def _tfds_builder(name: str) -> Any:
     builder = tfds.builder(name, try_gcs=False, file_format='array_record')
     builder.download_and_prepare()
     return builder
-  found = sorted(Path(name).expanduser().glob('**/dataset_info.json'))
-  if len(found) != 1:
-    raise InputError(f'{name} holds {len(found)} prepared TFDS datasets; name the folder of one')
-  builder = tfds.builder_from_directory(str(found[0].parent))
+  infos = sorted(Path(name).expanduser().glob('**/dataset_info.json'))
+  if len(infos) != 1:
+    raise InputError(f'{name} holds {len(infos)} prepared TFDS datasets; name the folder of one')
+  builder = tfds.builder_from_directory(str(infos[0].parent))
   if builder.info.file_format.value != 'array_record':
     raise InputError(
       f'{name} is prepared as {builder.info.file_format.value}, which needs TensorFlow or loses '
@@ -324,7 +325,7 @@ def _tfds_builder(name: str) -> Any:
 
 
 class TfdsRows:
-  """Rows of a TFDS data source with their names; a damaged one is an InputError that says which."""
+  """The rows of a TFDS data source by number, (name, row); a damaged one is an InputError."""
 
   def __init__(self, source: Any, name: str):
     self.source, self.name = source, name
@@ -344,5 +345,6 @@ class TfdsRows:
 
 
 def _brief(error: Exception) -> str:
+  """The first line of an error's message."""
   text = str(error.args[0] if isinstance(error, KeyError) and error.args else error).strip()
   return (text.splitlines() or [type(error).__name__])[0].rstrip('.')[:200]

@@ -1,4 +1,4 @@
-"""What is known of the scripts of the world: which have no blanks, and where a sentence ends."""
+"""Splits paragraphs into sentences, and knows which scripts put no blanks between words."""
 
 import re
 
@@ -47,6 +47,7 @@ def split_sentences(paragraph: str) -> list[str]:
 
 
 def _ends_sentence(text: str, start: int, match: re.Match) -> bool:
+  """Whether the mark of a match of _BREAK ends the sentence that begins at `start`."""
   following = text[match.end() : match.end() + 8].lstrip(_OPEN)[:1]
   if following.islower():
     return False

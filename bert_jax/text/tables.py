@@ -31,7 +31,7 @@ Row = dict[str, str]
 
 
 def stop(where: str, sentence: str, kind: str) -> None:
-  """What a faulty record leads to, unless the caller says otherwise (tasks/faulty_records.py)."""
+  """Raises the InputError of a faulty record. tasks/faulty_records.py can count them instead."""
   del kind
   raise InputError(f'{where}: {sentence}.')
 
@@ -51,8 +51,8 @@ def records(
     split: the split of a TFDS dataset whose spec names none.
     columns: names the columns of TSV and CSV files that have no header line, such as CoLA's. A
       first line that holds one of these names is a header. The last column may be missing.
-    counts: is added to: files, bytes, records, blank_lines (skipped), invalid_utf8_lines
-      (repaired).
+    counts: these keys are increased: files, bytes, records, blank_lines (skipped),
+      invalid_utf8_lines (repaired).
     wrong: called with (where, sentence, kind) for a line that does not have the header's columns or
       is no JSON object; if it returns, the line is left out.
 
@@ -70,8 +70,10 @@ def records(
 
 
 def column(row: Row, name: str, where: str) -> str:
-  """The row's value in a column, 'a|b' being the first of a and b that is there; when none is, an
-  InputError that names those there are."""
+  """The row's value in a column; 'a|b' means column a or, if there is none, b.
+
+  InputError, which names the columns there are, if the row has no such column.
+  """
   for spelling in name.split('|'):
     if spelling in row:
       return row[spelling]
@@ -89,27 +91,28 @@ def _all(
       yield where, {key: _tfds_string(value, features[key], counts) for key, value in row.items()}
     return
   for path in of_split(spec, split, one=split != 'train'):
-    if suffix(path) not in _READERS:
+    kind, numbered = suffix(path), lines(path, counts)
+    if kind in _CELLS:
+      rows = _named(path, _CELLS[kind](path, numbered), columns, counts, wrong)
+    elif kind in ('.jsonl', '.json'):
+      rows = _jsonl(path, numbered, counts, wrong)
+    else:
       raise InputError(
-        f'{path} is not a table by its name; use {", ".join(_READERS)}, each with or without .gz'
+        f'{path} is not a table by its name; use .tsv, .csv, .jsonl, .json, each with or without '
+        '.gz'
       )
-    for number, row in _READERS[suffix(path)](path, lines(path, counts), columns, counts, wrong):
+    for number, row in rows:
       yield f'{path.name}:{number}', row
 
 
-def _tsv(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter, wrong: Callable):
-  rows = ((number, line.split('\t') if line.strip(' ') else []) for number, line in numbered)
-  return _named(path, rows, columns, counts, wrong)
+def _tsv(path: Path, numbered: Lines) -> Iterator[tuple[int, list[str]]]:
+  return ((number, line.split('\t') if line.strip(' ') else []) for number, line in numbered)
 
 
-def _csv(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter, wrong: Callable):
-  return _named(path, _csv_rows(path, numbered), columns, counts, wrong)
+csv.field_size_limit(2**31 - 1)  # for long documents; the default is 131,072 characters
 
 
-csv.field_size_limit(2**31 - 1)  # long documents; csv's own limit is 131,072 characters
-
-
-def _csv_rows(path: Path, numbered: Lines) -> Iterator[tuple[int, list[str]]]:
+def _csv(path: Path, numbered: Lines) -> Iterator[tuple[int, list[str]]]:
   reader = csv.reader((line + '\n' for _, line in numbered), strict=True)
   start = 1
   try:
@@ -122,7 +125,7 @@ def _csv_rows(path: Path, numbered: Lines) -> Iterator[tuple[int, list[str]]]:
     ) from error
 
 
-def _jsonl(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter, wrong: Callable):
+def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Callable):
   for number, line in numbered:
     if line.strip():
       try:
@@ -137,7 +140,7 @@ def _jsonl(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counte
       counts['blank_lines'] += 1
 
 
-_READERS = {'.tsv': _tsv, '.csv': _csv, '.jsonl': _jsonl, '.json': _jsonl}
+_CELLS = {'.tsv': _tsv, '.csv': _csv}  # readers of (line number, cells)
 
 
 def _named(
@@ -147,7 +150,7 @@ def _named(
   counts: Counter,
   wrong: Callable,
 ) -> Iterator[tuple[int, Row]]:
-  """Gives the cells of every row their column names; no cells are a blank line."""
+  """Yields each row as {column name: cell}; a row without cells is a blank line."""
   header = ()
   for number, cells in rows:
     if cells and not header and not set(columns) & set(cells):  # no header line

@@ -1,4 +1,4 @@
-"""What every tokenizer is: pieces with ids, five of them reserved, texts to ids and back."""
+"""The interface of all tokenizers: a vocabulary with five reserved pieces, encoding, decoding."""
 
 import abc
 import re
@@ -11,12 +11,13 @@ import numpy as np
 from bert_jax.config import InputError
 
 RESERVED = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
-OTHER_NAMES = dict(zip(RESERVED, ('<pad>', '<unk>', '<s>', '</s>', '<mask>')))  # RoBERTa's
+# {BERT's name: RoBERTa's}
+OTHER_NAMES = dict(zip(RESERVED, ('<pad>', '<unk>', '<s>', '</s>', '<mask>')))
 _SURROGATES = re.compile('[\ud800-\udfff]')
 
 
 class Encoding(NamedTuple):
-  """One text as pieces; n of them, without [CLS] and [SEP]."""
+  """One text as n pieces, without [CLS] and [SEP]."""
 
   ids: np.ndarray  # [n] int32
   offsets: np.ndarray  # [n, 2] int32, start and end in characters of the text as given
@@ -24,7 +25,10 @@ class Encoding(NamedTuple):
 
 
 class Tokenizer(abc.ABC):
-  """What all kinds have in common; they add encode_batch, ids_batch, decode and save."""
+  """A vocabulary and how texts become its ids; a kind of tokenizer implements the abstract methods.
+
+  source: where the pieces come from, for messages.
+  """
 
   def __init__(self, pieces: Iterable[str], fingerprint: str, source: str):
     self.pieces = list(pieces)
@@ -44,26 +48,30 @@ class Tokenizer(abc.ABC):
     """Pieces, offsets and word starts of each text, without [CLS] and [SEP]."""
 
   def encoding(self, ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> Encoding:
-    """The Encoding of one text of these pieces."""
+    """The Encoding of one text from the ids and the offsets of its pieces."""
     ids = np.array(ids, np.int32)
     starts = self.word_starts(ids, np.zeros(min(1, len(ids)), int))
     return Encoding(ids, np.array(offsets, np.int32).reshape(-1, 2), starts)
 
   @abc.abstractmethod
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    """The ids of encode_batch alone, several times as fast."""
+    """Only the ids of encode_batch, [n] int32 each, several times as fast."""
 
   def words_batch(self, words: Sequence[str], after_blank: Sequence[bool]) -> list[np.ndarray]:
-    """The ids of words that are encoded one by one. after_blank: does a blank stand before each in
-    its text? That matters where a blank is part of the word."""
+    """The ids of words that are encoded one by one.
+
+    after_blank: whether a blank stands before each in its text, which matters to tokenizers where a
+    blank is part of the word behind it.
+    """
     del after_blank
     return self.ids_batch(words)
 
   @abc.abstractmethod
   def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
-    """[n] bool, True where a word begins; ids [n] of texts in a row that begin at text_starts.
+    """[n] bool, True where a word begins.
 
-    Texts without ids have no place in text_starts.
+    ids: [n] of several texts, one after the other. text_starts: the index of the first id of each
+    text that has ids.
     """
 
   @abc.abstractmethod
@@ -81,18 +89,23 @@ class Tokenizer(abc.ABC):
     return np.concatenate([first] + [part for ids in rest for part in (mask, ids)])
 
   def pair(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The ids of two texts for [CLS] first [SEP] second [SEP], the first with all [SEP]s but one
-    that stand between them."""
+    """The ids of two texts for [CLS] first [SEP] second [SEP].
+
+    A tokenizer that puts more than one [SEP] between them has the others at the end of the first.
+    """
     more = np.full(self.between - 1, self.sep_id, np.int32)
     return np.concatenate([first, more]), second
 
   def _shown(self, ids: Iterable[int]) -> list[int]:
+    """The ids that decode shows: all but [PAD], [CLS] and [SEP]."""
     return [int(i) for i in ids if i not in (self.pad_id, self.cls_id, self.sep_id)]
 
 
 def checked(texts: Sequence[str]) -> list[str]:
-  """The texts, if they are strings; half characters (lone surrogates), which both libraries refuse,
-  become U+FFFD, the mark of a broken character."""
+  """The texts; InputError if they are not strings.
+
+  Lone surrogates (halves of characters), which both libraries refuse, become U+FFFD.
+  """
   if isinstance(texts, str):
     raise InputError('expected a list of texts but got one string; put it in a list')
   for i, text in enumerate(texts):
@@ -102,6 +115,7 @@ def checked(texts: Sequence[str]) -> list[str]:
 
 
 def find_reserved(pieces: list[str], name: str, source: str) -> int:
+  """The id of a reserved piece, in any of its spellings; InputError if it is missing."""
   for spelling in (name, name.lower(), OTHER_NAMES[name]):
     if spelling in pieces:
       return pieces.index(spelling)

@@ -17,11 +17,14 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 from bert_jax.config import write_whole
 from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
 
-BLANK = 'Ġ'  # a space, as a byte is written
+BLANK = 'Ġ'  # how byte-level vocabularies write a space
 
 
 class ByteLevel(Tokenizer):
-  """pieces in order of their ids; merges [(left, right), ...] in order of their rank."""
+  """Byte-pair encoding of UTF-8 bytes.
+
+  pieces: in order of their ids. merges: [(left, right), ...] in order of their rank.
+  """
 
   def __init__(
     self,
@@ -50,8 +53,7 @@ class ByteLevel(Tokenizer):
     return [self.encoding(e.ids, e.offsets) for e in self.rust.encode_batch(checked(texts))]
 
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    found = self.rust.encode_batch_fast(checked(texts))
-    return [np.array(e.ids, np.int32) for e in found]
+    return [np.array(e.ids, np.int32) for e in self.rust.encode_batch_fast(checked(texts))]
 
   def words_batch(self, words: Sequence[str], after_blank: Sequence[bool]) -> list[np.ndarray]:
     return self.ids_batch([' ' * bool(blank) + w for w, blank in zip(checked(words), after_blank)])
@@ -62,7 +64,7 @@ class ByteLevel(Tokenizer):
     return starts
 
   def encode_with_masks(self, text: str) -> np.ndarray:
-    """As RoBERTa reads masks: the blank before one is part of it."""
+    """As in the base class; the blank before a mask is part of it, as RoBERTa was trained."""
     *before, last = text.split('[MASK]')
     return super().encode_with_masks('[MASK]'.join([*(part.rstrip() for part in before), last]))
 

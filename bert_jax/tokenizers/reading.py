@@ -1,10 +1,9 @@
-"""Text to ids and back: WordPiece (Google's `vocab.txt`), SentencePiece (`*.model`), and byte-level
-BPE (RoBERTa's), as files and folders hold them.
+"""Reads a tokenizer from its file or from the folder of a model, and checks what lies beside it.
 
-The work is done by two well-kept libraries, Hugging Face's Rust `tokenizers` and Google's
-`sentencepiece`; ours is what they leave to the caller: one surface, files that are checked when
-they are read, a reserved token typed in a text ("[MASK]") stays plain text, and offsets count
-characters of the text as it was given.
+The encoding is done by two libraries, Hugging Face's Rust `tokenizers` and Google's
+`sentencepiece`. This package adds one interface for both, checks of the files, reserved tokens that
+stay plain text where they are typed in a text ("[MASK]"), and offsets that count characters of the
+text as it was given.
 """
 
 from pathlib import Path
@@ -12,20 +11,14 @@ from pathlib import Path
 from bert_jax.config import InputError
 from bert_jax.text import files
 from bert_jax.tokenizers import tokenizer_json
-from bert_jax.tokenizers.base import RESERVED, Encoding, Tokenizer, checked
-from bert_jax.tokenizers.byte_level import ByteLevel
+from bert_jax.tokenizers.base import RESERVED, Tokenizer
 from bert_jax.tokenizers.sentence_piece import SentencePiece
-from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, WordPiece, normalizer
-
-__all__ = [
-  'MAX_WORD_CHARACTERS', 'RESERVED', 'ByteLevel', 'Encoding', 'SentencePiece', 'Tokenizer',
-  'WordPiece', 'checked', 'in_folder', 'load', 'load_folder', 'normalizer',
-]  # fmt: skip
+from bert_jax.tokenizers.wordpiece import WordPiece
 
 FILES = ('vocab.txt', 'spm.model', 'tokenizer.json', 'vocab.json')
-# Of a tokenizer_config.json; true, false or null.
+# Settings of a tokenizer_config.json that are read; true, false or null.
 _FLAGS = ('do_lower_case', 'tokenize_chinese_chars', 'strip_accents')
-# Classes that split words by a program or a file of their own, although they have a vocab.txt.
+# Classes that have a vocab.txt, but split words by another program or file; refused.
 _OTHER_CLASSES = ('BertJapanese', 'Bertweet', 'Phobert', 'Herbert')
 
 
@@ -35,10 +28,10 @@ def load(
   """Reads a `vocab.txt` (one piece a line, the id is the line), a SentencePiece `*.model`, a
   `tokenizer.json`, or a `vocab.json` with merges.txt beside it.
 
-  The flags belong to vocab.txt, which does not say whether it is cased; the others do. A
-  tokenizer_config.json beside it is believed about the CJK characters and the accents. What it says
-  of the casing must be what was asked for, since lower-casing into a cased vocabulary fails in
-  silence. Files beside it that ask for what no tokenizer here does are an error.
+  The flags are for vocab.txt, which does not say whether it is cased; the other files do. If a
+  tokenizer_config.json lies beside it, its settings for CJK characters and accents hold. Its casing
+  must be the one asked for, since nobody would notice that a cased vocabulary is given lower-cased
+  text. Files beside it that ask for anything that no tokenizer here does are an error.
   """
   path = Path(path)
   if path.is_dir():
@@ -56,6 +49,7 @@ def load(
 
 
 def _read(path, data, do_lower_case, tokenize_chinese_chars):
+  """The tokenizer of a file, from its content."""
   if path.suffix == '.model':
     return SentencePiece(data, source=str(path))
   if path.name == 'vocab.json' and path.with_name('merges.txt').is_file():
@@ -73,6 +67,7 @@ def _read(path, data, do_lower_case, tokenize_chinese_chars):
 
 
 def _read_vocab(path: Path, data: bytes) -> list[str]:
+  """The pieces of a vocab.txt, from its content."""
   if b'\0' in data:
     line = data[: data.index(b'\0')].count(b'\n') + 1
     raise InputError(f'{path} is not text: line {line} holds a zero byte; give a vocab.txt')
@@ -97,7 +92,7 @@ def _read_vocab(path: Path, data: bytes) -> list[str]:
 
 
 def _flags_beside(path: Path) -> dict[str, bool]:
-  """What the tokenizer_config.json beside a vocab.txt says; null is as good as nothing."""
+  """{name: value} of the _FLAGS in the tokenizer_config.json beside a vocab.txt, without nulls."""
   path = path.with_name('tokenizer_config.json')
   settings = files.json_of(path)
   flags = {name: settings.get(name) for name in _FLAGS}
@@ -109,7 +104,7 @@ def _flags_beside(path: Path) -> dict[str, bool]:
 
 
 def _check_added(path: Path, tokenizer: Tokenizer):
-  """InputError if the files beside a vocabulary add tokens that it has not."""
+  """InputError if files beside a vocabulary add tokens that it does not have."""
   added, config = (path.with_name(f'{name}.json') for name in ('added_tokens', 'tokenizer_config'))
   listed = files.json_of(config).get('added_tokens_decoder')
   listed = listed.values() if isinstance(listed, dict) else ()
@@ -123,7 +118,7 @@ def _check_added(path: Path, tokenizer: Tokenizer):
 
 
 def _check_words(path: Path):
-  """InputError if the files beside a vocabulary ask for words found otherwise than here."""
+  """InputError if files beside a vocabulary ask for another way to split words than ours."""
   settings = files.json_of(path.with_name('tokenizer_config.json'))
   kind = settings.get('tokenizer_class')
   kind = kind or files.json_of(path.with_name('config.json')).get('tokenizer_class')
@@ -143,15 +138,15 @@ def _check_words(path: Path):
 
 
 def in_folder(folder: str | Path) -> Path | None:
-  """The file that save() wrote into this folder, or that a released model brings, if any."""
+  """The vocabulary of a folder, a run's or a released model's; None if there is none."""
   paths = (Path(folder) / name for name in FILES)
   return next((path for path in paths if path.is_file()), None)
 
 
 def load_folder(folder: str | Path) -> Tokenizer:
-  """The tokenizer that save() wrote into this folder, or of a released model, with its own casing.
+  """The tokenizer of a folder, a run's or a released model's, with the casing it was made with.
 
-  Nothing in Google's releases says it, and then the words do: capitals among them are cased.
+  Google's releases do not say the casing: a vocab.txt that has words with capitals is cased.
   """
   folder = Path(folder).expanduser()
   path = in_folder(folder)

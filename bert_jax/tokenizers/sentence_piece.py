@@ -18,9 +18,9 @@ _UNSPACED_END = re.compile(f'[{UNSPACED}]$')
 
 
 class SentencePiece(Tokenizer):
-  """A model trained by `sentencepiece`: it holds its own normalisation, casing included.
+  """A tokenizer of a model trained by `sentencepiece`, which includes normalisation and casing.
 
-  Offsets leave out the space before a word, and may be empty: a lone '▁' covers only that space.
+  Offsets leave out the space before a word, so those of a lone '▁', which is that space, are empty.
   """
 
   def __init__(self, model: bytes, *, source: str = 'the model'):
@@ -30,7 +30,7 @@ class SentencePiece(Tokenizer):
       raise InputError(f'{source} is not a SentencePiece model; is it damaged or cut off?') from e
     pieces = [self._model.id_to_piece(i) for i in range(self._model.get_piece_size())]
     super().__init__(pieces, hashlib.sha256(model).hexdigest(), source)
-    # A piece of a script without blanks is a word of its own.
+    # In scripts without blanks each piece is a word.
     self._begins_word = np.array([bool(_BEGINS_WORD.match(piece)) for piece in pieces])
     self._ends_word = np.array([bool(_UNSPACED_END.search(piece)) for piece in pieces])
     self._blank = np.array([piece == '▁' for piece in pieces])

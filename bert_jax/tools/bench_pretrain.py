@@ -1,16 +1,16 @@
-"""How fast steps of BERT's pre-training go, beside Hugging Face and torch; see tools/bench.py."""
+"""Measures steps of BERT's pre-training beside Hugging Face and torch; see tools/bench.py."""
 
 import jax
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import metrics, sharding, step
+from bert_jax import sharding, speed, step
 from bert_jax.tools import preflight
 from bert_jax.tools.bench_predict import in_turn, seconds
 
 
 def pretrain(args):
-  """Yields a line for each trainer and their ratio; the two take turns on one device."""
+  """Yields the result {name: value} for each trainer, and their ratio; they take turns."""
   K = round(0.15 * args.seq_length)
   config = config_lib.load(f'configs/pretrain.py:size={args.size}', [
     f'--config.batch_size={args.batch_size}', f'--config.data.seq_length={args.seq_length}',
@@ -20,22 +20,22 @@ def pretrain(args):
   rows = _rows(config, K)
   sides = {'bert_jax': _ours(config, objective, rows, args.steps),
            'transformers': _theirs(config, rows, args.steps)}  # fmt: skip
-  found = in_turn({name: run for name, (run, _) in sides.items()}, args.repeat, seconds)
+  medians = in_turn({name: run for name, (run, _) in sides.items()}, args.repeat, seconds)
   flops = 3 * objective.flops(config.batch_size)
   for name, (_, memory) in sides.items():
-    a_step = found[name] / args.steps
+    a_step = medians[name] / args.steps
     yield {
       'trainer': name,
       'ms a step': round(1e3 * a_step, 1),
       'tokens/s': round(config.batch_size * config.data.seq_length / a_step),
-      'MFU': round(flops / a_step / metrics.peak_flops(), 3),
+      'MFU': round(flops / a_step / speed.peak_flops(), 3),
       'GiB at most': round(memory() / 2**30, 2),
     }
-  yield {'ratio': round(found['transformers'] / found['bert_jax'], 2)}
+  yield {'ratio': round(medians['transformers'] / medians['bert_jax'], 2)}
 
 
 def _rows(config, K):
-  """The same random rows for both sides: full, two segments, K predictions in each."""
+  """Random rows for both sides: full, of two segments, with K predictions each."""
   draws = np.random.default_rng(0)
   B, T = config.batch_size, config.data.seq_length
   return {
@@ -47,7 +47,7 @@ def _rows(config, K):
 
 
 def _ours(config, objective, rows, steps):
-  """(a function that makes `steps` steps, one that tells the memory in bytes; 0: not known)."""
+  """Two functions: one makes `steps` steps, one returns the peak memory in bytes (0: unknown)."""
   mesh = sharding.mesh_of(config, jax.devices()[:1])
   program = step.program(config, objective, mesh, config.steps)
   B, T = rows['input_ids'].shape
@@ -71,14 +71,14 @@ def _ours(config, objective, rows, steps):
   def run():
     nonlocal state
     for _ in range(steps):
-      state, found = compiled(state, batch)
-    jax.block_until_ready(found)
+      state, metrics = compiled(state, batch)
+    jax.block_until_ready(metrics)
 
   return run, lambda: (jax.devices()[0].memory_stats() or {}).get('peak_bytes_in_use', 0)
 
 
 def _theirs(config, rows, steps):
-  """The same of their BertForPreTraining: SDPA, AdamW, and on a GPU torch.compile."""
+  """The same two functions for BertForPreTraining: SDPA, AdamW, on a GPU torch.compile."""
   import torch
   import transformers
 

@@ -1,7 +1,7 @@
-"""TPUs that are not here, as their own compiler knows them (pip install libtpu; no TPU).
+"""What libtpu's compiler knows of TPUs, without a TPU (pip install libtpu).
 
-A topology's devices can be compiled for. Of a chip the compiler tells how much HBM it has, by what
-it refuses, and how many cycles it gives a large matrix product.
+Programs can be compiled for the devices of a topology. How much HBM a chip has follows from the
+programs that the compiler refuses, its speed from the cycles estimated for a large matrix product.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax import config as config_lib
-from bert_jax import metrics
+from bert_jax import speed
 from bert_jax.config import InputError
 from bert_jax.tools import compiled_program
 
@@ -24,7 +24,7 @@ KNOWN = (
   'v5p:2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 ... 16x16x24, v2 and v3:2x2 ... 32x32, '
   'tpu7x:2x2x1 and larger'
 )
-LARGE = 8192  # the product that calibrates cycles is of square matrices of this size
+LARGE = 8192  # rows and columns of the matrices whose product calibrates the cycles
 UNITS = {'B': 1, 'K': 2**10, 'M': 2**20, 'G': 2**30, 'T': 2**40}
 
 
@@ -43,8 +43,8 @@ def devices_of(topology, slices=1):
     options['chips_per_host_bounds'] = [1, 1, 1]
   try:
     with quiet():
-      found = topologies.get_topology_desc(platform='tpu', topology_name=topology, **options)
-    return list(found.devices)
+      description = topologies.get_topology_desc(platform='tpu', topology_name=topology, **options)
+    return list(description.devices)
   except Exception as error:
     reason = str(error).strip().splitlines()[0]
     raise InputError(f'--topology {topology} does not exist ({reason}); use {KNOWN}.') from None
@@ -52,26 +52,25 @@ def devices_of(topology, slices=1):
 
 @contextlib.contextmanager
 def quiet():
-  """Yields a function that gives what the compiler writes to stderr meanwhile; nobody else sees
-  it."""
+  """Keeps stderr off the terminal; yields a function that returns what was written to it."""
   with tempfile.TemporaryFile('w+b') as file:
     sys.stderr.flush()
-    own = os.dup(2)
+    stderr = os.dup(2)
     os.dup2(file.fileno(), 2)
 
-    def said():
+    def written():
       file.seek(0)
       return file.read().decode(errors='replace')
 
     try:
-      yield said
+      yield written
     finally:
-      os.dup2(own, 2)
-      os.close(own)
+      os.dup2(stderr, 2)
+      os.close(stderr)
 
 
 class Chip:
-  """One kind of chip as its compiler sees it: HBM in bytes, seconds and bfloat16 FLOPs a cycle."""
+  """A kind of chip: its HBM in bytes, the seconds of a cycle and its bfloat16 FLOPs."""
 
   def __init__(self, device):
     one = jax.sharding.SingleDeviceSharding(device)
@@ -88,18 +87,20 @@ class Chip:
       except Exception as error:
         self.hbm = too_large(error)[1]
     self.flops_per_cycle = 2 * LARGE**3 / sum(program.cycles().values())
-    peak = metrics.peak_flops_of(device.device_kind)
+    peak = speed.peak_flops_of(device.device_kind)
     self.seconds_per_cycle = self.flops_per_cycle / peak
 
 
 def count(devices):
-  """How many chips the devices are: of some kinds, two are one."""
+  """How many chips the devices are; of some kinds, two devices are one chip."""
   return len({(getattr(d, 'slice_index', 0), *d.coords) for d in devices})
 
 
 def too_large(error):
-  """(bytes used, bytes there are) if an error says that a program does not fit; InputError if it
-  says anything else."""
+  """(bytes used, bytes of HBM) from the error of a program that does not fit.
+
+  InputError if it is another error.
+  """
   size = r'([\d.]+[BKMGT])'
   patterns = rf'Used {size}\w* of {size}\w* hbm', rf'\({size}\w*\) exceeds available HBM \({size}'
   match = next((m for p in patterns if (m := re.search(p, str(error)))), None)

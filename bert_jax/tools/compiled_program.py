@@ -1,8 +1,7 @@
-"""What a compiled program does, read from its text: cycles by the compiler's own cost model, bytes
-between devices, matrix products and their types.
+"""Reads the text of a compiled program (HLO): cycles, bytes between devices, types of matrices.
 
-A TPU's compiler writes `estimated_cycles` beside each instruction it schedules. Loops count as
-often as they run. It is a cost model and no clock.
+A TPU's compiler writes `estimated_cycles` beside each instruction it schedules; they count as often
+as their loop runs. They come from a cost model and not from a clock.
 """
 
 import collections
@@ -49,7 +48,7 @@ class Instruction:
 
   @property
   def op_name(self):
-    """JAX's name of what it comes from, or ''."""
+    """JAX's name of the operation it comes from, or ''."""
     match = _NAME.search(self.rest)
     return match[1] if match else ''
 
@@ -76,13 +75,13 @@ class Instruction:
 
 
 def collective(opcode):
-  """'all-reduce' of all-reduce and all-reduce-start, '' of anything else."""
+  """The kind of collective of an opcode, 'all-reduce' for all-reduce-start too; '' of others."""
   plain = opcode.removesuffix('-start')
   return plain if plain in COLLECTIVES else ''
 
 
 def arrays(text):
-  """Bytes of each array of a type, [f32[8,128]{...}, ...]."""
+  """[bytes] of the arrays in the text of a type, such as (f32[8,128]{...}, ...)."""
   out = []
   for kind, shape in _ARRAY.findall(text):
     bits = _BITS.get(kind) or int(re.search(r'\d+', kind)[0] if re.search(r'\d+', kind) else 0)
@@ -106,7 +105,7 @@ class Program:
         current.append(Instruction(*match.groups()))
 
   def scheduled(self, name='', times=1):
-    """Yields (instruction, how often it runs) of what is scheduled, loops and calls opened."""
+    """Yields (instruction, how often it runs) of what is scheduled, in loops and calls too."""
     for instruction in self.computations[name or self.entry]:
       yield instruction, times
       if instruction.opcode in ('while', 'call', 'conditional', 'async-start'):
@@ -114,8 +113,11 @@ class Program:
           yield from self.scheduled(called, times * self.trips(instruction))
 
   def trips(self, instruction):
-    """How often what an instruction calls runs each time: more than once for loops, which say it
-    themselves or compare a count from 0 with their one constant. 0 if it cannot be told."""
+    """How often the computation that an instruction calls runs: once but for loops, 0 if unknown.
+
+    The text gives the count of a loop or has a condition that compares a counter, which starts at
+    0, with its only constant.
+    """
     if match := _TRIPS.search(instruction.rest):
       return int(match[1])
     if instruction.opcode != 'while':
@@ -126,11 +128,11 @@ class Program:
     return int(ends[0].partition(')')[0]) if below and len(ends) == 1 else 0
 
   def endless(self):
-    """Names of the loops whose length cannot be told."""
+    """Names of the loops of unknown length."""
     return [i.name for lines in self.computations.values() for i in lines if not self.trips(i)]
 
   def inside(self):
-    """Yields (computation, instruction, how often it runs) of everything, fusions opened too."""
+    """Yields (computation, instruction, how often it runs) of everything, in fusions too."""
     stack = [(self.entry, 1)]
     while stack:
       name, times = stack.pop()
@@ -148,11 +150,11 @@ class Program:
     return dict(out.most_common())
 
   def collective_bytes(self):
-    """{kind: bytes of the results on one device, of a reduce-scatter what goes in}.
+    """{kind: bytes of the results on one device; of a reduce-scatter, those of its operands}.
 
-    A TPU's compiler cuts a collective into pieces that run beside other work; all of them have its
-    channel and sizes, which count once (a channel alone may be several's). Its fusions
-    `all-reduce-scatter` are reduce-scatters.
+    A TPU's compiler cuts a collective into pieces that run beside other work. All pieces have the
+    same channel and sizes, and count once (several collectives may share a channel). The fusions
+    called `all-reduce-scatter` are reduce-scatters.
     """
     out, seen = collections.Counter(), set()
     for name, instruction, times in self.inside():
@@ -170,7 +172,7 @@ class Program:
           size = sum(sum(arrays(types.get(o, ''))) for o in instruction.operands)
         elif instruction.opcode.endswith('-start') and kind != 'all-reduce':
           given = len(instruction.operands)
-          size = sum(sizes[given : 2 * given])  # (what goes in, what comes out, ...)
+          size = sum(sizes[given : 2 * given])  # sizes: of operands, results, ...
         else:
           size = sum(sizes)
         out[kind] += times * size
@@ -178,16 +180,16 @@ class Program:
 
   def float32_products(self, within):
     """Names of the matrix products of float32 arrays whose op_name matches the regex `within`."""
-    found = set()
+    names = set()
     for name, instruction, _ in self.inside():
       if instruction.opcode in ('dot', 'convolution') and re.search(within, instruction.op_name):
         types = {i.name: i.type for i in self.computations[name]}
         if any(types.get(o, '').startswith('f32') for o in instruction.operands):
-          found.add(instruction.op_name)
-    return sorted(found)
+          names.add(instruction.op_name)
+    return sorted(names)
 
   def largest(self, number):
-    """[(bytes, name)] of the largest results that are no parameters, by JAX's names, once each."""
+    """[(bytes, JAX's name)] of the largest results but parameters, the largest of each name."""
     sizes = collections.Counter()
     for instruction, _ in self.scheduled():
       if _PASSED_ON.fullmatch(instruction.opcode):

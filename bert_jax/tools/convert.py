@@ -1,4 +1,4 @@
-"""Weights in and out, every tensor accounted for, and read again before it is called done.
+"""Converts weights, accounts for every tensor, and reads the result again before it is done.
 
     python -m bert_jax.tools.convert --from SRC --to W          # a workdir of ours
     python -m bert_jax.tools.convert --from SRC --to hf:OUT     # a Hugging Face folder
@@ -8,7 +8,6 @@ Hub (pip install huggingface_hub), or a folder of a TensorFlow checkpoint. A row
 parameter, with the CRC-32 of its float32 bytes as our layout has them.
 """
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -30,7 +29,8 @@ from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface, hub, sentence_transformers, to_huggingface
 from bert_jax.tasks import TASKS
-from bert_jax.tools import text_arguments
+from bert_jax.tools import arguments
+from bert_jax.tools.text_table import aligned
 
 log = logging.getLogger('bert_jax')
 
@@ -38,7 +38,7 @@ HF = 'hf:'
 
 
 def folders(target):
-  """(the folder of a target, that which it is until all of it is written and compared)."""
+  """(the folder of a target, the folder it is written to before it is compared and renamed)."""
   out = Path(target.removeprefix(HF)).expanduser().absolute()
   if out == Path.cwd() or not out.name:
     raise InputError(f'--to {target} is the folder that this runs in; name a new one.')
@@ -54,7 +54,7 @@ def folders(target):
 def convert(source, target, which='latest', positions=0, strict=True):
   """Converts a source to a target (see above), checks what was written, and prints the table."""
   out, partial = folders(target)
-  text_arguments.check_writable(out, '--to')
+  arguments.check_writable(out, '--to')
   if out.exists() and any(out.iterdir()):
     raise InputError(f'{out} is not empty; give --to a new folder.')
   folder, weights = hub.folder(source), None
@@ -63,27 +63,27 @@ def convert(source, target, which='latest', positions=0, strict=True):
     initialization.refuse_which(source, which)
     weights = from_huggingface.read(folder, positions)
     _report(weights, strict)
-    found = initialization.from_weights(folder, weights)
-    weights = weights._replace(flat={})  # large, and in `found` too
+    origin = initialization.from_weights(folder, weights)
+    weights = weights._replace(flat={})  # large, and in `origin` too
   elif not target.startswith(HF):
     workdirs.read_config(folder)
     raise InputError(f'{source} is a run already; --to hf:OUT writes it as a Hugging Face folder.')
   else:
     if not strict:
       raise InputError(f'{source} is a run, of which all is used; leave out --allow-unused.')
-    found = initialization.load(source, which, positions)
-  table, tokenizer = table_of(found), found.tokenizer
+    origin = initialization.load(source, which, positions)
+  table, tokenizer = table_of(origin), origin.tokenizer
   try:
     log.info('writing %s', partial)
     if target.startswith(HF):
-      told = _told(folder, found) if weights is None else {'source': str(source)}
-      names, left_out = export_run(partial, found, {'name': out.name} | told)
+      facts = _facts_of_run(folder, origin) if weights is None else {'source': str(source)}
+      names, left_out = export_run(partial, origin, {'name': out.name} | facts)
       for path, why in left_out.items():
         print(f'left out: {path}: {why}')
     else:
-      write_workdir(partial, found, {'source': str(source)})
+      write_workdir(partial, origin, {'source': str(source)})
       names = {path: name for path, (name, _) in weights.sources.items()}
-    del found
+    del origin
     log.info('reading %s again', partial)
     table = {path: table[path] for path in names}
     _compare(table, tokenizer, initialization.load(partial), partial)
@@ -98,51 +98,62 @@ def convert(source, target, which='latest', positions=0, strict=True):
   print(f'done: {len(table)} parameters, {numbers:,} numbers, in {out}')
 
 
-def export_run(out, found, told):
-  """Writes an Origin as a Hugging Face folder -> ({our path: their name}, {our path: why not})."""
-  objective = TASKS[found.config.objective].objective(found.config, found.tokenizer)
+def export_run(out, origin, facts):
+  """Writes an Origin as a Hugging Face folder.
+
+  facts: of the model card. Returns ({our path: their name}, {our path: why it was left out}).
+  """
+  objective = TASKS[origin.config.objective].objective(origin.config, origin.tokenizer)
   labels = getattr(objective, 'labels', ())
-  told = {'versions': provenance.versions(), 'name': out.name} | told
+  facts = {'versions': provenance.versions(), 'name': out.name} | facts
+  config, tokenizer, params, vector = origin.config, origin.tokenizer, origin.params, origin.vector
   written, left_out = to_huggingface.write(
-    out, found.config, found.tokenizer, jax.device_get(found.params), labels, told, found.vector
+    out, config, tokenizer, jax.device_get(params), labels, facts, vector
   )
   return {path: name for path, (_, name) in written.items()}, left_out
 
 
-def write_workdir(workdir, found, told):
-  """Writes an Origin as a workdir that can be started from, evaluated, asked, but not continued."""
-  identity = {'config': config_lib.fingerprint(found.config), 'data': '', 'converted': told}
-  workdirs.claim(workdir, found.config)
-  found.tokenizer.save(workdir)
-  if found.vector != sentence_transformers.SILENT:
-    config = found.config
+def write_workdir(workdir, origin, facts):
+  """Writes an Origin as a workdir to start from, evaluate or predict with, but not to continue.
+
+  facts: {name: value} for run.json.
+  """
+  identity = {'config': config_lib.fingerprint(origin.config), 'data': '', 'converted': facts}
+  workdirs.claim(workdir, origin.config)
+  origin.tokenizer.save(workdir)
+  if origin.vector != sentence_transformers.SILENT:
+    config = origin.config
     sentence_transformers.write(
-      workdir, found.vector, config.model.hidden_size, config.data.seq_length
+      workdir, origin.vector, config.model.hidden_size, config.data.seq_length
     )
   with contextlib.closing(
-    checkpoint.Checkpoints(workdir, found.config.checkpoint, identity)
+    checkpoint.Checkpoints(workdir, origin.config.checkpoint, identity)
   ) as checkpoints:
-    checkpoints.save(step.State(np.int32(found.step), found.params, {}, {}), {}, {})
+    checkpoints.save(step.State(np.int32(origin.step), origin.params, {}, {}), {}, {})
     checkpoints.wait()
-  content = provenance.versions() | {'commands': [provenance.command()]} | told
+  content = provenance.versions() | {'commands': [provenance.command()]} | facts
   config_lib.write_whole(workdir / 'run.json', json.dumps(content, indent=2) + '\n')
 
 
-def _told(folder, found):
-  """What a run's workdir tells of it, for the model card."""
+def _facts_of_run(folder, origin):
+  """The facts of a model card that a run's workdir holds."""
   run = {}
   with contextlib.suppress(OSError, ValueError):
     run = json.loads((folder / 'run.json').read_text())
   with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
-    metrics = checkpoints.meta(found.step)['metrics']
-  told = {name: run[name] for name in ('commands', 'data', 'source') if name in run}
-  own = {name: run[name] for name in ('bert_jax', 'commit', 'python', 'packages') if name in run}
-  return told | {'metrics': metrics, 'step': found.step} | ({'versions': own} if own else {})
+    metrics = checkpoints.meta(origin.step)['metrics']
+  facts = {name: run[name] for name in ('commands', 'data', 'source') if name in run}
+  facts |= {'metrics': metrics, 'step': origin.step}
+  names = ('bert_jax', 'commit', 'python', 'packages')
+  versions = {name: run[name] for name in names if name in run}
+  return facts | ({'versions': versions} if versions else {})
 
 
 def _report(weights, strict):
-  """Says what of the source is not used and what of ours is new; strict: InputError if anything
-  that is not known to be none of the model's is not used."""
+  """Prints which tensors of the source are not used and which parameters of ours are new.
+
+  strict: InputError if a tensor is not used that may belong to the model.
+  """
   for name, why in sorted(weights.ignored.items()):
     print(f'ignored: {name}: {why}')
   for name, why in sorted(weights.unused.items()):
@@ -158,7 +169,7 @@ def _report(weights, strict):
 
 
 class Row(NamedTuple):
-  """What identifies an array bit for bit, so that it need not be kept."""
+  """The shape, type and checksums of an array, to compare it bit for bit without keeping it."""
 
   shape: tuple
   dtype: str
@@ -172,38 +183,38 @@ def row_of(x):
   return Row(x.shape, str(x.dtype), zlib.crc32(data), hashlib.sha256(data).hexdigest())
 
 
-def table_of(found):
+def table_of(origin):
   """{our path: Row} of the parameters of an Origin."""
   flat = from_huggingface.flatten(
-    jax.device_get(found.params), models.ModelConfig(**found.config.model)
+    jax.device_get(origin.params), models.ModelConfig(**origin.config.model)
   )
   return {path: row_of(x) for path, x in flat.items()}
 
 
 def _compare(table, tokenizer, again, out):
-  """InputError unless what was written is bit for bit what was to be written."""
-  there = table_of(again)
-  for path in sorted(table.keys() | there.keys()):
-    if table.get(path) != there.get(path):
+  """InputError unless what was read again is bit for bit what was to be written."""
+  written = table_of(again)
+  for path in sorted(table.keys() | written.keys()):
+    if table.get(path) != written.get(path):
       raise InputError(f'{path} in {out} is not what was to be written; do not use it.')
   if again.tokenizer.fingerprint != tokenizer.fingerprint:
     raise InputError(f'the vocabulary in {out} is not what was to be written; do not use it.')
 
 
 def _print(table, names, weights):
-  """Prints parameter, shape, type in the source, the name there (or in what is written), CRC-32."""
+  """Prints a table of the parameters: shape, type and name in the source or target, CRC-32."""
   rows = [('parameter', 'shape', 'dtype', 'tensor', 'crc32')]
   for path, row in sorted(table.items()):
     dtype = weights.sources[path][1] if weights and path in weights.sources else row.dtype
     rows.append((path, 'x'.join(map(str, row.shape)), dtype, names[path], f'{row.crc32:08x}'))
-  widths = [max(map(len, column)) for column in zip(*rows)]
-  for row in rows:
-    print('  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+  print('\n'.join(aligned(rows)))
 
 
 def end_at_once(partial):
-  """Lets Ctrl-C and SIGTERM end this process with nothing half left, and without the interpreter's
-  own end, which Orbax's threads crash while they write."""
+  """Lets Ctrl-C and SIGTERM remove what is half written and end the process at once.
+
+  The interpreter's shutdown is left out, since Orbax's threads crash in it while they write.
+  """
 
   def end(number, frame):
     for _ in range(9):  # a thread may add to it meanwhile
@@ -216,11 +227,7 @@ def end_at_once(partial):
 
 
 def main(argv=None):
-  parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.tools.convert',
-    allow_abbrev=False,
-    description='Converts weights into a workdir of ours, or into a Hugging Face folder.',
-  )
+  parser = arguments.parser('convert', __doc__)
   add = parser.add_argument
   add('--from', dest='source', required=True, metavar='SRC',
       help='workdir, Hugging Face folder, path of one in a package, ORG/NAME on the Hub, or folder '

@@ -10,7 +10,6 @@ https://gluebenchmark.com). Test predictions are written where a test file is th
 files of SUBMISSION to submit them; the leaderboard wants all nine tasks and AX, the diagnostics.
 """
 
-import argparse
 import logging
 import shutil
 from pathlib import Path
@@ -18,10 +17,11 @@ from pathlib import Path
 from bert_jax import config as config_lib
 from bert_jax import evaluate, workdirs
 from bert_jax.config import InputError
+from bert_jax.tools import arguments
 
 log = logging.getLogger('bert_jax')
 
-# name: (metrics, its labelled files, its test files and what the leaderboard calls them)
+# {task: (its metrics, its dev sets, its test sets)}; a set is (suffix of its name, file).
 DEV, TEST = (('', 'dev.tsv'),), (('', 'test.tsv'),)
 MATCHED = (('-m', 'dev_matched.tsv'), ('-mm', 'dev_mismatched.tsv'))
 MATCHED_TEST = (('-m', 'test_matched.tsv'), ('-mm', 'test_mismatched.tsv'))
@@ -46,7 +46,7 @@ def score(name, results):
 
 def glue(runs, data, out, which='latest'):
   """{task: ({set: {metric: value}}, score)} of {task: workdir}; writes the test predictions."""
-  data, out, found = Path(data).expanduser(), Path(out).expanduser(), {}
+  data, out, scored = Path(data).expanduser(), Path(out).expanduser(), {}
   for name, workdir in runs.items():
     config = workdirs.read_config(workdir)
     regression = config.table.regression if config.objective == 'classification' else None
@@ -60,42 +60,40 @@ def glue(runs, data, out, which='latest'):
     results = {
       key: result for key, result, _ in evaluate.evaluate_on(workdir, sets, (), which, out / 'dev')
     }
-    found[name] = results, score(name, list(results.values()))
+    scored[name] = results, score(name, list(results.values()))
     sets = [(f'{name}{suffix}', str(data / name / file)) for suffix, file in test]
     if name == 'MNLI':
       sets.append(('AX', str(data / 'diagnostic' / 'diagnostic.tsv')))
-    if there := [(key, spec) for key, spec in sets if Path(spec).is_file()]:
-      for key, _, _ in evaluate.evaluate_on(workdir, there, (), which, out / 'test'):
+    if present := [(key, spec) for key, spec in sets if Path(spec).is_file()]:
+      for key, _, _ in evaluate.evaluate_on(workdir, present, (), which, out / 'test'):
         shutil.copy(out / 'test' / key / 'predictions.tsv', out / f'{key}.tsv')
     for key, spec in sets:
-      log.info('%s: %s', name, f'{key}.tsv' if (key, spec) in there else f'no test file {spec}')
-  return found
+      log.info('%s: %s', name, f'{key}.tsv' if (key, spec) in present else f'no test file {spec}')
+  return scored
 
 
-def table(found):
+def table(scored):
+  """The text of the result of `glue`: a line for each task, and the average."""
   lines = []
-  for name, (results, value) in found.items():
-    told = '  '.join(
+  for name, (results, value) in scored.items():
+    sets = '  '.join(
       f'{key} ' + ' '.join(f'{metric} {100 * result[metric]:.2f}' for metric in TASKS[name][0])
       for key, result in results.items()
     )
-    lines.append(f'{name:8}{100 * value:6.2f}   {told}')
-  average = sum(value for _, value in found.values()) / len(found)
+    lines.append(f'{name:8}{100 * value:6.2f}   {sets}')
+  average = sum(value for _, value in scored.values()) / len(scored)
   return '\n'.join(
-    [*lines, f'average {100 * average:6.2f}   of {len(found)} of {len(TASKS)} tasks']
+    [*lines, f'average {100 * average:6.2f}   of {len(scored)} of {len(TASKS)} tasks']
   )
 
 
 def main(argv=None):
-  parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.tools.glue', description=__doc__.partition('\n\n')[0]
-  )
-  parser.add_argument(
-    '--run', action='append', required=True, metavar='TASK=WORKDIR', help='repeated, one per task'
-  )
-  parser.add_argument('--data', required=True, help='folder of the GLUE archive')
-  parser.add_argument('--out', required=True, help='folder for answers and leaderboard files')
-  parser.add_argument('--checkpoint', default='latest', help='latest, best or a step')
+  parser = arguments.parser('glue', __doc__)
+  add = parser.add_argument
+  add('--run', action='append', required=True, metavar='TASK=WORKDIR', help='one for each task')
+  add('--data', required=True, help='folder of the GLUE archive')
+  add('--out', required=True, help='folder for answers and leaderboard files')
+  add('--checkpoint', default='latest', help='latest, best or a step')
   args = parser.parse_args(argv)
   with config_lib.command_line():
     runs = dict(run.partition('=')[::2] for run in args.run)

@@ -1,4 +1,4 @@
-"""Compiles a config's training step for TPUs that are not here, and tells how it will do there.
+"""Compiles a config's training step for TPUs without having any, and estimates how it will run.
 
     python -m bert_jax.tools.preflight --config configs/pretrain.py:size=base \
         --topology v5e:4x4 --config.batch_size=1024 [--slices 2] [--json]
@@ -12,7 +12,6 @@ estimated time if that product ran at the chip's peak. All of it is the compiler
 knows no clock and leaves out what overlaps. Neither data nor weights are read: only sizes matter.
 """
 
-import argparse
 import json
 import logging
 import math
@@ -27,15 +26,15 @@ from bert_jax import config as config_lib
 from bert_jax import sharding, step, tokenizers
 from bert_jax.config import InputError
 from bert_jax.tasks import TASKS
-from bert_jax.tools import chips, compiled_program
+from bert_jax.tools import arguments, chips, compiled_program
 
 log = logging.getLogger('bert_jax')
 
-STEPS = 1_000_000  # of a run whose length only its data can tell
-LARGEST = 5  # buffers that are named
+STEPS = 1_000_000  # of a run whose length depends on its data
+LARGEST = 5  # how many buffers are named
 MOST_ROWS = 2**14  # on each data shard
 SWEEPS = {
-  'batch': [{'batch_size': n} for n in (8, 16, 32, 64, 128, 256)],  # rows of each chip
+  'batch': [{'batch_size': n} for n in (8, 16, 32, 64, 128, 256)],  # rows on each data shard
   'accumulation': [{'optimizer.accumulation': n} for n in (1, 2, 4, 8, 16)],
   'remat': [{'model.remat': name} for name in ('none', 'dots', 'full')],
   'attention': [
@@ -51,7 +50,7 @@ SWEEPS = {
 
 
 def objective_of(config):
-  """A config's objective with stand-ins for what only data tells: the words, and labels."""
+  """The objective of a config, with stand-ins for the words and the labels of its data."""
   config = config.copy_and_resolve_references()
   for block in ('table', 'tagging'):
     if block in config and not config[block].labels and not config[block].get('regression'):
@@ -65,7 +64,10 @@ def objective_of(config):
 
 
 def preflight(config, devices, chip):
-  """What there is to say of a config on these devices: a dict that is valid JSON."""
+  """The report of a config on these devices, a dict that is valid JSON.
+
+  chip: a chips.Chip of their kind.
+  """
   config = config_lib.check(config)
   mesh = sharding.mesh_of(config, devices)
   objective = objective_of(config)
@@ -75,12 +77,12 @@ def preflight(config, devices, chip):
   with jax.set_mesh(mesh), sharding.activation_rules():
     lowered = program.lower()
     started = time.perf_counter()
-    with chips.quiet() as said:
+    with chips.quiet() as stderr:
       try:
         compiled, used = lowered.compile(), None
       except Exception as error:
         compiled, (used, _) = None, chips.too_large(error)
-      warnings = warned(said())
+      warnings = warned(stderr())
   state = [
     (math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize, sharding.path_name(path))
     for path, x in jax.tree_util.tree_flatten_with_path(program.state)[0]
@@ -126,7 +128,7 @@ def preflight(config, devices, chip):
 
 
 def warned(text):
-  """What the compiler complained of that costs speed."""
+  """[warning] of what the compiler wrote that costs speed."""
   out = []
   if number := len(re.findall(r'[Ii]nvoluntary full rematerialization', text)):
     out.append(f'{number} involuntary full rematerialisations: a sharding changes between uses')
@@ -134,13 +136,14 @@ def warned(text):
 
 
 def named(pairs):
+  """[(bytes, name)] for JSON."""
   return [{'name': name, 'bytes': int(size)} for size, name in pairs]
 
 
 def largest_batch(config, devices, chip):
-  """The report of the largest batch that fits, to a sixteenth.
+  """The report of the largest batch that fits, to within a sixteenth.
 
-  Two small ones tell what a row takes; the next is near the largest that this lets expect.
+  The memory of a row follows from two small batches; the third is near the largest that should fit.
   """
   mesh = sharding.make_mesh(**config.mesh, devices=devices)
   unit = mesh.shape['data'] * mesh.shape['fsdp'] * config.optimizer.accumulation
@@ -177,13 +180,14 @@ def largest_batch(config, devices, chip):
 
 
 def changed(config, fields):
+  """A copy of a config with some fields changed, {name: value}."""
   config = config.copy_and_resolve_references()
   config.update_from_flattened_dict(fields)
   return config
 
 
 def table(report):
-  """A report for people."""
+  """The text of a report."""
   gb = lambda n: f'{n / 2**30:.2f} GiB'
   lines = [
     f'{report["devices"]}, mesh {report["mesh"]}, '
@@ -212,7 +216,7 @@ def table(report):
 
 
 def sweep(kind, config, devices, chip):
-  """Yields (what was changed, report) of each variant."""
+  """Yields (fields changed, report) of each variant of SWEEPS[kind]."""
   for fields in SWEEPS[kind]:
     if kind == 'batch':
       mesh = sharding.make_mesh(**config.mesh, devices=devices)
@@ -226,12 +230,8 @@ def sweep(kind, config, devices, chip):
 
 
 def main(argv=None):
-  parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.tools.preflight',
-    allow_abbrev=False,
-    description=__doc__.partition('\n\n')[0],
-    epilog='Any field of the config is set as --config.NAME=VALUE.',
-  )
+  more = 'Any field of the config is set as --config.NAME=VALUE.'
+  parser = arguments.parser('preflight', __doc__, epilog=more)
   parser.add_argument('--config', required=True, metavar='FILE[:ARGS]')
   parser.add_argument('--topology', required=True, metavar='CHIP:AxB', help='such as v5e:4x4')
   parser.add_argument('--slices', type=int, help='of that topology, joined by DCN')
@@ -246,7 +246,7 @@ def main(argv=None):
     config = config_lib.load(args.config, overrides)
     devices = chips.devices_of(args.topology, config.mesh.slices)
     if not args.sweep and not args.largest_batch:
-      sharding.mesh_of(config, devices)  # a mistake is told before anything is compiled
+      sharding.mesh_of(config, devices)  # reports a mistake before anything is compiled
     chip = chips.Chip(devices[0])
     if args.sweep:
       for text, report in sweep(args.sweep, config, devices, chip):

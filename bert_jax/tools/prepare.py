@@ -1,15 +1,14 @@
-"""Text -> a prepared corpus: tokenized once, on all cores, then read by any number of runs.
+"""Prepares a corpus: tokenizes text once, on all cores, for any number of runs.
 
     python -m bert_jax.tools.prepare --input 'books/*.md' --vocab V --out D
     python -m bert_jax.tools.prepare --input de='de/*.txt' --input fr='fr/*.txt' --vocab V --out D
 
 and `bert_jax.train --config.data.train=D`. The main process cuts files into blocks of whole
 documents (text/documents.py) and writes what the workers make of them, in order, so the result is
-the same for any number of processes. Stopped and started again, it goes on after the last whole shard.
-With --beam the same functions run as an Apache Beam pipeline (tools/prepare_beam.py).
+the same for any number of processes. Stopped and started again, it goes on after the last whole
+shard. With --beam the same functions run as an Apache Beam pipeline (tools/prepare_beam.py).
 """
 
-import argparse
 import collections
 import contextlib
 import difflib
@@ -22,6 +21,7 @@ import signal
 import tempfile
 import threading
 import time
+from collections import Counter
 from concurrent import futures
 from pathlib import Path
 
@@ -32,14 +32,14 @@ from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.corpus import prepared, shards
 from bert_jax.text import documents, duplicates
-from bert_jax.tools import text_arguments
-from bert_jax.tools.prepare_plan import Maker, Settings, begin, blocks
+from bert_jax.tools import arguments
+from bert_jax.tools.prepare_steps import Maker, Settings, begin, blocks
 
 log = logging.getLogger('bert_jax')
 
 
 def prepare(settings, out, processes=1):
-  """Makes, or goes on making, the corpus of some settings in a folder; returns its corpus.json."""
+  """Makes the corpus of some Settings in a folder, or resumes making it; returns corpus.json."""
   out = Path(out).expanduser()
   keep_all = settings.duplicates == 'keep'
   seen = None if keep_all else duplicates.Seen(settings.duplicates, settings.near_threshold)
@@ -61,8 +61,8 @@ def prepare(settings, out, processes=1):
     shard.close({} if seen is None else seen.state())
 
   shard = None
-  with results(settings, processes, skip) as found:
-    for items, counts in found:
+  with results(settings, processes, skip) as made:
+    for items, counts in made:
       shard = shard or shards.Shard(out, number, tokenizer.vocab_size)
       shard.add(items, counts, seen)
       if shard.counts['bytes'] >= settings.shard_mb << 20:
@@ -78,10 +78,11 @@ def prepare(settings, out, processes=1):
   return shards.finish(out, plan, tokenizer)
 
 
-_maker = None  # of this process, if it is a worker
+_maker = None  # the Maker of this process, if it is a worker
 
 
 def _start(settings):
+  """Begins a worker process."""
   global _maker
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process' to handle
   threading.Thread(target=_end_with_the_main_process, daemon=True).start()
@@ -89,7 +90,7 @@ def _start(settings):
 
 
 def _end_with_the_main_process():
-  multiprocessing.parent_process().join()  # killed with -9, it cannot tell us
+  multiprocessing.parent_process().join()  # it cannot end the workers when it is killed with -9
   os._exit(1)
 
 
@@ -99,18 +100,20 @@ def _make(language, block):
 
 @contextlib.contextmanager
 def results(settings, processes, skip):
-  """Yields an iterator over the Maker's results in the order of the blocks, without the first
-  `skip`, and shows a progress bar."""
+  """A context with an iterator over (items, counts) of the blocks in order, and a progress bar.
+
+  skip: how many blocks at the beginning are left out.
+  """
   with contextlib.ExitStack() as stack:
-    told = itertools.islice(_told(settings, stack), skip, None)
+    remaining = itertools.islice(_with_bar(settings, stack), skip, None)
     if processes == 1:
-      yield itertools.starmap(Maker(settings), told)
+      yield itertools.starmap(Maker(settings), remaining)
       return
     context = multiprocessing.get_context('spawn')
     pool = futures.ProcessPoolExecutor(processes, context, _start, (settings,))
     stack.callback(pool.shutdown, wait=False, cancel_futures=True)
     try:
-      yield _in_order(pool, told, 2 * processes + 1)
+      yield _in_order(pool, remaining, 2 * processes + 1)
     except futures.process.BrokenProcessPool:
       raise InputError(
         'a worker process was killed, perhaps for lack of memory; run the same command again with '
@@ -118,9 +121,10 @@ def results(settings, processes, skip):
       ) from None
 
 
-def _in_order(pool, told, ahead):
+def _in_order(pool, blocks, ahead):
+  """Yields the results of (language number, block), of which `ahead` wait in the pool."""
   waiting = collections.deque()
-  for pair in told:
+  for pair in blocks:
     waiting.append(pool.submit(_make, *pair))
     if len(waiting) > ahead:
       yield waiting.popleft().result()
@@ -128,55 +132,45 @@ def _in_order(pool, told, ahead):
     yield waiting.popleft().result()
 
 
-def _told(settings, stack):
-  """blocks(settings) with a progress bar: MB/s and the time left, or rows of a TFDS dataset."""
+def _with_bar(settings, stack):
+  """Yields blocks(settings) under a bar: MB/s and the time left, or rows of a TFDS dataset."""
   sizes = {f: Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')}
   unit = (
     {'unit': 'B', 'unit_scale': True, 'total': sum(sizes.values())} if sizes else {'unit': 'row'}
   )
   bar = stack.enter_context(tqdm.tqdm(desc='preparing', disable=None, **unit))
-  started = {}
+  positions = Counter()  # {file: what was read of it}
   for language, block in blocks(settings):
     yield language, block
-    before = started.get(block.path, 0)
-    started[block.path] = block.position
-    bar.update(block.position - before)
+    bar.update(block.position - positions[block.path])
+    positions[block.path] = block.position
 
 
 def parser():
-  parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.tools.prepare',
-    allow_abbrev=False,
-    description='Tokenizes text into a corpus for bert_jax.train --config.data.train=OUT.',
-  )
-  text_arguments.add_text(parser)
+  parser = arguments.parser('prepare', __doc__)
   add = parser.add_argument
+  arguments.add_text(add)
   add('--vocab', required=True, help='folder of bert_jax.tools.vocab (or vocab.txt, *.model)')
   add('--cased', action='store_true', help='--vocab is a vocab.txt that is cased')
-  add('--out', required=True, help='folder of the corpus; one that was begun is gone on with')
+  add('--out', required=True, help='folder of the corpus; an unfinished one is resumed')
   add('--segmenter', default='', choices=('', 'jieba'), help='marks whole words of Chinese')
   add('--phrases', default='', metavar='FILE', help='lexicon of phrases, one a line')
   add('--entities', default='', metavar='FILE', help='lexicon of entities, one a line')
   add('--min-characters', type=int, default=0, help='leave out shorter documents')
-  add(
-    '--duplicates',
-    default='keep',
-    choices=('keep', 'exact', 'near'),
-    help='remove repeated documents; near: by MinHash (costs about 530 bytes of memory a document)',
-  )
+  add('--duplicates', default='keep', choices=('keep', 'exact', 'near'),
+      help='remove repeated documents; near: by MinHash (530 bytes a document)')  # fmt: skip
   add('--near-threshold', type=float, default=0.8, help='Jaccard similarity of near duplicates')
   add('--processes', type=int, default=len(os.sched_getaffinity(0)), help='default: one per core')
   add('--shard-mb', type=int, default=64, help='text in a shard of the output')
-  add(
-    '--beam', action='store_true', help='run as an Apache Beam pipeline; other arguments go to it'
-  )
+  add('--beam', action='store_true', help='run by Apache Beam; other arguments go to it')
   add('--shards', type=int, default=0, help='of a corpus by --beam; for compressed or TFDS input')
   return parser
 
 
 def run(args, beam_arguments=()):
+  """Prepares the corpus of parsed arguments; returns corpus.json."""
   started = time.perf_counter()
-  os.environ['TOKENIZERS_PARALLELISM'] = 'false'  # a process is a core
+  os.environ['TOKENIZERS_PARALLELISM'] = 'false'  # each process uses one core
   for name, low in (('processes', 1), ('shard_mb', 1), ('min_characters', 0), ('shards', 0)):
     if getattr(args, name) < low:
       raise InputError(f'--{name.replace("_", "-")} is {getattr(args, name)}; use {low} or more')
@@ -212,14 +206,14 @@ def inputs(args):
   """[(language, file or TFDS name)] of --input and --languages."""
   return [
     (name, path)
-    for name, spec in text_arguments.specs(args)
+    for name, spec in arguments.specs(args)
     for path in documents.sources(spec, args.format)
   ]
 
 
 @contextlib.contextmanager
 def vocabulary_folder(args):
-  """The folder of --vocab; a vocab.txt or *.model becomes one for as long as it is needed."""
+  """A context with the folder of --vocab; for a vocab.txt or *.model, with a temporary folder."""
   path = Path(args.vocab).expanduser()
   if path.is_dir() and (not args.cased or (path / 'tokenizer_config.json').is_file()):
     if args.cased and getattr(tokenizers.load_folder(path), 'do_lower_case', False):

@@ -1,11 +1,11 @@
-"""The same corpus as tools/prepare.py by an Apache Beam pipeline, for text that outgrows a machine.
+"""Prepares a corpus as an Apache Beam pipeline, for text that is too much for one machine.
 
     python -m bert_jax.tools.prepare --beam --input ... --vocab V --out D [--runner NAME]
 
-Other arguments are Beam's own: the runner (DirectRunner if none is named) and its options. Blocks,
-records and the rule for duplicates are those of tools/prepare.py; the documents are the same, in
-the order of their shards: which one a document is in follows from its place in the input. --out,
---vocab, lexicons and inputs must be where all workers see them.
+Other arguments are those of Beam: the runner (DirectRunner if none is named) and its options.
+Blocks, records and the rule for duplicates are those of tools/prepare.py, and so are the documents,
+but in another order: a document's place in the input decides its shard. --out, --vocab, lexicons
+and inputs must be where all workers see them.
 """
 
 import json
@@ -18,7 +18,7 @@ from bert_jax.config import InputError, write_whole
 from bert_jax.corpus import prepared
 from bert_jax.corpus.shards import Shard, finish
 from bert_jax.text import documents, duplicates
-from bert_jax.tools import prepare_plan
+from bert_jax.tools import prepare_steps
 
 try:
   import apache_beam as beam
@@ -28,20 +28,21 @@ except ImportError:
 
 log = logging.getLogger('bert_jax')
 
-# The place of a document in the input, which orders documents as the local tool does: (number of
-# the file, line or row its block begins with, number in the block).
+# A document's place in the input is (number of its file, first line or row of its block, number in
+# the block). Places order documents as tools/prepare.py does.
 
 
 def prepare(settings, out, arguments, shards=0):
-  """As tools/prepare.prepare, on the runner that `arguments` name.
+  """As tools/prepare.prepare, on the runner of Beam's `arguments`.
 
-  shards: of the corpus; 0: by the size of the input files, which compressed ones and TFDS hide.
+  shards: how many the corpus has; 0: as many as the size of the input files asks for, which is not
+  known of compressed files and TFDS.
   """
   out = Path(out).expanduser().absolute()
   if not shards:
     sizes = [Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')]
     shards = max(1, round(sum(sizes) / (settings.shard_mb << 20)))
-  tokenizer, plan = prepare_plan.begin(settings, out, f'Beam in {shards} shards')
+  tokenizer, plan = prepare_steps.begin(settings, out, f'Beam in {shards} shards')
   settings = settings._replace(vocab=str(out))  # where all workers see it
   if (out / prepared.META).is_file():
     log.info('%s is whole already', out)
@@ -71,7 +72,7 @@ def prepare(settings, out, arguments, shards=0):
       counts
       | 'AllCounts' >> beam.Flatten()
       | beam.CombineGlobally(_add_up)
-      | beam.Map(lambda found: write_whole(counts_file, json.dumps(found)))
+      | beam.Map(lambda total: write_whole(counts_file, json.dumps(total)))
     )
     _ = (
       items
@@ -80,7 +81,7 @@ def prepare(settings, out, arguments, shards=0):
       | beam.MapTuple(lambda number, pairs: _write(out, number, pairs, tokenizer.vocab_size))
     )
   for number in range(shards):
-    if not prepared.shard_paths(out, number)[0].is_file():  # no document fell to it
+    if not prepared.shard_paths(out, number)[0].is_file():  # no document was dealt to it
       _write(out, number, [], tokenizer.vocab_size)
   meta = finish(out, plan, tokenizer, json.loads(counts_file.read_text()))
   counts_file.unlink()
@@ -88,19 +89,20 @@ def prepare(settings, out, arguments, shards=0):
 
 
 def _cut(file, format, split):
+  """Yields (place, language number, block) of a file."""
   number, language, path = file
   for block in documents.blocks(path, format, split):
     yield (number, block.first), language, block
 
 
 class _Make(beam.DoFn):
-  """(place, language number, block) -> (place, Item) of each document, and what was counted."""
+  """Makes (place, Item) of each document of a block, and counts, from what _cut yields."""
 
   def __init__(self, settings):
     self.settings = settings
 
   def setup(self):
-    self.maker = prepare_plan.Maker(self.settings)
+    self.maker = prepare_steps.Maker(self.settings)
 
   def process(self, element):
     place, language, block = element
@@ -137,21 +139,22 @@ def _without_near(items, threshold):
   )
   joined = {'items': items, 'near': near} | beam.CoGroupByKey()
   kept = joined | 'Far' >> beam.Filter(lambda pair: not pair[1]['near'])
-  return kept | beam.MapTuple(lambda place, found: (place, found['items'][0])), near | beam.Map(
+  return kept | beam.MapTuple(lambda place, groups: (place, groups['items'][0])), near | beam.Map(
     lambda pair: {'near_duplicates': 1}
   )
 
 
 def _write(out, number, pairs, vocab_size):
-  """One shard, its documents in the order of their places."""
+  """Writes a shard, its documents in the order of their places."""
   shard = Shard(out, number, vocab_size)
   for _, item in sorted(pairs, key=lambda pair: pair[0]):
     shard.write(item)
   shard.close({})
 
 
-def _add_up(found):
+def _add_up(all_counts):
+  """The sum of dicts of counts."""
   total = Counter()
-  for counts in found:
+  for counts in all_counts:
     total.update(counts)
   return dict(total)

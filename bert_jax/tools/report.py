@@ -1,13 +1,12 @@
-"""What a folder of runs has found, from their workdirs alone: a table, and the curves as a picture.
+"""Reports the results of all runs in a folder: a table, and their curves as a picture.
 
     python -m bert_jax.tools.report runs/quickstart [--picture curves.png] [--metric nsp_accuracy]
 
 Runs that differ in nothing but the seed are one line: mean ± standard deviation over the seeds, and
 a 95 % bootstrap interval of that mean (from 3 seeds on). A run that collapsed, one that predicts
-the same for every example, is named, and a second line tells the mean without it.
+the same for every example, is named, and a second line gives the mean without it.
 """
 
-import argparse
 import json
 import logging
 import statistics
@@ -17,10 +16,12 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
+from bert_jax.tools import arguments
+from bert_jax.tools.text_table import aligned
 
 log = logging.getLogger('bert_jax')
 
-# Fields that cannot change what a run comes to.
+# Fields that cannot change a run's result.
 NO_MATTER = ('mesh.', 'log.', 'checkpoint.every', 'checkpoint.keep_')
 
 MAIN_METRIC = {
@@ -54,7 +55,7 @@ def read(folder):
 
 
 def metric_of(run, metric=''):
-  """The metric a run is judged by: the one given, or its best_metric, or its objective's own."""
+  """The metric a run is judged by: the one given, else its best_metric, else its objective's."""
   if metric or run['config']['checkpoint.best_metric']:
     return metric or run['config']['checkpoint.best_metric']
   if run['config'].get('table.regression'):
@@ -69,16 +70,17 @@ def metric_of(run, metric=''):
 def final(run, metric):
   """The last evaluated value of a metric, or None; of a run that may stop early the best one."""
   evals = [line for line in run['lines'] if line['split'] == 'eval']
-  found = [line[metric] for line in evals if line.get(metric) is not None]  # null: not a number
-  if found and run['config']['eval.patience'] and metric == run['config']['checkpoint.best_metric']:
-    return {'max': max, 'min': min}[run['config']['checkpoint.best_mode']](found)
-  return found[-1] if found else None
+  values = [line[metric] for line in evals if line.get(metric) is not None]  # null: NaN
+  config = run['config']
+  if values and config['eval.patience'] and metric == config['checkpoint.best_metric']:
+    return {'max': max, 'min': min}[config['checkpoint.best_mode']](values)
+  return values[-1] if values else None
 
 
 def collapsed(run):
-  """Did the run's last evaluation find one answer for every example?"""
-  found = [line for line in run['lines'] if line['split'] == 'eval']
-  return bool(found) and 'constant' in found[-1]
+  """Whether the answers of the run's last evaluation are the same for every example."""
+  evals = [line for line in run['lines'] if line['split'] == 'eval']
+  return bool(evals) and 'constant' in evals[-1]
 
 
 def interval(values):
@@ -88,18 +90,18 @@ def interval(values):
 
 
 def groups(runs):
-  """{(objective, what sets it apart): [runs that differ only in the seed]}"""
+  """{(objective, the fields that vary between its runs): [runs that differ only in the seed]}"""
   out = {}
   for objective in sorted({run['config']['objective'] for run in runs}):
-    own = [run for run in runs if run['config']['objective'] == objective]
+    of_objective = [run for run in runs if run['config']['objective'] == objective]
     varied = [
       name
-      for name in own[0]['config']
+      for name in of_objective[0]['config']
       if name != 'seed'
       and not name.startswith(NO_MATTER)
-      and len({str(run['config'].get(name)) for run in own}) > 1
+      and len({str(run['config'].get(name)) for run in of_objective}) > 1
     ]
-    for run in own:
+    for run in of_objective:
       text = ', '.join(
         f'{n}={"none" if run["config"].get(n) == "" else run["config"].get(n)}' for n in varied
       )
@@ -108,8 +110,9 @@ def groups(runs):
 
 
 def table(runs, metric=''):
+  """The text of the table: a line for each group of runs, then the collapsed runs."""
   rows = [('objective', 'runs that differ in', 'seeds', 'metric', 'mean ± sd', '95 %', 'baseline')]
-  fallen = [run for run in runs if collapsed(run)]
+  constant = [run for run in runs if collapsed(run)]
   shown = list(groups(runs).items())
   shown += [
     ((objective, f'{text or "-"}, without collapsed runs'), sound)
@@ -137,14 +140,13 @@ def table(runs, metric=''):
   if len(rows) == 1:
     names = sorted({name for run in runs for line in run['lines'] for name in line})
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {", ".join(names)}.')
-  widths = [max(map(len, column)) for column in zip(*rows)]
-  lines = ['  '.join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows]
-  lines += [f'collapsed, one answer for every example: {run["path"]}' for run in fallen]
+  lines = aligned(rows)
+  lines += [f'collapsed, one answer for every example: {run["path"]}' for run in constant]
   return '\n'.join(lines)
 
 
 def picture(runs, path, metric=''):
-  """The curves of every run, a panel for each objective, one colour per group of seeds."""
+  """Draws the curves of all runs: a panel for each objective, a colour for each group of seeds."""
   import matplotlib
 
   matplotlib.use('Agg')
@@ -154,8 +156,8 @@ def picture(runs, path, metric=''):
   objectives = list(dict.fromkeys(objective for objective, _ in by_group))
   figure, axes = plt.subplots(1, len(objectives), figsize=(6 * len(objectives), 4.2), squeeze=False)
   for axis, objective in zip(axes[0], objectives):
-    own = {text: members for (o, text), members in by_group.items() if o == objective}
-    for i, (text, members) in enumerate(own.items()):
+    panel = {text: members for (o, text), members in by_group.items() if o == objective}
+    for i, (text, members) in enumerate(panel.items()):
       name = metric_of(members[0], metric)
       for j, run in enumerate(members):
         for split, style in (('train', '-'), ('eval', 'o--')):
@@ -184,9 +186,7 @@ def picture(runs, path, metric=''):
 
 
 def main(argv=None):
-  parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.tools.report', description=__doc__.partition('\n\n')[0]
-  )
+  parser = arguments.parser('report', __doc__)
   parser.add_argument('folder', help='workdir, or a folder of workdirs')
   parser.add_argument('--metric', default='', help='default: what the objective is judged by')
   parser.add_argument('--picture', default='', metavar='PNG', help='draw the curves into this file')

@@ -1,13 +1,11 @@
-"""Many runs of one config, one after the other, and their table: seeds, and any fields.
+"""Runs one config many times, with several seeds and values of fields, and prints a table.
 
     python -m bert_jax.tools.sweep --config configs/finetune.py:runlocal --workdir W --seeds 3 \
         --vary optimizer.learning_rate=1e-4,3e-4 [--config.NAME=VALUE ...]
 
-Every combination runs in a folder of its own under W; started again, finished runs are not
-repeated.
+Every combination has its folder under W; started again, finished runs are not repeated.
 """
 
-import argparse
 import itertools
 import logging
 from pathlib import Path
@@ -17,13 +15,14 @@ import jax
 from bert_jax import config as config_lib
 from bert_jax import train
 from bert_jax.config import InputError
-from bert_jax.tools import report
+from bert_jax.tools import arguments, report
 
 log = logging.getLogger('bert_jax')
 
 
 def combinations(vary, seeds):
-  """['a=1,2'] and 2 seeds -> [('a=1,seed=0', ['--config.a=1', '--config.seed=0']), ...]"""
+  """Yields (name of the folder, arguments) of each run: for ['a=1,2'] and 2 seeds first
+  ('a=1,seed=0', ['--config.a=1', '--config.seed=0'])."""
   axes = []
   for text in vary:
     name, given, values = text.partition('=')
@@ -38,28 +37,19 @@ def combinations(vary, seeds):
 
 
 def main(argv=None):
-  parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.tools.sweep',
-    allow_abbrev=False,
-    description=__doc__.partition('\n\n')[0],
-  )
-  parser.add_argument('--config', required=True, metavar='FILE[:ARGS]')
-  parser.add_argument('--workdir', required=True, help='folder of the runs')
-  parser.add_argument('--seeds', type=int, default=3, help='runs of each combination')
-  parser.add_argument(
-    '--vary',
-    action='append',
-    default=[],
-    metavar='NAME=V1,V2',
-    help='a field and its values; may be repeated',
-  )
+  parser = arguments.parser('sweep', __doc__)
+  add = parser.add_argument
+  add('--config', required=True, metavar='FILE[:ARGS]')
+  add('--workdir', required=True, help='folder of the runs')
+  add('--seeds', type=int, default=3, help='runs of each combination')
+  add('--vary', action='append', default=[], metavar='NAME=V1,V2', help='may be repeated')
   args, overrides = parser.parse_known_args(argv)
   with config_lib.command_line():
     if args.seeds < 1:
       raise InputError(f'--seeds is {args.seeds}; each combination runs with at least 1.')
     runs = [
-      (name, config_lib.load(args.config, overrides + own))
-      for name, own in combinations(args.vary, args.seeds)
+      (name, config_lib.load(args.config, overrides + fields))
+      for name, fields in combinations(args.vary, args.seeds)
     ]
     # Runs that differ in a seed or a rate compile the same programs.
     jax.config.update('jax_compilation_cache_dir', str(Path(args.workdir) / '.jax_cache'))

@@ -1,4 +1,4 @@
-"""One model on many evaluation sets, as a table: the cross-lingual experiment of M-BERT.
+"""Evaluates one model on many sets and makes a table: the cross-lingual experiment of M-BERT.
 
     python -m bert_jax.tools.transfer --workdir W --eval "$DATA/panx/test-{language}.tsv" \
         --languages en,de,es,zh
@@ -9,7 +9,6 @@ https://arxiv.org/abs/1906.01502). The table is printed and written, with the an
 language, to W/transfer (or --out); the last line is the mean over the sets.
 """
 
-import argparse
 import json
 import logging
 import math
@@ -19,34 +18,33 @@ from bert_jax import config as config_lib
 from bert_jax import evaluate, metrics
 from bert_jax.config import InputError
 from bert_jax.text import files
+from bert_jax.tools import arguments
+from bert_jax.tools.text_table import aligned
 
 log = logging.getLogger('bert_jax')
 
 
 def table(results):
-  """{name: {metric: value}} -> lines: a row for each set, a column for each metric."""
+  """The text of a table of {set: {metric: value}}: a row for each set, a column for each metric."""
   names = list(dict.fromkeys(name for result in results.values() for name in result))
   columns = [[result.get(name, math.nan) for result in results.values()] for name in names]
   shown = [[f'{x:.4f}' if x == x else '-' for x in values] for values in columns]
-  # A mean is over all sets, or it is none.
+  # A metric that a set does not have has no mean.
   means = [math.fsum(values) / len(values) for values in columns]
   rows = [('', *names), *zip(results, *shown)]
   rows.append(('mean', *(f'{x:.4f}' if x == x else '-' for x in means)))
-  widths = [max(map(len, column)) for column in zip(*rows)]
-  return '\n'.join(
-    '  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
-  )
+  return '\n'.join(aligned(rows))
 
 
 def transfer(workdir, specs, languages=(), overrides=(), which='latest', out=''):
-  """{name: {metric: value}} of a run on each set; specs: 'NAME=FILE' or a path with {language}."""
+  """{name: {metric: value}} of a run on each set; specs: 'NAME=DATA' or a path with {language}."""
   parts = [part for spec in specs for part in files.parts(spec, languages)]
   unnamed = [spec for name, spec in parts if not name]
   if unnamed:
     raise InputError(f'--eval {unnamed[0]} has no name; write NAME={unnamed[0]}, or {{language}}.')
   repeated = {name for name, _ in parts if [n for n, _ in parts].count(name) > 1}
   if repeated:
-    raise InputError(f'--eval names {sorted(repeated)[0]} twice; give each set a name of its own.')
+    raise InputError(f'--eval names {sorted(repeated)[0]} twice; give each set another name.')
   out = Path(out or Path(workdir).expanduser() / 'transfer')
   results = {}
   for name, result, _ in evaluate.evaluate_on(workdir, parts, overrides, which, out):
@@ -54,24 +52,19 @@ def transfer(workdir, specs, languages=(), overrides=(), which='latest', out='')
     log.info('%s: %s', name, metrics.to_json(result))
   out.mkdir(parents=True, exist_ok=True)
   config_lib.write_whole(out / 'table.txt', table(results) + '\n')
-  told = {name: json.loads(metrics.to_json(result)) for name, result in results.items()}
-  config_lib.write_whole(out / 'scores.json', json.dumps(told, indent=2) + '\n')
+  scores = {name: json.loads(metrics.to_json(result)) for name, result in results.items()}
+  config_lib.write_whole(out / 'scores.json', json.dumps(scores, indent=2) + '\n')
   return results
 
 
 def main(argv=None):
-  parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.tools.transfer',
-    allow_abbrev=False,
-    description=__doc__.partition('\n\n')[0],
-  )
-  parser.add_argument('--workdir', required=True, help='the run')
-  parser.add_argument(
-    '--eval', action='append', required=True, metavar='NAME=DATA', help='repeated, or {language}'
-  )
-  parser.add_argument('--languages', default='', help='a,b,c: what {language} stands for')
-  parser.add_argument('--checkpoint', default='latest', help='latest, best or a step')
-  parser.add_argument('--out', default='', help='folder; default: W/transfer')
+  parser = arguments.parser('transfer', __doc__)
+  add = parser.add_argument
+  add('--workdir', required=True, help='the run')
+  add('--eval', action='append', required=True, metavar='NAME=DATA', help='may be repeated')
+  add('--languages', default='', help='a,b,c: what {language} stands for')
+  add('--checkpoint', default='latest', help='latest, best or a step')
+  add('--out', default='', help='folder; default: W/transfer')
   args, overrides = parser.parse_known_args(argv)
   with config_lib.command_line():
     languages = [name for name in args.languages.split(',') if name]

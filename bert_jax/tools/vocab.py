@@ -4,10 +4,10 @@
     python -m bert_jax.tools.vocab --input de='de/*.txt' --input sw='sw/*.txt' --sampling 0.7 ...
 
 V/vocab.txt with its tokenizer_config.json is what Google's and Hugging Face's BERT tokenizers load;
-the kinds unigram and bpe write a SentencePiece model, V/spm.model. How: tokenizers/training.py.
+the kinds unigram and bpe write a SentencePiece model, V/spm.model. See
+tokenizers/wordpiece_trainer.py and sentencepiece_trainer.py.
 """
 
-import argparse
 import json
 import logging
 import tempfile
@@ -21,8 +21,10 @@ from bert_jax import config as config_lib
 from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.text import documents as text
-from bert_jax.tokenizers import training
-from bert_jax.tools import text_arguments
+from bert_jax.tokenizers.run_tokenizer import describe
+from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
+from bert_jax.tokenizers.wordpiece_trainer import train_wordpiece
+from bert_jax.tools import arguments
 
 log = logging.getLogger('bert_jax')
 
@@ -33,14 +35,14 @@ def train(args):
   is_wordpiece = args.kind == 'wordpiece'
   if args.no_cjk_spaces and not is_wordpiece:
     raise InputError('--no-cjk-spaces is for --kind wordpiece; the others put no spaces anywhere')
-  text_arguments.check_writable(out)
+  arguments.check_writable(out)
   file = 'vocab.txt' if is_wordpiece else 'spm.model'
-  there = tokenizers.load_folder(out) if tokenizers.in_folder(out) else None
+  earlier = tokenizers.load_folder(out) if tokenizers.in_folder(out) else None
   another = InputError(f'{out} holds another vocabulary; choose another --out, or delete it')
-  if there and (tokenizers.in_folder(out).name, there.vocab_size) != (file, args.size):
+  if earlier and (tokenizers.in_folder(out).name, earlier.vocab_size) != (file, args.size):
     raise another
   specs = {}
-  for language, spec in text_arguments.specs(args):
+  for language, spec in arguments.specs(args):
     text.sources(spec, args.format)  # what does not exist shows before anything is read
     specs.setdefault(language, []).append(spec)
   counts, documents = Counter(invalid_utf8_lines=0), Counter()
@@ -55,17 +57,17 @@ def train(args):
     tempfile.TemporaryDirectory() as scratch,
   ):
     path = Path(scratch) / file
-    texts = {n: _sentences(args, n, own, counts, documents, bar) for n, own in specs.items()}
+    texts = {n: _sentences(args, n, part, counts, documents, bar) for n, part in specs.items()}
     if is_wordpiece:
-      made = training.train_wordpiece(texts, path, **settings, **flags)
+      made = train_wordpiece(texts, path, **settings, **flags)
     else:
       settings |= {'model_type': args.kind, 'do_lower_case': not args.cased}
-      made = training.train_sentencepiece(texts, path, **settings)
+      made = train_sentencepiece(texts, path, **settings)
     tokenizer = tokenizers.load(path, **flags)
-  log.info('%s: %s', out, training.describe(made))
-  if there is None:
+  log.info('%s: %s', out, describe(made))
+  if earlier is None:
     tokenizer.save(out)
-  elif there.fingerprint == tokenizer.fingerprint:
+  elif earlier.fingerprint == tokenizer.fingerprint:
     log.info('%s holds just this vocabulary already', out)
   else:
     raise another
@@ -80,6 +82,7 @@ def train(args):
 
 
 def _sentences(args, language, specs, counts, documents, bar):
+  """Yields the sentences of a language's specs, and counts its documents in `documents`."""
   for spec in specs:
     for document in text.documents(
       spec, split=args.split, format=args.format, text_field=args.text_field, counts=counts
@@ -91,32 +94,21 @@ def _sentences(args, language, specs, counts, documents, bar):
 
 
 def main(argv=None):
-  parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.tools.vocab',
-    allow_abbrev=False,
-    description='Trains a vocabulary on text; the same text gives the same vocabulary.',
-  )
-  text_arguments.add_text(parser)
+  parser = arguments.parser('vocab', __doc__)
   add = parser.add_argument
+  arguments.add_text(add)
   add('--out', required=True, help='folder to write')
   add('--kind', default='wordpiece', choices=('wordpiece', 'unigram', 'bpe'))
   add('--size', type=int, default=30522, help='number of pieces, default 30522')
   add('--cased', action='store_true', help='keep case and accents')
-  add(
-    '--character-coverage',
-    type=float,
-    default=0.99999,
-    help='share of the characters of the text that are kept; 0.9995 for Chinese and Japanese',
-  )
-  add('--no-cjk-spaces', action='store_true', help='CJK characters are not words of their own')
+  add('--character-coverage', type=float, default=0.99999,
+      help='share of the text whose characters are kept; 0.9995 for Chinese, Japanese')  # fmt: skip
+  add('--no-cjk-spaces', action='store_true', help='a CJK character is not a word by itself')
   add('--sampling', type=float, default=1.0, help='S: a language counts as P(L)^S; M-BERT: 0.7')
   args = parser.parse_args(argv)
   with config_lib.command_line():
-    for name, low, high in (
-      ('size', 6, 10**7),
-      ('character_coverage', 1e-9, 1),
-      ('sampling', 0, 1),
-    ):
+    limits = {'size': (6, 10**7), 'character_coverage': (1e-9, 1), 'sampling': (0, 1)}
+    for name, (low, high) in limits.items():
       if not low <= getattr(args, name) <= high:
         raise InputError(
           f'--{name.replace("_", "-")} is {getattr(args, name)}; use {low:g} to {high:g}'

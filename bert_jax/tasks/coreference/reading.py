@@ -7,7 +7,7 @@
        candidate. SuperGLUE counts indices in words, CLUE in characters: the unit is taken in which
        more spans of the file lie where they should
 
-Faults, each counted and named (see problems.py):
+Faults, each counted and named (see tasks/faulty_records.py):
 
   a name is not at its offset    the nearest place is taken; without one, the example is faulty, but
                                  for WSC counted in words: there the words at the index are taken
@@ -21,12 +21,8 @@ import re
 from typing import NamedTuple
 
 from bert_jax.config import InputError
+from bert_jax.tasks.coreference.gap_scores import GENDERS
 from bert_jax.text import tables
-
-GENDERS = dict.fromkeys(('he', 'his', 'him'), 'masculine') | dict.fromkeys(
-  ('she', 'her', 'hers'), 'feminine'
-)
-
 
 SPANS = ('Pronoun', 'A', 'B')  # of GAP, with their offsets in characters
 
@@ -60,13 +56,13 @@ def read(config, split, problems):
 
 def _gap(rows, split, problems):
   for where, row in rows:
-    told = any(row.get(f'{name}-coref', '').strip() for name in 'AB')  # not in a test set
-    marked = ('A-coref', 'B-coref') if split == 'train' or told else ()
+    has_gold = any(row.get(f'{name}-coref', '').strip() for name in 'AB')  # a test set has none
+    marked = ('A-coref', 'B-coref') if split == 'train' or has_gold else ()
     columns = ('ID', 'Text', *SPANS, *(f'{name}-offset' for name in SPANS), *marked)
-    found = problems.columns(row, columns, where)
-    if found is None:
+    values = problems.columns(row, columns, where)
+    if values is None:
       continue
-    own, text, *_ = found
+    example_id, text, *_ = values
     spans = []
     for name in SPANS:
       offset = row[f'{name}-offset'].strip()
@@ -93,24 +89,26 @@ def _gap(rows, split, problems):
       gold = (marks + ['true']).index('true')
     if row['Pronoun'].lower() not in GENDERS:
       problems.note('pronouns of unknown gender (in the overall F1 only)', where)
-    yield Example(where, own, text, tuple(spans), gold)
+    yield Example(where, example_id, text, tuple(spans), gold)
 
 
 def _place(text, name, offset, where, problems):
-  """(from, to) of a name that should be at an offset; None: it is nowhere, see Problems.wrong."""
+  """(from, to) of a name that should be at an offset; None, and a fault, if it is nowhere."""
   if name and text.startswith(name, offset):
     return offset, offset + len(name)
-  found = _nearest(text, name, offset)
-  if found is None:
+  span = _nearest(text, name, offset)
+  if span is None:
     problems.wrong(where, f'{name!r} is nowhere in its text', 'names that are not in their text')
   else:
     problems.note('offsets that are off (the nearest place taken)', where)
-  return found
+  return span
 
 
 def _nearest(text, name, offset):
-  """(from, to) of the occurrence next to offset: of the whole word, else within one, else in
-  another case; None."""
+  """(from, to) of the occurrence nearest to an offset, or None.
+
+  Occurrences as a whole word come first, then those within a word, then those in another case.
+  """
   plain = re.escape(name)
   for pattern, flags in ((rf'\b{plain}\b', 0), (plain, 0), (plain, re.IGNORECASE)):
     spans = [match.span() for match in re.finditer(pattern, text, flags) if name]
@@ -120,7 +118,7 @@ def _nearest(text, name, offset):
 
 
 def _wsc(rows, split, problems):
-  found, fits = [], {'words': 0, 'characters': 0}
+  read, fits = [], {'words': 0, 'characters': 0}
   for number, (where, row) in enumerate(rows):
     try:
       target = json.loads(row['target']) if 'target' in row else row
@@ -137,23 +135,23 @@ def _wsc(rows, split, problems):
     if answer == label or (split == 'train' and answer is None):
       problems.wrong(where, f'label {label!r} is neither true nor false', 'unknown labels')
       continue
-    own = str(row.get('idx', row.get('id', number)))
-    found.append((where, own, text, named, answer))
+    example_id = str(row.get('idx', row.get('id', number)))
+    read.append((where, example_id, text, named, answer))
     for span, index in named:
       fits['words'] += _in_word(text, span, index) is not None
       fits['characters'] += bool(span) and text.startswith(span, index)
   unit = max(fits, key=fits.get)
   problems.counts[f'spans, of which {fits[unit]:,} lie where their index says, in {unit}'] = (
-    2 * len(found)
+    2 * len(read)
   )
-  for where, own, text, named, gold in found:
+  for where, example_id, text, named, gold in read:
     place, spans = _words if unit == 'words' else _place, []
     for span in named:
-      if (found_at := place(text, *span, where, problems)) is None:
+      if (at := place(text, *span, where, problems)) is None:
         break
-      spans.append(found_at)
+      spans.append(at)
     else:
-      yield Example(where, own, text, tuple(spans), gold)
+      yield Example(where, example_id, text, tuple(spans), gold)
 
 
 def _in_word(text, span, index):
@@ -167,17 +165,17 @@ def _in_word(text, span, index):
 
 
 def _words(text, span, index, where, problems):
-  """(from, to) of a span that should begin with word `index`; None: see Problems.wrong."""
-  if found := _in_word(text, span, index):
-    return found
+  """(from, to) of a span that should begin with word `index`; None, and a fault, if it cannot."""
+  if place := _in_word(text, span, index):
+    return place
   words = [match.span() for match in re.finditer(r'\S+', text)]
   if not 0 <= index < len(words):
     problems.wrong(
       where, f'index {index} of {span!r} is past the {len(words)} words', 'unreadable offsets'
     )
     return None
-  if found := _nearest(text, span, words[index][0]):
+  if place := _nearest(text, span, words[index][0]):
     problems.note('offsets that are off (the nearest place taken)', where)
-    return found
+    return place
   problems.note('spans that are not in their text (the words at their index taken)', where)
   return words[index][0], words[min(index + max(1, len(span.split())), len(words)) - 1][1]

@@ -5,9 +5,9 @@
        feminine pronouns; the bias is feminine / masculine
   wsc  one candidate: true or false. Accuracy
 
-How they are read, and what is done about faults, is told in coreference_data.py. A span becomes
-the tokens that share a character with it. Of a text that is too long the part around its spans is
-kept, all of them always; that is counted.
+reading.py reads them and says what is done about faults; gap_scores.py is GAP's scorer. A span
+becomes the tokens that share a character with it. Of a text that is too long, the part around its
+spans is kept, with all spans; such texts are counted.
 """
 
 import json
@@ -19,11 +19,11 @@ from bert_jax import models
 from bert_jax.objectives.coreference import Coreference
 from bert_jax.rows.examples import Scored, by_example
 from bert_jax.tasks.coreference import reading
+from bert_jax.tasks.coreference.gap_scores import SCORES, gap_scores
 from bert_jax.tasks.faulty_records import Problems
 
 # What may be answered: the candidates, and none of them.
 ANSWERS = {'gap': ('A', 'B', 'neither'), 'wsc': ('true', 'false')}
-SCORES = ('gap_f1', 'gap_f1_masculine', 'gap_f1_feminine', 'gap_bias')
 
 
 def resolve(config):
@@ -100,7 +100,7 @@ class Pronouns(Scored):
 
   def answers(self, outputs):
     numbers, (logits,) = by_example(outputs, 'logits')
-    return [self._answer(self.examples[i], own) for i, own in zip(numbers, logits)]
+    return [self._answer(self.examples[i], x) for i, x in zip(numbers, logits)]
 
   def _answer(self, example, logits):
     logs = log_softmax(np.asarray(logits, np.float64))
@@ -140,27 +140,6 @@ class Pronouns(Scored):
     return {name: ''.join(f'{json.dumps(x)}\n' for x in lines) for name, lines in named.items()}
 
 
-def gap_scores(answers):
-  """{SCORES: number} of dicts with id, pronoun, gold and prediction (A, B or neither), 0 to 100.
-
-  gap_bias is NaN, where the official scorer prints '-', if one of the two F1 is 0.
-  """
-  first = list({a['id']: a for a in reversed(answers)}.values())
-  gold, predicted = (
-    np.array([[a[side] == name for name in 'AB'] for a in first]) for side in ('gold', 'prediction')
-  )
-  gender = np.array([reading.GENDERS.get(a['pronoun'].lower(), '') for a in first])
-
-  def f1(which):
-    right = np.sum(gold[which] & predicted[which])
-    wrong = np.sum(gold[which] ^ predicted[which])
-    return float(200 * right / (2 * right + wrong)) if right else 0.0
-
-  masculine, feminine = f1(gender == 'masculine'), f1(gender == 'feminine')
-  bias = feminine / masculine if masculine and feminine else float('nan')
-  return dict(zip(SCORES, (f1(slice(None)), masculine, feminine, bias)))
-
-
 def near(length, spans, room):
   """The tokens [room] of `length` to keep, in order; spans [S, 2]: first and last token of each.
 
@@ -180,9 +159,9 @@ def _pieces(example, offsets, problems):
   """[S, 2]: the first and the last token that share a character with each span."""
   out = []
   for start, end in example.spans:
-    found = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))
-    if not len(found):
+    tokens = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))
+    if not len(tokens):
       problems.note('names without a token (the next one taken)', example.where)
-      found = [min(np.searchsorted(offsets[:, 0], start), len(offsets) - 1)]
-    out.append((found[0], found[-1]))
+      tokens = [min(np.searchsorted(offsets[:, 0], start), len(offsets) - 1)]
+    out.append((tokens[0], tokens[-1]))
   return np.array(out)

@@ -12,7 +12,8 @@ from bert_jax import models, tokenizers
 from bert_jax.config import InputError
 from bert_jax.corpus import loading, tokenized
 from bert_jax.objectives.mlm_nsp import MlmNsp
-from bert_jax.rows import pretraining
+from bert_jax.rows.corpus_rows import Rows
+from bert_jax.rows.language_mixture import Mixture, shares
 from bert_jax.text import documents, files
 
 log = logging.getLogger('bert_jax')
@@ -182,12 +183,12 @@ def _source(config, tokenizer, split, found):
     (source,), (level,) = parts.values(), levels.values()
   else:
     sizes = {language: len(own) for language, (own, _) in found[split].items()}
-    seen = pretraining.shares(sizes, config.corpus.sampling, dict(config.corpus.weights))
+    seen = shares(sizes, config.corpus.sampling, dict(config.corpus.weights))
     per_row = {language: part.lengths().sum() / len(part) for language, part in parts.items()}
     weights = {language: seen[language] / per_row[language] for language in parts}
     if split == 'train':
       log.info('share of the tokens seen: %s', ', '.join(f'{k} {x:.2%}' for k, x in seen.items()))
-    source = pretraining.Mixture(parts, {k: x / sum(weights.values()) for k, x in weights.items()})
+    source = Mixture(parts, {k: x / sum(weights.values()) for k, x in weights.items()})
     # In an evaluation every row counts once, in training as often as it is seen.
     share = seen if split == 'train' else {k: n / sum(sizes.values()) for k, n in sizes.items()}
     level = sum(share[language] * levels[language] for language in parts)
@@ -227,7 +228,7 @@ def _rows(config, own, tokenizer, split, language, what):
       'give more text, separate documents by blank lines, or change corpus.eval_share '
       f'({config.corpus.eval_share}), the share held out while data.eval is empty.'
     )
-  out = pretraining.Rows(
+  out = Rows(
     own,
     tokenizer,
     kind=config.corpus.rows,

@@ -1,8 +1,8 @@
 """Extractive question answering: the answer is a stretch of a context, or nothing (SQuAD).
 
-A row is [CLS] question [SEP] window of the context [SEP]; see qa_data.py for what is read and
-qa_windows.py for the windows. Answers are stretches of the context as it was given. Of several gold
-answers the first is learnt, and all count in the scores (see qa_scores.py). A window without the
+A row is [CLS] question [SEP] window of the context [SEP]; see reading.py for what is read and
+windows.py for the windows. Answers are stretches of the context as it was given. Of several gold
+answers the first is learnt, and all count in the scores (see squad_scores.py). A window without the
 whole answer points at [CLS], as does a question that has none (qa.unanswerable, SQuAD 2.0).
 
 There, '' is predicted where the odds of no answer, the logits of [CLS] minus those of the best
@@ -20,7 +20,7 @@ from bert_jax.config import InputError
 from bert_jax.objectives.qa import QuestionAnswering
 from bert_jax.rows.examples import Scored, tokens_of
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.qa import reading, scores
+from bert_jax.tasks.qa import reading, squad_scores
 from bert_jax.tasks.qa.windows import best_spans, judged, tokens_between, window_starts
 
 SPECIAL = 3  # [CLS] question [SEP] context [SEP]
@@ -229,8 +229,8 @@ class Windows(Scored):
     predictions, golds = ([answer[key] for answer in answers] for key in ('prediction', 'gold'))
     if self.qa.unanswerable:
       best = ([answer[key] for answer in answers] for key in ('answer', 'gold', 'null_odds'))
-      return scores.squad2(predictions, golds) | scores.best_thresholds(*best)
-    scorer = scores.cmrc if self.qa.answer_units == 'characters' else scores.squad
+      return squad_scores.squad2(predictions, golds) | squad_scores.best_thresholds(*best)
+    scorer = squad_scores.cmrc if self.qa.answer_units == 'characters' else squad_scores.squad
     return scorer(predictions, golds)
 
   def files(self, answers):

@@ -1,4 +1,4 @@
-"""What the official scripts say of answers: SQuAD 1.1, SQuAD 2.0 and CMRC 2018, in percent.
+"""The scores of the official scripts of SQuAD 1.1, SQuAD 2.0 and CMRC 2018, in percent.
 
   squad, squad2    evaluate-v1.1.py and evaluate-v2.0.py (Rajpurkar et al. 2016, 2018): lower case,
                    without punctuation and articles; equal, or F1 over words, for the best gold
@@ -24,12 +24,12 @@ _ARTICLES = re.compile(r'\b(a|an|the)\b')
 
 
 def normalised(text):
-  """SQuAD's: lower case, no ASCII punctuation, no articles, single blanks."""
+  """SQuAD's normalisation: lower case, no ASCII punctuation, no articles, single blanks."""
   return ' '.join(_ARTICLES.sub(' ', text.lower().translate(_PUNCTUATION)).split())
 
 
 def word_f1(prediction, gold):
-  """Of two normalised texts; 0 where nothing is shared, also between two empty ones."""
+  """F1 over the words of two normalised texts; 0 if they share none, also if both are empty."""
   ours, theirs = prediction.split(), gold.split()
   shared = sum((Counter(ours) & Counter(theirs)).values())
   return _f1(shared, len(ours), len(theirs))
@@ -46,8 +46,10 @@ def squad(predictions, golds):
 
 
 def squad2(predictions, golds):
-  """SQuAD 2.0: exact and f1 of all questions, of those with an answer (HasAns_) and those without
-  (NoAns_); the gold of an unanswerable one is [], its right answer ''."""
+  """SQuAD 2.0: {exact, f1} of all questions, those with an answer (HasAns_), and without (NoAns_).
+
+  The gold of an unanswerable question is [], its right prediction ''.
+  """
   exact, f1 = _of_each(predictions, golds)
   answerable = np.array([bool(gold) for gold in golds])
   out = {}
@@ -123,7 +125,7 @@ _NLTK = [
 
 
 def segments(text):
-  """CMRC's: Chinese characters one by one, words of the rest, without its marks."""
+  """CMRC's segments of a text: Chinese characters, and words of the rest, without its marks."""
   out, rest = [], ''
   for character in text.lower().strip():
     if character in _MARKS:
@@ -143,7 +145,7 @@ def _words(text):
 
 
 def segment_f1(prediction, gold):
-  """Of two lists of segments: precision and recall of their longest common stretch."""
+  """F1 of the longest common stretch of two lists of segments."""
   match = SequenceMatcher(None, prediction, gold, autojunk=False).find_longest_match()
   return _f1(match.size, len(prediction), len(gold))
 
@@ -153,8 +155,8 @@ def cmrc(predictions, golds):
   exact, f1 = [], []
   for prediction, gold in zip(predictions, golds, strict=True):
     exact.append(_bare(prediction) in map(_bare, gold))
-    own = segments(prediction)
-    f1.append(max(segment_f1(own, segments(text)) for text in gold))
+    predicted = segments(prediction)
+    f1.append(max(segment_f1(predicted, segments(text)) for text in gold))
   return {'exact': _percent(exact), 'f1': _percent(f1)}
 
 

@@ -1,4 +1,4 @@
-"""What preparing a corpus is, whoever runs it: its settings, its blocks, its plan."""
+"""The steps of preparing a corpus that tools/prepare.py and tools/prepare_beam.py share."""
 
 import hashlib
 import json
@@ -11,11 +11,11 @@ from bert_jax.config import InputError, write_whole
 from bert_jax.corpus import prepared, shards
 from bert_jax.corpus.units import Encoder
 from bert_jax.text import documents, duplicates
-from bert_jax.tools import text_arguments
+from bert_jax.tools import arguments
 
 
 class Settings(NamedTuple):
-  """What decides the records of a corpus."""
+  """The settings of a corpus: what its records depend on."""
 
   inputs: tuple[tuple[str, str], ...]  # (language or '', file), in order
   vocab: str  # folder
@@ -30,22 +30,27 @@ class Settings(NamedTuple):
   near_threshold: float = 0.8
   shard_mb: int = 64
 
+  def encoder(self, tokenizer):
+    """The Encoder of these settings; raises what is wrong with segmenter and lexicons."""
+    return Encoder(
+      tokenizer, segmenter=self.segmenter, phrases=self.phrases, entities=self.entities
+    )
+
   @property
   def languages(self):
+    """The languages of the inputs, each once, in order."""
     return tuple(dict.fromkeys(language for language, _ in self.inputs))
 
 
 class Maker:
-  """(language number, block) -> (items, counts): a pure function, made once in each process."""
+  """maker(language number, block) -> (items, counts): encodes the documents of a block.
+
+  A pure function of its arguments; each process makes one of these.
+  """
 
   def __init__(self, settings):
     self.settings = settings
-    self.encode = Encoder(
-      tokenizers.load_folder(settings.vocab),
-      segmenter=settings.segmenter,
-      phrases=settings.phrases,
-      entities=settings.entities,
-    )
+    self.encode = settings.encoder(tokenizers.load_folder(settings.vocab))
     self.serialize = shards.Serializer()
     near = settings.duplicates == 'near'
     self.signer = duplicates.Signer(settings.near_threshold) if near else None
@@ -57,14 +62,15 @@ class Maker:
         counts['short_documents'] += 1
       else:
         kept.append(document)
-    found = self.encode([document.sentences for document in kept], counts)
+    records = self.encode([document.sentences for document in kept], counts)
     return [
       self._item(language, document, record)
-      for document, record in zip(kept, found, strict=True)
+      for document, record in zip(kept, records, strict=True)
       if record
     ], counts
 
   def _item(self, language, document, record):
+    """The shards.Item of a document."""
     whole = '\n'.join(document.sentences)
     messages, sizes = self.serialize(document.name, self.settings.languages[language], record)
     return shards.Item(
@@ -81,33 +87,28 @@ class Maker:
 
 
 def blocks(settings):
-  """(language number, block), in order."""
+  """Yields (language number, block) of all inputs, in order."""
   for language, path in settings.inputs:
     for block in documents.blocks(path, settings.format, settings.split):
       yield settings.languages.index(language), block
 
 
 def begin(settings, out, by='processes'):
-  """(tokenizer, plan): writes both into the folder, or finds that it was begun with just these.
+  """Writes the vocabulary and plan.json into the folder; returns (tokenizer, plan).
 
-  by: what writes the shards, which cannot be changed half-way.
+  InputError if a corpus with another plan was begun there. by: the program that writes the shards,
+  which cannot be changed half-way.
   """
   tokenizer = tokenizers.load_folder(settings.vocab)
-  # Lexicons that cannot be read and segmenters that are not installed show here.
-  Encoder(
-    tokenizer,
-    segmenter=settings.segmenter,
-    phrases=settings.phrases,
-    entities=settings.entities,
-  )
+  settings.encoder(tokenizer)  # raises if a lexicon or the segmenter is not there
   plan = _plan(settings, tokenizer, by)
   path = out / prepared.PLAN
   if path.is_file():
     earlier = json.loads(path.read_text())
     different = ', '.join(name for name in plan if plan[name] != earlier.get(name))
     begun = prepared.finished(out) or (out / prepared.META).is_file()
-    if different and not begun:  # a first try that failed binds nobody
-      for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):  # nor does its vocabulary
+    if different and not begun:  # nothing depends on a first try that failed
+      for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):  # nor on its vocabulary
         (out / name).unlink(missing_ok=True)
       write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
     elif different:
@@ -118,7 +119,7 @@ def begin(settings, out, by='processes'):
   elif out.is_dir() and any(out.iterdir()):
     raise InputError(f'{out} holds other files; give --out a new or an empty folder')
   else:
-    text_arguments.check_writable(out)
+    arguments.check_writable(out)
     out.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
   if not tokenizers.in_folder(out):
@@ -127,7 +128,7 @@ def begin(settings, out, by='processes'):
 
 
 def _plan(settings, tokenizer, by):
-  """What a corpus must be gone on with, as JSON gives it back."""
+  """The plan of a corpus, which may only be resumed with an equal one, as JSON gives it back."""
   sizes = [1 if f.startswith('tfds:') else Path(f).stat().st_size for _, f in settings.inputs]
   if 0 in sizes:
     raise InputError(f'{settings.inputs[sizes.index(0)][1]} is empty; remove it, or write it again')

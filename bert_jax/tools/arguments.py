@@ -1,5 +1,6 @@
-"""What the tools that read text share: the arguments that name it, and the check of --out."""
+"""The command lines of the tools: what several of them share."""
 
+import argparse
 import os
 import re
 from pathlib import Path
@@ -8,17 +9,19 @@ from bert_jax.config import InputError
 from bert_jax.text import files
 
 
-def add_text(parser):
-  """Adds the arguments that say which text is read, and how."""
-  add = parser.add_argument
-  add(
-    '--input',
-    action='append',
-    required=True,
-    metavar='[LANGUAGE=]SPEC',
-    help='file, glob, folder or tfds:NAME[:SPLIT]; may be repeated; {language} in it stands for '
-    'each of --languages',
-  )
+def parser(tool, description, **settings):
+  """The parser of `python -m bert_jax.tools.TOOL`; a docstring's first paragraph describes it."""
+  return argparse.ArgumentParser(
+    prog=f'python -m bert_jax.tools.{tool}', allow_abbrev=False,
+    description=description.partition('\n\n')[0], **settings,
+  )  # fmt: skip
+
+
+def add_text(add):
+  """Adds the arguments that say which text is read, and how; add: a parser's add_argument."""
+  add('--input', action='append', required=True, metavar='[LANGUAGE=]SPEC',
+      help='file, glob, folder or tfds:NAME[:SPLIT]; may be repeated; {language} in it stands for '
+      'each of --languages')  # fmt: skip
   add('--languages', default='', help='a,b,c, or a file with one a line')
   add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl or wiki')
   add('--text-field', default='text', help='of a JSONL or TFDS record')

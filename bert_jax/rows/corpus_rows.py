@@ -1,0 +1,133 @@
+"""Rows of a tokenized corpus: planned once as ranges of tokens, so row i is a function of i alone.
+
+An example is [CLS] A [SEP] or [CLS] A [SEP] B [SEP]. What A and B are is the kind of rows:
+
+  nsp     next-sentence pairs (Devlin et al. 2018): label 1 where B is from another document
+  sop     sentence-order pairs (ALBERT, Lan et al. 2019): label 1 where the two are swapped
+  full    consecutive tokens of a document, as many as the row holds (the last one: the rest)
+  single  whole sentences of a document, as many as the row holds
+
+No example crosses a document. A row holds one example, or several packed ones, each with its
+segment id and with positions from 0; attention never crosses segments.
+
+A plan is [examples, 5] int64: first token and end of A, of B (0, 0: none), label (-1: none).
+"""
+
+import hashlib
+
+import numpy as np
+
+from bert_jax.config import InputError
+from bert_jax.rows.one_row import build_row
+from bert_jax.rows.packing import pack
+from bert_jax.rows.sentence_pairs import PAIRS, plan_pairs
+
+
+class Rows:
+  """The rows of one corpus by their number: {name: array}, as build_row makes them, and `language`.
+
+  kind: nsp, sop, full or single. short_seq_prob, seed: of pairs, see plan_pairs. dupe_factor: how
+  many times the corpus is cut into pairs, differently each time (other kinds can be cut in one way
+  only, so it does not count). examples_per_row: 1, or the most to pack into one row. language: the
+  number of the corpus' language, given to every row.
+  """
+
+  def __init__(
+    self,
+    corpus,
+    tokenizer,
+    *,
+    kind,
+    seq_length,
+    seed=0,
+    short_seq_prob=0.0,
+    dupe_factor=1,
+    examples_per_row=1,
+    language=0,
+  ):
+    self.corpus, self.tokenizer, self.seq_length = corpus, tokenizer, seq_length
+    self.language, self.examples_per_row = np.int32(language), examples_per_row
+    self.baselines = {}
+    self.cut_tokens = 0
+    if kind in PAIRS:
+      if kind == 'nsp' and len(corpus.documents) < 3:
+        raise InputError(
+          'next-sentence pairs need at least 2 documents; separate them by blank lines.'
+        )
+      rng = np.random.default_rng(seed)
+      plans = [
+        plan_pairs(corpus, seq_length - 3, kind, short_seq_prob, rng) for _ in range(dupe_factor)
+      ]
+      self.plan = np.concatenate([plan for plan, _ in plans])
+      self.cut_tokens = sum(cut for _, cut in plans)
+    else:
+      self.plan = _PLANS[kind](corpus, seq_length - 2)
+    self.row_at = None  # [R + 1]: row r holds the examples from row_at[r] on; None: one in each
+    if examples_per_row > 1:
+      order, self.row_at = pack(self.lengths(), seq_length, examples_per_row)
+      self.plan = self.plan[order]
+    digest = hashlib.sha256(corpus.fingerprint.encode())
+    for array in (self.plan, self.row_at, seq_length):
+      digest.update(np.asarray(array if array is not None else 0, np.int64).tobytes())
+    self.fingerprint = digest.hexdigest()[:16]
+
+  def lengths(self):
+    """[examples] tokens of each example of the plan, [CLS] and [SEP] included."""
+    sizes = self.plan[:, 1] - self.plan[:, 0] + self.plan[:, 3] - self.plan[:, 2]
+    return sizes + 2 + (self.plan[:, 3] > self.plan[:, 2])
+
+  @property
+  def fill(self):
+    """Share of all positions that hold a token."""
+    return float(self.lengths().sum() / max(1, len(self) * self.seq_length))
+
+  def __len__(self):
+    return len(self.plan if self.row_at is None else self.row_at) - (self.row_at is not None)
+
+  def __getitem__(self, i):
+    first, last = (i, i + 1) if self.row_at is None else self.row_at[i : i + 2]
+    examples = self.plan[first:last].tolist()
+    texts = [[self.corpus.piece(a, b) for a, b in (ab[:2], ab[2:4]) if a < b] for ab in examples]
+    labels = [ab[4] for ab in examples]
+    row = build_row(
+      self.tokenizer, texts, self.seq_length, labels=labels, slots=self.examples_per_row
+    )
+    row['language'] = self.language
+    return row
+
+
+def plan_full(corpus, room):
+  """The plan of stretches of `room` tokens; the last one of a document is shorter."""
+  begin, end = corpus.document_at[:-1], corpus.document_at[1:]
+  number = -(-(end - begin) // room)
+  which = np.repeat(np.arange(len(begin)), number)
+  start = begin[which] + room * (
+    np.arange(len(which)) - np.repeat(np.cumsum(number) - number, number)
+  )
+  return _without_second(start, np.minimum(start + room, end[which]))
+
+
+def plan_single(corpus, room):
+  """The plan of whole sentences, as many as fit into `room` tokens; of a longer sentence the rest
+  goes into the next row."""
+  at, ends = corpus.sentences, corpus.document_at[1:]
+  document, start = np.arange(len(ends)), corpus.document_at[:-1]
+  ranges = []
+  while len(document):
+    whole = at[at.searchsorted(start + room, side='right') - 1]
+    end = np.minimum(np.where(whole > start, whole, start + room), ends[document])
+    ranges.append((document, start, end))
+    more = end < ends[document]
+    document, start = document[more], end[more]
+  document, start, end = (np.concatenate(x) for x in zip(*ranges, strict=True))
+  order = np.argsort(document, kind='stable')
+  return _without_second(start[order], end[order])
+
+
+def _without_second(start, end):
+  """The plan of examples that have no B and no label."""
+  none = np.zeros_like(start)
+  return np.stack([start, end, none, none, none - 1], axis=1)
+
+
+_PLANS = {'full': plan_full, 'single': plan_single}

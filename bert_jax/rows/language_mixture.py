@@ -1,0 +1,39 @@
+"""The rows of several languages as one source, and how often each language is seen."""
+
+import hashlib
+
+import numpy as np
+
+
+class Mixture:
+  """Several sources of rows as one: in turn or, where batches are shuffled, mixed by weights.
+
+  parts: {language: source}. weights: {language: its share of the mixture's rows}.
+  """
+
+  def __init__(self, parts, weights):
+    self.parts, self.weights = parts, weights
+    self.ends = np.cumsum([len(part) for part in parts.values()])
+    self.baselines = {}
+    digest = repr([(name, part.fingerprint, weights[name]) for name, part in parts.items()])
+    self.fingerprint = hashlib.sha256(digest.encode()).hexdigest()[:16]
+
+  def __len__(self):
+    return int(self.ends[-1])
+
+  def __getitem__(self, i):
+    k = int(np.searchsorted(self.ends, i, side='right'))
+    part = list(self.parts.values())[k]
+    return part[i - int(self.ends[k]) + len(part)]
+
+
+def shares(sizes, sampling, factors=None):
+  """{language: share of what is seen}: P(L)^S renormalised, where P(L) is its share of the tokens.
+
+  sizes: {language: tokens}. sampling: S; 1 is the data as it is, 0.7 is M-BERT's
+  (google-research/bert, multilingual.md), 0 shows all languages alike. factors: {language: what its
+  share is multiplied by before all are renormalised}.
+  """
+  total = sum(sizes.values())
+  smoothed = {k: (n / total) ** sampling * (factors or {}).get(k, 1.0) for k, n in sizes.items()}
+  return {k: x / sum(smoothed.values()) for k, x in smoothed.items()}

@@ -1,0 +1,92 @@
+"""How fast a run goes: steps and tokens a second, and the share of the devices' peak (MFU)."""
+
+import math
+import re
+import time
+
+import jax
+import jax.numpy as jnp
+
+# Peak dense bfloat16 operations per second of one device, from the makers' data sheets, by a part
+# of jax's device_kind. The peak of a CPU is what a large matmul reaches here and now.
+PEAK_FLOPS = {
+  'TPU v2': 23e12,
+  'TPU v3': 61.5e12,
+  'TPU v4': 275e12,
+  'TPU v5 lite': 197e12,
+  'TPU v5e': 197e12,
+  'TPU v5': 459e12,
+  'TPU v6': 918e12,
+  'TPU7x': 1153.5e12,  # a device is half a chip
+  'T4': 65e12,
+  'L4': 121e12,
+  'V100': 125e12,
+  'A100': 312e12,
+  'H100': 989e12,
+  'H200': 989e12,
+}
+
+
+class Clock:
+  """The speed of training. Between `pause` and `go` it stands still: for saving, evaluating, ...
+
+  flops_per_step: floating point operations of the model in a step. Whoever trains adds to `steps`.
+  """
+
+  def __init__(self, flops_per_step):
+    self.flops_per_step = flops_per_step
+    self.peak = peak_flops()
+    self.reset()
+
+  def reset(self):
+    self.spent, self.steps, self.started = 0.0, 0, time.perf_counter()
+
+  def pause(self):
+    self.spent += time.perf_counter() - self.started
+
+  def go(self):
+    self.started = time.perf_counter()
+
+  def read(self, tokens):
+    """{'steps', 'steps_per_s', 'tokens_per_s', 'mfu'} since the last read; starts anew.
+
+    tokens: how many there were since the last read, padding not counted.
+    """
+    self.pause()
+    seconds = max(self.spent, 1e-9)
+    out = {
+      'steps': self.steps,
+      'steps_per_s': self.steps / seconds,
+      'tokens_per_s': tokens / seconds,
+      'mfu': self.flops_per_step * self.steps / seconds / self.peak,
+    }
+    self.reset()
+    return out
+
+
+def peak_flops_of(device_kind):
+  """Peak bfloat16 operations per second of one such device; NaN if it is not in the table."""
+  known = (peak for kind, peak in PEAK_FLOPS.items() if re.search(rf'{kind}\b', device_kind))
+  return next(known, math.nan)
+
+
+def peak_flops():
+  """Peak operations per second of all devices; NaN for an accelerator not in the table."""
+  device = jax.devices()[0]
+  known = peak_flops_of(device.device_kind)
+  if not math.isnan(known):
+    return known * jax.device_count()
+  if device.platform != 'cpu':
+    return math.nan
+  x = jnp.ones((1024, 1024))
+  product = jax.jit(lambda x: x @ x)
+  product(x).block_until_ready()
+  best = min(_seconds(lambda: product(x).block_until_ready()) for _ in range(5))
+  # Simulated CPU devices share the cores, so this is the peak of all of them together.
+  return 2 * 1024**3 / best
+
+
+def _seconds(function):
+  start = time.perf_counter()
+  function()
+  return time.perf_counter() - start

@@ -1,0 +1,35 @@
+"""GAP's scores, as the official gap_scorer.py computes them (Webster et al. 2018).
+
+Whether A and whether B is meant counts as two decisions. F1 goes over all of them, over those of
+masculine and of feminine pronouns.
+"""
+
+import numpy as np
+
+SCORES = ('gap_f1', 'gap_f1_masculine', 'gap_f1_feminine', 'gap_bias')
+GENDERS = dict.fromkeys(('he', 'his', 'him'), 'masculine') | dict.fromkeys(
+  ('she', 'her', 'hers'), 'feminine'
+)
+
+
+def gap_scores(answers):
+  """{name: score} for the names of SCORES. F1 goes from 0 to 100.
+
+  answers: dicts with id, pronoun, gold and prediction (A, B or neither). Of answers with the same
+  id the first counts. gap_bias is feminine / masculine; it is NaN, where the official scorer prints
+  '-', if one of the two F1 is 0.
+  """
+  first = list({a['id']: a for a in reversed(answers)}.values())
+  gold, predicted = (
+    np.array([[a[side] == name for name in 'AB'] for a in first]) for side in ('gold', 'prediction')
+  )
+  gender = np.array([GENDERS.get(a['pronoun'].lower(), '') for a in first])
+
+  def f1(which):
+    right = np.sum(gold[which] & predicted[which])
+    wrong = np.sum(gold[which] ^ predicted[which])
+    return float(200 * right / (2 * right + wrong)) if right else 0.0
+
+  masculine, feminine = f1(gender == 'masculine'), f1(gender == 'feminine')
+  bias = feminine / masculine if masculine and feminine else float('nan')
+  return dict(zip(SCORES, (f1(slice(None)), masculine, feminine, bias)))

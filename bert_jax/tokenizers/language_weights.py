@@ -1,0 +1,37 @@
+"""How much each language counts when one vocabulary is trained for several."""
+
+from collections.abc import Iterable, Mapping
+
+from bert_jax.config import InputError
+
+Texts = Iterable[str] | Mapping[str, Iterable[str]]  # of one language, or {language: its texts}
+
+
+def by_language(texts: Texts) -> dict[str, Iterable[str]]:
+  """{language: its texts}; texts of one language without a name are those of ''."""
+  return dict(texts) if isinstance(texts, Mapping) else {'': texts}
+
+
+def weights(sizes: dict[str, int], sampling: float) -> dict[str, int]:
+  """{language: how often each of its counts is counted}, whole numbers.
+
+  sizes: {language: words or characters}. With S = sampling, a language that makes up the share P(L)
+  of all text counts in proportion to P(L)^S. That is how M-BERT, with S = 0.7, kept English from
+  filling its vocabulary (google-research/bert, multilingual.md). 1 leaves all as it is.
+  """
+  for name, size in (sizes or {'': 0}).items():
+    if not size:
+      raise InputError(
+        f'{f"language {name!r}" if name else "the corpus"} holds no words; check the paths and '
+        'filters that produce it'
+      )
+  if sampling == 1 or len(sizes) == 1:
+    return dict.fromkeys(sizes, 1)
+  largest = max(sizes.values())  # the largest language has weight 100
+  return {name: round(100 * (largest / size) ** (1 - sampling)) for name, size in sizes.items()}
+
+
+def weighted_shares(sizes: dict[str, int], weights: dict[str, int]) -> dict[str, float]:
+  """{language: its share of what is counted}, to six digits."""
+  counted = {name: size * weights[name] for name, size in sizes.items()}
+  return {name: round(n / sum(counted.values()), 6) for name, n in counted.items()}

@@ -1,0 +1,80 @@
+"""Which tokenizer a run has: that of the weights it starts from, that of a file, or a new one."""
+
+import logging
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from bert_jax import tokenizers
+from bert_jax.config import InputError
+from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
+from bert_jax.tokenizers.wordpiece_trainer import train_wordpiece
+
+log = logging.getLogger('bert_jax')
+
+
+def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]):
+  """The tokenizer of a run: of the folder it starts from, else of tokenizer.path, else a new one.
+
+  texts: returns what a new vocabulary of model.vocab_size pieces is trained on. InputError if the
+  vocabulary in the folder is not that of tokenizer.path, or if its size is not model.vocab_size
+  (released weights may have more rows than their vocabulary has pieces).
+  """
+  settings, size = config.tokenizer, config.model.vocab_size
+
+  def from_path():
+    return tokenizers.load(settings.path, do_lower_case=settings.do_lower_case)
+
+  if folder:
+    tokenizer = tokenizers.load_folder(folder)
+    lower = getattr(tokenizer, 'do_lower_case', settings.do_lower_case)
+    if lower != settings.do_lower_case:
+      log.warning(
+        'text is %s, as the vocabulary of %s asks, although tokenizer.do_lower_case is %s',
+        'lower-cased' if lower else 'not lower-cased', folder, settings.do_lower_case,
+      )  # fmt: skip
+    if Path(settings.path).is_file() and from_path().fingerprint != tokenizer.fingerprint:
+      raise InputError(
+        f'tokenizer.path={settings.path} is not the vocabulary of {folder}, whose weights only fit '
+        'their own; leave tokenizer.path empty.'
+      )
+  elif settings.path:
+    tokenizer = from_path()
+  else:
+    tokenizer = _trained(config, texts())
+  if tokenizer.vocab_size > size or (tokenizer.vocab_size < size and not folder):
+    raise InputError(
+      f'the vocabulary has {tokenizer.vocab_size} pieces and model.vocab_size is {size}; set '
+      f'--config.model.vocab_size={tokenizer.vocab_size}, or name another tokenizer.path.'
+    )
+  return tokenizer
+
+
+def _trained(config, texts):
+  """A tokenizer of tokenizer.kind with model.vocab_size pieces, trained on texts."""
+  settings = config.tokenizer
+  log.info('training a %s vocabulary of %d pieces', settings.kind, config.model.vocab_size)
+  common = {
+    'vocab_size': config.model.vocab_size,
+    'do_lower_case': settings.do_lower_case,
+    'character_coverage': settings.character_coverage,
+    'sampling': config.corpus.sampling if 'corpus' in config else 1.0,
+  }
+  with tempfile.TemporaryDirectory() as scratch:
+    if settings.kind == 'wordpiece':
+      path = Path(scratch) / 'vocab.txt'
+      counts = train_wordpiece(texts, path, **common)
+    else:
+      path = Path(scratch) / 'spm.model'
+      counts = train_sentencepiece(texts, path, model_type=settings.kind, **common)
+    tokenizer = tokenizers.load(path, do_lower_case=settings.do_lower_case)
+  log.info('vocabulary: %s', describe(counts))
+  return tokenizer
+
+
+def describe(counts: dict[str, Any]) -> str:
+  """'12,345 words, ...': the counts that a trainer returned, for a log line."""
+  parts = [f'{n:,} {name.replace("_", " ")}' for name, n in counts.items() if name != 'shares']
+  shares = counts['shares'] if len(counts['shares']) > 1 else {}
+  return ', '.join(parts + [f'{share:.1%} {name}' for name, share in shares.items()])

@@ -1,0 +1,164 @@
+"""Trains WordPiece vocabularies: the same texts give the same bytes, on any machine.
+
+Hugging Face's WordPiece trainer breaks ties by hash order, so two runs differ. SentencePiece's
+byte-pair trainer does not, and it is faster: words are counted here as the tokenizer will see them,
+SentencePiece chooses the merges, and its pieces are written in Google's notation.
+(Byte-pair encoding: Sennrich et al. 2016; WordPiece training as BERT's was never published.)
+"""
+
+import functools
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+from tokenizers import pre_tokenizers
+
+from bert_jax.config import InputError
+from bert_jax.tokenizers.base import RESERVED, checked
+from bert_jax.tokenizers.language_weights import Texts, by_language, weighted_shares, weights
+from bert_jax.tokenizers.sentencepiece_trainer import train_model
+from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, normalizer
+
+_SPACE = re.compile('[ \t\r\n]+')
+_FIRST_SYMBOL = 0x10000  # symbols for SentencePiece lie above every character it treats specially
+
+
+def train_wordpiece(
+  texts: Texts,
+  path: str | Path,
+  *,
+  vocab_size: int,
+  do_lower_case: bool = True,
+  tokenize_chinese_chars: bool = True,
+  character_coverage: float = 0.99999,
+  sampling: float = 1.0,
+) -> dict[str, Any]:
+  """Writes a vocab.txt of exactly vocab_size lines and returns what was counted on the way.
+
+  The lines are [PAD] [UNK] [CLS] [SEP] [MASK], each kept character as `x`, each again as `##x` (but
+  those that always stand alone), then pieces in the order they were merged. A corpus too small for
+  vocab_size pieces is filled up with [unused0], [unused1], ...
+
+  character_coverage: the rarest characters, together 1 - character_coverage of the text, are left
+  out, and words that contain them will be [UNK]. SentencePiece's default of 0.9995 would leave out
+  the digits of English novels; for Chinese and Japanese it is the right value. sampling: see
+  language_weights.weights; 'shares' of the result is what each language then makes up of the words.
+  """
+  count_words = functools.partial(
+    _count_words, normalize=normalizer(do_lower_case, tokenize_chinese_chars).normalize_str
+  )
+  counts = {language: count_words(part) for language, part in by_language(texts).items()}
+  sizes = {language: words.total() for language, words in counts.items()}
+  times = weights(sizes, sampling)
+  words = Counter()
+  for language, language_words in counts.items():
+    for word, count in language_words.items():
+      words[word] += count * times[language]
+  characters = Counter()
+  for word, count in words.items():
+    for c in word:
+      characters[c] += count
+  alphabet = _cover(characters, character_coverage)
+  kept = set(alphabet)
+  # Chinese characters and punctuation always stand alone: no word goes on with them.
+  inside = [c for c in alphabet if len(count_words(['a' + c])) == 1]
+  smallest = len(RESERVED) + len(alphabet) + len(inside)
+  if vocab_size < smallest:
+    raise InputError(
+      f'vocab_size {vocab_size} cannot hold the {len(alphabet)} characters of the corpus and the '
+      f'{len(inside)} of them that continue a word; use {smallest} or more, or lower '
+      'character_coverage'
+    )
+  known = {w: n for w, n in words.items() if kept.issuperset(w)}
+  mergeable = {w: n for w, n in known.items() if 1 < len(w) <= MAX_WORD_CHARACTERS}
+  pieces = [*RESERVED, *alphabet, *('##' + c for c in inside)]
+  pieces += _merges(mergeable, alphabet, vocab_size - smallest)
+  unused = [f'[unused{i}]' for i in range(vocab_size - len(pieces))]
+  Path(path).write_bytes(''.join(f'{piece}\n' for piece in pieces + unused).encode())
+  return {
+    'words': sum(sizes.values()),
+    'distinct_words': len(words),
+    'words_with_dropped_characters': sum(
+      n for language_words in counts.values() for w, n in language_words.items() if w not in known
+    ),
+    'characters_kept': len(alphabet),
+    'characters_dropped': len(characters) - len(alphabet),
+    'pieces': len(pieces),
+    'unused': len(unused),
+    'shares': weighted_shares(sizes, times),
+  }
+
+
+def _count_words(texts: Iterable[str], normalize: Callable[[str], str]) -> Counter:
+  """{word: how often}, words as the tokenizer sees them.
+
+  Each distinct stretch between blanks is split into words only once.
+  """
+  if isinstance(texts, str):
+    checked(texts)
+  stretches = Counter()
+  for text in texts:
+    stretches.update(_SPACE.split(*checked([text])))
+  split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+  words = Counter()
+  for stretch, count in stretches.items():
+    for word, _ in split(normalize(stretch)):
+      words[word] += count
+  return words
+
+
+def _cover(characters: Counter, coverage: float) -> list[str]:
+  """The most frequent characters that make up `coverage` of the text, in code point order."""
+  missing = coverage * characters.total()
+  kept = []
+  for c, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):
+    if missing <= 0:
+      break
+    kept.append(c)
+    missing -= count
+  return sorted(kept)
+
+
+def _merges(words: dict[str, int], alphabet: list[str], number: int) -> list[str]:
+  """Up to `number` merged pieces in WordPiece notation, the most useful first.
+
+  SentencePiece is given one symbol for a character at the start of a word and another one for it
+  inside a word, which is the difference that ## makes.
+  """
+  if not words or not number:
+    return []
+  first = {ord(c): _FIRST_SYMBOL + 2 * i for i, c in enumerate(alphabet)}
+  inside = {c: symbol + 1 for c, symbol in first.items()}
+  rows = [(w[0].translate(first) + w[1:].translate(inside), n) for w, n in words.items()]
+  rows.sort(key=lambda row: (-row[1], row[0]))
+  symbols = len(set().union(*(symbols for symbols, _ in rows)))
+  with tempfile.TemporaryDirectory() as folder:
+    table = Path(folder) / 'words.tsv'
+    table.write_bytes(''.join(f'{symbols}\t{n}\n' for symbols, n in rows).encode())
+    model = train_model(
+      input=str(table),
+      input_format='tsv',
+      vocab_size=1 + symbols + number,
+      hard_vocab_limit=False,
+      model_type='bpe',
+      character_coverage=1.0,
+      normalization_rule_name='identity',
+      add_dummy_prefix=False,
+      remove_extra_whitespaces=False,
+      split_by_unicode_script=False,
+      split_by_number=False,
+      max_sentencepiece_length=MAX_WORD_CHARACTERS,
+      bos_id=-1,
+      eos_id=-1,
+    )
+  processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+  merged = []
+  for i in range(1, processor.get_piece_size()):  # 0 is its <unk>
+    codes = [ord(symbol) - _FIRST_SYMBOL for symbol in processor.id_to_piece(i)]
+    if len(codes) > 1:
+      merged.append('##' * (codes[0] % 2) + ''.join(alphabet[code // 2] for code in codes))
+  return merged

@@ -1,0 +1,83 @@
+"""What a run writes while it trains: metrics.jsonl, TensorBoard files, the bar or lines to read."""
+
+import json
+import logging
+import math
+import sys
+from pathlib import Path
+
+import tqdm
+
+from bert_jax import hosts
+from bert_jax.config import write_whole
+from bert_jax.metrics import to_json
+
+log = logging.getLogger('bert_jax')
+
+
+class Writer:
+  """Writes metrics.jsonl and, if asked, TensorBoard files into the workdir; the first process does.
+
+  start: the step this run begins with. Lines of later steps, which a killed run wrote past its last
+  checkpoint, are dropped, since the resumed run writes them again.
+  """
+
+  def __init__(self, workdir, start, tensorboard):
+    self.path = Path(workdir) / 'metrics.jsonl'
+    self.file = self.board = None
+    if not hosts.first():
+      return
+    if self.path.exists():
+      kept = [line for line in self.path.read_text().splitlines() if _step(line) <= start]
+      write_whole(self.path, ''.join(f'{line}\n' for line in kept))
+    self.file = self.path.open('a')
+    if tensorboard:
+      import tensorboardX  # here: it is slow to import and not every run wants it
+
+      self.board = tensorboardX.SummaryWriter(str(workdir), purge_step=start + 1)
+
+  def write(self, step, split, metrics):
+    if self.file is None:
+      return
+    self.file.write(to_json({'step': step, 'split': split} | metrics) + '\n')
+    self.file.flush()
+    if self.board:
+      for name, value in metrics.items():
+        self.board.add_scalar(f'{split}/{name}', value, step)
+
+  def close(self):
+    for file in filter(None, (self.file, self.board)):
+      file.close()
+
+
+def _step(line):
+  """The step of a line of metrics.jsonl."""
+  try:
+    return json.loads(line)['step']
+  except (ValueError, KeyError):
+    return math.inf  # a line cut short by a kill
+
+
+class Progress:
+  """A bar with loss, tokens/s, MFU and ETA on a terminal; plain lines in a log."""
+
+  def __init__(self, steps, start):
+    self.bar = tqdm.tqdm(
+      total=steps, initial=start, unit='step', dynamic_ncols=True, leave=True,
+      disable=None if hosts.first() else True,  # None: shown on a terminal only
+    )  # fmt: skip
+
+  def update(self, text):
+    self.bar.update()
+    if text:
+      self.bar.set_postfix_str(text)
+
+  def line(self, text):
+    """Writes a line to the log, above the bar if there is one."""
+    if self.bar.disable:
+      log.info(text)
+    else:
+      self.bar.write(text, file=sys.stderr)
+
+  def close(self):
+    self.bar.close()

@@ -8,9 +8,10 @@ import tokenizers as library
 from released import WORDS, made
 
 from bert_jax import config as c
-from bert_jax import initialization, tokenizers
+from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.predict import Model
+from bert_jax.trained import load
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.tagging import conll, task
 from bert_jax.tools import convert
@@ -93,7 +94,7 @@ def test_a_wordpiece_in_a_tokenizer_json(tmp_path):
     convert.export_run(out, found, {})
     for name in ('vocab.txt', 'tokenizer_config.json'):
       (out / name).unlink()
-    assert initialization.load(out).tokenizer.fingerprint == found.tokenizer.fingerprint
+    assert load(out).tokenizer.fingerprint == found.tokenizer.fingerprint
 
 
 @pytest.mark.parametrize(

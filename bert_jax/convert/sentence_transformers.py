@@ -23,7 +23,7 @@ class Vector(NamedTuple):
   other: dict = {}  # what is said of a pooling that we do not have
 
 
-SILENT = Vector()
+UNKNOWN = Vector()
 
 
 def read(folder):
@@ -37,7 +37,7 @@ def read(folder):
     if kind not in KNOWN:
       log.warning('%s: its module %s is not read: vectors are without it', folder, kind)
   if 'Pooling' not in paths:
-    return SILENT
+    return UNKNOWN
   said = files.json_of(folder / paths['Pooling'] / 'config.json')
   modes = [name for name, on in said.items() if name.startswith('pooling_mode_') and on is True]
   found = MODES.get(modes[0]) if len(modes) == 1 else said.get('pooling_mode')

@@ -41,7 +41,7 @@ HEADS = {
 
 
 def write(
-  out, config, tokenizer, params, labels=(), facts=None, vector=sentence_transformers.SILENT
+  out, config, tokenizer, params, labels=(), facts=None, vector=sentence_transformers.UNKNOWN
 ):
   """Writes the folder `out`; returns ({our path: (array, their name)}, {our path: why left out}).
 

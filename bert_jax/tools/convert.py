@@ -25,7 +25,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bert_jax import checkpoint, initialization, models, provenance, step, workdirs
+from bert_jax import checkpoint, models, provenance, step, trained, workdirs
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface, hub, sentence_transformers, to_huggingface
@@ -60,10 +60,10 @@ def convert(source, target, which='latest', positions=0, strict=True):
   folder, weights = hub.folder(source), None
   log.info('reading %s', folder)
   if from_huggingface.is_model(folder):
-    initialization.refuse_which(source, which)
+    trained.refuse_which(source, which)
     weights = from_huggingface.read(folder, positions)
     _report(weights, strict)
-    found = initialization.from_weights(folder, weights)
+    found = trained.from_weights(folder, weights)
     weights = weights._replace(flat={})  # large, and in `found` too
   elif not target.startswith(HF):
     workdirs.read_config(folder)
@@ -71,7 +71,7 @@ def convert(source, target, which='latest', positions=0, strict=True):
   else:
     if not strict:
       raise InputError(f'{source} is a run, of which all is used; leave out --allow-unused.')
-    found = initialization.load(source, which, positions)
+    found = trained.load(source, which, positions)
   table, tokenizer = table_of(found), found.tokenizer
   try:
     log.info('writing %s', partial)
@@ -86,7 +86,7 @@ def convert(source, target, which='latest', positions=0, strict=True):
     del found
     log.info('reading %s again', partial)
     table = {path: table[path] for path in names}
-    _compare(table, tokenizer, initialization.load(partial), partial)
+    _compare(table, tokenizer, trained.load(partial), partial)
   except BaseException:
     shutil.rmtree(partial, ignore_errors=True)
     raise
@@ -99,7 +99,7 @@ def convert(source, target, which='latest', positions=0, strict=True):
 
 
 def export_run(out, found, told):
-  """Writes an Origin as a Hugging Face folder -> ({our path: their name}, {our path: why not})."""
+  """Writes a Trained as a Hugging Face folder -> ({our path: their name}, {our path: why not})."""
   objective = TASKS[found.config.objective].objective(found.config, found.tokenizer)
   labels = getattr(objective, 'labels', ())
   told = {'versions': provenance.versions(), 'name': out.name} | told
@@ -110,11 +110,11 @@ def export_run(out, found, told):
 
 
 def write_workdir(workdir, found, told):
-  """Writes an Origin as a workdir that can be started from, evaluated, asked, but not continued."""
+  """Writes a Trained as a workdir that can be started from, evaluated, asked, but not continued."""
   identity = {'config': config_lib.fingerprint(found.config), 'data': '', 'converted': told}
   workdirs.claim(workdir, found.config)
   found.tokenizer.save(workdir)
-  if found.vector != sentence_transformers.SILENT:
+  if found.vector != sentence_transformers.UNKNOWN:
     config = found.config
     sentence_transformers.write(
       workdir, found.vector, config.model.hidden_size, config.data.seq_length
@@ -173,7 +173,7 @@ def row_of(x):
 
 
 def table_of(found):
-  """{our path: Row} of the parameters of an Origin."""
+  """{our path: Row} of the parameters of a Trained."""
   flat = from_huggingface.flatten(
     jax.device_get(found.params), models.ModelConfig(**found.config.model)
   )

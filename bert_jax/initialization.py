@@ -122,9 +122,7 @@ def warm_start(params, source, other_labels=False):
     taken, new.keys() - taken, old.keys() - taken)]  # fmt: skip
   if other_labels:
     parts[2] = [f'{p} for other labels' if p == 'classifier' else p for p in parts[2]]
-  log.info(
-    'init_from: taken: %s; new: %s; not used: %s', *(', '.join(p) or 'none' for p in parts)
-  )
+  log.info('init_from: taken: %s; new: %s; not used: %s', *(', '.join(p) or 'none' for p in parts))
   moved = {n: jax.device_put(old[n], x.sharding) if n in taken else x for n, x in new.items()}
   return manifest.unflat(moved, params)
 

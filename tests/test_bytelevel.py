@@ -11,10 +11,10 @@ from bert_jax import config as c
 from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.predict import Model
-from bert_jax.trained import load
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.tagging import conll, task
 from bert_jax.tools import convert
+from bert_jax.trained import load
 
 SPECIAL = ['<s>', '<pad>', '</s>', '<unk>', '<mask>']
 TEXTS = ['the river crosses the old stone', ' The café near the river!', '河流 crosses', '',

@@ -26,9 +26,9 @@ FREE = ('hidden_dropout_prob', 'attention_probs_dropout_prob', 'attention_implem
 
 
 class Beginning(NamedTuple):
-  """Where a run begins, found out before anything is read from there."""
+  """Where a run begins. It is settled once, before any weights are read."""
 
-  folder: Path | None  # the run or released model, which has the tokenizer too; None: from nothing
+  folder: Path | None  # the run or released model, which holds the tokenizer too; None: scratch
   meta: dict | None  # of the checkpoint in it that the run continues; None: it starts at step 0
 
   @property

@@ -2,7 +2,7 @@
 
 A tower is any subtree that holds `layer_0`, `layer_1`, ... or, scanned, `layers` with a leading
 axis of layers. A model may have several (a generator beside a discriminator, a decoder after an
-encoder), each with a number of layers of its own. A tower is named by its path, 'encoder' or
+encoder), each with another number of layers. A tower is named by its path, 'encoder' or
 'generator/encoder'; the path of a tree that is itself a tower is ''.
 """
 

@@ -227,7 +227,7 @@ def _checked(x, name):
 
 def _layout(x, place, width=0):
   """An array as float32 in our layout. width: hidden size of a TensorFlow model, else 0; TensorFlow
-  2 stores attention heads on an axis of their own, [D, H, d] for [D, D]."""
+  2 stores attention heads on a separate axis, [D, H, d] for [D, D]."""
   x = np.asarray(x).astype(np.float32)
   if width and x.ndim == len(place.shape) + 1 and x.size == width ** len(place.shape):
     x = x.reshape([width] * len(place.shape))

@@ -2,8 +2,8 @@
 
 An object-based checkpoint names a variable by the objects that lead to it: the number of a layer
 with weights (three embeddings, their LayerNorm, the blocks, the pooler), then attributes inside it.
-Here they become the names of google-research/bert, which is TensorFlow 1. Attention heads have an
-axis of their own: [D, H, d] where version 1 has [D, D].
+Here they become the names of google-research/bert, which is TensorFlow 1. Attention heads have a
+separate axis: [D, H, d] where version 1 has [D, D].
 """
 
 import re

@@ -76,7 +76,7 @@ def write(
     for leaf, shape in (('kernel', 2 * (model.hidden_size,)), ('bias', (model.hidden_size,))):
       name = places[f'pooler/dense/{leaf}'].name.removeprefix(bare)
       tensors[name] = np.zeros(shape, np.float32)
-  if family == 'bert' and 'mlm/decoder' in kept:  # where untied, BERT has this bias twice
+  if family == 'bert' and 'mlm/decoder' in kept:  # an untied BERT has this bias twice
     tensors['cls.predictions.decoder.bias'] = tensors['cls.predictions.bias']
   settings = _config(config, model, family, head, labels, tokenizer)
   if lacks_pooler:

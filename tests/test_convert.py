@@ -391,6 +391,24 @@ def test_a_head_that_is_not_ours_does_not_keep_the_encoder(tmp_path, caplog):
   assert 'is not taken: the label' in caplog.text
 
 
+def test_layers_of_every_tower_are_flattened_apart():
+  """As `convert` compares and prints them, however many towers a model has."""
+  kernel = np.arange(12.0).reshape(2, 3, 2)
+  params = {
+    'encoder': {'layers': {'output': {'kernel': kernel}}},
+    'generator': {'encoder': {'layers': {'output': {'kernel': -kernel[:1]}}}},
+  }
+  flat = from_huggingface.flatten(params, types.SimpleNamespace(vocab_size=5))
+  expected = {
+    'encoder/layer_0/output/kernel': kernel[0],
+    'encoder/layer_1/output/kernel': kernel[1],
+    'generator/encoder/layer_0/output/kernel': -kernel[0],
+  }
+  assert flat.keys() == expected.keys()
+  for path, x in expected.items():
+    np.testing.assert_array_equal(flat[path], x)
+
+
 # ---- a converted workdir -------------------------------------------------------------------------
 
 

@@ -322,9 +322,7 @@ def test_another_number_of_positions(tmp_path, capsys):
   capsys.readouterr()
   convert.convert(str(folder), f'hf:{tmp_path}/long', positions=40)
   assert 'rows 24 to 39' in capsys.readouterr().out
-  ours = trained.load(tmp_path / 'long').params['encoder']['embeddings'][
-    'position_embeddings'
-  ]
+  ours = trained.load(tmp_path / 'long').params['encoder']['embeddings']['position_embeddings']
   np.testing.assert_array_equal(ours['embedding'][:24], table)
   assert 0.005 < np.std(ours['embedding'][24:]) < 0.04
 

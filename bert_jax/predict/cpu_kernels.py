@@ -18,7 +18,7 @@ FEW = 256  # rows of a product: from about here on either operand may stand firs
 
 
 def turns(dtype):
-  """Is this of use here?"""
+  """Is it worth it here, for a model that computes in this type?"""
   return jax.default_backend() == 'cpu' and dtype == 'float32'
 
 
@@ -46,27 +46,26 @@ def dense(is_turned):
 def _multiply(call, args, kwargs, context):
   """What a Dense returns, whatever its types, bias and precision, from its turned kernel."""
   module = context.module
-  if not isinstance(module, nn.Dense):
-    if getattr(module.variables.get('params', {}).get('kernel'), 'ndim', 0) == 2:
+  if context.method_name != '__call__' or not isinstance(module, nn.Dense):
+    kernel = module.variables.get('params', {}).get('kernel')
+    if getattr(kernel, 'ndim', 0) == 2:
       raise TypeError(
-        f'{module} has a kernel, which cpu_kernels.turned has transposed, and is no Dense; name '
-        'its parameter otherwise, or teach cpu_kernels its product.'
+        f'{type(module).__name__} has a kernel that is stored transposed here, and is no Dense; '
+        'give its parameter another name, or teach predict/cpu_kernels.py its product.'
       )
     return call(*args, **kwargs)
   (x,) = (*args, *kwargs.values())
   kernel = module.get_variable('params', 'kernel')
   bias = module.get_variable('params', 'bias') if module.use_bias else None
   x, kernel, bias = nn.dtypes.promote_dtype(x, kernel, bias, dtype=module.dtype)
-  rows = x.reshape(-1, x.shape[-1])
-  if (
-    module.dot_general or module.dot_general_cls
-  ):  # somebody's own product: of the kernel as it was
-    product = module.dot_general or module.dot_general_cls()
-    out = product(rows, kernel.T, (((1,), (0,)), ((), ())), precision=module.precision)
+  rows, precision = x.reshape(-1, x.shape[-1]), module.precision
+  product = module.dot_general or (module.dot_general_cls and module.dot_general_cls())
+  if product:  # not the usual one: of the kernel as the module expects it
+    out = product(rows, kernel.T, (((1,), (0,)), ((), ())), precision=precision)
   elif len(rows) > FEW:
-    out = lax.dot_general(rows, kernel, (((1,), (1,)), ((), ())), precision=module.precision)
+    out = lax.dot_general(rows, kernel, (((1,), (1,)), ((), ())), precision=precision)
   else:  # the barriers keep XLA from turning it back
     columns = lax.optimization_barrier(rows.T)
-    out = lax.optimization_barrier(jnp.matmul(kernel, columns, precision=module.precision)).T
+    out = lax.optimization_barrier(jnp.matmul(kernel, columns, precision=precision)).T
   out = out.reshape(*x.shape[:-1], -1)
   return out if bias is None else out + bias

@@ -91,7 +91,8 @@ def test_kernels_that_are_not_a_dense_are_never_multiplied_turned():
     np.testing.assert_array_equal(conv.apply(cpu_kernels.turned(params), x), conv.apply(params, x))
   general = nn.DenseGeneral(4)  # its square kernel would fit either way
   params = cpu_kernels.turned(general.init(jax.random.key(0), x))
-  with cpu_kernels.dense(True), pytest.raises(TypeError, match='has a kernel that .*, and is no Dense'):
+  refused = pytest.raises(TypeError, match='has a kernel that .*, and is no Dense')
+  with cpu_kernels.dense(True), refused:
     general.apply(params, x)
 
 

@@ -21,11 +21,11 @@ from jax.experimental import multihost_utils
 from bert_jax import (
   checkpoint,
   hosts,
-  initialization,
   metrics,
   sharding,
   step,
   tokenizers,
+  trained,
   workdirs,
 )
 from bert_jax import config as config_lib
@@ -95,7 +95,7 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
   task = TASKS[config.objective]
   objective = task.objective(config, tokenizer)
   mesh = sharding.mesh_of(config)
-  shapes = initialization.shapes_of(config, tokenizer, mesh)
+  shapes = trained.shapes_of(config, tokenizer, mesh)
   params, number = checkpoint.load_params(workdir, shapes, which)  # before data, which may be large
   sources = {}
   for name, spec in parts:

@@ -1,180 +1,142 @@
-"""Where a run begins: its own checkpoint, another run's, weights from elsewhere, or scratch."""
+"""What a run continues or starts from. The first of these that there is:
+
+1. the newest checkpoint in its workdir, 2. that of the run config.resume_from: the whole state;
+3. the model config.init_from, a run or a released one: its weights, as far as they fit;
+4. nothing: new parameters and, unless tokenizer.path is given, a new vocabulary.
+"""
 
 import logging
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
-from bert_jax import checkpoint, manifest, models, sharding, tokenizers, workdirs
+from bert_jax import checkpoint, manifest, models, tokenizers, towers, trained, workdirs
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
-from bert_jax.convert import from_huggingface, hub, released_config, sentence_transformers
+from bert_jax.convert import from_huggingface, hub, released_config
 from bert_jax.tasks import TASKS
 
 log = logging.getLogger('bert_jax')
 
-
-class Origin(NamedTuple):
-  """A trained model: params holds the parts (encoder, pooler, mlm, classifier...) it has.
-
-  vector: what sentence-transformers makes of its hidden states.
-  """
-
-  config: Any
-  tokenizer: tokenizers.Tokenizer
-  params: dict
-  step: int
-  vector: sentence_transformers.Vector = sentence_transformers.SILENT
+# Fields of config.model that a run has for itself whatever it starts from; the others are the
+# sizes of the model, and those of the weights.
+FREE = ('hidden_dropout_prob', 'attention_probs_dropout_prob', 'attention_implementation', 'dtype',
+        'scan_layers', 'remat')  # fmt: skip
 
 
-def load(source, which='latest', positions=0):
-  """The Origin of a source: a workdir of ours, a Hugging Face folder (or the path of one inside an
-  installed package, or a name on the Hub), or a folder of a TensorFlow checkpoint.
+class Beginning(NamedTuple):
+  """Where a run begins. It is settled once, before any weights are read."""
 
-  which: 'latest', 'best' or a step, of a run. positions: rows the position table of a released
-  model is to have; 0: as it is. The config of a released model is made from `configs/`.
-  """
-  folder = hub.folder(source)
-  if from_huggingface.is_model(folder):
-    refuse_which(source, which)
-    return from_weights(folder, from_huggingface.read(folder, positions))
-  if positions:
-    raise InputError(f'{source} is a run, whose positions stay as they are; leave out positions.')
-  return load_run(folder, which)
+  folder: Path | None  # the run or released model, which holds the tokenizer too; None: scratch
+  meta: dict | None  # of the checkpoint in it that the run continues; None: it starts at step 0
+
+  @property
+  def continues(self):
+    return self.meta is not None
 
 
-def refuse_which(source, which):
-  """InputError if a checkpoint is asked for of a released model."""
-  if which != 'latest':
-    raise InputError(f'{source} is a released model and has no checkpoint {which}; leave it out.')
-
-
-def from_weights(folder, weights):
-  """The Origin of huggingface.Weights and the vocabulary that lies in their folder."""
-  tokenizer = tokenizers.load_folder(folder)
-  config = released_config.config_of(weights, tokenizer, sentence_transformers.longest(folder))
-  if tokenizer.vocab_size > config.model.vocab_size:
-    raise InputError(
-      f'the vocabulary in {folder} has {tokenizer.vocab_size} pieces and the weights have '
-      f'{config.model.vocab_size} rows for them; it is not theirs.'
-    )
-  if tokenizer.vocab_size < config.model.vocab_size / 2:
-    raise InputError(
-      f'the vocabulary in {folder} has {tokenizer.vocab_size} pieces only and the weights have '
-      f'{config.model.vocab_size} rows for them; it is cut off, or not theirs.'
-    )
-  params = weights.tree(models.ModelConfig(**config.model))
-  return Origin(config, tokenizer, jax.device_put(params), 0, sentence_transformers.read(folder))
-
-
-def load_run(workdir, which='latest'):
-  """The Origin of a run's checkpoint, on the first device of this process."""
-  config = workdirs.read_config(workdir)
-  tokenizer = tokenizers.load_folder(workdir)
-  mesh = sharding.make_mesh(1, 1, 1, jax.local_devices()[:1])
-  shapes = shapes_of(config, tokenizer, mesh)
-  params, step = checkpoint.load_params(workdir, shapes, which, partial=True)
-  return Origin(
-    config, tokenizer, params, step, sentence_transformers.read(Path(workdir).expanduser())
-  )
-
-
-def shapes_of(config, tokenizer, mesh):
-  """The parameters of a config's objective as ShapeDtypeStructs, placed on a mesh."""
-  objective = TASKS[config.objective].objective(config, tokenizer)
-  return sharding.placed(jax.eval_shape(objective.init, jax.random.key(0)), mesh)
-
-
-def continued(workdir, resume_from):
-  """(folder, meta) of the newest checkpoint of what this run continues, itself or the run of
-  config.resume_from; (None, None) if it begins anew."""
-  for folder in (workdir, resume_from):
+def beginning_of(config, workdir):
+  """The Beginning of a run; asks the Hub, if at all, only here."""
+  for folder in (workdir, config.resume_from):
     if folder and (meta := checkpoint.newest_meta(folder)):
       if meta.get('converted'):
         raise InputError(
           f'{folder} holds converted weights and no training to go on with; train in another '
           f'--workdir with --config.init_from={folder}.'
         )
-      return folder, meta
-  if resume_from:
-    raise InputError(f'config.resume_from={resume_from} holds no checkpoint; train it first.')
-  return None, None
+      return Beginning(Path(folder), meta)
+  if config.resume_from:
+    raise InputError(
+      f'config.resume_from={config.resume_from} holds no checkpoint; train it first.'
+    )
+  return Beginning(hub.folder(config.init_from) if config.init_from else None, None)
 
 
-def adopt_model(config, workdir):
-  """With init_from, the sizes of the model are those of the weights; its dropout, attention
-  implementation, dtype, scan and remat stay as this config says."""
+def adopt_model(config, beginning):
+  """A config with init_from gets the sizes of the model that it begins with; the rest stays."""
   if not config.init_from:
     return config
-  own = ('hidden_dropout_prob', 'attention_probs_dropout_prob', 'attention_implementation', 'dtype',
-         'scan_layers', 'remat')  # fmt: skip
-  # A run that has begun has them already, and needs init_from no more.
-  begun = (workdir / workdirs.CONFIG).is_file()
-  folder = workdir if begun else hub.folder(config.init_from)
-  if from_huggingface.is_model(folder):
-    source = from_huggingface.read_model(folder)
+  if from_huggingface.is_model(beginning.folder):
+    model = from_huggingface.read_model(beginning.folder)
   else:
-    source = workdirs.read_config(folder).model
+    model = workdirs.read_config(beginning.folder).model
+  sizes = {field: value for field, value in model.items() if field not in FREE}
   config = config.copy_and_resolve_references()
-  changed = [f'{k} {config.model[k]} -> {v}' for k, v in source.items()
-             if k not in own and config.model[k] != v]  # fmt: skip
-  config.model.update({k: v for k, v in source.items() if k not in own})
+  changed = [f'{k} {config.model[k]} -> {v}' for k, v in sizes.items() if config.model[k] != v]
+  config.model.update(sizes)
   if changed:
     log.info('model sizes come from init_from: %s', ', '.join(changed))
   return config_lib.check(config)
 
 
-def weights_of(config, mesh):
-  """The parameters of config.init_from, a run or a released model, as its own objective names them;
-  without a classifier that tells other labels apart."""
-  folder = hub.folder(config.init_from)
+def load_weights(beginning, config, objective, mesh):
+  """(parameters of the model that a run starts from, does its classifier tell apart other labels
+  than that of the run's objective?)"""
+  folder = beginning.folder
+  tokenizer = tokenizers.load_folder(folder)
   if from_huggingface.is_model(folder):
     weights = from_huggingface.read(folder)
     params = weights.tree(models.ModelConfig(**config.model))
     try:
-      theirs = released_config.config_of(weights)
-    except InputError as error:  # a head that ours has not, or labels
+      source = released_config.config_of(weights, tokenizer)
+    except InputError as error:  # a head or labels that no objective here has
       log.warning('the head of %s is not taken: %s', folder, error)
-      return {part: x for part, x in params.items() if part != 'classifier'}
+      return {part: tree for part, tree in params.items() if part != 'classifier'}, True
   else:
-    theirs = workdirs.read_config(folder)
-    shapes = shapes_of(theirs, tokenizers.load_folder(folder), mesh)
+    source = workdirs.read_config(folder)
+    shapes = trained.shapes_of(source, tokenizer, mesh)
     params, _ = checkpoint.load_params(folder, shapes, partial=True)
-  if labels(theirs) != labels(config):
-    params['classifier for other labels'] = params.pop('classifier', {})
-  return params
+  labels = TASKS[source.objective].objective(source, tokenizer).labels
+  return params, (source.objective, labels) != (config.objective, objective.labels)
 
 
-def labels(config):
-  """What a config's classifier tells apart."""
-  block = {'classification': 'table', 'tagging': 'tagging'}.get(config.objective)
-  return config.objective, *(config[block].labels if block else ())
-
-
-def warm_start(params, source):
+def warm_start(params, source, other_labels=False):
   """params with every array that `source` has too taken from it; what is new or unused is logged.
 
-  Both are nested dicts of arrays; layers may be stacked in the one and not in the other. The whole
-  encoder must be there with the same shapes; a head of another shape (other labels) stays new.
+  Both are nested dicts of arrays; layers may be stacked in the one and not in the other. A tower
+  (towers.py) that both have must be the same whole, and one at least must be there. A head of
+  another shape stays new, and so does a classifier for other labels.
   """
-  convert = models.stack_layers if 'layers' in params['encoder'] else models.unstack_layers
-  source = dict(source, encoder=convert(source['encoder']))
-  ours, theirs = manifest.flat(params), manifest.flat(source)
-  taken = {n for n in ours.keys() & theirs.keys() if ours[n].shape == theirs[n].shape}
-  for name in ours.keys() - taken:
-    if name.startswith('encoder.'):
-      there = theirs[name].shape if name in theirs else 'nothing'
+  new, old = manifest.flat(params), manifest.flat(_with_layers_as_in(params, source))
+  taken = {
+    name
+    for name in new.keys() & old.keys()
+    if new[name].shape == old[name].shape and not (other_labels and _part(name) == 'classifier')
+  }
+  counts = towers.layer_counts(params)
+  shared = counts.keys() & towers.layer_counts(source).keys()
+  for name in sorted(new.keys() - taken):
+    path = name.replace('.', '/')
+    if towers.tower_of(path, counts) in shared:
       raise InputError(
-        f'config.init_from has {there} for {name.replace(".", "/")}, which is {ours[name].shape} '
-        'here; give both runs the same model.'
+        f'config.init_from has {old[name].shape if name in old else "nothing"} for {path}, which '
+        f'is {new[name].shape} here; give both runs the same model.'
       )
-  log.info(
-    'init_from: taken: %s; new: %s; not used: %s',
-    *(
-      ', '.join(sorted({name.partition('.')[0] for name in names})) or 'none'
-      for names in (taken, ours.keys() - taken, theirs.keys() - taken)
-    ),
-  )
-  moved = {n: jax.device_put(theirs[n], x.sharding) if n in taken else x for n, x in ours.items()}
+  if not (shared if counts else taken):
+    raise InputError(
+      f'config.init_from has nothing for {", ".join(sorted(counts)) or "any parameter"}, so this '
+      'run would start from nothing; name another model, or leave init_from empty.'
+    )
+  parts = [sorted({_part(name) for name in names}) for names in (
+    taken, new.keys() - taken, old.keys() - taken)]  # fmt: skip
+  if other_labels:
+    parts[2] = [f'{p} for other labels' if p == 'classifier' else p for p in parts[2]]
+  log.info('init_from: taken: %s; new: %s; not used: %s', *(', '.join(p) or 'none' for p in parts))
+  moved = {n: jax.device_put(old[n], x.sharding) if n in taken else x for n, x in new.items()}
   return manifest.unflat(moved, params)
+
+
+def _part(name):
+  return name.partition('.')[0]
+
+
+def _with_layers_as_in(params, source):
+  """source with the layers of each tower stacked, or apart, as those of params are."""
+  if not isinstance(params, dict) or not isinstance(source, dict):
+    return source
+  if 'layers' in params:
+    source = models.stack_layers(source)
+  elif 'layer_0' in params:
+    source = models.unstack_layers(source)
+  return {name: _with_layers_as_in(params.get(name), tree) for name, tree in source.items()}

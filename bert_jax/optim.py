@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from bert_jax import towers
 from bert_jax.config import InputError
 from bert_jax.sharding import path_name
 
@@ -118,8 +119,7 @@ def lr_multipliers(optimizer, params):
   """What each parameter's step is multiplied by: a float, or an array over a scanned layer axis.
 
   0 for `freeze`; else the first matching factor of `lr_multipliers` times layer_lr_decay ** depth,
-  where depth is 0 for the heads, 1 for the last layer and layers + 1 for the embeddings (as in
-  ELECTRA's fine-tuning).
+  where depth is that of layer_depths (as in ELECTRA's fine-tuning).
   """
   frozen = matches(optimizer.freeze, params)
   rules = [(matches(pattern, params), factor) for pattern, factor in optimizer.lr_multipliers]
@@ -135,20 +135,22 @@ def lr_multipliers(optimizer, params):
 
 
 def layer_depths(params):
-  """How many layers each parameter lies below the heads: an int, or an array for scanned layers."""
-  flat = jax.tree_util.tree_flatten_with_path(params)[0]
-  layers = [
-    int(m[1]) + 1 for path, _ in flat if (m := re.search(r'/layer_(\d+)/', path_name(path)))
-  ]
-  layers += [x.shape[0] for path, x in flat if '/layers/' in path_name(path)]
-  count = max(layers, default=0)
+  """How many layers of its tower (towers.py) each parameter lies below what reads the tower.
+
+  1 for the last layer, the number of layers + 1 for the embeddings, 0 for what is in no layer: the
+  heads, a final LayerNorm. An int, or an array over the layer axis of scanned layers.
+  """
+  counts = towers.layer_counts(params)
 
   def depth(path, x):
     name = path_name(path)
-    if '/layers/' in name:
-      return np.arange(count, 0, -1).reshape(count, *[1] * (len(x.shape) - 1))
-    if match := re.search(r'/layer_(\d+)/', name):
-      return count - int(match[1])
-    return count + 1 if '/embeddings/' in name else 0
+    if layer := towers.layer_of(name):
+      tower, number = layer
+      if number is None:
+        return np.arange(x.shape[0], 0, -1).reshape(-1, *[1] * (len(x.shape) - 1))
+      return counts[tower] - number
+    tower = towers.tower_of(name, counts)
+    in_embeddings = tower is not None and 'embeddings' in name[len(tower) :].split('/')
+    return counts[tower] + 1 if in_embeddings else 0
 
   return jax.tree_util.tree_map_with_path(depth, params)

@@ -33,7 +33,6 @@ from bert_jax import (
 )
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
-from bert_jax.convert import hub
 from bert_jax.rows import batches as batching
 from bert_jax.speed import Clock
 from bert_jax.tasks import TASKS
@@ -54,18 +53,18 @@ def train(config, workdir):
   config_lib.show_log()
   hosts.check()
   config, workdir = config_lib.check(config), Path(workdir).expanduser()
-  continued, meta = initialization.continued(workdir, config.resume_from)
+  beginning = initialization.beginning_of(config, workdir)
+  in_workdir = beginning.continues and beginning.folder == workdir
 
   # ---- devices ---------------------------------------------------------------------------------
-  config = initialization.adopt_model(config, workdir)
+  config = initialization.adopt_model(config, beginning)
   mesh = sharding.mesh_of(config)
 
   # ---- data ------------------------------------------------------------------------------------
   task = TASKS[config.objective]
   config = task.resolve(config)
   workdirs.check(workdir, config)
-  beginning = continued or (config.init_from and hub.folder(config.init_from)) or None
-  tokenizer = run_tokenizer.of_run(config, beginning, lambda: task.texts(config))
+  tokenizer = run_tokenizer.of_run(config, beginning.folder, lambda: task.texts(config))
   sources = task.sources(config, tokenizer)
   objective = task.objective(config, tokenizer)
   if config.checkpoint.best_metric not in ('', *objective.metrics):
@@ -93,11 +92,11 @@ def train(config, workdir):
     stopping = stack.enter_context(stop_signals())
     stack.enter_context(jax.set_mesh(mesh))
     stack.enter_context(sharding.activation_rules())
-    if continued:
-      manifest.check_continues(meta, program.state, identity, steps, own=continued == workdir)
     weights = None
-    if config.init_from and not continued:
-      weights = initialization.weights_of(config, mesh)
+    if beginning.continues:
+      manifest.check_continues(beginning.meta, program.state, identity, steps, own=in_workdir)
+    elif beginning.folder:
+      weights = initialization.load_weights(beginning, config, objective, mesh)
 
     started = time.perf_counter()
     compiled = program.lower().compile()
@@ -116,7 +115,7 @@ def train(config, workdir):
     hosts.wait('compiled')
     if hosts.first():
       workdirs.claim(workdir, config)
-      if continued != workdir:
+      if not in_workdir:
         tokenizer.save(workdir)
     hosts.wait('claimed')
     hosts.exists(workdir / workdirs.CONFIG)
@@ -127,18 +126,19 @@ def train(config, workdir):
     checkpoints = checkpoint.Checkpoints(workdir, config.checkpoint, identity, judged)
     stack.enter_context(contextlib.closing(checkpoints))
     results, seen = {}, {}
-    if continued:
+    if beginning.continues:
       with contextlib.ExitStack() as others:
         source = checkpoints
-        if continued != workdir:
-          source = others.enter_context(contextlib.closing(checkpoint.Checkpoints(continued)))
+        if not in_workdir:
+          other = checkpoint.Checkpoints(beginning.folder)
+          source = others.enter_context(contextlib.closing(other))
         state, meta = source.restore(program.state)
       results, seen = meta['metrics'], meta.get('seen', {})
       log.info('continuing at step %d of %d', int(state.step), steps)
     else:
       state = jax.jit(program.make_state, out_shardings=program.layout)(init_key)
       if weights:
-        params = initialization.warm_start(state.params, weights)
+        params = initialization.warm_start(state.params, *weights)
         state, weights = dataclasses.replace(state, params=params), None
     workdirs.write_facts(workdir, sources, mesh)
 
@@ -149,7 +149,7 @@ def train(config, workdir):
     clock = Clock(flops)
     window, pending, stop, early = {}, None, False, False
     stops = hosts.Vote(mesh)
-    if continued != workdir:
+    if not in_workdir:
       checkpoints.best['step'] = start
     if eval_batches and start < steps and exhausted(config, checkpoints, start):
       log.info('this run has stopped early, at step %d', start)

@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 
-from bert_jax.convert.crc32c import crc32c, masked
+from bert_jax.convert.tensorflow_bundle import stored_checksum
 
 
 def varint(n):
@@ -17,11 +17,11 @@ def varint(n):
 def block(entries, snappy):
   data = b''.join(varint(0) + varint(len(k)) + varint(len(v)) + k + v for k, v in entries)
   data += struct.pack('<II', 0, 1)
-  if snappy:  # as bytes that are what they are
+  if snappy:  # as bytes that are what they are; 'damaged': one less than is said
     length = struct.pack('<H', len(data) - 1)
-    data = varint(len(data)) + bytes([61 << 2]) + length + data
-  kind = bytes([snappy])
-  return data + kind + struct.pack('<I', masked(crc32c(data + kind)))
+    data = varint(len(data) + (snappy == 'damaged')) + bytes([61 << 2]) + length + data
+  kind = bytes([bool(snappy)])
+  return data + kind + struct.pack('<I', stored_checksum(data + kind))
 
 
 def write_bundle(folder, table, shards=2, snappy=False):
@@ -33,7 +33,7 @@ def write_bundle(folder, table, shards=2, snappy=False):
     entry = b'\x08' + varint(1 if x.dtype == np.float32 else 9)
     entry += b'\x12' + varint(len(shape)) + shape + b'\x18' + varint(shard)
     entry += b'\x20' + varint(len(data[shard])) + b'\x28' + varint(x.nbytes)
-    entry += b'\x35' + struct.pack('<I', masked(crc32c(x.tobytes())))
+    entry += b'\x35' + struct.pack('<I', stored_checksum(x.tobytes()))
     entries.append((name.encode(), entry))
     data[shard] += x.tobytes()
   for i, content in enumerate(data):

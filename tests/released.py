@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from bert_jax import config as c
-from bert_jax import initialization, models, tokenizers
+from bert_jax import models, tokenizers, trained
 from bert_jax.convert import from_huggingface, parameter_names
 from bert_jax.objectives import base
 from bert_jax.tasks import TASKS
@@ -65,7 +65,7 @@ TYPES = (2, 0)  # token types
 
 
 def made(head, lower=True, **changes):
-  """An Origin with random weights, biases and norms too, of one of HEADS."""
+  """An Trained with random weights, biases and norms too, of one of HEADS."""
   file, more, without = HEADS[head]
   config = c.load(f'configs/{file}')
   config.model.update(SIZES | {'dtype': 'float32', 'hidden_act': 'gelu'} | changes)
@@ -79,7 +79,7 @@ def made(head, lower=True, **changes):
   params = {part: tree for part, tree in params.items() if part not in without}
   model = models.ModelConfig(**config.model)
   flat = from_huggingface.flatten(params, model)  # rows that pad become zeros
-  return initialization.Origin(config, tokenizer, from_huggingface.tree(flat, model), 7)
+  return trained.Trained(config, tokenizer, from_huggingface.tree(flat, model), 7)
 
 
 def to_tensors(params, model):

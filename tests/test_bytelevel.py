@@ -8,12 +8,13 @@ import tokenizers as library
 from released import WORDS, made
 
 from bert_jax import config as c
-from bert_jax import initialization, tokenizers
+from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.predict import Model
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.tagging import conll, task
 from bert_jax.tools import convert
+from bert_jax.trained import load
 
 SPECIAL = ['<s>', '<pad>', '</s>', '<unk>', '<mask>']
 TEXTS = ['the river crosses the old stone', ' The café near the river!', '河流 crosses', '',
@@ -106,7 +107,7 @@ def test_a_wordpiece_in_a_tokenizer_json(tmp_path):
     convert.export_run(out, found, {})
     for name in ('vocab.txt', 'tokenizer_config.json'):
       (out / name).unlink()
-    assert initialization.load(out).tokenizer.fingerprint == found.tokenizer.fingerprint
+    assert load(out).tokenizer.fingerprint == found.tokenizer.fingerprint
 
 
 def test_ids_of_a_tokenizer_json_are_what_it_says(tmp_path):

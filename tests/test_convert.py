@@ -18,7 +18,7 @@ from released import LABELS, SIZES, WORDS, logits_of, made
 from test_export import compare, same
 
 from bert_jax import config as c
-from bert_jax import evaluate, initialization, models, sharding, train, workdirs
+from bert_jax import evaluate, initialization, models, sharding, train, trained, workdirs
 from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface, hub, parameter_names
 from bert_jax.predict import Model
@@ -30,7 +30,7 @@ SHORT = ['--config.data.seq_length=24']
 
 
 def exported(folder, head='pretraining', **changes):
-  """(Origin, its Hugging Face folder)."""
+  """(Trained, its Hugging Face folder)."""
   found = made(head, type_vocab_size=2, **changes)
   convert.export_run(folder, found, {})
   return found, folder
@@ -62,10 +62,10 @@ def test_released_checkpoints(tmp_path, shared, name, used, ignored, capsys):
   weights = from_huggingface.read(source)
   assert len(weights.flat) + len(weights.ignored) == used + ignored
   assert not weights.unused and not weights.new
-  again = initialization.load(tmp_path / 'W')
+  again = trained.load(tmp_path / 'W')
   assert again.step == 0 and again.tokenizer.mask_id == 4
   convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/hf')
-  same(again.params, initialization.load(tmp_path / 'hf').params, again.config)
+  same(again.params, trained.load(tmp_path / 'hf').params, again.config)
 
 
 def test_a_tensor_of_googles_is_where_it_belongs(shared):
@@ -137,7 +137,7 @@ def test_googles_vocabularies_are_cased_if_their_words_are(tmp_path, shared, wor
     (tmp_path / path.name).write_bytes(path.read_bytes())
   text = (tmp_path / 'vocab.txt').read_text()
   (tmp_path / 'vocab.txt').write_text(text.replace('play', word))
-  assert initialization.load(tmp_path).tokenizer.do_lower_case is not cased
+  assert trained.load(tmp_path).tokenizer.do_lower_case is not cased
 
 
 # ---- spellings -----------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_other_spellings_are_the_same_model(tmp_path, spelling):
   rewrite(folder, respelt)
   weights = from_huggingface.read(folder)
   assert not weights.unused and len(weights.ignored) == 2
-  same(found.params, initialization.load(folder).params, found.config)
+  same(found.params, trained.load(folder).params, found.config)
 
 
 def test_half_precision_is_widened_and_told(tmp_path, capsys):
@@ -173,7 +173,7 @@ def test_half_precision_is_widened_and_told(tmp_path, capsys):
   convert.convert(str(folder), f'hf:{tmp_path}/again')
   assert 'float16' in capsys.readouterr().out
   half = jax.tree.map(lambda x: np.asarray(x, np.float16).astype(np.float32), found.params)
-  same(half, initialization.load(tmp_path / 'again').params, found.config)
+  same(half, trained.load(tmp_path / 'again').params, found.config)
 
 
 def test_weights_without_a_head_say_what_they_can_do(tmp_path):
@@ -181,23 +181,23 @@ def test_weights_without_a_head_say_what_they_can_do(tmp_path):
   for head, objective in (('classifier', 'classification'), ('tagger', 'tagging'),
                           ('choice', 'choice'), ('qa', 'qa')):  # fmt: skip
     _, folder = exported(tmp_path / head, head)
-    assert initialization.load(folder).config.objective == objective
+    assert trained.load(folder).config.objective == objective
     rewrite(folder, dict, architectures=None)
     expected = {'choice': 'classification'}.get(objective, objective)
-    assert initialization.load(folder).config.objective == expected
-  assert initialization.load(tmp_path / 'tagger').config.tagging.labels == LABELS
+    assert trained.load(folder).config.objective == expected
+  assert trained.load(tmp_path / 'tagger').config.tagging.labels == LABELS
   rewrite(tmp_path / 'tagger', dict, id2label=None)
-  assert initialization.load(tmp_path / 'tagger').config.tagging.labels == (
+  assert trained.load(tmp_path / 'tagger').config.tagging.labels == (
     'LABEL_0',
     'LABEL_1',
     'LABEL_2',
   )
   rewrite(tmp_path / 'tagger', dict, id2label={'0': 'a', '1': 'b'})
   with pytest.raises(InputError, match='names 2 labels .* the classifier has 3'):
-    initialization.load(tmp_path / 'tagger')
+    trained.load(tmp_path / 'tagger')
   rewrite(tmp_path / 'tagger', dict, id2label={'0': 'a', '1': 'b', '2': 'a'})
   with pytest.raises(InputError, match="the label 'a' twice"):
-    initialization.load(tmp_path / 'tagger')
+    trained.load(tmp_path / 'tagger')
 
 
 # ---- what does not fit ---------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_what_has_no_place_is_an_error_unless_allowed(tmp_path, capsys):
   assert not (tmp_path / 'W').exists()
   convert.convert(str(folder), str(tmp_path / 'W'), strict=False)
   assert 'not used: extra.weight: no parameter of ours is called so' in capsys.readouterr().out
-  same(found.params, initialization.load(tmp_path / 'W').params, found.config)
+  same(found.params, trained.load(tmp_path / 'W').params, found.config)
 
 
 def test_a_head_that_is_not_whole_is_named(tmp_path):
@@ -228,7 +228,7 @@ def test_a_classifier_without_its_pooler_is_not_whole(tmp_path):
   _, folder = exported(tmp_path / 'hf', 'classifier')
   rewrite(folder, lambda t: {k: x for k, x in t.items() if 'pooler' not in k})
   with pytest.raises(InputError, match='BertForSequenceClassification and have no pooler'):
-    initialization.load(folder)
+    trained.load(folder)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_a_shape_that_is_not_asked_for_is_one_sentence(tmp_path, change, sentenc
   _, folder = exported(tmp_path / 'hf')
   rewrite(folder, lambda t: t | {k: np.ones(s, np.float32) for k, s in change.items()})
   with pytest.raises(InputError, match=sentence):
-    initialization.load(folder)
+    trained.load(folder)
 
 
 def test_one_row_of_token_types_is_for_both_texts_and_told(tmp_path, capsys):
@@ -271,7 +271,7 @@ def test_one_row_of_token_types_is_for_both_texts_and_told(tmp_path, capsys):
   assert f'new: {path}: row 1, a copy of row 0' in capsys.readouterr().out
   table = found.params['encoder']['embeddings']['token_type_embeddings']
   table['embedding'] = np.repeat(table['embedding'][:1], 2, axis=0)
-  same(found.params, initialization.load(tmp_path / 'again').params, found.config)
+  same(found.params, trained.load(tmp_path / 'again').params, found.config)
 
 
 def test_one_label_of_several_is_no_regression(tmp_path):
@@ -282,14 +282,14 @@ def test_one_label_of_several_is_no_regression(tmp_path):
   ):
     _, folder = exported(tmp_path / f'{problem}', 'regression')
     rewrite(folder, dict, problem_type=problem, id2label={'0': 'toxic'})
-    table = initialization.load(folder).config.table
+    table = trained.load(folder).config.table
     assert (table.regression, table.multi_label) == (regression, not regression)
     assert table.labels == (() if regression else ('toxic',))
 
 
 def test_what_is_written_wrongly_is_found(tmp_path):
   found, folder = exported(tmp_path / 'hf')
-  again = initialization.load(folder)
+  again = trained.load(folder)
   flat = from_huggingface.flatten(found.params, models.ModelConfig(**found.config.model))
   table = {path: convert.row_of(x) for path, x in flat.items()}
   convert._compare(table, found.tokenizer, again, folder)
@@ -313,7 +313,7 @@ def test_another_number_of_positions(tmp_path, capsys):
   found, folder = exported(tmp_path / 'hf')
   table = found.params['encoder']['embeddings']['position_embeddings']['embedding']
   convert.convert(str(folder), f'hf:{tmp_path}/short', positions=10)
-  short = initialization.load(tmp_path / 'short')
+  short = trained.load(tmp_path / 'short')
   assert short.config.model.max_position_embeddings == 10 == short.config.data.seq_length
   name = 'bert.embeddings.position_embeddings.weight'
   assert f'ignored: {name}, rows 10 to 23: cut: 10 positions' in capsys.readouterr().out
@@ -322,9 +322,7 @@ def test_another_number_of_positions(tmp_path, capsys):
   capsys.readouterr()
   convert.convert(str(folder), f'hf:{tmp_path}/long', positions=40)
   assert 'rows 24 to 39' in capsys.readouterr().out
-  ours = initialization.load(tmp_path / 'long').params['encoder']['embeddings'][
-    'position_embeddings'
-  ]
+  ours = trained.load(tmp_path / 'long').params['encoder']['embeddings']['position_embeddings']
   np.testing.assert_array_equal(ours['embedding'][:24], table)
   assert 0.005 < np.std(ours['embedding'][24:]) < 0.04
 
@@ -335,7 +333,7 @@ def test_another_number_of_positions(tmp_path, capsys):
 def test_a_source_that_is_nothing(tmp_path, source, sentence):
   (tmp_path / 'empty').mkdir()
   with pytest.raises(InputError, match=sentence):
-    initialization.load(tmp_path / source)
+    trained.load(tmp_path / source)
 
 
 def test_nothing_is_overwritten_and_a_mistake_is_one_sentence(tmp_path, capsys, monkeypatch):
@@ -362,10 +360,20 @@ def test_nothing_is_overwritten_and_a_mistake_is_one_sentence(tmp_path, capsys, 
   assert [path.name for path in tmp_path.iterdir()] == ['hf']
 
 
+def started_from(config, workdir):
+  """(config, parameters) of config.init_from, as a run takes them over."""
+  beginning = initialization.beginning_of(config, workdir)
+  config = initialization.adopt_model(config, beginning)
+  objective = TASKS[config.objective].objective(config, None)
+  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
+  return config, initialization.load_weights(beginning, config, objective, mesh)[0]
+
+
 def test_weights_with_rows_that_no_piece_has_are_started_from(tmp_path):
   _, folder = exported(tmp_path / 'hf', vocab_size=30)
   config = c.load('configs/pretrain.py', [f'--config.init_from={folder}', *SHORT])
-  config = initialization.adopt_model(config, tmp_path / 'W')
+  beginning = initialization.beginning_of(config, tmp_path / 'W')
+  config = initialization.adopt_model(config, beginning)
   tokenizer = run_tokenizer.of_run(config, folder, None)
   assert (config.model.vocab_size, tokenizer.vocab_size) == (30, 26)
   objective = TASKS['mlm_nsp'].objective(config, tokenizer)
@@ -377,10 +385,26 @@ def test_a_head_that_is_not_ours_does_not_keep_the_encoder(tmp_path, caplog):
   rewrite(folder, dict, id2label={'0': 'a|b', '1': 'c', '2': 'd'})
   short = [*SHORT, '--config.task.max_length=24', f'--config.init_from={folder}']
   config = c.load('configs/finetune.py:task=sst2', short)
-  config = initialization.adopt_model(config, tmp_path / 'W')
-  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
-  assert initialization.weights_of(config, mesh).keys() == {'encoder', 'pooler'}
+  assert started_from(config, tmp_path / 'W')[1].keys() == {'encoder', 'pooler'}
   assert 'is not taken: the label' in caplog.text
+
+
+def test_layers_of_every_tower_are_flattened_apart():
+  """As `convert` compares and prints them, however many towers a model has."""
+  kernel = np.arange(12.0).reshape(2, 3, 2)
+  params = {
+    'encoder': {'layers': {'output': {'kernel': kernel}}},
+    'generator': {'encoder': {'layers': {'output': {'kernel': -kernel[:1]}}}},
+  }
+  flat = from_huggingface.flatten(params, types.SimpleNamespace(vocab_size=5))
+  expected = {
+    'encoder/layer_0/output/kernel': kernel[0],
+    'encoder/layer_1/output/kernel': kernel[1],
+    'generator/encoder/layer_0/output/kernel': -kernel[0],
+  }
+  assert flat.keys() == expected.keys()
+  for path, x in expected.items():
+    np.testing.assert_array_equal(flat[path], x)
 
 
 # ---- a converted workdir -------------------------------------------------------------------------
@@ -389,23 +413,18 @@ def test_a_head_that_is_not_ours_does_not_keep_the_encoder(tmp_path, caplog):
 def test_a_converted_workdir_is_asked_and_started_from_but_not_continued(tmp_path):
   found, folder = exported(tmp_path / 'hf', 'encoder and pooler')
   convert.convert(str(folder), str(tmp_path / 'W'))
-  again = initialization.load(tmp_path / 'W')
+  again = trained.load(tmp_path / 'W')
   assert set(again.params) == {'encoder', 'pooler'}
   config = workdirs.read_config(tmp_path / 'W')
   with pytest.raises(InputError, match='converted weights and no training to go on with'):
     train.train(config, tmp_path / 'W')
   with pytest.raises(InputError, match='has no mlm, nsp .*config.init_from'):
     evaluate.evaluate(tmp_path / 'W', ['--config.data.eval=none.txt'])  # and reads no data before
-  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
   own = [f'--config.init_from={tmp_path}/W', '--config.data.seq_length=24']
   config = c.load('configs/finetune.py:task=table', own)
-  config = initialization.adopt_model(config, tmp_path / 'new')
+  config, params = started_from(config, tmp_path / 'new')
   assert config.model.hidden_size == 12
-  same(
-    found.params,
-    {k: x for k, x in initialization.weights_of(config, mesh).items() if x},
-    again.config,
-  )
+  same(found.params, params, again.config)
 
 
 def test_a_converted_classifier_is_evaluated(tmp_path):
@@ -426,7 +445,7 @@ def test_a_converted_classifier_is_evaluated(tmp_path):
 def test_a_run_goes_out_with_what_made_it(tmp_path, pretrained):
   workdir, state, metrics = pretrained
   convert.convert(str(workdir), f'hf:{tmp_path}/hf')
-  again = initialization.load(tmp_path / 'hf')
+  again = trained.load(tmp_path / 'hf')
   same(jax.device_get(state.params), again.params, again.config)
   card = (tmp_path / 'hf' / 'README.md').read_text()
   assert f'| mlm | {metrics["mlm"]:.6g} |' in card and 'at step 20' in card
@@ -463,7 +482,7 @@ def test_a_name_that_no_folder_has_is_asked_of_the_hub(tmp_path, monkeypatch):
     hub.folder(local)
   assert not asked and hub.folder('someone/model') == folder
   assert asked == [('someone/model', [*hub.ABOUT, 'model*.safetensors'])]
-  assert initialization.load('someone/model').config.objective == 'mlm_nsp'
+  assert trained.load('someone/model').config.objective == 'mlm_nsp'
   with pytest.raises(InputError, match='no folder someone/else, and the Hub gives.*404'):
     hub.folder('someone/else')
   with pytest.raises(InputError, match='kept here, and the Hub is not reached'):
@@ -528,7 +547,7 @@ def test_a_roberta_counts_positions_from_its_padding(tmp_path):
   assert weights.ignored[f'{name}, rows 0 to 1'] == 'they are of no position'
   assert weights.ignored[f'{name}, rows 22 to 25'].startswith('cut')
   assert 'encoder/embeddings/token_type_embeddings/embedding' in weights.new
-  again = initialization.load(folder)
+  again = trained.load(folder)
   assert again.config.model.max_position_embeddings == 24
   assert again.config.loss.nsp_weight == 0 and set(again.params) == {'encoder', 'mlm'}
   table = found.params['encoder']['embeddings']['token_type_embeddings']
@@ -567,9 +586,9 @@ def test_theirs_compute_the_same_as_ours(tmp_path, kind, name):
   folder = theirs_made(tmp_path, kind, name, **sizes, **labels)
   if kind == 'DistilBert' and name in ('ForSequenceClassification', 'ForMultipleChoice'):
     assert 'ReLU' in from_huggingface.read(folder).unused['classifier.weight']
-    assert set(initialization.load(folder).params) == {'encoder'}
+    assert set(trained.load(folder).params) == {'encoder'}
     return
-  found = initialization.load(folder)
+  found = trained.load(folder)
   assert not from_huggingface.read(folder).unused
   if (kind, name) != ('DistilBert', 'Model'):
     compare(found, folder)
@@ -611,7 +630,7 @@ def test_a_bare_distilbert_goes_in_and_out(tmp_path):
   sizes = dict(vocab_size=len(WORDS), dim=12, n_layers=2, n_heads=2, hidden_dim=20,
                max_position_embeddings=24)  # fmt: skip
   folder = theirs_made(tmp_path, 'DistilBert', 'Model', **sizes)
-  found = initialization.load(folder)
+  found = trained.load(folder)
   assert set(found.params) == {'encoder'} and not found.config.model.type_vocab_size
   convert.convert(str(folder), f'hf:{tmp_path}/again')
   first, second = (safetensors.numpy.load_file(f / 'model.safetensors')
@@ -667,4 +686,4 @@ def test_a_vocabulary_that_is_cut_off_is_refused(tmp_path):
   words = (folder / 'vocab.txt').read_text().splitlines()
   (folder / 'vocab.txt').write_text('\n'.join(words[: len(words) // 4]) + '\n')
   with pytest.raises(InputError, match='pieces only and the weights have .* cut off'):
-    initialization.load(folder)
+    trained.load(folder)

@@ -10,7 +10,7 @@ import sentencepiece
 import tokenizers as library
 from released import HEADS, LABELS, TYPES, batch_of, logits_of, made
 
-from bert_jax import initialization, models, tokenizers
+from bert_jax import models, tokenizers, trained
 from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface, sentence_transformers
 from bert_jax.predict import Model
@@ -38,7 +38,7 @@ def same(a, b, config):
 def test_there_and_back_is_the_same_model(tmp_path, head, types):
   found = made(head, type_vocab_size=types, hidden_act='gelu_tanh')
   convert.export_run(tmp_path / 'hf', found, {})
-  again = initialization.load(tmp_path / 'hf')
+  again = trained.load(tmp_path / 'hf')
   same(found.params, again.params, found.config)
   assert again.tokenizer.fingerprint == found.tokenizer.fingerprint
   for block in ('objective', 'model', 'table', 'tagging', 'qa', 'task', 'loss'):
@@ -57,7 +57,7 @@ def test_a_norm_that_distilbert_has_not_is_a_bert(tmp_path):
   convert.export_run(tmp_path / 'hf', found, {})
   settings = json.loads((tmp_path / 'hf' / 'config.json').read_text())
   assert (settings['model_type'], settings['layer_norm_eps']) == ('bert', 1e-5)
-  again = initialization.load(tmp_path / 'hf')
+  again = trained.load(tmp_path / 'hf')
   same(found.params, again.params, found.config)
   assert again.config.model == found.config.model
 
@@ -83,10 +83,10 @@ def test_an_encoder_without_a_pooler(tmp_path, changes, caplog):
     assert file.get_tensor('pooler.dense.bias').shape == (12,)
   assert 'pooler_output means nothing' in (tmp_path / 'hf' / 'README.md').read_text()
   assert 'pooler_output means nothing' in caplog.text
-  again = initialization.load(tmp_path / 'hf')
+  again = trained.load(tmp_path / 'hf')
   same(found.params, again.params, found.config)
   convert.convert(str(tmp_path / 'hf'), str(tmp_path / 'W'))
-  assert set(initialization.load(tmp_path / 'W').params) == {'encoder'}
+  assert set(trained.load(tmp_path / 'W').params) == {'encoder'}
   convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/again')
   for name in ('README.md', 'config.json'):  # nobody knows how it was trained
     told = (tmp_path / 'again' / name).read_text()
@@ -151,7 +151,7 @@ def test_what_lies_in_a_folder(tmp_path):
 def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):
   folder = tmp_path / 'hf'
   convert.export_run(folder, made('encoder and pooler'), {})
-  assert initialization.load(folder).vector == sentence_transformers.Vector('mean')
+  assert trained.load(folder).vector == sentence_transformers.Vector('mean')
   path = folder / '1_Pooling' / 'config.json'
   for content, found in (
     ({'pooling_mode_cls_token': True, 'pooling_mode_mean_tokens': False}, 'cls'),
@@ -161,16 +161,16 @@ def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):
   ):
     caplog.clear()
     path.write_text(json.dumps(content))
-    assert initialization.load(folder).vector.pooling == found
+    assert trained.load(folder).vector.pooling == found
     assert ('is not one of ours' in caplog.text) == (not found)
   modules = json.loads((folder / 'modules.json').read_text())
   modules.append({'idx': 2, 'path': '2_Dense', 'type': 'sentence_transformers.models.Dense'})
   (folder / 'modules.json').write_text(json.dumps(modules))
-  initialization.load(folder)
+  trained.load(folder)
   assert 'its module Dense is not read' in caplog.text
   (folder / 'modules.json').write_text('{')
   with pytest.raises(InputError, match='modules.json cannot be read as JSON'):
-    initialization.load(folder)
+    trained.load(folder)
 
 
 def test_how_a_vector_is_made_goes_along(tmp_path):
@@ -182,7 +182,7 @@ def test_how_a_vector_is_made_goes_along(tmp_path):
   convert.convert(str(tmp_path / 'hf'), str(tmp_path / 'W'))
   convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/again')
   for folder in (tmp_path / 'W', tmp_path / 'again'):
-    found = initialization.load(folder)
+    found = trained.load(folder)
     assert found.vector == vector and found.config.data.seq_length == 16
     model = Model(found)
     assert model.limit == 16 and model.ask('embed').pooling == 'cls'
@@ -190,12 +190,12 @@ def test_how_a_vector_is_made_goes_along(tmp_path):
   (tmp_path / 'again' / '1_Pooling' / 'config.json').write_text(json.dumps(said))
   convert.convert(f'{tmp_path}/again', f'{tmp_path}/W2')
   convert.convert(f'{tmp_path}/W2', f'hf:{tmp_path}/other')
-  assert initialization.load(tmp_path / 'other').vector == sentence_transformers.Vector(
+  assert trained.load(tmp_path / 'other').vector == sentence_transformers.Vector(
     '', True, said
   )
   (tmp_path / 'hf' / 'sentence_bert_config.json').write_text('{"max_seq_length": "16"}')
   with pytest.raises(InputError, match="max_seq_length is '16'; write a number"):
-    initialization.load(tmp_path / 'hf')
+    trained.load(tmp_path / 'hf')
 
 
 def test_labels_and_problems_are_told(tmp_path):
@@ -268,7 +268,7 @@ def theirs_of(folder, batch, objective):
 
 
 def compare(found, folder):
-  """Our logits of an Origin with theirs of a folder, at tokens that are no padding."""
+  """Our logits of a Trained with theirs of a folder, at tokens that are no padding."""
   batch = batch_of(found.config)
   theirs = theirs_of(folder, batch, found.config.objective)
   real = batch['segment_ids'] > 0

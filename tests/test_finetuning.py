@@ -4,12 +4,13 @@ import json
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from small_tables import load, sentence, table
 
 from bert_jax import config as c
-from bert_jax import evaluate, step, tokenizers, train
+from bert_jax import evaluate, initialization, models, step, tokenizers, train, trained
 from bert_jax.config import InputError
 from bert_jax.tasks.classification import task as classification
 from bert_jax.tools import glue, report, transfer
@@ -274,6 +275,84 @@ def test_patience_counts_from_where_a_run_begins_and_for_one_metric(tmp_path, vo
   other = ['--config.checkpoint.best_metric=classification', '--config.checkpoint.best_mode=min']
   state, _ = train.train(load(vocab, *options, *more, *other), tmp_path / 'three')
   assert int(state.step) == 12 + 3 * 2
+
+
+def tower(layers, value, scanned=False):
+  """A small tower on the device, filled with value, value + 1... by layer."""
+  kernels = [{'output': {'kernel': jnp.full((2, 3), value + i, float)}} for i in range(layers)]
+  params = {f'layer_{i}': kernel for i, kernel in enumerate(kernels)}
+  params |= {'embeddings': {'embedding': jnp.full((5, 2), value, float)}}
+  return models.stack_layers(params) if scanned else params
+
+
+@pytest.mark.parametrize('scanned', [(False, False), (False, True), (True, False), (True, True)])
+def test_a_warm_start_takes_each_tower_that_there_is(scanned, caplog):
+  """The source has one of two towers, and another head; layers stacked, or not, on either side."""
+  caplog.set_level('INFO', 'bert_jax')
+  params = {
+    'generator': {'encoder': tower(1, 0, scanned[0])},
+    'encoder': tower(3, 10),
+    'head': {'bias': jnp.zeros(2)},
+  }
+  source = {
+    'encoder': tower(3, 20, scanned[1]),
+    'head': {'bias': jnp.ones(4)},
+    'mlm': {'bias': jnp.ones(5)},
+  }
+  found = initialization.warm_start(params, source)
+  jax.tree.map(np.testing.assert_array_equal, found, params | {'encoder': tower(3, 20)})
+  assert 'taken: encoder; new: generator, head; not used: head, mlm' in caplog.text
+  both = initialization.warm_start(params, {'generator': {'encoder': tower(1, 5, scanned[1])}})
+  expected = params | {'generator': {'encoder': tower(1, 5, scanned[0])}}
+  jax.tree.map(np.testing.assert_array_equal, both, expected)
+
+
+def test_a_tower_is_taken_whole_or_refused():
+  params = {'encoder': tower(2, 0), 'decoder': tower(2, 0, scanned=True)}
+  whole = {'encoder': tower(2, 1)}
+  lacks = 'has nothing for decoder/layers/output/kernel, which is .2, 2, 3. here'
+  with pytest.raises(InputError, match=lacks):
+    other = tower(2, 1, scanned=True) | {'layers': {'another': {'kernel': jnp.ones((2, 2, 3))}}}
+    initialization.warm_start(params, whole | {'decoder': other})
+  with pytest.raises(InputError, match='has .1, 2, 3. for decoder/layers/output/kernel, which is'):
+    initialization.warm_start(params, whole | {'decoder': tower(1, 1)})
+  with pytest.raises(InputError, match='has nothing for encoder/layer_1/output/kernel, which is'):
+    initialization.warm_start(params, {'encoder': tower(1, 1)})
+  with pytest.raises(InputError, match='has nothing for decoder, encoder, so this run would start'):
+    initialization.warm_start(params, {'head': {'bias': jnp.ones(2)}})
+
+
+def test_a_classifier_for_other_labels_stays_new(caplog):
+  caplog.set_level('INFO', 'bert_jax')
+  params = {'encoder': tower(1, 0), 'classifier': {'bias': jnp.zeros(2)}}
+  source = {'encoder': tower(1, 1), 'classifier': {'bias': jnp.ones(2)}}
+  assert initialization.warm_start(params, source)['classifier']['bias'].tolist() == [1, 1]
+  assert 'not used: none' in caplog.text
+  kept = initialization.warm_start(params, source, other_labels=True)
+  assert kept['classifier']['bias'].tolist() == [0, 0]
+  assert 'new: classifier; not used: classifier for other labels' in caplog.text
+
+
+def test_where_a_run_begins_is_asked_once(glue_runs, tmp_path, monkeypatch, vocab):
+  """A name on the Hub is looked up one time, however many of its files are read."""
+  runs, home = glue_runs
+  asked = []
+
+  def folder(source):
+    asked.append(source)
+    return runs['SST-2']
+
+  monkeypatch.setattr(initialization.hub, 'folder', folder)
+  config = load(
+    vocab, 'configs/finetune.py:task=sst2', f'--config.data.train={home}/SST-2/train.tsv',
+    f'--config.data.eval={home}/SST-2/dev.tsv', '--config.data.seq_length=32',
+    '--config.optimizer.warmup=0', '--config.batch_size=4', '--config.init_from=someone/model',
+    '--config.tokenizer.path=', '--config.steps=1', '--config.optimizer.learning_rate=0',
+  )  # fmt: skip
+  state, _ = train.train(config, tmp_path / 'run')
+  assert asked == ['someone/model']
+  source = trained.load(runs['SST-2'])
+  jax.tree.map(np.testing.assert_array_equal, state.params, source.params)
 
 
 def test_the_average_is_the_leaderboards():

@@ -10,9 +10,9 @@ import pytest
 
 LEVELS = [
   {'config', 'metrics', 'speed', 'training_log', 'hosts', 'provenance', 'workdirs'},
-  {'models', 'sharding', 'optim', 'text', 'tokenizers', 'corpus', 'rows', 'convert'},
+  {'models', 'sharding', 'optim', 'towers', 'text', 'tokenizers', 'corpus', 'rows', 'convert'},
   {'tasks', 'objectives'},
-  {'step', 'checkpoint', 'manifest', 'initialization'},
+  {'step', 'checkpoint', 'manifest', 'initialization', 'trained'},
   {'train', 'evaluate', 'predict'},
   {'tools'},
 ]

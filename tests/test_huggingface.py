@@ -10,7 +10,7 @@ import safetensors.numpy
 from released import to_tensors
 
 from bert_jax import config as c
-from bert_jax import initialization, models, train, workdirs
+from bert_jax import models, train, trained, workdirs
 from bert_jax.config import InputError
 from bert_jax.convert import config_json, from_huggingface
 from bert_jax.objectives.mlm_nsp import MlmNsp
@@ -103,7 +103,7 @@ def test_the_casing_of_a_folder_is_the_same_wherever_it_is_read(tmp_path, weight
     for asked in (True, False):
       config.tokenizer.do_lower_case = asked
       assert run_tokenizer.of_run(config, source, None).do_lower_case == ('film' in words)
-    found = initialization.load(source)
+    found = trained.load(source)
     assert found.tokenizer.do_lower_case == found.config.tokenizer.do_lower_case
     assert found.tokenizer.do_lower_case == ('film' in words)
 

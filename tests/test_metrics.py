@@ -8,16 +8,16 @@ import jax
 import pytest
 from conftest import small_pretrain
 
-from bert_jax import metrics, sharding, step, tokenizers
+from bert_jax import sharding, speed, step, tokenizers, training_log
 from bert_jax.tasks import TASKS
 from bert_jax.train import train
 
 
 def test_the_clock_counts_training_alone(monkeypatch):
   now = [100.0]
-  monkeypatch.setattr(metrics.time, 'perf_counter', lambda: now[0])
-  monkeypatch.setattr(metrics, 'peak_flops', lambda: 1e6)
-  clock = metrics.Clock(3e5)
+  monkeypatch.setattr(speed.time, 'perf_counter', lambda: now[0])
+  monkeypatch.setattr(speed, 'peak_flops', lambda: 1e6)
+  clock = speed.Clock(3e5)
   clock.steps, now[0] = 6, 104.0
   clock.pause()
   now[0] = 150.0  # an evaluation
@@ -33,7 +33,7 @@ def test_lines_past_the_start_are_written_again(tmp_path):
   rows = [{'step': step, 'split': 'train', 'mlm': 9 - step} for step in (1, 2, 3, 4)]
   path = tmp_path / 'metrics.jsonl'
   path.write_text(''.join(json.dumps(row) + '\n' for row in rows) + '{"step": 4, "spl')
-  writer = metrics.Writer(tmp_path, 2, tensorboard=False)
+  writer = training_log.Writer(tmp_path, 2, tensorboard=False)
   writer.write(3, 'train', {'mlm': 5.0, 'nsp': math.nan})
   writer.close()
   last = {'step': 3, 'split': 'train', 'mlm': 5.0, 'nsp': None}
@@ -62,22 +62,22 @@ def test_lines_past_the_start_are_written_again(tmp_path):
   ],
 )
 def test_the_peak_of_a_device_is_that_of_its_data_sheet(kind, peak):
-  assert metrics.peak_flops_of(kind) == pytest.approx(peak, nan_ok=True)
+  assert speed.peak_flops_of(kind) == pytest.approx(peak, nan_ok=True)
 
 
 def test_the_peak_is_that_of_all_devices_together(monkeypatch):
   device = SimpleNamespace(device_kind='TPU v4', platform='tpu')
   monkeypatch.setattr(jax, 'devices', lambda: [device] * 4)
   monkeypatch.setattr(jax, 'device_count', lambda: 4)
-  assert metrics.peak_flops() == 1.1e15
+  assert speed.peak_flops() == 1.1e15
   device.device_kind = 'TPU v99'
-  assert math.isnan(metrics.peak_flops())
+  assert math.isnan(speed.peak_flops())
 
 
 def test_mfu_counts_the_matrix_products_of_a_whole_step(corpus_file, monkeypatch, tmp_path):
   """Forward and backward, as XLA counts them in the step: of an unrolled model, wide enough that
   everything else hardly counts."""
-  monkeypatch.setattr(metrics, 'peak_flops', lambda: 1e12)
+  monkeypatch.setattr(speed, 'peak_flops', lambda: 1e12)
   config = small_pretrain(
     corpus_file, '--config.model.hidden_size=128', '--config.model.intermediate_size=512',
     '--config.model.hidden_act=relu', '--config.model.hidden_dropout_prob=0',

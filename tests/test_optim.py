@@ -251,6 +251,42 @@ def test_layer_lr_decay_counts_from_the_heads():
   same_everywhere(factors['encoder']['embeddings'], 1 / 8)
 
 
+def tower(layers, scanned):
+  """Shapes of a tower with embeddings, layers and a final norm."""
+  shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
+  rest = {
+    'embeddings': {'words': {'embedding': shape((7, 4))}},
+    'LayerNorm': {'scale': shape((4,))},
+  }
+  if scanned:
+    return rest | {'layers': {'output': {'kernel': shape((layers, 4, 4))}}}
+  return rest | {f'layer_{i}': {'output': {'kernel': shape((4, 4))}} for i in range(layers)}
+
+
+@pytest.mark.parametrize('scanned', [False, True])
+def test_every_tower_has_depths_of_its_own(scanned):
+  """A tower of 4 layers beside one of 12, as a generator beside a discriminator."""
+  word = {'embedding': jax.ShapeDtypeStruct((7, 4), jnp.float32)}
+  params = {
+    'encoder': tower(12, False),
+    'generator': {'encoder': tower(4, scanned), 'head': {'embeddings': word}},
+    'embeddings': word,
+  }
+  depths = optim.layer_depths(params)
+  for tree, layers in ((depths['encoder'], 12), (depths['generator']['encoder'], 4)):
+    assert tree['embeddings']['words']['embedding'] == layers + 1
+    assert tree['LayerNorm']['scale'] == 0
+    if 'layers' in tree:
+      found = tree['layers']['output']['kernel']
+      assert found.shape == (layers, 1, 1) and found.ravel().tolist() == [4, 3, 2, 1]
+    else:
+      found = [tree[f'layer_{i}']['output']['kernel'] for i in range(layers)]
+      assert found == list(range(layers, 0, -1))
+  assert depths['embeddings']['embedding'] == depths['generator']['head']['embeddings']['embedding']
+  assert depths['embeddings']['embedding'] == 0  # in no tower
+  assert optim.layer_depths(params['encoder'])['layer_2']['output']['kernel'] == 10  # itself one
+
+
 @pytest.mark.parametrize(
   'changes',
   [

@@ -19,7 +19,7 @@ from small_tables import WORDS, load
 
 import bert_jax
 from bert_jax import config as c
-from bert_jax import initialization
+from bert_jax import trained
 from bert_jax.config import InputError
 from bert_jax.predict import Model, __main__, heads, packed_rows
 from bert_jax.predict.ask import Told
@@ -37,7 +37,7 @@ def random_model(config, tokenizer, seed=0):
   shapes = jax.eval_shape(objective.init, jax.random.key(0))
   rng = np.random.default_rng(seed)
   params = jax.tree.map(lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32), shapes)
-  return Model(initialization.Origin(config, tokenizer, params, 0))
+  return Model(trained.Trained(config, tokenizer, params, 0))
 
 
 @pytest.fixture(scope='module')

@@ -20,7 +20,7 @@ from test_predict import (  # noqa: F401
   sentences,
 )
 
-from bert_jax import initialization
+from bert_jax import trained
 from bert_jax.config import InputError
 from bert_jax.convert.sentence_transformers import Vector
 from bert_jax.predict import Model, __main__, export, masked_words, packed_rows
@@ -289,7 +289,7 @@ def test_a_line_of_nothing_but_masks_takes_little_memory(wide):
 def test_rows_without_a_piece_fill_no_mask(vocab, tokenizer, wide, caplog):
   config = wide.config
   config.model.dtype = 'float32'
-  Model(initialization.Origin(config, tokenizer, wide.params, 0))
+  Model(trained.Trained(config, tokenizer, wide.params, 0))
   assert caplog.text.count(f'the weights have {30522 - tokenizer.vocab_size} rows that') == 1
   (((*found,),),) = wide.fill_mask(['old [MASK]'], top_k=30000)
   assert sorted(piece for piece, _ in found) == sorted(tokenizer.pieces)
@@ -298,7 +298,7 @@ def test_rows_without_a_piece_fill_no_mask(vocab, tokenizer, wide, caplog):
 
 def test_a_vocabulary_that_is_not_the_models_is_refused(pretrained_model, vocab, tokenizer):  # noqa: F811
   config = pretrained_model.config.copy_and_resolve_references()
-  found = initialization.Origin(config, tokenizer, pretrained_model.params, 0)
+  found = trained.Trained(config, tokenizer, pretrained_model.params, 0)
   config.model.vocab_size -= 1
   with pytest.raises(InputError, match='pieces and the weights have'):
     Model(found)
@@ -306,7 +306,7 @@ def test_a_vocabulary_that_is_not_the_models_is_refused(pretrained_model, vocab,
 
 def test_embed_pools_as_the_model_was_trained(pretrained_model):  # noqa: F811
   own = pretrained_model
-  found = initialization.Origin(own.config, own.tokenizer, own.params, 0, Vector('cls'))
+  found = trained.Trained(own.config, own.tokenizer, own.params, 0, Vector('cls'))
   text = ['old river']
   vectors = Model(found).embed(text)
   assert np.allclose(vectors, own.embed(text, pooling='cls'), atol=1e-6)

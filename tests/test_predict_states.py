@@ -8,6 +8,7 @@ from pathlib import Path
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -54,16 +55,55 @@ def test_training_does_not_compute_what_only_states_show(pretrained_model):  # n
   assert text.count('exp ') + text.count('exp\n') == 1
 
 
-def test_turned_kernels_give_the_same_numbers(pretrained_model):  # noqa: F811
-  model = pretrained_model
-  assert model._turned
+@pytest.mark.parametrize(
+  'options',
+  [
+    {},
+    {'use_bias': False},
+    {'dtype': jnp.float16},
+    {'dtype': jnp.bfloat16, 'param_dtype': jnp.bfloat16},
+    {'dot_general': jax.lax.dot_general, 'precision': 'highest'},
+  ],
+  ids=str,
+)
+def test_turned_kernels_give_the_same_numbers(options):
   rows = np.random.default_rng(0).normal(size=(2, 300, 16)).astype(np.float32)
-  for part in (rows, rows[:, :5]):
-    dense = nn.Dense(7)
+  for part in (rows, rows[:, :5], rows[0, 0]):
+    dense = nn.Dense(7, **options)
     params = dense.init(jax.random.key(0), part)
-    with cpu_kernels.dense(True):
-      found = dense.apply(cpu_kernels.turned(params), part)
-    np.testing.assert_allclose(found, dense.apply(params, part), atol=1e-5)
+    expected = dense.apply(params, part)
+    for call in (lambda x: ((x,), {}), lambda x: ((), {'inputs': x})):
+      args, named = call(part)
+      with cpu_kernels.dense(True):
+        found = dense.apply(cpu_kernels.turned(params), *args, **named)
+      assert found.dtype == expected.dtype
+      np.testing.assert_allclose(
+        *(np.asarray(x, np.float32) for x in (found, expected)),
+        atol=1e-5 if expected.dtype == np.float32 else 0.03,
+      )
+
+
+def test_kernels_that_are_not_a_dense_are_never_multiplied_turned():
+  x = np.ones((2, 5, 4), np.float32)
+  conv = nn.Conv(4, (3,))
+  params = conv.init(jax.random.key(0), x)
+  with cpu_kernels.dense(True):
+    np.testing.assert_array_equal(conv.apply(cpu_kernels.turned(params), x), conv.apply(params, x))
+  general = nn.DenseGeneral(4)  # its square kernel would fit either way
+  params = cpu_kernels.turned(general.init(jax.random.key(0), x))
+  refused = pytest.raises(TypeError, match='has a kernel that .*, and is no Dense')
+  with cpu_kernels.dense(True), refused:
+    general.apply(params, x)
+
+
+def test_a_model_on_a_cpu_multiplies_with_turned_kernels(pretrained_model):  # noqa: F811
+  name = 'intermediate'
+  params, weights = (
+    tree['encoder']['layer_0'][name]['kernel']
+    for tree in (pretrained_model.params, pretrained_model.weights)
+  )
+  np.testing.assert_array_equal(params, np.asarray(weights).T)
+  assert params.shape != weights.shape
 
 
 def test_bfloat16_where_exactness_is_not_asked(pretrained_model, folder):  # noqa: F811

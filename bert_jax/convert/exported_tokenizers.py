@@ -1,4 +1,4 @@
-"""The files by which Hugging Face's AutoTokenizer reads a vocabulary of ours."""
+"""Our vocabularies as files that Hugging Face's AutoTokenizer reads."""
 
 import json
 import logging
@@ -23,7 +23,8 @@ SENTENCEPIECE = (
 
 
 def write(out, tokenizer, family, longest):
-  """Writes the files into a folder; returns what a reader must know of them, or ''."""
+  """Writes the files into a folder; returns a sentence that its reader must see, or ''. longest:
+  tokens that the model reads."""
   tokenizer.save(out)
   if isinstance(tokenizer, tokenizers.SentencePiece):
     log.warning('%s', SENTENCEPIECE)
@@ -49,7 +50,8 @@ def write(out, tokenizer, family, longest):
 
 
 def fast(tokenizer):
-  """A tokenizer of ours as the Rust library's, with [CLS] A [SEP] B [SEP] and special tokens."""
+  """A tokenizer of ours as one of the Rust library, which puts [CLS] A [SEP] B [SEP] around texts
+  and knows the special tokens."""
   out = library.Tokenizer.from_str(tokenizer.rust.to_str())
   cls, sep = (tokenizer.pieces[i] for i in (tokenizer.cls_id, tokenizer.sep_id))
   template = processors.TemplateProcessing(

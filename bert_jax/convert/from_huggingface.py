@@ -1,8 +1,12 @@
-"""Other people's weights as our parameters, with every tensor accounted for.
+"""Released weights as parameters of our models, with every tensor accounted for.
 
-A folder holds a config.json (`description.py`), tensors (`tensors.py`) under the names of a family
-(`names.py`), and a vocabulary. Which head the weights have says what they can be asked, so it says
-the objective too. Our vocabulary rows are padded to `padded_vocab_size` with zeros, theirs are not.
+A folder holds a config.json (`config_json.py`), tensors (`tensor_files.py`) under the names of a
+family of models (`parameter_names.py`), and a vocabulary. Which head the weights have says what the
+model can do, and so its objective. Our tables of words are padded with rows of zeros to
+`padded_vocab_size`; in files they are not.
+
+A path is that of one of our parameters, 'encoder/layer_0/output/kernel'; a source name is what a
+tensor is called in the file.
 """
 
 import importlib.util
@@ -32,35 +36,35 @@ PARTS = {
   'tagging': ('encoder', 'classifier'),
   'qa': ('encoder', 'span'),
 }
-DEMANDS = {'SequenceClassification': 'classification', 'MultipleChoice': 'choice',
-           'TokenClassification': 'tagging', 'QuestionAnswering': 'qa'}  # fmt: skip
+# The objective by how the name of a Hugging Face class ends.
+OF_CLASS = {'SequenceClassification': 'classification', 'MultipleChoice': 'choice',
+            'TokenClassification': 'tagging', 'QuestionAnswering': 'qa'}  # fmt: skip
 
 
 class Weights(NamedTuple):
   """What a folder holds, and what became of each of its tensors."""
 
-  config_json: config_json.Description
+  description: config_json.Description
   objective: str
-  flat: dict  # {our path: float32 array, layers apart, vocabulary not padded}
-  sources: dict  # {our path: (their name, their dtype)}
-  ignored: dict  # {their name, or rows of it: why they are no parameter of ours}
-  unused: dict  # {their name: why it could not be used}
-  new: dict  # {our path: what of it has no tensor of its own in the source}
+  flat: dict  # {path: float32 array, layers apart, vocabulary not padded}
+  sources: dict  # {path: (source name, source dtype)}
+  ignored: dict  # {source name, or rows of it: why no parameter here comes from it}
+  unused: dict  # {source name: why it could not be used}
+  new: dict  # {path: which of its rows have no tensor in the source}
 
   def tree(self, model):
-    """The parameters for a ModelConfig, as our objectives name them; InputError if a shape is
-    another one."""
+    """The parameters as a ModelConfig lays them out; InputError if a shape does not fit it."""
     return tree(self.flat, model, {path: name for path, (name, _) in self.sources.items()})
 
 
 def locate(path):
-  """The folder of a model: a path, or a path inside an installed Python package."""
+  """The folder of a path, which may begin with the name of an installed Python package."""
   folder = Path(path).expanduser()
   if folder.exists() or folder.is_absolute():
     return folder
   package = folder.parts[0] if folder.parts else ''
-  found = importlib.util.find_spec(package) if package.isidentifier() else None
-  return Path(found.origin).parent.joinpath(*folder.parts[1:]) if found and found.origin else folder
+  spec = importlib.util.find_spec(package) if package.isidentifier() else None
+  return Path(spec.origin).parent.joinpath(*folder.parts[1:]) if spec and spec.origin else folder
 
 
 is_model = config_json.is_model
@@ -72,121 +76,126 @@ def read_model(folder):
 
 
 def read(folder, positions=0):
-  """The Weights of a folder. positions: rows its position table is to have; 0: as many as it has.
+  """The Weights of a folder. positions: rows that the position table shall have; 0: as it is.
 
-  InputError if the encoder is not whole, or a tensor has another shape than config.json asks for.
+  InputError if the encoder is not whole, or a tensor has another shape than config.json says.
   """
-  about = config_json.read(folder)
-  found, path = tensor_files.read(folder)
-  family = _family(found, about, path)
-  known = parameter_names.plain(found, family, about.model['num_hidden_layers'])
-  places = parameter_names.table(
-    family, about.model['num_hidden_layers'], about.model['tie_word_embeddings']
-  )
-  if RELU in known:
-    places = {ours: place for ours, place in places.items() if not ours.startswith('classifier')}
-  ignored, copies = _not_parameters(known, found, places)
-  there = {ours for ours, place in places.items() if place.name in known}
-  lacking = _lacking(places, there)
-  objective = _objective(about, {ours.partition('/')[0] for ours in there} - lacking.keys())
-  unused = _unused(known, found, places, there, lacking, objective, ignored, copies)
-  flat, sources, width = {}, {}, about.model['hidden_size'] * (family == 'google')
-  for ours in sorted(there):
-    place = places[ours]
-    if (name := known[place.name]) in unused or name in ignored:
+  description = config_json.read(folder)
+  tensors, file = tensor_files.read(folder)
+  family = _family(tensors, description, file)
+  model = description.model
+  source_names = parameter_names.names_in_file(tensors, family, model['num_hidden_layers'])
+  places = parameter_names.table(family, model['num_hidden_layers'], model['tie_word_embeddings'])
+  if RELU in source_names:
+    places = {path: place for path, place in places.items() if not path.startswith('classifier')}
+  ignored, copies = _not_parameters(source_names, tensors, places)
+  present = {path for path, place in places.items() if place.name in source_names}
+  incomplete = _incomplete_parts(places, present)
+  parts = {path.partition('/')[0] for path in present} - incomplete.keys()
+  objective = _objective(description, parts)
+  unused = _unused(source_names, tensors, places, present, incomplete, objective, ignored, copies)
+  flat, sources, width = {}, {}, model['hidden_size'] if family == 'google' else 0
+  for path in sorted(present):
+    place = places[path]
+    if (name := source_names[place.name]) in unused or name in ignored:
       continue
-    flat[ours] = _layout(_checked(found[name], name), place, width)
-    sources[ours] = name, str(found[name].dtype)
-  weights = Weights(about, objective, flat, sources, ignored, unused, {})
+    flat[path] = _layout(_checked(tensors[name], name), place, width)
+    sources[path] = name, str(tensors[name].dtype)
+  weights = Weights(description, objective, flat, sources, ignored, unused, {})
   weights = _fit_tables(weights, positions)
-  named = {ours: name for ours, (name, _) in sources.items()}
-  _check_shapes(weights.flat, weights.description.model, named, about)
+  named = {path: name for path, (name, _) in sources.items()}
+  _check_shapes(weights.flat, weights.description.model, named, description)
   if unused:
-    log.info('%s: not used: %s', path, ', '.join(sorted(unused)))
+    log.info('%s: not used: %s', file, ', '.join(sorted(unused)))
   return weights
 
 
-def _family(found, about, path):
-  """Whose names they are."""
-  if any('/' in name for name in found):
+def _family(tensors, description, file):
+  """The family (parameter_names.table) that the tensors are named as."""
+  if any('/' in name for name in tensors):
     if not any(
-      name.startswith('bert/') or '/layer_with_weights-0/' in f'/{name}' for name in found
+      name.startswith('bert/') or '/layer_with_weights-0/' in f'/{name}' for name in tensors
     ):
       raise InputError(
-        f'{path} has none of the names of google-research/bert (bert/...) or of an encoder of '
-        f"TensorFlow's Model Garden (layer_with_weights-0/...), but {min(found)!r}; it is not read."
+        f'{file} has none of the names of google-research/bert (bert/...) or of an encoder of '
+        f"TensorFlow's Model Garden (layer_with_weights-0/...), but {min(tensors)!r}; it is not "
+        'read.'
       )
     return 'google'
-  if about.family == 'roberta' and any(name.endswith('classifier.out_proj.bias') for name in found):
+  is_classifier = any(name.endswith('classifier.out_proj.bias') for name in tensors)
+  if description.family == 'roberta' and is_classifier:
     return 'roberta classifier'
-  return about.family
+  return description.family
 
 
-def _not_parameters(known, found, places):
-  """({their name: why it is none of ours}, the names of copies that stand for their original)."""
+def _not_parameters(source_names, tensors, places):
+  """({source name: why it is no parameter}, source names of copies that are used because their
+  original is not in the file; these are put into source_names in its place)."""
   ignored, stand_ins = {}, {}
   for copy, original in parameter_names.copies(places).items():
-    if copy not in known:
+    if copy not in source_names:
       continue
-    if original not in known:  # the original was left out: the copy is it
-      stand_ins[original] = known[copy]
-    elif not np.array_equal(found[known[copy]], found[known[original]]):
+    if original not in source_names:
+      stand_ins[original] = source_names[copy]
+    elif not np.array_equal(tensors[source_names[copy]], tensors[source_names[original]]):
       raise InputError(
-        f'{known[copy]} differs from {known[original]}, so they are not tied; say '
+        f'{source_names[copy]} differs from {source_names[original]}, so they are not tied; say '
         '"tie_word_embeddings": false in config.json.'
       )
     else:
-      ignored[known[copy]] = f'a copy of {known[original]}'
-  known.update(stand_ins)
-  for name in found:
-    if why := parameter_names.is_state(name):
+      ignored[source_names[copy]] = f'a copy of {source_names[original]}'
+  source_names.update(stand_ins)
+  for name in tensors:
+    if why := parameter_names.not_a_parameter(name):
       ignored[name] = why
   return ignored, set(stand_ins.values())
 
 
-def _lacking(places, there):
-  """{part of a model: the names of theirs that are missing of it}, for parts that are not whole."""
-  lacking = {}
-  for ours in places.keys() - there:
-    lacking.setdefault(ours.partition('/')[0], []).append(places[ours].name)
-  if 'encoder' in lacking:
+def _incomplete_parts(places, present):
+  """{part of a model: the source names that it lacks}, of the parts that are not whole."""
+  incomplete = {}
+  for path in places.keys() - present:
+    incomplete.setdefault(path.partition('/')[0], []).append(places[path].name)
+  if 'encoder' in incomplete:
     raise InputError(
-      f'the encoder of these weights is not whole: {len(lacking["encoder"])} missing, for example '
-      f'{min(lacking["encoder"])}; is config.json theirs?'
+      f'the encoder of these weights is not whole: {len(incomplete["encoder"])} missing, for '
+      f'example {min(incomplete["encoder"])}; is config.json theirs?'
     )
-  return lacking
+  return incomplete
 
 
-def _objective(about, parts):
-  """What a model with these whole parts does."""
-  asked = next((o for name, o in DEMANDS.items() if about.architecture.endswith(name)), '')
+def _objective(description, parts):
+  """The objective of a model with these whole parts."""
+  architecture = description.architecture
+  said = next((o for name, o in OF_CLASS.items() if architecture.endswith(name)), '')
   if 'span' in parts:
     return 'qa'
   if 'classifier' not in parts:
     return 'mlm_nsp'
-  if asked in ('classification', 'choice') and 'pooler' not in parts:
+  if said in ('classification', 'choice') and 'pooler' not in parts:
     raise InputError(
-      f'these weights are of a {about.architecture} and have no pooler, which its classifier '
-      'stands on; are they whole?'
+      f'these weights are of a {architecture} and have no pooler, which its classifier stands on; '
+      'are they whole?'
     )
-  return asked or ('classification' if 'pooler' in parts else 'tagging')
+  return said or ('classification' if 'pooler' in parts else 'tagging')
 
 
-def _unused(known, found, places, there, lacking, objective, ignored, copies):
-  """{their name: why it cannot be used}: unknown ones, and those of parts that are not whole."""
+def _unused(source_names, tensors, places, present, incomplete, objective, ignored, copies):
+  """{source name: why it cannot be used}: unknown names, and those of parts that are not whole or
+  that the objective has not. What may be left out silently is added to `ignored`."""
   used, unused = set(), {}
-  for ours in there:
-    part, name = ours.partition('/')[0], known[places[ours].name]
-    if part in lacking:
-      unused[name] = f'its {part} is not whole: {min(lacking[part])} is missing'
+  for path in present:
+    part, name = path.partition('/')[0], source_names[places[path].name]
+    if part in incomplete:
+      unused[name] = f'its {part} is not whole: {min(incomplete[part])} is missing'
     elif part not in PARTS[objective]:
       if part == 'pooler':
         ignored[name] = f'a model for {objective} has no pooler'
       else:
         unused[name] = f'a model for {objective} has no {part}'
     used.add(name)
-  rest = sorted(found.keys() - used - ignored.keys() - copies)
-  plain = {name: short for short, name in known.items()}
+  rest = sorted(tensors.keys() - used - ignored.keys() - copies)
+  plain = {name: short for short, name in source_names.items()}
   prefix = places['encoder/embeddings/LayerNorm/scale'].name.partition('embeddings')[0]
   if inner := [name for name in rest if plain.get(name, name).startswith(prefix)]:
     raise InputError(
@@ -194,7 +203,7 @@ def _unused(known, found, places, there, lacking, objective, ignored, copies):
       f'{inner[0]}), so it would not be the same model; is config.json theirs?'
     )
   for name in rest:
-    of_relu = RELU in known and 'classifier.' in name
+    of_relu = RELU in source_names and 'classifier.' in name
     unused[name] = (
       "DistilBERT's classifier has a dense layer with ReLU, where our pooler has tanh"
       if of_relu
@@ -206,7 +215,7 @@ def _unused(known, found, places, there, lacking, objective, ignored, copies):
 
 
 def _checked(x, name):
-  """An array, if it can be a parameter."""
+  """The array itself; InputError if it cannot be a parameter."""
   if not jnp.issubdtype(x.dtype, jnp.floating):
     raise InputError(
       f'{name} is {x.dtype}, so the weights are quantized; give those they were made from.'
@@ -217,7 +226,8 @@ def _checked(x, name):
 
 
 def _layout(x, place, width=0):
-  """An array as ours. width: hidden size of a TensorFlow model; version 2 keeps heads apart."""
+  """An array as float32 in our layout. width: hidden size of a TensorFlow model, else 0; TensorFlow
+  2 stores attention heads on a separate axis, [D, H, d] for [D, D]."""
   x = np.asarray(x).astype(np.float32)
   if width and x.ndim == len(place.shape) + 1 and x.size == width ** len(place.shape):
     x = x.reshape([width] * len(place.shape))
@@ -225,14 +235,15 @@ def _layout(x, place, width=0):
 
 
 def _fit_tables(weights, positions):
-  """What RoBERTa counts otherwise, what stands for nothing, and another number of positions than
-  the source has."""
-  about, flat, new = weights.description, dict(weights.flat), {}
-  model = dict(about.model)
+  """The Weights with tables as we have them: without RoBERTa's rows before position 0, with two
+  token types or, if those are all zero, none, and with as many positions as are asked for."""
+  description, flat, new = weights.description, dict(weights.flat), {}
+  model = dict(description.model)
   position_name = weights.sources[POSITIONS][0]
-  if about.offset:
-    flat[POSITIONS] = flat[POSITIONS][about.offset :]
-    weights.ignored[f'{position_name}, rows 0 to {about.offset - 1}'] = 'they are of no position'
+  if description.offset:
+    flat[POSITIONS] = flat[POSITIONS][description.offset :]
+    rows = f'{position_name}, rows 0 to {description.offset - 1}'
+    weights.ignored[rows] = 'they are of no position'
   if TYPES in flat and len(flat[TYPES]) == 1:
     flat[TYPES] = np.repeat(flat[TYPES], 2, axis=0)
     new[TYPES] = 'row 1, a copy of row 0, the only one'
@@ -241,7 +252,7 @@ def _fit_tables(weights, positions):
       raise InputError('config.json says there are no token types, but their table is not zero.')
     weights.ignored[weights.sources.pop(TYPES)[0]] = 'zeros: there are no token types'
     del flat[TYPES]
-  if about.ours.get('pooler') is False:  # our export of an encoder without one, see export.py
+  if description.ours.get('pooler') is False:  # as to_huggingface writes an encoder without one
     for path in [path for path in flat if path.startswith('pooler/') and not flat[path].any()]:
       weights.ignored[weights.sources.pop(path)[0]] = 'zeros: there is no pooler'
       del flat[path]
@@ -250,19 +261,21 @@ def _fit_tables(weights, positions):
     if positions > len(table):
       new[POSITIONS] = f'rows {len(table)} to {positions - 1}'
     if positions < len(table):
-      rows = f'rows {about.offset + positions} to {about.offset + len(table) - 1}'
+      rows = f'rows {description.offset + positions} to {description.offset + len(table) - 1}'
       weights.ignored[f'{position_name}, {rows}'] = f'cut: {positions} positions were asked for'
     rows = np.random.default_rng(0).normal(
       0, model['initializer_range'], (positions, table.shape[1])
     )
     rows[: len(table)] = table[:positions]
     flat[POSITIONS], model['max_position_embeddings'] = rows.astype(np.float32), positions
-  return weights._replace(flat=flat, new=new, description=about._replace(model=model))
+  return weights._replace(flat=flat, new=new, description=description._replace(model=model))
 
 
-def _check_shapes(flat, model, sources, about=None):
-  """InputError unless every array has the shape that the fields of a model ask for, those of a
-  config.json if that is what they are about."""
+def _check_shapes(flat, model, sources, description=None):
+  """InputError unless every array has the shape that the fields of config.model ask for.
+
+  sources: {path: source name}. description: of the config.json that the fields come from, if any.
+  """
   places = parameter_names.table('bert', model['num_hidden_layers'], model['tie_word_embeddings'])
   for path, x in flat.items():
     letters = places[path].shape
@@ -280,10 +293,10 @@ def _check_shapes(flat, model, sources, about=None):
       raise InputError(f'{name} is {x.shape}, where the config asks for {tuple(sizes)} of {path}.')
     field, n = parameter_names.FIELDS[wrong[0][0]], wrong[0][1]
     fix = f'set model.{field}={n}'
-    if about:
-      theirs = {ours: name for name, ours in config_json.DISTIL.items()}
-      key = theirs.get(field, field) if about.family == 'distilbert' else field
-      n += about.offset if field == 'max_position_embeddings' else 0
+    if description:
+      keys = {ours: key for key, ours in config_json.DISTIL.items()}
+      key = keys.get(field, field) if description.family == 'distilbert' else field
+      n += description.offset if field == 'max_position_embeddings' else 0
       fix = f'write "{key}": {n} in its config.json'
     raise InputError(
       f'{name} is {x.shape}, and {field} is {model[field]}; {fix}'
@@ -292,22 +305,19 @@ def _check_shapes(flat, model, sources, about=None):
 
 
 def tree(flat, model, sources=()):
-  """{our path: array} -> parameters as a ModelConfig lays them out."""
+  """{path: array} -> the tree of parameters as a ModelConfig lays it out."""
   _check_shapes(flat, vars(model), dict(sources))
   flat = dict(flat)
   for path in flat.keys() & set(VOCABULARY):
     x = flat[path]
     flat[path] = np.pad(x, [(0, model.padded_vocab_size - len(x))] + [(0, 0)] * (x.ndim - 1))
   params = traverse_util.unflatten_dict(flat, sep='/')
-  if model.scan_layers:
-    params['encoder'] = models.stack_layers(params['encoder'])
-  return params
+  return models.stack_layers(params) if model.scan_layers else params
 
 
 def flatten(params, model):
-  """The inverse of tree: {our path: array}, layers apart, without the rows that pad."""
-  params = params | {'encoder': models.unstack_layers(params['encoder'])}
-  flat = traverse_util.flatten_dict(params, sep='/')
+  """The inverse of tree: {path: array}, layers apart, without the rows that pad."""
+  flat = traverse_util.flatten_dict(models.unstack_layers(params), sep='/')
   return {
     path: np.asarray(x)[: model.vocab_size if path in VOCABULARY else None]
     for path, x in flat.items()

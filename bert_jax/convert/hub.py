@@ -1,7 +1,7 @@
-"""Where a source is: a folder, a folder in an installed package, or a model on Hugging Face's Hub.
+"""The folder of a source: a path, a path inside an installed package, or a model on the Hub.
 
-`pip install huggingface_hub` brings the last; what it has fetched once it keeps, and
-HF_HUB_OFFLINE=1 makes it use only that.
+The Hub (huggingface.co) needs `pip install huggingface_hub`, which keeps what it has fetched once;
+with HF_HUB_OFFLINE=1 it uses only that.
 """
 
 import os
@@ -16,13 +16,13 @@ WEIGHTS = ['model*.safetensors'], ['pytorch_model*.bin']  # the first of these t
 
 
 def folder(source):
-  """The folder of a source; a name of the form org/name or name (as `bert-base-uncased`) that no
-  folder has is asked of the Hub."""
+  """The folder of a source. What is no folder, and has the form of a name on the Hub (org/name or
+  name, as `bert-base-uncased`), is fetched from there."""
   if not isinstance(source, (str, os.PathLike)):
     raise InputError(f'a {type(source).__name__} is no path and no name of a model; give one.')
-  found = from_huggingface.locate(source)
-  if found.exists() or not re.fullmatch(r'[\w-][\w.-]*(/[\w.-]+)?', str(source)):
-    return found
+  path = from_huggingface.locate(source)
+  if path.exists() or not re.fullmatch(r'[\w-][\w.-]*(/[\w.-]+)?', str(source)):
+    return path
   try:
     from huggingface_hub import errors, snapshot_download
   except ImportError:
@@ -32,8 +32,8 @@ def folder(source):
     ) from None
   try:
     for weights in WEIGHTS:
-      found = Path(snapshot_download(str(source), allow_patterns=ABOUT + weights))
-      if any(path for pattern in weights for path in found.glob(pattern)):
+      path = Path(snapshot_download(str(source), allow_patterns=ABOUT + weights))
+      if any(file for pattern in weights for file in path.glob(pattern)):
         break
   except errors.LocalEntryNotFoundError:
     raise InputError(
@@ -45,4 +45,4 @@ def folder(source):
       f'{source} holds no run: there is no folder {source}, and the Hub gives no model of that '
       f'name ({first_line(error)}); check the name.'
     ) from None
-  return found
+  return path

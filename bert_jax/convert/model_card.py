@@ -1,9 +1,10 @@
-"""The model card (README.md) of an exported model: what it is, and all that made it."""
+"""The model card (README.md) of an exported model: what it is, and how it was made."""
 
 import json
 
 from bert_jax import config as config_lib
 
+# {how the name of a Hugging Face class ends: what it is for, in the Hub's words}.
 TASKS = {
   'ForPreTraining': 'fill-mask',
   'ForMaskedLM': 'fill-mask',
@@ -15,7 +16,8 @@ TASKS = {
 
 
 def text(config, architecture, note, facts):
-  """facts: step, metrics, commands, data, source, versions; what is missing is left out."""
+  """The text of the card. note: a paragraph that a reader must see, or ''. facts: the known ones of
+  name, source, step, metrics, data, commands and versions."""
   task = next((task for end, task in TASKS.items() if architecture.endswith(end)), '')
   head = ['---', 'library_name: transformers', 'tags:', '- bert_jax']
   head += [f'pipeline_tag: {task}'] if task else []

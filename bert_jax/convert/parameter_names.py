@@ -1,8 +1,8 @@
-"""What our parameters are called elsewhere: a table for each family of released weights.
+"""What our parameters are called in released weights: a table for each family of models.
 
-A family names the modules it has; the shapes and the leaves of a module are the same for all.
-torch keeps a dense kernel as [out, in] and we as [in, out]; TensorFlow as we do, but for the output
-layers of BERT's own code, which are [out, in] too.
+A family has a name for each module; the shape of a module and its parameters are the same for all.
+A dense kernel is [out, in] in torch and [in, out] here. In TensorFlow it is as here, but for the
+output layers of google-research/bert, which are [out, in] too.
 """
 
 from typing import NamedTuple
@@ -12,8 +12,8 @@ from bert_jax.convert import tensorflow_names
 FIELDS = {'V': 'vocab_size', 'P': 'max_position_embeddings', 'T': 'type_vocab_size',
           'D': 'hidden_size', 'F': 'intermediate_size'}  # fmt: skip
 
-# Our modules: what each is and the letters of its shape ([in, out] of a dense layer; 2 is two, C
-# any number of labels). '#' is the number of a layer.
+# {path of a module: (its kind, its shape in the letters of FIELDS)}; a dense layer is [in, out], C
+# is any number of labels, and # stands for the number of a layer.
 MODULES = {
   'encoder/embeddings/word_embeddings': ('embed', 'VD'),
   'encoder/embeddings/position_embeddings': ('embed', 'PD'),
@@ -36,7 +36,8 @@ MODULES = {
   'classifier/dense': ('dense', 'DC'),
   'span/dense': ('dense', 'D2'),
 }
-LEAVES = {  # our leaf -> theirs, in torch and in TensorFlow
+# {kind of module: {parameter: (how its name ends in torch, in TensorFlow)}}.
+LEAVES = {
   'embed': {'embedding': ('.weight', '')},
   'norm': {'scale': ('.weight', '/gamma'), 'bias': ('.bias', '/beta')},
   'dense': {'kernel': ('.weight', '/kernel'), 'bias': ('.bias', '/bias')},
@@ -115,15 +116,15 @@ GOOGLE_OUTPUTS = {  # [out, in]
 
 
 class Place(NamedTuple):
-  """Where a parameter is in a family's files."""
+  """How a parameter is stored in the files of a family."""
 
   name: str
-  turned: bool  # [out, in], where ours is [in, out]
-  shape: str  # of ours, in letters
+  turned: bool  # transposed: [out, in], where ours is [in, out]
+  shape: str  # of our parameter, in the letters of FIELDS
 
 
 def table(family, layers, tied=True):
-  """{our path: Place} of every parameter that a family may have, with all its heads."""
+  """{path: Place} of every parameter that a family may have, with all its heads."""
   is_google = family == 'google'
   modules = {'bert': BERT, 'roberta': ROBERTA, 'roberta classifier': ROBERTA_CLASSIFIER,
              'distilbert': DISTILBERT, 'google': GOOGLE}[family]  # fmt: skip
@@ -146,7 +147,7 @@ def table(family, layers, tied=True):
 
 
 def copies(places):
-  """{their name of a copy: their name of what it is tied to}, as files may hold them besides."""
+  """{name of a copy: name of the tensor that it is tied to}; files may hold such copies too."""
   words = places['encoder/embeddings/word_embeddings/embedding'].name
   bias = places['mlm/bias'].name if 'mlm/bias' in places else ''
   out = {
@@ -158,9 +159,9 @@ def copies(places):
   return {copy: original for copy, original in out.items() if copy not in used}
 
 
-def plain(names, family, layers):
-  """{their name in today's spelling: as it is in the file}: what wrappers put before it goes, gamma
-  and beta become weight and bias, and a bare encoder gets the prefix it has inside a model."""
+def names_in_file(names, family, layers):
+  """{name as `table` has it: name in the file}. Prefixes of wrappers are removed, gamma and beta
+  become weight and bias, and a bare encoder gets the prefix that it has inside a model."""
   if family == 'google':
     return {tensorflow_names.version_1(name, layers): name for name in names}
   out = {}
@@ -181,9 +182,9 @@ def plain(names, family, layers):
   return out
 
 
-def is_state(name):
-  """Why a tensor is no parameter, or ''."""
-  if why := tensorflow_names.is_state(name):
+def not_a_parameter(name):
+  """'' for what may be a parameter; else what the tensor is."""
+  if why := tensorflow_names.not_a_parameter(name):
     return why
   leaf = name.replace('/', '.').rpartition('.')[2]
   if leaf in ('position_ids', 'token_type_ids'):

@@ -1,5 +1,8 @@
-"""What a folder of sentence-transformers says of the vector of a text: modules.json,
-1_Pooling/config.json and sentence_bert_config.json (www.sbert.net, "Creating Custom Models")."""
+"""How a model of sentence-transformers makes one vector of a text, read and written.
+
+Its folder says it in modules.json, 1_Pooling/config.json and sentence_bert_config.json
+(www.sbert.net, "Creating Custom Models").
+"""
 
 import json
 import logging
@@ -11,23 +14,23 @@ from bert_jax.text import files
 log = logging.getLogger('bert_jax')
 
 MODES = {'pooling_mode_mean_tokens': 'mean', 'pooling_mode_cls_token': 'cls'}
-KNOWN = ('Transformer', 'Pooling', 'Normalize')  # modules that we have
+KNOWN = ('Transformer', 'Pooling', 'Normalize')  # the modules that are followed
 LENGTH = 'sentence_bert_config.json'
 
 
 class Vector(NamedTuple):
   """How a text becomes a vector."""
 
-  pooling: str = ''  # mean or cls; '': not said, or another one
+  pooling: str = ''  # mean or cls; '': not said, or one that we do not have
   normalized: bool = False  # to length 1
-  other: dict = {}  # what is said of a pooling that we do not have
+  other: dict = {}  # the config.json of a pooling that we do not have
 
 
-SILENT = Vector()
+UNKNOWN = Vector()
 
 
 def read(folder):
-  """The Vector of a folder; what cannot be followed is warned of."""
+  """The Vector of a folder; warns of modules and poolings that are not followed."""
   paths = {}
   for module in files.json_of(folder / 'modules.json', list):
     if not isinstance(module, dict):
@@ -37,26 +40,27 @@ def read(folder):
     if kind not in KNOWN:
       log.warning('%s: its module %s is not read: vectors are without it', folder, kind)
   if 'Pooling' not in paths:
-    return SILENT
-  said = files.json_of(folder / paths['Pooling'] / 'config.json')
-  modes = [name for name, on in said.items() if name.startswith('pooling_mode_') and on is True]
-  found = MODES.get(modes[0]) if len(modes) == 1 else said.get('pooling_mode')
-  if found not in MODES.values():
-    log.warning('%s: its pooling, %s, is not one of ours (mean, cls)', folder, found or modes)
-    return Vector('', 'Normalize' in paths, said)
-  return Vector(found, 'Normalize' in paths)
+    return UNKNOWN
+  content = files.json_of(folder / paths['Pooling'] / 'config.json')
+  modes = [name for name, on in content.items() if name.startswith('pooling_mode_') and on is True]
+  pooling = MODES.get(modes[0]) if len(modes) == 1 else content.get('pooling_mode')
+  if pooling not in MODES.values():
+    log.warning('%s: its pooling, %s, is not one of ours (mean, cls)', folder, pooling or modes)
+    return Vector('', 'Normalize' in paths, content)
+  return Vector(pooling, 'Normalize' in paths)
 
 
 def longest(folder):
-  """Tokens that a text is cut at there, [CLS] and [SEP] included; 0: not said."""
-  found = files.json_of(folder / LENGTH).get('max_seq_length')
-  if found is not None and (type(found) is not int or found < 1):
-    raise InputError(f'{folder / LENGTH} says max_seq_length is {found!r:.60}; write a number.')
-  return found or 0
+  """The number of tokens, with [CLS] and [SEP], that the model reads of a text; 0: not said."""
+  length = files.json_of(folder / LENGTH).get('max_seq_length')
+  if length is not None and (type(length) is not int or length < 1):
+    raise InputError(f'{folder / LENGTH} says max_seq_length is {length!r:.60}; write a number.')
+  return length or 0
 
 
 def write(folder, vector, width, length):
-  """What `read` and `longest` read, and sentence-transformers loads."""
+  """Writes the files that `read`, `longest` and sentence-transformers read. width: of the hidden
+  states; length: tokens of a text."""
   kind = 'sentence_transformers.models'
   modules = [('', 'Transformer'), ('1_Pooling', 'Pooling'), ('2_Normalize', 'Normalize')]
   modes = {name: vector.pooling == mode for name, mode in MODES.items()}
@@ -69,5 +73,5 @@ def write(folder, vector, width, length):
     ],
   }
   (folder / '1_Pooling').mkdir()
-  for name, said in content.items():
-    write_whole(folder / name, json.dumps(said, indent=2) + '\n')
+  for name, value in content.items():
+    write_whole(folder / name, json.dumps(value, indent=2) + '\n')

@@ -1,7 +1,7 @@
-"""The tensors of a folder, by their own names, whatever form they are stored in.
+"""The tensors of a folder of released weights, under the names they have there.
 
-`model.safetensors` and `pytorch_model.bin`, whole or in shards with an index; TensorFlow's
-checkpoints. Everything is numpy: neither torch nor TensorFlow is needed.
+They may be in `model.safetensors` or `pytorch_model.bin`, whole or in shards with an index, or in a
+TensorFlow checkpoint. They are read with numpy: neither torch nor TensorFlow is needed.
 """
 
 import json
@@ -26,17 +26,18 @@ TYPES = {
 
 
 def read(folder):
-  """({name: array}, the file they come from); InputError if there are none or they are damaged."""
+  """({name: array}, the file read); InputError if there is none or it is damaged."""
   for name, reader in ((SAFETENSORS, read_safetensors), (PICKLE, torch_pickle.read)):
     if (folder / name).is_file():
       return reader(folder / name), folder / name
     index = folder / f'{name}.index.json'
     if index.is_file():
       return _read_shards(index, reader), index
-  if found := checkpoints(folder):
-    if len(found) > 1:
-      log.info('of %d checkpoints in %s the last is read: %s', len(found), folder, found[-1].name)
-    return tensorflow_bundle.read(found[-1]), found[-1]
+  if indexes := checkpoints(folder):
+    last = indexes[-1]
+    if len(indexes) > 1:
+      log.info('of %d checkpoints in %s the last is read: %s', len(indexes), folder, last.name)
+    return tensorflow_bundle.read(last), last
   raise InputError(
     f'{folder} has no {SAFETENSORS}, no {PICKLE} (nor their .index.json) and no TensorFlow '
     '*.ckpt*.index; save the model in one of these forms.'
@@ -44,7 +45,7 @@ def read(folder):
 
 
 def checkpoints(folder):
-  """The index files of the TensorFlow checkpoints of a folder, by step."""
+  """The index files of the TensorFlow checkpoints in a folder, in the order of their steps."""
 
   def number(path):
     return [int(n) for n in re.findall(r'\d+', path.stem)], path.name
@@ -58,9 +59,9 @@ def read_safetensors(path):
     data = path.read_bytes()
     if data.startswith(b'version https://git-lfs'):
       raise InputError(f'{path} only points to the file; fetch it with: git lfs pull')
-    found = safetensors.deserialize(data)
     return {
-      name: np.frombuffer(x['data'], TYPES[x['dtype']]).reshape(x['shape']) for name, x in found
+      name: np.frombuffer(x['data'], TYPES[x['dtype']]).reshape(x['shape'])
+      for name, x in safetensors.deserialize(data)
     }
   except KeyError as error:
     raise InputError(
@@ -70,25 +71,25 @@ def read_safetensors(path):
     raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
 
 
-def write_safetensors(path, found, metadata):
-  """Writes {name: float32 array}, one after the other: the library would hold two copies of all.
+def write_safetensors(path, tensors, metadata):
+  """Writes {name: float32 array} one by one; the library would hold two copies of all at once.
 
   The format (github.com/huggingface/safetensors): the length of the header, the header, the data.
   """
   header, at = {'__metadata__': metadata}, 0
-  for name, x in found.items():
+  for name, x in tensors.items():
     header[name] = {'dtype': 'F32', 'shape': x.shape, 'data_offsets': (at, at + 4 * x.size)}
     at += 4 * x.size
   text = json.dumps(header).encode()
   text += b' ' * (-len(text) % 8)  # the data begins at a multiple of 8
   with path.open('wb') as file:
     file.write(struct.pack('<Q', len(text)) + text)
-    for x in found.values():
+    for x in tensors.values():
       file.write(np.ascontiguousarray(x, '<f4').data)
 
 
 def _read_shards(index, reader):
-  """The union of the files an index names; each tensor must be where the index says."""
+  """{name: array} of all files that an index names; each tensor must be where the index says."""
   try:
     places = json.loads(index.read_text())['weight_map']
     names = sorted(set(map(str, places.values())))
@@ -100,7 +101,7 @@ def _read_shards(index, reader):
     if '/' in name or '\\' in name or not path.is_file():
       raise InputError(f'{index} names the shard {name}, which is not beside it; is all there?')
     shard = reader(path)
-    if lost := [k for k, place in places.items() if place == name and k not in shard]:
-      raise InputError(f'{path} lacks {lost[0]}, which {index.name} says is in it; is it whole?')
+    if missing := [k for k, place in places.items() if place == name and k not in shard]:
+      raise InputError(f'{path} lacks {missing[0]}, which {index.name} says is in it; is it whole?')
     out |= shard
   return out

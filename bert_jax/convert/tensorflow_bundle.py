@@ -8,12 +8,13 @@ the table and every tensor has a CRC-32C, and all are checked.
 
 import struct
 
+import cramjam
 import ml_dtypes
 import numpy as np
+from crc32c import crc32c
 
 from bert_jax.config import InputError
 from bert_jax.convert import tensorflow_names
-from bert_jax.convert.crc32c import crc32c, masked
 
 MAGIC = 0xDB4775248B80FB57
 TYPES = {  # tensorflow/core/framework/types.proto
@@ -28,8 +29,11 @@ class Damaged(Exception):
 
 
 def read(index):
-  """{name: array} of the checkpoint of an index file. Strings, which no parameter is, are left out,
-  but for the object graph of TensorFlow 2, whose presence is told by an empty array."""
+  """{name: array} of the checkpoint that an index file belongs to.
+
+  Tensors of strings are no parameters and are left out. That of TensorFlow 2's object graph is
+  there as an empty array, since its presence says which version wrote the checkpoint.
+  """
   try:
     entries = dict(_table(index.read_bytes()))
     header = _message(entries.pop(b''))
@@ -50,7 +54,8 @@ def read(index):
         shards[number] = _shard(index.with_name(name_of_shard))
       out[name] = _tensor(name, entry, shards[number])
     return out
-  except (Damaged, struct.error, IndexError, KeyError, ValueError, OSError) as error:
+  except (Damaged, cramjam.DecompressionError, struct.error, IndexError, KeyError, ValueError,
+          OSError) as error:  # fmt: skip
     raise InputError(f'{index} cannot be read ({error}); is it whole?') from None
 
 
@@ -67,12 +72,19 @@ def _tensor(name, entry, shard):
   data = shard[offset : offset + size]
   if len(data) != size:
     raise Damaged(f'{name} lies beyond the end of its data file')
-  if masked(crc32c(data)) != entry.get(6, 0):
+  if stored_checksum(data) != entry.get(6, 0):
     raise Damaged(f'the bytes of {name} are not what was saved: their checksum differs')
   dtype = np.dtype(TYPES[entry[1]])
   if size != int(np.prod(shape)) * dtype.itemsize:
     raise Damaged(f'{name} has {size} bytes for the shape {shape}')
   return np.frombuffer(data.tobytes(), dtype).reshape(shape)
+
+
+def stored_checksum(data):
+  """The CRC-32C of some bytes as LevelDB and TensorFlow store it: turned by 15 bits, plus a
+  constant, so that data with checksums in it can be summed too."""
+  crc = crc32c(data)
+  return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 # ---- the table -----------------------------------------------------------------------------------
@@ -97,11 +109,11 @@ def _block(data, offset, size):
   block, trailer = data[offset : offset + size], data[offset + size : offset + size + 5]
   if len(trailer) < 5:
     raise Damaged('it is cut off')
-  if masked(crc32c(block + trailer[:1])) != struct.unpack('<I', trailer[1:])[0]:
+  if stored_checksum(block + trailer[:1]) != struct.unpack('<I', trailer[1:])[0]:
     raise Damaged(f'the checksum of the block at byte {offset} differs')
   if trailer[0] > 1:
     raise Damaged(f'the block at byte {offset} is compressed in an unknown way, {trailer[0]}')
-  return unsnappy(block) if trailer[0] else block
+  return bytes(cramjam.snappy.decompress_raw(block)) if trailer[0] else block
 
 
 def _entries(block):
@@ -110,39 +122,11 @@ def _entries(block):
   end, at, key = len(block) - 4 - 4 * restarts, 0, b''
   while at < end:
     shared, at = _varint(block, at)
-    own, at = _varint(block, at)
+    added, at = _varint(block, at)
     size, at = _varint(block, at)
-    key = key[:shared] + block[at : at + own]
-    yield key, block[at + own : at + own + size]
-    at += own + size
-
-
-def unsnappy(data):
-  """Bytes in Snappy's raw format (github.com/google/snappy, format_description.txt)."""
-  size, at = _varint(data, 0)
-  out = bytearray()
-  while at < len(data):
-    tag, kind = data[at] >> 2, data[at] & 3
-    if kind == 0:  # bytes as they are
-      more = max(0, tag - 59)
-      count = (int.from_bytes(data[at + 1 : at + 1 + more], 'little') if more else tag) + 1
-      at += 1 + more
-      out += data[at : at + count]
-      at += count
-      continue
-    if kind == 1:  # a copy of what came before
-      count, back, at = (tag & 7) + 4, (tag >> 3 << 8) | data[at + 1], at + 2
-    else:
-      more = 2 if kind == 2 else 4
-      count, back = tag + 1, int.from_bytes(data[at + 1 : at + 1 + more], 'little')
-      at += 1 + more
-    if not 0 < back <= len(out):
-      raise Damaged('a compressed block points before its beginning')
-    for _ in range(count):  # one by one: a copy may reach into itself
-      out.append(out[-back])
-  if len(out) != size:
-    raise Damaged(f'a compressed block has {len(out)} bytes, not {size}')
-  return bytes(out)
+    key = key[:shared] + block[at : at + added]
+    yield key, block[at + added : at + added + size]
+    at += added + size
 
 
 # ---- protocol buffers ----------------------------------------------------------------------------

@@ -1,8 +1,9 @@
-"""The names of TensorFlow 2's BERT encoders (Model Garden, official/nlp/bert) as google-research's.
+"""Names of variables in TensorFlow 2's BERT encoders (Model Garden, official/nlp/bert).
 
-An object-based checkpoint names a variable by its way through the objects: the layers that have
-weights, in order (three embeddings, their LayerNorm, the blocks, the pooler), and the attributes of
-a block. Heads are kept apart: [D, H, d] where version 1 has [D, D].
+An object-based checkpoint names a variable by the objects that lead to it: the number of a layer
+with weights (three embeddings, their LayerNorm, the blocks, the pooler), then attributes inside it.
+Here they become the names of google-research/bert, which is TensorFlow 1. Attention heads have a
+separate axis: [D, H, d] where version 1 has [D, D].
 """
 
 import re
@@ -24,12 +25,13 @@ BLOCK = {
 
 
 def version_1(name, layers):
-  """The name in google-research/bert of a variable of an encoder of so many layers, or itself."""
-  found = re.fullmatch(rf'(?:model/)?layer_with_weights-(\d+)/(.+){re.escape(END)}', name)
-  if not found:
+  """The name in google-research/bert of a variable, if it is one of an encoder with that number of
+  layers; else the name as it is."""
+  match = re.fullmatch(rf'(?:model/)?layer_with_weights-(\d+)/(.+){re.escape(END)}', name)
+  if not match:
     return name
-  number, (module, _, leaf) = int(found[1]), found[2].rpartition('/')
-  if number < 3 and found[2] == 'embeddings':
+  number, (module, _, leaf) = int(match[1]), match[2].rpartition('/')
+  if number < 3 and match[2] == 'embeddings':
     return f'bert/embeddings/{EMBEDDINGS[number]}'
   if number == 3 and not module:
     return f'bert/embeddings/LayerNorm/{leaf}'
@@ -40,8 +42,8 @@ def version_1(name, layers):
   return name
 
 
-def is_state(name):
-  """Why a variable is none of the model's, or ''."""
+def not_a_parameter(name):
+  """'' for a parameter of the model; else what the variable is."""
   if name == GRAPH:
     return 'the graph of objects'
   if '.OPTIMIZER_SLOT' in name or re.match(r'(\w+/)?_?optimizer\b', name):

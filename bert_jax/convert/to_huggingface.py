@@ -1,10 +1,10 @@
-"""A model of ours as a folder that Hugging Face's libraries load, no key missing or left over.
+"""A model of ours as a folder that Hugging Face's libraries load, no tensor missing or left over.
 
-Weights with token types go out as a BERT. Without, they are a DistilBERT if they have no pooler,
-and else a BERT whose token types are zeros. What neither can express is refused, by the field's
-name; what only we have words for stands in config.json under `bert_jax`, and `huggingface.read`
-takes it from there. A bare encoder without a pooler gets one of zeros, since BertModel has one and
-would draw it at random.
+Weights with token types are written as a BERT. Without, they are a DistilBERT if they have no
+pooler, and else a BERT whose token types are zeros. What neither can express is refused, by the
+name of the field. What only we have stands in config.json under `bert_jax`, where
+`config_json.read` finds it. A bare encoder without a pooler gets one of zeros, since BertModel has
+one and would draw it at random.
 """
 
 import json
@@ -32,6 +32,7 @@ NO_POOLER = (
   'means nothing, use last_hidden_state.'
 )
 ACTIVATIONS = {'gelu': 'gelu', 'gelu_tanh': 'gelu_pytorch_tanh', 'relu': 'relu', 'swish': 'silu'}
+# {objective: how the name of a Hugging Face class with its head ends}.
 HEADS = {
   'classification': 'ForSequenceClassification',
   'choice': 'ForMultipleChoice',
@@ -41,12 +42,12 @@ HEADS = {
 
 
 def write(
-  out, config, tokenizer, params, labels=(), facts=None, vector=sentence_transformers.SILENT
+  out, config, tokenizer, params, labels=(), facts=None, vector=sentence_transformers.UNKNOWN
 ):
-  """Writes the folder `out`; returns ({our path: (array, their name)}, {our path: why left out}).
+  """Writes the folder `out` -> ({path: (array, name in the file)}, {path: why it is left out}).
 
-  labels: of the classifier, in order. facts: what the model card tells of the run. vector: how a
-  bare encoder's states become one.
+  labels: of the classifier, in order. facts: of the run, for the model card. vector: how
+  sentence-transformers shall make one vector of a bare encoder's states.
   """
   model = models.ModelConfig(**config.model)
   _check(config, params)
@@ -65,24 +66,24 @@ def write(
   places = parameter_names.table(family, model.num_hidden_layers, model.tie_word_embeddings)
   bare = '' if head != 'Model' else f'{family}.'
   written = {path: (x, places[path].name.removeprefix(bare)) for path, x in kept.items()}
-  found = {name: x.T if places[path].turned else x for path, (x, name) in written.items()}
+  tensors = {name: x.T if places[path].turned else x for path, (x, name) in written.items()}
   if family == 'bert' and not model.type_vocab_size:
     name = places[from_huggingface.TYPES].name.removeprefix(bare)
-    found[name] = np.zeros((2, model.hidden_size), np.float32)
+    tensors[name] = np.zeros((2, model.hidden_size), np.float32)
   lacks_pooler = family == 'bert' and head == 'Model' and 'pooler' not in parts
   if lacks_pooler:
     log.warning('%s', NO_POOLER)
     for leaf, shape in (('kernel', 2 * (model.hidden_size,)), ('bias', (model.hidden_size,))):
       name = places[f'pooler/dense/{leaf}'].name.removeprefix(bare)
-      found[name] = np.zeros(shape, np.float32)
-  if family == 'bert' and 'mlm/decoder' in kept:  # theirs has the bias twice where untied
-    found['cls.predictions.decoder.bias'] = found['cls.predictions.bias']
+      tensors[name] = np.zeros(shape, np.float32)
+  if family == 'bert' and 'mlm/decoder' in kept:  # an untied BERT has this bias twice
+    tensors['cls.predictions.decoder.bias'] = tensors['cls.predictions.bias']
   settings = _config(config, model, family, head, labels, tokenizer)
   if lacks_pooler:
     settings['bert_jax']['pooler'] = False
   out.mkdir(parents=True, exist_ok=True)
   metadata = {'format': 'pt', 'bert_jax': __version__}
-  tensor_files.write_safetensors(out / tensor_files.SAFETENSORS, found, metadata)
+  tensor_files.write_safetensors(out / tensor_files.SAFETENSORS, tensors, metadata)
   note = exported_tokenizers.write(out, tokenizer, family, model.max_position_embeddings)
   note = '\n\n'.join(filter(None, (note, NO_POOLER if lacks_pooler else '')))
   if head == 'Model':
@@ -93,12 +94,13 @@ def write(
   write_whole(
     out / 'README.md', model_card.text(config, settings['architectures'][0], note, facts or {})
   )
-  # Last: what has a config.json is a model, and whole.
+  # Written last: a folder with a config.json is a whole model.
   write_whole(out / 'config.json', _json(settings))
   return written, left_out
 
 
 def _check(config, params):
+  """InputError if there is no such model in Hugging Face's library."""
   model = config.model
   for field, value in (('norm_placement', 'post'), ('position_embeddings', 'learned')):
     if model[field] != value:
@@ -116,7 +118,7 @@ def _check(config, params):
 
 
 def _head(config, parts):
-  """What the name of their class ends in."""
+  """How the name of the Hugging Face class of a model with these parts ends."""
   if config.objective != 'mlm_nsp':
     if parts != set(from_huggingface.PARTS[config.objective]):
       raise InputError(
@@ -138,18 +140,18 @@ def _config(config, model, family, head, labels, tokenizer):
     'hidden_act': ACTIVATIONS[model.hidden_act],
     **{name: config.model[name] for name in (*config_json.SIZES, *config_json.OTHERS)},
   }
-  own = {'version': __version__, 'objective': config.objective,
-         'seq_length': config.data.seq_length}  # fmt: skip
+  ours = {'version': __version__, 'objective': config.objective,
+          'seq_length': config.data.seq_length}  # fmt: skip
   if head != 'Model':  # a bare encoder was not trained here
-    own |= {block: config[block].to_dict() for block in OBJECTIVE_BLOCKS[config.objective]}
+    ours |= {block: config[block].to_dict() for block in OBJECTIVE_BLOCKS[config.objective]}
   if family == 'distilbert':
-    theirs = {ours: name for name, ours in config_json.DISTIL.items()}
-    fields = {theirs.get(k, k): v for k, v in fields.items()}
+    keys = {field: key for key, field in config_json.DISTIL.items()}
+    fields = {keys.get(k, k): v for k, v in fields.items()}
     fields = {k: v for k, v in fields.items() if k not in ('type_vocab_size', 'layer_norm_eps')}
     fields |= {'sinusoidal_pos_embds': False}
   elif not model.type_vocab_size:
     fields['type_vocab_size'] = 2
-    own['model'] = {'type_vocab_size': 0}
+    ours['model'] = {'type_vocab_size': 0}
   out = {'architectures': [name + head], 'model_type': family, **fields,
          'tie_word_embeddings': model.tie_word_embeddings, 'pad_token_id': tokenizer.pad_id,
          'dtype': 'float32'}  # fmt: skip
@@ -164,7 +166,7 @@ def _config(config, model, family, head, labels, tokenizer):
   if labels:
     out['id2label'] = {str(i): label for i, label in enumerate(labels)}
     out['label2id'] = {label: i for i, label in enumerate(labels)}
-  return out | {'bert_jax': own}
+  return out | {'bert_jax': ours}
 
 
 def _json(content):

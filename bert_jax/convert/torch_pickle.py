@@ -1,8 +1,8 @@
-"""torch's `.bin` files read with numpy, and without the power of a pickle.
+"""torch's `.bin` files read with numpy, and safely.
 
-A pickle is a program: it may call anything it can name. Here it can name what a table of tensors
-is made of and nothing else, so a file that asks for more is refused before anything of it runs.
-Both forms are read: the zip of torch 1.6 and later, and the stream of pickles before it
+A pickle is a program that may call whatever it can name. Here it can only name what a table of
+tensors is made of, so a file that asks for more is refused before anything of it runs. Both forms
+are read: the zip of torch 1.6 and later, and the stream of pickles of earlier versions
 (torch/serialization.py describes them).
 """
 
@@ -31,7 +31,7 @@ class Refused(Exception):
 
 
 class _Tensor(NamedTuple):
-  """Where in which storage the numbers of a tensor lie."""
+  """A tensor's place in a storage, the flat array that tensors share; counts are of numbers."""
 
   storage: tuple  # (key, type, count)
   offset: int
@@ -70,10 +70,10 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read(path):
-  """{name: array} of a file that torch.save wrote of a state_dict; InputError if it is no such."""
+  """{name: array} of a state_dict that torch.save wrote; InputError if the file is no such."""
   try:
     table, storages = _read_zip(path) if zipfile.is_zipfile(path) else _read_stream(path)
-    for key in ('state_dict', 'model'):  # training scripts wrap it
+    for key in ('state_dict', 'model'):  # as training scripts save it
       if isinstance(table, dict) and isinstance(table.get(key), dict):
         table = table[key]
     return {str(name): _array(name, tensor, storages) for name, tensor in table.items()}
@@ -104,11 +104,11 @@ def _read_zip(path):
 
 
 def _read_stream(path):
-  """Magic number, version, facts of the machine, the table, the keys, then each storage's count and
-  numbers."""
+  """The form before torch 1.6: pickles of a magic number, a version, the machine's properties, the
+  table and the keys of its storages; then the count and the numbers of each storage."""
   with open(path, 'rb') as file:
-    magic, version, facts, table, keys = (_Unpickler(file).load() for _ in range(5))
-    if (magic, version, facts['little_endian']) != (MAGIC, 1001, True):
+    magic, version, machine, table, keys = (_Unpickler(file).load() for _ in range(5))
+    if (magic, version, machine['little_endian']) != (MAGIC, 1001, True):
       raise ValueError('not the header of torch.save')
     by_key = {t.storage[0]: t.storage for t in _tensors(table)}
     storages = {}
@@ -124,6 +124,7 @@ def _read_stream(path):
 
 
 def _tensors(table):
+  """Yields the tensors of a table, which may be nested."""
   if isinstance(table, _Tensor):
     yield table
   elif isinstance(table, dict):

@@ -102,21 +102,25 @@ def init_encoder(config, rng):
 
 
 def stack_layers(params):
-  """{'layer_0': p, 'layer_1': p, ...} -> {'layers': p with a leading layer axis}; else
-  unchanged."""
-  names = sorted((k for k in params if re.fullmatch(r'layer_\d+', k)), key=lambda k: int(k[6:]))
-  if not names:
+  """{'layer_0': p, 'layer_1': p, ...} -> {'layers': p with a leading layer axis}, wherever a tree
+  of any nesting holds layers; the rest is unchanged."""
+  if not isinstance(params, dict):
     return params
-  rest = {k: v for k, v in params.items() if k not in names}
-  stack = jnp.stack if isinstance(jax.tree.leaves(params)[0], jax.Array) else np.stack
+  names = sorted((k for k in params if re.fullmatch(r'layer_\d+', k)), key=lambda k: int(k[6:]))
+  rest = {k: stack_layers(v) for k, v in params.items() if k not in names}
+  if not names:
+    return rest
+  stack = jnp.stack if isinstance(jax.tree.leaves(params[names[0]])[0], jax.Array) else np.stack
   return rest | {'layers': jax.tree.map(lambda *x: stack(x), *(params[k] for k in names))}
 
 
 def unstack_layers(params):
   """The inverse of stack_layers."""
-  if 'layers' not in params:
+  if not isinstance(params, dict):
     return params
-  rest = {k: v for k, v in params.items() if k != 'layers'}
+  rest = {k: unstack_layers(v) for k, v in params.items() if k != 'layers'}
+  if 'layers' not in params:
+    return rest
   count = jax.tree.leaves(params['layers'])[0].shape[0]
   return rest | {
     f'layer_{i}': jax.tree.map(lambda x, i=i: x[i], params['layers']) for i in range(count)

@@ -14,6 +14,7 @@ class Objective(abc.ABC):
 
   loss_weights: dict  # {term: weight}: the loss is the sum of weight * term's mean
   metrics: tuple  # names of everything an evaluation gives: terms and scores
+  labels: tuple = ()  # what its classifier tells apart, in order
 
   @abc.abstractmethod
   def spec(self, batch_size):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import initialization, models, tokenizers
+from bert_jax import models, tokenizers, trained
 from bert_jax.config import InputError
 from bert_jax.objectives import base
 from bert_jax.predict import cpu_kernels, heads, hidden_states, masked_words, sentence_vectors
@@ -50,7 +50,7 @@ def known(task):
 class Model:
   """A model to be asked, on one device. counts: what was cut, windowed or not in the vocabulary.
 
-  source: a run's workdir, a Hugging Face folder, or an origin.Origin. which: 'latest', 'best' or a
+  source: a run's workdir, a Hugging Face folder, or a trained.Trained. which: 'latest', 'best' or a
   step of a run. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': the
   model's own, but float32 on a CPU, where bfloat16 takes two to three times as long.
 
@@ -60,7 +60,7 @@ class Model:
   def __init__(self, source, which='latest', dtype=''):
     config_lib.show_log()
     found = (
-      source if isinstance(source, initialization.Origin) else initialization.load(source, which)
+      source if isinstance(source, trained.Trained) else trained.load(source, which)
     )
     self.config = found.config.copy_and_resolve_references()
     self.tokenizer, self.step = found.tokenizer, found.step
@@ -75,7 +75,7 @@ class Model:
       self.config.model.dtype = dtype or 'float32'
     self.config = config_lib.check(self.config)
     self.objective = TASKS[self.config.objective].objective(self.config, self.tokenizer)
-    params = dict(found.params, encoder=models.unstack_layers(found.params['encoder']))
+    params = models.unstack_layers(found.params)
     params = {part: _in(self._dtype_of(part), tree) for part, tree in params.items()}
     self._turned = cpu_kernels.turns(self.config.model.dtype)
     self.weights = jax.device_put(cpu_kernels.turned(params) if self._turned else params)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import initialization, tokenizers
+from bert_jax import tokenizers, trained
 from bert_jax.convert import from_huggingface
 from bert_jax.predict import Model
 from bert_jax.tasks import TASKS
@@ -40,7 +40,7 @@ def predict(args):
     lambda x: 0.02 * draws.standard_normal(x.shape, np.float32),
     jax.eval_shape(objective.init, jax.random.key(0)),
   )
-  model = Model(initialization.Origin(config, tokenizer, params, 0))
+  model = Model(trained.Trained(config, tokenizer, params, 0))
   theirs = _theirs(config.model, args.dtype)
   words = np.array([p for p in tokenizer.pieces if p.isascii() and p.isalpha()])
 

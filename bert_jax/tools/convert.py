@@ -24,7 +24,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bert_jax import checkpoint, initialization, models, provenance, step, workdirs
+from bert_jax import checkpoint, models, provenance, step, trained, workdirs
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface, hub, sentence_transformers, to_huggingface
@@ -60,33 +60,33 @@ def convert(source, target, which='latest', positions=0, strict=True):
   folder, weights = hub.folder(source), None
   log.info('reading %s', folder)
   if from_huggingface.is_model(folder):
-    initialization.refuse_which(source, which)
+    trained.refuse_which(source, which)
     weights = from_huggingface.read(folder, positions)
     _report(weights, strict)
-    origin = initialization.from_weights(folder, weights)
-    weights = weights._replace(flat={})  # large, and in `origin` too
+    model = trained.from_weights(folder, weights)
+    weights = weights._replace(flat={})  # large, and in `model` too
   elif not target.startswith(HF):
     workdirs.read_config(folder)
     raise InputError(f'{source} is a run already; --to hf:OUT writes it as a Hugging Face folder.')
   else:
     if not strict:
       raise InputError(f'{source} is a run, of which all is used; leave out --allow-unused.')
-    origin = initialization.load(source, which, positions)
-  table, tokenizer = table_of(origin), origin.tokenizer
+    model = trained.load(source, which, positions)
+  table, tokenizer = table_of(model), model.tokenizer
   try:
     log.info('writing %s', partial)
     if target.startswith(HF):
-      facts = _facts_of_run(folder, origin) if weights is None else {'source': str(source)}
-      names, left_out = export_run(partial, origin, {'name': out.name} | facts)
+      facts = _facts_of_run(folder, model) if weights is None else {'source': str(source)}
+      names, left_out = export_run(partial, model, {'name': out.name} | facts)
       for path, why in left_out.items():
         print(f'left out: {path}: {why}')
     else:
-      write_workdir(partial, origin, {'source': str(source)})
+      write_workdir(partial, model, {'source': str(source)})
       names = {path: name for path, (name, _) in weights.sources.items()}
-    del origin
+    del model
     log.info('reading %s again', partial)
     table = {path: table[path] for path in names}
-    _compare(table, tokenizer, initialization.load(partial), partial)
+    _compare(table, tokenizer, trained.load(partial), partial)
   except BaseException:
     shutil.rmtree(partial, ignore_errors=True)
     raise
@@ -98,52 +98,52 @@ def convert(source, target, which='latest', positions=0, strict=True):
   print(f'done: {len(table)} parameters, {numbers:,} numbers, in {out}')
 
 
-def export_run(out, origin, facts):
-  """Writes an Origin as a Hugging Face folder.
+def export_run(out, model, facts):
+  """Writes a Trained as a Hugging Face folder.
 
   facts: of the model card. Returns ({our path: their name}, {our path: why it was left out}).
   """
-  objective = TASKS[origin.config.objective].objective(origin.config, origin.tokenizer)
+  objective = TASKS[model.config.objective].objective(model.config, model.tokenizer)
   labels = getattr(objective, 'labels', ())
   facts = {'versions': provenance.versions(), 'name': out.name} | facts
-  config, tokenizer, params, vector = origin.config, origin.tokenizer, origin.params, origin.vector
+  config, tokenizer, params, vector = model.config, model.tokenizer, model.params, model.vector
   written, left_out = to_huggingface.write(
     out, config, tokenizer, jax.device_get(params), labels, facts, vector
   )
   return {path: name for path, (_, name) in written.items()}, left_out
 
 
-def write_workdir(workdir, origin, facts):
-  """Writes an Origin as a workdir to start from, evaluate or predict with, but not to continue.
+def write_workdir(workdir, model, facts):
+  """Writes a Trained as a workdir to start from, evaluate or predict with, but not to continue.
 
   facts: {name: value} for run.json.
   """
-  identity = {'config': config_lib.fingerprint(origin.config), 'data': '', 'converted': facts}
-  workdirs.claim(workdir, origin.config)
-  origin.tokenizer.save(workdir)
-  if origin.vector != sentence_transformers.SILENT:
-    config = origin.config
+  identity = {'config': config_lib.fingerprint(model.config), 'data': '', 'converted': facts}
+  workdirs.claim(workdir, model.config)
+  model.tokenizer.save(workdir)
+  if model.vector != sentence_transformers.UNKNOWN:
+    config = model.config
     sentence_transformers.write(
-      workdir, origin.vector, config.model.hidden_size, config.data.seq_length
+      workdir, model.vector, config.model.hidden_size, config.data.seq_length
     )
   with contextlib.closing(
-    checkpoint.Checkpoints(workdir, origin.config.checkpoint, identity)
+    checkpoint.Checkpoints(workdir, model.config.checkpoint, identity)
   ) as checkpoints:
-    checkpoints.save(step.State(np.int32(origin.step), origin.params, {}, {}), {}, {})
+    checkpoints.save(step.State(np.int32(model.step), model.params, {}, {}), {}, {})
     checkpoints.wait()
   content = provenance.versions() | {'commands': [provenance.command()]} | facts
   config_lib.write_whole(workdir / 'run.json', json.dumps(content, indent=2) + '\n')
 
 
-def _facts_of_run(folder, origin):
+def _facts_of_run(folder, model):
   """The facts of a model card that a run's workdir holds."""
   run = {}
   with contextlib.suppress(OSError, ValueError):
     run = json.loads((folder / 'run.json').read_text())
   with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
-    metrics = checkpoints.meta(origin.step)['metrics']
+    metrics = checkpoints.meta(model.step)['metrics']
   facts = {name: run[name] for name in ('commands', 'data', 'source') if name in run}
-  facts |= {'metrics': metrics, 'step': origin.step}
+  facts |= {'metrics': metrics, 'step': model.step}
   names = ('bert_jax', 'commit', 'python', 'packages')
   versions = {name: run[name] for name in names if name in run}
   return facts | ({'versions': versions} if versions else {})
@@ -183,10 +183,10 @@ def row_of(x):
   return Row(x.shape, str(x.dtype), zlib.crc32(data), hashlib.sha256(data).hexdigest())
 
 
-def table_of(origin):
-  """{our path: Row} of the parameters of an Origin."""
+def table_of(model):
+  """{our path: Row} of the parameters of a Trained."""
   flat = from_huggingface.flatten(
-    jax.device_get(origin.params), models.ModelConfig(**origin.config.model)
+    jax.device_get(model.params), models.ModelConfig(**model.config.model)
   )
   return {path: row_of(x) for path, x in flat.items()}
 

@@ -1,0 +1,80 @@
+"""A trained model as one object, whether it is a run of ours or somebody's released weights."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from bert_jax import checkpoint, models, sharding, tokenizers, workdirs
+from bert_jax.config import InputError
+from bert_jax.convert import from_huggingface, hub, released_config, sentence_transformers
+from bert_jax.tasks import TASKS
+
+
+class Trained(NamedTuple):
+  """A trained model. params holds those parts (encoder, pooler, mlm, classifier...) that it has."""
+
+  config: Any
+  tokenizer: tokenizers.Tokenizer
+  params: dict
+  step: int  # of training; 0 for a released model
+  # How sentence-transformers makes one vector of its hidden states, if that is said.
+  vector: sentence_transformers.Vector = sentence_transformers.UNKNOWN
+
+
+def load(source, which='latest', positions=0):
+  """The trained model of a source: a run's workdir, a Hugging Face folder, the path of one inside
+  an installed package, a name on the Hub, or the folder of a TensorFlow checkpoint.
+
+  which: 'latest', 'best' or a step, of a run. positions: rows that the position table of a released
+  model shall have; 0: as many as it has.
+  """
+  folder = hub.folder(source)
+  if from_huggingface.is_model(folder):
+    refuse_which(source, which)
+    return from_weights(folder, from_huggingface.read(folder, positions))
+  if positions:
+    raise InputError(f'{source} is a run, whose positions stay as they are; leave out positions.')
+  return load_run(folder, which)
+
+
+def refuse_which(source, which):
+  """InputError if a certain checkpoint is asked for of a released model."""
+  if which != 'latest':
+    raise InputError(f'{source} is a released model and has no checkpoint {which}; leave it out.')
+
+
+def from_weights(folder, weights):
+  """The trained model of from_huggingface.Weights and the vocabulary in their folder."""
+  tokenizer = tokenizers.load_folder(folder)
+  config = released_config.config_of(weights, tokenizer, sentence_transformers.longest(folder))
+  pieces, rows = tokenizer.vocab_size, config.model.vocab_size
+  if pieces > rows:
+    raise InputError(
+      f'the vocabulary in {folder} has {pieces} pieces and the weights have {rows} rows for them; '
+      'it is not theirs.'
+    )
+  if pieces < rows / 2:
+    raise InputError(
+      f'the vocabulary in {folder} has {pieces} pieces only and the weights have {rows} rows for '
+      'them; it is cut off, or not theirs.'
+    )
+  params = jax.device_put(weights.tree(models.ModelConfig(**config.model)))
+  return Trained(config, tokenizer, params, 0, sentence_transformers.read(folder))
+
+
+def load_run(workdir, which='latest'):
+  """The trained model of a run's checkpoint, on the first device of this process."""
+  config = workdirs.read_config(workdir)
+  tokenizer = tokenizers.load_folder(workdir)
+  mesh = sharding.make_mesh(1, 1, 1, jax.local_devices()[:1])
+  shapes = shapes_of(config, tokenizer, mesh)
+  params, step = checkpoint.load_params(workdir, shapes, which, partial=True)
+  vector = sentence_transformers.read(Path(workdir).expanduser())
+  return Trained(config, tokenizer, params, step, vector)
+
+
+def shapes_of(config, tokenizer, mesh):
+  """The parameters of a config's objective as ShapeDtypeStructs, placed on a mesh."""
+  objective = TASKS[config.objective].objective(config, tokenizer)
+  return sharding.placed(jax.eval_shape(objective.init, jax.random.key(0)), mesh)

@@ -54,7 +54,7 @@ class MaskedLMHead(nn.Module):
     config = self.config
     V = config.padded_vocab_size
     x_BKD = common.dense(config, config.hidden_size, 'transform')(x_BKD)
-    x_BKD = common.layer_norm(config)(common.ACTIVATIONS[config.hidden_act](x_BKD))
+    x_BKD = common.norm(config)(common.ACTIVATIONS[config.hidden_act](x_BKD))
     bias_V = self.param('bias', nn.initializers.zeros, (V,))
     if not config.tie_word_embeddings:
       embedding_VD = self.param('decoder', common.initializer(config), (V, config.hidden_size))

@@ -41,7 +41,9 @@ class Encoder(nn.Module):
     embed = embeddings.Embeddings(config, name='embeddings')
     x_BTD = embed(input_ids_BT, token_type_ids_BT, position_ids_BT, deterministic)
     x_BTD = nn.with_logical_constraint(x_BTD, ('batch', 'length', 'hidden'))
-    tokens = Tokens(segment_ids_BT, position_ids_BT, causal)
+    # Positions that the embeddings hold are nothing for the layers to carry along.
+    positions_BT = position_ids_BT if POSITIONS[config.position_embeddings].turn else None
+    tokens = Tokens(segment_ids_BT, positions_BT, causal)
     return run_blocks(config, config.num_hidden_layers, deterministic, x_BTD, tokens)
 
 

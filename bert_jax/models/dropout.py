@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 
 class Dropout(nn.Module):
-  """Drops numbers of its input while training, with the rng 'dropout'; otherwise returns it as it is."""
+  """`drop` with the rng 'dropout' while training; deterministic: returns its input as it is."""
 
   rate: float
   deterministic: bool

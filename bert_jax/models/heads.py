@@ -44,11 +44,11 @@ class Classifier(nn.Module):
 
 
 class MaskedLMHead(nn.Module):
-  """Hidden states of masked tokens [B, K, D] -> float32 logits over the padded vocabulary [B, K, V].
+  """Hidden states of masked tokens [B, K, D] -> float32 logits [B, K, V].
 
-  Dense layer, activation, norm, then the product with the word embeddings (`embedding` [V, D]; with
-  tie_word_embeddings=False a table of the head's own), plus a bias for each word. Rows that only pad
-  the vocabulary get the lowest finite logit, so they take no probability.
+  Dense layer, activation, norm, then the product with the word embeddings (`embedding` [V, D]; or,
+  with tie_word_embeddings=False, with a table of this head), plus a bias for each word. V is the
+  padded vocabulary: its rows without a word get the lowest finite logit, so take no probability.
   """
 
   config: common.ModelConfig

@@ -32,8 +32,8 @@ RULES = (
   (r'attention/(query|key|value)/kernel$', P('fsdp', 'tensor')),
   (r'attention/(query|key|value)/bias$', P('tensor')),
   (r'attention/output/kernel$', P('tensor', 'fsdp')),
-  (r'intermediate/kernel$', P('fsdp', 'tensor')),
-  (r'intermediate/bias$', P('tensor')),
+  (r'(intermediate|gate)/kernel$', P('fsdp', 'tensor')),
+  (r'(intermediate|gate)/bias$', P('tensor')),
   (r'layer(s|_\d+)/output/kernel$', P('tensor', 'fsdp')),
   (r'.', AUTO),
 )

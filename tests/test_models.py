@@ -15,7 +15,7 @@ import pytest
 from bert_jax import config as c
 from bert_jax import models
 from bert_jax.config import fields
-from bert_jax.models import attention, common, dropout, embeddings
+from bert_jax.models import attention, common, dropout, embeddings, positions
 from bert_jax.objectives import base
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.mlm_nsp import MlmNsp
@@ -314,73 +314,6 @@ def test_padding_does_not_change_what_is_real():
   np.testing.assert_allclose(a[real], b[:, :20][real], atol=1e-5)
 
 
-@pytest.mark.parametrize('rate', [0.0, 0.3])
-def test_the_gradient_of_attention_is_its_derivative(rate):
-  """The one written by hand beside JAX's own of the formula in the paper, with the same dropout."""
-  keys = jax.random.split(jax.random.key(0), 5)
-  q, k, v, weights = (jax.random.normal(key, (3, 12, 2, 8)) for key in keys[:4])
-  segments = np.array([[1] * 7 + [2] * 5, [1] * 3 + [2] * 4 + [0] * 5, [0] * 12], np.int32)
-
-  def formula(q, k, v):
-    scores = jnp.einsum('bqhd,bkhd->bhqk', q, k) / 8**0.5
-    mask = (segments[:, :, None] == segments[:, None, :]) & (segments > 0)[:, None, :]
-    p = jax.nn.softmax(jnp.where(mask[:, None], scores, -1e30), axis=-1)
-    if rate:
-      p = jnp.where(dropout.keep_mask(keys[4], rate, p.shape), p / (1 - rate), 0)
-    return jnp.einsum('bhqk,bkhd->bqhd', p, v)
-
-  def ours(q, k, v):
-    return attention.softmax_attention(q, k, v, segments, keys[4], rate)
-
-  real = (segments > 0)[..., None, None]
-  gradients = [
-    jax.grad(lambda *x, f=f: (jnp.where(real, f(*x), 0) * weights).sum(), argnums=(0, 1, 2))(
-      q, k, v
-    )
-    for f in (formula, ours)
-  ]
-  np.testing.assert_allclose(*(np.where(real, f(q, k, v), 0) for f in (formula, ours)), atol=1e-6)
-  for a, b in zip(*gradients, strict=True):
-    np.testing.assert_allclose(a, b, atol=2e-6)
-
-
-def test_splash_attention_is_attention():
-  """The TPU's kernel, interpreted, beside the formula: values and gradients of packed segments,
-  padding and a row that is empty."""
-  keys = jax.random.split(jax.random.key(0), 3)
-  q, k, v = (jax.random.normal(key, (3, 256, 2, 64)) for key in keys)
-  segments = np.repeat(np.array([[1, 1, 2, 3], [1, 2, 0, 0], [0, 0, 0, 0]], np.int32), 64, axis=1)
-  real = (segments > 0)[..., None, None]
-
-  def total(attend):
-    def f(*qkv):
-      out = attend(*qkv, segments)
-      return (jnp.where(real, out, 0) ** 2).sum(), out
-
-    return jax.value_and_grad(f, argnums=(0, 1, 2), has_aux=True)(q, k, v)
-
-  formula = functools.partial(attention.attend, implementation='einsum')
-  (_, a), gradients_a = total(formula)
-  (_, b), gradients_b = total(functools.partial(attention.splash, interpret=True))
-  assert np.isfinite(b).all()
-  np.testing.assert_allclose(np.where(real, a, 0), np.where(real, b, 0), atol=2e-6)
-  for x, y in zip(gradients_a, gradients_b, strict=True):
-    np.testing.assert_allclose(x, y, atol=5e-6)
-
-
-@pytest.mark.parametrize('length', [20, 128])
-def test_splash_is_compiled_where_it_cannot_run(length):
-  """In a jitted step both branches are traced; off a TPU, or at such a length, it is 'xla'."""
-  keys = jax.random.split(jax.random.key(0), 3)
-  q, k, v = (jax.random.normal(key, (2, length, 2, 64)) for key in keys)
-  segments = jnp.ones((2, length), jnp.int32)
-  out = {
-    name: jax.jit(functools.partial(attention.attend, implementation=name))(q, k, v, segments)
-    for name in ('xla', 'splash')
-  }
-  np.testing.assert_allclose(out['xla'], out['splash'], atol=1e-6)
-
-
 @pytest.mark.parametrize('implementation', ['einsum', 'xla', 'splash'])
 def test_packed_examples_do_not_see_each_other(implementation):
   config = model(attention_implementation=implementation)
@@ -402,16 +335,6 @@ def test_an_empty_row_stays_finite_forward_and_backward(implementation):
   params = models.init_encoder(config, jax.random.key(0))
   gradient = jax.grad(lambda p: base.encode(config, p, inputs).sum())(params)
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradient))
-
-
-def test_cudnn_attention_raises_where_there_is_none():
-  if jax.default_backend() == 'gpu':
-    pytest.skip('this machine has cudnn')
-  q = jnp.ones((1, 4, 2, 8), jnp.bfloat16)
-  with pytest.raises(Exception, match='(?i)cudnn|cuda|gpu'):
-    jax.jit(
-      lambda: attention.attend(q, q, q, jnp.ones((1, 4), jnp.int32), implementation='cudnn')
-    )().block_until_ready()
 
 
 def test_dropout_is_on_only_with_a_key_and_has_its_rate():
@@ -451,10 +374,10 @@ def _named(rows):
 
 
 def test_sinusoidal_positions_are_the_papers():
-  table = embeddings.sinusoidal(50, 16)
+  table = positions.sinusoidal_table(50, 16)
   assert table[7, 0] == pytest.approx(np.sin(7)) and table[7, 1] == pytest.approx(np.cos(7))
   assert table[7, 6] == pytest.approx(np.sin(7 / 10000 ** (6 / 16)), abs=1e-6)
-  assert embeddings.sinusoidal(5, 7).shape == (5, 7)
+  assert positions.sinusoidal_table(5, 7).shape == (5, 7)
 
 
 def test_padding_of_the_vocabulary_takes_no_probability():

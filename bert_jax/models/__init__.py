@@ -1,13 +1,7 @@
-"""BERT as plain Flax Linen modules. They know no loss, no task and no mesh."""
+"""Transformers as plain Flax Linen modules. They know no loss, no task and no mesh."""
 
 from bert_jax.models.common import ModelConfig
-from bert_jax.models.encoder import (
-  Encoder,
-  encoder_flops,
-  init_encoder,
-  stack_layers,
-  unstack_layers,
-)
+from bert_jax.models.encoder import Encoder, encoder_flops, init_encoder, tower_flops, unsupported
 from bert_jax.models.heads import (
   Classifier,
   MaskedLMHead,
@@ -16,18 +10,25 @@ from bert_jax.models.heads import (
   gather_positions,
   head_flops,
 )
+from bert_jax.models.stack import Stack, stack_layers, unstack_layers
+from bert_jax.models.tokens import Layer, Tokens
 
 __all__ = [
   'Classifier',
   'Encoder',
+  'Layer',
   'MaskedLMHead',
   'ModelConfig',
   'Pooler',
+  'Stack',
+  'Tokens',
   'count_parameters',
   'encoder_flops',
   'gather_positions',
   'head_flops',
   'init_encoder',
   'stack_layers',
+  'tower_flops',
   'unstack_layers',
+  'unsupported',
 ]

@@ -1,5 +1,11 @@
-"""Multi-head self-attention inside segments, and the one place that picks its implementation."""
+"""Multi-head attention, and the one place that turns its description into what each implementation
+needs.
 
+Shapes: B batch, Tq queries, Tk keys (T where they are the same), H heads, d size of a head, D
+hidden size.
+"""
+
+import dataclasses
 import functools
 import math
 
@@ -9,36 +15,41 @@ import jax.numpy as jnp
 
 from bert_jax.models import common
 from bert_jax.models.dropout import drop
+from bert_jax.models.positions import POSITIONS
+from bert_jax.models.tokens import Pattern, sees
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
-def softmax_attention(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, key, rate):
-  """softmax(q k' / sqrt(d)) v inside segments, with dropout of the probabilities at `rate`.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(6,))
+def softmax_attention(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate):
+  """softmax(q k' / sqrt(d) + bias) v where `pattern` lets a query see a key (its own bias is not
+  read), with dropout of the probabilities at `rate`.
 
   Its gradient is written out for three reasons. The sum of the probabilities times their gradients,
   which a softmax needs, is that of the output times its gradient (Dao et al. 2022, FlashAttention,
-  appendix B.2), so one pass over [B, H, T, T] is saved. Products are in the type of q, not in the
+  appendix B.2), so one pass over [B, H, Tq, Tk] is saved. Products are in the type of q, not in the
   float32 of the scores. Probabilities are kept in that type too.
   """
-  return _attention_forward(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, key, rate)[0]
+  return _attention_forward(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate)[0]
 
 
-def probabilities(q_BTHd, k_BTHd, segment_ids_BT):
-  """How much each token looks at each, [B, H, T, T] float32."""
+def probabilities(q_BTHd, k_BTHd, bias, pattern):
+  """How much each query looks at each key, [B, H, Tq, Tk] float32."""
   q_BTHd /= math.sqrt(q_BTHd.shape[-1])  # far fewer numbers than there are scores
   scores = jnp.einsum('bqhd,bkhd->bhqk', q_BTHd, k_BTHd, preferred_element_type=jnp.float32)
-  scores = jnp.where(seen(segment_ids_BT)[:, None], scores, jnp.finfo(jnp.float32).min)
+  if bias is not None:
+    scores += bias
+  scores = jnp.where(sees(pattern)[:, None], scores, jnp.finfo(jnp.float32).min)
   return jax.nn.softmax(scores, axis=-1)
 
 
-def _attention_forward(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, key, rate):
-  p_BHTT = probabilities(q_BTHd, k_BTHd, segment_ids_BT).astype(v_BTHd.dtype)
+def _attention_forward(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate):
+  p_BHTT = probabilities(q_BTHd, k_BTHd, bias, pattern).astype(v_BTHd.dtype)
   out_BTHd = jnp.einsum('bhqk,bkhd->bqhd', drop(p_BHTT, key, rate), v_BTHd)
-  return out_BTHd, (q_BTHd, k_BTHd, v_BTHd, key, p_BHTT, out_BTHd)
+  return out_BTHd, (q_BTHd, k_BTHd, v_BTHd, bias, key, p_BHTT, out_BTHd)
 
 
 def _attention_backward(rate, saved, g_BTHd):
-  q_BTHd, k_BTHd, v_BTHd, key, p_BHTT, out_BTHd = saved
+  q_BTHd, k_BTHd, v_BTHd, bias, key, p_BHTT, out_BTHd = saved
   dv_BTHd = jnp.einsum('bhqk,bqhd->bkhd', drop(p_BHTT, key, rate), g_BTHd)
   dp_BHTT = jnp.einsum('bqhd,bkhd->bhqk', g_BTHd, v_BTHd, preferred_element_type=jnp.float32)
   # The sum over d of each head, as a product with zeros and ones: nearly free on a TPU.
@@ -48,48 +59,89 @@ def _attention_backward(rate, saved, g_BTHd):
   sum_BHT = jnp.einsum(
     'bthd,hdg->bgt', products_BTHd, heads_HdH, preferred_element_type=jnp.float32
   )
-  ds_BHTT = (p_BHTT * (drop(dp_BHTT, key, rate) - sum_BHT[..., None])).astype(q_BTHd.dtype)
+  ds_BHTT = p_BHTT * (drop(dp_BHTT, key, rate) - sum_BHT[..., None])
+  dbias = None if bias is None else _summed_to(ds_BHTT, bias)
+  ds_BHTT = ds_BHTT.astype(q_BTHd.dtype)
   dq_BTHd = jnp.einsum('bhqk,bkhd->bqhd', ds_BHTT, k_BTHd) / math.sqrt(d)
   dk_BTHd = jnp.einsum('bhqk,bqhd->bkhd', ds_BHTT, q_BTHd / math.sqrt(d))
-  return dq_BTHd, dk_BTHd, dv_BTHd, None, None
+  return dq_BTHd, dk_BTHd, dv_BTHd, dbias, None, None
+
+
+def _summed_to(ds_BHTT, bias):
+  """The gradient of a bias that was broadcast to [B, H, Tq, Tk]."""
+  ds = ds_BHTT.sum(range(4 - bias.ndim))
+  axes = [axis for axis, size in enumerate(bias.shape) if size == 1]
+  return ds.sum(axes, keepdims=True).astype(bias.dtype)
 
 
 softmax_attention.defvjp(_attention_forward, _attention_backward)
 
 
-def seen(segment_ids_BT):
-  """[B, T, T]: which tokens a token sees, those of its own segment that are no padding."""
-  same = segment_ids_BT[:, :, None] == segment_ids_BT[:, None, :]
-  return same & (segment_ids_BT > 0)[:, None, :]
+def unsupported(implementation, *, causal=False, window=0, bias=False, dropout=0.0, places=False):
+  """Why an implementation cannot do this attention, a sentence that says what to do; '' if it can.
+
+  causal, window: as in Pattern, arrays included; what is known before there are arrays is said by
+  'by row' and 'by layer' in their place. bias: is there one? dropout: the rate of the
+  probabilities'. places: are there any but the index in the row?
+  """
+  name = f'model.attention_implementation={implementation}'
+  if dropout and implementation != 'einsum':
+    return (
+      f'{name} cannot drop attention probabilities; set model.attention_probs_dropout_prob=0 or '
+      'use einsum.'
+    )
+  if bias and implementation in ('cudnn', 'splash'):
+    return f'{name} cannot add a bias (ALiBi) to the scores; use einsum or xla.'
+  if implementation == 'splash':
+    if not isinstance(window, int):
+      return (
+        f'{name} has one window for all scanned layers, and here they differ; set '
+        'model.scan_layers=false or use einsum or xla.'
+      )
+    if not isinstance(causal, bool):
+      return f'{name} cannot be causal in some rows only; use einsum or xla.'
+    if places:
+      return f'{name} knows the order of tokens in a row only; use einsum or xla.'
+  return ''
 
 
-def attend(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, *, implementation, key=None, rate=0.0):
-  """softmax(q k' / sqrt(d)) v where a token sees the tokens of its own segment and no padding.
+def attend(q_BTHd, k_BTHd, v_BTHd, pattern, *, implementation, key=None, rate=0.0):
+  """softmax(q k' / sqrt(d) + bias) v, where a query sees the keys that `pattern` says.
 
-  q, k, v: [B, T, H, d]. segment_ids: [B, T], 0 is padding; a padded query gets some finite value
-  that nobody reads. key, rate: dropout of the probabilities [B, H, T, T]; only 'einsum' can do it.
+  q: [B, Tq, H, d]; k, v: [B, Tk, H, d]. A query that sees nothing (padding) gets some finite value
+  that nobody reads. key, rate: dropout of the probabilities [B, H, Tq, Tk].
   implementation: 'einsum' is softmax_attention above; 'xla' and 'cudnn' are
   jax.nn.dot_product_attention's; 'splash' is Pallas's kernel for TPUs, which never holds the
-  probabilities of a row at once, and 'xla' where there is no TPU or T is no multiple of 128.
-  Returns [B, T, H, d]. Softmax is float32 in all of them.
+  probabilities of a row at once, and 'xla' where there is no TPU or a length is no multiple of 128.
+  Returns [B, Tq, H, d]. Softmax is float32 in all of them. ValueError, with the sentence of
+  `unsupported`, for what the implementation cannot do.
   """
-  if implementation == 'splash' and q_BTHd.shape[1] % 128:
+  if sentence := unsupported(
+    implementation, causal=pattern.causal, window=pattern.window, bias=pattern.bias is not None,
+    dropout=rate, places=any(x.places is not None for x in (pattern.queries, pattern.keys)),
+  ):  # fmt: skip
+    raise ValueError(sentence)
+  if implementation == 'splash' and (q_BTHd.shape[1] % 128 or k_BTHd.shape[1] % 128):
     implementation = 'xla'
   if implementation == 'splash':
     return jax.lax.platform_dependent(
-      q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, tpu=splash,
+      q_BTHd, k_BTHd, v_BTHd, pattern, tpu=splash,
       default=functools.partial(attend, implementation='xla'),
     )  # fmt: skip
   if implementation == 'einsum':
-    return softmax_attention(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, key, rate)
-  mask_B1TT = seen(segment_ids_BT)[:, None]
+    bias, pattern = pattern.bias, dataclasses.replace(pattern, bias=None)
+    return softmax_attention(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate)
+  bias = pattern.bias
+  if bias is not None:
+    bias = jnp.expand_dims(bias, range(4 - bias.ndim))
+  mask_B1TT = sees(pattern)[:, None]
   return jax.nn.dot_product_attention(
-    q_BTHd, k_BTHd, v_BTHd, mask=mask_B1TT, implementation=implementation
+    q_BTHd, k_BTHd, v_BTHd, bias, mask=mask_B1TT, implementation=implementation
   )
 
 
-def splash(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, interpret=False):
-  """Attention inside segments by Pallas's splash attention kernel; T is a multiple of 128.
+def splash(q_BTHd, k_BTHd, v_BTHd, pattern, interpret=False):
+  """Attention by Pallas's splash attention kernel; Tq and Tk are multiples of 128.
 
   A kernel is no operation that XLA could split, so the rows and heads of each device are named here
   by the model's own (logical) axes. interpret: slowly, and anywhere.
@@ -97,56 +149,77 @@ def splash(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT, interpret=False):
   from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
   from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
-  length = q_BTHd.shape[1]
-  block = next(n for n in (512, 384, 256, 128) if length % n == 0)
+  shape = q_BTHd.shape[1], k_BTHd.shape[1]
+  block_q, block_kv = (next(n for n in (512, 384, 256, 128) if t % n == 0) for t in shape)
   sizes = kernels.BlockSizes(
-    block_q=block, block_kv=block, block_kv_compute=block,
-    block_q_dkv=block, block_kv_dkv=block, block_kv_dkv_compute=block,
-    block_q_dq=block, block_kv_dq=block,
+    block_q=block_q, block_kv=block_kv, block_kv_compute=block_kv,
+    block_q_dkv=block_q, block_kv_dkv=block_kv, block_kv_dkv_compute=block_kv,
+    block_q_dq=block_q, block_kv_dq=block_kv,
   )  # fmt: skip
+  window = pattern.window
+  if window:
+    sides = (window - 1, 0) if pattern.causal else (window // 2, window // 2)
+    mask = masks.LocalMask(shape, sides, offset=0)
+  else:
+    mask = masks.CausalMask(shape) if pattern.causal else masks.FullMask(shape)
 
-  def on_a_device(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT):
-    every = masks.MultiHeadMask([masks.FullMask((length, length))] * q_BTHd.shape[2])
+  def on_a_device(q_BTHd, k_BTHd, v_BTHd, queries_BT, keys_BT):
+    every = masks.MultiHeadMask([mask] * q_BTHd.shape[2])
     kernel = kernels.make_splash_mha_single_device(every, block_sizes=sizes, interpret=interpret)
     q, k, v = (x.swapaxes(1, 2) for x in (q_BTHd / math.sqrt(q_BTHd.shape[-1]), k_BTHd, v_BTHd))
-    ids = kernels.SegmentIds(segment_ids_BT, segment_ids_BT)
-    return jax.vmap(kernel)(q, k, v, ids).swapaxes(1, 2)
+    return jax.vmap(kernel)(q, k, v, kernels.SegmentIds(queries_BT, keys_BT)).swapaxes(1, 2)
 
+  arrays = q_BTHd, k_BTHd, v_BTHd, pattern.queries.segment_ids, pattern.keys.segment_ids
   if jax.sharding.get_abstract_mesh().empty:
-    return on_a_device(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT)
+    return on_a_device(*arrays)
   heads = nn.logical_to_mesh_axes(('batch', None, 'heads', None))
   rows = nn.logical_to_mesh_axes(('batch', None))
   return jax.shard_map(
-    on_a_device, in_specs=(heads, heads, heads, rows), out_specs=heads, check_vma=False
-  )(q_BTHd, k_BTHd, v_BTHd, segment_ids_BT)
+    on_a_device, in_specs=(heads, heads, heads, rows, rows), out_specs=heads, check_vma=False
+  )(*arrays)
 
 
-class SelfAttention(nn.Module):
-  """x [B, T, D], segment_ids [B, T] -> [B, T, D]. Kernels are 2-D, as in released checkpoints."""
+class Attention(nn.Module):
+  """The mixer 'attention': x [B, T, D], its Tokens, the Layer's numbers -> [B, T, D].
+
+  With a context (vectors [B, Tk, D], their Tokens) keys and values are the context's, and a token
+  sees all of it that is of its own segment: neither causal, nor window, nor positions hold there.
+  Kernels are 2-D, as in released checkpoints.
+  """
 
   config: common.ModelConfig
+  deterministic: bool
 
   @nn.compact
-  def __call__(self, x_BTD, segment_ids_BT, deterministic):
+  def __call__(self, x_BTD, tokens, layer, context=None):
     config = self.config
-    rate = 0.0 if deterministic else config.attention_probs_dropout_prob
+    rate = 0.0 if self.deterministic else config.attention_probs_dropout_prob
+    keys_BTD, key_tokens = context or (x_BTD, tokens)
 
-    def heads(name):
-      y_BTD = common.dense(config, config.hidden_size, name)(x_BTD)
+    def heads(name, y_BTD):
+      y_BTD = common.dense(config, config.hidden_size, name)(y_BTD)
       return y_BTD.reshape(*y_BTD.shape[:2], config.num_attention_heads, config.head_size)
 
-    q_BTHd, k_BTHd, v_BTHd = heads('query'), heads('key'), heads('value')
-    if self.is_mutable_collection(
-      'intermediates'
-    ):  # someone wants to see it: predict/hidden_states.py
-      self.sow('intermediates', 'probabilities', probabilities(q_BTHd, k_BTHd, segment_ids_BT))
+    q_BTHd, k_BTHd, v_BTHd = heads('query', x_BTD), heads('key', keys_BTD), heads('value', keys_BTD)
+    pattern = Pattern(tokens, key_tokens)
+    if context is None:
+      positions = POSITIONS[config.position_embeddings]
+      pattern = Pattern(tokens, tokens, causal=tokens.causal, window=layer.window)
+      if positions.turn:
+        at_BT = tokens.position_ids
+        if at_BT is None:
+          at_BT = jnp.arange(x_BTD.shape[1])[None]
+        q_BTHd, k_BTHd = (positions.turn(y, at_BT, layer.rotary_theta) for y in (q_BTHd, k_BTHd))
+      if positions.bias:
+        bias = positions.bias(config.num_attention_heads, pattern)
+        pattern = dataclasses.replace(pattern, bias=bias)
+    if self.is_mutable_collection('intermediates'):  # somebody asks: predict/hidden_states.py
+      shown = probabilities(q_BTHd, k_BTHd, pattern.bias, pattern)
+      self.sow('intermediates', 'probabilities', shown)
     out_BTHd = attend(
-      q_BTHd,
-      k_BTHd,
-      v_BTHd,
-      segment_ids_BT,
+      q_BTHd, k_BTHd, v_BTHd, pattern,
       implementation=config.attention_implementation,
       key=self.make_rng('dropout') if rate else None,
       rate=rate,
-    )
+    )  # fmt: skip
     return common.dense(config, config.hidden_size, 'output')(out_BTHd.reshape(x_BTD.shape))

@@ -1,7 +1,7 @@
-"""The settings every part of a model reads, and the few layers they all share.
+"""The settings that every part of a model reads, and the few layers that all parts share.
 
 Names are BERT's own (Devlin et al. 2018, https://arxiv.org/abs/1810.04805), as in every released
-config.json. Parameters and LayerNorm statistics are float32; matrix products run in `dtype`.
+config.json. Parameters and the statistics of norms are float32; matrix products run in `dtype`.
 """
 
 import dataclasses
@@ -11,9 +11,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-# What a size of array stands for, in every file of this package:
-#   B batch  T tokens  D hidden_size  H heads  F intermediate_size  K predictions  N examples in a
-#   row  V vocabulary (padded)  L layers
+# What the letters of an array's name stand for, in every file of this package:
+#   B batch  T tokens  D hidden_size  H heads  d head size  F intermediate_size  K predictions
+#   N examples in a row  V vocabulary (padded)  L layers
 
 
 def gelu(x):
@@ -36,7 +36,10 @@ ACTIVATIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-  """One Transformer encoder. `bert_jax/config/fields.py` says what each field means and may be."""
+  """One Transformer. `bert_jax/config/fields.py` says what each field means and may be.
+
+  The fields with a default came later; it is what they were before they could be chosen.
+  """
 
   vocab_size: int
   hidden_size: int
@@ -58,6 +61,12 @@ class ModelConfig:
   dtype: str
   scan_layers: bool
   remat: str
+  mixer: str = 'attention'
+  feed_forward: str = 'mlp'
+  norm: str = 'layer_norm'
+  attention_window: int = 0
+  global_attention_every: int = 0
+  rotary_theta: float = 10_000.0
 
   @property
   def head_size(self):
@@ -70,15 +79,32 @@ class ModelConfig:
 
 
 def initializer(config):
-  """Normal(0, initializer_range) cut off at two standard deviations: BERT's, not rescaled."""
+  """Normal(0, initializer_range) cut off at two standard deviations, as BERT's; not rescaled."""
   return nn.initializers.truncated_normal(config.initializer_range)
 
 
 def dense(config, features, name, use_bias=True):
+  """A matrix product in `config.dtype`, with a bias: [..., n] -> [..., features]."""
   return nn.Dense(
     features, use_bias=use_bias, dtype=config.dtype, kernel_init=initializer(config), name=name
   )
 
 
-def layer_norm(config, name='LayerNorm'):
-  return nn.LayerNorm(epsilon=config.layer_norm_eps, dtype=config.dtype, name=name)
+def embed(config, count, name):
+  """A table of `count` vectors, looked up by ids [B, T] -> [B, T, D] float32.
+
+  Ids must lie inside the table: nn.Embed turns an id past its end into NaN without a word.
+  """
+  init = initializer(config)
+  return nn.Embed(count, config.hidden_size, dtype=jnp.float32, embedding_init=init, name=name)
+
+
+NORMS = {
+  'layer_norm': nn.LayerNorm,
+  'rms_norm': nn.RMSNorm,  # Zhang & Sennrich 2019: subtracts no mean and adds no bias
+}
+
+
+def norm(config, name='LayerNorm'):
+  """The norm of `config.norm`. Its parameters are at `name` whichever it is."""
+  return NORMS[config.norm](epsilon=config.layer_norm_eps, dtype=config.dtype, name=name)

@@ -1,4 +1,4 @@
-"""Dropout whose mask is a hash, so that it costs a few integer operations and no memory.
+"""Dropout (Srivastava et al. 2014) whose mask is a hash: a few integer operations, no memory.
 
 Whether an element is kept is a pure function of the key and of the element's place in the array:
 any layout over devices draws the same mask, and a compiler can compute it inside the operation that
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 
 class Dropout(nn.Module):
-  """`drop` by the rng 'dropout' (Srivastava et al. 2014; inverted: evaluation scales nothing)."""
+  """`drop` with the rng 'dropout' while training; deterministic: returns its input as it is."""
 
   rate: float
   deterministic: bool
@@ -26,7 +26,7 @@ class Dropout(nn.Module):
 
 @jax.named_scope('Dropout')
 def drop(x, key, rate):
-  """x with each number zero at probability `rate`, else divided by 1 - rate."""
+  """x with each number 0 at probability `rate`, else divided by 1 - rate (so its mean stays)."""
   if rate == 0:
     return x
   scaled = (x.astype(jnp.float32) * (1 / (1 - rate))).astype(x.dtype)  # the factor needs its digits
@@ -63,6 +63,6 @@ def _high_mix(x, seed):
 
 
 def _mix(x):
-  """The same for all bits."""
+  """A bijection of uint32: each bit of x moves half of all bits of the result."""
   x = _high_mix(x, jnp.uint32(0))
   return x ^ (x >> 16)

@@ -1,56 +1,20 @@
-"""The encoder: embeddings, then blocks of self-attention and feed-forward.
+"""The encoder: embeddings, then a tower of blocks.
 
-Blocks are post-LN as BERT was released, or pre-LN with one more LayerNorm at the end (Xiong et al.
-2020, https://arxiv.org/abs/2002.04745). They are unrolled or scanned: the same parameters in
-another layout (`stack_layers`, `unstack_layers` go between the two).
+Blocks are post-LN as BERT was released, or pre-LN with one more norm at the end (Xiong et al. 2020,
+https://arxiv.org/abs/2002.04745). They are unrolled or scanned: the same parameters in another
+layout (`stack_layers`, `unstack_layers` go between the two).
 """
 
 import dataclasses
-import re
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.models import attention, common, embeddings
-from bert_jax.models.dropout import Dropout
-
-REMAT_POLICIES = {
-  'full': jax.checkpoint_policies.nothing_saveable,
-  'dots': jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
-}
-
-
-class Block(nn.Module):
-  """One layer: x [B, T, D], segment_ids [B, T] -> (x [B, T, D], None), the shape nn.scan wants."""
-
-  config: common.ModelConfig
-  deterministic: bool
-
-  @nn.compact
-  def __call__(self, x_BTD, segment_ids_BT):
-    config = self.config
-
-    def sublayer(x, function, norm_name):
-      norm = common.layer_norm(config, norm_name)
-      drop = Dropout(config.hidden_dropout_prob, self.deterministic)
-      if config.norm_placement == 'pre':
-        return x + drop(function(norm(x)))
-      return norm(x + drop(function(x)))
-
-    def attend(x):
-      layer = attention.SelfAttention(config, name='attention')
-      return layer(x, segment_ids_BT, self.deterministic)
-
-    def feed_forward(x):
-      x = common.dense(config, config.intermediate_size, 'intermediate')(x)
-      x = common.ACTIVATIONS[config.hidden_act](x)
-      return common.dense(config, config.hidden_size, 'output')(x)
-
-    x_BTD = sublayer(x_BTD, attend, 'attention_LayerNorm')
-    x_BTD = sublayer(x_BTD, feed_forward, 'output_LayerNorm')
-    return nn.with_logical_constraint(x_BTD, ('batch', 'length', 'hidden')), None
+from bert_jax.models.positions import POSITIONS
+from bert_jax.models.stack import layer_numbers, run_blocks, stack_layers
+from bert_jax.models.tokens import Tokens
 
 
 class Encoder(nn.Module):
@@ -58,39 +22,29 @@ class Encoder(nn.Module):
 
   segment_ids: 0 is padding, 1.. says which example of the row a token belongs to; attention never
   crosses from one to another, so several short examples can share a row.
+  causal: True, or [B] bool by row: no token sees a later one.
   """
 
   config: common.ModelConfig
 
   @nn.compact
   def __call__(
-    self, input_ids_BT, token_type_ids_BT, position_ids_BT, segment_ids_BT, deterministic=True
+    self,
+    input_ids_BT,
+    token_type_ids_BT,
+    position_ids_BT,
+    segment_ids_BT,
+    deterministic=True,
+    causal=False,
   ):
     config = self.config
     embed = embeddings.Embeddings(config, name='embeddings')
     x_BTD = embed(input_ids_BT, token_type_ids_BT, position_ids_BT, deterministic)
     x_BTD = nn.with_logical_constraint(x_BTD, ('batch', 'length', 'hidden'))
-
-    block = Block
-    if config.remat != 'none':
-      block = nn.remat(
-        Block, policy=REMAT_POLICIES[config.remat], prevent_cse=not config.scan_layers
-      )
-    if config.scan_layers:
-      scan = nn.scan(
-        block,
-        variable_axes={'params': 0},
-        in_axes=nn.broadcast,
-        split_rngs={'params': True, 'dropout': True},
-        length=config.num_hidden_layers,
-      )
-      x_BTD, _ = scan(config, deterministic, name='layers')(x_BTD, segment_ids_BT)
-    else:
-      for i in range(config.num_hidden_layers):
-        x_BTD, _ = block(config, deterministic, name=f'layer_{i}')(x_BTD, segment_ids_BT)
-    if config.norm_placement == 'pre':
-      x_BTD = common.layer_norm(config)(x_BTD)
-    return x_BTD
+    # Positions that the embeddings hold are nothing for the layers to carry along.
+    positions_BT = position_ids_BT if POSITIONS[config.position_embeddings].turn else None
+    tokens = Tokens(segment_ids_BT, positions_BT, causal)
+    return run_blocks(config, config.num_hidden_layers, deterministic, x_BTD, tokens)
 
 
 def init_encoder(config, rng):
@@ -101,34 +55,52 @@ def init_encoder(config, rng):
   return stack_layers(params) if config.scan_layers else params
 
 
-def stack_layers(params):
-  """{'layer_0': p, 'layer_1': p, ...} -> {'layers': p with a leading layer axis}, wherever a tree
-  of any nesting holds layers; the rest is unchanged."""
-  if not isinstance(params, dict):
-    return params
-  names = sorted((k for k in params if re.fullmatch(r'layer_\d+', k)), key=lambda k: int(k[6:]))
-  rest = {k: stack_layers(v) for k, v in params.items() if k not in names}
-  if not names:
-    return rest
-  stack = jnp.stack if isinstance(jax.tree.leaves(params[names[0]])[0], jax.Array) else np.stack
-  return rest | {'layers': jax.tree.map(lambda *x: stack(x), *(params[k] for k in names))}
+def unsupported(config, causal=False):
+  """Why this model cannot be computed, in a sentence that says what to do; '' if it can.
 
-
-def unstack_layers(params):
-  """The inverse of stack_layers."""
-  if not isinstance(params, dict):
-    return params
-  rest = {k: unstack_layers(v) for k, v in params.items() if k != 'layers'}
-  if 'layers' not in params:
-    return rest
-  count = jax.tree.leaves(params['layers'])[0].shape[0]
-  return rest | {
-    f'layer_{i}': jax.tree.map(lambda x, i=i: x[i], params['layers']) for i in range(count)
-  }
+  To be asked before anything is compiled. causal: False, True, or 'by row'.
+  """
+  positions = POSITIONS[config.position_embeddings]
+  if positions.turn and config.hidden_size // config.num_attention_heads % 2:
+    return (
+      f'model.position_embeddings={config.position_embeddings} turns pairs of numbers, and heads '
+      f'of {config.hidden_size} / {config.num_attention_heads} have an odd one; use another '
+      'model.num_attention_heads.'
+    )
+  if config.global_attention_every and not config.attention_window:
+    return (
+      f'model.global_attention_every is {config.global_attention_every} and there is no window; '
+      'set model.attention_window, or this to 0.'
+    )
+  window = config.attention_window
+  if config.scan_layers and config.global_attention_every:
+    window = 'by layer'
+  return attention.unsupported(
+    config.attention_implementation,
+    causal=causal,
+    window=window,
+    bias=positions.bias is not None,
+    dropout=config.attention_probs_dropout_prob,
+  )
 
 
 def encoder_flops(config, batch, length):
   """Floating-point operations of one forward pass over [batch, length], matrix products only."""
+  return tower_flops(config, config.num_hidden_layers, batch, length)
+
+
+def tower_flops(config, count, batch, length, context_length=0, causal=False):
+  """Those of a tower of `count` blocks over [batch, length], each attending to a context too if
+  there is one. Of attention inside a window only what the window lets a token see counts; of causal
+  attention without one everything, as is the custom."""
   D, F = config.hidden_size, config.intermediate_size
-  per_token = 2 * (4 * D * D + 2 * D * F) + 2 * 2 * length * D
-  return config.num_hidden_layers * batch * length * per_token
+  window = np.broadcast_to(layer_numbers(config, count).window, count)
+  reach = np.where(window, window if causal else window // 2 * 2 + 1, length)
+  seen = int(np.minimum(reach, length).sum())
+  products = {'mlp': 2, 'glu': 3}[config.feed_forward]
+  per_token = count * 2 * (4 * D * D + products * D * F) + 2 * 2 * seen * D
+  total = batch * length * per_token
+  if context_length:
+    projections = 2 * 2 * D * D * (length + context_length)
+    total += count * batch * (projections + 2 * 2 * length * context_length * D)
+  return total

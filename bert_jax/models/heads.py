@@ -1,4 +1,8 @@
-"""What sits on top of an encoder: pooler, masked-LM head, classifier; all read gathered vectors."""
+"""What sits on top of an encoder: pooler, classifier, masked-LM head.
+
+Each reads the hidden states of chosen tokens, as `gather_positions` picks them: those of [CLS], or
+of the masked tokens.
+"""
 
 import flax.linen as nn
 import jax
@@ -14,7 +18,7 @@ def gather_positions(x_BTD, positions_BK):
 
 
 class Pooler(nn.Module):
-  """Vectors over [CLS], [B, N, D] -> tanh(dense), [B, N, D]."""
+  """The hidden states of each example's [CLS], [B, N, D] -> tanh of a dense layer, [B, N, D]."""
 
   config: common.ModelConfig
 
@@ -40,11 +44,11 @@ class Classifier(nn.Module):
 
 
 class MaskedLMHead(nn.Module):
-  """Vectors at masked positions [B, K, D] -> float32 logits over the padded vocabulary [B, K, V].
+  """Hidden states of masked tokens [B, K, D] -> float32 logits [B, K, V].
 
-  Dense, activation, LayerNorm, then the word embeddings themselves as decoder (`embedding` [V, D])
-  or, untied, a decoder of its own; plus a bias per word. Rows that only pad the vocabulary get the
-  lowest finite logit, so they take no probability.
+  Dense layer, activation, norm, then the product with the word embeddings (`embedding` [V, D]; or,
+  with tie_word_embeddings=False, with a table of this head), plus a bias for each word. V is the
+  padded vocabulary: its rows without a word get the lowest finite logit, so take no probability.
   """
 
   config: common.ModelConfig
@@ -54,7 +58,7 @@ class MaskedLMHead(nn.Module):
     config = self.config
     V = config.padded_vocab_size
     x_BKD = common.dense(config, config.hidden_size, 'transform')(x_BKD)
-    x_BKD = common.layer_norm(config)(common.ACTIVATIONS[config.hidden_act](x_BKD))
+    x_BKD = common.norm(config)(common.ACTIVATIONS[config.hidden_act](x_BKD))
     bias_V = self.param('bias', nn.initializers.zeros, (V,))
     if not config.tie_word_embeddings:
       embedding_VD = self.param('decoder', common.initializer(config), (V, config.hidden_size))
@@ -68,11 +72,12 @@ class MaskedLMHead(nn.Module):
 
 
 def head_flops(config, vectors, *, vocabulary=False):
-  """Forward operations of a D x D layer over `vectors` vectors, with the vocabulary product or
-  not."""
+  """Floating-point operations of a forward pass of a D x D layer over so many vectors; vocabulary:
+  and of the product with the word embeddings behind it."""
   D = config.hidden_size
   return 2 * vectors * D * (D + (config.vocab_size if vocabulary else 0))
 
 
 def count_parameters(params):
+  """How many numbers a tree of parameters (or of their shapes) holds."""
   return sum(x.size for x in jax.tree.leaves(params))

@@ -67,8 +67,9 @@ def slot_spec(batch_size, slots, **kinds):
   return {name: jax.ShapeDtypeStruct((batch_size, slots), kind) for name, kind in kinds.items()}
 
 
-def encode(model, params, batch, rng=None):
-  """Hidden states [B, T, D] of the encoder; rng turns dropout on."""
+def encode(model, params, batch, rng=None, causal=False):
+  """Hidden states [B, T, D] of the encoder; rng turns dropout on. causal: True, or [B] bool by row,
+  if no token may see a later one."""
   return models.Encoder(model).apply(
     {'params': params},
     batch['input_ids'],
@@ -76,6 +77,7 @@ def encode(model, params, batch, rng=None):
     batch['position_ids'],
     batch['segment_ids'],
     deterministic=rng is None,
+    causal=causal,
     rngs={} if rng is None else {'dropout': rng},
   )
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from bert_jax.config import InputError
 from bert_jax.models import Encoder
+from bert_jax.models.block import Block
 from bert_jax.models.embeddings import Embeddings
-from bert_jax.models.encoder import Block
 from bert_jax.predict.ask import Ask, texts_of
 from bert_jax.predict.packed_rows import power_of_two
 from bert_jax.rows.one_row import build_row

@@ -19,7 +19,7 @@ COMPONENTS = (
   ('dropout', r'bernoulli|random_bits|threefry|rng_bit|Dropout'),
   ('LayerNorm', r'LayerNorm'),
   ('attention', r'/attention/'),
-  ('feed-forward', r'/layer(s|_\d+)/(intermediate|output|jit)'),
+  ('feed-forward', r'/layer(s|_\d+)/(gate|intermediate|output|jit)'),
   ('embeddings', r'/embeddings/'),
   ('head', r'MaskedLMHead|Pooler|Classifier|Scorer|/loss/'),
   ('optimizer', r'/optimizer/'),

@@ -1,0 +1,88 @@
+"""How a model is told the order of its tokens: a table added to the embeddings (learned or
+sinusoidal), queries and keys turned by their place (rotary), or a bias on the scores (ALiBi)."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.models import common
+from bert_jax.models.tokens import distance
+
+
+class Positions(NamedTuple):
+  """One kind of positions: where it enters the model. None where it does not.
+
+  embed(config, position_ids [B, T]) -> [B, T, D] added to the embeddings, in their `__call__`.
+  turn(x [B, T, H, d], position_ids [B, T], theta) -> the queries, or the keys, of self-attention.
+  bias(heads, pattern) -> added to the scores of self-attention, broadcasts to [B, H, Tq, Tk].
+  """
+
+  embed: Callable | None = None
+  turn: Callable | None = None
+  bias: Callable | None = None
+
+
+def learned(config, position_ids_BT):
+  return common.embed(config, config.max_position_embeddings, 'position_embeddings')(
+    position_ids_BT
+  )
+
+
+def sinusoidal(config, position_ids_BT):
+  table = sinusoidal_table(config.max_position_embeddings, config.hidden_size)
+  return jnp.asarray(table)[position_ids_BT]
+
+
+def sinusoidal_table(length, width):
+  """The original Transformer's position table (Vaswani et al. 2017, section 3.5): [length, width].
+
+  Even columns hold sin(position / 10000^(column / width)), odd columns the cosine of the same.
+  """
+  angle = np.arange(length)[:, None] / 10000 ** (np.arange(0, width, 2) / width)
+  table = np.zeros((length, width), np.float32)
+  table[:, 0::2] = np.sin(angle)
+  table[:, 1::2] = np.cos(angle)[:, : width // 2]
+  return table
+
+
+def rotary(x_BTHd, position_ids_BT, theta):
+  """x with its numbers i and i + d/2 turned, as one point of a plane, by position / theta^(2i/d)
+  (Su et al. 2021, https://arxiv.org/abs/2104.09864; in halves as GPT-NeoX, Llama and ModernBERT lay
+  them out). The product of a turned query and a turned key depends on their distance alone.
+
+  theta may be traced. Computed in float32, returned in the type of x.
+  """
+  d = x_BTHd.shape[-1]
+  turns_d = jnp.asarray(theta, jnp.float32) ** (-jnp.arange(0, d, 2, dtype=jnp.float32) / d)
+  angle_BT1d = position_ids_BT[:, :, None, None].astype(jnp.float32) * turns_d
+  cos, sin = jnp.cos(angle_BT1d), jnp.sin(angle_BT1d)
+  a, b = jnp.split(x_BTHd.astype(jnp.float32), 2, axis=-1)
+  return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x_BTHd.dtype)
+
+
+def alibi(heads, pattern):
+  """[B or 1, H, Tq, Tk]: minus the distance of query and key times the slope of each head (Press et
+  al. 2022, https://arxiv.org/abs/2108.12409); to both sides alike where attention looks both ways.
+  """
+  slopes_H11 = jnp.asarray(alibi_slopes(heads), jnp.float32)[:, None, None]
+  return -slopes_H11 * jnp.abs(distance(pattern))[:, None].astype(jnp.float32)
+
+
+def alibi_slopes(heads):
+  """The paper's: 2^(-8/n), 2^(-16/n).. for n heads; if n is no power of 2, those of the power below
+  it and then every other one of the power above."""
+  power = 2 ** math.floor(math.log2(heads))
+  slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+  return slopes + [2 ** (-4 * (2 * i + 1) / power) for i in range(heads - power)]
+
+
+POSITIONS = {
+  'learned': Positions(embed=learned),
+  'sinusoidal': Positions(embed=sinusoidal),
+  'rotary': Positions(turn=rotary),
+  'alibi': Positions(bias=alibi),
+  'none': Positions(),
+}

@@ -1,0 +1,115 @@
+"""What a block knows of its tokens besides their vectors, and which tokens see which.
+
+Nothing here computes attention: `Pattern` describes it, and attention.py turns the description into
+what each implementation needs.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def described(cls):
+  """Makes `cls` a frozen dataclass and a pytree: its arrays are leaves, its plain Python numbers
+  are part of the compiled program. So one field can be a constant (`causal=True`) or data (`causal`
+  [B])."""
+  cls = dataclasses.dataclass(frozen=True)(cls)
+  names = [field.name for field in dataclasses.fields(cls)]
+
+  def flatten(value):
+    values = [getattr(value, name) for name in names]
+    constants = tuple(x if isinstance(x, (bool, int, float)) else None for x in values)
+    return [x if c is None else None for x, c in zip(values, constants)], constants
+
+  def unflatten(constants, leaves):
+    return cls(*(x if c is None else c for x, c in zip(leaves, constants)))
+
+  jax.tree_util.register_pytree_node(cls, flatten, unflatten)
+  return cls
+
+
+@described
+class Tokens:
+  """The tokens of a batch of rows.
+
+  segment_ids: [B, T] int32; 0 is padding, 1.. says which example of the row a token belongs to.
+  position_ids: [B, T] int32, the place of a token in its example. None: its place in the row.
+  causal: True if no token may see a later one; or [B] bool, for each row.
+  places: [T] or [B, T] int32, by which `causal` and windows say what is later and how far. None:
+  the index in the row. Keys that continue earlier ones (a memory, a cache) need it.
+  """
+
+  segment_ids: Any
+  position_ids: Any = None
+  causal: Any = False
+  places: Any = None
+
+
+@described
+class Layer:
+  """The numbers that may differ from layer to layer. Each is a Python number (the same for all
+  layers of a scan, or that of one unrolled layer) or an array: [L] for a tower, [] inside a scan.
+
+  window: how far its attention reaches, as in Pattern. rotary_theta: the base of the wavelengths of
+  rotary positions (models/positions.py).
+  """
+
+  window: Any = 0
+  rotary_theta: Any = 10_000.0
+
+  def at(self, i):
+    """That of layer i of a tower, in Python numbers."""
+    return jax.tree.map(lambda x_L: x_L[i].item(), self)
+
+
+@described
+class Pattern:
+  """Which keys a query sees, and what is added to its scores.
+
+  queries, keys: Tokens; segment_ids [B, Tq] and [B, Tk]. A query sees the keys of its own segment
+  that are no padding, and of those:
+  causal: no later ones; True, or [B] bool for each row.
+  window: only near ones; 0 for all. `window` counts as it does in released models: causal, the last
+  `window` keys up to and with its own place (Mistral); otherwise those at most window // 2 places
+  away on either side (ModernBERT, Longformer). An int, or an integer array [] that may be traced.
+  bias: added to the scores before the softmax, anything that broadcasts to [B, H, Tq, Tk], or None.
+  """
+
+  queries: Tokens
+  keys: Tokens
+  causal: Any = False
+  window: Any = 0
+  bias: Any = None
+
+
+def sees(pattern):
+  """[B, Tq, Tk] bool: does this query see this key?"""
+  queries_BT, keys_BT = pattern.queries.segment_ids, pattern.keys.segment_ids
+  seen = queries_BT[:, :, None] == keys_BT[:, None, :]
+  seen &= (keys_BT > 0)[:, None, :]
+  if is_constant(pattern.causal, False) and is_constant(pattern.window, 0):
+    return seen
+  back = distance(pattern)
+  causal = jnp.asarray(pattern.causal).reshape(-1, 1, 1)
+  seen &= ~causal | (back >= 0)
+  if not is_constant(pattern.window, 0):
+    window = jnp.asarray(pattern.window)
+    near = jnp.where(causal, back < window, jnp.abs(back) <= window // 2)
+    seen &= (window == 0) | near
+  return seen
+
+
+def distance(pattern):
+  """[B or 1, Tq, Tk] int32: how many places each key lies before each query."""
+  queries, keys = (
+    (jnp.arange(x.segment_ids.shape[1]) if x.places is None else x.places)
+    for x in (pattern.queries, pattern.keys)
+  )
+  return jnp.atleast_2d(queries)[:, :, None] - jnp.atleast_2d(keys)[:, None, :]
+
+
+def is_constant(value, constant):
+  """Is `value` this Python number, and no array?"""
+  return isinstance(value, (bool, int, float)) and value == constant

@@ -1,7 +1,6 @@
 """BERT as released: its parameter counts, and every choice of the config doing what it says."""
 
 import dataclasses
-import functools
 import math
 import os
 import subprocess
@@ -15,7 +14,7 @@ import pytest
 from bert_jax import config as c
 from bert_jax import models
 from bert_jax.config import fields
-from bert_jax.models import attention, common, dropout, embeddings, positions
+from bert_jax.models import attention, common, embeddings, positions
 from bert_jax.objectives import base
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.mlm_nsp import MlmNsp

@@ -314,7 +314,7 @@ def test_embed_pools_as_the_model_was_trained(pretrained_model):  # noqa: F811
   tokenizer = own.tokenizer
   ids = [tokenizer.cls_id, *tokenizer.ids_batch(text)[0], tokenizer.sep_id]
   for pooling in ('cls', 'mean'):  # exported, between a row that is longer and one that is empty
-    model = Model(initialization.Origin(own.config, tokenizer, own.params, 0, Vector(pooling)))
+    model = Model(trained.Trained(own.config, tokenizer, own.params, 0, Vector(pooling)))
     rows = np.array([[*ids, *ids], [*ids, 0, 0, 0, 0], [0] * 8], np.int32)
     forward = functools.partial(export.forward, model, 'embed')
     out = jax.jit(forward)(own.params, rows, 0 * rows, (rows > 0).astype(np.int32))

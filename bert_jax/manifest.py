@@ -102,8 +102,8 @@ def stored(meta, part, shapes):
   out = {}
   for name, (shape, dtype, _) in rows_of(meta, part).items():
     path = name.partition('/')[2]
-    like = shapes[part].get(path) or shapes['params'][MOMENT.sub('', name)]
-    out[path] = jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=like.sharding)
+    here = shapes[part][path] if path in shapes[part] else shapes['params'][MOMENT.sub('', name)]
+    out[path] = jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=here.sharding)
   return out
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: saved atomically by Orbax, verified by our own checksums, and the order of starts.
+"""Checkpoints: saved atomically by Orbax, verified by checksums of our own when they are restored.
 
 Orbax survives kill -9 but restores a flipped bit without a word, so every array's checksum is
 stored beside it and compared at restore; a damaged checkpoint is put aside and the newest good one
@@ -8,24 +8,26 @@ hosts.
 
 import contextlib
 import itertools
+import json
 import logging
 import math
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from bert_jax import __version__, hosts, manifest, step, workdirs
-from bert_jax.config import InputError, first_line
+from bert_jax.config import InputError, first_line, write_whole
 from bert_jax.manifest import PARTS
 
 log = logging.getLogger('bert_jax')
 
 
 def newest_meta(workdir):
-  """What the newest readable checkpoint of a workdir says of itself, or None. Changes nothing."""
+  """The metadata of a workdir's newest readable checkpoint, or None. Changes nothing."""
   if not hosts.exists(Path(workdir).expanduser() / 'checkpoints'):
     return None
   with contextlib.closing(Checkpoints(workdir)) as checkpoints:
@@ -38,14 +40,20 @@ def newest_meta(workdir):
 
 
 class Checkpoints:
-  """The checkpoints of one workdir: save now and then, restore the newest good one."""
+  """The checkpoints of one workdir: save now and then, restore the newest good one.
 
-  def __init__(self, workdir, settings=None, facts=None, judged_by=''):
+  settings: config.checkpoint; without it nothing is written. identity: of the config and the data,
+  stored in every checkpoint. judged_by: a metric and the data it is of; the best checkpoint is the
+  best by these.
+  """
+
+  def __init__(self, workdir, settings=None, identity=None, judged_by=''):
     self.folder = Path(workdir).expanduser().absolute() / 'checkpoints'
     self.settings = settings
-    self.facts = facts or {}
-    self.judged_by = judged_by  # what the best is the best of: a metric, on some data
+    self.identity = identity or {}
+    self.judged_by = judged_by
     self.best = self._no_best(0)
+    self.newest = {}  # the metadata of the checkpoint saved last
     self.manager = self._open()
 
   def _no_best(self, number):
@@ -53,24 +61,23 @@ class Checkpoints:
     return {'goodness': -math.inf, 'step': number, 'of': self.judged_by}
 
   def _open(self):
-    keep = self.settings
-    preserve = [policies.LatestN(keep.keep_latest)] if keep else []
-    if keep and keep.keep_every:
-      preserve.append(policies.EveryNSteps(keep.keep_every))
-    if keep and keep.best_metric:
-      preserve.append(
-        policies.BestN(get_metric_fn=_when_best, n=1, keep_checkpoints_without_metrics=False)
-      )
+    writes = self.settings is not None
     options = ocp.CheckpointManagerOptions(
-      preservation_policy=policies.AnyPreservationPolicy(preserve) if keep else None,
-      best_fn=_when_best if keep and keep.best_metric else None,  # else metrics are not kept
-      read_only=keep is None,
-      create=keep is not None,
-      cleanup_tmp_directories=keep is not None,
+      preservation_policy=Retention(self) if writes else None,
+      read_only=not writes,
+      create=writes,
+      cleanup_tmp_directories=writes,
     )
-    if keep is None and not self.folder.is_dir():
+    if not writes and not self.folder.is_dir():
       raise InputError(f'{self.folder.parent} holds no checkpoint; train it first.')
     return ocp.CheckpointManager(self.folder, options=options, item_names=(*PARTS, 'meta'))
+
+  def kept(self, steps):
+    """Which of these steps stay: the latest, every so many, the best."""
+    latest = sorted(steps)[-self.settings.keep_latest :]
+    every = self.settings.keep_every
+    best = self.best['step'] if self.best['goodness'] > -math.inf else None
+    return {s for s in steps if s in latest or s == best or (every and s % every == 0)}
 
   def _goodness(self, metrics):
     value = metrics.get(self.settings.best_metric, math.nan)
@@ -82,7 +89,7 @@ class Checkpoints:
     return sorted(self.manager.all_steps())
 
   def is_best(self, metrics, number):
-    """Are these eval metrics of step `number` the best so far? Checkpoints remember it."""
+    """Are these metrics of an evaluation at step `number` the best so far? The next save tells."""
     if not self.settings.best_metric or self._goodness(metrics) <= self.best['goodness']:
       return False
     self.best = self._no_best(number) | {'goodness': self._goodness(metrics)}
@@ -91,20 +98,21 @@ class Checkpoints:
   def save(self, state, metrics, seen):
     """Starts writing the checkpoint of state.step; returns once the arrays may be donated.
 
-    metrics: of its evaluation, or {}; seen: {name: number}, what the run has counted so far.
+    metrics: of its evaluation, or {}; a checkpoint that was saved before its evaluation gets them
+    when it is saved again. seen: {name: number}, what the run has counted so far.
     """
     number = int(state.step)
+    metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
     if number in self.manager.all_steps():
-      return
+      return self._add_metrics(number, metrics)
     if not manifest.finite(state.params):
       raise InputError(
         f'the parameters are not finite after step {number}, so nothing of it is saved; a lower '
         'optimizer.learning_rate, more warmup or float32 usually helps.'
       )
     trees = {part: getattr(state, part) for part in PARTS}
-    metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
     meta = dict(
-      self.facts,
+      self.identity,
       step=number,
       version=__version__,
       metrics=metrics,
@@ -113,14 +121,24 @@ class Checkpoints:
       arrays=manifest.array_table(trees),
     )
     meta['seal'] = manifest.seal(meta)
+    self.newest = meta
     flat = {part: manifest.flat(tree) for part, tree in trees.items()}
     arrays = {part: ocp.args.StandardSave(tree) for part, tree in flat.items() if tree}
     with self._disk_errors():
-      self.manager.save(
-        number,
-        metrics={'best': number} if metrics and self.best['step'] == number else {},
-        args=ocp.args.Composite(meta=ocp.args.JsonSave(meta), **arrays),
-      )
+      self.manager.save(number, args=ocp.args.Composite(meta=ocp.args.JsonSave(meta), **arrays))
+
+  def _add_metrics(self, number, metrics):
+    """Completes the newest checkpoint by what its evaluation has given."""
+    if not metrics or self.newest.get('step') != number:
+      return
+    self.wait()
+    meta = self.newest | {'metrics': metrics, 'best': self.best}
+    meta['seal'] = manifest.seal(meta)
+    with self._disk_errors():
+      if hosts.first():
+        write_whole(self.folder / str(number) / 'meta' / 'metadata', json.dumps(meta))
+      for old in set(self.steps()) - self.kept(self.steps()):  # what was the best until now
+        self.manager.delete(old)
 
   def wait(self):
     """Returns when what was saved is on disk."""
@@ -160,6 +178,7 @@ class Checkpoints:
       self._put_aside(damaged)
       best = meta.get('best', {})
       self.best = best if best.get('of') == self.judged_by else self._no_best(number)
+      self.newest = meta
       count = jax.device_put(np.int32(number), shapes.step.sharding)
       return step.State(count, **trees), meta
     if damaged:
@@ -173,7 +192,7 @@ class Checkpoints:
     )
 
   def meta(self, number):
-    """What is stored beside the arrays of a checkpoint: facts, metrics, checksums."""
+    """What is stored beside the arrays of a checkpoint: identity, metrics, checksums."""
     why = ''
     try:
       # Not by the manager, here and below: the others would wait in it for one that cannot read.
@@ -197,8 +216,8 @@ class Checkpoints:
       manifest.compare(meta, part, arrays)
     out, failure = {}, ''
     try:
-      for part, arrays in flat.items():
-        if arrays:
+      for part in flat:
+        if arrays := manifest.stored(meta, part, flat):
           with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
             args = ocp.args.StandardRestore(arrays)
             out[part] = handler.restore(self.manager.directory / str(number) / part, args=args)
@@ -208,14 +227,18 @@ class Checkpoints:
       failure = first_line(error)
     if hosts.total(bool(failure)):  # all of them, or none, go on to another one
       raise self._damaged(number, f'its arrays cannot be read ({failure or "by another process"})')
-    trees = {part: manifest.unflat(out.get(part, {}), tree) for part, tree in shapes.items()}
-    wrong = [
-      name for name, row in manifest.array_table(trees).items() if row != meta['arrays'][name]
-    ]
+    wrong = [name for name, row in manifest.array_table(out).items() if row != meta['arrays'][name]]
     if wrong:
       more = f' and {len(wrong) - 1} more' if len(wrong) > 1 else ''
       raise self._damaged(number, f'{wrong[0]}{more} is not what was saved (checksum differs)')
-    return trees, meta
+    for part, arrays in flat.items():
+      zeros = {
+        name: jnp.zeros(x.shape, x.dtype, device=x.sharding)  # of what was frozen until now
+        for name, x in arrays.items()
+        if name not in out.get(part, {})
+      }
+      out[part] = manifest.unflat(out.get(part, {}) | zeros, shapes[part])
+    return out, meta
 
   def _put_aside(self, damaged):
     """Renames damaged checkpoints so that their steps can be saved again and nothing is deleted."""
@@ -231,12 +254,23 @@ class Checkpoints:
     self.manager = self._open()
 
 
+class Retention(policies.PreservationPolicy):
+  """Which checkpoints Orbax keeps when another one is written."""
+
+  def __init__(self, checkpoints):
+    self.checkpoints = checkpoints
+
+  def should_preserve(self, checkpoints, *, context):
+    kept = self.checkpoints.kept([info.step for info in checkpoints])
+    return [info.step in kept for info in checkpoints]
+
+
 class Damaged(InputError):
   """A checkpoint that cannot be trusted; the message says which and why."""
 
 
 def load_params(workdir, shapes, which='latest', partial=False):
-  """(params, step) of a workdir's run for use or warm start. which: 'latest', 'best' or a step.
+  """(params, step) of a workdir's run. which: 'latest', 'best' or a step.
 
   shapes: tree of ShapeDtypeStructs with shardings (sharding.placed). Converted weights may lack
   heads: with `partial` the params hold the parts that are there, else that is an InputError.
@@ -273,8 +307,8 @@ def load_params(workdir, shapes, which='latest', partial=False):
             f'{workdir} has no {", ".join(lacking)} (its weights came without); start a run from '
             'it with --config.init_from.'
           )
-        own = {part: tree for part, tree in shapes.items() if part in there}
-        trees, _ = checkpoints.restore_step(number, {'params': own})
+        shapes = {part: tree for part, tree in shapes.items() if part in there}
+        trees, _ = checkpoints.restore_step(number, {'params': shapes})
         return trees['params'], number
       except Damaged as error:
         log.error('%s; trying the one before it', error)
@@ -283,8 +317,3 @@ def load_params(workdir, shapes, which='latest', partial=False):
     )
   finally:
     checkpoints.close()
-
-
-def _when_best(metrics):
-  """What Orbax ranks checkpoints by: the last to have been the best yet is the best."""
-  return metrics.get('best', -1)

@@ -2,7 +2,7 @@
 
     python -m bert_jax.evaluate --workdir W [--config.data.eval=FILE] [--checkpoint best]
 
-prints the metrics of a finished run as one line of JSON. What a fine-tuned model answered is
+prints the metrics of a finished run as one line of JSON. The answers of a fine-tuned model are
 written to W/eval/NAME-STEP (or --out): scores.json, predictions.jsonl with probabilities,
 worst.jsonl (the answers whose gold was least likely), and files for official scorers.
 """
@@ -36,7 +36,7 @@ from bert_jax.tasks import TASKS
 log = logging.getLogger('bert_jax')
 
 WORST = 100  # answers in worst.jsonl
-LEAST = 10  # answers from which a collapse can be told
+LEAST = 10  # answers in which a collapse shows
 
 
 def limits(model, tokenizer):
@@ -49,16 +49,17 @@ def limits(model, tokenizer):
   return out
 
 
-def run(eval_step, params, batches, count=0):
+def run(eval_step, params, carry, batches, constants, count=0):
   """({metric: float}, answers of the task's Examples, or []): totals over weights, in float64.
 
-  count: batches to look at, spread evenly over the split, since neighbours in a corpus are alike;
-  0 is all of them. A model that answers everything alike gets the metric `constant`, 1.
+  carry: the empty one. count: batches to look at, 0 is all of them. They are spread evenly over the
+  split, since neighbours in a corpus are alike; in lanes they are the first. A model that answers
+  everything alike gets the metric `constant`, 1.
   """
   totals, outputs, damaged = {}, [], batches.damaged_rows
   count = min(count or len(batches), len(batches))
-  for i in (k * len(batches) // count for k in range(count)):
-    terms, out = eval_step(params, batches[i], np.int32(i))
+  for i in range(count) if batches.lanes else (k * len(batches) // count for k in range(count)):
+    terms, out, carry = eval_step(params, carry, batches[i], np.int32(i), constants)
     totals = metrics.add(totals, metrics.host_sum(terms))
     if out:
       outputs.append(multihost_utils.process_allgather(out, tiled=True))
@@ -79,9 +80,9 @@ def run(eval_step, params, batches, count=0):
 
 
 def evaluate(workdir, overrides=(), which='latest', out=''):
-  """(metrics, step) of a workdir's checkpoint on its data.eval, or another given by overrides.
+  """(metrics, step) of a workdir's checkpoint on its data.eval, or on that of the overrides.
 
-  What it answered is written to the folder `out`, by default one in the workdir.
+  The answers are written to the folder `out`, by default one in the workdir.
   """
   ((_, result, number),) = evaluate_on(workdir, [('', '')], overrides, which, out)
   return result, number
@@ -104,9 +105,10 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
     sources[name] = task.sources(config, tokenizer, ('eval',)).get('eval')
     if sources[name] is None:
       raise InputError('there is nothing to evaluate on; set --config.data.eval=FILE.')
-  _, _, eval_key = step.keys(config.seed, config.prng_impl)
   with jax.set_mesh(mesh), sharding.activation_rules():
-    eval_step = jax.jit(step.make_eval_step(objective, key=eval_key))
+    eval_step = jax.jit(step.make_eval_step(objective))
+    carry = empty_carry(objective, config, mesh)
+    constants = sharding.put(step.constants_of(config, objective), mesh)
     for (name, spec), source in zip(parts, sources.values(), strict=True):
       batches = batching.Batches(
         source,
@@ -114,16 +116,25 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
         sharding.batch_sharding(mesh),
         limits=limits(config.model, tokenizer),
         skip_damaged=config.data.skip_damaged,
+        lanes=bool(carry),
       )
-      result, answers = run(eval_step, params, batches)
+      result, answers = run(eval_step, params, carry, batches, constants)
       if answers:
         folder = Path(out, name) if out else folder_of(workdir, spec or config.data.eval, number)
         write(folder, source, answers, result)
       yield name, result, number
 
 
+def empty_carry(objective, config, mesh):
+  """What an evaluation starts with, on the mesh."""
+  make = jax.jit(
+    lambda: step.empty_carry(objective, config), out_shardings=sharding.batch_sharding(mesh)
+  )
+  return make()
+
+
 def folder_of(workdir, spec, number):
-  """Where what was answered on data.eval=spec is written."""
+  """Where the answers on data.eval=spec are written."""
   name = re.sub(r'[^\w.=-]+', '_', spec.removeprefix('tfds:')).strip('_') or 'embedded'
   if len(name) > 60:
     name = f'{name[-51:]}-{zlib.crc32(spec.encode()):08x}'

@@ -1,12 +1,13 @@
-"""What a checkpoint says of itself, whether it is still that, and whether a run can go on from it.
+"""The table of arrays in a checkpoint: their checksums, and whether a run can continue from them.
 
 A checksum is a sum over the elements of an array, so it is the same on any mesh and any number of
-hosts; the metadata that holds the checksums is sealed by a hash of its own.
+hosts; the metadata that holds the checksums is sealed by a hash of it.
 """
 
 import hashlib
 import json
 import logging
+import re
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +20,11 @@ from bert_jax.sharding import path_name
 log = logging.getLogger('bert_jax')
 
 PARTS = ('params', 'opt_state', 'carry')
+MOMENT = re.compile(r'opt_state/\d+\.(mu|nu)\.')
 
 
 def flat(tree):
-  """{dotted path: array}: what is written; a checkpoint needs no Python types to be read."""
+  """{dotted path: array} as written to disk, so that no Python types are needed to read it."""
   return {
     path_name(path).replace('/', '.'): x
     for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]
@@ -72,36 +74,57 @@ def seal(meta):
 
 
 def compare(meta, part, arrays):
-  """InputError unless names, shapes and types of a part are those of the checkpoint."""
+  """InputError unless names, shapes and types of a part are those of the checkpoint.
+
+  The moments of a frozen parameter may be in one of them only; they are zeros.
+  """
   here = {f'{part}/{name}': [list(x.shape), str(np.dtype(x.dtype))] for name, x in arrays.items()}
-  saved = meta['arrays'].items()
-  there = {name: row[:2] for name, row in saved if name.startswith(f'{part}/')}
+  there = {name: row[:2] for name, row in rows_of(meta, part).items()}
   for name in sorted(here.keys() | there.keys()):
-    if here.get(name) != there.get(name):
+    optional = MOMENT.match(name) and (name in here) != (name in there)
+    if here.get(name) != there.get(name) and not optional:
       raise InputError(
         f'checkpoint {meta["step"]} has {name} as {there.get(name, "nothing")} and this run as '
         f'{here.get(name, "nothing")}; they are not the same model or optimizer.'
       )
 
 
-def check_continues(meta, shapes, facts, steps, own):
-  """InputError unless a run with these shapes and facts can go on from a checkpoint's meta.
+def rows_of(meta, part):
+  """{part/path: [shape, dtype, checksum]} of the arrays of one part of a checkpoint."""
+  return {name: row for name, row in meta['arrays'].items() if name.startswith(f'{part}/')}
 
-  own: it is the workdir's own checkpoint, not that of config.resume_from.
+
+def stored(meta, part, shapes):
+  """{dotted path: ShapeDtypeStruct} of what a checkpoint has of a part, with a run's shardings.
+
+  shapes: {part: {dotted path: ShapeDtypeStruct}} of the run. Moments lie where their parameter is.
   """
-  number = meta['step']
-  if not own and meta['data'] != facts['data']:
+  out = {}
+  for name, (shape, dtype, _) in rows_of(meta, part).items():
+    path = name.partition('/')[2]
+    here = shapes[part][path] if path in shapes[part] else shapes['params'][MOMENT.sub('', name)]
+    out[path] = jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=here.sharding)
+  return out
+
+
+def check_continues(meta, shapes, identity, steps, resumed_from):
+  """InputError unless a run with these shapes and this identity can continue from a checkpoint.
+
+  meta: the checkpoint's. resumed_from: it is that of config.resume_from, not of this workdir.
+  """
+  number, same_data = meta['step'], meta['data'] == identity['data']
+  if resumed_from and not same_data:
     log.info('resume_from: the training data is another one than up to step %d', number)
-  if own and meta['data'] != facts['data']:
+  elif not same_data:
     raise InputError(
       f'the training data is not what it was at checkpoint {number}; bring it back, or use another '
       '--workdir with config.init_from to start from its weights.'
     )
-  if own and meta['config'] != facts['config']:
+  if not resumed_from and meta['config'] != identity['config']:
     raise InputError(
       f'{workdirs.CONFIG} was changed since checkpoint {number} was saved; bring it back.'
     )
-  if not own and number >= steps:
+  if resumed_from and number >= steps:
     raise InputError(f'config.resume_from is at step {number} already; set steps above {steps}.')
   for part in PARTS:
     compare(meta, part, flat(getattr(shapes, part)))

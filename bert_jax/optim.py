@@ -1,4 +1,4 @@
-"""Optimizers and schedules: Optax, plus the two things BERT did its own way.
+"""Optimizers and schedules: Optax, plus the two things that BERT did differently.
 
 BERT's AdamW (google-research/bert, optimization.py) divides m by sqrt(v) + eps with no bias
 correction, and its linear schedule decays from step 0, not from the end of the warm-up.
@@ -16,14 +16,19 @@ from bert_jax.config import InputError
 from bert_jax.sharding import path_name
 
 
-def make_schedule(optimizer, steps):
-  """step -> learning rate, for a run of `steps` steps.
+def numbers(optimizer):
+  """The numbers of config.optimizer that a compiled step takes as arguments, not as constants."""
+  return {name: np.float32(optimizer[name]) for name in ('learning_rate', 'weight_decay')}
+
+
+def make_schedule(optimizer, steps, peak=None):
+  """step -> learning rate, for a run of `steps` steps. peak: in place of the config's.
 
   All warm up linearly from 0 over `warmup` steps. linear: peak * (1 - step / steps), counted from
   step 0 (BERT). cosine: to 0 over what is left. inverse_sqrt: peak * sqrt(warmup / step) (Vaswani
   et al. 2017). wsd: constant, then linear to 0 over the last `decay` steps. constant: constant.
   """
-  peak = optimizer.learning_rate
+  peak = optimizer.learning_rate if peak is None else peak
   warmup = _steps(optimizer.warmup, steps)
   decay = max(1, _steps(optimizer.decay, steps))
   if warmup >= steps:
@@ -86,18 +91,48 @@ def clip_by_global_norm(limit):
 OPTIMIZERS = {'bert_adamw': scale_by_bert_adam, 'adamw': optax.scale_by_adam}
 
 
-def make_optimizer(optimizer, steps, params):
-  """The Optax chain of `config.optimizer`. params: arrays or shapes; only their paths are used."""
-  multipliers = lr_multipliers(optimizer, params)
-  frozen = jax.tree.map(lambda m: not np.any(m), multipliers)
-  decayed = jax.tree.map(lambda hit: not hit, matches(optimizer.no_decay, params))
-  return optax.chain(
-    optax.masked(optax.set_to_zero(), frozen),
+def make_optimizer(optimizer, steps, params, values=None):
+  """The Optax chain of `config.optimizer`; what is frozen has no moments and None for an update.
+
+  params: arrays or shapes; only their paths are used. values: traced ones in place of the config's
+  (see `numbers`).
+  """
+  values = values or numbers(optimizer)
+  still = frozen(optimizer, params)
+  trained = lambda tree: split(tree, still)[0]
+  multipliers = trained(lr_multipliers(optimizer, params))
+  decayed = trained(jax.tree.map(lambda hit: not hit, matches(optimizer.no_decay, params)))
+  chain = optax.chain(
+    optax.identity(),  # the places of the others in this chain are in the names of what is saved
     clip_by_global_norm(optimizer.clip_norm) if optimizer.clip_norm else optax.identity(),
     OPTIMIZERS[optimizer.name](optimizer.beta1, optimizer.beta2, optimizer.eps),
-    optax.add_decayed_weights(optimizer.weight_decay, decayed),
-    optax.scale_by_learning_rate(make_schedule(optimizer, steps)),
+    optax.add_decayed_weights(values['weight_decay'], decayed),
+    optax.scale_by_learning_rate(make_schedule(optimizer, steps, values['learning_rate'])),
     optax.stateless(lambda updates, _: jax.tree.map(lambda u, m: u * m, updates, multipliers)),
+  )
+
+  def update(gradients, state, params):
+    return chain.update(trained(gradients), state, trained(params))
+
+  return optax.GradientTransformation(lambda params: chain.init(trained(params)), update)
+
+
+def frozen(optimizer, params):
+  """A tree of booleans: the parameters that never change, since their multiplier is 0."""
+  return jax.tree.map(lambda m: not np.any(m), lr_multipliers(optimizer, params))
+
+
+def split(params, frozen=None):
+  """(trained, frozen): the same tree twice, each with None in place of the other's parameters."""
+  frozen = frozen or jax.tree.map(lambda _: False, params)
+  trained = jax.tree.map(lambda still, x: None if still else x, frozen, params)
+  return trained, jax.tree.map(lambda still, x: x if still else None, frozen, params)
+
+
+def merge(trained, frozen):
+  """The tree that `split` took apart."""
+  return jax.tree.map(
+    lambda a, b: b if a is None else a, trained, frozen, is_leaf=lambda x: x is None
   )
 
 

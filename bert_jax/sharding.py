@@ -181,12 +181,22 @@ def placed(shapes, mesh, rules=RULES):
   )
 
 
+def like(shapes, sharding):
+  """The same tree of ShapeDtypeStructs, all with one sharding."""
+  return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)
+
+
+def put(tree, mesh):
+  """The arrays of a tree on the mesh."""
+  return jax.device_put(tree, tree_shardings(tree, mesh))
+
+
 def batch_sharding(mesh):
   return NamedSharding(mesh, BATCH)
 
 
 def activation_rules():
-  """Context in which the model's own constraints take effect."""
+  """Context in which the constraints inside the model take effect."""
   return nn.logical_axis_rules(ACTIVATION_RULES)
 
 

@@ -1,4 +1,4 @@
-"""One step of training and one of evaluation: pure functions, and the program they become."""
+"""One step of training and one of evaluation: pure functions, and the programs they become."""
 
 import dataclasses
 from typing import Any
@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import optax
 
 from bert_jax import optim, sharding
+from bert_jax.config import InputError
 from bert_jax.metrics import Mean
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
-  """All that a checkpoint holds. carry: what an objective keeps from step to step ({}: nothing)."""
+  """All that a checkpoint holds. carry: what the objective carries from step to step."""
 
   step: jax.Array
   params: Any
@@ -22,20 +23,42 @@ class State:
   carry: Any
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Constants:
+  """What is the same at all steps of a run. The compiled steps take it as an argument, so runs that
+  differ in nothing else share them."""
+
+  train_key: jax.Array
+  eval_key: jax.Array
+  numbers: dict[str, Any]  # see optim.numbers
+  given: Any  # fixed weights, see Objective.given
+
+
 def keys(seed, prng_impl):
-  """Three streams of random bits that never meet: (initialisation, training, evaluation)."""
+  """Three independent random keys: (initialisation, training, evaluation)."""
   return jax.random.split(jax.random.key(seed, impl=prng_impl), 3)
+
+
+def constants_of(config, objective):
+  """The Constants of a run, not yet on its mesh."""
+  _, train_key, eval_key = keys(config.seed, config.prng_impl)
+  return Constants(train_key, eval_key, optim.numbers(config.optimizer), objective.given(config))
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-  """A run's training step before it is compiled. state, batch: ShapeDtypeStructs with shardings."""
+  """The steps of a run before they are compiled. state, batch: ShapeDtypeStructs with shardings;
+  constants: arrays, which a compiled step takes from any device."""
 
   make_state: Any  # key -> State
   train_step: Any
+  eval_step: Any
+  schedule: Any  # step -> learning rate
   state: State
   batch: Any
-  compiler_options: dict
+  constants: Constants
+  mesh: jax.sharding.Mesh
 
   @property
   def layout(self):
@@ -46,37 +69,63 @@ class Program:
       self.train_step,
       donate_argnums=0,
       out_shardings=(self.layout, None),
-      compiler_options=self.compiler_options,
+      compiler_options=sharding.compiler_options(self.mesh),
     )
-    return jitted.lower(self.state, self.batch)
+    return jitted.lower(self.state, self.batch, sharding.placed(self.constants, self.mesh))
+
+  def lower_evaluation(self):
+    index = jax.ShapeDtypeStruct((), jnp.int32)
+    constants = sharding.placed(self.constants, self.mesh)
+    return jax.jit(self.eval_step).lower(
+      self.state.params, self.state.carry, self.batch, index, constants
+    )
 
 
 def program(config, objective, mesh, steps):
   """The Program of a run of `steps` steps on a mesh. It is lowered under jax.set_mesh(mesh) and
   sharding.activation_rules(), but made outside: its keys are real arrays, the mesh may not be."""
-  init_key, train_key, _ = keys(config.seed, config.prng_impl)
-  param_shapes = jax.eval_shape(objective.init, init_key)
+  if config.optimizer.accumulation > 1 and objective.carry(config.batch_size):
+    raise InputError(
+      f'objective {config.objective} carries something from step to step, which does not go with '
+      f'optimizer.accumulation={config.optimizer.accumulation}; set it to 1.'
+    )
+  constants = constants_of(config, objective)
+  params = jax.eval_shape(objective.init, constants.train_key)
   horizon = round(config.optimizer.horizon * steps)
-  optimizer = optim.make_optimizer(config.optimizer, horizon, param_shapes)
+
+  def make_optimizer(numbers):
+    return optim.make_optimizer(config.optimizer, horizon, params, numbers)
 
   def make_state(key):
     params = objective.init(key)
-    return State(jnp.zeros([], jnp.int32), params, optimizer.init(params), {})
+    opt_state = make_optimizer(constants.numbers).init(params)
+    return State(jnp.zeros([], jnp.int32), params, opt_state, empty_carry(objective, config))
 
   train_step = make_train_step(
-    objective, optimizer, key=train_key, accumulation=config.optimizer.accumulation
+    objective,
+    make_optimizer,
+    accumulation=config.optimizer.accumulation,
+    frozen=optim.frozen(config.optimizer, params),
   )
-  state = sharding.placed(jax.eval_shape(make_state, init_key), mesh)
-  where = sharding.batch_sharding(mesh)
-  batch = {
-    name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
-    for name, x in objective.spec(config.batch_size).items()
-  }
-  return Program(make_state, train_step, state, batch, sharding.compiler_options(mesh))
+  rows = sharding.batch_sharding(mesh)
+  state = sharding.placed(jax.eval_shape(make_state, constants.train_key), mesh)
+  state = dataclasses.replace(state, carry=sharding.like(state.carry, rows))
+  batch = sharding.like(objective.spec(config.batch_size), rows)
+  eval_step = make_eval_step(objective)
+  schedule = optim.make_schedule(config.optimizer, horizon)
+  return Program(make_state, train_step, eval_step, schedule, state, batch, constants, mesh)
 
 
-def make_train_step(objective, optimizer, *, key, accumulation):
-  """-> train_step(state, batch) -> (state, {name: Mean or scalar}).
+def empty_carry(objective, config):
+  """What a run, and each evaluation, starts with."""
+  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), objective.carry(config.batch_size))
+
+
+def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
+  """-> train_step(state, batch, constants) -> (state, {name: Mean or scalar}).
+
+  make_optimizer: from constants.numbers to an Optax transformation. frozen: a tree of booleans for
+  the parameters that have no gradient; None: all have one.
 
   Randomness is fold_in(key, step), so a step is a function of (config, step, state). With
   accumulation > 1 the batch runs in that many microbatches and the gradient is that of the whole:
@@ -84,59 +133,68 @@ def make_train_step(objective, optimizer, *, key, accumulation):
   """
   weights = objective.loss_weights
 
-  def train_step(state, batch):
-    corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(key, state.step))
+  def train_step(state, batch, constants):
+    key = jax.random.fold_in(constants.train_key, state.step)
+    corrupt_key, dropout_key = jax.random.split(key)
     with jax.named_scope('corruption'):
       batch = objective.prepare(batch, corrupt_key, state.step)
+    inputs = state.carry, constants.given
     # Only the weights are used, and they depend on the batch alone: XLA drops the forward pass.
-    whole = objective.terms(state.params, batch, dropout_key, True)
+    whole, _ = objective.terms(state.params, batch, dropout_key, True, *inputs)
     norms = {name: jnp.maximum(jax.lax.stop_gradient(whole[name].weight), 1e-6) for name in weights}
+    trained, fixed = optim.split(state.params, frozen)
 
-    def loss_fn(params, batch, rng):
-      terms = objective.terms(params, batch, rng, True)
-      return sum(weights[n] * terms[n].total / norms[n] for n in weights), terms
+    def loss_fn(trained, batch, rng):
+      params = optim.merge(trained, fixed)
+      terms, carry = objective.terms(params, batch, rng, True, *inputs)
+      return sum(weights[n] * terms[n].total / norms[n] for n in weights), (terms, carry)
 
     grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
     if accumulation == 1:
-      (loss, terms), gradients = grad_fn(state.params, batch, dropout_key)
+      (loss, (terms, carry)), gradients = grad_fn(trained, batch, dropout_key)
     else:
 
       def body(total, part):
         i, microbatch = part
-        out = grad_fn(state.params, microbatch, jax.random.fold_in(dropout_key, i))
+        out = grad_fn(trained, microbatch, jax.random.fold_in(dropout_key, i))
         return jax.tree.map(jnp.add, total, out), None
 
       parts = (jnp.arange(accumulation), jax.tree.map(_microbatches(accumulation), batch))
-      shapes = jax.eval_shape(
-        grad_fn, state.params, jax.tree.map(lambda x: x[0], parts[1]), dropout_key
-      )
+      shapes = jax.eval_shape(grad_fn, trained, jax.tree.map(lambda x: x[0], parts[1]), dropout_key)
       zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-      ((loss, terms), gradients), _ = jax.lax.scan(body, zeros, parts)
+      ((loss, (terms, carry)), gradients), _ = jax.lax.scan(body, zeros, parts)
 
     with jax.named_scope('optimizer'):
-      updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-      params = optax.apply_updates(state.params, updates)
+      optimizer = make_optimizer(constants.numbers)
+      updates, opt_state = optimizer.update(gradients, state.opt_state, trained)
+      params = optim.merge(optax.apply_updates(trained, updates), fixed)
     metrics = dict(
       terms,
       loss=loss,
       grad_norm=optax.tree.norm(gradients),
+      update_norm=optax.tree.norm(updates),
       tokens=_tokens(batch),
       seen=objective.seen(batch),
     )
-    return State(state.step + 1, params, opt_state, state.carry), metrics
+    return State(state.step + 1, params, opt_state, carry), metrics
 
   return train_step
 
 
-def make_eval_step(objective, *, key):
-  """-> eval_step(params, batch, index) -> ({name: Mean}, {name: array [B, ...]}).
+def make_eval_step(objective):
+  """-> eval_step(params, carry, batch, index, constants) -> ({name: Mean}, {name: array [B, ...]},
+  carry).
 
-  The corruption of batch number `index` is the same at every evaluation.
+  What is random in batch number `index` is the same at every evaluation.
   """
 
-  def eval_step(params, batch, index):
-    batch = objective.prepare(batch, jax.random.fold_in(key, index))
-    return objective.terms(params, batch, None, False), objective.predict(params, batch)
+  def eval_step(params, carry, batch, index, constants):
+    batch = objective.prepare(batch, jax.random.fold_in(constants.eval_key, index))
+    # No batch has this number, so the objective's draws are not those of the corruption.
+    key = jax.random.fold_in(jax.random.fold_in(constants.eval_key, 2**32 - 1), index)
+    outputs = objective.predict(params, batch, key, carry, constants.given)
+    terms, carry = objective.terms(params, batch, key, False, carry, constants.given)
+    return terms, outputs, carry
 
   return eval_step
 

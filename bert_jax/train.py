@@ -16,9 +16,9 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from bert_jax import (
   checkpoint,
@@ -42,25 +42,77 @@ from bert_jax.training_log import Progress, Writer
 log = logging.getLogger('bert_jax')
 
 
+@dataclasses.dataclass
+class Inputs:
+  """What a run is made of, before anything is compiled or written."""
+
+  config: Any  # with everything filled in that only the data can tell
+  workdir: Path
+  beginning: initialization.Beginning
+  mesh: jax.sharding.Mesh
+  tokenizer: Any
+  objective: Any
+  sources: dict  # {split: Source}
+  batches: batching.Batches
+  eval_batches: batching.Batches | None
+  steps: int
+
+  @property
+  def in_workdir(self):
+    """Does the run continue in the workdir that it was stopped in?"""
+    return self.beginning.continues and self.beginning.folder == self.workdir
+
+  @property
+  def identity(self):
+    return {
+      'config': config_lib.fingerprint(self.config),
+      'data': self.sources['train'].fingerprint,
+    }
+
+
+@dataclasses.dataclass
+class Run:
+  """All that the loop needs: the compiled steps, their arrays, and the place to save them."""
+
+  inputs: Inputs
+  train_step: Any
+  eval_step: Any  # None: nothing is evaluated
+  constants: step.Constants
+  empty_carry: Any  # that an evaluation begins with
+  schedule: Any  # step -> learning rate
+  checkpoints: checkpoint.Checkpoints
+  results: dict  # metrics of the newest evaluation
+  seen: dict  # counts since step 0
+
+
 def train(config, workdir):
   """Runs a config in a workdir -> (State, final metrics {name: float}).
 
-  The order in which a run starts: 1. the workdir's own newest checkpoint, 2. config.resume_from's,
-  3. weights from config.init_from, 4. scratch. Everything that can be wrong with the input is found
+  The order in which a run starts: 1. the newest checkpoint of the workdir, 2. that of
+  config.resume_from, 3. weights from config.init_from, 4. scratch. Mistakes in the input are errors
   before anything is compiled or written. Asked to stop (SIGTERM, Ctrl-C), it finishes the step,
   saves, and raises KeyboardInterrupt.
   """
   config_lib.show_log()
   hosts.check()
-  config, workdir = config_lib.check(config), Path(workdir).expanduser()
-  beginning = initialization.beginning_of(config, workdir)
-  in_workdir = beginning.continues and beginning.folder == workdir
+  inputs = read_inputs(config, Path(workdir).expanduser())
+  with contextlib.ExitStack() as stack:
+    stopping = stack.enter_context(stop_signals())
+    stack.enter_context(jax.set_mesh(inputs.mesh))
+    stack.enter_context(sharding.activation_rules())
+    run, state = prepare(inputs, stack)
+    return loop(run, state, stopping)
 
-  # ---- devices ---------------------------------------------------------------------------------
+
+# ---- before the first step -----------------------------------------------------------------------
+
+
+def read_inputs(config, workdir):
+  """The Inputs of a run, or an InputError."""
+  config = config_lib.check(config)
+  beginning = initialization.beginning_of(config, workdir)
   config = initialization.adopt_model(config, beginning)
   mesh = sharding.mesh_of(config)
-
-  # ---- data ------------------------------------------------------------------------------------
   task = TASKS[config.objective]
   config = task.resolve(config)
   workdirs.check(workdir, config)
@@ -72,153 +124,174 @@ def train(config, workdir):
       f'checkpoint.best_metric {config.checkpoint.best_metric!r} is not among the metrics of this '
       f'objective: {", ".join(objective.metrics)}.'
     )
-  limits = evaluate.limits(config.model, tokenizer)
   spec, where = objective.spec(config.batch_size), sharding.batch_sharding(mesh)
-  options = {'limits': limits, 'skip_damaged': config.data.skip_damaged}
+  options = {
+    'limits': evaluate.limits(config.model, tokenizer),
+    'skip_damaged': config.data.skip_damaged,
+    'lanes': bool(objective.carry(config.batch_size)),
+  }
   batches = batching.Batches(sources['train'], spec, where, seed=config.seed, **options)
   eval_batches = None
   if 'eval' in sources:
     eval_batches = batching.Batches(sources['eval'], spec, where, **options)
   else:
     log.warning('nothing is evaluated: data.eval is empty')
-  baselines = sources['train'].baselines
   steps = config.steps or math.ceil(config.epochs * len(sources['train']) / config.batch_size)
-  identity = {'config': config_lib.fingerprint(config), 'data': sources['train'].fingerprint}
+  return Inputs(
+    config, workdir, beginning, mesh, tokenizer, objective, sources, batches, eval_batches, steps
+  )  # fmt: skip
 
-  # ---- state and the compiled step -------------------------------------------------------------
-  init_key, _, eval_key = step.keys(config.seed, config.prng_impl)
-  program = step.program(config, objective, mesh, steps)
+
+def prepare(inputs, stack):
+  """Compiles the steps, claims the workdir and makes or restores the state -> (Run, State)."""
+  config, mesh, beginning = inputs.config, inputs.mesh, inputs.beginning
+  program = step.program(config, inputs.objective, mesh, inputs.steps)
+  weights = None
+  if beginning.continues:
+    elsewhere = not inputs.in_workdir
+    manifest.check_continues(
+      beginning.meta, program.state, inputs.identity, inputs.steps, elsewhere
+    )
+  elif beginning.folder:
+    weights = initialization.load_weights(beginning, config, inputs.objective, mesh)
+  started = time.perf_counter()
+  train_step, eval_step = program.lower().compile(), None
+  if inputs.eval_batches:
+    eval_step = program.lower_evaluation().compile()
+  log.info('%s', sharding.describe(program.state.params, mesh))
+  log.info(
+    'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs',
+    dict(mesh.shape), time.perf_counter() - started, memory(train_step), flops_of(inputs),
+  )  # fmt: skip
+  hosts.wait('compiled')
+  checkpoints = open_workdir(inputs)
+  stack.enter_context(contextlib.closing(checkpoints))
+  state, results, seen = first_state(inputs, program, checkpoints, weights)
+  workdirs.write_facts(inputs.workdir, inputs.sources, mesh)
+  constants = sharding.put(program.constants, mesh)
+  empty_carry = evaluate.empty_carry(inputs.objective, config, mesh)
+  run = Run(
+    inputs, train_step, eval_step, constants, empty_carry, program.schedule, checkpoints, results,
+    seen,
+  )  # fmt: skip
+  return run, state
+
+
+def flops_of(inputs):
+  """Floating-point operations of a training step: backward is twice the forward pass."""
+  return 3 * inputs.objective.flops(inputs.config.batch_size)
+
+
+def open_workdir(inputs):
+  """Writes the config and the vocabulary of a run -> its Checkpoints."""
+  config, workdir = inputs.config, inputs.workdir
+  if hosts.first():
+    workdirs.claim(workdir, config)
+    if not inputs.in_workdir:
+      inputs.tokenizer.save(workdir)
+  hosts.wait('claimed')
+  hosts.exists(workdir / workdirs.CONFIG)
+  judged_by = ' '.join(
+    (config.checkpoint.best_metric, config.checkpoint.best_mode,
+     inputs.sources['eval'].fingerprint if inputs.eval_batches else '')
+  )  # fmt: skip
+  return checkpoint.Checkpoints(workdir, config.checkpoint, inputs.identity, judged_by)
+
+
+def first_state(inputs, program, checkpoints, weights):
+  """(State, metrics of its evaluation, counts since step 0) that a run begins with."""
+  results, seen = {}, {}
+  if inputs.beginning.continues:
+    with contextlib.ExitStack() as stack:
+      source = checkpoints
+      if not inputs.in_workdir:
+        source = checkpoint.Checkpoints(inputs.beginning.folder)
+        stack.enter_context(contextlib.closing(source))
+      state, meta = source.restore(program.state)
+    results, seen = meta['metrics'], meta.get('seen', {})
+    log.info('continuing at step %d of %d', int(state.step), inputs.steps)
+  else:
+    init_key, _, _ = step.keys(inputs.config.seed, inputs.config.prng_impl)
+    state = jax.jit(program.make_state, out_shardings=program.layout)(init_key)
+    if weights:
+      params = initialization.warm_start(state.params, *weights)
+      state = dataclasses.replace(state, params=params)
+  if not inputs.in_workdir:
+    checkpoints.best['step'] = int(state.step)
+  return state, results, seen
+
+
+# ---- the loop ------------------------------------------------------------------------------------
+
+
+def loop(run, state, stopping):
+  """Trains from a State to the end -> (State, metrics of the last evaluation)."""
+  config, steps, checkpoints = run.inputs.config, run.inputs.steps, run.checkpoints
+  workdir, start = run.inputs.workdir, int(state.step)
+  window, pending, stop, early = {}, None, False, False
+  stops, clock = hosts.Vote(run.inputs.mesh), Clock(flops_of(run.inputs))
   with contextlib.ExitStack() as stack:
-    stopping = stack.enter_context(stop_signals())
-    stack.enter_context(jax.set_mesh(mesh))
-    stack.enter_context(sharding.activation_rules())
-    weights = None
-    if beginning.continues:
-      manifest.check_continues(beginning.meta, program.state, identity, steps, own=in_workdir)
-    elif beginning.folder:
-      weights = initialization.load_weights(beginning, config, objective, mesh)
-
-    started = time.perf_counter()
-    compiled = program.lower().compile()
-    if eval_batches:
-      eval_step = jax.jit(step.make_eval_step(objective, key=eval_key))
-      index = jax.ShapeDtypeStruct((), jnp.int32)
-      eval_step = eval_step.lower(program.state.params, program.batch, index).compile()
-    flops = 3 * objective.flops(config.batch_size)  # backward is twice the forward pass
-    log.info('%s', sharding.describe(program.state.params, mesh))
-    log.info(
-      'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs',
-      dict(mesh.shape), time.perf_counter() - started, memory(compiled), flops,
-    )  # fmt: skip
-
-    # ---- where this run begins -----------------------------------------------------------------
-    hosts.wait('compiled')
-    if hosts.first():
-      workdirs.claim(workdir, config)
-      if not in_workdir:
-        tokenizer.save(workdir)
-    hosts.wait('claimed')
-    hosts.exists(workdir / workdirs.CONFIG)
-    judged = ' '.join(
-      (config.checkpoint.best_metric, config.checkpoint.best_mode,
-       sources['eval'].fingerprint if eval_batches else '')
-    )  # fmt: skip
-    checkpoints = checkpoint.Checkpoints(workdir, config.checkpoint, identity, judged)
-    stack.enter_context(contextlib.closing(checkpoints))
-    results, seen = {}, {}
-    if beginning.continues:
-      with contextlib.ExitStack() as others:
-        source = checkpoints
-        if not in_workdir:
-          other = checkpoint.Checkpoints(beginning.folder)
-          source = others.enter_context(contextlib.closing(other))
-        state, meta = source.restore(program.state)
-      results, seen = meta['metrics'], meta.get('seen', {})
-      log.info('continuing at step %d of %d', int(state.step), steps)
-    else:
-      state = jax.jit(program.make_state, out_shardings=program.layout)(init_key)
-      if weights:
-        params = initialization.warm_start(state.params, *weights)
-        state, weights = dataclasses.replace(state, params=params), None
-    workdirs.write_facts(workdir, sources, mesh)
-
-    # ---- the loop ------------------------------------------------------------------------------
-    start = int(state.step)
-    writer = stack.enter_context(contextlib.closing(Writer(workdir, start, config.log.tensorboard)))
-    progress = stack.enter_context(contextlib.closing(Progress(steps, start)))
-    clock = Clock(flops)
-    window, pending, stop, early = {}, None, False, False
-    stops = hosts.Vote(mesh)
-    if not in_workdir:
-      checkpoints.best['step'] = start
-    if eval_batches and start < steps and exhausted(config, checkpoints, start):
+    writer = Writer(workdir, start, config.log.tensorboard)
+    stack.enter_context(contextlib.closing(writer))
+    progress = Progress(steps, start)
+    stack.enter_context(contextlib.closing(progress))
+    if evaluates(run, start) and not run.results and run.inputs.in_workdir:
+      evaluate_now(run, state, writer, progress)  # since that was cut off
+    if run.eval_step and start < steps and exhausted(config, checkpoints, start):
       log.info('this run has stopped early, at step %d', start)
-      return state, results
+      return state, run.results
 
     for number in range(start + 1, steps + 1):
-      state, out = compiled(state, batches[number - 1])
+      state, out = run.train_step(state, run.inputs.batches[number - 1], run.constants)
       clock.steps += 1
       # The metrics of a step are fetched while the next one runs.
       if pending is not None:
-        window, seen = take(window, seen, pending, number - 1, workdir)
+        window = take(run, window, pending, number - 1)
       pending = out
 
       stop = stops.cast(stopping())
       final = number == steps or stop
       log_now = final or number % config.log.every == 0
-      eval_now = eval_batches is not None and (number == steps or due(number, config.eval.every))
+      eval_now = evaluates(run, number)
       save_now = final or due(number, config.checkpoint.every)
       if log_now or eval_now or save_now:
-        window, seen = take(window, seen, pending, number, workdir)
-        pending = None
+        window, pending = take(run, window, pending, number), None
       shown = ''
       if log_now:
-        tokens = window.pop('tokens')
-        shown = metrics.values(window, baselines)
-        speed = clock.read(tokens.total) | {'fill': float(tokens.value)}
-        if config.data.skip_damaged and (damaged := hosts.total(batches.damaged_rows)):
-          speed['damaged_rows'] = damaged
-        writer.write(number, 'train', shown | speed | seen)
-        shown = (
-          f'{metrics.health(shown, baselines)}  {speed["tokens_per_s"]:,.0f} tokens/s  '
-          f'MFU {speed["mfu"]:.1%}'
-        )
-        if progress.bar.disable:
-          left = (steps - number) / speed['steps_per_s']
-          progress.line(f'step {number}/{steps}  {shown}  ETA {left:.0f} s')
+        shown = log_line(run, window, clock, number, writer, progress)
         window = {}
       progress.update(shown)
 
       clock.pause()
+      if save_now:  # before the evaluation, which may fail
+        checkpoints.save(state, {}, run.seen)
       if eval_now:
-        count = 0 if number == steps else config.eval.batches
-        results, answers = evaluate.run(eval_step, state.params, eval_batches, count)
-        writer.write(number, 'eval', results)
-        progress.line(
-          f'step {number}/{steps}  eval  ' + metrics.health(results, eval_batches.source.baselines)
-        )
-        save_now |= checkpoints.is_best(results, number) or config.eval.patience > 0
-      if save_now:
-        checkpoints.save(state, results if eval_now else {}, seen)
-      early = eval_now and number < steps and exhausted(config, checkpoints, number)
-      if eval_now and answers and (early or number == steps):
-        folder = evaluate.folder_of(workdir, config.data.eval, number)
-        evaluate.write(folder, eval_batches.source, answers, results)
+        early = evaluate_now(run, state, writer, progress, save_now)
       clock.go()
       if stop or early:
         break
 
-    checkpoints.wait()
-    if early:
-      log.info(
-        'stopped early: no better %s than at step %d (evaluate --checkpoint best)',
-        config.checkpoint.best_metric, checkpoints.best['step'],
-      )  # fmt: skip
-    elif stop and int(state.step) < steps:
-      raise KeyboardInterrupt(
-        f'stopped by a signal at step {int(state.step)} of {steps}; the same command continues'
-      )
-    return state, results
+  checkpoints.wait()
+  if early:
+    log.info(
+      'stopped early: no better %s than at step %d (evaluate --checkpoint best)',
+      config.checkpoint.best_metric, checkpoints.best['step'],
+    )  # fmt: skip
+  elif stop and int(state.step) < steps:
+    raise KeyboardInterrupt(
+      f'stopped by a signal at step {int(state.step)} of {steps}; the same command continues'
+    )
+  return state, run.results
+
+
+def due(number, every):
+  return every > 0 and number % every == 0
+
+
+def evaluates(run, number):
+  """Is there an evaluation after step `number`?"""
+  every = run.inputs.config.eval.every
+  return run.eval_step is not None and (number == run.inputs.steps or due(number, every))
 
 
 def exhausted(config, checkpoints, number):
@@ -227,24 +300,65 @@ def exhausted(config, checkpoints, number):
   return patience > 0 and (number - checkpoints.best['step']) // every >= patience
 
 
-def due(number, every):
-  return every > 0 and number % every == 0
-
-
-def take(window, seen, out, number, workdir):
-  """Adds a step's metrics to the window and its counts to those of all steps since the first; a
-  loss that is not finite ends the run here."""
+def take(run, window, out, number):
+  """The window with a step's metrics added, whose counts go to run.seen; a loss that is not finite
+  ends the run here."""
   out = metrics.host_sum(out)
-  seen = {name: seen.get(name, 0.0) + float(n) for name, n in out.pop('seen').items()}
+  run.seen = {name: run.seen.get(name, 0.0) + float(n) for name, n in out.pop('seen').items()}
   for name in ('loss', 'grad_norm'):
     if math.isfinite(out[name]):
       continue
     raise InputError(
       f'the {name} is {float(out[name])} at step {number}, so the run stops; the checkpoints in '
-      f'{workdir} are from before it. A lower optimizer.learning_rate, more warmup or float32 '
-      'usually helps.'
+      f'{run.inputs.workdir} are from before it. A lower optimizer.learning_rate, more warmup or '
+      'float32 usually helps.'
     )
-  return metrics.add(window, out), seen
+  return metrics.add(window, out)
+
+
+def log_line(run, window, clock, number, writer, progress):
+  """Writes the metrics of the steps since the last line; returns them as text for the bar."""
+  batches, baselines = run.inputs.batches, run.inputs.batches.source.baselines
+  tokens = window.pop('tokens')
+  values = metrics.values(window, baselines)
+  speed = clock.read(tokens.total) | {'fill': float(tokens.value)}
+  if batches.skip_damaged and (damaged := hosts.total(batches.damaged_rows)):
+    speed['damaged_rows'] = damaged
+  rate = {'learning_rate': float(run.schedule(number - 1))}
+  writer.write(number, 'train', values | rate | speed | run.seen)
+  shown = (
+    f'{metrics.health(values, baselines)}  {speed["tokens_per_s"]:,.0f} tokens/s  '
+    f'MFU {speed["mfu"]:.1%}'
+  )
+  if progress.bar.disable:
+    left = (run.inputs.steps - number) / speed['steps_per_s']
+    progress.line(f'step {number}/{run.inputs.steps}  {shown}  ETA {left:.0f} s')
+  return shown
+
+
+def evaluate_now(run, state, writer, progress, saved=True):
+  """Evaluates a state, adds that to its checkpoint, or saves one if it is the best. True if the run
+  is to stop early. saved: there is a checkpoint of this state already."""
+  inputs, config, number = run.inputs, run.inputs.config, int(state.step)
+  last = number == inputs.steps
+  run.results, answers = evaluate.run(
+    run.eval_step,
+    state.params,
+    run.empty_carry,
+    inputs.eval_batches,
+    run.constants,
+    0 if last else config.eval.batches,
+  )
+  writer.write(number, 'eval', run.results)
+  baselines = inputs.eval_batches.source.baselines
+  progress.line(f'step {number}/{inputs.steps}  eval  {metrics.health(run.results, baselines)}')
+  if run.checkpoints.is_best(run.results, number) or config.eval.patience > 0 or saved:
+    run.checkpoints.save(state, run.results, run.seen)
+  early = not last and exhausted(config, run.checkpoints, number)
+  if answers and (early or last):
+    folder = evaluate.folder_of(inputs.workdir, config.data.eval, number)
+    evaluate.write(folder, inputs.eval_batches.source, answers, run.results)
+  return early
 
 
 def memory(compiled):

@@ -67,7 +67,7 @@ def losses(task, shape, changes=()):
     for seed in range(config.steps):
       drawn = batch_of(program.batch, config.model.vocab_size, seed)
       batch = {n: jax.device_put(x, program.batch[n].sharding) for n, x in drawn.items()}
-      state, metrics = compiled(state, batch)
+      state, metrics = compiled(state, batch, program.constants)
       out += [float(metrics['loss']), float(metrics['grad_norm'])]
   return out
 

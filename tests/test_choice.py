@@ -414,7 +414,7 @@ def test_packed_rows_predict_what_single_questions_do(tmp_path, tokenizer):
     out, batch = outputs(objective, params, source)
     answers = source.answers(out)
     found.append(answers)
-    terms = jax.jit(lambda p, b, o=objective: o.terms(p, b, jax.random.key(0), False))(
+    terms = jax.jit(lambda p, b, o=objective: o.terms(p, b, jax.random.key(0), False)[0])(
       params, batch
     )
     loss, hits = (float(terms[k].total / terms[k].weight) for k in ('choice', 'choice_accuracy'))
@@ -437,7 +437,7 @@ def test_the_softmax_by_hand_and_empty_rows(tmp_path, tokenizer, monkeypatch):
     'weights': jnp.array([[1.0, 1, 1, 1, 1, 0]]),
   }
   monkeypatch.setattr(task.Choice, 'logits', lambda *_: logits)
-  terms = objective.terms({}, batch, None, False)
+  terms, _ = objective.terms({}, batch, None, False)
   first, second = np.log(1 + np.exp(-2)), np.log(2 + np.exp(-2))
   assert float(terms['choice'].total) == pytest.approx(first + second, abs=1e-6)
   assert float(terms['choice'].weight) == 2
@@ -448,7 +448,7 @@ def test_the_softmax_by_hand_and_empty_rows(tmp_path, tokenizer, monkeypatch):
   @jax.jit
   @jax.grad
   def gradient(params):
-    return objective.terms(params, empty, jax.random.key(1), True)['choice'].total
+    return objective.terms(params, empty, jax.random.key(1), True)[0]['choice'].total
 
   grads = gradient(objective.init(jax.random.key(0)))
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(grads))

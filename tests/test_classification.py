@@ -199,7 +199,7 @@ def test_class_weights_count_in_the_loss_and_not_in_the_accuracy(tmp_path, vocab
   params = objective.init(jax.random.key(0))
   logits = objective.logits(params, batch)[0, :4]
   nats = -np.log(softmax(logits, axis=-1))[range(4), [0, 0, 0, 1]]
-  terms = objective.terms(params, batch, None, False)
+  terms, _ = objective.terms(params, batch, None, False)
   assert float(terms['classification'].value) == pytest.approx(nats @ [1, 1, 1, 3] / 6, rel=1e-5)
   assert float(terms['classification_accuracy'].weight) == 4
   config.table.class_weights = (('x', 2.0),)

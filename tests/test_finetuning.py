@@ -211,7 +211,8 @@ def test_a_collapsed_run_is_named_and_left_out_of_a_second_line(glue_runs, tmp_p
   params = jax.jit(objective.init)(jax.random.key(0))
   params['classifier'] = jax.tree.map(lambda x: x * 0 + np.arange(2.0), params['classifier'])
   batch = jax.tree.map(lambda *x: np.stack(x), *(source[i] for i in range(len(source))))
-  _, outputs = jax.jit(step.make_eval_step(objective, key=jax.random.key(0)))(params, batch, 0)
+  constants = step.Constants(jax.random.key(1), jax.random.key(0), {}, {})
+  _, outputs, _ = jax.jit(step.make_eval_step(objective))(params, {}, batch, 0, constants)
   answers = source.answers(jax.device_get(outputs))
   assert source.constant(answers) == '1'
   assert source.constant([dict(a, prediction=a['gold']) for a in answers]) == ''

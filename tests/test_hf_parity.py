@@ -68,7 +68,7 @@ def gradients(objective, params, batch):
 
 def _forward(objective, batch):
   def run(params):
-    terms = objective.terms(params, batch, jax.random.key(0), True)
+    terms, _ = objective.terms(params, batch, jax.random.key(0), True)
     loss = sum(w * terms[n].total / terms[n].weight for n, w in objective.loss_weights.items())
     hidden = base.encode(objective.model, params['encoder'], batch)
     return loss, (hidden, *objective.logits(params, batch))
@@ -168,14 +168,13 @@ def test_twenty_adamw_steps(theirs):
     )
   )
   optimizer = optim.make_optimizer(settings, hf.STEPS, params)
-  train_step = jax.jit(
-    step.make_train_step(objective, optimizer, key=jax.random.key(0), accumulation=1)
-  )
+  train_step = jax.jit(step.make_train_step(objective, lambda _: optimizer))
+  constants = step.Constants(jax.random.key(0), jax.random.key(1), {}, {})
   params = jax.tree.map(jnp.asarray, params)
   state = step.State(jnp.zeros((), jnp.int32), params, optimizer.init(params), {})
   losses = []
   for i in range(hf.STEPS):
-    state, metrics = train_step(state, hf.draw_batch(hf.CASES[case], i))
+    state, metrics = train_step(state, hf.draw_batch(hf.CASES[case], i), constants)
     losses.append(float(metrics['loss']))
   close(losses, theirs['losses'], rtol=0, atol=1e-3)
 

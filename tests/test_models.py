@@ -437,7 +437,7 @@ def test_classifier_reads_every_packed_example():
   out = objective.predict(params, inputs)
   assert out['logits'].shape == (1, 2, 3)
   assert np.abs(out['logits'][0, 0] - out['logits'][0, 1]).max() > 1e-5
-  terms = objective.terms(params, inputs, None, False)
+  terms, _ = objective.terms(params, inputs, None, False)
   assert float(terms['classification'].weight) == 2.0
 
 

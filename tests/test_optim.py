@@ -41,6 +41,7 @@ def run(optimizer, params, gradients):
   state = optimizer.init(params)
   for gradient in gradients:
     updates, state = optimizer.update(gradient, state, params)
+    updates = jax.tree.map(lambda p, u: jnp.zeros_like(p) if u is None else u, params, updates)
     params = jax.tree.map(jnp.add, params, updates)
   return params, updates
 

@@ -609,7 +609,7 @@ def predicted(given, tokenizer, params=None):
   source = qa.sources(given, tokenizer, ('eval',))['eval']
   params = params or task.init(jax.random.key(0))
   batch = {name: jnp.asarray(x) for name, x in rows_of(source).items() if name in task.spec(1)}
-  run = jax.jit(lambda p, b: (task.predict(p, b), task.terms(p, b, None, False)['qa']))
+  run = jax.jit(lambda p, b: (task.predict(p, b), task.terms(p, b, None, False)[0]['qa']))
   outputs, loss = jax.device_get(run(params, batch))
   return params, source.answers(outputs), loss
 
@@ -648,7 +648,7 @@ def test_the_loss_is_the_mean_over_start_and_end_within_each_example(tmp_path, t
     for side, name in enumerate(('start_positions', 'end_positions')):
       x = logits[r, :, side]
       nats.append(np.log(np.exp(x[own]).sum()) - x[batch[name][r, k]])
-  loss = task.terms(params, batch, None, False)['qa']
+  loss = task.terms(params, batch, None, False)[0]['qa']
   assert float(loss.value) == pytest.approx(np.mean(nats), abs=1e-5)
   assert float(loss.weight) == len(nats) / 2 == len(source.texts)
 
@@ -661,7 +661,7 @@ def test_an_empty_row_gives_finite_numbers(tmp_path, tokenizer):
   empty = {name: jnp.zeros(x.shape, x.dtype) for name, x in task.spec(2).items()}
 
   def loss(params, batch):
-    return task.terms(params, batch, None, False)['qa'].total
+    return task.terms(params, batch, None, False)[0]['qa'].total
 
   loss_and_gradient = jax.jit(jax.value_and_grad(loss))
   total, gradient = loss_and_gradient(params, empty)

@@ -144,7 +144,7 @@ def test_unigram_nats_is_entropy(text, tokenizer):
 # ---- batches -------------------------------------------------------------------------------------
 
 
-def make_batches(source, tokenizer, batch_size=8, seed=0, limits=None, devices=None):
+def make_batches(source, tokenizer, batch_size=8, seed=0, limits=None, devices=None, lanes=False):
   mesh = sharding.make_mesh(-1, 1, 1, devices)
   spec = base.row_spec(batch_size, 64) | base.slot_spec(batch_size, 1, labels=np.int32)
   return batches.Batches(
@@ -153,6 +153,7 @@ def make_batches(source, tokenizer, batch_size=8, seed=0, limits=None, devices=N
     sharding.batch_sharding(mesh),
     limits=limits or {'input_ids': tokenizer.vocab_size},
     seed=seed,
+    lanes=lanes,
   )
 
 
@@ -165,19 +166,55 @@ def test_a_batch_is_a_function_of_seed_and_step(text, tokenizer):
   assert any((np.asarray(c[i]['input_ids']) != forward[i]).any() for i in range(12))
 
 
+class Numbers:
+  """A Source whose rows say their number."""
+
+  fingerprint = ''
+
+  def __init__(self, rows):
+    self.rows = rows
+
+  def __len__(self):
+    return self.rows
+
+  def __getitem__(self, i):
+    assert 0 <= i < self.rows
+    spec = base.row_spec(8, 64) | base.slot_spec(8, 1, labels=np.int32)
+    return {name: np.full(s.shape[1:], i, s.dtype) for name, s in spec.items()} | {
+      'weights': np.ones(1, np.float32)
+    }
+
+
+@pytest.mark.parametrize('rows', [40, 43, 5])
+def test_in_lanes_each_row_of_a_batch_continues_the_one_before(rows, tokenizer):
+  batches = make_batches(Numbers(rows), tokenizer, lanes=True)
+  steps = 4 * rows // 8 + 1
+  table = np.stack([np.asarray(batches[i]['labels'])[:, 0] for i in range(steps)])
+  passes = [table.ravel()[p * rows : (p + 1) * rows] for p in range(3)]
+  for order in passes:
+    assert sorted(order) == list(range(rows))
+  jumps = (table[1:] - table[:-1]) % rows != 1
+  assert jumps.sum(axis=0).max() <= 4  # a lane goes on elsewhere once in each pass
+  firsts = {order[0] for order in passes}
+  assert rows == 5 or len(firsts) > 1  # and begins at another place
+  again = make_batches(Numbers(rows), tokenizer, lanes=True)
+  np.testing.assert_array_equal(again[steps - 1]['labels'][:, 0], table[-1])
+  other = make_batches(Numbers(rows), tokenizer, lanes=True, seed=1)
+  assert any((np.asarray(other[i]['labels'])[:, 0] != table[i]).any() for i in range(3))
+
+
+def test_an_evaluation_in_lanes_reads_each_row_once_and_in_order(tokenizer):
+  batches = make_batches(Numbers(19), tokenizer, seed=None, lanes=True)
+  out = [batches[i] for i in range(len(batches))]
+  rows = np.stack([np.asarray(batch['labels'])[:, 0] for batch in out])
+  real = np.stack([np.asarray(batch['weights'])[:, 0] for batch in out]) > 0
+  assert real.tolist() == [[True] * 8, [True] * 8, [True] * 3 + [False] * 5]
+  in_lanes = [rows[n, lane] for lane in range(8) for n in range(3) if real[n, lane]]
+  assert in_lanes == list(range(19))
+
+
 def test_each_pass_is_a_permutation_and_passes_differ(text, tokenizer):
-  class Numbers:
-    fingerprint = ''
-
-    def __len__(self):
-      return 40
-
-    def __getitem__(self, i):
-      return {name: np.full(s.shape[1:], i, s.dtype) for name, s in self.spec.items()}
-
-  source = Numbers()
-  source.spec = base.row_spec(8, 64) | base.slot_spec(8, 1, labels=np.int32)
-  batches = make_batches(source, tokenizer)
+  batches = make_batches(Numbers(40), tokenizer)
   passes = [
     np.concatenate([np.asarray(batches[5 * p + i]['labels'])[:, 0] for i in range(5)])
     for p in range(3)

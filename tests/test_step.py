@@ -1,5 +1,6 @@
 """The step: accumulation is exact, and so is the mesh."""
 
+import dataclasses
 import functools
 import json
 import os
@@ -12,15 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import run_module, small_pretrain
+import toys
+from conftest import ROOT, run_module, small_pretrain
 
 from bert_jax import config as c
-from bert_jax import models, optim, sharding
+from bert_jax import manifest, models, optim, sharding
 from bert_jax.config import InputError
 from bert_jax.metrics import Mean
 from bert_jax.objectives import base
 from bert_jax.objectives.mlm_nsp import MlmNsp
-from bert_jax.step import State, keys, make_eval_step, make_train_step, program
+from bert_jax.step import Constants, State, keys, make_eval_step, make_train_step, program
+from bert_jax.tools import preflight
 
 
 def objective(nsp_weight=0.7):
@@ -69,14 +72,20 @@ def ragged_batch(B=8, T=20):
   } | {'weights': jnp.asarray([[1.0], [1], [0], [1], [0], [0], [1], [0]][:B])}
 
 
+def constants(seed=1, **parts):
+  """The Constants of a step, of a seed and nothing else."""
+  key = jax.random.key(seed)
+  return Constants(**dict(train_key=key, eval_key=key, numbers={}, given={}) | parts)
+
+
 @functools.cache
 def one_step(accumulation):
   own = objective()
   params = jax.jit(own.init)(jax.random.key(0))
   optimizer = optax.sgd(1.0)
-  step = make_train_step(own, optimizer, key=jax.random.key(1), accumulation=accumulation)
+  step = make_train_step(own, lambda _: optimizer, accumulation=accumulation)
   state = State(jnp.zeros([], jnp.int32), params, optimizer.init(params), {})
-  return jax.jit(step)(state, ragged_batch())
+  return jax.jit(step)(state, ragged_batch(), constants())
 
 
 @pytest.mark.parametrize('accumulation', [2, 4])
@@ -103,17 +112,126 @@ def test_weights_are_computed_without_a_second_forward_pass():
   params = jax.jit(own.init)(jax.random.key(0))
   optimizer = optax.sgd(1.0)
   state = State(jnp.zeros([], jnp.int32), params, optimizer.init(params), {})
-  step = make_train_step(own, optimizer, key=jax.random.key(1), accumulation=1)
-  flops = jax.jit(step).lower(state, ragged_batch()).compile().cost_analysis()['flops']
+  step = make_train_step(own, lambda _: optimizer)
+  flops = jax.jit(step).lower(state, ragged_batch(), constants()).compile().cost_analysis()['flops']
 
   def bare(params, batch):
     batch = own.prepare(batch, jax.random.key(1))
     return sum(
-      t.total for n, t in own.terms(params, batch, None, False).items() if n in ('mlm', 'nsp')
+      t.total for n, t in own.terms(params, batch, None, False)[0].items() if n in ('mlm', 'nsp')
     )
 
   floor = jax.jit(jax.grad(bare)).lower(params, ragged_batch()).compile().cost_analysis()['flops']
   assert flops < 1.15 * floor
+
+
+# ---- what is carried, given, frozen --------------------------------------------------------------
+
+
+def toy_program(objective, *overrides):
+  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
+  return program(toys.config_of(*overrides), objective, mesh, 10)
+
+
+def test_a_carry_moves_from_step_to_step():
+  made = toy_program(toys.Running())
+  state = toys.first_state(made)
+  assert not state.carry['mean'].any()
+  state, metrics = toys.steps_of(made, state, [0, 1])
+  first, second = np.arange(8), np.arange(8) + 1
+  np.testing.assert_allclose(state.carry['mean'], first / 4 + second / 2)
+  # Adam's first update is the rate: of the offset alone, since the slope had no gradient.
+  assert metrics['loss'] == pytest.approx(np.mean((first / 2 + 0.1 - second) ** 2), rel=1e-4)
+
+
+def test_a_carry_is_split_like_its_batch():
+  env = dict(os.environ, XLA_FLAGS='--xla_force_host_platform_device_count=8', PYTHONPATH=str(ROOT))
+  lines = [
+    subprocess.run(
+      [sys.executable, 'tests/toys.py', mesh], env=env, capture_output=True, text=True, check=True
+    ).stdout
+    for mesh in ('2,2,2', '1,1,1')
+  ]
+  (loss, carried, shards), (loss_of_one, carried_of_one, _) = map(json.loads, lines)
+  assert carried == carried_of_one and loss == pytest.approx(loss_of_one, abs=1e-5)
+  assert shards == sorted([carried[i : i + 2] for i in (0, 2, 4, 6)] * 2)  # twice along `tensor`
+
+
+def test_an_evaluation_passes_its_carry_on_and_draws_alike_each_time():
+  objective = toys.Running()
+  eval_step = jax.jit(make_eval_step(objective))
+  params, carry, outputs = objective.init(None), {'mean': jnp.zeros(8)}, []
+  for index in (0, 1, 1):
+    _, out, carry = eval_step(params, carry, toys.batch_of(index), index, constants())
+    outputs.append(jax.device_get(out))
+  np.testing.assert_allclose(outputs[1]['before'], np.arange(8) / 2)
+  assert (outputs[0]['drawn'] != outputs[1]['drawn']).all()
+  np.testing.assert_array_equal(outputs[1]['drawn'], outputs[2]['drawn'])
+
+
+def test_a_carry_does_not_go_with_accumulation():
+  with pytest.raises(InputError, match='carries something .* optimizer.accumulation=2; set it to'):
+    toy_program(toys.Running(), 'optimizer.accumulation=2')
+
+
+def test_given_weights_are_an_argument_and_neither_trained_nor_saved():
+  made = toy_program(toys.Taught(3.0), 'optimizer.freeze=scale')
+  state = toys.first_state(made)
+  arrays = [name for part in manifest.PARTS for name in manifest.flat(getattr(state, part))]
+  assert not [name for name in arrays if 'teacher' in name]
+  assert {n for n in arrays if 'student' in n} == {'student', '2.mu.student', '2.nu.student'}
+  teacher = {'teacher': {'kernel': jnp.array([-3.0])}}
+  other = dataclasses.replace(made.constants, given=teacher)
+  up, _ = toys.steps_of(made, state, range(2))
+  down, _ = toys.steps_of(made, toys.first_state(made), range(2), other)
+  assert float(up.params['student'][0]) == pytest.approx(0.2 - 0.1 / 10, abs=1e-3)
+  assert float(down.params['student'][0]) == pytest.approx(-(0.2 - 0.1 / 10), abs=1e-3)
+  assert teacher['teacher']['kernel'] == -3.0  # not donated
+
+
+def test_frozen_parameters_have_no_gradient_even_if_that_is_not_finite():
+  """The square root of `scale` has no finite gradient at 0."""
+  made = toy_program(toys.Taught(), 'optimizer.freeze=scale')
+  state, metrics = toys.steps_of(made, toys.first_state(made), [0])
+  assert float(metrics['grad_norm']) == 6 and state.params['scale'] == 0
+  assert float(metrics['update_norm']) == pytest.approx(0.1, rel=1e-4)
+  moments = manifest.flat(state.opt_state)
+  assert sorted(moments) == ['2.count', '2.mu.student', '2.nu.student', '4.count']
+  made = toy_program(toys.Taught())
+  _, metrics = toys.steps_of(made, toys.first_state(made), [0])
+  assert not np.isfinite(metrics['grad_norm'])
+
+
+SMALL = ['data.seq_length=16', 'model.vocab_size=99', 'model.num_hidden_layers=2',
+         'model.hidden_size=32', 'model.intermediate_size=64', 'model.num_attention_heads=2',
+         'masking.max_predictions_per_seq=2']  # fmt: skip
+
+
+def real_program(*overrides):
+  """The Program of a small pre-training run on one device."""
+  config = toys.config_of(*SMALL, 'optimizer.no_decay=bias', *overrides)
+  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
+  return program(config, preflight.objective_of(config), mesh, 10)
+
+
+def test_a_frozen_encoder_costs_a_forward_pass():
+  """No gradient of its parameters and none through them: about a third of the FLOPs."""
+  whole, heads = (
+    real_program(f'optimizer.freeze={freeze}').lower().compile().cost_analysis()['flops']
+    for freeze in ('', '^encoder')
+  )
+  assert heads < 0.45 * whole
+
+
+def test_runs_that_differ_in_seed_and_rate_share_their_compiled_steps():
+  a, b, c = (
+    real_program(f'seed={seed}', f'optimizer.learning_rate={rate}', 'optimizer.weight_decay=0.1',
+                 f'model.hidden_dropout_prob={dropout}')
+    for seed, rate, dropout in ((0, 1e-3, 0.1), (1, 3e-4, 0.1), (0, 1e-3, 0.2))
+  )  # fmt: skip
+  for lower in ('lower', 'lower_evaluation'):
+    assert getattr(a, lower)().as_text() == getattr(b, lower)().as_text()
+  assert a.lower().as_text() != c.lower().as_text()
 
 
 @pytest.mark.parametrize('mesh', ['2,2,2', '8,1,1', '1,4,2'])

@@ -14,7 +14,7 @@ from sklearn import metrics as sklearn_metrics
 from bert_jax import config as c
 from bert_jax import evaluate, tokenizers, train
 from bert_jax.config import InputError
-from bert_jax.step import make_eval_step
+from bert_jax.step import Constants, make_eval_step
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.tagging import conll, scores, task
 
@@ -439,18 +439,19 @@ def test_terms_and_an_empty_row(tmp_path, vocab, tokenizer):
   objective = task.objective(config, tokenizer)
   params = objective.init(jax.random.key(0))
   batch = batch_of(source)
-  of_a_batch = jax.jit(make_eval_step(objective, key=jax.random.key(0)))
-  terms, outputs = of_a_batch(params, batch, 0)
+  eval_step = jax.jit(make_eval_step(objective))
+  constants = Constants(jax.random.key(1), jax.random.key(0), {}, {})
+  terms, outputs, _ = eval_step(params, {}, batch, 0, constants)
   answers = source.answers(jax.device_get(outputs))
   assert float(terms['tagging'].weight) == 5
   assert float(terms['tagging'].value) == pytest.approx(sum(a['loss'] for a in answers) / 5)
   accuracy = source.score(answers)['token_accuracy']
   assert float(terms['token_accuracy'].value) == pytest.approx(accuracy)
   empty = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), objective.spec(2))
-  loss = lambda params: objective.terms(params, empty, None, False)['tagging'].total
+  loss = lambda params: objective.terms(params, empty, None, False)[0]['tagging'].total
   gradients = jax.jit(jax.grad(loss))(params)
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradients))
-  assert np.isfinite(of_a_batch(params, empty, 0)[1]['logits']).all()
+  assert np.isfinite(eval_step(params, {}, empty, 0, constants)[1]['logits']).all()
 
 
 # ---- scores --------------------------------------------------------------------------------------

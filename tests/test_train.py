@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from types import SimpleNamespace
 
 import jax
@@ -32,6 +33,8 @@ from bert_jax import (
 )
 from bert_jax import config as c
 from bert_jax.config import InputError
+from bert_jax.metrics import mean
+from bert_jax.objectives import mlm_nsp
 from bert_jax.step import State
 from bert_jax.tasks import TASKS
 from bert_jax.train import train
@@ -409,6 +412,115 @@ def test_an_evaluation_looks_at_batches_all_over_the_split(count, expected):
   assert seen == list(expected)
   # Totals over weights, not the mean of the batches' means.
   assert result['score'] == pytest.approx(sum(expected) / sum(1 + i for i in expected))
+
+
+# ---- a failing evaluation, a carry, frozen parameters --------------------------------------------
+
+
+def test_a_failing_evaluation_loses_nothing(corpus_file, pretrained, tmp_path, monkeypatch):
+  """Without checkpoint.every the state is saved before the last evaluation, which is made up for
+  when the same command is given again."""
+  config = small_pretrain(corpus_file, '--config.checkpoint.every=0',
+                          '--config.checkpoint.best_metric=mlm', '--config.eval.batches=0')  # fmt: skip
+  run = evaluate.run
+
+  def fail(eval_step, params, carry, batches, constants, count=0):
+    if calls:
+      raise MemoryError('no memory for the evaluation')
+    calls.append(1)
+    return run(eval_step, params, carry, batches, constants, count)
+
+  calls = []
+  monkeypatch.setattr(evaluate, 'run', fail)
+  with pytest.raises(MemoryError):
+    train(config, tmp_path / 'run')
+  monkeypatch.undo()
+  monkeypatch.chdir(ROOT)
+  saved = {int(p.name) for p in (tmp_path / 'run' / 'checkpoints').iterdir()}
+  assert saved == {10, 20}  # 10 was the best until then
+  state, results = train(config, tmp_path / 'run')
+  same_bits(state, pretrained[1])
+  assert results == pretrained[2]
+  assert [line['step'] for line in lines(tmp_path / 'run', 'eval')] == [10, 20]
+  meta = checkpoint.newest_meta(tmp_path / 'run')
+  best = min((line['mlm'], line['step']) for line in lines(tmp_path / 'run', 'eval'))[1]
+  assert meta['metrics'] == results and meta['best']['step'] == best
+  kept = {int(p.name) for p in (tmp_path / 'run' / 'checkpoints').iterdir()}
+  assert kept == {best, 20}
+
+
+def test_train_lines_tell_the_rate_and_the_norm_of_the_update(pretrained):
+  o = workdirs.read_config(pretrained[0]).optimizer
+  warmup = o.warmup if o.warmup >= 1 else round(o.warmup * 20)
+  for line in lines(pretrained[0], 'train'):
+    step = line['step'] - 1  # steps are counted from 0
+    share = step / warmup if step < warmup else 1 - step / 20
+    assert o.schedule == 'linear' and line['learning_rate'] == pytest.approx(
+      o.learning_rate * share
+    )
+    # Each number moves by about the rate.
+    assert 0.01 < line['update_norm'] / (line['learning_rate'] * 1e2) < 100
+
+
+class Remembering(mlm_nsp.MlmNsp):
+  """MLM whose rows also guess the mean word vector of the rows before them in their lane."""
+
+  @property
+  def loss_weights(self):
+    return super().loss_weights | {'memory': 1.0}
+
+  def carry(self, batch_size):
+    return {'mean': jax.ShapeDtypeStruct((batch_size, self.model.hidden_size), jnp.float32)}
+
+  def terms(self, params, batch, rng, train, carry=None, given=None):
+    terms, _ = super().terms(params, batch, rng, train)
+    table_VD = params['encoder']['embeddings']['word_embeddings']['embedding']
+    mean_BD = table_VD[batch['input_ids']].mean(axis=1)
+    errors_B = jnp.sum((mean_BD - carry['mean']) ** 2, axis=1)
+    terms['memory'] = mean(errors_B, jnp.ones_like(errors_B))
+    return terms, {'mean': 0.9 * carry['mean'] + 0.1 * jax.lax.stop_gradient(mean_BD)}
+
+
+def test_a_carry_is_saved_resumed_and_empty_where_an_evaluation_begins(
+  corpus_file, tmp_path, monkeypatch
+):
+  pretraining = TASKS['mlm_nsp']
+  remembering = lambda *arguments: Remembering(**vars(pretraining.objective(*arguments)))
+  monkeypatch.setitem(
+    TASKS, 'mlm_nsp', types.SimpleNamespace(**vars(pretraining) | {'objective': remembering})
+  )
+  config = small_pretrain(corpus_file, '--config.eval.batches=2')
+  whole, results = train(config, tmp_path / 'run')
+  assert whole.carry['mean'].shape == (8, 32) and np.abs(whole.carry['mean']).min(axis=0).max() > 0
+  shutil.rmtree(tmp_path / 'run' / 'checkpoints' / '20')
+  resumed, again = train(config, tmp_path / 'run')
+  same_bits(whole, resumed)
+  assert again == results
+  assert evaluate.evaluate(tmp_path / 'run')[0] == pytest.approx(results, rel=1e-6)
+
+
+def test_moments_of_frozen_parameters_are_read_and_dropped_or_zero(pretrained, tmp_path):
+  """Checkpoints of older versions hold them; a parameter that was frozen starts from zeros."""
+  workdir = pretrained[0]
+  config = workdirs.read_config(workdir)
+  frozen = c.override(config, ['--config.optimizer.freeze=^encoder'])
+  full, some = (abstract_state(x, workdir) for x in (config, frozen))
+  with contextlib.closing(checkpoint.Checkpoints(workdir)) as checkpoints:
+    state, meta = checkpoints.restore(some)
+  manifest.check_continues(meta, some, meta, 20, False)
+  same_bits(state.params, pretrained[1].params)
+  moments = manifest.flat(state.opt_state)
+  assert not [name for name in moments if 'encoder' in name] and '2.mu.mlm.bias' in moments
+  same_bits(moments, {k: manifest.flat(pretrained[1].opt_state)[k] for k in moments})
+  with contextlib.closing(
+    checkpoint.Checkpoints(tmp_path / 'run', config.checkpoint)
+  ) as checkpoints:
+    checkpoints.save(state, {}, {})
+    checkpoints.wait()
+    back, _ = checkpoints.restore(full)
+  for name, x in manifest.flat(back.opt_state).items():
+    np.testing.assert_array_equal(x, moments.get(name, np.zeros_like(x)))
+  same_bits(back.params, state.params)
 
 
 # ---- mistakes ------------------------------------------------------------------------------------

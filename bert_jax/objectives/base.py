@@ -24,27 +24,42 @@ class Objective(abc.ABC):
   def init(self, rng):
     """Parameters, a plain nested dict."""
 
+  def carry(self, batch_size):
+    """What goes from each step to the next (Transformer-XL's memory), {name: ShapeDtypeStruct}.
+
+    The leading axis is the batch: row b of step n + 1 continues row b of step n, and starts from
+    zeros. Default: nothing.
+    """
+    del batch_size
+    return {}
+
+  def given(self, config):
+    """A tree of fixed weights (a teacher), read before the run. Default: nothing."""
+    del config
+    return {}
+
   def prepare(self, batch, rng, step=None):
-    """Corrupts a full batch on the device, before it is split for accumulation. Default:
-    nothing. step: that of training; None in an evaluation."""
+    """Corrupts a full batch on the device, before it is split for accumulation. Default: the batch
+    as it is. step: the step of training; None in an evaluation."""
     del rng, step
     return batch
 
   def seen(self, batch):
-    """{name: number} of a batch that the run adds up from its first step on. Default: tokens."""
+    """{name: number}: counts of a batch that are added up over the run. Default: tokens."""
     return {'seen_tokens': jnp.sum(batch['segment_ids'] > 0, dtype=jnp.float32)}
 
   @abc.abstractmethod
-  def terms(self, params, batch, rng, train):
-    """{name: Mean} of a prepared batch. Names in loss_weights are the loss, the others are metrics.
+  def terms(self, params, batch, rng, train, carry=None, given=None):
+    """({name: Mean} of a prepared batch, the next carry).
 
-    The weights of the Means may depend on the batch only, never on params: the step computes them
-    ahead of the forward pass.
+    Means named in loss_weights are the loss, the others are metrics. Their weights may depend on
+    the batch only, never on params: the step computes them ahead of the forward pass. Dropout is on
+    with `train` alone; an evaluation has an rng too, to sample with.
     """
 
-  def predict(self, params, batch):
+  def predict(self, params, batch, rng=None, carry=None, given=None):
     """{name: array [B, ...]} from which a task's Examples make answers. Default: nothing."""
-    del params, batch
+    del params, batch, rng, carry, given
     return {}
 
   @abc.abstractmethod
@@ -104,10 +119,10 @@ def label_terms(name, logits, labels, weights):
   A hit is a label whose logit no other reaches (a tie is a miss). The largest of the others serves
   both: XLA takes it where logits are made, and no pass over them is left but the exponentials'.
   """
-  own = jnp.take_along_axis(logits, labels[..., None], axis=-1)
-  is_own = jnp.arange(logits.shape[-1]) == labels[..., None]
-  others = jnp.max(jnp.where(is_own, -jnp.inf, logits), axis=-1, keepdims=True)
-  top = jax.lax.stop_gradient(jnp.maximum(own, others))
-  nats = jnp.log(jnp.sum(jnp.exp(logits - top), axis=-1)) + (top - own)[..., 0]
-  hits = (own > others)[..., 0].astype(jnp.float32)
+  gold = jnp.take_along_axis(logits, labels[..., None], axis=-1)
+  is_gold = jnp.arange(logits.shape[-1]) == labels[..., None]
+  others = jnp.max(jnp.where(is_gold, -jnp.inf, logits), axis=-1, keepdims=True)
+  top = jax.lax.stop_gradient(jnp.maximum(gold, others))
+  nats = jnp.log(jnp.sum(jnp.exp(logits - top), axis=-1)) + (top - gold)[..., 0]
+  hits = (gold > others)[..., 0].astype(jnp.float32)
   return {name: mean(nats, weights), f'{name}_accuracy': mean(hits, weights)}

@@ -57,21 +57,22 @@ class Choice(base.Objective):
     head = models.Classifier(self.model, 1)
     return base.pooled_logits(self.model, head, params, batch, rng)[..., 0]
 
-  def terms(self, params, batch, rng, train):
+  def terms(self, params, batch, rng, train, carry=None, given=None):
     logits_BN = self.logits(params, batch, rng if train else None)
     groups_BN, gold_BN = batch['groups'], batch['labels'] * batch['weights']
-    # What is of another question takes no part; the own choice always does, so nothing is infinite.
+    # Choices of other questions take no part; each choice sees itself, so nothing is infinite.
     same_BNN = groups_BN[:, :, None] == groups_BN[:, None, :]
     others_BNN = jnp.where(same_BNN, logits_BN[:, None, :], jnp.finfo(logits_BN.dtype).min)
     nats_BN = jax.nn.logsumexp(others_BNN, axis=-1) - logits_BN
     # A tie is a miss, as in base.label_terms.
     hits_BN = jnp.sum(others_BNN >= logits_BN[:, :, None], axis=-1) == 1
-    return {
+    terms = {
       'choice': mean(nats_BN, gold_BN),
       'choice_accuracy': mean(hits_BN.astype(jnp.float32), gold_BN),
     }
+    return terms, carry
 
-  def predict(self, params, batch):
+  def predict(self, params, batch, rng=None, carry=None, given=None):
     """logits [B, N], with the numbers of the examples."""
     return {'logits': self.logits(params, batch), 'example_ids': batch['example_ids']}
 

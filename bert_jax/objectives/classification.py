@@ -40,8 +40,8 @@ class Classification(base.Objective):
       return 'classification', 'pearson', 'spearman'
     if self.multi_label:
       return 'classification', 'micro_f1', 'macro_f1', 'subset_accuracy'
-    own = 'f1' if len(self.labels) == 2 else 'macro_f1'
-    return 'classification', 'classification_accuracy', own, 'matthews'
+    f1 = 'f1' if len(self.labels) == 2 else 'macro_f1'
+    return 'classification', 'classification_accuracy', f1, 'matthews'
 
   def spec(self, batch_size):
     kind = jnp.float32 if self.regression or self.multi_label else jnp.int32
@@ -70,22 +70,22 @@ class Classification(base.Objective):
     """[B, N, labels], or [B, N, 1] for regression; rng turns dropout on."""
     return base.pooled_logits(self.model, self._head, params, batch, rng)
 
-  def terms(self, params, batch, rng, train):
+  def terms(self, params, batch, rng, train, carry=None, given=None):
     logits = self.logits(params, batch, rng if train else None)
     labels, weights_BN = batch['labels'], batch['weights']
     if self.regression:
-      return {'classification': mean(jnp.square(logits[..., 0] - labels), weights_BN)}
+      return {'classification': mean(jnp.square(logits[..., 0] - labels), weights_BN)}, carry
     by_class = jnp.asarray(self.class_weights or (1.0,) * len(self.labels))
     if self.multi_label:
       nats = optax.sigmoid_binary_cross_entropy(logits, labels) * by_class
-      return {'classification': mean(jnp.mean(nats, axis=-1), weights_BN)}
+      return {'classification': mean(jnp.mean(nats, axis=-1), weights_BN)}, carry
     out = base.label_terms('classification', logits, labels, weights_BN)
     if self.class_weights:
       nats = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
       out['classification'] = mean(nats, weights_BN * by_class[labels])
-    return out
+    return out, carry
 
-  def predict(self, params, batch):
+  def predict(self, params, batch, rng=None, carry=None, given=None):
     """logits [B, N, labels], with the numbers of the examples."""
     return {'logits': self.logits(params, batch), 'example_ids': batch['example_ids']}
 

@@ -66,11 +66,11 @@ class Coreference(base.Objective):
       rngs={} if rng is None else {'dropout': head_key},
     )
 
-  def terms(self, params, batch, rng, train):
+  def terms(self, params, batch, rng, train, carry=None, given=None):
     logits = self.logits(params, batch, rng if train else None)
-    return base.label_terms('coreference', logits, batch['labels'], batch['weights'])
+    return base.label_terms('coreference', logits, batch['labels'], batch['weights']), carry
 
-  def predict(self, params, batch):
+  def predict(self, params, batch, rng=None, carry=None, given=None):
     """logits [B, N, C + 1], with the numbers of the examples."""
     return {'logits': self.logits(params, batch), 'example_ids': batch['example_ids']}
 

@@ -96,21 +96,21 @@ class MlmNsp(base.Objective):
     pooled_BND = models.Pooler(self.model).apply(
       {'params': params['pooler']}, models.gather_positions(hidden_BTD, batch['cls_positions'])
     )
-    # BERT's NSP head has no dropout of its own, unlike a fine-tuned classifier.
+    # BERT's NSP head has no dropout, unlike a fine-tuned classifier.
     return mlm_BKV, models.Classifier(self.model, 2).apply({'params': params['nsp']}, pooled_BND)
 
-  def terms(self, params, batch, rng, train):
+  def terms(self, params, batch, rng, train, carry=None, given=None):
     mlm_BKV, nsp_BN2 = self.logits(params, batch, rng if train else None)
     terms = base.label_terms('mlm', mlm_BKV, batch['masked_labels'], batch['masked_weights'])
     if self.nsp_weight:
       terms |= base.label_terms(self.pairs, nsp_BN2, batch['labels'], batch['weights'])
     if not train:
       for k, name in enumerate(self.languages):
-        own_BK = batch['masked_weights'] * (batch['language'] == k)[:, None]
+        weights_BK = batch['masked_weights'] * (batch['language'] == k)[:, None]
         terms |= {
-          f'mlm_{name}': base.label_terms('mlm', mlm_BKV, batch['masked_labels'], own_BK)['mlm']
+          f'mlm_{name}': base.label_terms('mlm', mlm_BKV, batch['masked_labels'], weights_BK)['mlm']
         }
-    return terms
+    return terms, carry
 
   def seen(self, batch):
     tokens_B = jnp.sum(batch['segment_ids'] > 0, axis=1, dtype=jnp.float32)

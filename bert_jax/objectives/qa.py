@@ -1,6 +1,6 @@
 """Where an answer begins and ends: two logits for each token of question and context (BERT, 4.2).
 
-Start and end are each a softmax over the tokens of their own example, whatever else is in the row.
+Start and end are each a softmax over the tokens of one example, whatever else is in the row.
 """
 
 import dataclasses
@@ -58,17 +58,17 @@ class QuestionAnswering(base.Objective):
     hidden_BTD = base.encode(self.model, params['encoder'], batch, rng)
     return self._head.apply({'params': params['span']}, hidden_BTD)
 
-  def terms(self, params, batch, rng, train):
+  def terms(self, params, batch, rng, train, carry=None, given=None):
     logits_BT2 = self.logits(params, batch, rng if train else None)
     slots_N = jnp.arange(1, self.examples_per_row + 1)
-    own_BNT = batch['segment_ids'][:, None, :] == slots_N[:, None]
+    inside_BNT = batch['segment_ids'][:, None, :] == slots_N[:, None]
     nats_BN = sum(
-      _nats(logits_BT2[..., k], batch[f'{side}_positions'], own_BNT)
+      _nats(logits_BT2[..., k], batch[f'{side}_positions'], inside_BNT)
       for k, side in enumerate(('start', 'end'))
     )
-    return {'qa': mean(nats_BN / 2, batch['weights'])}
+    return {'qa': mean(nats_BN / 2, batch['weights'])}, carry
 
-  def predict(self, params, batch):
+  def predict(self, params, batch, rng=None, carry=None, given=None):
     """start_logits, end_logits [B, T], with the numbers of the examples and where they begin."""
     logits_BT2 = self.logits(params, batch)
     numbers = {name: batch[name] for name in ('example_ids', 'cls_positions')}
@@ -79,8 +79,11 @@ class QuestionAnswering(base.Objective):
     return models.encoder_flops(self.model, batch_size, self.seq_length) + head
 
 
-def _nats(logits_BT, positions_BN, own_BNT):
-  """-log of the probability of each position among the tokens of its own example, [B, N]."""
-  logits_BNT = jnp.where(own_BNT, logits_BT[:, None, :], -1e9)  # finite: an empty slot has none
+def _nats(logits_BT, positions_BN, inside_BNT):
+  """-log of the probability of each position among the tokens of its example, [B, N].
+
+  inside_BNT: is the token in the example?
+  """
+  logits_BNT = jnp.where(inside_BNT, logits_BT[:, None, :], -1e9)  # finite: an empty slot has none
   gold_BN = jnp.take_along_axis(logits_BT, positions_BN, axis=1)
   return jax.nn.logsumexp(logits_BNT, axis=-1) - gold_BN

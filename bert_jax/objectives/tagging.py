@@ -60,14 +60,14 @@ class Tagging(base.Objective):
       rngs={} if rng is None else {'dropout': head_key},
     )
 
-  def terms(self, params, batch, rng, train):
+  def terms(self, params, batch, rng, train, carry=None, given=None):
     logits_BTC = self.logits(params, batch, rng if train else None)
     tags_BT = batch['tags']
     weights_BT = (tags_BT > 0).astype(jnp.float32)
     out = base.label_terms('tagging', logits_BTC, jnp.maximum(tags_BT - 1, 0), weights_BT)
-    return {'tagging': out['tagging'], 'token_accuracy': out['tagging_accuracy']}
+    return {'tagging': out['tagging'], 'token_accuracy': out['tagging_accuracy']}, carry
 
-  def predict(self, params, batch):
+  def predict(self, params, batch, rng=None, carry=None, given=None):
     """logits [B, T, C], with the numbers of the examples and where they begin."""
     names = 'example_ids', 'cls_positions'
     return {'logits': self.logits(params, batch)} | {name: batch[name] for name in names}

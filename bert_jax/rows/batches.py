@@ -2,7 +2,10 @@
 
 The batch is a function of (seed, step): a permutation of the rows for each pass over them, cut into
 consecutive batches. Nothing is remembered between steps, so a run resumes at any of them, and every
-host builds just the rows its own devices hold, whatever the mesh.
+host builds just the rows that its devices hold, whatever the mesh.
+
+Where an objective carries something from step to step, batches are drawn in lanes instead: row b of
+each batch is the row of the source that follows row b of the batch before.
 """
 
 import logging
@@ -36,21 +39,35 @@ class Batches:
   spec: what the objective expects, {name: ShapeDtypeStruct}. limits: {name: exclusive upper bound}
   of integer arrays, since JAX reads past the end of a table without a word. With a seed the rows
   are shuffled anew in each pass, without end; without one they come once and in order, and the last
-  batch is filled up with empty rows of weight 0. skip_damaged: a row whose record cannot be read is
-  such an empty row too, and counted in damaged_rows.
+  batch is filled up with empty rows of weight 0. lanes: each row of the batch reads a stretch of
+  the source; a pass begins at a place drawn by the seed. skip_damaged: a row whose record cannot be
+  read is such an empty row too, and counted in damaged_rows.
   """
 
   def __init__(
-    self, source: Source, spec: dict[str, Any], sharding, *, limits, seed=None, skip_damaged=False
+    self,
+    source: Source,
+    spec: dict[str, Any],
+    sharding,
+    *,
+    limits,
+    seed=None,
+    skip_damaged=False,
+    lanes=False,
   ):
     self.source, self.spec, self.sharding, self.limits = source, spec, sharding, limits
     self.skip_damaged, self.damaged_rows = skip_damaged, 0
     self.batch_size = next(iter(spec.values())).shape[0]
-    self.shuffled = seed is not None
+    self.shuffled, self.seed, self.lanes = seed is not None, seed, lanes
     if not len(source):
       raise InputError('the data gives no rows; see the counts above, and data.train, data.eval.')
+    if lanes and self.shuffled and isinstance(source, Mixture):
+      raise InputError(
+        'rows that continue each other from step to step cannot be mixed by weights; give one '
+        'corpus as data.train.'
+      )
     self.rows = source
-    if self.shuffled:
+    if self.shuffled and not lanes:
       self.rows = endless(source, seed)
     indices = sharding.addressable_devices_indices_map((self.batch_size,)).values()
     self.local = sorted({i for (part,) in indices for i in range(self.batch_size)[part]})
@@ -76,7 +93,7 @@ class Batches:
     if not self.shuffled and i >= len(self.source):
       return self._empty()
     try:
-      out = self.rows[i]
+      out = self.rows[self._in_lane(i) if self.lanes else i]
     except DamagedRecord as error:
       if not self.skip_damaged:
         raise
@@ -99,13 +116,34 @@ class Batches:
         )
     return out
 
+  def _in_lane(self, i):
+    """The row of the source at place i of all batches, one after the other.
+
+    Pass p has the places from p * rows to (p + 1) * rows, as without lanes. Its rows are handed out
+    lane by lane: first those of the lowest lane, in the order of its steps.
+    """
+    rows, lanes = len(self.source), self.batch_size
+    number, lane = i // rows, i % lanes
+
+    def places(end, *, below):
+      """How many of the places before `end` are in the lanes below a number."""
+      return end // lanes * below + min(end % lanes, below)
+
+    begin = number * rows
+    lower = places(begin + rows, below=lane) - places(begin, below=lane)
+    ahead = (i - lane) // lanes - (places(begin, below=lane + 1) - places(begin, below=lane))
+    shift = 0
+    if self.shuffled:
+      shift = int(np.random.default_rng([self.seed, number]).integers(rows))
+    return (shift + lower + ahead) % rows
+
   def _empty(self):
     return {name: np.zeros(spec.shape[1:], spec.dtype) for name, spec in self.spec.items()}
 
 
 def endless(source, seed):
-  """All rows in an order of its own for each pass, without end; the parts of a Mixture are mixed,
-  each in passes of its own length."""
+  """All rows, in another order in each pass, without end; the parts of a Mixture are mixed, and the
+  passes over each are as long as it is."""
   if not isinstance(source, Mixture):
     return grain.MapDataset.source(source).seed(seed).shuffle().repeat()
   seeds = np.random.SeedSequence(seed).generate_state(len(source.parts))

@@ -63,6 +63,7 @@ def _ours(config, objective, rows, steps):
   with jax.set_mesh(mesh), sharding.activation_rules():
     state = jax.jit(program.make_state)(step.keys(config.seed, config.prng_impl)[0])
     compiled = program.lower().compile()
+  constants = sharding.put(program.constants, mesh)
   batch = {
     name: jax.device_put(arrays[name].astype(x.dtype), x.sharding)
     for name, x in program.batch.items()
@@ -71,7 +72,7 @@ def _ours(config, objective, rows, steps):
   def run():
     nonlocal state
     for _ in range(steps):
-      state, metrics = compiled(state, batch)
+      state, metrics = compiled(state, batch, constants)
     jax.block_until_ready(metrics)
 
   return run, lambda: (jax.devices()[0].memory_stats() or {}).get('peak_bytes_in_use', 0)

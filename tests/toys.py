@@ -1,0 +1,105 @@
+"""Objectives of a few numbers that carry something or are given something, for tests of the step.
+
+python tests/toys.py data,fsdp,tensor    # three steps of Running on the simulated devices
+"""
+
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax import config as config_lib
+from bert_jax import sharding, step
+from bert_jax.metrics import mean
+from bert_jax.objectives import base
+
+
+class Running(base.Objective):
+  """Guesses the mean id of each row from the running mean of the rows before it in its lane."""
+
+  loss_weights = {'running': 1.0}
+  metrics = ('running',)
+
+  def spec(self, batch_size):
+    return base.row_spec(batch_size, 4)
+
+  def init(self, rng):
+    return {'slope': jnp.ones(1), 'offset': jnp.zeros(1)}
+
+  def carry(self, batch_size):
+    return {'mean': jax.ShapeDtypeStruct((batch_size,), jnp.float32)}
+
+  def terms(self, params, batch, rng, train, carry=None, given=None):
+    x_B = batch['input_ids'].mean(axis=1)
+    guess_B = params['slope'] * carry['mean'] + params['offset']
+    terms = {'running': mean((guess_B - x_B) ** 2, jnp.ones_like(x_B))}
+    return terms, {'mean': carry['mean'] / 2 + x_B / 2}
+
+  def predict(self, params, batch, rng=None, carry=None, given=None):
+    return {'before': carry['mean'], 'drawn': jax.random.uniform(rng, carry['mean'].shape)}
+
+  def flops(self, batch_size):
+    return 1.0
+
+
+class Taught(Running):
+  """Its one number goes to the teacher's, scaled by a number that has no gradient at 0."""
+
+  def __init__(self, teacher=3.0):
+    self.teacher = teacher
+
+  def carry(self, batch_size):
+    return {}
+
+  def given(self, config):
+    return {'teacher': {'kernel': np.float32([self.teacher])}}
+
+  def init(self, rng):
+    return {'student': jnp.zeros(1), 'scale': jnp.zeros(1)}
+
+  def terms(self, params, batch, rng, train, carry=None, given=None):
+    difference = params['student'] - given['teacher']['kernel'] + jnp.sqrt(params['scale'])
+    return {'running': mean(difference**2, jnp.ones(1))}, carry
+
+  def predict(self, params, batch, rng=None, carry=None, given=None):
+    return {}
+
+
+def config_of(*overrides):
+  fields = ['batch_size=8', 'steps=10', 'epochs=0', 'optimizer.name=adamw', 'optimizer.warmup=0',
+            'optimizer.no_decay=', 'optimizer.learning_rate=0.1', 'optimizer.weight_decay=0',
+            *overrides]  # fmt: skip
+  return config_lib.load('configs/pretrain.py:runlocal', [f'--config.{x}' for x in fields])
+
+
+def batch_of(number):
+  """Batch `number` of Running: the ids of a row are all the same."""
+  ids = np.tile(np.arange(8, dtype=np.int32)[:, None] + number, 4)
+  return dict.fromkeys(base.row_spec(8, 4), ids)
+
+
+def steps_of(program, state, numbers, constants=None):
+  """(State, metrics of the last step) after the steps of these numbers."""
+  with jax.set_mesh(program.mesh), sharding.activation_rules():
+    compiled = program.lower().compile()
+    for number in numbers:
+      batch = {k: jax.device_put(x, program.batch[k].sharding) for k, x in batch_of(number).items()}
+      state, metrics = compiled(state, batch, constants or program.constants)
+  return state, metrics
+
+
+def first_state(program):
+  with jax.set_mesh(program.mesh):
+    return jax.jit(program.make_state, out_shardings=program.layout)(jax.random.key(0))
+
+
+if __name__ == '__main__':
+  shape = [int(n) for n in sys.argv[1].split(',')]
+  mesh = sharding.make_mesh(*shape, jax.devices()[: np.prod(shape)])
+  program = step.program(config_of(), Running(), mesh, 10)
+  state, metrics = steps_of(program, first_state(program), range(3))
+  carried = state.carry['mean']
+  shards = sorted(np.asarray(shard.data).tolist() for shard in carried.addressable_shards)
+  print(json.dumps([float(metrics['loss']), np.asarray(carried).tolist(), shards]))

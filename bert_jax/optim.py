@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from bert_jax import towers
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.sharding import path_name
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from bert_jax import optim, sharding
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.metrics import Mean
 
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import jax
 
 from bert_jax import checkpoint, models, sharding, tokenizers, workdirs
-from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface, hub, released_config, sentence_transformers
+from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 
 

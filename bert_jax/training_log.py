@@ -9,8 +9,8 @@ from pathlib import Path
 import tqdm
 
 from bert_jax import hosts
-from bert_jax.config import write_whole
 from bert_jax.metrics import to_json
+from bert_jax.whole_files import write_whole
 
 log = logging.getLogger('bert_jax')
 

@@ -19,8 +19,8 @@ import numpy as np
 from flax import traverse_util
 
 from bert_jax import models
-from bert_jax.config import InputError
 from bert_jax.convert import config_json, parameter_names, tensor_files, tensorflow_names
+from bert_jax.errors import InputError
 
 log = logging.getLogger('bert_jax')
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import bert_jax
 from bert_jax import config as config_lib
-from bert_jax.config import InputError
 from bert_jax.config.fields import OBJECTIVE_BLOCKS
+from bert_jax.errors import InputError
 
 CONFIGS = Path(bert_jax.__file__).parents[1] / 'configs'
 FILES = {

@@ -13,7 +13,6 @@ import logging
 import numpy as np
 
 from bert_jax import __version__, models
-from bert_jax.config import InputError, write_whole
 from bert_jax.config.fields import OBJECTIVE_BLOCKS
 from bert_jax.convert import (
   config_json,
@@ -24,6 +23,8 @@ from bert_jax.convert import (
   sentence_transformers,
   tensor_files,
 )
+from bert_jax.errors import InputError
+from bert_jax.whole_files import write_whole
 
 log = logging.getLogger('bert_jax')
 

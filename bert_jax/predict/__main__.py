@@ -35,7 +35,7 @@ from tqdm import tqdm
 
 from bert_jax import config as config_lib
 from bert_jax import hosts
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.predict import export
 from bert_jax.predict.ask import check_top_k, is_id
 from bert_jax.predict.model import ASKS, Model, known

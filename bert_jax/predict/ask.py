@@ -6,7 +6,7 @@ import logging
 
 import numpy as np
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.predict import packed_rows
 from bert_jax.tasks.faulty_records import Problems
 

@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_jax import models
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.objectives import base
 from bert_jax.predict.ask import Packed, check_top_k, numbered, texts_of
 from bert_jax.tasks.choice import reading as choice_data

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.models import Encoder
 from bert_jax.models.block import Block
 from bert_jax.models.embeddings import Embeddings

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax, nn
 
 from bert_jax import models
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.predict.ask import OfText, check_top_k, grouped
 from bert_jax.rows.examples import Examples, by_example, tokens_of
 from bert_jax.tasks.tagging.task import best_windows, windows

@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax import models, tokenizers, trained
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.objectives import base
 from bert_jax.predict import cpu_kernels, heads, hidden_states, masked_words, sentence_vectors
 from bert_jax.tasks import TASKS

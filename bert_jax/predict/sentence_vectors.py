@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import models
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.objectives import base
 from bert_jax.predict.ask import OfText, grouped
 from bert_jax.rows.examples import Examples, by_example

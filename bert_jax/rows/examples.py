@@ -12,7 +12,7 @@ import hashlib
 
 import numpy as np
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.rows.one_row import build_row
 from bert_jax.rows.packing import pack
 

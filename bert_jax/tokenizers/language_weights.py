@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 
 Texts = Iterable[str] | Mapping[str, Iterable[str]]  # of one language, or {language: its texts}
 

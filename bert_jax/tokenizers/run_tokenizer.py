@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import tokenizers
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
 from bert_jax.tokenizers.wordpiece_trainer import train_wordpiece
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import sentencepiece
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.tokenizers.base import checked
 from bert_jax.tokenizers.language_weights import Texts, by_language, weighted_shares, weights
 

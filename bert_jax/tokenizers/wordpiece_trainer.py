@@ -17,7 +17,7 @@ from typing import Any
 import sentencepiece
 from tokenizers import pre_tokenizers
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.tokenizers.base import RESERVED, checked
 from bert_jax.tokenizers.language_weights import Texts, by_language, weighted_shares, weights
 from bert_jax.tokenizers.sentencepiece_trainer import train_model

@@ -29,8 +29,8 @@ import tqdm
 
 from bert_jax import config as config_lib
 from bert_jax import tokenizers
-from bert_jax.config import InputError
 from bert_jax.corpus import prepared, shards
+from bert_jax.errors import InputError
 from bert_jax.text import documents, duplicates
 from bert_jax.tools import arguments
 from bert_jax.tools.prepare_steps import Maker, Settings, begin, blocks

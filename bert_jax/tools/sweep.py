@@ -14,7 +14,7 @@ import jax
 
 from bert_jax import config as config_lib
 from bert_jax import train
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.tools import arguments, report
 
 log = logging.getLogger('bert_jax')

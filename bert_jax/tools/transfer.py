@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bert_jax import config as config_lib
 from bert_jax import evaluate, metrics
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.text import files
 from bert_jax.tools import arguments
 from bert_jax.tools.text_table import aligned

@@ -19,7 +19,7 @@ import tqdm
 
 from bert_jax import config as config_lib
 from bert_jax import tokenizers
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.text import documents as text
 from bert_jax.tokenizers.run_tokenizer import describe
 from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece

@@ -9,8 +9,8 @@ import tqdm
 
 from bert_jax import config as config_lib
 from bert_jax import models, tokenizers
-from bert_jax.config import InputError
 from bert_jax.corpus import loading, tokenized
+from bert_jax.errors import InputError
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture, shares

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from bert_jax import models
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.objectives.tagging import Tagging
 from bert_jax.rows.examples import Scored, tokens_of
 from bert_jax.tasks.faulty_records import Problems

@@ -39,7 +39,7 @@ DEMANDS = {'SequenceClassification': 'classification', 'MultipleChoice': 'choice
 class Weights(NamedTuple):
   """What a folder holds, and what became of each of its tensors."""
 
-  config_json: config_json.Description
+  description: config_json.Description
   objective: str
   flat: dict  # {our path: float32 array, layers apart, vocabulary not padded}
   sources: dict  # {our path: (their name, their dtype)}

@@ -18,7 +18,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from bert_jax import __version__, hosts, manifest, step, workdirs
-from bert_jax.config import InputError, first_line
+from bert_jax.errors import InputError, first_line
 from bert_jax.manifest import PARTS
 
 log = logging.getLogger('bert_jax')

@@ -29,7 +29,7 @@ from bert_jax import (
   workdirs,
 )
 from bert_jax import config as config_lib
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.rows import batches as batching
 from bert_jax.tasks import TASKS
 

@@ -24,7 +24,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from bert_jax.config import InputError, farewell, first_line
+from bert_jax.errors import InputError, farewell, first_line
 
 log = logging.getLogger('bert_jax')
 

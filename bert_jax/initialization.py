@@ -8,8 +8,8 @@ import jax
 
 from bert_jax import checkpoint, manifest, models, sharding, tokenizers, workdirs
 from bert_jax import config as config_lib
-from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface, hub, released_config, sentence_transformers
+from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 
 log = logging.getLogger('bert_jax')

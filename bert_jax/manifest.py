@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import workdirs
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.sharding import path_name
 
 log = logging.getLogger('bert_jax')

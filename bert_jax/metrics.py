@@ -15,7 +15,7 @@ import numpy as np
 import tqdm
 
 from bert_jax import hosts
-from bert_jax.config import write_whole
+from bert_jax.whole_files import write_whole
 
 log = logging.getLogger('bert_jax')
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.sharding import path_name
 
 

@@ -15,7 +15,7 @@ from jax.experimental import mesh_utils
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 
 AXES = ('data', 'fsdp', 'tensor')
 BATCH = P(('data', 'fsdp'))  # leading axis of everything in a batch

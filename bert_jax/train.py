@@ -32,8 +32,8 @@ from bert_jax import (
   workdirs,
 )
 from bert_jax import config as config_lib
-from bert_jax.config import InputError
 from bert_jax.convert import hub
+from bert_jax.errors import InputError
 from bert_jax.rows import batches as batching
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import training
@@ -60,7 +60,7 @@ def train(config, workdir):
 
   # ---- data ------------------------------------------------------------------------------------
   task = TASKS[config.objective]
-  config = task.resolve(config)
+  config = config_lib.check(task.resolve(config))
   workdirs.check(workdir, config)
   beginning = continued or (config.init_from and hub.folder(config.init_from)) or None
   tokenizer = training.of_run(config, beginning, lambda: task.texts(config))
@@ -285,7 +285,7 @@ def main(argv=None):
     allow_abbrev=False,
     description='Runs a config in a workdir, or continues the run that is there.',
     epilog='Any field of the config is set as --config.NAME=VALUE, for example '
-    '--config.optimizer.learning_rate=3e-4; bert_jax/config/fields.py lists them all.',
+    '--config.optimizer.learning_rate=3e-4; python -m bert_jax.config lists them all.',
   )
   parser.add_argument(
     '--config',

@@ -8,7 +8,7 @@ import jax
 
 from bert_jax import config as config_lib
 from bert_jax import hosts, provenance
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 
 CONFIG = 'config.json'
 

@@ -11,7 +11,7 @@ too; google-research/bert computes its tanh approximation, which differs by 5e-4
 
 from typing import NamedTuple
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.text import files
 
 ACTIVATIONS = {'gelu': 'gelu', 'gelu_new': 'gelu_tanh', 'gelu_pytorch_tanh': 'gelu_tanh',

@@ -7,7 +7,7 @@ import tokenizers as library
 from tokenizers import decoders, processors
 
 from bert_jax import tokenizers
-from bert_jax.config import write_whole
+from bert_jax.whole_files import write_whole
 
 log = logging.getLogger('bert_jax')
 

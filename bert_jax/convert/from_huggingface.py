@@ -15,8 +15,10 @@ import numpy as np
 from flax import traverse_util
 
 from bert_jax import models
-from bert_jax.config import InputError
 from bert_jax.convert import config_json, parameter_names, tensor_files, tensorflow_names
+from bert_jax.errors import InputError
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.pretraining import PRETRAINING
 
 log = logging.getLogger('bert_jax')
 
@@ -24,16 +26,6 @@ VOCABULARY = ('encoder/embeddings/word_embeddings/embedding', 'mlm/bias', 'mlm/d
 POSITIONS = 'encoder/embeddings/position_embeddings/embedding'
 TYPES = 'encoder/embeddings/token_type_embeddings/embedding'
 RELU = 'pre_classifier.weight'  # of DistilBERT's classifier
-# The parts of a model of each objective.
-PARTS = {
-  'mlm_nsp': ('encoder', 'pooler', 'mlm', 'nsp'),
-  'classification': ('encoder', 'pooler', 'classifier'),
-  'choice': ('encoder', 'pooler', 'classifier'),
-  'tagging': ('encoder', 'classifier'),
-  'qa': ('encoder', 'span'),
-}
-DEMANDS = {'SequenceClassification': 'classification', 'MultipleChoice': 'choice',
-           'TokenClassification': 'tagging', 'QuestionAnswering': 'qa'}  # fmt: skip
 
 
 class Weights(NamedTuple):
@@ -159,11 +151,19 @@ def _lacking(places, there):
 
 def _objective(about, parts):
   """What a model with these whole parts does."""
-  asked = next((o for name, o in DEMANDS.items() if about.architecture.endswith(name)), '')
+  asked = next(
+    (
+      task.name
+      for task in TASKS.values()
+      for head in task.heads
+      if task is not PRETRAINING and about.architecture.endswith(head.ending)
+    ),
+    '',
+  )
   if 'span' in parts:
     return 'qa'
   if 'classifier' not in parts:
-    return 'mlm_nsp'
+    return PRETRAINING.name
   if asked in ('classification', 'choice') and 'pooler' not in parts:
     raise InputError(
       f'these weights are of a {about.architecture} and have no pooler, which its classifier '
@@ -179,7 +179,7 @@ def _unused(known, found, places, there, lacking, objective, ignored, copies):
     part, name = ours.partition('/')[0], known[places[ours].name]
     if part in lacking:
       unused[name] = f'its {part} is not whole: {min(lacking[part])} is missing'
-    elif part not in PARTS[objective]:
+    elif part not in TASKS[objective].parts:
       if part == 'pooler':
         ignored[name] = f'a model for {objective} has no pooler'
       else:

@@ -8,8 +8,8 @@ import os
 import re
 from pathlib import Path
 
-from bert_jax.config import InputError, first_line
 from bert_jax.convert import from_huggingface
+from bert_jax.errors import InputError, first_line
 
 ABOUT = ['*.json', '*.txt', '*.model']
 WEIGHTS = ['model*.safetensors'], ['pytorch_model*.bin']  # the first of these that there is

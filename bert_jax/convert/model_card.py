@@ -3,20 +3,13 @@
 import json
 
 from bert_jax import config as config_lib
-
-TASKS = {
-  'ForPreTraining': 'fill-mask',
-  'ForMaskedLM': 'fill-mask',
-  'ForSequenceClassification': 'text-classification',
-  'ForTokenClassification': 'token-classification',
-  'ForQuestionAnswering': 'question-answering',
-  'Model': 'feature-extraction',
-}
+from bert_jax.tasks import TASKS
 
 
 def text(config, architecture, note, facts):
   """facts: step, metrics, commands, data, source, versions; what is missing is left out."""
-  task = next((task for end, task in TASKS.items() if architecture.endswith(end)), '')
+  heads = TASKS[config.objective].heads
+  task = next((head.pipeline for head in heads if architecture.endswith(head.ending)), '')
   head = ['---', 'library_name: transformers', 'tags:', '- bert_jax']
   head += [f'pipeline_tag: {task}'] if task else []
   model = config.model

@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 import safetensors
 
-from bert_jax.config import InputError
 from bert_jax.convert import tensorflow_bundle, torch_pickle
+from bert_jax.errors import InputError
 
 log = logging.getLogger('bert_jax')
 

@@ -11,9 +11,9 @@ import struct
 import ml_dtypes
 import numpy as np
 
-from bert_jax.config import InputError
 from bert_jax.convert import tensorflow_names
 from bert_jax.convert.crc32c import crc32c, masked
+from bert_jax.errors import InputError
 
 MAGIC = 0xDB4775248B80FB57
 TYPES = {  # tensorflow/core/framework/types.proto

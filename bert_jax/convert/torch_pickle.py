@@ -16,7 +16,7 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 
 MAGIC = 0x1950A86A20F9469CFC6C
 TYPES = {

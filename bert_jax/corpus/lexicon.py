@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.text import files
 from bert_jax.text.sentences import UNSPACED
 

@@ -6,9 +6,9 @@ from collections import Counter
 import numpy as np
 import tqdm
 
-from bert_jax.config import InputError
 from bert_jax.corpus import prepared, tokenized
 from bert_jax.corpus.units import Encoder
+from bert_jax.errors import InputError
 from bert_jax.text import documentation, files
 from bert_jax.text import documents as text
 

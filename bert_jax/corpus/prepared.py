@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.config import InputError
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, offsets
+from bert_jax.errors import InputError
 
 META, PLAN = 'corpus.json', 'plan.json'
 CACHE_TOKENS = 50_000_000  # 5 bytes each, of records read lately

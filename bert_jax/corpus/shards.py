@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.config import InputError, write_whole
 from bert_jax.corpus.prepared import INDEX, META, data_folder, finished, read_index, shard_paths
 from bert_jax.corpus.tokenized import offsets
+from bert_jax.errors import InputError
 from bert_jax.text.documents import name_hash
+from bert_jax.whole_files import write_whole
 
 log = logging.getLogger('bert_jax')
 

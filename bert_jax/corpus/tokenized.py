@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 
 log = logging.getLogger('bert_jax')
 

@@ -20,12 +20,13 @@ import safetensors.numpy
 from jax import export as jax_export
 
 from bert_jax import __version__, models
-from bert_jax.config import InputError, write_whole
 from bert_jax.convert import exported_tokenizers
+from bert_jax.errors import InputError
 from bert_jax.manifest import flat, unflat
 from bert_jax.objectives import base
-from bert_jax.predict.heads import PAIRS
+from bert_jax.tasks.pretraining.ask import PAIRS
 from bert_jax.tokenizers import SentencePiece
+from bert_jax.whole_files import write_whole
 
 log = logging.getLogger('bert_jax')
 

@@ -12,8 +12,8 @@ import grain
 import jax
 import numpy as np
 
-from bert_jax.config import InputError
 from bert_jax.corpus.tokenized import DamagedRecord
+from bert_jax.errors import InputError
 from bert_jax.rows.pretraining import Mixture
 
 log = logging.getLogger('bert_jax')

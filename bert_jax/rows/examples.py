@@ -11,7 +11,7 @@ import hashlib
 
 import numpy as np
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.rows.pretraining import build_row, pack
 
 

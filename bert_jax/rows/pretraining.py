@@ -15,7 +15,7 @@ import hashlib
 
 import numpy as np
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 
 PAIRS = ('nsp', 'sop')
 

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.text import tables
 
 log = logging.getLogger('bert_jax')

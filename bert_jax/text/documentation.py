@@ -29,7 +29,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.text.sentences import split_sentences
 
 log = logging.getLogger('bert_jax')

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.text import files
 from bert_jax.text.files import Lines, decode, parse_json
 from bert_jax.text.sentences import split_sentences

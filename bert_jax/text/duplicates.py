@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.text.sentences import UNSPACED
 
 _WORDS = 5  # in a shingle

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 
 log = logging.getLogger('bert_jax')
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.text.files import Lines, decode, lines, of_split, parse_json, parts, suffix, tfds_rows
 
 Row = dict[str, str]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 
 RESERVED = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
 OTHER_NAMES = dict(zip(RESERVED, ('<pad>', '<unk>', '<s>', '</s>', '<mask>')))  # RoBERTa's

@@ -14,8 +14,8 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
-from bert_jax.config import write_whole
 from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
+from bert_jax.whole_files import write_whole
 
 BLANK = 'Ġ'  # a space, as a byte is written
 

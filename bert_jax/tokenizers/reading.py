@@ -9,7 +9,7 @@ characters of the text as it was given.
 
 from pathlib import Path
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.text import files
 from bert_jax.tokenizers import tokenizer_json
 from bert_jax.tokenizers.base import RESERVED, Encoding, Tokenizer, checked

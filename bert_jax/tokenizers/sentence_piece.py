@@ -9,9 +9,10 @@ import numpy as np
 import sentencepiece
 from sentencepiece import sentencepiece_pb2
 
-from bert_jax.config import InputError, write_whole
+from bert_jax.errors import InputError
 from bert_jax.text.sentences import UNSPACED
 from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
+from bert_jax.whole_files import write_whole
 
 _BEGINS_WORD = re.compile(f'[▁{UNSPACED}]')
 _UNSPACED_END = re.compile(f'[{UNSPACED}]$')

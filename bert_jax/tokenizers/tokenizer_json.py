@@ -8,7 +8,7 @@ import contextlib
 import logging
 from pathlib import Path
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.text import files
 from bert_jax.tokenizers.byte_level import ByteLevel
 from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, WordPiece

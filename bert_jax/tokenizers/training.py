@@ -20,7 +20,7 @@ import sentencepiece
 from tokenizers import pre_tokenizers
 
 from bert_jax import tokenizers
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.tokenizers import MAX_WORD_CHARACTERS, RESERVED, checked, normalizer
 
 log = logging.getLogger('bert_jax')

@@ -17,8 +17,8 @@ import numpy as np
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
-from bert_jax.config import write_whole
 from bert_jax.tokenizers.base import RESERVED, Encoding, Tokenizer, checked, find_reserved
+from bert_jax.whole_files import write_whole
 
 MAX_WORD_CHARACTERS = 100  # a longer word is [UNK]
 _KNOWN_RUNS = 500_000

@@ -36,9 +36,9 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax import tokenizers, train
-from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface
 from bert_jax.corpus import prepared
+from bert_jax.errors import InputError
 from bert_jax.rows import batches as batching
 from bert_jax.rows import pretraining
 from bert_jax.tasks import TASKS

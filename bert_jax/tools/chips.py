@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from bert_jax import config as config_lib
 from bert_jax import metrics
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.tools import compiled_program
 
 KNOWN = (

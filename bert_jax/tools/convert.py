@@ -27,8 +27,8 @@ import numpy as np
 
 from bert_jax import checkpoint, initialization, models, provenance, step, workdirs
 from bert_jax import config as config_lib
-from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface, hub, sentence_transformers, to_huggingface
+from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tools import text_arguments
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bert_jax import config as config_lib
 from bert_jax import evaluate, workdirs
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 
 log = logging.getLogger('bert_jax')
 

@@ -25,7 +25,7 @@ import jax
 
 from bert_jax import config as config_lib
 from bert_jax import sharding, step, tokenizers
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tools import chips, compiled_program
 

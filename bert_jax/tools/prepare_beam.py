@@ -14,11 +14,12 @@ import zlib
 from collections import Counter
 from pathlib import Path
 
-from bert_jax.config import InputError, write_whole
 from bert_jax.corpus import prepared
 from bert_jax.corpus.shards import Shard, finish
+from bert_jax.errors import InputError
 from bert_jax.text import documents, duplicates
 from bert_jax.tools import prepare_plan
+from bert_jax.whole_files import write_whole
 
 try:
   import apache_beam as beam

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax import tokenizers
-from bert_jax.config import InputError, write_whole
 from bert_jax.corpus import prepared, shards
 from bert_jax.corpus.units import Encoder
+from bert_jax.errors import InputError
 from bert_jax.text import documents, duplicates
 from bert_jax.tools import text_arguments
+from bert_jax.whole_files import write_whole
 
 
 class Settings(NamedTuple):

@@ -16,7 +16,7 @@ import jax
 
 from bert_jax import config as config_lib
 from bert_jax import train
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.tools import report
 
 log = logging.getLogger('bert_jax')

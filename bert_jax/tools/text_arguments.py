@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.text import files
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bert_jax import config as config_lib
 from bert_jax import evaluate, metrics
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.text import files
 
 log = logging.getLogger('bert_jax')

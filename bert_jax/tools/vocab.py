@@ -17,9 +17,8 @@ from pathlib import Path
 
 import tqdm
 
-from bert_jax import config as config_lib
 from bert_jax import tokenizers
-from bert_jax.config import InputError
+from bert_jax.errors import InputError, command_line
 from bert_jax.text import documents as text
 from bert_jax.tokenizers import training
 from bert_jax.tools import text_arguments
@@ -111,7 +110,7 @@ def main(argv=None):
   add('--no-cjk-spaces', action='store_true', help='CJK characters are not words of their own')
   add('--sampling', type=float, default=1.0, help='S: a language counts as P(L)^S; M-BERT: 0.7')
   args = parser.parse_args(argv)
-  with config_lib.command_line():
+  with command_line():
     for name, low, high in (
       ('size', 6, 10**7),
       ('character_coverage', 1e-9, 1),

@@ -29,7 +29,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.text import files, tables
 
 LEVELS = 'middle', 'high'  # of RACE

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from bert_jax import models
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.objectives.choice import Choice
 from bert_jax.rows.examples import Scored, by_example
 from bert_jax.tasks.choice import reading

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import expit, log_softmax
 
 from bert_jax import models
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.objectives.classification import Classification
 from bert_jax.rows.examples import Scored, by_example
 from bert_jax.tasks.classification.reading import names, read

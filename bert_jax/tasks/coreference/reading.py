@@ -20,7 +20,7 @@ import json
 import re
 from typing import NamedTuple
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.text import tables
 
 GENDERS = dict.fromkeys(('he', 'his', 'him'), 'masculine') | dict.fromkeys(

@@ -22,7 +22,7 @@ Rules for data that is off, each counted and named:
 
 from typing import NamedTuple
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.text import files
 
 

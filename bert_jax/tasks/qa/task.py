@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import softmax
 
 from bert_jax import models
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.objectives.qa import QuestionAnswering
 from bert_jax.rows.examples import Scored, tokens_of
 from bert_jax.tasks.faulty_records import Problems

@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.text import files
 
 CONLLU = ('idx', 'tokens', 'lemmas', 'upos', 'xpos', 'feats', 'head', 'deprel', 'deps', 'misc')

@@ -233,9 +233,11 @@ def changes(old, new):
 def _fixed(config):
   """{name: value} of the fields that decide a run's numbers. data.eval is one of them where it
   decides whether some of a corpus is held out."""
+  known = fields(config.objective)
+  pasts = {name: field.past for name, field in known.items() if field.past is not NO_PAST}
   return {
     name: value
-    for name, value in flatten(config).items()
+    for name, value in (pasts | flatten(config)).items()
     if not name.startswith(FREE_TO_CHANGE)
     or (name == 'data.eval' and TASKS[config.objective].reads_corpus)
   }

@@ -27,9 +27,6 @@ class Field(NamedTuple):
 def pairs_with_positive_numbers(value):
   """Is a tuple of the form ((name, number above 0), ...)?"""
   return all(
-    isinstance(pair, tuple)
-    and len(pair) == 2
-    and isinstance(pair[1], (int, float))
-    and pair[1] > 0
+    isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], (int, float)) and pair[1] > 0
     for pair in value
   )

@@ -1,15 +1,18 @@
-"""The house is as DESIGN says: its tree, its import order, its import floor."""
+"""The house is as DESIGN says: its tree, the order and floor of imports, what a guest brings."""
 
 import ast
+import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-# Rooms from the bottom up, as prefixes of module names; the longest that fits counts. A room imports
-# rooms of its own level and of those below.
+# Rooms from the bottom up, as prefixes of module names; the longest that fits counts. A room
+# imports rooms of its own level and of those below.
 LEVELS = [
   {'errors', 'field', 'whole_files', 'provenance', '__version__'},
   {'models'},
@@ -84,13 +87,13 @@ def test_every_room_can_be_imported_first():
     for path in Path('bert_jax').rglob('*.py')
     if path.stem not in ('__main__', 'prepare_beam')
   )
-  code = '''
+  code = """
 import importlib, sys
 for name in sys.argv[1:]:
   for known in [known for known in sys.modules if known.partition('.')[0] == 'bert_jax']:
     del sys.modules[known]
   importlib.import_module(name)
-'''
+"""
   out = subprocess.run([sys.executable, '-c', code, *modules], capture_output=True, text=True)
   assert not out.returncode, out.stderr[-2000:]
 
@@ -134,3 +137,88 @@ def test_orbax_lives_in_one_file():
   for path in Path('bert_jax').rglob('*.py'):
     uses = re.search(r'^\s*(import|from) orbax', path.read_text(), re.M)
     assert bool(uses) == (path == Path('bert_jax/checkpoint.py')), path
+
+
+# A new objective is its own files and one line of tasks/__init__.py: nothing else knows it.
+LINE = 'from bert_jax.tasks.last_piece import TASK as LAST_PIECE\n'
+
+
+@pytest.fixture(scope='module')
+def copy(tmp_path_factory):
+  """A copy of the package and its configs with the objective of tests/guinea_pig added."""
+  folder, root = tmp_path_factory.mktemp('house'), Path(__file__).parents[1]
+  hidden = shutil.ignore_patterns('__pycache__')
+  for name in ('bert_jax', 'configs'):
+    shutil.copytree(root / name, folder / name, ignore=hidden)
+  before = contents(folder)
+  shutil.copytree(root / 'tests' / 'guinea_pig', folder, ignore=hidden, dirs_exist_ok=True)
+  families = folder / 'bert_jax' / 'tasks' / '__init__.py'
+  head, mark, rest = families.read_text().partition('from bert_jax.tasks.pretraining import')
+  families.write_text(head + LINE + mark + rest)
+  return folder, before
+
+
+def contents(folder):
+  return {path.relative_to(folder): path.read_text() for path in folder.rglob('*.py')}
+
+
+def run_in(folder, *arguments, stdin=''):
+  out = subprocess.run(
+    [sys.executable, '-m', *map(str, arguments)],
+    cwd=folder,
+    env=dict(os.environ, JAX_PLATFORMS='cpu', PYTHONPATH=str(folder)),
+    input=stdin,
+    capture_output=True,
+    text=True,
+    timeout=600,
+  )
+  assert not out.returncode, out.stderr[-3000:]
+  return out.stdout
+
+
+def test_it_touches_its_own_files_and_one_line(copy):
+  folder, before = copy
+  after = contents(folder)
+  new, changed = after.keys() - before.keys(), [n for n in before if before[n] != after[n]]
+  assert sorted(map(str, new)) == [
+    'bert_jax/objectives/last_piece.py',
+    'bert_jax/tasks/last_piece.py',
+    'configs/last_piece.py',
+  ]
+  assert changed == [Path('bert_jax/tasks/__init__.py')]
+  old, now = (side[changed[0]].splitlines() for side in (before, after))
+  assert [line for line in now if line not in old] == [LINE.strip()] and len(now) == len(old) + 1
+
+
+def test_it_trains_evaluates_and_answers(copy, corpus_file):
+  folder, _ = copy
+  config = ['--config', 'configs/last_piece.py', f'--config.data.train={corpus_file}']
+  trained = json.loads(run_in(folder, 'bert_jax.train', *config, '--workdir', 'run'))
+  lines = [json.loads(x) for x in (folder / 'run' / 'metrics.jsonl').read_text().splitlines()]
+  assert lines[-1]['step'] == 3 and lines[-1]['split'] == 'eval'
+  assert 4.5 < trained['last'] < 6  # near log 200: three steps
+  evaluated = json.loads(run_in(folder, 'bert_jax.evaluate', '--workdir', 'run'))
+  assert evaluated['step'] == 3 and evaluated['last'] == pytest.approx(trained['last'], rel=1e-6)
+  answers = run_in(folder, 'bert_jax.predict', '--model', 'run', '--no-cache', stdin='the river\n')
+  (answer,) = map(json.loads, answers.splitlines())
+  pieces = (folder / 'run' / 'vocab.txt').read_text().splitlines()
+  assert answer['piece'] in pieces and 0 < answer['probability'] <= 1
+  assert 'last_piece' in run_in(folder, 'bert_jax.tools.report', 'run')
+
+
+def test_its_mistakes_are_sentences(copy):
+  folder, _ = copy
+  code = """
+from bert_jax import config
+for name in ('last.rows=pairs', 'data.eval=x', 'loss.nsp_weight=1', 'objective=last'):
+  try:
+    config.load('configs/last_piece.py', [f'--config.{name}'])
+  except config.InputError as error:
+    print(error)
+"""
+  (folder / 'mistakes.py').write_text(code)
+  said = run_in(folder, 'mistakes').splitlines()
+  assert said[0] == "config.last.rows is 'pairs'; use one of full, single."
+  assert said[1] == 'objective last_piece holds out documents; leave data.eval empty.'
+  assert said[2].startswith("config has no field 'loss.nsp_weight'")
+  assert said[3].startswith("config.objective is 'last'; use one of ") and 'last_piece' in said[3]

@@ -1,6 +1,6 @@
 """Prints every field that a config may have.
 
-    python -m bert_jax.config | less -S
+python -m bert_jax.config | less -S
 """
 
 from bert_jax.config import SHARED

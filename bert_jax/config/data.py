@@ -10,9 +10,7 @@ FIELDS = {
   'tokenizer.character_coverage': Field(
     float, '(0, 1]', 'share of characters a new one keeps', 0.99999
   ),
-  'tokenizer.do_lower_case': Field(
-    bool, None, 'lower-case and strip accents (uncased)', True
-  ),
+  'tokenizer.do_lower_case': Field(bool, None, 'lower-case and strip accents (uncased)', True),
   'data.train': Field(
     str,
     None,

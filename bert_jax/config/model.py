@@ -26,9 +26,7 @@ FIELDS = {
     str, ('post', 'pre'), 'LayerNorm after each sum (BERT) or before', 'post'
   ),
   'model.layer_norm_eps': Field(float, '(0, 1)', 'added to the variance', 1e-12),
-  'model.initializer_range': Field(
-    float, '(0, inf)', 'standard deviation of new weights', 0.02
-  ),
+  'model.initializer_range': Field(float, '(0, inf)', 'standard deviation of new weights', 0.02),
   'model.hidden_dropout_prob': Field(
     float, '[0, 1)', 'dropout on embeddings and sub-layer outputs', 0.1
   ),

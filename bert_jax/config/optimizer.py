@@ -37,9 +37,7 @@ FIELDS = {
   'optimizer.clip_norm': Field(
     float, '[0, inf)', 'clip gradients to this global norm; 0: do not', 1.0
   ),
-  'optimizer.accumulation': Field(
-    int, '[1, inf)', 'microbatches per step; divides batch_size', 1
-  ),
+  'optimizer.accumulation': Field(int, '[1, inf)', 'microbatches per step; divides batch_size', 1),
   'optimizer.freeze': Field(str, None, 'regex on parameter paths: not trained', ''),
   'optimizer.lr_multipliers': Field(
     tuple, None, '((regex, factor), ...); the first match counts', ()

@@ -49,9 +49,7 @@ FIELDS = {
   'checkpoint.best_metric': Field(
     str, None, 'also keep the best by this eval metric; empty: none', ''
   ),
-  'checkpoint.best_mode': Field(
-    str, ('min', 'max'), 'is a low or a high best_metric good', 'min'
-  ),
+  'checkpoint.best_mode': Field(str, ('min', 'max'), 'is a low or a high best_metric good', 'min'),
   'log.every': Field(int, '[1, inf)', 'steps between lines of metrics', 100),
   'log.tensorboard': Field(bool, None, 'write TensorBoard event files too', True),
 }

@@ -104,9 +104,7 @@ CLASSIFICATION = Task(
     'pair': Prediction(Pair, lacks=CLASSIFIER),
   },
   heads=(
-    Head(
-      'ForSequenceClassification', ('encoder', 'pooler', 'classifier'), 'text-classification'
-    ),
+    Head('ForSequenceClassification', ('encoder', 'pooler', 'classifier'), 'text-classification'),
   ),
   from_released=from_released,
 )

@@ -34,12 +34,8 @@ CORPUS = {
   ),
   'corpus.weights': Field(tuple, None, '((language, factor), ...) on top of that', ()),
   'corpus.segmenter': Field(str, ('', 'jieba'), 'marks whole words of Chinese', ''),
-  'corpus.phrases': Field(
-    str, None, 'lexicon, one a line: units of masking.policy=phrase', ''
-  ),
-  'corpus.entities': Field(
-    str, None, 'lexicon, one a line: units of masking.policy=entity', ''
-  ),
+  'corpus.phrases': Field(str, None, 'lexicon, one a line: units of masking.policy=phrase', ''),
+  'corpus.entities': Field(str, None, 'lexicon, one a line: units of masking.policy=entity', ''),
 }
 MASKING = {
   'masking.policy': Field(

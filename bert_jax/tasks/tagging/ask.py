@@ -44,9 +44,7 @@ class Tag(OfHead):
   def examples(self, records, problems):
     sentences = numbered(records)
     # Each is a document of its own here.
-    return Tagged(
-      self.config(), self.model.tokenizer, sentences, range(len(sentences)), problems
-    )
+    return Tagged(self.config(), self.model.tokenizer, sentences, range(len(sentences)), problems)
 
   def replies(self, records):
     return [

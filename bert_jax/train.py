@@ -114,7 +114,7 @@ def read_inputs(config, workdir):
   config = initialization.adopt_model(config, beginning)
   mesh = sharding.mesh_of(config)
   task = TASKS[config.objective]
-  config = task.resolve(config)
+  config = config_lib.check(task.resolve(config))
   workdirs.check(workdir, config)
   tokenizer = run_tokenizer.of_run(config, beginning.folder, lambda: task.texts(config))
   sources = task.sources(config, tokenizer)
@@ -399,7 +399,7 @@ def main(argv=None):
     allow_abbrev=False,
     description='Runs a config in a workdir, or continues the run that is there.',
     epilog='Any field of the config is set as --config.NAME=VALUE, for example '
-    '--config.optimizer.learning_rate=3e-4; bert_jax/config/fields.py lists them all.',
+    '--config.optimizer.learning_rate=3e-4; python -m bert_jax.config lists them all.',
   )
   parser.add_argument(
     '--config',

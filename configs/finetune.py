@@ -107,21 +107,6 @@ TASKS = {
               optimizer=dict(learning_rate=1e-5), task=dict(format='wsc'),
               checkpoint=dict(best_metric='coreference_accuracy')),
 }
-# The blocks that only one objective reads.
-BLOCKS = {
-  'classification': dict(table=dict(
-    text_column='sentence', pair_column='', label_column='label', id_column='', columns=(),
-    labels=(), regression=False, multi_label=False, class_weights=(), long_texts='head')),
-  'tagging': dict(tagging=dict(
-    token_column=0, tag_column=-1, labels=(), label_pieces='first', document_context=False)),
-  'qa': dict(qa=dict(
-    doc_stride=128, max_query_length=64, max_answer_length=30, n_best_size=20, unanswerable=False,
-    null_threshold=0.0, answer_units='words')),
-  'choice': {},
-  'coreference': {},
-}
-FORMATS = {'classification': 'table', 'tagging': 'columns', 'qa': 'squad', 'choice': 'race',
-           'coreference': 'gap'}
 
 
 def get_config(arg=''):
@@ -142,7 +127,6 @@ def get_config(arg=''):
     tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
                    do_lower_case=True),
     data=dict(train='', eval='', seq_length=128, examples_per_row=16, skip_damaged=False),
-    task=dict(format=FORMATS[objective], max_length=0, train_examples=0),
     # With bias correction: without it, as BERT was released, the first steps are several times as
     # long, and small data sets collapse (Mosbach et al. 2021, Zhang et al. 2021).
     optimizer=dict(
@@ -153,7 +137,7 @@ def get_config(arg=''):
     eval=dict(every=0, batches=0, patience=0),
     checkpoint=dict(every=1000, keep_latest=1, keep_every=0, best_metric='',
                     best_mode='max'),
-    log=dict(every=50, tensorboard=True)) | BLOCKS[objective])
+    log=dict(every=50, tensorboard=True)) | c.objective_blocks(objective).to_dict())
   config.update(own)
   rate = config.optimizer.learning_rate
   if minilm:

@@ -16,7 +16,7 @@ from bert_jax import sharding, step
 from bert_jax.tools import preflight
 
 TASKS = {
-  'mlm_nsp': 'configs/pretrain.py',
+  'pretrain': 'configs/pretrain.py',
   **{task: f'configs/finetune.py:task={task}' for task in
      ('sst2', 'stsb', 'ner', 'squad', 'copa', 'gap')},
 }  # fmt: skip
@@ -53,7 +53,7 @@ def batch_of(spec, vocab_size, seed):
 def losses(task, shape, changes=()):
   """The loss and the norm of the gradient at each step, dropout on."""
   overrides = [*SMALL, *(f'mesh.{axis}={n}' for axis, n in zip(sharding.AXES, shape)), *changes]
-  if task != 'mlm_nsp':
+  if task != 'pretrain':
     overrides += ['data.examples_per_row=2', 'task.max_length=16']
   config = config_lib.load(TASKS[task], [f'--config.{line}' for line in overrides])
   mesh = sharding.mesh_of(config, jax.devices()[: np.prod(shape)])

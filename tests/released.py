@@ -120,8 +120,9 @@ def batch_of(config, rows=4):
 def logits_of(found, batch):
   """{their name: array} of what our objective computes, of real tokens and words only."""
   config, params = found.config, found.params
-  objective = TASKS[config.objective].objective(config, found.tokenizer)
-  if config.objective == 'mlm_nsp' and 'mlm' not in params:
+  task = TASKS[config.objective]
+  objective = task.objective(config, found.tokenizer)
+  if task.reads_corpus and 'mlm' not in params:
     model = models.ModelConfig(**config.model)
     hidden = base.encode(model, params['encoder'], batch)
     pooled = models.Pooler(model).apply({'params': params['pooler']}, hidden[:, :1])
@@ -130,7 +131,7 @@ def logits_of(found, batch):
       return {'logits': np.asarray(nsp[:, 0])}
     return {'pooler_output': np.asarray(pooled[:, 0])}
   out = objective.logits(params, batch)
-  if config.objective == 'mlm_nsp':
+  if task.reads_corpus:
     mlm, nsp = out
     mlm = np.asarray(mlm)[..., : config.model.vocab_size]
     if nsp is None:

@@ -1,12 +1,15 @@
 """A config says everything, and a mistake in it is one sentence that names the fix."""
 
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
 from bert_jax import config
-from bert_jax.config import InputError, fields
+from bert_jax.config import ALL, InputError, __main__, optimizer
+from bert_jax.field import Field
+from bert_jax.tasks import TASKS
 
 CONFIGS = [
   'configs/pretrain.py',
@@ -160,14 +163,74 @@ def test_fields_are_documented_and_none_is_dead():
   code = '\n'.join(
     p.read_text()
     for p in Path('bert_jax').rglob('*.py')
-    if p.name not in ('config/fields.py', 'config/rules.py', 'config.py')
+    if p.parent != Path('bert_jax/config') and p.name != '__init__.py'
   )
   called = {
     'model': 'config|model|self',
     'tokenizer': 'settings',
     'checkpoint': 'checkpoint|keep|settings',
   }
-  for name, (_, _, meaning) in fields.FIELDS.items():
+  for name, field in ALL.items():
     block, _, leaf = name.rpartition('.')
-    assert meaning or leaf in ('beta1', 'beta2', 'eps', 'weight_decay'), name
+    assert field.meaning, name
     assert re.search(rf'\b({called.get(block, block or "config")})\.{leaf}\b', code), name
+
+
+def test_every_default_is_what_its_field_allows():
+  for name, field in ALL.items():
+    if name != 'objective':
+      assert config._checked(name, field.default, field.type, field.allowed) == field.default
+  for objective in TASKS:
+    whole = config.defaults(objective)
+    assert config.flatten(whole).keys() == config.fields(objective).keys()
+
+
+def test_the_table_of_fields_names_every_field_of_every_objective():
+  lines = __main__.table().splitlines()
+  assert {line.split()[0] for line in lines[1:] if not line.startswith('--')} == ALL.keys()
+  (line,) = (line for line in lines if line.startswith('optimizer.schedule '))
+  assert line.split()[:4] == [
+    'optimizer.schedule', 'str', 'linear|cosine|constant|inverse_sqrt|wsd', "'linear'"
+  ]  # fmt: skip
+  assert sum(line.startswith('task.format ') for line in lines) == 5
+
+
+def test_a_field_knows_what_configs_without_it_meant(monkeypatch):
+  """A field that is added is filled in where a run's config.json lacks it, leaves the fingerprint
+  as it was, and is still demanded of a config file."""
+  before = config.load('configs/pretrain.py')
+  written, mark = config.to_json(before), config.fingerprint(before)
+  added = Field(float, '[0, inf)', 'for this test', 0.5, past=0.0)
+  for known in (config.SHARED, config.ALL, optimizer.FIELDS):
+    monkeypatch.setitem(known, 'optimizer.momentum', added)
+  with pytest.raises(InputError, match='config.optimizer.momentum is missing from the config file'):
+    config.load('configs/pretrain.py')
+  read = config.from_json(written)
+  assert read.optimizer.momentum == 0.0 and config.fingerprint(read) == mark
+  assert config.changes(before, read) == []
+  other = config.override(read, ['--config.optimizer.momentum=0.5'])
+  assert config.fingerprint(other) != mark
+  assert config.changes(before, other) == ['optimizer.momentum: 0.0 -> 0.5']
+  assert config.from_json(config.to_json(other)).optimizer.momentum == 0.5
+  with pytest.raises(InputError, match='optimizer.momentum is -1.0, outside'):
+    config.override(read, ['--config.optimizer.momentum=-1'])
+
+
+def test_where_a_corpus_is_held_out_decides_the_numbers_of_pretraining_only():
+  for spec, differs in (('configs/pretrain.py', True), ('configs/finetune.py:task=sst2', False)):
+    one = config.load(spec, ['--config.data.train=a'])
+    two = config.override(one, ['--config.data.eval=b'])
+    three = config.override(one, ['--config.data.eval=c'])
+    assert (config.fingerprint(one) != config.fingerprint(two)) == differs
+    assert config.fingerprint(two) == config.fingerprint(three)
+    assert config.changes(one, two) == (["data.eval: '' -> 'b'"] if differs else [])
+    assert config.changes(two, three) == []
+
+
+def test_a_record_that_is_not_whole_says_what_it_lacks(monkeypatch):
+  partly = dataclasses.replace(TASKS['qa'], main_metric=None, sources=None)
+  loaded = config.load('configs/finetune.py:task=squad')
+  monkeypatch.setitem(TASKS, 'qa', partly)
+  with pytest.raises(InputError, match="objective 'qa' has no sources and no main_metric; add"):
+    config.check(loaded)
+  config.load('configs/finetune.py')  # the others work as before

@@ -190,9 +190,7 @@ def test_how_a_vector_is_made_goes_along(tmp_path):
   (tmp_path / 'again' / '1_Pooling' / 'config.json').write_text(json.dumps(said))
   convert.convert(f'{tmp_path}/again', f'{tmp_path}/W2')
   convert.convert(f'{tmp_path}/W2', f'hf:{tmp_path}/other')
-  assert trained.load(tmp_path / 'other').vector == sentence_transformers.Vector(
-    '', True, said
-  )
+  assert trained.load(tmp_path / 'other').vector == sentence_transformers.Vector('', True, said)
   (tmp_path / 'hf' / 'sentence_bert_config.json').write_text('{"max_seq_length": "16"}')
   with pytest.raises(InputError, match="max_seq_length is '16'; write a number"):
     trained.load(tmp_path / 'hf')

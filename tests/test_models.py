@@ -13,7 +13,7 @@ import pytest
 
 from bert_jax import config as c
 from bert_jax import models
-from bert_jax.config import fields
+from bert_jax.config import SIZES
 from bert_jax.models import attention, common, embeddings, positions
 from bert_jax.objectives import base
 from bert_jax.objectives.classification import Classification
@@ -82,8 +82,8 @@ def test_parameter_counts_are_the_published_ones(size, vocab, encoder_and_pooler
 
 
 def test_the_24_miniatures_and_large():
-  own = {name for name in fields.SIZES if '/' in name}
-  assert len(own) == 25 and fields.SIZES['base'] == (12, 768) and '12/768' in own
+  own = {name for name in SIZES if '/' in name}
+  assert len(own) == 25 and SIZES['base'] == (12, 768) and '12/768' in own
   # Published by Turc et al. 2019 (table 1), in millions.
   for size, millions in {'tiny': 4.4, 'mini': 11.3, 'small': 29.1, 'medium': 41.7}.items():
     config = models.ModelConfig(**c.bert(size, vocab_size=30522, vocab_multiple=1))

@@ -21,9 +21,10 @@ import bert_jax
 from bert_jax import config as c
 from bert_jax import trained
 from bert_jax.config import InputError
-from bert_jax.predict import Model, __main__, heads, packed_rows
-from bert_jax.predict.ask import Told
+from bert_jax.predict import Model, __main__, packed_rows
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.ask import Told
+from bert_jax.tasks.tagging.ask import words
 
 # Of a config.json.
 FIELDS = ('vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads',
@@ -232,10 +233,10 @@ def test_entities_lie_in_the_text_as_given(make):
       assert text[entity['start'] : entity['end']] == entity['text'] == entity['text'].strip()
       assert entity['type'] == 'PER' and 0 < entity['probability'] <= 1
   assert model.counts['sentences in windows (longer than 64 tokens)'] == 1
-  spans = heads.words(texts[0])
+  spans = words(texts[0])
   assert [texts[0][a:b] for a, b in spans] == ['old', 'River', ',', '(', 'garden', ')', '"',
                                                'letter', '"', '.']  # fmt: skip
-  assert [a for a, _ in heads.words('老 new 市場')] == [0, 2, 6, 7]
+  assert [a for a, _ in words('老 new 市場')] == [0, 2, 6, 7]
   tokens = model.tag([['old', 'river']])[0]
   assert tokens['tokens'] == ['old', 'river']
   (both,) = as_lines(model.ask('tag'), [' {"text": "old", "tokens": ["old"]}'])

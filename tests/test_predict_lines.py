@@ -23,8 +23,9 @@ from test_predict import (  # noqa: F401
 from bert_jax import trained
 from bert_jax.config import InputError
 from bert_jax.convert.sentence_transformers import Vector
-from bert_jax.predict import Model, __main__, export, masked_words, packed_rows
-from bert_jax.predict.ask import UNREAD, Told
+from bert_jax.predict import Model, __main__, export, packed_rows
+from bert_jax.tasks.ask import UNREAD, Told
+from bert_jax.tasks.pretraining import ask as masked_words
 
 
 def command(model, tmp_path, lines, *arguments):

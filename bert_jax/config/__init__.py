@@ -1,28 +1,54 @@
-"""Configs: read, changed from the command line, checked, written; and what command lines share.
+"""Configs: read, changed from the command line, checked, written.
 
 A config is a Python file with `get_config(arg) -> ConfigDict` that spells out every field. What the
 command line changes (`--config.model.hidden_size=64`) and what the file says are checked against
-the table in config/fields.py, before anything is compiled; a mistake is one sentence with the fix.
+the fields' types and rules before anything is compiled; a mistake is one sentence with the fix.
+
+The fields of all objectives are in model.py, data.py, optimizer.py and run.py, those of one in the
+record of its family in tasks/. `python -m bert_jax.config` prints them.
 """
 
 import ast
-import contextlib
 import difflib
 import hashlib
 import json
-import logging
-import os
 import runpy
-import sys
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from bert_jax.config.fields import FIELDS, FREE_TO_CHANGE, OBJECTIVE_BLOCKS, SIZES, InputError, bert
-from bert_jax.config.rules import check_combinations, masking_stages
+from bert_jax.config import data, model, optimizer, run
+from bert_jax.config.model import SIZES, bert
+from bert_jax.errors import InputError, command_line, first_line, show_log
+from bert_jax.field import NO_PAST
+from bert_jax.tasks import TASKS
+from bert_jax.whole_files import write_whole
 
-# What others take from here besides its own.
-__all__ = ['SIZES', 'InputError', 'bert', 'masking_stages']
+# What others take from here besides.
+__all__ = ['SIZES', 'InputError', 'bert', 'command_line', 'first_line', 'show_log', 'write_whole']
+
+# {name: Field} of every objective, and of any of them.
+SHARED = run.FIELDS | model.FIELDS | data.FIELDS | optimizer.FIELDS
+ALL = SHARED | {name: field for task in TASKS.values() for name, field in task.fields.items()}
+# Fields a run may be continued under with other values: they do not change its numbers.
+FREE_TO_CHANGE = ('mesh.', 'checkpoint.', 'log.', 'eval.', 'data.eval', 'data.skip_damaged')
+
+
+def fields(objective):
+  """{name: Field} that a config of this objective has."""
+  return SHARED | TASKS[objective].fields
+
+
+def defaults(objective):
+  """The config of an objective with every field at its default, for models that come without one
+  and for a config file to begin with."""
+  values = {name: field.default for name, field in fields(objective).items()}
+  return nested(values | TASKS[objective].defaults | {'objective': objective})
+
+
+def objective_blocks(objective):
+  """The blocks that not every objective reads, at their defaults."""
+  return nested({name: field.default for name, field in TASKS[objective].fields.items()})
 
 
 def parse_arg(arg, **defaults):
@@ -72,13 +98,13 @@ def override(config, overrides):
     if name not in fields:
       hint = f'; it is a block: set {name}.FIELD.' if name in config else _meant(name, fields)
       raise InputError(
-        f'config has no field {name!r}{hint or "; bert_jax/config/fields.py lists all."}'
+        f'config has no field {name!r}{hint or "; python -m bert_jax.config lists all."}'
       )
     if not given:
       text = 'true' if isinstance(fields[name], bool) else words.pop(0) if words else ''
       if text.startswith('--config.'):
         raise InputError(f'--config.{name} wants a value: --config.{name}=...')
-    set_field(config, name, _parse(name, text, FIELDS[name][0]))
+    set_field(config, name, _parse(name, text, ALL[name].type))
   return check(config)
 
 
@@ -93,30 +119,30 @@ def set_field(config, name, value):
 
 def check(config):
   """config itself if every field is there, known, of its type and range, and they fit together."""
-  fields = flatten(config)
-  for name in fields:
-    if name not in FIELDS:
-      raise InputError(
-        f'config has a field {name!r} that nothing reads{_meant(name, FIELDS) or "."}'
-      )
-  objective = fields.get('objective')
-  others = [
-    b
-    for o, blocks in OBJECTIVE_BLOCKS.items()
-    if o != objective
-    for b in blocks
-    if b not in OBJECTIVE_BLOCKS.get(objective, ())
-  ]
-  for name, (kind, allowed, _) in FIELDS.items():
-    if name.partition('.')[0] in others:
-      if name in fields:
-        raise InputError(f'config.{name} means nothing to objective {objective!r}; remove it.')
-      continue
-    if name not in fields:
-      raise InputError(f'config.{name} is missing from the config file; add it.')
-    set_field(config, name, _checked(name, fields[name], kind, allowed))
-  check_combinations(config)
+  given = flatten(config)
+  for name in given:
+    if name not in ALL:
+      raise InputError(f'config has a field {name!r} that nothing reads{_meant(name, ALL) or "."}')
+  for name, field in SHARED.items():
+    _check_field(config, given, name, field)
+  task = TASKS[config.objective]
+  task.check_whole()
+  for name in given:
+    if name not in SHARED and name not in task.fields:
+      raise InputError(f'config.{name} means nothing to objective {task.name!r}; remove it.')
+  for name, field in task.fields.items():
+    _check_field(config, given, name, field)
+  for rules in (model.rules, optimizer.rules, run.rules, task.rules):
+    for holds, sentence in rules(config):
+      if not holds:
+        raise InputError(sentence)
   return config
+
+
+def _check_field(config, given, name, field):
+  if name not in given:
+    raise InputError(f'config.{name} is missing from the config file; add it.')
+  set_field(config, name, _checked(name, given[name], field.type, field.allowed))
 
 
 def _checked(name, value, kind, allowed):
@@ -149,93 +175,72 @@ def flatten(config, prefix=''):
   return out
 
 
+def nested(values):
+  """A ConfigDict of {'model.hidden_size': 128, ...}."""
+  out = {}
+  for name, value in values.items():
+    *blocks, leaf = name.split('.')
+    inner = out
+    for block in blocks:
+      inner = inner.setdefault(block, {})
+    inner[leaf] = value
+  return ConfigDict(out)
+
+
 def to_json(config):
   return json.dumps(config.to_dict(), indent=2) + '\n'
 
 
 def from_json(text):
-  """A config as `to_json` wrote it, checked again."""
+  """A config as `to_json` wrote it, checked again. A field that was added to the library since it
+  was written gets the value that was in effect without it."""
 
   def tuples(value):  # a ConfigDict field that once was a list stays one
     if isinstance(value, dict):
       return {k: tuples(v) for k, v in value.items()}
     return tuple(map(tuples, value)) if isinstance(value, list) else value
 
-  return check(ConfigDict(tuples(json.loads(text))))
+  given = flatten(ConfigDict(tuples(json.loads(text))))
+  known = fields(given['objective']) if given.get('objective') in TASKS else SHARED
+  pasts = {name: field.past for name, field in known.items() if field.past is not NO_PAST}
+  return check(nested(pasts | given))
 
 
 def fingerprint(config):
-  """A short hash of the fields that decide a run's numbers."""
-  return hashlib.sha256(json.dumps(_fixed(config), sort_keys=True).encode()).hexdigest()[:16]
+  """A short hash of the fields that decide a run's numbers.
+
+  A field at its past value is left out, so that a config has the fingerprint that it had before
+  the field was added.
+  """
+  known = fields(config.objective)
+  fixed = {name: x for name, x in _fixed(config).items() if x != known[name].past}
+  if TASKS[config.objective].reads_corpus:
+    # Without data.eval a share of data.train is held out. The first runs' fingerprints have it
+    # under this name.
+    del fixed['data.eval']
+    fixed['data.eval is given'] = bool(config.data.eval)
+  return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def changes(old, new):
   """['seed: 0 -> 1', ...]: how two configs differ in what decides a run's numbers."""
   a, b = _fixed(old), _fixed(new)
+  if 'data.eval' in a and 'data.eval' in b and bool(a['data.eval']) == bool(b['data.eval']):
+    del a['data.eval'], b['data.eval']
   return [f'{k}: {a.get(k)!r} -> {b.get(k)!r}' for k in a | b if a.get(k) != b.get(k)]
 
 
 def _fixed(config):
-  fields = flatten(config)
-  if config.objective == 'mlm_nsp':  # without data.eval, a share of data.train is held out
-    fields['data.eval is given'] = bool(config.data.eval)
-  return {k: v for k, v in fields.items() if not k.startswith(FREE_TO_CHANGE) or ' ' in k}
-
-
-def write_whole(path, data):
-  """Writes a text or bytes so that a kill leaves the old file or the whole new one."""
-  path = Path(path)
-  scratch = path.with_name(f'.{path.name}.tmp')
-  scratch.write_bytes(data.encode() if isinstance(data, str) else data)
-  scratch.replace(path)
-
-
-def show_log():
-  """Lets our log lines out on stderr, in a notebook too, unless logging is set up otherwise."""
-  logging.getLogger('absl').setLevel(logging.ERROR)  # Orbax warns of what we chose on purpose
-  log = logging.getLogger('bert_jax')
-  if log.level == logging.NOTSET:
-    log.setLevel(logging.INFO)
-  if not log.hasHandlers():
-    log.addHandler(logging.StreamHandler())
-
-
-@contextlib.contextmanager
-def command_line():
-  """What command lines share: log lines on stderr, an InputError as one sentence and exit 2."""
-  logging.basicConfig(level=logging.WARNING, format='%(message)s', stream=sys.stderr, force=True)
-  show_log()
-  try:
-    yield
-  except BrokenPipeError:  # the reader of our output has seen enough
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-  except (InputError, OSError, KeyboardInterrupt) as error:
-    said, code = farewell(error)
-    print(said, file=sys.stderr)
-    sys.exit(code)
-
-
-WRONG_PATH = (
-  FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError
-)  # fmt: skip
-
-
-def farewell(error):
-  """(sentence, exit code) of what ends a program."""
-  if isinstance(error, KeyboardInterrupt):
-    return str(error) or 'stopped', 130
-  code = getattr(error, 'code', 2)
-  if isinstance(error, OSError):
-    # A path that is wrong stays wrong; a disk or a network may be well again at the next start.
-    code = 2 if isinstance(error, WRONG_PATH) else 3
-    where = f'{error.filename}: ' if error.filename else ''
-    error = f'{where}{error.strerror or error}; check the path, its permissions and the disk'
-  return f'error: {error}', code
-
-
-def first_line(error):
-  """The first line of what an exception says, short enough for a sentence."""
-  return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+  """{name: value} of the fields that decide a run's numbers. data.eval is one of them where it
+  decides whether some of a corpus is held out."""
+  known = fields(config.objective)
+  pasts = {name: field.past for name, field in known.items() if field.past is not NO_PAST}
+  return {
+    name: value
+    for name, value in (pasts | flatten(config)).items()
+    if not name.startswith(FREE_TO_CHANGE)
+    or (name == 'data.eval' and TASKS[config.objective].reads_corpus)
+  }
 
 
 def _parse(name, text, kind):

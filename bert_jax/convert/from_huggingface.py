@@ -21,6 +21,8 @@ from flax import traverse_util
 from bert_jax import models
 from bert_jax.convert import config_json, parameter_names, tensor_files, tensorflow_names
 from bert_jax.errors import InputError
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.pretraining import PRETRAINING
 
 log = logging.getLogger('bert_jax')
 
@@ -28,17 +30,6 @@ VOCABULARY = ('encoder/embeddings/word_embeddings/embedding', 'mlm/bias', 'mlm/d
 POSITIONS = 'encoder/embeddings/position_embeddings/embedding'
 TYPES = 'encoder/embeddings/token_type_embeddings/embedding'
 RELU = 'pre_classifier.weight'  # of DistilBERT's classifier
-# The parts of a model of each objective.
-PARTS = {
-  'mlm_nsp': ('encoder', 'pooler', 'mlm', 'nsp'),
-  'classification': ('encoder', 'pooler', 'classifier'),
-  'choice': ('encoder', 'pooler', 'classifier'),
-  'tagging': ('encoder', 'classifier'),
-  'qa': ('encoder', 'span'),
-}
-# The objective by how the name of a Hugging Face class ends.
-OF_CLASS = {'SequenceClassification': 'classification', 'MultipleChoice': 'choice',
-            'TokenClassification': 'tagging', 'QuestionAnswering': 'qa'}  # fmt: skip
 
 
 class Weights(NamedTuple):
@@ -167,11 +158,17 @@ def _incomplete_parts(places, present):
 def _objective(description, parts):
   """The objective of a model with these whole parts."""
   architecture = description.architecture
-  said = next((o for name, o in OF_CLASS.items() if architecture.endswith(name)), '')
+  objectives = (
+    task.name
+    for task in TASKS.values()
+    for head in task.heads
+    if task is not PRETRAINING and architecture.endswith(head.ending)
+  )
+  said = next(objectives, '')
   if 'span' in parts:
     return 'qa'
   if 'classifier' not in parts:
-    return 'mlm_nsp'
+    return PRETRAINING.name
   if said in ('classification', 'choice') and 'pooler' not in parts:
     raise InputError(
       f'these weights are of a {architecture} and have no pooler, which its classifier stands on; '
@@ -188,7 +185,7 @@ def _unused(source_names, tensors, places, present, incomplete, objective, ignor
     part, name = path.partition('/')[0], source_names[places[path].name]
     if part in incomplete:
       unused[name] = f'its {part} is not whole: {min(incomplete[part])} is missing'
-    elif part not in PARTS[objective]:
+    elif part not in TASKS[objective].parts:
       if part == 'pooler':
         ignored[name] = f'a model for {objective} has no pooler'
       else:

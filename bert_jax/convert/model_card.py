@@ -3,22 +3,14 @@
 import json
 
 from bert_jax import config as config_lib
-
-# {how the name of a Hugging Face class ends: what it is for, in the Hub's words}.
-TASKS = {
-  'ForPreTraining': 'fill-mask',
-  'ForMaskedLM': 'fill-mask',
-  'ForSequenceClassification': 'text-classification',
-  'ForTokenClassification': 'token-classification',
-  'ForQuestionAnswering': 'question-answering',
-  'Model': 'feature-extraction',
-}
+from bert_jax.tasks import TASKS
 
 
 def text(config, architecture, note, facts):
   """The text of the card. note: a paragraph that a reader must see, or ''. facts: the known ones of
   name, source, step, metrics, data, commands and versions."""
-  task = next((task for end, task in TASKS.items() if architecture.endswith(end)), '')
+  heads = TASKS[config.objective].heads
+  task = next((head.pipeline for head in heads if architecture.endswith(head.ending)), '')
   head = ['---', 'library_name: transformers', 'tags:', '- bert_jax']
   head += [f'pipeline_tag: {task}'] if task else []
   model = config.model

@@ -13,7 +13,6 @@ import logging
 import numpy as np
 
 from bert_jax import __version__, models
-from bert_jax.config.fields import OBJECTIVE_BLOCKS
 from bert_jax.convert import (
   config_json,
   exported_tokenizers,
@@ -24,6 +23,7 @@ from bert_jax.convert import (
   tensor_files,
 )
 from bert_jax.errors import InputError
+from bert_jax.tasks import TASKS
 from bert_jax.whole_files import write_whole
 
 log = logging.getLogger('bert_jax')
@@ -33,13 +33,6 @@ NO_POOLER = (
   'means nothing, use last_hidden_state.'
 )
 ACTIVATIONS = {'gelu': 'gelu', 'gelu_tanh': 'gelu_pytorch_tanh', 'relu': 'relu', 'swish': 'silu'}
-# {objective: how the name of a Hugging Face class with its head ends}.
-HEADS = {
-  'classification': 'ForSequenceClassification',
-  'choice': 'ForMultipleChoice',
-  'tagging': 'ForTokenClassification',
-  'qa': 'ForQuestionAnswering',
-}
 
 
 def write(
@@ -109,7 +102,7 @@ def _check(config, params):
         f"model.{field} is {model[field]}, and Hugging Face's BERT is {value}, so this model "
         'cannot be written as one.'
       )
-  if config.objective not in from_huggingface.PARTS:
+  if not TASKS[config.objective].heads:
     raise InputError(
       f'objective {config.objective} has a head that Hugging Face has not, so it cannot be '
       'written; start another objective from its encoder with config.init_from.'
@@ -120,18 +113,15 @@ def _check(config, params):
 
 def _head(config, parts):
   """How the name of the Hugging Face class of a model with these parts ends."""
-  if config.objective != 'mlm_nsp':
-    if parts != set(from_huggingface.PARTS[config.objective]):
-      raise InputError(
-        f'of a model for {config.objective} only {", ".join(sorted(parts))} is there; convert a '
-        'whole one.'
-      )
-    return HEADS[config.objective]
   if 'nsp' in parts and 'pooler' not in parts:
     raise InputError('the next-sentence head stands on a pooler, and there is none to write.')
-  if 'mlm' in parts:
-    return 'ForPreTraining' if 'nsp' in parts else 'ForMaskedLM'
-  return 'ForNextSentencePrediction' if 'nsp' in parts else 'Model'
+  for head in TASKS[config.objective].heads:
+    if parts >= set(head.parts):
+      return head.ending
+  raise InputError(
+    f'of a model for {config.objective} only {", ".join(sorted(parts))} is there; convert a whole '
+    'one.'
+  )
 
 
 def _config(config, model, family, head, labels, tokenizer):
@@ -144,7 +134,7 @@ def _config(config, model, family, head, labels, tokenizer):
   ours = {'version': __version__, 'objective': config.objective,
           'seq_length': config.data.seq_length}  # fmt: skip
   if head != 'Model':  # a bare encoder was not trained here
-    ours |= {block: config[block].to_dict() for block in OBJECTIVE_BLOCKS[config.objective]}
+    ours |= {block: config[block].to_dict() for block in TASKS[config.objective].blocks}
   if family == 'distilbert':
     keys = {field: key for key, field in config_json.DISTIL.items()}
     fields = {keys.get(k, k): v for k, v in fields.items()}

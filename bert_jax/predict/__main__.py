@@ -7,7 +7,7 @@
 --model is a run's workdir or a Hugging Face folder; --task what is asked, by default what the model
 was trained for. A plain line is a text, or the fields of a record between tabs (a pair: text, tab,
 second text; a question, tab, its context; context, question, choices). A line that begins with { is
-a JSON object of the fields of the task, told in heads.py and words.py; an "id" in it comes back,
+a JSON object of the fields of the task, told in tasks/FAMILY/ask.py; an "id" in it comes back,
 and what else is in it is left out and counted.
 
 Every line gets its answer, in order and as soon as nothing more can be read at once. What cannot be
@@ -37,19 +37,19 @@ from bert_jax import config as config_lib
 from bert_jax import hosts
 from bert_jax.errors import InputError
 from bert_jax.predict import export
-from bert_jax.predict.ask import check_top_k, is_id
-from bert_jax.predict.model import ASKS, Model, known
+from bert_jax.predict.model import PREDICTIONS, Model, known
+from bert_jax.tasks.ask import check_top_k, is_id
 from bert_jax.text import files
 
 log = logging.getLogger('bert_jax')
 
 CHUNK = 256  # lines that are answered together
 WAIT = 0.02  # seconds without a new line after which those that are there are answered
-# Arguments that only some tasks look at.
-OF_TASKS = {
-  'top_k': ('fill-mask', 'answer'), 'pooling': ('embed',), 'no_normalize': ('embed',),
-  'picture': ('attention',), 'layer': ('attention',), 'head': ('attention',),
-}  # fmt: skip
+# {argument: the tasks that look at it}, of those that not every task does.
+OF_TASKS = {}
+for _task, (_, _prediction) in PREDICTIONS.items():
+  for _name in _prediction.ask.options:
+    OF_TASKS.setdefault(_name, []).append(_task)
 
 
 def parser():
@@ -59,7 +59,7 @@ def parser():
   )  # fmt: skip
   add = out.add_argument
   add('--model', required=True, help="a run's workdir, or a Hugging Face folder")
-  add('--task', default='', help=f'{", ".join(ASKS)}; default: what it can do')
+  add('--task', default='', help=f'{", ".join(PREDICTIONS)}; default: what it can do')
   add('--checkpoint', default='latest', help='of a run: latest, best or a step')
   add('--input', default='', help='file of lines; default: stdin')
   add('--output', default='-', help='file of JSON lines, or .npy for embed; - is stdout')

@@ -24,7 +24,7 @@ from bert_jax.convert import exported_tokenizers
 from bert_jax.errors import InputError
 from bert_jax.manifest import flat, unflat
 from bert_jax.objectives import base
-from bert_jax.predict.heads import PAIRS
+from bert_jax.tasks.pretraining.ask import PAIRS
 from bert_jax.tokenizers import SentencePiece
 from bert_jax.whole_files import write_whole
 

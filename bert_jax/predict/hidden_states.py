@@ -15,9 +15,9 @@ from bert_jax.errors import InputError
 from bert_jax.models import Encoder
 from bert_jax.models.block import Block
 from bert_jax.models.embeddings import Embeddings
-from bert_jax.predict.ask import Ask, texts_of
 from bert_jax.predict.packed_rows import power_of_two
 from bert_jax.rows.one_row import build_row
+from bert_jax.tasks.ask import Ask, texts_of
 from bert_jax.tasks.classification.task import truncate
 
 PIXELS = 8000  # of a picture's longer side at most; one --head has all of them for itself
@@ -70,6 +70,7 @@ class Attention(Ask):
   """Asked on the command line: the attention of all layers and heads as JSON, or drawn."""
 
   others = ('pair',)
+  options = ('picture', 'layer', 'head')
   tabs = True  # the two texts of a pair may be looked at together
 
   def __init__(self, model, picture='', layer=-1, head=-1):

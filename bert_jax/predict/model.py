@@ -12,39 +12,27 @@ from bert_jax import config as config_lib
 from bert_jax import models, tokenizers, trained
 from bert_jax.errors import InputError
 from bert_jax.objectives import base
-from bert_jax.predict import cpu_kernels, heads, hidden_states, masked_words, sentence_vectors
+from bert_jax.predict import cpu_kernels, packed_rows
+from bert_jax.predict.hidden_states import Attention
+from bert_jax.predict.sentence_vectors import Embed
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.record import Prediction
 
 log = logging.getLogger('bert_jax')
 
-# task: (what asks it, the objective it needs or '', the parts of the parameters it needs)
-ASKS = {
-  'fill-mask': (masked_words.FillMask, 'mlm_nsp', ('mlm',)),
-  'perplexity': (masked_words.Perplexity, 'mlm_nsp', ('mlm',)),
-  'next-sentence': (heads.NextSentence, 'mlm_nsp', ('pooler', 'nsp')),
-  'classify': (heads.Classify, 'classification', ()),
-  'pair': (heads.Pair, 'classification', ()),
-  'tag': (heads.Tag, 'tagging', ()),
-  'answer': (heads.Answer, 'qa', ()),
-  'choose': (heads.Choose, 'choice', ()),
-  'coreference': (heads.Coreference, 'coreference', ()),
-  'embed': (sentence_vectors.Embed, '', ()),
-  'attention': (hidden_states.Attention, '', ()),
-}
-HAS = {
-  'fill-mask': 'masked-LM head; use a pre-trained one',
-  'perplexity': 'masked-LM head; use a pre-trained one',
-  'next-sentence': 'next-sentence head; use one pre-trained with loss.nsp_weight above 0',
-  'classify': 'classifier; fine-tune one (configs/finetune.py)',
-  'pair': 'classifier; fine-tune one (configs/finetune.py)',
-}
-DEFAULTS = {objective: task for task, (_, objective, _) in reversed(ASKS.items())}
+# What any model can be asked, and {task: (objective or '', Prediction)} of all that there is.
+OF_ANY = {'embed': Prediction(Embed), 'attention': Prediction(Attention)}
+PREDICTIONS = {
+  name: (task.name, prediction)
+  for task in TASKS.values()
+  for name, prediction in task.predictions.items()
+} | {name: ('', prediction) for name, prediction in OF_ANY.items()}
 
 
 def known(task):
   """InputError if there is no such task."""
-  if task not in ASKS:
-    raise InputError(f'task {task!r} is not known; use one of {", ".join(ASKS)}.')
+  if task not in PREDICTIONS:
+    raise InputError(f'task {task!r} is not known; use one of {", ".join(PREDICTIONS)}.')
 
 
 class Model:
@@ -54,14 +42,12 @@ class Model:
   step of a run. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': the
   model's own, but float32 on a CPU, where bfloat16 takes two to three times as long.
 
-  Texts are str; pairs and other records are tuples or dicts of the fields told in heads.py.
+  Texts are str; pairs and other records are tuples or dicts of the fields of tasks/FAMILY/ask.py.
   """
 
   def __init__(self, source, which='latest', dtype=''):
     config_lib.show_log()
-    found = (
-      source if isinstance(source, trained.Trained) else trained.load(source, which)
-    )
+    found = source if isinstance(source, trained.Trained) else trained.load(source, which)
     self.config = found.config.copy_and_resolve_references()
     self.tokenizer, self.step = found.tokenizer, found.step
     self.pooling = found.vector.pooling or 'mean'
@@ -80,7 +66,7 @@ class Model:
     self._turned = cpu_kernels.turns(self.config.model.dtype)
     self.weights = jax.device_put(cpu_kernels.turned(params) if self._turned else params)
     self.limit = self.config.data.seq_length  # what it was trained on; evaluation cuts there too
-    if self.config.objective != 'mlm_nsp':
+    if 'task' in self.config:
       self.limit = self.config.task.max_length or self.limit
     self.counts = Counter()
     self._asks = {}
@@ -118,9 +104,12 @@ class Model:
 
   @property
   def default_task(self):
-    if self.config.objective == 'mlm_nsp' and 'mlm' not in self.weights:
-      return 'next-sentence' if {'pooler', 'nsp'} <= self.weights.keys() else 'embed'
-    return DEFAULTS[self.config.objective]
+    """What it is asked if nobody says: the first of its objective that it has the parts for."""
+    predictions = TASKS[self.config.objective].predictions
+    return next((name for name, x in predictions.items() if self._has(x)), 'embed')
+
+  def _has(self, prediction):
+    return set(prediction.parts) <= self.weights.keys()
 
   def ask(self, task, **options):
     """The Ask of a task: parsed(value) -> record. InputError if this model cannot do it."""
@@ -131,15 +120,17 @@ class Model:
 
   def _made(self, task, options):
     known(task)
-    kind, objective, parts = ASKS[task]
-    if objective not in ('', self.config.objective) or not set(parts) <= self.weights.keys():
-      what = HAS.get(task, f'head for {task!r}; use one that was trained for it')
-      if objective == self.config.objective:
-        raise InputError(f'the weights of this model came without a {what}.')
-      raise InputError(f'this model was trained for {self.config.objective!r} and has no {what}.')
-    if task == 'pair' and self.step and not self.config.table.pair_column:
-      raise InputError('this model was trained on single texts, not on pairs; use classify.')
-    return kind(self, **options)
+    objective, prediction = PREDICTIONS[task]
+    lacks = prediction.lacks or f'head for {task!r}; use one that was trained for it'
+    if objective not in ('', self.config.objective):
+      raise InputError(f'this model was trained for {self.config.objective!r} and has no {lacks}.')
+    if not self._has(prediction):
+      raise InputError(f'the weights of this model came without a {lacks}.')
+    return prediction.ask(self, **options)
+
+  def outputs(self, function, examples):
+    """{name: [R, ...]} of function(weights, batch), as `compiled` made it, over all Examples."""
+    return packed_rows.outputs(function, self.weights, examples)
 
   def note(self, counts, read):
     """Counts what was done to texts, and what the vocabulary does not know of the ids read."""
@@ -192,7 +183,7 @@ class Model:
     return [answer[key] for answer in answers]
 
   def tag(self, texts):
-    """For each text, or list of tokens: {'entities': [..]} or {'tags': [..]}, see heads.py."""
+    """For each text, or list of tokens: {'entities': [..]} or {'tags': [..]} (tasks/tagging)."""
     texts = _listed('tag', texts)
     values = [{'tokens': list(x)} if isinstance(x, (list, tuple)) else x for x in texts]
     return self._shown('tag', values)
@@ -226,7 +217,7 @@ class Model:
     return [next(iter(answer['probabilities'].values())) for answer in answers]
 
   def states(self, texts):
-    """For each text or pair: tokens, hidden [L + 1, T, D], attention [L, H, T, T] (states.py)."""
+    """For each text or pair: tokens, hidden [L + 1, T, D], attention [L, H, T, T]."""
     _, answers = self._all('attention', texts)
     return answers
 

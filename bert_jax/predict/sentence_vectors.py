@@ -12,8 +12,8 @@ import numpy as np
 from bert_jax import models
 from bert_jax.errors import InputError
 from bert_jax.objectives import base
-from bert_jax.predict.ask import OfText, grouped
 from bert_jax.rows.examples import Examples, by_example
+from bert_jax.tasks.ask import OfText, grouped
 from bert_jax.tasks.classification.task import cut
 
 POOLINGS = 'mean', 'cls'
@@ -21,6 +21,8 @@ POOLINGS = 'mean', 'cls'
 
 class Embed(OfText):
   """pooling: mean or cls; '': what the model was trained with. normalize: to length 1."""
+
+  options = ('pooling', 'no_normalize')
 
   def __init__(self, model, pooling='', normalize=True):
     super().__init__(model)

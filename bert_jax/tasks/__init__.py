@@ -1,23 +1,15 @@
-"""What an objective is trained on: a module per family of tasks, each with the same four parts.
+"""What an objective is trained on and asked: the record of each task family, see record.py.
 
-resolve(config) -> config          fills in what only the data can tell (a label set)
-texts(config) -> iterator of str   what a vocabulary is trained on
-objective(config, tokenizer) -> Objective
-sources(config, tokenizer, splits) -> {split: Source}
+A family is added by its own files and one line here.
 """
+# ruff: noqa: F401
 
-from bert_jax.tasks.choice import task as choice
-from bert_jax.tasks.classification import task as classification
-from bert_jax.tasks.coreference import task as coreference
-from bert_jax.tasks.pretraining import task as pretraining
-from bert_jax.tasks.qa import task as qa
-from bert_jax.tasks.tagging import task as tagging
+from bert_jax.tasks.choice import CHOICE
+from bert_jax.tasks.classification import CLASSIFICATION
+from bert_jax.tasks.coreference import COREFERENCE
+from bert_jax.tasks.pretraining import PRETRAINING
+from bert_jax.tasks.qa import QA
+from bert_jax.tasks.record import records
+from bert_jax.tasks.tagging import TAGGING
 
-TASKS = {
-  'mlm_nsp': pretraining,
-  'classification': classification,
-  'choice': choice,
-  'coreference': coreference,
-  'qa': qa,
-  'tagging': tagging,
-}
+TASKS = records(globals())  # {config.objective: its record}, of all that are imported above

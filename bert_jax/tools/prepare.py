@@ -27,10 +27,9 @@ from pathlib import Path
 
 import tqdm
 
-from bert_jax import config as config_lib
 from bert_jax import tokenizers
 from bert_jax.corpus import prepared, shards
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, command_line
 from bert_jax.text import documents, duplicates
 from bert_jax.tools import arguments
 from bert_jax.tools.prepare_steps import Maker, Settings, begin, blocks
@@ -229,7 +228,7 @@ def vocabulary_folder(args):
 
 def main(argv=None):
   args, rest = parser().parse_known_args(argv)
-  with config_lib.command_line():
+  with command_line():
     ours = ['--' + name.replace('_', '-') for name in vars(args)]
     for word in rest:
       near = difflib.get_close_matches(word.partition('=')[0], ours, 1, 0.8)

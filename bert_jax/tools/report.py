@@ -16,6 +16,7 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax.errors import InputError
+from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
 from bert_jax.tools.text_table import aligned
 
@@ -24,47 +25,33 @@ log = logging.getLogger('bert_jax')
 # Fields that cannot change a run's result.
 NO_MATTER = ('mesh.', 'log.', 'checkpoint.every', 'checkpoint.keep_')
 
-MAIN_METRIC = {
-  'mlm_nsp': 'mlm',
-  'classification': 'classification_accuracy',
-  'tagging': 'token_accuracy',
-  'qa': 'f1',
-  'choice': 'choice_accuracy',
-  'coreference': 'coreference_accuracy',
-}
-
 
 def read(folder):
-  """[{'path', 'config' (flat), 'lines' (of metrics.jsonl), 'data'}] for each run below a folder."""
+  """[{'path', 'config' (flat), 'main_metric', 'lines' (of metrics.jsonl), 'data'}] of each run
+  below a folder."""
   runs = []
   for path in sorted(Path(folder).rglob('config.json')):
     metrics = path.with_name('metrics.jsonl')
     if not metrics.exists():
       continue
     try:
-      config = config_lib.flatten(config_lib.from_json(path.read_text()))
+      config = config_lib.from_json(path.read_text())
       facts = json.loads(path.with_name('run.json').read_text())
       lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     except (OSError, ValueError) as error:
       log.warning('%s is left out: %s', path.parent, error)
       continue
-    runs.append({'path': path.parent, 'config': config, 'lines': lines, 'data': facts['data']})
+    run = {'path': path.parent, 'config': config_lib.flatten(config), 'lines': lines}
+    run['main_metric'] = TASKS[config.objective].main_metric(config)
+    runs.append(run | {'data': facts['data']})
   if not runs:
     raise InputError(f'no run with metrics lies below {folder}.')
   return runs
 
 
 def metric_of(run, metric=''):
-  """The metric a run is judged by: the one given, else its best_metric, else its objective's."""
-  if metric or run['config']['checkpoint.best_metric']:
-    return metric or run['config']['checkpoint.best_metric']
-  if run['config'].get('table.regression'):
-    return 'pearson'
-  return (
-    'micro_f1'
-    if run['config'].get('table.multi_label')
-    else MAIN_METRIC[run['config']['objective']]
-  )
+  """The metric a run is judged by: the one given, or its best_metric, or its objective's own."""
+  return metric or run['config']['checkpoint.best_metric'] or run['main_metric']
 
 
 def final(run, metric):

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import tqdm
 
-from bert_jax import config as config_lib
 from bert_jax import tokenizers
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, command_line
 from bert_jax.text import documents as text
 from bert_jax.tokenizers.run_tokenizer import describe
 from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
@@ -106,7 +105,7 @@ def main(argv=None):
   add('--no-cjk-spaces', action='store_true', help='a CJK character is not a word by itself')
   add('--sampling', type=float, default=1.0, help='S: a language counts as P(L)^S; M-BERT: 0.7')
   args = parser.parse_args(argv)
-  with config_lib.command_line():
+  with command_line():
     limits = {'size': (6, 10**7), 'character_coverage': (1e-9, 1), 'sampling': (0, 1)}
     for name, (low, high) in limits.items():
       if not low <= getattr(args, name) <= high:

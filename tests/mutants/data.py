@@ -856,14 +856,14 @@ MUTANTS = [
   ),
   (
     'a document of --min-characters is left out',
-    'bert_jax/tools/prepare_plan.py',
+    'bert_jax/tools/prepare_steps.py',
     '< self.settings.min_characters',
     '<= self.settings.min_characters',
     'tests/test_prepare.py::test_the_shortest_document_that_stays',
   ),
   (
     'every document is of the first language',
-    'bert_jax/tools/prepare_plan.py',
+    'bert_jax/tools/prepare_steps.py',
     'yield settings.languages.index(language), block',
     'yield 0, block',
     'tests/test_prepare.py::test_each_language_has_counts_of_its_own',

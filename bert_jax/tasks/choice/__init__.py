@@ -1,1 +1,46 @@
-"""Multiple choice."""
+"""Multiple choice: which of several answers fits a context and a question."""
+
+from bert_jax.tasks import labelled
+from bert_jax.tasks.choice import task
+from bert_jax.tasks.choice.ask import Choose
+from bert_jax.tasks.record import Head, Prediction, Task
+
+CHOICES = 4  # in a row of a released model
+
+
+def rules(config):
+  yield from labelled.rules(config)
+  limit = config.task.max_length
+  yield (
+    limit > 3,
+    f'task.max_length is {limit}; set it to the tokens of one choice, which share a row of '
+    'data.seq_length.',
+  )
+  yield labelled.pairs_have_types(config)
+
+
+def from_released(config, released):
+  config.task.max_length = released.limit
+  config.data.seq_length = CHOICES * released.limit
+
+
+CHOICE = Task(
+  name='choice',
+  resolve=task.resolve,
+  texts=task.texts,
+  objective=task.objective,
+  sources=task.sources,
+  main_metric=lambda config: 'choice_accuracy',
+  fields=labelled.fields('race', 'swag', 'dream', 'copa'),
+  rules=rules,
+  defaults=labelled.DEFAULTS
+  | {
+    'task.format': 'swag',
+    'data.examples_per_row': 8,
+    'optimizer.learning_rate': 2e-5,
+    'checkpoint.best_metric': 'choice_accuracy',
+  },
+  predictions={'choose': Prediction(Choose)},
+  heads=(Head('ForMultipleChoice', ('encoder', 'pooler', 'classifier')),),
+  from_released=from_released,
+)

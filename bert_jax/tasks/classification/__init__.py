@@ -1,1 +1,110 @@
-"""Labelled texts and pairs."""
+"""Classification and regression of texts and pairs: GLUE, any table with named columns."""
+
+from bert_jax.errors import InputError
+from bert_jax.field import Field, pairs_with_positive_numbers
+from bert_jax.tasks import labelled
+from bert_jax.tasks.classification import task
+from bert_jax.tasks.classification.ask import Classify, Pair
+from bert_jax.tasks.record import Head, Prediction, Task
+
+FIELDS = {
+  'table.text_column': Field(
+    str, None, 'column of the text; a|b: the first of these that is there', 'sentence'
+  ),
+  'table.pair_column': Field(str, None, 'column of the second text; empty: single texts', ''),
+  'table.label_column': Field(str, None, 'column of the label', 'label'),
+  'table.id_column': Field(
+    str, None, 'column that names a row; empty: rows are numbered from 0', ''
+  ),
+  'table.columns': Field(
+    tuple, str, 'names of the columns of a TSV without header; empty: it has one', ()
+  ),
+  'table.labels': Field(
+    tuple,
+    str,
+    'the label set, in order (a|b: spelt a or b); empty: those of the training data, sorted',
+    (),
+  ),
+  'table.regression': Field(
+    bool, None, 'labels are numbers: squared error, Pearson and Spearman', False
+  ),
+  'table.multi_label': Field(
+    bool, None, 'a text has any number of labels, separated by commas', False
+  ),
+  'table.class_weights': Field(
+    tuple, None, "((label, weight in the loss), ...); ('balanced',): 1/share", ()
+  ),
+  'table.long_texts': Field(
+    str,
+    ('head', 'tail', 'head_tail', 'windows'),
+    'what is kept of a text that is too long; windows: all of it, logits averaged',
+    'head',
+  ),
+}
+
+
+def rules(config):
+  yield from labelled.rules(config)
+  table = config.table
+  weights = table.class_weights
+  yield (
+    not (table.regression and (table.labels or table.multi_label or weights)),
+    'table.regression has no label set; leave table.labels and table.class_weights empty and '
+    'table.multi_label false.',
+  )
+  yield labelled.pairs_have_types(config, bool(table.pair_column))
+  yield (
+    weights == ('balanced',) or pairs_with_positive_numbers(weights),
+    f"table.class_weights is {weights!r}; write ((label, weight), ...) or ('balanced',).",
+  )
+  yield (
+    not table.pair_column or table.long_texts == 'head',
+    f'table.long_texts={table.long_texts} is for single texts; of a pair the longer text loses '
+    'its end.',
+  )
+
+
+def main_metric(config):
+  if config.table.regression:
+    return 'pearson'
+  return 'micro_f1' if config.table.multi_label else 'classification_accuracy'
+
+
+def from_released(config, released):
+  labels, table = released.labels(), config.table
+  if released.problem == 'regression' and len(labels) > 1:
+    raise InputError(
+      f'the regression has {len(labels)} outputs, and ours has one, so it cannot be read.'
+    )
+  table.multi_label = released.problem == 'multi_label_classification'
+  table.regression = not table.multi_label and len(labels) == 1
+  if odd := [label for label in labels if '|' in label]:
+    raise InputError(
+      f'the label {odd[0]!r} holds a |, which stands between two spellings here; rename it in '
+      'id2label.'
+    )
+  if not table.regression:
+    table.labels = labels
+
+
+CLASSIFIER = 'classifier; fine-tune one (configs/finetune.py)'
+
+CLASSIFICATION = Task(
+  name='classification',
+  resolve=task.resolve,
+  texts=task.texts,
+  objective=task.objective,
+  sources=task.sources,
+  main_metric=main_metric,
+  fields=labelled.fields('table') | FIELDS,
+  rules=rules,
+  defaults=labelled.DEFAULTS,
+  predictions={
+    'classify': Prediction(Classify, lacks=CLASSIFIER),
+    'pair': Prediction(Pair, lacks=CLASSIFIER),
+  },
+  heads=(
+    Head('ForSequenceClassification', ('encoder', 'pooler', 'classifier'), 'text-classification'),
+  ),
+  from_released=from_released,
+)

@@ -1,1 +1,120 @@
-"""Pre-training on text."""
+"""Pre-training on a corpus: masked language model and next-sentence prediction (BERT, 3.1)."""
+
+from bert_jax.field import Field, pairs_with_positive_numbers
+from bert_jax.tasks.pretraining import task
+from bert_jax.tasks.pretraining.ask import FillMask, NextSentence, Perplexity
+from bert_jax.tasks.pretraining.stages import masking_stages
+from bert_jax.tasks.record import Head, Prediction, Task
+
+CORPUS = {
+  'corpus.format': Field(
+    str,
+    ('auto', 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki'),
+    'see text/documents.py',
+    'auto',
+  ),
+  'corpus.text_field': Field(
+    str, None, 'field of a JSONL or TFDS record that holds the text', 'text'
+  ),
+  'corpus.eval_share': Field(
+    float, '[0, 1)', 'documents held out for evaluation if data.eval is empty', 0.01
+  ),
+  'corpus.rows': Field(
+    str, ('nsp', 'sop', 'full', 'single'), 'what an example is, see rows/pretraining.py', 'nsp'
+  ),
+  'corpus.short_seq_prob': Field(
+    float, '[0, 1]', 'share of pairs with a random, shorter length', 0.1
+  ),
+  'corpus.dupe_factor': Field(
+    int, '[1, inf)', 'times the corpus is cut into pairs, differently each', 5
+  ),
+  'corpus.languages': Field(tuple, str, 'to use, in order; empty: all that data.train has', ()),
+  'corpus.sampling': Field(
+    float, '[0, 1]', 'S: a language is seen in proportion to P(L)^S of tokens', 1.0
+  ),
+  'corpus.weights': Field(tuple, None, '((language, factor), ...) on top of that', ()),
+  'corpus.segmenter': Field(str, ('', 'jieba'), 'marks whole words of Chinese', ''),
+  'corpus.phrases': Field(str, None, 'lexicon, one a line: units of masking.policy=phrase', ''),
+  'corpus.entities': Field(str, None, 'lexicon, one a line: units of masking.policy=entity', ''),
+}
+MASKING = {
+  'masking.policy': Field(
+    str,
+    None,
+    'token, whole_word, span, phrase or entity; or by step, as in token,phrase@1000,entity@2000',
+    'token',
+  ),
+  'masking.masked_lm_prob': Field(float, '(0, 1)', 'share of tokens to predict', 0.15),
+  'masking.max_predictions_per_seq': Field(
+    int, '[1, inf)', 'most predictions in a row (static)', 20
+  ),
+  'masking.mask_share': Field(float, '[0, 1]', 'of these, replaced by [MASK]', 0.8),
+  'masking.random_share': Field(
+    float, '[0, 1]', 'of these, replaced by a random piece; the rest stay', 0.1
+  ),
+}
+LOSS = {
+  'loss.nsp_weight': Field(
+    float, '[0, inf)', 'lambda in MLM + lambda * NSP (or SOP); 0: no such head', 1.0
+  )
+}
+
+
+def rules(config):
+  masking_stages(config.masking.policy)
+  weight, types = config.loss.nsp_weight, config.model.type_vocab_size
+  yield (
+    config.masking.mask_share + config.masking.random_share <= 1,
+    'masking.mask_share and masking.random_share add up to more than 1.',
+  )
+  yield (
+    weight == 0 or config.corpus.rows in ('nsp', 'sop'),
+    f'loss.nsp_weight is {weight} but corpus.rows={config.corpus.rows} makes no sentence pairs; '
+    'set loss.nsp_weight=0 or corpus.rows=nsp.',
+  )
+  yield (
+    weight == 0 or types != 1,
+    'NSP rows have two token types; set model.type_vocab_size to 2, or to 0 for none.',
+  )
+  yield (
+    pairs_with_positive_numbers(config.corpus.weights),
+    f'corpus.weights is {config.corpus.weights!r}; write ((language, factor), ...) with factors '
+    'above 0; corpus.languages leaves languages out.',
+  )
+
+
+def from_released(config, released):
+  config.masking.max_predictions_per_seq = max(1, round(0.15 * released.limit))
+  if not {'pooler', 'nsp'} & set(released.parts):
+    config.loss.nsp_weight, config.corpus.rows = 0.0, 'full'
+
+
+MASKED_LM = 'masked-LM head; use a pre-trained one'
+
+PRETRAINING = Task(
+  name='mlm_nsp',
+  resolve=task.resolve,
+  texts=task.texts,
+  objective=task.objective,
+  sources=task.sources,
+  main_metric=lambda config: 'mlm',
+  fields=CORPUS | MASKING | LOSS,
+  rules=rules,
+  reads_corpus=True,
+  predictions={
+    'fill-mask': Prediction(FillMask, ('mlm',), MASKED_LM),
+    'perplexity': Prediction(Perplexity, ('mlm',), MASKED_LM),
+    'next-sentence': Prediction(
+      NextSentence,
+      ('pooler', 'nsp'),
+      'next-sentence head; use one pre-trained with loss.nsp_weight above 0',
+    ),
+  },
+  heads=(
+    Head('ForPreTraining', ('encoder', 'pooler', 'mlm', 'nsp'), 'fill-mask'),
+    Head('ForMaskedLM', ('encoder', 'mlm'), 'fill-mask'),
+    Head('ForNextSentencePrediction', ('encoder', 'pooler', 'nsp')),
+    Head('Model', ('encoder',), 'feature-extraction'),
+  ),
+  from_released=from_released,
+)

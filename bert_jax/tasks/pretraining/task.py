@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import tqdm
 
-from bert_jax import config as config_lib
 from bert_jax import models, tokenizers
 from bert_jax.corpus import loading, tokenized
 from bert_jax.errors import InputError
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture, shares
+from bert_jax.tasks.pretraining.stages import masking_stages
 from bert_jax.text import documents, files
 
 log = logging.getLogger('bert_jax')
@@ -69,7 +69,7 @@ def resolve(config):
     config.corpus.languages = tuple(known)
   if unknown := sorted({name for name, _ in config.corpus.weights} - set(known)):
     raise InputError(f'corpus.weights has {unknown[0]!r}, which is not among {", ".join(known)}.')
-  return config_lib.check(config)
+  return config
 
 
 def _check_alike(metas):
@@ -84,7 +84,7 @@ def _check_alike(metas):
 
 def _check_marks(config, metas):
   """A policy whose units nobody marked would be another one without a word."""
-  policies = [policy for _, policy in config_lib.masking_stages(config.masking.policy)]
+  policies = [policy for _, policy in masking_stages(config.masking.policy)]
   for name in ('segmenter', 'phrases', 'entities'):
     policy, given = next((p for p in policies if NEEDS.get(p) == name), ''), config.corpus[name]
     asked = f'masking.policy={policy}' if policy else f'corpus.{name}={given}'
@@ -120,7 +120,7 @@ def objective(config, tokenizer):
     config.data.seq_length,
     config.loss.nsp_weight,
     dict(
-      stages=config_lib.masking_stages(masking.policy),
+      stages=masking_stages(masking.policy),
       vocab_size=tokenizer.vocab_size,
       special_ids=tokenizer.special_ids,
       mask_id=tokenizer.mask_id,

@@ -1,1 +1,41 @@
-"""Tags of tokens."""
+"""Tagging: a label for each token (named entities, chunks, parts of speech)."""
+
+from bert_jax.field import Field
+from bert_jax.tasks import labelled
+from bert_jax.tasks.record import Head, Prediction, Task
+from bert_jax.tasks.tagging import task
+from bert_jax.tasks.tagging.ask import Tag
+
+FIELDS = {
+  'tagging.token_column': Field(int, None, 'column of the token, from 0; -1 is the last', 0),
+  'tagging.tag_column': Field(int, None, 'column of the tag', -1),
+  'tagging.labels': Field(
+    tuple, str, 'the tags, in order; empty: those of the training data, sorted', ()
+  ),
+  'tagging.label_pieces': Field(
+    str, ('first', 'all'), 'pieces of a word that carry its tag', 'first'
+  ),
+  'tagging.document_context': Field(
+    bool, None, 'fill rows with the sentences around (-DOCSTART-)', False
+  ),
+}
+
+
+def from_released(config, released):
+  config.tagging.labels = released.labels()
+
+
+TAGGING = Task(
+  name='tagging',
+  resolve=task.resolve,
+  texts=task.texts,
+  objective=task.objective,
+  sources=task.sources,
+  main_metric=lambda config: 'token_accuracy',
+  fields=labelled.fields('columns', 'conllu') | FIELDS,
+  rules=labelled.rules,
+  defaults=labelled.DEFAULTS | {'checkpoint.best_metric': 'entity_f1'},
+  predictions={'tag': Prediction(Tag)},
+  heads=(Head('ForTokenClassification', ('encoder', 'classifier'), 'token-classification'),),
+  from_released=from_released,
+)

@@ -10,10 +10,10 @@ once, in the window where it has most context on its shorter side. tagging.docum
 each row with the sentences around, of the same document, as the BERT paper does on CoNLL-2003:
 documents must be marked (-DOCSTART-), and one sentence's own tokens are learnt or predicted.
 
-How tags are scored is said in scores.py, how they are read in conll.py. A tag that the training
-data does not have is kept in the gold tags and named. It is not in the loss, but it
-can never be predicted: its token is wrong and its entity is missing, so accuracy and recall bear
-it. In training data such a tag is faulty (see problems.py).
+How tags are scored stands in scores.py, how they are read in conll.py. A tag that the training data
+does not have is kept in the gold tags and named. It is not in the loss, but it can never be
+predicted: its token is wrong and its entity is missing, so accuracy and recall bear it. In training
+data such a tag is faulty (see faulty_records.py).
 """
 
 import itertools

@@ -7,7 +7,6 @@ import logging
 import numpy as np
 
 from bert_jax.errors import InputError
-from bert_jax.predict import packed_rows
 from bert_jax.tasks.faulty_records import Problems
 
 log = logging.getLogger('bert_jax')
@@ -38,10 +37,10 @@ class Ask(abc.ABC):
   """One kind of question to one Model. Subclasses say what a record is and make Examples of them.
 
   fields: of a record, in the order of the parts of a plain line. others: those that may be there
-  besides.
+  besides. options: arguments of the command line that only some tasks look at and this one does.
   """
 
-  fields, others = ('text',), ()
+  fields, others, options = ('text',), (), ()
 
   def __init__(self, model):
     self.model = model
@@ -111,7 +110,7 @@ class Packed(Ask):
     problems, found = Told(), {}
     examples = self.examples(records, problems)
     if examples.texts:
-      outputs = packed_rows.outputs(self._compiled, self.model.weights, examples)
+      outputs = self.model.outputs(self._compiled, examples)
       found = {answer['id']: answer for answer in examples.answers(outputs)}
     self.model.note(problems.counts, examples.read)
     return [
@@ -126,6 +125,29 @@ class OfText(Packed):
   def record(self, given):
     (text,) = texts_of(given, self.fields)
     return text
+
+
+class OfHead(Packed):
+  """A Packed Ask of the head that the model was trained with.
+
+  examples_of: the class of the family's Examples, which reads records and makes answers.
+  """
+
+  examples_of = None
+
+  def outputs(self, params, batch):
+    return self.model.objective.predict(params, batch)
+
+  def config(self, row=0):
+    """The model's config with rows that hold any example, or `row` tokens."""
+    config = self.model.config.copy_and_resolve_references()
+    config.data.seq_length = row or self.model.limit
+    config.data.examples_per_row = max(64, config.data.examples_per_row)
+    config.task.max_length = self.model.limit
+    return config
+
+  def examples(self, records, problems):
+    return self.examples_of(self.config(), self.model.tokenizer, numbered(records), problems)
 
 
 def is_id(name):

@@ -1,24 +1,30 @@
-"""What a masked language model is asked.
+"""What a pre-trained model is asked.
 
-fill-mask    {"text"} with [MASK]s: the likeliest pieces for each. In a text that is too long a
-             mask is filled in the window where it has most context on its shorter side
-perplexity   {"text"}: the pseudo-perplexity of Salazar et al. 2020
-             (https://arxiv.org/abs/1910.14659), exp of the mean of -log p of each token with it
-             alone masked. A text that is too long is cut, and counted
+fill-mask      {"text"} with [MASK]s: the likeliest pieces for each. In a text that is too long a
+               mask is filled in the window where it has most context on its shorter side
+perplexity     {"text"}: the pseudo-perplexity of Salazar et al. 2020
+               (https://arxiv.org/abs/1910.14659), exp of the mean of -log p of each token with it
+               alone masked. A text that is too long is cut, and counted
+next-sentence  {"text", "pair"}: does the pair follow the text?
 """
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax, nn
+from ml_collections import ConfigDict
 
 from bert_jax import models
 from bert_jax.errors import InputError
-from bert_jax.predict.ask import OfText, check_top_k, grouped
+from bert_jax.objectives import base
 from bert_jax.rows.examples import Examples, by_example, tokens_of
+from bert_jax.tasks.ask import OfText, Packed, check_top_k, grouped
+from bert_jax.tasks.classification.ask import Classify
 from bert_jax.tasks.tagging.task import best_windows, windows
 from bert_jax.tokenizers.base import RESERVED
 
 MASK = RESERVED[4]
+# What the two labels of a pair of texts say.
+PAIRS = {'nsp': ('next', 'random'), 'sop': ('in order', 'swapped')}
 AT_ONCE = 256  # vectors for which probabilities of all pieces are held; a power of two
 
 
@@ -29,6 +35,8 @@ def with_masks(tokenizer, text):
 
 class FillMask(OfText):
   """top_k: pieces told for each mask."""
+
+  options = ('top_k',)
 
   def __init__(self, model, top_k=5):
     super().__init__(model)
@@ -169,3 +177,32 @@ class EachMasked(Examples):
       }
       for i, (own,) in grouped(self.text_of[numbers], logs.astype(np.float64))
     ]  # fmt: skip
+
+
+class NextSentence(Classify):
+  """The pairs and the answers of a classifier, and the head of pre-training."""
+
+  fields = ('text', 'pair')
+
+  def of_parts(self, parts):
+    return Packed.of_parts(self, parts)
+
+  def outputs(self, params, batch):
+    model = self.model.objective.model
+    own = params | {'classifier': params['nsp']}
+    logits = base.pooled_logits(model, models.Classifier(model, 2), own, batch)
+    return {'logits': logits, 'example_ids': batch['example_ids']}
+
+  def config(self, row=0):
+    table = dict(
+      labels=PAIRS[self.model.objective.pairs], multi_label=False, regression=False,
+      long_texts='head',
+    )  # fmt: skip
+    length = self.model.limit
+    return ConfigDict(dict(
+      table=table, task=dict(max_length=length), data=dict(seq_length=length, examples_per_row=64)
+    ))  # fmt: skip
+
+  def shown(self, answer):
+    out = dict(zip(self.fields, answer['texts']))
+    return out | {'label': answer['prediction'], 'probabilities': answer['probabilities']}

@@ -1,0 +1,35 @@
+"""Prints every field that a config may have.
+
+python -m bert_jax.config | less -S
+"""
+
+from bert_jax.config import SHARED
+from bert_jax.errors import command_line
+from bert_jax.tasks import TASKS
+
+
+def table():
+  """The fields of all objectives, a line each: name, type, what is allowed, default, meaning."""
+  rows = [('field', 'type', 'allowed', 'default', 'meaning')]
+  rows += [_row(name, field) for name, field in SHARED.items()]
+  for task in TASKS.values():
+    rows.append((f'-- objective={task.name}', '', '', '', ''))
+    rows += [_row(name, field) for name, field in task.fields.items()]
+  widths = [max(map(len, column)) for column in zip(*rows)]
+  return '\n'.join(
+    '  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
+  )
+
+
+def _row(name, field):
+  allowed = field.allowed
+  if isinstance(allowed, tuple):
+    allowed = '|'.join(choice or "''" for choice in allowed)
+  elif not isinstance(allowed, str):
+    allowed = 'texts' if allowed is str else ''
+  return name, field.type.__name__, allowed, repr(field.default), field.meaning
+
+
+if __name__ == '__main__':
+  with command_line():
+    print(table())

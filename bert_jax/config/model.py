@@ -1,0 +1,113 @@
+"""The block `model`: the sizes and the parts of a Transformer, and the sizes BERT comes in."""
+
+from bert_jax.errors import InputError
+from bert_jax.field import Field
+
+# A field that is added here states as its past what the models before it had.
+FIELDS = {
+  'model.vocab_size': Field(int, '[5, inf)', 'pieces in the vocabulary', 30522),
+  'model.hidden_size': Field(int, '[1, inf)', 'width of the residual stream', 768),
+  'model.num_hidden_layers': Field(int, '[1, inf)', 'blocks', 12),
+  'model.num_attention_heads': Field(int, '[1, inf)', 'heads per block; divides hidden_size', 12),
+  'model.intermediate_size': Field(int, '[1, inf)', 'width of the feed-forward layer', 3072),
+  'model.max_position_embeddings': Field(
+    int, '[1, inf)', 'longest row the position table covers', 512
+  ),
+  'model.type_vocab_size': Field(
+    int, '[0, inf)', 'token types (2: first and second text); 0: none', 2
+  ),
+  'model.hidden_act': Field(
+    str, ('gelu', 'gelu_tanh', 'relu', 'swish'), 'gelu is the exact, erf one', 'gelu'
+  ),
+  'model.position_embeddings': Field(
+    str, ('learned', 'sinusoidal', 'none'), 'how tokens know their position', 'learned'
+  ),
+  'model.norm_placement': Field(
+    str, ('post', 'pre'), 'LayerNorm after each sum (BERT) or before', 'post'
+  ),
+  'model.layer_norm_eps': Field(float, '(0, 1)', 'added to the variance', 1e-12),
+  'model.initializer_range': Field(float, '(0, inf)', 'standard deviation of new weights', 0.02),
+  'model.hidden_dropout_prob': Field(
+    float, '[0, 1)', 'dropout on embeddings and sub-layer outputs', 0.1
+  ),
+  'model.attention_probs_dropout_prob': Field(
+    float, '[0, 1)', 'dropout on attention probabilities', 0.1
+  ),
+  'model.tie_word_embeddings': Field(bool, None, 'MLM decoder = word embeddings', True),
+  'model.vocab_multiple': Field(
+    int, '[1, inf)', 'embedding rows are padded to a multiple of this', 128
+  ),
+  'model.attention_implementation': Field(
+    str, ('einsum', 'xla', 'cudnn', 'splash'), 'see models/attention.py', 'einsum'
+  ),
+  'model.dtype': Field(str, ('float32', 'bfloat16'), 'type of matrix products', 'float32'),
+  'model.scan_layers': Field(
+    bool, None, 'one compiled block for all layers: compiles faster', False
+  ),
+  'model.remat': Field(
+    str, ('none', 'dots', 'full'), 'recompute in the backward pass to save memory', 'none'
+  ),
+}
+
+
+def rules(config):
+  """(what must hold, the sentence if it does not) for each rule."""
+  model, implementation = config.model, config.model.attention_implementation
+  yield (
+    model.hidden_size % model.num_attention_heads == 0,
+    f'model.hidden_size {model.hidden_size} does not divide into model.num_attention_heads '
+    f'{model.num_attention_heads}; use a multiple.',
+  )
+  # Positions are counted in each example of a row, so a row may be longer than the table of them.
+  limit = config.task.max_length if 'task' in config else 0
+  longest = limit or config.data.seq_length
+  yield (
+    model.position_embeddings == 'none' or longest <= model.max_position_embeddings,
+    f'{"task.max_length" if limit else "data.seq_length"} {longest} is longer than model.'
+    f'max_position_embeddings {model.max_position_embeddings}; raise the one or lower the other.',
+  )
+  yield (
+    implementation == 'einsum' or model.attention_probs_dropout_prob == 0,
+    f'model.attention_implementation={implementation} cannot drop attention probabilities; set '
+    'model.attention_probs_dropout_prob=0 or use einsum.',
+  )
+  yield (
+    implementation != 'cudnn' or model.dtype == 'bfloat16',
+    'model.attention_implementation=cudnn computes in bfloat16; set model.dtype=bfloat16.',
+  )
+  yield (
+    implementation != 'splash' or config.data.seq_length % 128 == 0,
+    f'model.attention_implementation=splash takes rows of a multiple of 128 tokens, and '
+    f'data.seq_length is {config.data.seq_length}; change one of them.',
+  )
+
+
+# The 24 released miniatures (Turc et al. 2019, https://arxiv.org/abs/1908.08962), base being the
+# largest of them, and BERT-large: (layers, hidden size). Heads are 64 wide, feed-forward 4 times.
+SIZES = {f'{L}/{H}': (L, H) for L in (2, 4, 6, 8, 10, 12) for H in (128, 256, 512, 768)}
+SIZES |= {'24/1024': (24, 1024)}
+SIZES |= {
+  'tiny': (2, 128),
+  'mini': (4, 256),
+  'small': (4, 512),
+  'medium': (8, 512),
+  'base': (12, 768),
+  'large': (24, 1024),
+}
+
+
+def bert(size, **changes):
+  """The `model` block of a BERT of a released size, every field of it, with `changes` applied."""
+  if size not in SIZES:
+    raise InputError(f'size {size!r} is not known; use one of {", ".join(SIZES)}.')
+  layers, hidden = SIZES[size]
+  block = {name.removeprefix('model.'): field.default for name, field in FIELDS.items()} | dict(
+    hidden_size=hidden,
+    num_hidden_layers=layers,
+    num_attention_heads=hidden // 64,
+    intermediate_size=4 * hidden,
+  )
+  unknown = set(changes) - set(block)
+  if unknown:
+    raise InputError(f'model has no field {", ".join(sorted(unknown))}.')
+  return block | changes

@@ -1,0 +1,36 @@
+"""What a multiple-choice model is asked: {"context", "question", "choices": [..]}."""
+
+from bert_jax.errors import InputError
+from bert_jax.tasks.ask import OfHead, numbered, texts_of
+from bert_jax.tasks.choice.reading import Question
+from bert_jax.tasks.choice.task import Choices
+
+
+class Choose(OfHead):
+  fields = ('context', 'question', 'choices')
+  examples_of = Choices
+
+  def of_parts(self, parts):
+    if len(parts) < 4:
+      raise InputError('a line of a context, a question and two choices at least has three tabs')
+    return dict(zip(self.fields, (*parts[:2], list(parts[2:]))))
+
+  def record(self, given):
+    context, question = texts_of(given, self.fields[:2])
+    choices = given.get('choices')
+    if not isinstance(choices, (list, tuple)) or not all(isinstance(x, str) for x in choices):
+      raise InputError('\'choices\' is no list of texts; write ["a", "b"]')
+    if len(choices) < 2:
+      raise InputError(f'there are {len(choices)} choices; give two at least')
+    fills = self.model.config.task.format == 'race'
+    return Question('', '', context, question, tuple(choices), None, fills=fills)
+
+  def examples(self, records, problems):
+    most = max(len(record.choices) for record in records)
+    config = self.config(most * self.model.limit)
+    config.data.examples_per_row = most
+    return Choices(config, self.model.tokenizer, numbered(records), problems)
+
+  def shown(self, answer):
+    names = 'question', 'choices', 'prediction', 'prediction_text', 'probability', 'probabilities'
+    return {name: answer[name] for name in names}

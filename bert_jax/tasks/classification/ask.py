@@ -1,0 +1,54 @@
+"""What a classifier is asked: {"text"} or, of a model of pairs, {"text", "pair"}."""
+
+from bert_jax.errors import InputError
+from bert_jax.tasks.ask import OfHead, texts_of
+from bert_jax.tasks.classification.reading import Example
+from bert_jax.tasks.classification.task import Texts
+
+
+class Classify(OfHead):
+  examples_of = Texts
+  tabs = True  # so that a pair is told from a text
+
+  @property
+  def fields(self):
+    return ('text', 'pair') if self.model.config.table.pair_column else ('text',)
+
+  def of_parts(self, parts):
+    if len(parts) != len(self.fields):
+      if len(parts) == 2 and not self.model.step:
+        raise InputError(
+          'nothing says that this model reads pairs; if it does, use --task pair (in Python, '
+          'model.pair)'
+        )
+      raise InputError(
+        f'this model reads {("single texts", "pairs")[len(self.fields) - 1]} and got {len(parts)} '
+        f'in {parts[0][:40]!r}; a tab separates the two texts of a pair'
+      )
+    return super().of_parts(parts)
+
+  def record(self, given):
+    if 'pair' in given and 'pair' not in self.fields:
+      self.of_parts(texts_of(given, ('text', 'pair')))
+    texts = texts_of(given, self.fields)
+    return Example('', '', tuple(texts), None)
+
+  def shown(self, answer):
+    out = dict(zip(self.fields, answer['texts']))
+    if self.model.objective.regression:
+      return out | {'value': answer['prediction']}
+    if self.model.objective.multi_label:
+      return out | {'labels': answer['prediction'], 'probabilities': answer['probabilities']}
+    names = 'probability', 'probabilities'
+    return out | {'label': answer['prediction']} | {name: answer[name] for name in names}
+
+
+class Pair(Classify):
+  """Of a released classifier nothing says whether it reads pairs, but for who asks."""
+
+  fields = ('text', 'pair')
+
+  def __init__(self, model):
+    if model.step and not model.config.table.pair_column:
+      raise InputError('this model was trained on single texts, not on pairs; use classify.')
+    super().__init__(model)

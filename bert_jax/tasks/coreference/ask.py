@@ -1,0 +1,50 @@
+"""What a coreference model is asked: {"text", "pronoun", "a", "b"} and where these begin.
+
+The offsets, {"pronoun-offset", ..}, may be left out of what occurs once. Models of Winograd schemas
+have no "b".
+"""
+
+from bert_jax.errors import InputError
+from bert_jax.tasks.ask import OfHead, texts_of
+from bert_jax.tasks.coreference.reading import Example
+from bert_jax.tasks.coreference.task import Pronouns
+
+
+class Coreference(OfHead):
+  examples_of = Pronouns
+
+  @property
+  def fields(self):
+    return ('text', 'pronoun', *('ab'[: self.model.objective.candidates]))
+
+  @property
+  def others(self):
+    return [f'{name}-offset' for name in self.fields[1:]]
+
+  def parsed(self, value):
+    if isinstance(value, dict):  # GAP has capitals
+      value = {str(name).lower(): x for name, x in value.items()}
+    return super().parsed(value)
+
+  def record(self, given):
+    text, *spans = texts_of(given, self.fields)
+    found = [_place(given, text, name, span) for name, span in zip(self.fields[1:], spans)]
+    return Example('', '', text, tuple(found), None)
+
+  def shown(self, answer):
+    names = 'pronoun', 'candidates', 'prediction', 'probability', 'probabilities'
+    return {name: answer[name] for name in names}
+
+
+def _place(given, text, name, span):
+  """(from, to) of a name in its text."""
+  if not span or not (number := text.count(span)):
+    raise InputError(f'{name} {span!r} is not in the text; write it as it stands there')
+  offset = given.get(f'{name}-offset')
+  if offset is None and number == 1:
+    offset = text.index(span)
+  if type(offset) is not int or offset < 0 or not text.startswith(span, offset):
+    raise InputError(
+      f'{span!r} is {number} times in the text, and not at {name}-offset {offset}; say where'
+    )
+  return offset, offset + len(span)

@@ -1,0 +1,58 @@
+"""What the tasks on labelled examples have in common: the block `task`, its rules, the recipe."""
+
+from bert_jax.field import Field
+
+# BERT's recipe for fine-tuning (Devlin et al. 2018, appendix A.3), with bias correction.
+DEFAULTS = {
+  'batch_size': 8,
+  'steps': 0,
+  'epochs': 3.0,
+  'data.examples_per_row': 16,
+  'optimizer.name': 'adamw',
+  'optimizer.learning_rate': 3e-5,
+  'optimizer.warmup': 0.1,
+  'eval.every': 0,
+  'eval.batches': 0,
+  'checkpoint.every': 1000,
+  'checkpoint.keep_latest': 1,
+  'checkpoint.best_mode': 'max',
+  'log.every': 50,
+}
+
+
+def fields(*formats):
+  """The block `task` of a family whose files have one of these formats, the first by default."""
+  return {
+    'task.format': Field(
+      str, formats, 'how the files are laid out, see the module that reads them', formats[0]
+    ),
+    'task.max_length': Field(
+      int,
+      '[0, inf)',
+      'tokens of one example (or choice), [CLS] and [SEP] included; 0, not of choices: seq_length',
+      0,
+    ),
+    'task.train_examples': Field(int, '[0, inf)', 'train on this many examples only; 0: all', 0),
+  }
+
+
+def rules(config):
+  """(what must hold, the sentence if it does not) for each rule."""
+  limit = config.task.max_length
+  yield (
+    not 0 < limit < 8,
+    f'task.max_length is {limit}; examples take 8 tokens at least, 0 is the whole row.',
+  )
+  yield (
+    limit <= config.data.seq_length,
+    f'task.max_length {limit} is longer than data.seq_length {config.data.seq_length}, the row '
+    'that examples go into; lower the one or raise the other.',
+  )
+
+
+def pairs_have_types(config, pairs=True):
+  """The rule that a second text needs a token type of its own, or that there are none."""
+  return (
+    not pairs or config.model.type_vocab_size != 1,
+    'pairs have two token types; set model.type_vocab_size to 2, or to 0 for none.',
+  )

@@ -1,0 +1,37 @@
+"""What a question-answering model is asked: {"question", "context"}."""
+
+from bert_jax.errors import InputError
+from bert_jax.tasks.ask import OfHead, check_top_k, texts_of
+from bert_jax.tasks.qa.reading import Question
+from bert_jax.tasks.qa.task import Windows
+
+
+class Answer(OfHead):
+  """top_k: how many of the n best spans are in an answer."""
+
+  fields, options = ('question', 'context'), ('top_k',)
+  examples_of = Windows
+
+  def __init__(self, model, top_k=5):
+    super().__init__(model)
+    check_top_k(top_k)
+    self.top_k = top_k
+
+  def config(self, row=0):
+    config = super().config(row)
+    config.qa.n_best_size = max(self.top_k, config.qa.n_best_size)
+    return config
+
+  def record(self, given):
+    question, context = texts_of(given, self.fields)
+    if not question.strip() or not context.strip():
+      raise InputError('the question or its context is empty')
+    return Question('', '', question, context, None, ())
+
+  def shown(self, answer):
+    start, end = answer['span']
+    out = {'question': answer['question'], 'answer': answer['prediction']}
+    out |= {'probability': answer['probability'], 'start': start, 'end': end}
+    names = 'text', 'probability', 'start', 'end'
+    best = answer['nbest'][: self.top_k]
+    return out | {'nbest': [{name: entry[name] for name in names} for entry in best]}

@@ -1,0 +1,95 @@
+"""What a tagger is asked: {"text"} or {"tokens": [..]}; entities, or a tag for each token.
+
+A text is cut at blanks; punctuation on either side of a word, and each character of a script
+without blanks, is a token of its own.
+"""
+
+import re
+import unicodedata
+
+from bert_jax.errors import InputError
+from bert_jax.tasks.ask import OfHead, numbered, texts_of
+from bert_jax.tasks.tagging.conll import Sentence, are_chunks
+from bert_jax.tasks.tagging.task import Tagged
+from bert_jax.text.sentences import UNSPACED
+
+_RUNS = re.compile(rf'[{UNSPACED}]|[^\s{UNSPACED}]+')
+
+
+class Tag(OfHead):
+  examples_of = Tagged
+  others = ('tokens',)
+
+  def record(self, given):
+    if 'tokens' not in given:
+      (text,) = texts_of(given, ('text',))
+      spans = words(text)
+      after_blank = tuple(a > 0 and text[a - 1].isspace() for a, _ in spans)
+      tokens = tuple(text[a:b] for a, b in spans)
+      return Sentence('', '', tokens, None, (text,), after_blank)
+    tokens = given['tokens']
+    if 'text' in given:
+      raise InputError("'text' and 'tokens' are both there; give the one that is to be tagged")
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+      raise InputError('\'tokens\' is no list of texts; write ["a", "b"]')
+    if not tokens or not all(map(str.strip, tokens)):
+      raise InputError('there are no tokens, or one of them is empty')
+    return Sentence('', '', tuple(tokens), None, ())
+
+  def config(self, row=0):
+    config = super().config(row)
+    config.tagging.document_context = False
+    return config
+
+  def examples(self, records, problems):
+    sentences = numbered(records)
+    # Each is a document of its own here.
+    return Tagged(self.config(), self.model.tokenizer, sentences, range(len(sentences)), problems)
+
+  def replies(self, records):
+    return [
+      (answer and answer | {'text': record.document}, why)
+      for record, (answer, why) in zip(records, super().replies(records))
+    ]
+
+  def shown(self, answer):
+    names = 'tokens', 'prediction', 'probability', 'text'
+    tokens, tags, shares, text = (answer[name] for name in names)
+    out, at = {'tokens': tokens}, None
+    if text:
+      at = words(text[0])
+      out = {'text': text[0]}
+    if not are_chunks(self.model.objective.labels):
+      out = {'tokens': tokens, 'tags': tags, 'probabilities': shares}
+      return out | ({'offsets': [list(span) for span in at]} if at else {})
+    from seqeval.metrics.sequence_labeling import get_entities  # slow to import
+
+    entities = []
+    for kind, first, last in get_entities(list(tags)):
+      entity = {'type': kind, 'text': ' '.join(tokens[first : last + 1])}
+      if at:
+        start, end = at[first][0], at[last][1]
+        entity |= {'text': text[0][start:end], 'start': start, 'end': end}
+      entity |= {'tokens': [first, last + 1], 'probability': min(shares[first : last + 1])}
+      entities.append(entity)
+    return out | {'entities': entities}
+
+
+def words(text):
+  """[(from, to)] of the tokens of a text that is to be tagged, in characters of it."""
+  out = []
+  for run in _RUNS.finditer(text):
+    first, last = run.span()
+    begin, end = first, last
+    while begin < end and _is_mark(text[begin]):
+      begin += 1
+    while end > begin and _is_mark(text[end - 1]):
+      end -= 1
+    out += [(i, i + 1) for i in range(first, begin)]
+    out += [(begin, end)] if begin < end else []
+    out += [(i, i + 1) for i in range(end, last)]
+  return out
+
+
+def _is_mark(character):
+  return unicodedata.category(character)[0] in 'PS'

@@ -1,0 +1,65 @@
+"""A small language model: the last piece of each row from the pieces before it."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax import models
+from bert_jax.objectives import base
+
+
+@dataclasses.dataclass(frozen=True)
+class LastPiece(base.Objective):
+  """mask_id: the piece that stands where the last one is to be guessed."""
+
+  model: models.ModelConfig
+  seq_length: int
+  mask_id: int
+
+  @property
+  def loss_weights(self):
+    return {'last': 1.0}
+
+  @property
+  def metrics(self):
+    return 'last', 'last_accuracy'
+
+  def spec(self, batch_size):
+    return base.row_spec(batch_size, self.seq_length)
+
+  def init(self, rng):
+    encoder_key, head_key = jax.random.split(rng)
+    encoder = models.init_encoder(self.model, encoder_key)
+    table_VD = encoder['embeddings']['word_embeddings']['embedding']
+    x_BKD = jnp.zeros((1, 1, self.model.hidden_size))
+    head = models.MaskedLMHead(self.model).init(head_key, x_BKD, table_VD)['params']
+    return {'encoder': encoder, 'last': head}
+
+  def prepare(self, batch, rng, step=None):
+    ids_BT, length_B = batch['input_ids'], jnp.sum(batch['segment_ids'] > 0, axis=1)
+    at_B1 = jnp.maximum(0, length_B - 2)[:, None]  # before [SEP]
+    is_last_BT = jnp.arange(self.seq_length) == at_B1
+    return batch | {
+      'input_ids': jnp.where(is_last_BT, self.mask_id, ids_BT),
+      'last_positions': at_B1,
+      'last_labels': jnp.take_along_axis(ids_BT, at_B1, axis=1),
+      'last_weights': (length_B > 0).astype(jnp.float32)[:, None],
+    }
+
+  def logits(self, params, batch, rng=None):
+    """[B, 1, V] at last_positions."""
+    hidden_BTD = base.encode(self.model, params['encoder'], batch, rng)
+    last_B1D = models.gather_positions(hidden_BTD, batch['last_positions'])
+    table_VD = params['encoder']['embeddings']['word_embeddings']['embedding']
+    return models.MaskedLMHead(self.model).apply({'params': params['last']}, last_B1D, table_VD)
+
+  def terms(self, params, batch, rng, train, carry=None, given=None):
+    logits_B1V = self.logits(params, batch, rng if train else None)
+    labels, weights = batch['last_labels'], batch['last_weights']
+    return base.label_terms('last', logits_B1V, labels, weights), carry
+
+  def flops(self, batch_size):
+    return models.encoder_flops(self.model, batch_size, self.seq_length) + models.head_flops(
+      self.model, batch_size, vocabulary=True
+    )

@@ -44,7 +44,7 @@ def limits(model, tokenizer):
   out = {'input_ids': min(tokenizer.vocab_size, model.vocab_size)}
   if model.type_vocab_size:
     out['token_type_ids'] = model.type_vocab_size
-  if model.position_embeddings != 'none':
+  if model.position_embeddings in ('learned', 'sinusoidal'):
     out['position_ids'] = model.max_position_embeddings
   return out
 

@@ -1,9 +1,9 @@
 """The block `model`: the sizes and the parts of a Transformer, and the sizes BERT comes in."""
 
+from bert_jax import models
 from bert_jax.errors import InputError
 from bert_jax.field import Field
 
-# A field that is added here states as its past what the models before it had.
 FIELDS = {
   'model.vocab_size': Field(int, '[5, inf)', 'pieces in the vocabulary', 30522),
   'model.hidden_size': Field(int, '[1, inf)', 'width of the residual stream', 768),
@@ -20,7 +20,10 @@ FIELDS = {
     str, ('gelu', 'gelu_tanh', 'relu', 'swish'), 'gelu is the exact, erf one', 'gelu'
   ),
   'model.position_embeddings': Field(
-    str, ('learned', 'sinusoidal', 'none'), 'how tokens know their position', 'learned'
+    str,
+    ('learned', 'sinusoidal', 'rotary', 'alibi', 'none'),
+    'how tokens know their position, see models/positions.py',
+    'learned',
   ),
   'model.norm_placement': Field(
     str, ('post', 'pre'), 'LayerNorm after each sum (BERT) or before', 'post'
@@ -47,6 +50,21 @@ FIELDS = {
   'model.remat': Field(
     str, ('none', 'dots', 'full'), 'recompute in the backward pass to save memory', 'none'
   ),
+  'model.feed_forward': Field(
+    str, ('mlp', 'glu'), "BERT's two layers, or with a gate beside the first", 'mlp', past='mlp'
+  ),
+  'model.norm': Field(
+    str, ('layer_norm', 'rms_norm'), 'rms_norm subtracts no mean', 'layer_norm', past='layer_norm'
+  ),
+  'model.attention_window': Field(
+    int, '[0, inf)', 'a token sees this many around it, half on either side; 0: all', 0, past=0
+  ),
+  'model.global_attention_every': Field(
+    int, '[0, inf)', 'every n-th layer, from the first on, has no window; 0: none', 0, past=0
+  ),
+  'model.rotary_theta': Field(
+    float, '(1, inf)', 'base of the wavelengths of rotary positions', 10_000.0, past=10_000.0
+  ),
 }
 
 
@@ -62,15 +80,13 @@ def rules(config):
   limit = config.task.max_length if 'task' in config else 0
   longest = limit or config.data.seq_length
   yield (
-    model.position_embeddings == 'none' or longest <= model.max_position_embeddings,
+    model.position_embeddings not in ('learned', 'sinusoidal')
+    or longest <= model.max_position_embeddings,
     f'{"task.max_length" if limit else "data.seq_length"} {longest} is longer than model.'
     f'max_position_embeddings {model.max_position_embeddings}; raise the one or lower the other.',
   )
-  yield (
-    implementation == 'einsum' or model.attention_probs_dropout_prob == 0,
-    f'model.attention_implementation={implementation} cannot drop attention probabilities; set '
-    'model.attention_probs_dropout_prob=0 or use einsum.',
-  )
+  sentence = models.unsupported(models.ModelConfig(**model))
+  yield not sentence, sentence
   yield (
     implementation != 'cudnn' or model.dtype == 'bfloat16',
     'model.attention_implementation=cudnn computes in bfloat16; set model.dtype=bfloat16.',

@@ -32,6 +32,9 @@ NO_POOLER = (
   'The model has no pooler. BertModel has one, so its weights are here as zeros: its pooler_output '
   'means nothing, use last_hidden_state.'
 )
+# What is the same in every model that Hugging Face calls a BERT.
+FIXED = {'norm_placement': 'post', 'position_embeddings': 'learned', 'feed_forward': 'mlp',
+         'norm': 'layer_norm', 'attention_window': 0}  # fmt: skip
 ACTIVATIONS = {'gelu': 'gelu', 'gelu_tanh': 'gelu_pytorch_tanh', 'relu': 'relu', 'swish': 'silu'}
 
 
@@ -96,7 +99,7 @@ def write(
 def _check(config, params):
   """InputError if there is no such model in Hugging Face's library."""
   model = config.model
-  for field, value in (('norm_placement', 'post'), ('position_embeddings', 'learned')):
+  for field, value in FIXED.items():
     if model[field] != value:
       raise InputError(
         f"model.{field} is {model[field]}, and Hugging Face's BERT is {value}, so this model "

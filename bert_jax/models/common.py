@@ -36,7 +36,7 @@ ACTIVATIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-  """One Transformer. `bert_jax/config/fields.py` says what each field means and may be.
+  """One Transformer. `bert_jax/config/model.py` says what each field means and may be.
 
   The fields with a default came later; it is what they were before they could be chosen.
   """

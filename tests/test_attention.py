@@ -328,7 +328,7 @@ def test_no_output_depends_on_what_it_may_not_see(causal, window, implementation
 
 @pytest.mark.parametrize('scan, remat', [(False, 'full'), (True, 'full')])
 def test_windows_may_differ_by_layer(scan, remat):
-  """Of every three layers one sees everything; and each layer of a tower may have its own window."""
+  """Of every three layers one sees everything; and each layer of a tower can have its own."""
   config = dataclasses.replace(
     model(scan_layers=scan, remat=remat), attention_window=5, global_attention_every=3
   )

@@ -421,7 +421,8 @@ def test_a_failing_evaluation_loses_nothing(corpus_file, pretrained, tmp_path, m
   """Without checkpoint.every the state is saved before the last evaluation, which is made up for
   when the same command is given again."""
   config = small_pretrain(corpus_file, '--config.checkpoint.every=0',
-                          '--config.checkpoint.best_metric=mlm', '--config.eval.batches=0')  # fmt: skip
+                          '--config.checkpoint.best_metric=mlm', '--config.eval.batches=0',
+                          '--config.checkpoint.keep_latest=1')  # fmt: skip
   run = evaluate.run
 
   def fail(eval_step, params, carry, batches, constants, count=0):

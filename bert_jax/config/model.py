@@ -10,44 +10,33 @@ FIELDS = {
   'model.num_hidden_layers': Field(int, '[1, inf)', 'blocks', 12),
   'model.num_attention_heads': Field(int, '[1, inf)', 'heads per block; divides hidden_size', 12),
   'model.intermediate_size': Field(int, '[1, inf)', 'width of the feed-forward layer', 3072),
-  'model.max_position_embeddings': Field(
-    int, '[1, inf)', 'longest row the position table covers', 512
-  ),
-  'model.type_vocab_size': Field(
-    int, '[0, inf)', 'token types (2: first and second text); 0: none', 2
-  ),
-  'model.hidden_act': Field(
-    str, ('gelu', 'gelu_tanh', 'relu', 'swish'), 'gelu is the exact, erf one', 'gelu'
-  ),
-  'model.position_embeddings': Field(
-    str, ('learned', 'sinusoidal', 'none'), 'how tokens know their position', 'learned'
-  ),
-  'model.norm_placement': Field(
-    str, ('post', 'pre'), 'LayerNorm after each sum (BERT) or before', 'post'
-  ),
+  'model.max_position_embeddings': Field(int, '[1, inf)', 'longest row the position table covers',
+    512),
+  'model.type_vocab_size': Field(int, '[0, inf)', 'token types (2: first and second text); 0: none',
+    2),
+  'model.hidden_act': Field(str, ('gelu', 'gelu_tanh', 'relu', 'swish'),
+    'gelu is the exact, erf one', 'gelu'),
+  'model.position_embeddings': Field(str, ('learned', 'sinusoidal', 'none'),
+    'how tokens know their position', 'learned'),
+  'model.norm_placement': Field(str, ('post', 'pre'), 'LayerNorm after each sum (BERT) or before',
+    'post'),
   'model.layer_norm_eps': Field(float, '(0, 1)', 'added to the variance', 1e-12),
   'model.initializer_range': Field(float, '(0, inf)', 'standard deviation of new weights', 0.02),
-  'model.hidden_dropout_prob': Field(
-    float, '[0, 1)', 'dropout on embeddings and sub-layer outputs', 0.1
-  ),
-  'model.attention_probs_dropout_prob': Field(
-    float, '[0, 1)', 'dropout on attention probabilities', 0.1
-  ),
+  'model.hidden_dropout_prob': Field(float, '[0, 1)', 'dropout on embeddings and sub-layer outputs',
+    0.1),
+  'model.attention_probs_dropout_prob': Field(float, '[0, 1)', 'dropout on attention probabilities',
+    0.1),
   'model.tie_word_embeddings': Field(bool, None, 'MLM decoder = word embeddings', True),
-  'model.vocab_multiple': Field(
-    int, '[1, inf)', 'embedding rows are padded to a multiple of this', 128
-  ),
-  'model.attention_implementation': Field(
-    str, ('einsum', 'xla', 'cudnn', 'splash'), 'see models/attention.py', 'einsum'
-  ),
+  'model.vocab_multiple': Field(int, '[1, inf)', 'embedding rows are padded to a multiple of this',
+    128),
+  'model.attention_implementation': Field(str, ('einsum', 'xla', 'cudnn', 'splash'),
+    'see models/attention.py', 'einsum'),
   'model.dtype': Field(str, ('float32', 'bfloat16'), 'type of matrix products', 'float32'),
-  'model.scan_layers': Field(
-    bool, None, 'one compiled block for all layers: compiles faster', False
-  ),
-  'model.remat': Field(
-    str, ('none', 'dots', 'full'), 'recompute in the backward pass to save memory', 'none'
-  ),
-}
+  'model.scan_layers': Field(bool, None, 'one compiled block for all layers: compiles faster',
+    False),
+  'model.remat': Field(str, ('none', 'dots', 'full'),
+    'recompute in the backward pass to save memory', 'none'),
+}  # fmt: skip
 
 
 def rules(config):

@@ -8,7 +8,7 @@ import pytest
 from bert_jax import models
 from bert_jax.config import bert
 from bert_jax.models import attention, dropout, embeddings
-from bert_jax.models.encoder import Block
+from bert_jax.models.block import Block
 
 keep_mask = jax.jit(dropout.keep_mask, static_argnums=(1, 2))
 
@@ -118,18 +118,22 @@ def zeros(layer, *arguments):
 def test_attention_drops_probabilities_at_its_rate():
   """Queries of 0 look at all tokens alike and values are unit vectors, so what comes out are the
   probabilities as they were dropped."""
-  layer = attention.SelfAttention(model(attention_probs_dropout_prob=0.4))
+  config = model(attention_probs_dropout_prob=0.4)
+  layer = attention.Attention(config, deterministic=False)
   x = np.tile(np.eye(64, dtype='f4'), (8, 1, 1))
-  segments = np.ones((8, 64), np.int32)
-  params = zeros(layer, x, segments, False)
+  tokens = models.Tokens(np.ones((8, 64), np.int32))
+  params = zeros(layer, x, tokens, models.Layer())
   params['value']['kernel'] = params['output']['kernel'] = np.eye(64, dtype='f4')
-  out = layer.apply({'params': params}, x, segments, False, rngs={'dropout': jax.random.key(1)})
+  out = layer.apply(
+    {'params': params}, x, tokens, models.Layer(), rngs={'dropout': jax.random.key(1)}
+  )
   out = np.asarray(out)
   np.testing.assert_allclose(out[out > 0], 1 / 64 / 0.6, rtol=1e-5)
   assert (out == 0).mean() == pytest.approx(0.4, abs=0.015)
   heads = (out.reshape(8, 64, 4, 16) == 0).mean((0, 1, 3))
   assert abs(heads - 0.4).max() < 0.03
-  still = layer.apply({'params': params}, x, segments, True)
+  layer = attention.Attention(config, deterministic=True)
+  still = layer.apply({'params': params}, x, tokens, models.Layer())
   np.testing.assert_allclose(still, 1 / 64, rtol=1e-5)
 
 
@@ -137,11 +141,13 @@ def test_attention_drops_probabilities_at_its_rate():
 def test_a_block_drops_what_its_parts_give_at_the_hidden_rate(part):
   """Both parts give ones wherever their last bias is 1."""
   layer = Block(model(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.1), False)
-  x, segments = np.zeros((8, 32, 64), np.float32), np.ones((8, 32), np.int32)
-  params = zeros(layer, x, segments)
+  x, tokens = np.zeros((8, 32, 64), np.float32), models.Tokens(np.ones((8, 32), np.int32))
+  params = zeros(layer, x, tokens, models.Layer())
   params['attention']['output']['bias'] += part != 'feed-forward'
   params['output']['bias'] += part != 'attention'
-  out, _ = layer.apply({'params': params}, x, segments, rngs={'dropout': jax.random.key(1)})
+  out, _ = layer.apply(
+    {'params': params}, x, tokens, models.Layer(), rngs={'dropout': jax.random.key(1)}
+  )
   kept = np.rint(np.asarray(out) * 0.7)
   np.testing.assert_allclose(out, kept / 0.7, rtol=1e-5)
   shares = np.bincount(kept.astype(int).ravel(), minlength=3) / kept.size

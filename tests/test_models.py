@@ -15,6 +15,7 @@ from bert_jax import config as c
 from bert_jax import models
 from bert_jax.config import SIZES
 from bert_jax.models import attention, common, embeddings, positions
+from bert_jax.models.tokens import Pattern
 from bert_jax.objectives import base
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.mlm_nsp import MlmNsp
@@ -195,7 +196,8 @@ def test_attention_scores_are_float32_under_bfloat16():
   keys = jax.random.split(jax.random.key(0))
   q, k = (2 * jax.random.normal(key, (1, 12, 2, 16), jnp.float32) for key in keys)
   q, k = q.astype(jnp.bfloat16), k.astype(jnp.bfloat16)
-  shares = attention.probabilities(q, k, jnp.ones((1, 12), jnp.int32))
+  tokens = models.Tokens(jnp.ones((1, 12), jnp.int32))
+  shares = attention.probabilities(q, k, None, Pattern(tokens, tokens))
   scores = np.einsum('bqhd,bkhd->bhqk', np.asarray(q, np.float64), np.asarray(k, np.float64)) / 4
   weights = np.exp(scores - scores.max(-1, keepdims=True))
   assert shares.dtype == jnp.float32
@@ -206,7 +208,7 @@ def test_statistics_of_layer_norm_are_float32_under_bfloat16():
   """Of numbers around 1000 with a deviation of 8: in bfloat16 their mean is off by up to 4."""
   x = 1000 + 8 * np.random.default_rng(0).standard_normal((4, 256))
   x = np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)
-  layer = common.layer_norm(model(dtype='bfloat16'))
+  layer = common.norm(model(dtype='bfloat16'))
   params = layer.init(jax.random.key(0), jnp.asarray(x, jnp.bfloat16))
   out = np.asarray(layer.apply(params, jnp.asarray(x, jnp.bfloat16)), np.float64)
   expected = norm(x, {'scale': 1, 'bias': 0}, 1e-12)

@@ -23,7 +23,7 @@ from bert_jax import trained
 from bert_jax.config import InputError
 from bert_jax.predict import Model, __main__, packed_rows
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.ask import Told
+from bert_jax.tasks.ask import RecordProblems
 from bert_jax.tasks.tagging.ask import words
 
 # Of a config.json.
@@ -338,10 +338,10 @@ def test_a_few_shapes_hold_everything(pretrained_model):
   shapes = {
     (len(batch), len(batch[0]['input_ids']))
     for count in (1, 2, 3, 17, 100, 300)
-    for batch in packed_rows.batches(ask.examples(texts[:count], Told()))
+    for batch in packed_rows.batches(ask.examples(texts[:count], RecordProblems()))
   }
   assert len(shapes) <= 6, shapes
-  batches = list(packed_rows.batches(ask.examples(texts, Told())))
+  batches = list(packed_rows.batches(ask.examples(texts, RecordProblems())))
   tokens = sum((row['segment_ids'] > 0).sum() for batch in batches for row in batch)
   assert tokens > 0.85 * sum(row['segment_ids'].size for batch in batches for row in batch)
   seen = sorted(n for batch in batches for row in batch for n in row['example_ids'] if n)

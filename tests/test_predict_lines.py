@@ -24,7 +24,7 @@ from bert_jax import trained
 from bert_jax.config import InputError
 from bert_jax.convert.sentence_transformers import Vector
 from bert_jax.predict import Model, __main__, export, packed_rows
-from bert_jax.tasks.ask import UNREAD, Told
+from bert_jax.tasks.ask import UNREAD, RecordProblems
 from bert_jax.tasks.pretraining import ask as masked_words
 
 
@@ -182,7 +182,7 @@ def test_what_is_not_in_the_vocabulary_is_counted_once(pretrained_model, make): 
   ):
     model = make(task, *options)
     ask = model.ask(model.default_task)
-    read = ask.examples([ask.parsed(asked)], Told()).read
+    read = ask.examples([ask.parsed(asked)], RecordProblems()).read
     assert sum((ids == model.tokenizer.unk_id).sum() for ids in read) == 1, task
 
 
@@ -260,7 +260,7 @@ def test_many_masks_are_filled_as_few_are(pretrained_model, monkeypatch):  # noq
   ask = masked_words.FillMask(model, top_k=4)
   logits = model.compiled(lambda w, row: model.mlm_logits(w, model.hidden(w, row)))
   for text, answer in zip(texts, ask.answers(texts)):
-    row = {name: x[None] for name, x in ask.examples([text], Told())[0].items()}
+    row = {name: x[None] for name, x in ask.examples([text], RecordProblems())[0].items()}
     shares = softmax(logits(model.weights, row)[0, :, : model.tokenizer.vocab_size], axis=-1)
     expected = shares[row['input_ids'][0] == model.tokenizer.mask_id]
     found = [[share for _, share in own] for own in answer['masks']]
@@ -280,7 +280,7 @@ def wide(vocab, tokenizer):
 def test_a_line_of_nothing_but_masks_takes_little_memory(wide):
   """By XLA's own account; the line of 16,000 of them would have taken 1 GB for each batch."""
   ask = wide.ask('fill-mask')
-  batch = next(packed_rows.batches(ask.examples([masked_words.MASK * 16_000], Told())))
+  batch = next(packed_rows.batches(ask.examples([masked_words.MASK * 16_000], RecordProblems())))
   arrays = {name: np.stack([row[name] for row in batch]) for name in batch[0]}
   assert arrays['input_ids'].size == packed_rows.TOKENS
   held = ask._compiled.lower(wide.weights, arrays).compile().memory_analysis()

@@ -10,62 +10,43 @@ FIELDS = {
   'model.num_hidden_layers': Field(int, '[1, inf)', 'blocks', 12),
   'model.num_attention_heads': Field(int, '[1, inf)', 'heads per block; divides hidden_size', 12),
   'model.intermediate_size': Field(int, '[1, inf)', 'width of the feed-forward layer', 3072),
-  'model.max_position_embeddings': Field(
-    int, '[1, inf)', 'longest row the position table covers', 512
-  ),
-  'model.type_vocab_size': Field(
-    int, '[0, inf)', 'token types (2: first and second text); 0: none', 2
-  ),
-  'model.hidden_act': Field(
-    str, ('gelu', 'gelu_tanh', 'relu', 'swish'), 'gelu is the exact, erf one', 'gelu'
-  ),
-  'model.position_embeddings': Field(
-    str,
-    ('learned', 'sinusoidal', 'rotary', 'alibi', 'none'),
-    'how tokens know their position, see models/positions.py',
-    'learned',
-  ),
-  'model.norm_placement': Field(
-    str, ('post', 'pre'), 'LayerNorm after each sum (BERT) or before', 'post'
-  ),
+  'model.max_position_embeddings': Field(int, '[1, inf)', 'longest row the position table covers',
+    512),
+  'model.type_vocab_size': Field(int, '[0, inf)', 'token types (2: first and second text); 0: none',
+    2),
+  'model.hidden_act': Field(str, ('gelu', 'gelu_tanh', 'relu', 'swish'),
+    'gelu is the exact, erf one', 'gelu'),
+  'model.position_embeddings': Field(str, ('learned', 'sinusoidal', 'rotary', 'alibi', 'none'),
+    'how tokens know their position, see models/positions.py', 'learned'),
+  'model.norm_placement': Field(str, ('post', 'pre'), 'LayerNorm after each sum (BERT) or before',
+    'post'),
   'model.layer_norm_eps': Field(float, '(0, 1)', 'added to the variance', 1e-12),
   'model.initializer_range': Field(float, '(0, inf)', 'standard deviation of new weights', 0.02),
-  'model.hidden_dropout_prob': Field(
-    float, '[0, 1)', 'dropout on embeddings and sub-layer outputs', 0.1
-  ),
-  'model.attention_probs_dropout_prob': Field(
-    float, '[0, 1)', 'dropout on attention probabilities', 0.1
-  ),
+  'model.hidden_dropout_prob': Field(float, '[0, 1)', 'dropout on embeddings and sub-layer outputs',
+    0.1),
+  'model.attention_probs_dropout_prob': Field(float, '[0, 1)', 'dropout on attention probabilities',
+    0.1),
   'model.tie_word_embeddings': Field(bool, None, 'MLM decoder = word embeddings', True),
-  'model.vocab_multiple': Field(
-    int, '[1, inf)', 'embedding rows are padded to a multiple of this', 128
-  ),
-  'model.attention_implementation': Field(
-    str, ('einsum', 'xla', 'cudnn', 'splash'), 'see models/attention.py', 'einsum'
-  ),
+  'model.vocab_multiple': Field(int, '[1, inf)', 'embedding rows are padded to a multiple of this',
+    128),
+  'model.attention_implementation': Field(str, ('einsum', 'xla', 'cudnn', 'splash'),
+    'see models/attention.py', 'einsum'),
   'model.dtype': Field(str, ('float32', 'bfloat16'), 'type of matrix products', 'float32'),
-  'model.scan_layers': Field(
-    bool, None, 'one compiled block for all layers: compiles faster', False
-  ),
-  'model.remat': Field(
-    str, ('none', 'dots', 'full'), 'recompute in the backward pass to save memory', 'none'
-  ),
-  'model.feed_forward': Field(
-    str, ('mlp', 'glu'), "BERT's two layers, or with a gate beside the first", 'mlp', past='mlp'
-  ),
-  'model.norm': Field(
-    str, ('layer_norm', 'rms_norm'), 'rms_norm subtracts no mean', 'layer_norm', past='layer_norm'
-  ),
-  'model.attention_window': Field(
-    int, '[0, inf)', 'a token sees this many around it, half on either side; 0: all', 0, past=0
-  ),
-  'model.global_attention_every': Field(
-    int, '[0, inf)', 'every n-th layer, from the first on, has no window; 0: none', 0, past=0
-  ),
-  'model.rotary_theta': Field(
-    float, '(1, inf)', 'base of the wavelengths of rotary positions', 10_000.0, past=10_000.0
-  ),
-}
+  'model.scan_layers': Field(bool, None, 'one compiled block for all layers: compiles faster',
+    False),
+  'model.remat': Field(str, ('none', 'dots', 'full'),
+    'recompute in the backward pass to save memory', 'none'),
+  'model.feed_forward': Field(str, ('mlp', 'glu'),
+    "BERT's two layers, or with a gate beside the first", 'mlp', past='mlp'),
+  'model.norm': Field(str, ('layer_norm', 'rms_norm'), 'rms_norm subtracts no mean', 'layer_norm',
+    past='layer_norm'),
+  'model.attention_window': Field(int, '[0, inf)',
+    'a token sees so many around it, half on either side; 0: all', 0, past=0),
+  'model.global_attention_every': Field(int, '[0, inf)',
+    'every n-th layer, from the first on, has no window; 0: none', 0, past=0),
+  'model.rotary_theta': Field(float, '(1, inf)', 'base of the wavelengths of rotary positions',
+    10_000.0, past=10_000.0),
+}  # fmt: skip
 
 
 def rules(config):

@@ -6,22 +6,13 @@ from bert_jax.tasks import TASKS
 FIELDS = {
   'objective': Field(str, tuple(TASKS), 'what is learned: selects data, heads and loss', ''),
   'seed': Field(int, '[0, 2147483647]', 'the seed of everything random in the run', 0),
-  'prng_impl': Field(
-    str,
-    ('threefry2x32', 'rbg'),
-    'random bits: the same on any mesh, or fast on TPUs',
-    'threefry2x32',
-  ),
-  'init_from': Field(
-    str,
-    None,
+  'prng_impl': Field(str, ('threefry2x32', 'rbg'),
+    'random bits: the same on any mesh, or fast on TPUs', 'threefry2x32'),
+  'init_from': Field(str, None,
     'workdir, Hugging Face folder or name, or TensorFlow checkpoint, whose weights, sizes and '
-    'vocabulary this run starts from',
-    '',
-  ),
-  'resume_from': Field(
-    str, None, 'workdir whose whole state (step, optimizer) this run continues', ''
-  ),
+    'vocabulary this run starts from', ''),
+  'resume_from': Field(str, None, 'workdir whose whole state (step, optimizer) this run continues',
+    ''),
   'batch_size': Field(int, '[1, inf)', 'rows per step, over all devices', 256),
   'steps': Field(int, '[0, inf)', 'optimizer steps; 0: `epochs` counts', 1_000_000),
   'epochs': Field(float, '[0, inf)', 'passes over the training rows; 0: `steps` counts', 0.0),
@@ -30,29 +21,21 @@ FIELDS = {
   'mesh.tensor': Field(int, '[-1, inf)', 'devices that split each layer', 1),
   'mesh.slices': Field(int, '[1, inf)', 'TPU slices that mesh.data goes over first', 1),
   'eval.every': Field(int, '[0, inf)', 'steps between evaluations; 0: only at the end', 10_000),
-  'eval.batches': Field(
-    int, '[0, inf)', 'batches per evaluation while training; 0: all of them', 50
-  ),
-  'eval.patience': Field(
-    int,
-    '[0, inf)',
-    'stop after this many evaluations without a better checkpoint.best_metric; 0: never',
-    0,
-  ),
-  'checkpoint.every': Field(
-    int, '[0, inf)', 'steps between checkpoints; 0: only at the end', 10_000
-  ),
+  'eval.batches': Field(int, '[0, inf)', 'batches per evaluation while training; 0: all of them',
+    50),
+  'eval.patience': Field(int, '[0, inf)',
+    'stop after this many evaluations without a better checkpoint.best_metric; 0: never', 0),
+  'checkpoint.every': Field(int, '[0, inf)', 'steps between checkpoints; 0: only at the end',
+    10_000),
   'checkpoint.keep_latest': Field(int, '[1, inf)', 'newest checkpoints to keep', 2),
-  'checkpoint.keep_every': Field(
-    int, '[0, inf)', 'also keep those at multiples of this step; 0: none', 0
-  ),
-  'checkpoint.best_metric': Field(
-    str, None, 'also keep the best by this eval metric; empty: none', ''
-  ),
+  'checkpoint.keep_every': Field(int, '[0, inf)',
+    'also keep those at multiples of this step; 0: none', 0),
+  'checkpoint.best_metric': Field(str, None, 'also keep the best by this eval metric; empty: none',
+    ''),
   'checkpoint.best_mode': Field(str, ('min', 'max'), 'is a low or a high best_metric good', 'min'),
   'log.every': Field(int, '[1, inf)', 'steps between lines of metrics', 100),
   'log.tensorboard': Field(bool, None, 'write TensorBoard event files too', True),
-}
+}  # fmt: skip
 
 
 def rules(config):

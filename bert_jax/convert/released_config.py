@@ -51,13 +51,13 @@ def _as_exported(config, weights, limit):
 
 def _labels(weights):
   """The labels of a classifier by id2label, or LABEL_0, LABEL_1... where nothing says."""
-  count, found = len(weights.flat['classifier/dense/bias']), weights.description.labels
-  if not found:
-    found = tuple(f'LABEL_{i}' for i in range(count))
-  if len(found) != count:
+  count, labels = len(weights.flat['classifier/dense/bias']), weights.description.labels
+  if not labels:
+    labels = tuple(f'LABEL_{i}' for i in range(count))
+  if len(labels) != count:
     raise InputError(
-      f'config.json names {len(found)} labels (id2label) and the classifier has {count}; name all.'
+      f'config.json names {len(labels)} labels (id2label) and the classifier has {count}; name all.'
     )
-  if twice := [label for i, label in enumerate(found) if label in found[:i]]:
+  if twice := [label for i, label in enumerate(labels) if label in labels[:i]]:
     raise InputError(f'config.json names the label {twice[0]!r} twice; rename one in id2label.')
-  return found
+  return labels

@@ -47,10 +47,10 @@ class Model:
 
   def __init__(self, source, which='latest', dtype=''):
     config_lib.show_log()
-    found = source if isinstance(source, trained.Trained) else trained.load(source, which)
-    self.config = found.config.copy_and_resolve_references()
-    self.tokenizer, self.step = found.tokenizer, found.step
-    self.pooling = found.vector.pooling or 'mean'
+    origin = source if isinstance(source, trained.Trained) else trained.load(source, which)
+    self.config = origin.config.copy_and_resolve_references()
+    self.tokenizer, self.step = origin.tokenizer, origin.step
+    self.pooling = origin.vector.pooling or 'mean'
     # How it was trained on some device is not how it is best asked on another.
     self.config.model.update(
       dict(scan_layers=False, remat='none', attention_implementation='einsum')
@@ -61,7 +61,7 @@ class Model:
       self.config.model.dtype = dtype or 'float32'
     self.config = config_lib.check(self.config)
     self.objective = TASKS[self.config.objective].objective(self.config, self.tokenizer)
-    params = models.unstack_layers(found.params)
+    params = models.unstack_layers(origin.params)
     params = {part: _in(self._dtype_of(part), tree) for part, tree in params.items()}
     self._turned = cpu_kernels.turns(self.config.model.dtype)
     self.weights = jax.device_put(cpu_kernels.turned(params) if self._turned else params)

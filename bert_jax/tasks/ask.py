@@ -15,8 +15,8 @@ UNREAD = 'records with fields that are not read and not in the answers'
 NOTHING = 'nothing of it can be answered: it has no token'
 
 
-class Told(Problems):
-  """Of what is asked: a record that cannot be used is told in its place, and nothing is logged.
+class RecordProblems(Problems):
+  """What is wrong with the records that are asked: each is answered with its fault, none is logged.
 
   reasons: {where: why it cannot be used}.
   """
@@ -107,14 +107,14 @@ class Packed(Ask):
   def replies(self, records):
     if not records:
       return []
-    problems, found = Told(), {}
+    problems, answers = RecordProblems(), {}
     examples = self.examples(records, problems)
     if examples.texts:
       outputs = self.model.outputs(self._compiled, examples)
-      found = {answer['id']: answer for answer in examples.answers(outputs)}
+      answers = {answer['id']: answer for answer in examples.answers(outputs)}
     self.model.note(problems.counts, examples.read)
     return [
-      (found[i], '') if i in found else (None, problems.reasons.get(where_of(i), NOTHING))
+      (answers[i], '') if i in answers else (None, problems.reasons.get(where_of(i), NOTHING))
       for i in range(len(records))
     ]
 

@@ -8,39 +8,25 @@ from bert_jax.tasks.classification.ask import Classify, Pair
 from bert_jax.tasks.record import Head, Prediction, Task
 
 FIELDS = {
-  'table.text_column': Field(
-    str, None, 'column of the text; a|b: the first of these that is there', 'sentence'
-  ),
+  'table.text_column': Field(str, None, 'column of the text; a|b: the first of these that is there',
+    'sentence'),
   'table.pair_column': Field(str, None, 'column of the second text; empty: single texts', ''),
   'table.label_column': Field(str, None, 'column of the label', 'label'),
-  'table.id_column': Field(
-    str, None, 'column that names a row; empty: rows are numbered from 0', ''
-  ),
-  'table.columns': Field(
-    tuple, str, 'names of the columns of a TSV without header; empty: it has one', ()
-  ),
-  'table.labels': Field(
-    tuple,
-    str,
-    'the label set, in order (a|b: spelt a or b); empty: those of the training data, sorted',
-    (),
-  ),
-  'table.regression': Field(
-    bool, None, 'labels are numbers: squared error, Pearson and Spearman', False
-  ),
-  'table.multi_label': Field(
-    bool, None, 'a text has any number of labels, separated by commas', False
-  ),
-  'table.class_weights': Field(
-    tuple, None, "((label, weight in the loss), ...); ('balanced',): 1/share", ()
-  ),
-  'table.long_texts': Field(
-    str,
-    ('head', 'tail', 'head_tail', 'windows'),
-    'what is kept of a text that is too long; windows: all of it, logits averaged',
-    'head',
-  ),
-}
+  'table.id_column': Field(str, None, 'column that names a row; empty: rows are numbered from 0',
+    ''),
+  'table.columns': Field(tuple, str,
+    'names of the columns of a TSV without header; empty: it has one', ()),
+  'table.labels': Field(tuple, str,
+    'the label set, in order (a|b: spelt a or b); empty: those of the training data, sorted', ()),
+  'table.regression': Field(bool, None, 'labels are numbers: squared error, Pearson and Spearman',
+    False),
+  'table.multi_label': Field(bool, None, 'a text has any number of labels, separated by commas',
+    False),
+  'table.class_weights': Field(tuple, None,
+    "((label, weight in the loss), ...); ('balanced',): 1/share", ()),
+  'table.long_texts': Field(str, ('head', 'tail', 'head_tail', 'windows'),
+    'what is kept of a text that is too long; windows: all of it, logits averaged', 'head'),
+}  # fmt: skip
 
 
 def rules(config):

@@ -8,7 +8,7 @@ from bert_jax.tasks.classification.task import Texts
 
 class Classify(OfHead):
   examples_of = Texts
-  tabs = True  # so that a pair is told from a text
+  tabs = True  # so that a pair is no single text
 
   @property
   def fields(self):

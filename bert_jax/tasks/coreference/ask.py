@@ -28,8 +28,8 @@ class Coreference(OfHead):
 
   def record(self, given):
     text, *spans = texts_of(given, self.fields)
-    found = [_place(given, text, name, span) for name, span in zip(self.fields[1:], spans)]
-    return Example('', '', text, tuple(found), None)
+    places = [_place(given, text, name, span) for name, span in zip(self.fields[1:], spans)]
+    return Example('', '', text, tuple(places), None)
 
   def shown(self, answer):
     names = 'pronoun', 'candidates', 'prediction', 'probability', 'probabilities'

@@ -7,57 +7,41 @@ from bert_jax.tasks.pretraining.stages import masking_stages
 from bert_jax.tasks.record import Head, Prediction, Task
 
 CORPUS = {
-  'corpus.format': Field(
-    str,
-    ('auto', 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki'),
-    'see text/documents.py',
-    'auto',
-  ),
-  'corpus.text_field': Field(
-    str, None, 'field of a JSONL or TFDS record that holds the text', 'text'
-  ),
-  'corpus.eval_share': Field(
-    float, '[0, 1)', 'documents held out for evaluation if data.eval is empty', 0.01
-  ),
-  'corpus.rows': Field(
-    str, ('nsp', 'sop', 'full', 'single'), 'what an example is, see rows/pretraining.py', 'nsp'
-  ),
-  'corpus.short_seq_prob': Field(
-    float, '[0, 1]', 'share of pairs with a random, shorter length', 0.1
-  ),
-  'corpus.dupe_factor': Field(
-    int, '[1, inf)', 'times the corpus is cut into pairs, differently each', 5
-  ),
+  'corpus.format': Field(str, ('auto', 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki'),
+    'see text/documents.py', 'auto'),
+  'corpus.text_field': Field(str, None, 'field of a JSONL or TFDS record that holds the text',
+    'text'),
+  'corpus.eval_share': Field(float, '[0, 1)',
+    'documents held out for evaluation if data.eval is empty', 0.01),
+  'corpus.rows': Field(str, ('nsp', 'sop', 'full', 'single'),
+    'what an example is, see rows/pretraining.py', 'nsp'),
+  'corpus.short_seq_prob': Field(float, '[0, 1]', 'share of pairs with a random, shorter length',
+    0.1),
+  'corpus.dupe_factor': Field(int, '[1, inf)',
+    'times the corpus is cut into pairs, differently each', 5),
   'corpus.languages': Field(tuple, str, 'to use, in order; empty: all that data.train has', ()),
-  'corpus.sampling': Field(
-    float, '[0, 1]', 'S: a language is seen in proportion to P(L)^S of tokens', 1.0
-  ),
+  'corpus.sampling': Field(float, '[0, 1]',
+    'S: a language is seen in proportion to P(L)^S of tokens', 1.0),
   'corpus.weights': Field(tuple, None, '((language, factor), ...) on top of that', ()),
   'corpus.segmenter': Field(str, ('', 'jieba'), 'marks whole words of Chinese', ''),
   'corpus.phrases': Field(str, None, 'lexicon, one a line: units of masking.policy=phrase', ''),
   'corpus.entities': Field(str, None, 'lexicon, one a line: units of masking.policy=entity', ''),
-}
+}  # fmt: skip
 MASKING = {
-  'masking.policy': Field(
-    str,
-    None,
+  'masking.policy': Field(str, None,
     'token, whole_word, span, phrase or entity; or by step, as in token,phrase@1000,entity@2000',
-    'token',
-  ),
+    'token'),
   'masking.masked_lm_prob': Field(float, '(0, 1)', 'share of tokens to predict', 0.15),
-  'masking.max_predictions_per_seq': Field(
-    int, '[1, inf)', 'most predictions in a row (static)', 20
-  ),
+  'masking.max_predictions_per_seq': Field(int, '[1, inf)', 'most predictions in a row (static)',
+    20),
   'masking.mask_share': Field(float, '[0, 1]', 'of these, replaced by [MASK]', 0.8),
-  'masking.random_share': Field(
-    float, '[0, 1]', 'of these, replaced by a random piece; the rest stay', 0.1
-  ),
-}
+  'masking.random_share': Field(float, '[0, 1]',
+    'of these, replaced by a random piece; the rest stay', 0.1),
+}  # fmt: skip
 LOSS = {
-  'loss.nsp_weight': Field(
-    float, '[0, inf)', 'lambda in MLM + lambda * NSP (or SOP); 0: no such head', 1.0
-  )
-}
+  'loss.nsp_weight': Field(float, '[0, inf)',
+    'lambda in MLM + lambda * NSP (or SOP); 0: no such head', 1.0),
+}  # fmt: skip
 
 
 def rules(config):

@@ -34,7 +34,7 @@ def with_masks(tokenizer, text):
 
 
 class FillMask(OfText):
-  """top_k: pieces told for each mask."""
+  """top_k: pieces in the answer for each mask."""
 
   options = ('top_k',)
 
@@ -75,7 +75,7 @@ class FillMask(OfText):
       lambda part: lax.cond(part[0].any(), best, none, part[1]), (asked_PS[1:], vectors_PSD[1:])
     )
     values, ids = (
-      jnp.concatenate([own[None], rest]) for own, rest in zip(best(vectors_PSD[0]), others)
+      jnp.concatenate([first[None], rest]) for first, rest in zip(best(vectors_PSD[0]), others)
     )
     back_X = jnp.argsort(order_X)
     values, ids = (x.reshape(B * T, -1)[back_X].reshape(B, T, -1) for x in (values, ids))
@@ -83,7 +83,7 @@ class FillMask(OfText):
     return {'values': values, 'ids': ids} | {name: batch[name] for name in names}
 
   def shown(self, answer):
-    masks = [[{'piece': piece, 'probability': p} for piece, p in own] for own in answer['masks']]
+    masks = [[{'piece': piece, 'probability': p} for piece, p in mask] for mask in answer['masks']]
     return {'text': answer['text'], 'masks': masks}
 
 
@@ -104,10 +104,10 @@ class Masks(Examples):
       first, last = at[0], at[-1] + 1
       if last - first > room:  # one window cannot have them all: those of the whole text
         first, last = 0, len(ids)
-      own = windows(first, last, len(ids), room)
-      window_of = best_windows(own, at)
+      bounds = windows(first, last, len(ids), room)
+      window_of = best_windows(bounds, at)
       for k in np.unique(window_of):
-        start, stop = own[k]
+        start, stop = bounds[k]
         texts.append((ids[start:stop],))
         self.asked.append((i, 1 + at[window_of == k] - start))
         flags.append(np.zeros(stop - start + 2, np.int32))
@@ -118,15 +118,15 @@ class Masks(Examples):
     )  # fmt: skip
 
   def answers(self, outputs):
-    found = [[] for _ in self.records]
+    masks_of = [[] for _ in self.records]
     values, ids = (tokens_of(outputs, name, self.lengths) for name in ('values', 'ids'))
     for e, (i, at) in enumerate(self.asked):
-      for shares, own in zip(values[e][at], ids[e][at]):
-        pieces = (self.tokenizer.pieces[piece] for piece in own)
-        found[i].append(list(zip(pieces, map(float, shares))))
+      for shares, best in zip(values[e][at], ids[e][at]):
+        pieces = (self.tokenizer.pieces[piece] for piece in best)
+        masks_of[i].append(list(zip(pieces, map(float, shares))))
     return [
       {'id': i, 'text': text, 'masks': masks}
-      for i, (text, masks) in enumerate(zip(self.records, found))
+      for i, (text, masks) in enumerate(zip(self.records, masks_of))
     ]
 
 
@@ -138,8 +138,8 @@ class Perplexity(OfText):
     at_BN = batch['masked_positions'][..., 0]
     hidden_BND = models.gather_positions(self.model.hidden(params, batch), at_BN)
     logs = nn.log_softmax(self.model.mlm_logits(params, hidden_BND))
-    own = jnp.take_along_axis(logs, batch['targets'][..., None], axis=-1)[..., 0]
-    return {'logs': own, 'example_ids': batch['example_ids']}
+    logs = jnp.take_along_axis(logs, batch['targets'][..., None], axis=-1)[..., 0]
+    return {'logs': logs, 'example_ids': batch['example_ids']}
 
 
 class EachMasked(Examples):
@@ -172,10 +172,10 @@ class EachMasked(Examples):
     numbers, (logs,) = by_example(outputs, 'logs')
     return [
       {
-        'id': i, 'text': self.records[i], 'perplexity': float(np.exp(-own.mean())),
-        'log_probability': float(own.sum()), 'tokens': len(own),
+        'id': i, 'text': self.records[i], 'perplexity': float(np.exp(-logs.mean())),
+        'log_probability': float(logs.sum()), 'tokens': len(logs),
       }
-      for i, (own,) in grouped(self.text_of[numbers], logs.astype(np.float64))
+      for i, (logs,) in grouped(self.text_of[numbers], logs.astype(np.float64))
     ]  # fmt: skip
 
 
@@ -189,8 +189,8 @@ class NextSentence(Classify):
 
   def outputs(self, params, batch):
     model = self.model.objective.model
-    own = params | {'classifier': params['nsp']}
-    logits = base.pooled_logits(model, models.Classifier(model, 2), own, batch)
+    params = params | {'classifier': params['nsp']}
+    logits = base.pooled_logits(model, models.Classifier(model, 2), params, batch)
     return {'logits': logits, 'example_ids': batch['example_ids']}
 
   def config(self, row=0):

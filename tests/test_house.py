@@ -27,6 +27,7 @@ LEVELS = [
   {'checkpoint'},
   {'trained'},
   {'initialization'},
+  {'run_setup', 'evaluate'},
   {'train', 'evaluate', 'predict'},
   {'tools'},
 ]

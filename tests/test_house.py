@@ -28,7 +28,7 @@ LEVELS = [
   {'trained'},
   {'initialization'},
   {'run_setup', 'evaluate'},
-  {'train', 'evaluate', 'predict'},
+  {'train', 'predict'},
   {'tools'},
 ]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}

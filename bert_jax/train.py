@@ -1,4 +1,4 @@
-"""The run: set up, compile, loop. Read it from top to bottom.
+"""The run: everything before the first step (begin.py), then the loop. Read it from top to bottom.
 
     python -m bert_jax.train --config configs/pretrain.py:size=base --workdir W [--config.seed=1]
 
@@ -9,75 +9,19 @@ and ends with the same bits as if it had never stopped.
 
 import argparse
 import contextlib
-import dataclasses
 import logging
 import math
 import signal
 import threading
-import time
 from pathlib import Path
-from typing import Any
 
 import jax
 
-from bert_jax import (
-  checkpoint,
-  evaluate,
-  hosts,
-  initialization,
-  manifest,
-  metrics,
-  sharding,
-  step,
-  workdirs,
-)
+from bert_jax import begin, evaluate, hosts, metrics, sharding
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
-from bert_jax.convert import hub
-from bert_jax.rows import batches as batching
-from bert_jax.tasks import TASKS
-from bert_jax.tokenizers import training
 
 log = logging.getLogger('bert_jax')
-
-
-@dataclasses.dataclass
-class Inputs:
-  """What a run is made of, before anything is compiled or written."""
-
-  config: Any  # with everything filled in that only the data can tell
-  workdir: Path
-  continued: Path | None  # the folder whose newest checkpoint this run continues
-  meta: dict | None  # of that checkpoint
-  mesh: jax.sharding.Mesh
-  tokenizer: Any
-  objective: Any
-  sources: dict  # {split: Source}
-  batches: batching.Batches
-  eval_batches: batching.Batches | None
-  steps: int
-
-  @property
-  def identity(self):
-    return {
-      'config': config_lib.fingerprint(self.config),
-      'data': self.sources['train'].fingerprint,
-    }
-
-
-@dataclasses.dataclass
-class Run:
-  """All that the loop needs: the compiled steps, their arrays, and the place to save them."""
-
-  inputs: Inputs
-  train_step: Any
-  eval_step: Any  # None: nothing is evaluated
-  constants: step.Constants
-  empty_carry: Any  # that an evaluation begins with
-  schedule: Any  # step -> learning rate
-  checkpoints: checkpoint.Checkpoints
-  results: dict  # metrics of the newest evaluation
-  seen: dict  # counts since step 0
 
 
 def train(config, workdir):
@@ -90,133 +34,13 @@ def train(config, workdir):
   """
   config_lib.show_log()
   hosts.check()
-  inputs = read_inputs(config, Path(workdir).expanduser())
+  inputs = begin.read_inputs(config, Path(workdir).expanduser())
   with contextlib.ExitStack() as stack:
     stopping = stack.enter_context(stop_signals())
     stack.enter_context(jax.set_mesh(inputs.mesh))
     stack.enter_context(sharding.activation_rules())
-    run, state = prepare(inputs, stack)
+    run, state = begin.prepare(inputs, stack)
     return loop(run, state, stopping)
-
-
-# ---- before the first step -----------------------------------------------------------------------
-
-
-def read_inputs(config, workdir):
-  """The Inputs of a run, or an InputError."""
-  config = config_lib.check(config)
-  continued, meta = initialization.continued(workdir, config.resume_from)
-  config = initialization.adopt_model(config, workdir)
-  mesh = sharding.mesh_of(config)
-  task = TASKS[config.objective]
-  config = task.resolve(config)
-  workdirs.check(workdir, config)
-  beginning = continued or (config.init_from and hub.folder(config.init_from)) or None
-  tokenizer = training.of_run(config, beginning, lambda: task.texts(config))
-  sources = task.sources(config, tokenizer)
-  objective = task.objective(config, tokenizer)
-  if config.checkpoint.best_metric not in ('', *objective.metrics):
-    raise InputError(
-      f'checkpoint.best_metric {config.checkpoint.best_metric!r} is not among the metrics of this '
-      f'objective: {", ".join(objective.metrics)}.'
-    )
-  spec, where = objective.spec(config.batch_size), sharding.batch_sharding(mesh)
-  options = {
-    'limits': evaluate.limits(config.model, tokenizer),
-    'skip_damaged': config.data.skip_damaged,
-    'lanes': bool(objective.carry(config.batch_size)),
-  }
-  batches = batching.Batches(sources['train'], spec, where, seed=config.seed, **options)
-  eval_batches = None
-  if 'eval' in sources:
-    eval_batches = batching.Batches(sources['eval'], spec, where, **options)
-  else:
-    log.warning('nothing is evaluated: data.eval is empty')
-  steps = config.steps or math.ceil(config.epochs * len(sources['train']) / config.batch_size)
-  return Inputs(
-    config, workdir, continued, meta, mesh, tokenizer, objective, sources, batches, eval_batches,
-    steps,
-  )  # fmt: skip
-
-
-def prepare(inputs, stack):
-  """Compiles the steps, claims the workdir and makes or restores the state -> (Run, State)."""
-  config, mesh, continued = inputs.config, inputs.mesh, inputs.continued
-  program = step.program(config, inputs.objective, mesh, inputs.steps)
-  if continued:
-    elsewhere = continued != inputs.workdir
-    manifest.check_continues(inputs.meta, program.state, inputs.identity, inputs.steps, elsewhere)
-  weights = None
-  if config.init_from and not continued:
-    weights = initialization.weights_of(config, mesh)
-  started = time.perf_counter()
-  train_step, eval_step = program.lower().compile(), None
-  if inputs.eval_batches:
-    eval_step = program.lower_evaluation().compile()
-  log.info('%s', sharding.describe(program.state.params, mesh))
-  log.info(
-    'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs',
-    dict(mesh.shape), time.perf_counter() - started, memory(train_step), flops_of(inputs),
-  )  # fmt: skip
-  hosts.wait('compiled')
-  checkpoints = open_workdir(inputs)
-  stack.enter_context(contextlib.closing(checkpoints))
-  state, results, seen = first_state(inputs, program, checkpoints, weights)
-  workdirs.write_facts(inputs.workdir, inputs.sources, mesh)
-  constants = sharding.put(program.constants, mesh)
-  empty_carry = evaluate.empty_carry(inputs.objective, config, mesh)
-  run = Run(
-    inputs, train_step, eval_step, constants, empty_carry, program.schedule, checkpoints, results,
-    seen,
-  )  # fmt: skip
-  return run, state
-
-
-def flops_of(inputs):
-  """Floating-point operations of a training step: backward is twice the forward pass."""
-  return 3 * inputs.objective.flops(inputs.config.batch_size)
-
-
-def open_workdir(inputs):
-  """Writes the config and the vocabulary of a run -> its Checkpoints."""
-  config, workdir = inputs.config, inputs.workdir
-  if hosts.first():
-    workdirs.claim(workdir, config)
-    if inputs.continued != workdir:
-      inputs.tokenizer.save(workdir)
-  hosts.wait('claimed')
-  hosts.exists(workdir / workdirs.CONFIG)
-  judged_by = ' '.join(
-    (config.checkpoint.best_metric, config.checkpoint.best_mode,
-     inputs.sources['eval'].fingerprint if inputs.eval_batches else '')
-  )  # fmt: skip
-  return checkpoint.Checkpoints(workdir, config.checkpoint, inputs.identity, judged_by)
-
-
-def first_state(inputs, program, checkpoints, weights):
-  """(State, metrics of its evaluation, counts since step 0) that a run begins with."""
-  results, seen = {}, {}
-  if inputs.continued:
-    with contextlib.ExitStack() as stack:
-      source = checkpoints
-      if inputs.continued != inputs.workdir:
-        source = checkpoint.Checkpoints(inputs.continued)
-        stack.enter_context(contextlib.closing(source))
-      state, meta = source.restore(program.state)
-    results, seen = meta['metrics'], meta.get('seen', {})
-    log.info('continuing at step %d of %d', int(state.step), inputs.steps)
-  else:
-    init_key, _, _ = step.keys(inputs.config.seed, inputs.config.prng_impl)
-    state = jax.jit(program.make_state, out_shardings=program.layout)(init_key)
-    if weights:
-      params = initialization.warm_start(state.params, weights)
-      state = dataclasses.replace(state, params=params)
-  if inputs.continued != inputs.workdir:
-    checkpoints.best['step'] = int(state.step)
-  return state, results, seen
-
-
-# ---- the loop ------------------------------------------------------------------------------------
 
 
 def loop(run, state, stopping):
@@ -224,7 +48,7 @@ def loop(run, state, stopping):
   config, steps, checkpoints = run.inputs.config, run.inputs.steps, run.checkpoints
   workdir, start = run.inputs.workdir, int(state.step)
   window, pending, stop, early = {}, None, False, False
-  stops, clock = hosts.Vote(run.inputs.mesh), metrics.Clock(flops_of(run.inputs))
+  stops, clock = hosts.Vote(run.inputs.mesh), metrics.Clock(begin.flops_of(run.inputs))
   with contextlib.ExitStack() as stack:
     writer = metrics.Writer(workdir, start, config.log.tensorboard)
     stack.enter_context(contextlib.closing(writer))
@@ -354,17 +178,6 @@ def evaluate_now(run, state, writer, progress, saved=True):
     folder = evaluate.folder_of(inputs.workdir, config.data.eval, number)
     evaluate.write(folder, inputs.eval_batches.source, answers, run.results)
   return early
-
-
-def memory(compiled):
-  """Memory of a compiled step on each device, as a sentence."""
-  sizes = compiled.memory_analysis()
-  if sizes is None:
-    return 'memory unknown'
-  return (
-    f'{sizes.argument_size_in_bytes / 2**20:,.0f} MiB of state and batch, '
-    f'{sizes.temp_size_in_bytes / 2**20:,.0f} MiB of temporaries per device'
-  )
 
 
 @contextlib.contextmanager

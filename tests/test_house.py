@@ -13,7 +13,7 @@ LEVELS = [
   {'models', 'sharding', 'optim', 'text', 'tokenizers', 'corpus', 'rows', 'convert'},
   {'tasks', 'objectives'},
   {'step', 'checkpoint', 'manifest', 'initialization'},
-  {'train', 'evaluate', 'predict'},
+  {'begin', 'train', 'evaluate', 'predict'},
   {'tools'},
 ]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}

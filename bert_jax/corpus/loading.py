@@ -105,7 +105,6 @@ def _check_unknown(tokenizer, counts, what):
 def documents(config, spec, counts, split):
   """(name, sentences) of the documents of a spec; the embedded documentation if it is empty."""
   if not spec:
-    counts['embedded packages'] = len(documentation.PACKAGES)
     return documentation.documents()
   return text.documents(
     spec,

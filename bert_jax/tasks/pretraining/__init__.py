@@ -14,7 +14,7 @@ CORPUS = {
   'corpus.eval_share': Field(float, '[0, 1)',
     'documents held out for evaluation if data.eval is empty', 0.01),
   'corpus.rows': Field(str, ('nsp', 'sop', 'full', 'single'),
-    'what an example is, see rows/pretraining.py', 'nsp'),
+    'what an example is, see rows/corpus_rows.py', 'nsp'),
   'corpus.short_seq_prob': Field(float, '[0, 1]', 'share of pairs with a random, shorter length',
     0.1),
   'corpus.dupe_factor': Field(int, '[1, inf)',

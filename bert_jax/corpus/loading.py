@@ -63,14 +63,16 @@ def load(config, spec, tokenizer, split):
     )
   if unwanted:
     log.info('%s: not used, since not in corpus.languages: %s', split, ', '.join(unwanted))
-  for language, (_, _, counts) in out.items():
+  for language, (*_, counts) in out.items():
     _check_unknown(tokenizer, counts, f'{split} {language}'.strip())
   return out
 
 
 def _tokenize(config, spec, encoder, split, matched):
-  """(Corpus, crc32 of the documents' names, unigram counts) of text; adds to `matched` how many
-  matches each lexicon, by its path, has."""
+  """(Corpus, crc32 of each document's name [D], unigram counts [V]) of text.
+
+  matched: {path of a lexicon: how many of its entries were met}, increased.
+  """
   counts, names = Counter(), []
 
   def sentences():

@@ -153,11 +153,11 @@ def predictable(counts, tokenizer):
 
 
 def unigram_nats(counts, of=None):
-  """Cross-entropy in nats per token of text with counts `of` [V] under the frequencies `counts`.
+  """Cross-entropy in nats per token of a text under the frequencies of another one.
 
-  That is the loss of the best predictor that never looks at the context; a masked-LM loss that
-  stays here has learned nothing but frequencies. Unseen pieces count as seen once. of: default:
-  counts.
+  counts: [V] of the text that the frequencies are of; a piece it does not have counts once. of: [V]
+  of the text to predict; None: the same one. The result is the loss of the best predictor that
+  never looks at the context; a masked-LM loss that stays there has learned frequencies only.
   """
   of = counts if of is None else of
   probabilities = np.maximum(counts, 1) / np.maximum(counts, 1)[counts + of > 0].sum()

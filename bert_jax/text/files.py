@@ -188,7 +188,7 @@ def _parsed(text: str) -> tuple[Any, int]:
 
 
 def _json_fault(error: Exception) -> str:
-  """What an error of _parsed says of the text."""
+  """What is wrong with a text, by the error that _parsed raised."""
   if isinstance(error, RecursionError):
     return 'JSON nested too deeply'
   if isinstance(error, json.JSONDecodeError):
@@ -204,8 +204,8 @@ _TFDS = re.compile(r'tfds:(?P<name>[^:]+(?::[\d*]+\.[\d*]+\.[\d*]+)?)(?::(?P<spl
 def whole_json(path: Path, where: str, counts: Counter, wrong: Callable) -> Any:
   """What a file of one JSON value holds; half a surrogate pair becomes U+FFFD and is counted.
 
-  wrong: called with (where, sentence, kind) for a file that is no JSON; if it returns, so does
-  None.
+  wrong: called with (where, sentence, kind) for a file that is not JSON; if it returns, the result
+  is None.
   """
   content = '\n'.join(line for _, line in lines(path, counts))
   try:

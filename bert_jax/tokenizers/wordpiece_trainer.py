@@ -140,21 +140,11 @@ def _merges(words: dict[str, int], alphabet: list[str], number: int) -> list[str
     table = Path(folder) / 'words.tsv'
     table.write_bytes(''.join(f'{symbols}\t{n}\n' for symbols, n in rows).encode())
     model = train_model(
-      input=str(table),
-      input_format='tsv',
-      vocab_size=1 + symbols + number,
-      hard_vocab_limit=False,
-      model_type='bpe',
-      character_coverage=1.0,
-      normalization_rule_name='identity',
-      add_dummy_prefix=False,
-      remove_extra_whitespaces=False,
-      split_by_unicode_script=False,
-      split_by_number=False,
-      max_sentencepiece_length=MAX_WORD_CHARACTERS,
-      bos_id=-1,
-      eos_id=-1,
-    )
+      input=str(table), input_format='tsv', model_type='bpe', vocab_size=1 + symbols + number,
+      hard_vocab_limit=False, character_coverage=1.0, normalization_rule_name='identity',
+      add_dummy_prefix=False, remove_extra_whitespaces=False, split_by_unicode_script=False,
+      split_by_number=False, max_sentencepiece_length=MAX_WORD_CHARACTERS, bos_id=-1, eos_id=-1,
+    )  # fmt: skip
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
   merged = []
   for i in range(1, processor.get_piece_size()):  # 0 is its <unk>

@@ -489,7 +489,7 @@ MUTANTS = [
     'bert_jax/text/documentation.py',
     "'handlers', ",
     '',
-    'tests/test_docs.py::test_read_package_skips_a_broken_file_and_names_it',
+    'tests/test_docs.py::test_reading_skips_a_broken_file_and_names_it',
   ),
   (
     'the cache does not look at when a file was changed',
@@ -902,5 +902,12 @@ MUTANTS = [
     "'model_type': args.kind, 'do_lower_case': not args.cased",
     "'model_type': args.kind, 'do_lower_case': args.cased",
     'tests/test_vocab.py::test_casing_of_each_kind',
+  ),
+  (
+    'the backward pass of a preflight costs as much as the forward pass',
+    'bert_jax/tools/preflight.py',
+    'flops = 3 * objective.flops',
+    'flops = 2 * objective.flops',
+    'tests/test_preflight.py::test_the_tpu_compiler_takes_a_small_step',
   ),
 ]

@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_jax.corpus.prepared import INDEX, META, data_folder, finished, read_index, shard_paths
 from bert_jax.corpus.tokenized import offsets
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, first_line
 from bert_jax.text.documents import name_hash
 from bert_jax.whole_files import write_whole
 
@@ -160,7 +160,7 @@ class Shard:
 
   def _unwritten(self, error):
     return InputError(
-      f'{self.path} could not be written ({str(error).splitlines()[0]:.150}); free some space and '
+      f'{self.path} could not be written ({first_line(error)}); free some space and '
       'run the same command again: finished shards stay'
     )
 

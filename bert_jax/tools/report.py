@@ -27,8 +27,10 @@ WITHOUT_EFFECT = ('mesh.', 'log.', 'checkpoint.every', 'checkpoint.keep_')
 
 
 def read(folder):
-  """[{'path', 'config' (flat), 'main_metric', 'lines' (of metrics.jsonl), 'data'}] of each run
-  below a folder."""
+  """The runs below a folder: [{'path', 'config', 'main_metric', 'lines', 'data'}].
+
+  config: {name: value}. lines: of metrics.jsonl. data: what run.json says of the data.
+  """
   runs = []
   for path in sorted(Path(folder).rglob('config.json')):
     metrics = path.with_name('metrics.jsonl')

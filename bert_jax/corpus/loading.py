@@ -44,11 +44,9 @@ def load(config, spec, tokenizer, split):
         )  # fmt: skip
     else:
       encoder = encoder or Encoder(
-        tokenizer,
-        segmenter=config.corpus.segmenter,
-        phrases=config.corpus.phrases,
+        tokenizer, segmenter=config.corpus.segmenter, phrases=config.corpus.phrases,
         entities=config.corpus.entities,
-      )
+      )  # fmt: skip
       out[name] = _tokenize(config, part, encoder, split, matched)
   for lexicon in (config.corpus.phrases, config.corpus.entities):
     if encoder and lexicon and split == 'train' and not matched[lexicon]:
@@ -109,12 +107,9 @@ def documents(config, spec, counts, split):
   if not spec:
     return documentation.documents()
   return text.documents(
-    spec,
-    split='train' if split == 'train' else 'validation',
-    format=config.corpus.format,
-    text_field=config.corpus.text_field,
-    counts=counts,
-  )
+    spec, split='train' if split == 'train' else 'validation', format=config.corpus.format,
+    text_field=config.corpus.text_field, counts=counts,
+  )  # fmt: skip
 
 
 def joined(name, language):

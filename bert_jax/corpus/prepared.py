@@ -113,13 +113,9 @@ def load(folder, tokenizer):
     paths.append(shard_paths(folder, number)[0])
   joined = {name: np.concatenate(shards) for name, shards in arrays.items()}
   corpus = Corpus(
-    _Reader(folder, paths, np.array(ends)),
-    np.arange(ends[-1]),
-    offsets(joined['record_tokens']),
-    offsets(joined['sentences']),
-    offsets(joined['document_sentences']),
-    meta['fingerprint'],
-  )
+    _Reader(folder, paths, np.array(ends)), np.arange(ends[-1]), offsets(joined['record_tokens']),
+    offsets(joined['sentences']), offsets(joined['document_sentences']), meta['fingerprint'],
+  )  # fmt: skip
   return Prepared(meta, corpus, joined['languages'], joined['names'], unigrams)
 
 

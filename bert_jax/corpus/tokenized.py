@@ -129,13 +129,9 @@ def tokenize(documents: Iterable[list[str]], encoder, counts):
   for part in (tokens, sentences, starts, documents):
     digest.update(part.tobytes())
   whole = Corpus(
-    functools.partial(_slice, tokens, starts, record_at),
-    np.arange(len(kept)),
-    record_at,
-    offsets(sentences),
-    documents,
-    digest.hexdigest()[:16],
-  )
+    functools.partial(_slice, tokens, starts, record_at), np.arange(len(kept)), record_at,
+    offsets(sentences), documents, digest.hexdigest()[:16],
+  )  # fmt: skip
   return whole, np.array([record is not None for record in records], bool)
 
 

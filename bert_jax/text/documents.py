@@ -54,13 +54,9 @@ class Block(NamedTuple):
 
 
 def documents(
-  spec: str,
-  *,
-  split: str = 'train',
-  format: str = 'auto',
-  text_field: str = 'text',
+  spec: str, *, split: str = 'train', format: str = 'auto', text_field: str = 'text',
   counts: Counter,
-) -> Iterator[Document]:
+) -> Iterator[Document]:  # fmt: skip
   """Yields the documents of a corpus in a fixed order, and counts what it reads.
 
   Args:

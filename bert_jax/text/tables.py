@@ -37,13 +37,9 @@ def stop(where: str, sentence: str, kind: str) -> None:
 
 
 def records(
-  spec: str,
-  *,
-  split: str = 'train',
-  columns: tuple[str, ...] = (),
-  counts: Counter,
+  spec: str, *, split: str = 'train', columns: tuple[str, ...] = (), counts: Counter,
   wrong: Callable = stop,
-) -> Iterator[tuple[str, Row]]:
+) -> Iterator[tuple[str, Row]]:  # fmt: skip
   """Yields (where, row) in file order.
 
   Args:
@@ -144,12 +140,9 @@ _CELLS = {'.tsv': _tsv, '.csv': _csv}  # readers of (line number, cells)
 
 
 def _named(
-  path: Path,
-  rows: Iterator[tuple[int, list[str]]],
-  columns: tuple[str, ...],
-  counts: Counter,
+  path: Path, rows: Iterator[tuple[int, list[str]]], columns: tuple[str, ...], counts: Counter,
   wrong: Callable,
-) -> Iterator[tuple[int, Row]]:
+) -> Iterator[tuple[int, Row]]:  # fmt: skip
   """Yields each row as {column name: cell}; a row without cells is a blank line."""
   header = ()
   for number, cells in rows:

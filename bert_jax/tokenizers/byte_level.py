@@ -25,13 +25,9 @@ class ByteLevel(Tokenizer):
   """
 
   def __init__(
-    self,
-    pieces: Iterable[str],
-    merges: Iterable[tuple[str, str]],
-    *,
-    add_prefix_space: bool = False,
-    source: str = 'the vocabulary',
-  ):
+    self, pieces: Iterable[str], merges: Iterable[tuple[str, str]], *,
+    add_prefix_space: bool = False, source: str = 'the vocabulary',
+  ):  # fmt: skip
     pieces, merges = list(pieces), [tuple(pair) for pair in merges]
     content = json.dumps(['byte-level', add_prefix_space, pieces, merges])
     super().__init__(pieces, hashlib.sha256(content.encode()).hexdigest(), source)

@@ -22,15 +22,9 @@ _RESERVED_IDS = dict(
 
 
 def train_sentencepiece(
-  texts: Texts,
-  path: str | Path,
-  *,
-  vocab_size: int,
-  model_type: str = 'unigram',
-  do_lower_case: bool = False,
-  character_coverage: float = 0.99999,
-  sampling: float = 1.0,
-) -> dict[str, Any]:
+  texts: Texts, path: str | Path, *, vocab_size: int, model_type: str = 'unigram',
+  do_lower_case: bool = False, character_coverage: float = 0.99999, sampling: float = 1.0,
+) -> dict[str, Any]:  # fmt: skip
   """Writes a SentencePiece model (model_type 'unigram' or 'bpe') and returns what was counted.
 
   The ids are [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4, then pieces; no text produces the

@@ -28,15 +28,9 @@ _FIRST_SYMBOL = 0x10000  # symbols for SentencePiece lie above every character i
 
 
 def train_wordpiece(
-  texts: Texts,
-  path: str | Path,
-  *,
-  vocab_size: int,
-  do_lower_case: bool = True,
-  tokenize_chinese_chars: bool = True,
-  character_coverage: float = 0.99999,
-  sampling: float = 1.0,
-) -> dict[str, Any]:
+  texts: Texts, path: str | Path, *, vocab_size: int, do_lower_case: bool = True,
+  tokenize_chinese_chars: bool = True, character_coverage: float = 0.99999, sampling: float = 1.0,
+) -> dict[str, Any]:  # fmt: skip
   """Writes a vocab.txt of exactly vocab_size lines and returns what was counted on the way.
 
   The lines are [PAD] [UNK] [CLS] [SEP] [MASK], each kept character as `x`, each again as `##x` (but

@@ -118,20 +118,17 @@ def _sentences(config, spec):
 
 def objective(config, tokenizer):
   masking = config.masking
+  corruption = dict(
+    stages=masking_stages(masking.policy), vocab_size=tokenizer.vocab_size,
+    special_ids=tokenizer.special_ids, mask_id=tokenizer.mask_id,
+    masked_lm_prob=masking.masked_lm_prob, max_predictions=masking.max_predictions_per_seq,
+    mask_share=masking.mask_share, random_share=masking.random_share,
+  )  # fmt: skip
   return MlmNsp(
     models.ModelConfig(**config.model),
     config.data.seq_length,
     config.loss.nsp_weight,
-    dict(
-      stages=masking_stages(masking.policy),
-      vocab_size=tokenizer.vocab_size,
-      special_ids=tokenizer.special_ids,
-      mask_id=tokenizer.mask_id,
-      masked_lm_prob=masking.masked_lm_prob,
-      max_predictions=masking.max_predictions_per_seq,
-      mask_share=masking.mask_share,
-      random_share=masking.random_share,
-    ),
+    corruption,
     pairs='sop' if config.corpus.rows == 'sop' else 'nsp',
     examples_per_row=config.data.examples_per_row,
     languages=tuple(config.corpus.languages),

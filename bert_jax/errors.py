@@ -61,4 +61,5 @@ def farewell(error):
 
 def first_line(error):
   """The first line of what an exception says, short enough for a sentence."""
-  return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+  text = error.args[0] if isinstance(error, KeyError) and error.args else error
+  return (str(text).strip().splitlines() or [type(error).__name__])[0].rstrip('.')[:200]

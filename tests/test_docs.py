@@ -217,7 +217,7 @@ def test_skipped_files_and_absent_packages_are_logged_cached_or_not(tiny, caplog
     with caplog.at_level(logging.INFO, 'bert_jax'):
       assert list(documentation.docstrings()) == TINY
     assert 'skipped 1 files' in caplog.text and 'broken.py' in caplog.text
-    assert 'no_such_package' in caplog.text
+    assert 'read are tiny\n' in caplog.text and 'installed: no_such_package\n' in caplog.text
 
 
 def test_cache_is_used_and_follows_the_files(tiny, monkeypatch):

@@ -44,11 +44,9 @@ def load(config, spec, tokenizer, split):
         )  # fmt: skip
     else:
       encoder = encoder or Encoder(
-        tokenizer,
-        segmenter=config.corpus.segmenter,
-        phrases=config.corpus.phrases,
+        tokenizer, segmenter=config.corpus.segmenter, phrases=config.corpus.phrases,
         entities=config.corpus.entities,
-      )
+      )  # fmt: skip
       out[name] = _tokenize(config, part, encoder, split, matched)
   for lexicon in (config.corpus.phrases, config.corpus.entities):
     if encoder and lexicon and split == 'train' and not matched[lexicon]:
@@ -63,14 +61,16 @@ def load(config, spec, tokenizer, split):
     )
   if unwanted:
     log.info('%s: not used, since not in corpus.languages: %s', split, ', '.join(unwanted))
-  for language, (_, _, counts) in out.items():
+  for language, (*_, counts) in out.items():
     _check_unknown(tokenizer, counts, f'{split} {language}'.strip())
   return out
 
 
 def _tokenize(config, spec, encoder, split, matched):
-  """(Corpus, crc32 of the documents' names, unigram counts) of text; adds to `matched` how many
-  matches each lexicon, by its path, has."""
+  """(Corpus, crc32 of each document's name [D], unigram counts [V]) of text.
+
+  matched: {path of a lexicon: how many of its entries were met}, increased.
+  """
   counts, names = Counter(), []
 
   def sentences():
@@ -105,15 +105,11 @@ def _check_unknown(tokenizer, counts, what):
 def documents(config, spec, counts, split):
   """(name, sentences) of the documents of a spec; the embedded documentation if it is empty."""
   if not spec:
-    counts['embedded packages'] = len(documentation.PACKAGES)
     return documentation.documents()
   return text.documents(
-    spec,
-    split='train' if split == 'train' else 'validation',
-    format=config.corpus.format,
-    text_field=config.corpus.text_field,
-    counts=counts,
-  )
+    spec, split='train' if split == 'train' else 'validation', format=config.corpus.format,
+    text_field=config.corpus.text_field, counts=counts,
+  )  # fmt: skip
 
 
 def joined(name, language):

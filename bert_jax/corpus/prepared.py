@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, offsets
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, first_line
 
 META, PLAN = 'corpus.json', 'plan.json'
 CACHE_TOKENS = 50_000_000  # of the records read last, which stay in memory; 5 bytes each
@@ -54,7 +54,7 @@ def read_index(path):
     return json.loads(arrays.pop('facts').tobytes()), arrays
   except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
     raise InputError(
-      f'{path} is damaged ({str(error).splitlines()[0]:.100}); prepare the corpus again'
+      f'{path} is damaged ({first_line(error)}); prepare the corpus again'
     ) from error
 
 
@@ -113,13 +113,9 @@ def load(folder, tokenizer):
     paths.append(shard_paths(folder, number)[0])
   joined = {name: np.concatenate(shards) for name, shards in arrays.items()}
   corpus = Corpus(
-    _Reader(folder, paths, np.array(ends)),
-    np.arange(ends[-1]),
-    offsets(joined['record_tokens']),
-    offsets(joined['sentences']),
-    offsets(joined['document_sentences']),
-    meta['fingerprint'],
-  )
+    _Reader(folder, paths, np.array(ends)), np.arange(ends[-1]), offsets(joined['record_tokens']),
+    offsets(joined['sentences']), offsets(joined['document_sentences']), meta['fingerprint'],
+  )  # fmt: skip
   return Prepared(meta, corpus, joined['languages'], joined['names'], unigrams)
 
 
@@ -142,7 +138,7 @@ class _Reader:
       records = len(self.source)
     except Exception as error:
       raise InputError(
-        f'{folder} cannot be opened ({str(error).splitlines()[0]:.150}); prepare the corpus again'
+        f'{folder} cannot be opened ({first_line(error)}); prepare the corpus again'
       ) from error
     if records != ends[-1]:
       raise InputError(f'{folder} holds {records} of {ends[-1]} records; prepare it again')
@@ -161,7 +157,7 @@ class _Reader:
       shard = int(self.ends.searchsorted(record, side='right')) - 1
       raise DamagedRecord(
         f'{self.paths[shard]}: record {record - self.ends[shard]} is damaged '
-        f'({str(error).splitlines()[0]:.100}); prepare the corpus again, or set '
+        f'({first_line(error)}); prepare the corpus again, or set '
         'data.skip_damaged=true to leave such rows empty and count them'
       ) from error
     self.cache[record] = tokens, starts

@@ -11,13 +11,13 @@ import numpy as np
 
 from bert_jax.corpus.prepared import INDEX, META, data_folder, finished, read_index, shard_paths
 from bert_jax.corpus.tokenized import offsets
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, first_line
 from bert_jax.text.documents import name_hash
 from bert_jax.whole_files import write_whole
 
 log = logging.getLogger('bert_jax')
 
-RECORD_TOKENS = 2048  # of a record at most: what is read and decoded for a row not in memory
+RECORD_TOKENS = 2048  # at most in a record, which is read whole for each row that needs it
 
 
 class Item(NamedTuple):
@@ -41,15 +41,11 @@ def features():
   def array(dtype):  # bytes: read by numpy in one go
     return tfds.features.Tensor(shape=(None,), dtype=dtype, encoding=tfds.features.Encoding.BYTES)
 
-  return tfds.features.FeaturesDict(
-    {
-      'name': tfds.features.Text(),
-      'language': tfds.features.Text(),
-      'tokens': array(np.int32),
-      'sentences': array(np.int32),
-      'starts': array(np.uint8),
-    }
-  )
+  text = tfds.features.Text
+  return tfds.features.FeaturesDict({
+    'name': text(), 'language': text(), 'tokens': array(np.int32), 'sentences': array(np.int32),
+    'starts': array(np.uint8),
+  })  # fmt: skip
 
 
 class Serializer:
@@ -68,15 +64,10 @@ class Serializer:
     for start in range(0, len(record.tokens), RECORD_TOKENS):
       part = slice(start, start + RECORD_TOKENS)
       begins_here = (begins >= start) & (begins < start + RECORD_TOKENS)
-      example = self.features.encode_example(
-        {
-          'name': name,
-          'language': language,
-          'tokens': record.tokens[part],
-          'sentences': record.sentences[begins_here],
-          'starts': record.starts[part],
-        }
-      )
+      example = self.features.encode_example({
+        'name': name, 'language': language, 'tokens': record.tokens[part],
+        'sentences': record.sentences[begins_here], 'starts': record.starts[part],
+      })  # fmt: skip
       message = self.serializer.get_tf_example(example)
       messages.append(message.SerializeToString(deterministic=True))  # maps have no order otherwise
       sizes.append(len(record.tokens[part]))
@@ -154,26 +145,22 @@ class Shard:
       'sha256': self.digest.hexdigest(),
       'records': records,
     }
+    unigrams = np.array([self.unigrams[k] for k in languages], np.int64)
+    arrays['unigrams'] = unigrams.reshape(-1, self.vocab_size)
+    arrays['facts'] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
+    arrays |= {f'seen_{name}': array for name, array in seen.items()}
     try:
       self.writer.close()
       _check_written(self.scratch, records)
       with open(self.index_path, 'wb') as file:
-        np.savez_compressed(
-          file,
-          **arrays,
-          unigrams=np.array([self.unigrams[k] for k in languages], np.int64).reshape(
-            -1, self.vocab_size
-          ),
-          facts=np.frombuffer(json.dumps(facts).encode(), np.uint8),
-          **{f'seen_{name}': array for name, array in seen.items()},
-        )
+        np.savez_compressed(file, **arrays)
       self.scratch.rename(self.path)
     except Exception as error:
       raise self._unwritten(error) from error
 
   def _unwritten(self, error):
     return InputError(
-      f'{self.path} could not be written ({str(error).splitlines()[0]:.150}); free some space and '
+      f'{self.path} could not be written ({first_line(error)}); free some space and '
       'run the same command again: finished shards stay'
     )
 
@@ -221,27 +208,19 @@ def finish(folder, plan, tokenizer, counts=None):
     if plan[name] and not counts[f'{name}_matched']:
       raise InputError(f'no line of {plan[name]} occurs in the text; is it for this language?')
   where, template = data_folder(folder), '{SPLIT}-{SHARD_INDEX}.{FILEFORMAT}'
+  train = splits_lib.SplitInfo(
+    name='train',
+    shard_lengths=[facts['records'] for facts in indexes],
+    num_bytes=sum(shard_paths(folder, k)[0].stat().st_size for k in range(len(indexes))),
+    filename_template=naming.ShardedFileTemplate(
+      template=template, data_dir=where, dataset_name='corpus', split='train',
+      filetype_suffix='array_record',
+    ),
+  )  # fmt: skip
   tfds.folder_dataset.write_metadata(
-    data_dir=where,
-    features=features(),
-    split_infos=[
-      splits_lib.SplitInfo(
-        name='train',
-        shard_lengths=[facts['records'] for facts in indexes],
-        num_bytes=sum(shard_paths(folder, k)[0].stat().st_size for k in range(len(indexes))),
-        filename_template=naming.ShardedFileTemplate(
-          template=template,
-          data_dir=where,
-          dataset_name='corpus',
-          split='train',
-          filetype_suffix='array_record',
-        ),
-      )
-    ],
-    filename_template=template,
-    description='A tokenized corpus prepared by bert_jax.tools.prepare.',
-    check_data=False,
-  )
+    data_dir=where, features=features(), split_infos=[train], filename_template=template,
+    description='A tokenized corpus prepared by bert_jax.tools.prepare.', check_data=False,
+  )  # fmt: skip
   digest = hashlib.sha256(
     json.dumps([tokenizer.fingerprint, [facts['sha256'] for facts in indexes]]).encode()
   )

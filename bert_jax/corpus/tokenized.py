@@ -129,13 +129,9 @@ def tokenize(documents: Iterable[list[str]], encoder, counts):
   for part in (tokens, sentences, starts, documents):
     digest.update(part.tobytes())
   whole = Corpus(
-    functools.partial(_slice, tokens, starts, record_at),
-    np.arange(len(kept)),
-    record_at,
-    offsets(sentences),
-    documents,
-    digest.hexdigest()[:16],
-  )
+    functools.partial(_slice, tokens, starts, record_at), np.arange(len(kept)), record_at,
+    offsets(sentences), documents, digest.hexdigest()[:16],
+  )  # fmt: skip
   return whole, np.array([record is not None for record in records], bool)
 
 
@@ -153,11 +149,11 @@ def predictable(counts, tokenizer):
 
 
 def unigram_nats(counts, of=None):
-  """Cross-entropy in nats per token of text with counts `of` [V] under the frequencies `counts`.
+  """Cross-entropy in nats per token of a text under the frequencies of another one.
 
-  That is the loss of the best predictor that never looks at the context; a masked-LM loss that
-  stays here has learned nothing but frequencies. Unseen pieces count as seen once. of: default:
-  counts.
+  counts: [V] of the text that the frequencies are of; a piece it does not have counts once. of: [V]
+  of the text to predict; None: the same one. The result is the loss of the best predictor that
+  never looks at the context; a masked-LM loss that stays there has learned frequencies only.
   """
   of = counts if of is None else of
   probabilities = np.maximum(counts, 1) / np.maximum(counts, 1)[counts + of > 0].sum()

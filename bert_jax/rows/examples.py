@@ -18,33 +18,26 @@ from bert_jax.rows.packing import pack
 
 
 class Examples:
-  """The rows of E examples by number: {name: array}, those of build_row and those given here.
+  """The rows of E examples by number, each {name: array} of T tokens and at most N examples.
 
   texts: [E] tuples of one or two int32 id arrays, without special tokens, short enough for a row.
-  slots: N, the most examples in a row; 1 does not pack. items: None, or [E] numbers 0, 0, 1, 1, ..:
-  examples of one item share a row, side by side, and the row has `groups` [N], which numbers the
-  items in it from 1 (0: no example here).
+  seq_length: T. slots: N; 1 does not pack.
+  items: None, or [E] numbers 0, 0, 1, 1, ..; examples of one item share a row, side by side.
+  per_example: {name: array [E, ...]}; in a row [N, ...].
+  positions: {name: [E, ...] token positions in the example, whose [CLS] is 0}; in a row [N, ...],
+    counted from the beginning of the row.
+  per_token: {name: ([E] arrays with a value for each token of the example, special tokens
+    included; their type)}; in a row [T].
 
-  per_example: {name: array [E, ...]}, in a row [N, ...]. positions: {name: [E, ...] token positions
-  in the example, 0 is its [CLS]}, in a row [N, ...] positions in the row. per_token: {name: ([E]
-  arrays, a value for each token of the example, special tokens included; their type)}, in a row
-  [T].
-
-  Rows also have weights [N] (1: a real example) and example_ids [N] (its number + 1; 0: none).
+  Besides these and what build_row makes, a row has weights [N] (1: a real example), example_ids
+  [N] (the example's number + 1, 0: none) and, with items, groups [N] (the items of the row, counted
+  from 1; 0: no example).
   """
 
   def __init__(
-    self,
-    tokenizer,
-    texts,
-    *,
-    seq_length,
-    slots=1,
-    items=None,
-    per_example=None,
-    positions=None,
+    self, tokenizer, texts, *, seq_length, slots=1, items=None, per_example=None, positions=None,
     per_token=None,
-  ):
+  ):  # fmt: skip
     self.tokenizer, self.texts, self.seq_length, self.slots = tokenizer, texts, seq_length, slots
     self.per_example, self.positions = per_example or {}, positions or {}
     self.per_token, self.items = per_token or {}, items
@@ -163,9 +156,9 @@ class Scored(Examples, abc.ABC):
 
 
 def by_example(outputs, *names):
-  """(numbers [K], [[K, ...] of each name]): the outputs of the K examples that were predicted.
+  """(numbers [K], [[K, ...] of each name]) of the K examples that were predicted, in their order.
 
-  outputs: {name: [R, N, ...]}, in any order of rows.
+  outputs: {name: [R, N, ...]} of R rows, in any order.
   """
   ids = outputs['example_ids']
   real = ids > 0

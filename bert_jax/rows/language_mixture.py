@@ -1,4 +1,4 @@
-"""The rows of several languages as one source, and how often each language is seen."""
+"""The rows of several languages as one source of rows, and how often each language is seen."""
 
 import hashlib
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Mixture:
-  """Several sources of rows as one: in turn or, where batches are shuffled, mixed by weights.
+  """Several sources of rows as one: one after the other or, in shuffled batches, mixed by weights.
 
   parts: {language: source}. weights: {language: its share of the mixture's rows}.
   """

@@ -1,4 +1,4 @@
-"""Sentence pairs: NSP's, half of them with a random document, and SOP's, half of them swapped.
+"""Sentence pairs: in half of NSP's the second one is random, in half of SOP's the two are swapped.
 
 The cutting is google-research/bert's create_pretraining_data.py (Devlin et al. 2018; sentence
 order: ALBERT, Lan et al. 2019), over all documents at once.
@@ -12,9 +12,8 @@ PAIRS = ('nsp', 'sop')
 def plan_pairs(corpus, room, kind, short_seq_prob, rng):
   """One pass over a corpus: (plan, number of tokens cut off).
 
-  The plan is [examples, 5] int64: first token and end of A, of B, and the label. A label of nsp is
-  1 where B is from another document, one of sop is 1 where A and B are swapped; -1 is none. The
-  examples of a document are consecutive, in the order of its text.
+  For the plan and its labels see corpus_rows.py; the examples of a document are consecutive, in the
+  order of its text.
 
   Consecutive sentences of a document are gathered up to `room` tokens (with `short_seq_prob`: up to
   a random smaller number) and split at a random sentence into A and B. For nsp, B is replaced in

@@ -1,8 +1,8 @@
 """The embedded corpus: the English documentation that every Python installation already holds.
 
-The docstrings of the Python standard library and of the packages a run needs: text to pre-train on
-and a labelled task to fine-tune on (which package is this from?), without a network. Files are
-parsed with `ast`, never imported, and come in the same order in every process.
+The docstrings of the Python standard library and of the installed ones of PACKAGES: text to
+pre-train on and a labelled task to fine-tune on (which package is this from?), without a network.
+Files are parsed with `ast`, never imported, and come in the same order in every process.
 
 Measured on CPython 3.11: 3,280 modules, 31,436 docstrings, 14.3 MB, 2.0 million words; without
 numpy and scipy 7.7 MB. Labelled: 26,391 texts from 11 packages, 28 % of them python.
@@ -34,9 +34,10 @@ from bert_jax.text.sentences import split_sentences
 
 log = logging.getLogger('bert_jax')
 
-# 'python' is the standard library, the others are import names: those of requirements.txt (without
-# safetensors, scikit-learn and seqeval, which came after the corpus was measured), and absl, numpy
-# and scipy, which come with them.
+# What is read, as far as it is installed: the standard library ('python') and packages by their
+# import names. These are the requirements of a run at the time the corpus was measured, with absl,
+# numpy and scipy, which come with them. The list stays as it is when requirements change (clu is
+# no longer one, safetensors came later), so that the corpus does too.
 PACKAGES = (
   'python', 'absl', 'clu', 'flax', 'grain', 'jax', 'matplotlib', 'ml_collections', 'numpy', 'optax',
   'orbax', 'scipy', 'sentencepiece', 'tensorboardX', 'tensorflow_datasets', 'tokenizers', 'tqdm',
@@ -61,9 +62,7 @@ class Docstring(NamedTuple):
   text: str  # as inspect.cleandoc leaves it
 
 
-# ----------------------------------------------------------------------------------------------
-# What other modules call
-# ----------------------------------------------------------------------------------------------
+# ---- What other modules call ---------------------------------------------------------------------
 
 
 def docstrings() -> Iterator[Docstring]:
@@ -82,8 +81,9 @@ def docstrings() -> Iterator[Docstring]:
       'no documentation found to read: neither the standard library nor the packages lie here as '
       'source files; run pip install -r requirements.txt in a usual Python installation'
     )
-  present = {package for package, _, _ in modules}
-  if absent := [package for package in PACKAGES if package not in present]:
+  installed = list(dict.fromkeys(package for package, _, _ in modules))
+  log.info('docs: read are %s', ', '.join(installed))
+  if absent := [package for package in PACKAGES if package not in installed]:
     log.info('docs: left out, as they are not installed: %s', ', '.join(absent))
 
   cache = _cache_path(modules)
@@ -152,9 +152,7 @@ def sentences(text: str) -> list[str]:
   return result
 
 
-# ----------------------------------------------------------------------------------------------
-# Listing and parsing the files
-# ----------------------------------------------------------------------------------------------
+# ---- Listing and parsing the files ---------------------------------------------------------------
 
 
 def _folders(package: str) -> list[Path]:
@@ -214,9 +212,7 @@ def _texts(node: ast.AST) -> Iterator[str]:
       yield from _texts(child)
 
 
-# ----------------------------------------------------------------------------------------------
-# The cache
-# ----------------------------------------------------------------------------------------------
+# ---- The cache -----------------------------------------------------------------------------------
 
 
 def _cache_path(modules: list[tuple[str, str, Path]]) -> Path:

@@ -31,10 +31,10 @@ from bert_jax.text import files
 from bert_jax.text.files import Lines, decode, parse_json
 from bert_jax.text.sentences import split_sentences
 
-BLOCK_BYTES = 1 << 20  # a block is closed at the first document that opens after so many bytes
+BLOCK_BYTES = 1 << 20  # a block ends where the first document begins after so many bytes
 LONGEST_DOCUMENT = 16 << 20  # bytes; a longer one is cut here, and counted
 LONGEST_SENTENCE = 10_000  # characters; a longer one is cut at a blank, and counted
-_TFDS_ROWS = 256  # of a TFDS dataset in a block
+_TFDS_ROWS = 256  # rows of a TFDS dataset in a block
 
 
 class Document(NamedTuple):
@@ -54,13 +54,9 @@ class Block(NamedTuple):
 
 
 def documents(
-  spec: str,
-  *,
-  split: str = 'train',
-  format: str = 'auto',
-  text_field: str = 'text',
+  spec: str, *, split: str = 'train', format: str = 'auto', text_field: str = 'text',
   counts: Counter,
-) -> Iterator[Document]:
+) -> Iterator[Document]:  # fmt: skip
   """Yields the documents of a corpus in a fixed order, and counts what it reads.
 
   Args:
@@ -271,17 +267,14 @@ def _text_of(row: dict[str, Any], field: str, where: str) -> list[str]:
 
 
 _READERS = {
-  'sentences': _sentences,
-  'lines': _lines,
-  'paragraphs': _paragraphs,
-  'jsonl': _jsonl,
+  'sentences': _sentences, 'lines': _lines, 'paragraphs': _paragraphs, 'jsonl': _jsonl,
   'wiki': _wiki,
-}
+}  # fmt: skip
 _SUFFIXES = {'.md': 'paragraphs', '.jsonl': 'jsonl', '.json': 'jsonl'}
 
 
 def _opens_sentences() -> Callable[[bytes], bool]:
-  """A function that is called with each line in turn and says whether a document opens there."""
+  """Returns a function that, called with each line in turn, says whether a document opens there."""
   blank = True
 
   def opens(raw):

@@ -24,10 +24,10 @@ import numpy as np
 from bert_jax.errors import InputError
 from bert_jax.text.sentences import UNSPACED
 
-_WORDS = 5  # in a shingle
+_WORDS = 5  # in a shingle, a run of words
 _PERMUTATIONS = 128  # the standard error of a similarity s is (s (1 - s) / 128) ** 0.5
 _SEED = 1
-_CHUNK = 1024  # of shingles, keys or signatures; more of them leave the processor's cache
+_CHUNK = 1024  # shingles, keys or signatures at a time, which fit the processor's cache
 
 _UNSPACED = re.compile(f'[{UNSPACED}]')
 _TOKENS = re.compile(rf'[{UNSPACED}]|[^\s{UNSPACED}]+')
@@ -65,14 +65,14 @@ class Signer:
       ) from None
     index = MinHashLSH(threshold, _PERMUTATIONS, weights=(0.1, 0.9))
     self.threshold, self.num_bands = threshold, index.b
-    random = np.random.RandomState(_SEED)  # whose numbers never change
+    random = np.random.RandomState(_SEED)  # numpy promises that its numbers never change
     self._multipliers = random.randint(0, 1 << 64, (index.b, index.r), np.uint64)
 
   def signature(self, text: str) -> np.ndarray:
     """uint16 [128], the MinHash of the runs of five words of a text; case does not count.
 
     A word is what stands between white space; in scripts without blanks (Chinese, Thai, ...) every
-    character is one. 16 bits of each minimum are enough: others are equal once in 65,536.
+    character is one. 16 bits of each minimum are kept: two different ones agree once in 65,536.
     """
     text = text.lower()
     spaced = text.isascii() or not _UNSPACED.search(text)
@@ -137,7 +137,7 @@ class Seen:
     key: its exact_key. signature: of a Signer of the same threshold, if kind is 'near'.
     """
     if any(number % self._width == 0 for number in self._table.find(key)):
-      return 'exact'  # the first one has its signature too, and stands for both from now on
+      return 'exact'  # later documents are compared with the first one, which is the same text
     near, bands = False, []
     if self.signer:
       bands = self.signer.bands(signature)
@@ -162,7 +162,7 @@ class Seen:
     return out | {'signatures': self._signatures[new].copy()} if self.signer else out
 
   def add(self, state: dict[str, np.ndarray]) -> None:
-    """Adds what `state` returned in an earlier process; state() will not return it again."""
+    """Adds what `state` returned in an earlier process; `state` will not return it again."""
     if self._saved < len(self):
       raise ValueError('documents were seen that state() has not given yet; call add() first')
     keys = state['keys'][:, None]

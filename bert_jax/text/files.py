@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, first_line
 
 log = logging.getLogger('bert_jax')
 
@@ -188,7 +188,7 @@ def _parsed(text: str) -> tuple[Any, int]:
 
 
 def _json_fault(error: Exception) -> str:
-  """What an error of _parsed says of the text."""
+  """What is wrong with a text, by the error that _parsed raised."""
   if isinstance(error, RecursionError):
     return 'JSON nested too deeply'
   if isinstance(error, json.JSONDecodeError):
@@ -204,8 +204,8 @@ _TFDS = re.compile(r'tfds:(?P<name>[^:]+(?::[\d*]+\.[\d*]+\.[\d*]+)?)(?::(?P<spl
 def whole_json(path: Path, where: str, counts: Counter, wrong: Callable) -> Any:
   """What a file of one JSON value holds; half a surrogate pair becomes U+FFFD and is counted.
 
-  wrong: called with (where, sentence, kind) for a file that is no JSON; if it returns, so does
-  None.
+  wrong: called with (where, sentence, kind) for a file that is not JSON; if it returns, the result
+  is None.
   """
   content = '\n'.join(line for _, line in lines(path, counts))
   try:
@@ -291,14 +291,16 @@ def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], TfdsRo
     raise
   except Exception as error:  # TFDS raises a dozen unrelated types
     raise InputError(
-      f'{spec} cannot be opened ({_brief(error)}); prepare it once where TensorFlow is installed, '
-      "with 'tfds build NAME --file_format=array_record', and set TFDS_DATA_DIR or give its folder"
+      f'{spec} cannot be opened ({first_line(error)}); prepare it once where TensorFlow is '
+      "installed, with 'tfds build NAME --file_format=array_record', and set TFDS_DATA_DIR or give "
+      'its folder'
     ) from error
   try:
     source = builder.as_data_source(split=split)
   except Exception as error:
+    splits = ', '.join(builder.info.splits)
     raise InputError(
-      f'{spec} cannot be read ({_brief(error)}); its splits are {", ".join(builder.info.splits)}'
+      f'{spec} cannot be read ({first_line(error)}); its splits are {splits}'
     ) from error
   return dict(builder.info.features), TfdsRows(source, f'{builder.info.full_name}:{split}')
 
@@ -337,14 +339,9 @@ class TfdsRows:
     try:
       row = self.source[i]
     except Exception as error:
-      raise InputError(f'{self.name}:{i} is damaged ({_brief(error)}); prepare it again') from error
+      where = f'{self.name}:{i}'
+      raise InputError(f'{where} is damaged ({first_line(error)}); prepare it again') from error
     # A file cut at the 64 KB blocks of ArrayRecord opens, and gives rows of None.
     if all(value is None for value in row.values()):
       raise InputError(f'{self.name}:{i} is damaged (the file is truncated); prepare it again')
     return f'{self.name}:{i}', row
-
-
-def _brief(error: Exception) -> str:
-  """The first line of an error's message."""
-  text = str(error.args[0] if isinstance(error, KeyError) and error.args else error).strip()
-  return (text.splitlines() or [type(error).__name__])[0].rstrip('.')[:200]

@@ -5,11 +5,11 @@ from, and `where` ('dev.tsv:17') lets an error point at the line.
 
   .tsv            GLUE's: a header line, tabs, no quoting: a quote is a plain character
   .csv            RFC 4180: a header line, commas, quoted fields may hold commas and line breaks
-  .jsonl, .json   one object a line; a value that is no string is kept as its JSON text, null is
-                  as good as absent
+  .jsonl, .json   one object a line; a value that is not a string is kept as its JSON text, and a
+                  null is left out
   tfds:NAME       see files.tfds_rows; a ClassLabel becomes the name of its class
 
-Any file may be gzipped (.gz); a glob or a folder reads its files one after the other.
+Any file may be compressed (.gz, .zst); a glob or a folder reads its files one after the other.
 """
 
 from __future__ import annotations
@@ -31,19 +31,15 @@ Row = dict[str, str]
 
 
 def stop(where: str, sentence: str, kind: str) -> None:
-  """Raises the InputError of a faulty record. tasks/faulty_records.py can count them instead."""
+  """Raises InputError for a faulty record; tasks/faulty_records.py can count them instead."""
   del kind
   raise InputError(f'{where}: {sentence}.')
 
 
 def records(
-  spec: str,
-  *,
-  split: str = 'train',
-  columns: tuple[str, ...] = (),
-  counts: Counter,
+  spec: str, *, split: str = 'train', columns: tuple[str, ...] = (), counts: Counter,
   wrong: Callable = stop,
-) -> Iterator[tuple[str, Row]]:
+) -> Iterator[tuple[str, Row]]:  # fmt: skip
   """Yields (where, row) in file order.
 
   Args:
@@ -61,7 +57,7 @@ def records(
   """
   empty = True
   for _, part in parts(spec):
-    for where, row in _all(part, split, columns, counts, wrong):
+    for where, row in _records_of(part, split, columns, counts, wrong):
       empty = False
       counts['records'] += 1
       yield where, row
@@ -82,9 +78,10 @@ def column(row: Row, name: str, where: str) -> str:
   raise InputError(f'{where} has no column {name!r}, only {", ".join(map(repr, row))}; {hint}')
 
 
-def _all(
+def _records_of(
   spec: str, split: str, columns: tuple[str, ...], counts: Counter, wrong: Callable
 ) -> Iterator[tuple[str, Row]]:
+  """Yields (where, row) of one file, glob, folder or TFDS dataset."""
   if spec.startswith('tfds:'):
     features, rows = tfds_rows(spec, split)
     for where, row in rows:
@@ -131,9 +128,8 @@ def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Callable):
       try:
         row = parse_json(line, f'{path}:{number}', counts)
       except InputError as error:
-        wrong(
-          f'{path}:{number}', str(error).removeprefix(f'{path}:{number} is '), 'lines without JSON'
-        )
+        where = f'{path}:{number}'
+        wrong(where, str(error).removeprefix(f'{where} is '), 'lines without JSON')
         continue
       yield number, {key: _string(value) for key, value in row.items() if value is not None}
     else:
@@ -144,12 +140,9 @@ _CELLS = {'.tsv': _tsv, '.csv': _csv}  # readers of (line number, cells)
 
 
 def _named(
-  path: Path,
-  rows: Iterator[tuple[int, list[str]]],
-  columns: tuple[str, ...],
-  counts: Counter,
+  path: Path, rows: Iterator[tuple[int, list[str]]], columns: tuple[str, ...], counts: Counter,
   wrong: Callable,
-) -> Iterator[tuple[int, Row]]:
+) -> Iterator[tuple[int, Row]]:  # fmt: skip
   """Yields each row as {column name: cell}; a row without cells is a blank line."""
   header = ()
   for number, cells in rows:

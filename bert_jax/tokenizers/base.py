@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.errors import InputError
+from bert_jax.whole_files import write_whole
 
 RESERVED = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
 # {BERT's name: RoBERTa's}
@@ -79,8 +80,15 @@ class Tokenizer(abc.ABC):
     """Readable text; [PAD], [CLS] and [SEP] are left out, [MASK] is shown."""
 
   @abc.abstractmethod
+  def files(self) -> dict[str, str | bytes]:
+    """{name: content} of the files that it is read from again; the last one is for load()."""
+
   def save(self, folder: str | Path) -> Path:
     """Writes the files and returns the path to give to load()."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for name, content in self.files().items():
+      write_whole(Path(folder) / name, content)
+    return Path(folder) / name
 
   def encode_with_masks(self, text: str) -> np.ndarray:
     """The ids of a text in which "[MASK]" does mean mask_id: for fill-mask."""
@@ -99,6 +107,13 @@ class Tokenizer(abc.ABC):
   def _shown(self, ids: Iterable[int]) -> list[int]:
     """The ids that decode shows: all but [PAD], [CLS] and [SEP]."""
     return [int(i) for i in ids if i not in (self.pad_id, self.cls_id, self.sep_id)]
+
+  def _between_masks(self, ids: Iterable[int]) -> list[list[int]]:
+    """The ids that decode shows, cut at each mask, which libraries would leave out."""
+    runs = [[]]
+    for i in self._shown(ids):
+      runs.append([]) if i == self.mask_id else runs[-1].append(i)
+    return runs
 
 
 def checked(texts: Sequence[str]) -> list[str]:

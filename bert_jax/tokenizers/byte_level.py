@@ -8,14 +8,12 @@ A text is its UTF-8 bytes, so nothing is unknown; a blank belongs to the word it
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
-from bert_jax.whole_files import write_whole
 
 BLANK = 'Ġ'  # how byte-level vocabularies write a space
 
@@ -27,13 +25,9 @@ class ByteLevel(Tokenizer):
   """
 
   def __init__(
-    self,
-    pieces: Iterable[str],
-    merges: Iterable[tuple[str, str]],
-    *,
-    add_prefix_space: bool = False,
-    source: str = 'the vocabulary',
-  ):
+    self, pieces: Iterable[str], merges: Iterable[tuple[str, str]], *,
+    add_prefix_space: bool = False, source: str = 'the vocabulary',
+  ):  # fmt: skip
     pieces, merges = list(pieces), [tuple(pair) for pair in merges]
     content = json.dumps(['byte-level', add_prefix_space, pieces, merges])
     super().__init__(pieces, hashlib.sha256(content.encode()).hexdigest(), source)
@@ -69,14 +63,7 @@ class ByteLevel(Tokenizer):
     return super().encode_with_masks('[MASK]'.join([*(part.rstrip() for part in before), last]))
 
   def decode(self, ids: Iterable[int]) -> str:
-    runs = [[]]
-    for i in self._shown(ids):
-      runs.append([]) if i == self.mask_id else runs[-1].append(i)
-    return ' [MASK]'.join(self.rust.decode(run) for run in runs).strip()
+    return ' [MASK]'.join(self.rust.decode(run) for run in self._between_masks(ids)).strip()
 
-  def save(self, folder: str | Path) -> Path:
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / 'tokenizer.json'
-    write_whole(path, self.rust.to_str(pretty=True))
-    return path
+  def files(self) -> dict[str, str]:
+    return {'tokenizer.json': self.rust.to_str(pretty=True)}

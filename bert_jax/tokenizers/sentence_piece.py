@@ -3,7 +3,6 @@
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 import sentencepiece
@@ -12,7 +11,6 @@ from sentencepiece import sentencepiece_pb2
 from bert_jax.errors import InputError
 from bert_jax.text.sentences import UNSPACED
 from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
-from bert_jax.whole_files import write_whole
 
 _BEGINS_WORD = re.compile(f'[▁{UNSPACED}]')
 _UNSPACED_END = re.compile(f'[{UNSPACED}]$')
@@ -66,16 +64,9 @@ class SentencePiece(Tokenizer):
     return starts
 
   def decode(self, ids: Iterable[int]) -> str:
-    runs = [[]]  # between masks, which the library would leave out
-    for i in self._shown(ids):
-      runs.append([]) if i == self.mask_id else runs[-1].append(i)
-    texts = [self._model.decode(run) for run in runs]
+    texts = [self._model.decode(run) for run in self._between_masks(ids)]
     parts = texts[:1] + [part for text in texts[1:] for part in ('[MASK]', text)]
     return ' '.join(part for part in parts if part)
 
-  def save(self, folder: str | Path) -> Path:
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / 'spm.model'
-    write_whole(path, self._model.serialized_model_proto())
-    return path
+  def files(self) -> dict[str, bytes]:
+    return {'spm.model': self._model.serialized_model_proto()}

@@ -13,20 +13,18 @@ from bert_jax.tokenizers.base import checked
 from bert_jax.tokenizers.language_weights import Texts, by_language, weighted_shares, weights
 
 _SLICE = 4096  # characters; SentencePiece leaves out longer lines
-_UNTAUGHT = str.maketrans('\0\u2585', '  ')  # SentencePiece leaves out lines with these
+_LEFT_OUT = str.maketrans('\0\u2585', '  ')  # SentencePiece leaves out lines with these
 _THREADS = 4  # a constant, since unigram's sums depend on how the words are dealt to threads
+_RESERVED_IDS = dict(
+  pad_id=0, pad_piece='[PAD]', unk_id=1, unk_piece='[UNK]', bos_id=-1, eos_id=-1,
+  control_symbols=['[CLS]', '[SEP]', '[MASK]'],  # 2, 3, 4
+)  # fmt: skip
 
 
 def train_sentencepiece(
-  texts: Texts,
-  path: str | Path,
-  *,
-  vocab_size: int,
-  model_type: str = 'unigram',
-  do_lower_case: bool = False,
-  character_coverage: float = 0.99999,
-  sampling: float = 1.0,
-) -> dict[str, Any]:
+  texts: Texts, path: str | Path, *, vocab_size: int, model_type: str = 'unigram',
+  do_lower_case: bool = False, character_coverage: float = 0.99999, sampling: float = 1.0,
+) -> dict[str, Any]:  # fmt: skip
   """Writes a SentencePiece model (model_type 'unigram' or 'bpe') and returns what was counted.
 
   The ids are [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4, then pieces; no text produces the
@@ -52,13 +50,7 @@ def train_sentencepiece(
     character_coverage=character_coverage,
     normalization_rule_name='nmt_nfkc_cf' if do_lower_case else 'nmt_nfkc',
     max_sentence_length=4 * _SLICE,  # bytes
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    pad_piece='[PAD]',
-    unk_piece='[UNK]',
-    control_symbols=['[CLS]', '[SEP]', '[MASK]'],
+    **_RESERVED_IDS,
   )
   Path(path).write_bytes(model)
   return {
@@ -75,7 +67,7 @@ def _lines(texts: Iterable[str]) -> list[str]:
     checked(texts)
   lines = []
   for text in texts:
-    for line in checked([text])[0].translate(_UNTAUGHT).split('\n'):
+    for line in checked([text])[0].translate(_LEFT_OUT).split('\n'):
       line = line.strip()
       lines += [line[i : i + _SLICE] for i in range(0, len(line), _SLICE)]
   return lines

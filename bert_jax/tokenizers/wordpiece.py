@@ -11,14 +11,12 @@ dropped, a word-final capital sigma becomes a plain one.
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
 from bert_jax.tokenizers.base import RESERVED, Encoding, Tokenizer, checked, find_reserved
-from bert_jax.whole_files import write_whole
 
 MAX_WORD_CHARACTERS = 100  # a longer word is [UNK]
 # A run is what stands between blanks. The ids of runs are remembered, since most occur again.
@@ -31,14 +29,9 @@ class WordPiece(Tokenizer):
   """Greedy longest match first within words; a piece that continues a word starts with ##."""
 
   def __init__(
-    self,
-    pieces: Iterable[str],
-    *,
-    do_lower_case: bool = True,
-    tokenize_chinese_chars: bool = True,
-    strip_accents: bool | None = None,
-    source: str = 'the vocabulary',
-  ):
+    self, pieces: Iterable[str], *, do_lower_case: bool = True, tokenize_chinese_chars: bool = True,
+    strip_accents: bool | None = None, source: str = 'the vocabulary',
+  ):  # fmt: skip
     pieces = list(pieces)
     for name in RESERVED:  # some copies of bert-base-uncased spell them [unk]; write them one way
       pieces[find_reserved(pieces, name, source)] = name
@@ -85,10 +78,7 @@ class WordPiece(Tokenizer):
   def decode(self, ids: Iterable[int]) -> str:
     return ' '.join(self.pieces[i] for i in self._shown(ids)).replace(' ##', '')
 
-  def save(self, folder: str | Path) -> Path:
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / 'vocab.txt'
+  def files(self) -> dict[str, str]:
     settings = {
       'tokenizer_class': 'BertTokenizer',
       'do_lower_case': self.do_lower_case,
@@ -96,10 +86,11 @@ class WordPiece(Tokenizer):
     }
     if self.strip_accents != self.do_lower_case:
       settings['strip_accents'] = self.strip_accents
-    # The casing is written first: without it, load would take the vocabulary for an uncased one.
-    write_whole(folder / 'tokenizer_config.json', json.dumps(settings, indent=2) + '\n')
-    write_whole(path, ''.join(f'{piece}\n' for piece in self.pieces))
-    return path
+    return {
+      # The casing is written first: without it, load would take the vocabulary for an uncased one.
+      'tokenizer_config.json': json.dumps(settings, indent=2) + '\n',
+      'vocab.txt': ''.join(f'{piece}\n' for piece in self.pieces),
+    }
 
 
 def normalizer(

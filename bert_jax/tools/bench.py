@@ -130,12 +130,8 @@ def loading(args):
           step += 1
         tokens_per_s.append(tokens / (time.perf_counter() - started))
       speeds[f'tokens/s from {where}'] = round(statistics.median(tokens_per_s[1:]))
-    yield {
-      'rows': name,
-      **speeds,
-      'planned in s': round(planned, 2),
-      'filled': round(source.fill, 4),
-    }
+    facts = {'planned in s': round(planned, 2), 'filled': round(source.fill, 4)}
+    yield {'rows': name, **speeds, **facts}
 
 
 def finetune(args):

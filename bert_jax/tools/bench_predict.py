@@ -69,11 +69,8 @@ def predict(args):
       command, env=env, input=b'hello\n', check=True, stdout=subprocess.DEVNULL
     )
     first, again = seconds(run), seconds(run)
-  yield {
-    'what': 'command line, 6 layers, to its answer, s',
-    'first time': round(first, 1),
-    'compiled before': round(again, 1),
-  }
+  what = 'command line, 6 layers, to its answer, s'
+  yield {'what': what, 'first time': round(first, 1), 'compiled before': round(again, 1)}
 
 
 def _theirs(model, dtype):
@@ -124,8 +121,5 @@ def in_turn(sides, repeat, measure):
 def _line(what, medians, scale):
   """The result {name: value} of a measurement; scale: 1 gives seconds, 1000 milliseconds."""
   sides = {name: float(f'{scale * value:.3g}') for name, value in medians.items()}
-  return {
-    'what': what,
-    **sides,
-    'ours / theirs': round(medians['bert_jax'] / medians['transformers'], 2),
-  }
+  ratio = round(medians['bert_jax'] / medians['transformers'], 2)
+  return {'what': what, **sides, 'ours / theirs': ratio}

@@ -14,9 +14,8 @@ import tempfile
 import jax
 import jax.numpy as jnp
 
-from bert_jax import config as config_lib
 from bert_jax import speed
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, first_line
 from bert_jax.tools import compiled_program
 
 KNOWN = (
@@ -46,7 +45,7 @@ def devices_of(topology, slices=1):
       description = topologies.get_topology_desc(platform='tpu', topology_name=topology, **options)
     return list(description.devices)
   except Exception as error:
-    reason = str(error).strip().splitlines()[0]
+    reason = first_line(error)
     raise InputError(f'--topology {topology} does not exist ({reason}); use {KNOWN}.') from None
 
 
@@ -105,6 +104,6 @@ def too_large(error):
   patterns = rf'Used {size}\w* of {size}\w* hbm', rf'\({size}\w*\) exceeds available HBM \({size}'
   match = next((m for p in patterns if (m := re.search(p, str(error)))), None)
   if not match:
-    reason = config_lib.first_line(error)
+    reason = first_line(error)
     raise InputError(f'the compiler takes no such program ({reason}); change the config.')
   return tuple(int(float(text[:-1]) * UNITS[text[-1]]) for text in match.groups())

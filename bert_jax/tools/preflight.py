@@ -8,8 +8,8 @@
 The real compiler (pip install libtpu; no TPU) compiles the real step with the config's mesh, and
 refuses what does not fit. Its estimated cycles become an estimated MFU by those of a large bfloat16
 matrix product on the same chip: model FLOPs x (its cycles per FLOP) / (cycles of the step); and an
-estimated time if that product ran at the chip's peak. All of it is the compiler's cost model, which
-knows no clock and leaves out what overlaps. Neither data nor weights are read: only sizes matter.
+estimated time if that product ran at the chip's peak. All of these are from the compiler's cost
+model; nothing is timed. Neither data nor weights are read: only sizes matter.
 """
 
 import json
@@ -215,6 +215,16 @@ def table(report):
   return '\n'.join(lines + [f'warning: {w}' for w in report['warnings']])
 
 
+def line_of(text, report):
+  """The text of a report as one line of a sweep; text: the fields changed."""
+  if not report['fits']:
+    return f'{text:40} does not fit: {report["hbm_over"] / 2**30:.2f} GiB too much'
+  return (
+    f'{text:40} {report["hbm_bytes"] / 2**30:6.2f} GiB  {report["estimated_cycles"]:13,} '
+    f'cycles  estimated MFU {report["estimated_mfu"]:.1%}'
+  )
+
+
 def sweep(kind, config, devices, chip):
   """Yields (fields changed, report) of each variant of SWEEPS[kind]."""
   for fields in SWEEPS[kind]:
@@ -251,18 +261,7 @@ def main(argv=None):
     if args.sweep:
       for text, report in sweep(args.sweep, config, devices, chip):
         row = {'variant': text} | report
-        if args.json:
-          print(json.dumps(row), flush=True)
-        elif not report['fits']:
-          print(
-            f'{text:40} does not fit: {report["hbm_over"] / 2**30:.2f} GiB too much', flush=True
-          )
-        else:
-          print(
-            f'{text:40} {report["hbm_bytes"] / 2**30:6.2f} GiB  {report["estimated_cycles"]:13,} '
-            f'cycles  estimated MFU {report["estimated_mfu"]:.1%}',
-            flush=True,
-          )
+        print(json.dumps(row) if args.json else line_of(text, report), flush=True)
       return
     run = largest_batch if args.largest_batch else preflight
     report = run(config, devices, chip)

@@ -187,17 +187,14 @@ def run(args, beam_arguments=()):
       meta = prepare(settings, args.out, args.processes)
   seconds = time.perf_counter() - started
   size = meta['counts']['bytes']
+  kept = '; '.join(
+    f'{name + ": " if name else ""}{", ".join(f"{n:,} {k}" for k, n in numbers.items())}'
+    for name, numbers in meta['kept'].items()
+  )
   log.info(
     '%s: %.1f MB in %.1f s (%.2f MB/s): %s',
-    args.out,
-    size / 1e6,
-    seconds,
-    size / 1e6 / seconds,
-    '; '.join(
-      f'{name + ": " if name else ""}{", ".join(f"{n:,} {k}" for k, n in kept.items())}'
-      for name, kept in meta['kept'].items()
-    ),
-  )
+    args.out, size / 1e6, seconds, size / 1e6 / seconds, kept,
+  )  # fmt: skip
   return meta
 
 
@@ -236,12 +233,8 @@ def main(argv=None):
         hint = f'did you mean {near[0]!r}?' if near else 'see --help'
         raise InputError(f'argument {word!r} is not known; {hint}')
     meta = run(args, rest)
-    print(
-      json.dumps(
-        {'out': args.out, 'records': meta['records'], **meta['counts'], 'kept': meta['kept']},
-        ensure_ascii=False,
-      )
-    )
+    result = {'out': args.out, 'records': meta['records'], **meta['counts'], 'kept': meta['kept']}
+    print(json.dumps(result, ensure_ascii=False))
 
 
 if __name__ == '__main__':

@@ -75,16 +75,10 @@ class Maker:
     whole = '\n'.join(document.sentences)
     messages, sizes = self.serialize(document.name, self.settings.languages[language], record)
     return shards.Item(
-      document.name,
-      language,
-      len(whole.encode()),
-      record.tokens,
-      messages,
-      sizes,
-      record.sentences,
-      duplicates.exact_key(whole),
+      document.name, language, len(whole.encode()), record.tokens, messages, sizes,
+      record.sentences, duplicates.exact_key(whole),
       self.signer.signature(whole) if self.signer else None,
-    )
+    )  # fmt: skip
 
 
 def blocks(settings):

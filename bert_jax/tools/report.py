@@ -23,12 +23,14 @@ from bert_jax.tools.text_table import aligned
 log = logging.getLogger('bert_jax')
 
 # Fields that cannot change a run's result.
-NO_MATTER = ('mesh.', 'log.', 'checkpoint.every', 'checkpoint.keep_')
+WITHOUT_EFFECT = ('mesh.', 'log.', 'checkpoint.every', 'checkpoint.keep_')
 
 
 def read(folder):
-  """[{'path', 'config' (flat), 'main_metric', 'lines' (of metrics.jsonl), 'data'}] of each run
-  below a folder."""
+  """The runs below a folder: [{'path', 'config', 'main_metric', 'lines', 'data'}].
+
+  config: {name: value}. lines: of metrics.jsonl. data: what run.json says of the data.
+  """
   runs = []
   for path in sorted(Path(folder).rglob('config.json')):
     metrics = path.with_name('metrics.jsonl')
@@ -50,7 +52,7 @@ def read(folder):
 
 
 def metric_of(run, metric=''):
-  """The metric a run is judged by: the one given, or its best_metric, or its objective's own."""
+  """The metric a run is judged by: the one given, its best_metric, or its task's main metric."""
   return metric or run['config']['checkpoint.best_metric'] or run['main_metric']
 
 
@@ -85,7 +87,7 @@ def groups(runs):
       name
       for name in of_objective[0]['config']
       if name != 'seed'
-      and not name.startswith(NO_MATTER)
+      and not name.startswith(WITHOUT_EFFECT)
       and len({str(run['config'].get(name)) for run in of_objective}) > 1
     ]
     for run in of_objective:
@@ -113,17 +115,11 @@ def table(runs, metric=''):
       continue
     spread = f' ± {statistics.stdev(values):.4f}' if len(values) > 1 else ''
     level = members[0]['data'].get('eval', {}).get('baselines', {}).get(name)
-    rows.append(
-      (
-        objective,
-        text or '-',
-        str(len(values)),
-        name,
-        f'{statistics.mean(values):.4f}{spread}',
-        '{:.4f} to {:.4f}'.format(*interval(values)) if len(values) > 2 else '-',
-        f'{level[0]:.4f} ({level[1]})' if level else '-',
-      )
-    )
+    rows.append((
+      objective, text or '-', str(len(values)), name, f'{statistics.mean(values):.4f}{spread}',
+      '{:.4f} to {:.4f}'.format(*interval(values)) if len(values) > 2 else '-',
+      f'{level[0]:.4f} ({level[1]})' if level else '-',
+    ))  # fmt: skip
   if len(rows) == 1:
     names = sorted({name for run in runs for line in run['lines'] for name in line})
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {", ".join(names)}.')
@@ -151,13 +147,9 @@ def picture(runs, path, metric=''):
           points = [(x['step'], x[name]) for x in run['lines'] if x['split'] == split and name in x]
           label = f'{split} {text}'.strip() if j == 0 else None
           axis.plot(
-            *zip(*points or [(0, float('nan'))]),
-            style,
-            color=f'C{i}',
-            markersize=4,
-            alpha=0.5 if split == 'train' else 1.0,
-            label=label,
-          )
+            *zip(*points or [(0, float('nan'))]), style, color=f'C{i}', markersize=4,
+            alpha=0.5 if split == 'train' else 1.0, label=label,
+          )  # fmt: skip
       splits = members[0]['data']
       level = splits.get('eval', splits['train'])['baselines'].get(name)
       if level and i == 0:

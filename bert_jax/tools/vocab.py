@@ -46,11 +46,9 @@ def train(args):
     specs.setdefault(language, []).append(spec)
   counts, documents = Counter(invalid_utf8_lines=0), Counter()
   flags = {'do_lower_case': not args.cased, 'tokenize_chinese_chars': not args.no_cjk_spaces}
-  settings = {
-    'vocab_size': args.size,
-    'character_coverage': args.character_coverage,
-    'sampling': args.sampling,
-  }
+  settings = dict(
+    vocab_size=args.size, character_coverage=args.character_coverage, sampling=args.sampling
+  )
   with (
     tqdm.tqdm(desc='reading', unit='B', unit_scale=True, disable=None) as bar,
     tempfile.TemporaryDirectory() as scratch,

@@ -53,24 +53,28 @@ class FillMask(OfText):
     return Masks(self.model, records, problems)
 
   def outputs(self, params, batch):
-    """[B, T, top_k] each; zeros but at what is asked."""
+    """[B, T, top_k] each, zeros where no mask is asked for.
+
+    The vectors of all X = B * T positions are sorted, masks first, and cut into P parts of S; of
+    parts without a mask, nothing is computed.
+    """
     (B, T), slots = batch['asked'].shape, batch['example_ids'].size
     flat_XD = self.model.hidden(params, batch).reshape(B * T, -1)
     asked_X = batch['asked'].reshape(-1)
-    order_X = jnp.argsort(-asked_X)  # what is asked comes first
-    size = min(AT_ONCE, slots)  # of a part: enough, where each text has one mask
-    asked_PS = asked_X[order_X].reshape(-1, size)  # all are powers of two
+    order_X = jnp.argsort(-asked_X)
+    size = min(AT_ONCE, slots)  # one part is enough where each text has one mask
+    asked_PS = asked_X[order_X].reshape(-1, size)  # B, T and size are powers of two
     vectors_PSD = flat_XD[order_X].reshape(-1, size, flat_XD.shape[1])
 
     def best(vectors_SD):
-      # Probabilities as the model has them, candidates that have a piece.
+      # Probabilities are over all rows of the table; only rows that have a piece are answers.
       shares_SV = nn.softmax(self.model.mlm_logits(params, vectors_SD[None])[0])
       return tuple(lax.top_k(shares_SV[:, : self.model.tokenizer.vocab_size], self.top_k))
 
     def none(_):
       return jnp.zeros((size, self.top_k)), jnp.zeros((size, self.top_k), jnp.int32)
 
-    # Only the first part is always there; it stands outside of the loop, which is slower.
+    # The first part always has a mask; outside of the loop it is computed faster.
     others = lax.map(
       lambda part: lax.cond(part[0].any(), best, none, part[1]), (asked_PS[1:], vectors_PSD[1:])
     )

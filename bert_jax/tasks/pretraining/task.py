@@ -18,32 +18,31 @@ from bert_jax.text import documents, files
 
 log = logging.getLogger('bert_jax')
 
-NEEDS = {'phrase': 'phrases', 'entity': 'entities'}  # the lexicon that marks a policy's units
+LEXICONS = {'phrase': 'phrases', 'entity': 'entities'}  # {policy: the lexicon that marks its units}
 
 
 def resolve(config):
-  """What only the data can tell: a prepared corpus brings its languages and its vocabulary."""
+  """The config with what only the data can tell: the languages and the vocabulary of a prepared
+  corpus. InputError if the corpora named do not fit each other or the config."""
   config = config.copy_and_resolve_references()
   languages = config.corpus.languages
   metas = loading.metas(config.data.train, languages)
   is_prepared = any(meta for _, meta in metas)
   evals = loading.metas(config.data.eval, languages) if is_prepared else []
   _check_alike(metas)
-  # Text to evaluate on by prepared corpora may do without a lexicon.
+  # Where data.train is prepared, data.eval may be text that no lexicon has marked.
   _check_marks(config, metas + [(name, meta) for name, meta in evals if meta])
   if is_prepared:
     folder = files.parts(config.data.train, languages)[0][1]
     tokenizer = tokenizers.load_folder(folder)
     given = config.tokenizer.path
-    if (
-      given
-      and tokenizers.load(given, do_lower_case=config.tokenizer.do_lower_case).fingerprint
-      != tokenizer.fingerprint
-    ):
-      raise InputError(
-        f'tokenizer.path={given} is not the vocabulary that {folder} was prepared with; leave it '
-        'empty, or prepare the corpus again with --vocab.'
-      )
+    if given:
+      named = tokenizers.load(given, do_lower_case=config.tokenizer.do_lower_case)
+      if named.fingerprint != tokenizer.fingerprint:
+        raise InputError(
+          f'tokenizer.path={given} is not the vocabulary that {folder} was prepared with; leave it '
+          'empty, or prepare the corpus again with --vocab.'
+        )
     if not given and not config.init_from:
       config.tokenizer.path = str(tokenizers.in_folder(Path(folder).expanduser()))
     config.tokenizer.do_lower_case = getattr(tokenizer, 'do_lower_case', True)
@@ -73,6 +72,7 @@ def resolve(config):
 
 
 def _check_alike(metas):
+  """InputError unless all of data.train is prepared with one vocabulary, or none of it."""
   made = [meta['vocabulary'] for _, meta in metas if meta]
   if made and len(made) < len(metas):
     raise InputError('data.train mixes prepared corpora and text; prepare all of them.')
@@ -83,10 +83,13 @@ def _check_alike(metas):
 
 
 def _check_marks(config, metas):
-  """A policy whose units nobody marked would be another one without a word."""
+  """InputError if the units of a masking policy were not marked when the corpus was made.
+
+  Without marks, such a policy would silently mask other units.
+  """
   policies = [policy for _, policy in masking_stages(config.masking.policy)]
   for name in ('segmenter', 'phrases', 'entities'):
-    policy, given = next((p for p in policies if NEEDS.get(p) == name), ''), config.corpus[name]
+    policy, given = next((p for p in policies if LEXICONS.get(p) == name), ''), config.corpus[name]
     asked = f'masking.policy={policy}' if policy else f'corpus.{name}={given}'
     made = [meta[name] for _, meta in metas if meta]
     if policy and not given and len(made) < len(metas):  # there is text
@@ -99,36 +102,33 @@ def _check_marks(config, metas):
 
 
 def texts(config):
-  """Of the training documents; {language: texts} if there are several."""
+  """Sentences of the training documents; {language: sentences} if there are several."""
   parts = files.parts(config.data.train, config.corpus.languages)
   if len(parts) == 1:
-    return _texts(config, parts[0][1])
-  return {name: _texts(config, spec) for name, spec in parts}
+    return _sentences(config, parts[0][1])
+  return {name: _sentences(config, spec) for name, spec in parts}
 
 
-def _texts(config, spec):
-  found = loading.documents(config, spec, Counter(), 'train')
-  for name, sentences in tqdm.tqdm(found, desc='reading', unit=' documents', disable=None):
+def _sentences(config, spec):
+  read = loading.documents(config, spec, Counter(), 'train')
+  for name, sentences in tqdm.tqdm(read, desc='reading', unit=' documents', disable=None):
     if config.data.eval or not documents.held_out(name, config.corpus.eval_share):
       yield from sentences
 
 
 def objective(config, tokenizer):
   masking = config.masking
+  corruption = dict(
+    stages=masking_stages(masking.policy), vocab_size=tokenizer.vocab_size,
+    special_ids=tokenizer.special_ids, mask_id=tokenizer.mask_id,
+    masked_lm_prob=masking.masked_lm_prob, max_predictions=masking.max_predictions_per_seq,
+    mask_share=masking.mask_share, random_share=masking.random_share,
+  )  # fmt: skip
   return MlmNsp(
     models.ModelConfig(**config.model),
     config.data.seq_length,
     config.loss.nsp_weight,
-    dict(
-      stages=masking_stages(masking.policy),
-      vocab_size=tokenizer.vocab_size,
-      special_ids=tokenizer.special_ids,
-      mask_id=tokenizer.mask_id,
-      masked_lm_prob=masking.masked_lm_prob,
-      max_predictions=masking.max_predictions_per_seq,
-      mask_share=masking.mask_share,
-      random_share=masking.random_share,
-    ),
+    corruption,
     pairs='sop' if config.corpus.rows == 'sop' else 'nsp',
     examples_per_row=config.data.examples_per_row,
     languages=tuple(config.corpus.languages),
@@ -143,46 +143,43 @@ def sources(config, tokenizer, splits=('train', 'eval')):
       'masking.max_predictions_per_seq=%d is fewer than %g of %d tokens: long rows are masked less',
       masking.max_predictions_per_seq, masking.masked_lm_prob, data.seq_length,
     )  # fmt: skip
-  # Seen by resolve in a training run; an evaluation may come with another policy.
+  # `resolve` checks this before a training; an evaluation may come with another policy.
   _check_marks(config, loading.metas(data.train, config.corpus.languages))
   share = 0.0 if data.eval else config.corpus.eval_share
-  found = {'train': {}, 'eval': {}}
-  for language, loaded in loading.load(config, data.train, tokenizer, 'train').items():
-    whole, names, counts = loaded
+  corpora = {'train': {}, 'eval': {}}  # {split: {language: (Corpus, unigram counts [V])}}
+  loaded = loading.load(config, data.train, tokenizer, 'train')
+  for language, (whole, names, counts) in loaded.items():
     held = documents.is_held_out(names, share)
-    found['train'][language] = whole.select(~held), counts
     if share:
-      part = whole.select(held)
-      own = part.unigrams(tokenizer.vocab_size, config.data.skip_damaged)
-      found['train'][language] = whole.select(~held), counts - own
-      found['eval'][language] = part, own
+      held_corpus = whole.select(held)
+      held_counts = held_corpus.unigrams(tokenizer.vocab_size, data.skip_damaged)
+      corpora['eval'][language] = held_corpus, held_counts
+      counts = counts - held_counts
+    corpora['train'][language] = whole.select(~held), counts
   if data.eval:
     loaded = loading.load(config, data.eval, tokenizer, 'eval')
-    found['eval'] = {language: (whole, counts) for language, (whole, _, counts) in loaded.items()}
-  out = {}
-  for split in splits:
-    if found[split]:
-      out[split] = _source(config, tokenizer, split, found)
-  return out
+    corpora['eval'] = {name: (whole, counts) for name, (whole, _, counts) in loaded.items()}
+  return {split: _source(config, tokenizer, split, corpora) for split in splits if corpora[split]}
 
 
-def _source(config, tokenizer, split, found):
+def _source(config, tokenizer, split, corpora):
   """Rows, or a Mixture of the languages' rows, of a split, with its baselines."""
-  parts, levels = {}, {}
-  languages = list(found['train'])
-  few = [k for k, (own, _) in found[split].items() if len(own.documents) - 1 < _needed(config)]
-  if split == 'eval' and 0 < len(few) < len(found[split]):
+  of_split, languages = corpora[split], list(corpora['train'])
+  needed = _documents_needed(config)
+  few = [name for name, (corpus, _) in of_split.items() if len(corpus.documents) - 1 < needed]
+  if split == 'eval' and 0 < len(few) < len(of_split):
     log.warning('eval: too few documents to evaluate on %s', ', '.join(few))
-    found['eval'] = {k: own for k, own in found['eval'].items() if k not in few}
-  for language, (own, counts) in found[split].items():
+    of_split = {name: pair for name, pair in of_split.items() if name not in few}
+  parts, levels = {}, {}  # {language: its Rows}, {language: its unigram cross-entropy}
+  for language, (corpus, counts) in of_split.items():
     what = f'{split} {language}'.strip()
-    parts[language] = _rows(config, own, tokenizer, split, languages.index(language), what)
-    train = tokenized.predictable(found['train'][language][1], tokenizer)
+    parts[language] = _rows(config, corpus, tokenizer, split, languages.index(language), what)
+    train = tokenized.predictable(corpora['train'][language][1], tokenizer)
     levels[language] = tokenized.unigram_nats(train, tokenized.predictable(counts, tokenizer))
   if len(parts) == 1:
     (source,), (level,) = parts.values(), levels.values()
   else:
-    sizes = {language: len(own) for language, (own, _) in found[split].items()}
+    sizes = {language: len(corpus) for language, (corpus, _) in of_split.items()}
     seen = shares(sizes, config.corpus.sampling, dict(config.corpus.weights))
     per_row = {language: part.lengths().sum() / len(part) for language, part in parts.items()}
     weights = {language: seen[language] / per_row[language] for language in parts}
@@ -209,19 +206,18 @@ def _source(config, tokenizer, split, found):
   log.info(
     '%s: unigram cross-entropy %.3f nats per token; an MLM loss that stays there has learned '
     'frequencies only',
-    split,
-    level,
-  )
+    split, level,
+  )  # fmt: skip
   return source
 
 
-def _needed(config):
-  """Documents that rows take: a pair's second sentence may be from another one."""
-  return 2 if config.corpus.rows == 'nsp' else 1
+def _documents_needed(config):
+  return 2 if config.corpus.rows == 'nsp' else 1  # NSP draws from another document
 
 
-def _rows(config, own, tokenizer, split, language, what):
-  number, needed = len(own.documents) - 1, _needed(config)
+def _rows(config, corpus, tokenizer, split, language, what):
+  """The Rows of a corpus. language: its number; what: split and language, for messages."""
+  number, needed = len(corpus.documents) - 1, _documents_needed(config)
   if number < needed:
     raise InputError(
       f'the {what} data has {number} documents and needs {needed} (sentence pairs take two); '
@@ -229,7 +225,7 @@ def _rows(config, own, tokenizer, split, language, what):
       f'({config.corpus.eval_share}), the share held out while data.eval is empty.'
     )
   out = Rows(
-    own,
+    corpus,
     tokenizer,
     kind=config.corpus.rows,
     seq_length=config.data.seq_length,
@@ -241,6 +237,6 @@ def _rows(config, own, tokenizer, split, language, what):
   )
   log.info(
     '%s: %d documents, %d tokens -> %d rows of %d, %.1f %% filled, %d tokens cut to fit',
-    what, number, len(own), len(out), config.data.seq_length, 100 * out.fill, out.cut_tokens,
+    what, number, len(corpus), len(out), config.data.seq_length, 100 * out.fill, out.cut_tokens,
   )  # fmt: skip
   return out

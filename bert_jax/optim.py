@@ -18,7 +18,8 @@ from bert_jax.sharding import path_name
 
 def numbers(optimizer):
   """The numbers of config.optimizer that a compiled step takes as arguments, not as constants."""
-  return {name: np.float32(optimizer[name]) for name in ('learning_rate', 'weight_decay')}
+  rate, decay = np.float32(optimizer.learning_rate), np.float32(optimizer.weight_decay)
+  return {'learning_rate': rate, 'weight_decay': decay}
 
 
 def make_schedule(optimizer, steps, peak=None):

@@ -19,7 +19,7 @@ LEVELS = [
   {'hosts', 'text'},
   {'metrics', 'sharding', 'towers', 'speed', 'tokenizers', 'corpus', 'rows', 'optim'},
   {'objectives'},
-  {'step', 'tasks.record', 'tasks.labelled'},
+  {'step', 'tasks.record', 'tasks.labelled', 'tasks.faulty_records'},
   {'tasks'},
   {'config'},
   {'workdirs', 'convert', 'training_log'},

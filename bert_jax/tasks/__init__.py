@@ -1,6 +1,6 @@
-"""What an objective is trained on and asked: the record of each task family, see record.py.
+"""The task families: what each objective is trained on, and what its models can be asked.
 
-A family is added by its own files and one line here.
+record.py says what a record of a family holds. A new family is its files and one line here.
 """
 # ruff: noqa: F401
 
@@ -12,4 +12,4 @@ from bert_jax.tasks.qa import QA
 from bert_jax.tasks.record import records
 from bert_jax.tasks.tagging import TAGGING
 
-TASKS = records(globals())  # {config.objective: its record}, of all that are imported above
+TASKS = records(globals())  # {config.objective: its record}, of all records imported above

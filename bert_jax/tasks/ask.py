@@ -1,4 +1,4 @@
-"""What can be asked of a model: a record in, a dict out, through Examples as in an evaluation."""
+"""Questions to a trained model: records become Examples, as in an evaluation, answers are dicts."""
 
 import abc
 import itertools
@@ -16,9 +16,9 @@ NOTHING = 'nothing of it can be answered: it has no token'
 
 
 class RecordProblems(Problems):
-  """What is wrong with the records that are asked: each is answered with its fault, none is logged.
+  """Faults in the records that are asked: the fault is the answer to the record.
 
-  reasons: {where: why it cannot be used}.
+  reasons: {where: why this record cannot be used}.
   """
 
   def __init__(self):
@@ -29,15 +29,13 @@ class RecordProblems(Problems):
     del kind
     self.reasons[where] = sentence
 
-  def log_rows(self, source):
-    pass
-
 
 class Ask(abc.ABC):
-  """One kind of question to one Model. Subclasses say what a record is and make Examples of them.
+  """One kind of question to one Model; subclasses say what a record is and how it is answered.
 
-  fields: of a record, in the order of the parts of a plain line. others: those that may be there
-  besides. options: arguments of the command line that only some tasks look at and this one does.
+  fields: names of the fields of a record, in the order of the parts of a plain line. others: fields
+  that a record may have besides. options: the arguments of __init__ besides the model, which the
+  command line passes on.
   """
 
   fields, others, options = ('text',), (), ()
@@ -47,11 +45,11 @@ class Ask(abc.ABC):
 
   @property
   def tabs(self):
-    """Do tabs part the fields of a plain line? Elsewhere they are blanks."""
+    """Do tabs separate the fields of a plain line? If not, they are blanks."""
     return len(self.fields) > 1
 
   def parsed(self, value):
-    """A record of a text, a tuple of the fields or a dict of them; InputError if it is none."""
+    """The record of a text, or of a tuple or dict of fields; InputError if it cannot be one."""
     if not isinstance(value, (str, tuple, list, dict)):
       raise InputError(f'a {type(value).__name__} is no text, tuple of texts or dict')
     if not isinstance(value, dict):
@@ -74,14 +72,14 @@ class Ask(abc.ABC):
 
   @abc.abstractmethod
   def record(self, given):
-    """A record of a dict of fields."""
+    """The record of a dict of fields; InputError if it cannot be one."""
 
   @abc.abstractmethod
   def replies(self, records):
-    """An iterable of (answer, '') of each record in their order, or (None, why there is none)."""
+    """An iterable of (answer, '') or (None, why there is none) of each record, in order."""
 
   def answers(self, records):
-    """The answers of records in their order; None where there is none."""
+    """The answers to records in their order; None where there is none."""
     return [answer for answer, _ in self.replies(records)]
 
   def shown(self, answer):
@@ -90,7 +88,7 @@ class Ask(abc.ABC):
 
 
 class Packed(Ask):
-  """An Ask whose records become Examples, many of them in a batch."""
+  """An Ask whose records become Examples, which are packed into rows and batches."""
 
   def __init__(self, model):
     super().__init__(model)
@@ -102,7 +100,7 @@ class Packed(Ask):
 
   @abc.abstractmethod
   def outputs(self, params, batch):
-    """What Examples.answers needs of a batch."""
+    """{name: array}: what the `answers` of the Examples needs of a batch."""
 
   def replies(self, records):
     if not records:
@@ -120,7 +118,7 @@ class Packed(Ask):
 
 
 class OfText(Packed):
-  """A Packed Ask of texts alone."""
+  """A Packed Ask whose records are texts."""
 
   def record(self, given):
     (text,) = texts_of(given, self.fields)
@@ -128,9 +126,9 @@ class OfText(Packed):
 
 
 class OfHead(Packed):
-  """A Packed Ask of the head that the model was trained with.
+  """A Packed Ask that is answered by the head that the model was trained with.
 
-  examples_of: the class of the family's Examples, which reads records and makes answers.
+  examples_of: the class of the family's rows, a rows.examples.Scored.
   """
 
   examples_of = None
@@ -139,7 +137,7 @@ class OfHead(Packed):
     return self.model.objective.predict(params, batch)
 
   def config(self, row=0):
-    """The model's config with rows that hold any example, or `row` tokens."""
+    """The model's config with rows of `row` tokens; 0: of the longest example that it can read."""
     config = self.model.config.copy_and_resolve_references()
     config.data.seq_length = row or self.model.limit
     config.data.examples_per_row = max(64, config.data.examples_per_row)
@@ -151,7 +149,7 @@ class OfHead(Packed):
 
 
 def is_id(name):
-  """Is a field of a record its id? GAP has capitals."""
+  """Is this the name of the field of a record's id? GAP writes it in capitals."""
   return str(name).lower() == 'id'
 
 
@@ -162,7 +160,7 @@ def check_top_k(top_k):
 
 
 def texts_of(given, names):
-  """[text] of the named fields; InputError if one is missing, empty or no text."""
+  """[text] of the named fields; InputError if one is missing or no text, or if all are empty."""
   for name in names:
     if name not in given:
       raise InputError(
@@ -177,11 +175,12 @@ def texts_of(given, names):
 
 
 def numbered(records):
-  """Records with their number as id."""
+  """The records with their numbers as ids."""
   return [record._replace(id=i, where=where_of(i)) for i, record in enumerate(records)]
 
 
 def where_of(i):
+  """The place of record i, as faults name it."""
   return f'record {i}'
 
 

@@ -1,8 +1,8 @@
-"""What is wrong with a task's data: counted, and the places named.
+"""Faults in the data of a task: they are counted by kind, and the first places of each are named.
 
-A record that cannot be read (a column is missing, a label is unknown) stops the run with its place;
-with data.skip_damaged=true it is left out, counted and named. A fault that harms nothing (an empty
-text, an offset that is off) is kept or mended, counted and named.
+A record that cannot be read (a column is missing, a label is unknown) stops the run with an error
+that names its place; with data.skip_damaged=true it is left out and counted. A fault that harms
+nothing (an empty text, a wrong offset) is kept or mended, and counted.
 """
 
 import logging
@@ -11,15 +11,19 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from bert_jax.errors import InputError
-from bert_jax.text import tables
+from bert_jax.text import files, tables
 
 log = logging.getLogger('bert_jax')
 
-NAMED = 3  # places told of each kind
+NAMED = 3  # places that are named of each kind
 
 
 class Problems:
-  """Of one split. counts is for readers to add to, such as tables.records."""
+  """The faults in the data of one split, and its counts of records, tokens and so on.
+
+  counts: {what is counted: number}; readers increase it, too. places: {kind of fault: the first
+  places where it was met}. skip: leave out records that cannot be used, instead of an error.
+  """
 
   def __init__(self, split, skip=False):
     self.split, self.skip = split, skip
@@ -28,19 +32,19 @@ class Problems:
     self.ids = set()
 
   def note(self, kind, where):
-    """A fault that harms nothing."""
+    """Counts a fault that harms nothing."""
     self.counts[kind] += 1
     if len(self.places[kind]) < NAMED:
       self.places[kind].append(where)
 
-  def seen(self, own, where, fate='kept'):
-    """Notes an id that came before."""
-    if own in self.ids:
+  def note_id(self, record_id, where, fate='kept'):
+    """Notes that the id of a record came before, if it did."""
+    if record_id in self.ids:
       self.note(f'ids that came before ({fate})', where)
-    self.ids.add(own)
+    self.ids.add(record_id)
 
   def chosen(self, examples, number):
-    """The examples, or that many of the training ones (0: all), the same for every seed."""
+    """All examples, or `number` of those of training (0: all), the same ones for every seed."""
     if self.split != 'train' or not 0 < number < len(examples):
       return examples
     keep = np.random.default_rng(0).permutation(len(examples))[:number]
@@ -48,31 +52,43 @@ class Problems:
     return [examples[i] for i in sorted(keep)]
 
   def wrong(self, where, sentence, kind):
-    """A record that cannot be used: InputError; or a note, and the caller leaves it out."""
+    """Raises InputError for a record that cannot be used, or counts it if such are left out."""
     if not self.skip:
       raise InputError(f'{where}: {sentence} (data.skip_damaged=true leaves such records out).')
     self.note(f'{kind} (skipped)', where)
 
+  def rows(self, spec, validation='validation', **options):
+    """Yields (where, row) of the tables of a split, see tables.records.
+
+    validation: what TFDS calls the split for evaluation.
+    """
+    split = 'train' if self.split == 'train' else validation
+    return tables.records(spec, split=split, counts=self.counts, wrong=self.wrong, **options)
+
   def columns(self, row, names, where, hint=''):
-    """A table's row's values in these columns; one that is not there makes it wrong, and None."""
+    """[value] of these columns of a row; None, and the row is wrong, if one is missing."""
     try:
       return [tables.column(row, name, where) for name in names]
     except InputError as error:
       sentence = str(error).removeprefix(f'{where} ').rstrip('.') + hint
     return self.wrong(where, sentence, 'rows without a column')
 
+  def json(self, path, where):
+    """The content of a JSON file; None, and the file is wrong, if it cannot be read."""
+    return files.whole_json(path, where, self.counts, self.wrong)
+
   def log(self):
-    """One line: what there is, what was wrong with it and where."""
-    told = []
+    """Logs one line of all counts, with the places of faults."""
+    parts = []
     for kind, number in self.counts.items():
       places = self.places.get(kind, [])
       more = ', ...' if number > len(places) else ''
       named = f' ({", ".join(places)}{more})' if places else ''
-      told.append(f'{number:,} {kind.replace("_", " ")}{named}')
-    log.info('%s: %s', self.split, ', '.join(told))
+      parts.append(f'{number:,} {kind.replace("_", " ")}{named}')
+    log.info('%s: %s', self.split, ', '.join(parts))
 
   def log_rows(self, source):
-    """One line: how examples became rows."""
+    """Logs one line that says how many rows the examples take."""
     number = len(source.texts)
     log.info(
       '%s: %s examples in %s rows of %d tokens (%.1f in each, %.0f %% filled)',

@@ -1,6 +1,9 @@
-"""What the tasks on labelled examples have in common: the block `task`, its rules, the recipe."""
+"""What all families of labelled examples share: the fields of `task`, rules, defaults, sources."""
+
+import numpy as np
 
 from bert_jax.field import Field
+from bert_jax.tasks.faulty_records import Problems
 
 # BERT's recipe for fine-tuning (Devlin et al. 2018, appendix A.3), with bias correction.
 DEFAULTS = {
@@ -21,7 +24,7 @@ DEFAULTS = {
 
 
 def fields(*formats):
-  """The block `task` of a family whose files have one of these formats, the first by default."""
+  """The fields of the block `task` of a family that reads these formats; the first is default."""
   return {
     'task.format': Field(
       str, formats, 'how the files are laid out, see the module that reads them', formats[0]
@@ -37,7 +40,7 @@ def fields(*formats):
 
 
 def rules(config):
-  """(what must hold, the sentence if it does not) for each rule."""
+  """Yields (what must hold, the sentence if it does not) for each rule."""
   limit = config.task.max_length
   yield (
     not 0 < limit < 8,
@@ -51,8 +54,29 @@ def rules(config):
 
 
 def pairs_have_types(config, pairs=True):
-  """The rule that a second text needs a token type of its own, or that there are none."""
+  """The rule that a model of pairs has two token types or none; pairs: does it read pairs?"""
   return (
     not pairs or config.model.type_vocab_size != 1,
     'pairs have two token types; set model.type_vocab_size to 2, or to 0 for none.',
   )
+
+
+def sources(config, splits, rows_of, embedded=False):
+  """{split: rows_of(split, problems)}; without data.eval there is no `eval`, unless embedded.
+
+  rows_of reads the examples of a split and makes a rows.examples.Scored of them. What it notes in
+  `problems` is logged.
+  """
+  out = {}
+  for split in splits:
+    if split == 'train' or config.data.eval or embedded:
+      problems = Problems(split, config.data.skip_damaged)
+      out[split] = rows_of(split, problems)
+      problems.log_rows(out[split])
+      problems.log()
+  return out
+
+
+def majority(labels):
+  """The accuracy of always answering the commonest of these label numbers, as a baseline."""
+  return float(np.bincount(labels).max() / len(labels)), 'majority'

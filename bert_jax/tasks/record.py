@@ -1,4 +1,4 @@
-"""What a task family says about itself; config, prediction, conversion and reports read it here."""
+"""The record of a task family, which config, prediction, conversion and reports read."""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError
 
-REQUIRED = ('resolve', 'texts', 'objective', 'sources', 'main_metric')
+REQUIRED = ('texts', 'objective', 'sources', 'main_metric')
 
 
 class Prediction(NamedTuple):
-  """Something that a trained model can be asked.
+  """A kind of question that a trained model answers.
 
-  ask: the subclass of tasks.ask.Ask that answers. parts: of the parameters that it needs. lacks:
-  what a model without them does not have, and what to do, as the end of a sentence.
+  ask: the subclass of tasks.ask.Ask that answers it. parts: the parts of the parameters that it
+  needs. lacks: what a model without them lacks, and what to do, as the end of a sentence.
   """
 
   ask: type
@@ -22,10 +22,10 @@ class Prediction(NamedTuple):
 
 
 class Head(NamedTuple):
-  """A kind of model in Hugging Face's terms.
+  """A kind of model of Hugging Face's library.
 
-  ending: of its class there, after the architecture. parts: of our parameters that it has.
-  pipeline: what its model card calls the task, if it has a name for it.
+  ending: the end of its class name there, after the architecture. parts: the parts of our
+  parameters that it has. pipeline: the name of the task in its model card; '': there is none.
   """
 
   ending: str
@@ -36,10 +36,10 @@ class Head(NamedTuple):
 class Released(NamedTuple):
   """What the files of a released model say about its head."""
 
-  parts: tuple  # of our parameters that are there
-  labels: Callable  # () -> what its classifier tells apart, in order
+  parts: tuple  # the parts of our parameters that are there
+  labels: Callable  # () -> the labels of its classifier, in order
   problem: str  # Hugging Face's problem_type, or ''
-  limit: int  # tokens of an example
+  limit: int  # the most tokens of an example
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,18 +52,18 @@ class Task:
   sources(config, tokenizer, splits) -> {split: Source}
   main_metric(config) -> str          what a run is judged by if its config does not say
 
-  fields: {name: Field} that its configs have besides those of every objective. rules(config) ->
-  [(what must hold, sentence if it does not)]. defaults: {name: value} where the default of a field
-  is another one for this family. reads_corpus: it is trained on documents, some of which are held
-  out where data.eval is empty; the others read files of labelled examples (labelled.py).
+  fields: {name: Field}, the fields of its configs besides those of every objective. rules(config)
+  -> [(what must hold, sentence if it does not)]. defaults: {name: value}, for fields whose default
+  differs in this family. reads_corpus: it is trained on documents, some of which are held out if
+  data.eval is empty; other families read files of labelled examples (labelled.py).
 
-  predictions: {name: Prediction}; the first whose parts a model has is its default. heads: what the
-  model is in other libraries, the most demanding first; (): none of them has it.
-  from_released(config, released): changes the config of a released model to what its head is.
+  predictions: {name: Prediction}; the first whose parts a model has is its default. heads: the
+  kinds of model that it is in Hugging Face's library, the one with most parts first; (): none.
+  from_released(config, released): adapts the config of a released model to its head.
   """
 
   name: str
-  resolve: Callable = None
+  resolve: Callable = lambda config: config
   texts: Callable = None
   objective: Callable = None
   sources: Callable = None
@@ -78,16 +78,16 @@ class Task:
 
   @property
   def blocks(self):
-    """The names of the config's blocks that its fields are in."""
+    """The names of the blocks of the config that hold its fields."""
     return tuple(dict.fromkeys(name.partition('.')[0] for name in self.fields))
 
   @property
   def parts(self):
-    """Parts of the parameters that a model of other libraries may have for it."""
+    """The parts of our parameters that some kind of model of Hugging Face's has."""
     return tuple(dict.fromkeys(part for head in self.heads for part in head.parts))
 
   def check_whole(self):
-    """InputError if the family was registered without something that every run needs."""
+    """InputError if the record lacks something that every run needs."""
     if missing := [name for name in REQUIRED if getattr(self, name) is None]:
       raise InputError(
         f'the record of objective {self.name!r} has no {" and no ".join(missing)}; add it where '

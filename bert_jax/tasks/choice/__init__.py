@@ -5,7 +5,7 @@ from bert_jax.tasks.choice import task
 from bert_jax.tasks.choice.ask import Choose
 from bert_jax.tasks.record import Head, Prediction, Task
 
-CHOICES = 4  # in a row of a released model
+CHOICES = 4  # choices that a row of a released model has room for
 
 
 def rules(config):
@@ -26,7 +26,6 @@ def from_released(config, released):
 
 CHOICE = Task(
   name='choice',
-  resolve=task.resolve,
   texts=task.texts,
   objective=task.objective,
   sources=task.sources,

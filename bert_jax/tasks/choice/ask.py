@@ -1,4 +1,4 @@
-"""What a multiple-choice model is asked: {"context", "question", "choices": [..]}."""
+"""Questions to a multiple-choice model: {"context", "question", "choices": [..]}."""
 
 from bert_jax.errors import InputError
 from bert_jax.tasks.ask import OfHead, numbered, texts_of

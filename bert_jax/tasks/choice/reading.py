@@ -1,7 +1,7 @@
-"""Questions with choices as they are published.
+"""Reads multiple-choice questions in the formats in which they are published.
 
-  race   RACE (Lai et al. 2017): a folder of files, a JSON object in each with article, questions,
-         options, answers (letters) and id, below train/high, dev/middle..; or tfds:race/high,
+  race   RACE (Lai et al. 2017): a folder with train/high, dev/middle.. whose files each hold a JSON
+         object with article, questions, options, answers (letters) and id; or tfds:race/high,
          NAME=tfds:race/high,NAME=tfds:race/middle
   swag   SWAG (Zellers et al. 2018): CSV with sent1, sent2, ending0.., label
   dream  DREAM (Sun et al. 2019) and C3 (Sun et al. 2020): JSON, a list of [turns of a dialogue or
@@ -9,18 +9,18 @@
   copa   SuperGLUE's COPA and XCOPA (JSONL, or tfds:super_glue/copa): premise, question (cause or
          effect), choice1, choice2, label
 
-A choice is read as the context followed by question and choice. SWAG's context is sent1, its
-question sent2. The question of COPA is that of its own sheets, in English for every language, so
-that what is learned in one is asked alike in another. A question of RACE with a blank (_) has it
-filled by the choice, as RoBERTa does.
+A model reads each choice as the context followed by the question and the choice. SWAG's context is
+sent1, its question sent2. COPA's questions are those of its annotation sheets, in English for every
+language, so that a model trained on one language meets the same question in another. A question of
+RACE with a blank (_) has the choice in its place, as in RoBERTa.
 
-Faults, each counted and named (see problems.py):
+Faults (see tasks/faulty_records.py):
 
-  no answer in training, an answer that is none of the choices, fewer than two choices, fields that
-  are not there                                       faulty
-  blanks around an answer or its choice               mended
-  empty contexts, questions and choices, another number of choices than most, choices that are
-  equal (the first is the answer), ids that came before                              kept
+  cannot be used  no answer in training, an answer that is none of the choices, fewer than two
+                  choices, missing fields
+  mended          blanks around an answer or its choice
+  kept            empty contexts, questions and choices, another number of choices than most have,
+                  equal choices (the first one is the answer), repeated ids
 """
 
 import json
@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax.errors import InputError
-from bert_jax.text import files, tables
+from bert_jax.text import files
 
-LEVELS = 'middle', 'high'  # of RACE
+LEVELS = 'middle', 'high'  # the kinds of school of RACE
 COPA = {'cause': 'What was the cause of this?', 'effect': 'What happened as a result?'}
 _BLANK = re.compile(r'(?<!\w)_+|_+(?!\w)|_{2,}')  # RACE also writes "that_."; not my_name
 
@@ -43,13 +43,13 @@ class Question(NamedTuple):
   context: str
   text: str
   choices: tuple[str, ...]
-  gold: int | None  # None: not known
+  gold: int | None  # number of the right choice; None: not known
   level: str = ''  # one of LEVELS, or ''
   fills: bool = False  # does a choice fill the blanks of the text, if it has any?
 
   @property
   def seconds(self):
-    """What follows the context for each choice."""
+    """For each choice the text that follows the context."""
     return [
       _BLANK.sub(lambda _, choice=choice: choice, self.text)
       if self.fills and _BLANK.search(self.text)
@@ -59,7 +59,7 @@ class Question(NamedTuple):
 
 
 def read(config, split, problems):
-  """[Question] of a split, faulty ones left to `problems`."""
+  """The Questions of a split; those that cannot be used go to `problems`."""
   if not config.data[split]:
     raise InputError(f'data.{split} is empty; name data of task.format={config.task.format}.')
   reader = {'race': _race, 'swag': _swag, 'dream': _dream, 'copa': _copa}[config.task.format]
@@ -69,7 +69,7 @@ def read(config, split, problems):
       question = _checked(where, fields, answer, split, problems)
       if question is None:
         continue
-      problems.seen(question.id, where)
+      problems.note_id(question.id, where)
       out.append(question)
   if not out:
     raise InputError(f'data.{split}={config.data[split]} holds no questions; is it the right file?')
@@ -84,8 +84,11 @@ def read(config, split, problems):
 
 
 def _checked(where, fields, answer, split, problems):
-  """A Question, or None if it is faulty; answer: a function from the choices to the number of the
-  right one or None, or None if nobody says."""
+  """A Question; None if it cannot be used.
+
+  answer: a function of the choices that returns the number of the right one, or None if it is none
+  of them; or None if the data does not say the answer.
+  """
   choices = fields['choices']
   if len(choices) < 2:
     problems.wrong(
@@ -112,7 +115,7 @@ def _checked(where, fields, answer, split, problems):
   return Question(where, gold=gold, **fields | {'choices': tuple(choices)})
 
 
-# -- where answers come as a letter, a number or a text --------------------------------------------
+# -- answers that are a letter, a number or a text: each returns an `answer` as above --------------
 
 
 def _letter(answer):
@@ -125,7 +128,7 @@ def _number(answer):
 
 
 def _text(answer, where, problems):
-  def index(choices):
+  def number(choices):
     if answer in choices:
       return choices.index(answer)
     plain = [choice.strip() for choice in choices]
@@ -134,10 +137,10 @@ def _text(answer, where, problems):
     problems.note('answers with other blanks than their choice (mended)', where)
     return plain.index(answer.strip())
 
-  return index
+  return number
 
 
-# -- one reader for each format: yields (where, fields of a Question, answer or None) --------------
+# -- a reader of each format: yields (where, {field of a Question: value}, answer or None) ---------
 
 
 def _race(spec, split, problems):
@@ -167,20 +170,17 @@ def _race(spec, split, problems):
 
 
 def _passages(spec, split, problems):
-  """Yields (where, passage of RACE); where has the level in it."""
+  """Yields (where, passage of RACE); `where` contains the level."""
   if spec.startswith('tfds:'):
-    rows = tables.records(
-      spec, split='train' if split == 'train' else 'dev', counts=problems.counts
-    )
-    for where, row in rows:
-      lists = ('questions', 'options', 'answers')  # as JSON; another data set may have none
+    for where, row in problems.rows(spec, validation='dev'):
+      lists = ('questions', 'options', 'answers')  # as JSON, if the data set has them
       names = [name for name in lists if row.get(name, '').startswith('[')]
       yield where, row | {name: json.loads(row[name]) for name in names}
     return
   folder = Path(spec).expanduser() / ('train' if split == 'train' else 'dev')
   for path in files.expand(str(folder) if folder.is_dir() else spec):
     where = f'{path.parent.name}/{path.name}'
-    passage = files.whole_json(path, where, problems.counts, problems.wrong)
+    passage = problems.json(path, where)
     if isinstance(passage, dict):
       yield where, passage
     elif passage is not None:
@@ -188,22 +188,18 @@ def _passages(spec, split, problems):
 
 
 def _swag(spec, split, problems):
-  for number, (where, row) in enumerate(_rows(spec, split, problems)):
+  for number, (where, row) in enumerate(problems.rows(spec)):
     endings = [name for name in row if re.fullmatch(r'ending\d', name)]
-    found = problems.columns(row, ('sent1', 'sent2'), where)
-    if found is None:
+    sentences = problems.columns(row, ('sent1', 'sent2'), where)
+    if sentences is None:
       continue
-    fields = dict(
-      id=row.get('', str(number)),  # SWAG's first column has no name
-      context=found[0],
-      text=found[1],
-      choices=[row[name] for name in endings],
-    )
+    fields = dict(zip(('context', 'text'), sentences), choices=[row[name] for name in endings])
+    fields['id'] = row.get('', str(number))  # SWAG's first column has no name
     yield where, fields, _number(row['label']) if row.get('label') else None
 
 
 def _copa(spec, split, problems):
-  for number, (where, row) in enumerate(_rows(spec, split, problems)):
+  for number, (where, row) in enumerate(problems.rows(spec)):
     try:
       fields = dict(
         id=row.get('idx', str(number)),
@@ -222,14 +218,9 @@ def _copa(spec, split, problems):
     yield where, fields, _number(label) if label else None
 
 
-def _rows(spec, split, problems):
-  split = 'train' if split == 'train' else 'validation'
-  return tables.records(spec, split=split, counts=problems.counts, wrong=problems.wrong)
-
-
 def _dream(spec, split, problems):
   for path in files.of_split(spec, split):
-    content = files.whole_json(path, path.name, problems.counts, problems.wrong)
+    content = problems.json(path, path.name)
     if not isinstance(content, list):
       if content is not None:
         problems.wrong(
@@ -242,14 +233,14 @@ def _dream(spec, split, problems):
 
 def _dialogue(record, where, problems):
   try:
-    turns, questions, name = record
-    found = []
-    for k, own in enumerate(questions):
-      answer = own.get('answer')
-      fields = dict(id=f'{name}-{k}', text=own['question'], choices=_list(own['choice']))
+    turns, asked, name = record
+    questions = []
+    for k, question in enumerate(asked):
+      answer = question.get('answer')
+      fields = dict(id=f'{name}-{k}', text=question['question'], choices=_list(question['choice']))
       fields['context'] = '\n'.join(_list(turns))
       _check_texts(fields['text'], *fields['choices'], answer or '')
-      found.append((fields, answer))
+      questions.append((fields, answer))
   except (AttributeError, KeyError, TypeError, ValueError) as error:
     problems.wrong(
       where,
@@ -257,7 +248,7 @@ def _dialogue(record, where, problems):
       'dialogues without their fields',
     )
     return
-  for k, (fields, answer) in enumerate(found):
+  for k, (fields, answer) in enumerate(questions):
     yield f'{where}:{k}', fields, _text(answer, where, problems) if answer else None
 
 

@@ -1,10 +1,10 @@
-"""Multiple choice: RACE, SWAG, DREAM, C3, COPA, XCOPA; how they are read is told in choice_data.py.
+"""Multiple choice (RACE, SWAG, DREAM, C3, COPA, XCOPA): its objective, its rows and its scores.
 
-A choice is an example, [CLS] context [SEP] question and choice [SEP] of task.max_length tokens at
-most, and the choices of a question share a row. A context that is too long loses its end, as much
-for every choice of a question as its longest needs. Where that is not enough, which only very long
-choices need, question and choice lose their beginning. Both are counted. The score is accuracy; for
-RACE also that of its middle and high school part.
+Each choice is an example, [CLS] context [SEP] question and choice [SEP], of task.max_length tokens
+at most; the choices of a question share a row. A context that is too long loses its end: the same
+number of tokens for all choices of a question, as the longest of them needs. If a question and a
+choice alone are too long, they lose their beginning. Both are counted. The score is accuracy; for
+RACE also the accuracy in each of its levels.
 """
 
 import json
@@ -16,14 +16,11 @@ from bert_jax import models
 from bert_jax.errors import InputError
 from bert_jax.objectives.choice import Choice
 from bert_jax.rows.examples import Scored, by_example
+from bert_jax.tasks import labelled
 from bert_jax.tasks.choice import reading
 from bert_jax.tasks.faulty_records import Problems
 
-SHOWN = 300  # characters of a context in an answer
-
-
-def resolve(config):
-  return config
+SHOWN = 300  # the most characters of a context that an answer shows
 
 
 def texts(config):
@@ -44,20 +41,19 @@ def objective(config, tokenizer):
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
-  out = {}
-  for split in splits:
-    if split == 'eval' and not config.data.eval:
-      continue
-    problems = Problems(split, config.data.skip_damaged)
+  def rows(split, problems):
     questions = reading.read(config, split, problems)
     questions = problems.chosen(questions, config.task.train_examples)
-    out[split] = Choices(config, tokenizer, questions, problems)
-    problems.log()
-  return out
+    return Choices(config, tokenizer, questions, problems)
+
+  return labelled.sources(config, splits, rows)
 
 
 class Choices(Scored):
-  """The rows of a split. An example is a choice; question_at [Q + 1]: a question's first choice."""
+  """The rows of Q questions, an example for each choice.
+
+  question_at [Q + 1]: the number of each question's first choice, and the number of all choices.
+  """
 
   def __init__(self, config, tokenizer, questions, problems):
     self.format, self.questions = config.task.format, questions
@@ -71,11 +67,11 @@ class Choices(Scored):
         f'has {seq_length}; set data.seq_length={most * limit} or '
         f'task.max_length={seq_length // most}.'
       )
-    labels = np.zeros(self.question_at[-1], np.float32)
-    golds = [q.gold for q in questions]
     pairs = _pairs(tokenizer, questions, limit, problems)
     contexts = [pairs[at][0] for at in self.question_at[:-1]]
     self.read = contexts + [ids for _, ids in pairs]
+    labels = np.zeros(self.question_at[-1], np.float32)
+    golds = [question.gold for question in questions]
     labels[[at + gold for at, gold in zip(self.question_at, golds) if gold is not None]] = 1
     super().__init__(
       tokenizer,
@@ -85,16 +81,13 @@ class Choices(Scored):
       items=np.repeat(np.arange(len(questions)), numbers),
       per_example={'labels': labels},
     )
-    known = [gold for gold in golds if gold is not None]
-    if known:
-      majority = np.bincount(known).max() / len(known)
-      self.baselines['choice_accuracy'] = (float(majority), 'majority')
-    problems.log_rows(self)
+    if known := [gold for gold in golds if gold is not None]:
+      self.baselines['choice_accuracy'] = labelled.majority(known)
 
   def answers(self, outputs):
-    numbers, (own,) = by_example(outputs, 'logits')
+    numbers, (predicted,) = by_example(outputs, 'logits')
     logits, seen = np.zeros(self.question_at[-1]), np.zeros(self.question_at[-1], bool)
-    logits[numbers], seen[numbers] = own, True
+    logits[numbers], seen[numbers] = predicted, True
     spans = zip(self.questions, self.question_at, self.question_at[1:])
     return [
       self._answer(question, logits[first:last])
@@ -134,7 +127,7 @@ class Choices(Scored):
     }
 
   def files(self, answers):
-    """predictions.tsv, id and number of the choice from 0; SuperGLUE's COPA.jsonl.
+    """predictions.tsv (id and number of the choice, from 0) and SuperGLUE's COPA.jsonl.
 
     RACE, DREAM and SWAG publish no script that reads predictions.
     """
@@ -142,26 +135,29 @@ class Choices(Scored):
     out = {'predictions.tsv': 'id\tprediction\n' + ''.join(lines)}
     if self.format == 'copa':
       ids = (int(a['id']) if a['id'].isdecimal() else a['id'] for a in answers)
-      found = [{'idx': i, 'label': a['prediction']} for i, a in zip(ids, answers)]
-      out['COPA.jsonl'] = ''.join(json.dumps(line) + '\n' for line in found)
+      rows = [{'idx': i, 'label': a['prediction']} for i, a in zip(ids, answers)]
+      out['COPA.jsonl'] = ''.join(json.dumps(row) + '\n' for row in rows)
     return out
 
 
 def _pairs(tokenizer, questions, limit, problems):
-  """[(ids of the context, ids of question and choice)] of every choice, `limit` in all at most."""
+  """[(ids of the context, ids of question and choice)] of every choice, of `limit` tokens at most.
+
+  The special tokens count.
+  """
   room = limit - 2 - tokenizer.between
   contexts = list(dict.fromkeys(question.context for question in questions))
   contexts = dict(zip(contexts, tokenizer.ids_batch(contexts), strict=True))
   seconds = iter(tokenizer.ids_batch([x for question in questions for x in question.seconds]))
   out = []
   for question in questions:
-    own = [next(seconds) for _ in question.choices]
-    if any(len(ids) > room for ids in own):
+    choices = [next(seconds) for _ in question.choices]
+    if any(len(ids) > room for ids in choices):
       problems.note('questions whose choices lost their beginning', question.where)
-      own = [ids[max(0, len(ids) - room) :] for ids in own]
+      choices = [ids[max(0, len(ids) - room) :] for ids in choices]
     context = contexts[question.context]
-    left = room - max(map(len, own))
+    left = room - max(map(len, choices))
     if len(context) > left:
       problems.counts[f'questions with a cut context (longer than {limit} tokens)'] += 1
-    out += [tokenizer.pair(context[:left], ids) for ids in own]
+    out += [tokenizer.pair(context[:left], ids) for ids in choices]
   return out

@@ -1,4 +1,4 @@
-"""What a classifier is asked: {"text"} or, of a model of pairs, {"text", "pair"}."""
+"""Questions to a classifier: {"text"} or, to a model of pairs, {"text", "pair"}."""
 
 from bert_jax.errors import InputError
 from bert_jax.tasks.ask import OfHead, texts_of
@@ -8,7 +8,7 @@ from bert_jax.tasks.classification.task import Texts
 
 class Classify(OfHead):
   examples_of = Texts
-  tabs = True  # so that a pair is no single text
+  tabs = True  # so that a pair is never taken for a single text
 
   @property
   def fields(self):
@@ -44,7 +44,7 @@ class Classify(OfHead):
 
 
 class Pair(Classify):
-  """Of a released classifier nothing says whether it reads pairs, but for who asks."""
+  """The same, for pairs. A released classifier does not say whether it reads them."""
 
   fields = ('text', 'pair')
 

@@ -1,13 +1,14 @@
-"""Labelled texts and pairs: GLUE, any table with named columns, or the embedded task.
+"""Classification of texts and pairs of texts: its objective, its rows and its scores.
 
-Labels are one of a set, several of it (multi_label), or a number (regression). Scores are GLUE's
-(Wang et al. 2018): accuracy, F1 of the second of two labels (macro F1 of more), Matthews
-correlation; Pearson and Spearman correlation for numbers.
+A text has one label of a set, several of it (multi_label), or a number (regression). The scores
+are those of GLUE (Wang et al. 2018): accuracy, Matthews correlation and F1 of the second of two
+labels (of more labels macro F1); for numbers Pearson and Spearman correlation.
 
-A text that is too long keeps its head, its tail, or a quarter of head and the rest of tail (Sun et
-al. 2019, https://arxiv.org/abs/1905.05583, who keep 128 and 382 of 510), or becomes windows, whose
-logits are averaged and which share its weight in the loss. A pair that is too long loses tokens
-from the end of the longer text, as in BERT's run_classifier.py. What is cut is counted.
+A text that is too long keeps its head, its tail, or both: a quarter of the tokens from its head and
+the others from its tail (Sun et al. 2019, https://arxiv.org/abs/1905.05583, keep 128 and 382 of
+510). Or it becomes windows, which share its weight in the loss and whose logits are averaged. A
+pair that is too long loses tokens from the end of its longer text, as in BERT's run_classifier.py.
+Examples that are cut are counted.
 """
 
 import numpy as np
@@ -17,15 +18,15 @@ from bert_jax import models
 from bert_jax.errors import InputError
 from bert_jax.objectives.classification import Classification
 from bert_jax.rows.examples import Scored, by_example
+from bert_jax.tasks import labelled
 from bert_jax.tasks.classification.reading import names, read
 from bert_jax.tasks.faulty_records import Problems
 
-WINDOW_STRIDE = 0.5  # of a window, between the starts of two
+WINDOW_STRIDE = 0.5  # from the start of a window to that of the next, as a share of its length
 
 
 def resolve(config):
-  """Fills in table.labels from the training data, sorted, if it is empty, and class weights that
-  are to be balanced."""
+  """Fills in table.labels (those of the training data, sorted) and balanced class weights."""
   table = config.table
   if not config.data.train and (config.data.eval or table.labels or table.regression):
     raise InputError(
@@ -36,10 +37,10 @@ def resolve(config):
     return config
   problems = Problems('train', config.data.skip_damaged)
   examples = problems.chosen(list(read(config, 'train', problems)), config.task.train_examples)
-  found = [label for e in examples for label in (e.label if table.multi_label else [e.label])]
+  given = [label for e in examples for label in (e.label if table.multi_label else [e.label])]
   config = config.copy_and_resolve_references()
   if not table.labels:
-    labels = tuple(sorted(set(found)))
+    labels = tuple(sorted(set(given)))
     if len(labels) < 2:
       raise InputError(
         f'the training data has the single label {list(labels)}; classification needs two '
@@ -56,7 +57,7 @@ def resolve(config):
       )
     config.table.labels = labels
   if table.class_weights == ('balanced',):
-    count = {name: found.count(name) for name in names(config.table.labels)}
+    count = {name: given.count(name) for name in names(config.table.labels)}
     with config.ignore_type():
       config.table.class_weights = tuple(
         (name, round(len(examples) / (len(count) * max(1, n)), 6)) for name, n in count.items()
@@ -83,7 +84,7 @@ def objective(config, tokenizer):
 
 
 def _class_weights(config):
-  """The weight of each label, or ()."""
+  """The weight of each label in the loss; () if all weigh the same."""
   given, labels = config.table.class_weights, names(config.table.labels)
   if unknown := [label for label, _ in given if label not in labels]:
     raise InputError(
@@ -94,22 +95,19 @@ def _class_weights(config):
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
-  out = {}
-  for split in splits:
-    if split == 'eval' and config.data.train and not config.data.eval:
-      continue
-    problems = Problems(split, config.data.skip_damaged)
-    examples = list(read(config, split, problems))
-    examples = problems.chosen(examples, config.task.train_examples)
-    out[split] = Texts(config, tokenizer, examples, problems)
-    problems.log()
-  return out
+  def rows(split, problems):
+    examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
+    return Texts(config, tokenizer, examples, problems)
+
+  return labelled.sources(config, splits, rows, embedded=not config.data.train)
 
 
 class Texts(Scored):
-  """The rows of a split: [CLS] text [SEP] or [CLS] text [SEP] second text [SEP], and a label.
+  """The rows of labelled texts: [CLS] text [SEP] or [CLS] text [SEP] second text [SEP].
 
-  A text of several windows is several examples; text_of [E] says which text each belongs to.
+  Each window of a text is an example of its own; text_of [E]: the number of each example's text.
+  gold: for each text the number of its label, or [numbers] (multi_label), or the value to predict
+  (regression); None: not known.
   """
 
   def __init__(self, config, tokenizer, examples, problems):
@@ -131,7 +129,7 @@ class Texts(Scored):
         kept = cut(ids, room, table.long_texts)
         what = 'examples ' + ('in windows' if table.long_texts == 'windows' else 'cut')
         problems.counts[f'{what} (longer than {limit} tokens)'] += 1
-      parts += [tokenizer.pair(*own) for own in kept] if pairs else kept
+      parts += [tokenizer.pair(*two) for two in kept] if pairs else kept
       text_of += [i] * len(kept)
     self.text_of = np.array(text_of, np.int64)
     number = {label: i for i, label in enumerate(self.labels)}
@@ -145,8 +143,8 @@ class Texts(Scored):
     kind = np.float32 if self.regression or self.multi_label else np.int32
     if self.multi_label:
       labels = np.zeros((len(examples), len(self.labels)), kind)
-      for row, own in zip(labels, self.gold):
-        row[own or []] = 1
+      for row, numbers in zip(labels, self.gold):
+        row[numbers or []] = 1
     else:
       labels = np.array([0 if gold is None else gold for gold in self.gold], kind)
     known = np.array([gold is not None for gold in self.gold], np.float32)
@@ -162,9 +160,7 @@ class Texts(Scored):
       },
     )
     if self.labels and not self.multi_label and known.any():
-      majority = np.bincount(labels[known > 0]).max() / known.sum()
-      self.baselines['classification_accuracy'] = (float(majority), 'majority')
-    problems.log_rows(self)
+      self.baselines['classification_accuracy'] = labelled.majority(labels[known > 0])
 
   def answers(self, outputs):
     numbers, (logits,) = by_example(outputs, 'logits')
@@ -188,8 +184,8 @@ class Texts(Scored):
       shares = expit(logits)
       held = [k for k, share in enumerate(shares) if share > 0.5]
       out['prediction'] = [self.labels[k] for k in held]
-      own = np.isin(np.arange(len(shares)), gold or [])
-      nats = -np.log(np.where(own, shares, 1 - shares) + 1e-12)
+      is_gold = np.isin(np.arange(len(shares)), gold or [])
+      nats = -np.log(np.where(is_gold, shares, 1 - shares) + 1e-12)
     else:
       logs = log_softmax(logits)
       shares = np.exp(logs)
@@ -202,7 +198,7 @@ class Texts(Scored):
     return out
 
   def scores(self, answers):
-    # Imported here: a third of what starting any run would take, and most do without.
+    # Imported here because they are slow to import and most runs do not need them.
     import scipy.stats
     from sklearn import metrics as sklearn_metrics
 
@@ -216,7 +212,7 @@ class Texts(Scored):
       }
     if self.multi_label:
       gold, predicted = (
-        np.array([[label in own for label in self.labels] for own in side])
+        np.array([[label in given for label in self.labels] for given in side])
         for side in (gold, predicted)
       )
       f1 = {
@@ -227,10 +223,10 @@ class Texts(Scored):
       }
       return f1 | {'subset_accuracy': float((gold == predicted).all(axis=1).mean())}
     if len(self.labels) == 2:
-      own = {'pos_label': self.labels[1], 'average': 'binary'}
+      which = {'pos_label': self.labels[1], 'average': 'binary'}
     else:
-      own = {'average': 'macro'}  # over the labels that occur
-    f1 = sklearn_metrics.f1_score(gold, predicted, zero_division=0, **own)
+      which = {'average': 'macro'}  # over the labels that occur
+    f1 = sklearn_metrics.f1_score(gold, predicted, zero_division=0, **which)
     return {
       'classification_accuracy': float(np.mean(np.array(gold) == np.array(predicted))),
       'f1' if len(self.labels) == 2 else 'macro_f1': float(f1),
@@ -245,7 +241,7 @@ class Texts(Scored):
     return f'{np.mean(predicted):.3f}' if collapsed else ''
 
   def files(self, answers):
-    """predictions.tsv as GLUE's leaderboard reads it: index and prediction."""
+    """predictions.tsv as GLUE's leaderboard reads it: columns index and prediction."""
     shown = (
       f'{a["prediction"]:.3f}' if self.regression
       else ','.join(a['prediction']) if self.multi_label
@@ -257,7 +253,10 @@ class Texts(Scored):
 
 
 def cut(parts, room, keep='head'):
-  """Token arrays of a text (one) or a pair (two) -> [those of each window], of `room` tokens."""
+  """[token arrays of each window] of the token arrays of a text (one) or a pair (two).
+
+  A window has `room` tokens in all; without keep='windows' there is one.
+  """
   if len(parts) == 2:
     return [truncate(parts, room)]
   (ids,) = parts
@@ -270,11 +269,11 @@ def cut(parts, room, keep='head'):
 
 
 def truncate(parts, room):
-  """One or two token arrays shortened to `room` tokens in all, the longer one first, at its end."""
+  """One or two token arrays, cut at the end of the longer one until they have `room` tokens."""
   if sum(map(len, parts)) <= room:
     return parts
   if len(parts) == 1:
     return (parts[0][:room],)
   a, b = map(len, parts)
-  a = max(min(a, room - room // 2), room - b)  # equally long in the end, the odd token to the first
+  a = max(min(a, room - room // 2), room - b)  # equally long if both are cut, or the first by one
   return parts[0][:a], parts[1][: room - a]

@@ -1,4 +1,4 @@
-"""Coreference: who a pronoun stands for (GAP, Winograd schemas)."""
+"""Coreference: whom a pronoun stands for (GAP, Winograd schemas)."""
 
 from bert_jax.tasks import labelled
 from bert_jax.tasks.coreference import task
@@ -7,7 +7,6 @@ from bert_jax.tasks.record import Prediction, Task
 
 COREFERENCE = Task(
   name='coreference',
-  resolve=task.resolve,
   texts=task.texts,
   objective=task.objective,
   sources=task.sources,

@@ -1,7 +1,7 @@
-"""What a coreference model is asked: {"text", "pronoun", "a", "b"} and where these begin.
+"""Questions to a coreference model: {"text", "pronoun", "a", "b"} and where these begin.
 
-The offsets, {"pronoun-offset", ..}, may be left out of what occurs once. Models of Winograd schemas
-have no "b".
+The offset of a span ("pronoun-offset", "a-offset", ..) in characters may be left out if the text
+has it once. Models of Winograd schemas have no "b".
 """
 
 from bert_jax.errors import InputError
@@ -22,7 +22,7 @@ class Coreference(OfHead):
     return [f'{name}-offset' for name in self.fields[1:]]
 
   def parsed(self, value):
-    if isinstance(value, dict):  # GAP has capitals
+    if isinstance(value, dict):  # GAP writes the fields in capitals
       value = {str(name).lower(): x for name, x in value.items()}
     return super().parsed(value)
 
@@ -37,7 +37,7 @@ class Coreference(OfHead):
 
 
 def _place(given, text, name, span):
-  """(from, to) of a name in its text."""
+  """(from, to) in characters: the span of the field `name` in its text."""
   if not span or not (number := text.count(span)):
     raise InputError(f'{name} {span!r} is not in the text; write it as it stands there')
   offset = given.get(f'{name}-offset')

@@ -1,7 +1,7 @@
 """GAP's scores, as the official gap_scorer.py computes them (Webster et al. 2018).
 
-Whether A and whether B is meant counts as two decisions. F1 goes over all of them, over those of
-masculine and of feminine pronouns.
+Whether A is meant and whether B is meant are two decisions. F1 is taken over all of them, and over
+those of masculine and of feminine pronouns.
 """
 
 import numpy as np
@@ -13,11 +13,11 @@ GENDERS = dict.fromkeys(('he', 'his', 'him'), 'masculine') | dict.fromkeys(
 
 
 def gap_scores(answers):
-  """{name: score} for the names of SCORES. F1 goes from 0 to 100.
+  """{name: score} for the names of SCORES; F1 from 0 to 100.
 
   answers: dicts with id, pronoun, gold and prediction (A, B or neither). Of answers with the same
-  id the first counts. gap_bias is feminine / masculine; it is NaN, where the official scorer prints
-  '-', if one of the two F1 is 0.
+  id the first counts. gap_bias is the feminine F1 over the masculine one; NaN if one of them is 0,
+  where the official scorer prints '-'.
   """
   first = list({a['id']: a for a in reversed(answers)}.values())
   gold, predicted = (

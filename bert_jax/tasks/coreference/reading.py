@@ -1,19 +1,21 @@
-"""Texts with marked spans, a pronoun and its candidates: GAP and Winograd schemas as published.
+"""Reads texts with a marked pronoun and its marked candidates: GAP and Winograd schemas.
 
   gap  GAP (Webster et al. 2018, https://arxiv.org/abs/1810.05201): its TSV files, or tfds:gap; the
        candidates are A and B
   wsc  SuperGLUE's WSC (Wang et al. 2019, https://arxiv.org/abs/1905.00537; JSONL, or
        tfds:super_glue/wsc.fixed) and CLUEWSC2020 (JSONL); span2 is the pronoun, span1 the
-       candidate. SuperGLUE counts indices in words, CLUE in characters: the unit is taken in which
-       more spans of the file lie where they should
+       candidate. SuperGLUE counts indices in words, CLUE in characters: the unit is the one in
+       which more spans of the data are where their index says
 
-Faults, each counted and named (see tasks/faulty_records.py):
+Faults (see tasks/faulty_records.py):
 
-  a name is not at its offset    the nearest place is taken; without one, the example is faulty, but
-                                 for WSC counted in words: there the words at the index are taken
-  A and B are both TRUE, or not TRUE or FALSE; a label is neither true nor false     faulty
-  a pronoun of unknown gender    kept; it counts in the overall F1 only
-  an id that came before         kept; GAP's scores take the first, as the official scorer does
+  a name is not at its offset    the nearest place is taken; if the text does not have the name, the
+                                 example cannot be used, or, for WSC with indices in words, the
+                                 words at the index are taken
+  A and B are both TRUE, or are not TRUE or FALSE; a label is neither true nor false
+                                 the example cannot be used
+  a pronoun of unknown gender    kept; it only counts in the overall F1
+  a repeated id                  kept; GAP's scores take the first, as the official scorer does
 """
 
 import json
@@ -22,35 +24,28 @@ from typing import NamedTuple
 
 from bert_jax.errors import InputError
 from bert_jax.tasks.coreference.gap_scores import GENDERS
-from bert_jax.text import tables
 
-SPANS = ('Pronoun', 'A', 'B')  # of GAP, with their offsets in characters
+SPANS = ('Pronoun', 'A', 'B')  # the columns of GAP's spans
 
 
 class Example(NamedTuple):
   where: str
   id: str
   text: str
-  spans: tuple  # (from, to) in characters: of the pronoun, then of each candidate
-  gold: int | None  # number of the candidate, their number for none of them; None: not known
+  spans: tuple  # (from, to) in characters of the pronoun, then of each of its C candidates
+  gold: int | None  # the number of the right candidate; C: none of them is right; None: not known
 
 
 def read(config, split, problems):
-  """The Examples of a split, faulty ones left to `problems`."""
+  """Yields the Examples of a split; those that cannot be used go to `problems`."""
   spec = config.data[split]
   if not spec:
     raise InputError(f'data.{split} is empty; name a file of task.format={config.task.format}.')
-  rows = tables.records(
-    spec,
-    split='train' if split == 'train' else 'validation',
-    counts=problems.counts,
-    wrong=problems.wrong,
-  )
   reader = {'gap': _gap, 'wsc': _wsc}[config.task.format]
   fate = 'not in the scores of GAP' if config.task.format == 'gap' else 'kept'
-  for example in reader(rows, split, problems):
+  for example in reader(problems.rows(spec), split, problems):
     problems.counts['examples'] += 1
-    problems.seen(example.id, example.where, fate)
+    problems.note_id(example.id, example.where, fate)
     yield example
 
 
@@ -93,7 +88,7 @@ def _gap(rows, split, problems):
 
 
 def _place(text, name, offset, where, problems):
-  """(from, to) of a name that should be at an offset; None, and a fault, if it is nowhere."""
+  """(from, to) of a name that should be at an offset; None, and a fault, if the text lacks it."""
   if name and text.startswith(name, offset):
     return offset, offset + len(name)
   span = _nearest(text, name, offset)
@@ -155,7 +150,7 @@ def _wsc(rows, split, problems):
 
 
 def _in_word(text, span, index):
-  """(from, to) of a span that begins in word `index` of the text, in any case; None."""
+  """(from, to) of a span, in any case, that begins in word `index` of the text; or None."""
   words = [match.span() for match in re.finditer(r'\S+', text)]
   if not span or not 0 <= index < len(words):
     return None

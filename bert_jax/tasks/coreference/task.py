@@ -1,13 +1,10 @@
-"""Who a pronoun stands for: GAP and Winograd schemas. One of C candidates, or none of them.
+"""Coreference: its objective and its rows. A pronoun stands for one of C candidates, or for none.
 
-  gap  two names: A, B or neither. Scored as gap_scorer.py does: whether A and whether B is meant
-       counts as two decisions, and F1 goes over all of them, over those of masculine and of
-       feminine pronouns; the bias is feminine / masculine
-  wsc  one candidate: true or false. Accuracy
+  gap  two candidates; the answer is A, B or neither. The scores are those of gap_scores.py
+  wsc  one candidate; the answer is true or false. The score is accuracy
 
-reading.py reads them and says what is done about faults; gap_scores.py is GAP's scorer. A span
-becomes the tokens that share a character with it. Of a text that is too long, the part around its
-spans is kept, with all spans; such texts are counted.
+reading.py reads the examples. A span becomes the tokens that share a character with it. Of a text
+that is too long the part around its spans is kept, with all spans; such texts are counted.
 """
 
 import json
@@ -18,16 +15,13 @@ from scipy.special import log_softmax
 from bert_jax import models
 from bert_jax.objectives.coreference import Coreference
 from bert_jax.rows.examples import Scored, by_example
+from bert_jax.tasks import labelled
 from bert_jax.tasks.coreference import reading
 from bert_jax.tasks.coreference.gap_scores import SCORES, gap_scores
 from bert_jax.tasks.faulty_records import Problems
 
-# What may be answered: the candidates, and none of them.
+# The answers in each format: one for each candidate, and one for none of them.
 ANSWERS = {'gap': ('A', 'B', 'neither'), 'wsc': ('true', 'false')}
-
-
-def resolve(config):
-  return config
 
 
 def texts(config):
@@ -47,20 +41,16 @@ def objective(config, tokenizer):
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
-  out = {}
-  for split in splits:
-    if split == 'eval' and not config.data.eval:
-      continue
-    problems = Problems(split, config.data.skip_damaged)
+  def rows(split, problems):
     examples = list(reading.read(config, split, problems))
     examples = problems.chosen(examples, config.task.train_examples)
-    out[split] = Pronouns(config, tokenizer, examples, problems)
-    problems.log()
-  return out
+    return Pronouns(config, tokenizer, examples, problems)
+
+  return labelled.sources(config, splits, rows)
 
 
 class Pronouns(Scored):
-  """The rows of a split: [CLS] text [SEP], where its spans begin and end, and the answer."""
+  """The rows of texts: [CLS] text [SEP], the first and last tokens of its spans, and the answer."""
 
   def __init__(self, config, tokenizer, examples, problems):
     self.format, self.names = config.task.format, ANSWERS[config.task.format]
@@ -94,9 +84,7 @@ class Pronouns(Scored):
       positions={'spans': np.array(spans, np.int32).reshape(-1, len(self.names), 2)},
     )
     if known.any():
-      majority = np.bincount(labels[known > 0]).max() / known.sum()
-      self.baselines['coreference_accuracy'] = (float(majority), 'majority')
-    problems.log_rows(self)
+      self.baselines['coreference_accuracy'] = labelled.majority(labels[known > 0])
 
   def answers(self, outputs):
     numbers, (logits,) = by_example(outputs, 'logits')
@@ -126,7 +114,7 @@ class Pronouns(Scored):
     return out | (gap_scores(answers) if self.format == 'gap' else {})
 
   def files(self, answers):
-    """What gap_scorer.py reads, or the leaderboard of SuperGLUE or CLUE."""
+    """The file that gap_scorer.py reads, or those for the leaderboards of SuperGLUE and CLUE."""
     if self.format == 'gap':
       lines = (
         '\t'.join([a['id'], *(str(a['prediction'] == name).upper() for name in 'AB')])
@@ -141,10 +129,10 @@ class Pronouns(Scored):
 
 
 def near(length, spans, room):
-  """The tokens [room] of `length` to keep, in order; spans [S, 2]: first and last token of each.
+  """[room] the numbers of the tokens to keep of `length`, in order; None: the spans need more room.
 
-  From the first span to the last one and as much on either side; if that is too much, what lies
-  between and is nearest to one of them. None if the spans alone take more room.
+  spans [S, 2]: the first and last token of each. All from the first span to the last is kept, with
+  as much context on either side; if that is too much, what lies between and is nearest to a span.
   """
   at = np.arange(length)
   first, last = spans[:, :1], spans[:, 1:]

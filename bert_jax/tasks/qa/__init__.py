@@ -1,4 +1,4 @@
-"""Extractive question answering: which stretch of a context answers a question (SQuAD)."""
+"""Extractive question answering: which part of a context answers a question (SQuAD)."""
 
 from bert_jax.field import Field
 from bert_jax.tasks import labelled
@@ -27,7 +27,6 @@ def rules(config):
 
 QA = Task(
   name='qa',
-  resolve=task.resolve,
   texts=task.texts,
   objective=task.objective,
   sources=task.sources,

@@ -1,4 +1,4 @@
-"""What a question-answering model is asked: {"question", "context"}."""
+"""Questions to a question-answering model: {"question", "context"}."""
 
 from bert_jax.errors import InputError
 from bert_jax.tasks.ask import OfHead, check_top_k, texts_of
@@ -7,7 +7,7 @@ from bert_jax.tasks.qa.task import Windows
 
 
 class Answer(OfHead):
-  """top_k: how many of the n best spans are in an answer."""
+  """top_k: how many of the best spans an answer shows."""
 
   fields, options = ('question', 'context'), ('top_k',)
   examples_of = Windows

@@ -1,23 +1,23 @@
-"""Questions as they are published: SQuAD's JSON, and TFDS data sets with the features of `squad`.
+"""Reads questions in SQuAD's JSON, and from TFDS data sets with the features of `squad`.
 
-SQuAD 1.1 and 2.0, and the sets in their format: TyDi QA's gold passages, XQuAD, CMRC 2018; MLQA,
-which is scored here as SQuAD 1.1 is (its own script knows the articles and the punctuation of its
-languages, and counts Chinese characters one by one).
-A spec is a file, a glob, a folder (the one file in it whose name has `train` in it, or `dev` or
+SQuAD 1.1 and 2.0 have this format, and so do TyDi QA's gold passages, XQuAD, CMRC 2018 and MLQA.
+MLQA is scored here like SQuAD 1.1, though its official script knows the articles and punctuation
+of its languages and counts Chinese characters one by one.
+A spec is a file, a glob, a folder (the one file in it whose name contains `train`, or `dev` or
 `valid`), tfds:squad/v1.1, tfds:squad/v2.0, or several of these: NAME=SPEC,NAME=SPEC.
 
-Rules for data that is off, each counted and named:
-  an answer that is not at its offset     is used where the context has it, if that is once;
-                                          otherwise it is not learnt, but it does count in scores
+Faults (see tasks/faulty_records.py):
+  an answer that is not at its offset     its place is mended if the context has it exactly once;
+                                          otherwise it is not learnt, but it counts in scores
   an answer that is part of a token       the whole token is learnt
-  an empty answer                         is none (a test set may hide its answers like that)
-  no answer without qa.unanswerable, or   neither learnt nor scored, but predicted
+  an empty answer                         is left out (a test set may hide its answers like that)
+  no answer without qa.unanswerable, or   the question is predicted, but not learnt and not scored
   no list of answers at all
-  "is_impossible": false, and no answer   has none
+  "is_impossible": false, and no answer   the question has no answer
   an empty question or context            kept
-  an id that came before                  kept, scored by itself; files for official scripts, which
-                                          have one answer for an id, hold that of the first
-  a question without id, text, context    stops the run; data.skip_damaged=true leaves it out
+  a repeated id                           kept, and each question is scored; files for official
+                                          scripts, which allow one answer per id, have the first
+  a question without id, text, context    cannot be used
 """
 
 from typing import NamedTuple
@@ -31,12 +31,12 @@ class Question(NamedTuple):
   id: str
   text: str
   context: str
-  gold: tuple[str, ...] | None  # (): it has no answer; None: nobody says
-  starts: tuple[int, ...]  # where each gold answer begins in the context; -1: not known
+  gold: tuple[str, ...] | None  # its answers; (): it has none; None: not known
+  starts: tuple[int, ...]  # the character of the context where each answer begins; -1: not known
 
 
 def questions(config, split, problems):
-  """The Questions of a split, faulty ones left to `problems`."""
+  """Yields the Questions of a split; those that cannot be used go to `problems`."""
   if not config.data[split]:
     raise InputError(f"data.{split} is empty; name a file in SQuAD's JSON, or tfds:squad/v1.1.")
   number = 0
@@ -47,7 +47,7 @@ def questions(config, split, problems):
         continue
       number += 1
       problems.counts['questions'] += 1
-      problems.seen(question.id, where, 'scored, but not in predictions.json')
+      problems.note_id(question.id, where, 'scored, but not in predictions.json')
       for name, text in (('questions', question.text), ('contexts', question.context)):
         if not text.strip():
           problems.note(f'empty {name} (kept)', where)
@@ -59,7 +59,7 @@ def questions(config, split, problems):
 
 
 def _records(spec, split, problems):
-  """Yields (where, context, record of a question as in SQuAD's JSON)."""
+  """Yields (where, context, the record of a question as in SQuAD's JSON)."""
   if spec.startswith('tfds:'):
     _, rows = files.tfds_rows(spec, 'train' if split == 'train' else 'validation')
     for where, row in rows:
@@ -70,8 +70,8 @@ def _records(spec, split, problems):
 
 
 def _of_file(path, problems):
-  """data[a].paragraphs[p].qas[q] of a file."""
-  content = files.whole_json(path, path.name, problems.counts, problems.wrong)
+  """Yields the same of a file: of each data[a].paragraphs[p].qas[q]."""
+  content = problems.json(path, path.name)
   if content is None:
     return
 
@@ -94,7 +94,7 @@ def _of_file(path, problems):
 
 
 def _of_tfds(row, counts):
-  """(context, record) of a row of a TFDS data set like `squad`."""
+  """(context, record of a question) of a row of a TFDS data set like `squad`."""
   row = {
     name: files.decode(value, counts) if isinstance(value, bytes) else value
     for name, value in row.items()
@@ -108,13 +108,13 @@ def _of_tfds(row, counts):
 
 
 def _question(where, context, record, problems):
-  """A Question, or None if it is faulty."""
+  """The Question of a record; None if it cannot be used."""
   if not isinstance(context, str):
     return problems.wrong(where, 'the question has no context', 'questions without a context')
   given = record if isinstance(record, dict) else {}
-  own, text = given.get('id'), given.get('question')
-  if not isinstance(text, str) or not isinstance(own, str | int):
-    missing = 'question' if isinstance(own, str | int) else 'id'
+  question_id, text = given.get('id'), given.get('question')
+  if not isinstance(text, str) or not isinstance(question_id, str | int):
+    missing = 'question' if isinstance(question_id, str | int) else 'id'
     return problems.wrong(where, f'there is no {missing!r}', f'questions without {missing}')
   answers = given.get('answers')
   if not isinstance(answers, list | None):
@@ -133,11 +133,11 @@ def _question(where, context, record, problems):
   gold = None if answers is None else tuple(gold)
   if gold == () and given.get('is_impossible') is False:
     problems.note('questions without an answer that should have one', where)
-  return Question(where, str(own), text, context, gold, tuple(starts))
+  return Question(where, str(question_id), text, context, gold, tuple(starts))
 
 
 def _place(where, context, text, start, problems):
-  """Where an answer begins in its context, -1 if that is not known."""
+  """The character of the context where an answer begins; -1: not known."""
   if isinstance(start, int) and start >= 0 and context[start : start + len(text)] == text:
     return start
   if context.count(text) == 1:

@@ -1,15 +1,17 @@
 """The scores of the official scripts of SQuAD 1.1, SQuAD 2.0 and CMRC 2018, in percent.
 
-  squad, squad2    evaluate-v1.1.py and evaluate-v2.0.py (Rajpurkar et al. 2016, 2018): lower case,
-                   without punctuation and articles; equal, or F1 over words, for the best gold
-  cmrc             cmrc2018_evaluate.py (Cui et al. 2019): F1 over the longest common stretch of
-                   segments: Chinese characters one by one, anything else as NLTK's words
+  squad, squad2    evaluate-v1.1.py and evaluate-v2.0.py (Rajpurkar et al. 2016, 2018): exact match
+                   and F1 over words with the best gold answer, in lower case and without
+                   punctuation and articles
+  cmrc             cmrc2018_evaluate.py (Cui et al. 2019): exact match, and F1 over the longest
+                   common run of segments, which are Chinese characters and NLTK's words
 
-One difference: the script has NLTK's trained model find sentences and splits the full stop off the
-last word of each. Here a stretch between Chinese characters is one sentence. Of the 9,657 answers
-of CMRC's dev set, 9 have a full stop and a blank inside, all after an initial ('Henry A. Walsh').
+One difference: CMRC's script finds sentences with a trained model of NLTK and splits the full stop
+off the last word of each. Here the text between two Chinese characters is one sentence. Of the
+9,657 answers of CMRC's dev set, 9 contain a full stop and a blank, all after an initial ('Henry A.
+Walsh').
 
-Predictions are texts, golds are lists of texts, one for each question, in the same order.
+predictions: a text for each question. golds: a list of texts for each question, in the same order.
 """
 
 import re
@@ -29,10 +31,10 @@ def normalised(text):
 
 
 def word_f1(prediction, gold):
-  """F1 over the words of two normalised texts; 0 if they share none, also if both are empty."""
-  ours, theirs = prediction.split(), gold.split()
-  shared = sum((Counter(ours) & Counter(theirs)).values())
-  return _f1(shared, len(ours), len(theirs))
+  """F1 over the words of two normalised texts; 0 if they share none, even if both are empty."""
+  predicted, right = prediction.split(), gold.split()
+  shared = sum((Counter(predicted) & Counter(right)).values())
+  return _f1(shared, len(predicted), len(right))
 
 
 def squad(predictions, golds):
@@ -46,9 +48,9 @@ def squad(predictions, golds):
 
 
 def squad2(predictions, golds):
-  """SQuAD 2.0: {exact, f1} of all questions, those with an answer (HasAns_), and without (NoAns_).
+  """SQuAD 2.0: {exact, f1} of all questions, of those with an answer (HasAns_), and of the others.
 
-  The gold of an unanswerable question is [], its right prediction ''.
+  Those have no answer (NoAns_): their gold is [] and their right prediction is ''.
   """
   exact, f1 = _of_each(predictions, golds)
   answerable = np.array([bool(gold) for gold in golds])
@@ -60,10 +62,11 @@ def squad2(predictions, golds):
 
 
 def best_thresholds(answers, golds, odds):
-  """The best SQuAD 2.0 scores that a threshold on the odds of 'no answer' reaches, and where.
+  """The best SQuAD 2.0 scores that some threshold on the odds of 'no answer' reaches.
 
-  answers: for each question the best text that is not empty, which stands while its odds are not
-  above the threshold. {best_exact, best_exact_thresh, best_f1, best_f1_thresh}.
+  answers: for each question the best text that is not empty; it is the prediction if the odds are
+  not above the threshold. odds: of each question. Returns {best_exact, best_f1} and the thresholds
+  that reach them, {best_exact_thresh, best_f1_thresh}.
   """
   odds = np.asarray(odds, np.float64)
   order = np.argsort(odds, kind='stable')
@@ -72,7 +75,7 @@ def best_thresholds(answers, golds, odds):
   for name, scores in zip(('exact', 'f1'), _of_each(answers, golds), strict=True):
     wrong = np.array([-1.0 if text else 0.0 for text in answers])
     gain = np.where(answerable, scores, wrong)[order]
-    none = np.sum(~answerable)  # right when every question is said to have no answer
+    none = np.sum(~answerable)  # the score if every question is said to have no answer
     totals = np.cumsum(np.append(none, gain))
     best = int(np.argmax(totals))
     out[f'best_{name}'] = float(100 * totals[best] / len(odds))
@@ -81,7 +84,7 @@ def best_thresholds(answers, golds, odds):
 
 
 def _of_each(predictions, golds):
-  """(exact, f1), [questions] each, as SQuAD 2.0 has them: two empty texts agree."""
+  """(exact, f1) of SQuAD 2.0, an array [questions] each; two empty texts agree."""
   exact, f1 = np.zeros((2, len(golds)))
   for i, (prediction, gold) in enumerate(zip(predictions, golds, strict=True)):
     prediction = normalised(prediction)
@@ -95,10 +98,10 @@ def _of_each(predictions, golds):
 # CMRC 2018
 # -------------------------------------------------------------------------------------------------
 
-_MARKS = set('-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』')  # what its script takes out
+_MARKS = set('-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』')  # removed by its script
 _CHARACTER = re.compile('[\u4e00-\u9fa5]')
-# NLTK's word_tokenize on a sentence in lower case, as far as the marks above leave it something to
-# do: what is replaced, in this order.
+# The replacements of NLTK's word_tokenize, in their order, for a sentence in lower case, without
+# those that only concern the marks above.
 _NLTK = [
   (re.compile(pattern), replacement)
   for pattern, replacement in (
@@ -125,7 +128,7 @@ _NLTK = [
 
 
 def segments(text):
-  """CMRC's segments of a text: Chinese characters, and words of the rest, without its marks."""
+  """CMRC's segments of a text: its Chinese characters and the words between them, no marks."""
   out, rest = [], ''
   for character in text.lower().strip():
     if character in _MARKS:
@@ -145,7 +148,7 @@ def _words(text):
 
 
 def segment_f1(prediction, gold):
-  """F1 of the longest common stretch of two lists of segments."""
+  """F1 of the longest common run of two lists of segments."""
   match = SequenceMatcher(None, prediction, gold, autojunk=False).find_longest_match()
   return _f1(match.size, len(prediction), len(gold))
 
@@ -167,10 +170,10 @@ def _bare(text):
 # -------------------------------------------------------------------------------------------------
 
 
-def _f1(shared, ours, theirs):
+def _f1(shared, predicted, right):
   if not shared:
     return 0.0
-  precision, recall = shared / ours, shared / theirs
+  precision, recall = shared / predicted, shared / right
   return 2 * precision * recall / (precision + recall)
 
 

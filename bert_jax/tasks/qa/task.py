@@ -1,13 +1,14 @@
-"""Extractive question answering: the answer is a stretch of a context, or nothing (SQuAD).
+"""Extractive question answering: its objective and its rows. The answer is a part of a context.
 
-A row is [CLS] question [SEP] window of the context [SEP]; see reading.py for what is read and
-windows.py for the windows. Answers are stretches of the context as it was given. Of several gold
-answers the first is learnt, and all count in the scores (see squad_scores.py). A window without the
-whole answer points at [CLS], as does a question that has none (qa.unanswerable, SQuAD 2.0).
+An example is [CLS] question [SEP] window of the context [SEP]; reading.py reads the questions,
+windows.py makes the windows, squad_scores.py scores. Answers are characters of the context as it
+was given. Of several gold answers the first is learnt, and all count in the scores. In a window
+without the whole answer, and for a question without one (qa.unanswerable, SQuAD 2.0), the answer to
+learn is [CLS].
 
-There, '' is predicted where the odds of no answer, the logits of [CLS] minus those of the best
-span, are above qa.null_threshold; scores named best_ are those of the threshold that is best on the
-data evaluated.
+With qa.unanswerable the prediction is '' if the odds of no answer (the logits of [CLS] minus those
+of the best span) are above qa.null_threshold. Scores whose names begin with best_ are those of the
+threshold that is best on the evaluated data.
 """
 
 import json
@@ -19,17 +20,14 @@ from bert_jax import models
 from bert_jax.errors import InputError
 from bert_jax.objectives.qa import QuestionAnswering
 from bert_jax.rows.examples import Scored, tokens_of
+from bert_jax.tasks import labelled
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.qa import reading, squad_scores
 from bert_jax.tasks.qa.windows import best_spans, judged, tokens_between, window_starts
 
 SPECIAL = 3  # [CLS] question [SEP] context [SEP]
-NO_SPAN = -1e6  # the logits of the best span of an empty context: surely no answer
-_CHUNK = 1000  # contexts tokenized at once: the library's own encodings are large
-
-
-def resolve(config):
-  return config
+NO_SPAN = -1e6  # the sum of logits that stands for the best span of an empty context
+_CHUNK = 1000  # contexts that are tokenized at once, as the encodings of the library are large
 
 
 def texts(config):
@@ -63,23 +61,21 @@ def sources(config, tokenizer, splits=('train', 'eval')):
       'qa.answer_units=characters scores as CMRC 2018, where every question has an answer; set '
       'qa.unanswerable=false or qa.answer_units=words.'
     )
-  out = {}
-  for split in splits:
-    if split == 'eval' and not config.data.eval:
-      continue
-    problems = Problems(split, config.data.skip_damaged)
+
+  def rows(split, problems):
     questions = list(reading.questions(config, split, problems))
     questions = problems.chosen(questions, config.task.train_examples)
-    out[split] = Windows(config, tokenizer, questions, problems, learn=split == 'train')
-    problems.log()
-    problems.log_rows(out[split])
-  return out
+    return Windows(config, tokenizer, questions, problems, learn=split == 'train')
+
+  return labelled.sources(config, splits, rows)
 
 
 class Windows(Scored):
-  """The windows of all questions; those of question i are examples first[i] to first[i + 1].
+  """The rows of questions: those of question i are the examples first[i] to first[i + 1] - 1.
 
-  learn: leaves out the questions that have nothing to learn.
+  learn: leaves out the questions that have nothing to learn. plans: for each question (the first
+  tokens of its windows, see window_starts; their bounds, see judged; the position in a window where
+  the context begins). spans: for each question [(first, last)] tokens of its gold answers.
   """
 
   def __init__(self, config, tokenizer, questions, problems, *, learn=False):
@@ -93,8 +89,7 @@ class Windows(Scored):
     self.offsets = {context: encoding.offsets for context, encoding in encodings.items()}
     self.read = [encoding.ids for encoding in encodings.values()]
     parts, positions, weights, self.first = [], [], [], [0]
-    self.plans = []  # (starts of the windows, their bounds, where the context begins in a window)
-    self.spans = []  # (first, last) tokens of the gold answers
+    self.plans, self.spans = [], []
     for question, ids in zip(questions, tokenizer.ids_batch([q.text for q in questions])):
       if len(ids) > self.qa.max_query_length:
         kind = f'questions cut (longer than {self.qa.max_query_length} tokens)'
@@ -138,7 +133,7 @@ class Windows(Scored):
     self.baselines['qa'] = (float(np.mean(np.log(self.lengths))), 'uniform')
 
   def _gold_tokens(self, question, problems):
-    """[(first, last token)] of the gold answers that are known to be in the context."""
+    """[(first, last)] tokens of the gold answers whose place in the context is known."""
     spans, offsets = [], self.offsets[question.context]
     for text, start in zip(question.gold or (), question.starts, strict=True):
       if start < 0:
@@ -156,13 +151,13 @@ class Windows(Scored):
     logits = [tokens_of(outputs, f'{side}_logits', self.lengths) for side in ('start', 'end')]
     out = []
     for i in range(len(self.questions)):
-      own = range(self.first[i], self.first[i + 1])
-      if own and all(e in logits[0] for e in own):
-        out.append(self._answer(i, *([side[e] for e in own] for side in logits)))
+      examples = range(self.first[i], self.first[i + 1])
+      if examples and all(e in logits[0] for e in examples):
+        out.append(self._answer(i, *([side[e] for e in examples] for side in logits)))
     return out
 
   def _answer(self, i, start_logits, end_logits):
-    """start_logits, end_logits: [W] arrays over the tokens of each window of question i."""
+    """The answer to question i; start_logits, end_logits: an array over tokens for each window."""
     question, (starts, bounds, begin) = self.questions[i], self.plans[i]
     nbest = self._nbest(
       question,
@@ -171,7 +166,7 @@ class Windows(Scored):
         bounds,
         *([x[begin:-1] for x in side] for side in (start_logits, end_logits)),
         longest=self.qa.max_answer_length,
-        count=2 * self.qa.n_best_size,  # equal texts become one
+        count=2 * self.qa.n_best_size,  # more than are kept, as equal texts become one
       ),
     )
     out = {
@@ -202,28 +197,28 @@ class Windows(Scored):
     return out | {'nbest': nbest}
 
   def _nbest(self, question, spans):
-    """The best spans with different texts, as entries of the file of the n best."""
-    offsets, found = self.offsets[question.context], {}
+    """The best spans with different texts, as entries of nbest_predictions.json."""
+    offsets, entries = self.offsets[question.context], {}
     ends = (offsets[spans.first, 0], offsets[spans.last, 1])
     columns = (*ends, spans.start_logits, spans.end_logits)
     for start, end, *logits in zip(*(column.tolist() for column in columns), strict=True):
       text = question.context[start:end]
-      if text and text not in found:
-        found[text] = _entry(text, start, end, *logits)
-    return list(found.values())[: self.qa.n_best_size]
+      if text and text not in entries:
+        entries[text] = _entry(text, start, end, *logits)
+    return list(entries.values())[: self.qa.n_best_size]
 
   def _nats(self, i, start_logits, end_logits):
-    """-log p of each gold span in each window that holds it, or in each window of no answer."""
+    """[-log p] of each gold span in each window that has it, or of [CLS] in each window."""
     starts, _, begin = self.plans[i]
-    found = []
+    nats = []
     for at, start, end in zip(starts, start_logits, end_logits, strict=True):
       gold = [(first - at + begin, last - at + begin) for first, last in self.spans[i]]
       gold = [(a, b) for a, b in gold if a >= begin and b < len(end) - 1]
       if not self.questions[i].gold:
         gold = [(0, 0)]
       total = np.logaddexp.reduce(start) + np.logaddexp.reduce(end)
-      found += [total - start[a] - end[b] for a, b in gold]
-    return found
+      nats += [total - start[a] - end[b] for a, b in gold]
+    return nats
 
   def scores(self, answers):
     predictions, golds = ([answer[key] for answer in answers] for key in ('prediction', 'gold'))
@@ -234,8 +229,11 @@ class Windows(Scored):
     return scorer(predictions, golds)
 
   def files(self, answers):
-    """What run_squad.py writes and the official scripts read. answers.json: the best spans without
-    a threshold; with null_odds.json evaluate-v2.0.py finds the best one on them."""
+    """The files that run_squad.py writes and the official scripts read.
+
+    answers.json: the best spans, whatever the threshold; from these and null_odds.json
+    evaluate-v2.0.py finds the best threshold.
+    """
     kinds = {'predictions.json': 'prediction', 'nbest_predictions.json': 'nbest'}
     if self.qa.unanswerable:
       kinds |= {'null_odds.json': 'null_odds', 'answers.json': 'answer'}
@@ -255,7 +253,7 @@ class Windows(Scored):
 def _entry(text, start, end, start_logit, end_logit):
   return {
     'text': text,
-    'probability': 0.0,  # filled in when all are known
+    'probability': 0.0,  # filled in when all entries are known
     'start': start,
     'end': end,
     'start_logit': start_logit,

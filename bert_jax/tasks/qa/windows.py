@@ -1,37 +1,37 @@
-"""A context in windows, the tokens of an answer, and the best spans over all windows of a question.
+"""The windows of a long context, the tokens of an answer, and the best spans over all windows.
 
-As google-research/bert's run_squad.py has it: windows begin a stride apart; a token stands in
-several of them, and an answer that begins there is judged where the token has the most context. Two
-differences: the best spans are the best of all, where the reference searches the 20 best starts and
-the 20 best ends of each window; and tokens are mapped to the text by their offsets.
+This is the method of google-research/bert's run_squad.py: windows begin a stride apart, so a token
+may be in several, and an answer that begins with it is judged in the window where the token has
+most context. There are two differences: the best spans are the best of all, where the reference
+searches the 20 best starts and ends of each window; and tokens are mapped to the text by offsets.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-_LENGTH_BONUS = 0.01  # of a token of a window, when windows compete for a token (run_squad.py)
+_LENGTH_BONUS = 0.01  # for each token of a window, when windows compete for a token (run_squad.py)
 
 
 class Spans(NamedTuple):
   """K spans of a context, the best first."""
 
-  first: np.ndarray  # [K] token it begins with
-  last: np.ndarray  # [K] token it ends with
+  first: np.ndarray  # [K] the number of its first token
+  last: np.ndarray  # [K] the number of its last token
   start_logits: np.ndarray  # [K]
   end_logits: np.ndarray  # [K]
 
 
 def window_starts(size, room, stride):
-  """[W] where the windows of `room` tokens of a context begin: one at least, no token left out."""
+  """[W] the first tokens of windows of `room` tokens that cover a context of `size` tokens; W > 0."""
   step = min(stride, room)
   return np.arange(1 + max(0, -(-(size - room) // step))) * step
 
 
 def judged(starts, size, room):
-  """[W + 1]: window w judges the spans that begin at tokens bounds[w] to bounds[w + 1], exclusive.
+  """[W + 1]: window w judges the spans that begin with the tokens bounds[w] to bounds[w + 1] - 1.
 
-  Each token goes to the window in which the shorter of its two sides is longest.
+  Each token goes to the window where its shorter side of context is longest.
   """
   if len(starts) == 1:
     return np.array([0, size])
@@ -44,7 +44,7 @@ def judged(starts, size, room):
 
 
 def tokens_between(offsets, start, end):
-  """(first, last) token of the characters start to end; the first is behind the last if none."""
+  """(first, last) token of the characters start to end - 1; without a token, last = first - 1."""
   first = np.searchsorted(offsets[:, 1], start, side='right')
   return int(first), int(np.searchsorted(offsets[:, 0], end, side='left')) - 1
 
@@ -52,19 +52,19 @@ def tokens_between(offsets, start, end):
 def best_spans(starts, bounds, start_logits, end_logits, *, longest, count):
   """The `count` best Spans of at most `longest` tokens, by the sum of their logits.
 
-  starts [W], bounds [W + 1] of the windows; start_logits and end_logits [W] arrays over the tokens
-  of each window. A span begins and ends in the window that judges its first token.
+  starts [W] and bounds [W + 1]: see window_starts and judged. start_logits, end_logits: for each
+  window an array over its tokens. A span lies within the window that judges its first token.
   """
   firsts, sums = [], []
   for begin, low, high, start, end in zip(
     starts, bounds[:-1], bounds[1:], start_logits, end_logits, strict=True
   ):
-    own = start[low - begin : high - begin]
-    # ends[i, j]: of the span of j + 1 tokens that begins with the i-th token judged here.
+    judged_here = start[low - begin : high - begin]
+    # ends[i, j]: the end logit of the span of j + 1 tokens that begins with the i-th of these.
     ends = np.append(end[low - begin :], np.full(longest, -np.inf, end.dtype))
-    ends = np.lib.stride_tricks.sliding_window_view(ends, longest)[: len(own)]
-    firsts.append(own)
-    sums.append(own[:, None] + ends)
+    ends = np.lib.stride_tricks.sliding_window_view(ends, longest)[: len(judged_here)]
+    firsts.append(judged_here)
+    sums.append(judged_here[:, None] + ends)
   firsts, sums = np.concatenate(firsts), np.concatenate(sums).reshape(-1)
   top = np.argpartition(-sums, count)[:count] if count < len(sums) else np.arange(len(sums))
   top = top[np.argsort(-sums[top], kind='stable')]

@@ -1,7 +1,7 @@
-"""What a tagger is asked: {"text"} or {"tokens": [..]}; entities, or a tag for each token.
+"""Questions to a tagger: {"text"} or {"tokens": [..]}; the answer is entities, or a tag per token.
 
-A text is cut at blanks; punctuation on either side of a word, and each character of a script
-without blanks, is a token of its own.
+A text is cut into tokens at blanks. Each punctuation mark at the beginning or end of a word is a
+token, and so is each character of a script without blanks.
 """
 
 import re
@@ -43,7 +43,6 @@ class Tag(OfHead):
 
   def examples(self, records, problems):
     sentences = numbered(records)
-    # Each is a document of its own here.
     return Tagged(self.config(), self.model.tokenizer, sentences, range(len(sentences)), problems)
 
   def replies(self, records):
@@ -76,7 +75,7 @@ class Tag(OfHead):
 
 
 def words(text):
-  """[(from, to)] of the tokens of a text that is to be tagged, in characters of it."""
+  """[(from, to)] in characters: the tokens of a text."""
   out = []
   for run in _RUNS.finditer(text):
     first, last = run.span()

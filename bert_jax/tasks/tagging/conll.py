@@ -1,17 +1,19 @@
-"""Tagged sentences: a token a line, its columns say what is known of it, a blank line ends them.
+"""Reads tagged sentences: files with a token and its columns on each line, or data sets of TFDS.
 
   columns   CoNLL-2000 to 2003, WNUT-17, PAN-X, Weibo: any number of columns, the same on all lines,
-            between tabs or, if the first line has none, blanks. -DOCSTART- lines begin documents
+            separated by tabs or, if the first line has no tab, by blanks. A blank line ends a
+            sentence; -DOCSTART- lines begin documents
   CoNLL-U   ten columns (https://universaldependencies.org/format.html). Comments, ranges of
-            multiword tokens (1-2) and empty nodes (1.1) are no tokens; '_' is no tag; # newdoc
+            multiword tokens (1-2) and empty nodes (1.1) are not tokens; '_' is not a tag; # newdoc
             begins a document
   tfds:     conll2003 (columns tokens, pos, chunks, ner), wikiann/xx (tokens, tags);
-            universal_dependencies/xx and xtreme_pos/xx, in which ranges and empty nodes are the
-            tokens tagged '_'. They do not say where documents begin
+            universal_dependencies/xx and xtreme_pos/xx, in which ranges and empty nodes are tokens
+            with the tag '_'. They do not say where documents begin
 
 A file without a tag column is a test set: its tokens have no tags. golden-horse's Weibo files write
-the place of a character in its word behind it; where all tokens look so it is taken off. A line
-that cannot be used (too few columns, a wrong number) leaves out its sentence, see problems.py.
+the place of each character in its word behind it; if all tokens end so, the places are removed. A
+line that cannot be used (too few columns, a wrong number) makes its whole sentence unusable, see
+tasks/faulty_records.py.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from bert_jax.errors import InputError
 from bert_jax.text import files
 
 CONLLU = ('idx', 'tokens', 'lemmas', 'upos', 'xpos', 'feats', 'head', 'deprel', 'deps', 'misc')
-COLUMNS = ('tokens', 'pos', 'chunks', 'ner', 'tags')  # those of these that a TFDS data set has
-SPLITS = {'train': ('train',), 'eval': ('validation', 'dev')}  # of TFDS
+COLUMNS = ('tokens', 'pos', 'chunks', 'ner', 'tags')  # of TFDS, as far as a data set has them
+SPLITS = {'train': ('train',), 'eval': ('validation', 'dev')}  # the names that TFDS gives them
 
 _CHUNK_TAG = re.compile(r'O|[BIES](-.+)?')
 _COMMENT = re.compile(r'#\s*(sent_id|newdoc)\b\s*=?\s*(.*)')
@@ -38,18 +40,18 @@ class Sentence(NamedTuple):
   where: str
   id: str
   tokens: tuple[str, ...]
-  tags: tuple[str | None, ...] | None  # None: not known
-  document: tuple  # equal for the sentences of one
-  after_blank: tuple[bool, ...] = ()  # of each token; (): all but the first stand after a blank
+  tags: tuple[str | None, ...] | None  # of each token; None: not known
+  document: tuple  # names its document: equal for all sentences of one
+  after_blank: tuple[bool, ...] = ()  # does each token follow a blank? (): all but the first
 
 
 def read(
   spec: str, split: str, problems, *, conllu: bool, token_column: int, tag_column: int
 ) -> list[Sentence]:
-  """The sentences of a split, in order; faults go to `problems` (see tasks/faulty_records.py).
+  """The sentences of a split, in order; those that cannot be used go to `problems`.
 
-  Columns count from 0, or with -1 from the last. problems.counts['documents'] is 0 if the data does
-  not tell where documents begin.
+  Columns count from 0; -1 is the last. problems.counts['documents'] stays 0 if the data does not
+  say where documents begin.
 
   Raises:
     InputError: the data is missing, empty or damaged, or training data has no tags.
@@ -71,7 +73,7 @@ def read(
       problems.note('sentences without a token (left out)', sentence.where)
       continue
     sentence = sentence._replace(id=sentence.id or str(number))
-    problems.seen(sentence.id, sentence.where)
+    problems.note_id(sentence.id, sentence.where)
     if sentence.tags is None:
       problems.counts['sentences without tags'] += 1
     elif None in sentence.tags:
@@ -83,17 +85,17 @@ def read(
 
 
 def is_chunk(label) -> bool:
-  """Is it O, or B- I- E- S- and a type?"""
+  """Is the tag O, or one of B- I- E- S- and a type?"""
   return bool(_CHUNK_TAG.fullmatch(label))
 
 
 def are_chunks(labels, places=None) -> bool:
-  """Do the tags mark chunks (O and B- I- E- S-), as NER's do, and not a class of each token?
+  """Do the tags mark chunks (O and B- I- E- S-), as those of entities do, or classes of tokens?
 
-  places: {tag: where it is}, for the error.
+  places: {tag: a place where it occurs}, for the error.
 
   Raises:
-    InputError: some do, others look like those of another scheme.
+    InputError: some mark chunks, and others look like tags of another scheme.
   """
   marked = [label for label in labels if label != 'O' and is_chunk(label)]
   others = [label for label in labels if not is_chunk(label)]
@@ -107,12 +109,13 @@ def are_chunks(labels, places=None) -> bool:
 
 
 def check_chunks(sentences, problems) -> None:
-  """Counts the chunks and names the tags that break their scheme, but keeps them.
+  """Counts the chunks, and notes the tags that break their scheme; these are kept.
 
-  It is IOB1 (Ramshaw and Marcus 1995: B- only between two chunks of a type) or IOB2 (each chunk
-  begins with B-), whichever fewer tags break; BIOES if there is an E- or S-.
+  The scheme is BIOES if there is an E- or S-. Otherwise it is IOB1 (Ramshaw and Marcus 1995: B-
+  only between two adjacent chunks of a type) or IOB2 (each chunk begins with B-), whichever is
+  broken by fewer tags.
   """
-  breaks = {'IOB2': [], 'IOB1': [], 'BIOES': []}  # where a tag breaks each
+  breaks = {'IOB2': [], 'IOB1': [], 'BIOES': []}  # the places where a tag breaks each scheme
   marks, number = set(), 0
   for sentence in sentences:
     mark_before, kind_before = 'O', ''
@@ -139,10 +142,10 @@ def check_chunks(sentences, problems) -> None:
 
 
 def _file(path, split, problems, conllu, token_column, tag_column) -> Iterator[Sentence]:
-  """The sentences of a file; `id` is empty unless the file names them."""
+  """Yields the sentences of a file; `id` is empty if the file does not name them."""
   name, width, separator, token_at, tag_at = path.name, 0, None, token_column, tag_column
-  document, opened = 0, ''  # its number, and where it begins as long as it has no sentence
-  where, named, rows, broken = '', '', [], False
+  document, opened = 0, ''  # its number; where it begins, until its first sentence
+  where, named, rows, broken = '', '', [], False  # of the sentence that is being read
 
   def sentence():
     tokens = tuple(row[token_at] for row in rows)
@@ -152,7 +155,7 @@ def _file(path, split, problems, conllu, token_column, tag_column) -> Iterator[S
       tags = tags if any(tags) or not tags else None
     return Sentence(where, named, tokens, tags, (path, document))
 
-  # A last, blank line ends the last sentence.
+  # The blank line added at the end ends the last sentence.
   for number, line in itertools.chain(files.lines(path, problems.counts), [(0, '')]):
     starts = line.startswith('-DOCSTART-')
     if starts or not line.strip(' \t'):
@@ -202,7 +205,7 @@ def _fault(cells, width, token_at, tag_at) -> str:
 
 
 def _places(where, width, token_column, tag_column, split) -> tuple[int, int | None]:
-  """The columns of tokens and tags as numbers from 0; None: there are no tags."""
+  """The numbers of the columns of tokens and of tags, from 0; None for tags: there are none."""
   token_at, tag_at = (i if i >= 0 else width + i for i in (token_column, tag_column))
   if not 0 <= token_at < width:
     raise InputError(
@@ -247,7 +250,7 @@ def _tfds(spec, split, problems, conllu, token_column, tag_column) -> Iterator[S
 
 
 def _open_tfds(spec, split):
-  """Features and rows; a spec without a split is tried with the names it may have."""
+  """(features, rows), as files.tfds_rows; tries the names that TFDS may give the split."""
   first = None
   for name in SPLITS[split]:
     try:
@@ -265,7 +268,10 @@ def _text(value: Any, feature: Any, counts) -> str:
 
 
 def _without_places(sentences, problems) -> list[Sentence]:
-  """'科0 技1' -> '科 技', if all tokens end in a number, nearly always 0 or the next one."""
+  """The sentences without the places behind their tokens, '科0 技1' -> '科 技', if they have them.
+
+  They have, if every token ends in a number that is nearly always 0 or one more than before.
+  """
   right, number = 0, 0
   for sentence in sentences:
     before = -1

@@ -1,12 +1,13 @@
-"""How tags are scored, on lists of tags of each sentence.
+"""Scores of predicted tags. `gold` and `predicted` are [S] lists of tags, one of each sentence.
 
-Chunks (O and B- I- E- S-), as conlleval (https://www.clips.uantwerpen.be/conll2000/chunking/) and
-seqeval in its default mode do: an entity is right if its type, first and last token are; a tag that
-breaks its scheme begins or ends an entity as conlleval has it. Precision, recall and F1 over all
-entities, F1 of each type, and the share of right tokens.
+Tags of chunks (O and B- I- E- S-) are scored as conlleval
+(https://www.clips.uantwerpen.be/conll2000/chunking/) and the default mode of seqeval do: an entity
+is right if its type, its first and its last token are; a tag that breaks its scheme begins or ends
+an entity as in conlleval. The scores are precision, recall and F1 over all entities, the F1 of each
+type, and the share of right tokens.
 
-Other tags: the share of right tokens, and the mean F1 of all tags that are given or predicted
-(scikit-learn's macro).
+For other tags they are the share of right tokens and the mean F1 of all tags that are given or
+predicted (scikit-learn's macro).
 """
 
 import itertools
@@ -18,7 +19,7 @@ ENTITY_SCORES = ('entity_precision', 'entity_recall', 'entity_f1')
 
 
 def scores(gold, predicted, chunks):
-  """{metric: share} of [S] lists of tags each, see above."""
+  """{metric: score from 0 to 1}; chunks: do the tags mark chunks?"""
   flat = [list(itertools.chain(*side)) for side in (gold, predicted)]
   out = {'token_accuracy': float(np.mean(np.array(flat[0]) == np.array(flat[1])))}
   if not chunks:
@@ -26,26 +27,29 @@ def scores(gold, predicted, chunks):
 
     f1 = sklearn_metrics.f1_score(*flat, average='macro', zero_division=0)
     return out | {'macro_f1': float(f1)}
-  total, classes = entities(gold, predicted)
+  total, types = entities(gold, predicted)
   out |= dict(zip(ENTITY_SCORES, _shares(total)))
-  return out | {f'f1_{name}': _shares(counts)[2] for name, counts in classes.items()}
+  return out | {f'f1_{name}': _shares(counts)[2] for name, counts in types.items()}
 
 
 def entities(gold, predicted):
-  """((right, found, gold) over all, {type: the same}): numbers of entities."""
-  from seqeval.metrics.sequence_labeling import get_entities  # here and below: slow to import
+  """The numbers of entities: ((right, predicted, gold) in all, {type: the same of this type})."""
+  from seqeval.metrics.sequence_labeling import get_entities  # slow to import
 
-  sides = [set(get_entities([list(tags) for tags in side])) for side in (gold, predicted)]
-  right, found, there = (
-    Counter(kind for kind, _, _ in own) for own in (sides[0] & sides[1], sides[1], sides[0])
+  is_gold, is_predicted = (
+    set(get_entities([list(tags) for tags in side])) for side in (gold, predicted)
   )
-  classes = {kind: (right[kind], found[kind], there[kind]) for kind in sorted(found | there)}
-  return (right.total(), found.total(), there.total()), classes
+  counts = [
+    Counter(kind for kind, _, _ in side) for side in (is_gold & is_predicted, is_predicted, is_gold)
+  ]
+  types = sorted(counts[1] | counts[2])
+  total = tuple(count.total() for count in counts)
+  return total, {kind: tuple(count[kind] for count in counts) for kind in types}
 
 
 def conlleval(gold, predicted):
-  """What the official scorer prints."""
-  total, classes = entities(gold, predicted)
+  """The report of chunks that the official scorer, conlleval, prints."""
+  total, types = entities(gold, predicted)
   accuracy = scores(gold, predicted, True)['token_accuracy']
   shown = '{}: {:6.2f}%; {}: {:6.2f}%; {}: {:6.2f}'
 
@@ -53,12 +57,12 @@ def conlleval(gold, predicted):
     precision, recall, f1 = (100 * share for share in _shares(counts))
     return shown.format('precision', precision, 'recall', recall, 'FB1', f1)
 
-  right, found, there = total
+  right, given, true = total
   tokens = sum(map(len, gold))
   lines = [
-    f'processed {tokens} tokens with {there} phrases; found: {found} phrases; correct: {right}.',
+    f'processed {tokens} tokens with {true} phrases; found: {given} phrases; correct: {right}.',
     f'accuracy: {100 * accuracy:6.2f}%; {line(total)}',
-    *(f'{name:>17}: {line(counts)}  {counts[1]}' for name, counts in classes.items()),
+    *(f'{name:>17}: {line(counts)}  {counts[1]}' for name, counts in types.items()),
   ]
   return ''.join(f'{text}\n' for text in lines)
 
@@ -72,19 +76,19 @@ def tag_table(gold, predicted):
 
 
 def _shares(counts):
-  """Precision, recall and F1 of (right, found, gold)."""
-  right, found, there = counts
+  """Precision, recall and F1 of the numbers (right, predicted, gold)."""
+  right, given, true = counts
   return (
-    right / found if found else 0.0,
-    right / there if there else 0.0,
-    2 * right / (found + there) if found + there else 0.0,
+    right / given if given else 0.0,
+    right / true if true else 0.0,
+    2 * right / (given + true) if given + true else 0.0,
   )
 
 
 def conll_lines(answer):
-  """An answer as conlleval reads it, 'token gold predicted' a line, and a blank line.
+  """An answer as conlleval reads it: lines 'token gold predicted' and a blank line.
 
-  Blanks part the columns, so those in a token become '_', which is an unknown gold tag's sign too.
+  Blanks separate the columns, so blanks in a token become '_'. An unknown gold tag is '_', too.
   """
   cells = [['_'.join(token.split()) or '_' for token in answer['tokens']], answer['prediction']]
   if 'gold' in answer:

@@ -1,19 +1,18 @@
-"""A tag for each token: named entities, chunks, parts of speech (BERT, 5.3).
+"""Tagging of tokens (BERT, 5.3): its objective and its rows. conll.py reads, scores.py scores.
 
-Each token is cut into word pieces by itself, after a blank where a vocabulary has the blank in its
-pieces (byte-level) and the token is not the first. Its first piece learns its tag and is asked for
-it (tagging.label_pieces=all: all of them learn it, the first is asked). A token without a piece,
-such as a control character, is [UNK].
+Each token is cut into word pieces by itself; for a byte-level vocabulary, whose pieces contain
+blanks, all tokens but the first follow a blank. The first piece of a token learns its tag and
+predicts it; with tagging.label_pieces=all all pieces learn it. A token without a piece, such as a
+control character, is [UNK].
 
 A sentence that is too long becomes windows that overlap by half. A token is learnt and predicted
-once, in the window where it has most context on its shorter side. tagging.document_context fills up
-each row with the sentences around, of the same document, as the BERT paper does on CoNLL-2003:
-documents must be marked (-DOCSTART-), and one sentence's own tokens are learnt or predicted.
+once, in the window where its shorter side of context is longest. tagging.document_context fills
+each row with the neighbouring sentences of the same document, as the BERT paper does on CoNLL-2003;
+it needs marked documents (-DOCSTART-), and the tokens of the neighbours are context only.
 
-How tags are scored stands in scores.py, how they are read in conll.py. A tag that the training data
-does not have is kept in the gold tags and named. It is not in the loss, but it can never be
-predicted: its token is wrong and its entity is missing, so accuracy and recall bear it. In training
-data such a tag is faulty (see faulty_records.py).
+A tag that the training data does not have is kept in the gold tags of evaluation data and noted. It
+is not in the loss, but as it can never be predicted, its token and its entity count as wrong. In
+training data such a tag cannot be used (see tasks/faulty_records.py).
 """
 
 import itertools
@@ -26,15 +25,16 @@ from bert_jax import models
 from bert_jax.errors import InputError
 from bert_jax.objectives.tagging import Tagging
 from bert_jax.rows.examples import Scored, tokens_of
+from bert_jax.tasks import labelled
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.tagging import conll
 from bert_jax.tasks.tagging.scores import ENTITY_SCORES, conll_lines, conlleval, scores, tag_table
 
-LEAST = 1e-12  # the probability of a tag that cannot be predicted
+LEAST = 1e-12  # the probability of a tag that the model does not have, for the loss of an answer
 
 
 def resolve(config):
-  """Fills in tagging.labels from the training data, sorted, if it is empty."""
+  """Fills in tagging.labels, if it is empty: the tags of the training data, sorted."""
   if not config.data.train:
     raise InputError('data.train is empty; name a file of tagged text.')
   if not config.tagging.labels:
@@ -74,31 +74,29 @@ def objective(config, tokenizer):
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
-  out = {}
-  for split in splits:
-    if split == 'eval' and not config.data.eval:
-      continue
-    problems = Problems(split, config.data.skip_damaged)
-    sentences = _known(_read(config, split, problems), split, config.tagging.labels, problems)
+  labels = config.tagging.labels
+
+  def rows(split, problems):
+    sentences = _known(_read(config, split, problems), split, labels, problems)
     if not sentences:
       problems.log()
       raise InputError(
         f'no sentence of data.{split}={config.data[split]} is left; are tagging.labels '
-        f'{", ".join(map(repr, config.tagging.labels))} its tags?'
+        f'{", ".join(map(repr, labels))} its tags?'
       )
     if config.tagging.document_context and not problems.counts['documents']:
       raise InputError(
         f'data.{split}={config.data[split]} does not say where documents begin (-DOCSTART- lines); '
         'set tagging.document_context=false.'
       )
-    if conll.are_chunks(config.tagging.labels):
+    if conll.are_chunks(labels):
       conll.check_chunks(sentences, problems)
     problems.counts['sentences'] = len(sentences)
     problems.counts['tokens'] = sum(len(sentence.tokens) for sentence in sentences)
     numbers = problems.chosen(range(len(sentences)), config.task.train_examples)
-    out[split] = Tagged(config, tokenizer, sentences, numbers, problems)
-    problems.log()
-  return out
+    return Tagged(config, tokenizer, sentences, numbers, problems)
+
+  return labelled.sources(config, splits, rows)
 
 
 def _read(config, split, problems):
@@ -113,7 +111,7 @@ def _read(config, split, problems):
 
 
 def _known(sentences, split, labels, problems):
-  """The sentences, without those of training whose tags are not in the label set."""
+  """The sentences without those with faulty tags; in training a tag must be in the label set."""
   out = []
   for sentence in sentences:
     unknown = [tag for tag in sentence.tags or () if tag and tag not in labels]
@@ -140,11 +138,11 @@ def _known(sentences, split, labels, problems):
 
 
 class Tagged(Scored):
-  """The rows of a split: [CLS] pieces [SEP], and the tags of the tokens that are predicted there.
+  """The rows of sentences: [CLS] pieces [SEP], and the tags of the tokens that are learnt there.
 
-  numbers: which of the sentences are learnt or predicted; the others are context at most.
-  asked: for each example the sentence it is of, its tokens to predict, and where their first pieces
-  are in it (0 is its [CLS]).
+  numbers: the numbers of the sentences that are learnt and predicted; the others are only context.
+  asked: for each example (number of its sentence, numbers of the tokens that are predicted in it,
+  the positions of their first pieces, where 0 is [CLS]).
   """
 
   def __init__(self, config, tokenizer, sentences, numbers, problems):
@@ -163,15 +161,15 @@ class Tagged(Scored):
     texts, tags, self.asked = [], [], []
     for number in numbers:
       sentence = sentences[number]
-      seen = around[number]
-      begin, end = begins[seen.start][0], begins[seen.stop - 1][-1]
-      first = begins[number] - begin  # where each token begins in what is seen
-      own = windows(first[0], first[-1], end - begin, limit - 2)
-      if len(own) > 1:
+      context = around[number]  # the sentences that may stand in its rows
+      begin, end = begins[context.start][0], begins[context.stop - 1][-1]
+      first = begins[number] - begin  # where each token begins in the context
+      cuts = windows(first[0], first[-1], end - begin, limit - 2)
+      if len(cuts) > 1:
         problems.note(f'sentences in windows (longer than {limit} tokens)', sentence.where)
-      window_of = best_windows(own, first[:-1])
+      window_of = best_windows(cuts, first[:-1])
       learnt = np.array([1 + label_ids.get(tag, -1) for tag in sentence.tags or ()], np.int32)
-      for k, (start, stop) in enumerate(own):
+      for k, (start, stop) in enumerate(cuts):
         asked = np.flatnonzero(window_of == k)
         at = 1 + first[asked] - start
         row = np.zeros(stop - start + 2, np.int32)
@@ -192,7 +190,6 @@ class Tagged(Scored):
     gold = Counter(tag for number in numbers for tag in sentences[number].tags or () if tag)
     if known := [n for tag, n in gold.items() if tag in label_ids]:
       self.baselines['token_accuracy'] = (max(known) / gold.total(), 'majority')
-    problems.log_rows(self)
 
   def answers(self, outputs):
     logits = tokens_of(outputs, 'logits', self.lengths)
@@ -202,10 +199,10 @@ class Tagged(Scored):
       group = list(group)
       if all(e in logits for e, _ in group):
         sentence = self.sentences[number]
-        own = np.zeros((len(sentence.tokens), len(self.labels)))
+        of_tokens = np.zeros((len(sentence.tokens), len(self.labels)))
         for e, (_, asked, at) in group:
-          own[asked] = logits[e][at]
-        out.append(self._answer(sentence, log_softmax(own, axis=-1)))
+          of_tokens[asked] = logits[e][at]
+        out.append(self._answer(sentence, log_softmax(of_tokens, axis=-1)))
     return out
 
   def _answer(self, sentence, logs):
@@ -219,20 +216,20 @@ class Tagged(Scored):
     if sentence.tags is not None:
       out['gold'] = list(sentence.tags)
       out['loss'] = -sum(
-        float(own[self.labels.index(tag)]) if tag in self.labels else float(np.log(LEAST))
-        for tag, own in zip(sentence.tags, logs)
+        float(of_token[self.labels.index(tag)]) if tag in self.labels else float(np.log(LEAST))
+        for tag, of_token in zip(sentence.tags, logs)
         if tag
       )
     return out
 
   def scores(self, answers):
-    gold, predicted = _both(answers)
+    gold, predicted = _known_tags(answers)
     return scores(gold, predicted, self.chunks) if gold else {}
 
   def files(self, answers):
-    """predictions.conll, and a table of all types or tags."""
+    """predictions.conll, and a table of the scores of all types or tags."""
     out = {'predictions.conll': ''.join(map(conll_lines, answers))}
-    gold, predicted = _both(answers)
+    gold, predicted = _known_tags(answers)
     if gold and self.chunks:
       out['conlleval.txt'] = conlleval(gold, predicted)
     elif gold:
@@ -246,9 +243,10 @@ class Tagged(Scored):
 
 
 def windows(first, last, length, room):
-  """[(start, stop)] of windows of `room` pieces over pieces first..last of `length`.
+  """[(start, stop)] of windows of `room` pieces that cover pieces first to last - 1 of `length`.
 
-  One window, with as much on either side, if they fit; else some that overlap by half.
+  If these fit into one window, it has as much context on either side; otherwise there are several
+  windows that overlap by half.
   """
   if last - first <= room:
     start = min(first - (room - (last - first)) // 2, length - room)
@@ -258,24 +256,28 @@ def windows(first, last, length, room):
   return [(start, start + room) for start in starts]
 
 
-def best_windows(own, at):
-  """[n]: for each of the positions `at` the window where its shorter side is longest."""
-  start, stop = np.array(own).T
+def best_windows(spans, at):
+  """[n]: for each position of `at` [n] the number of the window that gives it most context.
+
+  spans: [(start, stop)] of the windows. The context of a position is that on its shorter side.
+  """
+  start, stop = np.array(spans).T
   return np.argmax(np.minimum(at[:, None] - start, stop - 1 - at[:, None]), axis=1)
 
 
-def _both(answers):
-  """Gold and predicted tags [S] of the tokens whose tag is known."""
-  pairs = [
-    [(tag, own) for tag, own in zip(a['gold'], a['prediction']) if tag]
-    for a in answers
-    if 'gold' in a
-  ]
-  return [[tag for tag, _ in own] for own in pairs], [[tag for _, tag in own] for own in pairs]
+def _known_tags(answers):
+  """(gold, predicted): [S] lists of the tags of the tokens whose gold tag is known."""
+  gold, predicted = [], []
+  for answer in answers:
+    if 'gold' in answer:
+      known = [pair for pair in zip(answer['gold'], answer['prediction']) if pair[0]]
+      gold.append([tag for tag, _ in known])
+      predicted.append([tag for _, tag in known])
+  return gold, predicted
 
 
 def _documents(sentences):
-  """[S] ranges: the sentences of the document that each is in."""
+  """For each sentence the range of the numbers of all sentences of its document."""
   out = []
   for _, group in itertools.groupby(sentences, key=lambda sentence: sentence.document):
     size = len(list(group))
@@ -284,8 +286,10 @@ def _documents(sentences):
 
 
 def _pieces(tokenizer, sentences, problems):
-  """Piece ids of all tokens, and where in them those of each sentence begin and the last one ends,
-  [S] arrays [n + 1]."""
+  """(ids, begins): the piece ids of all tokens, one after the other, and where each token begins.
+
+  begins: for each sentence of n tokens an array [n + 1], which ends with the end of the last token.
+  """
   blanks = (s.after_blank or (False, *[True] * (len(s.tokens) - 1)) for s in sentences)
   ids = tokenizer.words_batch(
     [token for sentence in sentences for token in sentence.tokens],
@@ -296,6 +300,6 @@ def _pieces(tokenizer, sentences, problems):
     if not len(ids[k]):
       problems.note('tokens without a word piece ([UNK] taken)', f'{where}, token {i + 1}')
       ids[k] = np.array([tokenizer.unk_id], np.int32)
-  at = np.concatenate([[0], np.cumsum([len(own) for own in ids], dtype=np.int64)])
+  at = np.concatenate([[0], np.cumsum([len(token) for token in ids], dtype=np.int64)])
   token_at = np.concatenate([[0], np.cumsum([len(s.tokens) for s in sentences], dtype=np.int64)])
   return np.concatenate(ids), [at[a : b + 1] for a, b in itertools.pairwise(token_at)]

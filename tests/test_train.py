@@ -388,7 +388,8 @@ def test_the_last_evaluation_is_of_everything(corpus_file, tmp_path):
 class Numbers:
   """Batches that are their numbers."""
 
-  damaged_rows, skip_damaged, source = 0, False, SimpleNamespace(baselines={})
+  damaged_rows, skip_damaged, lanes = 0, False, False
+  source = SimpleNamespace(baselines={})
 
   def __len__(self):
     return 10
@@ -403,12 +404,12 @@ class Numbers:
 def test_an_evaluation_looks_at_batches_all_over_the_split(count, expected):
   seen = []
 
-  def eval_step(params, batch, index):
+  def eval_step(params, carry, batch, index, constants):
     assert batch == index
     seen.append(batch)
-    return {'score': metrics.Mean(np.float32(batch), np.float32(1 + batch))}, {}
+    return {'score': metrics.Mean(np.float32(batch), np.float32(1 + batch))}, {}, carry
 
-  result, _ = evaluate.run(eval_step, {}, Numbers(), count)
+  result, _ = evaluate.run(eval_step, {}, {}, Numbers(), None, count)
   assert seen == list(expected)
   # Totals over weights, not the mean of the batches' means.
   assert result['score'] == pytest.approx(sum(expected) / sum(1 + i for i in expected))

@@ -58,7 +58,7 @@ def claim(workdir, config):
 
 
 def write_facts(workdir, sources, mesh):
-  """Writes run.json: versions, commands, devices, mesh, and the rows and fingerprint of each split."""
+  """Writes run.json: versions, commands, devices, mesh, rows and fingerprint of each split."""
   if not hosts.first():
     return
   path = workdir / 'run.json'

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, run_module, small_overrides
 
+from bert_jax import config as config_lib
 from bert_jax import errors, train
 
 CONFIG = '--config=configs/pretrain.py:runlocal'

@@ -3,6 +3,7 @@
 import math
 import re
 import time
+import timeit
 
 import jax
 import jax.numpy as jnp
@@ -82,12 +83,6 @@ def peak_flops():
   x = jnp.ones((1024, 1024))
   product = jax.jit(lambda x: x @ x)
   product(x).block_until_ready()
-  best = min(_seconds(lambda: product(x).block_until_ready()) for _ in range(5))
+  best = min(timeit.repeat(lambda: product(x).block_until_ready(), number=1, repeat=5))
   # Simulated CPU devices share the cores, so this is the peak of all of them together.
   return 2 * 1024**3 / best
-
-
-def _seconds(function):
-  start = time.perf_counter()
-  function()
-  return time.perf_counter() - start

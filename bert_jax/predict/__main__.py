@@ -18,6 +18,7 @@ Texts that are too long are read in windows, or cut and counted.
 
 import argparse
 import codecs
+import contextlib
 import itertools
 import json
 import logging
@@ -92,9 +93,9 @@ def main(argv=None):
       export.write(model, task, args.export)
       log.info('the program, its weights and its vocabulary are in %s', args.export)
       return
-    ask = model.ask(task, **options(task, args))
+    ask, writer.width = model.ask(task, **options(task, args)), model.config.model.hidden_size
     try:
-      with writer.of(model.config.model.hidden_size):
+      with writer:
         run(ask, chunks, writer, model.counts)
     except KeyboardInterrupt:
       kept = 'none of them is kept' if writer.vectors is not None else 'these are kept'
@@ -212,29 +213,24 @@ def as_they_come(stream):
     lines.put(None)
 
   threading.Thread(target=read, daemon=True).start()
-  chunk = []
-  while True:
-    try:
-      line = lines.get(timeout=WAIT) if chunk else lines.get()
-    except queue.Empty:
-      yield chunk
-      chunk = []
-      continue
-    if line is not None:
+  chunk, line = [], b''
+  while line is not None:  # which ends the stream
+    line = b''  # which no line is: nothing came in time
+    with contextlib.suppress(queue.Empty):
+      line = lines.get(timeout=WAIT if chunk else None)
+    if line:
       chunk.append(line)
-    if chunk and (line is None or len(chunk) == CHUNK):
+    if chunk and (not line or len(chunk) == CHUNK):
       yield chunk
       chunk = []
-    if line is None:
-      return
 
 
 class Writer:
   """Writes answers: as lines of JSON, or all vectors as one array (.npy), with NaN for a line that
   has none.
 
-  An existing file stays as it is until `with` begins. lines, errors: how many were written so far.
-  first: the first line without an answer, and why it has none.
+  An existing file stays as it is until `with` begins. width: of the vectors, to be set until then.
+  lines, errors: how many were written so far. first: the first line without an answer, and why.
   """
 
   def __init__(self, args):
@@ -248,11 +244,6 @@ class Writer:
       raise InputError(
         f'--output {path} cannot be written; name a file in a folder that is there and yours.'
       )
-
-  def of(self, width):
-    """This writer, set to vectors of a width."""
-    self.width = width
-    return self
 
   def __enter__(self):
     sys.stdout.reconfigure(encoding='utf-8')
@@ -284,10 +275,7 @@ class Writer:
 
 
 def _is_same_file(a, b):
-  try:
-    return os.path.isfile(b) and os.path.samefile(a, b)
-  except OSError:  # the input does not exist: its reader says so
-    return False
+  return os.path.isfile(a) and os.path.isfile(b) and os.path.samefile(a, b)
 
 
 def _rounded(value):

@@ -1,9 +1,8 @@
-"""Checkpoints: saved atomically by Orbax, verified by checksums of our own when they are restored.
+"""Checkpoints: saved atomically by Orbax, and verified by checksums when they are restored.
 
-Orbax survives kill -9 but restores a flipped bit without a word, so every array's checksum is
-stored beside it and compared at restore; a damaged checkpoint is put aside and the newest good one
-is used. The checksum is a sum over the elements, so it is the same on any mesh and any number of
-hosts.
+Orbax survives kill -9 but restores a flipped bit without an error, so the checksum of every array
+(see manifest.py) is stored beside it and compared at restore. A damaged checkpoint is put aside and
+the newest good one is used.
 """
 
 import contextlib
@@ -28,7 +27,7 @@ log = logging.getLogger('bert_jax')
 
 
 def newest_meta(workdir):
-  """The metadata of a workdir's newest readable checkpoint, or None. Changes nothing."""
+  """The metadata of a workdir's newest readable checkpoint, or None. It writes nothing."""
   if not hosts.exists(Path(workdir).expanduser() / 'checkpoints'):
     return None
   with contextlib.closing(Checkpoints(workdir)) as checkpoints:
@@ -41,11 +40,11 @@ def newest_meta(workdir):
 
 
 class Checkpoints:
-  """The checkpoints of one workdir: save now and then, restore the newest good one.
+  """The checkpoints of one workdir.
 
-  settings: config.checkpoint; without it nothing is written. identity: of the config and the data,
-  stored in every checkpoint. judged_by: a metric and the data it is of; the best checkpoint is the
-  best by these.
+  settings: config.checkpoint; None: they are only read. identity: {name: value} that every
+  checkpoint stores about its config and data. judged_by: names the metric and the data by which the
+  best checkpoint is the best.
   """
 
   def __init__(self, workdir, settings=None, identity=None, judged_by=''):
@@ -58,7 +57,7 @@ class Checkpoints:
     self.manager = self._open()
 
   def _no_best(self, number):
-    """No evaluation has been good yet, and none before step `number` counts."""
+    """The record of the best evaluation while there is none; patience counts from step `number`."""
     return {'goodness': -math.inf, 'step': number, 'of': self.judged_by}
 
   def _open(self):
@@ -74,7 +73,7 @@ class Checkpoints:
     return ocp.CheckpointManager(self.folder, options=options, item_names=(*PARTS, 'meta'))
 
   def kept(self, steps):
-    """Which of these steps stay: the latest, every so many, the best."""
+    """The steps among these whose checkpoints stay: the latest, those at multiples, the best."""
     latest = sorted(steps)[-self.settings.keep_latest :]
     every = self.settings.keep_every
     best = self.best['step'] if self.best['goodness'] > -math.inf else None
@@ -90,7 +89,8 @@ class Checkpoints:
     return sorted(self.manager.all_steps())
 
   def is_best(self, metrics, number):
-    """Are these metrics of an evaluation at step `number` the best so far? The next save tells."""
+    """Are these the best metrics so far, of the evaluation at step `number`? If so, the next save
+    stores that."""
     if not self.settings.best_metric or self._goodness(metrics) <= self.best['goodness']:
       return False
     self.best = self._no_best(number) | {'goodness': self._goodness(metrics)}
@@ -100,7 +100,7 @@ class Checkpoints:
     """Starts writing the checkpoint of state.step; returns once the arrays may be donated.
 
     metrics: of its evaluation, or {}; a checkpoint that was saved before its evaluation gets them
-    when it is saved again. seen: {name: number}, what the run has counted so far.
+    when it is saved again. seen: {name: number}, the run's counts since step 0.
     """
     number = int(state.step)
     metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
@@ -129,7 +129,7 @@ class Checkpoints:
       self.manager.save(number, args=ocp.args.Composite(meta=ocp.args.JsonSave(meta), **arrays))
 
   def _add_metrics(self, number, metrics):
-    """Completes the newest checkpoint by what its evaluation has given."""
+    """Adds the metrics of its evaluation to the newest checkpoint."""
     if not metrics or self.newest.get('step') != number:
       return
     self.wait()
@@ -138,7 +138,7 @@ class Checkpoints:
     with self._disk_errors():
       if hosts.first():
         write_whole(self.folder / str(number) / 'meta' / 'metadata', json.dumps(meta))
-      for old in set(self.steps()) - self.kept(self.steps()):  # what was the best until now
+      for old in set(self.steps()) - self.kept(self.steps()):  # the one that was the best before
         self.manager.delete(old)
 
   def wait(self):
@@ -151,7 +151,7 @@ class Checkpoints:
 
   @contextlib.contextmanager
   def _disk_errors(self):
-    """A disk that is full shows when the next checkpoint is written, or at the end."""
+    """Turns errors of the disk into an InputError; those of a lost process stay as they are."""
     try:
       yield
     except (OSError, ValueError) as error:
@@ -163,9 +163,9 @@ class Checkpoints:
       ) from error
 
   def restore(self, shapes):
-    """(State, meta) of the newest good checkpoint, or None if there is none at all.
+    """(State, meta) of the newest good checkpoint, or None if there is no checkpoint.
 
-    shapes: a State of ShapeDtypeStructs with shardings. Damaged checkpoints are named and put
+    shapes: a State of ShapeDtypeStructs with shardings. Damaged checkpoints are logged and put
     aside.
     """
     damaged = []
@@ -193,16 +193,17 @@ class Checkpoints:
     )
 
   def meta(self, number):
-    """What is stored beside the arrays of a checkpoint: identity, metrics, checksums."""
+    """The metadata of a checkpoint: identity, metrics, checksums."""
     why = ''
     try:
-      # Not by the manager, here and below: the others would wait in it for one that cannot read.
+      # Orbax's manager is not used to read, here and below: if a process cannot read, the others
+      # would wait in the manager for it.
       meta = ocp.JsonCheckpointHandler().restore(self.folder / str(number) / 'meta')
       if meta.get('seal') != manifest.seal(meta):
         why = 'its metadata does not match its seal'
     except Exception as error:
       why = f'its metadata cannot be read ({first_line(error)})'
-    if hosts.total(bool(why)):  # all of them, or none, go on to another one
+    if hosts.total(bool(why)):  # all processes go on to another checkpoint, or none
       raise self._damaged(number, why or 'another process cannot read its metadata')
     return meta
 
@@ -226,15 +227,15 @@ class Checkpoints:
       if hosts.is_loss(error):
         raise
       failure = first_line(error)
-    if hosts.total(bool(failure)):  # all of them, or none, go on to another one
+    if hosts.total(bool(failure)):  # as above
       raise self._damaged(number, f'its arrays cannot be read ({failure or "by another process"})')
     wrong = [name for name, row in manifest.array_table(out).items() if row != meta['arrays'][name]]
     if wrong:
       more = f' and {len(wrong) - 1} more' if len(wrong) > 1 else ''
       raise self._damaged(number, f'{wrong[0]}{more} is not what was saved (checksum differs)')
     for part, arrays in flat.items():
-      zeros = {
-        name: jnp.zeros(x.shape, x.dtype, device=x.sharding)  # of what was frozen until now
+      zeros = {  # the moments of parameters that were frozen until now
+        name: jnp.zeros(x.shape, x.dtype, device=x.sharding)
         for name, x in arrays.items()
         if name not in out.get(part, {})
       }
@@ -242,7 +243,7 @@ class Checkpoints:
     return out, meta
 
   def _put_aside(self, damaged):
-    """Renames damaged checkpoints so that their steps can be saved again and nothing is deleted."""
+    """Moves damaged checkpoints out of the folder, so that their steps can be saved again."""
     if not damaged or self.settings is None:
       return
     self.manager.close()
@@ -256,7 +257,7 @@ class Checkpoints:
 
 
 class Retention(policies.PreservationPolicy):
-  """Which checkpoints Orbax keeps when another one is written."""
+  """Tells Orbax which checkpoints to keep when another one is written."""
 
   def __init__(self, checkpoints):
     self.checkpoints = checkpoints
@@ -273,33 +274,11 @@ class Damaged(InputError):
 def load_params(workdir, shapes, which='latest', partial=False):
   """(params, step) of a workdir's run. which: 'latest', 'best' or a step.
 
-  shapes: tree of ShapeDtypeStructs with shardings (sharding.placed). Converted weights may lack
+  shapes: a tree of ShapeDtypeStructs with shardings (sharding.placed). Converted weights may lack
   heads: with `partial` the params hold the parts that are there, else that is an InputError.
   """
-  checkpoints = Checkpoints(workdir)
-  try:
-    steps = checkpoints.steps()
-    if which == 'best':
-      settings = workdirs.read_config(workdir).checkpoint
-      if not settings.best_metric:
-        raise InputError(
-          f'{workdir} kept no best checkpoint (checkpoint.best_metric is empty); use '
-          'latest or a step.'
-        )
-      metas = {s: checkpoints.meta(s) for s in steps}
-      steps = [
-        s
-        for s, meta in metas.items()
-        if settings.best_metric in meta['metrics'] and meta.get('best', {}).get('step') == s
-      ]
-    elif which != 'latest':
-      steps = [s for s in steps if str(s) == str(which)]
-    if not steps:
-      raise InputError(
-        f'{workdir} has no checkpoint {which!r}; it has '
-        f'{checkpoints.steps() or "none, train it first"}.'
-      )
-    for number in reversed(steps):
+  with contextlib.closing(Checkpoints(workdir)) as checkpoints:
+    for number in reversed(_steps_of(checkpoints, workdir, which)):
       try:
         there = manifest.parts(checkpoints.meta(number))
         lacking = [part for part in shapes if part not in there]
@@ -313,8 +292,28 @@ def load_params(workdir, shapes, which='latest', partial=False):
         return trees['params'], number
       except Damaged as error:
         log.error('%s; trying the one before it', error)
-    raise InputError(
-      f'no good checkpoint is left in {workdir}; train it again or restore a backup.'
-    )
-  finally:
-    checkpoints.close()
+  raise InputError(f'no good checkpoint is left in {workdir}; train it again or restore a backup.')
+
+
+def _steps_of(checkpoints, workdir, which):
+  """The steps that 'latest', 'best' or a step may mean; InputError if there is none."""
+  steps = checkpoints.steps()
+  if which == 'best':
+    metric = workdirs.read_config(workdir).checkpoint.best_metric
+    if not metric:
+      raise InputError(
+        f'{workdir} kept no best checkpoint (checkpoint.best_metric is empty); use latest or a '
+        'step.'
+      )
+    metas = [checkpoints.meta(number) for number in steps]
+    steps = [
+      number
+      for number, meta in zip(steps, metas)
+      if metric in meta['metrics'] and meta.get('best', {}).get('step') == number
+    ]
+  elif which != 'latest':
+    steps = [number for number in steps if str(number) == str(which)]
+  if not steps:
+    there = checkpoints.steps() or 'none, train it first'
+    raise InputError(f'{workdir} has no checkpoint {which!r}; it has {there}.')
+  return steps

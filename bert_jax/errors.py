@@ -1,4 +1,4 @@
-"""What a mistake is: one sentence that says what to do, and an exit code of the command line."""
+"""Errors of the user: one sentence that says what to do, and an exit code of the command line."""
 
 import contextlib
 import logging
@@ -7,18 +7,18 @@ import sys
 
 
 class InputError(ValueError):
-  """A mistake in what the user gave us, as one sentence that says what to do about it.
+  """A mistake in the user's input, as one sentence that says what to do about it.
 
-  Command lines print it without a traceback and end with `code`: 2, for which nothing is worth
-  trying again as it is (launch/ relies on it). Notebooks see a ValueError.
+  Command lines print it without a traceback and end with `code`: 2 means that the same command will
+  fail again (launch/ relies on it). Notebooks see a ValueError.
   """
 
   code = 2
 
 
 def show_log():
-  """Lets our log lines out on stderr, in a notebook too, unless logging is set up otherwise."""
-  logging.getLogger('absl').setLevel(logging.ERROR)  # Orbax warns of what we chose on purpose
+  """Shows the log lines of this package on stderr, unless logging is set up otherwise."""
+  logging.getLogger('absl').setLevel(logging.ERROR)  # Orbax warns of settings that are intended
   log = logging.getLogger('bert_jax')
   if log.level == logging.NOTSET:
     log.setLevel(logging.INFO)
@@ -28,12 +28,12 @@ def show_log():
 
 @contextlib.contextmanager
 def command_line():
-  """What command lines share: log lines on stderr, an InputError as one sentence and exit 2."""
+  """For command lines: shows log lines on stderr, and errors as one sentence and an exit code."""
   logging.basicConfig(level=logging.WARNING, format='%(message)s', stream=sys.stderr, force=True)
   show_log()
   try:
     yield
-  except BrokenPipeError:  # the reader of our output has seen enough
+  except BrokenPipeError:  # the program that reads our output has ended
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
   except (InputError, OSError, KeyboardInterrupt) as error:
     sentence, code = farewell(error)
@@ -47,12 +47,12 @@ WRONG_PATH = (
 
 
 def farewell(error):
-  """(sentence, exit code) of what ends a program."""
+  """(sentence, exit code) of an exception that ends a program."""
   if isinstance(error, KeyboardInterrupt):
     return str(error) or 'stopped', 130
   code = getattr(error, 'code', 2)
   if isinstance(error, OSError):
-    # A path that is wrong stays wrong; a disk or a network may be well again at the next start.
+    # A wrong path stays wrong; a disk or a network may work again at the next start.
     code = 2 if isinstance(error, WRONG_PATH) else 3
     where = f'{error.filename}: ' if error.filename else ''
     error = f'{where}{error.strerror or error}; check the path, its permissions and the disk'
@@ -60,6 +60,6 @@ def farewell(error):
 
 
 def first_line(error):
-  """The first line of what an exception says, short enough for a sentence."""
+  """The first line of an exception's message, short enough for a sentence."""
   text = error.args[0] if isinstance(error, KeyError) and error.args else error
   return (str(text).strip().splitlines() or [type(error).__name__])[0].rstrip('.')[:200]

@@ -1,10 +1,10 @@
-"""One exact pass over a split, in training and from the command line.
+"""Evaluates a model on a split, exactly: while it is trained, and from the command line.
 
     python -m bert_jax.evaluate --workdir W [--config.data.eval=FILE] [--checkpoint best]
 
 prints the metrics of a finished run as one line of JSON. The answers of a fine-tuned model are
 written to W/eval/NAME-STEP (or --out): scores.json, predictions.jsonl with probabilities,
-worst.jsonl (the answers whose gold was least likely), and files for official scorers.
+worst.jsonl (the answers whose label was least likely), and files for official scorers.
 """
 
 import argparse
@@ -18,25 +18,17 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from bert_jax import (
-  checkpoint,
-  hosts,
-  metrics,
-  sharding,
-  step,
-  tokenizers,
-  trained,
-  workdirs,
-)
+from bert_jax import checkpoint, hosts, metrics, sharding, step, tokenizers, trained, workdirs
 from bert_jax import config as config_lib
 from bert_jax.errors import InputError
 from bert_jax.rows import batches as batching
 from bert_jax.tasks import TASKS
+from bert_jax.whole_files import write_whole
 
 log = logging.getLogger('bert_jax')
 
 WORST = 100  # answers in worst.jsonl
-LEAST = 10  # answers in which a collapse shows
+LEAST = 10  # answers that it takes to call a run collapsed
 
 
 def limits(model, tokenizer):
@@ -50,11 +42,13 @@ def limits(model, tokenizer):
 
 
 def run(eval_step, params, carry, batches, constants, count=0):
-  """({metric: float}, answers of the task's Examples, or []): totals over weights, in float64.
+  """({metric: float}, answers of the task's Examples or []). Metrics are totals in float64, divided
+  by their weights at the end.
 
-  carry: the empty one. count: batches to look at, 0 is all of them. They are spread evenly over the
-  split, since neighbours in a corpus are alike; in lanes they are the first. A model that answers
-  everything alike gets the metric `constant`, 1.
+  carry: what the objective carries into the first batch. count: how many batches to look at, 0 for
+  all. They are spread evenly over the split, since neighbours in a corpus are alike, unless the
+  batches are lanes, which are read from their beginning. A model that gives the same answer to
+  everything gets the metric `constant`, 1.
   """
   totals, outputs, damaged = {}, [], batches.damaged_rows
   count = min(count or len(batches), len(batches))
@@ -80,16 +74,16 @@ def run(eval_step, params, carry, batches, constants, count=0):
 
 
 def evaluate(workdir, overrides=(), which='latest', out=''):
-  """(metrics, step) of a workdir's checkpoint on its data.eval, or on that of the overrides.
+  """(metrics, step) of a workdir's checkpoint on the data.eval of its config or the overrides.
 
-  The answers are written to the folder `out`, by default one in the workdir.
+  The answers are written to the folder `out`; '': to one in the workdir.
   """
   ((_, result, number),) = evaluate_on(workdir, [('', '')], overrides, which, out)
   return result, number
 
 
 def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
-  """Yields (name, metrics, step) for each (name, data.eval or '') of parts, compiling once."""
+  """Yields (name, metrics, step) for each (name, data.eval or '') of parts; compiles only once."""
   hosts.check()
   config = config_lib.override(workdirs.read_config(workdir), overrides)
   tokenizer = tokenizers.load_folder(workdir)
@@ -97,7 +91,8 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
   objective = task.objective(config, tokenizer)
   mesh = sharding.mesh_of(config)
   shapes = trained.shapes_of(config, tokenizer, mesh)
-  params, number = checkpoint.load_params(workdir, shapes, which)  # before data, which may be large
+  # The checkpoint is read first, since a mistake in it shows sooner than large data is read.
+  params, number = checkpoint.load_params(workdir, shapes, which)
   sources = {}
   for name, spec in parts:
     if spec:
@@ -126,15 +121,13 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
 
 
 def empty_carry(objective, config, mesh):
-  """What an evaluation starts with, on the mesh."""
-  make = jax.jit(
-    lambda: step.empty_carry(objective, config), out_shardings=sharding.batch_sharding(mesh)
-  )
-  return make()
+  """What an objective carries into the first batch of an evaluation, on the mesh."""
+  where = sharding.batch_sharding(mesh)
+  return jax.jit(lambda: step.empty_carry(objective, config), out_shardings=where)()
 
 
 def folder_of(workdir, spec, number):
-  """Where the answers on data.eval=spec are written."""
+  """The folder in a workdir for the answers on data.eval=spec at step `number`."""
   name = re.sub(r'[^\w.=-]+', '_', spec.removeprefix('tfds:')).strip('_') or 'embedded'
   if len(name) > 60:
     name = f'{name[-51:]}-{zlib.crc32(spec.encode()):08x}'
@@ -142,7 +135,7 @@ def folder_of(workdir, spec, number):
 
 
 def write(folder, source, answers, result):
-  """scores.json, predictions.jsonl, worst.jsonl and the official formats of a task's answers."""
+  """Writes scores.json, predictions.jsonl, worst.jsonl and the files of the official formats."""
   if not hosts.first():
     return
 
@@ -155,7 +148,7 @@ def write(folder, source, answers, result):
   try:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-      config_lib.write_whole(folder / name, content)
+      write_whole(folder / name, content)
   except OSError as error:
     raise InputError(
       f'{folder} cannot be written ({error.strerror}); write elsewhere (evaluate --out).'

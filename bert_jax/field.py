@@ -1,4 +1,4 @@
-"""The type of a field of a config: what it may be, what it means, and what it was before it was."""
+"""A field of a config: its type, allowed values, meaning, default, and its value in older runs."""
 
 from typing import Any, NamedTuple
 
@@ -11,10 +11,10 @@ class Field(NamedTuple):
   type: int, float, bool, str or tuple. allowed: a tuple of choices, bounds as a text such as
   '[0, 1)' (a round bracket excludes its end), the type of a tuple's members, or None.
 
-  default: what BERT was released with, or what changes nothing; a config file states every field
-  itself, so defaults complete the configs of released models only. past: of a field that was added
-  after runs had been written without it, the value that those runs had in effect. Their config.json
-  is read as if it said so, and their fingerprint stays the same. NO_PAST: every run states it.
+  default: the value that BERT was released with, or that changes nothing. A config file states
+  every field, so defaults only complete the configs of released models. past: for a field that was
+  added later, the value that the runs before it had in effect; their config.json is read as if it
+  said so, and their fingerprint stays the same. NO_PAST: every run's config.json has the field.
   """
 
   type: type

@@ -1,8 +1,8 @@
-"""What a run continues or starts from. The first of these that there is:
+"""What a run continues or starts from: the first of these that exists.
 
-1. the newest checkpoint in its workdir, 2. that of the run config.resume_from: the whole state;
-3. the model config.init_from, a run or a released one: its weights, as far as they fit;
-4. nothing: new parameters and, unless tokenizer.path is given, a new vocabulary.
+1. The newest checkpoint in its workdir, 2. that of the run config.resume_from: the whole state.
+3. The model config.init_from, a run or a released one: its weights, as far as they fit.
+4. Nothing: new parameters and, unless tokenizer.path is given, a new vocabulary.
 """
 
 import logging
@@ -19,17 +19,17 @@ from bert_jax.tasks import TASKS
 
 log = logging.getLogger('bert_jax')
 
-# Fields of config.model that a run has for itself whatever it starts from; the others are the
-# sizes of the model, and those of the weights.
+# The fields of config.model that a run sets for itself. All others must fit the weights that it
+# starts from, and are taken from their model.
 FREE = ('hidden_dropout_prob', 'attention_probs_dropout_prob', 'attention_implementation', 'dtype',
         'scan_layers', 'remat')  # fmt: skip
 
 
 class Beginning(NamedTuple):
-  """Where a run begins. It is settled once, before any weights are read."""
+  """Where a run begins; it is decided before any weights are read."""
 
-  folder: Path | None  # the run or released model, which holds the tokenizer too; None: scratch
-  meta: dict | None  # of the checkpoint in it that the run continues; None: it starts at step 0
+  folder: Path | None  # of the run or released model, with its tokenizer; None: from scratch
+  meta: dict | None  # metadata of the checkpoint in it to continue from; None: start at step 0
 
   @property
   def continues(self):
@@ -37,7 +37,7 @@ class Beginning(NamedTuple):
 
 
 def beginning_of(config, workdir):
-  """The Beginning of a run; asks the Hub, if at all, only here."""
+  """The Beginning of a run. A config.init_from that is a name on the Hub is fetched here."""
   for folder in (workdir, config.resume_from):
     if folder and (meta := checkpoint.newest_meta(folder)):
       if meta.get('converted'):
@@ -54,7 +54,7 @@ def beginning_of(config, workdir):
 
 
 def adopt_model(config, beginning):
-  """A config with init_from gets the sizes of the model that it begins with; the rest stays."""
+  """The config with the sizes of the model in init_from, if there is one, and all else as it is."""
   if not config.init_from:
     return config
   if from_huggingface.is_model(beginning.folder):
@@ -71,8 +71,7 @@ def adopt_model(config, beginning):
 
 
 def load_weights(beginning, config, objective, mesh):
-  """(parameters of the model that a run starts from, does its classifier tell apart other labels
-  than that of the run's objective?)"""
+  """The `source` and `other_labels` of warm_start, for the model that a run starts from."""
   folder = beginning.folder
   tokenizer = tokenizers.load_folder(folder)
   if from_huggingface.is_model(folder):
@@ -80,7 +79,7 @@ def load_weights(beginning, config, objective, mesh):
     params = weights.tree(models.ModelConfig(**config.model))
     try:
       source = released_config.config_of(weights, tokenizer)
-    except InputError as error:  # a head or labels that no objective here has
+    except InputError as error:  # no objective has such a head or such labels
       log.warning('the head of %s is not taken: %s', folder, error)
       return {part: tree for part, tree in params.items() if part != 'classifier'}, True
   else:
@@ -92,11 +91,11 @@ def load_weights(beginning, config, objective, mesh):
 
 
 def warm_start(params, source, other_labels=False):
-  """params with every array that `source` has too taken from it; what is new or unused is logged.
+  """params with the arrays of `source` where both have one; logs what is new and what is unused.
 
-  Both are nested dicts of arrays; layers may be stacked in the one and not in the other. A tower
-  (towers.py) that both have must be the same whole, and one at least must be there. A head of
-  another shape stays new, and so does a classifier for other labels.
+  Both are nested dicts of arrays; layers may be stacked in one of them and apart in the other. A
+  tower (towers.py) that both have must fit as a whole, and there must be at least one. A head of
+  another shape stays new, and so does the classifier if the source's is for other labels.
   """
   new, old = manifest.flat(params), manifest.flat(_with_layers_as_in(params, source))
   taken = {
@@ -128,11 +127,12 @@ def warm_start(params, source, other_labels=False):
 
 
 def _part(name):
+  """The part of a model (encoder, mlm, ...) that a dotted path begins with."""
   return name.partition('.')[0]
 
 
 def _with_layers_as_in(params, source):
-  """source with the layers of each tower stacked, or apart, as those of params are."""
+  """source with the layers of each tower stacked or apart, as they are in params."""
   if not isinstance(params, dict) or not isinstance(source, dict):
     return source
   if 'layers' in params:

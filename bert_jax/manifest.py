@@ -1,7 +1,7 @@
 """The table of arrays in a checkpoint: their checksums, and whether a run can continue from them.
 
 A checksum is a sum over the elements of an array, so it is the same on any mesh and any number of
-hosts; the metadata that holds the checksums is sealed by a hash of it.
+hosts. The metadata, which holds the checksums, holds a hash of itself too, its seal.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ MOMENT = re.compile(r'opt_state/\d+\.(mu|nu)\.')
 
 
 def flat(tree):
-  """{dotted path: array} as written to disk, so that no Python types are needed to read it."""
+  """{dotted path: array} of a tree: the form on disk, which needs no Python types to be read."""
   return {
     path_name(path).replace('/', '.'): x
     for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]
@@ -32,7 +32,7 @@ def flat(tree):
 
 
 def unflat(arrays, like):
-  """The inverse of flat: arrays in the structure of the tree `like`."""
+  """The inverse of flat: the arrays in the structure of the tree `like`."""
   return jax.tree_util.tree_map_with_path(
     lambda path, _: arrays[path_name(path).replace('/', '.')], like
   )
@@ -47,9 +47,10 @@ def array_table(trees):
 
 @jax.jit
 def checksums(arrays):
-  """A uint32 per array: its words times odd numbers made from their positions, summed modulo 2**32.
+  """{name: uint32}: the sum modulo 2**32 of an array's words, each times an odd number made from
+  its position.
 
-  An odd factor makes any single flipped bit change the sum; the positions make a swap change it.
+  As the factors are odd, any flipped bit changes the sum; as they differ, so does a swap.
   """
 
   def checksum(x):
@@ -74,9 +75,9 @@ def seal(meta):
 
 
 def compare(meta, part, arrays):
-  """InputError unless names, shapes and types of a part are those of the checkpoint.
+  """InputError unless a part of a run has the names, shapes and types that the checkpoint has.
 
-  The moments of a frozen parameter may be in one of them only; they are zeros.
+  The moments of a parameter that is frozen in one of the two are in the other only.
   """
   here = {f'{part}/{name}': [list(x.shape), str(np.dtype(x.dtype))] for name, x in arrays.items()}
   there = {name: row[:2] for name, row in rows_of(meta, part).items()}
@@ -95,9 +96,10 @@ def rows_of(meta, part):
 
 
 def stored(meta, part, shapes):
-  """{dotted path: ShapeDtypeStruct} of what a checkpoint has of a part, with a run's shardings.
+  """{dotted path: ShapeDtypeStruct} of a checkpoint's arrays of a part, with a run's shardings.
 
-  shapes: {part: {dotted path: ShapeDtypeStruct}} of the run. Moments lie where their parameter is.
+  shapes: {part: {dotted path: ShapeDtypeStruct}} of the run. A moment that the run does not have
+  has the sharding of its parameter.
   """
   out = {}
   for name, (shape, dtype, _) in rows_of(meta, part).items():
@@ -110,7 +112,7 @@ def stored(meta, part, shapes):
 def check_continues(meta, shapes, identity, steps, resumed_from):
   """InputError unless a run with these shapes and this identity can continue from a checkpoint.
 
-  meta: the checkpoint's. resumed_from: it is that of config.resume_from, not of this workdir.
+  meta: the checkpoint's. resumed_from: is it of config.resume_from, and not of this workdir?
   """
   number, same_data = meta['step'], meta['data'] == identity['data']
   if resumed_from and not same_data:
@@ -131,8 +133,8 @@ def check_continues(meta, shapes, identity, steps, resumed_from):
 
 
 def parts(meta):
-  """The parts of a model that a checkpoint has: encoder, pooler..."""
-  return {name.split('/')[1].partition('.')[0] for name in meta['arrays'] if name[:7] == 'params/'}
+  """The parts of a model that are in a checkpoint: encoder, pooler..."""
+  return {name.split('/')[1].partition('.')[0] for name in rows_of(meta, 'params')}
 
 
 @jax.jit

@@ -1,4 +1,4 @@
-"""Numbers of a run: sums with the weight they are divided by, and how they are printed."""
+"""Metrics of a run: sums with the weight they are divided by, and how they are printed."""
 
 import dataclasses
 import json
@@ -12,9 +12,9 @@ import numpy as np
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Mean:
-  """A total and the weight it is to be divided by; the division happens once, when it is printed.
+  """A total and the weight by which it is divided, once, when it is printed.
 
-  That alone makes padding, gradient accumulation, several hosts and a ragged last batch exact.
+  So padding, gradient accumulation, several hosts and a short last batch change no mean.
   """
 
   total: jax.Array
@@ -35,12 +35,12 @@ def mean(values, weights):
 
 
 def host_sum(tree):
-  """{name: Mean or scalar} fetched from the device, in float64, to be summed on the host."""
+  """{name: Mean or scalar} fetched from the device as float64, to be summed on the host."""
   return jax.tree.map(lambda x: np.asarray(x, np.float64), jax.device_get(tree))
 
 
 def add(a, b):
-  """The sums of {name: Mean}; scalars (loss, grad_norm) count as Means of weight 1. a may be {}."""
+  """The sum of two {name: Mean}, where a may be {}; scalars (loss) count as Means of weight 1."""
   b = {k: v if isinstance(v, Mean) else Mean(v, 1.0) for k, v in b.items()}
   return {k: a[k] + v if k in a else v for k, v in b.items()}
 
@@ -48,7 +48,7 @@ def add(a, b):
 def values(terms, baselines):
   """{name: Mean} -> {name: float}, plus NAME_below_BASELINE for losses that have a baseline.
 
-  baselines: {metric: (what is reached without looking at the input, what it is called)}.
+  baselines: {metric: (its value without looking at the input, the name of that baseline)}.
   """
   out = {name: float(m.value) for name, m in terms.items() if m.weight}
   for name, (level, kind) in baselines.items():

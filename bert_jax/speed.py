@@ -3,12 +3,13 @@
 import math
 import re
 import time
+import timeit
 
 import jax
 import jax.numpy as jnp
 
-# Peak dense bfloat16 operations per second of one device, from the makers' data sheets, by a part
-# of jax's device_kind. The peak of a CPU is what a large matmul reaches here and now.
+# {a part of jax's device_kind: peak dense bfloat16 operations per second of one device}, from the
+# makers' data sheets. The peak of a CPU is measured with a large matrix product.
 PEAK_FLOPS = {
   'TPU v2': 23e12,
   'TPU v3': 61.5e12,
@@ -28,9 +29,10 @@ PEAK_FLOPS = {
 
 
 class Clock:
-  """The speed of training. Between `pause` and `go` it stands still: for saving, evaluating, ...
+  """Measures the speed of training; it stands still between `pause` and `go` (saving, evaluating).
 
-  flops_per_step: floating point operations of the model in a step. Whoever trains adds to `steps`.
+  flops_per_step: floating point operations of the model in a step. steps: how many there were since
+  the last read, which the training loop counts.
   """
 
   def __init__(self, flops_per_step):
@@ -48,9 +50,9 @@ class Clock:
     self.started = time.perf_counter()
 
   def read(self, tokens):
-    """{'steps', 'steps_per_s', 'tokens_per_s', 'mfu'} since the last read; starts anew.
+    """{'steps', 'steps_per_s', 'tokens_per_s', 'mfu'} since the last read; then starts anew.
 
-    tokens: how many there were since the last read, padding not counted.
+    tokens: how many were trained on since the last read, without padding.
     """
     self.pause()
     seconds = max(self.spent, 1e-9)
@@ -65,7 +67,7 @@ class Clock:
 
 
 def peak_flops_of(device_kind):
-  """Peak bfloat16 operations per second of one such device; NaN if it is not in the table."""
+  """Peak bfloat16 operations per second of a kind of device; NaN if it is not in the table."""
   known = (peak for kind, peak in PEAK_FLOPS.items() if re.search(rf'{kind}\b', device_kind))
   return next(known, math.nan)
 
@@ -81,12 +83,6 @@ def peak_flops():
   x = jnp.ones((1024, 1024))
   product = jax.jit(lambda x: x @ x)
   product(x).block_until_ready()
-  best = min(_seconds(lambda: product(x).block_until_ready()) for _ in range(5))
+  best = min(timeit.repeat(lambda: product(x).block_until_ready(), number=1, repeat=5))
   # Simulated CPU devices share the cores, so this is the peak of all of them together.
   return 2 * 1024**3 / best
-
-
-def _seconds(function):
-  start = time.perf_counter()
-  function()
-  return time.perf_counter() - start

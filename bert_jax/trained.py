@@ -1,4 +1,4 @@
-"""A trained model as one object, whether it is a run of ours or somebody's released weights."""
+"""A trained model as one object, whether it comes from a run or from released weights."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,13 +12,13 @@ from bert_jax.tasks import TASKS
 
 
 class Trained(NamedTuple):
-  """A trained model. params holds those parts (encoder, pooler, mlm, classifier...) that it has."""
+  """A trained model. params holds the parts (encoder, pooler, mlm, classifier...) that it has."""
 
   config: Any
   tokenizer: tokenizers.Tokenizer
   params: dict
   step: int  # of training; 0 for a released model
-  # How sentence-transformers makes one vector of its hidden states, if that is said.
+  # How sentence-transformers makes one vector of its hidden states, if its folder says so.
   vector: sentence_transformers.Vector = sentence_transformers.UNKNOWN
 
 
@@ -26,8 +26,8 @@ def load(source, which='latest', positions=0):
   """The trained model of a source: a run's workdir, a Hugging Face folder, the path of one inside
   an installed package, a name on the Hub, or the folder of a TensorFlow checkpoint.
 
-  which: 'latest', 'best' or a step, of a run. positions: rows that the position table of a released
-  model shall have; 0: as many as it has.
+  which: the checkpoint of a run: 'latest', 'best' or a step. positions: the number of rows that the
+  position table of a released model gets; 0: as many as it has.
   """
   folder = hub.folder(source)
   if from_huggingface.is_model(folder):
@@ -39,13 +39,13 @@ def load(source, which='latest', positions=0):
 
 
 def refuse_which(source, which):
-  """InputError if a certain checkpoint is asked for of a released model."""
+  """InputError unless `which` is the default, since a released model has no checkpoints."""
   if which != 'latest':
     raise InputError(f'{source} is a released model and has no checkpoint {which}; leave it out.')
 
 
 def from_weights(folder, weights):
-  """The trained model of from_huggingface.Weights and the vocabulary in their folder."""
+  """The trained model made of from_huggingface.Weights and the vocabulary in their folder."""
   tokenizer = tokenizers.load_folder(folder)
   config = released_config.config_of(weights, tokenizer, sentence_transformers.longest(folder))
   pieces, rows = tokenizer.vocab_size, config.model.vocab_size
@@ -64,7 +64,7 @@ def from_weights(folder, weights):
 
 
 def load_run(workdir, which='latest'):
-  """The trained model of a run's checkpoint, on the first device of this process."""
+  """The trained model in a run's checkpoint, on the first device of this process."""
   config = workdirs.read_config(workdir)
   tokenizer = tokenizers.load_folder(workdir)
   mesh = sharding.make_mesh(1, 1, 1, jax.local_devices()[:1])
@@ -75,6 +75,6 @@ def load_run(workdir, which='latest'):
 
 
 def shapes_of(config, tokenizer, mesh):
-  """The parameters of a config's objective as ShapeDtypeStructs, placed on a mesh."""
+  """The parameters of a config's objective as ShapeDtypeStructs with shardings on a mesh."""
   objective = TASKS[config.objective].objective(config, tokenizer)
   return sharding.placed(jax.eval_shape(objective.init, jax.random.key(0)), mesh)

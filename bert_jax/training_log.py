@@ -1,4 +1,4 @@
-"""What a run writes while it trains: metrics.jsonl, TensorBoard files, the bar or lines to read."""
+"""What a run writes while it trains: metrics.jsonl, TensorBoard files, a progress bar or lines."""
 
 import json
 import logging
@@ -16,10 +16,10 @@ log = logging.getLogger('bert_jax')
 
 
 class Writer:
-  """Writes metrics.jsonl and, if asked, TensorBoard files into the workdir; the first process does.
+  """Writes metrics.jsonl and, if asked, TensorBoard files into the workdir, in the first process.
 
-  start: the step this run begins with. Lines of later steps, which a killed run wrote past its last
-  checkpoint, are dropped, since the resumed run writes them again.
+  start: the step at which the run begins. A killed run may have written lines of later steps after
+  its last checkpoint; they are dropped, since the resumed run writes them again.
   """
 
   def __init__(self, workdir, start, tensorboard):
@@ -59,7 +59,7 @@ def _step(line):
 
 
 class Progress:
-  """A bar with loss, tokens/s, MFU and ETA on a terminal; plain lines in a log."""
+  """A bar with loss, tokens/s, MFU and ETA on a terminal; elsewhere plain lines."""
 
   def __init__(self, steps, start):
     self.bar = tqdm.tqdm(

@@ -1,4 +1,4 @@
-"""The folder of a run: its config.json, which says whose run it is, and its run.json."""
+"""The folder of a run: config.json, by which it belongs to one config, and run.json, its facts."""
 
 import contextlib
 import json
@@ -9,12 +9,13 @@ import jax
 from bert_jax import config as config_lib
 from bert_jax import hosts, provenance
 from bert_jax.errors import InputError
+from bert_jax.whole_files import write_whole
 
 CONFIG = 'config.json'
 
 
 def read_config(workdir):
-  """The config of the run in a workdir, with all references resolved."""
+  """The config of the run in a workdir."""
   path = Path(workdir).expanduser() / CONFIG
   if not path.is_file():
     lacking = (
@@ -33,7 +34,7 @@ def read_config(workdir):
 
 
 def check(workdir, config):
-  """InputError if the workdir is a file or holds the run of another config. Writes nothing."""
+  """InputError if the workdir is a file or holds a run of another config. Writes nothing."""
   workdir = Path(workdir)
   if workdir.exists() and not workdir.is_dir():
     raise InputError(f'{workdir} is a file; a --workdir is a folder, new or of the same run.')
@@ -48,16 +49,16 @@ def check(workdir, config):
 
 
 def claim(workdir, config):
-  """Makes the workdir that of a config, by writing config.json."""
+  """Creates the workdir of a run and writes its config.json."""
   try:
     Path(workdir).mkdir(parents=True, exist_ok=True)
-    config_lib.write_whole(Path(workdir) / CONFIG, config_lib.to_json(config))
+    write_whole(Path(workdir) / CONFIG, config_lib.to_json(config))
   except OSError as error:
     raise InputError(f'{workdir} cannot be written ({error.strerror}); use another.') from None
 
 
 def write_facts(workdir, sources, mesh):
-  """Writes run.json: versions, commands, devices, mesh, rows and fingerprint of the data."""
+  """Writes run.json: versions, commands, devices, mesh, rows and fingerprint of each split."""
   if not hosts.first():
     return
   path = workdir / 'run.json'
@@ -73,4 +74,4 @@ def write_facts(workdir, sources, mesh):
       for split, s in sources.items()
     },
   }
-  config_lib.write_whole(path, json.dumps(facts, indent=2) + '\n')
+  write_whole(path, json.dumps(facts, indent=2) + '\n')

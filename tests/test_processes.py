@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT, run_module, small_overrides
 
 from bert_jax import config as config_lib
-from bert_jax import train
+from bert_jax import errors, train
 
 CONFIG = '--config=configs/pretrain.py:runlocal'
 ENV = dict(os.environ, PYTHON=sys.executable)
@@ -301,5 +301,5 @@ def test_numbers_of_processes_that_make_no_sense(changes, said, tmp_path, monkey
 
 
 def test_a_wrong_path_is_not_tried_again_and_a_failing_disk_is():
-  assert config_lib.farewell(FileNotFoundError(2, 'No such file', 'x'))[1] == 2
-  assert config_lib.farewell(OSError(116, 'Stale file handle', 'x'))[1] == 3
+  assert errors.farewell(FileNotFoundError(2, 'No such file', 'x'))[1] == 2
+  assert errors.farewell(OSError(116, 'Stale file handle', 'x'))[1] == 3

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import types
 from types import SimpleNamespace
 
 import jax
@@ -138,8 +137,8 @@ def test_resume_from_continues_elsewhere(corpus_file, pretrained, tmp_path):
   state, _ = train(config, tmp_path / 'elsewhere')
   same_bits(state, pretrained[1])
   # Once it has a checkpoint of its own, it goes on from that.
-  folder, meta = initialization.continued(tmp_path / 'elsewhere', str(source))
-  assert (folder, meta['step']) == (tmp_path / 'elsewhere', 20)
+  beginning = initialization.beginning_of(config, tmp_path / 'elsewhere')
+  assert (beginning.folder, beginning.meta['step']) == (tmp_path / 'elsewhere', 20)
 
 
 def test_a_workdir_tells_about_its_run(pretrained):
@@ -388,7 +387,8 @@ def test_the_last_evaluation_is_of_everything(corpus_file, tmp_path):
 class Numbers:
   """Batches that are their numbers."""
 
-  damaged_rows, skip_damaged, source = 0, False, SimpleNamespace(baselines={})
+  damaged_rows, skip_damaged, lanes = 0, False, False
+  source = SimpleNamespace(baselines={})
 
   def __len__(self):
     return 10
@@ -403,12 +403,12 @@ class Numbers:
 def test_an_evaluation_looks_at_batches_all_over_the_split(count, expected):
   seen = []
 
-  def eval_step(params, batch, index):
+  def eval_step(params, carry, batch, index, constants):
     assert batch == index
     seen.append(batch)
-    return {'score': metrics.Mean(np.float32(batch), np.float32(1 + batch))}, {}
+    return {'score': metrics.Mean(np.float32(batch), np.float32(1 + batch))}, {}, carry
 
-  result, _ = evaluate.run(eval_step, {}, Numbers(), count)
+  result, _ = evaluate.run(eval_step, {}, {}, Numbers(), None, count)
   assert seen == list(expected)
   # Totals over weights, not the mean of the batches' means.
   assert result['score'] == pytest.approx(sum(expected) / sum(1 + i for i in expected))
@@ -487,9 +487,8 @@ def test_a_carry_is_saved_resumed_and_empty_where_an_evaluation_begins(
 ):
   pretraining = TASKS['mlm_nsp']
   remembering = lambda *arguments: Remembering(**vars(pretraining.objective(*arguments)))
-  monkeypatch.setitem(
-    TASKS, 'mlm_nsp', types.SimpleNamespace(**vars(pretraining) | {'objective': remembering})
-  )
+  record = dataclasses.replace(pretraining, objective=remembering)
+  monkeypatch.setitem(TASKS, 'mlm_nsp', record)
   config = small_pretrain(corpus_file, '--config.eval.batches=2')
   whole, results = train(config, tmp_path / 'run')
   assert whole.carry['mean'].shape == (8, 32) and np.abs(whole.carry['mean']).min(axis=0).max() > 0

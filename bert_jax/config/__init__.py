@@ -1,11 +1,11 @@
 """Configs: read, changed from the command line, checked, written.
 
-A config is a Python file with `get_config(arg) -> ConfigDict` that spells out every field. What the
-command line changes (`--config.model.hidden_size=64`) and what the file says are checked against
-the fields' types and rules before anything is compiled; a mistake is one sentence with the fix.
+A config file is a Python file with `get_config(arg) -> ConfigDict` that states every field. The
+file and the changes of the command line (`--config.model.hidden_size=64`) are checked against the
+types and rules of the fields before anything is compiled; a mistake is one sentence with the fix.
 
-The fields of all objectives are in model.py, data.py, optimizer.py and run.py, those of one in the
-record of its family in tasks/. `python -m bert_jax.config` prints them.
+The fields that every objective has are in model.py, data.py, optimizer.py and run.py, the others in
+the record of a task family in tasks/. `python -m bert_jax.config` prints all.
 """
 
 import ast
@@ -24,13 +24,13 @@ from bert_jax.field import NO_PAST
 from bert_jax.tasks import TASKS
 from bert_jax.whole_files import write_whole
 
-# What others take from here besides.
+# Names from other modules that are used as bert_jax.config.NAME too.
 __all__ = ['SIZES', 'InputError', 'bert', 'command_line', 'first_line', 'show_log', 'write_whole']
 
-# {name: Field} of every objective, and of any of them.
+# {name: Field}: the fields that every objective has, and those of all objectives together.
 SHARED = run.FIELDS | model.FIELDS | data.FIELDS | optimizer.FIELDS
 ALL = SHARED | {name: field for task in TASKS.values() for name, field in task.fields.items()}
-# Fields a run may be continued under with other values: they do not change its numbers.
+# A run may be continued with other values of these fields: they do not change its numbers.
 FREE_TO_CHANGE = ('mesh.', 'checkpoint.', 'log.', 'eval.', 'data.eval', 'data.skip_damaged')
 
 
@@ -40,19 +40,19 @@ def fields(objective):
 
 
 def defaults(objective):
-  """The config of an objective with every field at its default, for models that come without one
-  and for a config file to begin with."""
+  """The config of an objective with every field at its default: for released models, which come
+  without a config, and for config files to begin with."""
   values = {name: field.default for name, field in fields(objective).items()}
   return nested(values | TASKS[objective].defaults | {'objective': objective})
 
 
 def objective_blocks(objective):
-  """The blocks that not every objective reads, at their defaults."""
+  """The blocks of a config that only this objective has, at their defaults."""
   return nested({name: field.default for name, field in TASKS[objective].fields.items()})
 
 
 def parse_arg(arg, **defaults):
-  """'size=tiny,runlocal' with the names and defaults a config file knows -> ConfigDict of them."""
+  """'size=tiny,runlocal' -> ConfigDict of the names that a config file knows, with its defaults."""
   out = ConfigDict(defaults)
   for part in filter(None, arg.split(',')):
     name, given, value = part.partition('=')
@@ -68,7 +68,7 @@ def parse_arg(arg, **defaults):
 
 
 def load(spec, overrides=()):
-  """'configs/pretrain.py:size=tiny' plus ['--config.seed=1', ...] -> a checked ConfigDict."""
+  """'configs/pretrain.py:size=tiny' and ['--config.seed=1', ...] -> a checked ConfigDict."""
   path, _, arg = spec.partition(':')
   if not Path(path).is_file():
     near = ', '.join(str(p) for p in sorted(Path('configs').glob('*.py')))
@@ -118,7 +118,8 @@ def set_field(config, name, value):
 
 
 def check(config):
-  """config itself if every field is there, known, of its type and range, and they fit together."""
+  """The config itself; InputError unless it has exactly the fields of its objective, each of its
+  type and range, and all rules hold."""
   given = flatten(config)
   for name in given:
     if name not in ALL:
@@ -146,6 +147,7 @@ def _check_field(config, given, name, field):
 
 
 def _checked(name, value, kind, allowed):
+  """The value of a field, as its type; InputError if it is of another type or not allowed."""
   if kind is float and isinstance(value, int) and not isinstance(value, bool):
     value = float(value)
   if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
@@ -188,42 +190,42 @@ def nested(values):
 
 
 def to_json(config):
+  """The text of a config.json."""
   return json.dumps(config.to_dict(), indent=2) + '\n'
 
 
 def from_json(text):
-  """A config as `to_json` wrote it, checked again. A field that was added to the library since it
-  was written gets the value that was in effect without it."""
+  """A config from the text that `to_json` wrote, checked again. Fields that were added to the
+  library since then get the value that was in effect without them."""
 
-  def tuples(value):  # a ConfigDict field that once was a list stays one
+  def tuples(value):  # JSON has lists only
     if isinstance(value, dict):
       return {k: tuples(v) for k, v in value.items()}
     return tuple(map(tuples, value)) if isinstance(value, list) else value
 
   given = flatten(ConfigDict(tuples(json.loads(text))))
   known = fields(given['objective']) if given.get('objective') in TASKS else SHARED
-  pasts = {name: field.past for name, field in known.items() if field.past is not NO_PAST}
-  return check(nested(pasts | given))
+  return check(nested(_pasts(known) | given))
 
 
 def fingerprint(config):
   """A short hash of the fields that decide a run's numbers.
 
-  A field at its past value is left out, so that a config has the fingerprint that it had before
+  A field at its past value is left out, so that a config keeps the fingerprint that it had before
   the field was added.
   """
   known = fields(config.objective)
   fixed = {name: x for name, x in _fixed(config).items() if x != known[name].past}
   if TASKS[config.objective].reads_corpus:
-    # Without data.eval a share of data.train is held out. The first runs' fingerprints have it
-    # under this name.
+    # Without data.eval a share of data.train is held out, so only whether it is set matters. The
+    # name is that in the fingerprints of the first runs.
     del fixed['data.eval']
     fixed['data.eval is given'] = bool(config.data.eval)
   return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def changes(old, new):
-  """['seed: 0 -> 1', ...]: how two configs differ in what decides a run's numbers."""
+  """['seed: 0 -> 1', ...]: the differences of two configs in what decides a run's numbers."""
   a, b = _fixed(old), _fixed(new)
   if 'data.eval' in a and 'data.eval' in b and bool(a['data.eval']) == bool(b['data.eval']):
     del a['data.eval'], b['data.eval']
@@ -231,16 +233,19 @@ def changes(old, new):
 
 
 def _fixed(config):
-  """{name: value} of the fields that decide a run's numbers. data.eval is one of them where it
-  decides whether some of a corpus is held out."""
-  known = fields(config.objective)
-  pasts = {name: field.past for name, field in known.items() if field.past is not NO_PAST}
+  """{name: value} of the fields that decide a run's numbers. data.eval is one of them where a share
+  of the corpus is held out without it."""
   return {
     name: value
-    for name, value in (pasts | flatten(config)).items()
+    for name, value in (_pasts(fields(config.objective)) | flatten(config)).items()
     if not name.startswith(FREE_TO_CHANGE)
     or (name == 'data.eval' and TASKS[config.objective].reads_corpus)
   }
+
+
+def _pasts(known):
+  """{name: past value} of those fields of {name: Field} that have one."""
+  return {name: field.past for name, field in known.items() if field.past is not NO_PAST}
 
 
 def _parse(name, text, kind):
@@ -263,16 +268,11 @@ def _parse(name, text, kind):
 
 
 def _a(kind):
-  return {
-    int: 'a whole number',
-    float: 'a number',
-    bool: 'true or false',
-    str: 'a text',
-    tuple: 'a tuple',
-  }[kind]
+  return {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a text',
+          tuple: 'a tuple'}[kind]  # fmt: skip
 
 
 def _meant(name, known):
-  """'; did you mean X?' when a known name is near, else ''."""
+  """'; did you mean X?' if a known name is similar, else ''."""
   near = difflib.get_close_matches(name, list(known), 1)
   return f'; did you mean {near[0]!r}?' if near else ''

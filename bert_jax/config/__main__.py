@@ -6,7 +6,7 @@ from bert_jax.tasks import TASKS
 
 
 def table():
-  """The fields of all objectives, a line each: name, type, what is allowed, default, meaning."""
+  """A text with a line for each field: name, type, allowed values, default, meaning."""
   rows = [('field', 'type', 'allowed', 'default', 'meaning')]
   rows += [_row(name, field) for name, field in SHARED.items()]
   for task in TASKS.values():

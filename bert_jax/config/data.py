@@ -1,4 +1,4 @@
-"""The blocks `tokenizer` and `data`: what every objective reads."""
+"""The fields in the blocks `tokenizer` and `data`: the texts that a run reads."""
 
 from bert_jax.field import Field
 

@@ -1,4 +1,4 @@
-"""The block `model`: the sizes and the parts of a Transformer, and the sizes BERT comes in."""
+"""The fields in the block `model`, which describes a Transformer, and the sizes of BERTs."""
 
 from bert_jax import models
 from bert_jax.errors import InputError
@@ -50,14 +50,14 @@ FIELDS = {
 
 
 def rules(config):
-  """(what must hold, the sentence if it does not) for each rule."""
+  """Yields (what must hold, the sentence if it does not)."""
   model, implementation = config.model, config.model.attention_implementation
   yield (
     model.hidden_size % model.num_attention_heads == 0,
     f'model.hidden_size {model.hidden_size} does not divide into model.num_attention_heads '
     f'{model.num_attention_heads}; use a multiple.',
   )
-  # Positions are counted in each example of a row, so a row may be longer than the table of them.
+  # Positions are counted within an example, so a row of several may be longer than their table.
   limit = config.task.max_length if 'task' in config else 0
   longest = limit or config.data.seq_length
   yield (
@@ -79,22 +79,17 @@ def rules(config):
   )
 
 
-# The 24 released miniatures (Turc et al. 2019, https://arxiv.org/abs/1908.08962), base being the
-# largest of them, and BERT-large: (layers, hidden size). Heads are 64 wide, feed-forward 4 times.
+# {size: (layers, hidden size)} of the 24 released models of Turc et al. 2019
+# (https://arxiv.org/abs/1908.08962), of which base is the largest, and of BERT-large. Attention
+# heads are 64 wide, the feed-forward layer 4 times the hidden size.
 SIZES = {f'{L}/{H}': (L, H) for L in (2, 4, 6, 8, 10, 12) for H in (128, 256, 512, 768)}
 SIZES |= {'24/1024': (24, 1024)}
-SIZES |= {
-  'tiny': (2, 128),
-  'mini': (4, 256),
-  'small': (4, 512),
-  'medium': (8, 512),
-  'base': (12, 768),
-  'large': (24, 1024),
-}
+SIZES |= {'tiny': (2, 128), 'mini': (4, 256), 'small': (4, 512), 'medium': (8, 512),
+          'base': (12, 768), 'large': (24, 1024)}  # fmt: skip
 
 
 def bert(size, **changes):
-  """The `model` block of a BERT of a released size, every field of it, with `changes` applied."""
+  """All fields of the `model` block for a BERT of a released size, with `changes` applied."""
   if size not in SIZES:
     raise InputError(f'size {size!r} is not known; use one of {", ".join(SIZES)}.')
   layers, hidden = SIZES[size]

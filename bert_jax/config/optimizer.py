@@ -1,4 +1,4 @@
-"""The block `optimizer`: see optim.py."""
+"""The fields in the block `optimizer`; optim.py explains them."""
 
 import re
 
@@ -35,7 +35,7 @@ FIELDS = {
 
 
 def rules(config):
-  """(what must hold, the sentence if it does not) for each rule."""
+  """Yields (what must hold, the sentence if it does not)."""
   optimizer = config.optimizer
   yield (
     config.batch_size % optimizer.accumulation == 0,
@@ -43,14 +43,7 @@ def rules(config):
     f'{optimizer.accumulation} microbatches; use a multiple.',
   )
   yield (
-    all(
-      isinstance(pair, tuple)
-      and len(pair) == 2
-      and isinstance(pair[0], str)
-      and isinstance(pair[1], (int, float))
-      and pair[1] >= 0
-      for pair in optimizer.lr_multipliers
-    ),
+    all(map(_is_multiplier, optimizer.lr_multipliers)),
     f'optimizer.lr_multipliers is {optimizer.lr_multipliers!r}; write ((regex, factor), ...) with '
     'factors of 0 or more.',
   )
@@ -62,6 +55,12 @@ def rules(config):
   for pattern in (optimizer.no_decay, optimizer.freeze, *patterns):
     fault = _fault(pattern)
     yield not fault, f'{pattern!r} in config.optimizer is not a regex: {fault}.'
+
+
+def _is_multiplier(pair):
+  if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
+    return False
+  return isinstance(pair[1], (int, float)) and pair[1] >= 0
 
 
 def _fault(pattern):

@@ -1,4 +1,4 @@
-"""The run itself: what is learned, how long, on which devices, when it is evaluated and saved."""
+"""The fields of the run itself: what is learned, how long, on which devices, and what is saved."""
 
 from bert_jax.field import Field
 from bert_jax.tasks import TASKS
@@ -39,7 +39,7 @@ FIELDS = {
 
 
 def rules(config):
-  """(what must hold, the sentence if it does not) for each rule."""
+  """Yields (what must hold, the sentence if it does not)."""
   yield (
     (config.steps > 0) != (config.epochs > 0),
     f'steps is {config.steps} and epochs is {config.epochs}; set exactly one of them above 0.',

@@ -12,29 +12,34 @@ from bert_jax.convert import tensorflow_names
 FIELDS = {'V': 'vocab_size', 'P': 'max_position_embeddings', 'T': 'type_vocab_size',
           'D': 'hidden_size', 'F': 'intermediate_size'}  # fmt: skip
 
-# {path of a module: (its kind, its shape in the letters of FIELDS)}; a dense layer is [in, out], C
-# is any number of labels, and # stands for the number of a layer.
+# {path of a module: (its kind, its shape in the letters of FIELDS, its name in a BERT of torch,
+# where the encoder and the pooler are in `bert`)}. A dense layer is [in, out], C is any number of
+# labels, and # stands for the number of a layer.
 MODULES = {
-  'encoder/embeddings/word_embeddings': ('embed', 'VD'),
-  'encoder/embeddings/position_embeddings': ('embed', 'PD'),
-  'encoder/embeddings/token_type_embeddings': ('embed', 'TD'),
-  'encoder/embeddings/LayerNorm': ('norm', 'D'),
-  'encoder/layer_#/attention/query': ('dense', 'DD'),
-  'encoder/layer_#/attention/key': ('dense', 'DD'),
-  'encoder/layer_#/attention/value': ('dense', 'DD'),
-  'encoder/layer_#/attention/output': ('dense', 'DD'),
-  'encoder/layer_#/attention_LayerNorm': ('norm', 'D'),
-  'encoder/layer_#/intermediate': ('dense', 'DF'),
-  'encoder/layer_#/output': ('dense', 'FD'),
-  'encoder/layer_#/output_LayerNorm': ('norm', 'D'),
-  'pooler/dense': ('dense', 'DD'),
-  'mlm/transform': ('dense', 'DD'),
-  'mlm/LayerNorm': ('norm', 'D'),
-  'mlm': ('bias', 'V'),
-  'mlm/': ('decoder', 'VD'),  # untied only
-  'nsp/dense': ('dense', 'D2'),
-  'classifier/dense': ('dense', 'DC'),
-  'span/dense': ('dense', 'D2'),
+  'encoder/embeddings/word_embeddings': ('embed', 'VD', 'embeddings.word_embeddings'),
+  'encoder/embeddings/position_embeddings': ('embed', 'PD', 'embeddings.position_embeddings'),
+  'encoder/embeddings/token_type_embeddings': ('embed', 'TD', 'embeddings.token_type_embeddings'),
+  'encoder/embeddings/LayerNorm': ('norm', 'D', 'embeddings.LayerNorm'),
+  'encoder/layer_#/attention/query': ('dense', 'DD', 'encoder.layer.#.attention.self.query'),
+  'encoder/layer_#/attention/key': ('dense', 'DD', 'encoder.layer.#.attention.self.key'),
+  'encoder/layer_#/attention/value': ('dense', 'DD', 'encoder.layer.#.attention.self.value'),
+  'encoder/layer_#/attention/output': ('dense', 'DD', 'encoder.layer.#.attention.output.dense'),
+  'encoder/layer_#/attention_LayerNorm': (
+    'norm',
+    'D',
+    'encoder.layer.#.attention.output.LayerNorm',
+  ),
+  'encoder/layer_#/intermediate': ('dense', 'DF', 'encoder.layer.#.intermediate.dense'),
+  'encoder/layer_#/output': ('dense', 'FD', 'encoder.layer.#.output.dense'),
+  'encoder/layer_#/output_LayerNorm': ('norm', 'D', 'encoder.layer.#.output.LayerNorm'),
+  'pooler/dense': ('dense', 'DD', 'pooler.dense'),
+  'mlm/transform': ('dense', 'DD', 'cls.predictions.transform.dense'),
+  'mlm/LayerNorm': ('norm', 'D', 'cls.predictions.transform.LayerNorm'),
+  'mlm': ('bias', 'V', 'cls.predictions'),
+  'mlm/': ('decoder', 'VD', 'cls.predictions.decoder'),  # untied only
+  'nsp/dense': ('dense', 'D2', 'cls.seq_relationship'),
+  'classifier/dense': ('dense', 'DC', 'classifier'),
+  'span/dense': ('dense', 'D2', 'qa_outputs'),
 }
 # {kind of module: {parameter: (how its name ends in torch, in TensorFlow)}}.
 LEAVES = {
@@ -46,26 +51,8 @@ LEAVES = {
 }
 
 BERT = {
-  'encoder/embeddings/word_embeddings': 'bert.embeddings.word_embeddings',
-  'encoder/embeddings/position_embeddings': 'bert.embeddings.position_embeddings',
-  'encoder/embeddings/token_type_embeddings': 'bert.embeddings.token_type_embeddings',
-  'encoder/embeddings/LayerNorm': 'bert.embeddings.LayerNorm',
-  'encoder/layer_#/attention/query': 'bert.encoder.layer.#.attention.self.query',
-  'encoder/layer_#/attention/key': 'bert.encoder.layer.#.attention.self.key',
-  'encoder/layer_#/attention/value': 'bert.encoder.layer.#.attention.self.value',
-  'encoder/layer_#/attention/output': 'bert.encoder.layer.#.attention.output.dense',
-  'encoder/layer_#/attention_LayerNorm': 'bert.encoder.layer.#.attention.output.LayerNorm',
-  'encoder/layer_#/intermediate': 'bert.encoder.layer.#.intermediate.dense',
-  'encoder/layer_#/output': 'bert.encoder.layer.#.output.dense',
-  'encoder/layer_#/output_LayerNorm': 'bert.encoder.layer.#.output.LayerNorm',
-  'pooler/dense': 'bert.pooler.dense',
-  'mlm/transform': 'cls.predictions.transform.dense',
-  'mlm/LayerNorm': 'cls.predictions.transform.LayerNorm',
-  'mlm': 'cls.predictions',
-  'mlm/': 'cls.predictions.decoder',
-  'nsp/dense': 'cls.seq_relationship',
-  'classifier/dense': 'classifier',
-  'span/dense': 'qa_outputs',
+  ours: f'bert.{name}' if ours.startswith(('encoder', 'pooler')) else name
+  for ours, (_, _, name) in MODULES.items()
 }
 ROBERTA = {
   ours: theirs.replace('bert.', 'roberta.')
@@ -130,7 +117,7 @@ def table(family, layers, tied=True):
              'distilbert': DISTILBERT, 'google': GOOGLE}[family]  # fmt: skip
   out = {}
   for ours, theirs in modules.items():
-    kind, letters = MODULES[ours]
+    kind, letters, _ = MODULES[ours]
     if kind == 'decoder' and tied:
       continue
     for leaf, names in LEAVES[kind].items():

@@ -1,4 +1,4 @@
-"""One line in, one line of JSON out.
+"""Answers lines of text with a trained model: one line in, one line of JSON out.
 
     echo 'the [MASK] of the list' | python -m bert_jax.predict --model W --top-k 5
     python -m bert_jax.predict --model W2 --input reviews.txt --output labels.jsonl
@@ -7,17 +7,18 @@
 --model is a run's workdir or a Hugging Face folder; --task what is asked, by default what the model
 was trained for. A plain line is a text, or the fields of a record between tabs (a pair: text, tab,
 second text; a question, tab, its context; context, question, choices). A line that begins with { is
-a JSON object of the fields of the task, told in tasks/FAMILY/ask.py; an "id" in it comes back,
-and what else is in it is left out and counted.
+a JSON object of the task's fields, which tasks/FAMILY/ask.py lists; its "id" is repeated in the
+answer, and fields that the task does not have are left out and counted.
 
-Every line gets its answer, in order and as soon as nothing more can be read at once. What cannot be
-answered, such as an empty line, gets {"line": number from 1, "error": why} and its id; these are
-counted, and --strict stops at the first. The exit status is 1 if no line has an answer. Texts that
-are too long are read in windows, or cut and counted.
+Answers come in the order of the lines, as soon as no further line is there to be read. A line that
+cannot be answered, such as an empty one, gets {"line": number from 1, "error": why} and its id;
+these are counted, and --strict stops at the first. The exit status is 1 if no line has an answer.
+Texts that are too long are read in windows, or cut and counted.
 """
 
 import argparse
 import codecs
+import contextlib
 import itertools
 import json
 import logging
@@ -44,12 +45,12 @@ from bert_jax.text import files
 log = logging.getLogger('bert_jax')
 
 CHUNK = 256  # lines that are answered together
-WAIT = 0.02  # seconds without a new line after which those that are there are answered
-# {argument: the tasks that look at it}, of those that not every task does.
-OF_TASKS = {}
+WAIT = 0.02  # seconds to wait for a further line before the lines read so far are answered
+# {argument: the tasks that use it}, of the arguments that only some tasks use.
+TASKS_OF_OPTION = {}
 for _task, (_, _prediction) in PREDICTIONS.items():
   for _name in _prediction.ask.options:
-    OF_TASKS.setdefault(_name, []).append(_task)
+    TASKS_OF_OPTION.setdefault(_name, []).append(_task)
 
 
 def parser():
@@ -64,14 +65,10 @@ def parser():
   add('--input', default='', help='file of lines; default: stdin')
   add('--output', default='-', help='file of JSON lines, or .npy for embed; - is stdout')
   add('--strict', action='store_true', help='stop at the first line that cannot be answered')
-  add('--top-k', type=int, help='fill-mask, answer: candidates told; default: 5')
-  add('--pooling', help="embed: mean or cls; default: the model's own, or mean")
+  add('--top-k', type=int, help='fill-mask, answer: candidates to give; default: 5')
+  add('--pooling', help="embed: mean or cls; default: the model's, or mean")
   add('--no-normalize', action='store_const', const=True, help='embed: vectors as long as they are')
-  add(
-    '--dtype',
-    default='',
-    help="float32, or bfloat16 for TPUs and GPUs; default: the model's own, on a CPU float32",
-  )
+  add('--dtype', default='', help="float32 or bfloat16; default: the model's, on a CPU float32")
   add('--picture', help='attention: PNG to draw; -2, -3.. for further lines')
   add('--layer', type=int, help='attention: layer to draw, from 0; default: the last')
   add('--head', type=int, help='attention: head to draw, from 0; default: all')
@@ -96,9 +93,9 @@ def main(argv=None):
       export.write(model, task, args.export)
       log.info('the program, its weights and its vocabulary are in %s', args.export)
       return
-    ask = model.ask(task, **options(task, args))
+    ask, writer.width = model.ask(task, **options(task, args)), model.config.model.hidden_size
     try:
-      with writer.of(model.config.model.hidden_size):
+      with writer:
         run(ask, chunks, writer, model.counts)
     except KeyboardInterrupt:
       kept = 'none of them is kept' if writer.vectors is not None else 'these are kept'
@@ -113,9 +110,9 @@ def main(argv=None):
 
 
 def check(args, task):
-  """InputError for a task that there is not, and for arguments that it would not look at."""
+  """InputError for an unknown task, and for arguments that the task does not use."""
   known(task)
-  for name, tasks in OF_TASKS.items():
+  for name, tasks in TASKS_OF_OPTION.items():
     if getattr(args, name) is not None and (args.export or task not in tasks):
       where = '--export' if args.export else f'--task {task}'
       raise InputError(
@@ -133,19 +130,21 @@ def check(args, task):
 
 
 def options(task, args):
-  """Those of the arguments that are the task's own, if they are given."""
-  own = {name: getattr(args, name) for name, tasks in OF_TASKS.items() if task in tasks}
-  if own.pop('no_normalize', None):
-    own['normalize'] = False
-  return {name: value for name, value in own.items() if value is not None}
+  """{name: value} of the command line's arguments that are given and that this task uses."""
+  values = {name: getattr(args, name) for name, tasks in TASKS_OF_OPTION.items() if task in tasks}
+  if values.pop('no_normalize', None):
+    values['normalize'] = False
+  return {name: value for name, value in values.items() if value is not None}
 
 
 def chunks_of(path):
-  """An iterator over lists of lines, in bytes, of a file or, without one, of stdin. InputError at
-  once for a file that cannot be read."""
-  if not path and sys.stdin is None:
-    raise InputError('there is no stdin; name a file with --input.')
+  """An iterator over lists of the lines, as bytes, of a file, or of stdin if path is ''.
+
+  A file that cannot be read is an InputError at once.
+  """
   if not path:
+    if sys.stdin is None:
+      raise InputError('there is no stdin; name a file with --input.')
     return _without_mark(as_they_come(sys.stdin.buffer))
   lines = (raw for _, raw, _ in files.raw_lines(Path(path)))
   bar = iter(tqdm(lines, unit=' lines', disable=not sys.stderr.isatty()))
@@ -154,9 +153,9 @@ def chunks_of(path):
 
 
 def _without_mark(chunks):
-  """Takes the byte order mark from the first line; InputError if it is that of UTF-16."""
+  """Removes a byte order mark from the first line; InputError if it is that of UTF-16."""
   for i, chunk in enumerate(chunks):
-    if not i:
+    if i == 0:
       if chunk[0].startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise InputError('the input is UTF-16; convert it first: iconv -f utf-16 -t utf-8.')
       chunk[0] = chunk[0].removeprefix(codecs.BOM_UTF8)
@@ -164,49 +163,48 @@ def _without_mark(chunks):
 
 
 def run(ask, chunks, writer, counts):
-  """Answers the lines of chunks; counts those that are not valid UTF-8."""
-  read = Counter()
+  """Answers the lines of all chunks; counts those that are not valid UTF-8."""
+  faults = Counter()
   for chunk in chunks:
-    for answer in answered(ask, [files.decode(raw, read) for raw in chunk], read):
-      writer.write(answer)
+    for answer, error in answered(ask, [files.decode(raw, faults) for raw in chunk], faults):
+      writer.write(answer, error)
     writer.flush()
-  if number := read['invalid_utf8_lines']:
+  if number := faults['invalid_utf8_lines']:
     counts['lines that are not valid UTF-8 (bad bytes became U+FFFD)'] += number
 
 
-def answered(ask, lines, counts):
-  """Yields (dict, None) or (its id, why there is no answer) of each line."""
-  parsed = [_parsed(ask, line.rstrip('\r\n'), counts) for line in lines]
-  found = iter(ask.replies([record for record, _, error in parsed if not error]))
-  for _, own, error in parsed:
-    answer, error = (None, error) if error else next(found)
-    yield (own, error) if answer is None else (own | ask.shown(answer), None)
+def answered(ask, lines, faults):
+  """Yields (answer, '') for each line, or ({"id": ..} if it has one, why there is no answer)."""
+  parsed = [_parsed(ask, line.rstrip('\r\n'), faults) for line in lines]
+  replies = iter(ask.replies([record for record, _, error in parsed if not error]))
+  for _, identity, error in parsed:
+    answer, error = (None, error) if error else next(replies)
+    yield (identity, error) if answer is None else (identity | ask.shown(answer), '')
 
 
-def _parsed(ask, line, counts):
-  """(record, {"id": its own} or {}, '') of a line, or (None, the same, why there is none)."""
-  own = {}
+def _parsed(ask, line, faults):
+  """(record or None, {"id": ..} or {}, '' or why the line is no record) of a line."""
+  identity = {}
   try:
     if not line.strip():
       raise InputError('empty line')
     if '\0' in line:
       raise InputError('the line has a NUL byte; if this is UTF-16, convert it to UTF-8')
     if not line.lstrip().startswith('{'):
-      parts = line.split('\t') if ask.tabs else (line,)
-      return ask.parsed(parts), own, ''
-    given = files.parse_json(line, 'what begins with {', counts)
-    name = next((name for name in given if is_id(name)), None)
-    value = given.get(name)
+      return ask.parsed(line.split('\t') if ask.tabs else (line,)), identity, ''
+    fields = files.parse_json(line, 'what begins with {', faults)
+    name = next((name for name in fields if is_id(name)), None)
+    value = fields.get(name)
     if isinstance(value, (dict, list)) or (isinstance(value, float) and not math.isfinite(value)):
       raise InputError(f'{name!r} is no text or number; write "id": "a" or "id": 1')
-    own = {'id': value} if name else {}
-    return ask.parsed(given), own, ''
+    identity = {'id': value} if name else {}
+    return ask.parsed(fields), identity, ''
   except InputError as error:
-    return None, own, str(error)
+    return None, identity, str(error)
 
 
 def as_they_come(stream):
-  """Lists of the lines of a stream, in bytes: as many as are there, CHUNK at most."""
+  """Yields lists of the lines of a stream, as bytes: all that are there, at most CHUNK."""
   lines = queue.Queue(4 * CHUNK)
 
   def read():
@@ -215,29 +213,24 @@ def as_they_come(stream):
     lines.put(None)
 
   threading.Thread(target=read, daemon=True).start()
-  chunk = []
-  while True:
-    try:
-      line = lines.get(timeout=WAIT) if chunk else lines.get()
-    except queue.Empty:
-      yield chunk
-      chunk = []
-      continue
-    if line is not None:
+  chunk, line = [], b''
+  while line is not None:  # which ends the stream
+    line = b''  # which no line is: nothing came in time
+    with contextlib.suppress(queue.Empty):
+      line = lines.get(timeout=WAIT if chunk else None)
+    if line:
       chunk.append(line)
-    if chunk and (line is None or len(chunk) == CHUNK):
+    if chunk and (not line or len(chunk) == CHUNK):
       yield chunk
       chunk = []
-    if line is None:
-      return
 
 
 class Writer:
-  """Where answers go: JSON lines, or one array of the vectors of all lines (.npy), NaN where a line
+  """Writes answers: as lines of JSON, or all vectors as one array (.npy), with NaN for a line that
   has none.
 
-  Nothing that is there already is touched until `with` begins. first: of the lines without an
-  answer, and why.
+  An existing file stays as it is until `with` begins. width: of the vectors, to be set until then.
+  lines, errors: how many were written so far. first: the first line without an answer, and why.
   """
 
   def __init__(self, args):
@@ -252,11 +245,6 @@ class Writer:
         f'--output {path} cannot be written; name a file in a folder that is there and yours.'
       )
 
-  def of(self, width):
-    """Itself, for vectors of this width."""
-    self.width = width
-    return self
-
   def __enter__(self):
     sys.stdout.reconfigure(encoding='utf-8')
     to_file = self.path != '-' and self.vectors is None
@@ -269,33 +257,29 @@ class Writer:
     if self.vectors is not None and not any(failure):
       np.save(self.path, np.array(self.vectors, np.float32).reshape(-1, self.width))
 
-  def write(self, answer):
-    found, error = answer
+  def write(self, answer, error):
     self.lines += 1
     if error:
       self.errors += 1
       self.first = self.first or f'line {self.lines}: {error}'
       if self.strict:
         raise InputError(self.first)
-      found = {'line': self.lines} | found | {'error': error}
+      answer = {'line': self.lines} | answer | {'error': error}
     if self.vectors is not None:
-      self.vectors.append(found.get('embedding', np.full(self.width, np.nan)))
+      self.vectors.append(answer.get('embedding', np.full(self.width, np.nan)))
     else:
-      print(json.dumps(_rounded(found), ensure_ascii=False), file=self.file)
+      print(json.dumps(_rounded(answer), ensure_ascii=False), file=self.file)
 
   def flush(self):
     self.file.flush()
 
 
 def _is_same_file(a, b):
-  try:
-    return os.path.isfile(b) and os.path.samefile(a, b)
-  except OSError:  # the first is not there, which its reader says
-    return False
+  return os.path.isfile(a) and os.path.isfile(b) and os.path.samefile(a, b)
 
 
 def _rounded(value):
-  """JSON-ready: probabilities with six digits, vectors with eight; an id as it came."""
+  """The JSON form of an answer: numbers with six digits, vectors with eight, the id unchanged."""
   if isinstance(value, dict):
     return {name: x if name == 'id' else _rounded(x) for name, x in value.items()}
   if isinstance(value, np.ndarray):
@@ -306,7 +290,7 @@ def _rounded(value):
 
 
 def keep_compiled():
-  """Lets JAX keep what it compiles in the user's cache, unless it was told where."""
+  """Lets JAX keep compiled programs in the user's cache folder, unless another one is set."""
   if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
     home = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
     jax.config.update('jax_compilation_cache_dir', str(Path(home) / 'bert_jax'))

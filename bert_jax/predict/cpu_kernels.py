@@ -1,9 +1,9 @@
-"""Weights as a CPU reads them fastest.
+"""Transposes the kernels of a model where a CPU multiplies faster with them so.
 
-XLA's product of a few rows with a kernel [in, out] takes longer on a CPU than that of the kernel
-turned around, [out, in], with the rows as columns: an answer about one sentence a quarter
-(all-MiniLM-L6, 32 tokens, two cores). So kernels are turned when a model is loaded, and Linen's own
-interception gives Dense this product; the modules know nothing of it.
+On a CPU, XLA multiplies a few rows by a kernel [in, out] more slowly than a transposed kernel
+[out, in] by the rows as columns: answers about single sentences take a quarter longer
+(all-MiniLM-L6, 32 tokens, two cores). So kernels are transposed when a model is loaded, and Linen's
+method interception makes every Dense multiply with them; the modules stay as they are.
 """
 
 import contextlib
@@ -14,17 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-FEW = 256  # rows of a product: from about here on either operand may stand first
+FEW = 256  # rows of a product; with more than about this many both forms are equally fast
 
 
 def turns(dtype):
-  """Is it worth it here, for a model that computes in this type?"""
+  """Is it faster here to transpose the kernels of a model that computes in this type?"""
   return jax.default_backend() == 'cpu' and dtype == 'float32'
 
 
 def turned(params):
-  """params, on the host, with every kernel [in, out] transposed; its own inverse. The layers must
-  be apart (models.unstack_layers)."""
+  """params, on the host, with every kernel transposed; doing it twice gives params again.
+
+  Layers must not be stacked (see models.unstack_layers).
+  """
 
   def turn(path, x):
     x = np.asarray(x)
@@ -35,7 +37,7 @@ def turned(params):
 
 @contextlib.contextmanager
 def dense(is_turned):
-  """Within it, every Dense multiplies with a turned kernel."""
+  """While it lasts, every Dense multiplies with a transposed kernel, if is_turned."""
   if not is_turned:
     yield
     return
@@ -44,7 +46,7 @@ def dense(is_turned):
 
 
 def _multiply(call, args, kwargs, context):
-  """What a Dense returns, whatever its types, bias and precision, from its turned kernel."""
+  """What a Dense returns, with its types, bias and precision, computed from a transposed kernel."""
   module = context.module
   if context.method_name != '__call__' or not isinstance(module, nn.Dense):
     kernel = module.variables.get('params', {}).get('kernel')
@@ -60,11 +62,11 @@ def _multiply(call, args, kwargs, context):
   x, kernel, bias = nn.dtypes.promote_dtype(x, kernel, bias, dtype=module.dtype)
   rows, precision = x.reshape(-1, x.shape[-1]), module.precision
   product = module.dot_general or (module.dot_general_cls and module.dot_general_cls())
-  if product:  # not the usual one: of the kernel as the module expects it
+  if product:  # the module was given another product, which takes the kernel as [in, out]
     out = product(rows, kernel.T, (((1,), (0,)), ((), ())), precision=precision)
   elif len(rows) > FEW:
     out = lax.dot_general(rows, kernel, (((1,), (1,)), ((), ())), precision=precision)
-  else:  # the barriers keep XLA from turning it back
+  else:  # the barriers keep XLA from undoing the transposition
     columns = lax.optimization_barrier(rows.T)
     out = lax.optimization_barrier(jnp.matmul(kernel, columns, precision=precision)).T
   out = out.reshape(*x.shape[:-1], -1)

@@ -1,12 +1,12 @@
-"""A model as a program that runs without this package: StableHLO, weights and tokenizer.
+"""Writes a model as a program that runs without this package: StableHLO, weights and tokenizer.
 
     python -m bert_jax.predict --model W --task embed --export DIR
 
 writes model.stablehlo (jax.export; any number of rows, any length up to the model's; for CPUs, TPUs
-and CUDA), weights.safetensors, the vocabulary, tokenizer.json (not of a SentencePiece model) and
-export.json, which names the outputs and labels. The program is a function of ({name: weight},
-input_ids, token_type_ids, attention_mask), int32 [B, T], and gives {name: array}; README.md calls
-one.
+and CUDA), weights.safetensors, the vocabulary, tokenizer.json (unless the vocabulary is a
+SentencePiece model) and export.json, which names the outputs and labels. The program is a function
+of ({name: weight}, input_ids, token_type_ids, attention_mask), the last three int32 [B, T], and
+returns {name: array}. README.md shows how to call it.
 """
 
 import json
@@ -19,11 +19,10 @@ import numpy as np
 import safetensors.numpy
 from jax import export as jax_export
 
-from bert_jax import __version__, models
+from bert_jax import __version__
 from bert_jax.convert import exported_tokenizers
 from bert_jax.errors import InputError
 from bert_jax.manifest import flat, unflat
-from bert_jax.objectives import base
 from bert_jax.tasks.pretraining.ask import PAIRS
 from bert_jax.tokenizers import SentencePiece
 from bert_jax.whole_files import write_whole
@@ -31,7 +30,7 @@ from bert_jax.whole_files import write_whole
 log = logging.getLogger('bert_jax')
 
 PLATFORMS = 'cpu', 'tpu', 'cuda'
-# task: {output: its shape}. The softmax or sigmoid is left to the reader but for embed.
+# {task: {output: its shape}}. Logits are as the head gives them, before a softmax or sigmoid.
 OUTPUTS = {
   'embed': {'embedding': '[B, D], of length 1', 'hidden': '[B, T, D]'},
   'fill-mask': {'logits': '[B, T, V]'},
@@ -49,10 +48,10 @@ SENTENCEPIECE = (
 
 
 def write(model, task, folder):
-  """Writes the folder. InputError for a task that cannot be exported."""
+  """Writes the folder; InputError for a task that cannot be exported."""
   if task not in OUTPUTS:
     raise InputError(f'task {task!r} cannot be exported; use one of {", ".join(OUTPUTS)}.')
-  model.ask(task)  # can it do this?
+  model.ask(task)  # an InputError if the model cannot do this task
   folder = Path(folder).expanduser()
   if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
     raise InputError(f'--export {folder} is not empty; give a new folder.')
@@ -82,25 +81,24 @@ def write(model, task, folder):
 
 
 def labels_of(model, task):
-  """What the last axis of logits tells apart, if that is labels."""
+  """The labels that the last axis of logits stands for, in order; [] if it stands for others."""
   if task == 'next-sentence':
     return list(PAIRS[model.objective.pairs])
   return list(getattr(model.objective, 'labels', ()))
 
 
 def forward(model, task, params, input_ids, token_type_ids, attention_mask):
-  """{output: array} of one example a row, [B, T] int32 arrays."""
-  config = model.objective.model
+  """{output: array} of int32 arrays [B, T] that hold one example in each row."""
   batch = {
     'input_ids': input_ids,
-    'token_type_ids': token_type_ids if config.type_vocab_size else 0 * token_type_ids,
+    'token_type_ids': token_type_ids if model.config.model.type_vocab_size else 0 * token_type_ids,
     'position_ids': jnp.broadcast_to(jnp.arange(input_ids.shape[1]), input_ids.shape),
     'segment_ids': attention_mask,
     'cls_positions': jnp.zeros_like(input_ids[:, :1]),
     'example_ids': jnp.ones_like(input_ids[:, :1]),
   }
   if task in ('embed', 'fill-mask'):
-    hidden = base.encode(config, params['encoder'], batch)
+    hidden = model.hidden(params, batch)
   if task == 'embed':
     kept = attention_mask[..., None].astype(jnp.float32)
     vector = jnp.sum(hidden * kept, axis=1) / jnp.maximum(jnp.sum(kept, axis=1), 1)
@@ -109,17 +107,15 @@ def forward(model, task, params, input_ids, token_type_ids, attention_mask):
     length = jnp.linalg.norm(vector, axis=-1, keepdims=True)
     return {'embedding': vector / jnp.maximum(length, 1e-12), 'hidden': hidden}
   if task == 'fill-mask':
-    table = params['encoder']['embeddings']['word_embeddings']['embedding']
-    head = models.MaskedLMHead(config)
-    return {'logits': head.apply({'params': params['mlm']}, hidden, table)}
-  found = model.ask(task).outputs(params, batch)
-  own = {name: found[name] for name in OUTPUTS[task]}
-  return own if task in ('tag', 'answer') else {name: x[:, 0] for name, x in own.items()}
+    return {'logits': model.mlm_logits(params, hidden)}
+  outputs = model.ask(task).outputs(params, batch)
+  outputs = {name: outputs[name] for name in OUTPUTS[task]}
+  return outputs if task in ('tag', 'answer') else {name: x[:, 0] for name, x in outputs.items()}
 
 
 def library(tokenizer, limit):
-  """A tokenizer of ours as one of the library `tokenizers`, with [CLS] and [SEP], cutting and
-  padding; a [MASK] in the text is one."""
+  """A tokenizer as one of the library `tokenizers`, which adds [CLS] and [SEP], cuts texts after
+  `limit` tokens and pads them. A [MASK] in a text is a mask."""
   out = exported_tokenizers.fast(tokenizer)
   out.enable_truncation(limit)
   out.enable_padding(pad_id=tokenizer.pad_id, pad_token=tokenizer.pieces[tokenizer.pad_id])

@@ -1,6 +1,6 @@
-"""What goes on inside: the hidden states of every layer, and who looks at whom.
+"""What a model computes inside: the hidden states and attention probabilities of every layer.
 
-Linen's own `sow` and `capture_intermediates` hand them out; training computes neither.
+Linen's `sow` and `capture_intermediates` give them out. Training does not collect them.
 """
 
 import functools
@@ -20,19 +20,22 @@ from bert_jax.rows.one_row import build_row
 from bert_jax.tasks.ask import Ask, texts_of
 from bert_jax.tasks.classification.task import truncate
 
-PIXELS = 8000  # of a picture's longer side at most; one --head has all of them for itself
+PIXELS = 8000  # the most on the longer side of a picture, which all its heads share
 
 
 class States(NamedTuple):
-  """Of one text of T tokens, [CLS] and [SEP] included."""
+  """The states of a model that reads one text of T tokens, [CLS] and [SEP] included."""
 
   tokens: list  # [T] pieces
   hidden: np.ndarray  # [L + 1, T, D]: of the embeddings, then of each layer
-  attention: np.ndarray  # [L, H, T, T]: query, key; over the keys they add up to 1
+  attention: np.ndarray  # [L, H, T, T]: of each query over the keys, where they add up to 1
 
 
 def states(model, inside, text, pair=None):
-  """The States of a text or a pair; a long one is cut, and counted. inside: as below, compiled."""
+  """The States of a text or a pair. A long one is cut, and counted.
+
+  inside: the function below, compiled for the model.
+  """
   parts = model.tokenizer.ids_batch([text] if pair is None else [text, pair])
   model.note({}, parts)
   room = model.limit - 2 - (len(parts) - 1) * model.tokenizer.between
@@ -44,8 +47,8 @@ def states(model, inside, text, pair=None):
   length = 1 + sum(len(ids) + 1 for ids in parts)
   row = build_row(model.tokenizer, [[(ids, 0) for ids in parts]], power_of_two(length))
   names = 'input_ids', 'token_type_ids', 'position_ids', 'segment_ids'
-  found = inside(model.weights['encoder'], [row[n][None] for n in names])
-  hidden, attention = jax.device_get(found)
+  arrays = [row[name][None] for name in names]
+  hidden, attention = jax.device_get(inside(model.weights['encoder'], arrays))
   tokens = [model.tokenizer.pieces[i] for i in row['input_ids'][:length]]
   return States(tokens, hidden[:, :length], attention[:, :, :length, :length])
 
@@ -61,17 +64,17 @@ def inside(config, params, row):
   kept = kept['intermediates']
   layers = [kept[f'layer_{i}'] for i in range(config.num_hidden_layers)]
   hidden = [kept['embeddings']['__call__'][0], *(layer['__call__'][0][0] for layer in layers)]
-  hidden[-1] = out  # pre-LN blocks have one more LayerNorm behind the last of them
+  hidden[-1] = out  # in a pre-LN model a LayerNorm follows the last block
   attention = [layer['attention']['probabilities'][0] for layer in layers]
   return jnp.concatenate(hidden).astype(jnp.float32), jnp.concatenate(attention)
 
 
 class Attention(Ask):
-  """Asked on the command line: the attention of all layers and heads as JSON, or drawn."""
+  """The attention of all layers and heads as JSON, or as a picture of one layer."""
 
   others = ('pair',)
   options = ('picture', 'layer', 'head')
-  tabs = True  # the two texts of a pair may be looked at together
+  tabs = True  # a line may hold the two texts of a pair
 
   def __init__(self, model, picture='', layer=-1, head=-1):
     super().__init__(model)
@@ -94,7 +97,7 @@ class Attention(Ask):
     return tuple(texts_of(given, ('text', 'pair') if 'pair' in given else ('text',)))
 
   def replies(self, records):
-    # One after the other, since all of them may be more than fits into memory.
+    # One at a time, since all of them together may not fit into memory.
     return ((states(self.model, self._inside, *record), '') for record in records)
 
   def shown(self, answer):
@@ -108,14 +111,14 @@ class Attention(Ask):
     return {'tokens': answer.tokens, 'picture': str(path)}
 
 
-def draw(found, path, layer, heads):
-  """A PNG with a heat map for each head of a layer: who looks (rows) at whom (columns)."""
+def draw(states, path, layer, heads):
+  """Writes a PNG with a heat map for each head of a layer: queries in rows, keys in columns."""
   import matplotlib
 
   matplotlib.use('Agg')
   import matplotlib.pyplot as plt
 
-  tokens = [token.replace('$', r'\$') for token in found.tokens]
+  tokens = [token.replace('$', r'\$') for token in states.tokens]
   columns = min(4, len(heads))
   lines = -(-len(heads) // columns)
   side = 1.5 + 0.17 * len(tokens)
@@ -126,7 +129,7 @@ def draw(found, path, layer, heads):
   for axis in axes.flat[len(heads) :]:
     axis.axis('off')
   for axis, head in zip(axes.flat, heads):
-    axis.imshow(found.attention[layer, head], vmin=0, vmax=1, cmap='Blues')
+    axis.imshow(states.attention[layer, head], vmin=0, vmax=1, cmap='Blues')
     axis.set_title(f'layer {layer}, head {head}', fontsize=8)
     axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=6)
     axis.set_yticks(range(len(tokens)), tokens, fontsize=6)

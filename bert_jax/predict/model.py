@@ -1,4 +1,4 @@
-"""The Model: weights, tokenizer and config of one source, and what can be asked of them."""
+"""The Model: the weights, tokenizer and config of one source, and the questions it answers."""
 
 import logging
 from collections import Counter
@@ -20,7 +20,7 @@ from bert_jax.tasks.record import Prediction
 
 log = logging.getLogger('bert_jax')
 
-# What any model can be asked, and {task: (objective or '', Prediction)} of all that there is.
+# The tasks that any model can do, and {task: (its objective or '', Prediction)} of all tasks.
 OF_ANY = {'embed': Prediction(Embed), 'attention': Prediction(Attention)}
 PREDICTIONS = {
   name: (task.name, prediction)
@@ -30,19 +30,20 @@ PREDICTIONS = {
 
 
 def known(task):
-  """InputError if there is no such task."""
+  """InputError if a task does not exist."""
   if task not in PREDICTIONS:
     raise InputError(f'task {task!r} is not known; use one of {", ".join(PREDICTIONS)}.')
 
 
 class Model:
-  """A model to be asked, on one device. counts: what was cut, windowed or not in the vocabulary.
+  """A trained model on one device, with a method for each task that it can be asked to do.
 
   source: a run's workdir, a Hugging Face folder, or a trained.Trained. which: 'latest', 'best' or a
-  step of a run. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': the
-  model's own, but float32 on a CPU, where bfloat16 takes two to three times as long.
+  step of a run. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': as in its
+  config, but float32 on a CPU, where bfloat16 takes two to three times as long.
 
-  Texts are str; pairs and other records are tuples or dicts of the fields of tasks/FAMILY/ask.py.
+  Texts are str; pairs and other records are tuples or dicts of the fields in tasks/FAMILY/ask.py.
+  counts: how many texts were cut or read in windows, and how many pieces were unknown.
   """
 
   def __init__(self, source, which='latest', dtype=''):
@@ -51,10 +52,8 @@ class Model:
     self.config = origin.config.copy_and_resolve_references()
     self.tokenizer, self.step = origin.tokenizer, origin.step
     self.pooling = origin.vector.pooling or 'mean'
-    # How it was trained on some device is not how it is best asked on another.
-    self.config.model.update(
-      dict(scan_layers=False, remat='none', attention_implementation='einsum')
-    )
+    # These fields were set for the device that it was trained on.
+    self.config.model.update(scan_layers=False, remat='none', attention_implementation='einsum')
     if dtype not in ('', 'float32', 'bfloat16'):
       raise InputError(f'dtype is {dtype!r}; use float32 or bfloat16.')
     if dtype or jax.default_backend() == 'cpu':
@@ -65,7 +64,8 @@ class Model:
     params = {part: _in(self._dtype_of(part), tree) for part, tree in params.items()}
     self._turned = cpu_kernels.turns(self.config.model.dtype)
     self.weights = jax.device_put(cpu_kernels.turned(params) if self._turned else params)
-    self.limit = self.config.data.seq_length  # what it was trained on; evaluation cuts there too
+    # The most tokens of an example, as in its training and evaluation.
+    self.limit = self.config.data.seq_length
     if 'task' in self.config:
       self.limit = self.config.task.max_length or self.limit
     self.counts = Counter()
@@ -78,22 +78,21 @@ class Model:
       )
     if spare > 0 and 'mlm' in self.weights:
       log.warning(
-        'the weights have %d rows that the vocabulary has no piece for; none fills a mask',
-        spare,
+        'the weights have %d rows that the vocabulary has no piece for; none fills a mask', spare
       )
 
   def _dtype_of(self, part):
-    """That of a part's matrices: the classifiers compute in float32 always."""
+    """The type of a part's matrices; classifiers compute in float32 always."""
     return self.config.model.dtype if part in ('encoder', 'mlm', 'pooler') else 'float32'
 
   @property
   def params(self):
-    """The parameters as the objective has them, on the host."""
+    """The parameters as the objective's modules expect them, on the host."""
     params = jax.device_get(self.weights)
     return cpu_kernels.turned(params) if self._turned else params
 
   def compiled(self, function):
-    """function(weights, ..), which may apply any module to (parts of) the weights, compiled."""
+    """Compiles function(weights, ...), which may apply any module to the weights or to parts."""
 
     @jax.jit
     def run(*args):
@@ -104,52 +103,49 @@ class Model:
 
   @property
   def default_task(self):
-    """What it is asked if nobody says: the first of its objective that it has the parts for."""
+    """The task if none is named: the first of its objective that the model has all parts for."""
     predictions = TASKS[self.config.objective].predictions
-    return next((name for name, x in predictions.items() if self._has(x)), 'embed')
+    return next((name for name, x in predictions.items() if self._has_parts(x)), 'embed')
 
-  def _has(self, prediction):
+  def _has_parts(self, prediction):
     return set(prediction.parts) <= self.weights.keys()
 
   def ask(self, task, **options):
-    """The Ask of a task: parsed(value) -> record. InputError if this model cannot do it."""
+    """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
     key = (task, *sorted(options.items()))
-    if key not in self._asks:
-      self._asks[key] = self._made(task, options)
-    return self._asks[key]
-
-  def _made(self, task, options):
+    if key in self._asks:
+      return self._asks[key]
     known(task)
     objective, prediction = PREDICTIONS[task]
     lacks = prediction.lacks or f'head for {task!r}; use one that was trained for it'
     if objective not in ('', self.config.objective):
       raise InputError(f'this model was trained for {self.config.objective!r} and has no {lacks}.')
-    if not self._has(prediction):
+    if not self._has_parts(prediction):
       raise InputError(f'the weights of this model came without a {lacks}.')
-    return prediction.ask(self, **options)
+    return self._asks.setdefault(key, prediction.ask(self, **options))
 
   def outputs(self, function, examples):
-    """{name: [R, ...]} of function(weights, batch), as `compiled` made it, over all Examples."""
+    """{name: [R, ...]} of a function that `compiled` made, over R rows of Examples."""
     return packed_rows.outputs(function, self.weights, examples)
 
   def note(self, counts, read):
-    """Counts what was done to texts, and what the vocabulary does not know of the ids read."""
+    """Adds counts of what was done to texts, and of the unknown pieces among the ids read."""
     self.counts.update(counts)
     unknown = sum(int(np.sum(ids == self.tokenizer.unk_id)) for ids in read)
     if unknown:
       self.counts['pieces that are not in the vocabulary ([UNK])'] += unknown
 
   def hidden(self, params, batch):
-    """[B, T, D], the encoder's."""
+    """The hidden states [B, T, D] of a batch after the last layer."""
     return base.encode(self.objective.model, params['encoder'], batch)
 
   def mlm_logits(self, params, hidden_BKD):
-    """[B, K, V] of hidden states."""
+    """The masked-LM head's logits [B, K, V] of hidden states."""
     table_VD = params['encoder']['embeddings']['word_embeddings']['embedding']
     head = models.MaskedLMHead(self.objective.model)
     return head.apply({'params': params['mlm']}, hidden_BKD, table_VD)
 
-  # In Python. Each takes a list and gives one answer for each element.
+  # The tasks as methods: each takes a list and returns one answer for each element.
 
   def _all(self, task, values, **options):
     ask, records = self.ask(task, **options), []
@@ -174,7 +170,7 @@ class Model:
     return self._classified('classify', texts)
 
   def pair(self, pairs):
-    """As classify, of pairs; of a released classifier only who asks knows that it reads them."""
+    """As classify, for pairs. A released model does not say whether its classifier reads pairs."""
     return self._classified('pair', pairs)
 
   def _classified(self, task, values):
@@ -193,21 +189,21 @@ class Model:
     return self._shown('answer', questions, top_k=top_k)
 
   def choose(self, questions):
-    """For each (context, question, choice, choice, ..): {'prediction': number, ..}."""
+    """For each (context, question, choice, choice, ...): {'prediction': number, ...}."""
     return self._shown('choose', questions)
 
   def coreference(self, records):
-    """For each dict of text, pronoun, a, b and their offsets: {'prediction', ..}."""
+    """For each dict of text, pronoun, a, b and their offsets: {'prediction', ...}."""
     return self._shown('coreference', records)
 
   def embed(self, texts, pooling='', normalize=True):
-    """[texts, hidden_size] float32."""
+    """The vectors of texts: float32 [number of texts, hidden_size]."""
     _, answers = self._all('embed', texts, pooling=pooling, normalize=normalize)
     empty = np.zeros((0, self.config.model.hidden_size), np.float32)
     return np.stack([answer['vector'] for answer in answers]) if answers else empty
 
   def perplexity(self, texts):
-    """[texts] pseudo-perplexities; NaN for a text in which there is no token."""
+    """The pseudo-perplexity of each text; NaN for a text without tokens."""
     _, answers = self._all('perplexity', texts)
     return [answer['perplexity'] if answer else float('nan') for answer in answers]
 
@@ -217,7 +213,7 @@ class Model:
     return [next(iter(answer['probabilities'].values())) for answer in answers]
 
   def states(self, texts):
-    """For each text or pair: tokens, hidden [L + 1, T, D], attention [L, H, T, T]."""
+    """For each text or pair its hidden_states.States: tokens, hidden states and attention."""
     _, answers = self._all('attention', texts)
     return answers
 
@@ -232,6 +228,6 @@ def _listed(task, values):
 
 
 def _in(dtype, tree):
-  """A tree of arrays on the host, its matrices in a type; biases and scales stay as they are."""
+  """A tree of arrays on the host with its matrices cast to a type; biases and scales stay."""
   kind = jnp.dtype(dtype)
   return jax.tree.map(lambda x: np.asarray(x, kind if np.ndim(x) > 1 else None), tree)

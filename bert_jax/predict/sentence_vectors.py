@@ -1,8 +1,8 @@
 """A vector for each text: the mean of its last hidden states, or that of [CLS].
 
-The mean goes over all tokens, [CLS] and [SEP] too, as sentence-transformers has it (Reimers &
-Gurevych 2019). Of a text that is too long, windows that overlap by half are averaged, each counting
-as many times as it has tokens.
+The mean goes over all tokens, [CLS] and [SEP] included, as in sentence-transformers (Reimers &
+Gurevych 2019). A text that is too long is read in windows that overlap by half; its vector is their
+mean, weighted by their numbers of tokens.
 """
 
 import jax
@@ -20,7 +20,7 @@ POOLINGS = 'mean', 'cls'
 
 
 class Embed(OfText):
-  """pooling: mean or cls; '': what the model was trained with. normalize: to length 1."""
+  """pooling: mean or cls; '': as the model was trained. normalize: scale vectors to length 1."""
 
   options = ('pooling', 'no_normalize')
 
@@ -32,7 +32,7 @@ class Embed(OfText):
     self.pooling, self.normalize = pooling, normalize
 
   def examples(self, records, problems):
-    return Whole(self.model, records, problems, self.normalize)
+    return Windows(self.model, records, problems, self.normalize)
 
   def outputs(self, params, batch):
     hidden_BTD = base.encode(self.model.objective.model, params['encoder'], batch)
@@ -40,40 +40,40 @@ class Embed(OfText):
       vectors_BND = models.gather_positions(hidden_BTD, batch['cls_positions'])
     else:
       slots_N = jnp.arange(1, batch['example_ids'].shape[1] + 1)
-      own_BNT = (batch['segment_ids'][:, None] == slots_N[:, None]).astype(hidden_BTD.dtype)
+      in_slot_BNT = (batch['segment_ids'][:, None] == slots_N[:, None]).astype(hidden_BTD.dtype)
       sums_BND = jnp.einsum(
-        'bnt,btd->bnd', own_BNT, hidden_BTD, preferred_element_type=jnp.float32,
+        'bnt,btd->bnd', in_slot_BNT, hidden_BTD, preferred_element_type=jnp.float32,
         precision=jax.lax.Precision.HIGHEST,
       )  # fmt: skip
-      vectors_BND = sums_BND / jnp.maximum(own_BNT.sum(-1, keepdims=True), 1)
+      vectors_BND = sums_BND / jnp.maximum(in_slot_BNT.sum(-1, keepdims=True), 1)
     return {'vectors': vectors_BND.astype(jnp.float32), 'example_ids': batch['example_ids']}
 
   def shown(self, answer):
     return {'embedding': answer['vector']}
 
 
-class Whole(Examples):
-  """An example is a text, or a window of it."""
+class Windows(Examples):
+  """Texts as examples: one for each text, or for each window of a long one."""
 
   def __init__(self, model, records, problems, normalize):
     self.normalize, room = normalize, model.limit - 2
     texts, text_of = [], []
     self.read = model.tokenizer.ids_batch(records)
     for i, ids in enumerate(self.read):
-      own = [(ids,)]
+      parts = [(ids,)]
       if len(ids) > room:
         problems.counts[f'texts in windows (longer than {model.limit} tokens)'] += 1
-        own = cut((ids,), room, 'windows')
-      texts += own
-      text_of += [i] * len(own)
+        parts = cut((ids,), room, 'windows')
+      texts += parts
+      text_of += [i] * len(parts)
     self.text_of = np.array(text_of, np.int64)
     super().__init__(model.tokenizer, texts, seq_length=model.limit, slots=64)
 
   def answers(self, outputs):
     numbers, (vectors,) = by_example(outputs, 'vectors')
     out = []
-    for i, (own, weights) in grouped(self.text_of[numbers], vectors, self.lengths[numbers]):
-      vector = np.average(own, axis=0, weights=weights)
+    for i, (of_text, weights) in grouped(self.text_of[numbers], vectors, self.lengths[numbers]):
+      vector = np.average(of_text, axis=0, weights=weights)
       if self.normalize:
         vector = vector / max(np.linalg.norm(vector), 1e-12)
       out.append({'id': i, 'vector': vector.astype(np.float32)})

@@ -1,4 +1,4 @@
-"""Optimizers and schedules: Optax, plus the two things that BERT did differently.
+"""Optimizers and learning rates: Optax, and what BERT did differently.
 
 BERT's AdamW (google-research/bert, optimization.py) divides m by sqrt(v) + eps with no bias
 correction, and its linear schedule decays from step 0, not from the end of the warm-up.
@@ -23,11 +23,12 @@ def numbers(optimizer):
 
 
 def make_schedule(optimizer, steps, peak=None):
-  """step -> learning rate, for a run of `steps` steps. peak: in place of the config's.
+  """step -> learning rate, for a run of `steps` steps. peak: used in place of the config's.
 
-  All warm up linearly from 0 over `warmup` steps. linear: peak * (1 - step / steps), counted from
-  step 0 (BERT). cosine: to 0 over what is left. inverse_sqrt: peak * sqrt(warmup / step) (Vaswani
-  et al. 2017). wsd: constant, then linear to 0 over the last `decay` steps. constant: constant.
+  Every schedule first rises linearly from 0 over `warmup` steps. Then linear: peak *
+  (1 - step / steps), counted from step 0 (BERT). cosine: falls to 0 over the remaining steps.
+  inverse_sqrt: peak * sqrt(warmup / step) (Vaswani et al. 2017). wsd: constant, then linear to 0
+  over the last `decay` steps. constant: the peak.
   """
   peak = optimizer.learning_rate if peak is None else peak
   warmup = _steps(optimizer.warmup, steps)
@@ -59,7 +60,7 @@ def _steps(amount, steps):
 
 
 def scale_by_bert_adam(b1, b2, eps):
-  """m / (sqrt(v) + eps) of plain running means, as BERT was trained: no bias correction."""
+  """Adam as BERT was trained: m / (sqrt(v) + eps), running means without bias correction."""
 
   def init(params):
     return optax.ScaleByAdamState(
@@ -79,8 +80,8 @@ def scale_by_bert_adam(b1, b2, eps):
 
 
 def clip_by_global_norm(limit):
-  """Gradients times min(1, limit / their norm). A factor joins the loops of what comes after;
-  Optax's own choice between two arrays costs one more pass over all gradients."""
+  """Gradients times min(1, limit / their norm). XLA fuses this product with what follows, while the
+  choice between two arrays in optax.clip_by_global_norm costs one more pass over all gradients."""
 
   def clip(gradients, _):
     factor = jnp.minimum(1, limit / optax.tree.norm(gradients))
@@ -93,10 +94,11 @@ OPTIMIZERS = {'bert_adamw': scale_by_bert_adam, 'adamw': optax.scale_by_adam}
 
 
 def make_optimizer(optimizer, steps, params, values=None):
-  """The Optax chain of `config.optimizer`; what is frozen has no moments and None for an update.
+  """The Optax chain of `config.optimizer`. A frozen parameter has no moments, and its update is
+  None.
 
-  params: arrays or shapes; only their paths are used. values: traced ones in place of the config's
-  (see `numbers`).
+  params: arrays or shapes; only their paths are used. values: as `numbers` returns them, but
+  traced; used in place of the config's.
   """
   values = values or numbers(optimizer)
   still = frozen(optimizer, params)
@@ -104,7 +106,7 @@ def make_optimizer(optimizer, steps, params, values=None):
   multipliers = trained(lr_multipliers(optimizer, params))
   decayed = trained(jax.tree.map(lambda hit: not hit, matches(optimizer.no_decay, params)))
   chain = optax.chain(
-    optax.identity(),  # the places of the others in this chain are in the names of what is saved
+    optax.identity(),  # keeps the places of the others, which checkpoints have in their names
     clip_by_global_norm(optimizer.clip_norm) if optimizer.clip_norm else optax.identity(),
     OPTIMIZERS[optimizer.name](optimizer.beta1, optimizer.beta2, optimizer.eps),
     optax.add_decayed_weights(values['weight_decay'], decayed),
@@ -119,26 +121,26 @@ def make_optimizer(optimizer, steps, params, values=None):
 
 
 def frozen(optimizer, params):
-  """A tree of booleans: the parameters that never change, since their multiplier is 0."""
+  """A tree of booleans: True for parameters that never change, since their multiplier is 0."""
   return jax.tree.map(lambda m: not np.any(m), lr_multipliers(optimizer, params))
 
 
 def split(params, frozen=None):
-  """(trained, frozen): the same tree twice, each with None in place of the other's parameters."""
+  """(trained, frozen): the tree twice, each with None in place of the other's parameters."""
   frozen = frozen or jax.tree.map(lambda _: False, params)
   trained = jax.tree.map(lambda still, x: None if still else x, frozen, params)
   return trained, jax.tree.map(lambda still, x: x if still else None, frozen, params)
 
 
 def merge(trained, frozen):
-  """The tree that `split` took apart."""
+  """The inverse of `split`."""
   return jax.tree.map(
     lambda a, b: b if a is None else a, trained, frozen, is_leaf=lambda x: x is None
   )
 
 
 def matches(pattern, params):
-  """A tree of booleans: does the regex occur in the parameter's path? '' matches none."""
+  """A tree of booleans: does the regex occur in the parameter's path? '' occurs in none."""
   hits = jax.tree_util.tree_map_with_path(
     lambda path, _: bool(pattern and re.search(pattern, path_name(path))), params
   )
@@ -152,10 +154,11 @@ def matches(pattern, params):
 
 
 def lr_multipliers(optimizer, params):
-  """What each parameter's step is multiplied by: a float, or an array over a scanned layer axis.
+  """The factor of each parameter's learning rate: a float, or an array over the axis of scanned
+  layers.
 
-  0 for `freeze`; else the first matching factor of `lr_multipliers` times layer_lr_decay ** depth,
-  where depth is that of layer_depths (as in ELECTRA's fine-tuning).
+  0 for `freeze`; else the first factor of `lr_multipliers` whose regex matches, times
+  layer_lr_decay ** depth (see layer_depths; as in ELECTRA's fine-tuning).
   """
   frozen = matches(optimizer.freeze, params)
   rules = [(matches(pattern, params), factor) for pattern, factor in optimizer.lr_multipliers]
@@ -171,10 +174,10 @@ def lr_multipliers(optimizer, params):
 
 
 def layer_depths(params):
-  """How many layers of its tower (towers.py) each parameter lies below what reads the tower.
+  """How far each parameter lies below the top of its tower (towers.py), counted in layers.
 
-  1 for the last layer, the number of layers + 1 for the embeddings, 0 for what is in no layer: the
-  heads, a final LayerNorm. An int, or an array over the layer axis of scanned layers.
+  1 in the last layer, the number of layers + 1 in the embeddings, 0 in the heads and in a final
+  LayerNorm. An int, or an array over the axis of scanned layers.
   """
   counts = towers.layer_counts(params)
 

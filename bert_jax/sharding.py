@@ -1,8 +1,8 @@
-"""Where every array lives: the device mesh and one table from parameter paths to its axes.
+"""How arrays are split over devices: the device mesh, and a table of which axes split what.
 
-Three axes: `data` splits the batch, `fsdp` splits the batch and stores each parameter in pieces,
-`tensor` splits the layers themselves (Megatron's way: columns first, then rows). One CPU is the
-1x1x1 case of the same code. The model never sees any of this.
+The mesh has three axes: `data` splits the batch; `fsdp` splits the batch and also stores each
+parameter in pieces; `tensor` splits the layers (as Megatron does: first a matrix by columns, then
+one by rows). One CPU is a mesh of 1x1x1. Models know nothing of it.
 """
 
 import math
@@ -18,15 +18,17 @@ from jax.sharding import PartitionSpec as P
 from bert_jax.errors import InputError
 
 AXES = ('data', 'fsdp', 'tensor')
-BATCH = P(('data', 'fsdp'))  # leading axis of everything in a batch
-AUTO = 'auto'  # the largest dimension that fsdp divides, or nothing
-SMALL = 2**14  # parameters with fewer elements stay whole under AUTO
+BATCH = P(('data', 'fsdp'))  # of the leading axis of all arrays in a batch
+AUTO = 'auto'  # fsdp splits the largest dimension that it divides, if any
+SMALL = 2**14  # AUTO leaves arrays with fewer numbers whole
 
-# First match wins. A spec names the trailing dimensions, so a leading layer axis (scanned layers)
-# changes nothing. Optimizer moments carry their parameter's path and follow it.
+# (regex, spec): the first regex that occurs in a parameter's path counts. A spec names the trailing
+# dimensions, so it holds for scanned layers too, which have one more in front. The paths of
+# optimizer moments end like those of their parameters.
 RULES = (
-  (r'word_embeddings/embedding$', P(('fsdp', 'tensor'), None)),  # never the width: see DESIGN
-  (r'(position|token_type)_embeddings/embedding$', P()),  # small; else AUTO would cut the width
+  # Tables are split by rows only: with a split width XLA rematerializes what is looked up.
+  (r'word_embeddings/embedding$', P(('fsdp', 'tensor'), None)),
+  (r'(position|token_type)_embeddings/embedding$', P()),
   (r'decoder$', P(('fsdp', 'tensor'), None)),
   (r'mlm/bias$', P(('fsdp', 'tensor'))),
   (r'attention/(query|key|value)/kernel$', P('fsdp', 'tensor')),
@@ -38,7 +40,7 @@ RULES = (
   (r'.', AUTO),
 )
 
-# What the constraints inside the model mean on the mesh (flax logical axes).
+# The mesh axes of the logical axes that models name in their constraints (see Flax).
 ACTIVATION_RULES = (
   ('batch', ('data', 'fsdp')),
   ('length', None),
@@ -48,10 +50,10 @@ ACTIVATION_RULES = (
 
 
 def make_mesh(data, fsdp, tensor, devices=None, slices=1):
-  """A mesh of the given shape over all devices; one of the three may be -1, all the rest.
+  """A mesh of the given shape over all devices. One of the three sizes may be -1: as large as fits.
 
-  slices: TPU slices the devices stand in. `data` goes over them first, so that only the sum of
-  gradients crosses the network between slices, and everything else stays inside one.
+  slices: how many TPU slices the devices are in. `data` goes over the slices first, so that only
+  sums of gradients cross the network between them.
   """
   devices = devices or jax.devices()
   shape = [data, fsdp, tensor]
@@ -69,8 +71,8 @@ def make_mesh(data, fsdp, tensor, devices=None, slices=1):
       f'mesh.data {shape[0]} does not divide over mesh.slices={slices}; use a multiple of it.'
     )
   shape[0] //= slices
-  # jax.make_mesh would lay no axis along half an axis of the chips, but on v5e. What mesh_utils
-  # refuses (a shape, an incomplete topology) it refuses by any of these three.
+  # jax.make_mesh does not split an axis of the chip topology between two mesh axes, except on v5e.
+  # mesh_utils raises any of these three for shapes or topologies that it cannot handle.
   try:
     blocks = [
       mesh_utils.create_device_mesh(shape, group, allow_split_physical_axes=True)
@@ -85,7 +87,7 @@ def make_mesh(data, fsdp, tensor, devices=None, slices=1):
 
 
 def _slices(devices, slices):
-  """The devices of each slice; for devices that know of none, equal runs of them."""
+  """The devices of each slice. Devices other than TPUs are cut into groups of the same size."""
   if devices[0].platform != 'tpu' and len(devices) % slices == 0:
     size = len(devices) // slices
     return [devices[i * size : (i + 1) * size] for i in range(slices)]
@@ -98,7 +100,7 @@ def _slices(devices, slices):
 
 
 def mesh_of(config, devices=None):
-  """The mesh of a config, checked against its batch and its model."""
+  """The mesh of a config. InputError unless its batch and its model fit."""
   mesh = make_mesh(**config.mesh, devices=devices)
   check_fits(mesh, config)
   return mesh
@@ -129,8 +131,7 @@ def path_name(path):
 
 
 def spec_of(name, shape, mesh, rules=RULES):
-  """The PartitionSpec of one array by the first rule that matches its path; InputError if none
-  fits."""
+  """The PartitionSpec of one array, by the first rule that matches its path `name`."""
   if len(shape) == 0:
     return P()
   for pattern, spec in rules:
@@ -173,7 +174,7 @@ def tree_shardings(tree, mesh, rules=RULES):
 
 
 def placed(shapes, mesh, rules=RULES):
-  """The same tree of ShapeDtypeStructs, each with its sharding."""
+  """A tree of arrays or shapes as ShapeDtypeStructs with their shardings."""
   return jax.tree.map(
     lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
     shapes,
@@ -182,7 +183,7 @@ def placed(shapes, mesh, rules=RULES):
 
 
 def like(shapes, sharding):
-  """The same tree of ShapeDtypeStructs, all with one sharding."""
+  """A tree of arrays or shapes as ShapeDtypeStructs, all with the same sharding."""
   return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)
 
 
@@ -196,15 +197,16 @@ def batch_sharding(mesh):
 
 
 def activation_rules():
-  """Context in which the constraints inside the model take effect."""
+  """A context in which the constraints inside models take effect."""
   return nn.logical_axis_rules(ACTIVATION_RULES)
 
 
 def compiler_options(mesh):
-  """What XLA is told beside a program.
+  """Options of XLA for a program on this mesh.
 
-  TPUs: to gather a parameter's pieces before its product. By default they go round a ring inside
-  it, and BERT-base in pieces over 16 chips (v5e) takes half as many cycles again.
+  On TPUs: to gather the pieces of a parameter before its matrix product. By default XLA passes
+  them round a ring during the product, and BERT-base over 16 chips (v5e) takes 1.5 times the
+  cycles.
   """
   if mesh.devices.flat[0].platform != 'tpu':
     return {}

@@ -1,4 +1,4 @@
-"""One step of training and one of evaluation: pure functions, and the programs they become."""
+"""The step of training and that of evaluation: pure functions, and what is compiled from them."""
 
 import dataclasses
 from typing import Any
@@ -15,7 +15,7 @@ from bert_jax.metrics import Mean
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
-  """All that a checkpoint holds. carry: what the objective carries from step to step."""
+  """What a step changes and a checkpoint saves. carry: see Objective.carry."""
 
   step: jax.Array
   params: Any
@@ -26,30 +26,30 @@ class State:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Constants:
-  """What is the same at all steps of a run. The compiled steps take it as an argument, so runs that
-  differ in nothing else share them."""
+  """What stays the same in all steps of a run. It is an argument of the compiled steps, so that
+  runs that differ in nothing else share them."""
 
   train_key: jax.Array
   eval_key: jax.Array
   numbers: dict[str, Any]  # see optim.numbers
-  given: Any  # fixed weights, see Objective.given
+  given: Any  # see Objective.given
 
 
 def keys(seed, prng_impl):
-  """Three independent random keys: (initialisation, training, evaluation)."""
+  """Three independent random keys: for initialisation, training and evaluation."""
   return jax.random.split(jax.random.key(seed, impl=prng_impl), 3)
 
 
 def constants_of(config, objective):
-  """The Constants of a run, not yet on its mesh."""
+  """The Constants of a run, as arrays of the host."""
   _, train_key, eval_key = keys(config.seed, config.prng_impl)
   return Constants(train_key, eval_key, optim.numbers(config.optimizer), objective.given(config))
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-  """The steps of a run before they are compiled. state, batch: ShapeDtypeStructs with shardings;
-  constants: arrays, which a compiled step takes from any device."""
+  """The steps of a run before they are compiled. state, batch: ShapeDtypeStructs with shardings.
+  constants: arrays, which a compiled step accepts from any device."""
 
   make_state: Any  # key -> State
   train_step: Any
@@ -82,8 +82,11 @@ class Program:
 
 
 def program(config, objective, mesh, steps):
-  """The Program of a run of `steps` steps on a mesh. It is lowered under jax.set_mesh(mesh) and
-  sharding.activation_rules(), but made outside: its keys are real arrays, the mesh may not be."""
+  """The Program of a run of `steps` steps on a mesh.
+
+  Call this outside of jax.set_mesh(mesh), since the keys are real arrays and the devices of the
+  mesh may only be described; lower the Program inside, and inside sharding.activation_rules().
+  """
   if config.optimizer.accumulation > 1 and objective.carry(config.batch_size):
     raise InputError(
       f'objective {config.objective} carries something from step to step, which does not go with '
@@ -117,19 +120,19 @@ def program(config, objective, mesh, steps):
 
 
 def empty_carry(objective, config):
-  """What a run, and each evaluation, starts with."""
+  """The zeros that a run, and each evaluation, starts with in place of a carry."""
   return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), objective.carry(config.batch_size))
 
 
 def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
   """-> train_step(state, batch, constants) -> (state, {name: Mean or scalar}).
 
-  make_optimizer: from constants.numbers to an Optax transformation. frozen: a tree of booleans for
-  the parameters that have no gradient; None: all have one.
+  make_optimizer: constants.numbers -> an Optax transformation. frozen: a tree of booleans, True for
+  parameters that get no gradient; None: there are none such.
 
-  Randomness is fold_in(key, step), so a step is a function of (config, step, state). With
-  accumulation > 1 the batch runs in that many microbatches and the gradient is that of the whole:
-  each term's total is divided by its weight over the full batch, not averaged over microbatches.
+  Random keys are fold_in(key, step), so a step is a function of (config, step, state). With
+  accumulation > 1 the batch is computed in that many microbatches, and the gradient is that of the
+  whole batch: each term is divided by its weight in the whole batch, not in its microbatch.
   """
   weights = objective.loss_weights
 
@@ -139,7 +142,7 @@ def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
     with jax.named_scope('corruption'):
       batch = objective.prepare(batch, corrupt_key, state.step)
     inputs = state.carry, constants.given
-    # Only the weights are used, and they depend on the batch alone: XLA drops the forward pass.
+    # Only the weights are used here. They depend on the batch alone: XLA drops the forward pass.
     whole, _ = objective.terms(state.params, batch, dropout_key, True, *inputs)
     norms = {name: jnp.maximum(jax.lax.stop_gradient(whole[name].weight), 1e-6) for name in weights}
     trained, fixed = optim.split(state.params, frozen)
@@ -182,15 +185,14 @@ def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
 
 
 def make_eval_step(objective):
-  """-> eval_step(params, carry, batch, index, constants) -> ({name: Mean}, {name: array [B, ...]},
-  carry).
+  """-> eval_step(params, carry, batch, index, constants) -> (terms, predictions, next carry).
 
-  What is random in batch number `index` is the same at every evaluation.
+  Random keys depend on the batch's number `index` alone, so they are the same in every evaluation.
   """
 
   def eval_step(params, carry, batch, index, constants):
     batch = objective.prepare(batch, jax.random.fold_in(constants.eval_key, index))
-    # No batch has this number, so the objective's draws are not those of the corruption.
+    # No batch has the number 2**32 - 1, so these keys differ from those of the corruption.
     key = jax.random.fold_in(jax.random.fold_in(constants.eval_key, 2**32 - 1), index)
     outputs = objective.predict(params, batch, key, carry, constants.given)
     terms, carry = objective.terms(params, batch, key, False, carry, constants.given)
@@ -200,11 +202,11 @@ def make_eval_step(objective):
 
 
 def _microbatches(count):
-  """[B, ...] -> [count, B / count, ...], interleaved so that every device keeps its own rows."""
+  """[B, ...] -> [count, B / count, ...], interleaved so that rows stay on their devices."""
   return lambda x: jnp.swapaxes(x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1)
 
 
 def _tokens(batch):
-  """Real tokens of the batch, and the positions it has room for."""
+  """The share of positions that hold a real token, not padding."""
   real = batch['segment_ids'] > 0
   return Mean(jnp.sum(real, dtype=jnp.float32), jnp.float32(real.size))

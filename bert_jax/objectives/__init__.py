@@ -1,1 +1,1 @@
-"""One file per objective: what is fed, what is learned, what is lost."""
+"""Objectives: what a model is trained to predict, one in each file."""

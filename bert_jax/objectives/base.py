@@ -1,4 +1,7 @@
-"""What an objective is: data contract, parameters, corruption, loss terms. One file for each."""
+"""What every objective offers to training, evaluation and prediction, and what several share.
+
+B batch, T tokens, N examples in a row, D hidden size, C classes.
+"""
 
 import abc
 
@@ -10,74 +13,95 @@ from bert_jax.metrics import mean
 
 
 class Objective(abc.ABC):
-  """One way to train. Subclasses are frozen dataclasses; all methods are pure functions."""
+  """What a model is trained to predict. Subclasses are frozen dataclasses with pure methods."""
 
   loss_weights: dict  # {term: weight}: the loss is the sum of weight * term's mean
-  metrics: tuple  # names of everything an evaluation gives: terms and scores
-  labels: tuple = ()  # what its classifier tells apart, in order
+  metrics: tuple  # names of everything an evaluation reports: terms and scores
+  labels: tuple = ()  # the classes of its classifier, in the order of their numbers
 
   @abc.abstractmethod
   def spec(self, batch_size):
-    """The batch contract: {name: ShapeDtypeStruct}."""
+    """The arrays of a batch: {name: ShapeDtypeStruct}."""
 
   @abc.abstractmethod
   def init(self, rng):
     """Parameters, a plain nested dict."""
 
   def carry(self, batch_size):
-    """What goes from each step to the next (Transformer-XL's memory), {name: ShapeDtypeStruct}.
+    """Arrays that each step hands to the next (Transformer-XL's memory), {name: ShapeDtypeStruct}.
 
-    The leading axis is the batch: row b of step n + 1 continues row b of step n, and starts from
-    zeros. Default: nothing.
+    The leading axis is the batch: row b of a step continues row b of the step before. The first
+    step of a run, or of an evaluation, gets zeros. Default: nothing.
     """
     del batch_size
     return {}
 
   def given(self, config):
-    """A tree of fixed weights (a teacher), read before the run. Default: nothing."""
+    """A tree of weights that are not trained (a teacher's), read before the run. Default: {}."""
     del config
     return {}
 
   def prepare(self, batch, rng, step=None):
-    """Corrupts a full batch on the device, before it is split for accumulation. Default: the batch
-    as it is. step: the step of training; None in an evaluation."""
+    """Corrupts a batch on the device, before it is split into microbatches. Default: the batch as
+    it is. step: the number of the training step; None in an evaluation."""
     del rng, step
     return batch
 
   def seen(self, batch):
-    """{name: number}: counts of a batch that are added up over the run. Default: tokens."""
+    """{name: number}: counts of a batch, which a run adds up over its steps. Default: tokens."""
     return {'seen_tokens': jnp.sum(batch['segment_ids'] > 0, dtype=jnp.float32)}
 
   @abc.abstractmethod
   def terms(self, params, batch, rng, train, carry=None, given=None):
-    """({name: Mean} of a prepared batch, the next carry).
+    """({name: Mean} of a prepared batch, the carry for the next step).
 
-    Means named in loss_weights are the loss, the others are metrics. Their weights may depend on
-    the batch only, never on params: the step computes them ahead of the forward pass. Dropout is on
-    with `train` alone; an evaluation has an rng too, to sample with.
+    The Means named in loss_weights make up the loss; the others are metrics. The weight of a Mean
+    may depend on the batch only, never on params, since the step needs it before the forward pass.
+    Dropout is on if `train`. rng: in an evaluation too, for an objective that samples.
     """
 
   def predict(self, params, batch, rng=None, carry=None, given=None):
-    """{name: array [B, ...]} from which a task's Examples make answers. Default: nothing."""
+    """{name: array [B, ...]}, from which a task makes and scores its answers. Default: nothing."""
     del params, batch, rng, carry, given
     return {}
 
   @abc.abstractmethod
   def flops(self, batch_size):
-    """Floating-point operations of one forward pass of a full batch, matrix products only."""
+    """Floating-point operations of a forward pass over one batch, matrix products only."""
+
+
+class Pooled(Objective):
+  """An objective that gives each example logits by a `head` over its pooled [CLS] (BERT, 3.2).
+
+  A subclass has the fields model, seq_length and examples_per_row, and a property `head`, a module.
+  """
+
+  def init(self, rng):
+    heads = dict(pooler=models.Pooler(self.model), classifier=self.head)
+    return init_model(self.model, rng, **heads)
+
+  def logits(self, params, batch, rng=None):
+    """[B, N, C]; rng turns dropout on."""
+    return pooled_logits(self.model, self.head, params, batch, rng)
+
+  def predict(self, params, batch, rng=None, carry=None, given=None):
+    """logits as above, with the numbers of the examples."""
+    return {'logits': self.logits(params, batch), 'example_ids': batch['example_ids']}
+
+  def flops(self, batch_size):
+    head = models.head_flops(self.model, batch_size * self.examples_per_row)
+    return models.encoder_flops(self.model, batch_size, self.seq_length) + head
 
 
 def row_spec(batch_size, seq_length):
-  """The four arrays every batch of rows has, [B, T] int32."""
+  """The four arrays that describe the tokens of a batch, each [B, T] int32."""
   row = jax.ShapeDtypeStruct((batch_size, seq_length), jnp.int32)
   return dict.fromkeys(('input_ids', 'token_type_ids', 'position_ids', 'segment_ids'), row)
 
 
 def slot_spec(batch_size, slots, **kinds):
-  """Where the examples of each row start, and whatever else each has, [B, N]: {name: its type}.
-
-  weights are 1 for an example and 0 for an empty slot.
-  """
+  """Arrays [B, N] with one number for each example of each row: where it starts, its weight (1, or
+  0 for an empty slot), and more. kinds: {name: data type} of the others."""
   kinds = {'cls_positions': jnp.int32, 'weights': jnp.float32} | kinds
   return {name: jax.ShapeDtypeStruct((batch_size, slots), kind) for name, kind in kinds.items()}
 
@@ -85,39 +109,50 @@ def slot_spec(batch_size, slots, **kinds):
 def encode(model, params, batch, rng=None, causal=False):
   """Hidden states [B, T, D] of the encoder; rng turns dropout on. causal: True, or [B] bool by row,
   if no token may see a later one."""
-  return models.Encoder(model).apply(
-    {'params': params},
-    batch['input_ids'],
-    batch['token_type_ids'],
-    batch['position_ids'],
-    batch['segment_ids'],
-    deterministic=rng is None,
-    causal=causal,
-    rngs={} if rng is None else {'dropout': rng},
-  )
+  names = 'input_ids', 'token_type_ids', 'position_ids', 'segment_ids'
+  arrays = (batch[name] for name in names)
+  return apply(models.Encoder(model), params, *arrays, rng=rng, causal=causal)
 
 
 def pooled_logits(model, head, params, batch, rng=None):
-  """head over the pooled [CLS] of each example, [B, N, outputs]; rng turns dropout on."""
-  hidden_key, head_key = (None, None) if rng is None else jax.random.split(rng)
+  """Logits of `head` for the pooled [CLS] of each example, [B, N, C]; rng turns dropout on."""
+  hidden_key, head_key = two_keys(rng)
   hidden_BTD = encode(model, params['encoder'], batch, hidden_key)
   pooled_BND = models.Pooler(model).apply(
     {'params': params['pooler']}, models.gather_positions(hidden_BTD, batch['cls_positions'])
   )
-  return head.apply(
-    {'params': params['classifier']},
-    pooled_BND,
-    rng is None,
-    rngs={} if rng is None else {'dropout': head_key},
-  )
+  return apply(head, params['classifier'], pooled_BND, rng=head_key)
+
+
+def init_model(model, rng, **heads):
+  """Parameters of an encoder and of the modules that read its vectors: {name: module}."""
+  encoder_key, *keys = jax.random.split(rng, 1 + len(heads))
+  x_BND = jnp.zeros((1, 1, model.hidden_size))
+  params = {'encoder': models.init_encoder(model, encoder_key)}
+  for (name, head), key in zip(heads.items(), keys, strict=True):
+    params[name] = head.init(key, x_BND)['params']
+  return params
+
+
+def two_keys(rng):
+  """Two independent keys from one: dropout in the encoder and in the head; (None, None) from
+  None."""
+  return (None, None) if rng is None else jax.random.split(rng)
+
+
+def apply(module, params, *arrays, rng=None, **options):
+  """The module on these arrays; rng turns its dropout on."""
+  rngs = {} if rng is None else {'dropout': rng}
+  return module.apply({'params': params}, *arrays, deterministic=rng is None, rngs=rngs, **options)
 
 
 @jax.named_scope('loss')
 def label_terms(name, logits, labels, weights):
   """{name: cross-entropy in nats, name_accuracy}: logits [..., C], labels and weights [...].
 
-  A hit is a label whose logit no other reaches (a tie is a miss). The largest of the others serves
-  both: XLA takes it where logits are made, and no pass over them is left but the exponentials'.
+  A label is hit if its logit is above all others (a tie is a miss). The largest of the others
+  serves both terms: XLA computes it while it makes the logits, and only the exponentials need
+  another pass over them.
   """
   gold = jnp.take_along_axis(logits, labels[..., None], axis=-1)
   is_gold = jnp.arange(logits.shape[-1]) == labels[..., None]

@@ -1,9 +1,8 @@
-"""The right one of several choices: a pooled [CLS] and one number for each, softmax over them.
+"""Multiple choice: one logit for the pooled [CLS] of each choice, softmax over those of a question.
 
-As Radford et al. 2018 and BERT (4.4, SWAG). The choices of a question are examples of one row, each
-in a segment of its own; a row may hold several questions, told apart by `groups`.
-
-B batch, N examples (choices) in a row.
+As Radford et al. 2018 and BERT (4.4, SWAG). Each choice of a question is an example with its own
+segment, all in one row. A row may hold several questions: the choices of one have the same number
+in `groups`. B batch, N examples (choices) in a row.
 """
 
 import dataclasses
@@ -17,50 +16,38 @@ from bert_jax.objectives import base
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice(base.Objective):
-  """examples_per_row: choices, not questions. scores: added to the metrics by the task's scorer."""
+class Choice(base.Pooled):
+  """examples_per_row: choices, not questions. scores: metrics that the task's scorer computes."""
 
   model: models.ModelConfig
   seq_length: int
   examples_per_row: int
   scores: tuple[str, ...] = ()
 
-  @property
-  def loss_weights(self):
-    return {'choice': 1.0}
+  loss_weights = {'choice': 1.0}
 
   @property
   def metrics(self):
     return 'choice', 'choice_accuracy', *self.scores
 
   def spec(self, batch_size):
-    """labels: 1 for the choice that is right, 0 for the others and where none is known."""
-    return base.row_spec(batch_size, self.seq_length) | base.slot_spec(
-      batch_size,
-      self.examples_per_row,
-      example_ids=jnp.int32,
-      groups=jnp.int32,
-      labels=jnp.float32,
-    )
+    """labels: 1 for the right choice; 0 for the others, and for all if the answer is unknown."""
+    kinds = dict(example_ids=jnp.int32, groups=jnp.int32, labels=jnp.float32)
+    slots = base.slot_spec(batch_size, self.examples_per_row, **kinds)
+    return base.row_spec(batch_size, self.seq_length) | slots
 
-  def init(self, rng):
-    encoder_key, pooler_key, head_key = jax.random.split(rng, 3)
-    x_BND = jnp.zeros((1, 1, self.model.hidden_size))
-    return {
-      'encoder': models.init_encoder(self.model, encoder_key),
-      'pooler': models.Pooler(self.model).init(pooler_key, x_BND)['params'],
-      'classifier': models.Classifier(self.model, 1).init(head_key, x_BND)['params'],
-    }
+  @property
+  def head(self):
+    return models.Classifier(self.model, 1)
 
   def logits(self, params, batch, rng=None):
     """[B, N]; rng turns dropout on."""
-    head = models.Classifier(self.model, 1)
-    return base.pooled_logits(self.model, head, params, batch, rng)[..., 0]
+    return super().logits(params, batch, rng)[..., 0]
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
     logits_BN = self.logits(params, batch, rng if train else None)
     groups_BN, gold_BN = batch['groups'], batch['labels'] * batch['weights']
-    # Choices of other questions take no part; each choice sees itself, so nothing is infinite.
+    # The softmax of a choice runs over those of its question, itself among them: never over none.
     same_BNN = groups_BN[:, :, None] == groups_BN[:, None, :]
     others_BNN = jnp.where(same_BNN, logits_BN[:, None, :], jnp.finfo(logits_BN.dtype).min)
     nats_BN = jax.nn.logsumexp(others_BNN, axis=-1) - logits_BN
@@ -71,12 +58,3 @@ class Choice(base.Objective):
       'choice_accuracy': mean(hits_BN.astype(jnp.float32), gold_BN),
     }
     return terms, carry
-
-  def predict(self, params, batch, rng=None, carry=None, given=None):
-    """logits [B, N], with the numbers of the examples."""
-    return {'logits': self.logits(params, batch), 'example_ids': batch['example_ids']}
-
-  def flops(self, batch_size):
-    return models.encoder_flops(self.model, batch_size, self.seq_length) + models.head_flops(
-      self.model, batch_size * self.examples_per_row
-    )

@@ -1,4 +1,4 @@
-"""Labels or a number for each example of a row: a pooled [CLS] and one dense layer (BERT, 3.2)."""
+"""Classification or regression of whole texts: one dense layer over a pooled [CLS] (BERT, 3.2)."""
 
 import dataclasses
 
@@ -12,11 +12,13 @@ from bert_jax.objectives import base
 
 
 @dataclasses.dataclass(frozen=True)
-class Classification(base.Objective):
-  """labels: the label set in order; empty for regression. multi_label: any number of them holds.
+class Classification(base.Pooled):
+  """labels: the classes in order; empty for regression. multi_label: a text may have any number of
+  them.
 
-  class_weights: one for each label, or (); a text counts in the loss as much as its label (with
-  multi_label: each label as much as its weight). A row may hold several packed examples.
+  class_weights: one for each label, or (). The loss of a text is multiplied by the weight of its
+  label; with multi_label the loss of each label by that label's weight. A row may hold several
+  packed examples.
   """
 
   model: models.ModelConfig
@@ -26,13 +28,11 @@ class Classification(base.Objective):
   multi_label: bool = False
   class_weights: tuple[float, ...] = ()
 
+  loss_weights = {'classification': 1.0}
+
   @property
   def regression(self):
     return not self.labels
-
-  @property
-  def loss_weights(self):
-    return {'classification': 1.0}
 
   @property
   def metrics(self):
@@ -53,22 +53,9 @@ class Classification(base.Objective):
       out['labels'] = jax.ShapeDtypeStruct(shape, kind)
     return out
 
-  def init(self, rng):
-    encoder_key, pooler_key, head_key = jax.random.split(rng, 3)
-    x_BND = jnp.zeros((1, 1, self.model.hidden_size))
-    return {
-      'encoder': models.init_encoder(self.model, encoder_key),
-      'pooler': models.Pooler(self.model).init(pooler_key, x_BND)['params'],
-      'classifier': self._head.init(head_key, x_BND)['params'],
-    }
-
   @property
-  def _head(self):
+  def head(self):
     return models.Classifier(self.model, max(1, len(self.labels)))
-
-  def logits(self, params, batch, rng=None):
-    """[B, N, labels], or [B, N, 1] for regression; rng turns dropout on."""
-    return base.pooled_logits(self.model, self._head, params, batch, rng)
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
     logits = self.logits(params, batch, rng if train else None)
@@ -84,12 +71,3 @@ class Classification(base.Objective):
       nats = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
       out['classification'] = mean(nats, weights_BN * by_class[labels])
     return out, carry
-
-  def predict(self, params, batch, rng=None, carry=None, given=None):
-    """logits [B, N, labels], with the numbers of the examples."""
-    return {'logits': self.logits(params, batch), 'example_ids': batch['example_ids']}
-
-  def flops(self, batch_size):
-    return models.encoder_flops(self.model, batch_size, self.seq_length) + models.head_flops(
-      self.model, batch_size * self.examples_per_row
-    )

@@ -1,9 +1,10 @@
-"""Which of C candidates a pronoun stands for, or none of them.
+"""Coreference of a pronoun: which of C candidates it stands for, if any.
 
-A span is its first and its last hidden vector, and a candidate's score is FFNN([p; c; p * c]), as
-in Lee et al. 2017 (https://arxiv.org/abs/1707.07045) and Joshi et al. 2019
-(https://arxiv.org/abs/1908.09091), without their head word, width and distance. None of them has
-the score 0, theirs too; the softmax goes over the candidates and it. With C = 1 that is a sigmoid.
+As in Lee et al. 2017 (https://arxiv.org/abs/1707.07045) and Joshi et al. 2019
+(https://arxiv.org/abs/1908.09091), without their features of head word, width and distance: a span
+is represented by the hidden vectors of its first and its last token, and the score of a candidate c
+for the pronoun p is FFNN([p; c; p * c]). The answer that it is none of them has the score 0. The
+softmax goes over all these scores; with C = 1 it is a sigmoid.
 
 B batch, N examples in a row, C candidates, S spans (pronoun, then candidates), D hidden.
 """
@@ -22,7 +23,7 @@ from bert_jax.objectives import base
 
 @dataclasses.dataclass(frozen=True)
 class Coreference(base.Objective):
-  """scores: what the task's scorer adds to the metrics. A row may hold several packed examples."""
+  """scores: metrics that the task's scorer computes. A row may hold several packed examples."""
 
   model: models.ModelConfig
   seq_length: int
@@ -30,9 +31,7 @@ class Coreference(base.Objective):
   examples_per_row: int = 1
   scores: tuple[str, ...] = ()
 
-  @property
-  def loss_weights(self):
-    return {'coreference': 1.0}
+  loss_weights = {'coreference': 1.0}
 
   @property
   def metrics(self):
@@ -54,17 +53,13 @@ class Coreference(base.Objective):
     }
 
   def logits(self, params, batch, rng=None):
-    """[B, N, C + 1], the last one of no candidate; rng turns dropout on."""
-    hidden_key, head_key = (None, None) if rng is None else jax.random.split(rng)
+    """[B, N, C + 1], the last one for no candidate; rng turns dropout on."""
+    hidden_key, head_key = base.two_keys(rng)
     hidden_BTD = base.encode(self.model, params['encoder'], batch, hidden_key)
     B, N, S, _ = batch['spans'].shape
     ends = models.gather_positions(hidden_BTD, batch['spans'].reshape(B, N * S * 2))
-    return Scorer(self.model).apply(
-      {'params': params['scorer']},
-      ends.reshape(B, N, S, -1),
-      rng is None,
-      rngs={} if rng is None else {'dropout': head_key},
-    )
+    spans = ends.reshape(B, N, S, -1)
+    return base.apply(Scorer(self.model), params['scorer'], spans, rng=head_key)
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
     logits = self.logits(params, batch, rng if train else None)
@@ -81,7 +76,7 @@ class Coreference(base.Objective):
 
 
 class Scorer(nn.Module):
-  """Spans [B, N, S, 2 D], the pronoun first -> scores [B, N, C + 1], the last one 0; in float32."""
+  """Spans [B, N, S, 2 D], the pronoun first -> float32 scores [B, N, C + 1], the last one 0."""
 
   config: common.ModelConfig
 

@@ -1,8 +1,8 @@
-"""BERT's pre-training: masked language model + lambda * next-sentence prediction.
+"""BERT's pre-training: masked language model + nsp_weight * next-sentence prediction.
 
-Devlin et al. 2018 (lambda 1). On rows of sentence-order pairs it is ALBERT's SOP (Lan et al. 2019)
-and called so. lambda 0 on rows without pairs is RoBERTa's setting (Liu et al. 2019): then there is
-no pooler and no NSP head at all.
+Devlin et al. 2018 (weight 1). If the pairs of the data are of sentence order, the second term is
+ALBERT's SOP (Lan et al. 2019) and has that name. Weight 0 on rows without pairs is RoBERTa's
+setting (Liu et al. 2019): then the model has neither a pooler nor an NSP head.
 """
 
 import dataclasses
@@ -17,8 +17,8 @@ from bert_jax.objectives import base, masking
 
 @dataclasses.dataclass(frozen=True)
 class MlmNsp(base.Objective):
-  """model: ModelConfig; masking: keyword arguments of corruption.mask_tokens; pairs: nsp or sop,
-  what the labels of a pair say; languages: of the rows, in the order of their numbers."""
+  """masking: keyword arguments of masking.mask_tokens. pairs: 'nsp' or 'sop', what the label of a
+  pair says. languages: the names of the rows' languages, in the order of their numbers."""
 
   model: models.ModelConfig
   seq_length: int
@@ -34,8 +34,8 @@ class MlmNsp(base.Objective):
 
   @property
   def metrics(self):
-    terms = (n for term in self.loss_weights for n in (term, f'{term}_accuracy'))
-    return (*terms, *(f'mlm_{name}' for name in self.languages))
+    terms = (name for term in self.loss_weights for name in (term, f'{term}_accuracy'))
+    return (*terms, *(f'mlm_{language}' for language in self.languages))
 
   @property
   def _needs_units(self):
@@ -82,8 +82,7 @@ class MlmNsp(base.Objective):
     }
 
   def logits(self, params, batch, rng=None):
-    """(MLM logits [B, K, V] at masked_positions, NSP logits [B, N, 2] or None); rng turns dropout
-    on."""
+    """(MLM logits [B, K, V] at masked_positions, NSP logits [B, N, 2] or None); rng: dropout on."""
     hidden_BTD = base.encode(self.model, params['encoder'], batch, rng)
     at_masks_BKD = models.gather_positions(hidden_BTD, batch['masked_positions'])
     mlm_BKV = models.MaskedLMHead(self.model).apply(
@@ -107,9 +106,8 @@ class MlmNsp(base.Objective):
     if not train:
       for k, name in enumerate(self.languages):
         weights_BK = batch['masked_weights'] * (batch['language'] == k)[:, None]
-        terms |= {
-          f'mlm_{name}': base.label_terms('mlm', mlm_BKV, batch['masked_labels'], weights_BK)['mlm']
-        }
+        of_rows = base.label_terms('mlm', mlm_BKV, batch['masked_labels'], weights_BK)
+        terms[f'mlm_{name}'] = of_rows['mlm']
     return terms, carry
 
   def seen(self, batch):
@@ -121,10 +119,9 @@ class MlmNsp(base.Objective):
 
   def flops(self, batch_size):
     K = min(self.masking['max_predictions'], self.seq_length)
+    pairs = batch_size * self.examples_per_row if self.nsp_weight else 0
     return (
       models.encoder_flops(self.model, batch_size, self.seq_length)
       + models.head_flops(self.model, batch_size * K, vocabulary=True)
-      + (
-        models.head_flops(self.model, batch_size * self.examples_per_row) if self.nsp_weight else 0
-      )
+      + models.head_flops(self.model, pairs)
     )

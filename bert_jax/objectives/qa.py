@@ -1,6 +1,8 @@
-"""Where an answer begins and ends: two logits for each token of question and context (BERT, 4.2).
+"""Extractive question answering: where in a text the answer begins and ends (BERT, 4.2).
 
-Start and end are each a softmax over the tokens of one example, whatever else is in the row.
+Each token has two logits, of the start and of the end. Each of the two is a softmax over the tokens
+of one example, question and text; other examples in the row take no part. B batch, N examples in a
+row, T tokens.
 """
 
 import dataclasses
@@ -20,16 +22,15 @@ UNANSWERABLE = (
 
 @dataclasses.dataclass(frozen=True)
 class QuestionAnswering(base.Objective):
-  """unanswerable: SQuAD 2.0, which has more scores; a missing answer begins and ends at [CLS]."""
+  """unanswerable: questions may have no answer (SQuAD 2.0), which is then said to begin and end at
+  [CLS]; there are more scores."""
 
   model: models.ModelConfig
   seq_length: int
   examples_per_row: int = 1
   unanswerable: bool = False
 
-  @property
-  def loss_weights(self):
-    return {'qa': 1.0}
+  loss_weights = {'qa': 1.0}
 
   @property
   def metrics(self):
@@ -37,24 +38,18 @@ class QuestionAnswering(base.Objective):
 
   def spec(self, batch_size):
     kinds = dict.fromkeys(('example_ids', 'start_positions', 'end_positions'), jnp.int32)
-    return base.row_spec(batch_size, self.seq_length) | base.slot_spec(
-      batch_size, self.examples_per_row, **kinds
-    )
+    slots = base.slot_spec(batch_size, self.examples_per_row, **kinds)
+    return base.row_spec(batch_size, self.seq_length) | slots
 
   def init(self, rng):
-    encoder_key, head_key = jax.random.split(rng)
-    x_BTD = jnp.zeros((1, 1, self.model.hidden_size))
-    return {
-      'encoder': models.init_encoder(self.model, encoder_key),
-      'span': self._head.init(head_key, x_BTD)['params'],
-    }
+    return base.init_model(self.model, rng, span=self._head)
 
   @property
   def _head(self):
     return models.Classifier(self.model, 2)
 
   def logits(self, params, batch, rng=None):
-    """Of start and end at each token, [B, T, 2] float32; rng turns dropout on (none on top)."""
+    """[B, T, 2] float32, start and end; rng turns on dropout in the encoder (the head has none)."""
     hidden_BTD = base.encode(self.model, params['encoder'], batch, rng)
     return self._head.apply({'params': params['span']}, hidden_BTD)
 
@@ -69,7 +64,7 @@ class QuestionAnswering(base.Objective):
     return {'qa': mean(nats_BN / 2, batch['weights'])}, carry
 
   def predict(self, params, batch, rng=None, carry=None, given=None):
-    """start_logits, end_logits [B, T], with the numbers of the examples and where they begin."""
+    """start_logits and end_logits [B, T], the numbers of the examples and where they begin."""
     logits_BT2 = self.logits(params, batch)
     numbers = {name: batch[name] for name in ('example_ids', 'cls_positions')}
     return {'start_logits': logits_BT2[..., 0], 'end_logits': logits_BT2[..., 1]} | numbers
@@ -80,10 +75,10 @@ class QuestionAnswering(base.Objective):
 
 
 def _nats(logits_BT, positions_BN, inside_BNT):
-  """-log of the probability of each position among the tokens of its example, [B, N].
+  """Minus the logarithm of the probability of each example's position among its tokens, [B, N].
 
   inside_BNT: is the token in the example?
   """
-  logits_BNT = jnp.where(inside_BNT, logits_BT[:, None, :], -1e9)  # finite: an empty slot has none
+  logits_BNT = jnp.where(inside_BNT, logits_BT[:, None, :], -1e9)  # an empty slot stays finite
   gold_BN = jnp.take_along_axis(logits_BT, positions_BN, axis=1)
   return jax.nn.logsumexp(logits_BNT, axis=-1) - gold_BN

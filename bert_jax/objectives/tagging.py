@@ -5,7 +5,6 @@ B batch, T tokens, N examples in a row, D hidden, C tags.
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 
 from bert_jax import models
@@ -14,9 +13,10 @@ from bert_jax.objectives import base
 
 @dataclasses.dataclass(frozen=True)
 class Tagging(base.Objective):
-  """labels: the tags, in order. scores: what the task's scorer adds to the metrics.
+  """labels: the tags, in order. scores: metrics that the task's scorer computes.
 
-  A row may hold several packed examples; its `tags` [T] are 1 + the tag to learn, or 0 for none.
+  A row may hold several packed examples. `tags` [B, T] are 1 + the number of the tag to predict, or
+  0 where there is none.
   """
 
   model: models.ModelConfig
@@ -25,9 +25,7 @@ class Tagging(base.Objective):
   examples_per_row: int = 1
   scores: tuple[str, ...] = ()
 
-  @property
-  def loss_weights(self):
-    return {'tagging': 1.0}
+  loss_weights = {'tagging': 1.0}
 
   @property
   def metrics(self):
@@ -39,12 +37,7 @@ class Tagging(base.Objective):
     return row | slots | {'tags': row['input_ids']}
 
   def init(self, rng):
-    encoder_key, head_key = jax.random.split(rng)
-    x_BTD = jnp.zeros((1, 1, self.model.hidden_size))
-    return {
-      'encoder': models.init_encoder(self.model, encoder_key),
-      'classifier': self._head.init(head_key, x_BTD)['params'],
-    }
+    return base.init_model(self.model, rng, classifier=self._head)
 
   @property
   def _head(self):
@@ -52,13 +45,9 @@ class Tagging(base.Objective):
 
   def logits(self, params, batch, rng=None):
     """[B, T, C]; rng turns dropout on."""
-    hidden_key, head_key = (None, None) if rng is None else jax.random.split(rng)
-    return self._head.apply(
-      {'params': params['classifier']},
-      base.encode(self.model, params['encoder'], batch, hidden_key),
-      rng is None,
-      rngs={} if rng is None else {'dropout': head_key},
-    )
+    hidden_key, head_key = base.two_keys(rng)
+    hidden_BTD = base.encode(self.model, params['encoder'], batch, hidden_key)
+    return base.apply(self._head, params['classifier'], hidden_BTD, rng=head_key)
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
     logits_BTC = self.logits(params, batch, rng if train else None)

@@ -1,11 +1,11 @@
-"""From a source of rows to the global batch of a step.
+"""From a source of rows to the global batch of each step.
 
-The batch is a function of (seed, step): a permutation of the rows for each pass over them, cut into
-consecutive batches. Nothing is remembered between steps, so a run resumes at any of them, and every
-host builds just the rows that its devices hold, whatever the mesh.
+A batch is a function of (seed, step): each pass over the rows is a permutation of them, cut into
+consecutive batches. There is no state between steps, so a run resumes at any step, and each host
+builds only the rows of its devices, whatever the mesh.
 
-Where an objective carries something from step to step, batches are drawn in lanes instead: row b of
-each batch is the row of the source that follows row b of the batch before.
+For an objective with a carry, batches are drawn in lanes instead: row b of a batch is the row of
+the source that follows row b of the batch before.
 """
 
 import logging
@@ -23,10 +23,10 @@ log = logging.getLogger('bert_jax')
 
 
 class Source(Protocol):
-  """Random access to rows: what all data becomes before it is batched."""
+  """Random access to rows of one shape, {name: array}: the form of all data before batching."""
 
   fingerprint: str  # changes when the rows do
-  baselines: dict[str, tuple[float, str]]  # {metric: (what ignoring the input reaches, its name)}
+  baselines: dict[str, tuple[float, str]]  # {metric: (value without reading the input, its name)}
 
   def __len__(self) -> int: ...
 
@@ -36,12 +36,12 @@ class Source(Protocol):
 class Batches:
   """batches[step] -> {name: global jax.Array [B, ...]} sharded over the leading axis.
 
-  spec: what the objective expects, {name: ShapeDtypeStruct}. limits: {name: exclusive upper bound}
-  of integer arrays, since JAX reads past the end of a table without a word. With a seed the rows
-  are shuffled anew in each pass, without end; without one they come once and in order, and the last
-  batch is filled up with empty rows of weight 0. lanes: each row of the batch reads a stretch of
-  the source; a pass begins at a place drawn by the seed. skip_damaged: a row whose record cannot be
-  read is such an empty row too, and counted in damaged_rows.
+  spec: the arrays that the objective expects, {name: ShapeDtypeStruct}. limits: {name: exclusive
+  upper bound} of integer arrays, since JAX reports no index past the end of a table. With a seed
+  there are endless passes, each shuffled anew; without one the rows come once, in order, and the
+  last batch is filled up with empty rows of weight 0. lanes: each row of the batch reads a stretch
+  of the source, and the seed draws the row where a pass begins. skip_damaged: a row whose record
+  cannot be read becomes an empty row, and is counted in damaged_rows.
   """
 
   def __init__(
@@ -73,7 +73,7 @@ class Batches:
     self.local = sorted({i for (part,) in indices for i in range(self.batch_size)[part]})
 
   def __len__(self):
-    """Batches in one pass (the last one may be partly empty)."""
+    """The number of batches in one pass (the last one may be partly empty)."""
     return -(-len(self.source) // self.batch_size)
 
   def __getitem__(self, step):
@@ -117,33 +117,34 @@ class Batches:
     return out
 
   def _in_lane(self, i):
-    """The row of the source at place i of all batches, one after the other.
+    """The number of the source's row that stands at place i, counted over all batches.
 
-    Pass p has the places from p * rows to (p + 1) * rows, as without lanes. Its rows are handed out
-    lane by lane: first those of the lowest lane, in the order of its steps.
+    As without lanes, pass p has the places p * rows .. (p + 1) * rows - 1. The rows of the source
+    are dealt lane by lane: first to the places of the lowest lane, in the order of the steps.
     """
     rows, lanes = len(self.source), self.batch_size
     number, lane = i // rows, i % lanes
 
     def places(end, *, below):
-      """How many of the places before `end` are in the lanes below a number."""
+      """How many of the places before `end` are in lanes of a number lower than `below`."""
       return end // lanes * below + min(end % lanes, below)
 
     begin = number * rows
-    lower = places(begin + rows, below=lane) - places(begin, below=lane)
-    ahead = (i - lane) // lanes - (places(begin, below=lane + 1) - places(begin, below=lane))
+    in_lower_lanes = places(begin + rows, below=lane) - places(begin, below=lane)
+    before_pass = places(begin, below=lane + 1) - places(begin, below=lane)
+    earlier_in_lane = i // lanes - before_pass
     shift = 0
     if self.shuffled:
       shift = int(np.random.default_rng([self.seed, number]).integers(rows))
-    return (shift + lower + ahead) % rows
+    return (shift + in_lower_lanes + earlier_in_lane) % rows
 
   def _empty(self):
     return {name: np.zeros(spec.shape[1:], spec.dtype) for name, spec in self.spec.items()}
 
 
 def endless(source, seed):
-  """All rows, in another order in each pass, without end; the parts of a Mixture are mixed, and the
-  passes over each are as long as it is."""
+  """Endless passes over all rows, each in another order. The parts of a Mixture are mixed by their
+  weights, each with its own passes."""
   if not isinstance(source, Mixture):
     return grain.MapDataset.source(source).seed(seed).shuffle().repeat()
   seeds = np.random.SeedSequence(seed).generate_state(len(source.parts))

@@ -16,6 +16,7 @@ import pytest
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
 from bert_jax.corpus import loading
+from bert_jax.errors import first_line
 from bert_jax.text import documents as reader
 from bert_jax.text.documents import documents, held_out
 from bert_jax.text.files import expand, suffix
@@ -37,6 +38,12 @@ def fails(spec, **options):
   message = str(error.value)
   assert '\n' not in message
   return message
+
+
+def test_the_first_line_of_an_error_is_there_for_every_error():
+  assert first_line(ValueError('one thing.\nanother')) == 'one thing'
+  assert first_line(KeyError('no such split')) == 'no such split'
+  assert first_line(EOFError()) == 'EOFError'
 
 
 @pytest.mark.parametrize(

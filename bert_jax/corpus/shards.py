@@ -38,7 +38,7 @@ def features():
   """What TFDS must know of a record: the names and types of its fields."""
   import tensorflow_datasets as tfds
 
-  def array(dtype):  # bytes: read by numpy in one go
+  def array(dtype):  # as bytes, which numpy reads at once
     return tfds.features.Tensor(shape=(None,), dtype=dtype, encoding=tfds.features.Encoding.BYTES)
 
   text = tfds.features.Text

@@ -183,8 +183,8 @@ class _Table:
   def __init__(self):
     self.count = 0
     self.keys = np.empty(0, np.uint64)
-    self._before = np.empty(0, np.uint32)  # number + 1 of the key before in its chain, or 0
-    self._last, self._shift = np.zeros(16, np.uint32), 60  # the same of the last key of each chain
+    self._before = np.empty(0, np.uint32)  # number + 1 of the previous key of its chain; 0: none
+    self._last, self._shift = np.zeros(16, np.uint32), 60  # the same for the last key of each chain
 
   def add(self, keys: np.ndarray) -> None:
     first, self.count = self.count, self.count + len(keys)

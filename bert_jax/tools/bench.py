@@ -159,7 +159,7 @@ def _our_steps_per_s(config):
     train.train(config, folder)
     lines = [json.loads(x) for x in (Path(folder) / 'metrics.jsonl').read_text().splitlines()]
   speeds = [line['steps_per_s'] for line in lines if line['split'] == 'train']
-  return statistics.harmonic_mean(speeds[1:])  # that of the whole time, as theirs
+  return statistics.harmonic_mean(speeds[1:])  # over the whole time, as for the Trainer
 
 
 def _their_examples_per_s(config, source, batch_size, steps):

@@ -102,8 +102,8 @@ def begin(settings, out, by='processes'):
     earlier = json.loads(path.read_text())
     different = ', '.join(name for name in plan if plan[name] != earlier.get(name))
     begun = prepared.finished(out) or (out / prepared.META).is_file()
-    if different and not begun:  # nothing depends on a first try that failed
-      for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):  # nor on its vocabulary
+    if different and not begun:  # without a whole shard, plan and vocabulary may still change
+      for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):
         (out / name).unlink(missing_ok=True)
       write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
     elif different:

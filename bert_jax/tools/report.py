@@ -59,7 +59,7 @@ def metric_of(run, metric=''):
 def final(run, metric):
   """The last evaluated value of a metric, or None; of a run that may stop early the best one."""
   evals = [line for line in run['lines'] if line['split'] == 'eval']
-  values = [line[metric] for line in evals if line.get(metric) is not None]  # null: NaN
+  values = [line[metric] for line in evals if line.get(metric) is not None]  # null is NaN
   config = run['config']
   if values and config['eval.patience'] and metric == config['checkpoint.best_metric']:
     return {'max': max, 'min': min}[config['checkpoint.best_mode']](values)

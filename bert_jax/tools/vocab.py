@@ -42,7 +42,7 @@ def train(args):
     raise another
   specs = {}
   for language, spec in arguments.specs(args):
-    text.sources(spec, args.format)  # what does not exist shows before anything is read
+    text.sources(spec, args.format)  # reports what does not exist before reading
     specs.setdefault(language, []).append(spec)
   counts, documents = Counter(invalid_utf8_lines=0), Counter()
   flags = {'do_lower_case': not args.cased, 'tokenize_chinese_chars': not args.no_cjk_spaces}

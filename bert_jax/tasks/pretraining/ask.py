@@ -74,7 +74,7 @@ class FillMask(OfText):
     def none(_):
       return jnp.zeros((size, self.top_k)), jnp.zeros((size, self.top_k), jnp.int32)
 
-    # The first part always has a mask; outside of the loop it is computed faster.
+    # The first part is always computed, outside of the loop, which is slower.
     others = lax.map(
       lambda part: lax.cond(part[0].any(), best, none, part[1]), (asked_PS[1:], vectors_PSD[1:])
     )
@@ -106,7 +106,7 @@ class Masks(Examples):
       if len(ids) > room:
         problems.counts[f'texts in windows (longer than {model.limit} tokens)'] += 1
       first, last = at[0], at[-1] + 1
-      if last - first > room:  # one window cannot have them all: those of the whole text
+      if last - first > room:  # no window holds all masks: use those of the whole text
         first, last = 0, len(ids)
       bounds = windows(first, last, len(ids), room)
       window_of = best_windows(bounds, at)

@@ -336,7 +336,7 @@ def test_published_data(shared, task, name, number, choices):
 
 
 def rows(config, tokenizer, split='train'):
-  return task.sources(task.resolve(config), tokenizer, (split,))[split]
+  return task.sources(config, tokenizer, (split,))[split]
 
 
 def test_choices_share_a_row_in_segments_of_their_own(tmp_path, tokenizer):

@@ -246,7 +246,7 @@ def test_faulty_schemas(tmp_path, row, sentence):
 
 
 def rows(config, tokenizer, split='train'):
-  return task.sources(task.resolve(config), tokenizer, (split,))[split]
+  return task.sources(config, tokenizer, (split,))[split]
 
 
 def test_spans_point_at_their_tokens_in_the_row(tmp_path, tokenizer):

@@ -4,6 +4,7 @@ import numpy as np
 
 from bert_jax.field import Field
 from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.record import Task
 
 # BERT's recipe for fine-tuning (Devlin et al. 2018, appendix A.3), with bias correction.
 DEFAULTS = {
@@ -23,7 +24,7 @@ DEFAULTS = {
 }
 
 
-def fields(*formats):
+def task_fields(*formats):
   """The fields of the block `task` of a family that reads these formats; the first is default."""
   return {
     'task.format': Field(
@@ -59,6 +60,28 @@ def pairs_have_types(config, pairs=True):
     not pairs or config.model.type_vocab_size != 1,
     'pairs have two token types; set model.type_vocab_size to 2, or to 0 for none.',
   )
+
+
+def family(name, task, *, formats, fields=(), defaults=(), **more):
+  """The record of a family that reads files of these formats, and whose functions are in `task`.
+
+  fields: besides those of every such family. defaults: besides the recipe above, or instead.
+  """
+  given = {'rules': rules} | more
+  functions = {name: getattr(task, name) for name in ('texts', 'objective', 'sources')}
+  fields, defaults = task_fields(*formats) | dict(fields), DEFAULTS | dict(defaults)
+  return Task(name=name, fields=fields, defaults=defaults, **functions, **given)
+
+
+def reader(config, tokenizer, read, rows):
+  """The `rows_of` of a family that makes rows of the examples that read(config, split, problems)
+  yields; rows: a class whose arguments are (config, tokenizer, examples, problems)."""
+
+  def rows_of(split, problems):
+    examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
+    return rows(config, tokenizer, examples, problems)
+
+  return rows_of
 
 
 def sources(config, splits, rows_of, embedded=False):

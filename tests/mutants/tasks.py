@@ -4,8 +4,8 @@ MUTANTS = [
   (
     'every choice loses as much of its context as it needs itself',
     'bert_jax/tasks/choice/task.py',
-    'left = room - max(map(len, own))',
-    'left = room - min(map(len, own))',
+    'left = room - max(map(len, choices))',
+    'left = room - min(map(len, choices))',
     'tests/test_choice.py::test_the_context_is_cut_alike_for_all_choices_and_counted',
   ),
   (
@@ -242,8 +242,8 @@ MUTANTS = [
   (
     'words are counted once',
     'bert_jax/tasks/qa/squad_scores.py',
-    'sum((Counter(ours) & Counter(theirs)).values())',
-    'len(set(ours) & set(theirs))',
+    'sum((Counter(predicted) & Counter(right)).values())',
+    'len(set(predicted) & set(right))',
     'tests/test_qa_scores.py::test_a_word_counts_as_often_as_it_is_there',
   ),
   (
@@ -319,8 +319,8 @@ MUTANTS = [
   (
     'recall is precision',
     'bert_jax/tasks/tagging/scores.py',
-    'right / there if there else 0.0',
-    'right / found if found else 0.0',
+    'right / true if true else 0.0',
+    'right / given if given else 0.0',
     'tests/test_tagging.py::test_entities_in_all_schemes',
   ),
   (

@@ -3,7 +3,7 @@
 from bert_jax.tasks import labelled
 from bert_jax.tasks.choice import task
 from bert_jax.tasks.choice.ask import Choose
-from bert_jax.tasks.record import Head, Prediction, Task
+from bert_jax.tasks.record import Head, Prediction
 
 CHOICES = 4  # choices that a row of a released model has room for
 
@@ -24,16 +24,13 @@ def from_released(config, released):
   config.data.seq_length = CHOICES * released.limit
 
 
-CHOICE = Task(
-  name='choice',
-  texts=task.texts,
-  objective=task.objective,
-  sources=task.sources,
+CHOICE = labelled.family(
+  'choice',
+  task,
+  formats=('race', 'swag', 'dream', 'copa'),
   main_metric=lambda config: 'choice_accuracy',
-  fields=labelled.fields('race', 'swag', 'dream', 'copa'),
   rules=rules,
-  defaults=labelled.DEFAULTS
-  | {
+  defaults={
     'task.format': 'swag',
     'data.examples_per_row': 8,
     'optimizer.learning_rate': 2e-5,

@@ -91,21 +91,14 @@ def _checked(where, fields, answer, split, problems):
   """
   choices = fields['choices']
   if len(choices) < 2:
-    problems.wrong(
-      where, f'there are {len(choices)} choices; a question needs two', 'questions without a choice'
-    )
-    return None
-  gold = None
+    sentence = f'there are {len(choices)} choices; a question needs two'
+    return problems.wrong(where, sentence, 'questions without a choice')
   if answer is None and split == 'train':
-    problems.wrong(where, 'the answer is missing', 'questions without an answer')
-    return None
-  if answer is not None:
-    gold = answer(choices)
-    if gold is None or not 0 <= gold < len(choices):
-      problems.wrong(
-        where, f'its answer is none of the {len(choices)} choices', 'answers that are no choice'
-      )
-      return None
+    return problems.wrong(where, 'the answer is missing', 'questions without an answer')
+  gold = None if answer is None else answer(choices)
+  if answer is not None and (gold is None or not 0 <= gold < len(choices)):
+    sentence = f'its answer is none of the {len(choices)} choices'
+    return problems.wrong(where, sentence, 'answers that are no choice')
   parts = {'contexts': [fields['context']], 'questions': [fields['text']], 'choices': choices}
   for name, texts in parts.items():
     if not all(text.strip() for text in texts):

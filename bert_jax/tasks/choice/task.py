@@ -41,12 +41,8 @@ def objective(config, tokenizer):
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
-  def rows(split, problems):
-    questions = reading.read(config, split, problems)
-    questions = problems.chosen(questions, config.task.train_examples)
-    return Choices(config, tokenizer, questions, problems)
-
-  return labelled.sources(config, splits, rows)
+  rows_of = labelled.reader(config, tokenizer, reading.read, Choices)
+  return labelled.sources(config, splits, rows_of)
 
 
 class Choices(Scored):

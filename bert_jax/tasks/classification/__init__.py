@@ -5,7 +5,7 @@ from bert_jax.field import Field, pairs_with_positive_numbers
 from bert_jax.tasks import labelled
 from bert_jax.tasks.classification import task
 from bert_jax.tasks.classification.ask import Classify, Pair
-from bert_jax.tasks.record import Head, Prediction, Task
+from bert_jax.tasks.record import Head, Prediction
 
 FIELDS = {
   'table.text_column': Field(str, None, 'column of the text; a|b: the first of these that is there',
@@ -75,16 +75,14 @@ def from_released(config, released):
 
 CLASSIFIER = 'classifier; fine-tune one (configs/finetune.py)'
 
-CLASSIFICATION = Task(
-  name='classification',
+CLASSIFICATION = labelled.family(
+  'classification',
+  task,
+  formats=('table',),
   resolve=task.resolve,
-  texts=task.texts,
-  objective=task.objective,
-  sources=task.sources,
   main_metric=main_metric,
-  fields=labelled.fields('table') | FIELDS,
+  fields=FIELDS,
   rules=rules,
-  defaults=labelled.DEFAULTS,
   predictions={
     'classify': Prediction(Classify, lacks=CLASSIFIER),
     'pair': Prediction(Pair, lacks=CLASSIFIER),

@@ -95,11 +95,8 @@ def _class_weights(config):
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
-  def rows(split, problems):
-    examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
-    return Texts(config, tokenizer, examples, problems)
-
-  return labelled.sources(config, splits, rows, embedded=not config.data.train)
+  rows_of = labelled.reader(config, tokenizer, read, Texts)
+  return labelled.sources(config, splits, rows_of, embedded=not config.data.train)
 
 
 class Texts(Scored):

@@ -41,12 +41,8 @@ def objective(config, tokenizer):
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
-  def rows(split, problems):
-    examples = list(reading.read(config, split, problems))
-    examples = problems.chosen(examples, config.task.train_examples)
-    return Pronouns(config, tokenizer, examples, problems)
-
-  return labelled.sources(config, splits, rows)
+  rows_of = labelled.reader(config, tokenizer, reading.read, Pronouns)
+  return labelled.sources(config, splits, rows_of)
 
 
 class Pronouns(Scored):

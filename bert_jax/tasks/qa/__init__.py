@@ -4,7 +4,7 @@ from bert_jax.field import Field
 from bert_jax.tasks import labelled
 from bert_jax.tasks.qa import task
 from bert_jax.tasks.qa.ask import Answer
-from bert_jax.tasks.record import Head, Prediction, Task
+from bert_jax.tasks.record import Head, Prediction
 
 FIELDS = {
   'qa.doc_stride': Field(int, '[1, inf)', 'tokens between the starts of two windows of a context',
@@ -25,16 +25,14 @@ def rules(config):
   yield labelled.pairs_have_types(config)
 
 
-QA = Task(
-  name='qa',
-  texts=task.texts,
-  objective=task.objective,
-  sources=task.sources,
+QA = labelled.family(
+  'qa',
+  task,
+  formats=('squad',),
   main_metric=lambda config: 'f1',
-  fields=labelled.fields('squad') | FIELDS,
+  fields=FIELDS,
   rules=rules,
-  defaults=labelled.DEFAULTS
-  | {'epochs': 2.0, 'data.examples_per_row': 4, 'checkpoint.best_metric': 'f1'},
+  defaults={'epochs': 2.0, 'data.examples_per_row': 4, 'checkpoint.best_metric': 'f1'},
   predictions={'answer': Prediction(Answer)},
   heads=(Head('ForQuestionAnswering', ('encoder', 'span'), 'question-answering'),),
 )

@@ -50,7 +50,7 @@ def squad(predictions, golds):
 def squad2(predictions, golds):
   """SQuAD 2.0: {exact, f1} of all questions, of those with an answer (HasAns_), and of the others.
 
-  Those have no answer (NoAns_): their gold is [] and their right prediction is ''.
+  The others have no answer (NoAns_): their gold is [] and their right prediction is ''.
   """
   exact, f1 = _of_each(predictions, golds)
   answerable = np.array([bool(gold) for gold in golds])

@@ -61,26 +61,21 @@ def sources(config, tokenizer, splits=('train', 'eval')):
       'qa.answer_units=characters scores as CMRC 2018, where every question has an answer; set '
       'qa.unanswerable=false or qa.answer_units=words.'
     )
-
-  def rows(split, problems):
-    questions = list(reading.questions(config, split, problems))
-    questions = problems.chosen(questions, config.task.train_examples)
-    return Windows(config, tokenizer, questions, problems, learn=split == 'train')
-
-  return labelled.sources(config, splits, rows)
+  rows_of = labelled.reader(config, tokenizer, reading.questions, Windows)
+  return labelled.sources(config, splits, rows_of)
 
 
 class Windows(Scored):
   """The rows of questions: those of question i are the examples first[i] to first[i + 1] - 1.
 
-  learn: leaves out the questions that have nothing to learn. plans: for each question (the first
+  Training leaves out the questions that have nothing to learn. plans: for each question (the first
   tokens of its windows, see window_starts; their bounds, see judged; the position in a window where
   the context begins). spans: for each question [(first, last)] tokens of its gold answers.
   """
 
-  def __init__(self, config, tokenizer, questions, problems, *, learn=False):
+  def __init__(self, config, tokenizer, questions, problems):
     self.qa, limit = config.qa, config.task.max_length or config.data.seq_length
-    self.questions = questions
+    self.questions, learn = questions, problems.split == 'train'
     contexts = list(dict.fromkeys(question.context for question in questions))
     encodings = {}
     for i in range(0, len(contexts), _CHUNK):

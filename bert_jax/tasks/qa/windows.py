@@ -23,7 +23,7 @@ class Spans(NamedTuple):
 
 
 def window_starts(size, room, stride):
-  """[W] the first tokens of windows of `room` tokens that cover a context of `size` tokens; W > 0."""
+  """[W] the first tokens of the windows of `room` tokens of a context of `size` tokens; W > 0."""
   step = min(stride, room)
   return np.arange(1 + max(0, -(-(size - room) // step))) * step
 

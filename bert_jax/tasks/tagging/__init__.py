@@ -2,7 +2,7 @@
 
 from bert_jax.field import Field
 from bert_jax.tasks import labelled
-from bert_jax.tasks.record import Head, Prediction, Task
+from bert_jax.tasks.record import Head, Prediction
 from bert_jax.tasks.tagging import task
 from bert_jax.tasks.tagging.ask import Tag
 
@@ -22,16 +22,14 @@ def from_released(config, released):
   config.tagging.labels = released.labels()
 
 
-TAGGING = Task(
-  name='tagging',
+TAGGING = labelled.family(
+  'tagging',
+  task,
+  formats=('columns', 'conllu'),
   resolve=task.resolve,
-  texts=task.texts,
-  objective=task.objective,
-  sources=task.sources,
   main_metric=lambda config: 'token_accuracy',
-  fields=labelled.fields('columns', 'conllu') | FIELDS,
-  rules=labelled.rules,
-  defaults=labelled.DEFAULTS | {'checkpoint.best_metric': 'entity_f1'},
+  fields=FIELDS,
+  defaults={'checkpoint.best_metric': 'entity_f1'},
   predictions={'tag': Prediction(Tag)},
   heads=(Head('ForTokenClassification', ('encoder', 'classifier'), 'token-classification'),),
   from_released=from_released,

@@ -76,7 +76,7 @@ def objective(config, tokenizer):
 def sources(config, tokenizer, splits=('train', 'eval')):
   labels = config.tagging.labels
 
-  def rows(split, problems):
+  def rows_of(split, problems):
     sentences = _known(_read(config, split, problems), split, labels, problems)
     if not sentences:
       problems.log()
@@ -96,7 +96,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
     numbers = problems.chosen(range(len(sentences)), config.task.train_examples)
     return Tagged(config, tokenizer, sentences, numbers, problems)
 
-  return labelled.sources(config, splits, rows)
+  return labelled.sources(config, splits, rows_of)
 
 
 def _read(config, split, problems):

@@ -12,7 +12,7 @@ from bert_jax.convert import from_huggingface
 from bert_jax.errors import InputError, first_line
 
 ABOUT = ['*.json', '*.txt', '*.model']
-WEIGHTS = ['model*.safetensors'], ['pytorch_model*.bin']  # the first of these that there is
+WEIGHTS = ['model*.safetensors'], ['pytorch_model*.bin']  # the first of these that is there
 
 
 def folder(source):

@@ -15,8 +15,8 @@ LONGEST = 512  # tokens of an example, if the positions allow it
 
 
 def config_of(weights, tokenizer=None, longest=0):
-  """The config of a run that has these Weights and this tokenizer. longest: tokens of an example,
-  if something says so."""
+  """The config of a run that has these Weights and this tokenizer. longest: the most tokens of an
+  example, 0 if nothing says it."""
   config = config_lib.defaults(weights.objective)
   model = weights.description.model
   config.model.update(model)
@@ -31,7 +31,7 @@ def config_of(weights, tokenizer=None, longest=0):
 
 
 def _as_exported(config, weights, limit):
-  """What our own export says of the task besides (pairs, windows, lengths), as it was."""
+  """The config with the fields of the task (pairs, windows, lengths) as an export states them."""
   ours = weights.description.ours
   if ours.get('objective') != weights.objective:
     return config

@@ -43,15 +43,11 @@ def _rebuild(storage, offset, shape, strides, *rest):
   return _Tensor(storage, offset, tuple(shape), tuple(strides))
 
 
-def _parameter(data, *rest):
-  return data
-
-
 ALLOWED = {
   ('collections', 'OrderedDict'): OrderedDict,
   ('torch._utils', '_rebuild_tensor'): _rebuild,
   ('torch._utils', '_rebuild_tensor_v2'): _rebuild,
-  ('torch._utils', '_rebuild_parameter'): _parameter,
+  ('torch._utils', '_rebuild_parameter'): lambda data, *rest: data,
 } | {('torch', name): kind for name, kind in TYPES.items()}
 
 

@@ -70,7 +70,9 @@ def wait_for(workdir, step, process, timeout=120):
   """Returns when the run has logged a step."""
   path, end = workdir / 'metrics.jsonl', time.monotonic() + timeout
   while not (path.exists() and f'"step": {step},' in path.read_text()):
-    assert process.poll() is None and time.monotonic() < end, process.stderr.read()[-3000:]
+    if process.poll() is not None or time.monotonic() > end:
+      os.killpg(process.pid, signal.SIGKILL)  # else its stderr would never end
+      raise AssertionError(process.stderr.read()[-3000:])
     time.sleep(0.1)
 
 

@@ -474,4 +474,11 @@ MUTANTS = [
     '(segment_ids_BT > 0) | ~jnp.isin(',
     'tests/test_corruption.py::test_a_row_without_candidates_predicts_nothing',
   ),
+  (
+    'a carry stays that of the first step',
+    'bert_jax/step.py',
+    'opt_state, carry), metrics',
+    'opt_state, state.carry), metrics',
+    'tests/test_step.py::test_a_carry_moves_from_step_to_step',
+  ),
 ]

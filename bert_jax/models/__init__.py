@@ -1,4 +1,4 @@
-"""Transformers as plain Flax Linen modules. They know no loss, no task and no mesh."""
+"""Transformers as plain Flax Linen modules, without losses, tasks or devices."""
 
 from bert_jax.models.common import ModelConfig
 from bert_jax.models.encoder import Encoder, encoder_flops, init_encoder, tower_flops, unsupported

@@ -1,8 +1,7 @@
-"""Multi-head attention, and the one place that turns its description into what each implementation
-needs.
+"""Multi-head attention, computed from its description (tokens.Pattern) by one of several
+implementations.
 
-Shapes: B batch, Tq queries, Tk keys (T where they are the same), H heads, d size of a head, D
-hidden size.
+B batch, Tq queries, Tk keys (T if they are the same), H heads, d size of a head, D hidden size.
 """
 
 import dataclasses
@@ -21,20 +20,20 @@ from bert_jax.models.tokens import Pattern, sees
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6,))
 def softmax_attention(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate):
-  """softmax(q k' / sqrt(d) + bias) v where `pattern` lets a query see a key (its own bias is not
+  """softmax(q k' / sqrt(d) + bias) v where `pattern` lets a query see a key (pattern.bias is not
   read), with dropout of the probabilities at `rate`.
 
-  Its gradient is written out for three reasons. The sum of the probabilities times their gradients,
-  which a softmax needs, is that of the output times its gradient (Dao et al. 2022, FlashAttention,
-  appendix B.2), so one pass over [B, H, Tq, Tk] is saved. Products are in the type of q, not in the
-  float32 of the scores. Probabilities are kept in that type too.
+  The gradient is written out for three reasons. The softmax needs the sum of the probabilities
+  times their gradients, which equals that of the output times its gradient (Dao et al. 2022,
+  FlashAttention, appendix B.2): one pass over [B, H, Tq, Tk] less. Matrix products run in the type
+  of q, not in the float32 of the scores. Probabilities are stored in that type too.
   """
   return _attention_forward(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate)[0]
 
 
 def probabilities(q_BTHd, k_BTHd, bias, pattern):
-  """How much each query looks at each key, [B, H, Tq, Tk] float32."""
-  q_BTHd /= math.sqrt(q_BTHd.shape[-1])  # far fewer numbers than there are scores
+  """The attention probabilities of each query over the keys, [B, H, Tq, Tk] float32."""
+  q_BTHd /= math.sqrt(q_BTHd.shape[-1])  # there are far more scores to divide
   scores = jnp.einsum('bqhd,bkhd->bhqk', q_BTHd, k_BTHd, preferred_element_type=jnp.float32)
   if bias is not None:
     scores += bias
@@ -68,7 +67,7 @@ def _attention_backward(rate, saved, g_BTHd):
 
 
 def _summed_to(ds_BHTT, bias):
-  """The gradient of a bias that was broadcast to [B, H, Tq, Tk]."""
+  """The gradient of a bias that was broadcast to [B, H, Tq, Tk], from that of the scores."""
   ds = ds_BHTT.sum(range(4 - bias.ndim))
   axes = [axis for axis, size in enumerate(bias.shape) if size == 1]
   return ds.sum(axes, keepdims=True).astype(bias.dtype)
@@ -78,11 +77,11 @@ softmax_attention.defvjp(_attention_forward, _attention_backward)
 
 
 def unsupported(implementation, *, causal=False, window=0, bias=False, dropout=0.0, places=False):
-  """Why an implementation cannot do this attention, a sentence that says what to do; '' if it can.
+  """Why an implementation cannot compute such attention, with the fix, in a sentence; or ''.
 
-  causal, window: as in Pattern, arrays included; what is known before there are arrays is said by
-  'by row' and 'by layer' in their place. bias: is there one? dropout: the rate of the
-  probabilities'. places: are there any but the index in the row?
+  causal, window: as in Pattern; before there are arrays, 'by row' and 'by layer' stand for them.
+  bias, places: does the pattern have a bias, do its Tokens have places? dropout: the rate of the
+  probabilities' dropout.
   """
   name = f'model.attention_implementation={implementation}'
   if dropout and implementation != 'einsum':
@@ -108,13 +107,12 @@ def unsupported(implementation, *, causal=False, window=0, bias=False, dropout=0
 def attend(q_BTHd, k_BTHd, v_BTHd, pattern, *, implementation, key=None, rate=0.0):
   """softmax(q k' / sqrt(d) + bias) v, where a query sees the keys that `pattern` says.
 
-  q: [B, Tq, H, d]; k, v: [B, Tk, H, d]. A query that sees nothing (padding) gets some finite value
-  that nobody reads. key, rate: dropout of the probabilities [B, H, Tq, Tk].
-  implementation: 'einsum' is softmax_attention above; 'xla' and 'cudnn' are
-  jax.nn.dot_product_attention's; 'splash' is Pallas's kernel for TPUs, which never holds the
-  probabilities of a row at once, and 'xla' where there is no TPU or a length is no multiple of 128.
-  Returns [B, Tq, H, d]. Softmax is float32 in all of them. ValueError, with the sentence of
-  `unsupported`, for what the implementation cannot do.
+  q: [B, Tq, H, d]; k, v: [B, Tk, H, d]. Returns [B, Tq, H, d]; a query that sees nothing (padding)
+  gets some finite value. key, rate: dropout of the probabilities [B, H, Tq, Tk].
+  implementation: 'einsum' is softmax_attention above; 'xla' and 'cudnn' are those of
+  jax.nn.dot_product_attention; 'splash' is Pallas's kernel for TPUs, which never holds all
+  probabilities of a row, and 'xla' where there is no TPU or a length is no multiple of 128. The
+  softmax is float32 in all of them. ValueError for what the implementation cannot do.
   """
   if sentence := unsupported(
     implementation, causal=pattern.causal, window=pattern.window, bias=pattern.bias is not None,
@@ -143,8 +141,8 @@ def attend(q_BTHd, k_BTHd, v_BTHd, pattern, *, implementation, key=None, rate=0.
 def splash(q_BTHd, k_BTHd, v_BTHd, pattern, interpret=False):
   """Attention by Pallas's splash attention kernel; Tq and Tk are multiples of 128.
 
-  A kernel is no operation that XLA could split, so the rows and heads of each device are named here
-  by the model's own (logical) axes. interpret: slowly, and anywhere.
+  XLA cannot split a kernel over devices, so shard_map does it, by the logical axes of rows and
+  heads. interpret: run it slowly on any device.
   """
   from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
   from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
@@ -164,8 +162,8 @@ def splash(q_BTHd, k_BTHd, v_BTHd, pattern, interpret=False):
     mask = masks.CausalMask(shape) if pattern.causal else masks.FullMask(shape)
 
   def on_a_device(q_BTHd, k_BTHd, v_BTHd, queries_BT, keys_BT):
-    every = masks.MultiHeadMask([mask] * q_BTHd.shape[2])
-    kernel = kernels.make_splash_mha_single_device(every, block_sizes=sizes, interpret=interpret)
+    by_head = masks.MultiHeadMask([mask] * q_BTHd.shape[2])
+    kernel = kernels.make_splash_mha_single_device(by_head, block_sizes=sizes, interpret=interpret)
     q, k, v = (x.swapaxes(1, 2) for x in (q_BTHd / math.sqrt(q_BTHd.shape[-1]), k_BTHd, v_BTHd))
     return jax.vmap(kernel)(q, k, v, kernels.SegmentIds(queries_BT, keys_BT)).swapaxes(1, 2)
 
@@ -180,11 +178,11 @@ def splash(q_BTHd, k_BTHd, v_BTHd, pattern, interpret=False):
 
 
 class Attention(nn.Module):
-  """The mixer 'attention': x [B, T, D], its Tokens, the Layer's numbers -> [B, T, D].
+  """The mixer 'attention': x [B, T, D], its Tokens, the numbers of its Layer -> [B, T, D].
 
-  With a context (vectors [B, Tk, D], their Tokens) keys and values are the context's, and a token
-  sees all of it that is of its own segment: neither causal, nor window, nor positions hold there.
-  Kernels are 2-D, as in released checkpoints.
+  With a context (vectors [B, Tk, D], their Tokens) keys and values come from the context, and a
+  token sees all of the context in its segment: causal, window and positions do not apply. Kernels
+  are 2-D, as in released checkpoints.
   """
 
   config: common.ModelConfig
@@ -213,9 +211,9 @@ class Attention(nn.Module):
       if positions.bias:
         bias = positions.bias(config.num_attention_heads, pattern)
         pattern = dataclasses.replace(pattern, bias=bias)
-    if self.is_mutable_collection('intermediates'):  # somebody asks: predict/hidden_states.py
-      shown = probabilities(q_BTHd, k_BTHd, pattern.bias, pattern)
-      self.sow('intermediates', 'probabilities', shown)
+    if self.is_mutable_collection('intermediates'):  # for predict/hidden_states.py
+      p_BHTT = probabilities(q_BTHd, k_BTHd, pattern.bias, pattern)
+      self.sow('intermediates', 'probabilities', p_BHTT)
     out_BTHd = attend(
       q_BTHd, k_BTHd, v_BTHd, pattern,
       implementation=config.attention_implementation,

@@ -1,6 +1,6 @@
-"""One layer of a Transformer, assembled from pieces that the fields of a config name.
+"""One layer of a Transformer, assembled from the pieces that a config names.
 
-To add a piece, write it and give it a name in its table: MIXERS and FEED_FORWARD here, POSITIONS in
+To add a piece, write it and enter it in its table: MIXERS and FEED_FORWARD here, POSITIONS in
 positions.py, NORMS and ACTIVATIONS in common.py.
 """
 
@@ -10,32 +10,32 @@ from bert_jax.models import common
 from bert_jax.models.attention import Attention
 from bert_jax.models.dropout import Dropout
 
-# What lets a token hear of others. A module of (config, deterministic), called with (x [B, T, D],
-# tokens: Tokens, layer: Layer, context: (vectors [B, Tk, D], Tokens) or None) -> [B, T, D].
+# How tokens read each other: modules of (config, deterministic), called with (x [B, T, D],
+# tokens: Tokens, layer: Layer) -> [B, T, D].
 MIXERS = {'attention': Attention}
 
 
 def mlp(config, x_BTD):
-  """BERT's: output(act(intermediate(x)))."""
+  """The feed-forward layer of BERT: output(act(intermediate(x)))."""
   x_BTF = common.dense(config, config.intermediate_size, 'intermediate')(x_BTD)
   x_BTF = common.ACTIVATIONS[config.hidden_act](x_BTF)
   return common.dense(config, config.hidden_size, 'output')(x_BTF)
 
 
 def glu(config, x_BTD):
-  """A gated one (Shazeer 2020, https://arxiv.org/abs/2002.05202): output(act(gate(x)) *
-  intermediate(x)). With swish it is Llama's SwiGLU, with gelu ModernBERT's GeGLU."""
+  """A gated feed-forward layer: output(act(gate(x)) * intermediate(x)). With swish it is Llama's
+  SwiGLU, with gelu ModernBERT's GeGLU (Shazeer 2020, https://arxiv.org/abs/2002.05202)."""
   gate_BTF = common.dense(config, config.intermediate_size, 'gate')(x_BTD)
   x_BTF = common.dense(config, config.intermediate_size, 'intermediate')(x_BTD)
   x_BTF *= common.ACTIVATIONS[config.hidden_act](gate_BTF)
   return common.dense(config, config.hidden_size, 'output')(x_BTF)
 
 
-# What each token does by itself: a function of (config, x [B, T, D]) -> [B, T, D], which creates
-# its layers in the block that calls it.
+# What is computed from each token alone: functions of (config, x [B, T, D]) -> [B, T, D], which
+# create their layers in the block that calls them.
 FEED_FORWARD = {'mlp': mlp, 'glu': glu}
 
-# Where the norm of a sublayer stands: (x, sublayer, norm, dropout) -> x.
+# Where a sublayer has its norm: functions of (x, sublayer, norm, dropout) -> x.
 NORM_PLACEMENTS = {
   'post': lambda x, sublayer, norm, drop: norm(x + drop(sublayer(x))),
   'pre': lambda x, sublayer, norm, drop: x + drop(sublayer(norm(x))),
@@ -43,10 +43,10 @@ NORM_PLACEMENTS = {
 
 
 class Block(nn.Module):
-  """One layer: x [B, T, D] -> (x [B, T, D], None), the shape that nn.scan wants.
+  """One layer: x [B, T, D] -> (x [B, T, D], None), the form that nn.scan expects.
 
-  tokens: the Tokens of x. layer: the Layer, its own numbers. context: (vectors [B, Tk, D], their
-  Tokens) of another tower, which x then attends to between its mixer and its feed-forward.
+  tokens: the Tokens of x. layer: its Layer. context: (vectors [B, Tk, D], their Tokens) of another
+  tower, to which x attends between its mixer and its feed-forward layer; or None.
   """
 
   config: common.ModelConfig

@@ -1,4 +1,4 @@
-"""The settings that every part of a model reads, and the few layers that all parts share.
+"""The settings of a model, and the layers that all its parts share.
 
 Names are BERT's own (Devlin et al. 2018, https://arxiv.org/abs/1810.04805), as in every released
 config.json. Parameters and the statistics of norms are float32; matrix products run in `dtype`.
@@ -17,10 +17,10 @@ import jax.numpy as jnp
 
 
 def gelu(x):
-  """x times the normal distribution function, exact (Hendrycks & Gimpel 2016): BERT's.
+  """The exact GELU, as BERT's: x times the normal distribution function (Hendrycks & Gimpel 2016).
 
-  By erf in float32. jax.nn.gelu takes erfc, whose two branches cost a TPU more cycles, for digits
-  that no use of it here keeps.
+  Computed by erf in float32. jax.nn.gelu uses erfc, whose two branches cost a TPU more cycles for
+  digits that are rounded away here.
   """
   z = x.astype(jnp.float32)
   return (z * (0.5 + 0.5 * jax.lax.erf(z * math.sqrt(0.5)))).astype(x.dtype)
@@ -36,9 +36,9 @@ ACTIVATIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-  """One Transformer. `bert_jax/config/model.py` says what each field means and may be.
+  """One Transformer. bert_jax/config/model.py says what each field means and which values it has.
 
-  The fields with a default came later; it is what they were before they could be chosen.
+  The default of a field is what older models, saved without it, have.
   """
 
   vocab_size: int
@@ -79,21 +79,19 @@ class ModelConfig:
 
 
 def initializer(config):
-  """Normal(0, initializer_range) cut off at two standard deviations, as BERT's; not rescaled."""
+  """Normal(0, initializer_range) cut off at two standard deviations and not rescaled, as BERT's."""
   return nn.initializers.truncated_normal(config.initializer_range)
 
 
-def dense(config, features, name, use_bias=True):
+def dense(config, features, name):
   """A matrix product in `config.dtype`, with a bias: [..., n] -> [..., features]."""
-  return nn.Dense(
-    features, use_bias=use_bias, dtype=config.dtype, kernel_init=initializer(config), name=name
-  )
+  return nn.Dense(features, dtype=config.dtype, kernel_init=initializer(config), name=name)
 
 
 def embed(config, count, name):
   """A table of `count` vectors, looked up by ids [B, T] -> [B, T, D] float32.
 
-  Ids must lie inside the table: nn.Embed turns an id past its end into NaN without a word.
+  Ids must lie inside the table: nn.Embed returns NaN, and no error, for an id past its end.
   """
   init = initializer(config)
   return nn.Embed(count, config.hidden_size, dtype=jnp.float32, embedding_init=init, name=name)
@@ -106,5 +104,5 @@ NORMS = {
 
 
 def norm(config, name='LayerNorm'):
-  """The norm of `config.norm`. Its parameters are at `name` whichever it is."""
+  """The norm `config.norm`. The name of its parameters does not depend on its kind."""
   return NORMS[config.norm](epsilon=config.layer_norm_eps, dtype=config.dtype, name=name)

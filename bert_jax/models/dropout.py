@@ -1,9 +1,8 @@
 """Dropout (Srivastava et al. 2014) whose mask is a hash: a few integer operations, no memory.
 
-Whether an element is kept is a pure function of the key and of the element's place in the array:
-any layout over devices draws the same mask, and a compiler can compute it inside the operation that
-uses it. Counter-based generators of JAX's kind (threefry: 20 rounds) spend far more on each number
-than a mask needs.
+Whether an element is kept is a pure function of the key and of the element's place in the array, so
+the mask is the same in any layout over devices, and a compiler can compute it inside the operation
+that uses it. JAX's generators (threefry: 20 rounds) spend far more on a number than a mask needs.
 """
 
 import flax.linen as nn
@@ -12,7 +11,7 @@ import jax.numpy as jnp
 
 
 class Dropout(nn.Module):
-  """`drop` with the rng 'dropout' while training; deterministic: returns its input as it is."""
+  """`drop` by the rng 'dropout'; deterministic: returns its input as it is."""
 
   rate: float
   deterministic: bool
@@ -26,22 +25,23 @@ class Dropout(nn.Module):
 
 @jax.named_scope('Dropout')
 def drop(x, key, rate):
-  """x with each number 0 at probability `rate`, else divided by 1 - rate (so its mean stays)."""
+  """x with each number set to 0 with probability `rate`, else divided by 1 - rate."""
   if rate == 0:
     return x
-  scaled = (x.astype(jnp.float32) * (1 / (1 - rate))).astype(x.dtype)  # the factor needs its digits
+  scaled = (x.astype(jnp.float32) * (1 / (1 - rate))).astype(
+    x.dtype
+  )  # a bfloat16 factor would be off
   return jnp.where(keep_mask(key, rate, x.shape), scaled, jnp.zeros((), x.dtype))
 
 
 def keep_mask(key, rate, shape):
-  """Booleans of `shape`, each True with probability 1 - rate (to 2^-32): a function of key and
-  index.
+  """Booleans of `shape`, each True with probability 1 - rate (to 2^-32).
 
-  The first axis (rows) is hashed together with the two words of the key into two seeds of each row;
-  an element's place in its row is hashed with those, and the highest bits decide. The mixing rounds
-  and their constants are Wellons' "lowbias32" (https://nullprogram.com/blog/2018/07/31/); its last
-  shift, which only lower bits gain by, is left out for elements: with it a TPU's compiler no longer
-  joins the mask with the matrix products beside it.
+  The index of a row (first axis) and the two words of the key are hashed into two seeds of the row.
+  These are hashed with an element's place in its row, and the highest bits of the result decide.
+  The mixing rounds and their constants are Wellons' "lowbias32"
+  (https://nullprogram.com/blog/2018/07/31/). Its last shift changes lower bits only and is left out
+  for elements: with it the TPU compiler no longer fuses the mask with the matrix products around.
   """
   key0, key1 = jax.random.key_data(key).ravel()[:2]
   rows = jnp.arange(shape[0], dtype=jnp.uint32).reshape(-1, *[1] * (len(shape) - 1))
@@ -57,12 +57,12 @@ def keep_mask(key, rate, shape):
 
 
 def _high_mix(x, seed):
-  """A bijection of uint32: each bit of x moves half of the high bits; the seed enters midway."""
+  """A bijection of uint32: each bit of x flips half of the high bits; the seed enters midway."""
   x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
   return (x ^ (x >> 15) ^ seed) * jnp.uint32(0x846CA68B)
 
 
 def _mix(x):
-  """A bijection of uint32: each bit of x moves half of all bits of the result."""
+  """A bijection of uint32: each bit of x flips half of all bits of the result."""
   x = _high_mix(x, jnp.uint32(0))
   return x ^ (x >> 16)

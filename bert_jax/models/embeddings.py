@@ -10,9 +10,9 @@ from bert_jax.models.positions import POSITIONS
 class Embeddings(nn.Module):
   """input_ids, token_type_ids, position_ids [B, T] -> x [B, T, D] in `config.dtype`.
 
-  Vectors are looked up and added in float32: the gradient of a row adds up all its tokens, and in
-  bfloat16 the two rows of token types would stop at 256. Ids must lie inside their tables;
-  `rows.batches` checks every batch on the host.
+  Vectors are looked up and added in float32. The gradient of a table's row is a sum over all its
+  tokens, and in bfloat16 those of the two token types would stop growing at 256. Ids must lie
+  inside their tables; rows/batches.py checks every batch on the host.
   """
 
   config: common.ModelConfig
@@ -22,9 +22,8 @@ class Embeddings(nn.Module):
     config = self.config
     x_BTD = common.embed(config, config.padded_vocab_size, 'word_embeddings')(input_ids_BT)
     if config.type_vocab_size:
-      x_BTD += common.embed(config, config.type_vocab_size, 'token_type_embeddings')(
-        token_type_ids_BT
-      )
+      types = common.embed(config, config.type_vocab_size, 'token_type_embeddings')
+      x_BTD += types(token_type_ids_BT)
     positions = POSITIONS[config.position_embeddings]
     if positions.embed:
       x_BTD += positions.embed(config, position_ids_BT)

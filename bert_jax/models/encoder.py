@@ -1,8 +1,8 @@
 """The encoder: embeddings, then a tower of blocks.
 
-Blocks are post-LN as BERT was released, or pre-LN with one more norm at the end (Xiong et al. 2020,
-https://arxiv.org/abs/2002.04745). They are unrolled or scanned: the same parameters in another
-layout (`stack_layers`, `unstack_layers` go between the two).
+Blocks are post-LN, as in BERT, or pre-LN with one more norm at the end (Xiong et al. 2020,
+https://arxiv.org/abs/2002.04745). They are unrolled or scanned, with the same parameters in two
+layouts (see stack.py).
 """
 
 import dataclasses
@@ -20,9 +20,9 @@ from bert_jax.models.tokens import Tokens
 class Encoder(nn.Module):
   """input_ids, token_type_ids, position_ids, segment_ids [B, T] -> hidden states [B, T, D].
 
-  segment_ids: 0 is padding, 1.. says which example of the row a token belongs to; attention never
-  crosses from one to another, so several short examples can share a row.
-  causal: True, or [B] bool by row: no token sees a later one.
+  segment_ids: 0 for padding, 1.. for the example of the row that a token belongs to. Tokens see
+  their own example only, so several short examples can share a row. causal: True, or [B] bool by
+  row, if no token may see a later one.
   """
 
   config: common.ModelConfig
@@ -41,14 +41,14 @@ class Encoder(nn.Module):
     embed = embeddings.Embeddings(config, name='embeddings')
     x_BTD = embed(input_ids_BT, token_type_ids_BT, position_ids_BT, deterministic)
     x_BTD = nn.with_logical_constraint(x_BTD, ('batch', 'length', 'hidden'))
-    # Positions that the embeddings hold are nothing for the layers to carry along.
+    # Layers need the positions only where they turn queries and keys.
     positions_BT = position_ids_BT if POSITIONS[config.position_embeddings].turn else None
     tokens = Tokens(segment_ids_BT, positions_BT, causal)
     return run_blocks(config, config.num_hidden_layers, deterministic, x_BTD, tokens)
 
 
 def init_encoder(config, rng):
-  """Encoder parameters, the same numbers whether layers are scanned or unrolled."""
+  """Parameters of an Encoder: the same numbers whether layers are scanned or unrolled."""
   unrolled = Encoder(dataclasses.replace(config, scan_layers=False, remat='none'))
   ids = jnp.zeros((1, 1), jnp.int32)
   params = unrolled.init(rng, ids, ids, ids, ids)['params']
@@ -56,9 +56,9 @@ def init_encoder(config, rng):
 
 
 def unsupported(config, causal=False):
-  """Why this model cannot be computed, in a sentence that says what to do; '' if it can.
+  """Why this model cannot be computed, with the fix, in a sentence; or ''.
 
-  To be asked before anything is compiled. causal: False, True, or 'by row'.
+  causal: False, True, or 'by row'.
   """
   positions = POSITIONS[config.position_embeddings]
   if positions.turn and config.hidden_size // config.num_attention_heads % 2:
@@ -90,9 +90,9 @@ def encoder_flops(config, batch, length):
 
 
 def tower_flops(config, count, batch, length, context_length=0, causal=False):
-  """Those of a tower of `count` blocks over [batch, length], each attending to a context too if
-  there is one. Of attention inside a window only what the window lets a token see counts; of causal
-  attention without one everything, as is the custom."""
+  """As encoder_flops, of a tower of `count` blocks. context_length: of the context that each block
+  attends to as well, or 0. With a window, attention counts what a token sees; causal attention
+  without a window counts in full, as is the custom."""
   D, F = config.hidden_size, config.intermediate_size
   window = np.broadcast_to(layer_numbers(config, count).window, count)
   reach = np.where(window, window if causal else window // 2 * 2 + 1, length)

@@ -1,7 +1,6 @@
-"""What sits on top of an encoder: pooler, classifier, masked-LM head.
+"""Heads over an encoder: pooler, classifier, masked-LM head.
 
-Each reads the hidden states of chosen tokens, as `gather_positions` picks them: those of [CLS], or
-of the masked tokens.
+Each reads the hidden states of some tokens, such as [CLS] or the masked ones (`gather_positions`).
 """
 
 import flax.linen as nn
@@ -28,9 +27,9 @@ class Pooler(nn.Module):
 
 
 class Classifier(nn.Module):
-  """Pooled vectors [B, N, D] -> logits [B, N, num_labels], after dropout while training.
+  """Vectors [B, N, D] -> dropout -> logits [B, N, num_labels].
 
-  In float32 whatever config.dtype is: the product is tiny, and bfloat16 logits tie.
+  Always in float32: the product is tiny, and bfloat16 would make many logits equal.
   """
 
   config: common.ModelConfig
@@ -46,9 +45,9 @@ class Classifier(nn.Module):
 class MaskedLMHead(nn.Module):
   """Hidden states of masked tokens [B, K, D] -> float32 logits [B, K, V].
 
-  Dense layer, activation, norm, then the product with the word embeddings (`embedding` [V, D]; or,
-  with tie_word_embeddings=False, with a table of this head), plus a bias for each word. V is the
-  padded vocabulary: its rows without a word get the lowest finite logit, so take no probability.
+  Dense layer, activation, norm, then the product with the word embeddings (embedding_VD, or a
+  table of this head if not tie_word_embeddings), plus a bias for each word. V is the padded
+  vocabulary; rows without a word get the lowest finite logit, so no probability.
   """
 
   config: common.ModelConfig
@@ -72,8 +71,8 @@ class MaskedLMHead(nn.Module):
 
 
 def head_flops(config, vectors, *, vocabulary=False):
-  """Floating-point operations of a forward pass of a D x D layer over so many vectors; vocabulary:
-  and of the product with the word embeddings behind it."""
+  """Floating-point operations of a D x D layer on so many vectors, forward pass only; vocabulary:
+  and of the product with the word embeddings after it."""
   D = config.hidden_size
   return 2 * vectors * D * (D + (config.vocab_size if vocabulary else 0))
 

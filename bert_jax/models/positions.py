@@ -1,5 +1,5 @@
-"""How a model is told the order of its tokens: a table added to the embeddings (learned or
-sinusoidal), queries and keys turned by their place (rotary), or a bias on the scores (ALiBi)."""
+"""Position encodings: a table added to the embeddings (learned or sinusoidal), queries and keys
+rotated by their position (rotary), or a bias of the attention scores (ALiBi)."""
 
 import math
 from collections.abc import Callable
@@ -13,11 +13,13 @@ from bert_jax.models.tokens import distance
 
 
 class Positions(NamedTuple):
-  """One kind of positions: where it enters the model. None where it does not.
+  """One kind of position encoding, by the places of a model where it enters; None: not there.
 
-  embed(config, position_ids [B, T]) -> [B, T, D] added to the embeddings, in their `__call__`.
-  turn(x [B, T, H, d], position_ids [B, T], theta) -> the queries, or the keys, of self-attention.
-  bias(heads, pattern) -> added to the scores of self-attention, broadcasts to [B, H, Tq, Tk].
+  embed(config, position_ids [B, T]) -> [B, T, D], added to the embeddings; called inside their
+  module, where it may create parameters.
+  turn(x [B, T, H, d], position_ids [B, T], theta) -> x rotated: the queries or keys of
+  self-attention.
+  bias(heads, pattern) -> added to the scores of self-attention; broadcasts to [B, H, Tq, Tk].
   """
 
   embed: Callable | None = None
@@ -26,9 +28,8 @@ class Positions(NamedTuple):
 
 
 def learned(config, position_ids_BT):
-  return common.embed(config, config.max_position_embeddings, 'position_embeddings')(
-    position_ids_BT
-  )
+  table = common.embed(config, config.max_position_embeddings, 'position_embeddings')
+  return table(position_ids_BT)
 
 
 def sinusoidal(config, position_ids_BT):
@@ -49,9 +50,9 @@ def sinusoidal_table(length, width):
 
 
 def rotary(x_BTHd, position_ids_BT, theta):
-  """x with its numbers i and i + d/2 turned, as one point of a plane, by position / theta^(2i/d)
-  (Su et al. 2021, https://arxiv.org/abs/2104.09864; in halves as GPT-NeoX, Llama and ModernBERT lay
-  them out). The product of a turned query and a turned key depends on their distance alone.
+  """x with each pair of its numbers (i, i + d/2) rotated as a point of the plane, by the angle
+  position / theta^(2i/d) (Su et al. 2021, https://arxiv.org/abs/2104.09864; pairs as in GPT-NeoX,
+  Llama and ModernBERT). The product of a query and a key then depends on their distance alone.
 
   theta may be traced. Computed in float32, returned in the type of x.
   """
@@ -64,16 +65,15 @@ def rotary(x_BTHd, position_ids_BT, theta):
 
 
 def alibi(heads, pattern):
-  """[B or 1, H, Tq, Tk]: minus the distance of query and key times the slope of each head (Press et
-  al. 2022, https://arxiv.org/abs/2108.12409); to both sides alike where attention looks both ways.
-  """
+  """[B or 1, H, Tq, Tk]: minus the distance of query and key, in either direction, times the slope
+  of the head (Press et al. 2022, https://arxiv.org/abs/2108.12409)."""
   slopes_H11 = jnp.asarray(alibi_slopes(heads), jnp.float32)[:, None, None]
   return -slopes_H11 * jnp.abs(distance(pattern))[:, None].astype(jnp.float32)
 
 
 def alibi_slopes(heads):
-  """The paper's: 2^(-8/n), 2^(-16/n).. for n heads; if n is no power of 2, those of the power below
-  it and then every other one of the power above."""
+  """The paper's: 2^(-8/n), 2^(-16/n).. for n heads. If n is no power of 2, the slopes of the power
+  of 2 below it, followed by every other slope of the power above it."""
   power = 2 ** math.floor(math.log2(heads))
   slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
   return slopes + [2 ** (-4 * (2 * i + 1) / power) for i in range(heads - power)]

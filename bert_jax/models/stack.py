@@ -1,8 +1,7 @@
-"""The layers of a tower: unrolled or scanned, recomputed in the backward pass or not, and the two
-layouts of their parameters.
+"""A tower of layers: unrolled or scanned, and what its backward pass computes again.
 
-A tower is a subtree of parameters that holds layers: as `layer_0`, `layer_1`.. (unrolled), or as
-`layers` with a leading axis of layers (scanned).
+Its parameters have two layouts: `layer_0`, `layer_1`.. (unrolled), or `layers` with a leading axis
+of layers (scanned).
 """
 
 import re
@@ -23,10 +22,11 @@ REMAT_POLICIES = {
 
 
 def run_blocks(config, count, deterministic, x_BTD, tokens, context=None, layer=None):
-  """x [B, T, D] through `count` blocks, and the last norm if theirs come first (pre-LN).
+  """x [B, T, D] after `count` blocks and, if they are pre-LN, one more norm.
 
-  Called in the compact method of a tower, whose parameters they become. layer: a Layer with numbers
-  of all of them, arrays [count] where they differ; None: those of `layer_numbers`.
+  To be called in the compact method of a module, which gets their parameters. context: see Block.
+  layer: a Layer with the numbers of all blocks, arrays [count] where they differ; None: those that
+  the config says.
   """
   layer = layer_numbers(config, count) if layer is None else layer
   block = Block
@@ -50,7 +50,7 @@ def run_blocks(config, count, deterministic, x_BTD, tokens, context=None, layer=
 
 
 class Stack(nn.Module):
-  """A tower of `count` blocks and nothing else; arguments as in run_blocks."""
+  """A tower of `count` blocks and nothing else; the arguments are those of run_blocks."""
 
   config: common.ModelConfig
   count: int
@@ -61,8 +61,8 @@ class Stack(nn.Module):
 
 
 def layer_numbers(config, count):
-  """The Layer of a tower by its config: with `global_attention_every` = n, layers 0, n, 2n.. see
-  everything and only the others have the window (ModernBERT: n = 3)."""
+  """The Layer of a tower of `count` blocks. With global_attention_every = n, layers 0, n, 2n.. have
+  no window (ModernBERT: n = 3)."""
   window, every = config.attention_window, config.global_attention_every
   if window and every:
     window = np.where(np.arange(count) % every, window, 0).astype(np.int32)
@@ -70,8 +70,8 @@ def layer_numbers(config, count):
 
 
 def stack_layers(params):
-  """Parameters with the layers of every tower stacked, at any depth of the tree: its 'layer_0': p,
-  'layer_1': p.. become 'layers': p with a leading axis of layers. All else stays."""
+  """Parameters with the layers of every tower stacked: 'layer_0', 'layer_1'.. at any depth of the
+  tree become 'layers' with a leading axis of layers. Everything else stays."""
   if not isinstance(params, dict):
     return params
   names = sorted((k for k in params if re.fullmatch(r'layer_\d+', k)), key=lambda k: int(k[6:]))

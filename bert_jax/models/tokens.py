@@ -1,7 +1,6 @@
-"""What a block knows of its tokens besides their vectors, and which tokens see which.
+"""What a block knows about its tokens besides their vectors, and which tokens see which.
 
-Nothing here computes attention: `Pattern` describes it, and attention.py turns the description into
-what each implementation needs.
+`Pattern` describes attention; attention.py computes it.
 """
 
 import dataclasses
@@ -12,9 +11,9 @@ import jax.numpy as jnp
 
 
 def described(cls):
-  """Makes `cls` a frozen dataclass and a pytree: its arrays are leaves, its plain Python numbers
-  are part of the compiled program. So one field can be a constant (`causal=True`) or data (`causal`
-  [B])."""
+  """Makes `cls` a frozen dataclass and a pytree whose arrays are leaves, while plain Python numbers
+  are constants of the compiled program. So the same field may be a constant (`causal=True`) or an
+  array (`causal` [B])."""
   cls = dataclasses.dataclass(frozen=True)(cls)
   names = [field.name for field in dataclasses.fields(cls)]
 
@@ -34,11 +33,11 @@ def described(cls):
 class Tokens:
   """The tokens of a batch of rows.
 
-  segment_ids: [B, T] int32; 0 is padding, 1.. says which example of the row a token belongs to.
-  position_ids: [B, T] int32, the place of a token in its example. None: its place in the row.
-  causal: True if no token may see a later one; or [B] bool, for each row.
-  places: [T] or [B, T] int32, by which `causal` and windows say what is later and how far. None:
-  the index in the row. Keys that continue earlier ones (a memory, a cache) need it.
+  segment_ids: [B, T] int32; 0 for padding, 1.. for the example of the row a token belongs to.
+  position_ids: [B, T] int32, a token's position in its example. None: its index in the row.
+  causal: True if no token may see a later one, or [B] bool by row.
+  places: [T] or [B, T] int32, by which causal attention and windows order tokens and measure their
+  distance. None: the index in the row. Keys that continue earlier ones (a memory, a cache) need it.
   """
 
   segment_ids: Any
@@ -49,18 +48,17 @@ class Tokens:
 
 @described
 class Layer:
-  """The numbers that may differ from layer to layer. Each is a Python number (the same for all
-  layers of a scan, or that of one unrolled layer) or an array: [L] for a tower, [] inside a scan.
+  """The numbers that may differ from layer to layer. Each is a Python number (of one layer, or the
+  same for all layers of a tower) or an array: [L] for a tower, [] inside a scan.
 
-  window: how far its attention reaches, as in Pattern. rotary_theta: the base of the wavelengths of
-  rotary positions (models/positions.py).
+  window: how far attention reaches, as in Pattern. rotary_theta: see positions.rotary.
   """
 
   window: Any = 0
   rotary_theta: Any = 10_000.0
 
   def at(self, i):
-    """That of layer i of a tower, in Python numbers."""
+    """The Layer number i of a tower, in Python numbers."""
     return jax.tree.map(lambda x_L: x_L[i].item(), self)
 
 
@@ -68,13 +66,13 @@ class Layer:
 class Pattern:
   """Which keys a query sees, and what is added to its scores.
 
-  queries, keys: Tokens; segment_ids [B, Tq] and [B, Tk]. A query sees the keys of its own segment
-  that are no padding, and of those:
-  causal: no later ones; True, or [B] bool for each row.
-  window: only near ones; 0 for all. `window` counts as it does in released models: causal, the last
-  `window` keys up to and with its own place (Mistral); otherwise those at most window // 2 places
-  away on either side (ModernBERT, Longformer). An int, or an integer array [] that may be traced.
-  bias: added to the scores before the softmax, anything that broadcasts to [B, H, Tq, Tk], or None.
+  queries, keys: Tokens, with segment_ids [B, Tq] and [B, Tk]. A query sees the keys of its segment
+  that are no padding, with two restrictions:
+  causal: no later keys; True, or [B] bool by row.
+  window: only near keys; an int, or an integer array [] that may be traced; 0: all. As in released
+  models, these are, if causal, the last `window` keys up to the query's place (Mistral), otherwise
+  the keys at most window // 2 places away on either side (ModernBERT, Longformer).
+  bias: added to the scores before the softmax; broadcasts to [B, H, Tq, Tk]; or None.
   """
 
   queries: Tokens
@@ -102,7 +100,7 @@ def sees(pattern):
 
 
 def distance(pattern):
-  """[B or 1, Tq, Tk] int32: how many places each key lies before each query."""
+  """[B or 1, Tq, Tk] int32: how many places each key stands before each query."""
   queries, keys = (
     (jnp.arange(x.segment_ids.shape[1]) if x.places is None else x.places)
     for x in (pattern.queries, pattern.keys)
@@ -111,5 +109,5 @@ def distance(pattern):
 
 
 def is_constant(value, constant):
-  """Is `value` this Python number, and no array?"""
+  """Is `value` this Python number (and not an array)?"""
   return isinstance(value, (bool, int, float)) and value == constant

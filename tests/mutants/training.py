@@ -5,8 +5,8 @@ MUTANTS = [
   (
     'the same random bits at every step',
     'bert_jax/step.py',
-    'jax.random.fold_in(key, state.step)',
-    'key',
+    'jax.random.fold_in(constants.train_key, state.step)',
+    'constants.train_key',
     'tests/test_step.py::test_every_step_draws_anew',
   ),
   (
@@ -19,8 +19,8 @@ MUTANTS = [
   (
     'one key for all evaluation batches',
     'bert_jax/step.py',
-    'jax.random.fold_in(key, index)',
-    'key',
+    'prepare(batch, jax.random.fold_in(constants.eval_key, index))',
+    'prepare(batch, constants.eval_key)',
     'tests/test_step.py::test_every_batch_of_an_evaluation_is_corrupted_anew',
   ),
   (
@@ -40,15 +40,15 @@ MUTANTS = [
   (
     'training draws with the key of evaluations',
     'bert_jax/step.py',
-    'init_key, train_key, _ = keys(',
-    'init_key, _, train_key = keys(',
+    '_, train_key, eval_key = keys(',
+    '_, eval_key, train_key = keys(',
     "'tests/test_golden_runs.py::test_a_run_gives_the_numbers_it_gave[choices]'",
   ),
   (
     'no dropout in training',
     'bert_jax/step.py',
-    'terms = objective.terms(params, batch, rng, True)',
-    'terms = objective.terms(params, batch, rng, False)',
+    'terms, carry = objective.terms(params, batch, rng, True,',
+    'terms, carry = objective.terms(params, batch, rng, False,',
     'tests/test_step.py::test_every_step_draws_anew',
   ),
   (
@@ -96,17 +96,17 @@ MUTANTS = [
   (
     'weights with a corruption of their own',
     'bert_jax/step.py',
-    'whole = objective.terms(state.params, batch,',
-    'whole = objective.terms(state.params, jax.tree.map(lambda x: x[:1], batch),',
+    'whole, _ = objective.terms(state.params, batch,',
+    'whole, _ = objective.terms(state.params, jax.tree.map(lambda x: x[:1], batch),',
     'tests/test_step.py::test_accumulation_equals_the_whole_batch',
   ),
   (
     'weight decay at the peak rate',
     'bert_jax/optim.py',
-    'optax.add_decayed_weights(optimizer.weight_decay, decayed),\n'
-    '    optax.scale_by_learning_rate(make_schedule(optimizer, steps)),',
-    'optax.scale_by_learning_rate(make_schedule(optimizer, steps)),\n'
-    '    optax.add_decayed_weights(-optimizer.learning_rate * optimizer.weight_decay, decayed),',
+    "optax.add_decayed_weights(values['weight_decay'], decayed),\n"
+    "    optax.scale_by_learning_rate(make_schedule(optimizer, steps, values['learning_rate'])),",
+    "optax.scale_by_learning_rate(make_schedule(optimizer, steps, values['learning_rate'])),\n"
+    "    optax.add_decayed_weights(-values['learning_rate'] * values['weight_decay'], decayed),",
     'tests/test_optim.py::test_weight_decay_follows_the_rate',
   ),
   (
@@ -203,8 +203,9 @@ MUTANTS = [
   (
     'frozen parameters count in the clipped norm',
     'bert_jax/optim.py',
-    'optax.masked(optax.set_to_zero(), frozen)',
-    'optax.identity()',
+    '    return chain.update(trained(gradients)',
+    '    gradients, _ = clip_by_global_norm(optimizer.clip_norm or 9e9).update(gradients, None)\n'
+    '    return chain.update(trained(gradients)',
     'tests/test_optim.py::test_clipping_ignores_frozen_parameters',
   ),
   (
@@ -245,22 +246,22 @@ MUTANTS = [
   (
     'scanned layers are counted from below',
     'bert_jax/optim.py',
-    'np.arange(count, 0, -1)',
-    'np.arange(1, count + 1)',
+    'np.arange(x.shape[0], 0, -1)',
+    'np.arange(1, x.shape[0] + 1)',
     'tests/test_optim.py::test_scanned_layers_are_stepped_as_unrolled_ones',
   ),
   (
     'the last layer is no layer below the heads',
     'bert_jax/optim.py',
-    'return count - int(match[1])',
-    'return count - 1 - int(match[1])',
+    'return counts[tower] - number',
+    'return counts[tower] - 1 - number',
     'tests/test_optim.py::test_layer_lr_decay_counts_from_the_heads',
   ),
   (
     'embeddings decay as the first layer',
     'bert_jax/optim.py',
-    "count + 1 if '/embeddings/'",
-    "count if '/embeddings/'",
+    'counts[tower] + 1 if in_embeddings',
+    'counts[tower] if in_embeddings',
     'tests/test_optim.py::test_layer_lr_decay_counts_from_the_heads',
   ),
   (
@@ -322,15 +323,15 @@ MUTANTS = [
   (
     'a tie is a hit',
     'bert_jax/objectives/base.py',
-    '(own > others)',
-    '(own >= others)',
+    '(gold > others)',
+    '(gold >= others)',
     'tests/test_objectives.py::test_a_tie_is_a_miss',
   ),
   (
     'a hit is a logit above 0',
     'bert_jax/objectives/base.py',
-    'jnp.where(is_own, -jnp.inf, logits)',
-    'jnp.where(is_own, 0.0, logits)',
+    'jnp.where(is_gold, -jnp.inf, logits)',
+    'jnp.where(is_gold, 0.0, logits)',
     'tests/test_objectives.py::test_label_terms_are_the_cross_entropy_and_hits',
   ),
   (
@@ -343,15 +344,15 @@ MUTANTS = [
   (
     'exponentials are not shifted',
     'bert_jax/objectives/base.py',
-    'jnp.exp(logits - top), axis=-1)) + (top - own)',
-    'jnp.exp(logits), axis=-1)) - (own)',
+    'jnp.exp(logits - top), axis=-1)) + (top - gold)',
+    'jnp.exp(logits), axis=-1)) - (gold)',
     'tests/test_objectives.py::test_label_terms_are_the_cross_entropy_and_hits',
   ),
   (
     'no dropout on pooled vectors',
     'bert_jax/objectives/base.py',
-    '    pooled_BND,\n    rng is None,',
-    '    pooled_BND,\n    True,',
+    'pooled_BND, rng=head_key)',
+    'pooled_BND)',
     'tests/test_objectives.py::test_dropout_on_top_of_the_encoder',
   ),
   (
@@ -371,15 +372,15 @@ MUTANTS = [
   (
     'no dropout on what tags are read from',
     'bert_jax/objectives/tagging.py',
-    '      rng is None,\n',
-    '      True,\n',
+    'hidden_BTD, rng=head_key)',
+    'hidden_BTD)',
     'tests/test_objectives.py::test_dropout_on_top_of_the_encoder',
   ),
   (
     'no dropout in the scorer of pronouns',
     'bert_jax/objectives/coreference.py',
-    '      rng is None,\n',
-    '      True,\n',
+    'spans, rng=head_key)',
+    'spans)',
     'tests/test_objectives.py::test_dropout_on_top_of_the_encoder',
   ),
   (
@@ -472,5 +473,12 @@ MUTANTS = [
     '(segment_ids_BT > 0) & ~jnp.isin(',
     '(segment_ids_BT > 0) | ~jnp.isin(',
     'tests/test_corruption.py::test_a_row_without_candidates_predicts_nothing',
+  ),
+  (
+    'a carry stays that of the first step',
+    'bert_jax/step.py',
+    'opt_state, carry), metrics',
+    'opt_state, state.carry), metrics',
+    'tests/test_step.py::test_a_carry_moves_from_step_to_step',
   ),
 ]

@@ -83,7 +83,7 @@ MUTANTS = [
   ),
   (
     'the epoch is floored',
-    'bert_jax/train.py',
+    'bert_jax/run_setup.py',
     'math.ceil(config.epochs',
     'math.floor(config.epochs',
     'tests/test_finetuning.py::test_other_tables_train_and_evaluate[table]',

@@ -241,7 +241,7 @@ MUTANTS = [
   ),
   (
     'MFU of two thirds of a step',
-    'bert_jax/train.py',
+    'bert_jax/run_setup.py',
     'return 3 * inputs.objective.flops',
     'return 2 * inputs.objective.flops',
     'tests/test_metrics.py::test_mfu_counts_the_matrix_products_of_a_whole_step',

@@ -183,4 +183,25 @@ MUTANTS = [
     'back_X = order_X',
     'tests/test_predict.py::test_fill_mask_reads_a_long_text_around_each_mask',
   ),
+  (
+    'the checksum of a tensor is not compared',
+    'bert_jax/convert/tensorflow_bundle.py',
+    'if stored_checksum(data) != entry.get(6, 0):',
+    'if False:',
+    'tests/test_tensors.py::test_a_flipped_bit_of_a_bundle_is_found_wherever_it_is',
+  ),
+  (
+    'queries have the name of keys',
+    'bert_jax/convert/parameter_names.py',
+    "attention.self.query'",
+    "attention.self.key'",
+    'tests/test_convert.py::test_a_tensor_of_googles_is_where_it_belongs',
+  ),
+  (
+    'an output layer of google-research/bert is not transposed',
+    'bert_jax/convert/parameter_names.py',
+    "Place(f'{theirs}weights', True,",
+    "Place(f'{theirs}weights', False,",
+    'tests/test_convert.py::test_a_tensor_of_googles_is_where_it_belongs',
+  ),
 ]

@@ -64,7 +64,7 @@ def test_training_does_not_compute_what_only_states_show(pretrained_model):  # n
     {'dtype': jnp.bfloat16, 'param_dtype': jnp.bfloat16},
     {'dot_general': jax.lax.dot_general, 'precision': 'highest'},
   ],
-  ids=str,
+  ids=['plain', 'no bias', 'float16', 'bfloat16', 'dot_general'],
 )
 def test_turned_kernels_give_the_same_numbers(options):
   rows = np.random.default_rng(0).normal(size=(2, 300, 16)).astype(np.float32)

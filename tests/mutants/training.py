@@ -94,11 +94,11 @@ MUTANTS = [
     'tests/test_step.py::test_the_schedule_is_as_long_as_its_horizon',
   ),
   (
-    'weights with a corruption of their own',
+    'weights of the first row stand for all',
     'bert_jax/step.py',
     'whole, _ = objective.terms(state.params, batch,',
     'whole, _ = objective.terms(state.params, jax.tree.map(lambda x: x[:1], batch),',
-    'tests/test_step.py::test_accumulation_equals_the_whole_batch',
+    'tests/test_step.py::test_the_loss_is_the_sum_of_weighted_means',
   ),
   (
     'weight decay at the peak rate',

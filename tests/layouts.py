@@ -1,12 +1,14 @@
 """The losses of three steps of every objective on meshes of 8 devices, for tests/test_layouts.py.
 
-    python tests/layouts.py data,fsdp,tensor[,FIELD=VALUE] ...    # 1,1,1 is one of the devices
+    python tests/layouts.py [--tasks A,B] data,fsdp,tensor[,FIELD=VALUE] ...
+
+1,1,1 is one of the devices.
 
 Batches are drawn at random by the objective's own contract: what they say does not matter here.
 """
 
+import argparse
 import json
-import sys
 
 import jax
 import numpy as np
@@ -73,7 +75,12 @@ def losses(task, shape, changes=()):
 
 
 if __name__ == '__main__':
-  for mesh in sys.argv[1:]:
+  parser = argparse.ArgumentParser()
+  parser.add_argument('--tasks', default='', help='empty: all of them')
+  parser.add_argument('meshes', nargs='+')
+  args = parser.parse_args()
+  tasks = args.tasks.split(',') if args.tasks else TASKS
+  for mesh in args.meshes:
     parts = mesh.split(',')
     shape, changes = [int(n) for n in parts[:3]], parts[3:]
-    print(json.dumps([mesh, {task: losses(task, shape, changes) for task in TASKS}]), flush=True)
+    print(json.dumps([mesh, {task: losses(task, shape, changes) for task in tasks}]), flush=True)

@@ -17,19 +17,19 @@ PRODUCTS = (
 
 
 @pytest.mark.parametrize(
-  'one, eight',
+  'tasks, one, eight',
   [
-    ('1,1,1', ('2,2,2',)),
-    pytest.param('1,1,1', PRODUCTS, marks=pytest.mark.slow),
-    pytest.param('1,1,1' + SCANNED, ('2,2,2' + SCANNED,), marks=pytest.mark.slow),
+    ('pretrain,squad,gap', '1,1,1', ('2,2,2',)),  # heads of a sentence, a token and a span
+    pytest.param('', '1,1,1', PRODUCTS, marks=pytest.mark.slow),
+    pytest.param('', '1,1,1' + SCANNED, ('2,2,2' + SCANNED,), marks=pytest.mark.slow),
   ],
   ids=['2x2x2', 'all', 'scanned'],
 )
-def test_eight_devices_compute_what_one_does(one, eight):
+def test_eight_devices_compute_what_one_does(tasks, one, eight):
   """Losses and norms of gradients of three steps, dropout on, to 1e-5."""
   flags = '--xla_force_host_platform_device_count=8'
   flags = f'{os.environ.get("XLA_FLAGS", "")} {flags}'
-  command = [sys.executable, 'tests/layouts.py', one, *eight]
+  command = [sys.executable, 'tests/layouts.py', '--tasks', tasks, one, *eight]
   env = dict(os.environ, PYTHONPATH=str(ROOT), XLA_FLAGS=flags)
   out = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=1500)
   assert out.returncode == 0, out.stderr[-3000:]

@@ -110,8 +110,9 @@ def test_two_processes_evaluate_as_one_does(alone, together):
   assert two == pytest.approx(one, rel=1e-6)
 
 
-def test_another_number_of_processes_goes_on(alone, corpus_file, tmp_path):
-  """Two of them are stopped by a signal to one; four finish the run, fully sharded."""
+@pytest.mark.parametrize('number', [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_another_number_of_processes_goes_on(number, alone, corpus_file, tmp_path):
+  """Two of them are stopped by a signal to one; one or four finish the run."""
   workdir = tmp_path / 'run'
   arguments = [CONFIG, '--workdir', workdir, *small_overrides(corpus_file)]
   process = local(2, 2, *arguments)
@@ -122,7 +123,7 @@ def test_another_number_of_processes_goes_on(alone, corpus_file, tmp_path):
   code, _, err = done(process)
   step = int(re.search(r'stopped by a signal at step (\d+) of 20', err)[1])
   assert code == 130 and (workdir / 'checkpoints' / str(step)).is_dir()
-  succeeded(local(4, 1, *arguments))
+  succeeded(local(number, 4 // number, *arguments))
   ours, theirs = logged(workdir), logged(alone)
   last = (20, 'eval')
   assert ours[last] == pytest.approx(theirs[last], abs=1e-5, rel=1e-5)

@@ -234,7 +234,9 @@ def test_runs_that_differ_in_seed_and_rate_share_their_compiled_steps():
   assert a.lower().as_text() != c.lower().as_text()
 
 
-@pytest.mark.parametrize('mesh', ['2,2,2', '8,1,1', '1,4,2'])
+@pytest.mark.parametrize(
+  'mesh', ['2,2,2', *(pytest.param(mesh, marks=pytest.mark.slow) for mesh in ('8,1,1', '1,4,2'))]
+)
 def test_eight_devices_train_as_one(mesh, corpus_file, pretrained, tmp_path):
   """20 steps with dropout on a mesh of 8 simulated devices: the losses of one device to 1e-5.
 

@@ -4,6 +4,7 @@ B batch, T tokens, N examples in a row, D hidden size, C classes.
 """
 
 import abc
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -70,27 +71,47 @@ class Objective(abc.ABC):
     """Floating-point operations of a forward pass over one batch, matrix products only."""
 
 
-class Pooled(Objective):
-  """An objective that gives each example logits by a `head` over its pooled [CLS] (BERT, 3.2).
+@dataclasses.dataclass(frozen=True)
+class OfExamples(Objective):
+  """An objective of labelled examples, of which a row may hold several. Subclasses have `logits`,
+  and `head_flops`: those of `flops` that are not the encoder's.
 
-  A subclass has the fields model, seq_length and examples_per_row, and a property `head`, a module.
+  scores: metrics that the task's scorer computes. kinds: {name: data type} of the numbers of an
+  example besides those of slot_spec. beside: the arrays of a batch that stand beside its logits.
   """
 
+  model: models.ModelConfig
+  seq_length: int
+  examples_per_row: int = dataclasses.field(default=1, kw_only=True)
+  scores: tuple[str, ...] = dataclasses.field(default=(), kw_only=True)
+
+  kinds, beside = {}, ('example_ids',)
+
+  def spec(self, batch_size):
+    kinds = {'example_ids': jnp.int32} | self.kinds
+    slots = slot_spec(batch_size, self.examples_per_row, **kinds)
+    return row_spec(batch_size, self.seq_length) | slots
+
+  def predict(self, params, batch, rng=None, carry=None, given=None):
+    return {'logits': self.logits(params, batch)} | {name: batch[name] for name in self.beside}
+
+  def flops(self, batch_size):
+    encoder = models.encoder_flops(self.model, batch_size, self.seq_length)
+    return encoder + self.head_flops(batch_size)
+
+
+class Pooled(OfExamples):
+  """Gives each example logits by `head`, a module, over its pooled [CLS] (BERT, 3.2)."""
+
   def init(self, rng):
-    heads = dict(pooler=models.Pooler(self.model), classifier=self.head)
-    return init_model(self.model, rng, **heads)
+    return init_model(self.model, rng, pooler=models.Pooler(self.model), classifier=self.head)
 
   def logits(self, params, batch, rng=None):
     """[B, N, C]; rng turns dropout on."""
     return pooled_logits(self.model, self.head, params, batch, rng)
 
-  def predict(self, params, batch, rng=None, carry=None, given=None):
-    """logits as above, with the numbers of the examples."""
-    return {'logits': self.logits(params, batch), 'example_ids': batch['example_ids']}
-
-  def flops(self, batch_size):
-    head = models.head_flops(self.model, batch_size * self.examples_per_row)
-    return models.encoder_flops(self.model, batch_size, self.seq_length) + head
+  def head_flops(self, batch_size):
+    return models.head_flops(self.model, batch_size * self.examples_per_row)
 
 
 def row_spec(batch_size, seq_length):
@@ -100,8 +121,8 @@ def row_spec(batch_size, seq_length):
 
 
 def slot_spec(batch_size, slots, **kinds):
-  """Arrays [B, N] with one number for each example of each row: where it starts, its weight (1, or
-  0 for an empty slot), and more. kinds: {name: data type} of the others."""
+  """Arrays [B, N] with a number for each example of each row: where it starts, its weight (1, or 0
+  for an empty slot), and those of `kinds`: {name: data type}."""
   kinds = {'cls_positions': jnp.int32, 'weights': jnp.float32} | kinds
   return {name: jax.ShapeDtypeStruct((batch_size, slots), kind) for name, kind in kinds.items()}
 
@@ -135,8 +156,7 @@ def init_model(model, rng, **heads):
 
 
 def two_keys(rng):
-  """Two independent keys from one: dropout in the encoder and in the head; (None, None) from
-  None."""
+  """Independent keys for dropout in the encoder and in the head; (None, None) from None."""
   return (None, None) if rng is None else jax.random.split(rng)
 
 

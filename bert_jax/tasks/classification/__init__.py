@@ -30,15 +30,13 @@ FIELDS = {
 
 
 def rules(config):
-  yield from labelled.rules(config)
-  table = config.table
-  weights = table.class_weights
+  table, weights = config.table, config.table.class_weights
+  yield from labelled.rules(config, pairs=bool(table.pair_column))
   yield (
     not (table.regression and (table.labels or table.multi_label or weights)),
     'table.regression has no label set; leave table.labels and table.class_weights empty and '
     'table.multi_label false.',
   )
-  yield labelled.pairs_have_types(config, bool(table.pair_column))
   yield (
     weights == ('balanced',) or pairs_with_positive_numbers(weights),
     f"table.class_weights is {weights!r}; write ((label, weight), ...) or ('balanced',).",
@@ -73,22 +71,18 @@ def from_released(config, released):
     table.labels = labels
 
 
-CLASSIFIER = 'classifier; fine-tune one (configs/finetune.py)'
+ASKS = {'classify': Classify, 'pair': Pair}
+LACKS = 'classifier; fine-tune one (configs/finetune.py)'
+PARTS = ('encoder', 'pooler', 'classifier')
 
 CLASSIFICATION = labelled.family(
   'classification',
   task,
   formats=('table',),
-  resolve=task.resolve,
   main_metric=main_metric,
   fields=FIELDS,
   rules=rules,
-  predictions={
-    'classify': Prediction(Classify, lacks=CLASSIFIER),
-    'pair': Prediction(Pair, lacks=CLASSIFIER),
-  },
-  heads=(
-    Head('ForSequenceClassification', ('encoder', 'pooler', 'classifier'), 'text-classification'),
-  ),
+  predictions={name: Prediction(ask, lacks=LACKS) for name, ask in ASKS.items()},
+  heads=(Head('ForSequenceClassification', PARTS, 'text-classification'),),
   from_released=from_released,
 )

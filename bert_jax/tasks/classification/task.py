@@ -14,7 +14,6 @@ Examples that are cut are counted.
 import numpy as np
 from scipy.special import expit, log_softmax
 
-from bert_jax import models
 from bert_jax.errors import InputError
 from bert_jax.objectives.classification import Classification
 from bert_jax.rows.examples import Scored, by_example
@@ -71,32 +70,15 @@ def texts(config):
 
 
 def objective(config, tokenizer):
-  del tokenizer
-  table = config.table
-  return Classification(
-    models.ModelConfig(**config.model),
-    config.data.seq_length,
-    names(table.labels),
-    examples_per_row=config.data.examples_per_row,
-    multi_label=table.multi_label,
-    class_weights=_class_weights(config),
-  )
-
-
-def _class_weights(config):
-  """The weight of each label in the loss; () if all weigh the same."""
   given, labels = config.table.class_weights, names(config.table.labels)
   if unknown := [label for label, _ in given if label not in labels]:
     raise InputError(
       f'table.class_weights names {unknown[0]!r}, which is not a label; there are '
       f'{", ".join(map(repr, labels))}.'
     )
-  return tuple(float(dict(given).get(label, 1.0)) for label in labels) if given else ()
-
-
-def sources(config, tokenizer, splits=('train', 'eval')):
-  rows_of = labelled.reader(config, tokenizer, read, Texts)
-  return labelled.sources(config, splits, rows_of, embedded=not config.data.train)
+  weights = tuple(float(dict(given).get(label, 1.0)) for label in labels) if given else ()
+  more = {'multi_label': config.table.multi_label, 'class_weights': weights}
+  return labelled.objective(Classification, config, labels, **more)
 
 
 class Texts(Scored):
@@ -108,17 +90,14 @@ class Texts(Scored):
   """
 
   def __init__(self, config, tokenizer, examples, problems):
-    table = config.table
-    self.examples, self.labels, self.multi_label = examples, names(table.labels), table.multi_label
-    self.regression = table.regression
+    table, self.examples, self.labels = config.table, examples, names(config.table.labels)
+    self.multi_label, self.regression = table.multi_label, table.regression
     limit = config.task.max_length or config.data.seq_length
-    firsts = tokenizer.ids_batch([example.texts[0] for example in examples])
-    if pairs := bool(examples) and len(examples[0].texts) == 2:
-      seconds = tokenizer.ids_batch([example.texts[1] for example in examples])
-    whole = list(zip(firsts, seconds)) if pairs else [(ids,) for ids in firsts]
+    sides = [tokenizer.ids_batch(texts) for texts in zip(*(e.texts for e in examples))]
+    pairs, whole = len(sides) == 2, zip(*sides)
     room = limit - 2 - pairs * tokenizer.between
-    if table.long_texts == 'windows' and not pairs:
-      self.read = firsts
+    if table.long_texts == 'windows' and len(sides) == 1:
+      self.read = sides[0]
     parts, text_of = [], []
     for i, ids in enumerate(whole):
       kept = [ids]
@@ -143,19 +122,12 @@ class Texts(Scored):
       for row, numbers in zip(labels, self.gold):
         row[numbers or []] = 1
     else:
-      labels = np.array([0 if gold is None else gold for gold in self.gold], kind)
+      labels = np.array([gold or 0 for gold in self.gold], kind)
     known = np.array([gold is not None for gold in self.gold], np.float32)
     weights = known / np.maximum(1, np.bincount(self.text_of, minlength=len(known)))
-    super().__init__(
-      tokenizer,
-      parts,
-      seq_length=config.data.seq_length,
-      slots=config.data.examples_per_row,
-      per_example={
-        'labels': labels[self.text_of],
-        'weights': weights.astype(np.float32)[self.text_of],
-      },
-    )
+    of_text = {'labels': labels, 'weights': weights.astype(np.float32)}
+    per_example = {name: values[self.text_of] for name, values in of_text.items()}
+    super().__init__(tokenizer, parts, per_example=per_example, **labelled.shape(config))
     if self.labels and not self.multi_label and known.any():
       self.baselines['classification_accuracy'] = labelled.majority(labels[known > 0])
 
@@ -165,9 +137,8 @@ class Texts(Scored):
     seen = np.bincount(self.text_of[numbers], minlength=len(windows))
     total = np.zeros((len(windows), logits.shape[-1]))
     np.add.at(total, self.text_of[numbers], logits)
-    return [
-      self._answer(i, total[i] / windows[i]) for i in np.flatnonzero((seen == windows) & (seen > 0))
-    ]
+    whole = np.flatnonzero((seen == windows) & (seen > 0))
+    return [self._answer(i, total[i] / windows[i]) for i in whole]
 
   def _answer(self, i, logits):
     example, gold = self.examples[i], self.gold[i]
@@ -199,6 +170,9 @@ class Texts(Scored):
     import scipy.stats
     from sklearn import metrics as sklearn_metrics
 
+    def f1_score(*sides, **options):
+      return float(sklearn_metrics.f1_score(*sides, zero_division=0, **options))
+
     gold, predicted = ([a[key] for a in answers] for key in ('gold', 'prediction'))
     if self.regression:
       if len(gold) < 2 or not np.std(gold) or not np.std(predicted):
@@ -212,23 +186,14 @@ class Texts(Scored):
         np.array([[label in given for label in self.labels] for given in side])
         for side in (gold, predicted)
       )
-      f1 = {
-        f'{kind}_f1': float(
-          sklearn_metrics.f1_score(gold, predicted, average=kind, zero_division=0)
-        )
-        for kind in ('micro', 'macro')
-      }
+      f1 = {f'{kind}_f1': f1_score(gold, predicted, average=kind) for kind in ('micro', 'macro')}
       return f1 | {'subset_accuracy': float((gold == predicted).all(axis=1).mean())}
+    out = {'classification_accuracy': float(np.mean(np.array(gold) == np.array(predicted)))}
     if len(self.labels) == 2:
-      which = {'pos_label': self.labels[1], 'average': 'binary'}
+      out['f1'] = f1_score(gold, predicted, pos_label=self.labels[1], average='binary')
     else:
-      which = {'average': 'macro'}  # over the labels that occur
-    f1 = sklearn_metrics.f1_score(gold, predicted, zero_division=0, **which)
-    return {
-      'classification_accuracy': float(np.mean(np.array(gold) == np.array(predicted))),
-      'f1' if len(self.labels) == 2 else 'macro_f1': float(f1),
-      'matthews': float(sklearn_metrics.matthews_corrcoef(gold, predicted)),
-    }
+      out['macro_f1'] = f1_score(gold, predicted, average='macro')  # over the labels that occur
+    return out | {'matthews': float(sklearn_metrics.matthews_corrcoef(gold, predicted))}
 
   def constant(self, answers):
     if not self.regression:
@@ -247,6 +212,9 @@ class Texts(Scored):
     )  # fmt: skip
     lines = (f'{a["id"]}\t{prediction}\n' for a, prediction in zip(answers, shown))
     return {'predictions.tsv': 'index\tprediction\n' + ''.join(lines)}
+
+
+sources = labelled.sources_of(read, Texts, embedded=True)
 
 
 def cut(parts, room, keep='head'):

@@ -28,7 +28,7 @@ class Coreference(OfHead):
 
   def record(self, given):
     text, *spans = texts_of(given, self.fields)
-    places = [_place(given, text, name, span) for name, span in zip(self.fields[1:], spans)]
+    places = (_place(given, text, name, span) for name, span in zip(self.fields[1:], spans))
     return Example('', '', text, tuple(places), None)
 
   def shown(self, answer):

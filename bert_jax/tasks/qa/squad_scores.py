@@ -33,15 +33,14 @@ def normalised(text):
 def word_f1(prediction, gold):
   """F1 over the words of two normalised texts; 0 if they share none, even if both are empty."""
   predicted, right = prediction.split(), gold.split()
-  shared = sum((Counter(predicted) & Counter(right)).values())
-  return _f1(shared, len(predicted), len(right))
+  return _f1(sum((Counter(predicted) & Counter(right)).values()), len(predicted), len(right))
 
 
 def squad(predictions, golds):
   """SQuAD 1.1: {exact, f1}; every question has a gold answer."""
   exact, f1 = [], []
   for prediction, gold in zip(predictions, golds, strict=True):
-    prediction, gold = normalised(prediction), [normalised(text) for text in gold]
+    prediction, gold = normalised(prediction), list(map(normalised, gold))
     exact.append(prediction in gold)
     f1.append(max(word_f1(prediction, text) for text in gold))
   return {'exact': _percent(exact), 'f1': _percent(f1)}
@@ -94,9 +93,7 @@ def _of_each(predictions, golds):
   return exact, f1
 
 
-# -------------------------------------------------------------------------------------------------
-# CMRC 2018
-# -------------------------------------------------------------------------------------------------
+# -- CMRC 2018 -------------------------------------------------------------------------------------
 
 _MARKS = set('-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』')  # removed by its script
 _CHARACTER = re.compile('[\u4e00-\u9fa5]')
@@ -130,9 +127,7 @@ _NLTK = [
 def segments(text):
   """CMRC's segments of a text: its Chinese characters and the words between them, no marks."""
   out, rest = [], ''
-  for character in text.lower().strip():
-    if character in _MARKS:
-      continue
+  for character in _bare(text):
     if _CHARACTER.match(character):
       out += [*_words(rest), character]
       rest = ''
@@ -165,9 +160,6 @@ def cmrc(predictions, golds):
 
 def _bare(text):
   return ''.join(c for c in text.lower().strip() if c not in _MARKS)
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def _f1(shared, predicted, right):

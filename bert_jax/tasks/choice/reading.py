@@ -176,8 +176,7 @@ def _passages(spec, split, problems):
 def _swag(spec, split, problems):
   for number, (where, row) in enumerate(problems.rows(spec)):
     endings = [name for name in row if re.fullmatch(r'ending\d', name)]
-    sentences = problems.columns(row, ('sent1', 'sent2'), where)
-    if sentences is None:
+    if (sentences := problems.columns(row, ('sent1', 'sent2'), where)) is None:
       continue
     fields = dict(zip(('context', 'text'), sentences), choices=[row[name] for name in endings])
     fields['id'] = row.get('', str(number))  # SWAG's first column has no name

@@ -30,17 +30,14 @@ class Classify(OfHead):
   def record(self, given):
     if 'pair' in given and 'pair' not in self.fields:
       self.of_parts(texts_of(given, ('text', 'pair')))
-    texts = texts_of(given, self.fields)
-    return Example('', '', tuple(texts), None)
+    return Example('', '', tuple(texts_of(given, self.fields)), None)
 
   def shown(self, answer):
     out = dict(zip(self.fields, answer['texts']))
-    if self.model.objective.regression:
-      return out | {'value': answer['prediction']}
-    if self.model.objective.multi_label:
-      return out | {'labels': answer['prediction'], 'probabilities': answer['probabilities']}
+    several, regression = self.model.objective.multi_label, self.model.objective.regression
+    out['value' if regression else 'labels' if several else 'label'] = answer['prediction']
     names = 'probability', 'probabilities'
-    return out | {'label': answer['prediction']} | {name: answer[name] for name in names}
+    return out | {name: answer[name] for name in names if name in answer}
 
 
 class Pair(Classify):

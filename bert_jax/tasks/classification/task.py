@@ -56,11 +56,10 @@ def resolve(config):
       )
     config.table.labels = labels
   if table.class_weights == ('balanced',):
-    count = {name: given.count(name) for name in names(config.table.labels)}
+    labels = dict.fromkeys(names(config.table.labels))
+    shares = (len(examples) / (len(labels) * max(1, given.count(name))) for name in labels)
     with config.ignore_type():
-      config.table.class_weights = tuple(
-        (name, round(len(examples) / (len(count) * max(1, n)), 6)) for name, n in count.items()
-      )
+      config.table.class_weights = tuple(zip(labels, (round(share, 6) for share in shares)))
   return config
 
 
@@ -150,16 +149,14 @@ class Texts(Scored):
       return out
     if self.multi_label:
       shares = expit(logits)
-      held = [k for k, share in enumerate(shares) if share > 0.5]
-      out['prediction'] = [self.labels[k] for k in held]
+      out['prediction'] = [label for label, share in zip(self.labels, shares) if share > 0.5]
       is_gold = np.isin(np.arange(len(shares)), gold or [])
       nats = -np.log(np.where(is_gold, shares, 1 - shares) + 1e-12)
     else:
       logs = log_softmax(logits)
       shares = np.exp(logs)
-      out['prediction'] = self.labels[int(np.argmax(logits))]
-      out['probability'] = float(shares.max())
-      nats = -logs[gold if gold is not None else 0]
+      out |= {'prediction': self.labels[int(np.argmax(logits))], 'probability': float(shares.max())}
+      nats = -logs[gold or 0]
     out['probabilities'] = dict(zip(self.labels, map(float, shares)))
     if gold is not None:
       out |= {'gold': example.label, 'loss': float(np.sum(nats))}
@@ -177,15 +174,11 @@ class Texts(Scored):
     if self.regression:
       if len(gold) < 2 or not np.std(gold) or not np.std(predicted):
         return {'pearson': float('nan'), 'spearman': float('nan')}
-      return {
-        'pearson': float(scipy.stats.pearsonr(gold, predicted).statistic),
-        'spearman': float(scipy.stats.spearmanr(gold, predicted).statistic),
-      }
+      tests = {'pearson': scipy.stats.pearsonr, 'spearman': scipy.stats.spearmanr}
+      return {name: float(test(gold, predicted).statistic) for name, test in tests.items()}
     if self.multi_label:
-      gold, predicted = (
-        np.array([[label in given for label in self.labels] for given in side])
-        for side in (gold, predicted)
-      )
+      sides = ([[label in held for label in self.labels] for held in x] for x in (gold, predicted))
+      gold, predicted = map(np.array, sides)
       f1 = {f'{kind}_f1': f1_score(gold, predicted, average=kind) for kind in ('micro', 'macro')}
       return f1 | {'subset_accuracy': float((gold == predicted).all(axis=1).mean())}
     out = {'classification_accuracy': float(np.mean(np.array(gold) == np.array(predicted)))}

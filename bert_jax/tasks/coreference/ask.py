@@ -12,6 +12,7 @@ from bert_jax.tasks.coreference.task import Pronouns
 
 class Coreference(OfHead):
   examples_of = Pronouns
+  shows = 'pronoun', 'candidates', 'prediction', 'probability', 'probabilities'
 
   @property
   def fields(self):
@@ -30,10 +31,6 @@ class Coreference(OfHead):
     text, *spans = texts_of(given, self.fields)
     places = (_place(given, text, name, span) for name, span in zip(self.fields[1:], spans))
     return Example('', '', text, tuple(places), None)
-
-  def shown(self, answer):
-    names = 'pronoun', 'candidates', 'prediction', 'probability', 'probabilities'
-    return {name: answer[name] for name in names}
 
 
 def _place(given, text, name, span):

@@ -55,8 +55,7 @@ def _gap(rows, split, problems):
     has_gold = any(row.get(f'{name}-coref', '').strip() for name in 'AB')  # a test set has none
     marked = ('A-coref', 'B-coref') if split == 'train' or has_gold else ()
     columns = ('ID', 'Text', *SPANS, *(f'{name}-offset' for name in SPANS), *marked)
-    values = problems.columns(row, columns, where)
-    if values is None:
+    if (values := problems.columns(row, columns, where)) is None:
       continue
     example_id, text, *_ = values
     spans = _until_none(_gap_span(row, text, name, where, problems) for name in SPANS)

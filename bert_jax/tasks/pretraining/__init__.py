@@ -3,7 +3,6 @@
 from bert_jax.field import Field, pairs_with_positive_numbers
 from bert_jax.tasks.pretraining import task
 from bert_jax.tasks.pretraining.ask import FillMask, NextSentence, Perplexity
-from bert_jax.tasks.pretraining.stages import masking_stages
 from bert_jax.tasks.record import Head, Prediction, Task
 
 CORPUS = {
@@ -45,7 +44,7 @@ LOSS = {
 
 
 def rules(config):
-  masking_stages(config.masking.policy)
+  task.masking_stages(config.masking.policy)
   weight, types = config.loss.nsp_weight, config.model.type_vocab_size
   yield (
     config.masking.mask_share + config.masking.random_share <= 1,
@@ -74,6 +73,7 @@ def from_released(config, released):
 
 
 MASKED_LM = 'masked-LM head; use a pre-trained one'
+PAIR_HEAD = 'next-sentence head; use one pre-trained with loss.nsp_weight above 0'
 
 PRETRAINING = Task(
   name='mlm_nsp',
@@ -88,11 +88,7 @@ PRETRAINING = Task(
   predictions={
     'fill-mask': Prediction(FillMask, ('mlm',), MASKED_LM),
     'perplexity': Prediction(Perplexity, ('mlm',), MASKED_LM),
-    'next-sentence': Prediction(
-      NextSentence,
-      ('pooler', 'nsp'),
-      'next-sentence head; use one pre-trained with loss.nsp_weight above 0',
-    ),
+    'next-sentence': Prediction(NextSentence, ('pooler', 'nsp'), PAIR_HEAD),
   },
   heads=(
     Head('ForPreTraining', ('encoder', 'pooler', 'mlm', 'nsp'), 'fill-mask'),

@@ -34,18 +34,15 @@ class Objective(abc.ABC):
     The leading axis is the batch: row b of a step continues row b of the step before. The first
     step of a run, or of an evaluation, gets zeros. Default: nothing.
     """
-    del batch_size
     return {}
 
   def given(self, config):
     """A tree of weights that are not trained (a teacher's), read before the run. Default: {}."""
-    del config
     return {}
 
   def prepare(self, batch, rng, step=None):
     """Corrupts a batch on the device, before it is split into microbatches. Default: the batch as
     it is. step: the number of the training step; None in an evaluation."""
-    del rng, step
     return batch
 
   def seen(self, batch):
@@ -63,7 +60,6 @@ class Objective(abc.ABC):
 
   def predict(self, params, batch, rng=None, carry=None, given=None):
     """{name: array [B, ...]}, from which a task makes and scores its answers. Default: nothing."""
-    del params, batch, rng, carry, given
     return {}
 
   @abc.abstractmethod
@@ -78,6 +74,7 @@ class OfExamples(Objective):
 
   scores: metrics that the task's scorer computes. kinds: {name: data type} of the numbers of an
   example besides those of slot_spec. beside: the arrays of a batch that stand beside its logits.
+  reports: the names of its terms.
   """
 
   model: models.ModelConfig
@@ -85,7 +82,11 @@ class OfExamples(Objective):
   examples_per_row: int = dataclasses.field(default=1, kw_only=True)
   scores: tuple[str, ...] = dataclasses.field(default=(), kw_only=True)
 
-  kinds, beside = {}, ('example_ids',)
+  kinds, beside, reports = {}, ('example_ids',), ()
+
+  @property
+  def metrics(self):
+    return *self.reports, *self.scores
 
   def spec(self, batch_size):
     kinds = {'example_ids': jnp.int32} | self.kinds
@@ -139,9 +140,8 @@ def pooled_logits(model, head, params, batch, rng=None):
   """Logits of `head` for the pooled [CLS] of each example, [B, N, C]; rng turns dropout on."""
   hidden_key, head_key = two_keys(rng)
   hidden_BTD = encode(model, params['encoder'], batch, hidden_key)
-  pooled_BND = models.Pooler(model).apply(
-    {'params': params['pooler']}, models.gather_positions(hidden_BTD, batch['cls_positions'])
-  )
+  at_cls_BND = models.gather_positions(hidden_BTD, batch['cls_positions'])
+  pooled_BND = models.Pooler(model).apply({'params': params['pooler']}, at_cls_BND)
   return apply(head, params['classifier'], pooled_BND, rng=head_key)
 
 

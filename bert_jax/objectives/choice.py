@@ -21,11 +21,8 @@ class Choice(base.Pooled):
   others, and for all if the answer is unknown."""
 
   loss_weights = {'choice': 1.0}
+  reports = 'choice', 'choice_accuracy'
   kinds = {'groups': jnp.int32, 'labels': jnp.float32}
-
-  @property
-  def metrics(self):
-    return 'choice', 'choice_accuracy', *self.scores
 
   @property
   def head(self):

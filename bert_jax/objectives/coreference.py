@@ -26,11 +26,8 @@ class Coreference(base.OfExamples):
   candidates: int
 
   loss_weights = {'coreference': 1.0}
+  reports = 'coreference', 'coreference_accuracy'
   kinds = {'labels': jnp.int32}
-
-  @property
-  def metrics(self):
-    return 'coreference', 'coreference_accuracy', *self.scores
 
   def spec(self, batch_size):
     shape = (batch_size, self.examples_per_row, 1 + self.candidates, 2)
@@ -39,10 +36,8 @@ class Coreference(base.OfExamples):
   def init(self, rng):
     encoder_key, head_key = jax.random.split(rng)
     spans = jnp.zeros((1, 1, 1 + self.candidates, 2 * self.model.hidden_size))
-    return {
-      'encoder': models.init_encoder(self.model, encoder_key),
-      'scorer': Scorer(self.model).init(head_key, spans)['params'],
-    }
+    scorer = Scorer(self.model).init(head_key, spans)
+    return {'encoder': models.init_encoder(self.model, encoder_key), 'scorer': scorer['params']}
 
   def logits(self, params, batch, rng=None):
     """[B, N, C + 1], the last one for no candidate; rng turns dropout on."""

@@ -52,10 +52,8 @@ class MlmNsp(base.Objective):
     x_BKD = jnp.zeros((1, 1, self.model.hidden_size))
     encoder = models.init_encoder(self.model, encoder_key)
     table_VD = encoder['embeddings']['word_embeddings']['embedding']
-    params = {
-      'encoder': encoder,
-      'mlm': models.MaskedLMHead(self.model).init(mlm_key, x_BKD, table_VD)['params'],
-    }
+    mlm = models.MaskedLMHead(self.model).init(mlm_key, x_BKD, table_VD)
+    params = {'encoder': encoder, 'mlm': mlm['params']}
     if self.nsp_weight:
       params['pooler'] = models.Pooler(self.model).init(pooler_key, x_BKD)['params']
       params['nsp'] = models.Classifier(self.model, 2).init(nsp_key, x_BKD)['params']

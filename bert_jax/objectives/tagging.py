@@ -19,11 +19,8 @@ class Tagging(base.OfExamples):
   labels: tuple[str, ...]
 
   loss_weights = {'tagging': 1.0}
+  reports = 'tagging', 'token_accuracy'
   beside = 'example_ids', 'cls_positions'
-
-  @property
-  def metrics(self):
-    return 'tagging', 'token_accuracy', *self.scores
 
   def spec(self, batch_size):
     out = super().spec(batch_size)

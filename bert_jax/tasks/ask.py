@@ -109,7 +109,7 @@ class Packed(Ask):
       outputs = self.model.outputs(self._compiled, examples)
       answers = {answer['id']: answer for answer in examples.answers(outputs)}
     self.model.note(problems.counts, examples.read)
-    reasons = (problems.reasons.get(where_of(i), NOTHING) for i in range(len(records)))
+    reasons = (problems.reasons.get(f'record {i}', NOTHING) for i in range(len(records)))
     return [(answers[i], '') if i in answers else (None, why) for i, why in enumerate(reasons)]
 
 
@@ -170,13 +170,8 @@ def texts_of(given, names):
 
 
 def numbered(records):
-  """The records with their numbers as ids."""
-  return [record._replace(id=i, where=where_of(i)) for i, record in enumerate(records)]
-
-
-def where_of(i):
-  """The place of record i, as faults name it."""
-  return f'record {i}'
+  """The records with their numbers as ids, and their places as faults name them."""
+  return [record._replace(id=i, where=f'record {i}') for i, record in enumerate(records)]
 
 
 def grouped(numbers, *arrays):

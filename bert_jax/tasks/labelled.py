@@ -28,33 +28,28 @@ DEFAULTS = {
 def task_fields(*formats):
   """The fields of the block `task` of a family that reads these formats; the first is default."""
   layout = 'how the files are laid out, see the module that reads them'
-  size = (
+  most = (
     'tokens of one example (or choice), [CLS] and [SEP] included; 0, not of choices: seq_length'
   )
-  few = 'train on this many examples only; 0: all'
   return {
     'task.format': Field(str, formats, layout, formats[0]),
-    'task.max_length': Field(int, '[0, inf)', size, 0),
-    'task.train_examples': Field(int, '[0, inf)', few, 0),
+    'task.max_length': Field(int, '[0, inf)', most, 0),
+    'task.train_examples': Field(int, '[0, inf)', 'train on this many examples only; 0: all', 0),
   }
 
 
 def rules(config, pairs=False):
   """Yields (what must hold, the sentence if it does not) for each rule. pairs: it reads pairs."""
   limit = config.task.max_length
-  yield (
-    not 0 < limit < 8,
-    f'task.max_length is {limit}; examples take 8 tokens at least, 0 is the whole row.',
-  )
+  small = f'task.max_length is {limit}; examples take 8 tokens at least, 0 is the whole row.'
+  yield not 0 < limit < 8, small
   yield (
     limit <= config.data.seq_length,
     f'task.max_length {limit} is longer than data.seq_length {config.data.seq_length}, the row '
     'that examples go into; lower the one or raise the other.',
   )
-  yield (
-    not pairs or config.model.type_vocab_size != 1,
-    'pairs have two token types; set model.type_vocab_size to 2, or to 0 for none.',
-  )
+  one_type = 'pairs have two token types; set model.type_vocab_size to 2, or to 0 for none.'
+  yield not pairs or config.model.type_vocab_size != 1, one_type
 
 
 def family(name, task, *, formats, fields=(), defaults=(), **more):

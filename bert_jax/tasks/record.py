@@ -89,10 +89,8 @@ class Task:
   def check_whole(self):
     """InputError if the record lacks something that every run needs."""
     if missing := [name for name in REQUIRED if getattr(self, name) is None]:
-      raise InputError(
-        f'the record of objective {self.name!r} has no {" and no ".join(missing)}; add it where '
-        'the record is made, see bert_jax/tasks/record.py.'
-      )
+      fault = f'the record of objective {self.name!r} has no {" and no ".join(missing)}'
+      raise InputError(f'{fault}; add it where the record is made, see bert_jax/tasks/record.py.')
 
 
 def records(namespace):

@@ -37,15 +37,11 @@ def rules(config):
     'table.regression has no label set; leave table.labels and table.class_weights empty and '
     'table.multi_label false.',
   )
-  yield (
-    weights == ('balanced',) or pairs_with_positive_numbers(weights),
-    f"table.class_weights is {weights!r}; write ((label, weight), ...) or ('balanced',).",
-  )
-  yield (
-    not table.pair_column or table.long_texts == 'head',
-    f'table.long_texts={table.long_texts} is for single texts; of a pair the longer text loses '
-    'its end.',
-  )
+  odd = f"table.class_weights is {weights!r}; write ((label, weight), ...) or ('balanced',)."
+  yield weights == ('balanced',) or pairs_with_positive_numbers(weights), odd
+  single = f'table.long_texts={table.long_texts} is for single texts'
+  cut = f'{single}; of a pair the longer text loses its end.'
+  yield not table.pair_column or table.long_texts == 'head', cut
 
 
 def main_metric(config):
@@ -57,16 +53,13 @@ def main_metric(config):
 def from_released(config, released):
   labels, table = released.labels(), config.table
   if released.problem == 'regression' and len(labels) > 1:
-    raise InputError(
-      f'the regression has {len(labels)} outputs, and ours has one, so it cannot be read.'
-    )
+    outputs = f'{len(labels)} outputs, and ours has one'
+    raise InputError(f'the regression has {outputs}, so it cannot be read.')
   table.multi_label = released.problem == 'multi_label_classification'
   table.regression = not table.multi_label and len(labels) == 1
   if odd := [label for label in labels if '|' in label]:
-    raise InputError(
-      f'the label {odd[0]!r} holds a |, which stands between two spellings here; rename it in '
-      'id2label.'
-    )
+    fault = f'the label {odd[0]!r} holds a |, which stands between two spellings here'
+    raise InputError(f'{fault}; rename it in id2label.')
   if not table.regression:
     table.labels = labels
 

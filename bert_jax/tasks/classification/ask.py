@@ -17,14 +17,11 @@ class Classify(OfHead):
   def of_parts(self, parts):
     if len(parts) != len(self.fields):
       if len(parts) == 2 and not self.model.step:
-        raise InputError(
-          'nothing says that this model reads pairs; if it does, use --task pair (in Python, '
-          'model.pair)'
-        )
-      raise InputError(
-        f'this model reads {("single texts", "pairs")[len(self.fields) - 1]} and got {len(parts)} '
-        f'in {parts[0][:40]!r}; a tab separates the two texts of a pair'
-      )
+        advice = 'if it does, use --task pair (in Python, model.pair)'
+        raise InputError(f'nothing says that this model reads pairs; {advice}')
+      reads = f'this model reads {("single texts", "pairs")[len(self.fields) - 1]}'
+      got = f'{len(parts)} in {parts[0][:40]!r}'
+      raise InputError(f'{reads} and got {got}; a tab separates the two texts of a pair')
     return super().of_parts(parts)
 
   def record(self, given):

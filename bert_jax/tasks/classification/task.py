@@ -41,19 +41,15 @@ def resolve(config):
   if not table.labels:
     labels = tuple(sorted(set(given)))
     if len(labels) < 2:
-      raise InputError(
-        f'the training data has the single label {list(labels)}; classification needs two '
-        'at least (for numbers set table.regression=true).'
-      )
+      needs = 'classification needs two at least (for numbers set table.regression=true)'
+      raise InputError(f'the training data has the single label {list(labels)}; {needs}.')
     if len(labels) > 1000:
-      raise InputError(
-        f'column {table.label_column!r} holds {len(labels)} different labels, for example '
-        f'{", ".join(labels[:3])}; name another table.label_column or set table.regression=true.'
-      )
+      fault = f'column {table.label_column!r} holds {len(labels)} different labels, for example '
+      advice = 'name another table.label_column or set table.regression=true'
+      raise InputError(f'{fault}{", ".join(labels[:3])}; {advice}.')
     if odd := [label for label in labels if '|' in label]:
-      raise InputError(
-        f'label {odd[0]!r} has a | in it, which parts the spellings of a label; write it otherwise.'
-      )
+      fault = f'label {odd[0]!r} has a | in it, which parts the spellings of a label'
+      raise InputError(f'{fault}; write it otherwise.')
     config.table.labels = labels
   if table.class_weights == ('balanced',):
     labels = dict.fromkeys(names(config.table.labels))
@@ -71,10 +67,8 @@ def texts(config):
 def objective(config, tokenizer):
   given, labels = config.table.class_weights, names(config.table.labels)
   if unknown := [label for label, _ in given if label not in labels]:
-    raise InputError(
-      f'table.class_weights names {unknown[0]!r}, which is not a label; there are '
-      f'{", ".join(map(repr, labels))}.'
-    )
+    fault = f'table.class_weights names {unknown[0]!r}, which is not a label'
+    raise InputError(f'{fault}; there are {", ".join(map(repr, labels))}.')
   weights = tuple(float(dict(given).get(label, 1.0)) for label in labels) if given else ()
   more = {'multi_label': config.table.multi_label, 'class_weights': weights}
   return labelled.objective(Classification, config, labels, **more)

@@ -41,7 +41,6 @@ def _place(given, text, name, span):
   if offset is None and number == 1:
     offset = text.index(span)
   if type(offset) is not int or offset < 0 or not text.startswith(span, offset):
-    raise InputError(
-      f'{span!r} is {number} times in the text, and not at {name}-offset {offset}; say where'
-    )
+    fault = f'{span!r} is {number} times in the text, and not at {name}-offset {offset}'
+    raise InputError(f'{fault}; say where')
   return offset, offset + len(span)

@@ -65,10 +65,9 @@ def _gap(rows, split, problems):
     if marked:
       marks = [row[name].strip().lower() for name in marked]
       if set(marks) - {'true', 'false'} or marks == ['true', 'true']:
-        sentence = (
-          'A-coref and B-coref are {!r} and {!r}; write TRUE for one of them at most, and FALSE'
-        )
-        problems.wrong(where, sentence.format(*marks), 'examples without one answer')
+        fault = 'A-coref and B-coref are {!r} and {!r}'.format(*marks)
+        sentence = f'{fault}; write TRUE for one of them at most, and FALSE'
+        problems.wrong(where, sentence, 'examples without one answer')
         continue
       gold = (marks + ['true']).index('true')
     if row['Pronoun'].lower() not in GENDERS:

@@ -46,19 +46,15 @@ LOSS = {
 def rules(config):
   task.masking_stages(config.masking.policy)
   weight, types = config.loss.nsp_weight, config.model.type_vocab_size
-  yield (
-    config.masking.mask_share + config.masking.random_share <= 1,
-    'masking.mask_share and masking.random_share add up to more than 1.',
-  )
+  much = 'masking.mask_share and masking.random_share add up to more than 1.'
+  yield config.masking.mask_share + config.masking.random_share <= 1, much
   yield (
     weight == 0 or config.corpus.rows in ('nsp', 'sop'),
     f'loss.nsp_weight is {weight} but corpus.rows={config.corpus.rows} makes no sentence pairs; '
     'set loss.nsp_weight=0 or corpus.rows=nsp.',
   )
-  yield (
-    weight == 0 or types != 1,
-    'NSP rows have two token types; set model.type_vocab_size to 2, or to 0 for none.',
-  )
+  one_type = 'NSP rows have two token types; set model.type_vocab_size to 2, or to 0 for none.'
+  yield weight == 0 or types != 1, one_type
   yield (
     pairs_with_positive_numbers(config.corpus.weights),
     f'corpus.weights is {config.corpus.weights!r}; write ((language, factor), ...) with factors '

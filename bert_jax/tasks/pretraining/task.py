@@ -27,17 +27,14 @@ def masking_stages(policy):
   for part in policy.split(','):
     name, at, step = part.strip().partition('@')
     if name not in POLICIES or (at and not step.isdigit()):
-      raise InputError(
-        f'masking.policy={policy} is not understood at {part.strip()!r}; use one of '
-        f'{", ".join(POLICIES)}, or several with their first steps: token,phrase@1000,entity@2000.'
-      )
+      fault = f'masking.policy={policy} is not understood at {part.strip()!r}'
+      several = 'several with their first steps: token,phrase@1000,entity@2000'
+      raise InputError(f'{fault}; use one of {", ".join(POLICIES)}, or {several}.')
     stages.append((int(step or 0), name))
   first, *later = [step for step, _ in stages]
   if first or any(a >= b for a, b in zip([0, *later], later, strict=False)):
-    raise InputError(
-      f'masking.policy={policy} does not begin at step 0 and go up; write it like '
-      'token,phrase@1000,entity@2000.'
-    )
+    fault = f'masking.policy={policy} does not begin at step 0 and go up'
+    raise InputError(f'{fault}; write it like token,phrase@1000,entity@2000.')
   return tuple(stages)
 
 
@@ -49,7 +46,12 @@ def resolve(config):
   metas = loading.metas(config.data.train, languages)
   is_prepared = any(meta for _, meta in metas)
   evals = loading.metas(config.data.eval, languages) if is_prepared else []
-  _check_alike(metas)
+  made = [meta['vocabulary'] for _, meta in metas if meta]
+  if made and len(made) < len(metas):
+    raise InputError('data.train mixes prepared corpora and text; prepare all of them.')
+  if len(set(made)) > 1:
+    fault = 'the corpora of data.train were prepared with different vocabularies'
+    raise InputError(f'{fault}; prepare them with one.')
   # Where data.train is prepared, data.eval may be text that no lexicon has marked.
   _check_marks(config, metas + [(name, meta) for name, meta in evals if meta])
   if is_prepared:
@@ -58,10 +60,8 @@ def resolve(config):
     if given:
       named = tokenizers.load(given, do_lower_case=config.tokenizer.do_lower_case)
       if named.fingerprint != tokenizer.fingerprint:
-        raise InputError(
-          f'tokenizer.path={given} is not the vocabulary that {folder} was prepared with; leave it '
-          'empty, or prepare the corpus again with --vocab.'
-        )
+        fault = f'tokenizer.path={given} is not the vocabulary that {folder} was prepared with'
+        raise InputError(f'{fault}; leave it empty, or prepare the corpus again with --vocab.')
     if not given and not config.init_from:
       config.tokenizer.path = str(tokenizers.in_folder(Path(folder).expanduser()))
     config.tokenizer.do_lower_case = getattr(tokenizer, 'do_lower_case', True)
@@ -72,10 +72,8 @@ def resolve(config):
   for name, meta in metas:
     known += [loading.joined(name, x) for x in (meta['languages'] if meta else ('',))]
   if len(known) > len(set(known)):
-    raise InputError(
-      f'data.train names {max(known, key=known.count)!r} twice; give each corpus its own name, '
-      'or prepare them together.'
-    )
+    advice = 'give each corpus its own name, or prepare them together'
+    raise InputError(f'data.train names {max(known, key=known.count)!r} twice; {advice}.')
   if missing := sorted(set(languages) - set(known)):
     there = f'which is not in data.train: {", ".join(map(repr, known))}'
     raise InputError(f'corpus.languages has {missing[0]!r}, {there}; change corpus.languages.')
@@ -84,17 +82,6 @@ def resolve(config):
   if unknown := sorted({name for name, _ in config.corpus.weights} - set(known)):
     raise InputError(f'corpus.weights has {unknown[0]!r}, which is not among {", ".join(known)}.')
   return config
-
-
-def _check_alike(metas):
-  """InputError unless all of data.train is prepared with one vocabulary, or none of it."""
-  made = [meta['vocabulary'] for _, meta in metas if meta]
-  if made and len(made) < len(metas):
-    raise InputError('data.train mixes prepared corpora and text; prepare all of them.')
-  if len(set(made)) > 1:
-    raise InputError(
-      'the corpora of data.train were prepared with different vocabularies; prepare them with one.'
-    )
 
 
 def _check_marks(config, metas):

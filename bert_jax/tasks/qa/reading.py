@@ -75,11 +75,9 @@ def _of_file(path, problems):
   def each(holder, name, at):
     elements = holder.get(name) if isinstance(holder, dict) else None
     if not isinstance(elements, list):
-      where, sentence = (
-        f'{path.name}:{at}',
-        f"there is no list {name!r}, which SQuAD's JSON has here",
-      )
-      elements = problems.wrong(where.removesuffix(':'), sentence, f'parts without {name}')
+      where = f'{path.name}:{at}'.removesuffix(':')
+      sentence = f"there is no list {name!r}, which SQuAD's JSON has here"
+      elements = problems.wrong(where, sentence, f'parts without {name}')
     for i, element in enumerate(elements or ()):
       yield f'{at}.{name}[{i}]'.removeprefix('.'), element
 

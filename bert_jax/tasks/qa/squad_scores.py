@@ -100,27 +100,24 @@ _CHARACTER = re.compile('[\u4e00-\u9fa5]')
 # The replacements of NLTK's word_tokenize, in their order, for a sentence in lower case, without
 # those that only concern the marks above.
 _NLTK = [
-  (re.compile(pattern), replacement)
-  for pattern, replacement in (
-    ('([«‘„])', r' \1 '),
-    ('^"', ' `` '),
-    (r'([ (\[{<])("|\'\')', r'\1 `` '),
-    (r"(')(?!re|ve|ll|m|t|s|d|n)(\w)\b", r'\1 \2'),
-    (r'([^.])(\.)([\])}>"\'» ]*)\s*$', r'\1 \2 \3 '),
-    (r'(,)(?!\d|$)|(,)$', ' , '),
-    (r'(\.{2,}|[;@#$%&?!])', r' \1 '),
-    (r"([^'])' ", r"\1 ' "),
-    (r'([\]\[(){}<>])', r' \1 '),
-    ('$|^', ' '),
-    ('(»)', r' \1 '),
-    (r'\'\'|"', " '' "),
-    (r'\s+', ' '),
-    (r"([^' ])('[smd]|') ", r'\1 \2 '),
-    (r"([^' ])('ll|'re|'ve|n't) ", r'\1 \2 '),
-    (r"\b(can(?=not\b)|d(?='ye\b)|gim(?=me\b)|gon(?=na\b)|got(?=ta\b)|lem(?=me\b))", r' \1 '),
-    (r"\b(more(?='n\b)|wan(?=na\s))", r' \1 '),
-    (r" ('t)(?=is\b|was\b)", r' \1 '),
-  )
+  ('([«‘„])', r' \1 '),
+  ('^"', ' `` '),
+  (r'([ (\[{<])("|\'\')', r'\1 `` '),
+  (r"(')(?!re|ve|ll|m|t|s|d|n)(\w)\b", r'\1 \2'),
+  (r'([^.])(\.)([\])}>"\'» ]*)\s*$', r'\1 \2 \3 '),
+  (r'(,)(?!\d|$)|(,)$', ' , '),
+  (r'(\.{2,}|[;@#$%&?!])', r' \1 '),
+  (r"([^'])' ", r"\1 ' "),
+  (r'([\]\[(){}<>])', r' \1 '),
+  ('$|^', ' '),
+  ('(»)', r' \1 '),
+  (r'\'\'|"', " '' "),
+  (r'\s+', ' '),
+  (r"([^' ])('[smd]|') ", r'\1 \2 '),
+  (r"([^' ])('ll|'re|'ve|n't) ", r'\1 \2 '),
+  (r"\b(can(?=not\b)|d(?='ye\b)|gim(?=me\b)|gon(?=na\b)|got(?=ta\b)|lem(?=me\b))", r' \1 '),
+  (r"\b(more(?='n\b)|wan(?=na\s))", r' \1 '),
+  (r" ('t)(?=is\b|was\b)", r' \1 '),
 ]
 
 
@@ -138,7 +135,7 @@ def segments(text):
 
 def _words(text):
   for pattern, replacement in _NLTK:
-    text = pattern.sub(replacement, text)
+    text = re.sub(pattern, replacement, text)
   return text.split()
 
 

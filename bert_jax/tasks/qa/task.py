@@ -45,15 +45,12 @@ def objective(config, tokenizer):
 def sources(config, tokenizer, splits=('train', 'eval')):
   qa, limit = config.qa, config.task.max_length or config.data.seq_length
   if limit <= qa.max_query_length + SPECIAL + tokenizer.between - 1:
-    raise InputError(
-      f'a window of {limit} tokens has no room for a context beside a question of '
-      f'qa.max_query_length {qa.max_query_length}; raise task.max_length or data.seq_length.'
-    )
+    fault = f'a window of {limit} tokens has no room for a context beside a question of '
+    advice = f'qa.max_query_length {qa.max_query_length}; raise task.max_length or data.seq_length.'
+    raise InputError(fault + advice)
   if qa.unanswerable and qa.answer_units == 'characters':
-    raise InputError(
-      'qa.answer_units=characters scores as CMRC 2018, where every question has an answer; set '
-      'qa.unanswerable=false or qa.answer_units=words.'
-    )
+    fault = 'qa.answer_units=characters scores as CMRC 2018, where every question has an answer'
+    raise InputError(f'{fault}; set qa.unanswerable=false or qa.answer_units=words.')
   return labelled.sources_of(reading.questions, Windows)(config, tokenizer, splits)
 
 
@@ -102,10 +99,10 @@ class Windows(Scored):
       self.spans.append(spans)
       self.first.append(len(parts))
     if learn and not parts:
-      raise InputError(
-        'no question of data.train has an answer to learn; '
-        + ('see the counts of answers.' if self.qa.unanswerable else 'is it qa.unanswerable=true?')
+      advice = (
+        'see the counts of answers.' if self.qa.unanswerable else 'is it qa.unanswerable=true?'
       )
+      raise InputError(f'no question of data.train has an answer to learn; {advice}')
     positions = dict(zip(('start_positions', 'end_positions'), np.concatenate(positions).T))
     options = {'per_example': {'weights': np.concatenate(weights)}, 'positions': positions}
     super().__init__(tokenizer, parts, **options, **labelled.shape(config))

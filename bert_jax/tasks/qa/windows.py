@@ -33,8 +33,6 @@ def judged(starts, size, room):
 
   Each token goes to the window where its shorter side of context is longest.
   """
-  if len(starts) == 1:
-    return np.array([0, size])
   ends = np.minimum(starts + room, size)
   at = np.arange(size)
   left, right = at - starts[:, None], ends[:, None] - 1 - at

@@ -91,10 +91,11 @@ def are_chunks(labels, places=None) -> bool:
   others = [label for label in labels if not is_chunk(label)]
   if marked and others and 'O' in labels:
     where = f'{places[others[0]]}: ' if places else ''
-    raise InputError(
-      f'{where}the tag {others[0]!r} is neither O nor begins with B- I- E- S- as {marked[0]!r} '
-      'does; mend it (BILOU: write E- for L- and S- for U-; BMES: I- for M-).'
+    fault = (
+      f'{where}the tag {others[0]!r} is neither O nor begins with B- I- E- S- as {marked[0]!r}'
     )
+    advice = 'mend it (BILOU: write E- for L- and S- for U-; BMES: I- for M-)'
+    raise InputError(f'{fault} does; {advice}.')
   return bool(marked) and not others
 
 
@@ -108,11 +109,11 @@ def check_chunks(sentences, problems) -> None:
   breaks = {'IOB2': [], 'IOB1': [], 'BIOES': []}  # the places where a tag breaks each scheme
   marks, number = set(), 0
   for sentence in sentences:
-    mark_before, kind_before = 'O', ''
-    for i, tag in enumerate((*(sentence.tags or ()), 'O')):
-      mark, kind = (tag or 'O')[0], (tag or 'O')[2:]
+    tags = ['O', *(tag or 'O' for tag in sentence.tags or ()), 'O']
+    for i, (before, tag) in enumerate(itertools.pairwise(tags)):
+      mark, mark_before = tag[0], before[0]
       place = f'{sentence.where}, token {min(i + 1, len(sentence.tokens))}'
-      alike = mark_before != 'O' and kind == kind_before
+      alike = mark_before != 'O' and tag[2:] == before[2:]
       inside = mark_before in 'BI' and mark in 'IE' and alike
       if mark == 'I' and not alike:
         breaks['IOB2'].append(place)
@@ -122,7 +123,6 @@ def check_chunks(sentences, problems) -> None:
         breaks['BIOES'].append(place)
       marks.add(mark)
       number += mark != 'O' and not inside
-      mark_before, kind_before = mark, kind
   schemes = ('BIOES',) if marks & {'E', 'S'} else ('IOB2', 'IOB1')
   scheme = min(schemes, key=lambda name: len(breaks[name]))
   if number:
@@ -174,7 +174,11 @@ def _file(path, split, problems, conllu, token_column, tag_column):
     if not width:
       width = len(CONLLU) if conllu else len(cells)
       token_at, tag_at = _places(f'{name}:{number}', width, token_column, tag_column, split)
-    fault = _fault(cells, width, token_at, tag_at)
+    fault = ''
+    if len(cells) != width:
+      fault = f'{len(cells)} columns where {width} are expected; repair the line'
+    elif not cells[token_at] or not (tag_at is None or cells[tag_at]):
+      fault = 'its token or its tag is empty; repair the line'
     if not fault and conllu and not cells[0].isdecimal():
       if _NO_WORD.fullmatch(cells[0]):
         problems.counts['multiword ranges' if '-' in cells[0] else 'empty nodes'] += 1
@@ -186,14 +190,6 @@ def _file(path, split, problems, conllu, token_column, tag_column):
     rows.append(cells)
 
 
-def _fault(cells, width, token_at, tag_at):
-  if len(cells) != width:
-    return f'{len(cells)} columns where {width} are expected; repair the line'
-  if not cells[token_at] or not (tag_at is None or cells[tag_at]):
-    return 'its token or its tag is empty; repair the line'
-  return ''
-
-
 def _places(where, width, token_column, tag_column, split):
   """The numbers of the columns of tokens and of tags, from 0; None for tags: there are none."""
   token_at, tag_at = (i if i >= 0 else width + i for i in (token_column, tag_column))
@@ -203,10 +199,8 @@ def _places(where, width, token_column, tag_column, split):
   if 0 <= tag_at < width and tag_at != token_at:
     return token_at, tag_at
   if split == 'train':
-    raise InputError(
-      f'{where} has {width} columns, none of them the tags that tagging.tag_column={tag_column} '
-      'asks for; training needs them.'
-    )
+    fault = f'none of them the tags that tagging.tag_column={tag_column} asks for'
+    raise InputError(f'{where} has {width} columns, {fault}; training needs them.')
   return token_at, None
 
 

@@ -41,10 +41,9 @@ def resolve(config):
     places = {tag: s.where for s in reversed(sentences) for tag in s.tags or () if tag}
     labels = sorted(places)
     if len(labels) < 2 or len(labels) > 1000:
-      raise InputError(
-        f'tagging.tag_column={config.tagging.tag_column} of data.train holds {len(labels)} '
-        f'different tags ({", ".join(labels[:3])}); name the column of the tags.'
-      )
+      column = f'tagging.tag_column={config.tagging.tag_column} of data.train'
+      tags = f'{len(labels)} different tags ({", ".join(labels[:3])})'
+      raise InputError(f'{column} holds {tags}; name the column of the tags.')
     conll.are_chunks(labels, places)
     config = config.copy_and_resolve_references()
     config.tagging.labels = tuple(labels)
@@ -74,15 +73,11 @@ def sources(config, tokenizer, splits=('train', 'eval')):
     sentences = _known(_read(config, split, problems), split, labels, problems)
     if not sentences:
       problems.log()
-      raise InputError(
-        f'no sentence of data.{split}={config.data[split]} is left; are tagging.labels '
-        f'{", ".join(map(repr, labels))} its tags?'
-      )
+      fault = f'no sentence of data.{split}={config.data[split]} is left'
+      raise InputError(f'{fault}; are tagging.labels {", ".join(map(repr, labels))} its tags?')
     if config.tagging.document_context and not problems.counts['documents']:
-      raise InputError(
-        f'data.{split}={config.data[split]} does not say where documents begin (-DOCSTART- lines); '
-        'set tagging.document_context=false.'
-      )
+      fault = f'data.{split}={config.data[split]} does not say where documents begin'
+      raise InputError(f'{fault} (-DOCSTART- lines); set tagging.document_context=false.')
     if conll.are_chunks(labels):
       conll.check_chunks(sentences, problems)
     problems.counts['sentences'] = len(sentences)

@@ -16,10 +16,7 @@ NOTHING = 'nothing of it can be answered: it has no token'
 
 
 class RecordProblems(Problems):
-  """Faults in the records that are asked: the fault is the answer to the record.
-
-  reasons: {where: why this record cannot be used}.
-  """
+  """Faults in the records that are asked: reasons, {where: why this record cannot be used}."""
 
   def __init__(self):
     super().__init__('asked', skip=True)
@@ -122,12 +119,9 @@ class OfText(Packed):
 
 
 class OfHead(Packed):
-  """A Packed Ask that is answered by the head that the model was trained with.
+  """A Packed Ask that is answered by the head that the model was trained with."""
 
-  examples_of: the class of the family's rows, a rows.examples.Scored.
-  """
-
-  examples_of = None
+  examples_of = None  # the class of the family's rows, a rows.examples.Scored
 
   def outputs(self, params, batch):
     return self.model.objective.predict(params, batch)

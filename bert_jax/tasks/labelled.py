@@ -28,9 +28,7 @@ DEFAULTS = {
 def task_fields(*formats):
   """The fields of the block `task` of a family that reads these formats; the first is default."""
   layout = 'how the files are laid out, see the module that reads them'
-  most = (
-    'tokens of one example (or choice), [CLS] and [SEP] included; 0, not of choices: seq_length'
-  )
+  most = 'tokens of an example (or choice), [CLS] and [SEP] included; 0, not of choices: seq_length'
   return {
     'task.format': Field(str, formats, layout, formats[0]),
     'task.max_length': Field(int, '[0, inf)', most, 0),
@@ -43,11 +41,9 @@ def rules(config, pairs=False):
   limit = config.task.max_length
   small = f'task.max_length is {limit}; examples take 8 tokens at least, 0 is the whole row.'
   yield not 0 < limit < 8, small
-  yield (
-    limit <= config.data.seq_length,
-    f'task.max_length {limit} is longer than data.seq_length {config.data.seq_length}, the row '
-    'that examples go into; lower the one or raise the other.',
-  )
+  row = f'data.seq_length {config.data.seq_length}, the row that examples go into'
+  long = f'task.max_length {limit} is longer than {row}; lower the one or raise the other.'
+  yield limit <= config.data.seq_length, long
   one_type = 'pairs have two token types; set model.type_vocab_size to 2, or to 0 for none.'
   yield not pairs or config.model.type_vocab_size != 1, one_type
 

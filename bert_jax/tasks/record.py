@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError
 
-REQUIRED = ('texts', 'objective', 'sources', 'main_metric')
-
 
 class Prediction(NamedTuple):
   """A kind of question that a trained model answers.
@@ -88,7 +86,8 @@ class Task:
 
   def check_whole(self):
     """InputError if the record lacks something that every run needs."""
-    if missing := [name for name in REQUIRED if getattr(self, name) is None]:
+    required = ('texts', 'objective', 'sources', 'main_metric')
+    if missing := [name for name in required if getattr(self, name) is None]:
       fault = f'the record of objective {self.name!r} has no {" and no ".join(missing)}'
       raise InputError(f'{fault}; add it where the record is made, see bert_jax/tasks/record.py.')
 

@@ -50,12 +50,9 @@ class Question(NamedTuple):
   @property
   def seconds(self):
     """For each choice the text that follows the context."""
-    return [
-      _BLANK.sub(lambda _, choice=choice: choice, self.text)
-      if self.fills and _BLANK.search(self.text)
-      else f'{self.text} {choice}'.strip()
-      for choice in self.choices
-    ]
+    if self.fills and _BLANK.search(self.text):
+      return [_BLANK.sub(lambda _, choice=choice: choice, self.text) for choice in self.choices]
+    return [f'{self.text} {choice}'.strip() for choice in self.choices]
 
 
 def read(config, split, problems):

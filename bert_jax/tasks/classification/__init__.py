@@ -32,11 +32,9 @@ FIELDS = {
 def rules(config):
   table, weights = config.table, config.table.class_weights
   yield from labelled.rules(config, pairs=bool(table.pair_column))
-  yield (
-    not (table.regression and (table.labels or table.multi_label or weights)),
-    'table.regression has no label set; leave table.labels and table.class_weights empty and '
-    'table.multi_label false.',
-  )
+  advice = 'leave table.labels and table.class_weights empty and table.multi_label false'
+  has_labels = bool(table.labels or table.multi_label or weights)
+  yield not (table.regression and has_labels), f'table.regression has no label set; {advice}.'
   odd = f"table.class_weights is {weights!r}; write ((label, weight), ...) or ('balanced',)."
   yield weights == ('balanced',) or pairs_with_positive_numbers(weights), odd
   single = f'table.long_texts={table.long_texts} is for single texts'

@@ -205,10 +205,8 @@ sources = labelled.sources_of(read, Texts, embedded=True)
 
 
 def cut(parts, room, keep='head'):
-  """[token arrays of each window] of the token arrays of a text (one) or a pair (two).
-
-  A window has `room` tokens in all; without keep='windows' there is one.
-  """
+  """[token arrays of each window] of the token arrays of a text (one) or a pair (two). A window has
+  `room` tokens in all; without keep='windows' there is one."""
   if len(parts) == 2:
     return [truncate(parts, room)]
   (ids,) = parts

@@ -48,18 +48,14 @@ def rules(config):
   weight, types = config.loss.nsp_weight, config.model.type_vocab_size
   much = 'masking.mask_share and masking.random_share add up to more than 1.'
   yield config.masking.mask_share + config.masking.random_share <= 1, much
-  yield (
-    weight == 0 or config.corpus.rows in ('nsp', 'sop'),
-    f'loss.nsp_weight is {weight} but corpus.rows={config.corpus.rows} makes no sentence pairs; '
-    'set loss.nsp_weight=0 or corpus.rows=nsp.',
-  )
+  rows = f'corpus.rows={config.corpus.rows} makes no sentence pairs'
+  no_pairs = f'loss.nsp_weight is {weight} but {rows}; set loss.nsp_weight=0 or corpus.rows=nsp.'
+  yield weight == 0 or config.corpus.rows in ('nsp', 'sop'), no_pairs
   one_type = 'NSP rows have two token types; set model.type_vocab_size to 2, or to 0 for none.'
   yield weight == 0 or types != 1, one_type
-  yield (
-    pairs_with_positive_numbers(config.corpus.weights),
-    f'corpus.weights is {config.corpus.weights!r}; write ((language, factor), ...) with factors '
-    'above 0; corpus.languages leaves languages out.',
-  )
+  given, form = config.corpus.weights, 'write ((language, factor), ...) with factors above 0'
+  odd = f'corpus.weights is {given!r}; {form}; corpus.languages leaves languages out.'
+  yield pairs_with_positive_numbers(given), odd
 
 
 def from_released(config, released):

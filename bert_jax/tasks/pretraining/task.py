@@ -85,10 +85,8 @@ def resolve(config):
 
 
 def _check_marks(config, metas):
-  """InputError if the units of a masking policy were not marked when the corpus was made.
-
-  Without marks, such a policy would silently mask other units.
-  """
+  """InputError if the units of a masking policy were not marked when the corpus was made: without
+  marks, it would silently mask other units."""
   policies = [policy for _, policy in masking_stages(config.masking.policy)]
   for name in ('segmenter', 'phrases', 'entities'):
     policy, given = next((p for p in policies if LEXICONS.get(p) == name), ''), config.corpus[name]

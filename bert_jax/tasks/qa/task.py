@@ -45,9 +45,9 @@ def objective(config, tokenizer):
 def sources(config, tokenizer, splits=('train', 'eval')):
   qa, limit = config.qa, config.task.max_length or config.data.seq_length
   if limit <= qa.max_query_length + SPECIAL + tokenizer.between - 1:
-    fault = f'a window of {limit} tokens has no room for a context beside a question of '
-    advice = f'qa.max_query_length {qa.max_query_length}; raise task.max_length or data.seq_length.'
-    raise InputError(fault + advice)
+    question = f'a question of qa.max_query_length {qa.max_query_length}'
+    fault = f'a window of {limit} tokens has no room for a context beside {question}'
+    raise InputError(f'{fault}; raise task.max_length or data.seq_length.')
   if qa.unanswerable and qa.answer_units == 'characters':
     fault = 'qa.answer_units=characters scores as CMRC 2018, where every question has an answer'
     raise InputError(f'{fault}; set qa.unanswerable=false or qa.answer_units=words.')
@@ -99,9 +99,8 @@ class Windows(Scored):
       self.spans.append(spans)
       self.first.append(len(parts))
     if learn and not parts:
-      advice = (
-        'see the counts of answers.' if self.qa.unanswerable else 'is it qa.unanswerable=true?'
-      )
+      counts, wrong_kind = 'see the counts of answers.', 'is it qa.unanswerable=true?'
+      advice = counts if self.qa.unanswerable else wrong_kind
       raise InputError(f'no question of data.train has an answer to learn; {advice}')
     positions = dict(zip(('start_positions', 'end_positions'), np.concatenate(positions).T))
     options = {'per_example': {'weights': np.concatenate(weights)}, 'positions': positions}

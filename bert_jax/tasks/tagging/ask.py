@@ -42,10 +42,8 @@ class Tag(OfHead):
     return config
 
   def replies(self, records):
-    return [
-      (answer and answer | {'text': record.document}, why)
-      for record, (answer, why) in zip(records, super().replies(records))
-    ]
+    replies = zip(records, super().replies(records))
+    return [(a and a | {'text': record.document}, why) for record, (a, why) in replies]
 
   def shown(self, answer):
     names = 'tokens', 'prediction', 'probability', 'text'

@@ -91,11 +91,9 @@ def are_chunks(labels, places=None) -> bool:
   others = [label for label in labels if not is_chunk(label)]
   if marked and others and 'O' in labels:
     where = f'{places[others[0]]}: ' if places else ''
-    fault = (
-      f'{where}the tag {others[0]!r} is neither O nor begins with B- I- E- S- as {marked[0]!r}'
-    )
+    fault = f'tag {others[0]!r} is neither O nor begins with B- I- E- S- as {marked[0]!r} does'
     advice = 'mend it (BILOU: write E- for L- and S- for U-; BMES: I- for M-)'
-    raise InputError(f'{fault} does; {advice}.')
+    raise InputError(f'{where}the {fault}; {advice}.')
   return bool(marked) and not others
 
 
@@ -216,10 +214,8 @@ def _tfds(spec, split, problems, conllu, token_column, tag_column):
     raise InputError(f'{spec} has no {missing[0]}, only {there}; see tagging.tag_column.')
   for where, row in rows:
     problems.counts['records'] += 1
-    tokens, tags = (
-      name and [_text(value, features[name], problems.counts) for value in row[name]]
-      for name in chosen
-    )
+    counts = problems.counts
+    tokens, tags = (x and [_text(value, features[x], counts) for value in row[x]] for x in chosen)
     if conllu and tags:
       words = [i for i, tag in enumerate(tags) if tag != '_']
       problems.counts['multiword ranges and empty nodes'] += len(tags) - len(words)

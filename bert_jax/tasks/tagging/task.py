@@ -100,10 +100,9 @@ def _known(sentences, split, labels, problems):
     unknown = [tag for tag in sentence.tags or () if tag and tag not in labels]
     faulty = [tag for tag in unknown if conll.are_chunks(labels) and not conll.is_chunk(tag)]
     if unknown and split == 'train':
-      fault = (
-        f'is not in the label set {", ".join(map(repr, labels))}; mend it or set tagging.labels'
-      )
-      problems.wrong(sentence.where, f'tag {unknown[0]!r} {fault}', 'sentences with an unknown tag')
+      fault = f'tag {unknown[0]!r} is not in the label set {", ".join(map(repr, labels))}'
+      advice = 'mend it or set tagging.labels'
+      problems.wrong(sentence.where, f'{fault}; {advice}', 'sentences with an unknown tag')
     elif faulty:
       fault = f'tag {faulty[0]!r} is neither O nor begins with B- I- E- S-; mend it'
       problems.wrong(sentence.where, fault, 'sentences with a faulty tag')

@@ -45,11 +45,9 @@ class Choices(Scored):
     self.question_at = np.concatenate([[0], np.cumsum(numbers)])
     seq_length, limit, most = config.data.seq_length, config.task.max_length, numbers.max()
     if most * limit > seq_length:
-      raise InputError(
-        f'a question of {most} choices takes {most} times task.max_length={limit} tokens and a row '
-        f'has {seq_length}; set data.seq_length={most * limit} or '
-        f'task.max_length={seq_length // most}.'
-      )
+      takes = f'a question of {most} choices takes {most} times task.max_length={limit} tokens'
+      advice = f'set data.seq_length={most * limit} or task.max_length={seq_length // most}'
+      raise InputError(f'{takes} and a row has {seq_length}; {advice}.')
     pairs = _pairs(tokenizer, questions, limit, problems)
     contexts = [pairs[at][0] for at in self.question_at[:-1]]
     self.read = contexts + [ids for _, ids in pairs]

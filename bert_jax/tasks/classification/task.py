@@ -28,10 +28,8 @@ def resolve(config):
   """Fills in table.labels (those of the training data, sorted) and balanced class weights."""
   table = config.table
   if not config.data.train and (config.data.eval or table.labels or table.regression):
-    raise InputError(
-      'data.train is empty; name the training data (only task=docs, on the embedded documentation, '
-      'has neither data.train nor data.eval).'
-    )
+    docs = 'only task=docs, on the embedded documentation, has neither data.train nor data.eval'
+    raise InputError(f'data.train is empty; name the training data ({docs}).')
   if table.regression or (table.labels and table.class_weights != ('balanced',)):
     return config
   problems = Problems('train', config.data.skip_damaged)

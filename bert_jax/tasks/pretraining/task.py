@@ -95,10 +95,9 @@ def _check_marks(config, metas):
     if policy and not given and len(made) < len(metas):  # there is text
       raise InputError(f'{asked} needs corpus.{name}, a lexicon; name its file.')
     if (policy or given) and not all(made):
-      raise InputError(
-        f'{asked} needs marks that are made when a corpus is prepared, and this one was prepared '
-        f'without them; prepare it again with --{name}.'
-      )
+      marks = 'marks that are made when a corpus is prepared'
+      fault = f'{asked} needs {marks}, and this one was prepared without them'
+      raise InputError(f'{fault}; prepare it again with --{name}.')
 
 
 def texts(config):

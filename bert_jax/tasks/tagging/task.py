@@ -48,10 +48,9 @@ def resolve(config):
     config = config.copy_and_resolve_references()
     config.tagging.labels = tuple(labels)
   if config.checkpoint.best_metric == 'entity_f1' and not conll.are_chunks(config.tagging.labels):
-    raise InputError(
-      f'the tags of data.train ({", ".join(config.tagging.labels[:3])}, ..) have no B- and I-, so '
-      'they mark no entities; set checkpoint.best_metric=token_accuracy, as task=pos does.'
-    )
+    tags = f'the tags of data.train ({", ".join(config.tagging.labels[:3])}, ..)'
+    advice = 'set checkpoint.best_metric=token_accuracy, as task=pos does'
+    raise InputError(f'{tags} have no B- and I-, so they mark no entities; {advice}.')
   return config
 
 

@@ -30,10 +30,8 @@ class Objective(abc.ABC):
 
   def carry(self, batch_size):
     """Arrays that each step hands to the next (Transformer-XL's memory), {name: ShapeDtypeStruct}.
-
     The leading axis is the batch: row b of a step continues row b of the step before. The first
-    step of a run, or of an evaluation, gets zeros. Default: nothing.
-    """
+    step of a run, or of an evaluation, gets zeros. Default: nothing."""
     return {}
 
   def given(self, config):
@@ -52,11 +50,9 @@ class Objective(abc.ABC):
   @abc.abstractmethod
   def terms(self, params, batch, rng, train, carry=None, given=None):
     """({name: Mean} of a prepared batch, the carry for the next step).
-
     The Means named in loss_weights make up the loss; the others are metrics. The weight of a Mean
     may depend on the batch only, never on params, since the step needs it before the forward pass.
-    Dropout is on if `train`. rng: in an evaluation too, for an objective that samples.
-    """
+    Dropout is on if `train`. rng: in an evaluation too, for an objective that samples."""
 
   def predict(self, params, batch, rng=None, carry=None, given=None):
     """{name: array [B, ...]}, from which a task makes and scores its answers. Default: nothing."""
@@ -169,11 +165,9 @@ def apply(module, params, *arrays, rng=None, **options):
 @jax.named_scope('loss')
 def label_terms(name, logits, labels, weights):
   """{name: cross-entropy in nats, name_accuracy}: logits [..., C], labels and weights [...].
-
   A label is hit if its logit is above all others (a tie is a miss). The largest of the others
   serves both terms: XLA computes it while it makes the logits, and only the exponentials need
-  another pass over them.
-  """
+  another pass over them."""
   gold = jnp.take_along_axis(logits, labels[..., None], axis=-1)
   is_gold = jnp.arange(logits.shape[-1]) == labels[..., None]
   others = jnp.max(jnp.where(is_gold, -jnp.inf, logits), axis=-1, keepdims=True)

@@ -69,9 +69,7 @@ class QuestionAnswering(base.OfExamples):
 
 def _nats(logits_BT, positions_BN, inside_BNT):
   """Minus the logarithm of the probability of each example's position among its tokens, [B, N].
-
-  inside_BNT: is the token in the example?
-  """
+  inside_BNT: is the token in the example?"""
   logits_BNT = jnp.where(inside_BNT, logits_BT[:, None, :], -1e9)  # an empty slot stays finite
   gold_BN = jnp.take_along_axis(logits_BT, positions_BN, axis=1)
   return jax.nn.logsumexp(logits_BNT, axis=-1) - gold_BN

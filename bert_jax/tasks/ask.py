@@ -28,11 +28,9 @@ class RecordProblems(Problems):
 
 class Ask(abc.ABC):
   """One kind of question to one Model; subclasses say what a record is and how it is answered.
-
   fields: names of the fields of a record, in the order of the parts of a plain line. others: fields
   that a record may have besides. options: the arguments of __init__ besides the model, which the
-  command line passes on. shows: the parts of an answer that are shown; (): all.
-  """
+  command line passes on. shows: the parts of an answer that are shown; (): all."""
 
   fields, others, options, shows = ('text',), (), (), ()
 

@@ -20,10 +20,8 @@ NAMED = 3  # places that are named of each kind
 
 class Problems:
   """The faults in the data of one split, and its counts of records, tokens and so on.
-
   counts: {what is counted: number}; readers increase it, too. places: {kind of fault: the first
-  places where it was met}. skip: leave out records that cannot be used, instead of an error.
-  """
+  places where it was met}. skip: leave out records that cannot be used, instead of an error."""
 
   def __init__(self, split, skip=False):
     self.split, self.skip = split, skip

@@ -50,9 +50,7 @@ def rules(config, pairs=False):
 
 def family(name, task, *, formats, fields=(), defaults=(), **more):
   """The record of a family that reads files of these formats, and whose functions are in `task`.
-
-  fields: besides those of every such family. defaults: besides the recipe above, or instead.
-  """
+  fields: besides those of every such family. defaults: besides the recipe above, or instead."""
   names = ('resolve', 'texts', 'objective', 'sources')
   functions = {name: getattr(task, name) for name in names if hasattr(task, name)}
   fields, defaults = task_fields(*formats) | dict(fields), DEFAULTS | dict(defaults)
@@ -87,10 +85,8 @@ def sources_of(read, rows, embedded=False):
 
 def in_splits(config, splits, rows_of, embedded=False):
   """{split: rows_of(split, problems)}; without data.eval there is no `eval`, unless embedded.
-
   rows_of reads the examples of a split and makes a rows.examples.Scored of them. What it notes in
-  `problems` is logged.
-  """
+  `problems` is logged."""
   out = {}
   for split in splits:
     if split == 'train' or config.data.eval or embedded:

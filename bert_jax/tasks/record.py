@@ -9,10 +9,8 @@ from bert_jax.errors import InputError
 
 class Prediction(NamedTuple):
   """A kind of question that a trained model answers.
-
   ask: the subclass of tasks.ask.Ask that answers it. parts: the parts of the parameters that it
-  needs. lacks: what a model without them lacks, and what to do, as the end of a sentence.
-  """
+  needs. lacks: what a model without them lacks, and what to do, as the end of a sentence."""
 
   ask: type
   parts: tuple = ()
@@ -21,10 +19,8 @@ class Prediction(NamedTuple):
 
 class Head(NamedTuple):
   """A kind of model of Hugging Face's library.
-
   ending: the end of its class name there, after the architecture. parts: the parts of our
-  parameters that it has. pipeline: the name of the task in its model card; '': there is none.
-  """
+  parameters that it has. pipeline: the name of the task in its model card; '': there is none."""
 
   ending: str
   parts: tuple

@@ -79,10 +79,8 @@ def read(config, split, problems):
 
 def _checked(where, fields, answer, split, problems):
   """A Question; None if it cannot be used.
-
   answer: a function of the choices that returns the number of the right one, or None if it is none
-  of them; or None if the data does not say the answer.
-  """
+  of them; or None if the data does not say the answer."""
   choices = fields['choices']
   if len(choices) < 2:
     sentence = f'there are {len(choices)} choices; a question needs two'

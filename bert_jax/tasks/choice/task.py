@@ -35,9 +35,7 @@ def objective(config, tokenizer):
 
 class Choices(Scored):
   """The rows of Q questions, an example for each choice.
-
-  question_at [Q + 1]: the number of each question's first choice, and the number of all choices.
-  """
+  question_at [Q + 1]: the number of each question's first choice, and the number of all choices."""
 
   def __init__(self, config, tokenizer, questions, problems):
     self.format, self.questions = config.task.format, questions
@@ -96,9 +94,7 @@ class Choices(Scored):
 
   def files(self, answers):
     """predictions.tsv (id and number of the choice, from 0) and SuperGLUE's COPA.jsonl.
-
-    RACE, DREAM and SWAG publish no script that reads predictions.
-    """
+    RACE, DREAM and SWAG publish no script that reads predictions."""
     lines = (f'{a["id"]}\t{a["prediction"]}\n' for a in answers)
     out = {'predictions.tsv': 'id\tprediction\n' + ''.join(lines)}
     if self.format == 'copa':

@@ -74,11 +74,9 @@ def objective(config, tokenizer):
 
 class Texts(Scored):
   """The rows of labelled texts: [CLS] text [SEP] or [CLS] text [SEP] second text [SEP].
-
   Each window of a text is an example of its own; text_of [E]: the number of each example's text.
   gold: for each text the number of its label, or [numbers] (multi_label), or the value to predict
-  (regression); None: not known.
-  """
+  (regression); None: not known."""
 
   def __init__(self, config, tokenizer, examples, problems):
     table, self.examples, self.labels = config.table, examples, names(config.table.labels)

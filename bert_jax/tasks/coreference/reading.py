@@ -95,9 +95,7 @@ def _place(text, name, offset, where, problems):
 
 def _nearest(text, name, offset):
   """(from, to) of the occurrence nearest to an offset, or None.
-
-  Occurrences as a whole word come first, then those within a word, then those in another case.
-  """
+  Occurrences as a whole word come first, then those within a word, then those in another case."""
   plain = re.escape(name)
   for pattern, flags in ((rf'\b{plain}\b', 0), (plain, 0), (plain, re.IGNORECASE)):
     spans = [match.span() for match in re.finditer(pattern, text, flags) if name]

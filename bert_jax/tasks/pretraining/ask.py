@@ -54,10 +54,8 @@ class FillMask(OfText):
 
   def outputs(self, params, batch):
     """[B, T, top_k] each, zeros where no mask is asked for.
-
     The vectors of all X = B * T positions are sorted, masks first, and cut into P parts of S; of
-    parts without a mask, nothing is computed.
-    """
+    parts without a mask, nothing is computed."""
     (B, T), slots = batch['asked'].shape, batch['example_ids'].size
     flat_XD = self.model.hidden(params, batch).reshape(B * T, -1)
     asked_X = batch['asked'].reshape(-1)

@@ -48,9 +48,7 @@ def squad(predictions, golds):
 
 def squad2(predictions, golds):
   """SQuAD 2.0: {exact, f1} of all questions, of those with an answer (HasAns_), and of the others.
-
-  The others have no answer (NoAns_): their gold is [] and their right prediction is ''.
-  """
+  The others have no answer (NoAns_): their gold is [] and their right prediction is ''."""
   exact, f1 = _of_each(predictions, golds)
   answerable = np.array([bool(gold) for gold in golds])
   out = {}
@@ -62,11 +60,9 @@ def squad2(predictions, golds):
 
 def best_thresholds(answers, golds, odds):
   """The best SQuAD 2.0 scores that some threshold on the odds of 'no answer' reaches.
-
   answers: for each question the best text that is not empty; it is the prediction if the odds are
   not above the threshold. odds: of each question. Returns {best_exact, best_f1} and the thresholds
-  that reach them, {best_exact_thresh, best_f1_thresh}.
-  """
+  that reach them, {best_exact_thresh, best_f1_thresh}."""
   odds = np.asarray(odds, np.float64)
   order = np.argsort(odds, kind='stable')
   answerable = np.array([bool(gold) for gold in golds])

@@ -56,11 +56,9 @@ def sources(config, tokenizer, splits=('train', 'eval')):
 
 class Windows(Scored):
   """The rows of questions: those of question i are the examples first[i] to first[i + 1] - 1.
-
   Training leaves out the questions that have nothing to learn. plans: for each question (the first
   tokens of its windows, see window_starts; their bounds, see judged; the position in a window where
-  the context begins). spans: for each question [(first, last)] tokens of its gold answers.
-  """
+  the context begins). spans: for each question [(first, last)] tokens of its gold answers."""
 
   def __init__(self, config, tokenizer, questions, problems):
     self.qa, limit = config.qa, config.task.max_length or config.data.seq_length
@@ -193,10 +191,8 @@ class Windows(Scored):
 
   def files(self, answers):
     """The files that run_squad.py writes and the official scripts read.
-
     answers.json: the best spans, whatever the threshold; from these and null_odds.json
-    evaluate-v2.0.py finds the best threshold.
-    """
+    evaluate-v2.0.py finds the best threshold."""
     kinds = {'predictions.json': 'prediction', 'nbest_predictions.json': 'nbest'}
     if self.qa.unanswerable:
       kinds |= {'null_odds.json': 'null_odds', 'answers.json': 'answer'}

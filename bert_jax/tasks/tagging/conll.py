@@ -43,11 +43,9 @@ class Sentence(NamedTuple):
 
 def read(spec, split, problems, *, conllu, token_column, tag_column) -> list[Sentence]:
   """The sentences of a split, in order; those that cannot be used go to `problems`.
-
   Columns count from 0; -1 is the last. problems.counts['documents'] stays 0 if the data does not
   say where documents begin. InputError if the data is missing, empty or damaged, or if training
-  data has no tags.
-  """
+  data has no tags."""
 
   def of_parts():
     options = split, problems, conllu, token_column, tag_column
@@ -83,10 +81,8 @@ def is_chunk(label) -> bool:
 
 def are_chunks(labels, places=None) -> bool:
   """Do the tags mark chunks (O and B- I- E- S-), as those of entities do, or classes of tokens?
-
   InputError if some mark chunks and others look like tags of another scheme; places: {tag: a place
-  where it occurs}, for the error.
-  """
+  where it occurs}, for the error."""
   marked = [label for label in labels if label != 'O' and is_chunk(label)]
   others = [label for label in labels if not is_chunk(label)]
   if marked and others and 'O' in labels:
@@ -99,11 +95,9 @@ def are_chunks(labels, places=None) -> bool:
 
 def check_chunks(sentences, problems) -> None:
   """Counts the chunks, and notes the tags that break their scheme; these are kept.
-
   The scheme is BIOES if there is an E- or S-. Otherwise it is IOB1 (Ramshaw and Marcus 1995: B-
   only between two adjacent chunks of a type) or IOB2 (each chunk begins with B-), whichever is
-  broken by fewer tags.
-  """
+  broken by fewer tags."""
   breaks = {'IOB2': [], 'IOB1': [], 'BIOES': []}  # the places where a tag breaks each scheme
   marks, number = set(), 0
   for sentence in sentences:
@@ -246,9 +240,7 @@ def _text(value, feature, counts):
 
 def _without_places(sentences, problems):
   """The sentences without the places behind their tokens, '科0 技1' -> '科 技', if they have them.
-
-  They have, if every token ends in a number that is nearly always 0 or one more than before.
-  """
+  They have, if every token ends in a number that is nearly always 0 or one more than before."""
   right, number, out = 0, 0, []
   for sentence in sentences:
     matches = [_PLACED.fullmatch(token) for token in sentence.tokens]

@@ -80,9 +80,7 @@ def _shares(counts):
 
 def conll_lines(answer):
   """An answer as conlleval reads it: lines 'token gold predicted' and a blank line.
-
-  Blanks separate the columns, so blanks in a token become '_'. An unknown gold tag is '_', too.
-  """
+  Blanks separate the columns, so blanks in a token become '_'. An unknown gold tag is '_', too."""
   cells = [['_'.join(token.split()) or '_' for token in answer['tokens']], answer['prediction']]
   if 'gold' in answer:
     cells.insert(1, [tag or '_' for tag in answer['gold']])

@@ -114,11 +114,9 @@ def _known(sentences, split, labels, problems):
 
 class Tagged(Scored):
   """The rows of sentences: [CLS] pieces [SEP], and the tags of the tokens that are learnt there.
-
   Sentences that are not among task.train_examples are only context.
   asked: for each example (number of its sentence, numbers of the tokens that are predicted in it,
-  the positions of their first pieces, where 0 is [CLS]).
-  """
+  the positions of their first pieces, where 0 is [CLS])."""
 
   def __init__(self, config, tokenizer, sentences, problems):
     tagging, self.sentences, self.labels = config.tagging, sentences, tuple(config.tagging.labels)
@@ -205,10 +203,8 @@ class Tagged(Scored):
 
 def windows(first, last, length, room):
   """[(start, stop)] of windows of `room` pieces that cover pieces first to last - 1 of `length`.
-
   If these fit into one window, it has as much context on either side; otherwise there are several
-  windows that overlap by half.
-  """
+  windows that overlap by half."""
   if last - first <= room:
     start = max(0, min(first - (room - (last - first)) // 2, length - room))
     return [(start, min(start + room, length))]
@@ -218,9 +214,7 @@ def windows(first, last, length, room):
 
 def best_windows(spans, at):
   """[n]: for each position of `at` [n] the number of the window that gives it most context.
-
-  spans: [(start, stop)] of the windows. The context of a position is that on its shorter side.
-  """
+  spans: [(start, stop)] of the windows. The context of a position is that on its shorter side."""
   start, stop = np.array(spans).T
   return np.argmax(np.minimum(at[:, None] - start, stop - 1 - at[:, None]), axis=1)
 

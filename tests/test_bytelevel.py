@@ -76,7 +76,7 @@ def test_words_to_tag_are_the_pieces_they_are_in_a_text(folder, blanks):
   words = ('the', 'river', 'crosses', 'the', 'old', 'stone', '!')
   config = c.load('configs/finetune.py:task=ner', ['--config.tagging.labels=B-PER,I-PER,O'])
   sentence = conll.Sentence('', '', words, None, (), blanks)
-  found = task.Tagged(config, ours, [sentence], [0], Problems('eval'))
+  found = task.Tagged(config, ours, [sentence], Problems('eval'))
   (ids,) = ours.ids_batch([text])
   np.testing.assert_array_equal(found.texts[0][0], ids)
   assert not np.array_equal(ids, np.concatenate(ours.ids_batch(words)))

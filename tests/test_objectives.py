@@ -141,7 +141,7 @@ def test_the_scorer_of_coreference_is_its_formula():
 
 OBJECTIVES = {
   'classification': lambda model: Classification(model, T, ('a', 'b', 'c')),
-  'choice': lambda model: Choice(model, T, 3),
+  'choice': lambda model: Choice(model, T, examples_per_row=3),
   'tagging': lambda model: Tagging(model, T, ('a', 'b', 'c')),
   'coreference': lambda model: Coreference(model, T, 2),
   'qa': lambda model: QuestionAnswering(model, T),

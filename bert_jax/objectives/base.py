@@ -4,6 +4,7 @@ B batch, T tokens, N examples in a row, D hidden size, C classes.
 """
 
 import abc
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -29,22 +30,17 @@ class Objective(abc.ABC):
 
   def carry(self, batch_size):
     """Arrays that each step hands to the next (Transformer-XL's memory), {name: ShapeDtypeStruct}.
-
     The leading axis is the batch: row b of a step continues row b of the step before. The first
-    step of a run, or of an evaluation, gets zeros. Default: nothing.
-    """
-    del batch_size
+    step of a run, or of an evaluation, gets zeros. Default: nothing."""
     return {}
 
   def given(self, config):
     """A tree of weights that are not trained (a teacher's), read before the run. Default: {}."""
-    del config
     return {}
 
   def prepare(self, batch, rng, step=None):
     """Corrupts a batch on the device, before it is split into microbatches. Default: the batch as
     it is. step: the number of the training step; None in an evaluation."""
-    del rng, step
     return batch
 
   def seen(self, batch):
@@ -54,15 +50,12 @@ class Objective(abc.ABC):
   @abc.abstractmethod
   def terms(self, params, batch, rng, train, carry=None, given=None):
     """({name: Mean} of a prepared batch, the carry for the next step).
-
     The Means named in loss_weights make up the loss; the others are metrics. The weight of a Mean
     may depend on the batch only, never on params, since the step needs it before the forward pass.
-    Dropout is on if `train`. rng: in an evaluation too, for an objective that samples.
-    """
+    Dropout is on if `train`. rng: in an evaluation too, for an objective that samples."""
 
   def predict(self, params, batch, rng=None, carry=None, given=None):
     """{name: array [B, ...]}, from which a task makes and scores its answers. Default: nothing."""
-    del params, batch, rng, carry, given
     return {}
 
   @abc.abstractmethod
@@ -70,27 +63,52 @@ class Objective(abc.ABC):
     """Floating-point operations of a forward pass over one batch, matrix products only."""
 
 
-class Pooled(Objective):
-  """An objective that gives each example logits by a `head` over its pooled [CLS] (BERT, 3.2).
+@dataclasses.dataclass(frozen=True)
+class OfExamples(Objective):
+  """An objective of labelled examples, of which a row may hold several. Subclasses have `logits`,
+  and `head_flops`: those of `flops` that are not the encoder's.
 
-  A subclass has the fields model, seq_length and examples_per_row, and a property `head`, a module.
+  scores: metrics that the task's scorer computes. kinds: {name: data type} of the numbers of an
+  example besides those of slot_spec. beside: the arrays of a batch that stand beside its logits.
+  reports: the names of its terms.
   """
 
+  model: models.ModelConfig
+  seq_length: int
+  examples_per_row: int = dataclasses.field(default=1, kw_only=True)
+  scores: tuple[str, ...] = dataclasses.field(default=(), kw_only=True)
+
+  kinds, beside, reports = {}, ('example_ids',), ()
+
+  @property
+  def metrics(self):
+    return *self.reports, *self.scores
+
+  def spec(self, batch_size):
+    kinds = {'example_ids': jnp.int32} | self.kinds
+    slots = slot_spec(batch_size, self.examples_per_row, **kinds)
+    return row_spec(batch_size, self.seq_length) | slots
+
+  def predict(self, params, batch, rng=None, carry=None, given=None):
+    return {'logits': self.logits(params, batch)} | {name: batch[name] for name in self.beside}
+
+  def flops(self, batch_size):
+    encoder = models.encoder_flops(self.model, batch_size, self.seq_length)
+    return encoder + self.head_flops(batch_size)
+
+
+class Pooled(OfExamples):
+  """Gives each example logits by `head`, a module, over its pooled [CLS] (BERT, 3.2)."""
+
   def init(self, rng):
-    heads = dict(pooler=models.Pooler(self.model), classifier=self.head)
-    return init_model(self.model, rng, **heads)
+    return init_model(self.model, rng, pooler=models.Pooler(self.model), classifier=self.head)
 
   def logits(self, params, batch, rng=None):
     """[B, N, C]; rng turns dropout on."""
     return pooled_logits(self.model, self.head, params, batch, rng)
 
-  def predict(self, params, batch, rng=None, carry=None, given=None):
-    """logits as above, with the numbers of the examples."""
-    return {'logits': self.logits(params, batch), 'example_ids': batch['example_ids']}
-
-  def flops(self, batch_size):
-    head = models.head_flops(self.model, batch_size * self.examples_per_row)
-    return models.encoder_flops(self.model, batch_size, self.seq_length) + head
+  def head_flops(self, batch_size):
+    return models.head_flops(self.model, batch_size * self.examples_per_row)
 
 
 def row_spec(batch_size, seq_length):
@@ -100,8 +118,8 @@ def row_spec(batch_size, seq_length):
 
 
 def slot_spec(batch_size, slots, **kinds):
-  """Arrays [B, N] with one number for each example of each row: where it starts, its weight (1, or
-  0 for an empty slot), and more. kinds: {name: data type} of the others."""
+  """Arrays [B, N] with a number for each example of each row: where it starts, its weight (1, or 0
+  for an empty slot), and those of `kinds`: {name: data type}."""
   kinds = {'cls_positions': jnp.int32, 'weights': jnp.float32} | kinds
   return {name: jax.ShapeDtypeStruct((batch_size, slots), kind) for name, kind in kinds.items()}
 
@@ -118,9 +136,8 @@ def pooled_logits(model, head, params, batch, rng=None):
   """Logits of `head` for the pooled [CLS] of each example, [B, N, C]; rng turns dropout on."""
   hidden_key, head_key = two_keys(rng)
   hidden_BTD = encode(model, params['encoder'], batch, hidden_key)
-  pooled_BND = models.Pooler(model).apply(
-    {'params': params['pooler']}, models.gather_positions(hidden_BTD, batch['cls_positions'])
-  )
+  at_cls_BND = models.gather_positions(hidden_BTD, batch['cls_positions'])
+  pooled_BND = models.Pooler(model).apply({'params': params['pooler']}, at_cls_BND)
   return apply(head, params['classifier'], pooled_BND, rng=head_key)
 
 
@@ -135,8 +152,7 @@ def init_model(model, rng, **heads):
 
 
 def two_keys(rng):
-  """Two independent keys from one: dropout in the encoder and in the head; (None, None) from
-  None."""
+  """Independent keys for dropout in the encoder and in the head; (None, None) from None."""
   return (None, None) if rng is None else jax.random.split(rng)
 
 
@@ -149,11 +165,9 @@ def apply(module, params, *arrays, rng=None, **options):
 @jax.named_scope('loss')
 def label_terms(name, logits, labels, weights):
   """{name: cross-entropy in nats, name_accuracy}: logits [..., C], labels and weights [...].
-
   A label is hit if its logit is above all others (a tie is a miss). The largest of the others
   serves both terms: XLA computes it while it makes the logits, and only the exponentials need
-  another pass over them.
-  """
+  another pass over them."""
   gold = jnp.take_along_axis(logits, labels[..., None], axis=-1)
   is_gold = jnp.arange(logits.shape[-1]) == labels[..., None]
   others = jnp.max(jnp.where(is_gold, -jnp.inf, logits), axis=-1, keepdims=True)

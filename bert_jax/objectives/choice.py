@@ -17,24 +17,12 @@ from bert_jax.objectives import base
 
 @dataclasses.dataclass(frozen=True)
 class Choice(base.Pooled):
-  """examples_per_row: choices, not questions. scores: metrics that the task's scorer computes."""
-
-  model: models.ModelConfig
-  seq_length: int
-  examples_per_row: int
-  scores: tuple[str, ...] = ()
+  """examples_per_row: choices, not questions. labels of a batch: 1 for the right choice; 0 for the
+  others, and for all if the answer is unknown."""
 
   loss_weights = {'choice': 1.0}
-
-  @property
-  def metrics(self):
-    return 'choice', 'choice_accuracy', *self.scores
-
-  def spec(self, batch_size):
-    """labels: 1 for the right choice; 0 for the others, and for all if the answer is unknown."""
-    kinds = dict(example_ids=jnp.int32, groups=jnp.int32, labels=jnp.float32)
-    slots = base.slot_spec(batch_size, self.examples_per_row, **kinds)
-    return base.row_spec(batch_size, self.seq_length) | slots
+  reports = 'choice', 'choice_accuracy'
+  kinds = {'groups': jnp.int32, 'labels': jnp.float32}
 
   @property
   def head(self):
@@ -53,8 +41,5 @@ class Choice(base.Pooled):
     nats_BN = jax.nn.logsumexp(others_BNN, axis=-1) - logits_BN
     # A tie is a miss, as in base.label_terms.
     hits_BN = jnp.sum(others_BNN >= logits_BN[:, :, None], axis=-1) == 1
-    terms = {
-      'choice': mean(nats_BN, gold_BN),
-      'choice_accuracy': mean(hits_BN.astype(jnp.float32), gold_BN),
-    }
-    return terms, carry
+    accuracy = mean(hits_BN.astype(jnp.float32), gold_BN)
+    return {'choice': mean(nats_BN, gold_BN), 'choice_accuracy': accuracy}, carry

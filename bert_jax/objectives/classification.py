@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import optax
 
@@ -17,14 +16,10 @@ class Classification(base.Pooled):
   them.
 
   class_weights: one for each label, or (). The loss of a text is multiplied by the weight of its
-  label; with multi_label the loss of each label by that label's weight. A row may hold several
-  packed examples.
+  label; with multi_label the loss of each label by that label's weight.
   """
 
-  model: models.ModelConfig
-  seq_length: int
   labels: tuple[str, ...]
-  examples_per_row: int = 1
   multi_label: bool = False
   class_weights: tuple[float, ...] = ()
 
@@ -43,14 +38,14 @@ class Classification(base.Pooled):
     f1 = 'f1' if len(self.labels) == 2 else 'macro_f1'
     return 'classification', 'classification_accuracy', f1, 'matthews'
 
+  @property
+  def kinds(self):
+    return {'labels': jnp.float32 if self.regression or self.multi_label else jnp.int32}
+
   def spec(self, batch_size):
-    kind = jnp.float32 if self.regression or self.multi_label else jnp.int32
-    out = base.row_spec(batch_size, self.seq_length) | base.slot_spec(
-      batch_size, self.examples_per_row, example_ids=jnp.int32, labels=kind
-    )
+    out = super().spec(batch_size)
     if self.multi_label:
-      shape = (*out['labels'].shape, len(self.labels))
-      out['labels'] = jax.ShapeDtypeStruct(shape, kind)
+      out['labels'] = out['labels'].update(shape=(*out['labels'].shape, len(self.labels)))
     return out
 
   @property

@@ -22,42 +22,29 @@ from bert_jax.objectives import base
 
 
 @dataclasses.dataclass(frozen=True)
-class Coreference(base.Objective):
-  """scores: metrics that the task's scorer computes. A row may hold several packed examples."""
-
-  model: models.ModelConfig
-  seq_length: int
+class Coreference(base.OfExamples):
   candidates: int
-  examples_per_row: int = 1
-  scores: tuple[str, ...] = ()
 
   loss_weights = {'coreference': 1.0}
-
-  @property
-  def metrics(self):
-    return 'coreference', 'coreference_accuracy', *self.scores
+  reports = 'coreference', 'coreference_accuracy'
+  kinds = {'labels': jnp.int32}
 
   def spec(self, batch_size):
-    out = base.row_spec(batch_size, self.seq_length) | base.slot_spec(
-      batch_size, self.examples_per_row, example_ids=jnp.int32, labels=jnp.int32
-    )
     shape = (batch_size, self.examples_per_row, 1 + self.candidates, 2)
-    return out | {'spans': jax.ShapeDtypeStruct(shape, jnp.int32)}
+    return super().spec(batch_size) | {'spans': jax.ShapeDtypeStruct(shape, jnp.int32)}
 
   def init(self, rng):
     encoder_key, head_key = jax.random.split(rng)
     spans = jnp.zeros((1, 1, 1 + self.candidates, 2 * self.model.hidden_size))
-    return {
-      'encoder': models.init_encoder(self.model, encoder_key),
-      'scorer': Scorer(self.model).init(head_key, spans)['params'],
-    }
+    scorer = Scorer(self.model).init(head_key, spans)
+    return {'encoder': models.init_encoder(self.model, encoder_key), 'scorer': scorer['params']}
 
   def logits(self, params, batch, rng=None):
     """[B, N, C + 1], the last one for no candidate; rng turns dropout on."""
     hidden_key, head_key = base.two_keys(rng)
     hidden_BTD = base.encode(self.model, params['encoder'], batch, hidden_key)
     B, N, S, _ = batch['spans'].shape
-    ends = models.gather_positions(hidden_BTD, batch['spans'].reshape(B, N * S * 2))
+    ends = models.gather_positions(hidden_BTD, batch['spans'].reshape(B, -1))
     spans = ends.reshape(B, N, S, -1)
     return base.apply(Scorer(self.model), params['scorer'], spans, rng=head_key)
 
@@ -65,14 +52,9 @@ class Coreference(base.Objective):
     logits = self.logits(params, batch, rng if train else None)
     return base.label_terms('coreference', logits, batch['labels'], batch['weights']), carry
 
-  def predict(self, params, batch, rng=None, carry=None, given=None):
-    """logits [B, N, C + 1], with the numbers of the examples."""
-    return {'logits': self.logits(params, batch), 'example_ids': batch['example_ids']}
-
-  def flops(self, batch_size):
+  def head_flops(self, batch_size):
     D, pairs = self.model.hidden_size, batch_size * self.examples_per_row * self.candidates
-    encoder = models.encoder_flops(self.model, batch_size, self.seq_length)
-    return encoder + 2 * pairs * (6 * D * D + D)
+    return 2 * pairs * (6 * D * D + D)
 
 
 class Scorer(nn.Module):

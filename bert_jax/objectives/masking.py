@@ -148,17 +148,15 @@ def choose_units(order_BT, starts_BT, candidate_BT, wanted_B):
     ended_B = jnp.where(size_B > left_B, order_B, ended_B)
     return (left_B - fits_B * size_B, ended_B), fits_B
 
-  units = [jnp.take_along_axis(x_BT, turn_BT, axis=1).T for x_BT in (size_BT, order_BT)]
-  _, fits_TB = lax.scan(
-    at_turn, (wanted_B, jnp.full_like(order_BT[:, 0], -1.0)), tuple(units), unroll=UNROLL
-  )
+  units = tuple(jnp.take_along_axis(x_BT, turn_BT, axis=1).T for x_BT in (size_BT, order_BT))
+  first = wanted_B, jnp.full_like(order_BT[:, 0], -1.0)
+  _, fits_TB = lax.scan(at_turn, first, units, unroll=UNROLL)
   taken_BT = _put(jnp.zeros_like(starts_BT), turn_BT, fits_TB.T)
   return candidate_BT & jnp.take_along_axis(taken_BT, _last_true(starts_BT), axis=1)
 
 
 def _breaks(candidate_BT, segment_ids_BT):
-  """[B, T] bool: no unit goes on here, since the token before is no candidate or of another
-  example."""
+  """[B, T] bool: the token before is no candidate or of another example, so no unit goes on."""
   before = lambda x_BT: jnp.pad(x_BT[:, :-1], ((0, 0), (1, 0)))
   return ~before(candidate_BT) | (before(segment_ids_BT) != segment_ids_BT)
 

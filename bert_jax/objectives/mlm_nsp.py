@@ -37,13 +37,9 @@ class MlmNsp(base.Objective):
     terms = (name for term in self.loss_weights for name in (term, f'{term}_accuracy'))
     return (*terms, *(f'mlm_{language}' for language in self.languages))
 
-  @property
-  def _needs_units(self):
-    return any(policy != 'token' for _, policy in self.masking['stages'])
-
   def spec(self, batch_size):
     out = base.row_spec(batch_size, self.seq_length)
-    if self._needs_units:
+    if any(policy != 'token' for _, policy in self.masking['stages']):
       out['unit_starts'] = out['input_ids']
     if self.nsp_weight:
       out |= base.slot_spec(batch_size, self.examples_per_row, labels=jnp.int32)
@@ -56,45 +52,30 @@ class MlmNsp(base.Objective):
     x_BKD = jnp.zeros((1, 1, self.model.hidden_size))
     encoder = models.init_encoder(self.model, encoder_key)
     table_VD = encoder['embeddings']['word_embeddings']['embedding']
-    params = {
-      'encoder': encoder,
-      'mlm': models.MaskedLMHead(self.model).init(mlm_key, x_BKD, table_VD)['params'],
-    }
+    mlm = models.MaskedLMHead(self.model).init(mlm_key, x_BKD, table_VD)
+    params = {'encoder': encoder, 'mlm': mlm['params']}
     if self.nsp_weight:
       params['pooler'] = models.Pooler(self.model).init(pooler_key, x_BKD)['params']
       params['nsp'] = models.Classifier(self.model, 2).init(nsp_key, x_BKD)['params']
     return params
 
   def prepare(self, batch, rng, step=None):
-    ids, positions, labels, weights = masking.mask_tokens(
-      rng,
-      batch['input_ids'],
-      batch['segment_ids'],
-      batch.get('unit_starts'),
-      step,
-      **({'vocab_size': self.model.vocab_size} | self.masking),
-    )
-    return batch | {
-      'input_ids': ids,
-      'masked_positions': positions,
-      'masked_labels': labels,
-      'masked_weights': weights,
-    }
+    arrays = batch['input_ids'], batch['segment_ids'], batch.get('unit_starts')
+    options = {'vocab_size': self.model.vocab_size} | self.masking
+    names = 'input_ids', 'masked_positions', 'masked_labels', 'masked_weights'
+    return batch | dict(zip(names, masking.mask_tokens(rng, *arrays, step, **options)))
 
   def logits(self, params, batch, rng=None):
     """(MLM logits [B, K, V] at masked_positions, NSP logits [B, N, 2] or None); rng: dropout on."""
     hidden_BTD = base.encode(self.model, params['encoder'], batch, rng)
     at_masks_BKD = models.gather_positions(hidden_BTD, batch['masked_positions'])
-    mlm_BKV = models.MaskedLMHead(self.model).apply(
-      {'params': params['mlm']},
-      at_masks_BKD,
-      params['encoder']['embeddings']['word_embeddings']['embedding'],
-    )
+    table_VD = params['encoder']['embeddings']['word_embeddings']['embedding']
+    head = models.MaskedLMHead(self.model)
+    mlm_BKV = head.apply({'params': params['mlm']}, at_masks_BKD, table_VD)
     if not self.nsp_weight:
       return mlm_BKV, None
-    pooled_BND = models.Pooler(self.model).apply(
-      {'params': params['pooler']}, models.gather_positions(hidden_BTD, batch['cls_positions'])
-    )
+    at_cls_BND = models.gather_positions(hidden_BTD, batch['cls_positions'])
+    pooled_BND = models.Pooler(self.model).apply({'params': params['pooler']}, at_cls_BND)
     # BERT's NSP head has no dropout, unlike a fine-tuned classifier.
     return mlm_BKV, models.Classifier(self.model, 2).apply({'params': params['nsp']}, pooled_BND)
 
@@ -120,8 +101,6 @@ class MlmNsp(base.Objective):
   def flops(self, batch_size):
     K = min(self.masking['max_predictions'], self.seq_length)
     pairs = batch_size * self.examples_per_row if self.nsp_weight else 0
-    return (
-      models.encoder_flops(self.model, batch_size, self.seq_length)
-      + models.head_flops(self.model, batch_size * K, vocabulary=True)
-      + models.head_flops(self.model, pairs)
-    )
+    encoder = models.encoder_flops(self.model, batch_size, self.seq_length)
+    mlm = models.head_flops(self.model, batch_size * K, vocabulary=True)
+    return encoder + mlm + models.head_flops(self.model, pairs)

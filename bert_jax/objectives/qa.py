@@ -21,25 +21,19 @@ UNANSWERABLE = (
 
 
 @dataclasses.dataclass(frozen=True)
-class QuestionAnswering(base.Objective):
+class QuestionAnswering(base.OfExamples):
   """unanswerable: questions may have no answer (SQuAD 2.0), which is then said to begin and end at
   [CLS]; there are more scores."""
 
-  model: models.ModelConfig
-  seq_length: int
-  examples_per_row: int = 1
   unanswerable: bool = False
 
   loss_weights = {'qa': 1.0}
+  kinds = {'start_positions': jnp.int32, 'end_positions': jnp.int32}
+  beside = 'example_ids', 'cls_positions'
 
   @property
   def metrics(self):
     return ('qa', 'exact', 'f1', *(UNANSWERABLE if self.unanswerable else ()))
-
-  def spec(self, batch_size):
-    kinds = dict.fromkeys(('example_ids', 'start_positions', 'end_positions'), jnp.int32)
-    slots = base.slot_spec(batch_size, self.examples_per_row, **kinds)
-    return base.row_spec(batch_size, self.seq_length) | slots
 
   def init(self, rng):
     return base.init_model(self.model, rng, span=self._head)
@@ -65,20 +59,17 @@ class QuestionAnswering(base.Objective):
 
   def predict(self, params, batch, rng=None, carry=None, given=None):
     """start_logits and end_logits [B, T], the numbers of the examples and where they begin."""
-    logits_BT2 = self.logits(params, batch)
-    numbers = {name: batch[name] for name in ('example_ids', 'cls_positions')}
-    return {'start_logits': logits_BT2[..., 0], 'end_logits': logits_BT2[..., 1]} | numbers
+    out = super().predict(params, batch)
+    logits_BT2 = out.pop('logits')
+    return out | {'start_logits': logits_BT2[..., 0], 'end_logits': logits_BT2[..., 1]}
 
-  def flops(self, batch_size):
-    head = 2 * batch_size * self.seq_length * self.model.hidden_size * 2
-    return models.encoder_flops(self.model, batch_size, self.seq_length) + head
+  def head_flops(self, batch_size):
+    return 2 * batch_size * self.seq_length * self.model.hidden_size * 2
 
 
 def _nats(logits_BT, positions_BN, inside_BNT):
   """Minus the logarithm of the probability of each example's position among its tokens, [B, N].
-
-  inside_BNT: is the token in the example?
-  """
+  inside_BNT: is the token in the example?"""
   logits_BNT = jnp.where(inside_BNT, logits_BT[:, None, :], -1e9)  # an empty slot stays finite
   gold_BN = jnp.take_along_axis(logits_BT, positions_BN, axis=1)
   return jax.nn.logsumexp(logits_BNT, axis=-1) - gold_BN

@@ -12,29 +12,19 @@ from bert_jax.objectives import base
 
 
 @dataclasses.dataclass(frozen=True)
-class Tagging(base.Objective):
-  """labels: the tags, in order. scores: metrics that the task's scorer computes.
+class Tagging(base.OfExamples):
+  """labels: the tags, in order. `tags` [B, T] of a batch are 1 + the number of the tag to predict,
+  or 0 where there is none."""
 
-  A row may hold several packed examples. `tags` [B, T] are 1 + the number of the tag to predict, or
-  0 where there is none.
-  """
-
-  model: models.ModelConfig
-  seq_length: int
   labels: tuple[str, ...]
-  examples_per_row: int = 1
-  scores: tuple[str, ...] = ()
 
   loss_weights = {'tagging': 1.0}
-
-  @property
-  def metrics(self):
-    return 'tagging', 'token_accuracy', *self.scores
+  reports = 'tagging', 'token_accuracy'
+  beside = 'example_ids', 'cls_positions'
 
   def spec(self, batch_size):
-    row = base.row_spec(batch_size, self.seq_length)
-    slots = base.slot_spec(batch_size, self.examples_per_row, example_ids=jnp.int32)
-    return row | slots | {'tags': row['input_ids']}
+    out = super().spec(batch_size)
+    return out | {'tags': out['input_ids']}
 
   def init(self, rng):
     return base.init_model(self.model, rng, classifier=self._head)
@@ -56,12 +46,5 @@ class Tagging(base.Objective):
     out = base.label_terms('tagging', logits_BTC, jnp.maximum(tags_BT - 1, 0), weights_BT)
     return {'tagging': out['tagging'], 'token_accuracy': out['tagging_accuracy']}, carry
 
-  def predict(self, params, batch, rng=None, carry=None, given=None):
-    """logits [B, T, C], with the numbers of the examples and where they begin."""
-    names = 'example_ids', 'cls_positions'
-    return {'logits': self.logits(params, batch)} | {name: batch[name] for name in names}
-
-  def flops(self, batch_size):
-    encoder = models.encoder_flops(self.model, batch_size, self.seq_length)
-    tokens = batch_size * self.seq_length
-    return encoder + 2 * tokens * self.model.hidden_size * len(self.labels)
+  def head_flops(self, batch_size):
+    return 2 * batch_size * self.seq_length * self.model.hidden_size * len(self.labels)

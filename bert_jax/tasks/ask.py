@@ -16,29 +16,23 @@ NOTHING = 'nothing of it can be answered: it has no token'
 
 
 class RecordProblems(Problems):
-  """Faults in the records that are asked: the fault is the answer to the record.
-
-  reasons: {where: why this record cannot be used}.
-  """
+  """Faults in the records that are asked: reasons, {where: why this record cannot be used}."""
 
   def __init__(self):
     super().__init__('asked', skip=True)
     self.reasons = {}
 
   def wrong(self, where, sentence, kind):
-    del kind
     self.reasons[where] = sentence
 
 
 class Ask(abc.ABC):
   """One kind of question to one Model; subclasses say what a record is and how it is answered.
-
   fields: names of the fields of a record, in the order of the parts of a plain line. others: fields
   that a record may have besides. options: the arguments of __init__ besides the model, which the
-  command line passes on.
-  """
+  command line passes on. shows: the parts of an answer that are shown; (): all."""
 
-  fields, others, options = ('text',), (), ()
+  fields, others, options, shows = ('text',), (), (), ()
 
   def __init__(self, model):
     self.model = model
@@ -64,10 +58,8 @@ class Ask(abc.ABC):
 
   def of_parts(self, parts):
     if len(parts) != len(self.fields):
-      raise InputError(
-        f'a line has {len(parts)} of the fields that this task reads between tabs: '
-        f'{", ".join(self.fields)}'
-      )
+      sentence = f'a line has {len(parts)} of the fields that this task reads between tabs'
+      raise InputError(f'{sentence}: {", ".join(self.fields)}')
     return dict(zip(self.fields, parts))
 
   @abc.abstractmethod
@@ -84,7 +76,8 @@ class Ask(abc.ABC):
 
   def shown(self, answer):
     """The JSON-ready dict of an answer."""
-    return {name: value for name, value in answer.items() if name not in ('id', 'where')}
+    names = self.shows or [name for name in answer if name not in ('id', 'where')]
+    return {name: answer[name] for name in names}
 
 
 class Packed(Ask):
@@ -111,10 +104,8 @@ class Packed(Ask):
       outputs = self.model.outputs(self._compiled, examples)
       answers = {answer['id']: answer for answer in examples.answers(outputs)}
     self.model.note(problems.counts, examples.read)
-    return [
-      (answers[i], '') if i in answers else (None, problems.reasons.get(where_of(i), NOTHING))
-      for i in range(len(records))
-    ]
+    reasons = (problems.reasons.get(f'record {i}', NOTHING) for i in range(len(records)))
+    return [(answers[i], '') if i in answers else (None, why) for i, why in enumerate(reasons)]
 
 
 class OfText(Packed):
@@ -126,12 +117,9 @@ class OfText(Packed):
 
 
 class OfHead(Packed):
-  """A Packed Ask that is answered by the head that the model was trained with.
+  """A Packed Ask that is answered by the head that the model was trained with."""
 
-  examples_of: the class of the family's rows, a rows.examples.Scored.
-  """
-
-  examples_of = None
+  examples_of = None  # the class of the family's rows, a rows.examples.Scored
 
   def outputs(self, params, batch):
     return self.model.objective.predict(params, batch)
@@ -163,10 +151,9 @@ def texts_of(given, names):
   """[text] of the named fields; InputError if one is missing or no text, or if all are empty."""
   for name in names:
     if name not in given:
-      raise InputError(
-        f'the record has no {name!r}; this task reads {", ".join(names)}, and it has '
-        f'{", ".join(given) or "nothing"}'
-      )
+      there = ', '.join(given) or 'nothing'
+      reads = f'this task reads {", ".join(names)}'
+      raise InputError(f'the record has no {name!r}; {reads}, and it has {there}')
     if not isinstance(given[name], str):
       raise InputError(f'{name!r} is no text; write it in quotes')
   if not any(given[name].strip() for name in names):
@@ -175,13 +162,8 @@ def texts_of(given, names):
 
 
 def numbered(records):
-  """The records with their numbers as ids."""
-  return [record._replace(id=i, where=where_of(i)) for i, record in enumerate(records)]
-
-
-def where_of(i):
-  """The place of record i, as faults name it."""
-  return f'record {i}'
+  """The records with their numbers as ids, and their places as faults name them."""
+  return [record._replace(id=i, where=f'record {i}') for i, record in enumerate(records)]
 
 
 def grouped(numbers, *arrays):

@@ -20,10 +20,8 @@ NAMED = 3  # places that are named of each kind
 
 class Problems:
   """The faults in the data of one split, and its counts of records, tokens and so on.
-
   counts: {what is counted: number}; readers increase it, too. places: {kind of fault: the first
-  places where it was met}. skip: leave out records that cannot be used, instead of an error.
-  """
+  places where it was met}. skip: leave out records that cannot be used, instead of an error."""
 
   def __init__(self, split, skip=False):
     self.split, self.skip = split, skip
@@ -58,10 +56,7 @@ class Problems:
     self.note(f'{kind} (skipped)', where)
 
   def rows(self, spec, validation='validation', **options):
-    """Yields (where, row) of the tables of a split, see tables.records.
-
-    validation: what TFDS calls the split for evaluation.
-    """
+    """Yields (where, row) of a split, see tables.records; `validation` is TFDS' name of eval."""
     split = 'train' if self.split == 'train' else validation
     return tables.records(spec, split=split, counts=self.counts, wrong=self.wrong, **options)
 
@@ -77,8 +72,15 @@ class Problems:
     """The content of a JSON file; None, and the file is wrong, if it cannot be read."""
     return files.whole_json(path, where, self.counts, self.wrong)
 
-  def log(self):
-    """Logs one line of all counts, with the places of faults."""
+  def log(self, source=None):
+    """Logs how many rows the examples of `source` take, and all counts, with places of faults."""
+    if source is not None:
+      number = len(source.texts)
+      log.info(
+        '%s: %s examples in %s rows of %d tokens (%.1f in each, %.0f %% filled)',
+        self.split, f'{number:,}', f'{len(source):,}', source.seq_length,
+        number / max(1, len(source)), 100 * source.fill,
+      )  # fmt: skip
     parts = []
     for kind, number in self.counts.items():
       places = self.places.get(kind, [])
@@ -86,12 +88,3 @@ class Problems:
       named = f' ({", ".join(places)}{more})' if places else ''
       parts.append(f'{number:,} {kind.replace("_", " ")}{named}')
     log.info('%s: %s', self.split, ', '.join(parts))
-
-  def log_rows(self, source):
-    """Logs one line that says how many rows the examples take."""
-    number = len(source.texts)
-    log.info(
-      '%s: %s examples in %s rows of %d tokens (%.1f in each, %.0f %% filled)',
-      self.split, f'{number:,}', f'{len(source):,}', source.seq_length,
-      number / max(1, len(source)), 100 * source.fill,
-    )  # fmt: skip

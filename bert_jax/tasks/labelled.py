@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from bert_jax import models
 from bert_jax.field import Field
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.record import Task
@@ -26,77 +27,72 @@ DEFAULTS = {
 
 def task_fields(*formats):
   """The fields of the block `task` of a family that reads these formats; the first is default."""
+  layout = 'how the files are laid out, see the module that reads them'
+  most = 'tokens of an example (or choice), [CLS] and [SEP] included; 0, not of choices: seq_length'
   return {
-    'task.format': Field(
-      str, formats, 'how the files are laid out, see the module that reads them', formats[0]
-    ),
-    'task.max_length': Field(
-      int,
-      '[0, inf)',
-      'tokens of one example (or choice), [CLS] and [SEP] included; 0, not of choices: seq_length',
-      0,
-    ),
+    'task.format': Field(str, formats, layout, formats[0]),
+    'task.max_length': Field(int, '[0, inf)', most, 0),
     'task.train_examples': Field(int, '[0, inf)', 'train on this many examples only; 0: all', 0),
   }
 
 
-def rules(config):
-  """Yields (what must hold, the sentence if it does not) for each rule."""
+def rules(config, pairs=False):
+  """Yields (what must hold, the sentence if it does not) for each rule. pairs: it reads pairs."""
   limit = config.task.max_length
-  yield (
-    not 0 < limit < 8,
-    f'task.max_length is {limit}; examples take 8 tokens at least, 0 is the whole row.',
-  )
-  yield (
-    limit <= config.data.seq_length,
-    f'task.max_length {limit} is longer than data.seq_length {config.data.seq_length}, the row '
-    'that examples go into; lower the one or raise the other.',
-  )
-
-
-def pairs_have_types(config, pairs=True):
-  """The rule that a model of pairs has two token types or none; pairs: does it read pairs?"""
-  return (
-    not pairs or config.model.type_vocab_size != 1,
-    'pairs have two token types; set model.type_vocab_size to 2, or to 0 for none.',
-  )
+  small = f'task.max_length is {limit}; examples take 8 tokens at least, 0 is the whole row.'
+  yield not 0 < limit < 8, small
+  row = f'data.seq_length {config.data.seq_length}, the row that examples go into'
+  long = f'task.max_length {limit} is longer than {row}; lower the one or raise the other.'
+  yield limit <= config.data.seq_length, long
+  one_type = 'pairs have two token types; set model.type_vocab_size to 2, or to 0 for none.'
+  yield not pairs or config.model.type_vocab_size != 1, one_type
 
 
 def family(name, task, *, formats, fields=(), defaults=(), **more):
   """The record of a family that reads files of these formats, and whose functions are in `task`.
-
-  fields: besides those of every such family. defaults: besides the recipe above, or instead.
-  """
-  given = {'rules': rules} | more
-  functions = {name: getattr(task, name) for name in ('texts', 'objective', 'sources')}
+  fields: besides those of every such family. defaults: besides the recipe above, or instead."""
+  names = ('resolve', 'texts', 'objective', 'sources')
+  functions = {name: getattr(task, name) for name in names if hasattr(task, name)}
   fields, defaults = task_fields(*formats) | dict(fields), DEFAULTS | dict(defaults)
-  return Task(name=name, fields=fields, defaults=defaults, **functions, **given)
+  return Task(name=name, fields=fields, defaults=defaults, **functions | {'rules': rules} | more)
 
 
-def reader(config, tokenizer, read, rows):
-  """The `rows_of` of a family that makes rows of the examples that read(config, split, problems)
-  yields; rows: a class whose arguments are (config, tokenizer, examples, problems)."""
-
-  def rows_of(split, problems):
-    examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
-    return rows(config, tokenizer, examples, problems)
-
-  return rows_of
+def objective(kind, config, *arguments, **options):
+  """The objective of this class, an OfExamples, for the model and the rows of a config."""
+  model, data = models.ModelConfig(**config.model), config.data
+  options['examples_per_row'] = data.examples_per_row
+  return kind(model, data.seq_length, *arguments, **options)
 
 
-def sources(config, splits, rows_of, embedded=False):
+def shape(config):
+  """The arguments of rows.examples.Examples that say how large a row is."""
+  return {'seq_length': config.data.seq_length, 'slots': config.data.examples_per_row}
+
+
+def sources_of(read, rows, embedded=False):
+  """The `sources` of a family: its rows are rows(config, tokenizer, examples, problems) of the
+  examples that read(config, split, problems) yields. embedded: it has data without data.train."""
+
+  def sources(config, tokenizer, splits=('train', 'eval')):
+    def rows_of(split, problems):
+      examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
+      return rows(config, tokenizer, examples, problems)
+
+    return in_splits(config, splits, rows_of, embedded and not config.data.train)
+
+  return sources
+
+
+def in_splits(config, splits, rows_of, embedded=False):
   """{split: rows_of(split, problems)}; without data.eval there is no `eval`, unless embedded.
-
   rows_of reads the examples of a split and makes a rows.examples.Scored of them. What it notes in
-  `problems` is logged.
-  """
+  `problems` is logged."""
   out = {}
   for split in splits:
     if split == 'train' or config.data.eval or embedded:
       problems = Problems(split, config.data.skip_damaged)
       out[split] = rows_of(split, problems)
-      problems.log_rows(out[split])
-      problems.log()
+      problems.log(out[split])
   return out
 
 

@@ -6,15 +6,11 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError
 
-REQUIRED = ('texts', 'objective', 'sources', 'main_metric')
-
 
 class Prediction(NamedTuple):
   """A kind of question that a trained model answers.
-
   ask: the subclass of tasks.ask.Ask that answers it. parts: the parts of the parameters that it
-  needs. lacks: what a model without them lacks, and what to do, as the end of a sentence.
-  """
+  needs. lacks: what a model without them lacks, and what to do, as the end of a sentence."""
 
   ask: type
   parts: tuple = ()
@@ -23,10 +19,8 @@ class Prediction(NamedTuple):
 
 class Head(NamedTuple):
   """A kind of model of Hugging Face's library.
-
   ending: the end of its class name there, after the architecture. parts: the parts of our
-  parameters that it has. pipeline: the name of the task in its model card; '': there is none.
-  """
+  parameters that it has. pipeline: the name of the task in its model card; '': there is none."""
 
   ending: str
   parts: tuple
@@ -88,11 +82,10 @@ class Task:
 
   def check_whole(self):
     """InputError if the record lacks something that every run needs."""
-    if missing := [name for name in REQUIRED if getattr(self, name) is None]:
-      raise InputError(
-        f'the record of objective {self.name!r} has no {" and no ".join(missing)}; add it where '
-        'the record is made, see bert_jax/tasks/record.py.'
-      )
+    required = ('texts', 'objective', 'sources', 'main_metric')
+    if missing := [name for name in required if getattr(self, name) is None]:
+      fault = f'the record of objective {self.name!r} has no {" and no ".join(missing)}'
+      raise InputError(f'{fault}; add it where the record is made, see bert_jax/tasks/record.py.')
 
 
 def records(namespace):

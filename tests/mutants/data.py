@@ -622,7 +622,7 @@ MUTANTS = [
   (
     'an I- behind another type is no break',
     'bert_jax/tasks/tagging/conll.py',
-    "alike = mark_before != 'O' and kind == kind_before",
+    "alike = mark_before != 'O' and tag[2:] == before[2:]",
     "alike = mark_before != 'O'",
     'tests/test_tagging.py::test_tags_that_break_their_scheme_are_named',
   ),

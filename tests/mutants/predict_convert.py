@@ -109,8 +109,8 @@ MUTANTS = [
   (
     'labels of next sentence for sentence order',
     'bert_jax/tasks/pretraining/ask.py',
-    'labels=PAIRS[self.model.objective.pairs]',
-    "labels=PAIRS['nsp']",
+    'labels = PAIRS[self.model.objective.pairs]',
+    "labels = PAIRS['nsp']",
     'tests/test_predict.py::test_sentence_order_is_asked_by_its_own_names',
   ),
   (

@@ -186,8 +186,8 @@ MUTANTS = [
   (
     'questions lose their beginning',
     'bert_jax/tasks/qa/task.py',
-    'ids = ids[: self.qa.max_query_length]',
-    'ids = ids[-self.qa.max_query_length :]',
+    'ids = ids[:most]',
+    'ids = ids[-most:]',
     'tests/test_qa.py::test_what_is_cut_and_what_is_no_token_is_counted',
   ),
   (

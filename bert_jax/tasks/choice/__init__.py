@@ -9,14 +9,10 @@ CHOICES = 4  # choices that a row of a released model has room for
 
 
 def rules(config):
-  yield from labelled.rules(config)
+  yield from labelled.rules(config, pairs=True)
   limit = config.task.max_length
-  yield (
-    limit > 3,
-    f'task.max_length is {limit}; set it to the tokens of one choice, which share a row of '
-    'data.seq_length.',
-  )
-  yield labelled.pairs_have_types(config)
+  advice = 'set it to the tokens of one choice, which share a row of data.seq_length'
+  yield limit > 3, f'task.max_length is {limit}; {advice}.'
 
 
 def from_released(config, released):

@@ -9,6 +9,7 @@ from bert_jax.tasks.choice.task import Choices
 class Choose(OfHead):
   fields = ('context', 'question', 'choices')
   examples_of = Choices
+  shows = 'question', 'choices', 'prediction', 'prediction_text', 'probability', 'probabilities'
 
   def of_parts(self, parts):
     if len(parts) < 4:
@@ -30,7 +31,3 @@ class Choose(OfHead):
     config = self.config(most * self.model.limit)
     config.data.examples_per_row = most
     return Choices(config, self.model.tokenizer, numbered(records), problems)
-
-  def shown(self, answer):
-    names = 'question', 'choices', 'prediction', 'prediction_text', 'probability', 'probabilities'
-    return {name: answer[name] for name in names}

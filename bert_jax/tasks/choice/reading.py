@@ -50,12 +50,9 @@ class Question(NamedTuple):
   @property
   def seconds(self):
     """For each choice the text that follows the context."""
-    return [
-      _BLANK.sub(lambda _, choice=choice: choice, self.text)
-      if self.fills and _BLANK.search(self.text)
-      else f'{self.text} {choice}'.strip()
-      for choice in self.choices
-    ]
+    if self.fills and _BLANK.search(self.text):
+      return [_BLANK.sub(lambda _, choice=choice: choice, self.text) for choice in self.choices]
+    return [f'{self.text} {choice}'.strip() for choice in self.choices]
 
 
 def read(config, split, problems):
@@ -66,29 +63,24 @@ def read(config, split, problems):
   out = []
   for _, spec in files.parts(config.data[split]):
     for where, fields, answer in reader(spec, split, problems):
-      question = _checked(where, fields, answer, split, problems)
-      if question is None:
-        continue
-      problems.note_id(question.id, where)
-      out.append(question)
+      if question := _checked(where, fields, answer, split, problems):
+        problems.note_id(question.id, where)
+        out.append(question)
   if not out:
     raise InputError(f'data.{split}={config.data[split]} holds no questions; is it the right file?')
   problems.counts['questions'] += len(out)
   usual = Counter(len(question.choices) for question in out).most_common(1)[0][0]
   for question in out:
     if (number := len(question.choices)) != usual:
-      problems.note(
-        f'questions of {number} choices, where most have {usual} (kept)', question.where
-      )
+      kind = f'questions of {number} choices, where most have {usual} (kept)'
+      problems.note(kind, question.where)
   return out
 
 
 def _checked(where, fields, answer, split, problems):
   """A Question; None if it cannot be used.
-
   answer: a function of the choices that returns the number of the right one, or None if it is none
-  of them; or None if the data does not say the answer.
-  """
+  of them; or None if the data does not say the answer."""
   choices = fields['choices']
   if len(choices) < 2:
     sentence = f'there are {len(choices)} choices; a question needs two'
@@ -142,19 +134,15 @@ def _race(spec, split, problems):
       article, questions, options = passage['article'], passage['questions'], passage['options']
       name = passage['id'] if 'id' in passage else passage['example_id']
       answers = passage.get('answers', [None] * len(questions) if split != 'train' else [])
-      if not len(questions) == len(options) == len(answers):
-        raise ValueError(
-          f'{len(questions)} questions, {len(options)} options, {len(answers)} answers'
-        )
+      numbers = len(questions), len(options), len(answers)
+      if len(set(numbers)) > 1:
+        raise ValueError('{} questions, {} options, {} answers'.format(*numbers))
       _check_texts(article, name, *_list(questions), *(x for x in answers if x is not None))
       for choices in _list(options):
         _check_texts(*_list(choices))
     except (KeyError, TypeError, ValueError) as error:
-      problems.wrong(
-        where,
-        f'no article, questions, options, answers and id of equal number ({error!r})',
-        'passages without their fields',
-      )
+      sentence = f'no article, questions, options, answers and id of equal number ({error!r})'
+      problems.wrong(where, sentence, 'passages without their fields')
       continue
     level = next((part for part in where.split('/') if part in LEVELS), '')
     for k, (text, choices, answer) in enumerate(zip(questions, options, answers)):
@@ -183,8 +171,7 @@ def _passages(spec, split, problems):
 def _swag(spec, split, problems):
   for number, (where, row) in enumerate(problems.rows(spec)):
     endings = [name for name in row if re.fullmatch(r'ending\d', name)]
-    sentences = problems.columns(row, ('sent1', 'sent2'), where)
-    if sentences is None:
+    if (sentences := problems.columns(row, ('sent1', 'sent2'), where)) is None:
       continue
     fields = dict(zip(('context', 'text'), sentences), choices=[row[name] for name in endings])
     fields['id'] = row.get('', str(number))  # SWAG's first column has no name
@@ -194,19 +181,13 @@ def _swag(spec, split, problems):
 def _copa(spec, split, problems):
   for number, (where, row) in enumerate(problems.rows(spec)):
     try:
-      fields = dict(
-        id=row.get('idx', str(number)),
-        context=row['premise'],
-        text=COPA[row['question']],
-        choices=[row['choice1'], row['choice2']],
-      )
+      fields = {'context': row['premise'], 'text': COPA[row['question']]}
+      fields['choices'] = [row['choice1'], row['choice2']]
     except KeyError as error:
-      problems.wrong(
-        where,
-        f'no premise, question (cause or effect), choice1 and choice2 ({error!r})',
-        'records without their fields',
-      )
+      sentence = f'no premise, question (cause or effect), choice1 and choice2 ({error!r})'
+      problems.wrong(where, sentence, 'records without their fields')
       continue
+    fields['id'] = row.get('idx', str(number))
     label = {'choice1': '0', 'choice2': '1', '-1': ''}.get(row.get('label'), row.get('label'))
     yield where, fields, _number(label) if label else None
 
@@ -214,20 +195,17 @@ def _copa(spec, split, problems):
 def _dream(spec, split, problems):
   for path in files.of_split(spec, split):
     content = problems.json(path, path.name)
-    if not isinstance(content, list):
-      if content is not None:
-        problems.wrong(
-          path.name, 'no JSON list; is it data of DREAM or C3?', 'files without a list'
-        )
-      continue
-    for number, record in enumerate(content):
-      yield from _dialogue(record, f'{path.name}[{number}]', problems)
+    if isinstance(content, list):
+      for number, record in enumerate(content):
+        yield from _dialogue(record, f'{path.name}[{number}]', problems)
+    elif content is not None:
+      sentence = 'no JSON list; is it data of DREAM or C3?'
+      problems.wrong(path.name, sentence, 'files without a list')
 
 
 def _dialogue(record, where, problems):
   try:
-    turns, asked, name = record
-    questions = []
+    (turns, asked, name), questions = record, []
     for k, question in enumerate(asked):
       answer = question.get('answer')
       fields = dict(id=f'{name}-{k}', text=question['question'], choices=_list(question['choice']))
@@ -235,11 +213,8 @@ def _dialogue(record, where, problems):
       _check_texts(fields['text'], *fields['choices'], answer or '')
       questions.append((fields, answer))
   except (AttributeError, KeyError, TypeError, ValueError) as error:
-    problems.wrong(
-      where,
-      f'not [turns, [{{question, choice, answer}}, ..], id] ({error!r})',
-      'dialogues without their fields',
-    )
+    sentence = f'not [turns, [{{question, choice, answer}}, ..], id] ({error!r})'
+    problems.wrong(where, sentence, 'dialogues without their fields')
     return
   for k, (fields, answer) in enumerate(questions):
     yield f'{where}:{k}', fields, _text(answer, where, problems) if answer else None

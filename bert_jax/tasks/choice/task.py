@@ -12,7 +12,6 @@ import json
 import numpy as np
 from scipy.special import log_softmax
 
-from bert_jax import models
 from bert_jax.errors import InputError
 from bert_jax.objectives.choice import Choice
 from bert_jax.rows.examples import Scored, by_example
@@ -30,52 +29,32 @@ def texts(config):
 
 
 def objective(config, tokenizer):
-  del tokenizer
   levels = reading.LEVELS if config.task.format == 'race' else ()
-  return Choice(
-    models.ModelConfig(**config.model),
-    config.data.seq_length,
-    config.data.examples_per_row,
-    scores=tuple(f'{level}_accuracy' for level in levels),
-  )
-
-
-def sources(config, tokenizer, splits=('train', 'eval')):
-  rows_of = labelled.reader(config, tokenizer, reading.read, Choices)
-  return labelled.sources(config, splits, rows_of)
+  return labelled.objective(Choice, config, scores=tuple(f'{name}_accuracy' for name in levels))
 
 
 class Choices(Scored):
   """The rows of Q questions, an example for each choice.
-
-  question_at [Q + 1]: the number of each question's first choice, and the number of all choices.
-  """
+  question_at [Q + 1]: the number of each question's first choice, and the number of all choices."""
 
   def __init__(self, config, tokenizer, questions, problems):
     self.format, self.questions = config.task.format, questions
     numbers = np.array([len(question.choices) for question in questions])
     self.question_at = np.concatenate([[0], np.cumsum(numbers)])
-    seq_length, most = config.data.seq_length, numbers.max()
-    limit = config.task.max_length
+    seq_length, limit, most = config.data.seq_length, config.task.max_length, numbers.max()
     if most * limit > seq_length:
-      raise InputError(
-        f'a question of {most} choices takes {most} times task.max_length={limit} tokens and a row '
-        f'has {seq_length}; set data.seq_length={most * limit} or '
-        f'task.max_length={seq_length // most}.'
-      )
+      takes = f'a question of {most} choices takes {most} times task.max_length={limit} tokens'
+      advice = f'set data.seq_length={most * limit} or task.max_length={seq_length // most}'
+      raise InputError(f'{takes} and a row has {seq_length}; {advice}.')
     pairs = _pairs(tokenizer, questions, limit, problems)
     contexts = [pairs[at][0] for at in self.question_at[:-1]]
     self.read = contexts + [ids for _, ids in pairs]
     labels = np.zeros(self.question_at[-1], np.float32)
     golds = [question.gold for question in questions]
     labels[[at + gold for at, gold in zip(self.question_at, golds) if gold is not None]] = 1
+    items = np.repeat(np.arange(len(questions)), numbers)
     super().__init__(
-      tokenizer,
-      pairs,
-      seq_length=seq_length,
-      slots=config.data.examples_per_row,
-      items=np.repeat(np.arange(len(questions)), numbers),
-      per_example={'labels': labels},
+      tokenizer, pairs, items=items, per_example={'labels': labels}, **labelled.shape(config)
     )
     if known := [gold for gold in golds if gold is not None]:
       self.baselines['choice_accuracy'] = labelled.majority(known)
@@ -84,28 +63,19 @@ class Choices(Scored):
     numbers, (predicted,) = by_example(outputs, 'logits')
     logits, seen = np.zeros(self.question_at[-1]), np.zeros(self.question_at[-1], bool)
     logits[numbers], seen[numbers] = predicted, True
-    spans = zip(self.questions, self.question_at, self.question_at[1:])
-    return [
-      self._answer(question, logits[first:last])
-      for question, first, last in spans
-      if seen[first:last].all()
-    ]
+    out = []
+    for question, first, last in zip(self.questions, self.question_at, self.question_at[1:]):
+      if seen[first:last].all():
+        out.append(self._answer(question, logits[first:last]))
+    return out
 
   def _answer(self, question, logits):
-    logs = log_softmax(logits)
-    best = int(np.argmax(logs))
-    context = question.context
-    out = {
-      'id': question.id,
-      'where': question.where,
-      'context': context if len(context) <= SHOWN else context[:SHOWN] + '…',
-      'question': question.text,
-      'choices': list(question.choices),
-      'prediction': best,
-      'prediction_text': question.choices[best],
-      'probability': float(np.exp(logs[best])),
-      'probabilities': np.exp(logs).tolist(),
-    }
+    logs, best, context = log_softmax(logits), int(np.argmax(logits)), question.context
+    context = context if len(context) <= SHOWN else context[:SHOWN] + '…'
+    out = {'id': question.id, 'where': question.where, 'context': context}
+    out |= {'question': question.text, 'choices': list(question.choices), 'prediction': best}
+    out |= {'prediction_text': question.choices[best], 'probability': float(np.exp(logs[best]))}
+    out['probabilities'] = np.exp(logs).tolist()
     if question.level:
       out['level'] = question.level
     if question.gold is not None:
@@ -116,17 +86,15 @@ class Choices(Scored):
   def scores(self, answers):
     hits = np.array([a['gold'] == a['prediction'] for a in answers])
     levels = np.array([a.get('level', '') for a in answers])
-    return {'choice_accuracy': float(hits.mean())} | {
-      f'{level}_accuracy': float(hits[levels == level].mean())
-      for level in reading.LEVELS
-      if (levels == level).any()
-    }
+    out = {'choice_accuracy': float(hits.mean())}
+    for level in reading.LEVELS:
+      if (levels == level).any():
+        out[f'{level}_accuracy'] = float(hits[levels == level].mean())
+    return out
 
   def files(self, answers):
     """predictions.tsv (id and number of the choice, from 0) and SuperGLUE's COPA.jsonl.
-
-    RACE, DREAM and SWAG publish no script that reads predictions.
-    """
+    RACE, DREAM and SWAG publish no script that reads predictions."""
     lines = (f'{a["id"]}\t{a["prediction"]}\n' for a in answers)
     out = {'predictions.tsv': 'id\tprediction\n' + ''.join(lines)}
     if self.format == 'copa':
@@ -136,11 +104,12 @@ class Choices(Scored):
     return out
 
 
-def _pairs(tokenizer, questions, limit, problems):
-  """[(ids of the context, ids of question and choice)] of every choice, of `limit` tokens at most.
+sources = labelled.sources_of(reading.read, Choices)
 
-  The special tokens count.
-  """
+
+def _pairs(tokenizer, questions, limit, problems):
+  """[(ids of the context, ids of question and choice)] of every choice; with special tokens, each
+  has `limit` tokens at most."""
   room = limit - 2 - tokenizer.between
   contexts = list(dict.fromkeys(question.context for question in questions))
   contexts = dict(zip(contexts, tokenizer.ids_batch(contexts), strict=True))

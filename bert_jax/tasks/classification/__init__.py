@@ -30,24 +30,16 @@ FIELDS = {
 
 
 def rules(config):
-  yield from labelled.rules(config)
-  table = config.table
-  weights = table.class_weights
-  yield (
-    not (table.regression and (table.labels or table.multi_label or weights)),
-    'table.regression has no label set; leave table.labels and table.class_weights empty and '
-    'table.multi_label false.',
-  )
-  yield labelled.pairs_have_types(config, bool(table.pair_column))
-  yield (
-    weights == ('balanced',) or pairs_with_positive_numbers(weights),
-    f"table.class_weights is {weights!r}; write ((label, weight), ...) or ('balanced',).",
-  )
-  yield (
-    not table.pair_column or table.long_texts == 'head',
-    f'table.long_texts={table.long_texts} is for single texts; of a pair the longer text loses '
-    'its end.',
-  )
+  table, weights = config.table, config.table.class_weights
+  yield from labelled.rules(config, pairs=bool(table.pair_column))
+  advice = 'leave table.labels and table.class_weights empty and table.multi_label false'
+  has_labels = bool(table.labels or table.multi_label or weights)
+  yield not (table.regression and has_labels), f'table.regression has no label set; {advice}.'
+  odd = f"table.class_weights is {weights!r}; write ((label, weight), ...) or ('balanced',)."
+  yield weights == ('balanced',) or pairs_with_positive_numbers(weights), odd
+  single = f'table.long_texts={table.long_texts} is for single texts'
+  cut = f'{single}; of a pair the longer text loses its end.'
+  yield not table.pair_column or table.long_texts == 'head', cut
 
 
 def main_metric(config):
@@ -59,36 +51,29 @@ def main_metric(config):
 def from_released(config, released):
   labels, table = released.labels(), config.table
   if released.problem == 'regression' and len(labels) > 1:
-    raise InputError(
-      f'the regression has {len(labels)} outputs, and ours has one, so it cannot be read.'
-    )
+    outputs = f'{len(labels)} outputs, and ours has one'
+    raise InputError(f'the regression has {outputs}, so it cannot be read.')
   table.multi_label = released.problem == 'multi_label_classification'
   table.regression = not table.multi_label and len(labels) == 1
   if odd := [label for label in labels if '|' in label]:
-    raise InputError(
-      f'the label {odd[0]!r} holds a |, which stands between two spellings here; rename it in '
-      'id2label.'
-    )
+    fault = f'the label {odd[0]!r} holds a |, which stands between two spellings here'
+    raise InputError(f'{fault}; rename it in id2label.')
   if not table.regression:
     table.labels = labels
 
 
-CLASSIFIER = 'classifier; fine-tune one (configs/finetune.py)'
+ASKS = {'classify': Classify, 'pair': Pair}
+LACKS = 'classifier; fine-tune one (configs/finetune.py)'
+PARTS = ('encoder', 'pooler', 'classifier')
 
 CLASSIFICATION = labelled.family(
   'classification',
   task,
   formats=('table',),
-  resolve=task.resolve,
   main_metric=main_metric,
   fields=FIELDS,
   rules=rules,
-  predictions={
-    'classify': Prediction(Classify, lacks=CLASSIFIER),
-    'pair': Prediction(Pair, lacks=CLASSIFIER),
-  },
-  heads=(
-    Head('ForSequenceClassification', ('encoder', 'pooler', 'classifier'), 'text-classification'),
-  ),
+  predictions={name: Prediction(ask, lacks=LACKS) for name, ask in ASKS.items()},
+  heads=(Head('ForSequenceClassification', PARTS, 'text-classification'),),
   from_released=from_released,
 )

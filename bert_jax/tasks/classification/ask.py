@@ -17,30 +17,24 @@ class Classify(OfHead):
   def of_parts(self, parts):
     if len(parts) != len(self.fields):
       if len(parts) == 2 and not self.model.step:
-        raise InputError(
-          'nothing says that this model reads pairs; if it does, use --task pair (in Python, '
-          'model.pair)'
-        )
-      raise InputError(
-        f'this model reads {("single texts", "pairs")[len(self.fields) - 1]} and got {len(parts)} '
-        f'in {parts[0][:40]!r}; a tab separates the two texts of a pair'
-      )
+        advice = 'if it does, use --task pair (in Python, model.pair)'
+        raise InputError(f'nothing says that this model reads pairs; {advice}')
+      reads = f'this model reads {("single texts", "pairs")[len(self.fields) - 1]}'
+      got = f'{len(parts)} in {parts[0][:40]!r}'
+      raise InputError(f'{reads} and got {got}; a tab separates the two texts of a pair')
     return super().of_parts(parts)
 
   def record(self, given):
     if 'pair' in given and 'pair' not in self.fields:
       self.of_parts(texts_of(given, ('text', 'pair')))
-    texts = texts_of(given, self.fields)
-    return Example('', '', tuple(texts), None)
+    return Example('', '', tuple(texts_of(given, self.fields)), None)
 
   def shown(self, answer):
     out = dict(zip(self.fields, answer['texts']))
-    if self.model.objective.regression:
-      return out | {'value': answer['prediction']}
-    if self.model.objective.multi_label:
-      return out | {'labels': answer['prediction'], 'probabilities': answer['probabilities']}
+    several, regression = self.model.objective.multi_label, self.model.objective.regression
+    out['value' if regression else 'labels' if several else 'label'] = answer['prediction']
     names = 'probability', 'probabilities'
-    return out | {'label': answer['prediction']} | {name: answer[name] for name in names}
+    return out | {name: answer[name] for name in names if name in answer}
 
 
 class Pair(Classify):

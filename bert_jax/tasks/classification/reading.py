@@ -54,8 +54,7 @@ def read(config, split, problems):
       label = ''
     id_columns = [table.id_column] if table.id_column else [n for n in INDEX if n in row][:1]
     wanted = [*text_columns, *id_columns, *([label_column] if split == 'train' else [])]
-    values = problems.columns(row, wanted, where, HINT)
-    if values is None:
+    if (values := problems.columns(row, wanted, where, HINT)) is None:
       continue
     texts = tuple(values[: len(text_columns)])
     example_id = values[len(text_columns)] if id_columns else str(number)
@@ -99,12 +98,9 @@ def _label(label, table):
     return None, f'label {label!r} is a list; set table.multi_label=true'
   if table.labels:
     known = {s: name.split('|')[0] for name in table.labels for s in name.split('|')}
-    unknown = [name for name in labels if name not in known]
-    if unknown:
-      return None, (
-        f'label {unknown[0]!r} is not in the label set {", ".join(map(repr, table.labels))}; mend '
-        'the row or set table.labels'
-      )
+    if unknown := [name for name in labels if name not in known]:
+      where = f'the label set {", ".join(map(repr, table.labels))}'
+      return None, f'label {unknown[0]!r} is not in {where}; mend the row or set table.labels'
     labels = tuple(known[name] for name in labels)
   return (labels if table.multi_label else labels[0]), ''
 

@@ -14,7 +14,6 @@ Examples that are cut are counted.
 import numpy as np
 from scipy.special import expit, log_softmax
 
-from bert_jax import models
 from bert_jax.errors import InputError
 from bert_jax.objectives.classification import Classification
 from bert_jax.rows.examples import Scored, by_example
@@ -29,10 +28,8 @@ def resolve(config):
   """Fills in table.labels (those of the training data, sorted) and balanced class weights."""
   table = config.table
   if not config.data.train and (config.data.eval or table.labels or table.regression):
-    raise InputError(
-      'data.train is empty; name the training data (only task=docs, on the embedded documentation, '
-      'has neither data.train nor data.eval).'
-    )
+    docs = 'only task=docs, on the embedded documentation, has neither data.train nor data.eval'
+    raise InputError(f'data.train is empty; name the training data ({docs}).')
   if table.regression or (table.labels and table.class_weights != ('balanced',)):
     return config
   problems = Problems('train', config.data.skip_damaged)
@@ -42,26 +39,21 @@ def resolve(config):
   if not table.labels:
     labels = tuple(sorted(set(given)))
     if len(labels) < 2:
-      raise InputError(
-        f'the training data has the single label {list(labels)}; classification needs two '
-        'at least (for numbers set table.regression=true).'
-      )
+      needs = 'classification needs two at least (for numbers set table.regression=true)'
+      raise InputError(f'the training data has the single label {list(labels)}; {needs}.')
     if len(labels) > 1000:
-      raise InputError(
-        f'column {table.label_column!r} holds {len(labels)} different labels, for example '
-        f'{", ".join(labels[:3])}; name another table.label_column or set table.regression=true.'
-      )
+      fault = f'column {table.label_column!r} holds {len(labels)} different labels, for example '
+      advice = 'name another table.label_column or set table.regression=true'
+      raise InputError(f'{fault}{", ".join(labels[:3])}; {advice}.')
     if odd := [label for label in labels if '|' in label]:
-      raise InputError(
-        f'label {odd[0]!r} has a | in it, which parts the spellings of a label; write it otherwise.'
-      )
+      fault = f'label {odd[0]!r} has a | in it, which parts the spellings of a label'
+      raise InputError(f'{fault}; write it otherwise.')
     config.table.labels = labels
   if table.class_weights == ('balanced',):
-    count = {name: given.count(name) for name in names(config.table.labels)}
+    labels = dict.fromkeys(names(config.table.labels))
+    shares = (len(examples) / (len(labels) * max(1, given.count(name))) for name in labels)
     with config.ignore_type():
-      config.table.class_weights = tuple(
-        (name, round(len(examples) / (len(count) * max(1, n)), 6)) for name, n in count.items()
-      )
+      config.table.class_weights = tuple(zip(labels, (round(share, 6) for share in shares)))
   return config
 
 
@@ -71,54 +63,30 @@ def texts(config):
 
 
 def objective(config, tokenizer):
-  del tokenizer
-  table = config.table
-  return Classification(
-    models.ModelConfig(**config.model),
-    config.data.seq_length,
-    names(table.labels),
-    examples_per_row=config.data.examples_per_row,
-    multi_label=table.multi_label,
-    class_weights=_class_weights(config),
-  )
-
-
-def _class_weights(config):
-  """The weight of each label in the loss; () if all weigh the same."""
   given, labels = config.table.class_weights, names(config.table.labels)
   if unknown := [label for label, _ in given if label not in labels]:
-    raise InputError(
-      f'table.class_weights names {unknown[0]!r}, which is not a label; there are '
-      f'{", ".join(map(repr, labels))}.'
-    )
-  return tuple(float(dict(given).get(label, 1.0)) for label in labels) if given else ()
-
-
-def sources(config, tokenizer, splits=('train', 'eval')):
-  rows_of = labelled.reader(config, tokenizer, read, Texts)
-  return labelled.sources(config, splits, rows_of, embedded=not config.data.train)
+    fault = f'table.class_weights names {unknown[0]!r}, which is not a label'
+    raise InputError(f'{fault}; there are {", ".join(map(repr, labels))}.')
+  weights = tuple(float(dict(given).get(label, 1.0)) for label in labels) if given else ()
+  more = {'multi_label': config.table.multi_label, 'class_weights': weights}
+  return labelled.objective(Classification, config, labels, **more)
 
 
 class Texts(Scored):
   """The rows of labelled texts: [CLS] text [SEP] or [CLS] text [SEP] second text [SEP].
-
   Each window of a text is an example of its own; text_of [E]: the number of each example's text.
   gold: for each text the number of its label, or [numbers] (multi_label), or the value to predict
-  (regression); None: not known.
-  """
+  (regression); None: not known."""
 
   def __init__(self, config, tokenizer, examples, problems):
-    table = config.table
-    self.examples, self.labels, self.multi_label = examples, names(table.labels), table.multi_label
-    self.regression = table.regression
+    table, self.examples, self.labels = config.table, examples, names(config.table.labels)
+    self.multi_label, self.regression = table.multi_label, table.regression
     limit = config.task.max_length or config.data.seq_length
-    firsts = tokenizer.ids_batch([example.texts[0] for example in examples])
-    if pairs := bool(examples) and len(examples[0].texts) == 2:
-      seconds = tokenizer.ids_batch([example.texts[1] for example in examples])
-    whole = list(zip(firsts, seconds)) if pairs else [(ids,) for ids in firsts]
+    sides = [tokenizer.ids_batch(texts) for texts in zip(*(e.texts for e in examples))]
+    pairs, whole = len(sides) == 2, zip(*sides)
     room = limit - 2 - pairs * tokenizer.between
-    if table.long_texts == 'windows' and not pairs:
-      self.read = firsts
+    if table.long_texts == 'windows' and len(sides) == 1:
+      self.read = sides[0]
     parts, text_of = [], []
     for i, ids in enumerate(whole):
       kept = [ids]
@@ -143,19 +111,12 @@ class Texts(Scored):
       for row, numbers in zip(labels, self.gold):
         row[numbers or []] = 1
     else:
-      labels = np.array([0 if gold is None else gold for gold in self.gold], kind)
+      labels = np.array([gold or 0 for gold in self.gold], kind)
     known = np.array([gold is not None for gold in self.gold], np.float32)
     weights = known / np.maximum(1, np.bincount(self.text_of, minlength=len(known)))
-    super().__init__(
-      tokenizer,
-      parts,
-      seq_length=config.data.seq_length,
-      slots=config.data.examples_per_row,
-      per_example={
-        'labels': labels[self.text_of],
-        'weights': weights.astype(np.float32)[self.text_of],
-      },
-    )
+    of_text = {'labels': labels, 'weights': weights.astype(np.float32)}
+    per_example = {name: values[self.text_of] for name, values in of_text.items()}
+    super().__init__(tokenizer, parts, per_example=per_example, **labelled.shape(config))
     if self.labels and not self.multi_label and known.any():
       self.baselines['classification_accuracy'] = labelled.majority(labels[known > 0])
 
@@ -165,9 +126,8 @@ class Texts(Scored):
     seen = np.bincount(self.text_of[numbers], minlength=len(windows))
     total = np.zeros((len(windows), logits.shape[-1]))
     np.add.at(total, self.text_of[numbers], logits)
-    return [
-      self._answer(i, total[i] / windows[i]) for i in np.flatnonzero((seen == windows) & (seen > 0))
-    ]
+    whole = np.flatnonzero((seen == windows) & (seen > 0))
+    return [self._answer(i, total[i] / windows[i]) for i in whole]
 
   def _answer(self, i, logits):
     example, gold = self.examples[i], self.gold[i]
@@ -179,16 +139,14 @@ class Texts(Scored):
       return out
     if self.multi_label:
       shares = expit(logits)
-      held = [k for k, share in enumerate(shares) if share > 0.5]
-      out['prediction'] = [self.labels[k] for k in held]
+      out['prediction'] = [label for label, share in zip(self.labels, shares) if share > 0.5]
       is_gold = np.isin(np.arange(len(shares)), gold or [])
       nats = -np.log(np.where(is_gold, shares, 1 - shares) + 1e-12)
     else:
       logs = log_softmax(logits)
       shares = np.exp(logs)
-      out['prediction'] = self.labels[int(np.argmax(logits))]
-      out['probability'] = float(shares.max())
-      nats = -logs[gold if gold is not None else 0]
+      out |= {'prediction': self.labels[int(np.argmax(logits))], 'probability': float(shares.max())}
+      nats = -logs[gold or 0]
     out['probabilities'] = dict(zip(self.labels, map(float, shares)))
     if gold is not None:
       out |= {'gold': example.label, 'loss': float(np.sum(nats))}
@@ -199,36 +157,26 @@ class Texts(Scored):
     import scipy.stats
     from sklearn import metrics as sklearn_metrics
 
+    def f1_score(*sides, **options):
+      return float(sklearn_metrics.f1_score(*sides, zero_division=0, **options))
+
     gold, predicted = ([a[key] for a in answers] for key in ('gold', 'prediction'))
     if self.regression:
       if len(gold) < 2 or not np.std(gold) or not np.std(predicted):
         return {'pearson': float('nan'), 'spearman': float('nan')}
-      return {
-        'pearson': float(scipy.stats.pearsonr(gold, predicted).statistic),
-        'spearman': float(scipy.stats.spearmanr(gold, predicted).statistic),
-      }
+      tests = {'pearson': scipy.stats.pearsonr, 'spearman': scipy.stats.spearmanr}
+      return {name: float(test(gold, predicted).statistic) for name, test in tests.items()}
     if self.multi_label:
-      gold, predicted = (
-        np.array([[label in given for label in self.labels] for given in side])
-        for side in (gold, predicted)
-      )
-      f1 = {
-        f'{kind}_f1': float(
-          sklearn_metrics.f1_score(gold, predicted, average=kind, zero_division=0)
-        )
-        for kind in ('micro', 'macro')
-      }
+      sides = ([[label in held for label in self.labels] for held in x] for x in (gold, predicted))
+      gold, predicted = map(np.array, sides)
+      f1 = {f'{kind}_f1': f1_score(gold, predicted, average=kind) for kind in ('micro', 'macro')}
       return f1 | {'subset_accuracy': float((gold == predicted).all(axis=1).mean())}
+    out = {'classification_accuracy': float(np.mean(np.array(gold) == np.array(predicted)))}
     if len(self.labels) == 2:
-      which = {'pos_label': self.labels[1], 'average': 'binary'}
+      out['f1'] = f1_score(gold, predicted, pos_label=self.labels[1], average='binary')
     else:
-      which = {'average': 'macro'}  # over the labels that occur
-    f1 = sklearn_metrics.f1_score(gold, predicted, zero_division=0, **which)
-    return {
-      'classification_accuracy': float(np.mean(np.array(gold) == np.array(predicted))),
-      'f1' if len(self.labels) == 2 else 'macro_f1': float(f1),
-      'matthews': float(sklearn_metrics.matthews_corrcoef(gold, predicted)),
-    }
+      out['macro_f1'] = f1_score(gold, predicted, average='macro')  # over the labels that occur
+    return out | {'matthews': float(sklearn_metrics.matthews_corrcoef(gold, predicted))}
 
   def constant(self, answers):
     if not self.regression:
@@ -249,11 +197,12 @@ class Texts(Scored):
     return {'predictions.tsv': 'index\tprediction\n' + ''.join(lines)}
 
 
-def cut(parts, room, keep='head'):
-  """[token arrays of each window] of the token arrays of a text (one) or a pair (two).
+sources = labelled.sources_of(read, Texts, embedded=True)
 
-  A window has `room` tokens in all; without keep='windows' there is one.
-  """
+
+def cut(parts, room, keep='head'):
+  """[token arrays of each window] of the token arrays of a text (one) or a pair (two). A window has
+  `room` tokens in all; without keep='windows' there is one."""
   if len(parts) == 2:
     return [truncate(parts, room)]
   (ids,) = parts

@@ -12,6 +12,7 @@ from bert_jax.tasks.coreference.task import Pronouns
 
 class Coreference(OfHead):
   examples_of = Pronouns
+  shows = 'pronoun', 'candidates', 'prediction', 'probability', 'probabilities'
 
   @property
   def fields(self):
@@ -28,12 +29,8 @@ class Coreference(OfHead):
 
   def record(self, given):
     text, *spans = texts_of(given, self.fields)
-    places = [_place(given, text, name, span) for name, span in zip(self.fields[1:], spans)]
+    places = (_place(given, text, name, span) for name, span in zip(self.fields[1:], spans))
     return Example('', '', text, tuple(places), None)
-
-  def shown(self, answer):
-    names = 'pronoun', 'candidates', 'prediction', 'probability', 'probabilities'
-    return {name: answer[name] for name in names}
 
 
 def _place(given, text, name, span):
@@ -44,7 +41,6 @@ def _place(given, text, name, span):
   if offset is None and number == 1:
     offset = text.index(span)
   if type(offset) is not int or offset < 0 or not text.startswith(span, offset):
-    raise InputError(
-      f'{span!r} is {number} times in the text, and not at {name}-offset {offset}; say where'
-    )
+    fault = f'{span!r} is {number} times in the text, and not at {name}-offset {offset}'
+    raise InputError(f'{fault}; say where')
   return offset, offset + len(span)

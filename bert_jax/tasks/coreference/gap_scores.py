@@ -7,22 +7,18 @@ those of masculine and of feminine pronouns.
 import numpy as np
 
 SCORES = ('gap_f1', 'gap_f1_masculine', 'gap_f1_feminine', 'gap_bias')
-GENDERS = dict.fromkeys(('he', 'his', 'him'), 'masculine') | dict.fromkeys(
-  ('she', 'her', 'hers'), 'feminine'
-)
+GENDERS = dict.fromkeys(('he', 'his', 'him'), 'masculine')
+GENDERS |= dict.fromkeys(('she', 'her', 'hers'), 'feminine')
 
 
 def gap_scores(answers):
   """{name: score} for the names of SCORES; F1 from 0 to 100.
-
   answers: dicts with id, pronoun, gold and prediction (A, B or neither). Of answers with the same
   id the first counts. gap_bias is the feminine F1 over the masculine one; NaN if one of them is 0,
-  where the official scorer prints '-'.
-  """
+  where the official scorer prints '-'."""
   first = list({a['id']: a for a in reversed(answers)}.values())
-  gold, predicted = (
-    np.array([[a[side] == name for name in 'AB'] for a in first]) for side in ('gold', 'prediction')
-  )
+  sides = ([[a[key] == name for name in 'AB'] for a in first] for key in ('gold', 'prediction'))
+  gold, predicted = map(np.array, sides)
   gender = np.array([GENDERS.get(a['pronoun'].lower(), '') for a in first])
 
   def f1(which):

@@ -18,6 +18,7 @@ Faults (see tasks/faulty_records.py):
   a repeated id                  kept; GAP's scores take the first, as the official scorer does
 """
 
+import itertools
 import json
 import re
 from typing import NamedTuple
@@ -54,56 +55,47 @@ def _gap(rows, split, problems):
     has_gold = any(row.get(f'{name}-coref', '').strip() for name in 'AB')  # a test set has none
     marked = ('A-coref', 'B-coref') if split == 'train' or has_gold else ()
     columns = ('ID', 'Text', *SPANS, *(f'{name}-offset' for name in SPANS), *marked)
-    values = problems.columns(row, columns, where)
-    if values is None:
+    if (values := problems.columns(row, columns, where)) is None:
       continue
     example_id, text, *_ = values
-    spans = []
-    for name in SPANS:
-      offset = row[f'{name}-offset'].strip()
-      if not offset.isdecimal():
-        problems.wrong(where, f'{name}-offset {offset!r} is no number', 'unreadable offsets')
-        break
-      span = _place(text, row[name], int(offset), where, problems)
-      if span is None:
-        break
-      spans.append(span)
+    spans = _until_none(_gap_span(row, text, name, where, problems) for name in SPANS)
     if len(spans) < 3:
       continue
     gold = None
     if marked:
       marks = [row[name].strip().lower() for name in marked]
       if set(marks) - {'true', 'false'} or marks == ['true', 'true']:
-        problems.wrong(
-          where,
-          f'A-coref and B-coref are {marks[0]!r} and {marks[1]!r}; write TRUE for one of them at '
-          'most, and FALSE',
-          'examples without one answer',
-        )
+        fault = 'A-coref and B-coref are {!r} and {!r}'.format(*marks)
+        sentence = f'{fault}; write TRUE for one of them at most, and FALSE'
+        problems.wrong(where, sentence, 'examples without one answer')
         continue
       gold = (marks + ['true']).index('true')
     if row['Pronoun'].lower() not in GENDERS:
       problems.note('pronouns of unknown gender (in the overall F1 only)', where)
-    yield Example(where, example_id, text, tuple(spans), gold)
+    yield Example(where, example_id, text, spans, gold)
+
+
+def _gap_span(row, text, name, where, problems):
+  offset = row[f'{name}-offset'].strip()
+  if offset.isdecimal():
+    return _place(text, row[name], int(offset), where, problems)
+  return problems.wrong(where, f'{name}-offset {offset!r} is no number', 'unreadable offsets')
 
 
 def _place(text, name, offset, where, problems):
   """(from, to) of a name that should be at an offset; None, and a fault, if the text lacks it."""
   if name and text.startswith(name, offset):
     return offset, offset + len(name)
-  span = _nearest(text, name, offset)
-  if span is None:
-    problems.wrong(where, f'{name!r} is nowhere in its text', 'names that are not in their text')
-  else:
-    problems.note('offsets that are off (the nearest place taken)', where)
+  if not (span := _nearest(text, name, offset)):
+    sentence = f'{name!r} is nowhere in its text'
+    return problems.wrong(where, sentence, 'names that are not in their text')
+  problems.note('offsets that are off (the nearest place taken)', where)
   return span
 
 
 def _nearest(text, name, offset):
   """(from, to) of the occurrence nearest to an offset, or None.
-
-  Occurrences as a whole word come first, then those within a word, then those in another case.
-  """
+  Occurrences as a whole word come first, then those within a word, then those in another case."""
   plain = re.escape(name)
   for pattern, flags in ((rf'\b{plain}\b', 0), (plain, 0), (plain, re.IGNORECASE)):
     spans = [match.span() for match in re.finditer(pattern, text, flags) if name]
@@ -120,11 +112,8 @@ def _wsc(rows, split, problems):
       named = [(target[f'span{k}_text'] + '', int(target[f'span{k}_index'])) for k in (2, 1)]
       text, label = row['text'], row['label'] if split == 'train' else row.get('label', '-1')
     except (KeyError, ValueError, TypeError, OverflowError) as error:
-      problems.wrong(
-        where,
-        f'no text, target (span1_text, span1_index, span2_text, span2_index), label: {error!r}',
-        'records without their fields',
-      )
+      sentence = 'no text, target (span1_text, span1_index, span2_text, span2_index), label'
+      problems.wrong(where, f'{sentence}: {error!r}', 'records without their fields')
       continue
     answer = {'true': 0, '1': 0, 'false': 1, '0': 1, '-1': None}.get(label.lower(), label)
     if answer == label or (split == 'train' and answer is None):
@@ -136,17 +125,18 @@ def _wsc(rows, split, problems):
       fits['words'] += _in_word(text, span, index) is not None
       fits['characters'] += bool(span) and text.startswith(span, index)
   unit = max(fits, key=fits.get)
-  problems.counts[f'spans, of which {fits[unit]:,} lie where their index says, in {unit}'] = (
-    2 * len(read)
-  )
+  kind = f'spans, of which {fits[unit]:,} lie where their index says, in {unit}'
+  problems.counts[kind] = 2 * len(read)
+  place = _words if unit == 'words' else _place
   for where, example_id, text, named, gold in read:
-    place, spans = _words if unit == 'words' else _place, []
-    for span in named:
-      if (at := place(text, *span, where, problems)) is None:
-        break
-      spans.append(at)
-    else:
-      yield Example(where, example_id, text, tuple(spans), gold)
+    spans = _until_none(place(text, *span, where, problems) for span in named)
+    if len(spans) == len(named):
+      yield Example(where, example_id, text, spans, gold)
+
+
+def _until_none(values):
+  """The values before the first None: after one fault an example is looked at no further."""
+  return tuple(itertools.takewhile(lambda value: value is not None, values))
 
 
 def _in_word(text, span, index):
@@ -165,10 +155,8 @@ def _words(text, span, index, where, problems):
     return place
   words = [match.span() for match in re.finditer(r'\S+', text)]
   if not 0 <= index < len(words):
-    problems.wrong(
-      where, f'index {index} of {span!r} is past the {len(words)} words', 'unreadable offsets'
-    )
-    return None
+    sentence = f'index {index} of {span!r} is past the {len(words)} words'
+    return problems.wrong(where, sentence, 'unreadable offsets')
   if place := _nearest(text, span, words[index][0]):
     problems.note('offsets that are off (the nearest place taken)', where)
     return place

@@ -12,7 +12,6 @@ import json
 import numpy as np
 from scipy.special import log_softmax
 
-from bert_jax import models
 from bert_jax.objectives.coreference import Coreference
 from bert_jax.rows.examples import Scored, by_example
 from bert_jax.tasks import labelled
@@ -30,19 +29,9 @@ def texts(config):
 
 
 def objective(config, tokenizer):
-  del tokenizer
-  return Coreference(
-    models.ModelConfig(**config.model),
-    config.data.seq_length,
-    len(ANSWERS[config.task.format]) - 1,
-    examples_per_row=config.data.examples_per_row,
-    scores=SCORES if config.task.format == 'gap' else (),
-  )
-
-
-def sources(config, tokenizer, splits=('train', 'eval')):
-  rows_of = labelled.reader(config, tokenizer, reading.read, Pronouns)
-  return labelled.sources(config, splits, rows_of)
+  candidates = len(ANSWERS[config.task.format]) - 1
+  scores = SCORES if config.task.format == 'gap' else ()
+  return labelled.objective(Coreference, config, candidates, scores=scores)
 
 
 class Pronouns(Scored):
@@ -57,11 +46,8 @@ class Pronouns(Scored):
       pieces = _pieces(example, encoding.offsets, problems)
       kept = near(len(encoding.ids), pieces, limit - 2)
       if kept is None:
-        problems.wrong(
-          example.where,
-          f'its names alone take more than {limit - 2} tokens; raise task.max_length',
-          'examples whose names do not fit',
-        )
+        sentence = f'its names alone take more than {limit - 2} tokens; raise task.max_length'
+        problems.wrong(example.where, sentence, 'examples whose names do not fit')
         continue
       if len(kept) < len(encoding.ids):
         problems.counts[f'examples cut (longer than {limit} tokens)'] += 1
@@ -71,14 +57,10 @@ class Pronouns(Scored):
     golds = [example.gold for example in self.examples]
     known = np.array([gold is not None for gold in golds], np.float32)
     labels = np.array([gold or 0 for gold in golds], np.int32)
-    super().__init__(
-      tokenizer,
-      texts,
-      seq_length=config.data.seq_length,
-      slots=config.data.examples_per_row,
-      per_example={'labels': labels, 'weights': known},
-      positions={'spans': np.array(spans, np.int32).reshape(-1, len(self.names), 2)},
-    )
+    per_example = {'labels': labels, 'weights': known}
+    positions = {'spans': np.array(spans, np.int32).reshape(-1, len(self.names), 2)}
+    options = labelled.shape(config) | {'per_example': per_example, 'positions': positions}
+    super().__init__(tokenizer, texts, **options)
     if known.any():
       self.baselines['coreference_accuracy'] = labelled.majority(labels[known > 0])
 
@@ -90,38 +72,31 @@ class Pronouns(Scored):
     logs = log_softmax(np.asarray(logits, np.float64))
     pronoun, *candidates = (example.text[start:end] for start, end in example.spans)
     best = int(np.argmax(logs))
-    out = {
-      'id': example.id,
-      'where': example.where,
-      'text': example.text,
-      'pronoun': pronoun,
-      'candidates': candidates,
-      'prediction': self.names[best],
-      'probability': float(np.exp(logs[best])),
-      'probabilities': dict(zip(self.names, np.exp(logs).tolist())),
-    }
+    out = {'id': example.id, 'where': example.where, 'text': example.text, 'pronoun': pronoun}
+    out |= {'candidates': candidates, 'prediction': self.names[best]}
+    out['probability'] = float(np.exp(logs[best]))
+    out['probabilities'] = dict(zip(self.names, np.exp(logs).tolist()))
     if example.gold is not None:
       out |= {'gold': self.names[example.gold], 'loss': float(-logs[example.gold])}
     return out
 
   def scores(self, answers):
-    hits = [a['gold'] == a['prediction'] for a in answers]
-    out = {'coreference_accuracy': float(np.mean(hits))}
+    out = {'coreference_accuracy': float(np.mean([a['gold'] == a['prediction'] for a in answers]))}
     return out | (gap_scores(answers) if self.format == 'gap' else {})
 
   def files(self, answers):
     """The file that gap_scorer.py reads, or those for the leaderboards of SuperGLUE and CLUE."""
     if self.format == 'gap':
-      lines = (
-        '\t'.join([a['id'], *(str(a['prediction'] == name).upper() for name in 'AB')])
-        for a in answers
-      )
-      return {'gap.tsv': ''.join(f'{line}\n' for line in lines)}
+      rows = [(a['id'], *(str(a['prediction'] == name).upper() for name in 'AB')) for a in answers]
+      return {'gap.tsv': ''.join('\t'.join(row) + '\n' for row in rows)}
     ids = [int(a['id']) if a['id'].isdecimal() else a['id'] for a in answers]
     superglue = [{'idx': i, 'label': a['prediction'].title()} for i, a in zip(ids, answers)]
     clue = [{'id': i, 'label': a['prediction']} for i, a in zip(ids, answers)]
     named = {'WSC.jsonl': superglue, 'cluewsc_predict.json': clue}
     return {name: ''.join(f'{json.dumps(x)}\n' for x in lines) for name, lines in named.items()}
+
+
+sources = labelled.sources_of(reading.read, Pronouns)
 
 
 def near(length, spans, room):

@@ -3,7 +3,6 @@
 from bert_jax.field import Field, pairs_with_positive_numbers
 from bert_jax.tasks.pretraining import task
 from bert_jax.tasks.pretraining.ask import FillMask, NextSentence, Perplexity
-from bert_jax.tasks.pretraining.stages import masking_stages
 from bert_jax.tasks.record import Head, Prediction, Task
 
 CORPUS = {
@@ -45,26 +44,18 @@ LOSS = {
 
 
 def rules(config):
-  masking_stages(config.masking.policy)
+  task.masking_stages(config.masking.policy)
   weight, types = config.loss.nsp_weight, config.model.type_vocab_size
-  yield (
-    config.masking.mask_share + config.masking.random_share <= 1,
-    'masking.mask_share and masking.random_share add up to more than 1.',
-  )
-  yield (
-    weight == 0 or config.corpus.rows in ('nsp', 'sop'),
-    f'loss.nsp_weight is {weight} but corpus.rows={config.corpus.rows} makes no sentence pairs; '
-    'set loss.nsp_weight=0 or corpus.rows=nsp.',
-  )
-  yield (
-    weight == 0 or types != 1,
-    'NSP rows have two token types; set model.type_vocab_size to 2, or to 0 for none.',
-  )
-  yield (
-    pairs_with_positive_numbers(config.corpus.weights),
-    f'corpus.weights is {config.corpus.weights!r}; write ((language, factor), ...) with factors '
-    'above 0; corpus.languages leaves languages out.',
-  )
+  much = 'masking.mask_share and masking.random_share add up to more than 1.'
+  yield config.masking.mask_share + config.masking.random_share <= 1, much
+  rows = f'corpus.rows={config.corpus.rows} makes no sentence pairs'
+  no_pairs = f'loss.nsp_weight is {weight} but {rows}; set loss.nsp_weight=0 or corpus.rows=nsp.'
+  yield weight == 0 or config.corpus.rows in ('nsp', 'sop'), no_pairs
+  one_type = 'NSP rows have two token types; set model.type_vocab_size to 2, or to 0 for none.'
+  yield weight == 0 or types != 1, one_type
+  given, form = config.corpus.weights, 'write ((language, factor), ...) with factors above 0'
+  odd = f'corpus.weights is {given!r}; {form}; corpus.languages leaves languages out.'
+  yield pairs_with_positive_numbers(given), odd
 
 
 def from_released(config, released):
@@ -74,6 +65,7 @@ def from_released(config, released):
 
 
 MASKED_LM = 'masked-LM head; use a pre-trained one'
+PAIR_HEAD = 'next-sentence head; use one pre-trained with loss.nsp_weight above 0'
 
 PRETRAINING = Task(
   name='mlm_nsp',
@@ -88,11 +80,7 @@ PRETRAINING = Task(
   predictions={
     'fill-mask': Prediction(FillMask, ('mlm',), MASKED_LM),
     'perplexity': Prediction(Perplexity, ('mlm',), MASKED_LM),
-    'next-sentence': Prediction(
-      NextSentence,
-      ('pooler', 'nsp'),
-      'next-sentence head; use one pre-trained with loss.nsp_weight above 0',
-    ),
+    'next-sentence': Prediction(NextSentence, ('pooler', 'nsp'), PAIR_HEAD),
   },
   heads=(
     Head('ForPreTraining', ('encoder', 'pooler', 'mlm', 'nsp'), 'fill-mask'),

@@ -54,10 +54,8 @@ class FillMask(OfText):
 
   def outputs(self, params, batch):
     """[B, T, top_k] each, zeros where no mask is asked for.
-
     The vectors of all X = B * T positions are sorted, masks first, and cut into P parts of S; of
-    parts without a mask, nothing is computed.
-    """
+    parts without a mask, nothing is computed."""
     (B, T), slots = batch['asked'].shape, batch['example_ids'].size
     flat_XD = self.model.hidden(params, batch).reshape(B * T, -1)
     asked_X = batch['asked'].reshape(-1)
@@ -78,9 +76,8 @@ class FillMask(OfText):
     others = lax.map(
       lambda part: lax.cond(part[0].any(), best, none, part[1]), (asked_PS[1:], vectors_PSD[1:])
     )
-    values, ids = (
-      jnp.concatenate([first[None], rest]) for first, rest in zip(best(vectors_PSD[0]), others)
-    )
+    both = zip(best(vectors_PSD[0]), others)
+    values, ids = (jnp.concatenate([first[None], rest]) for first, rest in both)
     back_X = jnp.argsort(order_X)
     values, ids = (x.reshape(B * T, -1)[back_X].reshape(B, T, -1) for x in (values, ids))
     names = 'example_ids', 'cls_positions'
@@ -116,10 +113,8 @@ class Masks(Examples):
         self.asked.append((i, 1 + at[window_of == k] - start))
         flags.append(np.zeros(stop - start + 2, np.int32))
         flags[-1][self.asked[-1][1]] = 1
-    super().__init__(
-      model.tokenizer, texts, seq_length=model.limit, slots=64,
-      per_token={'asked': (flags, np.int32)},
-    )  # fmt: skip
+    per_token = {'asked': (flags, np.int32)}
+    super().__init__(model.tokenizer, texts, seq_length=model.limit, slots=64, per_token=per_token)
 
   def answers(self, outputs):
     masks_of = [[] for _ in self.records]
@@ -128,10 +123,8 @@ class Masks(Examples):
       for shares, best in zip(values[e][at], ids[e][at]):
         pieces = (self.tokenizer.pieces[piece] for piece in best)
         masks_of[i].append(list(zip(pieces, map(float, shares))))
-    return [
-      {'id': i, 'text': text, 'masks': masks}
-      for i, (text, masks) in enumerate(zip(self.records, masks_of))
-    ]
+    answers = enumerate(zip(self.records, masks_of))
+    return [{'id': i, 'text': text, 'masks': masks} for i, (text, masks) in answers]
 
 
 class Perplexity(OfText):
@@ -166,21 +159,16 @@ class EachMasked(Examples):
       at += range(1, len(ids) + 1)
       text_of += [i] * len(ids)
     self.text_of = np.array(text_of, np.int64)
-    super().__init__(
-      tokenizer, texts, seq_length=model.limit, slots=64,
-      per_example={'targets': np.array(targets, np.int32)},
-      positions={'masked_positions': np.array(at, np.int32)[:, None]},
-    )  # fmt: skip
+    positions = {'masked_positions': np.array(at, np.int32)[:, None]}
+    options = {'per_example': {'targets': np.array(targets, np.int32)}, 'positions': positions}
+    super().__init__(tokenizer, texts, seq_length=model.limit, slots=64, **options)
 
   def answers(self, outputs):
-    numbers, (logs,) = by_example(outputs, 'logs')
-    return [
-      {
-        'id': i, 'text': self.records[i], 'perplexity': float(np.exp(-logs.mean())),
-        'log_probability': float(logs.sum()), 'tokens': len(logs),
-      }
-      for i, (logs,) in grouped(self.text_of[numbers], logs.astype(np.float64))
-    ]  # fmt: skip
+    out, (numbers, (values,)) = [], by_example(outputs, 'logs')
+    for i, (logs,) in grouped(self.text_of[numbers], values.astype(np.float64)):
+      out.append({'id': i, 'text': self.records[i], 'perplexity': float(np.exp(-logs.mean()))})
+      out[-1] |= {'log_probability': float(logs.sum()), 'tokens': len(logs)}
+    return out
 
 
 class NextSentence(Classify):
@@ -198,14 +186,10 @@ class NextSentence(Classify):
     return {'logits': logits, 'example_ids': batch['example_ids']}
 
   def config(self, row=0):
-    table = dict(
-      labels=PAIRS[self.model.objective.pairs], multi_label=False, regression=False,
-      long_texts='head',
-    )  # fmt: skip
-    length = self.model.limit
-    return ConfigDict(dict(
-      table=table, task=dict(max_length=length), data=dict(seq_length=length, examples_per_row=64)
-    ))  # fmt: skip
+    labels = PAIRS[self.model.objective.pairs]
+    table = dict(labels=labels, multi_label=False, regression=False, long_texts='head')
+    data = dict(seq_length=self.model.limit, examples_per_row=64)
+    return ConfigDict(dict(table=table, task=dict(max_length=self.model.limit), data=data))
 
   def shown(self, answer):
     out = dict(zip(self.fields, answer['texts']))

@@ -13,12 +13,29 @@ from bert_jax.errors import InputError
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture, shares
-from bert_jax.tasks.pretraining.stages import masking_stages
 from bert_jax.text import documents, files
 
 log = logging.getLogger('bert_jax')
 
+POLICIES = ('token', 'whole_word', 'span', 'phrase', 'entity')
 LEXICONS = {'phrase': 'phrases', 'entity': 'entities'}  # {policy: the lexicon that marks its units}
+
+
+def masking_stages(policy):
+  """'token,phrase@1000' -> ((0, 'token'), (1000, 'phrase')): each policy and its first step."""
+  stages = []
+  for part in policy.split(','):
+    name, at, step = part.strip().partition('@')
+    if name not in POLICIES or (at and not step.isdigit()):
+      fault = f'masking.policy={policy} is not understood at {part.strip()!r}'
+      several = 'several with their first steps: token,phrase@1000,entity@2000'
+      raise InputError(f'{fault}; use one of {", ".join(POLICIES)}, or {several}.')
+    stages.append((int(step or 0), name))
+  first, *later = [step for step, _ in stages]
+  if first or any(a >= b for a, b in zip([0, *later], later, strict=False)):
+    fault = f'masking.policy={policy} does not begin at step 0 and go up'
+    raise InputError(f'{fault}; write it like token,phrase@1000,entity@2000.')
+  return tuple(stages)
 
 
 def resolve(config):
@@ -29,41 +46,37 @@ def resolve(config):
   metas = loading.metas(config.data.train, languages)
   is_prepared = any(meta for _, meta in metas)
   evals = loading.metas(config.data.eval, languages) if is_prepared else []
-  _check_alike(metas)
+  made = [meta['vocabulary'] for _, meta in metas if meta]
+  if made and len(made) < len(metas):
+    raise InputError('data.train mixes prepared corpora and text; prepare all of them.')
+  if len(set(made)) > 1:
+    fault = 'the corpora of data.train were prepared with different vocabularies'
+    raise InputError(f'{fault}; prepare them with one.')
   # Where data.train is prepared, data.eval may be text that no lexicon has marked.
   _check_marks(config, metas + [(name, meta) for name, meta in evals if meta])
   if is_prepared:
     folder = files.parts(config.data.train, languages)[0][1]
-    tokenizer = tokenizers.load_folder(folder)
-    given = config.tokenizer.path
+    tokenizer, given = tokenizers.load_folder(folder), config.tokenizer.path
     if given:
       named = tokenizers.load(given, do_lower_case=config.tokenizer.do_lower_case)
       if named.fingerprint != tokenizer.fingerprint:
-        raise InputError(
-          f'tokenizer.path={given} is not the vocabulary that {folder} was prepared with; leave it '
-          'empty, or prepare the corpus again with --vocab.'
-        )
+        fault = f'tokenizer.path={given} is not the vocabulary that {folder} was prepared with'
+        raise InputError(f'{fault}; leave it empty, or prepare the corpus again with --vocab.')
     if not given and not config.init_from:
       config.tokenizer.path = str(tokenizers.in_folder(Path(folder).expanduser()))
     config.tokenizer.do_lower_case = getattr(tokenizer, 'do_lower_case', True)
     if config.model.vocab_size != tokenizer.vocab_size and not config.init_from:
       log.info('model.vocab_size is that of %s: %d', folder, tokenizer.vocab_size)
       config.model.vocab_size = tokenizer.vocab_size
-  known = [
-    loading.joined(name, language)
-    for name, meta in metas
-    for language in (meta['languages'] if meta else ('',))
-  ]
+  known = []
+  for name, meta in metas:
+    known += [loading.joined(name, x) for x in (meta['languages'] if meta else ('',))]
   if len(known) > len(set(known)):
-    raise InputError(
-      f'data.train names {max(known, key=known.count)!r} twice; give each corpus its own name, '
-      'or prepare them together.'
-    )
+    advice = 'give each corpus its own name, or prepare them together'
+    raise InputError(f'data.train names {max(known, key=known.count)!r} twice; {advice}.')
   if missing := sorted(set(languages) - set(known)):
-    raise InputError(
-      f'corpus.languages has {missing[0]!r}, which is not in data.train: '
-      f'{", ".join(map(repr, known))}; change corpus.languages.'
-    )
+    there = f'which is not in data.train: {", ".join(map(repr, known))}'
+    raise InputError(f'corpus.languages has {missing[0]!r}, {there}; change corpus.languages.')
   if not languages and any(known):
     config.corpus.languages = tuple(known)
   if unknown := sorted({name for name, _ in config.corpus.weights} - set(known)):
@@ -71,22 +84,9 @@ def resolve(config):
   return config
 
 
-def _check_alike(metas):
-  """InputError unless all of data.train is prepared with one vocabulary, or none of it."""
-  made = [meta['vocabulary'] for _, meta in metas if meta]
-  if made and len(made) < len(metas):
-    raise InputError('data.train mixes prepared corpora and text; prepare all of them.')
-  if len(set(made)) > 1:
-    raise InputError(
-      'the corpora of data.train were prepared with different vocabularies; prepare them with one.'
-    )
-
-
 def _check_marks(config, metas):
-  """InputError if the units of a masking policy were not marked when the corpus was made.
-
-  Without marks, such a policy would silently mask other units.
-  """
+  """InputError if the units of a masking policy were not marked when the corpus was made: without
+  marks, it would silently mask other units."""
   policies = [policy for _, policy in masking_stages(config.masking.policy)]
   for name in ('segmenter', 'phrases', 'entities'):
     policy, given = next((p for p in policies if LEXICONS.get(p) == name), ''), config.corpus[name]
@@ -95,18 +95,16 @@ def _check_marks(config, metas):
     if policy and not given and len(made) < len(metas):  # there is text
       raise InputError(f'{asked} needs corpus.{name}, a lexicon; name its file.')
     if (policy or given) and not all(made):
-      raise InputError(
-        f'{asked} needs marks that are made when a corpus is prepared, and this one was prepared '
-        f'without them; prepare it again with --{name}.'
-      )
+      marks = 'marks that are made when a corpus is prepared'
+      fault = f'{asked} needs {marks}, and this one was prepared without them'
+      raise InputError(f'{fault}; prepare it again with --{name}.')
 
 
 def texts(config):
   """Sentences of the training documents; {language: sentences} if there are several."""
   parts = files.parts(config.data.train, config.corpus.languages)
-  if len(parts) == 1:
-    return _sentences(config, parts[0][1])
-  return {name: _sentences(config, spec) for name, spec in parts}
+  out = {name: _sentences(config, spec) for name, spec in parts}
+  return out if len(parts) > 1 else out[parts[0][0]]
 
 
 def _sentences(config, spec):
@@ -124,15 +122,10 @@ def objective(config, tokenizer):
     masked_lm_prob=masking.masked_lm_prob, max_predictions=masking.max_predictions_per_seq,
     mask_share=masking.mask_share, random_share=masking.random_share,
   )  # fmt: skip
-  return MlmNsp(
-    models.ModelConfig(**config.model),
-    config.data.seq_length,
-    config.loss.nsp_weight,
-    corruption,
-    pairs='sop' if config.corpus.rows == 'sop' else 'nsp',
-    examples_per_row=config.data.examples_per_row,
-    languages=tuple(config.corpus.languages),
-  )
+  model, pairs = models.ModelConfig(**config.model), 'sop' if config.corpus.rows == 'sop' else 'nsp'
+  slots, languages = config.data.examples_per_row, tuple(config.corpus.languages)
+  fixed = model, config.data.seq_length, config.loss.nsp_weight, corruption
+  return MlmNsp(*fixed, pairs=pairs, examples_per_row=slots, languages=languages)
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
@@ -164,8 +157,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
 
 def _source(config, tokenizer, split, corpora):
   """Rows, or a Mixture of the languages' rows, of a split, with its baselines."""
-  of_split, languages = corpora[split], list(corpora['train'])
-  needed = _documents_needed(config)
+  of_split, languages, needed = corpora[split], list(corpora['train']), _documents_needed(config)
   few = [name for name, (corpus, _) in of_split.items() if len(corpus.documents) - 1 < needed]
   if split == 'eval' and 0 < len(few) < len(of_split):
     log.warning('eval: too few documents to evaluate on %s', ', '.join(few))
@@ -224,17 +216,12 @@ def _rows(config, corpus, tokenizer, split, language, what):
       'give more text, separate documents by blank lines, or change corpus.eval_share '
       f'({config.corpus.eval_share}), the share held out while data.eval is empty.'
     )
-  out = Rows(
-    corpus,
-    tokenizer,
-    kind=config.corpus.rows,
-    seq_length=config.data.seq_length,
-    seed=(config.seed, split == 'eval', language),
-    short_seq_prob=config.corpus.short_seq_prob,
-    dupe_factor=config.corpus.dupe_factor if split == 'train' else 1,
-    examples_per_row=config.data.examples_per_row,
-    language=language,
-  )
+  data, short = config.data, config.corpus.short_seq_prob
+  seed = config.seed, split == 'eval', language
+  dupe_factor = config.corpus.dupe_factor if split == 'train' else 1
+  shape = {'seq_length': data.seq_length, 'examples_per_row': data.examples_per_row, 'seed': seed}
+  cuts = {'kind': config.corpus.rows, 'short_seq_prob': short, 'dupe_factor': dupe_factor}
+  out = Rows(corpus, tokenizer, language=language, **shape, **cuts)
   log.info(
     '%s: %d documents, %d tokens -> %d rows of %d, %.1f %% filled, %d tokens cut to fit',
     what, number, len(corpus), len(out), config.data.seq_length, 100 * out.fill, out.cut_tokens,

@@ -21,8 +21,7 @@ FIELDS = {
 
 
 def rules(config):
-  yield from labelled.rules(config)
-  yield labelled.pairs_have_types(config)
+  return labelled.rules(config, pairs=True)
 
 
 QA = labelled.family(

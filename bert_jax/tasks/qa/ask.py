@@ -29,9 +29,8 @@ class Answer(OfHead):
     return Question('', '', question, context, None, ())
 
   def shown(self, answer):
-    start, end = answer['span']
     out = {'question': answer['question'], 'answer': answer['prediction']}
-    out |= {'probability': answer['probability'], 'start': start, 'end': end}
+    out |= {'probability': answer['probability']} | dict(zip(('start', 'end'), answer['span']))
     names = 'text', 'probability', 'start', 'end'
     best = answer['nbest'][: self.top_k]
     return out | {'nbest': [{name: entry[name] for name in names} for entry in best]}

@@ -71,22 +71,18 @@ def _records(spec, split, problems):
 
 def _of_file(path, problems):
   """Yields the same of a file: of each data[a].paragraphs[p].qas[q]."""
-  content = problems.json(path, path.name)
-  if content is None:
-    return
 
   def each(holder, name, at):
     elements = holder.get(name) if isinstance(holder, dict) else None
     if not isinstance(elements, list):
-      problems.wrong(
-        f'{path.name}:{at}'.removesuffix(':'),
-        f"there is no list {name!r}, which SQuAD's JSON has here",
-        f'parts without {name}',
-      )
-      elements = []
-    for i, element in enumerate(elements):
+      where = f'{path.name}:{at}'.removesuffix(':')
+      sentence = f"there is no list {name!r}, which SQuAD's JSON has here"
+      elements = problems.wrong(where, sentence, f'parts without {name}')
+    for i, element in enumerate(elements or ()):
       yield f'{at}.{name}[{i}]'.removeprefix('.'), element
 
+  if (content := problems.json(path, path.name)) is None:
+    return
   for in_file, article in each(content, 'data', ''):
     for in_article, paragraph in each(article, 'paragraphs', in_file):
       for at, record in each(paragraph, 'qas', in_article):
@@ -95,14 +91,11 @@ def _of_file(path, problems):
 
 def _of_tfds(row, counts):
   """(context, record of a question) of a row of a TFDS data set like `squad`."""
-  row = {
-    name: files.decode(value, counts) if isinstance(value, bytes) else value
-    for name, value in row.items()
-  }
+  row = {k: files.decode(x, counts) if isinstance(x, bytes) else x for k, x in row.items()}
   if isinstance(answers := row.get('answers'), dict):
-    pairs = zip(answers.get('text', ()), answers.get('answer_start', ()))
     row['answers'] = [
-      {'text': files.decode(text, counts), 'answer_start': int(start)} for text, start in pairs
+      {'text': files.decode(text, counts), 'answer_start': int(start)}
+      for text, start in zip(answers.get('text', ()), answers.get('answer_start', ()))
     ]
   return row.get('context'), row
 
@@ -122,9 +115,8 @@ def _question(where, context, record, problems):
   gold, starts = [], []
   for i, answer in enumerate(answers or ()):
     if not isinstance(answer, dict) or not isinstance(answer.get('text'), str):
-      return problems.wrong(
-        f'{where}.answers[{i}]', "there is no 'text'", 'questions with unreadable answers'
-      )
+      place = f'{where}.answers[{i}]'
+      return problems.wrong(place, "there is no 'text'", 'questions with unreadable answers')
     if not answer['text'].strip():
       problems.note('empty answers (left out)', where)
       continue

@@ -33,15 +33,14 @@ def normalised(text):
 def word_f1(prediction, gold):
   """F1 over the words of two normalised texts; 0 if they share none, even if both are empty."""
   predicted, right = prediction.split(), gold.split()
-  shared = sum((Counter(predicted) & Counter(right)).values())
-  return _f1(shared, len(predicted), len(right))
+  return _f1(sum((Counter(predicted) & Counter(right)).values()), len(predicted), len(right))
 
 
 def squad(predictions, golds):
   """SQuAD 1.1: {exact, f1}; every question has a gold answer."""
   exact, f1 = [], []
   for prediction, gold in zip(predictions, golds, strict=True):
-    prediction, gold = normalised(prediction), [normalised(text) for text in gold]
+    prediction, gold = normalised(prediction), list(map(normalised, gold))
     exact.append(prediction in gold)
     f1.append(max(word_f1(prediction, text) for text in gold))
   return {'exact': _percent(exact), 'f1': _percent(f1)}
@@ -49,9 +48,7 @@ def squad(predictions, golds):
 
 def squad2(predictions, golds):
   """SQuAD 2.0: {exact, f1} of all questions, of those with an answer (HasAns_), and of the others.
-
-  The others have no answer (NoAns_): their gold is [] and their right prediction is ''.
-  """
+  The others have no answer (NoAns_): their gold is [] and their right prediction is ''."""
   exact, f1 = _of_each(predictions, golds)
   answerable = np.array([bool(gold) for gold in golds])
   out = {}
@@ -63,11 +60,9 @@ def squad2(predictions, golds):
 
 def best_thresholds(answers, golds, odds):
   """The best SQuAD 2.0 scores that some threshold on the odds of 'no answer' reaches.
-
   answers: for each question the best text that is not empty; it is the prediction if the odds are
   not above the threshold. odds: of each question. Returns {best_exact, best_f1} and the thresholds
-  that reach them, {best_exact_thresh, best_f1_thresh}.
-  """
+  that reach them, {best_exact_thresh, best_f1_thresh}."""
   odds = np.asarray(odds, np.float64)
   order = np.argsort(odds, kind='stable')
   answerable = np.array([bool(gold) for gold in golds])
@@ -94,45 +89,38 @@ def _of_each(predictions, golds):
   return exact, f1
 
 
-# -------------------------------------------------------------------------------------------------
-# CMRC 2018
-# -------------------------------------------------------------------------------------------------
+# -- CMRC 2018 -------------------------------------------------------------------------------------
 
 _MARKS = set('-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』')  # removed by its script
 _CHARACTER = re.compile('[\u4e00-\u9fa5]')
 # The replacements of NLTK's word_tokenize, in their order, for a sentence in lower case, without
 # those that only concern the marks above.
 _NLTK = [
-  (re.compile(pattern), replacement)
-  for pattern, replacement in (
-    ('([«‘„])', r' \1 '),
-    ('^"', ' `` '),
-    (r'([ (\[{<])("|\'\')', r'\1 `` '),
-    (r"(')(?!re|ve|ll|m|t|s|d|n)(\w)\b", r'\1 \2'),
-    (r'([^.])(\.)([\])}>"\'» ]*)\s*$', r'\1 \2 \3 '),
-    (r'(,)(?!\d|$)|(,)$', ' , '),
-    (r'(\.{2,}|[;@#$%&?!])', r' \1 '),
-    (r"([^'])' ", r"\1 ' "),
-    (r'([\]\[(){}<>])', r' \1 '),
-    ('$|^', ' '),
-    ('(»)', r' \1 '),
-    (r'\'\'|"', " '' "),
-    (r'\s+', ' '),
-    (r"([^' ])('[smd]|') ", r'\1 \2 '),
-    (r"([^' ])('ll|'re|'ve|n't) ", r'\1 \2 '),
-    (r"\b(can(?=not\b)|d(?='ye\b)|gim(?=me\b)|gon(?=na\b)|got(?=ta\b)|lem(?=me\b))", r' \1 '),
-    (r"\b(more(?='n\b)|wan(?=na\s))", r' \1 '),
-    (r" ('t)(?=is\b|was\b)", r' \1 '),
-  )
+  ('([«‘„])', r' \1 '),
+  ('^"', ' `` '),
+  (r'([ (\[{<])("|\'\')', r'\1 `` '),
+  (r"(')(?!re|ve|ll|m|t|s|d|n)(\w)\b", r'\1 \2'),
+  (r'([^.])(\.)([\])}>"\'» ]*)\s*$', r'\1 \2 \3 '),
+  (r'(,)(?!\d|$)|(,)$', ' , '),
+  (r'(\.{2,}|[;@#$%&?!])', r' \1 '),
+  (r"([^'])' ", r"\1 ' "),
+  (r'([\]\[(){}<>])', r' \1 '),
+  ('$|^', ' '),
+  ('(»)', r' \1 '),
+  (r'\'\'|"', " '' "),
+  (r'\s+', ' '),
+  (r"([^' ])('[smd]|') ", r'\1 \2 '),
+  (r"([^' ])('ll|'re|'ve|n't) ", r'\1 \2 '),
+  (r"\b(can(?=not\b)|d(?='ye\b)|gim(?=me\b)|gon(?=na\b)|got(?=ta\b)|lem(?=me\b))", r' \1 '),
+  (r"\b(more(?='n\b)|wan(?=na\s))", r' \1 '),
+  (r" ('t)(?=is\b|was\b)", r' \1 '),
 ]
 
 
 def segments(text):
   """CMRC's segments of a text: its Chinese characters and the words between them, no marks."""
   out, rest = [], ''
-  for character in text.lower().strip():
-    if character in _MARKS:
-      continue
+  for character in _bare(text):
     if _CHARACTER.match(character):
       out += [*_words(rest), character]
       rest = ''
@@ -143,7 +131,7 @@ def segments(text):
 
 def _words(text):
   for pattern, replacement in _NLTK:
-    text = pattern.sub(replacement, text)
+    text = re.sub(pattern, replacement, text)
   return text.split()
 
 
@@ -165,9 +153,6 @@ def cmrc(predictions, golds):
 
 def _bare(text):
   return ''.join(c for c in text.lower().strip() if c not in _MARKS)
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def _f1(shared, predicted, right):

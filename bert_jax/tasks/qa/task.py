@@ -16,7 +16,6 @@ import json
 import numpy as np
 from scipy.special import softmax
 
-from bert_jax import models
 from bert_jax.errors import InputError
 from bert_jax.objectives.qa import QuestionAnswering
 from bert_jax.rows.examples import Scored, tokens_of
@@ -40,38 +39,26 @@ def texts(config):
 
 
 def objective(config, tokenizer):
-  del tokenizer
-  return QuestionAnswering(
-    models.ModelConfig(**config.model),
-    config.data.seq_length,
-    examples_per_row=config.data.examples_per_row,
-    unanswerable=config.qa.unanswerable,
-  )
+  return labelled.objective(QuestionAnswering, config, unanswerable=config.qa.unanswerable)
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
   qa, limit = config.qa, config.task.max_length or config.data.seq_length
   if limit <= qa.max_query_length + SPECIAL + tokenizer.between - 1:
-    raise InputError(
-      f'a window of {limit} tokens has no room for a context beside a question of '
-      f'qa.max_query_length {qa.max_query_length}; raise task.max_length or data.seq_length.'
-    )
+    question = f'a question of qa.max_query_length {qa.max_query_length}'
+    fault = f'a window of {limit} tokens has no room for a context beside {question}'
+    raise InputError(f'{fault}; raise task.max_length or data.seq_length.')
   if qa.unanswerable and qa.answer_units == 'characters':
-    raise InputError(
-      'qa.answer_units=characters scores as CMRC 2018, where every question has an answer; set '
-      'qa.unanswerable=false or qa.answer_units=words.'
-    )
-  rows_of = labelled.reader(config, tokenizer, reading.questions, Windows)
-  return labelled.sources(config, splits, rows_of)
+    fault = 'qa.answer_units=characters scores as CMRC 2018, where every question has an answer'
+    raise InputError(f'{fault}; set qa.unanswerable=false or qa.answer_units=words.')
+  return labelled.sources_of(reading.questions, Windows)(config, tokenizer, splits)
 
 
 class Windows(Scored):
   """The rows of questions: those of question i are the examples first[i] to first[i + 1] - 1.
-
   Training leaves out the questions that have nothing to learn. plans: for each question (the first
   tokens of its windows, see window_starts; their bounds, see judged; the position in a window where
-  the context begins). spans: for each question [(first, last)] tokens of its gold answers.
-  """
+  the context begins). spans: for each question [(first, last)] tokens of its gold answers."""
 
   def __init__(self, config, tokenizer, questions, problems):
     self.qa, limit = config.qa, config.task.max_length or config.data.seq_length
@@ -83,13 +70,11 @@ class Windows(Scored):
       encodings |= zip(part, tokenizer.encode_batch(part), strict=True)
     self.offsets = {context: encoding.offsets for context, encoding in encodings.items()}
     self.read = [encoding.ids for encoding in encodings.values()]
-    parts, positions, weights, self.first = [], [], [], [0]
-    self.plans, self.spans = [], []
+    parts, positions, weights, self.first, self.plans, self.spans = [], [], [], [0], [], []
     for question, ids in zip(questions, tokenizer.ids_batch([q.text for q in questions])):
-      if len(ids) > self.qa.max_query_length:
-        kind = f'questions cut (longer than {self.qa.max_query_length} tokens)'
-        problems.note(kind, question.where)
-        ids = ids[: self.qa.max_query_length]
+      if len(ids) > (most := self.qa.max_query_length):
+        problems.note(f'questions cut (longer than {most} tokens)', question.where)
+        ids = ids[:most]
       self.read.append(ids)
       context = encodings[question.context].ids
       ids, _ = tokenizer.pair(ids, context)
@@ -112,19 +97,12 @@ class Windows(Scored):
       self.spans.append(spans)
       self.first.append(len(parts))
     if learn and not parts:
-      raise InputError(
-        'no question of data.train has an answer to learn; '
-        + ('see the counts of answers.' if self.qa.unanswerable else 'is it qa.unanswerable=true?')
-      )
-    start, end = np.concatenate(positions).T
-    super().__init__(
-      tokenizer,
-      parts,
-      seq_length=config.data.seq_length,
-      slots=config.data.examples_per_row,
-      per_example={'weights': np.concatenate(weights)},
-      positions={'start_positions': start, 'end_positions': end},
-    )
+      counts, wrong_kind = 'see the counts of answers.', 'is it qa.unanswerable=true?'
+      advice = counts if self.qa.unanswerable else wrong_kind
+      raise InputError(f'no question of data.train has an answer to learn; {advice}')
+    positions = dict(zip(('start_positions', 'end_positions'), np.concatenate(positions).T))
+    options = {'per_example': {'weights': np.concatenate(weights)}, 'positions': positions}
+    super().__init__(tokenizer, parts, **options, **labelled.shape(config))
     self.baselines['qa'] = (float(np.mean(np.log(self.lengths))), 'uniform')
 
   def _gold_tokens(self, question, problems):
@@ -154,22 +132,12 @@ class Windows(Scored):
   def _answer(self, i, start_logits, end_logits):
     """The answer to question i; start_logits, end_logits: an array over tokens for each window."""
     question, (starts, bounds, begin) = self.questions[i], self.plans[i]
-    nbest = self._nbest(
-      question,
-      best_spans(
-        starts,
-        bounds,
-        *([x[begin:-1] for x in side] for side in (start_logits, end_logits)),
-        longest=self.qa.max_answer_length,
-        count=2 * self.qa.n_best_size,  # more than are kept, as equal texts become one
-      ),
-    )
-    out = {
-      'id': question.id,
-      'where': question.where,
-      'question': question.text,
-      'answer': nbest[0]['text'] if nbest else '',
-    }
+    logits = ([x[begin:-1] for x in side] for side in (start_logits, end_logits))
+    count = 2 * self.qa.n_best_size  # more than are kept, as equal texts become one
+    options = {'longest': self.qa.max_answer_length, 'count': count}
+    nbest = self._nbest(question, best_spans(starts, bounds, *logits, **options))
+    out = {'id': question.id, 'where': question.where, 'question': question.text}
+    out['answer'] = nbest[0]['text'] if nbest else ''
     if self.qa.unanswerable:
       at_cls = [(float(s[0]), float(e[0])) for s, e in zip(start_logits, end_logits, strict=True)]
       null = min(at_cls, key=sum)
@@ -186,16 +154,14 @@ class Windows(Scored):
     out |= {'probability': shown['probability'], 'span': [shown['start'], shown['end']]}
     if question.gold is not None and (question.gold or self.qa.unanswerable):
       out['gold'] = list(question.gold)
-      nats = self._nats(i, start_logits, end_logits)
-      if nats:
+      if nats := self._nats(i, start_logits, end_logits):
         out['loss'] = float(max(nats) if not question.gold else min(nats))
     return out | {'nbest': nbest}
 
   def _nbest(self, question, spans):
     """The best spans with different texts, as entries of nbest_predictions.json."""
     offsets, entries = self.offsets[question.context], {}
-    ends = (offsets[spans.first, 0], offsets[spans.last, 1])
-    columns = (*ends, spans.start_logits, spans.end_logits)
+    columns = offsets[spans.first, 0], offsets[spans.last, 1], spans.start_logits, spans.end_logits
     for start, end, *logits in zip(*(column.tolist() for column in columns), strict=True):
       text = question.context[start:end]
       if text and text not in entries:
@@ -225,10 +191,8 @@ class Windows(Scored):
 
   def files(self, answers):
     """The files that run_squad.py writes and the official scripts read.
-
     answers.json: the best spans, whatever the threshold; from these and null_odds.json
-    evaluate-v2.0.py finds the best threshold.
-    """
+    evaluate-v2.0.py finds the best threshold."""
     kinds = {'predictions.json': 'prediction', 'nbest_predictions.json': 'nbest'}
     if self.qa.unanswerable:
       kinds |= {'null_odds.json': 'null_odds', 'answers.json': 'answer'}
@@ -236,24 +200,16 @@ class Windows(Scored):
     for answer in answers:
       for name, kind in kinds.items():
         out[name].setdefault(answer['id'], answer[kind])
-    return {
-      name: json.dumps(content, indent=1, ensure_ascii=False) + '\n'
-      for name, content in out.items()
-    }
+    return {name: json.dumps(x, indent=1, ensure_ascii=False) + '\n' for name, x in out.items()}
 
   def constant(self, answers):
     return super().constant([a | {'prediction': a['prediction'] or 'no answer'} for a in answers])
 
 
 def _entry(text, start, end, start_logit, end_logit):
-  return {
-    'text': text,
-    'probability': 0.0,  # filled in when all entries are known
-    'start': start,
-    'end': end,
-    'start_logit': start_logit,
-    'end_logit': end_logit,
-  }
+  # The probability is filled in when all entries are known.
+  out = {'text': text, 'probability': 0.0, 'start': start, 'end': end}
+  return out | {'start_logit': start_logit, 'end_logit': end_logit}
 
 
 def _sum(entry):

@@ -30,11 +30,7 @@ def window_starts(size, room, stride):
 
 def judged(starts, size, room):
   """[W + 1]: window w judges the spans that begin with the tokens bounds[w] to bounds[w + 1] - 1.
-
-  Each token goes to the window where its shorter side of context is longest.
-  """
-  if len(starts) == 1:
-    return np.array([0, size])
+  Each token goes to the window where its shorter side of context is longest."""
   ends = np.minimum(starts + room, size)
   at = np.arange(size)
   left, right = at - starts[:, None], ends[:, None] - 1 - at
@@ -51,10 +47,8 @@ def tokens_between(offsets, start, end):
 
 def best_spans(starts, bounds, start_logits, end_logits, *, longest, count):
   """The `count` best Spans of at most `longest` tokens, by the sum of their logits.
-
   starts [W] and bounds [W + 1]: see window_starts and judged. start_logits, end_logits: for each
-  window an array over its tokens. A span lies within the window that judges its first token.
-  """
+  window an array over its tokens. A span lies within the window that judges its first token."""
   firsts, sums = [], []
   for begin, low, high, start, end in zip(
     starts, bounds[:-1], bounds[1:], start_logits, end_logits, strict=True

@@ -26,7 +26,6 @@ TAGGING = labelled.family(
   'tagging',
   task,
   formats=('columns', 'conllu'),
-  resolve=task.resolve,
   main_metric=lambda config: 'token_accuracy',
   fields=FIELDS,
   defaults={'checkpoint.best_metric': 'entity_f1'},

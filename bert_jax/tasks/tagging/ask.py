@@ -8,7 +8,7 @@ import re
 import unicodedata
 
 from bert_jax.errors import InputError
-from bert_jax.tasks.ask import OfHead, numbered, texts_of
+from bert_jax.tasks.ask import OfHead, texts_of
 from bert_jax.tasks.tagging.conll import Sentence, are_chunks
 from bert_jax.tasks.tagging.task import Tagged
 from bert_jax.text.sentences import UNSPACED
@@ -41,23 +41,14 @@ class Tag(OfHead):
     config.tagging.document_context = False
     return config
 
-  def examples(self, records, problems):
-    sentences = numbered(records)
-    return Tagged(self.config(), self.model.tokenizer, sentences, range(len(sentences)), problems)
-
   def replies(self, records):
-    return [
-      (answer and answer | {'text': record.document}, why)
-      for record, (answer, why) in zip(records, super().replies(records))
-    ]
+    replies = zip(records, super().replies(records))
+    return [(a and a | {'text': record.document}, why) for record, (a, why) in replies]
 
   def shown(self, answer):
     names = 'tokens', 'prediction', 'probability', 'text'
     tokens, tags, shares, text = (answer[name] for name in names)
-    out, at = {'tokens': tokens}, None
-    if text:
-      at = words(text[0])
-      out = {'text': text[0]}
+    out, at = ({'text': text[0]}, words(text[0])) if text else ({'tokens': tokens}, None)
     if not are_chunks(self.model.objective.labels):
       out = {'tokens': tokens, 'tags': tags, 'probabilities': shares}
       return out | ({'offsets': [list(span) for span in at]} if at else {})
@@ -78,8 +69,7 @@ def words(text):
   """[(from, to)] in characters: the tokens of a text."""
   out = []
   for run in _RUNS.finditer(text):
-    first, last = run.span()
-    begin, end = first, last
+    first, last = begin, end = run.span()
     while begin < end and _is_mark(text[begin]):
       begin += 1
     while end > begin and _is_mark(text[end - 1]):

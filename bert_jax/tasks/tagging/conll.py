@@ -16,19 +16,15 @@ line that cannot be used (too few columns, a wrong number) makes its whole sente
 tasks/faulty_records.py.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bert_jax.errors import InputError
 from bert_jax.text import files
 
 CONLLU = ('idx', 'tokens', 'lemmas', 'upos', 'xpos', 'feats', 'head', 'deprel', 'deps', 'misc')
 COLUMNS = ('tokens', 'pos', 'chunks', 'ner', 'tags')  # of TFDS, as far as a data set has them
-SPLITS = {'train': ('train',), 'eval': ('validation', 'dev')}  # the names that TFDS gives them
 
 _CHUNK_TAG = re.compile(r'O|[BIES](-.+)?')
 _COMMENT = re.compile(r'#\s*(sent_id|newdoc)\b\s*=?\s*(.*)')
@@ -45,27 +41,21 @@ class Sentence(NamedTuple):
   after_blank: tuple[bool, ...] = ()  # does each token follow a blank? (): all but the first
 
 
-def read(
-  spec: str, split: str, problems, *, conllu: bool, token_column: int, tag_column: int
-) -> list[Sentence]:
+def read(spec, split, problems, *, conllu, token_column, tag_column) -> list[Sentence]:
   """The sentences of a split, in order; those that cannot be used go to `problems`.
-
   Columns count from 0; -1 is the last. problems.counts['documents'] stays 0 if the data does not
-  say where documents begin.
-
-  Raises:
-    InputError: the data is missing, empty or damaged, or training data has no tags.
-  """
-  columns = token_column, tag_column
+  say where documents begin. InputError if the data is missing, empty or damaged, or if training
+  data has no tags."""
 
   def of_parts():
+    options = split, problems, conllu, token_column, tag_column
     for _, part in files.parts(spec):
       if part.startswith('tfds:'):
-        yield from _tfds(part, split, problems, conllu, *columns)
-        continue
-      kind = '.conllu' if conllu else ''
-      for path in files.of_split(part, split, one=split != 'train', kind=kind):
-        yield from _file(path, split, problems, conllu, *columns)
+        yield from _tfds(part, *options)
+      else:
+        kind = '.conllu' if conllu else ''
+        for path in files.of_split(part, split, one=split != 'train', kind=kind):
+          yield from _file(path, *options)
 
   sentences = []
   for number, sentence in enumerate(of_parts()):
@@ -91,38 +81,31 @@ def is_chunk(label) -> bool:
 
 def are_chunks(labels, places=None) -> bool:
   """Do the tags mark chunks (O and B- I- E- S-), as those of entities do, or classes of tokens?
-
-  places: {tag: a place where it occurs}, for the error.
-
-  Raises:
-    InputError: some mark chunks, and others look like tags of another scheme.
-  """
+  InputError if some mark chunks and others look like tags of another scheme; places: {tag: a place
+  where it occurs}, for the error."""
   marked = [label for label in labels if label != 'O' and is_chunk(label)]
   others = [label for label in labels if not is_chunk(label)]
   if marked and others and 'O' in labels:
     where = f'{places[others[0]]}: ' if places else ''
-    raise InputError(
-      f'{where}the tag {others[0]!r} is neither O nor begins with B- I- E- S- as {marked[0]!r} '
-      'does; mend it (BILOU: write E- for L- and S- for U-; BMES: I- for M-).'
-    )
+    fault = f'tag {others[0]!r} is neither O nor begins with B- I- E- S- as {marked[0]!r} does'
+    advice = 'mend it (BILOU: write E- for L- and S- for U-; BMES: I- for M-)'
+    raise InputError(f'{where}the {fault}; {advice}.')
   return bool(marked) and not others
 
 
 def check_chunks(sentences, problems) -> None:
   """Counts the chunks, and notes the tags that break their scheme; these are kept.
-
   The scheme is BIOES if there is an E- or S-. Otherwise it is IOB1 (Ramshaw and Marcus 1995: B-
   only between two adjacent chunks of a type) or IOB2 (each chunk begins with B-), whichever is
-  broken by fewer tags.
-  """
+  broken by fewer tags."""
   breaks = {'IOB2': [], 'IOB1': [], 'BIOES': []}  # the places where a tag breaks each scheme
   marks, number = set(), 0
   for sentence in sentences:
-    mark_before, kind_before = 'O', ''
-    for i, tag in enumerate((*(sentence.tags or ()), 'O')):
-      mark, kind = (tag or 'O')[0], (tag or 'O')[2:]
+    tags = ['O', *(tag or 'O' for tag in sentence.tags or ()), 'O']
+    for i, (before, tag) in enumerate(itertools.pairwise(tags)):
+      mark, mark_before = tag[0], before[0]
       place = f'{sentence.where}, token {min(i + 1, len(sentence.tokens))}'
-      alike = mark_before != 'O' and kind == kind_before
+      alike = mark_before != 'O' and tag[2:] == before[2:]
       inside = mark_before in 'BI' and mark in 'IE' and alike
       if mark == 'I' and not alike:
         breaks['IOB2'].append(place)
@@ -132,16 +115,15 @@ def check_chunks(sentences, problems) -> None:
         breaks['BIOES'].append(place)
       marks.add(mark)
       number += mark != 'O' and not inside
-      mark_before, kind_before = mark, kind
-  scheme = min(('IOB2', 'IOB1'), key=lambda name: len(breaks[name]))
-  scheme = 'BIOES' if marks & {'E', 'S'} else scheme
+  schemes = ('BIOES',) if marks & {'E', 'S'} else ('IOB2', 'IOB1')
+  scheme = min(schemes, key=lambda name: len(breaks[name]))
   if number:
     problems.counts[f'chunks ({scheme})'] += number
   for place in breaks[scheme]:
     problems.note(f'tags that break {scheme} (kept)', place)
 
 
-def _file(path, split, problems, conllu, token_column, tag_column) -> Iterator[Sentence]:
+def _file(path, split, problems, conllu, token_column, tag_column):
   """Yields the sentences of a file; `id` is empty if the file does not name them."""
   name, width, separator, token_at, tag_at = path.name, 0, None, token_column, tag_column
   document, opened = 0, ''  # its number; where it begins, until its first sentence
@@ -171,12 +153,12 @@ def _file(path, split, problems, conllu, token_column, tag_column) -> Iterator[S
       continue
     where = where or f'{name}:{number}'
     if conllu and line.startswith('#'):
-      if comment := _COMMENT.match(line):
-        if comment[1] == 'sent_id':
-          named = comment[2].strip()
-        else:
-          problems.counts['documents'] += 1
-          document += 1
+      comment = _COMMENT.match(line)
+      if comment and comment[1] == 'sent_id':
+        named = comment[2].strip()
+      elif comment:
+        problems.counts['documents'] += 1
+        document += 1
       continue
     if separator is None:
       separator = '\t' if '\t' in line or conllu else ' +'
@@ -184,7 +166,11 @@ def _file(path, split, problems, conllu, token_column, tag_column) -> Iterator[S
     if not width:
       width = len(CONLLU) if conllu else len(cells)
       token_at, tag_at = _places(f'{name}:{number}', width, token_column, tag_column, split)
-    fault = _fault(cells, width, token_at, tag_at)
+    fault = ''
+    if len(cells) != width:
+      fault = f'{len(cells)} columns where {width} are expected; repair the line'
+    elif not cells[token_at] or not (tag_at is None or cells[tag_at]):
+      fault = 'its token or its tag is empty; repair the line'
     if not fault and conllu and not cells[0].isdecimal():
       if _NO_WORD.fullmatch(cells[0]):
         problems.counts['multiword ranges' if '-' in cells[0] else 'empty nodes'] += 1
@@ -196,33 +182,21 @@ def _file(path, split, problems, conllu, token_column, tag_column) -> Iterator[S
     rows.append(cells)
 
 
-def _fault(cells, width, token_at, tag_at) -> str:
-  if len(cells) != width:
-    return f'{len(cells)} columns where {width} are expected; repair the line'
-  if not cells[token_at] or not (tag_at is None or cells[tag_at]):
-    return 'its token or its tag is empty; repair the line'
-  return ''
-
-
-def _places(where, width, token_column, tag_column, split) -> tuple[int, int | None]:
+def _places(where, width, token_column, tag_column, split):
   """The numbers of the columns of tokens and of tags, from 0; None for tags: there are none."""
   token_at, tag_at = (i if i >= 0 else width + i for i in (token_column, tag_column))
   if not 0 <= token_at < width:
-    raise InputError(
-      f'{where} has {width} columns and tagging.token_column is {token_column}; columns count from '
-      '0.'
-    )
+    why = f'tagging.token_column is {token_column}; columns count from 0.'
+    raise InputError(f'{where} has {width} columns and {why}')
   if 0 <= tag_at < width and tag_at != token_at:
     return token_at, tag_at
   if split == 'train':
-    raise InputError(
-      f'{where} has {width} columns, none of them the tags that tagging.tag_column={tag_column} '
-      'asks for; training needs them.'
-    )
+    fault = f'none of them the tags that tagging.tag_column={tag_column} asks for'
+    raise InputError(f'{where} has {width} columns, {fault}; training needs them.')
   return token_at, None
 
 
-def _tfds(spec, split, problems, conllu, token_column, tag_column) -> Iterator[Sentence]:
+def _tfds(spec, split, problems, conllu, token_column, tag_column):
   features, rows = _open_tfds(spec, split)
   names = CONLLU if conllu else [name for name in COLUMNS if name in features]
   if not conllu and not names:
@@ -230,19 +204,16 @@ def _tfds(spec, split, problems, conllu, token_column, tag_column) -> Iterator[S
   at = _places(spec, len(names), token_column, tag_column, split)
   chosen = [None if i is None else names[i] for i in at]
   if missing := [name for name in chosen if name and name not in features]:
-    raise InputError(
-      f'{spec} has no {missing[0]}, only {", ".join(features)}; see tagging.tag_column.'
-    )
+    there = ', '.join(features)
+    raise InputError(f'{spec} has no {missing[0]}, only {there}; see tagging.tag_column.')
   for where, row in rows:
     problems.counts['records'] += 1
-    tokens, tags = (
-      name and [_text(value, features[name], problems.counts) for value in row[name]]
-      for name in chosen
-    )
+    counts = problems.counts
+    tokens, tags = (x and [_text(value, features[x], counts) for value in row[x]] for x in chosen)
     if conllu and tags:
       words = [i for i, tag in enumerate(tags) if tag != '_']
       problems.counts['multiword ranges and empty nodes'] += len(tags) - len(words)
-      tokens, tags = [tokens[i] for i in words], [tags[i] for i in words]
+      tokens, tags = ([side[i] for i in words] for side in (tokens, tags))
     if tags is not None and len(tags) != len(tokens):
       problems.wrong(where, f'{len(tokens)} tokens and {len(tags)} tags', 'records')
       continue
@@ -252,7 +223,7 @@ def _tfds(spec, split, problems, conllu, token_column, tag_column) -> Iterator[S
 def _open_tfds(spec, split):
   """(features, rows), as files.tfds_rows; tries the names that TFDS may give the split."""
   first = None
-  for name in SPLITS[split]:
+  for name in ('train',) if split == 'train' else ('validation', 'dev'):
     try:
       return files.tfds_rows(spec, name)
     except InputError as error:
@@ -260,32 +231,26 @@ def _open_tfds(spec, split):
   raise first
 
 
-def _text(value: Any, feature: Any, counts) -> str:
+def _text(value, feature, counts):
   feature = getattr(feature, 'feature', feature)  # of a Sequence
   if hasattr(feature, 'int2str'):
     return feature.int2str(int(value))
   return files.decode(value, counts) if isinstance(value, bytes) else str(value)
 
 
-def _without_places(sentences, problems) -> list[Sentence]:
+def _without_places(sentences, problems):
   """The sentences without the places behind their tokens, '科0 技1' -> '科 技', if they have them.
-
-  They have, if every token ends in a number that is nearly always 0 or one more than before.
-  """
-  right, number = 0, 0
+  They have, if every token ends in a number that is nearly always 0 or one more than before."""
+  right, number, out = 0, 0, []
   for sentence in sentences:
-    before = -1
-    for token in sentence.tokens:
-      match = _PLACED.fullmatch(token)
-      if not match:
-        return sentences
-      place = int(match[2])
-      right += place in (0, before + 1)
-      number, before = number + 1, place
+    matches = [_PLACED.fullmatch(token) for token in sentence.tokens]
+    if not all(matches):
+      return sentences
+    places = [int(match[2]) for match in matches]
+    right += sum(place in (0, 1 + before) for before, place in zip([-1, *places], places))
+    number += len(places)
+    out.append(sentence._replace(tokens=tuple(match[1] for match in matches)))
   if right < 0.99 * number:
     return sentences
   problems.counts['tokens with their place in the word (taken off)'] = number
-  return [
-    sentence._replace(tokens=tuple(_PLACED.fullmatch(token)[1] for token in sentence.tokens))
-    for sentence in sentences
-  ]
+  return out

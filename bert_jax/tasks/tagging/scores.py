@@ -36,12 +36,8 @@ def entities(gold, predicted):
   """The numbers of entities: ((right, predicted, gold) in all, {type: the same of this type})."""
   from seqeval.metrics.sequence_labeling import get_entities  # slow to import
 
-  is_gold, is_predicted = (
-    set(get_entities([list(tags) for tags in side])) for side in (gold, predicted)
-  )
-  counts = [
-    Counter(kind for kind, _, _ in side) for side in (is_gold & is_predicted, is_predicted, is_gold)
-  ]
+  golds, guesses = (set(get_entities([list(tags) for tags in side])) for side in (gold, predicted))
+  counts = [Counter(kind for kind, *_ in side) for side in (golds & guesses, guesses, golds)]
   types = sorted(counts[1] | counts[2])
   total = tuple(count.total() for count in counts)
   return total, {kind: tuple(count[kind] for count in counts) for kind in types}
@@ -78,18 +74,13 @@ def tag_table(gold, predicted):
 def _shares(counts):
   """Precision, recall and F1 of the numbers (right, predicted, gold)."""
   right, given, true = counts
-  return (
-    right / given if given else 0.0,
-    right / true if true else 0.0,
-    2 * right / (given + true) if given + true else 0.0,
-  )
+  f1 = 2 * right / (given + true) if given + true else 0.0
+  return right / given if given else 0.0, right / true if true else 0.0, f1
 
 
 def conll_lines(answer):
   """An answer as conlleval reads it: lines 'token gold predicted' and a blank line.
-
-  Blanks separate the columns, so blanks in a token become '_'. An unknown gold tag is '_', too.
-  """
+  Blanks separate the columns, so blanks in a token become '_'. An unknown gold tag is '_', too."""
   cells = [['_'.join(token.split()) or '_' for token in answer['tokens']], answer['prediction']]
   if 'gold' in answer:
     cells.insert(1, [tag or '_' for tag in answer['gold']])

@@ -21,7 +21,6 @@ from collections import Counter
 import numpy as np
 from scipy.special import log_softmax
 
-from bert_jax import models
 from bert_jax.errors import InputError
 from bert_jax.objectives.tagging import Tagging
 from bert_jax.rows.examples import Scored, tokens_of
@@ -42,18 +41,16 @@ def resolve(config):
     places = {tag: s.where for s in reversed(sentences) for tag in s.tags or () if tag}
     labels = sorted(places)
     if len(labels) < 2 or len(labels) > 1000:
-      raise InputError(
-        f'tagging.tag_column={config.tagging.tag_column} of data.train holds {len(labels)} '
-        f'different tags ({", ".join(labels[:3])}); name the column of the tags.'
-      )
+      column = f'tagging.tag_column={config.tagging.tag_column} of data.train'
+      tags = f'{len(labels)} different tags ({", ".join(labels[:3])})'
+      raise InputError(f'{column} holds {tags}; name the column of the tags.')
     conll.are_chunks(labels, places)
     config = config.copy_and_resolve_references()
     config.tagging.labels = tuple(labels)
   if config.checkpoint.best_metric == 'entity_f1' and not conll.are_chunks(config.tagging.labels):
-    raise InputError(
-      f'the tags of data.train ({", ".join(config.tagging.labels[:3])}, ..) have no B- and I-, so '
-      'they mark no entities; set checkpoint.best_metric=token_accuracy, as task=pos does.'
-    )
+    tags = f'the tags of data.train ({", ".join(config.tagging.labels[:3])}, ..)'
+    advice = 'set checkpoint.best_metric=token_accuracy, as task=pos does'
+    raise InputError(f'{tags} have no B- and I-, so they mark no entities; {advice}.')
   return config
 
 
@@ -63,14 +60,9 @@ def texts(config):
 
 
 def objective(config, tokenizer):
-  del tokenizer
-  return Tagging(
-    models.ModelConfig(**config.model),
-    config.data.seq_length,
-    tuple(config.tagging.labels),
-    examples_per_row=config.data.examples_per_row,
-    scores=ENTITY_SCORES if conll.are_chunks(config.tagging.labels) else ('macro_f1',),
-  )
+  labels = tuple(config.tagging.labels)
+  scores = ENTITY_SCORES if conll.are_chunks(labels) else ('macro_f1',)
+  return labelled.objective(Tagging, config, labels, scores=scores)
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
@@ -80,34 +72,24 @@ def sources(config, tokenizer, splits=('train', 'eval')):
     sentences = _known(_read(config, split, problems), split, labels, problems)
     if not sentences:
       problems.log()
-      raise InputError(
-        f'no sentence of data.{split}={config.data[split]} is left; are tagging.labels '
-        f'{", ".join(map(repr, labels))} its tags?'
-      )
+      fault = f'no sentence of data.{split}={config.data[split]} is left'
+      raise InputError(f'{fault}; are tagging.labels {", ".join(map(repr, labels))} its tags?')
     if config.tagging.document_context and not problems.counts['documents']:
-      raise InputError(
-        f'data.{split}={config.data[split]} does not say where documents begin (-DOCSTART- lines); '
-        'set tagging.document_context=false.'
-      )
+      fault = f'data.{split}={config.data[split]} does not say where documents begin'
+      raise InputError(f'{fault} (-DOCSTART- lines); set tagging.document_context=false.')
     if conll.are_chunks(labels):
       conll.check_chunks(sentences, problems)
     problems.counts['sentences'] = len(sentences)
     problems.counts['tokens'] = sum(len(sentence.tokens) for sentence in sentences)
-    numbers = problems.chosen(range(len(sentences)), config.task.train_examples)
-    return Tagged(config, tokenizer, sentences, numbers, problems)
+    return Tagged(config, tokenizer, sentences, problems)
 
-  return labelled.sources(config, splits, rows_of)
+  return labelled.in_splits(config, splits, rows_of)
 
 
 def _read(config, split, problems):
-  return conll.read(
-    config.data[split],
-    split,
-    problems,
-    conllu=config.task.format == 'conllu',
-    token_column=config.tagging.token_column,
-    tag_column=config.tagging.tag_column,
-  )
+  tagging, conllu = config.tagging, config.task.format == 'conllu'
+  columns = {'token_column': tagging.token_column, 'tag_column': tagging.tag_column}
+  return conll.read(config.data[split], split, problems, conllu=conllu, **columns)
 
 
 def _known(sentences, split, labels, problems):
@@ -115,53 +97,41 @@ def _known(sentences, split, labels, problems):
   out = []
   for sentence in sentences:
     unknown = [tag for tag in sentence.tags or () if tag and tag not in labels]
-    if unknown and split == 'train':
-      problems.wrong(
-        sentence.where,
-        f'tag {unknown[0]!r} is not in the label set {", ".join(map(repr, labels))}; mend it or '
-        'set tagging.labels',
-        'sentences with an unknown tag',
-      )
-      continue
     faulty = [tag for tag in unknown if conll.are_chunks(labels) and not conll.is_chunk(tag)]
-    if faulty:
-      problems.wrong(
-        sentence.where,
-        f'tag {faulty[0]!r} is neither O nor begins with B- I- E- S-; mend it',
-        'sentences with a faulty tag',
-      )
-      continue
-    for tag in unknown:
-      problems.note(f'tags {tag!r} that training does not have (always wrong)', sentence.where)
-    out.append(sentence)
+    if unknown and split == 'train':
+      fault = f'tag {unknown[0]!r} is not in the label set {", ".join(map(repr, labels))}'
+      advice = 'mend it or set tagging.labels'
+      problems.wrong(sentence.where, f'{fault}; {advice}', 'sentences with an unknown tag')
+    elif faulty:
+      fault = f'tag {faulty[0]!r} is neither O nor begins with B- I- E- S-; mend it'
+      problems.wrong(sentence.where, fault, 'sentences with a faulty tag')
+    else:
+      for tag in unknown:
+        problems.note(f'tags {tag!r} that training does not have (always wrong)', sentence.where)
+      out.append(sentence)
   return out
 
 
 class Tagged(Scored):
   """The rows of sentences: [CLS] pieces [SEP], and the tags of the tokens that are learnt there.
-
-  numbers: the numbers of the sentences that are learnt and predicted; the others are only context.
+  Sentences that are not among task.train_examples are only context.
   asked: for each example (number of its sentence, numbers of the tokens that are predicted in it,
-  the positions of their first pieces, where 0 is [CLS]).
-  """
+  the positions of their first pieces, where 0 is [CLS])."""
 
-  def __init__(self, config, tokenizer, sentences, numbers, problems):
-    tagging = config.tagging
-    self.sentences, self.labels = sentences, tuple(tagging.labels)
+  def __init__(self, config, tokenizer, sentences, problems):
+    tagging, self.sentences, self.labels = config.tagging, sentences, tuple(config.tagging.labels)
+    numbers = problems.chosen(range(len(sentences)), config.task.train_examples)
     self.chunks = conll.are_chunks(self.labels)
     limit = config.task.max_length or config.data.seq_length
     label_ids = {label: k for k, label in enumerate(self.labels)}
     pieces, begins = _pieces(tokenizer, sentences, problems)
     self.read = [pieces]
-    around = (
-      _documents(sentences)
-      if tagging.document_context
-      else [range(i, i + 1) for i in range(len(sentences))]
-    )
+    around = [range(i, i + 1) for i in range(len(sentences))]
+    if tagging.document_context:
+      around = _documents(sentences)
     texts, tags, self.asked = [], [], []
     for number in numbers:
-      sentence = sentences[number]
-      context = around[number]  # the sentences that may stand in its rows
+      sentence, context = sentences[number], around[number]  # which may stand in its rows
       begin, end = begins[context.start][0], begins[context.stop - 1][-1]
       first = begins[number] - begin  # where each token begins in the context
       cuts = windows(first[0], first[-1], end - begin, limit - 2)
@@ -180,22 +150,15 @@ class Tagged(Scored):
         texts.append((pieces[begin + start : begin + stop],))
         tags.append(row)
         self.asked.append((number, asked, at))
-    super().__init__(
-      tokenizer,
-      texts,
-      seq_length=config.data.seq_length,
-      slots=config.data.examples_per_row,
-      per_token={'tags': (tags, np.int32)},
-    )
+    per_token = {'tags': (tags, np.int32)}
+    super().__init__(tokenizer, texts, per_token=per_token, **labelled.shape(config))
     gold = Counter(tag for number in numbers for tag in sentences[number].tags or () if tag)
     if known := [n for tag, n in gold.items() if tag in label_ids]:
       self.baselines['token_accuracy'] = (max(known) / gold.total(), 'majority')
 
   def answers(self, outputs):
-    logits = tokens_of(outputs, 'logits', self.lengths)
-    out = []
-    groups = itertools.groupby(enumerate(self.asked), key=lambda item: item[1][0])
-    for number, group in groups:
+    logits, out = tokens_of(outputs, 'logits', self.lengths), []
+    for number, group in itertools.groupby(enumerate(self.asked), key=lambda item: item[1][0]):
       group = list(group)
       if all(e in logits for e, _ in group):
         sentence = self.sentences[number]
@@ -206,13 +169,9 @@ class Tagged(Scored):
     return out
 
   def _answer(self, sentence, logs):
-    out = {
-      'id': sentence.id,
-      'where': sentence.where,
-      'tokens': list(sentence.tokens),
-      'prediction': [self.labels[k] for k in logs.argmax(axis=-1)],
-      'probability': np.exp(logs.max(axis=-1)).tolist(),
-    }
+    out = {'id': sentence.id, 'where': sentence.where, 'tokens': list(sentence.tokens)}
+    out['prediction'] = [self.labels[k] for k in logs.argmax(axis=-1)]
+    out['probability'] = np.exp(logs.max(axis=-1)).tolist()
     if sentence.tags is not None:
       out['gold'] = list(sentence.tags)
       out['loss'] = -sum(
@@ -244,13 +203,10 @@ class Tagged(Scored):
 
 def windows(first, last, length, room):
   """[(start, stop)] of windows of `room` pieces that cover pieces first to last - 1 of `length`.
-
   If these fit into one window, it has as much context on either side; otherwise there are several
-  windows that overlap by half.
-  """
+  windows that overlap by half."""
   if last - first <= room:
-    start = min(first - (room - (last - first)) // 2, length - room)
-    start = max(0, start)
+    start = max(0, min(first - (room - (last - first)) // 2, length - room))
     return [(start, min(start + room, length))]
   starts = [*range(first, last - room, max(1, room // 2)), last - room]
   return [(start, start + room) for start in starts]
@@ -258,22 +214,15 @@ def windows(first, last, length, room):
 
 def best_windows(spans, at):
   """[n]: for each position of `at` [n] the number of the window that gives it most context.
-
-  spans: [(start, stop)] of the windows. The context of a position is that on its shorter side.
-  """
+  spans: [(start, stop)] of the windows. The context of a position is that on its shorter side."""
   start, stop = np.array(spans).T
   return np.argmax(np.minimum(at[:, None] - start, stop - 1 - at[:, None]), axis=1)
 
 
 def _known_tags(answers):
   """(gold, predicted): [S] lists of the tags of the tokens whose gold tag is known."""
-  gold, predicted = [], []
-  for answer in answers:
-    if 'gold' in answer:
-      known = [pair for pair in zip(answer['gold'], answer['prediction']) if pair[0]]
-      gold.append([tag for tag, _ in known])
-      predicted.append([tag for _, tag in known])
-  return gold, predicted
+  both = [list(zip(a['gold'], a['prediction'])) for a in answers if 'gold' in a]
+  return tuple([[pair[k] for pair in pairs if pair[0]] for pairs in both] for k in (0, 1))
 
 
 def _documents(sentences):
@@ -291,10 +240,8 @@ def _pieces(tokenizer, sentences, problems):
   begins: for each sentence of n tokens an array [n + 1], which ends with the end of the last token.
   """
   blanks = (s.after_blank or (False, *[True] * (len(s.tokens) - 1)) for s in sentences)
-  ids = tokenizer.words_batch(
-    [token for sentence in sentences for token in sentence.tokens],
-    list(itertools.chain.from_iterable(blanks)),
-  )
+  tokens = [token for sentence in sentences for token in sentence.tokens]
+  ids = tokenizer.words_batch(tokens, list(itertools.chain.from_iterable(blanks)))
   places = ((s.where, i) for s in sentences for i in range(len(s.tokens)))
   for k, (where, i) in enumerate(places):
     if not len(ids[k]):

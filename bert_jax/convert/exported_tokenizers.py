@@ -40,10 +40,7 @@ def write(out, tokenizer, family, longest):
     }
   else:
     settings |= {'tokenizer_class': 'PreTrainedTokenizerFast'}
-  for name, content in (
-    ('tokenizer_config.json', settings),
-    ('special_tokens_map.json', special),
-  ):
+  for name, content in (('tokenizer_config.json', settings), ('special_tokens_map.json', special)):
     write_whole(out / name, json.dumps(content, indent=2) + '\n')
   write_whole(out / 'tokenizer.json', fast(tokenizer).to_str(pretty=True))
   return ''

@@ -1,9 +1,8 @@
 """Released weights as parameters of our models, with every tensor accounted for.
 
-A folder holds a config.json (`config_json.py`), tensors (`tensor_files.py`) under the names of a
-family of models (`parameter_names.py`), and a vocabulary. Which head the weights have says what the
-model can do, and so its objective. Our tables of words are padded with rows of zeros to
-`padded_vocab_size`; in files they are not.
+A folder holds a config.json, tensors under the names of a family of models, and a vocabulary. Which
+head the weights have says what the model can do, and so its objective. Our tables of words are
+padded with rows of zeros to `padded_vocab_size`; in files they are not.
 
 A path is that of one of our parameters, 'encoder/layer_0/output/kernel'; a source name is what a
 tensor is called in the file.
@@ -19,7 +18,8 @@ import numpy as np
 from flax import traverse_util
 
 from bert_jax import models
-from bert_jax.convert import config_json, parameter_names, tensor_files, tensorflow_names
+from bert_jax.convert import config_json, parameter_names, tensor_files
+from bert_jax.convert.parameter_names import FIELDS
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.pretraining import PRETRAINING
@@ -104,9 +104,7 @@ def read(folder, positions=0):
 def _family(tensors, description, file):
   """The family (parameter_names.table) that the tensors are named as."""
   if any('/' in name for name in tensors):
-    if not any(
-      name.startswith('bert/') or '/layer_with_weights-0/' in f'/{name}' for name in tensors
-    ):
+    if not any(k.startswith('bert/') or '/layer_with_weights-0/' in f'/{k}' for k in tensors):
       raise InputError(
         f'{file} has none of the names of google-research/bert (bert/...) or of an encoder of '
         f"TensorFlow's Model Garden (layer_with_weights-0/...), but {min(tensors)!r}; it is not "
@@ -114,9 +112,8 @@ def _family(tensors, description, file):
       )
     return 'google'
   is_classifier = any(name.endswith('classifier.out_proj.bias') for name in tensors)
-  if description.family == 'roberta' and is_classifier:
-    return 'roberta classifier'
-  return description.family
+  of_roberta = description.family == 'roberta' and is_classifier
+  return 'roberta classifier' if of_roberta else description.family
 
 
 def _not_parameters(source_names, tensors, places):
@@ -136,9 +133,7 @@ def _not_parameters(source_names, tensors, places):
     else:
       ignored[source_names[copy]] = f'a copy of {source_names[original]}'
   source_names.update(stand_ins)
-  for name in tensors:
-    if why := parameter_names.not_a_parameter(name):
-      ignored[name] = why
+  ignored |= {name: why for name in tensors if (why := parameter_names.not_a_parameter(name))}
   return ignored, set(stand_ins.values())
 
 
@@ -200,14 +195,13 @@ def _unused(source_names, tensors, places, present, incomplete, objective, ignor
       f'{inner[0]}), so it would not be the same model; is config.json theirs?'
     )
   for name in rest:
-    of_relu = RELU in source_names and 'classifier.' in name
-    unused[name] = (
-      "DistilBERT's classifier has a dense layer with ReLU, where our pooler has tanh"
-      if of_relu
-      else 'heads of TensorFlow 2 are not read'
-      if name.endswith(tensorflow_names.END)
-      else 'no parameter of ours is called so'
-    )
+    unused[name] = 'no parameter of ours is called so'
+    if name.endswith(parameter_names.END):
+      unused[name] = 'heads of TensorFlow 2 are not read'
+    if RELU in source_names and 'classifier.' in name:
+      unused[name] = (
+        "DistilBERT's classifier has a dense layer with ReLU, where our pooler has tanh"
+      )
   return unused
 
 
@@ -260,9 +254,8 @@ def _fit_tables(weights, positions):
     if positions < len(table):
       rows = f'rows {description.offset + positions} to {description.offset + len(table) - 1}'
       weights.ignored[f'{position_name}, {rows}'] = f'cut: {positions} positions were asked for'
-    rows = np.random.default_rng(0).normal(
-      0, model['initializer_range'], (positions, table.shape[1])
-    )
+    shape = positions, table.shape[1]
+    rows = np.random.default_rng(0).normal(0, model['initializer_range'], shape)
     rows[: len(table)] = table[:positions]
     flat[POSITIONS], model['max_position_embeddings'] = rows.astype(np.float32), positions
   return weights._replace(flat=flat, new=new, description=description._replace(model=model))
@@ -276,29 +269,22 @@ def _check_shapes(flat, model, sources, description=None):
   places = parameter_names.table('bert', model['num_hidden_layers'], model['tie_word_embeddings'])
   for path, x in flat.items():
     letters = places[path].shape
-    sizes = [
-      model[parameter_names.FIELDS[c]] if c in parameter_names.FIELDS else 2 if c == '2' else None
-      for c in letters
-    ]
+    sizes = [model[FIELDS[c]] if c in FIELDS else 2 if c == '2' else None for c in letters]
     if x.ndim == len(sizes) and all(m in (n, None) for n, m in zip(x.shape, sizes)):
       continue
     name = sources.get(path, path)
-    wrong = [
-      (c, n) for c, n, m in zip(letters, x.shape, sizes) if n != m and c in parameter_names.FIELDS
-    ]
+    wrong = [(FIELDS[c], n) for c, n, m in zip(letters, x.shape, sizes) if n != m and c in FIELDS]
     if x.ndim != len(sizes) or len(wrong) != 1:
       raise InputError(f'{name} is {x.shape}, where the config asks for {tuple(sizes)} of {path}.')
-    field, n = parameter_names.FIELDS[wrong[0][0]], wrong[0][1]
+    ((field, n),) = wrong
     fix = f'set model.{field}={n}'
     if description:
       keys = {ours: key for key, ours in config_json.DISTIL.items()}
       key = keys.get(field, field) if description.family == 'distilbert' else field
       n += description.offset if field == 'max_position_embeddings' else 0
       fix = f'write "{key}": {n} in its config.json'
-    raise InputError(
-      f'{name} is {x.shape}, and {field} is {model[field]}; {fix}'
-      + (' or convert it with --positions.' if field == 'max_position_embeddings' else '.')
-    )
+    fix += ' or convert it with --positions' if field == 'max_position_embeddings' else ''
+    raise InputError(f'{name} is {x.shape}, and {field} is {model[field]}; {fix}.')
 
 
 def tree(flat, model, sources=()):

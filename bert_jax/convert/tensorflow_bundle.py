@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 from crc32c import crc32c
 
-from bert_jax.convert import tensorflow_names
+from bert_jax.convert.parameter_names import GRAPH
 from bert_jax.errors import InputError
 
 MAGIC = 0xDB4775248B80FB57
@@ -43,7 +43,7 @@ def read(index):
     for key, value in entries.items():
       name, entry = key.decode(), _message(value, repeated=(7,))
       if entry.get(1) == STRING:
-        if name == tensorflow_names.GRAPH:
+        if name == GRAPH:
           out[name] = np.zeros(0, np.uint8)
         continue
       if 7 in entry or entry.get(1) not in TYPES:

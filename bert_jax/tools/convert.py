@@ -30,7 +30,6 @@ from bert_jax.convert import from_huggingface, hub, sentence_transformers, to_hu
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
-from bert_jax.tools.text_table import aligned
 
 log = logging.getLogger('bert_jax')
 
@@ -99,18 +98,10 @@ def convert(source, target, which='latest', positions=0, strict=True):
 
 
 def export_run(out, model, facts):
-  """Writes a Trained as a Hugging Face folder.
-
-  facts: of the model card. Returns ({our path: their name}, {our path: why it was left out}).
-  """
+  """Writes a Trained as a Hugging Face folder, as to_huggingface.write."""
   objective = TASKS[model.config.objective].objective(model.config, model.tokenizer)
-  labels = getattr(objective, 'labels', ())
   facts = {'versions': provenance.versions(), 'name': out.name} | facts
-  config, tokenizer, params, vector = model.config, model.tokenizer, model.params, model.vector
-  written, left_out = to_huggingface.write(
-    out, config, tokenizer, jax.device_get(params), labels, facts, vector
-  )
-  return {path: name for path, (_, name) in written.items()}, left_out
+  return to_huggingface.write(out, model, getattr(objective, 'labels', ()), facts)
 
 
 def write_workdir(workdir, model, facts):
@@ -118,17 +109,15 @@ def write_workdir(workdir, model, facts):
 
   facts: {name: value} for run.json.
   """
-  identity = {'config': config_lib.fingerprint(model.config), 'data': '', 'converted': facts}
-  workdirs.claim(workdir, model.config)
+  config = model.config
+  identity = {'config': config_lib.fingerprint(config), 'data': '', 'converted': facts}
+  workdirs.claim(workdir, config)
   model.tokenizer.save(workdir)
   if model.vector != sentence_transformers.UNKNOWN:
-    config = model.config
-    sentence_transformers.write(
-      workdir, model.vector, config.model.hidden_size, config.data.seq_length
-    )
-  with contextlib.closing(
-    checkpoint.Checkpoints(workdir, model.config.checkpoint, identity)
-  ) as checkpoints:
+    width, length = config.model.hidden_size, config.data.seq_length
+    sentence_transformers.write(workdir, model.vector, width, length)
+  checkpoints = checkpoint.Checkpoints(workdir, config.checkpoint, identity)
+  with contextlib.closing(checkpoints):
     checkpoints.save(step.State(np.int32(model.step), model.params, {}, {}), {}, {})
     checkpoints.wait()
   content = provenance.versions() | {'commands': [provenance.command()]} | facts
@@ -141,9 +130,8 @@ def _facts_of_run(folder, model):
   with contextlib.suppress(OSError, ValueError):
     run = json.loads((folder / 'run.json').read_text())
   with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
-    metrics = checkpoints.meta(model.step)['metrics']
-  facts = {name: run[name] for name in ('commands', 'data', 'source') if name in run}
-  facts |= {'metrics': metrics, 'step': model.step}
+    facts = {'metrics': checkpoints.meta(model.step)['metrics'], 'step': model.step}
+  facts |= {name: run[name] for name in ('commands', 'data', 'source') if name in run}
   names = ('bert_jax', 'commit', 'python', 'packages')
   versions = {name: run[name] for name in names if name in run}
   return facts | ({'versions': versions} if versions else {})
@@ -178,16 +166,14 @@ class Row(NamedTuple):
 
 
 def row_of(x):
-  """The Row of an array."""
   data = np.ascontiguousarray(x, np.float32).data
   return Row(x.shape, str(x.dtype), zlib.crc32(data), hashlib.sha256(data).hexdigest())
 
 
 def table_of(model):
   """{our path: Row} of the parameters of a Trained."""
-  flat = from_huggingface.flatten(
-    jax.device_get(model.params), models.ModelConfig(**model.config.model)
-  )
+  shapes = models.ModelConfig(**model.config.model)
+  flat = from_huggingface.flatten(jax.device_get(model.params), shapes)
   return {path: row_of(x) for path, x in flat.items()}
 
 
@@ -207,7 +193,7 @@ def _print(table, names, weights):
   for path, row in sorted(table.items()):
     dtype = weights.sources[path][1] if weights and path in weights.sources else row.dtype
     rows.append((path, 'x'.join(map(str, row.shape)), dtype, names[path], f'{row.crc32:08x}'))
-  print('\n'.join(aligned(rows)))
+  print('\n'.join(arguments.aligned(rows)))
 
 
 def end_at_once(partial):

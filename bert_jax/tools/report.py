@@ -18,7 +18,6 @@ from bert_jax import config as config_lib
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
-from bert_jax.tools.text_table import aligned
 
 log = logging.getLogger('bert_jax')
 
@@ -123,7 +122,7 @@ def table(runs, metric=''):
   if len(rows) == 1:
     names = sorted({name for run in runs for line in run['lines'] for name in line})
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {", ".join(names)}.')
-  lines = aligned(rows)
+  lines = arguments.aligned(rows)
   lines += [f'collapsed, one answer for every example: {run["path"]}' for run in constant]
   return '\n'.join(lines)
 

@@ -19,7 +19,6 @@ from bert_jax import evaluate, metrics
 from bert_jax.errors import InputError
 from bert_jax.text import files
 from bert_jax.tools import arguments
-from bert_jax.tools.text_table import aligned
 
 log = logging.getLogger('bert_jax')
 
@@ -33,7 +32,7 @@ def table(results):
   means = [math.fsum(values) / len(values) for values in columns]
   rows = [('', *names), *zip(results, *shown)]
   rows.append(('mean', *(f'{x:.4f}' if x == x else '-' for x in means)))
-  return '\n'.join(aligned(rows))
+  return '\n'.join(arguments.aligned(rows))
 
 
 def transfer(workdir, specs, languages=(), overrides=(), which='latest', out=''):

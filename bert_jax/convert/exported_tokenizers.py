@@ -31,15 +31,11 @@ def write(out, tokenizer, family, longest):
     return SENTENCEPIECE
   special = {f'{role}_token': tokenizer.pieces[getattr(tokenizer, f'{role}_id')] for role in ROLES}
   settings = special | {'model_max_length': longest, 'model_input_names': INPUTS[family]}
+  settings['tokenizer_class'] = 'PreTrainedTokenizerFast'
   if isinstance(tokenizer, tokenizers.WordPiece):
-    settings |= {
-      'tokenizer_class': CLASSES[family],
-      'do_lower_case': tokenizer.do_lower_case,
-      'tokenize_chinese_chars': tokenizer.tokenize_chinese_chars,
-      'strip_accents': tokenizer.strip_accents,
-    }
-  else:
-    settings |= {'tokenizer_class': 'PreTrainedTokenizerFast'}
+    settings['tokenizer_class'] = CLASSES[family]
+    for name in ('do_lower_case', 'tokenize_chinese_chars', 'strip_accents'):
+      settings[name] = getattr(tokenizer, name)
   for name, content in (('tokenizer_config.json', settings), ('special_tokens_map.json', special)):
     write_whole(out / name, json.dumps(content, indent=2) + '\n')
   write_whole(out / 'tokenizer.json', fast(tokenizer).to_str(pretty=True))
@@ -61,11 +57,8 @@ def fast(tokenizer):
     out.post_processor = template
   else:
     out.post_processor = processors.Sequence([out.post_processor, template])
-  mask = library.AddedToken(
-    tokenizer.pieces[tokenizer.mask_id],
-    lstrip=isinstance(tokenizer, tokenizers.ByteLevel),  # the blank before it is part of it
-    special=True,
-  )
+  lstrip = isinstance(tokenizer, tokenizers.ByteLevel)  # the blank before a mask is part of it
+  mask = library.AddedToken(tokenizer.pieces[tokenizer.mask_id], lstrip=lstrip, special=True)
   out.add_special_tokens([tokenizer.pieces[getattr(tokenizer, f'{r}_id')] for r in ROLES[:-1]])
   out.add_special_tokens([mask])
   return out

@@ -87,9 +87,6 @@ def stored_checksum(data):
   return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-# ---- the table -----------------------------------------------------------------------------------
-
-
 def _table(data):
   """Yields (key, value) of every entry, in order."""
   if len(data) < 48 or struct.unpack('<Q', data[-8:])[0] != MAGIC:
@@ -127,9 +124,6 @@ def _entries(block):
     key = key[:shared] + block[at : at + added]
     yield key, block[at + added : at + added + size]
     at += added + size
-
-
-# ---- protocol buffers ----------------------------------------------------------------------------
 
 
 def _varint(data, at):

@@ -35,14 +35,9 @@ def turned(params):
   return jax.tree_util.tree_map_with_path(turn, params)
 
 
-@contextlib.contextmanager
 def dense(is_turned):
-  """While it lasts, every Dense multiplies with a transposed kernel, if is_turned."""
-  if not is_turned:
-    yield
-    return
-  with nn.intercept_methods(_multiply):
-    yield
+  """A context in which every Dense multiplies with a transposed kernel, if is_turned."""
+  return nn.intercept_methods(_multiply) if is_turned else contextlib.nullcontext()
 
 
 def _multiply(call, args, kwargs, context):

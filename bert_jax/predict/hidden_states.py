@@ -36,31 +36,28 @@ def states(model, inside, text, pair=None):
 
   inside: the function below, compiled for the model.
   """
-  parts = model.tokenizer.ids_batch([text] if pair is None else [text, pair])
+  tokenizer = model.tokenizer
+  parts = tokenizer.ids_batch([text] if pair is None else [text, pair])
   model.note({}, parts)
-  room = model.limit - 2 - (len(parts) - 1) * model.tokenizer.between
+  room = model.limit - 2 - (len(parts) - 1) * tokenizer.between
   if sum(map(len, parts)) > room:
     model.counts[f'texts cut (longer than {model.limit} tokens)'] += 1
     parts = truncate(tuple(parts), room)
-  if len(parts) == 2:
-    parts = model.tokenizer.pair(*parts)
+  parts = tokenizer.pair(*parts) if pair is not None else parts
   length = 1 + sum(len(ids) + 1 for ids in parts)
-  row = build_row(model.tokenizer, [[(ids, 0) for ids in parts]], power_of_two(length))
+  row = build_row(tokenizer, [[(ids, 0) for ids in parts]], power_of_two(length))
   names = 'input_ids', 'token_type_ids', 'position_ids', 'segment_ids'
   arrays = [row[name][None] for name in names]
   hidden, attention = jax.device_get(inside(model.weights['encoder'], arrays))
-  tokens = [model.tokenizer.pieces[i] for i in row['input_ids'][:length]]
+  tokens = [tokenizer.pieces[i] for i in row['input_ids'][:length]]
   return States(tokens, hidden[:, :length], attention[:, :, :length, :length])
 
 
 def inside(config, params, row):
   """(hidden [L + 1, T, D], attention [L, H, T, T]) of a row's arrays, each [1, T]."""
-  out, kept = Encoder(config).apply(
-    {'params': params},
-    *row,
-    capture_intermediates=lambda module, _: isinstance(module, (Block, Embeddings)),
-    mutable=['intermediates'],
-  )
+  wanted = lambda module, _: isinstance(module, (Block, Embeddings))
+  settings = {'capture_intermediates': wanted, 'mutable': ['intermediates']}
+  out, kept = Encoder(config).apply({'params': params}, *row, **settings)
   kept = kept['intermediates']
   layers = [kept[f'layer_{i}'] for i in range(config.num_hidden_layers)]
   hidden = [kept['embeddings']['__call__'][0], *(layer['__call__'][0][0] for layer in layers)]
@@ -123,9 +120,8 @@ def draw(states, path, layer, heads):
   lines = -(-len(heads) // columns)
   side = 1.5 + 0.17 * len(tokens)
   dpi = min(120, PIXELS / (side * max(columns, lines)))
-  figure, axes = plt.subplots(
-    lines, columns, figsize=(side * columns, side * lines), squeeze=False, layout='constrained'
-  )
+  size = {'figsize': (side * columns, side * lines), 'layout': 'constrained'}
+  figure, axes = plt.subplots(lines, columns, squeeze=False, **size)
   for axis in axes.flat[len(heads) :]:
     axis.axis('off')
   for axis, head in zip(axes.flat, heads):

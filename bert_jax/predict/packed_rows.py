@@ -19,12 +19,21 @@ def outputs(function, params, examples):
   """{name: [R, ...]} of function(params, batch) over all rows of Examples, on the host.
 
   The rows are not those of examples[i], but hold the same examples: Examples.answers reads them.
+  Shorter rows are filled with zeros.
   """
   of_batches = [
     function(params, {name: np.stack([row[name] for row in rows]) for name in rows[0]})
     for rows in batches(examples)
   ]
-  return _joined(jax.device_get(of_batches))
+  of_batches, out = jax.device_get(of_batches), {}
+  for name in of_batches[0] if of_batches else ():
+    arrays = [outputs[name] for outputs in of_batches]
+    shape = np.max([x.shape[1:] for x in arrays], axis=0)
+    out[name] = np.concatenate([
+      np.pad(x, [(0, 0), *((0, int(full - size)) for full, size in zip(shape, x.shape[1:]))])
+      for x in arrays
+    ])  # fmt: skip
+  return out
 
 
 def batches(examples):
@@ -61,16 +70,3 @@ def _batches(examples, rows, room, slots):
 def power_of_two(number, least=SHORTEST):
   """The smallest power of two that is at least number, and at least `least`."""
   return max(least, 1 << (number - 1).bit_length())
-
-
-def _joined(of_batches):
-  """The outputs of all batches in one array for each name; shorter rows are filled with zeros."""
-  out = {}
-  for name in of_batches[0] if of_batches else ():
-    arrays = [outputs[name] for outputs in of_batches]
-    shape = np.max([x.shape[1:] for x in arrays], axis=0)
-    out[name] = np.concatenate([
-      np.pad(x, [(0, 0), *((0, int(full - size)) for full, size in zip(shape, x.shape[1:]))])
-      for x in arrays
-    ])  # fmt: skip
-  return out

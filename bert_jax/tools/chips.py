@@ -1,7 +1,7 @@
 """What libtpu's compiler knows of TPUs, without a TPU (pip install libtpu).
 
-Programs can be compiled for the devices of a topology. How much HBM a chip has follows from the
-programs that the compiler refuses, its speed from the cycles estimated for a large matrix product.
+How much HBM a chip has follows from the programs that the compiler refuses, its speed from the
+cycles estimated for a large matrix product.
 """
 
 import contextlib
@@ -42,8 +42,7 @@ def devices_of(topology, slices=1):
     options['chips_per_host_bounds'] = [1, 1, 1]
   try:
     with quiet():
-      description = topologies.get_topology_desc(platform='tpu', topology_name=topology, **options)
-    return list(description.devices)
+      return list(topologies.get_topology_desc(topology, 'tpu', **options).devices)
   except Exception as error:
     reason = first_line(error)
     raise InputError(f'--topology {topology} does not exist ({reason}); use {KNOWN}.') from None
@@ -86,8 +85,7 @@ class Chip:
       except Exception as error:
         self.hbm = too_large(error)[1]
     self.flops_per_cycle = 2 * LARGE**3 / sum(program.cycles().values())
-    peak = speed.peak_flops_of(device.device_kind)
-    self.seconds_per_cycle = self.flops_per_cycle / peak
+    self.seconds_per_cycle = self.flops_per_cycle / speed.peak_flops_of(device.device_kind)
 
 
 def count(devices):
@@ -96,10 +94,7 @@ def count(devices):
 
 
 def too_large(error):
-  """(bytes used, bytes of HBM) from the error of a program that does not fit.
-
-  InputError if it is another error.
-  """
+  """(bytes used, bytes of HBM) from the error of a program that does not fit; else InputError."""
   size = r'([\d.]+[BKMGT])'
   patterns = rf'Used {size}\w* of {size}\w* hbm', rf'\({size}\w*\) exceeds available HBM \({size}'
   match = next((m for p in patterns if (m := re.search(p, str(error)))), None)

@@ -1,12 +1,13 @@
 """Reads the text of a compiled program (HLO): cycles, bytes between devices, types of matrices.
 
-A TPU's compiler writes `estimated_cycles` beside each instruction it schedules; they count as often
-as their loop runs. They come from a cost model and not from a clock.
+A TPU's compiler writes `estimated_cycles` beside each instruction it schedules. They come from a
+cost model and not from a clock.
 """
 
 import collections
-import dataclasses
+import math
 import re
+from typing import NamedTuple
 
 COLLECTIVES = (
   'all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'ragged-all-to-all',
@@ -39,8 +40,7 @@ _PASSED_ON = re.compile(r'parameter|tuple|get-tuple-element|bitcast|while|.*-(st
 _NAME = re.compile(r'op_name="([^"]*)"')
 
 
-@dataclasses.dataclass(frozen=True)
-class Instruction:
+class Instruction(NamedTuple):
   name: str
   type: str  # of the result: bf16[8,128]{...} or a tuple of such
   opcode: str
@@ -68,8 +68,7 @@ class Instruction:
 
   @property
   def component(self):
-    kind = collective(self.opcode)
-    if kind:
+    if collective(self.opcode):
       return 'collectives'
     return next((part for part, regex in COMPONENTS if re.search(regex, self.op_name)), 'other')
 
@@ -84,11 +83,8 @@ def arrays(text):
   """[bytes] of the arrays in the text of a type, such as (f32[8,128]{...}, ...)."""
   out = []
   for kind, shape in _ARRAY.findall(text):
-    bits = _BITS.get(kind) or int(re.search(r'\d+', kind)[0] if re.search(r'\d+', kind) else 0)
-    size = 1
-    for n in filter(None, shape.split(',')):
-      size *= int(n)
-    out.append(size * bits // 8)
+    bits = _BITS.get(kind) or int((re.search(r'\d+', kind) or ['0'])[0])
+    out.append(math.prod(int(n) for n in shape.split(',') if n) * bits // 8)
   return out
 
 
@@ -192,8 +188,7 @@ class Program:
     """[(bytes, JAX's name)] of the largest results but parameters, the largest of each name."""
     sizes = collections.Counter()
     for instruction, _ in self.scheduled():
-      if _PASSED_ON.fullmatch(instruction.opcode):
-        continue
-      name = instruction.op_name or instruction.name
-      sizes[name] = max(sizes[name], max(arrays(instruction.type), default=0))
+      if not _PASSED_ON.fullmatch(instruction.opcode):
+        name = instruction.op_name or instruction.name
+        sizes[name] = max(0, sizes[name], *arrays(instruction.type))
     return [(size, name) for name, size in sizes.most_common(number)]

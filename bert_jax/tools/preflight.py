@@ -64,10 +64,7 @@ def objective_of(config):
 
 
 def preflight(config, devices, chip):
-  """The report of a config on these devices, a dict that is valid JSON.
-
-  chip: a chips.Chip of their kind.
-  """
+  """The report of a config on devices of the kind of a chips.Chip, a dict that is valid JSON."""
   config = config_lib.check(config)
   mesh = sharding.mesh_of(config, devices)
   objective = objective_of(config)
@@ -82,7 +79,12 @@ def preflight(config, devices, chip):
         compiled, used = lowered.compile(), None
       except Exception as error:
         compiled, (used, _) = None, chips.too_large(error)
-      warnings = warned(stderr())
+      resharded = len(re.findall(r'[Ii]nvoluntary full rematerialization', stderr()))
+  warnings = []
+  if resharded:
+    warnings.append(
+      f'{resharded} involuntary full rematerialisations: a sharding changes between uses'
+    )
   state = [
     (math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize, sharding.path_name(path))
     for path, x in jax.tree_util.tree_flatten_with_path(program.state)[0]
@@ -127,16 +129,7 @@ def preflight(config, devices, chip):
   }
 
 
-def warned(text):
-  """[warning] of what the compiler wrote that costs speed."""
-  out = []
-  if number := len(re.findall(r'[Ii]nvoluntary full rematerialization', text)):
-    out.append(f'{number} involuntary full rematerialisations: a sharding changes between uses')
-  return out
-
-
 def named(pairs):
-  """[(bytes, name)] for JSON."""
   return [{'name': name, 'bytes': int(size)} for size, name in pairs]
 
 
@@ -203,15 +196,13 @@ def table(report):
     lines.append('compiler-estimated cycles:')
     total = report['estimated_cycles']
     lines += [f'  {n:14,}  {n / total:5.1%}  {part}' for part, n in report['cycles'].items()]
-    lines.append(
-      f'  {total:14,}  estimated step {1e3 * report["estimated_step_s"]:.2f} ms, '
-      f'estimated MFU {report["estimated_mfu"]:.1%}'
-    )
-    lines.append(
-      f'{report["steps"]:,} steps: {report["estimated_chip_hours"]:,.1f} chip-hours, estimated'
-    )
     moved = ', '.join(f'{k} {n / 2**20:,.1f} MiB' for k, n in report['collective_bytes'].items())
-    lines.append(f'between devices, each step and device: {moved or "nothing"}')
+    lines += [
+      f'  {total:14,}  estimated step {1e3 * report["estimated_step_s"]:.2f} ms, '
+      f'estimated MFU {report["estimated_mfu"]:.1%}',
+      f'{report["steps"]:,} steps: {report["estimated_chip_hours"]:,.1f} chip-hours, estimated',
+      f'between devices, each step and device: {moved or "nothing"}',
+    ]
   return '\n'.join(lines + [f'warning: {w}' for w in report['warnings']])
 
 
@@ -263,8 +254,7 @@ def main(argv=None):
         row = {'variant': text} | report
         print(json.dumps(row) if args.json else line_of(text, report), flush=True)
       return
-    run = largest_batch if args.largest_batch else preflight
-    report = run(config, devices, chip)
+    report = (largest_batch if args.largest_batch else preflight)(config, devices, chip)
     print(json.dumps(report) if args.json else table(report))
 
 

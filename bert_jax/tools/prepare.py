@@ -21,7 +21,6 @@ import signal
 import tempfile
 import threading
 import time
-from collections import Counter
 from concurrent import futures
 from pathlib import Path
 
@@ -81,7 +80,6 @@ _maker = None  # the Maker of this process, if it is a worker
 
 
 def _start(settings):
-  """Begins a worker process."""
   global _maker
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process' to handle
   threading.Thread(target=_end_with_the_main_process, daemon=True).start()
@@ -133,12 +131,10 @@ def _in_order(pool, blocks, ahead):
 
 def _with_bar(settings, stack):
   """Yields blocks(settings) under a bar: MB/s and the time left, or rows of a TFDS dataset."""
-  sizes = {f: Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')}
-  unit = (
-    {'unit': 'B', 'unit_scale': True, 'total': sum(sizes.values())} if sizes else {'unit': 'row'}
-  )
+  sizes = [Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')]
+  unit = dict(unit='B', unit_scale=True, total=sum(sizes)) if sizes else dict(unit='row')
   bar = stack.enter_context(tqdm.tqdm(desc='preparing', disable=None, **unit))
-  positions = Counter()  # {file: what was read of it}
+  positions = collections.Counter()  # {file: what was read of it}
   for language, block in blocks(settings):
     yield language, block
     bar.update(block.position - positions[block.path])
@@ -174,11 +170,13 @@ def run(args, beam_arguments=()):
     if getattr(args, name) < low:
       raise InputError(f'--{name.replace("_", "-")} is {getattr(args, name)}; use {low} or more')
   with vocabulary_folder(args) as vocab:
-    settings = Settings(
-      inputs=tuple(inputs(args)),
-      vocab=str(vocab),
-      **{name: getattr(args, name) for name in Settings._fields if name not in ('inputs', 'vocab')},
+    inputs = (
+      (name, path)
+      for name, spec in arguments.specs(args)
+      for path in documents.sources(spec, args.format)
     )
+    fields = {name: getattr(args, name) for name in Settings._fields if name != 'inputs'}
+    settings = Settings(**fields | {'inputs': tuple(inputs), 'vocab': str(vocab)})
     if args.beam:
       from bert_jax.tools import prepare_beam  # Beam is an extra
 
@@ -186,25 +184,14 @@ def run(args, beam_arguments=()):
     else:
       meta = prepare(settings, args.out, args.processes)
   seconds = time.perf_counter() - started
-  size = meta['counts']['bytes']
+  size = meta['counts']['bytes'] / 1e6
   kept = '; '.join(
     f'{name + ": " if name else ""}{", ".join(f"{n:,} {k}" for k, n in numbers.items())}'
     for name, numbers in meta['kept'].items()
   )
-  log.info(
-    '%s: %.1f MB in %.1f s (%.2f MB/s): %s',
-    args.out, size / 1e6, seconds, size / 1e6 / seconds, kept,
-  )  # fmt: skip
+  speed = '%s: %.1f MB in %.1f s (%.2f MB/s): %s'
+  log.info(speed, args.out, size, seconds, size / seconds, kept)
   return meta
-
-
-def inputs(args):
-  """[(language, file or TFDS name)] of --input and --languages."""
-  return [
-    (name, path)
-    for name, spec in arguments.specs(args)
-    for path in documents.sources(spec, args.format)
-  ]
 
 
 @contextlib.contextmanager

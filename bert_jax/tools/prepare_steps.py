@@ -33,9 +33,8 @@ class Settings(NamedTuple):
 
   def encoder(self, tokenizer):
     """The Encoder of these settings; raises what is wrong with segmenter and lexicons."""
-    return Encoder(
-      tokenizer, segmenter=self.segmenter, phrases=self.phrases, entities=self.entities
-    )
+    lexicons = {'phrases': self.phrases, 'entities': self.entities}
+    return Encoder(tokenizer, segmenter=self.segmenter, **lexicons)
 
   @property
   def languages(self):
@@ -101,21 +100,21 @@ def begin(settings, out, by='processes'):
   if path.is_file():
     earlier = json.loads(path.read_text())
     different = ', '.join(name for name in plan if plan[name] != earlier.get(name))
-    begun = prepared.finished(out) or (out / prepared.META).is_file()
-    if different and not begun:  # without a whole shard, plan and vocabulary may still change
-      for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):
-        (out / name).unlink(missing_ok=True)
-      write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
-    elif different:
+    if different and (prepared.finished(out) or (out / prepared.META).is_file()):
       raise InputError(
         f'{out} holds a corpus that was begun with another {different}; choose another --out, or '
         'delete it'
       )
+    if different:  # without a whole shard, plan and vocabulary may still change
+      for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):
+        (out / name).unlink(missing_ok=True)
   elif out.is_dir() and any(out.iterdir()):
     raise InputError(f'{out} holds other files; give --out a new or an empty folder')
   else:
     arguments.check_writable(out)
     out.mkdir(parents=True, exist_ok=True)
+    different = 'everything'
+  if different:
     write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
   if not tokenizers.in_folder(out):
     tokenizer.save(out)

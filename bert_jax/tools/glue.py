@@ -21,20 +21,18 @@ from bert_jax.tools import arguments
 
 log = logging.getLogger('bert_jax')
 
-# {task: (its metrics, its dev sets, its test sets)}; a set is (suffix of its name, file).
-DEV, TEST = (('', 'dev.tsv'),), (('', 'test.tsv'),)
-MATCHED = (('-m', 'dev_matched.tsv'), ('-mm', 'dev_mismatched.tsv'))
-MATCHED_TEST = (('-m', 'test_matched.tsv'), ('-mm', 'test_mismatched.tsv'))
+# {task: (its metrics, its sets)}; a set is {suffix of its name: suffix of its files}.
+ACCURACY, ONE = ('classification_accuracy',), {'': ''}
 TASKS = {
-  'CoLA': (('matthews',), DEV, TEST),
-  'SST-2': (('classification_accuracy',), DEV, TEST),
-  'MRPC': (('f1', 'classification_accuracy'), DEV, TEST),
-  'STS-B': (('pearson', 'spearman'), DEV, TEST),
-  'QQP': (('f1', 'classification_accuracy'), DEV, TEST),
-  'MNLI': (('classification_accuracy',), MATCHED, MATCHED_TEST),
-  'QNLI': (('classification_accuracy',), DEV, TEST),
-  'RTE': (('classification_accuracy',), DEV, TEST),
-  'WNLI': (('classification_accuracy',), DEV, TEST),
+  'CoLA': (('matthews',), ONE),
+  'SST-2': (ACCURACY, ONE),
+  'MRPC': (('f1', *ACCURACY), ONE),
+  'STS-B': (('pearson', 'spearman'), ONE),
+  'QQP': (('f1', *ACCURACY), ONE),
+  'MNLI': (ACCURACY, {'-m': '_matched', '-mm': '_mismatched'}),
+  'QNLI': (ACCURACY, ONE),
+  'RTE': (ACCURACY, ONE),
+  'WNLI': (ACCURACY, ONE),
 }
 
 
@@ -47,27 +45,29 @@ def score(name, results):
 def glue(runs, data, out, which='latest'):
   """{task: ({set: {metric: value}}, score)} of {task: workdir}; writes the test predictions."""
   data, out, scored = Path(data).expanduser(), Path(out).expanduser(), {}
+
+  def sets(name, split):
+    files = TASKS[name][1].items()
+    return [(name + end, str(data / name / f'{split}{file}.tsv')) for end, file in files]
+
   for name, workdir in runs.items():
     config = workdirs.read_config(workdir)
     regression = config.table.regression if config.objective == 'classification' else None
     if regression != (name == 'STS-B'):
       raise InputError(f'{workdir} is no run of {name}; give --run {name}= the one that is.')
-    if missing := [file for _, file in TASKS[name][1] if not (data / name / file).is_file()]:
-      raise InputError(f'{data / name / missing[0]} is missing; --data is the folder of GLUE.')
+    if missing := [file for _, file in sets(name, 'dev') if not Path(file).is_file()]:
+      raise InputError(f'{missing[0]} is missing; --data is the folder of GLUE.')
   for name, workdir in runs.items():
-    _, dev, test = TASKS[name]
-    sets = [(f'{name}{suffix}', str(data / name / file)) for suffix, file in dev]
-    results = {
-      key: result for key, result, _ in evaluate.evaluate_on(workdir, sets, (), which, out / 'dev')
-    }
+    dev = evaluate.evaluate_on(workdir, sets(name, 'dev'), (), which, out / 'dev')
+    results = {key: result for key, result, _ in dev}
     scored[name] = results, score(name, list(results.values()))
-    sets = [(f'{name}{suffix}', str(data / name / file)) for suffix, file in test]
+    test = sets(name, 'test')
     if name == 'MNLI':
-      sets.append(('AX', str(data / 'diagnostic' / 'diagnostic.tsv')))
-    if present := [(key, spec) for key, spec in sets if Path(spec).is_file()]:
+      test.append(('AX', str(data / 'diagnostic' / 'diagnostic.tsv')))
+    if present := [(key, spec) for key, spec in test if Path(spec).is_file()]:
       for key, _, _ in evaluate.evaluate_on(workdir, present, (), which, out / 'test'):
         shutil.copy(out / 'test' / key / 'predictions.tsv', out / f'{key}.tsv')
-    for key, spec in sets:
+    for key, spec in test:
       log.info('%s: %s', name, f'{key}.tsv' if (key, spec) in present else f'no test file {spec}')
   return scored
 
@@ -82,9 +82,8 @@ def table(scored):
     )
     lines.append(f'{name:8}{100 * value:6.2f}   {sets}')
   average = sum(value for _, value in scored.values()) / len(scored)
-  return '\n'.join(
-    [*lines, f'average {100 * average:6.2f}   of {len(scored)} of {len(TASKS)} tasks']
-  )
+  lines.append(f'average {100 * average:6.2f}   of {len(scored)} of {len(TASKS)} tasks')
+  return '\n'.join(lines)
 
 
 def main(argv=None):

@@ -48,10 +48,8 @@ def prepare(settings, out, arguments, shards=0):
   if (out / prepared.META).is_file():
     log.info('%s is whole already', out)
     return prepared.read_meta(out)
-  files = [
-    (number, settings.languages.index(language), path)
-    for number, (language, path) in enumerate(settings.inputs)
-  ]
+  number_of = settings.languages.index
+  files = [(n, number_of(language), path) for n, (language, path) in enumerate(settings.inputs)]
   counts_file = out / 'counts.json'
   with beam.Pipeline(options=PipelineOptions(list(arguments))) as pipeline:
     made = (
@@ -122,9 +120,8 @@ def _without_exact(items):
     | 'Ranked' >> beam.Values()
     | 'InOrder' >> beam.Map(lambda pairs: sorted(pairs, key=lambda pair: pair[0]))
   )
-  return groups | 'First' >> beam.Map(lambda pairs: pairs[0]), groups | 'Others' >> beam.Map(
-    lambda pairs: {'exact_duplicates': len(pairs) - 1}
-  )
+  others = groups | 'Others' >> beam.Map(lambda pairs: {'exact_duplicates': len(pairs) - 1})
+  return groups | 'First' >> beam.Map(lambda pairs: pairs[0]), others
 
 
 def _without_near(items, threshold):
@@ -140,9 +137,8 @@ def _without_near(items, threshold):
   )
   joined = {'items': items, 'near': near} | beam.CoGroupByKey()
   kept = joined | 'Far' >> beam.Filter(lambda pair: not pair[1]['near'])
-  return kept | beam.MapTuple(lambda place, groups: (place, groups['items'][0])), near | beam.Map(
-    lambda pair: {'near_duplicates': 1}
-  )
+  removed = near | beam.Map(lambda pair: {'near_duplicates': 1})
+  return kept | beam.MapTuple(lambda place, groups: (place, groups['items'][0])), removed
 
 
 def _write(out, number, pairs, vocab_size):

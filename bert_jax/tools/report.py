@@ -90,9 +90,8 @@ def groups(runs):
       and len({str(run['config'].get(name)) for run in of_objective}) > 1
     ]
     for run in of_objective:
-      text = ', '.join(
-        f'{n}={"none" if run["config"].get(n) == "" else run["config"].get(n)}' for n in varied
-      )
+      values = ((name, run['config'].get(name)) for name in varied)
+      text = ', '.join(f'{name}={"none" if value == "" else value}' for name, value in values)
       out.setdefault((objective, text), []).append(run)
   return out
 
@@ -100,7 +99,6 @@ def groups(runs):
 def table(runs, metric=''):
   """The text of the table: a line for each group of runs, then the collapsed runs."""
   rows = [('objective', 'runs that differ in', 'seeds', 'metric', 'mean ± sd', '95 %', 'baseline')]
-  constant = [run for run in runs if collapsed(run)]
   shown = list(groups(runs).items())
   shown += [
     ((objective, f'{text or "-"}, without collapsed runs'), sound)
@@ -122,9 +120,8 @@ def table(runs, metric=''):
   if len(rows) == 1:
     names = sorted({name for run in runs for line in run['lines'] for name in line})
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {", ".join(names)}.')
-  lines = arguments.aligned(rows)
-  lines += [f'collapsed, one answer for every example: {run["path"]}' for run in constant]
-  return '\n'.join(lines)
+  lines = [f'collapsed, one answer for every example: {x["path"]}' for x in runs if collapsed(x)]
+  return '\n'.join(arguments.aligned(rows) + lines)
 
 
 def picture(runs, path, metric=''):

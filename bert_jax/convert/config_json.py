@@ -66,24 +66,20 @@ def read(folder):
   family = content.get('model_type', 'bert')
   family = {'xlm-roberta': 'roberta', 'camembert': 'roberta'}.get(family, family)
   if family not in FAMILIES:
-    raise InputError(
-      f'{path} says model_type {family!r}; weights are read of {", ".join(FAMILIES)}.'
-    )
+    known = ', '.join(FAMILIES)
+    raise InputError(f'{path} says model_type {family!r}; weights are read of {known}.')
   if family == 'distilbert':
     content = {'type_vocab_size': 0} | {DISTIL.get(k, k): v for k, v in content.items()}
   _check_types(path, content, TYPES)
   for name, allowed in FIXED.items():
     if content.get(name) not in allowed:
-      raise InputError(
-        f'{path} says {name} {content[name]!r:.60}; our encoder has '
-        f'{"none of it" if allowed[0] is None else f"{allowed[0]!r} only"}, so it would not be the '
-        'same model.'
-      )
+      only = 'none of it' if allowed[0] is None else f'{allowed[0]!r} only'
+      said = f'{path} says {name} {content[name]!r:.60}; our encoder has {only}'
+      raise InputError(f'{said}, so it would not be the same model.')
   act = content.get('hidden_act', 'gelu')
   if act not in ACTIVATIONS:
-    raise InputError(
-      f'{path} says hidden_act {act!r}; our encoder has {", ".join(ACTIVATIONS)} only.'
-    )
+    known = ', '.join(ACTIVATIONS)
+    raise InputError(f'{path} says hidden_act {act!r}; our encoder has {known} only.')
   if missing := [name for name in SIZES if name not in content]:
     raise InputError(f'{path} does not say {", ".join(missing)}; add it.')
   model = {name: content[name] for name in SIZES}

@@ -68,9 +68,7 @@ def read_model(folder):
 
 def read(folder, positions=0):
   """The Weights of a folder. positions: rows that the position table shall have; 0: as it is.
-
-  InputError if the encoder is not whole, or a tensor has another shape than config.json says.
-  """
+  InputError if the encoder is not whole, or a tensor has another shape than config.json says."""
   description = config_json.read(folder)
   tensors, file = tensor_files.read(folder)
   family = _family(tensors, description, file)
@@ -90,7 +88,7 @@ def read(folder, positions=0):
     place = places[path]
     if (name := source_names[place.name]) in unused or name in ignored:
       continue
-    flat[path] = _layout(_checked(tensors[name], name), place, width)
+    flat[path] = _layout(tensors[name], name, place, width)
     sources[path] = name, str(tensors[name].dtype)
   weights = Weights(description, objective, flat, sources, ignored, unused, {})
   weights = _fit_tables(weights, positions)
@@ -105,11 +103,9 @@ def _family(tensors, description, file):
   """The family (parameter_names.table) that the tensors are named as."""
   if any('/' in name for name in tensors):
     if not any(k.startswith('bert/') or '/layer_with_weights-0/' in f'/{k}' for k in tensors):
-      raise InputError(
-        f'{file} has none of the names of google-research/bert (bert/...) or of an encoder of '
-        f"TensorFlow's Model Garden (layer_with_weights-0/...), but {min(tensors)!r}; it is not "
-        'read.'
-      )
+      known = "google-research/bert (bert/...) or of an encoder of TensorFlow's Model Garden"
+      none = f'none of the names of {known} (layer_with_weights-0/...)'
+      raise InputError(f'{file} has {none}, but {min(tensors)!r}; it is not read.')
     return 'google'
   is_classifier = any(name.endswith('classifier.out_proj.bias') for name in tensors)
   of_roberta = description.family == 'roberta' and is_classifier
@@ -126,10 +122,8 @@ def _not_parameters(source_names, tensors, places):
     if original not in source_names:
       stand_ins[original] = source_names[copy]
     elif not np.array_equal(tensors[source_names[copy]], tensors[source_names[original]]):
-      raise InputError(
-        f'{source_names[copy]} differs from {source_names[original]}, so they are not tied; say '
-        '"tie_word_embeddings": false in config.json.'
-      )
+      two = f'{source_names[copy]} differs from {source_names[original]}, so they are not tied'
+      raise InputError(f'{two}; say "tie_word_embeddings": false in config.json.')
     else:
       ignored[source_names[copy]] = f'a copy of {source_names[original]}'
   source_names.update(stand_ins)
@@ -143,10 +137,8 @@ def _incomplete_parts(places, present):
   for path in places.keys() - present:
     incomplete.setdefault(path.partition('/')[0], []).append(places[path].name)
   if 'encoder' in incomplete:
-    raise InputError(
-      f'the encoder of these weights is not whole: {len(incomplete["encoder"])} missing, for '
-      f'example {min(incomplete["encoder"])}; is config.json theirs?'
-    )
+    lacks = f'{len(incomplete["encoder"])} missing, for example {min(incomplete["encoder"])}'
+    raise InputError(f'the encoder of these weights is not whole: {lacks}; is config.json theirs?')
   return incomplete
 
 
@@ -165,10 +157,8 @@ def _objective(description, parts):
   if 'classifier' not in parts:
     return PRETRAINING.name
   if said in ('classification', 'choice') and 'pooler' not in parts:
-    raise InputError(
-      f'these weights are of a {architecture} and have no pooler, which its classifier stands on; '
-      'are they whole?'
-    )
+    lacks = f'these weights are of a {architecture} and have no pooler'
+    raise InputError(f'{lacks}, which its classifier stands on; are they whole?')
   return said or ('classification' if 'pooler' in parts else 'tagging')
 
 
@@ -190,10 +180,9 @@ def _unused(source_names, tensors, places, present, incomplete, objective, ignor
   plain = {name: short for short, name in source_names.items()}
   prefix = places['encoder/embeddings/LayerNorm/scale'].name.partition('embeddings')[0]
   if inner := [name for name in rest if plain.get(name, name).startswith(prefix)]:
-    raise InputError(
-      f'the encoder of these weights has tensors that ours has not ({len(inner)}, for example '
-      f'{inner[0]}), so it would not be the same model; is config.json theirs?'
-    )
+    more = f'tensors that ours has not ({len(inner)}, for example {inner[0]})'
+    other = 'so it would not be the same model; is config.json theirs?'
+    raise InputError(f'the encoder of these weights has {more}, {other}')
   for name in rest:
     unused[name] = 'no parameter of ours is called so'
     if name.endswith(parameter_names.END):
@@ -205,21 +194,16 @@ def _unused(source_names, tensors, places, present, incomplete, objective, ignor
   return unused
 
 
-def _checked(x, name):
-  """The array itself; InputError if it cannot be a parameter."""
+def _layout(x, name, place, width):
+  """A tensor as float32 in our layout; InputError if it cannot be a parameter. width: hidden size
+  of a TensorFlow model, else 0; TensorFlow 2 stores attention heads on a separate axis, [D, H, d]
+  for [D, D]."""
   if not jnp.issubdtype(x.dtype, jnp.floating):
-    raise InputError(
-      f'{name} is {x.dtype}, so the weights are quantized; give those they were made from.'
-    )
-  if not np.isfinite(x.astype(np.float32)).all():
-    raise InputError(f'{name} holds numbers that are not finite; these weights are broken.')
-  return x
-
-
-def _layout(x, place, width=0):
-  """An array as float32 in our layout. width: hidden size of a TensorFlow model, else 0; TensorFlow
-  2 stores attention heads on a separate axis, [D, H, d] for [D, D]."""
+    what = f'{name} is {x.dtype}, so the weights are quantized'
+    raise InputError(f'{what}; give those they were made from.')
   x = np.asarray(x).astype(np.float32)
+  if not np.isfinite(x).all():
+    raise InputError(f'{name} holds numbers that are not finite; these weights are broken.')
   if width and x.ndim == len(place.shape) + 1 and x.size == width ** len(place.shape):
     x = x.reshape([width] * len(place.shape))
   return np.ascontiguousarray(x.T) if place.turned else x
@@ -262,10 +246,8 @@ def _fit_tables(weights, positions):
 
 
 def _check_shapes(flat, model, sources, description=None):
-  """InputError unless every array has the shape that the fields of config.model ask for.
-
-  sources: {path: source name}. description: of the config.json that the fields come from, if any.
-  """
+  """InputError unless every array has the shape that the fields of config.model ask for. sources:
+  {path: source name}. description: of the config.json that the fields come from, if any."""
   places = parameter_names.table('bert', model['num_hidden_layers'], model['tie_word_embeddings'])
   for path, x in flat.items():
     letters = places[path].shape

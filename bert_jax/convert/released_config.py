@@ -55,9 +55,8 @@ def _labels(weights):
   if not labels:
     labels = tuple(f'LABEL_{i}' for i in range(count))
   if len(labels) != count:
-    raise InputError(
-      f'config.json names {len(labels)} labels (id2label) and the classifier has {count}; name all.'
-    )
+    named = f'config.json names {len(labels)} labels (id2label)'
+    raise InputError(f'{named} and the classifier has {count}; name all.')
   if twice := [label for i, label in enumerate(labels) if label in labels[:i]]:
     raise InputError(f'config.json names the label {twice[0]!r} twice; rename one in id2label.')
   return labels

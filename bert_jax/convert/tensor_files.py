@@ -64,18 +64,15 @@ def read_safetensors(path):
       for name, x in safetensors.deserialize(data)
     }
   except KeyError as error:
-    raise InputError(
-      f'{path} holds tensors of type {error}; use one of {", ".join(TYPES)}.'
-    ) from None
+    known = ', '.join(TYPES)
+    raise InputError(f'{path} holds tensors of type {error}; use one of {known}.') from None
   except (safetensors.SafetensorError, OSError, ValueError) as error:
     raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
 
 
 def write_safetensors(path, tensors, metadata):
-  """Writes {name: float32 array} one by one; the library would hold two copies of all at once.
-
-  The format (github.com/huggingface/safetensors): the length of the header, the header, the data.
-  """
+  """Writes {name: float32 array} one by one; the library would hold two copies of all at once. The
+  format (github.com/huggingface/safetensors): the length of the header, the header, the data."""
   header, at = {'__metadata__': metadata}, 0
   for name, x in tensors.items():
     header[name] = {'dtype': 'F32', 'shape': x.shape, 'data_offsets': (at, at + 4 * x.size)}

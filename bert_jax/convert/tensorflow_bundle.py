@@ -29,11 +29,9 @@ class Damaged(Exception):
 
 
 def read(index):
-  """{name: array} of the checkpoint that an index file belongs to.
-
-  Tensors of strings are no parameters and are left out. That of TensorFlow 2's object graph is
-  there as an empty array, since its presence says which version wrote the checkpoint.
-  """
+  """{name: array} of the checkpoint that an index file belongs to. Tensors of strings are no
+  parameters and are left out. That of TensorFlow 2's object graph is there as an empty array, since
+  its presence says which version wrote the checkpoint."""
   try:
     entries = dict(_table(index.read_bytes()))
     header = _message(entries.pop(b''))

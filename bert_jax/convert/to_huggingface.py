@@ -35,11 +35,9 @@ ACTIVATIONS = {'gelu': 'gelu', 'gelu_tanh': 'gelu_pytorch_tanh', 'relu': 'relu',
 
 
 def write(out, trained, labels, facts):
-  """Writes a trained.Trained as the folder `out`.
-
-  Returns ({our path: name in the file}, {our path: why it is left out}). labels: of the classifier,
-  in order. facts: of the run, for the model card.
-  """
+  """Writes a trained.Trained as the folder `out`. Returns ({our path: name in the file}, {our path:
+  why it is left out}). labels: of the classifier, in order. facts: of the run, for the model
+  card."""
   config, tokenizer, params = trained.config, trained.tokenizer, jax.device_get(trained.params)
   model = models.ModelConfig(**config.model)
   _check(config, params)
@@ -94,10 +92,8 @@ def _check(config, params):
   model = config.model
   for field, value in FIXED.items():
     if model[field] != value:
-      raise InputError(
-        f"model.{field} is {model[field]}, and Hugging Face's BERT is {value}, so this model "
-        'cannot be written as one.'
-      )
+      differ = f"model.{field} is {model[field]}, and Hugging Face's BERT is {value}"
+      raise InputError(f'{differ}, so this model cannot be written as one.')
   if not TASKS[config.objective].heads:
     raise InputError(
       f'objective {config.objective} has a head that Hugging Face has not, so it cannot be '
@@ -114,10 +110,8 @@ def _head(config, parts):
   for head in TASKS[config.objective].heads:
     if parts >= set(head.parts):
       return head
-  raise InputError(
-    f'of a model for {config.objective} only {", ".join(sorted(parts))} is there; convert a whole '
-    'one.'
-  )
+  known = ', '.join(sorted(parts))
+  raise InputError(f'of a model for {config.objective} only {known} is there; convert a whole one.')
 
 
 def _config(config, model, family, head, labels, tokenizer):
@@ -152,11 +146,9 @@ def _config(config, model, family, head, labels, tokenizer):
 
 
 def _card(config, architecture, head, notes, facts):
-  """The text of the model card (README.md): what the model is, and how it was made.
-
-  notes: paragraphs that a reader must see. facts: the known ones of name, source, step, metrics,
-  data, commands and versions.
-  """
+  """The text of the model card (README.md): what the model is, and how it was made. notes:
+  paragraphs that a reader must see. facts: the known ones of name, source, step, metrics, data,
+  commands and versions."""
   lines = ['---', 'library_name: transformers', 'tags:', '- bert_jax']
   lines += [f'pipeline_tag: {head.pipeline}', '---'] if head.pipeline else ['---']
   model = config.model

@@ -136,10 +136,8 @@ def options(task, args):
 
 
 def chunks_of(path):
-  """An iterator over lists of the lines, as bytes, of a file, or of stdin if path is ''.
-
-  A file that cannot be read is an InputError at once.
-  """
+  """An iterator over lists of the lines, as bytes, of a file, or of stdin if path is ''. A file
+  that cannot be read is an InputError at once."""
   if not path:
     if sys.stdin is None:
       raise InputError('there is no stdin; name a file with --input.')
@@ -224,10 +222,8 @@ def as_they_come(stream):
 
 class Writer:
   """Writes answers: as lines of JSON, or all vectors as one array (.npy), with NaN where none is.
-
   An existing file stays as it is until `with` begins. width: of the vectors, to be set until then.
-  lines, errors: how many were written so far. first: the first line without an answer, and why.
-  """
+  lines, errors: how many were written so far. first: the first line without an answer, and why."""
 
   def __init__(self, args):
     self.path, self.strict, self.lines, self.errors, self.first = args.output, args.strict, 0, 0, ''

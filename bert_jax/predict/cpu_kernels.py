@@ -23,10 +23,8 @@ def turns(dtype):
 
 
 def turned(params):
-  """params, on the host, with every kernel transposed; doing it twice gives params again.
-
-  Layers must not be stacked (see models.unstack_layers).
-  """
+  """params, on the host, with every kernel transposed; doing it twice gives params again. Layers
+  must not be stacked (see models.unstack_layers)."""
 
   def turn(path, x):
     x = np.asarray(x)

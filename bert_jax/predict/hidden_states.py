@@ -32,10 +32,8 @@ class States(NamedTuple):
 
 
 def states(model, inside, text, pair=None):
-  """The States of a text or a pair. A long one is cut, and counted.
-
-  inside: the function below, compiled for the model.
-  """
+  """The States of a text or a pair. A long one is cut, and counted. inside: the function below,
+  compiled for the model."""
   tokenizer = model.tokenizer
   parts = tokenizer.ids_batch([text] if pair is None else [text, pair])
   model.note({}, parts)
@@ -55,9 +53,12 @@ def states(model, inside, text, pair=None):
 
 def inside(config, params, row):
   """(hidden [L + 1, T, D], attention [L, H, T, T]) of a row's arrays, each [1, T]."""
-  wanted = lambda module, _: isinstance(module, (Block, Embeddings))
-  settings = {'capture_intermediates': wanted, 'mutable': ['intermediates']}
-  out, kept = Encoder(config).apply({'params': params}, *row, **settings)
+  out, kept = Encoder(config).apply(
+    {'params': params},
+    *row,
+    capture_intermediates=lambda module, _: isinstance(module, (Block, Embeddings)),
+    mutable=['intermediates'],
+  )
   kept = kept['intermediates']
   layers = [kept[f'layer_{i}'] for i in range(config.num_hidden_layers)]
   hidden = [kept['embeddings']['__call__'][0], *(layer['__call__'][0][0] for layer in layers)]
@@ -110,18 +111,15 @@ class Attention(Ask):
 
 def draw(states, path, layer, heads):
   """Writes a PNG with a heat map for each head of a layer: queries in rows, keys in columns."""
-  import matplotlib
-
-  matplotlib.use('Agg')
-  import matplotlib.pyplot as plt
+  from matplotlib.figure import Figure
 
   tokens = [token.replace('$', r'\$') for token in states.tokens]
   columns = min(4, len(heads))
   lines = -(-len(heads) // columns)
   side = 1.5 + 0.17 * len(tokens)
   dpi = min(120, PIXELS / (side * max(columns, lines)))
-  size = {'figsize': (side * columns, side * lines), 'layout': 'constrained'}
-  figure, axes = plt.subplots(lines, columns, squeeze=False, **size)
+  figure = Figure(figsize=(side * columns, side * lines), layout='constrained')
+  axes = figure.subplots(lines, columns, squeeze=False)
   for axis in axes.flat[len(heads) :]:
     axis.axis('off')
   for axis, head in zip(axes.flat, heads):
@@ -133,5 +131,3 @@ def draw(states, path, layer, heads):
     figure.savefig(path, dpi=dpi)
   except OSError as error:
     raise InputError(f'--picture {path} cannot be written ({error.strerror}).') from None
-  finally:
-    plt.close(figure)

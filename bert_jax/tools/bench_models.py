@@ -25,10 +25,8 @@ ANSWERS = 30  # how often the one sentence is asked for in a run
 
 
 def predict(args):
-  """Yields the result {name: value} of each measurement; the two sides take turns.
-
-  Measured are vectors of whole sentences, from text to numpy, of a BERT with random weights.
-  """
+  """Yields the result {name: value} of each measurement; the two sides take turns. Measured are
+  vectors of whole sentences, from text to numpy, of a BERT with random weights."""
   dtype = f'--config.model.dtype={args.dtype}'
   config = config_lib.load(f'configs/pretrain.py:size={args.size}', [dtype])
   tokenizer = tokenizers.load_folder(from_huggingface.locate(SOURCE))
@@ -106,10 +104,8 @@ def seconds(run):
 
 
 def in_turn(sides, repeat, measure):
-  """{side: median of measure(side)}, measured in turn; the first round warms up.
-
-  sides: {name: a function without arguments}.
-  """
+  """{side: median of measure(side)}, measured in turn; the first round warms up. sides: {name: a
+  function without arguments}."""
   measured = {name: [] for name in sides}
   for number in range(repeat + 1):
     for name, side in sides.items():

@@ -88,11 +88,6 @@ class Chip:
     self.seconds_per_cycle = self.flops_per_cycle / speed.peak_flops_of(device.device_kind)
 
 
-def count(devices):
-  """How many chips the devices are; of some kinds, two devices are one chip."""
-  return len({(getattr(d, 'slice_index', 0), *d.coords) for d in devices})
-
-
 def too_large(error):
   """(bytes used, bytes of HBM) from the error of a program that does not fit; else InputError."""
   size = r'([\d.]+[BKMGT])'

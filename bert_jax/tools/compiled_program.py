@@ -32,12 +32,7 @@ _COMPUTATION = re.compile(r'^(ENTRY )?%?([\w.\-]+) \(.*\{$')
 _INSTRUCTION = re.compile(r'^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)$')
 _ARRAY = re.compile(r'\b([a-z]\w*)\[([\d,]*)\]')
 _CALLED = re.compile(r'(?:calls|to_apply|body|branch_computations)=\{?(%[\w.\-]+(?:, %[\w.\-]+)*)')
-_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
-_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
-_CONDITION = re.compile(r'condition=%([\w.\-]+)')
-_CHANNEL = re.compile(r'channel_id=(\d+)')
 _PASSED_ON = re.compile(r'parameter|tuple|get-tuple-element|bitcast|while|.*-(start|done)')
-_NAME = re.compile(r'op_name="([^"]*)"')
 
 
 class Instruction(NamedTuple):
@@ -49,12 +44,12 @@ class Instruction(NamedTuple):
   @property
   def op_name(self):
     """JAX's name of the operation it comes from, or ''."""
-    match = _NAME.search(self.rest)
+    match = re.search(r'op_name="([^"]*)"', self.rest)
     return match[1] if match else ''
 
   @property
   def cycles(self):
-    match = _CYCLES.search(self.rest)
+    match = re.search(r'"estimated_cycles":"(\d+)"', self.rest)
     return int(match[1]) if match else 0
 
   @property
@@ -110,15 +105,13 @@ class Program:
 
   def trips(self, instruction):
     """How often the computation that an instruction calls runs: once but for loops, 0 if unknown.
-
     The text gives the count of a loop or has a condition that compares a counter, which starts at
-    0, with its only constant.
-    """
-    if match := _TRIPS.search(instruction.rest):
+    0, with its only constant."""
+    if match := re.search(r'"known_trip_count":\{"n":"(\d+)"', instruction.rest):
       return int(match[1])
     if instruction.opcode != 'while':
       return 1
-    condition = self.computations[_CONDITION.search(instruction.rest)[1]]
+    condition = self.computations[re.search(r'condition=%([\w.\-]+)', instruction.rest)[1]]
     ends = [i.rest for i in condition if i.opcode == 'constant' and i.type[:3] in ('s32', 'u32')]
     below = any(i.opcode == 'compare' and 'direction=LT' in i.rest for i in condition)
     return int(ends[0].partition(')')[0]) if below and len(ends) == 1 else 0
@@ -156,7 +149,7 @@ class Program:
     for name, instruction, times in self.inside():
       if kind := collective(instruction.opcode):
         sizes = arrays(instruction.type)
-        channel = _CHANNEL.search(instruction.rest)
+        channel = re.search(r'channel_id=(\d+)', instruction.rest)
         piece = kind, channel and channel[1], *sizes
         if channel and piece in seen:
           continue

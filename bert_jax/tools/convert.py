@@ -43,10 +43,8 @@ def folders(target):
     raise InputError(f'--to {target} is the folder that this runs in; name a new one.')
   partial = out.with_name(f'{out.name}.partial')
   if partial.exists():
-    raise InputError(
-      f'{partial} is there already, of a conversion that was killed or of somebody else; remove '
-      'it, or give --to another folder.'
-    )
+    there = f'{partial} is there already, of a conversion that was killed or of somebody else'
+    raise InputError(f'{there}; remove it, or give --to another folder.')
   return out, partial
 
 
@@ -106,9 +104,7 @@ def export_run(out, model, facts):
 
 def write_workdir(workdir, model, facts):
   """Writes a Trained as a workdir to start from, evaluate or predict with, but not to continue.
-
-  facts: {name: value} for run.json.
-  """
+  facts: {name: value} for run.json."""
   config = model.config
   identity = {'config': config_lib.fingerprint(config), 'data': '', 'converted': facts}
   workdirs.claim(workdir, config)
@@ -138,10 +134,8 @@ def _facts_of_run(folder, model):
 
 
 def _report(weights, strict):
-  """Prints which tensors of the source are not used and which parameters of ours are new.
-
-  strict: InputError if a tensor is not used that may belong to the model.
-  """
+  """Prints which tensors of the source are not used and which parameters of ours are new. strict:
+  InputError if a tensor is not used that may belong to the model."""
   for name, why in sorted(weights.ignored.items()):
     print(f'ignored: {name}: {why}')
   for name, why in sorted(weights.unused.items()):
@@ -150,10 +144,8 @@ def _report(weights, strict):
     print(f'new: {path}: {why}')
   if weights.unused and strict:
     name, why = min(weights.unused.items())
-    raise InputError(
-      f'tensors of the source have no place ({len(weights.unused)}, for example {name}: {why}); '
-      '--allow-unused converts the rest.'
-    )
+    some = f'tensors of the source have no place ({len(weights.unused)}, for example {name}: {why})'
+    raise InputError(f'{some}; --allow-unused converts the rest.')
 
 
 class Row(NamedTuple):
@@ -197,10 +189,8 @@ def _print(table, names, weights):
 
 
 def end_at_once(partial):
-  """Lets Ctrl-C and SIGTERM remove what is half written and end the process at once.
-
-  The interpreter's shutdown is left out, since Orbax's threads crash in it while they write.
-  """
+  """Lets Ctrl-C and SIGTERM remove what is half written and end the process at once. The
+  interpreter's shutdown is left out, since Orbax's threads crash in it while they write."""
 
   def end(number, frame):
     for _ in range(9):  # a thread may add to it meanwhile

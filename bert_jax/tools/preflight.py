@@ -8,8 +8,8 @@
 The real compiler (pip install libtpu; no TPU) compiles the real step with the config's mesh, and
 refuses what does not fit. Its estimated cycles become an estimated MFU by those of a large bfloat16
 matrix product on the same chip: model FLOPs x (its cycles per FLOP) / (cycles of the step); and an
-estimated time if that product ran at the chip's peak. All of these are from the compiler's cost
-model; nothing is timed. Neither data nor weights are read: only sizes matter.
+estimated time if that product ran at the chip's peak. Nothing is timed. Neither data nor weights
+are read: only sizes matter.
 """
 
 import json
@@ -105,6 +105,8 @@ def preflight(config, devices, chip):
   parsed = compiled_program.Program(compiled.as_text())
   cycles = parsed.cycles()
   total = sum(cycles.values())
+  # Of some kinds of chips, two devices are one.
+  number = len({(getattr(d, 'slice_index', 0), *d.coords) for d in devices})
   if loops := parsed.endless():
     warnings.append(f'{len(loops)} loops of unknown length, such as {loops[0]}, are left out')
   if products := parsed.float32_products(r'/layer'):
@@ -122,7 +124,7 @@ def preflight(config, devices, chip):
     'cycles': cycles,
     'estimated_step_s': total * chip.seconds_per_cycle,
     'steps': steps,
-    'estimated_chip_hours': steps * total * chip.seconds_per_cycle * chips.count(devices) / 3600,
+    'estimated_chip_hours': steps * total * chip.seconds_per_cycle * number / 3600,
     'estimated_mfu': flops / len(devices) / chip.flops_per_cycle / total,
     'collective_bytes': parsed.collective_bytes(),
     'warnings': warnings,
@@ -134,10 +136,8 @@ def named(pairs):
 
 
 def largest_batch(config, devices, chip):
-  """The report of the largest batch that fits, to within a sixteenth.
-
-  The memory of a row follows from two small batches; the third is near the largest that should fit.
-  """
+  """The report of the largest batch that fits, to within a sixteenth. The memory of a row follows
+  from two small batches; the third is near the largest that should fit."""
   mesh = sharding.make_mesh(**config.mesh, devices=devices)
   unit = mesh.shape['data'] * mesh.shape['fsdp'] * config.optimizer.accumulation
   over, best = {}, None

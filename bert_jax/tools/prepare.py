@@ -98,9 +98,7 @@ def _make(language, block):
 @contextlib.contextmanager
 def results(settings, processes, skip):
   """A context with an iterator over (items, counts) of the blocks in order, and a progress bar.
-
-  skip: how many blocks at the beginning are left out.
-  """
+  skip: how many blocks at the beginning are left out."""
   with contextlib.ExitStack() as stack:
     remaining = itertools.islice(_with_bar(settings, stack), skip, None)
     if processes == 1:
@@ -112,10 +110,9 @@ def results(settings, processes, skip):
     try:
       yield _in_order(pool, remaining, 2 * processes + 1)
     except futures.process.BrokenProcessPool:
-      raise InputError(
-        'a worker process was killed, perhaps for lack of memory; run the same command again with '
-        'fewer --processes: finished shards stay'
-      ) from None
+      again = 'run the same command again with fewer --processes: finished shards stay'
+      killed = 'a worker process was killed, perhaps for lack of memory'
+      raise InputError(f'{killed}; {again}') from None
 
 
 def _in_order(pool, blocks, ahead):

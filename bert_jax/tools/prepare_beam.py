@@ -34,11 +34,9 @@ log = logging.getLogger('bert_jax')
 
 
 def prepare(settings, out, arguments, shards=0):
-  """As tools/prepare.prepare, on the runner of Beam's `arguments`.
-
-  shards: how many the corpus has; 0: as many as the size of the input files asks for, which is not
-  known of compressed files and TFDS.
-  """
+  """As tools/prepare.prepare, on the runner of Beam's `arguments`. shards: how many the corpus has;
+  0: as many as the size of the input files asks for, which is not known of compressed files and
+  TFDS."""
   out = Path(out).expanduser().absolute()
   if not shards:
     sizes = [Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')]

@@ -43,10 +43,8 @@ class Settings(NamedTuple):
 
 
 class Maker:
-  """maker(language number, block) -> (items, counts): encodes the documents of a block.
-
-  A pure function of its arguments; each process makes one of these.
-  """
+  """maker(language number, block) -> (items, counts): encodes the documents of a block. A pure
+  function of its arguments; each process makes one of these."""
 
   def __init__(self, settings):
     self.settings = settings
@@ -63,14 +61,10 @@ class Maker:
       else:
         kept.append(document)
     records = self.encode([document.sentences for document in kept], counts)
-    return [
-      self._item(language, document, record)
-      for document, record in zip(kept, records, strict=True)
-      if record
-    ], counts
+    pairs = zip(kept, records, strict=True)
+    return [self._item(language, *pair) for pair in pairs if pair[1]], counts
 
   def _item(self, language, document, record):
-    """The shards.Item of a document."""
     whole = '\n'.join(document.sentences)
     messages, sizes = self.serialize(document.name, self.settings.languages[language], record)
     return shards.Item(
@@ -88,11 +82,9 @@ def blocks(settings):
 
 
 def begin(settings, out, by='processes'):
-  """Writes the vocabulary and plan.json into the folder; returns (tokenizer, plan).
-
-  InputError if a corpus with another plan was begun there. by: the program that writes the shards,
-  which cannot be changed half-way.
-  """
+  """Writes the vocabulary and plan.json into the folder; returns (tokenizer, plan). InputError if a
+  corpus with another plan was begun there. by: the program that writes the shards, which cannot be
+  changed half-way."""
   tokenizer = tokenizers.load_folder(settings.vocab)
   settings.encoder(tokenizer)  # raises if a lexicon or the segmenter is not there
   plan = _plan(settings, tokenizer, by)
@@ -101,10 +93,8 @@ def begin(settings, out, by='processes'):
     earlier = json.loads(path.read_text())
     different = ', '.join(name for name in plan if plan[name] != earlier.get(name))
     if different and (prepared.finished(out) or (out / prepared.META).is_file()):
-      raise InputError(
-        f'{out} holds a corpus that was begun with another {different}; choose another --out, or '
-        'delete it'
-      )
+      begun = f'{out} holds a corpus that was begun with another {different}'
+      raise InputError(f'{begun}; choose another --out, or delete it')
     if different:  # without a whole shard, plan and vocabulary may still change
       for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):
         (out / name).unlink(missing_ok=True)

@@ -26,10 +26,8 @@ WITHOUT_EFFECT = ('mesh.', 'log.', 'checkpoint.every', 'checkpoint.keep_')
 
 
 def read(folder):
-  """The runs below a folder: [{'path', 'config', 'main_metric', 'lines', 'data'}].
-
-  config: {name: value}. lines: of metrics.jsonl. data: what run.json says of the data.
-  """
+  """The runs below a folder: [{'path', 'config', 'main_metric', 'lines', 'data'}]. config: {name:
+  value}. lines: of metrics.jsonl. data: what run.json says of the data."""
   runs = []
   for path in sorted(Path(folder).rglob('config.json')):
     metrics = path.with_name('metrics.jsonl')
@@ -126,15 +124,12 @@ def table(runs, metric=''):
 
 def picture(runs, path, metric=''):
   """Draws the curves of all runs: a panel for each objective, a colour for each group of seeds."""
-  import matplotlib
-
-  matplotlib.use('Agg')
-  import matplotlib.pyplot as plt
+  from matplotlib.figure import Figure
 
   by_group = groups(runs)
   objectives = list(dict.fromkeys(objective for objective, _ in by_group))
-  figure, axes = plt.subplots(1, len(objectives), figsize=(6 * len(objectives), 4.2), squeeze=False)
-  for axis, objective in zip(axes[0], objectives):
+  figure = Figure(figsize=(6 * len(objectives), 4.2))
+  for axis, objective in zip(figure.subplots(1, len(objectives), squeeze=False)[0], objectives):
     panel = {text: members for (o, text), members in by_group.items() if o == objective}
     for i, (text, members) in enumerate(panel.items()):
       name = metric_of(members[0], metric)
@@ -142,10 +137,8 @@ def picture(runs, path, metric=''):
         for split, style in (('train', '-'), ('eval', 'o--')):
           points = [(x['step'], x[name]) for x in run['lines'] if x['split'] == split and name in x]
           label = f'{split} {text}'.strip() if j == 0 else None
-          axis.plot(
-            *zip(*points or [(0, float('nan'))]), style, color=f'C{i}', markersize=4,
-            alpha=0.5 if split == 'train' else 1.0, label=label,
-          )  # fmt: skip
+          look = dict(color=f'C{i}', markersize=4, alpha=0.5 if split == 'train' else 1.0)
+          axis.plot(*zip(*points or [(0, float('nan'))]), style, label=label, **look)
       splits = members[0]['data']
       level = splits.get('eval', splits['train'])['baselines'].get(name)
       if level and i == 0:
@@ -157,7 +150,6 @@ def picture(runs, path, metric=''):
     figure.savefig(path, dpi=120)
   except (OSError, ValueError) as error:
     raise InputError(f'--picture {path} cannot be written: {error}.') from None
-  plt.close(figure)
 
 
 def main(argv=None):

@@ -145,13 +145,8 @@ def _incomplete_parts(places, present):
 def _objective(description, parts):
   """The objective of a model with these whole parts."""
   architecture = description.architecture
-  objectives = (
-    task.name
-    for task in TASKS.values()
-    for head in task.heads
-    if task is not PRETRAINING and architecture.endswith(head.ending)
-  )
-  said = next(objectives, '')
+  heads = [(x.name, head) for x in TASKS.values() if x is not PRETRAINING for head in x.heads]
+  said = next((name for name, head in heads if architecture.endswith(head.ending)), '')
   if 'span' in parts:
     return 'qa'
   if 'classifier' not in parts:
@@ -283,7 +278,5 @@ def tree(flat, model, sources=()):
 def flatten(params, model):
   """The inverse of tree: {path: array}, layers apart, without the rows that pad."""
   flat = traverse_util.flatten_dict(models.unstack_layers(params), sep='/')
-  return {
-    path: np.asarray(x)[: model.vocab_size if path in VOCABULARY else None]
-    for path, x in flat.items()
-  }
+  size = dict.fromkeys(VOCABULARY, model.vocab_size)
+  return {path: np.asarray(x)[: size.get(path)] for path, x in flat.items()}

@@ -35,10 +35,9 @@ def folder(source):
       if any(file for pattern in weights for file in path.glob(pattern)):
         break
   except errors.LocalEntryNotFoundError:
-    raise InputError(
-      f'{absent}, no model of that name is kept here, and the Hub is not reached; check the path, '
-      'or the connection (and HF_HUB_OFFLINE).'
-    ) from None
+    how = 'check the path, or the connection (and HF_HUB_OFFLINE)'
+    absent += ', no model of that name is kept here, and the Hub is not reached'
+    raise InputError(f'{absent}; {how}.') from None
   except Exception as error:  # of the network, of the Hub, of what it keeps
     reason = f'the Hub gives no model of that name ({first_line(error)})'
     raise InputError(f'{absent}, and {reason}; check the name.') from None

@@ -38,10 +38,8 @@ def read(folder):
     if len(indexes) > 1:
       log.info('of %d checkpoints in %s the last is read: %s', len(indexes), folder, last.name)
     return tensorflow_bundle.read(last), last
-  raise InputError(
-    f'{folder} has no {SAFETENSORS}, no {PICKLE} (nor their .index.json) and no TensorFlow '
-    '*.ckpt*.index; save the model in one of these forms.'
-  )
+  forms = f'no {SAFETENSORS}, no {PICKLE} (nor their .index.json) and no TensorFlow *.ckpt*.index'
+  raise InputError(f'{folder} has {forms}; save the model in one of these forms.')
 
 
 def checkpoints(folder):
@@ -59,10 +57,8 @@ def read_safetensors(path):
     data = path.read_bytes()
     if data.startswith(b'version https://git-lfs'):
       raise InputError(f'{path} only points to the file; fetch it with: git lfs pull')
-    return {
-      name: np.frombuffer(x['data'], TYPES[x['dtype']]).reshape(x['shape'])
-      for name, x in safetensors.deserialize(data)
-    }
+    found = safetensors.deserialize(data)
+    return {k: np.frombuffer(x['data'], TYPES[x['dtype']]).reshape(x['shape']) for k, x in found}
   except KeyError as error:
     known = ', '.join(TYPES)
     raise InputError(f'{path} holds tensors of type {error}; use one of {known}.') from None

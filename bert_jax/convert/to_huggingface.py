@@ -42,11 +42,9 @@ def write(out, trained, labels, facts):
   model = models.ModelConfig(**config.model)
   _check(config, params)
   flat = from_huggingface.flatten(params, model)
-  left_out = {
-    path: f'a {config.objective} model of theirs has no pooler'
-    for path in flat
-    if path.startswith('pooler/') and 'mlm' in params and 'nsp' not in params
-  }
+  why = f'a {config.objective} model of theirs has no pooler'
+  has_none = 'mlm' in params and 'nsp' not in params
+  left_out = {path: why for path in flat if has_none and path.startswith('pooler/')}
   kept = {path: np.asarray(x, np.float32) for path, x in flat.items() if path not in left_out}
   parts = {path.partition('/')[0] for path in kept}
   family = 'bert'
@@ -95,10 +93,9 @@ def _check(config, params):
       differ = f"model.{field} is {model[field]}, and Hugging Face's BERT is {value}"
       raise InputError(f'{differ}, so this model cannot be written as one.')
   if not TASKS[config.objective].heads:
-    raise InputError(
-      f'objective {config.objective} has a head that Hugging Face has not, so it cannot be '
-      'written; start another objective from its encoder with config.init_from.'
-    )
+    head = f'objective {config.objective} has a head that Hugging Face has not'
+    how = 'start another objective from its encoder with config.init_from'
+    raise InputError(f'{head}, so it cannot be written; {how}.')
   if 'encoder' not in params:
     raise InputError('there is no encoder to write.')
 
@@ -116,10 +113,8 @@ def _head(config, parts):
 
 def _config(config, model, family, head, labels, tokenizer):
   """The content of config.json."""
-  fields = {
-    'hidden_act': ACTIVATIONS[model.hidden_act],
-    **{name: config.model[name] for name in (*SIZES, *OTHERS)},
-  }
+  fields = {'hidden_act': ACTIVATIONS[model.hidden_act]}
+  fields |= {name: config.model[name] for name in (*SIZES, *OTHERS)}
   ours = {'version': __version__, 'objective': config.objective,
           'seq_length': config.data.seq_length}  # fmt: skip
   if head.ending != 'Model':  # a bare encoder was not trained here

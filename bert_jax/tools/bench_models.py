@@ -177,10 +177,8 @@ def _ours(config, objective, rows, steps):
     state = jax.jit(program.make_state)(step.keys(config.seed, config.prng_impl)[0])
     compiled = program.lower().compile()
   constants = sharding.put(program.constants, mesh)
-  batch = {
-    name: jax.device_put(arrays[name].astype(x.dtype), x.sharding)
-    for name, x in program.batch.items()
-  }
+  shapes = program.batch.items()
+  batch = {name: jax.device_put(arrays[name].astype(x.dtype), x.sharding) for name, x in shapes}
 
   def run():
     nonlocal state

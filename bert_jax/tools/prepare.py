@@ -167,11 +167,8 @@ def run(args, beam_arguments=()):
     if getattr(args, name) < low:
       raise InputError(f'--{name.replace("_", "-")} is {getattr(args, name)}; use {low} or more')
   with vocabulary_folder(args) as vocab:
-    inputs = (
-      (name, path)
-      for name, spec in arguments.specs(args)
-      for path in documents.sources(spec, args.format)
-    )
+    specs = arguments.specs(args)
+    inputs = [(name, path) for name, spec in specs for path in documents.sources(spec, args.format)]
     fields = {name: getattr(args, name) for name in Settings._fields if name != 'inputs'}
     settings = Settings(**fields | {'inputs': tuple(inputs), 'vocab': str(vocab)})
     if args.beam:

@@ -47,10 +47,8 @@ def main(argv=None):
   with config_lib.command_line():
     if args.seeds < 1:
       raise InputError(f'--seeds is {args.seeds}; each combination runs with at least 1.')
-    runs = [
-      (name, config_lib.load(args.config, overrides + fields))
-      for name, fields in combinations(args.vary, args.seeds)
-    ]
+    named = combinations(args.vary, args.seeds)
+    runs = [(name, config_lib.load(args.config, overrides + fields)) for name, fields in named]
     # Runs that differ in a seed or a rate compile the same programs.
     jax.config.update('jax_compilation_cache_dir', str(Path(args.workdir) / '.jax_cache'))
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.5)

@@ -48,10 +48,8 @@ def train(args):
   flags = {'do_lower_case': not args.cased, 'tokenize_chinese_chars': not args.no_cjk_spaces}
   coverage = args.character_coverage
   settings = dict(vocab_size=args.size, character_coverage=coverage, sampling=args.sampling)
-  with (
-    tqdm.tqdm(desc='reading', unit='B', unit_scale=True, disable=None) as bar,
-    tempfile.TemporaryDirectory() as scratch,
-  ):
+  bar = tqdm.tqdm(desc='reading', unit='B', unit_scale=True, disable=None)
+  with bar, tempfile.TemporaryDirectory() as scratch:
     path = Path(scratch) / file
     texts = {n: _sentences(args, n, part, counts, documents, bar) for n, part in specs.items()}
     if is_wordpiece:

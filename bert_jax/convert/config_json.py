@@ -101,10 +101,8 @@ def read(folder):
   architectures = content.get('architectures') or ['']
   if not isinstance(architectures[0], str):
     raise InputError(f'{path} says architectures is {architectures!r:.60}; write names.')
-  return Description(
-    family, model, _labels(path, content), content.get('problem_type') or '', architectures[0],
-    offset, ours,
-  )  # fmt: skip
+  labels, problem = _labels(path, content), content.get('problem_type') or ''
+  return Description(family, model, labels, problem, architectures[0], offset, ours)
 
 
 def _check_types(path, content, names):
@@ -130,8 +128,7 @@ def _labels(path, content):
 
 def _file(folder):
   """The config.json of a released model in a folder, or None."""
-  for name in ('config.json', 'bert_config.json'):
-    path = folder / name
+  for path in (folder / 'config.json', folder / 'bert_config.json'):
     if path.is_file():
       content = files.json_of(path)
       if 'objective' not in content and ('model_type' in content or 'hidden_size' in content):

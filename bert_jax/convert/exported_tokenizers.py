@@ -23,8 +23,7 @@ SENTENCEPIECE = (
 
 
 def write(out, tokenizer, family, longest):
-  """Writes the files into a folder; returns a sentence that its reader must see, or ''. longest:
-  tokens that the model reads."""
+  """Writes the files for a model of `longest` tokens; returns what its reader must see, or ''."""
   tokenizer.save(out)
   if isinstance(tokenizer, tokenizers.SentencePiece):
     log.warning('%s', SENTENCEPIECE)
@@ -43,8 +42,7 @@ def write(out, tokenizer, family, longest):
 
 
 def fast(tokenizer):
-  """A tokenizer of ours as one of the Rust library, which puts [CLS] A [SEP] B [SEP] around texts
-  and knows the special tokens."""
+  """A tokenizer as one of the Rust library, which adds and knows the special tokens."""
   out = library.Tokenizer.from_str(tokenizer.rust.to_str())
   cls, sep = (tokenizer.pieces[i] for i in (tokenizer.cls_id, tokenizer.sep_id))
   template = processors.TemplateProcessing(

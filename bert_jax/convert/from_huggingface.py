@@ -191,8 +191,7 @@ def _unused(source_names, tensors, places, present, incomplete, objective, ignor
 
 def _layout(x, name, place, width):
   """A tensor as float32 in our layout; InputError if it cannot be a parameter. width: hidden size
-  of a TensorFlow model, else 0; TensorFlow 2 stores attention heads on a separate axis, [D, H, d]
-  for [D, D]."""
+  of a TensorFlow model, or 0; TensorFlow 2 has attention heads on an axis: [D, H, d] for [D, D]."""
   if not jnp.issubdtype(x.dtype, jnp.floating):
     what = f'{name} is {x.dtype}, so the weights are quantized'
     raise InputError(f'{what}; give those they were made from.')

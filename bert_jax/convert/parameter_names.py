@@ -163,8 +163,7 @@ _BLOCK = {
 
 
 def _version_1(name, layers):
-  """The name in google-research/bert of a variable, if it is one of an encoder with that number of
-  layers; else the name as it is."""
+  """The name in google-research/bert of a variable of an encoder; the name itself of others."""
   match = re.fullmatch(rf'(?:model/)?layer_with_weights-(\d+)/(.+){re.escape(END)}', name)
   if not match:
     return name

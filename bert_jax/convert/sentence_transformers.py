@@ -60,8 +60,7 @@ def longest(folder):
 
 
 def write(folder, vector, width, length):
-  """Writes the files that `read`, `longest` and sentence-transformers read. width: of the hidden
-  states; length: tokens of a text."""
+  """Writes what `read` and `longest` read, for hidden states [T, width] of T <= length tokens."""
   kind = 'sentence_transformers.models'
   modules = [('', 'Transformer'), ('1_Pooling', 'Pooling'), ('2_Normalize', 'Normalize')]
   modes = {name: vector.pooling == mode for name, mode in MODES.items()}

@@ -29,9 +29,8 @@ class Damaged(Exception):
 
 
 def read(index):
-  """{name: array} of the checkpoint that an index file belongs to. Tensors of strings are no
-  parameters and are left out. That of TensorFlow 2's object graph is there as an empty array, since
-  its presence says which version wrote the checkpoint."""
+  """{name: array} of the checkpoint of an index file, without tensors of strings. TensorFlow 2's
+  object graph is there as an empty array, since it says which version wrote the checkpoint."""
   try:
     entries = dict(_table(index.read_bytes()))
     header = _message(entries.pop(b''))
@@ -48,19 +47,16 @@ def read(index):
         raise Damaged(f'{name} is of type {entry.get(1)} or in slices, which are not read')
       number = entry.get(3, 0)
       if number not in shards:
-        name_of_shard = f'{index.stem}.data-{number:05d}-of-{header.get(1, 1):05d}'
-        shards[number] = _shard(index.with_name(name_of_shard))
+        path = index.with_name(f'{index.stem}.data-{number:05d}-of-{header.get(1, 1):05d}')
+        if not path.is_file():
+          raise Damaged(f'{path.name} is not beside it')
+        empty = np.zeros(0, np.uint8)
+        shards[number] = np.memmap(path, np.uint8, 'r') if path.stat().st_size else empty
       out[name] = _tensor(name, entry, shards[number])
     return out
   except (Damaged, cramjam.DecompressionError, struct.error, IndexError, KeyError, ValueError,
           OSError) as error:  # fmt: skip
     raise InputError(f'{index} cannot be read ({error}); is it whole?') from None
-
-
-def _shard(path):
-  if not path.is_file():
-    raise Damaged(f'{path.name} is not beside it')
-  return np.memmap(path, np.uint8, 'r') if path.stat().st_size else np.zeros(0, np.uint8)
 
 
 def _tensor(name, entry, shard):

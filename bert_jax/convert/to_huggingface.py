@@ -35,9 +35,8 @@ ACTIVATIONS = {'gelu': 'gelu', 'gelu_tanh': 'gelu_pytorch_tanh', 'relu': 'relu',
 
 
 def write(out, trained, labels, facts):
-  """Writes a trained.Trained as the folder `out`. Returns ({our path: name in the file}, {our path:
-  why it is left out}). labels: of the classifier, in order. facts: of the run, for the model
-  card."""
+  """Writes a trained.Trained as the folder `out` -> ({our path: name in the file}, {our path: why
+  it is left out}). labels: of the classifier, in order. facts: of the run, for the model card."""
   config, tokenizer, params = trained.config, trained.tokenizer, jax.device_get(trained.params)
   model = models.ModelConfig(**config.model)
   _check(config, params)
@@ -141,9 +140,8 @@ def _config(config, model, family, head, labels, tokenizer):
 
 
 def _card(config, architecture, head, notes, facts):
-  """The text of the model card (README.md): what the model is, and how it was made. notes:
-  paragraphs that a reader must see. facts: the known ones of name, source, step, metrics, data,
-  commands and versions."""
+  """The text of the model card (README.md). notes: paragraphs that a reader must see. facts: the
+  known ones of name, source, step, metrics, data, commands and versions."""
   lines = ['---', 'library_name: transformers', 'tags:', '- bert_jax']
   lines += [f'pipeline_tag: {head.pipeline}', '---'] if head.pipeline else ['---']
   model = config.model

@@ -3,7 +3,7 @@
 On a CPU, XLA multiplies a few rows by a kernel [in, out] more slowly than a transposed kernel
 [out, in] by the rows as columns: answers about single sentences take a quarter longer
 (all-MiniLM-L6, 32 tokens, two cores). So kernels are transposed when a model is loaded, and Linen's
-method interception makes every Dense multiply with them; the modules stay as they are.
+method interception makes every Dense multiply with them.
 """
 
 import contextlib

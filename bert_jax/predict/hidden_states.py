@@ -32,8 +32,7 @@ class States(NamedTuple):
 
 
 def states(model, inside, text, pair=None):
-  """The States of a text or a pair. A long one is cut, and counted. inside: the function below,
-  compiled for the model."""
+  """The States of a text or a pair; a long one is cut. inside: the function below, compiled."""
   tokenizer = model.tokenizer
   parts = tokenizer.ids_batch([text] if pair is None else [text, pair])
   model.note({}, parts)

@@ -17,8 +17,7 @@ PER_SLOT = 8  # a row of T tokens holds at most T / PER_SLOT examples
 
 def outputs(function, params, examples):
   """{name: [R, ...]} of function(params, batch) over all rows of Examples, on the host. The rows
-  are not those of examples[i], but hold the same examples: Examples.answers reads them. Shorter
-  rows are filled with zeros."""
+  are not those of examples[i], but hold the same examples. Shorter ones are filled with zeros."""
   of_batches = [
     function(params, {name: np.stack([row[name] for row in rows]) for name in rows[0]})
     for rows in batches(examples)

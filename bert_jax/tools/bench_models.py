@@ -25,8 +25,7 @@ ANSWERS = 30  # how often the one sentence is asked for in a run
 
 
 def predict(args):
-  """Yields the result {name: value} of each measurement; the two sides take turns. Measured are
-  vectors of whole sentences, from text to numpy, of a BERT with random weights."""
+  """Yields results, of vectors of sentences from text to numpy by a BERT with random weights."""
   dtype = f'--config.model.dtype={args.dtype}'
   config = config_lib.load(f'configs/pretrain.py:size={args.size}', [dtype])
   tokenizer = tokenizers.load_folder(from_huggingface.locate(SOURCE))
@@ -104,8 +103,7 @@ def seconds(run):
 
 
 def in_turn(sides, repeat, measure):
-  """{side: median of measure(side)}, measured in turn; the first round warms up. sides: {name: a
-  function without arguments}."""
+  """{name: median of measure(side)} of sides {name: side} in turn; the first round warms up."""
   measured = {name: [] for name in sides}
   for number in range(repeat + 1):
     for name, side in sides.items():

@@ -154,16 +154,15 @@ class Program:
         if channel and piece in seen:
           continue
         seen.add(piece)
+        size = sum(sizes)
         if name.startswith('all-reduce-scatter'):
-          kind, size = 'reduce-scatter', sum(sizes)
+          kind = 'reduce-scatter'
         elif kind == 'reduce-scatter':
           types = {i.name: i.type for i in self.computations[name]}
           size = sum(sum(arrays(types.get(o, ''))) for o in instruction.operands)
         elif instruction.opcode.endswith('-start') and kind != 'all-reduce':
           given = len(instruction.operands)
           size = sum(sizes[given : 2 * given])  # sizes: of operands, results, ...
-        else:
-          size = sum(sizes)
         out[kind] += times * size
     return dict(out)
 

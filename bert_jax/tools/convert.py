@@ -103,8 +103,7 @@ def export_run(out, model, facts):
 
 
 def write_workdir(workdir, model, facts):
-  """Writes a Trained as a workdir to start from, evaluate or predict with, but not to continue.
-  facts: {name: value} for run.json."""
+  """Writes a Trained as a workdir to start from, evaluate or predict with, but not to continue."""
   config = model.config
   identity = {'config': config_lib.fingerprint(config), 'data': '', 'converted': facts}
   workdirs.claim(workdir, config)
@@ -134,8 +133,7 @@ def _facts_of_run(folder, model):
 
 
 def _report(weights, strict):
-  """Prints which tensors of the source are not used and which parameters of ours are new. strict:
-  InputError if a tensor is not used that may belong to the model."""
+  """Prints what is not used and what is new; if strict, InputError if a tensor has no place."""
   for name, why in sorted(weights.ignored.items()):
     print(f'ignored: {name}: {why}')
   for name, why in sorted(weights.unused.items()):

@@ -76,11 +76,10 @@ def table(scored):
   """The text of the result of `glue`: a line for each task, and the average."""
   lines = []
   for name, (results, value) in scored.items():
-    sets = '  '.join(
-      f'{key} ' + ' '.join(f'{metric} {100 * result[metric]:.2f}' for metric in TASKS[name][0])
-      for key, result in results.items()
-    )
-    lines.append(f'{name:8}{100 * value:6.2f}   {sets}')
+    sets = []
+    for key, result in results.items():
+      sets.append(' '.join([key, *(f'{m} {100 * result[m]:.2f}' for m in TASKS[name][0])]))
+    lines.append(f'{name:8}{100 * value:6.2f}   {"  ".join(sets)}')
   average = sum(value for _, value in scored.values()) / len(scored)
   lines.append(f'average {100 * average:6.2f}   of {len(scored)} of {len(TASKS)} tasks')
   return '\n'.join(lines)

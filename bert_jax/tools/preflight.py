@@ -140,14 +140,12 @@ def largest_batch(config, devices, chip):
   from two small batches; the third is near the largest that should fit."""
   mesh = sharding.make_mesh(**config.mesh, devices=devices)
   unit = mesh.shape['data'] * mesh.shape['fsdp'] * config.optimizer.accumulation
-  over, best = {}, None
+  reports = {}
 
   def attempt(rows):
-    nonlocal best
     report = preflight(changed(config, {'batch_size': rows * unit}), devices, chip)
     log.info('%d rows: %s', rows * unit, 'fits' if report['fits'] else 'does not fit')
-    over[rows] = report['hbm_over']
-    best = report | {'batch_size': rows * unit} if report['fits'] else best
+    reports[rows] = report | {'batch_size': rows * unit}
     return report['fits']
 
   low, high, step = 0, 8, 0
@@ -155,11 +153,12 @@ def largest_batch(config, devices, chip):
     low = high
     if low == MOST_ROWS:
       break
-    if len(over) == 1:
+    if len(reports) == 1:
       high = 2 * low
-    elif len(over) == 2:
-      row = max(1, (over[low] - over[low // 2]) // (low // 2))
-      high = max(2 * low, int(0.95 * (low - over[low] // row)))
+    elif len(reports) == 2:
+      before, over = (reports[rows]['hbm_over'] for rows in (low // 2, low))
+      row = max(1, (over - before) // (low // 2))
+      high = max(2 * low, int(0.95 * (low - over // row)))
     else:
       step = 2 * step or max(1, low // 16)
       high = low + step
@@ -167,9 +166,9 @@ def largest_batch(config, devices, chip):
   while high - low > max(1, high // 16):
     middle = (low + high) // 2
     low, high = (middle, high) if attempt(middle) else (low, middle)
-  if best is None:
+  if not low:
     raise InputError(f'not even {unit} rows fit; use more chips, fsdp or remat.')
-  return best
+  return reports[low]
 
 
 def changed(config, fields):
@@ -193,8 +192,8 @@ def table(report):
   for key in ('largest_of_state', 'largest_temporaries'):
     lines += [f'  {x["bytes"] / 2**20:10,.1f} MiB  {x["name"]}' for x in report.get(key, [])]
   if report['fits']:
-    lines.append('compiler-estimated cycles:')
     total = report['estimated_cycles']
+    lines.append('compiler-estimated cycles:')
     lines += [f'  {n:14,}  {n / total:5.1%}  {part}' for part, n in report['cycles'].items()]
     moved = ', '.join(f'{k} {n / 2**20:,.1f} MiB' for k, n in report['collective_bytes'].items())
     lines += [
@@ -210,10 +209,8 @@ def line_of(text, report):
   """The text of a report as one line of a sweep; text: the fields changed."""
   if not report['fits']:
     return f'{text:40} does not fit: {report["hbm_over"] / 2**30:.2f} GiB too much'
-  return (
-    f'{text:40} {report["hbm_bytes"] / 2**30:6.2f} GiB  {report["estimated_cycles"]:13,} '
-    f'cycles  estimated MFU {report["estimated_mfu"]:.1%}'
-  )
+  cycles = f'{report["estimated_cycles"]:13,} cycles  estimated MFU {report["estimated_mfu"]:.1%}'
+  return f'{text:40} {report["hbm_bytes"] / 2**30:6.2f} GiB  {cycles}'
 
 
 def sweep(kind, config, devices, chip):

@@ -97,8 +97,7 @@ def _make(language, block):
 
 @contextlib.contextmanager
 def results(settings, processes, skip):
-  """A context with an iterator over (items, counts) of the blocks in order, and a progress bar.
-  skip: how many blocks at the beginning are left out."""
+  """A context with an iterator over (items, counts) of all blocks in order but the first `skip`."""
   with contextlib.ExitStack() as stack:
     remaining = itertools.islice(_with_bar(settings, stack), skip, None)
     if processes == 1:

@@ -29,14 +29,10 @@ except ImportError:
 
 log = logging.getLogger('bert_jax')
 
-# A document's place in the input is (number of its file, first line or row of its block, number in
-# the block). Places order documents as tools/prepare.py does.
-
 
 def prepare(settings, out, arguments, shards=0):
-  """As tools/prepare.prepare, on the runner of Beam's `arguments`. shards: how many the corpus has;
-  0: as many as the size of the input files asks for, which is not known of compressed files and
-  TFDS."""
+  """As tools/prepare.prepare, on the runner of Beam's `arguments`. shards: 0: as many as the input
+  files ask for by their size, which is not known of compressed files and TFDS."""
   out = Path(out).expanduser().absolute()
   if not shards:
     sizes = [Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')]
@@ -86,7 +82,8 @@ def prepare(settings, out, arguments, shards=0):
 
 
 def _cut(file, format, split):
-  """Yields (place, language number, block) of a file."""
+  """Yields (place, language number, block) of a file. A document's place is (number of its file,
+  first line or row of its block, number in the block), which is the order of tools/prepare.py."""
   number, language, path = file
   for block in documents.blocks(path, format, split):
     yield (number, block.first), language, block

@@ -43,8 +43,7 @@ class Settings(NamedTuple):
 
 
 class Maker:
-  """maker(language number, block) -> (items, counts): encodes the documents of a block. A pure
-  function of its arguments; each process makes one of these."""
+  """maker(language number, block) -> (items, counts) of its documents; each process makes one."""
 
   def __init__(self, settings):
     self.settings = settings
@@ -82,9 +81,8 @@ def blocks(settings):
 
 
 def begin(settings, out, by='processes'):
-  """Writes the vocabulary and plan.json into the folder; returns (tokenizer, plan). InputError if a
-  corpus with another plan was begun there. by: the program that writes the shards, which cannot be
-  changed half-way."""
+  """Writes vocabulary and plan.json; returns (tokenizer, plan). InputError if the folder holds a
+  corpus of another plan. by: what writes the shards, which cannot be changed half-way."""
   tokenizer = tokenizers.load_folder(settings.vocab)
   settings.encoder(tokenizer)  # raises if a lexicon or the segmenter is not there
   plan = _plan(settings, tokenizer, by)

@@ -26,8 +26,8 @@ WITHOUT_EFFECT = ('mesh.', 'log.', 'checkpoint.every', 'checkpoint.keep_')
 
 
 def read(folder):
-  """The runs below a folder: [{'path', 'config', 'main_metric', 'lines', 'data'}]. config: {name:
-  value}. lines: of metrics.jsonl. data: what run.json says of the data."""
+  """The runs below a folder: [{'path', 'config': {name: value}, 'main_metric', 'lines': those of
+  metrics.jsonl, 'data': what run.json says of it}]."""
   runs = []
   for path in sorted(Path(folder).rglob('config.json')):
     metrics = path.with_name('metrics.jsonl')

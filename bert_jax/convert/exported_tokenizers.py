@@ -1,15 +1,12 @@
 """Our vocabularies as files that Hugging Face's AutoTokenizer reads."""
 
 import json
-import logging
 
 import tokenizers as library
 from tokenizers import decoders, processors
 
 from bert_jax import tokenizers
 from bert_jax.whole_files import write_whole
-
-log = logging.getLogger('bert_jax')
 
 ROLES = ('pad', 'unk', 'cls', 'sep', 'mask')
 CLASSES = {'bert': 'BertTokenizer', 'distilbert': 'DistilBertTokenizer'}
@@ -26,7 +23,6 @@ def write(out, tokenizer, family, longest):
   """Writes the files for a model of `longest` tokens; returns what its reader must see, or ''."""
   tokenizer.save(out)
   if isinstance(tokenizer, tokenizers.SentencePiece):
-    log.warning('%s', SENTENCEPIECE)
     return SENTENCEPIECE
   special = {f'{role}_token': tokenizer.pieces[getattr(tokenizer, f'{role}_id')] for role in ROLES}
   settings = special | {'model_max_length': longest, 'model_input_names': INPUTS[family]}

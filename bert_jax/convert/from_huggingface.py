@@ -24,8 +24,6 @@ from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.pretraining import PRETRAINING
 
-log = logging.getLogger('bert_jax')
-
 VOCABULARY = ('encoder/embeddings/word_embeddings/embedding', 'mlm/bias', 'mlm/decoder')
 POSITIONS = 'encoder/embeddings/position_embeddings/embedding'
 TYPES = 'encoder/embeddings/token_type_embeddings/embedding'
@@ -79,7 +77,12 @@ def read(folder, positions=0):
     places = {path: place for path, place in places.items() if not path.startswith('classifier')}
   ignored, copies = _not_parameters(source_names, tensors, places)
   present = {path for path, place in places.items() if place.name in source_names}
-  incomplete = _incomplete_parts(places, present)
+  incomplete = {}  # {part of a model that is not whole: the source names that it lacks}
+  for path in places.keys() - present:
+    incomplete.setdefault(path.partition('/')[0], []).append(places[path].name)
+  if 'encoder' in incomplete:
+    lacks = f'{len(incomplete["encoder"])} missing, for example {min(incomplete["encoder"])}'
+    raise InputError(f'the encoder of these weights is not whole: {lacks}; is config.json theirs?')
   parts = {path.partition('/')[0] for path in present} - incomplete.keys()
   objective = _objective(description, parts)
   unused = _unused(source_names, tensors, places, present, incomplete, objective, ignored, copies)
@@ -95,7 +98,7 @@ def read(folder, positions=0):
   named = {path: name for path, (name, _) in sources.items()}
   _check_shapes(weights.flat, weights.description.model, named, description)
   if unused:
-    log.info('%s: not used: %s', file, ', '.join(sorted(unused)))
+    logging.getLogger('bert_jax').info('%s: not used: %s', file, ', '.join(sorted(unused)))
   return weights
 
 
@@ -129,17 +132,6 @@ def _not_parameters(source_names, tensors, places):
   source_names.update(stand_ins)
   ignored |= {name: why for name in tensors if (why := parameter_names.not_a_parameter(name))}
   return ignored, set(stand_ins.values())
-
-
-def _incomplete_parts(places, present):
-  """{part of a model: the source names that it lacks}, of the parts that are not whole."""
-  incomplete = {}
-  for path in places.keys() - present:
-    incomplete.setdefault(path.partition('/')[0], []).append(places[path].name)
-  if 'encoder' in incomplete:
-    lacks = f'{len(incomplete["encoder"])} missing, for example {min(incomplete["encoder"])}'
-    raise InputError(f'the encoder of these weights is not whole: {lacks}; is config.json theirs?')
-  return incomplete
 
 
 def _objective(description, parts):

@@ -149,10 +149,8 @@ def names_in_file(names, family, layers):
 # attributes inside it. Attention heads have a separate axis: [D, H, d] where version 1 has [D, D].
 GRAPH = '_CHECKPOINTABLE_OBJECT_GRAPH'
 END = '/.ATTRIBUTES/VARIABLE_VALUE'
-_BLOCK = {
-  '_attention_layer/_query_dense': 'attention/self/query',
-  '_attention_layer/_key_dense': 'attention/self/key',
-  '_attention_layer/_value_dense': 'attention/self/value',
+_BLOCK = {f'_attention_layer/_{x}_dense': f'attention/self/{x}' for x in ('query', 'key', 'value')}
+_BLOCK |= {
   '_attention_layer/_output_dense': 'attention/output/dense',
   '_attention_output_dense': 'attention/output/dense',  # of earlier releases
   '_attention_layer_norm': 'attention/output/LayerNorm',

@@ -1,7 +1,6 @@
 """A complete config for weights that come without one: their sizes, and defaults for the rest.
 
-What a released model can be asked follows from its head; everything else (optimizer, batch) is at
-its default, so a run that starts from it is one config away.
+What a released model can be asked follows from its head.
 """
 
 import json
@@ -15,8 +14,7 @@ LONGEST = 512  # tokens of an example, if the positions allow it
 
 
 def config_of(weights, tokenizer=None, longest=0):
-  """The config of a run that has these Weights and this tokenizer. longest: the most tokens of an
-  example, 0 if nothing says it."""
+  """The config of a run with these Weights. longest: tokens of an example, 0: nothing says it."""
   config = config_lib.defaults(weights.objective)
   model = weights.description.model
   config.model.update(model)

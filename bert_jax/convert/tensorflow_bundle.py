@@ -33,12 +33,12 @@ def read(index):
   object graph is there as an empty array, since it says which version wrote the checkpoint."""
   try:
     entries = dict(_table(index.read_bytes()))
-    header = _message(entries.pop(b''))
+    header = dict(_fields(entries.pop(b'')))
     if header.get(2, 0):
       raise Damaged('it is big-endian, which no machine of today writes')
     shards, out = {}, {}
     for key, value in entries.items():
-      name, entry = key.decode(), _message(value, repeated=(7,))
+      name, entry = key.decode(), dict(_fields(value))
       if entry.get(1) == STRING:
         if name == GRAPH:
           out[name] = np.zeros(0, np.uint8)
@@ -60,8 +60,8 @@ def read(index):
 
 
 def _tensor(name, entry, shard):
-  dims = _message(entry.get(2, b''), repeated=(2,)).get(2, [])
-  shape = [_message(dim).get(1, 0) for dim in dims]
+  dims = [value for number, value in _fields(entry.get(2, b'')) if number == 2]
+  shape = [dict(_fields(dim)).get(1, 0) for dim in dims]
   offset, size = entry.get(4, 0), entry.get(5, 0)
   data = shard[offset : offset + size]
   if len(data) != size:
@@ -132,9 +132,9 @@ def _varint(data, at):
       raise Damaged('a number in it has no end')
 
 
-def _message(data, repeated=()):
-  """{field number: value}, a list for repeated fields."""
-  out, at = {}, 0
+def _fields(data):
+  """Yields (field number, value) of a message of protocol buffers."""
+  at = 0
   while at < len(data):
     tag, at = _varint(data, at)
     number, kind = tag >> 3, tag & 7
@@ -148,8 +148,4 @@ def _message(data, repeated=()):
       value, at = data[at : at + size], at + size
     else:
       raise Damaged(f'a field of wire type {kind}')
-    if number in repeated:
-      out.setdefault(number, []).append(value)
-    else:
-      out[number] = value
-  return out
+    yield number, value

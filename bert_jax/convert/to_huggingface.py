@@ -60,7 +60,6 @@ def write(out, trained, labels, facts):
     tensors[names[from_huggingface.TYPES]] = np.zeros((2, D), np.float32)
   lacks_pooler = family == 'bert' and is_bare and 'pooler' not in parts
   if lacks_pooler:
-    log.warning('%s', NO_POOLER)
     tensors[names['pooler/dense/kernel']] = np.zeros((D, D), np.float32)
     tensors[names['pooler/dense/bias']] = np.zeros(D, np.float32)
   if family == 'bert' and 'mlm/decoder' in kept:  # an untied BERT has this bias twice
@@ -71,8 +70,10 @@ def write(out, trained, labels, facts):
   out.mkdir(parents=True, exist_ok=True)
   metadata = {'format': 'pt', 'bert_jax': __version__}
   write_safetensors(out / SAFETENSORS, tensors, metadata)
-  notes = [exported_tokenizers.write(out, tokenizer, family, model.max_position_embeddings)]
-  notes += [NO_POOLER] if lacks_pooler else []
+  note = exported_tokenizers.write(out, tokenizer, family, model.max_position_embeddings)
+  notes = [text for text in (note, NO_POOLER if lacks_pooler else '') if text]
+  for text in notes:
+    log.warning('%s', text)
   if is_bare:
     longest, vector = min(config.data.seq_length, model.max_position_embeddings), trained.vector
     if not vector.other:
@@ -172,4 +173,4 @@ def _card(config, architecture, head, notes, facts):
   blocks = {'Commands': '\n'.join(commands), 'Versions': versions}
   blocks[title] = config_lib.to_json(known).rstrip()
   parts += [f'## {title}\n\n```\n{text}\n```' for title, text in blocks.items() if text]
-  return '\n\n'.join(filter(None, parts)) + '\n'
+  return '\n\n'.join(parts) + '\n'

@@ -2,8 +2,7 @@
 
 A pickle is a program that may call whatever it can name. Here it can only name what a table of
 tensors is made of, so a file that asks for more is refused before anything of it runs. Both forms
-are read: the zip of torch 1.6 and later, and the stream of pickles of earlier versions
-(torch/serialization.py describes them).
+of torch/serialization.py are read: the zip of torch 1.6 and later, and the stream before it.
 """
 
 import math

@@ -34,9 +34,8 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from bert_jax import config as config_lib
 from bert_jax import hosts
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, command_line
 from bert_jax.predict import export
 from bert_jax.predict.model import PREDICTIONS, Model, known
 from bert_jax.tasks.ask import check_top_k, is_id
@@ -79,7 +78,7 @@ def parser():
 
 def main(argv=None):
   args = parser().parse_args(argv)
-  with config_lib.command_line():
+  with command_line():
     hosts.refuse_several('bert_jax.predict')
     if args.task:
       check(args, args.task)

@@ -17,11 +17,6 @@ from jax import lax
 FEW = 256  # rows of a product; with more than about this many both forms are equally fast
 
 
-def turns(dtype):
-  """Is it faster here to transpose the kernels of a model that computes in this type?"""
-  return jax.default_backend() == 'cpu' and dtype == 'float32'
-
-
 def turned(params):
   """params, on the host, with every kernel transposed; doing it twice gives params again. Layers
   must not be stacked (see models.unstack_layers)."""

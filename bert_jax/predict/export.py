@@ -27,8 +27,6 @@ from bert_jax.tasks.pretraining.ask import PAIRS
 from bert_jax.tokenizers import SentencePiece
 from bert_jax.whole_files import write_whole
 
-log = logging.getLogger('bert_jax')
-
 PLATFORMS = 'cpu', 'tpu', 'cuda'
 # {task: {output: its shape}}. Logits are as the head gives them, before a softmax or sigmoid.
 OUTPUTS = {
@@ -69,7 +67,7 @@ def write(model, task, folder):
   try:
     model.tokenizer.save(folder)
     if isinstance(model.tokenizer, SentencePiece):
-      log.warning('%s', SENTENCEPIECE)
+      logging.getLogger('bert_jax').warning(SENTENCEPIECE)
     else:
       write_whole(folder / 'tokenizer.json', _rust(model.tokenizer, model.limit).to_str())
     write_whole(folder / 'model.stablehlo', bytes(exported.serialize()))

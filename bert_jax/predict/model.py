@@ -18,8 +18,6 @@ from bert_jax.predict.sentence_vectors import Embed
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Prediction
 
-log = logging.getLogger('bert_jax')
-
 # {task: (its objective, or '' of a task that any model can do, Prediction)}.
 PREDICTIONS = {
   name: (task.name, prediction)
@@ -63,7 +61,8 @@ class Model:
     # Classifiers compute in float32 always.
     types = dict.fromkeys(('encoder', 'mlm', 'pooler'), self.config.model.dtype)
     params = {part: _in(types.get(part, 'float32'), tree) for part, tree in params.items()}
-    self._turned = cpu_kernels.turns(self.config.model.dtype)
+    # Where it is faster, kernels are transposed.
+    self._turned = jax.default_backend() == 'cpu' and self.config.model.dtype == 'float32'
     self.weights = jax.device_put(cpu_kernels.turned(params) if self._turned else params)
     # The most tokens of an example, as in its training and evaluation.
     self.limit = self.config.data.seq_length
@@ -79,7 +78,7 @@ class Model:
       )
     if spare > 0 and 'mlm' in self.weights:
       rows = 'the weights have %d rows that the vocabulary has no piece for; none fills a mask'
-      log.warning(rows, spare)
+      logging.getLogger('bert_jax').warning(rows, spare)
 
   @property
   def params(self):

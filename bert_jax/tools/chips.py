@@ -24,7 +24,6 @@ KNOWN = (
   'tpu7x:2x2x1 and larger'
 )
 LARGE = 8192  # rows and columns of the matrices whose product calibrates the cycles
-UNITS = {'B': 1, 'K': 2**10, 'M': 2**20, 'G': 2**30, 'T': 2**40}
 
 
 def devices_of(topology, slices=1):
@@ -96,4 +95,4 @@ def too_large(error):
   if not match:
     reason = first_line(error)
     raise InputError(f'the compiler takes no such program ({reason}); change the config.')
-  return tuple(int(float(text[:-1]) * UNITS[text[-1]]) for text in match.groups())
+  return tuple(int(float(text[:-1]) * 1024 ** 'BKMGT'.index(text[-1])) for text in match.groups())

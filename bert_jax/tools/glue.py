@@ -3,36 +3,31 @@
     python -m bert_jax.tools.glue --data $GLUE --out SUBMISSION \
         --run CoLA=W1 --run SST-2=W2 --run MNLI=W3 ...
 
-$GLUE holds the folders of the published archive (CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE,
-WNLI). A task's score is the mean of its metrics, MNLI's that of its two sets; the average is over
-the tasks given, each counting once, as on the leaderboard (Wang et al. 2018,
-https://gluebenchmark.com). Test predictions are written where a test file is there: zip the .tsv
-files of SUBMISSION to submit them; the leaderboard wants all nine tasks and AX, the diagnostics.
+$GLUE holds the folders of the published archive. A task's score is the mean of its metrics, MNLI's
+that of its two sets; the average is over the tasks given, each counting once, as on the leaderboard
+(Wang et al. 2018, https://gluebenchmark.com). Test predictions are written where a test file is
+there: zip the .tsv files of SUBMISSION; the leaderboard wants all nine and AX, the diagnostics.
 """
 
 import logging
 import shutil
 from pathlib import Path
 
-from bert_jax import config as config_lib
 from bert_jax import evaluate, workdirs
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, command_line
 from bert_jax.tools import arguments
 
 log = logging.getLogger('bert_jax')
 
 # {task: (its metrics, its sets)}; a set is {suffix of its name: suffix of its files}.
 ACCURACY, ONE = ('classification_accuracy',), {'': ''}
-TASKS = {
+NAMES = ('CoLA', 'SST-2', 'MRPC', 'STS-B', 'QQP', 'MNLI', 'QNLI', 'RTE', 'WNLI')
+TASKS = dict.fromkeys(NAMES, (ACCURACY, ONE)) | {
   'CoLA': (('matthews',), ONE),
-  'SST-2': (ACCURACY, ONE),
   'MRPC': (('f1', *ACCURACY), ONE),
   'STS-B': (('pearson', 'spearman'), ONE),
   'QQP': (('f1', *ACCURACY), ONE),
   'MNLI': (ACCURACY, {'-m': '_matched', '-mm': '_mismatched'}),
-  'QNLI': (ACCURACY, ONE),
-  'RTE': (ACCURACY, ONE),
-  'WNLI': (ACCURACY, ONE),
 }
 
 
@@ -93,7 +88,7 @@ def main(argv=None):
   add('--out', required=True, help='folder for answers and leaderboard files')
   add('--checkpoint', default='latest', help='latest, best or a step')
   args = parser.parse_args(argv)
-  with config_lib.command_line():
+  with command_line():
     runs = dict(run.partition('=')[::2] for run in args.run)
     for name, workdir in runs.items():
       if name not in TASKS or not workdir:

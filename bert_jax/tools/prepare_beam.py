@@ -27,8 +27,6 @@ try:
 except ImportError:
   raise InputError('--beam needs Apache Beam; run: pip install apache-beam') from None
 
-log = logging.getLogger('bert_jax')
-
 
 def prepare(settings, out, arguments, shards=0):
   """As tools/prepare.prepare, on the runner of Beam's `arguments`. shards: 0: as many as the input
@@ -40,7 +38,7 @@ def prepare(settings, out, arguments, shards=0):
   tokenizer, plan = prepare_steps.begin(settings, out, f'Beam in {shards} shards')
   settings = settings._replace(vocab=str(out))  # where all workers see it
   if (out / prepared.META).is_file():
-    log.info('%s is whole already', out)
+    logging.getLogger('bert_jax').info('%s is whole already', out)
     return prepared.read_meta(out)
   number_of = settings.languages.index
   files = [(n, number_of(language), path) for n, (language, path) in enumerate(settings.inputs)]

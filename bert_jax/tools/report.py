@@ -19,8 +19,6 @@ from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
 
-log = logging.getLogger('bert_jax')
-
 # Fields that cannot change a run's result.
 WITHOUT_EFFECT = ('mesh.', 'log.', 'checkpoint.every', 'checkpoint.keep_')
 
@@ -38,7 +36,7 @@ def read(folder):
       facts = json.loads(path.with_name('run.json').read_text())
       lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     except (OSError, ValueError) as error:
-      log.warning('%s is left out: %s', path.parent, error)
+      logging.getLogger('bert_jax').warning('%s is left out: %s', path.parent, error)
       continue
     run = {'path': path.parent, 'config': config_lib.flatten(config), 'lines': lines}
     run['main_metric'] = TASKS[config.objective].main_metric(config)

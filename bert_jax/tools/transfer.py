@@ -20,8 +20,6 @@ from bert_jax.errors import InputError
 from bert_jax.text import files
 from bert_jax.tools import arguments
 
-log = logging.getLogger('bert_jax')
-
 
 def table(results):
   """The text of a table of {set: {metric: value}}: a row for each set, a column for each metric."""
@@ -45,7 +43,7 @@ def transfer(workdir, specs, languages=(), overrides=(), which='latest', out='')
   results = {}
   for name, result, _ in evaluate.evaluate_on(workdir, parts, overrides, which, out):
     results[name] = result
-    log.info('%s: %s', name, metrics.to_json(result))
+    logging.getLogger('bert_jax').info('%s: %s', name, metrics.to_json(result))
   out.mkdir(parents=True, exist_ok=True)
   config_lib.write_whole(out / 'table.txt', table(results) + '\n')
   scores = {name: json.loads(metrics.to_json(result)) for name, result in results.items()}

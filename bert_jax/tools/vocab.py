@@ -4,8 +4,7 @@
     python -m bert_jax.tools.vocab --input de='de/*.txt' --input sw='sw/*.txt' --sampling 0.7 ...
 
 V/vocab.txt with its tokenizer_config.json is what Google's and Hugging Face's BERT tokenizers load;
-the kinds unigram and bpe write a SentencePiece model, V/spm.model. See
-tokenizers/wordpiece_trainer.py and sentencepiece_trainer.py.
+the kinds unigram and bpe write a SentencePiece model, V/spm.model.
 """
 
 import json

@@ -109,8 +109,7 @@ def _check_types(path, content, names):
   for name in names:
     if name not in content or (content[name] is None and name in MAY_BE_NULL):
       continue
-    kind, in_words = TYPES[name]
-    value = content[name]
+    (kind, in_words), value = TYPES[name], content[name]
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
       raise InputError(f'{path} says {name} is {value!r:.60}; write {in_words}.')
     if name in SIZES and value < (name != 'type_vocab_size'):

@@ -12,18 +12,17 @@ ROLES = ('pad', 'unk', 'cls', 'sep', 'mask')
 CLASSES = {'bert': 'BertTokenizer', 'distilbert': 'DistilBertTokenizer'}
 INPUTS = {'bert': ['input_ids', 'token_type_ids', 'attention_mask'],
           'distilbert': ['input_ids', 'attention_mask']}  # fmt: skip
-SENTENCEPIECE = (
-  'The vocabulary is a SentencePiece model, `spm.model`. AutoTokenizer has no class that reads it '
-  'with these special tokens, so it is not set up: encode with the sentencepiece library, and put '
-  '[CLS] before and [SEP] after each text.'
-)
 
 
 def write(out, tokenizer, family, longest):
   """Writes the files for a model of `longest` tokens; returns what its reader must see, or ''."""
   tokenizer.save(out)
   if isinstance(tokenizer, tokenizers.SentencePiece):
-    return SENTENCEPIECE
+    return (
+      'The vocabulary is a SentencePiece model, `spm.model`. AutoTokenizer has no class that reads '
+      'it with these special tokens, so it is not set up: encode with the sentencepiece library, '
+      'and put [CLS] before and [SEP] after each text.'
+    )
   special = {f'{role}_token': tokenizer.pieces[getattr(tokenizer, f'{role}_id')] for role in ROLES}
   settings = special | {'model_max_length': longest, 'model_input_names': INPUTS[family]}
   settings['tokenizer_class'] = 'PreTrainedTokenizerFast'

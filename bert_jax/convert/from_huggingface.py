@@ -43,7 +43,7 @@ class Weights(NamedTuple):
 
   def tree(self, model):
     """The parameters as a ModelConfig lays them out; InputError if a shape does not fit it."""
-    return tree(self.flat, model, {path: name for path, (name, _) in self.sources.items()})
+    return tree(self.flat, model, self.sources)
 
 
 def locate(path):
@@ -95,8 +95,7 @@ def read(folder, positions=0):
     sources[path] = name, str(tensors[name].dtype)
   weights = Weights(description, objective, flat, sources, ignored, unused, {})
   weights = _fit_tables(weights, positions)
-  named = {path: name for path, (name, _) in sources.items()}
-  _check_shapes(weights.flat, weights.description.model, named, description)
+  _check_shapes(weights.flat, weights.description.model, weights.sources, description)
   if unused:
     logging.getLogger('bert_jax').info('%s: not used: %s', file, ', '.join(sorted(unused)))
   return weights
@@ -233,14 +232,14 @@ def _fit_tables(weights, positions):
 
 def _check_shapes(flat, model, sources, description=None):
   """InputError unless every array has the shape that the fields of config.model ask for. sources:
-  {path: source name}. description: of the config.json that the fields come from, if any."""
+  those of Weights. description: of the config.json that the fields come from, if any."""
   places = parameter_names.table('bert', model['num_hidden_layers'], model['tie_word_embeddings'])
   for path, x in flat.items():
     letters = places[path].shape
     sizes = [model[FIELDS[c]] if c in FIELDS else 2 if c == '2' else None for c in letters]
     if x.ndim == len(sizes) and all(m in (n, None) for n, m in zip(x.shape, sizes)):
       continue
-    name = sources.get(path, path)
+    name = sources[path][0] if path in sources else path
     wrong = [(FIELDS[c], n) for c, n, m in zip(letters, x.shape, sizes) if n != m and c in FIELDS]
     if x.ndim != len(sizes) or len(wrong) != 1:
       raise InputError(f'{name} is {x.shape}, where the config asks for {tuple(sizes)} of {path}.')

@@ -12,8 +12,19 @@ from typing import NamedTuple
 FIELDS = {'V': 'vocab_size', 'P': 'max_position_embeddings', 'T': 'type_vocab_size',
           'D': 'hidden_size', 'F': 'intermediate_size'}  # fmt: skip
 
-# {module: (its kind, its shape in the letters of FIELDS, its name in a BERT of torch, its name in a
-# DistilBERT or '')}, of the heads by path. A dense layer is [in, out], C is any number of labels.
+# {path of a module: (its kind, its shape in the letters of FIELDS, its name in a BERT of torch, its
+# name in a DistilBERT or '')}, those of the encoder below. A dense layer is [in, out], C is any
+# number of labels, and # stands for the number of a layer.
+MODULES = {
+  'pooler/dense': ('dense', 'DD', 'bert.pooler.dense', ''),
+  'mlm/transform': ('dense', 'DD', 'cls.predictions.transform.dense', 'vocab_transform'),
+  'mlm/LayerNorm': ('norm', 'D', 'cls.predictions.transform.LayerNorm', 'vocab_layer_norm'),
+  'mlm': ('bias', 'V', 'cls.predictions', 'vocab_projector'),
+  'mlm/': ('decoder', 'VD', 'cls.predictions.decoder', 'vocab_projector'),  # untied only
+  'nsp/dense': ('dense', 'D2', 'cls.seq_relationship', ''),
+  'classifier/dense': ('dense', 'DC', 'classifier', 'classifier'),
+  'span/dense': ('dense', 'D2', 'qa_outputs', 'qa_outputs'),
+}
 _EMBEDDINGS = {  # the same names everywhere; a DistilBERT has no token types
   'word_embeddings': ('embed', 'VD'),
   'position_embeddings': ('embed', 'PD'),
@@ -30,18 +41,6 @@ _LAYER = {
   'output': ('dense', 'FD', 'output.dense', 'ffn.lin2'),
   'output_LayerNorm': ('norm', 'D', 'output.LayerNorm', 'output_layer_norm'),
 }
-_HEADS = {
-  'pooler/dense': ('dense', 'DD', 'bert.pooler.dense', ''),
-  'mlm/transform': ('dense', 'DD', 'cls.predictions.transform.dense', 'vocab_transform'),
-  'mlm/LayerNorm': ('norm', 'D', 'cls.predictions.transform.LayerNorm', 'vocab_layer_norm'),
-  'mlm': ('bias', 'V', 'cls.predictions', 'vocab_projector'),
-  'mlm/': ('decoder', 'VD', 'cls.predictions.decoder', 'vocab_projector'),  # untied only
-  'nsp/dense': ('dense', 'D2', 'cls.seq_relationship', ''),
-  'classifier/dense': ('dense', 'DC', 'classifier', 'classifier'),
-  'span/dense': ('dense', 'D2', 'qa_outputs', 'qa_outputs'),
-}
-# {path: the same}; # stands for the number of a layer.
-MODULES = dict(_HEADS)
 for _name, _kind in _EMBEDDINGS.items():
   _distil = '' if _name == 'token_type_embeddings' else f'distilbert.embeddings.{_name}'
   MODULES[f'encoder/embeddings/{_name}'] = (*_kind, f'bert.embeddings.{_name}', _distil)

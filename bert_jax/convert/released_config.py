@@ -19,8 +19,7 @@ def config_of(weights, tokenizer=None, longest=0):
   model = weights.description.model
   config.model.update(model)
   config.tokenizer.do_lower_case = getattr(tokenizer, 'do_lower_case', True)
-  limit = min(longest or LONGEST, model['max_position_embeddings'])
-  config.data.seq_length = limit
+  config.data.seq_length = limit = min(longest or LONGEST, model['max_position_embeddings'])
   parts = tuple(dict.fromkeys(path.partition('/')[0] for path in weights.flat))
   problem = weights.description.problem
   released = Released(parts, lambda: _labels(weights), problem, limit)

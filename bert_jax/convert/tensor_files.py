@@ -16,8 +16,6 @@ import safetensors
 from bert_jax.convert import tensorflow_bundle, torch_pickle
 from bert_jax.errors import InputError
 
-log = logging.getLogger('bert_jax')
-
 SAFETENSORS, PICKLE = 'model.safetensors', 'pytorch_model.bin'
 TYPES = {
   'F64': np.float64, 'F32': np.float32, 'F16': np.float16, 'BF16': ml_dtypes.bfloat16,
@@ -36,7 +34,8 @@ def read(folder):
   if indexes := checkpoints(folder):
     last = indexes[-1]
     if len(indexes) > 1:
-      log.info('of %d checkpoints in %s the last is read: %s', len(indexes), folder, last.name)
+      said = 'of %d checkpoints in %s the last is read: %s'
+      logging.getLogger('bert_jax').info(said, len(indexes), folder, last.name)
     return tensorflow_bundle.read(last), last
   forms = f'no {SAFETENSORS}, no {PICKLE} (nor their .index.json) and no TensorFlow *.ckpt*.index'
   raise InputError(f'{folder} has {forms}; save the model in one of these forms.')

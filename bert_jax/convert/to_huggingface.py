@@ -68,8 +68,7 @@ def write(out, trained, labels, facts):
   if lacks_pooler:
     settings['bert_jax']['pooler'] = False
   out.mkdir(parents=True, exist_ok=True)
-  metadata = {'format': 'pt', 'bert_jax': __version__}
-  write_safetensors(out / SAFETENSORS, tensors, metadata)
+  write_safetensors(out / SAFETENSORS, tensors, {'format': 'pt', 'bert_jax': __version__})
   note = exported_tokenizers.write(out, tokenizer, family, model.max_position_embeddings)
   notes = [text for text in (note, NO_POOLER if lacks_pooler else '') if text]
   for text in notes:

@@ -39,10 +39,6 @@ OUTPUTS = {
   'answer': {'start_logits': '[B, T]', 'end_logits': '[B, T]'},
   'choose': {'logits': '[B], of each choice'},
 }
-SENTENCEPIECE = (
-  'the vocabulary is a SentencePiece model and no tokenizer.json is written: encode with the '
-  'sentencepiece library and spm.model, and put [CLS] before and [SEP] after each text.'
-)
 
 
 def write(model, task, folder):
@@ -67,7 +63,10 @@ def write(model, task, folder):
   try:
     model.tokenizer.save(folder)
     if isinstance(model.tokenizer, SentencePiece):
-      logging.getLogger('bert_jax').warning(SENTENCEPIECE)
+      logging.getLogger('bert_jax').warning(
+        'the vocabulary is a SentencePiece model and no tokenizer.json is written: encode with the '
+        'sentencepiece library and spm.model, and put [CLS] before and [SEP] after each text.'
+      )
     else:
       write_whole(folder / 'tokenizer.json', _rust(model.tokenizer, model.limit).to_str())
     write_whole(folder / 'model.stablehlo', bytes(exported.serialize()))

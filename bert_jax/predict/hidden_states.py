@@ -101,9 +101,8 @@ class Attention(Ask):
     if self.picture is None:
       return {'tokens': answer.tokens, 'attention': answer.attention.round(6).tolist()}
     self.drawn += 1
-    path = self.picture
-    if self.drawn > 1:
-      path = path.with_stem(f'{path.stem}-{self.drawn}')
+    number = f'-{self.drawn}' if self.drawn > 1 else ''
+    path = self.picture.with_stem(self.picture.stem + number)
     draw(answer, path, self.layer, self.heads)
     return {'tokens': answer.tokens, 'picture': str(path)}
 

@@ -47,9 +47,7 @@ def batches(examples):
     slots = max(room // PER_SLOT, power_of_two(most, 1))
     order, row_at = pack(lengths[numbers], room, slots // most)
     rows = [[items[numbers[i]] for i in order[a:b]] for a, b in zip(row_at, row_at[1:])]
-    sizes = [1]
-    while 4 * sizes[-1] * room <= TOKENS:
-      sizes.append(4 * sizes[-1])
+    sizes = [1, *(n for k in range(1, 16) if (n := 4**k) * room <= TOKENS)]
     while rows:
       # The next larger number of rows, if at least half of them are filled; else a smaller one.
       size = next((n for n in sizes if len(rows) <= n <= 2 * len(rows)), None)

@@ -11,10 +11,8 @@ from bert_jax.text import files
 
 def parser(tool, description, **settings):
   """The parser of `python -m bert_jax.tools.TOOL`; a docstring's first paragraph describes it."""
-  return argparse.ArgumentParser(
-    prog=f'python -m bert_jax.tools.{tool}', allow_abbrev=False,
-    description=description.partition('\n\n')[0], **settings,
-  )  # fmt: skip
+  prog, about = f'python -m bert_jax.tools.{tool}', description.partition('\n\n')[0]
+  return argparse.ArgumentParser(prog, allow_abbrev=False, description=about, **settings)
 
 
 def add_text(add):

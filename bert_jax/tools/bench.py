@@ -30,6 +30,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from bert_jax import config as config_lib
@@ -101,8 +102,6 @@ def _prepare(arguments):
 
 def loading(args):
   """Yields the result {name: value} for each kind of rows."""
-  import jax
-
   tokenizer = tokenizers.load_folder(args.corpus)
   corpus = prepared.load(args.corpus, tokenizer).corpus
   sharding = jax.sharding.SingleDeviceSharding(jax.devices('cpu')[0])

@@ -19,9 +19,8 @@ from bert_jax.errors import InputError, first_line
 from bert_jax.tools import compiled_program
 
 KNOWN = (
-  'v5e:1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16, v6e: the same, '
-  'v5p:2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 ... 16x16x24, v2 and v3:2x2 ... 32x32, '
-  'tpu7x:2x2x1 and larger'
+  'v5e:1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16, v6e: the same, v5p:2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 '
+  '... 16x16x24, v2 and v3:2x2 ... 32x32, tpu7x:2x2x1 and larger'
 )
 LARGE = 8192  # rows and columns of the matrices whose product calibrates the cycles
 

@@ -17,8 +17,6 @@ from bert_jax import evaluate, workdirs
 from bert_jax.errors import InputError, command_line
 from bert_jax.tools import arguments
 
-log = logging.getLogger('bert_jax')
-
 # {task: (its metrics, its sets)}; a set is {suffix of its name: suffix of its files}.
 ACCURACY, ONE = ('classification_accuracy',), {'': ''}
 NAMES = ('CoLA', 'SST-2', 'MRPC', 'STS-B', 'QQP', 'MNLI', 'QNLI', 'RTE', 'WNLI')
@@ -63,7 +61,8 @@ def glue(runs, data, out, which='latest'):
       for key, _, _ in evaluate.evaluate_on(workdir, present, (), which, out / 'test'):
         shutil.copy(out / 'test' / key / 'predictions.tsv', out / f'{key}.tsv')
     for key, spec in test:
-      log.info('%s: %s', name, f'{key}.tsv' if (key, spec) in present else f'no test file {spec}')
+      said = f'{key}.tsv' if (key, spec) in present else f'no test file {spec}'
+      logging.getLogger('bert_jax').info('%s: %s', name, said)
   return scored
 
 

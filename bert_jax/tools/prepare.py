@@ -4,9 +4,9 @@
     python -m bert_jax.tools.prepare --input de='de/*.txt' --input fr='fr/*.txt' --vocab V --out D
 
 and `bert_jax.train --config.data.train=D`. The main process cuts files into blocks of whole
-documents (text/documents.py) and writes what the workers make of them, in order, so the result is
-the same for any number of processes. Stopped and started again, it goes on after the last whole
-shard. With --beam the same functions run as an Apache Beam pipeline (tools/prepare_beam.py).
+documents and writes what the workers make of them, in order, so the result is the same for any
+number of processes. Stopped and started again, it goes on after the last whole shard. With --beam
+the same functions run as an Apache Beam pipeline (tools/prepare_beam.py).
 """
 
 import collections

@@ -66,24 +66,20 @@ def read(folder):
   family = content.get('model_type', 'bert')
   family = {'xlm-roberta': 'roberta', 'camembert': 'roberta'}.get(family, family)
   if family not in FAMILIES:
-    raise InputError(
-      f'{path} says model_type {family!r}; weights are read of {", ".join(FAMILIES)}.'
-    )
+    known = ', '.join(FAMILIES)
+    raise InputError(f'{path} says model_type {family!r}; weights are read of {known}.')
   if family == 'distilbert':
     content = {'type_vocab_size': 0} | {DISTIL.get(k, k): v for k, v in content.items()}
   _check_types(path, content, TYPES)
   for name, allowed in FIXED.items():
     if content.get(name) not in allowed:
-      raise InputError(
-        f'{path} says {name} {content[name]!r:.60}; our encoder has '
-        f'{"none of it" if allowed[0] is None else f"{allowed[0]!r} only"}, so it would not be the '
-        'same model.'
-      )
+      only = 'none of it' if allowed[0] is None else f'{allowed[0]!r} only'
+      said = f'{path} says {name} {content[name]!r:.60}; our encoder has {only}'
+      raise InputError(f'{said}, so it would not be the same model.')
   act = content.get('hidden_act', 'gelu')
   if act not in ACTIVATIONS:
-    raise InputError(
-      f'{path} says hidden_act {act!r}; our encoder has {", ".join(ACTIVATIONS)} only.'
-    )
+    known = ', '.join(ACTIVATIONS)
+    raise InputError(f'{path} says hidden_act {act!r}; our encoder has {known} only.')
   if missing := [name for name in SIZES if name not in content]:
     raise InputError(f'{path} does not say {", ".join(missing)}; add it.')
   model = {name: content[name] for name in SIZES}
@@ -105,18 +101,15 @@ def read(folder):
   architectures = content.get('architectures') or ['']
   if not isinstance(architectures[0], str):
     raise InputError(f'{path} says architectures is {architectures!r:.60}; write names.')
-  return Description(
-    family, model, _labels(path, content), content.get('problem_type') or '', architectures[0],
-    offset, ours,
-  )  # fmt: skip
+  labels, problem = _labels(path, content), content.get('problem_type') or ''
+  return Description(family, model, labels, problem, architectures[0], offset, ours)
 
 
 def _check_types(path, content, names):
   for name in names:
     if name not in content or (content[name] is None and name in MAY_BE_NULL):
       continue
-    kind, in_words = TYPES[name]
-    value = content[name]
+    (kind, in_words), value = TYPES[name], content[name]
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
       raise InputError(f'{path} says {name} is {value!r:.60}; write {in_words}.')
     if name in SIZES and value < (name != 'type_vocab_size'):
@@ -134,8 +127,7 @@ def _labels(path, content):
 
 def _file(folder):
   """The config.json of a released model in a folder, or None."""
-  for name in ('config.json', 'bert_config.json'):
-    path = folder / name
+  for path in (folder / 'config.json', folder / 'bert_config.json'):
     if path.is_file():
       content = files.json_of(path)
       if 'objective' not in content and ('model_type' in content or 'hidden_size' in content):

@@ -1,7 +1,6 @@
 """Our vocabularies as files that Hugging Face's AutoTokenizer reads."""
 
 import json
-import logging
 
 import tokenizers as library
 from tokenizers import decoders, processors
@@ -9,49 +8,36 @@ from tokenizers import decoders, processors
 from bert_jax import tokenizers
 from bert_jax.whole_files import write_whole
 
-log = logging.getLogger('bert_jax')
-
 ROLES = ('pad', 'unk', 'cls', 'sep', 'mask')
 CLASSES = {'bert': 'BertTokenizer', 'distilbert': 'DistilBertTokenizer'}
 INPUTS = {'bert': ['input_ids', 'token_type_ids', 'attention_mask'],
           'distilbert': ['input_ids', 'attention_mask']}  # fmt: skip
-SENTENCEPIECE = (
-  'The vocabulary is a SentencePiece model, `spm.model`. AutoTokenizer has no class that reads it '
-  'with these special tokens, so it is not set up: encode with the sentencepiece library, and put '
-  '[CLS] before and [SEP] after each text.'
-)
 
 
 def write(out, tokenizer, family, longest):
-  """Writes the files into a folder; returns a sentence that its reader must see, or ''. longest:
-  tokens that the model reads."""
+  """Writes the files for a model of `longest` tokens; returns what its reader must see, or ''."""
   tokenizer.save(out)
   if isinstance(tokenizer, tokenizers.SentencePiece):
-    log.warning('%s', SENTENCEPIECE)
-    return SENTENCEPIECE
+    return (
+      'The vocabulary is a SentencePiece model, `spm.model`. AutoTokenizer has no class that reads '
+      'it with these special tokens, so it is not set up: encode with the sentencepiece library, '
+      'and put [CLS] before and [SEP] after each text.'
+    )
   special = {f'{role}_token': tokenizer.pieces[getattr(tokenizer, f'{role}_id')] for role in ROLES}
   settings = special | {'model_max_length': longest, 'model_input_names': INPUTS[family]}
+  settings['tokenizer_class'] = 'PreTrainedTokenizerFast'
   if isinstance(tokenizer, tokenizers.WordPiece):
-    settings |= {
-      'tokenizer_class': CLASSES[family],
-      'do_lower_case': tokenizer.do_lower_case,
-      'tokenize_chinese_chars': tokenizer.tokenize_chinese_chars,
-      'strip_accents': tokenizer.strip_accents,
-    }
-  else:
-    settings |= {'tokenizer_class': 'PreTrainedTokenizerFast'}
-  for name, content in (
-    ('tokenizer_config.json', settings),
-    ('special_tokens_map.json', special),
-  ):
+    settings['tokenizer_class'] = CLASSES[family]
+    for name in ('do_lower_case', 'tokenize_chinese_chars', 'strip_accents'):
+      settings[name] = getattr(tokenizer, name)
+  for name, content in (('tokenizer_config.json', settings), ('special_tokens_map.json', special)):
     write_whole(out / name, json.dumps(content, indent=2) + '\n')
   write_whole(out / 'tokenizer.json', fast(tokenizer).to_str(pretty=True))
   return ''
 
 
 def fast(tokenizer):
-  """A tokenizer of ours as one of the Rust library, which puts [CLS] A [SEP] B [SEP] around texts
-  and knows the special tokens."""
+  """A tokenizer as one of the Rust library, which adds and knows the special tokens."""
   out = library.Tokenizer.from_str(tokenizer.rust.to_str())
   cls, sep = (tokenizer.pieces[i] for i in (tokenizer.cls_id, tokenizer.sep_id))
   template = processors.TemplateProcessing(
@@ -64,11 +50,8 @@ def fast(tokenizer):
     out.post_processor = template
   else:
     out.post_processor = processors.Sequence([out.post_processor, template])
-  mask = library.AddedToken(
-    tokenizer.pieces[tokenizer.mask_id],
-    lstrip=isinstance(tokenizer, tokenizers.ByteLevel),  # the blank before it is part of it
-    special=True,
-  )
+  lstrip = isinstance(tokenizer, tokenizers.ByteLevel)  # the blank before a mask is part of it
+  mask = library.AddedToken(tokenizer.pieces[tokenizer.mask_id], lstrip=lstrip, special=True)
   out.add_special_tokens([tokenizer.pieces[getattr(tokenizer, f'{r}_id')] for r in ROLES[:-1]])
   out.add_special_tokens([mask])
   return out

@@ -1,9 +1,8 @@
 """Released weights as parameters of our models, with every tensor accounted for.
 
-A folder holds a config.json (`config_json.py`), tensors (`tensor_files.py`) under the names of a
-family of models (`parameter_names.py`), and a vocabulary. Which head the weights have says what the
-model can do, and so its objective. Our tables of words are padded with rows of zeros to
-`padded_vocab_size`; in files they are not.
+A folder holds a config.json, tensors under the names of a family of models, and a vocabulary. Which
+head the weights have says what the model can do, and so its objective. Our tables of words are
+padded with rows of zeros to `padded_vocab_size`; in files they are not.
 
 A path is that of one of our parameters, 'encoder/layer_0/output/kernel'; a source name is what a
 tensor is called in the file.
@@ -19,12 +18,11 @@ import numpy as np
 from flax import traverse_util
 
 from bert_jax import models
-from bert_jax.convert import config_json, parameter_names, tensor_files, tensorflow_names
+from bert_jax.convert import config_json, parameter_names, tensor_files
+from bert_jax.convert.parameter_names import FIELDS
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.pretraining import PRETRAINING
-
-log = logging.getLogger('bert_jax')
 
 VOCABULARY = ('encoder/embeddings/word_embeddings/embedding', 'mlm/bias', 'mlm/decoder')
 POSITIONS = 'encoder/embeddings/position_embeddings/embedding'
@@ -45,7 +43,7 @@ class Weights(NamedTuple):
 
   def tree(self, model):
     """The parameters as a ModelConfig lays them out; InputError if a shape does not fit it."""
-    return tree(self.flat, model, {path: name for path, (name, _) in self.sources.items()})
+    return tree(self.flat, model, self.sources)
 
 
 def locate(path):
@@ -68,9 +66,7 @@ def read_model(folder):
 
 def read(folder, positions=0):
   """The Weights of a folder. positions: rows that the position table shall have; 0: as it is.
-
-  InputError if the encoder is not whole, or a tensor has another shape than config.json says.
-  """
+  InputError if the encoder is not whole, or a tensor has another shape than config.json says."""
   description = config_json.read(folder)
   tensors, file = tensor_files.read(folder)
   family = _family(tensors, description, file)
@@ -81,7 +77,12 @@ def read(folder, positions=0):
     places = {path: place for path, place in places.items() if not path.startswith('classifier')}
   ignored, copies = _not_parameters(source_names, tensors, places)
   present = {path for path, place in places.items() if place.name in source_names}
-  incomplete = _incomplete_parts(places, present)
+  incomplete = {}  # {part of a model that is not whole: the source names that it lacks}
+  for path in places.keys() - present:
+    incomplete.setdefault(path.partition('/')[0], []).append(places[path].name)
+  if 'encoder' in incomplete:
+    lacks = f'{len(incomplete["encoder"])} missing, for example {min(incomplete["encoder"])}'
+    raise InputError(f'the encoder of these weights is not whole: {lacks}; is config.json theirs?')
   parts = {path.partition('/')[0] for path in present} - incomplete.keys()
   objective = _objective(description, parts)
   unused = _unused(source_names, tensors, places, present, incomplete, objective, ignored, copies)
@@ -90,33 +91,27 @@ def read(folder, positions=0):
     place = places[path]
     if (name := source_names[place.name]) in unused or name in ignored:
       continue
-    flat[path] = _layout(_checked(tensors[name], name), place, width)
+    flat[path] = _layout(tensors[name], name, place, width)
     sources[path] = name, str(tensors[name].dtype)
   weights = Weights(description, objective, flat, sources, ignored, unused, {})
   weights = _fit_tables(weights, positions)
-  named = {path: name for path, (name, _) in sources.items()}
-  _check_shapes(weights.flat, weights.description.model, named, description)
+  _check_shapes(weights.flat, weights.description.model, weights.sources, description)
   if unused:
-    log.info('%s: not used: %s', file, ', '.join(sorted(unused)))
+    logging.getLogger('bert_jax').info('%s: not used: %s', file, ', '.join(sorted(unused)))
   return weights
 
 
 def _family(tensors, description, file):
   """The family (parameter_names.table) that the tensors are named as."""
   if any('/' in name for name in tensors):
-    if not any(
-      name.startswith('bert/') or '/layer_with_weights-0/' in f'/{name}' for name in tensors
-    ):
-      raise InputError(
-        f'{file} has none of the names of google-research/bert (bert/...) or of an encoder of '
-        f"TensorFlow's Model Garden (layer_with_weights-0/...), but {min(tensors)!r}; it is not "
-        'read.'
-      )
+    if not any(k.startswith('bert/') or '/layer_with_weights-0/' in f'/{k}' for k in tensors):
+      known = "google-research/bert (bert/...) or of an encoder of TensorFlow's Model Garden"
+      none = f'none of the names of {known} (layer_with_weights-0/...)'
+      raise InputError(f'{file} has {none}, but {min(tensors)!r}; it is not read.')
     return 'google'
   is_classifier = any(name.endswith('classifier.out_proj.bias') for name in tensors)
-  if description.family == 'roberta' and is_classifier:
-    return 'roberta classifier'
-  return description.family
+  of_roberta = description.family == 'roberta' and is_classifier
+  return 'roberta classifier' if of_roberta else description.family
 
 
 def _not_parameters(source_names, tensors, places):
@@ -129,51 +124,27 @@ def _not_parameters(source_names, tensors, places):
     if original not in source_names:
       stand_ins[original] = source_names[copy]
     elif not np.array_equal(tensors[source_names[copy]], tensors[source_names[original]]):
-      raise InputError(
-        f'{source_names[copy]} differs from {source_names[original]}, so they are not tied; say '
-        '"tie_word_embeddings": false in config.json.'
-      )
+      two = f'{source_names[copy]} differs from {source_names[original]}, so they are not tied'
+      raise InputError(f'{two}; say "tie_word_embeddings": false in config.json.')
     else:
       ignored[source_names[copy]] = f'a copy of {source_names[original]}'
   source_names.update(stand_ins)
-  for name in tensors:
-    if why := parameter_names.not_a_parameter(name):
-      ignored[name] = why
+  ignored |= {name: why for name in tensors if (why := parameter_names.not_a_parameter(name))}
   return ignored, set(stand_ins.values())
-
-
-def _incomplete_parts(places, present):
-  """{part of a model: the source names that it lacks}, of the parts that are not whole."""
-  incomplete = {}
-  for path in places.keys() - present:
-    incomplete.setdefault(path.partition('/')[0], []).append(places[path].name)
-  if 'encoder' in incomplete:
-    raise InputError(
-      f'the encoder of these weights is not whole: {len(incomplete["encoder"])} missing, for '
-      f'example {min(incomplete["encoder"])}; is config.json theirs?'
-    )
-  return incomplete
 
 
 def _objective(description, parts):
   """The objective of a model with these whole parts."""
   architecture = description.architecture
-  objectives = (
-    task.name
-    for task in TASKS.values()
-    for head in task.heads
-    if task is not PRETRAINING and architecture.endswith(head.ending)
-  )
-  said = next(objectives, '')
+  heads = [(x.name, head) for x in TASKS.values() if x is not PRETRAINING for head in x.heads]
+  said = next((name for name, head in heads if architecture.endswith(head.ending)), '')
   if 'span' in parts:
     return 'qa'
   if 'classifier' not in parts:
     return PRETRAINING.name
   if said in ('classification', 'choice') and 'pooler' not in parts:
-    raise InputError(
-      f'these weights are of a {architecture} and have no pooler, which its classifier stands on; '
-      'are they whole?'
-    )
+    lacks = f'these weights are of a {architecture} and have no pooler'
+    raise InputError(f'{lacks}, which its classifier stands on; are they whole?')
   return said or ('classification' if 'pooler' in parts else 'tagging')
 
 
@@ -195,37 +166,29 @@ def _unused(source_names, tensors, places, present, incomplete, objective, ignor
   plain = {name: short for short, name in source_names.items()}
   prefix = places['encoder/embeddings/LayerNorm/scale'].name.partition('embeddings')[0]
   if inner := [name for name in rest if plain.get(name, name).startswith(prefix)]:
-    raise InputError(
-      f'the encoder of these weights has tensors that ours has not ({len(inner)}, for example '
-      f'{inner[0]}), so it would not be the same model; is config.json theirs?'
-    )
+    more = f'tensors that ours has not ({len(inner)}, for example {inner[0]})'
+    other = 'so it would not be the same model; is config.json theirs?'
+    raise InputError(f'the encoder of these weights has {more}, {other}')
   for name in rest:
-    of_relu = RELU in source_names and 'classifier.' in name
-    unused[name] = (
-      "DistilBERT's classifier has a dense layer with ReLU, where our pooler has tanh"
-      if of_relu
-      else 'heads of TensorFlow 2 are not read'
-      if name.endswith(tensorflow_names.END)
-      else 'no parameter of ours is called so'
-    )
+    unused[name] = 'no parameter of ours is called so'
+    if name.endswith(parameter_names.END):
+      unused[name] = 'heads of TensorFlow 2 are not read'
+    if RELU in source_names and 'classifier.' in name:
+      unused[name] = (
+        "DistilBERT's classifier has a dense layer with ReLU, where our pooler has tanh"
+      )
   return unused
 
 
-def _checked(x, name):
-  """The array itself; InputError if it cannot be a parameter."""
+def _layout(x, name, place, width):
+  """A tensor as float32 in our layout; InputError if it cannot be a parameter. width: hidden size
+  of a TensorFlow model, or 0; TensorFlow 2 has attention heads on an axis: [D, H, d] for [D, D]."""
   if not jnp.issubdtype(x.dtype, jnp.floating):
-    raise InputError(
-      f'{name} is {x.dtype}, so the weights are quantized; give those they were made from.'
-    )
-  if not np.isfinite(x.astype(np.float32)).all():
-    raise InputError(f'{name} holds numbers that are not finite; these weights are broken.')
-  return x
-
-
-def _layout(x, place, width=0):
-  """An array as float32 in our layout. width: hidden size of a TensorFlow model, else 0; TensorFlow
-  2 stores attention heads on a separate axis, [D, H, d] for [D, D]."""
+    what = f'{name} is {x.dtype}, so the weights are quantized'
+    raise InputError(f'{what}; give those they were made from.')
   x = np.asarray(x).astype(np.float32)
+  if not np.isfinite(x).all():
+    raise InputError(f'{name} holds numbers that are not finite; these weights are broken.')
   if width and x.ndim == len(place.shape) + 1 and x.size == width ** len(place.shape):
     x = x.reshape([width] * len(place.shape))
   return np.ascontiguousarray(x.T) if place.turned else x
@@ -260,45 +223,35 @@ def _fit_tables(weights, positions):
     if positions < len(table):
       rows = f'rows {description.offset + positions} to {description.offset + len(table) - 1}'
       weights.ignored[f'{position_name}, {rows}'] = f'cut: {positions} positions were asked for'
-    rows = np.random.default_rng(0).normal(
-      0, model['initializer_range'], (positions, table.shape[1])
-    )
+    shape = positions, table.shape[1]
+    rows = np.random.default_rng(0).normal(0, model['initializer_range'], shape)
     rows[: len(table)] = table[:positions]
     flat[POSITIONS], model['max_position_embeddings'] = rows.astype(np.float32), positions
   return weights._replace(flat=flat, new=new, description=description._replace(model=model))
 
 
 def _check_shapes(flat, model, sources, description=None):
-  """InputError unless every array has the shape that the fields of config.model ask for.
-
-  sources: {path: source name}. description: of the config.json that the fields come from, if any.
-  """
+  """InputError unless every array has the shape that the fields of config.model ask for. sources:
+  those of Weights. description: of the config.json that the fields come from, if any."""
   places = parameter_names.table('bert', model['num_hidden_layers'], model['tie_word_embeddings'])
   for path, x in flat.items():
     letters = places[path].shape
-    sizes = [
-      model[parameter_names.FIELDS[c]] if c in parameter_names.FIELDS else 2 if c == '2' else None
-      for c in letters
-    ]
+    sizes = [model[FIELDS[c]] if c in FIELDS else 2 if c == '2' else None for c in letters]
     if x.ndim == len(sizes) and all(m in (n, None) for n, m in zip(x.shape, sizes)):
       continue
-    name = sources.get(path, path)
-    wrong = [
-      (c, n) for c, n, m in zip(letters, x.shape, sizes) if n != m and c in parameter_names.FIELDS
-    ]
+    name = sources[path][0] if path in sources else path
+    wrong = [(FIELDS[c], n) for c, n, m in zip(letters, x.shape, sizes) if n != m and c in FIELDS]
     if x.ndim != len(sizes) or len(wrong) != 1:
       raise InputError(f'{name} is {x.shape}, where the config asks for {tuple(sizes)} of {path}.')
-    field, n = parameter_names.FIELDS[wrong[0][0]], wrong[0][1]
+    ((field, n),) = wrong
     fix = f'set model.{field}={n}'
     if description:
       keys = {ours: key for key, ours in config_json.DISTIL.items()}
       key = keys.get(field, field) if description.family == 'distilbert' else field
       n += description.offset if field == 'max_position_embeddings' else 0
       fix = f'write "{key}": {n} in its config.json'
-    raise InputError(
-      f'{name} is {x.shape}, and {field} is {model[field]}; {fix}'
-      + (' or convert it with --positions.' if field == 'max_position_embeddings' else '.')
-    )
+    fix += ' or convert it with --positions' if field == 'max_position_embeddings' else ''
+    raise InputError(f'{name} is {x.shape}, and {field} is {model[field]}; {fix}.')
 
 
 def tree(flat, model, sources=()):
@@ -315,7 +268,5 @@ def tree(flat, model, sources=()):
 def flatten(params, model):
   """The inverse of tree: {path: array}, layers apart, without the rows that pad."""
   flat = traverse_util.flatten_dict(models.unstack_layers(params), sep='/')
-  return {
-    path: np.asarray(x)[: model.vocab_size if path in VOCABULARY else None]
-    for path, x in flat.items()
-  }
+  size = dict.fromkeys(VOCABULARY, model.vocab_size)
+  return {path: np.asarray(x)[: size.get(path)] for path, x in flat.items()}

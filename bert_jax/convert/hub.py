@@ -23,26 +23,22 @@ def folder(source):
   path = from_huggingface.locate(source)
   if path.exists() or not re.fullmatch(r'[\w-][\w.-]*(/[\w.-]+)?', str(source)):
     return path
+  absent = f'{source} holds no run: there is no folder {source}'
   try:
     from huggingface_hub import errors, snapshot_download
   except ImportError:
-    raise InputError(
-      f'{source} holds no run: there is no folder {source}; if it is a model on the Hub, '
-      'pip install huggingface_hub.'
-    ) from None
+    how = 'if it is a model on the Hub, pip install huggingface_hub'
+    raise InputError(f'{absent}; {how}.') from None
   try:
     for weights in WEIGHTS:
       path = Path(snapshot_download(str(source), allow_patterns=ABOUT + weights))
       if any(file for pattern in weights for file in path.glob(pattern)):
         break
   except errors.LocalEntryNotFoundError:
-    raise InputError(
-      f'{source} holds no run: there is no folder {source}, no model of that name is kept here, '
-      'and the Hub is not reached; check the path, or the connection (and HF_HUB_OFFLINE).'
-    ) from None
+    how = 'check the path, or the connection (and HF_HUB_OFFLINE)'
+    absent += ', no model of that name is kept here, and the Hub is not reached'
+    raise InputError(f'{absent}; {how}.') from None
   except Exception as error:  # of the network, of the Hub, of what it keeps
-    raise InputError(
-      f'{source} holds no run: there is no folder {source}, and the Hub gives no model of that '
-      f'name ({first_line(error)}); check the name.'
-    ) from None
+    reason = f'the Hub gives no model of that name ({first_line(error)})'
+    raise InputError(f'{absent}, and {reason}; check the name.') from None
   return path

@@ -2,45 +2,51 @@
 
 A family has a name for each module; the shape of a module and its parameters are the same for all.
 A dense kernel is [out, in] in torch and [in, out] here. In TensorFlow it is as here, but for the
-output layers of google-research/bert, which are [out, in] too.
+output layers of google-research/bert (TensorFlow 1), which are [out, in] too. Names of TensorFlow 2
+(Model Garden, official/nlp/bert) become those of google-research/bert.
 """
 
+import re
 from typing import NamedTuple
-
-from bert_jax.convert import tensorflow_names
 
 FIELDS = {'V': 'vocab_size', 'P': 'max_position_embeddings', 'T': 'type_vocab_size',
           'D': 'hidden_size', 'F': 'intermediate_size'}  # fmt: skip
 
-# {path of a module: (its kind, its shape in the letters of FIELDS, its name in a BERT of torch,
-# where the encoder and the pooler are in `bert`)}. A dense layer is [in, out], C is any number of
-# labels, and # stands for the number of a layer.
+# {path of a module: (its kind, its shape in the letters of FIELDS, its name in a BERT of torch, its
+# name in a DistilBERT or '')}, those of the encoder below. A dense layer is [in, out], C is any
+# number of labels, and # stands for the number of a layer.
 MODULES = {
-  'encoder/embeddings/word_embeddings': ('embed', 'VD', 'embeddings.word_embeddings'),
-  'encoder/embeddings/position_embeddings': ('embed', 'PD', 'embeddings.position_embeddings'),
-  'encoder/embeddings/token_type_embeddings': ('embed', 'TD', 'embeddings.token_type_embeddings'),
-  'encoder/embeddings/LayerNorm': ('norm', 'D', 'embeddings.LayerNorm'),
-  'encoder/layer_#/attention/query': ('dense', 'DD', 'encoder.layer.#.attention.self.query'),
-  'encoder/layer_#/attention/key': ('dense', 'DD', 'encoder.layer.#.attention.self.key'),
-  'encoder/layer_#/attention/value': ('dense', 'DD', 'encoder.layer.#.attention.self.value'),
-  'encoder/layer_#/attention/output': ('dense', 'DD', 'encoder.layer.#.attention.output.dense'),
-  'encoder/layer_#/attention_LayerNorm': (
-    'norm',
-    'D',
-    'encoder.layer.#.attention.output.LayerNorm',
-  ),
-  'encoder/layer_#/intermediate': ('dense', 'DF', 'encoder.layer.#.intermediate.dense'),
-  'encoder/layer_#/output': ('dense', 'FD', 'encoder.layer.#.output.dense'),
-  'encoder/layer_#/output_LayerNorm': ('norm', 'D', 'encoder.layer.#.output.LayerNorm'),
-  'pooler/dense': ('dense', 'DD', 'pooler.dense'),
-  'mlm/transform': ('dense', 'DD', 'cls.predictions.transform.dense'),
-  'mlm/LayerNorm': ('norm', 'D', 'cls.predictions.transform.LayerNorm'),
-  'mlm': ('bias', 'V', 'cls.predictions'),
-  'mlm/': ('decoder', 'VD', 'cls.predictions.decoder'),  # untied only
-  'nsp/dense': ('dense', 'D2', 'cls.seq_relationship'),
-  'classifier/dense': ('dense', 'DC', 'classifier'),
-  'span/dense': ('dense', 'D2', 'qa_outputs'),
+  'pooler/dense': ('dense', 'DD', 'bert.pooler.dense', ''),
+  'mlm/transform': ('dense', 'DD', 'cls.predictions.transform.dense', 'vocab_transform'),
+  'mlm/LayerNorm': ('norm', 'D', 'cls.predictions.transform.LayerNorm', 'vocab_layer_norm'),
+  'mlm': ('bias', 'V', 'cls.predictions', 'vocab_projector'),
+  'mlm/': ('decoder', 'VD', 'cls.predictions.decoder', 'vocab_projector'),  # untied only
+  'nsp/dense': ('dense', 'D2', 'cls.seq_relationship', ''),
+  'classifier/dense': ('dense', 'DC', 'classifier', 'classifier'),
+  'span/dense': ('dense', 'D2', 'qa_outputs', 'qa_outputs'),
 }
+_EMBEDDINGS = {  # the same names everywhere; a DistilBERT has no token types
+  'word_embeddings': ('embed', 'VD'),
+  'position_embeddings': ('embed', 'PD'),
+  'token_type_embeddings': ('embed', 'TD'),
+  'LayerNorm': ('norm', 'D'),
+}
+_LAYER = {
+  'attention/query': ('dense', 'DD', 'attention.self.query', 'attention.q_lin'),
+  'attention/key': ('dense', 'DD', 'attention.self.key', 'attention.k_lin'),
+  'attention/value': ('dense', 'DD', 'attention.self.value', 'attention.v_lin'),
+  'attention/output': ('dense', 'DD', 'attention.output.dense', 'attention.out_lin'),
+  'attention_LayerNorm': ('norm', 'D', 'attention.output.LayerNorm', 'sa_layer_norm'),
+  'intermediate': ('dense', 'DF', 'intermediate.dense', 'ffn.lin1'),
+  'output': ('dense', 'FD', 'output.dense', 'ffn.lin2'),
+  'output_LayerNorm': ('norm', 'D', 'output.LayerNorm', 'output_layer_norm'),
+}
+for _name, _kind in _EMBEDDINGS.items():
+  _distil = '' if _name == 'token_type_embeddings' else f'distilbert.embeddings.{_name}'
+  MODULES[f'encoder/embeddings/{_name}'] = (*_kind, f'bert.embeddings.{_name}', _distil)
+for _name, (*_kind, _bert, _distil) in _LAYER.items():
+  _names = f'bert.encoder.layer.#.{_bert}', f'distilbert.transformer.layer.#.{_distil}'
+  MODULES[f'encoder/layer_#/{_name}'] = (*_kind, *_names)
 # {kind of module: {parameter: (how its name ends in torch, in TensorFlow)}}.
 LEAVES = {
   'embed': {'embedding': ('.weight', '')},
@@ -50,44 +56,19 @@ LEAVES = {
   'decoder': {'decoder': ('.weight', '')},
 }
 
-BERT = {
-  ours: f'bert.{name}' if ours.startswith(('encoder', 'pooler')) else name
-  for ours, (_, _, name) in MODULES.items()
-}
-ROBERTA = {
-  ours: theirs.replace('bert.', 'roberta.')
-  for ours, theirs in BERT.items()
-  if not ours.startswith('nsp')
-} | {
+BERT = {ours: bert for ours, (_, _, bert, _) in MODULES.items()}
+DISTILBERT = {ours: distil for ours, (_, _, _, distil) in MODULES.items() if distil}
+ROBERTA = {ours: theirs.replace('bert.', 'roberta.') for ours, theirs in BERT.items()} | {
   'mlm/transform': 'lm_head.dense',
   'mlm/LayerNorm': 'lm_head.layer_norm',
   'mlm': 'lm_head',
   'mlm/': 'lm_head.decoder',
 }
+del ROBERTA['nsp/dense']
 # Its sequence classifier has a dense layer with tanh over <s>, which is our pooler, and no other.
 ROBERTA_CLASSIFIER = ROBERTA | {
   'pooler/dense': 'classifier.dense',
   'classifier/dense': 'classifier.out_proj',
-}
-_DISTIL = 'distilbert.transformer.layer.#'
-DISTILBERT = {
-  'encoder/embeddings/word_embeddings': 'distilbert.embeddings.word_embeddings',
-  'encoder/embeddings/position_embeddings': 'distilbert.embeddings.position_embeddings',
-  'encoder/embeddings/LayerNorm': 'distilbert.embeddings.LayerNorm',
-  'encoder/layer_#/attention/query': f'{_DISTIL}.attention.q_lin',
-  'encoder/layer_#/attention/key': f'{_DISTIL}.attention.k_lin',
-  'encoder/layer_#/attention/value': f'{_DISTIL}.attention.v_lin',
-  'encoder/layer_#/attention/output': f'{_DISTIL}.attention.out_lin',
-  'encoder/layer_#/attention_LayerNorm': f'{_DISTIL}.sa_layer_norm',
-  'encoder/layer_#/intermediate': f'{_DISTIL}.ffn.lin1',
-  'encoder/layer_#/output': f'{_DISTIL}.ffn.lin2',
-  'encoder/layer_#/output_LayerNorm': f'{_DISTIL}.output_layer_norm',
-  'mlm/transform': 'vocab_transform',
-  'mlm/LayerNorm': 'vocab_layer_norm',
-  'mlm': 'vocab_projector',
-  'mlm/': 'vocab_projector',
-  'classifier/dense': 'classifier',
-  'span/dense': 'qa_outputs',
 }
 # google-research/bert, and its fine-tuned classifiers and SQuAD models.
 GOOGLE = {
@@ -117,7 +98,7 @@ def table(family, layers, tied=True):
              'distilbert': DISTILBERT, 'google': GOOGLE}[family]  # fmt: skip
   out = {}
   for ours, theirs in modules.items():
-    kind, letters, _ = MODULES[ours]
+    kind, letters, *_ = MODULES[ours]
     if kind == 'decoder' and tied:
       continue
     for leaf, names in LEAVES[kind].items():
@@ -150,35 +131,61 @@ def names_in_file(names, family, layers):
   """{name as `table` has it: name in the file}. Prefixes of wrappers are removed, gamma and beta
   become weight and bias, and a bare encoder gets the prefix that it has inside a model."""
   if family == 'google':
-    return {tensorflow_names.version_1(name, layers): name for name in names}
+    return {_version_1(name, layers): name for name in names}
   out = {}
   for name in names:
-    short = name
-    for wrapper in ('module.', '_orig_mod.', 'model.'):
-      short = short.removeprefix(wrapper)
-    for old, new in (('.gamma', '.weight'), ('.beta', '.bias')):
-      if short.endswith(old):
-        short = short.removesuffix(old) + new
-    out[short] = name
+    short = re.sub(r'^(module\.)?(_orig_mod\.)?(model\.)?', '', name)
+    out[re.sub(r'\.beta$', '.bias', re.sub(r'\.gamma$', '.weight', short))] = name
   prefix = f'{family.partition(" ")[0]}.'
   if not any(name.startswith(prefix) for name in out):
     encoder = ('embeddings.', 'encoder.', 'transformer.', 'pooler.')
-    out = {
-      (prefix if short.startswith(encoder) else '') + short: name for short, name in out.items()
-    }
+    out = {(prefix if k.startswith(encoder) else '') + k: name for k, name in out.items()}
   return out
+
+
+# An object-based checkpoint (TensorFlow 2) names a variable by the objects that lead to it: the
+# number of a layer with weights (three embeddings, their LayerNorm, the blocks, the pooler), then
+# attributes inside it. Attention heads have a separate axis: [D, H, d] where version 1 has [D, D].
+GRAPH = '_CHECKPOINTABLE_OBJECT_GRAPH'
+END = '/.ATTRIBUTES/VARIABLE_VALUE'
+_BLOCK = {f'_attention_layer/_{x}_dense': f'attention/self/{x}' for x in ('query', 'key', 'value')}
+_BLOCK |= {
+  '_attention_layer/_output_dense': 'attention/output/dense',
+  '_attention_output_dense': 'attention/output/dense',  # of earlier releases
+  '_attention_layer_norm': 'attention/output/LayerNorm',
+  '_intermediate_dense': 'intermediate/dense',
+  '_output_dense': 'output/dense',
+  '_output_layer_norm': 'output/LayerNorm',
+}
+
+
+def _version_1(name, layers):
+  """The name in google-research/bert of a variable of an encoder; the name itself of others."""
+  match = re.fullmatch(rf'(?:model/)?layer_with_weights-(\d+)/(.+){re.escape(END)}', name)
+  if not match:
+    return name
+  number, (module, _, leaf) = int(match[1]), match[2].rpartition('/')
+  if number < 3 and match[2] == 'embeddings':
+    return f'bert/embeddings/{list(_EMBEDDINGS)[number]}'
+  if number == 3 and not module:
+    return f'bert/embeddings/LayerNorm/{leaf}'
+  if 4 <= number < layers + 4 and module in _BLOCK:
+    return f'bert/encoder/layer_{number - 4}/{_BLOCK[module]}/{leaf}'
+  return f'bert/pooler/dense/{leaf}' if number == layers + 4 and not module else name
 
 
 def not_a_parameter(name):
   """'' for what may be a parameter; else what the tensor is."""
-  if why := tensorflow_names.not_a_parameter(name):
-    return why
   leaf = name.replace('/', '.').rpartition('.')[2]
+  if name == GRAPH:
+    return 'the graph of objects'
   if leaf in ('position_ids', 'token_type_ids'):
     return 'a buffer of numbers in order'
-  if leaf in ('adam_m', 'adam_v', 'AdamWeightDecayOptimizer', 'AdamWeightDecayOptimizer_1', 'Adam',
-              'Adam_1', 'lamb_m', 'lamb_v'):  # fmt: skip
+  if '.OPTIMIZER_SLOT' in name or re.match(r'(\w+/)?_?optimizer\b', name) or leaf in (
+      'adam_m', 'adam_v', 'AdamWeightDecayOptimizer', 'AdamWeightDecayOptimizer_1', 'Adam',
+      'Adam_1', 'lamb_m', 'lamb_v'):  # fmt: skip
     return "the optimizer's"
-  if leaf in ('global_step', 'beta1_power', 'beta2_power', 'good_steps', 'current_loss_scale'):
+  training = ('global_step', 'beta1_power', 'beta2_power', 'good_steps', 'current_loss_scale')
+  if leaf in training or re.match(r'(save_counter|global_step|step)/', name):
     return "the training's"
   return ''

@@ -1,7 +1,6 @@
 """A complete config for weights that come without one: their sizes, and defaults for the rest.
 
-What a released model can be asked follows from its head; everything else (optimizer, batch) is at
-its default, so a run that starts from it is one config away.
+What a released model can be asked follows from its head.
 """
 
 import json
@@ -15,14 +14,12 @@ LONGEST = 512  # tokens of an example, if the positions allow it
 
 
 def config_of(weights, tokenizer=None, longest=0):
-  """The config of a run that has these Weights and this tokenizer. longest: the most tokens of an
-  example, 0 if nothing says it."""
+  """The config of a run with these Weights. longest: tokens of an example, 0: nothing says it."""
   config = config_lib.defaults(weights.objective)
   model = weights.description.model
   config.model.update(model)
   config.tokenizer.do_lower_case = getattr(tokenizer, 'do_lower_case', True)
-  limit = min(longest or LONGEST, model['max_position_embeddings'])
-  config.data.seq_length = limit
+  config.data.seq_length = limit = min(longest or LONGEST, model['max_position_embeddings'])
   parts = tuple(dict.fromkeys(path.partition('/')[0] for path in weights.flat))
   problem = weights.description.problem
   released = Released(parts, lambda: _labels(weights), problem, limit)
@@ -55,9 +52,8 @@ def _labels(weights):
   if not labels:
     labels = tuple(f'LABEL_{i}' for i in range(count))
   if len(labels) != count:
-    raise InputError(
-      f'config.json names {len(labels)} labels (id2label) and the classifier has {count}; name all.'
-    )
+    named = f'config.json names {len(labels)} labels (id2label)'
+    raise InputError(f'{named} and the classifier has {count}; name all.')
   if twice := [label for i, label in enumerate(labels) if label in labels[:i]]:
     raise InputError(f'config.json names the label {twice[0]!r} twice; rename one in id2label.')
   return labels

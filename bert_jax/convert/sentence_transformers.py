@@ -60,16 +60,14 @@ def longest(folder):
 
 
 def write(folder, vector, width, length):
-  """Writes the files that `read`, `longest` and sentence-transformers read. width: of the hidden
-  states; length: tokens of a text."""
-  kind = 'sentence_transformers.models'
+  """Writes what `read` and `longest` read, for hidden states [T, width] of T <= length tokens."""
   modules = [('', 'Transformer'), ('1_Pooling', 'Pooling'), ('2_Normalize', 'Normalize')]
   modes = {name: vector.pooling == mode for name, mode in MODES.items()}
   content = {
     '1_Pooling/config.json': vector.other or {'word_embedding_dimension': width} | modes,
     LENGTH: {'max_seq_length': length, 'do_lower_case': False},
     'modules.json': [
-      {'idx': i, 'name': str(i), 'path': path, 'type': f'{kind}.{name}'}
+      {'idx': i, 'name': str(i), 'path': path, 'type': f'sentence_transformers.models.{name}'}
       for i, (path, name) in enumerate(modules[: 2 + vector.normalized])
     ],
   }

@@ -16,8 +16,6 @@ import safetensors
 from bert_jax.convert import tensorflow_bundle, torch_pickle
 from bert_jax.errors import InputError
 
-log = logging.getLogger('bert_jax')
-
 SAFETENSORS, PICKLE = 'model.safetensors', 'pytorch_model.bin'
 TYPES = {
   'F64': np.float64, 'F32': np.float32, 'F16': np.float16, 'BF16': ml_dtypes.bfloat16,
@@ -36,12 +34,11 @@ def read(folder):
   if indexes := checkpoints(folder):
     last = indexes[-1]
     if len(indexes) > 1:
-      log.info('of %d checkpoints in %s the last is read: %s', len(indexes), folder, last.name)
+      said = 'of %d checkpoints in %s the last is read: %s'
+      logging.getLogger('bert_jax').info(said, len(indexes), folder, last.name)
     return tensorflow_bundle.read(last), last
-  raise InputError(
-    f'{folder} has no {SAFETENSORS}, no {PICKLE} (nor their .index.json) and no TensorFlow '
-    '*.ckpt*.index; save the model in one of these forms.'
-  )
+  forms = f'no {SAFETENSORS}, no {PICKLE} (nor their .index.json) and no TensorFlow *.ckpt*.index'
+  raise InputError(f'{folder} has {forms}; save the model in one of these forms.')
 
 
 def checkpoints(folder):
@@ -59,23 +56,18 @@ def read_safetensors(path):
     data = path.read_bytes()
     if data.startswith(b'version https://git-lfs'):
       raise InputError(f'{path} only points to the file; fetch it with: git lfs pull')
-    return {
-      name: np.frombuffer(x['data'], TYPES[x['dtype']]).reshape(x['shape'])
-      for name, x in safetensors.deserialize(data)
-    }
+    found = safetensors.deserialize(data)
+    return {k: np.frombuffer(x['data'], TYPES[x['dtype']]).reshape(x['shape']) for k, x in found}
   except KeyError as error:
-    raise InputError(
-      f'{path} holds tensors of type {error}; use one of {", ".join(TYPES)}.'
-    ) from None
+    known = ', '.join(TYPES)
+    raise InputError(f'{path} holds tensors of type {error}; use one of {known}.') from None
   except (safetensors.SafetensorError, OSError, ValueError) as error:
     raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
 
 
 def write_safetensors(path, tensors, metadata):
-  """Writes {name: float32 array} one by one; the library would hold two copies of all at once.
-
-  The format (github.com/huggingface/safetensors): the length of the header, the header, the data.
-  """
+  """Writes {name: float32 array} one by one; the library would hold two copies of all at once. The
+  format (github.com/huggingface/safetensors): the length of the header, the header, the data."""
   header, at = {'__metadata__': metadata}, 0
   for name, x in tensors.items():
     header[name] = {'dtype': 'F32', 'shape': x.shape, 'data_offsets': (at, at + 4 * x.size)}

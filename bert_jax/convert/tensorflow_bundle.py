@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 from crc32c import crc32c
 
-from bert_jax.convert import tensorflow_names
+from bert_jax.convert.parameter_names import GRAPH
 from bert_jax.errors import InputError
 
 MAGIC = 0xDB4775248B80FB57
@@ -29,29 +29,29 @@ class Damaged(Exception):
 
 
 def read(index):
-  """{name: array} of the checkpoint that an index file belongs to.
-
-  Tensors of strings are no parameters and are left out. That of TensorFlow 2's object graph is
-  there as an empty array, since its presence says which version wrote the checkpoint.
-  """
+  """{name: array} of the checkpoint of an index file, without tensors of strings. TensorFlow 2's
+  object graph is there as an empty array, since it says which version wrote the checkpoint."""
   try:
     entries = dict(_table(index.read_bytes()))
-    header = _message(entries.pop(b''))
+    header = dict(_fields(entries.pop(b'')))
     if header.get(2, 0):
       raise Damaged('it is big-endian, which no machine of today writes')
     shards, out = {}, {}
     for key, value in entries.items():
-      name, entry = key.decode(), _message(value, repeated=(7,))
+      name, entry = key.decode(), dict(_fields(value))
       if entry.get(1) == STRING:
-        if name == tensorflow_names.GRAPH:
+        if name == GRAPH:
           out[name] = np.zeros(0, np.uint8)
         continue
       if 7 in entry or entry.get(1) not in TYPES:
         raise Damaged(f'{name} is of type {entry.get(1)} or in slices, which are not read')
       number = entry.get(3, 0)
       if number not in shards:
-        name_of_shard = f'{index.stem}.data-{number:05d}-of-{header.get(1, 1):05d}'
-        shards[number] = _shard(index.with_name(name_of_shard))
+        path = index.with_name(f'{index.stem}.data-{number:05d}-of-{header.get(1, 1):05d}')
+        if not path.is_file():
+          raise Damaged(f'{path.name} is not beside it')
+        empty = np.zeros(0, np.uint8)
+        shards[number] = np.memmap(path, np.uint8, 'r') if path.stat().st_size else empty
       out[name] = _tensor(name, entry, shards[number])
     return out
   except (Damaged, cramjam.DecompressionError, struct.error, IndexError, KeyError, ValueError,
@@ -59,15 +59,9 @@ def read(index):
     raise InputError(f'{index} cannot be read ({error}); is it whole?') from None
 
 
-def _shard(path):
-  if not path.is_file():
-    raise Damaged(f'{path.name} is not beside it')
-  return np.memmap(path, np.uint8, 'r') if path.stat().st_size else np.zeros(0, np.uint8)
-
-
 def _tensor(name, entry, shard):
-  dims = _message(entry.get(2, b''), repeated=(2,)).get(2, [])
-  shape = [_message(dim).get(1, 0) for dim in dims]
+  dims = [value for number, value in _fields(entry.get(2, b'')) if number == 2]
+  shape = [dict(_fields(dim)).get(1, 0) for dim in dims]
   offset, size = entry.get(4, 0), entry.get(5, 0)
   data = shard[offset : offset + size]
   if len(data) != size:
@@ -85,9 +79,6 @@ def stored_checksum(data):
   constant, so that data with checksums in it can be summed too."""
   crc = crc32c(data)
   return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-# ---- the table -----------------------------------------------------------------------------------
 
 
 def _table(data):
@@ -129,9 +120,6 @@ def _entries(block):
     at += added + size
 
 
-# ---- protocol buffers ----------------------------------------------------------------------------
-
-
 def _varint(data, at):
   value = shift = 0
   while True:
@@ -144,9 +132,9 @@ def _varint(data, at):
       raise Damaged('a number in it has no end')
 
 
-def _message(data, repeated=()):
-  """{field number: value}, a list for repeated fields."""
-  out, at = {}, 0
+def _fields(data):
+  """Yields (field number, value) of a message of protocol buffers."""
+  at = 0
   while at < len(data):
     tag, at = _varint(data, at)
     number, kind = tag >> 3, tag & 7
@@ -160,8 +148,4 @@ def _message(data, repeated=()):
       value, at = data[at : at + size], at + size
     else:
       raise Damaged(f'a field of wire type {kind}')
-    if number in repeated:
-      out.setdefault(number, []).append(value)
-    else:
-      out[number] = value
-  return out
+    yield number, value

@@ -2,8 +2,7 @@
 
 A pickle is a program that may call whatever it can name. Here it can only name what a table of
 tensors is made of, so a file that asks for more is refused before anything of it runs. Both forms
-are read: the zip of torch 1.6 and later, and the stream of pickles of earlier versions
-(torch/serialization.py describes them).
+of torch/serialization.py are read: the zip of torch 1.6 and later, and the stream before it.
 """
 
 import math
@@ -81,10 +80,8 @@ def read(path):
   except InputError:
     raise
   except Exception as error:  # a damaged pickle can fail in any way
-    raise InputError(
-      f'{path} cannot be read as weights of torch ({type(error).__name__}: {error!s:.100}); is it '
-      'whole?'
-    ) from None
+    why = f'{type(error).__name__}: {error!s:.100}'
+    raise InputError(f'{path} cannot be read as weights of torch ({why}); is it whole?') from None
 
 
 def _read_zip(path):
@@ -141,10 +138,8 @@ def _numbers(data, storage):
 
 def _array(name, tensor, storages):
   if not isinstance(tensor, _Tensor):
-    raise InputError(
-      f'a .bin of weights holds tensors, and {name} in this one is of type '
-      f"{type(tensor).__name__}; save the model's state_dict alone."
-    )
+    kind = f'a .bin of weights holds tensors, and {name} in this one is of type'
+    raise InputError(f"{kind} {type(tensor).__name__}; save the model's state_dict alone.")
   x, (_, offset, shape, strides) = storages[tensor.storage], tensor
   numbers = (offset, *shape, *strides)
   if len(shape) != len(strides) or not all(isinstance(n, int) and n >= 0 for n in numbers):

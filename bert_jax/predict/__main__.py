@@ -34,9 +34,8 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from bert_jax import config as config_lib
 from bert_jax import hosts
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, command_line
 from bert_jax.predict import export
 from bert_jax.predict.model import PREDICTIONS, Model, known
 from bert_jax.tasks.ask import check_top_k, is_id
@@ -79,7 +78,7 @@ def parser():
 
 def main(argv=None):
   args = parser().parse_args(argv)
-  with config_lib.command_line():
+  with command_line():
     hosts.refuse_several('bert_jax.predict')
     if args.task:
       check(args, args.task)
@@ -115,10 +114,8 @@ def check(args, task):
   for name, tasks in TASKS_OF_OPTION.items():
     if getattr(args, name) is not None and (args.export or task not in tasks):
       where = '--export' if args.export else f'--task {task}'
-      raise InputError(
-        f'--{name.replace("_", "-")} says nothing to {where}, only to {" and ".join(tasks)}; leave '
-        'it out.'
-      )
+      option, those = name.replace('_', '-'), ' and '.join(tasks)
+      raise InputError(f'--{option} says nothing to {where}, only to {those}; leave it out.')
   if args.top_k is not None:
     check_top_k(args.top_k)
   if not args.picture and (args.layer, args.head) != (None, None):
@@ -138,10 +135,8 @@ def options(task, args):
 
 
 def chunks_of(path):
-  """An iterator over lists of the lines, as bytes, of a file, or of stdin if path is ''.
-
-  A file that cannot be read is an InputError at once.
-  """
+  """An iterator over lists of the lines, as bytes, of a file, or of stdin if path is ''. A file
+  that cannot be read is an InputError at once."""
   if not path:
     if sys.stdin is None:
       raise InputError('there is no stdin; name a file with --input.')
@@ -168,7 +163,7 @@ def run(ask, chunks, writer, counts):
   for chunk in chunks:
     for answer, error in answered(ask, [files.decode(raw, faults) for raw in chunk], faults):
       writer.write(answer, error)
-    writer.flush()
+    writer.file.flush()
   if number := faults['invalid_utf8_lines']:
     counts['lines that are not valid UTF-8 (bad bytes became U+FFFD)'] += number
 
@@ -208,9 +203,8 @@ def as_they_come(stream):
   lines = queue.Queue(4 * CHUNK)
 
   def read():
-    for raw in stream:
+    for raw in itertools.chain(stream, [None]):
       lines.put(raw)
-    lines.put(None)
 
   threading.Thread(target=read, daemon=True).start()
   chunk, line = [], b''
@@ -226,24 +220,21 @@ def as_they_come(stream):
 
 
 class Writer:
-  """Writes answers: as lines of JSON, or all vectors as one array (.npy), with NaN for a line that
-  has none.
-
+  """Writes answers: as lines of JSON, or all vectors as one array (.npy), with NaN where none is.
   An existing file stays as it is until `with` begins. width: of the vectors, to be set until then.
-  lines, errors: how many were written so far. first: the first line without an answer, and why.
-  """
+  lines, errors: how many were written so far. first: the first line without an answer, and why."""
 
   def __init__(self, args):
     self.path, self.strict, self.lines, self.errors, self.first = args.output, args.strict, 0, 0, ''
     self.vectors = [] if args.output.endswith('.npy') else None
-    if args.input and _is_same_file(args.input, args.output):
+    both = args.input, args.output
+    if all(map(os.path.isfile, both)) and os.path.samefile(*both):
       raise InputError(f'--output {args.output} is --input too; name another file.')
     path = Path(args.output)
     nearest = path if path.exists() else path.parent
     if args.output != '-' and (path.is_dir() or not os.access(nearest, os.W_OK)):
-      raise InputError(
-        f'--output {path} cannot be written; name a file in a folder that is there and yours.'
-      )
+      wrong = f'--output {path} cannot be written'
+      raise InputError(f'{wrong}; name a file in a folder that is there and yours.')
 
   def __enter__(self):
     sys.stdout.reconfigure(encoding='utf-8')
@@ -269,13 +260,6 @@ class Writer:
       self.vectors.append(answer.get('embedding', np.full(self.width, np.nan)))
     else:
       print(json.dumps(_rounded(answer), ensure_ascii=False), file=self.file)
-
-  def flush(self):
-    self.file.flush()
-
-
-def _is_same_file(a, b):
-  return os.path.isfile(a) and os.path.isfile(b) and os.path.samefile(a, b)
 
 
 def _rounded(value):

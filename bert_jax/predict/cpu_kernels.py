@@ -3,7 +3,7 @@
 On a CPU, XLA multiplies a few rows by a kernel [in, out] more slowly than a transposed kernel
 [out, in] by the rows as columns: answers about single sentences take a quarter longer
 (all-MiniLM-L6, 32 tokens, two cores). So kernels are transposed when a model is loaded, and Linen's
-method interception makes every Dense multiply with them; the modules stay as they are.
+method interception makes every Dense multiply with them.
 """
 
 import contextlib
@@ -17,16 +17,9 @@ from jax import lax
 FEW = 256  # rows of a product; with more than about this many both forms are equally fast
 
 
-def turns(dtype):
-  """Is it faster here to transpose the kernels of a model that computes in this type?"""
-  return jax.default_backend() == 'cpu' and dtype == 'float32'
-
-
 def turned(params):
-  """params, on the host, with every kernel transposed; doing it twice gives params again.
-
-  Layers must not be stacked (see models.unstack_layers).
-  """
+  """params, on the host, with every kernel transposed; doing it twice gives params again. Layers
+  must not be stacked (see models.unstack_layers)."""
 
   def turn(path, x):
     x = np.asarray(x)
@@ -35,14 +28,9 @@ def turned(params):
   return jax.tree_util.tree_map_with_path(turn, params)
 
 
-@contextlib.contextmanager
 def dense(is_turned):
-  """While it lasts, every Dense multiplies with a transposed kernel, if is_turned."""
-  if not is_turned:
-    yield
-    return
-  with nn.intercept_methods(_multiply):
-    yield
+  """A context in which every Dense multiplies with a transposed kernel, if is_turned."""
+  return nn.intercept_methods(_multiply) if is_turned else contextlib.nullcontext()
 
 
 def _multiply(call, args, kwargs, context):

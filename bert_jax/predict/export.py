@@ -27,8 +27,6 @@ from bert_jax.tasks.pretraining.ask import PAIRS
 from bert_jax.tokenizers import SentencePiece
 from bert_jax.whole_files import write_whole
 
-log = logging.getLogger('bert_jax')
-
 PLATFORMS = 'cpu', 'tpu', 'cuda'
 # {task: {output: its shape}}. Logits are as the head gives them, before a softmax or sigmoid.
 OUTPUTS = {
@@ -41,10 +39,6 @@ OUTPUTS = {
   'answer': {'start_logits': '[B, T]', 'end_logits': '[B, T]'},
   'choose': {'logits': '[B], of each choice'},
 }
-SENTENCEPIECE = (
-  'the vocabulary is a SentencePiece model and no tokenizer.json is written: encode with the '
-  'sentencepiece library and spm.model, and put [CLS] before and [SEP] after each text.'
-)
 
 
 def write(model, task, folder):
@@ -58,9 +52,8 @@ def write(model, task, folder):
   params = model.params
   weights = {name: np.asarray(x) for name, x in flat(params).items()}
   shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in weights.items()}
-  rows = jax.ShapeDtypeStruct(
-    jax_export.symbolic_shape('b, t', constraints=[f't <= {model.limit}']), jnp.int32
-  )
+  any_size = jax_export.symbolic_shape('b, t', constraints=[f't <= {model.limit}'])
+  rows = jax.ShapeDtypeStruct(any_size, jnp.int32)
   function = jax.jit(lambda weights, *rows: forward(model, task, unflat(weights, params), *rows))
   exported = jax_export.export(function, platforms=PLATFORMS)(shapes, rows, rows, rows)
   about = dict(
@@ -70,9 +63,12 @@ def write(model, task, folder):
   try:
     model.tokenizer.save(folder)
     if isinstance(model.tokenizer, SentencePiece):
-      log.warning('%s', SENTENCEPIECE)
+      logging.getLogger('bert_jax').warning(
+        'the vocabulary is a SentencePiece model and no tokenizer.json is written: encode with the '
+        'sentencepiece library and spm.model, and put [CLS] before and [SEP] after each text.'
+      )
     else:
-      write_whole(folder / 'tokenizer.json', library(model.tokenizer, model.limit).to_str())
+      write_whole(folder / 'tokenizer.json', _rust(model.tokenizer, model.limit).to_str())
     write_whole(folder / 'model.stablehlo', bytes(exported.serialize()))
     write_whole(folder / 'weights.safetensors', safetensors.numpy.save(weights))
     write_whole(folder / 'export.json', json.dumps(about, indent=2) + '\n')
@@ -82,9 +78,8 @@ def write(model, task, folder):
 
 def labels_of(model, task):
   """The labels that the last axis of logits stands for, in order; [] if it stands for others."""
-  if task == 'next-sentence':
-    return list(PAIRS[model.objective.pairs])
-  return list(getattr(model.objective, 'labels', ()))
+  pairs = task == 'next-sentence'
+  return list(PAIRS[model.objective.pairs] if pairs else getattr(model.objective, 'labels', ()))
 
 
 def forward(model, task, params, input_ids, token_type_ids, attention_mask):
@@ -113,9 +108,8 @@ def forward(model, task, params, input_ids, token_type_ids, attention_mask):
   return outputs if task in ('tag', 'answer') else {name: x[:, 0] for name, x in outputs.items()}
 
 
-def library(tokenizer, limit):
-  """A tokenizer as one of the library `tokenizers`, which adds [CLS] and [SEP], cuts texts after
-  `limit` tokens and pads them. A [MASK] in a text is a mask."""
+def _rust(tokenizer, limit):
+  """A tokenizer as one of the Rust library, which cuts texts after `limit` tokens and pads them."""
   out = exported_tokenizers.fast(tokenizer)
   out.enable_truncation(limit)
   out.enable_padding(pad_id=tokenizer.pad_id, pad_token=tokenizer.pieces[tokenizer.pad_id])

@@ -32,24 +32,21 @@ class States(NamedTuple):
 
 
 def states(model, inside, text, pair=None):
-  """The States of a text or a pair. A long one is cut, and counted.
-
-  inside: the function below, compiled for the model.
-  """
-  parts = model.tokenizer.ids_batch([text] if pair is None else [text, pair])
+  """The States of a text or a pair; a long one is cut. inside: the function below, compiled."""
+  tokenizer = model.tokenizer
+  parts = tokenizer.ids_batch([text] if pair is None else [text, pair])
   model.note({}, parts)
-  room = model.limit - 2 - (len(parts) - 1) * model.tokenizer.between
+  room = model.limit - 2 - (len(parts) - 1) * tokenizer.between
   if sum(map(len, parts)) > room:
     model.counts[f'texts cut (longer than {model.limit} tokens)'] += 1
     parts = truncate(tuple(parts), room)
-  if len(parts) == 2:
-    parts = model.tokenizer.pair(*parts)
+  parts = tokenizer.pair(*parts) if pair is not None else parts
   length = 1 + sum(len(ids) + 1 for ids in parts)
-  row = build_row(model.tokenizer, [[(ids, 0) for ids in parts]], power_of_two(length))
+  row = build_row(tokenizer, [[(ids, 0) for ids in parts]], power_of_two(length))
   names = 'input_ids', 'token_type_ids', 'position_ids', 'segment_ids'
   arrays = [row[name][None] for name in names]
   hidden, attention = jax.device_get(inside(model.weights['encoder'], arrays))
-  tokens = [model.tokenizer.pieces[i] for i in row['input_ids'][:length]]
+  tokens = [tokenizer.pieces[i] for i in row['input_ids'][:length]]
   return States(tokens, hidden[:, :length], attention[:, :, :length, :length])
 
 
@@ -104,28 +101,23 @@ class Attention(Ask):
     if self.picture is None:
       return {'tokens': answer.tokens, 'attention': answer.attention.round(6).tolist()}
     self.drawn += 1
-    path = self.picture
-    if self.drawn > 1:
-      path = path.with_stem(f'{path.stem}-{self.drawn}')
+    number = f'-{self.drawn}' if self.drawn > 1 else ''
+    path = self.picture.with_stem(self.picture.stem + number)
     draw(answer, path, self.layer, self.heads)
     return {'tokens': answer.tokens, 'picture': str(path)}
 
 
 def draw(states, path, layer, heads):
   """Writes a PNG with a heat map for each head of a layer: queries in rows, keys in columns."""
-  import matplotlib
-
-  matplotlib.use('Agg')
-  import matplotlib.pyplot as plt
+  from matplotlib.figure import Figure
 
   tokens = [token.replace('$', r'\$') for token in states.tokens]
   columns = min(4, len(heads))
   lines = -(-len(heads) // columns)
   side = 1.5 + 0.17 * len(tokens)
   dpi = min(120, PIXELS / (side * max(columns, lines)))
-  figure, axes = plt.subplots(
-    lines, columns, figsize=(side * columns, side * lines), squeeze=False, layout='constrained'
-  )
+  figure = Figure(figsize=(side * columns, side * lines), layout='constrained')
+  axes = figure.subplots(lines, columns, squeeze=False)
   for axis in axes.flat[len(heads) :]:
     axis.axis('off')
   for axis, head in zip(axes.flat, heads):
@@ -137,5 +129,3 @@ def draw(states, path, layer, heads):
     figure.savefig(path, dpi=dpi)
   except OSError as error:
     raise InputError(f'--picture {path} cannot be written ({error.strerror}).') from None
-  finally:
-    plt.close(figure)

@@ -18,15 +18,12 @@ from bert_jax.predict.sentence_vectors import Embed
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Prediction
 
-log = logging.getLogger('bert_jax')
-
-# The tasks that any model can do, and {task: (its objective or '', Prediction)} of all tasks.
-OF_ANY = {'embed': Prediction(Embed), 'attention': Prediction(Attention)}
+# {task: (its objective, or '' of a task that any model can do, Prediction)}.
 PREDICTIONS = {
   name: (task.name, prediction)
   for task in TASKS.values()
   for name, prediction in task.predictions.items()
-} | {name: ('', prediction) for name, prediction in OF_ANY.items()}
+} | {'embed': ('', Prediction(Embed)), 'attention': ('', Prediction(Attention))}
 
 
 def known(task):
@@ -61,8 +58,11 @@ class Model:
     self.config = config_lib.check(self.config)
     self.objective = TASKS[self.config.objective].objective(self.config, self.tokenizer)
     params = models.unstack_layers(origin.params)
-    params = {part: _in(self._dtype_of(part), tree) for part, tree in params.items()}
-    self._turned = cpu_kernels.turns(self.config.model.dtype)
+    # Classifiers compute in float32 always.
+    types = dict.fromkeys(('encoder', 'mlm', 'pooler'), self.config.model.dtype)
+    params = {part: _in(types.get(part, 'float32'), tree) for part, tree in params.items()}
+    # Where it is faster, kernels are transposed.
+    self._turned = jax.default_backend() == 'cpu' and self.config.model.dtype == 'float32'
     self.weights = jax.device_put(cpu_kernels.turned(params) if self._turned else params)
     # The most tokens of an example, as in its training and evaluation.
     self.limit = self.config.data.seq_length
@@ -77,13 +77,8 @@ class Model:
         f'{self.config.model.vocab_size} rows for them; put back the one they were trained with.'
       )
     if spare > 0 and 'mlm' in self.weights:
-      log.warning(
-        'the weights have %d rows that the vocabulary has no piece for; none fills a mask', spare
-      )
-
-  def _dtype_of(self, part):
-    """The type of a part's matrices; classifiers compute in float32 always."""
-    return self.config.model.dtype if part in ('encoder', 'mlm', 'pooler') else 'float32'
+      rows = 'the weights have %d rows that the vocabulary has no piece for; none fills a mask'
+      logging.getLogger('bert_jax').warning(rows, spare)
 
   @property
   def params(self):
@@ -131,8 +126,7 @@ class Model:
   def note(self, counts, read):
     """Adds counts of what was done to texts, and of the unknown pieces among the ids read."""
     self.counts.update(counts)
-    unknown = sum(int(np.sum(ids == self.tokenizer.unk_id)) for ids in read)
-    if unknown:
+    if unknown := sum(int(np.sum(ids == self.tokenizer.unk_id)) for ids in read):
       self.counts['pieces that are not in the vocabulary ([UNK])'] += unknown
 
   def hidden(self, params, batch):
@@ -154,11 +148,11 @@ class Model:
         records.append(ask.parsed(value))
       except InputError as error:
         raise InputError(f'{task}: element {i}: {error}') from None
-    return ask, ask.answers(records)
+    return ask.answers(records)
 
   def _shown(self, task, values, **options):
-    ask, answers = self._all(task, values, **options)
-    return [answer and ask.shown(answer) for answer in answers]
+    shown = self.ask(task, **options).shown
+    return [answer and shown(answer) for answer in self._all(task, values, **options)]
 
   def fill_mask(self, texts, top_k=5):
     """For each text the candidates for each of its [MASK]s: [[(piece, probability), ...], ...]."""
@@ -174,7 +168,7 @@ class Model:
     return self._classified('pair', pairs)
 
   def _classified(self, task, values):
-    _, answers = self._all(task, values)
+    answers = self._all(task, values)
     key = 'prediction' if self.objective.regression else 'probabilities'
     return [answer[key] for answer in answers]
 
@@ -198,32 +192,29 @@ class Model:
 
   def embed(self, texts, pooling='', normalize=True):
     """The vectors of texts: float32 [number of texts, hidden_size]."""
-    _, answers = self._all('embed', texts, pooling=pooling, normalize=normalize)
+    answers = self._all('embed', texts, pooling=pooling, normalize=normalize)
     empty = np.zeros((0, self.config.model.hidden_size), np.float32)
     return np.stack([answer['vector'] for answer in answers]) if answers else empty
 
   def perplexity(self, texts):
     """The pseudo-perplexity of each text; NaN for a text without tokens."""
-    _, answers = self._all('perplexity', texts)
+    answers = self._all('perplexity', texts)
     return [answer['perplexity'] if answer else float('nan') for answer in answers]
 
   def next_sentence(self, pairs):
     """For each (text, pair) the probability that the pair follows the text."""
-    _, answers = self._all('next-sentence', pairs)
+    answers = self._all('next-sentence', pairs)
     return [next(iter(answer['probabilities'].values())) for answer in answers]
 
   def states(self, texts):
     """For each text or pair its hidden_states.States: tokens, hidden states and attention."""
-    _, answers = self._all('attention', texts)
-    return answers
+    return self._all('attention', texts)
 
 
 def _listed(task, values):
   if not isinstance(values, Iterable) or isinstance(values, (str, bytes, dict)):
-    raise InputError(
-      f'{task} takes a list of texts, or of pairs, and got a {type(values).__name__}; put what is '
-      'asked in [].'
-    )
+    kind = f'{task} takes a list of texts, or of pairs, and got a {type(values).__name__}'
+    raise InputError(f'{kind}; put what is asked in [].')
   return values
 
 

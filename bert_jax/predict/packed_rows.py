@@ -16,15 +16,21 @@ PER_SLOT = 8  # a row of T tokens holds at most T / PER_SLOT examples
 
 
 def outputs(function, params, examples):
-  """{name: [R, ...]} of function(params, batch) over all rows of Examples, on the host.
-
-  The rows are not those of examples[i], but hold the same examples: Examples.answers reads them.
-  """
+  """{name: [R, ...]} of function(params, batch) over all rows of Examples, on the host. The rows
+  are not those of examples[i], but hold the same examples. Shorter ones are filled with zeros."""
   of_batches = [
     function(params, {name: np.stack([row[name] for row in rows]) for name in rows[0]})
     for rows in batches(examples)
   ]
-  return _joined(jax.device_get(of_batches))
+  of_batches, out = jax.device_get(of_batches), {}
+  for name in of_batches[0] if of_batches else ():
+    arrays = [outputs[name] for outputs in of_batches]
+    shape = np.max([x.shape[1:] for x in arrays], axis=0)
+    out[name] = np.concatenate([
+      np.pad(x, [(0, 0), *((0, int(full - size)) for full, size in zip(shape, x.shape[1:]))])
+      for x in arrays
+    ])  # fmt: skip
+  return out
 
 
 def batches(examples):
@@ -41,36 +47,17 @@ def batches(examples):
     slots = max(room // PER_SLOT, power_of_two(most, 1))
     order, row_at = pack(lengths[numbers], room, slots // most)
     rows = [[items[numbers[i]] for i in order[a:b]] for a, b in zip(row_at, row_at[1:])]
-    yield from _batches(examples, rows, room, slots)
-
-
-def _batches(examples, rows, room, slots):
-  sizes = [1]
-  while 4 * sizes[-1] * room <= TOKENS:
-    sizes.append(4 * sizes[-1])
-  while rows:
-    # The next larger number of rows, if at least half of them are filled; else a smaller one.
-    size = next((n for n in sizes if len(rows) <= n <= 2 * len(rows)), None)
-    size = size or max(n for n in sizes if n <= len(rows))
-    out = [examples.row(items, room, slots) for items in rows[:size]]
-    empty = {name: np.zeros_like(x) for name, x in out[0].items()}
-    yield out + [empty] * (size - len(out))
-    rows = rows[size:]
+    sizes = [1, *(n for k in range(1, 16) if (n := 4**k) * room <= TOKENS)]
+    while rows:
+      # The next larger number of rows, if at least half of them are filled; else a smaller one.
+      size = next((n for n in sizes if len(rows) <= n <= 2 * len(rows)), None)
+      size = size or max(n for n in sizes if n <= len(rows))
+      out = [examples.row(items_of_row, room, slots) for items_of_row in rows[:size]]
+      empty = {name: np.zeros_like(x) for name, x in out[0].items()}
+      yield out + [empty] * (size - len(out))
+      rows = rows[size:]
 
 
 def power_of_two(number, least=SHORTEST):
   """The smallest power of two that is at least number, and at least `least`."""
   return max(least, 1 << (number - 1).bit_length())
-
-
-def _joined(of_batches):
-  """The outputs of all batches in one array for each name; shorter rows are filled with zeros."""
-  out = {}
-  for name in of_batches[0] if of_batches else ():
-    arrays = [outputs[name] for outputs in of_batches]
-    shape = np.max([x.shape[1:] for x in arrays], axis=0)
-    out[name] = np.concatenate([
-      np.pad(x, [(0, 0), *((0, int(full - size)) for full, size in zip(shape, x.shape[1:]))])
-      for x in arrays
-    ])  # fmt: skip
-  return out

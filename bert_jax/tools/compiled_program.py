@@ -1,12 +1,13 @@
 """Reads the text of a compiled program (HLO): cycles, bytes between devices, types of matrices.
 
-A TPU's compiler writes `estimated_cycles` beside each instruction it schedules; they count as often
-as their loop runs. They come from a cost model and not from a clock.
+A TPU's compiler writes `estimated_cycles` beside each instruction it schedules. They come from a
+cost model and not from a clock.
 """
 
 import collections
-import dataclasses
+import math
 import re
+from typing import NamedTuple
 
 COLLECTIVES = (
   'all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'ragged-all-to-all',
@@ -31,16 +32,10 @@ _COMPUTATION = re.compile(r'^(ENTRY )?%?([\w.\-]+) \(.*\{$')
 _INSTRUCTION = re.compile(r'^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)$')
 _ARRAY = re.compile(r'\b([a-z]\w*)\[([\d,]*)\]')
 _CALLED = re.compile(r'(?:calls|to_apply|body|branch_computations)=\{?(%[\w.\-]+(?:, %[\w.\-]+)*)')
-_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
-_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
-_CONDITION = re.compile(r'condition=%([\w.\-]+)')
-_CHANNEL = re.compile(r'channel_id=(\d+)')
 _PASSED_ON = re.compile(r'parameter|tuple|get-tuple-element|bitcast|while|.*-(start|done)')
-_NAME = re.compile(r'op_name="([^"]*)"')
 
 
-@dataclasses.dataclass(frozen=True)
-class Instruction:
+class Instruction(NamedTuple):
   name: str
   type: str  # of the result: bf16[8,128]{...} or a tuple of such
   opcode: str
@@ -49,12 +44,12 @@ class Instruction:
   @property
   def op_name(self):
     """JAX's name of the operation it comes from, or ''."""
-    match = _NAME.search(self.rest)
+    match = re.search(r'op_name="([^"]*)"', self.rest)
     return match[1] if match else ''
 
   @property
   def cycles(self):
-    match = _CYCLES.search(self.rest)
+    match = re.search(r'"estimated_cycles":"(\d+)"', self.rest)
     return int(match[1]) if match else 0
 
   @property
@@ -68,8 +63,7 @@ class Instruction:
 
   @property
   def component(self):
-    kind = collective(self.opcode)
-    if kind:
+    if collective(self.opcode):
       return 'collectives'
     return next((part for part, regex in COMPONENTS if re.search(regex, self.op_name)), 'other')
 
@@ -84,11 +78,8 @@ def arrays(text):
   """[bytes] of the arrays in the text of a type, such as (f32[8,128]{...}, ...)."""
   out = []
   for kind, shape in _ARRAY.findall(text):
-    bits = _BITS.get(kind) or int(re.search(r'\d+', kind)[0] if re.search(r'\d+', kind) else 0)
-    size = 1
-    for n in filter(None, shape.split(',')):
-      size *= int(n)
-    out.append(size * bits // 8)
+    bits = _BITS.get(kind) or int((re.search(r'\d+', kind) or ['0'])[0])
+    out.append(math.prod(int(n) for n in shape.split(',') if n) * bits // 8)
   return out
 
 
@@ -114,15 +105,13 @@ class Program:
 
   def trips(self, instruction):
     """How often the computation that an instruction calls runs: once but for loops, 0 if unknown.
-
     The text gives the count of a loop or has a condition that compares a counter, which starts at
-    0, with its only constant.
-    """
-    if match := _TRIPS.search(instruction.rest):
+    0, with its only constant."""
+    if match := re.search(r'"known_trip_count":\{"n":"(\d+)"', instruction.rest):
       return int(match[1])
     if instruction.opcode != 'while':
       return 1
-    condition = self.computations[_CONDITION.search(instruction.rest)[1]]
+    condition = self.computations[re.search(r'condition=%([\w.\-]+)', instruction.rest)[1]]
     ends = [i.rest for i in condition if i.opcode == 'constant' and i.type[:3] in ('s32', 'u32')]
     below = any(i.opcode == 'compare' and 'direction=LT' in i.rest for i in condition)
     return int(ends[0].partition(')')[0]) if below and len(ends) == 1 else 0
@@ -160,21 +149,20 @@ class Program:
     for name, instruction, times in self.inside():
       if kind := collective(instruction.opcode):
         sizes = arrays(instruction.type)
-        channel = _CHANNEL.search(instruction.rest)
+        channel = re.search(r'channel_id=(\d+)', instruction.rest)
         piece = kind, channel and channel[1], *sizes
         if channel and piece in seen:
           continue
         seen.add(piece)
+        size = sum(sizes)
         if name.startswith('all-reduce-scatter'):
-          kind, size = 'reduce-scatter', sum(sizes)
+          kind = 'reduce-scatter'
         elif kind == 'reduce-scatter':
           types = {i.name: i.type for i in self.computations[name]}
           size = sum(sum(arrays(types.get(o, ''))) for o in instruction.operands)
         elif instruction.opcode.endswith('-start') and kind != 'all-reduce':
           given = len(instruction.operands)
           size = sum(sizes[given : 2 * given])  # sizes: of operands, results, ...
-        else:
-          size = sum(sizes)
         out[kind] += times * size
     return dict(out)
 
@@ -192,8 +180,7 @@ class Program:
     """[(bytes, JAX's name)] of the largest results but parameters, the largest of each name."""
     sizes = collections.Counter()
     for instruction, _ in self.scheduled():
-      if _PASSED_ON.fullmatch(instruction.opcode):
-        continue
-      name = instruction.op_name or instruction.name
-      sizes[name] = max(sizes[name], max(arrays(instruction.type), default=0))
+      if not _PASSED_ON.fullmatch(instruction.opcode):
+        name = instruction.op_name or instruction.name
+        sizes[name] = max(0, sizes[name], *arrays(instruction.type))
     return [(size, name) for name, size in sizes.most_common(number)]

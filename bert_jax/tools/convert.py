@@ -30,7 +30,6 @@ from bert_jax.convert import from_huggingface, hub, sentence_transformers, to_hu
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
-from bert_jax.tools.text_table import aligned
 
 log = logging.getLogger('bert_jax')
 
@@ -44,10 +43,8 @@ def folders(target):
     raise InputError(f'--to {target} is the folder that this runs in; name a new one.')
   partial = out.with_name(f'{out.name}.partial')
   if partial.exists():
-    raise InputError(
-      f'{partial} is there already, of a conversion that was killed or of somebody else; remove '
-      'it, or give --to another folder.'
-    )
+    there = f'{partial} is there already, of a conversion that was killed or of somebody else'
+    raise InputError(f'{there}; remove it, or give --to another folder.')
   return out, partial
 
 
@@ -99,36 +96,23 @@ def convert(source, target, which='latest', positions=0, strict=True):
 
 
 def export_run(out, model, facts):
-  """Writes a Trained as a Hugging Face folder.
-
-  facts: of the model card. Returns ({our path: their name}, {our path: why it was left out}).
-  """
+  """Writes a Trained as a Hugging Face folder, as to_huggingface.write."""
   objective = TASKS[model.config.objective].objective(model.config, model.tokenizer)
-  labels = getattr(objective, 'labels', ())
   facts = {'versions': provenance.versions(), 'name': out.name} | facts
-  config, tokenizer, params, vector = model.config, model.tokenizer, model.params, model.vector
-  written, left_out = to_huggingface.write(
-    out, config, tokenizer, jax.device_get(params), labels, facts, vector
-  )
-  return {path: name for path, (_, name) in written.items()}, left_out
+  return to_huggingface.write(out, model, getattr(objective, 'labels', ()), facts)
 
 
 def write_workdir(workdir, model, facts):
-  """Writes a Trained as a workdir to start from, evaluate or predict with, but not to continue.
-
-  facts: {name: value} for run.json.
-  """
-  identity = {'config': config_lib.fingerprint(model.config), 'data': '', 'converted': facts}
-  workdirs.claim(workdir, model.config)
+  """Writes a Trained as a workdir to start from, evaluate or predict with, but not to continue."""
+  config = model.config
+  identity = {'config': config_lib.fingerprint(config), 'data': '', 'converted': facts}
+  workdirs.claim(workdir, config)
   model.tokenizer.save(workdir)
   if model.vector != sentence_transformers.UNKNOWN:
-    config = model.config
-    sentence_transformers.write(
-      workdir, model.vector, config.model.hidden_size, config.data.seq_length
-    )
-  with contextlib.closing(
-    checkpoint.Checkpoints(workdir, model.config.checkpoint, identity)
-  ) as checkpoints:
+    width, length = config.model.hidden_size, config.data.seq_length
+    sentence_transformers.write(workdir, model.vector, width, length)
+  checkpoints = checkpoint.Checkpoints(workdir, config.checkpoint, identity)
+  with contextlib.closing(checkpoints):
     checkpoints.save(step.State(np.int32(model.step), model.params, {}, {}), {}, {})
     checkpoints.wait()
   content = provenance.versions() | {'commands': [provenance.command()]} | facts
@@ -141,19 +125,15 @@ def _facts_of_run(folder, model):
   with contextlib.suppress(OSError, ValueError):
     run = json.loads((folder / 'run.json').read_text())
   with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
-    metrics = checkpoints.meta(model.step)['metrics']
-  facts = {name: run[name] for name in ('commands', 'data', 'source') if name in run}
-  facts |= {'metrics': metrics, 'step': model.step}
+    facts = {'metrics': checkpoints.meta(model.step)['metrics'], 'step': model.step}
+  facts |= {name: run[name] for name in ('commands', 'data', 'source') if name in run}
   names = ('bert_jax', 'commit', 'python', 'packages')
   versions = {name: run[name] for name in names if name in run}
   return facts | ({'versions': versions} if versions else {})
 
 
 def _report(weights, strict):
-  """Prints which tensors of the source are not used and which parameters of ours are new.
-
-  strict: InputError if a tensor is not used that may belong to the model.
-  """
+  """Prints what is not used and what is new; if strict, InputError if a tensor has no place."""
   for name, why in sorted(weights.ignored.items()):
     print(f'ignored: {name}: {why}')
   for name, why in sorted(weights.unused.items()):
@@ -162,10 +142,8 @@ def _report(weights, strict):
     print(f'new: {path}: {why}')
   if weights.unused and strict:
     name, why = min(weights.unused.items())
-    raise InputError(
-      f'tensors of the source have no place ({len(weights.unused)}, for example {name}: {why}); '
-      '--allow-unused converts the rest.'
-    )
+    some = f'tensors of the source have no place ({len(weights.unused)}, for example {name}: {why})'
+    raise InputError(f'{some}; --allow-unused converts the rest.')
 
 
 class Row(NamedTuple):
@@ -178,16 +156,14 @@ class Row(NamedTuple):
 
 
 def row_of(x):
-  """The Row of an array."""
   data = np.ascontiguousarray(x, np.float32).data
   return Row(x.shape, str(x.dtype), zlib.crc32(data), hashlib.sha256(data).hexdigest())
 
 
 def table_of(model):
   """{our path: Row} of the parameters of a Trained."""
-  flat = from_huggingface.flatten(
-    jax.device_get(model.params), models.ModelConfig(**model.config.model)
-  )
+  shapes = models.ModelConfig(**model.config.model)
+  flat = from_huggingface.flatten(jax.device_get(model.params), shapes)
   return {path: row_of(x) for path, x in flat.items()}
 
 
@@ -207,14 +183,12 @@ def _print(table, names, weights):
   for path, row in sorted(table.items()):
     dtype = weights.sources[path][1] if weights and path in weights.sources else row.dtype
     rows.append((path, 'x'.join(map(str, row.shape)), dtype, names[path], f'{row.crc32:08x}'))
-  print('\n'.join(aligned(rows)))
+  print('\n'.join(arguments.aligned(rows)))
 
 
 def end_at_once(partial):
-  """Lets Ctrl-C and SIGTERM remove what is half written and end the process at once.
-
-  The interpreter's shutdown is left out, since Orbax's threads crash in it while they write.
-  """
+  """Lets Ctrl-C and SIGTERM remove what is half written and end the process at once. The
+  interpreter's shutdown is left out, since Orbax's threads crash in it while they write."""
 
   def end(number, frame):
     for _ in range(9):  # a thread may add to it meanwhile

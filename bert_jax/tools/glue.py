@@ -3,38 +3,29 @@
     python -m bert_jax.tools.glue --data $GLUE --out SUBMISSION \
         --run CoLA=W1 --run SST-2=W2 --run MNLI=W3 ...
 
-$GLUE holds the folders of the published archive (CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE,
-WNLI). A task's score is the mean of its metrics, MNLI's that of its two sets; the average is over
-the tasks given, each counting once, as on the leaderboard (Wang et al. 2018,
-https://gluebenchmark.com). Test predictions are written where a test file is there: zip the .tsv
-files of SUBMISSION to submit them; the leaderboard wants all nine tasks and AX, the diagnostics.
+$GLUE holds the folders of the published archive. A task's score is the mean of its metrics, MNLI's
+that of its two sets; the average is over the tasks given, each counting once, as on the leaderboard
+(Wang et al. 2018, https://gluebenchmark.com). Test predictions are written where a test file is
+there: zip the .tsv files of SUBMISSION; the leaderboard wants all nine and AX, the diagnostics.
 """
 
 import logging
 import shutil
 from pathlib import Path
 
-from bert_jax import config as config_lib
 from bert_jax import evaluate, workdirs
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, command_line
 from bert_jax.tools import arguments
 
-log = logging.getLogger('bert_jax')
-
-# {task: (its metrics, its dev sets, its test sets)}; a set is (suffix of its name, file).
-DEV, TEST = (('', 'dev.tsv'),), (('', 'test.tsv'),)
-MATCHED = (('-m', 'dev_matched.tsv'), ('-mm', 'dev_mismatched.tsv'))
-MATCHED_TEST = (('-m', 'test_matched.tsv'), ('-mm', 'test_mismatched.tsv'))
-TASKS = {
-  'CoLA': (('matthews',), DEV, TEST),
-  'SST-2': (('classification_accuracy',), DEV, TEST),
-  'MRPC': (('f1', 'classification_accuracy'), DEV, TEST),
-  'STS-B': (('pearson', 'spearman'), DEV, TEST),
-  'QQP': (('f1', 'classification_accuracy'), DEV, TEST),
-  'MNLI': (('classification_accuracy',), MATCHED, MATCHED_TEST),
-  'QNLI': (('classification_accuracy',), DEV, TEST),
-  'RTE': (('classification_accuracy',), DEV, TEST),
-  'WNLI': (('classification_accuracy',), DEV, TEST),
+# {task: (its metrics, its sets)}; a set is {suffix of its name: suffix of its files}.
+ACCURACY, ONE = ('classification_accuracy',), {'': ''}
+NAMES = ('CoLA', 'SST-2', 'MRPC', 'STS-B', 'QQP', 'MNLI', 'QNLI', 'RTE', 'WNLI')
+TASKS = dict.fromkeys(NAMES, (ACCURACY, ONE)) | {
+  'CoLA': (('matthews',), ONE),
+  'MRPC': (('f1', *ACCURACY), ONE),
+  'STS-B': (('pearson', 'spearman'), ONE),
+  'QQP': (('f1', *ACCURACY), ONE),
+  'MNLI': (ACCURACY, {'-m': '_matched', '-mm': '_mismatched'}),
 }
 
 
@@ -47,28 +38,31 @@ def score(name, results):
 def glue(runs, data, out, which='latest'):
   """{task: ({set: {metric: value}}, score)} of {task: workdir}; writes the test predictions."""
   data, out, scored = Path(data).expanduser(), Path(out).expanduser(), {}
+
+  def sets(name, split):
+    files = TASKS[name][1].items()
+    return [(name + end, str(data / name / f'{split}{file}.tsv')) for end, file in files]
+
   for name, workdir in runs.items():
     config = workdirs.read_config(workdir)
     regression = config.table.regression if config.objective == 'classification' else None
     if regression != (name == 'STS-B'):
       raise InputError(f'{workdir} is no run of {name}; give --run {name}= the one that is.')
-    if missing := [file for _, file in TASKS[name][1] if not (data / name / file).is_file()]:
-      raise InputError(f'{data / name / missing[0]} is missing; --data is the folder of GLUE.')
+    if missing := [file for _, file in sets(name, 'dev') if not Path(file).is_file()]:
+      raise InputError(f'{missing[0]} is missing; --data is the folder of GLUE.')
   for name, workdir in runs.items():
-    _, dev, test = TASKS[name]
-    sets = [(f'{name}{suffix}', str(data / name / file)) for suffix, file in dev]
-    results = {
-      key: result for key, result, _ in evaluate.evaluate_on(workdir, sets, (), which, out / 'dev')
-    }
+    dev = evaluate.evaluate_on(workdir, sets(name, 'dev'), (), which, out / 'dev')
+    results = {key: result for key, result, _ in dev}
     scored[name] = results, score(name, list(results.values()))
-    sets = [(f'{name}{suffix}', str(data / name / file)) for suffix, file in test]
+    test = sets(name, 'test')
     if name == 'MNLI':
-      sets.append(('AX', str(data / 'diagnostic' / 'diagnostic.tsv')))
-    if present := [(key, spec) for key, spec in sets if Path(spec).is_file()]:
+      test.append(('AX', str(data / 'diagnostic' / 'diagnostic.tsv')))
+    if present := [(key, spec) for key, spec in test if Path(spec).is_file()]:
       for key, _, _ in evaluate.evaluate_on(workdir, present, (), which, out / 'test'):
         shutil.copy(out / 'test' / key / 'predictions.tsv', out / f'{key}.tsv')
-    for key, spec in sets:
-      log.info('%s: %s', name, f'{key}.tsv' if (key, spec) in present else f'no test file {spec}')
+    for key, spec in test:
+      said = f'{key}.tsv' if (key, spec) in present else f'no test file {spec}'
+      logging.getLogger('bert_jax').info('%s: %s', name, said)
   return scored
 
 
@@ -76,15 +70,13 @@ def table(scored):
   """The text of the result of `glue`: a line for each task, and the average."""
   lines = []
   for name, (results, value) in scored.items():
-    sets = '  '.join(
-      f'{key} ' + ' '.join(f'{metric} {100 * result[metric]:.2f}' for metric in TASKS[name][0])
-      for key, result in results.items()
-    )
-    lines.append(f'{name:8}{100 * value:6.2f}   {sets}')
+    sets = []
+    for key, result in results.items():
+      sets.append(' '.join([key, *(f'{m} {100 * result[m]:.2f}' for m in TASKS[name][0])]))
+    lines.append(f'{name:8}{100 * value:6.2f}   {"  ".join(sets)}')
   average = sum(value for _, value in scored.values()) / len(scored)
-  return '\n'.join(
-    [*lines, f'average {100 * average:6.2f}   of {len(scored)} of {len(TASKS)} tasks']
-  )
+  lines.append(f'average {100 * average:6.2f}   of {len(scored)} of {len(TASKS)} tasks')
+  return '\n'.join(lines)
 
 
 def main(argv=None):
@@ -95,7 +87,7 @@ def main(argv=None):
   add('--out', required=True, help='folder for answers and leaderboard files')
   add('--checkpoint', default='latest', help='latest, best or a step')
   args = parser.parse_args(argv)
-  with config_lib.command_line():
+  with command_line():
     runs = dict(run.partition('=')[::2] for run in args.run)
     for name, workdir in runs.items():
       if name not in TASKS or not workdir:

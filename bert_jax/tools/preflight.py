@@ -8,8 +8,8 @@
 The real compiler (pip install libtpu; no TPU) compiles the real step with the config's mesh, and
 refuses what does not fit. Its estimated cycles become an estimated MFU by those of a large bfloat16
 matrix product on the same chip: model FLOPs x (its cycles per FLOP) / (cycles of the step); and an
-estimated time if that product ran at the chip's peak. All of these are from the compiler's cost
-model; nothing is timed. Neither data nor weights are read: only sizes matter.
+estimated time if that product ran at the chip's peak. Nothing is timed. Neither data nor weights
+are read: only sizes matter.
 """
 
 import json
@@ -64,10 +64,7 @@ def objective_of(config):
 
 
 def preflight(config, devices, chip):
-  """The report of a config on these devices, a dict that is valid JSON.
-
-  chip: a chips.Chip of their kind.
-  """
+  """The report of a config on devices of the kind of a chips.Chip, a dict that is valid JSON."""
   config = config_lib.check(config)
   mesh = sharding.mesh_of(config, devices)
   objective = objective_of(config)
@@ -82,7 +79,12 @@ def preflight(config, devices, chip):
         compiled, used = lowered.compile(), None
       except Exception as error:
         compiled, (used, _) = None, chips.too_large(error)
-      warnings = warned(stderr())
+      resharded = len(re.findall(r'[Ii]nvoluntary full rematerialization', stderr()))
+  warnings = []
+  if resharded:
+    warnings.append(
+      f'{resharded} involuntary full rematerialisations: a sharding changes between uses'
+    )
   state = [
     (math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize, sharding.path_name(path))
     for path, x in jax.tree_util.tree_flatten_with_path(program.state)[0]
@@ -103,6 +105,8 @@ def preflight(config, devices, chip):
   parsed = compiled_program.Program(compiled.as_text())
   cycles = parsed.cycles()
   total = sum(cycles.values())
+  # Of some kinds of chips, two devices are one.
+  number = len({(getattr(d, 'slice_index', 0), *d.coords) for d in devices})
   if loops := parsed.endless():
     warnings.append(f'{len(loops)} loops of unknown length, such as {loops[0]}, are left out')
   if products := parsed.float32_products(r'/layer'):
@@ -120,41 +124,28 @@ def preflight(config, devices, chip):
     'cycles': cycles,
     'estimated_step_s': total * chip.seconds_per_cycle,
     'steps': steps,
-    'estimated_chip_hours': steps * total * chip.seconds_per_cycle * chips.count(devices) / 3600,
+    'estimated_chip_hours': steps * total * chip.seconds_per_cycle * number / 3600,
     'estimated_mfu': flops / len(devices) / chip.flops_per_cycle / total,
     'collective_bytes': parsed.collective_bytes(),
     'warnings': warnings,
   }
 
 
-def warned(text):
-  """[warning] of what the compiler wrote that costs speed."""
-  out = []
-  if number := len(re.findall(r'[Ii]nvoluntary full rematerialization', text)):
-    out.append(f'{number} involuntary full rematerialisations: a sharding changes between uses')
-  return out
-
-
 def named(pairs):
-  """[(bytes, name)] for JSON."""
   return [{'name': name, 'bytes': int(size)} for size, name in pairs]
 
 
 def largest_batch(config, devices, chip):
-  """The report of the largest batch that fits, to within a sixteenth.
-
-  The memory of a row follows from two small batches; the third is near the largest that should fit.
-  """
+  """The report of the largest batch that fits, to within a sixteenth. The memory of a row follows
+  from two small batches; the third is near the largest that should fit."""
   mesh = sharding.make_mesh(**config.mesh, devices=devices)
   unit = mesh.shape['data'] * mesh.shape['fsdp'] * config.optimizer.accumulation
-  over, best = {}, None
+  reports = {}
 
   def attempt(rows):
-    nonlocal best
     report = preflight(changed(config, {'batch_size': rows * unit}), devices, chip)
     log.info('%d rows: %s', rows * unit, 'fits' if report['fits'] else 'does not fit')
-    over[rows] = report['hbm_over']
-    best = report | {'batch_size': rows * unit} if report['fits'] else best
+    reports[rows] = report | {'batch_size': rows * unit}
     return report['fits']
 
   low, high, step = 0, 8, 0
@@ -162,11 +153,12 @@ def largest_batch(config, devices, chip):
     low = high
     if low == MOST_ROWS:
       break
-    if len(over) == 1:
+    if len(reports) == 1:
       high = 2 * low
-    elif len(over) == 2:
-      row = max(1, (over[low] - over[low // 2]) // (low // 2))
-      high = max(2 * low, int(0.95 * (low - over[low] // row)))
+    elif len(reports) == 2:
+      before, over = (reports[rows]['hbm_over'] for rows in (low // 2, low))
+      row = max(1, (over - before) // (low // 2))
+      high = max(2 * low, int(0.95 * (low - over // row)))
     else:
       step = 2 * step or max(1, low // 16)
       high = low + step
@@ -174,9 +166,9 @@ def largest_batch(config, devices, chip):
   while high - low > max(1, high // 16):
     middle = (low + high) // 2
     low, high = (middle, high) if attempt(middle) else (low, middle)
-  if best is None:
+  if not low:
     raise InputError(f'not even {unit} rows fit; use more chips, fsdp or remat.')
-  return best
+  return reports[low]
 
 
 def changed(config, fields):
@@ -200,18 +192,16 @@ def table(report):
   for key in ('largest_of_state', 'largest_temporaries'):
     lines += [f'  {x["bytes"] / 2**20:10,.1f} MiB  {x["name"]}' for x in report.get(key, [])]
   if report['fits']:
-    lines.append('compiler-estimated cycles:')
     total = report['estimated_cycles']
+    lines.append('compiler-estimated cycles:')
     lines += [f'  {n:14,}  {n / total:5.1%}  {part}' for part, n in report['cycles'].items()]
-    lines.append(
-      f'  {total:14,}  estimated step {1e3 * report["estimated_step_s"]:.2f} ms, '
-      f'estimated MFU {report["estimated_mfu"]:.1%}'
-    )
-    lines.append(
-      f'{report["steps"]:,} steps: {report["estimated_chip_hours"]:,.1f} chip-hours, estimated'
-    )
     moved = ', '.join(f'{k} {n / 2**20:,.1f} MiB' for k, n in report['collective_bytes'].items())
-    lines.append(f'between devices, each step and device: {moved or "nothing"}')
+    lines += [
+      f'  {total:14,}  estimated step {1e3 * report["estimated_step_s"]:.2f} ms, '
+      f'estimated MFU {report["estimated_mfu"]:.1%}',
+      f'{report["steps"]:,} steps: {report["estimated_chip_hours"]:,.1f} chip-hours, estimated',
+      f'between devices, each step and device: {moved or "nothing"}',
+    ]
   return '\n'.join(lines + [f'warning: {w}' for w in report['warnings']])
 
 
@@ -219,10 +209,8 @@ def line_of(text, report):
   """The text of a report as one line of a sweep; text: the fields changed."""
   if not report['fits']:
     return f'{text:40} does not fit: {report["hbm_over"] / 2**30:.2f} GiB too much'
-  return (
-    f'{text:40} {report["hbm_bytes"] / 2**30:6.2f} GiB  {report["estimated_cycles"]:13,} '
-    f'cycles  estimated MFU {report["estimated_mfu"]:.1%}'
-  )
+  cycles = f'{report["estimated_cycles"]:13,} cycles  estimated MFU {report["estimated_mfu"]:.1%}'
+  return f'{text:40} {report["hbm_bytes"] / 2**30:6.2f} GiB  {cycles}'
 
 
 def sweep(kind, config, devices, chip):
@@ -263,8 +251,7 @@ def main(argv=None):
         row = {'variant': text} | report
         print(json.dumps(row) if args.json else line_of(text, report), flush=True)
       return
-    run = largest_batch if args.largest_batch else preflight
-    report = run(config, devices, chip)
+    report = (largest_batch if args.largest_batch else preflight)(config, devices, chip)
     print(json.dumps(report) if args.json else table(report))
 
 

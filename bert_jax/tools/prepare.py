@@ -4,9 +4,9 @@
     python -m bert_jax.tools.prepare --input de='de/*.txt' --input fr='fr/*.txt' --vocab V --out D
 
 and `bert_jax.train --config.data.train=D`. The main process cuts files into blocks of whole
-documents (text/documents.py) and writes what the workers make of them, in order, so the result is
-the same for any number of processes. Stopped and started again, it goes on after the last whole
-shard. With --beam the same functions run as an Apache Beam pipeline (tools/prepare_beam.py).
+documents and writes what the workers make of them, in order, so the result is the same for any
+number of processes. Stopped and started again, it goes on after the last whole shard. With --beam
+the same functions run as an Apache Beam pipeline (tools/prepare_beam.py).
 """
 
 import collections
@@ -21,7 +21,6 @@ import signal
 import tempfile
 import threading
 import time
-from collections import Counter
 from concurrent import futures
 from pathlib import Path
 
@@ -81,7 +80,6 @@ _maker = None  # the Maker of this process, if it is a worker
 
 
 def _start(settings):
-  """Begins a worker process."""
   global _maker
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process' to handle
   threading.Thread(target=_end_with_the_main_process, daemon=True).start()
@@ -99,10 +97,7 @@ def _make(language, block):
 
 @contextlib.contextmanager
 def results(settings, processes, skip):
-  """A context with an iterator over (items, counts) of the blocks in order, and a progress bar.
-
-  skip: how many blocks at the beginning are left out.
-  """
+  """A context with an iterator over (items, counts) of all blocks in order but the first `skip`."""
   with contextlib.ExitStack() as stack:
     remaining = itertools.islice(_with_bar(settings, stack), skip, None)
     if processes == 1:
@@ -114,10 +109,9 @@ def results(settings, processes, skip):
     try:
       yield _in_order(pool, remaining, 2 * processes + 1)
     except futures.process.BrokenProcessPool:
-      raise InputError(
-        'a worker process was killed, perhaps for lack of memory; run the same command again with '
-        'fewer --processes: finished shards stay'
-      ) from None
+      again = 'run the same command again with fewer --processes: finished shards stay'
+      killed = 'a worker process was killed, perhaps for lack of memory'
+      raise InputError(f'{killed}; {again}') from None
 
 
 def _in_order(pool, blocks, ahead):
@@ -133,12 +127,10 @@ def _in_order(pool, blocks, ahead):
 
 def _with_bar(settings, stack):
   """Yields blocks(settings) under a bar: MB/s and the time left, or rows of a TFDS dataset."""
-  sizes = {f: Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')}
-  unit = (
-    {'unit': 'B', 'unit_scale': True, 'total': sum(sizes.values())} if sizes else {'unit': 'row'}
-  )
+  sizes = [Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')]
+  unit = dict(unit='B', unit_scale=True, total=sum(sizes)) if sizes else dict(unit='row')
   bar = stack.enter_context(tqdm.tqdm(desc='preparing', disable=None, **unit))
-  positions = Counter()  # {file: what was read of it}
+  positions = collections.Counter()  # {file: what was read of it}
   for language, block in blocks(settings):
     yield language, block
     bar.update(block.position - positions[block.path])
@@ -174,11 +166,10 @@ def run(args, beam_arguments=()):
     if getattr(args, name) < low:
       raise InputError(f'--{name.replace("_", "-")} is {getattr(args, name)}; use {low} or more')
   with vocabulary_folder(args) as vocab:
-    settings = Settings(
-      inputs=tuple(inputs(args)),
-      vocab=str(vocab),
-      **{name: getattr(args, name) for name in Settings._fields if name not in ('inputs', 'vocab')},
-    )
+    specs = arguments.specs(args)
+    inputs = [(name, path) for name, spec in specs for path in documents.sources(spec, args.format)]
+    fields = {name: getattr(args, name) for name in Settings._fields if name != 'inputs'}
+    settings = Settings(**fields | {'inputs': tuple(inputs), 'vocab': str(vocab)})
     if args.beam:
       from bert_jax.tools import prepare_beam  # Beam is an extra
 
@@ -186,25 +177,14 @@ def run(args, beam_arguments=()):
     else:
       meta = prepare(settings, args.out, args.processes)
   seconds = time.perf_counter() - started
-  size = meta['counts']['bytes']
+  size = meta['counts']['bytes'] / 1e6
   kept = '; '.join(
     f'{name + ": " if name else ""}{", ".join(f"{n:,} {k}" for k, n in numbers.items())}'
     for name, numbers in meta['kept'].items()
   )
-  log.info(
-    '%s: %.1f MB in %.1f s (%.2f MB/s): %s',
-    args.out, size / 1e6, seconds, size / 1e6 / seconds, kept,
-  )  # fmt: skip
+  speed = '%s: %.1f MB in %.1f s (%.2f MB/s): %s'
+  log.info(speed, args.out, size, seconds, size / seconds, kept)
   return meta
-
-
-def inputs(args):
-  """[(language, file or TFDS name)] of --input and --languages."""
-  return [
-    (name, path)
-    for name, spec in arguments.specs(args)
-    for path in documents.sources(spec, args.format)
-  ]
 
 
 @contextlib.contextmanager

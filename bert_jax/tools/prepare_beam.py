@@ -27,18 +27,10 @@ try:
 except ImportError:
   raise InputError('--beam needs Apache Beam; run: pip install apache-beam') from None
 
-log = logging.getLogger('bert_jax')
-
-# A document's place in the input is (number of its file, first line or row of its block, number in
-# the block). Places order documents as tools/prepare.py does.
-
 
 def prepare(settings, out, arguments, shards=0):
-  """As tools/prepare.prepare, on the runner of Beam's `arguments`.
-
-  shards: how many the corpus has; 0: as many as the size of the input files asks for, which is not
-  known of compressed files and TFDS.
-  """
+  """As tools/prepare.prepare, on the runner of Beam's `arguments`. shards: 0: as many as the input
+  files ask for by their size, which is not known of compressed files and TFDS."""
   out = Path(out).expanduser().absolute()
   if not shards:
     sizes = [Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')]
@@ -46,12 +38,10 @@ def prepare(settings, out, arguments, shards=0):
   tokenizer, plan = prepare_steps.begin(settings, out, f'Beam in {shards} shards')
   settings = settings._replace(vocab=str(out))  # where all workers see it
   if (out / prepared.META).is_file():
-    log.info('%s is whole already', out)
+    logging.getLogger('bert_jax').info('%s is whole already', out)
     return prepared.read_meta(out)
-  files = [
-    (number, settings.languages.index(language), path)
-    for number, (language, path) in enumerate(settings.inputs)
-  ]
+  number_of = settings.languages.index
+  files = [(n, number_of(language), path) for n, (language, path) in enumerate(settings.inputs)]
   counts_file = out / 'counts.json'
   with beam.Pipeline(options=PipelineOptions(list(arguments))) as pipeline:
     made = (
@@ -90,7 +80,8 @@ def prepare(settings, out, arguments, shards=0):
 
 
 def _cut(file, format, split):
-  """Yields (place, language number, block) of a file."""
+  """Yields (place, language number, block) of a file. A document's place is (number of its file,
+  first line or row of its block, number in the block), which is the order of tools/prepare.py."""
   number, language, path = file
   for block in documents.blocks(path, format, split):
     yield (number, block.first), language, block
@@ -122,9 +113,8 @@ def _without_exact(items):
     | 'Ranked' >> beam.Values()
     | 'InOrder' >> beam.Map(lambda pairs: sorted(pairs, key=lambda pair: pair[0]))
   )
-  return groups | 'First' >> beam.Map(lambda pairs: pairs[0]), groups | 'Others' >> beam.Map(
-    lambda pairs: {'exact_duplicates': len(pairs) - 1}
-  )
+  others = groups | 'Others' >> beam.Map(lambda pairs: {'exact_duplicates': len(pairs) - 1})
+  return groups | 'First' >> beam.Map(lambda pairs: pairs[0]), others
 
 
 def _without_near(items, threshold):
@@ -140,9 +130,8 @@ def _without_near(items, threshold):
   )
   joined = {'items': items, 'near': near} | beam.CoGroupByKey()
   kept = joined | 'Far' >> beam.Filter(lambda pair: not pair[1]['near'])
-  return kept | beam.MapTuple(lambda place, groups: (place, groups['items'][0])), near | beam.Map(
-    lambda pair: {'near_duplicates': 1}
-  )
+  removed = near | beam.Map(lambda pair: {'near_duplicates': 1})
+  return kept | beam.MapTuple(lambda place, groups: (place, groups['items'][0])), removed
 
 
 def _write(out, number, pairs, vocab_size):

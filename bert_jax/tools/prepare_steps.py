@@ -33,9 +33,8 @@ class Settings(NamedTuple):
 
   def encoder(self, tokenizer):
     """The Encoder of these settings; raises what is wrong with segmenter and lexicons."""
-    return Encoder(
-      tokenizer, segmenter=self.segmenter, phrases=self.phrases, entities=self.entities
-    )
+    lexicons = {'phrases': self.phrases, 'entities': self.entities}
+    return Encoder(tokenizer, segmenter=self.segmenter, **lexicons)
 
   @property
   def languages(self):
@@ -44,10 +43,7 @@ class Settings(NamedTuple):
 
 
 class Maker:
-  """maker(language number, block) -> (items, counts): encodes the documents of a block.
-
-  A pure function of its arguments; each process makes one of these.
-  """
+  """maker(language number, block) -> (items, counts) of its documents; each process makes one."""
 
   def __init__(self, settings):
     self.settings = settings
@@ -64,14 +60,10 @@ class Maker:
       else:
         kept.append(document)
     records = self.encode([document.sentences for document in kept], counts)
-    return [
-      self._item(language, document, record)
-      for document, record in zip(kept, records, strict=True)
-      if record
-    ], counts
+    pairs = zip(kept, records, strict=True)
+    return [self._item(language, *pair) for pair in pairs if pair[1]], counts
 
   def _item(self, language, document, record):
-    """The shards.Item of a document."""
     whole = '\n'.join(document.sentences)
     messages, sizes = self.serialize(document.name, self.settings.languages[language], record)
     return shards.Item(
@@ -89,11 +81,8 @@ def blocks(settings):
 
 
 def begin(settings, out, by='processes'):
-  """Writes the vocabulary and plan.json into the folder; returns (tokenizer, plan).
-
-  InputError if a corpus with another plan was begun there. by: the program that writes the shards,
-  which cannot be changed half-way.
-  """
+  """Writes vocabulary and plan.json; returns (tokenizer, plan). InputError if the folder holds a
+  corpus of another plan. by: what writes the shards, which cannot be changed half-way."""
   tokenizer = tokenizers.load_folder(settings.vocab)
   settings.encoder(tokenizer)  # raises if a lexicon or the segmenter is not there
   plan = _plan(settings, tokenizer, by)
@@ -101,21 +90,19 @@ def begin(settings, out, by='processes'):
   if path.is_file():
     earlier = json.loads(path.read_text())
     different = ', '.join(name for name in plan if plan[name] != earlier.get(name))
-    begun = prepared.finished(out) or (out / prepared.META).is_file()
-    if different and not begun:  # without a whole shard, plan and vocabulary may still change
+    if different and (prepared.finished(out) or (out / prepared.META).is_file()):
+      begun = f'{out} holds a corpus that was begun with another {different}'
+      raise InputError(f'{begun}; choose another --out, or delete it')
+    if different:  # without a whole shard, plan and vocabulary may still change
       for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):
         (out / name).unlink(missing_ok=True)
-      write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
-    elif different:
-      raise InputError(
-        f'{out} holds a corpus that was begun with another {different}; choose another --out, or '
-        'delete it'
-      )
   elif out.is_dir() and any(out.iterdir()):
     raise InputError(f'{out} holds other files; give --out a new or an empty folder')
   else:
     arguments.check_writable(out)
     out.mkdir(parents=True, exist_ok=True)
+    different = 'everything'
+  if different:
     write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
   if not tokenizers.in_folder(out):
     tokenizer.save(out)

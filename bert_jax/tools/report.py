@@ -18,19 +18,14 @@ from bert_jax import config as config_lib
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
-from bert_jax.tools.text_table import aligned
-
-log = logging.getLogger('bert_jax')
 
 # Fields that cannot change a run's result.
 WITHOUT_EFFECT = ('mesh.', 'log.', 'checkpoint.every', 'checkpoint.keep_')
 
 
 def read(folder):
-  """The runs below a folder: [{'path', 'config', 'main_metric', 'lines', 'data'}].
-
-  config: {name: value}. lines: of metrics.jsonl. data: what run.json says of the data.
-  """
+  """The runs below a folder: [{'path', 'config': {name: value}, 'main_metric', 'lines': those of
+  metrics.jsonl, 'data': what run.json says of it}]."""
   runs = []
   for path in sorted(Path(folder).rglob('config.json')):
     metrics = path.with_name('metrics.jsonl')
@@ -41,7 +36,7 @@ def read(folder):
       facts = json.loads(path.with_name('run.json').read_text())
       lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     except (OSError, ValueError) as error:
-      log.warning('%s is left out: %s', path.parent, error)
+      logging.getLogger('bert_jax').warning('%s is left out: %s', path.parent, error)
       continue
     run = {'path': path.parent, 'config': config_lib.flatten(config), 'lines': lines}
     run['main_metric'] = TASKS[config.objective].main_metric(config)
@@ -91,9 +86,8 @@ def groups(runs):
       and len({str(run['config'].get(name)) for run in of_objective}) > 1
     ]
     for run in of_objective:
-      text = ', '.join(
-        f'{n}={"none" if run["config"].get(n) == "" else run["config"].get(n)}' for n in varied
-      )
+      values = ((name, run['config'].get(name)) for name in varied)
+      text = ', '.join(f'{name}={"none" if value == "" else value}' for name, value in values)
       out.setdefault((objective, text), []).append(run)
   return out
 
@@ -101,7 +95,6 @@ def groups(runs):
 def table(runs, metric=''):
   """The text of the table: a line for each group of runs, then the collapsed runs."""
   rows = [('objective', 'runs that differ in', 'seeds', 'metric', 'mean ± sd', '95 %', 'baseline')]
-  constant = [run for run in runs if collapsed(run)]
   shown = list(groups(runs).items())
   shown += [
     ((objective, f'{text or "-"}, without collapsed runs'), sound)
@@ -123,22 +116,18 @@ def table(runs, metric=''):
   if len(rows) == 1:
     names = sorted({name for run in runs for line in run['lines'] for name in line})
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {", ".join(names)}.')
-  lines = aligned(rows)
-  lines += [f'collapsed, one answer for every example: {run["path"]}' for run in constant]
-  return '\n'.join(lines)
+  lines = [f'collapsed, one answer for every example: {x["path"]}' for x in runs if collapsed(x)]
+  return '\n'.join(arguments.aligned(rows) + lines)
 
 
 def picture(runs, path, metric=''):
   """Draws the curves of all runs: a panel for each objective, a colour for each group of seeds."""
-  import matplotlib
-
-  matplotlib.use('Agg')
-  import matplotlib.pyplot as plt
+  from matplotlib.figure import Figure
 
   by_group = groups(runs)
   objectives = list(dict.fromkeys(objective for objective, _ in by_group))
-  figure, axes = plt.subplots(1, len(objectives), figsize=(6 * len(objectives), 4.2), squeeze=False)
-  for axis, objective in zip(axes[0], objectives):
+  figure = Figure(figsize=(6 * len(objectives), 4.2))
+  for axis, objective in zip(figure.subplots(1, len(objectives), squeeze=False)[0], objectives):
     panel = {text: members for (o, text), members in by_group.items() if o == objective}
     for i, (text, members) in enumerate(panel.items()):
       name = metric_of(members[0], metric)
@@ -146,10 +135,8 @@ def picture(runs, path, metric=''):
         for split, style in (('train', '-'), ('eval', 'o--')):
           points = [(x['step'], x[name]) for x in run['lines'] if x['split'] == split and name in x]
           label = f'{split} {text}'.strip() if j == 0 else None
-          axis.plot(
-            *zip(*points or [(0, float('nan'))]), style, color=f'C{i}', markersize=4,
-            alpha=0.5 if split == 'train' else 1.0, label=label,
-          )  # fmt: skip
+          look = dict(color=f'C{i}', markersize=4, alpha=0.5 if split == 'train' else 1.0)
+          axis.plot(*zip(*points or [(0, float('nan'))]), style, label=label, **look)
       splits = members[0]['data']
       level = splits.get('eval', splits['train'])['baselines'].get(name)
       if level and i == 0:
@@ -161,7 +148,6 @@ def picture(runs, path, metric=''):
     figure.savefig(path, dpi=120)
   except (OSError, ValueError) as error:
     raise InputError(f'--picture {path} cannot be written: {error}.') from None
-  plt.close(figure)
 
 
 def main(argv=None):

@@ -17,8 +17,6 @@ from bert_jax import train
 from bert_jax.errors import InputError
 from bert_jax.tools import arguments, report
 
-log = logging.getLogger('bert_jax')
-
 
 def combinations(vary, seeds):
   """Yields (name of the folder, arguments) of each run: for ['a=1,2'] and 2 seeds first
@@ -47,15 +45,13 @@ def main(argv=None):
   with config_lib.command_line():
     if args.seeds < 1:
       raise InputError(f'--seeds is {args.seeds}; each combination runs with at least 1.')
-    runs = [
-      (name, config_lib.load(args.config, overrides + fields))
-      for name, fields in combinations(args.vary, args.seeds)
-    ]
+    named = combinations(args.vary, args.seeds)
+    runs = [(name, config_lib.load(args.config, overrides + fields)) for name, fields in named]
     # Runs that differ in a seed or a rate compile the same programs.
     jax.config.update('jax_compilation_cache_dir', str(Path(args.workdir) / '.jax_cache'))
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.5)
     for i, (name, config) in enumerate(runs, 1):
-      log.info('==== run %d of %d: %s', i, len(runs), name)
+      logging.getLogger('bert_jax').info('==== run %d of %d: %s', i, len(runs), name)
       train.train(config, Path(args.workdir) / name)
     print(report.table(report.read(args.workdir)))
 

@@ -19,37 +19,31 @@ from bert_jax import evaluate, metrics
 from bert_jax.errors import InputError
 from bert_jax.text import files
 from bert_jax.tools import arguments
-from bert_jax.tools.text_table import aligned
-
-log = logging.getLogger('bert_jax')
 
 
 def table(results):
   """The text of a table of {set: {metric: value}}: a row for each set, a column for each metric."""
   names = list(dict.fromkeys(name for result in results.values() for name in result))
   columns = [[result.get(name, math.nan) for result in results.values()] for name in names]
-  shown = [[f'{x:.4f}' if x == x else '-' for x in values] for values in columns]
   # A metric that a set does not have has no mean.
-  means = [math.fsum(values) / len(values) for values in columns]
-  rows = [('', *names), *zip(results, *shown)]
-  rows.append(('mean', *(f'{x:.4f}' if x == x else '-' for x in means)))
-  return '\n'.join(aligned(rows))
+  columns = [[*values, math.fsum(values) / len(values)] for values in columns]
+  shown = [[f'{x:.4f}' if x == x else '-' for x in values] for values in columns]
+  return '\n'.join(arguments.aligned([('', *names), *zip([*results, 'mean'], *shown)]))
 
 
 def transfer(workdir, specs, languages=(), overrides=(), which='latest', out=''):
   """{name: {metric: value}} of a run on each set; specs: 'NAME=DATA' or a path with {language}."""
   parts = [part for spec in specs for part in files.parts(spec, languages)]
-  unnamed = [spec for name, spec in parts if not name]
-  if unnamed:
+  if unnamed := [spec for name, spec in parts if not name]:
     raise InputError(f'--eval {unnamed[0]} has no name; write NAME={unnamed[0]}, or {{language}}.')
-  repeated = {name for name, _ in parts if [n for n, _ in parts].count(name) > 1}
-  if repeated:
-    raise InputError(f'--eval names {sorted(repeated)[0]} twice; give each set another name.')
+  names = [name for name, _ in parts]
+  if repeated := sorted(name for name in names if names.count(name) > 1):
+    raise InputError(f'--eval names {repeated[0]} twice; give each set another name.')
   out = Path(out or Path(workdir).expanduser() / 'transfer')
   results = {}
   for name, result, _ in evaluate.evaluate_on(workdir, parts, overrides, which, out):
     results[name] = result
-    log.info('%s: %s', name, metrics.to_json(result))
+    logging.getLogger('bert_jax').info('%s: %s', name, metrics.to_json(result))
   out.mkdir(parents=True, exist_ok=True)
   config_lib.write_whole(out / 'table.txt', table(results) + '\n')
   scores = {name: json.loads(metrics.to_json(result)) for name, result in results.items()}

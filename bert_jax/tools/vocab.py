@@ -4,8 +4,7 @@
     python -m bert_jax.tools.vocab --input de='de/*.txt' --input sw='sw/*.txt' --sampling 0.7 ...
 
 V/vocab.txt with its tokenizer_config.json is what Google's and Hugging Face's BERT tokenizers load;
-the kinds unigram and bpe write a SentencePiece model, V/spm.model. See
-tokenizers/wordpiece_trainer.py and sentencepiece_trainer.py.
+the kinds unigram and bpe write a SentencePiece model, V/spm.model.
 """
 
 import json
@@ -46,13 +45,10 @@ def train(args):
     specs.setdefault(language, []).append(spec)
   counts, documents = Counter(invalid_utf8_lines=0), Counter()
   flags = {'do_lower_case': not args.cased, 'tokenize_chinese_chars': not args.no_cjk_spaces}
-  settings = dict(
-    vocab_size=args.size, character_coverage=args.character_coverage, sampling=args.sampling
-  )
-  with (
-    tqdm.tqdm(desc='reading', unit='B', unit_scale=True, disable=None) as bar,
-    tempfile.TemporaryDirectory() as scratch,
-  ):
+  coverage = args.character_coverage
+  settings = dict(vocab_size=args.size, character_coverage=coverage, sampling=args.sampling)
+  bar = tqdm.tqdm(desc='reading', unit='B', unit_scale=True, disable=None)
+  with bar, tempfile.TemporaryDirectory() as scratch:
     path = Path(scratch) / file
     texts = {n: _sentences(args, n, part, counts, documents, bar) for n, part in specs.items()}
     if is_wordpiece:
@@ -68,14 +64,9 @@ def train(args):
     log.info('%s holds just this vocabulary already', out)
   else:
     raise another
-  shares = made.pop('shares')
-  return {
-    'out': str(out),
-    **counts,
-    **made,
-    'languages': {n: {'documents': documents[n], 'share': shares[n]} for n in specs},
-    'seconds': round(time.perf_counter() - started, 1),
-  }
+  shares, seconds = made.pop('shares'), round(time.perf_counter() - started, 1)
+  languages = {n: {'documents': documents[n], 'share': shares[n]} for n in specs}
+  return {'out': str(out), **counts, **made, 'languages': languages, 'seconds': seconds}
 
 
 def _sentences(args, language, specs, counts, documents, bar):
@@ -106,10 +97,9 @@ def main(argv=None):
   with command_line():
     limits = {'size': (6, 10**7), 'character_coverage': (1e-9, 1), 'sampling': (0, 1)}
     for name, (low, high) in limits.items():
-      if not low <= getattr(args, name) <= high:
-        raise InputError(
-          f'--{name.replace("_", "-")} is {getattr(args, name)}; use {low:g} to {high:g}'
-        )
+      if not low <= (value := getattr(args, name)) <= high:
+        option = name.replace('_', '-')
+        raise InputError(f'--{option} is {value}; use {low:g} to {high:g}')
     print(json.dumps(train(args), ensure_ascii=False))
 
 

@@ -41,11 +41,9 @@ def newest_meta(workdir):
 
 class Checkpoints:
   """The checkpoints of one workdir.
-
   settings: config.checkpoint; None: they are only read. identity: {name: value} that every
   checkpoint stores about its config and data. judged_by: names the metric and the data by which the
-  best checkpoint is the best.
-  """
+  best checkpoint is the best."""
 
   def __init__(self, workdir, settings=None, identity=None, judged_by=''):
     self.folder = Path(workdir).expanduser().absolute() / 'checkpoints'
@@ -98,10 +96,8 @@ class Checkpoints:
 
   def save(self, state, metrics, seen):
     """Starts writing the checkpoint of state.step; returns once the arrays may be donated.
-
     metrics: of its evaluation, or {}; a checkpoint that was saved before its evaluation gets them
-    when it is saved again. seen: {name: number}, the run's counts since step 0.
-    """
+    when it is saved again. seen: {name: number}, the run's counts since step 0."""
     number = int(state.step)
     metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
     if number in self.manager.all_steps():
@@ -164,10 +160,8 @@ class Checkpoints:
 
   def restore(self, shapes):
     """(State, meta) of the newest good checkpoint, or None if there is no checkpoint.
-
     shapes: a State of ShapeDtypeStructs with shardings. Damaged checkpoints are logged and put
-    aside.
-    """
+    aside."""
     damaged = []
     for number in reversed(self.steps()):
       try:
@@ -273,10 +267,8 @@ class Damaged(InputError):
 
 def load_params(workdir, shapes, which='latest', partial=False):
   """(params, step) of a workdir's run. which: 'latest', 'best' or a step.
-
   shapes: a tree of ShapeDtypeStructs with shardings (sharding.placed). Converted weights may lack
-  heads: with `partial` the params hold the parts that are there, else that is an InputError.
-  """
+  heads: with `partial` the params hold the parts that are there, else that is an InputError."""
   with contextlib.closing(Checkpoints(workdir)) as checkpoints:
     for number in reversed(_steps_of(checkpoints, workdir, which)):
       try:

@@ -44,12 +44,10 @@ def limits(model, tokenizer):
 def run(eval_step, params, carry, batches, constants, count=0):
   """({metric: float}, answers of the task's Examples or []). Metrics are totals in float64, divided
   by their weights at the end.
-
   carry: what the objective carries into the first batch. count: how many batches to look at, 0 for
   all. They are spread evenly over the split, since neighbours in a corpus are alike, unless the
   batches are lanes, which are read from their beginning. A model that gives the same answer to
-  everything gets the metric `constant`, 1.
-  """
+  everything gets the metric `constant`, 1."""
   totals, outputs, damaged = {}, [], batches.damaged_rows
   count = min(count or len(batches), len(batches))
   for i in range(count) if batches.lanes else (k * len(batches) // count for k in range(count)):
@@ -75,9 +73,7 @@ def run(eval_step, params, carry, batches, constants, count=0):
 
 def evaluate(workdir, overrides=(), which='latest', out=''):
   """(metrics, step) of a workdir's checkpoint on the data.eval of its config or the overrides.
-
-  The answers are written to the folder `out`; '': to one in the workdir.
-  """
+  The answers are written to the folder `out`; '': to one in the workdir."""
   ((_, result, number),) = evaluate_on(workdir, [('', '')], overrides, which, out)
   return result, number
 

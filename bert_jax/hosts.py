@@ -59,10 +59,8 @@ def add_argument(parser):
 
 def join(seconds=None):
   """Joins the other processes of the run, if --distributed, srun or GKE says that there are any.
-
   It must be called before anything else that uses JAX's devices. seconds: the value of
-  --distributed. Raises Alone (exit code 3) if the others do not join in time.
-  """
+  --distributed. Raises Alone (exit code 3) if the others do not join in time."""
   pod = ',' in os.environ.get('TPU_WORKER_HOSTNAMES', '')
   if not (seconds or _launched() or pod):
     return
@@ -105,9 +103,7 @@ def join(seconds=None):
 
 def _speak_when_aborted():
   """Prints a sentence after the C++ trace with which JAX's client aborts this process.
-
-  It aborts a process that waits on its devices for a lost process.
-  """
+  It aborts a process that waits on its devices for a lost process."""
   global _aborted  # a reference, since C keeps none
   who = f'process {jax.process_index()} of {jax.process_count()}'
 
@@ -219,9 +215,7 @@ def exists(path):
 
 class Vote:
   """Whether any process has said yes, without waiting: cast in one step, counted by the next.
-
-  The votes travel over the devices, so every process sees the same outcome at the same step.
-  """
+  The votes travel over the devices, so every process sees the same outcome at the same step."""
 
   def __init__(self, mesh):
     self.alone = jax.process_count() == 1
@@ -244,9 +238,7 @@ class Vote:
 @contextlib.contextmanager
 def together():
   """A context that ends a failing process of several with one sentence; the others end soon after.
-
-  JAX's shutdown would wait minutes for processes that may never come.
-  """
+  JAX's shutdown would wait minutes for processes that may never come."""
   try:
     yield
   except BrokenPipeError:
@@ -269,9 +261,8 @@ def together():
 
 def is_loss(error):
   """Whether an exception comes from the connection between processes, and not from their work.
-
-  Some versions of JAX raise a JaxRuntimeError, others a ValueError; its text begins with a status.
-  """
+  Some versions of JAX raise a JaxRuntimeError, others a ValueError; its text begins with a
+  status."""
   return jax.process_count() > 1 and bool(STATUS.match(str(error)))
 
 

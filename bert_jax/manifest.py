@@ -49,9 +49,7 @@ def array_table(trees):
 def checksums(arrays):
   """{name: uint32}: the sum modulo 2**32 of an array's words, each times an odd number made from
   its position.
-
-  As the factors are odd, any flipped bit changes the sum; as they differ, so does a swap.
-  """
+  As the factors are odd, any flipped bit changes the sum; as they differ, so does a swap."""
 
   def checksum(x):
     if x.dtype == jnp.bool_:
@@ -76,9 +74,7 @@ def seal(meta):
 
 def compare(meta, part, arrays):
   """InputError unless a part of a run has the names, shapes and types that the checkpoint has.
-
-  The moments of a parameter that is frozen in one of the two are in the other only.
-  """
+  The moments of a parameter that is frozen in one of the two are in the other only."""
   here = {f'{part}/{name}': [list(x.shape), str(np.dtype(x.dtype))] for name, x in arrays.items()}
   there = {name: row[:2] for name, row in rows_of(meta, part).items()}
   for name in sorted(here.keys() | there.keys()):
@@ -97,10 +93,8 @@ def rows_of(meta, part):
 
 def stored(meta, part, shapes):
   """{dotted path: ShapeDtypeStruct} of a checkpoint's arrays of a part, with a run's shardings.
-
   shapes: {part: {dotted path: ShapeDtypeStruct}} of the run. A moment that the run does not have
-  has the sharding of its parameter.
-  """
+  has the sharding of its parameter."""
   out = {}
   for name, (shape, dtype, _) in rows_of(meta, part).items():
     path = name.partition('/')[2]
@@ -111,9 +105,7 @@ def stored(meta, part, shapes):
 
 def check_continues(meta, shapes, identity, steps, resumed_from):
   """InputError unless a run with these shapes and this identity can continue from a checkpoint.
-
-  meta: the checkpoint's. resumed_from: is it of config.resume_from, and not of this workdir?
-  """
+  meta: the checkpoint's. resumed_from: is it of config.resume_from, and not of this workdir?"""
   number, same_data = meta['step'], meta['data'] == identity['data']
   if resumed_from and not same_data:
     log.info('resume_from: the training data is another one than up to step %d', number)

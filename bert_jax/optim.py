@@ -24,12 +24,10 @@ def numbers(optimizer):
 
 def make_schedule(optimizer, steps, peak=None):
   """step -> learning rate, for a run of `steps` steps. peak: used in place of the config's.
-
   Every schedule first rises linearly from 0 over `warmup` steps. Then linear: peak *
   (1 - step / steps), counted from step 0 (BERT). cosine: falls to 0 over the remaining steps.
   inverse_sqrt: peak * sqrt(warmup / step) (Vaswani et al. 2017). wsd: constant, then linear to 0
-  over the last `decay` steps. constant: the peak.
-  """
+  over the last `decay` steps. constant: the peak."""
   peak = optimizer.learning_rate if peak is None else peak
   warmup = _steps(optimizer.warmup, steps)
   decay = max(1, _steps(optimizer.decay, steps))
@@ -96,10 +94,8 @@ OPTIMIZERS = {'bert_adamw': scale_by_bert_adam, 'adamw': optax.scale_by_adam}
 def make_optimizer(optimizer, steps, params, values=None):
   """The Optax chain of `config.optimizer`. A frozen parameter has no moments, and its update is
   None.
-
   params: arrays or shapes; only their paths are used. values: as `numbers` returns them, but
-  traced; used in place of the config's.
-  """
+  traced; used in place of the config's."""
   values = values or numbers(optimizer)
   still = frozen(optimizer, params)
   trained = lambda tree: split(tree, still)[0]
@@ -156,10 +152,8 @@ def matches(pattern, params):
 def lr_multipliers(optimizer, params):
   """The factor of each parameter's learning rate: a float, or an array over the axis of scanned
   layers.
-
   0 for `freeze`; else the first factor of `lr_multipliers` whose regex matches, times
-  layer_lr_decay ** depth (see layer_depths; as in ELECTRA's fine-tuning).
-  """
+  layer_lr_decay ** depth (see layer_depths; as in ELECTRA's fine-tuning)."""
   frozen = matches(optimizer.freeze, params)
   rules = [(matches(pattern, params), factor) for pattern, factor in optimizer.lr_multipliers]
   depths = layer_depths(params)
@@ -175,10 +169,8 @@ def lr_multipliers(optimizer, params):
 
 def layer_depths(params):
   """How far each parameter lies below the top of its tower (towers.py), counted in layers.
-
   1 in the last layer, the number of layers + 1 in the embeddings, 0 in the heads and in a final
-  LayerNorm. An int, or an array over the axis of scanned layers.
-  """
+  LayerNorm. An int, or an array over the axis of scanned layers."""
   counts = towers.layer_counts(params)
 
   def depth(path, x):

@@ -83,10 +83,8 @@ class Program:
 
 def program(config, objective, mesh, steps):
   """The Program of a run of `steps` steps on a mesh.
-
   Call this outside of jax.set_mesh(mesh), since the keys are real arrays and the devices of the
-  mesh may only be described; lower the Program inside, and inside sharding.activation_rules().
-  """
+  mesh may only be described; lower the Program inside, and inside sharding.activation_rules()."""
   if config.optimizer.accumulation > 1 and objective.carry(config.batch_size):
     raise InputError(
       f'objective {config.objective} carries something from step to step, which does not go with '
@@ -126,14 +124,11 @@ def empty_carry(objective, config):
 
 def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
   """-> train_step(state, batch, constants) -> (state, {name: Mean or scalar}).
-
   make_optimizer: constants.numbers -> an Optax transformation. frozen: a tree of booleans, True for
   parameters that get no gradient; None: there are none such.
-
   Random keys are fold_in(key, step), so a step is a function of (config, step, state). With
   accumulation > 1 the batch is computed in that many microbatches, and the gradient is that of the
-  whole batch: each term is divided by its weight in the whole batch, not in its microbatch.
-  """
+  whole batch: each term is divided by its weight in the whole batch, not in its microbatch."""
   weights = objective.loss_weights
 
   def train_step(state, batch, constants):
@@ -186,9 +181,8 @@ def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
 
 def make_eval_step(objective):
   """-> eval_step(params, carry, batch, index, constants) -> (terms, predictions, next carry).
-
-  Random keys depend on the batch's number `index` alone, so they are the same in every evaluation.
-  """
+  Random keys depend on the batch's number `index` alone, so they are the same in every
+  evaluation."""
 
   def eval_step(params, carry, batch, index, constants):
     batch = objective.prepare(batch, jax.random.fold_in(constants.eval_key, index))

@@ -28,12 +28,10 @@ log = logging.getLogger('bert_jax')
 
 def train(config, workdir):
   """Runs a config in a workdir -> (State, final metrics {name: float}).
-
   The order in which a run starts: 1. the newest checkpoint of the workdir, 2. that of
   config.resume_from, 3. weights from config.init_from, 4. scratch. Mistakes in the input are errors
   before anything is compiled or written. Asked to stop (SIGTERM, Ctrl-C), it finishes the step,
-  saves, and raises KeyboardInterrupt.
-  """
+  saves, and raises KeyboardInterrupt."""
   config_lib.show_log()
   hosts.check()
   inputs = run_setup.read_inputs(config, Path(workdir).expanduser())

@@ -25,10 +25,8 @@ class Trained(NamedTuple):
 def load(source, which='latest', positions=0):
   """The trained model of a source: a run's workdir, a Hugging Face folder, the path of one inside
   an installed package, a name on the Hub, or the folder of a TensorFlow checkpoint.
-
   which: the checkpoint of a run: 'latest', 'best' or a step. positions: the number of rows that the
-  position table of a released model gets; 0: as many as it has.
-  """
+  position table of a released model gets; 0: as many as it has."""
   folder = hub.folder(source)
   if from_huggingface.is_model(folder):
     refuse_which(source, which)

@@ -210,10 +210,8 @@ def from_json(text):
 
 def fingerprint(config):
   """A short hash of the fields that decide a run's numbers.
-
   A field at its past value is left out, so that a config keeps the fingerprint that it had before
-  the field was added.
-  """
+  the field was added."""
   known = fields(config.objective)
   fixed = {name: x for name, x in _fixed(config).items() if x != known[name].past}
   if TASKS[config.objective].reads_corpus:

@@ -17,9 +17,7 @@ log = logging.getLogger('bert_jax')
 
 def metas(spec, languages):
   """[(language or '', corpus.json of a prepared corpus or None), ...] of a spec such as data.train.
-
-  InputError for files that do not exist.
-  """
+  InputError for files that do not exist."""
   out = []
   for name, part in files.parts(spec, languages):
     is_prepared = prepared.is_prepared(part)
@@ -68,9 +66,7 @@ def load(config, spec, tokenizer, split):
 
 def _tokenize(config, spec, encoder, split, matched):
   """(Corpus, crc32 of each document's name [D], unigram counts [V]) of text.
-
-  matched: {path of a lexicon: how many of its entries were met}, increased.
-  """
+  matched: {path of a lexicon: how many of its entries were met}, increased."""
   counts, names = Counter(), []
 
   def sentences():

@@ -121,10 +121,8 @@ def load(folder, tokenizer):
 
 class _Reader:
   """reader(record number) -> (tokens, starts); the records read last stay in memory.
-
   paths: of the shards. ends: [shards + 1] number of the first record of each, and how many there
-  are. room: tokens that may stay in memory.
-  """
+  are. room: tokens that may stay in memory."""
 
   def __init__(self, folder, paths, ends):
     import tensorflow_datasets as tfds

@@ -95,9 +95,7 @@ class Shard:
 
   def add(self, items, counts, seen):
     """Writes the items of a block and adds up its counts.
-
-    seen: a duplicates.Seen, which leaves out duplicates of earlier documents, or None.
-    """
+    seen: a duplicates.Seen, which leaves out duplicates of earlier documents, or None."""
     self.blocks += 1
     self.counts.update(counts)
     for item in items:
@@ -176,9 +174,7 @@ def _check_written(path, records):
 
 def finish(folder, plan, tokenizer, counts=None):
   """Writes TFDS's metadata and, last, corpus.json; returns what it holds.
-
-  counts: {name: number} of what was read, for Beam, whose shards have no counts.
-  """
+  counts: {name: number} of what was read, for Beam, whose shards have no counts."""
   import tensorflow_datasets as tfds
   from tensorflow_datasets.core import naming
   from tensorflow_datasets.core import splits as splits_lib

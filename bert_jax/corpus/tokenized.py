@@ -24,12 +24,10 @@ class DamagedRecord(InputError):
 
 class Corpus:
   """Documents of sentences of tokens; sentence s is tokens sentences[s] to sentences[s + 1].
-
   Its tokens are read in records, one or more for each document: read(record) -> (tokens [n] int32,
   starts [n] uint8, see units.Record). records [R]: the numbers of the records, in order; record_at
   [R + 1]: offset of the first token of each. sentences [S + 1] are offsets of tokens, documents
-  [D + 1] offsets of sentences.
-  """
+  [D + 1] offsets of sentences."""
 
   def __init__(self, read: Callable, records, record_at, sentences, documents, fingerprint: str):
     self.read, self.fingerprint = read, fingerprint
@@ -99,9 +97,7 @@ def offsets(lengths):
 
 def tokenize(documents: Iterable[list[str]], encoder, counts):
   """(Corpus in memory, [documents] bool: whether each has a token; those without are left out).
-
-  documents: each a list of sentences. encoder: a units.Encoder. counts: see Encoder.
-  """
+  documents: each a list of sentences. encoder: a units.Encoder. counts: see Encoder."""
   records, pending = [], []
 
   def flush():
@@ -150,11 +146,9 @@ def predictable(counts, tokenizer):
 
 def unigram_nats(counts, of=None):
   """Cross-entropy in nats per token of a text under the frequencies of another one.
-
   counts: [V] of the text that the frequencies are of; a piece it does not have counts once. of: [V]
   of the text to predict; None: the same one. The result is the loss of the best predictor that
-  never looks at the context; a masked-LM loss that stays there has learned frequencies only.
-  """
+  never looks at the context; a masked-LM loss that stays there has learned frequencies only."""
   of = counts if of is None else of
   probabilities = np.maximum(counts, 1) / np.maximum(counts, 1)[counts + of > 0].sum()
   return float(-(of / of.sum()) @ np.log(probabilities))

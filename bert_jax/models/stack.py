@@ -23,11 +23,9 @@ REMAT_POLICIES = {
 
 def run_blocks(config, count, deterministic, x_BTD, tokens, context=None, layer=None):
   """x [B, T, D] after `count` blocks and, if they are pre-LN, one more norm.
-
   To be called in the compact method of a module, which gets their parameters. context: see Block.
   layer: a Layer with the numbers of all blocks, arrays [count] where they differ; None: those that
-  the config says.
-  """
+  the config says."""
   layer = layer_numbers(config, count) if layer is None else layer
   block = Block
   if config.remat != 'none':

@@ -35,14 +35,12 @@ class Source(Protocol):
 
 class Batches:
   """batches[step] -> {name: global jax.Array [B, ...]} sharded over the leading axis.
-
   spec: the arrays that the objective expects, {name: ShapeDtypeStruct}. limits: {name: exclusive
   upper bound} of integer arrays, since JAX reports no index past the end of a table. With a seed
   there are endless passes, each shuffled anew; without one the rows come once, in order, and the
   last batch is filled up with empty rows of weight 0. lanes: each row of the batch reads a stretch
   of the source, and the seed draws the row where a pass begins. skip_damaged: a row whose record
-  cannot be read becomes an empty row, and is counted in damaged_rows.
-  """
+  cannot be read becomes an empty row, and is counted in damaged_rows."""
 
   def __init__(
     self,
@@ -118,10 +116,8 @@ class Batches:
 
   def _in_lane(self, i):
     """The number of the source's row that stands at place i, counted over all batches.
-
     As without lanes, pass p has the places p * rows .. (p + 1) * rows - 1. The rows of the source
-    are dealt lane by lane: first to the places of the lowest lane, in the order of the steps.
-    """
+    are dealt lane by lane: first to the places of the lowest lane, in the order of the steps."""
     rows, lanes = len(self.source), self.batch_size
     number, lane = i // rows, i % lanes
 

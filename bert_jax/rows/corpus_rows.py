@@ -25,12 +25,10 @@ from bert_jax.rows.sentence_pairs import PAIRS, plan_pairs
 
 class Rows:
   """The rows of one corpus by their number: {name: array}, as build_row makes them, and `language`.
-
   kind: nsp, sop, full or single. short_seq_prob, seed: for pairs, see plan_pairs. dupe_factor: how
   many times the corpus is cut into pairs, differently each time; other kinds are cut once.
   examples_per_row: 1, or the most to pack into one row. language: the number of the corpus'
-  language, given to every row.
-  """
+  language, given to every row."""
 
   def __init__(
     self, corpus, tokenizer, *, kind, seq_length, seed=0, short_seq_prob=0.0, dupe_factor=1,
@@ -100,9 +98,7 @@ def plan_full(corpus, room):
 
 def plan_single(corpus, room):
   """The plan of whole sentences, as many as fit into `room` tokens.
-
-  What does not fit of a sentence that is longer than that goes into the next row.
-  """
+  What does not fit of a sentence that is longer than that goes into the next row."""
   at, ends = corpus.sentences, corpus.document_at[1:]
   document, start = np.arange(len(ends)), corpus.document_at[:-1]
   ranges = []

@@ -125,11 +125,9 @@ class Scored(Examples, abc.ABC):
   @abc.abstractmethod
   def answers(self, outputs):
     """The model's answers: a JSON-ready dict for each example whose parts were all predicted.
-
     outputs: {name: [R, ...]}, what the objective's `predict` returned for R rows. Keys: id, where
     (file and line), the question, gold (if known), prediction, probability, loss (-log of the
-    probability of the gold answer).
-    """
+    probability of the gold answer)."""
 
   def score(self, answers):
     """{metric: number} as the task's official scorer computes it; {} if no answer has gold."""
@@ -147,9 +145,7 @@ class Scored(Examples, abc.ABC):
 
   def constant(self, answers):
     """The one prediction for all examples though their gold differs, else ''.
-
-    A run whose answers are constant has collapsed.
-    """
+    A run whose answers are constant has collapsed."""
     predicted = {str(answer['prediction']) for answer in answers}
     gold = {str(answer.get('gold')) for answer in answers}
     return predicted.pop() if len(predicted) == 1 and len(gold) > 1 else ''
@@ -157,9 +153,7 @@ class Scored(Examples, abc.ABC):
 
 def by_example(outputs, *names):
   """(numbers [K], [[K, ...] of each name]) of the K examples that were predicted, in their order.
-
-  outputs: {name: [R, N, ...]} of R rows, in any order.
-  """
+  outputs: {name: [R, N, ...]} of R rows, in any order."""
   ids = outputs['example_ids']
   real = ids > 0
   order = np.argsort(ids[real], kind='stable')
@@ -168,9 +162,7 @@ def by_example(outputs, *names):
 
 def tokens_of(outputs, name, lengths):
   """{number of an example: [n, ...] the outputs for its n tokens, special tokens included}.
-
-  outputs: {name: [R, T, ...]}. lengths: [E] tokens of each example.
-  """
+  outputs: {name: [R, T, ...]}. lengths: [E] tokens of each example."""
   ids, begins, values = outputs['example_ids'], outputs['cls_positions'], outputs[name]
   return {
     int(ids[r, k]) - 1: values[r, begins[r, k] : begins[r, k] + lengths[ids[r, k] - 1]]

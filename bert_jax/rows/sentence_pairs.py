@@ -72,9 +72,7 @@ def _below(rng, limits):
 
 def _truncate(a, b, room, rng):
   """Spans (first token, end) [n, 2] shortened to `room` tokens in all, and what each row lost [n].
-
-  Tokens are taken from the longer of the two, each time from a random end.
-  """
+  Tokens are taken from the longer of the two, each time from a random end."""
   size_a, size_b = a[:, 1] - a[:, 0], b[:, 1] - b[:, 0]
   lost = np.maximum(0, size_a + size_b - room)
   from_a = np.clip(size_a - size_b, 0, lost)

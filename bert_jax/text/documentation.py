@@ -102,12 +102,10 @@ def documents() -> Iterator[tuple[str, list[str]]]:
 @functools.cache  # a run reads it for its labels, its training and its evaluation split
 def labelled() -> tuple[dict, ...]:
   """The task "which package is this docstring from?": {'text', 'label', 'modules'}.
-
   Package names and their import aliases become '_', so that the answer does not stand in the
   question. A text that stands in several modules is one example, with all of them named. Left out
   and counted in the log: texts under MIN_WORDS words, those repetitions, and labels with fewer
-  than MIN_EXAMPLES texts.
-  """
+  than MIN_EXAMPLES texts."""
   examples, short, duplicates = {}, 0, 0
   for package, module, text in docstrings():
     text = _NAME.sub('_', text)
@@ -129,11 +127,10 @@ def labelled() -> tuple[dict, ...]:
 
 def sentences(text: str) -> list[str]:
   """Sentences of one docstring.
-
   Paragraphs end at blank lines and at the rule under a heading (the rules themselves are dropped:
   numpydoc's would be 4 % of all tokens). Lines of prose are joined. Code keeps its lines, each one
-  a sentence: a paragraph with a doctest, what stands between ``` fences or is indented after '::'.
-  """
+  a sentence: a paragraph with a doctest, what stands between ``` fences or is indented after
+  '::'."""
   result, fenced, margin = [], False, None
   for paragraph in _PARAGRAPH.split(text):
     lines = [line.rstrip() for line in paragraph.splitlines() if line.strip()]

@@ -67,9 +67,7 @@ def records(
 
 def column(row: Row, name: str, where: str) -> str:
   """The row's value in a column; 'a|b' means column a or, if there is none, b.
-
-  InputError, which names the columns there are, if the row has no such column.
-  """
+  InputError, which names the columns there are, if the row has no such column."""
   for spelling in name.split('|'):
     if spelling in row:
       return row[spelling]

@@ -27,9 +27,7 @@ class Encoding(NamedTuple):
 
 class Tokenizer(abc.ABC):
   """A vocabulary and how texts become its ids; a kind of tokenizer implements the abstract methods.
-
-  source: where the pieces come from, for messages.
-  """
+  source: where the pieces come from, for messages."""
 
   def __init__(self, pieces: Iterable[str], fingerprint: str, source: str):
     self.pieces = list(pieces)
@@ -60,20 +58,16 @@ class Tokenizer(abc.ABC):
 
   def words_batch(self, words: Sequence[str], after_blank: Sequence[bool]) -> list[np.ndarray]:
     """The ids of words that are encoded one by one.
-
     after_blank: whether a blank stands before each in its text, which matters to tokenizers where a
-    blank is part of the word behind it.
-    """
+    blank is part of the word behind it."""
     del after_blank
     return self.ids_batch(words)
 
   @abc.abstractmethod
   def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
     """[n] bool, True where a word begins.
-
     ids: [n] of several texts, one after the other. text_starts: the index of the first id of each
-    text that has ids.
-    """
+    text that has ids."""
 
   @abc.abstractmethod
   def decode(self, ids: Iterable[int]) -> str:
@@ -98,9 +92,8 @@ class Tokenizer(abc.ABC):
 
   def pair(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The ids of two texts for [CLS] first [SEP] second [SEP].
-
-    A tokenizer that puts more than one [SEP] between them has the others at the end of the first.
-    """
+    A tokenizer that puts more than one [SEP] between them has the others at the end of the
+    first."""
     more = np.full(self.between - 1, self.sep_id, np.int32)
     return np.concatenate([first, more]), second
 
@@ -118,9 +111,7 @@ class Tokenizer(abc.ABC):
 
 def checked(texts: Sequence[str]) -> list[str]:
   """The texts; InputError if they are not strings.
-
-  Lone surrogates (halves of characters), which both libraries refuse, become U+FFFD.
-  """
+  Lone surrogates (halves of characters), which both libraries refuse, become U+FFFD."""
   if isinstance(texts, str):
     raise InputError('expected a list of texts but got one string; put it in a list')
   for i, text in enumerate(texts):

@@ -20,9 +20,7 @@ BLANK = 'Ġ'  # how byte-level vocabularies write a space
 
 class ByteLevel(Tokenizer):
   """Byte-pair encoding of UTF-8 bytes.
-
-  pieces: in order of their ids. merges: [(left, right), ...] in order of their rank.
-  """
+  pieces: in order of their ids. merges: [(left, right), ...] in order of their rank."""
 
   def __init__(
     self, pieces: Iterable[str], merges: Iterable[tuple[str, str]], *,

@@ -27,12 +27,10 @@ def load(
 ) -> Tokenizer:
   """Reads a `vocab.txt` (one piece a line, the id is the line), a SentencePiece `*.model`, a
   `tokenizer.json`, or a `vocab.json` with merges.txt beside it.
-
   The flags are for vocab.txt, which does not say whether it is cased; the other files do. If a
   tokenizer_config.json lies beside it, its settings for CJK characters and accents hold. Its casing
   must be the one asked for, since nobody would notice that a cased vocabulary is given lower-cased
-  text. Files beside it that ask for anything that no tokenizer here does are an error.
-  """
+  text. Files beside it that ask for anything that no tokenizer here does are an error."""
   path = Path(path)
   if path.is_dir():
     raise InputError(f'{path} is a folder; give the path of the vocab.txt or *.model file in it')
@@ -145,9 +143,7 @@ def in_folder(folder: str | Path) -> Path | None:
 
 def load_folder(folder: str | Path) -> Tokenizer:
   """The tokenizer of a folder, a run's or a released model's, with the casing it was made with.
-
-  Google's releases do not say the casing: a vocab.txt that has words with capitals is cased.
-  """
+  Google's releases do not say the casing: a vocab.txt that has words with capitals is cased."""
   folder = Path(folder).expanduser()
   path = in_folder(folder)
   if path is None:

@@ -19,9 +19,7 @@ log = logging.getLogger('bert_jax')
 @contextlib.contextmanager
 def _whole(path):
   """Makes any error while a file is read an InputError that names the file.
-
-  The Rust library raises plain Exceptions.
-  """
+  The Rust library raises plain Exceptions."""
   try:
     yield
   except InputError:

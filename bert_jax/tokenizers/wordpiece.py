@@ -97,9 +97,7 @@ def normalizer(
   do_lower_case: bool, tokenize_chinese_chars: bool = True, strip_accents: bool | None = None
 ) -> normalizers.Normalizer:
   """The normalisation of a text before it is split into words, for encoding and for training.
-
-  strip_accents: None means as do_lower_case.
-  """
+  strip_accents: None means as do_lower_case."""
   return normalizers.BertNormalizer(
     lowercase=do_lower_case,
     strip_accents=do_lower_case if strip_accents is None else strip_accents,
@@ -109,8 +107,6 @@ def normalizer(
 
 def _runs(text: str) -> list[str]:
   """A text split at its blanks, which no rule of WordPiece reaches across; some runs are empty.
-
-  A text of long runs, such as Chinese, stays one run, since its runs would hardly occur again.
-  """
+  A text of long runs, such as Chinese, stays one run, since its runs would hardly occur again."""
   runs = text.replace('\n', ' ').replace('\t', ' ').replace('\r', ' ').split(' ')
   return runs if len(text) < _LONG_RUNS * len(runs) else [text]

@@ -89,9 +89,7 @@ def train_wordpiece(
 
 def _count_words(texts: Iterable[str], normalize: Callable[[str], str]) -> Counter:
   """{word: how often}, words as the tokenizer sees them.
-
-  Each distinct stretch between blanks is split into words only once.
-  """
+  Each distinct stretch between blanks is split into words only once."""
   if isinstance(texts, str):
     checked(texts)
   stretches = Counter()
@@ -119,10 +117,8 @@ def _cover(characters: Counter, coverage: float) -> list[str]:
 
 def _merges(words: dict[str, int], alphabet: list[str], number: int) -> list[str]:
   """Up to `number` merged pieces in WordPiece notation, the most useful first.
-
   SentencePiece is given one symbol for a character at the start of a word and another one for it
-  inside a word, which is the difference that ## makes.
-  """
+  inside a word, which is the difference that ## makes."""
   if not words or not number:
     return []
   first = {ord(c): _FIRST_SYMBOL + 2 * i for i, c in enumerate(alphabet)}

@@ -108,15 +108,8 @@ class Checkpoints:
         'optimizer.learning_rate, more warmup or float32 usually helps.'
       )
     trees = {part: getattr(state, part) for part in PARTS}
-    meta = dict(
-      self.identity,
-      step=number,
-      version=__version__,
-      metrics=metrics,
-      seen=seen,
-      best=self.best,
-      arrays=manifest.array_table(trees),
-    )
+    meta = dict(self.identity, step=number, version=__version__, metrics=metrics, seen=seen)
+    meta |= {'best': self.best, 'arrays': manifest.array_table(trees)}
     meta['seal'] = manifest.seal(meta)
     self.newest = meta
     flat = {part: manifest.flat(tree) for part, tree in trees.items()}
@@ -294,15 +287,10 @@ def _steps_of(checkpoints, workdir, which):
     metric = workdirs.read_config(workdir).checkpoint.best_metric
     if not metric:
       raise InputError(
-        f'{workdir} kept no best checkpoint (checkpoint.best_metric is empty); use latest or a '
-        'step.'
+        f'{workdir} kept no best checkpoint (checkpoint.best_metric is empty); use latest.'
       )
-    metas = [checkpoints.meta(number) for number in steps]
-    steps = [
-      number
-      for number, meta in zip(steps, metas)
-      if metric in meta['metrics'] and meta.get('best', {}).get('step') == number
-    ]
+    metas = [meta for meta in map(checkpoints.meta, steps) if metric in meta['metrics']]
+    steps = [meta['step'] for meta in metas if meta.get('best', {}).get('step') == meta['step']]
   elif which != 'latest':
     steps = [number for number in steps if str(number) == str(which)]
   if not steps:

@@ -47,9 +47,7 @@ def beginning_of(config, workdir):
         )
       return Beginning(Path(folder), meta)
   if config.resume_from:
-    raise InputError(
-      f'config.resume_from={config.resume_from} holds no checkpoint; train it first.'
-    )
+    raise InputError(f'config.resume_from={config.resume_from} has no checkpoint; train it first.')
   return Beginning(hub.folder(config.init_from) if config.init_from else None, None)
 
 

@@ -25,10 +25,8 @@ MOMENT = re.compile(r'opt_state/\d+\.(mu|nu)\.')
 
 def flat(tree):
   """{dotted path: array} of a tree: the form on disk, which needs no Python types to be read."""
-  return {
-    path_name(path).replace('/', '.'): x
-    for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]
-  }
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  return {path_name(path).replace('/', '.'): x for path, x in leaves}
 
 
 def unflat(arrays, like):
@@ -54,9 +52,8 @@ def checksums(arrays):
   def checksum(x):
     if x.dtype == jnp.bool_:
       x = x.astype(jnp.uint8)
-    word = jax.lax.bitcast_convert_type(
-      x, {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize]
-    )
+    unsigned = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize]
+    word = jax.lax.bitcast_convert_type(x, unsigned)
     place = jnp.uint32(0)
     for axis, prime in zip(range(x.ndim), (2654435761, 2246822519, 3266489917, 668265263)):
       place += jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis) * jnp.uint32(prime)
@@ -115,9 +112,7 @@ def check_continues(meta, shapes, identity, steps, resumed_from):
       '--workdir with config.init_from to start from its weights.'
     )
   if not resumed_from and meta['config'] != identity['config']:
-    raise InputError(
-      f'{workdirs.CONFIG} was changed since checkpoint {number} was saved; bring it back.'
-    )
+    raise InputError(f'{workdirs.CONFIG} was changed since checkpoint {number}; bring it back.')
   if resumed_from and number >= steps:
     raise InputError(f'config.resume_from is at step {number} already; set steps above {steps}.')
   for part in PARTS:

@@ -71,10 +71,7 @@ def health(metrics, baselines):
     if name in baselines:
       level, kind = baselines[name]
       side = 'below' if value <= level else 'ABOVE'
-      text += (
-        f' ({kind} {level:.2f})'
-        if name.endswith('accuracy')
-        else f' ({abs(level - value):.2f} {side} {kind})'
-      )
+      distance = f'{abs(level - value):.2f} {side} {kind}'
+      text += f' ({kind} {level:.2f})' if name.endswith('accuracy') else f' ({distance})'
     parts.append(text)
   return '  '.join(parts)

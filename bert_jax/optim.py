@@ -61,11 +61,8 @@ def scale_by_bert_adam(b1, b2, eps):
   """Adam as BERT was trained: m / (sqrt(v) + eps), running means without bias correction."""
 
   def init(params):
-    return optax.ScaleByAdamState(
-      count=jnp.zeros([], jnp.int32),
-      mu=optax.tree.zeros_like(params),
-      nu=optax.tree.zeros_like(params),
-    )
+    mu, nu = optax.tree.zeros_like(params), optax.tree.zeros_like(params)
+    return optax.ScaleByAdamState(count=jnp.zeros([], jnp.int32), mu=mu, nu=nu)
 
   def update(gradients, state, params=None):
     del params
@@ -141,7 +138,7 @@ def matches(pattern, params):
     lambda path, _: bool(pattern and re.search(pattern, path_name(path))), params
   )
   if pattern and not any(jax.tree.leaves(hits)):
-    names = [path_name(p) for p, _ in jax.tree_util.tree_flatten_with_path(params)[0]]
+    names = [path_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
     raise InputError(
       f'regex {pattern!r} in config.optimizer matches no parameter; their paths look '
       f'like {", ".join(names[:: max(1, len(names) // 4)])}.'

@@ -65,20 +65,15 @@ class Program:
     return jax.tree.map(lambda x: x.sharding, self.state)
 
   def lower(self):
+    options = sharding.compiler_options(self.mesh)
     jitted = jax.jit(
-      self.train_step,
-      donate_argnums=0,
-      out_shardings=(self.layout, None),
-      compiler_options=sharding.compiler_options(self.mesh),
+      self.train_step, donate_argnums=0, out_shardings=(self.layout, None), compiler_options=options
     )
     return jitted.lower(self.state, self.batch, sharding.placed(self.constants, self.mesh))
 
   def lower_evaluation(self):
-    index = jax.ShapeDtypeStruct((), jnp.int32)
-    constants = sharding.placed(self.constants, self.mesh)
-    return jax.jit(self.eval_step).lower(
-      self.state.params, self.state.carry, self.batch, index, constants
-    )
+    inputs = self.state.params, self.state.carry, self.batch, jax.ShapeDtypeStruct((), jnp.int32)
+    return jax.jit(self.eval_step).lower(*inputs, sharding.placed(self.constants, self.mesh))
 
 
 def program(config, objective, mesh, steps):
@@ -102,11 +97,9 @@ def program(config, objective, mesh, steps):
     opt_state = make_optimizer(constants.numbers).init(params)
     return State(jnp.zeros([], jnp.int32), params, opt_state, empty_carry(objective, config))
 
+  frozen = optim.frozen(config.optimizer, params)
   train_step = make_train_step(
-    objective,
-    make_optimizer,
-    accumulation=config.optimizer.accumulation,
-    frozen=optim.frozen(config.optimizer, params),
+    objective, make_optimizer, accumulation=config.optimizer.accumulation, frozen=frozen
   )
   rows = sharding.batch_sharding(mesh)
   state = sharding.placed(jax.eval_shape(make_state, constants.train_key), mesh)
@@ -166,14 +159,9 @@ def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
       optimizer = make_optimizer(constants.numbers)
       updates, opt_state = optimizer.update(gradients, state.opt_state, trained)
       params = optim.merge(optax.apply_updates(trained, updates), fixed)
-    metrics = dict(
-      terms,
-      loss=loss,
-      grad_norm=optax.tree.norm(gradients),
-      update_norm=optax.tree.norm(updates),
-      tokens=_tokens(batch),
-      seen=objective.seen(batch),
-    )
+    metrics = terms | {'loss': loss, 'grad_norm': optax.tree.norm(gradients)}
+    metrics |= {'update_norm': optax.tree.norm(updates), 'tokens': _tokens(batch)}
+    metrics['seen'] = objective.seen(batch)
     return State(state.step + 1, params, opt_state, carry), metrics
 
   return train_step
@@ -181,8 +169,7 @@ def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
 
 def make_eval_step(objective):
   """-> eval_step(params, carry, batch, index, constants) -> (terms, predictions, next carry).
-  Random keys depend on the batch's number `index` alone, so they are the same in every
-  evaluation."""
+  Random keys depend on the batch's number `index` alone, so all evaluations have the same."""
 
   def eval_step(params, carry, batch, index, constants):
     batch = objective.prepare(batch, jax.random.fold_in(constants.eval_key, index))

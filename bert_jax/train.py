@@ -160,13 +160,9 @@ def evaluate_now(run, state, writer, progress, saved=True):
   is to stop early. saved: there is a checkpoint of this state already."""
   inputs, config, number = run.inputs, run.inputs.config, int(state.step)
   last = number == inputs.steps
+  count = 0 if last else config.eval.batches
   run.results, answers = evaluate.run(
-    run.eval_step,
-    state.params,
-    run.empty_carry,
-    inputs.eval_batches,
-    run.constants,
-    0 if last else config.eval.batches,
+    run.eval_step, state.params, run.empty_carry, inputs.eval_batches, run.constants, count
   )
   writer.write(number, 'eval', run.results)
   baselines = inputs.eval_batches.source.baselines
@@ -210,10 +206,7 @@ def main(argv=None):
     '--config.optimizer.learning_rate=3e-4; python -m bert_jax.config lists them all.',
   )
   parser.add_argument(
-    '--config',
-    required=True,
-    metavar='FILE[:ARGS]',
-    help='for example configs/pretrain.py:size=tiny,runlocal',
+    '--config', required=True, metavar='FILE[:ARGS]', help='such as configs/pretrain.py:size=tiny'
   )
   parser.add_argument('--workdir', default='', help='where the run is written, and resumed from')
   hosts.add_argument(parser)

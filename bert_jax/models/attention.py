@@ -54,10 +54,8 @@ def _attention_backward(rate, saved, g_BTHd):
   # The sum over d of each head, as a product with zeros and ones: nearly free on a TPU.
   H, d = q_BTHd.shape[2:]
   heads_HdH = jnp.eye(H, dtype=g_BTHd.dtype)[:, None].repeat(d, axis=1)
-  products_BTHd = g_BTHd * out_BTHd
-  sum_BHT = jnp.einsum(
-    'bthd,hdg->bgt', products_BTHd, heads_HdH, preferred_element_type=jnp.float32
-  )
+  product_BTHd = g_BTHd * out_BTHd
+  sum_BHT = jnp.einsum('bthd,hdg->bgt', product_BTHd, heads_HdH, preferred_element_type=jnp.float32)
   ds_BHTT = p_BHTT * (drop(dp_BHTT, key, rate) - sum_BHT[..., None])
   dbias = None if bias is None else _summed_to(ds_BHTT, bias)
   ds_BHTT = ds_BHTT.astype(q_BTHd.dtype)

@@ -71,13 +71,9 @@ def unsupported(config, causal=False):
   window = config.attention_window
   if config.scan_layers and config.global_attention_every:
     window = 'by layer'
-  return attention.unsupported(
-    config.attention_implementation,
-    causal=causal,
-    window=window,
-    bias=positions.bias is not None,
-    dropout=config.attention_probs_dropout_prob,
-  )
+  name, rate = config.attention_implementation, config.attention_probs_dropout_prob
+  bias = positions.bias is not None
+  return attention.unsupported(name, causal=causal, window=window, bias=bias, dropout=rate)
 
 
 def encoder_flops(config, batch, length):

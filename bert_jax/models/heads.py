@@ -57,12 +57,9 @@ class MaskedLMHead(nn.Module):
     bias_V = self.param('bias', nn.initializers.zeros, (V,))
     if not config.tie_word_embeddings:
       embedding_VD = self.param('decoder', common.initializer(config), (V, config.hidden_size))
-    logits_BKV = (
-      jnp.einsum(
-        'bkd,vd->bkv', x_BKD, embedding_VD.astype(x_BKD.dtype), preferred_element_type=jnp.float32
-      )
-      + bias_V
-    )
+    table_VD = embedding_VD.astype(x_BKD.dtype)
+    logits_BKV = jnp.einsum('bkd,vd->bkv', x_BKD, table_VD, preferred_element_type=jnp.float32)
+    logits_BKV += bias_V
     return jnp.where(jnp.arange(V) < config.vocab_size, logits_BKV, jnp.finfo(jnp.float32).min)
 
 

@@ -62,9 +62,6 @@ class Docstring(NamedTuple):
   text: str  # as inspect.cleandoc leaves it
 
 
-# ---- What other modules call ---------------------------------------------------------------------
-
-
 def docstrings() -> Iterator[Docstring]:
   """Every docstring of every module of PACKAGES, in source order; test modules are left out.
 
@@ -129,8 +126,7 @@ def sentences(text: str) -> list[str]:
   """Sentences of one docstring.
   Paragraphs end at blank lines and at the rule under a heading (the rules themselves are dropped:
   numpydoc's would be 4 % of all tokens). Lines of prose are joined. Code keeps its lines, each one
-  a sentence: a paragraph with a doctest, what stands between ``` fences or is indented after
-  '::'."""
+  a sentence: a paragraph with a doctest, what stands between ``` or is indented after '::'."""
   result, fenced, margin = [], False, None
   for paragraph in _PARAGRAPH.split(text):
     lines = [line.rstrip() for line in paragraph.splitlines() if line.strip()]
@@ -149,9 +145,6 @@ def sentences(text: str) -> list[str]:
   return result
 
 
-# ---- Listing and parsing the files ---------------------------------------------------------------
-
-
 def _folders(package: str) -> list[Path]:
   """The folders of a package. find_spec imports nothing for a name without dots."""
   if package == 'python':
@@ -160,24 +153,24 @@ def _folders(package: str) -> list[Path]:
   return [Path(folder) for folder in spec.submodule_search_locations or ()] if spec else []
 
 
+def _is_read(name: str) -> bool:
+  return name.isidentifier() and not _SKIPPED.search(name)
+
+
 def _modules(package: str, folders: Iterable[Path]) -> list[tuple[str, str, Path]]:
   """(package, dotted name, path) of the modules under `folders`, sorted, without tests."""
   modules = []
   for root in folders:
     for folder, subfolders, files in os.walk(root):
-      subfolders[:] = [name for name in subfolders if name.isidentifier() and not _skip(name)]
+      subfolders[:] = filter(_is_read, subfolders)
       prefix = () if package == 'python' else (package,)
       prefix += Path(folder).relative_to(root).parts
       for file in files:
         name, suffix = os.path.splitext(file)
-        if suffix == '.py' and name.isidentifier() and not _skip(name):
+        if suffix == '.py' and _is_read(name):
           parts = prefix if name == '__init__' else (*prefix, name)
           modules.append((package, '.'.join(parts), Path(folder, file)))
   return sorted(modules)
-
-
-def _skip(name: str) -> bool:
-  return _SKIPPED.search(name) is not None
 
 
 def _read(modules: list[tuple[str, str, Path]]) -> tuple[list[Docstring], list[str]]:
@@ -207,9 +200,6 @@ def _texts(node: ast.AST) -> Iterator[str]:
   for field in ('body', 'handlers', 'orelse', 'finalbody', 'cases'):
     for child in getattr(node, field, ()):
       yield from _texts(child)
-
-
-# ---- The cache -----------------------------------------------------------------------------------
 
 
 def _cache_path(modules: list[tuple[str, str, Path]]) -> Path:

@@ -15,8 +15,6 @@ looks for the lines that open a document; then any process can read a block into
 the rest of the file. Invalid UTF-8 is repaired and counted; any other fault is an InputError.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import re

@@ -57,9 +57,8 @@ class Signer:
 
       self._empty = MinHash(_PERMUTATIONS, _SEED, hashfunc=zlib.crc32, scheme='affine32')
     except (ImportError, TypeError):  # version 1 has no schemes
-      raise InputError(
-        "near-duplicate removal needs datasketch; run: pip install 'datasketch>=2'"
-      ) from None
+      fix = "needs datasketch; run: pip install 'datasketch>=2'"
+      raise InputError(f'near-duplicate removal {fix}') from None
     index = MinHashLSH(threshold, _PERMUTATIONS, weights=(0.1, 0.9))
     self.threshold, self.num_bands = threshold, index.b
     random = np.random.RandomState(_SEED)  # numpy promises that its numbers never change

@@ -4,8 +4,6 @@ A spec is a file, a glob, a folder, or `tfds:NAME[:SPLIT]`. What can be repaired
 repaired and counted; anything else wrong is an InputError that says where.
 """
 
-from __future__ import annotations
-
 import functools
 import glob
 import gzip
@@ -29,9 +27,7 @@ def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
   """[(name, spec), ...] of `NAME=SPEC,...` or of a spec with {language}; else [('', spec)]."""
   if '{language}' in spec:
     if not languages:
-      raise InputError(
-        f'{spec} stands for several languages; name them in corpus.languages (--languages)'
-      )
+      raise InputError(f'{spec} wants languages; name them in corpus.languages (--languages)')
     return [(name, spec.replace('{language}', name)) for name in languages]
   if not _NAMED.match(spec) or Path(spec).expanduser().exists():
     return [('', spec)]
@@ -43,8 +39,7 @@ _NAMED = re.compile(r'[\w-]+=.')
 
 def expand(spec: str) -> list[Path]:
   """The files a spec names, sorted: a file, a glob, or a folder with all below it.
-  Inside folders, names that begin with '.' or '_' are left out (.git, .DS_Store, Spark's
-  _SUCCESS)."""
+  Inside folders, names that begin with '.' or '_' are left out (.git, Spark's _SUCCESS)."""
   path = Path(spec).expanduser()
   try:
     if path.is_file():
@@ -270,7 +265,7 @@ def tfds_rows(
 
 
 @functools.lru_cache(maxsize=4)
-def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], TfdsRows]:
+def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], 'TfdsRows']:
   """As tfds_rows, with random access: (features, rows), where rows(i) -> (name, raw row)."""
   match = _TFDS.fullmatch(spec)
   if not match:
@@ -289,10 +284,8 @@ def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], TfdsRo
   try:
     source = builder.as_data_source(split=split)
   except Exception as error:
-    splits = ', '.join(builder.info.splits)
-    raise InputError(
-      f'{spec} cannot be read ({first_line(error)}); its splits are {splits}'
-    ) from error
+    why, splits = first_line(error), ', '.join(builder.info.splits)
+    raise InputError(f'{spec} cannot be read ({why}); its splits are {splits}') from error
   return dict(builder.info.features), TfdsRows(source, f'{builder.info.full_name}:{split}')
 
 

@@ -12,8 +12,6 @@ from, and `where` ('dev.tsv:17') lets an error point at the line.
 Any file may be compressed (.gz, .zst); a glob or a folder reads its files one after the other.
 """
 
-from __future__ import annotations
-
 import csv
 import difflib
 import json

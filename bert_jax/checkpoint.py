@@ -87,8 +87,7 @@ class Checkpoints:
     return sorted(self.manager.all_steps())
 
   def is_best(self, metrics, number):
-    """Are these the best metrics so far, of the evaluation at step `number`? If so, the next save
-    stores that."""
+    """Are these, of the evaluation at step `number`, the best so far? The next save stores that."""
     if not self.settings.best_metric or self._goodness(metrics) <= self.best['goodness']:
       return False
     self.best = self._no_best(number) | {'goodness': self._goodness(metrics)}
@@ -153,8 +152,7 @@ class Checkpoints:
 
   def restore(self, shapes):
     """(State, meta) of the newest good checkpoint, or None if there is no checkpoint.
-    shapes: a State of ShapeDtypeStructs with shardings. Damaged checkpoints are logged and put
-    aside."""
+    shapes: a State of ShapeDtypeStructs with shardings. Damaged checkpoints are put aside."""
     damaged = []
     for number in reversed(self.steps()):
       try:

@@ -147,8 +147,7 @@ def matches(pattern, params):
 
 
 def lr_multipliers(optimizer, params):
-  """The factor of each parameter's learning rate: a float, or an array over the axis of scanned
-  layers.
+  """The factor of each parameter's learning rate: a float, or an array over scanned layers.
   0 for `freeze`; else the first factor of `lr_multipliers` whose regex matches, times
   layer_lr_decay ** depth (see layer_depths; as in ELECTRA's fine-tuning)."""
   frozen = matches(optimizer.freeze, params)

@@ -120,8 +120,7 @@ def exhausted(config, checkpoints, number):
 
 
 def take(run, window, out, number):
-  """The window with a step's metrics added, whose counts go to run.seen; a loss that is not finite
-  ends the run here."""
+  """The window with a step's metrics; their counts go to run.seen. InputError if not finite."""
   out = metrics.host_sum(out)
   run.seen = {name: run.seen.get(name, 0.0) + float(n) for name, n in out.pop('seen').items()}
   for name in ('loss', 'grad_norm'):

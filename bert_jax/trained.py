@@ -49,8 +49,7 @@ def from_weights(folder, weights):
   pieces, rows = tokenizer.vocab_size, config.model.vocab_size
   if pieces > rows:
     raise InputError(
-      f'the vocabulary in {folder} has {pieces} pieces and the weights have {rows} rows for them; '
-      'it is not theirs.'
+      f'the vocabulary in {folder} has {pieces} pieces and the weights {rows} rows; it is another.'
     )
   if pieces < rows / 2:
     raise InputError(

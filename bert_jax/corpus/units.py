@@ -42,9 +42,8 @@ class Encoder:
     ]
 
   def __call__(self, documents: Sequence[Sequence[str]], counts: Counter) -> list[Record | None]:
-    """A Record for each document (a list of sentences), or None for one without a token.
-    counts: these keys are increased: tokens, documents_without_tokens, phrases_matched,
-    entities_matched."""
+    """A Record for each document (a list of sentences), or None for one without a token. Increased
+    in counts: tokens, documents_without_tokens, phrases_matched, entities_matched."""
     sentences = [sentence for document in documents for sentence in document]
     ids = self.tokenizer.ids_batch(sentences)
     lengths = np.array([len(x) for x in ids], np.int32)

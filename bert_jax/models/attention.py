@@ -1,5 +1,4 @@
-"""Multi-head attention, computed from its description (tokens.Pattern) by one of several
-implementations.
+"""Multi-head attention, computed from its description (tokens.Pattern) in one of several ways.
 
 B batch, Tq queries, Tk keys (T if they are the same), H heads, d size of a head, D hidden size.
 """

@@ -252,9 +252,9 @@ def _tfds_documents(
 def _text_of(row: dict[str, Any], field: str, where: str) -> list[str]:
   """The sentences of a row's text field; a line is a paragraph."""
   if field not in row:
+    there = ', '.join(row) or 'none'
     raise InputError(
-      f'{where} has no field {field!r}, only {", ".join(row) or "none"}; set corpus.text_field '
-      '(--text-field)'
+      f'{where} has no field {field!r}, only {there}; set corpus.text_field (--text-field)'
     )
   text = row[field]
   if not isinstance(text, str):

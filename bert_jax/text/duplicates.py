@@ -8,8 +8,7 @@ them improves language models (Lee et al. 2022).
 The rule: a document is a near-duplicate if an earlier one, whether that was removed or not, has a
 band in common with it and the estimated Jaccard similarity of the two is at least the threshold. So
 the result depends on the order of the documents only: `Seen`, which takes one document after
-another, and `near_of_band`, which takes one band after another in any process, remove the same
-ones.
+another, and `near_of_band`, which takes one band after another in any process, agree.
 """
 
 import hashlib

@@ -195,8 +195,7 @@ _TFDS = re.compile(r'tfds:(?P<name>[^:]+(?::[\d*]+\.[\d*]+\.[\d*]+)?)(?::(?P<spl
 
 def whole_json(path: Path, where: str, counts: Counter, wrong: Callable) -> Any:
   """What a file of one JSON value holds; half a surrogate pair becomes U+FFFD and is counted.
-  wrong: called with (where, sentence, kind) for a file that is not JSON; if it returns, the result
-  is None."""
+  wrong: called with (where, sentence, kind) for a file that is not JSON; its result is returned."""
   content = '\n'.join(line for _, line in lines(path, counts))
   try:
     value, halves = _parsed(content)
@@ -277,9 +276,8 @@ def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], 'TfdsR
     raise
   except Exception as error:  # TFDS raises a dozen unrelated types
     raise InputError(
-      f'{spec} cannot be opened ({first_line(error)}); prepare it once where TensorFlow is '
-      "installed, with 'tfds build NAME --file_format=array_record', and set TFDS_DATA_DIR or give "
-      'its folder'
+      f'{spec} cannot be opened ({first_line(error)}); prepare it once where TensorFlow is there, '
+      "by 'tfds build NAME --file_format=array_record', and set TFDS_DATA_DIR or give its folder"
     ) from error
   try:
     source = builder.as_data_source(split=split)

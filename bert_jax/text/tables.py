@@ -91,8 +91,7 @@ def _records_of(
       rows = _jsonl(path, numbered, counts, wrong)
     else:
       raise InputError(
-        f'{path} is not a table by its name; use .tsv, .csv, .jsonl, .json, each with or without '
-        '.gz'
+        f'{path} is not a table by its name; use .tsv, .csv, .jsonl, .json, or these with .gz'
       )
     for number, row in rows:
       yield f'{path.name}:{number}', row

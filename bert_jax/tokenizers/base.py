@@ -33,14 +33,11 @@ class Tokenizer(abc.ABC):
     self.pieces = list(pieces)
     self.vocab_size = len(self.pieces)
     self.fingerprint = fingerprint  # equal fingerprints give equal ids for every text
-    self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
-      find_reserved(self.pieces, name, source) for name in RESERVED
-    )
+    ids = [find_reserved(self.pieces, name, source) for name in RESERVED]
+    self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = ids
+    self.special_ids = tuple(sorted(ids))
     # [SEP]s between the two texts of a pair; a vocabulary with </s> is RoBERTa's.
     self.between = 2 if self.pieces[self.sep_id] == OTHER_NAMES['[SEP]'] else 1
-    self.special_ids = tuple(
-      sorted((self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id))
-    )
 
   @abc.abstractmethod
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
@@ -65,9 +62,8 @@ class Tokenizer(abc.ABC):
 
   @abc.abstractmethod
   def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
-    """[n] bool, True where a word begins.
-    ids: [n] of several texts, one after the other. text_starts: the index of the first id of each
-    text that has ids."""
+    """[n] bool, True where a word begins. ids: [n] of several texts, one after the other.
+    text_starts: the index of the first id of each text that has ids."""
 
   @abc.abstractmethod
   def decode(self, ids: Iterable[int]) -> str:
@@ -92,8 +88,7 @@ class Tokenizer(abc.ABC):
 
   def pair(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The ids of two texts for [CLS] first [SEP] second [SEP].
-    A tokenizer that puts more than one [SEP] between them has the others at the end of the
-    first."""
+    Where there is more than one [SEP] between them, the others are at the end of the first."""
     more = np.full(self.between - 1, self.sep_id, np.int32)
     return np.concatenate([first, more]), second
 

@@ -2,8 +2,7 @@
 
 The encoding is done by two libraries, Hugging Face's Rust `tokenizers` and Google's
 `sentencepiece`. This package adds one interface for both, checks of the files, reserved tokens that
-stay plain text where they are typed in a text ("[MASK]"), and offsets that count characters of the
-text as it was given.
+stay plain text where they are typed ("[MASK]"), and offsets in characters of the text as given.
 """
 
 from pathlib import Path

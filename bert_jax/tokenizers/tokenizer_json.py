@@ -25,10 +25,8 @@ def _whole(path):
   except InputError:
     raise
   except Exception as error:
-    raise InputError(
-      f'{path} is not built as a vocabulary is ({type(error).__name__}: {error!s:.100}); is it '
-      'whole?'
-    ) from None
+    why = f'{type(error).__name__}: {error!s:.100}'
+    raise InputError(f'{path} is not built as a vocabulary is ({why}); is it whole?') from None
 
 
 def read(path: Path):

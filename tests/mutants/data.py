@@ -714,8 +714,8 @@ MUTANTS = [
   (
     '[UNK] is an ordinary piece',
     'bert_jax/tokenizers/base.py',
-    'sorted((self.pad_id, self.unk_id, self.cls_id',
-    'sorted((self.pad_id, self.pad_id, self.cls_id',
+    'tuple(sorted(ids))',
+    'tuple(sorted([ids[0], ids[0], *ids[2:]]))',
     'tests/test_tokenizers.py::test_sentencepiece_round_trip',
   ),
   (

@@ -29,17 +29,15 @@ def metas(spec, languages):
 
 def load(config, spec, tokenizer, split):
   """{language: (Corpus, crc32 of each document's name [D], unigram counts [V])} of a split."""
-  out, matched = {}, Counter()
-  encoder = None
+  out, matched, encoder = {}, Counter(), None
   for name, part in files.parts(spec, config.corpus.languages):
     if prepared.is_prepared(part):
       loaded = prepared.load(part, tokenizer)
       log.info('%s: %s', split, part)
       for k, language in enumerate(loaded.meta['languages']):
         of_language = loaded.languages == k
-        out[joined(name, language)] = (
-          loaded.corpus.select(of_language), loaded.names[of_language], loaded.unigrams[k],
-        )  # fmt: skip
+        corpus, names = loaded.corpus.select(of_language), loaded.names[of_language]
+        out[joined(name, language)] = corpus, names, loaded.unigrams[k]
     else:
       encoder = encoder or Encoder(
         tokenizer, segmenter=config.corpus.segmenter, phrases=config.corpus.phrases,
@@ -92,10 +90,8 @@ def _check_unknown(tokenizer, counts, what):
       f'{unknown:.0%} of the {what} tokens are [UNK]: the vocabulary is not for this text; name '
       'another tokenizer.path, or leave it empty to train one (or prepare it with another --vocab).'
     )
-  log.log(
-    logging.WARNING if unknown > 0.02 else logging.INFO, '%s: %.2f %% of the tokens are [UNK]',
-    what, 100 * unknown,
-  )  # fmt: skip
+  level = logging.WARNING if unknown > 0.02 else logging.INFO
+  log.log(level, '%s: %.2f %% of the tokens are [UNK]', what, 100 * unknown)
 
 
 def documents(config, spec, counts, split):

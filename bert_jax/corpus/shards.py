@@ -87,11 +87,8 @@ class Shard:
     self.writer = array_record_module.ArrayRecordWriter(str(self.scratch), 'group_size:1')
     self.vocab_size = vocab_size
     self.items = {name: [] for name in INDEX}
-    self.unigrams = {}  # {language: [vocab_size]}
-    self.counts = Counter()
-    self.by_language = {}  # {language: Counter}
-    self.digest = hashlib.sha256()
-    self.blocks = 0
+    self.unigrams, self.by_language = {}, {}  # {language: [vocab_size]}, {language: Counter}
+    self.blocks, self.counts, self.digest = 0, Counter(), hashlib.sha256()
 
   def add(self, items, counts, seen):
     """Writes the items of a block and adds up its counts.
@@ -196,9 +193,10 @@ def finish(folder, plan, tokenizer, counts=None):
     log.warning('%.1f %% of the tokens are [UNK]; is --vocab for this text?', 100 * share)
   empty = [name for name, numbers in kept.items() if not numbers['tokens']]
   if empty:
+    counted = ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()))
     raise InputError(
       f'nothing is left of {"language " + repr(empty[0]) if empty[0] else "the corpus"}: '
-      f'{_list(counts)}; give it more text or a lower --min-characters'
+      f'{counted}; give it more text or a lower --min-characters'
     )
   for name in ('phrases', 'entities'):
     if plan[name] and not counts[f'{name}_matched']:
@@ -217,11 +215,9 @@ def finish(folder, plan, tokenizer, counts=None):
     data_dir=where, features=features(), split_infos=[train], filename_template=template,
     description='A tokenized corpus prepared by bert_jax.tools.prepare.', check_data=False,
   )  # fmt: skip
-  digest = hashlib.sha256(
-    json.dumps([tokenizer.fingerprint, [facts['sha256'] for facts in indexes]]).encode()
-  )
+  content = json.dumps([tokenizer.fingerprint, [facts['sha256'] for facts in indexes]])
   meta = plan | {
-    'fingerprint': digest.hexdigest()[:16],
+    'fingerprint': hashlib.sha256(content.encode()).hexdigest()[:16],
     'shards': len(indexes),
     'records': sum(facts['records'] for facts in indexes),
     'counts': dict(sorted(counts.items())),
@@ -229,7 +225,3 @@ def finish(folder, plan, tokenizer, counts=None):
   }
   write_whole(Path(folder) / META, json.dumps(meta, indent=2, ensure_ascii=False) + '\n')
   return meta
-
-
-def _list(counts):
-  return ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()))

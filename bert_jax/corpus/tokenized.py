@@ -62,17 +62,13 @@ class Corpus:
   def select(self, keep):
     """The Corpus of the documents where keep, [D] bool, is True."""
     per_document = np.diff(self.documents)
-    sizes = np.diff(self.sentences)[np.repeat(keep, per_document)]
+    sentences = offsets(np.diff(self.sentences)[np.repeat(keep, per_document)])
     document = self.document_at[:-1].searchsorted(self.record_at[:-1], side='right') - 1
     chosen = keep[document] if len(keep) else np.zeros(0, bool)
-    return Corpus(
-      self.read,
-      self.records[chosen],
-      offsets(np.diff(self.record_at)[chosen]),
-      offsets(sizes),
-      offsets(per_document[keep]),
-      hashlib.sha256(self.fingerprint.encode() + np.packbits(keep).tobytes()).hexdigest()[:16],
-    )
+    records, record_at = self.records[chosen], offsets(np.diff(self.record_at)[chosen])
+    digest = hashlib.sha256(self.fingerprint.encode() + np.packbits(keep).tobytes()).hexdigest()
+    documents = offsets(per_document[keep])
+    return Corpus(self.read, records, record_at, sentences, documents, digest[:16])
 
   def unigrams(self, vocab_size, skip_damaged=False):
     """How often each id occurs, [vocab_size] int64; reads all of the corpus."""
@@ -114,10 +110,8 @@ def tokenize(documents: Iterable[list[str]], encoder, counts):
   flush()
   kept = [record for record in records if record is not None]
   tokens, sentences, starts = (
-    np.concatenate([*arrays, np.zeros(0, kind)]).astype(kind)
-    for arrays, kind in zip(
-      zip(*kept) if kept else ([], [], []), (np.int32, np.int32, np.uint8), strict=True
-    )
+    np.concatenate([*(record[k] for record in kept), np.zeros(0, kind)]).astype(kind)
+    for k, kind in enumerate((np.int32, np.int32, np.uint8))
   )
   record_at = offsets([len(record.tokens) for record in kept])
   documents = offsets([len(record.sentences) for record in kept])

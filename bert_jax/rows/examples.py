@@ -42,9 +42,7 @@ class Examples:
     self.per_example, self.positions = per_example or {}, positions or {}
     self.per_token, self.items = per_token or {}, items
     self.baselines = {}
-    self.lengths = np.array(
-      [1 + sum(map(len, parts)) + len(parts) for parts in texts], np.int64
-    ).reshape(-1)
+    self.lengths = np.array([1 + sum(map(len, parts)) + len(parts) for parts in texts], np.int64)
     # Items are what is packed: an example, or several that stay together.
     item_of = np.arange(len(texts)) if items is None else np.asarray(items)
     first = np.flatnonzero(np.diff(item_of, prepend=-1))
@@ -70,8 +68,7 @@ class Examples:
 
   def _digest(self, item_of):
     digest = hashlib.sha256(repr((self.seq_length, self.slots)).encode())
-    arrays = [item_of, self.lengths, *(np.asarray(x) for x in self.per_example.values())]
-    arrays += [np.asarray(x) for x in self.positions.values()]
+    arrays = [item_of, self.lengths, *self.per_example.values(), *self.positions.values()]
     arrays += [x for values, _ in self.per_token.values() for x in values]
     for array in arrays + [ids for parts in self.texts for ids in parts]:
       digest.update(np.ascontiguousarray(array).tobytes() + b'|')
@@ -97,9 +94,8 @@ class Examples:
     """The arrays of a row of `length` tokens that holds these items, `slots` examples at most."""
     chosen = [e for item in items for e in item]
     n = len(chosen)
-    row = build_row(
-      self.tokenizer, [[(ids, 0) for ids in self.texts[e]] for e in chosen], length, slots=slots
-    )
+    texts = [[(ids, 0) for ids in self.texts[e]] for e in chosen]
+    row = build_row(self.tokenizer, texts, length, slots=slots)
     begins = row['cls_positions'][:n]
     row['weights'], row['example_ids'] = np.zeros(slots, np.float32), np.zeros(slots, np.int32)
     row['weights'][:n], row['example_ids'][:n] = 1, np.array(chosen) + 1

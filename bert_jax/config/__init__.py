@@ -158,10 +158,9 @@ def _checked(name, value, kind, allowed):
     raise InputError(f'config.{name} is {value!r}; use one of {", ".join(allowed)}.')
   if isinstance(allowed, str):
     low, high = (float(x) for x in allowed[1:-1].split(','))
-    inside = (value > low if allowed[0] == '(' else value >= low) and (
-      value < high if allowed[-1] == ')' else value <= high
-    )
-    if not inside:
+    above = value > low if allowed[0] == '(' else value >= low
+    below = value < high if allowed[-1] == ')' else value <= high
+    if not (above and below):
       raise InputError(f'config.{name} is {value}, outside {allowed}.')
   return value
 

@@ -87,13 +87,9 @@ def bert(size, **changes):
   if size not in SIZES:
     raise InputError(f'size {size!r} is not known; use one of {", ".join(SIZES)}.')
   layers, hidden = SIZES[size]
-  block = {name.removeprefix('model.'): field.default for name, field in FIELDS.items()} | dict(
-    hidden_size=hidden,
-    num_hidden_layers=layers,
-    num_attention_heads=hidden // 64,
-    intermediate_size=4 * hidden,
-  )
-  unknown = set(changes) - set(block)
-  if unknown:
+  block = {name.removeprefix('model.'): field.default for name, field in FIELDS.items()}
+  block |= {'hidden_size': hidden, 'num_hidden_layers': layers}
+  block |= {'num_attention_heads': hidden // 64, 'intermediate_size': 4 * hidden}
+  if unknown := set(changes) - set(block):
     raise InputError(f'model has no field {", ".join(sorted(unknown))}.')
   return block | changes

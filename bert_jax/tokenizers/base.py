@@ -120,7 +120,5 @@ def find_reserved(pieces: list[str], name: str, source: str) -> int:
   for spelling in (name, name.lower(), OTHER_NAMES[name]):
     if spelling in pieces:
       return pieces.index(spelling)
-  raise InputError(
-    f'{source} has no {name} (nor {OTHER_NAMES[name]}); '
-    'a BERT vocabulary needs ' + ' '.join(RESERVED)
-  )
+  other, needed = OTHER_NAMES[name], ' '.join(RESERVED)
+  raise InputError(f'{source} has no {name} (nor {other}); a BERT vocabulary needs {needed}')

@@ -75,16 +75,13 @@ def _read_vocab(path: Path, data: bytes) -> list[str]:
     raise InputError(f'{path} is not UTF-8 on line {line}; convert the file to UTF-8') from e
   # Split at \n alone: U+2028 is a piece of the Chinese vocabulary.
   pieces = [line.strip(' \t\r') for line in text.removesuffix('\n').split('\n')]
-  first_line = {}
+  first = {}
   for line, piece in enumerate(pieces, 1):
     if not piece:
       raise InputError(f'{path} has nothing on line {line}; every line must hold one piece')
-    if piece in first_line:
-      raise InputError(
-        f'{path} has the piece {piece} on lines {first_line[piece]} and {line}; '
-        'each piece may appear once'
-      )
-    first_line[piece] = line
+    if piece in first:
+      raise InputError(f'{path} has the piece {piece} on lines {first[piece]} and {line}; drop one')
+    first[piece] = line
   return pieces
 
 
@@ -92,8 +89,7 @@ def _flags_beside(path: Path) -> dict[str, bool]:
   """{name: value} of the _FLAGS in the tokenizer_config.json beside a vocab.txt, without nulls."""
   path = path.with_name('tokenizer_config.json')
   settings = files.json_of(path)
-  flags = {name: settings.get(name) for name in _FLAGS}
-  flags = {name: value for name, value in flags.items() if value is not None}
+  flags = {name: settings[name] for name in _FLAGS if settings.get(name) is not None}
   for name, value in flags.items():
     if not isinstance(value, bool):
       raise InputError(f'{path} says {name} is {value!r}; write true or false')
@@ -146,9 +142,7 @@ def load_folder(folder: str | Path) -> Tokenizer:
   folder = Path(folder).expanduser()
   path = in_folder(folder)
   if path is None:
-    raise InputError(
-      f'{folder} holds no vocabulary that is read ({", ".join(FILES)}); is it a run?'
-    )
+    raise InputError(f'{folder} holds no vocabulary ({", ".join(FILES)}); is it a run?')
   if path.suffix != '.txt':
     return load(path)
   lower = _flags_beside(path).get('do_lower_case')

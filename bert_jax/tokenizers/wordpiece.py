@@ -48,13 +48,10 @@ class WordPiece(Tokenizer):
     self._begins_word = np.array([not piece.startswith('##') for piece in pieces])
     self._known = {}  # {run: its ids as bytes of int32}
     # No special tokens are declared to the library, so the typed "[MASK]" is three plain words.
-    self.rust = tokenizers.Tokenizer(
-      models.WordPiece(
-        {piece: i for i, piece in enumerate(pieces)},
-        unk_token='[UNK]',
-        max_input_chars_per_word=MAX_WORD_CHARACTERS,
-      )
-    )
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    longest = MAX_WORD_CHARACTERS
+    model = models.WordPiece(ids, unk_token='[UNK]', max_input_chars_per_word=longest)
+    self.rust = tokenizers.Tokenizer(model)
     self.rust.normalizer = normalizer(do_lower_case, tokenize_chinese_chars, strip_accents)
     self.rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
@@ -79,11 +76,8 @@ class WordPiece(Tokenizer):
     return ' '.join(self.pieces[i] for i in self._shown(ids)).replace(' ##', '')
 
   def files(self) -> dict[str, str]:
-    settings = {
-      'tokenizer_class': 'BertTokenizer',
-      'do_lower_case': self.do_lower_case,
-      'tokenize_chinese_chars': self.tokenize_chinese_chars,
-    }
+    settings = {'tokenizer_class': 'BertTokenizer', 'do_lower_case': self.do_lower_case}
+    settings['tokenize_chinese_chars'] = self.tokenize_chinese_chars
     if self.strip_accents != self.do_lower_case:
       settings['strip_accents'] = self.strip_accents
     return {
@@ -100,7 +94,7 @@ def normalizer(
   strip_accents: None means as do_lower_case."""
   return normalizers.BertNormalizer(
     lowercase=do_lower_case,
-    strip_accents=do_lower_case if strip_accents is None else strip_accents,
+    strip_accents=strip_accents,
     handle_chinese_chars=tokenize_chinese_chars,
   )
 

@@ -64,8 +64,7 @@ def train_wordpiece(
   if vocab_size < smallest:
     raise InputError(
       f'vocab_size {vocab_size} cannot hold the {len(alphabet)} characters of the corpus and the '
-      f'{len(inside)} of them that continue a word; use {smallest} or more, or lower '
-      'character_coverage'
+      f'{len(inside)} that continue a word; use {smallest} or more, or lower character_coverage'
     )
   known = {w: n for w, n in words.items() if kept.issuperset(w)}
   mergeable = {w: n for w, n in known.items() if 1 < len(w) <= MAX_WORD_CHARACTERS}

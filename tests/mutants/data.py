@@ -630,8 +630,8 @@ MUTANTS = [
   (
     'accents stay in lower-cased text',
     'bert_jax/tokenizers/wordpiece.py',
-    'strip_accents=do_lower_case if strip_accents is None else strip_accents',
-    'strip_accents=bool(strip_accents)',
+    'strip_accents=strip_accents,',
+    'strip_accents=bool(strip_accents),',
     'tests/test_tokenizers.py::test_trained_wordpiece_has_googles_layout_and_the_exact_size',
   ),
   (
@@ -735,7 +735,7 @@ MUTANTS = [
   (
     'accents that a tokenizer.json keeps are stripped',
     'bert_jax/tokenizers/tokenizer_json.py',
-    "'strip_accents': strip,",
+    "'strip_accents': settings.get('strip_accents'),",
     "'strip_accents': None,",
     'tests/test_bytelevel.py::test_accents_that_a_tokenizer_json_keeps',
   ),

@@ -12,8 +12,6 @@ FIELDS = {
     'empty: the embedded documentation', ''),
   'data.eval': Field(str, None, 'to evaluate on; empty: a held-out share of data.train', ''),
   'data.seq_length': Field(int, '[8, inf)', 'tokens per row, [CLS] and [SEP] included', 128),
-  'data.examples_per_row': Field(int, '[1, inf)',
-    'the most examples packed into a row; 1: no packing', 1),
-  'data.skip_damaged': Field(bool, None, 'what cannot be read is left out, counted and named',
-    False),
+  'data.examples_per_row': Field(int, '[1, inf)', 'how many are packed into a row; 1: alone', 1),
+  'data.skip_damaged': Field(bool, None, 'what cannot be read is left out, counted, named', False),
 }  # fmt: skip

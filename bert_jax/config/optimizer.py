@@ -22,8 +22,7 @@ FIELDS = {
   'optimizer.clip_norm': Field(float, '[0, inf)', 'clip gradients to this norm; 0: do not', 1.0),
   'optimizer.accumulation': Field(int, '[1, inf)', 'microbatches per step; divides batch_size', 1),
   'optimizer.freeze': Field(str, None, 'regex on parameter paths: not trained', ''),
-  'optimizer.lr_multipliers': Field(tuple, None, '((regex, factor), ...); the first match counts',
-    ()),
+  'optimizer.lr_multipliers': Field(tuple, None, '((regex, factor), ...): the first match', ()),
   'optimizer.layer_lr_decay': Field(float, '(0, 1]', 'factor per layer below the heads', 1.0),
 }  # fmt: skip
 
@@ -38,13 +37,10 @@ def rules(config):
   )
   yield (
     all(map(_is_multiplier, optimizer.lr_multipliers)),
-    f'optimizer.lr_multipliers is {optimizer.lr_multipliers!r}; write ((regex, factor), ...) with '
-    'factors of 0 or more.',
+    f'optimizer.lr_multipliers is {optimizer.lr_multipliers!r}; write ((regex, 0 or more), ...).',
   )
-  yield (
-    optimizer.schedule != 'wsd' or optimizer.decay > 0,
-    'optimizer.schedule=wsd decays over the last optimizer.decay steps; set it above 0.',
-  )
+  holds = optimizer.schedule != 'wsd' or optimizer.decay > 0
+  yield holds, 'optimizer.schedule=wsd decays over the last optimizer.decay steps; set it above 0.'
   patterns = (pattern for pattern, _ in optimizer.lr_multipliers)
   for pattern in (optimizer.no_decay, optimizer.freeze, *patterns):
     fault = _fault(pattern)

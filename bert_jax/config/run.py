@@ -36,16 +36,11 @@ FIELDS = {
 
 def rules(config):
   """Yields (what must hold, the sentence if it does not)."""
-  yield (
-    (config.steps > 0) != (config.epochs > 0),
-    f'steps is {config.steps} and epochs is {config.epochs}; set exactly one of them above 0.',
-  )
+  one = (config.steps > 0) != (config.epochs > 0)
+  yield one, f'steps is {config.steps} and epochs is {config.epochs}; set exactly one above 0.'
   axes = config.mesh.data, config.mesh.fsdp, config.mesh.tensor
   yield axes.count(-1) <= 1, 'only one axis of the mesh can be -1 (all the rest).'
-  yield (
-    0 not in axes,
-    'a mesh axis is 0; use 1 for an axis that splits nothing, -1 for all the rest.',
-  )
+  yield 0 not in axes, 'a mesh axis is 0; use 1 to split nothing, -1 for all the rest.'
   yield (
     not config.checkpoint.best_metric or config.eval.batches == 0,
     f'checkpoint.best_metric compares whole evaluations but eval.batches is '
@@ -53,10 +48,7 @@ def rules(config):
   )
   yield (
     not config.eval.patience or (config.eval.every and config.checkpoint.best_metric),
-    'eval.patience counts evaluations without a better checkpoint.best_metric; set that and '
-    'eval.every.',
+    'eval.patience counts evaluations without a better best_metric; set that and eval.every.',
   )
-  yield (
-    not (config.init_from and config.resume_from),
-    'init_from (weights only) and resume_from (the whole state) are both set; choose one.',
-  )
+  both = config.init_from and config.resume_from
+  yield not both, 'init_from (weights only) and resume_from (whole state) are both set; choose one.'

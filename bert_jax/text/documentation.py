@@ -64,14 +64,9 @@ class Docstring(NamedTuple):
 
 def docstrings() -> Iterator[Docstring]:
   """Every docstring of every module of PACKAGES, in source order; test modules are left out.
-
   Parsing takes 8 to 15 s, so the result is kept in ~/.cache/bert_jax (or $XDG_CACHE_HOME/bert_jax)
   under a name that changes with the Python version, this file and every file read. Absent packages
-  and files that do not parse are skipped and logged.
-
-  Raises:
-    InputError: neither the standard library's sources nor any of the packages lie here.
-  """
+  and files that do not parse are skipped and logged; InputError if all sources are absent."""
   modules = [module for package in PACKAGES for module in _modules(package, _folders(package))]
   if not modules:
     raise InputError(

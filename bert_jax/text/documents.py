@@ -56,7 +56,6 @@ def documents(
   counts: Counter,
 ) -> Iterator[Document]:  # fmt: skip
   """Yields the documents of a corpus in a fixed order, and counts what it reads.
-
   Args:
     spec: file, glob, folder or `tfds:NAME[:SPLIT]`, see the top of this file.
     split: the split of a TFDS dataset whose spec names none.
@@ -65,10 +64,7 @@ def documents(
     counts: these keys are increased: files, bytes (uncompressed), documents, sentences,
       empty_documents (skipped), invalid_utf8_lines (repaired), cut_sentences and cut_documents (too
       long: made two).
-
-  Raises:
-    InputError: the corpus is missing, empty, damaged, not text, or not in the format.
-  """
+  InputError: the corpus is missing, empty, damaged, not text, or not in the format."""
   empty = True
   for path in sources(spec, format):
     if not path.startswith('tfds:'):

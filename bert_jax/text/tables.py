@@ -39,7 +39,6 @@ def records(
   wrong: Callable = stop,
 ) -> Iterator[tuple[str, Row]]:  # fmt: skip
   """Yields (where, row) in file order.
-
   Args:
     spec: file, glob, folder, or `tfds:NAME[:SPLIT]`; or several of these, `a=SPEC,b=SPEC`.
     split: the split of a TFDS dataset whose spec names none.
@@ -49,10 +48,7 @@ def records(
       invalid_utf8_lines (repaired).
     wrong: called with (where, sentence, kind) for a line that does not have the header's columns or
       is no JSON object; if it returns, the line is left out.
-
-  Raises:
-    InputError: the data is missing, empty or damaged, or a line does not have the header's columns.
-  """
+  InputError: the data is missing, empty or damaged."""
   empty = True
   for _, part in parts(spec):
     for where, row in _records_of(part, split, columns, counts, wrong):

@@ -282,8 +282,7 @@ def _steps_of(checkpoints, workdir, which):
   """The steps that 'latest', 'best' or a step may mean; InputError if there is none."""
   steps = checkpoints.steps()
   if which == 'best':
-    metric = workdirs.read_config(workdir).checkpoint.best_metric
-    if not metric:
+    if not (metric := workdirs.read_config(workdir).checkpoint.best_metric):
       raise InputError(
         f'{workdir} kept no best checkpoint (checkpoint.best_metric is empty); use latest.'
       )

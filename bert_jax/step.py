@@ -125,8 +125,7 @@ def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
   weights = objective.loss_weights
 
   def train_step(state, batch, constants):
-    key = jax.random.fold_in(constants.train_key, state.step)
-    corrupt_key, dropout_key = jax.random.split(key)
+    corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(constants.train_key, state.step))
     with jax.named_scope('corruption'):
       batch = objective.prepare(batch, corrupt_key, state.step)
     inputs = state.carry, constants.given
@@ -160,7 +159,9 @@ def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
       updates, opt_state = optimizer.update(gradients, state.opt_state, trained)
       params = optim.merge(optax.apply_updates(trained, updates), fixed)
     metrics = terms | {'loss': loss, 'grad_norm': optax.tree.norm(gradients)}
-    metrics |= {'update_norm': optax.tree.norm(updates), 'tokens': _tokens(batch)}
+    real = batch['segment_ids'] > 0  # no padding; `tokens` becomes the share of such positions
+    tokens = Mean(jnp.sum(real, dtype=jnp.float32), jnp.float32(real.size))
+    metrics |= {'update_norm': optax.tree.norm(updates), 'tokens': tokens}
     metrics['seen'] = objective.seen(batch)
     return State(state.step + 1, params, opt_state, carry), metrics
 
@@ -185,9 +186,3 @@ def make_eval_step(objective):
 def _microbatches(count):
   """[B, ...] -> [count, B / count, ...], interleaved so that rows stay on their devices."""
   return lambda x: jnp.swapaxes(x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1)
-
-
-def _tokens(batch):
-  """The share of positions that hold a real token, not padding."""
-  real = batch['segment_ids'] > 0
-  return Mean(jnp.sum(real, dtype=jnp.float32), jnp.float32(real.size))

@@ -35,8 +35,7 @@ def load(source, which='latest', positions=0):
     raise InputError(f'{source} is a run, whose positions stay as they are; leave out positions.')
   config = workdirs.read_config(folder)
   tokenizer = tokenizers.load_folder(folder)
-  mesh = sharding.make_mesh(1, 1, 1, jax.local_devices()[:1])
-  shapes = shapes_of(config, tokenizer, mesh)
+  shapes = shapes_of(config, tokenizer, sharding.make_mesh(1, 1, 1, jax.local_devices()[:1]))
   params, step = checkpoint.load_params(folder, shapes, which, partial=True)
   return Trained(config, tokenizer, params, step, sentence_transformers.read(folder))
 

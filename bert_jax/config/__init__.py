@@ -97,9 +97,8 @@ def override(config, overrides):
     fields = flatten(config)
     if name not in fields:
       hint = f'; it is a block: set {name}.FIELD.' if name in config else _meant(name, fields)
-      raise InputError(
-        f'config has no field {name!r}{hint or "; python -m bert_jax.config lists all."}'
-      )
+      hint = hint or '; python -m bert_jax.config lists all.'
+      raise InputError(f'config has no field {name!r}{hint}')
     if not given:
       text = 'true' if isinstance(fields[name], bool) else words.pop(0) if words else ''
       if text.startswith('--config.'):

@@ -80,8 +80,7 @@ class Lexicon:
     lines = [' '.join(line.split()) for _, line in files.lines(Path(path), counts)]
     if counts['invalid_utf8_lines']:
       raise InputError(f'lexicon {path} is not UTF-8; convert it to UTF-8')
-    entries = [line for line in lines if line and line[0] != '#']
-    if not entries:
+    if not (entries := [line for line in lines if line and line[0] != '#']):
       raise InputError(f'lexicon {path} has no entries; write one on a line')
     self.do_lower_case = do_lower_case
     self._patterns = sorted(set(map(_lower, entries) if do_lower_case else entries))

@@ -47,8 +47,7 @@ def load(config, spec, tokenizer, split):
       raise InputError(f'no line of {lexicon} occurs in the text; is it for this language?')
   wanted = config.corpus.languages or ('',)
   unwanted = sorted(set(out) - set(wanted))
-  out = {name: out[name] for name in wanted if name in out}
-  if not out:
+  if not (out := {name: out[name] for name in wanted if name in out}):
     raise InputError(
       f'data.{split} has {unwanted[0] or "text without a language"}, data.train has '
       f'{", ".join(wanted)}; name the languages alike.'
@@ -76,8 +75,7 @@ def _tokenize(config, spec, encoder, split, matched):
   log.info('%s: %s', split, ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()) if n))
   matched[config.corpus.phrases] += counts['phrases_matched']
   matched[config.corpus.entities] += counts['entities_matched']
-  names = np.array(names, np.uint32)[kept]
-  return whole, names, whole.unigrams(encoder.tokenizer.vocab_size)
+  return whole, np.array(names, np.uint32)[kept], whole.unigrams(encoder.tokenizer.vocab_size)
 
 
 def _check_unknown(tokenizer, counts, what):

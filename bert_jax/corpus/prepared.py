@@ -125,8 +125,7 @@ class _Reader:
     import tensorflow_datasets as tfds
 
     self.paths, self.ends = paths, ends
-    missing = [path for path in paths if not path.is_file()]
-    if missing:
+    if missing := [path for path in paths if not path.is_file()]:
       raise InputError(f'{missing[0]} is missing; prepare the corpus again')
     try:
       self.source = tfds.builder_from_directory(str(data_folder(folder))).as_data_source('train')

@@ -96,8 +96,7 @@ class Shard:
     self.blocks += 1
     self.counts.update(counts)
     for item in items:
-      duplicate = '' if seen is None else seen.is_duplicate(item.key, item.signature)
-      if duplicate:
+      if duplicate := ('' if seen is None else seen.is_duplicate(item.key, item.signature)):
         self.counts[f'{duplicate}_duplicates'] += 1
       else:
         self.write(item)
@@ -191,8 +190,7 @@ def finish(folder, plan, tokenizer, counts=None):
   share = unknown / max(1, sum(numbers['tokens'] for numbers in kept.values()))
   if share > 0.02:
     log.warning('%.1f %% of the tokens are [UNK]; is --vocab for this text?', 100 * share)
-  empty = [name for name, numbers in kept.items() if not numbers['tokens']]
-  if empty:
+  if empty := [name for name, numbers in kept.items() if not numbers['tokens']]:
     counted = ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()))
     raise InputError(
       f'nothing is left of {"language " + repr(empty[0]) if empty[0] else "the corpus"}: '

@@ -30,8 +30,7 @@ def plan_pairs(corpus, room, kind, short_seq_prob, rng):
   examples, cut = [], 0
   while len(active):
     n, stop = len(active), documents[active + 1]
-    short = rng.random(n) < short_seq_prob
-    target = np.where(short, rng.integers(2, room + 1, n), room)
+    target = np.where(rng.random(n) < short_seq_prob, rng.integers(2, room + 1, n), room)
     last = np.clip(at.searchsorted(at[first] + target), first + 1, stop)
     split = first + 1 + _below(rng, last - first - 1)
     alone = last - first == 1

@@ -51,9 +51,7 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _NAMES = '|'.join(PACKAGES + ALIASES).replace('_', r'[-_\s]?')
 # Whole words, where _ and digits end a word too: jax_enable_x64, python3.
 _NAME = re.compile(rf'(?<![^\W_])(?:{_NAMES})\d*(?![^\W_])', re.IGNORECASE)
-_PARAGRAPH = re.compile(
-  r'\n\s*\n|^[ \t]*(?:-{3,}|={3,}|~{3,}|\^{3,}|\*{3,}|#{3,})[ \t]*$', re.MULTILINE
-)
+_PARAGRAPH = re.compile(r'\n\s*\n|^[ \t]*(?:-{3,}|={3,}|~{3,}|\^{3,}|\*{3,}|#{3,})[ \t]*$', re.M)
 
 
 class Docstring(NamedTuple):
@@ -124,8 +122,7 @@ def sentences(text: str) -> list[str]:
   a sentence: a paragraph with a doctest, what stands between ``` or is indented after '::'."""
   result, fenced, margin = [], False, None
   for paragraph in _PARAGRAPH.split(text):
-    lines = [line.rstrip() for line in paragraph.splitlines() if line.strip()]
-    if not lines:
+    if not (lines := [line.rstrip() for line in paragraph.splitlines() if line.strip()]):
       continue
     starts = [line.lstrip()[:3] for line in lines]
     indent = min(len(line) - len(line.lstrip()) for line in lines)

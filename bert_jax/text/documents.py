@@ -115,8 +115,7 @@ def blocks(path: str, format: str = 'auto', split: str = 'train') -> Iterator[Bl
 def read_block(block: Block, text_field: str, counts: Counter) -> Iterator[Document]:
   """Yields the documents of a block that are not empty; counts as `documents` does."""
   for document in _read(block, text_field, counts):
-    sentences = [part for s in document.sentences for part in _bounded(s, counts)]
-    if sentences:
+    if sentences := [part for s in document.sentences for part in _bounded(s, counts)]:
       counts['documents'] += 1
       counts['sentences'] += len(sentences)
       yield Document(document.name, sentences)
@@ -166,8 +165,7 @@ def is_held_out(hashes, share: float):
 def _sentences(path: Path, numbered: Lines) -> Iterator[Document]:
   start, sentences = 0, []
   for number, line in itertools.chain(numbered, [(0, '')]):
-    line = line.strip()
-    if line:
+    if line := line.strip():
       start = start or number
       sentences.append(line)
     elif sentences:

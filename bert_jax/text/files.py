@@ -266,8 +266,7 @@ def tfds_rows(
 @functools.lru_cache(maxsize=4)
 def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], 'TfdsRows']:
   """As tfds_rows, with random access: (features, rows), where rows(i) -> (name, raw row)."""
-  match = _TFDS.fullmatch(spec)
-  if not match:
+  if not (match := _TFDS.fullmatch(spec)):
     raise InputError(f'{spec!r} names no dataset; write tfds:NAME or tfds:NAME:SPLIT')
   name, split = match['name'], match['split'] or split
   try:

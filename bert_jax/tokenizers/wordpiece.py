@@ -49,8 +49,7 @@ class WordPiece(Tokenizer):
     self._known = {}  # {run: its ids as bytes of int32}
     # No special tokens are declared to the library, so the typed "[MASK]" is three plain words.
     ids = {piece: i for i, piece in enumerate(pieces)}
-    longest = MAX_WORD_CHARACTERS
-    model = models.WordPiece(ids, unk_token='[UNK]', max_input_chars_per_word=longest)
+    model = models.WordPiece(ids, unk_token='[UNK]', max_input_chars_per_word=MAX_WORD_CHARACTERS)
     self.rust = tokenizers.Tokenizer(model)
     self.rust.normalizer = normalizer(do_lower_case, tokenize_chinese_chars, strip_accents)
     self.rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -37,7 +37,8 @@ def rules(config):
   )
   yield (
     all(map(_is_multiplier, optimizer.lr_multipliers)),
-    f'optimizer.lr_multipliers is {optimizer.lr_multipliers!r}; write ((regex, 0 or more), ...).',
+    f'optimizer.lr_multipliers is {optimizer.lr_multipliers!r}; write ((regex, factor), ...) with '
+    'factors of 0 or more.',
   )
   holds = optimizer.schedule != 'wsd' or optimizer.decay > 0
   yield holds, 'optimizer.schedule=wsd decays over the last optimizer.decay steps; set it above 0.'

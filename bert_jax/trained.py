@@ -53,7 +53,7 @@ def from_weights(folder, weights):
   pieces, rows = tokenizer.vocab_size, config.model.vocab_size
   if pieces > rows:
     raise InputError(
-      f'the vocabulary in {folder} has {pieces} pieces and the weights {rows} rows; it is another.'
+      f'{folder} has a vocabulary of {pieces} pieces and weights of {rows} rows; it is not theirs.'
     )
   if pieces < rows / 2:
     raise InputError(

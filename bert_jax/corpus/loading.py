@@ -39,8 +39,10 @@ def load(config, spec, tokenizer, split):
         corpus, names = loaded.corpus.select(of_language), loaded.names[of_language]
         out[joined(name, language)] = corpus, names, loaded.unigrams[k]
     else:
-      marks = {name: config.corpus[name] for name in ('segmenter', 'phrases', 'entities')}
-      encoder = encoder or Encoder(tokenizer, **marks)
+      encoder = encoder or Encoder(
+        tokenizer, segmenter=config.corpus.segmenter, phrases=config.corpus.phrases,
+        entities=config.corpus.entities,
+      )  # fmt: skip
       out[name] = _tokenize(config, part, encoder, split, matched)
   for lexicon in (config.corpus.phrases, config.corpus.entities):
     if encoder and lexicon and split == 'train' and not matched[lexicon]:

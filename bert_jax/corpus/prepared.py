@@ -53,7 +53,7 @@ def read_index(path):
       arrays = {name: file[name] for name in file.files}
     return json.loads(arrays.pop('facts').tobytes()), arrays
   except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-    raise InputError(f'{path} is damaged ({first_line(error)}); prepare it again') from error
+    raise InputError(f'{path} is damaged ({first_line(error)}); prepare the corpus anew') from error
 
 
 def finished(folder):

@@ -5,9 +5,7 @@ __version__ = '0.1.0'
 
 def load(path, which='latest', dtype=''):
   """The Model of a run's workdir or of a Hugging Face folder, to be asked; see predict/model.py.
-
-  which: 'latest', 'best' or a step. dtype: 'float32' or 'bfloat16'; '': the best for this device.
-  """
+  which: 'latest', 'best' or a step. dtype: 'float32', 'bfloat16' or '', the device's best."""
   from bert_jax.predict.model import Model  # `import bert_jax` alone stays light
 
   return Model(path, which, dtype)

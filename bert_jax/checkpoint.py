@@ -41,11 +41,9 @@ def newest_meta(workdir):
 
 class Checkpoints:
   """The checkpoints of one workdir.
-
   settings: config.checkpoint; None: they are only read. identity: {name: value} that every
   checkpoint stores about its config and data. judged_by: names the metric and the data by which the
-  best checkpoint is the best.
-  """
+  best checkpoint is the best."""
 
   def __init__(self, workdir, settings=None, identity=None, judged_by=''):
     self.folder = Path(workdir).expanduser().absolute() / 'checkpoints'
@@ -89,8 +87,7 @@ class Checkpoints:
     return sorted(self.manager.all_steps())
 
   def is_best(self, metrics, number):
-    """Are these the best metrics so far, of the evaluation at step `number`? If so, the next save
-    stores that."""
+    """Are these, of the evaluation at step `number`, the best so far? The next save stores that."""
     if not self.settings.best_metric or self._goodness(metrics) <= self.best['goodness']:
       return False
     self.best = self._no_best(number) | {'goodness': self._goodness(metrics)}
@@ -98,10 +95,8 @@ class Checkpoints:
 
   def save(self, state, metrics, seen):
     """Starts writing the checkpoint of state.step; returns once the arrays may be donated.
-
     metrics: of its evaluation, or {}; a checkpoint that was saved before its evaluation gets them
-    when it is saved again. seen: {name: number}, the run's counts since step 0.
-    """
+    when it is saved again. seen: {name: number}, the run's counts since step 0."""
     number = int(state.step)
     metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
     if number in self.manager.all_steps():
@@ -112,15 +107,8 @@ class Checkpoints:
         'optimizer.learning_rate, more warmup or float32 usually helps.'
       )
     trees = {part: getattr(state, part) for part in PARTS}
-    meta = dict(
-      self.identity,
-      step=number,
-      version=__version__,
-      metrics=metrics,
-      seen=seen,
-      best=self.best,
-      arrays=manifest.array_table(trees),
-    )
+    meta = dict(self.identity, step=number, version=__version__, metrics=metrics, seen=seen)
+    meta |= {'best': self.best, 'arrays': manifest.array_table(trees)}
     meta['seal'] = manifest.seal(meta)
     self.newest = meta
     flat = {part: manifest.flat(tree) for part, tree in trees.items()}
@@ -164,10 +152,7 @@ class Checkpoints:
 
   def restore(self, shapes):
     """(State, meta) of the newest good checkpoint, or None if there is no checkpoint.
-
-    shapes: a State of ShapeDtypeStructs with shardings. Damaged checkpoints are logged and put
-    aside.
-    """
+    shapes: a State of ShapeDtypeStructs with shardings. Damaged checkpoints are put aside."""
     damaged = []
     for number in reversed(self.steps()):
       try:
@@ -273,10 +258,8 @@ class Damaged(InputError):
 
 def load_params(workdir, shapes, which='latest', partial=False):
   """(params, step) of a workdir's run. which: 'latest', 'best' or a step.
-
   shapes: a tree of ShapeDtypeStructs with shardings (sharding.placed). Converted weights may lack
-  heads: with `partial` the params hold the parts that are there, else that is an InputError.
-  """
+  heads: with `partial` the params hold the parts that are there, else that is an InputError."""
   with contextlib.closing(Checkpoints(workdir)) as checkpoints:
     for number in reversed(_steps_of(checkpoints, workdir, which)):
       try:
@@ -299,18 +282,12 @@ def _steps_of(checkpoints, workdir, which):
   """The steps that 'latest', 'best' or a step may mean; InputError if there is none."""
   steps = checkpoints.steps()
   if which == 'best':
-    metric = workdirs.read_config(workdir).checkpoint.best_metric
-    if not metric:
+    if not (metric := workdirs.read_config(workdir).checkpoint.best_metric):
       raise InputError(
-        f'{workdir} kept no best checkpoint (checkpoint.best_metric is empty); use latest or a '
-        'step.'
+        f'{workdir} kept no best checkpoint (checkpoint.best_metric is empty); use latest.'
       )
-    metas = [checkpoints.meta(number) for number in steps]
-    steps = [
-      number
-      for number, meta in zip(steps, metas)
-      if metric in meta['metrics'] and meta.get('best', {}).get('step') == number
-    ]
+    metas = [meta for meta in map(checkpoints.meta, steps) if metric in meta['metrics']]
+    steps = [meta['step'] for meta in metas if meta.get('best', {}).get('step') == meta['step']]
   elif which != 'latest':
     steps = [number for number in steps if str(number) == str(which)]
   if not steps:

@@ -8,10 +8,8 @@ import sys
 
 class InputError(ValueError):
   """A mistake in the user's input, as one sentence that says what to do about it.
-
   Command lines print it without a traceback and end with `code`: 2 means that the same command will
-  fail again (launch/ relies on it). Notebooks see a ValueError.
-  """
+  fail again (launch/ relies on it). Notebooks see a ValueError."""
 
   code = 2
 

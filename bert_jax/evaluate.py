@@ -21,7 +21,7 @@ from jax.experimental import multihost_utils
 from bert_jax import checkpoint, hosts, metrics, sharding, step, tokenizers, trained, workdirs
 from bert_jax import config as config_lib
 from bert_jax.errors import InputError
-from bert_jax.rows import batches as batching
+from bert_jax.rows.batches import Batches
 from bert_jax.tasks import TASKS
 from bert_jax.whole_files import write_whole
 
@@ -31,25 +31,28 @@ WORST = 100  # answers in worst.jsonl
 LEAST = 10  # answers that it takes to call a run collapsed
 
 
-def limits(model, tokenizer):
-  """Exclusive upper bounds of the integer arrays of a batch (see rows.batches)."""
-  out = {'input_ids': min(tokenizer.vocab_size, model.vocab_size)}
+def batches_of(source, config, tokenizer, objective, mesh, seed=None):
+  """The Batches of a source for the model of a config; seed: see Batches."""
+  model, rows = config.model, config.batch_size
+  limits = {'input_ids': min(tokenizer.vocab_size, model.vocab_size)}
   if model.type_vocab_size:
-    out['token_type_ids'] = model.type_vocab_size
+    limits['token_type_ids'] = model.type_vocab_size
   if model.position_embeddings in ('learned', 'sinusoidal'):
-    out['position_ids'] = model.max_position_embeddings
-  return out
+    limits['position_ids'] = model.max_position_embeddings
+  where, skips = sharding.batch_sharding(mesh), config.data.skip_damaged
+  lanes = bool(objective.carry(rows))
+  return Batches(
+    source, objective.spec(rows), where, limits=limits, seed=seed, skip_damaged=skips, lanes=lanes
+  )
 
 
 def run(eval_step, params, carry, batches, constants, count=0):
   """({metric: float}, answers of the task's Examples or []). Metrics are totals in float64, divided
   by their weights at the end.
-
   carry: what the objective carries into the first batch. count: how many batches to look at, 0 for
   all. They are spread evenly over the split, since neighbours in a corpus are alike, unless the
   batches are lanes, which are read from their beginning. A model that gives the same answer to
-  everything gets the metric `constant`, 1.
-  """
+  everything gets the metric `constant`, 1."""
   totals, outputs, damaged = {}, [], batches.damaged_rows
   count = min(count or len(batches), len(batches))
   for i in range(count) if batches.lanes else (k * len(batches) // count for k in range(count)):
@@ -75,9 +78,7 @@ def run(eval_step, params, carry, batches, constants, count=0):
 
 def evaluate(workdir, overrides=(), which='latest', out=''):
   """(metrics, step) of a workdir's checkpoint on the data.eval of its config or the overrides.
-
-  The answers are written to the folder `out`; '': to one in the workdir.
-  """
+  The answers are written to the folder `out`; '': to one in the workdir."""
   ((_, result, number),) = evaluate_on(workdir, [('', '')], overrides, which, out)
   return result, number
 
@@ -105,14 +106,7 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
     carry = empty_carry(objective, config, mesh)
     constants = sharding.put(step.constants_of(config, objective), mesh)
     for (name, spec), source in zip(parts, sources.values(), strict=True):
-      batches = batching.Batches(
-        source,
-        objective.spec(config.batch_size),
-        sharding.batch_sharding(mesh),
-        limits=limits(config.model, tokenizer),
-        skip_damaged=config.data.skip_damaged,
-        lanes=bool(carry),
-      )
+      batches = batches_of(source, config, tokenizer, objective, mesh)
       result, answers = run(eval_step, params, carry, batches, constants)
       if answers:
         folder = Path(out, name) if out else folder_of(workdir, spec or config.data.eval, number)

@@ -32,12 +32,9 @@ JOIN_SECONDS = 300  # how long processes wait for each other at the start
 LOST_SECONDS = 60  # a process that has been silent for so long counts as lost
 LEAVE_SECONDS = 5  # how long the first process waits for the messages of the others when it fails
 VISIBLE_SECONDS = 60  # how long a file that one process wrote may be invisible to others
-STATUS = re.compile(
-  '(UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED): '
-)  # what errors between processes begin with
-AGAIN = (
-  'is gone or unreachable; start all of them again, and the run goes on from its newest checkpoint.'
-)
+# What errors between processes begin with.
+STATUS = re.compile('(UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED): ')
+AGAIN = 'is gone or unreachable; start all again, and the run goes on from its newest checkpoint.'
 ADDRESS, COUNT, INDEX = 'JAX_COORDINATOR_ADDRESS', 'JAX_NUM_PROCESSES', 'JAX_PROCESS_ID'
 
 
@@ -59,10 +56,8 @@ def add_argument(parser):
 
 def join(seconds=None):
   """Joins the other processes of the run, if --distributed, srun or GKE says that there are any.
-
   It must be called before anything else that uses JAX's devices. seconds: the value of
-  --distributed. Raises Alone (exit code 3) if the others do not join in time.
-  """
+  --distributed. Raises Alone (exit code 3) if the others do not join in time."""
   pod = ',' in os.environ.get('TPU_WORKER_HOSTNAMES', '')
   if not (seconds or _launched() or pod):
     return
@@ -91,9 +86,7 @@ def join(seconds=None):
     )
   except (ValueError, RuntimeError) as error:
     kind = Alone if STATUS.match(str(error)) else InputError
-    raise kind(
-      f'the processes of this run did not come together ({first_line(error)}); {advice}'
-    ) from None
+    raise kind(f'the processes did not come together ({first_line(error)}); {advice}') from None
   finally:
     waiting.cancel()
   if threading.current_thread() is threading.main_thread():
@@ -105,9 +98,7 @@ def join(seconds=None):
 
 def _speak_when_aborted():
   """Prints a sentence after the C++ trace with which JAX's client aborts this process.
-
-  It aborts a process that waits on its devices for a lost process.
-  """
+  It aborts a process that waits on its devices for a lost process."""
   global _aborted  # a reference, since C keeps none
   who = f'process {jax.process_index()} of {jax.process_count()}'
 
@@ -219,9 +210,7 @@ def exists(path):
 
 class Vote:
   """Whether any process has said yes, without waiting: cast in one step, counted by the next.
-
-  The votes travel over the devices, so every process sees the same outcome at the same step.
-  """
+  The votes travel over the devices, so every process sees the same outcome at the same step."""
 
   def __init__(self, mesh):
     self.alone = jax.process_count() == 1
@@ -234,9 +223,8 @@ class Vote:
     """Casts this step's vote; returns the outcome of the last step, in one process of this one."""
     if self.alone:
       return yes
-    votes = jax.make_array_from_callback(
-      self.shape, self.sharding, lambda index: np.full(1, yes, np.int32)
-    )
+    vote = np.full(1, yes, np.int32)
+    votes = jax.make_array_from_callback(self.shape, self.sharding, lambda index: vote)
     before, self.pending = self.pending, self.any(votes)
     return bool(before)
 
@@ -244,9 +232,7 @@ class Vote:
 @contextlib.contextmanager
 def together():
   """A context that ends a failing process of several with one sentence; the others end soon after.
-
-  JAX's shutdown would wait minutes for processes that may never come.
-  """
+  JAX's shutdown would wait minutes for processes that may never come."""
   try:
     yield
   except BrokenPipeError:
@@ -269,9 +255,7 @@ def together():
 
 def is_loss(error):
   """Whether an exception comes from the connection between processes, and not from their work.
-
-  Some versions of JAX raise a JaxRuntimeError, others a ValueError; its text begins with a status.
-  """
+  Some versions of JAX raise a JaxRuntimeError, others a ValueError, whose text begins so."""
   return jax.process_count() > 1 and bool(STATUS.match(str(error)))
 
 

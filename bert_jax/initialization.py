@@ -47,9 +47,7 @@ def beginning_of(config, workdir):
         )
       return Beginning(Path(folder), meta)
   if config.resume_from:
-    raise InputError(
-      f'config.resume_from={config.resume_from} holds no checkpoint; train it first.'
-    )
+    raise InputError(f'config.resume_from={config.resume_from} has no checkpoint; train it first.')
   return Beginning(hub.folder(config.init_from) if config.init_from else None, None)
 
 
@@ -92,11 +90,9 @@ def load_weights(beginning, config, objective, mesh):
 
 def warm_start(params, source, other_labels=False):
   """params with the arrays of `source` where both have one; logs what is new and what is unused.
-
   Both are nested dicts of arrays; layers may be stacked in one of them and apart in the other. A
   tower (towers.py) that both have must fit as a whole, and there must be at least one. A head of
-  another shape stays new, and so does the classifier if the source's is for other labels.
-  """
+  another shape stays new, and so does the classifier if the source's is for other labels."""
   new, old = manifest.flat(params), manifest.flat(_with_layers_as_in(params, source))
   taken = {
     name

@@ -25,10 +25,8 @@ MOMENT = re.compile(r'opt_state/\d+\.(mu|nu)\.')
 
 def flat(tree):
   """{dotted path: array} of a tree: the form on disk, which needs no Python types to be read."""
-  return {
-    path_name(path).replace('/', '.'): x
-    for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]
-  }
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  return {path_name(path).replace('/', '.'): x for path, x in leaves}
 
 
 def unflat(arrays, like):
@@ -49,16 +47,13 @@ def array_table(trees):
 def checksums(arrays):
   """{name: uint32}: the sum modulo 2**32 of an array's words, each times an odd number made from
   its position.
-
-  As the factors are odd, any flipped bit changes the sum; as they differ, so does a swap.
-  """
+  As the factors are odd, any flipped bit changes the sum; as they differ, so does a swap."""
 
   def checksum(x):
     if x.dtype == jnp.bool_:
       x = x.astype(jnp.uint8)
-    word = jax.lax.bitcast_convert_type(
-      x, {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize]
-    )
+    unsigned = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize]
+    word = jax.lax.bitcast_convert_type(x, unsigned)
     place = jnp.uint32(0)
     for axis, prime in zip(range(x.ndim), (2654435761, 2246822519, 3266489917, 668265263)):
       place += jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis) * jnp.uint32(prime)
@@ -76,9 +71,7 @@ def seal(meta):
 
 def compare(meta, part, arrays):
   """InputError unless a part of a run has the names, shapes and types that the checkpoint has.
-
-  The moments of a parameter that is frozen in one of the two are in the other only.
-  """
+  The moments of a parameter that is frozen in one of the two are in the other only."""
   here = {f'{part}/{name}': [list(x.shape), str(np.dtype(x.dtype))] for name, x in arrays.items()}
   there = {name: row[:2] for name, row in rows_of(meta, part).items()}
   for name in sorted(here.keys() | there.keys()):
@@ -97,10 +90,8 @@ def rows_of(meta, part):
 
 def stored(meta, part, shapes):
   """{dotted path: ShapeDtypeStruct} of a checkpoint's arrays of a part, with a run's shardings.
-
   shapes: {part: {dotted path: ShapeDtypeStruct}} of the run. A moment that the run does not have
-  has the sharding of its parameter.
-  """
+  has the sharding of its parameter."""
   out = {}
   for name, (shape, dtype, _) in rows_of(meta, part).items():
     path = name.partition('/')[2]
@@ -111,9 +102,7 @@ def stored(meta, part, shapes):
 
 def check_continues(meta, shapes, identity, steps, resumed_from):
   """InputError unless a run with these shapes and this identity can continue from a checkpoint.
-
-  meta: the checkpoint's. resumed_from: is it of config.resume_from, and not of this workdir?
-  """
+  meta: the checkpoint's. resumed_from: is it of config.resume_from, and not of this workdir?"""
   number, same_data = meta['step'], meta['data'] == identity['data']
   if resumed_from and not same_data:
     log.info('resume_from: the training data is another one than up to step %d', number)
@@ -123,9 +112,7 @@ def check_continues(meta, shapes, identity, steps, resumed_from):
       '--workdir with config.init_from to start from its weights.'
     )
   if not resumed_from and meta['config'] != identity['config']:
-    raise InputError(
-      f'{workdirs.CONFIG} was changed since checkpoint {number} was saved; bring it back.'
-    )
+    raise InputError(f'{workdirs.CONFIG} was changed since checkpoint {number}; bring it back.')
   if resumed_from and number >= steps:
     raise InputError(f'config.resume_from is at step {number} already; set steps above {steps}.')
   for part in PARTS:

@@ -13,9 +13,7 @@ import numpy as np
 @dataclasses.dataclass(frozen=True)
 class Mean:
   """A total and the weight by which it is divided, once, when it is printed.
-
-  So padding, gradient accumulation, several hosts and a short last batch change no mean.
-  """
+  So padding, gradient accumulation, several hosts and a short last batch change no mean."""
 
   total: jax.Array
   weight: jax.Array
@@ -47,9 +45,7 @@ def add(a, b):
 
 def values(terms, baselines):
   """{name: Mean} -> {name: float}, plus NAME_below_BASELINE for losses that have a baseline.
-
-  baselines: {metric: (its value without looking at the input, the name of that baseline)}.
-  """
+  baselines: {metric: (its value without looking at the input, the name of that baseline)}."""
   out = {name: float(m.value) for name, m in terms.items() if m.weight}
   for name, (level, kind) in baselines.items():
     if name in out and not name.endswith('accuracy'):
@@ -75,10 +71,7 @@ def health(metrics, baselines):
     if name in baselines:
       level, kind = baselines[name]
       side = 'below' if value <= level else 'ABOVE'
-      text += (
-        f' ({kind} {level:.2f})'
-        if name.endswith('accuracy')
-        else f' ({abs(level - value):.2f} {side} {kind})'
-      )
+      distance = f'{abs(level - value):.2f} {side} {kind}'
+      text += f' ({kind} {level:.2f})' if name.endswith('accuracy') else f' ({distance})'
     parts.append(text)
   return '  '.join(parts)

@@ -24,12 +24,10 @@ def numbers(optimizer):
 
 def make_schedule(optimizer, steps, peak=None):
   """step -> learning rate, for a run of `steps` steps. peak: used in place of the config's.
-
   Every schedule first rises linearly from 0 over `warmup` steps. Then linear: peak *
   (1 - step / steps), counted from step 0 (BERT). cosine: falls to 0 over the remaining steps.
   inverse_sqrt: peak * sqrt(warmup / step) (Vaswani et al. 2017). wsd: constant, then linear to 0
-  over the last `decay` steps. constant: the peak.
-  """
+  over the last `decay` steps. constant: the peak."""
   peak = optimizer.learning_rate if peak is None else peak
   warmup = _steps(optimizer.warmup, steps)
   decay = max(1, _steps(optimizer.decay, steps))
@@ -63,11 +61,8 @@ def scale_by_bert_adam(b1, b2, eps):
   """Adam as BERT was trained: m / (sqrt(v) + eps), running means without bias correction."""
 
   def init(params):
-    return optax.ScaleByAdamState(
-      count=jnp.zeros([], jnp.int32),
-      mu=optax.tree.zeros_like(params),
-      nu=optax.tree.zeros_like(params),
-    )
+    mu, nu = optax.tree.zeros_like(params), optax.tree.zeros_like(params)
+    return optax.ScaleByAdamState(count=jnp.zeros([], jnp.int32), mu=mu, nu=nu)
 
   def update(gradients, state, params=None):
     del params
@@ -96,10 +91,8 @@ OPTIMIZERS = {'bert_adamw': scale_by_bert_adam, 'adamw': optax.scale_by_adam}
 def make_optimizer(optimizer, steps, params, values=None):
   """The Optax chain of `config.optimizer`. A frozen parameter has no moments, and its update is
   None.
-
   params: arrays or shapes; only their paths are used. values: as `numbers` returns them, but
-  traced; used in place of the config's.
-  """
+  traced; used in place of the config's."""
   values = values or numbers(optimizer)
   still = frozen(optimizer, params)
   trained = lambda tree: split(tree, still)[0]
@@ -145,7 +138,7 @@ def matches(pattern, params):
     lambda path, _: bool(pattern and re.search(pattern, path_name(path))), params
   )
   if pattern and not any(jax.tree.leaves(hits)):
-    names = [path_name(p) for p, _ in jax.tree_util.tree_flatten_with_path(params)[0]]
+    names = [path_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
     raise InputError(
       f'regex {pattern!r} in config.optimizer matches no parameter; their paths look '
       f'like {", ".join(names[:: max(1, len(names) // 4)])}.'
@@ -154,12 +147,9 @@ def matches(pattern, params):
 
 
 def lr_multipliers(optimizer, params):
-  """The factor of each parameter's learning rate: a float, or an array over the axis of scanned
-  layers.
-
+  """The factor of each parameter's learning rate: a float, or an array over scanned layers.
   0 for `freeze`; else the first factor of `lr_multipliers` whose regex matches, times
-  layer_lr_decay ** depth (see layer_depths; as in ELECTRA's fine-tuning).
-  """
+  layer_lr_decay ** depth (see layer_depths; as in ELECTRA's fine-tuning)."""
   frozen = matches(optimizer.freeze, params)
   rules = [(matches(pattern, params), factor) for pattern, factor in optimizer.lr_multipliers]
   depths = layer_depths(params)
@@ -175,10 +165,8 @@ def lr_multipliers(optimizer, params):
 
 def layer_depths(params):
   """How far each parameter lies below the top of its tower (towers.py), counted in layers.
-
   1 in the last layer, the number of layers + 1 in the embeddings, 0 in the heads and in a final
-  LayerNorm. An int, or an array over the axis of scanned layers.
-  """
+  LayerNorm. An int, or an array over the axis of scanned layers."""
   counts = towers.layer_counts(params)
 
   def depth(path, x):

@@ -11,19 +11,10 @@ from typing import Any
 
 import jax
 
-from bert_jax import (
-  checkpoint,
-  evaluate,
-  hosts,
-  initialization,
-  manifest,
-  sharding,
-  step,
-  workdirs,
-)
+from bert_jax import checkpoint, evaluate, hosts, initialization, manifest, sharding, step, workdirs
 from bert_jax import config as config_lib
 from bert_jax.errors import InputError
-from bert_jax.rows import batches as batching
+from bert_jax.rows.batches import Batches
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
 
@@ -41,8 +32,8 @@ class Inputs:
   tokenizer: Any
   objective: Any
   sources: dict  # {split: Source}
-  batches: batching.Batches
-  eval_batches: batching.Batches | None
+  batches: Batches
+  eval_batches: Batches | None
   steps: int
 
   @property
@@ -52,10 +43,8 @@ class Inputs:
 
   @property
   def identity(self):
-    return {
-      'config': config_lib.fingerprint(self.config),
-      'data': self.sources['train'].fingerprint,
-    }
+    data = self.sources['train'].fingerprint
+    return {'config': config_lib.fingerprint(self.config), 'data': data}
 
 
 @dataclasses.dataclass
@@ -90,16 +79,11 @@ def read_inputs(config, workdir):
       f'checkpoint.best_metric {config.checkpoint.best_metric!r} is not among the metrics of this '
       f'objective: {", ".join(objective.metrics)}.'
     )
-  spec, where = objective.spec(config.batch_size), sharding.batch_sharding(mesh)
-  options = {
-    'limits': evaluate.limits(config.model, tokenizer),
-    'skip_damaged': config.data.skip_damaged,
-    'lanes': bool(objective.carry(config.batch_size)),
-  }
-  batches = batching.Batches(sources['train'], spec, where, seed=config.seed, **options)
+  common = config, tokenizer, objective, mesh
+  batches = evaluate.batches_of(sources['train'], *common, seed=config.seed)
   eval_batches = None
   if 'eval' in sources:
-    eval_batches = batching.Batches(sources['eval'], spec, where, **options)
+    eval_batches = evaluate.batches_of(sources['eval'], *common)
   else:
     log.warning('nothing is evaluated: data.eval is empty')
   steps = config.steps or math.ceil(config.epochs * len(sources['train']) / config.batch_size)
@@ -114,10 +98,8 @@ def prepare(inputs, stack):
   program = step.program(config, inputs.objective, mesh, inputs.steps)
   weights = None
   if beginning.continues:
-    elsewhere = not inputs.in_workdir
-    manifest.check_continues(
-      beginning.meta, program.state, inputs.identity, inputs.steps, elsewhere
-    )
+    moves = not inputs.in_workdir
+    manifest.check_continues(beginning.meta, program.state, inputs.identity, inputs.steps, moves)
   elif beginning.folder:
     weights = initialization.load_weights(beginning, config, inputs.objective, mesh)
   started = time.perf_counter()
@@ -157,10 +139,8 @@ def open_workdir(inputs):
       inputs.tokenizer.save(workdir)
   hosts.wait('claimed')
   hosts.exists(workdir / workdirs.CONFIG)
-  judged_by = ' '.join(
-    (config.checkpoint.best_metric, config.checkpoint.best_mode,
-     inputs.sources['eval'].fingerprint if inputs.eval_batches else '')
-  )  # fmt: skip
+  data = inputs.sources['eval'].fingerprint if inputs.eval_batches else ''
+  judged_by = f'{config.checkpoint.best_metric} {config.checkpoint.best_mode} {data}'
   return checkpoint.Checkpoints(workdir, config.checkpoint, inputs.identity, judged_by)
 
 

@@ -51,10 +51,8 @@ ACTIVATION_RULES = (
 
 def make_mesh(data, fsdp, tensor, devices=None, slices=1):
   """A mesh of the given shape over all devices. One of the three sizes may be -1: as large as fits.
-
   slices: how many TPU slices the devices are in. `data` goes over the slices first, so that only
-  sums of gradients cross the network between them.
-  """
+  sums of gradients cross the network between them."""
   devices = devices or jax.devices()
   shape = [data, fsdp, tensor]
   known = math.prod(n for n in shape if n != -1)
@@ -67,9 +65,7 @@ def make_mesh(data, fsdp, tensor, devices=None, slices=1):
     )
   groups = _slices(devices, slices)
   if shape[0] % slices:
-    raise InputError(
-      f'mesh.data {shape[0]} does not divide over mesh.slices={slices}; use a multiple of it.'
-    )
+    raise InputError(f'mesh.data {shape[0]} does not divide over mesh.slices={slices}; change one.')
   shape[0] //= slices
   # jax.make_mesh does not split an axis of the chip topology between two mesh axes, except on v5e.
   # mesh_utils raises any of these three for shapes or topologies that it cannot handle.
@@ -166,20 +162,17 @@ def _auto(shape, parts):
   return P()
 
 
-def tree_shardings(tree, mesh, rules=RULES):
+def tree_shardings(tree, mesh):
   """A NamedSharding for every array (or shape) of a tree, by its path."""
   return jax.tree_util.tree_map_with_path(
-    lambda path, x: NamedSharding(mesh, spec_of(path_name(path), x.shape, mesh, rules)), tree
+    lambda path, x: NamedSharding(mesh, spec_of(path_name(path), x.shape, mesh)), tree
   )
 
 
-def placed(shapes, mesh, rules=RULES):
+def placed(tree, mesh):
   """A tree of arrays or shapes as ShapeDtypeStructs with their shardings."""
-  return jax.tree.map(
-    lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
-    shapes,
-    tree_shardings(shapes, mesh, rules),
-  )
+  where = tree_shardings(tree, mesh)
+  return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), tree, where)
 
 
 def like(shapes, sharding):
@@ -203,11 +196,8 @@ def activation_rules():
 
 def compiler_options(mesh):
   """Options of XLA for a program on this mesh.
-
   On TPUs: to gather the pieces of a parameter before its matrix product. By default XLA passes
-  them round a ring during the product, and BERT-base over 16 chips (v5e) takes 1.5 times the
-  cycles.
-  """
+  them round a ring during it, and BERT-base over 16 chips (v5e) takes 1.5 times the cycles."""
   if mesh.devices.flat[0].platform != 'tpu':
     return {}
   return {'xla_jf_spmd_threshold_for_windowed_einsum_mib': 2**20}
@@ -216,7 +206,7 @@ def compiler_options(mesh):
 def describe(params, mesh):
   """A table of the parameters: path, shape, axes of the mesh, and bytes on each device."""
   rows, total = [], 0
-  for path, x in jax.tree_util.tree_flatten_with_path(params)[0]:
+  for path, x in jax.tree_util.tree_leaves_with_path(params):
     size = math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
     shape = 'x'.join(map(str, x.shape))
     rows.append(f'{path_name(path):64} {shape:>12} {size:>14,}  {x.sharding.spec}')

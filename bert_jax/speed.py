@@ -30,10 +30,8 @@ PEAK_FLOPS = {
 
 class Clock:
   """Measures the speed of training; it stands still between `pause` and `go` (saving, evaluating).
-
   flops_per_step: floating point operations of the model in a step. steps: how many there were since
-  the last read, which the training loop counts.
-  """
+  the last read, which the training loop counts."""
 
   def __init__(self, flops_per_step):
     self.flops_per_step = flops_per_step
@@ -51,9 +49,7 @@ class Clock:
 
   def read(self, tokens):
     """{'steps', 'steps_per_s', 'tokens_per_s', 'mfu'} since the last read; then starts anew.
-
-    tokens: how many were trained on since the last read, without padding.
-    """
+    tokens: how many were trained on since the last read, without padding."""
     self.pause()
     seconds = max(self.spent, 1e-9)
     out = {

@@ -65,28 +65,21 @@ class Program:
     return jax.tree.map(lambda x: x.sharding, self.state)
 
   def lower(self):
+    options = sharding.compiler_options(self.mesh)
     jitted = jax.jit(
-      self.train_step,
-      donate_argnums=0,
-      out_shardings=(self.layout, None),
-      compiler_options=sharding.compiler_options(self.mesh),
+      self.train_step, donate_argnums=0, out_shardings=(self.layout, None), compiler_options=options
     )
     return jitted.lower(self.state, self.batch, sharding.placed(self.constants, self.mesh))
 
   def lower_evaluation(self):
-    index = jax.ShapeDtypeStruct((), jnp.int32)
-    constants = sharding.placed(self.constants, self.mesh)
-    return jax.jit(self.eval_step).lower(
-      self.state.params, self.state.carry, self.batch, index, constants
-    )
+    inputs = self.state.params, self.state.carry, self.batch, jax.ShapeDtypeStruct((), jnp.int32)
+    return jax.jit(self.eval_step).lower(*inputs, sharding.placed(self.constants, self.mesh))
 
 
 def program(config, objective, mesh, steps):
   """The Program of a run of `steps` steps on a mesh.
-
   Call this outside of jax.set_mesh(mesh), since the keys are real arrays and the devices of the
-  mesh may only be described; lower the Program inside, and inside sharding.activation_rules().
-  """
+  mesh may only be described; lower the Program inside, and inside sharding.activation_rules()."""
   if config.optimizer.accumulation > 1 and objective.carry(config.batch_size):
     raise InputError(
       f'objective {config.objective} carries something from step to step, which does not go with '
@@ -104,11 +97,9 @@ def program(config, objective, mesh, steps):
     opt_state = make_optimizer(constants.numbers).init(params)
     return State(jnp.zeros([], jnp.int32), params, opt_state, empty_carry(objective, config))
 
+  frozen = optim.frozen(config.optimizer, params)
   train_step = make_train_step(
-    objective,
-    make_optimizer,
-    accumulation=config.optimizer.accumulation,
-    frozen=optim.frozen(config.optimizer, params),
+    objective, make_optimizer, accumulation=config.optimizer.accumulation, frozen=frozen
   )
   rows = sharding.batch_sharding(mesh)
   state = sharding.placed(jax.eval_shape(make_state, constants.train_key), mesh)
@@ -126,19 +117,15 @@ def empty_carry(objective, config):
 
 def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
   """-> train_step(state, batch, constants) -> (state, {name: Mean or scalar}).
-
   make_optimizer: constants.numbers -> an Optax transformation. frozen: a tree of booleans, True for
   parameters that get no gradient; None: there are none such.
-
   Random keys are fold_in(key, step), so a step is a function of (config, step, state). With
   accumulation > 1 the batch is computed in that many microbatches, and the gradient is that of the
-  whole batch: each term is divided by its weight in the whole batch, not in its microbatch.
-  """
+  whole batch: each term is divided by its weight in the whole batch, not in its microbatch."""
   weights = objective.loss_weights
 
   def train_step(state, batch, constants):
-    key = jax.random.fold_in(constants.train_key, state.step)
-    corrupt_key, dropout_key = jax.random.split(key)
+    corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(constants.train_key, state.step))
     with jax.named_scope('corruption'):
       batch = objective.prepare(batch, corrupt_key, state.step)
     inputs = state.carry, constants.given
@@ -171,14 +158,11 @@ def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
       optimizer = make_optimizer(constants.numbers)
       updates, opt_state = optimizer.update(gradients, state.opt_state, trained)
       params = optim.merge(optax.apply_updates(trained, updates), fixed)
-    metrics = dict(
-      terms,
-      loss=loss,
-      grad_norm=optax.tree.norm(gradients),
-      update_norm=optax.tree.norm(updates),
-      tokens=_tokens(batch),
-      seen=objective.seen(batch),
-    )
+    metrics = terms | {'loss': loss, 'grad_norm': optax.tree.norm(gradients)}
+    real = batch['segment_ids'] > 0  # no padding; `tokens` becomes the share of such positions
+    tokens = Mean(jnp.sum(real, dtype=jnp.float32), jnp.float32(real.size))
+    metrics |= {'update_norm': optax.tree.norm(updates), 'tokens': tokens}
+    metrics['seen'] = objective.seen(batch)
     return State(state.step + 1, params, opt_state, carry), metrics
 
   return train_step
@@ -186,9 +170,7 @@ def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
 
 def make_eval_step(objective):
   """-> eval_step(params, carry, batch, index, constants) -> (terms, predictions, next carry).
-
-  Random keys depend on the batch's number `index` alone, so they are the same in every evaluation.
-  """
+  Random keys depend on the batch's number `index` alone, so all evaluations have the same."""
 
   def eval_step(params, carry, batch, index, constants):
     batch = objective.prepare(batch, jax.random.fold_in(constants.eval_key, index))
@@ -204,9 +186,3 @@ def make_eval_step(objective):
 def _microbatches(count):
   """[B, ...] -> [count, B / count, ...], interleaved so that rows stay on their devices."""
   return lambda x: jnp.swapaxes(x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1)
-
-
-def _tokens(batch):
-  """The share of positions that hold a real token, not padding."""
-  real = batch['segment_ids'] > 0
-  return Mean(jnp.sum(real, dtype=jnp.float32), jnp.float32(real.size))

@@ -26,7 +26,7 @@ def layer_of(name):
 def layer_counts(params):
   """{tower: its number of layers} in a tree of arrays or shapes."""
   counts = {}
-  for path, x in jax.tree_util.tree_flatten_with_path(params)[0]:
+  for path, x in jax.tree_util.tree_leaves_with_path(params):
     if layer := layer_of(path_name(path)):
       tower, number = layer
       counts[tower] = max(counts.get(tower, 0), x.shape[0] if number is None else number + 1)

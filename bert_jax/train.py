@@ -28,12 +28,10 @@ log = logging.getLogger('bert_jax')
 
 def train(config, workdir):
   """Runs a config in a workdir -> (State, final metrics {name: float}).
-
   The order in which a run starts: 1. the newest checkpoint of the workdir, 2. that of
   config.resume_from, 3. weights from config.init_from, 4. scratch. Mistakes in the input are errors
   before anything is compiled or written. Asked to stop (SIGTERM, Ctrl-C), it finishes the step,
-  saves, and raises KeyboardInterrupt.
-  """
+  saves, and raises KeyboardInterrupt."""
   config_lib.show_log()
   hosts.check()
   inputs = run_setup.read_inputs(config, Path(workdir).expanduser())
@@ -122,8 +120,7 @@ def exhausted(config, checkpoints, number):
 
 
 def take(run, window, out, number):
-  """The window with a step's metrics added, whose counts go to run.seen; a loss that is not finite
-  ends the run here."""
+  """The window with a step's metrics; their counts go to run.seen. InputError if not finite."""
   out = metrics.host_sum(out)
   run.seen = {name: run.seen.get(name, 0.0) + float(n) for name, n in out.pop('seen').items()}
   for name in ('loss', 'grad_norm'):
@@ -162,13 +159,9 @@ def evaluate_now(run, state, writer, progress, saved=True):
   is to stop early. saved: there is a checkpoint of this state already."""
   inputs, config, number = run.inputs, run.inputs.config, int(state.step)
   last = number == inputs.steps
+  count = 0 if last else config.eval.batches
   run.results, answers = evaluate.run(
-    run.eval_step,
-    state.params,
-    run.empty_carry,
-    inputs.eval_batches,
-    run.constants,
-    0 if last else config.eval.batches,
+    run.eval_step, state.params, run.empty_carry, inputs.eval_batches, run.constants, count
   )
   writer.write(number, 'eval', run.results)
   baselines = inputs.eval_batches.source.baselines
@@ -212,10 +205,7 @@ def main(argv=None):
     '--config.optimizer.learning_rate=3e-4; python -m bert_jax.config lists them all.',
   )
   parser.add_argument(
-    '--config',
-    required=True,
-    metavar='FILE[:ARGS]',
-    help='for example configs/pretrain.py:size=tiny,runlocal',
+    '--config', required=True, metavar='FILE[:ARGS]', help='such as configs/pretrain.py:size=tiny'
   )
   parser.add_argument('--workdir', default='', help='where the run is written, and resumed from')
   hosts.add_argument(parser)

@@ -1,6 +1,5 @@
 """A trained model as one object, whether it comes from a run or from released weights."""
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -24,18 +23,21 @@ class Trained(NamedTuple):
 
 def load(source, which='latest', positions=0):
   """The trained model of a source: a run's workdir, a Hugging Face folder, the path of one inside
-  an installed package, a name on the Hub, or the folder of a TensorFlow checkpoint.
-
+  an installed package, a name on the Hub, or the folder of a TensorFlow checkpoint. That of a run
+  is put on the first device of this process.
   which: the checkpoint of a run: 'latest', 'best' or a step. positions: the number of rows that the
-  position table of a released model gets; 0: as many as it has.
-  """
+  position table of a released model gets; 0: as many as it has."""
   folder = hub.folder(source)
   if from_huggingface.is_model(folder):
     refuse_which(source, which)
     return from_weights(folder, from_huggingface.read(folder, positions))
   if positions:
     raise InputError(f'{source} is a run, whose positions stay as they are; leave out positions.')
-  return load_run(folder, which)
+  config = workdirs.read_config(folder)
+  tokenizer = tokenizers.load_folder(folder)
+  shapes = shapes_of(config, tokenizer, sharding.make_mesh(1, 1, 1, jax.local_devices()[:1]))
+  params, step = checkpoint.load_params(folder, shapes, which, partial=True)
+  return Trained(config, tokenizer, params, step, sentence_transformers.read(folder))
 
 
 def refuse_which(source, which):
@@ -51,8 +53,7 @@ def from_weights(folder, weights):
   pieces, rows = tokenizer.vocab_size, config.model.vocab_size
   if pieces > rows:
     raise InputError(
-      f'the vocabulary in {folder} has {pieces} pieces and the weights have {rows} rows for them; '
-      'it is not theirs.'
+      f'{folder} has a vocabulary of {pieces} pieces and weights of {rows} rows; it is not theirs.'
     )
   if pieces < rows / 2:
     raise InputError(
@@ -61,17 +62,6 @@ def from_weights(folder, weights):
     )
   params = jax.device_put(weights.tree(models.ModelConfig(**config.model)))
   return Trained(config, tokenizer, params, 0, sentence_transformers.read(folder))
-
-
-def load_run(workdir, which='latest'):
-  """The trained model in a run's checkpoint, on the first device of this process."""
-  config = workdirs.read_config(workdir)
-  tokenizer = tokenizers.load_folder(workdir)
-  mesh = sharding.make_mesh(1, 1, 1, jax.local_devices()[:1])
-  shapes = shapes_of(config, tokenizer, mesh)
-  params, step = checkpoint.load_params(workdir, shapes, which, partial=True)
-  vector = sentence_transformers.read(Path(workdir).expanduser())
-  return Trained(config, tokenizer, params, step, vector)
 
 
 def shapes_of(config, tokenizer, mesh):

@@ -17,10 +17,8 @@ log = logging.getLogger('bert_jax')
 
 class Writer:
   """Writes metrics.jsonl and, if asked, TensorBoard files into the workdir, in the first process.
-
   start: the step at which the run begins. A killed run may have written lines of later steps after
-  its last checkpoint; they are dropped, since the resumed run writes them again.
-  """
+  its last checkpoint; they are dropped, since the resumed run writes them again."""
 
   def __init__(self, workdir, start, tensorboard):
     self.path = Path(workdir) / 'metrics.jsonl'

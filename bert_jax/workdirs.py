@@ -38,14 +38,13 @@ def check(workdir, config):
   workdir = Path(workdir)
   if workdir.exists() and not workdir.is_dir():
     raise InputError(f'{workdir} is a file; a --workdir is a folder, new or of the same run.')
-  if (workdir / CONFIG).exists():
-    different = config_lib.changes(read_config(workdir), config)
-    if different:
-      more = f' and {len(different) - 3} more' if len(different) > 3 else ''
-      raise InputError(
-        f'{workdir} holds a run with another config ({"; ".join(different[:3])}{more}); use another'
-        ' --workdir (config.init_from or config.resume_from can start from this one), or delete it.'
-      )
+  exists = (workdir / CONFIG).exists()
+  if exists and (different := config_lib.changes(read_config(workdir), config)):
+    more = f' and {len(different) - 3} more' if len(different) > 3 else ''
+    raise InputError(
+      f'{workdir} holds a run with another config ({"; ".join(different[:3])}{more}); use another '
+      '--workdir (config.init_from or config.resume_from can start from this one), or delete it.'
+    )
 
 
 def claim(workdir, config):

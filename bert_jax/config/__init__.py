@@ -97,9 +97,8 @@ def override(config, overrides):
     fields = flatten(config)
     if name not in fields:
       hint = f'; it is a block: set {name}.FIELD.' if name in config else _meant(name, fields)
-      raise InputError(
-        f'config has no field {name!r}{hint or "; python -m bert_jax.config lists all."}'
-      )
+      hint = hint or '; python -m bert_jax.config lists all.'
+      raise InputError(f'config has no field {name!r}{hint}')
     if not given:
       text = 'true' if isinstance(fields[name], bool) else words.pop(0) if words else ''
       if text.startswith('--config.'):
@@ -158,10 +157,9 @@ def _checked(name, value, kind, allowed):
     raise InputError(f'config.{name} is {value!r}; use one of {", ".join(allowed)}.')
   if isinstance(allowed, str):
     low, high = (float(x) for x in allowed[1:-1].split(','))
-    inside = (value > low if allowed[0] == '(' else value >= low) and (
-      value < high if allowed[-1] == ')' else value <= high
-    )
-    if not inside:
+    above = value > low if allowed[0] == '(' else value >= low
+    below = value < high if allowed[-1] == ')' else value <= high
+    if not (above and below):
       raise InputError(f'config.{name} is {value}, outside {allowed}.')
   return value
 
@@ -210,10 +208,8 @@ def from_json(text):
 
 def fingerprint(config):
   """A short hash of the fields that decide a run's numbers.
-
   A field at its past value is left out, so that a config keeps the fingerprint that it had before
-  the field was added.
-  """
+  the field was added."""
   known = fields(config.objective)
   fixed = {name: x for name, x in _fixed(config).items() if x != known[name].past}
   if TASKS[config.objective].reads_corpus:

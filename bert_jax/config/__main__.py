@@ -13,9 +13,8 @@ def table():
     rows.append((f'-- objective={task.name}', '', '', '', ''))
     rows += [_row(name, field) for name, field in task.fields.items()]
   widths = [max(map(len, column)) for column in zip(*rows)]
-  return '\n'.join(
-    '  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
-  )
+  lines = (map(str.ljust, row, widths) for row in rows)
+  return '\n'.join('  '.join(cells).rstrip() for cells in lines)
 
 
 def _row(name, field):

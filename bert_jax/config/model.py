@@ -10,30 +10,23 @@ FIELDS = {
   'model.num_hidden_layers': Field(int, '[1, inf)', 'blocks', 12),
   'model.num_attention_heads': Field(int, '[1, inf)', 'heads per block; divides hidden_size', 12),
   'model.intermediate_size': Field(int, '[1, inf)', 'width of the feed-forward layer', 3072),
-  'model.max_position_embeddings': Field(int, '[1, inf)', 'longest row the position table covers',
-    512),
-  'model.type_vocab_size': Field(int, '[0, inf)', 'token types (2: first and second text); 0: none',
-    2),
+  'model.max_position_embeddings': Field(int, '[1, inf)', 'longest row the table covers', 512),
+  'model.type_vocab_size': Field(int, '[0, inf)', 'token types (first, second text); 0: none', 2),
   'model.hidden_act': Field(str, ('gelu', 'gelu_tanh', 'relu', 'swish'),
     'gelu is the exact, erf one', 'gelu'),
   'model.position_embeddings': Field(str, ('learned', 'sinusoidal', 'rotary', 'alibi', 'none'),
     'how tokens know their position, see models/positions.py', 'learned'),
-  'model.norm_placement': Field(str, ('post', 'pre'), 'LayerNorm after each sum (BERT) or before',
-    'post'),
+  'model.norm_placement': Field(str, ('post', 'pre'), 'norm after a sum (BERT) or before', 'post'),
   'model.layer_norm_eps': Field(float, '(0, 1)', 'added to the variance', 1e-12),
   'model.initializer_range': Field(float, '(0, inf)', 'standard deviation of new weights', 0.02),
-  'model.hidden_dropout_prob': Field(float, '[0, 1)', 'dropout on embeddings and sub-layer outputs',
-    0.1),
-  'model.attention_probs_dropout_prob': Field(float, '[0, 1)', 'dropout on attention probabilities',
-    0.1),
+  'model.hidden_dropout_prob': Field(float, '[0, 1)', 'dropout on embeddings and sublayers', 0.1),
+  'model.attention_probs_dropout_prob': Field(float, '[0, 1)', 'dropout on the probabilities', 0.1),
   'model.tie_word_embeddings': Field(bool, None, 'MLM decoder = word embeddings', True),
-  'model.vocab_multiple': Field(int, '[1, inf)', 'embedding rows are padded to a multiple of this',
-    128),
+  'model.vocab_multiple': Field(int, '[1, inf)', 'embedding rows are padded to a multiple', 128),
   'model.attention_implementation': Field(str, ('einsum', 'xla', 'cudnn', 'splash'),
     'see models/attention.py', 'einsum'),
   'model.dtype': Field(str, ('float32', 'bfloat16'), 'type of matrix products', 'float32'),
-  'model.scan_layers': Field(bool, None, 'one compiled block for all layers: compiles faster',
-    False),
+  'model.scan_layers': Field(bool, None, 'one compiled block for all layers: faster builds', False),
   'model.remat': Field(str, ('none', 'dots', 'full'),
     'recompute in the backward pass to save memory', 'none'),
   'model.feed_forward': Field(str, ('mlp', 'glu'),
@@ -93,13 +86,9 @@ def bert(size, **changes):
   if size not in SIZES:
     raise InputError(f'size {size!r} is not known; use one of {", ".join(SIZES)}.')
   layers, hidden = SIZES[size]
-  block = {name.removeprefix('model.'): field.default for name, field in FIELDS.items()} | dict(
-    hidden_size=hidden,
-    num_hidden_layers=layers,
-    num_attention_heads=hidden // 64,
-    intermediate_size=4 * hidden,
-  )
-  unknown = set(changes) - set(block)
-  if unknown:
+  block = {name.removeprefix('model.'): field.default for name, field in FIELDS.items()}
+  block |= {'hidden_size': hidden, 'num_hidden_layers': layers}
+  block |= {'num_attention_heads': hidden // 64, 'intermediate_size': 4 * hidden}
+  if unknown := set(changes) - set(block):
     raise InputError(f'model has no field {", ".join(sorted(unknown))}.')
   return block | changes

@@ -5,32 +5,25 @@ import re
 from bert_jax.field import Field
 
 FIELDS = {
-  'optimizer.name': Field(str, ('bert_adamw', 'adamw'), 'without (BERT) or with bias correction',
-    'bert_adamw'),
+  'optimizer.name': Field(str, ('bert_adamw', 'adamw'), 'BERT: no bias correction', 'bert_adamw'),
   'optimizer.learning_rate': Field(float, '[0, inf)', 'peak', 1e-4),
   'optimizer.schedule': Field(str, ('linear', 'cosine', 'constant', 'inverse_sqrt', 'wsd'),
     "see optim.py; linear is BERT's, counted from step 0", 'linear'),
   'optimizer.warmup': Field(float, '[0, inf)',
     'steps of linear warm-up; below 1: a share of the run', 10_000.0),
   'optimizer.horizon': Field(float, '[1, inf)',
-    'length of the schedule, in lengths of this run; what is over is for a run that continues it',
-    1.0),
-  'optimizer.decay': Field(float, '[0, inf)', 'steps of decay at the end for wsd; below 1: a share',
-    0.0),
+    'length of the schedule, in lengths of this run; the rest is for a run that continues it', 1.0),
+  'optimizer.decay': Field(float, '[0, inf)', 'steps at the end for wsd; below 1: a share', 0.0),
   'optimizer.beta1': Field(float, '[0, 1)', 'decay of the mean of gradients', 0.9),
   'optimizer.beta2': Field(float, '[0, 1)', 'decay of the mean of their squares', 0.999),
   'optimizer.eps': Field(float, '(0, inf)', 'added to the root of that', 1e-6),
   'optimizer.weight_decay': Field(float, '[0, inf)', 'of AdamW, times the learning rate', 0.01),
-  'optimizer.no_decay': Field(str, None, 'regex on parameter paths: no weight decay',
-    'LayerNorm|bias'),
-  'optimizer.clip_norm': Field(float, '[0, inf)', 'clip gradients to this global norm; 0: do not',
-    1.0),
+  'optimizer.no_decay': Field(str, None, 'regex on paths: no weight decay', 'LayerNorm|bias'),
+  'optimizer.clip_norm': Field(float, '[0, inf)', 'clip gradients to this norm; 0: do not', 1.0),
   'optimizer.accumulation': Field(int, '[1, inf)', 'microbatches per step; divides batch_size', 1),
   'optimizer.freeze': Field(str, None, 'regex on parameter paths: not trained', ''),
-  'optimizer.lr_multipliers': Field(tuple, None, '((regex, factor), ...); the first match counts',
-    ()),
-  'optimizer.layer_lr_decay': Field(float, '(0, 1]', 'factor on the rate per layer below the heads',
-    1.0),
+  'optimizer.lr_multipliers': Field(tuple, None, '((regex, factor), ...): the first match', ()),
+  'optimizer.layer_lr_decay': Field(float, '(0, 1]', 'factor per layer below the heads', 1.0),
 }  # fmt: skip
 
 
@@ -47,10 +40,8 @@ def rules(config):
     f'optimizer.lr_multipliers is {optimizer.lr_multipliers!r}; write ((regex, factor), ...) with '
     'factors of 0 or more.',
   )
-  yield (
-    optimizer.schedule != 'wsd' or optimizer.decay > 0,
-    'optimizer.schedule=wsd decays over the last optimizer.decay steps; set it above 0.',
-  )
+  holds = optimizer.schedule != 'wsd' or optimizer.decay > 0
+  yield holds, 'optimizer.schedule=wsd decays over the last optimizer.decay steps; set it above 0.'
   patterns = (pattern for pattern, _ in optimizer.lr_multipliers)
   for pattern in (optimizer.no_decay, optimizer.freeze, *patterns):
     fault = _fault(pattern)

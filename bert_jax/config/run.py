@@ -11,8 +11,7 @@ FIELDS = {
   'init_from': Field(str, None,
     'workdir, Hugging Face folder or name, or TensorFlow checkpoint, whose weights, sizes and '
     'vocabulary this run starts from', ''),
-  'resume_from': Field(str, None, 'workdir whose whole state (step, optimizer) this run continues',
-    ''),
+  'resume_from': Field(str, None, 'workdir whose whole state (step, optimizer) is continued', ''),
   'batch_size': Field(int, '[1, inf)', 'rows per step, over all devices', 256),
   'steps': Field(int, '[0, inf)', 'optimizer steps; 0: `epochs` counts', 1_000_000),
   'epochs': Field(float, '[0, inf)', 'passes over the training rows; 0: `steps` counts', 0.0),
@@ -21,17 +20,14 @@ FIELDS = {
   'mesh.tensor': Field(int, '[-1, inf)', 'devices that split each layer', 1),
   'mesh.slices': Field(int, '[1, inf)', 'TPU slices that mesh.data goes over first', 1),
   'eval.every': Field(int, '[0, inf)', 'steps between evaluations; 0: only at the end', 10_000),
-  'eval.batches': Field(int, '[0, inf)', 'batches per evaluation while training; 0: all of them',
-    50),
+  'eval.batches': Field(int, '[0, inf)', 'batches per evaluation while training; 0: all', 50),
   'eval.patience': Field(int, '[0, inf)',
     'stop after this many evaluations without a better checkpoint.best_metric; 0: never', 0),
-  'checkpoint.every': Field(int, '[0, inf)', 'steps between checkpoints; 0: only at the end',
-    10_000),
+  'checkpoint.every': Field(int, '[0, inf)', 'steps between them; 0: only at the end', 10_000),
   'checkpoint.keep_latest': Field(int, '[1, inf)', 'newest checkpoints to keep', 2),
   'checkpoint.keep_every': Field(int, '[0, inf)',
     'also keep those at multiples of this step; 0: none', 0),
-  'checkpoint.best_metric': Field(str, None, 'also keep the best by this eval metric; empty: none',
-    ''),
+  'checkpoint.best_metric': Field(str, None, 'also keep the best by this metric; empty: none', ''),
   'checkpoint.best_mode': Field(str, ('min', 'max'), 'is a low or a high best_metric good', 'min'),
   'log.every': Field(int, '[1, inf)', 'steps between lines of metrics', 100),
   'log.tensorboard': Field(bool, None, 'write TensorBoard event files too', True),
@@ -40,16 +36,11 @@ FIELDS = {
 
 def rules(config):
   """Yields (what must hold, the sentence if it does not)."""
-  yield (
-    (config.steps > 0) != (config.epochs > 0),
-    f'steps is {config.steps} and epochs is {config.epochs}; set exactly one of them above 0.',
-  )
+  one = (config.steps > 0) != (config.epochs > 0)
+  yield one, f'steps is {config.steps} and epochs is {config.epochs}; set exactly one above 0.'
   axes = config.mesh.data, config.mesh.fsdp, config.mesh.tensor
   yield axes.count(-1) <= 1, 'only one axis of the mesh can be -1 (all the rest).'
-  yield (
-    0 not in axes,
-    'a mesh axis is 0; use 1 for an axis that splits nothing, -1 for all the rest.',
-  )
+  yield 0 not in axes, 'a mesh axis is 0; use 1 to split nothing, -1 for all the rest.'
   yield (
     not config.checkpoint.best_metric or config.eval.batches == 0,
     f'checkpoint.best_metric compares whole evaluations but eval.batches is '
@@ -57,10 +48,7 @@ def rules(config):
   )
   yield (
     not config.eval.patience or (config.eval.every and config.checkpoint.best_metric),
-    'eval.patience counts evaluations without a better checkpoint.best_metric; set that and '
-    'eval.every.',
+    'eval.patience counts evaluations without a better best_metric; set that and eval.every.',
   )
-  yield (
-    not (config.init_from and config.resume_from),
-    'init_from (weights only) and resume_from (the whole state) are both set; choose one.',
-  )
+  both = config.init_from and config.resume_from
+  yield not both, 'init_from (weights only) and resume_from (whole state) are both set; choose one.'

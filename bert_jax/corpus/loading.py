@@ -17,9 +17,7 @@ log = logging.getLogger('bert_jax')
 
 def metas(spec, languages):
   """[(language or '', corpus.json of a prepared corpus or None), ...] of a spec such as data.train.
-
-  InputError for files that do not exist.
-  """
+  InputError for files that do not exist."""
   out = []
   for name, part in files.parts(spec, languages):
     is_prepared = prepared.is_prepared(part)
@@ -31,17 +29,15 @@ def metas(spec, languages):
 
 def load(config, spec, tokenizer, split):
   """{language: (Corpus, crc32 of each document's name [D], unigram counts [V])} of a split."""
-  out, matched = {}, Counter()
-  encoder = None
+  out, matched, encoder = {}, Counter(), None
   for name, part in files.parts(spec, config.corpus.languages):
     if prepared.is_prepared(part):
       loaded = prepared.load(part, tokenizer)
       log.info('%s: %s', split, part)
       for k, language in enumerate(loaded.meta['languages']):
         of_language = loaded.languages == k
-        out[joined(name, language)] = (
-          loaded.corpus.select(of_language), loaded.names[of_language], loaded.unigrams[k],
-        )  # fmt: skip
+        corpus, names = loaded.corpus.select(of_language), loaded.names[of_language]
+        out[joined(name, language)] = corpus, names, loaded.unigrams[k]
     else:
       encoder = encoder or Encoder(
         tokenizer, segmenter=config.corpus.segmenter, phrases=config.corpus.phrases,
@@ -53,8 +49,7 @@ def load(config, spec, tokenizer, split):
       raise InputError(f'no line of {lexicon} occurs in the text; is it for this language?')
   wanted = config.corpus.languages or ('',)
   unwanted = sorted(set(out) - set(wanted))
-  out = {name: out[name] for name in wanted if name in out}
-  if not out:
+  if not (out := {name: out[name] for name in wanted if name in out}):
     raise InputError(
       f'data.{split} has {unwanted[0] or "text without a language"}, data.train has '
       f'{", ".join(wanted)}; name the languages alike.'
@@ -68,9 +63,7 @@ def load(config, spec, tokenizer, split):
 
 def _tokenize(config, spec, encoder, split, matched):
   """(Corpus, crc32 of each document's name [D], unigram counts [V]) of text.
-
-  matched: {path of a lexicon: how many of its entries were met}, increased.
-  """
+  matched: {path of a lexicon: how many of its entries were met}, increased."""
   counts, names = Counter(), []
 
   def sentences():
@@ -84,8 +77,7 @@ def _tokenize(config, spec, encoder, split, matched):
   log.info('%s: %s', split, ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()) if n))
   matched[config.corpus.phrases] += counts['phrases_matched']
   matched[config.corpus.entities] += counts['entities_matched']
-  names = np.array(names, np.uint32)[kept]
-  return whole, names, whole.unigrams(encoder.tokenizer.vocab_size)
+  return whole, np.array(names, np.uint32)[kept], whole.unigrams(encoder.tokenizer.vocab_size)
 
 
 def _check_unknown(tokenizer, counts, what):
@@ -96,10 +88,8 @@ def _check_unknown(tokenizer, counts, what):
       f'{unknown:.0%} of the {what} tokens are [UNK]: the vocabulary is not for this text; name '
       'another tokenizer.path, or leave it empty to train one (or prepare it with another --vocab).'
     )
-  log.log(
-    logging.WARNING if unknown > 0.02 else logging.INFO, '%s: %.2f %% of the tokens are [UNK]',
-    what, 100 * unknown,
-  )  # fmt: skip
+  level = logging.WARNING if unknown > 0.02 else logging.INFO
+  log.log(level, '%s: %.2f %% of the tokens are [UNK]', what, 100 * unknown)
 
 
 def documents(config, spec, counts, split):

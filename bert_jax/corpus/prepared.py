@@ -53,9 +53,7 @@ def read_index(path):
       arrays = {name: file[name] for name in file.files}
     return json.loads(arrays.pop('facts').tobytes()), arrays
   except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-    raise InputError(
-      f'{path} is damaged ({first_line(error)}); prepare the corpus again'
-    ) from error
+    raise InputError(f'{path} is damaged ({first_line(error)}); prepare the corpus anew') from error
 
 
 def finished(folder):
@@ -101,17 +99,16 @@ def load(folder, tokenizer):
       f'{folder} was prepared with another vocabulary than this run has; prepare it again with '
       '--vocab, or start from weights that were trained with its own'
     )
-  arrays = {name: [] for name in INDEX}
   unigrams = np.zeros((len(meta['languages']), tokenizer.vocab_size), np.int64)
-  ends, paths = [0], []
+  ends, paths, indexes = [0], [], []
   for number in range(meta['shards']):
-    facts, index = read_index(shard_paths(folder, number)[1])
-    for name in INDEX:
-      arrays[name].append(index[name])
+    path, index_path = shard_paths(folder, number)
+    facts, index = read_index(index_path)
     unigrams[facts['unigram_languages']] += index['unigrams']
     ends.append(ends[-1] + facts['records'])
-    paths.append(shard_paths(folder, number)[0])
-  joined = {name: np.concatenate(shards) for name, shards in arrays.items()}
+    paths.append(path)
+    indexes.append({name: index[name] for name in INDEX})
+  joined = {name: np.concatenate([index[name] for index in indexes]) for name in INDEX}
   corpus = Corpus(
     _Reader(folder, paths, np.array(ends)), np.arange(ends[-1]), offsets(joined['record_tokens']),
     offsets(joined['sentences']), offsets(joined['document_sentences']), meta['fingerprint'],
@@ -121,24 +118,21 @@ def load(folder, tokenizer):
 
 class _Reader:
   """reader(record number) -> (tokens, starts); the records read last stay in memory.
-
   paths: of the shards. ends: [shards + 1] number of the first record of each, and how many there
-  are. room: tokens that may stay in memory.
-  """
+  are. room: tokens that may stay in memory."""
 
   def __init__(self, folder, paths, ends):
     import tensorflow_datasets as tfds
 
     self.paths, self.ends = paths, ends
-    missing = [path for path in paths if not path.is_file()]
-    if missing:
+    if missing := [path for path in paths if not path.is_file()]:
       raise InputError(f'{missing[0]} is missing; prepare the corpus again')
     try:
       self.source = tfds.builder_from_directory(str(data_folder(folder))).as_data_source('train')
       records = len(self.source)
     except Exception as error:
       raise InputError(
-        f'{folder} cannot be opened ({first_line(error)}); prepare the corpus again'
+        f'{folder} cannot be opened ({first_line(error)}); prepare it again'
       ) from error
     if records != ends[-1]:
       raise InputError(f'{folder} holds {records} of {ends[-1]} records; prepare it again')
@@ -155,9 +149,9 @@ class _Reader:
         raise ValueError('the file is truncated')
     except Exception as error:
       shard = int(self.ends.searchsorted(record, side='right')) - 1
+      where = f'{self.paths[shard]}: record {record - self.ends[shard]}'
       raise DamagedRecord(
-        f'{self.paths[shard]}: record {record - self.ends[shard]} is damaged '
-        f'({first_line(error)}); prepare the corpus again, or set '
+        f'{where} is damaged ({first_line(error)}); prepare the corpus again, or set '
         'data.skip_damaged=true to leave such rows empty and count them'
       ) from error
     self.cache[record] = tokens, starts

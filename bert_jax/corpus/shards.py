@@ -87,22 +87,16 @@ class Shard:
     self.writer = array_record_module.ArrayRecordWriter(str(self.scratch), 'group_size:1')
     self.vocab_size = vocab_size
     self.items = {name: [] for name in INDEX}
-    self.unigrams = {}  # {language: [vocab_size]}
-    self.counts = Counter()
-    self.by_language = {}  # {language: Counter}
-    self.digest = hashlib.sha256()
-    self.blocks = 0
+    self.unigrams, self.by_language = {}, {}  # {language: [vocab_size]}, {language: Counter}
+    self.blocks, self.counts, self.digest = 0, Counter(), hashlib.sha256()
 
   def add(self, items, counts, seen):
     """Writes the items of a block and adds up its counts.
-
-    seen: a duplicates.Seen, which leaves out duplicates of earlier documents, or None.
-    """
+    seen: a duplicates.Seen, which leaves out duplicates of earlier documents, or None."""
     self.blocks += 1
     self.counts.update(counts)
     for item in items:
-      duplicate = '' if seen is None else seen.is_duplicate(item.key, item.signature)
-      if duplicate:
+      if duplicate := ('' if seen is None else seen.is_duplicate(item.key, item.signature)):
         self.counts[f'{duplicate}_duplicates'] += 1
       else:
         self.write(item)
@@ -176,9 +170,7 @@ def _check_written(path, records):
 
 def finish(folder, plan, tokenizer, counts=None):
   """Writes TFDS's metadata and, last, corpus.json; returns what it holds.
-
-  counts: {name: number} of what was read, for Beam, whose shards have no counts.
-  """
+  counts: {name: number} of what was read, for Beam, whose shards have no counts."""
   import tensorflow_datasets as tfds
   from tensorflow_datasets.core import naming
   from tensorflow_datasets.core import splits as splits_lib
@@ -198,11 +190,11 @@ def finish(folder, plan, tokenizer, counts=None):
   share = unknown / max(1, sum(numbers['tokens'] for numbers in kept.values()))
   if share > 0.02:
     log.warning('%.1f %% of the tokens are [UNK]; is --vocab for this text?', 100 * share)
-  empty = [name for name, numbers in kept.items() if not numbers['tokens']]
-  if empty:
+  if empty := [name for name, numbers in kept.items() if not numbers['tokens']]:
+    counted = ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()))
     raise InputError(
       f'nothing is left of {"language " + repr(empty[0]) if empty[0] else "the corpus"}: '
-      f'{_list(counts)}; give it more text or a lower --min-characters'
+      f'{counted}; give it more text or a lower --min-characters'
     )
   for name in ('phrases', 'entities'):
     if plan[name] and not counts[f'{name}_matched']:
@@ -221,11 +213,9 @@ def finish(folder, plan, tokenizer, counts=None):
     data_dir=where, features=features(), split_infos=[train], filename_template=template,
     description='A tokenized corpus prepared by bert_jax.tools.prepare.', check_data=False,
   )  # fmt: skip
-  digest = hashlib.sha256(
-    json.dumps([tokenizer.fingerprint, [facts['sha256'] for facts in indexes]]).encode()
-  )
+  content = json.dumps([tokenizer.fingerprint, [facts['sha256'] for facts in indexes]])
   meta = plan | {
-    'fingerprint': digest.hexdigest()[:16],
+    'fingerprint': hashlib.sha256(content.encode()).hexdigest()[:16],
     'shards': len(indexes),
     'records': sum(facts['records'] for facts in indexes),
     'counts': dict(sorted(counts.items())),
@@ -233,7 +223,3 @@ def finish(folder, plan, tokenizer, counts=None):
   }
   write_whole(Path(folder) / META, json.dumps(meta, indent=2, ensure_ascii=False) + '\n')
   return meta
-
-
-def _list(counts):
-  return ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()))

@@ -24,12 +24,10 @@ class DamagedRecord(InputError):
 
 class Corpus:
   """Documents of sentences of tokens; sentence s is tokens sentences[s] to sentences[s + 1].
-
   Its tokens are read in records, one or more for each document: read(record) -> (tokens [n] int32,
   starts [n] uint8, see units.Record). records [R]: the numbers of the records, in order; record_at
   [R + 1]: offset of the first token of each. sentences [S + 1] are offsets of tokens, documents
-  [D + 1] offsets of sentences.
-  """
+  [D + 1] offsets of sentences."""
 
   def __init__(self, read: Callable, records, record_at, sentences, documents, fingerprint: str):
     self.read, self.fingerprint = read, fingerprint
@@ -64,17 +62,13 @@ class Corpus:
   def select(self, keep):
     """The Corpus of the documents where keep, [D] bool, is True."""
     per_document = np.diff(self.documents)
-    sizes = np.diff(self.sentences)[np.repeat(keep, per_document)]
+    sentences = offsets(np.diff(self.sentences)[np.repeat(keep, per_document)])
     document = self.document_at[:-1].searchsorted(self.record_at[:-1], side='right') - 1
     chosen = keep[document] if len(keep) else np.zeros(0, bool)
-    return Corpus(
-      self.read,
-      self.records[chosen],
-      offsets(np.diff(self.record_at)[chosen]),
-      offsets(sizes),
-      offsets(per_document[keep]),
-      hashlib.sha256(self.fingerprint.encode() + np.packbits(keep).tobytes()).hexdigest()[:16],
-    )
+    records, record_at = self.records[chosen], offsets(np.diff(self.record_at)[chosen])
+    digest = hashlib.sha256(self.fingerprint.encode() + np.packbits(keep).tobytes()).hexdigest()
+    documents = offsets(per_document[keep])
+    return Corpus(self.read, records, record_at, sentences, documents, digest[:16])
 
   def unigrams(self, vocab_size, skip_damaged=False):
     """How often each id occurs, [vocab_size] int64; reads all of the corpus."""
@@ -99,9 +93,7 @@ def offsets(lengths):
 
 def tokenize(documents: Iterable[list[str]], encoder, counts):
   """(Corpus in memory, [documents] bool: whether each has a token; those without are left out).
-
-  documents: each a list of sentences. encoder: a units.Encoder. counts: see Encoder.
-  """
+  documents: each a list of sentences. encoder: a units.Encoder. counts: see Encoder."""
   records, pending = [], []
 
   def flush():
@@ -118,10 +110,8 @@ def tokenize(documents: Iterable[list[str]], encoder, counts):
   flush()
   kept = [record for record in records if record is not None]
   tokens, sentences, starts = (
-    np.concatenate([*arrays, np.zeros(0, kind)]).astype(kind)
-    for arrays, kind in zip(
-      zip(*kept) if kept else ([], [], []), (np.int32, np.int32, np.uint8), strict=True
-    )
+    np.concatenate([*(record[k] for record in kept), np.zeros(0, kind)]).astype(kind)
+    for k, kind in enumerate((np.int32, np.int32, np.uint8))
   )
   record_at = offsets([len(record.tokens) for record in kept])
   documents = offsets([len(record.sentences) for record in kept])
@@ -150,11 +140,9 @@ def predictable(counts, tokenizer):
 
 def unigram_nats(counts, of=None):
   """Cross-entropy in nats per token of a text under the frequencies of another one.
-
   counts: [V] of the text that the frequencies are of; a piece it does not have counts once. of: [V]
   of the text to predict; None: the same one. The result is the loss of the best predictor that
-  never looks at the context; a masked-LM loss that stays there has learned frequencies only.
-  """
+  never looks at the context; a masked-LM loss that stays there has learned frequencies only."""
   of = counts if of is None else of
   probabilities = np.maximum(counts, 1) / np.maximum(counts, 1)[counts + of > 0].sum()
   return float(-(of / of.sum()) @ np.log(probabilities))

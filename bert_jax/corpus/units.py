@@ -27,11 +27,9 @@ class Record(NamedTuple):
 
 class Encoder:
   """Makes Records of documents. segmenter: '' or 'jieba'; phrases, entities: lexicon files, or ''.
-
   The tokens of a lexicon's match become one unit if the match begins and ends with words. A token
   that is in no match belongs to the smaller unit: the phrase bit also marks words outside of
-  phrases, the entity bit phrases and words outside of entities (ERNIE 1.0, Sun et al. 2019).
-  """
+  phrases, the entity bit phrases and words outside of entities (ERNIE 1.0, Sun et al. 2019)."""
 
   def __init__(self, tokenizer, *, segmenter='', phrases='', entities=''):
     self.tokenizer = tokenizer
@@ -44,11 +42,8 @@ class Encoder:
     ]
 
   def __call__(self, documents: Sequence[Sequence[str]], counts: Counter) -> list[Record | None]:
-    """A Record for each document (a list of sentences), or None for one without a token.
-
-    counts: these keys are increased: tokens, documents_without_tokens, phrases_matched,
-    entities_matched.
-    """
+    """A Record for each document (a list of sentences), or None for one without a token. Increased
+    in counts: tokens, documents_without_tokens, phrases_matched, entities_matched."""
     sentences = [sentence for document in documents for sentence in document]
     ids = self.tokenizer.ids_batch(sentences)
     lengths = np.array([len(x) for x in ids], np.int32)
@@ -71,9 +66,7 @@ class Encoder:
 
   def _mark(self, sentences, begins, starts, counts):
     """Changes `starts` in sentences that the segmenter cuts or where a lexicon matches.
-
-    begins: [sentences] offset of the first token of each.
-    """
+    begins: [sentences] offset of the first token of each."""
     marked = []  # (number of the sentence, where its words begin or None, matches of each lexicon)
     for number, sentence in enumerate(sentences):
       boundaries = self.segmenter.boundaries(sentence) if self.segmenter else None
@@ -94,10 +87,8 @@ class Encoder:
 
 def _join(flags, bit, spans, at, words):
   """Makes each span (start, end) in characters that begins and ends with words one unit.
-
   Returns how many did. flags: [n] uint8, changed; bit: PHRASE or ENTITY; at: [n, 2] span of each
-  token in characters; words: [n] bool, whether a word begins there.
-  """
+  token in characters; words: [n] bool, whether a word begins there."""
   # A phrase is a unit for the entity level too, unless an entity says otherwise.
   bits = np.uint8(PHRASE | ENTITY if bit == PHRASE else ENTITY)
   joined = 0

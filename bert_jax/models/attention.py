@@ -1,5 +1,4 @@
-"""Multi-head attention, computed from its description (tokens.Pattern) by one of several
-implementations.
+"""Multi-head attention, computed from its description (tokens.Pattern) in one of several ways.
 
 B batch, Tq queries, Tk keys (T if they are the same), H heads, d size of a head, D hidden size.
 """
@@ -54,10 +53,8 @@ def _attention_backward(rate, saved, g_BTHd):
   # The sum over d of each head, as a product with zeros and ones: nearly free on a TPU.
   H, d = q_BTHd.shape[2:]
   heads_HdH = jnp.eye(H, dtype=g_BTHd.dtype)[:, None].repeat(d, axis=1)
-  products_BTHd = g_BTHd * out_BTHd
-  sum_BHT = jnp.einsum(
-    'bthd,hdg->bgt', products_BTHd, heads_HdH, preferred_element_type=jnp.float32
-  )
+  product_BTHd = g_BTHd * out_BTHd
+  sum_BHT = jnp.einsum('bthd,hdg->bgt', product_BTHd, heads_HdH, preferred_element_type=jnp.float32)
   ds_BHTT = p_BHTT * (drop(dp_BHTT, key, rate) - sum_BHT[..., None])
   dbias = None if bias is None else _summed_to(ds_BHTT, bias)
   ds_BHTT = ds_BHTT.astype(q_BTHd.dtype)
@@ -78,11 +75,9 @@ softmax_attention.defvjp(_attention_forward, _attention_backward)
 
 def unsupported(implementation, *, causal=False, window=0, bias=False, dropout=0.0, places=False):
   """Why an implementation cannot compute such attention, with the fix, in a sentence; or ''.
-
   causal, window: as in Pattern; before there are arrays, 'by row' and 'by layer' stand for them.
   bias, places: does the pattern have a bias, do its Tokens have places? dropout: the rate of the
-  probabilities' dropout.
-  """
+  probabilities' dropout."""
   name = f'model.attention_implementation={implementation}'
   if dropout and implementation != 'einsum':
     return (
@@ -140,10 +135,8 @@ def attend(q_BTHd, k_BTHd, v_BTHd, pattern, *, implementation, key=None, rate=0.
 
 def splash(q_BTHd, k_BTHd, v_BTHd, pattern, interpret=False):
   """Attention by Pallas's splash attention kernel; Tq and Tk are multiples of 128.
-
   XLA cannot split a kernel over devices, so shard_map does it, by the logical axes of rows and
-  heads. interpret: run it slowly on any device.
-  """
+  heads. interpret: run it slowly on any device."""
   from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
   from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
@@ -179,11 +172,9 @@ def splash(q_BTHd, k_BTHd, v_BTHd, pattern, interpret=False):
 
 class Attention(nn.Module):
   """The mixer 'attention': x [B, T, D], its Tokens, the numbers of its Layer -> [B, T, D].
-
   With a context (vectors [B, Tk, D], their Tokens) keys and values come from the context, and a
   token sees all of the context in its segment: causal, window and positions do not apply. Kernels
-  are 2-D, as in released checkpoints.
-  """
+  are 2-D, as in released checkpoints."""
 
   config: common.ModelConfig
   deterministic: bool

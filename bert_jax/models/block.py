@@ -44,10 +44,8 @@ NORM_PLACEMENTS = {
 
 class Block(nn.Module):
   """One layer: x [B, T, D] -> (x [B, T, D], None), the form that nn.scan expects.
-
   tokens: the Tokens of x. layer: its Layer. context: (vectors [B, Tk, D], their Tokens) of another
-  tower, to which x attends between its mixer and its feed-forward layer; or None.
-  """
+  tower, to which x attends between its mixer and its feed-forward layer; or None."""
 
   config: common.ModelConfig
   deterministic: bool

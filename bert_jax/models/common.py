@@ -18,10 +18,8 @@ import jax.numpy as jnp
 
 def gelu(x):
   """The exact GELU, as BERT's: x times the normal distribution function (Hendrycks & Gimpel 2016).
-
   Computed by erf in float32. jax.nn.gelu uses erfc, whose two branches cost a TPU more cycles for
-  digits that are rounded away here.
-  """
+  digits that are rounded away here."""
   z = x.astype(jnp.float32)
   return (z * (0.5 + 0.5 * jax.lax.erf(z * math.sqrt(0.5)))).astype(x.dtype)
 
@@ -37,9 +35,7 @@ ACTIVATIONS = {
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
   """One Transformer. bert_jax/config/model.py says what each field means and which values it has.
-
-  The default of a field is what older models, saved without it, have.
-  """
+  The default of a field is what older models, saved without it, have."""
 
   vocab_size: int
   hidden_size: int
@@ -90,9 +86,7 @@ def dense(config, features, name):
 
 def embed(config, count, name):
   """A table of `count` vectors, looked up by ids [B, T] -> [B, T, D] float32.
-
-  Ids must lie inside the table: nn.Embed returns NaN, and no error, for an id past its end.
-  """
+  Ids must lie inside the table: nn.Embed returns NaN, and no error, for an id past its end."""
   init = initializer(config)
   return nn.Embed(count, config.hidden_size, dtype=jnp.float32, embedding_init=init, name=name)
 

@@ -28,9 +28,8 @@ def drop(x, key, rate):
   """x with each number set to 0 with probability `rate`, else divided by 1 - rate."""
   if rate == 0:
     return x
-  scaled = (x.astype(jnp.float32) * (1 / (1 - rate))).astype(
-    x.dtype
-  )  # a bfloat16 factor would be off
+  # In float32, since a bfloat16 factor would be off.
+  scaled = (x.astype(jnp.float32) * (1 / (1 - rate))).astype(x.dtype)
   return jnp.where(keep_mask(key, rate, x.shape), scaled, jnp.zeros((), x.dtype))
 
 

@@ -19,11 +19,9 @@ from bert_jax.models.tokens import Tokens
 
 class Encoder(nn.Module):
   """input_ids, token_type_ids, position_ids, segment_ids [B, T] -> hidden states [B, T, D].
-
   segment_ids: 0 for padding, 1.. for the example of the row that a token belongs to. Tokens see
   their own example only, so several short examples can share a row. causal: True, or [B] bool by
-  row, if no token may see a later one.
-  """
+  row, if no token may see a later one."""
 
   config: common.ModelConfig
 
@@ -57,9 +55,7 @@ def init_encoder(config, rng):
 
 def unsupported(config, causal=False):
   """Why this model cannot be computed, with the fix, in a sentence; or ''.
-
-  causal: False, True, or 'by row'.
-  """
+  causal: False, True, or 'by row'."""
   positions = POSITIONS[config.position_embeddings]
   if positions.turn and config.hidden_size // config.num_attention_heads % 2:
     return (
@@ -75,13 +71,9 @@ def unsupported(config, causal=False):
   window = config.attention_window
   if config.scan_layers and config.global_attention_every:
     window = 'by layer'
-  return attention.unsupported(
-    config.attention_implementation,
-    causal=causal,
-    window=window,
-    bias=positions.bias is not None,
-    dropout=config.attention_probs_dropout_prob,
-  )
+  name, rate = config.attention_implementation, config.attention_probs_dropout_prob
+  bias = positions.bias is not None
+  return attention.unsupported(name, causal=causal, window=window, bias=bias, dropout=rate)
 
 
 def encoder_flops(config, batch, length):

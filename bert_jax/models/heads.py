@@ -28,9 +28,7 @@ class Pooler(nn.Module):
 
 class Classifier(nn.Module):
   """Vectors [B, N, D] -> dropout -> logits [B, N, num_labels].
-
-  Always in float32: the product is tiny, and bfloat16 would make many logits equal.
-  """
+  Always in float32: the product is tiny, and bfloat16 would make many logits equal."""
 
   config: common.ModelConfig
   num_labels: int
@@ -44,11 +42,9 @@ class Classifier(nn.Module):
 
 class MaskedLMHead(nn.Module):
   """Hidden states of masked tokens [B, K, D] -> float32 logits [B, K, V].
-
   Dense layer, activation, norm, then the product with the word embeddings (embedding_VD, or a
   table of this head if not tie_word_embeddings), plus a bias for each word. V is the padded
-  vocabulary; rows without a word get the lowest finite logit, so no probability.
-  """
+  vocabulary; rows without a word get the lowest finite logit, so no probability."""
 
   config: common.ModelConfig
 
@@ -61,12 +57,9 @@ class MaskedLMHead(nn.Module):
     bias_V = self.param('bias', nn.initializers.zeros, (V,))
     if not config.tie_word_embeddings:
       embedding_VD = self.param('decoder', common.initializer(config), (V, config.hidden_size))
-    logits_BKV = (
-      jnp.einsum(
-        'bkd,vd->bkv', x_BKD, embedding_VD.astype(x_BKD.dtype), preferred_element_type=jnp.float32
-      )
-      + bias_V
-    )
+    table_VD = embedding_VD.astype(x_BKD.dtype)
+    logits_BKV = jnp.einsum('bkd,vd->bkv', x_BKD, table_VD, preferred_element_type=jnp.float32)
+    logits_BKV += bias_V
     return jnp.where(jnp.arange(V) < config.vocab_size, logits_BKV, jnp.finfo(jnp.float32).min)
 
 

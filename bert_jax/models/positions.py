@@ -39,9 +39,7 @@ def sinusoidal(config, position_ids_BT):
 
 def sinusoidal_table(length, width):
   """The original Transformer's position table (Vaswani et al. 2017, section 3.5): [length, width].
-
-  Even columns hold sin(position / 10000^(column / width)), odd columns the cosine of the same.
-  """
+  Even columns hold sin(position / 10000^(column / width)), odd columns the cosine of the same."""
   angle = np.arange(length)[:, None] / 10000 ** (np.arange(0, width, 2) / width)
   table = np.zeros((length, width), np.float32)
   table[:, 0::2] = np.sin(angle)
@@ -53,9 +51,7 @@ def rotary(x_BTHd, position_ids_BT, theta):
   """x with each pair of its numbers (i, i + d/2) rotated as a point of the plane, by the angle
   position / theta^(2i/d) (Su et al. 2021, https://arxiv.org/abs/2104.09864; pairs as in GPT-NeoX,
   Llama and ModernBERT). The product of a query and a key then depends on their distance alone.
-
-  theta may be traced. Computed in float32, returned in the type of x.
-  """
+  theta may be traced. Computed in float32, returned in the type of x."""
   d = x_BTHd.shape[-1]
   turns_d = jnp.asarray(theta, jnp.float32) ** (-jnp.arange(0, d, 2, dtype=jnp.float32) / d)
   angle_BT1d = position_ids_BT[:, :, None, None].astype(jnp.float32) * turns_d

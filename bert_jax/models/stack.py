@@ -23,11 +23,9 @@ REMAT_POLICIES = {
 
 def run_blocks(config, count, deterministic, x_BTD, tokens, context=None, layer=None):
   """x [B, T, D] after `count` blocks and, if they are pre-LN, one more norm.
-
   To be called in the compact method of a module, which gets their parameters. context: see Block.
   layer: a Layer with the numbers of all blocks, arrays [count] where they differ; None: those that
-  the config says.
-  """
+  the config says."""
   layer = layer_numbers(config, count) if layer is None else layer
   block = Block
   if config.remat != 'none':
@@ -43,9 +41,8 @@ def run_blocks(config, count, deterministic, x_BTD, tokens, context=None, layer=
     x_BTD, _ = scan(config, deterministic, name='layers')(x_BTD, tokens, layer, context)
   else:
     for i in range(count):
-      x_BTD, _ = block(config, deterministic, name=f'layer_{i}')(
-        x_BTD, tokens, layer.at(i), context
-      )
+      one = block(config, deterministic, name=f'layer_{i}')
+      x_BTD, _ = one(x_BTD, tokens, layer.at(i), context)
   return common.norm(config)(x_BTD) if config.norm_placement == 'pre' else x_BTD
 
 
@@ -89,7 +86,6 @@ def unstack_layers(params):
   rest = {k: unstack_layers(v) for k, v in params.items() if k != 'layers'}
   if 'layers' not in params:
     return rest
-  count = jax.tree.leaves(params['layers'])[0].shape[0]
-  return rest | {
-    f'layer_{i}': jax.tree.map(lambda x, i=i: x[i], params['layers']) for i in range(count)
-  }
+  layers = params['layers']
+  numbers = range(jax.tree.leaves(layers)[0].shape[0])
+  return rest | {f'layer_{i}': jax.tree.map(lambda x, i=i: x[i], layers) for i in numbers}

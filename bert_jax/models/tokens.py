@@ -50,9 +50,7 @@ class Tokens:
 class Layer:
   """The numbers that may differ from layer to layer. Each is a Python number (of one layer, or the
   same for all layers of a tower) or an array: [L] for a tower, [] inside a scan.
-
-  window: how far attention reaches, as in Pattern. rotary_theta: see positions.rotary.
-  """
+  window: how far attention reaches, as in Pattern. rotary_theta: see positions.rotary."""
 
   window: Any = 0
   rotary_theta: Any = 10_000.0

@@ -8,8 +8,9 @@ For an objective with a carry, batches are drawn in lanes instead: row b of a ba
 the source that follows row b of the batch before.
 """
 
+import functools
 import logging
-from typing import Any, Protocol
+from typing import Protocol
 
 import grain
 import jax
@@ -35,25 +36,15 @@ class Source(Protocol):
 
 class Batches:
   """batches[step] -> {name: global jax.Array [B, ...]} sharded over the leading axis.
-
   spec: the arrays that the objective expects, {name: ShapeDtypeStruct}. limits: {name: exclusive
   upper bound} of integer arrays, since JAX reports no index past the end of a table. With a seed
   there are endless passes, each shuffled anew; without one the rows come once, in order, and the
   last batch is filled up with empty rows of weight 0. lanes: each row of the batch reads a stretch
   of the source, and the seed draws the row where a pass begins. skip_damaged: a row whose record
-  cannot be read becomes an empty row, and is counted in damaged_rows.
-  """
+  cannot be read becomes an empty row, and is counted in damaged_rows."""
 
   def __init__(
-    self,
-    source: Source,
-    spec: dict[str, Any],
-    sharding,
-    *,
-    limits,
-    seed=None,
-    skip_damaged=False,
-    lanes=False,
+    self, source: Source, spec, sharding, *, limits, seed=None, skip_damaged=False, lanes=False
   ):
     self.source, self.spec, self.sharding, self.limits = source, spec, sharding, limits
     self.skip_damaged, self.damaged_rows = skip_damaged, 0
@@ -63,12 +54,9 @@ class Batches:
       raise InputError('the data gives no rows; see the counts above, and data.train, data.eval.')
     if lanes and self.shuffled and isinstance(source, Mixture):
       raise InputError(
-        'rows that continue each other from step to step cannot be mixed by weights; give one '
-        'corpus as data.train.'
+        'rows that continue each other from step to step cannot be mixed; give one data.train.'
       )
-    self.rows = source
-    if self.shuffled and not lanes:
-      self.rows = endless(source, seed)
+    self.rows = endless(source, seed) if self.shuffled and not lanes else source
     indices = sharding.addressable_devices_indices_map((self.batch_size,)).values()
     self.local = sorted({i for (part,) in indices for i in range(self.batch_size)[part]})
 
@@ -78,14 +66,12 @@ class Batches:
 
   def __getitem__(self, step):
     rows = {i: self._row(step * self.batch_size + i) for i in self.local}
+
+    def part(name, index):
+      return np.stack([rows[i][name] for i in range(self.batch_size)[index[0]]])
+
     return {
-      name: jax.make_array_from_callback(
-        spec.shape,
-        self.sharding,
-        lambda index, name=name: np.stack(
-          [rows[i][name] for i in range(self.batch_size)[index[0]]]
-        ),
-      )
+      name: jax.make_array_from_callback(spec.shape, self.sharding, functools.partial(part, name))
       for name, spec in self.spec.items()
     }
 
@@ -118,10 +104,8 @@ class Batches:
 
   def _in_lane(self, i):
     """The number of the source's row that stands at place i, counted over all batches.
-
     As without lanes, pass p has the places p * rows .. (p + 1) * rows - 1. The rows of the source
-    are dealt lane by lane: first to the places of the lowest lane, in the order of the steps.
-    """
+    are dealt lane by lane: first to the places of the lowest lane, in the order of the steps."""
     rows, lanes = len(self.source), self.batch_size
     number, lane = i // rows, i % lanes
 
@@ -133,9 +117,7 @@ class Batches:
     in_lower_lanes = places(begin + rows, below=lane) - places(begin, below=lane)
     before_pass = places(begin, below=lane + 1) - places(begin, below=lane)
     earlier_in_lane = i // lanes - before_pass
-    shift = 0
-    if self.shuffled:
-      shift = int(np.random.default_rng([self.seed, number]).integers(rows))
+    shift = int(np.random.default_rng([self.seed, number]).integers(rows)) if self.shuffled else 0
     return (shift + in_lower_lanes + earlier_in_lane) % rows
 
   def _empty(self):

@@ -25,12 +25,10 @@ from bert_jax.rows.sentence_pairs import PAIRS, plan_pairs
 
 class Rows:
   """The rows of one corpus by their number: {name: array}, as build_row makes them, and `language`.
-
   kind: nsp, sop, full or single. short_seq_prob, seed: for pairs, see plan_pairs. dupe_factor: how
   many times the corpus is cut into pairs, differently each time; other kinds are cut once.
   examples_per_row: 1, or the most to pack into one row. language: the number of the corpus'
-  language, given to every row.
-  """
+  language, given to every row."""
 
   def __init__(
     self, corpus, tokenizer, *, kind, seq_length, seed=0, short_seq_prob=0.0, dupe_factor=1,
@@ -42,15 +40,10 @@ class Rows:
     self.cut_tokens = 0
     if kind in PAIRS:
       if kind == 'nsp' and len(corpus.documents) < 3:
-        raise InputError(
-          'next-sentence pairs need at least 2 documents; separate them by blank lines.'
-        )
-      rng = np.random.default_rng(seed)
-      plans = [
-        plan_pairs(corpus, seq_length - 3, kind, short_seq_prob, rng) for _ in range(dupe_factor)
-      ]
-      self.plan = np.concatenate([plan for plan, _ in plans])
-      self.cut_tokens = sum(cut for _, cut in plans)
+        raise InputError('nsp pairs need at least 2 documents; separate them by blank lines.')
+      each = corpus, seq_length - 3, kind, short_seq_prob, np.random.default_rng(seed)
+      plans, cut = zip(*(plan_pairs(*each) for _ in range(dupe_factor)))
+      self.plan, self.cut_tokens = np.concatenate(plans), sum(cut)
     else:
       self.plan = _PLANS[kind](corpus, seq_length - 2)
     self.row_at = None  # [R + 1]: row r holds the examples from row_at[r] on; None: one in each
@@ -80,11 +73,9 @@ class Rows:
     examples = self.plan[first:last].tolist()
     texts = [[self.corpus.piece(a, b) for a, b in (ab[:2], ab[2:4]) if a < b] for ab in examples]
     labels = [ab[4] for ab in examples]
-    row = build_row(
-      self.tokenizer, texts, self.seq_length, labels=labels, slots=self.examples_per_row
-    )
-    row['language'] = self.language
-    return row
+    slots = self.examples_per_row
+    row = build_row(self.tokenizer, texts, self.seq_length, labels=labels, slots=slots)
+    return row | {'language': self.language}
 
 
 def plan_full(corpus, room):
@@ -92,17 +83,14 @@ def plan_full(corpus, room):
   begin, end = corpus.document_at[:-1], corpus.document_at[1:]
   number = -(-(end - begin) // room)
   which = np.repeat(np.arange(len(begin)), number)
-  start = begin[which] + room * (
-    np.arange(len(which)) - np.repeat(np.cumsum(number) - number, number)
-  )
+  earlier = np.repeat(np.cumsum(number) - number, number)  # stretches of the documents before
+  start = begin[which] + room * (np.arange(len(which)) - earlier)
   return _without_second(start, np.minimum(start + room, end[which]))
 
 
 def plan_single(corpus, room):
   """The plan of whole sentences, as many as fit into `room` tokens.
-
-  What does not fit of a sentence that is longer than that goes into the next row.
-  """
+  What does not fit of a sentence that is longer than that goes into the next row."""
   at, ends = corpus.sentences, corpus.document_at[1:]
   document, start = np.arange(len(ends)), corpus.document_at[:-1]
   ranges = []

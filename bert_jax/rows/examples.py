@@ -42,9 +42,7 @@ class Examples:
     self.per_example, self.positions = per_example or {}, positions or {}
     self.per_token, self.items = per_token or {}, items
     self.baselines = {}
-    self.lengths = np.array(
-      [1 + sum(map(len, parts)) + len(parts) for parts in texts], np.int64
-    ).reshape(-1)
+    self.lengths = np.array([1 + sum(map(len, parts)) + len(parts) for parts in texts], np.int64)
     # Items are what is packed: an example, or several that stay together.
     item_of = np.arange(len(texts)) if items is None else np.asarray(items)
     first = np.flatnonzero(np.diff(item_of, prepend=-1))
@@ -70,8 +68,7 @@ class Examples:
 
   def _digest(self, item_of):
     digest = hashlib.sha256(repr((self.seq_length, self.slots)).encode())
-    arrays = [item_of, self.lengths, *(np.asarray(x) for x in self.per_example.values())]
-    arrays += [np.asarray(x) for x in self.positions.values()]
+    arrays = [item_of, self.lengths, *self.per_example.values(), *self.positions.values()]
     arrays += [x for values, _ in self.per_token.values() for x in values]
     for array in arrays + [ids for parts in self.texts for ids in parts]:
       digest.update(np.ascontiguousarray(array).tobytes() + b'|')
@@ -97,9 +94,8 @@ class Examples:
     """The arrays of a row of `length` tokens that holds these items, `slots` examples at most."""
     chosen = [e for item in items for e in item]
     n = len(chosen)
-    row = build_row(
-      self.tokenizer, [[(ids, 0) for ids in self.texts[e]] for e in chosen], length, slots=slots
-    )
+    texts = [[(ids, 0) for ids in self.texts[e]] for e in chosen]
+    row = build_row(self.tokenizer, texts, length, slots=slots)
     begins = row['cls_positions'][:n]
     row['weights'], row['example_ids'] = np.zeros(slots, np.float32), np.zeros(slots, np.int32)
     row['weights'][:n], row['example_ids'][:n] = 1, np.array(chosen) + 1
@@ -125,11 +121,9 @@ class Scored(Examples, abc.ABC):
   @abc.abstractmethod
   def answers(self, outputs):
     """The model's answers: a JSON-ready dict for each example whose parts were all predicted.
-
     outputs: {name: [R, ...]}, what the objective's `predict` returned for R rows. Keys: id, where
     (file and line), the question, gold (if known), prediction, probability, loss (-log of the
-    probability of the gold answer).
-    """
+    probability of the gold answer)."""
 
   def score(self, answers):
     """{metric: number} as the task's official scorer computes it; {} if no answer has gold."""
@@ -147,9 +141,7 @@ class Scored(Examples, abc.ABC):
 
   def constant(self, answers):
     """The one prediction for all examples though their gold differs, else ''.
-
-    A run whose answers are constant has collapsed.
-    """
+    A run whose answers are constant has collapsed."""
     predicted = {str(answer['prediction']) for answer in answers}
     gold = {str(answer.get('gold')) for answer in answers}
     return predicted.pop() if len(predicted) == 1 and len(gold) > 1 else ''
@@ -157,9 +149,7 @@ class Scored(Examples, abc.ABC):
 
 def by_example(outputs, *names):
   """(numbers [K], [[K, ...] of each name]) of the K examples that were predicted, in their order.
-
-  outputs: {name: [R, N, ...]} of R rows, in any order.
-  """
+  outputs: {name: [R, N, ...]} of R rows, in any order."""
   ids = outputs['example_ids']
   real = ids > 0
   order = np.argsort(ids[real], kind='stable')
@@ -168,9 +158,7 @@ def by_example(outputs, *names):
 
 def tokens_of(outputs, name, lengths):
   """{number of an example: [n, ...] the outputs for its n tokens, special tokens included}.
-
-  outputs: {name: [R, T, ...]}. lengths: [E] tokens of each example.
-  """
+  outputs: {name: [R, T, ...]}. lengths: [E] tokens of each example."""
   ids, begins, values = outputs['example_ids'], outputs['cls_positions'], outputs[name]
   return {
     int(ids[r, k]) - 1: values[r, begins[r, k] : begins[r, k] + lengths[ids[r, k] - 1]]

@@ -7,9 +7,7 @@ import numpy as np
 
 class Mixture:
   """Several sources of rows as one: one after the other or, in shuffled batches, mixed by weights.
-
-  parts: {language: source}. weights: {language: its share of the mixture's rows}.
-  """
+  parts: {language: source}. weights: {language: its share of the mixture's rows}."""
 
   def __init__(self, parts, weights):
     self.parts, self.weights = parts, weights
@@ -29,11 +27,9 @@ class Mixture:
 
 def shares(sizes, sampling, factors=None):
   """{language: share of what is seen}: P(L)^S renormalised, where P(L) is its share of the tokens.
-
   sizes: {language: tokens}. sampling: S; 1 is the data as it is, 0.7 is M-BERT's
   (google-research/bert, multilingual.md), 0 shows all languages alike. factors: {language: what its
-  share is multiplied by before all are renormalised}.
-  """
+  share is multiplied by before all are renormalised}."""
   total = sum(sizes.values())
   smoothed = {k: (n / total) ** sampling * (factors or {}).get(k, 1.0) for k, n in sizes.items()}
   return {k: x / sum(smoothed.values()) for k, x in smoothed.items()}

@@ -5,15 +5,12 @@ import numpy as np
 
 def build_row(tokenizer, examples, seq_length, *, labels=None, slots=1):
   """{name: array} of a row of `seq_length` = T tokens that holds up to `slots` = N examples.
-
   examples: for each, a list of one or two texts (ids, unit_starts), arrays of one length; an
   example becomes [CLS] A [SEP] or [CLS] A [SEP] B [SEP]. labels: one number for each example; below
   0 is none.
-
   [T] int32, padded at the end: input_ids, token_type_ids (1 from B on), position_ids (from 0 in
   each example), segment_ids (1, 2, .. for each example, 0: padding), unit_starts (0 at special
-  tokens). [N]: cls_positions and, with labels, labels and weights (1: there is a label).
-  """
+  tokens). [N]: cls_positions and, with labels, labels and weights (1: there is a label)."""
   arrays = np.zeros((5, seq_length), np.int32)
   ids, types, positions, segments, starts = arrays
   ids[:] = tokenizer.pad_id

@@ -5,11 +5,9 @@ import numpy as np
 
 def pack(lengths, room, most):
   """Which examples share a row: best fit, longest first, at most `most` in each.
-
   lengths: [E] tokens of each example; room: tokens of a row. Returns (order [E], row_at [R + 1]):
   row r holds the examples order[row_at[r]:row_at[r + 1]]. Rows, and the examples within a row, keep
-  the order in which the examples came.
-  """
+  the order in which the examples came."""
   row_of = np.zeros(len(lengths), np.int64)
   rows_by_room = [[] for _ in range(room + 1)]  # rows that take another example, by tokens left
   examples_in = []  # how many examples each row holds

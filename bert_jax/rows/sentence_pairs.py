@@ -30,8 +30,7 @@ def plan_pairs(corpus, room, kind, short_seq_prob, rng):
   examples, cut = [], 0
   while len(active):
     n, stop = len(active), documents[active + 1]
-    short = rng.random(n) < short_seq_prob
-    target = np.where(short, rng.integers(2, room + 1, n), room)
+    target = np.where(rng.random(n) < short_seq_prob, rng.integers(2, room + 1, n), room)
     last = np.clip(at.searchsorted(at[first] + target), first + 1, stop)
     split = first + 1 + _below(rng, last - first - 1)
     alone = last - first == 1
@@ -72,9 +71,7 @@ def _below(rng, limits):
 
 def _truncate(a, b, room, rng):
   """Spans (first token, end) [n, 2] shortened to `room` tokens in all, and what each row lost [n].
-
-  Tokens are taken from the longer of the two, each time from a random end.
-  """
+  Tokens are taken from the longer of the two, each time from a random end."""
   size_a, size_b = a[:, 1] - a[:, 0], b[:, 1] - b[:, 0]
   lost = np.maximum(0, size_a + size_b - room)
   from_a = np.clip(size_a - size_b, 0, lost)

@@ -51,9 +51,7 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _NAMES = '|'.join(PACKAGES + ALIASES).replace('_', r'[-_\s]?')
 # Whole words, where _ and digits end a word too: jax_enable_x64, python3.
 _NAME = re.compile(rf'(?<![^\W_])(?:{_NAMES})\d*(?![^\W_])', re.IGNORECASE)
-_PARAGRAPH = re.compile(
-  r'\n\s*\n|^[ \t]*(?:-{3,}|={3,}|~{3,}|\^{3,}|\*{3,}|#{3,})[ \t]*$', re.MULTILINE
-)
+_PARAGRAPH = re.compile(r'\n\s*\n|^[ \t]*(?:-{3,}|={3,}|~{3,}|\^{3,}|\*{3,}|#{3,})[ \t]*$', re.M)
 
 
 class Docstring(NamedTuple):
@@ -62,19 +60,11 @@ class Docstring(NamedTuple):
   text: str  # as inspect.cleandoc leaves it
 
 
-# ---- What other modules call ---------------------------------------------------------------------
-
-
 def docstrings() -> Iterator[Docstring]:
   """Every docstring of every module of PACKAGES, in source order; test modules are left out.
-
   Parsing takes 8 to 15 s, so the result is kept in ~/.cache/bert_jax (or $XDG_CACHE_HOME/bert_jax)
   under a name that changes with the Python version, this file and every file read. Absent packages
-  and files that do not parse are skipped and logged.
-
-  Raises:
-    InputError: neither the standard library's sources nor any of the packages lie here.
-  """
+  and files that do not parse are skipped and logged; InputError if all sources are absent."""
   modules = [module for package in PACKAGES for module in _modules(package, _folders(package))]
   if not modules:
     raise InputError(
@@ -102,12 +92,10 @@ def documents() -> Iterator[tuple[str, list[str]]]:
 @functools.cache  # a run reads it for its labels, its training and its evaluation split
 def labelled() -> tuple[dict, ...]:
   """The task "which package is this docstring from?": {'text', 'label', 'modules'}.
-
   Package names and their import aliases become '_', so that the answer does not stand in the
   question. A text that stands in several modules is one example, with all of them named. Left out
   and counted in the log: texts under MIN_WORDS words, those repetitions, and labels with fewer
-  than MIN_EXAMPLES texts.
-  """
+  than MIN_EXAMPLES texts."""
   examples, short, duplicates = {}, 0, 0
   for package, module, text in docstrings():
     text = _NAME.sub('_', text)
@@ -129,15 +117,12 @@ def labelled() -> tuple[dict, ...]:
 
 def sentences(text: str) -> list[str]:
   """Sentences of one docstring.
-
   Paragraphs end at blank lines and at the rule under a heading (the rules themselves are dropped:
   numpydoc's would be 4 % of all tokens). Lines of prose are joined. Code keeps its lines, each one
-  a sentence: a paragraph with a doctest, what stands between ``` fences or is indented after '::'.
-  """
+  a sentence: a paragraph with a doctest, what stands between ``` or is indented after '::'."""
   result, fenced, margin = [], False, None
   for paragraph in _PARAGRAPH.split(text):
-    lines = [line.rstrip() for line in paragraph.splitlines() if line.strip()]
-    if not lines:
+    if not (lines := [line.rstrip() for line in paragraph.splitlines() if line.strip()]):
       continue
     starts = [line.lstrip()[:3] for line in lines]
     indent = min(len(line) - len(line.lstrip()) for line in lines)
@@ -152,9 +137,6 @@ def sentences(text: str) -> list[str]:
   return result
 
 
-# ---- Listing and parsing the files ---------------------------------------------------------------
-
-
 def _folders(package: str) -> list[Path]:
   """The folders of a package. find_spec imports nothing for a name without dots."""
   if package == 'python':
@@ -163,24 +145,24 @@ def _folders(package: str) -> list[Path]:
   return [Path(folder) for folder in spec.submodule_search_locations or ()] if spec else []
 
 
+def _is_read(name: str) -> bool:
+  return name.isidentifier() and not _SKIPPED.search(name)
+
+
 def _modules(package: str, folders: Iterable[Path]) -> list[tuple[str, str, Path]]:
   """(package, dotted name, path) of the modules under `folders`, sorted, without tests."""
   modules = []
   for root in folders:
     for folder, subfolders, files in os.walk(root):
-      subfolders[:] = [name for name in subfolders if name.isidentifier() and not _skip(name)]
+      subfolders[:] = filter(_is_read, subfolders)
       prefix = () if package == 'python' else (package,)
       prefix += Path(folder).relative_to(root).parts
       for file in files:
         name, suffix = os.path.splitext(file)
-        if suffix == '.py' and name.isidentifier() and not _skip(name):
+        if suffix == '.py' and _is_read(name):
           parts = prefix if name == '__init__' else (*prefix, name)
           modules.append((package, '.'.join(parts), Path(folder, file)))
   return sorted(modules)
-
-
-def _skip(name: str) -> bool:
-  return _SKIPPED.search(name) is not None
 
 
 def _read(modules: list[tuple[str, str, Path]]) -> tuple[list[Docstring], list[str]]:
@@ -210,9 +192,6 @@ def _texts(node: ast.AST) -> Iterator[str]:
   for field in ('body', 'handlers', 'orelse', 'finalbody', 'cases'):
     for child in getattr(node, field, ()):
       yield from _texts(child)
-
-
-# ---- The cache -----------------------------------------------------------------------------------
 
 
 def _cache_path(modules: list[tuple[str, str, Path]]) -> Path:

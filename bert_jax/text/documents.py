@@ -15,8 +15,6 @@ looks for the lines that open a document; then any process can read a block into
 the rest of the file. Invalid UTF-8 is repaired and counted; any other fault is an InputError.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import re
@@ -58,7 +56,6 @@ def documents(
   counts: Counter,
 ) -> Iterator[Document]:  # fmt: skip
   """Yields the documents of a corpus in a fixed order, and counts what it reads.
-
   Args:
     spec: file, glob, folder or `tfds:NAME[:SPLIT]`, see the top of this file.
     split: the split of a TFDS dataset whose spec names none.
@@ -67,10 +64,7 @@ def documents(
     counts: these keys are increased: files, bytes (uncompressed), documents, sentences,
       empty_documents (skipped), invalid_utf8_lines (repaired), cut_sentences and cut_documents (too
       long: made two).
-
-  Raises:
-    InputError: the corpus is missing, empty, damaged, not text, or not in the format.
-  """
+  InputError: the corpus is missing, empty, damaged, not text, or not in the format."""
   empty = True
   for path in sources(spec, format):
     if not path.startswith('tfds:'):
@@ -121,8 +115,7 @@ def blocks(path: str, format: str = 'auto', split: str = 'train') -> Iterator[Bl
 def read_block(block: Block, text_field: str, counts: Counter) -> Iterator[Document]:
   """Yields the documents of a block that are not empty; counts as `documents` does."""
   for document in _read(block, text_field, counts):
-    sentences = [part for s in document.sentences for part in _bounded(s, counts)]
-    if sentences:
+    if sentences := [part for s in document.sentences for part in _bounded(s, counts)]:
       counts['documents'] += 1
       counts['sentences'] += len(sentences)
       yield Document(document.name, sentences)
@@ -172,8 +165,7 @@ def is_held_out(hashes, share: float):
 def _sentences(path: Path, numbered: Lines) -> Iterator[Document]:
   start, sentences = 0, []
   for number, line in itertools.chain(numbered, [(0, '')]):
-    line = line.strip()
-    if line:
+    if line := line.strip():
       start = start or number
       sentences.append(line)
     elif sentences:
@@ -254,9 +246,9 @@ def _tfds_documents(
 def _text_of(row: dict[str, Any], field: str, where: str) -> list[str]:
   """The sentences of a row's text field; a line is a paragraph."""
   if field not in row:
+    there = ', '.join(row) or 'none'
     raise InputError(
-      f'{where} has no field {field!r}, only {", ".join(row) or "none"}; set corpus.text_field '
-      '(--text-field)'
+      f'{where} has no field {field!r}, only {there}; set corpus.text_field (--text-field)'
     )
   text = row[field]
   if not isinstance(text, str):

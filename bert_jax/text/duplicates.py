@@ -8,8 +8,7 @@ them improves language models (Lee et al. 2022).
 The rule: a document is a near-duplicate if an earlier one, whether that was removed or not, has a
 band in common with it and the estimated Jaccard similarity of the two is at least the threshold. So
 the result depends on the order of the documents only: `Seen`, which takes one document after
-another, and `near_of_band`, which takes one band after another in any process, remove the same
-ones.
+another, and `near_of_band`, which takes one band after another in any process, agree.
 """
 
 import hashlib
@@ -41,13 +40,10 @@ def exact_key(text: str) -> int:
 
 class Signer:
   """Makes the signatures and bands that near-duplicates are recognised by.
-
   threshold: the least Jaccard similarity of near-duplicates; 0.8 is usual.
-
   Measured on a core: 10 MB/s of English books, 5 of Chinese ones. The number of bands is chosen for
   few misses, since every hit is checked: at threshold 0.8, 14 bands of 9 find a pair of similarity
-  0.8 with probability 0.87, of 0.9 with 0.999. Pickles; needs datasketch.
-  """
+  0.8 with probability 0.87, of 0.9 with 0.999. Pickles; needs datasketch."""
 
   def __init__(self, threshold: float):
     if not 0 < threshold <= 0.99:
@@ -60,9 +56,8 @@ class Signer:
 
       self._empty = MinHash(_PERMUTATIONS, _SEED, hashfunc=zlib.crc32, scheme='affine32')
     except (ImportError, TypeError):  # version 1 has no schemes
-      raise InputError(
-        "near-duplicate removal needs datasketch; run: pip install 'datasketch>=2'"
-      ) from None
+      fix = "needs datasketch; run: pip install 'datasketch>=2'"
+      raise InputError(f'near-duplicate removal {fix}') from None
     index = MinHashLSH(threshold, _PERMUTATIONS, weights=(0.1, 0.9))
     self.threshold, self.num_bands = threshold, index.b
     random = np.random.RandomState(_SEED)  # numpy promises that its numbers never change
@@ -70,10 +65,8 @@ class Signer:
 
   def signature(self, text: str) -> np.ndarray:
     """uint16 [128], the MinHash of the runs of five words of a text; case does not count.
-
     A word is what stands between white space; in scripts without blanks (Chinese, Thai, ...) every
-    character is one. 16 bits of each minimum are kept: two different ones agree once in 65,536.
-    """
+    character is one. 16 bits of each minimum are kept: two different ones agree once in 65,536."""
     text = text.lower()
     spaced = text.isascii() or not _UNSPACED.search(text)
     words = ' '.join(text.split() if spaced else _TOKENS.findall(text)).encode().split(b' ')
@@ -97,10 +90,8 @@ class Signer:
 
 def near_of_band(members: Iterable[tuple[Any, np.ndarray]], threshold: float) -> Iterator[Any]:
   """Yields those documents of one band that are near-duplicates of an earlier one.
-
   members: (order key, signature) of all documents that have this key among their bands, in any
-  order. Yields their order keys. The near-duplicates of a corpus are the union over all bands.
-  """
+  order. Yields their order keys. The near-duplicates of a corpus are the union over all bands."""
   members = sorted(members, key=lambda member: member[0])
   signatures = np.array([signature for _, signature in members])
   for i, (key, signature) in enumerate(members):
@@ -110,13 +101,10 @@ def near_of_band(members: Iterable[tuple[Any, np.ndarray]], threshold: float) ->
 
 class Seen:
   """Remembers documents and recognises what repeats one of them.
-
   kind: 'exact', or 'near', which recognises exact duplicates too.
-
   A document takes 16 to 20 bytes, with 'near' as many again for each band and 256 for its
   signature: at threshold 0.8 about 530. Exact duplicates take nothing. Measured 0.03 ms for a
-  decision; more where thousands of documents share bands without being near.
-  """
+  decision; more where thousands of documents share bands without being near."""
 
   def __init__(self, kind: str, threshold: float = 0.8):
     if kind not in ('exact', 'near'):
@@ -133,9 +121,7 @@ class Seen:
 
   def is_duplicate(self, key: int, signature: np.ndarray | None = None) -> str:
     """'exact', 'near' or '': what a document is to those before it, which it then joins.
-
-    key: its exact_key. signature: of a Signer of the same threshold, if kind is 'near'.
-    """
+    key: its exact_key. signature: of a Signer of the same threshold, if kind is 'near'."""
     if any(number % self._width == 0 for number in self._table.find(key)):
       return 'exact'  # later documents are compared with the first one, which is the same text
     near, bands = False, []
@@ -154,9 +140,7 @@ class Seen:
 
   def state(self) -> dict[str, np.ndarray]:
     """The documents since the last call, to be saved: keys uint64 [n], signatures uint16 [n, 128].
-
-    Exact duplicates are left out; signatures are there if kind is 'near'.
-    """
+    Exact duplicates are left out; signatures are there if kind is 'near'."""
     new, self._saved = slice(self._saved, len(self)), len(self)
     out = {'keys': self._table.keys[: self._table.count : self._width][new].copy()}
     return out | {'signatures': self._signatures[new].copy()} if self.signer else out
@@ -175,10 +159,8 @@ class Seen:
 
 class _Table:
   """A chained hash table in numpy: 64-bit keys, equal ones too, to their numbers 0, 1, 2, ...
-
   It takes 16 to 20 bytes a key, where a dict of ints takes over 100. Keys must be hashes: their
-  high bits say which chain they are in.
-  """
+  high bits say which chain they are in."""
 
   def __init__(self):
     self.count = 0

@@ -4,8 +4,6 @@ A spec is a file, a glob, a folder, or `tfds:NAME[:SPLIT]`. What can be repaired
 repaired and counted; anything else wrong is an InputError that says where.
 """
 
-from __future__ import annotations
-
 import functools
 import glob
 import gzip
@@ -29,9 +27,7 @@ def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
   """[(name, spec), ...] of `NAME=SPEC,...` or of a spec with {language}; else [('', spec)]."""
   if '{language}' in spec:
     if not languages:
-      raise InputError(
-        f'{spec} stands for several languages; name them in corpus.languages (--languages)'
-      )
+      raise InputError(f'{spec} wants languages; name them in corpus.languages (--languages)')
     return [(name, spec.replace('{language}', name)) for name in languages]
   if not _NAMED.match(spec) or Path(spec).expanduser().exists():
     return [('', spec)]
@@ -43,9 +39,7 @@ _NAMED = re.compile(r'[\w-]+=.')
 
 def expand(spec: str) -> list[Path]:
   """The files a spec names, sorted: a file, a glob, or a folder with all below it.
-
-  Inside folders, names that begin with '.' or '_' are left out (.git, .DS_Store, Spark's _SUCCESS).
-  """
+  Inside folders, names that begin with '.' or '_' are left out (.git, Spark's _SUCCESS)."""
   path = Path(spec).expanduser()
   try:
     if path.is_file():
@@ -77,10 +71,8 @@ def suffix(path: Path) -> str:
 
 def lines(path: Path, counts: Counter) -> Iterator[tuple[int, str]]:
   """Yields (line number, line) of a plain, .gz or .zst file, without byte order mark and line ends.
-
   Invalid UTF-8 becomes U+FFFD, is counted, and its first line is logged. A file without a byte,
-  with a NUL byte, or with a broken compressed stream is an InputError.
-  """
+  with a NUL byte, or with a broken compressed stream is an InputError."""
   counts['files'] += 1
   return decoded(path, ((number, raw) for number, raw, _ in raw_lines(path)), counts)
 
@@ -203,10 +195,7 @@ _TFDS = re.compile(r'tfds:(?P<name>[^:]+(?::[\d*]+\.[\d*]+\.[\d*]+)?)(?::(?P<spl
 
 def whole_json(path: Path, where: str, counts: Counter, wrong: Callable) -> Any:
   """What a file of one JSON value holds; half a surrogate pair becomes U+FFFD and is counted.
-
-  wrong: called with (where, sentence, kind) for a file that is not JSON; if it returns, the result
-  is None.
-  """
+  wrong: called with (where, sentence, kind) for a file that is not JSON; its result is returned."""
   content = '\n'.join(line for _, line in lines(path, counts))
   try:
     value, halves = _parsed(content)
@@ -236,11 +225,9 @@ def json_of(path: Path, kind: type = dict) -> Any:
 
 def of_split(spec: str, split: str, *, one: bool = False, kind: str = '') -> list[Path]:
   """The files of a spec; if it is a folder, those named for the split: train.tsv, x-ud-dev.conllu.
-
   kind: a suffix; if some files of the folder have it, only these are looked at. one: several files
   are an InputError, since they may well be different sets. Two that differ in their suffix only are
-  always an error, since they may well be the same set.
-  """
+  always an error, since they may well be the same set."""
   paths = expand(spec)
   if not Path(spec).expanduser().is_dir():
     return paths
@@ -269,20 +256,17 @@ def tfds_rows(
   spec: str, split: str = 'train'
 ) -> tuple[dict[str, Any], Iterator[tuple[str, dict[str, Any]]]]:
   """Opens `tfds:NAME[:SPLIT]`; returns (its features, an iterator over (name, raw row)).
-
   NAME is what `tfds.builder` takes (`glue/sst2`, `my_corpus:1.0.0`; looked up in TFDS_DATA_DIR) or,
   beginning with / . or ~, the folder of a prepared dataset. SPLIT may be a slice, `train[:10%]`,
-  and wins over `split`. Only ArrayRecord data is read: it needs no TensorFlow and loses no row.
-  """
+  and wins over `split`. Only ArrayRecord data is read: it needs no TensorFlow and loses no row."""
   features, rows = tfds_source.__wrapped__(spec, split)
   return features, (rows(i) for i in range(len(rows)))
 
 
 @functools.lru_cache(maxsize=4)
-def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], TfdsRows]:
+def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], 'TfdsRows']:
   """As tfds_rows, with random access: (features, rows), where rows(i) -> (name, raw row)."""
-  match = _TFDS.fullmatch(spec)
-  if not match:
+  if not (match := _TFDS.fullmatch(spec)):
     raise InputError(f'{spec!r} names no dataset; write tfds:NAME or tfds:NAME:SPLIT')
   name, split = match['name'], match['split'] or split
   try:
@@ -291,17 +275,14 @@ def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], TfdsRo
     raise
   except Exception as error:  # TFDS raises a dozen unrelated types
     raise InputError(
-      f'{spec} cannot be opened ({first_line(error)}); prepare it once where TensorFlow is '
-      "installed, with 'tfds build NAME --file_format=array_record', and set TFDS_DATA_DIR or give "
-      'its folder'
+      f'{spec} cannot be opened ({first_line(error)}); prepare it once where TensorFlow is there, '
+      "by 'tfds build NAME --file_format=array_record', and set TFDS_DATA_DIR or give its folder"
     ) from error
   try:
     source = builder.as_data_source(split=split)
   except Exception as error:
-    splits = ', '.join(builder.info.splits)
-    raise InputError(
-      f'{spec} cannot be read ({first_line(error)}); its splits are {splits}'
-    ) from error
+    why, splits = first_line(error), ', '.join(builder.info.splits)
+    raise InputError(f'{spec} cannot be read ({why}); its splits are {splits}') from error
   return dict(builder.info.features), TfdsRows(source, f'{builder.info.full_name}:{split}')
 
 

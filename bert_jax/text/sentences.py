@@ -30,12 +30,10 @@ _COUNTERS = frozenset(['No', 'Nr', 'Nos', 'Vol', 'Fig', 'Sec', 'Ch', 'Art', 'p',
 
 def split_sentences(paragraph: str) -> list[str]:
   """Splits a paragraph into sentences by rules that know no language.
-
   A sentence ends at . ! ? or … before white space, closing quotes and brackets included, unless a
   small letter follows or the full stop belongs to an initial, an abbreviation such as U.S., a title
   or the number that opens a list item. It also ends at marks such as 。 or । wherever they are.
-  Nothing but white space between sentences is lost.
-  """
+  Nothing but white space between sentences is lost."""
   sentences, start = [], 0
   for match in _BREAK.finditer(paragraph):
     if match['mark'] and not _ends_sentence(paragraph, start, match):

@@ -12,8 +12,6 @@ from, and `where` ('dev.tsv:17') lets an error point at the line.
 Any file may be compressed (.gz, .zst); a glob or a folder reads its files one after the other.
 """
 
-from __future__ import annotations
-
 import csv
 import difflib
 import json
@@ -41,7 +39,6 @@ def records(
   wrong: Callable = stop,
 ) -> Iterator[tuple[str, Row]]:  # fmt: skip
   """Yields (where, row) in file order.
-
   Args:
     spec: file, glob, folder, or `tfds:NAME[:SPLIT]`; or several of these, `a=SPEC,b=SPEC`.
     split: the split of a TFDS dataset whose spec names none.
@@ -51,10 +48,7 @@ def records(
       invalid_utf8_lines (repaired).
     wrong: called with (where, sentence, kind) for a line that does not have the header's columns or
       is no JSON object; if it returns, the line is left out.
-
-  Raises:
-    InputError: the data is missing, empty or damaged, or a line does not have the header's columns.
-  """
+  InputError: the data is missing, empty or damaged."""
   empty = True
   for _, part in parts(spec):
     for where, row in _records_of(part, split, columns, counts, wrong):
@@ -67,9 +61,7 @@ def records(
 
 def column(row: Row, name: str, where: str) -> str:
   """The row's value in a column; 'a|b' means column a or, if there is none, b.
-
-  InputError, which names the columns there are, if the row has no such column.
-  """
+  InputError, which names the columns there are, if the row has no such column."""
   for spelling in name.split('|'):
     if spelling in row:
       return row[spelling]
@@ -95,8 +87,7 @@ def _records_of(
       rows = _jsonl(path, numbered, counts, wrong)
     else:
       raise InputError(
-        f'{path} is not a table by its name; use .tsv, .csv, .jsonl, .json, each with or without '
-        '.gz'
+        f'{path} is not a table by its name; use .tsv, .csv, .jsonl, .json, or these with .gz'
       )
     for number, row in rows:
       yield f'{path.name}:{number}', row

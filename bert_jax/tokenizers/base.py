@@ -27,22 +27,17 @@ class Encoding(NamedTuple):
 
 class Tokenizer(abc.ABC):
   """A vocabulary and how texts become its ids; a kind of tokenizer implements the abstract methods.
-
-  source: where the pieces come from, for messages.
-  """
+  source: where the pieces come from, for messages."""
 
   def __init__(self, pieces: Iterable[str], fingerprint: str, source: str):
     self.pieces = list(pieces)
     self.vocab_size = len(self.pieces)
     self.fingerprint = fingerprint  # equal fingerprints give equal ids for every text
-    self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
-      find_reserved(self.pieces, name, source) for name in RESERVED
-    )
+    ids = [find_reserved(self.pieces, name, source) for name in RESERVED]
+    self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = ids
+    self.special_ids = tuple(sorted(ids))
     # [SEP]s between the two texts of a pair; a vocabulary with </s> is RoBERTa's.
     self.between = 2 if self.pieces[self.sep_id] == OTHER_NAMES['[SEP]'] else 1
-    self.special_ids = tuple(
-      sorted((self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id))
-    )
 
   @abc.abstractmethod
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
@@ -60,20 +55,15 @@ class Tokenizer(abc.ABC):
 
   def words_batch(self, words: Sequence[str], after_blank: Sequence[bool]) -> list[np.ndarray]:
     """The ids of words that are encoded one by one.
-
     after_blank: whether a blank stands before each in its text, which matters to tokenizers where a
-    blank is part of the word behind it.
-    """
+    blank is part of the word behind it."""
     del after_blank
     return self.ids_batch(words)
 
   @abc.abstractmethod
   def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
-    """[n] bool, True where a word begins.
-
-    ids: [n] of several texts, one after the other. text_starts: the index of the first id of each
-    text that has ids.
-    """
+    """[n] bool, True where a word begins. ids: [n] of several texts, one after the other.
+    text_starts: the index of the first id of each text that has ids."""
 
   @abc.abstractmethod
   def decode(self, ids: Iterable[int]) -> str:
@@ -98,9 +88,7 @@ class Tokenizer(abc.ABC):
 
   def pair(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The ids of two texts for [CLS] first [SEP] second [SEP].
-
-    A tokenizer that puts more than one [SEP] between them has the others at the end of the first.
-    """
+    Where there is more than one [SEP] between them, the others are at the end of the first."""
     more = np.full(self.between - 1, self.sep_id, np.int32)
     return np.concatenate([first, more]), second
 
@@ -118,9 +106,7 @@ class Tokenizer(abc.ABC):
 
 def checked(texts: Sequence[str]) -> list[str]:
   """The texts; InputError if they are not strings.
-
-  Lone surrogates (halves of characters), which both libraries refuse, become U+FFFD.
-  """
+  Lone surrogates (halves of characters), which both libraries refuse, become U+FFFD."""
   if isinstance(texts, str):
     raise InputError('expected a list of texts but got one string; put it in a list')
   for i, text in enumerate(texts):
@@ -134,7 +120,5 @@ def find_reserved(pieces: list[str], name: str, source: str) -> int:
   for spelling in (name, name.lower(), OTHER_NAMES[name]):
     if spelling in pieces:
       return pieces.index(spelling)
-  raise InputError(
-    f'{source} has no {name} (nor {OTHER_NAMES[name]}); '
-    'a BERT vocabulary needs ' + ' '.join(RESERVED)
-  )
+  other, needed = OTHER_NAMES[name], ' '.join(RESERVED)
+  raise InputError(f'{source} has no {name} (nor {other}); a BERT vocabulary needs {needed}')

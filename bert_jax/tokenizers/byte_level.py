@@ -20,9 +20,7 @@ BLANK = 'Ġ'  # how byte-level vocabularies write a space
 
 class ByteLevel(Tokenizer):
   """Byte-pair encoding of UTF-8 bytes.
-
-  pieces: in order of their ids. merges: [(left, right), ...] in order of their rank.
-  """
+  pieces: in order of their ids. merges: [(left, right), ...] in order of their rank."""
 
   def __init__(
     self, pieces: Iterable[str], merges: Iterable[tuple[str, str]], *,
@@ -34,9 +32,8 @@ class ByteLevel(Tokenizer):
     self.add_prefix_space = add_prefix_space
     self._begins_word = np.array([piece.startswith(BLANK) for piece in pieces])
     # No special tokens are declared to the library, so a typed "<mask>" is plain text.
-    self.rust = tokenizers.Tokenizer(
-      models.BPE({piece: i for i, piece in enumerate(pieces)}, merges)
-    )
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    self.rust = tokenizers.Tokenizer(models.BPE(ids, merges))
     self.rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     self.rust.post_processor = processors.ByteLevel(
       add_prefix_space=add_prefix_space, trim_offsets=True

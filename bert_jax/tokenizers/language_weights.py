@@ -14,11 +14,9 @@ def by_language(texts: Texts) -> dict[str, Iterable[str]]:
 
 def weights(sizes: dict[str, int], sampling: float) -> dict[str, int]:
   """{language: how often each of its counts is counted}, whole numbers.
-
   sizes: {language: words or characters}. With S = sampling, a language that makes up the share P(L)
   of all text counts in proportion to P(L)^S. That is how M-BERT, with S = 0.7, kept English from
-  filling its vocabulary (google-research/bert, multilingual.md). 1 leaves all as it is.
-  """
+  filling its vocabulary (google-research/bert, multilingual.md). 1 leaves all as it is."""
   for name, size in (sizes or {'': 0}).items():
     if not size:
       raise InputError(

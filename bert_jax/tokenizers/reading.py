@@ -2,8 +2,7 @@
 
 The encoding is done by two libraries, Hugging Face's Rust `tokenizers` and Google's
 `sentencepiece`. This package adds one interface for both, checks of the files, reserved tokens that
-stay plain text where they are typed in a text ("[MASK]"), and offsets that count characters of the
-text as it was given.
+stay plain text where they are typed ("[MASK]"), and offsets in characters of the text as given.
 """
 
 from pathlib import Path
@@ -27,12 +26,10 @@ def load(
 ) -> Tokenizer:
   """Reads a `vocab.txt` (one piece a line, the id is the line), a SentencePiece `*.model`, a
   `tokenizer.json`, or a `vocab.json` with merges.txt beside it.
-
   The flags are for vocab.txt, which does not say whether it is cased; the other files do. If a
   tokenizer_config.json lies beside it, its settings for CJK characters and accents hold. Its casing
   must be the one asked for, since nobody would notice that a cased vocabulary is given lower-cased
-  text. Files beside it that ask for anything that no tokenizer here does are an error.
-  """
+  text. Files beside it that ask for anything that no tokenizer here does are an error."""
   path = Path(path)
   if path.is_dir():
     raise InputError(f'{path} is a folder; give the path of the vocab.txt or *.model file in it')
@@ -78,16 +75,13 @@ def _read_vocab(path: Path, data: bytes) -> list[str]:
     raise InputError(f'{path} is not UTF-8 on line {line}; convert the file to UTF-8') from e
   # Split at \n alone: U+2028 is a piece of the Chinese vocabulary.
   pieces = [line.strip(' \t\r') for line in text.removesuffix('\n').split('\n')]
-  first_line = {}
+  first = {}
   for line, piece in enumerate(pieces, 1):
     if not piece:
       raise InputError(f'{path} has nothing on line {line}; every line must hold one piece')
-    if piece in first_line:
-      raise InputError(
-        f'{path} has the piece {piece} on lines {first_line[piece]} and {line}; '
-        'each piece may appear once'
-      )
-    first_line[piece] = line
+    if piece in first:
+      raise InputError(f'{path} has the piece {piece} on lines {first[piece]} and {line}; drop one')
+    first[piece] = line
   return pieces
 
 
@@ -95,8 +89,7 @@ def _flags_beside(path: Path) -> dict[str, bool]:
   """{name: value} of the _FLAGS in the tokenizer_config.json beside a vocab.txt, without nulls."""
   path = path.with_name('tokenizer_config.json')
   settings = files.json_of(path)
-  flags = {name: settings.get(name) for name in _FLAGS}
-  flags = {name: value for name, value in flags.items() if value is not None}
+  flags = {name: settings[name] for name in _FLAGS if settings.get(name) is not None}
   for name, value in flags.items():
     if not isinstance(value, bool):
       raise InputError(f'{path} says {name} is {value!r}; write true or false')
@@ -145,15 +138,11 @@ def in_folder(folder: str | Path) -> Path | None:
 
 def load_folder(folder: str | Path) -> Tokenizer:
   """The tokenizer of a folder, a run's or a released model's, with the casing it was made with.
-
-  Google's releases do not say the casing: a vocab.txt that has words with capitals is cased.
-  """
+  Google's releases do not say the casing: a vocab.txt that has words with capitals is cased."""
   folder = Path(folder).expanduser()
   path = in_folder(folder)
   if path is None:
-    raise InputError(
-      f'{folder} holds no vocabulary that is read ({", ".join(FILES)}); is it a run?'
-    )
+    raise InputError(f'{folder} holds no vocabulary ({", ".join(FILES)}); is it a run?')
   if path.suffix != '.txt':
     return load(path)
   lower = _flags_beside(path).get('do_lower_case')

@@ -16,11 +16,9 @@ log = logging.getLogger('bert_jax')
 
 def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]):
   """The tokenizer of a run: of the folder it starts from, else of tokenizer.path, else a new one.
-
   texts: returns what a new vocabulary of model.vocab_size pieces is trained on. InputError if the
   vocabulary in the folder is not that of tokenizer.path, or if its size is not model.vocab_size
-  (released weights may have more rows than their vocabulary has pieces).
-  """
+  (released weights may have more rows than their vocabulary has pieces)."""
   settings, size = config.tokenizer, config.model.vocab_size
 
   def from_path():

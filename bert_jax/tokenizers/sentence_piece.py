@@ -18,9 +18,7 @@ _UNSPACED_END = re.compile(f'[{UNSPACED}]$')
 
 class SentencePiece(Tokenizer):
   """A tokenizer of a model trained by `sentencepiece`, which includes normalisation and casing.
-
-  Offsets leave out the space before a word, so those of a lone '▁', which is that space, are empty.
-  """
+  Offsets leave out the space before a word, so those of a lone '▁', which is it, are empty."""
 
   def __init__(self, model: bytes, *, source: str = 'the model'):
     try:

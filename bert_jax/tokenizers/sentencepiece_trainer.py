@@ -26,12 +26,10 @@ def train_sentencepiece(
   do_lower_case: bool = False, character_coverage: float = 0.99999, sampling: float = 1.0,
 ) -> dict[str, Any]:  # fmt: skip
   """Writes a SentencePiece model (model_type 'unigram' or 'bpe') and returns what was counted.
-
   The ids are [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4, then pieces; no text produces the
   reserved ones. The text is held in memory (46 MB of English: 1.1 GB, half a minute; unigram takes
   five times as long where there are no blanks). sampling: see language_weights.weights; 'shares' of
-  the result is what each language then makes up of the characters.
-  """
+  the result is what each language then makes up of the characters."""
   if model_type not in ('unigram', 'bpe'):
     raise InputError(f"model_type is '{model_type}'; use 'unigram' or 'bpe'")
   lines = {language: _lines(part) for language, part in by_language(texts).items()}

@@ -19,18 +19,14 @@ log = logging.getLogger('bert_jax')
 @contextlib.contextmanager
 def _whole(path):
   """Makes any error while a file is read an InputError that names the file.
-
-  The Rust library raises plain Exceptions.
-  """
+  The Rust library raises plain Exceptions."""
   try:
     yield
   except InputError:
     raise
   except Exception as error:
-    raise InputError(
-      f'{path} is not built as a vocabulary is ({type(error).__name__}: {error!s:.100}); is it '
-      'whole?'
-    ) from None
+    why = f'{type(error).__name__}: {error!s:.100}'
+    raise InputError(f'{path} is not built as a vocabulary is ({why}); is it whole?') from None
 
 
 def read(path: Path):
@@ -74,9 +70,8 @@ def _read(path, content):
 
 def read_pair(vocabulary: Path, merges: Path):
   """The ByteLevel tokenizer of vocab.json and merges.txt."""
-  pieces = files.json_of(vocabulary)
   with _whole(vocabulary):
-    pieces = _pieces(vocabulary, pieces)
+    pieces = _pieces(vocabulary, files.json_of(vocabulary))
   with _whole(merges):
     lines = merges.read_bytes().decode('utf-8').replace('\r\n', '\n').split('\n')
     pairs = [line.split(' ') for line in lines if line and not line.startswith('#version')]
@@ -88,22 +83,20 @@ def read_pair(vocabulary: Path, merges: Path):
 def _flags(path, content):
   """The arguments of WordPiece, from the normalizer of a tokenizer.json."""
   settings, model = content.get('normalizer') or {}, content['model']
-  lower, strip = settings.get('lowercase', True), settings.get('strip_accents')
-  wrong = {
-    'normalizer': settings.get('type') if settings.get('type') != 'BertNormalizer' else '',
-    'clean_text': '' if settings.get('clean_text', True) else 'false',
-    'continuing_subword_prefix': model.get('continuing_subword_prefix', '##').replace('##', ''),
-    'max_input_chars_per_word': (
-      '' if (n := model.get('max_input_chars_per_word', 100)) == MAX_WORD_CHARACTERS else n
-    ),
-  }
-  if wrong := {name: value for name, value in wrong.items() if value != ''}:
-    name, value = next(iter(wrong.items()))
-    raise InputError(f"{path} has {name} {value}, where a BERT's is another; its ids would differ.")
+  for name, value, berts in (
+    ('normalizer', settings.get('type'), 'BertNormalizer'),
+    ('clean_text', settings.get('clean_text', True), True),
+    ('continuing_subword_prefix', model.get('continuing_subword_prefix', '##'), '##'),
+    ('max_input_chars_per_word', model.get('max_input_chars_per_word', 100), MAX_WORD_CHARACTERS),
+  ):
+    if value != berts:
+      raise InputError(
+        f"{path} has {name} {value}, where a BERT's is {berts}; its ids would differ."
+      )
   flags = {
-    'do_lower_case': lower,
+    'do_lower_case': settings.get('lowercase', True),
     'tokenize_chinese_chars': settings.get('handle_chinese_chars', True),
-    'strip_accents': strip,
+    'strip_accents': settings.get('strip_accents'),
   }
   for name, value in flags.items():
     if not isinstance(value, bool) and (name, value) != ('strip_accents', None):

@@ -48,13 +48,9 @@ class WordPiece(Tokenizer):
     self._begins_word = np.array([not piece.startswith('##') for piece in pieces])
     self._known = {}  # {run: its ids as bytes of int32}
     # No special tokens are declared to the library, so the typed "[MASK]" is three plain words.
-    self.rust = tokenizers.Tokenizer(
-      models.WordPiece(
-        {piece: i for i, piece in enumerate(pieces)},
-        unk_token='[UNK]',
-        max_input_chars_per_word=MAX_WORD_CHARACTERS,
-      )
-    )
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    model = models.WordPiece(ids, unk_token='[UNK]', max_input_chars_per_word=MAX_WORD_CHARACTERS)
+    self.rust = tokenizers.Tokenizer(model)
     self.rust.normalizer = normalizer(do_lower_case, tokenize_chinese_chars, strip_accents)
     self.rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
@@ -79,11 +75,8 @@ class WordPiece(Tokenizer):
     return ' '.join(self.pieces[i] for i in self._shown(ids)).replace(' ##', '')
 
   def files(self) -> dict[str, str]:
-    settings = {
-      'tokenizer_class': 'BertTokenizer',
-      'do_lower_case': self.do_lower_case,
-      'tokenize_chinese_chars': self.tokenize_chinese_chars,
-    }
+    settings = {'tokenizer_class': 'BertTokenizer', 'do_lower_case': self.do_lower_case}
+    settings['tokenize_chinese_chars'] = self.tokenize_chinese_chars
     if self.strip_accents != self.do_lower_case:
       settings['strip_accents'] = self.strip_accents
     return {
@@ -97,20 +90,16 @@ def normalizer(
   do_lower_case: bool, tokenize_chinese_chars: bool = True, strip_accents: bool | None = None
 ) -> normalizers.Normalizer:
   """The normalisation of a text before it is split into words, for encoding and for training.
-
-  strip_accents: None means as do_lower_case.
-  """
+  strip_accents: None means as do_lower_case."""
   return normalizers.BertNormalizer(
     lowercase=do_lower_case,
-    strip_accents=do_lower_case if strip_accents is None else strip_accents,
+    strip_accents=strip_accents,
     handle_chinese_chars=tokenize_chinese_chars,
   )
 
 
 def _runs(text: str) -> list[str]:
   """A text split at its blanks, which no rule of WordPiece reaches across; some runs are empty.
-
-  A text of long runs, such as Chinese, stays one run, since its runs would hardly occur again.
-  """
+  A text of long runs, such as Chinese, stays one run, since its runs would hardly occur again."""
   runs = text.replace('\n', ' ').replace('\t', ' ').replace('\r', ' ').split(' ')
   return runs if len(text) < _LONG_RUNS * len(runs) else [text]

@@ -64,8 +64,7 @@ def train_wordpiece(
   if vocab_size < smallest:
     raise InputError(
       f'vocab_size {vocab_size} cannot hold the {len(alphabet)} characters of the corpus and the '
-      f'{len(inside)} of them that continue a word; use {smallest} or more, or lower '
-      'character_coverage'
+      f'{len(inside)} that continue a word; use {smallest} or more, or lower character_coverage'
     )
   known = {w: n for w, n in words.items() if kept.issuperset(w)}
   mergeable = {w: n for w, n in known.items() if 1 < len(w) <= MAX_WORD_CHARACTERS}
@@ -89,9 +88,7 @@ def train_wordpiece(
 
 def _count_words(texts: Iterable[str], normalize: Callable[[str], str]) -> Counter:
   """{word: how often}, words as the tokenizer sees them.
-
-  Each distinct stretch between blanks is split into words only once.
-  """
+  Each distinct stretch between blanks is split into words only once."""
   if isinstance(texts, str):
     checked(texts)
   stretches = Counter()
@@ -119,10 +116,8 @@ def _cover(characters: Counter, coverage: float) -> list[str]:
 
 def _merges(words: dict[str, int], alphabet: list[str], number: int) -> list[str]:
   """Up to `number` merged pieces in WordPiece notation, the most useful first.
-
   SentencePiece is given one symbol for a character at the start of a word and another one for it
-  inside a word, which is the difference that ## makes.
-  """
+  inside a word, which is the difference that ## makes."""
   if not words or not number:
     return []
   first = {ord(c): _FIRST_SYMBOL + 2 * i for i, c in enumerate(alphabet)}

@@ -313,15 +313,15 @@ MUTANTS = [
   (
     'logits of words in bfloat16',
     'bert_jax/models/heads.py',
-    ', preferred_element_type=jnp.float32\n',
-    '\n',
+    ', preferred_element_type=jnp.float32)\n',
+    ')\n',
     'tests/test_models.py::test_logits_are_float32_under_bfloat16',
   ),
   (
     'the bias of words forgotten',
     'bert_jax/models/heads.py',
-    '+ bias_V',
-    '+ 0 * bias_V',
+    'logits_BKV += bias_V',
+    'logits_BKV += 0 * bias_V',
     'tests/test_models.py::test_the_masked_lm_head_is_its_formula',
   ),
   (

@@ -284,7 +284,8 @@ def _steps_of(checkpoints, workdir, which):
   if which == 'best':
     if not (metric := workdirs.read_config(workdir).checkpoint.best_metric):
       raise InputError(
-        f'{workdir} kept no best checkpoint (checkpoint.best_metric is empty); use latest.'
+        f'{workdir} kept no best checkpoint (checkpoint.best_metric is empty); use latest or a '
+        'step.'
       )
     metas = [meta for meta in map(checkpoints.meta, steps) if metric in meta['metrics']]
     steps = [meta['step'] for meta in metas if meta.get('best', {}).get('step') == meta['step']]

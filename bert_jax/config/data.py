@@ -3,15 +3,20 @@
 from bert_jax.field import Field
 
 FIELDS = {
-  'tokenizer.kind': Field(str, ('wordpiece', 'unigram', 'bpe'), 'to train if no path', 'wordpiece'),
+  'tokenizer.kind': Field(str, ('wordpiece', 'unigram', 'bpe'), 'to train if `path` is empty',
+    'wordpiece'),
   'tokenizer.path': Field(str, None, "a file with one; empty: init_from's, else train one", ''),
-  'tokenizer.character_coverage': Field(float, '(0, 1]', 'share that a new one keeps', 0.99999),
+  'tokenizer.character_coverage': Field(float, '(0, 1]', 'share of characters a new one keeps',
+    0.99999),
   'tokenizer.do_lower_case': Field(bool, None, 'lower-case and strip accents (uncased)', True),
   'data.train': Field(str, None,
     'file, glob, folder, tfds:NAME, prepared corpus, or LANGUAGE=one of them,...; '
     'empty: the embedded documentation', ''),
-  'data.eval': Field(str, None, 'to evaluate on; empty: a held-out share of data.train', ''),
+  'data.eval': Field(str, None, 'the same, to evaluate on; empty: a held-out share of a corpus',
+    ''),
   'data.seq_length': Field(int, '[8, inf)', 'tokens per row, [CLS] and [SEP] included', 128),
-  'data.examples_per_row': Field(int, '[1, inf)', 'how many are packed into a row; 1: alone', 1),
-  'data.skip_damaged': Field(bool, None, 'what cannot be read is left out, counted, named', False),
+  'data.examples_per_row': Field(int, '[1, inf)',
+    'the most examples packed into a row; 1: no packing', 1),
+  'data.skip_damaged': Field(bool, None, 'what cannot be read is left out, counted and named',
+    False),
 }  # fmt: skip

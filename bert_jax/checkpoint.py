@@ -55,7 +55,7 @@ class Checkpoints:
     self.manager = self._open()
 
   def _no_best(self, number):
-    """The record of the best evaluation while there is none; patience counts from step `number`."""
+    """What stands in `best` before there was an evaluation; patience counts from step `number`."""
     return {'goodness': -math.inf, 'step': number, 'of': self.judged_by}
 
   def _open(self):

@@ -71,7 +71,7 @@ def seal(meta):
 
 def compare(meta, part, arrays):
   """InputError unless a part of a run has the names, shapes and types that the checkpoint has.
-  The moments of a parameter that is frozen in one of the two are in the other only."""
+  A parameter that is frozen in only one of the two has moments only in the other: that is fine."""
   here = {f'{part}/{name}': [list(x.shape), str(np.dtype(x.dtype))] for name, x in arrays.items()}
   there = {name: row[:2] for name, row in rows_of(meta, part).items()}
   for name in sorted(here.keys() | there.keys()):

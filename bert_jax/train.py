@@ -56,7 +56,7 @@ def loop(run, state, stopping):
     stack.enter_context(contextlib.closing(progress))
     if evaluates(run, start) and not run.results and run.inputs.in_workdir:
       evaluate_now(run, state, writer, progress)  # since that was cut off
-    if run.eval_step and start < steps and exhausted(config, checkpoints, start):
+    if run.eval_step and start < steps and patience_is_over(config, checkpoints, start):
       log.info('this run has stopped early, at step %d', start)
       return state, run.results
 
@@ -113,14 +113,15 @@ def evaluates(run, number):
   return run.eval_step is not None and (number == run.inputs.steps or due(number, every))
 
 
-def exhausted(config, checkpoints, number):
+def patience_is_over(config, checkpoints, number):
   """Has the run been evaluated eval.patience times without a better checkpoint.best_metric?"""
   patience, every = config.eval.patience, config.eval.every
   return patience > 0 and (number - checkpoints.best['step']) // every >= patience
 
 
 def take(run, window, out, number):
-  """The window with a step's metrics; their counts go to run.seen. InputError if not finite."""
+  """Adds a step's metrics to `window`, the sums since the last line of the log, and its counts to
+  run.seen. Returns the window. InputError if the loss or the gradient's norm is not finite."""
   out = metrics.host_sum(out)
   run.seen = {name: run.seen.get(name, 0.0) + float(n) for name, n in out.pop('seen').items()}
   for name in ('loss', 'grad_norm'):
@@ -168,7 +169,7 @@ def evaluate_now(run, state, writer, progress, saved=True):
   progress.line(f'step {number}/{inputs.steps}  eval  {metrics.health(run.results, baselines)}')
   if run.checkpoints.is_best(run.results, number) or config.eval.patience > 0 or saved:
     run.checkpoints.save(state, run.results, run.seen)
-  early = not last and exhausted(config, run.checkpoints, number)
+  early = not last and patience_is_over(config, run.checkpoints, number)
   if answers and (early or last):
     folder = evaluate.folder_of(inputs.workdir, config.data.eval, number)
     evaluate.write(folder, inputs.eval_batches.source, answers, run.results)

@@ -16,7 +16,8 @@ NOTHING = 'nothing of it can be answered: it has no token'
 
 
 class RecordProblems(Problems):
-  """Faults in the records that are asked: reasons, {where: why this record cannot be used}."""
+  """Collects why records cannot be answered, {where: reason}; the reason is returned in place of
+  an answer."""
 
   def __init__(self):
     super().__init__('asked', skip=True)

@@ -50,7 +50,7 @@ def rules(config, pairs=False):
 
 def family(name, task, *, formats, fields=(), defaults=(), **more):
   """The record of a family that reads files of these formats, and whose functions are in `task`.
-  fields: besides those of every such family. defaults: besides the recipe above, or instead."""
+  fields: added to those of every such family. defaults: added to DEFAULTS, or replacing them."""
   names = ('resolve', 'texts', 'objective', 'sources')
   functions = {name: getattr(task, name) for name in names if hasattr(task, name)}
   fields, defaults = task_fields(*formats) | dict(fields), DEFAULTS | dict(defaults)

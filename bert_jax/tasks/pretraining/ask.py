@@ -172,7 +172,8 @@ class EachMasked(Examples):
 
 
 class NextSentence(Classify):
-  """The pairs and the answers of a classifier, and the head of pre-training."""
+  """Does the second text follow the first? Asks the head of pre-training (NSP or SOP); records and
+  answers are those of a classifier of pairs."""
 
   fields = ('text', 'pair')
 

@@ -29,8 +29,9 @@ def window_starts(size, room, stride):
 
 
 def judged(starts, size, room):
-  """[W + 1]: window w judges the spans that begin with the tokens bounds[w] to bounds[w + 1] - 1.
-  Each token goes to the window where its shorter side of context is longest."""
+  """bounds [W + 1] that give each token of the context to one window: w answers with spans that
+  begin at the tokens bounds[w] to bounds[w + 1] - 1. A token goes to the window with most context
+  on its shorter side (maximum context in run_squad.py)."""
   ends = np.minimum(starts + room, size)
   at = np.arange(size)
   left, right = at - starts[:, None], ends[:, None] - 1 - at

@@ -9,10 +9,11 @@ class Field(NamedTuple):
   """One field of a config.
   type: int, float, bool, str or tuple. allowed: a tuple of choices, bounds as a text such as
   '[0, 1)' (a round bracket excludes its end), the type of a tuple's members, or None.
-  default: the value that BERT was released with, or that changes nothing. A config file states
-  every field, so defaults only complete the configs of released models. past: for a field that was
-  added later, the value that the runs before it had in effect; their config.json is read as if it
-  said so, and their fingerprint stays the same. NO_PAST: every run's config.json has the field."""
+  default: the value that BERT was released with, or that changes nothing. A config has every field:
+  a config file states them all or begins with these (`config.defaults`), as the configs of released
+  models do. past: for a field that was added later, the value that the runs before it had in
+  effect, and every BERT; a config.json without it, of a run or a model, is read as if it said so,
+  and such a run keeps its fingerprint. NO_PAST: every run's config.json has the field."""
 
   type: type
   allowed: Any

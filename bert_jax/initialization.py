@@ -20,7 +20,8 @@ from bert_jax.tasks import TASKS
 log = logging.getLogger('bert_jax')
 
 # The fields of config.model that a run sets for itself. All others must fit the weights that it
-# starts from, and are taken from their model.
+# starts from, and are taken from their model. (A released model has no vocab_multiple: its tables
+# are padded as the run says.)
 FREE = ('hidden_dropout_prob', 'attention_probs_dropout_prob', 'attention_implementation', 'dtype',
         'scan_layers', 'remat')  # fmt: skip
 
@@ -93,26 +94,8 @@ def warm_start(params, source, other_labels=False):
   Both are nested dicts of arrays; layers may be stacked in one of them and apart in the other. A
   tower (towers.py) that both have must fit as a whole, and there must be at least one. A head of
   another shape stays new, and so does the classifier if the source's is for other labels."""
+  taken = names_taken(params, source, other_labels)
   new, old = manifest.flat(params), manifest.flat(_with_layers_as_in(params, source))
-  taken = {
-    name
-    for name in new.keys() & old.keys()
-    if new[name].shape == old[name].shape and not (other_labels and _part(name) == 'classifier')
-  }
-  counts = towers.layer_counts(params)
-  shared = counts.keys() & towers.layer_counts(source).keys()
-  for name in sorted(new.keys() - taken):
-    path = name.replace('.', '/')
-    if towers.tower_of(path, counts) in shared:
-      raise InputError(
-        f'config.init_from has {old[name].shape if name in old else "nothing"} for {path}, which '
-        f'is {new[name].shape} here; give both runs the same model.'
-      )
-  if not (shared if counts else taken):
-    raise InputError(
-      f'config.init_from has nothing for {", ".join(sorted(counts)) or "any parameter"}, so this '
-      'run would start from nothing; name another model, or leave init_from empty.'
-    )
   parts = [sorted({_part(name) for name in names}) for names in (
     taken, new.keys() - taken, old.keys() - taken)]  # fmt: skip
   if other_labels:
@@ -120,6 +103,34 @@ def warm_start(params, source, other_labels=False):
   log.info('init_from: taken: %s; new: %s; not used: %s', *(', '.join(p) or 'none' for p in parts))
   moved = {n: jax.device_put(old[n], x.sharding) if n in taken else x for n, x in new.items()}
   return manifest.unflat(moved, params)
+
+
+def names_taken(params, source, other_labels=False):
+  """The names of the arrays that warm_start takes; InputError if the source does not fit. Only
+  shapes are looked at, so params may be ShapeDtypeStructs."""
+  shapes = jax.eval_shape(lambda source: _with_layers_as_in(params, source), source)
+  new, old = manifest.flat(params), manifest.flat(shapes)
+  taken = {
+    name
+    for name in new.keys() & old.keys()
+    if new[name].shape == old[name].shape and not (other_labels and _part(name) == 'classifier')
+  }
+  counts = towers.layer_counts(params)
+  shared = counts.keys() & towers.layer_counts(source).keys()
+  for name in [*sorted(new.keys() - taken), *sorted(old.keys() - new.keys())]:
+    path = name.replace('.', '/')
+    if towers.tower_of(path, counts) in shared:
+      theirs = old[name].shape if name in old else 'nothing'
+      here = f'is {new[name].shape} here' if name in new else 'this model has not'
+      raise InputError(
+        f'config.init_from has {theirs} for {path}, which {here}; give both runs the same model.'
+      )
+  if not (shared if counts else taken):
+    raise InputError(
+      f'config.init_from has nothing for {", ".join(sorted(counts)) or "any parameter"}, so this '
+      'run would start from nothing; name another model, or leave init_from empty.'
+    )
+  return taken
 
 
 def _part(name):

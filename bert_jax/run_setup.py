@@ -102,6 +102,7 @@ def prepare(inputs, stack):
     manifest.check_continues(beginning.meta, program.state, inputs.identity, inputs.steps, moves)
   elif beginning.folder:
     weights = initialization.load_weights(beginning, config, inputs.objective, mesh)
+    initialization.names_taken(program.state.params, *weights)  # or an InputError
   started = time.perf_counter()
   train_step, eval_step = program.lower().compile(), None
   if inputs.eval_batches:

@@ -10,10 +10,13 @@ import sentencepiece
 import tokenizers as library
 from released import HEADS, LABELS, TYPES, batch_of, logits_of, made
 
+from bert_jax import config as c
 from bert_jax import models, tokenizers, trained
 from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface, sentence_transformers
+from bert_jax.field import Field
 from bert_jax.predict import Model
+from bert_jax.tasks import TASKS
 from bert_jax.tools import convert
 
 TEXTS = [
@@ -117,6 +120,40 @@ def test_what_they_cannot_express_is_refused(tmp_path, changes, sentence):
   with pytest.raises(InputError, match=sentence):
     convert.export_run(tmp_path / 'hf', found, {})
   assert not (tmp_path / 'hf').exists()
+
+
+@pytest.mark.parametrize(
+  'path', ['generator/encoder/layer_0/output/kernel', 'rtd/dense/bias', 'encoder/layer_0/gate/bias']
+)
+@pytest.mark.parametrize('head', ['pretraining', 'masked-lm', 'tagger'])
+def test_a_parameter_that_they_have_no_place_for_is_refused(tmp_path, head, path):
+  found = made(head, type_vocab_size=0)
+  *tower, leaf = path.split('/')
+  inner = found.params
+  for name in tower:
+    inner = inner.setdefault(name, {})
+  inner[leaf] = np.ones(3, np.float32)
+  with pytest.raises(InputError, match=f'^{path} has no place in a .*bert model of Hugging Face'):
+    convert.export_run(tmp_path / 'hf', found, {})
+  assert not (tmp_path / 'hf').exists()
+
+
+def test_an_export_without_a_field_had_its_past_in_effect(tmp_path, monkeypatch):
+  """Its default may be another, and goes for models that others released."""
+  field = Field(int, '[0, inf)', 'a field that came later', 5, past=3)
+  monkeypatch.setitem(c.ALL, 'qa.later', field)
+  monkeypatch.setitem(TASKS['qa'].fields, 'qa.later', field)
+  convert.export_run(tmp_path / 'hf', made('qa'), {})
+  config = trained.load(tmp_path / 'hf').config
+  assert config.qa.later == 5 and config.qa.max_query_length == 8
+  settings = json.loads((tmp_path / 'hf' / 'config.json').read_text())
+  assert settings['bert_jax']['qa'].pop('later') == 5
+  (tmp_path / 'hf' / 'config.json').write_text(json.dumps(settings))
+  config = trained.load(tmp_path / 'hf').config
+  assert config.qa.later == 3 and config.qa.max_query_length == 8
+  del settings['bert_jax']
+  (tmp_path / 'hf' / 'config.json').write_text(json.dumps(settings))
+  assert trained.load(tmp_path / 'hf').config.qa.later == 5
 
 
 def test_what_lies_in_a_folder(tmp_path):

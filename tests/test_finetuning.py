@@ -319,6 +319,16 @@ def test_a_tower_is_taken_whole_or_refused():
     initialization.warm_start(params, whole | {'decoder': tower(1, 1)})
   with pytest.raises(InputError, match='has nothing for encoder/layer_1/output/kernel, which is'):
     initialization.warm_start(params, {'encoder': tower(1, 1)})
+  for scanned in (False, True):
+    with pytest.raises(
+      InputError, match='has .2, 3. for encoder/layer_2/output/kernel, which this'
+    ):
+      initialization.warm_start(params, {'encoder': tower(3, 1, scanned)})
+  extra = {'layer_1': {'output': {'kernel': jnp.ones((2, 3)), 'bias': jnp.ones(3)}}}
+  with pytest.raises(
+    InputError, match='has .3,. for encoder/layer_1/output/bias, which this model'
+  ):
+    initialization.warm_start(params, {'encoder': tower(2, 1) | extra})
   with pytest.raises(InputError, match='has nothing for decoder, encoder, so this run would start'):
     initialization.warm_start(params, {'head': {'bias': jnp.ones(2)}})
 

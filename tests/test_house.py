@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from bert_jax.tasks import TASKS
+
 # Rooms from the bottom up, as prefixes of module names; the longest that fits counts. A room
 # imports rooms of its own level and of those below.
 LEVELS = [
@@ -73,6 +75,18 @@ def rooms(path):
 def test_models_know_only_models():
   for path in Path('bert_jax/models').glob('*.py'):
     assert rooms(path) <= {'models'}, path
+
+
+def test_families_are_known_by_their_records_only():
+  """What converts, exports and compiles a model of any family writes down no name of one."""
+  names = {'span', 'scorer'}
+  for task in TASKS.values():
+    names |= {task.name, *task.predictions, *task.blocks} - {'task'}  # which they share
+  paths = [*Path('bert_jax/convert').glob('*.py'), Path('bert_jax/predict/export.py'),
+           Path('bert_jax/tools/preflight.py')]  # fmt: skip
+  for path in paths:
+    texts = [x for x in ast.walk(ast.parse(path.read_text())) if isinstance(x, ast.Constant)]
+    assert not names & {x.value for x in texts if isinstance(x.value, str)}, path
 
 
 def test_objectives_do_not_know_the_loop_and_configs_only_the_config():

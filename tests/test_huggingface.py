@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import types
 
 import jax
 import numpy as np
@@ -10,10 +11,13 @@ import safetensors.numpy
 from released import to_tensors
 
 from bert_jax import config as c
-from bert_jax import models, train, trained, workdirs
+from bert_jax import initialization, models, step, train, trained, workdirs
 from bert_jax.config import InputError
+from bert_jax.config import model as config_model
 from bert_jax.convert import config_json, from_huggingface
 from bert_jax.objectives.mlm_nsp import MlmNsp
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.record import Head, Task
 from bert_jax.tokenizers import run_tokenizer
 
 WORDS = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'good', 'bad', 'Film']
@@ -140,6 +144,71 @@ def test_a_folder_that_does_not_fit_is_one_sentence(tmp_path, weights, more, sen
   assert not (tmp_path / 'run').exists()
 
 
+def test_a_run_gets_the_structure_of_the_weights_and_keeps_what_it_may_choose(
+  tmp_path, weights, caplog
+):
+  caplog.set_level('INFO', 'bert_jax')
+  source = folder(tmp_path / 'hf', weights, ('pooler',))
+  own = {'norm': 'rms_norm', 'feed_forward': 'glu', 'attention_window': 8, 'rotary_theta': 5e5,
+         'global_attention_every': 3, 'position_embeddings': 'rotary', 'vocab_multiple': 8,
+         'hidden_dropout_prob': 0.3, 'remat': 'full', 'scan_layers': True}  # fmt: skip
+  config = finetune(tmp_path, source)
+  config.model.update(own)
+  found = initialization.adopt_model(config, initialization.Beginning(source, None)).model
+  theirs = {'norm': 'layer_norm', 'feed_forward': 'mlp', 'attention_window': 0,
+            'rotary_theta': 1e4, 'global_attention_every': 0, 'position_embeddings': 'learned'
+            }  # fmt: skip
+  assert {name: found[name] for name in own} == own | theirs
+  assert 'norm rms_norm -> layer_norm' in caplog.text
+  assert 'attention_window 8 -> 0' in caplog.text
+
+
+def test_weights_that_do_not_fit_are_refused_before_anything_is_compiled(
+  tmp_path, weights, monkeypatch
+):
+  """As those of an objective with a tower that config.model does not describe."""
+  source = folder(tmp_path / 'hf', weights, ('pooler',))
+  config = finetune(tmp_path, source)
+  config.model.feed_forward = 'glu'
+  compiled = []
+  monkeypatch.setattr(step.Program, 'lower', lambda self: compiled.append(self))
+  monkeypatch.setattr(initialization, 'FREE', (*initialization.FREE, 'feed_forward'))
+  with pytest.raises(InputError, match='has nothing for encoder/layer_0/gate/bias, which is .20'):
+    train.train(config, tmp_path / 'run')
+  assert not compiled and not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize(
+  'parts, architecture, objective',
+  [
+    ('encoder pooler mlm nsp', 'BertForPreTraining', 'mlm_nsp'),
+    ('encoder', '', 'mlm_nsp'),
+    ('encoder pooler', 'BertForMultipleChoice', 'mlm_nsp'),
+    ('encoder pooler mlm nsp classifier', '', 'classification'),
+    ('encoder pooler classifier', 'BertModel', 'classification'),
+    ('encoder pooler classifier', 'BertForMultipleChoice', 'choice'),
+    ('encoder pooler classifier', 'BertForTokenClassification', 'tagging'),
+    ('encoder classifier', '', 'tagging'),
+    ('encoder pooler span nsp', '', 'qa'),
+    ('encoder pooler classifier', 'BertForRanking', 'ranking'),
+    ('encoder classifier', 'BertForRanking', 'are of a BertForRanking and have no pooler, which'),
+    ('encoder classifier', 'BertForMultipleChoice', 'have no pooler, which its classifier stands'),
+  ],
+)
+def test_the_records_of_the_families_say_which_one_a_head_is_of(
+  parts, architecture, objective, monkeypatch
+):
+  """Of those here, and of one that is added."""
+  head = Head('ForRanking', ('encoder', 'pooler', 'classifier'), by_name=True)
+  monkeypatch.setitem(TASKS, 'ranking', Task(name='ranking', heads=(head,)))
+  about = types.SimpleNamespace(architecture=architecture)
+  if objective in TASKS:
+    assert from_huggingface._objective(about, set(parts.split())) == objective
+  else:
+    with pytest.raises(InputError, match=objective):
+      from_huggingface._objective(about, set(parts.split()))
+
+
 def test_damaged_files_are_one_sentence(tmp_path, weights):
   source = folder(tmp_path / 'hf', weights)
   whole = (source / 'model.safetensors').read_bytes()
@@ -188,8 +257,12 @@ def test_what_a_config_says_is_put_into_our_words(tmp_path):
   assert rest == dict(  # BERT's own, where nothing is said
     hidden_act='gelu', layer_norm_eps=1e-12, initializer_range=0.02, hidden_dropout_prob=0.1,
     attention_probs_dropout_prob=0.1, position_embeddings='learned', norm_placement='post',
-    tie_word_embeddings=True,
+    tie_word_embeddings=True, feed_forward='mlp', norm='layer_norm', attention_window=0,
+    global_attention_every=0, rotary_theta=10_000.0,  # and no part that came after it
   )  # fmt: skip
+  left_open = {*initialization.FREE, 'vocab_multiple'}
+  fields = {name.removeprefix('model.') for name in config_model.FIELDS}
+  assert plain.model.keys() - left_open == fields - left_open
   for theirs, ours in (('gelu_new', 'gelu_tanh'), ('gelu_pytorch_tanh', 'gelu_tanh'),
                        ('relu', 'relu'), ('silu', 'swish')):  # fmt: skip
     assert read(hidden_act=theirs).model['hidden_act'] == ours

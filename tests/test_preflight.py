@@ -1,5 +1,6 @@
 """Preflight: what it reads from a compiled program, and the real TPU compiler on a small step."""
 
+import dataclasses
 import json
 
 import jax
@@ -9,6 +10,7 @@ from conftest import run_module
 from bert_jax import config as c
 from bert_jax import models, sharding
 from bert_jax.config import InputError
+from bert_jax.tasks import TASKS
 from bert_jax.tools import chips, compiled_program, preflight
 
 PROGRAM = """HloModule jit_train_step, is_scheduled=true
@@ -104,6 +106,18 @@ def test_every_objective_has_a_step_without_its_data(task):
   objective = preflight.objective_of(config)
   assert objective.spec(8)['input_ids'].shape == (8, config.data.seq_length)
   assert objective.flops(8) > 0
+
+
+def test_a_family_says_what_stands_for_its_labels(monkeypatch):
+  def stand_in(config):
+    config.table.labels = ('a', 'b', 'c')
+    return config
+
+  config = c.load('configs/finetune.py:task=docs,size=tiny', [])
+  record = dataclasses.replace(TASKS['classification'], stand_in=stand_in)
+  monkeypatch.setitem(TASKS, 'classification', record)
+  assert preflight.objective_of(config).labels == ('a', 'b', 'c')
+  assert not config.table.labels
 
 
 @pytest.mark.parametrize(

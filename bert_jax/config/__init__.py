@@ -1,6 +1,6 @@
 """Configs: read, changed from the command line, checked, written.
 
-A config file is a Python file with `get_config(arg) -> ConfigDict` that states every field. The
+A config file is a Python file with `get_config(arg) -> ConfigDict`, which has every field. The
 file and the changes of the command line (`--config.model.hidden_size=64`) are checked against the
 types and rules of the fields before anything is compiled; a mistake is one sentence with the fix.
 
@@ -203,7 +203,7 @@ def from_json(text):
 
   given = flatten(ConfigDict(tuples(json.loads(text))))
   known = fields(given['objective']) if given.get('objective') in TASKS else SHARED
-  return check(nested(_pasts(known) | given))
+  return check(nested(pasts(known) | given))
 
 
 def fingerprint(config):
@@ -233,13 +233,13 @@ def _fixed(config):
   of the corpus is held out without it."""
   return {
     name: value
-    for name, value in (_pasts(fields(config.objective)) | flatten(config)).items()
+    for name, value in (pasts(fields(config.objective)) | flatten(config)).items()
     if not name.startswith(FREE_TO_CHANGE)
     or (name == 'data.eval' and TASKS[config.objective].reads_corpus)
   }
 
 
-def _pasts(known):
+def pasts(known):
   """{name: past value} of those fields of {name: Field} that have one."""
   return {name: field.past for name, field in known.items() if field.past is not NO_PAST}
 

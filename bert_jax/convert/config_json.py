@@ -10,6 +10,8 @@ too; google-research/bert computes its tanh approximation, which differs by 5e-4
 
 from typing import NamedTuple
 
+from bert_jax.config import model as config_model
+from bert_jax.config import pasts
 from bert_jax.errors import InputError
 from bert_jax.text import files
 
@@ -82,7 +84,9 @@ def read(folder):
     raise InputError(f'{path} says hidden_act {act!r}; our encoder has {known} only.')
   if missing := [name for name in SIZES if name not in content]:
     raise InputError(f'{path} does not say {", ".join(missing)}; add it.')
-  model = {name: content[name] for name in SIZES}
+  # What came after BERT it is without, as our runs from before were.
+  model = {name.removeprefix('model.'): x for name, x in pasts(config_model.FIELDS).items()}
+  model |= {name: content[name] for name in SIZES}
   model |= {name: content.get(name, value) for name, value in OTHERS.items()} | {
     'hidden_act': ACTIVATIONS[act],
     'position_embeddings': 'learned',

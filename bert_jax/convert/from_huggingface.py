@@ -22,7 +22,6 @@ from bert_jax.convert import config_json, parameter_names, tensor_files
 from bert_jax.convert.parameter_names import FIELDS
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.pretraining import PRETRAINING
 
 VOCABULARY = ('encoder/embeddings/word_embeddings/embedding', 'mlm/bias', 'mlm/decoder')
 POSITIONS = 'encoder/embeddings/position_embeddings/embedding'
@@ -60,7 +59,8 @@ is_model = config_json.is_model
 
 
 def read_model(folder):
-  """{field of config.model: value} of a folder, as its config says."""
+  """{field of config.model: value} of a folder: all that its config says or, by being a BERT's,
+  implies. How its tables are padded and what initialization.FREE names it leaves open."""
   return config_json.read(folder).model
 
 
@@ -134,18 +134,20 @@ def _not_parameters(source_names, tensors, places):
 
 
 def _objective(description, parts):
-  """The objective of a model with these whole parts."""
-  architecture = description.architecture
-  heads = [(x.name, head) for x in TASKS.values() if x is not PRETRAINING for head in x.heads]
-  said = next((name for name, head in heads if architecture.endswith(head.ending)), '')
-  if 'span' in parts:
-    return 'qa'
-  if 'classifier' not in parts:
-    return PRETRAINING.name
-  if said in ('classification', 'choice') and 'pooler' not in parts:
-    lacks = f'these weights are of a {architecture} and have no pooler'
-    raise InputError(f'{lacks}, which its classifier stands on; are they whole?')
-  return said or ('classification' if 'pooler' in parts else 'tagging')
+  """The objective of a model with these whole parts. If it could be several, it is one trained on
+  labelled examples, then one that its class is named after, then the one with most parts."""
+  architecture, fitting = description.architecture, []
+  for task in TASKS.values():
+    for head in task.heads:
+      *others, last = head.parts
+      is_named, is_labelled = architecture.endswith(head.ending), not task.reads_corpus
+      lacks = [part for part in others if part not in parts]
+      if is_named and is_labelled and lacks and last in parts:
+        no = f'these weights are of a {architecture} and have no {lacks[0]}'
+        raise InputError(f'{no}, which its {last} stands on; are they whole?')
+      if parts >= set(head.parts) and (is_named or not head.by_name):
+        fitting.append(((is_labelled, is_named, len(head.parts)), task.name))
+  return max(fitting, key=lambda rank_and_name: rank_and_name[0])[1]
 
 
 def _unused(source_names, tensors, places, present, incomplete, objective, ignored, copies):

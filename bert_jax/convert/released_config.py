@@ -29,14 +29,17 @@ def config_of(weights, tokenizer=None, longest=0):
 
 def _as_exported(config, weights, limit):
   """The config with the fields of the task (pairs, windows, lengths) as an export states them."""
-  ours = weights.description.ours
+  ours, task = weights.description.ours, TASKS[weights.objective]
   if ours.get('objective') != weights.objective:
     return config
   fields = json.loads(config_lib.to_json(config))
   try:
-    for block in TASKS[weights.objective].blocks:
-      saved = ours.get(block, {})
-      fields[block] |= {k: v for k, v in saved.items() if k in fields[block] and k != 'labels'}
+    saved = {f'{block}.{k}': v for block in task.blocks for k, v in ours.get(block, {}).items()}
+    # An export without a field is from before it; that of a bare encoder says nothing of a task.
+    for name, value in (config_lib.pasts(task.fields) | saved if saved else {}).items():
+      block, _, field = name.partition('.')
+      if field in fields[block] and field != 'labels':
+        fields[block][field] = value
     longest = config.data.seq_length
     fields['data']['seq_length'] = min(ours.get('seq_length', longest), longest)
     if 'task' in fields:

@@ -52,6 +52,11 @@ def write(out, trained, labels, facts):
   head = _head(config, parts)
   is_bare = head.ending == 'Model'
   places = table(family, model.num_hidden_layers, model.tie_word_embeddings)
+  if unknown := sorted(kept.keys() - places.keys()):
+    raise InputError(
+      f'{unknown[0]} has no place in a {family} model of Hugging Face ({len(unknown)} parameters '
+      'have none); start an objective without it from this encoder with config.init_from.'
+    )
   prefix = f'{family}.' if is_bare else ''
   names = {path: place.name.removeprefix(prefix) for path, place in places.items()}
   tensors = {names[path]: x.T if places[path].turned else x for path, x in kept.items()}
@@ -129,9 +134,8 @@ def _config(config, model, family, head, labels, tokenizer):
   out = {'architectures': [name + head.ending], 'model_type': family, **fields,
          'tie_word_embeddings': model.tie_word_embeddings, 'pad_token_id': tokenizer.pad_id,
          'dtype': 'float32'}  # fmt: skip
-  if config.objective == 'classification':
-    kind = 'multi_label' if config.table.multi_label else 'single_label'
-    out['problem_type'] = 'regression' if config.table.regression else f'{kind}_classification'
+  if problem := TASKS[config.objective].problem(config):
+    out['problem_type'] = problem
     labels = labels or ('LABEL_0',)
   if labels:
     out['id2label'] = {str(i): label for i, label in enumerate(labels)}

@@ -23,22 +23,13 @@ from bert_jax import __version__
 from bert_jax.convert import exported_tokenizers
 from bert_jax.errors import InputError
 from bert_jax.manifest import flat, unflat
-from bert_jax.tasks.pretraining.ask import PAIRS
+from bert_jax.predict.model import PREDICTIONS
 from bert_jax.tokenizers import SentencePiece
 from bert_jax.whole_files import write_whole
 
 PLATFORMS = 'cpu', 'tpu', 'cuda'
 # {task: {output: its shape}}. Logits are as the head gives them, before a softmax or sigmoid.
-OUTPUTS = {
-  'embed': {'embedding': '[B, D], of length 1', 'hidden': '[B, T, D]'},
-  'fill-mask': {'logits': '[B, T, V]'},
-  'next-sentence': {'logits': '[B, 2]'},
-  'classify': {'logits': '[B, labels]'},
-  'pair': {'logits': '[B, labels]'},
-  'tag': {'logits': '[B, T, labels]'},
-  'answer': {'start_logits': '[B, T]', 'end_logits': '[B, T]'},
-  'choose': {'logits': '[B], of each choice'},
-}
+OUTPUTS = {name: x.ask.exports for name, (_, x) in PREDICTIONS.items() if x.ask.exports}
 
 
 def write(model, task, folder):
@@ -78,8 +69,7 @@ def write(model, task, folder):
 
 def labels_of(model, task):
   """The labels that the last axis of logits stands for, in order; [] if it stands for others."""
-  pairs = task == 'next-sentence'
-  return list(PAIRS[model.objective.pairs] if pairs else getattr(model.objective, 'labels', ()))
+  return list(model.ask(task).labels)
 
 
 def forward(model, task, params, input_ids, token_type_ids, attention_mask):
@@ -92,20 +82,7 @@ def forward(model, task, params, input_ids, token_type_ids, attention_mask):
     'cls_positions': jnp.zeros_like(input_ids[:, :1]),
     'example_ids': jnp.ones_like(input_ids[:, :1]),
   }
-  if task in ('embed', 'fill-mask'):
-    hidden = model.hidden(params, batch)
-  if task == 'embed':
-    kept = attention_mask[..., None].astype(jnp.float32)
-    vector = jnp.sum(hidden * kept, axis=1) / jnp.maximum(jnp.sum(kept, axis=1), 1)
-    if model.pooling == 'cls':
-      vector = hidden[:, 0].astype(jnp.float32)
-    length = jnp.linalg.norm(vector, axis=-1, keepdims=True)
-    return {'embedding': vector / jnp.maximum(length, 1e-12), 'hidden': hidden}
-  if task == 'fill-mask':
-    return {'logits': model.mlm_logits(params, hidden)}
-  outputs = model.ask(task).outputs(params, batch)
-  outputs = {name: outputs[name] for name in OUTPUTS[task]}
-  return outputs if task in ('tag', 'answer') else {name: x[:, 0] for name, x in outputs.items()}
+  return model.ask(task).exported(params, batch)
 
 
 def _rust(tokenizer, limit):

@@ -22,6 +22,7 @@ class Embed(OfText):
   """pooling: mean or cls; '': as the model was trained. normalize: scale vectors to length 1."""
 
   options = ('pooling', 'no_normalize')
+  exports = {'embedding': '[B, D], of length 1', 'hidden': '[B, T, D]'}
 
   def __init__(self, model, pooling='', normalize=True):
     super().__init__(model)
@@ -46,6 +47,15 @@ class Embed(OfText):
       )  # fmt: skip
       vectors_BND = sums_BND / jnp.maximum(in_slot_BNT.sum(-1, keepdims=True), 1)
     return {'vectors': vectors_BND.astype(jnp.float32), 'example_ids': batch['example_ids']}
+
+  def exported(self, params, batch):
+    hidden_BTD = self.model.hidden(params, batch)
+    kept = batch['segment_ids'][..., None].astype(jnp.float32)
+    vector = jnp.sum(hidden_BTD * kept, axis=1) / jnp.maximum(jnp.sum(kept, axis=1), 1)
+    if self.pooling == 'cls':
+      vector = hidden_BTD[:, 0].astype(jnp.float32)
+    length = jnp.linalg.norm(vector, axis=-1, keepdims=True)
+    return {'embedding': vector / jnp.maximum(length, 1e-12), 'hidden': hidden_BTD}
 
   def shown(self, answer):
     return {'embedding': answer['vector']}

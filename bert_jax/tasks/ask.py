@@ -31,9 +31,11 @@ class Ask(abc.ABC):
   """One kind of question to one Model; subclasses say what a record is and how it is answered.
   fields: names of the fields of a record, in the order of the parts of a plain line. others: fields
   that a record may have besides. options: the arguments of __init__ besides the model, which the
-  command line passes on. shows: the parts of an answer that are shown; (): all."""
+  command line passes on. shows: the parts of an answer that are shown; (): all. exports: {output of
+  its exported program: shape}; {}: it has none. labels: what the last axis of logits stands for."""
 
   fields, others, options, shows = ('text',), (), (), ()
+  exports, labels = {}, ()
 
   def __init__(self, model):
     self.model = model
@@ -96,6 +98,12 @@ class Packed(Ask):
   def outputs(self, params, batch):
     """{name: array}: what the `answers` of the Examples needs of a batch."""
 
+  def exported(self, params, batch):
+    """{name: array} of `exports`, for a batch with one example in each row."""
+    outputs = self.outputs(params, batch)  # of each token, or of the only example
+    return {name: outputs[name][:, slice(None) if '[B, T' in shape else 0]
+            for name, shape in self.exports.items()}  # fmt: skip
+
   def replies(self, records):
     if not records:
       return []
@@ -121,6 +129,10 @@ class OfHead(Packed):
   """A Packed Ask that is answered by the head that the model was trained with."""
 
   examples_of = None  # the class of the family's rows, a rows.examples.Scored
+
+  @property
+  def labels(self):
+    return self.model.objective.labels
 
   def outputs(self, params, batch):
     return self.model.objective.predict(params, batch)

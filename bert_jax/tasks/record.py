@@ -20,11 +20,14 @@ class Prediction(NamedTuple):
 class Head(NamedTuple):
   """A kind of model of Hugging Face's library.
   ending: the end of its class name there, after the architecture. parts: the parts of our
-  parameters that it has. pipeline: the name of the task in its model card; '': there is none."""
+  parameters that it has, its own last, which stands on the others. pipeline: the name of the task
+  in its model card; '': there is none. by_name: another kind has the same parts, so that a model is
+  one of these only if its class is called so."""
 
   ending: str
   parts: tuple
   pipeline: str = ''
+  by_name: bool = False
 
 
 class Released(NamedTuple):
@@ -41,6 +44,7 @@ class Task:
   """The record of a task family, whose `name` is what config.objective says.
 
   resolve(config) -> config           fills in what only the data can tell, such as a label set
+  stand_in(config) -> config          the same without the data, where only sizes matter
   texts(config) -> texts              what a vocabulary is trained on
   objective(config, tokenizer) -> Objective
   sources(config, tokenizer, splits) -> {split: Source}
@@ -54,10 +58,12 @@ class Task:
   predictions: {name: Prediction}; the first whose parts a model has is its default. heads: the
   kinds of model that it is in Hugging Face's library, the one with most parts first; (): none.
   from_released(config, released): adapts the config of a released model to its head.
+  problem(config) -> Hugging Face's problem_type of its models, or ''.
   """
 
   name: str
   resolve: Callable = lambda config: config
+  stand_in: Callable = lambda config: config
   texts: Callable = None
   objective: Callable = None
   sources: Callable = None
@@ -69,6 +75,7 @@ class Task:
   predictions: dict[str, Prediction] = dataclasses.field(default_factory=dict)
   heads: tuple = ()
   from_released: Callable = lambda config, released: None
+  problem: Callable = lambda config: ''
 
   @property
   def blocks(self):

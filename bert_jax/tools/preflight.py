@@ -8,8 +8,8 @@
 The real compiler (pip install libtpu; no TPU) compiles the real step with the config's mesh, and
 refuses what does not fit. Its estimated cycles become an estimated MFU by those of a large bfloat16
 matrix product on the same chip: model FLOPs x (its cycles per FLOP) / (cycles of the step); and an
-estimated time if that product ran at the chip's peak. Nothing is timed. Neither data nor weights
-are read: only sizes matter.
+estimated time if that product ran at the chip's peak. Nothing is timed. Only sizes matter: no data
+is read, and no weights but those that an objective is given besides (Objective.given).
 """
 
 import json
@@ -51,16 +51,14 @@ SWEEPS = {
 
 def objective_of(config):
   """The objective of a config, with stand-ins for the words and the labels of its data."""
-  config = config.copy_and_resolve_references()
-  for block in ('table', 'tagging'):
-    if block in config and not config[block].labels and not config[block].get('regression'):
-      config[block].labels = ('0', '1')
+  task = TASKS[config.objective]
+  config = task.stand_in(config.copy_and_resolve_references())
   with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / 'vocab.txt'
     words = (f'w{i}' for i in range(config.model.vocab_size - len(tokenizers.RESERVED)))
     path.write_text('\n'.join([*tokenizers.RESERVED, *words]) + '\n')
     tokenizer = tokenizers.load(path)
-  return TASKS[config.objective].objective(config, tokenizer)
+  return task.objective(config, tokenizer)
 
 
 def preflight(config, devices, chip):

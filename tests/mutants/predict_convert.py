@@ -80,16 +80,16 @@ MUTANTS = [
   ),
   (
     'exported vectors are not of length 1',
-    'bert_jax/predict/export.py',
+    'bert_jax/predict/sentence_vectors.py',
     "vector / jnp.maximum(length, 1e-12), 'hidden'",
     "vector, 'hidden'",
     'tests/test_predict_states.py::test_an_exported_model_needs_none_of_our_code',
   ),
   (
     'exported means take padding in',
-    'bert_jax/predict/export.py',
-    'jnp.sum(hidden * kept, axis=1)',
-    'jnp.sum(hidden, axis=1)',
+    'bert_jax/predict/sentence_vectors.py',
+    'jnp.sum(hidden_BTD * kept, axis=1)',
+    'jnp.sum(hidden_BTD, axis=1)',
     'tests/test_predict_states.py::test_an_exported_model_needs_none_of_our_code',
   ),
   (
@@ -109,8 +109,8 @@ MUTANTS = [
   (
     'labels of next sentence for sentence order',
     'bert_jax/tasks/pretraining/ask.py',
-    'labels = PAIRS[self.model.objective.pairs]',
-    "labels = PAIRS['nsp']",
+    'return PAIRS[self.model.objective.pairs]',
+    "return PAIRS['nsp']",
     'tests/test_predict.py::test_sentence_order_is_asked_by_its_own_names',
   ),
   (

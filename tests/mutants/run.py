@@ -291,7 +291,7 @@ MUTANTS = [
   (
     'a config written without a field is not whole',
     'bert_jax/config/__init__.py',
-    'nested(_pasts(known) | given)',
+    'nested(pasts(known) | given)',
     'nested(given)',
     'tests/test_config.py::test_a_field_knows_what_configs_without_it_meant',
   ),

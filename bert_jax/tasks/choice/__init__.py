@@ -33,6 +33,6 @@ CHOICE = labelled.family(
     'checkpoint.best_metric': 'choice_accuracy',
   },
   predictions={'choose': Prediction(Choose)},
-  heads=(Head('ForMultipleChoice', ('encoder', 'pooler', 'classifier')),),
+  heads=(Head('ForMultipleChoice', ('encoder', 'pooler', 'classifier'), by_name=True),),
   from_released=from_released,
 )

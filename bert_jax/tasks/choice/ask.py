@@ -8,7 +8,7 @@ from bert_jax.tasks.choice.task import Choices
 
 class Choose(OfHead):
   fields = ('context', 'question', 'choices')
-  examples_of = Choices
+  examples_of, exports = Choices, {'logits': '[B], of each choice'}
   shows = 'question', 'choices', 'prediction', 'prediction_text', 'probability', 'probabilities'
 
   def of_parts(self, parts):

@@ -62,6 +62,18 @@ def from_released(config, released):
     table.labels = labels
 
 
+def problem(config):
+  if config.table.regression:
+    return 'regression'
+  return f'{"multi" if config.table.multi_label else "single"}_label_classification'
+
+
+def stand_in(config):
+  if not config.table.labels and not config.table.regression:
+    config.table.labels = ('0', '1')
+  return config
+
+
 ASKS = {'classify': Classify, 'pair': Pair}
 LACKS = 'classifier; fine-tune one (configs/finetune.py)'
 PARTS = ('encoder', 'pooler', 'classifier')
@@ -76,4 +88,6 @@ CLASSIFICATION = labelled.family(
   predictions={name: Prediction(ask, lacks=LACKS) for name, ask in ASKS.items()},
   heads=(Head('ForSequenceClassification', PARTS, 'text-classification'),),
   from_released=from_released,
+  problem=problem,
+  stand_in=stand_in,
 )

@@ -7,7 +7,7 @@ from bert_jax.tasks.classification.task import Texts
 
 
 class Classify(OfHead):
-  examples_of = Texts
+  examples_of, exports = Texts, {'logits': '[B, labels]'}
   tabs = True  # so that a pair is never taken for a single text
 
   @property

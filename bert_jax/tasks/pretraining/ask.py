@@ -36,7 +36,7 @@ def with_masks(tokenizer, text):
 class FillMask(OfText):
   """top_k: pieces in the answer for each mask."""
 
-  options = ('top_k',)
+  options, exports = ('top_k',), {'logits': '[B, T, V]'}
 
   def __init__(self, model, top_k=5):
     super().__init__(model)
@@ -82,6 +82,9 @@ class FillMask(OfText):
     values, ids = (x.reshape(B * T, -1)[back_X].reshape(B, T, -1) for x in (values, ids))
     names = 'example_ids', 'cls_positions'
     return {'values': values, 'ids': ids} | {name: batch[name] for name in names}
+
+  def exported(self, params, batch):
+    return {'logits': self.model.mlm_logits(params, self.model.hidden(params, batch))}
 
   def shown(self, answer):
     masks = [[{'piece': piece, 'probability': p} for piece, p in mask] for mask in answer['masks']]
@@ -175,7 +178,11 @@ class NextSentence(Classify):
   """Does the second text follow the first? Asks the head of pre-training (NSP or SOP); records and
   answers are those of a classifier of pairs."""
 
-  fields = ('text', 'pair')
+  fields, exports = ('text', 'pair'), {'logits': '[B, 2]'}
+
+  @property
+  def labels(self):
+    return PAIRS[self.model.objective.pairs]
 
   def of_parts(self, parts):
     return Packed.of_parts(self, parts)
@@ -187,8 +194,7 @@ class NextSentence(Classify):
     return {'logits': logits, 'example_ids': batch['example_ids']}
 
   def config(self, row=0):
-    labels = PAIRS[self.model.objective.pairs]
-    table = dict(labels=labels, multi_label=False, regression=False, long_texts='head')
+    table = dict(labels=self.labels, multi_label=False, regression=False, long_texts='head')
     data = dict(seq_length=self.model.limit, examples_per_row=64)
     return ConfigDict(dict(table=table, task=dict(max_length=self.model.limit), data=data))
 

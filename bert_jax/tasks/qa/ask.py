@@ -10,7 +10,7 @@ class Answer(OfHead):
   """top_k: how many of the best spans an answer shows."""
 
   fields, options = ('question', 'context'), ('top_k',)
-  examples_of = Windows
+  examples_of, exports = Windows, {'start_logits': '[B, T]', 'end_logits': '[B, T]'}
 
   def __init__(self, model, top_k=5):
     super().__init__(model)

@@ -22,6 +22,11 @@ def from_released(config, released):
   config.tagging.labels = released.labels()
 
 
+def stand_in(config):
+  config.tagging.labels = config.tagging.labels or ('0', '1')
+  return config
+
+
 TAGGING = labelled.family(
   'tagging',
   task,
@@ -32,4 +37,5 @@ TAGGING = labelled.family(
   predictions={'tag': Prediction(Tag)},
   heads=(Head('ForTokenClassification', ('encoder', 'classifier'), 'token-classification'),),
   from_released=from_released,
+  stand_in=stand_in,
 )

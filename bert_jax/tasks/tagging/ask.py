@@ -17,7 +17,7 @@ _RUNS = re.compile(rf'[{UNSPACED}]|[^\s{UNSPACED}]+')
 
 
 class Tag(OfHead):
-  examples_of = Tagged
+  examples_of, exports = Tagged, {'logits': '[B, T, labels]'}
   others = ('tokens',)
 
   def record(self, given):

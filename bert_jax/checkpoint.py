@@ -101,7 +101,7 @@ class Checkpoints:
     metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
     if number in self.manager.all_steps():
       return self._add_metrics(number, metrics)
-    if not manifest.finite(state.params):
+    if not manifest.finite(manifest.trained(state.params, state.opt_state)):
       raise InputError(
         f'the parameters are not finite after step {number}, so nothing of it is saved; a lower '
         'optimizer.learning_rate, more warmup or float32 usually helps.'

@@ -22,6 +22,7 @@ from bert_jax import checkpoint, hosts, metrics, sharding, step, tokenizers, tra
 from bert_jax import config as config_lib
 from bert_jax.errors import InputError
 from bert_jax.rows.batches import Batches
+from bert_jax.rows.examples import Scored
 from bert_jax.tasks import TASKS
 from bert_jax.whole_files import write_whole
 
@@ -47,8 +48,8 @@ def batches_of(source, config, tokenizer, objective, mesh, seed=None):
 
 
 def run(eval_step, params, carry, batches, constants, count=0):
-  """({metric: float}, answers of the task's Examples or []). Metrics are totals in float64, divided
-  by their weights at the end.
+  """({metric: float}, the answers of a Scored source, else []). Metrics are totals in float64,
+  divided by their weights at the end.
   carry: what the objective carries into the first batch. count: how many batches to look at, 0 for
   all. They are spread evenly over the split, since neighbours in a corpus are alike, unless the
   batches are lanes, which are read from their beginning. A model that gives the same answer to
@@ -58,7 +59,7 @@ def run(eval_step, params, carry, batches, constants, count=0):
   for i in range(count) if batches.lanes else (k * len(batches) // count for k in range(count)):
     terms, out, carry = eval_step(params, carry, batches[i], np.int32(i), constants)
     totals = metrics.add(totals, metrics.host_sum(terms))
-    if out:
+    if out and isinstance(batches.source, Scored):
       outputs.append(multihost_utils.process_allgather(out, tiled=True))
   result = metrics.values(totals, batches.source.baselines)
   if batches.skip_damaged and (damaged := hosts.total(batches.damaged_rows - damaged)):

@@ -124,6 +124,12 @@ def parts(meta):
   return {name.split('/')[1].partition('.')[0] for name in rows_of(meta, 'params')}
 
 
+def trained(params, opt_state):
+  """{dotted path: array} of the parameters that have moments; of all, if none has any."""
+  every, names = flat(params), {MOMENT.sub('', f'opt_state/{name}') for name in flat(opt_state)}
+  return {name: x for name, x in every.items() if name in names} or every
+
+
 @jax.jit
 def finite(tree):
   """Is every number of the tree finite?"""

@@ -166,7 +166,8 @@ def lr_multipliers(optimizer, params):
 def layer_depths(params):
   """How far each parameter lies below the top of its tower (towers.py), counted in layers.
   1 in the last layer, the number of layers + 1 in the embeddings, 0 in the heads and in a final
-  LayerNorm. An int, or an array over the axis of scanned layers."""
+  LayerNorm. Embeddings beside towers lie below the deepest of them. An int, or an array over the
+  axis of scanned layers."""
   counts = towers.layer_counts(params)
 
   def depth(path, x):
@@ -177,7 +178,8 @@ def layer_depths(params):
         return np.arange(x.shape[0], 0, -1).reshape(-1, *[1] * (len(x.shape) - 1))
       return counts[tower] - number
     tower = towers.tower_of(name, counts)
-    in_embeddings = tower is not None and 'embeddings' in name[len(tower) :].split('/')
-    return counts[tower] + 1 if in_embeddings else 0
+    folder, in_embeddings, _ = f'/{name[len(tower or "") :]}/'.partition('/embeddings/')
+    beside = [t for t in counts if f'/{t}'.startswith(f'{folder}/')] if tower is None else [tower]
+    return max((counts[t] for t in beside), default=-1) + 1 if in_embeddings else 0
 
   return jax.tree_util.tree_map_with_path(depth, params)

@@ -1,5 +1,6 @@
 """The step of training and that of evaluation: pure functions, and what is compiled from them."""
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -7,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bert_jax import optim, sharding
+from bert_jax import models, optim, sharding
 from bert_jax.errors import InputError
 from bert_jax.metrics import Mean
 
@@ -78,8 +79,8 @@ class Program:
 
 def program(config, objective, mesh, steps):
   """The Program of a run of `steps` steps on a mesh.
-  Call this outside of jax.set_mesh(mesh), since the keys are real arrays and the devices of the
-  mesh may only be described; lower the Program inside, and inside sharding.activation_rules()."""
+  Call this outside of jax.set_mesh(mesh) if the devices of the mesh are only described, since the
+  keys are real arrays; lower the Program inside, and inside sharding.activation_rules()."""
   if config.optimizer.accumulation > 1 and objective.carry(config.batch_size):
     raise InputError(
       f'objective {config.objective} carries something from step to step, which does not go with '
@@ -115,6 +116,26 @@ def empty_carry(objective, config):
   return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), objective.carry(config.batch_size))
 
 
+@contextlib.contextmanager
+def _faults_in_a_sentence():
+  """Makes an InputError of what a model says it cannot compute, while a step is traced."""
+  try:
+    yield
+  except models.Unsupported as error:
+    raise InputError(str(error)) from None
+
+
+def _check_terms(objective, terms, carry, before):
+  """InputError unless the terms are all there and the carry has the form of the one before."""
+  name = type(objective).__name__
+  if missing := sorted(set(objective.loss_weights) - set(terms)):
+    raise InputError(f'{name}.terms returns no {" and no ".join(missing)}, see its loss_weights.')
+  form = lambda x: f'{getattr(x, "dtype", type(x).__name__)}{list(jnp.shape(x))}'
+  now, then = (jax.tree.map(form, tree) for tree in (carry, before))
+  if now != then:
+    raise InputError(f'{name}.terms returns the carry {now}; return {then}, as {name}.carry says.')
+
+
 def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
   """-> train_step(state, batch, constants) -> (state, {name: Mean or scalar}).
   make_optimizer: constants.numbers -> an Optax transformation. frozen: a tree of booleans, True for
@@ -124,13 +145,15 @@ def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
   whole batch: each term is divided by its weight in the whole batch, not in its microbatch."""
   weights = objective.loss_weights
 
+  @_faults_in_a_sentence()
   def train_step(state, batch, constants):
     corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(constants.train_key, state.step))
     with jax.named_scope('corruption'):
       batch = objective.prepare(batch, corrupt_key, state.step)
     inputs = state.carry, constants.given
     # Only the weights are used here. They depend on the batch alone: XLA drops the forward pass.
-    whole, _ = objective.terms(state.params, batch, dropout_key, True, *inputs)
+    whole, carry = objective.terms(state.params, batch, dropout_key, True, *inputs)
+    _check_terms(objective, whole, carry, state.carry)
     norms = {name: jnp.maximum(jax.lax.stop_gradient(whole[name].weight), 1e-6) for name in weights}
     trained, fixed = optim.split(state.params, frozen)
 
@@ -175,13 +198,15 @@ def make_eval_step(objective):
   """-> eval_step(params, carry, batch, index, constants) -> (terms, predictions, next carry).
   Random keys depend on the batch's number `index` alone, so all evaluations have the same."""
 
+  @_faults_in_a_sentence()
   def eval_step(params, carry, batch, index, constants):
     batch = objective.prepare(batch, jax.random.fold_in(constants.eval_key, index))
     # No batch has the number 2**32 - 1, so these keys differ from those of the corruption.
     key = jax.random.fold_in(jax.random.fold_in(constants.eval_key, 2**32 - 1), index)
     outputs = objective.predict(params, batch, key, carry, constants.given)
-    terms, carry = objective.terms(params, batch, key, False, carry, constants.given)
-    return terms, outputs, carry
+    terms, after = objective.terms(params, batch, key, False, carry, constants.given)
+    _check_terms(objective, terms, after, carry)
+    return terms, outputs, after
 
   return eval_step
 

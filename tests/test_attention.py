@@ -22,8 +22,9 @@ def within(segment_ids, **fields):
   return Pattern(tokens, tokens, **fields)
 
 
+@pytest.mark.parametrize('to_itself', [True, False])
 @pytest.mark.parametrize('rate', [0.0, 0.3])
-def test_the_gradient_of_attention_is_its_derivative(rate):
+def test_the_gradient_of_attention_is_its_derivative(rate, to_itself):
   """The one written by hand beside JAX's own of the formula in the paper, with the same dropout."""
   keys = jax.random.split(jax.random.key(0), 5)
   q, k, v, weights = (jax.random.normal(key, (3, 12, 2, 8)) for key in keys[:4])
@@ -38,7 +39,8 @@ def test_the_gradient_of_attention_is_its_derivative(rate):
     return jnp.einsum('bhqk,bkhd->bqhd', p, v)
 
   def ours(q, k, v):
-    return attention.softmax_attention(q, k, v, None, within(segments), keys[4], rate)
+    pattern = within(segments)
+    return attention.softmax_attention(q, k, v, None, pattern, keys[4], rate, to_itself)
 
   real = (segments > 0)[..., None, None]
   gradients = [
@@ -198,6 +200,30 @@ def test_values_and_gradients_are_those_of_the_formula(implementation, rate, bia
   for x, y in zip(gradients_a, gradients_b, strict=True):
     assert np.abs(y).max() > 0
     np.testing.assert_allclose(x, y, atol=1e-5)
+
+
+@pytest.mark.parametrize('implementation', ['einsum', 'xla'])
+@pytest.mark.parametrize('Tk', [9, 12])
+def test_queries_that_see_nothing_have_the_gradient_of_the_formula(Tk, implementation):
+  """Those of a row whose context is empty, and of a segment that the context does not have."""
+  q, k, v, weights, pattern = random_attention(Tk=Tk)
+  queries, keys = np.ones((3, 12), np.int32), np.ones((3, Tk), np.int32)
+  queries[1, 4:], keys[2] = 2, 0
+  pattern = Pattern(Tokens(queries), Tokens(keys))
+  blind = ~np.asarray(sees(pattern)).any(-1)
+  assert not blind[0].any() and blind[1].sum() == 8 and blind[2].all()
+  bias = np.random.default_rng(1).normal(size=(3, 2, 12, Tk)).astype(np.float32)
+
+  def gradients(attend):
+    def f(q, k, v, bias):
+      return (attend(q, k, v, dataclasses.replace(pattern, bias=bias)) * weights).sum()
+
+    return jax.grad(f, argnums=(0, 1, 2, 3))(q, k, v, bias)
+
+  ours = gradients(functools.partial(attention.attend, implementation=implementation))
+  for a, b in zip(ours, gradients(formula), strict=True):
+    np.testing.assert_allclose(a, b, atol=1e-5)
+  assert not np.any(ours[0][blind]) and not np.any(ours[1][2]) and np.any(ours[2][2])
 
 
 @pytest.mark.parametrize(

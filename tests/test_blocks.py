@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from test_models import batch, hidden, model
 
+from bert_jax import config as c
 from bert_jax import models, sharding
 from bert_jax.models import block, common, stack
+from bert_jax.models.positions import POSITIONS
 from bert_jax.models.tokens import Layer, Tokens
 
 TOKENS = Tokens(np.array([[1] * 5 + [2] * 3, [1] * 6 + [0] * 2], np.int32))
@@ -105,6 +107,18 @@ def test_a_gate_is_split_over_devices_as_what_it_opens():
       for name in ('gate', 'intermediate')
     )
     assert gate == other and 'tensor' in gate
+
+
+def test_each_piece_in_a_table_is_a_value_of_its_field():
+  tables = {
+    'mixer': block.MIXERS, 'feed_forward': block.FEED_FORWARD, 'norm': common.NORMS,
+    'norm_placement': block.NORM_PLACEMENTS, 'position_embeddings': POSITIONS,
+    'hidden_act': common.ACTIVATIONS,
+  }  # fmt: skip
+  for name, table in tables.items():
+    assert set(c.ALL[f'model.{name}'].allowed) == set(table), name
+  blocks = {f'model.{field.name}' for field in dataclasses.fields(models.ModelConfig)}
+  assert blocks == {name for name in c.ALL if name.startswith('model.')}
 
 
 def test_a_mixer_is_a_module_and_a_name(monkeypatch):

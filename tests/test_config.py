@@ -10,6 +10,7 @@ from bert_jax import config
 from bert_jax.config import ALL, InputError, __main__, optimizer
 from bert_jax.field import Field
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.record import records
 
 CONFIGS = [
   'configs/pretrain.py',
@@ -228,9 +229,21 @@ def test_where_a_corpus_is_held_out_decides_the_numbers_of_pretraining_only():
 
 
 def test_a_record_that_is_not_whole_says_what_it_lacks(monkeypatch):
-  partly = dataclasses.replace(TASKS['qa'], main_metric=None, sources=None)
+  qa = TASKS['qa']
+  partly = dataclasses.replace(qa, main_metric=None, sources=None)
   loaded = config.load('configs/finetune.py:task=squad')
   monkeypatch.setitem(TASKS, 'qa', partly)
   with pytest.raises(InputError, match="objective 'qa' has no sources and no main_metric; add"):
     config.check(loaded)
   config.load('configs/finetune.py')  # the others work as before
+  partly = dataclasses.replace(qa, resolve=None, predictions={'answer': None})
+  monkeypatch.setitem(TASKS, 'qa', partly)
+  with pytest.raises(InputError, match="'qa' has no resolve and no Prediction 'answer'; add"):
+    config.check(loaded)
+
+
+def test_two_records_of_one_name_are_an_error():
+  qa = TASKS['qa']
+  assert records({'QA': qa, 'AGAIN': qa, 'other': 1}) == {'qa': qa}
+  with pytest.raises(InputError, match="two records have the name 'qa'; give one another name"):
+    records({'QA': qa, 'OTHER': dataclasses.replace(qa, resolve=print)})

@@ -270,7 +270,7 @@ def test_every_tower_has_depths_of_its_own(scanned):
   word = {'embedding': jax.ShapeDtypeStruct((7, 4), jnp.float32)}
   params = {
     'encoder': tower(12, False),
-    'generator': {'encoder': tower(4, scanned), 'head': {'embeddings': word}},
+    'generator': {'encoder': tower(4, scanned), 'embeddings': word, 'head': {'embeddings': word}},
     'embeddings': word,
   }
   depths = optim.layer_depths(params)
@@ -283,8 +283,10 @@ def test_every_tower_has_depths_of_its_own(scanned):
     else:
       found = [tree[f'layer_{i}']['output']['kernel'] for i in range(layers)]
       assert found == list(range(layers, 0, -1))
-  assert depths['embeddings']['embedding'] == depths['generator']['head']['embeddings']['embedding']
-  assert depths['embeddings']['embedding'] == 0  # in no tower
+  # Those beside towers are below the deepest; those of a head are in no tower and beside none.
+  assert depths['embeddings']['embedding'] == 13
+  assert depths['generator']['embeddings']['embedding'] == 5
+  assert depths['generator']['head']['embeddings']['embedding'] == 0
   assert optim.layer_depths(params['encoder'])['layer_2']['output']['kernel'] == 10  # itself one
 
 

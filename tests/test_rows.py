@@ -247,6 +247,19 @@ def test_ids_outside_their_table_are_named(text, tokenizer):
     batches[0]
 
 
+def test_a_limit_of_an_array_that_a_batch_does_not_have_is_none(tokenizer):
+  spec = {'input_ids': base.row_spec(8, 64)['input_ids']}
+  limits = {'input_ids': tokenizer.vocab_size, 'token_type_ids': 2}
+  where = sharding.batch_sharding(sharding.make_mesh(-1, 1, 1, None))
+
+  class Ids(Numbers):
+    def __getitem__(self, i):
+      return {'input_ids': super().__getitem__(i)['input_ids']}
+
+  batch = batches.Batches(Ids(8), spec, where, limits=limits)[0]
+  assert np.asarray(batch['input_ids']).shape == (8, 64)
+
+
 def test_no_rows_is_an_error(tokenizer):
   empty = Rows(tokenize([], tokenizer), tokenizer, kind='full', seq_length=64)
   with pytest.raises(InputError, match='no rows'):

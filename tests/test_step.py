@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,11 +18,12 @@ import toys
 from conftest import ROOT, run_module, small_pretrain
 
 from bert_jax import config as c
-from bert_jax import manifest, models, optim, sharding
+from bert_jax import evaluate, manifest, models, optim, sharding
 from bert_jax.config import InputError
 from bert_jax.metrics import Mean
 from bert_jax.objectives import base
 from bert_jax.objectives.mlm_nsp import MlmNsp
+from bert_jax.rows.batches import Batches
 from bert_jax.step import Constants, State, keys, make_eval_step, make_train_step, program
 from bert_jax.tools import preflight
 
@@ -172,6 +174,96 @@ def test_an_evaluation_passes_its_carry_on_and_draws_alike_each_time():
 def test_a_carry_does_not_go_with_accumulation():
   with pytest.raises(InputError, match='carries something .* optimizer.accumulation=2; set it to'):
     toy_program(toys.Running(), 'optimizer.accumulation=2')
+
+
+@pytest.mark.parametrize('lower', ['lower', 'lower_evaluation'])
+@pytest.mark.parametrize(
+  'change, said',
+  [
+    (lambda x: {'mean': x.astype(jnp.float16)}, "{'mean': 'float16[8]'}"),
+    (lambda x: {'mean': x[:, None]}, "{'mean': 'float32[8, 1]'}"),
+    (lambda x: {'means': x}, "{'means': 'float32[8]'}"),
+    (lambda x: None, 'None'),
+  ],
+  ids=['type', 'shape', 'name', 'forgotten'],
+)
+def test_a_carry_has_the_form_that_was_said(change, said, lower):
+  class Other(toys.Running):
+    def terms(self, *args):
+      terms, carry = super().terms(*args)
+      return terms, change(carry['mean'])
+
+  sentence = (
+    f"Other.terms returns the carry {said}; return {{'mean': 'float32[8]'}}, as Other.carry says."
+  )
+  with pytest.raises(InputError, match=re.escape(sentence)):
+    getattr(toy_program(Other()), lower)()
+
+
+@pytest.mark.parametrize('lower', ['lower', 'lower_evaluation'])
+def test_a_term_of_the_loss_that_is_not_returned_is_named(lower):
+  class Other(toys.Running):
+    loss_weights = {'running': 1.0, 'walking': 0.5}
+
+  with pytest.raises(InputError, match='Other.terms returns no walking, see its loss_weights'):
+    getattr(toy_program(Other()), lower)()
+
+
+def test_an_objective_that_is_not_whole_says_what_it_lacks():
+  class Part(base.Objective):
+    metrics = ('x',)
+
+    def spec(self, batch_size):
+      return {}
+
+  with pytest.raises(InputError, match='Part has no loss_weights and no flops and no init and no'):
+    Part()
+
+  @dataclasses.dataclass(frozen=True)
+  class More(Part):
+    loss_weights: dict
+
+  with pytest.raises(InputError, match='objective More has no flops and no init and no terms; add'):
+    More({'x': 1.0})
+
+
+@pytest.mark.parametrize('lower', ['lower', 'lower_evaluation'])
+def test_attention_that_cannot_be_computed_is_an_input_error(lower):
+  """Causal in some rows: no rule of the config knows that of an objective."""
+  model = dataclasses.replace(objective().model, attention_implementation='splash')
+
+  class ByRow(toys.Taught):
+    def init(self, rng):
+      return {'encoder': models.init_encoder(model, rng)}
+
+    def terms(self, params, batch, rng, train, carry=None, given=None):
+      causal = batch['input_ids'][:, 0] > 0
+      x = base.encode(model, params['encoder'], batch, causal=causal)
+      return {'running': Mean(x.sum(), jnp.float32(1))}, carry
+
+  with pytest.raises(InputError, match='splash cannot be causal in some rows only; use einsum'):
+    getattr(toy_program(ByRow()), lower)()
+
+
+def test_outputs_of_rows_that_nobody_scores_are_not_collected():
+  """An objective with a `predict` over rows that are no examples, as those of a corpus."""
+
+  class Ones:
+    fingerprint, baselines = '', {}
+
+    def __len__(self):
+      return 12
+
+    def __getitem__(self, i):
+      return {name: np.ones(4, np.int32) for name in base.row_spec(8, 4)}
+
+  made = toy_program(toys.Running())
+  batches = Batches(Ones(), made.batch, sharding.batch_sharding(made.mesh), limits={}, lanes=True)
+  state, compiled = toys.first_state(made), made.lower_evaluation().compile()
+  result, answers = evaluate.run(
+    compiled, state.params, state.carry, batches, sharding.put(made.constants, made.mesh)
+  )
+  assert answers == [] and set(result) == {'running'}
 
 
 def test_given_weights_are_an_argument_and_neither_trained_nor_saved():

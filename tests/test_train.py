@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import toys
 from conftest import PEAK, ROOT, run_module, small_pretrain
 from ml_collections import ConfigDict
 
@@ -342,6 +343,20 @@ def test_one_number_that_is_not_finite_is_not_saved(tmp_path):
         checkpoints.save(State(jnp.int32(7), bad, {}, {}), {}, {})
       checkpoints.wait()
       assert checkpoints.steps() == []
+
+
+def test_a_frozen_number_that_is_not_finite_is_saved(tmp_path):
+  """It came that way; the loss would not be finite if it were used."""
+  params = {'student': jnp.ones(1), 'scale': jnp.ones(1)}
+  settings = toys.config_of('optimizer.freeze=scale').optimizer
+  moments = optim.make_optimizer(settings, 10, params).init(params)
+  with contextlib.closing(checkpoint.Checkpoints(tmp_path, kept_by())) as checkpoints:
+    for name, number in (('student', 1), ('scale', 2)):
+      bad = State(jnp.int32(number), params | {name: jnp.full(1, jnp.nan)}, moments, {})
+      with pytest.raises(InputError) if number == 1 else contextlib.nullcontext():
+        checkpoints.save(bad, {}, {})
+    checkpoints.wait()
+    assert checkpoints.steps() == [2]
 
 
 @pytest.mark.parametrize('mode, best', [('max', [1, 3]), ('min', [1, 2, 4])])

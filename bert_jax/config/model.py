@@ -36,6 +36,8 @@ FIELDS = {
     False),
   'model.remat': Field(str, ('none', 'dots', 'full'),
     'recompute in the backward pass to save memory', 'none'),
+  'model.mixer': Field(str, ('attention',), 'how tokens read each other, see models/block.py',
+    'attention', past='attention'),
   'model.feed_forward': Field(str, ('mlp', 'glu'),
     "BERT's two layers, or with a gate beside the first", 'mlp', past='mlp'),
   'model.norm': Field(str, ('layer_norm', 'rms_norm'), 'rms_norm subtracts no mean', 'layer_norm',

@@ -1,5 +1,6 @@
 """Transformers as plain Flax Linen modules, without losses, tasks or devices."""
 
+from bert_jax.models.attention import Unsupported
 from bert_jax.models.common import ModelConfig
 from bert_jax.models.encoder import Encoder, encoder_flops, init_encoder, tower_flops, unsupported
 from bert_jax.models.heads import (
@@ -22,6 +23,7 @@ __all__ = [
   'Pooler',
   'Stack',
   'Tokens',
+  'Unsupported',
   'count_parameters',
   'encoder_flops',
   'gather_positions',

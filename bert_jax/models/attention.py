@@ -17,22 +17,23 @@ from bert_jax.models.positions import POSITIONS
 from bert_jax.models.tokens import Pattern, sees
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(6,))
-def softmax_attention(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
+def softmax_attention(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate, to_itself=False):
   """softmax(q k' / sqrt(d) + bias) v where `pattern` lets a query see a key (pattern.bias is not
-  read), with dropout of the probabilities at `rate`.
+  read), with dropout of the probabilities at `rate`. to_itself: are the queries the keys? Then
+  only padding sees nothing, no loss depends on it, and the gradient of the scores needs no mask.
 
   The gradient is written out for three reasons. The softmax needs the sum of the probabilities
   times their gradients, which equals that of the output times its gradient (Dao et al. 2022,
   FlashAttention, appendix B.2): one pass over [B, H, Tq, Tk] less. Matrix products run in the type
   of q, not in the float32 of the scores. Probabilities are stored in that type too.
   """
-  return _attention_forward(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate)[0]
+  return _attention_forward(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate, to_itself)[0]
 
 
 def probabilities(q_BTHd, k_BTHd, bias, pattern):
   """The attention probabilities of each query over the keys, [B, H, Tq, Tk] float32."""
-  q_BTHd /= math.sqrt(q_BTHd.shape[-1])  # there are far more scores to divide
+  q_BTHd = q_BTHd / math.sqrt(q_BTHd.shape[-1])  # there are far more scores to divide
   scores = jnp.einsum('bqhd,bkhd->bhqk', q_BTHd, k_BTHd, preferred_element_type=jnp.float32)
   if bias is not None:
     scores += bias
@@ -40,14 +41,15 @@ def probabilities(q_BTHd, k_BTHd, bias, pattern):
   return jax.nn.softmax(scores, axis=-1)
 
 
-def _attention_forward(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate):
+def _attention_forward(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate, to_itself):
   p_BHTT = probabilities(q_BTHd, k_BTHd, bias, pattern).astype(v_BTHd.dtype)
   out_BTHd = jnp.einsum('bhqk,bkhd->bqhd', drop(p_BHTT, key, rate), v_BTHd)
-  return out_BTHd, (q_BTHd, k_BTHd, v_BTHd, bias, key, p_BHTT, out_BTHd)
+  again = None if to_itself else pattern
+  return out_BTHd, (q_BTHd, k_BTHd, v_BTHd, bias, again, key, p_BHTT, out_BTHd)
 
 
-def _attention_backward(rate, saved, g_BTHd):
-  q_BTHd, k_BTHd, v_BTHd, bias, key, p_BHTT, out_BTHd = saved
+def _attention_backward(rate, to_itself, saved, g_BTHd):
+  q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, p_BHTT, out_BTHd = saved
   dv_BTHd = jnp.einsum('bhqk,bqhd->bkhd', drop(p_BHTT, key, rate), g_BTHd)
   dp_BHTT = jnp.einsum('bqhd,bkhd->bhqk', g_BTHd, v_BTHd, preferred_element_type=jnp.float32)
   # The sum over d of each head, as a product with zeros and ones: nearly free on a TPU.
@@ -56,6 +58,8 @@ def _attention_backward(rate, saved, g_BTHd):
   product_BTHd = g_BTHd * out_BTHd
   sum_BHT = jnp.einsum('bthd,hdg->bgt', product_BTHd, heads_HdH, preferred_element_type=jnp.float32)
   ds_BHTT = p_BHTT * (drop(dp_BHTT, key, rate) - sum_BHT[..., None])
+  if not to_itself:  # a query that sees nothing has probabilities, of keys that are masked
+    ds_BHTT = jnp.where(sees(pattern)[:, None], ds_BHTT, 0)
   dbias = None if bias is None else _summed_to(ds_BHTT, bias)
   ds_BHTT = ds_BHTT.astype(q_BTHd.dtype)
   dq_BTHd = jnp.einsum('bhqk,bkhd->bqhd', ds_BHTT, k_BTHd) / math.sqrt(d)
@@ -71,6 +75,10 @@ def _summed_to(ds_BHTT, bias):
 
 
 softmax_attention.defvjp(_attention_forward, _attention_backward)
+
+
+class Unsupported(ValueError):
+  """Attention that an implementation cannot compute; the message says so with the fix."""
 
 
 def unsupported(implementation, *, causal=False, window=0, bias=False, dropout=0.0, places=False):
@@ -107,13 +115,13 @@ def attend(q_BTHd, k_BTHd, v_BTHd, pattern, *, implementation, key=None, rate=0.
   implementation: 'einsum' is softmax_attention above; 'xla' and 'cudnn' are those of
   jax.nn.dot_product_attention; 'splash' is Pallas's kernel for TPUs, which never holds all
   probabilities of a row, and 'xla' where there is no TPU or a length is no multiple of 128. The
-  softmax is float32 in all of them. ValueError for what the implementation cannot do.
+  softmax is float32 in all of them. Unsupported for what the implementation cannot do.
   """
   if sentence := unsupported(
     implementation, causal=pattern.causal, window=pattern.window, bias=pattern.bias is not None,
     dropout=rate, places=any(x.places is not None for x in (pattern.queries, pattern.keys)),
   ):  # fmt: skip
-    raise ValueError(sentence)
+    raise Unsupported(sentence)
   if implementation == 'splash' and (q_BTHd.shape[1] % 128 or k_BTHd.shape[1] % 128):
     implementation = 'xla'
   if implementation == 'splash':
@@ -123,7 +131,8 @@ def attend(q_BTHd, k_BTHd, v_BTHd, pattern, *, implementation, key=None, rate=0.
     )  # fmt: skip
   if implementation == 'einsum':
     bias, pattern = pattern.bias, dataclasses.replace(pattern, bias=None)
-    return softmax_attention(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate)
+    to_itself = pattern.queries is pattern.keys
+    return softmax_attention(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate, to_itself)
   bias = pattern.bias
   if bias is not None:
     bias = jnp.expand_dims(bias, range(4 - bias.ndim))

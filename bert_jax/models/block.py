@@ -1,7 +1,8 @@
 """One layer of a Transformer, assembled from the pieces that a config names.
 
-To add a piece, write it and enter it in its table: MIXERS and FEED_FORWARD here, POSITIONS in
-positions.py, NORMS and ACTIVATIONS in common.py.
+To add a piece, write it, enter it in its table (MIXERS and FEED_FORWARD here, POSITIONS in
+positions.py, NORMS and ACTIVATIONS in common.py) and add its name to the values of its field in
+config/model.py. The FLOPs of a mixer or a feed-forward layer are counted in encoder.tower_flops.
 """
 
 import flax.linen as nn

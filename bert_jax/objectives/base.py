@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax import models
+from bert_jax.errors import InputError
 from bert_jax.metrics import mean
 
 
@@ -20,9 +21,18 @@ class Objective(abc.ABC):
   metrics: tuple  # names of everything an evaluation reports: terms and scores
   labels: tuple = ()  # the classes of its classifier, in the order of their numbers
 
+  def __new__(cls, *args, **kwargs):
+    fields = getattr(cls, '__dataclass_fields__', ())
+    named = [x for x in ('loss_weights', 'metrics') if not hasattr(cls, x) and x not in fields]
+    if missing := named + sorted(cls.__abstractmethods__):
+      fault = f'objective {cls.__name__} has no {" and no ".join(missing)}'
+      raise InputError(f'{fault}; add it to its class, see bert_jax/objectives/base.py.')
+    return super().__new__(cls)
+
   @abc.abstractmethod
   def spec(self, batch_size):
-    """The arrays of a batch: {name: ShapeDtypeStruct}."""
+    """The arrays of a batch: {name: ShapeDtypeStruct [B, ...]}. They hold segment_ids [B, T], by
+    which steps count tokens, and for `encode` all four of row_spec."""
 
   @abc.abstractmethod
   def init(self, rng):
@@ -30,8 +40,9 @@ class Objective(abc.ABC):
 
   def carry(self, batch_size):
     """Arrays that each step hands to the next (Transformer-XL's memory), {name: ShapeDtypeStruct}.
-    The leading axis is the batch: row b of a step continues row b of the step before. The first
-    step of a run, or of an evaluation, gets zeros. Default: nothing."""
+    The leading axis is the batch: row b of a step continues row b of the step before, but
+    not where a pass over the data ends: nothing marks that place, and the carry goes on (see
+    rows/batches.py). The first step of a run, or of an evaluation, gets zeros. Default: nothing."""
     return {}
 
   def given(self, config):

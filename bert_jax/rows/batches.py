@@ -5,7 +5,9 @@ consecutive batches. There is no state between steps, so a run resumes at any st
 builds only the rows of its devices, whatever the mesh.
 
 For an objective with a carry, batches are drawn in lanes instead: row b of a batch is the row of
-the source that follows row b of the batch before.
+the source that follows row b of the batch before (the first row follows the last one). This holds
+within a pass. In the next one each lane begins anew, at another row, and nothing marks the seam: it
+may lie inside a batch, and the carry is not reset.
 """
 
 import functools
@@ -24,7 +26,9 @@ log = logging.getLogger('bert_jax')
 
 
 class Source(Protocol):
-  """Random access to rows of one shape, {name: array}: the form of all data before batching."""
+  """Random access to rows of one shape, {name: array}: the form of all data before batching.
+  A source of examples to be answered is an examples.Scored. Of other sources, an evaluation reports
+  the terms only and does not collect what the objective's `predict` returns."""
 
   fingerprint: str  # changes when the rows do
   baselines: dict[str, tuple[float, str]]  # {metric: (value without reading the input, its name)}
@@ -37,16 +41,17 @@ class Source(Protocol):
 class Batches:
   """batches[step] -> {name: global jax.Array [B, ...]} sharded over the leading axis.
   spec: the arrays that the objective expects, {name: ShapeDtypeStruct}. limits: {name: exclusive
-  upper bound} of integer arrays, since JAX reports no index past the end of a table. With a seed
-  there are endless passes, each shuffled anew; without one the rows come once, in order, and the
-  last batch is filled up with empty rows of weight 0. lanes: each row of the batch reads a stretch
-  of the source, and the seed draws the row where a pass begins. skip_damaged: a row whose record
-  cannot be read becomes an empty row, and is counted in damaged_rows."""
+  upper bound} of integer arrays, where a batch has them, since JAX reports no index past the end of
+  a table. With a seed there are endless passes, each shuffled anew; without one the rows come once,
+  in order, and the last batch is filled up with empty rows of weight 0. lanes: each row of the
+  batch reads a stretch of the source, and the seed draws the row where a pass begins. skip_damaged:
+  a row whose record cannot be read becomes an empty row, and is counted in damaged_rows."""
 
   def __init__(
     self, source: Source, spec, sharding, *, limits, seed=None, skip_damaged=False, lanes=False
   ):
-    self.source, self.spec, self.sharding, self.limits = source, spec, sharding, limits
+    self.source, self.spec, self.sharding = source, spec, sharding
+    self.limits = {name: limit for name, limit in limits.items() if name in spec}
     self.skip_damaged, self.damaged_rows = skip_damaged, 0
     self.batch_size = next(iter(spec.values())).shape[0]
     self.shuffled, self.seed, self.lanes = seed is not None, seed, lanes
@@ -103,9 +108,8 @@ class Batches:
     return out
 
   def _in_lane(self, i):
-    """The number of the source's row that stands at place i, counted over all batches.
-    As without lanes, pass p has the places p * rows .. (p + 1) * rows - 1. The rows of the source
-    are dealt lane by lane: first to the places of the lowest lane, in the order of the steps."""
+    """Which row of the source stands at place i, counted over all batches. Each lane reads one
+    contiguous stretch; pass p covers the places p * rows .. (p + 1) * rows - 1."""
     rows, lanes = len(self.source), self.batch_size
     number, lane = i // rows, i % lanes
 

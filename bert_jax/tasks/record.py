@@ -88,13 +88,20 @@ class Task:
     return tuple(dict.fromkeys(part for head in self.heads for part in head.parts))
 
   def check_whole(self):
-    """InputError if the record lacks something that every run needs."""
-    required = ('texts', 'objective', 'sources', 'main_metric')
-    if missing := [name for name in required if getattr(self, name) is None]:
+    """InputError if the record lacks something that every run needs, or a prediction."""
+    required = 'texts', 'objective', 'sources', 'main_metric', 'resolve', 'rules', 'from_released'
+    missing = [name for name in required if not callable(getattr(self, name))]
+    given = self.predictions.items()
+    missing += [f'Prediction {name!r}' for name, x in given if not isinstance(x, Prediction)]
+    if missing:
       fault = f'the record of objective {self.name!r} has no {" and no ".join(missing)}'
       raise InputError(f'{fault}; add it where the record is made, see bert_jax/tasks/record.py.')
 
 
 def records(namespace):
   """{objective: its record} of all the records in a module's namespace."""
-  return {record.name: record for record in namespace.values() if isinstance(record, Task)}
+  out = {}
+  for record in namespace.values():
+    if isinstance(record, Task) and out.setdefault(record.name, record) is not record:
+      raise InputError(f'two records have the name {record.name!r}; give one another name.')
+  return out

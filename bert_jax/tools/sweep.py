@@ -47,7 +47,8 @@ def main(argv=None):
       raise InputError(f'--seeds is {args.seeds}; each combination runs with at least 1.')
     named = combinations(args.vary, args.seeds)
     runs = [(name, config_lib.load(args.config, overrides + fields)) for name, fields in named]
-    # Runs that differ in a seed or a rate compile the same programs.
+    # Runs that differ in a seed or a rate compile the same programs; not so where `epochs` decides
+    # the number of steps, a constant of the schedule, and the rows (NSP pairs) follow the seed.
     jax.config.update('jax_compilation_cache_dir', str(Path(args.workdir) / '.jax_cache'))
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.5)
     for i, (name, config) in enumerate(runs, 1):

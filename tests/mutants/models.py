@@ -5,8 +5,8 @@ MUTANTS = [
   (
     'scores divided by d',
     'bert_jax/models/attention.py',
-    'q_BTHd /= math.sqrt(q_BTHd.shape[-1])',
-    'q_BTHd /= q_BTHd.shape[-1]',
+    'q_BTHd = q_BTHd / math.sqrt(q_BTHd.shape[-1])',
+    'q_BTHd = q_BTHd / q_BTHd.shape[-1]',
     'tests/test_models.py::test_the_encoder_is_its_formula',
   ),
   (

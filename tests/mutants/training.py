@@ -96,8 +96,8 @@ MUTANTS = [
   (
     'weights of the first row stand for all',
     'bert_jax/step.py',
-    'whole, _ = objective.terms(state.params, batch,',
-    'whole, _ = objective.terms(state.params, jax.tree.map(lambda x: x[:1], batch),',
+    'whole, carry = objective.terms(state.params, batch,',
+    'whole, carry = objective.terms(state.params, jax.tree.map(lambda x: x[:1], batch),',
     'tests/test_step.py::test_the_loss_is_the_sum_of_weighted_means',
   ),
   (
@@ -260,8 +260,8 @@ MUTANTS = [
   (
     'embeddings decay as the first layer',
     'bert_jax/optim.py',
-    'counts[tower] + 1 if in_embeddings',
-    'counts[tower] if in_embeddings',
+    'default=-1) + 1 if in_embeddings',
+    'default=-1) if in_embeddings',
     'tests/test_optim.py::test_layer_lr_decay_counts_from_the_heads',
   ),
   (

@@ -56,7 +56,7 @@ def glue_file(path, name, number, seed, labelled=True):
 
 
 def train_glue(home, vocab, names):
-  """{folder of a task: workdir} of runs of two steps, with their data laid out as in the archive."""
+  """{folder of a task: workdir} of runs of two steps; their data is laid out as in the archive."""
   runs = {}
   for name in names:
     folder = FOLDER[name]

@@ -65,6 +65,7 @@ COMMON = {
   'log.tensorboard': False,
 }
 PRETRAIN = {
+  'model.dtype': 'float32',  # each compiler rounds bfloat16 its way, and a run moves by 1e-3
   'corpus.eval_share': 0.3,
   'corpus.dupe_factor': 2,
   'masking.max_predictions_per_seq': 5,

@@ -65,7 +65,7 @@ def adopt_model(config, beginning):
   changed = [f'{k} {config.model[k]} -> {v}' for k, v in sizes.items() if config.model[k] != v]
   config.model.update(sizes)
   if changed:
-    log.info('model sizes come from init_from: %s', ', '.join(changed))
+    log.info('the model is that of init_from, whatever the config says: %s', ', '.join(changed))
   return config_lib.check(config)
 
 

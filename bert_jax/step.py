@@ -125,15 +125,22 @@ def _faults_in_a_sentence():
     raise InputError(str(error)) from None
 
 
-def _check_terms(objective, terms, carry, before):
-  """InputError unless the terms are all there and the carry has the form of the one before."""
-  name = type(objective).__name__
+def _terms(objective, before, *arguments):
+  """objective.terms; InputError unless it returns a pair with all the terms of the loss and a carry
+  of the form of the one `before`."""
+  name, pair = type(objective).__name__, objective.terms(*arguments)
+  if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], dict):
+    raise InputError(
+      f'{name}.terms returns no pair; return (terms, carry), see objectives/base.py.'
+    )
+  terms, carry = pair
   if missing := sorted(set(objective.loss_weights) - set(terms)):
     raise InputError(f'{name}.terms returns no {" and no ".join(missing)}, see its loss_weights.')
   form = lambda x: f'{getattr(x, "dtype", type(x).__name__)}{list(jnp.shape(x))}'
   now, then = (jax.tree.map(form, tree) for tree in (carry, before))
   if now != then:
     raise InputError(f'{name}.terms returns the carry {now}; return {then}, as {name}.carry says.')
+  return pair
 
 
 def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
@@ -152,8 +159,7 @@ def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
       batch = objective.prepare(batch, corrupt_key, state.step)
     inputs = state.carry, constants.given
     # Only the weights are used here. They depend on the batch alone: XLA drops the forward pass.
-    whole, carry = objective.terms(state.params, batch, dropout_key, True, *inputs)
-    _check_terms(objective, whole, carry, state.carry)
+    whole, _ = _terms(objective, state.carry, state.params, batch, dropout_key, True, *inputs)
     norms = {name: jnp.maximum(jax.lax.stop_gradient(whole[name].weight), 1e-6) for name in weights}
     trained, fixed = optim.split(state.params, frozen)
 
@@ -204,9 +210,9 @@ def make_eval_step(objective):
     # No batch has the number 2**32 - 1, so these keys differ from those of the corruption.
     key = jax.random.fold_in(jax.random.fold_in(constants.eval_key, 2**32 - 1), index)
     outputs = objective.predict(params, batch, key, carry, constants.given)
-    terms, after = objective.terms(params, batch, key, False, carry, constants.given)
-    _check_terms(objective, terms, after, carry)
-    return terms, outputs, after
+    arguments = params, batch, key, False, carry, constants.given
+    terms, carry = _terms(objective, carry, *arguments)
+    return terms, outputs, carry
 
   return eval_step
 

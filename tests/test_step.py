@@ -209,6 +209,17 @@ def test_a_term_of_the_loss_that_is_not_returned_is_named(lower):
     getattr(toy_program(Other()), lower)()
 
 
+@pytest.mark.parametrize('lower', ['lower', 'lower_evaluation'])
+def test_terms_without_a_carry_are_no_pair(lower):
+  class Other(toys.Running):
+    def terms(self, *arguments, **options):
+      terms, _ = super().terms(*arguments, **options)
+      return terms | {'more': terms['running']}  # two names, which would unpack as a pair
+
+  with pytest.raises(InputError, match=r'Other.terms returns no pair; return \(terms, carry\)'):
+    getattr(toy_program(Other()), lower)()
+
+
 def test_an_objective_that_is_not_whole_says_what_it_lacks():
   class Part(base.Objective):
     metrics = ('x',)

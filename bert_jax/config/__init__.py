@@ -36,7 +36,14 @@ FREE_TO_CHANGE = ('mesh.', 'checkpoint.', 'log.', 'eval.', 'data.eval', 'data.sk
 
 def fields(objective):
   """{name: Field} that a config of this objective has."""
-  return SHARED | TASKS[objective].fields
+  return SHARED | _task(objective).fields
+
+
+def _task(objective):
+  if objective not in TASKS:
+    known = f'{", ".join(TASKS)}; a new one needs a line in bert_jax/tasks/__init__.py'
+    raise InputError(f'objective {objective!r} is not known; there are {known}.')
+  return TASKS[objective]
 
 
 def defaults(objective):
@@ -48,7 +55,7 @@ def defaults(objective):
 
 def objective_blocks(objective):
   """The blocks of a config that only this objective has, at their defaults."""
-  return nested({name: field.default for name, field in TASKS[objective].fields.items()})
+  return nested({name: field.default for name, field in _task(objective).fields.items()})
 
 
 def parse_arg(arg, **defaults):

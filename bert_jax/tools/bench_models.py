@@ -123,9 +123,10 @@ def _line(what, medians, scale):
 def pretrain(args):
   """Yields the result {name: value} for each trainer, and their ratio; they take turns."""
   K = round(0.15 * args.seq_length)
+  dtype = args.dtype or ('float32' if jax.default_backend() == 'cpu' else 'bfloat16')
   config = config_lib.load(f'configs/pretrain.py:size={args.size}', [
     f'--config.batch_size={args.batch_size}', f'--config.data.seq_length={args.seq_length}',
-    f'--config.masking.max_predictions_per_seq={K}', f'--config.model.dtype={args.dtype}',
+    f'--config.masking.max_predictions_per_seq={K}', f'--config.model.dtype={dtype}',
     *args.rest])  # fmt: skip
   objective = preflight.objective_of(config)
   rows = _rows(config, K)

@@ -257,7 +257,8 @@ def test_what_a_config_says_is_put_into_our_words(tmp_path):
   assert rest == dict(  # BERT's own, where nothing is said
     hidden_act='gelu', layer_norm_eps=1e-12, initializer_range=0.02, hidden_dropout_prob=0.1,
     attention_probs_dropout_prob=0.1, position_embeddings='learned', norm_placement='post',
-    tie_word_embeddings=True, feed_forward='mlp', norm='layer_norm', attention_window=0,
+    tie_word_embeddings=True, mixer='attention', feed_forward='mlp', norm='layer_norm',
+        attention_window=0,
     global_attention_every=0, rotary_theta=10_000.0,  # and no part that came after it
   )  # fmt: skip
   left_open = {*initialization.FREE, 'vocab_multiple'}

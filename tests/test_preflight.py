@@ -145,15 +145,19 @@ def test_the_largest_batch_is_found_in_a_few_compilations(bytes_of, most, monkey
   assert len(tried) == len(set(tried)) <= 10
 
 
+SMALL = [
+  '--config.batch_size=64', '--config.data.seq_length=128', '--config.optimizer.warmup=0',
+  *(f'--config.model.{field}' for field in (
+    'num_hidden_layers=1', 'hidden_size=128', 'num_attention_heads=2', 'intermediate_size=256',
+    'vocab_size=1000', 'dtype=float32', 'hidden_dropout_prob=0', 'attention_probs_dropout_prob=0'))
+]  # fmt: skip
+SMALL_STEP = ['bert_jax.tools.preflight', '--config', 'configs/pretrain.py', *SMALL, '--json',
+              '--topology', 'v5e:2x2']  # fmt: skip
+
+
 def test_the_tpu_compiler_takes_a_small_step():
   pytest.importorskip('libtpu', reason='the TPU compiler is not installed (pip install libtpu)')
-  small = ['--config.batch_size=64', '--config.data.seq_length=128', '--config.optimizer.warmup=0']
-  small += [f'--config.model.{field}' for field in (
-    'num_hidden_layers=1', 'hidden_size=128', 'num_attention_heads=2', 'intermediate_size=256',
-    'vocab_size=1000', 'dtype=float32', 'hidden_dropout_prob=0',
-    'attention_probs_dropout_prob=0')]  # fmt: skip
-  command = ['bert_jax.tools.preflight', '--config', 'configs/pretrain.py', *small, '--json']
-  report = json.loads(run_module(*command, '--topology', 'v5e:2x2', quick=False).stdout)
+  report = json.loads(run_module(*SMALL_STEP, quick=False).stdout)
   assert report['fits'] and report['hbm_limit'] == int(15.75 * 2**30) > report['hbm_bytes']
   assert report['devices'] == '4 x TPU v5 lite' and report['rows_per_data_shard'] == 16
   assert 0 < report['estimated_mfu'] < 1 and report['estimated_cycles'] > 0
@@ -162,7 +166,7 @@ def test_the_tpu_compiler_takes_a_small_step():
   assert {'attention', 'feed-forward', 'head', 'optimizer'} <= set(report['cycles'])
   # Data-parallel: the gradients cross once, and nothing else; but the two gradients of the tied
   # table, of looking words up and of predicting them, cross each for itself.
-  objective = preflight.objective_of(c.load('configs/pretrain.py', small))
+  objective = preflight.objective_of(c.load('configs/pretrain.py', SMALL))
   # The backward pass is twice the forward pass; MFU is what was done of what could have been, at
   # the 197e12 operations a second that the maker says of a v5e.
   assert report['model_flops'] == 3 * objective.flops(64)
@@ -173,12 +177,19 @@ def test_the_tpu_compiler_takes_a_small_step():
   gradients = 4 * (models.count_parameters(params) + table)
   assert list(report['collective_bytes']) == ['all-reduce']
   assert report['collective_bytes']['all-reduce'] == pytest.approx(gradients, rel=0.1)
-  # FSDP: each parameter is gathered for the forward and for the backward pass, and each gradient is
+  with pytest.raises(InputError, match='--topology v9:2x2 does not exist .*; use v5e:1x1 2x2'):
+    chips.devices_of('v9:2x2')
+
+
+@pytest.mark.slow
+def test_the_tpu_compiler_gathers_and_scatters_fully_sharded_parameters():
+  pytest.importorskip('libtpu', reason='the TPU compiler is not installed (pip install libtpu)')
+  objective = preflight.objective_of(c.load('configs/pretrain.py', SMALL))
+  params = jax.eval_shape(objective.init, jax.random.key(0))
+  # Each parameter is gathered for the forward and for the backward pass, and each gradient is
   # scattered; what is too small to be cut stays whole.
-  fsdp = ['--config.mesh.data=1', '--config.mesh.fsdp=-1', '--topology', 'v5e:2x2']
-  moved = json.loads(run_module(*command, *fsdp, quick=False).stdout)['collective_bytes']
+  fsdp = ['--config.mesh.data=1', '--config.mesh.fsdp=-1']
+  moved = json.loads(run_module(*SMALL_STEP, *fsdp, quick=False).stdout)['collective_bytes']
   cut = 4 * sum(x.size for x in jax.tree.leaves(params) if x.size >= sharding.SMALL)
   assert moved['reduce-scatter'] == pytest.approx(cut, rel=0.25)
   assert cut < moved['all-gather'] < 2.5 * cut
-  with pytest.raises(InputError, match='--topology v9:2x2 does not exist .*; use v5e:1x1 2x2'):
-    chips.devices_of('v9:2x2')

@@ -1,6 +1,20 @@
 """bert_jax: pre-train, fine-tune and take apart BERT-like Transformers in JAX."""
 
+import os
+import signal
+import sys
+
 __version__ = '0.1.0'
+
+
+def _stopped(number, frame):
+  os.write(2, b'stopped\n')
+  os._exit(130)
+
+
+if sys.argv[:1] == ['-m']:  # `python -m bert_jax.train`, which goes on to import for seconds
+  for _number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(_number, _stopped)
 
 
 def load(path, which='latest', dtype=''):

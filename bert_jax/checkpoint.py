@@ -43,13 +43,13 @@ class Checkpoints:
   """The checkpoints of one workdir.
   settings: config.checkpoint; None: they are only read. identity: {name: value} that every
   checkpoint stores about its config and data. judged_by: names the metric and the data by which the
-  best checkpoint is the best."""
+  best checkpoint is the best. rollback: the newest multiple of this step is kept too; 0: none."""
 
-  def __init__(self, workdir, settings=None, identity=None, judged_by=''):
+  def __init__(self, workdir, settings=None, identity=None, judged_by='', rollback=0):
     self.folder = Path(workdir).expanduser().absolute() / 'checkpoints'
     self.settings = settings
     self.identity = identity or {}
-    self.judged_by = judged_by
+    self.judged_by, self.rollback = judged_by, rollback
     self.best = self._no_best(0)
     self.newest = {}  # the metadata of the checkpoint saved last
     self.manager = self._open()
@@ -75,7 +75,8 @@ class Checkpoints:
     latest = sorted(steps)[-self.settings.keep_latest :]
     every = self.settings.keep_every
     best = self.best['step'] if self.best['goodness'] > -math.inf else None
-    return {s for s in steps if s in latest or s == best or (every and s % every == 0)}
+    back = max((s for s in steps if self.rollback and s % self.rollback == 0), default=None)
+    return {s for s in steps if s in latest or s in (best, back) or (every and s % every == 0)}
 
   def _goodness(self, metrics):
     value = metrics.get(self.settings.best_metric, math.nan)
@@ -93,10 +94,11 @@ class Checkpoints:
     self.best = self._no_best(number) | {'goodness': self._goodness(metrics)}
     return True
 
-  def save(self, state, metrics, seen):
+  def save(self, state, metrics, seen, tally=None):
     """Starts writing the checkpoint of state.step; returns once the arrays may be donated.
     metrics: of its evaluation, or {}; a checkpoint that was saved before its evaluation gets them
-    when it is saved again. seen: {name: number}, the run's counts since step 0."""
+    when it is saved again. seen: {name: number}, the run's counts since step 0. tally: what else
+    the loop has to know to go on, see Tally.to_meta."""
     number = int(state.step)
     metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
     if number in self.manager.all_steps():
@@ -108,7 +110,7 @@ class Checkpoints:
       )
     trees = {part: getattr(state, part) for part in PARTS}
     meta = dict(self.identity, step=number, version=__version__, metrics=metrics, seen=seen)
-    meta |= {'best': self.best, 'arrays': manifest.array_table(trees)}
+    meta |= {'tally': tally or {}, 'best': self.best, 'arrays': manifest.array_table(trees)}
     meta['seal'] = manifest.seal(meta)
     self.newest = meta
     flat = {part: manifest.flat(tree) for part, tree in trees.items()}
@@ -162,14 +164,26 @@ class Checkpoints:
         damaged.append(number)
         continue
       self._put_aside(damaged)
-      best = meta.get('best', {})
-      self.best = best if best.get('of') == self.judged_by else self._no_best(number)
-      self.newest = meta
-      count = jax.device_put(np.int32(number), shapes.step.sharding)
-      return step.State(count, **trees), meta
+      return self._state(trees, meta, shapes), meta
     if damaged:
       raise self.none_is_good()
     return None
+
+  def back_to(self, number, shapes):
+    """(State, meta) of an earlier checkpoint, as of `restore`. Later checkpoints are deleted."""
+    self.wait()
+    trees, meta = self.restore_step(number, {p: getattr(shapes, p) for p in PARTS})
+    for later in self.steps():
+      if later > number:
+        self.manager.delete(later)
+    return self._state(trees, meta, shapes), meta
+
+  def _state(self, trees, meta, shapes):
+    """The State of a checkpoint that was read, which counts as the newest from now on."""
+    number, best = meta['step'], meta.get('best', {})
+    self.best = best if best.get('of') == self.judged_by else self._no_best(number)
+    self.newest = meta
+    return step.State(jax.device_put(np.int32(number), shapes.step.sharding), **trees)
 
   def none_is_good(self):
     return InputError(

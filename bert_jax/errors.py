@@ -3,7 +3,9 @@
 import contextlib
 import logging
 import os
+import signal
 import sys
+import threading
 
 
 class InputError(ValueError):
@@ -12,6 +14,12 @@ class InputError(ValueError):
   fail again (launch/ relies on it). Notebooks see a ValueError."""
 
   code = 2
+
+
+class Paused(KeyboardInterrupt):
+  """A run has saved itself and ends before its end, to be started again: launch/ does so."""
+
+  code = 3
 
 
 def show_log():
@@ -29,6 +37,28 @@ def command_line():
   """For command lines: shows log lines on stderr, and errors as one sentence and an exit code."""
   logging.basicConfig(level=logging.WARNING, format='%(message)s', stream=sys.stderr, force=True)
   show_log()
+  with contextlib.ExitStack() as stack:
+    if threading.current_thread() is threading.main_thread():
+      for number in (signal.SIGINT, signal.SIGTERM):
+        stack.callback(signal.signal, number, signal.signal(number, _interrupter()))
+    stack.enter_context(_sentences())
+    yield
+
+
+def _interrupter():
+  """A handler of signals that raises KeyboardInterrupt; a forked process ends silently."""
+  process = os.getpid()
+
+  def interrupt(number, frame):
+    if os.getpid() != process:
+      os._exit(128 + number)
+    raise KeyboardInterrupt
+
+  return interrupt
+
+
+@contextlib.contextmanager
+def _sentences():
   try:
     yield
   except BrokenPipeError:  # the program that reads our output has ended
@@ -47,7 +77,7 @@ WRONG_PATH = (
 def farewell(error):
   """(sentence, exit code) of an exception that ends a program."""
   if isinstance(error, KeyboardInterrupt):
-    return str(error) or 'stopped', 130
+    return str(error) or 'stopped', getattr(error, 'code', 130)
   code = getattr(error, 'code', 2)
   if isinstance(error, OSError):
     # A wrong path stays wrong; a disk or a network may work again at the next start.

@@ -47,16 +47,23 @@ def batches_of(source, config, tokenizer, objective, mesh, seed=None):
   )
 
 
-def run(eval_step, params, carry, batches, constants, count=0):
+class Interrupted(Exception):
+  """An evaluation was broken off."""
+
+
+def run(eval_step, params, carry, batches, constants, count=0, ends=lambda: False):
   """({metric: float}, the answers of a Scored source, else []). Metrics are totals in float64,
   divided by their weights at the end.
   carry: what the objective carries into the first batch. count: how many batches to look at, 0 for
   all. They are spread evenly over the split, since neighbours in a corpus are alike, unless the
   batches are lanes, which are read from their beginning. A model that gives the same answer to
-  everything gets the metric `constant`, 1."""
+  everything gets the metric `constant`, 1. ends: asked before each batch whether to break off,
+  which raises Interrupted."""
   totals, outputs, damaged = {}, [], batches.damaged_rows
   count = min(count or len(batches), len(batches))
   for i in range(count) if batches.lanes else (k * len(batches) // count for k in range(count)):
+    if ends():
+      raise Interrupted
     terms, out, carry = eval_step(params, carry, batches[i], np.int32(i), constants)
     totals = metrics.add(totals, metrics.host_sum(terms))
     if out and isinstance(batches.source, Scored):

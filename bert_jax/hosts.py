@@ -77,6 +77,7 @@ def join(seconds=None):
     sys.stderr.flush()
     os._exit(Alone.code)
 
+  before = signal.getsignal(signal.SIGTERM)
   waiting = threading.Timer(seconds, too_late)
   waiting.daemon = True
   waiting.start()
@@ -90,7 +91,7 @@ def join(seconds=None):
   finally:
     waiting.cancel()
   if threading.current_thread() is threading.main_thread():
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # JAX's handler would only note the signal
+    signal.signal(signal.SIGTERM, before)  # JAX's handler would only note the signal
   _speak_when_aborted()
   if not first():
     log.setLevel(logging.WARNING)
@@ -209,24 +210,25 @@ def exists(path):
 
 
 class Vote:
-  """Whether any process has said yes, without waiting: cast in one step, counted by the next.
-  The votes travel over the devices, so every process sees the same outcome at the same step."""
+  """The highest number that any process has cast, without waiting: cast in one step, counted by the
+  next. The votes travel over the devices, so every process sees the same outcome at the same step.
+  """
 
   def __init__(self, mesh):
     self.alone = jax.process_count() == 1
     self.sharding = NamedSharding(mesh, P(mesh.axis_names))  # one number for each device
     self.shape = (mesh.size,)
     self.any = jax.jit(jnp.max, out_shardings=NamedSharding(mesh, P()))
-    self.pending = False
+    self.pending = 0
 
-  def cast(self, yes):
+  def cast(self, number):
     """Casts this step's vote; returns the outcome of the last step, in one process of this one."""
     if self.alone:
-      return yes
-    vote = np.full(1, yes, np.int32)
+      return number
+    vote = np.full(1, number, np.int32)
     votes = jax.make_array_from_callback(self.shape, self.sharding, lambda index: vote)
     before, self.pending = self.pending, self.any(votes)
-    return bool(before)
+    return int(before)
 
 
 @contextlib.contextmanager

@@ -52,8 +52,9 @@ def beginning_of(config, workdir):
   return Beginning(hub.folder(config.init_from) if config.init_from else None, None)
 
 
-def adopt_model(config, beginning):
-  """The config with the sizes of the model in init_from, if there is one, and all else as it is."""
+def adopt_model(config, beginning, given=()):
+  """The config with the sizes of the model in init_from, if there is one, and all else as it is.
+  given: names of fields that the user has set; InputError if init_from has another value there."""
   if not config.init_from:
     return config
   if from_huggingface.is_model(beginning.folder):
@@ -62,6 +63,12 @@ def adopt_model(config, beginning):
     model = workdirs.read_config(beginning.folder).model
   sizes = {field: value for field, value in model.items() if field not in FREE}
   config = config.copy_and_resolve_references()
+  for name in sizes:
+    if f'model.{name}' in given and config.model[name] != sizes[name]:
+      raise InputError(
+        f'model.{name} is {sizes[name]!r} in {config.init_from}, which init_from starts from, and '
+        f'--config.model.{name}={config.model[name]} is given; leave that out.'
+      )
   changed = [f'{k} {config.model[k]} -> {v}' for k, v in sizes.items() if config.model[k] != v]
   config.model.update(sizes)
   if changed:

@@ -11,7 +11,19 @@ from typing import Any
 
 import jax
 
-from bert_jax import checkpoint, evaluate, hosts, initialization, manifest, sharding, step, workdirs
+from bert_jax import (
+  checkpoint,
+  evaluate,
+  hosts,
+  initialization,
+  manifest,
+  optim,
+  sharding,
+  step,
+  stopping,
+  tally,
+  workdirs,
+)
 from bert_jax import config as config_lib
 from bert_jax.errors import InputError
 from bert_jax.rows.batches import Batches
@@ -59,18 +71,21 @@ class Run:
   schedule: Any  # step -> learning rate
   checkpoints: checkpoint.Checkpoints
   results: dict  # metrics of the newest evaluation
-  seen: dict  # counts since step 0
+  tally: tally.Tally
+  signalled: Any  # -> was this process asked to stop?
 
 
-def read_inputs(config, workdir):
-  """The Inputs of a run, or an InputError."""
+def read_inputs(config, workdir, given=()):
+  """The Inputs of a run, or an InputError. given: see train.train."""
   config = config_lib.check(config)
   beginning = initialization.beginning_of(config, workdir)
-  config = initialization.adopt_model(config, beginning)
+  config = initialization.adopt_model(config, beginning, given)
   mesh = sharding.mesh_of(config)
   task = TASKS[config.objective]
   config = config_lib.check(task.resolve(config))
   workdirs.check(workdir, config)
+  if config.steps:  # else the rows say how many there are, and the program is refused
+    optim.make_schedule(config.optimizer, round(config.optimizer.horizon * config.steps))
   tokenizer = run_tokenizer.of_run(config, beginning.folder, lambda: task.texts(config))
   sources = task.sources(config, tokenizer)
   objective = task.objective(config, tokenizer)
@@ -107,21 +122,23 @@ def prepare(inputs, stack):
   train_step, eval_step = program.lower().compile(), None
   if inputs.eval_batches:
     eval_step = program.lower_evaluation().compile()
-  log.info('%s', sharding.describe(program.state.params, mesh))
+  log.info('%s', sharding.describe(program.state.params, mesh, config.log.parameters))
   log.info(
     'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs',
     dict(mesh.shape), time.perf_counter() - started, memory(train_step), flops_of(inputs),
   )  # fmt: skip
   hosts.wait('compiled')
+  # Until here a signal has ended the run at once.
+  signalled = stack.enter_context(stopping.stop_signals())
   checkpoints = open_workdir(inputs)
   stack.enter_context(contextlib.closing(checkpoints))
-  state, results, seen = first_state(inputs, program, checkpoints, weights)
+  state, results, counted = first_state(inputs, program, checkpoints, weights)
   workdirs.write_facts(inputs.workdir, inputs.sources, mesh)
   constants = sharding.put(program.constants, mesh)
   empty_carry = evaluate.empty_carry(inputs.objective, config, mesh)
   run = Run(
     inputs, train_step, eval_step, constants, empty_carry, program.schedule, checkpoints, results,
-    seen,
+    counted, signalled,
   )  # fmt: skip
   return run, state
 
@@ -142,12 +159,13 @@ def open_workdir(inputs):
   hosts.exists(workdir / workdirs.CONFIG)
   data = inputs.sources['eval'].fingerprint if inputs.eval_batches else ''
   judged_by = f'{config.checkpoint.best_metric} {config.checkpoint.best_mode} {data}'
-  return checkpoint.Checkpoints(workdir, config.checkpoint, inputs.identity, judged_by)
+  rollback = config.spikes.rollback
+  return checkpoint.Checkpoints(workdir, config.checkpoint, inputs.identity, judged_by, rollback)
 
 
 def first_state(inputs, program, checkpoints, weights):
-  """(State, metrics of its evaluation, counts since step 0) that a run begins with."""
-  results, seen = {}, {}
+  """(State, metrics of its evaluation, Tally) that a run begins with."""
+  results, counted = {}, tally.Tally()
   if inputs.beginning.continues:
     with contextlib.ExitStack() as stack:
       source = checkpoints
@@ -155,17 +173,23 @@ def first_state(inputs, program, checkpoints, weights):
         source = checkpoint.Checkpoints(inputs.beginning.folder)
         stack.enter_context(contextlib.closing(source))
       state, meta = source.restore(program.state)
-    results, seen = meta['metrics'], meta.get('seen', {})
+    results, counted = meta['metrics'], tally.Tally.from_meta(meta)
     log.info('continuing at step %d of %d', int(state.step), inputs.steps)
   else:
-    init_key, _, _ = step.keys(inputs.config.seed, inputs.config.prng_impl)
-    state = jax.jit(program.make_state, out_shardings=program.layout)(init_key)
-    if weights:
-      params = initialization.warm_start(state.params, *weights)
-      state = dataclasses.replace(state, params=params)
+    state = new_state(inputs, program, weights)
   if not inputs.in_workdir:
     checkpoints.best['step'] = int(state.step)
-  return state, results, seen
+  return state, results, counted
+
+
+def new_state(inputs, program, weights=None):
+  """The State of step 0. weights: what initialization.load_weights returns, or None."""
+  init_key, _, _ = step.keys(inputs.config.seed, inputs.config.prng_impl)
+  state = jax.jit(program.make_state, out_shardings=program.layout)(init_key)
+  if weights:
+    params = initialization.warm_start(state.params, *weights)
+    state = dataclasses.replace(state, params=params)
+  return state
 
 
 def memory(compiled):

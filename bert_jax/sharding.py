@@ -203,13 +203,20 @@ def compiler_options(mesh):
   return {'xla_jf_spmd_threshold_for_windowed_einsum_mib': 2**20}
 
 
-def describe(params, mesh):
-  """A table of the parameters: path, shape, axes of the mesh, and bytes on each device."""
-  rows, total = [], 0
+def describe(params, mesh, table):
+  """A line about the parameters: how many, and bytes on each device; before it, if asked for, a
+  table of them: path, shape, axes of the mesh, and bytes on each device."""
+  rows, total, split = [], 0, 0
   for path, x in jax.tree_util.tree_leaves_with_path(params):
     size = math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
     shape = 'x'.join(map(str, x.shape))
     rows.append(f'{path_name(path):64} {shape:>12} {size:>14,}  {x.sharding.spec}')
     total += size
+    split += x.sharding.shard_shape(x.shape) != tuple(x.shape)
   head = f'{"parameter":64} {"shape":>12} {"bytes a device":>14}  spec'
-  return '\n'.join([head, *rows, f'parameters on each of {mesh.size} devices: {total:,} bytes'])
+  count = sum(x.size for x in jax.tree.leaves(params))
+  devices = f'each of {mesh.size} devices' if mesh.size > 1 else 'the device'
+  line = f'{count:,} parameters in {len(rows)} arrays: {total:,} bytes on {devices}'
+  if split:
+    line += f', {split} arrays are split'
+  return '\n'.join([head, *rows, line] if table else [line])

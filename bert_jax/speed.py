@@ -8,17 +8,19 @@ import timeit
 import jax
 import jax.numpy as jnp
 
-# {a part of jax's device_kind: peak dense bfloat16 operations per second of one device}, from the
-# makers' data sheets. The peak of a CPU is measured with a large matrix product.
+# {a regex of a part of jax's device_kind: peak dense bfloat16 operations per second of one device},
+# from the makers' data sheets. The peak of a CPU is measured with a large matrix product.
 PEAK_FLOPS = {
   'TPU v2': 23e12,
   'TPU v3': 61.5e12,
+  'TPU v4 lite': 138e12,
   'TPU v4': 275e12,
   'TPU v5 lite': 197e12,
   'TPU v5e': 197e12,
-  'TPU v5': 459e12,
-  'TPU v6': 918e12,
-  'TPU7x': 1153.5e12,  # a device is half a chip
+  'TPU v5p?': 459e12,
+  'TPU v6 lite': 918e12,
+  'TPU v6e': 918e12,
+  'TPU7x?': 1153.5e12,  # a device is half a chip
   'T4': 65e12,
   'L4': 121e12,
   'V100': 125e12,
@@ -36,6 +38,7 @@ class Clock:
   def __init__(self, flops_per_step):
     self.flops_per_step = flops_per_step
     self.peak = peak_flops()
+    self.measured = jax.devices()[0].platform == 'cpu'
     self.reset()
 
   def reset(self):
@@ -49,15 +52,20 @@ class Clock:
 
   def read(self, tokens):
     """{'steps', 'steps_per_s', 'tokens_per_s', 'mfu'} since the last read; then starts anew.
-    tokens: how many were trained on since the last read, without padding."""
+    tokens: how many were trained on since the last read, without padding. There is no mfu where the
+    peak of the device is not known, or too low to be true."""
     self.pause()
     seconds = max(self.spent, 1e-9)
     out = {
       'steps': self.steps,
       'steps_per_s': self.steps / seconds,
       'tokens_per_s': tokens / seconds,
-      'mfu': self.flops_per_step * self.steps / seconds / self.peak,
     }
+    achieved = self.flops_per_step * self.steps / seconds
+    if self.measured:  # with one product, which may have been slower than the device can be
+      self.peak = max(self.peak, achieved)
+    if achieved <= self.peak:
+      out['mfu'] = achieved / self.peak
     self.reset()
     return out
 

@@ -100,8 +100,9 @@ def program(config, objective, mesh, steps):
 
   frozen = optim.frozen(config.optimizer, params)
   train_step = make_train_step(
-    objective, make_optimizer, accumulation=config.optimizer.accumulation, frozen=frozen
-  )
+    objective, make_optimizer, accumulation=config.optimizer.accumulation, frozen=frozen,
+    skip=config.optimizer.skip_nonfinite > 0,
+  )  # fmt: skip
   rows = sharding.batch_sharding(mesh)
   state = sharding.placed(jax.eval_shape(make_state, constants.train_key), mesh)
   state = dataclasses.replace(state, carry=sharding.like(state.carry, rows))
@@ -143,10 +144,11 @@ def _terms(objective, before, *arguments):
   return pair
 
 
-def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
+def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None, skip=False):
   """-> train_step(state, batch, constants) -> (state, {name: Mean or scalar}).
   make_optimizer: constants.numbers -> an Optax transformation. frozen: a tree of booleans, True for
-  parameters that get no gradient; None: there are none such.
+  parameters that get no gradient; None: there are none such. skip: where the loss or the gradient
+  is not finite, nothing but the step's number changes; the metrics hold `module_norms` then.
   Random keys are fold_in(key, step), so a step is a function of (config, step, state). With
   accumulation > 1 the batch is computed in that many microbatches, and the gradient is that of the
   whole batch: each term is divided by its weight in the whole batch, not in its microbatch."""
@@ -190,14 +192,29 @@ def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None):
       # Not the norm of `updates`: XLA would compute all of them twice to add them up.
       update_norm = optax.tree.norm(jax.tree.map(jnp.subtract, new, trained))
       params = optim.merge(new, fixed)
+      after = params, opt_state, carry
     metrics = terms | {'loss': loss, 'grad_norm': optax.tree.norm(gradients)}
     real = batch['segment_ids'] > 0  # no padding; `tokens` becomes the share of such positions
     tokens = Mean(jnp.sum(real, dtype=jnp.float32), jnp.float32(real.size))
     metrics |= {'update_norm': update_norm, 'tokens': tokens}
     metrics['seen'] = objective.seen(batch)
-    return State(state.step + 1, params, opt_state, carry), metrics
+    if skip:
+      finite = jnp.isfinite(loss) & jnp.isfinite(metrics['grad_norm'])
+      before = state.params, state.opt_state, state.carry
+      after = jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, before)
+      metrics['module_norms'] = module_norms(gradients)
+    return State(state.step + 1, *after), metrics
 
   return train_step
+
+
+def module_norms(gradients):
+  """{'encoder/layer_0': norm of the gradient of its parameters, ...}"""
+  modules = {}
+  for path, x in jax.tree_util.tree_leaves_with_path(gradients):
+    name = '/'.join(sharding.path_name(path).split('/')[:-1][:2])
+    modules.setdefault(name, []).append(x)
+  return {name: optax.tree.norm(leaves) for name, leaves in modules.items()}
 
 
 def make_eval_step(objective):

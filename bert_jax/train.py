@@ -10,84 +10,94 @@ and ends with the same bits as if it had never stopped.
 import argparse
 import contextlib
 import logging
-import math
-import signal
-import threading
+import time
 from pathlib import Path
 
 import jax
 
 from bert_jax import config as config_lib
-from bert_jax import evaluate, hosts, metrics, run_setup, sharding
-from bert_jax.errors import InputError
+from bert_jax import evaluate, hosts, metrics, run_setup, sharding, stopping
+from bert_jax.errors import InputError, Paused
 from bert_jax.speed import Clock
+from bert_jax.tally import Tally
 from bert_jax.training_log import Progress, Writer
 
 log = logging.getLogger('bert_jax')
 
 
-def train(config, workdir):
+def train(config, workdir, given=()):
   """Runs a config in a workdir -> (State, final metrics {name: float}).
   The order in which a run starts: 1. the newest checkpoint of the workdir, 2. that of
   config.resume_from, 3. weights from config.init_from, 4. scratch. Mistakes in the input are errors
-  before anything is compiled or written. Asked to stop (SIGTERM, Ctrl-C), it finishes the step,
-  saves, and raises KeyboardInterrupt."""
+  before anything is compiled or written. Asked to stop (SIGTERM, Ctrl-C), or after
+  config.max_hours, it finishes the step, saves, and raises KeyboardInterrupt. given: names of the
+  fields, such as 'model.hidden_size', that the user has set and init_from must not change."""
+  started = time.monotonic()
   config_lib.show_log()
   hosts.check()
-  inputs = run_setup.read_inputs(config, Path(workdir).expanduser())
+  inputs = run_setup.read_inputs(config, Path(workdir).expanduser(), given)
   with contextlib.ExitStack() as stack:
-    stopping = stack.enter_context(stop_signals())
     stack.enter_context(jax.set_mesh(inputs.mesh))
     stack.enter_context(sharding.activation_rules())
     run, state = run_setup.prepare(inputs, stack)
-    return loop(run, state, stopping)
+    watch = stopping.Watch(inputs.config, inputs.mesh, started, run.signalled)
+    return loop(run, state, watch)
 
 
-def loop(run, state, stopping):
+def loop(run, state, watch):
   """Trains from a State to the end -> (State, metrics of the last evaluation)."""
   config, steps, checkpoints = run.inputs.config, run.inputs.steps, run.checkpoints
   workdir, start = run.inputs.workdir, int(state.step)
-  window, pending, stop, early = {}, None, False, False
-  stops, clock = hosts.Vote(run.inputs.mesh), Clock(run_setup.flops_of(run.inputs))
+  number, pending, wish, early, cut = start, None, stopping.GO_ON, False, False
+  clock = Clock(run_setup.flops_of(run.inputs))
   with contextlib.ExitStack() as stack:
     writer = Writer(workdir, start, config.log.tensorboard)
     stack.enter_context(contextlib.closing(writer))
     progress = Progress(steps, start)
     stack.enter_context(contextlib.closing(progress))
     if evaluates(run, start) and not run.results and run.inputs.in_workdir:
-      evaluate_now(run, state, writer, progress)  # since that was cut off
-    if run.eval_step and start < steps and patience_is_over(config, checkpoints, start):
+      try:
+        evaluate_now(run, state, writer, progress, watch)  # since that was cut off
+      except evaluate.Interrupted:
+        wish, cut = watch.ask(), True
+    if not cut and run.eval_step and start < steps and patience_is_over(config, checkpoints, start):
       log.info('this run has stopped early, at step %d', start)
       return state, run.results
 
-    for number in range(start + 1, steps + 1):
-      state, out = run.train_step(state, run.inputs.batches[number - 1], run.constants)
+    while number < steps and wish < stopping.TIME_IS_UP:
+      batch = run.inputs.batches[number + run.tally.offset]
+      state, out = run.train_step(state, batch, run.constants)
+      number += 1
       clock.steps += 1
-      # The metrics of a step are fetched while the next one runs.
-      if pending is not None:
-        window = take(run, window, pending, number - 1)
-      pending = out
+      outs, pending = [pending] if pending else [], (out, number)
 
-      stop = stops.cast(stopping())
-      final = number == steps or stop
+      wish = watch.ask()
+      final = number == steps
       log_now = final or number % config.log.every == 0
       eval_now = evaluates(run, number)
-      save_now = final or due(number, config.checkpoint.every)
+      save_now = final or wish > stopping.GO_ON or is_due(run, number)
+      # The metrics of a step are fetched while the next one runs, unless they are needed now.
       if log_now or eval_now or save_now:
-        window, pending = take(run, window, pending, number), None
-      shown = ''
-      if log_now:
-        shown = log_line(run, window, clock, number, writer, progress)
-        window = {}
+        outs, pending = [*outs, pending], None
+      spike = take(run, outs)
+      if spike and (target := target_of(run, spike)):
+        state, pending, number = go_back(run, state, spike, target, writer, progress), None, target
+        continue
+      shown = log_line(run, clock, number, writer, progress) if log_now else ''
       progress.update(shown)
 
       clock.pause()
       if save_now:  # before the evaluation, which may fail
-        checkpoints.save(state, {}, run.seen)
+        save(run, state, {})
+        watch.saved()
       if eval_now:
-        early = evaluate_now(run, state, writer, progress, save_now)
+        try:
+          early = evaluate_now(run, state, writer, progress, watch, save_now)
+        except evaluate.Interrupted:
+          save(run, state, {})
+          wish, cut = max(wish, watch.ask()), True
       clock.go()
-      if stop or early:
+      if early:
         break
 
   checkpoints.wait()
@@ -96,15 +106,22 @@ def loop(run, state, stopping):
       'stopped early: no better %s than at step %d (evaluate --checkpoint best)',
       config.checkpoint.best_metric, checkpoints.best['step'],
     )  # fmt: skip
-  elif stop and int(state.step) < steps:
-    raise KeyboardInterrupt(
-      f'stopped by a signal at step {int(state.step)} of {steps}; the same command continues'
-    )
+  elif number < steps or cut:
+    where = f'at step {number} of {steps}; the same command continues'
+    if wish == stopping.STOP:
+      raise KeyboardInterrupt(f'stopped by a signal {where}')
+    raise Paused(f'max_hours={config.max_hours:g} are over: saved {where}')
   return state, run.results
 
 
 def due(number, every):
   return every > 0 and number % every == 0
+
+
+def is_due(run, number):
+  """Is there a checkpoint after step `number`, whatever the clock says?"""
+  config = run.inputs.config
+  return due(number, config.checkpoint.every) or due(number, config.spikes.rollback)
 
 
 def evaluates(run, number):
@@ -119,82 +136,91 @@ def patience_is_over(config, checkpoints, number):
   return patience > 0 and (number - checkpoints.best['step']) // every >= patience
 
 
-def take(run, window, out, number):
-  """Adds a step's metrics to `window`, the sums since the last line of the log, and its counts to
-  run.seen. Returns the window. InputError if the loss or the gradient's norm is not finite."""
-  out = metrics.host_sum(out)
-  run.seen = {name: run.seen.get(name, 0.0) + float(n) for name, n in out.pop('seen').items()}
-  for name in ('loss', 'grad_norm'):
-    if math.isfinite(out[name]):
-      continue
-    raise InputError(
-      f'the {name} is {float(out[name])} at step {number}, so the run stops; the checkpoints in '
-      f'{run.inputs.workdir} are from before it. A lower optimizer.learning_rate, more warmup or '
-      'float32 usually helps.'
-    )
-  return metrics.add(window, out)
+def take(run, outs):
+  """Adds the metrics of steps, [(metrics, step)], to the run's tally. Returns the first step whose
+  loss is a spike, or 0. InputError if the loss or the gradient's norm is not finite."""
+  for out, number in outs:
+    if run.tally.take(run.inputs, out, number):
+      return number
+  return 0
 
 
-def log_line(run, window, clock, number, writer, progress):
+def target_of(run, spike):
+  """The step whose checkpoint the run goes back to from a spike, or 0."""
+  every = run.inputs.config.spikes.rollback
+  target = (spike - 1) // every * every if every else 0
+  run.checkpoints.wait()
+  if every and target not in run.checkpoints.steps():
+    log.warning('there is no checkpoint to go back to from step %d', spike)
+    return 0
+  return target
+
+
+def go_back(run, state, spike, target, writer, progress):
+  """The State of the checkpoint `target`. The steps after it get batches from past the spike."""
+  shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
+  shapes = jax.tree.map(shape, state)
+  state, meta = run.checkpoints.back_to(target, shapes)
+  before, run.tally, run.results = run.tally, Tally.from_meta(meta), meta['metrics']
+  run.tally.went_back(target, before)
+  run.tally.offset = before.offset + spike - target
+  writer.back_to(target)
+  progress.back_to(target)
+  log.warning('going on from step %d with the data after that of step %d', target, spike)
+  return state
+
+
+def save(run, state, results):
+  run.checkpoints.save(state, results, run.tally.seen, run.tally.to_meta())
+
+
+def log_line(run, clock, number, writer, progress):
   """Writes the metrics of the steps since the last line; returns them as text for the bar."""
   batches, baselines = run.inputs.batches, run.inputs.batches.source.baselines
-  tokens = window.pop('tokens')
-  values = metrics.values(window, baselines)
-  speed = clock.read(tokens.total) | {'fill': float(tokens.value)}
+  window, run.tally.window = run.tally.window, {}
+  values, tokens, count = metrics.values(window, baselines), 0.0, 0
+  if window:  # else all its steps were skipped
+    count = float(window['loss'].weight)
+    # A part of the window may be from before the run was stopped.
+    tokens = float(window['tokens'].total) * clock.steps / count
+    values['fill'] = values.pop('tokens')
+  speed = clock.read(tokens)
   if batches.skip_damaged and (damaged := hosts.total(batches.damaged_rows)):
     speed['damaged_rows'] = damaged
-  rate = {'learning_rate': float(run.schedule(number - 1))}
-  writer.write(number, 'train', values | rate | speed | run.seen)
-  shown = (
-    f'{metrics.health(values, baselines)}  {speed["tokens_per_s"]:,.0f} tokens/s  '
-    f'MFU {speed["mfu"]:.1%}'
-  )
+  skipped = run.tally.events.get('skipped_steps', 0)  # the schedule did not count them
+  rate = {'learning_rate': float(run.schedule(number - 1 - skipped))}
+  writer.write(number, 'train', values | rate | speed | run.tally.counts(run.inputs.config))
+  terms = {name: value for name, value in values.items() if name != 'fill'}
+  shown = f'{metrics.health(terms, baselines)}  {speed["tokens_per_s"]:,.0f} tokens/s'
+  shown += f'  MFU {speed["mfu"]:.1%}' if 'mfu' in speed else ''
   if progress.bar.disable:
     left = (run.inputs.steps - number) / speed['steps_per_s']
     progress.line(f'step {number}/{run.inputs.steps}  {shown}  ETA {left:.0f} s')
   return shown
 
 
-def evaluate_now(run, state, writer, progress, saved=True):
+def evaluate_now(run, state, writer, progress, watch, saved=True):
   """Evaluates a state, adds that to its checkpoint, or saves one if it is the best. True if the run
-  is to stop early. saved: there is a checkpoint of this state already."""
+  is to stop early. saved: there is a checkpoint of this state already. Raises evaluate.Interrupted
+  if the run is to end meanwhile."""
   inputs, config, number = run.inputs, run.inputs.config, int(state.step)
   last = number == inputs.steps
   count = 0 if last else config.eval.batches
+  run.results = {}
   run.results, answers = evaluate.run(
-    run.eval_step, state.params, run.empty_carry, inputs.eval_batches, run.constants, count
-  )
+    run.eval_step, state.params, run.empty_carry, inputs.eval_batches, run.constants, count,
+    watch.ends,
+  )  # fmt: skip
   writer.write(number, 'eval', run.results)
   baselines = inputs.eval_batches.source.baselines
   progress.line(f'step {number}/{inputs.steps}  eval  {metrics.health(run.results, baselines)}')
   if run.checkpoints.is_best(run.results, number) or config.eval.patience > 0 or saved:
-    run.checkpoints.save(state, run.results, run.seen)
+    save(run, state, run.results)
   early = not last and patience_is_over(config, run.checkpoints, number)
   if answers and (early or last):
     folder = evaluate.folder_of(inputs.workdir, config.data.eval, number)
     evaluate.write(folder, inputs.eval_batches.source, answers, run.results)
   return early
-
-
-@contextlib.contextmanager
-def stop_signals():
-  """Yields a function: was the run asked to stop? SIGTERM and the first Ctrl-C save and end it; the
-  second Ctrl-C ends it at once."""
-  asked = threading.Event()
-  old = {}
-  if threading.current_thread() is threading.main_thread():
-
-    def ask(number, frame):
-      if asked.is_set() and number == signal.SIGINT:
-        signal.default_int_handler(number, frame)
-      asked.set()
-
-    old = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
-  try:
-    yield asked.is_set
-  finally:
-    for number, handler in old.items():
-      signal.signal(number, handler)
 
 
 def main(argv=None):
@@ -216,7 +242,7 @@ def main(argv=None):
     config = config_lib.load(args.config, overrides)
     if not args.workdir:
       raise InputError('--workdir is missing; name the folder this run is to be written to.')
-    _, results = train(config, args.workdir)
+    _, results = train(config, args.workdir, config_lib.names_of(overrides))
     if hosts.first():
       print(metrics.to_json({'workdir': args.workdir} | results))
 

@@ -21,6 +21,7 @@ class Writer:
   its last checkpoint; they are dropped, since the resumed run writes them again."""
 
   def __init__(self, workdir, start, tensorboard):
+    self.workdir, self.tensorboard = workdir, tensorboard
     self.path = Path(workdir) / 'metrics.jsonl'
     self.file = self.board = None
     if not hosts.first():
@@ -42,6 +43,11 @@ class Writer:
     if self.board:
       for name, value in metrics.items():
         self.board.add_scalar(f'{split}/{name}', value, step)
+
+  def back_to(self, step):
+    """Drops the lines past a step."""
+    self.close()
+    self.__init__(self.workdir, step, self.tensorboard)
 
   def close(self):
     for file in filter(None, (self.file, self.board)):
@@ -69,6 +75,10 @@ class Progress:
     self.bar.update()
     if text:
       self.bar.set_postfix_str(text)
+
+  def back_to(self, step):
+    self.bar.n = step
+    self.bar.refresh()
 
   def line(self, text):
     """Writes a line to the log, above the bar if there is one."""

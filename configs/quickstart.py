@@ -19,15 +19,16 @@ def get_config(arg=''):
     name='adamw', learning_rate=2e-3, schedule='cosine', warmup=0.1, horizon=1.0,
     decay=0.0, beta1=0.9,
     beta2=0.98, eps=1e-6, weight_decay=0.01, no_decay='LayerNorm|bias', clip_norm=1.0,
-    accumulation=1, freeze='', lr_multipliers=(), layer_lr_decay=1.0)
+    accumulation=1, skip_nonfinite=0, freeze='', lr_multipliers=(), layer_lr_decay=1.0)
   common = dict(
-    seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
+    seed=0, prng_impl='threefry2x32', init_from='', resume_from='', max_hours=0.0,
     model=c.bert('tiny', vocab_size=8192, max_position_embeddings=128),
     tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
                    do_lower_case=True),
     data=dict(train='', eval='', seq_length=64, examples_per_row=1, skip_damaged=False),
     mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),
-    log=dict(every=100, tensorboard=True))
+    spikes=dict(window=0, zscore=6.0, rollback=0),
+    log=dict(every=100, tensorboard=True, parameters=False))
   if arg.stage == 'pretrain':
     # One pass over the text cannot overfit, so there is no dropout (Geiping & Goldstein 2022).
     common['model'] |= dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -40,7 +41,8 @@ def get_config(arg=''):
                    random_share=0.1),
       loss=dict(nsp_weight=1.0), optimizer=optimizer,
       eval=dict(every=500, batches=40, patience=0),
-      checkpoint=dict(every=500, keep_latest=1, keep_every=0, best_metric='', best_mode='min')))
+      checkpoint=dict(every=500, minutes=5.0, keep_latest=1, keep_every=0,
+                      best_metric='', best_mode='min')))
   if arg.stage != 'finetune':
     raise c.InputError(f'stage {arg.stage!r} is not known; use pretrain or finetune.')
   return ConfigDict(common | dict(
@@ -50,5 +52,7 @@ def get_config(arg=''):
                labels=(), regression=False, multi_label=False, class_weights=(),
                long_texts='head'),
     optimizer=optimizer | dict(learning_rate=5e-4, schedule='linear', beta2=0.999),
-    eval=dict(every=0, batches=0, patience=0), log=dict(every=20, tensorboard=True),
-    checkpoint=dict(every=0, keep_latest=1, keep_every=0, best_metric='', best_mode='max')))
+    eval=dict(every=0, batches=0, patience=0),
+    log=dict(every=20, tensorboard=True, parameters=False),
+    checkpoint=dict(every=0, minutes=5.0, keep_latest=1, keep_every=0,
+                    best_metric='', best_mode='max')))

@@ -24,7 +24,7 @@ LEVELS = [
   {'step', 'tasks.record', 'tasks.labelled', 'tasks.faulty_records'},
   {'tasks'},
   {'config'},
-  {'workdirs', 'convert', 'training_log'},
+  {'workdirs', 'convert', 'training_log', 'tally', 'stopping'},
   {'manifest'},
   {'checkpoint'},
   {'trained'},

@@ -440,11 +440,11 @@ def test_a_failing_evaluation_loses_nothing(corpus_file, pretrained, tmp_path, m
                           '--config.checkpoint.keep_latest=1')  # fmt: skip
   run = evaluate.run
 
-  def fail(eval_step, params, carry, batches, constants, count=0):
+  def fail(*arguments):
     if calls:
       raise MemoryError('no memory for the evaluation')
     calls.append(1)
-    return run(eval_step, params, carry, batches, constants, count)
+    return run(*arguments)
 
   calls = []
   monkeypatch.setattr(evaluate, 'run', fail)

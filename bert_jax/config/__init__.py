@@ -31,7 +31,8 @@ __all__ = ['SIZES', 'InputError', 'bert', 'command_line', 'first_line', 'show_lo
 SHARED = run.FIELDS | model.FIELDS | data.FIELDS | optimizer.FIELDS
 ALL = SHARED | {name: field for task in TASKS.values() for name, field in task.fields.items()}
 # A run may be continued with other values of these fields: they do not change its numbers.
-FREE_TO_CHANGE = ('mesh.', 'checkpoint.', 'log.', 'eval.', 'data.eval', 'data.skip_damaged')
+FREE_TO_CHANGE = ('mesh.', 'max_hours', 'checkpoint.', 'log.', 'eval.', 'data.eval',
+                  'data.skip_damaged')  # fmt: skip
 
 
 def fields(objective):
@@ -112,6 +113,12 @@ def override(config, overrides):
         raise InputError(f'--config.{name} wants a value: --config.{name}=...')
     set_field(config, name, _parse(name, text, ALL[name].type))
   return check(config)
+
+
+def names_of(overrides):
+  """The names of the fields that ['--config.a.b=1', '--config.a.c', '2'] sets."""
+  words = (word for word in overrides if word.startswith('--config.'))
+  return tuple(word.removeprefix('--config.').partition('=')[0] for word in words)
 
 
 def set_field(config, name, value):

@@ -26,6 +26,9 @@ FIELDS = {
   'optimizer.clip_norm': Field(float, '[0, inf)', 'clip gradients to this global norm; 0: do not',
     1.0),
   'optimizer.accumulation': Field(int, '[1, inf)', 'microbatches per step; divides batch_size', 1),
+  'optimizer.skip_nonfinite': Field(int, '[0, inf)',
+    'steps in a row without a finite loss and gradient that end the run, which skips them until '
+    'then; 0: the first one ends it', 0, past=0),
   'optimizer.freeze': Field(str, None, 'regex on parameter paths: not trained', ''),
   'optimizer.lr_multipliers': Field(tuple, None, '((regex, factor), ...); the first match counts',
     ()),

@@ -16,6 +16,8 @@ FIELDS = {
   'batch_size': Field(int, '[1, inf)', 'rows per step, over all devices', 256),
   'steps': Field(int, '[0, inf)', 'optimizer steps; 0: `epochs` counts', 1_000_000),
   'epochs': Field(float, '[0, inf)', 'passes over the training rows; 0: `steps` counts', 0.0),
+  'max_hours': Field(float, '[0, inf)',
+    'save and exit with status 3 after so long, to be started again; 0: no limit', 0.0, past=0.0),
   'mesh.data': Field(int, '[-1, inf)', 'devices that split the batch; -1: all the rest', -1),
   'mesh.fsdp': Field(int, '[-1, inf)', 'devices that split the batch and the parameters', 1),
   'mesh.tensor': Field(int, '[-1, inf)', 'devices that split each layer', 1),
@@ -27,6 +29,8 @@ FIELDS = {
     'stop after this many evaluations without a better checkpoint.best_metric; 0: never', 0),
   'checkpoint.every': Field(int, '[0, inf)', 'steps between checkpoints; 0: only at the end',
     10_000),
+  'checkpoint.minutes': Field(float, '[0, inf)',
+    'also save when the last checkpoint is so old; 0: do not', 5.0, past=0.0),
   'checkpoint.keep_latest': Field(int, '[1, inf)', 'newest checkpoints to keep', 2),
   'checkpoint.keep_every': Field(int, '[0, inf)',
     'also keep those at multiples of this step; 0: none', 0),
@@ -35,6 +39,16 @@ FIELDS = {
   'checkpoint.best_mode': Field(str, ('min', 'max'), 'is a low or a high best_metric good', 'min'),
   'log.every': Field(int, '[1, inf)', 'steps between lines of metrics', 100),
   'log.tensorboard': Field(bool, None, 'write TensorBoard event files too', True),
+  'log.parameters': Field(bool, None, 'a line for each parameter before the first step', False,
+    past=False),
+  'spikes.window': Field(int, '[0, inf)',
+    'a loss is compared with those of so many steps before it; 0: no step is', 0, past=0),
+  'spikes.zscore': Field(float, '(0, inf)',
+    'a loss so many standard deviations above their mean is a spike: it is named and counted', 6.0,
+    past=6.0),
+  'spikes.rollback': Field(int, '[0, inf)',
+    'go back to the last multiple of this step and past the data of the spike; 0: go on', 0,
+    past=0),
 }  # fmt: skip
 
 
@@ -54,5 +68,12 @@ def rules(config):
     not config.eval.patience or (config.eval.every and config.checkpoint.best_metric),
     'eval.patience counts evaluations without a better best_metric; set that and eval.every.',
   )
+  spikes = config.spikes
+  yield (
+    spikes.window > 0 or not spikes.rollback,
+    'spikes.rollback goes back from spikes, and spikes.window=0 looks for none; set it to 100.',
+  )
+  holds = spikes.window != 1
+  yield holds, 'spikes.window=1 has no standard deviation; use 2 or more, such as 100.'
   both = config.init_from and config.resume_from
   yield not both, 'init_from (weights only) and resume_from (whole state) are both set; choose one.'

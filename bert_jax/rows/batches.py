@@ -80,6 +80,17 @@ class Batches:
       for name, spec in self.spec.items()
     }
 
+  def row_numbers(self, step):
+    """Which rows of the source a batch is made of: numbers, with the language before them where the
+    source is a mixture."""
+    places = range(step * self.batch_size, (step + 1) * self.batch_size)
+    if self.lanes:
+      return [self._in_lane(i) for i in places]
+    if not self.shuffled:
+      return [i for i in places if i < len(self.source)]
+    numbers = endless(_numbered(self.source), self.seed)
+    return [numbers[i] for i in places]
+
   def _row(self, i):
     if not self.shuffled and i >= len(self.source):
       return self._empty()
@@ -126,6 +137,28 @@ class Batches:
 
   def _empty(self):
     return {name: np.zeros(spec.shape[1:], spec.dtype) for name, spec in self.spec.items()}
+
+
+class _Numbers:
+  """A source like another one, whose rows are their numbers."""
+
+  fingerprint = ''
+
+  def __init__(self, source, name=''):
+    self.count, self.name = len(source), name
+
+  def __len__(self):
+    return self.count
+
+  def __getitem__(self, i):
+    return f'{self.name} {i}' if self.name else int(i)
+
+
+def _numbered(source):
+  if not isinstance(source, Mixture):
+    return _Numbers(source)
+  parts = {name: _Numbers(rows, name) for name, rows in source.parts.items()}
+  return Mixture(parts, source.weights)
 
 
 def endless(source, seed):

@@ -136,11 +136,12 @@ def pretrain(args):
   flops = 3 * objective.flops(config.batch_size)
   for name, (_, memory) in sides.items():
     a_step = medians[name] / args.steps
+    share = flops / a_step / speed.peak_flops()
     yield {
       'trainer': name,
       'ms a step': round(1e3 * a_step, 1),
       'tokens/s': round(config.batch_size * config.data.seq_length / a_step),
-      'MFU': round(flops / a_step / speed.peak_flops(), 3),
+      **({'MFU': round(share, 3)} if share <= 1 else {}),  # NaN: of an unknown device
       'GiB at most': round(memory() / 2**30, 2),
     }
   yield {'ratio': round(medians['transformers'] / medians['bert_jax'], 2)}

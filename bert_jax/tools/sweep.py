@@ -46,14 +46,18 @@ def main(argv=None):
     if args.seeds < 1:
       raise InputError(f'--seeds is {args.seeds}; each combination runs with at least 1.')
     named = combinations(args.vary, args.seeds)
-    runs = [(name, config_lib.load(args.config, overrides + fields)) for name, fields in named]
+    given = [(name, overrides + fields) for name, fields in named]
+    runs = [
+      (name, config_lib.load(args.config, fields), config_lib.names_of(fields))
+      for name, fields in given
+    ]
     # Runs that differ in a seed or a rate compile the same programs; not so where `epochs` decides
     # the number of steps, a constant of the schedule, and the rows (NSP pairs) follow the seed.
     jax.config.update('jax_compilation_cache_dir', str(Path(args.workdir) / '.jax_cache'))
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.5)
-    for i, (name, config) in enumerate(runs, 1):
+    for i, (name, config, given) in enumerate(runs, 1):
       logging.getLogger('bert_jax').info('==== run %d of %d: %s', i, len(runs), name)
-      train.train(config, Path(args.workdir) / name)
+      train.train(config, Path(args.workdir) / name, given)
     print(report.table(report.read(args.workdir)))
 
 

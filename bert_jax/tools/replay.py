@@ -1,0 +1,174 @@
+"""One step of a run again, alone: which of its modules is the first whose numbers are not finite.
+
+    python -m bert_jax.tools.replay W/nonfinite-120.json
+    python -m bert_jax.tools.replay W --step 120
+
+A run is a function of (config, step), so nothing but the workdir is needed. The newest checkpoint
+before the step is restored, the steps from there on are repeated, and of the step itself are shown:
+the rows, the loss and its terms, the norm of the gradient of each module, and the first module
+whose output is not finite though its input is. Nothing is written.
+"""
+
+import contextlib
+import json
+import logging
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax import (
+  checkpoint,
+  hosts,
+  initialization,
+  metrics,
+  optim,
+  run_setup,
+  sharding,
+  step,
+  workdirs,
+)
+from bert_jax import config as config_lib
+from bert_jax.convert import hub
+from bert_jax.errors import InputError
+from bert_jax.tally import Tally, number
+from bert_jax.tools import arguments
+
+log = logging.getLogger('bert_jax')
+
+
+def replay(path, at=0):
+  """The facts of step `at` of the run in a workdir; or of the step that a file is about, which
+  a run has written into its workdir."""
+  path = Path(path).expanduser()
+  if path.is_file():
+    at, path = _step_of(path), path.parent
+  if at < 1:
+    raise InputError(f'--step is {at}; give the number of a step of {path}, from 1.')
+  inputs = run_setup.read_inputs(workdirs.read_config(path), path)
+  if at > inputs.steps:
+    raise InputError(f'--step is {at} and {path} has {inputs.steps} steps.')
+  with jax.set_mesh(inputs.mesh), sharding.activation_rules():
+    program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.steps)
+    state, tally = _state_before(inputs, program, at)
+    log.info('from step %d on', int(state.step))
+    if int(state.step) < at - 1:
+      train_step = program.lower().compile()
+      constants = sharding.put(program.constants, inputs.mesh)
+      for n in range(int(state.step), at - 1):
+        state, _ = train_step(state, inputs.batches[n + tally.offset], constants)
+    return _facts(inputs, program, state, at - 1 + tally.offset)
+
+
+def _step_of(path):
+  try:
+    return int(json.loads(path.read_text())['step'])
+  except (ValueError, KeyError, TypeError):
+    raise InputError(f'{path} is no file of a step; give one that a run wrote.') from None
+
+
+def _state_before(inputs, program, at):
+  """(State, Tally) of the newest good checkpoint before step `at`, else of step 0."""
+  config = inputs.config
+  for folder in (inputs.workdir, config.resume_from):
+    if not folder or not hosts.exists(Path(folder).expanduser() / 'checkpoints'):
+      continue
+    with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
+      for saved in reversed([n for n in checkpoints.steps() if n < at]):
+        with contextlib.suppress(checkpoint.Damaged):
+          trees, meta = checkpoints.restore_step(
+            saved, {part: getattr(program.state, part) for part in checkpoint.PARTS}
+          )
+          count = jax.device_put(np.int32(saved), program.state.step.sharding)
+          return step.State(count, **trees), Tally.from_meta(meta)
+  if config.resume_from:
+    raise InputError(f'there is no checkpoint before step {at} to begin from.')
+  weights = None
+  if config.init_from:
+    beginning = initialization.Beginning(hub.folder(config.init_from), None)
+    weights = initialization.load_weights(beginning, config, inputs.objective, inputs.mesh)
+  return run_setup.new_state(inputs, program, weights), Tally()
+
+
+def _facts(inputs, program, state, place):
+  """{name: value} of the step after `state`, on the batch at `place`."""
+  objective, batch = inputs.objective, inputs.batches[place]
+  accumulation = inputs.config.optimizer.accumulation
+  train_step = step.make_train_step(
+    objective, lambda numbers: optim.make_optimizer(
+      inputs.config.optimizer, inputs.steps, program.state.params, numbers),
+    accumulation=accumulation,
+    frozen=optim.frozen(inputs.config.optimizer, program.state.params), skip=True,
+  )  # fmt: skip
+  constants = sharding.put(program.constants, inputs.mesh)
+  _, out = jax.jit(train_step)(state, batch, constants)
+  out = metrics.host_sum(out)
+  norms = {name: number(x) for name, x in out.pop('module_norms').items()}
+  out.pop('seen')
+  where = first_not_finite(objective, state, batch, constants)
+  return {
+    'step': int(state.step) + 1,
+    'rows': inputs.batches.row_numbers(place),
+    'texts': _texts(inputs, batch),
+    **{name: number(x) for name, x in metrics.values(metrics.add({}, out), {}).items()},
+    'module_norms': norms,
+    'gradients_not_finite': [name for name, x in norms.items() if isinstance(x, str)],
+    'first_not_finite': where,
+  }
+
+
+def _texts(inputs, batch, count=3, length=200):
+  """The beginnings of a batch's first rows, as text."""
+  if 'input_ids' not in batch or jax.process_count() > 1:
+    return []
+  decode = inputs.tokenizer.decode
+  return [decode(row.tolist())[:length] for row in np.asarray(batch['input_ids'])[:count]]
+
+
+def first_not_finite(objective, state, batch, constants):
+  """The path of the first module whose output in the forward pass of a step is not finite, though
+  its input is; '' if there is none. Every operation is run by itself, on the whole batch, so this
+  takes a while."""
+  first = []
+
+  def finite(tree):
+    leaves = [x for x in jax.tree.leaves(tree) if hasattr(x, 'dtype')]
+    return all(
+      bool(jnp.all(jnp.isfinite(x))) for x in leaves if jnp.issubdtype(x.dtype, jnp.inexact)
+    )
+
+  def look(call, args, kwargs, context):
+    out = call(*args, **kwargs)
+    # An inner module has been looked at before the one around it.
+    if not first and context.method_name == '__call__' and not finite(out):
+      first.append('/'.join(context.module.path) or type(context.module).__name__)
+    return out
+
+  corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(constants.train_key, state.step))
+  with jax.disable_jit(), nn.intercept_methods(look):
+    batch = objective.prepare(batch, corrupt_key, state.step)
+    wrong = [
+      sharding.path_name(path)
+      for path, x in jax.tree_util.tree_leaves_with_path(state.params)
+      if not finite(x)
+    ]
+    if wrong:
+      return f'the parameter {wrong[0]}'
+    objective.terms(state.params, batch, dropout_key, True, state.carry, constants.given)
+  return first[0] if first else ''
+
+
+def main(argv=None):
+  parser = arguments.parser('replay', __doc__)
+  parser.add_argument('path', help='nonfinite-STEP.json of a run, or its workdir')
+  parser.add_argument('--step', type=int, default=0, help='of the run in a workdir')
+  args = parser.parse_args(argv)
+  with config_lib.command_line():
+    hosts.refuse_several('bert_jax.tools.replay')
+    print(json.dumps(replay(args.path, args.step), ensure_ascii=False))
+
+
+if __name__ == '__main__':
+  main()

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ echo "$*" >> "$FAKE/calls"
 case "$*" in
   *queued-resources\\ create*) echo ACTIVE > "$FAKE/state" ;;
   *describe*) cat "$FAKE/state" ;;
+  *bert_jax*checkpoints*) head -n 1 "$FAKE/steps" 2> /dev/null; sed -i 1d "$FAKE/steps" ;;
   *run.exit\\ 2*)
     answer=$(head -n 1 "$FAKE/says")
     sed -i 1d "$FAKE/says"
@@ -73,7 +75,11 @@ def test_tpu_shows_its_commands():
     (['launch/tpu', 'run', 'x', '--dry-run'], 'say what to run'),
     (['launch/tpu', 'create', 'x', '--dry-run', '--sopt'], '--sopt is not known'),
     (['launch/tpu', 'create', 'x', '--dry-run', '--slices', 'two'], 'not a number of slices'),
+    (['launch/tpu', 'create', 'x', '--dry-run', '--type', 'v9-8'], 'v9-8 is not known; there are'),
+    (['launch/tpu', 'create', 'x', '--dry-run', '--type', 'v6e-17'], 'v6e-17 is not known'),
+    (['launch/tpu', 'create', 'x', '--dry-run', '--type', 'v4-12'], 'v4-12 is not known'),
     (['launch/slurm'], 'say what to run'),
+    (['launch/attempt', 'true'], 'there is no --workdir'),
     (['launch/tpu', 'create', 'x', '--type', '--dry-run'], '--type needs a value'),
     (['launch/tpu', 'create', 'x', '--dry-run', '--type', 'v5e:4x4'], 'v5e:4x4 is v5litepod-16'),
     (['launch/tpu', 'create', 'My', '--dry-run'], 'My is no name of a TPU'),
@@ -85,6 +91,9 @@ def test_tpu_shows_its_commands():
     (['launch/gke', *TRAIN], '--image is missing'),
     (['launch/gke', '--image', 'i', '--topology', '3x3', *TRAIN], 'does not divide'),
     (['launch/gke', '--image', 'i', '--topology', '0x4', *TRAIN], 'is not like 4x4'),
+    (['launch/gke', '--image', 'i', '--accelerator', 'v5e', *TRAIN], 'v5e is not known; use tpu-'),
+    (['launch/gke', '--image', 'i', '--accelerator', 'tpu-v4-podslice', *TRAIN], 'of 3 sides'),
+    (['launch/gke', '--image', 'i', '--claim', 'C d', *TRAIN], 'C d is no name of a volume claim'),
     (['launch/gke', '--image', 'a: b', *TRAIN], 'a: b is no image'),
     (['launch/local', '--processes', '0'], '0 is not a number'),
     (['launch/local', '--', 'x'], 'PYTHON=no/python is no program'),
@@ -217,6 +226,83 @@ def test_the_run_is_found_and_not_the_shell_that_asks(gcloud, tmp_path):
   assert worker(ask) == '130'
 
 
+def test_a_run_that_fails_at_other_steps_goes_on(gcloud):
+  env, folder = gcloud
+  (folder / 'says').write_text('1\n' * 4 + '0\n')
+  (folder / 'steps').write_text('10\n10\n20\n30\n')
+  out = launch('launch/tpu', 'run', 'pod', '--restart', *TRAIN, **env)
+  assert out.stderr.count('starting it again') == 4 and 'the run has ended (0)' in out.stderr
+  (folder / 'says').write_text('1\n' * 4)
+  (folder / 'steps').write_text('30\n40\n40\n40\n')
+  out = launch('launch/tpu', 'run', 'pod', '--restart', *TRAIN, check=False, **env)
+  assert out.returncode == 2 and 'failed three times (1) at step 40' in out.stderr
+
+
+def test_packages_arrive_as_words(gcloud, tmp_path):
+  """What ssh would run is run here: `>=` is no redirection, and a second package is a word too."""
+  env, folder = gcloud
+  launch('launch/tpu', 'setup', 'pod', '--extra', 'jieba>=0.42 pkg[all]', **env)
+  (line,) = [x for x in (folder / 'calls').read_text().splitlines() if 'pip install' in x]
+  home = tmp_path / 'home'
+  (home / 'bert_jax' / '.venv' / 'bin').mkdir(parents=True)
+  for name in ('bert_jax/.venv/bin/python', 'python3'):
+    (home / name).write_text('#!/bin/sh\nfor x; do echo "$x"; done > "$HOME/words"\n')
+    (home / name).chmod(0o755)
+  path = f'{home}:{os.environ["PATH"]}'
+  subprocess.run(['bash', '-c', line.partition('--command=')[2]], cwd=home, check=True,
+                 env=os.environ | {'HOME': str(home), 'PATH': path})  # fmt: skip
+  assert (home / 'words').read_text().splitlines()[-3:] == ['jax[tpu]', 'jieba>=0.42', 'pkg[all]']
+  assert not list(home.rglob('*0.42*'))
+
+
+def attempt(folder, script, *flags, **env):
+  """launch/attempt of a shell script that is given the workdir; $n is how often it was run."""
+  count = 'n=$(($(cat "$2/count" 2> /dev/null || echo 0) + 1)); mkdir -p "$2"; echo $n > "$2/count"'
+  return launch('launch/attempt', *flags, 'bash', '-c', f'{count}\n{script}', '--workdir',
+                '--workdir', str(folder), check=False, BACKOFF_SECONDS='0', **env)  # fmt: skip
+
+
+def test_a_run_is_tried_again_until_it_crashes_at_the_same_step(tmp_path):
+  out = attempt(tmp_path / 'a', 'exit 1', '--again', ATTEMPTS='3')
+  assert out.returncode == 2 and 'crashed 3 times at step 0, at last with status 1' in out.stderr
+  assert (tmp_path / 'a' / 'count').read_text() == '3\n'
+  out = attempt(tmp_path / 'b', 'mkdir -p "$2/checkpoints/$n"; [ $n = 7 ] || exit 137', '--again',
+                ATTEMPTS='3')  # fmt: skip
+  assert out.returncode == 0 and out.stderr.count('starting it again') == 6
+  for code in ('2', '130'):  # a wrong input, a stop
+    out = attempt(tmp_path / code, f'exit {code}', '--again')
+    assert out.returncode == int(code) and (tmp_path / code / 'count').read_text() == '1\n'
+
+
+def test_crashes_are_remembered_from_one_machine_to_the_next(tmp_path):
+  codes = [attempt(tmp_path / 'w', 'exit 3', ATTEMPTS='3').returncode for _ in range(4)]
+  assert codes == [3, 3, 2, 3]  # after giving up, it begins anew
+  env = {'ATTEMPTS': '2', 'JOB_COMPLETION_INDEX': '1'}
+  codes = [attempt(tmp_path / 'v', 'exit 3', **env).returncode for _ in range(4)]
+  assert codes == [3] * 4  # the first host counts
+
+
+def test_it_waits_longer_each_time(tmp_path):
+  (tmp_path / 'sleep').write_text('#!/bin/sh\necho "slept $1" >&2\n')
+  (tmp_path / 'sleep').chmod(0o755)
+  out = launch('launch/attempt', '--again', 'bash', '-c', 'exit 1', '--workdir', '--workdir',
+               str(tmp_path / 'w'), check=False,
+               PATH=f'{tmp_path}:{os.environ["PATH"]}')  # fmt: skip
+  slept = [line.split()[1] for line in out.stderr.splitlines() if line.startswith('slept')]
+  assert slept == ['10', '20', '40', '80']
+
+
+def test_a_signal_goes_on_to_the_run(tmp_path):
+  script = 'trap "exit 130" TERM; touch "$2/up"; for i in $(seq 300); do sleep 0.1; done'
+  (tmp_path / 'w').mkdir()
+  process = subprocess.Popen(['bash', 'launch/attempt', '--again', 'bash', '-c', script, 'x',
+                              '--workdir', str(tmp_path / 'w')])  # fmt: skip
+  while not (tmp_path / 'w' / 'up').exists():
+    time.sleep(0.05)
+  process.terminate()
+  assert process.wait(timeout=20) == 130
+
+
 def test_slurm_script(tmp_path):
   script = launch('launch/slurm', '--nodes', '2', '--gpus', '4', '--dry-run', *TRAIN).stdout
   assert '#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\n' in script
@@ -234,14 +320,15 @@ def test_slurm_script(tmp_path):
 
 
 def test_gke_manifest():
-  out = launch('launch/gke', '--image', 'I', '--topology', '4x4', '--slices', '2', '--claim', 'C',
+  out = launch('launch/gke', '--image', 'I', '--topology', '4x4', '--slices', '2', '--claim', 'c',
                *TRAIN).stdout  # fmt: skip
   spec = yaml.safe_load(out)['spec']['replicatedJobs'][0]
   assert spec['replicas'] == 2 and spec['template']['spec']['parallelism'] == 4
   pod = spec['template']['spec']['template']['spec']
   (container,) = pod['containers']
   assert container['command'] == [
-    'python', '-m', 'bert_jax.train', '--distributed', *TRAIN[1:], '--config.mesh.slices=2'
+    'bash', 'launch/attempt', 'python', '-m', 'bert_jax.train', '--distributed', *TRAIN[1:],
+    '--config.mesh.slices=2',
   ]  # fmt: skip
   assert container['resources']['limits'] == {'google.com/tpu': 4}
-  assert pod['volumes'][0]['persistentVolumeClaim']['claimName'] == 'C'
+  assert pod['volumes'][0]['persistentVolumeClaim']['claimName'] == 'c'

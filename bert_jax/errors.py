@@ -87,6 +87,39 @@ def farewell(error):
   return f'error: {error}', code
 
 
+@contextlib.contextmanager
+def about(name):
+  """For reading what a field names: an InputError that does not say which field begins with it."""
+  try:
+    yield
+  except InputError as error:
+    if name not in str(error):
+      error.args = (f'{name}: {error}',)
+    raise
+
+
+QUOTED = 80  # the most characters that a sentence quotes of what it refuses
+
+
+def quoted(value):
+  """repr of a value for a sentence: if it is long, its beginning and its length."""
+  text = value if isinstance(value, str) else None
+  if text is None:
+    try:
+      text = repr(value)
+    except ValueError:  # an integer of more than 4,300 digits
+      return 'a number of thousands of digits'
+    return text if len(text) <= QUOTED else f'{text[:QUOTED]}.. ({len(text):,} characters)'
+  return repr(text) if len(text) <= QUOTED else f'{text[:QUOTED]!r}.. ({len(text):,} characters)'
+
+
+def listed(values, most=8):
+  """'a', 'b' and 12 others: values for a sentence."""
+  values = list(values)
+  shown = ', '.join(map(quoted, values[:most]))
+  return shown + (f' and {len(values) - most:,} others' if len(values) > most else '')
+
+
 def first_line(error):
   """The first line of an exception's message, short enough for a sentence."""
   text = error.args[0] if isinstance(error, KeyError) and error.args else error

@@ -227,7 +227,7 @@ def test_tags_that_break_their_scheme_are_named(scheme, tags, broken):
 def test_what_marks_chunks():
   assert conll.are_chunks(['B-PER', 'I-PER', 'O']) and conll.are_chunks(['O', 'S-creative-work'])
   assert not conll.are_chunks(['ADJ', 'NOUN']) and not conll.are_chunks(['O', 'X', 'Y'])
-  with pytest.raises(InputError, match="'L-PER' is neither O nor begins with B- I- E- S-"):
+  with pytest.raises(InputError, match="'L-PER' is neither O nor begins with B- I- M- E- S-"):
     conll.are_chunks(['B-PER', 'L-PER', 'O'])
 
 
@@ -623,7 +623,7 @@ def test_labels_that_no_sentence_has(tmp_path, vocab, tokenizer):
 @pytest.mark.parametrize(
   'text, overrides, sentence',
   [
-    ('Ada\tO\nold\tO\n', (), r'data.train holds 1 different tags \(O\)'),
+    ('Ada\tO\nold\tO\n', (), r"data.train holds 1 different tags \('O'\)"),
     ('Ada\tX\nold\tY\n', (), r'tags of data.train \(X, Y, ..\) have no B- and I-'),
     (
       'Ada\tO\nold\tB-X\nthe\tX\n',

@@ -13,15 +13,17 @@ import difflib
 import hashlib
 import json
 import runpy
+import traceback
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
 from bert_jax.config import data, model, optimizer, run
 from bert_jax.config.model import SIZES, bert
-from bert_jax.errors import InputError, command_line, first_line, show_log
+from bert_jax.errors import InputError, command_line, first_line, quoted, show_log
 from bert_jax.field import NO_PAST
 from bert_jax.tasks import TASKS
+from bert_jax.text.values import json_value
 from bert_jax.whole_files import write_whole
 
 # Names from other modules that are used as bert_jax.config.NAME too.
@@ -84,10 +86,32 @@ def load(spec, overrides=()):
       f'config file {path} does not exist'
       + (f'; there are {near}.' if near else '; run from the folder that holds configs/.')
     )
-  get_config = runpy.run_path(path).get('get_config')
-  if get_config is None:
-    raise InputError(f'config file {path} defines no get_config(arg).')
-  return override(get_config(arg), overrides)
+  return override(_config_of(path, arg), overrides)
+
+
+def _config_of(path, arg):
+  """What get_config(arg) of a config file returns; a mistake in the file is one sentence."""
+  line = 0
+  try:
+    get_config = runpy.run_path(path).get('get_config')
+    if get_config is None:
+      raise InputError(f'config file {path} defines no get_config(arg).')
+    line = getattr(getattr(get_config, '__code__', None), 'co_firstlineno', 0)
+    config = get_config(arg)
+  except InputError:
+    raise
+  except Exception as error:
+    frames = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+              if frame.filename == path]  # fmt: skip
+    line = error.lineno if isinstance(error, SyntaxError) else (frames or [line])[-1]
+    where = f'{path}:{line}' if line else path
+    raise InputError(
+      f'{where} is wrong: {type(error).__name__}: {first_line(error)}; mend the config file.'
+    ) from error
+  if not isinstance(config, ConfigDict):
+    what = f'get_config returns {quoted(config)}, a {type(config).__name__}'
+    raise InputError(f'{path}:{line}: {what}; return a ConfigDict, as configs/pretrain.py does.')
+  return config
 
 
 def override(config, overrides):
@@ -164,17 +188,17 @@ def _checked(name, value, kind, allowed):
   if kind is float and isinstance(value, int) and not isinstance(value, bool):
     value = float(value)
   if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-    raise InputError(f'config.{name} is {value!r}, which is not {_a(kind)}.')
+    raise InputError(f'config.{name} is {quoted(value)}, which is not {_a(kind)}.')
   if allowed is str:
     value = tuple(map(str, value))
   if isinstance(allowed, tuple) and value not in allowed:
-    raise InputError(f'config.{name} is {value!r}; use one of {", ".join(allowed)}.')
+    raise InputError(f'config.{name} is {quoted(value)}; use one of {", ".join(allowed)}.')
   if isinstance(allowed, str):
     low, high = (float(x) for x in allowed[1:-1].split(','))
     above = value > low if allowed[0] == '(' else value >= low
     below = value < high if allowed[-1] == ')' else value <= high
     if not (above and below):
-      raise InputError(f'config.{name} is {value}, outside {allowed}.')
+      raise InputError(f'config.{name} is {quoted(value)}, outside {allowed}.')
   return value
 
 
@@ -215,7 +239,7 @@ def from_json(text):
       return {k: tuples(v) for k, v in value.items()}
     return tuple(map(tuples, value)) if isinstance(value, list) else value
 
-  given = flatten(ConfigDict(tuples(json.loads(text))))
+  given = flatten(ConfigDict(tuples(json_value(text))))
   known = fields(given['objective']) if given.get('objective') in TASKS else SHARED
   return check(nested(pasts(known) | given))
 
@@ -266,14 +290,14 @@ def _parse(name, text, kind):
     return text.lower() == 'true'
   try:
     value = ast.literal_eval(text)
-  except (ValueError, SyntaxError):
+  except (ValueError, SyntaxError, MemoryError, RecursionError):
     value = text
   if kind is float and isinstance(value, int):
     value = float(value)
   if kind is tuple and isinstance(value, (list, str)):
     value = tuple(value) if isinstance(value, list) else tuple(filter(None, text.split(',')))
   if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-    raise InputError(f'{name}={text} is not {_a(kind)}.')
+    raise InputError(f'{name} is {quoted(text)}, which is not {_a(kind)}.')
   return value
 
 

@@ -15,6 +15,7 @@ import safetensors
 
 from bert_jax.convert import tensorflow_bundle, torch_pickle
 from bert_jax.errors import InputError
+from bert_jax.text.values import json_value
 
 SAFETENSORS, PICKLE = 'model.safetensors', 'pytorch_model.bin'
 TYPES = {
@@ -83,7 +84,7 @@ def write_safetensors(path, tensors, metadata):
 def _read_shards(index, reader):
   """{name: array} of all files that an index names; each tensor must be where the index says."""
   try:
-    places = json.loads(index.read_text())['weight_map']
+    places = json_value(index.read_bytes())['weight_map']
     names = sorted(set(map(str, places.values())))
   except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
     raise InputError(f'{index} is no index of shards ({error!r:.100}); is it whole?') from None

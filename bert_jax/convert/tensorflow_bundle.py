@@ -6,6 +6,7 @@ tensor_bundle.proto): type, shape, and where in which `NAME.data-*` its bytes li
 the table and every tensor has a CRC-32C, and all are checked.
 """
 
+import math
 import struct
 
 import cramjam
@@ -22,6 +23,7 @@ TYPES = {  # tensorflow/core/framework/types.proto
   10: np.bool_, 14: ml_dtypes.bfloat16, 17: np.uint16, 19: np.float16, 22: np.uint32, 23: np.uint64,
 }  # fmt: skip
 STRING = 7
+SNAPPY_RATIO = 32  # bytes that one byte can stand for: a copy of 64 bytes takes three
 
 
 class Damaged(Exception):
@@ -55,7 +57,7 @@ def read(index):
       out[name] = _tensor(name, entry, shards[number])
     return out
   except (Damaged, cramjam.DecompressionError, struct.error, IndexError, KeyError, ValueError,
-          OSError) as error:  # fmt: skip
+          TypeError, MemoryError, OSError) as error:  # fmt: skip
     raise InputError(f'{index} cannot be read ({error}); is it whole?') from None
 
 
@@ -69,7 +71,7 @@ def _tensor(name, entry, shard):
   if stored_checksum(data) != entry.get(6, 0):
     raise Damaged(f'the bytes of {name} are not what was saved: their checksum differs')
   dtype = np.dtype(TYPES[entry[1]])
-  if size != int(np.prod(shape)) * dtype.itemsize:
+  if size != math.prod(shape) * dtype.itemsize:
     raise Damaged(f'{name} has {size} bytes for the shape {shape}')
   return np.frombuffer(data.tobytes(), dtype).reshape(shape)
 
@@ -104,7 +106,11 @@ def _block(data, offset, size):
     raise Damaged(f'the checksum of the block at byte {offset} differs')
   if trailer[0] > 1:
     raise Damaged(f'the block at byte {offset} is compressed in an unknown way, {trailer[0]}')
-  return bytes(cramjam.snappy.decompress_raw(block)) if trailer[0] else block
+  if not trailer[0]:
+    return block
+  if _varint(block, 0)[0] > SNAPPY_RATIO * len(block):
+    raise Damaged(f'the block at byte {offset} says that it holds more than it can')
+  return bytes(cramjam.snappy.decompress_raw(block))
 
 
 def _entries(block):

@@ -2,11 +2,13 @@
 
 A pickle is a program that may call whatever it can name. Here it can only name what a table of
 tensors is made of, so a file that asks for more is refused before anything of it runs. Both forms
-of torch/serialization.py are read: the zip of torch 1.6 and later, and the stream before it.
+of torch/serialization.py are read: the zip of torch 1.6 and later, and the stream before it. What a
+file says of sizes is compared with the bytes it has before anything of that size is made.
 """
 
 import math
 import pickle
+import pickletools
 import struct
 import zipfile
 from collections import OrderedDict
@@ -27,6 +29,9 @@ TYPES = {
 
 class Refused(Exception):
   """The file asks for something that is not the data of a tensor."""
+
+
+PACKED = 20  # weights are hardly compressed: a zip that holds so many times its size is refused
 
 
 class _Tensor(NamedTuple):
@@ -84,15 +89,33 @@ def read(path):
     raise InputError(f'{path} cannot be read as weights of torch ({why}); is it whole?') from None
 
 
+def _load(file):
+  """What the next pickle of a file holds. The library makes room for any number that the pickle
+  names, so these are looked at first."""
+  start = file.tell()
+  size = file.seek(0, 2)
+  file.seek(start)
+  for opcode, number, _ in pickletools.genops(file):
+    if opcode.name in ('PUT', 'LONG_BINPUT', 'FRAME') and number > size:
+      raise ValueError(f'{opcode.name} of {number} in {size} bytes')
+  file.seek(start)
+  return _Unpickler(file).load()
+
+
 def _read_zip(path):
   with zipfile.ZipFile(path) as archive:
+    whole, on_disk = sum(info.file_size for info in archive.infolist()), path.stat().st_size
+    if whole > PACKED * on_disk:
+      raise ValueError(f'its {on_disk:,} bytes would unpack to {whole:,}')
     (main,) = (name for name in archive.namelist() if name.endswith('/data.pkl'))
     root = main.removesuffix('data.pkl')
     if f'{root}byteorder' in archive.namelist() and archive.read(f'{root}byteorder') != b'little':
       raise InputError(f'{path} was written on a big-endian machine; save it as safetensors.')
     with archive.open(main) as file:
-      table = _Unpickler(file).load()
+      table = _load(file)
     wanted = {t.storage for t in _tensors(table)}
+    for storage in wanted:
+      _check_size(archive.getinfo(f'{root}data/{storage[0]}').file_size, storage)
     return table, {s: _numbers(archive.read(f'{root}data/{s[0]}'), s) for s in wanted}
 
 
@@ -100,7 +123,7 @@ def _read_stream(path):
   """The form before torch 1.6: pickles of a magic number, a version, the machine's properties, the
   table and the keys of its storages; then the count and the numbers of each storage."""
   with open(path, 'rb') as file:
-    magic, version, machine, table, keys = (_Unpickler(file).load() for _ in range(5))
+    magic, version, machine, table, keys = (_load(file) for _ in range(5))
     if (magic, version, machine['little_endian']) != (MAGIC, 1001, True):
       raise ValueError('not the header of torch.save')
     by_key = {t.storage[0]: t.storage for t in _tensors(table)}
@@ -112,7 +135,9 @@ def _read_stream(path):
       storage = by_key[key]
       if count != storage[2]:
         raise ValueError(f'storage {key} has {count} numbers, not {storage[2]}')
-      storages[storage] = _numbers(file.read(count * _dtype(storage).itemsize), storage)
+      size = count * _dtype(storage).itemsize
+      _check_size(min(size, path.stat().st_size - file.tell()), storage)
+      storages[storage] = _numbers(file.read(size), storage)
   return table, storages
 
 
@@ -129,11 +154,13 @@ def _dtype(storage):
   return np.dtype(ml_dtypes.bfloat16 if storage[1] == 'bfloat16' else storage[1])
 
 
+def _check_size(size, storage):
+  if size != storage[2] * _dtype(storage).itemsize:
+    raise ValueError(f'storage {storage[0]} has {size} bytes, not {storage[2]} numbers')
+
+
 def _numbers(data, storage):
-  x = np.frombuffer(data, _dtype(storage))
-  if x.size != storage[2]:
-    raise ValueError(f'storage {storage[0]} has {x.size} numbers, not {storage[2]}')
-  return x
+  return np.frombuffer(data, _dtype(storage))
 
 
 def _array(name, tensor, storages):
@@ -145,8 +172,8 @@ def _array(name, tensor, storages):
   if len(shape) != len(strides) or not all(isinstance(n, int) and n >= 0 for n in numbers):
     raise ValueError(f'{name} has the shape {shape} and strides {strides}')
   last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides))
-  if math.prod(shape) and last >= x.size:
-    raise ValueError(f'{name} reaches beyond its storage')
+  if math.prod(shape) and (last >= x.size or math.prod(shape) > x.size):
+    raise ValueError(f'{name} has the shape {shape}, more than the {x.size} numbers of its storage')
   steps = [stride * x.itemsize for stride in strides]
   view = np.lib.stride_tricks.as_strided(x[offset:], shape, steps, writeable=False)
   return np.ascontiguousarray(view).reshape(shape)

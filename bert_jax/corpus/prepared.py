@@ -12,7 +12,7 @@ sentences int32 (how many tokens each sentence that begins here has), starts uin
 shards.py writes it.
 """
 
-import json
+import math
 import zipfile
 import zlib
 from collections import OrderedDict
@@ -23,6 +23,7 @@ import numpy as np
 
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, offsets
 from bert_jax.errors import InputError, first_line
+from bert_jax.text.values import json_value
 
 META, PLAN = 'corpus.json', 'plan.json'
 CACHE_TOKENS = 50_000_000  # of the records read last, which stay in memory; 5 bytes each
@@ -49,11 +50,27 @@ def data_folder(folder):
 def read_index(path):
   """({fact: value}, {name: array}) of a shard's index."""
   try:
+    check_sizes(path)
     with np.load(path) as file:
       arrays = {name: file[name] for name in file.files}
-    return json.loads(arrays.pop('facts').tobytes()), arrays
-  except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    return json_value(arrays.pop('facts').tobytes()), arrays
+  except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile,
+          zlib.error) as error:  # fmt: skip
     raise InputError(f'{path} is damaged ({first_line(error)}); prepare the corpus anew') from error
+
+
+def check_sizes(path):
+  """ValueError unless every array of an .npz has as many bytes as its header says."""
+  with zipfile.ZipFile(path) as archive:
+    for info in archive.infolist():
+      with archive.open(info) as file:
+        version = np.lib.format.read_magic(file)
+        read = {(1, 0): np.lib.format.read_array_header_1_0}.get(version)
+        if read is None:
+          raise ValueError(f'{info.filename} is of version {version}')
+        shape, _, dtype = read(file)
+        if math.prod(shape) * dtype.itemsize != info.file_size - file.tell():
+          raise ValueError(f'{info.filename} has not the bytes of its shape {shape}')
 
 
 def finished(folder):
@@ -75,7 +92,7 @@ def read_meta(folder):
   if not path.is_file():
     raise InputError(f'{folder} is not finished; run the bert_jax.tools.prepare that made it again')
   try:
-    return json.loads(path.read_text())
+    return json_value(path.read_bytes())
   except ValueError as error:
     raise InputError(f'{path} is damaged ({error}); prepare the corpus again') from error
 

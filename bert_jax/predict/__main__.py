@@ -99,6 +99,8 @@ def main(argv=None):
     except KeyboardInterrupt:
       kept = 'none of them is kept' if writer.vectors is not None else 'these are kept'
       raise KeyboardInterrupt(f'stopped after {writer.lines} answers; {kept}') from None
+    if not writer.lines:
+      log.warning('there is no line in %s: nothing is answered', args.input or 'stdin')
     for what, number in model.counts.items():
       log.warning('%s: %d', what, number)
     if writer.errors:

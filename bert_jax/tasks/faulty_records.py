@@ -2,20 +2,33 @@
 
 A record that cannot be read (a column is missing, a label is unknown) stops the run with an error
 that names its place; with data.skip_damaged=true it is left out and counted. A fault that harms
-nothing (an empty text, a wrong offset) is kept or mended, and counted.
+nothing (an empty text, a wrong offset) is kept or mended, and counted. Where nothing can be read,
+the run stops in any case, with the cause and the count.
 """
 
+import functools
 import logging
 from collections import Counter, defaultdict
 
 import numpy as np
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, about
 from bert_jax.text import files, tables
 
 log = logging.getLogger('bert_jax')
 
 NAMED = 3  # places that are named of each kind
+
+
+def names_data(read):
+  """Decorates a generator read(config, split, problems): its errors say data.train or data.eval."""
+
+  @functools.wraps(read)
+  def wrapped(config, split, problems, **options):
+    with about(f'data.{split}'):
+      yield from read(config, split, problems, **options)
+
+  return wrapped
 
 
 class Problems:
@@ -27,7 +40,8 @@ class Problems:
     self.split, self.skip = split, skip
     self.counts = Counter()
     self.places = defaultdict(list)
-    self.ids = set()
+    self.ids = set()  # of the records that could be read
+    self.cause, self.left_out = '', 0  # why the first record was left out; how many were
 
   def note(self, kind, where):
     """Counts a fault that harms nothing."""
@@ -52,12 +66,24 @@ class Problems:
   def wrong(self, where, sentence, kind):
     """Raises InputError for a record that cannot be used, or counts it if such are left out."""
     if not self.skip:
-      raise InputError(f'{where}: {sentence} (data.skip_damaged=true leaves such records out).')
+      fits = 'data.skip_damaged=true leaves such records out'
+      advice = fits if self.ids else 'no record before it could be read: is it the right file?'
+      raise InputError(f'{where}: {sentence} ({advice}).')
+    self.cause = self.cause or f'{where}: {sentence}'
+    self.left_out += 1
     self.note(f'{kind} (skipped)', where)
 
-  def rows(self, spec, validation='validation', **options):
-    """Yields (where, row) of a split, see tables.records; `validation` is TFDS' name of eval."""
-    split = 'train' if self.split == 'train' else validation
+  def nothing(self, spec, kind):
+    """Raises InputError for data that holds none of a kind, such as 'questions'."""
+    why = 'is it the right file?'
+    if self.cause:
+      why = f'all {self.left_out:,} records were left out, the first of them since {self.cause}.'
+    raise InputError(f'data.{self.split}={spec} holds no {kind}; {why}')
+
+  def rows(self, spec, validation='validation', of='', **options):
+    """Yields (where, row) of a split, see tables.records; `validation` is TFDS' name of eval. of:
+    the split, if another one than that of the Problems."""
+    split = 'train' if (of or self.split) == 'train' else validation
     return tables.records(spec, split=split, counts=self.counts, wrong=self.wrong, **options)
 
   def columns(self, row, names, where, hint=''):

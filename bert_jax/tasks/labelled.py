@@ -69,27 +69,28 @@ def shape(config):
   return {'seq_length': config.data.seq_length, 'slots': config.data.examples_per_row}
 
 
-def sources_of(read, rows, embedded=False):
+def sources_of(read, rows, has_eval=lambda config: False):
   """The `sources` of a family: its rows are rows(config, tokenizer, examples, problems) of the
-  examples that read(config, split, problems) yields. embedded: it has data without data.train."""
+  examples that read(config, split, problems) yields. has_eval(config): is there data to evaluate on
+  without data.eval?"""
 
   def sources(config, tokenizer, splits=('train', 'eval')):
     def rows_of(split, problems):
       examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
       return rows(config, tokenizer, examples, problems)
 
-    return in_splits(config, splits, rows_of, embedded and not config.data.train)
+    return in_splits(config, splits, rows_of, has_eval(config))
 
   return sources
 
 
-def in_splits(config, splits, rows_of, embedded=False):
-  """{split: rows_of(split, problems)}; without data.eval there is no `eval`, unless embedded.
+def in_splits(config, splits, rows_of, has_eval=False):
+  """{split: rows_of(split, problems)}; without data.eval there is no `eval`, unless has_eval.
   rows_of reads the examples of a split and makes a rows.examples.Scored of them. What it notes in
   `problems` is logged."""
   out = {}
   for split in splits:
-    if split == 'train' or config.data.eval or embedded:
+    if split == 'train' or config.data.eval or has_eval:
       problems = Problems(split, config.data.skip_damaged)
       out[split] = rows_of(split, problems)
       problems.log(out[split])

@@ -9,15 +9,18 @@ its format (`.gz` or `.zst` may follow any):
   paragraphs  .md: a blank line between paragraphs, wrapped lines joined; a heading opens a document
   jsonl       .jsonl, .json: one object a line whose text field is a document, a paragraph a line
   wiki        any file that begins with `<doc `: WikiExtractor output, a paragraph a line
+  wikitext    any file that begins with a line like ` = Title = `: WikiText-2 and -103, a paragraph
+              a line; headings (` = = Section = = `) open documents as those of Markdown do
 
 Files are read as a stream and cut into blocks of whole documents. Cutting is quick, since it only
 looks for the lines that open a document; then any process can read a block into documents without
-the rest of the file. Invalid UTF-8 is repaired and counted; any other fault is an InputError.
+the rest of the file. A line of more than 16 MB (text8 is one line of 100 MB) is read as several of
+1 MB, each a document of its own. Invalid UTF-8 is repaired and counted; any other fault is an
+InputError.
 """
 
 import io
 import itertools
-import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,6 +30,7 @@ from typing import Any, NamedTuple
 from bert_jax.errors import InputError
 from bert_jax.text import files
 from bert_jax.text.files import Lines, decode, parse_json
+from bert_jax.text.headings import RULE, heading_of, wikitext_heading
 from bert_jax.text.sentences import split_sentences
 
 BLOCK_BYTES = 1 << 20  # a block ends where the first document begins after so many bytes
@@ -59,7 +63,7 @@ def documents(
   Args:
     spec: file, glob, folder or `tfds:NAME[:SPLIT]`, see the top of this file.
     split: the split of a TFDS dataset whose spec names none.
-    format: 'auto' or one of 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki'.
+    format: 'auto' or one of 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki', 'wikitext'.
     text_field: the field of a JSON object or of a TFDS example that holds the text.
     counts: these keys are increased: files, bytes (uncompressed), documents, sentences,
       empty_documents (skipped), invalid_utf8_lines (repaired), cut_sentences and cut_documents (too
@@ -93,23 +97,41 @@ def blocks(path: str, format: str = 'auto', split: str = 'train') -> Iterator[Bl
       number = min(_TFDS_ROWS, len(rows) - first)
       yield Block(path, split, first, str(number).encode(), first + number, False)
     return
-  numbered = files.raw_lines(Path(path))
-  number, raw, position = next(numbered)
+  by_suffix = _SUFFIXES.get(files.suffix(Path(path)), 'sentences') if format == 'auto' else format
+  # An object of JSON cannot be cut.
+  numbered = files.raw_lines(Path(path), 0 if by_suffix == 'jsonl' else LONGEST_DOCUMENT)
   if format == 'auto':
-    wiki = raw.removeprefix(b'\xef\xbb\xbf').startswith(b'<doc ')
-    format = 'wiki' if wiki else _SUFFIXES.get(files.suffix(Path(path)), 'sentences')
+    format, numbered = _format_of(numbered, by_suffix)
+  number, raw, position = next(numbered)
   opens = _OPENS[format]()
   opens(raw)
   lines, size, first, is_cut = [raw], len(raw), number, False
   for number, raw, at in numbered:
-    opening = opens(raw)
-    if (opening and size >= BLOCK_BYTES) or size >= LONGEST_DOCUMENT:
+    goes_on = not lines[-1].endswith(b'\n')  # the line before was cut
+    opening = not goes_on and opens(raw)
+    if (opening and size >= BLOCK_BYTES) or size >= LONGEST_DOCUMENT or goes_on:
       yield Block(path, format, first, b''.join(lines), position, is_cut)
       lines, size, first, is_cut = [], 0, number, not opening
     lines.append(raw)
     size += len(raw)
     position = at
   yield Block(path, format, first, b''.join(lines), position, is_cut)
+
+
+def _format_of(numbered, otherwise):
+  """(format, the lines again): by how the lines of a file begin, else the one of its suffix."""
+  head, first = [], ''
+  for line in numbered:
+    head.append(line)
+    first = line[1][:LONGEST_SENTENCE].decode(errors='replace').lstrip('\ufeff').rstrip('\r\n')
+    if first.strip():
+      break
+  format = otherwise
+  if len(head) == 1 and first.startswith('<doc '):
+    format = 'wiki'
+  elif otherwise == 'sentences' and wikitext_heading(first.strip()):
+    format = 'wikitext'
+  return format, itertools.chain(head, numbered)
 
 
 def read_block(block: Block, text_field: str, counts: Counter) -> Iterator[Document]:
@@ -138,13 +160,15 @@ def _read(block: Block, text_field: str, counts: Counter) -> Iterator[Document]:
 
 def _bounded(sentence: str, counts: Counter) -> Iterator[str]:
   """The parts of a sentence, each of LONGEST_SENTENCE characters at most."""
-  while len(sentence) > LONGEST_SENTENCE:
+  start = 0  # what is left is not copied, since a sentence may have a hundred million characters
+  while len(sentence) - start > LONGEST_SENTENCE:
     counts['cut_sentences'] += 1
-    end = sentence.rfind(' ', 1, LONGEST_SENTENCE) + 1 or LONGEST_SENTENCE
-    yield sentence[:end].strip()
-    sentence = sentence[end:].strip()
-  if sentence:
-    yield sentence
+    end = sentence.rfind(' ', start + 1, start + LONGEST_SENTENCE) + 1 or start + LONGEST_SENTENCE
+    if part := sentence[start:end].strip():
+      yield part
+    start = end
+  if rest := sentence[start:].strip():
+    yield rest
 
 
 def held_out(name: str, share: float) -> bool:
@@ -174,8 +198,19 @@ def _sentences(path: Path, numbered: Lines) -> Iterator[Document]:
 
 
 def _paragraphs(path: Path, numbered: Lines) -> Iterator[Document]:
+  return _by_headings(path, _blocks(numbered))
+
+
+def _wikitext(path: Path, numbered: Lines) -> Iterator[Document]:
+  stripped = ((number, line.strip()) for number, line in numbered)
+  parts = ((number, line, wikitext_heading(line)) for number, line in stripped if line)
+  return _by_headings(path, ((number, title or line, bool(title)) for number, line, title in parts))
+
+
+def _by_headings(path: Path, parts: Iterator[tuple[int, str, bool]]) -> Iterator[Document]:
+  """Yields the documents of (line number, text, whether it is a heading)."""
   start, sentences, has_body = 0, [], False
-  for number, text, is_heading in _blocks(numbered):
+  for number, text, is_heading in parts:
     if is_heading and has_body:  # a title directly above a heading stays with it
       yield Document(f'{path.name}:{start}', sentences)
       start, sentences, has_body = 0, [], False
@@ -190,17 +225,13 @@ def _lines(path: Path, numbered: Lines) -> Iterator[Document]:
     yield Document(name, [sentence for line in lines for sentence in split_sentences(line)])
 
 
-_HEADING = re.compile(r'#{1,6}\s+(.+?)(?:\s+#+)?')
-_RULE = re.compile(r'([-*_=])(?:\s*\1){2,}')  # a break, or the line under a title
-
-
 def _blocks(numbered: Lines) -> Iterator[tuple[int, str, bool]]:
   """Yields (line number, text, whether it is a heading) for each heading and each paragraph."""
   start, paragraph = 0, []
   for number, line in itertools.chain(numbered, [(0, '')]):
     line = line.strip()
-    heading = _HEADING.fullmatch(line)
-    if line and not heading and not _RULE.fullmatch(line):
+    heading = heading_of(line)
+    if line and not heading and not RULE.fullmatch(line):
       start = start or number
       paragraph.append(line)
       continue
@@ -208,7 +239,7 @@ def _blocks(numbered: Lines) -> Iterator[tuple[int, str, bool]]:
       yield start, ' '.join(paragraph), False
       start, paragraph = 0, []
     if heading:
-      yield number, heading[1], True
+      yield number, heading, True
 
 
 def _wiki(path: Path, numbered: Lines) -> Iterator[Document]:
@@ -260,7 +291,7 @@ def _text_of(row: dict[str, Any], field: str, where: str) -> list[str]:
 
 _READERS = {
   'sentences': _sentences, 'lines': _lines, 'paragraphs': _paragraphs, 'jsonl': _jsonl,
-  'wiki': _wiki,
+  'wiki': _wiki, 'wikitext': _wikitext,
 }  # fmt: skip
 _SUFFIXES = {'.md': 'paragraphs', '.jsonl': 'jsonl', '.json': 'jsonl'}
 
@@ -271,25 +302,30 @@ def _opens_sentences() -> Callable[[bytes], bool]:
 
   def opens(raw):
     nonlocal blank
-    before, blank = blank, raw.isspace()
+    before = blank
+    blank = not 32 < raw[0] < 127 and not _stripped(raw)  # most lines need not be decoded
     return before and not blank
 
   return opens
 
 
-def _opens_paragraphs() -> Callable[[bytes], bool]:
-  """The same for Markdown, where a heading opens a document if a paragraph came before it."""
+def _stripped(raw: bytes) -> str:
+  """A line as the readers see it, who take white space of any script (U+3000) for blank."""
+  return raw.decode(errors='replace').strip()
+
+
+def _opens_by_headings(heading: Callable, rule=None) -> Callable[[bytes], bool]:
+  """The same where a heading opens a document if a paragraph came before it."""
   has_body = False
 
   def opens(raw):
     nonlocal has_body
-    line = raw.strip()
-    if not line:
+    if not (line := _stripped(raw)):
       return False
-    if line[:1] == b'#' and _HEADING.fullmatch(line.decode(errors='replace')):
+    if heading(line):
       before, has_body = has_body, False
       return before
-    has_body = has_body or not _RULE.fullmatch(line.decode(errors='replace'))
+    has_body = has_body or not (rule and rule.fullmatch(line))
     return False
 
   return opens
@@ -298,7 +334,8 @@ def _opens_paragraphs() -> Callable[[bytes], bool]:
 _OPENS = {
   'sentences': _opens_sentences,
   'lines': _opens_sentences,
-  'paragraphs': _opens_paragraphs,
+  'paragraphs': lambda: _opens_by_headings(heading_of, RULE),
+  'wikitext': lambda: _opens_by_headings(wikitext_heading),
   'jsonl': lambda: lambda raw: True,
   'wiki': lambda: lambda raw: raw.lstrip().startswith(b'<doc '),
 }

@@ -7,7 +7,6 @@ repaired and counted; anything else wrong is an InputError that says where.
 import functools
 import glob
 import gzip
-import json
 import logging
 import re
 import zlib
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import InputError, first_line
+from bert_jax.text import values
 
 log = logging.getLogger('bert_jax')
 
@@ -71,20 +71,27 @@ def suffix(path: Path) -> str:
 
 def lines(path: Path, counts: Counter) -> Iterator[tuple[int, str]]:
   """Yields (line number, line) of a plain, .gz or .zst file, without byte order mark and line ends.
-  Invalid UTF-8 becomes U+FFFD, is counted, and its first line is logged. A file without a byte,
+  Invalid UTF-8 becomes U+FFFD, is counted, and the first line is logged. A file without a byte,
   with a NUL byte, or with a broken compressed stream is an InputError."""
   counts['files'] += 1
   return decoded(path, ((number, raw) for number, raw, _ in raw_lines(path)), counts)
 
 
-def raw_lines(path: Path) -> Iterator[tuple[int, bytes, int]]:
-  """Yields (line number, line, bytes read so far of the file on disk, 0 for a pipe)."""
+def raw_lines(path: Path, cut: int = 0) -> Iterator[tuple[int, bytes, int]]:
+  """Yields (line number, line, bytes read so far of the file on disk, 0 for a pipe).
+  cut: a line of so many bytes or more is read as several of about 1 MB, cut at blanks; 0: a line of
+  more than 256 MB is an InputError."""
   number = 0
   try:
     with open(path, 'rb') as disk:
       stream = _OPENERS[path.suffix](disk) if path.suffix in _OPENERS else disk
       at = disk.tell if disk.seekable() else lambda: 0  # a pipe
-      while raw := stream.readline(_LONGEST_LINE):
+      while raw := stream.readline(cut or _LONGEST_LINE):
+        if cut and len(raw) >= cut and raw[-1:] != b'\n':
+          for part in _parts_of_line(raw, stream):
+            number += 1
+            yield number, part, at()
+          continue
         number += 1
         if len(raw) == _LONGEST_LINE:
           raise InputError(
@@ -106,11 +113,30 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes, int]]:
     raise InputError(f'{path} is empty; remove it, or write it again')
 
 
+def _parts_of_line(raw: bytes, stream) -> Iterator[bytes]:
+  """Yields a line, which begins with `raw` and goes on in a stream, in parts of PART or a bit more
+  bytes, which end after a blank or, if there is none near, between two characters."""
+  while True:
+    start = 0
+    while len(raw) - start >= 3 * PART:
+      end = start + PART
+      blank = raw.find(b' ', end, end + PART) + 1
+      while not blank and raw[end] & 0xC0 == 0x80:
+        end += 1
+      yield raw[start : (blank or end)]
+      start = blank or end
+    raw = raw[start:]
+    more = b'' if raw[-1:] == b'\n' else stream.readline(16 * PART)
+    if not more:
+      yield raw
+      return
+    raw += more
+
+
 def decoded(
   path: Path, numbered: Iterable[tuple[int, bytes]], counts: Counter
 ) -> Iterator[tuple[int, str]]:
   """Decodes numbered raw lines and takes off their ends, as `lines` says."""
-  warned = False
   for number, raw in numbered:
     if b'\0' in raw:
       raise InputError(
@@ -120,10 +146,9 @@ def decoded(
     counts['bytes'] += len(raw)
     invalid = counts['invalid_utf8_lines']
     line = decode(raw, counts)
-    if counts['invalid_utf8_lines'] > invalid and not warned:
-      warned = True
-      message = '%s:%d is not valid UTF-8; bad bytes of this file become U+FFFD and are counted'
-      log.warning(message, path, number)
+    if counts['invalid_utf8_lines'] > invalid == 0:
+      message = '%s:%d is not valid UTF-8; bad bytes become U+FFFD, here and in other lines, which '
+      log.warning(message + 'are counted (invalid_utf8_lines)', path, number)
     if number == 1 and line[:1] == '\ufeff':
       counts['byte order marks (left out)'] += 1
       line = line[1:]
@@ -146,6 +171,7 @@ def _zstd(disk):
 _OPENERS = {'.gz': lambda disk: gzip.GzipFile(fileobj=disk), '.zst': _zstd}
 _BROKEN = (EOFError, gzip.BadGzipFile, zlib.error)
 _LONGEST_LINE = 1 << 28  # bytes
+PART = 1 << 20  # bytes of the parts of a longer line
 
 
 def decode(raw: bytes, counts: Counter) -> str:
@@ -160,9 +186,9 @@ def decode(raw: bytes, counts: Counter) -> str:
 def parse_json(line: str, where: str, counts: Counter) -> dict[str, Any]:
   """The JSON object of one line; half a surrogate pair is invalid UTF-8 and treated like it."""
   try:
-    row, halves = _parsed(line)
-  except (ValueError, RecursionError) as error:
-    raise InputError(f'{where} is {_json_fault(error)}; write one JSON object per line') from None
+    row, halves = values.json_text(line)
+  except values.NotJson as error:
+    raise InputError(f'{where} is {error}; write one JSON object per line') from None
   if not isinstance(row, dict):
     raise InputError(f'{where} is a JSON {type(row).__name__}; write one JSON object per line')
   if halves:
@@ -170,26 +196,6 @@ def parse_json(line: str, where: str, counts: Counter) -> dict[str, Any]:
   return row
 
 
-def _parsed(text: str) -> tuple[Any, int]:
-  """(the value of a JSON text, how many halves of surrogate pairs in it became U+FFFD)."""
-  value, halves = json.loads(text), 0
-  if _ESCAPED_SURROGATE.search(text):
-    repaired, halves = _SURROGATE.subn('\ufffd', json.dumps(value, ensure_ascii=False))
-    value = json.loads(repaired)
-  return value, halves
-
-
-def _json_fault(error: Exception) -> str:
-  """What is wrong with a text, by the error that _parsed raised."""
-  if isinstance(error, RecursionError):
-    return 'JSON nested too deeply'
-  if isinstance(error, json.JSONDecodeError):
-    return f'not JSON ({error.msg} at column {error.colno})'
-  return f'JSON that cannot be read ({error})'
-
-
-_ESCAPED_SURROGATE = re.compile(r'\\u[dD][89a-fA-F]')
-_SURROGATE = re.compile('[\ud800-\udfff]')
 _TFDS = re.compile(r'tfds:(?P<name>[^:]+(?::[\d*]+\.[\d*]+\.[\d*]+)?)(?::(?P<split>.+))?')
 
 
@@ -198,11 +204,10 @@ def whole_json(path: Path, where: str, counts: Counter, wrong: Callable) -> Any:
   wrong: called with (where, sentence, kind) for a file that is not JSON; its result is returned."""
   content = '\n'.join(line for _, line in lines(path, counts))
   try:
-    value, halves = _parsed(content)
-  except (ValueError, RecursionError) as error:
-    line = f':{error.lineno}' if isinstance(error, json.JSONDecodeError) else ''
-    sentence = f'this is {_json_fault(error)}; fetch the file again'
-    return wrong(f'{where}{line}', sentence, 'damaged files')
+    value, halves = values.json_text(content)
+  except values.NotJson as error:
+    place = f'{where}:{error.line}' if error.line else where
+    return wrong(place, f'this is {error}; fetch the file again', 'damaged files')
   if halves:
     counts['half_characters'] += halves
   return value
@@ -214,8 +219,8 @@ def json_of(path: Path, kind: type = dict) -> Any:
   if not path.is_file():
     return kind()
   try:
-    value = json.loads(path.read_bytes())
-  except (OSError, ValueError, RecursionError) as error:
+    value = values.json_value(path.read_bytes())
+  except (OSError, values.NotJson) as error:
     raise InputError(f'{path} cannot be read as JSON ({error}); is it whole?') from None
   if not isinstance(value, kind):
     name = {dict: 'object', list: 'list'}[kind]

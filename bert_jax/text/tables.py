@@ -5,6 +5,8 @@ from, and `where` ('dev.tsv:17') lets an error point at the line.
 
   .tsv            GLUE's: a header line, tabs, no quoting: a quote is a plain character
   .csv            RFC 4180: a header line, commas, quoted fields may hold commas and line breaks
+                  Where the header of a .tsv or .csv has none of its delimiter but ; | , or a tab,
+                  the cells are those between these, quoted as in a .csv
   .jsonl, .json   one object a line; a value that is not a string is kept as its JSON text, and a
                   null is left out
   tfds:NAME       see files.tfds_rows; a ClassLabel becomes the name of its class
@@ -14,6 +16,7 @@ Any file may be compressed (.gz, .zst); a glob or a folder reads its files one a
 
 import csv
 import difflib
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, listed
 from bert_jax.text.files import Lines, decode, lines, of_split, parse_json, parts, suffix, tfds_rows
 
 Row = dict[str, str]
@@ -67,7 +70,7 @@ def column(row: Row, name: str, where: str) -> str:
       return row[spelling]
   close = difflib.get_close_matches(name.split('|')[0], row, n=1)
   hint = f'did you mean {close[0]!r}?' if close else 'name one of these'
-  raise InputError(f'{where} has no column {name!r}, only {", ".join(map(repr, row))}; {hint}')
+  raise InputError(f'{where} has no column {name!r}, only {listed(row)}; {hint}')
 
 
 def _records_of(
@@ -81,8 +84,8 @@ def _records_of(
     return
   for path in of_split(spec, split, one=split != 'train'):
     kind, numbered = suffix(path), lines(path, counts)
-    if kind in _CELLS:
-      rows = _named(path, _CELLS[kind](path, numbered), columns, counts, wrong)
+    if kind in _DELIMITERS:
+      rows = _named(path, _cells(path, numbered, columns, counts), columns, counts, wrong)
     elif kind in ('.jsonl', '.json'):
       rows = _jsonl(path, numbered, counts, wrong)
     else:
@@ -93,15 +96,39 @@ def _records_of(
       yield f'{path.name}:{number}', row
 
 
-def _tsv(path: Path, numbered: Lines) -> Iterator[tuple[int, list[str]]]:
+_DELIMITERS = {'.tsv': '\t', '.csv': ','}
+
+
+def _cells(
+  path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter
+) -> Iterator[tuple[int, list[str]]]:
+  """Yields (line number, cells) of a TSV or CSV file, whose first line shows the delimiter."""
+  head = []
+  for number, line in numbered:
+    head.append((number, line))
+    if line.strip():
+      break
+  usual, line = _DELIMITERS[suffix(path)], head[-1][1] if head else ''
+  often = {mark: line.count(mark) for mark in ',;|\t'}
+  delimiter = max(often, key=often.get)
+  named = {cell.strip(' "') for cell in line.split(delimiter)}
+  if often[usual] or not often[delimiter] or (columns and not named & set(columns)):
+    delimiter = usual
+  else:
+    counts[f'tables with {delimiter!r} between their cells'] += 1
+  numbered = itertools.chain(head, numbered)
+  return _tsv(numbered) if delimiter == '\t' == usual else _csv(path, numbered, delimiter)
+
+
+def _tsv(numbered: Lines) -> Iterator[tuple[int, list[str]]]:
   return ((number, line.split('\t') if line.strip(' ') else []) for number, line in numbered)
 
 
 csv.field_size_limit(2**31 - 1)  # for long documents; the default is 131,072 characters
 
 
-def _csv(path: Path, numbered: Lines) -> Iterator[tuple[int, list[str]]]:
-  reader = csv.reader((line + '\n' for _, line in numbered), strict=True)
+def _csv(path: Path, numbered: Lines, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+  reader = csv.reader((line + '\n' for _, line in numbered), strict=True, delimiter=delimiter)
   start = 1
   try:
     for row in reader:
@@ -127,9 +154,6 @@ def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Callable):
       counts['blank_lines'] += 1
 
 
-_CELLS = {'.tsv': _tsv, '.csv': _csv}  # readers of (line number, cells)
-
-
 def _named(
   path: Path, rows: Iterator[tuple[int, list[str]]], columns: tuple[str, ...], counts: Counter,
   wrong: Callable,
@@ -146,13 +170,13 @@ def _named(
       header = tuple(cell.strip() for cell in cells)
       if '' in header[1:] or len(set(header)) < len(header):  # pandas leaves the first one empty
         raise InputError(
-          f'{path}:{number} is no header: {header} has empty or repeated names; if the file has no '
-          'header line, name its columns with table.columns'
+          f'{path}:{number} is no header: {listed(header)} has empty or repeated names; if the '
+          'file has no header line, name its columns with table.columns'
         )
     elif len(cells) != len(header):
       wrong(
         f'{path}:{number}',
-        f'{len(cells)} columns where {len(header)} are expected ({", ".join(header)}); repair or '
+        f'{len(cells)} columns where {len(header)} are expected ({listed(header)}); repair or '
         'remove the line',
         'lines with another number of columns',
       )

@@ -46,6 +46,13 @@ def check_writable(out, option='--out'):
     raise InputError(f'{nearest} cannot be written to; choose another {option}')
 
 
+def cores():
+  """How many cores this process may use; macOS only knows how many there are."""
+  if hasattr(os, 'sched_getaffinity'):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
+
+
 def aligned(rows):
   """The lines of a table; rows: tuples of strings, all of one length, the header among them."""
   widths = [max(map(len, column)) for column in zip(*rows)]

@@ -191,7 +191,7 @@ def main(argv=None):
   top = arguments.parser('bench', __doc__.replace('\n\n', '\n'))
   commands = top.add_subparsers(dest='command', required=True)
   defaults = {  # of the arguments of each command; None: required
-    'prepare': dict(vocab=None, processes=len(os.sched_getaffinity(0))),
+    'prepare': dict(vocab=None, processes=arguments.cores()),
     'loading': dict(corpus=None, seq_length=128, batch_size=64, seconds=3.0),
     'finetune': dict(train=None, steps=80, batch_size=4),
     'predict': dict(size='base', dtype='float32', sentences=1000),

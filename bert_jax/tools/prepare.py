@@ -151,7 +151,7 @@ def parser():
   add('--duplicates', default='keep', choices=('keep', 'exact', 'near'),
       help='remove repeated documents; near: by MinHash (530 bytes a document)')  # fmt: skip
   add('--near-threshold', type=float, default=0.8, help='Jaccard similarity of near duplicates')
-  add('--processes', type=int, default=len(os.sched_getaffinity(0)), help='default: one per core')
+  add('--processes', type=int, default=arguments.cores(), help='default: one per core')
   add('--shard-mb', type=int, default=64, help='text in a shard of the output')
   add('--beam', action='store_true', help='run by Apache Beam; other arguments go to it')
   add('--shards', type=int, default=0, help='of a corpus by --beam; for compressed or TFDS input')

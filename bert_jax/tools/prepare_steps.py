@@ -10,7 +10,7 @@ from bert_jax import tokenizers
 from bert_jax.corpus import prepared, shards
 from bert_jax.corpus.units import Encoder
 from bert_jax.errors import InputError
-from bert_jax.text import documents, duplicates
+from bert_jax.text import documents, duplicates, files
 from bert_jax.tools import arguments
 from bert_jax.whole_files import write_whole
 
@@ -88,7 +88,7 @@ def begin(settings, out, by='processes'):
   plan = _plan(settings, tokenizer, by)
   path = out / prepared.PLAN
   if path.is_file():
-    earlier = json.loads(path.read_text())
+    earlier = files.json_of(path)
     different = ', '.join(name for name in plan if plan[name] != earlier.get(name))
     if different and (prepared.finished(out) or (out / prepared.META).is_file()):
       begun = f'{out} holds a corpus that was begun with another {different}'

@@ -437,8 +437,8 @@ MUTANTS = [
   (
     'a long sentence is cut at its first blank',
     'bert_jax/text/documents.py',
-    "sentence.rfind(' ', 1, LONGEST_SENTENCE)",
-    "sentence.find(' ', 1, LONGEST_SENTENCE)",
+    "sentence.rfind(' ', start + 1, start + LONGEST_SENTENCE)",
+    "sentence.find(' ', start + 1, start + LONGEST_SENTENCE)",
     'tests/test_text.py::test_a_long_sentence_is_cut_at_its_last_blanks',
   ),
   (

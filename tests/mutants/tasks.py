@@ -326,8 +326,8 @@ MUTANTS = [
   (
     'an entity goes on in the next sentence',
     'bert_jax/tasks/tagging/scores.py',
-    'get_entities([list(tags) for tags in side])',
-    'get_entities([tag for tags in side for tag in tags])',
+    'get_entities(list(map(as_bioes, x)))',
+    'get_entities([tag for tags in x for tag in tags])',
     'tests/test_tagging.py::test_a_sentence_ends_an_entity',
   ),
   (

@@ -23,14 +23,15 @@ Faults (see tasks/faulty_records.py):
                   equal choices (the first one is the answer), repeated ids
 """
 
-import json
 import re
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
+from bert_jax.tasks.faulty_records import names_data
 from bert_jax.text import files
+from bert_jax.text.values import NotJson, json_value, whole_number
 
 LEVELS = 'middle', 'high'  # the kinds of school of RACE
 COPA = {'cause': 'What was the cause of this?', 'effect': 'What happened as a result?'}
@@ -55,8 +56,9 @@ class Question(NamedTuple):
     return [f'{self.text} {choice}'.strip() for choice in self.choices]
 
 
+@names_data
 def read(config, split, problems):
-  """The Questions of a split; those that cannot be used go to `problems`."""
+  """Yields the Questions of a split; those that cannot be used go to `problems`."""
   if not config.data[split]:
     raise InputError(f'data.{split} is empty; name data of task.format={config.task.format}.')
   reader = {'race': _race, 'swag': _swag, 'dream': _dream, 'copa': _copa}[config.task.format]
@@ -67,14 +69,14 @@ def read(config, split, problems):
         problems.note_id(question.id, where)
         out.append(question)
   if not out:
-    raise InputError(f'data.{split}={config.data[split]} holds no questions; is it the right file?')
+    problems.nothing(config.data[split], 'questions')
   problems.counts['questions'] += len(out)
   usual = Counter(len(question.choices) for question in out).most_common(1)[0][0]
   for question in out:
     if (number := len(question.choices)) != usual:
       kind = f'questions of {number} choices, where most have {usual} (kept)'
       problems.note(kind, question.where)
-  return out
+  yield from out
 
 
 def _checked(where, fields, answer, split, problems):
@@ -109,7 +111,7 @@ def _letter(answer):
 
 
 def _number(answer):
-  return lambda choices: int(answer) if answer.isdecimal() else None
+  return lambda choices: whole_number(answer)
 
 
 def _text(answer, where, problems):
@@ -141,7 +143,7 @@ def _race(spec, split, problems):
       for choices in _list(options):
         _check_texts(*_list(choices))
     except (KeyError, TypeError, ValueError) as error:
-      sentence = f'no article, questions, options, answers and id of equal number ({error!r})'
+      sentence = f'no article, questions, options, answers and id of equal number ({error!r:.100})'
       problems.wrong(where, sentence, 'passages without their fields')
       continue
     level = next((part for part in where.split('/') if part in LEVELS), '')
@@ -156,7 +158,12 @@ def _passages(spec, split, problems):
     for where, row in problems.rows(spec, validation='dev'):
       lists = ('questions', 'options', 'answers')  # as JSON, if the data set has them
       names = [name for name in lists if row.get(name, '').startswith('[')]
-      yield where, row | {name: json.loads(row[name]) for name in names}
+      try:
+        row |= {name: json_value(row[name]) for name in names}
+      except NotJson as error:
+        problems.wrong(where, f'its lists are {error}', 'passages without their fields')
+      else:
+        yield where, row
     return
   folder = Path(spec).expanduser() / ('train' if split == 'train' else 'dev')
   for path in files.expand(str(folder) if folder.is_dir() else spec):
@@ -184,7 +191,7 @@ def _copa(spec, split, problems):
       fields = {'context': row['premise'], 'text': COPA[row['question']]}
       fields['choices'] = [row['choice1'], row['choice2']]
     except KeyError as error:
-      sentence = f'no premise, question (cause or effect), choice1 and choice2 ({error!r})'
+      sentence = f'no premise, question (cause or effect), choice1 and choice2 ({error!r:.100})'
       problems.wrong(where, sentence, 'records without their fields')
       continue
     fields['id'] = row.get('idx', str(number))
@@ -213,7 +220,7 @@ def _dialogue(record, where, problems):
       _check_texts(fields['text'], *fields['choices'], answer or '')
       questions.append((fields, answer))
   except (AttributeError, KeyError, TypeError, ValueError) as error:
-    sentence = f'not [turns, [{{question, choice, answer}}, ..], id] ({error!r})'
+    sentence = f'not [turns, [{{question, choice, answer}}, ..], id] ({error!r:.100})'
     problems.wrong(where, sentence, 'dialogues without their fields')
     return
   for k, (fields, answer) in enumerate(questions):
@@ -222,11 +229,11 @@ def _dialogue(record, where, problems):
 
 def _list(value):
   if not isinstance(value, list):
-    raise TypeError(f'{value!r:.40} is no list')
+    raise TypeError(f'{quoted(value)} is no list')
   return value
 
 
 def _check_texts(*values):
   for value in values:
     if not isinstance(value, str):
-      raise TypeError(f'{value!r:.40} is no text')
+      raise TypeError(f'{quoted(value)} is no text')

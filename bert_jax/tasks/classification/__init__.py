@@ -22,6 +22,8 @@ FIELDS = {
     False),
   'table.multi_label': Field(bool, None, 'a text has any number of labels, separated by commas',
     False),
+  'table.eval_share': Field(float, '[0, 1)',
+    'share of data.train that leaves it, to evaluate on if data.eval is empty; 0: none', 0.0, 0.0),
   'table.class_weights': Field(tuple, None,
     "((label, weight in the loss), ...); ('balanced',): 1/share", ()),
   'table.long_texts': Field(str, ('head', 'tail', 'head_tail', 'windows'),
@@ -38,6 +40,8 @@ def rules(config):
   odd = f"table.class_weights is {weights!r}; write ((label, weight), ...) or ('balanced',)."
   yield weights == ('balanced',) or pairs_with_positive_numbers(weights), odd
   single = f'table.long_texts={table.long_texts} is for single texts'
+  share = f'table.eval_share {table.eval_share} is a share of data.train, which is empty'
+  yield not table.eval_share or bool(config.data.train), f'{share}; name the training data.'
   cut = f'{single}; of a pair the longer text loses its end.'
   yield not table.pair_column or table.long_texts == 'head', cut
 

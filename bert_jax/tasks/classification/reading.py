@@ -10,12 +10,15 @@ pre-training on the embedded corpus with corpus.eval_share=0.1 holds out, so tha
 pre-trained there has not seen their texts.
 """
 
-import json
+import hashlib
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_jax.errors import listed, quoted
+from bert_jax.tasks.faulty_records import names_data
 from bert_jax.text import documentation, documents
+from bert_jax.text.values import json_value
 
 EMBEDDED_EVAL_SHARE = 0.1  # the share of the modules that is held out
 HINT = ' with table.text_column, pair_column, label_column, or table.columns if there is no header'
@@ -37,11 +40,44 @@ def embedded(split):
       yield row['modules'][0], row
 
 
-def read(config, split, problems):
-  """Yields the Examples of a split; those that cannot be used go to `problems`."""
+def read(config, split, problems, whole=False):
+  """Yields the Examples of a split; those that cannot be used go to `problems`.
+  whole: table.eval_share leaves in data.train."""
+  share = 0.0 if whole else config.table.eval_share
+  if not share or (split == 'eval' and config.data.eval):
+    yield from _read(config, split, problems)
+    return
+  examples = list(_read(config, 'train', problems))
+  out = held_out(examples, share)
+  name = 'examples held out of training (table.eval_share)'
+  problems.counts[name] = sum(example.texts in out for example in examples)
+  yield from (example for example in examples if (example.texts in out) == (split == 'eval'))
+
+
+def held_out(examples, share):
+  """The texts of a share of the examples, the same of each label, chosen by their hashes alone.
+  Examples of equal texts stay together, so that none is trained on and evaluated on."""
+  labels = {}
+  for example in examples:
+    labels.setdefault(example.texts, example.label)
+
+  def order(texts):
+    digest = hashlib.sha256('\n'.join(texts).encode()).hexdigest()
+    label = labels[texts]
+    return (label, '', digest) if isinstance(label, float) else (0.0, str(label), digest)
+
+  return {
+    texts
+    for k, texts in enumerate(sorted(labels, key=order))
+    if int((k + 1) * share) > int(k * share)  # evenly, label by label
+  }
+
+
+@names_data
+def _read(config, split, problems):
   spec, table = config.data[split], config.table
   if spec:
-    rows = problems.rows(spec, columns=tuple(table.columns))
+    rows = problems.rows(spec, of=split, columns=tuple(table.columns))
     text_columns = [name for name in (table.text_column, table.pair_column) if name]
     label_column = table.label_column
   else:
@@ -71,6 +107,8 @@ def read(config, split, problems):
       problems.note('empty texts (kept)', where)
     problems.note_id(example_id, where)
     yield Example(where, example_id, texts, label)
+  if not problems.ids:
+    problems.nothing(spec, 'examples')
 
 
 def _label(label, table):
@@ -82,25 +120,25 @@ def _label(label, table):
         return value, ''
     except ValueError:
       pass
-    return None, f'label {label!r} is not a number; table.regression=true wants numbers'
+    return None, f'label {quoted(label)} is not a number; table.regression=true wants numbers'
   labels = (label,)
   if table.multi_label:
     try:
-      labels = json.loads(label) if label[:1] in ('[', '{') else label.split(',')
+      labels = json_value(label) if label[:1] in ('[', '{') else label.split(',')
       if not isinstance(labels, list) or not all(isinstance(part, str | int) for part in labels):
         raise ValueError
     except ValueError:
-      return None, f'label {label!r} is no list of labels; write ["a", "b"] or a,b'
+      return None, f'label {quoted(label)} is no list of labels; write ["a", "b"] or a,b'
     labels = tuple(name for part in labels if (name := str(part).strip()))
   elif not label.strip():
     return None, 'the label is empty; write one'
   elif not table.labels and label[0] == '[' and label[-1] == ']':
-    return None, f'label {label!r} is a list; set table.multi_label=true'
+    return None, f'label {quoted(label)} is a list; set table.multi_label=true'
   if table.labels:
     known = {s: name.split('|')[0] for name in table.labels for s in name.split('|')}
     if unknown := [name for name in labels if name not in known]:
-      where = f'the label set {", ".join(map(repr, table.labels))}'
-      return None, f'label {unknown[0]!r} is not in {where}; mend the row or set table.labels'
+      where = f'the label set {listed(table.labels)}'
+      return None, f'label {quoted(unknown[0])} is not in {where}; mend the row or set table.labels'
     labels = tuple(known[name] for name in labels)
   return (labels if table.multi_label else labels[0]), ''
 

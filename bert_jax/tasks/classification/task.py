@@ -33,7 +33,8 @@ def resolve(config):
   if table.regression or (table.labels and table.class_weights != ('balanced',)):
     return config
   problems = Problems('train', config.data.skip_damaged)
-  examples = problems.chosen(list(read(config, 'train', problems)), config.task.train_examples)
+  examples = list(read(config, 'train', problems, whole=True))
+  examples = problems.chosen(examples, config.task.train_examples)
   given = [label for e in examples for label in (e.label if table.multi_label else [e.label])]
   config = config.copy_and_resolve_references()
   if not table.labels:
@@ -197,7 +198,9 @@ class Texts(Scored):
     return {'predictions.tsv': 'index\tprediction\n' + ''.join(lines)}
 
 
-sources = labelled.sources_of(read, Texts, embedded=True)
+sources = labelled.sources_of(
+  read, Texts, has_eval=lambda config: not config.data.train or config.table.eval_share > 0
+)
 
 
 def cut(parts, room, keep='head'):

@@ -19,12 +19,13 @@ Faults (see tasks/faulty_records.py):
 """
 
 import itertools
-import json
 import re
 from typing import NamedTuple
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 from bert_jax.tasks.coreference.gap_scores import GENDERS
+from bert_jax.tasks.faulty_records import names_data
+from bert_jax.text.values import json_value, whole_number
 
 SPANS = ('Pronoun', 'A', 'B')  # the columns of GAP's spans
 
@@ -37,6 +38,7 @@ class Example(NamedTuple):
   gold: int | None  # the number of the right candidate; C: none of them is right; None: not known
 
 
+@names_data
 def read(config, split, problems):
   """Yields the Examples of a split; those that cannot be used go to `problems`."""
   spec = config.data[split]
@@ -48,6 +50,8 @@ def read(config, split, problems):
     problems.counts['examples'] += 1
     problems.note_id(example.id, example.where, fate)
     yield example
+  if not problems.ids:
+    problems.nothing(spec, 'examples')
 
 
 def _gap(rows, split, problems):
@@ -65,7 +69,7 @@ def _gap(rows, split, problems):
     if marked:
       marks = [row[name].strip().lower() for name in marked]
       if set(marks) - {'true', 'false'} or marks == ['true', 'true']:
-        fault = 'A-coref and B-coref are {!r} and {!r}'.format(*marks)
+        fault = 'A-coref and B-coref are {} and {}'.format(*map(quoted, marks))
         sentence = f'{fault}; write TRUE for one of them at most, and FALSE'
         problems.wrong(where, sentence, 'examples without one answer')
         continue
@@ -76,10 +80,11 @@ def _gap(rows, split, problems):
 
 
 def _gap_span(row, text, name, where, problems):
-  offset = row[f'{name}-offset'].strip()
-  if offset.isdecimal():
-    return _place(text, row[name], int(offset), where, problems)
-  return problems.wrong(where, f'{name}-offset {offset!r} is no number', 'unreadable offsets')
+  offset = whole_number(row[f'{name}-offset'])
+  if offset is not None:
+    return _place(text, row[name], offset, where, problems)
+  fault = f'{name}-offset {quoted(row[f"{name}-offset"])} is no number'
+  return problems.wrong(where, fault, 'unreadable offsets')
 
 
 def _place(text, name, offset, where, problems):
@@ -87,7 +92,7 @@ def _place(text, name, offset, where, problems):
   if name and text.startswith(name, offset):
     return offset, offset + len(name)
   if not (span := _nearest(text, name, offset)):
-    sentence = f'{name!r} is nowhere in its text'
+    sentence = f'{quoted(name)} is nowhere in its text'
     return problems.wrong(where, sentence, 'names that are not in their text')
   problems.note('offsets that are off (the nearest place taken)', where)
   return span
@@ -108,16 +113,16 @@ def _wsc(rows, split, problems):
   read, fits = [], {'words': 0, 'characters': 0}
   for number, (where, row) in enumerate(rows):
     try:
-      target = json.loads(row['target']) if 'target' in row else row
-      named = [(target[f'span{k}_text'] + '', int(target[f'span{k}_index'])) for k in (2, 1)]
+      target = json_value(row['target']) if 'target' in row else row
+      named = [(target[f'span{k}_text'] + '', _index(target[f'span{k}_index'])) for k in (2, 1)]
       text, label = row['text'], row['label'] if split == 'train' else row.get('label', '-1')
     except (KeyError, ValueError, TypeError, OverflowError) as error:
       sentence = 'no text, target (span1_text, span1_index, span2_text, span2_index), label'
-      problems.wrong(where, f'{sentence}: {error!r}', 'records without their fields')
+      problems.wrong(where, f'{sentence}: {error!r:.100}', 'records without their fields')
       continue
     answer = {'true': 0, '1': 0, 'false': 1, '0': 1, '-1': None}.get(label.lower(), label)
     if answer == label or (split == 'train' and answer is None):
-      problems.wrong(where, f'label {label!r} is neither true nor false', 'unknown labels')
+      problems.wrong(where, f'label {quoted(label)} is neither true nor false', 'unknown labels')
       continue
     example_id = str(row.get('idx', row.get('id', number)))
     read.append((where, example_id, text, named, answer))
@@ -132,6 +137,13 @@ def _wsc(rows, split, problems):
     spans = _until_none(place(text, *span, where, problems) for span in named)
     if len(spans) == len(named):
       yield Example(where, example_id, text, spans, gold)
+
+
+def _index(value):
+  """The index of a span, a number or its text."""
+  if (number := whole_number(str(value))) is None:
+    raise ValueError(f'index {quoted(value)} is no number')
+  return number
 
 
 def _until_none(values):
@@ -155,7 +167,7 @@ def _words(text, span, index, where, problems):
     return place
   words = [match.span() for match in re.finditer(r'\S+', text)]
   if not 0 <= index < len(words):
-    sentence = f'index {index} of {span!r} is past the {len(words)} words'
+    sentence = f'index {index} of {quoted(span)} is past the {len(words)} words'
     return problems.wrong(where, sentence, 'unreadable offsets')
   if place := _nearest(text, span, words[index][0]):
     problems.note('offsets that are off (the nearest place taken)', where)

@@ -23,6 +23,7 @@ Faults (see tasks/faulty_records.py):
 from typing import NamedTuple
 
 from bert_jax.errors import InputError
+from bert_jax.tasks.faulty_records import names_data
 from bert_jax.text import files
 
 
@@ -35,6 +36,7 @@ class Question(NamedTuple):
   starts: tuple[int, ...]  # the character of the context where each answer begins; -1: not known
 
 
+@names_data
 def questions(config, split, problems):
   """Yields the Questions of a split; those that cannot be used go to `problems`."""
   if not config.data[split]:
@@ -55,7 +57,7 @@ def questions(config, split, problems):
         problems.note('questions without an answer (not learnt, not scored)', where)
       yield question
   if not number:
-    raise InputError(f'data.{split}={config.data[split]} holds no questions; is it the right file?')
+    problems.nothing(config.data[split], 'questions')
 
 
 def _records(spec, split, problems):

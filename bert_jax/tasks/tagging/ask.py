@@ -9,7 +9,7 @@ import unicodedata
 
 from bert_jax.errors import InputError
 from bert_jax.tasks.ask import OfHead, texts_of
-from bert_jax.tasks.tagging.conll import Sentence, are_chunks
+from bert_jax.tasks.tagging.conll import Sentence, are_chunks, as_bioes
 from bert_jax.tasks.tagging.task import Tagged
 from bert_jax.text.sentences import UNSPACED
 
@@ -55,7 +55,7 @@ class Tag(OfHead):
     from seqeval.metrics.sequence_labeling import get_entities  # slow to import
 
     entities = []
-    for kind, first, last in get_entities(list(tags)):
+    for kind, first, last in get_entities(as_bioes(tags)):
       entity = {'type': kind, 'text': ' '.join(tokens[first : last + 1])}
       if at:
         start, end = at[first][0], at[last][1]

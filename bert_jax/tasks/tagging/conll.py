@@ -2,7 +2,9 @@
 
   columns   CoNLL-2000 to 2003, WNUT-17, PAN-X, Weibo: any number of columns, the same on all lines,
             separated by tabs or, if the first line has no tab, by blanks. A blank line ends a
-            sentence; -DOCSTART- lines begin documents
+            sentence; -DOCSTART- lines begin documents. A line before a sentence that begins with #
+            and has another number of columns is a comment (GermEval 2014, whose tokens are in
+            column 1 and whose tags are in columns 2 and 3)
   CoNLL-U   ten columns (https://universaldependencies.org/format.html). Comments, ranges of
             multiword tokens (1-2) and empty nodes (1.1) are not tokens; '_' is not a tag; # newdoc
             begins a document
@@ -14,21 +16,25 @@ A file without a tag column is a test set: its tokens have no tags. golden-horse
 the place of each character in its word behind it; if all tokens end so, the places are removed. A
 line that cannot be used (too few columns, a wrong number) makes its whole sentence unusable, see
 tasks/faulty_records.py.
+
+The tags of entities are O and B- I- (IOB), with E- S- (BIOES), or B- M- E- S- (BMES, usual for
+Chinese), where M- is what I- is in BIOES. BILOU is not read.
 """
 
 import itertools
 import re
 from typing import NamedTuple
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 from bert_jax.text import files
+from bert_jax.text.values import whole_number
 
 CONLLU = ('idx', 'tokens', 'lemmas', 'upos', 'xpos', 'feats', 'head', 'deprel', 'deps', 'misc')
 COLUMNS = ('tokens', 'pos', 'chunks', 'ner', 'tags')  # of TFDS, as far as a data set has them
 
-_CHUNK_TAG = re.compile(r'O|[BIES](-.+)?')
+_CHUNK_TAG = re.compile(r'O|[BIES](-.+)?|M-.+')
 _COMMENT = re.compile(r'#\s*(sent_id|newdoc)\b\s*=?\s*(.*)')
-_PLACED = re.compile(r'(.+?)(\d+)', re.DOTALL)
+_DIGITS = '0123456789'
 _NO_WORD = re.compile(r'\d+[-.]\d+')
 
 
@@ -70,25 +76,33 @@ def read(spec, split, problems, *, conllu, token_column, tag_column) -> list[Sen
       problems.note('sentences with untagged tokens (not learnt, not scored)', sentence.where)
     sentences.append(sentence)
   if not sentences:
-    raise InputError(f'data.{split}={spec} holds no sentence; is it the right file?')
+    problems.nothing(spec, 'sentences')
+  if all(s.tokens == tuple(map(str, range(1, len(s.tokens) + 1))) for s in sentences):
+    fault = f'column {token_column} of data.{split} counts the tokens: 1, 2, ..'
+    raise InputError(f'{fault}; name that of the tokens, as in --config.tagging.token_column=1.')
   return _without_places(sentences, problems)
 
 
 def is_chunk(label) -> bool:
-  """Is the tag O, or one of B- I- E- S- and a type?"""
+  """Is the tag O, or one of B- I- M- E- S- and a type?"""
   return bool(_CHUNK_TAG.fullmatch(label))
 
 
+def as_bioes(tags):
+  """The tags with I- for M-, which libraries do not know."""
+  return [f'I{tag[1:]}' if tag.startswith('M-') else tag for tag in tags]
+
+
 def are_chunks(labels, places=None) -> bool:
-  """Do the tags mark chunks (O and B- I- E- S-), as those of entities do, or classes of tokens?
+  """Do the tags mark chunks (O and B- I- M- E- S-), as those of entities do, or classes of tokens?
   InputError if some mark chunks and others look like tags of another scheme; places: {tag: a place
   where it occurs}, for the error."""
   marked = [label for label in labels if label != 'O' and is_chunk(label)]
   others = [label for label in labels if not is_chunk(label)]
   if marked and others and 'O' in labels:
     where = f'{places[others[0]]}: ' if places else ''
-    fault = f'tag {others[0]!r} is neither O nor begins with B- I- E- S- as {marked[0]!r} does'
-    advice = 'mend it (BILOU: write E- for L- and S- for U-; BMES: I- for M-)'
+    fault = f'tag {quoted(others[0])} is neither O nor begins with B- I- M- E- S-'
+    advice = f'mend it, as {quoted(marked[0])} does (BILOU: write E- for L- and S- for U-)'
     raise InputError(f'{where}the {fault}; {advice}.')
   return bool(marked) and not others
 
@@ -99,9 +113,10 @@ def check_chunks(sentences, problems) -> None:
   only between two adjacent chunks of a type) or IOB2 (each chunk begins with B-), whichever is
   broken by fewer tags."""
   breaks = {'IOB2': [], 'IOB1': [], 'BIOES': []}  # the places where a tag breaks each scheme
-  marks, number = set(), 0
+  marks, number = {tag[0] for sentence in sentences for tag in sentence.tags or () if tag}, 0
+  bmes = 'M' in marks
   for sentence in sentences:
-    tags = ['O', *(tag or 'O' for tag in sentence.tags or ()), 'O']
+    tags = ['O', *as_bioes(tag or 'O' for tag in sentence.tags or ()), 'O']
     for i, (before, tag) in enumerate(itertools.pairwise(tags)):
       mark, mark_before = tag[0], before[0]
       place = f'{sentence.where}, token {min(i + 1, len(sentence.tokens))}'
@@ -113,19 +128,19 @@ def check_chunks(sentences, problems) -> None:
         breaks['IOB1'].append(place)
       if not inside and (mark_before in 'BI' or mark in 'IE'):
         breaks['BIOES'].append(place)
-      marks.add(mark)
       number += mark != 'O' and not inside
-  schemes = ('BIOES',) if marks & {'E', 'S'} else ('IOB2', 'IOB1')
+  schemes = ('BIOES',) if marks & {'E', 'S', 'M'} else ('IOB2', 'IOB1')
   scheme = min(schemes, key=lambda name: len(breaks[name]))
+  name = 'BMES' if bmes else scheme
   if number:
-    problems.counts[f'chunks ({scheme})'] += number
+    problems.counts[f'chunks ({name})'] += number
   for place in breaks[scheme]:
-    problems.note(f'tags that break {scheme} (kept)', place)
+    problems.note(f'tags that break {name} (kept)', place)
 
 
 def _file(path, split, problems, conllu, token_column, tag_column):
   """Yields the sentences of a file; `id` is empty if the file does not name them."""
-  name, width, separator, token_at, tag_at = path.name, 0, None, token_column, tag_column
+  name, token_at, tag_at = path.name, token_column, tag_column
   document, opened = 0, ''  # its number; where it begins, until its first sentence
   where, named, rows, broken = '', '', [], False  # of the sentence that is being read
 
@@ -137,8 +152,15 @@ def _file(path, split, problems, conllu, token_column, tag_column):
       tags = tags if any(tags) or not tags else None
     return Sentence(where, named, tokens, tags, (path, document))
 
+  numbered, first = _peek(files.lines(path, problems.counts))
+  separator = '\t' if '\t' in first or conllu else ' +'
+
+  def cells_of(line):
+    return [cell.strip(' ') for cell in re.split(separator, line.strip(' '))]
+
+  width, checked = len(CONLLU) if conllu else len(cells_of(first)), False
   # The blank line added at the end ends the last sentence.
-  for number, line in itertools.chain(files.lines(path, problems.counts), [(0, '')]):
+  for number, line in itertools.chain(numbered, [(0, '')]):
     starts = line.startswith('-DOCSTART-')
     if starts or not line.strip(' \t'):
       if where and not broken:
@@ -160,13 +182,13 @@ def _file(path, split, problems, conllu, token_column, tag_column):
         problems.counts['documents'] += 1
         document += 1
       continue
-    if separator is None:
-      separator = '\t' if '\t' in line or conllu else ' +'
-    cells = [cell.strip(' ') for cell in re.split(separator, line.strip(' '))]
-    if not width:
-      width = len(CONLLU) if conllu else len(cells)
+    cells, fault = cells_of(line), ''
+    if line.startswith('#') and not rows and len(cells) != width:
+      problems.note('comments before sentences (left out)', f'{name}:{number}')
+      continue
+    if not checked:
       token_at, tag_at = _places(f'{name}:{number}', width, token_column, tag_column, split)
-    fault = ''
+      checked = True
     if len(cells) != width:
       fault = f'{len(cells)} columns where {width} are expected; repair the line'
     elif not cells[token_at] or not (tag_at is None or cells[tag_at]):
@@ -175,11 +197,22 @@ def _file(path, split, problems, conllu, token_column, tag_column):
       if _NO_WORD.fullmatch(cells[0]):
         problems.counts['multiword ranges' if '-' in cells[0] else 'empty nodes'] += 1
         continue
-      fault = f'its ID {cells[0]!r} is neither a number nor a range'
+      fault = f'its ID {quoted(cells[0])} is neither a number nor a range'
     if fault:
       problems.wrong(f'{name}:{number}', fault, 'sentences with a faulty line')
       broken = True
     rows.append(cells)
+
+
+def _peek(numbered):
+  """(the lines again, the first one that is no blank, comment or beginning of a document)."""
+  head = []
+  for number, line in numbered:
+    head.append((number, line))
+    if line.strip(' \t') and not line.startswith(('#', '-DOCSTART-')):
+      break
+  plain = [x for _, x in head if x.strip(' \t') and not x.startswith('-DOCSTART-')]
+  return itertools.chain(head, numbered), plain[-1] if plain else ''
 
 
 def _places(where, width, token_column, tag_column, split):
@@ -243,13 +276,14 @@ def _without_places(sentences, problems):
   They have, if every token ends in a number that is nearly always 0 or one more than before."""
   right, number, out = 0, 0, []
   for sentence in sentences:
-    matches = [_PLACED.fullmatch(token) for token in sentence.tokens]
-    if not all(matches):
+    ends = [max(1, len(token.rstrip(_DIGITS))) for token in sentence.tokens]
+    places = [whole_number(token[end:]) for token, end in zip(sentence.tokens, ends)]
+    if None in places:
       return sentences
-    places = [int(match[2]) for match in matches]
     right += sum(place in (0, 1 + before) for before, place in zip([-1, *places], places))
     number += len(places)
-    out.append(sentence._replace(tokens=tuple(match[1] for match in matches)))
+    words = (token[:end] for token, end in zip(sentence.tokens, ends))
+    out.append(sentence._replace(tokens=tuple(words)))
   if right < 0.99 * number:
     return sentences
   problems.counts['tokens with their place in the word (taken off)'] = number

@@ -1,10 +1,12 @@
 """Scores of predicted tags. `gold` and `predicted` are [S] lists of tags, one of each sentence.
 
-Tags of chunks (O and B- I- E- S-) are scored as conlleval
+Tags of chunks (O and B- I- E- S-, or M- for I-) are scored as conlleval
 (https://www.clips.uantwerpen.be/conll2000/chunking/) and the default mode of seqeval do: an entity
 is right if its type, its first and its last token are; a tag that breaks its scheme begins or ends
 an entity as in conlleval. The scores are precision, recall and F1 over all entities, the F1 of each
-type, and the share of right tokens.
+type, and the share of right tokens. On IOB tags the numbers are those of conlleval; on BIOES and
+BMES its old Perl script errs, since it knows no S- and M- and sees no end at an E- before a B-, so
+there the numbers are those of seqeval.
 
 For other tags they are the share of right tokens and the mean F1 of all tags that are given or
 predicted (scikit-learn's macro).
@@ -14,6 +16,8 @@ import itertools
 from collections import Counter
 
 import numpy as np
+
+from bert_jax.tasks.tagging.conll import as_bioes
 
 ENTITY_SCORES = ('entity_precision', 'entity_recall', 'entity_f1')
 
@@ -36,7 +40,7 @@ def entities(gold, predicted):
   """The numbers of entities: ((right, predicted, gold) in all, {type: the same of this type})."""
   from seqeval.metrics.sequence_labeling import get_entities  # slow to import
 
-  golds, guesses = (set(get_entities([list(tags) for tags in side])) for side in (gold, predicted))
+  golds, guesses = (set(get_entities(list(map(as_bioes, x)))) for x in (gold, predicted))
   counts = [Counter(kind for kind, *_ in side) for side in (golds & guesses, guesses, golds)]
   types = sorted(counts[1] | counts[2])
   total = tuple(count.total() for count in counts)

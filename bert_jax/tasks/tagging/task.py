@@ -21,7 +21,7 @@ from collections import Counter
 import numpy as np
 from scipy.special import log_softmax
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, about, listed, quoted
 from bert_jax.objectives.tagging import Tagging
 from bert_jax.rows.examples import Scored, tokens_of
 from bert_jax.tasks import labelled
@@ -42,9 +42,10 @@ def resolve(config):
     labels = sorted(places)
     if len(labels) < 2 or len(labels) > 1000:
       column = f'tagging.tag_column={config.tagging.tag_column} of data.train'
-      tags = f'{len(labels)} different tags ({", ".join(labels[:3])})'
+      tags = f'{len(labels)} different tags ({listed(labels, 3)})'
       raise InputError(f'{column} holds {tags}; name the column of the tags.')
-    conll.are_chunks(labels, places)
+    with about('data.train'):
+      conll.are_chunks(labels, places)
     config = config.copy_and_resolve_references()
     config.tagging.labels = tuple(labels)
   if config.checkpoint.best_metric == 'entity_f1' and not conll.are_chunks(config.tagging.labels):
@@ -73,7 +74,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
     if not sentences:
       problems.log()
       fault = f'no sentence of data.{split}={config.data[split]} is left'
-      raise InputError(f'{fault}; are tagging.labels {", ".join(map(repr, labels))} its tags?')
+      raise InputError(f'{fault}; are tagging.labels {listed(labels)} its tags?')
     if config.tagging.document_context and not problems.counts['documents']:
       fault = f'data.{split}={config.data[split]} does not say where documents begin'
       raise InputError(f'{fault} (-DOCSTART- lines); set tagging.document_context=false.')
@@ -89,7 +90,8 @@ def sources(config, tokenizer, splits=('train', 'eval')):
 def _read(config, split, problems):
   tagging, conllu = config.tagging, config.task.format == 'conllu'
   columns = {'token_column': tagging.token_column, 'tag_column': tagging.tag_column}
-  return conll.read(config.data[split], split, problems, conllu=conllu, **columns)
+  with about(f'data.{split}'):
+    return conll.read(config.data[split], split, problems, conllu=conllu, **columns)
 
 
 def _known(sentences, split, labels, problems):
@@ -99,11 +101,11 @@ def _known(sentences, split, labels, problems):
     unknown = [tag for tag in sentence.tags or () if tag and tag not in labels]
     faulty = [tag for tag in unknown if conll.are_chunks(labels) and not conll.is_chunk(tag)]
     if unknown and split == 'train':
-      fault = f'tag {unknown[0]!r} is not in the label set {", ".join(map(repr, labels))}'
+      fault = f'tag {quoted(unknown[0])} is not in the label set {listed(labels)}'
       advice = 'mend it or set tagging.labels'
       problems.wrong(sentence.where, f'{fault}; {advice}', 'sentences with an unknown tag')
     elif faulty:
-      fault = f'tag {faulty[0]!r} is neither O nor begins with B- I- E- S-; mend it'
+      fault = f'tag {quoted(faulty[0])} is neither O nor begins with B- I- M- E- S-; mend it'
       problems.wrong(sentence.where, fault, 'sentences with a faulty tag')
     else:
       for tag in unknown:

@@ -1,0 +1,70 @@
+"""Values that users write, JSON and whole numbers, read so that no input ends in a traceback.
+
+Python's own readers raise other errors than ValueError for JSON that is nested too deeply, and
+refuse numbers of more than 4,300 digits; every reader of a user's files goes through here.
+"""
+
+import json
+import re
+from typing import Any
+
+DEEPEST = 100  # levels of lists and objects in JSON; data sets have ten at most
+MOST_DIGITS = 18  # of a whole number: any such number is an int64
+
+_ESCAPED_SURROGATE = re.compile(r'\\u[dD][89a-fA-F]')
+_SURROGATE = re.compile('[\ud800-\udfff]')
+
+
+class NotJson(ValueError):
+  """What is wrong with a text, as the end of a sentence. line: where, or 0."""
+
+  line = 0
+
+
+def json_value(text: str | bytes) -> Any:
+  """The value of a JSON text; NotJson, whatever is wrong with it."""
+  try:
+    value = json.loads(text)
+  except json.JSONDecodeError as error:
+    fault = NotJson(f'not JSON ({error.msg} at column {error.colno})')
+    fault.line = error.lineno
+    raise fault from None
+  except RecursionError:
+    raise NotJson('JSON nested too deeply') from None
+  except UnicodeDecodeError as error:
+    raise NotJson(f'not UTF-8 ({error.reason} at byte {error.start})') from None
+  except ValueError:
+    raise NotJson('JSON with a number of more than 4,300 digits') from None
+  brackets = ('[', '{') if isinstance(text, str) else (b'[', b'{')
+  if sum(map(text.count, brackets)) > DEEPEST and _depth(value) > DEEPEST:
+    raise NotJson(f'JSON nested too deeply, in more than {DEEPEST} levels')
+  return value
+
+
+def json_text(text: str) -> tuple[Any, int]:
+  """(the value of a JSON text, how many halves of surrogate pairs in it became U+FFFD)."""
+  value, halves = json_value(text), 0
+  if _ESCAPED_SURROGATE.search(text):
+    repaired, halves = _SURROGATE.subn('\ufffd', json.dumps(value, ensure_ascii=False))
+    value = json.loads(repaired)
+  return value, halves
+
+
+def whole_number(text: str) -> int | None:
+  """The number that a text of decimal digits is; None for another text or for too many digits."""
+  text = text.strip()
+  return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
+
+
+def _depth(value: Any) -> int:
+  """How many levels of lists and objects a value of JSON has, up to DEEPEST + 1."""
+  depth, level = 0, [value]
+  while level and depth <= DEEPEST:
+    level = [
+      inner
+      for outer in level
+      if isinstance(outer, (dict, list))
+      for inner in (outer.values() if isinstance(outer, dict) else outer)
+    ]
+    depth += bool(level)
+  return depth

@@ -127,7 +127,7 @@ def test_the_clock_asks_for_a_checkpoint_soon_and_then_every_so_many_minutes(mon
   mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
   watch = stopping.Watch(config, mesh, 0.0, lambda: False)
   asked = []
-  for clock.now in range(0, 3605, 5):
+  for clock.now in range(0, 3610, 5):
     wish = watch.ask()
     if wish == stopping.SAVE:
       asked.append(clock.now)

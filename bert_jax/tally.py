@@ -118,7 +118,8 @@ class Tally:
     rows = inputs.batches.row_numbers(step - 1 + self.offset)
     path = Path(inputs.workdir) / f'nonfinite-{step}.json'
     facts = {'step': step, 'rows': rows, 'loss': number(out['loss']),
-             'grad_norm': number(out['grad_norm']), 'module_norms': norms, 'offset': self.offset}  # fmt: skip
+             'grad_norm': number(out['grad_norm']), 'module_norms': norms,
+             'offset': self.offset}  # fmt: skip
     if hosts.first():
       with contextlib.suppress(OSError):
         write_whole(path, json.dumps(facts) + '\n')

@@ -334,7 +334,7 @@ def test_the_first_module_whose_output_is_not_finite_is_named(pretrained):
   dense['kernel'] = jnp.full_like(dense['kernel'], 3e38)
   state = dataclasses.replace(pretrained[1], params=params)
   found = replay.first_not_finite(inputs.objective, state, inputs.batches[0], program.constants)
-  assert found == 'encoder/layer_0/intermediate'
+  assert found == 'Encoder/layer_0/intermediate'
 
 
 def test_rows_of_a_batch_are_named_as_they_are_read(pretrained):

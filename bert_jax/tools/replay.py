@@ -129,7 +129,7 @@ def first_not_finite(objective, state, batch, constants):
   """The path of the first module whose output in the forward pass of a step is not finite, though
   its input is; '' if there is none. Every operation is run by itself, on the whole batch, so this
   takes a while."""
-  first = []
+  first, names = [], []
 
   def finite(tree):
     leaves = [x for x in jax.tree.leaves(tree) if hasattr(x, 'dtype')]
@@ -138,10 +138,13 @@ def first_not_finite(objective, state, batch, constants):
     )
 
   def look(call, args, kwargs, context):
+    path = context.module.path
+    if not path:  # a tower or a head, which its objective applies by itself
+      names.append(type(context.module).__name__)
     out = call(*args, **kwargs)
     # An inner module has been looked at before the one around it.
     if not first and context.method_name == '__call__' and not finite(out):
-      first.append('/'.join(context.module.path) or type(context.module).__name__)
+      first.append('/'.join([names[-1], *path]))
     return out
 
   corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(constants.train_key, state.step))

@@ -212,7 +212,8 @@ def module_norms(gradients):
   """{'encoder/layer_0': norm of the gradient of its parameters, ...}"""
   modules = {}
   for path, x in jax.tree_util.tree_leaves_with_path(gradients):
-    name = '/'.join(sharding.path_name(path).split('/')[:-1][:2])
+    parts = sharding.path_name(path).split('/')
+    name = '/'.join(parts[:-1][:2] or parts)
     modules.setdefault(name, []).append(x)
   return {name: optax.tree.norm(leaves) for name, leaves in modules.items()}
 

@@ -5,6 +5,7 @@ All of it is saved with a checkpoint, so that a run that continues writes the sa
 the same decisions as one that never stopped.
 """
 
+import contextlib
 import json
 import logging
 import math
@@ -117,9 +118,11 @@ class Tally:
     rows = inputs.batches.row_numbers(step - 1 + self.offset)
     path = Path(inputs.workdir) / f'nonfinite-{step}.json'
     facts = {'step': step, 'rows': rows, 'loss': number(out['loss']),
-             'grad_norm': number(out['grad_norm']), 'module_norms': norms}  # fmt: skip
+             'grad_norm': number(out['grad_norm']), 'module_norms': norms,
+             'offset': self.offset}  # fmt: skip
     if hosts.first():
-      write_whole(path, json.dumps(facts) + '\n')
+      with contextlib.suppress(OSError):
+        write_whole(path, json.dumps(facts) + '\n')
     named = ', '.join(map(str, rows[:SHOWN]))
     named += f' and {len(rows) - SHOWN} more' if len(rows) > SHOWN else ''
     if norms:

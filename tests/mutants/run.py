@@ -81,8 +81,8 @@ MUTANTS = [
   (
     'MFU times two thirds',
     'bert_jax/speed.py',
-    "'mfu': self.flops_per_step * self.steps / seconds / self.peak",
-    "'mfu': 2 / 3 * self.flops_per_step * self.steps / seconds / self.peak",
+    'achieved = self.flops_per_step',
+    'achieved = 2 / 3 * self.flops_per_step',
     'tests/test_metrics.py::test_the_clock_counts_training_alone',
   ),
   (
@@ -102,8 +102,8 @@ MUTANTS = [
   (
     'v5p has the peak of v5e',
     'bert_jax/speed.py',
-    "'TPU v5': 459e12",
-    "'TPU v5': 197e12",
+    "'TPU v5p?': 459e12",
+    "'TPU v5p?': 197e12",
     'tests/test_metrics.py::test_the_peak_of_a_device_is_that_of_its_data_sheet',
   ),
   (
@@ -249,8 +249,8 @@ MUTANTS = [
   (
     'the metrics of a window go on',
     'bert_jax/train.py',
-    'window = {}\n      progress',
-    'pass\n      progress',
+    'window, run.tally.window = run.tally.window, {}',
+    'window = run.tally.window',
     'tests/test_train.py::test_a_line_is_the_mean_since_the_line_before',
   ),
   (
@@ -301,6 +301,55 @@ MUTANTS = [
     '    word = words.pop(0)\n',
     '    word = words.pop()\n',
     'tests/test_config.py::test_values_come_as_their_types',
+  ),
+  (
+    'a run that continues forgets the sums of its line',
+    'bert_jax/tally.py',
+    "window = {name: metrics.Mean(*pair) for name, pair in saved.pop('window', {}).items()}",
+    "window = saved.pop('window', {}) and {}",
+    'tests/test_night.py::test_lines_of_a_run_that_was_stopped_between_them_are_those_of_one_that_was_not',
+  ),
+  (
+    'an evaluation that was broken off is lost',
+    'bert_jax/train.py',
+    '          save(run, state, {})\n',
+    '          pass\n',
+    'tests/test_night.py::test_a_signal_breaks_an_evaluation_off_and_it_is_repeated',
+  ),
+  (
+    'a vote that comes late saves twice',
+    'bert_jax/stopping.py',
+    'return GO_ON if fresh and decision == SAVE else decision',
+    'return decision',
+    'tests/test_night.py::test_a_vote_that_comes_late_does_not_save_twice',
+  ),
+  (
+    'a run goes back to the data of the spike',
+    'bert_jax/train.py',
+    'before.offset + spike - target',
+    'before.offset + spike - target - 1',
+    'tests/test_night.py::test_a_run_goes_back_past_the_data_of_a_spike',
+  ),
+  (
+    'the checkpoint to go back to is deleted',
+    'bert_jax/checkpoint.py',
+    'or s in (best, back)',
+    'or s == best',
+    'tests/test_night.py::test_the_checkpoint_to_go_back_to_stays',
+  ),
+  (
+    'steps in a row are forgotten at a stop',
+    'bert_jax/tally.py',
+    "'in_a_row': self.in_a_row,",
+    "'in_a_row': 0,",
+    'tests/test_night.py::test_too_many_of_them_in_a_row_end_the_run_wherever_it_was_stopped',
+  ),
+  (
+    'a share above all is shown',
+    'bert_jax/speed.py',
+    'if achieved <= self.peak:',
+    'if True:',
+    'tests/test_night.py::test_mfu_is_left_out_where_it_is_not_known_and_never_above_all',
   ),
   (
     'processes may have the number of all of them',

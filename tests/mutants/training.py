@@ -61,8 +61,8 @@ MUTANTS = [
   (
     'steps are not counted',
     'bert_jax/step.py',
-    'State(state.step + 1, params',
-    'State(state.step, params',
+    'State(state.step + 1, *after)',
+    'State(state.step, *after)',
     'tests/test_step.py::test_the_schedule_is_as_long_as_its_horizon',
   ),
   (
@@ -477,8 +477,8 @@ MUTANTS = [
   (
     'a carry stays that of the first step',
     'bert_jax/step.py',
-    'opt_state, carry), metrics',
-    'opt_state, state.carry), metrics',
+    'after = params, opt_state, carry',
+    'after = params, opt_state, state.carry',
     'tests/test_step.py::test_a_carry_moves_from_step_to_step',
   ),
 ]

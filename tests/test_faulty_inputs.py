@@ -29,7 +29,7 @@ from bert_jax.tasks.qa import squad_scores
 from bert_jax.tasks.tagging import conll, scores
 from bert_jax.text import documents, headings, tables
 from bert_jax.text.values import NotJson, json_value, whole_number
-from bert_jax.tools import arguments, fault_inputs, prepare
+from bert_jax.tools import arguments, fault_formats, fault_inputs, prepare
 
 HUGE, DEEP = '1' * 5_000, '[' * 100_000
 
@@ -468,3 +468,12 @@ def test_what_is_neither_read_nor_named_is_seen(tmp_path, monkeypatch):
 
     monkeypatch.setattr(campaign, 'formats', [campaign.formats[0]._replace(read=read)])
     assert campaign.judge(0)[2] == verdict
+
+
+def test_whole_files_of_all_formats_are_read(tmp_path):
+  formats = [x for x in fault_formats.formats() if isinstance(x.files, dict)]
+  for k, format in enumerate(formats):
+    for name, data in format.files.items():
+      (tmp_path / str(k) / name).parent.mkdir(parents=True, exist_ok=True)
+      (tmp_path / str(k) / name).write_bytes(data)
+    format.read(tmp_path / str(k))

@@ -76,7 +76,7 @@ def test_a_sentence_quotes_a_line_at_most():
   assert quoted('ab') == "'ab'" and quoted(None) == 'None' and quoted([1]) == '[1]'
   assert quoted('x' * 10_000) == f"'{'x' * 80}'.. (10,000 characters)"
   assert len(quoted(['x' * 10_000])) < 120 and 'digits' in quoted(10**5_000)
-  assert listed('abc', 2) == "'a', 'b' and 1 others"
+  assert listed('abc', 2) == "'a', 'b' and 1 more"
 
 
 GAP = 'ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL\n'

@@ -114,10 +114,10 @@ def quoted(value):
 
 
 def listed(values, most=8):
-  """'a', 'b' and 12 others: values for a sentence."""
+  """'a', 'b' and 12 more: values for a sentence."""
   values = list(values)
   shown = ', '.join(map(quoted, values[:most]))
-  return shown + (f' and {len(values) - most:,} others' if len(values) > most else '')
+  return shown + (f' and {len(values) - most:,} more' if len(values) > most else '')
 
 
 def first_line(error):

@@ -1,6 +1,7 @@
 """What people send to `python -m bert_jax.predict`: damaged, odd and large lines, each answered."""
 
 import functools
+import io
 import json
 import os
 import sys
@@ -55,6 +56,12 @@ def test_damaged_lines_are_answered_and_counted(folder, tmp_path, capsys):  # no
   assert "'id' is no text or number" in found[5]['error']
   assert found[6]['id'] == 0.123456789
   assert 'not valid UTF-8 (bad bytes became U+FFFD): 2' in capsys.readouterr().err
+
+
+def test_no_line_at_all_is_said(folder, monkeypatch, capsys):  # noqa: F811
+  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'')))
+  __main__.main(['--model', str(folder), '--task', 'fill-mask', '--no-cache'])
+  assert 'there is no line in stdin: nothing is answered' in capsys.readouterr().err
 
 
 def test_the_input_is_never_overwritten(folder, tmp_path, capsys):  # noqa: F811

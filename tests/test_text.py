@@ -159,6 +159,7 @@ FORMATS = {
   'paragraphs': MARKDOWN * 2 + '# Three\n\n## Its first chapter\n\nA b.\n\nC d.\n',
   'jsonl': ''.join(json.dumps({'text': f'Text {i}. More.\nEnd.'}) + '\n' for i in range(5)),
   'wiki': '<doc id="1">\nOne\n\nA b. C d.\n</doc>\n<doc id="2">\nTwo\nE.\n</doc>\n',
+  'wikitext': ' \n = A = \n \n One . Two .\n \n = = B = = \n Three .\n = C =\nx\n',
 }
 
 

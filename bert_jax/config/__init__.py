@@ -297,7 +297,7 @@ def _parse(name, text, kind):
   if kind is tuple and isinstance(value, (list, str)):
     value = tuple(value) if isinstance(value, list) else tuple(filter(None, text.split(',')))
   if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-    raise InputError(f'{name} is {quoted(text)}, which is not {_a(kind)}.')
+    raise InputError(f'{name}={text:.80} is not {_a(kind)}.')
   return value
 
 

@@ -156,7 +156,8 @@ def _dtype(storage):
 
 def _check_size(size, storage):
   if size != storage[2] * _dtype(storage).itemsize:
-    raise ValueError(f'storage {storage[0]} has {size} bytes, not {storage[2]} numbers')
+    number = size // _dtype(storage).itemsize
+    raise ValueError(f'storage {storage[0]} has {number} numbers, not {storage[2]}')
 
 
 def _numbers(data, storage):
@@ -173,7 +174,7 @@ def _array(name, tensor, storages):
     raise ValueError(f'{name} has the shape {shape} and strides {strides}')
   last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides))
   if math.prod(shape) and (last >= x.size or math.prod(shape) > x.size):
-    raise ValueError(f'{name} has the shape {shape}, more than the {x.size} numbers of its storage')
+    raise ValueError(f'{name} reaches beyond its storage of {x.size} numbers')
   steps = [stride * x.itemsize for stride in strides]
   view = np.lib.stride_tricks.as_strided(x[offset:], shape, steps, writeable=False)
   return np.ascontiguousarray(view).reshape(shape)

@@ -8,7 +8,7 @@ import tqdm
 
 from bert_jax.corpus import prepared, tokenized
 from bert_jax.corpus.units import Encoder
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, about
 from bert_jax.text import documentation, files
 from bert_jax.text import documents as text
 
@@ -93,13 +93,15 @@ def _check_unknown(tokenizer, counts, what):
 
 
 def documents(config, spec, counts, split):
-  """(name, sentences) of the documents of a spec; the embedded documentation if it is empty."""
+  """Yields (name, sentences) of the documents of a spec; of the embedded corpus if it is empty."""
   if not spec:
-    return documentation.documents()
-  return text.documents(
-    spec, split='train' if split == 'train' else 'validation', format=config.corpus.format,
-    text_field=config.corpus.text_field, counts=counts,
-  )  # fmt: skip
+    yield from documentation.documents()
+    return
+  with about(f'data.{split}'):
+    yield from text.documents(
+      spec, split='train' if split == 'train' else 'validation', format=config.corpus.format,
+      text_field=config.corpus.text_field, counts=counts,
+    )  # fmt: skip
 
 
 def joined(name, language):

@@ -84,7 +84,13 @@ class Problems:
     """Yields (where, row) of a split, see tables.records; `validation` is TFDS' name of eval. of:
     the split, if another one than that of the Problems."""
     split = 'train' if (of or self.split) == 'train' else validation
-    return tables.records(spec, split=split, counts=self.counts, wrong=self.wrong, **options)
+    options |= {'split': split, 'counts': self.counts, 'wrong': self.wrong}
+    try:
+      yield from tables.records(spec, **options)
+    except InputError:
+      if self.cause and not self.counts['records']:
+        self.nothing(spec, 'records')
+      raise
 
   def columns(self, row, names, where, hint=''):
     """[value] of these columns of a row; None, and the row is wrong, if one is missing."""

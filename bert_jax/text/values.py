@@ -59,12 +59,7 @@ def whole_number(text: str) -> int | None:
 def _depth(value: Any) -> int:
   """How many levels of lists and objects a value of JSON has, up to DEEPEST + 1."""
   depth, level = 0, [value]
-  while level and depth <= DEEPEST:
-    level = [
-      inner
-      for outer in level
-      if isinstance(outer, (dict, list))
-      for inner in (outer.values() if isinstance(outer, dict) else outer)
-    ]
-    depth += bool(level)
+  while depth <= DEEPEST and (held := [x for x in level if isinstance(x, (dict, list))]):
+    depth += 1
+    level = [y for x in held for y in (x.values() if isinstance(x, dict) else x)]
   return depth

@@ -56,9 +56,13 @@ class Question(NamedTuple):
     return [f'{self.text} {choice}'.strip() for choice in self.choices]
 
 
-@names_data
 def read(config, split, problems):
-  """Yields the Questions of a split; those that cannot be used go to `problems`."""
+  """The Questions of a split; those that cannot be used go to `problems`."""
+  return list(_read(config, split, problems))
+
+
+@names_data
+def _read(config, split, problems):
   if not config.data[split]:
     raise InputError(f'data.{split} is empty; name data of task.format={config.task.format}.')
   reader = {'race': _race, 'swag': _swag, 'dream': _dream, 'copa': _copa}[config.task.format]

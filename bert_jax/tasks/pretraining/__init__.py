@@ -6,7 +6,8 @@ from bert_jax.tasks.pretraining.ask import FillMask, NextSentence, Perplexity
 from bert_jax.tasks.record import Head, Prediction, Task
 
 CORPUS = {
-  'corpus.format': Field(str, ('auto', 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki'),
+  'corpus.format': Field(str, ('auto', 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki',
+    'wikitext'),
     'see text/documents.py', 'auto'),
   'corpus.text_field': Field(str, None, 'field of a JSONL or TFDS record that holds the text',
     'text'),

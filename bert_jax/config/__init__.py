@@ -30,6 +30,8 @@ __all__ = ['SIZES', 'InputError', 'bert', 'command_line', 'first_line', 'show_lo
 # {name: Field}: the fields that every objective has, and those of all objectives together.
 SHARED = run.FIELDS | model.FIELDS | data.FIELDS | optimizer.FIELDS
 ALL = SHARED | {name: field for task in TASKS.values() for name, field in task.fields.items()}
+# What stands in the config.json of a workdir beside the config (workdirs.py).
+BESIDE = ('earlier_lengths', 'seal')
 # A run may be continued with other values of these fields: they do not change its numbers.
 FREE_TO_CHANGE = ('mesh.', 'checkpoint.', 'log.', 'eval.', 'data.eval', 'data.skip_damaged')
 
@@ -208,7 +210,8 @@ def from_json(text):
       return {k: tuples(v) for k, v in value.items()}
     return tuple(map(tuples, value)) if isinstance(value, list) else value
 
-  given = flatten(ConfigDict(tuples(json.loads(text))))
+  content = {k: v for k, v in json.loads(text).items() if k not in BESIDE}
+  given = flatten(ConfigDict(tuples(content)))
   known = fields(given['objective']) if given.get('objective') in TASKS else SHARED
   return check(nested(pasts(known) | given))
 

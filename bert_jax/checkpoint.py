@@ -18,10 +18,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
-from bert_jax import __version__, hosts, manifest, step, workdirs
-from bert_jax.errors import InputError, first_line
+from bert_jax import __version__, hosts, manifest, step
+from bert_jax.errors import InputError, Unwritten, first_line
 from bert_jax.manifest import PARTS
-from bert_jax.whole_files import write_whole
+from bert_jax.whole_files import seal, write_whole
 
 log = logging.getLogger('bert_jax')
 
@@ -31,11 +31,14 @@ def newest_meta(workdir):
   if not hosts.exists(Path(workdir).expanduser() / 'checkpoints'):
     return None
   with contextlib.closing(Checkpoints(workdir)) as checkpoints:
+    damaged = []
     for number in reversed(checkpoints.steps()):
-      with contextlib.suppress(Damaged):
+      try:
         return checkpoints.meta(number)
-    if checkpoints.steps():
-      raise checkpoints.none_is_good()
+      except Damaged as error:
+        damaged.append(error)
+    if damaged:
+      raise checkpoints.none_is_good(damaged)
   return None
 
 
@@ -111,7 +114,7 @@ class Checkpoints:
     trees = {part: getattr(state, part) for part in PARTS}
     meta = dict(self.identity, step=number, version=__version__, metrics=metrics, seen=seen)
     meta |= {'tally': tally or {}, 'best': self.best, 'arrays': manifest.array_table(trees)}
-    meta['seal'] = manifest.seal(meta)
+    meta['seal'] = seal(meta)
     self.newest = meta
     flat = {part: manifest.flat(tree) for part, tree in trees.items()}
     arrays = {part: ocp.args.StandardSave(tree) for part, tree in flat.items() if tree}
@@ -124,7 +127,7 @@ class Checkpoints:
       return
     self.wait()
     meta = self.newest | {'metrics': metrics, 'best': self.best}
-    meta['seal'] = manifest.seal(meta)
+    meta['seal'] = seal(meta)
     with self._disk_errors():
       if hosts.first():
         write_whole(self.folder / str(number) / 'meta' / 'metadata', json.dumps(meta))
@@ -137,7 +140,8 @@ class Checkpoints:
       self.manager.wait_until_finished()
 
   def close(self):
-    self.manager.close()
+    with self._disk_errors():
+      self.manager.close()
 
   @contextlib.contextmanager
   def _disk_errors(self):
@@ -147,7 +151,7 @@ class Checkpoints:
     except (OSError, ValueError) as error:
       if hosts.is_loss(error):
         raise
-      raise InputError(
+      raise Unwritten(
         f'a checkpoint could not be written to {self.folder} ({first_line(error)}); free some '
         'space and start again, the earlier checkpoints are whole.'
       ) from error
@@ -161,12 +165,12 @@ class Checkpoints:
         trees, meta = self.restore_step(number, {p: getattr(shapes, p) for p in PARTS})
       except Damaged as error:
         log.error('%s; trying the one before it', error)
-        damaged.append(number)
+        damaged.append(error)
         continue
       self._put_aside(damaged)
       return self._state(trees, meta, shapes), meta
     if damaged:
-      raise self.none_is_good()
+      raise self.none_is_good(damaged)
     return None
 
   def back_to(self, number, shapes):
@@ -185,7 +189,10 @@ class Checkpoints:
     self.newest = meta
     return step.State(jax.device_put(np.int32(number), shapes.step.sharding), **trees)
 
-  def none_is_good(self):
+  def none_is_good(self, errors):
+    """The InputError if all checkpoints are Damaged."""
+    if renamed := [error for error in errors if isinstance(error, Renamed)]:
+      return renamed[0]
     return InputError(
       f'all checkpoints in {self.folder} are damaged ({", ".join(map(str, self.steps()))}); bring '
       'them back from a backup, or delete the workdir to start over.'
@@ -198,16 +205,22 @@ class Checkpoints:
       # Orbax's manager is not used to read, here and below: if a process cannot read, the others
       # would wait in the manager for it.
       meta = ocp.JsonCheckpointHandler().restore(self.folder / str(number) / 'meta')
-      if meta.get('seal') != manifest.seal(meta):
+      if meta.get('seal') != seal(meta):
         why = 'its metadata does not match its seal'
     except Exception as error:
       why = f'its metadata cannot be read ({first_line(error)})'
     if hosts.total(bool(why)):  # all processes go on to another checkpoint, or none
       raise self._damaged(number, why or 'another process cannot read its metadata')
+    if (saved := meta['step']) != number:
+      raise Renamed(
+        f'checkpoint {number} in {self.folder} is not of step {number} but of step {saved}, and '
+        f'was renamed or copied; rename it back: mv {self.folder}/{number} {self.folder}/{saved}',
+        number,
+      )
     return meta
 
   def _damaged(self, number, why):
-    return Damaged(f'checkpoint {number} in {self.folder} is damaged: {why}')
+    return Damaged(f'checkpoint {number} in {self.folder} is damaged: {why}', number)
 
   def restore_step(self, number, shapes):
     """({part: tree}, meta) of one checkpoint, verified; raises Damaged. shapes: {part: tree}."""
@@ -242,15 +255,18 @@ class Checkpoints:
     return out, meta
 
   def _put_aside(self, damaged):
-    """Moves damaged checkpoints out of the folder, so that their steps can be saved again."""
+    """Moves checkpoints out of the folder, so that their steps can be saved again. damaged: the
+    Damaged errors of reading them."""
     if not damaged or self.settings is None:
       return
     self.manager.close()
     if hosts.first():
-      for number in damaged:
-        names = (f'damaged-checkpoint-{number}' + '-again' * k for k in itertools.count())
+      for error in damaged:
+        first = f'{error.name}-checkpoint-{error.number}'
+        names = (first + '-again' * k for k in itertools.count())
         target = next(p for name in names if not (p := self.folder.parent / name).exists())
-        (self.folder / str(number)).rename(target)
+        (self.folder / str(error.number)).rename(target)
+        log.warning('checkpoint %d is put aside as %s', error.number, target)
     hosts.wait('damaged checkpoints are aside')
     self.manager = self._open()
 
@@ -267,45 +283,16 @@ class Retention(policies.PreservationPolicy):
 
 
 class Damaged(InputError):
-  """A checkpoint that cannot be trusted; the message says which and why."""
+  """A checkpoint that cannot be trusted; the message says which and why. name: of such ones."""
+
+  name = 'damaged'
+
+  def __init__(self, message, number):
+    super().__init__(message)
+    self.number = number
 
 
-def load_params(workdir, shapes, which='latest', partial=False):
-  """(params, step) of a workdir's run. which: 'latest', 'best' or a step.
-  shapes: a tree of ShapeDtypeStructs with shardings (sharding.placed). Converted weights may lack
-  heads: with `partial` the params hold the parts that are there, else that is an InputError."""
-  with contextlib.closing(Checkpoints(workdir)) as checkpoints:
-    for number in reversed(_steps_of(checkpoints, workdir, which)):
-      try:
-        there = manifest.parts(checkpoints.meta(number))
-        lacking = [part for part in shapes if part not in there]
-        if lacking and not partial:
-          raise InputError(
-            f'{workdir} has no {", ".join(lacking)} (its weights came without); start a run from '
-            'it with --config.init_from.'
-          )
-        shapes = {part: tree for part, tree in shapes.items() if part in there}
-        trees, _ = checkpoints.restore_step(number, {'params': shapes})
-        return trees['params'], number
-      except Damaged as error:
-        log.error('%s; trying the one before it', error)
-  raise InputError(f'no good checkpoint is left in {workdir}; train it again or restore a backup.')
+class Renamed(Damaged):
+  """A checkpoint that is of another step than its folder is called."""
 
-
-def _steps_of(checkpoints, workdir, which):
-  """The steps that 'latest', 'best' or a step may mean; InputError if there is none."""
-  steps = checkpoints.steps()
-  if which == 'best':
-    if not (metric := workdirs.read_config(workdir).checkpoint.best_metric):
-      raise InputError(
-        f'{workdir} kept no best checkpoint (checkpoint.best_metric is empty); use latest or a '
-        'step.'
-      )
-    metas = [meta for meta in map(checkpoints.meta, steps) if metric in meta['metrics']]
-    steps = [meta['step'] for meta in metas if meta.get('best', {}).get('step') == meta['step']]
-  elif which != 'latest':
-    steps = [number for number in steps if str(number) == str(which)]
-  if not steps:
-    there = checkpoints.steps() or 'none, train it first'
-    raise InputError(f'{workdir} has no checkpoint {which!r}; it has {there}.')
-  return steps
+  name = 'renamed'

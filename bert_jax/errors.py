@@ -69,6 +69,18 @@ def _sentences():
     sys.exit(code)
 
 
+class Unwritten(InputError):
+  """Something could not be written for a reason that may pass: a full disk, a network."""
+
+  code = 3
+
+
+def unwritten(path, error, advice='check the disk, or use another folder'):
+  """The InputError that says that an OSError kept a path from being written."""
+  kind = InputError if isinstance(error, WRONG_PATH) else Unwritten
+  return kind(f'{path} cannot be written ({error.strerror or first_line(error)}); {advice}.')
+
+
 WRONG_PATH = (
   FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError
 )  # fmt: skip

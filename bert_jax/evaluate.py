@@ -18,9 +18,20 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from bert_jax import checkpoint, hosts, metrics, sharding, step, tokenizers, trained, workdirs
+from bert_jax import (
+  checkpoint,
+  hosts,
+  metrics,
+  run_weights,
+  sharding,
+  step,
+  tokenizers,
+  trained,
+  workdirs,
+)
 from bert_jax import config as config_lib
-from bert_jax.errors import InputError
+from bert_jax.convert import from_huggingface
+from bert_jax.errors import InputError, unwritten
 from bert_jax.rows.batches import Batches
 from bert_jax.rows.examples import Scored
 from bert_jax.tasks import TASKS
@@ -94,6 +105,11 @@ def evaluate(workdir, overrides=(), which='latest', out=''):
 def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
   """Yields (name, metrics, step) for each (name, data.eval or '') of parts; compiles only once."""
   hosts.check()
+  if from_huggingface.is_model(Path(workdir).expanduser()):
+    raise InputError(
+      f'{workdir} is a released model and no run; make it a workdir, to be evaluated with '
+      f'--config.data.eval=FILE, by: python -m bert_jax.tools.convert --from {workdir} --to W'
+    )
   config = config_lib.override(workdirs.read_config(workdir), overrides)
   tokenizer = tokenizers.load_folder(workdir)
   task = TASKS[config.objective]
@@ -101,7 +117,13 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
   mesh = sharding.mesh_of(config)
   shapes = trained.shapes_of(config, tokenizer, mesh)
   # The checkpoint is read first, since a mistake in it shows sooner than large data is read.
-  params, number = checkpoint.load_params(workdir, shapes, which)
+  params, number = run_weights.load_params(workdir, shapes, which)
+  is_given = config.data.train or config.data.eval or all(spec for _, spec in parts)
+  if not is_given and checkpoint.newest_meta(workdir).get('converted'):
+    raise InputError(
+      f'{workdir} holds converted weights and no data; name what they are to be evaluated on: '
+      '--config.data.eval=FILE.'
+    )
   sources = {}
   for name, spec in parts:
     if spec:
@@ -152,9 +174,7 @@ def write(folder, source, answers, result):
     for name, content in files.items():
       write_whole(folder / name, content)
   except OSError as error:
-    raise InputError(
-      f'{folder} cannot be written ({error.strerror}); write elsewhere (evaluate --out).'
-    ) from None
+    raise unwritten(folder, error, 'write elsewhere (evaluate --out)') from None
   log.info('answers: %s', folder)
 
 

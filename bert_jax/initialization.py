@@ -11,7 +11,16 @@ from typing import NamedTuple
 
 import jax
 
-from bert_jax import checkpoint, manifest, models, tokenizers, towers, trained, workdirs
+from bert_jax import (
+  checkpoint,
+  manifest,
+  models,
+  run_weights,
+  tokenizers,
+  towers,
+  trained,
+  workdirs,
+)
 from bert_jax import config as config_lib
 from bert_jax.convert import from_huggingface, hub, released_config
 from bert_jax.errors import InputError
@@ -38,7 +47,7 @@ class Beginning(NamedTuple):
 
 
 def beginning_of(config, workdir):
-  """The Beginning of a run. A config.init_from that is a name on the Hub is fetched here."""
+  """The Beginning of a run. A config.init_from that is on the Hub (hf:NAME) is fetched here."""
   for folder in (workdir, config.resume_from):
     if folder and (meta := checkpoint.newest_meta(folder)):
       if meta.get('converted'):
@@ -91,7 +100,7 @@ def load_weights(beginning, config, objective, mesh):
   else:
     source = workdirs.read_config(folder)
     shapes = trained.shapes_of(source, tokenizer, mesh)
-    params, _ = checkpoint.load_params(folder, shapes, partial=True)
+    params, _ = run_weights.load_params(folder, shapes, partial=True)
   labels = TASKS[source.objective].objective(source, tokenizer).labels
   return params, (source.objective, labels) != (config.objective, objective.labels)
 

@@ -4,8 +4,6 @@ A checksum is a sum over the elements of an array, so it is the same on any mesh
 hosts. The metadata, which holds the checksums, holds a hash of itself too, its seal.
 """
 
-import hashlib
-import json
 import logging
 import re
 
@@ -63,12 +61,6 @@ def checksums(arrays):
   return {name: checksum(x) for name, x in arrays.items()}
 
 
-def seal(meta):
-  """A hash of everything in meta but the seal itself."""
-  rest = {k: v for k, v in meta.items() if k != 'seal'}
-  return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
-
-
 def compare(meta, part, arrays):
   """InputError unless a part of a run has the names, shapes and types that the checkpoint has.
   A parameter that is frozen in only one of the two has moments only in the other: that is fine."""
@@ -100,10 +92,16 @@ def stored(meta, part, shapes):
   return out
 
 
-def check_continues(meta, shapes, identity, steps, resumed_from):
+def check_continues(meta, shapes, identity, steps, resumed_from, earlier=(), changes=()):
   """InputError unless a run with these shapes and this identity can continue from a checkpoint.
-  meta: the checkpoint's. resumed_from: is it of config.resume_from, and not of this workdir?"""
+  meta: the checkpoint's. resumed_from: is it of config.resume_from, and not of this workdir?
+  earlier: fingerprints of the config with other lengths that the run has had. changes: the fields
+  in which the run differs from that of config.resume_from."""
   number, same_data = meta['step'], meta['data'] == identity['data']
+  if meta.get('vocabulary', identity.get('vocabulary')) != identity.get('vocabulary'):
+    raise InputError(
+      f'the vocabulary is not the one that checkpoint {number} was trained with; bring it back.'
+    )
   if resumed_from and not same_data:
     log.info('resume_from: the training data is another one than up to step %d', number)
   elif not same_data:
@@ -111,12 +109,25 @@ def check_continues(meta, shapes, identity, steps, resumed_from):
       f'the training data is not what it was at checkpoint {number}; bring it back, or use another '
       '--workdir with config.init_from to start from its weights.'
     )
-  if not resumed_from and meta['config'] != identity['config']:
+  if not resumed_from and meta['config'] not in (identity['config'], *earlier):
     raise InputError(f'{workdirs.CONFIG} was changed since checkpoint {number}; bring it back.')
+  if not resumed_from and number > steps:
+    raise InputError(
+      f'the run has come to step {number} already; set steps (or epochs) to as much or more.'
+    )
   if resumed_from and number >= steps:
     raise InputError(f'config.resume_from is at step {number} already; set steps above {steps}.')
-  for part in PARTS:
-    compare(meta, part, flat(getattr(shapes, part)))
+  try:
+    for part in PARTS:
+      compare(meta, part, flat(getattr(shapes, part)))
+  except InputError:
+    decisive = [x for x in changes if x.startswith(('objective:', 'model.', 'optimizer.'))]
+    if not decisive:
+      raise
+    raise InputError(
+      f'config.resume_from is of another model or optimizer ({"; ".join(decisive[:3])}); set these '
+      'fields as they are there, or start from its weights with config.init_from.'
+    ) from None
 
 
 def parts(meta):

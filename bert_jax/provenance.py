@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bert_jax import __version__
 
+SHIPPED = '.commit'  # in which launch/ ships the commit with code without its .git
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
 
 
@@ -28,7 +29,7 @@ def command():
 
 
 def commit():
-  """The git commit of this package, with + if files were changed since; '' without a checkout."""
+  """The git commit of this package, with + if files were changed since; '' if nothing says it."""
   root = Path(__file__).parents[1]
 
   def git(*words):
@@ -36,7 +37,10 @@ def commit():
     return out.stdout.strip() if out.returncode == 0 else ''
 
   if not (root / '.git').exists():
-    return ''
+    try:
+      return (root / SHIPPED).read_text().strip()
+    except (OSError, ValueError):
+      return ''
   try:
     return git('rev-parse', 'HEAD') + '+' * bool(git('status', '--porcelain', '-uno'))
   except (OSError, subprocess.TimeoutExpired):

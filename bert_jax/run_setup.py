@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from bert_jax import (
   checkpoint,
@@ -22,6 +23,7 @@ from bert_jax import (
   step,
   stopping,
   tally,
+  workdir_lock,
   workdirs,
 )
 from bert_jax import config as config_lib
@@ -56,7 +58,9 @@ class Inputs:
   @property
   def identity(self):
     data = self.sources['train'].fingerprint
-    return {'config': config_lib.fingerprint(self.config), 'data': data}
+    vocabulary = self.tokenizer.fingerprint
+    config = config_lib.fingerprint(self.config)
+    return {'config': config, 'data': data, 'vocabulary': vocabulary}
 
 
 @dataclasses.dataclass
@@ -101,7 +105,7 @@ def read_inputs(config, workdir, given=()):
     eval_batches = evaluate.batches_of(sources['eval'], *common)
   else:
     log.warning('nothing is evaluated: data.eval is empty')
-  steps = config.steps or math.ceil(config.epochs * len(sources['train']) / config.batch_size)
+  steps = step_count(config, sources)
   return Inputs(
     config, workdir, beginning, mesh, tokenizer, objective, sources, batches, eval_batches, steps
   )  # fmt: skip
@@ -113,11 +117,11 @@ def prepare(inputs, stack):
   program = step.program(config, inputs.objective, mesh, inputs.steps)
   weights = None
   if beginning.continues:
-    moves = not inputs.in_workdir
-    manifest.check_continues(beginning.meta, program.state, inputs.identity, inputs.steps, moves)
+    check_continues(inputs, program)
   elif beginning.folder:
     weights = initialization.load_weights(beginning, config, inputs.objective, mesh)
     initialization.names_taken(program.state.params, *weights)  # or an InputError
+  stack.enter_context(workdir_lock.held(inputs.workdir))
   started = time.perf_counter()
   train_step, eval_step = program.lower().compile(), None
   if inputs.eval_batches:
@@ -141,6 +145,37 @@ def prepare(inputs, stack):
     counted, signalled,
   )  # fmt: skip
   return run, state
+
+
+def check_continues(inputs, program):
+  """InputError unless a run can continue from the checkpoint that it begins with."""
+  meta, folder, config = inputs.beginning.meta, inputs.beginning.folder, inputs.config
+  moves, earlier, changes = not inputs.in_workdir, (), ()
+  if moves:
+    changes = config_lib.changes(workdirs.read_config(folder), config)
+  else:
+    earlier = workdirs.fingerprints(folder, config)
+  manifest.check_continues(
+    meta, program.state, inputs.identity, inputs.steps, moves, earlier, changes
+  )
+  if not moves and (folder / workdirs.CONFIG).exists():
+    before = step_count(workdirs.read_config(folder), inputs.sources)
+    if before != inputs.steps:
+      past = np.arange(min(meta['step'], before, inputs.steps))
+      horizons = [round(config.optimizer.horizon * n) for n in (before, inputs.steps)]
+      rates = [optim.make_schedule(config.optimizer, n)(past) for n in horizons]
+      log.info(
+        'this run now has %d steps, before %d: %s', inputs.steps, before,
+        'its rate of learning is as if it had been so from the start'
+        if np.array_equal(*rates) else
+        'from here on its rate of learning is that of the new length, so its end differs from that '
+        'of a run that has had this length from the start',
+      )  # fmt: skip
+
+
+def step_count(config, sources):
+  """How many steps a config asks for."""
+  return config.steps or math.ceil(config.epochs * len(sources['train']) / config.batch_size)
 
 
 def flops_of(inputs):

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from bert_jax import checkpoint, models, sharding, tokenizers, workdirs
+from bert_jax import models, run_weights, sharding, tokenizers, workdirs
 from bert_jax.convert import from_huggingface, hub, released_config, sentence_transformers
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
@@ -23,7 +23,7 @@ class Trained(NamedTuple):
 
 def load(source, which='latest', positions=0):
   """The trained model of a source: a run's workdir, a Hugging Face folder, the path of one inside
-  an installed package, a name on the Hub, or the folder of a TensorFlow checkpoint. That of a run
+  an installed package, hf:NAME on the Hub, or the folder of a TensorFlow checkpoint. That of a run
   is put on the first device of this process.
   which: the checkpoint of a run: 'latest', 'best' or a step. positions: the number of rows that the
   position table of a released model gets; 0: as many as it has."""
@@ -36,7 +36,7 @@ def load(source, which='latest', positions=0):
   config = workdirs.read_config(folder)
   tokenizer = tokenizers.load_folder(folder)
   shapes = shapes_of(config, tokenizer, sharding.make_mesh(1, 1, 1, jax.local_devices()[:1]))
-  params, step = checkpoint.load_params(folder, shapes, which, partial=True)
+  params, step = run_weights.load_params(folder, shapes, which, partial=True)
   return Trained(config, tokenizer, params, step, sentence_transformers.read(folder))
 
 

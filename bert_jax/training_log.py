@@ -2,15 +2,15 @@
 
 import json
 import logging
-import math
 import sys
 from pathlib import Path
 
 import tqdm
 
 from bert_jax import hosts
+from bert_jax.errors import unwritten
 from bert_jax.metrics import to_json
-from bert_jax.whole_files import write_whole
+from bert_jax.whole_files import set_aside, write_whole
 
 log = logging.getLogger('bert_jax')
 
@@ -26,20 +26,39 @@ class Writer:
     self.file = self.board = None
     if not hosts.first():
       return
-    if self.path.exists():
-      kept = [line for line in self.path.read_text().splitlines() if _step(line) <= start]
-      write_whole(self.path, ''.join(f'{line}\n' for line in kept))
-    self.file = self.path.open('a')
+    try:
+      self._drop_later(start)
+      self.file = self.path.open('a')
+    except OSError as error:
+      raise unwritten(self.path, error) from None
     if tensorboard:
       import tensorboardX  # here: it is slow to import and not every run wants it
 
       self.board = tensorboardX.SummaryWriter(str(workdir), purge_step=start + 1)
 
+  def _drop_later(self, start):
+    """Rewrites metrics.jsonl without the lines of later steps. A file with damaged lines is set
+    aside whole; a line without an end was cut off by a kill."""
+    if not self.path.exists():
+      return
+    lines = self.path.read_bytes().split(b'\n')[:-1]
+    steps = [_step(line) for line in lines]
+    if damaged := [n for n, step in enumerate(steps, 1) if step is None]:
+      log.warning(
+        '%s is damaged in %d lines, the first of which is line %d: it is set aside as %s, and the '
+        'others stay', self.path, len(damaged), damaged[0], set_aside(self.path),
+      )  # fmt: skip
+    kept = [line for line, step in zip(lines, steps) if step is not None and step <= start]
+    write_whole(self.path, b''.join(line + b'\n' for line in kept))
+
   def write(self, step, split, metrics):
     if self.file is None:
       return
-    self.file.write(to_json({'step': step, 'split': split} | metrics) + '\n')
-    self.file.flush()
+    try:
+      self.file.write(to_json({'step': step, 'split': split} | metrics) + '\n')
+      self.file.flush()
+    except OSError as error:
+      raise unwritten(self.path, error) from None
     if self.board:
       for name, value in metrics.items():
         self.board.add_scalar(f'{split}/{name}', value, step)
@@ -55,11 +74,12 @@ class Writer:
 
 
 def _step(line):
-  """The step of a line of metrics.jsonl."""
+  """The step of a line of metrics.jsonl, or None if it is not whole."""
   try:
-    return json.loads(line)['step']
-  except (ValueError, KeyError):
-    return math.inf  # a line cut short by a kill
+    step = json.loads(line)['step']
+  except (ValueError, KeyError, TypeError, RecursionError):
+    return None
+  return step if isinstance(step, int) else None
 
 
 class Progress:

@@ -45,6 +45,7 @@ def rewrite(folder, change, **settings):
   theirs = json.loads((folder / 'config.json').read_text())
   theirs.pop('bert_jax', None)
   (folder / 'config.json').write_text(json.dumps(theirs | settings))
+  (folder / 'checksums.json').unlink(missing_ok=True)  # others release models without
 
 
 # ---- the golden files ----------------------------------------------------------------------------
@@ -475,26 +476,33 @@ def test_a_name_that_no_folder_has_is_asked_of_the_hub(tmp_path, monkeypatch):
   errors = types.SimpleNamespace(LocalEntryNotFoundError=LocalEntryNotFoundError)
   stand_in = types.SimpleNamespace(snapshot_download=snapshot_download, errors=errors)
   monkeypatch.setitem(sys.modules, 'huggingface_hub', stand_in)
-  with pytest.raises(InputError, match='some-model holds no run: .*the Hub gives no model'):
-    hub.folder('some-model')  # as bert-base-uncased, which has no owner
+  with pytest.raises(InputError, match='hf:some-model cannot be fetched: the Hub gives no model'):
+    hub.folder('hf:some-model')  # as bert-base-uncased, which has no owner
   assert asked.pop()[0] == 'some-model'
-  for local in (folder, './some-model', '../some-model', '/some-model', 'a/b/c'):
-    hub.folder(local)
-  assert not asked and hub.folder('someone/model') == folder
+  assert hub.folder(folder) == folder
+  for local in ('some-model', 'someone/model'):  # a path is never asked of the Hub
+    with pytest.raises(InputError, match=f'no such folder; a model on the Hub is named hf:{local}'):
+      hub.folder(local)
+  for local in ('./some-model', '../some-model', '/some-model', 'a/b/c'):
+    with pytest.raises(InputError, match=f'{local} holds no run and no model: .*no such folder.$'):
+      hub.folder(local)
+  with pytest.raises(InputError, match='hf:./model is no name on the Hub'):
+    hub.folder('hf:./model')
+  assert not asked and hub.folder('hf:someone/model') == folder
   assert asked == [('someone/model', [*hub.ABOUT, 'model*.safetensors'])]
-  assert trained.load('someone/model').config.objective == 'mlm_nsp'
-  with pytest.raises(InputError, match='no folder someone/else, and the Hub gives.*404'):
-    hub.folder('someone/else')
+  assert trained.load('hf:someone/model').config.objective == 'mlm_nsp'
+  with pytest.raises(InputError, match='hf:someone/else cannot be fetched: the Hub gives.*404'):
+    hub.folder('hf:someone/else')
   with pytest.raises(InputError, match='kept here, and the Hub is not reached'):
-    hub.folder('never/fetched')
+    hub.folder('hf:never/fetched')
   with pytest.raises(InputError, match='a NoneType is no path'):
     hub.folder(None)
   (folder / 'model.safetensors').rename(folder / 'model.renamed')
-  hub.folder('someone/model')
+  hub.folder('hf:someone/model')
   assert asked[-1] == ('someone/model', [*hub.ABOUT, 'pytorch_model*.bin'])
   monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
   with pytest.raises(InputError, match='pip install huggingface_hub'):
-    hub.folder('someone/model')
+    hub.folder('hf:someone/model')
 
 
 @pytest.mark.slow
@@ -507,7 +515,7 @@ def test_the_hubs_own_library_finds_what_it_has_kept(tmp_path):
   (kept / 'refs' / 'main').write_text('a' * 40)
   shutil.copytree(folder, kept / 'snapshots' / ('a' * 40))
   env = dict(os.environ, HF_HUB_OFFLINE='1', HF_HUB_CACHE=str(tmp_path / 'cache'))
-  for name, said in (('someone/model', 'mlm_nsp'), ('someone/other', 'no folder someone/other')):
+  for name, said in (('hf:someone/model', 'mlm_nsp'), ('hf:someone/other', 'cannot be fetched')):
     code = f'from bert_jax import trained; print(trained.load({name!r}).config.objective)'
     out = subprocess.run([sys.executable, '-c', code], env=env, capture_output=True, text=True)
     assert said in out.stdout + out.stderr
@@ -679,7 +687,7 @@ def test_what_lies_where_a_conversion_is_written_is_nobodys_to_remove(tmp_path):
 
 def test_a_vocabulary_that_is_cut_off_is_refused(tmp_path):
   _, folder = exported(tmp_path / 'hf')
-  for path in folder.glob('tokenizer*.json'):
+  for path in (*folder.glob('tokenizer*.json'), folder / 'checksums.json'):
     path.unlink()
   words = (folder / 'vocab.txt').read_text().splitlines()
   (folder / 'vocab.txt').write_text('\n'.join(words[: len(words) // 4]) + '\n')

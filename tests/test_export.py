@@ -144,6 +144,7 @@ def test_an_export_without_a_field_had_its_past_in_effect(tmp_path, monkeypatch)
   monkeypatch.setitem(c.ALL, 'qa.later', field)
   monkeypatch.setitem(TASKS['qa'].fields, 'qa.later', field)
   convert.export_run(tmp_path / 'hf', made('qa'), {})
+  (tmp_path / 'hf' / 'checksums.json').unlink()
   config = trained.load(tmp_path / 'hf').config
   assert config.qa.later == 5 and config.qa.max_query_length == 8
   settings = json.loads((tmp_path / 'hf' / 'config.json').read_text())
@@ -188,6 +189,7 @@ def test_what_lies_in_a_folder(tmp_path):
 def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):
   folder = tmp_path / 'hf'
   convert.export_run(folder, made('encoder and pooler'), {})
+  (folder / 'checksums.json').unlink()
   assert trained.load(folder).vector == sentence_transformers.Vector('mean')
   path = folder / '1_Pooling' / 'config.json'
   for content, found in (
@@ -214,6 +216,7 @@ def test_how_a_vector_is_made_goes_along(tmp_path):
   """Into a workdir and out of it: pooling, length 1, and how many tokens are read."""
   found, vector = made('encoder and pooler'), sentence_transformers.Vector('cls', normalized=True)
   convert.export_run(tmp_path / 'hf', found._replace(vector=vector), {})
+  (tmp_path / 'hf' / 'checksums.json').unlink()
   settings = {'max_seq_length': 16, 'do_lower_case': False}
   (tmp_path / 'hf' / 'sentence_bert_config.json').write_text(json.dumps(settings))
   convert.convert(str(tmp_path / 'hf'), str(tmp_path / 'W'))
@@ -225,6 +228,7 @@ def test_how_a_vector_is_made_goes_along(tmp_path):
     assert model.limit == 16 and model.ask('embed').pooling == 'cls'
   said = {'word_embedding_dimension': 12, 'pooling_mode_max_tokens': True}  # which we have not
   (tmp_path / 'again' / '1_Pooling' / 'config.json').write_text(json.dumps(said))
+  (tmp_path / 'again' / 'checksums.json').unlink()
   convert.convert(f'{tmp_path}/again', f'{tmp_path}/W2')
   convert.convert(f'{tmp_path}/W2', f'hf:{tmp_path}/other')
   assert trained.load(tmp_path / 'other').vector == sentence_transformers.Vector('', True, said)

@@ -27,6 +27,7 @@ from bert_jax import (
   metrics,
   optim,
   predict,
+  run_weights,
   sharding,
   tokenizers,
   workdirs,
@@ -275,6 +276,7 @@ def test_the_best_is_still_kept_after_a_resume(corpus_file, tmp_path):
   shutil.copytree(tmp_path / 'run', tmp_path / 'worse')
   saved['optimizer']['learning_rate'], saved['steps'] = 0.5, 60
   saved['resume_from'] = f'{tmp_path}/run'
+  del saved['seal']
   (tmp_path / 'worse' / 'config.json').write_text(json.dumps(saved))
   for path in (tmp_path / 'worse' / 'checkpoints').iterdir():
     assert path.name in (str(best), '30')
@@ -298,7 +300,7 @@ def test_the_best_is_still_kept_after_a_resume(corpus_file, tmp_path):
   other.wait()
   assert other.steps() == [34, 35]
   shapes = abstract_state(config, tmp_path / 'run').params
-  assert checkpoint.load_params(tmp_path / 'run', shapes, 'best')[1] == 34
+  assert run_weights.load_params(tmp_path / 'run', shapes, 'best')[1] == 34
 
 
 def abstract_state(config, workdir):
@@ -379,7 +381,7 @@ def test_the_best_is_saved_when_no_checkpoint_is_due(corpus_file, tmp_path):
   best = min(history, key=history.get)
   assert best < 9
   shapes = abstract_state(config, tmp_path / 'run').params
-  assert checkpoint.load_params(tmp_path / 'run', shapes, 'best')[1] == best
+  assert run_weights.load_params(tmp_path / 'run', shapes, 'best')[1] == best
 
 
 # ---- evaluations ---------------------------------------------------------------------------------
@@ -558,6 +560,7 @@ def test_other_data_under_the_same_name_is_refused(corpus_file, pretrained, tmp_
   config = small_pretrain(corpus_file, '--config.steps=40')
   saved = json.loads((workdir / 'config.json').read_text())
   saved['data']['train'], saved['steps'] = str(text), 40
+  del saved['seal']
   (workdir / 'config.json').write_text(json.dumps(saved))
   with pytest.raises(InputError, match='training data is not what it was'):
     train(c.override(config, [f'--config.data.train={text}']), workdir)
@@ -579,7 +582,7 @@ def test_numbers_that_are_not_finite_end_the_run_and_are_never_saved(corpus_file
   shapes = jax.eval_shape(objective.init, jax.random.key(0))
   shapes = sharding.placed(shapes, sharding.make_mesh(-1, 1, 1))
   for step in checkpoint.Checkpoints(tmp_path / 'run').steps():
-    params, _ = checkpoint.load_params(tmp_path / 'run', shapes, step)
+    params, _ = run_weights.load_params(tmp_path / 'run', shapes, step)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(params))
 
 

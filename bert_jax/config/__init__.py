@@ -32,6 +32,8 @@ __all__ = ['SIZES', 'InputError', 'bert', 'command_line', 'first_line', 'show_lo
 # {name: Field}: the fields that every objective has, and those of all objectives together.
 SHARED = run.FIELDS | model.FIELDS | data.FIELDS | optimizer.FIELDS
 ALL = SHARED | {name: field for task in TASKS.values() for name, field in task.fields.items()}
+# What stands in the config.json of a workdir beside the config (workdirs.py).
+BESIDE = ('earlier_lengths', 'seal')
 # A run may be continued with other values of these fields: they do not change its numbers.
 FREE_TO_CHANGE = ('mesh.', 'max_hours', 'checkpoint.', 'log.', 'eval.', 'data.eval',
                   'data.skip_damaged')  # fmt: skip
@@ -239,7 +241,8 @@ def from_json(text):
       return {k: tuples(v) for k, v in value.items()}
     return tuple(map(tuples, value)) if isinstance(value, list) else value
 
-  given = flatten(ConfigDict(tuples(json_value(text))))
+  content = {k: v for k, v in json_value(text).items() if k not in BESIDE}
+  given = flatten(ConfigDict(tuples(content)))
   known = fields(given['objective']) if given.get('objective') in TASKS else SHARED
   return check(nested(pasts(known) | given))
 

@@ -9,7 +9,7 @@ FIELDS = {
   'prng_impl': Field(str, ('threefry2x32', 'rbg'),
     'random bits: the same on any mesh, or fast on TPUs', 'threefry2x32'),
   'init_from': Field(str, None,
-    'workdir, Hugging Face folder or name, or TensorFlow checkpoint, whose weights, sizes and '
+    'workdir, Hugging Face folder or hf:NAME, or TensorFlow checkpoint, whose weights, sizes and '
     'vocabulary this run starts from', ''),
   'resume_from': Field(str, None, 'workdir whose whole state (step, optimizer) this run continues',
     ''),

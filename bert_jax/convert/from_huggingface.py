@@ -18,10 +18,11 @@ import numpy as np
 from flax import traverse_util
 
 from bert_jax import models
-from bert_jax.convert import config_json, parameter_names, tensor_files
+from bert_jax.convert import checksums, config_json, parameter_names, tensor_files
 from bert_jax.convert.parameter_names import FIELDS
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
+from bert_jax.text import files
 
 VOCABULARY = ('encoder/embeddings/word_embeddings/embedding', 'mlm/bias', 'mlm/decoder')
 POSITIONS = 'encoder/embeddings/position_embeddings/embedding'
@@ -48,7 +49,7 @@ class Weights(NamedTuple):
 def locate(path):
   """The folder of a path, which may begin with the name of an installed Python package."""
   folder = Path(path).expanduser()
-  if folder.exists() or folder.is_absolute():
+  if files.exists(folder) or folder.is_absolute():
     return folder
   package = folder.parts[0] if folder.parts else ''
   spec = importlib.util.find_spec(package) if package.isidentifier() else None
@@ -67,6 +68,7 @@ def read_model(folder):
 def read(folder, positions=0):
   """The Weights of a folder. positions: rows that the position table shall have; 0: as it is.
   InputError if the encoder is not whole, or a tensor has another shape than config.json says."""
+  checksums.check(Path(folder))
   description = config_json.read(folder)
   tensors, file = tensor_files.read(folder)
   family = _family(tensors, description, file)

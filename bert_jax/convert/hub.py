@@ -1,5 +1,6 @@
-"""The folder of a source: a path, a path inside an installed package, or a model on the Hub.
+"""The folder of a source: a path, a path inside an installed package, or hf:NAME on the Hub.
 
+A path is never asked of the Hub, where somebody else's weights may have such a name.
 The Hub (huggingface.co) needs `pip install huggingface_hub`, which keeps what it has fetched once;
 with HF_HUB_OFFLINE=1 it uses only that.
 """
@@ -10,35 +11,43 @@ from pathlib import Path
 
 from bert_jax.convert import from_huggingface
 from bert_jax.errors import InputError, first_line
+from bert_jax.text import files
 
+HUB = 'hf:'
+NAME = re.compile(r'[\w-][\w.-]*(/[\w.-]+)?')  # name or org/name
 ABOUT = ['*.json', '*.txt', '*.model']
 WEIGHTS = ['model*.safetensors'], ['pytorch_model*.bin']  # the first of these that is there
 
 
 def folder(source):
-  """The folder of a source. What is no folder, and has the form of a name on the Hub (org/name or
-  name, as `bert-base-uncased`), is fetched from there."""
+  """The folder of a source. hf:NAME (hf:bert-base-uncased, hf:org/name) is fetched from the Hub.
+  InputError if there is no such folder."""
   if not isinstance(source, (str, os.PathLike)):
     raise InputError(f'a {type(source).__name__} is no path and no name of a model; give one.')
-  path = from_huggingface.locate(source)
-  if path.exists() or not re.fullmatch(r'[\w-][\w.-]*(/[\w.-]+)?', str(source)):
-    return path
-  absent = f'{source} holds no run: there is no folder {source}'
+  source = str(source)
+  if not source.startswith(HUB):
+    path = from_huggingface.locate(source)
+    if files.exists(path):
+      return path
+    other = f'; a model on the Hub is named {HUB}{source}' if NAME.fullmatch(source) else ''
+    raise InputError(f'{source} holds no run and no model: there is no such folder{other}.')
+  name = source.removeprefix(HUB)
+  if not NAME.fullmatch(name):
+    raise InputError(f'{source} is no name on the Hub; write {HUB}NAME or {HUB}ORG/NAME.')
+  absent = f'{source} cannot be fetched'
   try:
     from huggingface_hub import errors, snapshot_download
   except ImportError:
-    how = 'if it is a model on the Hub, pip install huggingface_hub'
-    raise InputError(f'{absent}; {how}.') from None
+    raise InputError(f'{absent}; pip install huggingface_hub.') from None
   try:
     for weights in WEIGHTS:
-      path = Path(snapshot_download(str(source), allow_patterns=ABOUT + weights))
+      path = Path(snapshot_download(name, allow_patterns=ABOUT + weights))
       if any(file for pattern in weights for file in path.glob(pattern)):
         break
   except errors.LocalEntryNotFoundError:
-    how = 'check the path, or the connection (and HF_HUB_OFFLINE)'
-    absent += ', no model of that name is kept here, and the Hub is not reached'
-    raise InputError(f'{absent}; {how}.') from None
+    why = 'no model of that name is kept here, and the Hub is not reached'
+    raise InputError(f'{absent}: {why}; check the connection (and HF_HUB_OFFLINE).') from None
   except Exception as error:  # of the network, of the Hub, of what it keeps
-    reason = f'the Hub gives no model of that name ({first_line(error)})'
-    raise InputError(f'{absent}, and {reason}; check the name.') from None
+    why = f'the Hub gives no model of that name ({first_line(error)})'
+    raise InputError(f'{absent}: {why}; check the name.') from None
   return path

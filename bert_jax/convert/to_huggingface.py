@@ -14,7 +14,7 @@ import numpy as np
 
 from bert_jax import __version__, models
 from bert_jax import config as config_lib
-from bert_jax.convert import exported_tokenizers, from_huggingface, sentence_transformers
+from bert_jax.convert import checksums, exported_tokenizers, from_huggingface, sentence_transformers
 from bert_jax.convert.config_json import DISTIL, OTHERS, SIZES
 from bert_jax.convert.parameter_names import table
 from bert_jax.convert.tensor_files import SAFETENSORS, write_safetensors
@@ -85,7 +85,9 @@ def write(out, trained, labels, facts):
     sentence_transformers.write(out, vector, D, longest)
   write_whole(out / 'README.md', _card(config, settings['architectures'][0], head, notes, facts))
   # Written last: a folder with a config.json is a whole model.
-  write_whole(out / 'config.json', json.dumps(settings, indent=2, ensure_ascii=False) + '\n')
+  text = json.dumps(settings, indent=2, ensure_ascii=False) + '\n'
+  checksums.write(out, {'config.json': text})
+  write_whole(out / 'config.json', text)
   return {path: names[path] for path in kept}, left_out
 
 

@@ -12,6 +12,8 @@ sentences int32 (how many tokens each sentence that begins here has), starts uin
 shards.py writes it.
 """
 
+import hashlib
+import json
 import math
 import zipfile
 import zlib
@@ -23,9 +25,15 @@ import numpy as np
 
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, offsets
 from bert_jax.errors import InputError, first_line
+from bert_jax.text import files
 from bert_jax.text.values import json_value
+from bert_jax.whole_files import seal
 
 META, PLAN = 'corpus.json', 'plan.json'
+KINDS = {  # of what corpus.json holds at least
+  'vocabulary': str, 'languages': list, 'segmenter': str, 'phrases': str, 'entities': str,
+  'fingerprint': str, 'shards': int, 'records': int, 'counts': dict, 'kept': dict,
+}  # fmt: skip
 CACHE_TOKENS = 50_000_000  # of the records read last, which stay in memory; 5 bytes each
 INDEX = (  # arrays of each shard's index; all but `names` are int32
   'sentences',  # tokens of each sentence
@@ -83,7 +91,7 @@ def finished(folder):
 
 def is_prepared(spec):
   """Whether a spec is the folder of a prepared corpus, finished or not."""
-  return bool(spec) and any((Path(spec).expanduser() / name).is_file() for name in (META, PLAN))
+  return bool(spec) and any(files.exists(Path(spec) / name) for name in (META, PLAN))
 
 
 def read_meta(folder):
@@ -91,10 +99,32 @@ def read_meta(folder):
   path = Path(folder).expanduser() / META
   if not path.is_file():
     raise InputError(f'{folder} is not finished; run the bert_jax.tools.prepare that made it again')
-  try:
-    return json_value(path.read_bytes())
-  except ValueError as error:
-    raise InputError(f'{path} is damaged ({error}); prepare the corpus again') from error
+  meta = files.json_of(path)
+  if 'seal' in meta:
+    is_whole = meta['seal'] == seal(meta)
+  else:  # of an older version: what it shares with plan.json, and what else it must hold
+    plan = files.json_of(path.with_name(PLAN))
+    kinds = {name: type(meta.get(name)) for name in KINDS}
+    is_whole = kinds == KINDS and set(meta['kept']) == set(meta['languages'])
+    if plan:
+      is_whole &= meta.keys() == plan.keys() | KINDS.keys()
+      is_whole &= all(meta.get(name) == value for name, value in plan.items())
+  if not is_whole:
+    raise _damaged(path)
+  return meta
+
+
+def _damaged(path):
+  return InputError(
+    f'{path} is damaged; bring it back, or delete it and run the bert_jax.tools.prepare that made '
+    'the corpus again, which writes it anew'
+  )
+
+
+def fingerprint(vocabulary, facts):
+  """That of a corpus, from the fingerprint of its vocabulary and the facts of its shards."""
+  content = json.dumps([vocabulary, [of_shard['sha256'] for of_shard in facts]])
+  return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 class Prepared(NamedTuple):
@@ -117,14 +147,17 @@ def load(folder, tokenizer):
       '--vocab, or start from weights that were trained with its own'
     )
   unigrams = np.zeros((len(meta['languages']), tokenizer.vocab_size), np.int64)
-  ends, paths, indexes = [0], [], []
+  ends, paths, indexes, all_facts = [0], [], [], []
   for number in range(meta['shards']):
     path, index_path = shard_paths(folder, number)
     facts, index = read_index(index_path)
     unigrams[facts['unigram_languages']] += index['unigrams']
+    all_facts.append(facts)
     ends.append(ends[-1] + facts['records'])
     paths.append(path)
     indexes.append({name: index[name] for name in INDEX})
+  if fingerprint(meta['vocabulary'], all_facts) != meta['fingerprint']:
+    raise _damaged(folder / META)
   joined = {name: np.concatenate([index[name] for index in indexes]) for name in INDEX}
   corpus = Corpus(
     _Reader(folder, paths, np.array(ends)), np.arange(ends[-1]), offsets(joined['record_tokens']),

@@ -9,11 +9,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.corpus.prepared import INDEX, META, data_folder, finished, read_index, shard_paths
+from bert_jax.corpus.prepared import (
+  INDEX,
+  META,
+  data_folder,
+  fingerprint,
+  finished,
+  read_index,
+  shard_paths,
+)
 from bert_jax.corpus.tokenized import offsets
 from bert_jax.errors import InputError, first_line
 from bert_jax.text.documents import name_hash
-from bert_jax.whole_files import write_whole
+from bert_jax.whole_files import seal, write_whole
 
 log = logging.getLogger('bert_jax')
 
@@ -213,13 +221,13 @@ def finish(folder, plan, tokenizer, counts=None):
     data_dir=where, features=features(), split_infos=[train], filename_template=template,
     description='A tokenized corpus prepared by bert_jax.tools.prepare.', check_data=False,
   )  # fmt: skip
-  content = json.dumps([tokenizer.fingerprint, [facts['sha256'] for facts in indexes]])
   meta = plan | {
-    'fingerprint': hashlib.sha256(content.encode()).hexdigest()[:16],
+    'fingerprint': fingerprint(tokenizer.fingerprint, indexes),
     'shards': len(indexes),
     'records': sum(facts['records'] for facts in indexes),
     'counts': dict(sorted(counts.items())),
     'kept': {name: dict(numbers) for name, numbers in kept.items()},
   }
+  meta['seal'] = seal(meta)
   write_whole(Path(folder) / META, json.dumps(meta, indent=2, ensure_ascii=False) + '\n')
   return meta

@@ -29,12 +29,20 @@ def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
     if not languages:
       raise InputError(f'{spec} wants languages; name them in corpus.languages (--languages)')
     return [(name, spec.replace('{language}', name)) for name in languages]
-  if not _NAMED.match(spec) or Path(spec).expanduser().exists():
+  if not _NAMED.match(spec) or exists(spec):
     return [('', spec)]
   return [tuple(part.split('=', 1)) for part in re.split(r',(?=[\w-]+=)', spec)]
 
 
 _NAMED = re.compile(r'[\w-]+=.')
+
+
+def exists(path: str | Path) -> bool:
+  """Whether a path exists; what cannot be one, such as a list of a hundred files, does not."""
+  try:
+    return Path(path).expanduser().exists()
+  except (OSError, ValueError):
+    return False
 
 
 def expand(spec: str) -> list[Path]:

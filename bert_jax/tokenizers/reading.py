@@ -42,6 +42,8 @@ def load(
     _check_words(path)
   tokenizer = _read(path, data, do_lower_case, tokenize_chinese_chars)
   _check_added(path, tokenizer)
+  if path.name == 'vocab.txt':
+    _check_same(path, _read_vocab(path, data))
   return tokenizer
 
 
@@ -108,6 +110,24 @@ def _check_added(path: Path, tokenizer: Tokenizer):
       f'the files beside {path} add {len(new)} tokens that it has not, for example {new[0]!r}, and '
       'no text is searched for such; this model cannot be read.'
     )
+
+
+def _check_same(path: Path, pieces: list[str]):
+  """InputError if the tokenizer.json beside a vocab.txt gives its pieces other ids."""
+  other = path.with_name('tokenizer.json')
+  model = files.json_of(other).get('model')
+  if not isinstance(model, dict) or model.get('type') not in (None, 'WordPiece'):
+    return
+  theirs, ours = model.get('vocab'), {piece: i for i, piece in enumerate(pieces)}
+  if not isinstance(theirs, dict):
+    raise InputError(f'{other} holds no vocabulary; is it whole?')
+  for piece in [*ours, *theirs]:
+    if theirs.get(piece) != ours.get(piece):
+      here, there = (x.get(piece, 'none') for x in (ours, theirs))
+      raise InputError(
+        f'{path} and {other} differ: the id of {piece!r} is {here} in the one and {there} in the '
+        'other; bring back the one that was changed, or remove the one that is not of these weights'
+      )
 
 
 def _check_words(path: Path):

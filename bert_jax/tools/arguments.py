@@ -21,7 +21,7 @@ def add_text(add):
       help='file, glob, folder or tfds:NAME[:SPLIT]; may be repeated; {language} in it stands for '
       'each of --languages')  # fmt: skip
   add('--languages', default='', help='a,b,c, or a file with one a line')
-  add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl, wiki or wikitext')
+  add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl, wiki, wikitext')
   add('--text-field', default='text', help='of a JSONL or TFDS record')
   add('--split', default='train', help='of a TFDS dataset')
 
@@ -29,7 +29,7 @@ def add_text(add):
 def specs(args):
   """[(language or '', spec), ...] of --input and --languages."""
   languages = args.languages
-  if languages and Path(languages).is_file():
+  if languages and files.exists(languages):
     languages = Path(languages).read_text()
   names = re.findall(r'[^,\s]+', languages)
   if names and not any('{language}' in spec for spec in args.input):

@@ -3,7 +3,7 @@
     python -m bert_jax.tools.convert --from SRC --to W          # a workdir of ours
     python -m bert_jax.tools.convert --from SRC --to hf:OUT     # a Hugging Face folder
 
-SRC is a workdir, a Hugging Face folder, the path of one inside an installed package, a name on the
+SRC is a workdir, a Hugging Face folder, the path of one inside an installed package, hf:NAME on the
 Hub (pip install huggingface_hub), or a folder of a TensorFlow checkpoint. A row is printed for each
 parameter, with the CRC-32 of its float32 bytes as our layout has them.
 """
@@ -106,6 +106,7 @@ def write_workdir(workdir, model, facts):
   """Writes a Trained as a workdir to start from, evaluate or predict with, but not to continue."""
   config = model.config
   identity = {'config': config_lib.fingerprint(config), 'data': '', 'converted': facts}
+  identity['vocabulary'] = model.tokenizer.fingerprint
   workdirs.claim(workdir, config)
   model.tokenizer.save(workdir)
   if model.vector != sentence_transformers.UNKNOWN:
@@ -204,7 +205,7 @@ def main(argv=None):
   parser = arguments.parser('convert', __doc__)
   add = parser.add_argument
   add('--from', dest='source', required=True, metavar='SRC',
-      help='workdir, Hugging Face folder, path of one in a package, ORG/NAME on the Hub, or folder '
+      help='workdir, Hugging Face folder, path of one in a package, hf:NAME on the Hub, or folder '
       'of a TensorFlow checkpoint')  # fmt: skip
   add('--to', required=True, metavar='DST', help='new workdir, or hf:OUT, a new folder')
   add('--which', default='latest', help='of a run: latest, best or a step')

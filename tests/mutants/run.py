@@ -4,7 +4,7 @@ MUTANTS = [
   (
     'the seal of the metadata is not compared',
     'bert_jax/checkpoint.py',
-    "if meta.get('seal') != manifest.seal(meta):",
+    "if meta.get('seal') != seal(meta):",
     'if False:',
     'tests/test_train.py::test_metadata_that_was_changed_is_not_believed',
   ),
@@ -25,8 +25,8 @@ MUTANTS = [
   (
     'the oldest meta is taken for the newest',
     'bert_jax/checkpoint.py',
-    '    for number in reversed(checkpoints.steps()):\n      with',
-    '    for number in checkpoints.steps():\n      with',
+    '    for number in reversed(checkpoints.steps()):\n      try:\n        return',
+    '    for number in checkpoints.steps():\n      try:\n        return',
     'tests/test_train.py::test_metadata_that_was_changed_is_not_believed',
   ),
   (
@@ -368,8 +368,8 @@ MUTANTS = [
   (
     'a run that goes on keeps lines past its start',
     'bert_jax/training_log.py',
-    ' if _step(line) <= start]',
-    ']',
+    ' if step is not None and step <= start]',
+    ' if step is not None]',
     'tests/test_metrics.py::test_lines_past_the_start_are_written_again',
   ),
   (

@@ -1,0 +1,157 @@
+"""One training at a time in a workdir: the lock that a run's first process holds.
+
+The file run.lock names its holder, and is locked by the operating system, which lets go of it
+however the process ends. Hosts that share a disk may not hear of each other's locks, so the holder
+also counts in the file while it lives. Where the count stands still, the holder is gone, and the
+next run takes over.
+"""
+
+import contextlib
+import fcntl
+import itertools
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+from bert_jax import hosts
+from bert_jax.errors import InputError, unwritten
+
+log = logging.getLogger('bert_jax')
+
+NAME = 'run.lock'
+BEAT_SECONDS = 2
+# How long a count may stand still. The system may take some time to end a killed process; on a
+# network file system what another host writes may be seen a minute late.
+SECONDS_HERE, SECONDS_ELSEWHERE = 10, 90
+
+
+class Busy(InputError):
+  """Another run is in the workdir; the same command can go on once that has ended."""
+
+  code = 3
+
+
+@contextlib.contextmanager
+def held(workdir):
+  """A context in which no other training begins in a workdir, which is made if it is not there.
+  InputError if it cannot be written, Busy if another run holds it."""
+  if not hosts.first():
+    yield
+    return
+  path = Path(workdir) / NAME
+  try:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = _take(path)
+  except OSError as error:
+    raise unwritten(workdir, error) from None
+  ended = threading.Event()
+  beat = threading.Thread(target=_count, args=(lock, ended), daemon=True)
+  beat.start()
+  try:
+    yield
+  finally:
+    ended.set()
+    beat.join()
+    with contextlib.suppress(OSError):
+      if _is_at(lock, path):
+        path.unlink()
+    os.close(lock)
+    with contextlib.suppress(OSError):
+      path.parent.rmdir()  # which works only if nothing else was written into it
+
+
+def _take(path):
+  """The descriptor of the lock, once this process holds it."""
+  started, before = time.monotonic(), None
+  while True:
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+      if (content := os.pread(lock, 1000, 0)) and before not in (None, content):
+        raise _busy(path, content)  # it counts, or another run was faster
+      before = content
+      here, lives = _holder_is_here(content)
+      free = _lock(lock)
+      may_take = not content or (here and free)
+      if may_take and free is not False and _is_at(lock, path):
+        os.ftruncate(lock, 0)
+        return lock
+      waited = time.monotonic() - started
+      if waited > (SECONDS_HERE if here else SECONDS_ELSEWHERE):
+        if lives:
+          raise _busy(path, content)
+        log.warning('%s is taken over; its run is gone: %s', path, _who(content))
+        path.unlink(missing_ok=True)
+        started, before = time.monotonic(), None
+    except BaseException:
+      os.close(lock)
+      raise
+    os.close(lock)
+    time.sleep(0.2)
+
+
+def _lock(lock):
+  """Does the system give the lock to this process? None: the file system has no locks."""
+  try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except BlockingIOError:
+    return False
+  except OSError:
+    return None
+  return True
+
+
+def _is_at(lock, path):
+  """Is an open file still the one at a path?"""
+  try:
+    return os.path.samestat(os.fstat(lock), os.stat(path))
+  except FileNotFoundError:
+    return False
+
+
+def _count(lock, ended):
+  """Writes the holder into the lock, and a growing number until `ended` is set."""
+  holder = {'host': socket.gethostname(), 'pid': os.getpid(), 'since': time.strftime('%F %T')}
+  for count in itertools.count():
+    with contextlib.suppress(OSError):
+      os.pwrite(lock, json.dumps(holder | {'count': count}).encode(), 0)
+    if ended.wait(BEAT_SECONDS):
+      return
+
+
+def _parsed(content):
+  with contextlib.suppress(ValueError):
+    holder = json.loads(content)
+    if isinstance(holder, dict):
+      return holder
+  return {}
+
+
+def _holder_is_here(content):
+  """(does a lock name this host, and a process that lives?)"""
+  holder = _parsed(content)
+  if holder.get('host') != socket.gethostname():
+    return False, False
+  try:
+    os.kill(int(holder['pid']), 0)
+  except PermissionError:
+    return True, True
+  except (ProcessLookupError, KeyError, ValueError, TypeError, OverflowError):
+    return True, False
+  return True, True
+
+
+def _who(content):
+  holder = _parsed(content)
+  names = ('process', 'pid'), ('of host', 'host'), ('since', 'since')
+  return ' '.join(f'{word} {holder[key]}' for word, key in names if key in holder) or 'nobody'
+
+
+def _busy(path, content):
+  return Busy(
+    f'{path.parent} is in use: {_who(content)} trains in it; wait until that has ended, or give '
+    f'another --workdir. (If there is no such process any more, remove {path}.)'
+  )

@@ -138,6 +138,7 @@ def take(run, window, out, number):
 def log_line(run, window, clock, number, writer, progress):
   """Writes the metrics of the steps since the last line; returns them as text for the bar."""
   batches, baselines = run.inputs.batches, run.inputs.batches.source.baselines
+  window |= run.inputs.objective.shares(window)
   tokens = window.pop('tokens')
   values = metrics.values(window, baselines)
   speed = clock.read(tokens.total) | {'fill': float(tokens.value)}
@@ -162,7 +163,8 @@ def evaluate_now(run, state, writer, progress, saved=True):
   last = number == inputs.steps
   count = 0 if last else config.eval.batches
   run.results, answers = evaluate.run(
-    run.eval_step, state.params, run.empty_carry, inputs.eval_batches, run.constants, count
+    run.eval_step, state.params, run.empty_carry, inputs.eval_batches, run.constants, count,
+    inputs.objective.shares,
   )
   writer.write(number, 'eval', run.results)
   baselines = inputs.eval_batches.source.baselines

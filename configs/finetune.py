@@ -139,7 +139,7 @@ def get_config(arg=''):
       beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01, no_decay='LayerNorm|bias',
       clip_norm=1.0, accumulation=1, freeze='', lr_multipliers=(), layer_lr_decay=1.0),
     mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),
-    eval=dict(every=0, batches=0, patience=0),
+    eval=dict(every=0, batches=0, seed=0, patience=0),
     checkpoint=dict(every=1000, keep_latest=1, keep_every=0, best_metric='',
                     best_mode='max'),
     log=dict(every=50, tensorboard=True)) | c.objective_blocks(objective).to_dict())

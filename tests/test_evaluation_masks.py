@@ -1,5 +1,7 @@
 """Runs that differ in their seed and their masking are evaluated on the same rows and masks."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
@@ -72,14 +74,12 @@ def test_a_cap_below_the_rate_is_refused_where_a_run_begins(corpus_file, tokens,
     c.check_beginning(config)
     return
   takes = int(np.ceil(tokens * rate))
-  with pytest.raises(InputError, match=rf'tokens takes {takes}; set it to {takes} or more, or to 0'):
+  with pytest.raises(InputError, match=f'tokens takes {takes}; set it to {takes} or more, or to 0'):
     c.check_beginning(config)
   c.from_json(c.to_json(config))  # a run of before still is one
 
 
 def test_the_share_really_masked_is_a_metric(pretrained):
-  import json
-
   workdir, _, results = pretrained
   lines = [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
   assert {line['split'] for line in lines} == {'train', 'eval'}

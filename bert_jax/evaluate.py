@@ -15,6 +15,7 @@ import zlib
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
@@ -62,23 +63,29 @@ class Interrupted(Exception):
   """An evaluation was broken off."""
 
 
-def run(eval_step, params, carry, batches, constants, count=0, ends=lambda: False):
+def run(eval_step, params, carry, batches, constants, count=0, shares=None, ends=lambda: False):
   """({metric: float}, the answers of a Scored source, else []). Metrics are totals in float64,
   divided by their weights at the end.
   carry: what the objective carries into the first batch. count: how many batches to look at, 0 for
   all. They are spread evenly over the split, since neighbours in a corpus are alike, unless the
-  batches are lanes, which are read from their beginning. A model that gives the same answer to
-  everything gets the metric `constant`, 1. ends: asked before each batch whether to break off,
-  which raises Interrupted."""
+  batches are lanes, which are read from their beginning. shares: that of the objective, if
+  it has any. A model that gives the same answer to everything gets the metric `constant`, 1. ends:
+  asked before each batch whether to break off, which raises Interrupted."""
   totals, outputs, damaged = {}, [], batches.damaged_rows
   count = min(count or len(batches), len(batches))
   for i in range(count) if batches.lanes else (k * len(batches) // count for k in range(count)):
     if ends():
       raise Interrupted
-    terms, out, carry = eval_step(params, carry, batches[i], np.int32(i), constants)
+    batch = batches[i]
+    terms, out, carry = eval_step(params, carry, batch, np.int32(i), constants)
+    if shares:
+      terms = terms | {'tokens': _tokens(batch['segment_ids'])}
     totals = metrics.add(totals, metrics.host_sum(terms))
     if out and isinstance(batches.source, Scored):
       outputs.append(multihost_utils.process_allgather(out, tiled=True))
+  if shares:
+    totals |= shares(totals)
+    del totals['tokens']
   result = metrics.values(totals, batches.source.baselines)
   if batches.skip_damaged and (damaged := hosts.total(batches.damaged_rows - damaged)):
     result['damaged_rows'] = damaged
@@ -93,6 +100,12 @@ def run(eval_step, params, carry, batches, constants, count=0, ends=lambda: Fals
     log.warning('the run has collapsed: it predicts %s for every example', constant)
     result['constant'] = 1.0
   return result, answers
+
+
+@jax.jit
+def _tokens(segment_ids):
+  """How many of the positions hold a token, and how many there are."""
+  return metrics.mean(segment_ids > 0, jnp.ones_like(segment_ids))
 
 
 def evaluate(workdir, overrides=(), which='latest', out=''):
@@ -128,7 +141,9 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
   for name, spec in parts:
     if spec:
       config = config_lib.override(config, [f'--config.data.eval={spec}'])
-    sources[name] = task.sources(config, tokenizer, ('eval',)).get('eval')
+    of_splits = task.sources(config, tokenizer, ('eval',))
+    task.check_sources(of_splits, '')
+    sources[name] = of_splits.get('eval')
     if sources[name] is None:
       raise InputError('there is nothing to evaluate on; set --config.data.eval=FILE.')
   with jax.set_mesh(mesh), sharding.activation_rules():
@@ -137,7 +152,8 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
     constants = sharding.put(step.constants_of(config, objective), mesh)
     for (name, spec), source in zip(parts, sources.values(), strict=True):
       batches = batches_of(source, config, tokenizer, objective, mesh)
-      result, answers = run(eval_step, params, carry, batches, constants)
+      inputs = params, carry, batches, constants
+      result, answers = run(eval_step, *inputs, shares=objective.shares)
       if answers:
         folder = Path(out, name) if out else folder_of(workdir, spec or config.data.eval, number)
         write(folder, source, answers, result)

@@ -88,11 +88,15 @@ def read_inputs(config, workdir, given=()):
   task = TASKS[config.objective]
   config = config_lib.check(task.resolve(config))
   workdirs.check(workdir, config)
+  if not (beginning.continues and beginning.folder == workdir):
+    config_lib.check_beginning(config)
   if config.steps:  # else the rows say how many there are, and the program is refused
     optim.make_schedule(config.optimizer, round(config.optimizer.horizon * config.steps))
   tokenizer = run_tokenizer.of_run(config, beginning.folder, lambda: task.texts(config))
   sources = task.sources(config, tokenizer)
+  task.check_sources(sources)
   objective = task.objective(config, tokenizer)
+  task.check_metrics(config, objective)
   if config.checkpoint.best_metric not in ('', *objective.metrics):
     raise InputError(
       f'checkpoint.best_metric {config.checkpoint.best_metric!r} is not among the metrics of this '
@@ -105,6 +109,8 @@ def read_inputs(config, workdir, given=()):
     eval_batches = evaluate.batches_of(sources['eval'], *common)
   else:
     log.warning('nothing is evaluated: data.eval is empty')
+  for each in filter(None, (batches, eval_batches)):
+    each.check()
   steps = step_count(config, sources)
   return Inputs(
     config, workdir, beginning, mesh, tokenizer, objective, sources, batches, eval_batches, steps
@@ -123,9 +129,9 @@ def prepare(inputs, stack):
     initialization.names_taken(program.state.params, *weights)  # or an InputError
   stack.enter_context(workdir_lock.held(inputs.workdir))
   started = time.perf_counter()
-  train_step, eval_step = program.lower().compile(), None
-  if inputs.eval_batches:
-    eval_step = program.lower_evaluation().compile()
+  # Both are traced before one is compiled, since tracing shows what is wrong with an objective.
+  training, evaluation = program.lower(), inputs.eval_batches and program.lower_evaluation()
+  train_step, eval_step = training.compile(), evaluation and evaluation.compile()
   log.info('%s', sharding.describe(program.state.params, mesh, config.log.parameters))
   log.info(
     'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs',
@@ -140,6 +146,10 @@ def prepare(inputs, stack):
   workdirs.write_facts(inputs.workdir, inputs.sources, mesh)
   constants = sharding.put(program.constants, mesh)
   empty_carry = evaluate.empty_carry(inputs.objective, config, mesh)
+  if hosts.first():
+    remarks = TASKS[config.objective].remarks(config, inputs.tokenizer, inputs.sources)
+    if remarks:
+      log.warning('the data and the settings:%s', ''.join(f'\n  - {x}' for x in remarks))
   run = Run(
     inputs, train_step, eval_step, constants, empty_carry, program.schedule, checkpoints, results,
     counted, signalled,
@@ -194,6 +204,7 @@ def open_workdir(inputs):
   hosts.exists(workdir / workdirs.CONFIG)
   data = inputs.sources['eval'].fingerprint if inputs.eval_batches else ''
   judged_by = f'{config.checkpoint.best_metric} {config.checkpoint.best_mode} {data}'
+  judged_by += ''.join(f' {x}' for x in config_lib.judged_otherwise(config))
   rollback = config.spikes.rollback
   return checkpoint.Checkpoints(workdir, config.checkpoint, inputs.identity, judged_by, rollback)
 

@@ -44,6 +44,8 @@ def keys(seed, prng_impl):
 def constants_of(config, objective):
   """The Constants of a run, as arrays of the host."""
   _, train_key, eval_key = keys(config.seed, config.prng_impl)
+  if config.eval.seed >= 0:
+    _, _, eval_key = keys(config.eval.seed, config.prng_impl)
   return Constants(train_key, eval_key, optim.numbers(config.optimizer), objective.given(config))
 
 
@@ -86,6 +88,9 @@ def program(config, objective, mesh, steps):
       f'objective {config.objective} carries something from step to step, which does not go with '
       f'optimizer.accumulation={config.optimizer.accumulation}; set it to 1.'
     )
+  if 'segment_ids' not in objective.spec(config.batch_size):
+    name = type(objective).__name__
+    raise InputError(f'{name}.spec has no segment_ids, by which steps count tokens; add them.')
   constants = constants_of(config, objective)
   params = jax.eval_shape(objective.init, constants.train_key)
   horizon = round(config.optimizer.horizon * steps)
@@ -142,6 +147,18 @@ def _terms(objective, before, *arguments):
   if now != then:
     raise InputError(f'{name}.terms returns the carry {now}; return {then}, as {name}.carry says.')
   return pair
+
+
+def _check_metrics(objective, terms):
+  """InputError if an objective names a metric that neither its terms nor a scorer give."""
+  none = dict.fromkeys((*terms, 'tokens'), Mean(0.0, 0.0))
+  given = {*terms, *objective.shares(none), *getattr(objective, 'scores', ())}
+  if unknown := [name for name in objective.metrics if name not in given]:
+    name, has = type(objective).__name__, ', '.join(terms)
+    raise InputError(
+      f'{name}.metrics names {" and ".join(unknown)}, which nothing computes (its terms: {has}); '
+      'leave it out, or return it from terms, see objectives/base.py.'
+    )
 
 
 def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None, skip=False):
@@ -230,6 +247,7 @@ def make_eval_step(objective):
     outputs = objective.predict(params, batch, key, carry, constants.given)
     arguments = params, batch, key, False, carry, constants.given
     terms, carry = _terms(objective, carry, *arguments)
+    _check_metrics(objective, terms)
     return terms, outputs, carry
 
   return eval_step

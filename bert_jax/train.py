@@ -178,6 +178,7 @@ def log_line(run, clock, number, writer, progress):
   """Writes the metrics of the steps since the last line; returns them as text for the bar."""
   batches, baselines = run.inputs.batches, run.inputs.batches.source.baselines
   window, run.tally.window = run.tally.window, {}
+  window |= run.inputs.objective.shares(window) if window else {}
   values, tokens, count = metrics.values(window, baselines), 0.0, 0
   if window:  # else all its steps were skipped
     count = float(window['loss'].weight)
@@ -209,7 +210,7 @@ def evaluate_now(run, state, writer, progress, watch, saved=True):
   run.results = {}
   run.results, answers = evaluate.run(
     run.eval_step, state.params, run.empty_carry, inputs.eval_batches, run.constants, count,
-    watch.ends,
+    inputs.objective.shares, watch.ends,
   )  # fmt: skip
   writer.write(number, 'eval', run.results)
   baselines = inputs.eval_batches.source.baselines

@@ -141,7 +141,7 @@ def get_config(arg=''):
       freeze='', lr_multipliers=(), layer_lr_decay=1.0),
     mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),
     spikes=dict(window=0, zscore=6.0, rollback=0),
-    eval=dict(every=0, batches=0, patience=0),
+    eval=dict(every=0, batches=0, seed=0, patience=0),
     checkpoint=dict(every=1000, minutes=5.0, keep_latest=1, keep_every=0, best_metric='',
                     best_mode='max'),
     log=dict(every=50, tensorboard=True, parameters=False)) |

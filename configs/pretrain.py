@@ -50,8 +50,9 @@ def get_config(arg=''):
     corpus=dict(format='auto', text_field='text', eval_share=0.01, rows='nsp',
                 short_seq_prob=0.1, dupe_factor=5, languages=(), sampling=1.0,
                 weights=(), segmenter='', phrases='', entities=''),
-    masking=dict(policy='token', masked_lm_prob=0.15, max_predictions_per_seq=20, mask_share=0.8,
+    masking=dict(policy='token', masked_lm_prob=0.15, max_predictions_per_seq=0, mask_share=0.8,
                  random_share=0.1),
+    eval_masking=dict(policy='token', masked_lm_prob=0.15, mask_share=0.8, random_share=0.1),
     loss=dict(nsp_weight=1.0),
     optimizer=dict(
       name='bert_adamw', learning_rate=1e-4, schedule='linear', warmup=10_000.0, horizon=1.0,
@@ -60,14 +61,15 @@ def get_config(arg=''):
       freeze='', lr_multipliers=(), layer_lr_decay=1.0),
     mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),
     spikes=dict(window=0, zscore=6.0, rollback=0),
-    eval=dict(every=10_000, batches=50, patience=0),
+    eval=dict(every=10_000, batches=50, seed=0, patience=0),
     checkpoint=dict(every=10_000, minutes=5.0, keep_latest=2, keep_every=0,
                     best_metric='', best_mode='min'),
     log=dict(every=100, tensorboard=True, parameters=False)))
   if arg.lang == 'zh':
     config.update(dict(
       model=dict(vocab_size=21128), tokenizer=dict(character_coverage=0.9995),
-      corpus=dict(segmenter='jieba'), masking=dict(policy='whole_word')))
+      corpus=dict(segmenter='jieba'), masking=dict(policy='whole_word'),
+      eval_masking=dict(policy='whole_word')))
   if arg.lang == 'multi':
     config.update(dict(
       model=dict(vocab_size=110_000), tokenizer=dict(character_coverage=0.9995,
@@ -81,7 +83,6 @@ def get_config(arg=''):
     config.update(dict(
       batch_size=32, steps=500, data=dict(seq_length=64),
       corpus=dict(dupe_factor=1, eval_share=0.1),
-      masking=dict(max_predictions_per_seq=10),
       optimizer=dict(learning_rate=1e-3, warmup=0.1), eval=dict(every=250, batches=20),
       checkpoint=dict(every=100), log=dict(every=50)))
   if arg.phase == '128':  # nine tenths of the steps and of the schedule
@@ -89,5 +90,5 @@ def get_config(arg=''):
   if arg.phase == '512':
     config.update(dict(
       resume_from='<the --workdir of phase=128>',  # the user replaces this; there is no such folder
-      data=dict(seq_length=512), masking=dict(max_predictions_per_seq=77)))
+      data=dict(seq_length=512)))
   return config

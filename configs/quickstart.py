@@ -37,10 +37,11 @@ def get_config(arg=''):
       corpus=dict(format='auto', text_field='text', eval_share=0.1, rows='nsp',
                   short_seq_prob=0.1, dupe_factor=2, languages=(), sampling=1.0,
                   weights=(), segmenter='', phrases='', entities=''),
-      masking=dict(policy='token', masked_lm_prob=0.15, max_predictions_per_seq=10, mask_share=0.8,
+      masking=dict(policy='token', masked_lm_prob=0.15, max_predictions_per_seq=0, mask_share=0.8,
                    random_share=0.1),
+      eval_masking=dict(policy='token', masked_lm_prob=0.15, mask_share=0.8, random_share=0.1),
       loss=dict(nsp_weight=1.0), optimizer=optimizer,
-      eval=dict(every=500, batches=40, patience=0),
+      eval=dict(every=500, batches=40, seed=0, patience=0),
       checkpoint=dict(every=500, minutes=5.0, keep_latest=1, keep_every=0,
                       best_metric='', best_mode='min')))
   if arg.stage != 'finetune':
@@ -52,7 +53,7 @@ def get_config(arg=''):
                labels=(), regression=False, multi_label=False, class_weights=(),
                long_texts='head', eval_share=0.0),
     optimizer=optimizer | dict(learning_rate=5e-4, schedule='linear', beta2=0.999),
-    eval=dict(every=0, batches=0, patience=0),
+    eval=dict(every=0, batches=0, seed=0, patience=0),
     log=dict(every=20, tensorboard=True, parameters=False),
     checkpoint=dict(every=0, minutes=5.0, keep_latest=1, keep_every=0,
                     best_metric='', best_mode='max')))

@@ -80,7 +80,7 @@ RUNS = {
     'pretrain.py',
     {
       'data.train': '{texts}/corpus.txt', 'corpus.rows': 'sop', 'masking.policy': 'span',
-      'optimizer.horizon': 2.0,
+      'optimizer.horizon': 2.0, 'eval_masking.policy': '',
     },
   ),
   'two languages, full, packed, whole words from step 5': (
@@ -88,7 +88,7 @@ RUNS = {
     {
       'data.train': 'fw={texts}/corpus.txt,bw={texts}/backwards.txt', 'corpus.sampling': 0.5,
       'corpus.rows': 'full', 'data.examples_per_row': 4, 'loss.nsp_weight': 0,
-      'masking.policy': 'token,whole_word@5', 'optimizer.name': 'adamw',
+      'masking.policy': 'token,whole_word@5', 'eval_masking.policy': '', 'optimizer.name': 'adamw',
       'optimizer.schedule': 'wsd', 'optimizer.decay': 4, 'model.tie_word_embeddings': False,
     },
   ),

@@ -1,6 +1,7 @@
 """The table of many runs, and the runs of a sweep."""
 
 import json
+import shutil
 import statistics
 
 import numpy as np
@@ -90,3 +91,53 @@ def test_a_sweep_is_every_combination_in_a_folder_of_its_own():
   assert found['optimizer.beta1=0.8,init_from=none,seed=0'][1] == '--config.init_from='
   with pytest.raises(InputError, match="--vary 'seed' is not NAME=VALUE"):
     list(sweep.combinations(['seed'], 1))
+
+
+def test_a_copy_of_a_run_is_no_other_seed(tmp_path):
+  for seed, value in enumerate((2.0, 3.0)):
+    workdir(tmp_path / f'a{seed}', [(2, 'eval', {'mlm': value})], f'--config.seed={seed}')
+  shutil.copytree(tmp_path / 'a1', tmp_path / 'copy')
+  workdir(tmp_path / 'unfinished', [(1, 'eval', {'mlm': 9.0})], '--config.seed=1',
+          '--config.log.every=7')  # fmt: skip
+  *_, row = cells(text := report.table(report.read(tmp_path)).split('\nmlm_nsp: ')[0])[:2]
+  assert row[2:5] == ['2', 'mlm', '2.5000 ± 0.7071']
+  assert f'{tmp_path}/copy is a copy of {tmp_path}/a1 (same config, seed and data)' in text
+  assert f'{tmp_path}/unfinished is a copy of {tmp_path}/a1' in text
+
+
+def test_several_folders_are_one_report(tmp_path, capsys):
+  for name in 'ab':
+    (tmp_path / name).mkdir()
+    beta = f'--config.optimizer.beta1=0.{8 + (name == "b")}'
+    workdir(tmp_path / name / 'run', [(1, 'eval', {'mlm': 2.0})], beta)
+  report.main([str(tmp_path / 'a'), str(tmp_path / 'b'), str(tmp_path / 'a' / 'run')])
+  _, one, two = cells(capsys.readouterr().out)
+  assert [one[1], two[1]] == ['optimizer.beta1=0.8', 'optimizer.beta1=0.9'] and one[2] == '1'
+
+
+def test_runs_judged_under_other_masks_are_named(tmp_path):
+  """Runs of before evaluations had a masking are judged under their own, and their seed."""
+  lines = [(1, 'eval', {'mlm': 2.0})]
+  own = '--config.eval_masking.policy=', '--config.eval.seed=-1'
+  workdir(tmp_path / 'a', lines, '--config.masking.masked_lm_prob=0.4')
+  workdir(tmp_path / 'b', lines)
+  workdir(tmp_path / 'old', lines, *own)  # of the rate and the seed of the evaluations of today
+  assert 'not comparable' not in report.table(report.read(tmp_path))
+  workdir(tmp_path / 'c', lines, '--config.masking.masked_lm_prob=0.4', *own)
+  workdir(tmp_path / 'd', lines, '--config.seed=3', *own)
+  *_, last = report.table(report.read(tmp_path)).splitlines()
+  assert last.startswith('mlm_nsp: evaluated on other rows or under other masks, so not comparable')
+  for path, seed, rate in (('a and 2 more', 0, 0.15), ('c', 0, 0.4), ('d', 3, 0.15)):
+    masks = f'eval.seed={seed}, eval_masking.masked_lm_prob={rate}, predictions per row='
+    assert f'{masks}{26 if rate == 0.4 else 10} in {tmp_path}/{path}' in last
+
+
+def test_runs_judged_on_other_rows_are_named(tmp_path):
+  lines = [(1, 'eval', {'mlm': 2.0})]
+  for name, rows in (('a', 'x'), ('b', 'y')):
+    folder = workdir(tmp_path / name, lines, f'--config.seed={ord(name)}')
+    facts = {'data': {'eval': {'baselines': {}, 'fingerprint': rows}}}
+    (folder / 'run.json').write_text(json.dumps(facts))
+  assert f'data.eval=x in {tmp_path}/a; data.eval=y in {tmp_path}/b' in report.table(
+    report.read(tmp_path)
+  )

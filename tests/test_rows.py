@@ -555,6 +555,7 @@ def test_a_vocabulary_is_trained_on_what_is_not_held_out(one_word_each):
 
 @pytest.mark.parametrize('unknown, refused', [(49, False), (51, True)])
 def test_text_of_another_vocabulary_is_refused(tokenizer, tmp_path, unknown, refused, caplog):
+  caplog.set_level('INFO', 'bert_jax')
   words = ['w1'] * (100 - unknown) + ['nothing'] * unknown
   (tmp_path / 'a.txt').write_text('\n\n'.join(' '.join(words) for _ in range(4)))
   make = lambda: sources(tokenizer, tmp_path / 'a.txt', f'data.eval={tmp_path / "a.txt"}')

@@ -35,8 +35,10 @@ ALL = SHARED | {name: field for task in TASKS.values() for name, field in task.f
 # What stands in the config.json of a workdir beside the config (workdirs.py).
 BESIDE = ('earlier_lengths', 'seal')
 # A run may be continued with other values of these fields: they do not change its numbers.
-FREE_TO_CHANGE = ('mesh.', 'max_hours', 'checkpoint.', 'log.', 'eval.', 'data.eval',
-                  'data.skip_damaged')  # fmt: skip
+FREE_TO_CHANGE = (
+  'mesh.', 'max_hours', 'checkpoint.', 'log.', 'eval.', 'eval_masking.', 'data.eval',
+  'data.skip_damaged',
+)  # fmt: skip
 
 
 def fields(objective):
@@ -177,6 +179,24 @@ def check(config):
       if not holds:
         raise InputError(sentence)
   return config
+
+
+def check_beginning(config):
+  """InputError if a run that begins breaks a rule that runs of earlier versions may have broken."""
+  for holds, sentence in TASKS[config.objective].rules_to_begin(config):
+    if not holds:
+      raise InputError(sentence)
+
+
+def judged_otherwise(config):
+  """['eval.seed=0', ...]: in what its evaluations differ from those that the run would have under
+  the fields' past, such as its seed and its masking."""
+  task, old = TASKS[config.objective], config.copy_and_resolve_references()
+  for name, value in pasts(fields(config.objective)).items():
+    if name.startswith(FREE_TO_CHANGE):
+      set_field(old, name, value)
+  before = task.judged_under(old)
+  return [f'{k}={v}' for k, v in task.judged_under(config).items() if v != before[k]]
 
 
 def _check_field(config, given, name, field):

@@ -25,6 +25,8 @@ FIELDS = {
   'eval.every': Field(int, '[0, inf)', 'steps between evaluations; 0: only at the end', 10_000),
   'eval.batches': Field(int, '[0, inf)', 'batches per evaluation while training; 0: all of them',
     50),
+  'eval.seed': Field(int, '[-1, 2147483647]',
+    'the seed of the rows and masks that a run is evaluated on; -1: `seed`', 0, -1),
   'eval.patience': Field(int, '[0, inf)',
     'stop after this many evaluations without a better checkpoint.best_metric; 0: never', 0),
   'checkpoint.every': Field(int, '[0, inf)', 'steps between checkpoints; 0: only at the end',

@@ -81,15 +81,14 @@ def _tokenize(config, spec, encoder, split, matched):
 
 
 def _check_unknown(tokenizer, counts, what):
-  """InputError if most tokens are [UNK], a warning if many are. what: which text, for messages."""
+  """InputError if most tokens are [UNK]. what: which text, for messages."""
   unknown = counts[tokenizer.unk_id] / max(1, counts.sum())
   if unknown > 0.5:
     raise InputError(
       f'{unknown:.0%} of the {what} tokens are [UNK]: the vocabulary is not for this text; name '
       'another tokenizer.path, or leave it empty to train one (or prepare it with another --vocab).'
     )
-  level = logging.WARNING if unknown > 0.02 else logging.INFO
-  log.log(level, '%s: %.2f %% of the tokens are [UNK]', what, 100 * unknown)
+  log.info('%s: %.2f %% of the tokens are [UNK]', what, 100 * unknown)
 
 
 def documents(config, spec, counts, split):

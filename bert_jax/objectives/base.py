@@ -5,6 +5,7 @@ B batch, T tokens, N examples in a row, D hidden size, C classes.
 
 import abc
 import dataclasses
+import inspect
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,10 @@ class Objective(abc.ABC):
   def __new__(cls, *args, **kwargs):
     fields = getattr(cls, '__dataclass_fields__', ())
     named = [x for x in ('loss_weights', 'metrics') if not hasattr(cls, x) and x not in fields]
+    own = [name for name in inspect.get_annotations(cls) if name not in fields]
+    if own:
+      fault = f'objective {cls.__name__} has the field {own[0]} but is no dataclass'
+      raise InputError(f'{fault}; write @dataclasses.dataclass(frozen=True) above its class.')
     if missing := named + sorted(cls.__abstractmethods__):
       fault = f'objective {cls.__name__} has no {" and no ".join(missing)}'
       raise InputError(f'{fault}; add it to its class, see bert_jax/objectives/base.py.')
@@ -57,6 +62,11 @@ class Objective(abc.ABC):
   def seen(self, batch):
     """{name: number}: counts of a batch, which a run adds up over its steps. Default: tokens."""
     return {'seen_tokens': jnp.sum(batch['segment_ids'] > 0, dtype=jnp.float32)}
+
+  def shares(self, sums):
+    """{name: Mean}: further metrics, which follow on the host from those of some steps or of an
+    evaluation. sums: {name: Mean} of the terms and of `tokens`, the real ones. Default: none."""
+    return {}
 
   @abc.abstractmethod
   def terms(self, params, batch, rng, train, carry=None, given=None):
@@ -139,6 +149,9 @@ def encode(model, params, batch, rng=None, causal=False):
   """Hidden states [B, T, D] of the encoder; rng turns dropout on. causal: True, or [B] bool by row,
   if no token may see a later one."""
   names = 'input_ids', 'token_type_ids', 'position_ids', 'segment_ids'
+  if lacking := [name for name in names if name not in batch]:
+    fault = f'the batch has no {" and no ".join(lacking)}, which an encoder reads'
+    raise InputError(f'{fault}; let spec return them, as base.row_spec does.')
   arrays = (batch[name] for name in names)
   return apply(models.Encoder(model), params, *arrays, rng=rng, causal=causal)
 

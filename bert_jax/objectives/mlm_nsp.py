@@ -12,13 +12,15 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax import models
+from bert_jax.metrics import Mean
 from bert_jax.objectives import base, masking
 
 
 @dataclasses.dataclass(frozen=True)
 class MlmNsp(base.Objective):
-  """masking: keyword arguments of masking.mask_tokens. pairs: 'nsp' or 'sop', what the label of a
-  pair says. languages: the names of the rows' languages, in the order of their numbers."""
+  """masking: keyword arguments of masking.mask_tokens; eval_masking: those that differ in an
+  evaluation. pairs: 'nsp' or 'sop', what the label of a pair says. languages: the names of the
+  rows' languages, in the order of their numbers."""
 
   model: models.ModelConfig
   seq_length: int
@@ -27,6 +29,7 @@ class MlmNsp(base.Objective):
   pairs: str = 'nsp'
   examples_per_row: int = 1
   languages: tuple[str, ...] = ()
+  eval_masking: dict[str, Any] = dataclasses.field(default_factory=dict)
 
   @property
   def loss_weights(self):
@@ -35,11 +38,12 @@ class MlmNsp(base.Objective):
   @property
   def metrics(self):
     terms = (name for term in self.loss_weights for name in (term, f'{term}_accuracy'))
-    return (*terms, *(f'mlm_{language}' for language in self.languages))
+    return (*terms, 'masked', *(f'mlm_{language}' for language in self.languages))
 
   def spec(self, batch_size):
     out = base.row_spec(batch_size, self.seq_length)
-    if any(policy != 'token' for _, policy in self.masking['stages']):
+    stages = *self.masking['stages'], *self.eval_masking.get('stages', ())
+    if any(policy != 'token' for _, policy in stages):
       out['unit_starts'] = out['input_ids']
     if self.nsp_weight:
       out |= base.slot_spec(batch_size, self.examples_per_row, labels=jnp.int32)
@@ -61,7 +65,8 @@ class MlmNsp(base.Objective):
 
   def prepare(self, batch, rng, step=None):
     arrays = batch['input_ids'], batch['segment_ids'], batch.get('unit_starts')
-    options = {'vocab_size': self.model.vocab_size} | self.masking
+    options = self.masking if step is not None else self.masking | self.eval_masking
+    options = {'vocab_size': self.model.vocab_size} | options
     names = 'input_ids', 'masked_positions', 'masked_labels', 'masked_weights'
     return batch | dict(zip(names, masking.mask_tokens(rng, *arrays, step, **options)))
 
@@ -97,6 +102,10 @@ class MlmNsp(base.Objective):
       f'seen_tokens_{name}': jnp.sum(tokens_B * (batch['language'] == k))
       for k, name in enumerate(self.languages)
     }
+
+  def shares(self, sums):
+    # Of all tokens, [CLS] and [SEP] too, as the rate is that is asked for.
+    return {'masked': Mean(sums['mlm'].weight, sums['tokens'].total)}
 
   def flops(self, batch_size):
     K = min(self.masking['max_predictions'], self.seq_length)

@@ -10,6 +10,7 @@ within a pass. In the next one each lane begins anew, at another row, and nothin
 may lie inside a batch, and the carry is not reset.
 """
 
+import contextlib
 import functools
 import logging
 from typing import Protocol
@@ -102,6 +103,15 @@ class Batches:
       self.damaged_rows += 1
       log.warning('%s (row %d stays empty)', error, i)
       return self._empty()
+    return self._checked(i, out)
+
+  def check(self):
+    """InputError if the first row of the source is not as the objective expects."""
+    with contextlib.suppress(DamagedRecord):
+      self._checked(0, self.source[0])
+
+  def _checked(self, i, out):
+    """Row i itself; InputError if an array of it is missing, of another form or out of bounds."""
     for name, spec in self.spec.items():
       if name not in out or out[name].shape != spec.shape[1:] or out[name].dtype != spec.dtype:
         got = f'{out[name].dtype}{list(out[name].shape)}' if name in out else 'nothing'

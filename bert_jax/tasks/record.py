@@ -51,9 +51,13 @@ class Task:
   main_metric(config) -> str          what a run is judged by if its config does not say
 
   fields: {name: Field}, the fields of its configs besides those of every objective. rules(config)
-  -> [(what must hold, sentence if it does not)]. defaults: {name: value}, for fields whose default
-  differs in this family. reads_corpus: it is trained on documents, some of which are held out if
-  data.eval is empty; other families read files of labelled examples (labelled.py).
+  -> [(what must hold, sentence if it does not)]. rules_to_begin: the same for runs that begin;
+  those that an earlier version began may break them. defaults: {name: value}, for fields whose
+  default differs in this family. reads_corpus: it is trained on documents, some of which are held
+  out if data.eval is empty; other families read files of labelled examples (labelled.py).
+  judged_under(config) -> {name: value}: what decides the numbers of an evaluation besides its data
+  and the weights. remarks(config, tokenizer, sources) -> sentences on what the data and the
+  settings do to each other, shown before the first step.
 
   predictions: {name: Prediction}; the first whose parts a model has is its default. heads: the
   kinds of model that it is in Hugging Face's library, the one with most parts first; (): none.
@@ -70,6 +74,9 @@ class Task:
   main_metric: Callable = None
   fields: dict[str, Any] = dataclasses.field(default_factory=dict)
   rules: Callable = lambda config: ()
+  rules_to_begin: Callable = lambda config: ()
+  judged_under: Callable = lambda config: {}
+  remarks: Callable = lambda config, tokenizer, sources: []
   defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
   reads_corpus: bool = False
   predictions: dict[str, Prediction] = dataclasses.field(default_factory=dict)
@@ -96,6 +103,29 @@ class Task:
     if missing:
       fault = f'the record of objective {self.name!r} has no {" and no ".join(missing)}'
       raise InputError(f'{fault}; add it where the record is made, see bert_jax/tasks/record.py.')
+
+  def check_sources(self, sources, needed='train'):
+    """InputError unless these are {split: Source}, with the split that is needed."""
+    fault = ''
+    if not isinstance(sources, dict):
+      fault = f'returns a {type(sources).__name__}'
+    elif needed and needed not in sources:
+      fault = f'returns no {needed!r}'
+    for split, source in sources.items() if not fault else ():
+      needs = '__len__', '__getitem__', 'fingerprint', 'baselines'
+      if lacking := [name for name in needs if not hasattr(source, name)]:
+        fault = f'returns for {split!r} a {type(source).__name__} without {" and ".join(lacking)}'
+    if fault:
+      advice = 'return {split: Source}, see bert_jax/rows/batches.py'
+      raise InputError(f'sources() of objective {self.name!r} {fault}; {advice}.')
+
+  def check_metrics(self, config, objective):
+    """InputError if a run would be judged by a metric that its objective does not compute."""
+    judge, known = self.main_metric(config), tuple(objective.metrics)
+    if judge not in known:
+      advice = 'let it name one of them, see bert_jax/tasks/record.py'
+      has = f'whose objective has {", ".join(known)}'
+      raise InputError(f'main_metric of objective {self.name!r} is {judge!r}, {has}; {advice}.')
 
 
 def records(namespace):

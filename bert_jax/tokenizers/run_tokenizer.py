@@ -1,6 +1,8 @@
 """Which tokenizer a run has: that of the weights it starts from, that of a file, or a new one."""
 
+import contextlib
 import logging
+import re
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -41,6 +43,11 @@ def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]
     tokenizer = from_path()
   else:
     tokenizer = _trained(config, texts())
+  if folder and tokenizer.vocab_size > size:
+    raise InputError(
+      f'the vocabulary of {folder} has {tokenizer.vocab_size} pieces and its weights have rows for '
+      f'{size}; it is not theirs, so bring theirs back.'
+    )
   if tokenizer.vocab_size > size or (tokenizer.vocab_size < size and not folder):
     raise InputError(
       f'the vocabulary has {tokenizer.vocab_size} pieces and model.vocab_size is {size}; set '
@@ -59,7 +66,8 @@ def _trained(config, texts):
     'character_coverage': settings.character_coverage,
     'sampling': config.corpus.sampling if 'corpus' in config else 1.0,
   }
-  with tempfile.TemporaryDirectory() as scratch:
+  names = {'vocab_size': 'model.vocab_size', 'character_coverage': 'tokenizer.character_coverage'}
+  with tempfile.TemporaryDirectory() as scratch, arguments_called(names):
     if settings.kind == 'wordpiece':
       path = Path(scratch) / 'vocab.txt'
       counts = train_wordpiece(texts, path, **common)
@@ -69,6 +77,15 @@ def _trained(config, texts):
     tokenizer = tokenizers.load(path, do_lower_case=settings.do_lower_case)
   log.info('vocabulary: %s', describe(counts))
   return tokenizer
+
+
+@contextlib.contextmanager
+def arguments_called(names):
+  """Errors of a trainer inside name its arguments as a user does. names: {argument: field}."""
+  try:
+    yield
+  except InputError as error:
+    raise InputError(re.sub('|'.join(names), lambda match: names[match[0]], str(error))) from None
 
 
 def describe(counts: dict[str, Any]) -> str:

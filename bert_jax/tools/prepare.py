@@ -29,6 +29,7 @@ import tqdm
 from bert_jax import tokenizers
 from bert_jax.corpus import prepared, shards
 from bert_jax.errors import InputError, command_line
+from bert_jax.tasks.pretraining import remarks
 from bert_jax.text import documents, duplicates
 from bert_jax.tools import arguments
 from bert_jax.tools.prepare_steps import Maker, Settings, begin, blocks
@@ -170,6 +171,9 @@ def run(args, beam_arguments=()):
     inputs = [(name, path) for name, spec in specs for path in documents.sources(spec, args.format)]
     fields = {name: getattr(args, name) for name in Settings._fields if name != 'inputs'}
     settings = Settings(**fields | {'inputs': tuple(inputs), 'vocab': str(vocab)})
+    said = remarks_on(settings, specs, args)
+    if said:
+      log.warning('the text and the settings:%s', ''.join(f'\n  - {x}' for x in said))
     if args.beam:
       from bert_jax.tools import prepare_beam  # Beam is an extra
 
@@ -185,6 +189,18 @@ def run(args, beam_arguments=()):
   speed = '%s: %.1f MB in %.1f s (%.2f MB/s): %s'
   log.info(speed, args.out, size, seconds, size / seconds, kept)
   return meta
+
+
+def remarks_on(settings, specs, args):
+  """Sentences on what the settings make of the text, by a sample of it."""
+  texts = {}
+  for language, spec in specs:
+    documents_of = remarks.sample(spec, args.format, args.text_field)
+    texts.setdefault(language, []).extend(documents_of)
+  tokenizer = tokenizers.load_folder(settings.vocab)
+  lines_are, form = remarks.of_lines(texts, args.format)
+  out = remarks.of_accents(tokenizer, texts, '--cased')
+  return out + [f'{lines_are}; --format {form} makes sentences of them.'] * bool(form)
 
 
 @contextlib.contextmanager

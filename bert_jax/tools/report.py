@@ -1,10 +1,12 @@
 """Reports the results of all runs in a folder: a table, and their curves as a picture.
 
-    python -m bert_jax.tools.report runs/quickstart [--picture curves.png] [--metric nsp_accuracy]
+    python -m bert_jax.tools.report runs/quickstart [FOLDER ...] [--picture P.png] [--metric nsp]
 
 Runs that differ in nothing but the seed are one line: mean ± standard deviation over the seeds, and
-a 95 % bootstrap interval of that mean (from 3 seeds on). A run that collapsed, one that predicts
-the same for every example, is named, and a second line gives the mean without it.
+a 95 % bootstrap interval of that mean (from 3 seeds on). Copies of a run, of the same config, seed
+and data, count once. A run that collapsed, one that predicts the same for every example, is named,
+and a second line gives the mean without it. Runs that were evaluated on other rows, or under other
+masks, are named too, since their losses cannot be compared.
 """
 
 import json
@@ -19,15 +21,17 @@ from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
 
+SHOWN = 4  # kinds of evaluation that are named where runs differ in it
 # Fields that cannot change a run's result.
 WITHOUT_EFFECT = ('mesh.', 'log.', 'checkpoint.every', 'checkpoint.keep_')
 
 
-def read(folder):
-  """The runs below a folder: [{'path', 'config': {name: value}, 'main_metric', 'lines': those of
-  metrics.jsonl, 'data': what run.json says of it}]."""
+def read(*folders):
+  """The runs below some folders: [{'path', 'config': {name: value}, 'main_metric', 'lines': those
+  of metrics.jsonl, 'data': what run.json says of it, 'judged': what decides its evaluation}]."""
   runs = []
-  for path in sorted(Path(folder).rglob('config.json')):
+  paths = (path for folder in folders for path in sorted(Path(folder).rglob('config.json')))
+  for path in {path.resolve(): path for path in paths}.values():
     metrics = path.with_name('metrics.jsonl')
     if not metrics.exists():
       continue
@@ -40,10 +44,52 @@ def read(folder):
       continue
     run = {'path': path.parent, 'config': config_lib.flatten(config), 'lines': lines}
     run['main_metric'] = TASKS[config.objective].main_metric(config)
-    runs.append(run | {'data': facts['data']})
+    judged = TASKS[config.objective].judged_under(config)
+    run['config'] |= {name: x for name, x in judged.items() if name in run['config']}
+    if judged:
+      judged['data.eval'] = facts['data'].get('eval', {}).get('fingerprint', 'nothing')
+    runs.append(run | {'data': facts['data'], 'judged': judged})
   if not runs:
-    raise InputError(f'no run with metrics lies below {folder}.')
+    raise InputError(f'no run with metrics lies below {" or ".join(map(str, folders))}.')
   return runs
+
+
+def without_copies(runs):
+  """(the runs, each once, {path of a copy: path of the run}): of runs with the same config, seed
+  and data the one that got furthest counts."""
+  kept, copies = {}, {}
+  for run in sorted(runs, key=lambda run: -max((x['step'] for x in run['lines']), default=0)):
+    fields = {k: v for k, v in run['config'].items() if not k.startswith(WITHOUT_EFFECT)}
+    data = {split: facts.get('fingerprint') for split, facts in run['data'].items()}
+    first = kept.setdefault(repr((sorted(fields.items()), sorted(data.items()))), run)
+    if first is not run:
+      copies[run['path']] = first['path']
+  return [run for run in runs if run['path'] not in copies], copies
+
+
+def judged_otherwise(runs):
+  """Lines that name the runs whose evaluations cannot be compared, and in what they differ."""
+  lines = []
+  for objective in sorted({run['config']['objective'] for run in runs}):
+    judged = {}  # {what decides the evaluation: [paths]}
+    for run in runs:
+      if run['config']['objective'] == objective:
+        judged.setdefault(tuple(run['judged'].items()), []).append(str(run['path']))
+    if len(judged) > 1:
+      names = [name for name, _ in next(iter(judged))]
+      differ = [name for name in names if len({dict(x)[name] for x in judged}) > 1]
+      lines.append(
+        f'{objective}: evaluated on other rows or under other masks, so not comparable: '
+        + '; '.join(
+          f'{", ".join(f"{name}={dict(x)[name]}" for name in differ)} in {paths[0]}'
+          + f' and {len(paths) - 1} more' * (len(paths) > 1)
+          for x, paths in list(judged.items())[:SHOWN]
+        )
+        + f'; and {len(judged) - SHOWN} more' * (len(judged) > SHOWN)
+        + ' (bert_jax.evaluate with the same --config.eval.seed, --config.eval_masking.* and '
+        'data.eval makes them so)'
+      )
+  return lines
 
 
 def metric_of(run, metric=''):
@@ -81,7 +127,7 @@ def groups(runs):
     varied = [
       name
       for name in of_objective[0]['config']
-      if name != 'seed'
+      if name not in ('seed', 'eval.seed')
       and not name.startswith(WITHOUT_EFFECT)
       and len({str(run['config'].get(name)) for run in of_objective}) > 1
     ]
@@ -94,6 +140,7 @@ def groups(runs):
 
 def table(runs, metric=''):
   """The text of the table: a line for each group of runs, then the collapsed runs."""
+  runs, copies = without_copies(runs)
   rows = [('objective', 'runs that differ in', 'seeds', 'metric', 'mean ± sd', '95 %', 'baseline')]
   shown = list(groups(runs).items())
   shown += [
@@ -117,6 +164,11 @@ def table(runs, metric=''):
     names = sorted({name for run in runs for line in run['lines'] for name in line})
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {", ".join(names)}.')
   lines = [f'collapsed, one answer for every example: {x["path"]}' for x in runs if collapsed(x)]
+  lines += [
+    f'{copy} is a copy of {run} (same config, seed and data): counted once'
+    for copy, run in copies.items()
+  ]
+  lines += judged_otherwise(runs)
   return '\n'.join(arguments.aligned(rows) + lines)
 
 
@@ -152,15 +204,15 @@ def picture(runs, path, metric=''):
 
 def main(argv=None):
   parser = arguments.parser('report', __doc__)
-  parser.add_argument('folder', help='workdir, or a folder of workdirs')
+  parser.add_argument('folder', nargs='+', help='workdir, or a folder of workdirs')
   parser.add_argument('--metric', default='', help='default: what the objective is judged by')
   parser.add_argument('--picture', default='', metavar='PNG', help='draw the curves into this file')
   args = parser.parse_args(argv)
   with config_lib.command_line():
-    runs = read(args.folder)
+    runs = read(*args.folder)
     print(table(runs, args.metric))
     if args.picture:
-      picture(runs, args.picture, args.metric)
+      picture(without_copies(runs)[0], args.picture, args.metric)
       print(f'curves: {args.picture}')
 
 

@@ -19,7 +19,7 @@ import tqdm
 from bert_jax import tokenizers
 from bert_jax.errors import InputError, command_line
 from bert_jax.text import documents as text
-from bert_jax.tokenizers.run_tokenizer import describe
+from bert_jax.tokenizers.run_tokenizer import arguments_called, describe
 from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
 from bert_jax.tokenizers.wordpiece_trainer import train_wordpiece
 from bert_jax.tools import arguments
@@ -48,7 +48,8 @@ def train(args):
   coverage = args.character_coverage
   settings = dict(vocab_size=args.size, character_coverage=coverage, sampling=args.sampling)
   bar = tqdm.tqdm(desc='reading', unit='B', unit_scale=True, disable=None)
-  with bar, tempfile.TemporaryDirectory() as scratch:
+  names = {'vocab_size': '--size', 'character_coverage': '--character-coverage'}
+  with bar, tempfile.TemporaryDirectory() as scratch, arguments_called(names):
     path = Path(scratch) / file
     texts = {n: _sentences(args, n, part, counts, documents, bar) for n, part in specs.items()}
     if is_wordpiece:

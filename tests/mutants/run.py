@@ -123,8 +123,8 @@ MUTANTS = [
   (
     'mask shares may be above 1 together',
     'bert_jax/tasks/pretraining/__init__.py',
-    'config.masking.mask_share + config.masking.random_share <= 1',
-    'config.masking.mask_share <= 1',
+    'config[block].mask_share + config[block].random_share <= 1',
+    'config[block].mask_share <= 1',
     'tests/test_config.py::test_a_wrong_field_is_one_sentence',
   ),
   (
@@ -186,7 +186,7 @@ MUTANTS = [
   (
     'every seed is a line',
     'bert_jax/tools/report.py',
-    "if name != 'seed'\n      and",
+    "if name not in ('seed', 'eval.seed')\n      and",
     'if',
     'tests/test_report.py::test_seeds_are_one_line_and_other_fields_another',
   ),
@@ -263,14 +263,14 @@ MUTANTS = [
   (
     'the seed decides no numbers',
     'bert_jax/config/__init__.py',
-    "FREE_TO_CHANGE = ('mesh.',",
-    "FREE_TO_CHANGE = ('mesh.', 'seed',",
+    "FREE_TO_CHANGE = (\n  'mesh.',",
+    "FREE_TO_CHANGE = (\n  'mesh.', 'seed',",
     'tests/test_config.py::test_fingerprint_changes_with_what_decides_the_numbers_only',
   ),
   (
     'the mesh decides the numbers',
     'bert_jax/config/__init__.py',
-    "FREE_TO_CHANGE = ('mesh.',",
+    "FREE_TO_CHANGE = (\n  'mesh.',",
     'FREE_TO_CHANGE = (',
     'tests/test_config.py::test_fingerprint_changes_with_what_decides_the_numbers_only',
   ),
@@ -399,5 +399,33 @@ MUTANTS = [
     'for folder in (workdir, config.resume_from):',
     'for folder in (config.resume_from, workdir):',
     'tests/test_train.py::test_resume_from_continues_elsewhere',
+  ),
+  (
+    'copies of a run are seeds',
+    'bert_jax/tools/report.py',
+    'if first is not run:',
+    'if False:',
+    'tests/test_report.py::test_a_copy_of_a_run_is_no_other_seed',
+  ),
+  (
+    'an evaluation draws its masks by the seed of the run',
+    'bert_jax/step.py',
+    'if config.eval.seed >= 0:',
+    'if False:',
+    'tests/test_evaluation_masks.py',
+  ),
+  (
+    'an evaluation draws its pairs by the seed of the run',
+    'bert_jax/tasks/pretraining/task.py',
+    "drawn_by = judged_under(config)['eval.seed'] if split == 'eval' else config.seed",
+    'drawn_by = config.seed',
+    'tests/test_evaluation_masks.py',
+  ),
+  (
+    'an evaluation masks as the training does',
+    'bert_jax/objectives/mlm_nsp.py',
+    'self.masking if step is not None else self.masking | self.eval_masking',
+    'self.masking',
+    'tests/test_evaluation_masks.py',
   ),
 ]

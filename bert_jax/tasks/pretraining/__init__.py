@@ -1,7 +1,7 @@
 """Pre-training on a corpus: masked language model and next-sentence prediction (BERT, 3.1)."""
 
 from bert_jax.field import Field, pairs_with_positive_numbers
-from bert_jax.tasks.pretraining import task
+from bert_jax.tasks.pretraining import remarks, task
 from bert_jax.tasks.pretraining.ask import FillMask, NextSentence, Perplexity
 from bert_jax.tasks.record import Head, Prediction, Task
 
@@ -32,11 +32,19 @@ MASKING = {
     'token, whole_word, span, phrase or entity; or by step, as in token,phrase@1000,entity@2000',
     'token'),
   'masking.masked_lm_prob': Field(float, '(0, 1)', 'share of tokens to predict', 0.15),
-  'masking.max_predictions_per_seq': Field(int, '[1, inf)', 'most predictions in a row (static)',
-    20),
+  'masking.max_predictions_per_seq': Field(int, '[0, inf)',
+    'most predictions in a row (static); 0: masked_lm_prob * data.seq_length, rounded up', 0),
   'masking.mask_share': Field(float, '[0, 1]', 'of these, replaced by [MASK]', 0.8),
   'masking.random_share': Field(float, '[0, 1]',
     'of these, replaced by a random piece; the rest stay', 0.1),
+}  # fmt: skip
+EVAL_MASKING = {
+  'eval_masking.policy': Field(str, ('', *task.POLICIES),
+    'as masking.policy, in evaluations; empty: evaluations mask as masking.* says', 'token', ''),
+  'eval_masking.masked_lm_prob': Field(float, '(0, 1)', 'share of tokens to predict', 0.15, 0.15),
+  'eval_masking.mask_share': Field(float, '[0, 1]', 'of these, replaced by [MASK]', 0.8, 0.8),
+  'eval_masking.random_share': Field(float, '[0, 1]',
+    'of these, replaced by a random piece; the rest stay', 0.1, 0.1),
 }  # fmt: skip
 LOSS = {
   'loss.nsp_weight': Field(float, '[0, inf)',
@@ -47,8 +55,9 @@ LOSS = {
 def rules(config):
   task.masking_stages(config.masking.policy)
   weight, types = config.loss.nsp_weight, config.model.type_vocab_size
-  much = 'masking.mask_share and masking.random_share add up to more than 1.'
-  yield config.masking.mask_share + config.masking.random_share <= 1, much
+  for block in ('masking', 'eval_masking'):
+    much = f'{block}.mask_share and {block}.random_share add up to more than 1.'
+    yield config[block].mask_share + config[block].random_share <= 1, much
   rows = f'corpus.rows={config.corpus.rows} makes no sentence pairs'
   no_pairs = f'loss.nsp_weight is {weight} but {rows}; set loss.nsp_weight=0 or corpus.rows=nsp.'
   yield weight == 0 or config.corpus.rows in ('nsp', 'sop'), no_pairs
@@ -57,6 +66,18 @@ def rules(config):
   given, form = config.corpus.weights, 'write ((language, factor), ...) with factors above 0'
   odd = f'corpus.weights is {given!r}; {form}; corpus.languages leaves languages out.'
   yield pairs_with_positive_numbers(given), odd
+
+
+def rules_to_begin(config):
+  masking, tokens = config.masking, config.data.seq_length
+  most, rate = masking.max_predictions_per_seq, masking.masked_lm_prob
+  takes = task.most_predictions(rate, tokens)
+  # Published caps round the rate up or down: 20 of 128 tokens, 76 and 77 of 512.
+  yield (
+    most in (0, takes) or most >= int(rate * tokens),
+    f'masking.max_predictions_per_seq is {most}, and masking.masked_lm_prob={rate:g} of '
+    f'{tokens} tokens takes {takes}; set it to {takes} or more, or to 0 for as many as it takes.',
+  )
 
 
 def from_released(config, released):
@@ -75,8 +96,11 @@ PRETRAINING = Task(
   objective=task.objective,
   sources=task.sources,
   main_metric=lambda config: 'mlm',
-  fields=CORPUS | MASKING | LOSS,
+  fields=CORPUS | MASKING | EVAL_MASKING | LOSS,
   rules=rules,
+  rules_to_begin=rules_to_begin,
+  judged_under=task.judged_under,
+  remarks=remarks.remarks,
   reads_corpus=True,
   predictions={
     'fill-mask': Prediction(FillMask, ('mlm',), MASKED_LM),

@@ -1,6 +1,7 @@
 """Pre-training: text or prepared corpora -> rows, and what a healthy run must beat."""
 
 import logging
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -38,10 +39,19 @@ def masking_stages(policy):
   return tuple(stages)
 
 
+def most_predictions(rate, tokens):
+  """The predictions in a row of so many tokens that a masking rate takes, rounded up."""
+  return math.ceil(round(rate * tokens, 6))
+
+
 def resolve(config):
-  """The config with what only the data can tell: the languages and the vocabulary of a prepared
-  corpus. InputError if the corpora named do not fit each other or the config."""
+  """The config with what only the data can tell, the languages and the vocabulary of a prepared
+  corpus, and with the number of predictions in a row. InputError if the corpora named do not fit
+  each other or the config."""
   config = config.copy_and_resolve_references()
+  if not config.masking.max_predictions_per_seq:
+    rate = config.masking.masked_lm_prob
+    config.masking.max_predictions_per_seq = most_predictions(rate, config.data.seq_length)
   languages = config.corpus.languages
   metas = loading.metas(config.data.train, languages)
   is_prepared = any(meta for _, meta in metas)
@@ -88,6 +98,7 @@ def _check_marks(config, metas):
   """InputError if the units of a masking policy were not marked when the corpus was made: without
   marks, it would silently mask other units."""
   policies = [policy for _, policy in masking_stages(config.masking.policy)]
+  policies.append(config.eval_masking.policy)
   for name in ('segmenter', 'phrases', 'entities'):
     policy, given = next((p for p in policies if LEXICONS.get(p) == name), ''), config.corpus[name]
     asked = f'masking.policy={policy}' if policy else f'corpus.{name}={given}'
@@ -114,28 +125,45 @@ def _sentences(config, spec):
       yield from sentences
 
 
+def judged_under(config):
+  """{name: value}: the seed and the masking of an evaluation, which decide its numbers."""
+  own = config.eval_masking.policy
+  masking = config.eval_masking if own else config.masking
+  rate, cap = masking.masked_lm_prob, 0 if own else config.masking.max_predictions_per_seq
+  return {
+    'eval.seed': config.seed if config.eval.seed < 0 else config.eval.seed,
+    'eval_masking.policy': masking_stages(masking.policy)[-1][1],
+    'eval_masking.masked_lm_prob': rate,
+    'eval_masking.mask_share': masking.mask_share,
+    'eval_masking.random_share': masking.random_share,
+    'predictions per row': cap or most_predictions(rate, config.data.seq_length),
+  }
+
+
 def objective(config, tokenizer):
-  masking = config.masking
+  masking, under = config.masking, judged_under(config)
+  most = most_predictions(masking.masked_lm_prob, config.data.seq_length)
   corruption = dict(
     stages=masking_stages(masking.policy), vocab_size=tokenizer.vocab_size,
     special_ids=tokenizer.special_ids, mask_id=tokenizer.mask_id,
-    masked_lm_prob=masking.masked_lm_prob, max_predictions=masking.max_predictions_per_seq,
+    masked_lm_prob=masking.masked_lm_prob,
+    max_predictions=masking.max_predictions_per_seq or most,
     mask_share=masking.mask_share, random_share=masking.random_share,
   )  # fmt: skip
+  in_evaluations = {'stages': ((0, under['eval_masking.policy']),)}
+  in_evaluations['max_predictions'] = under['predictions per row']
+  for name in ('masked_lm_prob', 'mask_share', 'random_share'):
+    in_evaluations[name] = under[f'eval_masking.{name}']
   model, pairs = models.ModelConfig(**config.model), 'sop' if config.corpus.rows == 'sop' else 'nsp'
   slots, languages = config.data.examples_per_row, tuple(config.corpus.languages)
   fixed = model, config.data.seq_length, config.loss.nsp_weight, corruption
-  return MlmNsp(*fixed, pairs=pairs, examples_per_row=slots, languages=languages)
+  return MlmNsp(*fixed, pairs=pairs, examples_per_row=slots, languages=languages,
+                eval_masking=in_evaluations)  # fmt: skip
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
   """Rows of each split. With data.eval empty, documents are held out by a hash of their names."""
-  data, masking = config.data, config.masking
-  if masking.max_predictions_per_seq < round(masking.masked_lm_prob * data.seq_length):
-    log.warning(
-      'masking.max_predictions_per_seq=%d is fewer than %g of %d tokens: long rows are masked less',
-      masking.max_predictions_per_seq, masking.masked_lm_prob, data.seq_length,
-    )  # fmt: skip
+  data = config.data
   # `resolve` checks this before a training; an evaluation may come with another policy.
   _check_marks(config, loading.metas(data.train, config.corpus.languages))
   share = 0.0 if data.eval else config.corpus.eval_share
@@ -189,12 +217,6 @@ def _source(config, tokenizer, split, corpora):
     random_share = float((labels[labels >= 0]).mean())
     name = 'sop' if config.corpus.rows == 'sop' else 'nsp'
     source.baselines[f'{name}_accuracy'] = (max(random_share, 1 - random_share), 'prior')
-    if random_share > 0.7:
-      log.warning(
-        '%s: %.0f %% of the pairs are random, since a sentence often fills a row or is a document '
-        '(a blank line ends one): try longer rows, another format, or corpus.rows=full without NSP',
-        split, 100 * random_share,
-      )  # fmt: skip
   log.info(
     '%s: unigram cross-entropy %.3f nats per token; an MLM loss that stays there has learned '
     'frequencies only',
@@ -217,7 +239,8 @@ def _rows(config, corpus, tokenizer, split, language, what):
       f'({config.corpus.eval_share}), the share held out while data.eval is empty.'
     )
   data, short = config.data, config.corpus.short_seq_prob
-  seed = config.seed, split == 'eval', language
+  drawn_by = judged_under(config)['eval.seed'] if split == 'eval' else config.seed
+  seed = drawn_by, split == 'eval', language
   dupe_factor = config.corpus.dupe_factor if split == 'train' else 1
   shape = {'seq_length': data.seq_length, 'examples_per_row': data.examples_per_row, 'seed': seed}
   cuts = {'kind': config.corpus.rows, 'short_seq_prob': short, 'dupe_factor': dupe_factor}

@@ -1,0 +1,88 @@
+"""Runs that differ in their seed and their masking are evaluated on the same rows and masks."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from conftest import small_pretrain
+
+from bert_jax import config as c
+from bert_jax import evaluate, sharding, step
+from bert_jax.errors import InputError
+from bert_jax.tasks import TASKS
+from bert_jax.tokenizers import run_tokenizer
+
+TASK = TASKS['mlm_nsp']
+
+
+def judged(corpus_file, *overrides):
+  """What an evaluation sees: {name: array} of its first batch, masked."""
+  config = TASK.resolve(small_pretrain(corpus_file, *(f'--config.{x}' for x in overrides)))
+  tokenizer = run_tokenizer.of_run(config, None, lambda: TASK.texts(config))
+  objective = TASK.objective(config, tokenizer)
+  source = TASK.sources(config, tokenizer)['eval']
+  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
+  batch = evaluate.batches_of(source, config, tokenizer, objective, mesh)[0]
+  key = jax.random.fold_in(step.constants_of(config, objective).eval_key, 0)
+  return {name: np.asarray(x) for name, x in objective.prepare(batch, key).items()}
+
+
+def same(one, other):
+  return all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_they_are_the_same_whatever_the_run_masks_and_draws(corpus_file):
+  first = judged(corpus_file)
+  assert same(first, judged(corpus_file, 'seed=7'))
+  more = 'masking.masked_lm_prob=0.4', 'masking.max_predictions_per_seq=0'
+  other = 'seed=7', 'masking.policy=span', 'masking.random_share=0.2'
+  assert same(first, judged(corpus_file, *more, *other))
+  assert not same(first, judged(corpus_file, 'eval.seed=1'))
+  assert not same(first, judged(corpus_file, 'eval_masking.masked_lm_prob=0.3'))
+
+
+def test_a_run_of_before_is_judged_as_it_was(corpus_file):
+  """By its own seed and masking, which is what the fields' past says."""
+  own = 'eval.seed=-1', 'eval_masking.policy='
+  assert same(judged(corpus_file), judged(corpus_file, *own))
+  assert not same(judged(corpus_file), judged(corpus_file, *own, 'seed=7'))
+  assert same(judged(corpus_file, *own, 'seed=7'), judged(corpus_file, 'eval.seed=7'))
+  more = 'masking.masked_lm_prob=0.4', 'masking.max_predictions_per_seq=0'
+  masked = judged(corpus_file, *own, *more)['masked_weights']
+  assert masked.sum() > 2 * judged(corpus_file, *more)['masked_weights'].sum()
+
+
+def test_as_many_are_masked_as_the_rate_takes(corpus_file):
+  resolve = lambda *x: TASK.resolve(small_pretrain(corpus_file, *(f'--config.{y}' for y in x)))
+  most = lambda *x: resolve('masking.max_predictions_per_seq=0', *x).masking.max_predictions_per_seq
+  assert most() == 5  # of 32 tokens
+  assert [most(f'data.seq_length={n}') for n in (128, 512, 20)] == [20, 77, 3]
+  assert most('masking.masked_lm_prob=0.4') == 13
+
+
+@pytest.mark.parametrize('tokens, rate, cap, fits', [
+  (128, 0.15, 20, True), (512, 0.15, 77, True), (512, 0.15, 76, True), (512, 0.15, 75, False),
+  (128, 0.4, 20, False), (128, 0.4, 0, True), (64, 0.4, 10, False),
+])  # fmt: skip
+def test_a_cap_below_the_rate_is_refused_where_a_run_begins(corpus_file, tokens, rate, cap, fits):
+  config = small_pretrain(
+    corpus_file, f'--config.data.seq_length={tokens}', f'--config.masking.masked_lm_prob={rate}',
+    f'--config.masking.max_predictions_per_seq={cap}', '--config.model.max_position_embeddings=512',
+  )  # fmt: skip
+  if fits:
+    c.check_beginning(config)
+    return
+  takes = int(np.ceil(tokens * rate))
+  with pytest.raises(InputError, match=f'tokens takes {takes}; set it to {takes} or more, or to 0'):
+    c.check_beginning(config)
+  c.from_json(c.to_json(config))  # a run of before still is one
+
+
+def test_the_share_really_masked_is_a_metric(pretrained):
+  workdir, _, results = pretrained
+  lines = [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
+  assert {line['split'] for line in lines} == {'train', 'eval'}
+  for line in lines:  # rows of 32: 5 of 32, fewer where they are shorter
+    assert 0.12 < line['masked'] < 0.18
+  assert 0.12 < results['masked'] < 0.18

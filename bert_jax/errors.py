@@ -24,7 +24,10 @@ class Paused(KeyboardInterrupt):
 
 def show_log():
   """Shows the log lines of this package on stderr, unless logging is set up otherwise."""
-  logging.getLogger('absl').setLevel(logging.ERROR)  # Orbax warns of settings that are intended
+  # Orbax warns of settings that are intended, and its threads print the trace of every error that
+  # they raise again where it is waited for.
+  for name in ('absl', 'asyncio'):
+    logging.getLogger(name).setLevel(logging.CRITICAL)
   log = logging.getLogger('bert_jax')
   if log.level == logging.NOTSET:
     log.setLevel(logging.INFO)
@@ -37,6 +40,7 @@ def command_line():
   """For command lines: shows log lines on stderr, and errors as one sentence and an exit code."""
   logging.basicConfig(level=logging.WARNING, format='%(message)s', stream=sys.stderr, force=True)
   show_log()
+  threading.excepthook = _thread_failed
   with contextlib.ExitStack() as stack:
     if threading.current_thread() is threading.main_thread():
       for number in (signal.SIGINT, signal.SIGTERM):
@@ -79,6 +83,15 @@ def unwritten(path, error, advice='check the disk, or use another folder'):
   """The InputError that says that an OSError kept a path from being written."""
   kind = InputError if isinstance(error, WRONG_PATH) else Unwritten
   return kind(f'{path} cannot be written ({error.strerror or first_line(error)}); {advice}.')
+
+
+def _thread_failed(args):
+  """Says in a line that a thread, such as TensorBoard's writer, has lost its disk."""
+  if not isinstance(args.exc_value, OSError):
+    threading.__excepthook__(args)
+    return
+  name = args.thread.name if args.thread else 'a thread'
+  logging.getLogger('bert_jax').warning('%s has ended: %s', name, first_line(args.exc_value))
 
 
 WRONG_PATH = (

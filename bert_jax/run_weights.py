@@ -35,7 +35,7 @@ def load_params(workdir, shapes, which='latest', partial=False):
       except Damaged as error:
         damaged.append(error)
         if which != 'latest':
-          others = ', '.join(str(n) for n in checkpoints.steps() if n != number) or 'no other'
+          others = ', '.join(map(str, _good(checkpoints, number))) or 'no other'
           raise InputError(f'{error}; there is {others} (--checkpoint latest or a step).') from None
         log.error('%s; trying the one before it', error)
   raise checkpoints.none_is_good(damaged)
@@ -58,6 +58,16 @@ def _steps_of(checkpoints, workdir, which):
     known = there[::-1] or 'none, train it first'
     raise InputError(f'{workdir} has no checkpoint {which!r}; it has {known}.')
   return steps
+
+
+def _good(checkpoints, number):
+  """The steps of the other checkpoints than `number` whose metadata is good."""
+  good = []
+  for other in checkpoints.steps():
+    with contextlib.suppress(Damaged):
+      if other != number and checkpoints.meta(other):
+        good.append(other)
+  return good
 
 
 def _best(checkpoints, steps, metric):

@@ -49,7 +49,9 @@ def held(workdir):
   except OSError as error:
     raise unwritten(workdir, error) from None
   ended = threading.Event()
-  beat = threading.Thread(target=_count, args=(lock, ended), daemon=True)
+  holder = {'host': socket.gethostname(), 'pid': os.getpid(), 'since': time.strftime('%F %T')}
+  _write(lock, holder, 0)
+  beat = threading.Thread(target=_count, args=(lock, holder, ended), daemon=True)
   beat.start()
   try:
     yield
@@ -112,14 +114,17 @@ def _is_at(lock, path):
     return False
 
 
-def _count(lock, ended):
-  """Writes the holder into the lock, and a growing number until `ended` is set."""
-  holder = {'host': socket.gethostname(), 'pid': os.getpid(), 'since': time.strftime('%F %T')}
-  for count in itertools.count():
-    with contextlib.suppress(OSError):
-      os.pwrite(lock, json.dumps(holder | {'count': count}).encode(), 0)
+def _count(lock, holder, ended):
+  """Writes a growing number into the lock until `ended` is set."""
+  for count in itertools.count(1):
     if ended.wait(BEAT_SECONDS):
       return
+    _write(lock, holder, count)
+
+
+def _write(lock, holder, count):
+  with contextlib.suppress(OSError):  # a full disk is said where it matters
+    os.pwrite(lock, json.dumps(holder | {'count': count}).encode(), 0)
 
 
 def _parsed(content):

@@ -149,16 +149,12 @@ def test_converted_weights_are_evaluated_on_what_is_named(tmp_path, monkeypatch)
 
 
 def test_resume_from_of_another_model_names_the_field(pretrained, corpus_file, tmp_path):
-  for override, named in (
-    ('model.hidden_size=16', 'model.hidden_size: 32 -> 16'),
-    ('optimizer.name=adamw', 'optimizer.name: '),
-  ):
-    config = small_pretrain(
-      corpus_file, f'--config.resume_from={pretrained[0]}', f'--config.{override}',
-      '--config.steps=40',
-    )  # fmt: skip
-    with pytest.raises(InputError, match=f'resume_from is of another model .*{named}'):
-      train(config, tmp_path / 'new')
+  config = small_pretrain(
+    corpus_file, f'--config.resume_from={pretrained[0]}', '--config.model.hidden_size=16',
+    '--config.steps=40',
+  )  # fmt: skip
+  with pytest.raises(InputError, match='resume_from is of another .*model.hidden_size: 32 -> 16'):
+    train(config, tmp_path / 'new')
   assert not (tmp_path / 'new').exists()
 
 
@@ -217,10 +213,9 @@ def test_a_renamed_checkpoint_is_not_of_its_new_step(workdir, corpus_file, pretr
   state, _ = train(small_pretrain(corpus_file, '--config.steps=25'), workdir)
   assert 'mv' in caplog.text and (workdir / 'renamed-checkpoint-25').is_dir()
   assert int(state.step) == 25 and checkpoint.newest_meta(workdir)['step'] == 25
-  for step in (20, 25):
-    shutil.rmtree(folder / str(step))
-  (folder / '10').rename(folder / '7')
-  with pytest.raises(InputError, match='is not of step 7 but of step 10'):
+  shutil.rmtree(folder / '20')
+  (folder / '25').rename(folder / '7')
+  with pytest.raises(InputError, match='is not of step 7 but of step 25'):
     train(small_pretrain(corpus_file, '--config.steps=25'), workdir)
   assert (folder / '7').is_dir()
 

@@ -2,6 +2,48 @@
 
 MUTANTS = [
   (
+    'an edited config.json is believed',
+    'bert_jax/workdirs.py',
+    "if 'seal' in content and content['seal'] != seal(content):",
+    'if False:',
+    'tests/test_belongs.py::test_an_edited_config_is_named',
+  ),
+  (
+    'the config of an old workdir is not that of its checkpoint',
+    'bert_jax/workdirs.py',
+    "if meta['config'] not in fingerprints(folder, read_config(folder)):",
+    'if False:',
+    'tests/test_belongs.py::test_an_edited_config_without_a_seal_is_not_the_checkpoints',
+  ),
+  (
+    'the vocabulary of weights may be another',
+    'bert_jax/workdirs.py',
+    'if known and tokenizers.load_folder(folder).fingerprint != known:',
+    'if False:',
+    'tests/test_belongs.py::test_another_vocabulary_is_named',
+  ),
+  (
+    'a renamed checkpoint is of its new step',
+    'bert_jax/checkpoint.py',
+    "if (saved := meta['step']) != number:",
+    'if (saved := number) != number:',
+    'tests/test_belongs.py::test_a_renamed_checkpoint_is_not_of_its_new_step',
+  ),
+  (
+    'a changed file of an exported folder is read',
+    'bert_jax/convert/checksums.py',
+    'if not path.is_file() or _of_file(path) != known:',
+    'if False:',
+    'tests/test_belongs.py::test_a_changed_file_of_an_exported_folder_is_named',
+  ),
+  (
+    'a lock of another host is taken at once',
+    'bert_jax/workdir_lock.py',
+    'may_take = not content or (here and free)',
+    'may_take = True',
+    'tests/test_belongs.py::test_a_lock_of_another_host_is_kept_while_it_counts',
+  ),
+  (
     'the seal of the metadata is not compared',
     'bert_jax/checkpoint.py',
     "if meta.get('seal') != seal(meta):",

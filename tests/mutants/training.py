@@ -59,6 +59,13 @@ MUTANTS = [
     'tests/test_step.py::test_the_schedule_is_as_long_as_its_horizon',
   ),
   (
+    'a step that is not finite is taken',
+    'bert_jax/step.py',
+    'jnp.where(finite, new, old)',
+    'jnp.where(finite, new, new)',
+    'tests/test_night.py::test_a_step_that_is_not_finite_changes_nothing_but_its_number',
+  ),
+  (
     'steps are not counted',
     'bert_jax/step.py',
     'State(state.step + 1, *after)',

@@ -55,7 +55,7 @@ def test_a_metric_that_nothing_computes():
   class Bleu(toys.Running):
     metrics = ('running', 'bleu')
 
-  with pytest.raises(InputError, match=r'Bleu.metrics names bleu, which nothing computes'):
+  with pytest.raises(InputError, match='Bleu.metrics names bleu, which nothing computes'):
     lowered(Bleu())
 
 

@@ -116,12 +116,12 @@ def test_several_folders_are_one_report(tmp_path, capsys):
 
 
 def test_runs_judged_under_other_masks_are_named(tmp_path):
-  """Runs of before evaluations had a masking are judged under their own, and their seed."""
+  """Runs of before evaluations had a masking are judged under their own, and by their seed."""
   lines = [(1, 'eval', {'mlm': 2.0})]
   own = '--config.eval_masking.policy=', '--config.eval.seed=-1'
   workdir(tmp_path / 'a', lines, '--config.masking.masked_lm_prob=0.4')
   workdir(tmp_path / 'b', lines)
-  workdir(tmp_path / 'old', lines, *own)  # of the rate and the seed of the evaluations of today
+  workdir(tmp_path / 'old', lines, *own, '--config.optimizer.beta1=0.8')
   assert 'not comparable' not in report.table(report.read(tmp_path))
   workdir(tmp_path / 'c', lines, '--config.masking.masked_lm_prob=0.4', *own)
   workdir(tmp_path / 'd', lines, '--config.seed=3', *own)

@@ -22,6 +22,7 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "x.py"\nKeyError: 1\n'
     (130, 'stopped by a signal at step 3; the same command continues\n', ''),
     (2, 'error: a\nerror: b\n', 'tracebacks'),  # two sentences
     (1, 'step 1\n', 'tracebacks'),  # none
+    (2, f'error: {"9" * 5000} is no number\n', 'tracebacks'),  # all that was refused is quoted
     (-signal.SIGSEGV, '', 'tracebacks'),
     (0, TRACEBACK, 'tracebacks'),  # of a thread
     (2, f'{TRACEBACK}error: no such file.\n', 'tracebacks'),

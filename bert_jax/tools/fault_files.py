@@ -214,8 +214,8 @@ def judge_training(base, folder, subject, path, fault):
   """(outcome, note) of the run that continues in, or from, a damaged folder. One that is refused
   must go on to the same bits once the file is mended."""
   root = folder / subject.folder
-  good = [n for n in steps(folder / subject.workdir) if f'checkpoints/{n}' not in f'{path}']
-  good = [] if 'renamed' in fault else good
+  harmed = {path.parts[1], fault.split()[-1]} if path.parts[0] == 'checkpoints' else set()
+  good = [n for n in steps(folder / subject.workdir) if str(n) not in harmed]
   started, ended = run(folder, subject.train)
   note = f'train, {fault}'
   if failed := failure(ended):

@@ -29,6 +29,7 @@ from bert_jax.tools import convert, prepare
 
 FORK = multiprocessing.get_context('fork')
 SECONDS = 150  # after which a run counts as stuck
+LONGEST = 1500  # characters of a sentence
 LOST_SECONDS = 10  # after which a process of two counts as lost here
 CONFIG = f'--config={Path(__file__).parents[2] / "configs" / "pretrain.py"}:runlocal'
 PROGRAMS = {'train': train, 'evaluate': evaluate, 'predict': predict, 'convert': convert,
@@ -72,9 +73,10 @@ class Ended(NamedTuple):
 
   @property
   def refusal(self):
-    """The one sentence with which it ended, or ''."""
+    """The one sentence with which it ended, if that is not too long, or ''."""
     sentences = [x for x in self.log.splitlines() if x.startswith(('error: ', 'stopped'))]
-    return sentences[0] if self.code and len(sentences) == 1 else ''
+    one = self.code and len(sentences) == 1 and len(sentences[0]) <= LONGEST
+    return sentences[0] if one else ''
 
 
 class Run:

@@ -42,8 +42,8 @@ from bert_jax.tools import arguments, fault_files, fault_inputs, fault_kinds, fa
 OUTCOMES = ('survived', 'named', 'silent', 'tracebacks', 'lost')
 SUBJECTS = {'workdir': 'workdir', 'corpus': 'prepared corpus', 'released': 'released folder'}
 CASES = {  # {kind: cases of --quick, and of a campaign}
-  'kill': (12, 56), 'signal': (6, 36), 'workdir': (24, 190), 'corpus': (8, 70),
-  'released': (8, 70), 'disk': (2, 12), 'two': (2, 9), 'finite': (1, 8), 'devices': (1, 4),
+  'kill': (9, 56), 'signal': (6, 36), 'workdir': (18, 190), 'corpus': (6, 70),
+  'released': (6, 70), 'disk': (2, 12), 'two': (2, 9), 'finite': (1, 8), 'devices': (1, 4),
   'processes': (1, 6), 'inputs': (2, 10),
 }  # fmt: skip
 INPUTS = 1000  # in a case

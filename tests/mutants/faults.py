@@ -22,8 +22,8 @@ MUTANTS = [
   (
     'several sentences count as one',
     'bert_jax/tools/fault_runs.py',
-    'if self.code and len(sentences) == 1',
-    'if self.code and sentences',
+    'self.code and len(sentences) == 1 and',
+    'self.code and sentences and',
     ENDED,
   ),
   (

@@ -76,7 +76,7 @@ def case(kind, number, seed, base, folder, known):
   folder.mkdir(parents=True)
   try:
     if kind == 'inputs':
-      return mutated(f'{seed} {number}')
+      return mutated(1000 * seed + number)
     if kind in SUBJECTS:
       return fault_files.single_fault(base, folder, SUBJECTS[kind], known[kind], number, rng)
     shutil.copy(base / 'text.txt', folder)

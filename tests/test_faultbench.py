@@ -38,6 +38,7 @@ def test_how_a_program_may_end(code, log, verdict):
   [
     ('{"mlm": 1}', '', 'survived'),
     ('{"mlm": 2}', 'checkpoint 20 is damaged: trying the one before it', 'survived'),
+    ('{"mlm": 2}', 'checkpoint 24 is not of step 24, and was renamed', 'survived'),
     ('{"mlm": 2}', '', 'silent'),  # of another checkpoint, and not a word
     ('{"mlm": 3}', 'checkpoint 20 is damaged: trying the one before it', 'silent'),
   ],

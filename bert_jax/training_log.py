@@ -63,8 +63,11 @@ class Writer:
         self.board.add_scalar(f'{split}/{name}', value, step)
 
   def close(self):
-    for file in filter(None, (self.file, self.board)):
-      file.close()
+    try:
+      for file in filter(None, (self.file, self.board)):
+        file.close()
+    except OSError as error:
+      raise unwritten(self.path, error) from None
 
 
 def _step(line):

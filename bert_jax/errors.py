@@ -40,7 +40,7 @@ def command_line():
   """For command lines: shows log lines on stderr, and errors as one sentence and an exit code."""
   logging.basicConfig(level=logging.WARNING, format='%(message)s', stream=sys.stderr, force=True)
   show_log()
-  threading.excepthook = _thread_failed
+  threading.excepthook, sys.excepthook = _thread_failed, _failed
   with contextlib.ExitStack() as stack:
     if threading.current_thread() is threading.main_thread():
       for number in (signal.SIGINT, signal.SIGTERM):
@@ -83,6 +83,13 @@ def unwritten(path, error, advice='check the disk, or use another folder'):
   """The InputError that says that an OSError kept a path from being written."""
   kind = InputError if isinstance(error, WRONG_PATH) else Unwritten
   return kind(f'{path} cannot be written ({error.strerror or first_line(error)}); {advice}.')
+
+
+def _failed(kind, error, trace):
+  """Prints an uncaught error, but not those that the disk library of Orbax prints by itself when it
+  answers after a write has failed, of which the run has its own sentence."""
+  if str(error) != 'Event loop is closed':
+    sys.__excepthook__(kind, error, trace)
 
 
 def _thread_failed(args):

@@ -69,8 +69,11 @@ class Writer:
     self.__init__(self.workdir, step, self.tensorboard)
 
   def close(self):
-    for file in filter(None, (self.file, self.board)):
-      file.close()
+    try:
+      for file in filter(None, (self.file, self.board)):
+        file.close()
+    except OSError as error:
+      raise unwritten(self.path, error) from None
 
 
 def _step(line):

@@ -21,7 +21,8 @@ def add_text(add):
       help='file, glob, folder or tfds:NAME[:SPLIT]; may be repeated; {language} in it stands for '
       'each of --languages')  # fmt: skip
   add('--languages', default='', help='a,b,c, or a file with one a line')
-  add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl, wiki or wikitext')
+  add('--format', default='auto', 
+      help='auto, sentences, lines, paragraphs, jsonl, wiki or wikitext')
   add('--text-field', default='text', help='of a JSONL or TFDS record')
   add('--split', default='train', help='of a TFDS dataset')
 

@@ -261,7 +261,7 @@ def test_errors_name_the_file_and_the_fix(tmp_path):
   [
     ('{"text": "a"', "is not JSON (Expecting ',' delimiter at column 13); write one JSON object"),
     ('["a"]', 'is a JSON list; write one JSON object per line'),
-    ('{"id": 1, "body": "a"}', "has no field 'text', only id, body; set corpus.text_field"),
+    ('{"id": 1, "body": "a"}', "has no field 'text', only 'id', 'body'; set corpus.text_field"),
     ('{"text": null}', "field 'text' holds None, not text; set corpus.text_field"),
   ],
 )
@@ -343,7 +343,7 @@ def test_tfds_errors(prepared, tmp_path):
   folder = prepared / 'tiny_corpus'
   assert "Unknown split 'test'" in fails(f'tfds:{folder}:test')
   assert fails(f'tfds:{folder}:test').endswith('its splits are train, validation')
-  assert "has no field 'body', only text; set corpus.text_field" in fails(
+  assert "has no field 'body', only 'text'; set corpus.text_field" in fails(
     f'tfds:{folder}', text_field='body'
   )
   assert 'cannot be opened (Dataset no_such_data not found); prepare' in fails('tfds:no_such_data')

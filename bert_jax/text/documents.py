@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, listed, quoted
 from bert_jax.text import files
 from bert_jax.text.files import Lines, decode, parse_json
 from bert_jax.text.headings import RULE, heading_of, wikitext_heading
@@ -277,14 +277,15 @@ def _tfds_documents(
 def _text_of(row: dict[str, Any], field: str, where: str) -> list[str]:
   """The sentences of a row's text field; a line is a paragraph."""
   if field not in row:
-    there = ', '.join(row) or 'none'
+    there = listed(row) or 'none'
     raise InputError(
       f'{where} has no field {field!r}, only {there}; set corpus.text_field (--text-field)'
     )
   text = row[field]
   if not isinstance(text, str):
     raise InputError(
-      f'{where}: field {field!r} holds {text!r:.40}, not text; set corpus.text_field (--text-field)'
+      f'{where}: field {field!r} holds {quoted(text)}, not text; set corpus.text_field '
+      '(--text-field)'
     )
   return [sentence for line in text.splitlines() for sentence in split_sentences(line)]
 

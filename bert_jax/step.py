@@ -150,9 +150,9 @@ def _terms(objective, before, *arguments):
 
 
 def _check_metrics(objective, terms):
-  """InputError if an objective names a metric that neither its terms nor a scorer give."""
+  """InputError if an objective names a metric that its terms do not give."""
   none = dict.fromkeys((*terms, 'tokens'), Mean(0.0, 0.0))
-  given = {*terms, *objective.shares(none), *getattr(objective, 'scores', ())}
+  given = {*terms, *objective.shares(none)}
   if unknown := [name for name in objective.metrics if name not in given]:
     name, has = type(objective).__name__, ', '.join(terms)
     raise InputError(
@@ -247,7 +247,8 @@ def make_eval_step(objective):
     outputs = objective.predict(params, batch, key, carry, constants.given)
     arguments = params, batch, key, False, carry, constants.given
     terms, carry = _terms(objective, carry, *arguments)
-    _check_metrics(objective, terms)
+    if not outputs:  # else a scorer computes metrics too
+      _check_metrics(objective, terms)
     return terms, outputs, carry
 
   return eval_step

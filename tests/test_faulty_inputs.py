@@ -136,7 +136,7 @@ def test_damaged_config_json(tmp_path, content):
   with pytest.raises((InputError, NotJson)):
     c.from_json((tmp_path / 'config.json').read_bytes())
   (tmp_path / 'corpus.json').write_bytes((tmp_path / 'config.json').read_bytes())
-  assert 'is damaged' in refused(prepared.read_meta, tmp_path)
+  assert 'cannot be read as JSON' in refused(prepared.read_meta, tmp_path)
 
 
 # ---- config files --------------------------------------------------------------------------------

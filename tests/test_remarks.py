@@ -6,8 +6,8 @@ import pytest
 from conftest import small_overrides
 
 from bert_jax import config as c
+from bert_jax.corpus import remarks
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.pretraining import remarks
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools import prepare
 

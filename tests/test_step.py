@@ -381,7 +381,7 @@ class Draws(base.Objective):
   three that corruption drew for the row. Learns nothing."""
 
   loss_weights = {'draws': 1.0}
-  metrics = 'draws', 'rate'
+  metrics = ('draws', 'corrupted')
 
   def spec(self, batch_size):
     return base.row_spec(batch_size, 8)

@@ -27,9 +27,8 @@ from pathlib import Path
 import tqdm
 
 from bert_jax import tokenizers
-from bert_jax.corpus import prepared, shards
+from bert_jax.corpus import prepared, remarks, shards
 from bert_jax.errors import InputError, command_line
-from bert_jax.tasks.pretraining import remarks
 from bert_jax.text import documents, duplicates
 from bert_jax.tools import arguments
 from bert_jax.tools.prepare_steps import Maker, Settings, begin, blocks

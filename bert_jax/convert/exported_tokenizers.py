@@ -32,7 +32,11 @@ def write(out, tokenizer, family, longest):
       settings[name] = getattr(tokenizer, name)
   for name, content in (('tokenizer_config.json', settings), ('special_tokens_map.json', special)):
     write_whole(out / name, json.dumps(content, indent=2) + '\n')
-  write_whole(out / 'tokenizer.json', fast(tokenizer).to_str(pretty=True))
+  text = fast(tokenizer).to_str(pretty=True)
+  if isinstance(tokenizer, tokenizers.RustTokenizer):  # otherwise as it was read, letter for letter
+    content = tokenizer.content | {'post_processor': json.loads(text)['post_processor']}
+    text = json.dumps(content, indent=2, ensure_ascii=False) + '\n'
+  write_whole(out / 'tokenizer.json', text)
   return ''
 
 
@@ -48,6 +52,9 @@ def fast(tokenizer):
   if isinstance(tokenizer, tokenizers.WordPiece):
     out.decoder = decoders.WordPiece(prefix='##')
     out.post_processor = template
+  elif isinstance(tokenizer, tokenizers.RustTokenizer):
+    out.post_processor = template
+    return out  # its file says which tokens are special
   else:
     out.post_processor = processors.Sequence([out.post_processor, template])
   lstrip = isinstance(tokenizer, tokenizers.ByteLevel)  # the blank before a mask is part of it

@@ -62,6 +62,8 @@ def from_released(config, released):
   config.masking.max_predictions_per_seq = max(1, round(0.15 * released.limit))
   if not {'pooler', 'nsp'} & set(released.parts):
     config.loss.nsp_weight, config.corpus.rows = 0.0, 'full'
+  else:
+    config.corpus.rows = released.pairs
 
 
 MASKED_LM = 'masked-LM head; use a pre-trained one'

@@ -1,6 +1,6 @@
 """ModernBERT, ALBERT, ELECTRA and FNet: their weights compute the same here, and go back as theirs.
 
-`golden` compares with what golden/make_family_golden.py recorded; `live` (slow) with torch itself.
+`golden` compares with what golden/make_released_golden.py recorded; `live` (slow) with torch itself.
 """
 
 import json
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
-from golden import make_family_golden as hf
+from golden import make_released_golden as hf
 from released import WORDS, logits_of
 from test_export import same
 from test_rust_tokenizer import modern

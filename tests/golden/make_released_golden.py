@@ -1,6 +1,6 @@
-"""Records what Hugging Face's ModernBERT, ALBERT, ELECTRA and FNet compute, into hf_families.npz.
+"""Records what Hugging Face's ModernBERT, ALBERT, ELECTRA and FNet compute, into hf_released.npz.
 
-    python tests/golden/make_family_golden.py    # torch 2.13 (CPU) and transformers 5.23 wrote it
+    python tests/golden/make_released_golden.py    # torch 2.13 (CPU) and transformers 5.23 wrote it
 
 As in make_hf_golden.py no weight is stored: weights are functions of their names, and batches of
 seeds. What is stored is the config.json, the names and shapes of the tensors that they save, and
@@ -15,7 +15,7 @@ import numpy as np
 import safetensors.numpy
 from golden.make_hf_golden import draw
 
-FILE = Path(__file__).with_name('hf_families.npz')
+FILE = Path(__file__).with_name('hf_released.npz')
 STEPS, RATE, WEIGHT_DECAY = 20, 3e-3, 1.0
 LENGTHS = 24, 9, 15, 4  # real tokens of each row
 PAD, MASK, FIRST, VOCAB = 0, 4, 5, 26

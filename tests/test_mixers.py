@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 from test_blocks import Ones
 from test_models import batch, hidden, model
+from test_predict import load_pretrain, random_model, sentences
 
 from bert_jax import config as c
 from bert_jax import models
 from bert_jax.models import block, mixers
 from bert_jax.models.tokens import Layer, Tokens
 from bert_jax.objectives import base
+from bert_jax.predict import packed_rows
+from bert_jax.tasks.faulty_records import RecordProblems
 
 PACKING = sorted(set(block.MIXERS) - {'fourier'})
 IDS = np.array([[1] * 6 + [2] * 5 + [3] + [0] * 4, [1] * 16], np.int32)
@@ -245,3 +248,39 @@ def test_what_does_not_go_together_is_one_sentence(changes, sentence):
 def test_a_mixer_that_reads_all_is_not_causal():
   assert 'use attention' in models.unsupported(model(mixer='conv'), causal='by row')
   assert not models.unsupported(model(mixer='conv'))
+
+
+def model_with(vocab, tokenizer, **fields):
+  config = load_pretrain(vocab, 2)
+  config.model.update(fields)
+  return random_model(c.check(config), tokenizer)
+
+
+def test_a_fourier_model_reads_each_text_alone_in_a_row_as_in_training(vocab, tokenizer):
+  """What is asked besides, and how long it is, changes no answer; and none shows attention."""
+  fourier = model_with(vocab, tokenizer, mixer='fourier')
+  texts = sentences(7, most=12)
+  together = fourier.embed(texts)
+  for text, vector in zip(texts, together):
+    np.testing.assert_allclose(fourier.embed([text])[0], vector, atol=1e-5)
+  examples = fourier.ask('embed').examples(texts, RecordProblems())
+  rows = [row for rows in packed_rows.batches(examples, 32) for row in rows]
+  assert {len(row['input_ids']) for row in rows} == {32}
+  assert max(row['segment_ids'].max() for row in rows) == 1
+  with pytest.raises(c.InputError, match='has no attention to show: its model.mixer is fourier'):
+    fourier.states(['old river'])
+
+
+def test_states_of_shared_layers_are_of_each_call(vocab, tokenizer):
+  shared = model_with(vocab, tokenizer, share_layers=True, embedding_size=8)
+  (found,) = shared.states(['old river new garden'])
+  assert found.hidden.shape == (3, 6, 16) and found.attention.shape[0] == 2
+  params, layer = shared.params['encoder'], shared.params['encoder']['layer_0']
+  tokens = Tokens(np.ones((1, 6), np.int32))
+  config = dataclasses.replace(shared.objective.model, num_hidden_layers=2)
+  x = found.hidden[None, 0]
+  for depth in (1, 2):
+    x, _ = block.Block(config, True).apply({'params': layer}, x, tokens, Layer())
+    np.testing.assert_allclose(found.hidden[depth], x[0], atol=1e-4)
+  assert np.abs(found.attention[0] - found.attention[1]).max() > 0.01
+  assert set(params) == {'embeddings', 'layer_0'}

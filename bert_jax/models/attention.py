@@ -182,8 +182,9 @@ def splash(q_BTHd, k_BTHd, v_BTHd, pattern, interpret=False):
 class Attention(nn.Module):
   """The mixer 'attention': x [B, T, D], its Tokens, the numbers of its Layer -> [B, T, D].
   With a context (vectors [B, Tk, D], their Tokens) keys and values come from the context, and a
-  token sees all of the context in its segment: causal, window and positions do not apply. Kernels
-  are 2-D, as in released checkpoints."""
+  token sees all of the context in its segment: causal, window and positions do not apply. Windows
+  that are much shorter than a row are computed block by block (bands.py). Kernels are 2-D, as in
+  released checkpoints."""
 
   config: common.ModelConfig
   deterministic: bool

@@ -103,9 +103,10 @@ MUTANTS = [
   (
     'weight decay at the peak rate',
     'bert_jax/optim.py',
-    "optax.add_decayed_weights(values['weight_decay'], decayed),\n"
+    '    *OPTIMIZERS[optimizer.name](optimizer, decay, decayed, trained(params)),\n'
     "    optax.scale_by_learning_rate(make_schedule(optimizer, steps, values['learning_rate'])),",
-    "optax.scale_by_learning_rate(make_schedule(optimizer, steps, values['learning_rate'])),\n"
+    '    *OPTIMIZERS[optimizer.name](optimizer, optax.identity(), decayed, trained(params)),\n'
+    "    optax.scale_by_learning_rate(make_schedule(optimizer, steps, values['learning_rate'])),\n"
     "    optax.add_decayed_weights(-values['learning_rate'] * values['weight_decay'], decayed),",
     'tests/test_optim.py::test_weight_decay_follows_the_rate',
   ),
@@ -133,15 +134,15 @@ MUTANTS = [
   (
     'wsd rises above its peak',
     'bert_jax/optim.py',
-    '(steps - step) / decay, 0, 1',
-    '(steps - step) / decay, 0, 2',
+    "'wsd': lambda step: jnp.clip((steps - step) / decay, 0, 1)",
+    "'wsd': lambda step: jnp.clip((steps - step) / decay, 0, 2)",
     'tests/test_optim.py::test_the_rate_is_never_negative_nor_above_the_peak',
   ),
   (
     'wsd decays in the wrong place',
     'bert_jax/optim.py',
-    '(steps - step) / decay, 0, 1',
-    '(decay - step) / decay, 0, 1',
+    "'wsd': lambda step: jnp.clip((steps - step) / decay, 0, 1)",
+    "'wsd': lambda step: jnp.clip((decay - step) / decay, 0, 1)",
     'tests/test_optim.py::test_schedule',
   ),
   (
@@ -189,9 +190,58 @@ MUTANTS = [
   (
     'bert_adamw corrects for its start',
     'bert_jax/optim.py',
-    "'bert_adamw': scale_by_bert_adam",
-    "'bert_adamw': optax.scale_by_adam",
+    '_moments(scale_by_bert_adam)',
+    '_moments(optax.scale_by_adam)',
     'tests/test_optim.py::test_adamw_is_its_formula',
+  ),
+  (
+    'StableAdamW forgets the correction of v',
+    'bert_jax/optim.py',
+    'jnp.maximum(v / correction, eps**2)',
+    'jnp.maximum(v, eps**2)',
+    'tests/test_optim.py::test_stable_adamw_is_its_formula',
+  ),
+  (
+    'StableAdamW scales small updates up',
+    'bert_jax/optim.py',
+    'u / jnp.maximum(1, jnp.sqrt(',
+    'u / (jnp.sqrt(',
+    'tests/test_optim.py::test_stable_adamw_is_its_formula',
+  ),
+  (
+    'one norm for all stacked layers',
+    'bert_jax/optim.py',
+    'range(1 if stacked else 0, x.ndim)',
+    'range(x.ndim)',
+    "'tests/test_optim.py::test_what_is_computed_of_a_matrix_is_computed_for_each_layer[lamb]'",
+  ),
+  (
+    'LAMB adapts biases too',
+    'bert_jax/optim.py',
+    '    if not adapted:\n      return u\n',
+    '',
+    'tests/test_optim.py::test_lamb_is_its_formula',
+  ),
+  (
+    'stacked biases are matrices to Muon',
+    'bert_jax/optim.py',
+    "name.endswith('/kernel') and len(x.shape) - stacked == 2",
+    'len(x.shape) == 2',
+    "'tests/test_optim.py::test_what_is_computed_of_a_matrix_is_computed_for_each_layer[muon]'",
+  ),
+  (
+    'a growing batch begins where a full one would',
+    'bert_jax/rows/growing_batches.py',
+    'int(self._before[min(step, self.steps)])',
+    'self.batch_size * min(step, self.steps)',
+    'tests/test_rows.py::test_growing_batches_pass_over_no_row',
+  ),
+  (
+    'empty microbatches are computed',
+    'bert_jax/step.py',
+    'if not grows:',
+    'if True:',
+    'tests/test_step.py::test_an_empty_microbatch_costs_nothing_and_changes_nothing',
   ),
   (
     'small gradients are clipped up',

@@ -52,7 +52,7 @@ def get_config(arg=''):
                 weights=(), segmenter='', phrases='', entities=''),
     masking=dict(policy='token', masked_lm_prob=0.15, max_predictions_per_seq=20, mask_share=0.8,
                  random_share=0.1),
-    loss=dict(nsp_weight=1.0),
+    loss=dict(nsp_weight=1.0, sbo_weight=0.0),
     optimizer=dict(
       name='bert_adamw', learning_rate=1e-4, schedule='linear', warmup=10_000.0, horizon=1.0,
       decay=0.0, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01, no_decay='LayerNorm|bias',

@@ -38,7 +38,7 @@ def get_config(arg=''):
                   weights=(), segmenter='', phrases='', entities=''),
       masking=dict(policy='token', masked_lm_prob=0.15, max_predictions_per_seq=10, mask_share=0.8,
                    random_share=0.1),
-      loss=dict(nsp_weight=1.0), optimizer=optimizer,
+      loss=dict(nsp_weight=1.0, sbo_weight=0.0), optimizer=optimizer,
       eval=dict(every=500, batches=40, patience=0),
       checkpoint=dict(every=500, keep_latest=1, keep_every=0, best_metric='', best_mode='min')))
   if arg.stage != 'finetune':

@@ -264,7 +264,7 @@ def tree(flat, model, sources=()):
     x = flat[path]
     flat[path] = np.pad(x, [(0, model.padded_vocab_size - len(x))] + [(0, 0)] * (x.ndim - 1))
   params = traverse_util.unflatten_dict(flat, sep='/')
-  return models.stack_layers(params) if model.scan_layers else params
+  return models.stack_layers(params) if model.stacks_layers else params
 
 
 def flatten(params, model):

@@ -195,7 +195,7 @@ class Attention(nn.Module):
     keys_BTD, key_tokens = context or (x_BTD, tokens)
 
     def heads(name, y_BTD):
-      y_BTD = common.dense(config, config.hidden_size, name)(y_BTD)
+      y_BTD = common.dense(config, config.hidden_size, name, config.attention_bias)(y_BTD)
       return y_BTD.reshape(*y_BTD.shape[:2], config.num_attention_heads, config.head_size)
 
     q_BTHd, k_BTHd, v_BTHd = heads('query', x_BTD), heads('key', keys_BTD), heads('value', keys_BTD)
@@ -220,4 +220,5 @@ class Attention(nn.Module):
       key=self.make_rng('dropout') if rate else None,
       rate=rate,
     )  # fmt: skip
-    return common.dense(config, config.hidden_size, 'output')(out_BTHd.reshape(x_BTD.shape))
+    output = common.dense(config, config.hidden_size, 'output', config.attention_bias)
+    return output(out_BTHd.reshape(x_BTD.shape))

@@ -148,17 +148,19 @@ def pooled_logits(model, head, params, batch, rng=None):
   hidden_key, head_key = two_keys(rng)
   hidden_BTD = encode(model, params['encoder'], batch, hidden_key)
   at_cls_BND = models.gather_positions(hidden_BTD, batch['cls_positions'])
-  pooled_BND = models.Pooler(model).apply({'params': params['pooler']}, at_cls_BND)
+  pooled_BND = models.Pooler(model).apply({'params': params.get('pooler', {})}, at_cls_BND)
   return apply(head, params['classifier'], pooled_BND, rng=head_key)
 
 
 def init_model(model, rng, **heads):
-  """Parameters of an encoder and of the modules that read its vectors: {name: module}."""
+  """Parameters of an encoder and of the modules that read its vectors: {name: module}. A module
+  without parameters has no entry."""
   encoder_key, *keys = jax.random.split(rng, 1 + len(heads))
   x_BND = jnp.zeros((1, 1, model.hidden_size))
   params = {'encoder': models.init_encoder(model, encoder_key)}
   for (name, head), key in zip(heads.items(), keys, strict=True):
-    params[name] = head.init(key, x_BND)['params']
+    if variables := head.init(key, x_BND):
+      params[name] = variables['params']
   return params
 
 

@@ -54,11 +54,12 @@ class MlmNsp(base.Objective):
     encoder_key, mlm_key, pooler_key, nsp_key = jax.random.split(rng, 4)
     x_BKD = jnp.zeros((1, 1, self.model.hidden_size))
     encoder = models.init_encoder(self.model, encoder_key)
-    table_VD = encoder['embeddings']['word_embeddings']['embedding']
-    mlm = models.MaskedLMHead(self.model).init(mlm_key, x_BKD, table_VD)
+    table_VE = encoder['embeddings']['word_embeddings']['embedding']
+    mlm = models.MaskedLMHead(self.model).init(mlm_key, x_BKD, table_VE)
     params = {'encoder': encoder, 'mlm': mlm['params']}
     if self.nsp_weight:
-      params['pooler'] = models.Pooler(self.model).init(pooler_key, x_BKD)['params']
+      if self.model.pooler != 'none':
+        params['pooler'] = models.Pooler(self.model).init(pooler_key, x_BKD)['params']
       params['nsp'] = models.Classifier(self.model, 2).init(nsp_key, x_BKD)['params']
     if self.sbo_weight:
       params['sbo'] = span_boundary.init(self.model, jax.random.fold_in(rng, 0), table_VD)
@@ -76,13 +77,13 @@ class MlmNsp(base.Objective):
 
   def _heads(self, params, batch, hidden_BTD):
     at_masks_BKD = models.gather_positions(hidden_BTD, batch['masked_positions'])
-    table_VD = params['encoder']['embeddings']['word_embeddings']['embedding']
+    table_VE = params['encoder']['embeddings']['word_embeddings']['embedding']
     head = models.MaskedLMHead(self.model)
-    mlm_BKV = head.apply({'params': params['mlm']}, at_masks_BKD, table_VD)
+    mlm_BKV = head.apply({'params': params['mlm']}, at_masks_BKD, table_VE)
     if not self.nsp_weight:
       return mlm_BKV, None
     at_cls_BND = models.gather_positions(hidden_BTD, batch['cls_positions'])
-    pooled_BND = models.Pooler(self.model).apply({'params': params['pooler']}, at_cls_BND)
+    pooled_BND = models.Pooler(self.model).apply({'params': params.get('pooler', {})}, at_cls_BND)
     # BERT's NSP head has no dropout, unlike a fine-tuned classifier.
     return mlm_BKV, models.Classifier(self.model, 2).apply({'params': params['nsp']}, pooled_BND)
 

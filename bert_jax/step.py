@@ -193,8 +193,9 @@ def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None, g
 
     with jax.named_scope('optimizer'):
       optimizer = make_optimizer(constants.numbers)
-      updates, opt_state = optimizer.update(gradients, state.opt_state, trained)
-      new = optax.apply_updates(trained, updates)
+      apart = objective.apart(trained)
+      updates, opt_state = optimizer.update(gradients, state.opt_state, apart)
+      new = objective.joined(optax.apply_updates(apart, updates))
       # Not the norm of `updates`: XLA would compute all of them twice to add them up.
       update_norm = optax.tree.norm(jax.tree.map(jnp.subtract, new, trained))
       params = optim.merge(new, fixed)

@@ -13,6 +13,14 @@ lang=zh       Chinese: the size of its vocabulary, and whole words by a segmente
               (pip install jieba) as in BERT-wwm
 lang=multi    M-BERT: 104 languages, seen in proportion to P(L)^0.7, one cased vocabulary of
               110,000; prepare its text first, since it does not fit into memory
+arch=roberta  Liu et al. 2019, table 9: no pairs and no NSP, rows of 512, large batches; name its
+              byte-level vocabulary with tokenizer.path, or a BPE is trained
+arch=electra  Clark et al. 2020, table 6: a generator of a third of the width, of a quarter with
+              another size than base, and a discriminator, which is the model
+arch=spanbert Joshi et al. 2020: spans masked, and predicted from their boundaries too; no pairs
+arch=ernie    ERNIE 1.0 (Sun et al. 2019): words, then phrases, then entities masked as one; name
+              files of them with corpus.phrases and corpus.entities
+arch=wwm      BERT-wwm (Cui et al. 2019): whole words masked, large batches by LAMB
 phase=128     the first of two phases: 90 % of the steps, on rows of 128 tokens
 phase=512     the second: the other steps, on rows of 512; --config.resume_from=W continues the
               weights, the optimizer and the schedule of the first
@@ -33,13 +41,52 @@ M_BERT = tuple(
   ms my nds ne new nl nn no oc pa pl pms pnb pt ro ru scn sco sh sk sl sq sr su sv sw ta te tg th tl
   tr tt uk ur uz vi vo war yo zh'''.split())  # noqa: SIM905
 
+# {arch: the fields in which its pre-training differs from BERT's, as its paper says}.
+ARCHS = {
+  '': {},
+  'roberta': dict(
+    batch_size=8192, steps=500_000, model=dict(vocab_size=50265, type_vocab_size=0),
+    tokenizer=dict(kind='bpe', do_lower_case=False), data=dict(seq_length=512),
+    corpus=dict(rows='full'), masking=dict(max_predictions_per_seq=77), loss=dict(nsp_weight=0.0),
+    # The rate falls from its peak, after the warm-up, to 0 at the end.
+    optimizer=dict(name='adamw', learning_rate=6e-4, warmup=0.048, schedule='wsd', decay=0.952,
+                   beta2=0.98, clip_norm=0.0)),
+  'electra': dict(
+    objective='electra', steps=766_000, data=dict(seq_length=512), corpus=dict(rows='full'),
+    masking=dict(max_predictions_per_seq=77, mask_share=0.85, random_share=0.0),
+    loss=dict(nsp_weight=0.0, replaced_weight=50.0),
+    generator=dict(size=1 / 3, embeddings='shared'), optimizer=dict(learning_rate=2e-4)),
+  'spanbert': dict(
+    steps=2_400_000, model=dict(vocab_size=28996), tokenizer=dict(do_lower_case=False),
+    data=dict(seq_length=512), corpus=dict(rows='full'),
+    masking=dict(policy='span', max_predictions_per_seq=77),
+    loss=dict(nsp_weight=0.0, sbo_weight=1.0),
+    optimizer=dict(name='adamw', eps=1e-8, weight_decay=0.1)),
+  'ernie': dict(
+    model=dict(vocab_size=18000, hidden_act='relu'),
+    masking=dict(policy='whole_word,phrase@333333,entity@666666')),
+  'wwm': dict(
+    batch_size=2560, steps=100_000, masking=dict(policy='whole_word'),
+    optimizer=dict(name='lamb', warmup=0.1)),
+}
+# What is different again in arch=X,runlocal.
+LOCAL = {
+  'ernie': dict(
+    masking=dict(policy='whole_word,phrase@167,entity@333'),
+    corpus=dict(phrases='configs/lexicons/phrases.txt', entities='configs/lexicons/entities.txt')),
+  'wwm': dict(optimizer=dict(learning_rate=4e-3)),
+}
+
 
 def get_config(arg=''):
-  arg = c.parse_arg(arg, size='', runlocal=False, data='', lang='en', phase='')
+  arg = c.parse_arg(arg, size='', runlocal=False, data='', lang='en', phase='', arch='')
   for name, known in (('data', ('', 'wikipedia')), ('lang', ('en', 'zh', 'multi')),
                       ('phase', ('', '128', '512'))):
     if arg[name] not in known:
       raise c.InputError(f'{name}={arg[name]} is not known; use one of {", ".join(known[-2:])}.')
+  if arg.arch not in ARCHS:
+    known = ', '.join(filter(None, ARCHS))
+    raise c.InputError(f'arch={arg.arch} is not known; use one of {known}.')
   config = ConfigDict(dict(
     objective='mlm_nsp', seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
     batch_size=256, steps=1_000_000, epochs=0.0,
@@ -62,6 +109,9 @@ def get_config(arg=''):
     eval=dict(every=10_000, batches=50, patience=0),
     checkpoint=dict(every=10_000, keep_latest=2, keep_every=0, best_metric='', best_mode='min'),
     log=dict(every=100, tensorboard=True)))
+  config.update(ARCHS[arg.arch])
+  if arg.arch == 'electra' and arg.size not in ('', 'base'):
+    config.generator.size = 0.25
   if arg.lang == 'zh':
     config.update(dict(
       model=dict(vocab_size=21128), tokenizer=dict(character_coverage=0.9995),
@@ -75,13 +125,15 @@ def get_config(arg=''):
     language = {'multi': '{language}'}.get(arg.lang, arg.lang)
     config.data.train = f'tfds:wikipedia/20230601.{language}'
   if arg.runlocal:
-    config.model = c.bert(arg.size or 'tiny', vocab_size=8192)
+    fields = ARCHS[arg.arch].get('model', {}) | {'vocab_size': 8192}
+    config.model = c.bert(arg.size or 'tiny', **fields)
     config.update(dict(
       batch_size=32, steps=500, data=dict(seq_length=64),
       corpus=dict(dupe_factor=1, eval_share=0.1),
       masking=dict(max_predictions_per_seq=10),
       optimizer=dict(learning_rate=1e-3, warmup=0.1), eval=dict(every=250, batches=20),
       checkpoint=dict(every=100), log=dict(every=50)))
+    config.update(LOCAL.get(arg.arch, {}))
   if arg.phase == '128':  # nine tenths of the steps and of the schedule
     config.update(dict(steps=config.steps * 9 // 10, optimizer=dict(horizon=10 / 9)))
   if arg.phase == '512':

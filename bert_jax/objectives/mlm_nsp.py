@@ -62,7 +62,7 @@ class MlmNsp(base.Objective):
         params['pooler'] = models.Pooler(self.model).init(pooler_key, x_BKD)['params']
       params['nsp'] = models.Classifier(self.model, 2).init(nsp_key, x_BKD)['params']
     if self.sbo_weight:
-      params['sbo'] = span_boundary.init(self.model, jax.random.fold_in(rng, 0), table_VD)
+      params['sbo'] = span_boundary.init(self.model, jax.random.fold_in(rng, 0), table_VE)
     return params
 
   def prepare(self, batch, rng, step=None):
@@ -98,12 +98,16 @@ class MlmNsp(base.Objective):
       sbo = span_boundary.logits(self.model, params['sbo'], hidden_BTD, batch, table_VD)
       sbo_BKV, weights_BK = sbo
       terms |= base.label_terms('sbo', sbo_BKV, batch['masked_labels'], weights_BK)
-    if not train:
-      for k, name in enumerate(self.languages):
-        weights_BK = batch['masked_weights'] * (batch['language'] == k)[:, None]
-        of_rows = base.label_terms('mlm', mlm_BKV, batch['masked_labels'], weights_BK)
-        terms[f'mlm_{name}'] = of_rows['mlm']
-    return terms, carry
+    return terms | ({} if train else self.by_language(batch, mlm_BKV)), carry
+
+  def by_language(self, batch, mlm_BKV):
+    """{mlm_NAME: Mean}, the MLM loss of the rows of each language."""
+    terms = {}
+    for k, name in enumerate(self.languages):
+      weights_BK = batch['masked_weights'] * (batch['language'] == k)[:, None]
+      of_rows = base.label_terms('mlm', mlm_BKV, batch['masked_labels'], weights_BK)
+      terms[f'mlm_{name}'] = of_rows['mlm']
+    return terms
 
   def seen(self, batch):
     tokens_B = jnp.sum(batch['segment_ids'] > 0, axis=1, dtype=jnp.float32)

@@ -2,10 +2,12 @@
 
 Each token of a masked span is predicted once more, from the two tokens beside the span and from its
 place in it (section 3.2). As in the released code, spans that touch are one span, and of a span the
-first 20 tokens are predicted. B batch, T tokens, K predictions, D hidden, V vocabulary.
+first 20 tokens are predicted. B batch, T tokens, K predictions, D hidden, E width of the
+embeddings, V vocabulary.
 """
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -19,9 +21,8 @@ def boundaries(positions_BK, weights_BK, length):
   """(left, right, place, weights), [B, K] each, of masked tokens in rows of `length` tokens: the
   positions of the tokens beside the span of each, its place in the span from 0 on, and its weight,
   which is 0 too past PLACES and where the row ends beside the span."""
-  rows_B1 = jnp.arange(len(positions_BK))[:, None]
-  masked_BT = jnp.zeros((len(positions_BK), length), bool)
-  masked_BT = masked_BT.at[rows_B1, positions_BK].set(weights_BK > 0)
+  put = jax.vmap(lambda at_K, masked_K: jnp.zeros(length, bool).at[at_K].set(masked_K))
+  masked_BT = put(positions_BK, weights_BK > 0)
   at_T = jnp.arange(length)
   before_BT = lax.cummax(jnp.where(masked_BT, -1, at_T), axis=1)
   after_BT = lax.cummin(jnp.where(masked_BT, length, at_T), axis=1, reverse=True)
@@ -34,35 +35,35 @@ def boundaries(positions_BK, weights_BK, length):
 
 class SpanBoundaryHead(nn.Module):
   """Two dense layers, each with activation and norm, then the product with the word embeddings:
-  hidden states [B, K, D] of the left and the right boundary, places [B, K] and the table [V, D] ->
+  hidden states [B, K, D] of the left and the right boundary, places [B, K] and the table [V, E] ->
   float32 logits [B, K, V]. The second layer and the product are those of a masked-LM head."""
 
   config: common.ModelConfig
 
   @nn.compact
-  def __call__(self, left_BKD, right_BKD, place_BK, table_VD):
+  def __call__(self, left_BKD, right_BKD, place_BK, table_VE):
     config = self.config
     init = common.initializer(config)
     place = nn.Embed(PLACES, WIDTH, dtype=config.dtype, embedding_init=init, name='places')
     x = jnp.concatenate([left_BKD, right_BKD, place(place_BK)], axis=-1)
     x_BKD = common.dense(config, config.hidden_size, 'dense')(x)
     x_BKD = common.norm(config)(common.ACTIVATIONS[config.hidden_act](x_BKD))
-    return models.MaskedLMHead(config, name='mlm')(x_BKD, table_VD)
+    return models.MaskedLMHead(config, name='mlm')(x_BKD, table_VE)
 
 
-def init(config, rng, table_VD):
+def init(config, rng, table_VE):
   """Parameters of a SpanBoundaryHead."""
   x_BKD, place_BK = jnp.zeros((1, 1, config.hidden_size)), jnp.zeros((1, 1), jnp.int32)
-  return SpanBoundaryHead(config).init(rng, x_BKD, x_BKD, place_BK, table_VD)['params']
+  return SpanBoundaryHead(config).init(rng, x_BKD, x_BKD, place_BK, table_VE)['params']
 
 
-def logits(config, params, hidden_BTD, batch, table_VD):
+def logits(config, params, hidden_BTD, batch, table_VE):
   """(logits [B, K, V], weights [B, K]) of the masked tokens of a batch."""
   positions_BK, weights_BK = batch['masked_positions'], batch['masked_weights']
   left, right, place, weights_BK = boundaries(positions_BK, weights_BK, hidden_BTD.shape[1])
   beside = (models.gather_positions(hidden_BTD, at) for at in (left, right))
   head = SpanBoundaryHead(config)
-  return head.apply({'params': params}, *beside, place, table_VD), weights_BK
+  return head.apply({'params': params}, *beside, place, table_VE), weights_BK
 
 
 def flops(config, predictions):

@@ -74,9 +74,9 @@ class Electra(MlmNsp):
     generator = models.init_encoder(self.generator, generator_key)
     tables = encoder['embeddings']
     if self.sharing == 'shared':
-      generator['embeddings'] = {
-        name: x for name, x in generator['embeddings'].items() if name not in _shared(tables)
-      }
+      embeddings = generator.pop('embeddings')
+      if rest := {name: x for name, x in embeddings.items() if name not in _shared(tables)}:
+        generator['embeddings'] = rest
     if self.sharing == 'disentangled':  # what the discriminator adds to them begins at 0
       generator['embeddings'] |= {name: x for name, x in tables.items() if _is_table(name)}
     mlm = models.MaskedLMHead(self.generator).init(
@@ -109,7 +109,7 @@ class Electra(MlmNsp):
     if self.sharing == 'shared':
       tables = params['encoder']['embeddings']
       shared = {name: tables[name] for name in _shared(tables)}
-      encoder = encoder | {'embeddings': shared | encoder['embeddings']}
+      encoder = encoder | {'embeddings': shared | encoder.get('embeddings', {})}
     hidden_BTD = base.encode(self.generator, encoder, batch, rng)
     at_masks_BKD = models.gather_positions(hidden_BTD, batch['masked_positions'])
     table_VE = encoder['embeddings']['word_embeddings']['embedding']

@@ -63,6 +63,7 @@ def loop(run, state, stopping):
     for number in range(start + 1, steps + 1):
       state, out = run.train_step(state, run.inputs.batches[number - 1], run.constants)
       clock.steps += 1
+      clock.batches += run.inputs.batches.filled(number - 1)
       # The metrics of a step are fetched while the next one runs.
       if pending is not None:
         window = take(run, window, pending, number - 1)

@@ -195,7 +195,8 @@ def test_the_table_of_fields_names_every_field_of_every_objective():
   assert {line.split()[0] for line in lines[1:] if not line.startswith('--')} == ALL.keys()
   (line,) = (line for line in lines if line.startswith('optimizer.schedule '))
   assert line.split()[:4] == [
-    'optimizer.schedule', 'str', 'linear|cosine|constant|inverse_sqrt|wsd', "'linear'"
+    'optimizer.schedule', 'str', 'linear|cosine|constant|inverse_sqrt|wsd|wsd_sqrt',
+    "'linear'",
   ]  # fmt: skip
   assert sum(line.startswith('task.format ') for line in lines) == 5
 

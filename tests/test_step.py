@@ -99,6 +99,24 @@ def test_accumulation_equals_the_whole_batch(accumulation):
   )
 
 
+def test_an_empty_microbatch_costs_nothing_and_changes_nothing():
+  """Two microbatches of four, the others empty: the same step, by a program that skips them."""
+  own, optimizer = objective(), optax.sgd(1.0)
+  params = jax.jit(own.init)(jax.random.key(0))
+  state = State(jnp.zeros([], jnp.int32), params, optimizer.init(params), {})
+  rows = ragged_batch()
+  keep = jnp.arange(8) % 4 < 2
+  half = {n: x * keep.reshape(-1, *[1] * (x.ndim - 1)).astype(x.dtype) for n, x in rows.items()}
+  out = {}
+  for grows in (False, True):
+    step = make_train_step(own, lambda _: optimizer, accumulation=4, grows=grows)
+    compiled = jax.jit(step).lower(state, half, constants()).compile()
+    out[grows] = compiled(state, half, constants())
+    assert (' conditional(' in compiled.as_text()) == grows
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-7), *out.values())
+  assert float(out[True][1]['tokens'].total) == float((half['segment_ids'] > 0).sum()) > 0
+
+
 def test_the_loss_is_the_sum_of_weighted_means():
   _, metrics = one_step(1)
   assert float(metrics['loss']) == pytest.approx(

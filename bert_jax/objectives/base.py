@@ -58,11 +58,20 @@ class Objective(abc.ABC):
     """{name: number}: counts of a batch, which a run adds up over its steps. Default: tokens."""
     return {'seen_tokens': jnp.sum(batch['segment_ids'] > 0, dtype=jnp.float32)}
 
+  def apart(self, params):
+    """The parameters as an optimizer steps them, where those of the model are sums of others; each
+    may be None, if it is frozen. `joined` is the inverse. Default: as they are."""
+    return params
+
+  def joined(self, params):
+    return params
+
   @abc.abstractmethod
   def terms(self, params, batch, rng, train, carry=None, given=None):
     """({name: Mean} of a prepared batch, the carry for the next step).
     The Means named in loss_weights make up the loss; the others are metrics. The weight of a Mean
-    may depend on the batch only, never on params, since the step needs it before the forward pass.
+    of the loss may depend on the batch only, never on params, since the step needs it before the
+    forward pass.
     Dropout is on if `train`. rng: in an evaluation too, for an objective that samples."""
 
   def predict(self, params, batch, rng=None, carry=None, given=None):

@@ -81,8 +81,8 @@ MUTANTS = [
   (
     'MFU times two thirds',
     'bert_jax/speed.py',
-    "'mfu': self.flops_per_step * self.steps / seconds / self.peak",
-    "'mfu': 2 / 3 * self.flops_per_step * self.steps / seconds / self.peak",
+    "'mfu': self.flops_per_step * self.batches / seconds / self.peak",
+    "'mfu': 2 / 3 * self.flops_per_step * self.batches / seconds / self.peak",
     'tests/test_metrics.py::test_the_clock_counts_training_alone',
   ),
   (

@@ -40,6 +40,8 @@ MASKING = {
 LOSS = {
   'loss.nsp_weight': Field(float, '[0, inf)',
     'lambda in MLM + lambda * NSP (or SOP); 0: no such head', 1.0),
+  'loss.sbo_weight': Field(float, '[0, inf)',
+    'the same of SpanBERT\'s span boundary objective; 0: no such head', 0.0, past=0.0),
 }  # fmt: skip
 
 
@@ -53,6 +55,12 @@ def rules(config):
   yield weight == 0 or config.corpus.rows in ('nsp', 'sop'), no_pairs
   one_type = 'NSP rows have two token types; set model.type_vocab_size to 2, or to 0 for none.'
   yield weight == 0 or types != 1, one_type
+  spans = [policy for _, policy in task.masking_stages(config.masking.policy)] == ['span']
+  no_spans = (
+    f'loss.sbo_weight is {config.loss.sbo_weight} but masking.policy={config.masking.policy} masks '
+    'no spans; set masking.policy=span, or loss.sbo_weight=0.'
+  )
+  yield not config.loss.sbo_weight or spans, no_spans
   given, form = config.corpus.weights, 'write ((language, factor), ...) with factors above 0'
   odd = f'corpus.weights is {given!r}; {form}; corpus.languages leaves languages out.'
   yield pairs_with_positive_numbers(given), odd

@@ -125,7 +125,8 @@ def objective(config, tokenizer):
   model, pairs = models.ModelConfig(**config.model), 'sop' if config.corpus.rows == 'sop' else 'nsp'
   slots, languages = config.data.examples_per_row, tuple(config.corpus.languages)
   fixed = model, config.data.seq_length, config.loss.nsp_weight, corruption
-  return MlmNsp(*fixed, pairs=pairs, examples_per_row=slots, languages=languages)
+  return MlmNsp(*fixed, pairs=pairs, examples_per_row=slots, languages=languages,
+                sbo_weight=config.loss.sbo_weight)  # fmt: skip
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
@@ -182,6 +183,8 @@ def _source(config, tokenizer, split, corpora):
     share = seen if split == 'train' else {k: n / sum(sizes.values()) for k, n in sizes.items()}
     level = sum(share[language] * levels[language] for language in parts)
   source.baselines = {'mlm': (level, 'unigram')}
+  if config.loss.sbo_weight:
+    source.baselines['sbo'] = (level, 'unigram')
   if any(languages):
     source.baselines |= {f'mlm_{name}': (x, 'unigram') for name, x in levels.items()}
   if config.loss.nsp_weight:

@@ -1,6 +1,6 @@
 """ModernBERT, ALBERT, ELECTRA and FNet: their weights compute the same here, and go back as theirs.
 
-`golden` compares with what golden/make_released_golden.py recorded; `live` (slow) with torch itself.
+`recorded` is what golden/make_released_golden.py wrote; slow tests compare with torch itself.
 """
 
 import json

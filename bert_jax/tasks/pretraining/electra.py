@@ -49,7 +49,7 @@ ELECTRA = dataclasses.replace(
   predictions={},
   heads=(
     Head('ForPreTraining', ('encoder', 'replaced'), beside=('generator',)),
-    Head('Model', ('encoder',), 'feature-extraction', by_name=True, beside=('generator',)),
+    Head('Model', ('encoder',), 'feature-extraction', beside=('generator',)),
   ),
   from_released=lambda config, released: None,
 )

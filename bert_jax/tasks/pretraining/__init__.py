@@ -68,7 +68,8 @@ def rules(config):
 
 def from_released(config, released):
   config.masking.max_predictions_per_seq = max(1, round(0.15 * released.limit))
-  if not {'pooler', 'nsp'} & set(released.parts):
+  parts = set(released.parts)
+  if 'nsp' not in parts and ('mlm' in parts or 'pooler' not in parts):
     config.loss.nsp_weight, config.corpus.rows = 0.0, 'full'
   else:
     config.corpus.rows = released.pairs

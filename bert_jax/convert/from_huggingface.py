@@ -157,10 +157,14 @@ def _unused(source_names, tensors, places, present, incomplete, objective, ignor
   """{source name: why it cannot be used}: unknown names, and those of parts that are not whole or
   that the objective has not. What may be left out silently is added to `ignored`."""
   used, unused = set(), {}
+  parts = {path.partition('/')[0] for path in present} - incomplete.keys()
+  no_pairs = TASKS[objective].reads_corpus and 'mlm' in parts and 'nsp' not in parts
   for path in present:
     part, name = path.partition('/')[0], source_names[places[path].name]
     if part in incomplete:
       unused[name] = f'its {part} is not whole: {min(incomplete[part])} is missing'
+    elif part == 'pooler' and no_pairs:
+      ignored[name] = 'there is no head for pairs, which would stand on the pooler'
     elif part not in TASKS[objective].parts:
       if part == 'pooler':
         ignored[name] = f'a model for {objective} has no pooler'

@@ -68,8 +68,7 @@ def rules(config):
 
 def from_released(config, released):
   config.masking.max_predictions_per_seq = max(1, round(0.15 * released.limit))
-  parts = set(released.parts)
-  if 'nsp' not in parts and ('mlm' in parts or 'pooler' not in parts):
+  if not {'pooler', 'nsp'} & set(released.parts):
     config.loss.nsp_weight, config.corpus.rows = 0.0, 'full'
   else:
     config.corpus.rows = released.pairs

@@ -44,8 +44,8 @@ WORST = 100  # answers in worst.jsonl
 LEAST = 10  # answers that it takes to call a run collapsed
 
 
-def batches_of(source, config, tokenizer, objective, mesh, seed=None):
-  """The Batches of a source for the model of a config; seed: see Batches."""
+def batches_of(source, config, tokenizer, objective, mesh, seed=None, growth=None):
+  """The Batches of a source for the model of a config; seed, growth: see Batches."""
   model, rows = config.model, config.batch_size
   limits = {'input_ids': min(tokenizer.vocab_size, model.vocab_size)}
   if model.type_vocab_size:
@@ -55,8 +55,9 @@ def batches_of(source, config, tokenizer, objective, mesh, seed=None):
   where, skips = sharding.batch_sharding(mesh), config.data.skip_damaged
   lanes = bool(objective.carry(rows))
   return Batches(
-    source, objective.spec(rows), where, limits=limits, seed=seed, skip_damaged=skips, lanes=lanes
-  )
+    source, objective.spec(rows), where, limits=limits, seed=seed, skip_damaged=skips, lanes=lanes,
+    growth=growth,
+  )  # fmt: skip
 
 
 class Interrupted(Exception):

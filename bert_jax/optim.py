@@ -1,7 +1,8 @@
 """Optimizers and learning rates: Optax, and what BERT did differently.
 
 BERT's AdamW (google-research/bert, optimization.py) divides m by sqrt(v) + eps with no bias
-correction, and its linear schedule decays from step 0, not from the end of the warm-up.
+correction, and its linear schedule decays from step 0, not from the end of the warm-up. What an
+optimizer computes of a whole matrix, it computes for each layer, also where layers are stacked.
 """
 
 import re
@@ -27,10 +28,11 @@ def make_schedule(optimizer, steps, peak=None):
   Every schedule first rises linearly from 0 over `warmup` steps. Then linear: peak *
   (1 - step / steps), counted from step 0 (BERT). cosine: falls to 0 over the remaining steps.
   inverse_sqrt: peak * sqrt(warmup / step) (Vaswani et al. 2017). wsd: constant, then linear to 0
-  over the last `decay` steps. constant: the peak."""
+  over the last `decay` steps. wsd_sqrt: the same, but falling as 1 - sqrt(share of these steps)
+  (Hägele et al. 2024, https://arxiv.org/abs/2405.18392). constant: the peak."""
   peak = optimizer.learning_rate if peak is None else peak
-  warmup = _steps(optimizer.warmup, steps)
-  decay = max(1, _steps(optimizer.decay, steps))
+  warmup = steps_of(optimizer.warmup, steps)
+  decay = max(1, steps_of(optimizer.decay, steps))
   if warmup >= steps:
     raise InputError(
       f'optimizer.warmup of {warmup} steps leaves nothing of a run of {steps} steps; lower it, a '
@@ -44,6 +46,7 @@ def make_schedule(optimizer, steps, peak=None):
     'constant': lambda step: jnp.ones_like(step),
     'inverse_sqrt': lambda step: jnp.sqrt(max(1, warmup) / jnp.maximum(step, 1)),
     'wsd': lambda step: jnp.clip((steps - step) / decay, 0, 1),
+    'wsd_sqrt': lambda step: 1 - jnp.sqrt(jnp.clip(1 - (steps - step) / decay, 0, 1)),
   }[optimizer.schedule]
 
   def schedule(step):
@@ -53,7 +56,8 @@ def make_schedule(optimizer, steps, peak=None):
   return schedule
 
 
-def _steps(amount, steps):
+def steps_of(amount, steps):
+  """An amount of steps; below 1 it is a share of a run of `steps` steps."""
   return round(amount * steps) if amount < 1 else round(amount)
 
 
@@ -85,24 +89,114 @@ def clip_by_global_norm(limit):
   return optax.stateless(clip)
 
 
-OPTIMIZERS = {'bert_adamw': scale_by_bert_adam, 'adamw': optax.scale_by_adam}
+MUON_MOMENTUM = 0.95  # Muon's other numbers are those of optax.contrib.scale_by_muon
+MUON_RMS = 0.2  # of the numbers in an update, about that of Adam's (Liu et al. 2025)
+
+
+def stacked_in(params):
+  """A tree of booleans: is the leading axis of this array one of layers?"""
+  return jax.tree_util.tree_map_with_path(
+    lambda path, _: (towers.layer_of(path_name(path)) or ('', 0))[1] is None, params
+  )
+
+
+def _by_layer(reduce, x, stacked):
+  """reduce(x, axis=...) over all axes, or over all but that of stacked layers; axes are kept."""
+  return reduce(x, axis=tuple(range(1 if stacked else 0, x.ndim)), keepdims=True)
+
+
+def stable_adamw(adam, decay, b2, eps, stacked):
+  """AdamW with the update clipping of Adafactor (Wortsman et al. 2023, StableAdamW,
+  https://arxiv.org/abs/2304.13013, algorithm 2): the rate of each array, for its decay too, is
+  divided by max(1, sqrt(mean(g^2 / v))), which is large where v has not yet learned of g.
+  adam: optax.scale_by_adam with these b2 and eps. decay: the transformation that adds the decay."""
+
+  def update(gradients, state, params):
+    updates, state = adam.update(gradients, state, params)
+    updates, _ = decay.update(updates, decay.init(params), params)
+    correction = 1 - b2**state.count
+
+    def clipped(u, g, v, stacked):
+      surprise = g * g / jnp.maximum(v / correction, eps**2)
+      return u / jnp.maximum(1, jnp.sqrt(_by_layer(jnp.mean, surprise, stacked)))
+
+    return jax.tree.map(clipped, updates, gradients, state.nu, stacked), state
+
+  return optax.GradientTransformation(adam.init, update)
+
+
+def scale_by_trust_ratio(adapted, stacked):
+  """LAMB's (You et al. 2020, https://arxiv.org/abs/1904.00962): an update times the norm of its
+  parameter over its own norm; 1 where one of them is 0, and for parameters that are not `adapted`.
+  adapted, stacked: trees of booleans."""
+
+  def ratio(u, p, adapted, stacked):
+    if not adapted:
+      return u
+    length, of_update = (jnp.sqrt(_by_layer(jnp.sum, x * x, stacked)) for x in (p, u))
+    is_zero = (length == 0) | (of_update == 0)
+    return u * jnp.where(is_zero, 1.0, length / jnp.where(is_zero, 1.0, of_update))
+
+  return optax.stateless(lambda *trees: jax.tree.map(ratio, *trees, adapted, stacked))
+
+
+def muon(adam, params):
+  """Muon (Jordan 2024, https://kellerjordan.github.io/posts/muon/) for the kernels in layers, and
+  `adam` for the rest. Muon's updates are scaled to the size of Adam's, so both take the same rate
+  and decay (Liu et al. 2025, https://arxiv.org/abs/2502.16982)."""
+
+  def label(path, x, stacked):
+    name = path_name(path)
+    is_matrix = name.endswith('/kernel') and len(x.shape) - stacked == 2
+    return 'muon' if is_matrix and towers.layer_of(name) else 'adam'
+
+  matrix = optax.contrib.MuonDimensionNumbers(reduction_axis=-2, output_axis=-1)
+  orthogonal = optax.contrib.scale_by_muon(
+    beta=MUON_MOMENTUM, weight_dimension_numbers=lambda tree: jax.tree.map(lambda _: matrix, tree)
+  )
+  as_large = optax.stateless(
+    lambda updates, _: jax.tree.map(lambda u: u * MUON_RMS * max(u.shape[-2:]) ** 0.5, updates)
+  )
+  labels = jax.tree_util.tree_map_with_path(label, params, stacked_in(params))
+  return optax.partition({'muon': optax.chain(orthogonal, as_large), 'adam': adam}, labels)
+
+
+def _moments(kind):
+  return lambda optimizer: kind(optimizer.beta1, optimizer.beta2, optimizer.eps)
+
+
+_bert_adam, _adam = _moments(scale_by_bert_adam), _moments(optax.scale_by_adam)
+
+# {name: (optimizer, decay, decayed, params) -> what stands between clipping and the rate}.
+# decay: the transformation that adds the weight decay; decayed: a tree of booleans, where it does.
+OPTIMIZERS = {
+  'bert_adamw': lambda optimizer, decay, *_: (_bert_adam(optimizer), decay),
+  'adamw': lambda optimizer, decay, *_: (_adam(optimizer), decay),
+  'stable_adamw': lambda optimizer, decay, _, params: (
+    stable_adamw(_adam(optimizer), decay, optimizer.beta2, optimizer.eps, stacked_in(params)),
+  ),
+  'lamb': lambda optimizer, decay, decayed, params: (
+    _adam(optimizer), decay, scale_by_trust_ratio(decayed, stacked_in(params)),
+  ),
+  'muon': lambda optimizer, decay, _, params: (muon(_adam(optimizer), params), decay),
+}  # fmt: skip
 
 
 def make_optimizer(optimizer, steps, params, values=None):
   """The Optax chain of `config.optimizer`. A frozen parameter has no moments, and its update is
   None.
-  params: arrays or shapes; only their paths are used. values: as `numbers` returns them, but
-  traced; used in place of the config's."""
+  params: arrays or shapes; only their paths and shapes are used. values: as `numbers` returns them,
+  but traced; used in place of the config's."""
   values = values or numbers(optimizer)
   still = frozen(optimizer, params)
   trained = lambda tree: split(tree, still)[0]
   multipliers = trained(lr_multipliers(optimizer, params))
   decayed = trained(jax.tree.map(lambda hit: not hit, matches(optimizer.no_decay, params)))
+  decay = optax.add_decayed_weights(values['weight_decay'], decayed)
   chain = optax.chain(
     optax.identity(),  # keeps the places of the others, which checkpoints have in their names
     clip_by_global_norm(optimizer.clip_norm) if optimizer.clip_norm else optax.identity(),
-    OPTIMIZERS[optimizer.name](optimizer.beta1, optimizer.beta2, optimizer.eps),
-    optax.add_decayed_weights(values['weight_decay'], decayed),
+    *OPTIMIZERS[optimizer.name](optimizer, decay, decayed, trained(params)),
     optax.scale_by_learning_rate(make_schedule(optimizer, steps, values['learning_rate'])),
     optax.stateless(lambda updates, _: jax.tree.map(lambda u, m: u * m, updates, multipliers)),
   )

@@ -29,6 +29,7 @@ from bert_jax import (
 from bert_jax import config as config_lib
 from bert_jax.errors import InputError
 from bert_jax.rows.batches import Batches
+from bert_jax.rows.growing_batches import Growth
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
 
@@ -103,7 +104,9 @@ def read_inputs(config, workdir, given=()):
       f'objective: {", ".join(objective.metrics)}.'
     )
   common = config, tokenizer, objective, mesh
-  batches = evaluate.batches_of(sources['train'], *common, seed=config.seed)
+  batches = evaluate.batches_of(
+    sources['train'], *common, seed=config.seed, growth=growth_of(config)
+  )
   eval_batches = None
   if 'eval' in sources:
     eval_batches = evaluate.batches_of(sources['eval'], *common)
@@ -115,6 +118,16 @@ def read_inputs(config, workdir, given=()):
   return Inputs(
     config, workdir, beginning, mesh, tokenizer, objective, sources, batches, eval_batches, steps
   )  # fmt: skip
+
+
+def growth_of(config):
+  """The Growth of a run's batches, or None if all are full."""
+  optimizer = config.optimizer
+  if not optimizer.batch_warmup:
+    return None
+  horizon = round(optimizer.horizon * config.steps)
+  steps = optim.steps_of(optimizer.batch_warmup, horizon)
+  return Growth(config.batch_size, optimizer.accumulation, steps)
 
 
 def prepare(inputs, stack):

@@ -32,8 +32,9 @@ PEAK_FLOPS = {
 
 class Clock:
   """Measures the speed of training; it stands still between `pause` and `go` (saving, evaluating).
-  flops_per_step: floating point operations of the model in a step. steps: how many there were since
-  the last read, which the training loop counts."""
+  flops_per_step: floating point operations of the model in a step, if its batch is full. steps,
+  batches: how many steps, and full batches, there were since the last read, which the training loop
+  counts."""
 
   def __init__(self, flops_per_step):
     self.flops_per_step = flops_per_step
@@ -42,7 +43,7 @@ class Clock:
     self.reset()
 
   def reset(self):
-    self.spent, self.steps, self.started = 0.0, 0, time.perf_counter()
+    self.spent, self.steps, self.batches, self.started = 0.0, 0, 0.0, time.perf_counter()
 
   def pause(self):
     self.spent += time.perf_counter() - self.started
@@ -61,7 +62,7 @@ class Clock:
       'steps_per_s': self.steps / seconds,
       'tokens_per_s': tokens / seconds,
     }
-    achieved = self.flops_per_step * self.steps / seconds
+    achieved = self.flops_per_step * self.batches / seconds
     if self.measured:  # with one product, which may have been slower than the device can be
       self.peak = max(self.peak, achieved)
     if achieved <= self.peak:

@@ -106,7 +106,7 @@ def program(config, objective, mesh, steps):
   frozen = optim.frozen(config.optimizer, params)
   train_step = make_train_step(
     objective, make_optimizer, accumulation=config.optimizer.accumulation, frozen=frozen,
-    skip=config.optimizer.skip_nonfinite > 0,
+    skip=config.optimizer.skip_nonfinite > 0, grows=config.optimizer.batch_warmup > 0,
   )  # fmt: skip
   rows = sharding.batch_sharding(mesh)
   state = sharding.placed(jax.eval_shape(make_state, constants.train_key), mesh)
@@ -161,14 +161,17 @@ def _check_metrics(objective, terms):
     )
 
 
-def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None, skip=False):
+def make_train_step(
+  objective, make_optimizer, *, accumulation=1, frozen=None, skip=False, grows=False
+):
   """-> train_step(state, batch, constants) -> (state, {name: Mean or scalar}).
   make_optimizer: constants.numbers -> an Optax transformation. frozen: a tree of booleans, True for
   parameters that get no gradient; None: there are none such. skip: where the loss or the gradient
   is not finite, nothing but the step's number changes; the metrics hold `module_norms` then.
   Random keys are fold_in(key, step), so a step is a function of (config, step, state). With
   accumulation > 1 the batch is computed in that many microbatches, and the gradient is that of the
-  whole batch: each term is divided by its weight in the whole batch, not in its microbatch."""
+  whole batch: each term is divided by its weight in the whole batch, not in its microbatch.
+  grows: microbatches may be empty (rows/growing_batches.py), and nothing is computed for those."""
   weights = objective.loss_weights
 
   @_faults_in_a_sentence()
@@ -194,8 +197,14 @@ def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None, s
 
       def body(total, part):
         i, microbatch = part
-        out = grad_fn(trained, microbatch, jax.random.fold_in(dropout_key, i))
-        return jax.tree.map(jnp.add, total, out), None
+
+        def added():
+          out = grad_fn(trained, microbatch, jax.random.fold_in(dropout_key, i))
+          return jax.tree.map(jnp.add, total, out)
+
+        if not grows:
+          return added(), None
+        return jax.lax.cond(jnp.any(microbatch['segment_ids'] > 0), added, lambda: total), None
 
       parts = (jnp.arange(accumulation), jax.tree.map(_microbatches(accumulation), batch))
       shapes = jax.eval_shape(grad_fn, trained, jax.tree.map(lambda x: x[0], parts[1]), dropout_key)
@@ -204,8 +213,9 @@ def make_train_step(objective, make_optimizer, *, accumulation=1, frozen=None, s
 
     with jax.named_scope('optimizer'):
       optimizer = make_optimizer(constants.numbers)
-      updates, opt_state = optimizer.update(gradients, state.opt_state, trained)
-      new = optax.apply_updates(trained, updates)
+      apart = objective.apart(trained)
+      updates, opt_state = optimizer.update(gradients, state.opt_state, apart)
+      new = objective.joined(optax.apply_updates(apart, updates))
       # Not the norm of `updates`: XLA would compute all of them twice to add them up.
       update_norm = optax.tree.norm(jax.tree.map(jnp.subtract, new, trained))
       params = optim.merge(new, fixed)

@@ -1,9 +1,10 @@
 """Towers: the parts of a tree of parameters that are made of layers.
 
 A tower is any subtree that holds `layer_0`, `layer_1`, ... or `layers`, whose arrays have a leading
-axis of layers. A model may have several (a generator beside a discriminator, a decoder after an
-encoder), with different numbers of layers. A tower is named by its path, such as 'encoder' or
-'generator/encoder'; '' is the path of a tree that is itself a tower.
+axis of layers; if it holds both, `layers` come after the others (see models/stack.py). A model may
+have several (a generator beside a discriminator, a decoder after an encoder), with different
+numbers of layers. A tower is named by its path, such as 'encoder' or 'generator/encoder'; '' is the
+path of a tree that is itself a tower.
 """
 
 import re
@@ -24,13 +25,16 @@ def layer_of(name):
 
 
 def layer_counts(params):
-  """{tower: its number of layers} in a tree of arrays or shapes."""
-  counts = {}
+  """{tower: its number of layers} in a tree of arrays or shapes. Shared layers count as one."""
+  apart, stacked = {}, {}
   for path, x in jax.tree_util.tree_leaves_with_path(params):
     if layer := layer_of(path_name(path)):
       tower, number = layer
-      counts[tower] = max(counts.get(tower, 0), x.shape[0] if number is None else number + 1)
-  return counts
+      if number is None:
+        stacked[tower] = x.shape[0]
+      else:
+        apart[tower] = max(apart.get(tower, 0), number + 1)
+  return {tower: apart.get(tower, 0) + stacked.get(tower, 0) for tower in apart | stacked}
 
 
 def tower_of(name, towers):

@@ -65,10 +65,11 @@ def loop(run, state, watch):
       return state, run.results
 
     while number < steps and wish < stopping.TIME_IS_UP:
-      batch = run.inputs.batches[number + run.tally.offset]
-      state, out = run.train_step(state, batch, run.constants)
+      index = number + run.tally.offset
+      state, out = run.train_step(state, run.inputs.batches[index], run.constants)
       number += 1
       clock.steps += 1
+      clock.batches += run.inputs.batches.filled(index)
       outs, pending = [pending] if pending else [], (out, number)
 
       wish = watch.ask()

@@ -19,7 +19,8 @@ def get_config(arg=''):
     name='adamw', learning_rate=2e-3, schedule='cosine', warmup=0.1, horizon=1.0,
     decay=0.0, beta1=0.9,
     beta2=0.98, eps=1e-6, weight_decay=0.01, no_decay='LayerNorm|bias', clip_norm=1.0,
-    accumulation=1, skip_nonfinite=0, freeze='', lr_multipliers=(), layer_lr_decay=1.0)
+    accumulation=1, skip_nonfinite=0, batch_warmup=0.0, freeze='', lr_multipliers=(),
+    layer_lr_decay=1.0)
   common = dict(
     seed=0, prng_impl='threefry2x32', init_from='', resume_from='', max_hours=0.0,
     model=c.bert('tiny', vocab_size=8192, max_position_embeddings=128),
@@ -40,7 +41,7 @@ def get_config(arg=''):
       masking=dict(policy='token', masked_lm_prob=0.15, max_predictions_per_seq=0, mask_share=0.8,
                    random_share=0.1),
       eval_masking=dict(policy='token', masked_lm_prob=0.15, mask_share=0.8, random_share=0.1),
-      loss=dict(nsp_weight=1.0), optimizer=optimizer,
+      loss=dict(nsp_weight=1.0, sbo_weight=0.0), optimizer=optimizer,
       eval=dict(every=500, batches=40, seed=0, patience=0),
       checkpoint=dict(every=500, minutes=5.0, keep_latest=1, keep_every=0,
                       best_metric='', best_mode='min')))

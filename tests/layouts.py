@@ -19,6 +19,7 @@ from bert_jax.tools import preflight
 
 TASKS = {
   'pretrain': 'configs/pretrain.py',
+  **{arch: f'configs/pretrain.py:arch={arch}' for arch in ('electra', 'spanbert')},
   **{task: f'configs/finetune.py:task={task}' for task in
      ('sst2', 'stsb', 'ner', 'squad', 'copa', 'gap')},
 }  # fmt: skip
@@ -55,7 +56,7 @@ def batch_of(spec, vocab_size, seed):
 def losses(task, shape, changes=()):
   """The loss and the norm of the gradient at each step, dropout on."""
   overrides = [*SMALL, *(f'mesh.{axis}={n}' for axis, n in zip(sharding.AXES, shape)), *changes]
-  if task != 'pretrain':
+  if 'finetune.py' in TASKS[task]:
     overrides += ['data.examples_per_row=2', 'task.max_length=16']
   config = config_lib.load(TASKS[task], [f'--config.{line}' for line in overrides])
   mesh = sharding.mesh_of(config, jax.devices()[: np.prod(shape)])

@@ -84,7 +84,7 @@ def made(head, lower=True, **changes):
 
 def to_tensors(params, model):
   """{Hugging Face's name: array} of parameters of ours, as BERT's classes of theirs name them."""
-  places = parameter_names.table('bert', model.num_hidden_layers, model.tie_word_embeddings)
+  places = parameter_names.table('bert', vars(model))
   flat = from_huggingface.flatten(params, model)
   return {
     places[path].name: np.ascontiguousarray(x.T if places[path].turned else x)
@@ -94,7 +94,7 @@ def to_tensors(params, model):
 
 def to_params(tensors, model):
   """The inverse of to_tensors."""
-  places = parameter_names.table('bert', model.num_hidden_layers, model.tie_word_embeddings)
+  places = parameter_names.table('bert', vars(model))
   known = {place.name: (path, place.turned) for path, place in places.items()}
   flat = {known[name][0]: x.T if known[name][1] else x for name, x in tensors.items()}
   return from_huggingface.tree(flat, model)

@@ -12,9 +12,13 @@ from bert_jax.field import Field
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import records
 
+ARCHITECTURES = ('modern', 'mosaic', 'neo', 'cramming', 'albert', 'fnet', 'lstm', 'conv', 'bag',
+                 'tutorial')  # fmt: skip
 CONFIGS = [
   'configs/pretrain.py',
   'configs/pretrain.py:size=tiny,runlocal',
+  *(f'configs/pretrain.py:arch={arch}' for arch in ARCHITECTURES),
+  *(f'configs/pretrain.py:arch={arch},runlocal' for arch in ARCHITECTURES),
   'configs/finetune.py',
   'configs/finetune.py:task=sst2',
   'configs/finetune.py:task=rte,size=small',
@@ -191,7 +195,8 @@ def test_the_table_of_fields_names_every_field_of_every_objective():
   assert {line.split()[0] for line in lines[1:] if not line.startswith('--')} == ALL.keys()
   (line,) = (line for line in lines if line.startswith('optimizer.schedule '))
   assert line.split()[:4] == [
-    'optimizer.schedule', 'str', 'linear|cosine|constant|inverse_sqrt|wsd', "'linear'"
+    'optimizer.schedule', 'str', 'linear|cosine|constant|inverse_sqrt|wsd|wsd_sqrt',
+    "'linear'",
   ]  # fmt: skip
   assert sum(line.startswith('task.format ') for line in lines) == 5
 

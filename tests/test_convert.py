@@ -20,7 +20,7 @@ from test_export import compare, same
 from bert_jax import config as c
 from bert_jax import evaluate, initialization, models, sharding, train, trained, workdirs
 from bert_jax.config import InputError
-from bert_jax.convert import from_huggingface, hub, parameter_names
+from bert_jax.convert import config_json, from_huggingface, hub, parameter_names
 from bert_jax.predict import Model
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
@@ -533,7 +533,8 @@ def as_roberta(folder, parts):
   """Turns a BERT of a folder into the RoBERTa that computes the same."""
 
   def turned(tensors):
-    bert, roberta = (parameter_names.table(family, 2) for family in ('bert', parts))
+    model = config_json.read(folder).model
+    bert, roberta = (parameter_names.table(family, model) for family in ('bert', parts))
     tensors = {roberta[path].name: tensors[p.name] for path, p in bert.items()
                if p.name in tensors and path in roberta}  # fmt: skip
     table = 'roberta.embeddings.position_embeddings.weight'

@@ -19,7 +19,7 @@ PRODUCTS = (
 @pytest.mark.parametrize(
   'tasks, one, eight',
   [
-    ('pretrain,squad,gap', '1,1,1', ('2,2,2',)),  # heads of a sentence, a token and a span
+    ('pretrain,electra,spanbert,squad,gap', '1,1,1', ('2,2,2',)),  # each kind of head
     pytest.param('', '1,1,1', PRODUCTS, marks=pytest.mark.slow),
     pytest.param('', '1,1,1' + SCANNED, ('2,2,2' + SCANNED,), marks=pytest.mark.slow),
   ],

@@ -18,14 +18,14 @@ def test_the_clock_counts_training_alone(monkeypatch):
   monkeypatch.setattr(speed.time, 'perf_counter', lambda: now[0])
   monkeypatch.setattr(speed, 'peak_flops', lambda: 1e6)
   clock = speed.Clock(3e5)
-  clock.steps, now[0] = 6, 104.0
+  clock.steps, clock.batches, now[0] = 6, 6, 104.0
   clock.pause()
   now[0] = 150.0  # an evaluation
   clock.go()
-  clock.steps, now[0] = 10, 154.0
-  # 10 steps in 8 seconds: 3e6 of the 8e6 FLOPs that the device could have done.
-  assert clock.read(4000) == {'steps': 10, 'steps_per_s': 1.25, 'tokens_per_s': 500, 'mfu': 0.375}
-  clock.steps, now[0] = 1, 156.0  # the next reading begins where that one ended
+  clock.steps, clock.batches, now[0] = 10, 8, 154.0
+  # 8 full batches in 8 seconds: 2.4e6 of the 8e6 FLOPs that the device could have done.
+  assert clock.read(4000) == {'steps': 10, 'steps_per_s': 1.25, 'tokens_per_s': 500, 'mfu': 0.3}
+  clock.steps, clock.batches, now[0] = 1, 1, 156.0  # the next reading begins where that one ended
   assert clock.read(30) == {'steps': 1, 'steps_per_s': 0.5, 'tokens_per_s': 15, 'mfu': 0.15}
 
 

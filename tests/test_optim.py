@@ -5,11 +5,13 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from ml_collections import ConfigDict
 
 from bert_jax import config, models, optim
 from bert_jax.config import InputError, bert
+from bert_jax.config.optimizer import FIELDS
 from bert_jax.objectives.mlm_nsp import MlmNsp
 
 
@@ -28,6 +30,7 @@ def settings(**changes):
     no_decay='',
     clip_norm=0.0,
     accumulation=1,
+    batch_warmup=0.0,
     freeze='',
     lr_multipliers=(),
     layer_lr_decay=1.0,
@@ -125,6 +128,147 @@ def test_adamw_is_its_formula(name, corrected):
   np.testing.assert_allclose(found['w'], w, rtol=1e-5)
 
 
+def draws(steps, **shapes):
+  """(parameters, gradients of so many steps) in float64, for formulas; one gradient is large."""
+  random = np.random.RandomState(0)
+  params = {name: random.standard_normal(shape) for name, shape in shapes.items()}
+  gradients = [
+    {name: random.standard_normal(shape) * (10 if t == 3 else 1) for name, shape in shapes.items()}
+    for t in range(steps)
+  ]
+  return params, gradients
+
+
+def after(params, gradients, steps=30, **changes):
+  """The parameters after these gradients; the tree may be any nested dict."""
+  as_float32 = lambda tree: jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), tree)
+  optimizer = optim.make_optimizer(settings(**changes), steps, params)
+  return run(optimizer, as_float32(params), [as_float32(g) for g in gradients])[0]
+
+
+ADAM = dict(learning_rate=0.03, beta1=0.8, beta2=0.95, eps=1e-3, weight_decay=0.1)
+
+
+def moments(m, v, g, t):
+  """(m, v, the corrected m and v) of Adam after its step t."""
+  b1, b2 = ADAM['beta1'], ADAM['beta2']
+  m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g**2
+  return m, v, m / (1 - b1**t), v / (1 - b2**t)
+
+
+def test_stable_adamw_is_its_formula():
+  """Algorithm 2 of Wortsman et al. 2023, for each array: eta = rate / max(1, RMS), which scales the
+  decay too."""
+  (params, gradients), clipped = draws(30, w=(5, 4), b=(3,)), 0
+  expected = {}
+  for name, w in params.items():
+    m = v = np.zeros_like(w)
+    for t, gradient in enumerate(gradients, 1):
+      g = gradient[name]
+      m, v, m_hat, v_hat = moments(m, v, g, t)
+      rms = np.sqrt(np.mean(g**2 / np.maximum(v_hat, ADAM['eps'] ** 2)))
+      clipped += rms > 1.5
+      eta = ADAM['learning_rate'] / max(1, rms)
+      w = w - eta * ADAM['weight_decay'] * w - eta * m_hat / (np.sqrt(v_hat) + ADAM['eps'])
+    expected[name] = w
+  found = after(params, gradients, name='stable_adamw', **ADAM)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5), found, expected)
+  assert clipped > 1
+
+
+def test_lamb_is_its_formula():
+  """Algorithm 2 of You et al. 2020 with phi(z) = z; what does not decay is not adapted."""
+  params, gradients = draws(30, w=(5, 4), bias=(3,), zero=(2,))
+  params['zero'] *= 0  # has no length: its first step is Adam's
+  expected = {}
+  for name, w in params.items():
+    m = v = np.zeros_like(w)
+    for t, gradient in enumerate(gradients, 1):
+      m, v, m_hat, v_hat = moments(m, v, gradient[name], t)
+      update = m_hat / (np.sqrt(v_hat) + ADAM['eps'])
+      if name != 'bias':
+        update = update + ADAM['weight_decay'] * w
+        update = update * (np.linalg.norm(w) / np.linalg.norm(update) if w.any() else 1)
+      w = w - ADAM['learning_rate'] * update
+    expected[name] = w
+  found = after(params, gradients, name='lamb', no_decay='bias', **ADAM)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5), found, expected)
+
+
+def test_lamb_is_optaxs_where_all_is_adapted():
+  params, gradients = draws(10, w=(5, 4), v=(3,))
+  optimizer = optax.lamb(0.03, b1=0.8, b2=0.95, eps=1e-3, weight_decay=0.1)
+  found, _ = run(optimizer, *jax.tree.map(jnp.asarray, (params, gradients)))
+  here = after(params, gradients, name='lamb', **ADAM)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), here, found)
+
+
+def test_muon_is_its_formula():
+  """Jordan 2024, and 0.2 * sqrt(max(in, out)) of Liu et al. 2025: the kernels of layers have their
+  Nesterov momentum made near orthogonal by five steps of Newton and Schulz; the rest is AdamW's."""
+  params, gradients = draws(20, tall=(6, 4), wide=(3, 5))
+  expected = {}
+  for name, w in params.items():
+    buffer = np.zeros_like(w)
+    for t, gradient in enumerate(gradients, 1):
+      g = gradient[name]
+      buffer = 0.95 * buffer + 0.05 * g
+      x = 0.95 * buffer / (1 - 0.95 ** (t + 1)) + 0.05 * g / (1 - 0.95**t)
+      x = x / (np.linalg.norm(x) + 1e-8)
+      for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+      w = w - 0.03 * (0.2 * np.sqrt(max(w.shape)) * x + 0.1 * w)
+    expected[name] = w
+  kernels = lambda tree: {'encoder': {'layer_0': {n: {'kernel': x} for n, x in tree.items()}}}
+  found = after(kernels(params), [kernels(g) for g in gradients], name='muon', **ADAM)
+  for name, layer in found['encoder']['layer_0'].items():
+    np.testing.assert_allclose(layer['kernel'], expected[name], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_muon_is_nearly_torchs():
+  """torch.optim.Muon computes in bfloat16 and does not correct the momentum for its start, which a
+  first step does not feel."""
+  torch = pytest.importorskip('torch')
+  params, gradients = draws(1, w=(24, 16))
+  w = torch.nn.Parameter(torch.tensor(params['w'], dtype=torch.float32))
+  options = dict(lr=0.03, weight_decay=0.1, momentum=0.95, adjust_lr_fn='match_rms_adamw')
+  optimizer = torch.optim.Muon([w], **options)
+  w.grad = torch.tensor(gradients[0]['w'], dtype=torch.float32)
+  optimizer.step()
+  kernel = lambda tree: {'layer_0': {'kernel': tree['w']}}
+  found = after(kernel(params), map(kernel, gradients), name='muon', **ADAM)
+  np.testing.assert_allclose(found['layer_0']['kernel'], w.detach(), atol=2e-3)
+
+
+def test_muon_leaves_embeddings_heads_and_vectors_to_adamw():
+  """One step of a gradient of ones: AdamW's is -rate everywhere, an orthogonal matrix is not."""
+  factors = step_factors(name='muon')
+  for path, x in jax.tree_util.tree_flatten_with_path(factors)[0]:
+    names = [key.key for key in path]
+    by_muon = names[0] == 'encoder' and names[-1] == 'kernel'
+    assert np.allclose(x, 1, rtol=1e-3) != by_muon, names
+
+
+@pytest.mark.parametrize('name', ['stable_adamw', 'lamb', 'muon'])
+def test_what_is_computed_of_a_matrix_is_computed_for_each_layer(name):
+  """Three steps with other gradients in each layer: stacked as apart, to 1e-6."""
+  params = bert_params()
+  random = np.random.RandomState(0)
+  scale = lambda path: 10.0 ** (2 * ('layer_1' in str(path)))
+  gradients = [
+    jax.tree_util.tree_map_with_path(
+      lambda p, x: scale(p) * random.standard_normal(x.shape), params
+    )
+    for _ in range(3)
+  ]
+  changes = ADAM | dict(name=name, learning_rate=0.01, no_decay='LayerNorm|bias')
+  apart = stacked(after(params, gradients, **changes))
+  together = after(stacked(params), [stacked(g) for g in gradients], **changes)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), together, apart)
+
+
 # ---------------------------------------------------------------- schedules
 
 
@@ -147,6 +291,10 @@ def test_adamw_is_its_formula(name, corrected):
       {0: 0, 50: 1, 100: 2, 800: 2, 850: 1.5, 900: 1, 1000: 0, 1500: 0},
     ),
     (dict(schedule='wsd', decay=0.2), {0: 2, 800: 2, 900: 1}),
+    (
+      dict(schedule='wsd_sqrt', warmup=100.0, decay=400.0),
+      {0: 0, 50: 1, 100: 2, 600: 2, 604: 1.8, 700: 1, 825: 0.5, 1000: 0, 1500: 0},
+    ),
   ],
   ids=str,
 )
@@ -170,7 +318,7 @@ def test_weight_decay_follows_the_rate():
   """Without a gradient a step is -rate * decay * w: nothing at step 0, little in the warm-up."""
   params = {'w': jnp.array([2.0, -4.0])}
   changes = dict(warmup=4.0, schedule='linear', weight_decay=0.25)
-  for name in optim.OPTIMIZERS:
+  for name in set(optim.OPTIMIZERS) - {'lamb'}:  # whose update is as long as its parameter
     optimizer = optim.make_optimizer(settings(name=name, **changes), 10, params)
     w, state = params, optimizer.init(params)
     for rate in [0.0, 0.025, 0.05, 0.075, 0.06, 0.05]:
@@ -179,7 +327,7 @@ def test_weight_decay_follows_the_rate():
       w = jax.tree.map(jnp.add, w, updates)
 
 
-@pytest.mark.parametrize('schedule', ['linear', 'cosine', 'inverse_sqrt', 'constant', 'wsd'])
+@pytest.mark.parametrize('schedule', FIELDS['optimizer.schedule'].allowed)
 def test_the_rate_is_never_negative_nor_above_the_peak(schedule):
   rates = optim.make_schedule(settings(schedule=schedule, warmup=10.0, decay=20.0), 100)
   rates = np.array([rates(step) for step in range(0, 130)])

@@ -14,6 +14,7 @@ from bert_jax.corpus.units import Encoder
 from bert_jax.objectives import base
 from bert_jax.rows import batches
 from bert_jax.rows.corpus_rows import Rows
+from bert_jax.rows.growing_batches import Growth
 from bert_jax.rows.language_mixture import Mixture, shares
 from bert_jax.rows.packing import pack
 from bert_jax.tasks.pretraining import task
@@ -144,7 +145,7 @@ def test_unigram_nats_is_entropy(text, tokenizer):
 # ---- batches -------------------------------------------------------------------------------------
 
 
-def make_batches(source, tokenizer, batch_size=8, seed=0, limits=None, devices=None, lanes=False):
+def make_batches(source, tokenizer, batch_size=8, seed=0, limits=None, devices=None, **options):
   mesh = sharding.make_mesh(-1, 1, 1, devices)
   spec = base.row_spec(batch_size, 64) | base.slot_spec(batch_size, 1, labels=np.int32)
   return batches.Batches(
@@ -153,7 +154,7 @@ def make_batches(source, tokenizer, batch_size=8, seed=0, limits=None, devices=N
     sharding.batch_sharding(mesh),
     limits=limits or {'input_ids': tokenizer.vocab_size},
     seed=seed,
-    lanes=lanes,
+    **options,
   )
 
 
@@ -223,6 +224,26 @@ def test_each_pass_is_a_permutation_and_passes_differ(text, tokenizer):
     assert sorted(order) == list(range(40))
   assert (passes[0] != passes[1]).any() and (passes[1] != passes[2]).any()
   assert (passes[0] != np.arange(40)).any()
+
+
+def test_growing_batches_pass_over_no_row(tokenizer):
+  """From 1 of 4 microbatches to 4 over 10 steps; those without rows are the last ones."""
+  growth = Growth(8, 4, 10)
+  growing = make_batches(Numbers(40), tokenizer, growth=growth)
+  plain = make_batches(Numbers(40), tokenizer)
+  steps = [growing[n] for n in range(14)]
+  real = np.stack([np.asarray(batch['weights'])[:, 0] > 0 for batch in steps])
+  used = real.reshape(14, 2, 4)  # microbatch i has the rows i, i + 4
+  assert (used[:, 0] == used[:, 1]).all() and (np.diff(used[:, 0].astype(int)) <= 0).all()
+  counts = used[:, 0].sum(axis=1)
+  assert counts.tolist() == [1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 4]
+  assert [growing.filled(n) for n in (0, 4, 9, 10)] == [0.25, 0.5, 0.75, 1.0]
+  assert plain.filled(0) == 1.0
+  numbers = np.concatenate([np.asarray(b['labels'])[r, 0] for b, r in zip(steps, real)])
+  order = np.concatenate([np.asarray(plain[n]['labels'])[:, 0] for n in range(9)])
+  np.testing.assert_array_equal(numbers, order[: len(numbers)])
+  again = make_batches(Numbers(40), tokenizer, growth=growth)
+  np.testing.assert_array_equal(again[12]['labels'], steps[12]['labels'])
 
 
 def test_the_last_evaluation_batch_is_filled_with_rows_of_weight_zero(text, tokenizer):

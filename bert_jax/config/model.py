@@ -16,8 +16,8 @@ FIELDS = {
     2),
   'model.hidden_act': Field(str, ('gelu', 'gelu_tanh', 'relu', 'swish'),
     'gelu is the exact, erf one', 'gelu'),
-  'model.position_embeddings': Field(str, ('learned', 'sinusoidal', 'rotary', 'alibi', 'none'),
-    'how tokens know their position, see models/positions.py', 'learned'),
+  'model.position_embeddings': Field(str, ('learned', 'sinusoidal', 'scaled_sinusoidal', 'rotary',
+    'alibi', 'none'), 'how tokens know their position, see models/positions.py', 'learned'),
   'model.norm_placement': Field(str, ('post', 'pre'), 'LayerNorm after each sum (BERT) or before',
     'post'),
   'model.layer_norm_eps': Field(float, '(0, 1)', 'added to the variance', 1e-12),
@@ -36,8 +36,8 @@ FIELDS = {
     False),
   'model.remat': Field(str, ('none', 'dots', 'full'),
     'recompute in the backward pass to save memory', 'none'),
-  'model.mixer': Field(str, ('attention',), 'how tokens read each other, see models/block.py',
-    'attention', past='attention'),
+  'model.mixer': Field(str, ('attention', 'fourier', 'lstm', 'conv', 'bag'),
+    'how tokens read each other, see models/mixers.py', 'attention', past='attention'),
   'model.feed_forward': Field(str, ('mlp', 'glu'),
     "BERT's two layers, or with a gate beside the first", 'mlp', past='mlp'),
   'model.norm': Field(str, ('layer_norm', 'rms_norm'), 'rms_norm subtracts no mean', 'layer_norm',
@@ -48,6 +48,33 @@ FIELDS = {
     'every n-th layer, from the first on, has no window; 0: none', 0, past=0),
   'model.rotary_theta': Field(float, '(1, inf)', 'base of the wavelengths of rotary positions',
     10_000.0, past=10_000.0),
+  'model.local_rotary_theta': Field(float, '[0, inf)',
+    'the same of the layers with a window; 0: rotary_theta', 0.0, past=0.0),
+  'model.conv_width': Field(int, '[1, inf)',
+    'tokens that the mixer conv sums for each: itself and half of the others on either side', 7,
+    past=7),
+  'model.embedding_size': Field(int, '[0, inf)',
+    'width of the embeddings, with a dense layer to hidden_size; 0: hidden_size, and no layer', 0,
+    past=0),
+  'model.share_layers': Field(bool, None, 'all layers have the same weights, one copy (ALBERT)',
+    False, past=False),
+  'model.embedding_norm': Field(bool, None, 'a norm after the embeddings', True, past=True),
+  'model.first_norm': Field(bool, None,
+    'with norm_placement=pre: a norm before the mixer of the first layer too', True, past=True),
+  'model.norm_bias': Field(bool, None, 'LayerNorms add a bias', True, past=True),
+  'model.attention_bias': Field(bool, None, 'the dense layers of attention add a bias', True,
+    past=True),
+  'model.feed_forward_bias': Field(str, ('all', 'output', 'none'),
+    'which dense layers of the feed-forward layer add a bias', 'all', past='all'),
+  'model.head_bias': Field(bool, None, 'the dense layers of pooler and MLM head add a bias', True,
+    past=True),
+  'model.decoder_bias': Field(bool, None, 'the MLM head adds a bias for each word', True,
+    past=True),
+  'model.mlm_head': Field(str, ('transform', 'dense', 'none'),
+    'before the product with the words: dense, activation and norm (BERT), without norm, nothing',
+    'transform', past='transform'),
+  'model.pooler': Field(str, ('tanh', 'transform', 'none'),
+    'dense and tanh on [CLS] (BERT); dense, activation and norm; nothing', 'tanh', past='tanh'),
 }  # fmt: skip
 
 
@@ -70,6 +97,23 @@ def rules(config):
   )
   sentence = models.unsupported(models.ModelConfig(**model))
   yield not sentence, sentence
+  yield (
+    model.mixer != 'fourier' or config.data.examples_per_row == 1,
+    f'model.mixer=fourier mixes all tokens of a row, and data.examples_per_row='
+    f'{config.data.examples_per_row} would mix examples; set it to 1.',
+  )
+  yield (
+    not model.share_layers or config.optimizer.layer_lr_decay == 1,
+    f'optimizer.layer_lr_decay={config.optimizer.layer_lr_decay} gives each layer another rate, '
+    'and with model.share_layers=true there is one for all; set it to 1.',
+  )
+  pairs = 'loss' in config and config.loss.get('nsp_weight', 0) > 0
+  only_windows = model.attention_window and not model.global_attention_every
+  yield (
+    not (pairs and only_windows and model.attention_window < config.data.seq_length),
+    f'[CLS] sees {model.attention_window // 2} tokens of a pair of up to {config.data.seq_length} '
+    '(model.attention_window); set model.global_attention_every, or loss.nsp_weight=0.',
+  )
   yield (
     implementation != 'cudnn' or model.dtype == 'bfloat16',
     'model.attention_implementation=cudnn computes in bfloat16; set model.dtype=bfloat16.',

@@ -5,18 +5,19 @@ import re
 from bert_jax.field import Field
 
 FIELDS = {
-  'optimizer.name': Field(str, ('bert_adamw', 'adamw'), 'without (BERT) or with bias correction',
-    'bert_adamw'),
+  'optimizer.name': Field(str, ('bert_adamw', 'adamw', 'stable_adamw', 'lamb', 'muon'),
+    'bert_adamw: AdamW without bias correction; see optim.py', 'bert_adamw'),
   'optimizer.learning_rate': Field(float, '[0, inf)', 'peak', 1e-4),
-  'optimizer.schedule': Field(str, ('linear', 'cosine', 'constant', 'inverse_sqrt', 'wsd'),
+  'optimizer.schedule': Field(str,
+    ('linear', 'cosine', 'constant', 'inverse_sqrt', 'wsd', 'wsd_sqrt'),
     "see optim.py; linear is BERT's, counted from step 0", 'linear'),
   'optimizer.warmup': Field(float, '[0, inf)',
     'steps of linear warm-up; below 1: a share of the run', 10_000.0),
   'optimizer.horizon': Field(float, '[1, inf)',
     'length of the schedule, in lengths of this run; what is over is for a run that continues it',
     1.0),
-  'optimizer.decay': Field(float, '[0, inf)', 'steps of decay at the end for wsd; below 1: a share',
-    0.0),
+  'optimizer.decay': Field(float, '[0, inf)',
+    'steps of decay at the end for wsd and wsd_sqrt; below 1: a share', 0.0),
   'optimizer.beta1': Field(float, '[0, 1)', 'decay of the mean of gradients', 0.9),
   'optimizer.beta2': Field(float, '[0, 1)', 'decay of the mean of their squares', 0.999),
   'optimizer.eps': Field(float, '(0, inf)', 'added to the root of that', 1e-6),
@@ -29,6 +30,8 @@ FIELDS = {
   'optimizer.skip_nonfinite': Field(int, '[0, inf)',
     'steps in a row without a finite loss and gradient that end the run, which skips them until '
     'then; 0: the first one ends it', 0, past=0),
+  'optimizer.batch_warmup': Field(float, '[0, inf)',
+    'steps over which a batch grows from one microbatch to all; below 1: a share', 0.0, past=0.0),
   'optimizer.freeze': Field(str, None, 'regex on parameter paths: not trained', ''),
   'optimizer.lr_multipliers': Field(tuple, None, '((regex, factor), ...); the first match counts',
     ()),
@@ -46,12 +49,23 @@ def rules(config):
     f'{optimizer.accumulation} microbatches; use a multiple.',
   )
   yield (
+    not optimizer.batch_warmup or optimizer.accumulation > 1,
+    'optimizer.batch_warmup adds microbatches one by one; set optimizer.accumulation above 1.',
+  )
+  yield (
+    not optimizer.batch_warmup or config.steps > 0,
+    'optimizer.batch_warmup makes the number of steps in an epoch unclear; set steps instead.',
+  )
+  yield (
     all(map(_is_multiplier, optimizer.lr_multipliers)),
     f'optimizer.lr_multipliers is {optimizer.lr_multipliers!r}; write ((regex, factor), ...) with '
     'factors of 0 or more.',
   )
-  holds = optimizer.schedule != 'wsd' or optimizer.decay > 0
-  yield holds, 'optimizer.schedule=wsd decays over the last optimizer.decay steps; set it above 0.'
+  yield (
+    not optimizer.schedule.startswith('wsd') or optimizer.decay > 0,
+    f'optimizer.schedule={optimizer.schedule} decays over the last optimizer.decay steps; set it '
+    'above 0.',
+  )
   patterns = (pattern for pattern, _ in optimizer.lr_multipliers)
   for pattern in (optimizer.no_decay, optimizer.freeze, *patterns):
     fault = _fault(pattern)

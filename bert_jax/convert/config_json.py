@@ -1,6 +1,6 @@
 """The config.json of a released model as fields of config.model.
 
-It is Hugging Face's of a BERT, RoBERTa or DistilBERT, or the bert_config.json of Google's releases.
+It is Hugging Face's, of a family in config_families.py, or the bert_config.json of Google's.
 An option that makes its model compute something else than ours is an error that names it: weights
 that load and compute something else are worse than none. Other keys are not looked at.
 
@@ -10,49 +10,44 @@ too; google-research/bert computes its tanh approximation, which differs by 5e-4
 
 from typing import NamedTuple
 
-from bert_jax.config import model as config_model
-from bert_jax.config import pasts
+from bert_jax.convert.config_families import BERT, FAMILIES, OTHERS, SIZES, fields_of
 from bert_jax.errors import InputError
 from bert_jax.text import files
 
 ACTIVATIONS = {'gelu': 'gelu', 'gelu_new': 'gelu_tanh', 'gelu_pytorch_tanh': 'gelu_tanh',
                'relu': 'relu', 'silu': 'swish', 'swish': 'swish'}  # fmt: skip
-SIZES = ('vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads',
-         'intermediate_size', 'max_position_embeddings', 'type_vocab_size')  # fmt: skip
-OTHERS = {'layer_norm_eps': 1e-12, 'initializer_range': 0.02, 'hidden_dropout_prob': 0.1,
-          'attention_probs_dropout_prob': 0.1}  # fmt: skip
-# {DistilBERT's key: BERT's key}.
-DISTIL = {'dim': 'hidden_size', 'n_layers': 'num_hidden_layers', 'n_heads': 'num_attention_heads',
-          'hidden_dim': 'intermediate_size', 'activation': 'hidden_act',
-          'dropout': 'hidden_dropout_prob',
-          'attention_dropout': 'attention_probs_dropout_prob'}  # fmt: skip
-FAMILIES = ('bert', 'roberta', 'distilbert')
 # {option: the values that it may have, which are those of a BERT}.
 FIXED = {'position_embedding_type': ('absolute', None), 'is_decoder': (False, None),
          'add_cross_attention': (False, None), 'pruned_heads': ({}, None),
          'auto_map': (None,), 'feed_forward_type': ('original', None),
          'is_encoder_decoder': (False, None)}  # fmt: skip
-# {key: (type of its value, if it is there, and that type in words)}.
-TYPES = {name: (int, 'a whole number') for name in (*SIZES, 'pad_token_id')} | {
-  name: ((int, float), 'a number') for name in OTHERS
-} | {name: (str, 'a text') for name in ('hidden_act', 'model_type', 'problem_type')} | {
-  'architectures': (list, 'a list'), 'bert_jax': (dict, 'an object'),
-  'id2label': (dict, 'an object'), 'tie_word_embeddings': (bool, 'true or false'),
+# {key or our field: (type of its value, if it is there, and that type in words)}.
+TYPES = {
+  (int, 'a whole number'): (*SIZES, 'pad_token_id', 'embedding_size', 'attention_window',
+                            'local_attention', 'global_attn_every_n_layers'),
+  ((int, float), 'a number'): (*OTHERS, 'global_rope_theta', 'local_rope_theta'),
+  (str, 'a text'): ('hidden_act', 'model_type', 'problem_type', 'classifier_activation'),
+  (list, 'a list'): ('architectures', 'layer_types'),
+  (dict, 'an object'): ('bert_jax', 'id2label', 'rope_parameters'),
+  (bool, 'true or false'): ('tie_word_embeddings', 'norm_bias', 'attention_bias', 'mlp_bias',
+                            'head_bias', 'decoder_bias'),
 }  # fmt: skip
+TYPES = {name: kind for kind, names in TYPES.items() for name in names}
 MAY_BE_NULL = ('pad_token_id', 'problem_type', 'architectures', 'bert_jax', 'id2label',
-               'tie_word_embeddings')  # fmt: skip
+               'tie_word_embeddings', 'layer_types', 'rope_parameters')  # fmt: skip
 
 
 class Description(NamedTuple):
   """What a config.json says."""
 
-  family: str  # one of FAMILIES
+  family: str  # a key of FAMILIES
   model: dict  # fields of config.model
   labels: tuple  # of id2label, in order, or ()
   problem: str  # '', regression, single_label_classification or multi_label_classification
   architecture: str  # 'BertForMaskedLM', or ''
   offset: int  # rows of the position table that stand before position 0
   ours: dict  # what is under "bert_jax": what to_huggingface wrote besides
+  pooling: str = 'cls'  # what its sequence classifier reads: cls, or mean
 
 
 def is_model(folder):
@@ -64,33 +59,30 @@ def read(folder):
   """The Description of a folder; InputError if its model is of another kind."""
   path = _file(folder)
   content = files.json_of(path)
-  _check_types(path, content, ('model_type',))
+  _check_types(path, content, TYPES)
   family = content.get('model_type', 'bert')
   family = {'xlm-roberta': 'roberta', 'camembert': 'roberta'}.get(family, family)
   if family not in FAMILIES:
     known = ', '.join(FAMILIES)
     raise InputError(f'{path} says model_type {family!r}; weights are read of {known}.')
-  if family == 'distilbert':
-    content = {'type_vocab_size': 0} | {DISTIL.get(k, k): v for k, v in content.items()}
+  _check_fixed(path, content, FIXED | FAMILIES[family].fixed)
+  content = fields_of(path, family, content)
   _check_types(path, content, TYPES)
-  for name, allowed in FIXED.items():
-    if content.get(name) not in allowed:
-      only = 'none of it' if allowed[0] is None else f'{allowed[0]!r} only'
-      said = f'{path} says {name} {content[name]!r:.60}; our encoder has {only}'
-      raise InputError(f'{said}, so it would not be the same model.')
   act = content.get('hidden_act', 'gelu')
   if act not in ACTIVATIONS:
     known = ', '.join(ACTIVATIONS)
     raise InputError(f'{path} says hidden_act {act!r}; our encoder has {known} only.')
+  if content.get('classifier_activation', act) != act:
+    raise InputError(
+      f'{path} says classifier_activation {content["classifier_activation"]!r:.60}, and our heads '
+      f'have the activation of the layers, {act}, so it would not be the same model.'
+    )
   if missing := [name for name in SIZES if name not in content]:
     raise InputError(f'{path} does not say {", ".join(missing)}; add it.')
-  # What came after BERT it is without, as our runs from before were.
-  model = {name.removeprefix('model.'): x for name, x in pasts(config_model.FIELDS).items()}
-  model |= {name: content[name] for name in SIZES}
+  model = BERT | FAMILIES[family].fields
+  model |= {name: content[name] for name in (*SIZES, *FAMILIES[family].free)}
   model |= {name: content.get(name, value) for name, value in OTHERS.items()} | {
     'hidden_act': ACTIVATIONS[act],
-    'position_embeddings': 'learned',
-    'norm_placement': 'post',
     'tie_word_embeddings': content.get('tie_word_embeddings') is not False,
   }
   offset = 0
@@ -106,7 +98,18 @@ def read(folder):
   if not isinstance(architectures[0], str):
     raise InputError(f'{path} says architectures is {architectures!r:.60}; write names.')
   labels, problem = _labels(path, content), content.get('problem_type') or ''
-  return Description(family, model, labels, problem, architectures[0], offset, ours)
+  pooling = content.get('classifier_pooling', 'cls')
+  return Description(family, model, labels, problem, architectures[0], offset, ours, pooling)
+
+
+def _check_fixed(path, content, fixed):
+  """InputError for an option with a value that our encoder has not."""
+  for name, allowed in fixed.items():
+    if content.get(name, allowed[0]) not in allowed:
+      known = [repr(value) for value in allowed if value is not None]
+      only = f'{" and ".join(known)} only' if known else 'none of it'
+      said = f'{path} says {name} {content[name]!r:.60}; our encoder has {only}'
+      raise InputError(f'{said}, so it would not be the same model.')
 
 
 def _check_types(path, content, names):

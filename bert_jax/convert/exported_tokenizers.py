@@ -9,9 +9,10 @@ from bert_jax import tokenizers
 from bert_jax.whole_files import write_whole
 
 ROLES = ('pad', 'unk', 'cls', 'sep', 'mask')
-CLASSES = {'bert': 'BertTokenizer', 'distilbert': 'DistilBertTokenizer'}
-INPUTS = {'bert': ['input_ids', 'token_type_ids', 'attention_mask'],
-          'distilbert': ['input_ids', 'attention_mask']}  # fmt: skip
+INPUTS = ('input_ids', 'token_type_ids', 'attention_mask')
+# {family: the class of its WordPiece; what its models are not given}, if not as a BERT's.
+CLASSES = {'distilbert': 'DistilBertTokenizer'}
+WITHOUT = {'distilbert': 'token_type_ids', 'modernbert': 'token_type_ids', 'fnet': 'attention_mask'}
 
 
 def write(out, tokenizer, family, longest):
@@ -24,15 +25,20 @@ def write(out, tokenizer, family, longest):
       'and put [CLS] before and [SEP] after each text.'
     )
   special = {f'{role}_token': tokenizer.pieces[getattr(tokenizer, f'{role}_id')] for role in ROLES}
-  settings = special | {'model_max_length': longest, 'model_input_names': INPUTS[family]}
+  inputs = [name for name in INPUTS if name != WITHOUT.get(family)]
+  settings = special | {'model_max_length': longest, 'model_input_names': inputs}
   settings['tokenizer_class'] = 'PreTrainedTokenizerFast'
   if isinstance(tokenizer, tokenizers.WordPiece):
-    settings['tokenizer_class'] = CLASSES[family]
+    settings['tokenizer_class'] = CLASSES.get(family, 'BertTokenizer')
     for name in ('do_lower_case', 'tokenize_chinese_chars', 'strip_accents'):
       settings[name] = getattr(tokenizer, name)
   for name, content in (('tokenizer_config.json', settings), ('special_tokens_map.json', special)):
     write_whole(out / name, json.dumps(content, indent=2) + '\n')
-  write_whole(out / 'tokenizer.json', fast(tokenizer).to_str(pretty=True))
+  text = fast(tokenizer).to_str(pretty=True)
+  if isinstance(tokenizer, tokenizers.RustTokenizer):  # otherwise as it was read, letter for letter
+    content = tokenizer.content | {'post_processor': json.loads(text)['post_processor']}
+    text = json.dumps(content, indent=2, ensure_ascii=False) + '\n'
+  write_whole(out / 'tokenizer.json', text)
   return ''
 
 
@@ -48,6 +54,9 @@ def fast(tokenizer):
   if isinstance(tokenizer, tokenizers.WordPiece):
     out.decoder = decoders.WordPiece(prefix='##')
     out.post_processor = template
+  elif isinstance(tokenizer, tokenizers.RustTokenizer):
+    out.post_processor = template
+    return out  # its file says which tokens are special
   else:
     out.post_processor = processors.Sequence([out.post_processor, template])
   lstrip = isinstance(tokenizer, tokenizers.ByteLevel)  # the blank before a mask is part of it

@@ -18,7 +18,8 @@ import numpy as np
 from flax import traverse_util
 
 from bert_jax import models
-from bert_jax.convert import checksums, config_json, parameter_names, tensor_files
+from bert_jax.convert import checksums, config_json, other_heads, parameter_names, tensor_files
+from bert_jax.convert.config_families import FAMILIES
 from bert_jax.convert.parameter_names import FIELDS
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
@@ -27,7 +28,6 @@ from bert_jax.text import files
 VOCABULARY = ('encoder/embeddings/word_embeddings/embedding', 'mlm/bias', 'mlm/decoder')
 POSITIONS = 'encoder/embeddings/position_embeddings/embedding'
 TYPES = 'encoder/embeddings/token_type_embeddings/embedding'
-RELU = 'pre_classifier.weight'  # of DistilBERT's classifier
 
 
 class Weights(NamedTuple):
@@ -74,10 +74,11 @@ def read(folder, positions=0):
   family = _family(tensors, description, file)
   model = description.model
   source_names = parameter_names.names_in_file(tensors, family, model['num_hidden_layers'])
-  places = parameter_names.table(family, model['num_hidden_layers'], model['tie_word_embeddings'])
-  if RELU in source_names:
-    places = {path: place for path, place in places.items() if not path.startswith('classifier')}
-  ignored, copies = _not_parameters(source_names, tensors, places)
+  places = parameter_names.table(family, model)
+  other_head = other_heads.of(description, source_names)
+  places = {path: x for path, x in places.items() if path.partition('/')[0] not in other_head.parts}
+  copies = parameter_names.copies(family, places)
+  ignored, copies = _not_parameters(source_names, tensors, copies)
   present = {path for path, place in places.items() if place.name in source_names}
   incomplete = {}  # {part of a model that is not whole: the source names that it lacks}
   for path in places.keys() - present:
@@ -88,6 +89,7 @@ def read(folder, positions=0):
   parts = {path.partition('/')[0] for path in present} - incomplete.keys()
   objective = _objective(description, parts)
   unused = _unused(source_names, tensors, places, present, incomplete, objective, ignored, copies)
+  unused |= {name: other_head.why for name in unused if name.startswith(other_head.names)}
   flat, sources, width = {}, {}, model['hidden_size'] if family == 'google' else 0
   for path in sorted(present):
     place = places[path]
@@ -111,16 +113,17 @@ def _family(tensors, description, file):
       none = f'none of the names of {known} (layer_with_weights-0/...)'
       raise InputError(f'{file} has {none}, but {min(tensors)!r}; it is not read.')
     return 'google'
-  is_classifier = any(name.endswith('classifier.out_proj.bias') for name in tensors)
-  of_roberta = description.family == 'roberta' and is_classifier
-  return 'roberta classifier' if of_roberta else description.family
+  classifier = f'{description.family} classifier'
+  mark = {'roberta': 'classifier.out_proj.bias', 'modernbert': 'classifier.bias'}
+  mark = mark.get(description.family)
+  return classifier if mark and any(x.endswith(mark) for x in tensors) else description.family
 
 
-def _not_parameters(source_names, tensors, places):
+def _not_parameters(source_names, tensors, copies):
   """({source name: why it is no parameter}, source names of copies that are used because their
   original is not in the file; these are put into source_names in its place)."""
   ignored, stand_ins = {}, {}
-  for copy, original in parameter_names.copies(places).items():
+  for copy, original in copies.items():
     if copy not in source_names:
       continue
     if original not in source_names:
@@ -156,10 +159,14 @@ def _unused(source_names, tensors, places, present, incomplete, objective, ignor
   """{source name: why it cannot be used}: unknown names, and those of parts that are not whole or
   that the objective has not. What may be left out silently is added to `ignored`."""
   used, unused = set(), {}
+  parts = {path.partition('/')[0] for path in present} - incomplete.keys()
+  no_pairs = TASKS[objective].reads_corpus and 'mlm' in parts and 'nsp' not in parts
   for path in present:
     part, name = path.partition('/')[0], source_names[places[path].name]
     if part in incomplete:
       unused[name] = f'its {part} is not whole: {min(incomplete[part])} is missing'
+    elif part == 'pooler' and no_pairs:
+      ignored[name] = 'there is no head for pairs, which would stand on the pooler'
     elif part not in TASKS[objective].parts:
       if part == 'pooler':
         ignored[name] = f'a model for {objective} has no pooler'
@@ -177,10 +184,6 @@ def _unused(source_names, tensors, places, present, incomplete, objective, ignor
     unused[name] = 'no parameter of ours is called so'
     if name.endswith(parameter_names.END):
       unused[name] = 'heads of TensorFlow 2 are not read'
-    if RELU in source_names and 'classifier.' in name:
-      unused[name] = (
-        "DistilBERT's classifier has a dense layer with ReLU, where our pooler has tanh"
-      )
   return unused
 
 
@@ -193,6 +196,8 @@ def _layout(x, name, place, width):
   x = np.asarray(x).astype(np.float32)
   if not np.isfinite(x).all():
     raise InputError(f'{name} holds numbers that are not finite; these weights are broken.')
+  (i, n), rows = place.part, len(x) // place.part[1]
+  x = x[i * rows : (i + 1) * rows] if n > 1 else x
   if width and x.ndim == len(place.shape) + 1 and x.size == width ** len(place.shape):
     x = x.reshape([width] * len(place.shape))
   return np.ascontiguousarray(x.T) if place.turned else x
@@ -203,7 +208,7 @@ def _fit_tables(weights, positions):
   token types or, if those are all zero, none, and with as many positions as are asked for."""
   description, flat, new = weights.description, dict(weights.flat), {}
   model = dict(description.model)
-  position_name = weights.sources[POSITIONS][0]
+  position_name = weights.sources.get(POSITIONS, ('',))[0]
   if description.offset:
     flat[POSITIONS] = flat[POSITIONS][description.offset :]
     rows = f'{position_name}, rows 0 to {description.offset - 1}'
@@ -220,6 +225,9 @@ def _fit_tables(weights, positions):
     for path in [path for path in flat if path.startswith('pooler/') and not flat[path].any()]:
       weights.ignored[weights.sources.pop(path)[0]] = 'zeros: there is no pooler'
       del flat[path]
+  if positions and POSITIONS not in flat:
+    kind = model['position_embeddings']
+    raise InputError(f'this model has {kind} positions and no table of them; leave out positions.')
   if positions:
     table = flat[POSITIONS]
     if positions > len(table):
@@ -237,21 +245,22 @@ def _fit_tables(weights, positions):
 def _check_shapes(flat, model, sources, description=None):
   """InputError unless every array has the shape that the fields of config.model ask for. sources:
   those of Weights. description: of the config.json that the fields come from, if any."""
-  places = parameter_names.table('bert', model['num_hidden_layers'], model['tie_word_embeddings'])
+  fields = FIELDS if model['embedding_size'] else FIELDS | {'E': 'hidden_size'}
+  shapes = parameter_names.shapes(model['num_hidden_layers'])
   for path, x in flat.items():
-    letters = places[path].shape
-    sizes = [model[FIELDS[c]] if c in FIELDS else 2 if c == '2' else None for c in letters]
+    letters = shapes[path]
+    sizes = [model[fields[c]] if c in fields else int(c) if c in '12' else None for c in letters]
     if x.ndim == len(sizes) and all(m in (n, None) for n, m in zip(x.shape, sizes)):
       continue
     name = sources[path][0] if path in sources else path
-    wrong = [(FIELDS[c], n) for c, n, m in zip(letters, x.shape, sizes) if n != m and c in FIELDS]
+    wrong = [(fields[c], n) for c, n, m in zip(letters, x.shape, sizes) if n != m and c in fields]
     if x.ndim != len(sizes) or len(wrong) != 1:
       raise InputError(f'{name} is {x.shape}, where the config asks for {tuple(sizes)} of {path}.')
     ((field, n),) = wrong
     fix = f'set model.{field}={n}'
     if description:
-      keys = {ours: key for key, ours in config_json.DISTIL.items()}
-      key = keys.get(field, field) if description.family == 'distilbert' else field
+      keys = {ours: key for key, ours in FAMILIES[description.family].keys.items()}
+      key = keys.get(field, field)
       n += description.offset if field == 'max_position_embeddings' else 0
       fix = f'write "{key}": {n} in its config.json'
     fix += ' or convert it with --positions' if field == 'max_position_embeddings' else ''
@@ -266,7 +275,7 @@ def tree(flat, model, sources=()):
     x = flat[path]
     flat[path] = np.pad(x, [(0, model.padded_vocab_size - len(x))] + [(0, 0)] * (x.ndim - 1))
   params = traverse_util.unflatten_dict(flat, sep='/')
-  return models.stack_layers(params) if model.scan_layers else params
+  return models.stack_layers(params) if model.stacks_layers else params
 
 
 def flatten(params, model):

@@ -1,6 +1,7 @@
 """What our parameters are called in released weights: a table for each family of models.
 
 A family has a name for each module; the shape of a module and its parameters are the same for all.
+Two or three of our modules may be one of theirs, whose rows are those of ours, one after the other.
 A dense kernel is [out, in] in torch and [in, out] here. In TensorFlow it is as here, but for the
 output layers of google-research/bert (TensorFlow 1), which are [out, in] too. Names of TensorFlow 2
 (Model Garden, official/nlp/bert) become those of google-research/bert.
@@ -10,26 +11,33 @@ import re
 from typing import NamedTuple
 
 FIELDS = {'V': 'vocab_size', 'P': 'max_position_embeddings', 'T': 'type_vocab_size',
-          'D': 'hidden_size', 'F': 'intermediate_size'}  # fmt: skip
+          'D': 'hidden_size', 'F': 'intermediate_size', 'E': 'embedding_size'}  # fmt: skip
 
 # {path of a module: (its kind, its shape in the letters of FIELDS, its name in a BERT of torch, its
-# name in a DistilBERT or '')}, those of the encoder below. A dense layer is [in, out], C is any
-# number of labels, and # stands for the number of a layer.
+# name in a DistilBERT), those of the encoder below; '' where there is none. A dense layer is
+# [in, out], C is any number of labels, and # stands for the number of a layer.
 MODULES = {
   'pooler/dense': ('dense', 'DD', 'bert.pooler.dense', ''),
-  'mlm/transform': ('dense', 'DD', 'cls.predictions.transform.dense', 'vocab_transform'),
-  'mlm/LayerNorm': ('norm', 'D', 'cls.predictions.transform.LayerNorm', 'vocab_layer_norm'),
+  'pooler/LayerNorm': ('norm', 'D', '', ''),
+  'mlm/transform': ('dense', 'DE', 'cls.predictions.transform.dense', 'vocab_transform'),
+  'mlm/LayerNorm': ('norm', 'E', 'cls.predictions.transform.LayerNorm', 'vocab_layer_norm'),
   'mlm': ('bias', 'V', 'cls.predictions', 'vocab_projector'),
-  'mlm/': ('decoder', 'VD', 'cls.predictions.decoder', 'vocab_projector'),  # untied only
+  'mlm/': ('decoder', 'VE', 'cls.predictions.decoder', 'vocab_projector'),  # untied only
   'nsp/dense': ('dense', 'D2', 'cls.seq_relationship', ''),
   'classifier/dense': ('dense', 'DC', 'classifier', 'classifier'),
   'span/dense': ('dense', 'D2', 'qa_outputs', 'qa_outputs'),
+  'replaced/dense': ('dense', 'DD', '', ''),  # the head of ELECTRA's discriminator
+  'replaced/score': ('dense', 'D1', '', ''),
+  'encoder/embeddings/projection': ('dense', 'ED', '', ''),
+  'encoder/LayerNorm': ('norm', 'D', '', ''),  # after the last layer of a pre-LN model
+  'encoder/layer_#/gate': ('dense', 'DF', '', ''),
+  'encoder/layer_#/fourier_LayerNorm': ('norm', 'D', '', ''),
 }
 _EMBEDDINGS = {  # the same names everywhere; a DistilBERT has no token types
-  'word_embeddings': ('embed', 'VD'),
-  'position_embeddings': ('embed', 'PD'),
-  'token_type_embeddings': ('embed', 'TD'),
-  'LayerNorm': ('norm', 'D'),
+  'word_embeddings': ('embed', 'VE'),
+  'position_embeddings': ('embed', 'PE'),
+  'token_type_embeddings': ('embed', 'TE'),
+  'LayerNorm': ('norm', 'E'),
 }
 _LAYER = {
   'attention/query': ('dense', 'DD', 'attention.self.query', 'attention.q_lin'),
@@ -56,7 +64,7 @@ LEAVES = {
   'decoder': {'decoder': ('.weight', '')},
 }
 
-BERT = {ours: bert for ours, (_, _, bert, _) in MODULES.items()}
+BERT = {ours: bert for ours, (_, _, bert, _) in MODULES.items() if bert}
 DISTILBERT = {ours: distil for ours, (_, _, _, distil) in MODULES.items() if distil}
 ROBERTA = {ours: theirs.replace('bert.', 'roberta.') for ours, theirs in BERT.items()} | {
   'mlm/transform': 'lm_head.dense',
@@ -83,48 +91,156 @@ GOOGLE_OUTPUTS = {  # [out, in]
 }
 
 
+_HEADS = {'classifier/dense': 'classifier', 'span/dense': 'qa_outputs'}
+ELECTRA = {  # the MLM head is that of its generator
+  ours: theirs.replace('bert.', 'electra.') for ours, theirs in BERT.items()
+  if ours.startswith('encoder/')
+} | _HEADS | {
+  'encoder/embeddings/projection': 'electra.embeddings_project',
+  'replaced/dense': 'discriminator_predictions.dense',
+  'replaced/score': 'discriminator_predictions.dense_prediction',
+  'mlm/transform': 'generator_predictions.dense',
+  'mlm/LayerNorm': 'generator_predictions.LayerNorm',
+  'mlm': 'generator_lm_head',
+  'mlm/': 'generator_lm_head',
+}  # fmt: skip
+FNET = {
+  ours: theirs.replace('bert.', 'fnet.') for ours, theirs in BERT.items()
+  if 'attention' not in ours
+} | {
+  'encoder/embeddings/projection': 'fnet.embeddings.projection',
+  'encoder/layer_#/fourier_LayerNorm': 'fnet.encoder.layer.#.fourier.output.LayerNorm',
+}  # fmt: skip
+_ALBERT_LAYER = {
+  'attention/query': 'attention.query',
+  'attention/key': 'attention.key',
+  'attention/value': 'attention.value',
+  'attention/output': 'attention.dense',
+  'attention_LayerNorm': 'attention.LayerNorm',
+  'intermediate': 'ffn',
+  'output': 'ffn_output',
+  'output_LayerNorm': 'full_layer_layer_norm',
+}
+ALBERT = {f'encoder/embeddings/{name}': f'albert.embeddings.{name}' for name in _EMBEDDINGS} | {
+  f'encoder/layer_#/{ours}': f'albert.encoder.albert_layer_groups.0.albert_layers.0.{theirs}'
+  for ours, theirs in _ALBERT_LAYER.items()
+} | _HEADS | {
+  'encoder/embeddings/projection': 'albert.encoder.embedding_hidden_mapping_in',
+  'pooler/dense': 'albert.pooler',
+  'mlm/transform': 'predictions.dense',
+  'mlm/LayerNorm': 'predictions.LayerNorm',
+  'mlm': 'predictions',
+  'mlm/': 'predictions.decoder',
+  'nsp/dense': 'sop_classifier.classifier',
+}  # fmt: skip
+_MODERNBERT_LAYER = {
+  'attention_LayerNorm': 'attn_norm',
+  'attention/query': 'attn.Wqkv',
+  'attention/key': 'attn.Wqkv',
+  'attention/value': 'attn.Wqkv',
+  'attention/output': 'attn.Wo',
+  'output_LayerNorm': 'mlp_norm',
+  'gate': 'mlp.Wi',  # the half that goes through the activation
+  'intermediate': 'mlp.Wi',
+  'output': 'mlp.Wo',
+}
+_MODERNBERT = {
+  f'encoder/layer_#/{ours}': f'model.layers.#.{theirs}'
+  for ours, theirs in _MODERNBERT_LAYER.items()
+} | {
+  'encoder/embeddings/word_embeddings': 'model.embeddings.tok_embeddings',
+  'encoder/embeddings/LayerNorm': 'model.embeddings.norm',
+  'encoder/LayerNorm': 'model.final_norm',
+}  # fmt: skip
+MODERNBERT = _MODERNBERT | {
+  'mlm/transform': 'head.dense',
+  'mlm/LayerNorm': 'head.norm',
+  'mlm': 'decoder',
+  'mlm/': 'decoder',
+}
+# Its sequence classifier has the same head over [CLS]; that is our pooler, and no MLM head.
+MODERNBERT_CLASSIFIER = _MODERNBERT | {
+  'pooler/dense': 'head.dense',
+  'pooler/LayerNorm': 'head.norm',
+  'classifier/dense': 'classifier',
+}
+TABLES = {
+  'bert': BERT, 'roberta': ROBERTA, 'roberta classifier': ROBERTA_CLASSIFIER,
+  'distilbert': DISTILBERT, 'google': GOOGLE, 'albert': ALBERT, 'electra': ELECTRA, 'fnet': FNET,
+  'modernbert': MODERNBERT, 'modernbert classifier': MODERNBERT_CLASSIFIER,
+}  # fmt: skip
+PREFIXES = {'modernbert': 'model.'}  # of the encoder; else it is the family and a dot
+# (a pattern of paths, whether a model with these fields of config.model has such parameters).
+OPTIONAL = (
+  (r'.*LayerNorm/bias', lambda model: model['norm_bias']),
+  (r'.*/attention/\w+/bias', lambda model: model['attention_bias']),
+  (r'.*/(gate|intermediate)/bias', lambda model: model['feed_forward_bias'] == 'all'),
+  (r'.*layer_\d+/output/bias', lambda model: model['feed_forward_bias'] != 'none'),
+  (r'(mlm/transform|pooler/dense)/bias', lambda model: model['head_bias']),
+  (r'mlm/bias', lambda model: model['decoder_bias']),
+  (r'mlm/decoder', lambda model: not model['tie_word_embeddings']),
+  (r'.*layer_0/attention_LayerNorm/.*', lambda model: model['first_norm']),
+  (r'.*embeddings/projection/.*', lambda model: model['embedding_size']),
+)
+
+
 class Place(NamedTuple):
   """How a parameter is stored in the files of a family."""
 
   name: str
   turned: bool  # transposed: [out, in], where ours is [in, out]
   shape: str  # of our parameter, in the letters of FIELDS
+  part: tuple = (0, 1)  # (i, n): it is the i-th of n equal runs of rows of the tensor
 
 
-def table(family, layers, tied=True):
-  """{path: Place} of every parameter that a family may have, with all its heads."""
-  is_google = family == 'google'
-  modules = {'bert': BERT, 'roberta': ROBERTA, 'roberta classifier': ROBERTA_CLASSIFIER,
-             'distilbert': DISTILBERT, 'google': GOOGLE}[family]  # fmt: skip
-  out = {}
+def table(family, model):
+  """{path: Place} of every parameter that a model of a family with these fields of config.model may
+  have, with all its heads."""
+  is_google, out, modules = family == 'google', {}, TABLES[family]
+  layers = 1 if model['share_layers'] else model['num_hidden_layers']
   for ours, theirs in modules.items():
     kind, letters, *_ = MODULES[ours]
-    if kind == 'decoder' and tied:
-      continue
+    together = [x for x in modules if modules[x] == theirs and MODULES[x][0] == kind]
+    part = together.index(ours), len(together)
     for leaf, names in LEAVES[kind].items():
-      shape = letters if leaf in ('kernel', 'embedding', 'decoder') else letters[-1]
       turned = leaf == 'kernel' and not is_google
-      place = Place(theirs + names[is_google], turned, shape)
+      place = Place(theirs + names[is_google], turned, _letters(leaf, letters), part)
       for i in range(layers if '#' in ours else 1):
         path = f'{ours.rstrip("/")}/{leaf}'.replace('#', str(i))
         out[path] = place._replace(name=place.name.replace('#', str(i)))
   for ours, theirs in GOOGLE_OUTPUTS.items() if is_google else ():
     out[f'{ours}/kernel'] = Place(f'{theirs}weights', True, MODULES[ours][1])
     out[f'{ours}/bias'] = Place(f'{theirs}bias', False, MODULES[ours][1][-1])
+  return {path: place for path, place in out.items() if _is_in(model, path)}
+
+
+def _is_in(model, path):
+  return all(has(model) for pattern, has in OPTIONAL if re.fullmatch(pattern, path))
+
+
+def _letters(leaf, letters):
+  return letters if leaf in ('kernel', 'embedding', 'decoder') else letters[-1]
+
+
+def shapes(layers):
+  """{path: shape of the parameter, in the letters of FIELDS}, of all that a family may have."""
+  out = {}
+  for ours, (kind, letters, *_) in MODULES.items():
+    for leaf in LEAVES[kind]:
+      for i in range(layers if '#' in ours else 1):
+        path = f'{ours.rstrip("/")}/{leaf}'.replace('#', str(i))
+        out[path] = _letters(leaf, letters)
   return out
 
 
-def copies(places):
+def copies(family, places):
   """{name of a copy: name of the tensor that it is tied to}; files may hold such copies too."""
   words = places['encoder/embeddings/word_embeddings/embedding'].name
-  bias = places['mlm/bias'].name if 'mlm/bias' in places else ''
-  out = {
-    'cls.predictions.decoder.weight': words, 'cls.predictions.decoder.bias': bias,
-    'lm_head.decoder.weight': words, 'lm_head.decoder.bias': bias,
-    'vocab_projector.weight': words,
-  }  # fmt: skip
-  used = {place.name for place in places.values()}
-  return {copy: original for copy, original in out.items() if copy not in used}
+  decoder = TABLES[family].get('mlm/')
+  out = {f'{decoder}.weight': words} if decoder and 'mlm/decoder' not in places else {}
+  if decoder and 'mlm/bias' in places:
+    out[f'{decoder}.bias'] = places['mlm/bias'].name
+  return {copy: original for copy, original in out.items() if copy != original}
 
 
 def names_in_file(names, family, layers):
@@ -136,11 +252,18 @@ def names_in_file(names, family, layers):
   for name in names:
     short = re.sub(r'^(module\.)?(_orig_mod\.)?(model\.)?', '', name)
     out[re.sub(r'\.beta$', '.bias', re.sub(r'\.gamma$', '.weight', short))] = name
-  prefix = f'{family.partition(" ")[0]}.'
+  prefix = prefix_of(family)
   if not any(name.startswith(prefix) for name in out):
-    encoder = ('embeddings.', 'encoder.', 'transformer.', 'pooler.')
+    encoder = ('embeddings.', 'encoder.', 'transformer.', 'pooler.', 'layers.', 'final_norm.',
+               'embeddings_project.')  # fmt: skip
     out = {(prefix if k.startswith(encoder) else '') + k: name for k, name in out.items()}
   return out
+
+
+def prefix_of(family):
+  """What the names of an encoder's tensors begin with inside a model with a head."""
+  name = family.partition(' ')[0]
+  return PREFIXES.get(name, f'{name}.')
 
 
 # An object-based checkpoint (TensorFlow 2) names a variable by the objects that lead to it: the

@@ -6,6 +6,7 @@ What a released model can be asked follows from its head.
 import json
 
 from bert_jax import config as config_lib
+from bert_jax.convert.config_families import FAMILIES
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Released
@@ -20,9 +21,12 @@ def config_of(weights, tokenizer=None, longest=0):
   config.model.update(model)
   config.tokenizer.do_lower_case = getattr(tokenizer, 'do_lower_case', True)
   config.data.seq_length = limit = min(longest or LONGEST, model['max_position_embeddings'])
+  if model['mixer'] == 'fourier':  # which mixes all that a row holds
+    config.data.examples_per_row = 1
   parts = tuple(dict.fromkeys(path.partition('/')[0] for path in weights.flat))
   problem = weights.description.problem
-  released = Released(parts, lambda: _labels(weights), problem, limit)
+  pairs = FAMILIES[weights.description.family].pairs
+  released = Released(parts, lambda: _labels(weights), problem, limit, pairs)
   TASKS[weights.objective].from_released(config, released)
   return config_lib.check(_as_exported(config, weights, limit))
 

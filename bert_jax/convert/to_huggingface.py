@@ -1,9 +1,11 @@
 """A model of ours as a folder that Hugging Face's libraries load, no tensor missing or left over.
 
-Weights with token types are written as a BERT. Without, they are a DistilBERT if they have no
-pooler, and else a BERT whose token types are zeros. What neither can express is refused. What only
-we have stands in config.json under `bert_jax`. A bare encoder without a pooler gets one of zeros,
-since BertModel has one and would draw it at random.
+The fields of config.model say which family it is (config_families.py): an ALBERT shares its layers,
+a ModernBERT has rotary positions, an FNet a Fourier transform, an ELECTRA narrow embeddings or the
+head of its discriminator. Other weights with token types are written as a BERT. Without, they are a
+DistilBERT if they have no pooler, and else a BERT whose token types are zeros. What no family can
+express is refused. What only we have stands in config.json under `bert_jax`. Where a class of
+theirs has a pooler and the weights have none, it is one of zeros: it would be drawn at random.
 """
 
 import json
@@ -15,8 +17,8 @@ import numpy as np
 from bert_jax import __version__, models
 from bert_jax import config as config_lib
 from bert_jax.convert import checksums, exported_tokenizers, from_huggingface, sentence_transformers
-from bert_jax.convert.config_json import DISTIL, OTHERS, SIZES
-from bert_jax.convert.parameter_names import table
+from bert_jax.convert.config_families import FAMILIES, OTHERS, SIZES, difference, keys_of
+from bert_jax.convert.parameter_names import copies, prefix_of, table
 from bert_jax.convert.tensor_files import SAFETENSORS, write_safetensors
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
@@ -25,12 +27,9 @@ from bert_jax.whole_files import write_whole
 log = logging.getLogger('bert_jax')
 
 NO_POOLER = (
-  'The model has no pooler. BertModel has one, so its weights are here as zeros: its pooler_output '
-  'means nothing, use last_hidden_state.'
+  'The model has no pooler. {} has one, so its weights are here as zeros: its pooler_output means '
+  'nothing, use last_hidden_state.'
 )
-# What is the same in every model that Hugging Face calls a BERT.
-FIXED = {'norm_placement': 'post', 'position_embeddings': 'learned', 'feed_forward': 'mlp',
-         'norm': 'layer_norm', 'attention_window': 0}  # fmt: skip
 ACTIVATIONS = {'gelu': 'gelu', 'gelu_tanh': 'gelu_pytorch_tanh', 'relu': 'relu', 'swish': 'silu'}
 
 
@@ -39,50 +38,37 @@ def write(out, trained, labels, facts):
   it is left out}). labels: of the classifier, in order. facts: of the run, for the model card."""
   config, tokenizer, params = trained.config, trained.tokenizer, jax.device_get(trained.params)
   model = models.ModelConfig(**config.model)
-  _check(config, params)
   flat = from_huggingface.flatten(params, model)
-  why = f'a {config.objective} model of theirs has no pooler'
-  has_none = 'mlm' in params and 'nsp' not in params
-  left_out = {path: why for path in flat if has_none and path.startswith('pooler/')}
-  kept = {path: np.asarray(x, np.float32) for path, x in flat.items() if path not in left_out}
-  parts = {path.partition('/')[0] for path in kept}
-  family = 'bert'
-  if not model.type_vocab_size and 'pooler' not in parts and model.layer_norm_eps == 1e-12:
-    family = 'distilbert'
+  parts = {path.partition('/')[0] for path in flat}
+  family = _family(model, parts)
+  _check(config, params, family)
   head = _head(config, parts)
-  is_bare = head.ending == 'Model'
-  places = table(family, model.num_hidden_layers, model.tie_word_embeddings)
-  if unknown := sorted(kept.keys() - places.keys()):
-    raise InputError(
-      f'{unknown[0]} has no place in a {family} model of Hugging Face ({len(unknown)} parameters '
-      'have none); start an objective without it from this encoder with config.init_from.'
-    )
-  prefix = f'{family}.' if is_bare else ''
-  names = {path: place.name.removeprefix(prefix) for path, place in places.items()}
-  tensors = {names[path]: x.T if places[path].turned else x for path, x in kept.items()}
-  D = model.hidden_size
+  why = f'a {head.ending} has none, it is for training alone'
+  left_out = {path: why for path in flat if path.partition('/')[0] in head.beside}
+  if 'pooler' in parts and 'pooler' not in head.parts and not _has_pooler(family, head):
+    why = f'a {config.objective} model of theirs has no pooler'
+    left_out |= {path: why for path in flat if path.startswith('pooler/')}
+  kept = {path: np.asarray(x, np.float32) for path, x in flat.items() if path not in left_out}
   if family == 'bert' and not model.type_vocab_size:
-    tensors[names[from_huggingface.TYPES]] = np.zeros((2, D), np.float32)
-  lacks_pooler = family == 'bert' and is_bare and 'pooler' not in parts
-  if lacks_pooler:
-    tensors[names['pooler/dense/kernel']] = np.zeros((D, D), np.float32)
-    tensors[names['pooler/dense/bias']] = np.zeros(D, np.float32)
-  if family == 'bert' and 'mlm/decoder' in kept:  # an untied BERT has this bias twice
-    tensors['cls.predictions.decoder.bias'] = tensors['cls.predictions.bias']
+    has_pooler = any(path.startswith('pooler/') for path in kept)
+    family = 'bert' if has_pooler or model.layer_norm_eps != 1e-12 else 'distilbert'
+  tensors, names = _tensors(kept, family, head, model)
+  lacks_pooler = _has_pooler(family, head) and not any(x.startswith('pooler/') for x in kept)
   settings = _config(config, model, family, head, labels, tokenizer)
   if lacks_pooler:
     settings['bert_jax']['pooler'] = False
   out.mkdir(parents=True, exist_ok=True)
   write_safetensors(out / SAFETENSORS, tensors, {'format': 'pt', 'bert_jax': __version__})
   note = exported_tokenizers.write(out, tokenizer, family, model.max_position_embeddings)
-  notes = [text for text in (note, NO_POOLER if lacks_pooler else '') if text]
+  no_pooler = NO_POOLER.format(FAMILIES[family].name + head.ending) if lacks_pooler else ''
+  notes = [text for text in (note, no_pooler) if text]
   for text in notes:
     log.warning('%s', text)
-  if is_bare:
+  if head.ending == 'Model':
     longest, vector = min(config.data.seq_length, model.max_position_embeddings), trained.vector
     if not vector.other:
       vector = vector._replace(pooling=vector.pooling or 'mean')
-    sentence_transformers.write(out, vector, D, longest)
+    sentence_transformers.write(out, vector, model.hidden_size, longest)
   write_whole(out / 'README.md', _card(config, settings['architectures'][0], head, notes, facts))
   # Written last: a folder with a config.json is a whole model.
   text = json.dumps(settings, indent=2, ensure_ascii=False) + '\n'
@@ -91,13 +77,60 @@ def write(out, trained, labels, facts):
   return {path: names[path] for path in kept}, left_out
 
 
-def _check(config, params):
+def _family(model, parts):
+  """The key of FAMILIES that weights with these parts are written as."""
+  if model.mixer == 'fourier':
+    return 'fnet'
+  if model.position_embeddings == 'rotary':
+    return 'modernbert'
+  if model.share_layers:
+    return 'albert'
+  return 'electra' if model.embedding_size or 'replaced' in parts else 'bert'
+
+
+def _has_pooler(family, head):
+  """Has their class a pooler, whatever its head reads?"""
+  return head.ending.endswith(FAMILIES[family].pooler)
+
+
+def _tensors(kept, family, head, model):
+  """({name in the file: array}, {our path: name in the file}) of {our path: array}."""
+  is_classifier = family == 'modernbert' and 'classifier' in head.parts
+  places = table(f'{family} classifier' if is_classifier else family, vars(model))
+  if unknown := sorted(kept.keys() - places.keys()):
+    raise InputError(
+      f'{unknown[0]} has no place in a {family} model of Hugging Face ({len(unknown)} parameters '
+      'have none); start an objective without it from this encoder with config.init_from.'
+    )
+  prefix = prefix_of(family) if head.ending == 'Model' else ''
+  names = {path: place.name.removeprefix(prefix) for path, place in places.items()}
+  parts = {}  # {name: {number of a part: its rows}}
+  for path, x in kept.items():
+    rows = parts.setdefault(names[path], {})
+    rows[places[path].part[0]] = x.T if places[path].turned else x
+  tensors = {
+    name: np.concatenate([rows[i] for i in sorted(rows)]) if len(rows) > 1 else rows[0]
+    for name, rows in parts.items()
+  }
+  D, E = model.hidden_size, model.embedding_width
+  if from_huggingface.TYPES in names and not model.type_vocab_size:
+    tensors[names[from_huggingface.TYPES]] = np.zeros((2, E), np.float32)
+  if _has_pooler(family, head) and 'pooler/dense/kernel' not in kept:
+    tensors[names['pooler/dense/kernel']] = np.zeros((D, D), np.float32)
+    tensors[names['pooler/dense/bias']] = np.zeros(D, np.float32)
+  if 'mlm/decoder' in kept:  # an untied decoder has its bias, which some have twice
+    for copy, original in copies(family, places).items():
+      tensors[copy] = tensors[original]
+  return tensors, names
+
+
+def _check(config, params, family):
   """InputError if there is no such model in Hugging Face's library."""
-  model = config.model
-  for field, value in FIXED.items():
-    if model[field] != value:
-      differ = f"model.{field} is {model[field]}, and Hugging Face's BERT is {value}"
-      raise InputError(f'{differ}, so this model cannot be written as one.')
+  if different := difference(family, config.model):
+    field, value = different
+    name = FAMILIES[family].name
+    differ = f"model.{field} is {config.model[field]}, and Hugging Face's {name} is {value}"
+    raise InputError(f'{differ}, so this model cannot be written as one.')
   if not TASKS[config.objective].heads:
     head = f'objective {config.objective} has a head that Hugging Face has not'
     how = 'start another objective from its encoder with config.init_from'
@@ -125,16 +158,22 @@ def _config(config, model, family, head, labels, tokenizer):
           'seq_length': config.data.seq_length}  # fmt: skip
   if head.ending != 'Model':  # a bare encoder was not trained here
     ours |= {block: config[block].to_dict() for block in TASKS[config.objective].blocks}
+  fields |= keys_of(family, config.model)
   if family == 'distilbert':
-    keys = {field: key for key, field in DISTIL.items()}
-    del fields['type_vocab_size'], fields['layer_norm_eps']
-    fields = {keys.get(k, k): v for k, v in fields.items()} | {'sinusoidal_pos_embds': False}
+    del fields['layer_norm_eps']
+    fields['sinusoidal_pos_embds'] = False
+  if family in ('distilbert', 'modernbert'):
+    del fields['type_vocab_size']
   elif not model.type_vocab_size:
     fields['type_vocab_size'] = 2
     ours['model'] = {'type_vocab_size': 0}
-  name = {'bert': 'Bert', 'distilbert': 'DistilBert'}[family]
-  out = {'architectures': [name + head.ending], 'model_type': family, **fields,
-         'tie_word_embeddings': model.tie_word_embeddings, 'pad_token_id': tokenizer.pad_id,
+  keys = {field: key for key, field in FAMILIES[family].keys.items()}
+  fields = {keys.get(k, k): v for k, v in fields.items()}
+  if family == 'modernbert':
+    fields |= {'classifier_activation': fields['hidden_activation'], 'classifier_pooling': 'cls'}
+  ids = {key: getattr(tokenizer, f'{role}_id') for key, role in FAMILIES[family].ids.items()}
+  out = {'architectures': [FAMILIES[family].name + head.ending], 'model_type': family, **fields,
+         'tie_word_embeddings': model.tie_word_embeddings, 'pad_token_id': tokenizer.pad_id, **ids,
          'dtype': 'float32'}  # fmt: skip
   if problem := TASKS[config.objective].problem(config):
     out['problem_type'] = problem

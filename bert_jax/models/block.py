@@ -1,7 +1,7 @@
 """One layer of a Transformer, assembled from the pieces that a config names.
 
-To add a piece, write it, enter it in its table (MIXERS and FEED_FORWARD here, POSITIONS in
-positions.py, NORMS and ACTIVATIONS in common.py) and add its name to the values of its field in
+To add a piece, write it, enter it in its table (FEED_FORWARD here, MIXERS in mixers.py, POSITIONS
+in positions.py, NORMS and ACTIVATIONS in common.py) and add its name to the values of its field in
 config/model.py. The FLOPs of a mixer or a feed-forward layer are counted in encoder.tower_flops.
 """
 
@@ -10,26 +10,25 @@ import flax.linen as nn
 from bert_jax.models import common
 from bert_jax.models.attention import Attention
 from bert_jax.models.dropout import Dropout
-
-# How tokens read each other: modules of (config, deterministic), called with (x [B, T, D],
-# tokens: Tokens, layer: Layer) -> [B, T, D].
-MIXERS = {'attention': Attention}
+from bert_jax.models.mixers import MIXERS
 
 
 def mlp(config, x_BTD):
   """The feed-forward layer of BERT: output(act(intermediate(x)))."""
-  x_BTF = common.dense(config, config.intermediate_size, 'intermediate')(x_BTD)
+  inner, last = config.feed_forward_bias == 'all', config.feed_forward_bias != 'none'
+  x_BTF = common.dense(config, config.intermediate_size, 'intermediate', inner)(x_BTD)
   x_BTF = common.ACTIVATIONS[config.hidden_act](x_BTF)
-  return common.dense(config, config.hidden_size, 'output')(x_BTF)
+  return common.dense(config, config.hidden_size, 'output', last)(x_BTF)
 
 
 def glu(config, x_BTD):
   """A gated feed-forward layer: output(act(gate(x)) * intermediate(x)). With swish it is Llama's
   SwiGLU, with gelu ModernBERT's GeGLU (Shazeer 2020, https://arxiv.org/abs/2002.05202)."""
-  gate_BTF = common.dense(config, config.intermediate_size, 'gate')(x_BTD)
-  x_BTF = common.dense(config, config.intermediate_size, 'intermediate')(x_BTD)
+  inner, last = config.feed_forward_bias == 'all', config.feed_forward_bias != 'none'
+  gate_BTF = common.dense(config, config.intermediate_size, 'gate', inner)(x_BTD)
+  x_BTF = common.dense(config, config.intermediate_size, 'intermediate', inner)(x_BTD)
   x_BTF *= common.ACTIVATIONS[config.hidden_act](gate_BTF)
-  return common.dense(config, config.hidden_size, 'output')(x_BTF)
+  return common.dense(config, config.hidden_size, 'output', last)(x_BTF)
 
 
 # What is computed from each token alone: functions of (config, x [B, T, D]) -> [B, T, D], which
@@ -46,17 +45,19 @@ NORM_PLACEMENTS = {
 class Block(nn.Module):
   """One layer: x [B, T, D] -> (x [B, T, D], None), the form that nn.scan expects.
   tokens: the Tokens of x. layer: its Layer. context: (vectors [B, Tk, D], their Tokens) of another
-  tower, to which x attends between its mixer and its feed-forward layer; or None."""
+  tower, to which x attends between its mixer and its feed-forward layer; or None. mixer_norm: False
+  if there is no norm before the mixer."""
 
   config: common.ModelConfig
   deterministic: bool
+  mixer_norm: bool = True
 
   @nn.compact
   def __call__(self, x_BTD, tokens, layer, context=None):
     config = self.config
 
     def residual(x, sublayer, norm_name):
-      norm = common.norm(config, norm_name)
+      norm = common.norm(config, norm_name) if norm_name else lambda x: x
       drop = Dropout(config.hidden_dropout_prob, self.deterministic)
       return NORM_PLACEMENTS[config.norm_placement](x, sublayer, norm, drop)
 
@@ -71,7 +72,7 @@ class Block(nn.Module):
     def feed_forward(x):
       return FEED_FORWARD[config.feed_forward](config, x)
 
-    x_BTD = residual(x_BTD, mix, f'{config.mixer}_LayerNorm')
+    x_BTD = residual(x_BTD, mix, f'{config.mixer}_LayerNorm' if self.mixer_norm else '')
     if context is not None:
       x_BTD = residual(x_BTD, attend_to_context, 'cross_attention_LayerNorm')
     x_BTD = residual(x_BTD, feed_forward, 'output_LayerNorm')

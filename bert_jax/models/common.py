@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 # What the letters of an array's name stand for, in every file of this package:
 #   B batch  T tokens  D hidden_size  H heads  d head size  F intermediate_size  K predictions
-#   N examples in a row  V vocabulary (padded)  L layers
+#   N examples in a row  V vocabulary (padded)  L layers  E width of the embeddings
 
 
 def gelu(x):
@@ -63,10 +63,32 @@ class ModelConfig:
   attention_window: int = 0
   global_attention_every: int = 0
   rotary_theta: float = 10_000.0
+  local_rotary_theta: float = 0.0
+  conv_width: int = 7
+  embedding_size: int = 0
+  share_layers: bool = False
+  embedding_norm: bool = True
+  first_norm: bool = True
+  norm_bias: bool = True
+  attention_bias: bool = True
+  feed_forward_bias: str = 'all'
+  head_bias: bool = True
+  decoder_bias: bool = True
+  mlm_head: str = 'transform'
+  pooler: str = 'tanh'
 
   @property
   def head_size(self):
     return self.hidden_size // self.num_attention_heads
+
+  @property
+  def embedding_width(self):
+    return self.embedding_size or self.hidden_size
+
+  @property
+  def stacks_layers(self):
+    """Do the parameters of layers have a leading axis of layers? Shared ones are one copy."""
+    return self.scan_layers and not self.share_layers
 
   @property
   def padded_vocab_size(self):
@@ -79,16 +101,17 @@ def initializer(config):
   return nn.initializers.truncated_normal(config.initializer_range)
 
 
-def dense(config, features, name):
-  """A matrix product in `config.dtype`, with a bias: [..., n] -> [..., features]."""
-  return nn.Dense(features, dtype=config.dtype, kernel_init=initializer(config), name=name)
+def dense(config, features, name, bias=True):
+  """A matrix product in `config.dtype`, and a bias: [..., n] -> [..., features]."""
+  init = initializer(config)
+  return nn.Dense(features, use_bias=bias, dtype=config.dtype, kernel_init=init, name=name)
 
 
 def embed(config, count, name):
-  """A table of `count` vectors, looked up by ids [B, T] -> [B, T, D] float32.
+  """A table of `count` vectors, looked up by ids [B, T] -> [B, T, E] float32.
   Ids must lie inside the table: nn.Embed returns NaN, and no error, for an id past its end."""
   init = initializer(config)
-  return nn.Embed(count, config.hidden_size, dtype=jnp.float32, embedding_init=init, name=name)
+  return nn.Embed(count, config.embedding_width, dtype=jnp.float32, embedding_init=init, name=name)
 
 
 NORMS = {
@@ -99,4 +122,5 @@ NORMS = {
 
 def norm(config, name='LayerNorm'):
   """The norm `config.norm`. The name of its parameters does not depend on its kind."""
-  return NORMS[config.norm](epsilon=config.layer_norm_eps, dtype=config.dtype, name=name)
+  options = {'use_bias': False} if config.norm == 'layer_norm' and not config.norm_bias else {}
+  return NORMS[config.norm](epsilon=config.layer_norm_eps, dtype=config.dtype, name=name, **options)

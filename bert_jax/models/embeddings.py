@@ -1,4 +1,7 @@
-"""Token ids to vectors: word + token type + position, norm, dropout (BERT, figure 2)."""
+"""Token ids to vectors: word + token type + position, norm, dropout (BERT, figure 2).
+
+The tables may be narrower than the model, with a dense layer after them (ALBERT, Lan et al. 2019).
+"""
 
 import flax.linen as nn
 
@@ -18,12 +21,15 @@ class Embeddings(nn.Module):
   @nn.compact
   def __call__(self, input_ids_BT, token_type_ids_BT, position_ids_BT, deterministic):
     config = self.config
-    x_BTD = common.embed(config, config.padded_vocab_size, 'word_embeddings')(input_ids_BT)
+    x_BTE = common.embed(config, config.padded_vocab_size, 'word_embeddings')(input_ids_BT)
     if config.type_vocab_size:
       types = common.embed(config, config.type_vocab_size, 'token_type_embeddings')
-      x_BTD += types(token_type_ids_BT)
+      x_BTE += types(token_type_ids_BT)
     positions = POSITIONS[config.position_embeddings]
     if positions.embed:
-      x_BTD += positions.embed(config, position_ids_BT)
-    x_BTD = common.norm(config)(x_BTD)
-    return Dropout(config.hidden_dropout_prob, deterministic)(x_BTD)
+      x_BTE += positions.embed(config, position_ids_BT)
+    x_BTE = common.norm(config)(x_BTE) if config.embedding_norm else x_BTE.astype(config.dtype)
+    x_BTE = Dropout(config.hidden_dropout_prob, deterministic)(x_BTE)
+    if not config.embedding_size:
+      return x_BTE
+    return common.dense(config, config.hidden_size, 'projection')(x_BTE)

@@ -50,7 +50,7 @@ def init_encoder(config, rng):
   unrolled = Encoder(dataclasses.replace(config, scan_layers=False, remat='none'))
   ids = jnp.zeros((1, 1), jnp.int32)
   params = unrolled.init(rng, ids, ids, ids, ids)['params']
-  return stack_layers(params) if config.scan_layers else params
+  return stack_layers(params) if config.stacks_layers else params
 
 
 def unsupported(config, causal=False):
@@ -62,6 +62,38 @@ def unsupported(config, causal=False):
       f'model.position_embeddings={config.position_embeddings} turns pairs of numbers, and heads '
       f'of {config.hidden_size} / {config.num_attention_heads} have an odd one; use another '
       'model.num_attention_heads.'
+    )
+  if config.mixer != 'attention':
+    if causal:
+      return f'model.mixer={config.mixer} reads later tokens too, which may not be; use attention.'
+    if positions.turn or positions.bias:
+      return (
+        f'model.position_embeddings={config.position_embeddings} is a part of attention, which '
+        f'model.mixer={config.mixer} has not; use learned or none.'
+      )
+    if config.attention_window:
+      return f'model.mixer={config.mixer} has no attention; set model.attention_window=0.'
+  if config.mixer == 'lstm' and config.hidden_size % 2:
+    return f'model.mixer=lstm halves model.hidden_size {config.hidden_size}; use an even one.'
+  if config.mixer == 'conv' and config.conv_width % 2 == 0:
+    return f'model.conv_width {config.conv_width} has no middle; use an odd number.'
+  if not config.first_norm and (config.norm_placement != 'pre' or config.share_layers):
+    other = 'model.norm_placement=pre' if config.norm_placement != 'pre' else 'share_layers=false'
+    return f'model.first_norm=false leaves out the norm before the first layer alone; set {other}.'
+  if config.mlm_head == 'none' and config.embedding_size:
+    return (
+      f'model.mlm_head=none leaves vectors of model.hidden_size {config.hidden_size}, and words '
+      f'have model.embedding_size {config.embedding_size}; use mlm_head=dense, or embedding_size=0.'
+    )
+  if config.tie_word_embeddings and config.mlm_head == 'none' and not config.decoder_bias:
+    return (
+      'model.mlm_head=none and model.decoder_bias=false leave an MLM head without parameters; set '
+      'decoder_bias=true.'
+    )
+  if config.local_rotary_theta and not (positions.turn and config.attention_window):
+    return (
+      'model.local_rotary_theta is for rotary positions of layers with a window, which this model '
+      'has not; set it to 0.'
     )
   if config.global_attention_every and not config.attention_window:
     return (
@@ -78,20 +110,28 @@ def unsupported(config, causal=False):
 
 def encoder_flops(config, batch, length):
   """Floating-point operations of one forward pass over [batch, length], matrix products only."""
-  return tower_flops(config, config.num_hidden_layers, batch, length)
+  projection = 2 * batch * length * config.embedding_size * config.hidden_size
+  return projection + tower_flops(config, config.num_hidden_layers, batch, length)
 
 
 def tower_flops(config, count, batch, length, context_length=0, causal=False):
   """As encoder_flops, of a tower of `count` blocks. context_length: of the context that each block
   attends to as well, or 0. With a window, attention counts what a token sees; causal attention
-  without a window counts in full, as is the custom."""
+  without a window counts in full, as is the custom. A Fourier transform is no matrix product and
+  counts 0."""
   D, F = config.hidden_size, config.intermediate_size
   window = np.broadcast_to(layer_numbers(config, count).window, count)
   reach = np.where(window, window if causal else window // 2 * 2 + 1, length)
   seen = int(np.minimum(reach, length).sum())
+  mixing = {
+    'attention': count * 2 * 4 * D * D + 2 * 2 * seen * D,
+    'fourier': 0,
+    'lstm': count * 2 * 2 * (D + D // 2) * 4 * (D // 2),
+    'conv': count * 2 * (3 * D * D + config.conv_width * D),
+    'bag': count * 2 * D * D,
+  }[config.mixer]
   products = {'mlp': 2, 'glu': 3}[config.feed_forward]
-  per_token = count * 2 * (4 * D * D + products * D * F) + 2 * 2 * seen * D
-  total = batch * length * per_token
+  total = batch * length * (mixing + count * 2 * products * D * F)
   if context_length:
     projections = 2 * 2 * D * D * (length + context_length)
     total += count * batch * (projections + 2 * 2 * length * context_length * D)

@@ -17,13 +17,21 @@ def gather_positions(x_BTD, positions_BK):
 
 
 class Pooler(nn.Module):
-  """The hidden states of each example's [CLS], [B, N, D] -> tanh of a dense layer, [B, N, D]."""
+  """The hidden states of each example's [CLS], [B, N, D] -> what a classifier reads, [B, N, D]:
+  tanh of a dense layer (BERT); dense layer, activation and norm (ModernBERT); or as they are, when
+  there are no parameters."""
 
   config: common.ModelConfig
 
   @nn.compact
   def __call__(self, x_BND):
-    return jnp.tanh(common.dense(self.config, self.config.hidden_size, 'dense')(x_BND))
+    config = self.config
+    if config.pooler == 'none':
+      return x_BND
+    x_BND = common.dense(config, config.hidden_size, 'dense', config.head_bias)(x_BND)
+    if config.pooler == 'tanh':
+      return jnp.tanh(x_BND)
+    return common.norm(config)(common.ACTIVATIONS[config.hidden_act](x_BND))
 
 
 class Classifier(nn.Module):
@@ -42,32 +50,40 @@ class Classifier(nn.Module):
 
 class MaskedLMHead(nn.Module):
   """Hidden states of masked tokens [B, K, D] -> float32 logits [B, K, V].
-  Dense layer, activation, norm, then the product with the word embeddings (embedding_VD, or a
-  table of this head if not tie_word_embeddings), plus a bias for each word. V is the padded
-  vocabulary; rows without a word get the lowest finite logit, so no probability."""
+  Dense layer, activation, norm (config.mlm_head: or fewer of them), then the product with the word
+  embeddings (embedding_VE, or a table of this head if not tie_word_embeddings), plus a bias for
+  each word. V is the padded vocabulary; rows without a word get the lowest finite logit, so no
+  probability."""
 
   config: common.ModelConfig
 
   @nn.compact
-  def __call__(self, x_BKD, embedding_VD):
+  def __call__(self, x_BKD, embedding_VE):
     config = self.config
-    V = config.padded_vocab_size
-    x_BKD = common.dense(config, config.hidden_size, 'transform')(x_BKD)
-    x_BKD = common.norm(config)(common.ACTIVATIONS[config.hidden_act](x_BKD))
-    bias_V = self.param('bias', nn.initializers.zeros, (V,))
+    V, E = config.padded_vocab_size, config.embedding_width
+    x_BKE = x_BKD
+    if config.mlm_head != 'none':
+      x_BKE = common.dense(config, E, 'transform', config.head_bias)(x_BKE)
+      x_BKE = common.ACTIVATIONS[config.hidden_act](x_BKE)
+    if config.mlm_head == 'transform':
+      x_BKE = common.norm(config)(x_BKE)
+    bias_V = self.param('bias', nn.initializers.zeros, (V,)) if config.decoder_bias else None
     if not config.tie_word_embeddings:
-      embedding_VD = self.param('decoder', common.initializer(config), (V, config.hidden_size))
-    table_VD = embedding_VD.astype(x_BKD.dtype)
-    logits_BKV = jnp.einsum('bkd,vd->bkv', x_BKD, table_VD, preferred_element_type=jnp.float32)
-    logits_BKV += bias_V
+      embedding_VE = self.param('decoder', common.initializer(config), (V, E))
+    table_VE = embedding_VE.astype(x_BKE.dtype)
+    logits_BKV = jnp.einsum('bkd,vd->bkv', x_BKE, table_VE, preferred_element_type=jnp.float32)
+    if bias_V is not None:
+      logits_BKV += bias_V
     return jnp.where(jnp.arange(V) < config.vocab_size, logits_BKV, jnp.finfo(jnp.float32).min)
 
 
 def head_flops(config, vectors, *, vocabulary=False):
-  """Floating-point operations of a D x D layer on so many vectors, forward pass only; vocabulary:
-  and of the product with the word embeddings after it."""
-  D = config.hidden_size
-  return 2 * vectors * D * (D + (config.vocab_size if vocabulary else 0))
+  """Floating-point operations of the pooler on so many vectors, forward pass only; vocabulary: of
+  the MLM head instead."""
+  D, E = config.hidden_size, config.embedding_width
+  if vocabulary:
+    return 2 * vectors * E * ((D if config.mlm_head != 'none' else 0) + config.vocab_size)
+  return 2 * vectors * D * D if config.pooler != 'none' else 0
 
 
 def count_parameters(params):

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
@@ -15,7 +16,7 @@ from bert_jax.models.tokens import distance
 class Positions(NamedTuple):
   """One kind of position encoding, by the places of a model where it enters; None: not there.
 
-  embed(config, position_ids [B, T]) -> [B, T, D], added to the embeddings; called inside their
+  embed(config, position_ids [B, T]) -> [B, T, E], added to the embeddings; called inside their
   module, where it may create parameters.
   turn(x [B, T, H, d], position_ids [B, T], theta) -> x rotated: the queries or keys of
   self-attention.
@@ -33,8 +34,24 @@ def learned(config, position_ids_BT):
 
 
 def sinusoidal(config, position_ids_BT):
-  table = sinusoidal_table(config.max_position_embeddings, config.hidden_size)
+  table = sinusoidal_table(config.max_position_embeddings, config.embedding_width)
   return jnp.asarray(table)[position_ids_BT]
+
+
+class ScaledSinusoidal(nn.Module):
+  """The sinusoidal table times one learned number, which begins at 1 / sqrt(E) (Hua et al. 2022,
+  https://arxiv.org/abs/2202.10447; Geiping & Goldstein 2022)."""
+
+  config: common.ModelConfig
+
+  @nn.compact
+  def __call__(self, position_ids_BT):
+    start = nn.initializers.constant(self.config.embedding_width**-0.5)
+    return self.param('scale', start, (1,)) * sinusoidal(self.config, position_ids_BT)
+
+
+def scaled_sinusoidal(config, position_ids_BT):
+  return ScaledSinusoidal(config, name='position_embeddings')(position_ids_BT)
 
 
 def sinusoidal_table(length, width):
@@ -78,6 +95,7 @@ def alibi_slopes(heads):
 POSITIONS = {
   'learned': Positions(embed=learned),
   'sinusoidal': Positions(embed=sinusoidal),
+  'scaled_sinusoidal': Positions(embed=scaled_sinusoidal),
   'rotary': Positions(turn=rotary),
   'alibi': Positions(bias=alibi),
   'none': Positions(),

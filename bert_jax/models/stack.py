@@ -1,7 +1,8 @@
 """A tower of layers: unrolled or scanned, and what its backward pass computes again.
 
 Its parameters have two layouts: `layer_0`, `layer_1`.. (unrolled), or `layers` with a leading axis
-of layers (scanned).
+of layers (scanned). A first layer with fewer parameters than the others stands before `layers` as
+`layer_0`. Layers that share their weights are one `layer_0` in both layouts.
 """
 
 import re
@@ -30,19 +31,29 @@ def run_blocks(config, count, deterministic, x_BTD, tokens, context=None, layer=
   block = Block
   if config.remat != 'none':
     block = nn.remat(Block, policy=REMAT_POLICIES[config.remat], prevent_cse=not config.scan_layers)
+
+  def block_at(i):
+    return block(config, deterministic, config.first_norm or i > 0, name=f'layer_{i}')
+
+  apart = count  # so many layers are not scanned
   if config.scan_layers:
+    apart = 0 if config.first_norm or count == 1 else 1
+  shared = block_at(0) if config.share_layers and not config.scan_layers else None
+  for i in range(apart):
+    x_BTD, _ = (shared or block_at(i))(x_BTD, tokens, layer.at(i), context)
+  if apart < count:
+    shares = config.share_layers
     scan = nn.scan(
       block,
-      variable_axes={'params': 0},
+      variable_axes={} if shares else {'params': 0},
+      variable_broadcast='params' if shares else False,
       in_axes=(nn.broadcast, 0, nn.broadcast),
-      split_rngs={'params': True, 'dropout': True},
-      length=count,
+      split_rngs={'params': not shares, 'dropout': True},
+      length=count - apart,
     )
-    x_BTD, _ = scan(config, deterministic, name='layers')(x_BTD, tokens, layer, context)
-  else:
-    for i in range(count):
-      one = block(config, deterministic, name=f'layer_{i}')
-      x_BTD, _ = one(x_BTD, tokens, layer.at(i), context)
+    name = 'layer_0' if shares else 'layers'
+    scanned = scan(config, deterministic, config.first_norm or apart > 0, name=name)
+    x_BTD, _ = scanned(x_BTD, tokens, layer.since(apart), context)
   return common.norm(config)(x_BTD) if config.norm_placement == 'pre' else x_BTD
 
 
@@ -59,19 +70,29 @@ class Stack(nn.Module):
 
 def layer_numbers(config, count):
   """The Layer of a tower of `count` blocks. With global_attention_every = n, layers 0, n, 2n.. have
-  no window (ModernBERT: n = 3)."""
+  no window (ModernBERT: n = 3), and with local_rotary_theta another theta."""
   window, every = config.attention_window, config.global_attention_every
+  theta = config.rotary_theta
+  local_theta = config.local_rotary_theta or theta
   if window and every:
-    window = np.where(np.arange(count) % every, window, 0).astype(np.int32)
-  return Layer(window=window, rotary_theta=config.rotary_theta)
+    is_local = np.arange(count) % every > 0
+    window = np.where(is_local, window, 0).astype(np.int32)
+    if theta != local_theta:
+      theta = np.where(is_local, local_theta, theta).astype(np.float32)
+  elif window:
+    theta = local_theta
+  return Layer(window=window, rotary_theta=theta)
 
 
 def stack_layers(params):
   """Parameters with the layers of every tower stacked: 'layer_0', 'layer_1'.. at any depth of the
-  tree become 'layers' with a leading axis of layers. Everything else stays."""
+  tree become 'layers' with a leading axis of layers. Everything else stays, and so do first layers
+  with other parameters than the last."""
   if not isinstance(params, dict):
     return params
   names = sorted((k for k in params if re.fullmatch(r'layer_\d+', k)), key=lambda k: int(k[6:]))
+  parts = [jax.tree.structure(params[k]) for k in names]
+  names = [k for k, x in zip(names, parts) if x == parts[-1]] if 'layers' not in params else []
   rest = {k: stack_layers(v) for k, v in params.items() if k not in names}
   if not names:
     return rest
@@ -87,5 +108,6 @@ def unstack_layers(params):
   if 'layers' not in params:
     return rest
   layers = params['layers']
+  before = sum(re.fullmatch(r'layer_\d+', k) is not None for k in rest)
   numbers = range(jax.tree.leaves(layers)[0].shape[0])
-  return rest | {f'layer_{i}': jax.tree.map(lambda x, i=i: x[i], layers) for i in numbers}
+  return rest | {f'layer_{before + i}': jax.tree.map(lambda x, i=i: x[i], layers) for i in numbers}

@@ -59,6 +59,10 @@ class Layer:
     """The Layer number i of a tower, in Python numbers."""
     return jax.tree.map(lambda x_L: x_L[i].item(), self)
 
+  def since(self, i):
+    """The Layer of a tower without its first i layers."""
+    return jax.tree.map(lambda x_L: x_L[i:], self)
+
 
 @described
 class Pattern:

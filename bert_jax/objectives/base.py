@@ -68,11 +68,20 @@ class Objective(abc.ABC):
     evaluation. sums: {name: Mean} of the terms and of `tokens`, the real ones. Default: none."""
     return {}
 
+  def apart(self, params):
+    """The parameters as an optimizer steps them, where those of the model are sums of others; each
+    may be None, if it is frozen. `joined` is the inverse. Default: as they are."""
+    return params
+
+  def joined(self, params):
+    return params
+
   @abc.abstractmethod
   def terms(self, params, batch, rng, train, carry=None, given=None):
     """({name: Mean} of a prepared batch, the carry for the next step).
     The Means named in loss_weights make up the loss; the others are metrics. The weight of a Mean
-    may depend on the batch only, never on params, since the step needs it before the forward pass.
+    of the loss may depend on the batch only, never on params, since the step needs it before the
+    forward pass.
     Dropout is on if `train`. rng: in an evaluation too, for an objective that samples."""
 
   def predict(self, params, batch, rng=None, carry=None, given=None):
@@ -161,17 +170,19 @@ def pooled_logits(model, head, params, batch, rng=None):
   hidden_key, head_key = two_keys(rng)
   hidden_BTD = encode(model, params['encoder'], batch, hidden_key)
   at_cls_BND = models.gather_positions(hidden_BTD, batch['cls_positions'])
-  pooled_BND = models.Pooler(model).apply({'params': params['pooler']}, at_cls_BND)
+  pooled_BND = models.Pooler(model).apply({'params': params.get('pooler', {})}, at_cls_BND)
   return apply(head, params['classifier'], pooled_BND, rng=head_key)
 
 
 def init_model(model, rng, **heads):
-  """Parameters of an encoder and of the modules that read its vectors: {name: module}."""
+  """Parameters of an encoder and of the modules that read its vectors: {name: module}. A module
+  without parameters has no entry."""
   encoder_key, *keys = jax.random.split(rng, 1 + len(heads))
   x_BND = jnp.zeros((1, 1, model.hidden_size))
   params = {'encoder': models.init_encoder(model, encoder_key)}
   for (name, head), key in zip(heads.items(), keys, strict=True):
-    params[name] = head.init(key, x_BND)['params']
+    if variables := head.init(key, x_BND):
+      params[name] = variables['params']
   return params
 
 

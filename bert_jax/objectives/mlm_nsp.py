@@ -2,7 +2,8 @@
 
 Devlin et al. 2018 (weight 1). If the pairs of the data are of sentence order, the second term is
 ALBERT's SOP (Lan et al. 2019) and has that name. Weight 0 on rows without pairs is RoBERTa's
-setting (Liu et al. 2019): then the model has neither a pooler nor an NSP head.
+setting (Liu et al. 2019): then the model has neither a pooler nor an NSP head. With sbo_weight the
+loss has SpanBERT's term as well (span_boundary.py).
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 
 from bert_jax import models
 from bert_jax.metrics import Mean
-from bert_jax.objectives import base, masking
+from bert_jax.objectives import base, masking, span_boundary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,10 +31,12 @@ class MlmNsp(base.Objective):
   examples_per_row: int = 1
   languages: tuple[str, ...] = ()
   eval_masking: dict[str, Any] = dataclasses.field(default_factory=dict)
+  sbo_weight: float = 0.0
 
   @property
   def loss_weights(self):
-    return {'mlm': 1.0} | ({self.pairs: self.nsp_weight} if self.nsp_weight else {})
+    optional = {self.pairs: self.nsp_weight, 'sbo': self.sbo_weight}
+    return {'mlm': 1.0} | {name: weight for name, weight in optional.items() if weight}
 
   @property
   def metrics(self):
@@ -55,12 +58,15 @@ class MlmNsp(base.Objective):
     encoder_key, mlm_key, pooler_key, nsp_key = jax.random.split(rng, 4)
     x_BKD = jnp.zeros((1, 1, self.model.hidden_size))
     encoder = models.init_encoder(self.model, encoder_key)
-    table_VD = encoder['embeddings']['word_embeddings']['embedding']
-    mlm = models.MaskedLMHead(self.model).init(mlm_key, x_BKD, table_VD)
+    table_VE = encoder['embeddings']['word_embeddings']['embedding']
+    mlm = models.MaskedLMHead(self.model).init(mlm_key, x_BKD, table_VE)
     params = {'encoder': encoder, 'mlm': mlm['params']}
     if self.nsp_weight:
-      params['pooler'] = models.Pooler(self.model).init(pooler_key, x_BKD)['params']
+      if self.model.pooler != 'none':
+        params['pooler'] = models.Pooler(self.model).init(pooler_key, x_BKD)['params']
       params['nsp'] = models.Classifier(self.model, 2).init(nsp_key, x_BKD)['params']
+    if self.sbo_weight:
+      params['sbo'] = span_boundary.init(self.model, jax.random.fold_in(rng, 0), table_VE)
     return params
 
   def prepare(self, batch, rng, step=None):
@@ -72,29 +78,41 @@ class MlmNsp(base.Objective):
 
   def logits(self, params, batch, rng=None):
     """(MLM logits [B, K, V] at masked_positions, NSP logits [B, N, 2] or None); rng: dropout on."""
-    hidden_BTD = base.encode(self.model, params['encoder'], batch, rng)
+    return self._heads(params, batch, base.encode(self.model, params['encoder'], batch, rng))
+
+  def _heads(self, params, batch, hidden_BTD):
     at_masks_BKD = models.gather_positions(hidden_BTD, batch['masked_positions'])
-    table_VD = params['encoder']['embeddings']['word_embeddings']['embedding']
+    table_VE = params['encoder']['embeddings']['word_embeddings']['embedding']
     head = models.MaskedLMHead(self.model)
-    mlm_BKV = head.apply({'params': params['mlm']}, at_masks_BKD, table_VD)
+    mlm_BKV = head.apply({'params': params['mlm']}, at_masks_BKD, table_VE)
     if not self.nsp_weight:
       return mlm_BKV, None
     at_cls_BND = models.gather_positions(hidden_BTD, batch['cls_positions'])
-    pooled_BND = models.Pooler(self.model).apply({'params': params['pooler']}, at_cls_BND)
+    pooled_BND = models.Pooler(self.model).apply({'params': params.get('pooler', {})}, at_cls_BND)
     # BERT's NSP head has no dropout, unlike a fine-tuned classifier.
     return mlm_BKV, models.Classifier(self.model, 2).apply({'params': params['nsp']}, pooled_BND)
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
-    mlm_BKV, nsp_BN2 = self.logits(params, batch, rng if train else None)
+    hidden_BTD = base.encode(self.model, params['encoder'], batch, rng if train else None)
+    mlm_BKV, nsp_BN2 = self._heads(params, batch, hidden_BTD)
     terms = base.label_terms('mlm', mlm_BKV, batch['masked_labels'], batch['masked_weights'])
     if self.nsp_weight:
       terms |= base.label_terms(self.pairs, nsp_BN2, batch['labels'], batch['weights'])
-    if not train:
-      for k, name in enumerate(self.languages):
-        weights_BK = batch['masked_weights'] * (batch['language'] == k)[:, None]
-        of_rows = base.label_terms('mlm', mlm_BKV, batch['masked_labels'], weights_BK)
-        terms[f'mlm_{name}'] = of_rows['mlm']
-    return terms, carry
+    if self.sbo_weight:
+      table_VD = params['encoder']['embeddings']['word_embeddings']['embedding']
+      sbo = span_boundary.logits(self.model, params['sbo'], hidden_BTD, batch, table_VD)
+      sbo_BKV, weights_BK = sbo
+      terms |= base.label_terms('sbo', sbo_BKV, batch['masked_labels'], weights_BK)
+    return terms | ({} if train else self.by_language(batch, mlm_BKV)), carry
+
+  def by_language(self, batch, mlm_BKV):
+    """{mlm_NAME: Mean}, the MLM loss of the rows of each language."""
+    terms = {}
+    for k, name in enumerate(self.languages):
+      weights_BK = batch['masked_weights'] * (batch['language'] == k)[:, None]
+      of_rows = base.label_terms('mlm', mlm_BKV, batch['masked_labels'], weights_BK)
+      terms[f'mlm_{name}'] = of_rows['mlm']
+    return terms
 
   def seen(self, batch):
     tokens_B = jnp.sum(batch['segment_ids'] > 0, axis=1, dtype=jnp.float32)
@@ -112,4 +130,5 @@ class MlmNsp(base.Objective):
     pairs = batch_size * self.examples_per_row if self.nsp_weight else 0
     encoder = models.encoder_flops(self.model, batch_size, self.seq_length)
     mlm = models.head_flops(self.model, batch_size * K, vocabulary=True)
-    return encoder + mlm + models.head_flops(self.model, pairs)
+    sbo = span_boundary.flops(self.model, batch_size * K) if self.sbo_weight else 0
+    return encoder + mlm + models.head_flops(self.model, pairs) + sbo

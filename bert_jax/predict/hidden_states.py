@@ -59,10 +59,12 @@ def inside(config, params, row):
     mutable=['intermediates'],
   )
   kept = kept['intermediates']
-  layers = [kept[f'layer_{i}'] for i in range(config.num_hidden_layers)]
-  hidden = [kept['embeddings']['__call__'][0], *(layer['__call__'][0][0] for layer in layers)]
+  count = 1 if config.share_layers else config.num_hidden_layers
+  layers = [kept[f'layer_{i}'] for i in range(count)]  # a shared one was called several times
+  hidden = [kept['embeddings']['__call__'][0]]
+  hidden += [x for layer in layers for x, _ in layer['__call__']]
   hidden[-1] = out  # in a pre-LN model a LayerNorm follows the last block
-  attention = [layer['attention']['probabilities'][0] for layer in layers]
+  attention = [x for layer in layers for x in layer['attention']['probabilities']]
   return jnp.concatenate(hidden).astype(jnp.float32), jnp.concatenate(attention)
 
 
@@ -75,6 +77,8 @@ class Attention(Ask):
 
   def __init__(self, model, picture='', layer=-1, head=-1):
     super().__init__(model)
+    if (mixer := model.config.model.mixer) != 'attention':
+      raise InputError(f'this model has no attention to show: its model.mixer is {mixer}.')
     L, H = model.config.model.num_hidden_layers, model.config.model.num_attention_heads
     for name, value, number in (('layer', layer, L), ('head', head, H)):
       if not -1 <= value < number:

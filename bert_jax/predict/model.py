@@ -103,7 +103,8 @@ class Model:
     return next((name for name, x in predictions.items() if self._has_parts(x)), 'embed')
 
   def _has_parts(self, prediction):
-    return set(prediction.parts) <= self.weights.keys()
+    without = {'pooler'} if self.config.model.pooler == 'none' else set()
+    return set(prediction.parts) - without <= self.weights.keys()
 
   def ask(self, task, **options):
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
@@ -121,7 +122,8 @@ class Model:
 
   def outputs(self, function, examples):
     """{name: [R, ...]} of a function that `compiled` made, over R rows of Examples."""
-    return packed_rows.outputs(function, self.weights, examples)
+    alone = self.limit if self.config.model.mixer == 'fourier' else 0
+    return packed_rows.outputs(function, self.weights, examples, alone)
 
   def note(self, counts, read):
     """Adds counts of what was done to texts, and of the unknown pieces among the ids read."""
@@ -135,9 +137,9 @@ class Model:
 
   def mlm_logits(self, params, hidden_BKD):
     """The masked-LM head's logits [B, K, V] of hidden states."""
-    table_VD = params['encoder']['embeddings']['word_embeddings']['embedding']
+    table_VE = params['encoder']['embeddings']['word_embeddings']['embedding']
     head = models.MaskedLMHead(self.objective.model)
-    return head.apply({'params': params['mlm']}, hidden_BKD, table_VD)
+    return head.apply({'params': params['mlm']}, hidden_BKD, table_VE)
 
   # The tasks as methods: each takes a list and returns one answer for each element.
 

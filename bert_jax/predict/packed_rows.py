@@ -15,12 +15,13 @@ TOKENS = 2048  # the most in a batch, unless a single row is longer
 PER_SLOT = 8  # a row of T tokens holds at most T / PER_SLOT examples
 
 
-def outputs(function, params, examples):
+def outputs(function, params, examples, alone=0):
   """{name: [R, ...]} of function(params, batch) over all rows of Examples, on the host. The rows
-  are not those of examples[i], but hold the same examples. Shorter ones are filled with zeros."""
+  are not those of examples[i], but hold the same examples. Shorter ones are filled with zeros.
+  alone: if not 0, each item has a row of so many tokens to itself, for a model that mixes rows."""
   of_batches = [
     function(params, {name: np.stack([row[name] for row in rows]) for name in rows[0]})
-    for rows in batches(examples)
+    for rows in batches(examples, alone)
   ]
   of_batches, out = jax.device_get(of_batches), {}
   for name in of_batches[0] if of_batches else ():
@@ -33,19 +34,19 @@ def outputs(function, params, examples):
   return out
 
 
-def batches(examples):
+def batches(examples, alone=0):
   """Yields lists of rows of Examples; their number and their length are of the few shapes."""
   items = [item for row in examples.items_of_row for item in row]
   lengths = np.array([examples.lengths[item.start : item.stop].sum() for item in items], np.int64)
   items_of_room = {}  # {length of a row: the numbers of the items that go into such rows}
   short = int(lengths[lengths <= PACKED].sum())
   for k, length in enumerate(lengths):
-    room = power_of_two(min(PACKED, short) if length <= PACKED else int(length))
+    room = alone or power_of_two(min(PACKED, short) if length <= PACKED else int(length))
     items_of_room.setdefault(room, []).append(k)
   for room, numbers in items_of_room.items():
     most = max(map(len, items))  # examples of one item
     slots = max(room // PER_SLOT, power_of_two(most, 1))
-    order, row_at = pack(lengths[numbers], room, slots // most)
+    order, row_at = pack(lengths[numbers], room, 1 if alone else slots // most)
     rows = [[items[numbers[i]] for i in order[a:b]] for a, b in zip(row_at, row_at[1:])]
     sizes = [1, *(n for k in range(1, 16) if (n := 4**k) * room <= TOKENS)]
     while rows:

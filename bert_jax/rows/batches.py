@@ -45,17 +45,20 @@ class Batches:
   upper bound} of integer arrays, where a batch has them, since JAX reports no index past the end of
   a table. With a seed there are endless passes, each shuffled anew; without one the rows come once,
   in order, and the last batch is filled up with empty rows of weight 0. lanes: each row of the
-  batch reads a stretch of the source, and the seed draws the row where a pass begins. skip_damaged:
-  a row whose record cannot be read becomes an empty row, and is counted in damaged_rows."""
+  batch reads a stretch of the source, and the seed draws the row where a pass begins. growth: the
+  Growth of batches that are not full in the first steps, or None. skip_damaged: a row whose record
+  cannot be read becomes an empty row, and is counted in damaged_rows."""
 
   def __init__(
-    self, source: Source, spec, sharding, *, limits, seed=None, skip_damaged=False, lanes=False
-  ):
+    self, source: Source, spec, sharding, *, limits, seed=None, skip_damaged=False, lanes=False,
+    growth=None,
+  ):  # fmt: skip
     self.source, self.spec, self.sharding = source, spec, sharding
     self.limits = {name: limit for name, limit in limits.items() if name in spec}
     self.skip_damaged, self.damaged_rows = skip_damaged, 0
     self.batch_size = next(iter(spec.values())).shape[0]
     self.shuffled, self.seed, self.lanes = seed is not None, seed, lanes
+    self.growth = growth
     if not len(source):
       raise InputError('the data gives no rows; see the counts above, and data.train, data.eval.')
     if lanes and self.shuffled and isinstance(source, Mixture):
@@ -71,7 +74,7 @@ class Batches:
     return -(-len(self.source) // self.batch_size)
 
   def __getitem__(self, step):
-    rows = {i: self._row(step * self.batch_size + i) for i in self.local}
+    rows = {i: self._row(self._place(step, i)) for i in self.local}
 
     def part(name, index):
       return np.stack([rows[i][name] for i in range(self.batch_size)[index[0]]])
@@ -84,7 +87,8 @@ class Batches:
   def row_numbers(self, step):
     """Which rows of the source a batch is made of: numbers, with the language before them where the
     source is a mixture."""
-    places = range(step * self.batch_size, (step + 1) * self.batch_size)
+    places = [self._place(step, i) for i in range(self.batch_size)]
+    places = [i for i in places if i is not None]
     if self.lanes:
       return [self._in_lane(i) for i in places]
     if not self.shuffled:
@@ -92,8 +96,15 @@ class Batches:
     numbers = endless(_numbered(self.source), self.seed)
     return [numbers[i] for i in places]
 
+  def filled(self, step):
+    """The share of the batch of a step that has rows."""
+    return self.growth.parts_at(step) / self.growth.parts if self.growth else 1.0
+
+  def _place(self, step, i):
+    return self.growth.place(step, i) if self.growth else step * self.batch_size + i
+
   def _row(self, i):
-    if not self.shuffled and i >= len(self.source):
+    if i is None or (not self.shuffled and i >= len(self.source)):
       return self._empty()
     try:
       out = self.rows[self._in_lane(i) if self.lanes else i]

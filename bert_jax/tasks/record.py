@@ -22,12 +22,14 @@ class Head(NamedTuple):
   ending: the end of its class name there, after the architecture. parts: the parts of our
   parameters that it has, its own last, which stands on the others. pipeline: the name of the task
   in its model card; '': there is none. by_name: another kind has the same parts, so that a model is
-  one of these only if its class is called so."""
+  one of these only if its class is called so. beside: the parts that it has in training alone (a
+  generator), which are left out."""
 
   ending: str
   parts: tuple
   pipeline: str = ''
   by_name: bool = False
+  beside: tuple = ()
 
 
 class Released(NamedTuple):
@@ -37,6 +39,7 @@ class Released(NamedTuple):
   labels: Callable  # () -> the labels of its classifier, in order
   problem: str  # Hugging Face's problem_type, or ''
   limit: int  # the most tokens of an example
+  pairs: str = 'nsp'  # what its head for pairs of texts says: nsp, or sop (ALBERT)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,13 @@
-"""Text to ids and back: WordPiece, SentencePiece and byte-level BPE."""
+"""Text to ids and back: WordPiece, SentencePiece, byte-level BPE, and what a file describes."""
 
 from bert_jax.tokenizers.base import RESERVED, Encoding, Tokenizer, checked
 from bert_jax.tokenizers.byte_level import ByteLevel
 from bert_jax.tokenizers.reading import in_folder, load, load_folder
+from bert_jax.tokenizers.rust_tokenizer import RustTokenizer
 from bert_jax.tokenizers.sentence_piece import SentencePiece
 from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, WordPiece, normalizer
 
 __all__ = [
-  'MAX_WORD_CHARACTERS', 'RESERVED', 'ByteLevel', 'Encoding', 'SentencePiece', 'Tokenizer',
-  'WordPiece', 'checked', 'in_folder', 'load', 'load_folder', 'normalizer',
+  'MAX_WORD_CHARACTERS', 'RESERVED', 'ByteLevel', 'Encoding', 'RustTokenizer', 'SentencePiece',
+  'Tokenizer', 'WordPiece', 'checked', 'in_folder', 'load', 'load_folder', 'normalizer',
 ]  # fmt: skip

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from bert_jax.errors import InputError
 from bert_jax.text import files
-from bert_jax.tokenizers import tokenizer_json
+from bert_jax.tokenizers import spiece, tokenizer_json
 from bert_jax.tokenizers.base import RESERVED, Tokenizer
 from bert_jax.tokenizers.sentence_piece import SentencePiece
 from bert_jax.tokenizers.wordpiece import WordPiece
 
-FILES = ('vocab.txt', 'spm.model', 'tokenizer.json', 'vocab.json')
+FILES = ('vocab.txt', 'spm.model', 'tokenizer.json', 'vocab.json', 'spiece.model')
 # Settings of a tokenizer_config.json that are read; true, false or null.
 _FLAGS = ('do_lower_case', 'tokenize_chinese_chars', 'strip_accents')
 # Classes that have a vocab.txt, but split words by another program or file; refused.
@@ -24,8 +24,8 @@ _OTHER_CLASSES = ('BertJapanese', 'Bertweet', 'Phobert', 'Herbert')
 def load(
   path: str | Path, *, do_lower_case: bool = True, tokenize_chinese_chars: bool = True
 ) -> Tokenizer:
-  """Reads a `vocab.txt` (one piece a line, the id is the line), a SentencePiece `*.model`, a
-  `tokenizer.json`, or a `vocab.json` with merges.txt beside it.
+  """Reads a `vocab.txt` (one piece a line, the id is the line), a SentencePiece `*.model`, the
+  `spiece.model` of an ALBERT or FNet, a `tokenizer.json`, or a `vocab.json` with merges.txt.
   The flags are for vocab.txt, which does not say whether it is cased; the other files do. If a
   tokenizer_config.json lies beside it, its settings for CJK characters and accents hold. Its casing
   must be the one asked for, since nobody would notice that a cased vocabulary is given lower-cased
@@ -49,6 +49,8 @@ def load(
 
 def _read(path, data, do_lower_case, tokenize_chinese_chars):
   """The tokenizer of a file, from its content."""
+  if path.name == 'spiece.model':
+    return tokenizer_json.of_content(path, spiece.content(path, data))
   if path.suffix == '.model':
     return SentencePiece(data, source=str(path))
   if path.name == 'vocab.json' and path.with_name('merges.txt').is_file():

@@ -1,7 +1,8 @@
 """Reads Hugging Face's tokenizer.json, and RoBERTa's vocab.json with merges.txt.
 
-Only tokenizers whose ids would be the same here are read: another normaliser, another way to split
-words, or pieces outside of the vocabulary are errors.
+WordPiece and byte-level BPE as BERT and RoBERTa have them get the classes of this package; a
+tokenizer with another normaliser, another way to split words or tokens that were added to its
+vocabulary is run as the file says.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ from pathlib import Path
 from bert_jax.errors import InputError
 from bert_jax.text import files
 from bert_jax.tokenizers.byte_level import ByteLevel
+from bert_jax.tokenizers.rust_tokenizer import RustTokenizer
 from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, WordPiece
 
 log = logging.getLogger('bert_jax')
@@ -30,42 +32,39 @@ def _whole(path):
 
 
 def read(path: Path):
-  """The WordPiece or ByteLevel tokenizer of a tokenizer.json."""
+  """The tokenizer of a tokenizer.json."""
   content = files.json_of(path)
   with _whole(path):
-    return _read(path, content)
+    return of_content(path, content)
 
 
-def _read(path, content):
+def of_content(path, content):
+  """The tokenizer of the content of a tokenizer.json. path: where it comes from."""
   model, splitter = content.get('model') or {}, content.get('pre_tokenizer') or {}
-  kind = model.get('type'), splitter.get('type')
-  vocabulary = dict(model.get('vocab') or {}) if kind[0] in ('WordPiece', 'BPE') else {}
-  for token in content.get('added_tokens') or ():
-    if not token.get('special') and token['content'] not in vocabulary:
-      raise InputError(
-        f'{path} adds the token {token["content"]!r}, which its vocabulary has not, and no text is '
-        'searched for such; this model cannot be read.'
-      )
+  kind, listed = (model.get('type'), splitter.get('type')), model.get('vocab') or {}
+  if isinstance(listed, list):  # of (piece, score), in order
+    listed = {piece: i for i, (piece, _) in enumerate(listed)}
+  vocabulary, added = dict(listed), content.get('added_tokens') or ()
+  for token in added:
     vocabulary.setdefault(token['content'], token['id'])
-  if kind == ('WordPiece', 'BertPreTokenizer'):
-    return WordPiece(_pieces(path, vocabulary), **_flags(path, content), source=str(path))
+  pieces = _pieces(path, vocabulary)
+  is_searched = any(not token.get('special') and token['content'] not in listed for token in added)
+  if kind == ('WordPiece', 'BertPreTokenizer') and _is_berts(content) and not is_searched:
+    return WordPiece(pieces, **_flags(path, content), source=str(path))
   other = [model.get(name) for name in ('continuing_subword_prefix', 'end_of_word_suffix')]
   plain = not (content.get('normalizer') or any(other) or model.get('byte_fallback'))
-  if kind == ('BPE', 'ByteLevel') and plain and splitter.get('use_regex', True):
+  plain = plain and splitter.get('use_regex', True) and not is_searched
+  if kind == ('BPE', 'ByteLevel') and plain:
     merges = [m.split(' ') if isinstance(m, str) else m for m in model['merges']]
     blank = bool(splitter.get('add_prefix_space'))
-    pieces = _pieces(path, vocabulary)
-    added = {token['content']: token for token in content.get('added_tokens') or ()}
-    if added.get('<mask>', {}).get('lstrip') is False:
+    mask = {token['content']: token for token in added}.get('<mask>', {})
+    if mask.get('lstrip') is False:
       log.warning(
         '%s leaves the blank before <mask> to the text; here it belongs to the mask, as in the '
         'releases of RoBERTa, so ids beside masks differ from theirs', path,
       )  # fmt: skip
     return ByteLevel(pieces, merges, add_prefix_space=blank, source=str(path))
-  raise InputError(
-    f'{path} is a {kind[0]} split by {kind[1]}; read are WordPiece split by BertPreTokenizer and '
-    'byte-level BPE (RoBERTa) without a normalizer, so put a vocab.txt or *.model beside it.'
-  )
+  return RustTokenizer(content, pieces, source=str(path))
 
 
 def read_pair(vocabulary: Path, merges: Path):
@@ -80,19 +79,20 @@ def read_pair(vocabulary: Path, merges: Path):
     return ByteLevel(pieces, pairs, source=str(vocabulary))
 
 
+def _is_berts(content):
+  """Does a WordPiece of a tokenizer.json treat text as BERT's does?"""
+  settings, model = content.get('normalizer') or {}, content['model']
+  return (
+    settings.get('type') == 'BertNormalizer'
+    and settings.get('clean_text', True) is True
+    and model.get('continuing_subword_prefix', '##') == '##'
+    and model.get('max_input_chars_per_word', 100) == MAX_WORD_CHARACTERS
+  )
+
+
 def _flags(path, content):
   """The arguments of WordPiece, from the normalizer of a tokenizer.json."""
-  settings, model = content.get('normalizer') or {}, content['model']
-  for name, value, berts in (
-    ('normalizer', settings.get('type'), 'BertNormalizer'),
-    ('clean_text', settings.get('clean_text', True), True),
-    ('continuing_subword_prefix', model.get('continuing_subword_prefix', '##'), '##'),
-    ('max_input_chars_per_word', model.get('max_input_chars_per_word', 100), MAX_WORD_CHARACTERS),
-  ):
-    if value != berts:
-      raise InputError(
-        f"{path} has {name} {value}, where a BERT's is {berts}; its ids would differ."
-      )
+  settings = content['normalizer']
   flags = {
     'do_lower_case': settings.get('lowercase', True),
     'tokenize_chinese_chars': settings.get('handle_chinese_chars', True),

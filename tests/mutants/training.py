@@ -110,9 +110,10 @@ MUTANTS = [
   (
     'weight decay at the peak rate',
     'bert_jax/optim.py',
-    "optax.add_decayed_weights(values['weight_decay'], decayed),\n"
+    '    *OPTIMIZERS[optimizer.name](optimizer, decay, decayed, trained(params)),\n'
     "    optax.scale_by_learning_rate(make_schedule(optimizer, steps, values['learning_rate'])),",
-    "optax.scale_by_learning_rate(make_schedule(optimizer, steps, values['learning_rate'])),\n"
+    '    *OPTIMIZERS[optimizer.name](optimizer, optax.identity(), decayed, trained(params)),\n'
+    "    optax.scale_by_learning_rate(make_schedule(optimizer, steps, values['learning_rate'])),\n"
     "    optax.add_decayed_weights(-values['learning_rate'] * values['weight_decay'], decayed),",
     'tests/test_optim.py::test_weight_decay_follows_the_rate',
   ),
@@ -140,15 +141,15 @@ MUTANTS = [
   (
     'wsd rises above its peak',
     'bert_jax/optim.py',
-    '(steps - step) / decay, 0, 1',
-    '(steps - step) / decay, 0, 2',
+    "'wsd': lambda step: jnp.clip((steps - step) / decay, 0, 1)",
+    "'wsd': lambda step: jnp.clip((steps - step) / decay, 0, 2)",
     'tests/test_optim.py::test_the_rate_is_never_negative_nor_above_the_peak',
   ),
   (
     'wsd decays in the wrong place',
     'bert_jax/optim.py',
-    '(steps - step) / decay, 0, 1',
-    '(decay - step) / decay, 0, 1',
+    "'wsd': lambda step: jnp.clip((steps - step) / decay, 0, 1)",
+    "'wsd': lambda step: jnp.clip((decay - step) / decay, 0, 1)",
     'tests/test_optim.py::test_schedule',
   ),
   (
@@ -196,9 +197,58 @@ MUTANTS = [
   (
     'bert_adamw corrects for its start',
     'bert_jax/optim.py',
-    "'bert_adamw': scale_by_bert_adam",
-    "'bert_adamw': optax.scale_by_adam",
+    '_moments(scale_by_bert_adam)',
+    '_moments(optax.scale_by_adam)',
     'tests/test_optim.py::test_adamw_is_its_formula',
+  ),
+  (
+    'StableAdamW forgets the correction of v',
+    'bert_jax/optim.py',
+    'jnp.maximum(v / correction, eps**2)',
+    'jnp.maximum(v, eps**2)',
+    'tests/test_optim.py::test_stable_adamw_is_its_formula',
+  ),
+  (
+    'StableAdamW scales small updates up',
+    'bert_jax/optim.py',
+    'u / jnp.maximum(1, jnp.sqrt(',
+    'u / (jnp.sqrt(',
+    'tests/test_optim.py::test_stable_adamw_is_its_formula',
+  ),
+  (
+    'one norm for all stacked layers',
+    'bert_jax/optim.py',
+    'range(1 if stacked else 0, x.ndim)',
+    'range(x.ndim)',
+    "'tests/test_optim.py::test_what_is_computed_of_a_matrix_is_computed_for_each_layer[lamb]'",
+  ),
+  (
+    'LAMB adapts biases too',
+    'bert_jax/optim.py',
+    '    if not adapted:\n      return u\n',
+    '',
+    'tests/test_optim.py::test_lamb_is_its_formula',
+  ),
+  (
+    'stacked biases are matrices to Muon',
+    'bert_jax/optim.py',
+    "name.endswith('/kernel') and len(x.shape) - stacked == 2",
+    'len(x.shape) == 2',
+    "'tests/test_optim.py::test_what_is_computed_of_a_matrix_is_computed_for_each_layer[muon]'",
+  ),
+  (
+    'a growing batch begins where a full one would',
+    'bert_jax/rows/growing_batches.py',
+    'int(self._before[min(step, self.steps)])',
+    'self.batch_size * min(step, self.steps)',
+    'tests/test_rows.py::test_growing_batches_pass_over_no_row',
+  ),
+  (
+    'empty microbatches are computed',
+    'bert_jax/step.py',
+    'if not grows:',
+    'if True:',
+    'tests/test_step.py::test_an_empty_microbatch_costs_nothing_and_changes_nothing',
   ),
   (
     'small gradients are clipped up',
@@ -295,8 +345,8 @@ MUTANTS = [
   (
     'nsp_weight is read as 1',
     'bert_jax/objectives/mlm_nsp.py',
-    '{self.pairs: self.nsp_weight}',
-    '{self.pairs: 1.0}',
+    '{self.pairs: self.nsp_weight, ',
+    '{self.pairs: 1.0, ',
     'tests/test_objectives.py::test_nsp_counts_as_much_as_its_weight',
   ),
   (
@@ -316,9 +366,58 @@ MUTANTS = [
   (
     'no dropout in pre-training',
     'bert_jax/objectives/mlm_nsp.py',
-    'self.logits(params, batch, rng if train else None)',
-    'self.logits(params, batch, None)',
+    'batch, rng if train else None)\n    mlm_BKV',
+    'batch, None)\n    mlm_BKV',
     "'tests/test_golden_runs.py::test_a_run_gives_the_numbers_it_gave[nsp]'",
+  ),
+  (
+    'a token that was drawn as it was is said to be replaced',
+    'bert_jax/objectives/electra.py',
+    'chosen_BK & (drawn_BK != labels_BK)',
+    'chosen_BK',
+    'tests/test_electra.py::test_masks_are_filled_as_often_as_the_generator_says',
+  ),
+  (
+    'slots without a prediction are filled',
+    'bert_jax/objectives/electra.py',
+    'jnp.where(chosen_BK, drawn_BK, labels_BK)',
+    'drawn_BK',
+    'tests/test_electra.py::test_masks_are_filled_as_often_as_the_generator_says',
+  ),
+  (
+    'padding is not replaced, and counts',
+    'bert_jax/objectives/electra.py',
+    "real_BT = (batch['segment_ids'] > 0).astype(jnp.float32)",
+    "real_BT = jnp.ones(batch['segment_ids'].shape)",
+    'tests/test_electra.py::test_terms_are_their_formulas',
+  ),
+  (
+    'disentangled tables are separate',
+    'bert_jax/objectives/electra.py',
+    "    if self.sharing != 'disentangled':\n      return params",
+    '    if True:\n      return params',
+    'tests/test_electra.py::test_disentangled_tables_move_together_but_learn_apart',
+  ),
+  (
+    'the generator has the width of the model',
+    'bert_jax/objectives/electra.py',
+    'heads = max(1, round(model.num_attention_heads * size))',
+    'heads = model.num_attention_heads',
+    "'tests/test_electra.py::test_a_generator_is_as_large_as_the_released_ones'",
+  ),
+  (
+    'a boundary is the token at the end of a span',
+    'bert_jax/objectives/span_boundary.py',
+    'jnp.where(masked_BT, length, at_T)',
+    'jnp.where(masked_BT, at_T, length)',
+    'tests/test_span_boundary.py::test_boundaries_are_the_tokens_beside_each_span',
+  ),
+  (
+    'long spans are predicted to their end',
+    'bert_jax/objectives/span_boundary.py',
+    'counts = (place < PLACES) & (left',
+    'counts = (left',
+    'tests/test_span_boundary.py::test_boundaries_are_the_tokens_beside_each_span',
   ),
   (
     'padding is seen',

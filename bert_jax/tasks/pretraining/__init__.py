@@ -50,6 +50,8 @@ EVAL_MASKING = {
 LOSS = {
   'loss.nsp_weight': Field(float, '[0, inf)',
     'lambda in MLM + lambda * NSP (or SOP); 0: no such head', 1.0),
+  'loss.sbo_weight': Field(float, '[0, inf)',
+    'the same of SpanBERT\'s span boundary objective; 0: no such head', 0.0, past=0.0),
 }  # fmt: skip
 
 
@@ -64,6 +66,12 @@ def rules(config):
   yield weight == 0 or config.corpus.rows in ('nsp', 'sop'), no_pairs
   one_type = 'NSP rows have two token types; set model.type_vocab_size to 2, or to 0 for none.'
   yield weight == 0 or types != 1, one_type
+  spans = [policy for _, policy in task.masking_stages(config.masking.policy)] == ['span']
+  no_spans = (
+    f'loss.sbo_weight is {config.loss.sbo_weight} but masking.policy={config.masking.policy} masks '
+    'no spans; set masking.policy=span, or loss.sbo_weight=0.'
+  )
+  yield not config.loss.sbo_weight or spans, no_spans
   given, form = config.corpus.weights, 'write ((language, factor), ...) with factors above 0'
   odd = f'corpus.weights is {given!r}; {form}; corpus.languages leaves languages out.'
   yield pairs_with_positive_numbers(given), odd
@@ -85,6 +93,8 @@ def from_released(config, released):
   config.masking.max_predictions_per_seq = max(1, round(0.15 * released.limit))
   if not {'pooler', 'nsp'} & set(released.parts):
     config.loss.nsp_weight, config.corpus.rows = 0.0, 'full'
+  else:
+    config.corpus.rows = released.pairs
 
 
 MASKED_LM = 'masked-LM head; use a pre-trained one'

@@ -158,7 +158,7 @@ def objective(config, tokenizer):
   slots, languages = config.data.examples_per_row, tuple(config.corpus.languages)
   fixed = model, config.data.seq_length, config.loss.nsp_weight, corruption
   return MlmNsp(*fixed, pairs=pairs, examples_per_row=slots, languages=languages,
-                eval_masking=in_evaluations)  # fmt: skip
+                eval_masking=in_evaluations, sbo_weight=config.loss.sbo_weight)  # fmt: skip
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
@@ -210,6 +210,8 @@ def _source(config, tokenizer, split, corpora):
     share = seen if split == 'train' else {k: n / sum(sizes.values()) for k, n in sizes.items()}
     level = sum(share[language] * levels[language] for language in parts)
   source.baselines = {'mlm': (level, 'unigram')}
+  if config.loss.sbo_weight:
+    source.baselines['sbo'] = (level, 'unigram')
   if any(languages):
     source.baselines |= {f'mlm_{name}': (x, 'unigram') for name, x in levels.items()}
   if config.loss.nsp_weight:

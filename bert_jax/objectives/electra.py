@@ -1,0 +1,165 @@
+"""ELECTRA (Clark et al. 2020, https://arxiv.org/abs/2003.10555): a small generator fills the masks
+of a text, and the discriminator, the model to be used later, says of every token whether it was
+replaced.
+
+The discriminator is called `encoder`, as in all objectives, so that fine-tuning, prediction and
+conversion take it; the generator is `generator`. Their embeddings are shared (ELECTRA), or shared
+with disentangled gradients (DeBERTa-v3, He et al. 2021, https://arxiv.org/abs/2111.09543), or not.
+The generator learns nothing from the discriminator: drawing tokens has no gradient.
+"""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+
+from bert_jax import models
+from bert_jax.metrics import mean
+from bert_jax.models import common
+from bert_jax.objectives import base
+from bert_jax.objectives.mlm_nsp import MlmNsp
+
+SHARING = 'shared', 'disentangled', 'separate'
+
+
+def generator_of(model, size):
+  """The model of the generator: as deep as the discriminator, with `size` times its heads and
+  feed-forward layer, and with embeddings of its width, which a dense layer makes narrow."""
+  heads = max(1, round(model.num_attention_heads * size))
+  hidden, embedding = heads * model.head_size, model.embedding_width
+  return dataclasses.replace(
+    model,
+    hidden_size=hidden,
+    num_attention_heads=heads,
+    intermediate_size=max(1, round(model.intermediate_size * size)),
+    embedding_size=0 if embedding == hidden else embedding,
+  )
+
+
+class ReplacedHead(nn.Module):
+  """Hidden states [B, T, D] -> dense layer, activation, float32 logits [B, T] of being replaced."""
+
+  config: common.ModelConfig
+
+  @nn.compact
+  def __call__(self, x_BTD):
+    config, init = self.config, common.initializer(self.config)
+    x_BTD = common.ACTIVATIONS[config.hidden_act](
+      common.dense(config, config.hidden_size, 'dense')(x_BTD)
+    )
+    return nn.Dense(1, dtype=jnp.float32, kernel_init=init, name='score')(x_BTD)[..., 0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Electra(MlmNsp):
+  """generator: its model. sharing: one of SHARING. Texts are masked as in MlmNsp."""
+
+  generator: models.ModelConfig = None
+  sharing: str = 'shared'
+  replaced_weight: float = 50.0
+
+  @property
+  def loss_weights(self):
+    return {'mlm': 1.0, 'replaced': self.replaced_weight}
+
+  @property
+  def metrics(self):
+    return *super().metrics, 'replaced_recall', 'replaced_precision'
+
+  def init(self, rng):
+    encoder_key, generator_key, mlm_key, head_key = jax.random.split(rng, 4)
+    encoder = models.init_encoder(self.model, encoder_key)
+    generator = models.init_encoder(self.generator, generator_key)
+    tables = encoder['embeddings']
+    if self.sharing == 'shared':
+      embeddings = generator.pop('embeddings')
+      if rest := {name: x for name, x in embeddings.items() if name not in _shared(tables)}:
+        generator['embeddings'] = rest
+    if self.sharing == 'disentangled':  # what the discriminator adds to them begins at 0
+      generator['embeddings'] |= {name: x for name, x in tables.items() if _is_table(name)}
+    mlm = models.MaskedLMHead(self.generator).init(
+      mlm_key, jnp.zeros((1, 1, self.generator.hidden_size)), tables['word_embeddings']['embedding']
+    )
+    head = ReplacedHead(self.model).init(head_key, jnp.zeros((1, 1, self.model.hidden_size)))
+    generator = {'encoder': generator, 'mlm': mlm['params']}
+    return {'encoder': encoder, 'generator': generator, 'replaced': head['params']}
+
+  def apart(self, params):
+    """With disentangled gradients an optimizer steps what the discriminator's tables have beyond
+    the generator's, so that they move by their own gradients and with the generator's."""
+    return self._with_tables(params, jnp.subtract)
+
+  def joined(self, params):
+    return self._with_tables(params, jnp.add)
+
+  def _with_tables(self, params, combine):
+    if self.sharing != 'disentangled':
+      return params
+    mine, other = (x['embeddings'] for x in (params['encoder'], params['generator']['encoder']))
+    is_trained = lambda name: jax.tree.leaves(mine[name]) and jax.tree.leaves(other[name])
+    both = [name for name in mine if _is_table(name) and is_trained(name)]
+    new = {name: jax.tree.map(combine, mine[name], other[name]) for name in both}
+    return params | {'encoder': params['encoder'] | {'embeddings': mine | new}}
+
+  def generated(self, params, batch, rng=None):
+    """The generator's logits [B, K, V] at masked_positions; rng turns dropout on."""
+    generator, encoder = params['generator'], params['generator']['encoder']
+    if self.sharing == 'shared':
+      tables = params['encoder']['embeddings']
+      shared = {name: tables[name] for name in _shared(tables)}
+      encoder = encoder | {'embeddings': shared | encoder.get('embeddings', {})}
+    hidden_BTD = base.encode(self.generator, encoder, batch, rng)
+    at_masks_BKD = models.gather_positions(hidden_BTD, batch['masked_positions'])
+    table_VE = encoder['embeddings']['word_embeddings']['embedding']
+    head = models.MaskedLMHead(self.generator)
+    return head.apply({'params': generator['mlm']}, at_masks_BKD, table_VE)
+
+  def filled(self, batch, mlm_BKV, rng):
+    """(the batch with a token drawn for each mask, replaced [B, T]: is it another than before?)"""
+    drawn_BK = jax.random.categorical(rng, mlm_BKV).astype(jnp.int32)
+    labels_BK, chosen_BK = batch['masked_labels'], batch['masked_weights'] > 0
+    put = jax.vmap(lambda x_T, at_K, new_K: x_T.at[at_K].set(new_K))
+    ids_BT, positions_BK = batch['input_ids'], batch['masked_positions']
+    new_BT = put(ids_BT, positions_BK, jnp.where(chosen_BK, drawn_BK, labels_BK))
+    differs_BK = chosen_BK & (drawn_BK != labels_BK)
+    replaced_BT = put(jnp.zeros(ids_BT.shape, bool), positions_BK, differs_BK)
+    return batch | {'input_ids': new_BT}, replaced_BT
+
+  def terms(self, params, batch, rng, train, carry=None, given=None):
+    draw_key, *keys = jax.random.split(rng, 3)
+    generator_key, encoder_key = keys if train else (None, None)
+    mlm_BKV = self.generated(params, batch, generator_key)
+    terms = base.label_terms('mlm', mlm_BKV, batch['masked_labels'], batch['masked_weights'])
+    filled, replaced_BT = self.filled(batch, mlm_BKV, draw_key)
+    hidden_BTD = base.encode(self.model, params['encoder'], filled, encoder_key)
+    logits_BT = ReplacedHead(self.model).apply({'params': params['replaced']}, hidden_BTD)
+    real_BT = (batch['segment_ids'] > 0).astype(jnp.float32)
+    with jax.named_scope('loss'):
+      nats_BT = optax.sigmoid_binary_cross_entropy(logits_BT, replaced_BT)
+      said_BT = logits_BT > 0
+      hit_BT = (said_BT & replaced_BT).astype(jnp.float32)
+      terms |= {
+        'replaced': mean(nats_BT, real_BT),
+        'replaced_accuracy': mean((said_BT == replaced_BT).astype(jnp.float32), real_BT),
+        'replaced_recall': mean(hit_BT, real_BT * replaced_BT),
+        'replaced_precision': mean(hit_BT, real_BT * said_BT),
+      }
+    return terms | ({} if train else self.by_language(batch, mlm_BKV)), carry
+
+  def flops(self, batch_size):
+    K, T = min(self.masking['max_predictions'], self.seq_length), self.seq_length
+    towers = sum(models.encoder_flops(x, batch_size, T) for x in (self.model, self.generator))
+    mlm = models.head_flops(self.generator, batch_size * K, vocabulary=True)
+    D = self.model.hidden_size
+    return towers + mlm + 2 * batch_size * T * D * (D + 1)
+
+
+def _is_table(name):
+  return name.endswith('_embeddings')
+
+
+def _shared(embeddings):
+  """The parts of embeddings that ELECTRA shares: all but the layer that makes them narrow."""
+  return [name for name in embeddings if name != 'projection']

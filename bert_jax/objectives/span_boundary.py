@@ -1,0 +1,72 @@
+"""The span boundary objective of SpanBERT (Joshi et al. 2020, https://arxiv.org/abs/1907.10529).
+
+Each token of a masked span is predicted once more, from the two tokens beside the span and from its
+place in it (section 3.2). As in the released code, spans that touch are one span, and of a span the
+first 20 tokens are predicted. B batch, T tokens, K predictions, D hidden, E width of the
+embeddings, V vocabulary.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from bert_jax import models
+from bert_jax.models import common
+
+PLACES, WIDTH = 20, 200  # tokens of a span that are predicted; numbers that say a token's place
+
+
+def boundaries(positions_BK, weights_BK, length):
+  """(left, right, place, weights), [B, K] each, of masked tokens in rows of `length` tokens: the
+  positions of the tokens beside the span of each, its place in the span from 0 on, and its weight,
+  which is 0 too past PLACES and where the row ends beside the span."""
+  put = jax.vmap(lambda at_K, masked_K: jnp.zeros(length, bool).at[at_K].set(masked_K))
+  masked_BT = put(positions_BK, weights_BK > 0)
+  at_T = jnp.arange(length)
+  before_BT = lax.cummax(jnp.where(masked_BT, -1, at_T), axis=1)
+  after_BT = lax.cummin(jnp.where(masked_BT, length, at_T), axis=1, reverse=True)
+  left, right = (jnp.take_along_axis(x, positions_BK, axis=1) for x in (before_BT, after_BT))
+  place = positions_BK - left - 1
+  counts = (place < PLACES) & (left >= 0) & (right < length)
+  near = jnp.maximum(left, 0), jnp.minimum(right, length - 1), jnp.clip(place, 0, PLACES - 1)
+  return *near, weights_BK * counts
+
+
+class SpanBoundaryHead(nn.Module):
+  """Two dense layers, each with activation and norm, then the product with the word embeddings:
+  hidden states [B, K, D] of the left and the right boundary, places [B, K] and the table [V, E] ->
+  float32 logits [B, K, V]. The second layer and the product are those of a masked-LM head."""
+
+  config: common.ModelConfig
+
+  @nn.compact
+  def __call__(self, left_BKD, right_BKD, place_BK, table_VE):
+    config = self.config
+    init = common.initializer(config)
+    place = nn.Embed(PLACES, WIDTH, dtype=config.dtype, embedding_init=init, name='places')
+    x = jnp.concatenate([left_BKD, right_BKD, place(place_BK)], axis=-1)
+    x_BKD = common.dense(config, config.hidden_size, 'dense')(x)
+    x_BKD = common.norm(config)(common.ACTIVATIONS[config.hidden_act](x_BKD))
+    return models.MaskedLMHead(config, name='mlm')(x_BKD, table_VE)
+
+
+def init(config, rng, table_VE):
+  """Parameters of a SpanBoundaryHead."""
+  x_BKD, place_BK = jnp.zeros((1, 1, config.hidden_size)), jnp.zeros((1, 1), jnp.int32)
+  return SpanBoundaryHead(config).init(rng, x_BKD, x_BKD, place_BK, table_VE)['params']
+
+
+def logits(config, params, hidden_BTD, batch, table_VE):
+  """(logits [B, K, V], weights [B, K]) of the masked tokens of a batch."""
+  positions_BK, weights_BK = batch['masked_positions'], batch['masked_weights']
+  left, right, place, weights_BK = boundaries(positions_BK, weights_BK, hidden_BTD.shape[1])
+  beside = (models.gather_positions(hidden_BTD, at) for at in (left, right))
+  head = SpanBoundaryHead(config)
+  return head.apply({'params': params}, *beside, place, table_VE), weights_BK
+
+
+def flops(config, predictions):
+  """Floating-point operations of the head for so many predictions, forward pass only."""
+  first = 2 * predictions * (2 * config.hidden_size + WIDTH) * config.hidden_size
+  return first + models.head_flops(config, predictions, vocabulary=True)

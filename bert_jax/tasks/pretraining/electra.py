@@ -1,0 +1,55 @@
+"""ELECTRA: pre-training as that of a masked language model, with another objective."""
+
+import dataclasses
+
+from bert_jax.field import Field
+from bert_jax.objectives import electra
+from bert_jax.tasks.pretraining import PRETRAINING, task
+from bert_jax.tasks.record import Head
+
+FIELDS = {
+  'loss.replaced_weight': Field(float, '(0, inf)',
+    'lambda in MLM of the generator + lambda * replaced-token detection', 50.0),
+  'generator.size': Field(float, '(0, 1]',
+    "heads and feed-forward width of the generator, as a share of the model's", 0.25),
+  'generator.embeddings': Field(str, electra.SHARING,
+    "shared with the model's; disentangled: without the model's gradients", 'shared'),
+}  # fmt: skip
+DEFAULTS = {'corpus.rows': 'full', 'loss.nsp_weight': 0.0, 'masking.mask_share': 0.85,
+            'masking.random_share': 0.0}  # fmt: skip
+
+
+def objective(config, tokenizer):
+  """As MlmNsp of this config masks, with a generator."""
+  masked = task.objective(config, tokenizer)
+  given = {field.name: getattr(masked, field.name) for field in dataclasses.fields(masked)}
+  return electra.Electra(
+    **given,
+    generator=electra.generator_of(masked.model, config.generator.size),
+    sharing=config.generator.embeddings,
+    replaced_weight=config.loss.replaced_weight,
+  )
+
+
+def rules(config):
+  yield from PRETRAINING.rules(config)
+  for name in ('nsp_weight', 'sbo_weight'):
+    value = config.loss[name]
+    yield not value, f'loss.{name} is {value}, and electra has no such term; set it to 0.'
+
+
+ELECTRA = dataclasses.replace(
+  PRETRAINING,
+  name='electra',
+  objective=objective,
+  rules=rules,
+  fields=PRETRAINING.fields | FIELDS,
+  defaults=PRETRAINING.defaults | DEFAULTS,
+  main_metric=lambda config: 'replaced',
+  predictions={},
+  heads=(
+    Head('ForPreTraining', ('encoder', 'replaced'), beside=('generator',)),
+    Head('Model', ('encoder',), 'feature-extraction', beside=('generator',)),
+  ),
+  from_released=lambda config, released: None,
+)

@@ -1,0 +1,132 @@
+"""Any tokenizer that a tokenizer.json describes, run by the library that the file is made for.
+
+Its normalizer, its way to split words, its model and the tokens that were added to its vocabulary
+(runs of blanks, as in ModernBERT's) are the library's, so its ids are too. One thing is not: text
+is not searched for special tokens ([CLS], <mask>), which stay plain where they are typed.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tokenizers
+
+from bert_jax.errors import InputError
+from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
+from bert_jax.tokenizers.byte_level import BLANK
+from bert_jax.tokenizers.sentence_piece import SentencePiece
+
+# {part of a tokenizer.json that splits words: what it puts before a word that follows a blank}.
+_MARKS = {'ByteLevel': BLANK, 'Metaspace': '▁'}
+
+
+class RustTokenizer(Tokenizer):
+  """content: that of a tokenizer.json. pieces: all of them, added tokens too, in the order of their
+  ids."""
+
+  def __init__(self, content: dict[str, Any], pieces: Iterable[str], *, source: str):
+    pieces = list(pieces)
+    parts = {name: content.get(name) for name in ('normalizer', 'pre_tokenizer', 'model')}
+    self._added = content.get('added_tokens') or []
+    known = json.dumps(['rust', parts, self._added, pieces], sort_keys=True)
+    super().__init__(pieces, hashlib.sha256(known.encode()).hexdigest(), source)
+    self.content = content
+    self._set_words(parts, source)
+    mask = [token for token in self._added if token['content'] == pieces[self.mask_id]]
+    self._mask_takes_blank = any(token.get('lstrip') for token in mask)
+    self._rust = tokenizers.Tokenizer.from_str(json.dumps(self._searched(parts)))
+
+  def _searched(self, parts):
+    """The tokenizer.json of what text is encoded with. Its special tokens have a blank before them,
+    and in no model of the library does a word: so no text holds one."""
+    special = {token['content'] for token in self._added if token.get('special')}
+    special |= {self.pieces[i] for i in self.special_ids}
+    names = [f' {piece}' if piece in special else piece for piece in self.pieces]
+    model = dict(parts['model'])
+    if model['type'] == 'Unigram':
+      scores = [score for _, score in model['vocab']]
+      scores += [min(scores)] * (
+        len(names) - len(scores)
+      )  # unknown ones cost 10 more than the least
+      model['vocab'] = [list(pair) for pair in zip(names, scores, strict=True)]
+    else:
+      model['vocab'] = {name: i for i, name in enumerate(names)}
+      if model.get('unk_token') in special:
+        model['unk_token'] = f' {model["unk_token"]}'
+    added = [token for token in self._added if token['content'] not in special]
+    decoder = {'decoder': self.content.get('decoder')}
+    return parts | decoder | {'version': '1.0', 'model': model, 'added_tokens': added}
+
+  def _set_words(self, parts, source):
+    """Sets where words begin and end, by the piece, for SentencePiece.word_starts."""
+    model, kinds = parts['model'], _kinds(parts['pre_tokenizer'])
+    marks = [mark for kind, mark in _MARKS.items() if kind in kinds]
+    prefix = model.get('continuing_subword_prefix') or '##'
+    if not marks and model['type'] != 'WordPiece':
+      raise InputError(
+        f'{source} is a {model["type"]} split by {", ".join(kinds) or "nothing"}; read are '
+        'WordPiece and what is split by ByteLevel or Metaspace, so put a vocab.txt or *.model '
+        'beside it.'
+      )
+    added = {token['content'] for token in self._added if not token.get('special')}
+    is_added = np.array([piece in added for piece in self.pieces])
+    begins = [p.startswith(marks[0]) if marks else not p.startswith(prefix) for p in self.pieces]
+    self._begins_word, self._ends_word = np.array(begins) | is_added, is_added
+    self._blank = np.array([piece == '▁' for piece in self.pieces])
+    self._is_byte_level = marks == [BLANK]
+
+  word_starts = SentencePiece.word_starts
+
+  def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
+    texts = checked(texts)
+    found = self._rust.encode_batch(texts, add_special_tokens=False)
+    return [self._encoding(text, encoding) for text, encoding in zip(texts, found)]
+
+  def _encoding(self, text, encoding):
+    spans = [(start + _blanks(text[start:end]), end) for start, end in encoding.offsets]
+    return self.encoding(encoding.ids, spans)
+
+  def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+    found = self._rust.encode_batch_fast(checked(texts), add_special_tokens=False)
+    return [np.array(e.ids, np.int32) for e in found]
+
+  def words_batch(self, words: Sequence[str], after_blank: Sequence[bool]) -> list[np.ndarray]:
+    if not self._is_byte_level:
+      return self.ids_batch(words)
+    return self.ids_batch([' ' * bool(blank) + w for w, blank in zip(checked(words), after_blank)])
+
+  def encode_with_masks(self, text: str) -> np.ndarray:
+    """As in the base class; a blank before a mask is part of it if the file says so."""
+    *before, last = text.split('[MASK]')
+    before = [part.rstrip() if self._mask_takes_blank else part for part in before]
+    return super().encode_with_masks('[MASK]'.join([*before, last]))
+
+  def decode(self, ids: Iterable[int]) -> str:
+    texts = [self._rust.decode(run) for run in self._between_masks(ids)]
+    if self._is_byte_level:  # the blank behind a mask is part of what follows
+      return ' [MASK]'.join(texts).strip()
+    parts = texts[:1] + [part for text in texts[1:] for part in ('[MASK]', text)]
+    return ' '.join(part for part in parts if part)
+
+  def files(self) -> dict[str, str]:
+    content = json.dumps(self.content, ensure_ascii=False, indent=2)
+    return {'tokenizer.json': content + '\n'}
+
+  @property
+  def rust(self):
+    """The library's tokenizer as the file describes it, which does search for special tokens."""
+    plain = {'truncation': None, 'padding': None}
+    return tokenizers.Tokenizer.from_str(json.dumps(self.content | plain))
+
+
+def _kinds(part):
+  """The types of a part of a tokenizer.json and of those that it is a sequence of."""
+  part = part or {}
+  inner = [kind for x in part.get('pretokenizers') or () for kind in _kinds(x)]
+  return inner if part.get('type') == 'Sequence' else [part['type']] if part else []
+
+
+def _blanks(text):
+  return len(text) - len(text.lstrip())

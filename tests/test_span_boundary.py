@@ -1,0 +1,129 @@
+"""SpanBERT's span boundary objective, against a plain reading of section 3.2 of its paper."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+from test_objectives import MASKING, MODEL, batch_of
+
+from bert_jax import config as config_lib
+from bert_jax.objectives import base, span_boundary
+from bert_jax.objectives.mlm_nsp import MlmNsp
+
+OBJECTIVE = MlmNsp(MODEL, 8, 0.0, MASKING | {'stages': ((0, 'span'),)}, sbo_weight=1.0)
+
+
+def by_hand(masked, length):
+  """{position: (left, right, place)} of the masked tokens of a row that count."""
+  out = {}
+  for at in masked:
+    left = right = at
+    while left in masked:
+      left -= 1
+    while right in masked:
+      right += 1
+    if left >= 0 and right < length and at - left <= 20:
+      out[at] = left, right, at - left - 1
+  return out
+
+
+def test_boundaries_are_the_tokens_beside_each_span():
+  """Spans of 1 to 30 tokens; two that touch are one; past the 20th token nothing is predicted."""
+  rng = np.random.RandomState(0)
+  length, slots, rows = 64, 40, 50
+  positions, weights = np.zeros((rows, slots), np.int32), np.zeros((rows, slots), np.float32)
+  masked = []
+  for row in range(rows):
+    start, size = rng.randint(0, 20), rng.randint(1, 31)
+    spans = set(range(start, start + size)) | set(rng.choice(length, 6, replace=False).tolist())
+    masked.append(sorted(spans)[:slots])
+    rest = sorted(set(range(length)) - set(masked[-1]))
+    order = rng.permutation(slots)  # those that are masked stand in any slots
+    positions[row, order] = (masked[-1] + rest)[:slots]
+    weights[row, order] = np.arange(slots) < len(masked[-1])
+  out = [np.asarray(x) for x in span_boundary.boundaries(positions, weights, length)]
+  for row in range(rows):
+    expected = by_hand(masked[row], length)
+    left, right, place, counts = (x[row] for x in out)
+    found = {
+      int(at): (int(left[k]), int(right[k]), int(place[k]))
+      for k, at in enumerate(positions[row])
+      if counts[k]
+    }
+    assert found == expected
+  lost = sum(len(m) for m in masked) - out[3].sum()
+  assert 50 < lost < 600  # longer than 20, or at an end of the row
+
+
+def test_the_head_is_its_formula():
+  """h = LN(gelu(W1 [x_left; x_right; p] + b)), y = LN(gelu(W2 h + b)), logits y E' + b."""
+  params = OBJECTIVE.init(jax.random.key(0))
+  head = jax.tree.map(lambda x: np.float64(x + 0.1), params['sbo'])  # no bias is 0
+  rng = np.random.default_rng(0)
+  left, right = rng.normal(size=(2, 1, 3, 16)).astype('f4')
+  table = np.asarray(params['encoder']['embeddings']['word_embeddings']['embedding'], np.float64)
+
+  def layer(x, dense, norm):
+    x = x @ dense['kernel'] + dense['bias']
+    x = x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+    return x * norm['scale'] + norm['bias']
+
+  place = np.array([[0, 4, 19]])
+  x = np.concatenate([left, right, head['places']['embedding'][place]], -1)
+  x = layer(x, head['dense'], head['LayerNorm'])
+  x = layer(x, head['mlm']['transform'], head['mlm']['LayerNorm'])
+  expected = x @ table.T + head['mlm']['bias']
+  as_float32 = jax.tree.map(jnp.float32, head)
+  arrays = left, right, place, jnp.float32(table)
+  found = span_boundary.SpanBoundaryHead(MODEL).apply({'params': as_float32}, *arrays)
+  np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_loss_is_added_and_reads_the_boundaries_alone():
+  """Of a span of two, the gradient of the term reaches the two tokens beside it, and no other."""
+  params, batch = OBJECTIVE.init(jax.random.key(0)), batch_of(OBJECTIVE)
+  batch |= {
+    'masked_positions': jnp.tile(jnp.array([3, 4, 0]), (4, 1)),
+    'masked_weights': jnp.tile(jnp.array([1.0, 1.0, 0.0]), (4, 1)),
+    'masked_labels': jnp.tile(jnp.array([9, 11, 0]), (4, 1)),
+  }
+  assert OBJECTIVE.loss_weights == {'mlm': 1.0, 'sbo': 1.0}
+  assert OBJECTIVE.metrics == ('mlm', 'mlm_accuracy', 'sbo', 'sbo_accuracy')
+  terms, _ = OBJECTIVE.terms(params, batch, None, False)
+  assert float(terms['sbo'].weight) == 8
+  table = params['encoder']['embeddings']['word_embeddings']['embedding']
+  hidden = jax.random.normal(jax.random.key(1), (4, 8, 16))
+
+  def nats(hidden):
+    logits, weights = span_boundary.logits(MODEL, params['sbo'], hidden, batch, table)
+    gold = jnp.take_along_axis(jax.nn.log_softmax(logits), batch['masked_labels'][..., None], -1)
+    return -(gold[..., 0] * weights).sum()
+
+  reached = np.abs(np.asarray(jax.grad(nats)(hidden))).sum(axis=(0, 2)) > 0
+  assert np.flatnonzero(reached).tolist() == [2, 5]
+
+
+def test_the_term_is_the_cross_entropy_of_the_heads_logits():
+  params, batch = OBJECTIVE.init(jax.random.key(0)), batch_of(OBJECTIVE)
+  terms, _ = OBJECTIVE.terms(params, batch, None, False)
+  plain = dataclasses.replace(OBJECTIVE, sbo_weight=0.0)
+  without, _ = plain.terms(params, batch, None, False)
+  assert terms['mlm'].total == without['mlm'].total and 'sbo' not in without
+  hidden = base.encode(MODEL, params['encoder'], batch)
+  table = params['encoder']['embeddings']['word_embeddings']['embedding']
+  logits, weights = span_boundary.logits(MODEL, params['sbo'], hidden, batch, table)
+  nats = -log_softmax(np.float64(logits), -1)
+  gold = np.take_along_axis(nats, np.asarray(batch['masked_labels'])[..., None], -1)[..., 0]
+  assert float(terms['sbo'].total) == pytest.approx((gold * np.asarray(weights)).sum(), rel=1e-4)
+
+
+def test_span_boundaries_need_spans():
+  load = lambda *changes: config_lib.load('configs/pretrain.py', [f'--config.{x}' for x in changes])
+  assert load('loss.sbo_weight=1', 'masking.policy=span').loss.sbo_weight == 1
+  with pytest.raises(config_lib.InputError, match='masks no spans; set masking.policy=span'):
+    load('loss.sbo_weight=1')

@@ -126,6 +126,11 @@ def theirs(name, objective, params, batch):
   return found
 
 
+def thinned(hidden):
+  """About 40 of the hidden states, which are recorded."""
+  return hidden[:: max(1, len(hidden) // 40)]
+
+
 def torch_of(tree, name):
   """The tensors of one of our modules under their name."""
   names = {'kernel': 'weight', 'scale': 'weight', 'embedding': 'weight', 'bias': 'bias'}
@@ -210,11 +215,12 @@ def test_hidden_states_and_logits(name, source):
     pytest.importorskip('torch')
     pytest.importorskip('transformers')
     expected = theirs(name, objective, params, batch)
+    expected['hidden'] = thinned(expected['hidden'])
   else:
     recorded = np.load(FILE)
     expected = {k.partition('/')[2]: recorded[k] for k in recorded if k.startswith(f'{name}/')}
   found = computed(objective, params, batch)
-  found['hidden'] = found['hidden'][:: len(found['hidden']) // len(expected['hidden'])]
+  found['hidden'] = thinned(found['hidden'])
   assert found.keys() == expected.keys()
   for key, x in expected.items():
     np.testing.assert_allclose(found[key], x, rtol=0, atol=1e-4, err_msg=key)
@@ -282,7 +288,7 @@ def main():
   for name in CASES:
     objective = objective_of(name)
     found = theirs(name, objective, params_of(objective), batch_of(name))
-    found['hidden'] = found['hidden'][:: max(1, len(found['hidden']) // 40)]
+    found['hidden'] = thinned(found['hidden'])
     recorded |= {f'{name}/{key}': x for key, x in found.items()}
   np.savez_compressed(FILE, **recorded)
 

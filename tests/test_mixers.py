@@ -16,7 +16,7 @@ from bert_jax.models import block, mixers
 from bert_jax.models.tokens import Layer, Tokens
 from bert_jax.objectives import base
 from bert_jax.predict import packed_rows
-from bert_jax.tasks.faulty_records import RecordProblems
+from bert_jax.tasks.ask import RecordProblems
 
 PACKING = sorted(set(block.MIXERS) - {'fourier'})
 IDS = np.array([[1] * 6 + [2] * 5 + [3] + [0] * 4, [1] * 16], np.int32)

@@ -6,6 +6,14 @@
 Arguments, which can be combined:
 
 size=tiny     mini small medium base large, or layers/width such as 6/256
+arch=modern   another encoder, and its paper's settings; without size= as large as its base model:
+              modern (ModernBERT), mosaic (MosaicBERT), neo (NeoBERT), cramming, albert, fnet;
+              lstm, conv and bag, which are BERT with another mixer than attention; and tutorial,
+              BERT as PyTorch tutorials simplify it.
+              Another pre-training, of BERT: roberta (name its byte-level vocabulary with
+              tokenizer.path, else a BPE is trained), electra, spanbert, wwm (BERT-wwm) and ernie
+              (ERNIE 1.0: words, phrases, then entities are masked as one; name files of them with
+              corpus.phrases and corpus.entities)
 runlocal      about a minute on a laptop, on data.train or, without it, on the English documentation
               that is part of every installation
 data=wikipedia  the Wikipedia of TFDS: English, or the languages of lang=zh and lang=multi
@@ -13,14 +21,6 @@ lang=zh       Chinese: the size of its vocabulary, and whole words by a segmente
               (pip install jieba) as in BERT-wwm
 lang=multi    M-BERT: 104 languages, seen in proportion to P(L)^0.7, one cased vocabulary of
               110,000; prepare its text first, since it does not fit into memory
-arch=roberta  Liu et al. 2019, table 9: no pairs and no NSP, rows of 512, large batches; name its
-              byte-level vocabulary with tokenizer.path, or a BPE is trained
-arch=electra  Clark et al. 2020, table 6: a generator of a third of the width, of a quarter with
-              another size than base, and a discriminator, which is the model
-arch=spanbert Joshi et al. 2020: spans masked, and predicted from their boundaries too; no pairs
-arch=ernie    ERNIE 1.0 (Sun et al. 2019): words, then phrases, then entities masked as one; name
-              files of them with corpus.phrases and corpus.entities
-arch=wwm      BERT-wwm (Cui et al. 2019): whole words masked, large batches by LAMB
 phase=128     the first of two phases: 90 % of the steps, on rows of 128 tokens
 phase=512     the second: the other steps, on rows of 512; --config.resume_from=W continues the
               weights, the optimizer and the schedule of the first
@@ -28,6 +28,8 @@ phase=512     the second: the other steps, on rows of 512; --config.resume_from=
 The values are those of Devlin et al. 2018 and of its released code. Prepare a corpus that is used
 more than once, or that does not fit into memory (python -m bert_jax.tools.prepare).
 """
+
+import math
 
 from ml_collections import ConfigDict
 
@@ -41,56 +43,142 @@ M_BERT = tuple(
   ms my nds ne new nl nn no oc pa pl pms pnb pt ro ru scn sco sh sk sl sq sr su sv sw ta te tg th tl
   tr tt uk ur uz vi vo war yo zh'''.split())  # noqa: SIM905
 
-# {arch: the fields in which its pre-training differs from BERT's, as its paper says}.
-ARCHS = {
-  '': {},
+
+# {arch: what it changes in the config below}. `layers` and `ratio` (feed-forward width / hidden
+# size) are its base model's. Where a paper gives tokens or hours, steps are computed from them.
+NO_BIAS = dict(norm_bias=False, attention_bias=False, feed_forward_bias='none', head_bias=False)
+NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+MLM_ONLY = dict(corpus=dict(rows='full', short_seq_prob=0.0, dupe_factor=1),
+                loss=dict(nsp_weight=0.0))
+ARCHITECTURES = {
+  # Warner et al. 2024 (https://arxiv.org/abs/2412.13663), the first phase, of 1.7e12 tokens in rows
+  # of 1,024. The second: --config.data.seq_length=8192 --config.resume_from=W
+  'modern': MLM_ONLY | dict(
+    layers=22, ratio=1.5,
+    model=NO_BIAS | NO_DROPOUT | dict(
+      vocab_size=50368, type_vocab_size=0, max_position_embeddings=8192,
+      position_embeddings='rotary', rotary_theta=160_000.0, local_rotary_theta=10_000.0,
+      attention_window=128, global_attention_every=3, feed_forward='glu', norm_placement='pre',
+      first_norm=False, layer_norm_eps=1e-5, pooler='transform'),
+    tokenizer=dict(do_lower_case=False), batch_size=4608, steps=364_000,
+    data=dict(seq_length=1024), masking=dict(masked_lm_prob=0.3, max_predictions_per_seq=308),
+    # From 768 rows to all over 5e10 tokens, as there.
+    optimizer=dict(name='stable_adamw', learning_rate=8e-4, schedule='wsd_sqrt', warmup=636.0,
+                   decay=0.03, beta2=0.98, weight_decay=1e-5, clip_norm=0.0, accumulation=6,
+                   batch_warmup=18_000.0)),
+  # Portes et al. 2023 (https://arxiv.org/abs/2312.17482).
+  'mosaic': MLM_ONLY | dict(
+    layers=12, ratio=4,
+    model=dict(position_embeddings='alibi', feed_forward='glu', feed_forward_bias='output',
+               attention_probs_dropout_prob=0.0),
+    batch_size=4096, steps=70_000,
+    masking=dict(masked_lm_prob=0.3, max_predictions_per_seq=39),
+    optimizer=dict(name='adamw', learning_rate=5e-4, warmup=0.06, beta2=0.98, weight_decay=1e-5)),
+  # Le Breton et al. 2025 (https://arxiv.org/abs/2502.19587), the first phase.
+  'neo': MLM_ONLY | dict(
+    layers=28, ratio=8 / 3,
+    model=NO_BIAS | NO_DROPOUT | dict(
+      type_vocab_size=0, max_position_embeddings=4096, position_embeddings='rotary',
+      feed_forward='glu', hidden_act='swish', norm='rms_norm', norm_placement='pre',
+      embedding_norm=False, layer_norm_eps=1e-5, mlm_head='none', tie_word_embeddings=False),
+    batch_size=2048, steps=1_000_000, data=dict(seq_length=1024),
+    masking=dict(masked_lm_prob=0.2, max_predictions_per_seq=205, mask_share=1.0,
+                 random_share=0.0),
+    optimizer=dict(name='adamw', learning_rate=6e-4, schedule='cosine', warmup=2000.0, beta2=0.95,
+                   eps=1e-8, weight_decay=0.1)),
+  # Geiping & Goldstein 2022 (https://arxiv.org/abs/2212.14034). There words have no bias either.
+  'cramming': MLM_ONLY | dict(
+    layers=16, ratio=2,
+    model=NO_BIAS | NO_DROPOUT | dict(
+      vocab_size=32768, type_vocab_size=0, position_embeddings='scaled_sinusoidal',
+      feed_forward='glu', norm_placement='pre', mlm_head='none'),
+    batch_size=8192, steps=75_000, masking=dict(masked_lm_prob=0.25, max_predictions_per_seq=32),
+    optimizer=dict(name='adamw', learning_rate=1e-3, schedule='wsd', warmup=0.5, decay=0.5,
+                   beta2=0.98, eps=1e-12, clip_norm=0.5)),
+  # Lan et al. 2019 (https://arxiv.org/abs/1909.11942), without dropout as in its second release.
+  'albert': dict(
+    layers=12, ratio=4,
+    model=NO_DROPOUT | dict(vocab_size=30000, embedding_size=128, share_layers=True,
+                            hidden_act='gelu_tanh'),
+    batch_size=4096, steps=125_000, data=dict(seq_length=512), corpus=dict(rows='sop'),
+    masking=dict(max_predictions_per_seq=77),
+    optimizer=dict(name='adamw', learning_rate=1.76e-3, warmup=3125.0)),
+  # Lee-Thorp et al. 2021 (https://arxiv.org/abs/2105.03824).
+  'fnet': dict(
+    layers=12, ratio=4,
+    model=dict(vocab_size=32000, type_vocab_size=4, mixer='fourier', hidden_act='gelu_tanh'),
+    tokenizer=dict(do_lower_case=False), data=dict(seq_length=512),
+    masking=dict(max_predictions_per_seq=77)),
+  'lstm': dict(layers=12, ratio=4, model=dict(mixer='lstm', position_embeddings='none')),
+  'conv': dict(layers=12, ratio=4, model=dict(mixer='conv', position_embeddings='none')),
+  'bag': dict(layers=12, ratio=4, model=dict(mixer='bag', position_embeddings='none')),
+  # Liu et al. 2019 (https://arxiv.org/abs/1907.11692), table 9. After the warm-up the rate falls to
+  # 0 at the end, from its peak.
   'roberta': dict(
     batch_size=8192, steps=500_000, model=dict(vocab_size=50265, type_vocab_size=0),
     tokenizer=dict(kind='bpe', do_lower_case=False), data=dict(seq_length=512),
     corpus=dict(rows='full'), masking=dict(max_predictions_per_seq=77), loss=dict(nsp_weight=0.0),
-    # The rate falls from its peak, after the warm-up, to 0 at the end.
     optimizer=dict(name='adamw', learning_rate=6e-4, warmup=0.048, schedule='wsd', decay=0.952,
                    beta2=0.98, clip_norm=0.0)),
+  # Clark et al. 2020 (https://arxiv.org/abs/2003.10555), table 6, and its released code. The
+  # generator of base is a third as wide, those of small and large a quarter.
   'electra': dict(
     objective='electra', steps=766_000, data=dict(seq_length=512), corpus=dict(rows='full'),
     masking=dict(max_predictions_per_seq=77, mask_share=0.85, random_share=0.0),
     loss=dict(nsp_weight=0.0, replaced_weight=50.0),
     generator=dict(size=1 / 3, embeddings='shared'), optimizer=dict(learning_rate=2e-4)),
+  # Joshi et al. 2020 (https://arxiv.org/abs/1907.10529), section 4.
   'spanbert': dict(
     steps=2_400_000, model=dict(vocab_size=28996), tokenizer=dict(do_lower_case=False),
     data=dict(seq_length=512), corpus=dict(rows='full'),
     masking=dict(policy='span', max_predictions_per_seq=77),
     loss=dict(nsp_weight=0.0, sbo_weight=1.0),
     optimizer=dict(name='adamw', eps=1e-8, weight_decay=0.1)),
+  # Sun et al. 2019 (https://arxiv.org/abs/1904.09223), with the sizes of its released model.
   'ernie': dict(
     model=dict(vocab_size=18000, hidden_act='relu'),
     masking=dict(policy='whole_word,phrase@333333,entity@666666')),
+  # Cui et al. 2019 (https://arxiv.org/abs/1906.08101), the first phase.
   'wwm': dict(
     batch_size=2560, steps=100_000, masking=dict(policy='whole_word'),
     optimizer=dict(name='lamb', warmup=0.1)),
+  'tutorial': dict(layers=12, ratio=4, model=dict(embedding_norm=False, pooler='none',
+                                                  mlm_head='dense')),
 }
+
 # What is different again in arch=X,runlocal.
 LOCAL = {
   'ernie': dict(
     masking=dict(policy='whole_word,phrase@167,entity@333'),
     corpus=dict(phrases='configs/lexicons/phrases.txt', entities='configs/lexicons/entities.txt')),
-  'wwm': dict(optimizer=dict(learning_rate=4e-3)),
 }
+
+
+def model_of(arch, size, **changes):
+  """The block `model` of an architecture; size: '' for that of its base model."""
+  changes = arch['model'] | changes
+  model = c.bert(size or 'base', **changes)
+  if not size:
+    model['num_hidden_layers'] = arch['layers']
+  model['intermediate_size'] = round(arch['ratio'] * model['hidden_size'] / 8) * 8
+  if model['mixer'] == 'fourier':  # FNet has a dense layer after the embeddings, as wide as they
+    model['embedding_size'] = model['hidden_size']
+  return model
 
 
 def get_config(arg=''):
   arg = c.parse_arg(arg, size='', runlocal=False, data='', lang='en', phase='', arch='')
+  if arg.arch not in ('', *ARCHITECTURES):
+    raise c.InputError(f'arch={arg.arch} is not known; use one of {", ".join(ARCHITECTURES)}.')
+  arch = dict(layers=12, ratio=4, model={}) | ARCHITECTURES.get(arg.arch, {})
   for name, known in (('data', ('', 'wikipedia')), ('lang', ('en', 'zh', 'multi')),
                       ('phase', ('', '128', '512'))):
     if arg[name] not in known:
       raise c.InputError(f'{name}={arg[name]} is not known; use one of {", ".join(known[-2:])}.')
-  if arg.arch not in ARCHS:
-    known = ', '.join(filter(None, ARCHS))
-    raise c.InputError(f'arch={arg.arch} is not known; use one of {known}.')
   config = ConfigDict(dict(
     objective='mlm_nsp', seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
     batch_size=256, steps=1_000_000, epochs=0.0,
-    model=c.bert(arg.size or 'base', dtype='bfloat16'),
+    model=model_of(arch, arg.size, dtype='bfloat16'),
     tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
                    do_lower_case=True),
     data=dict(train='', eval='', seq_length=128, examples_per_row=1, skip_damaged=False),
@@ -109,7 +197,7 @@ def get_config(arg=''):
     eval=dict(every=10_000, batches=50, patience=0),
     checkpoint=dict(every=10_000, keep_latest=2, keep_every=0, best_metric='', best_mode='min'),
     log=dict(every=100, tensorboard=True)))
-  config.update(ARCHS[arg.arch])
+  config.update({k: x for k, x in arch.items() if k not in ('layers', 'ratio', 'model')})
   if arg.arch == 'electra' and arg.size not in ('', 'base'):
     config.generator.size = 0.25
   if arg.lang == 'zh':
@@ -125,14 +213,13 @@ def get_config(arg=''):
     language = {'multi': '{language}'}.get(arg.lang, arg.lang)
     config.data.train = f'tfds:wikipedia/20230601.{language}'
   if arg.runlocal:
-    fields = ARCHS[arg.arch].get('model', {}) | {'vocab_size': 8192}
-    config.model = c.bert(arg.size or 'tiny', **fields)
+    config.model = model_of(arch, arg.size or 'tiny', vocab_size=8192)
     config.update(dict(
       batch_size=32, steps=500, data=dict(seq_length=64),
       corpus=dict(dupe_factor=1, eval_share=0.1),
-      masking=dict(max_predictions_per_seq=10),
-      optimizer=dict(learning_rate=1e-3, warmup=0.1), eval=dict(every=250, batches=20),
-      checkpoint=dict(every=100), log=dict(every=50)))
+      masking=dict(max_predictions_per_seq=math.ceil(config.masking.masked_lm_prob * 64)),
+      optimizer=dict(learning_rate=1e-3, warmup=0.1, accumulation=1, batch_warmup=0.0),
+      eval=dict(every=250, batches=20), checkpoint=dict(every=100), log=dict(every=50)))
     config.update(LOCAL.get(arg.arch, {}))
   if arg.phase == '128':  # nine tenths of the steps and of the schedule
     config.update(dict(steps=config.steps * 9 // 10, optimizer=dict(horizon=10 / 9)))

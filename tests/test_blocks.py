@@ -10,8 +10,8 @@ import pytest
 from test_models import batch, hidden, model
 
 from bert_jax import config as c
-from bert_jax import models, sharding
-from bert_jax.models import block, common, stack
+from bert_jax import manifest, models, optim, sharding, towers
+from bert_jax.models import block, common, embeddings, positions, stack
 from bert_jax.models.positions import POSITIONS
 from bert_jax.models.tokens import Layer, Tokens
 
@@ -288,3 +288,88 @@ def test_numbers_of_layers_follow_the_config():
   by_layer = numbers(attention_window=8, global_attention_every=3, rotary_theta=50.0)
   np.testing.assert_array_equal(by_layer.window, [0, 8, 8, 0, 8])
   assert by_layer.at(1) == Layer(8, 50.0) and type(by_layer.at(1).window) is int
+
+
+def head_by_hand(kind, x, params, act):
+  """Of a masked-LM head, before the product with the words."""
+  if kind != 'none':
+    x = act(product(x, params['transform']))
+  return layer_norm(x, params['LayerNorm'], 0.01) if kind == 'transform' else x
+
+
+@pytest.mark.parametrize('kind', ['transform', 'dense', 'none'])
+def test_masked_lm_heads_with_fewer_pieces(kind):
+  config = changed(mlm_head=kind, hidden_act='swish', layer_norm_eps=0.01, vocab_multiple=1)
+  table = np.random.default_rng(1).normal(size=(99, 24)).astype(np.float32)
+  head = models.MaskedLMHead(config)
+  params = head.init(jax.random.key(0), X, table)['params']
+  params = jax.tree.map(lambda p: np.asarray(p) + 0.1, params)
+  expected = head_by_hand(kind, X, params, lambda x: x / (1 + np.exp(-x))) @ table.T
+  got = head.apply({'params': params}, X, table)
+  np.testing.assert_allclose(got, expected + params['bias'], atol=1e-4)
+  bare = models.MaskedLMHead(changed(config, decoder_bias=False))
+  rest = {k: x for k, x in params.items() if k != 'bias'}
+  np.testing.assert_allclose(bare.apply({'params': rest}, X, table), expected, atol=1e-4)
+
+
+def test_poolers():
+  for kind in ('tanh', 'transform', 'none'):
+    pooler = models.Pooler(changed(pooler=kind, hidden_act='swish', layer_norm_eps=0.01))
+    variables = jax.device_get(pooler.init(jax.random.key(0), X))
+    got = pooler.apply(variables, X)
+    if kind == 'none':
+      assert not variables
+      np.testing.assert_array_equal(got, X)
+      continue
+    y = product(X, variables['params']['dense'])
+    if kind == 'transform':
+      y = layer_norm(y / (1 + np.exp(-y)), variables['params']['LayerNorm'], 0.01)
+    else:
+      y = np.tanh(y)
+    np.testing.assert_allclose(got, y, atol=1e-4)
+
+
+def test_embeddings_without_a_norm_are_a_sum():
+  config = changed(embedding_norm=False, position_embeddings='scaled_sinusoidal')
+  inputs = batch()
+  params = models.init_encoder(config, jax.random.key(0))['embeddings']
+  assert set(params) == {'word_embeddings', 'token_type_embeddings', 'position_embeddings'}
+  assert float(params['position_embeddings']['scale'][0]) == pytest.approx(24**-0.5)
+  names = 'input_ids', 'token_type_ids', 'position_ids'
+  embed = embeddings.Embeddings(config)
+  got = embed.apply({'params': params}, *(inputs[n] for n in names), True)
+  table = positions.sinusoidal_table(32, 24)[inputs['position_ids']] * 24**-0.5
+  words = params['word_embeddings']['embedding'][inputs['input_ids']]
+  types = params['token_type_embeddings']['embedding'][inputs['token_type_ids']]
+  np.testing.assert_allclose(got, words + types + table, atol=1e-6)
+
+
+@pytest.mark.parametrize('feed_forward', ['mlp', 'glu'])
+def test_biases_are_where_the_config_says(feed_forward):
+  def biases(**fields):
+    config = changed(feed_forward=feed_forward, num_hidden_layers=1, **fields)
+    layer = models.init_encoder(config, jax.random.key(0))['layer_0']
+    return {path for path in manifest.flat(layer) if path.endswith('bias')}
+
+  norms = {'attention_LayerNorm.bias', 'output_LayerNorm.bias'}
+  attention = {f'attention.{name}.bias' for name in ('query', 'key', 'value', 'output')}
+  inner = {'intermediate.bias'} | ({'gate.bias'} if feed_forward == 'glu' else set())
+  every = norms | attention | inner | {'output.bias'}
+  assert biases() == every
+  assert biases(norm_bias=False) == every - norms
+  assert biases(attention_bias=False) == every - attention
+  assert biases(feed_forward_bias='output') == every - inner
+  assert biases(feed_forward_bias='none') == every - inner - {'output.bias'}
+
+
+def test_depths_where_the_first_layer_is_apart():
+  """Learning rates by layer: a first layer of fewer parameters stands before the stacked ones."""
+  config = changed(num_hidden_layers=4, norm_placement='pre', first_norm=False)
+  params = {'encoder': models.init_encoder(config, jax.random.key(0))}
+  stacked = models.stack_layers(params)
+  assert set(stacked['encoder']) == {'embeddings', 'layer_0', 'layers', 'LayerNorm'}
+  assert towers.layer_counts(stacked) == towers.layer_counts(params) == {'encoder': 4}
+  apart, depths = (optim.layer_depths(x)['encoder'] for x in (params, stacked))
+  assert depths['layer_0']['output']['kernel'] == 4 == apart['layer_0']['output']['kernel']
+  assert depths['layers']['output']['kernel'].ravel().tolist() == [3, 2, 1]
+  assert depths['embeddings'] == apart['embeddings']

@@ -12,9 +12,13 @@ from bert_jax.field import Field
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import records
 
+ARCHITECTURES = ('modern', 'mosaic', 'neo', 'cramming', 'albert', 'fnet', 'lstm', 'conv', 'bag',
+                 'tutorial')  # fmt: skip
 CONFIGS = [
   'configs/pretrain.py',
   'configs/pretrain.py:size=tiny,runlocal',
+  *(f'configs/pretrain.py:arch={arch}' for arch in ARCHITECTURES),
+  *(f'configs/pretrain.py:arch={arch},runlocal' for arch in ARCHITECTURES),
   'configs/finetune.py',
   'configs/finetune.py:task=sst2',
   'configs/finetune.py:task=rte,size=small',

@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.models import common
+from bert_jax.models import bands, common
 from bert_jax.models.dropout import drop
 from bert_jax.models.positions import POSITIONS
 from bert_jax.models.tokens import Pattern, sees
@@ -182,8 +182,9 @@ def splash(q_BTHd, k_BTHd, v_BTHd, pattern, interpret=False):
 class Attention(nn.Module):
   """The mixer 'attention': x [B, T, D], its Tokens, the numbers of its Layer -> [B, T, D].
   With a context (vectors [B, Tk, D], their Tokens) keys and values come from the context, and a
-  token sees all of the context in its segment: causal, window and positions do not apply. Kernels
-  are 2-D, as in released checkpoints."""
+  token sees all of the context in its segment: causal, window and positions do not apply. Windows
+  that are much shorter than a row are computed block by block (bands.py). Kernels are 2-D, as in
+  released checkpoints."""
 
   config: common.ModelConfig
   deterministic: bool
@@ -199,7 +200,7 @@ class Attention(nn.Module):
       return y_BTD.reshape(*y_BTD.shape[:2], config.num_attention_heads, config.head_size)
 
     q_BTHd, k_BTHd, v_BTHd = heads('query', x_BTD), heads('key', keys_BTD), heads('value', keys_BTD)
-    pattern = Pattern(tokens, key_tokens)
+    pattern, positions = Pattern(tokens, key_tokens), POSITIONS['none']
     if context is None:
       positions = POSITIONS[config.position_embeddings]
       pattern = Pattern(tokens, tokens, causal=tokens.causal, window=layer.window)
@@ -208,17 +209,25 @@ class Attention(nn.Module):
         if at_BT is None:
           at_BT = jnp.arange(x_BTD.shape[1])[None]
         q_BTHd, k_BTHd = (positions.turn(y, at_BT, layer.rotary_theta) for y in (q_BTHd, k_BTHd))
-      if positions.bias:
-        bias = positions.bias(config.num_attention_heads, pattern)
-        pattern = dataclasses.replace(pattern, bias=bias)
+
+    bias_of = positions.bias or (lambda heads, pattern: None)
+
+    def whole(q_BTHd, k_BTHd, v_BTHd, rest):
+      pattern, key = rest
+      pattern = dataclasses.replace(pattern, bias=bias_of(config.num_attention_heads, pattern))
+      implementation = config.attention_implementation
+      return attend(
+        q_BTHd, k_BTHd, v_BTHd, pattern, implementation=implementation, key=key, rate=rate
+      )
+
     if self.is_mutable_collection('intermediates'):  # for predict/hidden_states.py
-      p_BHTT = probabilities(q_BTHd, k_BTHd, pattern.bias, pattern)
+      bias = bias_of(config.num_attention_heads, pattern)
+      p_BHTT = probabilities(q_BTHd, k_BTHd, bias, pattern)
       self.sow('intermediates', 'probabilities', p_BHTT)
-    out_BTHd = attend(
-      q_BTHd, k_BTHd, v_BTHd, pattern,
-      implementation=config.attention_implementation,
-      key=self.make_rng('dropout') if rate else None,
-      rate=rate,
-    )  # fmt: skip
+    rest = pattern, self.make_rng('dropout') if rate else None
+    attention = whole
+    if config.attention_implementation != 'splash':  # which has windows of its own
+      attention = bands.banded(whole, pattern, config.attention_window, x_BTD.shape[1])
+    out_BTHd = attention(q_BTHd, k_BTHd, v_BTHd, rest)
     output = common.dense(config, config.hidden_size, 'output', config.attention_bias)
     return output(out_BTHd.reshape(x_BTD.shape))

@@ -72,8 +72,8 @@ class Convolution(nn.Module):
   @nn.compact
   def __call__(self, x_BTD, tokens, layer):
     config, D = self.config, x_BTD.shape[-1]
-    gate_BTD = common.dense(config, D, 'gate')(x_BTD)
-    x_BTD = common.dense(config, D, 'value')(x_BTD) * jax.nn.sigmoid(gate_BTD)
+    x_BTD, gate_BTD = jnp.split(common.dense(config, 2 * D, 'input')(x_BTD), 2, axis=-1)
+    x_BTD *= jax.nn.sigmoid(gate_BTD)
     reach = config.conv_width // 2
     init = nn.initializers.normal((2 * reach + 1) ** -0.5)
     taps_WD = self.param('taps', init, (2 * reach + 1, D)).astype(x_BTD.dtype)

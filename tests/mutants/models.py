@@ -250,8 +250,8 @@ MUTANTS = [
   (
     'embeddings without LayerNorm',
     'bert_jax/models/embeddings.py',
-    'x_BTD = common.norm(config)(x_BTD)',
-    'common.norm(config)(x_BTD)',
+    'x_BTE = common.norm(config)(x_BTE) if',
+    'x_BTE = x_BTE if',
     'tests/test_models.py::test_the_encoder_is_its_formula',
   ),
   (
@@ -325,10 +325,10 @@ MUTANTS = [
     'tests/test_models.py::test_the_masked_lm_head_is_its_formula',
   ),
   (
-    'the head norms before it activates',
+    'the masked-LM head does not activate',
     'bert_jax/models/heads.py',
-    'common.norm(config)(common.ACTIVATIONS[config.hidden_act](x_BKD))',
-    'common.ACTIVATIONS[config.hidden_act](common.norm(config)(x_BKD))',
+    'x_BKE = common.ACTIVATIONS[config.hidden_act](x_BKE)',
+    'x_BKE = x_BKE',
     'tests/test_models.py::test_the_masked_lm_head_is_its_formula',
   ),
   (
@@ -400,5 +400,47 @@ MUTANTS = [
     'common.ACTIVATIONS[config.hidden_act](gate_BTF)',
     'gate_BTF',
     'tests/test_blocks.py::test_a_block_is_its_pieces_one_after_the_other',
+  ),
+  (
+    'an LSTM goes on across examples',
+    'bert_jax/models/mixers.py',
+    'jnp.where(same_B2[..., None], x, 0)',
+    'x',
+    'tests/test_mixers.py::test_a_packed_row_is_its_examples_apart',
+  ),
+  (
+    'a convolution reads the next example',
+    'bert_jax/models/mixers.py',
+    'jnp.where(_same_segment(tokens.segment_ids, n)[..., None], _shifted(x_BTD, n), 0)',
+    '_shifted(x_BTD, n)',
+    'tests/test_mixers.py::test_a_packed_row_is_its_examples_apart',
+  ),
+  (
+    'blocks measure distances to the block before',
+    'bert_jax/models/bands.py',
+    'places=jnp.arange(seen * block) - back * block',
+    'places=jnp.arange(seen * block)',
+    'tests/test_bands.py::test_blocks_compute_what_a_mask_over_all_pairs_does',
+  ),
+  (
+    'wide windows of scanned layers are cut',
+    'bert_jax/models/bands.py',
+    '(pattern.window > 0) & (pattern.window <= window)',
+    'pattern.window > 0',
+    'tests/test_bands.py::test_windows_of_scanned_layers_are_blocks_or_not',
+  ),
+  (
+    'layers with a window turn by the theta of the others',
+    'bert_jax/models/stack.py',
+    'np.where(is_local, local_theta, theta)',
+    'np.where(is_local, theta, local_theta)',
+    'tests/test_families.py::test_hidden_states_and_logits',
+  ),
+  (
+    'shared layers are copies',
+    'bert_jax/models/stack.py',
+    'shared = block_at(0) if config.share_layers and not config.scan_layers else None',
+    'shared = None',
+    'tests/test_mixers.py::test_shared_layers_are_one_copy_called_again',
   ),
 ]

@@ -9,7 +9,11 @@ size=tiny     mini small medium base large, or layers/width such as 6/256
 arch=modern   another encoder, and its paper's settings; without size= as large as its base model:
               modern (ModernBERT), mosaic (MosaicBERT), neo (NeoBERT), cramming, albert, fnet;
               lstm, conv and bag, which are BERT with another mixer than attention; and tutorial,
-              BERT as PyTorch tutorials simplify it
+              BERT as PyTorch tutorials simplify it.
+              Another pre-training, of BERT: roberta (name its byte-level vocabulary with
+              tokenizer.path, else a BPE is trained), electra, spanbert, wwm (BERT-wwm) and ernie
+              (ERNIE 1.0: words, phrases, then entities are masked as one; name files of them with
+              corpus.phrases and corpus.entities)
 runlocal      about a minute on a laptop, on data.train or, without it, on the English documentation
               that is part of every installation
 data=wikipedia  the Wikipedia of TFDS: English, or the languages of lang=zh and lang=multi
@@ -17,14 +21,6 @@ lang=zh       Chinese: the size of its vocabulary, and whole words by a segmente
               (pip install jieba) as in BERT-wwm
 lang=multi    M-BERT: 104 languages, seen in proportion to P(L)^0.7, one cased vocabulary of
               110,000; prepare its text first, since it does not fit into memory
-arch=roberta  Liu et al. 2019, table 9: no pairs and no NSP, rows of 512, large batches; name its
-              byte-level vocabulary with tokenizer.path, or a BPE is trained
-arch=electra  Clark et al. 2020, table 6: a generator of a third of the width, of a quarter with
-              another size than base, and a discriminator, which is the model
-arch=spanbert Joshi et al. 2020: spans masked, and predicted from their boundaries too; no pairs
-arch=ernie    ERNIE 1.0 (Sun et al. 2019): words, then phrases, then entities masked as one; name
-              files of them with corpus.phrases and corpus.entities
-arch=wwm      BERT-wwm (Cui et al. 2019): whole words masked, large batches by LAMB
 phase=128     the first of two phases: 90 % of the steps, on rows of 128 tokens
 phase=512     the second: the other steps, on rows of 512; --config.resume_from=W continues the
               weights, the optimizer and the schedule of the first
@@ -45,14 +41,6 @@ M_BERT = tuple(
   ms my nds ne new nl nn no oc pa pl pms pnb pt ro ru scn sco sh sk sl sq sr su sv sw ta te tg th tl
   tr tt uk ur uz vi vo war yo zh'''.split())  # noqa: SIM905
 
-# What is different again in arch=X,runlocal.
-LOCAL = {
-  'ernie': dict(
-    masking=dict(policy='whole_word,phrase@167,entity@333'),
-    corpus=dict(phrases='configs/lexicons/phrases.txt', entities='configs/lexicons/entities.txt')),
-  'wwm': dict(optimizer=dict(learning_rate=4e-3)),
-}
-
 
 # {arch: what it changes in the config below}. `layers` and `ratio` (feed-forward width / hidden
 # size) are its base model's. Where a paper gives tokens or hours, steps are computed from them.
@@ -72,8 +60,10 @@ ARCHITECTURES = {
       first_norm=False, layer_norm_eps=1e-5, pooler='transform'),
     tokenizer=dict(do_lower_case=False), batch_size=4608, steps=364_000,
     data=dict(seq_length=1024), masking=dict(masked_lm_prob=0.3),
-    optimizer=dict(name='adamw', learning_rate=8e-4, schedule='wsd', warmup=636.0, decay=0.03,
-                   beta2=0.98, weight_decay=1e-5)),
+    # From 768 rows to all over 5e10 tokens, as there.
+    optimizer=dict(name='stable_adamw', learning_rate=8e-4, schedule='wsd_sqrt', warmup=636.0,
+                   decay=0.03, beta2=0.98, weight_decay=1e-5, clip_norm=0.0, accumulation=6,
+                   batch_warmup=18_000.0)),
   # Portes et al. 2023 (https://arxiv.org/abs/2312.17482).
   'mosaic': MLM_ONLY | dict(
     layers=12, ratio=4,
@@ -119,32 +109,45 @@ ARCHITECTURES = {
   'lstm': dict(layers=12, ratio=4, model=dict(mixer='lstm', position_embeddings='none')),
   'conv': dict(layers=12, ratio=4, model=dict(mixer='conv', position_embeddings='none')),
   'bag': dict(layers=12, ratio=4, model=dict(mixer='bag', position_embeddings='none')),
+  # Liu et al. 2019 (https://arxiv.org/abs/1907.11692), table 9. After the warm-up the rate falls to
+  # 0 at the end, from its peak.
   'roberta': dict(
     batch_size=8192, steps=500_000, model=dict(vocab_size=50265, type_vocab_size=0),
     tokenizer=dict(kind='bpe', do_lower_case=False), data=dict(seq_length=512),
     corpus=dict(rows='full'), loss=dict(nsp_weight=0.0),
-    # The rate falls from its peak, after the warm-up, to 0 at the end.
     optimizer=dict(name='adamw', learning_rate=6e-4, warmup=0.048, schedule='wsd', decay=0.952,
                    beta2=0.98, clip_norm=0.0)),
+  # Clark et al. 2020 (https://arxiv.org/abs/2003.10555), table 6, and its released code. The
+  # generator of base is a third as wide, those of small and large a quarter.
   'electra': dict(
     objective='electra', steps=766_000, data=dict(seq_length=512), corpus=dict(rows='full'),
     masking=dict(mask_share=0.85, random_share=0.0),
     loss=dict(nsp_weight=0.0, replaced_weight=50.0),
     generator=dict(size=1 / 3, embeddings='shared'), optimizer=dict(learning_rate=2e-4)),
+  # Joshi et al. 2020 (https://arxiv.org/abs/1907.10529), section 4.
   'spanbert': dict(
     steps=2_400_000, model=dict(vocab_size=28996), tokenizer=dict(do_lower_case=False),
     data=dict(seq_length=512), corpus=dict(rows='full'),
     masking=dict(policy='span'),
     loss=dict(nsp_weight=0.0, sbo_weight=1.0),
     optimizer=dict(name='adamw', eps=1e-8, weight_decay=0.1)),
+  # Sun et al. 2019 (https://arxiv.org/abs/1904.09223), with the sizes of its released model.
   'ernie': dict(
     model=dict(vocab_size=18000, hidden_act='relu'),
     masking=dict(policy='whole_word,phrase@333333,entity@666666')),
+  # Cui et al. 2019 (https://arxiv.org/abs/1906.08101), the first phase.
   'wwm': dict(
     batch_size=2560, steps=100_000, masking=dict(policy='whole_word'),
     optimizer=dict(name='lamb', warmup=0.1)),
   'tutorial': dict(layers=12, ratio=4, model=dict(embedding_norm=False, pooler='none',
                                                   mlm_head='dense')),
+}
+
+# What is different again in arch=X,runlocal.
+LOCAL = {
+  'ernie': dict(
+    masking=dict(policy='whole_word,phrase@167,entity@333'),
+    corpus=dict(phrases='configs/lexicons/phrases.txt', entities='configs/lexicons/entities.txt')),
 }
 
 
@@ -215,8 +218,8 @@ def get_config(arg=''):
     config.update(dict(
       batch_size=32, steps=500, data=dict(seq_length=64),
       corpus=dict(dupe_factor=1, eval_share=0.1),
-      optimizer=dict(learning_rate=1e-3, warmup=0.1), eval=dict(every=250, batches=20),
-      checkpoint=dict(every=100), log=dict(every=50)))
+      optimizer=dict(learning_rate=1e-3, warmup=0.1, accumulation=1, batch_warmup=0.0),
+      eval=dict(every=250, batches=20), checkpoint=dict(every=100), log=dict(every=50)))
     config.update(LOCAL.get(arg.arch, {}))
   if arg.phase == '128':  # nine tenths of the steps and of the schedule
     config.update(dict(steps=config.steps * 9 // 10, optimizer=dict(horizon=10 / 9)))

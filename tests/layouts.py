@@ -19,7 +19,8 @@ from bert_jax.tools import preflight
 
 TASKS = {
   'pretrain': 'configs/pretrain.py',
-  **{arch: f'configs/pretrain.py:arch={arch}' for arch in ('electra', 'spanbert')},
+  'electra': 'configs/pretrain.py:arch=electra,size=small',
+  'spanbert': 'configs/pretrain.py:arch=spanbert',
   **{task: f'configs/finetune.py:task={task}' for task in
      ('sst2', 'stsb', 'ner', 'squad', 'copa', 'gap')},
 }  # fmt: skip

@@ -13,7 +13,7 @@ from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import records
 
 ARCHITECTURES = ('modern', 'mosaic', 'neo', 'cramming', 'albert', 'fnet', 'lstm', 'conv', 'bag',
-                 'tutorial')  # fmt: skip
+                 'tutorial', 'roberta', 'electra', 'spanbert', 'ernie', 'wwm')  # fmt: skip
 CONFIGS = [
   'configs/pretrain.py',
   'configs/pretrain.py:size=tiny,runlocal',

@@ -25,15 +25,16 @@ SHARING = 'shared', 'disentangled', 'separate'
 
 
 def generator_of(model, size):
-  """The model of the generator: as deep as the discriminator, with `size` times its heads and
-  feed-forward layer, and with embeddings of its width, which a dense layer makes narrow."""
+  """The model of the generator: as deep as the discriminator, with `size` times its heads, a
+  feed-forward layer narrower by as much, and embeddings of its width, which a dense layer makes
+  narrow."""
   heads = max(1, round(model.num_attention_heads * size))
   hidden, embedding = heads * model.head_size, model.embedding_width
   return dataclasses.replace(
     model,
     hidden_size=hidden,
     num_attention_heads=heads,
-    intermediate_size=max(1, round(model.intermediate_size * size)),
+    intermediate_size=model.intermediate_size * heads // model.num_attention_heads,
     embedding_size=0 if embedding == hidden else embedding,
   )
 

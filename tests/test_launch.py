@@ -238,6 +238,13 @@ def test_a_run_that_fails_at_other_steps_goes_on(gcloud):
   assert out.returncode == 2 and 'failed three times (1) at step 40' in out.stderr
 
 
+def test_the_step_is_looked_for_in_the_home_folder(gcloud):
+  env, folder = gcloud
+  (folder / 'says').write_text('1\n0\n')
+  launch('launch/tpu', 'run', 'pod', '--restart', '--', '--config', 'c', '--workdir', '~/W', **env)
+  assert '--command=cd bert_jax && ls ../W/checkpoints' in (folder / 'calls').read_text()
+
+
 def test_packages_arrive_as_words(gcloud, tmp_path):
   """What ssh would run is run here: `>=` is no redirection, and a second package is a word too."""
   env, folder = gcloud

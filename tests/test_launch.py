@@ -63,6 +63,9 @@ def test_tpu_shows_its_commands():
   assert '--runtime-version=v2-alpha-tpuv6e --spot' in said
   for verb in ('setup', 'sync', 'logs', 'attach', 'status', 'stop', 'delete'):
     assert '+ gcloud' in launch('launch/tpu', verb, 'pod', '--dry-run').stderr, verb
+  commit = subprocess.run(['git', 'rev-parse', 'HEAD'], capture_output=True, text=True).stdout
+  said = launch('launch/tpu', 'sync', 'pod', '--dry-run').stderr.replace('\\', '')
+  assert f'echo {commit.strip()}' in said and '> bert_jax/.commit' in said  # which run.json names
   said = launch('launch/tpu', 'run', 'pod', '--dry-run', '--slices', '2', *TRAIN).stderr
   assert said.count('bert_jax.train') == 2 and said.count('--worker=all') == 2
 

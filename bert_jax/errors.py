@@ -135,14 +135,13 @@ QUOTED = 80  # the most characters that a sentence quotes of what it refuses
 
 def quoted(value):
   """repr of a value for a sentence: if it is long, its beginning and its length."""
-  text = value if isinstance(value, str) else None
-  if text is None:
-    try:
-      text = repr(value)
-    except ValueError:  # an integer of more than 4,300 digits
-      return 'a number of thousands of digits'
-    return text if len(text) <= QUOTED else f'{text[:QUOTED]}.. ({len(text):,} characters)'
-  return repr(text) if len(text) <= QUOTED else f'{text[:QUOTED]!r}.. ({len(text):,} characters)'
+  is_text = isinstance(value, str)
+  try:
+    text = value if is_text else repr(value)
+  except ValueError:  # an integer of more than 4,300 digits
+    return 'a number of thousands of digits'
+  shown = repr(text[:QUOTED]) if is_text else text[:QUOTED]
+  return shown if len(text) <= QUOTED else f'{shown}.. ({len(text):,} characters)'
 
 
 def listed(values, most=8):

@@ -141,6 +141,7 @@ def prepare(inputs, stack):
     weights = initialization.load_weights(beginning, config, inputs.objective, mesh)
     initialization.names_taken(program.state.params, *weights)  # or an InputError
   stack.enter_context(workdir_lock.held(inputs.workdir))
+  check_newest(inputs)
   started = time.perf_counter()
   # Both are traced before one is compiled, since tracing shows what is wrong with an objective.
   training, evaluation = program.lower(), inputs.eval_batches and program.lower_evaluation()
@@ -168,6 +169,18 @@ def prepare(inputs, stack):
     counted, signalled,
   )  # fmt: skip
   return run, state
+
+
+def check_newest(inputs):
+  """Busy if another run has saved a checkpoint in the workdir since this one looked for the newest,
+  which was before it held the lock."""
+  hosts.wait('locked')
+  then = inputs.beginning.meta if inputs.in_workdir else None
+  now = checkpoint.newest_meta(inputs.workdir)
+  if (now and now['seal']) != (then and then['seal']):
+    raise workdir_lock.Busy(
+      f'another run has trained in {inputs.workdir} while this one was reading; start it again.'
+    )
 
 
 def check_continues(inputs, program):

@@ -85,7 +85,8 @@ class Tally:
     """This is the tally of checkpoint `step`, to which the run goes back from a spike; `before`
     is that of the spike. InputError if it has gone back there too often."""
     times = before.back[1] + 1 if before.back[0] == step else 1
-    self.events = before.events
+    # The steps from here to the spike are undone, and so is that some of them were skipped.
+    self.events = before.events | {'skipped_steps': self.events.get('skipped_steps', 0)}
     self._count('rollbacks')
     self.back = (step, times)
     if times > TRIES:

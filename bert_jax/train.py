@@ -49,21 +49,22 @@ def loop(run, state, watch):
   config, steps, checkpoints = run.inputs.config, run.inputs.steps, run.checkpoints
   workdir, start = run.inputs.workdir, int(state.step)
   number, pending, wish, early, cut = start, None, stopping.GO_ON, False, False
-  clock = Clock(run_setup.flops_of(run.inputs))
   with contextlib.ExitStack() as stack:
-    writer = Writer(workdir, start, config.log.tensorboard)
+    missing = evaluates(run, start) and not run.results and run.inputs.in_workdir  # it was cut off
+    writer = Writer(workdir, start, config.log.tensorboard, missing)
     stack.enter_context(contextlib.closing(writer))
     progress = Progress(steps, start)
     stack.enter_context(contextlib.closing(progress))
-    if evaluates(run, start) and not run.results and run.inputs.in_workdir:
+    if missing:
       try:
-        evaluate_now(run, state, writer, progress, watch)  # since that was cut off
+        evaluate_now(run, state, writer, progress, watch)
       except evaluate.Interrupted:
         wish, cut = watch.ask(), True
     if not cut and run.eval_step and start < steps and patience_is_over(config, checkpoints, start):
       log.info('this run has stopped early, at step %d', start)
       return state, run.results
 
+    clock = Clock(run_setup.flops_of(run.inputs))
     while number < steps and wish < stopping.TIME_IS_UP:
       index = number + run.tally.offset
       state, out = run.train_step(state, run.inputs.batches[index], run.constants)
@@ -80,8 +81,8 @@ def loop(run, state, watch):
       # The metrics of a step are fetched while the next one runs, unless they are needed now.
       if log_now or eval_now or save_now:
         outs, pending = [*outs, pending], None
-      spike = take(run, outs)
-      if spike and (target := target_of(run, spike)):
+      spike, target = take(run, outs)
+      if spike:
         state, pending, number = go_back(run, state, spike, target, writer, progress), None, target
         continue
       shown = log_line(run, clock, number, writer, progress) if log_now else ''
@@ -138,20 +139,22 @@ def patience_is_over(config, checkpoints, number):
 
 
 def take(run, outs):
-  """Adds the metrics of steps, [(metrics, step)], to the run's tally. Returns the first step whose
-  loss is a spike, or 0. InputError if the loss or the gradient's norm is not finite."""
+  """Adds the metrics of steps, [(metrics, step)], to the run's tally. Returns (a step whose loss is
+  a spike, the step that the run goes back to from there), or (0, 0) if it goes on. InputError if
+  the loss or the gradient's norm is not finite."""
   for out, number in outs:
-    if run.tally.take(run.inputs, out, number):
-      return number
-  return 0
+    if run.tally.take(run.inputs, out, number) and (target := target_of(run, number)):
+      return number, target
+  return 0, 0
 
 
 def target_of(run, spike):
   """The step whose checkpoint the run goes back to from a spike, or 0."""
-  every = run.inputs.config.spikes.rollback
-  target = (spike - 1) // every * every if every else 0
+  if not (every := run.inputs.config.spikes.rollback):
+    return 0
+  target = (spike - 1) // every * every
   run.checkpoints.wait()
-  if every and target not in run.checkpoints.steps():
+  if target not in run.checkpoints.steps():
     log.warning('there is no checkpoint to go back to from step %d', spike)
     return 0
   return target

@@ -18,16 +18,17 @@ log = logging.getLogger('bert_jax')
 class Writer:
   """Writes metrics.jsonl and, if asked, TensorBoard files into the workdir, in the first process.
   start: the step at which the run begins. A killed run may have written lines of later steps after
-  its last checkpoint; they are dropped, since the resumed run writes them again."""
+  its last checkpoint; they are dropped, since the resumed run writes them again. evaluates: the
+  evaluation of step `start` is made up for, so a line of it is dropped, too."""
 
-  def __init__(self, workdir, start, tensorboard):
+  def __init__(self, workdir, start, tensorboard, evaluates=False):
     self.workdir, self.tensorboard = workdir, tensorboard
     self.path = Path(workdir) / 'metrics.jsonl'
     self.file = self.board = None
     if not hosts.first():
       return
     try:
-      self._drop_later(start)
+      self._drop_later(start, evaluates)
       self.file = self.path.open('a')
     except OSError as error:
       raise unwritten(self.path, error) from None
@@ -36,9 +37,9 @@ class Writer:
 
       self.board = tensorboardX.SummaryWriter(str(workdir), purge_step=start + 1)
 
-  def _drop_later(self, start):
-    """Rewrites metrics.jsonl without the lines of later steps. A file with damaged lines is set
-    aside whole; a line without an end was cut off by a kill."""
+  def _drop_later(self, start, evaluates):
+    """Rewrites metrics.jsonl without the lines that are written again. A file with damaged lines is
+    set aside whole; a line without an end was cut off by a kill."""
     if not self.path.exists():
       return
     lines = self.path.read_bytes().split(b'\n')[:-1]
@@ -49,6 +50,8 @@ class Writer:
         'others stay', self.path, len(damaged), damaged[0], set_aside(self.path),
       )  # fmt: skip
     kept = [line for line, step in zip(lines, steps) if step is not None and step <= start]
+    if evaluates:
+      kept = [x for x in kept if (_step(x), json.loads(x).get('split')) != (start, 'eval')]
     write_whole(self.path, b''.join(line + b'\n' for line in kept))
 
   def write(self, step, split, metrics):

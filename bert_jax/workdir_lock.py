@@ -85,8 +85,9 @@ def _take(path):
       if waited > (SECONDS_HERE if here else SECONDS_ELSEWHERE):
         if lives:
           raise _busy(path, content)
-        log.warning('%s is taken over; its run is gone: %s', path, _who(content))
-        path.unlink(missing_ok=True)
+        if _is_at(lock, path):  # else another one has just taken it over
+          log.warning('%s is taken over; its run is gone: %s', path, _who(content))
+          path.unlink(missing_ok=True)
         started, before = time.monotonic(), None
     except BaseException:
       os.close(lock)

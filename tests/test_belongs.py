@@ -379,6 +379,19 @@ def test_a_second_run_names_the_first(holder, tmp_path, corpus_file):
     pass
 
 
+def test_a_checkpoint_that_came_while_the_input_was_read_is_not_passed_over(
+  pretrained, corpus_file, tmp_path, monkeypatch
+):
+  @contextlib.contextmanager
+  def held(workdir):  # the run that held the lock has just ended
+    shutil.copytree(pretrained[0] / 'checkpoints', workdir / 'checkpoints')
+    yield
+
+  monkeypatch.setattr(workdir_lock, 'held', held)
+  with pytest.raises(workdir_lock.Busy, match='another run has trained in .*; start it again'):
+    train(small_pretrain(corpus_file), tmp_path / 'run')
+
+
 def test_a_killed_run_holds_nothing(holder, tmp_path):
   process, _ = holder
   os.kill(process.pid, signal.SIGKILL)

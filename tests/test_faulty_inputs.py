@@ -9,6 +9,7 @@ import time
 import zipfile
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -438,6 +439,13 @@ def test_the_arguments_of_prepare_where_affinity_is_not_known(monkeypatch):
     == arguments.cores()
     == os.cpu_count()
   )
+
+
+def test_a_folder_of_the_name_of_a_language_is_no_list_of_them(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / 'de').mkdir()
+  args = SimpleNamespace(languages='de', input=['{language}.txt'])
+  assert arguments.specs(args) == [('de', 'de.txt')]
 
 
 def test_nothing_uses_affinity_but_one_function():

@@ -63,6 +63,9 @@ def test_tpu_shows_its_commands():
   assert '--runtime-version=v2-alpha-tpuv6e --spot' in said
   for verb in ('setup', 'sync', 'logs', 'attach', 'status', 'stop', 'delete'):
     assert '+ gcloud' in launch('launch/tpu', verb, 'pod', '--dry-run').stderr, verb
+  commit = subprocess.run(['git', 'rev-parse', 'HEAD'], capture_output=True, text=True).stdout
+  said = launch('launch/tpu', 'sync', 'pod', '--dry-run').stderr.replace('\\', '')
+  assert f'echo {commit.strip()}' in said and '> bert_jax/.commit' in said  # which run.json names
   said = launch('launch/tpu', 'run', 'pod', '--dry-run', '--slices', '2', *TRAIN).stderr
   assert said.count('bert_jax.train') == 2 and said.count('--worker=all') == 2
 
@@ -236,6 +239,13 @@ def test_a_run_that_fails_at_other_steps_goes_on(gcloud):
   (folder / 'steps').write_text('30\n40\n40\n40\n')
   out = launch('launch/tpu', 'run', 'pod', '--restart', *TRAIN, check=False, **env)
   assert out.returncode == 2 and 'failed three times (1) at step 40' in out.stderr
+
+
+def test_the_step_is_looked_for_in_the_home_folder(gcloud):
+  env, folder = gcloud
+  (folder / 'says').write_text('1\n0\n')
+  launch('launch/tpu', 'run', 'pod', '--restart', '--', '--config', 'c', '--workdir', '~/W', **env)
+  assert '--command=cd bert_jax && ls ../W/checkpoints' in (folder / 'calls').read_text()
 
 
 def test_packages_arrive_as_words(gcloud, tmp_path):

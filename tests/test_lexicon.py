@@ -212,6 +212,7 @@ def test_lexicon_errors(tmp_path, monkeypatch):
   fails(None, 'does not exist; give a text file with one entry on a line')
   fails(b'', 'is empty')
   fails(b'\n# only this\n  \n', 'has no entries; write one on a line')
+  fails(b'a name\n' + b'x' * 2000, 'has 1 entries of more than 1000 characters, the first')
   fails('北京'.encode('gbk'), 'is not UTF-8; convert it')
   fails('北京'.encode('utf-16'), 'UTF-8')
   path.write_text('x')

@@ -49,7 +49,9 @@ def test_lines_past_the_start_are_written_again(tmp_path):
     ('TPU v4', 275e12),
     ('TPU v5 lite', 197e12),
     ('TPU v5', 459e12),  # v5p
+    ('TPU v5p', 459e12),
     ('TPU v6 lite', 918e12),
+    ('TPU v6e', 918e12),
     ('TPU7x', 1153.5e12),
     ('Tesla T4', 65e12),
     ('NVIDIA L4', 121e12),

@@ -94,6 +94,8 @@ def test_a_signal_breaks_an_evaluation_off_and_it_is_repeated(
     train(config, tmp_path / 'run')
   assert saved(tmp_path / 'run')[-1] == at
   assert at not in [line['step'] for line in lines(tmp_path / 'run', 'eval')]
+  with (tmp_path / 'run' / 'metrics.jsonl').open('a') as file:  # as if killed once it was written
+    file.write(json.dumps({'step': at, 'split': 'eval'}) + '\n')
   monkeypatch.undo()
   monkeypatch.chdir(ROOT)
   state, results = train(config, tmp_path / 'run')
@@ -311,8 +313,9 @@ def test_replay_runs_the_step_alone_and_names_the_first_module(corpus_file, tmp_
     assert files == {p: p.read_bytes() for p in (tmp_path / name).rglob('*') if p.is_file()}
 
 
-def test_replay_gives_the_numbers_of_the_run(corpus_file, pretrained, tmp_path):
-  config = small_pretrain(corpus_file, '--config.log.every=1', '--config.eval.every=0')
+def test_replay_gives_the_numbers_of_the_run(corpus_file, tmp_path):
+  text = shutil.copy(corpus_file, tmp_path / 'text.txt')
+  config = small_pretrain(text, '--config.log.every=1', '--config.eval.every=0')
   train(config, tmp_path / 'run')
   line = lines(tmp_path / 'run', 'train')[13]
   facts = replay.replay(tmp_path / 'run', 14)
@@ -324,6 +327,9 @@ def test_replay_gives_the_numbers_of_the_run(corpus_file, pretrained, tmp_path):
   for at in (0, 21):
     with pytest.raises(InputError, match=f'--step is {at}'):
       replay.replay(tmp_path / 'run', at)
+  text.write_text(text.read_text().replace('river', 'forest'))
+  with pytest.raises(InputError, match='the training data is not what it was at checkpoint 20'):
+    replay.replay(tmp_path / 'run', 14)
 
 
 def test_the_first_module_whose_output_is_not_finite_is_named(pretrained):
@@ -382,6 +388,9 @@ def test_a_spike_is_named_and_counted(corpus_file, pretrained, tmp_path, monkeyp
   same_bits(state, pretrained[1])
   assert 'the loss has a spike at step 11' in caplog.text
   assert [line['loss_spikes'] for line in lines(tmp_path / 'run', 'train')] == [0] * 5 + [1] * 5
+  # Step 12, whose metrics are fetched with those of step 11, counts as all others do.
+  last, expected = (lines(path, 'train')[-1] for path in (tmp_path / 'run', pretrained[0]))
+  assert last['seen_tokens'] == expected['seen_tokens']
 
 
 def test_a_run_goes_back_past_the_data_of_a_spike(corpus_file, tmp_path, monkeypatch):
@@ -410,6 +419,12 @@ def test_a_run_that_goes_back_again_and_again_ends(corpus_file, tmp_path, monkey
   spiking(monkeypatch, *range(9, 60))
   with pytest.raises(InputError, match='after the run went back to step 8 5 times'):
     train(small_pretrain(corpus_file, *SPIKES), tmp_path / 'run')
+
+
+def test_steps_that_were_skipped_and_undone_do_not_count():
+  saved = tally.Tally(events={'skipped_steps': 1})
+  saved.went_back(8, tally.Tally(events={'skipped_steps': 3, 'loss_spikes': 2}))
+  assert saved.events == {'skipped_steps': 1, 'loss_spikes': 2, 'rollbacks': 1}
 
 
 def test_the_checkpoint_to_go_back_to_stays(tmp_path):

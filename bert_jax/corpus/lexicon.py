@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 from bert_jax.text import files
 from bert_jax.text.sentences import UNSPACED
 
@@ -63,6 +63,7 @@ def _jieba() -> Callable[[str], Iterable[str]]:
   return tokenizer.cut
 
 
+LONGEST = 1000  # characters of an entry of a lexicon; the time to read one is quadratic in it
 _SEGMENTERS = {'jieba': _jieba}  # {name of the package: makes a function that cuts a text}
 
 
@@ -82,6 +83,11 @@ class Lexicon:
       raise InputError(f'lexicon {path} is not UTF-8; convert it to UTF-8')
     if not (entries := [line for line in lines if line and line[0] != '#']):
       raise InputError(f'lexicon {path} has no entries; write one on a line')
+    if too_long := [entry for entry in entries if len(entry) > LONGEST]:
+      raise InputError(
+        f'lexicon {path} has {len(too_long)} entries of more than {LONGEST} characters, the first '
+        f'{quoted(too_long[0])}; write each phrase or name on a line'
+      )
     self.do_lower_case = do_lower_case
     self._patterns = sorted(set(map(_lower, entries) if do_lower_case else entries))
     self.entries = len(self._patterns)

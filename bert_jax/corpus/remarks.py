@@ -134,9 +134,9 @@ def of_lines(texts, form):
   return '', ''
 
 
-def sample(spec, form, text_field):
+def sample(spec, form, text_field, split='train'):
   """Some documents, lists of sentences, of the beginnings of some files; [] of a prepared corpus
-  and of the embedded documentation. form, text_field: see documents.documents."""
+  and of the embedded documentation. form, text_field, split: see documents.documents."""
   if not spec or prepared.is_prepared(spec):
     return []
   paths, out = documents.sources(spec, form), []
@@ -144,7 +144,7 @@ def sample(spec, form, text_field):
   for path in chosen:
     read = (
       document
-      for block in documents.blocks(path, form)
+      for block in documents.blocks(path, form, split)
       for document in documents.read_block(block, text_field, Counter())
     )
     room = CHARACTERS // len(chosen)

@@ -25,9 +25,9 @@ class Objective(abc.ABC):
   def __new__(cls, *args, **kwargs):
     fields = getattr(cls, '__dataclass_fields__', ())
     named = [x for x in ('loss_weights', 'metrics') if not hasattr(cls, x) and x not in fields]
-    own = [name for name in inspect.get_annotations(cls) if name not in fields]
-    if own:
-      fault = f'objective {cls.__name__} has the field {own[0]} but is no dataclass'
+    annotated = [name for name in inspect.get_annotations(cls) if name not in fields]
+    if annotated:
+      fault = f'objective {cls.__name__} has the field {annotated[0]} but is no dataclass'
       raise InputError(f'{fault}; write @dataclasses.dataclass(frozen=True) above its class.')
     if missing := named + sorted(cls.__abstractmethods__):
       fault = f'objective {cls.__name__} has no {" and no ".join(missing)}'

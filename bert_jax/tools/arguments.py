@@ -29,7 +29,7 @@ def add_text(add):
 def specs(args):
   """[(language or '', spec), ...] of --input and --languages."""
   languages = args.languages
-  if languages and files.exists(languages):
+  if files.exists(languages) and Path(languages).is_file():
     languages = Path(languages).read_text()
   names = re.findall(r'[^,\s]+', languages)
   if names and not any('{language}' in spec for spec in args.input):

@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -90,8 +91,6 @@ def number(rng, data):
 
 
 def _words(data):
-  import re
-
   return re.finditer(rb'"[^"]{0,60}"|\d+|[A-Za-z]+', data)
 
 

@@ -185,7 +185,7 @@ def _tell_phases(there):
   def enter(phase):
     there.send(('phases', (phase, time.monotonic())))
 
-  def told(phase, function):
+  def watched(phase, function):
     @functools.wraps(function)
     def call(*arguments, **options):
       if phase == 'training':
@@ -205,7 +205,7 @@ def _tell_phases(there):
     return call
 
   for phase, owner, name in PHASES:
-    setattr(owner, name, told(phase, getattr(owner, name)))
+    setattr(owner, name, watched(phase, getattr(owner, name)))
 
 
 def digest(state):
@@ -219,7 +219,7 @@ def digest(state):
 
 def lines(workdir, after=0):
   """{(step, split): metrics without speed} of metrics.jsonl, of the steps after one; {} if there
-  is none. ValueError if a step is there twice."""
+  is none. RuntimeError if a step is there twice."""
   path, out = Path(workdir) / 'metrics.jsonl', {}
   for text in path.read_text(errors='replace').splitlines() if path.exists() else ():
     with contextlib.suppress(ValueError, KeyError, TypeError):

@@ -194,7 +194,7 @@ def remarks_on(settings, specs, args):
   """Sentences on what the settings make of the text, by a sample of it."""
   texts = {}
   for language, spec in specs:
-    documents_of = remarks.sample(spec, args.format, args.text_field)
+    documents_of = remarks.sample(spec, args.format, args.text_field, args.split)
     texts.setdefault(language, []).extend(documents_of)
   tokenizer = tokenizers.load_folder(settings.vocab)
   lines_are, form = remarks.of_lines(texts, args.format)

@@ -33,6 +33,7 @@ from bert_jax import config as config_lib
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
 from bert_jax.tally import Tally, number
+from bert_jax.text.values import json_value
 from bert_jax.tools import arguments
 
 log = logging.getLogger('bert_jax')
@@ -51,6 +52,8 @@ def replay(path, at=0):
     raise InputError(f'--step is {at} and {path} has {inputs.steps} steps.')
   with jax.set_mesh(inputs.mesh), sharding.activation_rules():
     program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.steps)
+    if inputs.beginning.continues:
+      run_setup.check_continues(inputs, program)  # is it the same data and vocabulary?
     state, tally = _state_before(inputs, program, at)
     log.info('from step %d on', int(state.step))
     offset = tally.offset if offset is None else offset
@@ -65,10 +68,12 @@ def replay(path, at=0):
 def _place_of(path):
   """(step, offset of its data, see Tally) in a file that a run wrote."""
   try:
-    facts = json.loads(path.read_text())
+    facts = json_value(path.read_bytes())
     return int(facts['step']), int(facts['offset'])
   except (ValueError, KeyError, TypeError):
-    raise InputError(f'{path} is no file of a step; give one that a run wrote.') from None
+    raise InputError(
+      f'{path} is no file of a step; give the nonfinite-STEP.json of a run, or its workdir.'
+    ) from None
 
 
 def _state_before(inputs, program, at):

@@ -408,6 +408,27 @@ MUTANTS = [
     'tests/test_processes.py::test_a_wrong_path_is_not_tried_again_and_a_failing_disk_is',
   ),
   (
+    'the metrics behind a spike are left out',
+    'bert_jax/train.py',
+    ' and (target := target_of(run, number)):\n      return number, target',
+    ':\n      target = target_of(run, number)\n      return number * bool(target), target',
+    'tests/test_night.py::test_a_spike_is_named_and_counted',
+  ),
+  (
+    'a run passes over a checkpoint that came while it was reading',
+    'bert_jax/run_setup.py',
+    '  check_newest(inputs)\n',
+    '',
+    'tests/test_belongs.py::test_a_checkpoint_that_came_while_the_input_was_read_is_not_passed_over',
+  ),
+  (
+    'an evaluation that is made up for stands twice',
+    'bert_jax/training_log.py',
+    '    if evaluates:\n',
+    '    if False:\n',
+    'tests/test_night.py::test_a_signal_breaks_an_evaluation_off_and_it_is_repeated',
+  ),
+  (
     'a run that goes on keeps lines past its start',
     'bert_jax/training_log.py',
     ' if step is not None and step <= start]',

@@ -127,9 +127,10 @@ def _sentences(config, spec):
 
 def judged_under(config):
   """{name: value}: the seed and the masking of an evaluation, which decide its numbers."""
-  own = config.eval_masking.policy
-  masking = config.eval_masking if own else config.masking
-  rate, cap = masking.masked_lm_prob, 0 if own else config.masking.max_predictions_per_seq
+  masking, cap = config.eval_masking, 0
+  if not masking.policy:  # as in training
+    masking, cap = config.masking, config.masking.max_predictions_per_seq
+  rate = masking.masked_lm_prob
   return {
     'eval.seed': config.seed if config.eval.seed < 0 else config.eval.seed,
     'eval_masking.policy': masking_stages(masking.policy)[-1][1],

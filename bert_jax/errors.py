@@ -1,5 +1,6 @@
 """Errors of the user: one sentence that says what to do, and an exit code of the command line."""
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -40,13 +41,31 @@ def command_line():
   """For command lines: shows log lines on stderr, and errors as one sentence and an exit code."""
   logging.basicConfig(level=logging.WARNING, format='%(message)s', stream=sys.stderr, force=True)
   show_log()
-  threading.excepthook, sys.excepthook = _thread_failed, _failed
+  threading.excepthook = _thread_failed
+  asyncio.set_event_loop_policy(_Loops())
   with contextlib.ExitStack() as stack:
     if threading.current_thread() is threading.main_thread():
       for number in (signal.SIGINT, signal.SIGTERM):
         stack.callback(signal.signal, number, signal.signal(number, _interrupter()))
     stack.enter_context(_sentences())
     yield
+
+
+class _Loop(asyncio.SelectorEventLoop):
+  """An event loop that takes no answers once it is closed. After a write or a read has failed, the
+  threads of Orbax's disk library still answer, each with a printed traceback if that raises."""
+
+  def call_soon_threadsafe(self, callback, *args, context=None):
+    try:
+      return super().call_soon_threadsafe(callback, *args, context=context)
+    except RuntimeError:
+      if not self.is_closed():
+        raise
+
+
+class _Loops(asyncio.DefaultEventLoopPolicy):
+  def new_event_loop(self):
+    return _Loop()
 
 
 def _interrupter():
@@ -83,13 +102,6 @@ def unwritten(path, error, advice='check the disk, or use another folder'):
   """The InputError that says that an OSError kept a path from being written."""
   kind = InputError if isinstance(error, WRONG_PATH) else Unwritten
   return kind(f'{path} cannot be written ({error.strerror or first_line(error)}); {advice}.')
-
-
-def _failed(kind, error, trace):
-  """Prints an uncaught error, but not those that the disk library of Orbax prints by itself when it
-  answers after a write has failed, of which the run has its own sentence."""
-  if str(error) != 'Event loop is closed':
-    sys.__excepthook__(kind, error, trace)
 
 
 def _thread_failed(args):

@@ -64,7 +64,7 @@ def with_gradients(function, tokens, window, causal):
     (False, alibi, True, 'einsum'),
     (True, alibi, False, 'xla'),
   ],
-  ids=str,
+  ids=['both ways', 'causal', 'causal by row', 'alibi', 'causal alibi by xla'],
 )
 def test_blocks_compute_what_a_mask_over_all_pairs_does(causal, bias, packed, implementation):
   tokens = Tokens(rows(packed))

@@ -14,7 +14,8 @@ def _stopped(number, frame):
 
 if sys.argv[:1] == ['-m']:  # `python -m bert_jax.train`, which goes on to import for seconds
   for _number in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(_number, _stopped)
+    if signal.getsignal(_number) != signal.SIG_IGN:  # as nohup sets it
+      signal.signal(_number, _stopped)
 
 
 def load(path, which='latest', dtype=''):

@@ -35,8 +35,9 @@ def load_params(workdir, shapes, which='latest', partial=False):
       except Damaged as error:
         damaged.append(error)
         if which != 'latest':
-          others = ', '.join(map(str, _good(checkpoints, number))) or 'no other'
-          raise InputError(f'{error}; there is {others} (--checkpoint latest or a step).') from None
+          good = ', '.join(map(str, _good(checkpoints, number)))
+          advice = f'the others are {good} (--checkpoint latest or a step)' if good else 'it is alone'
+          raise InputError(f'{error}; {advice}.') from None
         log.error('%s; trying the one before it', error)
   raise checkpoints.none_is_good(damaged)
 

@@ -209,7 +209,7 @@ MUTANTS = [
     'bert_jax/sharding.py',
     "(r'word_embeddings/embedding$', P(('fsdp', 'tensor'), None))",
     "(r'word_embeddings/embedding$', P(None, ('fsdp', 'tensor')))",
-    'tests/test_step.py::test_specs_of_base_at_2x2x2',
+    'tests/test_step.py::test_specs_at_2x2x2',
   ),
   (
     'the standard deviation of a whole population',

@@ -36,8 +36,12 @@ def load_params(workdir, shapes, which='latest', partial=False):
         damaged.append(error)
         if which != 'latest':
           good = ', '.join(map(str, _good(checkpoints, number)))
-          advice = f'the others are {good} (--checkpoint latest or a step)' if good else 'it is alone'
-          raise InputError(f'{error}; {advice}.') from None
+          good = (
+            f'there are good ones at {good} (--checkpoint latest or a step)'
+            if good
+            else ('no other is good')
+          )
+          raise InputError(f'{error}; {good}.') from None
         log.error('%s; trying the one before it', error)
   raise checkpoints.none_is_good(damaged)
 

@@ -240,7 +240,7 @@ def test_the_best_is_read_whatever_became_of_others(corpus_file, tmp_path):
   said = str(caught.value)
   assert f'checkpoint {best} in' in said and 'is damaged' in said and 'no good' not in said
   good = {5, 10, 15, 20} - {best, other}
-  assert f'there is {", ".join(map(str, sorted(good)))} (' in said
+  assert f'at {", ".join(map(str, sorted(good)))} (' in said
 
 
 # ---- logs ----------------------------------------------------------------------------------------

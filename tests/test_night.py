@@ -187,8 +187,9 @@ def test_a_command_that_is_interrupted_while_it_imports_says_one_line(name, tmp_
     f'import os, signal, time\nos.kill(os.getpid(), signal.SIG{name})\ntime.sleep(5)\n'
   )
   env = dict(os.environ, PYTHONPATH=f'{tmp_path}:{ROOT}')
+  listens = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # also in the background
   out = subprocess.run([sys.executable, '-m', 'bert_jax.train', '--help'], env=env, cwd=ROOT,
-                       capture_output=True, text=True)  # fmt: skip
+                       capture_output=True, text=True, preexec_fn=listens)  # fmt: skip
   assert (out.returncode, out.stderr) == (130, 'stopped\n')
 
 
@@ -451,7 +452,7 @@ def test_mfu_is_left_out_where_it_is_not_known_and_never_above_all(
   monkeypatch.setattr(speed.jax, 'devices', lambda: [device])
   clock = speed.Clock(1e6)
   monkeypatch.setattr(speed.time, 'perf_counter', lambda: clock.started + 2)
-  clock.steps = 1
+  clock.steps = clock.batches = 1
   assert clock.read(10).get('mfu') == mfu
 
 

@@ -55,7 +55,8 @@ def test_a_run_of_before_is_judged_as_it_was(corpus_file):
 
 def test_as_many_are_masked_as_the_rate_takes(corpus_file):
   resolve = lambda *x: TASK.resolve(small_pretrain(corpus_file, *(f'--config.{y}' for y in x)))
-  most = lambda *x: resolve('masking.max_predictions_per_seq=0', *x).masking.max_predictions_per_seq
+  whole = 'masking.max_predictions_per_seq=0', 'model.max_position_embeddings=512'
+  most = lambda *x: resolve(*whole, *x).masking.max_predictions_per_seq
   assert most() == 5  # of 32 tokens
   assert [most(f'data.seq_length={n}') for n in (128, 512, 20)] == [20, 77, 3]
   assert most('masking.masked_lm_prob=0.4') == 13

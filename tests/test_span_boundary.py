@@ -93,7 +93,7 @@ def test_the_loss_is_added_and_reads_the_boundaries_alone():
     'masked_labels': jnp.tile(jnp.array([9, 11, 0]), (4, 1)),
   }
   assert OBJECTIVE.loss_weights == {'mlm': 1.0, 'sbo': 1.0}
-  assert OBJECTIVE.metrics == ('mlm', 'mlm_accuracy', 'sbo', 'sbo_accuracy')
+  assert OBJECTIVE.metrics == ('mlm', 'mlm_accuracy', 'sbo', 'sbo_accuracy', 'masked')
   terms, _ = OBJECTIVE.terms(params, batch, None, False)
   assert float(terms['sbo'].weight) == 8
   table = params['encoder']['embeddings']['word_embeddings']['embedding']

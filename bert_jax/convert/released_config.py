@@ -21,7 +21,7 @@ def config_of(weights, tokenizer=None, longest=0):
   config.model.update(model)
   config.tokenizer.do_lower_case = getattr(tokenizer, 'do_lower_case', True)
   config.data.seq_length = limit = min(longest or LONGEST, model['max_position_embeddings'])
-  if model['mixer'] == 'fourier':  # which mixes all that a row holds
+  if config.model.mixer == 'fourier':  # which mixes all that a row holds
     config.data.examples_per_row = 1
   parts = tuple(dict.fromkeys(path.partition('/')[0] for path in weights.flat))
   problem = weights.description.problem

@@ -27,15 +27,13 @@ os.environ.setdefault('XLA_FLAGS', QUICK)
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / 'shared' / 'data'
 # The files that take minutes go first, so that no process is left alone with one at the end.
-LONG = (
-  'test_train', 'test_night', 'test_processes', 'test_layouts', 'test_golden_runs', 'test_step',
-  'test_old_workdir', 'test_faultbench', 'test_families', 'test_belongs', 'test_house',
-  'test_tasks', 'test_electra', 'test_evaluation_masks', 'test_huggingface', 'test_released_families',
-)  # fmt: skip
+LONG = """
+  train night processes layouts golden_runs step old_workdir faultbench families belongs house tasks
+  electra evaluation_masks huggingface released_families""".split()  # noqa: SIM905
 
 
 def pytest_collection_modifyitems(items):
-  place = {name: i for i, name in enumerate(LONG)}
+  place = {f'test_{name}': i for i, name in enumerate(LONG)}
   items.sort(key=lambda item: place.get(item.path.stem, len(LONG)))
 
 

@@ -24,6 +24,9 @@ class Writer:
   def __init__(self, workdir, start, tensorboard, evaluates=False):
     self.workdir, self.tensorboard = workdir, tensorboard
     self.path = Path(workdir) / 'metrics.jsonl'
+    self._open(start, evaluates)
+
+  def _open(self, start, evaluates=False):
     self.file = self.board = None
     if not hosts.first():
       return
@@ -32,10 +35,10 @@ class Writer:
       self.file = self.path.open('a')
     except OSError as error:
       raise unwritten(self.path, error) from None
-    if tensorboard:
+    if self.tensorboard:
       import tensorboardX  # here: it is slow to import and not every run wants it
 
-      self.board = tensorboardX.SummaryWriter(str(workdir), purge_step=start + 1)
+      self.board = tensorboardX.SummaryWriter(str(self.workdir), purge_step=start + 1)
 
   def _drop_later(self, start, evaluates):
     """Rewrites metrics.jsonl without the lines that are written again. A file with damaged lines is
@@ -69,7 +72,7 @@ class Writer:
   def back_to(self, step):
     """Drops the lines past a step."""
     self.close()
-    self.__init__(self.workdir, step, self.tensorboard)
+    self._open(step)
 
   def close(self):
     try:

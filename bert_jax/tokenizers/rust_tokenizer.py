@@ -81,16 +81,16 @@ class RustTokenizer(Tokenizer):
 
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
     texts = checked(texts)
-    found = self._rust.encode_batch(texts, add_special_tokens=False)
-    return [self._encoding(text, encoding) for text, encoding in zip(texts, found)]
+    encodings = self._rust.encode_batch(texts, add_special_tokens=False)
+    return [self._encoding(text, encoding) for text, encoding in zip(texts, encodings)]
 
   def _encoding(self, text, encoding):
     spans = [(start + _blanks(text[start:end]), end) for start, end in encoding.offsets]
     return self.encoding(encoding.ids, spans)
 
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    found = self._rust.encode_batch_fast(checked(texts), add_special_tokens=False)
-    return [np.array(e.ids, np.int32) for e in found]
+    encodings = self._rust.encode_batch_fast(checked(texts), add_special_tokens=False)
+    return [np.array(e.ids, np.int32) for e in encodings]
 
   def words_batch(self, words: Sequence[str], after_blank: Sequence[bool]) -> list[np.ndarray]:
     if not self._is_byte_level:

@@ -348,31 +348,34 @@ def test_a_hundred_languages_are_no_path(tmp_path):
 # ---- one run at a time ---------------------------------------------------------------------------
 
 
-def hold(workdir, ready, end):
+def hold(workdir, pipe):
   with workdir_lock.held(workdir):
-    ready.set()
-    end.wait(60)
+    pipe.send('held')
+    pipe.poll(60)  # until it may end
 
 
 @pytest.fixture
 def holder(tmp_path):
-  """A process that trains in a workdir, as far as the lock can tell."""
+  """(a process that trains in a workdir, as far as the lock can tell; a pipe: what is sent ends
+  it). A pipe, since an Event whose waiting process was killed would wait for it for ever."""
   context = multiprocessing.get_context('spawn')
-  ready, end = context.Event(), context.Event()
-  process = context.Process(target=hold, args=(tmp_path / 'run', ready, end))
+  pipe, other = context.Pipe()
+  process = context.Process(target=hold, args=(tmp_path / 'run', other))
   process.start()
-  assert ready.wait(60)
-  yield process, end
-  end.set()
+  other.close()
+  assert pipe.poll(60)
+  assert pipe.recv() == 'held'
+  yield process, pipe
+  pipe.close()  # ends the wait
   process.join()
 
 
 def test_a_second_run_names_the_first(holder, tmp_path, corpus_file):
-  process, end = holder
+  process, pipe = holder
   with pytest.raises(InputError, match=rf'run is in use: process {process.pid} of host') as caught:
     train(small_pretrain(corpus_file), tmp_path / 'run')
   assert farewell(caught.value)[1] == 3  # may be tried again
-  end.set()
+  pipe.send('end')
   process.join()
   assert not (tmp_path / 'run').exists()
   with workdir_lock.held(tmp_path / 'run'):

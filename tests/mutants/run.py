@@ -373,6 +373,13 @@ MUTANTS = [
     'tests/test_night.py::test_a_run_goes_back_past_the_data_of_a_spike',
   ),
   (
+    'a step that is repeated gets the data of before the run went back',
+    'bert_jax/tally.py',
+    'if at <= step), first)',
+    'if at < step), first)',
+    'tests/test_night.py::test_a_run_goes_back_past_the_data_of_a_spike',
+  ),
+  (
     'the checkpoint to go back to is deleted',
     'bert_jax/checkpoint.py',
     'or s in (best, back)',

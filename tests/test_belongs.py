@@ -277,6 +277,14 @@ def test_many_write_the_same_file_at_once(tmp_path):
   assert [path.name for path in tmp_path.iterdir()] == ['file']
 
 
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+  synced, path = [], tmp_path / 'file'
+  sync = lambda number: synced.append((os.fstat(number).st_ino, path.exists()))
+  monkeypatch.setattr(os, 'fsync', sync)
+  write_whole(path, 'text')
+  assert synced == [(path.stat().st_ino, False), (tmp_path.stat().st_ino, True)]
+
+
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
   write_whole(tmp_path / 'file', 'old')
   before = resource.getrlimit(resource.RLIMIT_FSIZE)

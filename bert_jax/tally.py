@@ -34,7 +34,8 @@ class Tally:
   events: how many steps were skipped, losses were spikes, and how often the run went back.
   in_a_row: steps that were skipped, up to the last one. losses: those that the next is compared
   with. offset: how many batches the run left out, going back: batch n + offset is that of step n.
-  back: the step it went back to last, and how often."""
+  moves: [[step, offset from there on]] of each time that it went back. back: the step it went back
+  to last, and how often."""
 
   seen: dict = field(default_factory=dict)
   window: dict = field(default_factory=dict)
@@ -42,6 +43,7 @@ class Tally:
   in_a_row: int = 0
   losses: list = field(default_factory=list)
   offset: int = 0
+  moves: list = field(default_factory=list)
   back: tuple = (0, 0)
 
   @classmethod
@@ -55,7 +57,13 @@ class Tally:
     """What a checkpoint holds beside `seen`, for from_meta."""
     window = {name: [float(m.total), float(m.weight)] for name, m in self.window.items()}
     return {'window': window, 'events': self.events, 'in_a_row': self.in_a_row,
-            'losses': self.losses, 'offset': self.offset, 'back': list(self.back)}  # fmt: skip
+            'losses': self.losses, 'offset': self.offset, 'moves': self.moves,
+            'back': list(self.back)}  # fmt: skip
+
+  def offset_after(self, step):
+    """The offset of the step that follows step `step`, which may be long past."""
+    first = 0 if self.moves else self.offset  # of a version without `moves`
+    return next((offset for at, offset in reversed(self.moves) if at <= step), first)
 
   def counts(self, config):
     """{name: number} for a line of the log."""

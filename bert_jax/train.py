@@ -168,6 +168,7 @@ def go_back(run, state, spike, target, writer, progress):
   before, run.tally, run.results = run.tally, Tally.from_meta(meta), meta['metrics']
   run.tally.went_back(target, before)
   run.tally.offset = before.offset + spike - target
+  run.tally.moves = [*run.tally.moves, [target, run.tally.offset]]
   writer.back_to(target)
   progress.back_to(target)
   log.warning('going on from step %d with the data after that of step %d', target, spike)

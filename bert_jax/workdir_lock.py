@@ -48,6 +48,8 @@ def held(workdir):
     lock = _take(path)
   except OSError as error:
     raise unwritten(workdir, error) from None
+  if not _lock(lock):
+    log.warning('%s: the file system has no locks; start one run at a time in this workdir', path)
   ended = threading.Event()
   holder = {'host': socket.gethostname(), 'pid': os.getpid(), 'since': time.strftime('%F %T')}
   _write(lock, holder, 0)

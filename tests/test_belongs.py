@@ -2,6 +2,7 @@
 what is whole."""
 
 import contextlib
+import errno
 import json
 import multiprocessing
 import os
@@ -276,6 +277,14 @@ def test_many_write_the_same_file_at_once(tmp_path):
   assert [path.name for path in tmp_path.iterdir()] == ['file']
 
 
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+  synced, path = [], tmp_path / 'file'
+  sync = lambda number: synced.append((os.fstat(number).st_ino, path.exists()))
+  monkeypatch.setattr(os, 'fsync', sync)
+  write_whole(path, 'text')
+  assert synced == [(path.stat().st_ino, False), (tmp_path.stat().st_ino, True)]
+
+
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
   write_whole(tmp_path / 'file', 'old')
   before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -419,6 +428,23 @@ def test_a_lock_of_another_host_is_kept_while_it_counts(tmp_path, monkeypatch):
   with workdir_lock.held(tmp_path):  # it stands still
     assert json.loads(path.read_text())['pid'] == os.getpid()
   assert not path.exists()
+
+
+@pytest.mark.parametrize('number', [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_disk_without_locks_is_trained_on_and_a_second_run_still_refused(
+  tmp_path, monkeypatch, caplog, number
+):
+  def flock(*_):
+    raise OSError(number, os.strerror(number))
+
+  monkeypatch.setattr(workdir_lock.fcntl, 'flock', flock)
+  monkeypatch.setattr(workdir_lock, 'BEAT_SECONDS', 0.1)
+  with workdir_lock.held(tmp_path):
+    (said,) = caplog.messages
+    assert 'run.lock: the file system has no locks; start one run at a time' in said
+    with pytest.raises(workdir_lock.Busy, match=f'process {os.getpid()}'):
+      workdir_lock.held(tmp_path).__enter__()
+  assert not (tmp_path / 'run.lock').exists()
 
 
 # ---- disks ---------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ echo "$*" >> "$FAKE/calls"
 case "$*" in
   *queued-resources\\ create*) echo ACTIVE > "$FAKE/state" ;;
   *describe*) cat "$FAKE/state" ;;
-  *bert_jax*checkpoints*) head -n 1 "$FAKE/steps" 2> /dev/null; sed -i 1d "$FAKE/steps" ;;
+  *launch/attempt\\ --step*) head -n 1 "$FAKE/steps" 2> /dev/null; sed -i 1d "$FAKE/steps" ;;
   *run.exit\\ 2*)
     answer=$(head -n 1 "$FAKE/says")
     sed -i 1d "$FAKE/says"
@@ -235,6 +235,10 @@ def test_a_run_that_fails_at_other_steps_goes_on(gcloud):
   (folder / 'steps').write_text('10\n10\n20\n30\n')
   out = launch('launch/tpu', 'run', 'pod', '--restart', *TRAIN, **env)
   assert out.stderr.count('starting it again') == 4 and 'the run has ended (0)' in out.stderr
+  (folder / 'says').write_text('3\n1\n1\n0\n')  # that max_hours are over is no failure
+  (folder / 'steps').write_text('30\n30\n30\n')
+  out = launch('launch/tpu', 'run', 'pod', '--restart', *TRAIN, **env)
+  assert 'the run has ended (0)' in out.stderr
   (folder / 'says').write_text('1\n' * 4)
   (folder / 'steps').write_text('30\n40\n40\n40\n')
   out = launch('launch/tpu', 'run', 'pod', '--restart', *TRAIN, check=False, **env)
@@ -245,7 +249,14 @@ def test_the_step_is_looked_for_in_the_home_folder(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('1\n0\n')
   launch('launch/tpu', 'run', 'pod', '--restart', '--', '--config', 'c', '--workdir', '~/W', **env)
-  assert '--command=cd bert_jax && ls ../W/checkpoints' in (folder / 'calls').read_text()
+  (ask,) = [x for x in (folder / 'calls').read_text().splitlines() if 'attempt --step' in x]
+  home = folder / 'home'
+  for step in '4', '12', '12.orbax-checkpoint-tmp':
+    (home / 'W' / 'checkpoints' / step).mkdir(parents=True)
+  shutil.copytree('launch', home / 'bert_jax' / 'launch')
+  out = subprocess.run(['bash', '-c', ask.partition('--command=')[2]], cwd=home, text=True,
+                       env=os.environ | {'HOME': str(home)}, capture_output=True)  # fmt: skip
+  assert out.stdout == '12\n'
 
 
 def test_packages_arrive_as_words(gcloud, tmp_path):
@@ -279,6 +290,10 @@ def test_a_run_is_tried_again_until_it_crashes_at_the_same_step(tmp_path):
   out = attempt(tmp_path / 'b', 'mkdir -p "$2/checkpoints/$n"; [ $n = 7 ] || exit 137', '--again',
                 ATTEMPTS='3')  # fmt: skip
   assert out.returncode == 0 and out.stderr.count('starting it again') == 6
+  script = '[ $n = 7 ] || { mkdir -p "$2/checkpoints/$n"; exit 3; }'  # max_hours: saved each time
+  out = attempt(tmp_path / 'c', script, '--again', ATTEMPTS='1')
+  assert out.returncode == 0 and out.stderr.count('starting it again') == 6
+  assert 'waiting' not in out.stderr and not (tmp_path / 'c' / 'crashes').exists()
   for code in ('2', '130'):  # a wrong input, a stop
     out = attempt(tmp_path / code, f'exit {code}', '--again')
     assert out.returncode == int(code) and (tmp_path / code / 'count').read_text() == '1\n'

@@ -19,8 +19,8 @@ import toys
 from conftest import ROOT, small_pretrain
 from test_train import lines, same_bits, train_lines
 
-from bert_jax import config as config_lib
 from bert_jax import (
+  checkpoint,
   errors,
   evaluate,
   run_setup,
@@ -31,6 +31,7 @@ from bert_jax import (
   tally,
   workdirs,
 )
+from bert_jax import config as config_lib
 from bert_jax import train as loop
 from bert_jax.errors import InputError
 from bert_jax.tools import replay
@@ -405,6 +406,11 @@ def test_a_run_goes_back_past_the_data_of_a_spike(corpus_file, tmp_path, monkeyp
   assert line['rollbacks'] == line['loss_spikes'] == 2
   steps = [x['step'] for x in lines(tmp_path / 'whole', 'train')]
   assert steps == list(range(2, 21, 2))
+  again = [replay.replay(tmp_path / 'whole', at) for at in (9, 10)]  # of a time when it went back
+  (logged,) = [x for x in lines(tmp_path / 'whole', 'train') if x['step'] == 10]
+  assert np.mean([x['loss'] for x in again]) == pytest.approx(logged['loss'], rel=1e-5)
+  last = tally.Tally.from_meta(checkpoint.newest_meta(tmp_path / 'whole'))
+  assert [last.offset_after(step) for step in (0, 7, 8, 19)] == [0, 0, 6, 6]
   for at in (10, 14):  # asked to stop before it goes back, and in between
     stop_when(monkeypatch, lambda number, _, at=at: number == at)
     workdir = tmp_path / str(at)
@@ -430,8 +436,6 @@ def test_steps_that_were_skipped_and_undone_do_not_count():
 
 def test_the_checkpoint_to_go_back_to_stays(tmp_path):
   from test_train import kept_by
-
-  from bert_jax import checkpoint
 
   settings = kept_by(best_metric='')
   with contextlib.closing(checkpoint.Checkpoints(tmp_path, settings, rollback=10)) as checkpoints:

@@ -1,6 +1,5 @@
-"""Reads damaged files of every format: each must be read or refused in one sentence.
-
-    python -m bert_jax.tools.fault_inputs --number 10000 --processes 2
+"""Reads damaged files of every format: each must be read or refused in one sentence; for
+tools/faultbench.py (--only inputs).
 
 Small whole files are damaged (bits, cuts, repeated stretches, huge numbers, deep nesting, invalid
 UTF-8, NUL, swapped columns, another format under the name) and read as a run reads them, in worker
@@ -28,8 +27,7 @@ from collections import Counter
 from concurrent import futures
 from pathlib import Path
 
-from bert_jax.errors import InputError, command_line
-from bert_jax.tools import arguments
+from bert_jax.errors import InputError
 from bert_jax.tools.fault_formats import formats
 
 SECONDS, MEGABYTES, LONGEST = 10, 300, 1500
@@ -187,7 +185,7 @@ class Campaign:
     return format.name, done, verdict, text
 
 
-def _work(seed, numbers):
+def work(seed, numbers):
   """Judges inputs in this process: a line of JSON before each, [number], and one after it."""
   logging.disable(logging.WARNING)
   os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries write there too
@@ -203,11 +201,9 @@ def _work(seed, numbers):
 def _judged(seed, numbers):
   """Yields [input, format, what was done, verdict, exception] from worker processes, one after
   the other: where one dies, the next begins behind that input."""
-  command = [sys.executable, '-m', __name__ if __name__ != '__main__' else __spec__.name]
   while numbers:
-    given = f'{seed},{numbers.start},{numbers.stop},{numbers.step}'
-    worker = subprocess.Popen([*command, '--worker', given], stdout=subprocess.PIPE, text=True)
-    with worker:
+    command = [sys.executable, '-c', f'from {__name__} import work; work({seed}, {numbers})']
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
       begun = None
       for line in worker.stdout:
         begun, *result = json.loads(line)
@@ -233,28 +229,3 @@ def run(number, seed=0, processes=2):
         if result[3] not in FINE:
           faults.append(result)
   return {name: dict(of) for name, of in counts.items()}, sorted(faults)
-
-
-def main(argv=None):
-  parser = arguments.parser('fault_inputs', __doc__)
-  parser.add_argument('--number', type=int, default=10_000)
-  parser.add_argument('--seed', type=int, default=0)
-  parser.add_argument('--processes', type=int, default=arguments.cores())
-  parser.add_argument('--worker', default='', help='for its own processes: seed,start,stop,step')
-  args = parser.parse_args(argv)
-  if args.worker:
-    seed, *numbers = map(int, args.worker.split(','))
-    return _work(seed, range(*numbers))
-  with command_line():
-    counts, faults = run(args.number, args.seed, args.processes)
-    verdicts = ('read', 'named', 'traceback', 'slow', 'memory', 'crash')
-    rows = [('format', *verdicts)]
-    rows += [(name, *(str(of.get(v, 0)) for v in verdicts)) for name, of in counts.items()]
-    print('\n'.join(arguments.aligned(rows)))
-    for fault in faults[:50]:
-      print(json.dumps(fault, ensure_ascii=False))
-    sys.exit(1 if faults else 0)
-
-
-if __name__ == '__main__':
-  main()

@@ -42,9 +42,9 @@ log = logging.getLogger('bert_jax')
 def replay(path, at=0):
   """The facts of step `at` of the run in a workdir; or of the step that a file is about, which
   a run has written into its workdir."""
-  path, offset = Path(path).expanduser(), None
+  path, moves = Path(path).expanduser(), None
   if path.is_file():
-    (at, offset), path = _place_of(path), path.parent
+    (at, moves), path = _place_of(path), path.parent
   if at < 1:
     raise InputError(f'--step is {at}; give the number of a step of {path}, from 1.')
   inputs = run_setup.read_inputs(workdirs.read_config(path), path)
@@ -54,22 +54,24 @@ def replay(path, at=0):
     program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.steps)
     if inputs.beginning.continues:
       run_setup.check_continues(inputs, program)  # is it the same data and vocabulary?
-    state, tally = _state_before(inputs, program, at)
+    # The newest checkpoint knows where the run went back; that before the step may be too old.
+    tally = Tally.from_meta(inputs.beginning.meta if inputs.beginning.continues else {})
+    tally = tally if moves is None else Tally(moves=moves)
+    state = _state_before(inputs, program, at)
     log.info('from step %d on', int(state.step))
-    offset = tally.offset if offset is None else offset
     if int(state.step) < at - 1:
       train_step = program.lower().compile()
       constants = sharding.put(program.constants, inputs.mesh)
       for n in range(int(state.step), at - 1):
-        state, _ = train_step(state, inputs.batches[n + offset], constants)
-    return _facts(inputs, program, state, at - 1 + offset)
+        state, _ = train_step(state, inputs.batches[n + tally.offset_after(n)], constants)
+    return _facts(inputs, program, state, at - 1 + tally.offset_after(at - 1))
 
 
 def _place_of(path):
-  """(step, offset of its data, see Tally) in a file that a run wrote."""
+  """(step, [[0, offset of its data]], see Tally) in a file that a run wrote."""
   try:
     facts = json_value(path.read_bytes())
-    return int(facts['step']), int(facts['offset'])
+    return int(facts['step']), [[0, int(facts['offset'])]]
   except (ValueError, KeyError, TypeError):
     raise InputError(
       f'{path} is no file of a step; give the nonfinite-STEP.json of a run, or its workdir.'
@@ -77,7 +79,7 @@ def _place_of(path):
 
 
 def _state_before(inputs, program, at):
-  """(State, Tally) of the newest good checkpoint before step `at`, else of step 0."""
+  """The State of the newest good checkpoint before step `at`, else of step 0."""
   config = inputs.config
   for folder in (inputs.workdir, config.resume_from):
     if not folder or not hosts.exists(Path(folder).expanduser() / 'checkpoints'):
@@ -85,18 +87,18 @@ def _state_before(inputs, program, at):
     with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
       for saved in reversed([n for n in checkpoints.steps() if n < at]):
         with contextlib.suppress(checkpoint.Damaged):
-          trees, meta = checkpoints.restore_step(
+          trees, _ = checkpoints.restore_step(
             saved, {part: getattr(program.state, part) for part in checkpoint.PARTS}
           )
           count = jax.device_put(np.int32(saved), program.state.step.sharding)
-          return step.State(count, **trees), Tally.from_meta(meta)
+          return step.State(count, **trees)
   if config.resume_from:
     raise InputError(f'there is no checkpoint before step {at} to begin from.')
   weights = None
   if config.init_from:
     beginning = initialization.Beginning(hub.folder(config.init_from), None)
     weights = initialization.load_weights(beginning, config, inputs.objective, inputs.mesh)
-  return run_setup.new_state(inputs, program, weights), Tally()
+  return run_setup.new_state(inputs, program, weights)
 
 
 def _facts(inputs, program, state, place):

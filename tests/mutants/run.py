@@ -373,6 +373,27 @@ MUTANTS = [
     'tests/test_night.py::test_a_run_goes_back_past_the_data_of_a_spike',
   ),
   (
+    'a step that is repeated gets the data of before the run went back',
+    'bert_jax/tally.py',
+    'if at <= step), first)',
+    'if at < step), first)',
+    'tests/test_night.py::test_a_run_goes_back_past_the_data_of_a_spike',
+  ),
+  (
+    'a run that has saved and ends before its end has crashed',
+    'launch/attempt',
+    '[ "$code" = 3 ] && ',
+    '[ "$code" = 4 ] && ',
+    'tests/test_launch.py::test_a_run_is_tried_again_until_it_crashes_at_the_same_step',
+  ),
+  (
+    'a file system without locks is not mentioned',
+    'bert_jax/workdir_lock.py',
+    '  if not _lock(lock):\n',
+    '  if False:\n',
+    'tests/test_belongs.py::test_a_disk_without_locks_is_trained_on_and_a_second_run_still_refused',
+  ),
+  (
     'the checkpoint to go back to is deleted',
     'bert_jax/checkpoint.py',
     'or s in (best, back)',

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import types
 
 
 class InputError(ValueError):
@@ -41,7 +42,7 @@ def command_line():
   """For command lines: shows log lines on stderr, and errors as one sentence and an exit code."""
   logging.basicConfig(level=logging.WARNING, format='%(message)s', stream=sys.stderr, force=True)
   show_log()
-  threading.excepthook = _thread_failed
+  threading.excepthook, sys.unraisablehook = _thread_failed, _not_raised
   asyncio.set_event_loop_policy(_Loops())
   with contextlib.ExitStack() as stack:
     if threading.current_thread() is threading.main_thread():
@@ -111,6 +112,13 @@ def _thread_failed(args):
     return
   name = args.thread.name if args.thread else 'a thread'
   logging.getLogger('bert_jax').warning('%s has ended: %s', name, first_line(args.exc_value))
+
+
+def _not_raised(args):
+  """Keeps quiet about what a coroutine raises when it is thrown away unfinished, as Orbax's are
+  after the first of many reads has failed, whose error is raised."""
+  if not isinstance(args.object, types.CoroutineType):
+    sys.__unraisablehook__(args)
 
 
 WRONG_PATH = (

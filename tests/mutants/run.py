@@ -394,6 +394,13 @@ MUTANTS = [
     'tests/test_belongs.py::test_a_disk_without_locks_is_trained_on_and_a_second_run_still_refused',
   ),
   (
+    'what coroutines raise when they are thrown away is printed',
+    'bert_jax/errors.py',
+    'if not isinstance(args.object, types.CoroutineType):',
+    'if True:',
+    'tests/test_belongs.py::test_a_library_whose_reads_have_failed_prints_nothing',
+  ),
+  (
     'the checkpoint to go back to is deleted',
     'bert_jax/checkpoint.py',
     'or s in (best, back)',

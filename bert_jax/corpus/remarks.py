@@ -3,7 +3,7 @@
 Only what is out of the ordinary is said, with the field to set; the limits are below. Pieces are
 counted in some records of each language, accents and lines in the beginnings of some files, so this
 takes seconds for any corpus, and the same corpus gives the same sentences. A prepared corpus has no
-text any more: `tools.prepare` says what is lost there.
+text any more: `tools.prepare` says what is lost there. Of labelled data, some examples are read.
 """
 
 import contextlib

@@ -174,13 +174,14 @@ def test_the_exit_status_and_the_way_to_repeat_a_bad_case(tmp_path, monkeypatch,
   assert end.value.code == 2 and '--only KIND' in capsys.readouterr().err
 
 
-def test_a_run_that_is_killed_ends_with_the_same_bits(tmp_path, capsys):
-  """The short form: a run is killed while it trains and while it saves, and goes on."""
-  with pytest.raises(SystemExit) as end:
-    faultbench.main(['--only', 'kill', '--case', '1', '--jobs', '1', '--out', str(tmp_path)])
-  out, err = capsys.readouterr()
-  assert end.value.code == 0, err
-  assert '| all | 2 | 2 | 0 | 0 | 0 | 0 |' in out
+def test_what_befalls_a_run_is_survived_or_named(tmp_path):
+  """The short form: a run is killed while it trains and while it saves, its disk is full, and it is
+  started twice."""
+  cases = [('kill', 1), ('disk', 0), ('two', 0)]
+  results = faultbench.campaign(cases, seed=0, jobs=1, out=tmp_path)
+  outcomes = {kind: [each.outcome for each in tries] for (kind, _), tries in results.items()}
+  expected = {'kill': ['survived', 'survived'], 'disk': ['survived'], 'two': ['named']}
+  assert outcomes == expected, results
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ SETTINGS = [
 def pretrain(args, corpus, workdir, *overrides):
   out = run_module(
     'bert_jax.train', '--config', f'configs/pretrain.py:runlocal,{args}', '--workdir', workdir,
-    f'--config.data.train={corpus}', *SETTINGS, *overrides, timeout=3600,
+    f'--config.data.train={corpus}', *SETTINGS, *overrides, quick=False, timeout=3600,
   )  # fmt: skip
   results = json.loads(out.stdout.splitlines()[-1])
   print({k: round(v, 3) for k, v in results.items() if not isinstance(v, str)})

@@ -1,4 +1,4 @@
-"""What is said before the first step about the data and the settings of a pre-training."""
+"""What is said before the first step about the data and the settings of a run."""
 
 import logging
 
@@ -11,17 +11,20 @@ from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools import prepare
 
-PRETRAINING = TASKS['mlm_nsp']
 SENTENCES = 'The old river crosses the town. A small boat follows it. Nobody knows the long road.'
 
 
+def remarks_on(config, *overrides):
+  """The sentences about a run of a config."""
+  config = c.load(config, [f'--config.{x}' for x in overrides])
+  task = TASKS[config.objective]
+  config = task.resolve(config)
+  tokenizer = run_tokenizer.of_run(config, None, lambda: task.texts(config))
+  return task.remarks(config, tokenizer, task.sources(config, tokenizer))
+
+
 def said(*overrides):
-  """The sentences about a run of configs/pretrain.py:runlocal."""
-  overrides = ('corpus.eval_share=0.2', *overrides)
-  config = c.load('configs/pretrain.py:runlocal', [f'--config.{x}' for x in overrides])
-  config = PRETRAINING.resolve(config)
-  tokenizer = run_tokenizer.of_run(config, None, lambda: PRETRAINING.texts(config))
-  return PRETRAINING.remarks(config, tokenizer, PRETRAINING.sources(config, tokenizer))
+  return remarks_on('configs/pretrain.py:runlocal', 'corpus.eval_share=0.2', *overrides)
 
 
 def vocabulary(shared, name):
@@ -65,6 +68,30 @@ def test_german_in_english_settings(shared, tmp_path):
   (lost,) = said(text, *small)
   assert 'accents' in lost
   assert not said(text, *small, 'tokenizer.do_lower_case=false')
+
+
+@pytest.mark.parametrize('task', ['table', 'ner'])
+def test_german_examples_in_english_settings(shared, tmp_path, task):
+  """Fine-tuning data is looked at as text is; English says nothing."""
+  for language in ('deu', 'eng'):
+    texts = ntrex(shared, tmp_path, language).read_text().split('\n')[:400]
+    rows = (f'{text}\t{i % 2}' for i, text in enumerate(x for x in texts if x))
+    if task == 'ner':
+      rows = (''.join(f'{x}\tB-{i % 2}\n' for x in text.split()) for i, text in enumerate(texts))
+    path = tmp_path / f'{language}.tsv'
+    path.write_text('sentence\tlabel\n' * (task == 'table') + '\n'.join(rows) + '\n')
+    settings = f'data.train={path}', *vocabulary(shared, 'uncased'), 'data.seq_length=256'
+    if language == 'eng':
+      assert not remarks_on(f'configs/finetune.py:task={task}', *settings)
+      continue
+    for more, keep, another in (
+      ((), 'set tokenizer.do_lower_case=false, with a cased vocabulary', 'tokenizer.path'),
+      (('init_from=W',), 'start from a cased model (init_from)', 'of this language (init_from)'),
+    ):
+      lost, cut = remarks_on(f'configs/finetune.py:task={task}', *settings, *more)
+      assert '% of the words lose their accents by lower-casing (' in lost
+      assert lost.endswith(f'; if they matter, {keep}.')
+      assert cut.startswith('a word is ') and another in cut
 
 
 def test_scripts_that_a_vocabulary_lacks(shared, tmp_path):

@@ -642,6 +642,19 @@ def test_bad_input_is_one_sentence(tmp_path, vocab, tokenizer, text, overrides, 
   assert '\n' not in str(error.value)
 
 
+@pytest.mark.parametrize('tags', ['B-PER/E-PER/S-LOC', 'B-PER/M-PER/S-LOC', 'B-PER/I-PER/B-LOC'])
+def test_scores_of_which_conlleval_knows_not_all_tags_say_so(
+  vocab, tokenizer, tmp_path, caplog, tags
+):
+  path = tmp_path / 'a.conll'
+  path.write_text(''.join(f'{word}\t{tag}\n' for word, tag in zip(WORDS, tags.split('/'))))
+  source, _ = source_of(load(vocab, path), tokenizer)
+  tags = [s.tags for s in source.sentences]
+  files = source.files([{'tokens': WORDS[:3], 'gold': x, 'prediction': x} for x in tags])
+  assert 'FB1: 100.00' in files['conlleval.txt']
+  assert ('the Perl script conlleval errs on them' in caplog.text) == ('S-LOC' in tags[0])
+
+
 # ---- runs ----------------------------------------------------------------------------------------
 
 

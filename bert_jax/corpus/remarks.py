@@ -1,11 +1,12 @@
-"""What the data of a pre-training and its settings do to each other, said before the first step.
+"""What the data of a run and its settings do to each other, said before the first step.
 
 Only what is out of the ordinary is said, with the field to set; the limits are below. Pieces are
 counted in some records of each language, accents and lines in the beginnings of some files, so this
 takes seconds for any corpus, and the same corpus gives the same sentences. A prepared corpus has no
-text any more: `tools.prepare` says what is lost there.
+text any more: `tools.prepare` says what is lost there. Of labelled data, some examples are read.
 """
 
+import contextlib
 import itertools
 import re
 import unicodedata
@@ -31,7 +32,7 @@ PIECES, PIECES_SHARED = 1.75, 2.5
 UNUSED = 0.1  # of the pieces of a vocabulary that was trained on the text
 PER_LINE = 1.5  # sentences of a line that counts as one
 
-FILES, CHARACTERS, RECORDS = 16, 500_000, 200  # the size of a sample
+FILES, CHARACTERS, RECORDS, EXAMPLES = 16, 500_000, 200, 2000  # the size of a sample
 LONGEST_WORD = 24  # characters; longer ones, such as a line of Thai, are none
 SHOWN = 3  # languages that are named
 
@@ -50,20 +51,42 @@ def remarks(config, tokenizer, sources):
   """Sentences about the training data, the vocabulary and the settings of a run."""
   source = sources['train']
   parts = source.parts if isinstance(source, Mixture) else {'': source}
-  cuts = {name: pieces(rows.corpus, tokenizer) for name, rows in parts.items()}
+  cuts = {name: pieces(records(rows.corpus), tokenizer) for name, rows in parts.items()}
   specs = dict(files.parts(config.data.train, config.corpus.languages))
   form, field = config.corpus.format, config.corpus.text_field
   texts = {name: sample(spec, form, field) for name, spec in specs.items()}
-  out = of_accents(tokenizer, texts, 'tokenizer.do_lower_case=false')
-  trained = not (config.tokenizer.path or config.init_from)
-  another = 'name another tokenizer.path, or leave it empty to train one on this text'
+  out = of_accents(tokenizer, texts, cased(config))
+  another = ''
+  if any(map(prepared.is_prepared, specs.values())):
+    another = 'prepare the corpus with another --vocab (tools.vocab trains one)'
+  return out + of_vocabulary(config, tokenizer, cuts, another) + of_pairs(config, parts, texts)
+
+
+def of_examples(config, tokenizer, texts, examples):
+  """The same for labelled texts. texts: an iterable. examples: their rows.examples.Examples."""
+  sample = ([text] for text in itertools.islice(texts, EXAMPLES))
+  chosen = (part for i in chosen_of(len(examples.texts)) for part in examples.texts[i])
+  cuts = {'': pieces(chosen, tokenizer)}
+  out = of_accents(tokenizer, {'': sample}, cased(config))
+  return out + of_vocabulary(config, tokenizer, cuts)
+
+
+def cased(config):
+  """What makes a run keep capitals and accents."""
+  if config.init_from:
+    return 'start from a cased model (init_from)'
+  return 'set tokenizer.do_lower_case=false, with a cased vocabulary'
+
+
+def of_vocabulary(config, tokenizer, cuts, another=''):
+  """Sentences about a vocabulary and the text that it cuts. cuts: {language: Pieces}. another: how
+  to come to another vocabulary, if not by the fields that name one."""
+  out, trained = [], not (config.tokenizer.path or config.init_from)
   if config.init_from:
     another = 'start from a model of this language (init_from)'
-  elif any(map(prepared.is_prepared, specs.values())):
-    another = 'prepare the corpus with another --vocab (tools.vocab trains one)'
+  another = another or 'name another tokenizer.path, or leave it empty to train one on this text'
   more = 'raise model.vocab_size' if trained else another
   unknown = 'raise tokenizer.character_coverage' if trained else another
-  per_word = {name: cut.per_word for name, cut in cuts.items()}
   for text, values, limit, advice in (
     ('{} of the pieces are [UNK]', {k: x.unknown for k, x in cuts.items()}, UNKNOWN, unknown),
     ('{} of the words are cut into single characters', {k: x.letters for k, x in cuts.items()},
@@ -72,19 +95,19 @@ def remarks(config, tokenizer, sources):
     if shown := _named(values, limit, '{:.0%}'):
       out.append(f'{text.format(shown)}: the vocabulary does not fit this text; {advice}.')
   limit = PIECES_SHARED if trained or len(cuts) > 1 else PIECES
-  shown = _named(per_word, limit, '{:.1f}')
+  shown = _named({name: cut.per_word for name, cut in cuts.items()}, limit, '{:.1f}')
   if shown and not any('single characters' in sentence for sentence in out):
     out.append(f'a word is {shown} pieces on average: the vocabulary hardly fits it; {more}.')
   unused = sum(piece.startswith('[unused') for piece in tokenizer.pieces)
   if trained and unused > UNUSED * tokenizer.vocab_size:
     held = f'the text gives {tokenizer.vocab_size - unused} pieces of {tokenizer.vocab_size}'
     out.append(f'{held}; model.vocab_size={tokenizer.vocab_size - unused} has no rows to spare.')
-  return out + of_pairs(config, parts, texts)
+  return out
 
 
 def of_accents(tokenizer, texts, cased):
   """Sentences about accents that the tokenizer strips. texts: {language: documents}, see sample.
-  cased: what sets it not to."""
+  cased: what to do to keep them."""
   if not getattr(tokenizer, 'strip_accents', False):
     return []
   lost = {name: accents(sample) for name, sample in texts.items()}
@@ -92,10 +115,8 @@ def of_accents(tokenizer, texts, cased):
   if not shown:
     return []
   _, example = max(lost.values())
-  return [
-    f'{shown} of the words lose their accents by lower-casing ({example}); if they matter, set '
-    f'{cased}, with a cased vocabulary.'
-  ]
+  lose = f'{shown} of the words lose their accents by lower-casing ({example})'
+  return [f'{lose}; if they matter, {cased}.']
 
 
 def of_pairs(config, parts, texts):
@@ -180,16 +201,23 @@ def lines(sample):
   return split / max(1, number), goes_on / max(1, len(pairs))
 
 
-def pieces(corpus, tokenizer):
-  """The Pieces of some records of a corpus, evenly chosen."""
+def chosen_of(number):
+  """Some of so many numbers, evenly chosen."""
+  return np.unique(np.linspace(0, number - 1, RECORDS).round().astype(int)) if number else ()
+
+
+def records(corpus):
+  """The piece ids of some records of a corpus."""
+  for i in chosen_of(len(corpus.records)):
+    with contextlib.suppress(DamagedRecord):
+      yield corpus.read(int(corpus.records[i]))[0]
+
+
+def pieces(records, tokenizer):
+  """The Pieces of records, arrays of piece ids."""
   size = np.array([len(piece.removeprefix('##').removeprefix('▁')) for piece in tokenizer.pieces])
-  number = len(corpus.records)
   total = unknown = words = word_pieces = long = letters = 0
-  for i in np.unique(np.linspace(0, number - 1, RECORDS).round().astype(int)) if number else ():
-    try:
-      ids, _ = corpus.read(int(corpus.records[i]))
-    except DamagedRecord:
-      continue
+  for ids in filter(len, records):
     begin = np.flatnonzero(tokenizer.word_starts(ids, np.zeros(1, int)))
     begin = np.union1d([0], begin).astype(int)
     pieces_of, characters = np.diff([*begin, len(ids)]), np.add.reduceat(size[ids], begin)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from bert_jax import models
+from bert_jax.corpus import remarks
 from bert_jax.field import Field
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.record import Task
@@ -53,8 +54,13 @@ def family(name, task, *, formats, fields=(), defaults=(), **more):
   fields: added to those of every such family. defaults: added to DEFAULTS, or replacing them."""
   names = ('resolve', 'texts', 'objective', 'sources')
   functions = {name: getattr(task, name) for name in names if hasattr(task, name)}
+
+  def remarks_on(config, tokenizer, sources):
+    return remarks.of_examples(config, tokenizer, task.texts(config), sources['train'])
+
   fields, defaults = task_fields(*formats) | dict(fields), DEFAULTS | dict(defaults)
-  return Task(name=name, fields=fields, defaults=defaults, **functions | {'rules': rules} | more)
+  functions |= {'rules': rules, 'remarks': remarks_on} | more
+  return Task(name=name, fields=fields, defaults=defaults, **functions)
 
 
 def objective(kind, config, *arguments, **options):

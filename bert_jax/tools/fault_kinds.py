@@ -3,12 +3,14 @@ not finite, other devices, lost processes; for tools/faultbench.py. Each case gi
 
 import ctypes
 import os
+import shutil
 import signal
 import socket
 import time
 from pathlib import Path
 
 from bert_jax import config as config_lib
+from bert_jax import workdir_lock
 from bert_jax.tools.fault_files import Try, failure, judge_end
 from bert_jax.tools.fault_runs import Run, lines, run, steps, train_command
 
@@ -132,11 +134,19 @@ def mount(folder, kilobytes, again=False):
 
 def second_run(folder, whole, seconds, number, rng):
   """A run is held up, and the same command is started: it is refused, and the first goes on."""
-  first = Run(folder, TRAIN)
   phase = ('training', 'saving', 'evaluating')[number % 3]
-  wait_in(first, phase, {phase: seconds[phase][:4]}, rng)
-  try:
+  while True:
+    first = Run(folder, TRAIN)
+    wait_in(first, phase, {phase: seconds[phase][:4]}, rng)
     first.send(signal.SIGSTOP)
+    if (folder / W / workdir_lock.NAME).exists():
+      break
+    first.send(signal.SIGCONT)  # it has ended, or is about to
+    (ended,) = first.end()
+    if failed := failure(ended):
+      return [Try('two runs in one workdir', failed, ended.log[-800:])]
+    shutil.rmtree(folder / W, ignore_errors=True)
+  try:
     (second,) = Run(folder, TRAIN, name='second').end()
   finally:
     first.send(signal.SIGCONT)

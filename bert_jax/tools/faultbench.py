@@ -148,7 +148,7 @@ def main(argv=None):
   add('--seed', type=int, default=0, help='of the moments, places and kinds of the faults')
   add('--jobs', type=int, default=arguments.cores(), help='cases at once; default: one per core')
   add('--only', choices=CASES, help='one kind of fault')
-  add('--case', type=int, help='one case of --only')
+  add('--case', type=int, help='one case of --only, by its number from 0')
   args = parser.parse_args(argv)
   started = time.time()
   with command_line():

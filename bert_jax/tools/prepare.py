@@ -198,7 +198,7 @@ def remarks_on(settings, specs, args):
     texts.setdefault(language, []).extend(documents_of)
   tokenizer = tokenizers.load_folder(settings.vocab)
   lines_are, form = remarks.of_lines(texts, args.format)
-  out = remarks.of_accents(tokenizer, texts, '--cased')
+  out = remarks.of_accents(tokenizer, texts, 'set --cased, with a cased vocabulary')
   return out + [f'{lines_are}; --format {form} makes sentences of them.'] * bool(form)
 
 

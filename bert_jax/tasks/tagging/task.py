@@ -16,6 +16,7 @@ training data such a tag cannot be used (see tasks/faulty_records.py).
 """
 
 import itertools
+import logging
 from collections import Counter
 
 import numpy as np
@@ -28,6 +29,8 @@ from bert_jax.tasks import labelled
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.tagging import conll
 from bert_jax.tasks.tagging.scores import ENTITY_SCORES, conll_lines, conlleval, scores, tag_table
+
+log = logging.getLogger('bert_jax')
 
 LEAST = 1e-12  # the probability of a tag that the model does not have, for the loss of an answer
 
@@ -193,6 +196,11 @@ class Tagged(Scored):
     gold, predicted = _known_tags(answers)
     if gold and self.chunks:
       out['conlleval.txt'] = conlleval(gold, predicted)
+      if any(tag[:2] in ('S-', 'E-', 'M-') for tag in self.labels):
+        log.warning(
+          'the F1 of these tags is that of seqeval; the Perl script conlleval errs on them, since '
+          'it knows no S- and M- and sees no end at an E- before a B-'
+        )
     elif gold:
       out['tags.txt'] = tag_table(gold, predicted)
     return out

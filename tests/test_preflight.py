@@ -90,6 +90,16 @@ def test_the_length_of_a_loop_is_read_from_its_condition_too():
   ]
 
 
+def test_conditionals_with_several_dear_branches_are_named():
+  line = '  %if.1 = f32[8]{0} conditional(%p, %p), branch_computations={%body, OTHER}\n'
+  program = lambda other: compiled_program.Program(
+    PROGRAM.replace('  %async.1', line.replace('OTHER', other) + '  %async.1')
+  )
+  assert program('%piece').choices() == []  # which has no cycles
+  assert program('%body').choices() == ['if.1']
+  assert program('%body').cycles()['attention'] == 1200 + 2 * 100
+
+
 @pytest.mark.parametrize(
   'text, used, limit',
   [

@@ -15,6 +15,7 @@ from jax.experimental import mesh_utils
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from bert_jax import models
 from bert_jax.errors import InputError
 
 AXES = ('data', 'fsdp', 'tensor')
@@ -114,11 +115,16 @@ def check_fits(mesh, config):
       + (f' in {config.optimizer.accumulation} microbatches' * (config.optimizer.accumulation > 1))
       + f'; use {" or ".join(map(str, fit))}.'
     )
-  if config.model.num_attention_heads % mesh.shape['tensor']:
-    raise InputError(
-      f'model.num_attention_heads {config.model.num_attention_heads} does not divide over '
-      f'mesh.tensor={mesh.shape["tensor"]}; use a tensor size that divides it.'
-    )
+  heads = {'model.num_attention_heads': config.model.num_attention_heads}
+  if 'generator' in config:
+    share = models.share_of_heads(config.model.num_attention_heads, config.generator.size)
+    heads[f'of generator.size={config.generator.size:.3g}, the number of its heads'] = share
+  for name, number in heads.items():
+    if number % mesh.shape['tensor']:
+      raise InputError(
+        f'{name} {number} does not divide over mesh.tensor={mesh.shape["tensor"]}; use a tensor '
+        'size that divides it.'
+      )
 
 
 def path_name(path):

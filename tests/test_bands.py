@@ -14,7 +14,7 @@ from bert_jax.models import attention, bands
 from bert_jax.models.positions import alibi
 from bert_jax.models.tokens import Layer, Pattern, Tokens
 
-T, W = 410, 40  # blocks of 64: the last one is not full
+T, W = 810, 40  # blocks of 128: the last one is not full
 
 
 def rows(packed=True):
@@ -22,7 +22,7 @@ def rows(packed=True):
   if not packed:
     return np.ones((2, T), np.int32)
   ids = np.zeros((2, T), np.int32)
-  for row, ends in zip(ids, ([3, 70, 200, 380], [128, 129, 410])):
+  for row, ends in zip(ids, ([3, 70, 300, 780], [256, 257, 810])):
     for number, (start, end) in enumerate(zip([0, *ends], ends), 1):
       row[start:end] = number
   return ids
@@ -37,6 +37,17 @@ def whole(q, k, v, rest, bias=None, implementation='einsum'):
   pattern, key = rest
   pattern = dataclasses.replace(pattern, bias=bias and bias(2, pattern))
   return attention.attend(q, k, v, pattern, implementation=implementation, key=key, rate=0.0)
+
+
+def in_blocks(attend, pattern, widest=0):
+  """A function as `attend` that computes it in blocks."""
+  cut = bands.bands_of(pattern, widest, T)
+
+  def run(q, k, v, rest):
+    arrays = cut.queries(q), cut.keys(k), cut.keys(v)
+    return cut.rows(cut.attention(attend, pattern)(*arrays, rest), len(q))
+
+  return run
 
 
 def with_gradients(function, tokens, window, causal):
@@ -76,22 +87,32 @@ def test_blocks_compute_what_a_mask_over_all_pairs_does(causal, bias, packed, im
     shapes.append((q.shape, k.shape))
     return attend(q, k, v, rest)
 
-  in_blocks = lambda pattern: bands.banded(noting, pattern, 0, T)
-  got = with_gradients(in_blocks, tokens, W, causal)
-  keys = 64 * (2 if causal is True else 3)
-  assert shapes[0] == ((14, 64, 2, 8), (14, keys, 2, 8))
+  got = with_gradients(functools.partial(in_blocks, noting), tokens, W, causal)
+  assert shapes[0] == ((14, 128, 2, 8), (14, 256, 2, 8))
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, expected)
   far = with_gradients(lambda pattern: attend, tokens, 2 * W, causal)
   assert np.abs(far[1] - expected[1]).max() > 0.1
 
 
-@pytest.mark.parametrize('window', [0, W, W - 20, 2 * W])
+@pytest.mark.parametrize('window, block', [(128, 128), (130, 256)])
+def test_a_block_is_as_long_as_the_window(window, block):
+  """Whose half is seen on either side: the first and the last key of a block of keys count."""
+  x, tokens = np.zeros((1, 2048)), Tokens(np.ones((1, 2048), np.int32))
+  assert bands.bands_of(Pattern(tokens, tokens, window=window), 0, 2048).queries(x).shape == (
+    2048 // block, block,
+  )  # fmt: skip
+  tokens = Tokens(rows())
+  expected = with_gradients(lambda pattern: whole, tokens, 128, False)
+  got = with_gradients(functools.partial(in_blocks, whole), tokens, 128, False)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, expected)
+
+
+@pytest.mark.parametrize('window', [0, W, W - 20, 6 * W])
 def test_windows_of_scanned_layers_are_blocks_or_not(window):
   """Arrays of windows: none, those that blocks for W reach, and a wider one."""
   tokens = Tokens(rows())
   expected = with_gradients(lambda pattern: whole, tokens, window, False)
-  in_blocks = lambda pattern: bands.banded(whole, pattern, W, T)
-  got = with_gradients(in_blocks, tokens, jnp.int32(window), False)
+  got = with_gradients(lambda p: in_blocks(whole, p, W), tokens, jnp.int32(window), False)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, expected)
 
 
@@ -99,11 +120,11 @@ def test_short_rows_and_other_orders_are_left_alone():
   tokens, far = Tokens(rows()), Tokens(rows(), places=np.arange(T))
   other = Pattern(tokens, Tokens(rows()), window=W)
   for pattern, length in (
-    (Pattern(tokens, tokens), T), (Pattern(tokens, tokens, window=200), T), (other, T),
-    (Pattern(far, far, window=W), T), (Pattern(tokens, tokens, window=W), 2 * 3 * 64 - 1),
+    (Pattern(tokens, tokens), T), (Pattern(tokens, tokens, window=300), T), (other, T),
+    (Pattern(far, far, window=W), T), (Pattern(tokens, tokens, window=W), 4 * 128 - 1),
   ):  # fmt: skip
-    assert bands.banded(whole, pattern, W, length) is whole
-  assert bands.banded(whole, Pattern(tokens, tokens, window=W), 0, 2 * 3 * 64) is not whole
+    assert bands.bands_of(pattern, W, length) is None
+  assert bands.bands_of(Pattern(tokens, tokens, window=W), 0, 4 * 128)
 
 
 def largest(config, length):
@@ -167,3 +188,31 @@ def test_the_layer_of_a_tower_says_the_window():
   said = models.Stack(dataclasses.replace(config, attention_window=W), 2).apply(params, x, tokens)
   np.testing.assert_array_equal(given, said)
   assert np.abs(given - stack.apply(params, x, tokens))[rows() > 0].max() > 0.01
+
+
+def test_a_tower_in_blocks_is_that_over_whole_rows():
+  """splash computes windows by itself, and on a CPU by a mask over all pairs."""
+  ids = rows()
+  starts = (np.diff(ids, prepend=0) != 0) * np.arange(T)
+  at = np.arange(T) - np.maximum.accumulate(starts, axis=1)
+  x = np.random.default_rng(3).normal(size=(2, T, 24)).astype(np.float32)
+  tokens = Tokens(ids, position_ids=at)
+  fields = dict(attention_window=W, position_embeddings='rotary')
+  params = models.Stack(model(**fields), 2).init(jax.random.key(0), x, tokens)
+  rng = np.random.default_rng(4)
+  params = jax.tree.map(lambda a: a + 0.1 * rng.normal(size=a.shape).astype(np.float32), params)
+
+  def run(implementation):
+    stack = models.Stack(model(**fields, attention_implementation=implementation), 2)
+
+    @jax.jit
+    def loss(params, x):
+      out, kept = stack.apply(params, x, tokens, mutable=['intermediates'])
+      real = (ids > 0)[..., None]
+      probabilities = jnp.where(real[:, None], jnp.stack(jax.tree.leaves(kept)), 0)
+      return (jnp.where(real, out, 0) ** 3).mean(), (jnp.where(real, out, 0), probabilities)
+
+    return jax.grad(loss, argnums=(0, 1), has_aux=True)(params, x)
+
+  got, expected = run('einsum'), run('splash')
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, expected)

@@ -4,12 +4,15 @@ import dataclasses
 import json
 
 import jax
+import jax.numpy as jnp
 import pytest
 from conftest import run_module
 
 from bert_jax import config as c
 from bert_jax import models, sharding
 from bert_jax.config import InputError
+from bert_jax.models.attention import Attention
+from bert_jax.models.tokens import Layer, Tokens
 from bert_jax.tasks import TASKS
 from bert_jax.tools import chips, compiled_program, preflight
 
@@ -85,6 +88,16 @@ def test_the_length_of_a_loop_is_read_from_its_condition_too():
   assert compiled_program.Program(counted.replace('=%cond.2, ', '=%cond.3, ')).endless() == [
     'while.1'
   ]
+
+
+def test_conditionals_with_several_dear_branches_are_named():
+  line = '  %if.1 = f32[8]{0} conditional(%p, %p), branch_computations={%body, OTHER}\n'
+  program = lambda other: compiled_program.Program(
+    PROGRAM.replace('  %async.1', line.replace('OTHER', other) + '  %async.1')
+  )
+  assert program('%piece').choices() == []  # which has no cycles
+  assert program('%body').choices() == ['if.1']
+  assert program('%body').cycles()['attention'] == 1200 + 2 * 100
 
 
 @pytest.mark.parametrize(
@@ -193,3 +206,24 @@ def test_the_tpu_compiler_gathers_and_scatters_fully_sharded_parameters():
   cut = 4 * sum(x.size for x in jax.tree.leaves(params) if x.size >= sharding.SMALL)
   assert moved['reduce-scatter'] == pytest.approx(cut, rel=0.25)
   assert cut < moved['all-gather'] < 2.5 * cut
+
+
+@pytest.mark.slow
+def test_a_window_of_128_costs_a_tpu_a_third_of_none():
+  """Of the cycles of a layer's attention, its dense layers among them, in rows of 2,048 tokens."""
+  pytest.importorskip('libtpu', reason='the TPU compiler is not installed (pip install libtpu)')
+  (device,) = chips.devices_of('v5e:1x1')
+  config = c.load('configs/pretrain.py:arch=modern')
+  attention = Attention(models.ModelConfig(**config.model), deterministic=False)
+  x, ids = jnp.zeros((2, 2048, 768), jnp.bfloat16), jnp.ones((2, 2048), jnp.int32)
+
+  def cycles(window):
+    apply = lambda params, x, ids: attention.apply(params, x, Tokens(ids), Layer(window=window))
+    loss = lambda *inputs: apply(*inputs).astype(jnp.float32).var()
+    params = jax.eval_shape(attention.init, jax.random.key(0), x, Tokens(ids), Layer())
+    where = jax.sharding.SingleDeviceSharding(device)
+    inputs = sharding.like((params, x, ids), where)
+    compiled = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(*inputs).compile()
+    return sum(compiled_program.Program(compiled.as_text()).cycles().values())
+
+  assert 0 < cycles(128) < cycles(0) / 3

@@ -1,7 +1,7 @@
 """Transformers as plain Flax Linen modules, without losses, tasks or devices."""
 
 from bert_jax.models.attention import Unsupported
-from bert_jax.models.common import ModelConfig
+from bert_jax.models.common import ModelConfig, share_of_heads
 from bert_jax.models.encoder import Encoder, encoder_flops, init_encoder, tower_flops, unsupported
 from bert_jax.models.heads import (
   Classifier,
@@ -29,6 +29,7 @@ __all__ = [
   'gather_positions',
   'head_flops',
   'init_encoder',
+  'share_of_heads',
   'stack_layers',
   'tower_flops',
   'unstack_layers',

@@ -195,20 +195,29 @@ class Attention(nn.Module):
     rate = 0.0 if self.deterministic else config.attention_probs_dropout_prob
     keys_BTD, key_tokens = context or (x_BTD, tokens)
 
+    pattern, positions, cut = Pattern(tokens, key_tokens), POSITIONS['none'], None
+    if context is None:
+      positions = POSITIONS[config.position_embeddings]
+      pattern = Pattern(tokens, tokens, causal=tokens.causal, window=layer.window)
+      if config.attention_implementation != 'splash':  # which has windows of its own
+        cut = bands.bands_of(pattern, config.attention_window, x_BTD.shape[1])
+    of_queries, of_keys = (cut.queries, cut.keys) if cut else (lambda x: x,) * 2
+
     def heads(name, y_BTD):
       y_BTD = common.dense(config, config.hidden_size, name, config.attention_bias)(y_BTD)
       return y_BTD.reshape(*y_BTD.shape[:2], config.num_attention_heads, config.head_size)
 
-    q_BTHd, k_BTHd, v_BTHd = heads('query', x_BTD), heads('key', keys_BTD), heads('value', keys_BTD)
-    pattern, positions = Pattern(tokens, key_tokens), POSITIONS['none']
-    if context is None:
-      positions = POSITIONS[config.position_embeddings]
-      pattern = Pattern(tokens, tokens, causal=tokens.causal, window=layer.window)
-      if positions.turn:
-        at_BT = tokens.position_ids
-        if at_BT is None:
-          at_BT = jnp.arange(x_BTD.shape[1])[None]
-        q_BTHd, k_BTHd = (positions.turn(y, at_BT, layer.rotary_theta) for y in (q_BTHd, k_BTHd))
+    queries_BTD, keys_BTD = of_queries(x_BTD), of_keys(keys_BTD)
+    q_BTHd, k_BTHd, v_BTHd = (
+      heads(name, y_BTD)
+      for name, y_BTD in (('query', queries_BTD), ('key', keys_BTD), ('value', keys_BTD))
+    )
+    if positions.turn:
+      at_BT = tokens.position_ids
+      if at_BT is None:
+        at_BT = jnp.arange(x_BTD.shape[1])[None].repeat(len(x_BTD) if cut else 1, axis=0)
+      q_BTHd = positions.turn(q_BTHd, of_queries(at_BT), layer.rotary_theta)
+      k_BTHd = positions.turn(k_BTHd, of_keys(at_BT), layer.rotary_theta)
 
     bias_of = positions.bias or (lambda heads, pattern: None)
 
@@ -221,13 +230,15 @@ class Attention(nn.Module):
       )
 
     if self.is_mutable_collection('intermediates'):  # for predict/hidden_states.py
-      bias = bias_of(config.num_attention_heads, pattern)
-      p_BHTT = probabilities(q_BTHd, k_BTHd, bias, pattern)
+      bias, rows = bias_of(config.num_attention_heads, pattern), len(x_BTD)
+      q, k = q_BTHd, k_BTHd
+      if cut:
+        q, k = cut.rows(q, rows), cut.rows(k, rows, cut.before)
+      p_BHTT = probabilities(q, k, bias, pattern)
       self.sow('intermediates', 'probabilities', p_BHTT)
     rest = pattern, self.make_rng('dropout') if rate else None
-    attention = whole
-    if config.attention_implementation != 'splash':  # which has windows of its own
-      attention = bands.banded(whole, pattern, config.attention_window, x_BTD.shape[1])
+    attention = cut.attention(whole, pattern) if cut else whole
     out_BTHd = attention(q_BTHd, k_BTHd, v_BTHd, rest)
     output = common.dense(config, config.hidden_size, 'output', config.attention_bias)
-    return output(out_BTHd.reshape(x_BTD.shape))
+    out_BTD = output(out_BTHd.reshape(queries_BTD.shape))
+    return cut.rows(out_BTD, len(x_BTD)) if cut else out_BTD

@@ -1,9 +1,12 @@
 """Attention within a window, at the price of a window.
 
-The queries of a row are cut into blocks, and each block becomes a row beside the keys that it may
-see: those of its block and of its neighbours. So scores are [B T / b, H, b, 3 b] for blocks of b
-tokens, never [B, H, T, T], and any implementation of attention computes them. ModernBERT's layers
-with a window of 128 read 192 keys for a query (b = 64).
+The tokens of a row are cut into blocks, as long as the window. A block of queries and the keys near
+it, twice as many, are a row of their own for the attention. So scores are [B T / b, H, b, 2 b] for
+blocks of b tokens, never [B, H, T, T], and any implementation of attention computes them.
+ModernBERT's layers with a window of 128 read 256 keys for a query.
+
+The vectors are cut before they become queries, keys and values: a TPU keeps those with the tokens
+innermost, and would spend more on moving them into blocks than on the attention.
 """
 
 import dataclasses
@@ -14,73 +17,88 @@ import jax.numpy as jnp
 
 from bert_jax.models.tokens import Tokens, is_constant
 
-LEAST = 64  # tokens of a block; narrower windows gain nothing from smaller ones
+MULTIPLE = 128  # tokens of a block, so that the innermost axis fills the registers of a TPU
 
 
-def banded(attend, pattern, widest, length):
-  """attend, a function of (q, k, v, (pattern, key)), or one that computes the same block by block
-  where it costs half at most. length: of the rows, whose queries are their keys. widest: the widest
-  window that is computed so, where pattern.window is an array."""
+def bands_of(pattern, widest, length):
+  """The Bands of rows of so many tokens, or None where they would save less than half of the
+  attention. widest: the widest window that is computed so, where pattern.window is an array."""
   window = pattern.window if isinstance(pattern.window, int) else widest
   if not window or pattern.queries is not pattern.keys or pattern.keys.places is not None:
-    return attend
-  block, back, ahead = _blocks(pattern, window)
-  if 2 * (back + 1 + ahead) * block > length:
-    return attend
-
-  def in_blocks(q_BTHd, k_BTHd, v_BTHd, rest):
-    pattern, key = rest
-    *arrays, pattern = cut(q_BTHd, k_BTHd, v_BTHd, pattern, window)
-    return joined(attend(*arrays, (pattern, key)), *q_BTHd.shape[:2])
-
-  if isinstance(pattern.window, int):
-    return in_blocks
-  which = (pattern.window > 0) & (pattern.window <= window)
-  return functools.partial(either, in_blocks, attend, which)
-
-
-def _blocks(pattern, window):
-  """(tokens of a block, blocks before it that its queries see, blocks after it)."""
+    return None
   back = window // 2 if is_constant(pattern.causal, False) else window - 1
   ahead = 0 if is_constant(pattern.causal, True) else window // 2
-  block = max(LEAST, -(-max(back, ahead) // 8) * 8)
-  return block, int(back > 0), int(ahead > 0)
+  block = -(-max(back + ahead, 1) // MULTIPLE) * MULTIPLE
+  return Bands(window, length, block, block - ahead) if 4 * block <= length else None
 
 
-def cut(q_BTHd, k_BTHd, v_BTHd, pattern, window):
-  """The four with blocks as rows: queries [B n, b, H, d], keys and values [B n, m b, H, d], for n
-  blocks and the m that one sees. window: that of `pattern`, or a wider one."""
-  block, back, ahead = _blocks(pattern, window)
-  B, T = q_BTHd.shape[:2]
-  n, seen = -(-T // block), back + 1 + ahead
+@dataclasses.dataclass(frozen=True)
+class Bands:
+  """Rows of `length` tokens in n blocks of `block`, for a window of at most `window`. Blocks of
+  keys begin `before` tokens earlier than those of queries, and there is one more of them: a block
+  of queries sees the block of keys of its number and the next."""
 
-  def blocks(x_BT):
-    x_BT = jnp.pad(x_BT, [(0, 0), (0, n * block - T)] + [(0, 0)] * (x_BT.ndim - 2))
-    return x_BT.reshape(B, n, block, *x_BT.shape[2:])
+  window: int
+  length: int
+  block: int
+  before: int
 
-  def near(x_BT):
-    x_Bnb = blocks(x_BT)
-    x_Bnb = jnp.pad(x_Bnb, [(0, 0), (back, ahead)] + [(0, 0)] * (x_Bnb.ndim - 2))
-    x_Bnb = jnp.concatenate([x_Bnb[:, i : i + n] for i in range(seen)], axis=2)
-    return x_Bnb.reshape(B * n, seen * block, *x_Bnb.shape[3:])
+  def queries(self, x_BT):
+    """[B, T, ...] -> [B n, b, ...]"""
+    return self._blocks(x_BT, 0, 0)
 
-  ids_BT, causal = pattern.queries.segment_ids, pattern.causal
-  ids_Nb = blocks(ids_BT).reshape(B * n, block)
-  if not isinstance(causal, bool):
-    causal = jnp.repeat(causal, n)
-  pattern = dataclasses.replace(
-    pattern,
-    queries=Tokens(ids_Nb, places=jnp.arange(block)),
-    keys=Tokens(near(ids_BT), places=jnp.arange(seen * block) - back * block),
-    causal=causal,
-  )
-  q_NbHd = blocks(q_BTHd).reshape(B * n, block, *q_BTHd.shape[2:])
-  return q_NbHd, near(k_BTHd), near(v_BTHd), pattern
+  def keys(self, x_BT):
+    """[B, T, ...] -> [B (n + 1), b, ...]"""
+    return self._blocks(x_BT, 1, self.before)
 
+  def _blocks(self, x_BT, more, before):
+    tokens = (-(-self.length // self.block) + more) * self.block
+    around = [(0, 0), (before, tokens - before - self.length)] + [(0, 0)] * (x_BT.ndim - 2)
+    return jnp.pad(x_BT, around).reshape(-1, self.block, *x_BT.shape[2:])
 
-def joined(x_NbHd, B, T):
-  """The inverse for what queries get: [B n, b, H, d] -> [B, T, H, d]."""
-  return x_NbHd.reshape(B, -1, *x_NbHd.shape[2:])[:, :T]
+  def near(self, x_Mb, rows):
+    """The keys that each block of queries sees: [B (n + 1), b, ...] -> [B n, 2 b, ...]"""
+    x_Bmb = x_Mb.reshape(rows, -1, *x_Mb.shape[1:])
+    x_Bnb = jnp.concatenate([x_Bmb[:, :-1], x_Bmb[:, 1:]], axis=2)
+    return x_Bnb.reshape(-1, *x_Bnb.shape[2:])
+
+  def rows(self, x_Nb, rows, before=0):
+    """The inverse of `queries`, or of `keys` with its `before`: -> [B, T, ...]"""
+    x_BT = x_Nb.reshape(rows, -1, *x_Nb.shape[2:])
+    return x_BT[:, before : before + self.length]
+
+  def pattern(self, pattern):
+    """The Pattern of blocks of queries and the keys near them."""
+    ids_BT, causal = pattern.queries.segment_ids, pattern.causal
+    B, b = len(ids_BT), self.block
+    queries_Nb, keys_Nb = self.queries(ids_BT), self.near(self.keys(ids_BT), B)
+    if not isinstance(causal, bool):
+      causal = jnp.repeat(causal, len(queries_Nb) // B)
+    return dataclasses.replace(
+      pattern,
+      queries=Tokens(queries_Nb, places=jnp.arange(b)),
+      keys=Tokens(keys_Nb, places=jnp.arange(2 * b) - self.before),
+      causal=causal,
+    )
+
+  def attention(self, attend, pattern):
+    """The function of (q [B n, b, H, d], k, v [B (n + 1), b, H, d], (pattern, key)) -> [B n, b, H,
+    d] that computes what `attend`, of whole rows, does for this pattern."""
+    B = len(pattern.queries.segment_ids)
+
+    def in_blocks(q_NbHd, k_MbHd, v_MbHd, rest):
+      pattern, key = rest
+      k_NbHd, v_NbHd = self.near(k_MbHd, B), self.near(v_MbHd, B)
+      return attend(q_NbHd, k_NbHd, v_NbHd, (self.pattern(pattern), key))
+
+    def in_rows(q_NbHd, k_MbHd, v_MbHd, rest):
+      k_BTHd, v_BTHd = (self.rows(x, B, self.before) for x in (k_MbHd, v_MbHd))
+      return self.queries(attend(self.rows(q_NbHd, B), k_BTHd, v_BTHd, rest))
+
+    if isinstance(pattern.window, int):
+      return in_blocks
+    which = (pattern.window > 0) & (pattern.window <= self.window)
+    return functools.partial(either, in_blocks, in_rows, which)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))

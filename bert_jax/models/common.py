@@ -96,6 +96,11 @@ class ModelConfig:
     return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
 
 
+def share_of_heads(heads, size):
+  """How many heads a model has that is `size` times as wide as one with so many."""
+  return max(1, round(heads * size))
+
+
 def initializer(config):
   """Normal(0, initializer_range) cut off at two standard deviations and not rescaled, as BERT's."""
   return nn.initializers.truncated_normal(config.initializer_range)

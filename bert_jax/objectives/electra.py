@@ -28,7 +28,7 @@ def generator_of(model, size):
   """The model of the generator: as deep as the discriminator, with `size` times its heads, a
   feed-forward layer narrower by as much, and embeddings of its width, which a dense layer makes
   narrow."""
-  heads = max(1, round(model.num_attention_heads * size))
+  heads = models.share_of_heads(model.num_attention_heads, size)
   hidden, embedding = heads * model.head_size, model.embedding_width
   return dataclasses.replace(
     model,

@@ -120,6 +120,12 @@ class Program:
     """Names of the loops of unknown length."""
     return [i.name for lines in self.computations.values() for i in lines if not self.trips(i)]
 
+  def choices(self):
+    """Names of the conditionals of which several branches have cycles; all of them are counted."""
+    of = lambda name: any(i.cycles for i, _ in self.scheduled(name))
+    return [i.name for lines in self.computations.values() for i in lines
+            if i.opcode == 'conditional' and sum(map(of, i.called)) > 1]  # fmt: skip
+
   def inside(self):
     """Yields (computation, instruction, how often it runs) of everything, in fusions too."""
     stack = [(self.entry, 1)]

@@ -107,6 +107,11 @@ def preflight(config, devices, chip):
   number = len({(getattr(d, 'slice_index', 0), *d.coords) for d in devices})
   if loops := parsed.endless():
     warnings.append(f'{len(loops)} loops of unknown length, such as {loops[0]}, are left out')
+  if choices := parsed.choices():
+    warnings.append(
+      f'{len(choices)} conditionals, such as {choices[0]}, count all of their branches; of layers '
+      'with a window and without, model.scan_layers=false gives the true sum'
+    )
   if products := parsed.float32_products(r'/layer'):
     warnings.append(f'{len(products)} float32 matrix products in the layers, such as {products[0]}')
   hbm = (

@@ -205,6 +205,13 @@ MUTANTS = [
     'tests/test_step.py::test_mesh_mistakes_are_sentences',
   ),
   (
+    'the heads of a generator are not looked at',
+    'bert_jax/sharding.py',
+    "if 'generator' in config:",
+    'if False:',
+    'tests/test_step.py::test_mesh_mistakes_are_sentences',
+  ),
+  (
     'words are split by width',
     'bert_jax/sharding.py',
     "(r'word_embeddings/embedding$', P(('fsdp', 'tensor'), None))",

@@ -401,7 +401,7 @@ MUTANTS = [
   (
     'the generator has the width of the model',
     'bert_jax/objectives/electra.py',
-    'heads = max(1, round(model.num_attention_heads * size))',
+    'heads = models.share_of_heads(model.num_attention_heads, size)',
     'heads = model.num_attention_heads',
     "'tests/test_electra.py::test_a_generator_is_as_large_as_the_released_ones'",
   ),

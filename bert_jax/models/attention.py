@@ -229,5 +229,5 @@ class Attention(nn.Module):
     if config.attention_implementation != 'splash':  # which has windows of its own
       attention = bands.banded(whole, pattern, config.attention_window, x_BTD.shape[1])
     out_BTHd = attention(q_BTHd, k_BTHd, v_BTHd, rest)
-    output = common.dense(config, config.hidden_size, 'output', config.attention_bias)
+    output = common.dense(config, config.hidden_size, 'output', config.attention_bias, last=True)
     return output(out_BTHd.reshape(x_BTD.shape))

@@ -145,6 +145,71 @@ def test_their_classes_load_what_is_exported(tmp_path, recorded, case):
     np.testing.assert_allclose(x, recorded[case][name], rtol=0, atol=1e-5)
 
 
+def electra_of(found, sharing):
+  """A Trained of an ELECTRA run whose generator has the weights of an ElectraForMaskedLM."""
+  config = c.defaults('electra')
+  config.model.update(
+    found.config.model, hidden_size=24, num_attention_heads=4, intermediate_size=40
+  )
+  config.generator.update(size=0.5, embeddings=sharing)
+  config.data.seq_length = found.config.data.seq_length
+  objective = TASKS['electra'].objective(config, found.tokenizer)
+  params = objective.init(jax.random.key(0))
+  encoder = dict(found.params['encoder'])
+  if sharing == 'shared':
+    tables = dict(encoder['embeddings'])
+    encoder['embeddings'] = {'projection': tables.pop('projection')}
+    params['encoder']['embeddings'] |= tables
+  params['generator'] = {'encoder': encoder, 'mlm': found.params['mlm']}
+  shapes = jax.eval_shape(objective.init, jax.random.key(0))
+  assert jax.tree.map(np.shape, params) == jax.tree.map(lambda x: x.shape, shapes)
+  return trained.Trained(config, found.tokenizer, params, 7)
+
+
+@pytest.mark.parametrize('sharing', ['shared', 'separate'])
+def test_the_generator_of_a_run_goes_out_as_theirs(tmp_path, recorded, sharing):
+  found = trained.load(folder_of(tmp_path / 'theirs', recorded, 'electra generator'))
+  generator = trained.generator_of(electra_of(found, sharing))
+  convert.export_run(tmp_path / 'hf', generator, {})
+  before, after = (
+    safetensors.numpy.load_file(tmp_path / x / 'model.safetensors') for x in ('theirs', 'hf')
+  )
+  assert before.keys() == after.keys()
+  for name, x in before.items():
+    np.testing.assert_array_equal(x, after[name], name)
+  theirs, ours = (json.loads((tmp_path / x / 'config.json').read_text()) for x in ('theirs', 'hf'))
+  for key in ('architectures', 'model_type', 'embedding_size', 'hidden_size', 'intermediate_size',
+              'num_attention_heads', 'num_hidden_layers', 'hidden_act'):  # fmt: skip
+    assert ours[key] == theirs[key]
+  compare(recorded['electra generator'], trained.load(tmp_path / 'hf'))
+
+
+@pytest.mark.slow
+def test_their_class_computes_the_generator_of_a_run(tmp_path, recorded):
+  pytest.importorskip('torch')
+  pytest.importorskip('transformers')
+  found = trained.load(folder_of(tmp_path / 'theirs', recorded, 'electra generator'))
+  generator = trained.generator_of(electra_of(found, 'shared'))
+  convert.export_run(tmp_path / 'hf', generator, {})
+  theirs = hf.load(tmp_path / 'hf')
+  assert type(theirs).__name__ == 'ElectraForMaskedLM'
+  compare(hf.logits(theirs), generator)
+
+
+def test_a_generator_is_written_by_the_command(tmp_path, recorded):
+  folder = folder_of(tmp_path / 'theirs', recorded, 'electra')
+  with pytest.raises(InputError, match='has no generator; only runs of'):
+    convert.convert(str(folder), f'hf:{tmp_path}/hf', generator=True)
+  found = trained.load(folder_of(tmp_path / 'masked', recorded, 'electra generator'))
+  model = electra_of(found, 'shared')
+  convert.write_workdir(tmp_path / 'W', model, {})
+  convert.main(['--from', str(tmp_path / 'W'), '--to', f'hf:{tmp_path}/hf', '--generator'])
+  compare(recorded['electra generator'], trained.load(tmp_path / 'hf'))
+  model.config.model.hidden_act = 'relu'
+  with pytest.raises(InputError, match='predicts with gelu, and model.hidden_act is relu'):
+    convert.export_run(tmp_path / 'out', trained.generator_of(model), {})
+
+
 @pytest.mark.parametrize('case', hf.CASES)
 def test_the_tables_of_names_have_every_parameter_of_a_model(tmp_path, recorded, case):
   """Those that the fields leave out are left out, so that nothing is asked for in vain."""

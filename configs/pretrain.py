@@ -14,6 +14,8 @@ arch=modern   another encoder, and its paper's settings; without size= as large 
               tokenizer.path, else a BPE is trained), electra, spanbert, wwm (BERT-wwm) and ernie
               (ERNIE 1.0: words, phrases, then entities are masked as one; name files of them with
               corpus.phrases and corpus.entities)
+continued     goes on with the pre-training of a model on your text: --config.init_from=SRC and
+              --config.data.train; by masked words alone, or name its arch (albert, electra, fnet)
 runlocal      about a minute on a laptop, on data.train or, without it, on the English documentation
               that is part of every installation
 data=wikipedia  the Wikipedia of TFDS: English, or the languages of lang=zh and lang=multi
@@ -179,7 +181,8 @@ def model_of(arch, size, **changes):
 
 
 def get_config(arg=''):
-  arg = c.parse_arg(arg, size='', runlocal=False, data='', lang='en', phase='', arch='')
+  arg = c.parse_arg(arg, size='', runlocal=False, data='', lang='en', phase='', arch='',
+                    continued=False)
   if arg.arch not in ('', *ARCHITECTURES):
     raise c.InputError(f'arch={arg.arch} is not known; use one of {", ".join(ARCHITECTURES)}.')
   arch = dict(layers=12, ratio=4, model={}) | ARCHITECTURES.get(arg.arch, {})
@@ -237,6 +240,15 @@ def get_config(arg=''):
                      batch_warmup=0.0),
       eval=dict(every=250, batches=20), checkpoint=dict(every=100), log=dict(every=50)))
     config.update(LOCAL.get(arg.arch, {}))
+  if arg.continued:  # after Gururangan et al. 2020 (https://arxiv.org/abs/2004.10964)
+    config.update(MLM_ONLY if not arg.arch else {})
+    config.update(dict(
+      init_from='<the model to go on with>', steps=config.steps if arg.runlocal else 12_500,
+      batch_size=min(config.batch_size, 256),
+      optimizer=dict(
+        name='adamw', learning_rate=1e-4, schedule='linear', warmup=0.06, decay=0.0, horizon=1.0,
+        beta2=0.98, eps=1e-6, weight_decay=0.01, clip_norm=1.0, accumulation=1,
+        batch_warmup=0.0)))
   if arg.phase == '128':  # nine tenths of the steps and of the schedule
     config.update(dict(steps=config.steps * 9 // 10, optimizer=dict(horizon=10 / 9)))
   if arg.phase == '512':

@@ -438,3 +438,55 @@ def test_a_modernbert_is_trained_on_and_goes_back(tmp_path):
   before = transformers.AutoModelForMaskedLM.from_pretrained(theirs)
   with torch.no_grad():
     assert np.abs(before.eval()(**inputs).logits.numpy() - expected).max() > 0.1
+
+
+def released(folder, name, vocab):
+  """Writes a random model of theirs as a folder -> (its class, the config file that goes on)."""
+  import torch
+  import transformers
+
+  sizes = hf.SIZES | dict(vocab_size=vocab, max_position_embeddings=40, initializer_range=0.2)
+  kind, changes, arch = {
+    'albert': ('AlbertForPreTraining', {'embedding_size': 8}, 'arch=albert,'),
+    'fnet': ('FNetForPreTraining', {}, 'arch=fnet,'),
+    'electra': ('ElectraForPreTraining', {'embedding_size': 8}, 'arch=electra,'),
+    'electra generator': ('ElectraForMaskedLM', {'embedding_size': 8}, ''),
+    'roberta': ('RobertaForMaskedLM', {'type_vocab_size': 1, 'layer_norm_eps': 1e-5}, ''),
+    'distilbert': ('DistilBertForMaskedLM', {'hidden_dim': 20}, ''),
+    'bert': ('BertForPreTraining', {}, ''),
+  }[name]
+  torch.manual_seed(0)
+  config = getattr(transformers, kind.partition('For')[0] + 'Config')(**sizes | changes)
+  getattr(transformers, kind)(config).save_pretrained(folder)
+  return kind, f'configs/pretrain.py:{arch}continued,runlocal'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  'name, out',
+  [('albert', ''), ('fnet', ''), ('electra', ''), ('electra generator', ''), ('distilbert', ''),
+   ('roberta', 'BertForMaskedLM'), ('bert', 'BertForMaskedLM')],
+)  # fmt: skip
+def test_each_family_is_trained_on_and_goes_back(tmp_path, name, out):
+  """A few steps on a text, and out to a folder that their class loads, with our logits."""
+  pytest.importorskip('torch')
+  pytest.importorskip('transformers')
+  folder = tmp_path / 'theirs'
+  kind, spec = released(folder, name, len(WORDS))
+  (folder / 'vocab.txt').write_text('\n'.join(WORDS) + '\n')
+  (tmp_path / 'text.txt').write_text('the old river\ncrosses the stone\n\n' * 60)
+  config = c.load(spec, [
+    f'--config.init_from={folder}', f'--config.data.train={tmp_path}/text.txt',
+    '--config.data.seq_length=24', '--config.steps=4', '--config.batch_size=4',
+    '--config.model.dtype=float32', '--config.log.tensorboard=false',
+    '--config.optimizer.learning_rate=0.01', '--config.optimizer.warmup=0',
+  ])  # fmt: skip
+  train.train(config, tmp_path / 'run')
+  convert.main(['--from', str(tmp_path / 'run'), '--to', f'hf:{tmp_path}/hf'])
+  theirs = hf.load(tmp_path / 'hf')
+  assert type(theirs).__name__ == (out or kind)
+  compare(hf.logits(theirs), trained.load(tmp_path / 'run'))
+  before, after = trained.load(folder).params, trained.load(tmp_path / 'run').params
+  words = [x['encoder']['embeddings']['word_embeddings']['embedding'][: len(WORDS)]
+           for x in (before, after)]  # fmt: skip
+  assert 0.001 < np.abs(words[0] - words[1]).max() < 0.1

@@ -286,6 +286,20 @@ def test_a_sentencepiece_goes_along_and_the_card_says_how(tmp_path, caplog):
   assert 'README.md' in settings['tokenizer_class']  # so that theirs refuses, see below
 
 
+@pytest.mark.parametrize('head', ['pretraining', 'masked-lm'])
+def test_the_head_of_span_boundaries_is_left_out(tmp_path, head):
+  found = made(head)
+  found.config.loss.sbo_weight, found.config.masking.policy = 1.0, 'span'
+  objective = TASKS['mlm_nsp'].objective(found.config, found.tokenizer)
+  sbo = objective.init(jax.random.key(0))['sbo']
+  whole = found._replace(params=found.params | {'sbo': sbo})
+  _, left_out = convert.export_run(tmp_path / 'hf', whole, {})
+  assert left_out and all(path.startswith('sbo/') for path in left_out)
+  again = trained.load(tmp_path / 'hf')
+  same(found.params, again.params, found.config)
+  assert again.config.loss.sbo_weight == 0 and again.config.masking.policy == 'span'
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('family', ['bert', 'albert', 'fnet'])
 def test_a_sentencepiece_is_no_empty_tokenizer_of_theirs(tmp_path, family):

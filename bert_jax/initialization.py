@@ -31,8 +31,9 @@ log = logging.getLogger('bert_jax')
 # The fields of config.model that a run sets for itself. All others must fit the weights that it
 # starts from, and are taken from their model. (A released model has no vocab_multiple: its tables
 # are padded as the run says.)
-FREE = ('hidden_dropout_prob', 'attention_probs_dropout_prob', 'attention_implementation', 'dtype',
-        'scan_layers', 'remat')  # fmt: skip
+FREE = ('hidden_dropout_prob', 'attention_probs_dropout_prob', 'attention_output_dropout_prob',
+        'scaled_initializer', 'attention_implementation', 'dtype', 'scan_layers',
+        'remat')  # fmt: skip
 
 
 class Beginning(NamedTuple):

@@ -29,7 +29,8 @@ def make_schedule(optimizer, steps, peak=None):
   (1 - step / steps), counted from step 0 (BERT). cosine: falls to 0 over the remaining steps.
   inverse_sqrt: peak * sqrt(warmup / step) (Vaswani et al. 2017). wsd: constant, then linear to 0
   over the last `decay` steps. wsd_sqrt: the same, but falling as 1 - sqrt(share of these steps)
-  (Hägele et al. 2024, https://arxiv.org/abs/2405.18392). constant: the peak."""
+  (Hägele et al. 2024, https://arxiv.org/abs/2405.18392). constant: the peak. What falls to 0 falls
+  to final_rate * peak instead, if that is set."""
   peak = optimizer.learning_rate if peak is None else peak
   warmup = steps_of(optimizer.warmup, steps)
   decay = max(1, steps_of(optimizer.decay, steps))
@@ -51,7 +52,10 @@ def make_schedule(optimizer, steps, peak=None):
 
   def schedule(step):
     step = jnp.asarray(step, jnp.float32)
-    return peak * jnp.where(step < warmup, step / max(1, warmup), jnp.maximum(after(step), 0.0))
+    share = jnp.maximum(after(step), 0.0)
+    if optimizer.final_rate:
+      share = optimizer.final_rate + (1 - optimizer.final_rate) * share
+    return peak * jnp.where(step < warmup, step / max(1, warmup), share)
 
   return schedule
 

@@ -1,9 +1,11 @@
 """A trained model as one object, whether it comes from a run or from released weights."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 
+from bert_jax import config as config_lib
 from bert_jax import models, run_weights, sharding, tokenizers, workdirs
 from bert_jax.convert import from_huggingface, hub, released_config, sentence_transformers
 from bert_jax.errors import InputError
@@ -62,6 +64,24 @@ def from_weights(folder, weights):
     )
   params = jax.device_put(weights.tree(models.ModelConfig(**config.model)))
   return Trained(config, tokenizer, params, 0, sentence_transformers.read(folder))
+
+
+def generator_of(model):
+  """The generator of a Trained of an ELECTRA run, a Trained for masked language modelling;
+  InputError if there is none."""
+  if 'generator' not in model.params:
+    raise InputError(
+      f'this model was trained for {model.config.objective!r} and has no generator; only runs of '
+      "objective 'electra' have one, and a released one is a folder of its own."
+    )
+  objective = TASKS[model.config.objective].objective(model.config, model.tokenizer)
+  config = model.config.copy_and_resolve_references()
+  with config.unlocked():
+    del config.generator, config.loss.replaced_weight
+  config.objective, config.checkpoint.best_metric = 'mlm_nsp', ''
+  config.model.update(dataclasses.asdict(objective.generator))
+  params = objective.generator_params(model.params)
+  return Trained(config_lib.check(config), model.tokenizer, params, model.step)
 
 
 def shapes_of(config, tokenizer, mesh):

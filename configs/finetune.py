@@ -136,8 +136,8 @@ def get_config(arg=''):
     # Zhang et al. 2021).
     optimizer=dict(
       name='adamw', learning_rate=3e-5, schedule='linear', warmup=0.1, horizon=1.0, decay=0.0,
-      beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01, no_decay='LayerNorm|bias',
-      clip_norm=1.0, accumulation=1, skip_nonfinite=0, batch_warmup=0.0,
+      final_rate=0.0, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01,
+      no_decay='LayerNorm|bias', clip_norm=1.0, accumulation=1, skip_nonfinite=0, batch_warmup=0.0,
       freeze='', lr_multipliers=(), layer_lr_decay=1.0),
     mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),
     spikes=dict(window=0, zscore=6.0, rollback=0),

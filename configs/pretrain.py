@@ -14,6 +14,8 @@ arch=modern   another encoder, and its paper's settings; without size= as large 
               tokenizer.path, else a BPE is trained), electra, spanbert, wwm (BERT-wwm) and ernie
               (ERNIE 1.0: words, phrases, then entities are masked as one; name files of them with
               corpus.phrases and corpus.entities)
+continued     goes on with the pre-training of a model on your text: --config.init_from=SRC and
+              --config.data.train; by masked words alone, or name its arch (albert, electra, fnet)
 runlocal      about a minute on a laptop, on data.train or, without it, on the English documentation
               that is part of every installation
 data=wikipedia  the Wikipedia of TFDS: English, or the languages of lang=zh and lang=multi
@@ -50,21 +52,26 @@ MLM_ONLY = dict(corpus=dict(rows='full', short_seq_prob=0.0, dupe_factor=1),
                 loss=dict(nsp_weight=0.0))
 ARCHITECTURES = {
   # Warner et al. 2024 (https://arxiv.org/abs/2412.13663), the first phase, of 1.7e12 tokens in rows
-  # of 1,024. The second: --config.data.seq_length=8192 --config.resume_from=W
+  # of 1,024, at a constant rate. 3e11 more follow, and the rate falls over the last sixth of them:
+  # --config.resume_from=W --config.data.seq_length=8192 --config.batch_size=576
+  # --config.model.rotary_theta=160000 --config.steps=438750 --config.optimizer.horizon=1
+  # --config.optimizer.learning_rate=3e-4
   'modern': MLM_ONLY | dict(
     # Recomputed so that 48 rows fit a chip of 16 GB (v5e:4x4).
     layers=22, ratio=1.5,
     model=NO_BIAS | NO_DROPOUT | dict(
       vocab_size=50368, type_vocab_size=0, max_position_embeddings=8192,
-      position_embeddings='rotary', rotary_theta=160_000.0, local_rotary_theta=10_000.0,
-      attention_window=128, global_attention_every=3, feed_forward='glu', norm_placement='pre',
-      first_norm=False, layer_norm_eps=1e-5, pooler='transform', remat='full'),
-    tokenizer=dict(do_lower_case=False), batch_size=4608, steps=364_000,
+      position_embeddings='rotary', rotary_theta=10_000.0, local_rotary_theta=10_000.0,
+      attention_window=128, global_attention_every=3, attention_output_dropout_prob=0.1,
+      feed_forward='glu', norm_placement='pre', first_norm=False, layer_norm_eps=1e-5,
+      scaled_initializer=True, pooler='transform', remat='full'),
+    tokenizer=dict(do_lower_case=False), batch_size=4608, steps=375_000,
     data=dict(seq_length=1024), masking=dict(masked_lm_prob=0.3),
-    # From 768 rows to all over 5e10 tokens, as there.
-    optimizer=dict(name='stable_adamw', learning_rate=8e-4, schedule='wsd_sqrt', warmup=636.0,
-                   decay=0.03, beta2=0.98, weight_decay=1e-5, clip_norm=0.0, accumulation=6,
-                   batch_warmup=18_000.0)),
+    # From 768 rows to all over 5e10 tokens, as there. Their decay, 1e-5 here and in MosaicBERT, is
+    # not multiplied by the peak of the rate, as ours is.
+    optimizer=dict(name='stable_adamw', learning_rate=8e-4, schedule='wsd_sqrt', warmup=3800.0,
+                   decay=0.024, horizon=1.17, beta2=0.98, weight_decay=0.0125, clip_norm=0.0,
+                   accumulation=6, batch_warmup=21_200.0)),
   # Portes et al. 2023 (https://arxiv.org/abs/2312.17482).
   'mosaic': MLM_ONLY | dict(
     layers=12, ratio=4,
@@ -72,7 +79,8 @@ ARCHITECTURES = {
                attention_probs_dropout_prob=0.0),
     batch_size=4096, steps=70_000,
     masking=dict(masked_lm_prob=0.3),
-    optimizer=dict(name='adamw', learning_rate=5e-4, warmup=0.06, beta2=0.98, weight_decay=1e-5)),
+    optimizer=dict(name='adamw', learning_rate=5e-4, schedule='wsd', warmup=0.06, decay=0.94,
+                   final_rate=0.02, beta2=0.98, weight_decay=0.02, clip_norm=0.0)),
   # Le Breton et al. 2025 (https://arxiv.org/abs/2502.19587), the first phase.
   'neo': MLM_ONLY | dict(
     layers=28, ratio=8 / 3,
@@ -83,37 +91,42 @@ ARCHITECTURES = {
     batch_size=2048, steps=1_000_000, data=dict(seq_length=1024),
     masking=dict(masked_lm_prob=0.2, mask_share=1.0,
                  random_share=0.0),
-    optimizer=dict(name='adamw', learning_rate=6e-4, schedule='cosine', warmup=2000.0, beta2=0.95,
-                   eps=1e-8, weight_decay=0.1)),
-  # Geiping & Goldstein 2022 (https://arxiv.org/abs/2212.14034). There words have no bias either.
+    optimizer=dict(name='adamw', learning_rate=6e-4, schedule='cosine', warmup=2000.0,
+                   final_rate=0.1, beta2=0.95, eps=1e-8, weight_decay=0.1)),
+  # Geiping & Goldstein 2022 (https://arxiv.org/abs/2212.14034), the later recipe of its code, of at
+  # most 1.5e10 tokens. The batch grows over the first 60 % of them, the rate rises over 75 %. There
+  # it rises from a quarter of its peak, and words have no bias either.
   'cramming': MLM_ONLY | dict(
     layers=16, ratio=2,
     model=NO_BIAS | NO_DROPOUT | dict(
       vocab_size=32768, type_vocab_size=0, position_embeddings='scaled_sinusoidal',
       feed_forward='glu', norm_placement='pre', mlm_head='none'),
-    batch_size=8192, steps=75_000, masking=dict(masked_lm_prob=0.25),
-    optimizer=dict(name='adamw', learning_rate=1e-3, schedule='wsd', warmup=0.5, decay=0.5,
-                   beta2=0.98, eps=1e-12, clip_norm=0.5)),
+    batch_size=8192, steps=22_500, masking=dict(masked_lm_prob=0.25),
+    optimizer=dict(name='adamw', learning_rate=1e-3, schedule='wsd', warmup=0.84, decay=0.16,
+                   beta2=0.98, eps=1e-12, clip_norm=0.5, accumulation=64, batch_warmup=0.75)),
   # Lan et al. 2019 (https://arxiv.org/abs/1909.11942), without dropout as in its second release.
+  # There up to 3 words in a row are masked as one.
   'albert': dict(
     layers=12, ratio=4,
     model=NO_DROPOUT | dict(vocab_size=30000, embedding_size=128, share_layers=True,
                             hidden_act='gelu_tanh'),
-    batch_size=4096, steps=125_000, data=dict(seq_length=512), corpus=dict(rows='sop'),
-    optimizer=dict(name='adamw', learning_rate=1.76e-3, warmup=3125.0)),
+    tokenizer=dict(kind='unigram'), batch_size=4096, steps=125_000, data=dict(seq_length=512),
+    corpus=dict(rows='sop', dupe_factor=40), masking=dict(policy='whole_word'),
+    optimizer=dict(name='lamb', learning_rate=1.76e-3, warmup=3125.0)),
   # Lee-Thorp et al. 2021 (https://arxiv.org/abs/2105.03824).
   'fnet': dict(
     layers=12, ratio=4,
     model=dict(vocab_size=32000, type_vocab_size=4, mixer='fourier', hidden_act='gelu_tanh'),
-    tokenizer=dict(do_lower_case=False), data=dict(seq_length=512),
-    ),
+    tokenizer=dict(kind='bpe', do_lower_case=False), data=dict(seq_length=512),
+    optimizer=dict(name='adamw', clip_norm=0.0)),
   'lstm': dict(layers=12, ratio=4, model=dict(mixer='lstm', position_embeddings='none')),
   'conv': dict(layers=12, ratio=4, model=dict(mixer='conv', position_embeddings='none')),
   'bag': dict(layers=12, ratio=4, model=dict(mixer='bag', position_embeddings='none')),
   # Liu et al. 2019 (https://arxiv.org/abs/1907.11692), table 9. After the warm-up the rate falls to
   # 0 at the end, from its peak.
   'roberta': dict(
-    batch_size=8192, steps=500_000, model=dict(vocab_size=50265, type_vocab_size=0),
+    batch_size=8192, steps=500_000,
+    model=dict(vocab_size=50265, type_vocab_size=0, layer_norm_eps=1e-5),
     tokenizer=dict(kind='bpe', do_lower_case=False), data=dict(seq_length=512),
     corpus=dict(rows='full'), loss=dict(nsp_weight=0.0),
     optimizer=dict(name='adamw', learning_rate=6e-4, warmup=0.048, schedule='wsd', decay=0.952,
@@ -134,7 +147,9 @@ ARCHITECTURES = {
     optimizer=dict(name='adamw', eps=1e-8, weight_decay=0.1)),
   # Sun et al. 2019 (https://arxiv.org/abs/1904.09223), with the sizes of its released model.
   'ernie': dict(
-    model=dict(vocab_size=18000, hidden_act='relu'),
+    batch_size=128, data=dict(seq_length=512),
+    model=dict(vocab_size=18000, hidden_act='relu', max_position_embeddings=513,
+               layer_norm_eps=1e-5),
     masking=dict(policy='whole_word,phrase@333333,entity@666666')),
   # Cui et al. 2019 (https://arxiv.org/abs/1906.08101), the first phase.
   'wwm': dict(
@@ -144,8 +159,10 @@ ARCHITECTURES = {
                                                   mlm_head='dense')),
 }
 
-# What is different again in arch=X,runlocal.
+# What is different again in arch=X,runlocal. LAMB moves a weight by a share of its length.
 LOCAL = {
+  'albert': dict(optimizer=dict(learning_rate=0.01)),
+  'wwm': dict(optimizer=dict(learning_rate=0.01)),
   'ernie': dict(
     masking=dict(policy='whole_word,phrase@167,entity@333'),
     corpus=dict(phrases='configs/lexicons/phrases.txt', entities='configs/lexicons/entities.txt')),
@@ -165,7 +182,8 @@ def model_of(arch, size, **changes):
 
 
 def get_config(arg=''):
-  arg = c.parse_arg(arg, size='', runlocal=False, data='', lang='en', phase='', arch='')
+  arg = c.parse_arg(arg, size='', runlocal=False, data='', lang='en', phase='', arch='',
+                    continued=False)
   if arg.arch not in ('', *ARCHITECTURES):
     raise c.InputError(f'arch={arg.arch} is not known; use one of {", ".join(ARCHITECTURES)}.')
   arch = dict(layers=12, ratio=4, model={}) | ARCHITECTURES.get(arg.arch, {})
@@ -189,8 +207,8 @@ def get_config(arg=''):
     loss=dict(nsp_weight=1.0, sbo_weight=0.0),
     optimizer=dict(
       name='bert_adamw', learning_rate=1e-4, schedule='linear', warmup=10_000.0, horizon=1.0,
-      decay=0.0, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01, no_decay='LayerNorm|bias',
-      clip_norm=1.0, accumulation=1, skip_nonfinite=0, batch_warmup=0.0,
+      decay=0.0, final_rate=0.0, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01,
+      no_decay='LayerNorm|bias', clip_norm=1.0, accumulation=1, skip_nonfinite=0, batch_warmup=0.0,
       freeze='', lr_multipliers=(), layer_lr_decay=1.0),
     mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),
     spikes=dict(window=0, zscore=6.0, rollback=0),
@@ -219,9 +237,19 @@ def get_config(arg=''):
     config.update(dict(
       batch_size=32, steps=500, data=dict(seq_length=64),
       corpus=dict(dupe_factor=1, eval_share=0.1),
-      optimizer=dict(learning_rate=1e-3, warmup=0.1, accumulation=1, batch_warmup=0.0),
+      optimizer=dict(learning_rate=1e-3, warmup=0.1, horizon=1.0, accumulation=1,
+                     batch_warmup=0.0),
       eval=dict(every=250, batches=20), checkpoint=dict(every=100), log=dict(every=50)))
     config.update(LOCAL.get(arg.arch, {}))
+  if arg.continued:  # after Gururangan et al. 2020 (https://arxiv.org/abs/2004.10964)
+    config.update(MLM_ONLY if not arg.arch else {})
+    config.update(dict(
+      init_from='<the model to go on with>', steps=config.steps if arg.runlocal else 12_500,
+      batch_size=min(config.batch_size, 256),
+      optimizer=dict(
+        name='adamw', learning_rate=1e-4, schedule='linear', warmup=0.06, decay=0.0, horizon=1.0,
+        beta2=0.98, eps=1e-6, weight_decay=0.01, clip_norm=1.0, accumulation=1,
+        batch_warmup=0.0)))
   if arg.phase == '128':  # nine tenths of the steps and of the schedule
     config.update(dict(steps=config.steps * 9 // 10, optimizer=dict(horizon=10 / 9)))
   if arg.phase == '512':

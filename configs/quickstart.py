@@ -17,7 +17,7 @@ def get_config(arg=''):
   arg = c.parse_arg(arg, stage='pretrain')
   optimizer = dict(
     name='adamw', learning_rate=2e-3, schedule='cosine', warmup=0.1, horizon=1.0,
-    decay=0.0, beta1=0.9,
+    decay=0.0, final_rate=0.0, beta1=0.9,
     beta2=0.98, eps=1e-6, weight_decay=0.01, no_decay='LayerNorm|bias', clip_norm=1.0,
     accumulation=1, skip_nonfinite=0, batch_warmup=0.0, freeze='', lr_multipliers=(),
     layer_lr_decay=1.0)

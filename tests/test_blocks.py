@@ -373,3 +373,19 @@ def test_depths_where_the_first_layer_is_apart():
   assert depths['layer_0']['output']['kernel'] == 4 == apart['layer_0']['output']['kernel']
   assert depths['layers']['output']['kernel'].ravel().tolist() == [3, 2, 1]
   assert depths['embeddings'] == apart['embeddings']
+
+
+@pytest.mark.parametrize('mixer', ['attention', 'conv', 'bag'])
+def test_what_is_added_to_the_residual_stream_may_begin_smaller(mixer):
+  """By sqrt(2 * layers), 4 with 8 layers; all else begins as it does without the field."""
+  config = changed(num_hidden_layers=8, mixer=mixer, feed_forward='glu', hidden_size=48,
+                   position_embeddings='none')  # fmt: skip
+  trees = [
+    manifest.flat(models.init_encoder(changed(config, scaled_initializer=on), jax.random.key(0)))
+    for on in (False, True)
+  ]
+  smaller = {f'{mixer}.output.kernel', 'output.kernel'}
+  for path, x in trees[0].items():
+    scale = 0.25 if path.partition('.')[2] in smaller else 1.0
+    np.testing.assert_allclose(trees[1][path], x * scale, rtol=1e-6, err_msg=path)
+  assert all(f'layer_7.{name}' in trees[0] for name in smaller)

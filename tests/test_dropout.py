@@ -155,6 +155,24 @@ def test_a_block_drops_what_its_parts_give_at_the_hidden_rate(part):
   np.testing.assert_allclose(shares, expected, atol=0.015)
 
 
+def test_attention_may_have_an_output_rate_of_its_own():
+  """Attention gives ones and the feed-forward layer twos."""
+  config = model(hidden_dropout_prob=0.1, attention_output_dropout_prob=0.4)
+  x, tokens = np.zeros((8, 32, 64), np.float32), models.Tokens(np.ones((8, 32), np.int32))
+  params = zeros(Block(config, False), x, tokens, models.Layer())
+  params['attention']['output']['bias'] += 0.6
+  params['output']['bias'] += 2 * 0.9
+
+  def shares(deterministic):
+    out, _ = Block(config, deterministic).apply(
+      {'params': params}, x, tokens, models.Layer(), rngs={'dropout': jax.random.key(1)}
+    )
+    return np.bincount(np.rint(np.asarray(out)).astype(int).ravel(), minlength=4) / out.size
+
+  np.testing.assert_allclose(shares(False), [0.04, 0.06, 0.36, 0.54], atol=0.015)
+  assert shares(True)[2] == 1  # 0.6 + 1.8, nothing dropped or scaled
+
+
 @pytest.mark.parametrize('scan', [False, True])
 def test_every_layer_drops_elsewhere(scan):
   """Each of 4 layers adds a mask to nothing; one and the same mask would leave two levels only."""

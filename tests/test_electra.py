@@ -1,6 +1,7 @@
 """ELECTRA: what is drawn, what is said of it, who learns from whom, and a run from end to end."""
 
 import dataclasses
+import json
 import shutil
 
 import jax
@@ -18,7 +19,9 @@ from bert_jax.models import count_parameters
 from bert_jax.objectives import base
 from bert_jax.objectives.electra import SHARING, Electra, ReplacedHead, generator_of
 from bert_jax.predict import Model
+from bert_jax.predict.__main__ import main as predict_main
 from bert_jax.step import Constants, State, make_train_step
+from bert_jax.tasks import TASKS
 from bert_jax.train import train
 
 WIDE = dataclasses.replace(MODEL, hidden_size=32, num_attention_heads=4)
@@ -294,8 +297,6 @@ def test_a_run_stopped_and_continued_ends_with_the_same_bits(run):
 def test_the_discriminator_is_the_model_that_others_take(run, corpus_file, tmp_path):
   workdir, _, _ = run
   assert Model(workdir).embed(['the first text', 'another']).shape == (2, 32)
-  with pytest.raises(InputError, match="trained for 'electra' and has no masked-LM head"):
-    Model(workdir).fill_mask(['the [MASK]'])
   changes = (
     f'--config.init_from={workdir}',
     '--config.steps=1',
@@ -304,6 +305,47 @@ def test_the_discriminator_is_the_model_that_others_take(run, corpus_file, tmp_p
   train(small_pretrain(corpus_file, *changes), tmp_path / 'next')
   taken, source = flat(tmp_path / 'next')['encoder'], flat(workdir)['encoder']
   jax.tree.map(np.testing.assert_array_equal, taken, source)
+
+
+@pytest.mark.parametrize('sharing', SHARING)
+def test_the_generator_fills_masks(run, sharing):
+  """With the probabilities that it has in training, whatever embeddings it shares."""
+  workdir, config, _ = run
+  found, config = trained.load(workdir), config.copy_and_resolve_references()
+  config.generator.embeddings, text = sharing, 'the first [MASK] of it'
+  objective = TASKS['electra'].objective(config, found.tokenizer)
+  keys = iter(jax.random.split(jax.random.key(3), 99))
+  params = jax.tree.map(
+    lambda x: x + 0.2 * jax.random.normal(next(keys), x.shape), objective.init(jax.random.key(0))
+  )
+  found = found._replace(config=config, params=params)
+  model = Model(found)
+  ids = np.array([[2, *found.tokenizer.encode_with_masks(text), 3]])
+  places = np.arange(ids.shape[1])[None]
+  batch = {'input_ids': ids, 'token_type_ids': 0 * ids, 'position_ids': places,
+           'segment_ids': 0 * ids + 1,
+           'masked_positions': np.argwhere(ids == found.tokenizer.mask_id)[:, 1:]}  # fmt: skip
+  shares = np.asarray(jax.nn.softmax(objective.generated(params, batch)))[0, 0]
+  ((best,),) = model.fill_mask([text], top_k=3)
+  assert [found.tokenizer.pieces[i] for i in np.argsort(-shares)[:3]] == [
+    piece for piece, _ in best
+  ]
+  np.testing.assert_allclose([p for _, p in best], np.sort(shares)[:-4:-1], rtol=1e-4)
+  assert shares.max() > 5 / len(shares)
+  assert model.perplexity([text.replace('[MASK]', 'text')])[0] > 1
+  with pytest.raises(InputError, match='came without a next-sentence head'):
+    model.next_sentence([('a', 'b')])
+  model.fill_mask(['a [MASK] ' + 'and on ' * 99])
+  assert model.counts  # a long text is counted by the model that was asked
+
+
+def test_fill_mask_of_a_run_by_the_command(run, tmp_path):
+  (tmp_path / 'in.txt').write_text('the first [MASK] of it\n')
+  given = ['--model', str(run[0]), '--task', 'fill-mask', '--input', str(tmp_path / 'in.txt'),
+           '--output', str(tmp_path / 'out.jsonl'), '--no-cache']  # fmt: skip
+  predict_main(given)
+  (answer,) = (tmp_path / 'out.jsonl').read_text().splitlines()
+  assert len(json.loads(answer)['masks'][0]) == 5
 
 
 @pytest.mark.parametrize(

@@ -265,19 +265,50 @@ def test_the_tokenizer_file_gives_our_ids(tmp_path, lower):
   assert fast.encode('the [MASK]').ids[2] == 4
 
 
-def test_a_sentencepiece_goes_along_and_the_card_says_how(tmp_path, caplog):
-  found = made('masked-lm')
-  path = tmp_path / 'spm.model'
+def with_sentencepiece(path):
+  """A Trained with a small SentencePiece vocabulary, which is written to a path."""
   with path.open('wb') as file:
     sentencepiece.SentencePieceTrainer.train(
       sentence_iterator=iter(TEXTS * 20), model_writer=file, vocab_size=40, hard_vocab_limit=False,
       pad_id=0, unk_id=1, bos_id=2, eos_id=3, pad_piece='[PAD]', unk_piece='[UNK]',
       bos_piece='[CLS]', eos_piece='[SEP]', control_symbols=['[MASK]'], minloglevel=2,
     )  # fmt: skip
-  convert.export_run(tmp_path / 'hf', found._replace(tokenizer=tokenizers.load(path)), {})
+  return made('masked-lm')._replace(tokenizer=tokenizers.load(path))
+
+
+def test_a_sentencepiece_goes_along_and_the_card_says_how(tmp_path, caplog):
+  path = tmp_path / 'spm.model'
+  convert.export_run(tmp_path / 'hf', with_sentencepiece(path), {})
   assert 'encode with the sentencepiece library' in (tmp_path / 'hf' / 'README.md').read_text()
   assert 'AutoTokenizer has no class' in caplog.text
   assert (tmp_path / 'hf' / 'spm.model').read_bytes() == path.read_bytes()
+  settings = json.loads((tmp_path / 'hf' / 'tokenizer_config.json').read_text())
+  assert 'README.md' in settings['tokenizer_class']  # so that theirs refuses, see below
+
+
+@pytest.mark.parametrize('head', ['pretraining', 'masked-lm'])
+def test_the_head_of_span_boundaries_is_left_out(tmp_path, head):
+  found = made(head)
+  found.config.loss.sbo_weight, found.config.masking.policy = 1.0, 'span'
+  objective = TASKS['mlm_nsp'].objective(found.config, found.tokenizer)
+  sbo = objective.init(jax.random.key(0))['sbo']
+  whole = found._replace(params=found.params | {'sbo': sbo})
+  _, left_out = convert.export_run(tmp_path / 'hf', whole, {})
+  assert left_out and all(path.startswith('sbo/') for path in left_out)
+  again = trained.load(tmp_path / 'hf')
+  same(found.params, again.params, found.config)
+  assert again.config.loss.sbo_weight == 0 and again.config.masking.policy == 'span'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('family', ['bert', 'albert', 'fnet'])
+def test_a_sentencepiece_is_no_empty_tokenizer_of_theirs(tmp_path, family):
+  transformers = pytest.importorskip('transformers')
+  convert.export_run(tmp_path / 'hf', with_sentencepiece(tmp_path / 'spm.model'), {})
+  path = tmp_path / 'hf' / 'config.json'
+  path.write_text(json.dumps(json.loads(path.read_text()) | {'model_type': family}))
+  with pytest.raises(ValueError, match='tokenizer'):
+    transformers.AutoTokenizer.from_pretrained(tmp_path / 'hf')
 
 
 # ---- under their own classes ---------------------------------------------------------------------

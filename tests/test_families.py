@@ -30,7 +30,13 @@ SMALL = dict(vocab_size=101, hidden_size=24, num_attention_heads=3, intermediate
 # window, and long enough to be computed in blocks.
 CASES = {
   'modern': (
-    dict(num_hidden_layers=5, attention_window=16, max_position_embeddings=500),
+    dict(
+      num_hidden_layers=5,
+      attention_window=16,
+      max_position_embeddings=500,
+      rotary_theta=160_000.0,
+      attention_output_dropout_prob=0.0,
+    ),
     (400, 57),
   ),
   'albert': (dict(num_hidden_layers=3, embedding_size=16, max_position_embeddings=32), (20, 11)),

@@ -23,6 +23,7 @@ def settings(**changes):
     schedule='constant',
     warmup=0.0,
     decay=0.0,
+    final_rate=0.0,
     beta1=0.9,
     beta2=0.999,
     eps=1e-8,
@@ -295,6 +296,12 @@ def test_what_is_computed_of_a_matrix_is_computed_for_each_layer(name):
       dict(schedule='wsd_sqrt', warmup=100.0, decay=400.0),
       {0: 0, 50: 1, 100: 2, 600: 2, 604: 1.8, 700: 1, 825: 0.5, 1000: 0, 1500: 0},
     ),
+    # From 2 to a tenth of it in place of 0; the warm-up begins at 0 all the same.
+    (
+      dict(schedule='wsd', warmup=100.0, decay=200.0, final_rate=0.1),
+      {0: 0, 50: 1, 800: 2, 900: 1.1, 1000: 0.2, 1500: 0.2},
+    ),
+    (dict(schedule='cosine', final_rate=0.1), {0: 2, 500: 1.1, 1000: 0.2}),
   ],
   ids=str,
 )

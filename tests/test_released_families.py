@@ -145,6 +145,71 @@ def test_their_classes_load_what_is_exported(tmp_path, recorded, case):
     np.testing.assert_allclose(x, recorded[case][name], rtol=0, atol=1e-5)
 
 
+def electra_of(found, sharing):
+  """A Trained of an ELECTRA run whose generator has the weights of an ElectraForMaskedLM."""
+  config = c.defaults('electra')
+  config.model.update(
+    found.config.model, hidden_size=24, num_attention_heads=4, intermediate_size=40
+  )
+  config.generator.update(size=0.5, embeddings=sharing)
+  config.data.seq_length = found.config.data.seq_length
+  objective = TASKS['electra'].objective(config, found.tokenizer)
+  params = objective.init(jax.random.key(0))
+  encoder = dict(found.params['encoder'])
+  if sharing == 'shared':
+    tables = dict(encoder['embeddings'])
+    encoder['embeddings'] = {'projection': tables.pop('projection')}
+    params['encoder']['embeddings'] |= tables
+  params['generator'] = {'encoder': encoder, 'mlm': found.params['mlm']}
+  shapes = jax.eval_shape(objective.init, jax.random.key(0))
+  assert jax.tree.map(np.shape, params) == jax.tree.map(lambda x: x.shape, shapes)
+  return trained.Trained(config, found.tokenizer, params, 7)
+
+
+@pytest.mark.parametrize('sharing', ['shared', 'separate'])
+def test_the_generator_of_a_run_goes_out_as_theirs(tmp_path, recorded, sharing):
+  found = trained.load(folder_of(tmp_path / 'theirs', recorded, 'electra generator'))
+  generator = trained.generator_of(electra_of(found, sharing))
+  convert.export_run(tmp_path / 'hf', generator, {})
+  before, after = (
+    safetensors.numpy.load_file(tmp_path / x / 'model.safetensors') for x in ('theirs', 'hf')
+  )
+  assert before.keys() == after.keys()
+  for name, x in before.items():
+    np.testing.assert_array_equal(x, after[name], name)
+  theirs, ours = (json.loads((tmp_path / x / 'config.json').read_text()) for x in ('theirs', 'hf'))
+  for key in ('architectures', 'model_type', 'embedding_size', 'hidden_size', 'intermediate_size',
+              'num_attention_heads', 'num_hidden_layers', 'hidden_act'):  # fmt: skip
+    assert ours[key] == theirs[key]
+  compare(recorded['electra generator'], trained.load(tmp_path / 'hf'))
+
+
+@pytest.mark.slow
+def test_their_class_computes_the_generator_of_a_run(tmp_path, recorded):
+  pytest.importorskip('torch')
+  pytest.importorskip('transformers')
+  found = trained.load(folder_of(tmp_path / 'theirs', recorded, 'electra generator'))
+  generator = trained.generator_of(electra_of(found, 'shared'))
+  convert.export_run(tmp_path / 'hf', generator, {})
+  theirs = hf.load(tmp_path / 'hf')
+  assert type(theirs).__name__ == 'ElectraForMaskedLM'
+  compare(hf.logits(theirs), generator)
+
+
+def test_a_generator_is_written_by_the_command(tmp_path, recorded):
+  folder = folder_of(tmp_path / 'theirs', recorded, 'electra')
+  with pytest.raises(InputError, match='has no generator; only runs of'):
+    convert.convert(str(folder), f'hf:{tmp_path}/hf', generator=True)
+  found = trained.load(folder_of(tmp_path / 'masked', recorded, 'electra generator'))
+  model = electra_of(found, 'shared')
+  convert.write_workdir(tmp_path / 'W', model, {})
+  convert.main(['--from', str(tmp_path / 'W'), '--to', f'hf:{tmp_path}/hf', '--generator'])
+  compare(recorded['electra generator'], trained.load(tmp_path / 'hf'))
+  model.config.model.hidden_act = 'relu'
+  with pytest.raises(InputError, match='predicts with gelu, and model.hidden_act is relu'):
+    convert.export_run(tmp_path / 'out', trained.generator_of(model), {})
+
+
 @pytest.mark.parametrize('case', hf.CASES)
 def test_the_tables_of_names_have_every_parameter_of_a_model(tmp_path, recorded, case):
   """Those that the fields leave out are left out, so that nothing is asked for in vain."""
@@ -373,3 +438,55 @@ def test_a_modernbert_is_trained_on_and_goes_back(tmp_path):
   before = transformers.AutoModelForMaskedLM.from_pretrained(theirs)
   with torch.no_grad():
     assert np.abs(before.eval()(**inputs).logits.numpy() - expected).max() > 0.1
+
+
+def released(folder, name, vocab):
+  """Writes a random model of theirs as a folder -> (its class, the config file that goes on)."""
+  import torch
+  import transformers
+
+  sizes = hf.SIZES | dict(vocab_size=vocab, max_position_embeddings=40, initializer_range=0.2)
+  kind, changes, arch = {
+    'albert': ('AlbertForPreTraining', {'embedding_size': 8}, 'arch=albert,'),
+    'fnet': ('FNetForPreTraining', {}, 'arch=fnet,'),
+    'electra': ('ElectraForPreTraining', {'embedding_size': 8}, 'arch=electra,'),
+    'electra generator': ('ElectraForMaskedLM', {'embedding_size': 8}, ''),
+    'roberta': ('RobertaForMaskedLM', {'type_vocab_size': 1, 'layer_norm_eps': 1e-5}, ''),
+    'distilbert': ('DistilBertForMaskedLM', {'hidden_dim': 20}, ''),
+    'bert': ('BertForPreTraining', {}, ''),
+  }[name]
+  torch.manual_seed(0)
+  config = getattr(transformers, kind.partition('For')[0] + 'Config')(**sizes | changes)
+  getattr(transformers, kind)(config).save_pretrained(folder)
+  return kind, f'configs/pretrain.py:{arch}continued,runlocal'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  'name, out',
+  [('albert', ''), ('fnet', ''), ('electra', ''), ('electra generator', ''), ('distilbert', ''),
+   ('roberta', 'BertForMaskedLM'), ('bert', 'BertForMaskedLM')],
+)  # fmt: skip
+def test_each_family_is_trained_on_and_goes_back(tmp_path, name, out):
+  """A few steps on a text, and out to a folder that their class loads, with our logits."""
+  pytest.importorskip('torch')
+  pytest.importorskip('transformers')
+  folder = tmp_path / 'theirs'
+  kind, spec = released(folder, name, len(WORDS))
+  (folder / 'vocab.txt').write_text('\n'.join(WORDS) + '\n')
+  (tmp_path / 'text.txt').write_text('the old river\ncrosses the stone\n\n' * 60)
+  config = c.load(spec, [
+    f'--config.init_from={folder}', f'--config.data.train={tmp_path}/text.txt',
+    '--config.data.seq_length=24', '--config.steps=4', '--config.batch_size=4',
+    '--config.model.dtype=float32', '--config.log.tensorboard=false',
+    '--config.optimizer.learning_rate=0.01', '--config.optimizer.warmup=0',
+  ])  # fmt: skip
+  train.train(config, tmp_path / 'run')
+  convert.main(['--from', str(tmp_path / 'run'), '--to', f'hf:{tmp_path}/hf'])
+  theirs = hf.load(tmp_path / 'hf')
+  assert type(theirs).__name__ == (out or kind)
+  compare(hf.logits(theirs), trained.load(tmp_path / 'run'))
+  before, after = trained.load(folder).params, trained.load(tmp_path / 'run').params
+  words = [x['encoder']['embeddings']['word_embeddings']['embedding'][: len(WORDS)]
+           for x in (before, after)]  # fmt: skip
+  assert 0.001 < np.abs(words[0] - words[1]).max() < 0.1

@@ -75,6 +75,11 @@ FIELDS = {
     'transform', past='transform'),
   'model.pooler': Field(str, ('tanh', 'transform', 'none'),
     'dense and tanh on [CLS] (BERT); dense, activation and norm; nothing', 'tanh', past='tanh'),
+  'model.attention_output_dropout_prob': Field(float, '[0, 1)',
+    'dropout on what attention, or another mixer, adds; 0: hidden_dropout_prob', 0.0, past=0.0),
+  'model.scaled_initializer': Field(bool, None,
+    'new layers that add to the residual stream: initializer_range / sqrt(2 * layers)', False,
+    past=False),
 }  # fmt: skip
 
 

@@ -18,6 +18,8 @@ FIELDS = {
     1.0),
   'optimizer.decay': Field(float, '[0, inf)',
     'steps of decay at the end for wsd and wsd_sqrt; below 1: a share', 0.0),
+  'optimizer.final_rate': Field(float, '[0, 1)',
+    'what a rate that falls to 0 falls to instead, as a share of the peak', 0.0, past=0.0),
   'optimizer.beta1': Field(float, '[0, 1)', 'decay of the mean of gradients', 0.9),
   'optimizer.beta2': Field(float, '[0, 1)', 'decay of the mean of their squares', 0.999),
   'optimizer.eps': Field(float, '(0, inf)', 'added to the root of that', 1e-6),

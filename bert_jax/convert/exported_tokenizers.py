@@ -19,6 +19,9 @@ def write(out, tokenizer, family, longest):
   """Writes the files for a model of `longest` tokens; returns what its reader must see, or ''."""
   tokenizer.save(out)
   if isinstance(tokenizer, tokenizers.SentencePiece):
+    # Without this, AutoTokenizer makes one of no pieces, to which every word is unknown.
+    settings = {'tokenizer_class': 'spm.model (see README.md)'}
+    write_whole(out / 'tokenizer_config.json', json.dumps(settings) + '\n')
     return (
       'The vocabulary is a SentencePiece model, `spm.model`. AutoTokenizer has no class that reads '
       'it with these special tokens, so it is not set up: encode with the sentencepiece library, '

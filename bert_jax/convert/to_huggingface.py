@@ -131,6 +131,11 @@ def _check(config, params, family):
     name = FAMILIES[family].name
     differ = f"model.{field} is {config.model[field]}, and Hugging Face's {name} is {value}"
     raise InputError(f'{differ}, so this model cannot be written as one.')
+  if family == 'electra' and 'mlm' in params and config.model.hidden_act != 'gelu':
+    raise InputError(
+      f"an ELECTRA's generator predicts with gelu, and model.hidden_act is "
+      f'{config.model.hidden_act}, so this model cannot be written as one.'
+    )
   if not TASKS[config.objective].heads:
     head = f'objective {config.objective} has a head that Hugging Face has not'
     how = 'start another objective from its encoder with config.init_from'
@@ -158,6 +163,8 @@ def _config(config, model, family, head, labels, tokenizer):
           'seq_length': config.data.seq_length}  # fmt: skip
   if head.ending != 'Model':  # a bare encoder was not trained here
     ours |= {block: config[block].to_dict() for block in TASKS[config.objective].blocks}
+    if 'sbo' in head.beside:  # the head is left out, and its term with it
+      ours['loss']['sbo_weight'] = 0.0
   fields |= keys_of(family, config.model)
   if family == 'distilbert':
     del fields['layer_norm_eps']

@@ -74,7 +74,8 @@ def _tokenize(config, spec, encoder, split, matched):
       yield sentences
 
   whole, kept = tokenized.tokenize(sentences(), encoder, counts)
-  log.info('%s: %s', split, ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()) if n))
+  said = (f'{n:,} {k.replace("_", " ")}' for k, n in sorted(counts.items()) if n)
+  log.info('%s: %s', split, ', '.join(said))
   matched[config.corpus.phrases] += counts['phrases_matched']
   matched[config.corpus.entities] += counts['entities_matched']
   return whole, np.array(names, np.uint32)[kept], whole.unigrams(encoder.tokenizer.vocab_size)

@@ -239,6 +239,6 @@ class Attention(nn.Module):
     rest = pattern, self.make_rng('dropout') if rate else None
     attention = cut.attention(whole, pattern) if cut else whole
     out_BTHd = attention(q_BTHd, k_BTHd, v_BTHd, rest)
-    output = common.dense(config, config.hidden_size, 'output', config.attention_bias)
+    output = common.dense(config, config.hidden_size, 'output', config.attention_bias, last=True)
     out_BTD = output(out_BTHd.reshape(queries_BTD.shape))
     return cut.rows(out_BTD, len(x_BTD)) if cut else out_BTD

@@ -15,20 +15,20 @@ from bert_jax.models.mixers import MIXERS
 
 def mlp(config, x_BTD):
   """The feed-forward layer of BERT: output(act(intermediate(x)))."""
-  inner, last = config.feed_forward_bias == 'all', config.feed_forward_bias != 'none'
+  inner, outer = config.feed_forward_bias == 'all', config.feed_forward_bias != 'none'
   x_BTF = common.dense(config, config.intermediate_size, 'intermediate', inner)(x_BTD)
   x_BTF = common.ACTIVATIONS[config.hidden_act](x_BTF)
-  return common.dense(config, config.hidden_size, 'output', last)(x_BTF)
+  return common.dense(config, config.hidden_size, 'output', outer, last=True)(x_BTF)
 
 
 def glu(config, x_BTD):
   """A gated feed-forward layer: output(act(gate(x)) * intermediate(x)). With swish it is Llama's
   SwiGLU, with gelu ModernBERT's GeGLU (Shazeer 2020, https://arxiv.org/abs/2002.05202)."""
-  inner, last = config.feed_forward_bias == 'all', config.feed_forward_bias != 'none'
+  inner, outer = config.feed_forward_bias == 'all', config.feed_forward_bias != 'none'
   gate_BTF = common.dense(config, config.intermediate_size, 'gate', inner)(x_BTD)
   x_BTF = common.dense(config, config.intermediate_size, 'intermediate', inner)(x_BTD)
   x_BTF *= common.ACTIVATIONS[config.hidden_act](gate_BTF)
-  return common.dense(config, config.hidden_size, 'output', last)(x_BTF)
+  return common.dense(config, config.hidden_size, 'output', outer, last=True)(x_BTF)
 
 
 # What is computed from each token alone: functions of (config, x [B, T, D]) -> [B, T, D], which
@@ -56,9 +56,9 @@ class Block(nn.Module):
   def __call__(self, x_BTD, tokens, layer, context=None):
     config = self.config
 
-    def residual(x, sublayer, norm_name):
+    def residual(x, sublayer, norm_name, rate=0.0):
       norm = common.norm(config, norm_name) if norm_name else lambda x: x
-      drop = Dropout(config.hidden_dropout_prob, self.deterministic)
+      drop = Dropout(rate or config.hidden_dropout_prob, self.deterministic)
       return NORM_PLACEMENTS[config.norm_placement](x, sublayer, norm, drop)
 
     def mix(x):
@@ -72,7 +72,8 @@ class Block(nn.Module):
     def feed_forward(x):
       return FEED_FORWARD[config.feed_forward](config, x)
 
-    x_BTD = residual(x_BTD, mix, f'{config.mixer}_LayerNorm' if self.mixer_norm else '')
+    norm_name = f'{config.mixer}_LayerNorm' if self.mixer_norm else ''
+    x_BTD = residual(x_BTD, mix, norm_name, config.attention_output_dropout_prob)
     if context is not None:
       x_BTD = residual(x_BTD, attend_to_context, 'cross_attention_LayerNorm')
     x_BTD = residual(x_BTD, feed_forward, 'output_LayerNorm')

@@ -76,6 +76,8 @@ class ModelConfig:
   decoder_bias: bool = True
   mlm_head: str = 'transform'
   pooler: str = 'tanh'
+  attention_output_dropout_prob: float = 0.0
+  scaled_initializer: bool = False
 
   @property
   def head_size(self):
@@ -101,14 +103,19 @@ def share_of_heads(heads, size):
   return max(1, round(heads * size))
 
 
-def initializer(config):
-  """Normal(0, initializer_range) cut off at two standard deviations and not rescaled, as BERT's."""
-  return nn.initializers.truncated_normal(config.initializer_range)
+def initializer(config, last=False):
+  """Normal(0, initializer_range) cut off at two standard deviations and not rescaled, as BERT's.
+  last: of what a sublayer adds to the residual stream. With scaled_initializer it is divided by
+  sqrt(2 * layers), so that the sum over all layers does not grow (GPT-2, Megatron, ModernBERT)."""
+  scaled = last and config.scaled_initializer
+  scale = (2 * config.num_hidden_layers) ** -0.5 if scaled else 1.0
+  return nn.initializers.truncated_normal(config.initializer_range * scale)
 
 
-def dense(config, features, name, bias=True):
-  """A matrix product in `config.dtype`, and a bias: [..., n] -> [..., features]."""
-  init = initializer(config)
+def dense(config, features, name, bias=True, *, last=False):
+  """A matrix product in `config.dtype`, and a bias: [..., n] -> [..., features].
+  last: of a sublayer, see initializer."""
+  init = initializer(config, last)
   return nn.Dense(features, use_bias=bias, dtype=config.dtype, kernel_init=init, name=name)
 
 

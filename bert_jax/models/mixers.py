@@ -81,7 +81,7 @@ class Convolution(nn.Module):
       jnp.where(_same_segment(tokens.segment_ids, n)[..., None], _shifted(x_BTD, n), 0) * tap_D
       for n, tap_D in zip(range(-reach, reach + 1), taps_WD)
     )
-    return common.dense(config, D, 'output')(out_BTD)
+    return common.dense(config, D, 'output', last=True)(out_BTD)
 
 
 class Bag(nn.Module):
@@ -98,7 +98,7 @@ class Bag(nn.Module):
       return (total_SD / jnp.maximum(count_S, 1)[:, None])[ids_T].astype(x_TD.dtype)
 
     mean_BTD = jax.vmap(mean)(x_BTD, tokens.segment_ids)
-    return common.dense(self.config, x_BTD.shape[-1], 'output')(mean_BTD)
+    return common.dense(self.config, x_BTD.shape[-1], 'output', last=True)(mean_BTD)
 
 
 def _shifted(x, n):

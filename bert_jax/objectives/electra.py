@@ -104,13 +104,19 @@ class Electra(MlmNsp):
     new = {name: jax.tree.map(combine, mine[name], other[name]) for name in both}
     return params | {'encoder': params['encoder'] | {'embeddings': mine | new}}
 
-  def generated(self, params, batch, rng=None):
-    """The generator's logits [B, K, V] at masked_positions; rng turns dropout on."""
+  def generator_params(self, params):
+    """{encoder, mlm}: the generator with its embeddings, as the parameters of an MlmNsp."""
     generator, encoder = params['generator'], params['generator']['encoder']
     if self.sharing == 'shared':
       tables = params['encoder']['embeddings']
       shared = {name: tables[name] for name in _shared(tables)}
       encoder = encoder | {'embeddings': shared | encoder.get('embeddings', {})}
+    return {'encoder': encoder, 'mlm': generator['mlm']}
+
+  def generated(self, params, batch, rng=None):
+    """The generator's logits [B, K, V] at masked_positions; rng turns dropout on."""
+    generator = self.generator_params(params)
+    encoder = generator['encoder']
     hidden_BTD = base.encode(self.generator, encoder, batch, rng)
     at_masks_BKD = models.gather_positions(hidden_BTD, batch['masked_positions'])
     table_VE = encoder['embeddings']['word_embeddings']['embedding']

@@ -87,6 +87,7 @@ def main(argv=None):
       keep_compiled()
     model = Model(args.model, args.checkpoint, args.dtype)
     task = args.task or model.default_task
+    model = model.answering(task)
     check(args, task)
     if args.export:
       export.write(model, task, args.export)

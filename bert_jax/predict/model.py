@@ -69,7 +69,7 @@ class Model:
     if 'task' in self.config:
       self.limit = self.config.task.max_length or self.limit
     self.counts = Counter()
-    self._asks = {}
+    self._asks, self._generator = {}, None
     spare = self.config.model.vocab_size - self.tokenizer.vocab_size
     if spare < 0:
       raise InputError(
@@ -106,12 +106,24 @@ class Model:
     without = {'pooler'} if self.config.model.pooler == 'none' else set()
     return set(prediction.parts) - without <= self.weights.keys()
 
+  def answering(self, task):
+    """The Model that does a task: this, or that of its generator (ELECTRA), which fills masks."""
+    known(task)
+    if 'generator' not in self.weights or PREDICTIONS[task][0] != 'mlm_nsp':
+      return self
+    if not self._generator:
+      whole = trained.Trained(self.config, self.tokenizer, self.params, self.step)
+      self._generator = Model(trained.generator_of(whole), dtype=self.config.model.dtype)
+      self._generator.counts = self.counts
+    return self._generator
+
   def ask(self, task, **options):
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
     key = (task, *sorted(options.items()))
     if key in self._asks:
       return self._asks[key]
-    known(task)
+    if (other := self.answering(task)) is not self:
+      return self._asks.setdefault(key, other.ask(task, **options))
     objective, prediction = PREDICTIONS[task]
     lacks = prediction.lacks or f'head for {task!r}; use one that was trained for it'
     if objective not in ('', self.config.objective):

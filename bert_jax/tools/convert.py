@@ -48,8 +48,9 @@ def folders(target):
   return out, partial
 
 
-def convert(source, target, which='latest', positions=0, strict=True):
-  """Converts a source to a target (see above), checks what was written, and prints the table."""
+def convert(source, target, which='latest', positions=0, strict=True, generator=False):
+  """Converts a source to a target (see above), checks what was written, and prints the table.
+  generator: of an ELECTRA run, this in place of the discriminator."""
   out, partial = folders(target)
   arguments.check_writable(out, '--to')
   if out.exists() and any(out.iterdir()):
@@ -69,6 +70,8 @@ def convert(source, target, which='latest', positions=0, strict=True):
     if not strict:
       raise InputError(f'{source} is a run, of which all is used; leave out --allow-unused.')
     model = trained.load(source, which, positions)
+  if generator:
+    model = trained.generator_of(model)
   table, tokenizer = table_of(model), model.tokenizer
   try:
     log.info('writing %s', partial)
@@ -211,6 +214,8 @@ def main(argv=None):
   add('--which', default='latest', help='of a run: latest, best or a step')
   add('--positions', type=int, help='rows of the position table: cut, or the rest new')
   add('--allow-unused', action='store_true', help='convert although tensors have no place')
+  add('--generator', action='store_true',
+      help='of an ELECTRA run: its generator, a masked language model')  # fmt: skip
   args = parser.parse_args(argv)
   with config_lib.command_line():
     if not args.to.removeprefix(HF):
@@ -218,7 +223,8 @@ def main(argv=None):
     if args.positions is not None and args.positions < 1:
       raise InputError(f'--positions is {args.positions}; give a number of rows, or leave it out.')
     end_at_once(folders(args.to)[1])
-    convert(args.source, args.to, args.which, args.positions or 0, not args.allow_unused)
+    strict = not args.allow_unused
+    convert(args.source, args.to, args.which, args.positions or 0, strict, args.generator)
 
 
 if __name__ == '__main__':

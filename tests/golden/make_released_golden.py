@@ -91,7 +91,11 @@ def inputs_of(model, batch, names=('input_ids', 'attention_mask', 'token_type_id
   """What of a batch a model is given."""
   import torch
 
-  without = {'modernbert': 'token_type_ids', 'fnet': 'attention_mask'}
+  without = {
+    'modernbert': 'token_type_ids',
+    'distilbert': 'token_type_ids',
+    'fnet': 'attention_mask',
+  }
   return {name: torch.tensor(batch[name]) for name in names
           if name != without.get(model.config.model_type)}  # fmt: skip
 

@@ -260,4 +260,25 @@ MUTANTS = [
     "['rust', parts, pieces]",
     'tests/test_rust_tokenizer.py::test_what_is_saved_and_exported_is_the_same_vocabulary',
   ),
+  (
+    'a generator without the embeddings that it shares',
+    'bert_jax/objectives/electra.py',
+    "    if self.sharing == 'shared':\n      tables = params['encoder']",
+    "    if self.sharing == 'separate':\n      tables = params['encoder']",
+    'tests/test_electra.py::test_the_generator_fills_masks',
+  ),
+  (
+    'the discriminator is written in place of the generator',
+    'bert_jax/tools/convert.py',
+    '  if generator:\n',
+    '  if generator and weights:\n',
+    'tests/test_released_families.py::test_a_generator_is_written_by_the_command',
+  ),
+  (
+    'AutoTokenizer is not told that it cannot read a SentencePiece vocabulary',
+    'bert_jax/convert/exported_tokenizers.py',
+    "write_whole(out / 'tokenizer_config.json', json.dumps(settings) + '\\n')\n    return",
+    'return',
+    'tests/test_export.py::test_a_sentencepiece_goes_along_and_the_card_says_how',
+  ),
 ]

@@ -52,6 +52,13 @@ MUTANTS = [
     'tests/test_step.py::test_every_step_draws_anew',
   ),
   (
+    'a rate falls to 0 in place of its final one',
+    'bert_jax/optim.py',
+    'share = optimizer.final_rate + (1 - optimizer.final_rate) * share',
+    'share = (1 - optimizer.final_rate) * share',
+    'tests/test_optim.py::test_schedule',
+  ),
+  (
     'horizon ignored',
     'bert_jax/step.py',
     'round(config.optimizer.horizon * steps)',

@@ -119,8 +119,8 @@ PRETRAINING = Task(
     'next-sentence': Prediction(NextSentence, ('pooler', 'nsp'), PAIR_HEAD),
   },
   heads=(
-    Head('ForPreTraining', ('encoder', 'pooler', 'mlm', 'nsp'), 'fill-mask'),
-    Head('ForMaskedLM', ('encoder', 'mlm'), 'fill-mask'),
+    Head('ForPreTraining', ('encoder', 'pooler', 'mlm', 'nsp'), 'fill-mask', beside=('sbo',)),
+    Head('ForMaskedLM', ('encoder', 'mlm'), 'fill-mask', beside=('sbo',)),
     Head('ForNextSentencePrediction', ('encoder', 'pooler', 'nsp')),
     Head('Model', ('encoder',), 'feature-extraction'),
   ),

@@ -135,9 +135,6 @@ def _check(config, params, family):
     head = f'objective {config.objective} has a head that Hugging Face has not'
     how = 'start another objective from its encoder with config.init_from'
     raise InputError(f'{head}, so it cannot be written; {how}.')
-  if 'table' in config and config.table.pooling == 'mean':
-    fault = "table.pooling=mean, and classifiers of Hugging Face's library read [CLS]"
-    raise InputError(f'{fault}, so it cannot be written; predict --export writes it as it is.')
   if 'encoder' not in params:
     raise InputError('there is no encoder to write.')
 

@@ -12,6 +12,7 @@ from small_tables import WORDS, load, table
 from bert_jax import config as c
 from bert_jax import predict, train
 from bert_jax.config import InputError
+from bert_jax.convert import to_huggingface
 from bert_jax.rows.examples import by_example
 from bert_jax.tasks.classification import task as classification
 
@@ -355,3 +356,13 @@ def test_a_test_set_without_labels_is_predicted_and_not_scored(tmp_path, vocab, 
   assert lines[0] == 'index\tprediction'
   assert [line.split('\t')[0] for line in lines[1:]] == ['0', '1']
   assert {line.split('\t')[1] for line in lines[1:]} <= {'0', '1'}
+
+
+def test_a_classifier_of_means_is_not_written_as_one_of_cls():
+  """Hugging Face's class would read [CLS] through a pooler; this one has none."""
+  config = c.load('configs/finetune.py:task=sst2', ['--config.table.pooling=mean'])
+  config.table.labels = ('a', 'b')
+  objective = classification.objective(config, None)
+  parts = jax.eval_shape(objective.init, jax.random.key(0)).keys()
+  with pytest.raises(InputError, match='only classifier, encoder is there'):
+    to_huggingface._head(config, set(parts))

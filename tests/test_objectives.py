@@ -175,3 +175,18 @@ def test_dropout_on_top_of_the_encoder(name):
   assert len(losses(0.3, 0.0)) == (1 if name in WITHOUT else 3)
   assert len(losses(0.0, 0.3)) == 1
   assert losses(0.3, 0.3, train=False) == losses(0.0, 0.0)
+
+
+def test_the_mean_of_a_text_is_that_of_its_tokens_alone():
+  """Beside another text in its row, and beside padding, as alone."""
+  objective = Classification(MODEL, T, ('a', 'b'), pooling='mean', examples_per_row=2)
+  params = objective.init(jax.random.key(0))
+  assert params.keys() == {'encoder', 'classifier'}
+  batch = batch_of(objective)
+  batch['segment_ids'] = jnp.array([[1] * 3 + [2] * (T - 4) + [0]] * len(batch['segment_ids']))
+  batch['cls_positions'] = jnp.array([[0, 3]] * len(batch['segment_ids']))
+  hidden = np.asarray(base.encode(MODEL, params['encoder'], batch))
+  head = params['classifier']['dense']
+  means = np.stack([hidden[:, :3].mean(axis=1), hidden[:, 3 : T - 1].mean(axis=1)], axis=1)
+  expected = means @ np.asarray(head['kernel']) + np.asarray(head['bias'])
+  np.testing.assert_allclose(objective.logits(params, batch), expected, atol=1e-5)

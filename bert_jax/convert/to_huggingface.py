@@ -163,8 +163,8 @@ def _config(config, model, family, head, labels, tokenizer):
           'seq_length': config.data.seq_length}  # fmt: skip
   if head.ending != 'Model':  # a bare encoder was not trained here
     ours |= {block: config[block].to_dict() for block in TASKS[config.objective].blocks}
-    if 'sbo' in head.beside:  # the head is left out, and its term with it
-      ours['loss']['sbo_weight'] = 0.0
+    for block, _, field in (name.partition('.') for name in head.beside.values() if name):
+      ours[block][field] = 0.0  # the head is left out, and its term with it
   fields |= keys_of(family, config.model)
   if family == 'distilbert':
     del fields['layer_norm_eps']

@@ -8,6 +8,7 @@ from bert_jax.models.heads import (
   MaskedLMHead,
   Pooler,
   count_parameters,
+  example_means,
   gather_positions,
   head_flops,
 )
@@ -26,6 +27,7 @@ __all__ = [
   'Unsupported',
   'count_parameters',
   'encoder_flops',
+  'example_means',
   'gather_positions',
   'head_flops',
   'init_encoder',

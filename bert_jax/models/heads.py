@@ -16,6 +16,14 @@ def gather_positions(x_BTD, positions_BK):
   return jnp.take_along_axis(x_BTD, positions_BK[:, :, None], axis=1)
 
 
+def example_means(x_BTD, segment_ids_BT, positions_BN):
+  """The means of the vectors of whole examples, each named by the position of one of its tokens:
+  x [B, T, D], segment ids [B, T], positions [B, N] -> [B, N, D]."""
+  of_BN = jnp.take_along_axis(segment_ids_BT, positions_BN, axis=1)
+  is_in_BNT = (of_BN[:, :, None] == segment_ids_BT[:, None]).astype(x_BTD.dtype)
+  return jnp.einsum('bnt,btd->bnd', is_in_BNT, x_BTD) / jnp.sum(is_in_BNT, axis=2, keepdims=True)
+
+
 class Pooler(nn.Module):
   """The hidden states of each example's [CLS], [B, N, D] -> what a classifier reads, [B, N, D]:
   tanh of a dense layer (BERT); dense layer, activation and norm (ModernBERT); or as they are, when

@@ -1,4 +1,5 @@
-"""Classification or regression of whole texts: one dense layer over a pooled [CLS] (BERT, 3.2)."""
+"""Classification or regression of whole texts: one dense layer over a pooled [CLS] (BERT, 3.2), or
+over the mean of all tokens."""
 
 import dataclasses
 
@@ -17,11 +18,14 @@ class Classification(base.Pooled):
 
   class_weights: one for each label, or (). The loss of a text is multiplied by the weight of its
   label; with multi_label the loss of each label by that label's weight.
+
+  pooling: 'cls', or 'mean': the mean of the hidden states of a text, without a pooler.
   """
 
   labels: tuple[str, ...]
   multi_label: bool = False
   class_weights: tuple[float, ...] = ()
+  pooling: str = 'cls'
 
   loss_weights = {'classification': 1.0}
 
@@ -51,6 +55,22 @@ class Classification(base.Pooled):
   @property
   def head(self):
     return models.Classifier(self.model, max(1, len(self.labels)))
+
+  def init(self, rng):
+    if self.pooling == 'cls':
+      return super().init(rng)
+    return base.init_model(self.model, rng, classifier=self.head)
+
+  def logits(self, params, batch, rng=None):
+    if self.pooling == 'cls':
+      return super().logits(params, batch, rng)
+    hidden_key, head_key = base.two_keys(rng)
+    hidden_BTD = base.encode(self.model, params['encoder'], batch, hidden_key)
+    means_BND = models.example_means(hidden_BTD, batch['segment_ids'], batch['cls_positions'])
+    return base.apply(self.head, params['classifier'], means_BND, rng=head_key)
+
+  def head_flops(self, batch_size):
+    return super().head_flops(batch_size) if self.pooling == 'cls' else 0
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
     logits = self.logits(params, batch, rng if train else None)

@@ -471,4 +471,11 @@ MUTANTS = [
     'shared = None',
     'tests/test_mixers.py::test_shared_layers_are_one_copy_called_again',
   ),
+  (
+    'the mean of a text is that of its row',
+    'bert_jax/models/heads.py',
+    '(of_BN[:, :, None] == segment_ids_BT[:, None])',
+    '(of_BN[:, :, None] * segment_ids_BT[:, None] > 0)',
+    'tests/test_objectives.py::test_the_mean_of_a_text_is_that_of_its_tokens_alone',
+  ),
 ]

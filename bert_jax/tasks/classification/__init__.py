@@ -26,6 +26,9 @@ FIELDS = {
     'share of data.train that leaves it, to evaluate on if data.eval is empty; 0: none', 0.0, 0.0),
   'table.class_weights': Field(tuple, None,
     "((label, weight in the loss), ...); ('balanced',): 1/share", ()),
+  'table.pooling': Field(str, ('cls', 'mean'),
+    'what is classified: the pooled [CLS] (BERT), or the mean of all tokens, without a pooler',
+    'cls', past='cls'),
   'table.long_texts': Field(str, ('head', 'tail', 'head_tail', 'windows'),
     'what is kept of a text that is too long; windows: all of it, logits averaged', 'head'),
 }  # fmt: skip

@@ -69,7 +69,8 @@ def objective(config, tokenizer):
     fault = f'table.class_weights names {unknown[0]!r}, which is not a label'
     raise InputError(f'{fault}; there are {", ".join(map(repr, labels))}.')
   weights = tuple(float(dict(given).get(label, 1.0)) for label in labels) if given else ()
-  more = {'multi_label': config.table.multi_label, 'class_weights': weights}
+  table = config.table
+  more = {'multi_label': table.multi_label, 'class_weights': weights, 'pooling': table.pooling}
   return labelled.objective(Classification, config, labels, **more)
 
 

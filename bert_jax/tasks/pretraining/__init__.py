@@ -97,6 +97,7 @@ def from_released(config, released):
     config.corpus.rows = released.pairs
 
 
+SBO = {'sbo': 'loss.sbo_weight'}
 MASKED_LM = 'masked-LM head; use a pre-trained one'
 PAIR_HEAD = 'next-sentence head; use one pre-trained with loss.nsp_weight above 0'
 
@@ -119,8 +120,8 @@ PRETRAINING = Task(
     'next-sentence': Prediction(NextSentence, ('pooler', 'nsp'), PAIR_HEAD),
   },
   heads=(
-    Head('ForPreTraining', ('encoder', 'pooler', 'mlm', 'nsp'), 'fill-mask', beside=('sbo',)),
-    Head('ForMaskedLM', ('encoder', 'mlm'), 'fill-mask', beside=('sbo',)),
+    Head('ForPreTraining', ('encoder', 'pooler', 'mlm', 'nsp'), 'fill-mask', beside=SBO),
+    Head('ForMaskedLM', ('encoder', 'mlm'), 'fill-mask', beside=SBO),
     Head('ForNextSentencePrediction', ('encoder', 'pooler', 'nsp')),
     Head('Model', ('encoder',), 'feature-extraction'),
   ),

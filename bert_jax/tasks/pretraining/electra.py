@@ -48,8 +48,8 @@ ELECTRA = dataclasses.replace(
   main_metric=lambda config: 'replaced',
   predictions={},
   heads=(
-    Head('ForPreTraining', ('encoder', 'replaced'), beside=('generator',)),
-    Head('Model', ('encoder',), 'feature-extraction', beside=('generator',)),
+    Head('ForPreTraining', ('encoder', 'replaced'), beside={'generator': ''}),
+    Head('Model', ('encoder',), 'feature-extraction', beside={'generator': ''}),
   ),
   from_released=lambda config, released: None,
 )

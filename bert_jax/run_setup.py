@@ -18,6 +18,7 @@ from bert_jax import (
   hosts,
   initialization,
   manifest,
+  models,
   optim,
   sharding,
   step,
@@ -157,7 +158,9 @@ def prepare(inputs, stack):
   checkpoints = open_workdir(inputs)
   stack.enter_context(contextlib.closing(checkpoints))
   state, results, counted = first_state(inputs, program, checkpoints, weights)
-  workdirs.write_facts(inputs.workdir, inputs.sources, mesh)
+  parameters = models.count_parameters(state.params)
+  costs = {'parameters': parameters, 'flops_per_step': flops_of(inputs)}
+  workdirs.write_facts(inputs.workdir, inputs.sources, mesh, costs)
   constants = sharding.put(program.constants, mesh)
   empty_carry = evaluate.empty_carry(inputs.objective, config, mesh)
   if hosts.first():

@@ -115,8 +115,9 @@ def claim(workdir, config):
     raise unwritten(workdir, error) from None
 
 
-def write_facts(workdir, sources, mesh):
-  """Writes run.json: versions, commands, devices, mesh, rows and fingerprint of each split."""
+def write_facts(workdir, sources, mesh, costs):
+  """Writes run.json: versions, commands, devices, mesh, rows and fingerprint of each split.
+  costs: {'parameters', 'flops_per_step'} of the model."""
   if not hosts.first():
     return
   path = workdir / 'run.json'
@@ -129,6 +130,7 @@ def write_facts(workdir, sources, mesh):
     'commands': [*earlier, provenance.command()],
     'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
     'mesh': dict(mesh.shape),
+    'costs': costs,
     'data': {
       split: {'rows': len(s), 'fingerprint': s.fingerprint, 'baselines': s.baselines}
       for split, s in sources.items()

@@ -16,6 +16,7 @@ from bert_jax.models import block, mixers
 from bert_jax.models.tokens import Layer, Tokens
 from bert_jax.objectives import base
 from bert_jax.predict import packed_rows
+from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import RecordProblems
 
 PACKING = sorted(set(block.MIXERS) - {'fourier'})
@@ -284,3 +285,30 @@ def test_states_of_shared_layers_are_of_each_call(vocab, tokenizer):
     np.testing.assert_allclose(found.hidden[depth], x[0], atol=1e-4)
   assert np.abs(found.attention[0] - found.attention[1]).max() > 0.01
   assert set(params) == {'embeddings', 'layer_0'}
+
+
+def test_encoders_that_are_compared_are_of_one_size_and_judged_alike(tokenizer):
+  """configs/encoders.py: as many parameters, the same rows and masks, and what it says of FLOPs."""
+  found = {}
+  names = 'bert', 'modern', 'modern-recipe', 'modern-flops', 'lstm', 'conv', 'bag', 'fnet'
+  for name in names:
+    config = c.load(f'configs/encoders.py:arch={name}')
+    task = TASKS[config.objective]
+    objective = task.objective(config, tokenizer)
+    shapes = jax.eval_shape(objective.init, jax.random.key(0))
+    flops = objective.flops(config.batch_size) * config.steps
+    found[name] = config, models.count_parameters(shapes), flops, task.judged_under(config)
+  bert, parameters, flops, judged = found['bert']
+  for name, (config, number, _, evaluated) in found.items():
+    assert abs(number / parameters - 1) < 1e-3, name
+    assert evaluated == judged and config.corpus == bert.corpus and config.data == bert.data
+    assert config.batch_size == bert.batch_size and config.tokenizer == bert.tokenizer
+    assert (config.steps == bert.steps) == (name != 'modern-flops')
+    recipe = config.copy_and_resolve_references().optimizer
+    recipe.learning_rate = bert.optimizer.learning_rate
+    same = recipe == bert.optimizer and config.masking == bert.masking
+    assert same == (name not in ('modern-recipe', 'modern-flops')), name
+  assert abs(found['modern-flops'][2] / flops - 1) < 0.01
+  assert len({config.model.mixer for config, *_ in found.values()}) == 5
+  with pytest.raises(c.InputError, match='arch=bart is not known; use one of bert, modern, '):
+    c.load('configs/encoders.py:arch=bart')

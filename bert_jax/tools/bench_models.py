@@ -27,21 +27,26 @@ ANSWERS = 30  # how often the one sentence is asked for in a run
 def predict(args):
   """Yields results, of vectors of sentences from text to numpy by a BERT with random weights."""
   dtype = f'--config.model.dtype={args.dtype}'
-  config = config_lib.load(f'configs/pretrain.py:size={args.size}', [dtype])
   tokenizer = tokenizers.load_folder(from_huggingface.locate(SOURCE))
-  objective = TASKS[config.objective].objective(config, tokenizer)
   draws = np.random.default_rng(0)
-  shapes = jax.eval_shape(objective.init, jax.random.key(0))
-  params = jax.tree.map(lambda x: 0.02 * draws.standard_normal(x.shape, np.float32), shapes)
-  model = Model(trained.Trained(config, tokenizer, params, 0))
-  theirs = _their_vectors(config.model, args.dtype)
+
+  def random_model(arch):
+    config = config_lib.load(f'configs/pretrain.py:size={args.size}{arch}', [dtype])
+    objective = TASKS[config.objective].objective(config, tokenizer)
+    shapes = jax.eval_shape(objective.init, jax.random.key(0))
+    params = jax.tree.map(lambda x: 0.02 * draws.standard_normal(x.shape, np.float32), shapes)
+    return Model(trained.Trained(config, tokenizer, params, 0))
+
+  model, bag = random_model(''), random_model(',arch=bag')
+  theirs = _their_vectors(model.config.model, args.dtype)
   words = np.array([p for p in tokenizer.pieces if p.isascii() and p.isalpha()])
 
   def sentence(tokens):
     return ' '.join(draws.choice(words, tokens - 2))
 
   one = [sentence(SENTENCE)]
-  sides = {'bert_jax': lambda: model.embed(one), 'transformers': lambda: theirs(one)}
+  sides = {'bert_jax': lambda: model.embed(one), 'bag of embeddings': lambda: bag.embed(one),
+           'transformers': lambda: theirs(one)}  # fmt: skip
   medians = in_turn(sides, args.repeat, lambda side: statistics.median(
     seconds(side) for _ in range(ANSWERS)))  # fmt: skip
   yield _line(f'one sentence of {SENTENCE} tokens, ms', medians, 1000)

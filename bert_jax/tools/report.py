@@ -3,24 +3,31 @@
     python -m bert_jax.tools.report runs/quickstart [FOLDER ...] [--picture P.png] [--metric nsp]
 
 Runs that differ in nothing but the seed are one line: mean ± standard deviation over the seeds, and
-a 95 % bootstrap interval of that mean (from 3 seeds on). Copies of a run, of the same config, seed
-and data, count once. A run that collapsed, one that predicts the same for every example, is named,
-and a second line gives the mean without it. Runs that were evaluated on other rows, or under other
-masks, are named too, since their losses cannot be compared.
+a 95 % interval of that mean (from 3 seeds on). Runs that differ in many fields go by the name of
+their folder. FLOPs are those of the training, matrix products only. Copies of a run, of the same
+config, seed and data, count once. A run that collapsed, one that predicts the same for every
+example, is named, and a second line gives the mean without it. Runs that were evaluated on other
+rows, or under other masks, are named too, since their losses cannot be compared. --svm adds, to
+classification, the scores of TF-IDF and a linear support vector machine on the same examples.
 """
 
 import json
 import logging
+import re
 import statistics
 from pathlib import Path
 
 import numpy as np
 
 from bert_jax import config as config_lib
+from bert_jax import tokenizers, workdirs
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.classification import linear
 from bert_jax.tools import arguments
 
+MANY = 4  # fields in which runs may differ and still be named by them
+FEW = 10  # runs, of which a bootstrap would give too narrow an interval
 SHOWN = 4  # kinds of evaluation that are named where runs differ in it
 # Fields that cannot change a run's result.
 WITHOUT_EFFECT = ('mesh.', 'log.', 'checkpoint.every', 'checkpoint.keep_')
@@ -28,7 +35,8 @@ WITHOUT_EFFECT = ('mesh.', 'log.', 'checkpoint.every', 'checkpoint.keep_')
 
 def read(*folders):
   """The runs below some folders: [{'path', 'config': {name: value}, 'main_metric', 'lines': those
-  of metrics.jsonl, 'data': what run.json says of it, 'judged': what decides its evaluation}]."""
+  of metrics.jsonl, 'data', 'costs': what run.json says of them, 'judged': what decides its
+  evaluation}]."""
   runs = []
   paths = (path for folder in folders for path in sorted(Path(folder).rglob('config.json')))
   for path in {path.resolve(): path for path in paths}.values():
@@ -48,7 +56,7 @@ def read(*folders):
     run['config'] |= {name: x for name, x in judged.items() if name in run['config']}
     if judged:
       judged['data.eval'] = facts['data'].get('eval', {}).get('fingerprint', 'nothing')
-    runs.append(run | {'data': facts['data'], 'judged': judged})
+    runs.append(run | {'data': facts['data'], 'costs': facts.get('costs', {}), 'judged': judged})
   if not runs:
     raise InputError(f'no run with metrics lies below {" or ".join(map(str, folders))}.')
   return runs
@@ -107,6 +115,14 @@ def final(run, metric):
   return values[-1] if values else None
 
 
+def costs(run):
+  """(parameters, operations of the training), as texts; runs of earlier versions do not say."""
+  if not run['costs']:
+    return '-', '-'
+  steps = max((line['step'] for line in run['lines']), default=0)
+  return f'{run["costs"]["parameters"]:,}', f'{run["costs"]["flops_per_step"] * steps:.3g}'
+
+
 def collapsed(run):
   """Whether the answers of the run's last evaluation are the same for every example."""
   evals = [line for line in run['lines'] if line['split'] == 'eval']
@@ -114,7 +130,14 @@ def collapsed(run):
 
 
 def interval(values):
-  """The 95 % bootstrap interval of the mean, percentiles of 10,000 resamples with a fixed seed."""
+  """The 95 % interval of the mean: percentiles of 10,000 bootstrap resamples with a fixed seed; of
+  few values, among which resamples stay, Student's t instead, as if they were normal."""
+  if len(values) < FEW:
+    from scipy.stats import t  # slow to import
+
+    n, mean = len(values), statistics.mean(values)
+    half = t.ppf(0.975, n - 1) * statistics.stdev(values) / n**0.5
+    return mean - half, mean + half
   drawn = np.random.default_rng(0).choice(values, (10_000, len(values))).mean(axis=1)
   return np.percentile(drawn, [2.5, 97.5])
 
@@ -131,18 +154,54 @@ def groups(runs):
       and not name.startswith(WITHOUT_EFFECT)
       and len({str(run['config'].get(name)) for run in of_objective}) > 1
     ]
+    by_text = {}
     for run in of_objective:
       values = ((name, run['config'].get(name)) for name in varied)
       text = ', '.join(f'{name}={"none" if value == "" else value}' for name, value in values)
-      out.setdefault((objective, text), []).append(run)
+      by_text.setdefault(text, []).append(run)
+    if len(varied) > MANY:
+      by_text = by_folder(by_text)
+    out |= {(objective, text): members for text, members in by_text.items()}
   return out
 
 
-def table(runs, metric=''):
-  """The text of the table: a line for each group of runs, then the collapsed runs."""
+def by_folder(by_text):
+  """The same groups {text: runs}, called by their runs' folders if those differ in seeds alone."""
+  names = {
+    text: {re.sub(r',?seed=\d+$', '', run['path'].name) for run in members}
+    for text, members in by_text.items()
+  }
+  if len(set.union(*names.values())) == sum(map(len, names.values())) == len(names):
+    return {name: by_text[text] for text, (name,) in names.items()}
+  return by_text
+
+
+def svms(runs):
+  """A run of TF-IDF and a linear SVM for each data that classifiers among the runs learn from."""
+  out = {}
+  for run in runs:
+    names = ('data.train', 'data.eval', 'task.train_examples')
+    fields = {k: v for k, v in run['config'].items() if k in names or k.startswith('table.')}
+    key, objective = repr(fields), run['config']['objective']
+    if objective != 'classification' or key in out or 'eval' not in run['data']:
+      continue
+    config, tokenizer = workdirs.read_config(run['path']), tokenizers.load_folder(run['path'])
+    sources = TASKS['classification'].sources(config, tokenizer)
+    line = {'step': 0, 'split': 'eval'} | linear.scores(config, sources['train'], sources['eval'])
+    fields |= {'objective': 'TF-IDF + linear SVM', 'checkpoint.best_metric': '', 'eval.patience': 0}
+    out[key] = run | {'config': fields, 'lines': [line], 'costs': {}}
+  return list(out.values())
+
+
+def table(runs, metric='', svm=False):
+  """The text of the table: a line for each group of runs, then the collapsed runs. svm: with lines
+  for TF-IDF and a linear SVM."""
   runs, copies = without_copies(runs)
-  rows = [('objective', 'runs that differ in', 'seeds', 'metric', 'mean ± sd', '95 %', 'baseline')]
-  shown = list(groups(runs).items())
+  rows = [(
+    'objective', 'runs that differ in', 'seeds', 'metric', 'mean ± sd', '95 %', 'baseline',
+    'against it', 'parameters', 'FLOPs',
+  )]  # fmt: skip
+  shown = list(groups(runs + (svms(runs) if svm else [])).items())
   shown += [
     ((objective, f'{text or "-"}, without collapsed runs'), sound)
     for (objective, text), members in shown
@@ -159,6 +218,7 @@ def table(runs, metric=''):
       objective, text or '-', str(len(values)), name, f'{statistics.mean(values):.4f}{spread}',
       '{:.4f} to {:.4f}'.format(*interval(values)) if len(values) > 2 else '-',
       f'{level[0]:.4f} ({level[1]})' if level else '-',
+      f'{statistics.mean(values) - level[0]:+.4f}' if level else '-', *costs(members[0]),
     ))  # fmt: skip
   if len(rows) == 1:
     names = sorted({name for run in runs for line in run['lines'] for name in line})
@@ -206,11 +266,12 @@ def main(argv=None):
   parser = arguments.parser('report', __doc__)
   parser.add_argument('folder', nargs='+', help='workdir, or a folder of workdirs')
   parser.add_argument('--metric', default='', help='default: what the objective is judged by')
+  parser.add_argument('--svm', action='store_true', help='TF-IDF + linear SVM beside classifiers')
   parser.add_argument('--picture', default='', metavar='PNG', help='draw the curves into this file')
   args = parser.parse_args(argv)
   with config_lib.command_line():
     runs = read(*args.folder)
-    print(table(runs, args.metric))
+    print(table(runs, args.metric, args.svm))
     if args.picture:
       picture(without_copies(runs)[0], args.picture, args.metric)
       print(f'curves: {args.picture}')

@@ -3,7 +3,8 @@
     python -m bert_jax.tools.sweep --config configs/finetune.py:runlocal --workdir W --seeds 3 \
         --vary optimizer.learning_rate=1e-4,3e-4 [--config.NAME=VALUE ...]
 
-Every combination has its folder under W; started again, finished runs are not repeated.
+--vary :size=tiny,mini varies an argument of the config file (configs/pretrain.py:size=tiny). Every
+combination has its folder under W; started again, finished runs are not repeated.
 """
 
 import itertools
@@ -18,9 +19,9 @@ from bert_jax.errors import InputError
 from bert_jax.tools import arguments, report
 
 
-def combinations(vary, seeds):
-  """Yields (name of the folder, arguments) of each run: for ['a=1,2'] and 2 seeds first
-  ('a=1,seed=0', ['--config.a=1', '--config.seed=0'])."""
+def combinations(config, vary, seeds):
+  """Yields (name of the folder, config, arguments) of each run: for 'f.py:x', ['a=1,2', ':b=3'] and
+  2 seeds first ('a=1,b=3,seed=0', 'f.py:x,b=3', ['--config.a=1', '--config.seed=0'])."""
   axes = []
   for text in vary:
     name, given, values = text.partition('=')
@@ -29,9 +30,13 @@ def combinations(vary, seeds):
     axes.append([(name, value) for value in values.split(',')])
   axes.append([('seed', str(seed)) for seed in range(seeds)])
   for chosen in itertools.product(*axes):
-    shown = ((name, value.strip('/').replace('/', '_')[-80:]) for name, value in chosen)
+    shown = ((name.strip(':'), value.strip('/').replace('/', '_')[-80:]) for name, value in chosen)
     folder = ','.join(f'{name}={value or "none"}' for name, value in shown)
-    yield folder, [f'--config.{name}={value}' for name, value in chosen]
+    path, _, given = config.partition(':')
+    of_file = [f'{name[1:]}={value}' for name, value in chosen if name.startswith(':')]
+    spec = ':'.join([path, ','.join(filter(None, [given, *of_file]))])
+    fields = [f'--config.{name}={value}' for name, value in chosen if not name.startswith(':')]
+    yield folder, spec, fields
 
 
 def main(argv=None):
@@ -45,12 +50,10 @@ def main(argv=None):
   with config_lib.command_line():
     if args.seeds < 1:
       raise InputError(f'--seeds is {args.seeds}; each combination runs with at least 1.')
-    named = combinations(args.vary, args.seeds)
-    given = [(name, overrides + fields) for name, fields in named]
-    runs = [
-      (name, config_lib.load(args.config, fields), config_lib.names_of(fields))
-      for name, fields in given
-    ]
+    runs = []
+    for name, spec, fields in combinations(args.config, args.vary, args.seeds):
+      given = overrides + fields
+      runs.append((name, config_lib.load(spec, given), config_lib.names_of(given)))
     # Runs that differ in a seed or a rate compile the same programs; not so where `epochs` decides
     # the number of steps, a constant of the schedule, and the rows (NSP pairs) follow the seed.
     jax.config.update('jax_compilation_cache_dir', str(Path(args.workdir) / '.jax_cache'))

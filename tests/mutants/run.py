@@ -221,8 +221,8 @@ MUTANTS = [
   (
     'the standard deviation of a whole population',
     'bert_jax/tools/report.py',
-    'statistics.stdev(values)',
-    'statistics.pstdev(values)',
+    '{statistics.stdev(values):.4f}',
+    '{statistics.pstdev(values):.4f}',
     'tests/test_report.py::test_seeds_are_one_line_and_other_fields_another',
   ),
   (
@@ -230,7 +230,21 @@ MUTANTS = [
     'bert_jax/tools/report.py',
     '[2.5, 97.5]',
     '[5, 95]',
+    'tests/test_report.py::test_the_interval_of_many_runs_is_a_bootstrap',
+  ),
+  (
+    'the interval of few runs is that of a known deviation',
+    'bert_jax/tools/report.py',
+    't.ppf(0.975, n - 1)',
+    't.ppf(0.975, 10**9)',
     'tests/test_report.py::test_seeds_are_one_line_and_other_fields_another',
+  ),
+  (
+    'groups in folders of one name are one line',
+    'bert_jax/tools/report.py',
+    '== sum(map(len, names.values())) == len(names)',
+    '<= len(names)',
+    'tests/test_report.py::test_runs_that_differ_in_much_go_by_their_folders',
   ),
   (
     'every seed is a line',
@@ -266,6 +280,13 @@ MUTANTS = [
     'for seed in range(seeds)]',
     'for seed in range(1, seeds + 1)]',
     'tests/test_report.py::test_a_sweep_is_every_combination_in_a_folder_of_its_own',
+  ),
+  (
+    'arguments of the config file take the place of those given',
+    'bert_jax/tools/sweep.py',
+    "filter(None, [given, *of_file])",
+    'of_file',
+    'tests/test_report.py::test_a_sweep_varies_arguments_of_the_config_file',
   ),
   (
     'a sweep varies one field at a time',

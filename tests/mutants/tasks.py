@@ -351,4 +351,18 @@ MUTANTS = [
     '_shares(counts)[0] for name',
     'tests/test_tagging.py::test_scores_are_those_of_conlleval',
   ),
+  (
+    'the linear line reads the first text of a pair alone',
+    'bert_jax/tasks/classification/linear.py',
+    'range(len(train.examples[0].texts))',
+    'range(1)',
+    'tests/test_linear.py::test_sides_of_a_pair_are_told_apart',
+  ),
+  (
+    'the linear line leaves out class weights',
+    'bert_jax/tasks/classification/linear.py',
+    'class_weight=dict(config.table.class_weights) or None, ',
+    '',
+    'tests/test_linear.py::test_scores_are_those_of_scikit_learn_on_words',
+  ),
 ]

@@ -1,0 +1,54 @@
+"""TF-IDF and a linear support vector machine, the line that a classifier of texts is compared with.
+
+Pieces and pairs of neighbouring pieces of the run's vocabulary, of whole texts, count as
+(1 + log count) * inverse document frequency; of a pair of texts each side by itself. They go into
+scikit-learn's LinearSVC (one for each label, LinearSVR for numbers) at its default C = 1.
+"""
+
+import numpy as np
+
+from bert_jax.errors import InputError
+
+
+def scores(config, train, evaluation):
+  """{metric: number} on the examples of one source after training on those of another, both
+  task.Texts of this config."""
+  # Imported here because they are slow to import and few runs need them.
+  from scipy import sparse
+  from sklearn.feature_extraction.text import TfidfVectorizer
+  from sklearn.multiclass import OneVsRestClassifier
+  from sklearn.svm import LinearSVC, LinearSVR
+
+  def pieces(source, side):
+    ids = source.tokenizer.ids_batch([example.texts[side] for example in source.examples])
+    return [' '.join(map(str, text.tolist())) for text in ids]
+
+  def features(side):
+    tfidf = TfidfVectorizer(tokenizer=str.split, token_pattern=None, lowercase=False,
+                            ngram_range=(1, 2), sublinear_tf=True)  # fmt: skip
+    try:
+      tfidf.fit(pieces(train, side))
+    except ValueError:
+      raise InputError('the texts of the training data are empty, all of them.') from None
+    return [tfidf.transform(pieces(source, side)) for source in (train, evaluation)]
+
+  sides = [features(side) for side in range(len(train.examples[0].texts))]
+  seen, unseen = (sparse.hstack(parts).tocsr() for parts in zip(*sides))
+  labels = [example.label for example in train.examples]
+  if train.regression:
+    model = LinearSVR(random_state=0)
+  else:
+    model = LinearSVC(class_weight=dict(config.table.class_weights) or None, random_state=0)
+  if train.multi_label:
+    labels = np.array([[name in held for name in train.labels] for held in labels], int)
+    model = OneVsRestClassifier(LinearSVC(random_state=0))
+  predicted = model.fit(seen, labels).predict(unseen)
+  if train.multi_label:
+    predicted = [[name for name, on in zip(train.labels, row) if on] for row in predicted]
+  return evaluation.score(
+    [
+      {'prediction': prediction, 'gold': example.label}
+      for prediction, example in zip(predicted, evaluation.examples, strict=True)
+      if example.label is not None
+    ]
+  )

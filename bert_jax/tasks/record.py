@@ -23,8 +23,8 @@ class Head(NamedTuple):
   ending: the end of its class name there, after the architecture. parts: the parts of our
   parameters that it has, its own last, which stands on the others. pipeline: the name of the task
   in its model card; '': there is none. by_name: another kind has the same parts, so that a model is
-  one of these only if its class is called so. beside: {part: the field that is 0
-  without it, or ''} of the parts that it has in training alone (a generator), which are left out."""
+  one of these only if its class is called so. beside: {part: the field that is 0 without
+  it, or ''} of the parts that it has in training alone (a generator), which are left out."""
 
   ending: str
   parts: tuple

@@ -284,7 +284,7 @@ MUTANTS = [
   (
     'arguments of the config file take the place of those given',
     'bert_jax/tools/sweep.py',
-    "filter(None, [given, *of_file])",
+    'filter(None, [given, *of_file])',
     'of_file',
     'tests/test_report.py::test_a_sweep_varies_arguments_of_the_config_file',
   ),

@@ -21,6 +21,8 @@ TASKS = {
   'pretrain': 'configs/pretrain.py',
   'electra': 'configs/pretrain.py:arch=electra,size=small',
   'spanbert': 'configs/pretrain.py:arch=spanbert',
+  'gpt': 'configs/causal_lm.py',
+  **{kind: f'configs/pretrain.py:objective={kind}' for kind in ('hybrid', 'diffusion')},
   **{task: f'configs/finetune.py:task={task}' for task in
      ('sst2', 'stsb', 'ner', 'squad', 'copa', 'gap')},
 }  # fmt: skip

@@ -19,7 +19,8 @@ PRODUCTS = (
 @pytest.mark.parametrize(
   'tasks, one, eight',
   [
-    ('pretrain,electra,spanbert,squad,gap', '1,1,1', ('2,2,2',)),  # each kind of head
+    # Each kind of head.
+    ('pretrain,electra,spanbert,squad,gap,gpt,hybrid,diffusion', '1,1,1', ('2,2,2',)),
     pytest.param('', '1,1,1', PRODUCTS, marks=pytest.mark.slow),
     pytest.param('', '1,1,1' + SCANNED, ('2,2,2' + SCANNED,), marks=pytest.mark.slow),
   ],

@@ -80,6 +80,7 @@ FIELDS = {
   'model.scaled_initializer': Field(bool, None,
     'new layers that add to the residual stream: initializer_range / sqrt(2 * layers)', False,
     past=False),
+  'model.causal': Field(bool, None, 'no token sees a later one (GPT)', False, past=False),
 }  # fmt: skip
 
 

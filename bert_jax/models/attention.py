@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from bert_jax.models import bands, common
 from bert_jax.models.dropout import drop
 from bert_jax.models.positions import POSITIONS
-from bert_jax.models.tokens import Pattern, sees
+from bert_jax.models.tokens import Pattern, Tokens, sees
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
@@ -184,7 +184,10 @@ class Attention(nn.Module):
   With a context (vectors [B, Tk, D], their Tokens) keys and values come from the context, and a
   token sees all of the context in its segment: causal, window and positions do not apply. Windows
   that are much shorter than a row are computed block by block (bands.py). Kernels are 2-D, as in
-  released checkpoints."""
+  released checkpoints.
+
+  Where the collection `cache` is mutable, x holds the next tokens of sequences, and sees the keys
+  and values of the tokens before, which stand there (see decoding.py)."""
 
   config: common.ModelConfig
   deterministic: bool
@@ -207,17 +210,27 @@ class Attention(nn.Module):
       y_BTD = common.dense(config, config.hidden_size, name, config.attention_bias)(y_BTD)
       return y_BTD.reshape(*y_BTD.shape[:2], config.num_attention_heads, config.head_size)
 
-    queries_BTD, keys_BTD = of_queries(x_BTD), of_keys(keys_BTD)
-    q_BTHd, k_BTHd, v_BTHd = (
-      heads(name, y_BTD)
-      for name, y_BTD in (('query', queries_BTD), ('key', keys_BTD), ('value', keys_BTD))
-    )
+    caches = self.is_mutable_collection('cache') and not self.is_initializing()
+    queries_BTD = of_queries(x_BTD)
+    q_BTHd = heads('query', queries_BTD)
+    if caches and self.has_variable('cache', 'context_key'):  # a context stays as it is
+      k_BTHd, v_BTHd = (self.get_variable('cache', f'context_{x}') for x in ('key', 'value'))
+    else:
+      keys_BTD = of_keys(keys_BTD)
+      k_BTHd, v_BTHd = heads('key', keys_BTD), heads('value', keys_BTD)
     if positions.turn:
       at_BT = tokens.position_ids
       if at_BT is None:
         at_BT = jnp.arange(x_BTD.shape[1])[None].repeat(len(x_BTD) if cut else 1, axis=0)
       q_BTHd = positions.turn(q_BTHd, of_queries(at_BT), layer.rotary_theta)
       k_BTHd = positions.turn(k_BTHd, of_keys(at_BT), layer.rotary_theta)
+    if caches and context is None:
+      k_BTHd = self._cached('key', k_BTHd, tokens.places)
+      v_BTHd = self._cached('value', v_BTHd, tokens.places)
+      pattern = dataclasses.replace(pattern, keys=all_places(*k_BTHd.shape[:2]), causal=True)
+    elif caches:
+      self.put_variable('cache', 'context_key', k_BTHd)
+      self.put_variable('cache', 'context_value', v_BTHd)
 
     bias_of = positions.bias or (lambda heads, pattern: None)
 
@@ -242,3 +255,18 @@ class Attention(nn.Module):
     output = common.dense(config, config.hidden_size, 'output', config.attention_bias, last=True)
     out_BTD = output(out_BTHd.reshape(queries_BTD.shape))
     return cut.rows(out_BTD, len(x_BTD)) if cut else out_BTD
+
+  def _cached(self, name, new_BTHd, places_BT):
+    """The keys or values in the cache, [B, length of the cache, H, d], after new ones are put at
+    consecutive places from places_BT[:, 0] on. It begins as long as what is first put in."""
+    if self.has_variable('cache', name):
+      put = jax.vmap(lambda old, new, at: jax.lax.dynamic_update_slice(old, new, (at, 0, 0)))
+      new_BTHd = put(self.get_variable('cache', name), new_BTHd, places_BT[:, 0])
+    self.put_variable('cache', name, new_BTHd)
+    return new_BTHd
+
+
+def all_places(B, length):
+  """The Tokens of a cache: key j of a row stands at place j. What no token was put in yet is later
+  than any query, so that none sees it."""
+  return Tokens(jnp.ones((B, length), jnp.int32), places=jnp.arange(length))

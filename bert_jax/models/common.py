@@ -78,6 +78,7 @@ class ModelConfig:
   pooler: str = 'tanh'
   attention_output_dropout_prob: float = 0.0
   scaled_initializer: bool = False
+  causal: bool = False
 
   @property
   def head_size(self):

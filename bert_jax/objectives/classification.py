@@ -3,6 +3,7 @@ over the mean of all tokens."""
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import optax
 
@@ -17,7 +18,8 @@ class Classification(base.Pooled):
   them.
 
   class_weights: one for each label, or (). The loss of a text is multiplied by the weight of its
-  label; with multi_label the loss of each label by that label's weight.
+  label; with multi_label the loss of each label by that label's weight. lm_weight: of the loss of a
+  causal language model on the same texts (GPT, Radford et al. 2018, section 3.2).
 
   pooling: 'cls', or 'mean': the mean of the hidden states of a text, without a pooler.
   """
@@ -26,8 +28,11 @@ class Classification(base.Pooled):
   multi_label: bool = False
   class_weights: tuple[float, ...] = ()
   pooling: str = 'cls'
+  lm_weight: float = 0.0
 
-  loss_weights = {'classification': 1.0}
+  @property
+  def loss_weights(self):
+    return {'classification': 1.0} | ({'lm': self.lm_weight} if self.lm_weight else {})
 
   @property
   def regression(self):
@@ -35,12 +40,13 @@ class Classification(base.Pooled):
 
   @property
   def metrics(self):
+    terms = tuple(self.loss_weights)
     if self.regression:
-      return 'classification', 'pearson', 'spearman'
+      return *terms, 'pearson', 'spearman'
     if self.multi_label:
-      return 'classification', 'micro_f1', 'macro_f1', 'subset_accuracy'
+      return *terms, 'micro_f1', 'macro_f1', 'subset_accuracy'
     f1 = 'f1' if len(self.labels) == 2 else 'macro_f1'
-    return 'classification', 'classification_accuracy', f1, 'matthews'
+    return *terms, 'classification_accuracy', f1, 'matthews'
 
   @property
   def kinds(self):
@@ -57,15 +63,22 @@ class Classification(base.Pooled):
     return models.Classifier(self.model, max(1, len(self.labels)))
 
   def init(self, rng):
-    if self.pooling == 'cls':
-      return super().init(rng)
-    return base.init_model(self.model, rng, classifier=self.head)
+    if self.pooling == 'mean':
+      params = base.init_model(self.model, rng, classifier=self.head)
+    else:
+      params = super().init(rng)
+    if self.lm_weight:
+      params |= base.init_words(self.model, jax.random.fold_in(rng, 0), params['encoder'])
+    return params
 
   def logits(self, params, batch, rng=None):
-    if self.pooling == 'cls':
-      return super().logits(params, batch, rng)
     hidden_key, head_key = base.two_keys(rng)
     hidden_BTD = base.encode(self.model, params['encoder'], batch, hidden_key)
+    return self._of_hidden(params, batch, hidden_BTD, head_key)
+
+  def _of_hidden(self, params, batch, hidden_BTD, head_key):
+    if self.pooling == 'cls':
+      return base.head_logits(self.model, self.head, params, batch, hidden_BTD, head_key)
     means_BND = models.example_means(hidden_BTD, batch['segment_ids'], batch['cls_positions'])
     return base.apply(self.head, params['classifier'], means_BND, rng=head_key)
 
@@ -73,16 +86,25 @@ class Classification(base.Pooled):
     return super().head_flops(batch_size) if self.pooling == 'cls' else 0
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
-    logits = self.logits(params, batch, rng if train else None)
+    hidden_key, head_key = base.two_keys(rng if train else None)
+    hidden_BTD = base.encode(self.model, params['encoder'], batch, hidden_key)
+    terms = self._of_logits(self._of_hidden(params, batch, hidden_BTD, head_key), batch)
+    if self.lm_weight:
+      labels_BT, weights_BT = base.next_tokens(batch)
+      nats_BT, _ = base.nats_in_chunks(self.model, params, hidden_BTD, labels_BT)
+      terms['lm'] = mean(nats_BT, weights_BT)
+    return terms, carry
+
+  def _of_logits(self, logits, batch):
     labels, weights_BN = batch['labels'], batch['weights']
     if self.regression:
-      return {'classification': mean(jnp.square(logits[..., 0] - labels), weights_BN)}, carry
+      return {'classification': mean(jnp.square(logits[..., 0] - labels), weights_BN)}
     by_class = jnp.asarray(self.class_weights or (1.0,) * len(self.labels))
     if self.multi_label:
       nats = optax.sigmoid_binary_cross_entropy(logits, labels) * by_class
-      return {'classification': mean(jnp.mean(nats, axis=-1), weights_BN)}, carry
+      return {'classification': mean(jnp.mean(nats, axis=-1), weights_BN)}
     out = base.label_terms('classification', logits, labels, weights_BN)
     if self.class_weights:
       nats = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
       out['classification'] = mean(nats, weights_BN * by_class[labels])
-    return out, carry
+    return out

@@ -71,6 +71,7 @@ def objective(config, tokenizer):
   weights = tuple(float(dict(given).get(label, 1.0)) for label in labels) if given else ()
   table = config.table
   more = {'multi_label': table.multi_label, 'class_weights': weights, 'pooling': table.pooling}
+  more['lm_weight'] = table.lm_weight
   return labelled.objective(Classification, config, labels, **more)
 
 

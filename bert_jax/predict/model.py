@@ -59,7 +59,7 @@ class Model:
     self.objective = TASKS[self.config.objective].objective(self.config, self.tokenizer)
     params = models.unstack_layers(origin.params)
     # Classifiers compute in float32 always.
-    types = dict.fromkeys(('encoder', 'mlm', 'pooler'), self.config.model.dtype)
+    types = dict.fromkeys(('encoder', 'decoder', 'mlm', 'pooler'), self.config.model.dtype)
     params = {part: _in(types.get(part, 'float32'), tree) for part, tree in params.items()}
     # Where it is faster, kernels are transposed.
     self._turned = jax.default_backend() == 'cpu' and self.config.model.dtype == 'float32'

@@ -12,10 +12,13 @@ import dataclasses
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bert_jax.models import common
+from bert_jax.models.decoding import grown
 from bert_jax.models.embeddings import Embeddings
 from bert_jax.models.encoder import encoder_flops, init_encoder, tower_flops
+from bert_jax.models.heads import MaskedLMHead
 from bert_jax.models.positions import POSITIONS
 from bert_jax.models.stack import run_blocks, stack_layers
 from bert_jax.models.tokens import Tokens
@@ -70,6 +73,38 @@ def with_words(params):
   """The parameters of a Decoder: its own, and the encoder's table of words."""
   words = {'word_embeddings': params['encoder']['embeddings']['word_embeddings']}
   return params['decoder'] | {'embeddings': words | params['decoder'].get('embeddings', {})}
+
+
+def of_decoder(config, params, context, ids_BP, *, length, copies=1):
+  """(logits_BV, cache, step) for decoding.py of a Decoder that has read the prompts ids_BP, all of
+  P tokens; logits are those of the token after. params: those of 'encoder', 'decoder' and 'mlm'.
+  length: of the cache. The step reads `copies` sequences, such as beams, for each prompt. The keys
+  and values of the context are computed once. They stand beside the cache, since a beam search
+  moves its beams within the rows of one prompt, and these share their context."""
+  if config.share_layers and not config.scan_layers:  # each has a cache, though weights are one
+    config = dataclasses.replace(config, scan_layers=True)
+  weights = {'params': with_words(params)}
+
+  def run(ids_BT, places_BT, tokens, **cache):
+    arrays = ids_BT, places_BT, jnp.ones_like(ids_BT), (context[0], tokens)
+    hidden_BTD, new = Decoder(config).apply(weights | cache, *arrays, mutable=['cache'])
+    variables = {'params': params.get('mlm', {})}
+    logits_B1V = MaskedLMHead(config).apply(variables, hidden_BTD[:, -1:], words_of(params))
+    flat = flatten_dict(new['cache'])
+    is_fixed = {name: name[-1].startswith('context_') for name in flat}
+    parts = ({name: x for name, x in flat.items() if is_fixed[name] == k} for k in (False, True))
+    return logits_B1V[:, 0], *parts
+
+  places_BP = jnp.broadcast_to(jnp.arange(ids_BP.shape[1]), ids_BP.shape)
+  logits_BV, cache, fixed = run(ids_BP, places_BP, context[1])
+  fixed, tokens = jax.tree.map(lambda x: jnp.repeat(x, copies, axis=0), (fixed, context[1]))
+
+  def step(cache, ids_X, places_X):
+    whole = unflatten_dict(flatten_dict(cache) | fixed)
+    logits_XV, cache, _ = run(ids_X[:, None], places_X[:, None], tokens, cache=whole)
+    return logits_XV, unflatten_dict(cache)
+
+  return logits_BV, grown(unflatten_dict(cache), length), step
 
 
 def encoder_decoder_flops(config, batch, source_length, target_length):

@@ -15,10 +15,12 @@ import jax.numpy as jnp
 
 from bert_jax import models
 from bert_jax.metrics import Mean
-from bert_jax.models import encoder_decoder
+from bert_jax.models import decoding, encoder_decoder
 from bert_jax.models.tokens import Tokens
 from bert_jax.objectives import base, infilling
 
+MORE = 50  # tokens that a target may have beyond those of its source
+UNLIKELY = -1e4  # the logit of a word that may not follow
 CHUNK = 64  # target positions of a row whose logits are held at the same time
 
 
@@ -111,6 +113,43 @@ class Translation(base.OfExamples):
     totals = over_chunks(of_chunk, CHUNK, hidden_BTD, batch['target_labels'], weights_BT)
     weight = jnp.sum(weights_BT)  # not of the chunks: a step needs it before the forward pass
     return {name: Mean(total, weight) for name, total in totals.items()}, carry
+
+  def predict(self, params, batch, rng=None, carry=None, given=None):
+    """What a beam search writes for each source: `written` [B, N, longest] ids, and NONE after
+    [SEP], and the `scores` [B, N]. The examples of a row are written one after the other."""
+    if not self.beams:
+      return {}
+    hidden_BSD, _ = self.context(params, batch)
+    examples = jnp.arange(batch['example_ids'].shape[1])
+    of_example = lambda n: self.written(params, hidden_BSD, batch['segment_ids'] == n + 1)
+    written_NBT, scores_NB = jax.lax.map(of_example, examples)
+    out = {'written': written_NBT.swapaxes(0, 1), 'scores': scores_NB.T}
+    return out | {'example_ids': batch['example_ids']}
+
+  def written(self, params, hidden_BSD, is_source_BS):
+    """(ids [B, longest], scores [B]) for the sources among the encoder's vectors. A target has at
+    most MORE tokens more than its source, as in Vaswani et al.; for no source it is empty."""
+    begin_B1 = jnp.full((len(hidden_BSD), 1), self.begin_id)
+    context = hidden_BSD, Tokens(is_source_BS.astype(jnp.int32))
+    longest_B = jnp.sum(is_source_BS, axis=1)
+    longest_B = jnp.where(longest_B > 0, longest_B + MORE, 0)
+    logits_BV, cache, step = encoder_decoder.of_decoder(
+      self.model, params, context, begin_B1, length=self.longest, copies=self.beams
+    )
+
+    def ending(logits_XV, is_over_X):
+      is_end_V = jnp.arange(logits_XV.shape[1]) == self.end_id
+      return jnp.where(is_over_X[:, None] & ~is_end_V, UNLIKELY, logits_XV)
+
+    def bounded(cache, ids_X, places_X):
+      logits_XV, cache = step(cache, ids_X, places_X)
+      return ending(logits_XV, places_X >= jnp.repeat(longest_B, self.beams)), cache
+
+    return decoding.beam_search(
+      bounded, cache, ending(logits_BV, longest_B == 0), jnp.ones(len(hidden_BSD), jnp.int32),
+      decoding.Choice(stop_ids=(self.end_id,)), beams=self.beams, max_tokens=self.longest,
+      length=self.longest, length_penalty=self.length_penalty,
+    )  # fmt: skip
 
   def head_flops(self, batch_size):
     model, vectors = self.model, batch_size * self.target_length

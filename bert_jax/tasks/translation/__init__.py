@@ -3,7 +3,9 @@
 from bert_jax import models
 from bert_jax.field import Field
 from bert_jax.tasks import labelled
+from bert_jax.tasks.record import Prediction
 from bert_jax.tasks.translation import task
+from bert_jax.tasks.translation.ask import Translate
 
 FIELDS = {
   'translation.source_column': Field(str, None,
@@ -53,6 +55,8 @@ def decoder_rules(config):
   """Yields (what must hold, the sentence if it does not) for a model with a decoder."""
   sentence = models.unsupported(models.ModelConfig(**config.model), causal=True)
   yield not sentence, sentence
+  causal = 'model.causal=true would hide the rest of a source from its encoder; set it to false.'
+  yield not config.model.causal, causal
 
 
 def rules(config):
@@ -78,6 +82,8 @@ def rules(config):
   )
 
 
+LACKS = 'decoder; train one with configs/translate.py'
+
 TRANSLATION = labelled.family(
   'translation',
   task,
@@ -86,4 +92,5 @@ TRANSLATION = labelled.family(
   fields=FIELDS,
   rules=rules,
   defaults=DEFAULTS,
+  predictions={'translate': Prediction(Translate, ('encoder', 'decoder', 'mlm'), LACKS)},
 )

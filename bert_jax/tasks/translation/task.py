@@ -148,9 +148,8 @@ class Pairs(Scored):
 
 
 def text_of(tokenizer, ids):
-  """The text of ids up to the first [SEP]."""
-  ends = np.flatnonzero(ids == tokenizer.sep_id)
-  return tokenizer.decode(ids[: ends[0]] if len(ends) else ids)
+  """The text of ids, of which [SEP] and what is no token are left out."""
+  return tokenizer.decode(ids[ids >= 0])
 
 
 def sacrebleu_scores(answers):

@@ -81,8 +81,11 @@ def of_decoder(config, params, context, ids_BP, *, length, copies=1):
   length: of the cache. The step reads `copies` sequences, such as beams, for each prompt. The keys
   and values of the context are computed once. They stand beside the cache, since a beam search
   moves its beams within the rows of one prompt, and these share their context."""
-  if config.share_layers and not config.scan_layers:  # each has a cache, though weights are one
-    config = dataclasses.replace(config, scan_layers=True)
+  # Steps of one token; and layers that share their weights have each a cache.
+  scan = config.scan_layers or config.share_layers
+  config = dataclasses.replace(
+    config, attention_implementation='einsum', remat='none', scan_layers=scan
+  )
   weights = {'params': with_words(params)}
 
   def run(ids_BT, places_BT, tokens, **cache):

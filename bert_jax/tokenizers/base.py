@@ -36,6 +36,7 @@ class Tokenizer(abc.ABC):
     ids = [find_reserved(self.pieces, name, source) for name in RESERVED]
     self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = ids
     self.special_ids = tuple(sorted(ids))
+    self.begin_ids = (self.cls_id,)  # what stands before a text that a model is to continue
     # [SEP]s between the two texts of a pair; a vocabulary with </s> is RoBERTa's.
     self.between = 2 if self.pieces[self.sep_id] == OTHER_NAMES['[SEP]'] else 1
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
+# Each kind of head.
+EACH_KIND = 'pretrain,electra,spanbert,squad,gap,gpt,hybrid,diffusion,translation,denoising'
 SCANNED = ',optimizer.accumulation=2,model.scan_layers=true'
 PRODUCTS = (
   '8,1,1', '1,8,1', '1,1,8', '4,1,2', '1,4,2', '2,1,4', '2,4,1', '4,2,1,mesh.slices=2',
@@ -19,8 +21,7 @@ PRODUCTS = (
 @pytest.mark.parametrize(
   'tasks, one, eight',
   [
-    # Each kind of head.
-    ('pretrain,electra,spanbert,squad,gap,gpt,hybrid,diffusion', '1,1,1', ('2,2,2',)),
+    (EACH_KIND, '1,1,1', ('2,2,2',)),
     pytest.param('', '1,1,1', PRODUCTS, marks=pytest.mark.slow),
     pytest.param('', '1,1,1' + SCANNED, ('2,2,2' + SCANNED,), marks=pytest.mark.slow),
   ],

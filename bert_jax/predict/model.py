@@ -60,7 +60,7 @@ class Model:
     self.objective = TASKS[self.config.objective].objective(self.config, self.tokenizer)
     params = models.unstack_layers(origin.params)
     # Classifiers compute in float32 always.
-    types = dict.fromkeys(('encoder', 'mlm', 'pooler'), self.config.model.dtype)
+    types = dict.fromkeys(('encoder', 'decoder', 'mlm', 'pooler'), self.config.model.dtype)
     params = {part: _in(types.get(part, 'float32'), tree) for part, tree in params.items()}
     # Where it is faster, kernels are transposed.
     self._turned = jax.default_backend() == 'cpu' and self.config.model.dtype == 'float32'
@@ -229,6 +229,10 @@ class Model:
     """For each (text, pair) the probability that the pair follows the text."""
     answers = self._all('next-sentence', pairs)
     return [next(iter(answer['probabilities'].values())) for answer in answers]
+
+  def translate(self, texts, **options):
+    """What the model writes for each text. Options: beams, length_penalty, max_tokens."""
+    return [answer['translation'] for answer in self._shown('translate', texts, **options)]
 
   def states(self, texts):
     """For each text or pair its hidden_states.States: tokens, hidden states and attention."""

@@ -13,5 +13,7 @@ from bert_jax.tasks.pretraining.language_model import LANGUAGE_MODEL
 from bert_jax.tasks.qa import QA
 from bert_jax.tasks.record import records
 from bert_jax.tasks.tagging import TAGGING
+from bert_jax.tasks.translation import TRANSLATION
+from bert_jax.tasks.translation.denoising import DENOISING
 
 TASKS = records(globals())  # {config.objective: its record}, of all records imported above

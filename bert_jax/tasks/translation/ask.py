@@ -1,0 +1,41 @@
+"""Texts for a model to translate, or whatever else it was trained to write: {"text"}."""
+
+import dataclasses
+
+from bert_jax.errors import InputError
+from bert_jax.tasks.ask import OfHead, texts_of
+from bert_jax.tasks.translation.reading import Pair
+from bert_jax.tasks.translation.task import Pairs
+
+BEAMS = 4  # of a model that was trained with translation.beams=0
+
+
+class Translate(OfHead):
+  """beams, length_penalty: of the search; max_tokens: of each answer. None: as in training. Texts
+  that are too long are cut, and counted."""
+
+  options = ('beams', 'length_penalty', 'max_tokens')
+  examples_of, shows = Pairs, ('text', 'translation', 'score')
+
+  def __init__(self, model, beams=None, length_penalty=None, max_tokens=None):
+    of = model.objective
+    beams = of.beams or BEAMS if beams is None else beams
+    longest = of.longest if max_tokens is None else min(of.longest, max_tokens)
+    for name, value in (('beams', beams), ('max_tokens', longest)):
+      if type(value) is not int or value < 1:
+        raise InputError(f'{name} is {value!r}; use 1 or more, such as {BEAMS}.')
+    penalty = of.length_penalty if length_penalty is None else float(length_penalty)
+    self.objective = dataclasses.replace(
+      of, beams=beams, longest=longest, length_penalty=penalty
+    )  # fmt: skip
+    super().__init__(model)
+
+  def outputs(self, params, batch):
+    return self.objective.predict(params, batch)
+
+  def record(self, given):
+    (text,) = texts_of(given, self.fields)
+    return Pair('', '', text, None)
+
+  def shown(self, answer):
+    return super().shown(answer | {'text': answer['source'], 'translation': answer['prediction']})

@@ -43,6 +43,13 @@ class Family(NamedTuple):
 
 
 _ENDS = {'bos_token_id': 'cls', 'eos_token_id': 'sep'}
+_GPT = {'n_embd': 'hidden_size', 'n_layer': 'num_hidden_layers', 'n_head': 'num_attention_heads',
+        'n_positions': 'max_position_embeddings', 'resid_pdrop': 'hidden_dropout_prob',
+        'attn_pdrop': 'attention_probs_dropout_prob',
+        'layer_norm_epsilon': 'layer_norm_eps'}  # fmt: skip
+_GPT_DEFAULTS = {'hidden_act': 'gelu_new', 'layer_norm_eps': 1e-5, 'type_vocab_size': 0}
+_GPT_FIELDS = {'causal': True, 'embedding_norm': False, 'mlm_head': 'none', 'decoder_bias': False,
+               'pooler': 'none'}  # fmt: skip
 FAMILIES = {
   'bert': Family('Bert', pooler=('Model',)),
   'roberta': Family('Roberta'),
@@ -92,6 +99,17 @@ FAMILIES = {
     fixed={'rope_scaling': (None,), 'classifier_pooling': ('cls', 'mean')},
     ids=_ENDS | {'cls_token_id': 'cls', 'sep_token_id': 'sep'},
   ),
+  'openai-gpt': Family(
+    'OpenAIGPT', keys=_GPT | {'afn': 'hidden_act'}, defaults=_GPT_DEFAULTS, fields=_GPT_FIELDS,
+  ),
+  'gpt2': Family(
+    'GPT2',
+    keys=_GPT | {'activation_function': 'hidden_act', 'n_inner': 'intermediate_size'},
+    defaults=_GPT_DEFAULTS,
+    fields=_GPT_FIELDS | {'norm_placement': 'pre'},
+    fixed={'scale_attn_weights': (True,), 'scale_attn_by_inverse_layer_idx': (False,)},
+    ids=_ENDS,
+  ),
 }  # fmt: skip
 
 
@@ -107,6 +125,10 @@ def fields_of(path, family, content):
     content['embedding_size'] = content.get('hidden_size')
   if family == 'electra' and content['embedding_size'] == content.get('hidden_size'):
     content['embedding_size'] = 0
+  if 'n_embd' in theirs.keys and content.get('intermediate_size') is None:
+    content['intermediate_size'] = 4 * content.get('hidden_size', 0)
+  if family == 'openai-gpt' and content['hidden_act'] == 'gelu':  # its classes read it so
+    content['hidden_act'] = 'gelu_new'
   if 'feed_forward_bias' in theirs.free:
     content['feed_forward_bias'] = 'all' if content['feed_forward_bias'] is True else 'none'
   return content
@@ -120,6 +142,8 @@ def keys_of(family, model):
     out['feed_forward_bias'] = out['feed_forward_bias'] == 'all'
   if 'embedding_size' in out:
     out['embedding_size'] = out['embedding_size'] or model['hidden_size']
+  if family == 'gpt2':
+    out['embd_pdrop'] = model['hidden_dropout_prob']
   if family == 'modernbert':
     every, window = (out.pop(x) for x in ('global_attention_every', 'attention_window'))
     theta, local = out.pop('rotary_theta'), out.pop('local_rotary_theta')

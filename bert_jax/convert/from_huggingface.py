@@ -88,7 +88,8 @@ def read(folder, positions=0):
     raise InputError(f'the encoder of these weights is not whole: {lacks}; is config.json theirs?')
   parts = {path.partition('/')[0] for path in present} - incomplete.keys()
   objective = _objective(description, parts)
-  unused = _unused(source_names, tensors, places, present, incomplete, objective, ignored, copies)
+  whose = family, tensors, source_names, places
+  unused = _unused(*whose, present, incomplete, objective, ignored, copies)
   unused |= {name: other_head.why for name in unused if name.startswith(other_head.names)}
   flat, sources, width = {}, {}, model['hidden_size'] if family == 'google' else 0
   for path in sorted(present):
@@ -155,7 +156,7 @@ def _objective(description, parts):
   return max(fitting, key=lambda rank_and_name: rank_and_name[0])[1]
 
 
-def _unused(source_names, tensors, places, present, incomplete, objective, ignored, copies):
+def _unused(family, tensors, source_names, places, present, incomplete, objective, ignored, copies):
   """{source name: why it cannot be used}: unknown names, and those of parts that are not whole or
   that the objective has not. What may be left out silently is added to `ignored`."""
   used, unused = set(), {}
@@ -175,7 +176,7 @@ def _unused(source_names, tensors, places, present, incomplete, objective, ignor
     used.add(name)
   rest = sorted(tensors.keys() - used - ignored.keys() - copies)
   plain = {name: short for short, name in source_names.items()}
-  prefix = places['encoder/embeddings/LayerNorm/scale'].name.partition('embeddings')[0]
+  prefix = parameter_names.prefix_of(family)
   if inner := [name for name in rest if plain.get(name, name).startswith(prefix)]:
     more = f'tensors that ours has not ({len(inner)}, for example {inner[0]})'
     other = 'so it would not be the same model; is config.json theirs?'
@@ -196,8 +197,10 @@ def _layout(x, name, place, width):
   x = np.asarray(x).astype(np.float32)
   if not np.isfinite(x).all():
     raise InputError(f'{name} holds numbers that are not finite; these weights are broken.')
-  (i, n), rows = place.part, len(x) // place.part[1]
-  x = x[i * rows : (i + 1) * rows] if n > 1 else x
+  i, n = place.part
+  if n > 1:
+    size = x.shape[place.axis] // n
+    x = np.take(x, range(i * size, (i + 1) * size), place.axis)
   if width and x.ndim == len(place.shape) + 1 and x.size == width ** len(place.shape):
     x = x.reshape([width] * len(place.shape))
   return np.ascontiguousarray(x.T) if place.turned else x

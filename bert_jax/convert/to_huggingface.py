@@ -2,10 +2,11 @@
 
 The fields of config.model say which family it is (config_families.py): an ALBERT shares its layers,
 a ModernBERT has rotary positions, an FNet a Fourier transform, an ELECTRA narrow embeddings or the
-head of its discriminator. Other weights with token types are written as a BERT. Without, they are a
-DistilBERT if they have no pooler, and else a BERT whose token types are zeros. What no family can
-express is refused. What only we have stands in config.json under `bert_jax`. Where a class of
-theirs has a pooler and the weights have none, it is one of zeros: it would be drawn at random.
+head of its discriminator, and what is causal is a GPT-2. Other weights with token types are written
+as a BERT. Without, they are a DistilBERT if they have no pooler, and else a BERT whose token types
+are zeros. What no family can express is refused. What only we have stands in config.json under
+`bert_jax`. Where a class of theirs has a pooler and the weights have none, it is one of zeros: it
+would be drawn at random.
 """
 
 import json
@@ -16,7 +17,13 @@ import numpy as np
 
 from bert_jax import __version__, models
 from bert_jax import config as config_lib
-from bert_jax.convert import checksums, exported_tokenizers, from_huggingface, sentence_transformers
+from bert_jax.convert import (
+  checksums,
+  config_json,
+  exported_tokenizers,
+  from_huggingface,
+  sentence_transformers,
+)
 from bert_jax.convert.config_families import FAMILIES, OTHERS, SIZES, difference, keys_of
 from bert_jax.convert.parameter_names import copies, prefix_of, table
 from bert_jax.convert.tensor_files import SAFETENSORS, write_safetensors
@@ -79,6 +86,8 @@ def write(out, trained, labels, facts):
 
 def _family(model, parts):
   """The key of FAMILIES that weights with these parts are written as."""
+  if model.causal:
+    return 'gpt2'
   if model.mixer == 'fourier':
     return 'fnet'
   if model.position_embeddings == 'rotary':
@@ -104,13 +113,13 @@ def _tensors(kept, family, head, model):
     )
   prefix = prefix_of(family) if head.ending == 'Model' else ''
   names = {path: place.name.removeprefix(prefix) for path, place in places.items()}
-  parts = {}  # {name: {number of a part: its rows}}
-  for path, x in kept.items():
-    rows = parts.setdefault(names[path], {})
-    rows[places[path].part[0]] = x.T if places[path].turned else x
+  parts, axes = {}, {names[path]: places[path].axis for path in kept}
+  for path, x in kept.items():  # parts: {name: {number of a part: its numbers}}
+    part = parts.setdefault(names[path], {})
+    part[places[path].part[0]] = x.T if places[path].turned else x
   tensors = {
-    name: np.concatenate([rows[i] for i in sorted(rows)]) if len(rows) > 1 else rows[0]
-    for name, rows in parts.items()
+    name: np.concatenate([part[i] for i in sorted(part)], axes[name]) if len(part) > 1 else part[0]
+    for name, part in parts.items()
   }
   D, E = model.hidden_size, model.embedding_width
   if from_huggingface.TYPES in names and not model.type_vocab_size:
@@ -152,7 +161,9 @@ def _head(config, parts):
 
 def _config(config, model, family, head, labels, tokenizer):
   """The content of config.json."""
-  fields = {'hidden_act': ACTIVATIONS[model.hidden_act]}
+  usual = FAMILIES[family].defaults.get('hidden_act', 'gelu')
+  is_usual = config_json.ACTIVATIONS[usual] == model.hidden_act
+  fields = {'hidden_act': usual if is_usual else ACTIVATIONS[model.hidden_act]}
   fields |= {name: config.model[name] for name in (*SIZES, *OTHERS)}
   ours = {'version': __version__, 'objective': config.objective,
           'seq_length': config.data.seq_length}  # fmt: skip
@@ -162,7 +173,7 @@ def _config(config, model, family, head, labels, tokenizer):
   if family == 'distilbert':
     del fields['layer_norm_eps']
     fields['sinusoidal_pos_embds'] = False
-  if family in ('distilbert', 'modernbert'):
+  if family in ('distilbert', 'modernbert', 'gpt2'):
     del fields['type_vocab_size']
   elif not model.type_vocab_size:
     fields['type_vocab_size'] = 2

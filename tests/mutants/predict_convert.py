@@ -192,7 +192,7 @@ MUTANTS = [
   ),
   (
     'queries have the name of keys',
-    'bert_jax/convert/parameter_names.py',
+    'bert_jax/convert/module_names.py',
     "attention.self.query'",
     "attention.self.key'",
     'tests/test_convert.py::test_a_tensor_of_googles_is_where_it_belongs',
@@ -207,15 +207,15 @@ MUTANTS = [
   (
     'the parts of a fused kernel stand the other way round',
     'bert_jax/convert/from_huggingface.py',
-    'x[i * rows : (i + 1) * rows]',
-    'x[(n - 1 - i) * rows : (n - i) * rows]',
+    'range(i * size, (i + 1) * size)',
+    'range((n - 1 - i) * size, (n - i) * size)',
     'tests/test_released_families.py::test_their_weights_compute_what_they_recorded',
   ),
   (
     'a fused kernel is written in the order of our names',
     'bert_jax/convert/to_huggingface.py',
-    'for i in sorted(rows)',
-    'for i in rows',
+    'for i in sorted(part)',
+    'for i in part',
     'tests/test_released_families.py::test_in_and_out_is_the_same_file',
   ),
   (

@@ -1,0 +1,239 @@
+"""GPT-2 and OpenAI-GPT: their weights compute and generate the same here, and a GPT-2 goes back.
+
+`recorded` is what golden/make_decoder_golden.py wrote; slow tests compare with torch itself.
+"""
+
+import json
+import string
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+from golden import make_decoder_golden as hf
+from golden import make_released_golden as released
+from test_export import same
+
+from bert_jax import models, trained
+from bert_jax.config import InputError
+from bert_jax.convert import config_json, from_huggingface, parameter_names
+from bert_jax.models import decoding
+from bert_jax.objectives import base
+from bert_jax.tools import convert
+
+LETTERS = string.ascii_lowercase
+# {family: (its pieces, its merges)}.
+VOCABULARIES = {
+  'gpt2': ([*LETTERS[:23], 'Ġ', 'Ġt', '<|endoftext|>'], ['Ġ t']),
+  'openai-gpt': (['<unk>', *LETTERS[:12], *(f'{x}</w>' for x in LETTERS[:12]), 'ab'], ['a b']),
+}
+OUT = [case for case in hf.CASES if case.startswith('gpt2')]  # those that are written, too
+
+
+@pytest.fixture(scope='module')
+def recorded():
+  arrays = np.load(hf.FILE)
+  return {
+    case: {k.partition('/')[2]: arrays[k] for k in arrays if k.startswith(f'{case}/')}
+    for case in hf.CASES
+  }
+
+
+def folder_of(path, recorded, case, **settings):
+  """A folder as transformers saves a model of a case, with a vocabulary beside it."""
+  content = json.loads(str(recorded[case]['config'])) | settings
+  hf.write_folder(path, json.dumps(content), json.loads(str(recorded[case]['shapes'])))
+  pieces, merges = VOCABULARIES[case.partition(' ')[0]]
+  (path / 'vocab.json').write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
+  (path / 'merges.txt').write_text('\n'.join(['#version: 0.2', *merges]) + '\n')
+  return path
+
+
+def changed(folder, change):
+  """The folder with the {name: array} of its tensors changed."""
+  path = folder / 'model.safetensors'
+  safetensors.numpy.save_file(change(safetensors.numpy.load_file(path)), path)
+  return folder
+
+
+def logits_of(found):
+  """[B, T, V] of the recorded batch."""
+  theirs, model = hf.draw_batch(), models.ModelConfig(**found.config.model)
+  ids, real = (theirs[name].astype(np.int32) for name in ('input_ids', 'attention_mask'))
+  places = np.broadcast_to(np.arange(ids.shape[1], dtype=np.int32), ids.shape)
+  batch = {'input_ids': ids, 'token_type_ids': 0 * ids, 'position_ids': places}
+  hidden = base.encode(model, found.params['encoder'], batch | {'segment_ids': real})
+  table = found.params['encoder']['embeddings']['word_embeddings']['embedding']
+  head = models.MaskedLMHead(model)
+  return head.apply({'params': found.params.get('mlm', {})}, hidden, table)[..., : hf.VOCAB]
+
+
+def generated(found, way):
+  """[prompts, TOKENS], -1 behind their ends: what one of hf.WAYS makes of the prompts."""
+  options = dict(hf.WAYS[way])
+  beams, length = options.pop('num_beams', 0), hf.LENGTHS[0]
+  choice = decoding.Choice(
+    stop_ids=(hf.END,), repetition_penalty=options.pop('repetition_penalty', 1.0)
+  )
+  lengths = np.array([len(prompt) for prompt in hf.PROMPTS])
+  ids = np.zeros((len(lengths), max(lengths)), np.int32)
+  for row, prompt in zip(ids, hf.PROMPTS):
+    row[: len(prompt)] = prompt
+  model = models.ModelConfig(**found.config.model)
+
+  @jax.jit
+  def run(params):
+    prefill, step = decoding.of_encoder(model, params)
+    logits, cache = prefill(ids, lengths, length)
+    seen = np.zeros(logits.shape, bool)
+    for row, prompt in zip(seen, hf.PROMPTS):
+      row[prompt] = True
+    settings = dict(max_tokens=hf.TOKENS, length=length, seen_BV=seen)
+    if beams:
+      return decoding.beam_search(
+        step, cache, logits, lengths, choice, beams=beams, **settings, **options
+      )[0]
+    keys = jax.random.split(jax.random.key(0), len(lengths))
+    state = decoding.begin(cache, logits, lengths, keys, choice, **settings)
+    return decoding.advance(step, state, choice, length=length, upto=hf.TOKENS).ids
+
+  return np.asarray(run(found.params))
+
+
+@pytest.mark.parametrize('case', hf.CASES)
+def test_their_weights_compute_what_they_recorded(tmp_path, recorded, case):
+  folder = folder_of(tmp_path, recorded, case)
+  weights = from_huggingface.read(folder)
+  assert not weights.unused and not weights.new
+  found, real = trained.load(folder), hf.draw_batch()['attention_mask'] > 0
+  assert found.config.model.causal
+  theirs = recorded[case]['logits']
+  np.testing.assert_allclose(logits_of(found)[real], theirs[real], rtol=0, atol=1e-4)
+  assert np.std(theirs) > 0.1
+
+
+@pytest.mark.parametrize('case, way', [
+  *((case, way) for case in hf.CASES for way in ('greedy', 'beam')),
+  *(('gpt2', way) for way in ('beam long', 'beam sum', 'beam penalty')),
+])  # fmt: skip
+def test_what_is_generated_is_what_they_generate(tmp_path, recorded, case, way):
+  found = trained.load(folder_of(tmp_path, recorded, case))
+  np.testing.assert_array_equal(generated(found, way), recorded[case][way])
+
+
+def test_the_recorded_ways_differ(recorded):
+  """Or the test above would not tell one from another."""
+  rows = {way: recorded['gpt2'][way].tolist() for way in hf.WAYS}
+  assert len({str(x) for x in rows.values()}) == len(rows)
+  lengths = [row.index(-1) if -1 in row else hf.TOKENS for row in rows['beam']]
+  assert len(set(lengths)) > 1 and hf.TOKENS in lengths  # some end by a token, and not all
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('case', hf.CASES)
+def test_their_classes_compute_what_is_recorded(recorded, case):
+  pytest.importorskip('torch')
+  pytest.importorskip('transformers')
+  for name, x in hf.record(case).items():
+    if name == 'logits':
+      np.testing.assert_allclose(x, recorded[case][name], rtol=0, atol=1e-5)
+    elif name in hf.WAYS:
+      np.testing.assert_array_equal(x, recorded[case][name], name)
+
+
+def exported(tmp_path, recorded, case):
+  """(a Trained made of a case, the folder that it is exported to)."""
+  found = trained.load(folder_of(tmp_path / 'theirs', recorded, case))
+  convert.convert(str(tmp_path / 'theirs'), str(tmp_path / 'W'))
+  convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/hf')
+  return found, tmp_path / 'hf'
+
+
+@pytest.mark.parametrize('case', OUT)
+def test_in_and_out_is_the_same_file(tmp_path, recorded, case):
+  """Tensor by tensor, bit for bit, through a workdir of ours."""
+  found, folder = exported(tmp_path, recorded, case)
+  before, after = (
+    safetensors.numpy.load_file(x / 'model.safetensors') for x in (tmp_path / 'theirs', folder)
+  )
+  assert before.keys() == after.keys()
+  for name, x in before.items():
+    np.testing.assert_array_equal(x, after[name], name)
+  again = trained.load(folder)
+  same(found.params, again.params, found.config)
+  assert again.config == found.config
+  assert again.tokenizer.fingerprint == found.tokenizer.fingerprint
+  theirs, ours = (
+    json.loads((x / 'config.json').read_text()) for x in (tmp_path / 'theirs', folder)
+  )
+  left = ('dtype', 'transformers_version', 'use_cache', 'reorder_and_upcast_attn', 'pad_token_id')
+  for key in theirs.keys() - set(left):
+    if not key.startswith('summary_'):
+      assert ours.get(key, config_json.FIXED.get(key, ('?',))[0]) == theirs[key] or key in (
+        'scale_attn_weights', 'scale_attn_by_inverse_layer_idx'), key  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('case', OUT)
+def test_their_classes_load_what_is_exported(tmp_path, recorded, case):
+  """No tensor is missing or left over, and logits and tokens are those of before, bit for bit."""
+  pytest.importorskip('torch')
+  transformers = pytest.importorskip('transformers')
+  _, folder = exported(tmp_path, recorded, case)
+  before, after = (hf.computed(released.load(x)) for x in (tmp_path / 'theirs', folder))
+  for name, x in before.items():
+    np.testing.assert_array_equal(x, after[name], name)
+  theirs = transformers.AutoTokenizer.from_pretrained(folder)
+  (ids,) = trained.load(folder).tokenizer.ids_batch(['the stone'])
+  assert theirs('the stone')['input_ids'] == ids.tolist()
+  assert (theirs.bos_token_id, theirs.eos_token_id, theirs.mask_token_id) == (hf.END, hf.END, None)
+
+
+@pytest.mark.parametrize('case', hf.CASES)
+def test_the_tables_of_names_have_every_parameter_of_a_model(tmp_path, recorded, case):
+  found = trained.load(folder_of(tmp_path, recorded, case))
+  paths = from_huggingface.flatten(found.params, models.ModelConfig(**found.config.model))
+  table = parameter_names.table(config_json.read(tmp_path).family, found.config.model)
+  assert paths.keys() == table.keys()
+
+
+@pytest.mark.parametrize('case', ['gpt2', 'openai-gpt'])
+def test_an_older_file_has_bare_names_and_masks(tmp_path, recorded, case):
+  """As the first releases were saved: of the transformer alone, with its masks."""
+  folder = folder_of(tmp_path, recorded, case)
+  expected = logits_of(trained.load(folder))
+
+  def older(tensors):
+    tensors = {name.removeprefix('transformer.'): x for name, x in tensors.items()}
+    masks = {f'h.{i}.attn.bias': np.tril(np.ones((1, 1, 24, 24), np.float32)) for i in range(3)}
+    return tensors | masks
+
+  weights = from_huggingface.read(changed(folder, older))
+  assert not weights.unused
+  assert weights.ignored == {
+    f'h.{i}.attn.bias': "a buffer: a GPT's mask of later tokens" for i in range(3)
+  }
+  np.testing.assert_array_equal(logits_of(trained.load(folder)), expected)
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('case, settings, sentence', [
+  ('gpt2', {'scale_attn_by_inverse_layer_idx': True}, 'inverse_layer_idx True; our encoder has'),
+  ('gpt2', {'scale_attn_weights': False}, 'scale_attn_weights False; our encoder has True only'),
+  ('gpt2', {'add_cross_attention': True}, 'add_cross_attention True; our encoder has False'),
+  ('gpt2', {'activation_function': 'quick_gelu'}, "hidden_act 'quick_gelu'; our encoder has gelu"),
+  ('gpt2', {'n_inner': 19}, r'c_fc.* is \\(12, 20\\), .* write "n_inner": 20 in its config.json'),
+  ('gpt2', {'n_inner': None}, 'write "n_inner": 20 in its config.json'),
+  ('gpt2', {'n_layer': 2}, 'tensors that ours has not .12, for example transformer.h.2'),
+  ('gpt2', {'n_layer': 4}, 'the encoder of these weights is not whole: 12 missing'),
+  ('gpt2', {'tie_word_embeddings': False}, 'no lm_head'),
+  ('openai-gpt', {'n_embd': '12'}, "hidden_size is '12'; write a whole number"),
+  *(('gpt2', {'model_type': name}, f'model_type {name!r}; weights are read of bert, .*gpt2')
+    for name in ('llama', 't5', 'opt', 'mistral', 'gpt_neox', 'qwen2')),
+])  # fmt: skip
+def test_what_we_lack_is_one_sentence(tmp_path, recorded, case, settings, sentence):
+  folder = folder_of(tmp_path, recorded, case, **settings)
+  with pytest.raises(InputError, match=sentence):
+    trained.load(folder)

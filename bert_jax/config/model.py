@@ -75,6 +75,7 @@ FIELDS = {
     'transform', past='transform'),
   'model.pooler': Field(str, ('tanh', 'transform', 'none'),
     'dense and tanh on [CLS] (BERT); dense, activation and norm; nothing', 'tanh', past='tanh'),
+  'model.causal': Field(bool, None, 'no token sees a later one (GPT)', False, past=False),
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from bert_jax.models import bands, common
 from bert_jax.models.dropout import drop
 from bert_jax.models.positions import POSITIONS
-from bert_jax.models.tokens import Pattern, sees
+from bert_jax.models.tokens import Pattern, Tokens, sees
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
@@ -184,7 +184,10 @@ class Attention(nn.Module):
   With a context (vectors [B, Tk, D], their Tokens) keys and values come from the context, and a
   token sees all of the context in its segment: causal, window and positions do not apply. Windows
   that are much shorter than a row are computed block by block (bands.py). Kernels are 2-D, as in
-  released checkpoints."""
+  released checkpoints.
+
+  Where the collection `cache` is mutable, x holds the next tokens of sequences, and sees the keys
+  and values of the tokens before, which stand there (see decoding.py)."""
 
   config: common.ModelConfig
   deterministic: bool
@@ -199,7 +202,12 @@ class Attention(nn.Module):
       y_BTD = common.dense(config, config.hidden_size, name, config.attention_bias)(y_BTD)
       return y_BTD.reshape(*y_BTD.shape[:2], config.num_attention_heads, config.head_size)
 
-    q_BTHd, k_BTHd, v_BTHd = heads('query', x_BTD), heads('key', keys_BTD), heads('value', keys_BTD)
+    caches = self.is_mutable_collection('cache') and not self.is_initializing()
+    q_BTHd = heads('query', x_BTD)
+    if caches and self.has_variable('cache', 'context_key'):  # a context stays as it is
+      k_BTHd, v_BTHd = (self.get_variable('cache', f'context_{x}') for x in ('key', 'value'))
+    else:
+      k_BTHd, v_BTHd = heads('key', keys_BTD), heads('value', keys_BTD)
     pattern, positions = Pattern(tokens, key_tokens), POSITIONS['none']
     if context is None:
       positions = POSITIONS[config.position_embeddings]
@@ -209,6 +217,13 @@ class Attention(nn.Module):
         if at_BT is None:
           at_BT = jnp.arange(x_BTD.shape[1])[None]
         q_BTHd, k_BTHd = (positions.turn(y, at_BT, layer.rotary_theta) for y in (q_BTHd, k_BTHd))
+    if caches and context is None:
+      k_BTHd = self._cached('key', k_BTHd, tokens.places)
+      v_BTHd = self._cached('value', v_BTHd, tokens.places)
+      pattern = dataclasses.replace(pattern, keys=all_places(*k_BTHd.shape[:2]), causal=True)
+    elif caches:
+      self.put_variable('cache', 'context_key', k_BTHd)
+      self.put_variable('cache', 'context_value', v_BTHd)
 
     bias_of = positions.bias or (lambda heads, pattern: None)
 
@@ -231,3 +246,18 @@ class Attention(nn.Module):
     out_BTHd = attention(q_BTHd, k_BTHd, v_BTHd, rest)
     output = common.dense(config, config.hidden_size, 'output', config.attention_bias)
     return output(out_BTHd.reshape(x_BTD.shape))
+
+  def _cached(self, name, new_BTHd, places_BT):
+    """The keys or values in the cache, [B, length of the cache, H, d], after new ones are put at
+    consecutive places from places_BT[:, 0] on. It begins as long as what is first put in."""
+    if self.has_variable('cache', name):
+      put = jax.vmap(lambda old, new, at: jax.lax.dynamic_update_slice(old, new, (at, 0, 0)))
+      new_BTHd = put(self.get_variable('cache', name), new_BTHd, places_BT[:, 0])
+    self.put_variable('cache', name, new_BTHd)
+    return new_BTHd
+
+
+def all_places(B, length):
+  """The Tokens of a cache: key j of a row stands at place j. What no token was put in yet is later
+  than any query, so that none sees it."""
+  return Tokens(jnp.ones((B, length), jnp.int32), places=jnp.arange(length))

@@ -76,6 +76,7 @@ class ModelConfig:
   decoder_bias: bool = True
   mlm_head: str = 'transform'
   pooler: str = 'tanh'
+  causal: bool = False
 
   @property
   def head_size(self):

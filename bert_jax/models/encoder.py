@@ -21,7 +21,7 @@ class Encoder(nn.Module):
   """input_ids, token_type_ids, position_ids, segment_ids [B, T] -> hidden states [B, T, D].
   segment_ids: 0 for padding, 1.. for the example of the row that a token belongs to. Tokens see
   their own example only, so several short examples can share a row. causal: True, or [B] bool by
-  row, if no token may see a later one."""
+  row, if no token may see a later one; so it is for all with config.causal."""
 
   config: common.ModelConfig
 
@@ -41,7 +41,8 @@ class Encoder(nn.Module):
     x_BTD = nn.with_logical_constraint(x_BTD, ('batch', 'length', 'hidden'))
     # Layers need the positions only where they turn queries and keys.
     positions_BT = position_ids_BT if POSITIONS[config.position_embeddings].turn else None
-    tokens = Tokens(segment_ids_BT, positions_BT, causal)
+    places_BT = position_ids_BT if self.is_mutable_collection('cache') else None
+    tokens = Tokens(segment_ids_BT, positions_BT, config.causal or causal, places_BT)
     return run_blocks(config, config.num_hidden_layers, deterministic, x_BTD, tokens)
 
 
@@ -55,7 +56,8 @@ def init_encoder(config, rng):
 
 def unsupported(config, causal=False):
   """Why this model cannot be computed, with the fix, in a sentence; or ''.
-  causal: False, True, or 'by row'."""
+  causal: False, True, or 'by row'; of config.causal, True."""
+  causal = config.causal or causal
   positions = POSITIONS[config.position_embeddings]
   if positions.turn and config.hidden_size // config.num_attention_heads % 2:
     return (
@@ -111,7 +113,8 @@ def unsupported(config, causal=False):
 def encoder_flops(config, batch, length):
   """Floating-point operations of one forward pass over [batch, length], matrix products only."""
   projection = 2 * batch * length * config.embedding_size * config.hidden_size
-  return projection + tower_flops(config, config.num_hidden_layers, batch, length)
+  layers = config.num_hidden_layers
+  return projection + tower_flops(config, layers, batch, length, causal=config.causal)
 
 
 def tower_flops(config, count, batch, length, context_length=0, causal=False):

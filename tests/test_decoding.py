@@ -1,0 +1,365 @@
+"""Decoding: causal attention and its cache, greedy choice, sampling, beam search."""
+
+import dataclasses
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+from test_models import model
+
+from bert_jax import models
+from bert_jax.models import decoding
+from bert_jax.models.decoding import NONE, Choice
+from bert_jax.models.tokens import Tokens
+
+KINDS = {
+  'learned': dict(position_embeddings='learned'),
+  'rotary': dict(position_embeddings='rotary', norm_placement='pre'),
+  'alibi': dict(position_embeddings='alibi', feed_forward='glu'),
+  'window': dict(position_embeddings='rotary', attention_window=3),
+  'windows': dict(attention_window=3, global_attention_every=2, scan_layers=True),
+  'shared': dict(share_layers=True, mlm_head='none'),
+}
+
+
+def causal(kind, **changes):
+  """(model, its parameters)"""
+  config = model(causal=True, initializer_range=0.3, **KINDS[kind] | changes)
+  encoder = models.init_encoder(config, jax.random.key(0))
+  table = encoder['embeddings']['word_embeddings']['embedding']
+  head = models.MaskedLMHead(config).init(jax.random.key(1), jnp.zeros((1, 1, 24)), table)
+  return config, {'encoder': encoder, 'mlm': head['params']}
+
+
+def whole(config, params, ids, segments=None, positions=None):
+  """Logits [B, T, V] of rows that are read as a whole."""
+  ids = jnp.asarray(ids)
+  ones = jnp.ones_like(ids) if segments is None else jnp.asarray(segments)
+  at = jnp.broadcast_to(jnp.arange(ids.shape[1]) if positions is None else positions, ids.shape)
+  hidden = models.Encoder(config).apply({'params': params['encoder']}, ids, 0 * ids, at, ones)
+  table = params['encoder']['embeddings']['word_embeddings']['embedding']
+  return models.MaskedLMHead(config).apply({'params': params['mlm']}, hidden, table)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_no_logit_depends_on_a_later_token_or_on_another_document(kind):
+  """By the gradient: each token has an id of its own, so that the gradient of the word embeddings
+  says which tokens a logit depends on."""
+  T = 10
+  config, params = causal(kind, tie_word_embeddings=False)
+  ids = np.arange(5, 5 + T)[None]
+  segments = np.array([[1] * 4 + [2] * 4 + [0] * 2])
+  positions = np.array([0, 1, 2, 3, 0, 1, 2, 3, 0, 0])
+  weights = jax.random.normal(jax.random.key(2), (99,))
+
+  def of_table(table):
+    tree = jax.tree.map(lambda x: x, params)
+    tree['encoder']['embeddings']['word_embeddings']['embedding'] = table
+    logits = whole(config, tree, ids, segments, positions)
+    return logits[0, :, :99] @ weights
+
+  gradient = jax.jit(jax.jacrev(of_table))(
+    params['encoder']['embeddings']['word_embeddings']['embedding']
+  )
+  depends = np.abs(gradient[:, 5 : 5 + T]).max(axis=-1)[:8, :8]
+  same = segments[0, :8, None] == segments[0, None, :8]
+  earlier = np.arange(8)[:, None] >= np.arange(8)
+  assert not depends[~(same & earlier)].any()
+  if kind not in ('window',):
+    assert (depends[same & earlier] > 0).all()
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_decoding_with_a_cache_is_the_full_forward(kind):
+  """Prompts of three lengths in a batch, and seven tokens after each: the logits of every step."""
+  config, params = causal(kind)
+  lengths, more, C = np.array([5, 1, 8]), 7, 16
+  ids = np.random.default_rng(0).integers(5, 99, (3, C)).astype(np.int32)
+  expected = np.asarray(jax.jit(functools.partial(whole, config))(params, ids))
+  prefill, step = decoding.of_encoder(config, params)
+  prompts = np.where(np.arange(8) < lengths[:, None], ids[:, :8], 0)
+  logits, cache = jax.jit(prefill, static_argnums=2)(prompts, lengths, C)
+  step, rows = jax.jit(step), np.arange(3)
+  for n in range(more):
+    np.testing.assert_allclose(logits, expected[rows, lengths - 1 + n], atol=1e-5)
+    logits, cache = step(cache, ids[rows, lengths + n], lengths + n)
+  assert len({x.shape for x in jax.tree.leaves(cache)}) == 1
+  assert all(x.shape[0] == 3 and x.shape[-3] == C for x in jax.tree.leaves(cache))
+
+
+def test_a_context_is_read_once():
+  """A tower that attends to another one: its cache holds the keys and values of the context."""
+  config = model(causal=True, position_embeddings='none')
+  tower, rng = models.Stack(config, 2), np.random.default_rng(0)
+  x, context = (rng.normal(size=(2, T, 24)).astype(np.float32) for T in (6, 4))
+  seen = Tokens(jnp.array([[1, 1, 1, 0], [1, 1, 1, 1]]))
+  ones, at = jnp.ones((2, 6), jnp.int32), jnp.broadcast_to(jnp.arange(6), (2, 6))
+  tokens = Tokens(ones, causal=True)
+  params = tower.init(jax.random.key(0), x, tokens, (context, seen))['params']
+  expected = tower.apply({'params': params}, x, tokens, (context, seen))
+  cache = {}
+  for t in range(6):
+    here = Tokens(ones[:, :1], causal=True, places=at[:, t : t + 1])
+    of_context = (context if t == 0 else jnp.full_like(context, jnp.nan), seen)
+    out, new = tower.apply(
+      {'params': params} | cache, x[:, t : t + 1], here, of_context, mutable=['cache']
+    )
+    cache = {'cache': decoding.grown(new['cache'], 6) if t == 0 else new['cache']}
+    np.testing.assert_allclose(out[:, 0], expected[:, t], atol=1e-5)
+
+
+def test_without_a_cache_nothing_is_kept():
+  config, params = causal('learned')
+  ids = jnp.ones((1, 4), jnp.int32)
+  out = models.Encoder(config).apply({'params': params['encoder']}, ids, ids, ids, ids)
+  assert out.shape == (1, 4, 24)
+  assert set(models.Encoder(config).init(jax.random.key(0), ids, ids, ids, ids)) == {'params'}
+
+
+def naive(config, params, prompt, tokens, stop_ids=()):
+  """The greedy continuation of one prompt, every token from the whole text anew."""
+  ids = list(prompt)
+  for _ in range(tokens):
+    padded = np.zeros((1, 24), np.int32)
+    padded[0, : len(ids)] = ids
+    segments = (np.arange(24) < len(ids)).astype(np.int32)[None]
+    ids.append(int(np.argmax(whole(config, params, padded, segments)[0, len(ids) - 1])))
+    if ids[-1] in stop_ids:
+      break
+  return ids[len(prompt) :]
+
+
+def decoded(config, params, prompts, choice, tokens=8, C=24, seed=0, upto=None):
+  prefill, step = decoding.of_encoder(config, params)
+  lengths = np.array([len(p) for p in prompts])
+  ids = np.zeros((len(prompts), max(lengths)), np.int32)
+  for row, prompt in zip(ids, prompts):
+    row[: len(prompt)] = prompt
+  logits, cache = prefill(ids, lengths, C)
+  keys = jax.random.split(jax.random.key(seed), 16)[: len(prompts)]
+  seen = jax.vmap(lambda p, n: jnp.zeros(logits.shape[1], bool).at[p].set(jnp.arange(len(p)) < n))
+  state = decoding.begin(
+    cache, logits, lengths, keys, choice, max_tokens=tokens, length=C, seen_BV=seen(ids, lengths)
+  )
+  run = jax.jit(lambda state, upto: decoding.advance(step, state, choice, length=C, upto=upto))
+  for n in upto or (tokens,):
+    state = run(state, n)
+  return state
+
+
+def texts(ids):
+  return [[int(i) for i in row if i != NONE] for row in np.asarray(ids)]
+
+
+PROMPTS = [[7, 8, 9, 10, 11], [12], [30, 31, 32]]
+
+
+def test_greedy_decoding_is_the_naive_one_and_ends_at_a_stop_token():
+  config, params = causal('learned')
+  expected = [naive(config, params, prompt, 8) for prompt in PROMPTS]
+  state = decoded(config, params, PROMPTS, Choice())
+  assert texts(state.ids) == expected
+  stop = expected[0][3]
+  cut = [x[: x.index(stop) + 1] if stop in x else x for x in expected]
+  ended = decoded(config, params, PROMPTS, Choice(stop_ids=(stop,)))
+  assert texts(ended.ids) == cut and cut != expected
+  # As many tokens at once as one likes: streamed, it is the same.
+  streamed = decoded(config, params, PROMPTS, Choice(), upto=(2, 3, 4, 5, 8))
+  assert texts(streamed.ids) == expected
+
+
+def test_scores_are_the_log_probabilities_of_the_tokens():
+  config, params = causal('rotary')
+  state = decoded(config, params, PROMPTS[:1], Choice())
+  ids = np.array([PROMPTS[0] + texts(state.ids)[0]])
+  logs = np.asarray(jax.nn.log_softmax(whole(config, params, ids)))[0]
+  expected = sum(logs[4 + n, ids[0, 5 + n]] for n in range(8))
+  np.testing.assert_allclose(state.scores[0], expected, rtol=1e-5)
+
+
+def test_a_sequence_ends_where_the_model_has_no_more_places():
+  config, params = causal('learned')
+  state = decoded(config, params, PROMPTS, Choice(), tokens=8, C=8)
+  # The last token needs no place, since nothing is read after it.
+  assert [len(x) for x in texts(state.ids)] == [4, 8, 6]
+  longer = decoded(config, params, PROMPTS, Choice(), tokens=8)
+  assert [x[:n] for x, n in zip(texts(longer.ids), (4, 8, 6))] == texts(state.ids)
+
+
+def test_a_draw_does_not_depend_on_the_rest_of_the_batch():
+  config, params = causal('rotary')
+  choice = Choice(temperature=1.0)
+  both = texts(decoded(config, params, PROMPTS, choice).ids)
+  assert texts(decoded(config, params, PROMPTS[:1], choice).ids) == both[:1]
+  assert texts(decoded(config, params, PROMPTS, choice, seed=1).ids) != both
+  assert texts(decoded(config, params, PROMPTS, choice, upto=range(1, 9)).ids) == both
+
+
+def first_tokens(choice, logits, rows=20_000, seen=None):
+  """How often each token is drawn first."""
+  V = len(logits)
+  keys = jax.random.split(jax.random.key(5), rows)
+  many = jnp.broadcast_to(jnp.asarray(logits, jnp.float32), (rows, V))
+  seen = None if seen is None else jnp.broadcast_to(jnp.asarray(seen), (rows, V))
+  state = decoding.begin(
+    {}, many, jnp.ones(rows, jnp.int32), keys, choice, max_tokens=1, length=9, seen_BV=seen
+  )
+  return np.bincount(np.asarray(state.ids[:, 0]), minlength=V)
+
+
+LOGITS = np.array([1.0, -0.5, 2.0, 0.3, 1.7, -1.2, 0.0, 0.9])
+
+
+@pytest.mark.parametrize('temperature', [1.0, 0.5, 2.0])
+def test_tokens_are_drawn_as_often_as_their_probabilities_say(temperature):
+  counts = first_tokens(Choice(temperature=temperature), LOGITS)
+  shares = np.exp(LOGITS / temperature)
+  expected = 20_000 * shares / shares.sum()
+  assert chisquare(counts, expected).pvalue > 1e-3
+  other = np.exp(LOGITS / (temperature * 1.1))
+  assert chisquare(counts, 20_000 * other / other.sum()).pvalue < 1e-3  # and the test can tell
+
+
+@pytest.mark.parametrize(
+  'options, kept',
+  [
+    (dict(top_k=3), [2, 4, 0]),
+    (dict(top_k=1), [2]),
+    (dict(top_k=99), range(8)),
+    (dict(top_p=0.5), [2, 4]),  # probabilities in order: 0.346, 0.257, 0.127, 0.115, 0.063..
+    (dict(top_p=0.61), [2, 4, 0]),
+    (dict(top_p=1e-6), [2]),
+    (dict(top_k=4, top_p=0.73), [2, 4, 0]),  # of what top_k leaves: 0.409, 0.303, 0.151, 0.136
+  ],
+)
+def test_only_the_likeliest_tokens_are_drawn_and_as_often_as_their_shares(options, kept):
+  counts = first_tokens(Choice(temperature=1.0, **options), LOGITS)
+  assert set(np.flatnonzero(counts)) == set(kept)
+  shares = np.exp(LOGITS[sorted(kept)])
+  if len(shares) > 1:
+    assert chisquare(counts[sorted(kept)], 20_000 * shares / shares.sum()).pvalue > 1e-3
+
+
+def test_tokens_that_were_there_are_less_likely():
+  seen = np.array([True, True, False, False, True, False, False, False])
+  counts = first_tokens(Choice(temperature=1.0, repetition_penalty=1.5), LOGITS, seen=seen)
+  logits = np.where(seen, np.where(LOGITS > 0, LOGITS / 1.5, LOGITS * 1.5), LOGITS)
+  shares = np.exp(logits)
+  assert chisquare(counts, 20_000 * shares / shares.sum()).pvalue > 1e-3
+  # And a token is seen once it was made: with a high penalty none comes twice.
+  config, params = causal('learned')
+  plain = texts(decoded(config, params, PROMPTS, Choice(), tokens=16).ids)
+  assert any(len(set(x)) < len(x) for x in plain)
+  new = texts(decoded(config, params, PROMPTS, Choice(repetition_penalty=1e6), tokens=16).ids)
+  assert all(len(set(p + x)) == len(p + x) for p, x in zip(PROMPTS, new))
+
+
+V, N = 4, 5  # of a toy whose logits follow from all tokens before
+TABLE = np.random.default_rng(3).normal(size=(V ** (N + 1), V)).astype(np.float32) * 1.5
+
+
+def toy_step(cache, ids_B, places_B):
+  history = cache['history'] * V + ids_B
+  return jnp.asarray(TABLE)[history], {'history': history}
+
+
+def toy_search(beams, length_penalty=0.0, stop_ids=(0,), starts=(1, 2, 3), **options):
+  starts = jnp.array(starts)
+  choice = Choice(stop_ids=stop_ids, **options)
+  seen = jax.nn.one_hot(starts, V) > 0
+  return decoding.beam_search(
+    toy_step, {'history': starts}, jnp.asarray(TABLE)[starts], jnp.ones(len(starts), jnp.int32),
+    choice, beams=beams, max_tokens=N, length=99, length_penalty=length_penalty, seen_BV=seen,
+  )  # fmt: skip
+
+
+def toy_best(start, length_penalty, stop=0):
+  """(ids, score) of the best of all sequences."""
+  best = [], -np.inf
+  logs = TABLE - np.log(np.exp(TABLE).sum(axis=-1, keepdims=True))
+  for n in range(1, N + 1):
+    for ids in itertools.product(range(V), repeat=n):
+      if stop in ids[:-1] or (n < N and ids[-1] != stop):
+        continue
+      history, total = start, 0.0
+      for i in ids:
+        total, history = total + logs[history, i], history * V + i
+      best = max(best, (list(ids), total / n**length_penalty), key=lambda x: x[1])
+  return best
+
+
+@pytest.mark.parametrize('length_penalty', [0.0, 1.0, 2.0])
+def test_a_wide_beam_finds_the_best_of_all_sequences(length_penalty):
+  ids, scores = toy_search(V**N, length_penalty)
+  for row, score, start in zip(texts(ids), scores, (1, 2, 3)):
+    expected, best = toy_best(start, length_penalty)
+    assert row == expected
+    np.testing.assert_allclose(score, best, rtol=1e-5)
+  narrow = toy_search(1, length_penalty)[1]
+  assert (narrow <= scores + 1e-5).all() and (narrow < scores - 1e-3).any()
+
+
+@pytest.mark.parametrize('penalty', [1.0, 1.7])
+@pytest.mark.parametrize('stop_ids', [(), (0,), (0, 2)])
+def test_one_beam_is_greedy_choice(stop_ids, penalty):
+  starts = jnp.array([1, 2, 3])
+  choice = Choice(stop_ids=stop_ids)
+  keys, places = jax.random.split(jax.random.key(0), 3), jnp.ones(3, jnp.int32)
+  state = decoding.begin(
+    {'history': starts}, jnp.asarray(TABLE)[starts], places, keys, choice, max_tokens=N, length=99
+  )
+  state = decoding.advance(toy_step, state, choice, length=99, upto=N)
+  ids, scores = toy_search(1, stop_ids=stop_ids)
+  np.testing.assert_array_equal(ids, state.ids)
+  np.testing.assert_allclose(scores, state.scores, rtol=1e-5)
+  # With a penalty it looks at what was there, as greedy choice does; there on probabilities.
+  assert penalty == 1 or texts(toy_search(1, repetition_penalty=9.0)[0]) != texts(ids)
+
+
+def test_a_beam_search_takes_its_cache_along():
+  """On a model: four beams of prompts of three lengths, beside a search over whole texts."""
+  config, params = causal('rotary')
+  prefill, step = decoding.of_encoder(config, params)
+  lengths, K, tokens = np.array([5, 1, 3]), 4, 6
+  prompts = np.zeros((3, 5), np.int32)
+  for row, prompt in zip(prompts, PROMPTS):
+    row[: len(prompt)] = prompt
+
+  @jax.jit
+  def search():
+    logits, cache = prefill(prompts, lengths, 16)
+    return decoding.beam_search(
+      step, cache, logits, lengths, Choice(), beams=K, max_tokens=tokens, length=16
+    )
+
+  ids, scores = search()
+  read = jax.jit(functools.partial(whole, config))
+  for prompt, out, score in zip(PROMPTS, texts(ids), scores):
+    beams = [(0.0, [])]
+    for _ in range(tokens):
+      rows = np.zeros((K, 16), np.int32)
+      for row, (_, x) in zip(rows, beams):
+        row[: len(prompt + x)] = prompt + x
+      logs = jax.nn.log_softmax(read(params, rows)[:, len(prompt) - 1 + len(beams[0][1])])
+      new = [(s + float(p), [*x, i]) for (s, x), of in zip(beams, logs) for i, p in enumerate(of)]
+      beams = sorted(new, key=lambda x: -x[0])[:K]
+    assert out == beams[0][1]
+    np.testing.assert_allclose(score, beams[0][0] / tokens, rtol=1e-4)
+
+
+def test_causal_encoders_are_those_of_a_causal_argument():
+  config, params = causal('learned')
+  other = dataclasses.replace(config, causal=False)
+  ids = jnp.arange(5, 25).reshape(2, 10)
+  arrays = ids, 0 * ids, jnp.broadcast_to(jnp.arange(10), (2, 10)), jnp.ones_like(ids)
+  run = lambda config, **options: models.Encoder(config).apply(
+    {'params': params['encoder']}, *arrays, **options
+  )
+  np.testing.assert_array_equal(run(config), run(other, causal=True))
+  by_row = run(other, causal=jnp.array([True, False]))
+  np.testing.assert_allclose(by_row[0], run(config)[0], atol=1e-5)
+  np.testing.assert_allclose(by_row[1], run(other)[1], atol=1e-5)

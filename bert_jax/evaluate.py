@@ -47,11 +47,12 @@ LEAST = 10  # answers that it takes to call a run collapsed
 def batches_of(source, config, tokenizer, objective, mesh, seed=None, growth=None):
   """The Batches of a source for the model of a config; seed, growth: see Batches."""
   model, rows = config.model, config.batch_size
-  limits = {'input_ids': min(tokenizer.vocab_size, model.vocab_size)}
+  words = min(tokenizer.vocab_size, model.vocab_size)
+  limits = {'input_ids': words, 'target_ids': words, 'target_labels': words}
   if model.type_vocab_size:
     limits['token_type_ids'] = model.type_vocab_size
   if model.position_embeddings in ('learned', 'sinusoidal'):
-    limits['position_ids'] = model.max_position_embeddings
+    limits['position_ids'] = limits['target_position_ids'] = model.max_position_embeddings
   where, skips = sharding.batch_sharding(mesh), config.data.skip_damaged
   lanes = bool(objective.carry(rows))
   return Batches(

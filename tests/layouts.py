@@ -21,6 +21,8 @@ TASKS = {
   'pretrain': 'configs/pretrain.py',
   'electra': 'configs/pretrain.py:arch=electra,size=small',
   'spanbert': 'configs/pretrain.py:arch=spanbert',
+  'translation': 'configs/translate.py:pair=en-de,size=small',
+  'denoising': 'configs/translate.py:denoise,size=small',
   **{task: f'configs/finetune.py:task={task}' for task in
      ('sst2', 'stsb', 'ner', 'squad', 'copa', 'gap')},
 }  # fmt: skip
@@ -49,7 +51,8 @@ def batch_of(spec, vocab_size, seed):
   }
   out = {}
   for name, want in spec.items():
-    drawn = known[name] if name in known else rng.randint(0, 2, want.shape)
+    of_either_side = name.removeprefix('target_')
+    drawn = known.get(of_either_side, rng.randint(0, 2, want.shape))
     out[name] = np.asarray(drawn)[:, : want.shape[1]].astype(want.dtype)
   return out
 
@@ -57,6 +60,8 @@ def batch_of(spec, vocab_size, seed):
 def losses(task, shape, changes=()):
   """The loss and the norm of the gradient at each step, dropout on."""
   overrides = [*SMALL, *(f'mesh.{axis}={n}' for axis, n in zip(sharding.AXES, shape)), *changes]
+  if task == 'translation':
+    overrides.append('data.examples_per_row=2')
   if 'finetune.py' in TASKS[task]:
     overrides += ['data.examples_per_row=2', 'task.max_length=16']
   config = config_lib.load(TASKS[task], [f'--config.{line}' for line in overrides])

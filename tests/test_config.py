@@ -198,7 +198,7 @@ def test_the_table_of_fields_names_every_field_of_every_objective():
     'optimizer.schedule', 'str', 'linear|cosine|constant|inverse_sqrt|wsd|wsd_sqrt',
     "'linear'",
   ]  # fmt: skip
-  assert sum(line.startswith('task.format ') for line in lines) == 5
+  assert sum(line.startswith('task.format ') for line in lines) == 6
 
 
 def test_a_field_knows_what_configs_without_it_meant(monkeypatch):

@@ -132,7 +132,7 @@ def test_top_level_is_the_agreed_six():
 
 
 HEAVY = {'tensorflow', 'torch', 'transformers', 'tensorflow_datasets', 'matplotlib'}
-SCORERS = {'sklearn', 'seqeval', 'scipy.stats'}  # wanted only where a score is computed
+SCORERS = {'sklearn', 'seqeval', 'sacrebleu', 'scipy.stats'}  # wanted where a score is computed
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,9 @@ class ModelConfig:
   conv_width: int = 7
   embedding_size: int = 0
   share_layers: bool = False
+  num_decoder_layers: int = 0
   embedding_norm: bool = True
+  embedding_scale: bool = False
   first_norm: bool = True
   norm_bias: bool = True
   attention_bias: bool = True

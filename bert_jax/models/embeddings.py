@@ -22,6 +22,8 @@ class Embeddings(nn.Module):
   def __call__(self, input_ids_BT, token_type_ids_BT, position_ids_BT, deterministic):
     config = self.config
     x_BTE = common.embed(config, config.padded_vocab_size, 'word_embeddings')(input_ids_BT)
+    if config.embedding_scale:
+      x_BTE *= config.embedding_width**0.5
     if config.type_vocab_size:
       types = common.embed(config, config.type_vocab_size, 'token_type_embeddings')
       x_BTE += types(token_type_ids_BT)

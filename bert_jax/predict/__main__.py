@@ -65,6 +65,7 @@ def parser():
   add('--output', default='-', help='file of JSON lines, or .npy for embed; - is stdout')
   add('--strict', action='store_true', help='stop at the first line that cannot be answered')
   add('--top-k', type=int, help='fill-mask, answer: candidates to give; default: 5')
+  add('--beams', type=int, help='translate: beams of the search; default: as in its config')
   add('--pooling', help="embed: mean or cls; default: the model's, or mean")
   add('--no-normalize', action='store_const', const=True, help='embed: vectors as long as they are')
   add('--dtype', default='', help="float32 or bfloat16; default: the model's, on a CPU float32")

@@ -59,7 +59,7 @@ class Model:
     self.objective = TASKS[self.config.objective].objective(self.config, self.tokenizer)
     params = models.unstack_layers(origin.params)
     # Classifiers compute in float32 always.
-    types = dict.fromkeys(('encoder', 'mlm', 'pooler'), self.config.model.dtype)
+    types = dict.fromkeys(('encoder', 'decoder', 'mlm', 'pooler'), self.config.model.dtype)
     params = {part: _in(types.get(part, 'float32'), tree) for part, tree in params.items()}
     # Where it is faster, kernels are transposed.
     self._turned = jax.default_backend() == 'cpu' and self.config.model.dtype == 'float32'
@@ -207,6 +207,11 @@ class Model:
     """For each (text, pair) the probability that the pair follows the text."""
     answers = self._all('next-sentence', pairs)
     return [next(iter(answer['probabilities'].values())) for answer in answers]
+
+  def translate(self, texts, beams=None):
+    """What the model writes for each text. beams: of the search; None: as in its config."""
+    answers = self._shown('translate', texts, **({'beams': beams} if beams else {}))
+    return [answer['translation'] for answer in answers]
 
   def states(self, texts):
     """For each text or pair its hidden_states.States: tokens, hidden states and attention."""

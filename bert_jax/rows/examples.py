@@ -28,6 +28,7 @@ class Examples:
     counted from the beginning of the row.
   per_token: {name: ([E] arrays with a value for each token of the example, special tokens
     included; their type)}; in a row [T].
+  takes: None, or [E] the tokens of a row that an example takes, if more than its texts have.
 
   Besides these and what build_row makes, a row has weights [N] (1: a real example), example_ids
   [N] (the example's number + 1, 0: none) and, with items, groups [N] (the items of the row, counted
@@ -36,7 +37,7 @@ class Examples:
 
   def __init__(
     self, tokenizer, texts, *, seq_length, slots=1, items=None, per_example=None, positions=None,
-    per_token=None,
+    per_token=None, takes=None,
   ):  # fmt: skip
     self.tokenizer, self.texts, self.seq_length, self.slots = tokenizer, texts, seq_length, slots
     self.per_example, self.positions = per_example or {}, positions or {}
@@ -47,7 +48,8 @@ class Examples:
     item_of = np.arange(len(texts)) if items is None else np.asarray(items)
     first = np.flatnonzero(np.diff(item_of, prepend=-1))
     sizes = np.diff(np.append(first, len(texts)))
-    room = np.add.reduceat(self.lengths, first) if len(first) else self.lengths
+    takes = self.lengths if takes is None else np.maximum(takes, self.lengths)
+    room = np.add.reduceat(takes, first) if len(first) else takes
     if len(room) and room.max() > seq_length:
       raise InputError(
         f'an item of the data takes {room.max()} tokens and a row has {seq_length}; raise '

@@ -12,5 +12,7 @@ from bert_jax.tasks.pretraining.electra import ELECTRA
 from bert_jax.tasks.qa import QA
 from bert_jax.tasks.record import records
 from bert_jax.tasks.tagging import TAGGING
+from bert_jax.tasks.translation import TRANSLATION
+from bert_jax.tasks.translation.denoising import DENOISING
 
 TASKS = records(globals())  # {config.objective: its record}, of all records imported above

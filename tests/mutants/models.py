@@ -443,4 +443,25 @@ MUTANTS = [
     'shared = None',
     'tests/test_mixers.py::test_shared_layers_are_one_copy_called_again',
   ),
+  (
+    'a decoder sees later tokens',
+    'bert_jax/models/encoder_decoder.py',
+    'causal=True, places',
+    'causal=False, places',
+    'tests/test_encoder_decoder.py::test_no_logit_depends_on_a_later_target_or_on_another_pair_of_its_row',
+  ),
+  (
+    'beams read the sources of others',
+    'bert_jax/models/encoder_decoder.py',
+    'lambda x: jnp.repeat(x, copies, axis=0)',
+    'lambda x: jnp.concatenate([x] * copies)',
+    'tests/test_encoder_decoder.py::test_a_cached_search_of_packed_sources_is_one_that_reads_everything_anew',
+  ),
+  (
+    'words are not scaled',
+    'bert_jax/models/embeddings.py',
+    'x_BTE *= config.embedding_width**0.5',
+    'x_BTE *= 1.0',
+    'tests/test_encoder_decoder.py::test_scaled_embeddings_are_words_times_the_root_of_their_width_plus_positions',
+  ),
 ]

@@ -1,0 +1,96 @@
+"""BART's text infilling: spans of a text, each replaced by a single [MASK].
+
+Lewis et al. 2019 (https://arxiv.org/abs/1910.13461), 2.2. The lengths of spans are Poisson's (mean
+3); a span of length 0 is a [MASK] between two tokens. Of each text a fixed share of the tokens is
+hidden (30 %), and the last span is cut to that. A pure function that runs on the device inside the
+training step. B batch, T tokens, A atoms.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+LONGEST = 24  # a span is no longer; of Poisson's lengths of mean 3, 1 in 10^14 is
+
+
+def infill(rng, input_ids_BT, segment_ids_BT, *, rate, mean_span, mask_id):
+  """Hides a share `rate` of the tokens of each segment, in spans of mean_span tokens on average.
+
+  The first and the last token of a segment, [CLS] and [SEP], stay where they are. Between them the
+  spans and the tokens that are kept (the atoms of a text) stand in an order that is drawn at
+  random; the tokens keep theirs. There are at least as many hidden tokens as spans, so that no
+  segment grows.
+
+  Returns a dict of arrays: input_ids, segment_ids, position_ids [B, T] of the texts with masks; how
+  many tokens of each row are between [CLS] and [SEP] (`ordinary` [B]), and how many are `hidden`.
+  """
+  length_key, order_key = jax.random.split(rng)
+  B, T = input_ids_BT.shape
+  real_BT = segment_ids_BT > 0
+  first_BT = real_BT & (_shifted(segment_ids_BT, 1) != segment_ids_BT)
+  last_BT = real_BT & (_shifted(segment_ids_BT, -1) != segment_ids_BT)
+  ordinary_BT = real_BT & ~first_BT & ~last_BT
+  begin_BT = _last_true(first_BT)
+
+  def before(x_BT):
+    """[B, T]: the sum of x over the ordinary tokens of the segment that stand before each token."""
+    sums_BT = jnp.cumsum(x_BT * ordinary_BT, axis=1)  # the first token of a segment adds nothing
+    return sums_BT - x_BT * ordinary_BT - jnp.take_along_axis(sums_BT, begin_BT, axis=1)
+
+  rank_BT = before(jnp.ones_like(input_ids_BT))
+  end_BT = T - 1 - _last_true(last_BT[:, ::-1])[:, ::-1]
+  size_BT = jnp.take_along_axis(rank_BT, end_BT, axis=1)  # of the segment
+  budgets = jnp.array([min(n, max(1, round(rate * n))) for n in range(T + 1)])
+  budget_BT = budgets[size_BT]
+  # Each token stands for two atoms, of which one, both or none are used: the kept token and the
+  # span that have its rank among those of the segment.
+  draws_BT = jax.random.uniform(length_key, (B, T))
+  span_BT = jnp.sum(draws_BT[..., None] >= jnp.asarray(poisson(mean_span)), axis=-1)
+  left_BT = budget_BT - before(span_BT)
+  is_span_BT = ordinary_BT & (left_BT > 0) & (rank_BT < budget_BT)
+  is_last_BT = rank_BT == budget_BT - 1
+  span_BT = jnp.where(is_last_BT, left_BT, jnp.minimum(span_BT, left_BT)) * is_span_BT
+  is_kept_BT = ordinary_BT & (rank_BT < size_BT - budget_BT)
+
+  # In the new order a row has, for each of its segments, [CLS], the atoms, [SEP].
+  place_BT = 8 * segment_ids_BT + jnp.where(first_BT, -2, jnp.where(last_BT, 2, 0))
+  used_BA = jnp.concatenate([is_kept_BT | first_BT | last_BT, is_span_BT], axis=1)
+  length_BA = jnp.concatenate([jnp.ones_like(span_BT), span_BT], axis=1)
+  keys_BA = jnp.concatenate([place_BT, 8 * segment_ids_BT], axis=1)
+  keys_BA += jax.random.uniform(order_key, (B, 2 * T))
+  order_BA = jnp.argsort(jnp.where(used_BA, keys_BA, jnp.inf), axis=1)
+  used_BT, length_BT, segments_BT = (
+    jnp.take_along_axis(x_BA, order_BA, axis=1)[:, :T]  # the others are not used
+    for x_BA in (used_BA, length_BA, jnp.concatenate([segment_ids_BT, segment_ids_BT], axis=1))
+  )
+  at_BT = jnp.cumsum(length_BT, axis=1) - length_BT  # where the atom stands in the text
+  ids_BT = jnp.take_along_axis(input_ids_BT, jnp.minimum(at_BT, T - 1), axis=1)
+  ids_BT = jnp.where(order_BA[:, :T] >= T, mask_id, ids_BT)
+  segments_BT = jnp.where(used_BT, segments_BT, 0)
+  starts_BT = _last_true(_shifted(segments_BT, 1) != segments_BT)
+  return {
+    'input_ids': jnp.where(used_BT, ids_BT, 0),
+    'segment_ids': segments_BT,
+    'position_ids': jnp.where(used_BT, jnp.arange(T) - starts_BT, 0),
+    'ordinary': jnp.sum(ordinary_BT, axis=1),
+    'hidden': jnp.sum(span_BT, axis=1),
+  }
+
+
+def poisson(mean):
+  """The probabilities that a length of Poisson's distribution is at most 0, 1 .. LONGEST - 1."""
+  return np.cumsum([math.exp(-mean) * mean**k / math.factorial(k) for k in range(LONGEST)])
+
+
+def _shifted(x_BT, n):
+  """x [B, T] with each element n places later (-1: earlier), and zeros where there is none."""
+  pads = (max(0, n), max(0, -n))
+  T = x_BT.shape[1]
+  return jnp.pad(x_BT, ((0, 0), pads))[:, max(0, -n) :][:, :T]
+
+
+def _last_true(x_BT):
+  """[B, T]: the index of the last True at or before each position; 0 where there is none."""
+  return jax.lax.cummax(jnp.where(x_BT, jnp.arange(x_BT.shape[1]), 0), axis=1)

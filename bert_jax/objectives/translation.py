@@ -1,0 +1,223 @@
+"""Sequence to sequence: the target, token by token, from the source and the target so far.
+
+Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762): cross-entropy of each target token, with
+label smoothing. Denoising (BART, Lewis et al. 2019) is the same for texts of a corpus: the target
+is the text, and the source what infilling.py leaves of it.
+
+A row holds several pairs. On both sides the tokens of a pair have the same segment id, and neither
+attention to the source nor to the target crosses it.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax import models
+from bert_jax.metrics import Mean
+from bert_jax.models import decoding, encoder_decoder
+from bert_jax.models.tokens import Tokens
+from bert_jax.objectives import base, infilling
+
+MORE = 50  # tokens that a target may have beyond those of its source
+UNLIKELY = -1e4  # the logit of a word that may not follow
+CHUNK = 64  # target positions of a row whose logits are held at the same time
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Translation(base.OfExamples):
+  """target_length: tokens of the target side of a row. smoothing: of the loss with label smoothing
+  (Szegedy et al. 2015, https://arxiv.org/abs/1512.00567), which wants this share of the probability
+  spread over all words, the right one among them. The term `translation` is that loss,
+  `translation_nats` the one without smoothing.
+  beams: those of an evaluation, which writes a target for each source; 0: none. length_penalty: see
+  decoding.py. longest: the most tokens that are written, begin_id: what stands before them, end_id:
+  what ends them.
+
+  A batch has the arrays of a row for the sources and, [B, target_length] each, target_ids (which
+  begin with [CLS]), target_labels (the token after each), target_position_ids, target_segment_ids.
+  """
+
+  target_length: int
+  smoothing: float = 0.0
+  beams: int = 0
+  length_penalty: float = 1.0
+  longest: int = 0
+  begin_id: int = 0
+  end_id: int = 0
+
+  name = 'translation'
+
+  @property
+  def loss_weights(self):
+    return {self.name: 1.0}
+
+  @property
+  def reports(self):
+    return self.name, f'{self.name}_accuracy', f'{self.name}_nats'
+
+  def spec(self, batch_size):
+    side = jax.ShapeDtypeStruct((batch_size, self.target_length), jnp.int32)
+    names = 'target_ids', 'target_labels', 'target_position_ids', 'target_segment_ids'
+    return super().spec(batch_size) | dict.fromkeys(names, side)
+
+  def seen(self, batch):
+    target = jnp.sum(batch['target_segment_ids'] > 0, dtype=jnp.float32)
+    return super().seen(batch) | {'seen_target_tokens': target}
+
+  def init(self, rng):
+    towers_key, head_key = jax.random.split(rng)
+    params = encoder_decoder.init(self.model, towers_key)
+    x_BKD = jnp.zeros((1, 1, self.model.hidden_size))
+    table_VE = encoder_decoder.words_of(params)
+    head = models.MaskedLMHead(self.model).init(head_key, x_BKD, table_VE)
+    return params | {'mlm': head['params']}
+
+  def context(self, params, batch, rng=None):
+    """What the decoder reads of a batch: the encoder's vectors [B, S, D], and their Tokens."""
+    hidden_BSD = base.encode(self.model, params['encoder'], batch, rng)
+    return hidden_BSD, Tokens(batch['segment_ids'])
+
+  def hidden(self, params, batch, rng=None):
+    """The decoder's hidden states [B, T, D]; rng turns dropout on."""
+    encoder_key, decoder_key = base.two_keys(rng)
+    arrays = (batch[f'target_{name}'] for name in ('ids', 'position_ids', 'segment_ids'))
+    decoder = encoder_decoder.Decoder(self.model)
+    context = self.context(params, batch, encoder_key)
+    return base.apply(
+      decoder, encoder_decoder.with_words(params), *arrays, context, rng=decoder_key
+    )
+
+  def words(self, params, x_BKD):
+    """Logits [B, K, V] of the words, from the decoder's hidden states."""
+    table_VE = encoder_decoder.words_of(params)
+    return models.MaskedLMHead(self.model).apply({'params': params['mlm']}, x_BKD, table_VE)
+
+  def logits(self, params, batch, rng=None):
+    """[B, T, V] of the token after each target token."""
+    return self.words(params, self.hidden(params, batch, rng))
+
+  def terms(self, params, batch, rng, train, carry=None, given=None):
+    hidden_BTD = self.hidden(params, batch, rng if train else None)
+    weights_BT = (batch['target_segment_ids'] > 0).astype(jnp.float32)
+
+    def of_chunk(hidden_BKD, labels_BK, weights_BK):
+      logits_BKV = self.words(params, hidden_BKD)
+      terms = base.label_terms(self.name, logits_BKV, labels_BK, weights_BK)
+      totals = {name: term.total for name, term in terms.items()}
+      nats, flat_BK = totals[self.name], flat_nats(logits_BKV, self.model.vocab_size)
+      flat = jnp.sum(flat_BK * weights_BK)
+      totals[self.name] = (1 - self.smoothing) * nats + self.smoothing * flat
+      return totals | {f'{self.name}_nats': nats}
+
+    totals = over_chunks(of_chunk, CHUNK, hidden_BTD, batch['target_labels'], weights_BT)
+    weight = jnp.sum(weights_BT)  # not of the chunks: a step needs it before the forward pass
+    return {name: Mean(total, weight) for name, total in totals.items()}, carry
+
+  def predict(self, params, batch, rng=None, carry=None, given=None):
+    """What a beam search writes for each source: `written` [B, N, longest] ids, and NONE after
+    [SEP], and the `scores` [B, N]. The examples of a row are written one after the other."""
+    if not self.beams:
+      return {}
+    hidden_BSD, _ = self.context(params, batch)
+    examples = jnp.arange(batch['example_ids'].shape[1])
+    of_example = lambda n: self.written(params, hidden_BSD, batch['segment_ids'] == n + 1)
+    written_NBT, scores_NB = jax.lax.map(of_example, examples)
+    out = {'written': written_NBT.swapaxes(0, 1), 'scores': scores_NB.T}
+    return out | {'example_ids': batch['example_ids']}
+
+  def written(self, params, hidden_BSD, is_source_BS):
+    """(ids [B, longest], scores [B]) for the sources among the encoder's vectors. A target has at
+    most MORE tokens more than its source, as in Vaswani et al.; for no source it is empty."""
+    begin_B1 = jnp.full((len(hidden_BSD), 1), self.begin_id)
+    context = hidden_BSD, Tokens(is_source_BS.astype(jnp.int32))
+    longest_B = jnp.sum(is_source_BS, axis=1)
+    longest_B = jnp.where(longest_B > 0, longest_B + MORE, 0)
+    logits_BV, cache, step = encoder_decoder.of_decoder(
+      self.model, params, context, begin_B1, length=self.longest, copies=self.beams
+    )
+
+    def ending(logits_XV, is_over_X):
+      is_end_V = jnp.arange(logits_XV.shape[1]) == self.end_id
+      return jnp.where(is_over_X[:, None] & ~is_end_V, UNLIKELY, logits_XV)
+
+    def bounded(cache, ids_X, places_X):
+      logits_XV, cache = step(cache, ids_X, places_X)
+      return ending(logits_XV, places_X >= jnp.repeat(longest_B, self.beams)), cache
+
+    return decoding.beam_search(
+      bounded, cache, ending(logits_BV, longest_B == 0), jnp.ones(len(hidden_BSD), jnp.int32),
+      decoding.Choice(stop_ids=(self.end_id,)), beams=self.beams, max_tokens=self.longest,
+      length=self.longest, length_penalty=self.length_penalty,
+    )  # fmt: skip
+
+  def head_flops(self, batch_size):
+    model, vectors = self.model, batch_size * self.target_length
+    towers = encoder_decoder.encoder_decoder_flops(
+      model, batch_size, self.seq_length, self.target_length
+    )
+    encoder = models.encoder_flops(model, batch_size, self.seq_length)
+    return towers - encoder + models.head_flops(model, vectors, vocabulary=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Denoising(Translation):
+  """infilling, eval_infilling: arguments of infilling.infill, in training and in an evaluation."""
+
+  infilling: dict
+  eval_infilling: dict
+
+  name = 'denoising'
+
+  @property
+  def metrics(self):
+    return *self.reports, 'masked'
+
+  def spec(self, batch_size):
+    return base.row_spec(batch_size, self.seq_length)
+
+  def prepare(self, batch, rng, step=None):
+    ids_BT, segments_BT = batch['input_ids'], batch['segment_ids']
+    later = lambda x_BT: jnp.pad(x_BT[:, 1:], ((0, 0), (0, 1)))
+    has_next_BT = (segments_BT > 0) & (later(segments_BT) == segments_BT)
+    target = {
+      'target_ids': ids_BT,
+      'target_labels': later(ids_BT),
+      'target_position_ids': batch['position_ids'],
+      'target_segment_ids': jnp.where(has_next_BT, segments_BT, 0),
+    }
+    options = self.infilling if step is not None else self.eval_infilling
+    return batch | target | infilling.infill(rng, ids_BT, segments_BT, **options)
+
+  def terms(self, params, batch, rng, train, carry=None, given=None):
+    terms, carry = super().terms(params, batch, rng, train, carry, given)
+    hidden, ordinary = (jnp.sum(batch[name], dtype=jnp.float32) for name in ('hidden', 'ordinary'))
+    return terms | {'masked': Mean(hidden, ordinary)}, carry
+
+
+def flat_nats(logits_BKV, words):
+  """[B, K]: the mean of -log p over all words. Rows of the table without a word do not count."""
+  is_word_V = jnp.arange(logits_BKV.shape[-1]) < words
+  total_BK = jax.nn.logsumexp(logits_BKV, axis=-1)
+  return total_BK - jnp.sum(jnp.where(is_word_V, logits_BKV, 0), axis=-1) / words
+
+
+def over_chunks(function, size, *arrays_BT):
+  """The sum of function(*arrays), a tree of sums, over chunks of `size` positions of [B, T, ...],
+  each of which is computed again in the backward pass, so that one of them is held at a time."""
+  T = arrays_BT[0].shape[1]
+  count = -(-T // size)
+  if count == 1:
+    return function(*arrays_BT)
+
+  def chunks(x):
+    x = jnp.pad(x, [(0, 0), (0, count * size - T), *[(0, 0)] * (x.ndim - 2)])
+    return x.reshape(x.shape[0], count, size, *x.shape[2:]).swapaxes(0, 1)
+
+  def body(total, parts):
+    return jax.tree.map(jnp.add, total, function(*parts)), None
+
+  parts = tuple(map(chunks, arrays_BT))
+  shapes = jax.eval_shape(function, *(x[0] for x in parts))
+  zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+  return jax.lax.scan(jax.checkpoint(body), zeros, parts)[0]

@@ -1,0 +1,128 @@
+"""Reads pairs of a source and a target: parallel files, tables, TFDS.
+
+A spec such as data.train is one of
+
+  en=FILE,de=FILE        two files of text, of which line n of one is line n of the other, named as
+                         the columns translation.source_column and target_column
+  train.{language}.gz    the same: {language} stands for these names
+  FOLDER                 the same, with the files of the split in it that end in .en and .de (or
+                         .en.gz); a folder without such is one of tables
+  a table                .tsv, .csv, .jsonl with these two columns, as text/tables.py says; also
+                         {"translation": {"en": .., "de": ..}} as Hugging Face's datasets write it
+  tfds:wmt16_translate/de-en    TFDS; its columns are the languages
+
+A pair without a source, or without a target in its column, cannot be used: it stops the run, or is
+left out and counted (data.skip_damaged). Files of different lengths stop it in any case, since
+nothing says where a line was lost. A table to be evaluated on without the target's column, or the
+file of the sources alone (en=FILE), is translated and not scored.
+"""
+
+import itertools
+from pathlib import Path
+from typing import NamedTuple
+
+from bert_jax.errors import InputError
+from bert_jax.tasks.faulty_records import names_data
+from bert_jax.text import files
+from bert_jax.text.values import NotJson, json_value
+
+NESTED = 'translation'  # the field of Hugging Face's records that holds both texts
+HINT = ' with translation.source_column, target_column, or columns if there is no header'
+
+
+class Pair(NamedTuple):
+  where: str
+  id: str
+  source: str
+  target: str | None  # None: not known
+
+
+def parallel(spec, split, names):
+  """[paths] of the files of the source and the target, or of the source alone, that a spec names;
+  [] if it names tables. names: those of the two columns."""
+  if spec.startswith('tfds:'):
+    return []
+  first = [name.split('|')[0] for name in names]
+  parts = dict(files.parts(spec, first))
+  sides = [next((parts[x] for x in name.split('|') if x in parts), '') for name in names]
+  if sides[0] and len(parts) == sum(map(bool, sides)):
+    if split == 'train' and not sides[1]:
+      raise InputError(f'{spec} names no {first[1]}; write {first[0]}=FILE,{first[1]}=FILE')
+    return [_file(part, split) for part in filter(None, sides)]
+  if not Path(spec).expanduser().is_dir():
+    return []
+  endings = [f'.{name}' for name in first]
+  there = {files.suffix(path) for path in files.expand(spec)}
+  if not set(endings) <= there:
+    return []
+  return [files.of_split(spec, split, one=True, kind=ending)[0] for ending in endings]
+
+
+def _file(spec, split):
+  paths = files.of_split(spec, split)
+  if len(paths) > 1:
+    raise InputError(f'{spec} is {len(paths)} files; name one, whose lines have those of the other')
+  return paths[0]
+
+
+def aligned(paths, counts):
+  """Yields (where, lines) of parallel files; InputError if one of them ends before another."""
+  sides = [files.lines(path, counts) for path in paths]
+  for number, line_of in enumerate(itertools.zip_longest(*sides), 1):
+    for path, line in zip(paths, line_of):
+      if line is None:
+        longer = next(p for p, x in zip(paths, line_of) if x is not None)
+        raise InputError(
+          f'{path} ends after line {number - 1} and {longer} goes on with line {number}; pairs are '
+          'the lines of equal number, so bring both files of one release'
+        )
+    counts['records'] += 1
+    yield f'{paths[0].name}:{number}', [text for _, text in line_of]
+
+
+def _rows(config, split, problems):
+  """Yields (where, {column: text})."""
+  spec, names = config.data[split], _columns(config)
+  if paths := parallel(spec, split, names):
+    for where, texts in aligned(paths, problems.counts):
+      yield where, dict(zip((name.split('|')[0] for name in names), texts))
+    return
+  for where, row in problems.rows(spec, columns=tuple(config.translation.columns)):
+    yield where, row if any(x in row for x in names[0].split('|')) else row | _nested(row)
+
+
+def _nested(row):
+  """{column: text} of a record that holds both texts in one field; {} of another one."""
+  try:
+    value = json_value(row.get(NESTED, ''))
+  except NotJson:
+    return {}
+  return {k: x for k, x in value.items() if isinstance(x, str)} if isinstance(value, dict) else {}
+
+
+def _columns(config):
+  return config.translation.source_column, config.translation.target_column
+
+
+@names_data
+def read(config, split, problems):
+  """Yields the Pairs of a split; those that cannot be used go to `problems`."""
+  source_name, target_name = _columns(config)
+  for number, (where, row) in enumerate(_rows(config, split, problems)):
+    there = any(name in row for name in target_name.split('|'))
+    wanted = [source_name, *([target_name] if there or split == 'train' else [])]
+    if (values := problems.columns(row, wanted, where, HINT)) is None:
+      continue
+    empty = [kind for kind, text in zip(('source', 'target'), values) if not text.strip()]
+    if empty:
+      column = dict(source=source_name, target=target_name)[empty[0]]
+      fault = f'the {empty[0]} (column {column!r}) is empty; write one, or remove the pair'
+      problems.wrong(where, fault, f'pairs without a {empty[0]}')
+      continue
+    if not there:
+      problems.counts['without a target (translated, not scored)'] += 1
+    problems.counts['pairs'] += 1
+    problems.note_id(str(number), where)
+    yield Pair(where, str(number), *values[:2], *([] if there else [None]))
+  if not problems.ids:
+    problems.nothing(config.data[split], 'pairs')

@@ -1,0 +1,168 @@
+"""Pairs of texts: their rows, and how good what a model writes for a source is.
+
+The sources and the targets of a row stand in two rows of tokens: [CLS] source [SEP], and [CLS]
+target, of which each token is to be followed by the next and the last one by [SEP].
+
+In training a pair with a side that is too long is left out and counted; translation.too_long=cut
+keeps the beginning of both (the source of a summary), and a target that is cut has no [SEP].
+In an evaluation the source is cut.
+
+Scores are those of sacrebleu (Post 2018, https://arxiv.org/abs/1804.08771), of texts as they are
+and not of tokens: BLEU and chrF. Its signatures stand in sacrebleu.txt beside the answers.
+"""
+
+import hashlib
+
+import numpy as np
+
+from bert_jax.corpus import tokenized
+from bert_jax.errors import InputError
+from bert_jax.objectives.translation import Translation
+from bert_jax.rows.examples import Scored, by_example
+from bert_jax.tasks import labelled
+from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.translation.reading import read
+
+SCORES = 'bleu', 'chrf'
+
+
+def resolve(config):
+  if not config.data.train:
+    raise InputError(
+      'data.train is empty; name two parallel files (en=FILE,de=FILE) or a table of pairs.'
+    )
+  return config
+
+
+def texts(config):
+  """Both sides: they share a vocabulary."""
+  for pair in read(config, 'train', Problems('train', config.data.skip_damaged)):
+    yield from (pair.source, pair.target)
+
+
+def target_length(config):
+  return config.translation.target_length or config.data.seq_length
+
+
+def limits(config):
+  """The most tokens of a source, [CLS] and [SEP] included, and of a target, one of them."""
+  limit = config.task.max_length
+  rows = config.data.seq_length, target_length(config)
+  return tuple(min(row, limit or row) for row in rows)
+
+
+def objective(config, tokenizer):
+  translation = config.translation
+  return labelled.objective(
+    Translation, config, target_length=target_length(config), smoothing=translation.label_smoothing,
+    scores=SCORES if translation.beams else (), beams=translation.beams,
+    length_penalty=translation.length_penalty, longest=limits(config)[1],
+    begin_id=tokenizer.cls_id, end_id=tokenizer.sep_id,
+  )  # fmt: skip
+
+
+class Pairs(Scored):
+  """The rows of pairs. targets: [E] arrays of the labels of each target; empty if none is known."""
+
+  def __init__(self, config, tokenizer, pairs, problems):
+    self.target_length = target_length(config)
+    source_limit, target_limit = limits(config)
+    cuts = problems.split != 'train' or config.translation.too_long == 'cut'
+    sources = tokenizer.ids_batch([pair.source for pair in pairs])
+    targets = tokenizer.ids_batch([pair.target or '' for pair in pairs])
+    end = np.array([tokenizer.sep_id], np.int32)
+    self.pairs, self.targets, texts = [], [], []
+    for pair, source, target in zip(pairs, sources, targets):
+      labels = target if pair.target is None else np.concatenate([target, end])
+      if len(source) + 2 > source_limit or len(labels) > target_limit:
+        both = f'{source_limit} and {target_limit} tokens'
+        problems.note(f'pairs {"cut" if cuts else "left out"} (longer than {both})', pair.where)
+        if not cuts:
+          continue
+      self.pairs.append(pair)
+      texts.append((source[: source_limit - 2],))
+      self.targets.append(labels[:target_limit])
+    if not texts:
+      problems.log()
+      advice = 'raise task.max_length and data.seq_length, or set translation.too_long=cut'
+      raise InputError(f'no pair of data.{problems.split} is short enough; {advice}.')
+    of_target = np.array([len(labels) for labels in self.targets], np.int64)
+    # As much of a row as the longer side takes: rows of both sides have room then.
+    takes = -(-of_target * config.data.seq_length // self.target_length)
+    self.target_tokens = int(of_target.sum())
+    super().__init__(tokenizer, texts, takes=takes, **labelled.shape(config))
+    if all(pair.target is not None for pair in self.pairs):
+      counts = np.bincount(np.concatenate(self.targets), minlength=tokenizer.vocab_size)
+      self.baselines['translation_nats'] = tokenized.unigram_nats(counts), 'unigram'
+    problems.counts['target tokens'] = self.target_tokens
+
+  def _digest(self, item_of):
+    digest = hashlib.sha256(super()._digest(item_of).encode())
+    for labels in self.targets:
+      digest.update(labels.tobytes() + b'|')
+    return digest.hexdigest()[:16]
+
+  @property
+  def fill(self):
+    used = self.lengths.sum() + self.target_tokens
+    return float(used / (len(self) * (self.seq_length + self.target_length)))
+
+  def row(self, items, length, slots):
+    row = super().row(items, length, slots)
+    sides = np.zeros((4, self.target_length), np.int32)
+    ids, labels, positions, segments = sides
+    ids[:] = labels[:] = self.tokenizer.pad_id
+    at = 0
+    for k, example in enumerate(e for item in items for e in item):
+      target = self.targets[example]
+      end = at + len(target)
+      before = np.append(self.tokenizer.cls_id, target)[: len(target)]
+      ids[at:end], labels[at:end] = before, target
+      positions[at:end], segments[at:end] = np.arange(len(target)), k + 1
+      at = end
+    names = 'target_ids', 'target_labels', 'target_position_ids', 'target_segment_ids'
+    return row | dict(zip(names, sides))
+
+  def answers(self, outputs):
+    numbers, (written, scores) = by_example(outputs, 'written', 'scores')
+    out = []
+    for e, ids, score in zip(numbers, written, scores):
+      pair = self.pairs[e]
+      prediction = text_of(self.tokenizer, ids)
+      out.append({'id': pair.id, 'where': pair.where, 'source': pair.source})
+      out[-1] |= {'prediction': prediction, 'score': float(score)}
+      if pair.target is not None:
+        out[-1]['gold'] = pair.target
+    return out
+
+  def scores(self, answers):
+    return {name: score for name, (score, _, _) in sacrebleu_scores(answers).items()}
+
+  def files(self, answers):
+    """translations.txt, a line for each source, and the scores as sacrebleu prints them."""
+    lines = (f'{" ".join(a["prediction"].split())}\n' for a in answers)
+    out = {'translations.txt': ''.join(lines)}
+    if known := [answer for answer in answers if 'gold' in answer]:
+      found = sacrebleu_scores(known).values()
+      out['sacrebleu.txt'] = ''.join(f'{line}\n{signature}\n' for _, line, signature in found)
+    return out
+
+
+def text_of(tokenizer, ids):
+  """The text of ids, of which [SEP] and what is no token are left out."""
+  return tokenizer.decode(ids[ids >= 0])
+
+
+def sacrebleu_scores(answers):
+  """{metric: (score, the line and the signature of sacrebleu)} of answers that have gold."""
+  from sacrebleu.metrics import BLEU, CHRF  # slow to import
+
+  texts, references = [a['prediction'] for a in answers], [[a['gold'] for a in answers]]
+  out = {}
+  for name, metric in zip(SCORES, (BLEU(), CHRF())):
+    score = metric.corpus_score(texts, references)
+    out[name] = float(score.score), str(score), str(metric.get_signature())
+  return out
+
+
+sources = labelled.sources_of(read, Pairs)

@@ -1,0 +1,383 @@
+"""Pairs of texts: what is read of files, the rows that both sides take, scores, and whole runs."""
+
+import gzip
+import json
+import re
+
+import jax
+import numpy as np
+import pytest
+from conftest import run_module
+from small_tables import WORDS, sentence
+from test_train import same_bits
+
+from bert_jax import config as c
+from bert_jax.config import InputError
+from bert_jax.predict import Model
+from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.translation import reading, task
+from bert_jax.train import train
+
+PAIRS = [('A dog runs .', 'Ein Hund rennt .'), ('Two men', 'Zwei Männer'), ('Good', 'Gut')]
+
+
+def config(train='x', *overrides):
+  fields = [f'data.train={train}', *overrides]
+  return c.load('configs/translate.py:pair=en-de,size=small', [f'--config.{x}' for x in fields])
+
+
+def read(train, *overrides, split='train', skip=False):
+  of_split = f'data.{split}={train}'
+  problems = Problems(split, skip)
+  return list(reading.read(config('x', of_split, *overrides), split, problems)), problems
+
+
+def fails(train, *overrides, **options):
+  with pytest.raises(InputError) as error:
+    read(train, *overrides, **options)
+  assert '\n' not in str(error.value)
+  return str(error.value)
+
+
+def parallel(folder, pairs=PAIRS, name='train', ending=''):
+  for k, language in enumerate(('en', 'de')):
+    text = ''.join(f'{pair[k]}\n' for pair in pairs).encode()
+    path = folder / f'{name}.{language}{ending}'
+    path.write_bytes(gzip.compress(text) if ending else text)
+  return folder
+
+
+def texts_of(pairs):
+  return [(pair.source, pair.target) for pair in pairs]
+
+
+# ---- reading -------------------------------------------------------------------------------------
+
+
+def written_in(form, folder):
+  """(data.train, further fields) of PAIRS in a form."""
+  if form in ('named', 'pattern', 'folder'):
+    parallel(folder)
+    named = f'en={folder}/train.en,de={folder}/train.de'
+    pattern = f'{folder}/train.{{language}}'
+    return {'named': named, 'pattern': pattern, 'folder': str(folder)}[form], ()
+  if form == 'compressed':
+    parallel(folder, ending='.gz')
+    parallel(folder, [('no', 'nein')], name='val', ending='.gz')
+    return str(folder), ()
+  header, fields = 'en\tde\n', ()
+  if form == 'headerless':
+    header, fields = '', ('translation.columns=en,de',)
+  if form in ('tsv', 'headerless'):
+    (folder / 'train.tsv').write_text(header + ''.join(f'{a}\t{b}\n' for a, b in PAIRS))
+    return folder / 'train.tsv', fields
+  rows = [{'en': a, 'de': b, 'id': i} for i, (a, b) in enumerate(PAIRS)]
+  if form == 'nested':
+    rows = [{'id': i, 'translation': row} for i, row in enumerate(rows)]
+  (folder / 'train.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  return folder / 'train.jsonl', ()
+
+
+FORMS = 'named', 'pattern', 'folder', 'compressed', 'tsv', 'headerless', 'jsonl', 'nested'
+
+
+@pytest.mark.parametrize('form', FORMS)
+def test_all_forms_of_parallel_text_are_read_alike(form, tmp_path):
+  spec, fields = written_in(form, tmp_path)
+  pairs, problems = read(spec, *fields)
+  assert texts_of(pairs) == PAIRS and problems.counts['pairs'] == 3
+  first = 2 if form == 'tsv' else 1
+  assert pairs[0].where.rpartition(':')[2] == str(first)
+
+
+def test_a_folder_gives_each_split_its_files(tmp_path):
+  spec, _ = written_in('compressed', tmp_path)
+  assert texts_of(read(spec, split='eval')[0]) == [('no', 'nein')]
+
+
+def test_tfds(tmp_path):
+  tfds = pytest.importorskip('tensorflow_datasets')
+  tfds.disable_progress_bar()
+
+  class Tiny(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    VERSION = tfds.core.Version('1.0.0')
+
+    def _info(self):
+      features = tfds.features.Translation(languages=('de', 'en'))
+      return tfds.core.DatasetInfo(builder=self, features=features, supervised_keys=('de', 'en'))
+
+    def _split_generators(self, dl_manager):
+      return {split: self._generate_examples() for split in ('train', 'validation')}
+
+    def _generate_examples(self):
+      yield from enumerate({'en': a, 'de': b} for a, b in PAIRS)
+
+  Tiny.name = 'wmt0_translate'
+  Tiny(data_dir=tmp_path, file_format='array_record').download_and_prepare()
+  for split in ('train', 'eval'):
+    assert sorted(texts_of(read(f'tfds:{tmp_path}', split=split)[0])) == sorted(PAIRS)
+
+
+@pytest.mark.parametrize('longer', ['en', 'de'])
+def test_files_of_different_lengths_are_refused_at_the_first_line(longer, tmp_path):
+  parallel(tmp_path)
+  with open(tmp_path / f'train.{longer}', 'a') as file:
+    file.write('one more\nand another\n')
+  said = fails(tmp_path, skip=True)  # nothing says which line is lost: it cannot be skipped
+  shorter = {'en': 'de', 'de': 'en'}[longer]
+  assert said.startswith(f'data.train: {tmp_path}/train.{shorter} ends after line 3 and ')
+  assert f'train.{longer} goes on with line 4' in said
+
+
+@pytest.mark.parametrize('side, column', [('source', 'en'), ('target', 'de')])
+@pytest.mark.parametrize('form', ['files', 'table'])
+def test_an_empty_side_is_refused_at_its_line_or_left_out(side, column, form, tmp_path):
+  empty = ('', 'Leer') if side == 'source' else ('Empty', ' ')
+  pairs = [PAIRS[0], empty, PAIRS[1]]
+  if form == 'files':
+    spec, place = parallel(tmp_path, pairs), 'train.en:2'
+  else:
+    spec, place = tmp_path / 'train.tsv', 'train.tsv:3'
+    spec.write_text('en\tde\n' + ''.join(f'{a}\t{b}\n' for a, b in pairs))
+  said = fails(spec)
+  assert f"{place}: the {side} (column '{column}') is empty" in said and 'skip_damaged' in said
+  kept, problems = read(spec, skip=True)
+  assert texts_of(kept) == PAIRS[:2]
+  assert problems.counts[f'pairs without a {side} (skipped)'] == 1
+
+
+def test_what_has_no_target_is_translated_and_not_scored_but_no_training_data(tmp_path):
+  (tmp_path / 'a.tsv').write_text('en\tnote\nGood\tx\n')
+  assert "no column 'de'" in fails(tmp_path / 'a.tsv')
+  pairs, problems = read(tmp_path / 'a.tsv', split='eval')
+  assert texts_of(pairs) == [('Good', None)]
+  assert problems.counts['without a target (translated, not scored)'] == 1
+  parallel(tmp_path)
+  assert texts_of(read(f'en={tmp_path}/train.en', split='eval')[0])[1] == ('Two men', None)
+  assert 'names no de; write en=FILE,de=FILE' in fails(f'en={tmp_path}/train.en')
+
+
+def test_mistakes_of_a_config_are_sentences(tmp_path):
+  for field, fault in (
+    ('translation.target_column=en', "target_column are both 'en'"),
+    ('translation.beams=0', 'translation.beams=0 it writes nothing'),
+    ('translation.beams=-1', 'outside'),
+    ('translation.target_length=2000', 'longer than model.max_position_embeddings 1024'),
+    ('model.mixer=fourier', 'reads later tokens too'),
+    ('model.causal=true', 'hide the rest of a source'),
+  ):
+    with pytest.raises(InputError, match=re.escape(fault)):
+      config('x', field)
+  with pytest.raises(InputError, match='data.train is empty'):
+    task.resolve(config(''))
+  with pytest.raises(InputError, match='write pair=en-de'):
+    c.load('configs/translate.py:pair=ende')
+
+
+# ---- rows ----------------------------------------------------------------------------------------
+
+
+def rows(pairs, tokenizer, *overrides, split='train'):
+  fields = 'data.seq_length=12', 'data.examples_per_row=3', *overrides
+  pairs = [reading.Pair(f'x:{i}', str(i), *pair) for i, pair in enumerate(pairs)]
+  problems = Problems(split)
+  return task.Pairs(config('x', *fields), tokenizer, pairs, problems), problems
+
+
+def ids(tokenizer, text):
+  return [tokenizer.pieces.index(word) for word in text.split()]
+
+
+def test_both_sides_of_a_pair_have_its_segment_and_labels_are_the_next_tokens(tokenizer):
+  source, _ = rows([('old river', 'new'), ('good', 'bad market winter')], tokenizer)
+  assert len(source) == 1
+  row = source[0]
+  cls, sep = tokenizer.cls_id, tokenizer.sep_id
+  a, b, x, y = (ids(tokenizer, t) for t in ('old river', 'good', 'new', 'bad market winter'))
+  assert row['input_ids'].tolist() == [cls, *a, sep, cls, *b, sep] + [0] * 5
+  assert row['segment_ids'].tolist() == [1] * 4 + [2] * 3 + [0] * 5
+  assert row['target_ids'].tolist() == [cls, *x, cls, *y] + [0] * 6
+  assert row['target_labels'].tolist() == [*x, sep, *y, sep] + [0] * 6
+  assert row['target_segment_ids'].tolist() == [1] * 2 + [2] * 4 + [0] * 6
+  assert row['target_position_ids'].tolist() == [0, 1, 0, 1, 2, 3] + [0] * 6
+  assert row['example_ids'].tolist() == [1, 2, 0]
+  assert source.fill == (7 + 6) / 24
+
+
+def test_rows_have_room_for_the_longer_side_and_the_fingerprint_covers_the_targets(tokenizer):
+  rng = np.random.default_rng(0)
+  pairs = [(sentence(rng), sentence(rng)) for _ in range(60)]
+  for length in (0, 9, 30):
+    fields = ('data.seq_length=16', f'translation.target_length={length}')
+    source, _ = rows(pairs, tokenizer, *fields)
+    seen = [e for i in range(len(source)) for e in source[i]['example_ids'] if e]
+    assert sorted(seen) == list(range(1, 1 + len(source.pairs)))
+    labels = sum((source[i]['target_segment_ids'] > 0).sum() for i in range(len(source)))
+    assert labels == source.target_tokens == sum(len(t) for t in source.targets)
+  other = [(a, b) if i else (a, 'bad bad') for i, (a, b) in enumerate(pairs)]
+  assert rows(pairs, tokenizer)[0].fingerprint != rows(other, tokenizer)[0].fingerprint
+
+
+def test_long_pairs_are_left_out_of_training_or_cut_and_always_counted(tokenizer):
+  long = ' '.join(WORDS * 2)
+  pairs = [('old', 'new'), (long, 'new'), ('old', long)]
+  source, problems = rows(pairs, tokenizer)
+  assert [pair.id for pair in source.pairs] == ['0']
+  assert problems.counts['pairs left out (longer than 12 and 12 tokens)'] == 2
+  for kept, problems in (
+    rows(pairs, tokenizer, 'translation.too_long=cut'),
+    rows(pairs, tokenizer, split='eval'),
+  ):
+    assert len(kept.pairs) == 3 and problems.counts['pairs cut (longer than 12 and 12 tokens)'] == 2
+    assert len(kept.texts[1][0]) == 10 and len(kept.targets[2]) == 12
+    assert kept.targets[2][-1] != tokenizer.sep_id  # a text that goes on does not end here
+    assert kept.pairs[2].target == long  # and is scored whole
+  with pytest.raises(InputError, match='no pair of data.train is short enough'):
+    rows(pairs[1:], tokenizer)
+
+
+def test_a_vocabulary_is_trained_on_both_sides(tmp_path):
+  parallel(tmp_path)
+  assert list(task.texts(config(tmp_path))) == [text for pair in PAIRS for text in pair]
+
+
+# ---- scores --------------------------------------------------------------------------------------
+
+
+def test_scores_are_those_of_sacrebleu_with_its_signature(tokenizer):
+  """Hypothesis and reference of Papineni et al. 2002, section 2.1, as one sentence and a half; the
+  numbers are those of the program sacrebleu 2.6.0 on the two files."""
+  gold = ['It is a guide to action that ensures that the military will forever heed Party '
+          'commands.', 'The dog, it runs.']  # fmt: skip
+  said = ['It is a guide to action which ensures that the military always obeys the commands of '
+          'the party.', 'The dog runs.']  # fmt: skip
+  source, _ = rows([('old', 'new')] * 2, tokenizer)
+  answers = [{'prediction': p, 'gold': g} for p, g in zip(said, gold)]
+  scores = source.scores(answers)
+  assert scores == pytest.approx({'bleu': BLEU, 'chrf': CHRF}, abs=0.005)
+  files = source.files([a | {'id': '0'} for a in answers])
+  assert files['translations.txt'] == ''.join(f'{x}\n' for x in said)
+  lines = files['sacrebleu.txt'].splitlines()
+  assert lines[0].startswith(f'BLEU = {BLEU:.2f} ') and lines[2].startswith(f'chrF2 = {CHRF:.2f}')
+  assert lines[1].startswith('nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:')
+  assert lines[3].startswith('nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:')
+  assert 'sacrebleu.txt' not in source.files([{'prediction': 'x', 'id': '0'}])
+
+
+BLEU, CHRF = 39.61, 61.11
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def words(tmp_path_factory):
+  """A folder of pairs, in which the target is the source with each word doubled in capitals."""
+  folder, rng = tmp_path_factory.mktemp('words'), np.random.default_rng(0)
+  for name, number in (('train', 60), ('val', 12)):
+    sources = [sentence(rng, 1, 5) for _ in range(number)]
+    parallel(folder, [(text, ' '.join(reversed(text.split()))) for text in sources], name)
+  return folder
+
+
+def small(words, vocab, *overrides):
+  fields = [
+    f'data.train={words}', f'data.eval={words}', f'tokenizer.path={vocab}', 'steps=6',
+    f'model.vocab_size={len(WORDS) + 5}', 'model.hidden_size=16', 'model.num_hidden_layers=1',
+    'model.num_attention_heads=2', 'model.intermediate_size=32', 'model.vocab_multiple=1',
+    'model.max_position_embeddings=24', 'data.seq_length=24', 'data.examples_per_row=4',
+    'batch_size=4', 'optimizer.warmup=2', 'eval.every=3', 'checkpoint.every=3', 'log.every=2',
+    'log.tensorboard=false', 'translation.beams=2', 'tokenizer.do_lower_case=true', *overrides,
+  ]  # fmt: skip
+  return c.load('configs/translate.py:pair=en-de,size=small', [f'--config.{x}' for x in fields])
+
+
+@pytest.fixture(scope='module')
+def translated(words, vocab, tmp_path_factory):
+  """(workdir, State, metrics) of a finished small run. Do not write into it."""
+  workdir = tmp_path_factory.mktemp('translated') / 'run'
+  return workdir, *train(small(words, vocab), workdir)
+
+
+def test_a_run_learns_is_scored_by_what_it_writes_and_resumes_with_the_same_bits(
+  translated, words, vocab, tmp_path
+):
+  workdir, state, results = translated
+  assert {'translation', 'translation_nats', 'translation_accuracy', 'bleu', 'chrf'} <= {*results}
+  (folder,) = (workdir / 'eval').iterdir()
+  answers = [json.loads(x) for x in (folder / 'predictions.jsonl').read_text().splitlines()]
+  assert len(answers) == 12 and {'source', 'prediction', 'gold', 'score'} <= {*answers[0]}
+  signature = (folder / 'sacrebleu.txt').read_text()
+  assert f'BLEU = {results["bleu"]:.2f}' in signature and 'tok:13a' in signature
+  with pytest.raises(KeyboardInterrupt):
+    train(small(words, vocab, 'max_hours=1e-9'), tmp_path)  # saved after its first step
+  again, metrics = train(small(words, vocab), tmp_path)
+  same_bits(state, again)
+  assert metrics == results
+
+
+def test_predictions_are_those_of_the_evaluation_whatever_shares_a_row(translated, words):
+  workdir = translated[0]
+  model = Model(workdir)
+  (folder,) = (workdir / 'eval').iterdir()
+  answers = [json.loads(x) for x in (folder / 'predictions.jsonl').read_text().splitlines()]
+  sources = [answer['source'] for answer in answers]
+  expected = [answer['prediction'] for answer in answers]
+  assert model.translate(sources) == expected
+  assert [model.translate([text])[0] for text in sources[:3]] == expected[:3]
+  with pytest.raises(InputError, match='search with 1 or more'):
+    model.ask('translate', beams=0)
+  with pytest.raises(InputError, match="trained for 'translation' and has no masked-LM head"):
+    model.fill_mask(['old [MASK]'])
+
+
+@pytest.mark.slow
+def test_the_command_line(translated, words):
+  workdir = translated[0]
+  out = run_module('bert_jax.predict', '--model', workdir, '--task', 'translate', '--no-cache',
+                   stdin='old river\n')  # fmt: skip
+  assert {'text', 'translation', 'score'} == {*json.loads(out.stdout)}
+  out = run_module('bert_jax.evaluate', '--workdir', workdir)
+  assert json.loads(out.stdout)['bleu'] == pytest.approx(translated[2]['bleu'])
+
+
+def test_denoising_learns_resumes_with_the_same_bits_and_begins_a_translation(
+  corpus_file, words, tmp_path, caplog
+):
+  fields = [
+    f'data.train={corpus_file}', 'corpus.eval_share=0.2', 'model.vocab_size=220', 'steps=4',
+    'model.hidden_size=16', 'model.num_hidden_layers=1', 'model.num_attention_heads=2',
+    'model.intermediate_size=32', 'data.seq_length=24', 'batch_size=4', 'optimizer.warmup=2',
+    'eval.every=0', 'eval.batches=3', 'log.tensorboard=false', 'tokenizer.do_lower_case=true',
+    'model.max_position_embeddings=24', 'tokenizer.kind=wordpiece',
+  ]  # fmt: skip
+  overrides = [f'--config.{x}' for x in fields]
+  config = c.load('configs/translate.py:denoise,size=small', overrides)
+  state, results = train(config, tmp_path / 'whole')
+  assert 0.25 < results['masked'] < 0.35 and results['denoising'] < 6
+  with pytest.raises(KeyboardInterrupt):
+    train(c.override(config, ['--config.max_hours=1e-9']), tmp_path / 'cut')
+  same_bits(state, train(config, tmp_path / 'cut')[0])
+  begins = f'init_from={tmp_path}/whole'
+  caplog.set_level('INFO', 'bert_jax')
+  train(small(words, '', begins, 'steps=1', 'eval.every=0', 'translation.beams=0',
+              'checkpoint.best_metric=', 'model.vocab_size=220'), tmp_path / 'tuned')  # fmt: skip
+  assert 'taken: decoder, encoder, mlm; new: none; not used: none' in caplog.text
+
+
+def test_denoising_says_what_does_not_go_with_it(corpus_file):
+  for field in ('masking.policy=span', 'loss.nsp_weight=1', 'eval_masking.mask_share=0.5'):
+    with pytest.raises(InputError, match='says nothing to denoising|makes no sentence pairs'):
+      c.load('configs/translate.py:denoise', [f'--config.{field}'])
+  with pytest.raises(InputError, match='makes pairs; set it to full or single'):
+    c.load('configs/translate.py:denoise', ['--config.corpus.rows=sop'])
+
+
+def test_counts_of_tokens_are_of_both_sides(words, vocab, tokenizer):
+  given = small(words, vocab)
+  objective = task.objective(given, tokenizer)
+  source = task.sources(given, tokenizer, ('train',))['train']
+  batch = {k: np.stack([source[i][k] for i in range(2)]) for k in objective.spec(2)}
+  seen = jax.device_get(objective.seen(batch))
+  assert seen['seen_tokens'] == (batch['segment_ids'] > 0).sum()
+  assert seen['seen_target_tokens'] == (batch['target_segment_ids'] > 0).sum()

@@ -13,7 +13,7 @@ INPUTS = ('input_ids', 'token_type_ids', 'attention_mask')
 # {family: the class of its WordPiece; what its models are not given}, if not as a BERT's.
 CLASSES = {'distilbert': 'DistilBertTokenizer'}
 WITHOUT = {'distilbert': 'token_type_ids', 'modernbert': 'token_type_ids', 'fnet': 'attention_mask',
-           'gpt2': 'token_type_ids'}  # fmt: skip
+           'gpt2': 'token_type_ids', 'bart': 'token_type_ids'}  # fmt: skip
 CONTINUES = ('gpt2',)  # families that are given texts to continue, which nothing ends
 
 

@@ -41,6 +41,16 @@ _LAYER = {
   'output': ('dense', 'FD', 'output.dense', 'ffn.lin2'),
   'output_LayerNorm': ('norm', 'D', 'output.LayerNorm', 'output_layer_norm'),
 }
+# A decoder has the layers of an encoder, with attention to it after the first sublayer.
+MODULES |= {f'decoder/layer_#/{name}': (*kind[:2], '', '') for name, kind in _LAYER.items()} | {
+  'decoder/embeddings/position_embeddings': ('embed', 'PE', '', ''),
+  'decoder/embeddings/LayerNorm': ('norm', 'E', '', ''),
+  'decoder/layer_#/cross_attention/query': ('dense', 'DD', '', ''),
+  'decoder/layer_#/cross_attention/key': ('dense', 'DD', '', ''),
+  'decoder/layer_#/cross_attention/value': ('dense', 'DD', '', ''),
+  'decoder/layer_#/cross_attention/output': ('dense', 'DD', '', ''),
+  'decoder/layer_#/cross_attention_LayerNorm': ('norm', 'D', '', ''),
+}
 for _name, _kind in EMBEDDINGS.items():
   _distil = '' if _name == 'token_type_embeddings' else f'distilbert.embeddings.{_name}'
   MODULES[f'encoder/embeddings/{_name}'] = (*_kind, f'bert.embeddings.{_name}', _distil)
@@ -178,13 +188,45 @@ GPT2 = _GPT | {
   'encoder/embeddings/position_embeddings': 'transformer.wpe',
   'encoder/LayerNorm': 'transformer.ln_f',
 }
+_BART_LAYER = {
+  'attention/query': 'self_attn.q_proj',
+  'attention/key': 'self_attn.k_proj',
+  'attention/value': 'self_attn.v_proj',
+  'attention/output': 'self_attn.out_proj',
+  'attention_LayerNorm': 'self_attn_layer_norm',
+  'intermediate': 'fc1',
+  'output': 'fc2',
+  'output_LayerNorm': 'final_layer_norm',
+}
+_BART_CROSS = {
+  'cross_attention/query': 'encoder_attn.q_proj',
+  'cross_attention/key': 'encoder_attn.k_proj',
+  'cross_attention/value': 'encoder_attn.v_proj',
+  'cross_attention/output': 'encoder_attn.out_proj',
+  'cross_attention_LayerNorm': 'encoder_attn_layer_norm',
+}
+BART = {
+  f'{tower}/layer_#/{ours}': f'model.{tower}.layers.#.{theirs}'
+  for tower, layer in (('encoder', _BART_LAYER), ('decoder', _BART_LAYER | _BART_CROSS))
+  for ours, theirs in layer.items()
+} | {
+  'encoder/embeddings/word_embeddings': 'model.shared',
+  'encoder/embeddings/position_embeddings': 'model.encoder.embed_positions',
+  'encoder/embeddings/LayerNorm': 'model.encoder.layernorm_embedding',
+  'decoder/embeddings/position_embeddings': 'model.decoder.embed_positions',
+  'decoder/embeddings/LayerNorm': 'model.decoder.layernorm_embedding',
+  'mlm': 'final_logits',  # with _bias, not .bias
+}  # fmt: skip
 TABLES = {
   'bert': BERT, 'roberta': ROBERTA, 'roberta classifier': ROBERTA_CLASSIFIER,
   'distilbert': DISTILBERT, 'google': GOOGLE, 'albert': ALBERT, 'electra': ELECTRA, 'fnet': FNET,
   'modernbert': MODERNBERT, 'modernbert classifier': MODERNBERT_CLASSIFIER,
-  'openai-gpt': OPENAI_GPT, 'gpt2': GPT2,
+  'openai-gpt': OPENAI_GPT, 'gpt2': GPT2, 'bart': BART,
 }  # fmt: skip
 UNTURNED = ('google', 'openai-gpt', 'gpt2')  # families whose kernels are [in, out], as ours
 # {family: what the names of its encoder begin with}; else it is the family and a dot.
 PREFIXES = {'modernbert': 'model.', 'google': 'bert/', 'openai-gpt': 'transformer.',
-            'gpt2': 'transformer.'}  # fmt: skip
+            'gpt2': 'transformer.', 'bart': 'model.'}  # fmt: skip
+# {family: further names of the table of words, of which a file may hold copies}.
+TIED = {'bart': ('model.encoder.embed_tokens.weight', 'model.decoder.embed_tokens.weight',
+                 'lm_head.weight')}  # fmt: skip

@@ -16,6 +16,7 @@ from bert_jax.convert.module_names import (
   MODULES,
   PREFIXES,
   TABLES,
+  TIED,
   UNTURNED,
 )
 
@@ -25,7 +26,7 @@ FIELDS = {'V': 'vocab_size', 'P': 'max_position_embeddings', 'T': 'type_vocab_si
 # (a pattern of paths, whether a model with these fields of config.model has such parameters).
 OPTIONAL = (
   (r'.*LayerNorm/bias', lambda model: model['norm_bias']),
-  (r'.*/attention/\w+/bias', lambda model: model['attention_bias']),
+  (r'.*attention/\w+/bias', lambda model: model['attention_bias']),
   (r'.*/(gate|intermediate)/bias', lambda model: model['feed_forward_bias'] == 'all'),
   (r'.*layer_\d+/output/bias', lambda model: model['feed_forward_bias'] != 'none'),
   (r'(mlm/transform|pooler/dense)/bias', lambda model: model['head_bias']),
@@ -43,6 +44,7 @@ class Place(NamedTuple):
   turned: bool  # transposed: [out, in], where ours is [in, out]
   shape: str  # of our parameter, in the letters of FIELDS
   part: tuple = (0, 1)  # (i, n): it is the i-th of n equal parts of the tensor
+  is_row: bool = False  # [1, n], where ours is [n]
 
   @property
   def axis(self):
@@ -54,7 +56,6 @@ def table(family, model):
   """{path: Place} of every parameter that a model of a family with these fields of config.model may
   have, with all its heads."""
   is_google, out, modules = family == 'google', {}, TABLES[family]
-  layers = 1 if model['share_layers'] else model['num_hidden_layers']
   for ours, theirs in modules.items():
     kind, letters, *_ = MODULES[ours]
     together = [x for x in modules if modules[x] == theirs and MODULES[x][0] == kind]
@@ -62,13 +63,23 @@ def table(family, model):
     for leaf, names in LEAVES[kind].items():
       turned = leaf == 'kernel' and family not in UNTURNED
       place = Place(theirs + names[is_google], turned, _letters(leaf, letters), part)
-      for i in range(layers if '#' in ours else 1):
+      for i in range(_count(ours, model)):
         path = f'{ours.rstrip("/")}/{leaf}'.replace('#', str(i))
         out[path] = place._replace(name=place.name.replace('#', str(i)))
   for ours, theirs in GOOGLE_OUTPUTS.items() if is_google else ():
     out[f'{ours}/kernel'] = Place(f'{theirs}weights', True, MODULES[ours][1])
     out[f'{ours}/bias'] = Place(f'{theirs}bias', False, MODULES[ours][1][-1])
+  if family == 'bart':
+    out['mlm/bias'] = out['mlm/bias']._replace(name='final_logits_bias', is_row=True)
   return {path: place for path, place in out.items() if _is_in(model, path)}
+
+
+def _count(module, model):
+  """How many modules of a name (in MODULES) a model with these fields of config.model has."""
+  if '#' not in module:
+    return 1
+  of_decoder = model['num_decoder_layers'] if module.startswith('decoder') else 0
+  return 1 if model['share_layers'] else of_decoder or model['num_hidden_layers']
 
 
 def _is_in(model, path):
@@ -79,12 +90,13 @@ def _letters(leaf, letters):
   return letters if leaf in ('kernel', 'embedding', 'decoder') else letters[-1]
 
 
-def shapes(layers):
-  """{path: shape of the parameter, in the letters of FIELDS}, of all that a family may have."""
+def shapes(model):
+  """{path: shape of the parameter, in the letters of FIELDS}, of all that a model of some family
+  with these fields of config.model may have."""
   out = {}
   for ours, (kind, letters, *_) in MODULES.items():
     for leaf in LEAVES[kind]:
-      for i in range(layers if '#' in ours else 1):
+      for i in range(_count(ours, model)):
         path = f'{ours.rstrip("/")}/{leaf}'.replace('#', str(i))
         out[path] = _letters(leaf, letters)
   return out
@@ -97,6 +109,7 @@ def copies(family, places):
   out = {f'{decoder}.weight': words} if decoder and 'mlm/decoder' not in places else {}
   if decoder and 'mlm/bias' in places:
     out[f'{decoder}.bias'] = places['mlm/bias'].name
+  out |= dict.fromkeys(TIED.get(family, ()), words)
   return {copy: original for copy, original in out.items() if copy != original}
 
 
@@ -114,6 +127,7 @@ def names_in_file(names, family, layers):
     encoder = ('embeddings.', 'encoder.', 'transformer.', 'pooler.', 'layers.', 'final_norm.',
                'embeddings_project.', 'wte.', 'wpe.', 'tokens_embed.', 'positions_embed.', 'h.',
                'ln_f.')  # fmt: skip
+    encoder += ('decoder.', 'shared.') if family == 'bart' else ()
     out = {(prefix if k.startswith(encoder) else '') + k: name for k, name in out.items()}
   return out
 

@@ -24,7 +24,14 @@ from bert_jax.convert import (
   from_huggingface,
   sentence_transformers,
 )
-from bert_jax.convert.config_families import FAMILIES, OTHERS, SIZES, difference, keys_of
+from bert_jax.convert.config_families import (
+  FAMILIES,
+  OTHERS,
+  POSITION_OFFSET,
+  SIZES,
+  difference,
+  keys_of,
+)
 from bert_jax.convert.parameter_names import copies, prefix_of, table
 from bert_jax.convert.tensor_files import SAFETENSORS, write_safetensors
 from bert_jax.errors import InputError
@@ -86,6 +93,8 @@ def write(out, trained, labels, facts):
 
 def _family(model, parts):
   """The key of FAMILIES that weights with these parts are written as."""
+  if 'decoder' in parts:
+    return 'bart'
   if model.causal:
     return 'gpt2'
   if model.mixer == 'fourier':
@@ -115,12 +124,14 @@ def _tensors(kept, family, head, model):
   names = {path: place.name.removeprefix(prefix) for path, place in places.items()}
   parts, axes = {}, {names[path]: places[path].axis for path in kept}
   for path, x in kept.items():  # parts: {name: {number of a part: its numbers}}
-    part = parts.setdefault(names[path], {})
-    part[places[path].part[0]] = x.T if places[path].turned else x
+    part, place = parts.setdefault(names[path], {}), places[path]
+    part[place.part[0]] = x.T if place.turned else x[None] if place.is_row else x
   tensors = {
     name: np.concatenate([part[i] for i in sorted(part)], axes[name]) if len(part) > 1 else part[0]
     for name, part in parts.items()
   }
+  for path in from_huggingface.ALL_POSITIONS if family in POSITION_OFFSET else ():
+    tensors[names[path]] = np.pad(tensors[names[path]], ((POSITION_OFFSET[family], 0), (0, 0)))
   D, E = model.hidden_size, model.embedding_width
   if from_huggingface.TYPES in names and not model.type_vocab_size:
     tensors[names[from_huggingface.TYPES]] = np.zeros((2, E), np.float32)
@@ -152,7 +163,13 @@ def _head(config, parts):
   """The Head of the Hugging Face model with these parts."""
   if 'nsp' in parts and 'pooler' not in parts:
     raise InputError('the next-sentence head stands on a pooler, and there is none to write.')
-  for head in TASKS[config.objective].heads:
+  heads = [head for head in TASKS[config.objective].heads if head.causal == config.model.causal]
+  if not heads:
+    raise InputError(
+      f'Hugging Face has no class that computes the same as a causal model for {config.objective}, '
+      'so it cannot be written; start a language model from its encoder with config.init_from.'
+    )
+  for head in heads:
     if parts >= set(head.parts):
       return head
   known = ', '.join(sorted(parts))
@@ -170,10 +187,11 @@ def _config(config, model, family, head, labels, tokenizer):
   if head.ending != 'Model':  # a bare encoder was not trained here
     ours |= {block: config[block].to_dict() for block in TASKS[config.objective].blocks}
   fields |= keys_of(family, config.model)
-  if family == 'distilbert':
+  if family in ('distilbert', 'bart'):
     del fields['layer_norm_eps']
+  if family == 'distilbert':
     fields['sinusoidal_pos_embds'] = False
-  if family in ('distilbert', 'modernbert', 'gpt2'):
+  if family in ('distilbert', 'modernbert', 'gpt2', 'bart'):
     del fields['type_vocab_size']
   elif not model.type_vocab_size:
     fields['type_vocab_size'] = 2
@@ -183,6 +201,10 @@ def _config(config, model, family, head, labels, tokenizer):
   if family == 'modernbert':
     fields |= {'classifier_activation': fields['hidden_activation'], 'classifier_pooling': 'cls'}
   ids = {key: getattr(tokenizer, f'{role}_id') for key, role in FAMILIES[family].ids.items()}
+  if family == 'bart':
+    begin = config.translation.begin if 'translation' in config else 'cls'
+    ids |= {'decoder_start_token_id': getattr(tokenizer, f'{begin}_id'),
+            'forced_eos_token_id': None}  # fmt: skip
   out = {'architectures': [FAMILIES[family].name + head.ending], 'model_type': family, **fields,
          'tie_word_embeddings': model.tie_word_embeddings, 'pad_token_id': tokenizer.pad_id, **ids,
          'dtype': 'float32'}  # fmt: skip

@@ -23,13 +23,14 @@ class Head(NamedTuple):
   parameters that it has, its own last, which stands on the others. pipeline: the name of the task
   in its model card; '': there is none. by_name: another kind has the same parts, so that a model is
   one of these only if its class is called so. beside: the parts that it has in training alone (a
-  generator), which are left out."""
+  generator), which are left out. causal: no token of such a model sees a later one."""
 
   ending: str
   parts: tuple
   pipeline: str = ''
   by_name: bool = False
   beside: tuple = ()
+  causal: bool = False
 
 
 class Released(NamedTuple):
@@ -40,6 +41,7 @@ class Released(NamedTuple):
   problem: str  # Hugging Face's problem_type, or ''
   limit: int  # the most tokens of an example
   pairs: str = 'nsp'  # what its head for pairs of texts says: nsp, or sop (ALBERT)
+  begin: str = 'cls'  # what its targets begin with: cls, or sep (BART)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

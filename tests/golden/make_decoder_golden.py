@@ -19,6 +19,10 @@ from golden.make_hf_golden import draw
 FILE = Path(__file__).with_name('hf_decoders.npz')
 LENGTHS = 24, 9, 15, 4  # real tokens of each row
 END, VOCAB, TOKENS = 25, 26, 10
+BART_END = 2
+BART = dict(vocab_size=VOCAB, d_model=12, encoder_layers=2, decoder_layers=3,
+            encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=20,
+            decoder_ffn_dim=20, max_position_embeddings=24, forced_eos_token_id=None)  # fmt: skip
 GPT = dict(vocab_size=VOCAB, n_embd=12, n_layer=3, n_head=2, n_positions=24)
 # {case: (class, its config)}.
 CASES = {
@@ -27,6 +31,9 @@ CASES = {
     tie_word_embeddings=False, activation_function='gelu', layer_norm_epsilon=1e-3,
     bos_token_id=END, eos_token_id=END)),
   'openai-gpt': ('OpenAIGPTLMHeadModel', GPT),
+  'bart': ('BartForConditionalGeneration', BART),
+  'bart scaled': ('BartForConditionalGeneration', BART | dict(
+    decoder_layers=2, scale_embedding=True, activation_function='relu', decoder_start_token_id=0)),
 }  # fmt: skip
 PROMPTS = [3, 17, 4, 9, 21], [8], [11, 12, 13], [END], [6, 6, 20, 2, 14, 7, 1]
 # {name: arguments of generate}.
@@ -62,19 +69,24 @@ def write_folder(folder, config, shapes):
 
 
 def computed(model):
-  """{name: array}: the logits of the batch, and what each of WAYS makes of the prompts."""
+  """{name: array}: the logits of the batch, and what each of WAYS makes of the prompts. Of a BART
+  the prompts are the sources, and the targets of the batch its sources in another order."""
   import torch
 
+  is_bart = model.config.is_encoder_decoder
   with torch.no_grad():
     batch = {name: torch.tensor(x) for name, x in draw_batch().items()}
+    if is_bart:
+      batch['decoder_input_ids'] = batch['input_ids'].flip(1)
     out = {'logits': model(**batch).logits.numpy()}
     for way, options in WAYS.items():
       rows = np.full((len(PROMPTS), TOKENS), -1, np.int32)
       for row, prompt in zip(rows, PROMPTS):
         ids = model.generate(
-          torch.tensor([prompt]), max_new_tokens=TOKENS, do_sample=False, eos_token_id=END,
-          pad_token_id=0, attention_mask=torch.ones(1, len(prompt), dtype=torch.int64), **options,
-        )[0, len(prompt) :]  # fmt: skip
+          torch.tensor([prompt]), max_new_tokens=TOKENS, do_sample=False, pad_token_id=0,
+          eos_token_id=BART_END if is_bart else END,
+          attention_mask=torch.ones(1, len(prompt), dtype=torch.int64), **options,
+        )[0, 1 if is_bart else len(prompt) :]  # fmt: skip
         row[: len(ids)] = ids.numpy()
       out[way] = rows
   return out

@@ -89,6 +89,8 @@ def run(eval_step, params, carry, batches, constants, count=0, shares=None, ends
     totals |= shares(totals)
     del totals['tokens']
   result = metrics.values(totals, batches.source.baselines)
+  for name, (term, factor) in getattr(batches.source, 'scales', {}).items():
+    result |= {name: result[term] * factor} if term in result else {}
   if batches.skip_damaged and (damaged := hosts.total(batches.damaged_rows - damaged)):
     result['damaged_rows'] = damaged
   if not outputs:

@@ -70,7 +70,9 @@ def adopt_model(config, beginning, given=()):
     model = from_huggingface.read_model(beginning.folder)
   else:
     model = workdirs.read_config(beginning.folder).model
-  sizes = {field: value for field, value in model.items() if field not in FREE}
+  # A pre-training says itself which way it reads; others go on as their model was trained.
+  free = (*FREE, 'causal') if TASKS[config.objective].reads_corpus else FREE
+  sizes = {field: value for field, value in model.items() if field not in free}
   config = config.copy_and_resolve_references()
   for name in sizes:
     if f'model.{name}' in given and config.model[name] != sizes[name]:

@@ -14,6 +14,9 @@ arch=modern   another encoder, and its paper's settings; without size= as large 
               tokenizer.path, else a BPE is trained), electra, spanbert, wwm (BERT-wwm) and ernie
               (ERNIE 1.0: words, phrases, then entities are masked as one; name files of them with
               corpus.phrases and corpus.entities)
+objective=causal  the model trained otherwise (bert_jax/objectives/language_model.py): causal,
+              masked, hybrid (half of the rows causal), diffusion, or causal_then_masked (masked
+              from half of the steps on); configs/causal_lm.py has GPT's shapes
 runlocal      about a minute on a laptop, on data.train or, without it, on the English documentation
               that is part of every installation
 data=wikipedia  the Wikipedia of TFDS: English, or the languages of lang=zh and lang=multi
@@ -151,6 +154,11 @@ LOCAL = {
 }
 
 
+# {objective: language_model.kind}
+LANGUAGE_MODELS = {'causal': 'causal', 'masked': 'masked', 'hybrid': 'hybrid',
+                   'diffusion': 'diffusion', 'causal_then_masked': 'causal,masked@{half}'}
+
+
 def model_of(arch, size, **changes):
   """The block `model` of an architecture; size: '' for that of its base model."""
   changes = arch['model'] | changes
@@ -164,14 +172,15 @@ def model_of(arch, size, **changes):
 
 
 def get_config(arg=''):
-  arg = c.parse_arg(arg, size='', runlocal=False, data='', lang='en', phase='', arch='')
+  arg = c.parse_arg(arg, size='', runlocal=False, data='', lang='en', phase='', arch='',
+                    objective='')
   if arg.arch not in ('', *ARCHITECTURES):
     raise c.InputError(f'arch={arg.arch} is not known; use one of {", ".join(ARCHITECTURES)}.')
   arch = dict(layers=12, ratio=4, model={}) | ARCHITECTURES.get(arg.arch, {})
   for name, known in (('data', ('', 'wikipedia')), ('lang', ('en', 'zh', 'multi')),
-                      ('phase', ('', '128', '512'))):
+                      ('phase', ('', '128', '512')), ('objective', ('', *LANGUAGE_MODELS))):
     if arg[name] not in known:
-      raise c.InputError(f'{name}={arg[name]} is not known; use one of {", ".join(known[-2:])}.')
+      raise c.InputError(f'{name}={arg[name]} is not known; use one of {", ".join(known[1:])}.')
   config = ConfigDict(dict(
     objective='mlm_nsp', seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
     max_hours=0.0, batch_size=256, steps=1_000_000, epochs=0.0,
@@ -221,6 +230,14 @@ def get_config(arg=''):
       optimizer=dict(learning_rate=1e-3, warmup=0.1, accumulation=1, batch_warmup=0.0),
       eval=dict(every=250, batches=20), checkpoint=dict(every=100), log=dict(every=50)))
     config.update(LOCAL.get(arg.arch, {}))
+  if arg.objective:
+    config.update(dict(
+      objective='language_model',
+      model=dict(causal=arg.objective == 'causal'),
+      corpus=dict(rows='lm', short_seq_prob=0.0, dupe_factor=1),
+      loss=dict(nsp_weight=0.0),
+      language_model=dict(kind=LANGUAGE_MODELS[arg.objective].format(half=config.steps // 2),
+                          causal_share=0.5)))
   if arg.phase == '128':  # nine tenths of the steps and of the schedule
     config.update(dict(steps=config.steps * 9 // 10, optimizer=dict(horizon=10 / 9)))
   if arg.phase == '512':

@@ -52,7 +52,7 @@ def get_config(arg=''):
     task=dict(format='table', max_length=0, train_examples=500),
     table=dict(text_column='text', pair_column='', label_column='label', id_column='', columns=(),
                labels=(), regression=False, multi_label=False, class_weights=(),
-               long_texts='head', eval_share=0.0),
+               long_texts='head', eval_share=0.0, lm_weight=0.0),
     optimizer=optimizer | dict(learning_rate=5e-4, schedule='linear', beta2=0.999),
     eval=dict(every=0, batches=0, seed=0, patience=0),
     log=dict(every=20, tensorboard=True, parameters=False),

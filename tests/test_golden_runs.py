@@ -101,6 +101,24 @@ RUNS = {
       'optimizer.schedule': 'cosine', 'optimizer.accumulation': 1,
     },
   ),
+  'causal, two languages': (
+    'pretrain.py:objective=causal',
+    {
+      'data.train': 'fw={texts}/corpus.txt,bw={texts}/backwards.txt', 'data.examples_per_row': 4,
+      'model.mlm_head': 'none', 'model.decoder_bias': False, 'model.norm_placement': 'pre',
+    },
+  ),
+  'hybrid': (
+    'pretrain.py:objective=hybrid',
+    {'data.train': '{texts}/corpus.txt', 'language_model.causal_share': 0.25},
+  ),
+  'causal, then diffusion': (
+    'pretrain.py:objective=diffusion',
+    {
+      'data.train': '{texts}/corpus.txt', 'language_model.kind': 'causal,diffusion@5',
+      'model.position_embeddings': 'rotary',
+    },
+  ),
   'labels of pairs': (
     'finetune.py:task=mrpc',
     {

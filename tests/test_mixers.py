@@ -233,7 +233,6 @@ def test_shifting_fills_with_zeros():
     (['model.first_norm=false', 'model.norm_placement=pre', 'model.share_layers=true'],
      'set share_layers=false'),
     (['model.mlm_head=none', 'model.embedding_size=8'], 'use mlm_head=dense, or embedding_size=0'),
-    (['model.mlm_head=none', 'model.decoder_bias=false'], 'an MLM head without parameters'),
     (['model.local_rotary_theta=500'], 'which this model has not; set it to 0'),
     (['model.position_embeddings=alibi', 'model.attention_implementation=splash',
       'model.attention_probs_dropout_prob=0'], 'cannot add a bias (ALiBi)'),

@@ -43,6 +43,7 @@ INDEX = (  # arrays of each shard's index; all but `names` are int32
   'languages',  # number of each document's language
   'names',  # uint32, crc32 of each document's name
 )
+SIZES = ('characters', 'bytes')  # of each document's text, int32; older corpora lack them
 
 
 def shard_paths(folder, number):
@@ -155,13 +156,15 @@ def load(folder, tokenizer):
     all_facts.append(facts)
     ends.append(ends[-1] + facts['records'])
     paths.append(path)
-    indexes.append({name: index[name] for name in INDEX})
+    indexes.append({name: index[name] for name in (*INDEX, *SIZES) if name in index})
   if fingerprint(meta['vocabulary'], all_facts) != meta['fingerprint']:
     raise _damaged(folder / META)
-  joined = {name: np.concatenate([index[name] for index in indexes]) for name in INDEX}
+  names = set.intersection(*map(set, indexes))
+  joined = {name: np.concatenate([index[name] for index in indexes]) for name in names}
+  sizes = np.stack([joined[name] for name in SIZES], axis=1) if names >= {*SIZES} else None
   corpus = Corpus(
     _Reader(folder, paths, np.array(ends)), np.arange(ends[-1]), offsets(joined['record_tokens']),
-    offsets(joined['sentences']), offsets(joined['document_sentences']), meta['fingerprint'],
+    offsets(joined['sentences']), offsets(joined['document_sentences']), meta['fingerprint'], sizes,
   )  # fmt: skip
   return Prepared(meta, corpus, joined['languages'], joined['names'], unigrams)
 

@@ -12,6 +12,7 @@ import numpy as np
 from bert_jax.corpus.prepared import (
   INDEX,
   META,
+  SIZES,
   data_folder,
   fingerprint,
   finished,
@@ -33,7 +34,7 @@ class Item(NamedTuple):
 
   name: str
   language: int  # number in the corpus' list of languages
-  text_bytes: int
+  size: tuple[int, int]  # characters and bytes of its text
   tokens: np.ndarray  # [n] int32
   records: list[bytes]  # tf.train.Example messages
   record_tokens: list[int]  # tokens of each
@@ -94,7 +95,7 @@ class Shard:
     self.scratch = self.path.with_name(f'.{self.path.name}.tmp')
     self.writer = array_record_module.ArrayRecordWriter(str(self.scratch), 'group_size:1')
     self.vocab_size = vocab_size
-    self.items = {name: [] for name in INDEX}
+    self.items = {name: [] for name in (*INDEX, *SIZES)}
     self.unigrams, self.by_language = {}, {}  # {language: [vocab_size]}, {language: Counter}
     self.blocks, self.counts, self.digest = 0, Counter(), hashlib.sha256()
 
@@ -123,18 +124,20 @@ class Shard:
     self.items['record_tokens'].append(item.record_tokens)
     self.items['languages'].append([item.language])
     self.items['names'].append([name_hash(item.name)])
+    for name, size in zip(SIZES, item.size, strict=True):
+      self.items[name].append([size])
     if item.language not in self.unigrams:
       self.unigrams[item.language] = np.zeros(self.vocab_size, np.int64)
     np.add.at(self.unigrams[item.language], item.tokens, 1)
     self.by_language.setdefault(item.language, Counter()).update(
-      documents=1, sentences=len(item.sentences), tokens=len(item.tokens), bytes=item.text_bytes
+      documents=1, sentences=len(item.sentences), tokens=len(item.tokens), bytes=item.size[1]
     )
 
   def close(self, seen):
     """Finishes the shard. seen: {name: array}, the state of duplicates.Seen for a restart."""
     languages = sorted(self.unigrams)
     records = sum(len(x) for x in self.items['record_tokens'])
-    kinds = dict.fromkeys(INDEX, np.int32) | {'names': np.uint32}
+    kinds = dict.fromkeys(self.items, np.int32) | {'names': np.uint32}
     arrays = {
       name: np.concatenate([*parts, np.zeros(0, kinds[name])]).astype(kinds[name])
       for name, parts in self.items.items()

@@ -27,10 +27,13 @@ class Corpus:
   Its tokens are read in records, one or more for each document: read(record) -> (tokens [n] int32,
   starts [n] uint8, see units.Record). records [R]: the numbers of the records, in order; record_at
   [R + 1]: offset of the first token of each. sentences [S + 1] are offsets of tokens, documents
-  [D + 1] offsets of sentences."""
+  [D + 1] offsets of sentences. sizes [D, 2]: characters and bytes of each document's text; None:
+  not known."""
 
-  def __init__(self, read: Callable, records, record_at, sentences, documents, fingerprint: str):
-    self.read, self.fingerprint = read, fingerprint
+  def __init__(
+    self, read: Callable, records, record_at, sentences, documents, fingerprint: str, sizes=None
+  ):
+    self.read, self.fingerprint, self.sizes = read, fingerprint, sizes
     self.records = np.asarray(records, np.int64)
     self.record_at = np.asarray(record_at, np.int64)
     self.sentences = np.asarray(sentences, np.int64)
@@ -68,7 +71,8 @@ class Corpus:
     records, record_at = self.records[chosen], offsets(np.diff(self.record_at)[chosen])
     digest = hashlib.sha256(self.fingerprint.encode() + np.packbits(keep).tobytes()).hexdigest()
     documents = offsets(per_document[keep])
-    return Corpus(self.read, records, record_at, sentences, documents, digest[:16])
+    sizes = None if self.sizes is None else self.sizes[keep]
+    return Corpus(self.read, records, record_at, sentences, documents, digest[:16], sizes)
 
   def unigrams(self, vocab_size, skip_damaged=False):
     """How often each id occurs, [vocab_size] int64; reads all of the corpus."""
@@ -86,6 +90,12 @@ class Corpus:
     return counts
 
 
+def size_of(sentences):
+  """(characters, bytes) of a document's text, in which a line break stands between sentences."""
+  whole = '\n'.join(sentences)
+  return len(whole), len(whole.encode(errors='replace'))
+
+
 def offsets(lengths):
   """[n + 1] offsets of where each of n stretches begins, and the end, from their lengths."""
   return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
@@ -94,7 +104,7 @@ def offsets(lengths):
 def tokenize(documents: Iterable[list[str]], encoder, counts):
   """(Corpus in memory, [documents] bool: whether each has a token; those without are left out).
   documents: each a list of sentences. encoder: a units.Encoder. counts: see Encoder."""
-  records, pending = [], []
+  records, pending, sizes = [], [], []
 
   def flush():
     records.extend(encoder(pending, counts))
@@ -103,6 +113,7 @@ def tokenize(documents: Iterable[list[str]], encoder, counts):
   size = 0
   for sentences in documents:
     pending.append(sentences)
+    sizes.append(size_of(sentences))
     size += len(sentences)
     if size >= BATCH_SENTENCES:
       flush()
@@ -118,11 +129,13 @@ def tokenize(documents: Iterable[list[str]], encoder, counts):
   digest = hashlib.sha256()
   for part in (tokens, sentences, starts, documents):
     digest.update(part.tobytes())
+  has_tokens = np.array([record is not None for record in records], bool)
+  sizes = np.array(sizes, np.int64).reshape(-1, 2)[has_tokens]
   whole = Corpus(
     functools.partial(_slice, tokens, starts, record_at), np.arange(len(kept)), record_at,
-    offsets(sentences), documents, digest.hexdigest()[:16],
+    offsets(sentences), documents, digest.hexdigest()[:16], sizes,
   )  # fmt: skip
-  return whole, np.array([record is not None for record in records], bool)
+  return whole, has_tokens
 
 
 def _slice(tokens, starts, record_at, record):

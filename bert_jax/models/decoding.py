@@ -216,6 +216,32 @@ def beam_search(step, cache, logits_BV, place_B, choice, *, beams, max_tokens, l
   return state.ended_ids[:, 0], state.ended_scores[:, 0]
 
 
+def unmask(read, ids_BT, open_BN, keys_B, choice, *, surest=False, seen_BV=None):
+  """(ids [B, N], scores [B]) of the tokens that a masked model puts at the positions open_BN, one
+  in each pass, after which it is read as text: from left to right or, if `surest`, where the
+  highest probability is. read(ids_BT) -> logits_BNV at these positions. scores: the sum of the log
+  probabilities when each was chosen. Other arguments: see begin."""
+  (B, N), rows = open_BN.shape, jnp.arange(len(open_BN))
+
+  def body(number, state):
+    ids_BT, scores_B, filled_BN, seen = state
+    logits_BNV = read(ids_BT)
+    logs_BNV = nn.log_softmax(logits_BNV)
+    best_BN = jnp.where(filled_BN, -jnp.inf, logs_BNV.max(axis=-1))
+    at_B = jnp.argmax(best_BN, axis=1) if surest else jnp.full(B, number)
+    next_B = choice.choose(choice.penalised(logits_BNV[rows, at_B], seen), keys_B, number)
+    if choice.repetition_penalty != 1:
+      seen = seen.at[rows, next_B].set(True)
+    ids_BT = ids_BT.at[rows, open_BN[rows, at_B]].set(next_B)
+    scores_B += logs_BNV[rows, at_B, next_B]
+    return ids_BT, scores_B, filled_BN.at[rows, at_B].set(True), seen
+
+  seen = () if choice.repetition_penalty == 1 else seen_BV
+  state = ids_BT.astype(jnp.int32), jnp.zeros(B), jnp.zeros((B, N), bool), seen
+  ids_BT, scores_B, *_ = lax.fori_loop(0, N, body, state)
+  return ids_BT[rows[:, None], open_BN], scores_B
+
+
 def of_encoder(config, params):
   """(prefill, step) of a causal encoder with its MLM head; params: those of 'encoder' and 'mlm'.
   prefill(ids_BP, lengths_B, length) -> (logits_BV, cache): reads the prompts, padded at the end,

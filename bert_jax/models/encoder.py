@@ -87,11 +87,6 @@ def unsupported(config, causal=False):
       f'model.mlm_head=none leaves vectors of model.hidden_size {config.hidden_size}, and words '
       f'have model.embedding_size {config.embedding_size}; use mlm_head=dense, or embedding_size=0.'
     )
-  if config.tie_word_embeddings and config.mlm_head == 'none' and not config.decoder_bias:
-    return (
-      'model.mlm_head=none and model.decoder_bias=false leave an MLM head without parameters; set '
-      'decoder_bias=true.'
-    )
   if config.local_rotary_theta and not (positions.turn and config.attention_window):
     return (
       'model.local_rotary_theta is for rotary positions of layers with a window, which this model '

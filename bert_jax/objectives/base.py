@@ -14,6 +14,8 @@ from bert_jax import models
 from bert_jax.errors import InputError
 from bert_jax.metrics import mean
 
+CHUNK = 64  # at most so many tokens of each row have logits of all words at a time
+
 
 class Objective(abc.ABC):
   """What a model is trained to predict. Subclasses are frozen dataclasses with pure methods."""
@@ -166,12 +168,72 @@ def encode(model, params, batch, rng=None, causal=False):
 
 
 def pooled_logits(model, head, params, batch, rng=None):
-  """Logits of `head` for the pooled [CLS] of each example, [B, N, C]; rng turns dropout on."""
+  """Logits of `head` for the pooled [CLS] of each example, [B, N, C]; rng turns dropout on.
+  A causal model has its last token in place of [CLS], which sees no other (GPT)."""
   hidden_key, head_key = two_keys(rng)
   hidden_BTD = encode(model, params['encoder'], batch, hidden_key)
-  at_cls_BND = models.gather_positions(hidden_BTD, batch['cls_positions'])
+  return head_logits(model, head, params, batch, hidden_BTD, head_key)
+
+
+def head_logits(model, head, params, batch, hidden_BTD, head_key=None):
+  """The same, of hidden states."""
+  positions_BN = batch['cls_positions']
+  if model.causal:
+    positions_BN = last_positions(positions_BN, batch['segment_ids'])
+  at_cls_BND = models.gather_positions(hidden_BTD, positions_BN)
   pooled_BND = models.Pooler(model).apply({'params': params.get('pooler', {})}, at_cls_BND)
   return apply(head, params['classifier'], pooled_BND, rng=head_key)
+
+
+def next_tokens(batch):
+  """(labels [B, T], weights [B, T]): the token after each one, and 1 where its example has one."""
+  segments_BT = batch['segment_ids']
+  labels_BT, next_BT = (
+    jnp.pad(x[:, 1:], ((0, 0), (0, 1))) for x in (batch['input_ids'], segments_BT)
+  )
+  return labels_BT, ((segments_BT > 0) & (next_BT == segments_BT)).astype(jnp.float32)
+
+
+def nats_in_chunks(model, params, hidden_BTD, labels_BT):
+  """(cross-entropy in nats [B, T], hits [B, T]) of labels under the MLM head. The logits of all
+  tokens are never there at once, and are made again for the gradient."""
+  B, T = labels_BT.shape
+  size = -(-T // max(4, -(-T // CHUNK)))
+  number = -(-T // size)
+
+  def chunks(x):
+    x = jnp.pad(x, [(0, 0), (0, number * size - T)] + [(0, 0)] * (x.ndim - 2))
+    return x.reshape(B, number, size, *x.shape[2:]).swapaxes(0, 1)
+
+  @jax.checkpoint
+  def of_chunk(chunk):
+    hidden_BtD, labels_Bt = chunk
+    return label_nats(word_logits(model, params, hidden_BtD), labels_Bt)
+
+  of_chunks = jax.lax.map(of_chunk, (chunks(hidden_BTD), chunks(labels_BT)))
+  return tuple(x.swapaxes(0, 1).reshape(B, number * size)[:, :T] for x in of_chunks)
+
+
+def word_logits(model, params, hidden_BKD):
+  """Logits [B, K, V] of the MLM head, which has no parameters of its own in some models."""
+  table_VE = params['encoder']['embeddings']['word_embeddings']['embedding']
+  head = models.MaskedLMHead(model)
+  return head.apply({'params': params.get('mlm', {})}, hidden_BKD, table_VE)
+
+
+def init_words(model, rng, encoder):
+  """{'mlm': parameters of the MLM head of an encoder with these}, or {}: it has none."""
+  x_BKD = jnp.zeros((1, 1, model.hidden_size))
+  table_VE = encoder['embeddings']['word_embeddings']['embedding']
+  variables = models.MaskedLMHead(model).init(rng, x_BKD, table_VE)
+  return {'mlm': variables['params']} if variables else {}
+
+
+def last_positions(positions_BN, segment_ids_BT):
+  """The position of the last token of each example, from that of its first."""
+  segments_BN = jnp.take_along_axis(segment_ids_BT, positions_BN, axis=1)
+  is_of_BNT = segments_BN[:, :, None] == segment_ids_BT[:, None]
+  return jnp.max(jnp.where(is_of_BNT, jnp.arange(segment_ids_BT.shape[1]), 0), axis=-1)
 
 
 def init_model(model, rng, **heads):
@@ -200,6 +262,13 @@ def apply(module, params, *arrays, rng=None, **options):
 @jax.named_scope('loss')
 def label_terms(name, logits, labels, weights):
   """{name: cross-entropy in nats, name_accuracy}: logits [..., C], labels and weights [...].
+  The means are weighted by `weights`."""
+  nats, hits = label_nats(logits, labels)
+  return {name: mean(nats, weights), f'{name}_accuracy': mean(hits, weights)}
+
+
+def label_nats(logits, labels):
+  """(cross-entropy in nats, 1.0 where the label is hit), each [...], of logits [..., C].
   A label is hit if its logit is above all others (a tie is a miss). The largest of the others
   serves both terms: XLA computes it while it makes the logits, and only the exponentials need
   another pass over them."""
@@ -208,5 +277,4 @@ def label_terms(name, logits, labels, weights):
   others = jnp.max(jnp.where(is_gold, -jnp.inf, logits), axis=-1, keepdims=True)
   top = jax.lax.stop_gradient(jnp.maximum(gold, others))
   nats = jnp.log(jnp.sum(jnp.exp(logits - top), axis=-1)) + (top - gold)[..., 0]
-  hits = (gold > others)[..., 0].astype(jnp.float32)
-  return {name: mean(nats, weights), f'{name}_accuracy': mean(hits, weights)}
+  return nats, (gold > others)[..., 0].astype(jnp.float32)

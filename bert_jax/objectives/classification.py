@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import optax
 
@@ -16,14 +17,18 @@ class Classification(base.Pooled):
   them.
 
   class_weights: one for each label, or (). The loss of a text is multiplied by the weight of its
-  label; with multi_label the loss of each label by that label's weight.
+  label; with multi_label the loss of each label by that label's weight. lm_weight: of the loss of a
+  causal language model on the same texts (GPT, Radford et al. 2018, section 3.2).
   """
 
   labels: tuple[str, ...]
   multi_label: bool = False
   class_weights: tuple[float, ...] = ()
+  lm_weight: float = 0.0
 
-  loss_weights = {'classification': 1.0}
+  @property
+  def loss_weights(self):
+    return {'classification': 1.0} | ({'lm': self.lm_weight} if self.lm_weight else {})
 
   @property
   def regression(self):
@@ -31,12 +36,13 @@ class Classification(base.Pooled):
 
   @property
   def metrics(self):
+    terms = tuple(self.loss_weights)
     if self.regression:
-      return 'classification', 'pearson', 'spearman'
+      return *terms, 'pearson', 'spearman'
     if self.multi_label:
-      return 'classification', 'micro_f1', 'macro_f1', 'subset_accuracy'
+      return *terms, 'micro_f1', 'macro_f1', 'subset_accuracy'
     f1 = 'f1' if len(self.labels) == 2 else 'macro_f1'
-    return 'classification', 'classification_accuracy', f1, 'matthews'
+    return *terms, 'classification_accuracy', f1, 'matthews'
 
   @property
   def kinds(self):
@@ -52,17 +58,33 @@ class Classification(base.Pooled):
   def head(self):
     return models.Classifier(self.model, max(1, len(self.labels)))
 
+  def init(self, rng):
+    params = super().init(rng)
+    if self.lm_weight:
+      params |= base.init_words(self.model, jax.random.fold_in(rng, 0), params['encoder'])
+    return params
+
   def terms(self, params, batch, rng, train, carry=None, given=None):
-    logits = self.logits(params, batch, rng if train else None)
+    rng = rng if train else None
+    if not self.lm_weight:
+      return self._of_logits(self.logits(params, batch, rng), batch), carry
+    hidden_key, head_key = base.two_keys(rng)
+    hidden_BTD = base.encode(self.model, params['encoder'], batch, hidden_key)
+    logits = base.head_logits(self.model, self.head, params, batch, hidden_BTD, head_key)
+    labels_BT, weights_BT = base.next_tokens(batch)
+    nats_BT, _ = base.nats_in_chunks(self.model, params, hidden_BTD, labels_BT)
+    return self._of_logits(logits, batch) | {'lm': mean(nats_BT, weights_BT)}, carry
+
+  def _of_logits(self, logits, batch):
     labels, weights_BN = batch['labels'], batch['weights']
     if self.regression:
-      return {'classification': mean(jnp.square(logits[..., 0] - labels), weights_BN)}, carry
+      return {'classification': mean(jnp.square(logits[..., 0] - labels), weights_BN)}
     by_class = jnp.asarray(self.class_weights or (1.0,) * len(self.labels))
     if self.multi_label:
       nats = optax.sigmoid_binary_cross_entropy(logits, labels) * by_class
-      return {'classification': mean(jnp.mean(nats, axis=-1), weights_BN)}, carry
+      return {'classification': mean(jnp.mean(nats, axis=-1), weights_BN)}
     out = base.label_terms('classification', logits, labels, weights_BN)
     if self.class_weights:
       nats = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
       out['classification'] = mean(nats, weights_BN * by_class[labels])
-    return out, carry
+    return out

@@ -84,7 +84,7 @@ class Electra(MlmNsp):
       mlm_key, jnp.zeros((1, 1, self.generator.hidden_size)), tables['word_embeddings']['embedding']
     )
     head = ReplacedHead(self.model).init(head_key, jnp.zeros((1, 1, self.model.hidden_size)))
-    generator = {'encoder': generator, 'mlm': mlm['params']}
+    generator = {'encoder': generator, 'mlm': mlm.get('params', {})}
     return {'encoder': encoder, 'generator': generator, 'replaced': head['params']}
 
   def apart(self, params):
@@ -115,7 +115,7 @@ class Electra(MlmNsp):
     at_masks_BKD = models.gather_positions(hidden_BTD, batch['masked_positions'])
     table_VE = encoder['embeddings']['word_embeddings']['embedding']
     head = models.MaskedLMHead(self.generator)
-    return head.apply({'params': generator['mlm']}, at_masks_BKD, table_VE)
+    return head.apply({'params': generator.get('mlm', {})}, at_masks_BKD, table_VE)
 
   def filled(self, batch, mlm_BKV, rng):
     """(the batch with a token drawn for each mask, replaced [B, T]: is it another than before?)"""

@@ -59,8 +59,7 @@ class MlmNsp(base.Objective):
     x_BKD = jnp.zeros((1, 1, self.model.hidden_size))
     encoder = models.init_encoder(self.model, encoder_key)
     table_VE = encoder['embeddings']['word_embeddings']['embedding']
-    mlm = models.MaskedLMHead(self.model).init(mlm_key, x_BKD, table_VE)
-    params = {'encoder': encoder, 'mlm': mlm['params']}
+    params = {'encoder': encoder} | base.init_words(self.model, mlm_key, encoder)
     if self.nsp_weight:
       if self.model.pooler != 'none':
         params['pooler'] = models.Pooler(self.model).init(pooler_key, x_BKD)['params']
@@ -82,9 +81,7 @@ class MlmNsp(base.Objective):
 
   def _heads(self, params, batch, hidden_BTD):
     at_masks_BKD = models.gather_positions(hidden_BTD, batch['masked_positions'])
-    table_VE = params['encoder']['embeddings']['word_embeddings']['embedding']
-    head = models.MaskedLMHead(self.model)
-    mlm_BKV = head.apply({'params': params['mlm']}, at_masks_BKD, table_VE)
+    mlm_BKV = base.word_logits(self.model, params, at_masks_BKD)
     if not self.nsp_weight:
       return mlm_BKV, None
     at_cls_BND = models.gather_positions(hidden_BTD, batch['cls_positions'])

@@ -64,8 +64,18 @@ def parser():
   add('--input', default='', help='file of lines; default: stdin')
   add('--output', default='-', help='file of JSON lines, or .npy for embed; - is stdout')
   add('--strict', action='store_true', help='stop at the first line that cannot be answered')
-  add('--top-k', type=int, help='fill-mask, answer: candidates to give; default: 5')
-  add('--beams', type=int, help='translate: beams of the search; default: as in its config')
+  add('--top-k', type=int, help='fill-mask, answer: candidates to give; default: 5; '
+      'generate: draw from so many pieces; default: 0, all')  # fmt: skip
+  add('--max-tokens', type=int, help='generate: most tokens of an answer; default: 50')
+  add('--temperature', type=float, help='generate: 0 takes the likeliest token (default), 1 draws')
+  add('--top-p', type=float, help='generate: draw from the likeliest pieces of such a share')
+  add('--repetition-penalty', type=float, help='generate: above 1, pieces come again less often')
+  add('--beams', type=int, help='generate: beam search with so many; default: 1, none; '
+      'translate: the same; default: as in its config')  # fmt: skip
+  add('--length-penalty', type=float, help='generate: higher ones favour long texts; default: 1')
+  add('--stop', action='append', help='generate: a piece that ends the answer; may be repeated')
+  add('--seed', type=int, help='generate: of what is drawn; default: 0')
+  add('--order', help='generate, of masked models: left or confidence; default: left')
   add('--pooling', help="embed: mean or cls; default: the model's, or mean")
   add('--no-normalize', action='store_const', const=True, help='embed: vectors as long as they are')
   add('--dtype', default='', help="float32 or bfloat16; default: the model's, on a CPU float32")
@@ -94,6 +104,8 @@ def main(argv=None):
       log.info('the program, its weights and its vocabulary are in %s', args.export)
       return
     ask, writer.width = model.ask(task, **options(task, args)), model.config.model.hidden_size
+    if hasattr(ask, 'show') and sys.stderr.isatty():
+      ask.show = lambda text: print(text, end='', file=sys.stderr, flush=True)
     try:
       with writer:
         run(ask, chunks, writer, model.counts)
@@ -119,7 +131,7 @@ def check(args, task):
       where = '--export' if args.export else f'--task {task}'
       option, those = name.replace('_', '-'), ' and '.join(tasks)
       raise InputError(f'--{option} says nothing to {where}, only to {those}; leave it out.')
-  if args.top_k is not None:
+  if args.top_k is not None and task != 'generate':
     check_top_k(args.top_k)
   if not args.picture and (args.layer, args.head) != (None, None):
     raise InputError('--layer and --head say what is drawn; add --picture FILE.png.')
@@ -134,7 +146,8 @@ def options(task, args):
   values = {name: getattr(args, name) for name, tasks in TASKS_OF_OPTION.items() if task in tasks}
   if values.pop('no_normalize', None):
     values['normalize'] = False
-  return {name: value for name, value in values.items() if value is not None}
+  given = {name: value for name, value in values.items() if value is not None}
+  return {name: tuple(x) if isinstance(x, list) else x for name, x in given.items()}
 
 
 def chunks_of(path):

@@ -18,12 +18,13 @@ from bert_jax.predict.sentence_vectors import Embed
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Prediction
 
-# {task: (its objective, or '' of a task that any model can do, Prediction)}.
-PREDICTIONS = {
-  name: (task.name, prediction)
-  for task in TASKS.values()
-  for name, prediction in task.predictions.items()
-} | {'embed': ('', Prediction(Embed)), 'attention': ('', Prediction(Attention))}
+# {task: (its objectives, or () of a task that any model can do, Prediction)}.
+PREDICTIONS = {}
+for _task in TASKS.values():
+  for _name, _prediction in _task.predictions.items():
+    _others = PREDICTIONS[_name][0] if _name in PREDICTIONS else ()
+    PREDICTIONS[_name] = (*_others, _task.name), _prediction
+PREDICTIONS |= {'embed': ((), Prediction(Embed)), 'attention': ((), Prediction(Attention))}
 
 
 def known(task):
@@ -103,7 +104,10 @@ class Model:
     return next((name for name, x in predictions.items() if self._has_parts(x)), 'embed')
 
   def _has_parts(self, prediction):
-    without = {'pooler'} if self.config.model.pooler == 'none' else set()
+    model = self.config.model  # whose pooler and MLM head may be without parameters
+    without = {'pooler'} if model.pooler == 'none' else set()
+    if model.mlm_head == 'none' and model.tie_word_embeddings and not model.decoder_bias:
+      without.add('mlm')
     return set(prediction.parts) - without <= self.weights.keys()
 
   def ask(self, task, **options):
@@ -112,9 +116,9 @@ class Model:
     if key in self._asks:
       return self._asks[key]
     known(task)
-    objective, prediction = PREDICTIONS[task]
+    objectives, prediction = PREDICTIONS[task]
     lacks = prediction.lacks or f'head for {task!r}; use one that was trained for it'
-    if objective not in ('', self.config.objective):
+    if objectives and self.config.objective not in objectives:
       raise InputError(f'this model was trained for {self.config.objective!r} and has no {lacks}.')
     if not self._has_parts(prediction):
       raise InputError(f'the weights of this model came without a {lacks}.')
@@ -137,9 +141,7 @@ class Model:
 
   def mlm_logits(self, params, hidden_BKD):
     """The masked-LM head's logits [B, K, V] of hidden states."""
-    table_VE = params['encoder']['embeddings']['word_embeddings']['embedding']
-    head = models.MaskedLMHead(self.objective.model)
-    return head.apply({'params': params['mlm']}, hidden_BKD, table_VE)
+    return base.word_logits(self.objective.model, params, hidden_BKD)
 
   # The tasks as methods: each takes a list and returns one answer for each element.
 
@@ -198,8 +200,16 @@ class Model:
     empty = np.zeros((0, self.config.model.hidden_size), np.float32)
     return np.stack([answer['vector'] for answer in answers]) if answers else empty
 
+  def generate(self, prompts, **options):
+    """How each text goes on: {'generated': text, 'tokens': number, ..}. Options: max_tokens,
+    temperature, top_k, top_p, seed, beams and others (tasks/pretraining/generate.py)."""
+    if 'stop' in options:
+      options['stop'] = tuple(options['stop'])
+    return self._shown('generate', prompts, **options)
+
   def perplexity(self, texts):
-    """The pseudo-perplexity of each text; NaN for a text without tokens."""
+    """The perplexity of each text, the pseudo-perplexity if the model is not causal; NaN for a text
+    without tokens."""
     answers = self._all('perplexity', texts)
     return [answer['perplexity'] if answer else float('nan') for answer in answers]
 

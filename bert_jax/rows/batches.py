@@ -29,7 +29,8 @@ log = logging.getLogger('bert_jax')
 class Source(Protocol):
   """Random access to rows of one shape, {name: array}: the form of all data before batching.
   A source of examples to be answered is an examples.Scored. Of other sources, an evaluation reports
-  the terms only and does not collect what the objective's `predict` returns."""
+  the terms only and does not collect what the objective's `predict` returns. A source may have
+  `scales`, {metric: (term, factor)}: metrics of an evaluation that are a term times a number."""
 
   fingerprint: str  # changes when the rows do
   baselines: dict[str, tuple[float, str]]  # {metric: (value without reading the input, its name)}

@@ -6,6 +6,9 @@ An example is [CLS] A [SEP] or [CLS] A [SEP] B [SEP]. What A and B are is the ki
   sop     sentence-order pairs (ALBERT, Lan et al. 2019): label 1 where the two are swapped
   full    consecutive tokens of a document, as many as the row holds (the last one: the rest)
   single  whole sentences of a document, as many as the row holds
+  lm      stretches of a document that begin with the last token of the one before, so that every
+          token of a document is the next one of another in one row. [CLS] stands at the beginning
+          of the document only, and [SEP] at its end only
 
 No example crosses a document. A row holds one example, or several packed ones, each with its
 segment id and with positions from 0; attention never crosses segments.
@@ -25,8 +28,8 @@ from bert_jax.rows.sentence_pairs import PAIRS, plan_pairs
 
 class Rows:
   """The rows of one corpus by their number: {name: array}, as build_row makes them, and `language`.
-  kind: nsp, sop, full or single. short_seq_prob, seed: for pairs, see plan_pairs. dupe_factor: how
-  many times the corpus is cut into pairs, differently each time; other kinds are cut once.
+  kind: nsp, sop, full, single or lm. short_seq_prob, seed: for pairs, see plan_pairs. dupe_factor:
+  how many times the corpus is cut into pairs, differently each time; other kinds are cut once.
   examples_per_row: 1, or the most to pack into one row. language: the number of the corpus'
   language, given to every row."""
 
@@ -36,20 +39,24 @@ class Rows:
   ):  # fmt: skip
     self.corpus, self.tokenizer, self.seq_length = corpus, tokenizer, seq_length
     self.language, self.examples_per_row = np.int32(language), examples_per_row
-    self.baselines = {}
+    self.baselines, self.scales = {}, {}
     self.cut_tokens = 0
+    self.marks = None  # [examples, 2] bool, see build_row
     if kind in PAIRS:
       if kind == 'nsp' and len(corpus.documents) < 3:
         raise InputError('nsp pairs need at least 2 documents; separate them by blank lines.')
       each = corpus, seq_length - 3, kind, short_seq_prob, np.random.default_rng(seed)
       plans, cut = zip(*(plan_pairs(*each) for _ in range(dupe_factor)))
       self.plan, self.cut_tokens = np.concatenate(plans), sum(cut)
+    elif kind == 'lm':
+      self.plan, self.marks = plan_lm(corpus, seq_length)
     else:
       self.plan = _PLANS[kind](corpus, seq_length - 2)
     self.row_at = None  # [R + 1]: row r holds the examples from row_at[r] on; None: one in each
     if examples_per_row > 1:
       order, self.row_at = pack(self.lengths(), seq_length, examples_per_row)
       self.plan = self.plan[order]
+      self.marks = self.marks if self.marks is None else self.marks[order]
     digest = hashlib.sha256(corpus.fingerprint.encode())
     for array in (self.plan, self.row_at, seq_length):
       digest.update(np.asarray(array if array is not None else 0, np.int64).tobytes())
@@ -58,6 +65,8 @@ class Rows:
   def lengths(self):
     """[examples] tokens of each example of the plan, [CLS] and [SEP] included."""
     sizes = self.plan[:, 1] - self.plan[:, 0] + self.plan[:, 3] - self.plan[:, 2]
+    if self.marks is not None:
+      return sizes + self.marks.sum(axis=1)
     return sizes + 2 + (self.plan[:, 3] > self.plan[:, 2])
 
   @property
@@ -73,8 +82,12 @@ class Rows:
     examples = self.plan[first:last].tolist()
     texts = [[self.corpus.piece(a, b) for a, b in (ab[:2], ab[2:4]) if a < b] for ab in examples]
     labels = [ab[4] for ab in examples]
-    slots = self.examples_per_row
-    row = build_row(self.tokenizer, texts, self.seq_length, labels=labels, slots=slots)
+    slots, marks = self.examples_per_row, None
+    if self.marks is not None:
+      marks = self.marks[first:last].tolist()
+    row = build_row(
+      self.tokenizer, texts, self.seq_length, labels=labels, slots=slots, marks=marks
+    )
     return row | {'language': self.language}
 
 
@@ -103,6 +116,19 @@ def plan_single(corpus, room):
   document, start, end = (np.concatenate(x) for x in zip(*ranges, strict=True))
   order = np.argsort(document, kind='stable')
   return _without_second(start[order], end[order])
+
+
+def plan_lm(corpus, seq_length):
+  """(plan, marks) of stretches of [CLS] document [SEP], of seq_length tokens with these two; each
+  begins with the last token of the one before."""
+  begin, size = corpus.document_at[:-1], np.diff(corpus.document_at)
+  step = seq_length - 1
+  number = -(-(size + 1) // step)
+  which = np.repeat(np.arange(len(begin)), number)
+  at = step * (np.arange(len(which)) - np.repeat(np.cumsum(number) - number, number))
+  marks = np.stack([at == 0, at + seq_length >= size[which] + 2], axis=1)
+  start, end = np.maximum(at - 1, 0), np.minimum(at + step, size[which])
+  return _without_second(begin[which] + start, begin[which] + end), marks
 
 
 def _without_second(start, end):

@@ -12,7 +12,7 @@ class Mixture:
   def __init__(self, parts, weights):
     self.parts, self.weights = parts, weights
     self.ends = np.cumsum([len(part) for part in parts.values()])
-    self.baselines = {}
+    self.baselines, self.scales = {}, {}
     digest = repr([(name, part.fingerprint, weights[name]) for name, part in parts.items()])
     self.fingerprint = hashlib.sha256(digest.encode()).hexdigest()[:16]
 

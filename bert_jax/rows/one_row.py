@@ -3,11 +3,11 @@
 import numpy as np
 
 
-def build_row(tokenizer, examples, seq_length, *, labels=None, slots=1):
+def build_row(tokenizer, examples, seq_length, *, labels=None, slots=1, marks=None):
   """{name: array} of a row of `seq_length` = T tokens that holds up to `slots` = N examples.
   examples: for each, a list of one or two texts (ids, unit_starts), arrays of one length; an
   example becomes [CLS] A [SEP] or [CLS] A [SEP] B [SEP]. labels: one number for each example; below
-  0 is none.
+  0 is none. marks: for each example, whether it has [CLS], and [SEP]; None: all have both.
   [T] int32, padded at the end: input_ids, token_type_ids (1 from B on), position_ids (from 0 in
   each example), segment_ids (1, 2, .. for each example, 0: padding), unit_starts (0 at special
   tokens). [N]: cls_positions and, with labels, labels and weights (1: there is a label)."""
@@ -18,16 +18,20 @@ def build_row(tokenizer, examples, seq_length, *, labels=None, slots=1):
   at = 0
   for k, texts in enumerate(examples):
     begin = cls_positions[k] = at
-    ids[at] = tokenizer.cls_id
-    at += 1
+    has_cls, has_sep = (True, True) if marks is None else marks[k]
+    if has_cls:
+      ids[at] = tokenizer.cls_id
+      at += 1
     for kind, (tokens, units) in enumerate(texts):
       end = at + len(tokens)
       ids[at:end] = tokens
       starts[at:end] = units
-      ids[end] = tokenizer.sep_id
+      if has_sep:
+        ids[end] = tokenizer.sep_id
+        end += 1
       if kind:
-        types[at : end + 1] = kind
-      at = end + 1
+        types[at:end] = kind
+      at = end
     positions[begin:at] = np.arange(at - begin)
     segments[begin:at] = k + 1
   names = ('input_ids', 'token_type_ids', 'position_ids', 'segment_ids', 'unit_starts')

@@ -49,6 +49,9 @@ class Tokenizer(abc.ABC):
     ids |= {name: end for name in ('[CLS]', '[SEP]') if ids[name] is None}
     self.reserved = {name: i for name, i in ids.items() if i is not None}
     self.special_ids = tuple(sorted(set(self.reserved.values())))
+    # What stands before a text that a model is to continue. A GPT-2 gets the text alone, as at its
+    # release, since its one special piece says that another text has ended.
+    self.begin_ids = () if ids['[CLS]'] in (None, end) else (ids['[CLS]'],)
     # [SEP]s between the two texts of a pair; a vocabulary with </s> is RoBERTa's.
     sep = self.reserved.get('[SEP]', 0)
     self.between = 2 if self.pieces[sep] == OTHER_NAMES['[SEP]'] else 1

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from bert_jax import tokenizers
 from bert_jax.corpus import prepared, shards
+from bert_jax.corpus.tokenized import size_of
 from bert_jax.corpus.units import Encoder
 from bert_jax.errors import InputError
 from bert_jax.text import documents, duplicates, files
@@ -67,7 +68,7 @@ class Maker:
     whole = '\n'.join(document.sentences)
     messages, sizes = self.serialize(document.name, self.settings.languages[language], record)
     return shards.Item(
-      document.name, language, len(whole.encode()), record.tokens, messages, sizes,
+      document.name, language, size_of(document.sentences), record.tokens, messages, sizes,
       record.sentences, duplicates.exact_key(whole),
       self.signer.signature(whole) if self.signer else None,
     )  # fmt: skip

@@ -3,6 +3,55 @@
 MUTANTS = [
   # (name, file, text as it stands, text with the fault, tests that must fail)
   (
+    'a causal model sees later tokens',
+    'bert_jax/models/encoder.py',
+    'config.causal or causal, places_BT',
+    'causal, places_BT',
+    'tests/test_decoding.py::test_no_logit_depends_on_a_later_token_or_on_another_document',
+  ),
+  (
+    'a cache is written at its beginning only',
+    'bert_jax/models/attention.py',
+    'new_BTHd, places_BT[:, 0])',
+    'new_BTHd, 0 * places_BT[:, 0])',
+    'tests/test_decoding.py::test_decoding_with_a_cache_is_the_full_forward',
+  ),
+  (
+    'a context is read anew at each token',
+    'bert_jax/models/attention.py',
+    "if caches and self.has_variable('cache', 'context_key')",
+    "if caches and self.has_variable('cache', 'no_key')",
+    'tests/test_decoding.py::test_a_context_is_read_once',
+  ),
+  (
+    'beams leave their caches behind',
+    'bert_jax/models/decoding.py',
+    'jax.tree.map(lambda x: x[beam_X], state.cache)',
+    'state.cache',
+    'tests/test_decoding.py::test_a_beam_search_takes_its_cache_along',
+  ),
+  (
+    'beams that have ended go on',
+    'bert_jax/models/decoding.py',
+    'jnp.where(ends_BM, totals_BM + LOWEST, totals_BM)',
+    'totals_BM',
+    'tests/test_decoding.py::test_a_wide_beam_finds_the_best_of_all_sequences',
+  ),
+  (
+    'one draw for all sequences',
+    'bert_jax/models/decoding.py',
+    'jax.vmap(jax.random.fold_in, (0, None))(keys_B, number)',
+    'jax.vmap(jax.random.fold_in, (0, None))(keys_B[:1].repeat(len(keys_B)), number)',
+    'tests/test_decoding.py::test_tokens_are_drawn_as_often_as_their_probabilities_say',
+  ),
+  (
+    'top_p drops the token that reaches it',
+    'bert_jax/models/decoding.py',
+    'before_BV = jnp.cumsum(sorted_BV, axis=-1) - sorted_BV',
+    'before_BV = jnp.cumsum(sorted_BV, axis=-1)',
+    'tests/test_decoding.py::test_only_the_likeliest_tokens_are_drawn_and_as_often_as_their_shares',
+  ),
+  (
     'scores divided by d',
     'bert_jax/models/attention.py',
     'q_BTHd = q_BTHd / math.sqrt(q_BTHd.shape[-1])',

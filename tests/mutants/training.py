@@ -3,6 +3,42 @@
 MUTANTS = [
   # (name, file, text as it stands, text with the fault, tests that must fail)
   (
+    'the first token of the next document is predicted',
+    'bert_jax/objectives/base.py',
+    '(next_BT == segments_BT)',
+    '(next_BT > 0)',
+    'tests/test_language_model.py::'
+    'test_the_causal_loss_is_that_of_each_next_token_of_its_document',
+  ),
+  (
+    'all noise weighs the same',
+    'bert_jax/objectives/language_model.py',
+    'jnp.where(hidden_BT, 1 / rates_B1, 0)',
+    'jnp.where(hidden_BT, 1.0, 0)',
+    'tests/test_language_model.py::test_tokens_are_masked_at_a_rate_and_weigh_its_inverse',
+  ),
+  (
+    'a hybrid that swaps its kinds',
+    'bert_jax/objectives/language_model.py',
+    '>= self.causal_share',
+    '< self.causal_share',
+    'tests/test_language_model.py::test_so_many_rows_of_a_hybrid_are_causal',
+  ),
+  (
+    'a causal model pools its first token',
+    'bert_jax/objectives/base.py',
+    "    positions_BN = last_positions(positions_BN, batch['segment_ids'])",
+    '    pass',
+    'tests/test_language_model.py::test_the_last_token_of_each_example_is_pooled',
+  ),
+  (
+    'a stretch of a document begins after the last one',
+    'bert_jax/rows/corpus_rows.py',
+    'start, end = np.maximum(at - 1, 0)',
+    'start, end = at',
+    'tests/test_language_model.py::test_every_token_is_the_next_one_of_another_once',
+  ),
+  (
     'the same random bits at every step',
     'bert_jax/step.py',
     'jax.random.fold_in(constants.train_key, state.step)',

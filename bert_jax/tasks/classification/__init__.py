@@ -28,6 +28,9 @@ FIELDS = {
     "((label, weight in the loss), ...); ('balanced',): 1/share", ()),
   'table.long_texts': Field(str, ('head', 'tail', 'head_tail', 'windows'),
     'what is kept of a text that is too long; windows: all of it, logits averaged', 'head'),
+  'table.lm_weight': Field(float, '[0, inf)',
+    'of the loss of a causal language model on the texts, beside that of labels (GPT: 0.5)', 0.0,
+    past=0.0),
 }  # fmt: skip
 
 
@@ -39,6 +42,8 @@ def rules(config):
   yield not (table.regression and has_labels), f'table.regression has no label set; {advice}.'
   odd = f"table.class_weights is {weights!r}; write ((label, weight), ...) or ('balanced',)."
   yield weights == ('balanced',) or pairs_with_positive_numbers(weights), odd
+  both = f'table.lm_weight is {table.lm_weight}, and this model is not causal; set it to 0.'
+  yield not table.lm_weight or config.model.causal, both
   single = f'table.long_texts={table.long_texts} is for single texts'
   share = f'table.eval_share {table.eval_share} is a share of data.train, which is empty'
   yield not table.eval_share or bool(config.data.train), f'{share}; name the training data.'

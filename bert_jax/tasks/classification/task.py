@@ -70,6 +70,7 @@ def objective(config, tokenizer):
     raise InputError(f'{fault}; there are {", ".join(map(repr, labels))}.')
   weights = tuple(float(dict(given).get(label, 1.0)) for label in labels) if given else ()
   more = {'multi_label': config.table.multi_label, 'class_weights': weights}
+  more['lm_weight'] = config.table.lm_weight
   return labelled.objective(Classification, config, labels, **more)
 
 

@@ -4,6 +4,7 @@ from bert_jax.corpus import remarks
 from bert_jax.field import Field, pairs_with_positive_numbers
 from bert_jax.tasks.pretraining import task
 from bert_jax.tasks.pretraining.ask import FillMask, NextSentence, Perplexity
+from bert_jax.tasks.pretraining.generate import GENERATE
 from bert_jax.tasks.record import Head, Prediction, Task
 
 CORPUS = {
@@ -14,7 +15,7 @@ CORPUS = {
     'text'),
   'corpus.eval_share': Field(float, '[0, 1)',
     'documents held out for evaluation if data.eval is empty', 0.01),
-  'corpus.rows': Field(str, ('nsp', 'sop', 'full', 'single'),
+  'corpus.rows': Field(str, ('nsp', 'sop', 'full', 'single', 'lm'),
     'what an example is, see rows/corpus_rows.py', 'nsp'),
   'corpus.short_seq_prob': Field(float, '[0, 1]', 'share of pairs with a random, shorter length',
     0.1),
@@ -117,6 +118,7 @@ PRETRAINING = Task(
     'fill-mask': Prediction(FillMask, ('mlm',), MASKED_LM),
     'perplexity': Prediction(Perplexity, ('mlm',), MASKED_LM),
     'next-sentence': Prediction(NextSentence, ('pooler', 'nsp'), PAIR_HEAD),
+    'generate': GENERATE,
   },
   heads=(
     Head('ForPreTraining', ('encoder', 'pooler', 'mlm', 'nsp'), 'fill-mask'),

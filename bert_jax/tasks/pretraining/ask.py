@@ -2,9 +2,10 @@
 
 fill-mask      {"text"} with [MASK]s: the likeliest pieces for each. In a text that is too long a
                mask is filled in the window where it has most context on its shorter side
-perplexity     {"text"}: the pseudo-perplexity of Salazar et al. 2020
-               (https://arxiv.org/abs/1910.14659), exp of the mean of -log p of each token with it
-               alone masked. A text that is too long is cut, and counted
+perplexity     {"text"}: exp of the mean of -log p of each token after those before it, if the
+               model is causal; else the pseudo-perplexity of Salazar et al. 2020
+               (https://arxiv.org/abs/1910.14659), with each token alone masked. A text that is too
+               long is cut, and counted
 next-sentence  {"text", "pair"}: does the pair follow the text?
 """
 
@@ -39,6 +40,9 @@ class FillMask(OfText):
   options, exports = ('top_k',), {'logits': '[B, T, V]'}
 
   def __init__(self, model, top_k=5):
+    if model.config.model.causal:
+      causal = 'this model is causal: at a [MASK] it knows nothing of the text after it'
+      raise InputError(f'{causal}; use a masked one, or let this one write (--task generate).')
     super().__init__(model)
     check_top_k(top_k)
     self.top_k = min(top_k, model.tokenizer.vocab_size)
@@ -132,14 +136,47 @@ class Masks(Examples):
 
 class Perplexity(OfText):
   def examples(self, records, problems):
-    return EachMasked(self.model, records, problems)
+    kind = LeftToRight if self.model.config.model.causal else EachMasked
+    return kind(self.model, records, problems)
 
   def outputs(self, params, batch):
+    if self.model.config.model.causal:
+      hidden_BTD = self.model.hidden(params, batch)
+      labels_BT, _ = base.next_tokens(batch)
+      nats_BT, _ = base.nats_in_chunks(self.model.objective.model, params, hidden_BTD, labels_BT)
+      return {'logs': -nats_BT} | {x: batch[x] for x in ('example_ids', 'cls_positions')}
     at_BN = batch['masked_positions'][..., 0]
     hidden_BND = models.gather_positions(self.model.hidden(params, batch), at_BN)
     logs = nn.log_softmax(self.model.mlm_logits(params, hidden_BND))
     logs = jnp.take_along_axis(logs, batch['targets'][..., None], axis=-1)[..., 0]
     return {'logs': logs, 'example_ids': batch['example_ids']}
+
+
+class LeftToRight(Examples):
+  """Texts whose tokens are predicted from those before them."""
+
+  def __init__(self, model, records, problems):
+    self.records, room = records, model.limit - 2
+    self.read = model.tokenizer.ids_batch(records)
+    problems.counts[f'texts cut (longer than {model.limit} tokens)'] += sum(
+      len(ids) > room for ids in self.read
+    )
+    self.numbers = [i for i, ids in enumerate(self.read) if len(ids)]
+    texts = [(self.read[i][:room],) for i in self.numbers]
+    super().__init__(model.tokenizer, texts, seq_length=model.limit, slots=64)
+
+  def answers(self, outputs):
+    out, values = [], tokens_of(outputs, 'logs', self.lengths)
+    for e, i in enumerate(self.numbers):
+      logs = values[e][:-2].astype(np.float64)  # at [CLS] and each token but the last
+      out.append({'id': i, 'text': self.records[i]} | _perplexity(logs))
+    return out
+
+
+def _perplexity(logs):
+  """What an answer says of the log probabilities of a text's tokens."""
+  out = {'perplexity': float(np.exp(-logs.mean()))}
+  return out | {'log_probability': float(logs.sum()), 'tokens': len(logs)}
 
 
 class EachMasked(Examples):
@@ -169,8 +206,7 @@ class EachMasked(Examples):
   def answers(self, outputs):
     out, (numbers, (values,)) = [], by_example(outputs, 'logs')
     for i, (logs,) in grouped(self.text_of[numbers], values.astype(np.float64)):
-      out.append({'id': i, 'text': self.records[i], 'perplexity': float(np.exp(-logs.mean()))})
-      out[-1] |= {'log_probability': float(logs.sum()), 'tokens': len(logs)}
+      out.append({'id': i, 'text': self.records[i]} | _perplexity(logs))
     return out
 
 

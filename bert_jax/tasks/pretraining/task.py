@@ -24,18 +24,23 @@ LEXICONS = {'phrase': 'phrases', 'entity': 'entities'}  # {policy: the lexicon t
 
 def masking_stages(policy):
   """'token,phrase@1000' -> ((0, 'token'), (1000, 'phrase')): each policy and its first step."""
+  return stages_of('masking.policy', policy, POLICIES, 'token,phrase@1000,entity@2000')
+
+
+def stages_of(field, text, known, example):
+  """((first step, name), ...) of the text of a field that may change by step, as in `example`."""
   stages = []
-  for part in policy.split(','):
+  for part in text.split(','):
     name, at, step = part.strip().partition('@')
-    if name not in POLICIES or (at and not step.isdigit()):
-      fault = f'masking.policy={policy} is not understood at {part.strip()!r}'
-      several = 'several with their first steps: token,phrase@1000,entity@2000'
-      raise InputError(f'{fault}; use one of {", ".join(POLICIES)}, or {several}.')
+    if name not in known or (at and not step.isdigit()):
+      fault = f'{field}={text} is not understood at {part.strip()!r}'
+      several = f'several with their first steps: {example}'
+      raise InputError(f'{fault}; use one of {", ".join(known)}, or {several}.')
     stages.append((int(step or 0), name))
   first, *later = [step for step, _ in stages]
   if first or any(a >= b for a, b in zip([0, *later], later, strict=False)):
-    fault = f'masking.policy={policy} does not begin at step 0 and go up'
-    raise InputError(f'{fault}; write it like token,phrase@1000,entity@2000.')
+    fault = f'{field}={text} does not begin at step 0 and go up'
+    raise InputError(f'{fault}; write it like {example}.')
   return tuple(stages)
 
 
@@ -141,12 +146,14 @@ def judged_under(config):
   }
 
 
-def objective(config, tokenizer):
+def objective(config, tokenizer, kind=MlmNsp, masks=True, **more):
+  """The objective of a config. kind: MlmNsp, or a class of its sort; more: its further fields.
+  masks: does it mask tokens, for which a vocabulary needs [MASK]?"""
   masking, under = config.masking, judged_under(config)
   most = most_predictions(masking.masked_lm_prob, config.data.seq_length)
   corruption = dict(
     stages=masking_stages(masking.policy), vocab_size=tokenizer.vocab_size,
-    special_ids=tokenizer.special_ids, mask_id=tokenizer.mask_id,
+    special_ids=tokenizer.special_ids, mask_id=tokenizer.mask_id if masks else None,
     masked_lm_prob=masking.masked_lm_prob,
     max_predictions=masking.max_predictions_per_seq or most,
     mask_share=masking.mask_share, random_share=masking.random_share,
@@ -158,12 +165,15 @@ def objective(config, tokenizer):
   model, pairs = models.ModelConfig(**config.model), 'sop' if config.corpus.rows == 'sop' else 'nsp'
   slots, languages = config.data.examples_per_row, tuple(config.corpus.languages)
   fixed = model, config.data.seq_length, config.loss.nsp_weight, corruption
-  return MlmNsp(*fixed, pairs=pairs, examples_per_row=slots, languages=languages,
-                eval_masking=in_evaluations, sbo_weight=config.loss.sbo_weight)  # fmt: skip
+  return kind(*fixed, pairs=pairs, examples_per_row=slots, languages=languages, **more,
+              eval_masking=in_evaluations, sbo_weight=config.loss.sbo_weight)  # fmt: skip
 
 
-def sources(config, tokenizer, splits=('train', 'eval')):
-  """Rows of each split. With data.eval empty, documents are held out by a hash of their names."""
+def sources(config, tokenizer, splits=('train', 'eval'), further=lambda *arguments: None):
+  """Rows of each split. With data.eval empty, documents are held out by a hash of their names.
+  further(source, rows, of split, of train, share): called for each split, to add to a source what
+  else is known of it. rows: {language: Rows}; of split, of train: {language: (Corpus, unigram
+  counts)}; share: {language: its share}."""
   data = config.data
   # `resolve` checks this before a training; an evaluation may come with another policy.
   _check_marks(config, loading.metas(data.train, config.corpus.languages))
@@ -181,10 +191,11 @@ def sources(config, tokenizer, splits=('train', 'eval')):
   if data.eval:
     loaded = loading.load(config, data.eval, tokenizer, 'eval')
     corpora['eval'] = {name: (whole, counts) for name, (whole, _, counts) in loaded.items()}
-  return {split: _source(config, tokenizer, split, corpora) for split in splits if corpora[split]}
+  arguments = corpora, further
+  return {x: _source(config, tokenizer, x, *arguments) for x in splits if corpora[x]}
 
 
-def _source(config, tokenizer, split, corpora):
+def _source(config, tokenizer, split, corpora, further):
   """Rows, or a Mixture of the languages' rows, of a split, with its baselines."""
   of_split, languages, needed = corpora[split], list(corpora['train']), _documents_needed(config)
   few = [name for name, (corpus, _) in of_split.items() if len(corpus.documents) - 1 < needed]
@@ -198,7 +209,7 @@ def _source(config, tokenizer, split, corpora):
     train = tokenized.predictable(corpora['train'][language][1], tokenizer)
     levels[language] = tokenized.unigram_nats(train, tokenized.predictable(counts, tokenizer))
   if len(parts) == 1:
-    (source,), (level,) = parts.values(), levels.values()
+    (source,), (level,), share = parts.values(), levels.values(), dict.fromkeys(parts, 1.0)
   else:
     sizes = {language: len(corpus) for language, (corpus, _) in of_split.items()}
     seen = shares(sizes, config.corpus.sampling, dict(config.corpus.weights))
@@ -215,6 +226,7 @@ def _source(config, tokenizer, split, corpora):
     source.baselines['sbo'] = (level, 'unigram')
   if any(languages):
     source.baselines |= {f'mlm_{name}': (x, 'unigram') for name, x in levels.items()}
+  further(source, parts, of_split, corpora['train'], share)
   if config.loss.nsp_weight:
     labels = np.concatenate([part.plan[:, 4] for part in parts.values()])
     random_share = float((labels[labels >= 0]).mean())

@@ -1,0 +1,182 @@
+"""One model trained as a language model of any kind: masked, causal, hybrid, or by diffusion.
+
+  masked     the masked tokens of a text are predicted from both sides (BERT; see mlm_nsp.py)
+  causal     each token is predicted from those before it (GPT, Radford et al. 2018)
+  hybrid     some rows of a batch are causal, the others masked (GPT-BERT, Charpentier & Samuel
+             2024, https://arxiv.org/abs/2410.24159, where a masked token is predicted one place
+             earlier)
+  diffusion  a rate t is drawn for each row, uniformly from 0 to 1, each token masked with that
+             probability, and the loss of the masked ones divided by t. That bounds the nats per
+             token from above (MDLM, Sahoo et al. 2024, https://arxiv.org/abs/2406.07524; LLaDA, Nie
+             et al. 2025, https://arxiv.org/abs/2502.09992)
+
+All have the same parameters, so that what was trained as one kind can begin as any other, and the
+kind may change by step. The head is that of the masked language model.
+
+B batch, T tokens, K predictions, D hidden size, V vocabulary.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax import models
+from bert_jax.metrics import Mean, mean
+from bert_jax.objectives import base
+from bert_jax.objectives.mlm_nsp import MlmNsp
+
+# {kind: its term}: the loss in nats per token.
+TERMS = {'masked': 'mlm', 'causal': 'lm', 'diffusion': 'bound'}
+KINDS = (*TERMS, 'hybrid')
+IDS = {'masked': 'masked_ids', 'causal': 'input_ids', 'diffusion': 'noised_ids'}  # what it reads
+LEAST_RATE = 1e-3  # t is at least this, so that no weight is above its inverse
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageModel(MlmNsp):
+  """stages: ((0, kind), (first step, kind), ...); a hybrid is the only one. causal_share: of its
+  rows. Evaluations report the loss of each kind that occurs, on all rows, with the rates of
+  diffusion spread evenly."""
+
+  stages: tuple = ((0, 'causal'),)
+  causal_share: float = 0.5
+
+  @property
+  def kinds(self):
+    """The kinds of all stages, each once; a hybrid with rows of one kind only is that kind."""
+    share = self.causal_share
+    parts = {'hybrid': ('causal',) * (share > 0) + ('masked',) * (share < 1)}
+    return tuple(dict.fromkeys(x for _, kind in self.stages for x in parts.get(kind, (kind,))))
+
+  @property
+  def writes(self):
+    """Does it read from left to right at the end of its training, at least in some rows?"""
+    last = self.stages[-1][1]
+    return last == 'causal' or (last == 'hybrid' and self.causal_share > 0)
+
+  @property
+  def loss_weights(self):
+    share, kinds = self.causal_share, self.kinds
+    if kinds == ('causal', 'masked') and len(self.stages) == 1:
+      return {'lm': share, 'mlm': 1 - share}
+    return {TERMS[kind]: 1.0 for kind in kinds}
+
+  @property
+  def metrics(self):
+    out = ['masked'] if 'masked' in self.kinds else []
+    for kind in self.kinds:
+      name = TERMS[kind]
+      out += [name, f'{name}_accuracy', *(f'{name}_{language}' for language in self.languages)]
+    return (*out, *(('perplexity',) if 'causal' in self.kinds else ()))
+
+  def shares(self, sums):
+    out = super().shares(sums) if 'mlm' in sums else {}
+    if 'lm' in sums:
+      value, weight = np.exp(np.minimum(sums['lm'].value, 700.0)), sums['lm'].weight
+      out['perplexity'] = Mean(value * weight, weight)
+    return out
+
+  def prepare(self, batch, rng, step=None):
+    """The batch with what is to be predicted by each kind, and the ids that it reads: masked_ids,
+    noised_ids or, if causal, input_ids. In training, `kind` [B] says which one a row is of."""
+    kinds, out = self.kinds, dict(batch)
+    if kinds == ('masked',):
+      return super().prepare(batch, rng, step)
+    if 'masked' in kinds:
+      masked = super().prepare(batch, rng, step)
+      out |= masked | {'input_ids': batch['input_ids'], 'masked_ids': masked['input_ids']}
+    if 'diffusion' in kinds:
+      out |= self._noised(batch, jax.random.fold_in(rng, 1), step is None)
+    if step is not None and len(kinds) > 1:
+      out['kind'] = self._kind_of_rows(jax.random.fold_in(rng, 2), len(batch['input_ids']), step)
+    return out
+
+  def _kind_of_rows(self, rng, B, step):
+    """[B] the number of each row's kind, in `kinds`, at a step."""
+    first_steps, names = zip(*self.stages)
+    if names == ('hybrid',):  # its kinds are causal and masked
+      return (jax.random.uniform(rng, (B,)) >= self.causal_share).astype(jnp.int32)
+    numbers = jnp.array([self.kinds.index(name) for name in names])
+    return jnp.full(B, numbers[jnp.sum(step >= jnp.array(first_steps)) - 1])
+
+  def _noised(self, batch, rng, evenly):
+    """noised_ids [B, T], and noise [B, T]: 1 / rate where a token is masked, else 0."""
+    ids_BT, (rate_key, mask_key) = batch['input_ids'], jax.random.split(rng)
+    B = len(ids_BT)
+    draws_B = jax.random.uniform(rate_key, (B,))
+    if evenly:
+      draws_B = (jnp.arange(B) + draws_B[0]) / B
+    rates_B1 = (LEAST_RATE + (1 - LEAST_RATE) * draws_B)[:, None]
+    hidden_BT = self._ordinary(batch) & (jax.random.uniform(mask_key, ids_BT.shape) < rates_B1)
+    noised_BT = jnp.where(hidden_BT, self.masking['mask_id'], ids_BT)
+    return {'noised_ids': noised_BT, 'noise': jnp.where(hidden_BT, 1 / rates_B1, 0)}
+
+  def _ordinary(self, batch):
+    """[B, T] bool: neither padding nor a special piece."""
+    special = jnp.asarray(self.masking['special_ids'])
+    return (batch['segment_ids'] > 0) & ~jnp.isin(batch['input_ids'], special)
+
+  def terms(self, params, batch, rng, train, carry=None, given=None):
+    if self.kinds == ('masked',):
+      return super().terms(params, batch, rng, train, carry, given)
+    rng, terms = rng if train else None, {}
+    if 'kind' not in batch:
+      for kind in self.kinds:
+        hidden_BTD = self._hidden(params, batch, batch[IDS[kind]], kind == 'causal', rng)
+        terms |= self._terms_of(kind, params, batch, hidden_BTD, train)
+      return terms, carry
+    # One pass, in which each row is of a kind.
+    is_kind_B = {kind: batch['kind'] == k for k, kind in enumerate(self.kinds)}
+    ids_BT = batch['input_ids']
+    for kind, is_B in is_kind_B.items():
+      ids_BT = jnp.where(is_B[:, None], batch[IDS[kind]], ids_BT)
+    causal_B = is_kind_B.get('causal', False)
+    hidden_BTD = self._hidden(params, batch, ids_BT, causal_B, rng)
+    for kind, is_B in is_kind_B.items():
+      terms |= self._terms_of(kind, params, batch, hidden_BTD, train, is_B)
+    return terms, carry
+
+  def _hidden(self, params, batch, ids_BT, causal, rng):
+    model = dataclasses.replace(self.model, causal=False)  # the kind of a row says so
+    return base.encode(model, params['encoder'], batch | {'input_ids': ids_BT}, rng, causal)
+
+  def _terms_of(self, kind, params, batch, hidden_BTD, train, rows_B=None):
+    """The terms of one kind, of the rows that are True in rows_B; None: of all."""
+    name, (labels, counted, weights) = TERMS[kind], self._targets(kind, batch)
+
+    def head(hidden_BTD):
+      if kind == 'masked':
+        return base.label_nats(self._heads(params, batch, hidden_BTD)[0], labels)
+      return base.nats_in_chunks(self.model, params, hidden_BTD, labels)
+
+    if rows_B is None:
+      nats, hits = head(hidden_BTD)
+    else:  # nothing is computed where there is no such row
+      none = lambda _: (jnp.zeros(labels.shape), jnp.zeros(labels.shape))
+      nats, hits = jax.lax.cond(rows_B.any(), head, none, hidden_BTD)
+      counted, weights = (x * rows_B[:, None] for x in (counted, weights))
+    with jax.named_scope('loss'):
+      terms = {f'{name}_accuracy': mean(hits, (weights > 0).astype(jnp.float32))}
+      of_rows = {name: 1.0}
+      for k, language in enumerate(() if train else self.languages):
+        of_rows[f'{name}_{language}'] = (batch['language'] == k)[:, None]
+      for name, rows in of_rows.items():
+        terms[name] = Mean(jnp.sum(nats * weights * rows), jnp.sum(counted * rows))
+    return terms
+
+  def _targets(self, kind, batch):
+    """(labels [B, T] or, if masked, [B, K]; 1.0 for each that counts; the weight of its loss)."""
+    if kind == 'masked':
+      return batch['masked_labels'], batch['masked_weights'], batch['masked_weights']
+    if kind == 'diffusion':
+      return batch['input_ids'], self._ordinary(batch).astype(jnp.float32), batch['noise']
+    labels_BT, counted_BT = base.next_tokens(batch)
+    return labels_BT, counted_BT, counted_BT
+
+  def flops(self, batch_size):
+    if self.kinds == ('masked',):
+      return super().flops(batch_size)
+    encoder = models.encoder_flops(self.model, batch_size, self.seq_length)
+    return encoder + models.head_flops(self.model, batch_size * self.seq_length, vocabulary=True)

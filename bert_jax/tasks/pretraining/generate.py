@@ -1,0 +1,243 @@
+"""Text that a model writes: {"text"}, a prompt, is continued.
+
+A causal model writes from left to right, at the likeliest token each (temperature 0), at one drawn,
+or by beam search. It ends at [SEP], the end of a document, and at the `stop` pieces. A masked one
+fills as many masks as are asked for after the prompt, one at a time: `order` is left (the first
+one) or confidence (the one of whose token it is surest). The same prompt and seed give the same
+text, however prompts are batched; a prompt that comes again in a call is continued otherwise.
+"""
+
+import functools
+import zlib
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax import models
+from bert_jax.errors import InputError
+from bert_jax.models import decoding
+from bert_jax.tasks.ask import Ask, texts_of
+from bert_jax.tasks.record import Prediction
+
+ROWS = 16  # sequences that are made together, all beams counted
+STEP = 64  # caches are multiples of so many tokens long, so that few programs are compiled
+ORDERS = 'left', 'confidence'
+
+
+class Generate(Ask):
+  """max_tokens: of each answer. temperature, top_k, top_p, repetition_penalty: see decoding.Choice;
+  beams, length_penalty: see decoding.beam_search. stop: pieces. show: called with the text as it
+  grows, where one prompt is answered from left to right."""
+
+  options = ('max_tokens', 'temperature', 'top_k', 'top_p', 'repetition_penalty', 'beams',
+             'length_penalty', 'stop', 'seed', 'order')  # fmt: skip
+
+  def __init__(
+    self, model, max_tokens=50, temperature=0.0, top_k=0, top_p=1.0, repetition_penalty=1.0,
+    beams=1, length_penalty=1.0, stop=(), seed=0, order='',
+  ):  # fmt: skip
+    super().__init__(model)
+    self.causal = model.config.model.causal or getattr(model.objective, 'writes', False)
+    self.left = self.causal and not order
+    check(model.tokenizer.vocab_size, max_tokens, temperature, top_k, top_p, repetition_penalty,
+          beams)  # fmt: skip
+    if order and (model.config.model.causal or order not in ORDERS):
+      causal = 'this model is causal and writes from left to right; leave order out.'
+      raise InputError(causal if order in ORDERS else f'order is {order!r}; use left, confidence.')
+    if beams > 1 and not self.left:
+      raise InputError(f'beams is {beams}, and masks are filled one at a time; leave beams out.')
+    end_id = model.tokenizer.reserved.get('[SEP]')  # a GPT's vocabulary has none
+    stop_ids = [] if end_id is None else [end_id]
+    stop_ids += [self._piece(text) for text in stop]
+    self.choice = decoding.Choice(
+      float(temperature), top_k, float(top_p), float(repetition_penalty),
+      tuple(stop_ids) if self.left else (),
+    )  # fmt: skip
+    self.max_tokens, self.beams, self.seed = max_tokens, beams, seed
+    self.length_penalty, self.order, self.show = float(length_penalty), order or ORDERS[0], None
+    self._programs = functools.cache(self._left_to_right)
+
+  def _piece(self, text):
+    ids = self.model.tokenizer.ids_batch([text])[0]
+    if len(ids) != 1:
+      raise InputError(f'stop is {text!r}, which is {len(ids)} pieces; name one piece.')
+    return int(ids[0])
+
+  def record(self, given):
+    return texts_of(given, self.fields)[0]
+
+  def replies(self, records):
+    tokenizer, limit = self.model.tokenizer, self.model.limit
+    read = tokenizer.ids_batch(records)
+    prompts = [np.array([*tokenizer.begin_ids, *ids], np.int32) for ids in read]
+    # Masks need places, too, and so does the [SEP] of rows that all end in one.
+    self.ends = () if self.left or self.model.config.corpus.rows == 'lm' else (tokenizer.sep_id,)
+    most = limit if self.left else limit - self.max_tokens - len(self.ends)
+    replies, groups, again = {}, {}, Counter()
+    for i, ids in enumerate(prompts):
+      if not 0 < len(ids) <= most:
+        masks = '' if self.left else f' with its {self.max_tokens} masks'
+        long = f'the prompt is {len(ids)} tokens long, and this model reads {limit}{masks}; cut it'
+        replies[i] = None, long if len(ids) else 'the prompt has no token'
+        continue
+      number = zlib.crc32(ids.tobytes())
+      groups.setdefault(_room(len(ids), limit), []).append((i, ids, number, again[number]))
+      again[number] += 1
+    cut = 0
+    for room, group in groups.items():
+      size = max(1, ROWS // self.beams)
+      for first in range(0, len(group), size):
+        part = group[first : first + size]
+        ids_BN, scores_B = self._written(room, part, alone=len(records) == 1)
+        for (i, ids, *_), new, score in zip(part, ids_BN, scores_B):
+          new = new[new != decoding.NONE]
+          ended = bool(np.isin(new[-1:], self.choice.stop_ids).any())
+          cut += len(new) < self.max_tokens and not ended
+          replies[i] = self._answer(records[i], ids, new, score, ended), ''
+    full = f'texts that end where the model has no more places ({limit})'
+    self.model.note({full: cut} if cut else {}, read)
+    return [replies[i] for i in range(len(records))]
+
+  def _answer(self, text, ids, new, score, ended):
+    out = {'text': text, 'generated': self._decoded(ids, new[: len(new) - ended])}
+    name = 'score' if self.beams > 1 else 'log_probability'
+    return out | {name: float(score), 'tokens': len(new), 'ended': ended}
+
+  def _decoded(self, prompt, new):
+    """The text of new tokens, with the blank before it."""
+    decode = self.model.tokenizer.decode
+    before, whole = decode(prompt), decode([*prompt, *new])
+    return whole[len(before) :] if whole.startswith(before) else decode(new)
+
+  def _written(self, room, part, alone):
+    """(ids [n, max_tokens], scores [n]) of some prompts, in rows of `room` tokens."""
+    B = 1 << (len(part) - 1).bit_length()
+    ids_BP, lengths_B = np.zeros((B, room), np.int32), np.ones(B, np.int32)
+    numbers_B2 = np.zeros((B, 2), np.uint32)
+    for b, (_, ids, *numbers) in enumerate(part):
+      ids_BP[b, : len(ids)], lengths_B[b], numbers_B2[b] = ids, len(ids), numbers
+    arrays = self.model.weights, ids_BP, lengths_B, numbers_B2
+    if not self.left:
+      out = self._fill(*arrays)
+    else:
+      length = _room(room + self.max_tokens, self.model.limit)
+      whole, begin, advance = self._programs(length)
+      if self.show and alone and self.beams == 1:
+        out = self._shown_as_it_grows(begin(*arrays), advance, part[0][1])
+      else:
+        out = whole(*arrays)
+    return [np.asarray(x)[: len(part)] for x in out]
+
+  def _shown_as_it_grows(self, state, advance, prompt):
+    shown = ''
+    while True:
+      new = [i for i in np.asarray(state.ids[0]) if i not in (decoding.NONE, *self.choice.stop_ids)]
+      text = self._decoded(prompt, new)
+      # A character may be only half there.
+      if text.startswith(shown) and not text.endswith('\ufffd'):
+        self.show(text[len(shown) :])
+        shown = text
+      if bool(state.done.all()) or int(state.count) == self.max_tokens:
+        self.show('\n')
+        return state.ids, state.scores
+      state = advance(self.model.weights, state, state.count + 1)
+
+  def _left_to_right(self, length):
+    """Compiled (whole, begin, advance), with caches of `length` tokens."""
+    config, choice, limits = self.model.objective.model, self.choice, {'length': length}
+
+    def read(params, ids_BP, lengths_B):
+      prefill, step = decoding.of_encoder(config, params)
+      return step, *prefill(ids_BP, lengths_B, length), _seen(ids_BP, lengths_B, config)
+
+    def begin(params, ids_BP, lengths_B, numbers_B2):
+      _, logits_BV, cache, seen_BV = read(params, ids_BP, lengths_B)
+      return decoding.begin(
+        cache, logits_BV, lengths_B, self._keys(numbers_B2), choice, max_tokens=self.max_tokens,
+        seen_BV=seen_BV, **limits,
+      )  # fmt: skip
+
+    def advance(params, state, upto):
+      step = decoding.of_encoder(config, params)[1]
+      return decoding.advance(step, state, choice, upto=upto, **limits)
+
+    def whole(params, ids_BP, lengths_B, numbers_B2):
+      if self.beams == 1:
+        state = advance(params, begin(params, ids_BP, lengths_B, numbers_B2), self.max_tokens)
+        return state.ids, state.scores
+      step, logits_BV, cache, seen_BV = read(params, ids_BP, lengths_B)
+      return decoding.beam_search(
+        step, cache, logits_BV, lengths_B, choice, beams=self.beams, max_tokens=self.max_tokens,
+        length_penalty=self.length_penalty, seen_BV=seen_BV, **limits,
+      )  # fmt: skip
+
+    return tuple(map(self.model.compiled, (whole, begin, advance)))
+
+  @functools.cached_property
+  def _fill(self):
+    """Compiled: fills max_tokens masks after each prompt."""
+    model, N, tokenizer = self.model, self.max_tokens, self.model.tokenizer
+
+    def fill(params, ids_BP, lengths_B, numbers_B2):
+      new_BN = lengths_B[:, None] + jnp.arange(N)
+      tail = [tokenizer.mask_id] * N + list(self.ends)
+      T = min(self.model.limit, ids_BP.shape[1] + len(tail))
+      ids_BT = jnp.pad(ids_BP, ((0, 0), (0, max(0, T - ids_BP.shape[1]))))[:, :T]
+      put = jax.vmap(lambda ids_T, at: jax.lax.dynamic_update_slice(ids_T, jnp.array(tail), (at,)))
+      ids_BT = put(ids_BT, lengths_B)
+      real_BT = (jnp.arange(T) < lengths_B[:, None] + len(tail)).astype(jnp.int32)
+      at_BT = jnp.broadcast_to(jnp.arange(T), ids_BT.shape)
+      rest = {'token_type_ids': 0 * at_BT, 'position_ids': at_BT, 'segment_ids': real_BT}
+
+      def read(ids_BT):
+        hidden_BTD = model.hidden(params, rest | {'input_ids': ids_BT})
+        logits_BNV = model.mlm_logits(params, models.gather_positions(hidden_BTD, new_BN))
+        special = jnp.isin(jnp.arange(logits_BNV.shape[-1]), jnp.array(tokenizer.special_ids))
+        return jnp.where(special, -jnp.inf, logits_BNV)
+
+      keys_B, seen_BV = self._keys(numbers_B2), _seen(ids_BP, lengths_B, model.objective.model)
+      return decoding.unmask(
+        read, ids_BT, new_BN, keys_B, self.choice, surest=self.order == ORDERS[1], seen_BV=seen_BV
+      )
+
+    return model.compiled(fill)
+
+  def _keys(self, numbers_B2):
+    """A random key for each row, from the numbers of its prompt."""
+    key, fold = jax.random.key(self.seed), jax.random.fold_in
+    return jax.vmap(lambda numbers: fold(fold(key, numbers[0]), numbers[1]))(numbers_B2)
+
+
+def _room(tokens, limit):
+  return min(limit, -(-tokens // STEP) * STEP)
+
+
+def _seen(ids_BP, lengths_B, config):
+  """[B, V] bool: the tokens in each prompt."""
+  rows_B1, real_BP = jnp.arange(len(ids_BP))[:, None], jnp.arange(ids_BP.shape[1])
+  real_BP = real_BP < lengths_B[:, None]
+  none_BV = jnp.zeros((len(ids_BP), config.padded_vocab_size), bool)
+  return none_BV.at[rows_B1, ids_BP].max(real_BP)
+
+
+def check(pieces, max_tokens, temperature, top_k, top_p, repetition_penalty, beams):
+  """InputError unless text can be made so by a vocabulary of so many pieces."""
+  for holds, sentence in (
+    (max_tokens >= 1, f'max_tokens is {max_tokens}; ask for 1 token or more.'),
+    (beams >= 1, f'beams is {beams}; use 1 for no beam search, or more, such as 4.'),
+    (temperature >= 0, f'temperature is {temperature}; use 0 for the likeliest token, or above.'),
+    (0 <= top_k <= pieces, f'top_k is {top_k}; the vocabulary has {pieces} pieces, and 0 is all.'),
+    (0 < top_p <= 1, f'top_p is {top_p}, and probabilities add up to 1; use 0.9, say.'),
+    (repetition_penalty > 0, f'repetition_penalty is {repetition_penalty}; use 1 for none.'),
+    (not temperature or beams == 1, f'beams is {beams}, which draws nothing; no temperature then.'),
+    (temperature or (not top_k and top_p == 1),
+     'top_k and top_p cut what tokens are drawn from; set temperature above 0, such as 1.'),
+  ):  # fmt: skip
+    if not holds:
+      raise InputError(sentence)
+
+
+LACKS = 'head that predicts tokens; use a pre-trained one'
+GENERATE = Prediction(Generate, ('mlm',), LACKS)

@@ -1,0 +1,131 @@
+"""Language models of all kinds on a corpus: causal, masked, hybrid, diffusion, or by step."""
+
+import dataclasses
+import functools
+import logging
+import math
+
+import numpy as np
+
+from bert_jax import models
+from bert_jax.corpus.tokenized import unigram_nats
+from bert_jax.field import Field
+from bert_jax.objectives import language_model
+from bert_jax.tasks.pretraining import PRETRAINING, task
+from bert_jax.tasks.pretraining.generate import GENERATE
+from bert_jax.tasks.record import Head
+
+log = logging.getLogger('bert_jax')
+
+FIELDS = {
+  'language_model.kind': Field(str, None,
+    'causal, masked, hybrid or diffusion; or by step, as in causal,masked@20000', 'causal'),
+  'language_model.causal_share': Field(float, '[0, 1]', 'share of the rows of a hybrid', 0.5),
+}  # fmt: skip
+DEFAULTS = {'model.causal': True, 'corpus.rows': 'lm', 'loss.nsp_weight': 0.0}
+
+
+def stages(config):
+  kind, example = config.language_model.kind, 'causal,masked@20000'
+  return task.stages_of('language_model.kind', kind, language_model.KINDS, example)
+
+
+def objective(config, tokenizer):
+  share = config.language_model.causal_share
+  more = {'stages': stages(config), 'causal_share': share}
+  more['masks'] = {kind for _, kind in more['stages']} != {'causal'}
+  return task.objective(config, tokenizer, language_model.LanguageModel, **more)
+
+
+def main_metric(config):
+  """The loss of the last stage; of a hybrid, that of its causal rows."""
+  return language_model.TERMS.get(stages(config)[-1][1], 'lm')
+
+
+def rules(config):
+  yield from PRETRAINING.rules(config)
+  for name in ('nsp_weight', 'sbo_weight'):
+    value = config.loss[name]
+    yield not value, f'loss.{name} is {value}, and language_model has no such term; set it to 0.'
+  kinds = [kind for _, kind in stages(config)]
+  given = f'language_model.kind={config.language_model.kind}'
+  alone = 'hybrid' not in kinds or len(kinds) == 1
+  yield alone, f'{given}: a hybrid does not change by step; leave out the other kinds.'
+  causal = kinds[-1] == 'causal'
+  yield (
+    config.model.causal == causal,
+    f'{given} ends with a model that {"is" if causal else "is not"} causal, and model.causal is '
+    f'{str(config.model.causal).lower()}; set model.causal={str(causal).lower()}.',
+  )
+  rows = config.corpus.rows
+  pairs = f'corpus.rows={rows} makes pairs, of which a language model knows nothing; set it to lm.'
+  yield rows not in ('nsp', 'sop'), pairs
+  sees = 'by row' if 'hybrid' in kinds or len(set(kinds)) > 1 else causal
+  model = dataclasses.replace(models.ModelConfig(**config.model), causal=False)
+  sentence = models.unsupported(model, sees)
+  yield not sentence, sentence
+
+
+def sources(config, tokenizer, splits=('train', 'eval')):
+  """As in other pre-training, with baselines of its terms, and the sizes of texts for bits."""
+  further = functools.partial(_further, config, tokenizer)
+  return task.sources(config, tokenizer, splits, further)
+
+
+def _further(config, tokenizer, source, rows, of_split, of_train, share):
+  levels, targets = {}, 0
+  for language, part in rows.items():
+    (corpus, counts), (train, train_counts) = of_split[language], of_train[language]
+    predicted = int(part.lengths().sum()) - len(part.plan)  # all but the first of each stretch
+    targets += predicted
+    # Ends of stretches are predicted too, as often in all splits.
+    ends = predicted / max(1, len(corpus)) - 1
+    both = train_counts.copy(), counts.copy()
+    for with_ends, size in zip(both, (len(train), len(corpus)), strict=True):
+      with_ends[tokenizer.sep_id] += max(0, round(ends * size))
+    levels[language] = unigram_nats(*both)
+  level = sum(share[language] * x for language, x in levels.items())
+  source.baselines |= {'lm': (level, 'unigram'), 'bound': source.baselines['mlm']}
+  if any(levels):
+    source.baselines |= {f'lm_{name}': (x, 'unigram') for name, x in levels.items()}
+  term, corpora = main_metric(config), [of_split[language][0] for language in rows]
+  if term == 'mlm':  # which says nothing of a whole text
+    return
+  if any(corpus.sizes is None for corpus in corpora):
+    log.info(
+      'no bits per character and byte: the corpus was prepared without counts of them; prepare it '
+      'again for these metrics'
+    )
+    return
+  predicted = targets if term == 'lm' else sum(map(len, corpora))
+  sizes = np.sum([corpus.sizes.sum(axis=0) for corpus in corpora], axis=0)
+  names = 'bits_per_character', 'bits_per_byte'
+  source.scales = {
+    name: (term, predicted / int(size) / math.log(2)) for name, size in zip(names, sizes) if size
+  }
+
+
+def from_released(config, released):
+  config.data.seq_length = config.model.max_position_embeddings  # of all a text may be continued
+
+
+PREDICTIONS = {'generate': GENERATE} | PRETRAINING.predictions
+
+LANGUAGE_MODEL = dataclasses.replace(
+  PRETRAINING,
+  name='language_model',
+  objective=objective,
+  sources=sources,
+  rules=rules,
+  fields=PRETRAINING.fields | FIELDS,
+  defaults=PRETRAINING.defaults | DEFAULTS,
+  main_metric=main_metric,
+  predictions={name: x for name, x in PREDICTIONS.items() if name != 'next-sentence'},
+  heads=(
+    Head('LMHeadModel', ('encoder', 'mlm'), 'text-generation', causal=True),
+    Head('LMHeadModel', ('encoder',), 'text-generation', causal=True),  # tied to the words
+    Head('ForMaskedLM', ('encoder', 'mlm'), 'fill-mask'),
+    Head('Model', ('encoder',), 'feature-extraction'),
+  ),
+  from_released=from_released,
+)

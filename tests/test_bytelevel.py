@@ -112,7 +112,8 @@ def test_a_gpt2_in_two_files_is_the_same(tmp_path):
   gpt2(tmp_path / 'one')
   content = json.loads((tmp_path / 'one' / 'tokenizer.json').read_text())
   (tmp_path / 'two').mkdir()
-  vocabulary = content['model']['vocab'] | {'<|endoftext|>': 319}
+  vocabulary = content['model']['vocab']
+  vocabulary |= {'<|endoftext|>': len(vocabulary)}
   (tmp_path / 'two' / 'vocab.json').write_text(json.dumps(vocabulary))
   merges = [' '.join(pair) for pair in content['model']['merges']]
   (tmp_path / 'two' / 'merges.txt').write_text('\n'.join(['#version: 0.2', *merges]) + '\n')

@@ -21,10 +21,10 @@ TASKS = {
   'pretrain': 'configs/pretrain.py',
   'electra': 'configs/pretrain.py:arch=electra,size=small',
   'spanbert': 'configs/pretrain.py:arch=spanbert',
-  'translation': 'configs/translate.py:pair=en-de,size=small',
-  'denoising': 'configs/translate.py:denoise,size=small',
   'gpt': 'configs/causal_lm.py',
   **{kind: f'configs/pretrain.py:objective={kind}' for kind in ('hybrid', 'diffusion')},
+  'translation': 'configs/translate.py:pair=en-de,size=small',
+  'denoising': 'configs/translate.py:denoise,size=small',
   **{task: f'configs/finetune.py:task={task}' for task in
      ('sst2', 'stsb', 'ner', 'squad', 'copa', 'gap')},
 }  # fmt: skip

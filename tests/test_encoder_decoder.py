@@ -12,7 +12,7 @@ from test_models import model
 from bert_jax import models
 from bert_jax.models import encoder_decoder
 from bert_jax.models.positions import sinusoidal_table
-from bert_jax.objectives import translation
+from bert_jax.objectives import base, translation
 from bert_jax.objectives.infilling import infill
 from bert_jax.objectives.translation import Denoising, Translation
 
@@ -83,7 +83,8 @@ def test_no_logit_depends_on_a_later_target_or_on_another_pair_of_its_row(kind):
 
   def logits(table):
     params['encoder']['embeddings']['word_embeddings'] = {'embedding': table}
-    return of.words(head, of.hidden(params, batch))[0, :, :99] @ weights[:99]
+    logits = base.word_logits(of.model, head, of.hidden(params, batch))
+    return logits[0, :, :99] @ weights[:99]
 
   table = params['encoder']['embeddings']['word_embeddings']['embedding']
   gradient = np.abs(jax.jit(jax.jacrev(logits))(table)).max(axis=-1)  # [T, V]
@@ -159,32 +160,17 @@ def test_label_smoothing_is_that_of_torch(smoothing, expected, monkeypatch):
   padded = np.full((1, 4, 8), -3e38, np.float32)  # rows of the table that are no words
   padded[0, :3, :5], padded[0, 3, :5] = LOGITS, 7.0
   monkeypatch.setattr(Translation, 'hidden', lambda self, *a: jnp.asarray(padded))
-  monkeypatch.setattr(Translation, 'words', lambda self, params, x: x)
+  monkeypatch.setattr(base, 'word_logits', lambda model, params, x: x)
   segments = np.array([[1, 1, 2, 0]])
   batch = {'target_labels': np.array([[*LABELS, 1]]), 'target_segment_ids': segments}
   terms, _ = of.terms({}, batch, None, False)
   assert float(terms['translation'].value) == pytest.approx(expected, abs=1e-5)
   assert float(terms['translation_nats'].value) == pytest.approx(NATS, abs=1e-5)
   assert float(terms['translation_accuracy'].value) == pytest.approx(1 / 3)
-  for size in (1, 3):  # in chunks, of which the last one is not full
-    monkeypatch.setattr(translation, 'CHUNK', size)
-    chunked, _ = jax.jit(lambda: of.terms({}, batch, None, False))()
-    for name, term in terms.items():
-      np.testing.assert_allclose(chunked[name].total, term.total, rtol=1e-6)
-      assert chunked[name].weight == term.weight == 3
+  assert all(term.weight == 3 for term in terms.values())
 
 
 NATS = 2.355654
-
-
-def test_chunks_have_the_gradient_of_the_whole(monkeypatch):
-  of = dataclasses.replace(objective('bart'), smoothing=0.1)
-  params, batch = params_of(of), batch_of([PAIRS[:2], PAIRS[2:]])
-  loss = lambda params: of.terms(params, batch, None, False)[0]['translation'].total
-  whole = jax.jit(jax.grad(loss))(params)
-  monkeypatch.setattr(translation, 'CHUNK', 5)
-  for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(jax.jit(jax.grad(loss))(params))):
-    np.testing.assert_allclose(a, b, atol=1e-5)
 
 
 # ---- writing -------------------------------------------------------------------------------------

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-EACH_KIND = (  # of head
-  'pretrain,electra,spanbert,translation,denoising,squad,gap,gpt,hybrid,diffusion'
-)
+# Each kind of head.
+EACH_KIND = 'pretrain,electra,spanbert,squad,gap,gpt,hybrid,diffusion,translation,denoising'
 SCANNED = ',optimizer.accumulation=2,model.scan_layers=true'
 PRODUCTS = (
   '8,1,1', '1,8,1', '1,1,8', '4,1,2', '1,4,2', '2,1,4', '2,4,1', '4,2,1,mesh.slices=2',

@@ -22,6 +22,7 @@ from bert_jax import sharding, tokenizers
 from bert_jax.config import InputError
 from bert_jax.corpus import loading, prepared
 from bert_jax.rows import batches as batching
+from bert_jax.tasks import TASKS
 from bert_jax.tasks.pretraining import task
 from bert_jax.text import documents as text
 from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
@@ -318,6 +319,30 @@ def test_a_shard_of_beam_holds_its_documents_in_order(vocab, tmp_path):
   _, arrays = prepared.read_index(prepared.shard_paths(tmp_path, 0)[1])
   names = [f'd.txt:{line}' for line in range(1, 25, 2)]
   assert arrays['names'].tolist() == [zlib.crc32(name.encode()) for name in names]
+
+
+def test_characters_and_bytes_of_a_text_are_counted(vocab, tmp_path, caplog):
+  """As in memory; a corpus of an older version has no counts, and no metrics of them."""
+  (tmp_path / 'd.txt').write_text('\n\n'.join(['kala loti .\n京 é', 'nene .'] * 9))
+  make(tmp_path / 'D', vocab, ('', tmp_path / 'd.txt'))
+  tokenizer = tokenizers.load_folder(vocab)
+  found = prepared.load(tmp_path / 'D', tokenizer).corpus.sizes
+  assert found.tolist() == [[15, 18], [6, 6]] * 9
+  assert prepared.read_meta(tmp_path / 'D')['kept']['']['bytes'] == found[:, 1].sum()
+  pieces = tokenizer.vocab_size
+  arguments = [f'--config.data.train={tmp_path}/D', f'--config.model.vocab_size={pieces}',
+               '--config.corpus.eval_share=0.4', '--config.data.seq_length=16']  # fmt: skip
+  config = config_lib.load('configs/pretrain.py:runlocal,objective=causal', arguments)
+  sources = lambda: TASKS['language_model'].sources(config, tokenizer)
+  scales = [source.scales for source in sources().values()]
+  assert [set(x) for x in scales] == [{'bits_per_character', 'bits_per_byte'}] * 2
+  path = prepared.shard_paths(tmp_path / 'D', 0)[1]
+  with np.load(path) as file:
+    older = {name: file[name] for name in file.files if name not in prepared.SIZES}
+  np.savez_compressed(path, **older)
+  caplog.set_level('INFO', 'bert_jax')
+  assert [source.scales for source in sources().values()] == [{}, {}]
+  assert 'no bits per character and byte: the corpus was prepared without' in caplog.text
 
 
 def test_what_was_read_lately_is_kept_up_to_a_limit(vocab, tmp_path, monkeypatch):

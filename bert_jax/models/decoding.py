@@ -32,8 +32,8 @@ class Choice:
   is drawn; 0: the likeliest is taken. top_k: of so many likeliest alone; 0: of all. top_p: of the
   fewest likeliest whose probabilities reach it (Holtzman et al. 2019), at least one.
   repetition_penalty: logits of tokens that are in the sequence are divided by it where they are
-  above 0, and multiplied where below (CTRL, Keskar et al. 2019). All in this order reversed, as in
-  Hugging Face's library. stop_ids: tokens that end a sequence."""
+  above 0, and multiplied where below (CTRL, Keskar et al. 2019). As in Hugging Face's library, the
+  penalty comes first, then temperature, top_k and top_p. stop_ids: tokens that end a sequence."""
 
   temperature: float = 0.0
   top_k: int = 0

@@ -194,9 +194,10 @@ def next_tokens(batch):
   return labels_BT, ((segments_BT > 0) & (next_BT == segments_BT)).astype(jnp.float32)
 
 
-def nats_in_chunks(model, params, hidden_BTD, labels_BT):
+def nats_in_chunks(model, params, hidden_BTD, labels_BT, of_logits=None):
   """(cross-entropy in nats [B, T], hits [B, T]) of labels under the MLM head. The logits of all
-  tokens are never there at once, and are made again for the gradient."""
+  tokens are never there at once, and are made again for the gradient. of_logits: another function
+  than label_nats that gives arrays [B, t] for logits [B, t, V] and labels [B, t]."""
   B, T = labels_BT.shape
   size = -(-T // max(4, -(-T // CHUNK)))
   number = -(-T // size)
@@ -208,7 +209,7 @@ def nats_in_chunks(model, params, hidden_BTD, labels_BT):
   @jax.checkpoint
   def of_chunk(chunk):
     hidden_BtD, labels_Bt = chunk
-    return label_nats(word_logits(model, params, hidden_BtD), labels_Bt)
+    return (of_logits or label_nats)(word_logits(model, params, hidden_BtD), labels_Bt)
 
   of_chunks = jax.lax.map(of_chunk, (chunks(hidden_BTD), chunks(labels_BT)))
   return tuple(x.swapaxes(0, 1).reshape(B, number * size)[:, :T] for x in of_chunks)

@@ -14,14 +14,13 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax import models
-from bert_jax.metrics import Mean
+from bert_jax.metrics import Mean, mean
 from bert_jax.models import decoding, encoder_decoder
 from bert_jax.models.tokens import Tokens
 from bert_jax.objectives import base, infilling
 
 MORE = 50  # tokens that a target may have beyond those of its source
 UNLIKELY = -1e4  # the logit of a word that may not follow
-CHUNK = 64  # target positions of a row whose logits are held at the same time
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,10 +67,7 @@ class Translation(base.OfExamples):
   def init(self, rng):
     towers_key, head_key = jax.random.split(rng)
     params = encoder_decoder.init(self.model, towers_key)
-    x_BKD = jnp.zeros((1, 1, self.model.hidden_size))
-    table_VE = encoder_decoder.words_of(params)
-    head = models.MaskedLMHead(self.model).init(head_key, x_BKD, table_VE)
-    return params | {'mlm': head['params']}
+    return params | base.init_words(self.model, head_key, params['encoder'])
 
   def context(self, params, batch, rng=None):
     """What the decoder reads of a batch: the encoder's vectors [B, S, D], and their Tokens."""
@@ -88,31 +84,25 @@ class Translation(base.OfExamples):
       decoder, encoder_decoder.with_words(params), *arrays, context, rng=decoder_key
     )
 
-  def words(self, params, x_BKD):
-    """Logits [B, K, V] of the words, from the decoder's hidden states."""
-    table_VE = encoder_decoder.words_of(params)
-    return models.MaskedLMHead(self.model).apply({'params': params['mlm']}, x_BKD, table_VE)
-
   def logits(self, params, batch, rng=None):
     """[B, T, V] of the token after each target token."""
-    return self.words(params, self.hidden(params, batch, rng))
+    return base.word_logits(self.model, params, self.hidden(params, batch, rng))
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
     hidden_BTD = self.hidden(params, batch, rng if train else None)
+    labels_BT = batch['target_labels']
     weights_BT = (batch['target_segment_ids'] > 0).astype(jnp.float32)
 
-    def of_chunk(hidden_BKD, labels_BK, weights_BK):
-      logits_BKV = self.words(params, hidden_BKD)
-      terms = base.label_terms(self.name, logits_BKV, labels_BK, weights_BK)
-      totals = {name: term.total for name, term in terms.items()}
-      nats, flat_BK = totals[self.name], flat_nats(logits_BKV, self.model.vocab_size)
-      flat = jnp.sum(flat_BK * weights_BK)
-      totals[self.name] = (1 - self.smoothing) * nats + self.smoothing * flat
-      return totals | {f'{self.name}_nats': nats}
+    def of_logits(logits_BKV, labels_BK):
+      flat_BK = flat_nats(logits_BKV, self.model.vocab_size)
+      return *base.label_nats(logits_BKV, labels_BK), flat_BK
 
-    totals = over_chunks(of_chunk, CHUNK, hidden_BTD, batch['target_labels'], weights_BT)
-    weight = jnp.sum(weights_BT)  # not of the chunks: a step needs it before the forward pass
-    return {name: Mean(total, weight) for name, total in totals.items()}, carry
+    nats_BT, hits_BT, flat_BT = base.nats_in_chunks(
+      self.model, params, hidden_BTD, labels_BT, of_logits
+    )
+    loss_BT = (1 - self.smoothing) * nats_BT + self.smoothing * flat_BT
+    values = {self.name: loss_BT, f'{self.name}_accuracy': hits_BT, f'{self.name}_nats': nats_BT}
+    return {name: mean(value_BT, weights_BT) for name, value_BT in values.items()}, carry
 
   def predict(self, params, batch, rng=None, carry=None, given=None):
     """What a beam search writes for each source: `written` [B, N, longest] ids, and NONE after
@@ -178,13 +168,12 @@ class Denoising(Translation):
 
   def prepare(self, batch, rng, step=None):
     ids_BT, segments_BT = batch['input_ids'], batch['segment_ids']
-    later = lambda x_BT: jnp.pad(x_BT[:, 1:], ((0, 0), (0, 1)))
-    has_next_BT = (segments_BT > 0) & (later(segments_BT) == segments_BT)
+    labels_BT, weights_BT = base.next_tokens(batch)
     target = {
       'target_ids': ids_BT,
-      'target_labels': later(ids_BT),
+      'target_labels': labels_BT,
       'target_position_ids': batch['position_ids'],
-      'target_segment_ids': jnp.where(has_next_BT, segments_BT, 0),
+      'target_segment_ids': jnp.where(weights_BT > 0, segments_BT, 0),
     }
     options = self.infilling if step is not None else self.eval_infilling
     return batch | target | infilling.infill(rng, ids_BT, segments_BT, **options)
@@ -200,24 +189,3 @@ def flat_nats(logits_BKV, words):
   is_word_V = jnp.arange(logits_BKV.shape[-1]) < words
   total_BK = jax.nn.logsumexp(logits_BKV, axis=-1)
   return total_BK - jnp.sum(jnp.where(is_word_V, logits_BKV, 0), axis=-1) / words
-
-
-def over_chunks(function, size, *arrays_BT):
-  """The sum of function(*arrays), a tree of sums, over chunks of `size` positions of [B, T, ...],
-  each of which is computed again in the backward pass, so that one of them is held at a time."""
-  T = arrays_BT[0].shape[1]
-  count = -(-T // size)
-  if count == 1:
-    return function(*arrays_BT)
-
-  def chunks(x):
-    x = jnp.pad(x, [(0, 0), (0, count * size - T), *[(0, 0)] * (x.ndim - 2)])
-    return x.reshape(x.shape[0], count, size, *x.shape[2:]).swapaxes(0, 1)
-
-  def body(total, parts):
-    return jax.tree.map(jnp.add, total, function(*parts)), None
-
-  parts = tuple(map(chunks, arrays_BT))
-  shapes = jax.eval_shape(function, *(x[0] for x in parts))
-  zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-  return jax.lax.scan(jax.checkpoint(body), zeros, parts)[0]

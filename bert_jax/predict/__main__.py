@@ -66,13 +66,14 @@ def parser():
   add('--strict', action='store_true', help='stop at the first line that cannot be answered')
   add('--top-k', type=int, help='fill-mask, answer: candidates to give; default: 5; '
       'generate: draw from so many pieces; default: 0, all')  # fmt: skip
-  add('--max-tokens', type=int, help='generate: most tokens of an answer; default: 50')
+  add('--max-tokens', type=int, help='generate: most tokens of an answer; default: 50; '
+      'translate: default: as trained')  # fmt: skip
   add('--temperature', type=float, help='generate: 0 takes the likeliest token (default), 1 draws')
   add('--top-p', type=float, help='generate: draw from the likeliest pieces of such a share')
   add('--repetition-penalty', type=float, help='generate: above 1, pieces come again less often')
   add('--beams', type=int, help='generate: beam search with so many; default: 1, none; '
-      'translate: the same; default: as in its config')  # fmt: skip
-  add('--length-penalty', type=float, help='generate: higher ones favour long texts; default: 1')
+      'translate: default: as in its config')  # fmt: skip
+  add('--length-penalty', type=float, help='generate, translate: higher ones favour long texts')
   add('--stop', action='append', help='generate: a piece that ends the answer; may be repeated')
   add('--seed', type=int, help='generate: of what is drawn; default: 0')
   add('--order', help='generate, of masked models: left or confidence; default: left')

@@ -218,10 +218,9 @@ class Model:
     answers = self._all('next-sentence', pairs)
     return [next(iter(answer['probabilities'].values())) for answer in answers]
 
-  def translate(self, texts, beams=None):
-    """What the model writes for each text. beams: of the search; None: as in its config."""
-    answers = self._shown('translate', texts, **({'beams': beams} if beams else {}))
-    return [answer['translation'] for answer in answers]
+  def translate(self, texts, **options):
+    """What the model writes for each text. Options: beams, length_penalty, max_tokens."""
+    return [answer['translation'] for answer in self._shown('translate', texts, **options)]
 
   def states(self, texts):
     """For each text or pair its hidden_states.States: tokens, hidden states and attention."""

@@ -85,9 +85,7 @@ class Rows:
     slots, marks = self.examples_per_row, None
     if self.marks is not None:
       marks = self.marks[first:last].tolist()
-    row = build_row(
-      self.tokenizer, texts, self.seq_length, labels=labels, slots=slots, marks=marks
-    )
+    row = build_row(self.tokenizer, texts, self.seq_length, labels=labels, slots=slots, marks=marks)
     return row | {'language': self.language}
 
 

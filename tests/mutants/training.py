@@ -647,8 +647,8 @@ MUTANTS = [
   (
     'a text that ends is followed by the next one',
     'bert_jax/objectives/translation.py',
-    '(later(segments_BT) == segments_BT)',
-    '(later(segments_BT) > 0)',
+    'jnp.where(weights_BT > 0, segments_BT, 0)',
+    'segments_BT',
     'tests/test_encoder_decoder.py::test_denoising_predicts_the_text_from_what_infilling_left',
   ),
   (

@@ -42,7 +42,9 @@ def rules(config):
   yield not (table.regression and has_labels), f'table.regression has no label set; {advice}.'
   odd = f"table.class_weights is {weights!r}; write ((label, weight), ...) or ('balanced',)."
   yield weights == ('balanced',) or pairs_with_positive_numbers(weights), odd
-  both = f'table.lm_weight is {table.lm_weight}, and this model is not causal; set it to 0.'
+  both = (
+    f'table.lm_weight is {table.lm_weight}, for causal models; set model.causal=true, or it to 0.'
+  )
   yield not table.lm_weight or config.model.causal, both
   single = f'table.long_texts={table.long_texts} is for single texts'
   share = f'table.eval_share {table.eval_share} is a share of data.train, which is empty'

@@ -7,17 +7,27 @@ from bert_jax.tasks.ask import OfHead, texts_of
 from bert_jax.tasks.translation.reading import Pair
 from bert_jax.tasks.translation.task import Pairs
 
+BEAMS = 4  # of a model that was trained with translation.beams=0
+
 
 class Translate(OfHead):
-  """beams: of the search; None: as many as translation.beams says, and 4 if that is 0."""
+  """beams, length_penalty: of the search; max_tokens: of each answer. None: as in training. Texts
+  that are too long are cut, and counted."""
 
-  options, examples_of, shows = ('beams',), Pairs, ('text', 'translation', 'score')
+  options = ('beams', 'length_penalty', 'max_tokens')
+  examples_of, shows = Pairs, ('text', 'translation', 'score')
 
-  def __init__(self, model, beams=None):
-    if beams is not None and (type(beams) is not int or beams < 1):
-      raise InputError(f'beams is {beams!r}; search with 1 or more.')
-    beams = beams or model.objective.beams or 4
-    self.objective = dataclasses.replace(model.objective, beams=beams)
+  def __init__(self, model, beams=None, length_penalty=None, max_tokens=None):
+    of = model.objective
+    beams = of.beams or BEAMS if beams is None else beams
+    longest = of.longest if max_tokens is None else min(of.longest, max_tokens)
+    for name, value in (('beams', beams), ('max_tokens', longest)):
+      if type(value) is not int or value < 1:
+        raise InputError(f'{name} is {value!r}; use 1 or more, such as {BEAMS}.')
+    penalty = of.length_penalty if length_penalty is None else float(length_penalty)
+    self.objective = dataclasses.replace(
+      of, beams=beams, longest=longest, length_penalty=penalty
+    )  # fmt: skip
     super().__init__(model)
 
   def outputs(self, params, batch):

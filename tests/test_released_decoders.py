@@ -10,12 +10,14 @@ import jax
 import numpy as np
 import pytest
 import safetensors.numpy
+import tokenizers as library
 from golden import make_decoder_golden as hf
-from golden import make_released_golden as released
+from golden import make_released_golden as classes
+from released import SIZES, WORDS, made
 from test_export import same
 
 from bert_jax import config as c
-from bert_jax import models, train, trained
+from bert_jax import models, tokenizers, train, trained
 from bert_jax.config import InputError
 from bert_jax.convert import config_json, from_huggingface, parameter_names
 from bert_jax.models import decoding, encoder_decoder
@@ -218,7 +220,7 @@ def test_their_classes_load_what_is_exported(tmp_path, recorded, case):
   pytest.importorskip('torch')
   transformers = pytest.importorskip('transformers')
   _, folder = exported(tmp_path, recorded, case)
-  before, after = (hf.computed(released.load(x)) for x in (tmp_path / 'theirs', folder))
+  before, after = (hf.computed(classes.load(x)) for x in (tmp_path / 'theirs', folder))
   for name, x in before.items():
     np.testing.assert_array_equal(x, after[name], name)
   theirs = transformers.AutoTokenizer.from_pretrained(folder)
@@ -322,11 +324,38 @@ def test_their_class_computes_what_a_run_from_theirs_does(tmp_path, recorded):
   pytest.importorskip('torch')
   pytest.importorskip('transformers')
   _, run, folder = continued(tmp_path, recorded)
-  theirs, real = hf.computed(released.load(folder)), hf.draw_batch()['attention_mask'] > 0
+  theirs, real = hf.computed(classes.load(folder)), hf.draw_batch()['attention_mask'] > 0
   ours = trained.load(run)
   np.testing.assert_allclose(logits_of(ours)[real], theirs['logits'][real], rtol=0, atol=1e-4)
   for way in ('greedy', 'beam'):
     np.testing.assert_array_equal(generated(ours, way), theirs[way])
+
+
+def test_a_run_with_any_vocabulary_goes_out_as_a_gpt2(tmp_path):
+  """Whose prompts begin with [CLS], and whose texts end with [SEP]."""
+  config = c.load('configs/causal_lm.py')
+  config.model.update(SIZES | {'dtype': 'float32'})
+  config.data.seq_length = 24
+  tokenizer = tokenizers.WordPiece(WORDS)
+  params = TASKS['language_model'].objective(config, tokenizer).init(jax.random.key(0))
+  found = trained.Trained(config, tokenizer, jax.device_get(params), 1)
+  convert.export_run(tmp_path, found, {})
+  same(found.params, trained.load(tmp_path).params, config)
+  content = json.loads((tmp_path / 'config.json').read_text())
+  assert content['architectures'] == ['GPT2LMHeadModel']
+  ids = [tokenizer.cls_id, tokenizer.sep_id]
+  assert [content['bos_token_id'], content['eos_token_id']] == ids
+  theirs = library.Tokenizer.from_file(str(tmp_path / 'tokenizer.json'))
+  assert theirs.encode('the old river').ids == [ids[0], *tokenizer.ids_batch(['the old river'])[0]]
+  config.model.update(norm_placement='post')
+  with pytest.raises(InputError, match="norm_placement is post, and Hugging Face's GPT2 is pre"):
+    convert.export_run(tmp_path / 'no', found, {})
+
+
+def test_a_causal_classifier_has_no_class_of_theirs(tmp_path):
+  found = made('classifier', causal=True)
+  with pytest.raises(InputError, match='no class that computes the same as a causal model'):
+    convert.export_run(tmp_path / 'no', found, {})
 
 
 @pytest.mark.parametrize('case', ['gpt2', 'openai-gpt'])

@@ -146,12 +146,18 @@ def _tensors(kept, family, head, model):
 
 def _check(config, params, family):
   """InputError if there is no such model in Hugging Face's library."""
+  heads = TASKS[config.objective].heads
+  if heads and config.model.causal and not any(head.causal for head in heads):
+    raise InputError(
+      f'Hugging Face has no class that computes the same as a causal model for {config.objective}, '
+      'so it cannot be written; start a language model from its encoder with config.init_from.'
+    )
   if different := difference(family, config.model):
     field, value = different
     name = FAMILIES[family].name
     differ = f"model.{field} is {config.model[field]}, and Hugging Face's {name} is {value}"
     raise InputError(f'{differ}, so this model cannot be written as one.')
-  if not TASKS[config.objective].heads:
+  if not heads:
     head = f'objective {config.objective} has a head that Hugging Face has not'
     how = 'start another objective from its encoder with config.init_from'
     raise InputError(f'{head}, so it cannot be written; {how}.')
@@ -163,14 +169,8 @@ def _head(config, parts):
   """The Head of the Hugging Face model with these parts."""
   if 'nsp' in parts and 'pooler' not in parts:
     raise InputError('the next-sentence head stands on a pooler, and there is none to write.')
-  heads = [head for head in TASKS[config.objective].heads if head.causal == config.model.causal]
-  if not heads:
-    raise InputError(
-      f'Hugging Face has no class that computes the same as a causal model for {config.objective}, '
-      'so it cannot be written; start a language model from its encoder with config.init_from.'
-    )
-  for head in heads:
-    if parts >= set(head.parts):
+  for head in TASKS[config.objective].heads:
+    if parts >= set(head.parts) and head.causal == config.model.causal:
       return head
   known = ', '.join(sorted(parts))
   raise InputError(f'of a model for {config.objective} only {known} is there; convert a whole one.')

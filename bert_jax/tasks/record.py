@@ -67,7 +67,8 @@ class Task:
   predictions: {name: Prediction}; the first whose parts a model has is its default. heads: the
   kinds of model that it is in Hugging Face's library, the one with most parts first; (): none.
   from_released(config, released): adapts the config of a released model to its head.
-  problem(config) -> Hugging Face's problem_type of its models, or ''.
+  problem(config) -> Hugging Face's problem_type of its models, or ''. begin(config) -> what targets
+  begin with: 'cls', or 'sep' (BART's).
   """
 
   name: str
@@ -88,6 +89,7 @@ class Task:
   heads: tuple = ()
   from_released: Callable = lambda config, released: None
   problem: Callable = lambda config: ''
+  begin: Callable = lambda config: 'cls'
 
   @property
   def blocks(self):

@@ -1,6 +1,6 @@
 """Translation by an encoder-decoder Transformer (Vaswani et al. 2017), and other pairs of texts.
 
-    python -m bert_jax.train --config configs/translate.py:pair=en-de,runlocal --workdir W \
+    python -m bert_jax.train --config configs/translate.py:runlocal --workdir W \
         --config.data.train=$DATA --config.data.eval=$DATA
     echo 'A dog runs.' | python -m bert_jax.predict --model W --task translate
     python -m bert_jax.evaluate --workdir W \
@@ -15,17 +15,17 @@ Data may also be two files (en=FILE,de=FILE), a folder of them, a table or TFDS
 (tfds:wmt16_translate/de-en); see bert_jax/tasks/translation/reading.py. Both languages share a
 vocabulary, which is trained on data.train unless tokenizer.path names one. Arguments:
 
-pair=en-de    the names of the source and the target: of columns, of files, or their endings
+pair=en-de    the names of the source and the target: of columns, of files, or their endings;
+              pair=source-target for columns of these names
 size=base     the models of Vaswani et al., table 3: base or big; or small, of 4 + 4 layers of 128
               for some ten thousand pairs (Wu et al. 2021, https://arxiv.org/abs/2105.14462)
 runlocal      a few minutes on a laptop, size=small
 denoise       BART's pre-training on documents (data.train as in configs/pretrain.py); a run with
               --config.init_from=W then begins with its weights
 
-For summaries and other long sources: --config.data.seq_length=1024
---config.translation.target_length=128 --config.translation.too_long=cut, and the names of the
-columns, --config.translation.source_column=source. A table without a header is given their names by
---config.translation.columns=en,de.
+For summaries and other long sources: pair=source-target with --config.data.seq_length=1024
+--config.translation.target_length=128 --config.translation.too_long=cut. A table without a header
+is given the names of its columns by --config.translation.columns=en,de.
 """
 
 from ml_collections import ConfigDict
@@ -41,7 +41,7 @@ SIZES = {
 
 
 def get_config(arg=''):
-  arg = c.parse_arg(arg, pair='', size='', runlocal=False, denoise=False)
+  arg = c.parse_arg(arg, pair='en-de', size='', runlocal=False, denoise=False)
   arg.size = arg.size or ('small' if arg.runlocal else 'base')
   if arg.size not in SIZES:
     raise c.InputError(f'size={arg.size} is not known; use one of {", ".join(SIZES)}.')
@@ -81,8 +81,8 @@ def get_config(arg=''):
   if arg.denoise:
     config.update(dict(corpus=dict(rows='full'), loss=dict(nsp_weight=0.0),
                        masking=dict(masked_lm_prob=0.3), eval_masking=dict(masked_lm_prob=0.3)))
-  elif arg.pair:
-    source, dash, target = arg.pair.partition('-')
+  else:
+    source, _, target = arg.pair.partition('-')
     if not (source and target):
       raise c.InputError(f'pair={arg.pair} names no two columns; write pair=en-de.')
     config.update(dict(translation=dict(source_column=source, target_column=target)))

@@ -197,11 +197,14 @@ def searched(of, params, pair, beams):
   return ended[0][1], ended[0][0]
 
 
+ENDS = 6.0  # added to the logit of [SEP], so that random models end a text
+
+
 @pytest.mark.parametrize('kind, beams', [('vaswani', 3), ('rotary', 1), ('narrow', 2)])
 def test_a_cached_search_of_packed_sources_is_one_that_reads_everything_anew(kind, beams):
   of = objective(kind, beams=beams, longest=8)
   params = params_of(of)
-  params['mlm']['bias'] = params['mlm']['bias'].at[SEP].add(1.0)  # some end before the last place
+  params['mlm']['bias'] = params['mlm']['bias'].at[SEP].add(ENDS)
   out = jax.jit(of.predict)(params, batch_of([PAIRS[:2], PAIRS[2:], []]))
   assert out['example_ids'][:, 0].tolist() == [1, 1, 0]
   lengths = set()
@@ -211,7 +214,7 @@ def test_a_cached_search_of_packed_sources_is_one_that_reads_everything_anew(kin
     written = [int(i) for i in out['written'][b, k] if i >= 0]
     assert written == ids
     np.testing.assert_allclose(out['scores'][b, k], score, rtol=1e-4)
-  assert len(lengths) > 1 or kind != 'vaswani'
+  assert min(lengths) < of.longest  # some end before the last place
   assert [i for i in out['written'][1, 1].tolist() if i >= 0] == [SEP]  # no source, no text
 
 

@@ -3,6 +3,7 @@
     echo 'the [MASK] of the list' | python -m bert_jax.predict --model W --top-k 5
     python -m bert_jax.predict --model W2 --input reviews.txt --output labels.jsonl
     python -m bert_jax.predict --model minilm --task embed --input texts.txt --output texts.npy
+    echo 'The array is' | python -m bert_jax.predict --model W --task generate --max-tokens 20
 
 --model is a run's workdir or a Hugging Face folder; --task what is asked, by default what the model
 was trained for. A plain line is a text, or the fields of a record between tabs (a pair: text, tab,

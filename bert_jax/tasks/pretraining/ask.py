@@ -158,9 +158,8 @@ class LeftToRight(Examples):
   def __init__(self, model, records, problems):
     self.records, room = records, model.limit - 2
     self.read = model.tokenizer.ids_batch(records)
-    problems.counts[f'texts cut (longer than {model.limit} tokens)'] += sum(
-      len(ids) > room for ids in self.read
-    )
+    if number := sum(len(ids) > room for ids in self.read):
+      problems.counts[f'texts cut (longer than {model.limit} tokens)'] += number
     self.numbers = [i for i, ids in enumerate(self.read) if len(ids)]
     texts = [(self.read[i][:room],) for i in self.numbers]
     super().__init__(model.tokenizer, texts, seq_length=model.limit, slots=64)

@@ -82,6 +82,45 @@ def test_words_to_tag_are_the_pieces_they_are_in_a_text(folder, blanks):
   assert not np.array_equal(ids, np.concatenate(ours.ids_batch(words)))
 
 
+def gpt2(path):
+  """A folder with the vocabulary of a GPT-2, trained here: one special token, which is the last."""
+  theirs = library.ByteLevelBPETokenizer()
+  theirs.train_from_iterator(TEXTS * 3, 319, 2)
+  theirs.add_special_tokens(['<|endoftext|>'])
+  path.mkdir(exist_ok=True)
+  theirs.save(str(path / 'tokenizer.json'))
+  return theirs
+
+
+def test_a_gpt2_has_one_special_token_which_begins_and_ends_texts(tmp_path):
+  theirs, ours = gpt2(tmp_path), tokenizers.load_folder(tmp_path)
+  end = theirs.token_to_id('<|endoftext|>')
+  assert isinstance(ours, tokenizers.ByteLevel) and end == ours.vocab_size - 1
+  assert (ours.cls_id, ours.sep_id, ours.special_ids) == (end, end, (end,))
+  (ids,) = ours.ids_batch(['the river <|endoftext|>'])  # which is plain where it is typed
+  assert end not in ids and ours.decode([end, *ids, end]) == 'the river <|endoftext|>'
+  assert ours.decode(range(end)) == ours.rust.decode(list(range(end))).strip()
+  for name in ('unk_id', 'pad_id'):  # no text has it, and nothing that is shown is padding
+    assert getattr(ours, name) == end
+  with pytest.raises(InputError, match='has no .MASK. .nor <mask>., and what is asked of this'):
+    assert ours.mask_id
+  with pytest.raises(InputError, match='has no .MASK.'):
+    ours.encode_with_masks('a [MASK]')
+
+
+def test_a_gpt2_in_two_files_is_the_same(tmp_path):
+  gpt2(tmp_path / 'one')
+  content = json.loads((tmp_path / 'one' / 'tokenizer.json').read_text())
+  (tmp_path / 'two').mkdir()
+  vocabulary = content['model']['vocab']
+  vocabulary |= {'<|endoftext|>': len(vocabulary)}
+  (tmp_path / 'two' / 'vocab.json').write_text(json.dumps(vocabulary))
+  merges = [' '.join(pair) for pair in content['model']['merges']]
+  (tmp_path / 'two' / 'merges.txt').write_text('\n'.join(['#version: 0.2', *merges]) + '\n')
+  one, two = (tokenizers.load_folder(tmp_path / x) for x in ('one', 'two'))
+  assert one.fingerprint == two.fingerprint
+
+
 def test_two_texts_stand_two_seps_apart(folder, tokenizer):
   """RoBERTa's <s> A </s></s> B </s>, BERT's [CLS] A [SEP] B [SEP]."""
   first, second = np.array([7, 8], np.int32), np.array([9], np.int32)

@@ -85,6 +85,49 @@ def test_a_modern_tokenizer_is_read_as_it_is(tmp_path):
   assert words.word_starts.sum() == 3 < len(words.ids)
 
 
+def gpt(path):
+  """vocab.json and merges.txt of a GPT, trained here: lower case, </w> at the ends of words."""
+  out = library.Tokenizer(models.BPE(unk_token='<unk>', end_of_word_suffix='</w>'))
+  out.normalizer = normalizers.BertNormalizer(lowercase=True)
+  out.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+  out.decoder = decoders.BPEDecoder(suffix='</w>')
+  out.train_from_iterator(
+    TEXTS[:2] * 3,
+    trainers.BpeTrainer(vocab_size=60, special_tokens=['<unk>'], end_of_word_suffix='</w>'),
+  )
+  path.mkdir(exist_ok=True)
+  out.model.save(str(path))
+  return out
+
+
+def test_a_gpt_is_read_as_it_is(tmp_path):
+  theirs, ours = gpt(tmp_path), tokenizers.load_folder(tmp_path)
+  assert ours.pieces == [theirs.id_to_token(i) for i in range(theirs.get_vocab_size())]
+  assert (ours.unk_id, ours.special_ids) == (0, (0,))
+  for text in [*TEXTS, 'The <unk> RIVERS']:
+    (encoding,) = ours.encode_batch([text])
+    plain = text.replace('<unk>', '< unk >')  # typed, it is plain text
+    assert encoding.ids.tolist() == theirs.encode(plain).ids == ours.ids_batch([text])[0].tolist()
+  (encoding,) = ours.encode_batch(['the rivers near'])
+  spans = ['the rivers near'[a:b] for a, b in encoding.offsets[encoding.word_starts]]
+  assert [span[0] for span in spans] == ['t', 'r', 'n'] and len(encoding.ids) > 3
+  assert ours.decode(encoding.ids) == 'the rivers near'
+  with pytest.raises(InputError, match=r'has no \[SEP\] \(nor </s>\), and what is asked'):
+    assert ours.sep_id
+  ours.save(tmp_path / 'W')  # as tokenizer.json
+  assert tokenizers.load_folder(tmp_path / 'W').fingerprint == ours.fingerprint
+
+
+@pytest.mark.slow
+def test_their_class_of_a_gpt_gives_the_same_ids(tmp_path):
+  transformers = pytest.importorskip('transformers')
+  gpt(tmp_path)
+  theirs = transformers.OpenAIGPTTokenizer.from_pretrained(tmp_path)
+  ours = tokenizers.load_folder(tmp_path)
+  for text, ids in zip(TEXTS, ours.ids_batch(TEXTS)):
+    assert theirs(text)['input_ids'] == ids.tolist()
+
+
 @pytest.mark.parametrize('kind', ['modern', 'albert', 'fnet'])
 def test_special_tokens_that_are_typed_are_plain(tmp_path, kind):
   modern(tmp_path) if kind == 'modern' else spiece(tmp_path, kind)

@@ -204,6 +204,17 @@ def test_both_sides_of_a_pair_have_its_segment_and_labels_are_the_next_tokens(to
   assert source.fill == (7 + 6) / 24
 
 
+def test_targets_as_those_of_a_bart_begin_with_sep_and_cls_is_predicted(tokenizer):
+  source, _ = rows([('good', 'new')], tokenizer, 'translation.begin=sep')
+  cls, sep, (x,) = tokenizer.cls_id, tokenizer.sep_id, ids(tokenizer, 'new')
+  row = source[0]
+  assert row['target_ids'].tolist() == [sep, cls, x] + [0] * 9
+  assert row['target_labels'].tolist() == [cls, x, sep] + [0] * 9
+  fields = 'data.seq_length=12', 'translation.begin=sep'
+  assert task.objective(config('x', *fields), tokenizer).begin_id == sep
+  assert task.text_of(tokenizer, np.array([cls, x, sep])) == 'new'
+
+
 def test_rows_have_room_for_the_longer_side_and_the_fingerprint_covers_the_targets(tokenizer):
   rng = np.random.default_rng(0)
   pairs = [(sentence(rng), sentence(rng)) for _ in range(60)]

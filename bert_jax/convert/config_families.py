@@ -44,6 +44,13 @@ class Family(NamedTuple):
 
 
 _ENDS = {'bos_token_id': 'cls', 'eos_token_id': 'sep'}
+_GPT = {'n_embd': 'hidden_size', 'n_layer': 'num_hidden_layers', 'n_head': 'num_attention_heads',
+        'n_positions': 'max_position_embeddings', 'resid_pdrop': 'hidden_dropout_prob',
+        'attn_pdrop': 'attention_probs_dropout_prob',
+        'layer_norm_epsilon': 'layer_norm_eps'}  # fmt: skip
+_GPT_DEFAULTS = {'hidden_act': 'gelu_new', 'layer_norm_eps': 1e-5, 'type_vocab_size': 0}
+_GPT_FIELDS = {'causal': True, 'embedding_norm': False, 'mlm_head': 'none', 'decoder_bias': False,
+               'pooler': 'none'}  # fmt: skip
 FAMILIES = {
   'bert': Family('Bert', pooler=('Model',)),
   'roberta': Family('Roberta'),
@@ -93,7 +100,36 @@ FAMILIES = {
     fixed={'rope_scaling': (None,), 'classifier_pooling': ('cls', 'mean')},
     ids=_ENDS | {'cls_token_id': 'cls', 'sep_token_id': 'sep'},
   ),
+  'openai-gpt': Family(
+    'OpenAIGPT', keys=_GPT | {'afn': 'hidden_act'}, defaults=_GPT_DEFAULTS, fields=_GPT_FIELDS,
+  ),
+  'gpt2': Family(
+    'GPT2',
+    keys=_GPT | {'activation_function': 'hidden_act', 'n_inner': 'intermediate_size'},
+    defaults=_GPT_DEFAULTS,
+    fields=_GPT_FIELDS | {'norm_placement': 'pre'},
+    fixed={'scale_attn_weights': (True,), 'scale_attn_by_inverse_layer_idx': (False,)},
+    ids=_ENDS,
+  ),
+  'bart': Family(
+    'Bart',
+    keys={'d_model': 'hidden_size', 'encoder_layers': 'num_hidden_layers',
+          'encoder_attention_heads': 'num_attention_heads', 'encoder_ffn_dim': 'intermediate_size',
+          'decoder_layers': 'num_decoder_layers', 'activation_function': 'hidden_act',
+          'dropout': 'hidden_dropout_prob', 'attention_dropout': 'attention_probs_dropout_prob',
+          'init_std': 'initializer_range', 'scale_embedding': 'embedding_scale'},
+    defaults={'layer_norm_eps': 1e-5, 'type_vocab_size': 0, 'attention_probs_dropout_prob': 0.0,
+              'num_decoder_layers': 12, 'embedding_scale': False},
+    fields={'mlm_head': 'none'},
+    free=('num_decoder_layers', 'embedding_scale'),
+    fixed={'is_encoder_decoder': (True,), 'tie_word_embeddings': (True, None),
+           'normalize_before': (False,), 'add_final_layer_norm': (False,),
+           'normalize_embedding': (True,), 'static_position_embeddings': (False,)},
+    ids=_ENDS,
+  ),
 }  # fmt: skip
+POSITION_OFFSET = {'bart': 2}  # rows of its position tables that are of no position
+NO_POOLER = 'openai-gpt', 'gpt2', 'bart'  # families in which model.pooler says nothing
 
 
 def fields_of(path, family, content):
@@ -108,6 +144,20 @@ def fields_of(path, family, content):
     content['embedding_size'] = content.get('hidden_size')
   if family == 'electra' and content['embedding_size'] == content.get('hidden_size'):
     content['embedding_size'] = 0
+  if 'n_embd' in theirs.keys and content.get('intermediate_size') is None:
+    content['intermediate_size'] = 4 * content.get('hidden_size', 0)
+  if family == 'openai-gpt' and content['hidden_act'] == 'gelu':  # its classes read it so
+    content['hidden_act'] = 'gelu_new'
+  if family == 'bart':
+    for name in ('attention_heads', 'ffn_dim'):
+      ours, other = content.get(theirs.keys[f'encoder_{name}']), content.get(f'decoder_{name}')
+      if other not in (None, ours):
+        raise InputError(
+          f'{path} says decoder_{name} is {other} and encoder_{name} is {ours}; here both are the '
+          'same, so it would not be the same model.'
+        )
+    if content['num_decoder_layers'] == content.get('num_hidden_layers'):
+      content['num_decoder_layers'] = 0
   if 'feed_forward_bias' in theirs.free:
     content['feed_forward_bias'] = 'all' if content['feed_forward_bias'] is True else 'none'
   return content
@@ -121,6 +171,15 @@ def keys_of(family, model):
     out['feed_forward_bias'] = out['feed_forward_bias'] == 'all'
   if 'embedding_size' in out:
     out['embedding_size'] = out['embedding_size'] or model['hidden_size']
+  if family == 'gpt2':
+    out['embd_pdrop'] = model['hidden_dropout_prob']
+  if family == 'bart':
+    out |= {
+      'num_decoder_layers': model['num_decoder_layers'] or model['num_hidden_layers'],
+      'decoder_attention_heads': model['num_attention_heads'],
+      'decoder_ffn_dim': model['intermediate_size'],
+      'is_encoder_decoder': True,
+    }
   if family == 'modernbert':
     every, window = (out.pop(x) for x in ('global_attention_every', 'attention_window'))
     theta, local = out.pop('rotary_theta'), out.pop('local_rotary_theta')
@@ -148,10 +207,15 @@ def difference(family, model):
   expected = BERT | theirs.fields
   for field, value in expected.items():
     said = field in (*theirs.free, *SIZES, *OTHERS, *OURS, 'tie_word_embeddings', 'hidden_act')
+    said = said or (field == 'pooler' and family in NO_POOLER)
     if not said and field in model and model[field] != value:
       return field, value
   if 'feed_forward_bias' in theirs.free and model['feed_forward_bias'] == 'output':
     return 'feed_forward_bias', 'all or none'
+  if family == 'bart' and model['layer_norm_eps'] != 1e-5:  # its config.json cannot say it
+    return 'layer_norm_eps', 1e-5
+  if family == 'bart' and not model['tie_word_embeddings']:
+    return 'tie_word_embeddings', True
   if family == 'fnet' and model['embedding_size'] != model['hidden_size']:
     return 'embedding_size', model['hidden_size']
   return None

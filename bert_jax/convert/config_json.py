@@ -10,7 +10,14 @@ too; google-research/bert computes its tanh approximation, which differs by 5e-4
 
 from typing import NamedTuple
 
-from bert_jax.convert.config_families import BERT, FAMILIES, OTHERS, SIZES, fields_of
+from bert_jax.convert.config_families import (
+  BERT,
+  FAMILIES,
+  OTHERS,
+  POSITION_OFFSET,
+  SIZES,
+  fields_of,
+)
 from bert_jax.errors import InputError
 from bert_jax.text import files
 
@@ -24,13 +31,13 @@ FIXED = {'position_embedding_type': ('absolute', None), 'is_decoder': (False, No
 # {key or our field: (type of its value, if it is there, and that type in words)}.
 TYPES = {
   (int, 'a whole number'): (*SIZES, 'pad_token_id', 'embedding_size', 'attention_window',
-                            'local_attention', 'global_attn_every_n_layers'),
+                            'local_attention', 'global_attn_every_n_layers', 'num_decoder_layers'),
   ((int, float), 'a number'): (*OTHERS, 'global_rope_theta', 'local_rope_theta'),
   (str, 'a text'): ('hidden_act', 'model_type', 'problem_type', 'classifier_activation'),
   (list, 'a list'): ('architectures', 'layer_types'),
   (dict, 'an object'): ('bert_jax', 'id2label', 'rope_parameters'),
   (bool, 'true or false'): ('tie_word_embeddings', 'norm_bias', 'attention_bias', 'mlp_bias',
-                            'head_bias', 'decoder_bias'),
+                            'head_bias', 'decoder_bias', 'embedding_scale'),
 }  # fmt: skip
 TYPES = {name: kind for kind, names in TYPES.items() for name in names}
 MAY_BE_NULL = ('pad_token_id', 'problem_type', 'architectures', 'bert_jax', 'id2label',
@@ -48,6 +55,7 @@ class Description(NamedTuple):
   offset: int  # rows of the position table that stand before position 0
   ours: dict  # what is under "bert_jax": what to_huggingface wrote besides
   pooling: str = 'cls'  # what its sequence classifier reads: cls, or mean
+  begin: str = 'cls'  # what its targets begin with: cls, or sep
 
 
 def is_model(folder):
@@ -85,7 +93,7 @@ def read(folder):
     'hidden_act': ACTIVATIONS[act],
     'tie_word_embeddings': content.get('tie_word_embeddings') is not False,
   }
-  offset = 0
+  offset = POSITION_OFFSET.get(family, 0)
   if family == 'roberta':  # positions are counted from the id of its padding + 1
     offset = (1 if content.get('pad_token_id') is None else content['pad_token_id']) + 1
     model['max_position_embeddings'] -= offset
@@ -99,7 +107,20 @@ def read(folder):
     raise InputError(f'{path} says architectures is {architectures!r:.60}; write names.')
   labels, problem = _labels(path, content), content.get('problem_type') or ''
   pooling = content.get('classifier_pooling', 'cls')
-  return Description(family, model, labels, problem, architectures[0], offset, ours, pooling)
+  known = model, labels, problem, architectures[0], offset, ours, pooling
+  return Description(family, *known, _begin(path, content) if family == 'bart' else 'cls')
+
+
+def _begin(path, content):
+  """What the targets of a BART begin with: its own with [SEP], which is </s>, others with [CLS]."""
+  ids = {name: content.get(f'{name}_token_id', i) for name, i in (('bos', 0), ('eos', 2))}
+  start = content.get('decoder_start_token_id', 2)
+  if start not in ids.values():
+    raise InputError(
+      f'{path} says decoder_start_token_id is {start!r}; here targets begin with its bos_token_id '
+      'or its eos_token_id.'
+    )
+  return 'sep' if start == ids['eos'] else 'cls'
 
 
 def _check_fixed(path, content, fixed):

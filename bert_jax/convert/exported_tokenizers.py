@@ -8,11 +8,13 @@ from tokenizers import decoders, processors
 from bert_jax import tokenizers
 from bert_jax.whole_files import write_whole
 
-ROLES = ('pad', 'unk', 'cls', 'sep', 'mask')
+ROLES = dict(zip(('pad', 'unk', 'cls', 'sep', 'mask'), tokenizers.RESERVED))
 INPUTS = ('input_ids', 'token_type_ids', 'attention_mask')
 # {family: the class of its WordPiece; what its models are not given}, if not as a BERT's.
 CLASSES = {'distilbert': 'DistilBertTokenizer'}
-WITHOUT = {'distilbert': 'token_type_ids', 'modernbert': 'token_type_ids', 'fnet': 'attention_mask'}
+WITHOUT = {'distilbert': 'token_type_ids', 'modernbert': 'token_type_ids', 'fnet': 'attention_mask',
+           'gpt2': 'token_type_ids', 'bart': 'token_type_ids'}  # fmt: skip
+CONTINUES = ('gpt2',)  # families that are given texts to continue, which nothing ends
 
 
 def write(out, tokenizer, family, longest):
@@ -27,17 +29,20 @@ def write(out, tokenizer, family, longest):
       'it with these special tokens, so it is not set up: encode with the sentencepiece library, '
       'and put [CLS] before and [SEP] after each text.'
     )
-  special = {f'{role}_token': tokenizer.pieces[getattr(tokenizer, f'{role}_id')] for role in ROLES}
+  continues, ids = family in CONTINUES, _special(tokenizer)
+  if continues:
+    ids |= {'bos': tokenizer.cls_id, 'eos': tokenizer.sep_id, 'pad': tokenizer.pad_id}
+  special = {f'{role}_token': tokenizer.pieces[i] for role, i in ids.items()}
   inputs = [name for name in INPUTS if name != WITHOUT.get(family)]
   settings = special | {'model_max_length': longest, 'model_input_names': inputs}
   settings['tokenizer_class'] = 'PreTrainedTokenizerFast'
-  if isinstance(tokenizer, tokenizers.WordPiece):
+  if isinstance(tokenizer, tokenizers.WordPiece) and not continues:
     settings['tokenizer_class'] = CLASSES.get(family, 'BertTokenizer')
     for name in ('do_lower_case', 'tokenize_chinese_chars', 'strip_accents'):
       settings[name] = getattr(tokenizer, name)
   for name, content in (('tokenizer_config.json', settings), ('special_tokens_map.json', special)):
     write_whole(out / name, json.dumps(content, indent=2) + '\n')
-  text = fast(tokenizer).to_str(pretty=True)
+  text = fast(tokenizer, continues).to_str(pretty=True)
   if isinstance(tokenizer, tokenizers.RustTokenizer):  # otherwise as it was read, letter for letter
     content = tokenizer.content | {'post_processor': json.loads(text)['post_processor']}
     text = json.dumps(content, indent=2, ensure_ascii=False) + '\n'
@@ -45,14 +50,27 @@ def write(out, tokenizer, family, longest):
   return ''
 
 
-def fast(tokenizer):
-  """A tokenizer as one of the Rust library, which adds and knows the special tokens."""
+def _special(tokenizer):
+  """{role: id} of the reserved pieces that a vocabulary has under BERT's or RoBERTa's names."""
+  ends = tokenizer.cls_id == tokenizer.sep_id  # a GPT-2's, which is neither [CLS] nor [SEP]
+  roles = {role: name for role, name in ROLES.items() if not (ends and role in ('cls', 'sep'))}
+  known = tokenizer.reserved
+  return {role: known[name] for role, name in roles.items() if name in known}
+
+
+def fast(tokenizer, continues=False):
+  """A tokenizer as one of the Rust library, which adds and knows the special tokens. continues: it
+  is for texts to be continued: only [CLS] is put before them, if it is not also what ends texts."""
   out = library.Tokenizer.from_str(tokenizer.rust.to_str())
   cls, sep = (tokenizer.pieces[i] for i in (tokenizer.cls_id, tokenizer.sep_id))
+  single = f'{cls}:0 $A:0 {sep}:0'
+  pair = f'{cls}:0 $A:0 {f"{sep}:0 " * tokenizer.between}$B:1 {sep}:1'
+  if continues:
+    single = '$A:0' if cls == sep else f'{cls}:0 $A:0'
+    pair = f'{single} $B:1'
+  ends = {cls: tokenizer.cls_id, sep: tokenizer.sep_id}
   template = processors.TemplateProcessing(
-    single=f'{cls}:0 $A:0 {sep}:0',
-    pair=f'{cls}:0 $A:0 {f"{sep}:0 " * tokenizer.between}$B:1 {sep}:1',
-    special_tokens=[(cls, tokenizer.cls_id), (sep, tokenizer.sep_id)],
+    single=single, pair=pair, special_tokens=list(ends.items())
   )
   if isinstance(tokenizer, tokenizers.WordPiece):
     out.decoder = decoders.WordPiece(prefix='##')
@@ -62,8 +80,11 @@ def fast(tokenizer):
     return out  # its file says which tokens are special
   else:
     out.post_processor = processors.Sequence([out.post_processor, template])
-  lstrip = isinstance(tokenizer, tokenizers.ByteLevel)  # the blank before a mask is part of it
-  mask = library.AddedToken(tokenizer.pieces[tokenizer.mask_id], lstrip=lstrip, special=True)
-  out.add_special_tokens([tokenizer.pieces[getattr(tokenizer, f'{r}_id')] for r in ROLES[:-1]])
-  out.add_special_tokens([mask])
+  known = tokenizer.reserved
+  plain = dict.fromkeys(tokenizer.pieces[i] for name, i in known.items() if name != '[MASK]')
+  out.add_special_tokens(list(plain))
+  if '[MASK]' in known:  # of a byte-level vocabulary the blank before a mask is part of it
+    lstrip = isinstance(tokenizer, tokenizers.ByteLevel)
+    mask = library.AddedToken(tokenizer.pieces[tokenizer.mask_id], lstrip=lstrip, special=True)
+    out.add_special_tokens([mask])
   return out

@@ -27,6 +27,7 @@ from bert_jax.text import files
 
 VOCABULARY = ('encoder/embeddings/word_embeddings/embedding', 'mlm/bias', 'mlm/decoder')
 POSITIONS = 'encoder/embeddings/position_embeddings/embedding'
+ALL_POSITIONS = POSITIONS, POSITIONS.replace('encoder', 'decoder')
 TYPES = 'encoder/embeddings/token_type_embeddings/embedding'
 
 
@@ -75,6 +76,9 @@ def read(folder, positions=0):
   model = description.model
   source_names = parameter_names.names_in_file(tensors, family, model['num_hidden_layers'])
   places = parameter_names.table(family, model)
+  if family == 'bart' and 'final_logits_bias' not in source_names:  # their classes take it for zero
+    source_names['final_logits_bias'] = 'final_logits_bias'
+    tensors['final_logits_bias'] = np.zeros((1, model['vocab_size']), np.float32)
   other_head = other_heads.of(description, source_names)
   places = {path: x for path, x in places.items() if path.partition('/')[0] not in other_head.parts}
   copies = parameter_names.copies(family, places)
@@ -83,12 +87,13 @@ def read(folder, positions=0):
   incomplete = {}  # {part of a model that is not whole: the source names that it lacks}
   for path in places.keys() - present:
     incomplete.setdefault(path.partition('/')[0], []).append(places[path].name)
-  if 'encoder' in incomplete:
-    lacks = f'{len(incomplete["encoder"])} missing, for example {min(incomplete["encoder"])}'
-    raise InputError(f'the encoder of these weights is not whole: {lacks}; is config.json theirs?')
+  for tower in incomplete.keys() & {'encoder', 'decoder'}:
+    lacks = f'{len(incomplete[tower])} missing, for example {min(incomplete[tower])}'
+    raise InputError(f'the {tower} of these weights is not whole: {lacks}; is config.json theirs?')
   parts = {path.partition('/')[0] for path in present} - incomplete.keys()
   objective = _objective(description, parts)
-  unused = _unused(source_names, tensors, places, present, incomplete, objective, ignored, copies)
+  whose = family, tensors, source_names, places
+  unused = _unused(*whose, present, incomplete, objective, ignored, copies)
   unused |= {name: other_head.why for name in unused if name.startswith(other_head.names)}
   flat, sources, width = {}, {}, model['hidden_size'] if family == 'google' else 0
   for path in sorted(present):
@@ -144,6 +149,8 @@ def _objective(description, parts):
   architecture, fitting = description.architecture, []
   for task in TASKS.values():
     for head in task.heads:
+      if head.causal != description.model['causal']:
+        continue
       *others, last = head.parts
       is_named, is_labelled = architecture.endswith(head.ending), not task.reads_corpus
       lacks = [part for part in others if part not in parts]
@@ -155,7 +162,7 @@ def _objective(description, parts):
   return max(fitting, key=lambda rank_and_name: rank_and_name[0])[1]
 
 
-def _unused(source_names, tensors, places, present, incomplete, objective, ignored, copies):
+def _unused(family, tensors, source_names, places, present, incomplete, objective, ignored, copies):
   """{source name: why it cannot be used}: unknown names, and those of parts that are not whole or
   that the objective has not. What may be left out silently is added to `ignored`."""
   used, unused = set(), {}
@@ -175,7 +182,7 @@ def _unused(source_names, tensors, places, present, incomplete, objective, ignor
     used.add(name)
   rest = sorted(tensors.keys() - used - ignored.keys() - copies)
   plain = {name: short for short, name in source_names.items()}
-  prefix = places['encoder/embeddings/LayerNorm/scale'].name.partition('embeddings')[0]
+  prefix = parameter_names.prefix_of(family)
   if inner := [name for name in rest if plain.get(name, name).startswith(prefix)]:
     more = f'tensors that ours has not ({len(inner)}, for example {inner[0]})'
     other = 'so it would not be the same model; is config.json theirs?'
@@ -196,10 +203,14 @@ def _layout(x, name, place, width):
   x = np.asarray(x).astype(np.float32)
   if not np.isfinite(x).all():
     raise InputError(f'{name} holds numbers that are not finite; these weights are broken.')
-  (i, n), rows = place.part, len(x) // place.part[1]
-  x = x[i * rows : (i + 1) * rows] if n > 1 else x
+  i, n = place.part
+  if n > 1:
+    size = x.shape[place.axis] // n
+    x = np.take(x, range(i * size, (i + 1) * size), place.axis)
   if width and x.ndim == len(place.shape) + 1 and x.size == width ** len(place.shape):
     x = x.reshape([width] * len(place.shape))
+  if place.is_row and x.ndim == 2 and len(x) == 1:
+    x = x[0]
   return np.ascontiguousarray(x.T) if place.turned else x
 
 
@@ -208,10 +219,10 @@ def _fit_tables(weights, positions):
   token types or, if those are all zero, none, and with as many positions as are asked for."""
   description, flat, new = weights.description, dict(weights.flat), {}
   model = dict(description.model)
-  position_name = weights.sources.get(POSITIONS, ('',))[0]
-  if description.offset:
-    flat[POSITIONS] = flat[POSITIONS][description.offset :]
-    rows = f'{position_name}, rows 0 to {description.offset - 1}'
+  tables = [path for path in ALL_POSITIONS if path in flat]
+  for path in tables if description.offset else ():
+    flat[path] = flat[path][description.offset :]
+    rows = f'{weights.sources[path][0]}, rows 0 to {description.offset - 1}'
     weights.ignored[rows] = 'they are of no position'
   if TYPES in flat and len(flat[TYPES]) == 1:
     flat[TYPES] = np.repeat(flat[TYPES], 2, axis=0)
@@ -225,20 +236,21 @@ def _fit_tables(weights, positions):
     for path in [path for path in flat if path.startswith('pooler/') and not flat[path].any()]:
       weights.ignored[weights.sources.pop(path)[0]] = 'zeros: there is no pooler'
       del flat[path]
-  if positions and POSITIONS not in flat:
+  if positions and not tables:
     kind = model['position_embeddings']
     raise InputError(f'this model has {kind} positions and no table of them; leave out positions.')
-  if positions:
-    table = flat[POSITIONS]
+  for path in tables if positions else ():
+    table = flat[path]
     if positions > len(table):
-      new[POSITIONS] = f'rows {len(table)} to {positions - 1}'
+      new[path] = f'rows {len(table)} to {positions - 1}'
     if positions < len(table):
       rows = f'rows {description.offset + positions} to {description.offset + len(table) - 1}'
-      weights.ignored[f'{position_name}, {rows}'] = f'cut: {positions} positions were asked for'
+      name = weights.sources[path][0]
+      weights.ignored[f'{name}, {rows}'] = f'cut: {positions} positions were asked for'
     shape = positions, table.shape[1]
     rows = np.random.default_rng(0).normal(0, model['initializer_range'], shape)
     rows[: len(table)] = table[:positions]
-    flat[POSITIONS], model['max_position_embeddings'] = rows.astype(np.float32), positions
+    flat[path], model['max_position_embeddings'] = rows.astype(np.float32), positions
   return weights._replace(flat=flat, new=new, description=description._replace(model=model))
 
 
@@ -246,7 +258,7 @@ def _check_shapes(flat, model, sources, description=None):
   """InputError unless every array has the shape that the fields of config.model ask for. sources:
   those of Weights. description: of the config.json that the fields come from, if any."""
   fields = FIELDS if model['embedding_size'] else FIELDS | {'E': 'hidden_size'}
-  shapes = parameter_names.shapes(model['num_hidden_layers'])
+  shapes = parameter_names.shapes(model)
   for path, x in flat.items():
     letters = shapes[path]
     sizes = [model[fields[c]] if c in fields else int(c) if c in '12' else None for c in letters]
@@ -261,7 +273,8 @@ def _check_shapes(flat, model, sources, description=None):
     if description:
       keys = {ours: key for key, ours in FAMILIES[description.family].keys.items()}
       key = keys.get(field, field)
-      n += description.offset if field == 'max_position_embeddings' else 0
+      if field == 'max_position_embeddings' and description.family == 'roberta':
+        n += description.offset
       fix = f'write "{key}": {n} in its config.json'
     fix += ' or convert it with --positions' if field == 'max_position_embeddings' else ''
     raise InputError(f'{name} is {x.shape}, and {field} is {model[field]}; {fix}.')

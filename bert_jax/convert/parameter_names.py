@@ -1,179 +1,32 @@
 """What our parameters are called in released weights: a table for each family of models.
 
-A family has a name for each module; the shape of a module and its parameters are the same for all.
-Two or three of our modules may be one of theirs, whose rows are those of ours, one after the other.
-A dense kernel is [out, in] in torch and [in, out] here. In TensorFlow it is as here, but for the
-output layers of google-research/bert (TensorFlow 1), which are [out, in] too. Names of TensorFlow 2
-(Model Garden, official/nlp/bert) become those of google-research/bert.
+It follows from the names of modules (module_names.py), whose parameters are the same in all. A
+dense kernel is [out, in] in torch and [in, out] here. In a GPT it is as here, and in TensorFlow,
+but for the output layers of google-research/bert (TensorFlow 1), which are [out, in] too. Names of
+TensorFlow 2 (Model Garden, official/nlp/bert) become those of google-research/bert.
 """
 
 import re
 from typing import NamedTuple
 
+from bert_jax.convert.module_names import (
+  EMBEDDINGS,
+  GOOGLE_OUTPUTS,
+  LEAVES,
+  MODULES,
+  PREFIXES,
+  TABLES,
+  TIED,
+  UNTURNED,
+)
+
 FIELDS = {'V': 'vocab_size', 'P': 'max_position_embeddings', 'T': 'type_vocab_size',
           'D': 'hidden_size', 'F': 'intermediate_size', 'E': 'embedding_size'}  # fmt: skip
 
-# {path of a module: (its kind, its shape in the letters of FIELDS, its name in a BERT of torch, its
-# name in a DistilBERT), those of the encoder below; '' where there is none. A dense layer is
-# [in, out], C is any number of labels, and # stands for the number of a layer.
-MODULES = {
-  'pooler/dense': ('dense', 'DD', 'bert.pooler.dense', ''),
-  'pooler/LayerNorm': ('norm', 'D', '', ''),
-  'mlm/transform': ('dense', 'DE', 'cls.predictions.transform.dense', 'vocab_transform'),
-  'mlm/LayerNorm': ('norm', 'E', 'cls.predictions.transform.LayerNorm', 'vocab_layer_norm'),
-  'mlm': ('bias', 'V', 'cls.predictions', 'vocab_projector'),
-  'mlm/': ('decoder', 'VE', 'cls.predictions.decoder', 'vocab_projector'),  # untied only
-  'nsp/dense': ('dense', 'D2', 'cls.seq_relationship', ''),
-  'classifier/dense': ('dense', 'DC', 'classifier', 'classifier'),
-  'span/dense': ('dense', 'D2', 'qa_outputs', 'qa_outputs'),
-  'replaced/dense': ('dense', 'DD', '', ''),  # the head of ELECTRA's discriminator
-  'replaced/score': ('dense', 'D1', '', ''),
-  'encoder/embeddings/projection': ('dense', 'ED', '', ''),
-  'encoder/LayerNorm': ('norm', 'D', '', ''),  # after the last layer of a pre-LN model
-  'encoder/layer_#/gate': ('dense', 'DF', '', ''),
-  'encoder/layer_#/fourier_LayerNorm': ('norm', 'D', '', ''),
-}
-_EMBEDDINGS = {  # the same names everywhere; a DistilBERT has no token types
-  'word_embeddings': ('embed', 'VE'),
-  'position_embeddings': ('embed', 'PE'),
-  'token_type_embeddings': ('embed', 'TE'),
-  'LayerNorm': ('norm', 'E'),
-}
-_LAYER = {
-  'attention/query': ('dense', 'DD', 'attention.self.query', 'attention.q_lin'),
-  'attention/key': ('dense', 'DD', 'attention.self.key', 'attention.k_lin'),
-  'attention/value': ('dense', 'DD', 'attention.self.value', 'attention.v_lin'),
-  'attention/output': ('dense', 'DD', 'attention.output.dense', 'attention.out_lin'),
-  'attention_LayerNorm': ('norm', 'D', 'attention.output.LayerNorm', 'sa_layer_norm'),
-  'intermediate': ('dense', 'DF', 'intermediate.dense', 'ffn.lin1'),
-  'output': ('dense', 'FD', 'output.dense', 'ffn.lin2'),
-  'output_LayerNorm': ('norm', 'D', 'output.LayerNorm', 'output_layer_norm'),
-}
-for _name, _kind in _EMBEDDINGS.items():
-  _distil = '' if _name == 'token_type_embeddings' else f'distilbert.embeddings.{_name}'
-  MODULES[f'encoder/embeddings/{_name}'] = (*_kind, f'bert.embeddings.{_name}', _distil)
-for _name, (*_kind, _bert, _distil) in _LAYER.items():
-  _names = f'bert.encoder.layer.#.{_bert}', f'distilbert.transformer.layer.#.{_distil}'
-  MODULES[f'encoder/layer_#/{_name}'] = (*_kind, *_names)
-# {kind of module: {parameter: (how its name ends in torch, in TensorFlow)}}.
-LEAVES = {
-  'embed': {'embedding': ('.weight', '')},
-  'norm': {'scale': ('.weight', '/gamma'), 'bias': ('.bias', '/beta')},
-  'dense': {'kernel': ('.weight', '/kernel'), 'bias': ('.bias', '/bias')},
-  'bias': {'bias': ('.bias', '')},
-  'decoder': {'decoder': ('.weight', '')},
-}
-
-BERT = {ours: bert for ours, (_, _, bert, _) in MODULES.items() if bert}
-DISTILBERT = {ours: distil for ours, (_, _, _, distil) in MODULES.items() if distil}
-ROBERTA = {ours: theirs.replace('bert.', 'roberta.') for ours, theirs in BERT.items()} | {
-  'mlm/transform': 'lm_head.dense',
-  'mlm/LayerNorm': 'lm_head.layer_norm',
-  'mlm': 'lm_head',
-  'mlm/': 'lm_head.decoder',
-}
-del ROBERTA['nsp/dense']
-# Its sequence classifier has a dense layer with tanh over <s>, which is our pooler, and no other.
-ROBERTA_CLASSIFIER = ROBERTA | {
-  'pooler/dense': 'classifier.dense',
-  'classifier/dense': 'classifier.out_proj',
-}
-# google-research/bert, and its fine-tuned classifiers and SQuAD models.
-GOOGLE = {
-  ours: theirs.replace('.', '/').replace('encoder/layer/#', 'encoder/layer_#')
-  for ours, theirs in BERT.items()
-  if ours.partition('/')[0] in ('encoder', 'pooler', 'mlm') and ours != 'mlm/'
-} | {'mlm': 'cls/predictions/output_bias'}
-GOOGLE_OUTPUTS = {  # [out, in]
-  'nsp/dense': 'cls/seq_relationship/output_',
-  'classifier/dense': 'output_',
-  'span/dense': 'cls/squad/output_',
-}
-
-
-_HEADS = {'classifier/dense': 'classifier', 'span/dense': 'qa_outputs'}
-ELECTRA = {  # the MLM head is that of its generator
-  ours: theirs.replace('bert.', 'electra.') for ours, theirs in BERT.items()
-  if ours.startswith('encoder/')
-} | _HEADS | {
-  'encoder/embeddings/projection': 'electra.embeddings_project',
-  'replaced/dense': 'discriminator_predictions.dense',
-  'replaced/score': 'discriminator_predictions.dense_prediction',
-  'mlm/transform': 'generator_predictions.dense',
-  'mlm/LayerNorm': 'generator_predictions.LayerNorm',
-  'mlm': 'generator_lm_head',
-  'mlm/': 'generator_lm_head',
-}  # fmt: skip
-FNET = {
-  ours: theirs.replace('bert.', 'fnet.') for ours, theirs in BERT.items()
-  if 'attention' not in ours
-} | {
-  'encoder/embeddings/projection': 'fnet.embeddings.projection',
-  'encoder/layer_#/fourier_LayerNorm': 'fnet.encoder.layer.#.fourier.output.LayerNorm',
-}  # fmt: skip
-_ALBERT_LAYER = {
-  'attention/query': 'attention.query',
-  'attention/key': 'attention.key',
-  'attention/value': 'attention.value',
-  'attention/output': 'attention.dense',
-  'attention_LayerNorm': 'attention.LayerNorm',
-  'intermediate': 'ffn',
-  'output': 'ffn_output',
-  'output_LayerNorm': 'full_layer_layer_norm',
-}
-ALBERT = {f'encoder/embeddings/{name}': f'albert.embeddings.{name}' for name in _EMBEDDINGS} | {
-  f'encoder/layer_#/{ours}': f'albert.encoder.albert_layer_groups.0.albert_layers.0.{theirs}'
-  for ours, theirs in _ALBERT_LAYER.items()
-} | _HEADS | {
-  'encoder/embeddings/projection': 'albert.encoder.embedding_hidden_mapping_in',
-  'pooler/dense': 'albert.pooler',
-  'mlm/transform': 'predictions.dense',
-  'mlm/LayerNorm': 'predictions.LayerNorm',
-  'mlm': 'predictions',
-  'mlm/': 'predictions.decoder',
-  'nsp/dense': 'sop_classifier.classifier',
-}  # fmt: skip
-_MODERNBERT_LAYER = {
-  'attention_LayerNorm': 'attn_norm',
-  'attention/query': 'attn.Wqkv',
-  'attention/key': 'attn.Wqkv',
-  'attention/value': 'attn.Wqkv',
-  'attention/output': 'attn.Wo',
-  'output_LayerNorm': 'mlp_norm',
-  'gate': 'mlp.Wi',  # the half that goes through the activation
-  'intermediate': 'mlp.Wi',
-  'output': 'mlp.Wo',
-}
-_MODERNBERT = {
-  f'encoder/layer_#/{ours}': f'model.layers.#.{theirs}'
-  for ours, theirs in _MODERNBERT_LAYER.items()
-} | {
-  'encoder/embeddings/word_embeddings': 'model.embeddings.tok_embeddings',
-  'encoder/embeddings/LayerNorm': 'model.embeddings.norm',
-  'encoder/LayerNorm': 'model.final_norm',
-}  # fmt: skip
-MODERNBERT = _MODERNBERT | {
-  'mlm/transform': 'head.dense',
-  'mlm/LayerNorm': 'head.norm',
-  'mlm': 'decoder',
-  'mlm/': 'decoder',
-}
-# Its sequence classifier has the same head over [CLS]; that is our pooler, and no MLM head.
-MODERNBERT_CLASSIFIER = _MODERNBERT | {
-  'pooler/dense': 'head.dense',
-  'pooler/LayerNorm': 'head.norm',
-  'classifier/dense': 'classifier',
-}
-TABLES = {
-  'bert': BERT, 'roberta': ROBERTA, 'roberta classifier': ROBERTA_CLASSIFIER,
-  'distilbert': DISTILBERT, 'google': GOOGLE, 'albert': ALBERT, 'electra': ELECTRA, 'fnet': FNET,
-  'modernbert': MODERNBERT, 'modernbert classifier': MODERNBERT_CLASSIFIER,
-}  # fmt: skip
-PREFIXES = {'modernbert': 'model.'}  # of the encoder; else it is the family and a dot
 # (a pattern of paths, whether a model with these fields of config.model has such parameters).
 OPTIONAL = (
   (r'.*LayerNorm/bias', lambda model: model['norm_bias']),
-  (r'.*/attention/\w+/bias', lambda model: model['attention_bias']),
+  (r'.*attention/\w+/bias', lambda model: model['attention_bias']),
   (r'.*/(gate|intermediate)/bias', lambda model: model['feed_forward_bias'] == 'all'),
   (r'.*layer_\d+/output/bias', lambda model: model['feed_forward_bias'] != 'none'),
   (r'(mlm/transform|pooler/dense)/bias', lambda model: model['head_bias']),
@@ -190,28 +43,43 @@ class Place(NamedTuple):
   name: str
   turned: bool  # transposed: [out, in], where ours is [in, out]
   shape: str  # of our parameter, in the letters of FIELDS
-  part: tuple = (0, 1)  # (i, n): it is the i-th of n equal runs of rows of the tensor
+  part: tuple = (0, 1)  # (i, n): it is the i-th of n equal parts of the tensor
+  is_row: bool = False  # [1, n], where ours is [n]
+
+  @property
+  def axis(self):
+    """The axis of the tensor along which its parts lie, which is that of the outputs."""
+    return 0 if self.turned else -1
 
 
 def table(family, model):
   """{path: Place} of every parameter that a model of a family with these fields of config.model may
   have, with all its heads."""
   is_google, out, modules = family == 'google', {}, TABLES[family]
-  layers = 1 if model['share_layers'] else model['num_hidden_layers']
   for ours, theirs in modules.items():
     kind, letters, *_ = MODULES[ours]
     together = [x for x in modules if modules[x] == theirs and MODULES[x][0] == kind]
     part = together.index(ours), len(together)
     for leaf, names in LEAVES[kind].items():
-      turned = leaf == 'kernel' and not is_google
+      turned = leaf == 'kernel' and family not in UNTURNED
       place = Place(theirs + names[is_google], turned, _letters(leaf, letters), part)
-      for i in range(layers if '#' in ours else 1):
+      for i in range(_count(ours, model)):
         path = f'{ours.rstrip("/")}/{leaf}'.replace('#', str(i))
         out[path] = place._replace(name=place.name.replace('#', str(i)))
   for ours, theirs in GOOGLE_OUTPUTS.items() if is_google else ():
     out[f'{ours}/kernel'] = Place(f'{theirs}weights', True, MODULES[ours][1])
     out[f'{ours}/bias'] = Place(f'{theirs}bias', False, MODULES[ours][1][-1])
+  if family == 'bart':
+    out['mlm/bias'] = out['mlm/bias']._replace(name='final_logits_bias', is_row=True)
   return {path: place for path, place in out.items() if _is_in(model, path)}
+
+
+def _count(module, model):
+  """How many modules of a name (in MODULES) a model with these fields of config.model has."""
+  if '#' not in module:
+    return 1
+  of_decoder = model['num_decoder_layers'] if module.startswith('decoder') else 0
+  return 1 if model['share_layers'] else of_decoder or model['num_hidden_layers']
 
 
 def _is_in(model, path):
@@ -222,12 +90,13 @@ def _letters(leaf, letters):
   return letters if leaf in ('kernel', 'embedding', 'decoder') else letters[-1]
 
 
-def shapes(layers):
-  """{path: shape of the parameter, in the letters of FIELDS}, of all that a family may have."""
+def shapes(model):
+  """{path: shape of the parameter, in the letters of FIELDS}, of all that a model of some family
+  with these fields of config.model may have."""
   out = {}
   for ours, (kind, letters, *_) in MODULES.items():
     for leaf in LEAVES[kind]:
-      for i in range(layers if '#' in ours else 1):
+      for i in range(_count(ours, model)):
         path = f'{ours.rstrip("/")}/{leaf}'.replace('#', str(i))
         out[path] = _letters(leaf, letters)
   return out
@@ -240,6 +109,7 @@ def copies(family, places):
   out = {f'{decoder}.weight': words} if decoder and 'mlm/decoder' not in places else {}
   if decoder and 'mlm/bias' in places:
     out[f'{decoder}.bias'] = places['mlm/bias'].name
+  out |= dict.fromkeys(TIED.get(family, ()), words)
   return {copy: original for copy, original in out.items() if copy != original}
 
 
@@ -255,7 +125,9 @@ def names_in_file(names, family, layers):
   prefix = prefix_of(family)
   if not any(name.startswith(prefix) for name in out):
     encoder = ('embeddings.', 'encoder.', 'transformer.', 'pooler.', 'layers.', 'final_norm.',
-               'embeddings_project.')  # fmt: skip
+               'embeddings_project.', 'wte.', 'wpe.', 'tokens_embed.', 'positions_embed.', 'h.',
+               'ln_f.')  # fmt: skip
+    encoder += ('decoder.', 'shared.') if family == 'bart' else ()
     out = {(prefix if k.startswith(encoder) else '') + k: name for k, name in out.items()}
   return out
 
@@ -289,7 +161,7 @@ def _version_1(name, layers):
     return name
   number, (module, _, leaf) = int(match[1]), match[2].rpartition('/')
   if number < 3 and match[2] == 'embeddings':
-    return f'bert/embeddings/{list(_EMBEDDINGS)[number]}'
+    return f'bert/embeddings/{list(EMBEDDINGS)[number]}'
   if number == 3 and not module:
     return f'bert/embeddings/LayerNorm/{leaf}'
   if 4 <= number < layers + 4 and module in _BLOCK:
@@ -304,6 +176,8 @@ def not_a_parameter(name):
     return 'the graph of objects'
   if leaf in ('position_ids', 'token_type_ids'):
     return 'a buffer of numbers in order'
+  if re.search(r'\bh\.\d+\.attn\.(masked_)?bias$', name):
+    return "a buffer: a GPT's mask of later tokens"
   if '.OPTIMIZER_SLOT' in name or re.match(r'(\w+/)?_?optimizer\b', name) or leaf in (
       'adam_m', 'adam_v', 'AdamWeightDecayOptimizer', 'AdamWeightDecayOptimizer_1', 'Adam',
       'Adam_1', 'lamb_m', 'lamb_v'):  # fmt: skip

@@ -26,7 +26,8 @@ def config_of(weights, tokenizer=None, longest=0):
   parts = tuple(dict.fromkeys(path.partition('/')[0] for path in weights.flat))
   problem = weights.description.problem
   pairs = FAMILIES[weights.description.family].pairs
-  released = Released(parts, lambda: _labels(weights), problem, limit, pairs)
+  begin = weights.description.begin
+  released = Released(parts, lambda: _labels(weights), problem, limit, pairs, begin)
   TASKS[weights.objective].from_released(config, released)
   return config_lib.check(_as_exported(config, weights, limit))
 

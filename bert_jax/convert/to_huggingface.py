@@ -2,10 +2,11 @@
 
 The fields of config.model say which family it is (config_families.py): an ALBERT shares its layers,
 a ModernBERT has rotary positions, an FNet a Fourier transform, an ELECTRA narrow embeddings or the
-head of its discriminator. Other weights with token types are written as a BERT. Without, they are a
-DistilBERT if they have no pooler, and else a BERT whose token types are zeros. What no family can
-express is refused. What only we have stands in config.json under `bert_jax`. Where a class of
-theirs has a pooler and the weights have none, it is one of zeros: it would be drawn at random.
+head of its discriminator, and what is causal is a GPT-2. Other weights with token types are written
+as a BERT. Without, they are a DistilBERT if they have no pooler, and else a BERT whose token types
+are zeros. What no family can express is refused. What only we have stands in config.json under
+`bert_jax`. Where a class of theirs has a pooler and the weights have none, it is one of zeros: it
+would be drawn at random.
 """
 
 import json
@@ -16,8 +17,21 @@ import numpy as np
 
 from bert_jax import __version__, models
 from bert_jax import config as config_lib
-from bert_jax.convert import checksums, exported_tokenizers, from_huggingface, sentence_transformers
-from bert_jax.convert.config_families import FAMILIES, OTHERS, SIZES, difference, keys_of
+from bert_jax.convert import (
+  checksums,
+  config_json,
+  exported_tokenizers,
+  from_huggingface,
+  sentence_transformers,
+)
+from bert_jax.convert.config_families import (
+  FAMILIES,
+  OTHERS,
+  POSITION_OFFSET,
+  SIZES,
+  difference,
+  keys_of,
+)
 from bert_jax.convert.parameter_names import copies, prefix_of, table
 from bert_jax.convert.tensor_files import SAFETENSORS, write_safetensors
 from bert_jax.errors import InputError
@@ -79,6 +93,10 @@ def write(out, trained, labels, facts):
 
 def _family(model, parts):
   """The key of FAMILIES that weights with these parts are written as."""
+  if 'decoder' in parts:
+    return 'bart'
+  if model.causal:
+    return 'gpt2'
   if model.mixer == 'fourier':
     return 'fnet'
   if model.position_embeddings == 'rotary':
@@ -104,14 +122,16 @@ def _tensors(kept, family, head, model):
     )
   prefix = prefix_of(family) if head.ending == 'Model' else ''
   names = {path: place.name.removeprefix(prefix) for path, place in places.items()}
-  parts = {}  # {name: {number of a part: its rows}}
-  for path, x in kept.items():
-    rows = parts.setdefault(names[path], {})
-    rows[places[path].part[0]] = x.T if places[path].turned else x
+  parts, axes = {}, {names[path]: places[path].axis for path in kept}
+  for path, x in kept.items():  # parts: {name: {number of a part: its numbers}}
+    part, place = parts.setdefault(names[path], {}), places[path]
+    part[place.part[0]] = x.T if place.turned else x[None] if place.is_row else x
   tensors = {
-    name: np.concatenate([rows[i] for i in sorted(rows)]) if len(rows) > 1 else rows[0]
-    for name, rows in parts.items()
+    name: np.concatenate([part[i] for i in sorted(part)], axes[name]) if len(part) > 1 else part[0]
+    for name, part in parts.items()
   }
+  for path in from_huggingface.ALL_POSITIONS if family in POSITION_OFFSET else ():
+    tensors[names[path]] = np.pad(tensors[names[path]], ((POSITION_OFFSET[family], 0), (0, 0)))
   D, E = model.hidden_size, model.embedding_width
   if from_huggingface.TYPES in names and not model.type_vocab_size:
     tensors[names[from_huggingface.TYPES]] = np.zeros((2, E), np.float32)
@@ -126,6 +146,12 @@ def _tensors(kept, family, head, model):
 
 def _check(config, params, family):
   """InputError if there is no such model in Hugging Face's library."""
+  heads = TASKS[config.objective].heads
+  if heads and config.model.causal and not any(head.causal for head in heads):
+    raise InputError(
+      f'Hugging Face has no class that computes the same as a causal model for {config.objective}, '
+      'so it cannot be written; start a language model from its encoder with config.init_from.'
+    )
   if different := difference(family, config.model):
     field, value = different
     name = FAMILIES[family].name
@@ -136,7 +162,7 @@ def _check(config, params, family):
       f"an ELECTRA's generator predicts with gelu, and model.hidden_act is "
       f'{config.model.hidden_act}, so this model cannot be written as one.'
     )
-  if not TASKS[config.objective].heads:
+  if not heads:
     head = f'objective {config.objective} has a head that Hugging Face has not'
     how = 'start another objective from its encoder with config.init_from'
     raise InputError(f'{head}, so it cannot be written; {how}.')
@@ -149,7 +175,7 @@ def _head(config, parts):
   if 'nsp' in parts and 'pooler' not in parts:
     raise InputError('the next-sentence head stands on a pooler, and there is none to write.')
   for head in TASKS[config.objective].heads:
-    if parts >= set(head.parts):
+    if parts >= set(head.parts) and head.causal == config.model.causal:
       return head
   known = ', '.join(sorted(parts))
   raise InputError(f'of a model for {config.objective} only {known} is there; convert a whole one.')
@@ -157,7 +183,9 @@ def _head(config, parts):
 
 def _config(config, model, family, head, labels, tokenizer):
   """The content of config.json."""
-  fields = {'hidden_act': ACTIVATIONS[model.hidden_act]}
+  usual = FAMILIES[family].defaults.get('hidden_act', 'gelu')
+  is_usual = config_json.ACTIVATIONS[usual] == model.hidden_act
+  fields = {'hidden_act': usual if is_usual else ACTIVATIONS[model.hidden_act]}
   fields |= {name: config.model[name] for name in (*SIZES, *OTHERS)}
   ours = {'version': __version__, 'objective': config.objective,
           'seq_length': config.data.seq_length}  # fmt: skip
@@ -166,10 +194,11 @@ def _config(config, model, family, head, labels, tokenizer):
     for block, _, field in (name.partition('.') for name in head.beside.values() if name):
       ours[block][field] = 0.0  # the head is left out, and its term with it
   fields |= keys_of(family, config.model)
-  if family == 'distilbert':
+  if family in ('distilbert', 'bart'):
     del fields['layer_norm_eps']
+  if family == 'distilbert':
     fields['sinusoidal_pos_embds'] = False
-  if family in ('distilbert', 'modernbert'):
+  if family in ('distilbert', 'modernbert', 'gpt2', 'bart'):
     del fields['type_vocab_size']
   elif not model.type_vocab_size:
     fields['type_vocab_size'] = 2
@@ -179,6 +208,9 @@ def _config(config, model, family, head, labels, tokenizer):
   if family == 'modernbert':
     fields |= {'classifier_activation': fields['hidden_activation'], 'classifier_pooling': 'cls'}
   ids = {key: getattr(tokenizer, f'{role}_id') for key, role in FAMILIES[family].ids.items()}
+  if family == 'bart':
+    begin = f'{TASKS[config.objective].begin(config)}_id'
+    ids |= {'decoder_start_token_id': getattr(tokenizer, begin), 'forced_eos_token_id': None}
   out = {'architectures': [FAMILIES[family].name + head.ending], 'model_type': family, **fields,
          'tie_word_embeddings': model.tie_word_embeddings, 'pad_token_id': tokenizer.pad_id, **ids,
          'dtype': 'float32'}  # fmt: skip

@@ -24,13 +24,15 @@ class Head(NamedTuple):
   parameters that it has, its own last, which stands on the others. pipeline: the name of the task
   in its model card; '': there is none. by_name: another kind has the same parts, so that a model is
   one of these only if its class is called so. beside: {part: the field that is 0 without
-  it, or ''} of the parts that it has in training alone (a generator), which are left out."""
+  it, or ''} of the parts that it has in training alone (a generator), which are left out. causal: no
+  token of such a model sees a later one."""
 
   ending: str
   parts: tuple
   pipeline: str = ''
   by_name: bool = False
   beside: dict = types.MappingProxyType({})
+  causal: bool = False
 
 
 class Released(NamedTuple):
@@ -41,6 +43,7 @@ class Released(NamedTuple):
   problem: str  # Hugging Face's problem_type, or ''
   limit: int  # the most tokens of an example
   pairs: str = 'nsp'  # what its head for pairs of texts says: nsp, or sop (ALBERT)
+  begin: str = 'cls'  # what its targets begin with: cls, or sep (BART)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +69,8 @@ class Task:
   predictions: {name: Prediction}; the first whose parts a model has is its default. heads: the
   kinds of model that it is in Hugging Face's library, the one with most parts first; (): none.
   from_released(config, released): adapts the config of a released model to its head.
-  problem(config) -> Hugging Face's problem_type of its models, or ''.
+  problem(config) -> Hugging Face's problem_type of its models, or ''. begin(config) -> what targets
+  begin with: 'cls', or 'sep' (BART's).
   """
 
   name: str
@@ -87,6 +91,7 @@ class Task:
   heads: tuple = ()
   from_released: Callable = lambda config, released: None
   problem: Callable = lambda config: ''
+  begin: Callable = lambda config: 'cls'
 
   @property
   def blocks(self):

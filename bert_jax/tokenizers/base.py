@@ -1,4 +1,8 @@
-"""The interface of all tokenizers: a vocabulary with five reserved pieces, encoding, decoding."""
+"""The interface of all tokenizers: a vocabulary with its reserved pieces, encoding, decoding.
+
+BERT reserves five. A GPT-2 has one, <|endoftext|>, which begins and ends a text, and a GPT none but
+<unk>; what needs another one says so when it asks for its id.
+"""
 
 import abc
 import re
@@ -14,6 +18,8 @@ from bert_jax.whole_files import write_whole
 RESERVED = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
 # {BERT's name: RoBERTa's}
 OTHER_NAMES = dict(zip(RESERVED, ('<pad>', '<unk>', '<s>', '</s>', '<mask>')))
+# GPT-2's one reserved piece, which stands for [CLS] and [SEP] where there are none.
+END_OF_TEXT = '<|endoftext|>'
 _SURROGATES = re.compile('[\ud800-\udfff]')
 
 
@@ -27,18 +33,50 @@ class Encoding(NamedTuple):
 
 class Tokenizer(abc.ABC):
   """A vocabulary and how texts become its ids; a kind of tokenizer implements the abstract methods.
-  source: where the pieces come from, for messages."""
+  source: where the pieces come from, for messages. needs: those of RESERVED that each vocabulary of
+  a kind must have."""
+
+  needs: tuple[str, ...] = RESERVED
 
   def __init__(self, pieces: Iterable[str], fingerprint: str, source: str):
-    self.pieces = list(pieces)
+    self.pieces, self.source = list(pieces), source
     self.vocab_size = len(self.pieces)
     self.fingerprint = fingerprint  # equal fingerprints give equal ids for every text
-    ids = [find_reserved(self.pieces, name, source) for name in RESERVED]
-    self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = ids
-    self.special_ids = tuple(sorted(ids))
-    self.begin_ids = (self.cls_id,)  # what stands before a text that a model is to continue
+    for name in self.needs:
+      find_reserved(self.pieces, name, source)
+    ids = {name: reserved_id(self.pieces, name) for name in RESERVED}
+    end = reserved_id(self.pieces, END_OF_TEXT)
+    ids |= {name: end for name in ('[CLS]', '[SEP]') if ids[name] is None}
+    self.reserved = {name: i for name, i in ids.items() if i is not None}
+    self.special_ids = tuple(sorted(set(self.reserved.values())))
+    # What stands before a text that a model is to continue. A GPT-2 gets the text alone, as at its
+    # release, since its one special piece says that another text has ended.
+    self.begin_ids = () if ids['[CLS]'] in (None, end) else (ids['[CLS]'],)
     # [SEP]s between the two texts of a pair; a vocabulary with </s> is RoBERTa's.
-    self.between = 2 if self.pieces[self.sep_id] == OTHER_NAMES['[SEP]'] else 1
+    sep = self.reserved.get('[SEP]', 0)
+    self.between = 2 if self.pieces[sep] == OTHER_NAMES['[SEP]'] else 1
+
+  def _reserved_id(self, name: str) -> int:
+    if name not in self.reserved:
+      raise InputError(
+        f'{self.source} has no {name} (nor {OTHER_NAMES[name]}), and what is asked of this model '
+        'cannot do without; use one whose vocabulary has it.'
+      )
+    return self.reserved[name]
+
+  cls_id = property(lambda self: self._reserved_id('[CLS]'))
+  sep_id = property(lambda self: self._reserved_id('[SEP]'))
+  mask_id = property(lambda self: self._reserved_id('[MASK]'))
+
+  @property
+  def unk_id(self) -> int:
+    """That of [UNK]; of a vocabulary to which nothing is unknown, of a piece that no text has."""
+    return self.reserved.get('[UNK]', max(self.special_ids, default=0))
+
+  @property
+  def pad_id(self) -> int:
+    """That of [PAD]. Any piece may stand where segment_ids say that there is padding."""
+    return self.reserved.get('[PAD]', self.unk_id)
 
   @abc.abstractmethod
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
@@ -95,13 +133,15 @@ class Tokenizer(abc.ABC):
 
   def _shown(self, ids: Iterable[int]) -> list[int]:
     """The ids that decode shows: all but [PAD], [CLS] and [SEP]."""
-    return [int(i) for i in ids if i not in (self.pad_id, self.cls_id, self.sep_id)]
+    hidden = {self.reserved.get(name) for name in ('[PAD]', '[CLS]', '[SEP]')}
+    return [int(i) for i in ids if i not in hidden]
 
   def _between_masks(self, ids: Iterable[int]) -> list[list[int]]:
     """The ids that decode shows, cut at each mask, which libraries would leave out."""
     runs = [[]]
+    mask_id = self.reserved.get('[MASK]')
     for i in self._shown(ids):
-      runs.append([]) if i == self.mask_id else runs[-1].append(i)
+      runs.append([]) if i == mask_id else runs[-1].append(i)
     return runs
 
 
@@ -116,10 +156,15 @@ def checked(texts: Sequence[str]) -> list[str]:
   return [t if t.isascii() else _SURROGATES.sub('\ufffd', t) for t in texts]
 
 
+def reserved_id(pieces: list[str], name: str) -> int | None:
+  """The id of a reserved piece, in any of its spellings; None if it is missing."""
+  spellings = (name, name.lower(), OTHER_NAMES.get(name, name))
+  return next((pieces.index(x) for x in spellings if x in pieces), None)
+
+
 def find_reserved(pieces: list[str], name: str, source: str) -> int:
-  """The id of a reserved piece, in any of its spellings; InputError if it is missing."""
-  for spelling in (name, name.lower(), OTHER_NAMES[name]):
-    if spelling in pieces:
-      return pieces.index(spelling)
+  """The same; InputError if it is missing."""
+  if (i := reserved_id(pieces, name)) is not None:
+    return i
   other, needed = OTHER_NAMES[name], ' '.join(RESERVED)
   raise InputError(f'{source} has no {name} (nor {other}); a BERT vocabulary needs {needed}')

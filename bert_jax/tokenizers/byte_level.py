@@ -22,6 +22,8 @@ class ByteLevel(Tokenizer):
   """Byte-pair encoding of UTF-8 bytes.
   pieces: in order of their ids. merges: [(left, right), ...] in order of their rank."""
 
+  needs = ()  # GPT-2's has <|endoftext|> alone
+
   def __init__(
     self, pieces: Iterable[str], merges: Iterable[tuple[str, str]], *,
     add_prefix_space: bool = False, source: str = 'the vocabulary',

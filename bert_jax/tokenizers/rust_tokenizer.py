@@ -28,14 +28,16 @@ class RustTokenizer(Tokenizer):
 
   def __init__(self, content: dict[str, Any], pieces: Iterable[str], *, source: str):
     pieces = list(pieces)
+    if content['model']['type'] == 'BPE':  # GPT's and others' have other special tokens
+      self.needs = ()
     parts = {name: content.get(name) for name in ('normalizer', 'pre_tokenizer', 'model')}
     self._added = content.get('added_tokens') or []
     known = json.dumps(['rust', parts, self._added, pieces], sort_keys=True)
     super().__init__(pieces, hashlib.sha256(known.encode()).hexdigest(), source)
     self.content = content
     self._set_words(parts, source)
-    mask = [token for token in self._added if token['content'] == pieces[self.mask_id]]
-    self._mask_takes_blank = any(token.get('lstrip') for token in mask)
+    takes_blank = {token['content'] for token in self._added if token.get('lstrip')}
+    self._mask_takes_blank = '[MASK]' in self.reserved and pieces[self.mask_id] in takes_blank
     self._rust = tokenizers.Tokenizer.from_str(json.dumps(self._searched(parts)))
 
   def _searched(self, parts):
@@ -63,17 +65,21 @@ class RustTokenizer(Tokenizer):
     """Sets where words begin and end, by the piece, for SentencePiece.word_starts."""
     model, kinds = parts['model'], _kinds(parts['pre_tokenizer'])
     marks = [mark for kind, mark in _MARKS.items() if kind in kinds]
-    prefix = model.get('continuing_subword_prefix') or '##'
-    if not marks and model['type'] != 'WordPiece':
+    prefix, suffix = model.get('continuing_subword_prefix'), model.get('end_of_word_suffix')
+    if not (marks or suffix or model['type'] == 'WordPiece'):
       raise InputError(
         f'{source} is a {model["type"]} split by {", ".join(kinds) or "nothing"}; read are '
-        'WordPiece and what is split by ByteLevel or Metaspace, so put a vocab.txt or *.model '
-        'beside it.'
+        'WordPiece and what is split by ByteLevel or Metaspace or has an end_of_word_suffix, so '
+        'put a vocab.txt or *.model beside it.'
       )
     added = {token['content'] for token in self._added if not token.get('special')}
     is_added = np.array([piece in added for piece in self.pieces])
-    begins = [p.startswith(marks[0]) if marks else not p.startswith(prefix) for p in self.pieces]
-    self._begins_word, self._ends_word = np.array(begins) | is_added, is_added
+    if marks:
+      begins = [piece.startswith(marks[0]) for piece in self.pieces]
+    else:
+      begins = [not suffix and not piece.startswith(prefix or '##') for piece in self.pieces]
+    ends = [bool(suffix) and piece.endswith(suffix) for piece in self.pieces]
+    self._begins_word, self._ends_word = np.array(begins) | is_added, np.array(ends) | is_added
     self._blank = np.array([piece == '▁' for piece in self.pieces])
     self._is_byte_level = marks == [BLANK]
 

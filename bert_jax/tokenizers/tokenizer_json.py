@@ -1,6 +1,6 @@
-"""Reads Hugging Face's tokenizer.json, and RoBERTa's vocab.json with merges.txt.
+"""Reads Hugging Face's tokenizer.json, and vocab.json with merges.txt (RoBERTa, GPT-2, GPT).
 
-WordPiece and byte-level BPE as BERT and RoBERTa have them get the classes of this package; a
+WordPiece and byte-level BPE as BERT, RoBERTa and GPT-2 have them get the classes of this package; a
 tokenizer with another normaliser, another way to split words or tokens that were added to its
 vocabulary is run as the file says.
 """
@@ -11,11 +11,12 @@ from pathlib import Path
 
 from bert_jax.errors import InputError
 from bert_jax.text import files
-from bert_jax.tokenizers.byte_level import ByteLevel
+from bert_jax.tokenizers.byte_level import BLANK, ByteLevel
 from bert_jax.tokenizers.rust_tokenizer import RustTokenizer
 from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, WordPiece
 
 log = logging.getLogger('bert_jax')
+_END = '</w>'  # how GPT's pieces write the end of a word
 
 
 @contextlib.contextmanager
@@ -68,7 +69,8 @@ def of_content(path, content):
 
 
 def read_pair(vocabulary: Path, merges: Path):
-  """The ByteLevel tokenizer of vocab.json and merges.txt."""
+  """The tokenizer of vocab.json and merges.txt: byte-level, or that of a GPT if its pieces mark the
+  ends of words."""
   with _whole(vocabulary):
     pieces = _pieces(vocabulary, files.json_of(vocabulary))
   with _whole(merges):
@@ -76,7 +78,31 @@ def read_pair(vocabulary: Path, merges: Path):
     pairs = [line.split(' ') for line in lines if line and not line.startswith('#version')]
     if faulty := [pair for pair in pairs if len(pair) != 2]:
       raise InputError(f'{merges} has a line that is no pair, {faulty[0]}; is it whole?')
+    if any(x.endswith(_END) for x in pieces) and not any(x.startswith(BLANK) for x in pieces):
+      return RustTokenizer(_gpt(pieces, pairs), pieces, source=str(vocabulary))
     return ByteLevel(pieces, pairs, source=str(vocabulary))
+
+
+def _gpt(pieces, pairs):
+  """The tokenizer.json of a GPT (Radford et al. 2018): words as BERT's, in lower case."""
+  unknown = dict(id=pieces.index('<unk>'), content='<unk>', special=True, single_word=False,
+                 lstrip=False, rstrip=False, normalized=False)  # fmt: skip
+  normalizer = dict(type='BertNormalizer', clean_text=True, handle_chinese_chars=True,
+                    strip_accents=None, lowercase=True)  # fmt: skip
+  model = dict(type='BPE', dropout=None, unk_token='<unk>', continuing_subword_prefix='',
+               end_of_word_suffix=_END, fuse_unk=False, byte_fallback=False,
+               vocab={piece: i for i, piece in enumerate(pieces)}, merges=pairs)  # fmt: skip
+  return {
+    'version': '1.0',
+    'truncation': None,
+    'padding': None,
+    'added_tokens': [unknown],
+    'normalizer': normalizer,
+    'pre_tokenizer': {'type': 'BertPreTokenizer'},
+    'post_processor': None,
+    'decoder': {'type': 'BPEDecoder', 'suffix': _END},
+    'model': model,
+  }
 
 
 def _is_berts(content):

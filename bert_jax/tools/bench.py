@@ -1,9 +1,10 @@
-"""Measures speed on this machine: of preparing, loading, fine-tuning, predicting, pre-training.
+"""Measures speed on this machine: of preparing data, loading, training, predicting, generating.
 
     python -m bert_jax.tools.bench prepare --input 'books/*.md' --vocab V
     python -m bert_jax.tools.bench loading --corpus D
     python -m bert_jax.tools.bench finetune --train $DATA/SST-2/train.tsv
     python -m bert_jax.tools.bench predict
+    python -m bert_jax.tools.bench generate --size gpt2
     python -m bert_jax.tools.bench pretrain --size base --batch-size 64 --seq-length 128
 
 prepare: MB/s of text and the memory of a process, with 1 process and with more, in turn, each run
@@ -14,10 +15,11 @@ Face's Trainer with its default padding (pip install torch transformers accelera
 many examples a step as our packed rows hold. predict: one short sentence, and many of mixed length,
 through a BERT with random weights, beside Hugging Face's model in eager mode, which pads 32
 sentences as they come; the one sentence through arch=bag of that size, too; and the command line.
-pretrain: steps of BERT's pre-training on the same rows on one device, beside BertForPreTraining
-(SDPA, AdamW, on a GPU torch.compile): tokens/s, MFU, memory. Medians of --repeat runs; the first,
-which warms up, does not count. Nothing else should run beside it: ratios of one table are safer
-than its numbers.
+generate: the likeliest tokens after one prompt, and after several at once, by a GPT with random
+weights, beside Hugging Face's with its cache. pretrain: steps of BERT's pre-training on the same
+rows on one device, beside BertForPreTraining (SDPA, AdamW, on a GPU torch.compile): tokens/s, MFU,
+memory. Medians of --repeat runs; the first, which warms up, does not count. Nothing else should run
+beside it: ratios of one table are safer than its numbers.
 """
 
 import itertools
@@ -42,7 +44,7 @@ from bert_jax.errors import InputError
 from bert_jax.rows import batches as batching
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.tasks import TASKS
-from bert_jax.tools import arguments, bench_models
+from bert_jax.tools import arguments, bench_generation, bench_models
 
 KINDS = {  # {kind of rows: arguments of corpus_rows.Rows}
   'full': dict(kind='full'),
@@ -54,9 +56,11 @@ HELP = {
   'train': "GLUE's SST-2/train.tsv",
   'steps': 'of each run',
   'seconds': 'of each measured run',
-  'size': 'of the model, see configs/pretrain.py',
+  'size': 'of the model, see configs/pretrain.py; of generate, see configs/causal_lm.py',
   'dtype': 'of both sides; empty: bfloat16, and on a CPU float32, in which torch is faster',
   'sentences': 'of mixed length',
+  'tokens': 'to be written after each prompt',
+  'prompts': 'to be continued at once',
   'batch_size': 'rows of a step; of finetune, our packed ones',
 }
 
@@ -196,6 +200,7 @@ def main(argv=None):
     'loading': dict(corpus=None, seq_length=128, batch_size=64, seconds=3.0),
     'finetune': dict(train=None, steps=80, batch_size=4),
     'predict': dict(size='base', dtype='float32', sentences=1000),
+    'generate': dict(size='gpt2', dtype='float32', tokens=32, prompts=16),
     'pretrain': dict(size='base', dtype='', batch_size=64, seq_length=128, steps=20),
   }
   for name, values in defaults.items():
@@ -216,6 +221,7 @@ def main(argv=None):
     logging.getLogger('bert_jax').setLevel(logging.WARNING)
     programs = dict(prepare=prepare, loading=loading, finetune=finetune)
     programs |= dict(predict=bench_models.predict, pretrain=bench_models.pretrain)
+    programs |= dict(generate=bench_generation.generate)
     for line in programs[args.command](args):
       print(json.dumps(line), flush=True)
 

@@ -48,7 +48,9 @@ class Generate(Ask):
       raise InputError(causal if order in ORDERS else f'order is {order!r}; use left, confidence.')
     if beams > 1 and not self.left:
       raise InputError(f'beams is {beams}, and masks are filled one at a time; leave beams out.')
-    stop_ids = [model.tokenizer.sep_id, *(self._piece(text) for text in stop)]
+    end_id = model.tokenizer.reserved.get('[SEP]')  # a GPT's vocabulary has none
+    stop_ids = [] if end_id is None else [end_id]
+    stop_ids += [self._piece(text) for text in stop]
     self.choice = decoding.Choice(
       float(temperature), top_k, float(top_p), float(repetition_penalty),
       tuple(stop_ids) if self.left else (),

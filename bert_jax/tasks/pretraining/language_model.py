@@ -33,6 +33,7 @@ def stages(config):
 def objective(config, tokenizer):
   share = config.language_model.causal_share
   more = {'stages': stages(config), 'causal_share': share}
+  more['masks'] = {kind for _, kind in more['stages']} != {'causal'}
   return task.objective(config, tokenizer, language_model.LanguageModel, **more)
 
 
@@ -104,6 +105,10 @@ def _further(config, tokenizer, source, rows, of_split, of_train, share):
   }
 
 
+def from_released(config, released):
+  config.data.seq_length = config.model.max_position_embeddings  # of all a text may be continued
+
+
 PREDICTIONS = {'generate': GENERATE} | PRETRAINING.predictions
 
 LANGUAGE_MODEL = dataclasses.replace(
@@ -116,6 +121,11 @@ LANGUAGE_MODEL = dataclasses.replace(
   defaults=PRETRAINING.defaults | DEFAULTS,
   main_metric=main_metric,
   predictions={name: x for name, x in PREDICTIONS.items() if name != 'next-sentence'},
-  heads=(Head('Model', ('encoder',), 'feature-extraction'),),
-  from_released=lambda config, released: None,
+  heads=(
+    Head('LMHeadModel', ('encoder', 'mlm'), 'text-generation', causal=True),
+    Head('LMHeadModel', ('encoder',), 'text-generation', causal=True),  # tied to the words
+    Head('ForMaskedLM', ('encoder', 'mlm'), 'fill-mask'),
+    Head('Model', ('encoder',), 'feature-extraction'),
+  ),
+  from_released=from_released,
 )

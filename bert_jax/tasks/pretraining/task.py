@@ -146,13 +146,14 @@ def judged_under(config):
   }
 
 
-def objective(config, tokenizer, kind=MlmNsp, **more):
-  """The objective of a config. kind: MlmNsp, or a class of its sort; more: its further fields."""
+def objective(config, tokenizer, kind=MlmNsp, masks=True, **more):
+  """The objective of a config. kind: MlmNsp, or a class of its sort; more: its further fields.
+  masks: does it mask tokens, for which a vocabulary needs [MASK]?"""
   masking, under = config.masking, judged_under(config)
   most = most_predictions(masking.masked_lm_prob, config.data.seq_length)
   corruption = dict(
     stages=masking_stages(masking.policy), vocab_size=tokenizer.vocab_size,
-    special_ids=tokenizer.special_ids, mask_id=tokenizer.mask_id,
+    special_ids=tokenizer.special_ids, mask_id=tokenizer.mask_id if masks else None,
     masked_lm_prob=masking.masked_lm_prob,
     max_predictions=masking.max_predictions_per_seq or most,
     mask_share=masking.mask_share, random_share=masking.random_share,

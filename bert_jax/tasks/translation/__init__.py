@@ -3,7 +3,7 @@
 from bert_jax import models
 from bert_jax.field import Field
 from bert_jax.tasks import labelled
-from bert_jax.tasks.record import Prediction
+from bert_jax.tasks.record import Head, Prediction
 from bert_jax.tasks.translation import task
 from bert_jax.tasks.translation.ask import Translate
 
@@ -15,6 +15,9 @@ FIELDS = {
     'names of the columns of a TSV without header; empty: it has one', ()),
   'translation.target_length': Field(int, '[0, inf)',
     'tokens of the target side of a row; 0: data.seq_length', 0),
+  'translation.begin': Field(str, ('cls', 'sep'),
+    'what a target begins with: [CLS]; or [SEP], with [CLS] as its first token (BART)', 'cls',
+    'cls'),
   'translation.too_long': Field(str, ('leave_out', 'cut'),
     'what training does with a pair that is longer than a row, or than task.max_length',
     'leave_out'),
@@ -82,6 +85,11 @@ def rules(config):
   )
 
 
+def from_released(config, released):
+  config.translation.begin = released.begin
+
+
+HEADS = (Head('ForConditionalGeneration', ('encoder', 'decoder', 'mlm'), 'text2text-generation'),)
 LACKS = 'decoder; train one with configs/translate.py'
 
 TRANSLATION = labelled.family(
@@ -93,4 +101,7 @@ TRANSLATION = labelled.family(
   rules=rules,
   defaults=DEFAULTS,
   predictions={'translate': Prediction(Translate, ('encoder', 'decoder', 'mlm'), LACKS)},
+  heads=HEADS,
+  from_released=from_released,
+  begin=lambda config: config.translation.begin,
 )

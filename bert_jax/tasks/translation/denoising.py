@@ -70,6 +70,6 @@ DENOISING = dataclasses.replace(
   defaults=PRETRAINING.defaults | DEFAULTS,
   main_metric=lambda config: 'denoising',
   predictions={},
-  heads=(),
+  heads=translation.HEADS,
   from_released=lambda config, released: None,
 )

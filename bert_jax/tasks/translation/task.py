@@ -57,8 +57,14 @@ def objective(config, tokenizer):
     Translation, config, target_length=target_length(config), smoothing=translation.label_smoothing,
     scores=SCORES if translation.beams else (), beams=translation.beams,
     length_penalty=translation.length_penalty, longest=limits(config)[1],
-    begin_id=tokenizer.cls_id, end_id=tokenizer.sep_id,
+    begin_id=before(config, tokenizer)[0], end_id=tokenizer.sep_id,
   )  # fmt: skip
+
+
+def before(config, tokenizer):
+  """The ids before the text of a target: what it begins with, and then its first tokens."""
+  ids = tokenizer.cls_id, tokenizer.sep_id
+  return ids[:1] if config.translation.begin == 'cls' else ids[::-1]
 
 
 class Pairs(Scored):
@@ -66,14 +72,15 @@ class Pairs(Scored):
 
   def __init__(self, config, tokenizer, pairs, problems):
     self.target_length = target_length(config)
+    self.begin_id, *first = before(config, tokenizer)
     source_limit, target_limit = limits(config)
     cuts = problems.split != 'train' or config.translation.too_long == 'cut'
     sources = tokenizer.ids_batch([pair.source for pair in pairs])
     targets = tokenizer.ids_batch([pair.target or '' for pair in pairs])
-    end = np.array([tokenizer.sep_id], np.int32)
+    first, end = np.array(first, np.int32), np.array([tokenizer.sep_id], np.int32)
     self.pairs, self.targets, texts = [], [], []
     for pair, source, target in zip(pairs, sources, targets):
-      labels = target if pair.target is None else np.concatenate([target, end])
+      labels = target if pair.target is None else np.concatenate([first, target, end])
       if len(source) + 2 > source_limit or len(labels) > target_limit:
         both = f'{source_limit} and {target_limit} tokens'
         problems.note(f'pairs {"cut" if cuts else "left out"} (longer than {both})', pair.where)
@@ -116,8 +123,7 @@ class Pairs(Scored):
     for k, example in enumerate(e for item in items for e in item):
       target = self.targets[example]
       end = at + len(target)
-      before = np.append(self.tokenizer.cls_id, target)[: len(target)]
-      ids[at:end], labels[at:end] = before, target
+      ids[at:end], labels[at:end] = np.append(self.begin_id, target)[: len(target)], target
       positions[at:end], segments[at:end] = np.arange(len(target)), k + 1
       at = end
     names = 'target_ids', 'target_labels', 'target_position_ids', 'target_segment_ids'

@@ -1,0 +1,66 @@
+"""Measures how fast a GPT writes, beside Hugging Face's with its cache; see tools/bench.py."""
+
+import jax
+import numpy as np
+
+from bert_jax import config as config_lib
+from bert_jax import tokenizers, trained
+from bert_jax.convert import from_huggingface
+from bert_jax.predict import Model
+from bert_jax.tasks import TASKS
+from bert_jax.tools.bench_models import SOURCE, in_turn, seconds
+
+PROMPT = 32  # tokens
+
+
+def generate(args):
+  """Yields results, of the likeliest tokens after one prompt and after many, by a GPT with random
+  weights: from the text of the prompts to that of the answers; theirs from ids to ids."""
+  dtype = f'--config.model.dtype={args.dtype}'
+  config = config_lib.load(f'configs/causal_lm.py:size={args.size}', [dtype])
+  tokenizer = tokenizers.load_folder(from_huggingface.locate(SOURCE))
+  objective = TASKS[config.objective].objective(config, tokenizer)
+  draws = np.random.default_rng(0)
+  shapes = jax.eval_shape(objective.init, jax.random.key(0))
+  params = jax.tree.map(lambda x: 0.02 * draws.standard_normal(x.shape, np.float32), shapes)
+  model = Model(trained.Trained(config, tokenizer, params, 0))
+  theirs = _their_tokens(config.model, args.dtype, args.tokens)
+  words = np.array([p for p in tokenizer.pieces if p.isascii() and p.isalpha()])
+  for count in (1, args.prompts):
+    prompts = [' '.join(draws.choice(words, PROMPT - 1)) for _ in range(count)]  # and [CLS]
+    ids = np.stack([[*tokenizer.begin_ids, *x] for x in tokenizer.ids_batch(prompts)])
+    written = {}
+
+    def ours(prompts=prompts, written=written):
+      answers = model.generate(prompts, max_tokens=args.tokens)
+      written['tokens'] = sum(answer['tokens'] for answer in answers)
+
+    sides = {'bert_jax': ours, 'transformers': lambda ids=ids: theirs(ids)}
+    medians = in_turn(sides, args.repeat, seconds)
+    speeds = {'bert_jax': written['tokens'] / medians['bert_jax'],
+              'transformers': count * args.tokens / medians['transformers']}  # fmt: skip
+    what = f'{count} x {args.tokens} tokens after {PROMPT} each, tokens/s'
+    ratio = round(speeds['bert_jax'] / speeds['transformers'], 2)
+    yield {'what': what} | {k: round(x, 1) for k, x in speeds.items()} | {'ours / theirs': ratio}
+
+
+def _their_tokens(model, dtype, tokens):
+  """ids [B, T] -> the ids that their GPT2LMHeadModel writes after them, always `tokens` of them."""
+  import torch
+  import transformers
+
+  config = transformers.GPT2Config(
+    vocab_size=model.vocab_size, n_positions=model.max_position_embeddings,
+    n_embd=model.hidden_size, n_layer=model.num_hidden_layers, n_head=model.num_attention_heads,
+  )  # fmt: skip
+  gpt = transformers.GPT2LMHeadModel(config).eval().to(getattr(torch, dtype))
+
+  @torch.no_grad()
+  def write(ids):
+    ids = torch.tensor(ids)
+    return gpt.generate(
+      ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, min_new_tokens=tokens,
+      do_sample=False, use_cache=True, pad_token_id=0,
+    ).numpy()  # fmt: skip
+
+  return write

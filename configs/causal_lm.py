@@ -7,7 +7,7 @@
 Arguments, which can be combined:
 
 size=gpt2      GPT-2's smallest (Radford et al. 2019) and the recipe of nanoGPT, since the paper
-               gives none; its residual layers are not scaled down at the beginning
+               gives none
   gpt1         Radford et al. 2018
   modern       rotary positions, RMSNorm before each sublayer, SwiGLU, no biases (Touvron et al.
                2023, https://arxiv.org/abs/2302.13971), as large as GPT-2's smallest
@@ -34,7 +34,7 @@ SIZES = {
     optimizer=dict(learning_rate=2.5e-4, warmup=2000.0, eps=1e-8)),
   'gpt2': dict(
     model=GPT | dict(vocab_size=50257, max_position_embeddings=1024, hidden_act='gelu_tanh',
-                     norm_placement='pre', hidden_dropout_prob=0.0,
+                     norm_placement='pre', scaled_initializer=True, hidden_dropout_prob=0.0,
                      attention_probs_dropout_prob=0.0),
     batch_size=480, steps=600_000, data=dict(seq_length=1024),
     optimizer=dict(learning_rate=6e-4, warmup=2000.0, beta2=0.95, eps=1e-8, weight_decay=0.1)),
@@ -70,7 +70,7 @@ def get_config(arg=''):
     loss=dict(nsp_weight=0.0, sbo_weight=0.0),
     optimizer=dict(
       name='adamw', learning_rate=6e-4, schedule='cosine', warmup=2000.0, horizon=1.0,
-      decay=0.0, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01,
+      decay=0.0, final_rate=0.0, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01,
       no_decay='LayerNorm|bias', clip_norm=1.0, accumulation=1, skip_nonfinite=0,
       batch_warmup=0.0, freeze='', lr_multipliers=(), layer_lr_decay=1.0),
     mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),

@@ -67,7 +67,7 @@ def get_config(arg=''):
     optimizer=dict(
       name='adamw', learning_rate=3e-3 if small else round((width * 4000)**-0.5, 6),
       schedule='inverse_sqrt', warmup=500.0 if small else 4000.0, horizon=1.0, decay=0.0,
-      beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.0, no_decay='LayerNorm|bias',
+      final_rate=0.0, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.0, no_decay='LayerNorm|bias',
       clip_norm=1.0 if small else 0.0, accumulation=1, skip_nonfinite=0, batch_warmup=0.0,
       freeze='', lr_multipliers=(), layer_lr_decay=1.0),
     mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),

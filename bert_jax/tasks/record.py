@@ -24,8 +24,8 @@ class Head(NamedTuple):
   parameters that it has, its own last, which stands on the others. pipeline: the name of the task
   in its model card; '': there is none. by_name: another kind has the same parts, so that a model is
   one of these only if its class is called so. beside: {part: the field that is 0 without
-  it, or ''} of the parts that it has in training alone (a generator), which are left out. causal: no
-  token of such a model sees a later one."""
+  it, or ''} of the parts that it has in training alone (a generator), which are left out. causal:
+  no token of such a model sees a later one."""
 
   ending: str
   parts: tuple

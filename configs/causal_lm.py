@@ -11,7 +11,7 @@ size=gpt2      GPT-2's smallest (Radford et al. 2019) and the recipe of nanoGPT,
   gpt1         Radford et al. 2018
   modern       rotary positions, RMSNorm before each sublayer, SwiGLU, no biases (Touvron et al.
                2023, https://arxiv.org/abs/2302.13971), as large as GPT-2's smallest
-runlocal       about a minute on a laptop, on data.train or, without it, on the English
+runlocal       a few minutes on a laptop, on data.train or, without it, on the English
                documentation that is part of every installation
 
 A byte-level vocabulary is named with tokenizer.path (a tokenizer.json); else a BPE is trained. Rows

@@ -210,7 +210,7 @@ class Attention(nn.Module):
       y_BTD = common.dense(config, config.hidden_size, name, config.attention_bias)(y_BTD)
       return y_BTD.reshape(*y_BTD.shape[:2], config.num_attention_heads, config.head_size)
 
-    caches = self.is_mutable_collection('cache') and not self.is_initializing()
+    caches = common.caches(self)
     queries_BTD = of_queries(x_BTD)
     q_BTHd = heads('query', queries_BTD)
     if caches and self.has_variable('cache', 'context_key'):  # a context stays as it is

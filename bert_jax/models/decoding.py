@@ -246,8 +246,11 @@ def of_encoder(config, params):
   """(prefill, step) of a causal encoder with its MLM head; params: those of 'encoder' and 'mlm'.
   prefill(ids_BP, lengths_B, length) -> (logits_BV, cache): reads the prompts, padded at the end,
   into a cache of `length` places; logits are those of the token after each."""
-  if config.share_layers and not config.scan_layers:  # each has a cache, though weights are one
-    config = dataclasses.replace(config, scan_layers=True)
+  # Steps of one token; and layers that share their weights have each a cache.
+  scan = config.scan_layers or config.share_layers
+  config = dataclasses.replace(
+    config, attention_implementation='einsum', remat='none', scan_layers=scan
+  )
   table_VE = params['encoder']['embeddings']['word_embeddings']['embedding']
 
   def logits(hidden_BTD):

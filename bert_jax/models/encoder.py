@@ -41,7 +41,7 @@ class Encoder(nn.Module):
     x_BTD = nn.with_logical_constraint(x_BTD, ('batch', 'length', 'hidden'))
     # Layers need the positions only where they turn queries and keys.
     positions_BT = position_ids_BT if POSITIONS[config.position_embeddings].turn else None
-    places_BT = position_ids_BT if self.is_mutable_collection('cache') else None
+    places_BT = position_ids_BT if common.caches(self) else None
     tokens = Tokens(segment_ids_BT, positions_BT, config.causal or causal, places_BT)
     return run_blocks(config, config.num_hidden_layers, deterministic, x_BTD, tokens)
 

@@ -44,7 +44,7 @@ class Decoder(nn.Module):
     x_BTD = embed(input_ids_BT, None, position_ids_BT, deterministic)
     x_BTD = nn.with_logical_constraint(x_BTD, ('batch', 'length', 'hidden'))
     positions_BT = position_ids_BT if POSITIONS[config.position_embeddings].turn else None
-    places_BT = position_ids_BT if self.is_mutable_collection('cache') else None
+    places_BT = position_ids_BT if common.caches(self) else None
     tokens = Tokens(segment_ids_BT, positions_BT, causal=True, places=places_BT)
     return run_blocks(config, decoder_layers(config), deterministic, x_BTD, tokens, context)
 

@@ -123,7 +123,7 @@ def test_released_models_have_the_config_they_had(kind):
   if kind == 'mlm_nsp':
     flat = {'pooler/dense/bias': np.zeros(16), 'nsp/dense/bias': np.zeros(2)}
   old = config_lib.from_json(json.dumps(RELEASED[kind]['config']))
-  about = SimpleNamespace(family='bert', model=SIZES, labels=(), problem='', ours={})
+  about = SimpleNamespace(family='bert', model=SIZES, labels=(), problem='', ours={}, begin='cls')
   weights = SimpleNamespace(objective=kind.split()[0], flat=flat, description=about)
   new = released_config.config_of(weights)
   later = {'checkpoint.minutes': 5.0, 'eval.seed': 0} | (

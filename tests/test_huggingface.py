@@ -201,7 +201,7 @@ def test_the_records_of_the_families_say_which_one_a_head_is_of(
   """Of those here, and of one that is added."""
   head = Head('ForRanking', ('encoder', 'pooler', 'classifier'), by_name=True)
   monkeypatch.setitem(TASKS, 'ranking', Task(name='ranking', heads=(head,)))
-  about = types.SimpleNamespace(architecture=architecture)
+  about = types.SimpleNamespace(architecture=architecture, model={'causal': False})
   if objective in TASKS:
     assert from_huggingface._objective(about, set(parts.split())) == objective
   else:

@@ -526,6 +526,8 @@ MUTANTS = [
     '(of_BN[:, :, None] == segment_ids_BT[:, None])',
     '(of_BN[:, :, None] * segment_ids_BT[:, None] > 0)',
     'tests/test_objectives.py::test_the_mean_of_a_text_is_that_of_its_tokens_alone',
+  ),
+  (
     'a decoder sees later tokens',
     'bert_jax/models/encoder_decoder.py',
     'causal=True, places',

@@ -364,6 +364,8 @@ MUTANTS = [
     'class_weight=dict(config.table.class_weights) or None, ',
     '',
     'tests/test_linear.py::test_scores_are_those_of_scikit_learn_on_words',
+  ),
+  (
     'the longer of two files loses its end',
     'bert_jax/tasks/translation/reading.py',
     'itertools.zip_longest(*sides)',

@@ -63,7 +63,7 @@ def rows(config_file, hosts, first=0):
   return out
 
 
-@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('kind', ['packed', 'mixed', pytest.param('nsp', marks=pytest.mark.slow)])
 def test_rows_do_not_depend_on_hosts_or_on_where_a_run_resumes(corpora, tmp_path, kind):
   overrides = [f'--config.{x}' for x in KINDS[kind]]
   corpus = corpora / ('two' if kind == 'mixed' else 'one')

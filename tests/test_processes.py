@@ -201,7 +201,9 @@ def changed(folder, change, *arguments):
   ('kind', 'status', 'said'),
   [
     ('config.InputError', 2, 'error: the disk of process 0 is full'),
-    ('RuntimeError', 1, 'RuntimeError: the disk of process 0 is full'),
+    pytest.param(
+      *('RuntimeError', 1, 'RuntimeError: the disk of process 0 is full'), marks=pytest.mark.slow
+    ),
   ],
 )
 def test_an_error_of_one_process_ends_both(kind, status, said, corpus_file, tmp_path):

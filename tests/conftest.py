@@ -152,6 +152,14 @@ def run_module(*arguments, devices=1, quick=True, stdin='', check=True, timeout=
   return out
 
 
+@pytest.fixture(autouse=True, scope='module')
+def forgets():
+  """What JAX has traced for a file is of no use to the next, and grows to gigabytes."""
+  yield
+  if jax := sys.modules.get('jax'):
+    jax.clear_caches()
+
+
 @pytest.fixture(autouse=True)
 def at_root(monkeypatch):
   monkeypatch.chdir(ROOT)

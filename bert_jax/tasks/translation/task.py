@@ -149,8 +149,8 @@ class Pairs(Scored):
     lines = (f'{" ".join(a["prediction"].split())}\n' for a in answers)
     out = {'translations.txt': ''.join(lines)}
     if known := [answer for answer in answers if 'gold' in answer]:
-      found = sacrebleu_scores(known).values()
-      out['sacrebleu.txt'] = ''.join(f'{line}\n{signature}\n' for _, line, signature in found)
+      scores = sacrebleu_scores(known).values()
+      out['sacrebleu.txt'] = ''.join(f'{line}\n{signature}\n' for _, line, signature in scores)
     return out
 
 

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from concurrent import futures
 from pathlib import Path
 
@@ -194,7 +194,8 @@ def work(seed, numbers):
     for i in range(len(campaign.formats)):  # what reading imports is no memory of an input
       campaign.judge(i)
     for i in numbers:
-      print(json.dumps([i]), flush=True)
+      name = campaign.formats[i % len(campaign.formats)].name
+      print(json.dumps([i, name]), flush=True)
       print(json.dumps([i, *campaign.judge(i)]), flush=True)
 
 
@@ -204,23 +205,24 @@ def _judged(seed, numbers):
   while numbers:
     command = [sys.executable, '-c', f'from {__name__} import work; work({seed}, {numbers})']
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
-      begun = None
+      begun = []
       for line in worker.stdout:
-        begun, *result = json.loads(line)
-        if result:
-          yield [begun, *result]
-          numbers, begun = numbers[1:], None
-    if numbers and begun is None:
+        begun = json.loads(line)
+        if len(begun) > 2:
+          yield begun
+          numbers, begun = numbers[1:], []
+    if numbers and not begun:
       raise InputError(f'a worker process ended with code {worker.returncode}; is memory short?')
     if numbers:
-      yield [begun, formats()[begun % len(formats())].name, '', 'crash', f'{worker.returncode}']
+      yield [*begun, '', 'crash', f'{worker.returncode}']
       numbers = numbers[1:]
 
 
 def run(number, seed=0, processes=2):
   """({format: {verdict: how many}}, [[input, format, what was done, verdict, exception], ...] of
-  those that were neither read nor named) of `number` inputs."""
-  counts, faults = {format.name: Counter() for format in formats()}, []
+  those that were neither read nor named) of `number` inputs. Makes no files of the formats itself:
+  that starts threads of ArrayRecord, with which the campaign's processes could not fork safely."""
+  counts, faults = defaultdict(Counter), []
   with futures.ThreadPoolExecutor(processes) as pool:
     parts = [range(k, number, processes) for k in range(processes)]
     for results in pool.map(lambda numbers: list(_judged(seed, numbers)), parts):

@@ -3,6 +3,7 @@ not finite, other devices, lost processes; for tools/faultbench.py. Each case gi
 
 import ctypes
 import os
+import re
 import shutil
 import signal
 import socket
@@ -18,6 +19,7 @@ KILLED = ('reading', 'compiling', 'training', 'saving', 'evaluating', 'closing')
 KILLS = 2  # in a case
 SIGNALS = (('SIGTERM', [signal.SIGTERM]), ('Ctrl-C', [signal.SIGINT]),
            ('Ctrl-C twice', [signal.SIGINT, signal.SIGINT]))  # fmt: skip
+EVERY = 2  # steps between checkpoints of a run whose numbers overflow
 TRAIN = train_command('W')
 W = 'W'
 
@@ -166,7 +168,7 @@ def not_finite(folder, whole, seconds, number, rng):
   fields = {'learning_rate': 10 ** rng.uniform(4, 7), 'schedule': 'constant', 'warmup': 0}
   fields |= {'skip_nonfinite': 3} if skips else {}
   fields = {f'optimizer.{name}': value for name, value in fields.items()}
-  command = train_command(W, **fields, **{'checkpoint.every': 2})
+  command = train_command(W, **fields, **{'checkpoint.every': EVERY})
   sentences, least = [], 0
   for _ in range(2):
     started, ended = run(folder, command)
@@ -177,7 +179,8 @@ def not_finite(folder, whole, seconds, number, rng):
       return [Try('not finite', 'lost', f'begun at {started.begin}, not at {least}')]
     least = max(steps(folder / W), default=0)
   same = skips or len(set(sentences)) == 1
-  named = same and least > 0 and all(' step ' in sentence for sentence in sentences)
+  said = [re.search(r' (?:at|after) step (\d+)', sentence) for sentence in sentences]
+  named = same and all(said) and (least > 0 or int(said[0][1]) <= EVERY)
   return [Try('not finite', 'named' if named else 'silent', ' / '.join(sentences))]
 
 

@@ -78,6 +78,10 @@ def test_a_sentence_quotes_a_line_at_most():
   assert quoted('x' * 10_000) == f"'{'x' * 80}'.. (10,000 characters)"
   assert len(quoted(['x' * 10_000])) < 120 and 'digits' in quoted(10**5_000)
   assert listed('abc', 2) == "'a', 'b' and 1 more"
+  path = '/' + 'folder/' * 60
+  assert str(InputError(f'{path} has a field {"x" * 10_000}, the 2nd')) == (
+    f'{path} has a field {"x" * 80}.. the 2nd'
+  )
 
 
 GAP = 'ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL\n'
@@ -467,7 +471,7 @@ def test_what_is_neither_read_nor_named_is_seen(tmp_path, monkeypatch):
   campaign = fault_inputs.Campaign(0, tmp_path)
   for raised, verdict in (
     (InputError('a sentence'), 'named'), (ValueError('x'), 'traceback'), (None, 'read'),
-    (InputError('x' * 9_000), 'traceback'), (MemoryError(), 'memory'), (EOFError(), 'traceback'),
+    (InputError('x ' * 4_500), 'traceback'), (MemoryError(), 'memory'), (EOFError(), 'traceback'),
   ):  # fmt: skip
 
     def read(_, raised=raised):

@@ -933,6 +933,13 @@ MUTANTS = [
     'tests/test_faulty_inputs.py::test_a_sentence_quotes_a_line_at_most',
   ),
   (
+    'a sentence holds a word of any length',
+    'bert_jax/errors.py',
+    'LONGEST_WORD = 500',
+    'LONGEST_WORD = 50_000',
+    'tests/test_faulty_inputs.py::test_a_sentence_quotes_a_line_at_most',
+  ),
+  (
     'a config file may return anything',
     'bert_jax/config/__init__.py',
     'if not isinstance(config, ConfigDict):',

@@ -3,6 +3,8 @@
 import zlib
 from collections import Counter
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -416,13 +418,29 @@ def test_a_mixture_holds_its_shares_and_each_part_is_a_permutation(text, tokeniz
   order = batches.endless(mixed, 0)
   key = lambda row: row['input_ids'].tobytes()
   names = {key(part[i]): (n, i) for n, part in parts.items() for i in range(len(part))}
-  drawn = [names[key(order[i])] for i in range(4 * len(mixed))]
+  drawn = [names[key(mixed[order[i]])] for i in range(4 * len(mixed))]
   share = np.mean([n == 'a' for n, _ in drawn])
   assert abs(share - 0.3) < 0.01
   for name, part in parts.items():
     own = [i for n, i in drawn if n == name]
     for p in range(len(own) // len(part)):
       assert sorted(own[p * len(part) : (p + 1) * len(part)]) == list(range(len(part)))
+
+
+def test_rows_that_are_made_together_are_those_that_are_made_alone(text, tokenizer):
+  """Of each kind, packed and not, in any order and twice, and of two languages."""
+  for kind, packed in itertools.product(('nsp', 'full', 'lm'), (1, 4)):
+    parts = {
+      n: Rows(part, tokenizer, kind=kind, seq_length=48, examples_per_row=packed, language=k)
+      for k, (n, part) in enumerate({'a': text, 'b': text.select(np.arange(300) < 90)}.items())
+    }
+    mixed, few = Mixture(parts, {'a': 0.5, 'b': 0.5}), len(parts['a'])
+    numbers = [few + 3, 2, few - 1, 2, few, 0]
+    together = mixed.gather(numbers)
+    for k, number in enumerate(numbers):
+      for name, array in mixed[number].items():
+        assert (together[name][k] == array).all() and together[name].dtype == array.dtype, name
+    assert together['language'].tolist() == [1, 0, 0, 0, 1, 0]
 
 
 def test_selected_documents_keep_their_tokens(text, tokenizer):
@@ -626,7 +644,7 @@ def test_shares_of_languages_are_shares_of_tokens_not_of_rows(short_and_long, to
     expected = size**sampling / (size**sampling).sum()
     order, seen, rows = batches.endless(train, 0), np.zeros(2), np.zeros(2)
     for i in range(700):
-      row = order[i]
+      row = train[order[i]]
       words = row['input_ids'][row['segment_ids'] > 0]
       assert (words.max() >= 25) == row['language']  # the second language's words
       seen[row['language']] += (row['segment_ids'] > 0).sum()
@@ -707,7 +725,7 @@ class Numbered:
 def test_the_parts_of_a_mixture_have_orders_of_their_own():
   mixed = Mixture({'a': Numbered(64), 'b': Numbered(64, 100)}, {'a': 0.5, 'b': 0.5})
   order = batches.endless(mixed, 5)
-  drawn = [int(order[i]['labels'][0]) for i in range(128)]
+  drawn = [int(mixed[order[i]]['labels'][0]) for i in range(128)]
   first, second = ([x % 100 for x in drawn if (x >= 100) == part] for part in (False, True))
   assert sorted(first) == sorted(second) == list(range(64))
   assert np.mean(np.array(first) == second) < 0.2  # chance: 1 in 64

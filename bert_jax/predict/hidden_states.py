@@ -16,7 +16,7 @@ from bert_jax.models import Encoder
 from bert_jax.models.block import Block
 from bert_jax.models.embeddings import Embeddings
 from bert_jax.predict.packed_rows import power_of_two
-from bert_jax.rows.one_row import build_row
+from bert_jax.rows.row_arrays import build_row
 from bert_jax.tasks.ask import Ask, texts_of
 from bert_jax.tasks.classification.task import truncate
 

@@ -66,7 +66,7 @@ class Batches:
       raise InputError(
         'rows that continue each other from step to step cannot be mixed; give one data.train.'
       )
-    self.rows = endless(source, seed) if self.shuffled and not lanes else source
+    self.order = endless(source, seed) if self.shuffled and not lanes else None
     indices = sharding.addressable_devices_indices_map((self.batch_size,)).values()
     self.local = sorted({i for (part,) in indices for i in range(self.batch_size)[part]})
 
@@ -75,10 +75,11 @@ class Batches:
     return -(-len(self.source) // self.batch_size)
 
   def __getitem__(self, step):
-    rows = {i: self._row(self._place(step, i)) for i in self.local}
+    numbers = [self._number(self._place(step, i)) for i in self.local]
+    rows, place = self._rows(numbers), {i: k for k, i in enumerate(self.local)}
 
     def part(name, index):
-      return np.stack([rows[i][name] for i in range(self.batch_size)[index[0]]])
+      return rows[name][[place[i] for i in range(self.batch_size)[index[0]]]]
 
     return {
       name: jax.make_array_from_callback(spec.shape, self.sharding, functools.partial(part, name))
@@ -88,14 +89,11 @@ class Batches:
   def row_numbers(self, step):
     """Which rows of the source a batch is made of: numbers, with the language before them where the
     source is a mixture."""
-    places = [self._place(step, i) for i in range(self.batch_size)]
-    places = [i for i in places if i is not None]
-    if self.lanes:
-      return [self._in_lane(i) for i in places]
-    if not self.shuffled:
-      return [i for i in places if i < len(self.source)]
-    numbers = endless(_numbered(self.source), self.seed)
-    return [numbers[i] for i in places]
+    numbers = [self._number(self._place(step, i)) for i in range(self.batch_size)]
+    numbers = [number for number in numbers if number is not None]
+    if isinstance(self.source, Mixture):
+      return ['{} {}'.format(*self.source.at(number)) for number in numbers]
+    return numbers
 
   def filled(self, step):
     """The share of the batch of a step that has rows."""
@@ -104,41 +102,70 @@ class Batches:
   def _place(self, step, i):
     return self.growth.place(step, i) if self.growth else step * self.batch_size + i
 
-  def _row(self, i):
+  def _number(self, i):
+    """The number of the row at place i, counted over all batches; None: an empty row."""
     if i is None or (not self.shuffled and i >= len(self.source)):
-      return self._empty()
+      return None
+    if self.lanes:
+      return self._in_lane(i)
+    return self.order[i] if self.shuffled else i
+
+  def _rows(self, numbers):
+    """{name: [R, ...]} of the rows of these numbers."""
+    shapes = ((name, len(numbers), spec) for name, spec in self.spec.items())
+    out = {name: np.zeros((n, *spec.shape[1:]), spec.dtype) for name, n, spec in shapes}
+    chosen = [k for k, number in enumerate(numbers) if number is not None]
     try:
-      out = self.rows[self._in_lane(i) if self.lanes else i]
-    except DamagedRecord as error:
+      parts = [(chosen, self._gather([numbers[k] for k in chosen]))] if chosen else []
+    except DamagedRecord:
       if not self.skip_damaged:
         raise
+      parts = [([k], self._gather_whole(numbers[k])) for k in chosen]
+    for places, rows in parts:
+      for name in out if rows else ():
+        out[name][places] = rows[name]
+    return out
+
+  def _gather(self, numbers):
+    """{name: [R, ...]} of the rows of these numbers, checked."""
+    if hasattr(self.source, 'gather'):
+      return self._checked(numbers, self.source.gather(numbers))
+    rows = [self._checked([i], _with_axis(self.source[i])) for i in numbers]
+    return {name: np.concatenate([row[name] for row in rows]) for name in self.spec}
+
+  def _gather_whole(self, number):
+    """The row of this number, or nothing, which is counted, if its record cannot be read."""
+    try:
+      return self._gather([number])
+    except DamagedRecord as error:
       self.damaged_rows += 1
-      log.warning('%s (row %d stays empty)', error, i)
-      return self._empty()
-    return self._checked(i, out)
+      log.warning('%s (row %d stays empty)', error, number)
+      return {}
 
   def check(self):
     """InputError if the first row of the source is not as the objective expects."""
     with contextlib.suppress(DamagedRecord):
-      self._checked(0, self.source[0])
+      self._gather([0])
 
-  def _checked(self, i, out):
-    """Row i itself; InputError if an array of it is missing, of another form or out of bounds."""
+  def _checked(self, numbers, rows):
+    """The rows themselves; InputError if an array is missing, of another form or out of bounds."""
     for name, spec in self.spec.items():
-      if name not in out or out[name].shape != spec.shape[1:] or out[name].dtype != spec.dtype:
-        got = f'{out[name].dtype}{list(out[name].shape)}' if name in out else 'nothing'
+      array = rows.get(name)
+      if array is None or array.shape[1:] != spec.shape[1:] or array.dtype != spec.dtype:
+        got = 'nothing' if array is None else f'{array.dtype}{list(array.shape[1:])}'
         raise InputError(
-          f'row {i} has {got} for {name!r} where the objective expects '
+          f'row {numbers[0]} has {got} for {name!r} where the objective expects '
           f'{np.dtype(spec.dtype)}{list(spec.shape[1:])}.'
         )
     for name, limit in self.limits.items():
-      low, high = out[name].min(), out[name].max()
-      if low < 0 or high >= limit:
+      wrong = (rows[name] < 0) | (rows[name] >= limit)
+      if wrong.any():
+        row = int(np.argwhere(wrong)[0, 0])
         raise InputError(
-          f'row {i} has {name} {low if low < 0 else high}, outside [0, {limit}): the '
+          f'row {numbers[row]} has {name} {rows[name][wrong][0]}, outside [0, {limit}): the '
           'vocabulary or the lengths of the data do not fit the model.'
         )
-    return out
+    return rows
 
   def _in_lane(self, i):
     """Which row of the source stands at place i, counted over all batches. Each lane reads one
@@ -157,37 +184,35 @@ class Batches:
     shift = int(np.random.default_rng([self.seed, number]).integers(rows)) if self.shuffled else 0
     return (shift + in_lower_lanes + earlier_in_lane) % rows
 
-  def _empty(self):
-    return {name: np.zeros(spec.shape[1:], spec.dtype) for name, spec in self.spec.items()}
-
 
 class _Numbers:
-  """A source like another one, whose rows are their numbers."""
+  """The numbers first, first + 1, .. of `count` rows, as a source."""
 
-  fingerprint = ''
-
-  def __init__(self, source, name=''):
-    self.count, self.name = len(source), name
+  def __init__(self, first, count):
+    self.first, self.count = first, count
 
   def __len__(self):
     return self.count
 
   def __getitem__(self, i):
-    return f'{self.name} {i}' if self.name else int(i)
+    return self.first + int(i)
 
 
-def _numbered(source):
+def endless(source, seed, first=0):
+  """The numbers of the rows of a source in endless passes, each in another order. The parts of a
+  Mixture are mixed by their weights, each with its own passes. first: the number of the first row.
+  """
   if not isinstance(source, Mixture):
-    return _Numbers(source)
-  parts = {name: _Numbers(rows, name) for name, rows in source.parts.items()}
-  return Mixture(parts, source.weights)
-
-
-def endless(source, seed):
-  """Endless passes over all rows, each in another order. The parts of a Mixture are mixed by their
-  weights, each with its own passes."""
-  if not isinstance(source, Mixture):
-    return grain.MapDataset.source(source).seed(seed).shuffle().repeat()
+    numbers = _Numbers(first, len(source))
+    return grain.MapDataset.source(numbers).seed(seed).shuffle().repeat()
   seeds = np.random.SeedSequence(seed).generate_state(len(source.parts))
-  parts = [endless(part, int(s)) for part, s in zip(source.parts.values(), seeds, strict=True)]
+  begins = [0, *source.ends[:-1].tolist()]
+  parts = [
+    endless(part, int(s), begin)
+    for part, s, begin in zip(source.parts.values(), seeds, begins, strict=True)
+  ]
   return grain.MapDataset.mix(parts, [source.weights[name] for name in source.parts])
+
+
+def _with_axis(row):
+  return {name: np.asarray(array)[None] for name, array in row.items()}

@@ -21,13 +21,13 @@ import hashlib
 import numpy as np
 
 from bert_jax.errors import InputError
-from bert_jax.rows.one_row import build_row
 from bert_jax.rows.packing import pack
+from bert_jax.rows.row_arrays import build_rows, spread
 from bert_jax.rows.sentence_pairs import PAIRS, plan_pairs
 
 
 class Rows:
-  """The rows of one corpus by their number: {name: array}, as build_row makes them, and `language`.
+  """The rows of one corpus by number, {name: array} as build_rows makes them, with `language`.
   kind: nsp, sop, full, single or lm. short_seq_prob, seed: for pairs, see plan_pairs. dupe_factor:
   how many times the corpus is cut into pairs, differently each time; other kinds are cut once.
   examples_per_row: 1, or the most to pack into one row. language: the number of the corpus'
@@ -41,7 +41,7 @@ class Rows:
     self.language, self.examples_per_row = np.int32(language), examples_per_row
     self.baselines, self.scales = {}, {}
     self.cut_tokens = 0
-    self.marks = None  # [examples, 2] bool, see build_row
+    self.marks = None  # [examples, 2] bool, see build_rows
     if kind in PAIRS:
       if kind == 'nsp' and len(corpus.documents) < 3:
         raise InputError('nsp pairs need at least 2 documents; separate them by blank lines.')
@@ -78,15 +78,26 @@ class Rows:
     return len(self.plan if self.row_at is None else self.row_at) - (self.row_at is not None)
 
   def __getitem__(self, i):
-    first, last = (i, i + 1) if self.row_at is None else self.row_at[i : i + 2]
-    examples = self.plan[first:last].tolist()
-    texts = [[self.corpus.piece(a, b) for a, b in (ab[:2], ab[2:4]) if a < b] for ab in examples]
-    labels = [ab[4] for ab in examples]
-    slots, marks = self.examples_per_row, None
-    if self.marks is not None:
-      marks = self.marks[first:last].tolist()
-    row = build_row(self.tokenizer, texts, self.seq_length, labels=labels, slots=slots, marks=marks)
-    return row | {'language': self.language}
+    return {name: array[0] for name, array in self.gather([i]).items()}
+
+  def gather(self, numbers):
+    """{name: [R, ...]} of the rows of these numbers."""
+    numbers = np.asarray(numbers)
+    if self.row_at is None:
+      row_of, examples = np.arange(len(numbers)), numbers
+    else:
+      begin, held = self.row_at[numbers], self.row_at[numbers + 1] - self.row_at[numbers]
+      row_of, examples = np.repeat(np.arange(len(numbers)), held), spread(begin, held)
+    plan = self.plan[examples]
+    ranges = plan[:, :4].reshape(-1, 2)
+    texts = [self.corpus.piece(start, end) for start, end in ranges.tolist() if start < end]
+    tokens, units = map(np.concatenate, zip(*texts, strict=True))
+    out = build_rows(
+      self.tokenizer, row_of, np.diff(ranges).reshape(-1, 2), tokens, units, self.seq_length,
+      rows=len(numbers), slots=self.examples_per_row, labels=plan[:, 4],
+      marks=None if self.marks is None else self.marks[examples],
+    )  # fmt: skip
+    return out | {'language': np.full(len(numbers), self.language)}
 
 
 def plan_full(corpus, room):

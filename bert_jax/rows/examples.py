@@ -13,8 +13,8 @@ import hashlib
 import numpy as np
 
 from bert_jax.errors import InputError
-from bert_jax.rows.one_row import build_row
 from bert_jax.rows.packing import pack
+from bert_jax.rows.row_arrays import build_row
 
 
 class Examples:

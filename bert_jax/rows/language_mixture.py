@@ -19,10 +19,27 @@ class Mixture:
   def __len__(self):
     return int(self.ends[-1])
 
-  def __getitem__(self, i):
+  def at(self, i):
+    """(language, the number of its row) of row i."""
     k = int(np.searchsorted(self.ends, i, side='right'))
-    part = list(self.parts.values())[k]
-    return part[i - int(self.ends[k]) + len(part)]
+    name = list(self.parts)[k]
+    return name, i - int(self.ends[k]) + len(self.parts[name])
+
+  def __getitem__(self, i):
+    name, number = self.at(i)
+    return self.parts[name][number]
+
+  def gather(self, numbers):
+    """{name: [R, ...]} of the rows of these numbers."""
+    places = [self.at(i) for i in numbers]
+    out = {}
+    for language in dict.fromkeys(name for name, _ in places):
+      chosen = [k for k, (name, _) in enumerate(places) if name == language]
+      rows = self.parts[language].gather([places[k][1] for k in chosen])
+      for name, array in rows.items():
+        whole = out.setdefault(name, np.zeros((len(places), *array.shape[1:]), array.dtype))
+        whole[chosen] = array
+    return out
 
 
 def shares(sizes, sampling, factors=None):

@@ -1,0 +1,76 @@
+"""The arrays of rows, from the token ids of the examples in them."""
+
+import numpy as np
+
+
+def build_row(tokenizer, examples, seq_length, *, slots=1):
+  """{name: array} of one row, see build_rows. examples: for each, a list of one or two texts
+  (ids, unit_starts), arrays of one length."""
+  texts = [text for parts in examples for text in parts]
+  sizes = np.zeros((len(examples), 2), np.int64)
+  for e, parts in enumerate(examples):
+    sizes[e, : len(parts)] = [len(ids) for ids, _ in parts]
+  tokens = np.concatenate([*(ids for ids, _ in texts), np.zeros(0, np.int32)])
+  units = [np.broadcast_to(units, len(ids)) for ids, units in texts]
+  second = np.array([len(parts) > 1 for parts in examples], bool)
+  arrays = build_rows(
+    tokenizer, np.zeros(len(examples), np.int64), sizes, tokens,
+    np.concatenate([*units, np.zeros(0, np.int32)]), seq_length, rows=1, slots=slots, second=second,
+  )  # fmt: skip
+  return {name: array[0] for name, array in arrays.items()}
+
+
+def build_rows(
+  tokenizer, row_of, sizes, tokens, units, seq_length, *, rows, slots=1, second=None, labels=None,
+  marks=None,
+):  # fmt: skip
+  """{name: array} of R rows of `seq_length` = T tokens with E examples, up to `slots` = N in each.
+
+  An example becomes [CLS] A [SEP] or [CLS] A [SEP] B [SEP]. row_of: [E] its row, ascending.
+  sizes: [E, 2] the tokens of A and B. tokens, units: ids and unit_starts of A and B of all examples
+  one after the other. second: [E] whether there is a B; None: where it has tokens. labels: [E]
+  numbers; below 0 is none. marks: [E, 2] whether an example has [CLS], and [SEP]; None: all do.
+
+  [R, T] int32, padded at the end: input_ids, token_type_ids (1 from B on), position_ids (from 0 in
+  each example), segment_ids (1, 2, .. for each example, 0: padding), unit_starts (0 at special
+  tokens). [R, N]: cls_positions and, with labels, labels and weights (1: there is a label)."""
+  names = 'input_ids', 'token_type_ids', 'position_ids', 'segment_ids', 'unit_starts'
+  out = {name: np.zeros((rows, seq_length), np.int32) for name in names}
+  out['input_ids'][:] = tokenizer.pad_id
+  ids, types, positions, segments, starts = (array.reshape(-1) for array in out.values())
+  second = sizes[:, 1] > 0 if second is None else second
+  has_cls, has_sep = np.ones((2, len(sizes)), bool) if marks is None else np.transpose(marks)
+  lengths = has_cls + sizes.sum(axis=1) + has_sep * (1 + second)
+  first = np.searchsorted(row_of, row_of)  # the first example of each one's row
+  ends = np.cumsum(lengths)
+  slot, in_row = np.arange(len(sizes)) - first, ends - lengths - (ends - lengths)[first]
+  begin = row_of * seq_length + in_row
+  every = spread(begin, lengths)
+  positions[every] = every - np.repeat(begin, lengths)
+  segments[every] = np.repeat(slot + 1, lengths)
+  begin_a = begin + has_cls
+  begin_b = begin_a + sizes[:, 0] + has_sep
+  at = spread(np.stack([begin_a, begin_b], axis=1).reshape(-1), sizes.reshape(-1))
+  ids[at], starts[at] = tokens, units
+  types[spread(begin_b, second * (sizes[:, 1] + has_sep))] = 1
+  ids[begin[has_cls]] = tokenizer.cls_id
+  ids[(begin_a + sizes[:, 0])[has_sep]] = tokenizer.sep_id
+  ids[(begin_b + sizes[:, 1])[has_sep & second]] = tokenizer.sep_id
+
+  def in_slots(values, kind):
+    array = np.zeros((rows, slots), kind)
+    array[row_of, slot] = values
+    return array
+
+  out['cls_positions'] = in_slots(in_row, np.int32)
+  if labels is not None:
+    labels = np.asarray(labels)
+    out['labels'] = in_slots(np.maximum(labels, 0), np.int32)
+    out['weights'] = in_slots(labels >= 0, np.float32)
+  return out
+
+
+def spread(begins, sizes):
+  """The numbers begins[0], begins[0] + 1, .., `sizes[0]` of them, then those from begins[1] on.."""
+  sizes = np.asarray(sizes, np.int64)
+  return np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())

@@ -33,8 +33,8 @@ PEAK_FLOPS = {
 class Clock:
   """Measures the speed of training; it stands still between `pause` and `go` (saving, evaluating).
   flops_per_step: floating point operations of the model in a step, if its batch is full. steps,
-  batches: how many steps, and full batches, there were since the last read, which the training loop
-  counts."""
+  batches, waited: how many steps, full batches, and seconds of waiting for a batch there were since
+  the last read, which the training loop counts."""
 
   def __init__(self, flops_per_step):
     self.flops_per_step = flops_per_step
@@ -43,7 +43,8 @@ class Clock:
     self.reset()
 
   def reset(self):
-    self.spent, self.steps, self.batches, self.started = 0.0, 0, 0.0, time.perf_counter()
+    self.spent, self.steps, self.batches, self.waited = 0.0, 0, 0.0, 0.0
+    self.started = time.perf_counter()
 
   def pause(self):
     self.spent += time.perf_counter() - self.started
@@ -52,8 +53,9 @@ class Clock:
     self.started = time.perf_counter()
 
   def read(self, tokens):
-    """{'steps', 'steps_per_s', 'tokens_per_s', 'mfu'} since the last read; then starts anew.
-    tokens: how many were trained on since the last read, without padding. There is no mfu where the
+    """{'steps', 'steps_per_s', 'tokens_per_s', 'data_wait', 'mfu'} since the last read; then starts
+    anew. tokens: how many were trained on since the last read, without padding. data_wait: the
+    share of the time for which a step waited for its batch. There is no mfu where the
     peak of the device is not known, or too low to be true."""
     self.pause()
     seconds = max(self.spent, 1e-9)
@@ -61,6 +63,7 @@ class Clock:
       'steps': self.steps,
       'steps_per_s': self.steps / seconds,
       'tokens_per_s': tokens / seconds,
+      'data_wait': self.waited / seconds,
     }
     achieved = self.flops_per_step * self.batches / seconds
     if self.measured:  # with one product, which may have been slower than the device can be

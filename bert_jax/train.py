@@ -18,11 +18,14 @@ import jax
 from bert_jax import config as config_lib
 from bert_jax import evaluate, hosts, metrics, run_setup, sharding, stopping
 from bert_jax.errors import InputError, Paused
+from bert_jax.rows.ahead import Ahead
 from bert_jax.speed import Clock
 from bert_jax.tally import Tally
 from bert_jax.training_log import Progress, Writer
 
 log = logging.getLogger('bert_jax')
+
+LONG_WAIT = 0.05  # share of the time for which steps wait for their batches that is worth a word
 
 
 def train(config, workdir, given=()):
@@ -65,9 +68,13 @@ def loop(run, state, watch):
       return state, run.results
 
     clock = Clock(run_setup.flops_of(run.inputs))
+    ahead = Ahead(run.inputs.batches, steps + run.tally.offset)
+    stack.enter_context(contextlib.closing(ahead))
     while number < steps and wish < stopping.TIME_IS_UP:
       index = number + run.tally.offset
-      state, out = run.train_step(state, run.inputs.batches[index], run.constants)
+      batch, waited = ahead.take(index)
+      state, out = run.train_step(state, batch, run.constants)
+      clock.waited += waited
       number += 1
       clock.steps += 1
       clock.batches += run.inputs.batches.filled(index)
@@ -199,6 +206,8 @@ def log_line(run, clock, number, writer, progress):
   terms = {name: value for name, value in values.items() if name != 'fill'}
   shown = f'{metrics.health(terms, baselines)}  {speed["tokens_per_s"]:,.0f} tokens/s'
   shown += f'  MFU {speed["mfu"]:.1%}' if 'mfu' in speed else ''
+  if speed['data_wait'] > LONG_WAIT:
+    shown += f'  waits {speed["data_wait"]:.0%} of the time for data'
   if progress.bar.disable:
     left = (run.inputs.steps - number) / speed['steps_per_s']
     progress.line(f'step {number}/{run.inputs.steps}  {shown}  ETA {left:.0f} s')

@@ -22,11 +22,13 @@ def test_the_clock_counts_training_alone(monkeypatch):
   clock.pause()
   now[0] = 150.0  # an evaluation
   clock.go()
-  clock.steps, clock.batches, now[0] = 10, 8, 154.0
+  clock.steps, clock.batches, clock.waited, now[0] = 10, 8, 2.0, 154.0
   # 8 full batches in 8 seconds: 2.4e6 of the 8e6 FLOPs that the device could have done.
-  assert clock.read(4000) == {'steps': 10, 'steps_per_s': 1.25, 'tokens_per_s': 500, 'mfu': 0.3}
+  speeds = {'steps': 10, 'steps_per_s': 1.25, 'tokens_per_s': 500, 'data_wait': 0.25, 'mfu': 0.3}
+  assert clock.read(4000) == speeds
   clock.steps, clock.batches, now[0] = 1, 1, 156.0  # the next reading begins where that one ended
-  assert clock.read(30) == {'steps': 1, 'steps_per_s': 0.5, 'tokens_per_s': 15, 'mfu': 0.15}
+  speeds = {'steps': 1, 'steps_per_s': 0.5, 'tokens_per_s': 15, 'data_wait': 0, 'mfu': 0.15}
+  assert clock.read(30) == speeds
 
 
 def test_lines_past_the_start_are_written_again(tmp_path):

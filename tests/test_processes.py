@@ -51,7 +51,7 @@ def succeeded(process):
 def logged(workdir):
   """{(step, split): metrics} of a run, without its speed."""
   lines = [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
-  speed = ('steps', 'steps_per_s', 'tokens_per_s', 'mfu')
+  speed = ('steps', 'steps_per_s', 'tokens_per_s', 'data_wait', 'mfu')
   return {
     (line['step'], line['split']): {
       k: v for k, v in line.items() if isinstance(v, float) and k not in speed

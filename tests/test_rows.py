@@ -1,9 +1,9 @@
 """Corpora become rows as BERT's reference cuts them, and batches are a function of (seed, step)."""
 
+import itertools
+import time
 import zlib
 from collections import Counter
-
-import itertools
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from bert_jax.corpus import tokenized
 from bert_jax.corpus.units import Encoder
 from bert_jax.objectives import base
 from bert_jax.rows import batches
+from bert_jax.rows.ahead import Ahead
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.growing_batches import Growth
 from bert_jax.rows.language_mixture import Mixture, shares
@@ -803,3 +804,38 @@ def test_a_document_of_several_records_is_selected_whole():
     assert part.piece(3, len(part) - 1)[0].tolist() == list(expected)[3:-1]
     counts = part.unigrams(22)
     assert np.flatnonzero(counts).tolist() == list(expected) and counts.max() == 1
+
+
+# ---- ahead of the step ---------------------------------------------------------------------------
+
+
+class Slow:
+  """Batches that are their numbers and take a moment; `asked` lists them."""
+
+  def __init__(self):
+    self.asked = []
+
+  def __getitem__(self, step):
+    self.asked.append(step)
+    time.sleep(0.05)
+    if step == 7:
+      raise InputError('batch 7')
+    return step
+
+
+def test_the_next_batches_are_made_while_a_step_is_computed():
+  slow = Slow()
+  ahead = Ahead(slow, end=10)
+  batch, waited = ahead.take(3)
+  assert batch == 3 and waited > 0.04
+  time.sleep(0.2)  # the step
+  assert slow.asked == [3, 4, 5]
+  batch, waited = ahead.take(4)
+  assert batch == 4 and waited < 0.04
+  assert [ahead.take(n)[0] for n in (5, 6)] == [5, 6]
+  with pytest.raises(InputError, match='batch 7'):
+    ahead.take(7)
+  # A run that goes back asks for other steps; none is made past the end.
+  assert [ahead.take(n)[0] for n in (0, 1, 9)] == [0, 1, 9]
+  ahead.close()
+  assert max(slow.asked) == 9

@@ -54,7 +54,7 @@ def lines(workdir, split):
 
 
 def train_lines(workdir):
-  speed = ('steps_per_s', 'tokens_per_s', 'mfu')
+  speed = ('steps_per_s', 'tokens_per_s', 'data_wait', 'mfu')
   return [{k: v for k, v in line.items() if k not in speed} for line in lines(workdir, 'train')]
 
 

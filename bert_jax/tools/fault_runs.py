@@ -45,7 +45,7 @@ PHASES = (
   ('evaluating', evaluate, 'run'),
   ('closing', checkpoint.Checkpoints, 'close'),
 )
-SPEED = ('steps_per_s', 'tokens_per_s', 'mfu')
+SPEED = ('steps_per_s', 'tokens_per_s', 'data_wait', 'mfu')
 STEPS = 40
 
 

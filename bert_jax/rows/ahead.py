@@ -1,0 +1,29 @@
+"""Batches that are made in the background, before the step that needs them."""
+
+import time
+from concurrent import futures
+
+AHEAD = 2  # batches
+
+
+class Ahead:
+  """The Batches of a run, of which a thread makes the next ones while a step is computed.
+  end: the step after the last one."""
+
+  def __init__(self, batches, end):
+    self.batches, self.end = batches, end
+    self._thread = futures.ThreadPoolExecutor(1, 'batches')
+    self._made = {}  # {step: future}
+
+  def take(self, step):
+    """(the batch of a step, the seconds for which it was waited for)."""
+    wanted = [step, *range(step + 1, min(step + 1 + AHEAD, self.end))]
+    self._made = {
+      n: self._made.get(n) or self._thread.submit(self.batches.__getitem__, n) for n in wanted
+    }
+    started = time.perf_counter()
+    batch = self._made.pop(step).result()
+    return batch, time.perf_counter() - started
+
+  def close(self):
+    self._thread.shutdown(wait=False, cancel_futures=True)

@@ -4,25 +4,18 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import signal
 import sys
 import threading
 import types
 
-LONGEST_WORD = 500  # characters of a word of a message; paths may be long
-
 
 class InputError(ValueError):
   """A mistake in the user's input, as one sentence that says what to do about it.
   Command lines print it without a traceback and end with `code`: 2 means that the same command will
-  fail again (launch/ relies on it). Notebooks see a ValueError. Of what a message quotes without a
-  blank, such as the name of a field in a damaged file, it keeps the beginning."""
+  fail again (launch/ relies on it). Notebooks see a ValueError."""
 
   code = 2
-
-  def __init__(self, message=''):
-    super().__init__(re.sub(rf'(\S{{80}})\S{{{LONGEST_WORD - 80},}}', r'\1..', str(message)))
 
 
 class Paused(KeyboardInterrupt):

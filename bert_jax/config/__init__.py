@@ -72,11 +72,11 @@ def parse_arg(arg, **defaults):
     name, given, value = part.partition('=')
     if name not in defaults:
       raise InputError(
-        f'config argument {name!r} is not known here{_meant(name, defaults)}; '
+        f'config argument {quoted(name)} is not known here{_meant(name, defaults)}; '
         f'there are: {", ".join(defaults)}.'
       )
     if not given and not isinstance(defaults[name], bool):
-      raise InputError(f'config argument {name!r} wants a value: {name}=...')
+      raise InputError(f'config argument {quoted(name)} wants a value: {name}=...')
     out[name] = _parse(name, value, type(defaults[name])) if given else True
   return out
 
@@ -134,7 +134,7 @@ def override(config, overrides):
     if name not in fields:
       hint = f'; it is a block: set {name}.FIELD.' if name in config else _meant(name, fields)
       hint = hint or '; python -m bert_jax.config lists all.'
-      raise InputError(f'config has no field {name!r}{hint}')
+      raise InputError(f'config has no field {quoted(name)}{hint}')
     if not given:
       text = 'true' if isinstance(fields[name], bool) else words.pop(0) if words else ''
       if text.startswith('--config.'):
@@ -164,7 +164,8 @@ def check(config):
   given = flatten(config)
   for name in given:
     if name not in ALL:
-      raise InputError(f'config has a field {name!r} that nothing reads{_meant(name, ALL) or "."}')
+      meant = _meant(name, ALL) or '.'
+      raise InputError(f'config has a field {quoted(name)} that nothing reads{meant}')
   for name, field in SHARED.items():
     _check_field(config, given, name, field)
   task = TASKS[config.objective]

@@ -80,7 +80,8 @@ def signalled(folder, whole, seconds, number, rng):
     time.sleep(i * rng.uniform(0, 0.3))
     started.send(each)
   (ended,) = started.end()
-  quiet = ended.code in (0, *(-n for n in numbers))  # it had ended, or had not begun
+  # It had not begun, or had ended and printed its result.
+  quiet = ended.code in (0, *(-n for n in numbers)) or started.codes == [0]
   if (failed := failure(ended)) and not quiet or 'Traceback' in ended.log:
     return [Try(name, failed or 'tracebacks', ended.log[-800:])]
   least = max(steps(folder / W), default=0)

@@ -961,11 +961,11 @@ MUTANTS = [
     'tests/test_faulty_inputs.py::test_a_sentence_quotes_a_line_at_most',
   ),
   (
-    'a sentence holds a word of any length',
-    'bert_jax/errors.py',
-    'LONGEST_WORD = 500',
-    'LONGEST_WORD = 50_000',
-    'tests/test_faulty_inputs.py::test_a_sentence_quotes_a_line_at_most',
+    'the name of a field that nothing reads is quoted whole',
+    'bert_jax/config/__init__.py',
+    'config has a field {quoted(name)} that',
+    'config has a field {name!r} that',
+    'tests/test_faulty_inputs.py::test_the_long_name_of_a_field_is_cut',
   ),
   (
     'a config file may return anything',

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from golden import make_released_golden as hf
-from released import WORDS, logits_of
+from released import WORDS, logits_of, recorded_of
 from test_export import same
 from test_rust_tokenizer import modern
 
@@ -28,11 +28,7 @@ NAMES = {'sop_logits': 'seq_relationship_logits'}  # ALBERT's, as BERT's
 
 @pytest.fixture(scope='module')
 def recorded():
-  arrays = np.load(hf.FILE)
-  return {
-    case: {k.partition('/')[2]: arrays[k] for k in arrays if k.startswith(f'{case}/')}
-    for case in hf.CASES
-  }
+  return recorded_of(hf)
 
 
 def folder_of(path, recorded, case, **settings):

@@ -103,5 +103,5 @@ TRANSLATION = labelled.family(
   predictions={'translate': Prediction(Translate, ('encoder', 'decoder', 'mlm'), LACKS)},
   heads=HEADS,
   from_released=from_released,
-  begin=lambda config: config.translation.begin,
+  begin='translation.begin',
 )

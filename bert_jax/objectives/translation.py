@@ -152,10 +152,9 @@ class Translation(base.OfExamples):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Denoising(Translation):
-  """infilling, eval_infilling: arguments of infilling.infill, in training and in an evaluation."""
+  """infilling: arguments of infilling.infill. `masked` is the share of tokens that it hides."""
 
   infilling: dict
-  eval_infilling: dict
 
   name = 'denoising'
 
@@ -175,8 +174,7 @@ class Denoising(Translation):
       'target_position_ids': batch['position_ids'],
       'target_segment_ids': jnp.where(weights_BT > 0, segments_BT, 0),
     }
-    options = self.infilling if step is not None else self.eval_infilling
-    return batch | target | infilling.infill(rng, ids_BT, segments_BT, **options)
+    return batch | target | infilling.infill(rng, ids_BT, segments_BT, **self.infilling)
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
     terms, carry = super().terms(params, batch, rng, train, carry, given)

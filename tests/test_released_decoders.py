@@ -292,7 +292,12 @@ def test_what_we_lack_is_one_sentence(tmp_path, recorded, case, settings, senten
 def tuned(folder, tmp_path, *overrides):
   """The config of a run on pairs that begins with the weights of a folder, as it is adopted."""
   (tmp_path / 'pairs.tsv').write_text('en\tde\nold\tnew\n')
-  fields = f'init_from={folder}', f'data.train={tmp_path}/pairs.tsv', 'data.seq_length=24', *overrides
+  fields = (
+    f'init_from={folder}',
+    f'data.train={tmp_path}/pairs.tsv',
+    'data.seq_length=24',
+    *overrides,
+  )
   overrides = [f'--config.{x}' for x in fields]
   config = c.load('configs/translate.py:pair=en-de', overrides)
   beginning = initialization.beginning_of(config, '')

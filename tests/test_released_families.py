@@ -127,7 +127,9 @@ def test_in_and_out_is_the_same_file(tmp_path, recorded, case):
   theirs, ours = (
     json.loads((x / 'config.json').read_text()) for x in (tmp_path / 'theirs', folder)
   )
-  assert ours['architectures'] == theirs['architectures'] or as_bert
+  differing = {key for key in theirs.keys() & ours.keys() if theirs[key] != ours[key]}
+  differing -= {'bos_token_id', 'eos_token_id'}  # of the vocabulary that lies beside it here
+  assert differing == ({'architectures', 'model_type'} if as_bert else set())
 
 
 @pytest.mark.slow

@@ -67,13 +67,12 @@ def rules(config):
   yield from decoder_rules(config)
   translation, limit = config.translation, config.task.max_length
   length, longest = translation.target_length, config.model.max_position_embeddings
-  has_table = config.model.position_embeddings in ('learned', 'sinusoidal', 'scaled_sinusoidal')
   fits = (limit and limit <= longest) or length <= longest
   long = (
     f'translation.target_length {length} is longer than model.max_position_embeddings {longest}; '
     'raise the one, lower the other, or set task.max_length.'
   )
-  yield not has_table or fits, long
+  yield not models.has_position_table(config.model) or fits, long
   same = translation.source_column != translation.target_column
   both = f'translation.source_column and target_column are both {translation.source_column!r}'
   yield same, f'{both}; name two columns.'

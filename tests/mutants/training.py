@@ -24,6 +24,13 @@ MUTANTS = [
     'tests/test_language_model.py::test_so_many_rows_of_a_hybrid_are_causal',
   ),
   (
+    'a hybrid without causal rows is judged by them',
+    'bert_jax/tasks/pretraining/language_model.py',
+    "'causal' if config.language_model.causal_share else 'masked'",
+    "'causal'",
+    'tests/test_language_model.py::test_a_hybrid_is_judged_by_a_kind_that_it_has',
+  ),
+  (
     'a causal model pools its first token',
     'bert_jax/objectives/base.py',
     "    positions_BN = last_positions(positions_BN, batch['segment_ids'])",

@@ -1,10 +1,11 @@
 """Text that a model writes: {"text"}, a prompt, is continued.
 
-A causal model writes from left to right, at the likeliest token each (temperature 0), at one drawn,
-or by beam search. It ends at [SEP], the end of a document, and at the `stop` pieces. A masked one
-fills as many masks as are asked for after the prompt, one at a time: `order` is left (the first
-one) or confidence (the one of whose token it is surest). The same prompt and seed give the same
-text, however prompts are batched; a prompt that comes again in a call is continued otherwise.
+A causal model writes from left to right: the likeliest token each time (temperature 0), one drawn
+at random, or by beam search. It ends at [SEP], the end of a document, and at the `stop` pieces. A
+masked model fills as many masks after the prompt as are asked for, one at a time: with order=left
+the first one left, with order=confidence the one of whose token it is surest. The same prompt and
+seed give the same text, however prompts are batched. A prompt that occurs again in the same call is
+continued with other draws.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Sequence to sequence: translation, and what else is a table of sources and targets."""
+"""Sequence to sequence: translation, summaries, and other tables of sources and targets."""
 
 from bert_jax import models
 from bert_jax.field import Field

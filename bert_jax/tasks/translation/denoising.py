@@ -1,7 +1,7 @@
 """Denoising (BART, Lewis et al. 2019): the texts of a corpus from what infilling leaves of them.
 
-Corpora, rows and held-out documents are those of masked pre-training; the model is that of
-translation, which a run of it is the beginning of (init_from).
+Corpora, rows and held-out documents are those of masked pre-training. The model is the
+encoder-decoder of translation, and a translation may start from its weights (init_from).
 """
 
 import dataclasses

@@ -23,6 +23,7 @@ from bert_jax import (
   checkpoint,
   hosts,
   metrics,
+  models,
   run_weights,
   sharding,
   step,
@@ -51,7 +52,7 @@ def batches_of(source, config, tokenizer, objective, mesh, seed=None, growth=Non
   limits = {'input_ids': words, 'target_ids': words, 'target_labels': words}
   if model.type_vocab_size:
     limits['token_type_ids'] = model.type_vocab_size
-  if model.position_embeddings in ('learned', 'sinusoidal'):
+  if models.has_position_table(model):
     limits['position_ids'] = limits['target_position_ids'] = model.max_position_embeddings
   where, skips = sharding.batch_sharding(mesh), config.data.skip_damaged
   lanes = bool(objective.carry(rows))

@@ -63,14 +63,17 @@ def beginning_of(config, workdir):
 
 
 def adopt_model(config, beginning, given=()):
-  """The config with the sizes of the model in init_from, if there is one, and all else as it is.
-  given: names of fields that the user has set; InputError if init_from has another value there."""
+  """The config with the model of init_from, if there is one: its sizes and what its targets begin
+  with. All else stays as it is. given: names of fields that the user has set; InputError if the
+  model has another size there."""
   if not config.init_from:
     return config
   if from_huggingface.is_model(beginning.folder):
-    model = from_huggingface.read_model(beginning.folder)
+    description = from_huggingface.describe(beginning.folder)
+    model, begin = description.model, description.begin
   else:
-    model = workdirs.read_config(beginning.folder).model
+    source = workdirs.read_config(beginning.folder)
+    model, begin = source.model, config_lib.flatten(source).get(TASKS[source.objective].begin, '')
   # A pre-training says itself which way it reads; others go on as their model was trained.
   free = (*FREE, 'causal') if TASKS[config.objective].reads_corpus else FREE
   sizes = {field: value for field, value in model.items() if field not in free}
@@ -83,6 +86,9 @@ def adopt_model(config, beginning, given=()):
       )
   changed = [f'{k} {config.model[k]} -> {v}' for k, v in sizes.items() if config.model[k] != v]
   config.model.update(sizes)
+  field = TASKS[config.objective].begin
+  if field and begin and field not in given:
+    config_lib.set_field(config, field, begin)
   if changed:
     log.info('the model is that of init_from, whatever the config says: %s', ', '.join(changed))
   return config_lib.check(config)

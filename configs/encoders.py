@@ -21,24 +21,24 @@ from pathlib import Path
 from bert_jax import config as c
 
 STEPS = 1000
-# {arch: (that of configs/pretrain.py, feed-forward width, learning rate)}
+# {arch: (that of configs/pretrain.py, feed-forward width)}
 ARCHITECTURES = {
-  'bert': ('', 256, 2e-3),
-  'modern': ('modern', 186, 2e-3),
-  'modern-recipe': ('modern', 186, 2e-3),
-  'modern-flops': ('modern', 186, 2e-3),
-  'lstm': ('lstm', 208, 2e-3),
-  'conv': ('conv', 301, 2e-3),
-  'bag': ('bag', 369, 2e-3),
-  'fnet': ('fnet', 368, 2e-3),
-}  # fmt: skip
+  'bert': ('', 256),
+  'modern': ('modern', 186),
+  'modern-recipe': ('modern', 186),
+  'modern-flops': ('modern', 186),
+  'lstm': ('lstm', 208),
+  'conv': ('conv', 301),
+  'bag': ('bag', 369),
+  'fnet': ('fnet', 368),
+}
 
 
 def get_config(arg=''):
   name = c.parse_arg(arg, arch='bert').arch
   if name not in ARCHITECTURES:
     raise c.InputError(f'arch={name} is not known; use one of {", ".join(ARCHITECTURES)}.')
-  arch, width, rate = ARCHITECTURES[name]
+  arch, width = ARCHITECTURES[name]
   pretrain = runpy.run_path(str(Path(__file__).with_name('pretrain.py')))['get_config']
   config = pretrain(f'arch={arch},runlocal')
   common = pretrain('runlocal')
@@ -55,7 +55,7 @@ def get_config(arg=''):
     config.optimizer.decay = 0.2
   else:
     config.update(dict(masking=common.masking, optimizer=common.optimizer))
-  config.optimizer.update(dict(learning_rate=rate, warmup=0.2))
+  config.optimizer.update(dict(learning_rate=2e-3, warmup=0.2))
   if config.model.embedding_size:
     config.model.embedding_size = config.model.hidden_size
   if name == 'modern-flops':

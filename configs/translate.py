@@ -79,8 +79,7 @@ def get_config(arg=''):
     log=dict(every=50, tensorboard=True, parameters=False)) |
     c.objective_blocks(objective).to_dict())
   if arg.denoise:
-    config.update(dict(corpus=dict(rows='full'), loss=dict(nsp_weight=0.0),
-                       masking=dict(masked_lm_prob=0.3), eval_masking=dict(masked_lm_prob=0.3)))
+    config.corpus.rows = 'full'
   else:
     source, _, target = arg.pair.partition('-')
     if not (source and target):

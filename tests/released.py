@@ -64,6 +64,15 @@ HEADS = {
 TYPES = (2, 0)  # token types
 
 
+def recorded_of(golden):
+  """{case: {name: array}} of the FILE that a module golden/make_*.py wrote."""
+  arrays = np.load(golden.FILE)
+  parts = {case: [name for name in arrays if name.startswith(f'{case}/')] for case in golden.CASES}
+  return {
+    case: {name.partition('/')[2]: arrays[name] for name in names} for case, names in parts.items()
+  }
+
+
 def made(head, lower=True, **changes):
   """An Trained with random weights, biases and norms too, of one of HEADS."""
   file, more, without = HEADS[head]

@@ -17,7 +17,7 @@ from test_rows import text, tokenize, tokenizer  # noqa: F401 (fixtures)
 from test_train import same_bits
 
 from bert_jax import config as c
-from bert_jax import initialization, models
+from bert_jax import initialization, models, tokenizers
 from bert_jax.config import InputError
 from bert_jax.metrics import Mean
 from bert_jax.objectives import base
@@ -27,6 +27,7 @@ from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.predict import Model
 from bert_jax.predict import __main__ as predict_main
 from bert_jax.rows.corpus_rows import Rows
+from bert_jax.tasks import TASKS
 from bert_jax.train import train
 
 T = 16
@@ -316,9 +317,6 @@ def test_bits_are_the_nats_of_a_text_by_its_size(runs, corpus_file):
   workdir, _, metrics = runs('causal')
   assert metrics['perplexity'] == pytest.approx(math.exp(metrics['lm']))
   assert metrics['lm_below_unigram'] > -1
-  from bert_jax import tokenizers
-  from bert_jax.tasks import TASKS
-
   config = c.from_json((workdir / 'config.json').read_text())
   source = TASKS['language_model'].sources(config, tokenizers.load_folder(workdir), ('eval',))[
     'eval'
@@ -362,7 +360,7 @@ def test_what_was_trained_one_way_starts_any_other(runs, corpus_file):
 
 
 def test_a_causal_model_is_fine_tuned_as_gpt_was(runs, tmp_path):
-  """Its last token is pooled, and it goes on as a language model beside; single texts and pairs."""
+  """Its last token is pooled, and the loss of a language model is a second term."""
   workdir, _, _ = runs('causal')
   lines = [f'the {a} {b}\t{a}' for a in ('river', 'market') for b in ('holds', 'meets', 'finds')]
   (tmp_path / 'table.tsv').write_text('\n'.join(['text\tlabel', *lines * 8]) + '\n')
@@ -526,6 +524,15 @@ def test_what_does_not_go_together_is_one_sentence(changes, sentence):
   with pytest.raises(InputError) as error:
     c.load('configs/pretrain.py:runlocal,objective=causal', [f'--config.{x}' for x in changes])
   assert sentence in str(error.value) and '\n' not in str(error.value)
+
+
+@pytest.mark.parametrize('share, metric', [(0, 'mlm'), (0.5, 'lm'), (1, 'lm')])
+def test_a_hybrid_is_judged_by_a_kind_that_it_has(tokenizer, share, metric):  # noqa: F811
+  fields = [f'--config.language_model.causal_share={share}']
+  config = c.load('configs/pretrain.py:runlocal,objective=hybrid', fields)
+  record = TASKS['language_model']
+  assert record.main_metric(config) == metric
+  record.check_metrics(config, record.objective(config, tokenizer))
 
 
 @pytest.mark.parametrize('size', ['gpt1', 'gpt2', 'modern'])

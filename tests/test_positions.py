@@ -1,5 +1,6 @@
 """Rotary positions and ALiBi, beside complex numbers, the papers and transformers."""
 
+import contextlib
 import dataclasses
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from test_models import batch, hidden, model
 
+from bert_jax import config as c
 from bert_jax import models
 from bert_jax.models import attention, positions
 from bert_jax.models.tokens import Layer, Pattern, Tokens
@@ -83,6 +85,17 @@ def test_a_model_knows_the_order_of_tokens_by_them(kind, implementation):
   together = hidden(config, packed, params)[0]
   np.testing.assert_allclose(together[:13], plain[1, :13], atol=1e-5)
   np.testing.assert_allclose(together[13:], plain[2, :5], atol=1e-5)
+
+
+@pytest.mark.parametrize('kind', positions.POSITIONS)
+def test_rows_longer_than_a_table_of_positions_are_refused(kind):
+  """A lookup past the end of a table gives its last row, and no error."""
+  fields = ['--config.data.seq_length=1000', f'--config.model.position_embeddings={kind}']
+  refused = contextlib.nullcontext()
+  if kind in ('learned', 'sinusoidal', 'scaled_sinusoidal'):
+    refused = pytest.raises(c.InputError, match='is longer than model.max_position_embeddings 512')
+  with refused:
+    c.load('configs/pretrain.py:arch=cramming', fields)
 
 
 def test_theta_is_read_and_may_differ_by_layer():

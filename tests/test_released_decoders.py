@@ -13,11 +13,11 @@ import safetensors.numpy
 import tokenizers as library
 from golden import make_decoder_golden as hf
 from golden import make_released_golden as classes
-from released import SIZES, WORDS, made
+from released import SIZES, WORDS, made, recorded_of
 from test_export import same
 
 from bert_jax import config as c
-from bert_jax import models, tokenizers, train, trained
+from bert_jax import initialization, models, tokenizers, train, trained
 from bert_jax.config import InputError
 from bert_jax.convert import config_json, from_huggingface, parameter_names
 from bert_jax.models import decoding, encoder_decoder
@@ -39,11 +39,7 @@ OUT = [case for case in hf.CASES if case != 'openai-gpt']  # those that are writ
 
 @pytest.fixture(scope='module')
 def recorded():
-  arrays = np.load(hf.FILE)
-  return {
-    case: {k.partition('/')[2]: arrays[k] for k in arrays if k.startswith(f'{case}/')}
-    for case in hf.CASES
-  }
+  return recorded_of(hf)
 
 
 def folder_of(path, recorded, case, **settings):
@@ -291,6 +287,31 @@ def test_what_we_lack_is_one_sentence(tmp_path, recorded, case, settings, senten
 
 
 # ---- what a user does with them ------------------------------------------------------------------
+
+
+def tuned(folder, tmp_path, *overrides):
+  """The config of a run on pairs that begins with the weights of a folder, as it is adopted."""
+  (tmp_path / 'pairs.tsv').write_text('en\tde\nold\tnew\n')
+  fields = (
+    f'init_from={folder}',
+    f'data.train={tmp_path}/pairs.tsv',
+    'data.seq_length=24',
+    *overrides,
+  )
+  overrides = [f'--config.{x}' for x in fields]
+  config = c.load('configs/translate.py:pair=en-de', overrides)
+  beginning = initialization.beginning_of(config, '')
+  return initialization.adopt_model(config, beginning, c.names_of(overrides))
+
+
+@pytest.mark.parametrize('case, begin', [('bart', 'sep'), ('bart scaled', 'cls')])
+def test_targets_begin_as_those_of_the_bart_that_a_run_starts_from(tmp_path, recorded, case, begin):
+  folder, run = folder_of(tmp_path / 'theirs', recorded, case), tmp_path / 'run'
+  assert tuned(folder, tmp_path).translation.begin == begin
+  convert.convert(str(folder), str(run))
+  assert tuned(run, tmp_path).translation.begin == begin
+  other = {'sep': 'cls', 'cls': 'sep'}[begin]
+  assert tuned(folder, tmp_path, f'translation.begin={other}').translation.begin == other
 
 
 def continued(tmp_path, recorded):

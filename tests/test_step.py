@@ -625,9 +625,13 @@ def test_fsdp_cuts_the_largest_dimension_that_it_divides():
 
 # The model of BERT-wwm is BERT's.
 ARCHITECTURES = set(runpy.run_path('configs/pretrain.py')['ARCHITECTURES']) - {'wwm'}
+# {name of a table: config}
+TABLES = {'base': 'configs/pretrain.py:size=base'} | {
+  kind: f'configs/pretrain.py:arch={kind}' for kind in sorted(ARCHITECTURES)
+} | {'gpt2': 'configs/causal_lm.py', 'translation': 'configs/translate.py'}  # fmt: skip
 
 
-@pytest.mark.parametrize('kind', ['base', *sorted(ARCHITECTURES)])
+@pytest.mark.parametrize('kind', TABLES)
 def test_specs_at_2x2x2(kind):
   """The tables of tests/golden, read and approved; a change of RULES is to be read there too. Of
   other configs than that of BERT-base, the lines that it does not have and the arrays that they do
@@ -637,7 +641,7 @@ def test_specs_at_2x2x2(kind):
   class Mesh:
     shape = {'data': 2, 'fsdp': 2, 'tensor': 2}
 
-  config = c.load(f'configs/pretrain.py:{"size" if kind == "base" else "arch"}={kind}')
+  config = c.load(TABLES[kind])
   params = jax.eval_shape(preflight.objective_of(config).init, jax.random.key(0))
   lines = []
   for path, x in jax.tree_util.tree_flatten_with_path(params)[0]:

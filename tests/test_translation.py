@@ -382,7 +382,7 @@ def test_denoising_learns_resumes_with_the_same_bits_and_begins_a_translation(
 
 def test_denoising_says_what_does_not_go_with_it(corpus_file):
   for field in ('masking.policy=span', 'loss.nsp_weight=1', 'eval_masking.mask_share=0.5'):
-    with pytest.raises(InputError, match='says nothing to denoising|makes no sentence pairs'):
+    with pytest.raises(InputError, match='config has no field'):
       c.load('configs/translate.py:denoise', [f'--config.{field}'])
   with pytest.raises(InputError, match='makes pairs; set it to full or single'):
     c.load('configs/translate.py:denoise', ['--config.corpus.rows=sop'])

@@ -100,8 +100,7 @@ def rules(config):
   limit = config.task.max_length if 'task' in config else 0
   longest = limit or config.data.seq_length
   yield (
-    model.position_embeddings not in ('learned', 'sinusoidal')
-    or longest <= model.max_position_embeddings,
+    not models.has_position_table(model) or longest <= model.max_position_embeddings,
     f'{"task.max_length" if limit else "data.seq_length"} {longest} is longer than model.'
     f'max_position_embeddings {model.max_position_embeddings}; raise the one or lower the other.',
   )

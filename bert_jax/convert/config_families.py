@@ -13,10 +13,11 @@ SIZES = ('vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads'
          'intermediate_size', 'max_position_embeddings', 'type_vocab_size')  # fmt: skip
 OTHERS = {'layer_norm_eps': 1e-12, 'initializer_range': 0.02, 'hidden_dropout_prob': 0.1,
           'attention_probs_dropout_prob': 0.1}  # fmt: skip
-# How tables are padded, and how a model begins and is computed: no config.json says it.
+# Fields that no config.json has: how tables are padded, how a model is initialized and computed.
 OURS = ('vocab_multiple', 'attention_implementation', 'dtype', 'scan_layers', 'remat',
         'attention_output_dropout_prob', 'scaled_initializer')  # fmt: skip
-# What a BERT is: what came after it it is without, as our runs from before were.
+# The fields of a BERT. A field that was added for later models has the value that it had in effect
+# before it was there.
 BERT = {name.removeprefix('model.'): x for name, x in pasts(config_model.FIELDS).items()} | {
   'position_embeddings': 'learned', 'norm_placement': 'post', 'tie_word_embeddings': True,
 }  # fmt: skip

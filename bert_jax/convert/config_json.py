@@ -48,14 +48,14 @@ class Description(NamedTuple):
   """What a config.json says."""
 
   family: str  # a key of FAMILIES
-  model: dict  # fields of config.model
+  model: dict  # fields of config.model, as it says or the family implies; not initialization.FREE
   labels: tuple  # of id2label, in order, or ()
   problem: str  # '', regression, single_label_classification or multi_label_classification
   architecture: str  # 'BertForMaskedLM', or ''
   offset: int  # rows of the position table that stand before position 0
   ours: dict  # what is under "bert_jax": what to_huggingface wrote besides
   pooling: str = 'cls'  # what its sequence classifier reads: cls, or mean
-  begin: str = 'cls'  # what its targets begin with: cls, or sep
+  begin: str = ''  # what its targets begin with: cls, or sep; '': it writes none
 
 
 def is_model(folder):
@@ -108,7 +108,7 @@ def read(folder):
   labels, problem = _labels(path, content), content.get('problem_type') or ''
   pooling = content.get('classifier_pooling', 'cls')
   known = model, labels, problem, architectures[0], offset, ours, pooling
-  return Description(family, *known, _begin(path, content) if family == 'bart' else 'cls')
+  return Description(family, *known, _begin(path, content) if family == 'bart' else '')
 
 
 def _begin(path, content):

@@ -57,20 +57,14 @@ def locate(path):
   return Path(spec.origin).parent.joinpath(*folder.parts[1:]) if spec and spec.origin else folder
 
 
-is_model = config_json.is_model
-
-
-def read_model(folder):
-  """{field of config.model: value} of a folder: all that its config says or, by being a BERT's,
-  implies. How its tables are padded and what initialization.FREE names it leaves open."""
-  return config_json.read(folder).model
+is_model, describe = config_json.is_model, config_json.read
 
 
 def read(folder, positions=0):
   """The Weights of a folder. positions: rows that the position table shall have; 0: as it is.
   InputError if the encoder is not whole, or a tensor has another shape than config.json says."""
   checksums.check(Path(folder))
-  description = config_json.read(folder)
+  description = describe(folder)
   tensors, file = tensor_files.read(folder)
   family = _family(tensors, description, file)
   model = description.model

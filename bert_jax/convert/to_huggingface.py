@@ -209,8 +209,9 @@ def _config(config, model, family, head, labels, tokenizer):
     fields |= {'classifier_activation': fields['hidden_activation'], 'classifier_pooling': 'cls'}
   ids = {key: getattr(tokenizer, f'{role}_id') for key, role in FAMILIES[family].ids.items()}
   if family == 'bart':
-    begin = f'{TASKS[config.objective].begin(config)}_id'
-    ids |= {'decoder_start_token_id': getattr(tokenizer, begin), 'forced_eos_token_id': None}
+    begin = config_lib.flatten(config).get(TASKS[config.objective].begin, 'cls')
+    ids |= {'decoder_start_token_id': getattr(tokenizer, f'{begin}_id'),
+            'forced_eos_token_id': None}  # fmt: skip
   out = {'architectures': [FAMILIES[family].name + head.ending], 'model_type': family, **fields,
          'tie_word_embeddings': model.tie_word_embeddings, 'pad_token_id': tokenizer.pad_id, **ids,
          'dtype': 'float32'}  # fmt: skip

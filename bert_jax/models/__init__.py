@@ -12,6 +12,7 @@ from bert_jax.models.heads import (
   gather_positions,
   head_flops,
 )
+from bert_jax.models.positions import has_position_table
 from bert_jax.models.stack import Stack, stack_layers, unstack_layers
 from bert_jax.models.tokens import Layer, Tokens
 
@@ -29,6 +30,7 @@ __all__ = [
   'encoder_flops',
   'example_means',
   'gather_positions',
+  'has_position_table',
   'head_flops',
   'init_encoder',
   'share_of_heads',

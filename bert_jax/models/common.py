@@ -100,6 +100,11 @@ class ModelConfig:
     """Rows of the embedding table: vocab_size rounded up, so that it splits evenly over devices."""
     return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
 
+  def of_words(self, count):
+    """This model, with the same tables, of which the first `count` rows alone are words. Released
+    weights may have rows that their vocabulary has no piece for."""
+    return dataclasses.replace(self, vocab_size=count, vocab_multiple=self.padded_vocab_size)
+
 
 def share_of_heads(heads, size):
   """How many heads a model has that is `size` times as wide as one with so many."""

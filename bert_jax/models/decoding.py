@@ -28,12 +28,14 @@ LOWEST = -1e9  # the score of what is not to be chosen
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-  """How the next token is chosen of its logits. temperature: by which they are divided before one
-  is drawn; 0: the likeliest is taken. top_k: of so many likeliest alone; 0: of all. top_p: of the
-  fewest likeliest whose probabilities reach it (Holtzman et al. 2019), at least one.
-  repetition_penalty: logits of tokens that are in the sequence are divided by it where they are
-  above 0, and multiplied where below (CTRL, Keskar et al. 2019). As in Hugging Face's library, the
-  penalty comes first, then temperature, top_k and top_p. stop_ids: tokens that end a sequence."""
+  """How the next token is chosen from its logits.
+  temperature: the logits are divided by it, and a token is drawn from their softmax; with 0 the
+  likeliest token is taken. top_k: only the k likeliest tokens can be drawn; 0: all can. top_p: only
+  the fewest likeliest tokens whose probabilities add up to p can be drawn, at least one (Holtzman
+  et al. 2019). repetition_penalty: the logits of tokens that the sequence already has are divided
+  by it if positive, and multiplied by it if negative (CTRL, Keskar et al. 2019). As in Hugging
+  Face's library, the penalty comes first, then temperature, top_k and top_p. stop_ids: tokens that
+  end a sequence."""
 
   temperature: float = 0.0
   top_k: int = 0
@@ -79,9 +81,10 @@ class Choice:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-  """Sequences while they are made. ids [B, N]: the tokens so far, then NONE; a stop token is
-  the last. count: tokens made. place [B]: of the last token. scores [B]: the sum of the log
-  probabilities that the model gave to the tokens. done [B]. seen [B, V]: see begin."""
+  """Sequences while they are made. ids [B, N]: the tokens so far, and NONE after them; a stop token
+  is kept as the last. count: the number of tokens made. place [B]: of the last token. scores [B]:
+  the sum of the log probabilities that the model gave to the tokens. done [B]: has the sequence
+  ended? seen [B, V]: see begin."""
 
   cache: Any
   keys: jax.Array
@@ -132,7 +135,7 @@ def advance(step, state, choice, *, length, upto):
 
   def body(state):
     last_B = lax.dynamic_index_in_dim(state.ids, state.count - 1, 1, keepdims=False)
-    # What has ended is read on at its place, and its tokens are not looked at.
+    # Sequences that have ended are computed too, but _with_next adds no tokens to them.
     place_B = jnp.minimum(state.place, length - 1)
     logits_BV, cache = step(state.cache, jnp.maximum(last_B, 0), place_B)
     return _with_next(dataclasses.replace(state, cache=cache), logits_BV, choice, length)
@@ -168,7 +171,7 @@ def beam_search(step, cache, logits_BV, place_B, choice, *, beams, max_tokens, l
   same. Of `choice`, only repetition_penalty and stop_ids apply. Other arguments: see begin."""
   (B, V), K, N = logits_BV.shape, beams, max_tokens
   in_beams = lambda x: jnp.repeat(x, K, axis=0)
-  more = max(2, 1 + len(choice.stop_ids)) * K  # so many candidates have K that go on
+  more = max(2, 1 + len(choice.stop_ids)) * K  # among so many candidates, at least K do not end
   none_BKN = jnp.full((B, K, N), NONE, jnp.int32)
   lowest_BK, rows_B1 = jnp.full((B, K), LOWEST), jnp.arange(B)[:, None]
 
@@ -180,7 +183,7 @@ def beam_search(step, cache, logits_BV, place_B, choice, *, beams, max_tokens, l
     ids_BMN = state.ids[rows_B1, from_BM].at[:, :, state.count].set(next_BM)
     count, place_B = state.count + 1, state.place + 1
     ends_BM = choice.stops(next_BM) | (count == N) | (place_B >= length)[:, None]
-    # Candidates after the first K are there to go on with, and not to end.
+    # A sequence may end only among the best K candidates; the others replace those that end.
     just_BM = ends_BM & (jnp.arange(totals_BM.shape[1]) < K) & state.open[:, None]
     new_BM = jnp.where(just_BM, totals_BM / count**length_penalty, LOWEST)
     scores_BE = jnp.concatenate([state.ended_scores, new_BM], axis=1)
@@ -217,10 +220,11 @@ def beam_search(step, cache, logits_BV, place_B, choice, *, beams, max_tokens, l
 
 
 def unmask(read, ids_BT, open_BN, keys_B, choice, *, surest=False, seen_BV=None):
-  """(ids [B, N], scores [B]) of the tokens that a masked model puts at the positions open_BN, one
-  in each pass, after which it is read as text: from left to right or, if `surest`, where the
-  highest probability is. read(ids_BT) -> logits_BNV at these positions. scores: the sum of the log
-  probabilities when each was chosen. Other arguments: see begin."""
+  """(ids [B, N], scores [B]) of the tokens that a masked model puts at the positions open_BN.
+  Each pass fills one of them, and the next pass reads it as a part of the text: from left to right
+  or, if `surest`, the one at which a token has the highest probability. read(ids_BT) -> logits_BNV
+  at these positions. scores: the sum of the log probabilities of the tokens when they were chosen.
+  Other arguments: see begin."""
   (B, N), rows = open_BN.shape, jnp.arange(len(open_BN))
 
   def body(number, state):

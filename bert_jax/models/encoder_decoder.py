@@ -79,8 +79,8 @@ def of_decoder(config, params, context, ids_BP, *, length, copies=1):
   """(logits_BV, cache, step) for decoding.py of a Decoder that has read the prompts ids_BP, all of
   P tokens; logits are those of the token after. params: those of 'encoder', 'decoder' and 'mlm'.
   length: of the cache. The step reads `copies` sequences, such as beams, for each prompt. The keys
-  and values of the context are computed once. They stand beside the cache, since a beam search
-  moves its beams within the rows of one prompt, and these share their context."""
+  and values of the context are computed once. They are not in the cache that a beam search reorders
+  at each token: all beams of a prompt have the same context."""
   # Steps of one token; and layers that share their weights have each a cache.
   scan = config.scan_layers or config.share_layers
   config = dataclasses.replace(

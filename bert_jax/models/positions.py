@@ -100,3 +100,8 @@ POSITIONS = {
   'alibi': Positions(bias=alibi),
   'none': Positions(),
 }
+
+
+def has_position_table(config):
+  """Is there a vector for each of config.max_position_embeddings positions, and for no other?"""
+  return POSITIONS[config.position_embeddings].embed is not None

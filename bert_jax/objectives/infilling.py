@@ -18,10 +18,10 @@ LONGEST = 24  # a span is no longer; of Poisson's lengths of mean 3, 1 in 10^14 
 def infill(rng, input_ids_BT, segment_ids_BT, *, rate, mean_span, mask_id):
   """Hides a share `rate` of the tokens of each segment, in spans of mean_span tokens on average.
 
-  The first and the last token of a segment, [CLS] and [SEP], stay where they are. Between them the
-  spans and the tokens that are kept (the atoms of a text) stand in an order that is drawn at
-  random; the tokens keep theirs. There are at least as many hidden tokens as spans, so that no
-  segment grows.
+  The first and the last token of a segment, [CLS] and [SEP], stay where they are. What is between
+  them is cut into atoms, each a span to be hidden or a single token to be kept. The order of spans
+  and kept tokens is drawn at random, so spans may begin anywhere; the tokens themselves stay in
+  order. There are at least as many hidden tokens as spans, so no segment grows.
 
   Returns a dict of arrays: input_ids, segment_ids, position_ids [B, T] of the texts with masks; how
   many tokens of each row are between [CLS] and [SEP] (`ordinary` [B]), and how many are `hidden`.
@@ -44,8 +44,8 @@ def infill(rng, input_ids_BT, segment_ids_BT, *, rate, mean_span, mask_id):
   size_BT = jnp.take_along_axis(rank_BT, end_BT, axis=1)  # of the segment
   budgets = jnp.array([min(n, max(1, round(rate * n))) for n in range(T + 1)])
   budget_BT = budgets[size_BT]
-  # Each token stands for two atoms, of which one, both or none are used: the kept token and the
-  # span that have its rank among those of the segment.
+  # The array of atoms has two places for each token of rank r in its segment: one for the r-th kept
+  # token and one for the r-th span. Places beyond the numbers of both are not used.
   draws_BT = jax.random.uniform(length_key, (B, T))
   span_BT = jnp.sum(draws_BT[..., None] >= jnp.asarray(poisson(mean_span)), axis=-1)
   left_BT = budget_BT - before(span_BT)

@@ -36,9 +36,9 @@ LEAST_RATE = 1e-3  # t is at least this, so that no weight is above its inverse
 
 @dataclasses.dataclass(frozen=True)
 class LanguageModel(MlmNsp):
-  """stages: ((0, kind), (first step, kind), ...); a hybrid is the only one. causal_share: of its
-  rows. Evaluations report the loss of each kind that occurs, on all rows, with the rates of
-  diffusion spread evenly."""
+  """stages: ((0, kind), (first step, kind), ...); a hybrid can be the only stage alone.
+  causal_share: the share of a hybrid's rows that are causal. Evaluations report the loss of every
+  kind among the stages, each on all rows; the rates of diffusion are spread evenly over them."""
 
   stages: tuple = ((0, 'causal'),)
   causal_share: float = 0.5

@@ -1,8 +1,8 @@
 """Sequence to sequence: the target, token by token, from the source and the target so far.
 
 Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762): cross-entropy of each target token, with
-label smoothing. Denoising (BART, Lewis et al. 2019) is the same for texts of a corpus: the target
-is the text, and the source what infilling.py leaves of it.
+label smoothing. Denoising (BART, Lewis et al. 2019) is the same for a corpus: the target is a text,
+and the source is the same text with spans replaced by masks (infilling.py).
 
 A row holds several pairs. On both sides the tokens of a pair have the same segment id, and neither
 attention to the source nor to the target crosses it.
@@ -25,9 +25,9 @@ UNLIKELY = -1e4  # the logit of a word that may not follow
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Translation(base.OfExamples):
-  """target_length: tokens of the target side of a row. smoothing: of the loss with label smoothing
-  (Szegedy et al. 2015, https://arxiv.org/abs/1512.00567), which wants this share of the probability
-  spread over all words, the right one among them. The term `translation` is that loss,
+  """target_length: tokens of the target side of a row. smoothing: the share of label smoothing
+  (Szegedy et al. 2015, https://arxiv.org/abs/1512.00567): the target distribution has this share
+  spread evenly over all words, and the rest at the right one. The term `translation` is that loss,
   `translation_nats` the one without smoothing.
   beams: those of an evaluation, which writes a target for each source; 0: none. length_penalty: see
   decoding.py. longest: the most tokens that are written, begin_id: what stands before them, end_id:
@@ -152,10 +152,9 @@ class Translation(base.OfExamples):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Denoising(Translation):
-  """infilling, eval_infilling: arguments of infilling.infill, in training and in an evaluation."""
+  """infilling: arguments of infilling.infill. `masked` is the share of tokens that it hides."""
 
   infilling: dict
-  eval_infilling: dict
 
   name = 'denoising'
 
@@ -175,8 +174,7 @@ class Denoising(Translation):
       'target_position_ids': batch['position_ids'],
       'target_segment_ids': jnp.where(weights_BT > 0, segments_BT, 0),
     }
-    options = self.infilling if step is not None else self.eval_infilling
-    return batch | target | infilling.infill(rng, ids_BT, segments_BT, **options)
+    return batch | target | infilling.infill(rng, ids_BT, segments_BT, **self.infilling)
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
     terms, carry = super().terms(params, batch, rng, train, carry, given)

@@ -43,7 +43,7 @@ class Released(NamedTuple):
   problem: str  # Hugging Face's problem_type, or ''
   limit: int  # the most tokens of an example
   pairs: str = 'nsp'  # what its head for pairs of texts says: nsp, or sop (ALBERT)
-  begin: str = 'cls'  # what its targets begin with: cls, or sep (BART)
+  begin: str = ''  # what its targets begin with: cls, or sep (BART); '': it writes none
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,8 +69,8 @@ class Task:
   predictions: {name: Prediction}; the first whose parts a model has is its default. heads: the
   kinds of model that it is in Hugging Face's library, the one with most parts first; (): none.
   from_released(config, released): adapts the config of a released model to its head.
-  problem(config) -> Hugging Face's problem_type of its models, or ''. begin(config) -> what targets
-  begin with: 'cls', or 'sep' (BART's).
+  problem(config) -> Hugging Face's problem_type of its models, or ''. begin: the name of the field
+  that says what targets begin with; '': there is none, and those of a decoder begin with [CLS].
   """
 
   name: str
@@ -91,7 +91,7 @@ class Task:
   heads: tuple = ()
   from_released: Callable = lambda config, released: None
   problem: Callable = lambda config: ''
-  begin: Callable = lambda config: 'cls'
+  begin: str = ''
 
   @property
   def blocks(self):

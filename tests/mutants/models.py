@@ -3,6 +3,13 @@
 MUTANTS = [
   # (name, file, text as it stands, text with the fault, tests that must fail)
   (
+    'positions past the end of a table',
+    'bert_jax/models/positions.py',
+    'POSITIONS[config.position_embeddings].embed is not None',
+    "config.position_embeddings in ('learned', 'sinusoidal')",
+    'tests/test_positions.py::test_rows_longer_than_a_table_of_positions_are_refused',
+  ),
+  (
     'a causal model sees later tokens',
     'bert_jax/models/encoder.py',
     'config.causal or causal, places_BT',

@@ -1,6 +1,35 @@
 """Faults put in by hand: answers, and weights of other libraries."""
 
 MUTANTS = [
+  # (name, file, text as it stands, text with the fault, tests that must fail)
+  (
+    'an activation goes out under another name',
+    'bert_jax/convert/to_huggingface.py',
+    'usual if is_usual else ACTIVATIONS[model.hidden_act]',
+    'ACTIVATIONS[model.hidden_act]',
+    'tests/test_released_families.py::test_in_and_out_is_the_same_file[albert]',
+  ),
+  (
+    'targets begin as they do by default',
+    'bert_jax/initialization.py',
+    'config_lib.set_field(config, field, begin)',
+    'pass',
+    'tests/test_released_decoders.py::test_targets_begin_as_those_of_the_bart_that_a_run_starts_from',
+  ),
+  (
+    'texts are written with pieces that no vocabulary has',
+    'bert_jax/tasks/pretraining/generate.py',
+    '.of_words(model.tokenizer.vocab_size)',
+    '',
+    'tests/test_what_writes.py::test_nothing_is_written_that_the_vocabulary_has_not',
+  ),
+  (
+    'translations are written with pieces that no vocabulary has',
+    'bert_jax/tasks/translation/ask.py',
+    'of.model.of_words(model.tokenizer.vocab_size)',
+    'of.model',
+    'tests/test_what_writes.py::test_nothing_is_written_that_the_vocabulary_has_not',
+  ),
   (
     'a checksum is rotated the other way',
     'bert_jax/convert/tensorflow_bundle.py',

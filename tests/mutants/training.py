@@ -24,6 +24,13 @@ MUTANTS = [
     'tests/test_language_model.py::test_so_many_rows_of_a_hybrid_are_causal',
   ),
   (
+    'a hybrid without causal rows is judged by them',
+    'bert_jax/tasks/pretraining/language_model.py',
+    "'causal' if config.language_model.causal_share else 'masked'",
+    "'causal'",
+    'tests/test_language_model.py::test_a_hybrid_is_judged_by_a_kind_that_it_has',
+  ),
+  (
     'a causal model pools its first token',
     'bert_jax/objectives/base.py',
     "    positions_BN = last_positions(positions_BN, batch['segment_ids'])",
@@ -77,7 +84,7 @@ MUTANTS = [
     'bert_jax/step.py',
     '_, train_key, eval_key = keys(',
     '_, eval_key, train_key = keys(',
-    "'tests/test_golden_runs.py::test_a_run_gives_the_numbers_it_gave[choices]'",
+    'tests/test_golden_runs.py::test_a_run_gives_the_numbers_it_gave[choices]',
   ),
   (
     'no dropout in training',
@@ -262,7 +269,7 @@ MUTANTS = [
     'bert_jax/optim.py',
     'range(1 if stacked else 0, x.ndim)',
     'range(x.ndim)',
-    "'tests/test_optim.py::test_what_is_computed_of_a_matrix_is_computed_for_each_layer[lamb]'",
+    'tests/test_optim.py::test_what_is_computed_of_a_matrix_is_computed_for_each_layer[lamb]',
   ),
   (
     'LAMB adapts biases too',
@@ -276,7 +283,7 @@ MUTANTS = [
     'bert_jax/optim.py',
     "name.endswith('/kernel') and len(x.shape) - stacked == 2",
     'len(x.shape) == 2',
-    "'tests/test_optim.py::test_what_is_computed_of_a_matrix_is_computed_for_each_layer[muon]'",
+    'tests/test_optim.py::test_what_is_computed_of_a_matrix_is_computed_for_each_layer[muon]',
   ),
   (
     'a growing batch begins where a full one would',
@@ -410,7 +417,7 @@ MUTANTS = [
     'bert_jax/objectives/mlm_nsp.py',
     'batch, rng if train else None)\n    mlm_BKV',
     'batch, None)\n    mlm_BKV',
-    "'tests/test_golden_runs.py::test_a_run_gives_the_numbers_it_gave[nsp]'",
+    'tests/test_golden_runs.py::test_a_run_gives_the_numbers_it_gave[nsp]',
   ),
   (
     'a token that was drawn as it was is said to be replaced',
@@ -445,7 +452,7 @@ MUTANTS = [
     'bert_jax/objectives/electra.py',
     'heads = models.share_of_heads(model.num_attention_heads, size)',
     'heads = model.num_attention_heads',
-    "'tests/test_electra.py::test_a_generator_is_as_large_as_the_released_ones'",
+    'tests/test_electra.py::test_a_generator_is_as_large_as_the_released_ones',
   ),
   (
     'a boundary is the token at the end of a span',
@@ -508,14 +515,14 @@ MUTANTS = [
     'bert_jax/objectives/base.py',
     "encode(model, params['encoder'], batch, hidden_key)",
     "encode(model, params['encoder'], batch)",
-    "'tests/test_golden_runs.py::test_a_run_gives_the_numbers_it_gave[choices]'",
+    'tests/test_golden_runs.py::test_a_run_gives_the_numbers_it_gave[choices]',
   ),
   (
     'head and encoder share a key',
     'bert_jax/objectives/base.py',
     "encode(model, params['encoder'], batch, hidden_key)",
     "encode(model, params['encoder'], batch, rng)",
-    "'tests/test_golden_runs.py::test_a_run_gives_the_numbers_it_gave[choices]'",
+    'tests/test_golden_runs.py::test_a_run_gives_the_numbers_it_gave[choices]',
   ),
   (
     'no dropout on what tags are read from',
@@ -536,7 +543,7 @@ MUTANTS = [
     'bert_jax/objectives/coreference.py',
     'Dropout(config.hidden_dropout_prob, deterministic)(nn.relu(x))',
     'nn.relu(x)',
-    "'tests/test_golden_runs.py::test_a_run_gives_the_numbers_it_gave[coreference]'",
+    'tests/test_golden_runs.py::test_a_run_gives_the_numbers_it_gave[coreference]',
   ),
   (
     'the scorer adds in place of multiplying',
@@ -655,13 +662,6 @@ MUTANTS = [
     'bert_jax/objectives/translation.py',
     'jnp.where(weights_BT > 0, segments_BT, 0)',
     'segments_BT',
-    'tests/test_encoder_decoder.py::test_denoising_predicts_the_text_from_what_infilling_left',
-  ),
-  (
-    'evaluations hide as much as training',
-    'bert_jax/objectives/translation.py',
-    'else self.eval_infilling',
-    'else self.infilling',
     'tests/test_encoder_decoder.py::test_denoising_predicts_the_text_from_what_infilling_left',
   ),
   (

@@ -1,4 +1,4 @@
-"""TF-IDF and a linear support vector machine, the line that a classifier of texts is compared with.
+"""TF-IDF and a linear support vector machine, the baseline of classifiers of texts.
 
 Pieces and pairs of neighbouring pieces of the run's vocabulary, of whole texts, count as
 (1 + log count) * inverse document frequency; of a pair of texts each side by itself. They go into

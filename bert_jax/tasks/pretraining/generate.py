@@ -1,10 +1,11 @@
 """Text that a model writes: {"text"}, a prompt, is continued.
 
-A causal model writes from left to right, at the likeliest token each (temperature 0), at one drawn,
-or by beam search. It ends at [SEP], the end of a document, and at the `stop` pieces. A masked one
-fills as many masks as are asked for after the prompt, one at a time: `order` is left (the first
-one) or confidence (the one of whose token it is surest). The same prompt and seed give the same
-text, however prompts are batched; a prompt that comes again in a call is continued otherwise.
+A causal model writes from left to right: the likeliest token each time (temperature 0), one drawn
+at random, or by beam search. It ends at [SEP], the end of a document, and at the `stop` pieces. A
+masked model fills as many masks after the prompt as are asked for, one at a time: with order=left
+the first one left, with order=confidence the one of whose token it is surest. The same prompt and
+seed give the same text, however prompts are batched. A prompt that occurs again in the same call is
+continued with other draws.
 """
 
 import functools
@@ -18,6 +19,7 @@ import numpy as np
 from bert_jax import models
 from bert_jax.errors import InputError
 from bert_jax.models import decoding
+from bert_jax.objectives import base
 from bert_jax.tasks.ask import Ask, texts_of
 from bert_jax.tasks.record import Prediction
 
@@ -39,6 +41,7 @@ class Generate(Ask):
     beams=1, length_penalty=1.0, stop=(), seed=0, order='',
   ):  # fmt: skip
     super().__init__(model)
+    self.config = model.objective.model.of_words(model.tokenizer.vocab_size)
     self.causal = model.config.model.causal or getattr(model.objective, 'writes', False)
     self.left = self.causal and not order
     check(model.tokenizer.vocab_size, max_tokens, temperature, top_k, top_p, repetition_penalty,
@@ -146,7 +149,7 @@ class Generate(Ask):
 
   def _left_to_right(self, length):
     """Compiled (whole, begin, advance), with caches of `length` tokens."""
-    config, choice, limits = self.model.objective.model, self.choice, {'length': length}
+    config, choice, limits = self.config, self.choice, {'length': length}
 
     def read(params, ids_BP, lengths_B):
       prefill, step = decoding.of_encoder(config, params)
@@ -193,11 +196,12 @@ class Generate(Ask):
 
       def read(ids_BT):
         hidden_BTD = model.hidden(params, rest | {'input_ids': ids_BT})
-        logits_BNV = model.mlm_logits(params, models.gather_positions(hidden_BTD, new_BN))
+        at_masks_BND = models.gather_positions(hidden_BTD, new_BN)
+        logits_BNV = base.word_logits(self.config, params, at_masks_BND)
         special = jnp.isin(jnp.arange(logits_BNV.shape[-1]), jnp.array(tokenizer.special_ids))
         return jnp.where(special, -jnp.inf, logits_BNV)
 
-      keys_B, seen_BV = self._keys(numbers_B2), _seen(ids_BP, lengths_B, model.objective.model)
+      keys_B, seen_BV = self._keys(numbers_B2), _seen(ids_BP, lengths_B, self.config)
       return decoding.unmask(
         read, ids_BT, new_BN, keys_B, self.choice, surest=self.order == ORDERS[1], seen_BV=seen_BV
       )

@@ -38,8 +38,11 @@ def objective(config, tokenizer):
 
 
 def main_metric(config):
-  """The loss of the last stage; of a hybrid, that of its causal rows."""
-  return language_model.TERMS.get(stages(config)[-1][1], 'lm')
+  """The loss of the last stage; of a hybrid, that of its causal rows if it has any."""
+  kind = stages(config)[-1][1]
+  if kind == 'hybrid':
+    kind = 'causal' if config.language_model.causal_share else 'masked'
+  return language_model.TERMS[kind]
 
 
 def rules(config):

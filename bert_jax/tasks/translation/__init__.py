@@ -1,4 +1,4 @@
-"""Sequence to sequence: translation, and what else is a table of sources and targets."""
+"""Sequence to sequence: translation, summaries, and other tables of sources and targets."""
 
 from bert_jax import models
 from bert_jax.field import Field
@@ -67,13 +67,12 @@ def rules(config):
   yield from decoder_rules(config)
   translation, limit = config.translation, config.task.max_length
   length, longest = translation.target_length, config.model.max_position_embeddings
-  has_table = config.model.position_embeddings in ('learned', 'sinusoidal', 'scaled_sinusoidal')
   fits = (limit and limit <= longest) or length <= longest
   long = (
     f'translation.target_length {length} is longer than model.max_position_embeddings {longest}; '
     'raise the one, lower the other, or set task.max_length.'
   )
-  yield not has_table or fits, long
+  yield not models.has_position_table(config.model) or fits, long
   same = translation.source_column != translation.target_column
   both = f'translation.source_column and target_column are both {translation.source_column!r}'
   yield same, f'{both}; name two columns.'
@@ -103,5 +102,5 @@ TRANSLATION = labelled.family(
   predictions={'translate': Prediction(Translate, ('encoder', 'decoder', 'mlm'), LACKS)},
   heads=HEADS,
   from_released=from_released,
-  begin=lambda config: config.translation.begin,
+  begin='translation.begin',
 )

@@ -25,8 +25,9 @@ class Translate(OfHead):
       if type(value) is not int or value < 1:
         raise InputError(f'{name} is {value!r}; use 1 or more, such as {BEAMS}.')
     penalty = of.length_penalty if length_penalty is None else float(length_penalty)
+    words = of.model.of_words(model.tokenizer.vocab_size)
     self.objective = dataclasses.replace(
-      of, beams=beams, longest=longest, length_penalty=penalty
+      of, model=words, beams=beams, longest=longest, length_penalty=penalty
     )  # fmt: skip
     super().__init__(model)
 

@@ -510,6 +510,20 @@ def test_ranks_of_random_vectors_are_those_of_a_sort():
   assert set(scores) == set(task.score_names(found))
 
 
+def test_the_fingerprint_of_an_evaluation_knows_scores_and_pairs():
+  found, item = config('x', arg='task=stsb', eval_spec='y'), reading.Item
+  marks = [
+    task.Judged(found, Words(), items, Problems('eval')).fingerprint
+    for items in (
+      [item('w', '0', ('a', 'b'), 1.0), item('w', '1', ('c', 'd'), 2.0)],
+      [item('w', '0', ('a', 'b'), 1.0), item('w', '1', ('c', 'd'), 3.0)],
+      [item('w', '0', ('a', 'b'), 1.0), item('w', '1', ('c', 'd'), 2.0),
+       item('w', '2', ('a', 'd'), 2.0)],
+    )
+  ]  # fmt: skip
+  assert len(set(marks)) == 3
+
+
 def test_similarities_are_correlated_with_scores():
   rng = np.random.default_rng(0)
   texts = [chr(97 + i) for i in range(24)]

@@ -97,7 +97,7 @@ MUTANTS = [
     ITEMS,
   ),
   (
-    'a tie is a hit',
+    'an equally near paragraph is no miss',
     TASK,
     'int(1 + (of_all >= best).sum() - (of_all[gold] >= best).sum())',
     'int(1 + (of_all > best).sum())',

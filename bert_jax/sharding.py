@@ -106,13 +106,16 @@ def mesh_of(config, devices=None):
 def check_fits(mesh, config):
   """InputError unless the batch divides over the mesh and the heads over its tensor axis."""
   shards = mesh.shape['data'] * mesh.shape['fsdp']
-  rows = config.batch_size // config.optimizer.accumulation
+  parts = config.optimizer.accumulation
+  if 'contrastive' in config:
+    parts *= config.contrastive.chunks
+  rows = config.batch_size // parts
   if rows % shards:
     low = rows // shards * shards
-    fit = [n * config.optimizer.accumulation for n in (low, low + shards) if n]
+    fit = [n * parts for n in (low, low + shards) if n]
     raise InputError(
       f'batch_size {config.batch_size} does not divide over {shards} data shards'
-      + (f' in {config.optimizer.accumulation} microbatches' * (config.optimizer.accumulation > 1))
+      + f' in {parts} microbatches' * (parts > 1)
       + f'; use {" or ".join(map(str, fit))}.'
     )
   heads = {'model.num_attention_heads': config.model.num_attention_heads}

@@ -19,7 +19,7 @@ class Trained(NamedTuple):
   tokenizer: tokenizers.Tokenizer
   params: dict
   step: int  # of training; 0 for a released model
-  # How sentence-transformers makes one vector of its hidden states, if its folder says so.
+  # How one vector is made of its hidden states, if it was trained for that or its folder says so.
   vector: sentence_transformers.Vector = sentence_transformers.UNKNOWN
 
 
@@ -39,7 +39,10 @@ def load(source, which='latest', positions=0):
   tokenizer = tokenizers.load_folder(folder)
   shapes = shapes_of(config, tokenizer, sharding.make_mesh(1, 1, 1, jax.local_devices()[:1]))
   params, step = run_weights.load_params(folder, shapes, which, partial=True)
-  return Trained(config, tokenizer, params, step, sentence_transformers.read(folder))
+  vector = sentence_transformers.Vector(*TASKS[config.objective].vector(config))
+  if not vector.pooling:
+    vector = sentence_transformers.read(folder)
+  return Trained(config, tokenizer, params, step, vector)
 
 
 def refuse_which(source, which):

@@ -23,6 +23,7 @@ TASKS = {
   'spanbert': 'configs/pretrain.py:arch=spanbert',
   'gpt': 'configs/causal_lm.py',
   **{kind: f'configs/pretrain.py:objective={kind}' for kind in ('hybrid', 'diffusion')},
+  'contrastive': 'configs/contrastive.py',
   'translation': 'configs/translate.py:pair=en-de,size=small',
   'denoising': 'configs/translate.py:denoise,size=small',
   **{task: f'configs/finetune.py:task={task}' for task in
@@ -50,6 +51,7 @@ def batch_of(spec, vocab_size, seed):
     'cls_positions': np.tile([0, T // 2], (B, 1)),
     'groups': np.zeros((B, 2)),
     'tags': rng.randint(0, 3, (B, T)),
+    'text_ids': 1 + np.arange(2 * B).reshape(B, 2),
   }
   out = {}
   for name, want in spec.items():
@@ -64,6 +66,8 @@ def losses(task, shape, changes=()):
   overrides = [*SMALL, *(f'mesh.{axis}={n}' for axis, n in zip(sharding.AXES, shape)), *changes]
   if task == 'translation':
     overrides.append('data.examples_per_row=2')
+  if task == 'contrastive':
+    overrides.append('contrastive.chunks=2')
   if 'finetune.py' in TASKS[task]:
     overrides += ['data.examples_per_row=2', 'task.max_length=16']
   config = config_lib.load(TASKS[task], [f'--config.{line}' for line in overrides])

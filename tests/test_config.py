@@ -26,6 +26,9 @@ CONFIGS = [
   'configs/finetune.py:task=sst2',
   'configs/finetune.py:task=rte,size=small',
   'configs/finetune.py:task=stsb,runlocal',
+  *(
+    f'configs/contrastive.py:task={task}' for task in ('pairs', 'stsb', 'squad', 'simcse,runlocal')
+  ),
   'configs/quickstart.py:stage=pretrain',
   'configs/quickstart.py:stage=finetune',
 ]

@@ -160,6 +160,15 @@ RUNS = {
     'finetune.py:task=copa',
     {'data.train': '{texts}/copa.jsonl', 'data.eval': '{texts}/copa.jsonl', 'task.max_length': 16},
   ),
+  'vectors, two widths, in chunks': (
+    'contrastive.py',
+    {
+      'data.train': '{texts}/pairs.tsv', 'data.eval': '{texts}/pairs.tsv',
+      'contrastive.anchor_column': 'first', 'contrastive.positive_column': 'second',
+      'contrastive.widths': '(16, 32)', 'contrastive.chunks': 2, 'optimizer.accumulation': 1,
+      'model.dtype': 'float32',
+    },
+  ),
   'coreference': (
     'finetune.py:task=gap',
     {

@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 
 # Each kind of model and head; all others are slow.
-EACH_KIND = 'pretrain,electra,squad,gap,hybrid,translation'
+EACH_KIND = 'pretrain,electra,squad,gap,hybrid,translation,contrastive'
 SCANNED = ',optimizer.accumulation=2,model.scan_layers=true'
 PRODUCTS = (
   '8,1,1', '1,8,1', '1,1,8', '4,1,2', '1,4,2', '2,1,4', '2,4,1', '4,2,1,mesh.slices=2',

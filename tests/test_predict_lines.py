@@ -314,7 +314,7 @@ def test_a_vocabulary_that_is_not_the_models_is_refused(pretrained_model, vocab,
 
 def test_embed_pools_as_the_model_was_trained(pretrained_model):  # noqa: F811
   own = pretrained_model
-  found = trained.Trained(own.config, own.tokenizer, own.params, 0, Vector('cls'))
+  found = trained.Trained(own.config, own.tokenizer, own.params, 0, Vector('cls', True))
   text = ['old river']
   vectors = Model(found).embed(text)
   assert np.allclose(vectors, own.embed(text, pooling='cls'), atol=1e-6)
@@ -322,7 +322,7 @@ def test_embed_pools_as_the_model_was_trained(pretrained_model):  # noqa: F811
   tokenizer = own.tokenizer
   ids = [tokenizer.cls_id, *tokenizer.ids_batch(text)[0], tokenizer.sep_id]
   for pooling in ('cls', 'mean'):  # exported, between a row that is longer and one that is empty
-    model = Model(trained.Trained(own.config, tokenizer, own.params, 0, Vector(pooling)))
+    model = Model(trained.Trained(own.config, tokenizer, own.params, 0, Vector(pooling, True)))
     rows = np.array([[*ids, *ids], [*ids, 0, 0, 0, 0], [0] * 8], np.int32)
     forward = functools.partial(export.forward, model, 'embed')
     out = jax.jit(forward)(own.params, rows, 0 * rows, (rows > 0).astype(np.int32))

@@ -143,7 +143,7 @@ def _objective(description, parts):
   architecture, fitting = description.architecture, []
   for task in TASKS.values():
     for head in task.heads:
-      if head.causal != description.model['causal']:
+      if not head.read or head.causal != description.model['causal']:
         continue
       *others, last = head.parts
       is_named, is_labelled = architecture.endswith(head.ending), not task.reads_corpus

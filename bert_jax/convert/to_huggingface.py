@@ -79,7 +79,9 @@ def write(out, trained, labels, facts):
   for text in notes:
     log.warning('%s', text)
   if head.ending == 'Model':
-    longest, vector = min(config.data.seq_length, model.max_position_embeddings), trained.vector
+    limit = config.task.max_length if 'task' in config else 0
+    longest = min(limit or config.data.seq_length, model.max_position_embeddings)
+    vector = trained.vector
     if not vector.other:
       vector = vector._replace(pooling=vector.pooling or 'mean')
     sentence_transformers.write(out, vector, model.hidden_size, longest)

@@ -3,6 +3,7 @@
     echo 'the [MASK] of the list' | python -m bert_jax.predict --model W --top-k 5
     python -m bert_jax.predict --model W2 --input reviews.txt --output labels.jsonl
     python -m bert_jax.predict --model minilm --task embed --input texts.txt --output texts.npy
+    echo 'who was she?' | python -m bert_jax.predict --model W3 --task search --index lines.txt
     echo 'The array is' | python -m bert_jax.predict --model W --task generate --max-tokens 20
 
 --model is a run's workdir or a Hugging Face folder; --task what is asked, by default what the model
@@ -65,7 +66,7 @@ def parser():
   add('--input', default='', help='file of lines; default: stdin')
   add('--output', default='-', help='file of JSON lines, or .npy for embed; - is stdout')
   add('--strict', action='store_true', help='stop at the first line that cannot be answered')
-  add('--top-k', type=int, help='fill-mask, answer: candidates to give; default: 5; '
+  add('--top-k', type=int, help='fill-mask, answer, search: how many to give; default: 5; '
       'generate: draw from so many pieces; default: 0, all')  # fmt: skip
   add('--max-tokens', type=int, help='generate: most tokens of an answer; default: 50; '
       'translate: default: as trained')  # fmt: skip
@@ -78,7 +79,10 @@ def parser():
   add('--stop', action='append', help='generate: a piece that ends the answer; may be repeated')
   add('--seed', type=int, help='generate: of what is drawn; default: 0')
   add('--order', help='generate, of masked models: left or confidence; default: left')
-  add('--pooling', help="embed: mean or cls; default: the model's, or mean")
+  add('--pooling', help="embed, search: mean or cls; default: the model's, or mean")
+  add('--index', help='search: a file, of whose lines the nearest are the answer')
+  add('--keep-index', action='store_const', const=True,
+      help='search: keep its vectors in FILE.vectors.npz, and use those there')  # fmt: skip
   add('--no-normalize', action='store_const', const=True, help='embed: vectors as long as they are')
   add('--dtype', default='', help="float32 or bfloat16; default: the model's, on a CPU float32")
   add('--picture', help='attention: PNG to draw; -2, -3.. for further lines')

@@ -14,6 +14,7 @@ from bert_jax.errors import InputError
 from bert_jax.objectives import base
 from bert_jax.predict import cpu_kernels, packed_rows
 from bert_jax.predict.hidden_states import Attention
+from bert_jax.predict.search import Search
 from bert_jax.predict.sentence_vectors import Embed
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Prediction
@@ -24,7 +25,8 @@ for _task in TASKS.values():
   for _name, _prediction in _task.predictions.items():
     _others = PREDICTIONS[_name][0] if _name in PREDICTIONS else ()
     PREDICTIONS[_name] = (*_others, _task.name), _prediction
-PREDICTIONS |= {'embed': ((), Prediction(Embed)), 'attention': ((), Prediction(Attention))}
+PREDICTIONS |= {'embed': ((), Prediction(Embed)), 'search': ((), Prediction(Search)),
+                'attention': ((), Prediction(Attention))}  # fmt: skip
 
 
 def known(task):
@@ -50,6 +52,7 @@ class Model:
     self.config = origin.config.copy_and_resolve_references()
     self.tokenizer, self.step = origin.tokenizer, origin.step
     self.pooling = origin.vector.pooling or 'mean'
+    self.normalizes = origin.vector.normalized or not origin.vector.pooling
     # These fields were set for the device that it was trained on.
     self.config.model.update(scan_layers=False, remat='none', attention_implementation='einsum')
     if dtype not in ('', 'float32', 'bfloat16'):
@@ -206,11 +209,16 @@ class Model:
     """For each dict of text, pronoun, a, b and their offsets: {'prediction', ...}."""
     return self._shown('coreference', records)
 
-  def embed(self, texts, pooling='', normalize=True):
-    """The vectors of texts: float32 [number of texts, hidden_size]."""
+  def embed(self, texts, pooling='', normalize=None):
+    """The vectors of texts: float32 [number of texts, hidden_size]. Options: see Embed."""
     answers = self._all('embed', texts, pooling=pooling, normalize=normalize)
     empty = np.zeros((0, self.config.model.hidden_size), np.float32)
     return np.stack([answer['vector'] for answer in answers]) if answers else empty
+
+  def search(self, questions, index, **options):
+    """For each question {'text', 'nearest': [{'line', 'score', 'text'}, ..]}, of the lines of the
+    file `index`. Options: top_k, keep_index, pooling."""
+    return self._shown('search', questions, index=str(index), **options)
 
   def generate(self, prompts, **options):
     """How each text goes on: {'generated': text, 'tokens': number, ..}. Options: max_tokens,

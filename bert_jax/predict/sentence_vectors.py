@@ -5,48 +5,39 @@ Gurevych 2019). A text that is too long is read in windows that overlap by half;
 mean, weighted by their numbers of tokens.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import models
 from bert_jax.errors import InputError
+from bert_jax.objectives.contrastive import POOLINGS, pooled, unit
 from bert_jax.rows.examples import Examples, by_example
 from bert_jax.tasks.ask import OfText, grouped
 from bert_jax.tasks.classification.task import cut
 
-POOLINGS = 'mean', 'cls'
-
 
 class Embed(OfText):
-  """pooling: mean or cls; '': as the model was trained. normalize: scale vectors to length 1."""
+  """pooling: mean or cls; '': as the model was trained. normalize: scale vectors to length 1; None:
+  as the model was trained, or as the files of sentence-transformers in its folder say, else yes."""
 
   options = ('pooling', 'no_normalize')
-  exports = {'embedding': '[B, D], of length 1', 'hidden': '[B, T, D]'}
+  exports = {'embedding': '[B, D]', 'hidden': '[B, T, D]'}
 
-  def __init__(self, model, pooling='', normalize=True):
+  def __init__(self, model, pooling='', normalize=None):
     super().__init__(model)
     pooling = pooling or model.pooling
     if pooling not in POOLINGS:
       raise InputError(f'pooling is {pooling!r}; use one of {", ".join(POOLINGS)}.')
-    self.pooling, self.normalize = pooling, normalize
+    self.pooling = pooling
+    self.normalize = model.normalizes if normalize is None else normalize
 
   def examples(self, records, problems):
     return Windows(self.model, records, problems, self.normalize)
 
   def outputs(self, params, batch):
     hidden_BTD = self.model.hidden(params, batch)
-    if self.pooling == 'cls':
-      vectors_BND = models.gather_positions(hidden_BTD, batch['cls_positions'])
-    else:
-      slots_N = jnp.arange(1, batch['example_ids'].shape[1] + 1)
-      in_slot_BNT = (batch['segment_ids'][:, None] == slots_N[:, None]).astype(hidden_BTD.dtype)
-      sums_BND = jnp.einsum(
-        'bnt,btd->bnd', in_slot_BNT, hidden_BTD, preferred_element_type=jnp.float32,
-        precision=jax.lax.Precision.HIGHEST,
-      )  # fmt: skip
-      vectors_BND = sums_BND / jnp.maximum(in_slot_BNT.sum(-1, keepdims=True), 1)
-    return {'vectors': vectors_BND.astype(jnp.float32), 'example_ids': batch['example_ids']}
+    rows = batch['segment_ids'], batch['cls_positions']
+    vectors_BND = pooled(hidden_BTD, *rows, self.pooling)
+    return {'vectors': vectors_BND, 'example_ids': batch['example_ids']}
 
   def exported(self, params, batch):
     hidden_BTD = self.model.hidden(params, batch)
@@ -54,8 +45,7 @@ class Embed(OfText):
     vector = jnp.sum(hidden_BTD * kept, axis=1) / jnp.maximum(jnp.sum(kept, axis=1), 1)
     if self.pooling == 'cls':
       vector = hidden_BTD[:, 0].astype(jnp.float32)
-    length = jnp.linalg.norm(vector, axis=-1, keepdims=True)
-    return {'embedding': vector / jnp.maximum(length, 1e-12), 'hidden': hidden_BTD}
+    return {'embedding': unit(vector) if self.normalize else vector, 'hidden': hidden_BTD}
 
   def shown(self, answer):
     return {'embedding': answer['vector']}

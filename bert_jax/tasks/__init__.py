@@ -6,6 +6,7 @@ record.py says what a record of a family holds. A new family is its files and on
 
 from bert_jax.tasks.choice import CHOICE
 from bert_jax.tasks.classification import CLASSIFICATION
+from bert_jax.tasks.contrastive import CONTRASTIVE
 from bert_jax.tasks.coreference import COREFERENCE
 from bert_jax.tasks.pretraining import PRETRAINING
 from bert_jax.tasks.pretraining.electra import ELECTRA

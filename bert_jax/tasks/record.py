@@ -25,7 +25,8 @@ class Head(NamedTuple):
   in its model card; '': there is none. by_name: another kind has the same parts, so that a model is
   one of these only if its class is called so. beside: {part: the field that is 0 without
   it, or ''} of the parts that it has in training alone (a generator), which are left out. causal:
-  no token of such a model sees a later one."""
+  no token of such a model sees a later one. read: a model of this kind that comes without a config
+  of ours is one of this family; else models of the family go out so, and come in as another's."""
 
   ending: str
   parts: tuple
@@ -33,6 +34,7 @@ class Head(NamedTuple):
   by_name: bool = False
   beside: dict = types.MappingProxyType({})
   causal: bool = False
+  read: bool = True
 
 
 class Released(NamedTuple):
@@ -71,6 +73,8 @@ class Task:
   from_released(config, released): adapts the config of a released model to its head.
   problem(config) -> Hugging Face's problem_type of its models, or ''. begin: the name of the field
   that says what targets begin with; '': there is none, and those of a decoder begin with [CLS].
+  vector(config) -> (pooling, is it scaled to length 1) of the vectors that its models are trained
+  to make of texts; (): of none.
   """
 
   name: str
@@ -92,6 +96,7 @@ class Task:
   from_released: Callable = lambda config, released: None
   problem: Callable = lambda config: ''
   begin: str = ''
+  vector: Callable = lambda config: ()
 
   @property
   def blocks(self):

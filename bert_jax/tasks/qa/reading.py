@@ -43,7 +43,7 @@ def questions(config, split, problems):
     raise InputError(f"data.{split} is empty; name a file in SQuAD's JSON, or tfds:squad/v1.1.")
   number = 0
   for _, spec in files.parts(config.data[split]):
-    for where, context, record in _records(spec, split, problems):
+    for where, context, record in records(spec, split, problems):
       question = _question(where, context, record, problems)
       if question is None:
         continue
@@ -60,7 +60,7 @@ def questions(config, split, problems):
     problems.nothing(config.data[split], 'questions')
 
 
-def _records(spec, split, problems):
+def records(spec, split, problems):
   """Yields (where, context, the record of a question as in SQuAD's JSON)."""
   if spec.startswith('tfds:'):
     _, rows = files.tfds_rows(spec, 'train' if split == 'train' else 'validation')

@@ -1,0 +1,188 @@
+"""Sentence vectors: a text is to be nearer to its own text than to all others of the batch.
+
+in_batch   an item is an anchor, its positive and perhaps hard negatives. The loss is the
+           cross-entropy of the positive among the positives and negatives of the whole batch, by
+           similarity / temperature (Henderson et al. 2017, https://arxiv.org/abs/1705.00652). What
+           is known to be no negative of an anchor is masked: its positive or itself where they
+           occur again, and other positives of the same anchor
+cosent     an item is a pair with a score. Of two pairs that with the higher score is to be the more
+           alike: log(1 + the sum of exp((similarity of the lower - of the higher) / temperature))
+           over all two pairs of the batch with different scores (CoSENT, Su 2022). Only the order
+           of the scores counts, so they may have any range
+
+A text of which both sides of a pair are made is encoded twice, with two draws of dropout (SimCSE,
+Gao et al. 2021, https://arxiv.org/abs/2104.08821). The losses of several widths, each of the first
+numbers of the vectors, add up (Matryoshka, Kusupati et al. 2022,
+https://arxiv.org/abs/2205.13147). In chunks, the vectors of the batch are computed chunk by chunk,
+and each chunk is encoded again for its gradient (GradCache, Gao et al. 2021,
+https://arxiv.org/abs/2101.06983): memory is that of a chunk, the gradient that of the whole batch.
+
+All is computed on the arrays of the global batch, so negatives come from all devices and hosts.
+
+B rows, T tokens, N texts in a row, K texts of an item, P items of the batch, D width, C candidates:
+the positives of all items, and then their negatives.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax import models
+from bert_jax.metrics import Mean, mean
+from bert_jax.objectives import base
+
+LOSSES = 'in_batch', 'cosent'
+POOLINGS = 'mean', 'cls'
+READ = ('input_ids', 'token_type_ids', 'position_ids', 'segment_ids', 'cls_positions')
+
+
+@dataclasses.dataclass(frozen=True)
+class Contrastive(base.OfExamples):
+  """loss: one of LOSSES. texts: K; those of an item stand in neighbouring slots of a row: anchor,
+  positive, negatives. widths: of vectors, each with a loss of its own; (): the whole width.
+  normalize: vectors have length 1, so that similarity is the cosine; else it is their product.
+  chunks: parts in which a batch is encoded."""
+
+  loss: str
+  texts: int
+  temperature: float
+  widths: tuple[int, ...]
+  pooling: str
+  normalize: bool
+  chunks: int
+
+  @property
+  def of_width(self):
+    """{width: the name of its loss}, the widest last."""
+    widths = sorted(self.widths)
+    return {w: f'{self.loss}_{w}' for w in widths} or {self.model.hidden_size: self.loss}
+
+  @property
+  def loss_weights(self):
+    return dict.fromkeys(self.of_width.values(), 1.0)
+
+  @property
+  def reports(self):
+    more = ('in_batch_accuracy', 'false_negatives') if self.loss == 'in_batch' else ()
+    return *self.loss_weights, *more
+
+  @property
+  def kinds(self):
+    return {'text_ids': jnp.int32} if self.loss == 'in_batch' else {'scores': jnp.float32}
+
+  def init(self, rng):
+    return base.init_model(self.model, rng)
+
+  def vectors(self, params, batch, rng=None):
+    """[B, N, D] float32, neither cut nor scaled; rng turns dropout on."""
+
+    def encode(rows, rng):
+      hidden_BTD = base.encode(self.model, params['encoder'], rows, rng)
+      return pooled(hidden_BTD, rows['segment_ids'], rows['cls_positions'], self.pooling)
+
+    if self.chunks == 1:
+      return encode(batch, rng)
+
+    @jax.checkpoint
+    def of_chunk(part):
+      i, rows = part
+      return encode(rows, None if rng is None else jax.random.fold_in(rng, i))
+
+    def split(x):  # interleaved, so that rows stay on their devices
+      return x.reshape(-1, self.chunks, *x.shape[1:]).swapaxes(0, 1)
+
+    parts = jnp.arange(self.chunks), {name: split(batch[name]) for name in READ}
+    vectors = jax.lax.map(of_chunk, parts).swapaxes(0, 1)
+    return vectors.reshape(-1, *vectors.shape[2:])
+
+  def predict(self, params, batch, rng=None, carry=None, given=None):
+    return {'vectors': self.vectors(params, batch), 'example_ids': batch['example_ids']}
+
+  def head_flops(self, batch_size):
+    items = batch_size * self.examples_per_row // self.texts
+    candidates = items * (self.texts - 1) if self.loss == 'in_batch' else 1
+    return 2 * items * candidates * sum(self.of_width)
+
+  def terms(self, params, batch, rng, train, carry=None, given=None):
+    def by_item(x):
+      return x.reshape(-1, self.texts, *x.shape[2:])
+
+    vectors_PKD = by_item(self.vectors(params, batch, rng if train else None))
+    there_PK = by_item(batch['weights'])
+    with jax.named_scope('loss'):
+      if self.loss == 'cosent':
+        scores_P = by_item(batch['scores'])[:, 0]
+        return self._by_width(vectors_PKD, cosent, scores_P, there_PK), carry
+      negative_PC, false_PC = negatives(by_item(batch['text_ids']), there_PK)
+      out = self._by_width(vectors_PKD, in_batch, there_PK, negative_PC)
+      pairs_PC = (there_PK[:, 0] * there_PK[:, 1])[:, None] * (negative_PC | false_PC)
+      return out | {'false_negatives': mean(false_PC.astype(jnp.float32), pairs_PC)}, carry
+
+  def _by_width(self, vectors_PKD, loss, *arguments):
+    """{name: Mean} of the loss of each width, and the other terms of the widest."""
+    out = {}
+    for width, name in self.of_width.items():
+      part_PKD = vectors_PKD[..., :width]
+      terms = loss(unit(part_PKD) if self.normalize else part_PKD, *arguments, self.temperature)
+      out |= {name: terms.pop(self.loss)} | terms
+    return out
+
+
+def pooled(hidden_BTD, segment_ids_BT, cls_positions_BN, pooling):
+  """The vectors [B, N, D] float32 of the texts of each row, of which text n is segment n + 1: the
+  mean of its hidden states (zeros if it has no token), or the one of its [CLS]."""
+  if pooling == 'cls':
+    return models.gather_positions(hidden_BTD, cls_positions_BN).astype(jnp.float32)
+  slots_N = jnp.arange(1, cls_positions_BN.shape[1] + 1)
+  in_slot_BNT = (segment_ids_BT[:, None] == slots_N[:, None]).astype(hidden_BTD.dtype)
+  sums_BND = jnp.einsum(
+    'bnt,btd->bnd', in_slot_BNT, hidden_BTD, preferred_element_type=jnp.float32,
+    precision=jax.lax.Precision.HIGHEST,
+  )  # fmt: skip
+  counts_BN1 = jnp.sum(in_slot_BNT, axis=-1, keepdims=True, dtype=jnp.float32)
+  return sums_BND / jnp.maximum(counts_BN1, 1)
+
+
+def unit(x):
+  """Vectors [..., D] scaled to length 1; zeros stay, and have a gradient."""
+  return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(jnp.square(x), axis=-1, keepdims=True), 1e-24))
+
+
+def negatives(ids_PK, there_PK):
+  """(is it a negative, is it known to be none), each [P, C] bool, of the candidates besides the own
+  positive of each anchor. ids: equal ones of equal texts. there: 0 where an item has no text."""
+  P, K = ids_PK.shape
+  anchors_P1, positives_P1 = ids_PK[:, :1], ids_PK[:, 1:2]
+  ids_C, there_C = (x[:, 1:].T.ravel() for x in (ids_PK, there_PK))
+  own_PC = jnp.arange(P)[:, None] == jnp.arange(ids_C.size)
+  known_PC = (ids_C == positives_P1) | (ids_C == anchors_P1)
+  is_positive_C = jnp.arange(ids_C.size) < P
+  known_PC |= is_positive_C & (jnp.tile(ids_PK[:, 0], K - 1) == anchors_P1)
+  others_PC = (there_C > 0) & ~own_PC
+  return others_PC & ~known_PC, others_PC & known_PC
+
+
+def in_batch(vectors_PKD, there_PK, negative_PC, temperature):
+  """{'in_batch': Mean of the cross-entropy in nats, 'in_batch_accuracy': Mean}."""
+  P, _, D = vectors_PKD.shape
+  candidates_CD = vectors_PKD[:, 1:].swapaxes(0, 1).reshape(-1, D)
+  logits_PC = temperature**-1 * jnp.einsum(
+    'pd,cd->pc', vectors_PKD[:, 0], candidates_CD, precision=jax.lax.Precision.HIGHEST
+  )
+  own_PC = jnp.arange(P)[:, None] == jnp.arange(len(candidates_CD))
+  logits_PC = jnp.where(own_PC | negative_PC, logits_PC, -jnp.inf)
+  nats_P, hits_P = base.label_nats(logits_PC, jnp.arange(P))
+  weights_P = there_PK[:, 0] * there_PK[:, 1]
+  return {'in_batch': mean(nats_P, weights_P), 'in_batch_accuracy': mean(hits_P, weights_P)}
+
+
+def cosent(vectors_PKD, scores_P, there_PK, temperature):
+  """{'cosent': Mean}, whose weight is 1, or 0 if no two pairs have different scores."""
+  similar_P = jnp.sum(vectors_PKD[:, 0] * vectors_PKD[:, 1], axis=-1) / temperature
+  there_P = there_PK[:, 0] * there_PK[:, 1] > 0
+  higher_PP = (scores_P[:, None] > scores_P) & there_P[:, None] & there_P
+  excess_PP = jnp.where(higher_PP, similar_P - similar_P[:, None], -jnp.inf)
+  total = jax.nn.logsumexp(jnp.append(excess_PP.ravel(), 0.0))
+  weight = jnp.any(higher_PP).astype(jnp.float32)
+  return {'cosent': Mean(total * weight, weight)}

@@ -1,0 +1,104 @@
+"""Sentence vectors: of pairs, triples, scored pairs, questions with paragraphs, plain lines."""
+
+from bert_jax.field import Field
+from bert_jax.objectives.contrastive import LOSSES, POOLINGS
+from bert_jax.tasks import labelled
+from bert_jax.tasks.contrastive import reading, task
+from bert_jax.tasks.record import Head
+
+FIELDS = {
+  'contrastive.loss': Field(str, LOSSES,
+    'in_batch: negatives are the other texts of the global batch; cosent: pairs with scores',
+    'in_batch'),
+  'contrastive.temperature': Field(float, '(0, inf)',
+    'similarities are divided by it; 1 / the scale of sentence-transformers', 0.05),
+  'contrastive.widths': Field(tuple, None,
+    'widths of which each has a loss (Matryoshka), the whole one too if it is named; (): only that',
+    ()),
+  'contrastive.pooling': Field(str, POOLINGS,
+    'the vector of a text: the mean of its hidden states, or the one of [CLS]', 'mean'),
+  'contrastive.normalize': Field(bool, None,
+    'vectors have length 1, and similarity is the cosine; false: it is the product', True),
+  'contrastive.chunks': Field(int, '[1, inf)',
+    'parts in which a batch is encoded, the gradient being that of the whole (GradCache)', 1),
+  'contrastive.anchor_column': Field(str, None,
+    'column of the anchor; a|b: the first of these that is there',
+    'anchor|question|query|sentence1'),
+  'contrastive.positive_column': Field(str, None,
+    'the same of its positive; empty: a text is its own, under another dropout (SimCSE)',
+    'positive|paragraph|answer|sentence2'),
+  'contrastive.negative_columns': Field(tuple, str, 'columns of hard negatives', ()),
+  'contrastive.score_column': Field(str, None,
+    'column of the score of a pair, for cosent and, in a table, data.eval; empty: none', ''),
+  'contrastive.columns': Field(tuple, str,
+    'names of the columns of a TSV without header; empty: it has one', ()),
+  'contrastive.eval_format': Field(str, ('', *reading.FORMATS),
+    'the format of data.eval; empty: task.format', ''),
+}  # fmt: skip
+
+DEFAULTS = {'batch_size': 64, 'data.examples_per_row': 2, 'optimizer.learning_rate': 2e-5}
+
+
+def rules(config):
+  yield from labelled.rules(config)
+  fields, data, texts = config.contrastive, config.data, task.texts_per_item(config)
+  per_row, model = data.examples_per_row, config.model
+  fits = f'a multiple of {texts}, the texts of an item, which share a row'
+  yield per_row % texts == 0, f'data.examples_per_row is {per_row}; use {fits}.'
+  few = f'data.seq_length {data.seq_length} has no room for {texts} texts of 8 tokens; raise it.'
+  yield data.seq_length >= 8 * texts, few
+  alone = config.batch_size * (per_row // texts) < 2 and not fields.negative_columns
+  yield (
+    not alone,
+    f'batch_size {config.batch_size} is too small: a batch of one pair has no other text to tell '
+    'its positive from; use 2 at least, better 64 or more.',
+  )
+  parts = config.optimizer.accumulation
+  yield (
+    parts == 1,
+    f'optimizer.accumulation={parts} would part the batch that negatives come from; set it to 1, '
+    f'and contrastive.chunks={parts} for as little memory.',
+  )
+  chunks = f'batch_size {config.batch_size} does not divide into contrastive.chunks={fields.chunks}'
+  yield config.batch_size % fields.chunks == 0, f'{chunks}; use a divisor.'
+  whole = [type(x) is int and 0 < x <= model.hidden_size for x in fields.widths]
+  odd = f'contrastive.widths is {fields.widths}; name different whole numbers up to the width '
+  distinct = len(set(fields.widths)) == len(fields.widths)
+  yield all(whole) and distinct, f'{odd}of the model, {model.hidden_size}.'
+  has_scores = fields.loss != 'cosent' or bool(fields.score_column)
+  yield has_scores, 'contrastive.loss=cosent learns scores; name their contrastive.score_column.'
+  no_negatives = fields.loss != 'cosent' or not fields.negative_columns
+  yield no_negatives, 'contrastive.loss=cosent has no negatives; leave negative_columns empty.'
+  table = fields.loss != 'cosent' or config.task.format == 'table'
+  yield table, 'contrastive.loss=cosent reads scores, which are in tables; set task.format=table.'
+  twice = config.task.format == 'lines' or (
+    config.task.format == 'table' and not fields.positive_column
+  )
+  drops = model.hidden_dropout_prob + model.attention_probs_dropout_prob > 0
+  yield (
+    not twice or drops,
+    'a text that is its own positive is told from itself by dropout, and there is none; set '
+    'model.hidden_dropout_prob=0.1.',
+  )
+  lines = config.data.eval and reading.format_of(config, 'eval') == 'lines'
+  judged = 'data.eval would be lines, which nothing can be judged by'
+  yield not lines, f'{judged}; set contrastive.eval_format to table or squad.'
+  first = fields.pooling == 'cls' and model.causal
+  yield not first, 'the [CLS] of a causal model sees no text; set contrastive.pooling=mean.'
+
+
+CONTRASTIVE = labelled.family(
+  'contrastive',
+  task,
+  formats=reading.FORMATS,
+  main_metric=lambda config: task.score_names(config)[-1],
+  fields=FIELDS,
+  defaults=DEFAULTS,
+  rules=rules,
+  vector=lambda config: (config.contrastive.pooling, config.contrastive.normalize),
+  heads=tuple(
+    Head('Model', ('encoder',), 'sentence-similarity', causal=causal, read=False)
+    for causal in (False, True)
+  ),
+  from_released=lambda config, released: None,
+)

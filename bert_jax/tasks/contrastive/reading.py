@@ -1,0 +1,132 @@
+"""Reads what sentence vectors are trained and judged on: pairs, triples, scored pairs, questions.
+
+A spec such as data.train is, by task.format (of data.eval: contrastive.eval_format),
+
+  table   .tsv, .csv, .jsonl or tfds:NAME (text/tables.py) with the columns that
+          contrastive.anchor_column and positive_column name; negative_columns, whose cells may be
+          empty; and, of scored pairs, score_column. Without a positive_column each text is its own
+          positive (SimCSE). A file of question<TAB>paragraph is a .tsv with
+          contrastive.columns=question,paragraph
+  squad   SQuAD's JSON, as tasks/qa/reading.py reads it: each question and its paragraph. Questions
+          without an answer there are left out and counted
+  lines   text files: each line that is not blank is its own positive (SimCSE)
+
+or several of these: NAME=SPEC,NAME=SPEC. A record with an empty anchor or positive, with a negative
+that is its positive, or with a score that is no number cannot be used (tasks/faulty_records.py). In
+training, a positive that came before is a false negative of the other one: it is counted here and
+masked where both are in a batch.
+"""
+
+import math
+from typing import NamedTuple
+
+from bert_jax.errors import InputError, quoted
+from bert_jax.tasks.faulty_records import names_data
+from bert_jax.tasks.qa.reading import records
+from bert_jax.text import files
+
+FORMATS = 'table', 'squad', 'lines'
+HINT = ' with contrastive.anchor_column, positive_column, or columns if there is no header'
+AGAIN = 'positives that came before (false negatives, masked where they meet in a batch)'
+
+
+class Item(NamedTuple):
+  where: str
+  id: str
+  texts: tuple[str, ...]  # anchor, positive, negatives; '': there is no such negative
+  score: float | None = None
+
+
+def format_of(config, split):
+  of_eval = config.contrastive.eval_format if split != 'train' else ''
+  return of_eval or config.task.format
+
+
+def is_scored(config, split):
+  """Are the pairs of this split judged by scores? Else by which text belongs to which."""
+  if split == 'train':
+    return config.contrastive.loss == 'cosent'
+  return bool(config.contrastive.score_column) and format_of(config, split) == 'table'
+
+
+@names_data
+def read(config, split, problems):
+  """Yields the Items of a split; those that cannot be used go to `problems`."""
+  spec, seen = config.data[split], set()
+  if not spec:
+    raise InputError(f"data.{split} is empty; name a table of pairs, or a file in SQuAD's JSON.")
+  of_format = {'table': _table, 'squad': _squad, 'lines': _lines}[format_of(config, split)]
+  counted = split == 'train' and not is_scored(config, split)
+  for item in of_format(config, split, problems):
+    anchor, positive, *negatives = item.texts
+    empty = [kind for kind, text in zip(('anchor', 'positive'), item.texts) if not text.strip()]
+    if empty:
+      fault = f'the {empty[0]} is empty; write one, or remove the record'
+      problems.wrong(item.where, fault, f'records without {empty[0]}')
+    elif positive in negatives:
+      fault = f'a negative is the positive, {quoted(positive)}; remove one of them'
+      problems.wrong(item.where, fault, 'records with a negative that is the positive')
+    else:
+      problems.counts['pairs'] += 1
+      problems.note_id(item.id, item.where)
+      if counted and positive in seen:
+        problems.note(AGAIN, item.where)
+      seen.add(positive)
+      yield item
+  if not seen:
+    problems.nothing(spec, 'pairs')
+
+
+def _table(config, split, problems):
+  fields, scored = config.contrastive, is_scored(config, split)
+  pair = [fields.anchor_column, fields.positive_column or fields.anchor_column]
+  rows = problems.rows(config.data[split], columns=tuple(fields.columns))
+  for number, (where, row) in enumerate(rows):
+    negatives = fields.negative_columns
+    if split != 'train':  # what is judged need not have what is trained with
+      negatives = [name for name in negatives if any(x in row for x in name.split('|'))]
+    last = [fields.score_column] if scored else []
+    if (values := problems.columns(row, [*pair, *negatives, *last], where, HINT)) is None:
+      continue
+    score = None
+    if scored and (score := _number(values.pop())) is None:
+      fault = f'the score (column {fields.score_column!r}) is no number; write one'
+      problems.wrong(where, fault, 'records without a score')
+      continue
+    values += [''] * (len(pair) + len(fields.negative_columns) - len(values))
+    yield Item(where, str(number), tuple(values), score)
+
+
+def _number(text):
+  """The finite number that a text is, or None."""
+  try:
+    return value if math.isfinite(value := float(text)) else None
+  except ValueError:
+    return None
+
+
+def _squad(config, split, problems):
+  none = [''] * len(config.contrastive.negative_columns)
+  for _, spec in files.parts(config.data[split]):
+    for where, context, record in records(spec, split, problems):
+      given = record if isinstance(record, dict) else {}
+      question = given.get('question')
+      if not isinstance(context, str) or not isinstance(question, str):
+        missing = 'context' if isinstance(question, str) else 'question'
+        problems.wrong(where, f'there is no {missing!r}', f'questions without {missing}')
+      elif given.get('is_impossible') is True:
+        problems.counts['questions without an answer in their paragraph (left out)'] += 1
+      else:
+        yield Item(where, str(given.get('id', where)), (question, context, *none))
+
+
+def _lines(config, split, problems):
+  none, number = [''] * len(config.contrastive.negative_columns), 0
+  for _, spec in files.parts(config.data[split]):
+    for path in files.of_split(spec, split):
+      for at, line in files.lines(path, problems.counts):
+        if not line.strip():
+          problems.counts['blank_lines'] += 1
+          continue
+        yield Item(f'{path.name}:{at}', str(number), (line, line, *none))
+        number += 1

@@ -1,0 +1,223 @@
+"""Rows of texts whose vectors are trained or judged, and how good the vectors are.
+
+In training the texts of an item stand side by side in a row, each [CLS] text [SEP] and a segment of
+its own. A text is cut at task.max_length; where those of an item do not fit into a row together,
+the longest lose tokens from their end until they do.
+
+An evaluation encodes each distinct text once, cut at task.max_length or at the row. Pairs with
+scores: Pearson's and Spearman's correlation of the similarities with the scores (STS). Others are
+retrieval: for each anchor all distinct positives and negatives of the data are ranked, by brute
+force. recall_at_k is the share of anchors one of whose positives is among the k nearest; mrr the
+mean of 1 / the rank of the nearest of them. A tie counts as a miss. With contrastive.widths there
+are the scores of each width besides those of the whole vectors.
+"""
+
+import hashlib
+
+import numpy as np
+
+from bert_jax.errors import InputError
+from bert_jax.objectives.contrastive import Contrastive
+from bert_jax.rows.examples import Examples, Scored, by_example
+from bert_jax.tasks import labelled
+from bert_jax.tasks.contrastive.reading import is_scored, read
+from bert_jax.tasks.faulty_records import Problems
+
+DEPTHS = 1, 5, 10  # k of recall_at_k
+AT_ONCE = 256  # anchors that are compared with all candidates at a time
+
+
+def resolve(config):
+  if not config.data.train:
+    raise InputError("data.train is empty; name a table of pairs, or a file in SQuAD's JSON.")
+  return config
+
+
+def texts_per_item(config):
+  return 2 + len(config.contrastive.negative_columns)
+
+
+def texts(config):
+  for item in read(config, 'train', Problems('train', config.data.skip_damaged)):
+    yield from dict.fromkeys(filter(None, item.texts))
+
+
+def objective(config, tokenizer):
+  fields = config.contrastive
+  return labelled.objective(
+    Contrastive, config, loss=fields.loss, texts=texts_per_item(config),
+    temperature=fields.temperature, widths=tuple(fields.widths), pooling=fields.pooling,
+    normalize=fields.normalize, chunks=fields.chunks, scores=score_names(config),
+  )  # fmt: skip
+
+
+def score_names(config):
+  """The metrics of an evaluation, the one that a run is judged by last."""
+  names = ('pearson', 'spearman')
+  if not is_scored(config, 'eval'):
+    names = (*(f'recall_at_{k}' for k in DEPTHS), 'mrr')
+  return tuple(f'{name}{end}' for end in endings(config) for name in names)
+
+
+def endings(config):
+  """{what the names of scores end with: width}; '' is the whole width."""
+  widths = [w for w in config.contrastive.widths if w != config.model.hidden_size]
+  return {f'_{w}': w for w in sorted(widths)} | {'': config.model.hidden_size}
+
+
+class Items(Examples):
+  """The rows of items to train on: K texts of each, of weight 0 where an item has no such one."""
+
+  def __init__(self, config, tokenizer, items, problems):
+    K, length = texts_per_item(config), config.data.seq_length
+    limit = config.task.max_length or length
+    self.items_read = items
+    texts = list(dict.fromkeys(text for item in items for text in item.texts))
+    ids_of = dict(zip(texts, tokenizer.ids_batch(texts)))
+    self.read, numbers, parts, text_ids = list(ids_of.values()), {}, [], []
+    for item in items:
+      ids = [ids_of[text] for text in item.texts]
+      lengths = np.array([len(x) for x in ids])
+      room = fair_share(np.minimum(lengths, limit - 2), length - 2 * K)
+      if cut := int((lengths > room).sum()):
+        problems.counts[f'texts cut (of {limit} tokens, or of a row of {length})'] += cut
+      parts += [(x[:room],) for x in ids]
+      # Texts that differ in what the tokenizer drops, such as capitals, are one text.
+      text_ids += [numbers.setdefault(x.tobytes(), len(numbers) + 1) for x in ids]
+    of_text = {'weights': np.array([bool(x) for item in items for x in item.texts], np.float32)}
+    if config.contrastive.loss == 'in_batch':
+      of_text['text_ids'] = np.array(text_ids, np.int32)
+      self._check_negatives(of_text['text_ids'].reshape(-1, K), problems)
+    else:
+      scores = np.array([item.score for item in items], np.float32)
+      of_text['scores'] = np.repeat(scores, K)
+      if len(set(scores.tolist())) < 2:
+        raise InputError('all scores of data.train are equal; give pairs of different scores.')
+    shape = labelled.shape(config)
+    item_of = np.repeat(np.arange(len(items)), K)
+    super().__init__(tokenizer, parts, items=item_of, per_example=of_text, **shape)
+
+  def _check_negatives(self, ids, problems):
+    """InputError if no item can have a negative. ids: [items, K] numbers of texts."""
+    if any(text for item in self.items_read for text in item.texts[2:]):
+      return
+    if len(set(ids[:, 1].tolist())) < 2:
+      one = 'one pair' if len(ids) == 1 else f'{len(ids)} pairs with one and the same positive'
+      problems.log()
+      raise InputError(
+        f'data.train has {one}, so there is nothing to tell a positive from; give pairs with '
+        'different positives, or contrastive.negative_columns.'
+      )
+
+
+def fair_share(lengths, room):
+  """The most tokens of each text with which all together take `room` at most: the longest are cut
+  to equal lengths, the others not at all."""
+  lengths, left = sorted(int(n) for n in lengths), int(room)
+  for i, n in enumerate(lengths):
+    share = left // (len(lengths) - i)
+    if n > share:
+      return share
+    left -= n
+  return lengths[-1]
+
+
+class Judged(Scored):
+  """The distinct texts of items, one example each, and how near they are to be to each other."""
+
+  def __init__(self, config, tokenizer, items, problems):
+    self.items_read, self.scored = items, is_scored(config, 'eval')
+    self.temperature, self.normalize = config.contrastive.temperature, config.contrastive.normalize
+    self.endings = endings(config)
+    limit = config.task.max_length or config.data.seq_length
+    distinct = list(dict.fromkeys(x for item in items for x in item.texts if x))
+    self.number = {text: i for i, text in enumerate(distinct)}
+    self.read = tokenizer.ids_batch(distinct)
+    if cut := sum(len(ids) > limit - 2 for ids in self.read):
+      problems.counts[f'texts cut (longer than {limit} tokens)'] += cut
+    problems.counts['distinct texts'] = len(distinct)
+    # Weights of 0: the rows hold no items, so the loss is not computed of them.
+    of_text = {'weights': np.zeros(len(distinct), np.float32)}
+    of_text |= {'text_ids': np.zeros(len(distinct), np.int32), 'scores': of_text['weights']}
+    parts = [(ids[: limit - 2],) for ids in self.read]
+    super().__init__(tokenizer, parts, per_example=of_text, **labelled.shape(config))
+
+  def _digest(self, item_of):
+    digest = hashlib.sha256(super()._digest(item_of).encode())
+    for item in self.items_read:
+      digest.update(repr((item.texts, item.score)).encode())
+    return digest.hexdigest()[:16]
+
+  def answers(self, outputs):
+    numbers, (vectors,) = by_example(outputs, 'vectors')
+    at = {number: row for row, number in enumerate(numbers.tolist())}
+    rows = {text: at[i] for text, i in self.number.items() if i in at}
+    items = [item for item in self.items_read if all(x in rows for x in item.texts if x)]
+    out = [{'id': item.id, 'where': item.where} for item in items]
+    add = self._add_similarities if self.scored else self._add_ranks
+    for end, width in self.endings.items():
+      part = vectors[:, :width].astype(np.float32)
+      if self.normalize:
+        part = part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
+      add(out, items, rows, part, end)
+    return out
+
+  def _add_similarities(self, out, items, rows, vectors, end):
+    for answer, item in zip(out, items):
+      one, two = (vectors[rows[text]] for text in item.texts[:2])
+      answer |= {'texts': list(item.texts[:2]), f'prediction{end}': float(one @ two)}
+      answer['gold'] = item.score
+
+  def _add_ranks(self, out, items, rows, vectors, end):
+    texts = list(dict.fromkeys(x for item in items for x in item.texts[1:] if x))
+    column = {text: i for i, text in enumerate(texts)}
+    candidates = vectors[[rows[text] for text in texts]]
+    golds = {}
+    for item in items:
+      golds.setdefault(item.texts[0], set()).add(column[item.texts[1]])
+    for start in range(0, len(items), AT_ONCE):
+      some = items[start : start + AT_ONCE]
+      similar = vectors[[rows[item.texts[0]] for item in some]] @ candidates.T
+      for answer, item, of_all in zip(out[start:], some, similar):
+        anchor, gold = item.texts[0], list(golds[item.texts[0]])
+        if anchor in column and column[anchor] not in gold:  # it is no answer to itself
+          of_all[column[anchor]] = -np.inf
+        best = of_all[gold].max()
+        answer[f'rank{end}'] = int(1 + (of_all >= best).sum() - (of_all[gold] >= best).sum())
+        if end:
+          continue
+        logits = of_all / self.temperature
+        top = logits.max()
+        nats = top + np.log(np.exp(logits - top).sum()) - best / self.temperature
+        answer |= {'question': anchor, 'prediction': texts[int(of_all.argmax())]}
+        answer |= {'gold': item.texts[1], 'loss': float(nats)}
+
+  def scores(self, answers):
+    import scipy.stats  # slow to import
+
+    out = {}
+    for end in self.endings:
+      if not self.scored:
+        ranks = np.array([answer[f'rank{end}'] for answer in answers])
+        out |= {f'recall_at_{k}{end}': float(np.mean(ranks <= k)) for k in DEPTHS}
+        out[f'mrr{end}'] = float(np.mean(1 / ranks))
+        continue
+      gold, predicted = ([a[key] for a in answers] for key in ('gold', f'prediction{end}'))
+      varied = len(gold) > 1 and np.std(gold) > 0 and np.std(predicted) > 0
+      for name, test in (('pearson', scipy.stats.pearsonr), ('spearman', scipy.stats.spearmanr)):
+        out[name + end] = float(test(gold, predicted).statistic) if varied else float('nan')
+    return out
+
+  def constant(self, answers):
+    if not self.scored:
+      return super().constant(answers)
+    gold, predicted = ([answer[key] for answer in answers] for key in ('gold', 'prediction'))
+    return f'{np.mean(predicted):.3f}' if np.std(gold) and np.std(predicted) < 1e-4 else ''
+
+
+def sources(config, tokenizer, splits=('train', 'eval')):
+  def rows_of(split, problems):
+    items = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
+    return (Items if split == 'train' else Judged)(config, tokenizer, items, problems)
+
+  return labelled.in_splits(config, splits, rows_of)

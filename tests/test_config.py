@@ -101,7 +101,7 @@ def test_values_come_as_their_types():
 @pytest.mark.parametrize(
   'spec, sentence',
   [
-    ('configs/pretrian.py', 'there are configs/causal_lm.py, configs/encoders.py'),
+    ('configs/pretrian.py', 'there are configs/causal_lm.py, configs/contrastive.py'),
     ('configs/pretrain.py:siz=tiny', "'siz' is not known here; did you mean 'size'?"),
     ('configs/pretrain.py:size', "'size' wants a value"),
     ('configs/pretrain.py:size=giant', "size 'giant' is not known; use one of"),
@@ -179,6 +179,7 @@ def test_fields_are_documented_and_none_is_dead():
   called = {
     'model': 'config|model|self',
     'tokenizer': 'settings',
+    'contrastive': 'settings|fields|config.contrastive',
     'checkpoint': 'checkpoint|keep|settings',
   }
   for name, field in ALL.items():
@@ -204,7 +205,7 @@ def test_the_table_of_fields_names_every_field_of_every_objective():
     'optimizer.schedule', 'str', 'linear|cosine|constant|inverse_sqrt|wsd|wsd_sqrt',
     "'linear'",
   ]  # fmt: skip
-  assert sum(line.startswith('task.format ') for line in lines) == 6
+  assert sum(line.startswith('task.format ') for line in lines) == 7
 
 
 def test_a_field_knows_what_configs_without_it_meant(monkeypatch):

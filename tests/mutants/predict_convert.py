@@ -110,8 +110,8 @@ MUTANTS = [
   (
     'exported vectors are not of length 1',
     'bert_jax/predict/sentence_vectors.py',
-    "vector / jnp.maximum(length, 1e-12), 'hidden'",
-    "vector, 'hidden'",
+    "{'embedding': unit(vector) if self.normalize else vector",
+    "{'embedding': vector",
     'tests/test_predict_states.py::test_an_exported_model_needs_none_of_our_code',
   ),
   (
@@ -172,9 +172,9 @@ MUTANTS = [
   ),
   (
     'the mean of a text is that of the text before it',
-    'bert_jax/predict/sentence_vectors.py',
-    'slots_N = jnp.arange(1, batch',
-    'slots_N = jnp.arange(0, batch',
+    'bert_jax/objectives/contrastive.py',
+    'slots_N = jnp.arange(1, cls_positions_BN.shape[1] + 1)',
+    'slots_N = jnp.arange(0, cls_positions_BN.shape[1])',
     'tests/test_predict.py::test_embeddings_are_means_of_the_last_hidden_states',
   ),
   (

@@ -200,7 +200,7 @@ MUTANTS = [
   (
     'microbatches are not looked at',
     'bert_jax/sharding.py',
-    'rows = config.batch_size // config.optimizer.accumulation',
+    'rows = config.batch_size // parts',
     'rows = config.batch_size',
     'tests/test_step.py::test_mesh_mistakes_are_sentences',
   ),

@@ -49,6 +49,56 @@ def test_there_and_back_is_the_same_model(tmp_path, head, types):
   assert again.config.data.seq_length == found.config.data.seq_length
 
 
+ROBERTAS = [head for head in HEADS if head not in ('pretraining', 'next sentence')]
+
+
+def roberta(folder, head, types):
+  """A Trained with a byte-level vocabulary, which does not tell the two texts of a pair apart."""
+  vocabulary = library.ByteLevelBPETokenizer()
+  special = ['<s>', '<pad>', '</s>', '<unk>', '<mask>']
+  vocabulary.train_from_iterator(TEXTS * 3, 300, 2, special_tokens=special)
+  vocabulary.save_model(str(folder))
+  tokenizer = tokenizers.load_folder(folder)
+  found = made(head, type_vocab_size=types, vocab_size=tokenizer.vocab_size)
+  if types:
+    rows = found.params['encoder']['embeddings']['token_type_embeddings']
+    rows['embedding'] = np.repeat(rows['embedding'][:1], 2, axis=0)
+  return found._replace(tokenizer=tokenizer)
+
+
+@pytest.mark.parametrize('types', TYPES)
+@pytest.mark.parametrize('head', ROBERTAS)
+def test_a_vocabulary_of_roberta_makes_a_roberta(tmp_path, head, types):
+  """Its positions are counted from the id of its padding, and it has one token type."""
+  found = roberta(tmp_path, head, types)
+  convert.export_run(tmp_path / 'hf', found, {})
+  content = json.loads((tmp_path / 'hf' / 'config.json').read_text())
+  assert content['architectures'][0].startswith('Roberta')
+  known = [content[name] for name in ('model_type', 'max_position_embeddings', 'type_vocab_size')]
+  assert known == ['roberta', found.config.model.max_position_embeddings + 2, 1]
+  again = trained.load(tmp_path / 'hf')
+  same(found.params, again.params, found.config)
+  assert again.config.model == found.config.model
+  assert again.tokenizer.fingerprint == found.tokenizer.fingerprint
+
+
+def test_what_tells_two_texts_apart_is_no_roberta(tmp_path):
+  found = roberta(tmp_path, 'qa', 2)
+  found.params['encoder']['embeddings']['token_type_embeddings']['embedding'][1] += 1
+  convert.export_run(tmp_path / 'hf', found, {})
+  assert json.loads((tmp_path / 'hf' / 'config.json').read_text())['model_type'] == 'bert'
+  same(found.params, trained.load(tmp_path / 'hf').params, found.config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('types', TYPES)
+@pytest.mark.parametrize('head', ROBERTAS)
+def test_robertas_classes_compute_the_same(tmp_path, head, types):
+  found = roberta(tmp_path, head, types)
+  convert.export_run(tmp_path / 'hf', found, {})
+  compare(found, tmp_path / 'hf')
+
+
 @pytest.mark.parametrize('head', ['masked-lm', 'tagger', 'qa'])
 def test_no_token_types_and_no_pooler_is_a_distilbert(tmp_path, head):
   convert.export_run(tmp_path / 'hf', made(head, type_vocab_size=0), {})

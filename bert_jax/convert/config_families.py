@@ -54,7 +54,7 @@ _GPT_FIELDS = {'causal': True, 'embedding_norm': False, 'mlm_head': 'none', 'dec
                'pooler': 'none'}  # fmt: skip
 FAMILIES = {
   'bert': Family('Bert', pooler=('Model',)),
-  'roberta': Family('Roberta'),
+  'roberta': Family('Roberta', pooler=('Model', 'ForMultipleChoice'), ids=_ENDS),
   'distilbert': Family(
     'DistilBert',
     keys={'dim': 'hidden_size', 'n_layers': 'num_hidden_layers', 'n_heads': 'num_attention_heads',

@@ -2,7 +2,8 @@
 
 The fields of config.model say which family it is (config_families.py): an ALBERT shares its layers,
 a ModernBERT has rotary positions, an FNet a Fourier transform, an ELECTRA narrow embeddings or the
-head of its discriminator, and what is causal is a GPT-2. Other weights with token types are written
+head of its discriminator, and what is causal is a GPT-2. With a vocabulary as RoBERTa's they are a
+RoBERTa, unless they tell the two texts of a pair apart. Other weights with token types are written
 as a BERT. Without, they are a DistilBERT if they have no pooler, and else a BERT whose token types
 are zeros. What no family can express is refused. What only we have stands in config.json under
 `bert_jax`. Where a class of theirs has a pooler and the weights have none, it is one of zeros: it
@@ -54,7 +55,7 @@ def write(out, trained, labels, facts):
   model = models.ModelConfig(**config.model)
   flat = from_huggingface.flatten(params, model)
   parts = {path.partition('/')[0] for path in flat}
-  family = _family(model, parts)
+  family = _family(model, parts, tokenizer, flat.get(from_huggingface.TYPES))
   _check(config, params, family)
   head = _head(config, parts)
   why = f'a {head.ending} has none, it is for training alone'
@@ -66,9 +67,13 @@ def write(out, trained, labels, facts):
   if family == 'bert' and not model.type_vocab_size:
     has_pooler = any(path.startswith('pooler/') for path in kept)
     family = 'bert' if has_pooler or model.layer_norm_eps != 1e-12 else 'distilbert'
-  tensors, names = _tensors(kept, family, head, model)
+  offset = POSITION_OFFSET.get(family, 0) + (family == 'roberta') * (tokenizer.pad_id + 1)
+  tensors, names = _tensors(kept, family, head, model, offset)
   lacks_pooler = _has_pooler(family, head) and not any(x.startswith('pooler/') for x in kept)
   settings = _config(config, model, family, head, labels, tokenizer)
+  if family == 'roberta':
+    settings |= {'max_position_embeddings': model.max_position_embeddings + offset,
+                 'type_vocab_size': 1}  # fmt: skip
   if lacks_pooler:
     settings['bert_jax']['pooler'] = False
   out.mkdir(parents=True, exist_ok=True)
@@ -93,8 +98,9 @@ def write(out, trained, labels, facts):
   return {path: names[path] for path in kept}, left_out
 
 
-def _family(model, parts):
-  """The key of FAMILIES that weights with these parts are written as."""
+def _family(model, parts, tokenizer, types):
+  """The key of FAMILIES that weights with these parts are written as. types: the table of token
+  types, or None."""
   if 'decoder' in parts:
     return 'bart'
   if model.causal:
@@ -105,7 +111,10 @@ def _family(model, parts):
     return 'modernbert'
   if model.share_layers:
     return 'albert'
-  return 'electra' if model.embedding_size or 'replaced' in parts else 'bert'
+  if model.embedding_size or 'replaced' in parts:
+    return 'electra'
+  tells_apart = 'nsp' in parts or (types is not None and (types != types[0]).any())
+  return 'roberta' if tokenizer.between == 2 and not tells_apart else 'bert'
 
 
 def _has_pooler(family, head):
@@ -113,9 +122,12 @@ def _has_pooler(family, head):
   return head.ending.endswith(FAMILIES[family].pooler)
 
 
-def _tensors(kept, family, head, model):
-  """({name in the file: array}, {our path: name in the file}) of {our path: array}."""
-  is_classifier = family == 'modernbert' and 'classifier' in head.parts
+def _tensors(kept, family, head, model, offset):
+  """({name in the file: array}, {our path: name in the file}) of {our path: array}. offset: rows of
+  their table of positions before that of position 0."""
+  is_classifier = 'classifier' in head.parts and (
+    family == 'modernbert' or (family == 'roberta' and head.ending == 'ForSequenceClassification')
+  )
   places = table(f'{family} classifier' if is_classifier else family, vars(model))
   if unknown := sorted(kept.keys() - places.keys()):
     raise InputError(
@@ -132,11 +144,15 @@ def _tensors(kept, family, head, model):
     name: np.concatenate([part[i] for i in sorted(part)], axes[name]) if len(part) > 1 else part[0]
     for name, part in parts.items()
   }
-  for path in from_huggingface.ALL_POSITIONS if family in POSITION_OFFSET else ():
-    tensors[names[path]] = np.pad(tensors[names[path]], ((POSITION_OFFSET[family], 0), (0, 0)))
+  for path in set(from_huggingface.ALL_POSITIONS) & kept.keys() if offset else ():
+    tensors[names[path]] = np.pad(tensors[names[path]], ((offset, 0), (0, 0)))
   D, E = model.hidden_size, model.embedding_width
+  if family == 'roberta' and model.type_vocab_size:  # two equal rows
+    name = names[from_huggingface.TYPES]
+    tensors[name] = tensors[name][:1]
   if from_huggingface.TYPES in names and not model.type_vocab_size:
-    tensors[names[from_huggingface.TYPES]] = np.zeros((2, E), np.float32)
+    rows = 1 if family == 'roberta' else 2
+    tensors[names[from_huggingface.TYPES]] = np.zeros((rows, E), np.float32)
   if _has_pooler(family, head) and 'pooler/dense/kernel' not in kept:
     tensors[names['pooler/dense/kernel']] = np.zeros((D, D), np.float32)
     tensors[names['pooler/dense/bias']] = np.zeros(D, np.float32)

@@ -1,6 +1,20 @@
 """Faults put in by hand: answers, and weights of other libraries."""
 
 MUTANTS = [
+  (
+    'the positions of a RoBERTa are counted from 0',
+    'bert_jax/convert/to_huggingface.py',
+    "(family == 'roberta') * (tokenizer.pad_id + 1)",
+    "(family == 'roberta') * 0",
+    'tests/test_export.py::test_a_vocabulary_of_roberta_makes_a_roberta',
+  ),
+  (
+    'a model that tells two texts apart is written as a RoBERTa',
+    'bert_jax/convert/to_huggingface.py',
+    '(types is not None and (types != types[0]).any())',
+    'False',
+    'tests/test_export.py::test_what_tells_two_texts_apart_is_no_roberta',
+  ),
   # (name, file, text as it stands, text with the fault, tests that must fail)
   (
     'an activation goes out under another name',

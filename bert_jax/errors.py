@@ -106,7 +106,7 @@ def unwritten(path, error, advice='check the disk, or use another folder'):
 
 
 def _thread_failed(args):
-  """Says in a line that a thread, such as TensorBoard's writer, has lost its disk."""
+  """Says in a line that a thread, such as one of Orbax, has lost its disk."""
   if not isinstance(args.exc_value, OSError):
     threading.__excepthook__(args)
     return

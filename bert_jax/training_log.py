@@ -10,6 +10,7 @@ import tqdm
 from bert_jax import hosts
 from bert_jax.errors import unwritten
 from bert_jax.metrics import to_json
+from bert_jax.tensorboard import TensorBoard
 from bert_jax.whole_files import set_aside, write_whole
 
 log = logging.getLogger('bert_jax')
@@ -33,12 +34,10 @@ class Writer:
     try:
       self._drop_later(start, evaluates)
       self.file = self.path.open('a')
+      if self.tensorboard:
+        self.board = TensorBoard(self.workdir, start)
     except OSError as error:
       raise unwritten(self.path, error) from None
-    if self.tensorboard:
-      import tensorboardX  # here: it is slow to import and not every run wants it
-
-      self.board = tensorboardX.SummaryWriter(str(self.workdir), purge_step=start + 1)
 
   def _drop_later(self, start, evaluates):
     """Rewrites metrics.jsonl without the lines that are written again. A file with damaged lines is
@@ -63,11 +62,10 @@ class Writer:
     try:
       self.file.write(to_json({'step': step, 'split': split} | metrics) + '\n')
       self.file.flush()
+      if self.board:
+        self.board.write(step, split, metrics)
     except OSError as error:
       raise unwritten(self.path, error) from None
-    if self.board:
-      for name, value in metrics.items():
-        self.board.add_scalar(f'{split}/{name}', value, step)
 
   def back_to(self, step):
     """Drops the lines past a step."""

@@ -140,8 +140,9 @@ def largest(config, length):
   def sizes(jaxpr):
     for equation in jaxpr.eqns:
       yield from (np.prod(v.aval.shape, dtype=int) for v in equation.outvars)
-      for inner in jax.core.jaxprs_in_params(equation.params):
-        yield from sizes(inner)
+      for inner in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, 'eqns')):
+        if hasattr(inner, 'eqns'):
+          yield from sizes(inner)
 
   return max(sizes(jaxpr.jaxpr))
 

@@ -17,7 +17,7 @@ from bert_jax.tasks import TASKS
 # Rooms from the bottom up, as prefixes of module names; the longest that fits counts. A room
 # imports rooms of its own level and of those below.
 LEVELS = [
-  {'errors', 'field', 'whole_files', 'provenance', '__version__'},
+  {'errors', 'field', 'whole_files', 'provenance', 'tensorboard', '__version__'},
   {'models'},
   {'hosts', 'text'},
   {'metrics', 'sharding', 'towers', 'speed', 'tokenizers', 'corpus', 'rows', 'optim'},

@@ -2,6 +2,8 @@
 
 import json
 import math
+import struct
+import time
 from types import SimpleNamespace
 
 import jax
@@ -10,6 +12,7 @@ from conftest import small_pretrain
 
 from bert_jax import sharding, speed, step, tokenizers, training_log
 from bert_jax.tasks import TASKS
+from bert_jax.tensorboard import TensorBoard
 from bert_jax.train import train
 
 
@@ -97,3 +100,29 @@ def test_mfu_counts_the_matrix_products_of_a_whole_step(corpus_file, monkeypatch
     compiled = step.program(config, objective, mesh, 2).lower().compile()
   counted = compiled.cost_analysis()['flops']
   assert line['mfu'] / line['steps_per_s'] * 1e12 == pytest.approx(counted, rel=0.12)
+
+
+def test_tensorboard_reads_what_a_run_writes_and_hides_what_it_writes_again(tmp_path):
+  """The records of an event file: a length, its checksum, an Event, the checksum of that."""
+  from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+  board = TensorBoard(tmp_path, 3)
+  board.write(4, 'train', {'loss': 1.5, 'mlm': 2.0})
+  board.write(5, 'eval', {'mlm': 2.25})
+  (path,) = tmp_path.glob('events.out.tfevents.*')
+  data, events = path.read_bytes(), []  # which are on the disk before it is closed
+  while data:
+    (size,) = struct.unpack('<Q', data[:8])
+    events.append(Event.FromString(data[12 : 12 + size]))
+    data = data[16 + size :]
+  board.close()
+  first, begins, *steps = events
+  assert first.file_version == 'brain.Event:2'
+  assert (begins.step, begins.session_log.status) == (4, SessionLog.START)
+  values = [(each.step, each.summary.value[0].tag, each.summary.value[0].simple_value)
+            for each in steps]  # fmt: skip
+  assert values == [(4, 'train/loss', 1.5), (4, 'train/mlm', 2.0), (5, 'eval/mlm', 2.25)]
+  assert all(abs(each.wall_time - time.time()) < 60 for each in steps)
+  again = TensorBoard(tmp_path, 4)
+  again.close()
+  assert len([*tmp_path.glob('events.out.tfevents.*')]) == 2

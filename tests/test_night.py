@@ -401,7 +401,8 @@ def test_a_run_goes_back_past_the_data_of_a_spike(corpus_file, tmp_path, monkeyp
   whole, results = train(config, tmp_path / 'whole')
   # Step 11 has a spike, so steps 9, 10, ... get batches 11, 12, ...; of these, 13 has one again.
   assert read[:11] == list(range(11)) and int(whole.step) == 20
-  assert read[-12:] == list(range(14, 26))
+  # They are made ahead of the steps, so some of them before the run goes back.
+  assert sorted(read[-12:]) == list(range(14, 26))
   line = lines(tmp_path / 'whole', 'train')[-1]
   assert line['rollbacks'] == line['loss_spikes'] == 2
   steps = [x['step'] for x in lines(tmp_path / 'whole', 'train')]

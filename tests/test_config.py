@@ -26,6 +26,10 @@ CONFIGS = [
   'configs/finetune.py:task=sst2',
   'configs/finetune.py:task=rte,size=small',
   'configs/finetune.py:task=stsb,runlocal',
+  'configs/distill.py',
+  'configs/distill.py:runlocal',
+  'configs/distill.py:task=sst2',
+  'configs/distill.py:task=squad,unpacked,runlocal',
   'configs/quickstart.py:stage=pretrain',
   'configs/quickstart.py:stage=finetune',
 ]

@@ -101,9 +101,9 @@ def read_inputs(config, workdir, given=()):
     optim.make_schedule(config.optimizer, round(config.optimizer.horizon * config.steps))
   folder = beginning.folder or (teacher.has_teacher(config) and hub.folder(config.teacher))
   tokenizer = run_tokenizer.of_run(config, folder, lambda: task.texts(config))
+  objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
   sources = task.sources(config, tokenizer)
   task.check_sources(sources)
-  objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
   task.check_metrics(config, objective)
   if config.checkpoint.best_metric not in ('', *objective.metrics):
     raise InputError(

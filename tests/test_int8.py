@@ -162,7 +162,7 @@ def test_an_exported_program_reads_int8(pretrained, tmp_path):
   kinds = {name: x.dtype for name, x in weights.items()}
   assert kinds['encoder.layer_0.output.kernel'] == np.int8
   program = jax_export.deserialize(bytearray((tmp_path / 'out' / 'model.stablehlo').read_bytes()))
-  ids = np.array([model.tokenizer.begin_ids.tolist() + [9, 11, 3]], np.int32)
+  ids = np.array([[*model.tokenizer.begin_ids, 9, 11, 3]], np.int32)
   rows = ids, np.zeros_like(ids), np.ones_like(ids)
   (mine,) = program.call(weights, *rows).values()
   floats = Model(pretrained[0], in_int8=False)

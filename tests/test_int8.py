@@ -164,14 +164,14 @@ def test_an_exported_program_reads_int8(pretrained, tmp_path):
   program = jax_export.deserialize(bytearray((tmp_path / 'out' / 'model.stablehlo').read_bytes()))
   ids = np.array([[*model.tokenizer.begin_ids, 9, 11, 3]], np.int32)
   rows = ids, np.zeros_like(ids), np.ones_like(ids)
-  (mine,) = program.call(weights, *rows).values()
+  mine = program.call(weights, *rows)['embedding']
   floats = Model(pretrained[0], in_int8=False)
   export.write(floats, 'embed', tmp_path / 'floats')
   program = jax_export.deserialize(
     bytearray((tmp_path / 'floats' / 'model.stablehlo').read_bytes())
   )
   rounded = int8.floats(weights)
-  (other,) = program.call(rounded, *rows).values()
+  other = program.call(rounded, *rows)['embedding']
   np.testing.assert_allclose(mine, other, atol=1e-6)
 
 

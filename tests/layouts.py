@@ -25,7 +25,7 @@ TASKS = {
   'gpt': 'configs/causal_lm.py',
   **{kind: f'configs/pretrain.py:objective={kind}' for kind in ('hybrid', 'diffusion')},
   'translation': 'configs/translate.py:pair=en-de,size=small',
-  'distillation': 'configs/distill.py',
+  'distillation': 'configs/distill.py:runlocal',
   'denoising': 'configs/translate.py:denoise,size=small',
   **{task: f'configs/finetune.py:task={task}' for task in
      ('sst2', 'stsb', 'ner', 'squad', 'copa', 'gap')},

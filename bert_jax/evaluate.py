@@ -22,11 +22,13 @@ from jax.experimental import multihost_utils
 from bert_jax import (
   checkpoint,
   hosts,
+  int8,
   metrics,
   models,
   run_weights,
   sharding,
   step,
+  teacher,
   tokenizers,
   trained,
   workdirs,
@@ -113,14 +115,15 @@ def _tokens(segment_ids):
   return metrics.mean(segment_ids > 0, jnp.ones_like(segment_ids))
 
 
-def evaluate(workdir, overrides=(), which='latest', out=''):
+def evaluate(workdir, overrides=(), which='latest', out='', in_int8=False):
   """(metrics, step) of a workdir's checkpoint on the data.eval of its config or the overrides.
-  The answers are written to the folder `out`; '': to one in the workdir."""
-  ((_, result, number),) = evaluate_on(workdir, [('', '')], overrides, which, out)
+  The answers are written to the folder `out`; '': to one in the workdir. in_int8: with weights as
+  they are in int8."""
+  ((_, result, number),) = evaluate_on(workdir, [('', '')], overrides, which, out, in_int8)
   return result, number
 
 
-def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
+def evaluate_on(workdir, parts, overrides=(), which='latest', out='', in_int8=False):
   """Yields (name, metrics, step) for each (name, data.eval or '') of parts; compiles only once."""
   hosts.check()
   if from_huggingface.is_model(Path(workdir).expanduser()):
@@ -131,13 +134,16 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
   config = config_lib.override(workdirs.read_config(workdir), overrides)
   tokenizer = tokenizers.load_folder(workdir)
   task = TASKS[config.objective]
-  objective = task.objective(config, tokenizer)
+  objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
   mesh = sharding.mesh_of(config)
   shapes = trained.shapes_of(config, tokenizer, mesh)
   # The checkpoint is read first, since a mistake in it shows sooner than large data is read.
   params, number = run_weights.load_params(workdir, shapes, which)
+  if in_int8:
+    hosts.refuse_several('bert_jax.evaluate --int8')
+    params = jax.tree.map(lambda x, y: jax.device_put(y, x.sharding), params, int8.rounded(params))
   is_given = config.data.train or config.data.eval or all(spec for _, spec in parts)
-  if not is_given and checkpoint.newest_meta(workdir).get('converted'):
+  if not is_given and (checkpoint.newest_meta(workdir) or {}).get('converted'):
     raise InputError(
       f'{workdir} holds converted weights and no data; name what they are to be evaluated on: '
       '--config.data.eval=FILE.'
@@ -160,7 +166,8 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
       inputs = params, carry, batches, constants
       result, answers = run(eval_step, *inputs, shares=objective.shares)
       if answers:
-        folder = Path(out, name) if out else folder_of(workdir, spec or config.data.eval, number)
+        place = f'{number}-int8' if in_int8 else number
+        folder = Path(out, name) if out else folder_of(workdir, spec or config.data.eval, place)
         write(folder, source, answers, result)
       yield name, result, number
 
@@ -208,11 +215,12 @@ def main(argv=None):
   parser.add_argument('--workdir', required=True, help='the run')
   parser.add_argument('--checkpoint', default='latest', help='latest, best or a step')
   parser.add_argument('--out', default='', help='folder for the answers; default: in the workdir')
+  parser.add_argument('--int8', action='store_true', help='with weights as they are in int8')
   hosts.add_argument(parser)
   args, overrides = parser.parse_known_args(argv)
   with config_lib.command_line(), hosts.together():
     hosts.join(args.distributed)
-    result, number = evaluate(args.workdir, overrides, args.checkpoint, args.out)
+    result, number = evaluate(args.workdir, overrides, args.checkpoint, args.out, args.int8)
     if hosts.first():
       print(metrics.to_json({'workdir': args.workdir, 'step': number} | result))
 

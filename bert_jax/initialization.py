@@ -1,7 +1,8 @@
 """What a run continues or starts from: the first of these that exists.
 
 1. The newest checkpoint in its workdir, 2. that of the run config.resume_from: the whole state.
-3. The model config.init_from, a run or a released one: its weights, as far as they fit.
+3. The model config.init_from, a run or a released one: its weights, as far as they fit; or layers
+   of config.teacher.
 4. Nothing: new parameters and, unless tokenizer.path is given, a new vocabulary.
 """
 
@@ -13,9 +14,11 @@ import jax
 
 from bert_jax import (
   checkpoint,
+  int8,
   manifest,
   models,
   run_weights,
+  teacher,
   tokenizers,
   towers,
   trained,
@@ -50,6 +53,11 @@ class Beginning(NamedTuple):
 def beginning_of(config, workdir):
   """The Beginning of a run. A config.init_from that is on the Hub (hf:NAME) is fetched here."""
   for folder in (workdir, config.resume_from):
+    if folder and int8.is_int8(folder):
+      raise InputError(
+        f'{folder} holds weights in int8 and no training to go on with; train in another --workdir '
+        f'with --config.init_from={folder}.'
+      )
     if folder and (meta := checkpoint.newest_meta(folder)):
       if meta.get('converted'):
         raise InputError(
@@ -59,29 +67,32 @@ def beginning_of(config, workdir):
       return Beginning(Path(folder), meta)
   if config.resume_from:
     raise InputError(f'config.resume_from={config.resume_from} has no checkpoint; train it first.')
-  return Beginning(hub.folder(config.init_from) if config.init_from else None, None)
+  source = teacher.source_of(config)
+  return Beginning(hub.folder(source) if source else None, None)
 
 
 def adopt_model(config, beginning, given=()):
-  """The config with the model of init_from, if there is one: its sizes and what its targets begin
-  with. All else stays as it is. given: names of fields that the user has set; InputError if the
-  model has another size there."""
-  if not config.init_from:
+  """The config with the model that it starts from, if any: its sizes and what its targets begin
+  with. All else stays as it is. given: names of fields that the user has set; InputError if that
+  model has another value there."""
+  if not (source := teacher.source_of(config)):
     return config
   if from_huggingface.is_model(beginning.folder):
     description = from_huggingface.describe(beginning.folder)
     model, begin = description.model, description.begin
   else:
-    source = workdirs.read_config(beginning.folder)
-    model, begin = source.model, config_lib.flatten(source).get(TASKS[source.objective].begin, '')
+    before = workdirs.read_config(beginning.folder)
+    model, begin = before.model, config_lib.flatten(before).get(TASKS[before.objective].begin, '')
   # A pre-training says itself which way it reads; others go on as their model was trained.
   free = (*FREE, 'causal') if TASKS[config.objective].reads_corpus else FREE
   sizes = {field: value for field, value in model.items() if field not in free}
+  if teacher.starts_from_teacher(config) and not beginning.continues:
+    sizes = teacher.student_sizes(config, sizes)
   config = config.copy_and_resolve_references()
   for name in sizes:
     if f'model.{name}' in given and config.model[name] != sizes[name]:
       raise InputError(
-        f'model.{name} is {sizes[name]!r} in {config.init_from}, which init_from starts from, and '
+        f'model.{name} is {sizes[name]!r} in what {source} gives this run to start from, and '
         f'--config.model.{name}={config.model[name]} is given; leave that out.'
       )
   changed = [f'{k} {config.model[k]} -> {v}' for k, v in sizes.items() if config.model[k] != v]
@@ -90,12 +101,15 @@ def adopt_model(config, beginning, given=()):
   if field and begin and field not in given:
     config_lib.set_field(config, field, begin)
   if changed:
-    log.info('the model is that of init_from, whatever the config says: %s', ', '.join(changed))
+    said = 'the model is that of %s, whatever the config says: %s'
+    log.info(said, source, ', '.join(changed))
   return config_lib.check(config)
 
 
 def load_weights(beginning, config, objective, mesh):
   """The `source` and `other_labels` of warm_start, for the model that a run starts from."""
+  if teacher.starts_from_teacher(config):
+    return teacher.layers_for(config, objective.weights), False
   folder = beginning.folder
   tokenizer = tokenizers.load_folder(folder)
   if from_huggingface.is_model(folder):

@@ -102,6 +102,11 @@ def check_continues(meta, shapes, identity, steps, resumed_from, earlier=(), cha
     raise InputError(
       f'the vocabulary is not the one that checkpoint {number} was trained with; bring it back.'
     )
+  if not resumed_from and meta.get('teacher') != identity.get('teacher'):
+    raise InputError(
+      f'the teacher is not the one of checkpoint {number}; bring it back, or use another --workdir '
+      'with config.init_from to start from the weights of this run.'
+    )
   if resumed_from and not same_data:
     log.info('resume_from: the training data is another one than up to step %d', number)
   elif not same_data:

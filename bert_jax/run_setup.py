@@ -24,10 +24,12 @@ from bert_jax import (
   step,
   stopping,
   tally,
+  teacher,
   workdir_lock,
   workdirs,
 )
 from bert_jax import config as config_lib
+from bert_jax.convert import hub
 from bert_jax.errors import InputError
 from bert_jax.rows.batches import Batches
 from bert_jax.rows.growing_batches import Growth
@@ -62,7 +64,10 @@ class Inputs:
     data = self.sources['train'].fingerprint
     vocabulary = self.tokenizer.fingerprint
     config = config_lib.fingerprint(self.config)
-    return {'config': config, 'data': data, 'vocabulary': vocabulary}
+    out = {'config': config, 'data': data, 'vocabulary': vocabulary}
+    if teacher.has_teacher(self.config):
+      out['teacher'] = self.objective.fingerprint
+    return out
 
 
 @dataclasses.dataclass
@@ -94,10 +99,11 @@ def read_inputs(config, workdir, given=()):
     config_lib.check_beginning(config)
   if config.steps:  # else the rows say how many there are, and the program is refused
     optim.make_schedule(config.optimizer, round(config.optimizer.horizon * config.steps))
-  tokenizer = run_tokenizer.of_run(config, beginning.folder, lambda: task.texts(config))
+  folder = beginning.folder or (teacher.has_teacher(config) and hub.folder(config.teacher))
+  tokenizer = run_tokenizer.of_run(config, folder, lambda: task.texts(config))
+  objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
   sources = task.sources(config, tokenizer)
   task.check_sources(sources)
-  objective = task.objective(config, tokenizer)
   task.check_metrics(config, objective)
   if config.checkpoint.best_metric not in ('', *objective.metrics):
     raise InputError(

@@ -61,6 +61,8 @@ def get_config(arg=''):
     table=dict(text_column='text', pair_column='', label_column='label', id_column='', columns=(),
                labels=(), regression=False, multi_label=False, class_weights=(),
                long_texts='head', pooling='mean', eval_share=0.0, lm_weight=0.0),
+    teacher='', distillation=dict(temperature=2.0, soft_weight=0.5, label_weight=0.5,
+                                  every_layer=0),
     optimizer=optimizer | dict(name='adamw', learning_rate=5e-4, schedule='linear', beta2=0.999),
     eval=dict(every=0, batches=0, seed=0, patience=0),
     log=dict(every=20, tensorboard=True, parameters=False),

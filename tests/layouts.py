@@ -15,6 +15,7 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax import sharding, step
+from bert_jax.objectives.distillation import DistilledLanguageModel
 from bert_jax.tools import preflight
 
 TASKS = {
@@ -25,6 +26,7 @@ TASKS = {
   **{kind: f'configs/pretrain.py:objective={kind}' for kind in ('hybrid', 'diffusion')},
   'contrastive': 'configs/contrastive.py',
   'translation': 'configs/translate.py:pair=en-de,size=small',
+  'distillation': 'configs/distill.py:runlocal',
   'denoising': 'configs/translate.py:denoise,size=small',
   **{task: f'configs/finetune.py:task={task}' for task in
      ('sst2', 'stsb', 'ner', 'squad', 'copa', 'gap')},
@@ -73,6 +75,9 @@ def losses(task, shape, changes=()):
   config = config_lib.load(TASKS[task], [f'--config.{line}' for line in overrides])
   mesh = sharding.mesh_of(config, jax.devices()[: np.prod(shape)])
   objective = preflight.objective_of(config)
+  if task == 'distillation':
+    given = objective.init(jax.random.key(7))
+    objective = DistilledLanguageModel(objective, objective, given, '', 2.0, 5.0, 2.0)
   program = step.program(config, objective, mesh, config.steps)
   out = []
   with jax.set_mesh(mesh), sharding.activation_rules():

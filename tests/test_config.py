@@ -29,6 +29,10 @@ CONFIGS = [
   *(
     f'configs/contrastive.py:task={task}' for task in ('pairs', 'stsb', 'squad', 'simcse,runlocal')
   ),
+  'configs/distill.py',
+  'configs/distill.py:runlocal',
+  'configs/distill.py:task=sst2',
+  'configs/distill.py:task=squad,unpacked,runlocal',
   'configs/quickstart.py:stage=pretrain',
   'configs/quickstart.py:stage=finetune',
 ]

@@ -119,6 +119,13 @@ RUNS = {
       'model.position_embeddings': 'rotary',
     },
   ),
+  'from a teacher': (
+    'distill.py:runlocal',
+    {
+      'teacher': '{teacher}', 'data.train': '{texts}/corpus.txt', 'model.dtype': 'float32',
+      'corpus.eval_share': 0.3, 'eval.batches': 0,
+    },
+  ),
   'labels of pairs': (
     'finetune.py:task=mrpc',
     {
@@ -260,11 +267,14 @@ def numbers(name, texts, workdir):
   from bert_jax.train import train
 
   spec, changes = RUNS[name]
+  teacher = workdir.with_name(f'{workdir.name} teacher')
+  if 'teacher' in changes:
+    numbers('nsp', texts, teacher)
   settings = COMMON | (PRETRAIN if spec.startswith('pretrain') else FINETUNE) | changes
   settings['tokenizer.path'] = '{texts}/vocab.txt'
   config = c.load(
     f'configs/{spec}',
-    [f'--config.{k}={str(v).replace("{texts}", str(texts))}' for k, v in settings.items()],
+    [f'--config.{k}={str(v).format(texts=texts, teacher=teacher)}' for k, v in settings.items()],
   )
   state, results = train(config, workdir)
   out = {}

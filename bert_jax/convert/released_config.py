@@ -43,7 +43,7 @@ def _as_exported(config, weights, limit):
     # An export without a field is from before it; that of a bare encoder says nothing of a task.
     for name, value in (config_lib.pasts(task.fields) | saved if saved else {}).items():
       block, _, field = name.partition('.')
-      if field in fields[block] and field != 'labels':
+      if field and field in fields[block] and field != 'labels':
         fields[block][field] = value
     longest = config.data.seq_length
     fields['data']['seq_length'] = min(ours.get('seq_length', longest), longest)

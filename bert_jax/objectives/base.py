@@ -98,7 +98,8 @@ class Objective(abc.ABC):
 @dataclasses.dataclass(frozen=True)
 class OfExamples(Objective):
   """An objective of labelled examples, of which a row may hold several. Subclasses have `logits`,
-  and `head_flops`: those of `flops` that are not the encoder's.
+  `of_logits`: {name: Mean} of the terms of a batch with these logits, and `head_flops`: those of
+  `flops` that are not the encoder's.
 
   scores: metrics that the task's scorer computes. kinds: {name: data type} of the numbers of an
   example besides those of slot_spec. beside: the arrays of a batch that stand beside its logits.
@@ -120,6 +121,19 @@ class OfExamples(Objective):
     kinds = {'example_ids': jnp.int32} | self.kinds
     slots = slot_spec(batch_size, self.examples_per_row, **kinds)
     return row_spec(batch_size, self.seq_length) | slots
+
+  def terms(self, params, batch, rng, train, carry=None, given=None):
+    return self.of_logits(self.logits(params, batch, rng if train else None), batch), carry
+
+  def softmaxes(self, logits, batch):
+    """(logits [..., C] over which the softmaxes of a batch go, their weights [...]), in which a
+    student is to agree with its teacher."""
+    return logits, batch['weights']
+
+  def soft(self, logits, theirs, batch, temperature):
+    """The Mean of soft_nats between the logits of a batch and those of a teacher."""
+    (mine, weights), (theirs, _) = (self.softmaxes(x, batch) for x in (logits, theirs))
+    return mean(soft_nats(mine, theirs, temperature), weights)
 
   def predict(self, params, batch, rng=None, carry=None, given=None):
     return {'logits': self.logits(params, batch)} | {name: batch[name] for name in self.beside}
@@ -279,3 +293,15 @@ def label_nats(logits, labels):
   top = jax.lax.stop_gradient(jnp.maximum(gold, others))
   nats = jnp.log(jnp.sum(jnp.exp(logits - top), axis=-1)) + (top - gold)[..., 0]
   return nats, (gold > others)[..., 0].astype(jnp.float32)
+
+
+@jax.named_scope('loss')
+def soft_nats(logits, theirs, temperature):
+  """What a student loses by not giving the probabilities of its teacher, [...], of the logits
+  [..., C] of both: the soft cross-entropy of Hinton et al. 2015 (https://arxiv.org/abs/1503.02531,
+  section 2) at a temperature T, times T squared, which keeps its gradient as large at any T. The
+  entropy of the teacher, which has no gradient, is subtracted (Kullback-Leibler divergence), so
+  that agreement is 0. No gradient reaches the teacher."""
+  theirs = jax.nn.log_softmax(jax.lax.stop_gradient(theirs) / temperature)
+  mine = jax.nn.log_softmax(logits / temperature)
+  return temperature**2 * jnp.sum(jnp.exp(theirs) * (theirs - mine), axis=-1)

@@ -32,14 +32,18 @@ class Choice(base.Pooled):
     """[B, N]; rng turns dropout on."""
     return super().logits(params, batch, rng)[..., 0]
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
-    logits_BN = self.logits(params, batch, rng if train else None)
-    groups_BN, gold_BN = batch['groups'], batch['labels'] * batch['weights']
-    # The softmax of a choice runs over those of its question, itself among them: never over none.
+  def softmaxes(self, logits, batch):
+    """[B, N, N]: that of a choice runs over those of its question, itself among them: never over
+    none. Each question has the weight of its right choice."""
+    groups_BN = batch['groups']
     same_BNN = groups_BN[:, :, None] == groups_BN[:, None, :]
-    others_BNN = jnp.where(same_BNN, logits_BN[:, None, :], jnp.finfo(logits_BN.dtype).min)
+    others_BNN = jnp.where(same_BNN, logits[:, None, :], jnp.finfo(logits.dtype).min)
+    return others_BNN, batch['labels'] * batch['weights']
+
+  def of_logits(self, logits, batch):
+    logits_BN, (others_BNN, gold_BN) = logits, self.softmaxes(logits, batch)
     nats_BN = jax.nn.logsumexp(others_BNN, axis=-1) - logits_BN
     # A tie is a miss, as in base.label_terms.
     hits_BN = jnp.sum(others_BNN >= logits_BN[:, :, None], axis=-1) == 1
     accuracy = mean(hits_BN.astype(jnp.float32), gold_BN)
-    return {'choice': mean(nats_BN, gold_BN), 'choice_accuracy': accuracy}, carry
+    return {'choice': mean(nats_BN, gold_BN), 'choice_accuracy': accuracy}

@@ -88,14 +88,14 @@ class Classification(base.Pooled):
   def terms(self, params, batch, rng, train, carry=None, given=None):
     hidden_key, head_key = base.two_keys(rng if train else None)
     hidden_BTD = base.encode(self.model, params['encoder'], batch, hidden_key)
-    terms = self._of_logits(self._of_hidden(params, batch, hidden_BTD, head_key), batch)
+    terms = self.of_logits(self._of_hidden(params, batch, hidden_BTD, head_key), batch)
     if self.lm_weight:
       labels_BT, weights_BT = base.next_tokens(batch)
       nats_BT, _ = base.nats_in_chunks(self.model, params, hidden_BTD, labels_BT)
       terms['lm'] = mean(nats_BT, weights_BT)
     return terms, carry
 
-  def _of_logits(self, logits, batch):
+  def of_logits(self, logits, batch):
     labels, weights_BN = batch['labels'], batch['weights']
     if self.regression:
       return {'classification': mean(jnp.square(logits[..., 0] - labels), weights_BN)}
@@ -108,3 +108,17 @@ class Classification(base.Pooled):
       nats = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
       out['classification'] = mean(nats, weights_BN * by_class[labels])
     return out
+
+  def softmaxes(self, logits, batch):
+    """With multi_label each label is a softmax of its own, over no and yes."""
+    if not self.multi_label:
+      return super().softmaxes(logits, batch)
+    both = jnp.stack([jnp.zeros_like(logits), logits], axis=-1)
+    return both, jnp.broadcast_to(batch['weights'][..., None], logits.shape)
+
+  def soft(self, logits, theirs, batch, temperature):
+    """Of numbers (regression) the squared difference from the teacher's."""
+    if not self.regression:
+      return super().soft(logits, theirs, batch, temperature)
+    squares = jnp.square(logits - jax.lax.stop_gradient(theirs))[..., 0]
+    return mean(squares, batch['weights'])

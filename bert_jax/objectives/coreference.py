@@ -48,9 +48,8 @@ class Coreference(base.OfExamples):
     spans = ends.reshape(B, N, S, -1)
     return base.apply(Scorer(self.model), params['scorer'], spans, rng=head_key)
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
-    logits = self.logits(params, batch, rng if train else None)
-    return base.label_terms('coreference', logits, batch['labels'], batch['weights']), carry
+  def of_logits(self, logits, batch):
+    return base.label_terms('coreference', logits, batch['labels'], batch['weights'])
 
   def head_flops(self, batch_size):
     D, pairs = self.model.hidden_size, batch_size * self.examples_per_row * self.candidates

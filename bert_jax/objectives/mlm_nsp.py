@@ -91,6 +91,10 @@ class MlmNsp(base.Objective):
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
     hidden_BTD = base.encode(self.model, params['encoder'], batch, rng if train else None)
+    return self.of_hidden(params, batch, hidden_BTD, train)[0], carry
+
+  def of_hidden(self, params, batch, hidden_BTD, train):
+    """({name: Mean}, MLM logits [B, K, V]) of hidden states."""
     mlm_BKV, nsp_BN2 = self._heads(params, batch, hidden_BTD)
     terms = base.label_terms('mlm', mlm_BKV, batch['masked_labels'], batch['masked_weights'])
     if self.nsp_weight:
@@ -100,7 +104,7 @@ class MlmNsp(base.Objective):
       sbo = span_boundary.logits(self.model, params['sbo'], hidden_BTD, batch, table_VD)
       sbo_BKV, weights_BK = sbo
       terms |= base.label_terms('sbo', sbo_BKV, batch['masked_labels'], weights_BK)
-    return terms | ({} if train else self.by_language(batch, mlm_BKV)), carry
+    return terms | ({} if train else self.by_language(batch, mlm_BKV)), mlm_BKV
 
   def by_language(self, batch, mlm_BKV):
     """{mlm_NAME: Mean}, the MLM loss of the rows of each language."""

@@ -19,6 +19,8 @@ UNANSWERABLE = (
   'best_exact', 'best_exact_thresh', 'best_f1', 'best_f1_thresh',
 )  # fmt: skip
 
+OUTSIDE = -1e9  # the logit of a token outside of an example; an empty slot stays finite
+
 
 @dataclasses.dataclass(frozen=True)
 class QuestionAnswering(base.OfExamples):
@@ -47,15 +49,24 @@ class QuestionAnswering(base.OfExamples):
     hidden_BTD = base.encode(self.model, params['encoder'], batch, rng)
     return self._head.apply({'params': params['span']}, hidden_BTD)
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
-    logits_BT2 = self.logits(params, batch, rng if train else None)
-    slots_N = jnp.arange(1, self.examples_per_row + 1)
-    inside_BNT = batch['segment_ids'][:, None, :] == slots_N[:, None]
+  def of_logits(self, logits, batch):
+    inside_BNT = self._inside(batch)
     nats_BN = sum(
-      _nats(logits_BT2[..., k], batch[f'{side}_positions'], inside_BNT)
+      _nats(logits[..., k], batch[f'{side}_positions'], inside_BNT)
       for k, side in enumerate(('start', 'end'))
     )
-    return {'qa': mean(nats_BN / 2, batch['weights'])}, carry
+    return {'qa': mean(nats_BN / 2, batch['weights'])}
+
+  def softmaxes(self, logits, batch):
+    """[B, N, 2, T]: of the start and of the end of each example, over its tokens."""
+    logits_B12T = jnp.moveaxis(logits, -1, 1)[:, None]
+    logits_BN2T = jnp.where(self._inside(batch)[:, :, None], logits_B12T, OUTSIDE)
+    return logits_BN2T, jnp.broadcast_to(batch['weights'][..., None], logits_BN2T.shape[:-1])
+
+  def _inside(self, batch):
+    """[B, N, T]: is the token in the example?"""
+    slots_N = jnp.arange(1, self.examples_per_row + 1)
+    return batch['segment_ids'][:, None, :] == slots_N[:, None]
 
   def predict(self, params, batch, rng=None, carry=None, given=None):
     """start_logits and end_logits [B, T], the numbers of the examples and where they begin."""
@@ -70,6 +81,6 @@ class QuestionAnswering(base.OfExamples):
 def _nats(logits_BT, positions_BN, inside_BNT):
   """Minus the logarithm of the probability of each example's position among its tokens, [B, N].
   inside_BNT: is the token in the example?"""
-  logits_BNT = jnp.where(inside_BNT, logits_BT[:, None, :], -1e9)  # an empty slot stays finite
+  logits_BNT = jnp.where(inside_BNT, logits_BT[:, None, :], OUTSIDE)
   gold_BN = jnp.take_along_axis(logits_BT, positions_BN, axis=1)
   return jax.nn.logsumexp(logits_BNT, axis=-1) - gold_BN

@@ -39,12 +39,14 @@ class Tagging(base.OfExamples):
     hidden_BTD = base.encode(self.model, params['encoder'], batch, hidden_key)
     return base.apply(self._head, params['classifier'], hidden_BTD, rng=head_key)
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
-    logits_BTC = self.logits(params, batch, rng if train else None)
-    tags_BT = batch['tags']
-    weights_BT = (tags_BT > 0).astype(jnp.float32)
-    out = base.label_terms('tagging', logits_BTC, jnp.maximum(tags_BT - 1, 0), weights_BT)
-    return {'tagging': out['tagging'], 'token_accuracy': out['tagging_accuracy']}, carry
+  def of_logits(self, logits, batch):
+    logits_BTC, weights_BT = self.softmaxes(logits, batch)
+    labels_BT = jnp.maximum(batch['tags'] - 1, 0)
+    out = base.label_terms('tagging', logits_BTC, labels_BT, weights_BT)
+    return {'tagging': out['tagging'], 'token_accuracy': out['tagging_accuracy']}
+
+  def softmaxes(self, logits, batch):
+    return logits, (batch['tags'] > 0).astype(jnp.float32)
 
   def head_flops(self, batch_size):
     return 2 * batch_size * self.seq_length * self.model.hidden_size * len(self.labels)

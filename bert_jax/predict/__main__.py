@@ -85,6 +85,7 @@ def parser():
       help='search: keep its vectors in FILE.vectors.npz, and use those there')  # fmt: skip
   add('--no-normalize', action='store_const', const=True, help='embed: vectors as long as they are')
   add('--dtype', default='', help="float32 or bfloat16; default: the model's, on a CPU float32")
+  add('--int8', action='store_true', help='with weights as they are in int8; so is --export then')
   add('--picture', help='attention: PNG to draw; -2, -3.. for further lines')
   add('--layer', type=int, help='attention: layer to draw, from 0; default: the last')
   add('--head', type=int, help='attention: head to draw, from 0; default: all')
@@ -102,7 +103,7 @@ def main(argv=None):
     writer, chunks = Writer(args), [] if args.export else chunks_of(args.input)
     if not args.no_cache:
       keep_compiled()
-    model = Model(args.model, args.checkpoint, args.dtype)
+    model = Model(args.model, args.checkpoint, args.dtype, args.int8)
     task = args.task or model.default_task
     model = model.answering(task)
     check(args, task)

@@ -6,7 +6,8 @@ writes model.stablehlo (jax.export; any number of rows, any length up to the mod
 and CUDA), weights.safetensors, the vocabulary, tokenizer.json (unless the vocabulary is a
 SentencePiece model) and export.json, which names the outputs and labels. The program is a function
 of ({name: weight}, input_ids, token_type_ids, attention_mask), the last three int32 [B, T], and
-returns {name: array}. README.md shows how to call it.
+returns {name: array}. README.md shows how to call it. With --int8 the weights are in int8, with
+their scales beside them (bert_jax/int8.py), and the program makes them float32 in each call.
 """
 
 import json
@@ -19,7 +20,7 @@ import numpy as np
 import safetensors.numpy
 from jax import export as jax_export
 
-from bert_jax import __version__
+from bert_jax import __version__, int8
 from bert_jax.convert import exported_tokenizers
 from bert_jax.errors import InputError
 from bert_jax.manifest import flat, unflat
@@ -42,10 +43,12 @@ def write(model, task, folder):
     raise InputError(f'--export {folder} is not empty; give a new folder.')
   params = model.params
   weights = {name: np.asarray(x) for name, x in flat(params).items()}
+  weights = int8.quantized(params) if model.in_int8 else weights
   shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in weights.items()}
   any_size = jax_export.symbolic_shape('b, t', constraints=[f't <= {model.limit}'])
   rows = jax.ShapeDtypeStruct(any_size, jnp.int32)
-  function = jax.jit(lambda weights, *rows: forward(model, task, unflat(weights, params), *rows))
+  tree = lambda weights: unflat(int8.floats(weights), params)
+  function = jax.jit(lambda weights, *rows: forward(model, task, tree(weights), *rows))
   exported = jax_export.export(function, platforms=PLATFORMS)(shapes, rows, rows, rows)
   about = dict(
     task=task, outputs=OUTPUTS[task], max_length=model.limit, version=__version__,

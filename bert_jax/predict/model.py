@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import models, tokenizers, trained
+from bert_jax import int8, models, tokenizers, trained
 from bert_jax.errors import InputError
 from bert_jax.objectives import base
 from bert_jax.predict import cpu_kernels, packed_rows
@@ -40,13 +40,14 @@ class Model:
 
   source: a run's workdir, a Hugging Face folder, or a trained.Trained. which: 'latest', 'best' or a
   step of a run. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': as in its
-  config, but float32 on a CPU, where bfloat16 takes two to three times as long.
+  config, but float32 on a CPU, where bfloat16 takes two to three times as long. in_int8: with
+  weights as they are in int8 (bert_jax/int8.py).
 
   Texts are str; pairs and other records are tuples or dicts of the fields in tasks/FAMILY/ask.py.
   counts: how many texts were cut or read in windows, and how many pieces were unknown.
   """
 
-  def __init__(self, source, which='latest', dtype=''):
+  def __init__(self, source, which='latest', dtype='', in_int8=False):
     config_lib.show_log()
     origin = source if isinstance(source, trained.Trained) else trained.load(source, which)
     self.config = origin.config.copy_and_resolve_references()
@@ -61,9 +62,11 @@ class Model:
       self.config.model.dtype = dtype or 'float32'
     self.config = config_lib.check(self.config)
     self.objective = TASKS[self.config.objective].objective(self.config, self.tokenizer)
-    params = models.unstack_layers(origin.params)
-    # Classifiers compute in float32 always.
-    types = dict.fromkeys(('encoder', 'decoder', 'mlm', 'pooler'), self.config.model.dtype)
+    params, self.in_int8 = models.unstack_layers(origin.params), in_int8
+    # Classifiers compute in float32 always, and what was in int8 stays exact.
+    parts = () if in_int8 else ('encoder', 'decoder', 'mlm', 'pooler')
+    types = dict.fromkeys(parts, self.config.model.dtype)
+    params = int8.rounded(params) if in_int8 else params
     params = {part: _in(types.get(part, 'float32'), tree) for part, tree in params.items()}
     # Where it is faster, kernels are transposed.
     self._turned = jax.default_backend() == 'cpu' and self.config.model.dtype == 'float32'
@@ -120,7 +123,8 @@ class Model:
       return self
     if not self._generator:
       whole = trained.Trained(self.config, self.tokenizer, self.params, self.step)
-      self._generator = Model(trained.generator_of(whole), dtype=self.config.model.dtype)
+      dtype, generator = self.config.model.dtype, trained.generator_of(whole)
+      self._generator = Model(generator, dtype=dtype, in_int8=self.in_int8)
       self._generator.counts = self.counts
     return self._generator
 

@@ -9,6 +9,7 @@ from bert_jax.tasks.classification import CLASSIFICATION
 from bert_jax.tasks.contrastive import CONTRASTIVE
 from bert_jax.tasks.coreference import COREFERENCE
 from bert_jax.tasks.pretraining import PRETRAINING
+from bert_jax.tasks.pretraining.distillation import DISTILLATION
 from bert_jax.tasks.pretraining.electra import ELECTRA
 from bert_jax.tasks.pretraining.language_model import LANGUAGE_MODEL
 from bert_jax.tasks.qa import QA

@@ -5,6 +5,7 @@ import numpy as np
 from bert_jax import models
 from bert_jax.corpus import remarks
 from bert_jax.field import Field
+from bert_jax.tasks import distillation
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.record import Task
 
@@ -39,6 +40,8 @@ def task_fields(*formats):
 
 def rules(config, pairs=False):
   """Yields (what must hold, the sentence if it does not) for each rule. pairs: it reads pairs."""
+  if 'teacher' in config:
+    yield from distillation.rules(config)
   limit = config.task.max_length
   small = f'task.max_length is {limit}; examples take 8 tokens at least, 0 is the whole row.'
   yield not 0 < limit < 8, small
@@ -49,9 +52,10 @@ def rules(config, pairs=False):
   yield not pairs or config.model.type_vocab_size != 1, one_type
 
 
-def family(name, task, *, formats, fields=(), defaults=(), **more):
+def family(name, task, *, formats, fields=(), defaults=(), has_teacher=True, **more):
   """The record of a family that reads files of these formats, and whose functions are in `task`.
-  fields: added to those of every such family. defaults: added to DEFAULTS, or replacing them."""
+  fields: added to those of every such family. defaults: added to DEFAULTS, or replacing them.
+  has_teacher: can its models learn from one?"""
   names = ('resolve', 'texts', 'objective', 'sources')
   functions = {name: getattr(task, name) for name in names if hasattr(task, name)}
 
@@ -59,7 +63,11 @@ def family(name, task, *, formats, fields=(), defaults=(), **more):
     return remarks.of_examples(config, tokenizer, task.texts(config), sources['train'])
 
   fields, defaults = task_fields(*formats) | dict(fields), DEFAULTS | dict(defaults)
-  functions |= {'rules': rules, 'remarks': remarks_on} | more
+  functions |= {'rules': rules, 'remarks': remarks_on}
+  if has_teacher:
+    fields |= distillation.FIELDS
+    functions['rules_to_begin'] = distillation.rules_to_begin
+  functions |= more
   return Task(name=name, fields=fields, defaults=defaults, **functions)
 
 

@@ -101,7 +101,7 @@ class Task:
   @property
   def blocks(self):
     """The names of the blocks of the config that hold its fields."""
-    return tuple(dict.fromkeys(name.partition('.')[0] for name in self.fields))
+    return tuple(dict.fromkeys(name.partition('.')[0] for name in self.fields if '.' in name))
 
   @property
   def parts(self):

@@ -5,6 +5,7 @@
     python -m bert_jax.tools.bench finetune --train $DATA/SST-2/train.tsv
     python -m bert_jax.tools.bench predict
     python -m bert_jax.tools.bench generate --size gpt2
+    python -m bert_jax.tools.bench int8 --model W
     python -m bert_jax.tools.bench pretrain --size base --batch-size 64 --seq-length 128
 
 prepare: MB/s of text and the memory of a process, with 1 process and with more, in turn, each run
@@ -16,7 +17,8 @@ many examples a step as our packed rows hold. predict: one short sentence, and m
 through a BERT with random weights, beside Hugging Face's model in eager mode, which pads 32
 sentences as they come; the one sentence through arch=bag of that size, too; and the command line.
 generate: the likeliest tokens after one prompt, and after several at once, by a GPT with random
-weights, beside Hugging Face's with its cache. pretrain: steps of BERT's pre-training on the same
+weights, beside Hugging Face's with its cache. int8: bytes, metrics and answers of a run with its
+weights in float32 and in int8. pretrain: steps of BERT's pre-training on the same
 rows on one device, beside BertForPreTraining (SDPA, AdamW, on a GPU torch.compile): tokens/s, MFU,
 memory. Medians of --repeat runs; the first, which warms up, does not count. Nothing else should run
 beside it: ratios of one table are safer than its numbers.
@@ -59,6 +61,8 @@ HELP = {
   'size': 'of the model, see configs/pretrain.py; of generate, see configs/causal_lm.py',
   'dtype': 'of both sides; empty: bfloat16, and on a CPU float32, in which torch is faster',
   'sentences': 'of mixed length',
+  'model': 'the workdir of a run',
+  'eval': "what it is evaluated on; empty: the run's data.eval",
   'tokens': 'to be written after each prompt',
   'prompts': 'to be continued at once',
   'batch_size': 'rows of a step; of finetune, our packed ones',
@@ -201,6 +205,7 @@ def main(argv=None):
     'finetune': dict(train=None, steps=80, batch_size=4),
     'predict': dict(size='base', dtype='float32', sentences=1000),
     'generate': dict(size='gpt2', dtype='float32', tokens=32, prompts=16),
+    'int8': dict(model=None, eval='', sentences=1000),
     'pretrain': dict(size='base', dtype='', batch_size=64, seq_length=128, steps=20),
   }
   for name, values in defaults.items():
@@ -221,7 +226,7 @@ def main(argv=None):
     logging.getLogger('bert_jax').setLevel(logging.WARNING)
     programs = dict(prepare=prepare, loading=loading, finetune=finetune)
     programs |= dict(predict=bench_models.predict, pretrain=bench_models.pretrain)
-    programs |= dict(generate=bench_generation.generate)
+    programs |= dict(generate=bench_generation.generate, int8=bench_models.in_int8)
     for line in programs[args.command](args):
       print(json.dumps(line), flush=True)
 

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import sharding, speed, step, tokenizers, trained
+from bert_jax import evaluate, int8, models, sharding, speed, step, tokenizers, trained
 from bert_jax.convert import from_huggingface
 from bert_jax.predict import Model
 from bert_jax.tasks import TASKS
@@ -39,20 +39,13 @@ def predict(args):
 
   model, bag = random_model(''), random_model(',arch=bag')
   theirs = _their_vectors(model.config.model, args.dtype)
-  words = np.array([p for p in tokenizer.pieces if p.isascii() and p.isalpha()])
-
-  def sentence(tokens):
-    return ' '.join(draws.choice(words, tokens - 2))
-
-  one = [sentence(SENTENCE)]
+  one, many, lengths = _sentences(draws, tokenizer, args.sentences)
   sides = {'bert_jax': lambda: model.embed(one), 'bag of embeddings': lambda: bag.embed(one),
            'transformers': lambda: theirs(one)}  # fmt: skip
   medians = in_turn(sides, args.repeat, lambda side: statistics.median(
     seconds(side) for _ in range(ANSWERS)))  # fmt: skip
   yield _line(f'one sentence of {SENTENCE} tokens, ms', medians, 1000)
 
-  lengths = np.clip(draws.lognormal(3.3, 0.7, args.sentences), SHORTEST, LONGEST).astype(int)
-  many = [sentence(n) for n in lengths]
   sides = {
     'bert_jax': lambda: model.embed(many),
     'transformers': lambda: [theirs(many[i : i + BATCH]) for i in range(0, len(many), BATCH)],
@@ -67,6 +60,42 @@ def predict(args):
     first, again = seconds(run), seconds(run)
   facts = {'first time': round(first, 1), 'compiled before': round(again, 1)}
   yield {'what': 'command line, 6 layers, to its answer, s'} | facts
+
+
+def _sentences(draws, tokenizer, number):
+  """([one of SENTENCE tokens], many of mixed length, how many tokens these have)."""
+  words = np.array([p for p in tokenizer.pieces if p.isascii() and p.isalpha()])
+  sentence = lambda tokens: ' '.join(draws.choice(words, tokens - 2))
+  lengths = np.clip(draws.lognormal(3.3, 0.7, number), SHORTEST, LONGEST).astype(int)
+  return [sentence(SENTENCE)], [sentence(n) for n in lengths], lengths
+
+
+def in_int8(args):
+  """Yields results of a run with its weights in float32 and in int8: bytes, the metrics of an
+  evaluation, and the time of vectors of sentences, in turn."""
+  overrides = [f'--config.data.eval={args.eval}'] if args.eval else []
+  whole = trained.load(args.model)
+  sizes = {'float32': 4 * models.count_parameters(whole.params)}
+  sizes['int8'] = int8.size(int8.quantized(whole.params))
+  sides = {name: Model(whole, in_int8=name == 'int8') for name in sizes}
+  draws = np.random.default_rng(0)
+  one, many, lengths = _sentences(draws, whole.tokenizer, args.sentences)
+  ask = lambda texts, repeats: in_turn(
+    {name: lambda x=x: x.embed(texts) for name, x in sides.items()}, args.repeat,
+    lambda side: statistics.median(seconds(side) for _ in range(repeats)),
+  )  # fmt: skip
+  of_one, of_many = ask(one, ANSWERS), ask(many, 1)
+  for name, size in sizes.items():
+    with tempfile.TemporaryDirectory() as out:
+      results, _ = evaluate.evaluate(args.model, overrides, out=out, in_int8=name == 'int8')
+    yield {
+      'weights': name,
+      'MB': round(size / 1e6, 2),
+      'of float16': round(2 * size / sizes['float32'], 4),
+      f'one sentence of {SENTENCE} tokens, ms': round(1000 * of_one[name], 2),
+      f'{len(many)} of {lengths.mean():.0f} tokens on average, s': round(of_many[name], 2),
+      **{metric: round(value, 5) for metric, value in results.items()},
+    }
 
 
 def _bert_config(model, attention):

@@ -2,6 +2,7 @@
 
     python -m bert_jax.tools.convert --from SRC --to W          # a workdir of ours
     python -m bert_jax.tools.convert --from SRC --to hf:OUT     # a Hugging Face folder
+    python -m bert_jax.tools.convert --from SRC --to int8:OUT   # ours in int8 (bert_jax/int8.py)
 
 SRC is a workdir, a Hugging Face folder, the path of one inside an installed package, hf:NAME on the
 Hub (pip install huggingface_hub), or a folder of a TensorFlow checkpoint. A row is printed for each
@@ -24,7 +25,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bert_jax import checkpoint, models, provenance, step, trained, workdirs
+from bert_jax import checkpoint, int8, models, provenance, step, trained, workdirs
 from bert_jax import config as config_lib
 from bert_jax.convert import from_huggingface, hub, sentence_transformers, to_huggingface
 from bert_jax.errors import InputError
@@ -33,12 +34,12 @@ from bert_jax.tools import arguments
 
 log = logging.getLogger('bert_jax')
 
-HF = 'hf:'
+HF, INT8 = 'hf:', 'int8:'
 
 
 def folders(target):
   """(the folder of a target, the folder it is written to before it is compared and renamed)."""
-  out = Path(target.removeprefix(HF)).expanduser().absolute()
+  out = Path(target.removeprefix(HF).removeprefix(INT8)).expanduser().absolute()
   if out == Path.cwd() or not out.name:
     raise InputError(f'--to {target} is the folder that this runs in; name a new one.')
   partial = out.with_name(f'{out.name}.partial')
@@ -63,7 +64,7 @@ def convert(source, target, which='latest', positions=0, strict=True, generator=
     _report(weights, strict)
     model = trained.from_weights(folder, weights)
     weights = weights._replace(flat={})  # large, and in `model` too
-  elif not target.startswith(HF):
+  elif not target.startswith((HF, INT8)):
     workdirs.read_config(folder)
     raise InputError(f'{source} is a run already; --to hf:OUT writes it as a Hugging Face folder.')
   else:
@@ -72,6 +73,8 @@ def convert(source, target, which='latest', positions=0, strict=True, generator=
     model = trained.load(source, which, positions)
   if generator:
     model = trained.generator_of(model)
+  if target.startswith(INT8):
+    model = model._replace(params=int8.rounded(model.params))
   table, tokenizer = table_of(model), model.tokenizer
   try:
     log.info('writing %s', partial)
@@ -80,6 +83,9 @@ def convert(source, target, which='latest', positions=0, strict=True, generator=
       names, left_out = export_run(partial, model, {'name': out.name} | facts)
       for path, why in left_out.items():
         print(f'left out: {path}: {why}')
+    elif target.startswith(INT8):
+      int8.write(partial, model)
+      names = {path: path.replace('/', '.') for path in table}
     else:
       write_workdir(partial, model, {'source': str(source)})
       names = {path: name for path, (name, _) in weights.sources.items()}
@@ -210,7 +216,7 @@ def main(argv=None):
   add('--from', dest='source', required=True, metavar='SRC',
       help='workdir, Hugging Face folder, path of one in a package, hf:NAME on the Hub, or folder '
       'of a TensorFlow checkpoint')  # fmt: skip
-  add('--to', required=True, metavar='DST', help='new workdir, or hf:OUT, a new folder')
+  add('--to', required=True, metavar='DST', help='new workdir; hf:OUT or int8:OUT, a new folder')
   add('--which', default='latest', help='of a run: latest, best or a step')
   add('--positions', type=int, help='rows of the position table: cut, or the rest new')
   add('--allow-unused', action='store_true', help='convert although tensors have no place')
@@ -218,8 +224,8 @@ def main(argv=None):
       help='of an ELECTRA run: its generator, a masked language model')  # fmt: skip
   args = parser.parse_args(argv)
   with config_lib.command_line():
-    if not args.to.removeprefix(HF):
-      raise InputError(f'--to {args.to} names no folder; write --to hf:OUT, or --to W.')
+    if args.to in ('', HF, INT8):
+      raise InputError(f'--to {args.to} names no folder; write --to hf:OUT, int8:OUT or W.')
     if args.positions is not None and args.positions < 1:
       raise InputError(f'--positions is {args.positions}; give a number of rows, or leave it out.')
     end_at_once(folders(args.to)[1])

@@ -23,7 +23,8 @@ from pathlib import Path
 import jax
 
 from bert_jax import config as config_lib
-from bert_jax import sharding, step, tokenizers
+from bert_jax import sharding, step, teacher, tokenizers
+from bert_jax.convert import hub
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments, chips, compiled_program
@@ -58,7 +59,9 @@ def objective_of(config):
     words = (f'w{i}' for i in range(config.model.vocab_size - len(tokenizers.RESERVED)))
     path.write_text('\n'.join([*tokenizers.RESERVED, *words]) + '\n')
     tokenizer = tokenizers.load(path)
-  return task.objective(config, tokenizer)
+  if teacher.has_teacher(config):
+    tokenizer = tokenizers.load_folder(hub.folder(config.teacher))
+  return teacher.taught(config, task.objective(config, tokenizer), tokenizer)
 
 
 def preflight(config, devices, chip):

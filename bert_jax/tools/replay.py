@@ -27,6 +27,7 @@ from bert_jax import (
   run_setup,
   sharding,
   step,
+  teacher,
   workdirs,
 )
 from bert_jax import config as config_lib
@@ -95,8 +96,8 @@ def _state_before(inputs, program, at):
   if config.resume_from:
     raise InputError(f'there is no checkpoint before step {at} to begin from.')
   weights = None
-  if config.init_from:
-    beginning = initialization.Beginning(hub.folder(config.init_from), None)
+  if source := teacher.source_of(config):
+    beginning = initialization.Beginning(hub.folder(source), None)
     weights = initialization.load_weights(beginning, config, inputs.objective, inputs.mesh)
   return run_setup.new_state(inputs, program, weights)
 

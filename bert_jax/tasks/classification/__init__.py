@@ -49,6 +49,8 @@ def rules(config):
     f'table.lm_weight is {table.lm_weight}, for causal models; set model.causal=true, or it to 0.'
   )
   yield not table.lm_weight or config.model.causal, both
+  taught = f'table.lm_weight is {table.lm_weight}, which no teacher knows of; set it to 0.'
+  yield not table.lm_weight or not config.teacher, taught
   single = f'table.long_texts={table.long_texts} is for single texts'
   share = f'table.eval_share {table.eval_share} is a share of data.train, which is empty'
   yield not table.eval_share or bool(config.data.train), f'{share}; name the training data.'

@@ -95,6 +95,7 @@ TRANSLATION = labelled.family(
   'translation',
   task,
   formats=('pairs',),
+  has_teacher=False,
   main_metric=lambda config: 'bleu' if config.translation.beams else 'translation_nats',
   fields=FIELDS,
   rules=rules,

@@ -1,0 +1,116 @@
+"""Learning from a teacher: an objective and, beside it, the answers of a trained model.
+
+The teacher reads the same batch, masks and all, without dropout, in the same step; its weights are
+given to the step and never change (Objective.given). For labelled examples the student learns the
+teacher's probabilities (Hinton et al. 2015, https://arxiv.org/abs/1503.02531); in pre-training
+those of the masked words, and the direction of the last hidden states (DistilBERT, Sanh et al.
+2019, https://arxiv.org/abs/1910.01108). B batch, T tokens, D hidden, K predictions, V vocabulary.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax import models
+from bert_jax.metrics import mean
+from bert_jax.objectives import base
+
+
+@dataclasses.dataclass(frozen=True)
+class Distilled(base.Objective):
+  """student: the objective without a teacher, a base.OfExamples; its parameters and batches are
+  those of this. teacher: the same for the teacher's model. weights: the teacher's parameters;
+  fingerprint: a hash of them. The rest are fields of config.distillation."""
+
+  student: base.Objective
+  teacher: base.Objective
+  weights: Any = dataclasses.field(repr=False)
+  fingerprint: str
+  temperature: float
+  soft_weight: float
+  label_weight: float
+
+  @property
+  def loss_weights(self):
+    own = {name: self.label_weight * x for name, x in self.student.loss_weights.items()}
+    return own | {'soft': self.soft_weight}
+
+  @property
+  def metrics(self):
+    return *self.student.metrics, 'soft'
+
+  @property
+  def labels(self):
+    return self.student.labels
+
+  def spec(self, batch_size):
+    return self.student.spec(batch_size)
+
+  def init(self, rng):
+    return self.student.init(rng)
+
+  def given(self, config):
+    return {'teacher': self.weights}
+
+  def prepare(self, batch, rng, step=None):
+    return self.student.prepare(batch, rng, step)
+
+  def seen(self, batch):
+    return self.student.seen(batch)
+
+  def shares(self, sums):
+    return self.student.shares(sums)
+
+  def terms(self, params, batch, rng, train, carry=None, given=None):
+    logits = self.student.logits(params, batch, rng if train else None)
+    theirs = self.teacher.logits(given['teacher'], batch)
+    soft = self.student.soft(logits, theirs, batch, self.temperature)
+    return self.student.of_logits(logits, batch) | {'soft': soft}, carry
+
+  def predict(self, params, batch, rng=None, carry=None, given=None):
+    return self.student.predict(params, batch, rng, carry)
+
+  def flops(self, batch_size):
+    """A step counts three times the student's, with its backward pass, and the teacher's once."""
+    return self.student.flops(batch_size) + self.teacher.flops(batch_size) / 3
+
+
+@dataclasses.dataclass(frozen=True)
+class DistilledLanguageModel(Distilled):
+  """The same for masked words: student and teacher are MlmNsp, of which only the words count."""
+
+  hidden_weight: float = 1.0
+
+  @property
+  def loss_weights(self):
+    return super().loss_weights | ({'cosine': self.hidden_weight} if self.hidden_weight else {})
+
+  @property
+  def metrics(self):
+    return *super().metrics, *(('cosine',) if self.hidden_weight else ())
+
+  def terms(self, params, batch, rng, train, carry=None, given=None):
+    hidden_BTD = base.encode(self.student.model, params['encoder'], batch, rng if train else None)
+    terms, mlm_BKV = self.student.of_hidden(params, batch, hidden_BTD, train)
+    given, model = jax.lax.stop_gradient(given['teacher']), self.teacher.model
+    theirs_BTD = base.encode(model, given['encoder'], batch)
+    at_masks_BKD = models.gather_positions(theirs_BTD, batch['masked_positions'])
+    theirs_BKV = base.word_logits(model, given, at_masks_BKD)
+    # The tables of both may be padded to other numbers of rows.
+    V = min(self.student.model.vocab_size, model.vocab_size)
+    nats_BK = base.soft_nats(mlm_BKV[..., :V], theirs_BKV[..., :V], self.temperature)
+    terms['soft'] = mean(nats_BK, batch['masked_weights'])
+    if self.hidden_weight:
+      real_BT = (batch['segment_ids'] > 0).astype(jnp.float32)
+      terms['cosine'] = mean(1 - cosine(hidden_BTD, theirs_BTD), real_BT)
+    return terms, carry
+
+
+@jax.named_scope('loss')
+def cosine(x, y):
+  """The cosine [...] of the angle between vectors [..., D], in float32; of a zero vector 0."""
+  x, y = x.astype(jnp.float32), y.astype(jnp.float32)
+  squares = jnp.sum(x * x, axis=-1) * jnp.sum(y * y, axis=-1)
+  return jnp.sum(x * y, axis=-1) * jax.lax.rsqrt(squares + 1e-12)

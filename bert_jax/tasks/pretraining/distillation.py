@@ -1,0 +1,40 @@
+"""Pre-training from a teacher (DistilBERT): a masked language model without pairs of sentences."""
+
+import dataclasses
+
+from bert_jax.field import Field
+from bert_jax.tasks import distillation
+from bert_jax.tasks.pretraining import PRETRAINING
+
+FIELDS = distillation.FIELDS | {
+  'distillation.hidden_weight': Field(float, '[0, inf)',
+    "weight in the loss of 1 - the cosine between the last hidden states and the teacher's, of the "
+    'same width; 0: none', 1.0),
+}  # fmt: skip
+DEFAULTS = {'corpus.rows': 'full', 'loss.nsp_weight': 0.0, 'model.type_vocab_size': 0,
+            'distillation.soft_weight': 5.0, 'distillation.label_weight': 2.0}  # fmt: skip
+
+
+def rules(config):
+  yield from PRETRAINING.rules(config)
+  yield from distillation.rules(config)
+  for name in ('nsp_weight', 'sbo_weight'):
+    value = config.loss[name]
+    yield not value, f'loss.{name} is {value}, and distillation has no such term; set it to 0.'
+  yield not config.model.causal, 'distillation predicts masked words; set model.causal=false.'
+
+
+def rules_to_begin(config):
+  yield from PRETRAINING.rules_to_begin(config)
+  yield bool(config.teacher), 'there is no teacher to learn from; name it with --config.teacher=W.'
+
+
+DISTILLATION = dataclasses.replace(
+  PRETRAINING,
+  name='distillation',
+  rules=rules,
+  rules_to_begin=rules_to_begin,
+  fields=PRETRAINING.fields | FIELDS,
+  defaults=PRETRAINING.defaults | DEFAULTS,
+  predictions={name: x for name, x in PRETRAINING.predictions.items() if name != 'next-sentence'},
+)

@@ -51,10 +51,10 @@ def batches_of(source, config, tokenizer, objective, mesh, seed=None, growth=Non
   limits = {'input_ids': words, 'target_ids': words, 'target_labels': words}
   if model.type_vocab_size:
     limits['token_type_ids'] = model.type_vocab_size
-  if model.position_embeddings in ('learned', 'sinusoidal'):
+  if model.position_embeddings in ('learned', 'sinusoidal') and not model.recurrent_length:
     limits['position_ids'] = limits['target_position_ids'] = model.max_position_embeddings
   where, skips = sharding.batch_sharding(mesh), config.data.skip_damaged
-  lanes = bool(objective.carry(rows))
+  lanes = bool(objective.eval_carry(rows) if seed is None else objective.carry(rows))
   return Batches(
     source, objective.spec(rows), where, limits=limits, seed=seed, skip_damaged=skips, lanes=lanes,
     growth=growth,
@@ -167,7 +167,8 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out=''):
 def empty_carry(objective, config, mesh):
   """What an objective carries into the first batch of an evaluation, on the mesh."""
   where = sharding.batch_sharding(mesh)
-  return jax.jit(lambda: step.empty_carry(objective, config), out_shardings=where)()
+  shapes = objective.eval_carry(config.batch_size)
+  return jax.jit(lambda: step.zeros(shapes), out_shardings=where)()
 
 
 def folder_of(workdir, spec, number):

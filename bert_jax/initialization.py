@@ -33,7 +33,7 @@ log = logging.getLogger('bert_jax')
 # are padded as the run says.)
 FREE = ('hidden_dropout_prob', 'attention_probs_dropout_prob', 'attention_output_dropout_prob',
         'scaled_initializer', 'attention_implementation', 'dtype', 'scan_layers',
-        'remat')  # fmt: skip
+        'remat', 'relative_clamp', 'memory_length', 'recurrent_length')  # fmt: skip
 
 
 class Beginning(NamedTuple):

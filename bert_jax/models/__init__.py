@@ -1,5 +1,6 @@
 """Transformers as plain Flax Linen modules, without losses, tasks or devices."""
 
+from bert_jax.models import recurrence
 from bert_jax.models.attention import Unsupported
 from bert_jax.models.common import ModelConfig, share_of_heads
 from bert_jax.models.encoder import Encoder, encoder_flops, init_encoder, tower_flops, unsupported
@@ -31,6 +32,7 @@ __all__ = [
   'gather_positions',
   'head_flops',
   'init_encoder',
+  'recurrence',
   'share_of_heads',
   'stack_layers',
   'tower_flops',

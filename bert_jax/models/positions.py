@@ -1,5 +1,6 @@
 """Position encodings: a table added to the embeddings (learned or sinusoidal), queries and keys
-rotated by their position (rotary), or a bias of the attention scores (ALiBi)."""
+rotated by their position (rotary), a bias of the attention scores (ALiBi), or scores of their own
+(relative, see relative.py)."""
 
 import math
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.models import common
+from bert_jax.models.relative import Relative
 from bert_jax.models.tokens import distance
 
 
@@ -21,11 +23,14 @@ class Positions(NamedTuple):
   turn(x [B, T, H, d], position_ids [B, T], theta) -> x rotated: the queries or keys of
   self-attention.
   bias(heads, pattern) -> added to the scores of self-attention; broadcasts to [B, H, Tq, Tk].
+  scores: a module of (config, deterministic) that is called with the queries [B, Tq, H, d] and the
+  pattern -> (the queries as they meet the keys, what is added to the scores).
   """
 
   embed: Callable | None = None
   turn: Callable | None = None
   bias: Callable | None = None
+  scores: Callable | None = None
 
 
 def learned(config, position_ids_BT):
@@ -98,5 +103,6 @@ POSITIONS = {
   'scaled_sinusoidal': Positions(embed=scaled_sinusoidal),
   'rotary': Positions(turn=rotary),
   'alibi': Positions(bias=alibi),
+  'relative': Positions(scores=Relative),
   'none': Positions(),
 }

@@ -45,7 +45,7 @@ def run_blocks(config, count, deterministic, x_BTD, tokens, context=None, layer=
     shares = config.share_layers
     scan = nn.scan(
       block,
-      variable_axes={'cache': 1} | ({} if shares else {'params': 0}),  # a cache's rows stay first
+      variable_axes={'cache': 1, 'memory': 1} | ({} if shares else {'params': 0}),  # rows first
       variable_broadcast='params' if shares else False,
       in_axes=(nn.broadcast, 0, nn.broadcast),
       split_rngs={'params': not shares, 'dropout': True},

@@ -3,8 +3,9 @@
     python -m bert_jax.evaluate --workdir W [--config.data.eval=FILE] [--checkpoint best]
 
 prints the metrics of a finished run as one line of JSON. The answers of a fine-tuned model are
-written to W/eval/NAME-STEP (or --out): scores.json, predictions.jsonl with probabilities,
-worst.jsonl (the answers whose label was least likely), and files for official scorers.
+written to W/eval/NAME-STEP (or --out): scores.json (by length, too), predictions.jsonl with
+probabilities, worst.jsonl (the answers whose label was least likely), and files for official
+scorers.
 """
 
 import argparse
@@ -189,7 +190,8 @@ def write(folder, source, answers, result):
 
   worst = sorted((a for a in answers if 'loss' in a), key=lambda a: -a['loss'])[:WORST]
   files = {'predictions.jsonl': lines(answers), 'worst.jsonl': lines(worst)}
-  files |= source.files(answers) | {'scores.json': metrics.to_json(result) + '\n'}
+  scores = result | {'by_length': source.by_length(answers)}
+  files |= source.files(answers) | {'scores.json': metrics.to_json(scores) + '\n'}
   try:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():

@@ -2,7 +2,10 @@
 
 import dataclasses
 import json
+import os
 import re
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +15,14 @@ from conftest import ROOT, run_module
 from test_objectives import MASKING, MODEL
 
 from bert_jax import config as c
-from bert_jax import models, tokenizers
+from bert_jax import evaluate, models, tokenizers, workdirs
 from bert_jax.config import InputError
 from bert_jax.models import recurrence
 from bert_jax.models.relative import Relative
 from bert_jax.models.tokens import Pattern, Tokens
 from bert_jax.objectives import base
 from bert_jax.objectives.language_model import LanguageModel
-from bert_jax.rows.corpus_rows import Rows
+from bert_jax.predict import Model, cpu_kernels
 from bert_jax.tokenizers.byte_level import of_bytes
 from bert_jax.train import train
 
@@ -204,7 +207,9 @@ def test_the_objective_reads_a_corpus_as_one_text():
   expected = 0
   for text, target in zip(texts, targets):
     ids = np.array([text], np.int32)
-    hidden = base.encode(dataclasses.replace(model, memory_length=0), params['encoder'], row_of(ids))
+    hidden = base.encode(
+      dataclasses.replace(model, memory_length=0), params['encoder'], row_of(ids)
+    )
     logits = base.word_logits(model, params, hidden)
     expected += float(base.label_nats(logits, jnp.array([target]))[0].sum())
   np.testing.assert_allclose(total, expected, rtol=1e-5)
@@ -272,7 +277,7 @@ def test_what_a_memory_costs_is_counted():
   arrays = list(row_of(stream(48, B)).values())
   run = jax.jit(lambda *x: recurrence.encode(model, *x, causal=True))
   counted = run.lower(params, arrays, memory, taken).compile().cost_analysis()['flops']
-  assert models.encoder_flops(model, B, 48) == pytest.approx(counted, rel=0.12)
+  assert models.encoder_flops(model, B, 48) == pytest.approx(counted, rel=0.02)
 
 
 # ---- bytes ---------------------------------------------------------------------------------------
@@ -288,3 +293,184 @@ def test_bytes_are_a_vocabulary(tmp_path):
   again = tokenizers.load(tokenizer.save(tmp_path))
   assert again.fingerprint == tokenizer.fingerprint
   np.testing.assert_array_equal(again.ids_batch([text])[0], ids)
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+
+def small(corpus_file, *overrides):
+  """A layer or two, 32 wide, on the bytes of 40 documents of some hundred: 20 steps of 8 x 32."""
+  fields = [
+    f'data.train={corpus_file}', 'corpus.eval_share=0.2', 'model.hidden_size=32',
+    'model.intermediate_size=64', 'model.memory_length=48', 'batch_size=8', 'steps=20',
+    'data.seq_length=32', 'eval.every=10', 'eval.batches=0', 'checkpoint.every=7', 'log.every=1',
+    'log.tensorboard=false', 'model.hidden_dropout_prob=0.1', *overrides,
+  ]  # fmt: skip
+  return c.load('configs/transformer_xl.py:runlocal', [f'--config.{x}' for x in fields])
+
+
+RESUMED = """
+import json, pathlib, shutil, sys
+import jax, numpy as np
+from bert_jax import config as c
+from bert_jax.train import train
+folder = pathlib.Path(sys.argv[1])
+config = c.from_json((folder / 'config.json').read_text())
+whole, results = train(config, folder / 'run')
+for step in (14, 20):
+  shutil.rmtree(folder / 'run' / 'checkpoints' / str(step))
+resumed, again = train(config, folder / 'run')
+leaves = [jax.tree.leaves(x) for x in (whole, resumed)]
+lines = [json.loads(x) for x in (folder / 'run' / 'metrics.jsonl').read_text().splitlines()]
+print(json.dumps({
+  'same': results == again and all(np.array_equal(*map(np.asarray, x)) for x in zip(*leaves)),
+  'losses': [x['loss'] for x in lines if x['split'] == 'train'] + [results['lm']],
+  'devices': len(whole.carry['segment_ids'].sharding.device_set),
+  'full': np.asarray(whole.carry['segment_ids']).all(axis=1).tolist(),
+}))
+"""
+
+
+@pytest.fixture(scope='module')
+def on_one(corpus_file, tmp_path_factory):
+  return resumed_on(1, corpus_file, tmp_path_factory.mktemp('one'))
+
+
+def resumed_on(devices, corpus_file, folder, *overrides):
+  (folder / 'config.json').write_text(c.to_json(small(corpus_file, *overrides)))
+  (folder / 'resumed.py').write_text(RESUMED)
+  flags = f'{os.environ.get("XLA_FLAGS", "")} --xla_force_host_platform_device_count={devices}'
+  env = dict(os.environ, PYTHONPATH=str(ROOT), XLA_FLAGS=flags)
+  command = [sys.executable, folder / 'resumed.py', folder]
+  out = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600)
+  assert not out.returncode, out.stderr[-3000:]
+  return json.loads(out.stdout.splitlines()[-1])
+
+
+def test_a_run_resumes_amid_documents_with_the_same_bits(on_one):
+  assert on_one['same'] and on_one['devices'] == 1 and len(on_one['losses']) == 21
+  assert all(on_one['full'])  # the memory is a part of the state
+
+
+@pytest.mark.parametrize(
+  'devices, mesh',
+  [(2, ()), (8, ()), pytest.param(8, (2, 2, 2), marks=pytest.mark.slow)],
+  ids=['2', '8', '2x2x2'],
+)
+def test_so_it_does_on_several_devices_to_1e_5(devices, mesh, corpus_file, on_one, tmp_path):
+  axes = [f'mesh.{name}={n}' for name, n in zip(('data', 'fsdp', 'tensor'), mesh)]
+  there = resumed_on(devices, corpus_file, tmp_path, *axes)
+  assert there['same'] and there['devices'] == devices
+  np.testing.assert_allclose(there['losses'], on_one['losses'], rtol=1e-5)
+
+
+@pytest.fixture(scope='module')
+def trained(corpus_file, tmp_path_factory):
+  """(workdir, State, metrics) of a run in bfloat16 that has learned a little. To be read."""
+  workdir = tmp_path_factory.mktemp('xl') / 'run'
+  config = small(corpus_file, 'steps=300', 'optimizer.learning_rate=5e-3', 'optimizer.beta2=0.95',
+                 'model.initializer_range=0.1', 'model.dtype=bfloat16', 'checkpoint.every=0',
+                 'eval.every=0', 'log.every=50')  # fmt: skip
+  return workdir, *train(config, workdir)
+
+
+def test_it_is_evaluated_with_a_longer_memory_and_says_bits(trained):
+  workdir, state, metrics = trained
+  assert state.carry['states']['layer_0']['attention']['states'].dtype == jnp.bfloat16
+  assert metrics['bits_per_byte'] == metrics['bits_per_character'] < 3.5  # ASCII
+  again, longer, none = (
+    evaluate.evaluate(workdir, [f'--config.{x}'] if x else [])[0]
+    for x in ('', 'language_model.eval_memory=100', 'model.memory_length=0')
+  )
+  assert again == pytest.approx(metrics, rel=1e-6)
+  assert len({x['lm'] for x in (again, longer, none)}) == 3
+  assert abs(longer['lm'] - again['lm']) < 0.2
+
+
+def test_bits_are_those_of_all_bytes(trained, corpus_file):
+  """The metric against the loss, summed over the held-out text, and its length."""
+  from bert_jax.tasks import TASKS
+
+  workdir, _, metrics = trained
+  config, tokenizer = workdirs.read_config(workdir), tokenizers.load_folder(workdir)
+  rows = TASKS['language_model'].sources(config, tokenizer)['eval']
+  targets = int((rows.lengths() - 1).sum())
+  (sizes,) = rows.corpus.sizes.sum(axis=0, keepdims=True)
+  assert rows.lengths().sum() > 2000 and targets == len(rows.corpus) + len(rows.corpus.sizes)
+  bits = metrics['lm'] * targets / np.log(2) / sizes[1]
+  assert metrics['bits_per_byte'] == pytest.approx(bits, rel=1e-6)
+
+
+def test_it_says_how_likely_a_text_is_and_writes(trained):
+  model = Model(trained[0])
+  assert model.limit == 32 + 48
+  likely, odd = model.perplexity(['the river crosses the old stone near', 'zq xj kw vv qq'])
+  assert likely < odd / 2
+  (one,), (other,) = (model.generate([text], max_tokens=12) for text in ('the ri', 'the ri'))
+  assert one['generated'] == other['generated'] and one['tokens'] == 12
+
+
+def test_what_it_writes_is_what_it_finds_likeliest(trained):
+  """Each token that is written with a cache, against a full forward pass."""
+  model = Model(trained[0])
+  (answer,) = model.generate(['the river'], max_tokens=10)
+  tokenizer = model.tokenizer
+  ids = [tokenizer.cls_id, *tokenizer.ids_batch(['the river'])[0]]
+  logits = jax.jit(
+    lambda batch: model.mlm_logits(model.weights, model.hidden(model.weights, batch))
+  )
+  new = []
+  for _ in range(answer['tokens']):
+    row = np.zeros((1, 32), np.int32)
+    row[0, : len(ids)] = ids
+    with cpu_kernels.dense(model._turned):
+      new.append(int(jnp.argmax(logits(row_of(row, [len(ids)]))[0, len(ids) - 1])))
+    ids.append(new[-1])
+  assert tokenizer.decode(ids) == ('the river' + answer['generated']).strip()
+
+
+def test_hugging_face_has_no_class_for_it(trained, tmp_path):
+  out = run_module('bert_jax.tools.convert', '--from', trained[0], '--to', f'hf:{tmp_path / "out"}',
+                   check=False)  # fmt: skip
+  assert out.returncode and 'no longer ships Transformer-XL' in out.stderr
+  assert out.stderr.splitlines()[-1].startswith('error: ') and not (tmp_path / 'out').exists()
+
+
+# ---- mistakes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  'changes, sentence',
+  [
+    ('optimizer.accumulation=2', 'optimizer.accumulation=2 splits the rows that it belongs to'),
+    ('data.examples_per_row=4', 'packs several texts into one; set it to 1'),
+    ('corpus.rows=full', 'rows of corpus.rows=full do not follow each other; set it to lm'),
+    ('model.position_embeddings=learned', 'learned counts from the beginning of a row'),
+    ('language_model.kind=masked model.causal=false', 'set language_model.kind=causal'),
+    ('model.attention_implementation=splash model.position_embeddings=none data.seq_length=128',
+     'splash knows the order of tokens in a row only'),
+    ('model.attention_implementation=splash data.seq_length=128', 'cannot add a bias'),
+    ('model.share_layers=true', 'this model has one copy of its layers'),
+    ('model.mixer=bag model.position_embeddings=none', 'this model has no attention'),
+    ('model.recurrent_length=8', 'and this objective is language_model; set it to 0'),
+    ('model.memory_length=0 language_model.eval_memory=9', 'is for a model with a memory'),
+    ('model.position_embeddings=rotary model.relative_clamp=9', 'is for model.position_emb'),
+    ('tokenizer.do_lower_case=true', 'tokenizer.kind=bytes keeps capitals'),
+    ('model.vocab_size=300', 'set --config.model.vocab_size=261'),
+  ],
+)  # fmt: skip
+def test_what_does_not_go_with_a_memory_is_a_sentence(changes, sentence, corpus_file, tmp_path):
+  with pytest.raises(InputError, match=re.escape(sentence)) as caught:
+    train(small(corpus_file, *changes.split()), tmp_path / 'run')
+  assert '\n' not in str(caught.value) and not (tmp_path / 'run').exists()
+
+
+def test_other_objectives_have_no_memory():
+  for spec, changes, sentence in (
+    ('configs/pretrain.py', ['model.memory_length=8'], 'is for objective=language_model'),
+    ('configs/finetune.py', ['model.recurrent_length=8'], 'know nothing of each other'),
+    ('configs/finetune.py:task=squad', ['model.recurrent_length=64', 'model.memory_length=64'],
+     'reads the long texts of classification and choice in stretches, and this objective is qa'),
+  ):  # fmt: skip
+    with pytest.raises(InputError, match=sentence):
+      c.load(spec, [f'--config.{x}' for x in changes])

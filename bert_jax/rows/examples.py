@@ -124,8 +124,8 @@ class Scored(Examples, abc.ABC):
   def answers(self, outputs):
     """The model's answers: a JSON-ready dict for each example whose parts were all predicted.
     outputs: {name: [R, ...]}, what the objective's `predict` returned for R rows. Keys: id, where
-    (file and line), the question, gold (if known), prediction, probability, loss (-log of the
-    probability of the gold answer)."""
+    (file and line), length (tokens of its texts before any is cut), the question, gold (if known),
+    prediction, probability, loss (-log of the probability of the gold answer)."""
 
   def score(self, answers):
     """{metric: number} as the task's official scorer computes it; {} if no answer has gold."""
@@ -135,6 +135,19 @@ class Scored(Examples, abc.ABC):
   @abc.abstractmethod
   def scores(self, answers):
     """{metric: number} of answers that all have gold."""
+
+  def by_length(self, answers):
+    """The scores of the answers of each length: [{'tokens': '65-128', 'examples': number, metric:
+    score, ..}, ..], shortest first. The bounds are powers of 2, from 64 on."""
+    groups = {}
+    for answer in answers:
+      if 'gold' in answer:
+        groups.setdefault(max(64, 1 << (answer['length'] - 1).bit_length()), []).append(answer)
+    return [
+      {'tokens': f'{0 if longest == 64 else longest // 2 + 1}-{longest}', 'examples': len(part)}
+      | self.scores(part)
+      for longest, part in sorted(groups.items())
+    ]
 
   def files(self, answers):
     """{file name: content} in the formats that official scorers and leaderboards read."""

@@ -43,6 +43,8 @@ def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]
   elif settings.path:
     tokenizer = from_path()
   elif settings.kind == 'bytes':
+    if settings.do_lower_case:
+      raise InputError('tokenizer.kind=bytes keeps capitals; set tokenizer.do_lower_case=false.')
     tokenizer = of_bytes()
   else:
     tokenizer = _trained(config, texts())

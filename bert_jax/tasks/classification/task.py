@@ -90,9 +90,10 @@ class Texts(Scored):
     room = limit - 2 - pairs * tokenizer.between
     if table.long_texts == 'windows' and len(sides) == 1:
       self.read = sides[0]
-    parts, text_of = [], []
+    parts, text_of, self.tokens = [], [], []
     for i, ids in enumerate(whole):
       kept = [ids]
+      self.tokens.append(sum(map(len, ids)))
       if sum(map(len, ids)) > room:
         kept = cut(ids, room, table.long_texts)
         what = 'examples ' + ('in windows' if table.long_texts == 'windows' else 'cut')
@@ -135,6 +136,7 @@ class Texts(Scored):
   def _answer(self, i, logits):
     example, gold = self.examples[i], self.gold[i]
     out = {'id': example.id, 'where': example.where, 'texts': list(example.texts)}
+    out['length'] = self.tokens[i]
     if self.regression:
       out['prediction'] = float(logits[0])
       if gold is not None:

@@ -62,6 +62,7 @@ def runs(tmp_path):
   for seed, scores in enumerate(((0.9, 0.7), (0.8, 0.4))):
     lines = [(4, 'eval', {'classification_accuracy': 0.8, 'loss': 1.0})]
     folder = workdir(tmp_path / str(seed), lines, *GIVEN, f'--config.seed={seed}', spec=SPEC)
+    (folder / 'run.json').write_text('{"data": {"train": {"baselines": {}}}}')
     table = [
       {'tokens': tokens, 'examples': 7, 'classification_accuracy': score}
       for tokens, score in zip(('65-128', '1025-2048'), scores)

@@ -270,14 +270,14 @@ def test_stretches_of_a_row_keep_to_their_examples():
 
 
 def test_what_a_memory_costs_is_counted():
-  """FLOPs against the compiler's count of an unrolled model, to 2 %."""
+  """FLOPs against the compiler's count of an unrolled model, to 5 %."""
   model = dataclasses.replace(XL, hidden_size=64, intermediate_size=128, memory_length=96)
   params, B = models.init_encoder(model, jax.random.key(0)), 3
   memory, taken = zeros(recurrence.empty(model, B, 96)), jnp.full(B, 48, jnp.int32)
   arrays = list(row_of(stream(48, B)).values())
   run = jax.jit(lambda *x: recurrence.encode(model, *x, causal=True))
   counted = run.lower(params, arrays, memory, taken).compile().cost_analysis()['flops']
-  assert models.encoder_flops(model, B, 48) == pytest.approx(counted, rel=0.02)
+  assert models.encoder_flops(model, B, 48) == pytest.approx(counted, rel=0.05)
 
 
 # ---- bytes ---------------------------------------------------------------------------------------

@@ -94,6 +94,12 @@ FIELDS = {
   'model.recurrent_length': Field(int, '[0, inf)',
     'rows are read in stretches of so many tokens, each with the memory of those before; 0: whole',
     0, past=0),
+  'model.extend_positions': Field(str, ('none', 'interpolate', 'tile'),
+    'how the position table of init_from becomes max_position_embeddings long; none: it stays',
+    'none', past='none'),
+  'model.global_tokens': Field(int, '[0, inf)',
+    'with a window: the first tokens of each example that see all of it and that all see', 0,
+    past=0),
 }  # fmt: skip
 
 
@@ -153,11 +159,22 @@ def memory_rules(config):
     f'model.relative_clamp={model.relative_clamp} is for model.position_embeddings=relative; set '
     'it to 0.',
   )
+  yield (
+    model.extend_positions == 'none' or bool(config.init_from),
+    f'model.extend_positions={model.extend_positions} extends the positions of init_from, which is '
+    'empty; set it to none.',
+  )
   whole = ('classification', 'choice')
   yield (
     not stretch or objective in whole,
     f'model.recurrent_length={stretch} reads the long texts of {" and ".join(whole)} in stretches, '
     f'and this objective is {objective}; set it to 0.',
+  )
+  sizes = (config.data.seq_length, config.task.max_length) if 'task' in config else ()
+  yield (
+    not stretch or not any(size % stretch for size in sizes),
+    f'data.seq_length and task.max_length are {" and ".join(map(str, sizes))}, and not made of '
+    f'stretches of model.recurrent_length={stretch}; use multiples of it.',
   )
   yield (
     not stretch or model.memory_length > 0,

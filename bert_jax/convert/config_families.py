@@ -15,7 +15,7 @@ OTHERS = {'layer_norm_eps': 1e-12, 'initializer_range': 0.02, 'hidden_dropout_pr
           'attention_probs_dropout_prob': 0.1}  # fmt: skip
 # How tables are padded, and how a model begins and is computed: no config.json says it.
 OURS = ('vocab_multiple', 'attention_implementation', 'dtype', 'scan_layers', 'remat',
-        'attention_output_dropout_prob', 'scaled_initializer')  # fmt: skip
+        'attention_output_dropout_prob', 'scaled_initializer', 'extend_positions')  # fmt: skip
 # What a BERT is: what came after it it is without, as our runs from before were.
 BERT = {name.removeprefix('model.'): x for name, x in pasts(config_model.FIELDS).items()} | {
   'position_embeddings': 'learned', 'norm_placement': 'post', 'tie_word_embeddings': True,

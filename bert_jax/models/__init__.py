@@ -13,6 +13,7 @@ from bert_jax.models.heads import (
   gather_positions,
   head_flops,
 )
+from bert_jax.models.positions import extended
 from bert_jax.models.stack import Stack, stack_layers, unstack_layers
 from bert_jax.models.tokens import Layer, Tokens
 
@@ -29,6 +30,7 @@ __all__ = [
   'count_parameters',
   'encoder_flops',
   'example_means',
+  'extended',
   'gather_positions',
   'head_flops',
   'init_encoder',

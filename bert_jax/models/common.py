@@ -84,6 +84,8 @@ class ModelConfig:
   relative_clamp: int = 0
   memory_length: int = 0
   recurrent_length: int = 0
+  extend_positions: str = 'none'
+  global_tokens: int = 0
 
   @property
   def head_size(self):

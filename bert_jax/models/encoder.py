@@ -44,7 +44,10 @@ class Encoder(nn.Module):
     # Layers need the positions only where they turn queries and keys.
     positions_BT = position_ids_BT if POSITIONS[config.position_embeddings].turn else None
     places_BT = position_ids_BT if common.caches(self) else None
-    tokens = Tokens(segment_ids_BT, positions_BT, config.causal or causal, places_BT, memory)
+    everywhere_BT = position_ids_BT < config.global_tokens if config.global_tokens else None
+    tokens = Tokens(
+      segment_ids_BT, positions_BT, config.causal or causal, places_BT, memory, everywhere_BT
+    )
     return run_blocks(config, config.num_hidden_layers, deterministic, x_BTD, tokens)
 
 
@@ -106,6 +109,12 @@ def unsupported(config, causal=False):
       'set model.attention_window, or this to 0.'
     )
   window = config.attention_window
+  given = f'model.global_tokens={config.global_tokens}'
+  if config.global_tokens and (not window or config.memory_length or causal):
+    other = 'model.causal=false and model.memory_length=0' if window else 'model.attention_window'
+    return f'{given} are for windows that look both ways in whole rows; set {other}, or it to 0.'
+  if config.global_tokens and config.attention_implementation == 'splash':
+    return f'{given} cannot be computed by splash, which has windows alone; use einsum or xla.'
   if config.scan_layers and config.global_attention_every:
     window = 'by layer'
   name, rate = config.attention_implementation, config.attention_probs_dropout_prob
@@ -137,7 +146,8 @@ def tower_flops(config, count, batch, length, context_length=0, causal=False, me
   window = np.broadcast_to(layer_numbers(config, count).window, count)
   keys = length + memory
   reach = np.where(window, window if causal else window // 2 * 2 + 1, keys)
-  seen = int(np.minimum(reach, keys).sum())
+  reach = keys if config.global_tokens else reach  # all is computed, and masked
+  seen = int(np.broadcast_to(np.minimum(reach, keys), count).sum())
   relative = POSITIONS[config.position_embeddings].scores is not None
   mixing = {
     'attention': count * 2 * 4 * D * D + 2 * (3 if relative else 2) * seen * D,

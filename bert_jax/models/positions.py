@@ -69,6 +69,18 @@ def sinusoidal_table(length, width):
   return table
 
 
+def extended(table_PE, rows, how):
+  """A table of learned positions made longer, [rows, E]. how: 'tile' begins anew after its last row
+  (Longformer, Beltagy et al. 2020, https://arxiv.org/abs/2004.05150); 'interpolate' spreads its
+  rows evenly, the first and the last where these are, with lines between them."""
+  if how == 'tile':
+    return table_PE[np.arange(rows) % len(table_PE)]
+  at = np.linspace(0, len(table_PE) - 1, rows)
+  low = np.minimum(at.astype(int), max(0, len(table_PE) - 2))
+  share = (at - low)[:, None].astype(table_PE.dtype)
+  return (1 - share) * table_PE[low] + share * table_PE[low + 1]
+
+
 def rotary(x_BTHd, position_ids_BT, theta):
   """x with each pair of its numbers (i, i + d/2) rotated as a point of the plane, by the angle
   position / theta^(2i/d) (Su et al. 2021, https://arxiv.org/abs/2104.09864; pairs as in GPT-NeoX,

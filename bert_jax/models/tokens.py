@@ -57,6 +57,7 @@ class Tokens:
   places: [T] or [B, T] int32, by which causal attention and windows order tokens and measure their
   distance. None: the index in the row. Keys that continue earlier ones (a memory, a cache) need it.
   memory: the Memory before the rows, or None.
+  everywhere: [B, T] bool, the tokens that no window holds for, as queries or keys; None: none.
   """
 
   segment_ids: Any
@@ -64,6 +65,7 @@ class Tokens:
   causal: Any = False
   places: Any = None
   memory: Any = None
+  everywhere: Any = None
 
 
 @described
@@ -93,7 +95,8 @@ class Pattern:
   causal: no later keys; True, or [B] bool by row.
   window: only near keys; an int, or an integer array [] that may be traced; 0: all. As in released
   models, these are, if causal, the last `window` keys up to the query's place (Mistral), otherwise
-  the keys at most window // 2 places away on either side (ModernBERT, Longformer).
+  the keys at most window // 2 places away on either side (ModernBERT, Longformer). Tokens that are
+  `everywhere` see all keys and are seen by all queries (global tokens, Longformer and BigBird).
   bias: added to the scores before the softmax; broadcasts to [B, H, Tq, Tk]; or None.
   """
 
@@ -117,6 +120,8 @@ def sees(pattern):
   if not is_constant(pattern.window, 0):
     window = jnp.asarray(pattern.window)
     near = jnp.where(causal, back < window, jnp.abs(back) <= window // 2)
+    if pattern.queries.everywhere is not None:
+      near |= pattern.queries.everywhere[:, :, None] | pattern.keys.everywhere[:, None, :]
     seen &= (window == 0) | near
   return seen
 

@@ -184,12 +184,17 @@ def pooled_logits(model, head, params, batch, rng=None):
 
 def head_logits(model, head, params, batch, hidden_BTD, head_key=None):
   """The same, of hidden states."""
+  pooled_BND = pooled(model, params, batch, hidden_BTD)
+  return apply(head, params['classifier'], pooled_BND, rng=head_key)
+
+
+def pooled(model, params, batch, hidden_BTD):
+  """The pooled vector of each example, [B, N, D], as pooled_logits has them."""
   positions_BN = batch['cls_positions']
   if model.causal or model.recurrent_length:
     positions_BN = last_positions(positions_BN, batch['segment_ids'])
   at_cls_BND = models.gather_positions(hidden_BTD, positions_BN)
-  pooled_BND = models.Pooler(model).apply({'params': params.get('pooler', {})}, at_cls_BND)
-  return apply(head, params['classifier'], pooled_BND, rng=head_key)
+  return models.Pooler(model).apply({'params': params.get('pooler', {})}, at_cls_BND)
 
 
 def next_tokens(batch):

@@ -26,6 +26,7 @@ CONFIGS = [
   'configs/finetune.py:task=sst2',
   'configs/finetune.py:task=rte,size=small',
   'configs/finetune.py:task=stsb,runlocal',
+  *(f'configs/transformer_xl.py:{x}' for x in ('size=base', 'size=large', 'runlocal')),
   'configs/quickstart.py:stage=pretrain',
   'configs/quickstart.py:stage=finetune',
 ]

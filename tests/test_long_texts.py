@@ -18,7 +18,8 @@ from bert_jax import evaluate, models, predict
 from bert_jax.config import InputError
 from bert_jax.models.tokens import Pattern, Tokens, sees
 from bert_jax.objectives import base
-from bert_jax.objectives.classification import over_groups
+from bert_jax.objectives.choice import Choice
+from bert_jax.objectives.classification import Classification, over_groups
 from bert_jax.rows.examples import Examples
 from bert_jax.train import train
 
@@ -255,6 +256,29 @@ def test_stretches_know_what_was_read_before_and_no_more():
     assert (moved[24:].max() > 1e-6) == reaches
     first = at // 8 * 8
     assert not moved[:first].any() and moved[first : first + 8].max() > 1e-4
+
+
+@pytest.mark.parametrize('kind', ['classification', 'choice'])
+def test_a_text_is_classified_by_its_last_stretch(kind):
+  """In place of [CLS], which sees the first one only; the gradient stays in it."""
+  model = dataclasses.replace(
+    MODEL, recurrent_length=8, memory_length=8, max_position_embeddings=8,
+    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+  )  # fmt: skip
+  objective = {'classification': lambda: Classification(model, 32, ('a', 'b')),
+               'choice': lambda: Choice(model, 32)}[kind]()  # fmt: skip
+  params = objective.init(jax.random.key(0))
+  batch = batch_of(32, 1) | {'cls_positions': np.zeros((1, 1), np.int32)}
+  batch['segment_ids'][:, 29:] = 0
+  logits = lambda batch: np.asarray(objective.logits(params, batch))
+  other = batch | {'input_ids': batch['input_ids'].copy()}
+  other['input_ids'][0, 26] = (other['input_ids'][0, 26] - 4) % 20 + 5
+  assert np.abs(logits(other) - logits(batch)).max() > 1e-6
+  hidden = base.encode(model, params['encoder'], batch)
+  at_last = batch | {'cls_positions': np.full((1, 1), 28)}
+  whole = dataclasses.replace(model, recurrent_length=0)
+  expected = base.head_logits(whole, objective.head, params, at_last, hidden)
+  np.testing.assert_allclose(logits(batch).ravel(), expected.ravel(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

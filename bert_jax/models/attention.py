@@ -225,13 +225,13 @@ class Attention(nn.Module):
       k_BTHd, v_BTHd = heads('key', keys_BTD), heads('value', keys_BTD)
     if positions.turn:
 
-      def at_BT(tokens):
+      def positions_of(tokens):
         if tokens.position_ids is not None:
           return tokens.position_ids
         return jnp.arange(x_BTD.shape[1])[None].repeat(len(x_BTD) if cut else 1, axis=0)
 
-      q_BTHd = positions.turn(q_BTHd, of_queries(at_BT(tokens)), layer.rotary_theta)
-      k_BTHd = positions.turn(k_BTHd, of_keys(at_BT(key_tokens)), layer.rotary_theta)
+      q_BTHd = positions.turn(q_BTHd, of_queries(positions_of(tokens)), layer.rotary_theta)
+      k_BTHd = positions.turn(k_BTHd, of_keys(positions_of(key_tokens)), layer.rotary_theta)
     if caches and context is None:
       k_BTHd = self._cached('key', k_BTHd, tokens.places)
       v_BTHd = self._cached('value', v_BTHd, tokens.places)

@@ -495,8 +495,8 @@ MUTANTS = [
   (
     'keys in blocks are turned by the positions of the queries',
     'bert_jax/models/attention.py',
-    'positions.turn(k_BTHd, of_keys(at_BT(key_tokens)), layer.rotary_theta)',
-    'positions.turn(k_BTHd, of_keys(jnp.roll(at_BT, 1, 1)), layer.rotary_theta)',
+    'positions.turn(k_BTHd, of_keys(positions_of(key_tokens)), layer.rotary_theta)',
+    'positions.turn(k_BTHd, of_keys(jnp.roll(positions_of(key_tokens), 1, 1)), layer.rotary_theta)',
     'tests/test_bands.py::test_a_tower_in_blocks_is_that_over_whole_rows',
   ),
   (

@@ -24,6 +24,7 @@ from bert_jax.objectives import base
 from bert_jax.objectives.language_model import LanguageModel
 from bert_jax.predict import Model, cpu_kernels
 from bert_jax.tokenizers.byte_level import of_bytes
+from bert_jax.tools import report
 from bert_jax.train import train
 
 D, H, d = 16, 2, 8
@@ -385,6 +386,9 @@ def test_it_is_evaluated_with_a_longer_memory_and_says_bits(trained):
   assert again == pytest.approx(metrics, rel=1e-6)
   assert len({x['lm'] for x in (again, longer, none)}) == 3
   assert abs(longer['lm'] - again['lm']) < 0.2
+  runs = report.read(workdir)
+  assert runs[0]['judged']['lanes'] == '8 with a memory of 48'
+  assert 'language_model' in report.table(runs)
 
 
 def test_bits_are_those_of_all_bytes(trained, corpus_file):

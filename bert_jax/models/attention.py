@@ -207,7 +207,8 @@ class Attention(nn.Module):
       if tokens.memory is not None:
         keys_BTD, tokens, key_tokens = self._with_memory(x_BTD, tokens)
       pattern = Pattern(tokens, key_tokens, causal=tokens.causal, window=layer.window)
-      if config.attention_implementation != 'splash' and not positions.scores:  # it has its own
+      # splash has windows of its own, and relative positions are scored for whole rows.
+      if config.attention_implementation != 'splash' and not positions.scores:
         cut = bands.bands_of(pattern, config.attention_window, x_BTD.shape[1])
     of_queries, of_keys = (cut.queries, cut.keys) if cut else (lambda x: x,) * 2
 

@@ -48,7 +48,7 @@ def main_metric(config):
 def judged_under(config):
   """As in other pre-training, and the memory, which is empty where each row of a batch begins."""
   memory = config.language_model.eval_memory or config.model.memory_length
-  lanes = {'memory': memory, 'batch_size': config.batch_size} if memory else {}
+  lanes = f'{config.batch_size} with a memory of {memory}' if memory else ''
   return PRETRAINING.judged_under(config) | {'lanes': lanes}
 
 

@@ -12,19 +12,24 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.models.encoder import Encoder
+from bert_jax.models.stack import layers_apart
 from bert_jax.models.tokens import Memory
 
 
 def empty(config, batch_size, length):
   """The memory of M = `length` vectors before anything was read, as ShapeDtypeStructs."""
-  ids_B1, none_B = jnp.zeros((batch_size, 1), jnp.int32), jnp.zeros(batch_size, jnp.int32)
+  count = config.num_hidden_layers
+  apart = layers_apart(config, count)
+
+  def states(*layers):
+    shape = batch_size, *layers, length, config.hidden_size
+    return {'attention': {'states': jax.ShapeDtypeStruct(shape, jnp.dtype(config.dtype))}}
+
+  of_layers = {f'layer_{i}': states() for i in range(apart)}
+  if apart < count:
+    of_layers['layers'] = states(count - apart)
   ids_BM = jax.ShapeDtypeStruct((batch_size, length), jnp.int32)
-
-  def made(ids_BM):
-    memory = Memory(ids_BM, none_B)
-    return Encoder(config).init(jax.random.key(0), *[ids_B1] * 4, memory=memory)['memory']
-
-  return {'segment_ids': ids_BM, 'states': jax.eval_shape(made, ids_BM)}
+  return {'segment_ids': ids_BM, 'states': of_layers}
 
 
 def encode(config, params, arrays, memory, taken_B, rng=None, causal=False):

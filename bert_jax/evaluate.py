@@ -3,8 +3,9 @@
     python -m bert_jax.evaluate --workdir W [--config.data.eval=FILE] [--checkpoint best]
 
 prints the metrics of a finished run as one line of JSON. The answers of a fine-tuned model are
-written to W/eval/NAME-STEP (or --out): scores.json, predictions.jsonl with probabilities,
-worst.jsonl (the answers whose label was least likely), and files for official scorers.
+written to W/eval/NAME-STEP (or --out): scores.json (by length, too), predictions.jsonl with
+probabilities, worst.jsonl (the answers whose label was least likely), and files for official
+scorers.
 """
 
 import argparse
@@ -54,10 +55,10 @@ def batches_of(source, config, tokenizer, objective, mesh, seed=None, growth=Non
   limits = {'input_ids': words, 'target_ids': words, 'target_labels': words}
   if model.type_vocab_size:
     limits['token_type_ids'] = model.type_vocab_size
-  if models.has_position_table(model):
+  if models.has_position_table(model) and not model.recurrent_length:
     limits['position_ids'] = limits['target_position_ids'] = model.max_position_embeddings
   where, skips = sharding.batch_sharding(mesh), config.data.skip_damaged
-  lanes = bool(objective.carry(rows))
+  lanes = bool(objective.eval_carry(rows) if seed is None else objective.carry(rows))
   return Batches(
     source, objective.spec(rows), where, limits=limits, seed=seed, skip_damaged=skips, lanes=lanes,
     growth=growth,
@@ -175,7 +176,8 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out='', in_int8=Fa
 def empty_carry(objective, config, mesh):
   """What an objective carries into the first batch of an evaluation, on the mesh."""
   where = sharding.batch_sharding(mesh)
-  return jax.jit(lambda: step.empty_carry(objective, config), out_shardings=where)()
+  shapes = objective.eval_carry(config.batch_size)
+  return jax.jit(lambda: step.zeros(shapes), out_shardings=where)()
 
 
 def folder_of(workdir, spec, number):
@@ -196,7 +198,8 @@ def write(folder, source, answers, result):
 
   worst = sorted((a for a in answers if 'loss' in a), key=lambda a: -a['loss'])[:WORST]
   files = {'predictions.jsonl': lines(answers), 'worst.jsonl': lines(worst)}
-  files |= source.files(answers) | {'scores.json': metrics.to_json(result) + '\n'}
+  scores = result | {'by_length': source.by_length(answers)}
+  files |= source.files(answers) | {'scores.json': metrics.to_json(scores) + '\n'}
   try:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():

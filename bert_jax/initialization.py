@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import numpy as np
 
 from bert_jax import (
   checkpoint,
@@ -35,8 +36,8 @@ log = logging.getLogger('bert_jax')
 # starts from, and are taken from their model. (A released model has no vocab_multiple: its tables
 # are padded as the run says.)
 FREE = ('hidden_dropout_prob', 'attention_probs_dropout_prob', 'attention_output_dropout_prob',
-        'scaled_initializer', 'attention_implementation', 'dtype', 'scan_layers',
-        'remat')  # fmt: skip
+        'scaled_initializer', 'attention_implementation', 'dtype', 'scan_layers', 'remat',
+        'relative_clamp', 'memory_length', 'recurrent_length', 'extend_positions')  # fmt: skip
 
 
 class Beginning(NamedTuple):
@@ -89,6 +90,22 @@ def adopt_model(config, beginning, given=()):
   if teacher.starts_from_teacher(config) and not beginning.continues:
     sizes = teacher.student_sizes(config, sizes)
   config = config.copy_and_resolve_references()
+  if (how := config.model.extend_positions) != 'none':
+    table, rows = sizes.pop('max_position_embeddings'), config.model.max_position_embeddings
+    if (kind := model['position_embeddings']) != 'learned':
+      raise InputError(
+        f'model.extend_positions={how} is for a table of learned positions, and those of init_from '
+        f'are {kind}; set it to none.'
+      )
+    if rows <= table:
+      raise InputError(
+        f'model.extend_positions={how} makes a table of {table} positions longer, and '
+        f'model.max_position_embeddings is {rows}; raise that, or set extend_positions to none.'
+      )
+    log.info('positions: %d of init_from become %d (%s)', table, rows, how)
+  if config.model.global_tokens:  # a pattern of attention, which any weights compute
+    for name in ('attention_window', 'global_attention_every', 'global_tokens'):
+      sizes.pop(name, None)
   for name in sizes:
     if f'model.{name}' in given and config.model[name] != sizes[name]:
       raise InputError(
@@ -114,7 +131,9 @@ def load_weights(beginning, config, objective, mesh):
   tokenizer = tokenizers.load_folder(folder)
   if from_huggingface.is_model(folder):
     weights = from_huggingface.read(folder)
-    params = weights.tree(models.ModelConfig(**config.model))
+    own = from_huggingface.read_model(folder)['max_position_embeddings']
+    sizes = {**config.model, 'max_position_embeddings': own}
+    params = _extended(weights.tree(models.ModelConfig(**sizes)), config.model)
     try:
       source = released_config.config_of(weights, tokenizer)
     except InputError as error:  # no objective has such a head or such labels
@@ -124,8 +143,20 @@ def load_weights(beginning, config, objective, mesh):
     source = workdirs.read_config(folder)
     shapes = trained.shapes_of(source, tokenizer, mesh)
     params, _ = run_weights.load_params(folder, shapes, partial=True)
+    params = _extended(params, config.model)
   labels = TASKS[source.objective].objective(source, tokenizer).labels
   return params, (source.objective, labels) != (config.objective, objective.labels)
+
+
+def _extended(params, model):
+  """The parameters with position tables as long as model.extend_positions says."""
+  if model.extend_positions == 'none':
+    return params
+  flat, end = manifest.flat(params), 'position_embeddings.embedding'
+  for name in [name for name in flat if name.endswith(end)]:
+    table = np.asarray(flat[name])
+    flat[name] = models.extended(table, model.max_position_embeddings, model.extend_positions)
+  return manifest.unflat(flat, params)
 
 
 def warm_start(params, source, other_labels=False):

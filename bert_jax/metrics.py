@@ -55,9 +55,15 @@ def values(terms, baselines):
 
 def to_json(metrics):
   """One line of valid JSON; NaN and infinity become null."""
-  return json.dumps(
-    {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in metrics.items()}
-  )
+
+  def valid(x):
+    if isinstance(x, dict):
+      return {k: valid(v) for k, v in x.items()}
+    if isinstance(x, list):
+      return [valid(v) for v in x]
+    return None if isinstance(x, float) and not math.isfinite(x) else x
+
+  return json.dumps(valid(metrics))
 
 
 def health(metrics, baselines):

@@ -34,6 +34,8 @@ RULES = (
   (r'mlm/bias$', P(('fsdp', 'tensor'))),
   (r'attention/(query|key|value)/kernel$', P('fsdp', 'tensor')),
   (r'attention/(query|key|value)/bias$', P('tensor')),
+  (r'attention/relative/distance/kernel$', P('fsdp', 'tensor')),
+  (r'attention/relative/(content|position)_bias$', P('tensor')),
   (r'attention/output/kernel$', P('tensor', 'fsdp')),
   (r'(intermediate|gate)/kernel$', P('fsdp', 'tensor')),
   (r'(intermediate|gate)/bias$', P('tensor')),

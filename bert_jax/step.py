@@ -62,6 +62,7 @@ class Program:
   batch: Any
   constants: Constants
   mesh: jax.sharding.Mesh
+  eval_carry: Any  # as state.carry, of an evaluation
 
   @property
   def layout(self):
@@ -75,7 +76,7 @@ class Program:
     return jitted.lower(self.state, self.batch, sharding.placed(self.constants, self.mesh))
 
   def lower_evaluation(self):
-    inputs = self.state.params, self.state.carry, self.batch, jax.ShapeDtypeStruct((), jnp.int32)
+    inputs = self.state.params, self.eval_carry, self.batch, jax.ShapeDtypeStruct((), jnp.int32)
     return jax.jit(self.eval_step).lower(*inputs, sharding.placed(self.constants, self.mesh))
 
 
@@ -101,7 +102,8 @@ def program(config, objective, mesh, steps):
   def make_state(key):
     params = objective.init(key)
     opt_state = make_optimizer(constants.numbers).init(params)
-    return State(jnp.zeros([], jnp.int32), params, opt_state, empty_carry(objective, config))
+    carry = zeros(objective.carry(config.batch_size))
+    return State(jnp.zeros([], jnp.int32), params, opt_state, carry)
 
   frozen = optim.frozen(config.optimizer, params)
   train_step = make_train_step(
@@ -114,12 +116,15 @@ def program(config, objective, mesh, steps):
   batch = sharding.like(objective.spec(config.batch_size), rows)
   eval_step = make_eval_step(objective)
   schedule = optim.make_schedule(config.optimizer, horizon)
-  return Program(make_state, train_step, eval_step, schedule, state, batch, constants, mesh)
+  eval_carry = sharding.like(objective.eval_carry(config.batch_size), rows)
+  return Program(
+    make_state, train_step, eval_step, schedule, state, batch, constants, mesh, eval_carry
+  )
 
 
-def empty_carry(objective, config):
-  """The zeros that a run, and each evaluation, starts with in place of a carry."""
-  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), objective.carry(config.batch_size))
+def zeros(shapes):
+  """What a run, and each evaluation, starts with in place of a carry of these shapes."""
+  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 
 @contextlib.contextmanager

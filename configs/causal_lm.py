@@ -63,7 +63,7 @@ def get_config(arg=''):
     corpus=dict(format='auto', text_field='text', eval_share=0.01, rows='lm',
                 short_seq_prob=0.0, dupe_factor=1, languages=(), sampling=1.0,
                 weights=(), segmenter='', phrases='', entities=''),
-    language_model=dict(kind='causal', causal_share=0.5),
+    language_model=dict(kind='causal', causal_share=0.5, eval_memory=0),
     masking=dict(policy='token', masked_lm_prob=0.15, max_predictions_per_seq=0, mask_share=0.8,
                  random_share=0.1),
     eval_masking=dict(policy='token', masked_lm_prob=0.15, mask_share=0.8, random_share=0.1),

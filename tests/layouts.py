@@ -23,6 +23,7 @@ TASKS = {
   'electra': 'configs/pretrain.py:arch=electra,size=small',
   'spanbert': 'configs/pretrain.py:arch=spanbert',
   'gpt': 'configs/causal_lm.py',
+  'transformer_xl': 'configs/transformer_xl.py:runlocal',
   **{kind: f'configs/pretrain.py:objective={kind}' for kind in ('hybrid', 'diffusion')},
   'contrastive': 'configs/contrastive.py',
   'translation': 'configs/translate.py:pair=en-de,size=small',

@@ -33,6 +33,7 @@ CONFIGS = [
   'configs/distill.py:runlocal',
   'configs/distill.py:task=sst2',
   'configs/distill.py:task=squad,unpacked,runlocal',
+  *(f'configs/transformer_xl.py:{x}' for x in ('size=base', 'size=large', 'runlocal')),
   'configs/quickstart.py:stage=pretrain',
   'configs/quickstart.py:stage=finetune',
 ]

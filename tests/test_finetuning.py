@@ -191,6 +191,9 @@ def test_evaluation_writes_what_was_answered(glue_runs):
   scores = json.loads((folder / 'scores.json').read_text())
   right = np.mean([a['gold'] == a['prediction'] for a in answers])
   assert scores['classification_accuracy'] == pytest.approx(right)
+  by_length = scores['by_length']
+  assert [x['tokens'] for x in by_length] == ['0-64'] and by_length[0]['examples'] == 20
+  assert by_length[0]['f1'] == scores['f1']
 
 
 def test_transfer_is_a_table_of_sets_and_metrics(glue_runs, tmp_path):

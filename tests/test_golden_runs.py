@@ -112,6 +112,14 @@ RUNS = {
     'pretrain.py:objective=hybrid',
     {'data.train': '{texts}/corpus.txt', 'language_model.causal_share': 0.25},
   ),
+  'causal, a memory': (
+    'pretrain.py:objective=causal',
+    {
+      'data.train': '{texts}/corpus.txt', 'model.position_embeddings': 'relative',
+      'model.memory_length': 24, 'language_model.eval_memory': 40, 'optimizer.accumulation': 1,
+      'data.examples_per_row': 1,
+    },
+  ),
   'causal, then diffusion': (
     'pretrain.py:objective=diffusion',
     {

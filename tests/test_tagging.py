@@ -685,7 +685,7 @@ def test_two_steps_and_an_evaluation(tmp_path, vocab, task):
   answers = [json.loads(line) for line in (folder / 'predictions.jsonl').read_text().splitlines()]
   assert [a['tokens'] for a in answers] == [words] * 5
   assert set(answers[0]) == {
-    'id', 'where', 'tokens', 'gold', 'prediction', 'probability', 'loss',
+    'id', 'where', 'length', 'tokens', 'gold', 'prediction', 'probability', 'loss',
   }  # fmt: skip
   lines = (folder / 'predictions.conll').read_text().splitlines()
   assert len(lines) == 5 * 21 and lines[0].split()[:2] == ['Ada', tags[0]]

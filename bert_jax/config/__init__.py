@@ -37,7 +37,7 @@ BESIDE = ('earlier_lengths', 'seal')
 # A run may be continued with other values of these fields: they do not change its numbers.
 FREE_TO_CHANGE = (
   'mesh.', 'max_hours', 'checkpoint.', 'log.', 'eval.', 'eval_masking.', 'data.eval',
-  'data.skip_damaged', 'teacher',
+  'data.skip_damaged', 'teacher', 'language_model.eval_memory',
 )  # fmt: skip
 
 

@@ -3,8 +3,8 @@
 from bert_jax.field import Field
 
 FIELDS = {
-  'tokenizer.kind': Field(str, ('wordpiece', 'unigram', 'bpe'), 'to train if `path` is empty',
-    'wordpiece'),
+  'tokenizer.kind': Field(str, ('wordpiece', 'unigram', 'bpe', 'bytes'),
+    'to train if `path` is empty; bytes: the bytes of UTF-8, nothing to train', 'wordpiece'),
   'tokenizer.path': Field(str, None, "a file with one; empty: init_from's, else train one", ''),
   'tokenizer.character_coverage': Field(float, '(0, 1]', 'share of characters a new one keeps',
     0.99999),

@@ -17,7 +17,8 @@ FIELDS = {
   'model.hidden_act': Field(str, ('gelu', 'gelu_tanh', 'relu', 'swish'),
     'gelu is the exact, erf one', 'gelu'),
   'model.position_embeddings': Field(str, ('learned', 'sinusoidal', 'scaled_sinusoidal', 'rotary',
-    'alibi', 'none'), 'how tokens know their position, see models/positions.py', 'learned'),
+    'alibi', 'relative', 'none'), 'how tokens know their position, see models/positions.py',
+    'learned'),
   'model.norm_placement': Field(str, ('post', 'pre'), 'LayerNorm after each sum (BERT) or before',
     'post'),
   'model.layer_norm_eps': Field(float, '(0, 1)', 'added to the variance', 1e-12),
@@ -85,6 +86,20 @@ FIELDS = {
     'new layers that add to the residual stream: initializer_range / sqrt(2 * layers)', False,
     past=False),
   'model.causal': Field(bool, None, 'no token sees a later one (GPT)', False, past=False),
+  'model.relative_clamp': Field(int, '[0, inf)',
+    'relative positions: longer distances count as this one; 0: all differ', 0, past=0),
+  'model.memory_length': Field(int, '[0, inf)',
+    'vectors that each layer keeps of the tokens before a row, or a stretch of it '
+    '(Transformer-XL); 0: none', 0, past=0),
+  'model.recurrent_length': Field(int, '[0, inf)',
+    'rows are read in stretches of so many tokens, each with the memory of those before; 0: whole',
+    0, past=0),
+  'model.extend_positions': Field(str, ('none', 'interpolate', 'tile'),
+    'how the position table of init_from becomes max_position_embeddings long; none: it stays',
+    'none', past='none'),
+  'model.global_tokens': Field(int, '[0, inf)',
+    'with a window: the first tokens of each example that see all of it and that all see', 0,
+    past=0),
 }  # fmt: skip
 
 
@@ -98,12 +113,13 @@ def rules(config):
   )
   # Positions are counted within an example, so a row of several may be longer than their table.
   limit = config.task.max_length if 'task' in config else 0
-  longest = limit or config.data.seq_length
+  longest = model.recurrent_length or limit or config.data.seq_length
   yield (
     not models.has_position_table(model) or longest <= model.max_position_embeddings,
     f'{"task.max_length" if limit else "data.seq_length"} {longest} is longer than model.'
     f'max_position_embeddings {model.max_position_embeddings}; raise the one or lower the other.',
   )
+  yield from memory_rules(config)
   sentence = models.unsupported(models.ModelConfig(**model))
   yield not sentence, sentence
   yield (
@@ -131,6 +147,43 @@ def rules(config):
     implementation != 'splash' or config.data.seq_length % 128 == 0,
     f'model.attention_implementation=splash takes rows of a multiple of 128 tokens, and '
     f'data.seq_length is {config.data.seq_length}; change one of them.',
+  )
+
+
+def memory_rules(config):
+  model, objective = config.model, config.objective
+  memory, stretch = f'model.memory_length={model.memory_length}', model.recurrent_length
+  yield (
+    not model.relative_clamp or model.position_embeddings == 'relative',
+    f'model.relative_clamp={model.relative_clamp} is for model.position_embeddings=relative; set '
+    'it to 0.',
+  )
+  yield (
+    model.extend_positions == 'none' or bool(config.init_from),
+    f'model.extend_positions={model.extend_positions} extends the positions of init_from, which is '
+    'empty; set it to none.',
+  )
+  whole = ('classification', 'choice')
+  yield (
+    not stretch or objective in whole,
+    f'model.recurrent_length={stretch} reads the long texts of {" and ".join(whole)} in stretches, '
+    f'and this objective is {objective}; set it to 0.',
+  )
+  sizes = (config.data.seq_length, config.task.max_length) if 'task' in config else ()
+  yield (
+    not stretch or not any(size % stretch for size in sizes),
+    f'data.seq_length and task.max_length are {" and ".join(map(str, sizes))}, and not made of '
+    f'stretches of model.recurrent_length={stretch}; use multiples of it.',
+  )
+  yield (
+    not stretch or model.memory_length > 0,
+    f'model.recurrent_length={stretch} cuts rows into stretches that know nothing of each other '
+    'without model.memory_length; set that above 0.',
+  )
+  yield (
+    not model.memory_length or stretch or objective == 'language_model',
+    f'{memory} is for objective=language_model, whose rows follow each other, or for rows that are '
+    'read in stretches (model.recurrent_length); set it to 0.',
   )
 
 

@@ -170,6 +170,11 @@ def _check(config, params, family):
       f'Hugging Face has no class that computes the same as a causal model for {config.objective}, '
       'so it cannot be written; start a language model from its encoder with config.init_from.'
     )
+  if config.model.position_embeddings == 'relative':
+    raise InputError(
+      "Hugging Face's library has no class with such relative positions, since it no longer ships "
+      'Transformer-XL, so this model cannot be written; use it with bert_jax.predict.'
+    )
   if different := difference(family, config.model):
     field, value = different
     name = FAMILIES[family].name

@@ -81,6 +81,8 @@ def cased(config):
 def of_vocabulary(config, tokenizer, cuts, another=''):
   """Sentences about a vocabulary and the text that it cuts. cuts: {language: Pieces}. another: how
   to come to another vocabulary, if not by the fields that name one."""
+  if config.tokenizer.kind == 'bytes' and not (config.tokenizer.path or config.init_from):
+    return []  # which fits all texts, and cuts each word
   out, trained = [], not (config.tokenizer.path or config.init_from)
   if config.init_from:
     another = 'start from a model of this language (init_from)'

@@ -93,7 +93,7 @@ def unsupported(implementation, *, causal=False, window=0, bias=False, dropout=0
       'use einsum.'
     )
   if bias and implementation in ('cudnn', 'splash'):
-    return f'{name} cannot add a bias (ALiBi) to the scores; use einsum or xla.'
+    return f'{name} cannot add a bias (ALiBi, relative) to the scores; use einsum or xla.'
   if implementation == 'splash':
     if not isinstance(window, int):
       return (
@@ -186,6 +186,9 @@ class Attention(nn.Module):
   that are much shorter than a row are computed block by block (bands.py). Kernels are 2-D, as in
   released checkpoints.
 
+  With tokens.memory, keys and values are those of the vectors in the collection `memory` too, which
+  stand before x; no gradient goes into them. What x adds to them is put there (recurrence.py).
+
   Where the collection `cache` is mutable, x holds the next tokens of sequences, and sees the keys
   and values of the tokens before, which stand there (see decoding.py)."""
 
@@ -201,8 +204,11 @@ class Attention(nn.Module):
     pattern, positions, cut = Pattern(tokens, key_tokens), POSITIONS['none'], None
     if context is None:
       positions = POSITIONS[config.position_embeddings]
-      pattern = Pattern(tokens, tokens, causal=tokens.causal, window=layer.window)
-      if config.attention_implementation != 'splash':  # which has windows of its own
+      if tokens.memory is not None:
+        keys_BTD, tokens, key_tokens = self._with_memory(x_BTD, tokens)
+      pattern = Pattern(tokens, key_tokens, causal=tokens.causal, window=layer.window)
+      # splash has windows of its own, and relative positions are scored for whole rows.
+      if config.attention_implementation != 'splash' and not positions.scores:
         cut = bands.bands_of(pattern, config.attention_window, x_BTD.shape[1])
     of_queries, of_keys = (cut.queries, cut.keys) if cut else (lambda x: x,) * 2
 
@@ -219,11 +225,14 @@ class Attention(nn.Module):
       keys_BTD = of_keys(keys_BTD)
       k_BTHd, v_BTHd = heads('key', keys_BTD), heads('value', keys_BTD)
     if positions.turn:
-      at_BT = tokens.position_ids
-      if at_BT is None:
-        at_BT = jnp.arange(x_BTD.shape[1])[None].repeat(len(x_BTD) if cut else 1, axis=0)
-      q_BTHd = positions.turn(q_BTHd, of_queries(at_BT), layer.rotary_theta)
-      k_BTHd = positions.turn(k_BTHd, of_keys(at_BT), layer.rotary_theta)
+
+      def positions_of(tokens):
+        if tokens.position_ids is not None:
+          return tokens.position_ids
+        return jnp.arange(x_BTD.shape[1])[None].repeat(len(x_BTD) if cut else 1, axis=0)
+
+      q_BTHd = positions.turn(q_BTHd, of_queries(positions_of(tokens)), layer.rotary_theta)
+      k_BTHd = positions.turn(k_BTHd, of_keys(positions_of(key_tokens)), layer.rotary_theta)
     if caches and context is None:
       k_BTHd = self._cached('key', k_BTHd, tokens.places)
       v_BTHd = self._cached('value', v_BTHd, tokens.places)
@@ -232,7 +241,11 @@ class Attention(nn.Module):
       self.put_variable('cache', 'context_key', k_BTHd)
       self.put_variable('cache', 'context_value', v_BTHd)
 
-    bias_of = positions.bias or (lambda heads, pattern: None)
+    scores = None
+    if positions.scores:
+      position_scores = positions.scores(config, self.deterministic, name='relative')
+      q_BTHd, scores = position_scores(q_BTHd, pattern)
+    bias_of = positions.bias or (lambda heads, pattern: scores)
 
     def whole(q_BTHd, k_BTHd, v_BTHd, rest):
       pattern, key = rest
@@ -255,6 +268,21 @@ class Attention(nn.Module):
     output = common.dense(config, config.hidden_size, 'output', config.attention_bias, last=True)
     out_BTD = output(out_BTHd.reshape(queries_BTD.shape))
     return cut.rows(out_BTD, len(x_BTD)) if cut else out_BTD
+
+  def _with_memory(self, x_BTD, tokens):
+    """(memory and x [B, M + T, D], the Tokens of x, those of both); x is put into the memory."""
+    memory, (B, T, D) = tokens.memory, x_BTD.shape
+    M = memory.segment_ids.shape[1]
+    states_BMD = jnp.zeros((B, M, D), x_BTD.dtype)
+    if self.has_variable('memory', 'states'):
+      states_BMD = self.get_variable('memory', 'states')
+    both_BTD, states_BMD = memory.with_row(states_BMD, x_BTD)
+    self.put_variable('memory', 'states', states_BMD)
+    ids_BT = jnp.concatenate([memory.segment_ids, tokens.segment_ids], axis=1)
+    places = jnp.arange(M + T)
+    at_BT = jnp.broadcast_to(places, ids_BT.shape)
+    queries = dataclasses.replace(tokens, places=places[M:], position_ids=at_BT[:, M:])
+    return both_BTD, queries, Tokens(ids_BT, at_BT, places=places)
 
   def _cached(self, name, new_BTHd, places_BT):
     """The keys or values in the cache, [B, length of the cache, H, d], after new ones are put at

@@ -24,6 +24,8 @@ def bands_of(pattern, widest, length):
   """The Bands of rows of so many tokens, or None where they would save less than half of the
   attention. widest: the widest window that is computed so, where pattern.window is an array."""
   window = pattern.window if isinstance(pattern.window, int) else widest
+  if pattern.queries.everywhere is not None:  # whose keys are not near
+    return None
   if not window or pattern.queries is not pattern.keys or pattern.keys.places is not None:
     return None
   back = window // 2 if is_constant(pattern.causal, False) else window - 1

@@ -81,6 +81,11 @@ class ModelConfig:
   attention_output_dropout_prob: float = 0.0
   scaled_initializer: bool = False
   causal: bool = False
+  relative_clamp: int = 0
+  memory_length: int = 0
+  recurrent_length: int = 0
+  extend_positions: str = 'none'
+  global_tokens: int = 0
 
   @property
   def head_size(self):

@@ -21,7 +21,8 @@ class Encoder(nn.Module):
   """input_ids, token_type_ids, position_ids, segment_ids [B, T] -> hidden states [B, T, D].
   segment_ids: 0 for padding, 1.. for the example of the row that a token belongs to. Tokens see
   their own example only, so several short examples can share a row. causal: True, or [B] bool by
-  row, if no token may see a later one; so it is for all with config.causal."""
+  row, if no token may see a later one; so it is for all with config.causal. memory: the Memory
+  before the rows, or None."""
 
   config: common.ModelConfig
 
@@ -34,6 +35,7 @@ class Encoder(nn.Module):
     segment_ids_BT,
     deterministic=True,
     causal=False,
+    memory=None,
   ):
     config = self.config
     embed = embeddings.Embeddings(config, name='embeddings')
@@ -42,7 +44,10 @@ class Encoder(nn.Module):
     # Layers need the positions only where they turn queries and keys.
     positions_BT = position_ids_BT if POSITIONS[config.position_embeddings].turn else None
     places_BT = position_ids_BT if common.caches(self) else None
-    tokens = Tokens(segment_ids_BT, positions_BT, config.causal or causal, places_BT)
+    everywhere_BT = position_ids_BT < config.global_tokens if config.global_tokens else None
+    tokens = Tokens(
+      segment_ids_BT, positions_BT, config.causal or causal, places_BT, memory, everywhere_BT
+    )
     return run_blocks(config, config.num_hidden_layers, deterministic, x_BTD, tokens)
 
 
@@ -58,6 +63,12 @@ def unsupported(config, causal=False):
   """Why this model cannot be computed, with the fix, in a sentence; or ''.
   causal: False, True, or 'by row'; of config.causal, True."""
   causal = config.causal or causal
+  if config.memory_length and (config.mixer != 'attention' or config.share_layers):
+    without = 'has no attention' if config.mixer != 'attention' else 'has one copy of its layers'
+    return (
+      f'model.memory_length={config.memory_length} is for the attention of each layer, and this '
+      f'model {without}; set it to 0, or model.mixer=attention and model.share_layers=false.'
+    )
   positions = POSITIONS[config.position_embeddings]
   if positions.turn and config.hidden_size // config.num_attention_heads % 2:
     return (
@@ -98,31 +109,48 @@ def unsupported(config, causal=False):
       'set model.attention_window, or this to 0.'
     )
   window = config.attention_window
+  given = f'model.global_tokens={config.global_tokens}'
+  if config.global_tokens and (not window or config.memory_length or causal):
+    other = 'model.causal=false and model.memory_length=0' if window else 'model.attention_window'
+    return f'{given} are for windows that look both ways in whole rows; set {other}, or it to 0.'
+  if config.global_tokens and config.attention_implementation == 'splash':
+    return f'{given} cannot be computed by splash, which has windows alone; use einsum or xla.'
   if config.scan_layers and config.global_attention_every:
     window = 'by layer'
   name, rate = config.attention_implementation, config.attention_probs_dropout_prob
-  bias = positions.bias is not None
-  return attention.unsupported(name, causal=causal, window=window, bias=bias, dropout=rate)
+  bias, places = bool(positions.bias or positions.scores), config.memory_length > 0
+  return attention.unsupported(
+    name, causal=causal, window=window, bias=bias, dropout=rate, places=places
+  )
 
 
 def encoder_flops(config, batch, length):
   """Floating-point operations of one forward pass over [batch, length], matrix products only."""
   projection = 2 * batch * length * config.embedding_size * config.hidden_size
-  layers = config.num_hidden_layers
-  return projection + tower_flops(config, layers, batch, length, causal=config.causal)
+  layers, stretches = config.num_hidden_layers, 1
+  if config.recurrent_length:
+    stretches = -(-length // config.recurrent_length)
+    length = min(length, config.recurrent_length)
+  tower = tower_flops(
+    config, layers, batch, length, causal=config.causal, memory=config.memory_length
+  )
+  return projection + stretches * tower
 
 
-def tower_flops(config, count, batch, length, context_length=0, causal=False):
+def tower_flops(config, count, batch, length, context_length=0, causal=False, memory=0):
   """As encoder_flops, of a tower of `count` blocks. context_length: of the context that each block
-  attends to as well, or 0. With a window, attention counts what a token sees; causal attention
-  without a window counts in full, as is the custom. A Fourier transform is no matrix product and
-  counts 0."""
+  attends to as well, or 0. memory: vectors that stand before a row. With a window,
+  attention counts what a token sees; causal attention without a window counts in full, as is the
+  custom. A Fourier transform is no matrix product and counts 0."""
   D, F = config.hidden_size, config.intermediate_size
   window = np.broadcast_to(layer_numbers(config, count).window, count)
-  reach = np.where(window, window if causal else window // 2 * 2 + 1, length)
-  seen = int(np.minimum(reach, length).sum())
+  keys = length + memory
+  reach = np.where(window, window if causal else window // 2 * 2 + 1, keys)
+  reach = keys if config.global_tokens else reach  # all is computed, and masked
+  seen = int(np.broadcast_to(np.minimum(reach, keys), count).sum())
+  relative = POSITIONS[config.position_embeddings].scores is not None
   mixing = {
-    'attention': count * 2 * 4 * D * D + 2 * 2 * seen * D,
+    'attention': count * 2 * 4 * D * D + 2 * (3 if relative else 2) * seen * D,
     'fourier': 0,
     'lstm': count * 2 * 2 * (D + D // 2) * 4 * (D // 2),
     'conv': count * 2 * (3 * D * D + config.conv_width * D),
@@ -130,6 +158,9 @@ def tower_flops(config, count, batch, length, context_length=0, causal=False):
   }[config.mixer]
   products = {'mlp': 2, 'glu': 3}[config.feed_forward]
   total = batch * length * (mixing + count * 2 * products * D * F)
+  total += count * batch * 2 * 2 * memory * D * D
+  if relative:  # the product of each distance, which all rows share
+    total += count * 2 * (keys if causal else keys + length) * D * D
   if context_length:
     projections = 2 * 2 * D * D * (length + context_length)
     total += count * batch * (projections + 2 * 2 * length * context_length * D)

@@ -1,5 +1,6 @@
 """Position encodings: a table added to the embeddings (learned or sinusoidal), queries and keys
-rotated by their position (rotary), or a bias of the attention scores (ALiBi)."""
+rotated by their position (rotary), a bias of the attention scores (ALiBi), or scores of their own
+(relative, see relative.py)."""
 
 import math
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.models import common
+from bert_jax.models.relative import Relative
 from bert_jax.models.tokens import distance
 
 
@@ -21,11 +23,14 @@ class Positions(NamedTuple):
   turn(x [B, T, H, d], position_ids [B, T], theta) -> x rotated: the queries or keys of
   self-attention.
   bias(heads, pattern) -> added to the scores of self-attention; broadcasts to [B, H, Tq, Tk].
+  scores: a module of (config, deterministic) that is called with the queries [B, Tq, H, d] and the
+  pattern -> (the queries as they meet the keys, what is added to the scores).
   """
 
   embed: Callable | None = None
   turn: Callable | None = None
   bias: Callable | None = None
+  scores: Callable | None = None
 
 
 def learned(config, position_ids_BT):
@@ -64,6 +69,18 @@ def sinusoidal_table(length, width):
   return table
 
 
+def extended(table_PE, rows, how):
+  """A table of learned positions made longer, [rows, E]. how: 'tile' begins anew after its last row
+  (Longformer, Beltagy et al. 2020, https://arxiv.org/abs/2004.05150); 'interpolate' spreads its
+  rows evenly, the first and the last where these are, with lines between them."""
+  if how == 'tile':
+    return table_PE[np.arange(rows) % len(table_PE)]
+  at = np.linspace(0, len(table_PE) - 1, rows)
+  low = np.minimum(at.astype(int), max(0, len(table_PE) - 2))
+  share = (at - low)[:, None].astype(table_PE.dtype)
+  return (1 - share) * table_PE[low] + share * table_PE[low + 1]
+
+
 def rotary(x_BTHd, position_ids_BT, theta):
   """x with each pair of its numbers (i, i + d/2) rotated as a point of the plane, by the angle
   position / theta^(2i/d) (Su et al. 2021, https://arxiv.org/abs/2104.09864; pairs as in GPT-NeoX,
@@ -98,6 +115,7 @@ POSITIONS = {
   'scaled_sinusoidal': Positions(embed=scaled_sinusoidal),
   'rotary': Positions(turn=rotary),
   'alibi': Positions(bias=alibi),
+  'relative': Positions(scores=Relative),
   'none': Positions(),
 }
 

@@ -35,9 +35,7 @@ def run_blocks(config, count, deterministic, x_BTD, tokens, context=None, layer=
   def block_at(i):
     return block(config, deterministic, config.first_norm or i > 0, name=f'layer_{i}')
 
-  apart = count  # so many layers are not scanned
-  if config.scan_layers:
-    apart = 0 if config.first_norm or count == 1 else 1
+  apart = layers_apart(config, count)
   shared = block_at(0) if config.share_layers and not config.scan_layers else None
   for i in range(apart):
     x_BTD, _ = (shared or block_at(i))(x_BTD, tokens, layer.at(i), context)
@@ -45,7 +43,7 @@ def run_blocks(config, count, deterministic, x_BTD, tokens, context=None, layer=
     shares = config.share_layers
     scan = nn.scan(
       block,
-      variable_axes={'cache': 1} | ({} if shares else {'params': 0}),  # a cache's rows stay first
+      variable_axes={'cache': 1, 'memory': 1} | ({} if shares else {'params': 0}),  # rows first
       variable_broadcast='params' if shares else False,
       in_axes=(nn.broadcast, 0, nn.broadcast),
       split_rngs={'params': not shares, 'dropout': True},
@@ -55,6 +53,13 @@ def run_blocks(config, count, deterministic, x_BTD, tokens, context=None, layer=
     scanned = scan(config, deterministic, config.first_norm or apart > 0, name=name)
     x_BTD, _ = scanned(x_BTD, tokens, layer.since(apart), context)
   return common.norm(config)(x_BTD) if config.norm_placement == 'pre' else x_BTD
+
+
+def layers_apart(config, count):
+  """How many layers of a tower of `count` are not scanned, which are the first."""
+  if not config.scan_layers:
+    return count
+  return 0 if config.first_norm or count == 1 else 1
 
 
 class Stack(nn.Module):

@@ -30,6 +30,24 @@ def described(cls):
 
 
 @described
+class Memory:
+  """What stands before the tokens of each row: M vectors for each layer, in the collection `memory`
+  (see recurrence.py).
+  segment_ids: [B, M] int32, as in Tokens; 0: there is nothing. taken: [B] int32, how many tokens of
+  each row it takes up, from the first on."""
+
+  segment_ids: Any
+  taken: Any
+
+  def with_row(self, memory_BM, row_BT):
+    """([B, M + T, ...], [B, M, ...]): the memory with the row after it, and the memory once it has
+    taken up its tokens of the row, so that the last M remain."""
+    both = jnp.concatenate([jax.lax.stop_gradient(memory_BM), row_BT], axis=1)
+    last = jax.vmap(lambda x, at: jax.lax.dynamic_slice_in_dim(x, at, memory_BM.shape[1]))
+    return both, jax.lax.stop_gradient(last(both, self.taken))
+
+
+@described
 class Tokens:
   """The tokens of a batch of rows.
 
@@ -38,12 +56,16 @@ class Tokens:
   causal: True if no token may see a later one, or [B] bool by row.
   places: [T] or [B, T] int32, by which causal attention and windows order tokens and measure their
   distance. None: the index in the row. Keys that continue earlier ones (a memory, a cache) need it.
+  memory: the Memory before the rows, or None.
+  everywhere: [B, T] bool, the tokens that no window holds for, as queries or keys; None: none.
   """
 
   segment_ids: Any
   position_ids: Any = None
   causal: Any = False
   places: Any = None
+  memory: Any = None
+  everywhere: Any = None
 
 
 @described
@@ -73,7 +95,8 @@ class Pattern:
   causal: no later keys; True, or [B] bool by row.
   window: only near keys; an int, or an integer array [] that may be traced; 0: all. As in released
   models, these are, if causal, the last `window` keys up to the query's place (Mistral), otherwise
-  the keys at most window // 2 places away on either side (ModernBERT, Longformer).
+  the keys at most window // 2 places away on either side (ModernBERT, Longformer). Tokens that are
+  `everywhere` see all keys and are seen by all queries (global tokens, Longformer and BigBird).
   bias: added to the scores before the softmax; broadcasts to [B, H, Tq, Tk]; or None.
   """
 
@@ -97,6 +120,8 @@ def sees(pattern):
   if not is_constant(pattern.window, 0):
     window = jnp.asarray(pattern.window)
     near = jnp.where(causal, back < window, jnp.abs(back) <= window // 2)
+    if pattern.queries.everywhere is not None:
+      near |= pattern.queries.everywhere[:, :, None] | pattern.keys.everywhere[:, None, :]
     seen &= (window == 0) | near
   return seen
 

@@ -52,6 +52,10 @@ class Objective(abc.ABC):
     rows/batches.py). The first step of a run, or of an evaluation, gets zeros. Default: nothing."""
     return {}
 
+  def eval_carry(self, batch_size):
+    """The same of an evaluation, whose carry may have other shapes. Default: those of a run."""
+    return self.carry(batch_size)
+
   def given(self, config):
     """A tree of weights that are not trained (a teacher's), read before the run. Default: {}."""
     return {}
@@ -178,12 +182,15 @@ def encode(model, params, batch, rng=None, causal=False):
     fault = f'the batch has no {" and no ".join(lacking)}, which an encoder reads'
     raise InputError(f'{fault}; let spec return them, as base.row_spec does.')
   arrays = (batch[name] for name in names)
+  if model.recurrent_length and batch['input_ids'].shape[1] > model.recurrent_length:
+    return models.recurrence.in_stretches(model, params, list(arrays), rng, causal)
   return apply(models.Encoder(model), params, *arrays, rng=rng, causal=causal)
 
 
 def pooled_logits(model, head, params, batch, rng=None):
   """Logits of `head` for the pooled [CLS] of each example, [B, N, C]; rng turns dropout on.
-  A causal model has its last token in place of [CLS], which sees no other (GPT)."""
+  A causal model has its last token in place of [CLS], which sees no other (GPT), and so has one
+  that reads in stretches, of which only the last one has a memory of all."""
   hidden_key, head_key = two_keys(rng)
   hidden_BTD = encode(model, params['encoder'], batch, hidden_key)
   return head_logits(model, head, params, batch, hidden_BTD, head_key)
@@ -191,12 +198,17 @@ def pooled_logits(model, head, params, batch, rng=None):
 
 def head_logits(model, head, params, batch, hidden_BTD, head_key=None):
   """The same, of hidden states."""
+  pooled_BND = pooled(model, params, batch, hidden_BTD)
+  return apply(head, params['classifier'], pooled_BND, rng=head_key)
+
+
+def pooled(model, params, batch, hidden_BTD):
+  """The pooled vector of each example, [B, N, D], as pooled_logits has them."""
   positions_BN = batch['cls_positions']
-  if model.causal:
+  if model.causal or model.recurrent_length:
     positions_BN = last_positions(positions_BN, batch['segment_ids'])
   at_cls_BND = models.gather_positions(hidden_BTD, positions_BN)
-  pooled_BND = models.Pooler(model).apply({'params': params.get('pooler', {})}, at_cls_BND)
-  return apply(head, params['classifier'], pooled_BND, rng=head_key)
+  return models.Pooler(model).apply({'params': params.get('pooler', {})}, at_cls_BND)
 
 
 def next_tokens(batch):

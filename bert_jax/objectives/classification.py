@@ -22,6 +22,11 @@ class Classification(base.Pooled):
   causal language model on the same texts (GPT, Radford et al. 2018, section 3.2).
 
   pooling: 'cls', or 'mean': the mean of the hidden states of a text, without a pooler.
+
+  hierarchical: the examples of a row with the same number in `groups` are windows of one text, and
+  the classifier reads the sum of their vectors, weighted by a softmax of their products with a
+  learned vector (after Sun et al. 2019, https://arxiv.org/abs/1905.05583). That one begins at
+  zeros, and the sum as the mean.
   """
 
   labels: tuple[str, ...]
@@ -29,6 +34,7 @@ class Classification(base.Pooled):
   class_weights: tuple[float, ...] = ()
   pooling: str = 'cls'
   lm_weight: float = 0.0
+  hierarchical: bool = False
 
   @property
   def loss_weights(self):
@@ -50,7 +56,8 @@ class Classification(base.Pooled):
 
   @property
   def kinds(self):
-    return {'labels': jnp.float32 if self.regression or self.multi_label else jnp.int32}
+    labels = jnp.float32 if self.regression or self.multi_label else jnp.int32
+    return {'labels': labels} | ({'groups': jnp.int32} if self.hierarchical else {})
 
   def spec(self, batch_size):
     out = super().spec(batch_size)
@@ -67,6 +74,8 @@ class Classification(base.Pooled):
       params = base.init_model(self.model, rng, classifier=self.head)
     else:
       params = super().init(rng)
+    if self.hierarchical:
+      params['windows'] = {'query': jnp.zeros(self.model.hidden_size)}
     if self.lm_weight:
       params |= base.init_words(self.model, jax.random.fold_in(rng, 0), params['encoder'])
     return params
@@ -78,9 +87,12 @@ class Classification(base.Pooled):
 
   def _of_hidden(self, params, batch, hidden_BTD, head_key):
     if self.pooling == 'cls':
-      return base.head_logits(self.model, self.head, params, batch, hidden_BTD, head_key)
-    means_BND = models.example_means(hidden_BTD, batch['segment_ids'], batch['cls_positions'])
-    return base.apply(self.head, params['classifier'], means_BND, rng=head_key)
+      x_BND = base.pooled(self.model, params, batch, hidden_BTD)
+    else:
+      x_BND = models.example_means(hidden_BTD, batch['segment_ids'], batch['cls_positions'])
+    if self.hierarchical:
+      x_BND = over_groups(params['windows']['query'], x_BND, batch['groups'])
+    return base.apply(self.head, params['classifier'], x_BND, rng=head_key)
 
   def head_flops(self, batch_size):
     return super().head_flops(batch_size) if self.pooling == 'cls' else 0
@@ -122,3 +134,11 @@ class Classification(base.Pooled):
       return super().soft(logits, theirs, batch, temperature)
     squares = jnp.square(logits - jax.lax.stop_gradient(theirs))[..., 0]
     return mean(squares, batch['weights'])
+
+
+def over_groups(query_D, x_BND, groups_BN):
+  """For each example the weighted sum of the vectors of its group, [B, N, D]."""
+  same_BNN = groups_BN[:, :, None] == groups_BN[:, None, :]
+  scores_BN = jnp.einsum('bnd,d->bn', x_BND.astype(jnp.float32), query_D)
+  shares_BNN = jax.nn.softmax(jnp.where(same_BNN, scores_BN[:, None, :], -jnp.inf), axis=-1)
+  return jnp.einsum('bnm,bmd->bnd', shares_BNN.astype(x_BND.dtype), x_BND)

@@ -13,6 +13,10 @@
 All have the same parameters, so that what was trained as one kind can begin as any other, and the
 kind may change by step. The head is that of the masked language model.
 
+With model.memory_length a causal model is a Transformer-XL (Dai et al. 2019,
+https://arxiv.org/abs/1901.02860): row b of a batch continues row b of the one before, whose vectors
+it sees in each layer. As there, the memory goes on where a document ends.
+
 B batch, T tokens, K predictions, D hidden size, V vocabulary.
 """
 
@@ -37,11 +41,13 @@ LEAST_RATE = 1e-3  # t is at least this, so that no weight is above its inverse
 @dataclasses.dataclass(frozen=True)
 class LanguageModel(MlmNsp):
   """stages: ((0, kind), (first step, kind), ...); a hybrid can be the only stage alone.
-  causal_share: the share of a hybrid's rows that are causal. Evaluations report the loss of every
-  kind among the stages, each on all rows; the rates of diffusion are spread evenly over them."""
+  causal_share: the share of a hybrid's rows that are causal. eval_memory: the memory's length in
+  evaluations; 0: as in training. Evaluations report the loss of every kind among the stages, each
+  on all rows; the rates of diffusion are spread evenly over them."""
 
   stages: tuple = ((0, 'causal'),)
   causal_share: float = 0.5
+  eval_memory: int = 0
 
   @property
   def kinds(self):
@@ -70,6 +76,15 @@ class LanguageModel(MlmNsp):
       name = TERMS[kind]
       out += [name, f'{name}_accuracy', *(f'{name}_{language}' for language in self.languages)]
     return (*out, *(('perplexity',) if 'causal' in self.kinds else ()))
+
+  def carry(self, batch_size):
+    return self._memory(batch_size, self.model.memory_length)
+
+  def eval_carry(self, batch_size):
+    return self._memory(batch_size, self.eval_memory or self.model.memory_length)
+
+  def _memory(self, batch_size, length):
+    return models.recurrence.empty(self.model, batch_size, length) if length else {}
 
   def shares(self, sums):
     out = super().shares(sums) if 'mlm' in sums else {}
@@ -122,6 +137,9 @@ class LanguageModel(MlmNsp):
     if self.kinds == ('masked',):
       return super().terms(params, batch, rng, train, carry, given)
     rng, terms = rng if train else None, {}
+    if carry:
+      hidden_BTD, carry = self._read_on(params, batch, rng, carry)
+      return self._terms_of('causal', params, batch, hidden_BTD, train), carry
     if 'kind' not in batch:
       for kind in self.kinds:
         hidden_BTD = self._hidden(params, batch, batch[IDS[kind]], kind == 'causal', rng)
@@ -137,6 +155,15 @@ class LanguageModel(MlmNsp):
     for kind, is_B in is_kind_B.items():
       terms |= self._terms_of(kind, params, batch, hidden_BTD, train, is_B)
     return terms, carry
+
+  def _read_on(self, params, batch, rng, memory):
+    """(hidden states [B, T, D], the memory after them). The last token of a row is the first of the
+    next one, and so becomes no part of the memory."""
+    tokens_B = jnp.sum(batch['segment_ids'] > 0, axis=1, dtype=jnp.int32)
+    arrays = [batch[name] for name in base.row_spec(1, 1)]
+    taken_B = jnp.maximum(tokens_B - 1, 0)
+    encoder = params['encoder']
+    return models.recurrence.encode(self.model, encoder, arrays, memory, taken_B, rng, causal=True)
 
   def _hidden(self, params, batch, ids_BT, causal, rng):
     model = dataclasses.replace(self.model, causal=False)  # the kind of a row says so

@@ -79,6 +79,9 @@ class Attention(Ask):
     super().__init__(model)
     if (mixer := model.config.model.mixer) != 'attention':
       raise InputError(f'this model has no attention to show: its model.mixer is {mixer}.')
+    if stretch := model.config.model.recurrent_length:
+      reads = f'this model reads stretches of {stretch} tokens, whose attention goes into a memory'
+      raise InputError(f'{reads}; that is not shown.')
     L, H = model.config.model.num_hidden_layers, model.config.model.num_attention_heads
     for name, value, number in (('layer', layer, L), ('head', head, H)):
       if not -1 <= value < number:

@@ -75,6 +75,8 @@ class Model:
     self.limit = self.config.data.seq_length
     if 'task' in self.config:
       self.limit = self.config.task.max_length or self.limit
+    else:  # distances as long as with a memory
+      self.limit += self.config.model.memory_length
     self.counts = Counter()
     self._asks, self._generator = {}, None
     spare = self.config.model.vocab_size - self.tokenizer.vocab_size

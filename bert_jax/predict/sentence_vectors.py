@@ -66,7 +66,8 @@ class Windows(Examples):
       texts += parts
       text_of += [i] * len(parts)
     self.text_of = np.array(text_of, np.int64)
-    super().__init__(model.tokenizer, texts, seq_length=model.limit, slots=64)
+    align = model.config.model.recurrent_length or 1
+    super().__init__(model.tokenizer, texts, seq_length=model.limit, slots=64, align=align)
 
   def answers(self, outputs):
     numbers, (vectors,) = by_example(outputs, 'vectors')

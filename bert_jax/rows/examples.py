@@ -29,6 +29,7 @@ class Examples:
   per_token: {name: ([E] arrays with a value for each token of the example, special tokens
     included; their type)}; in a row [T].
   takes: None, or [E] the tokens of a row that an example takes, if more than its texts have.
+  align: examples begin at multiples of this, and take a multiple of it.
 
   Besides these and what build_row makes, a row has weights [N] (1: a real example), example_ids
   [N] (the example's number + 1, 0: none) and, with items, groups [N] (the items of the row, counted
@@ -37,7 +38,7 @@ class Examples:
 
   def __init__(
     self, tokenizer, texts, *, seq_length, slots=1, items=None, per_example=None, positions=None,
-    per_token=None, takes=None,
+    per_token=None, takes=None, align=1,
   ):  # fmt: skip
     self.tokenizer, self.texts, self.seq_length, self.slots = tokenizer, texts, seq_length, slots
     self.per_example, self.positions = per_example or {}, positions or {}
@@ -48,7 +49,8 @@ class Examples:
     item_of = np.arange(len(texts)) if items is None else np.asarray(items)
     first = np.flatnonzero(np.diff(item_of, prepend=-1))
     sizes = np.diff(np.append(first, len(texts)))
-    takes = self.lengths if takes is None else np.maximum(takes, self.lengths)
+    self.align, self.aligned = align, -(-self.lengths // align) * align
+    takes = self.aligned if takes is None else np.maximum(takes, self.lengths)
     room = np.add.reduceat(takes, first) if len(first) else takes
     if len(room) and room.max() > seq_length:
       raise InputError(
@@ -69,7 +71,8 @@ class Examples:
     self.fingerprint = self._digest(item_of)
 
   def _digest(self, item_of):
-    digest = hashlib.sha256(repr((self.seq_length, self.slots)).encode())
+    align = (self.align,) if self.align > 1 else ()
+    digest = hashlib.sha256(repr((self.seq_length, self.slots, *align)).encode())
     arrays = [item_of, self.lengths, *self.per_example.values(), *self.positions.values()]
     arrays += [x for values, _ in self.per_token.values() for x in values]
     for array in arrays + [ids for parts in self.texts for ids in parts]:
@@ -97,7 +100,7 @@ class Examples:
     chosen = [e for item in items for e in item]
     n = len(chosen)
     texts = [[(ids, 0) for ids in self.texts[e]] for e in chosen]
-    row = build_row(self.tokenizer, texts, length, slots=slots)
+    row = build_row(self.tokenizer, texts, length, slots=slots, align=self.align)
     begins = row['cls_positions'][:n]
     row['weights'], row['example_ids'] = np.zeros(slots, np.float32), np.zeros(slots, np.int32)
     row['weights'][:n], row['example_ids'][:n] = 1, np.array(chosen) + 1
@@ -124,8 +127,8 @@ class Scored(Examples, abc.ABC):
   def answers(self, outputs):
     """The model's answers: a JSON-ready dict for each example whose parts were all predicted.
     outputs: {name: [R, ...]}, what the objective's `predict` returned for R rows. Keys: id, where
-    (file and line), the question, gold (if known), prediction, probability, loss (-log of the
-    probability of the gold answer)."""
+    (file and line), length (tokens of its texts before any is cut), the question, gold (if known),
+    prediction, probability, loss (-log of the probability of the gold answer)."""
 
   def score(self, answers):
     """{metric: number} as the task's official scorer computes it; {} if no answer has gold."""
@@ -135,6 +138,19 @@ class Scored(Examples, abc.ABC):
   @abc.abstractmethod
   def scores(self, answers):
     """{metric: number} of answers that all have gold."""
+
+  def by_length(self, answers):
+    """The scores of the answers of each length: [{'tokens': '65-128', 'examples': number, metric:
+    score, ..}, ..], shortest first. The bounds are powers of 2, from 64 on."""
+    groups = {}
+    for answer in answers:
+      if 'gold' in answer:
+        groups.setdefault(max(64, 1 << (answer['length'] - 1).bit_length()), []).append(answer)
+    return [
+      {'tokens': f'{0 if longest == 64 else longest // 2 + 1}-{longest}', 'examples': len(part)}
+      | self.scores(part)
+      for longest, part in sorted(groups.items())
+    ]
 
   def files(self, answers):
     """{file name: content} in the formats that official scorers and leaderboards read."""

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def build_row(tokenizer, examples, seq_length, *, slots=1):
+def build_row(tokenizer, examples, seq_length, *, slots=1, align=1):
   """{name: array} of one row, see build_rows. examples: for each, a list of one or two texts
   (ids, unit_starts), arrays of one length."""
   texts = [text for parts in examples for text in parts]
@@ -16,13 +16,14 @@ def build_row(tokenizer, examples, seq_length, *, slots=1):
   arrays = build_rows(
     tokenizer, np.zeros(len(examples), np.int64), sizes, tokens,
     np.concatenate([*units, np.zeros(0, np.int32)]), seq_length, rows=1, slots=slots, second=second,
+    align=align,
   )  # fmt: skip
   return {name: array[0] for name, array in arrays.items()}
 
 
 def build_rows(
   tokenizer, row_of, sizes, tokens, units, seq_length, *, rows, slots=1, second=None, labels=None,
-  marks=None,
+  marks=None, align=1,
 ):  # fmt: skip
   """{name: array} of R rows of `seq_length` = T tokens with E examples, up to `slots` = N in each.
 
@@ -30,6 +31,7 @@ def build_rows(
   sizes: [E, 2] the tokens of A and B. tokens, units: ids and unit_starts of A and B of all examples
   one after the other. second: [E] whether there is a B; None: where it has tokens. labels: [E]
   numbers; below 0 is none. marks: [E, 2] whether an example has [CLS], and [SEP]; None: all do.
+  align: examples begin at multiples of this.
 
   [R, T] int32, padded at the end: input_ids, token_type_ids (1 from B on), position_ids (from 0 in
   each example), segment_ids (1, 2, .. for each example, 0: padding), unit_starts (0 at special
@@ -42,8 +44,9 @@ def build_rows(
   has_cls, has_sep = np.ones((2, len(sizes)), bool) if marks is None else np.transpose(marks)
   lengths = has_cls + sizes.sum(axis=1) + has_sep * (1 + second)
   first = np.searchsorted(row_of, row_of)  # the first example of each one's row
-  ends = np.cumsum(lengths)
-  slot, in_row = np.arange(len(sizes)) - first, ends - lengths - (ends - lengths)[first]
+  taken = -(-lengths // align) * align
+  before = np.cumsum(taken) - taken
+  slot, in_row = np.arange(len(sizes)) - first, before - before[first]
   begin = row_of * seq_length + in_row
   every = spread(begin, lengths)
   positions[every] = every - np.repeat(begin, lengths)

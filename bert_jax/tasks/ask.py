@@ -79,7 +79,7 @@ class Ask(abc.ABC):
 
   def shown(self, answer):
     """The JSON-ready dict of an answer."""
-    names = self.shows or [name for name in answer if name not in ('id', 'where')]
+    names = self.shows or [name for name in answer if name not in ('id', 'where', 'length')]
     return {name: answer[name] for name in names}
 
 

@@ -80,7 +80,8 @@ def objective(kind, config, *arguments, **options):
 
 def shape(config):
   """The arguments of rows.examples.Examples that say how large a row is."""
-  return {'seq_length': config.data.seq_length, 'slots': config.data.examples_per_row}
+  shape = {'seq_length': config.data.seq_length, 'slots': config.data.examples_per_row}
+  return shape | {'align': config.model.recurrent_length or 1}  # where stretches begin
 
 
 def sources_of(read, rows, has_eval=lambda config: False):

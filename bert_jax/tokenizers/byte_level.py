@@ -13,7 +13,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
-from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
+from bert_jax.tokenizers.base import RESERVED, Encoding, Tokenizer, checked
 
 BLANK = 'Ġ'  # how byte-level vocabularies write a space
 
@@ -66,3 +66,10 @@ class ByteLevel(Tokenizer):
 
   def files(self) -> dict[str, str]:
     return {'tokenizer.json': self.rust.to_str(pretty=True)}
+
+
+def of_bytes() -> ByteLevel:
+  """The vocabulary of single bytes: the reserved pieces and 256 more, so 261. Each text begins with
+  a blank, which parts the sentences of a document."""
+  pieces = [*RESERVED, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+  return ByteLevel(pieces, [], add_prefix_space=True, source='the vocabulary of bytes')

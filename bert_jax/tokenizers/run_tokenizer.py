@@ -10,6 +10,7 @@ from typing import Any
 
 from bert_jax import tokenizers
 from bert_jax.errors import InputError
+from bert_jax.tokenizers.byte_level import of_bytes
 from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
 from bert_jax.tokenizers.wordpiece_trainer import train_wordpiece
 
@@ -41,6 +42,10 @@ def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]
       )
   elif settings.path:
     tokenizer = from_path()
+  elif settings.kind == 'bytes':
+    if settings.do_lower_case:
+      raise InputError('tokenizer.kind=bytes keeps capitals; set tokenizer.do_lower_case=false.')
+    tokenizer = of_bytes()
   else:
     tokenizer = _trained(config, texts())
   if folder and tokenizer.vocab_size > size:

@@ -9,6 +9,8 @@ config, seed and data, count once. A run that collapsed, one that predicts the s
 example, is named, and a second line gives the mean without it. Runs that were evaluated on other
 rows, or under other masks, are named too, since their losses cannot be compared. --svm adds, to
 classification, the scores of TF-IDF and a linear support vector machine on the same examples.
+Scores of a task are shown by the length of its texts too, in a second table and a second row of
+panels.
 """
 
 import json
@@ -24,7 +26,7 @@ from bert_jax import tokenizers, workdirs
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.classification import linear
-from bert_jax.tools import arguments
+from bert_jax.tools import arguments, report_lengths
 
 MANY = 4  # fields in which runs may differ and still be named by them
 FEW = 10  # runs, of which a bootstrap would give too narrow an interval
@@ -229,6 +231,9 @@ def table(runs, metric='', svm=False):
     for copy, run in copies.items()
   ]
   lines += judged_otherwise(runs)
+  lines += report_lengths.lines(
+    [(objective, text, metric_of(x[0], metric), x) for (objective, text), x in shown]
+  )
   return '\n'.join(arguments.aligned(rows) + lines)
 
 
@@ -238,8 +243,11 @@ def picture(runs, path, metric=''):
 
   by_group = groups(runs)
   objectives = list(dict.fromkeys(objective for objective, _ in by_group))
-  figure = Figure(figsize=(6 * len(objectives), 4.2))
-  for axis, objective in zip(figure.subplots(1, len(objectives), squeeze=False)[0], objectives):
+  has_lengths = any(map(report_lengths.table_of, runs))
+  figure = Figure(figsize=(6 * len(objectives), 4.2 * (1 + has_lengths)))
+  axes = figure.subplots(1 + has_lengths, len(objectives), squeeze=False)
+  for column, objective in enumerate(objectives):
+    axis = axes[0, column]
     panel = {text: members for (o, text), members in by_group.items() if o == objective}
     for i, (text, members) in enumerate(panel.items()):
       name = metric_of(members[0], metric)
@@ -255,6 +263,9 @@ def picture(runs, path, metric=''):
         axis.axhline(level[0], color='gray', linestyle=':', label=level[1])
     axis.set(title=objective, xlabel='step', ylabel=name)
     axis.legend(fontsize=7)
+    if has_lengths:
+      of_lengths = [(text or '-', metric_of(x[0], metric), x) for text, x in panel.items()]
+      report_lengths.draw(axes[1, column], of_lengths)
   figure.tight_layout()
   try:
     figure.savefig(path, dpi=120)

@@ -264,7 +264,7 @@ MUTANTS = [
   (
     'scores do not count as operations',
     'bert_jax/models/encoder.py',
-    '2 * 2 * seen * D',
+    '2 * (3 if relative else 2) * seen * D',
     '2 * seen * D',
     'tests/test_train.py::test_a_workdir_tells_about_its_run',
   ),
@@ -502,8 +502,8 @@ MUTANTS = [
   (
     'keys in blocks are turned by the positions of the queries',
     'bert_jax/models/attention.py',
-    'positions.turn(k_BTHd, of_keys(at_BT), layer.rotary_theta)',
-    'positions.turn(k_BTHd, of_keys(jnp.roll(at_BT, 1, 1)), layer.rotary_theta)',
+    'positions.turn(k_BTHd, of_keys(positions_of(key_tokens)), layer.rotary_theta)',
+    'positions.turn(k_BTHd, of_keys(jnp.roll(positions_of(key_tokens), 1, 1)), layer.rotary_theta)',
     'tests/test_bands.py::test_a_tower_in_blocks_is_that_over_whole_rows',
   ),
   (

@@ -46,7 +46,7 @@ class Choices(Scored):
       takes = f'a question of {most} choices takes {most} times task.max_length={limit} tokens'
       advice = f'set data.seq_length={most * limit} or task.max_length={seq_length // most}'
       raise InputError(f'{takes} and a row has {seq_length}; {advice}.')
-    pairs = _pairs(tokenizer, questions, limit, problems)
+    pairs, self.tokens = _pairs(tokenizer, questions, limit, problems)
     contexts = [pairs[at][0] for at in self.question_at[:-1]]
     self.read = contexts + [ids for _, ids in pairs]
     labels = np.zeros(self.question_at[-1], np.float32)
@@ -64,9 +64,10 @@ class Choices(Scored):
     logits, seen = np.zeros(self.question_at[-1]), np.zeros(self.question_at[-1], bool)
     logits[numbers], seen[numbers] = predicted, True
     out = []
-    for question, first, last in zip(self.questions, self.question_at, self.question_at[1:]):
+    ends = zip(self.questions, self.tokens, self.question_at, self.question_at[1:])
+    for question, length, first, last in ends:
       if seen[first:last].all():
-        out.append(self._answer(question, logits[first:last]))
+        out.append(self._answer(question, logits[first:last]) | {'length': length})
     return out
 
   def _answer(self, question, logits):
@@ -108,21 +109,23 @@ sources = labelled.sources_of(reading.read, Choices)
 
 
 def _pairs(tokenizer, questions, limit, problems):
-  """[(ids of the context, ids of question and choice)] of every choice; with special tokens, each
-  has `limit` tokens at most."""
+  """([(ids of the context, ids of question and choice)] of every choice; with special tokens, each
+  has `limit` tokens at most), [tokens of each question's longest choice before it was cut]."""
   room = limit - 2 - tokenizer.between
   contexts = list(dict.fromkeys(question.context for question in questions))
   contexts = dict(zip(contexts, tokenizer.ids_batch(contexts), strict=True))
   seconds = iter(tokenizer.ids_batch([x for question in questions for x in question.seconds]))
-  out = []
+  out, lengths = [], []
   for question in questions:
     choices = [next(seconds) for _ in question.choices]
-    if any(len(ids) > room for ids in choices):
+    longest = max(map(len, choices))
+    if longest > room:
       problems.note('questions whose choices lost their beginning', question.where)
       choices = [ids[max(0, len(ids) - room) :] for ids in choices]
     context = contexts[question.context]
+    lengths.append(len(context) + longest)
     left = room - max(map(len, choices))
     if len(context) > left:
       problems.counts[f'questions with a cut context (longer than {limit} tokens)'] += 1
     out += [tokenizer.pair(context[:left], ids) for ids in choices]
-  return out
+  return out, lengths

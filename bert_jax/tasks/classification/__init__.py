@@ -29,8 +29,9 @@ FIELDS = {
   'table.pooling': Field(str, ('cls', 'mean'),
     'what is classified: the pooled [CLS] (BERT), or the mean of all tokens, without a pooler',
     'cls', past='cls'),
-  'table.long_texts': Field(str, ('head', 'tail', 'head_tail', 'windows'),
-    'what is kept of a text that is too long; windows: all of it, logits averaged', 'head'),
+  'table.long_texts': Field(str, ('head', 'tail', 'head_tail', 'windows', 'hierarchical'),
+    'what is kept of a text that is too long; windows: all of it, logits averaged; hierarchical: '
+    'the windows that a row holds, whose vectors are classified together', 'head'),
   'table.lm_weight': Field(float, '[0, inf)',
     'of the loss of a causal language model on the texts, beside that of labels (GPT: 0.5)', 0.0,
     past=0.0),
@@ -56,6 +57,24 @@ def rules(config):
   yield not table.eval_share or bool(config.data.train), f'{share}; name the training data.'
   cut = f'{single}; of a pair the longer text loses its end.'
   yield not table.pair_column or table.long_texts == 'head', cut
+  yield from hierarchical_rules(config)
+
+
+def hierarchical_rules(config):
+  row, window = config.data.seq_length, config.task.max_length
+  several = not window or row < 2 * window
+  is_hierarchical = config.table.long_texts == 'hierarchical'
+  given = 'table.long_texts=hierarchical puts all windows of a text into one row'
+  yield (
+    not is_hierarchical or not several,
+    f'{given}, and data.seq_length {row} holds less than two of task.max_length {window}; set '
+    'task.max_length=128, say, and data.seq_length to a multiple of it.',
+  )
+  slots, most = config.data.examples_per_row, row // max(1, window)
+  yield (
+    not is_hierarchical or several or slots >= most,
+    f'{given}, up to {most}, and data.examples_per_row is {slots}; set it to {most} or more.',
+  )
 
 
 def main_metric(config):

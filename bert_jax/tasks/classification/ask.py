@@ -14,6 +14,12 @@ class Classify(OfHead):
   def fields(self):
     return ('text', 'pair') if self.model.config.table.pair_column else ('text',)
 
+  def config(self, row=0):
+    config = super().config(row)
+    if config.table.long_texts == 'hierarchical':  # a row holds all windows of a text
+      config.data.seq_length = max(row, self.model.config.data.seq_length)
+    return config
+
   def of_parts(self, parts):
     if len(parts) != len(self.fields):
       if len(parts) == 2 and not self.model.step:

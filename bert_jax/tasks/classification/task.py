@@ -6,9 +6,10 @@ labels (of more labels macro F1); for numbers Pearson and Spearman correlation.
 
 A text that is too long keeps its head, its tail, or both: a quarter of the tokens from its head and
 the others from its tail (Sun et al. 2019, https://arxiv.org/abs/1905.05583, keep 128 and 382 of
-510). Or it becomes windows, which share its weight in the loss and whose logits are averaged. A
-pair that is too long loses tokens from the end of its longer text, as in BERT's run_classifier.py.
-Examples that are cut are counted.
+510). Or it becomes windows, which share its weight in the loss and whose logits are averaged;
+hierarchical: whose vectors are classified together, of as many windows as a row holds. A pair that
+is too long loses tokens from the end of its longer text, as in BERT's run_classifier.py. Examples
+that are cut are counted.
 """
 
 import numpy as np
@@ -72,6 +73,7 @@ def objective(config, tokenizer):
   table = config.table
   more = {'multi_label': table.multi_label, 'class_weights': weights, 'pooling': table.pooling}
   more['lm_weight'] = table.lm_weight
+  more['hierarchical'] = table.long_texts == 'hierarchical'
   return labelled.objective(Classification, config, labels, **more)
 
 
@@ -88,15 +90,21 @@ class Texts(Scored):
     sides = [tokenizer.ids_batch(texts) for texts in zip(*(e.texts for e in examples))]
     pairs, whole = len(sides) == 2, zip(*sides)
     room = limit - 2 - pairs * tokenizer.between
-    if table.long_texts == 'windows' and len(sides) == 1:
+    together = table.long_texts == 'hierarchical'
+    in_windows = together or table.long_texts == 'windows'
+    if in_windows and len(sides) == 1:
       self.read = sides[0]
-    parts, text_of = [], []
+    parts, text_of, self.tokens = [], [], []
     for i, ids in enumerate(whole):
       kept = [ids]
+      self.tokens.append(sum(map(len, ids)))
       if sum(map(len, ids)) > room:
         kept = cut(ids, room, table.long_texts)
-        what = 'examples ' + ('in windows' if table.long_texts == 'windows' else 'cut')
+        what = 'examples ' + ('in windows' if in_windows else 'cut')
         problems.counts[f'{what} (longer than {limit} tokens)'] += 1
+        if together and len(kept) > (most := config.data.seq_length // limit):
+          problems.counts[f'examples that lost their end (longer than {most} windows)'] += 1
+          kept = kept[:most]
       parts += [tokenizer.pair(*two) for two in kept] if pairs else kept
       text_of += [i] * len(kept)
     self.text_of = np.array(text_of, np.int64)
@@ -119,7 +127,8 @@ class Texts(Scored):
     weights = known / np.maximum(1, np.bincount(self.text_of, minlength=len(known)))
     of_text = {'labels': labels, 'weights': weights.astype(np.float32)}
     per_example = {name: values[self.text_of] for name, values in of_text.items()}
-    super().__init__(tokenizer, parts, per_example=per_example, **labelled.shape(config))
+    items, shape = self.text_of if together else None, labelled.shape(config)
+    super().__init__(tokenizer, parts, items=items, per_example=per_example, **shape)
     if self.labels and not self.multi_label and known.any():
       self.baselines['classification_accuracy'] = labelled.majority(labels[known > 0])
 
@@ -135,6 +144,7 @@ class Texts(Scored):
   def _answer(self, i, logits):
     example, gold = self.examples[i], self.gold[i]
     out = {'id': example.id, 'where': example.where, 'texts': list(example.texts)}
+    out['length'] = self.tokens[i]
     if self.regression:
       out['prediction'] = float(logits[0])
       if gold is not None:
@@ -207,11 +217,11 @@ sources = labelled.sources_of(
 
 def cut(parts, room, keep='head'):
   """[token arrays of each window] of the token arrays of a text (one) or a pair (two). A window has
-  `room` tokens in all; without keep='windows' there is one."""
+  `room` tokens in all; if not of 'windows' or 'hierarchical', there is one."""
   if len(parts) == 2:
     return [truncate(parts, room)]
   (ids,) = parts
-  if keep == 'windows':
+  if keep in ('windows', 'hierarchical'):
     stride = max(1, round(room * WINDOW_STRIDE))
     starts = range(0, len(ids) - room + stride, stride)
     return [(ids[start : start + room],) for start in starts]

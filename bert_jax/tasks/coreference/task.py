@@ -40,7 +40,7 @@ class Pronouns(Scored):
   def __init__(self, config, tokenizer, examples, problems):
     self.format, self.names = config.task.format, ANSWERS[config.task.format]
     limit = config.task.max_length or config.data.seq_length
-    self.examples, texts, spans = [], [], []
+    self.examples, self.tokens, texts, spans = [], [], [], []
     encodings = tokenizer.encode_batch([example.text for example in examples])
     for example, encoding in zip(examples, encodings):
       pieces = _pieces(example, encoding.offsets, problems)
@@ -52,6 +52,7 @@ class Pronouns(Scored):
       if len(kept) < len(encoding.ids):
         problems.counts[f'examples cut (longer than {limit} tokens)'] += 1
       self.examples.append(example)
+      self.tokens.append(len(encoding.ids))
       texts.append((encoding.ids[kept],))
       spans.append(1 + np.searchsorted(kept, pieces))
     golds = [example.gold for example in self.examples]
@@ -66,7 +67,8 @@ class Pronouns(Scored):
 
   def answers(self, outputs):
     numbers, (logits,) = by_example(outputs, 'logits')
-    return [self._answer(self.examples[i], x) for i, x in zip(numbers, logits)]
+    answers = ((i, self._answer(self.examples[i], x)) for i, x in zip(numbers, logits))
+    return [answer | {'length': self.tokens[i]} for i, answer in answers]
 
   def _answer(self, example, logits):
     logs = log_softmax(np.asarray(logits, np.float64))

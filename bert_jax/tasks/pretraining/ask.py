@@ -231,7 +231,8 @@ class NextSentence(Classify):
   def config(self, row=0):
     table = dict(labels=self.labels, multi_label=False, regression=False, long_texts='head')
     data = dict(seq_length=self.model.limit, examples_per_row=64)
-    return ConfigDict(dict(table=table, task=dict(max_length=self.model.limit), data=data))
+    task, model = dict(max_length=self.model.limit), self.model.config.model
+    return ConfigDict(dict(table=table, task=task, data=data, model=model))
 
   def shown(self, answer):
     out = dict(zip(self.fields, answer['texts']))

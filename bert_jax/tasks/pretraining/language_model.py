@@ -21,6 +21,8 @@ FIELDS = {
   'language_model.kind': Field(str, None,
     'causal, masked, hybrid or diffusion; or by step, as in causal,masked@20000', 'causal'),
   'language_model.causal_share': Field(float, '[0, 1]', 'share of the rows of a hybrid', 0.5),
+  'language_model.eval_memory': Field(int, '[0, inf)',
+    'model.memory_length in evaluations, which may be longer; 0: as in training', 0, past=0),
 }  # fmt: skip
 DEFAULTS = {'model.causal': True, 'corpus.rows': 'lm', 'loss.nsp_weight': 0.0}
 
@@ -33,6 +35,7 @@ def stages(config):
 def objective(config, tokenizer):
   share = config.language_model.causal_share
   more = {'stages': stages(config), 'causal_share': share}
+  more['eval_memory'] = config.language_model.eval_memory
   more['masks'] = {kind for _, kind in more['stages']} != {'causal'}
   return task.objective(config, tokenizer, language_model.LanguageModel, **more)
 
@@ -43,6 +46,13 @@ def main_metric(config):
   if kind == 'hybrid':
     kind = 'causal' if config.language_model.causal_share else 'masked'
   return language_model.TERMS[kind]
+
+
+def judged_under(config):
+  """As in other pre-training, and the memory, which is empty where each row of a batch begins."""
+  memory = config.language_model.eval_memory or config.model.memory_length
+  lanes = f'{config.batch_size} with a memory of {memory}' if memory else ''
+  return PRETRAINING.judged_under(config) | {'lanes': lanes}
 
 
 def rules(config):
@@ -60,6 +70,7 @@ def rules(config):
     f'{given} ends with a model that {"is" if causal else "is not"} causal, and model.causal is '
     f'{str(config.model.causal).lower()}; set model.causal={str(causal).lower()}.',
   )
+  yield from memory_rules(config, kinds)
   rows = config.corpus.rows
   pairs = f'corpus.rows={rows} makes pairs, of which a language model knows nothing; set it to lm.'
   yield rows not in ('nsp', 'sop'), pairs
@@ -67,6 +78,32 @@ def rules(config):
   model = dataclasses.replace(models.ModelConfig(**config.model), causal=False)
   sentence = models.unsupported(model, sees)
   yield not sentence, sentence
+
+
+# Position encodings that know distances only, so that earlier tokens may stand before any row.
+BY_DISTANCE = 'relative', 'rotary', 'alibi', 'none'
+
+
+def memory_rules(config, kinds):
+  """What does not go with a memory of the rows before."""
+  model, longer = config.model, config.language_model.eval_memory
+  name = 'model.memory_length' if model.memory_length else 'language_model.eval_memory'
+  given = f'{name}={model.memory_length or longer} gives each row a memory of the one before it'
+  packed, accumulation = config.data.examples_per_row, config.optimizer.accumulation
+  rows, positions = config.corpus.rows, model.position_embeddings
+  for holds, rest in (
+    (set(kinds) == {'causal'}, 'which a causal model reads; set language_model.kind=causal'),
+    (rows == 'lm', f'and rows of corpus.rows={rows} do not follow each other; set it to lm'),
+    (packed == 1, f'and data.examples_per_row={packed} packs several texts into one; set it to 1'),
+    (accumulation == 1,
+     f'and optimizer.accumulation={accumulation} splits the rows that it belongs to; set it to 1'),
+    (positions in BY_DISTANCE,
+     f'and model.position_embeddings={positions} counts from the beginning of a row; use one of '
+     f'{", ".join(BY_DISTANCE)}'),
+  ):  # fmt: skip
+    yield holds or not (model.memory_length or longer), f'{given}, {rest}.'
+  alone = f'language_model.eval_memory={longer} is for a model with a memory'
+  yield not longer or model.memory_length > 0, f'{alone}; set model.memory_length, or it to 0.'
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
@@ -123,6 +160,7 @@ LANGUAGE_MODEL = dataclasses.replace(
   fields=PRETRAINING.fields | FIELDS,
   defaults=PRETRAINING.defaults | DEFAULTS,
   main_metric=main_metric,
+  judged_under=judged_under,
   predictions={name: x for name, x in PREDICTIONS.items() if name != 'next-sentence'},
   heads=(
     Head('LMHeadModel', ('encoder', 'mlm'), 'text-generation', causal=True),

@@ -71,7 +71,9 @@ class Windows(Scored):
     self.offsets = {context: encoding.offsets for context, encoding in encodings.items()}
     self.read = [encoding.ids for encoding in encodings.values()]
     parts, positions, weights, self.first, self.plans, self.spans = [], [], [], [0], [], []
+    self.tokens = []
     for question, ids in zip(questions, tokenizer.ids_batch([q.text for q in questions])):
+      self.tokens.append(len(ids) + len(encodings[question.context].ids))
       if len(ids) > (most := self.qa.max_query_length):
         problems.note(f'questions cut (longer than {most} tokens)', question.where)
         ids = ids[:most]
@@ -137,7 +139,7 @@ class Windows(Scored):
     options = {'longest': self.qa.max_answer_length, 'count': count}
     nbest = self._nbest(question, best_spans(starts, bounds, *logits, **options))
     out = {'id': question.id, 'where': question.where, 'question': question.text}
-    out['answer'] = nbest[0]['text'] if nbest else ''
+    out['length'], out['answer'] = self.tokens[i], nbest[0]['text'] if nbest else ''
     if self.qa.unanswerable:
       at_cls = [(float(s[0]), float(e[0])) for s, e in zip(start_logits, end_logits, strict=True)]
       null = min(at_cls, key=sum)

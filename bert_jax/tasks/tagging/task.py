@@ -130,7 +130,7 @@ class Tagged(Scored):
     limit = config.task.max_length or config.data.seq_length
     label_ids = {label: k for k, label in enumerate(self.labels)}
     pieces, begins = _pieces(tokenizer, sentences, problems)
-    self.read = [pieces]
+    self.read, self.sizes = [pieces], [int(at[-1] - at[0]) for at in begins]
     around = [range(i, i + 1) for i in range(len(sentences))]
     if tagging.document_context:
       around = _documents(sentences)
@@ -170,7 +170,8 @@ class Tagged(Scored):
         of_tokens = np.zeros((len(sentence.tokens), len(self.labels)))
         for e, (_, asked, at) in group:
           of_tokens[asked] = logits[e][at]
-        out.append(self._answer(sentence, log_softmax(of_tokens, axis=-1)))
+        answer = self._answer(sentence, log_softmax(of_tokens, axis=-1))
+        out.append(answer | {'length': self.sizes[number]})
     return out
 
   def _answer(self, sentence, logs):

@@ -78,7 +78,7 @@ class Pairs(Scored):
     sources = tokenizer.ids_batch([pair.source for pair in pairs])
     targets = tokenizer.ids_batch([pair.target or '' for pair in pairs])
     first, end = np.array(first, np.int32), np.array([tokenizer.sep_id], np.int32)
-    self.pairs, self.targets, texts = [], [], []
+    self.pairs, self.targets, self.tokens, texts = [], [], [], []
     for pair, source, target in zip(pairs, sources, targets):
       labels = target if pair.target is None else np.concatenate([first, target, end])
       if len(source) + 2 > source_limit or len(labels) > target_limit:
@@ -87,6 +87,7 @@ class Pairs(Scored):
         if not cuts:
           continue
       self.pairs.append(pair)
+      self.tokens.append(len(source))
       texts.append((source[: source_limit - 2],))
       self.targets.append(labels[:target_limit])
     if not texts:
@@ -135,7 +136,8 @@ class Pairs(Scored):
     for e, ids, score in zip(numbers, written, scores):
       pair = self.pairs[e]
       prediction = text_of(self.tokenizer, ids)
-      out.append({'id': pair.id, 'where': pair.where, 'source': pair.source})
+      out.append({'id': pair.id, 'where': pair.where, 'length': self.tokens[e]})
+      out[-1]['source'] = pair.source
       out[-1] |= {'prediction': prediction, 'score': float(score)}
       if pair.target is not None:
         out[-1]['gold'] = pair.target

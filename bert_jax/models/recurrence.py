@@ -1,0 +1,71 @@
+"""An encoder that reads on: each layer sees, besides the tokens of a row, the vectors that it had
+of the tokens before (segment recurrence, Transformer-XL, Dai et al. 2019,
+https://arxiv.org/abs/1901.02860, 3.2). No gradient goes back through them.
+
+A memory is {'segment_ids': [B, M], 'states': the input of each layer's attention, [B, M, D] each},
+or [B, L, M, D] of scanned layers. Where segment_ids are 0 there is nothing. The newest stands last.
+
+B batch, M vectors of memory, T tokens, D hidden size.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax.models.encoder import Encoder
+from bert_jax.models.stack import layers_apart
+from bert_jax.models.tokens import Memory
+
+
+def empty(config, batch_size, length):
+  """The memory of M = `length` vectors before anything was read, as ShapeDtypeStructs."""
+  count = config.num_hidden_layers
+  apart = layers_apart(config, count)
+
+  def states(*layers):
+    shape = batch_size, *layers, length, config.hidden_size
+    return {'attention': {'states': jax.ShapeDtypeStruct(shape, jnp.dtype(config.dtype))}}
+
+  of_layers = {f'layer_{i}': states() for i in range(apart)}
+  if apart < count:
+    of_layers['layers'] = states(count - apart)
+  ids_BM = jax.ShapeDtypeStruct((batch_size, length), jnp.int32)
+  return {'segment_ids': ids_BM, 'states': of_layers}
+
+
+def encode(config, params, arrays, memory, taken_B, rng=None, causal=False):
+  """(hidden states [B, T, D], the memory after them). arrays: the four [B, T] of an Encoder.
+  taken_B: how many tokens of each row the memory takes up. rng turns dropout on."""
+  before = Memory(memory['segment_ids'], taken_B)
+  variables = {'params': params, 'memory': memory['states']}
+  rngs = {} if rng is None else {'dropout': rng}
+  hidden_BTD, after = Encoder(config).apply(
+    variables, *arrays, deterministic=rng is None, causal=causal, memory=before, rngs=rngs,
+    mutable=['memory'],
+  )  # fmt: skip
+  _, ids_BM = before.with_row(before.segment_ids, arrays[3])
+  return hidden_BTD, {'segment_ids': ids_BM, 'states': after['memory']}
+
+
+def in_stretches(config, params, arrays, rng=None, causal=False):
+  """Hidden states [B, T, D] of rows that are read in stretches of config.recurrent_length tokens,
+  each with a memory of those before. Positions of a table begin anew in each stretch."""
+  (B, T), size = arrays[0].shape, config.recurrent_length
+  ids_BT, types_BT, positions_BT, segments_BT = arrays
+
+  def stretches(x_BT):
+    return jnp.pad(x_BT, ((0, 0), (0, -T % size))).reshape(B, -1, size).swapaxes(0, 1)
+
+  parts = [stretches(x) for x in (ids_BT, types_BT, positions_BT % size, segments_BT)]
+  memory = jax.tree.map(
+    lambda x: jnp.zeros(x.shape, x.dtype), empty(config, B, config.memory_length)
+  )
+
+  def read(memory, part):
+    number, arrays = part
+    key = None if rng is None else jax.random.fold_in(rng, number)
+    taken_B = jnp.full(B, size)
+    hidden_BSD, memory = encode(config, params, arrays, memory, taken_B, key, causal)
+    return memory, hidden_BSD
+
+  _, hidden_nBSD = jax.lax.scan(read, memory, (jnp.arange(len(parts[0])), parts))
+  return hidden_nBSD.swapaxes(0, 1).reshape(B, -1, hidden_nBSD.shape[-1])[:, :T]

@@ -1,0 +1,74 @@
+"""Relative positions as in Transformer-XL (Dai et al. 2019, https://arxiv.org/abs/1901.02860, 3.3).
+
+The score of query i and key j is, before it is divided by sqrt(d), the sum of four terms,
+
+  q_i . k_j  +  q_i . W r(i - j)  +  u . k_j  +  v . W r(i - j)
+
+where r(s) is the sinusoidal encoding of the distance s, and the matrix W and the vectors u and v
+are learned, here by each layer (`untie_r` of the released code). Keys that come later have negative
+distances (XLNet, Yang et al. 2019). Distances and not positions count, so that what was computed of
+earlier tokens can stand before any row.
+
+B batch, Tq queries, Tk keys, H heads, d size of a head, D hidden size, N distances.
+"""
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.models import common
+from bert_jax.models.dropout import Dropout
+from bert_jax.models.tokens import distance, is_constant
+
+
+class Relative(nn.Module):
+  """(q [B, Tq, H, d], pattern) -> (q + u, the terms with r [B, H, Tq, Tk], divided by sqrt(d)).
+  The queries are the last Tq of the keys, or, with places by row, anywhere among them (decoding).
+  Distances above config.relative_clamp, either way, count as that one; 0: all differ."""
+
+  config: common.ModelConfig
+  deterministic: bool
+
+  @nn.compact
+  def __call__(self, q_BTHd, pattern):
+    config, (_, Tq, H, d) = self.config, q_BTHd.shape
+    u_Hd, v_Hd = (
+      self.param(name, common.initializer(config), (H * d,)).astype(q_BTHd.dtype).reshape(H, d)
+      for name in ('content_bias', 'position_bias')
+    )
+    Tk = pattern.keys.segment_ids.shape[1]
+    later = 0 if is_constant(pattern.causal, True) else Tq - 1
+    distances_N = np.arange(Tk - 1, -later - 1, -1)
+    if config.relative_clamp:
+      distances_N = np.clip(distances_N, -config.relative_clamp, config.relative_clamp)
+    r_ND = sinusoids(distances_N, H * d)
+    r_ND = Dropout(config.hidden_dropout_prob, self.deterministic)(r_ND)
+    r_NHd = common.dense(config, H * d, 'distance', bias=False)(r_ND).reshape(-1, H, d)
+    q_v_BTHd = (q_BTHd + v_Hd) / math.sqrt(d)
+    x_BHTN = jnp.einsum('bqhd,nhd->bhqn', q_v_BTHd, r_NHd, preferred_element_type=jnp.float32)
+    places = pattern.queries.places
+    if places is not None and places.ndim == 2:
+      at_BTT = jnp.clip(Tk - 1 - distance(pattern), 0, len(distances_N) - 1)
+      return q_BTHd + u_Hd, jnp.take_along_axis(x_BHTN, at_BTT[:, None], axis=-1)
+    return q_BTHd + u_Hd, shifted(x_BHTN, Tk)
+
+
+def sinusoids(distances_N, width):
+  """[N, width] float32: the sines of distance / 10000^(2i / width), then the cosines."""
+  turns = 10_000.0 ** (-np.arange(0, width, 2) / width)
+  angles = jnp.asarray(distances_N, jnp.float32)[:, None] * jnp.asarray(turns, jnp.float32)
+  return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)[:, :width]
+
+
+def shifted(x_BHTN, Tk):
+  """[B, H, Tq, Tk]: x[.., i, Tq - 1 - i + j] for query i and key j, which is the distance of both
+  where the N distances fall from Tk - 1 on; 0 or some other number for keys after N distances.
+  One more column shifts each row by one against the row before when all are read as one (the
+  appendix of the paper); nothing is gathered."""
+  B, H, Tq, N = x_BHTN.shape
+  flat = jnp.pad(x_BHTN, ((0, 0), (0, 0), (0, 0), (0, 1))).reshape(B, H, -1)
+  flat = jax.lax.slice_in_dim(flat, Tq - 1, Tq - 1 + Tq * N, axis=2)
+  return flat.reshape(B, H, Tq, N)[..., :Tk]

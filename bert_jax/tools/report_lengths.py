@@ -1,0 +1,58 @@
+"""How scores depend on the length of a text: what a report says of the tables in scores.json."""
+
+import json
+import statistics
+
+from bert_jax import evaluate
+from bert_jax.tools import arguments
+
+
+def table_of(run):
+  """The `by_length` of a run's last evaluation, [{'tokens', 'examples', metric: score}], or []."""
+  evals = [line['step'] for line in run['lines'] if line['split'] == 'eval']
+  if not evals:
+    return []
+  folder = evaluate.folder_of(run['path'], run['config'].get('data.eval', ''), evals[-1])
+  try:
+    return json.loads((folder / 'scores.json').read_text()).get('by_length', [])
+  except (OSError, ValueError):
+    return []  # pre-training has none, and nor have runs of earlier versions
+
+
+def by_length(runs, metric):
+  """{tokens: (examples, [score of each run])} of runs that differ in the seed only; texts of the
+  shortest bucket first."""
+  out = {}
+  for run in runs:
+    for line in table_of(run):
+      if line.get(metric) is not None:
+        out.setdefault(line['tokens'], (line['examples'], []))[1].append(line[metric])
+  return dict(sorted(out.items(), key=lambda item: int(item[0].split('-')[0])))
+
+
+def lines(shown):
+  """The lines of a table of [(objective, in what the runs differ, metric, runs)] that has a column
+  for each length that occurs; [] if no run has been scored by length."""
+  rows = [(name, text, metric, by_length(runs, metric)) for name, text, metric, runs in shown]
+  rows = [row for row in rows if row[3]]
+  lengths = sorted({x for row in rows for x in row[3]}, key=lambda x: int(x.split('-')[0]))
+  if not lengths:
+    return []
+  table = [('objective', 'runs that differ in', 'metric', *(f'{x} tokens' for x in lengths))]
+  for name, text, metric, scores in rows:
+    cells = (
+      f'{statistics.mean(scores[x][1]):.4f} ({scores[x][0]})' if x in scores else '-'
+      for x in lengths
+    )
+    table.append((name, text or '-', metric, *cells))
+  return ['by length (examples):', *arguments.aligned(table)]
+
+
+def draw(axis, shown):
+  """Draws the scores over the length, a line for each of [(label, metric, runs)]."""
+  for label, metric, runs in shown:
+    points = by_length(runs, metric)
+    means = [statistics.mean(scores) for _, scores in points.values()]
+    axis.plot(list(points), means, 'o-', label=label)
+  axis.set(title='by length', xlabel='tokens of a text', ylabel=metric)
+  axis.legend(fontsize=7)

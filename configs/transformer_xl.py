@@ -1,0 +1,86 @@
+"""Transformer-XL (Dai et al. 2019, https://arxiv.org/abs/1901.02860): a causal language model with
+a memory of the text before each row.
+
+    python -m bert_jax.train --config configs/transformer_xl.py:runlocal --workdir W \
+        --config.data.train="$DATA/*.txt"
+    python -m bert_jax.evaluate --workdir W --config.language_model.eval_memory=256
+
+Row b of a batch continues row b of the batch before, and each layer sees the vectors that it had of
+the last model.memory_length tokens. The memory is a part of the checkpoint. As in the paper it goes
+on where a document ends. Evaluations may have a longer one (language_model.eval_memory), and say
+bits_per_character and bits_per_byte. The vocabulary is the bytes of UTF-8, unless tokenizer.kind or
+tokenizer.path says otherwise. Arguments, which can be combined:
+
+size=base      12 layers of 512, rows and memory of 512 (the paper's for enwik8, 41M parameters)
+     large     24 layers of 1,024, rows and memory of 768 (the same, 277M)
+runlocal       a few minutes on a laptop, on data.train or, without it, on the English documentation
+               that is part of every installation
+
+The paper evaluates with a memory of 3,800. --config.model.memory_length=0 is the model without one.
+To fine-tune it on long texts, read in stretches: configs/finetune.py --config.init_from=W
+--config.data.seq_length=2048 --config.data.examples_per_row=1 --config.model.recurrent_length=512
+--config.model.memory_length=512.
+"""
+
+from ml_collections import ConfigDict
+
+from bert_jax import config as c
+
+# u, v and W of relative positions are those of each layer. The positions have no other table.
+XL = dict(
+  vocab_size=261, causal=True, position_embeddings='relative', type_vocab_size=0,
+  embedding_scale=True, embedding_norm=False, attention_bias=False, hidden_act='relu',
+  layer_norm_eps=1e-5, mlm_head='none', pooler='none', attention_probs_dropout_prob=0.0)
+# The rate falls from its peak to 0 along a cosine. The paper's batches are 22 and 64 rows.
+SIZES = {
+  'base': dict(
+    model=XL | dict(hidden_size=512, num_hidden_layers=12, num_attention_heads=8,
+                    intermediate_size=2048, memory_length=512),
+    batch_size=24, steps=400_000, data=dict(seq_length=512)),
+  'large': dict(
+    model=XL | dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=8,
+                    intermediate_size=3072, hidden_dropout_prob=0.15, memory_length=768,
+                    attention_probs_dropout_prob=0.15),
+    batch_size=64, steps=400_000, data=dict(seq_length=768), optimizer=dict(warmup=4000.0)),
+}
+
+
+def get_config(arg=''):
+  arg = c.parse_arg(arg, size='base', runlocal=False)
+  if arg.size not in SIZES:
+    raise c.InputError(f'size={arg.size} is not known; use one of {", ".join(SIZES)}.')
+  size = SIZES[arg.size]
+  config = ConfigDict(dict(
+    objective='language_model', seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
+    max_hours=0.0, batch_size=24, steps=400_000, epochs=0.0,
+    model=c.bert('base', dtype='bfloat16', **size['model']),
+    tokenizer=dict(kind='bytes', path='', character_coverage=1.0, do_lower_case=False),
+    data=dict(train='', eval='', seq_length=512, examples_per_row=1, skip_damaged=False),
+    corpus=dict(format='auto', text_field='text', eval_share=0.01, rows='lm',
+                short_seq_prob=0.0, dupe_factor=1, languages=(), sampling=1.0,
+                weights=(), segmenter='', phrases='', entities=''),
+    language_model=dict(kind='causal', causal_share=0.5, eval_memory=0),
+    masking=dict(policy='token', masked_lm_prob=0.15, max_predictions_per_seq=0, mask_share=0.8,
+                 random_share=0.1),
+    eval_masking=dict(policy='token', masked_lm_prob=0.15, mask_share=0.8, random_share=0.1),
+    loss=dict(nsp_weight=0.0, sbo_weight=0.0),
+    optimizer=dict(
+      name='adamw', learning_rate=2.5e-4, schedule='cosine', warmup=0.0, horizon=1.0,
+      decay=0.0, final_rate=0.0, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0,
+      no_decay='LayerNorm|bias', clip_norm=0.25, accumulation=1, skip_nonfinite=0,
+      batch_warmup=0.0, freeze='', lr_multipliers=(), layer_lr_decay=1.0),
+    mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),
+    spikes=dict(window=0, zscore=6.0, rollback=0),
+    eval=dict(every=4000, batches=0, seed=0, patience=0),
+    checkpoint=dict(every=4000, minutes=5.0, keep_latest=2, keep_every=0,
+                    best_metric='bits_per_character', best_mode='min'),
+    log=dict(every=200, tensorboard=True, parameters=False)))
+  config.update({name: value for name, value in size.items() if name != 'model'})
+  if arg.runlocal:
+    config.model = c.bert('tiny', **XL | dict(hidden_dropout_prob=0.0, memory_length=64))
+    config.update(dict(
+      batch_size=16, steps=1500, data=dict(seq_length=64), corpus=dict(eval_share=0.02),
+      optimizer=dict(learning_rate=2e-3, warmup=0.05),
+      eval=dict(every=750, batches=100), checkpoint=dict(every=250, best_metric=''),
+      log=dict(every=100)))
+  return config

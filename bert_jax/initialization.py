@@ -29,6 +29,7 @@ from bert_jax import config as config_lib
 from bert_jax.convert import from_huggingface, hub, released_config
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
+from bert_jax.text import files
 
 log = logging.getLogger('bert_jax')
 
@@ -67,7 +68,9 @@ def beginning_of(config, workdir):
         )
       return Beginning(Path(folder), meta)
   if config.resume_from:
-    raise InputError(f'config.resume_from={config.resume_from} has no checkpoint; train it first.')
+    there = files.exists(config.resume_from)
+    why = 'has no checkpoint; train it first' if there else 'does not exist; name a workdir'
+    raise InputError(f'config.resume_from={config.resume_from} {why}.')
   source = teacher.source_of(config)
   return Beginning(hub.folder(source) if source else None, None)
 

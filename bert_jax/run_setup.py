@@ -97,6 +97,7 @@ def read_inputs(config, workdir, given=()):
   workdirs.check(workdir, config)
   if not (beginning.continues and beginning.folder == workdir):
     config_lib.check_beginning(config)
+    run_tokenizer.check_path(config)
   if config.steps:  # else the rows say how many there are, and the program is refused
     optim.make_schedule(config.optimizer, round(config.optimizer.horizon * config.steps))
   folder = beginning.folder or (teacher.has_teacher(config) and hub.folder(config.teacher))

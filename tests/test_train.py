@@ -603,7 +603,9 @@ def test_numbers_that_are_not_finite_end_the_run_and_are_never_saved(corpus_file
       ['--config.batch_size=9', '--config.mesh.data=1', '--config.mesh.tensor=2'],
       'does not multiply',
     ),
-    (['--config.tokenizer.path=nowhere/vocab.txt'], 'does not exist'),
+    (['--config.tokenizer.path=nowhere/vocab.txt'], 'path=nowhere/vocab.txt is no file; name a'),
+    (['--config.resume_from=nowhere'], 'resume_from=nowhere does not exist; name a workdir'),
+    (['--config.resume_from=tests'], 'resume_from=tests has no checkpoint; train it first'),
     (['--config.init_from=./nowhere'], 'nowhere holds no run'),
     (['--config.corpus.eval_share=0.0001'], 'eval data has 0 documents and needs 2'),
     (['--config.model.vocab_size=30'], r'model.vocab_size 30 cannot hold .*; use \d+ or more, or'),
@@ -740,6 +742,12 @@ def test_another_vocabulary_of_the_same_size_is_refused(pretrained, labelled, tm
                           f'--config.tokenizer.path={tmp_path}/vocab.txt')  # fmt: skip
   with pytest.raises(InputError, match='is not the vocabulary of'):
     train(config, tmp_path / 'run')
+
+
+def test_a_mistyped_vocabulary_is_named_beside_init_from(corpus_file, pretrained, tmp_path):
+  paths = f'--config.init_from={pretrained[0]}', '--config.tokenizer.path=nowhere/vocab.txt'
+  with pytest.raises(InputError, match='tokenizer.path=nowhere/vocab.txt is no file'):
+    train(small_pretrain(corpus_file, *paths), tmp_path / 'run')
 
 
 def test_warm_start_copies_what_is_there_and_names_the_rest(pretrained, labelled, tmp_path, caplog):

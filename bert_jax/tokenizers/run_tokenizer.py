@@ -61,6 +61,13 @@ def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]
   return tokenizer
 
 
+def check_path(config):
+  """InputError if tokenizer.path names no file. Only a run that begins needs one: one that goes on
+  has its vocabulary in its workdir."""
+  if (path := config.tokenizer.path) and not Path(path).is_file():
+    raise InputError(f'tokenizer.path={path} is no file; name a vocab.txt or *.model file.')
+
+
 def _trained(config, texts):
   """A tokenizer of tokenizer.kind with model.vocab_size pieces, trained on texts."""
   settings = config.tokenizer

@@ -2,6 +2,13 @@
 
 MUTANTS = [
   (
+    'a mistyped vocabulary is ignored beside init_from',
+    'bert_jax/run_setup.py',
+    '    run_tokenizer.check_path(config)\n',
+    '',
+    'tests/test_train.py::test_a_mistyped_vocabulary_is_named_beside_init_from',
+  ),
+  (
     'an edited config.json is believed',
     'bert_jax/workdirs.py',
     "if 'seal' in content and content['seal'] != seal(content):",

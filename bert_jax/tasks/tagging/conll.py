@@ -78,8 +78,11 @@ def read(spec, split, problems, *, conllu, token_column, tag_column) -> list[Sen
   if not sentences:
     problems.nothing(spec, 'sentences')
   if all(s.tokens == tuple(map(str, range(1, len(s.tokens) + 1))) for s in sentences):
-    fault = f'column {token_column} of data.{split} counts the tokens: 1, 2, ..'
-    raise InputError(f'{fault}; name that of the tokens, as in --config.tagging.token_column=1.')
+    raise InputError(
+      f'column {token_column} of data.{split} counts the tokens: 1, 2, ..; name that of the tokens '
+      '(--config.tagging.token_column=1) and that of the tags (--config.tagging.tag_column=2), if '
+      f'it is not {tag_column}, where -1 is the last.'
+    )
   return _without_places(sentences, problems)
 
 

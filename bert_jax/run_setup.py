@@ -20,11 +20,14 @@ from bert_jax import (
   manifest,
   models,
   optim,
+  profiling,
   sharding,
+  speed,
   step,
   stopping,
   tally,
   teacher,
+  trackers,
   workdir_lock,
   workdirs,
 )
@@ -83,12 +86,14 @@ class Run:
   checkpoints: checkpoint.Checkpoints
   results: dict  # metrics of the newest evaluation
   tally: tally.Tally
+  clock: speed.Clock
   signalled: Any  # -> was this process asked to stop?
 
 
 def read_inputs(config, workdir, given=()):
   """The Inputs of a run, or an InputError. given: see train.train."""
   config = config_lib.check(config)
+  trackers.check(config)
   beginning = initialization.beginning_of(config, workdir)
   config = initialization.adopt_model(config, beginning, given)
   mesh = sharding.mesh_of(config)
@@ -123,6 +128,7 @@ def read_inputs(config, workdir, given=()):
   for each in filter(None, (batches, eval_batches)):
     each.check()
   steps = step_count(config, sources)
+  profiling.check(config, steps)
   return Inputs(
     config, workdir, beginning, mesh, tokenizer, objective, sources, batches, eval_batches, steps
   )  # fmt: skip
@@ -176,7 +182,7 @@ def prepare(inputs, stack):
       log.warning('the data and the settings:%s', ''.join(f'\n  - {x}' for x in remarks))
   run = Run(
     inputs, train_step, eval_step, constants, empty_carry, program.schedule, checkpoints, results,
-    counted, signalled,
+    counted, speed.Clock(flops_of(inputs)), signalled,
   )  # fmt: skip
   return run, state
 

@@ -1,5 +1,6 @@
 """How fast a run goes: steps and tokens a second, and the share of the devices' peak (MFU)."""
 
+import contextlib
 import math
 import re
 import time
@@ -30,8 +31,15 @@ PEAK_FLOPS = {
 }
 
 
+# The metrics that a clock measures, which differ each time that the same steps are run.
+MEASURED = (
+  'steps_per_s', 'tokens_per_s', 'data_wait', 'mfu', 'step_seconds', 'data_seconds', 'eval_seconds',
+  'save_seconds', 'goodput',
+)  # fmt: skip
+
+
 class Clock:
-  """Measures the speed of training; it stands still between `pause` and `go` (saving, evaluating).
+  """Measures the speed of training, and apart from it the seconds of what `doing` names.
   flops_per_step: floating point operations of the model in a step, if its batch is full. steps,
   batches, waited: how many steps, full batches, and seconds of waiting for a batch there were since
   the last read, which the training loop counts."""
@@ -40,30 +48,57 @@ class Clock:
     self.flops_per_step = flops_per_step
     self.peak = peak_flops()
     self.measured = jax.devices()[0].platform == 'cpu'
+    self.before = {}  # the totals of the last read
     self.reset()
 
   def reset(self):
-    self.spent, self.steps, self.batches, self.waited = 0.0, 0, 0.0, 0.0
-    self.started = time.perf_counter()
+    self.spent = dict.fromkeys(('train', 'eval', 'save'), 0.0)
+    self.steps, self.batches, self.waited = 0, 0.0, 0.0
+    self.started, self.now = time.perf_counter(), 'train'
 
-  def pause(self):
-    self.spent += time.perf_counter() - self.started
+  def _change(self, now):
+    """From here on the time counts as `now`."""
+    moment = time.perf_counter()
+    self.spent[self.now] += moment - self.started
+    self.started, self.now = moment, now
 
-  def go(self):
-    self.started = time.perf_counter()
+  @contextlib.contextmanager
+  def doing(self, what):
+    """The time within is no training but 'eval' or 'save'; within another, it counts as this."""
+    before = self.now
+    self._change(what)
+    try:
+      yield
+    finally:
+      self._change(before)
+
+  def _seconds(self):
+    """Seconds since the last read: of steps, of waiting for data, of evaluating, of saving."""
+    step = max(self.spent['train'] - self.waited, 0.0)
+    apart = {name: self.spent[name] for name in ('eval', 'save')}
+    return {'step': step, 'data': self.waited} | apart
+
+  def totals(self):
+    """{'step', 'data', 'eval', 'save'}: seconds since the beginning."""
+    self._change(self.now)
+    return {name: self.before.get(name, 0.0) + x for name, x in self._seconds().items()}
 
   def read(self, tokens):
-    """{'steps', 'steps_per_s', 'tokens_per_s', 'data_wait', 'mfu'} since the last read; then starts
-    anew. tokens: how many were trained on since the last read, without padding. data_wait: the
-    share of the time for which a step waited for its batch. There is no mfu where the
-    peak of the device is not known, or too low to be true."""
-    self.pause()
-    seconds = max(self.spent, 1e-9)
+    """{'steps' and the names of MEASURED: number} since the last read; then starts anew.
+    tokens: how many were trained on since the last read, without padding. data_wait: the share of
+    the training for which a step waited for its batch. There is no mfu where the peak of the device
+    is not known, or too low to be true. NAME_seconds: where the time went, evaluations and saving
+    included; goodput: the share of it in which steps were computed."""
+    self.before = self.totals()
+    seconds = max(self.spent['train'], 1e-9)
+    times = self._seconds()
     out = {
       'steps': self.steps,
       'steps_per_s': self.steps / seconds,
       'tokens_per_s': tokens / seconds,
       'data_wait': self.waited / seconds,
+      **{f'{name}_seconds': x for name, x in times.items()},
+      'goodput': times['step'] / max(sum(times.values()), 1e-9),
     }
     achieved = self.flops_per_step * self.batches / seconds
     if self.measured:  # with one product, which may have been slower than the device can be

@@ -24,7 +24,7 @@ class Watch:
   stop? All processes call `ask` and `saved` equally often."""
 
   def __init__(self, config, mesh, started, signalled):
-    self.signalled = signalled
+    self.started, self.signalled = started, signalled
     self.deadline = started + 3600 * config.max_hours if config.max_hours else math.inf
     self.pause = 60 * config.checkpoint.minutes or math.inf
     self.save_at = time.monotonic() + FIRST_SAVE * self.pause

@@ -16,10 +16,11 @@ from pathlib import Path
 import jax
 
 from bert_jax import config as config_lib
-from bert_jax import evaluate, hosts, metrics, run_setup, sharding, stopping
+from bert_jax import evaluate, hosts, metrics, run_setup, sharding, stopping, trackers
 from bert_jax.errors import InputError, Paused
+from bert_jax.profiling import Profile
 from bert_jax.rows.ahead import Ahead
-from bert_jax.speed import Clock
+from bert_jax.summary import Summary
 from bert_jax.tally import Tally
 from bert_jax.training_log import Progress, Writer
 
@@ -38,7 +39,11 @@ def train(config, workdir, given=()):
   started = time.monotonic()
   config_lib.show_log()
   hosts.check()
-  inputs = run_setup.read_inputs(config, Path(workdir).expanduser(), given)
+  return train_on(run_setup.read_inputs(config, Path(workdir).expanduser(), given), started)
+
+
+def train_on(inputs, started):
+  """Trains on Inputs -> (State, final metrics), as train. started: time.monotonic() of then."""
   with contextlib.ExitStack() as stack:
     stack.enter_context(jax.set_mesh(inputs.mesh))
     stack.enter_context(sharding.activation_rules())
@@ -54,8 +59,10 @@ def loop(run, state, watch):
   number, pending, wish, early, cut = start, None, stopping.GO_ON, False, False
   with contextlib.ExitStack() as stack:
     missing = evaluates(run, start) and not run.results and run.inputs.in_workdir  # it was cut off
-    writer = Writer(workdir, start, config.log.tensorboard, missing)
+    writer = Writer(workdir, start, trackers.opened(config, workdir, start), missing)
     stack.enter_context(contextlib.closing(writer))
+    summary = Summary(run, writer, start, time.monotonic() - watch.started)
+    stack.enter_context(summary)
     progress = Progress(steps, start)
     stack.enter_context(contextlib.closing(progress))
     if missing:
@@ -65,17 +72,22 @@ def loop(run, state, watch):
         wish, cut = watch.ask(), True
     if not cut and run.eval_step and start < steps and patience_is_over(config, checkpoints, start):
       log.info('this run has stopped early, at step %d', start)
+      summary.state = 'stopped early'
       return state, run.results
 
-    clock = Clock(run_setup.flops_of(run.inputs))
+    clock, profile = run.clock, Profile(config, workdir, run.clock)
+    stack.enter_context(contextlib.closing(profile))
     ahead = Ahead(run.inputs.batches, steps + run.tally.offset)
     stack.enter_context(contextlib.closing(ahead))
+    clock.reset()
     while number < steps and wish < stopping.TIME_IS_UP:
       index = number + run.tally.offset
-      batch, waited = ahead.take(index)
-      state, out = run.train_step(state, batch, run.constants)
+      profile.begin(number)
+      with jax.profiler.StepTraceAnnotation('train', step_num=number + 1):
+        batch, waited = ahead.take(index)
+        state, out = run.train_step(state, batch, run.constants)
       clock.waited += waited
-      number += 1
+      summary.step = number = number + 1
       clock.steps += 1
       clock.batches += run.inputs.batches.filled(index)
       outs, pending = [pending] if pending else [], (out, number)
@@ -90,12 +102,14 @@ def loop(run, state, watch):
         outs, pending = [*outs, pending], None
       spike, target = take(run, outs)
       if spike:
-        state, pending, number = go_back(run, state, spike, target, writer, progress), None, target
+        with clock.doing('save'):
+          state = go_back(run, state, spike, target, writer, progress)
+        pending, number = None, target
         continue
       shown = log_line(run, clock, number, writer, progress) if log_now else ''
       progress.update(shown)
 
-      clock.pause()
+      profile.end(number, state)
       if save_now:  # before the evaluation, which may fail
         save(run, state, {})
         watch.saved()
@@ -105,9 +119,11 @@ def loop(run, state, watch):
         except evaluate.Interrupted:
           save(run, state, {})
           wish, cut = max(wish, watch.ask()), True
-      clock.go()
+        summary.write()
       if early:
         break
+    whole = number == steps and not cut
+    summary.state = 'stopped early' if early else 'finished' if whole else 'stopped'
 
   checkpoints.wait()
   if early:
@@ -115,7 +131,7 @@ def loop(run, state, watch):
       'stopped early: no better %s than at step %d (evaluate --checkpoint best)',
       config.checkpoint.best_metric, checkpoints.best['step'],
     )  # fmt: skip
-  elif number < steps or cut:
+  elif not whole:
     where = f'at step {number} of {steps}; the same command continues'
     if wish == stopping.STOP:
       raise KeyboardInterrupt(f'stopped by a signal {where}')
@@ -183,7 +199,8 @@ def go_back(run, state, spike, target, writer, progress):
 
 
 def save(run, state, results):
-  run.checkpoints.save(state, results, run.tally.seen, run.tally.to_meta())
+  with run.clock.doing('save'):
+    run.checkpoints.save(state, results, run.tally.seen, run.tally.to_meta())
 
 
 def log_line(run, clock, number, writer, progress):
@@ -222,10 +239,11 @@ def evaluate_now(run, state, writer, progress, watch, saved=True):
   last = number == inputs.steps
   count = 0 if last else config.eval.batches
   run.results = {}
-  run.results, answers = evaluate.run(
-    run.eval_step, state.params, run.empty_carry, inputs.eval_batches, run.constants, count,
-    inputs.objective.shares, watch.ends,
-  )  # fmt: skip
+  with run.clock.doing('eval'):
+    run.results, answers = evaluate.run(
+      run.eval_step, state.params, run.empty_carry, inputs.eval_batches, run.constants, count,
+      inputs.objective.shares, watch.ends,
+    )  # fmt: skip
   writer.write(number, 'eval', run.results)
   baselines = inputs.eval_batches.source.baselines
   progress.line(f'step {number}/{inputs.steps}  eval  {metrics.health(run.results, baselines)}')

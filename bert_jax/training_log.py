@@ -1,4 +1,4 @@
-"""What a run writes while it trains: metrics.jsonl, TensorBoard files, a progress bar or lines."""
+"""What a run writes while it trains: metrics.jsonl, trackers, a progress bar or lines."""
 
 import json
 import logging
@@ -10,32 +10,30 @@ import tqdm
 from bert_jax import hosts
 from bert_jax.errors import unwritten
 from bert_jax.metrics import to_json
-from bert_jax.tensorboard import TensorBoard
 from bert_jax.whole_files import set_aside, write_whole
 
 log = logging.getLogger('bert_jax')
 
 
 class Writer:
-  """Writes metrics.jsonl and, if asked, TensorBoard files into the workdir, in the first process.
-  start: the step at which the run begins. A killed run may have written lines of later steps after
-  its last checkpoint; they are dropped, since the resumed run writes them again. evaluates: the
-  evaluation of step `start` is made up for, so a line of it is dropped, too."""
+  """Writes metrics.jsonl into the workdir, in the first process, and to trackers (trackers.py).
+  last: {split: its last line}. start: the step at which the run begins. A killed run may have
+  written lines of later steps after its last checkpoint; they are dropped, since the resumed
+  run writes them again. evaluates: the evaluation of step `start` is made up for, so a line of it
+  is dropped, too."""
 
-  def __init__(self, workdir, start, tensorboard, evaluates=False):
-    self.workdir, self.tensorboard = workdir, tensorboard
+  def __init__(self, workdir, start, trackers=(), evaluates=False):
+    self.trackers, self.last = trackers, {}
     self.path = Path(workdir) / 'metrics.jsonl'
     self._open(start, evaluates)
 
   def _open(self, start, evaluates=False):
-    self.file = self.board = None
+    self.file = None
     if not hosts.first():
       return
     try:
       self._drop_later(start, evaluates)
       self.file = self.path.open('a')
-      if self.tensorboard:
-        self.board = TensorBoard(self.workdir, start)
     except OSError as error:
       raise unwritten(self.path, error) from None
 
@@ -54,27 +52,35 @@ class Writer:
     kept = [line for line, step in zip(lines, steps) if step is not None and step <= start]
     if evaluates:
       kept = [x for x in kept if (_step(x), json.loads(x).get('split')) != (start, 'eval')]
+    self.last = {line['split']: line for line in map(json.loads, kept) if 'split' in line}
     write_whole(self.path, b''.join(line + b'\n' for line in kept))
 
   def write(self, step, split, metrics):
     if self.file is None:
       return
+    line = to_json({'step': step, 'split': split} | metrics)
+    self.last[split] = json.loads(line)
     try:
-      self.file.write(to_json({'step': step, 'split': split} | metrics) + '\n')
+      self.file.write(line + '\n')
       self.file.flush()
-      if self.board:
-        self.board.write(step, split, metrics)
+      for tracker in self.trackers:
+        tracker.write(step, split, metrics)
     except OSError as error:
       raise unwritten(self.path, error) from None
 
   def back_to(self, step):
     """Drops the lines past a step."""
-    self.close()
+    self._close(self.file)
     self._open(step)
+    for tracker in self.trackers:
+      tracker.back_to(step)
 
   def close(self):
+    self._close(self.file, *self.trackers)
+
+  def _close(self, *files):
     try:
-      for file in filter(None, (self.file, self.board)):
+      for file in filter(None, files):
         file.close()
     except OSError as error:
       raise unwritten(self.path, error) from None

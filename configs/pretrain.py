@@ -201,7 +201,7 @@ def get_config(arg=''):
       raise c.InputError(f'{name}={arg[name]} is not known; use one of {", ".join(known[1:])}.')
   config = ConfigDict(dict(
     objective='mlm_nsp', seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
-    max_hours=0.0, batch_size=256, steps=1_000_000, epochs=0.0,
+    max_hours=0.0, profile='', batch_size=256, steps=1_000_000, epochs=0.0,
     model=model_of(arch, arg.size, dtype='bfloat16'),
     tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
                    do_lower_case=True),
@@ -223,7 +223,7 @@ def get_config(arg=''):
     eval=dict(every=10_000, batches=50, seed=0, patience=0),
     checkpoint=dict(every=10_000, minutes=5.0, keep_latest=2, keep_every=0,
                     best_metric='', best_mode='min'),
-    log=dict(every=100, tensorboard=True, parameters=False)))
+    log=dict(every=100, tensorboard=True, wandb='off', parameters=False)))
   config.update({k: x for k, x in arch.items() if k not in ('layers', 'ratio', 'model')})
   if arg.arch == 'electra' and arg.size not in ('', 'base'):
     config.generator.size = 0.25

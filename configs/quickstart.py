@@ -29,14 +29,14 @@ def get_config(arg=''):
     position_embeddings='rotary', norm_placement='pre', norm='rms_norm', hidden_act='gelu_tanh',
     initializer_range=0.06)
   common = dict(
-    seed=0, prng_impl='threefry2x32', init_from='', resume_from='', max_hours=0.0,
+    seed=0, prng_impl='threefry2x32', init_from='', resume_from='', max_hours=0.0, profile='',
     model=model,
     tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
                    do_lower_case=True),
     data=dict(train='', eval='', seq_length=64, examples_per_row=1, skip_damaged=False),
     mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),
     spikes=dict(window=0, zscore=6.0, rollback=0),
-    log=dict(every=100, tensorboard=True, parameters=False))
+    log=dict(every=100, tensorboard=True, wandb='off', parameters=False))
   if arg.stage == 'pretrain':
     # One pass over the text cannot overfit, so there is no dropout (Geiping & Goldstein 2022).
     common['model'] |= dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -65,6 +65,6 @@ def get_config(arg=''):
                                   every_layer=0),
     optimizer=optimizer | dict(name='adamw', learning_rate=5e-4, schedule='linear', beta2=0.999),
     eval=dict(every=0, batches=0, seed=0, patience=0),
-    log=dict(every=20, tensorboard=True, parameters=False),
+    log=dict(every=20, tensorboard=True, wandb='off', parameters=False),
     checkpoint=dict(every=0, minutes=5.0, keep_latest=1, keep_every=0,
                     best_metric='', best_mode='max')))

@@ -50,7 +50,7 @@ def get_config(arg=''):
   small = arg.size == 'small'
   config = ConfigDict(dict(
     objective=objective, seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
-    max_hours=0.0, batch_size=rows, steps=3000 if small else 100_000, epochs=0.0,
+    max_hours=0.0, profile='', batch_size=rows, steps=3000 if small else 100_000, epochs=0.0,
     # The range of new weights is Glorot's of a square matrix; words times the root of their width
     # are then as long as positions.
     model=c.bert('base', vocab_size=pieces, hidden_size=width, num_hidden_layers=layers,
@@ -76,7 +76,7 @@ def get_config(arg=''):
     checkpoint=dict(every=500 if small else 5000, minutes=5.0, keep_latest=2, keep_every=0,
                     best_metric='' if arg.denoise else 'bleu',
                     best_mode='min' if arg.denoise else 'max'),
-    log=dict(every=50, tensorboard=True, parameters=False)) |
+    log=dict(every=50, tensorboard=True, wandb='off', parameters=False)) |
     c.objective_blocks(objective).to_dict())
   if arg.denoise:
     config.corpus.rows = 'full'

@@ -17,15 +17,24 @@ from bert_jax.tasks import TASKS
 # Rooms from the bottom up, as prefixes of module names; the longest that fits counts. A room
 # imports rooms of its own level and of those below.
 LEVELS = [
-  {'errors', 'field', 'whole_files', 'provenance', 'tensorboard', '__version__'},
+  {'errors', 'field', 'whole_files', 'provenance', '__version__'},
   {'models'},
   {'hosts', 'text'},
-  {'metrics', 'sharding', 'towers', 'speed', 'tokenizers', 'corpus', 'rows', 'optim'},
+  {'metrics', 'sharding', 'towers', 'speed', 'profiling', 'tokenizers', 'corpus', 'rows', 'optim'},
   {'objectives'},
   {'step', 'tasks.record', 'tasks.labelled', 'tasks.faulty_records', 'tasks.distillation'},
   {'tasks'},
   {'config'},
-  {'workdirs', 'workdir_lock', 'convert', 'training_log', 'tally', 'stopping'},
+  {
+    'workdirs',
+    'workdir_lock',
+    'convert',
+    'training_log',
+    'tally',
+    'stopping',
+    'trackers',
+    'summary',
+  },
   {'manifest'},
   {'checkpoint', 'int8'},
   {'run_weights'},

@@ -12,7 +12,7 @@ from conftest import small_pretrain
 
 from bert_jax import sharding, speed, step, tokenizers, training_log
 from bert_jax.tasks import TASKS
-from bert_jax.tensorboard import TensorBoard
+from bert_jax.trackers import TensorBoard
 from bert_jax.train import train
 
 
@@ -22,23 +22,28 @@ def test_the_clock_counts_training_alone(monkeypatch):
   monkeypatch.setattr(speed, 'peak_flops', lambda: 1e6)
   clock = speed.Clock(3e5)
   clock.steps, clock.batches, now[0] = 6, 6, 104.0
-  clock.pause()
-  now[0] = 150.0  # an evaluation
-  clock.go()
+  with clock.doing('eval'):
+    now[0] = 140.0
+    with clock.doing('save'):
+      now[0] = 150.0
   clock.steps, clock.batches, clock.waited, now[0] = 10, 8, 2.0, 154.0
   # 8 full batches in 8 seconds: 2.4e6 of the 8e6 FLOPs that the device could have done.
   speeds = {'steps': 10, 'steps_per_s': 1.25, 'tokens_per_s': 500, 'data_wait': 0.25, 'mfu': 0.3}
-  assert clock.read(4000) == speeds
+  times = {'step_seconds': 6, 'data_seconds': 2, 'eval_seconds': 36, 'save_seconds': 10}
+  assert clock.read(4000) == speeds | times | {'goodput': 6 / 54}
   clock.steps, clock.batches, now[0] = 1, 1, 156.0  # the next reading begins where that one ended
   speeds = {'steps': 1, 'steps_per_s': 0.5, 'tokens_per_s': 15, 'data_wait': 0, 'mfu': 0.15}
-  assert clock.read(30) == speeds
+  times = {'step_seconds': 2, 'data_seconds': 0, 'eval_seconds': 0, 'save_seconds': 0}
+  assert clock.read(30) == speeds | times | {'goodput': 1}
+  now[0] = 159.0
+  assert clock.totals() == {'step': 11, 'data': 2, 'eval': 36, 'save': 10}
 
 
 def test_lines_past_the_start_are_written_again(tmp_path):
   rows = [{'step': step, 'split': 'train', 'mlm': 9 - step} for step in (1, 2, 3, 4)]
   path = tmp_path / 'metrics.jsonl'
   path.write_text(''.join(json.dumps(row) + '\n' for row in rows) + '{"step": 4, "spl')
-  writer = training_log.Writer(tmp_path, 2, tensorboard=False)
+  writer = training_log.Writer(tmp_path, 2)
   writer.write(3, 'train', {'mlm': 5.0, 'nsp': math.nan})
   writer.close()
   last = {'step': 3, 'split': 'train', 'mlm': 5.0, 'nsp': None}

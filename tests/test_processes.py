@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT, run_module, small_overrides
 
 from bert_jax import config as config_lib
-from bert_jax import errors, train
+from bert_jax import errors, speed, train
 
 CONFIG = '--config=configs/pretrain.py:runlocal'
 ENV = dict(os.environ, PYTHON=sys.executable)
@@ -51,10 +51,10 @@ def succeeded(process):
 def logged(workdir):
   """{(step, split): metrics} of a run, without its speed."""
   lines = [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
-  speed = ('steps', 'steps_per_s', 'tokens_per_s', 'data_wait', 'mfu')
+  measured = ('steps', *speed.MEASURED)
   return {
     (line['step'], line['split']): {
-      k: v for k, v in line.items() if isinstance(v, float) and k not in speed
+      k: v for k, v in line.items() if isinstance(v, float) and k not in measured
     }
     for line in lines
   }

@@ -29,6 +29,7 @@ from bert_jax import (
   predict,
   run_weights,
   sharding,
+  speed,
   tokenizers,
   workdirs,
 )
@@ -54,8 +55,8 @@ def lines(workdir, split):
 
 
 def train_lines(workdir):
-  speed = ('steps_per_s', 'tokens_per_s', 'data_wait', 'mfu')
-  return [{k: v for k, v in line.items() if k not in speed} for line in lines(workdir, 'train')]
+  kept = lambda line: {k: v for k, v in line.items() if k not in speed.MEASURED}
+  return [kept(line) for line in lines(workdir, 'train')]
 
 
 # ---- a run is a function of (config, step) -------------------------------------------------------

@@ -1,5 +1,7 @@
 """The fields of the run itself: what is learned, how long, on which devices, and what is saved."""
 
+from bert_jax import profiling
+from bert_jax.errors import quoted
 from bert_jax.field import Field
 from bert_jax.tasks import TASKS
 
@@ -18,6 +20,9 @@ FIELDS = {
   'epochs': Field(float, '[0, inf)', 'passes over the training rows; 0: `steps` counts', 0.0),
   'max_hours': Field(float, '[0, inf)',
     'save and exit with status 3 after so long, to be started again; 0: no limit', 0.0, past=0.0),
+  'profile': Field(str, None,
+    'START:STOP: write a jax.profiler trace of the steps after START until STOP; empty: none', '',
+    past=''),
   'mesh.data': Field(int, '[-1, inf)', 'devices that split the batch; -1: all the rest', -1),
   'mesh.fsdp': Field(int, '[-1, inf)', 'devices that split the batch and the parameters', 1),
   'mesh.tensor': Field(int, '[-1, inf)', 'devices that split each layer', 1),
@@ -41,6 +46,8 @@ FIELDS = {
   'checkpoint.best_mode': Field(str, ('min', 'max'), 'is a low or a high best_metric good', 'min'),
   'log.every': Field(int, '[1, inf)', 'steps between lines of metrics', 100),
   'log.tensorboard': Field(bool, None, 'write TensorBoard event files too', True),
+  'log.wandb': Field(str, ('off', 'online', 'offline'),
+    'write to Weights & Biases too; offline: to WORKDIR/wandb', 'off', past='off'),
   'log.parameters': Field(bool, None, 'a line for each parameter before the first step', False,
     past=False),
   'spikes.window': Field(int, '[0, inf)',
@@ -58,6 +65,10 @@ def rules(config):
   """Yields (what must hold, the sentence if it does not)."""
   one = (config.steps > 0) != (config.epochs > 0)
   yield one, f'steps is {config.steps} and epochs is {config.epochs}; set exactly one above 0.'
+  yield (
+    profiling.window(config.profile) is not None,
+    f'profile is {quoted(config.profile)}; write the steps to trace as START:STOP, such as 10:13.',
+  )
   axes = config.mesh.data, config.mesh.fsdp, config.mesh.tensor
   yield axes.count(-1) <= 1, 'only one axis of the mesh can be -1 (all the rest).'
   yield 0 not in axes, 'a mesh axis is 0; use 1 to split nothing, -1 for all the rest.'

@@ -17,12 +17,12 @@ import jax
 import numpy as np
 
 from bert_jax import __version__, models
-from bert_jax import config as config_lib
 from bert_jax.convert import (
   checksums,
   config_json,
   exported_tokenizers,
   from_huggingface,
+  model_card,
   sentence_transformers,
 )
 from bert_jax.convert.config_families import (
@@ -90,7 +90,9 @@ def write(out, trained, labels, facts):
     if not vector.other:
       vector = vector._replace(pooling=vector.pooling or 'mean')
     sentence_transformers.write(out, vector, model.hidden_size, longest)
-  write_whole(out / 'README.md', _card(config, settings['architectures'][0], head, notes, facts))
+  write_whole(
+    out / 'README.md', model_card.write(config, settings['architectures'][0], head, notes, facts)
+  )
   # Written last: a folder with a config.json is a whole model.
   text = json.dumps(settings, indent=2, ensure_ascii=False) + '\n'
   checksums.write(out, {'config.json': text})
@@ -245,39 +247,3 @@ def _config(config, model, family, head, labels, tokenizer):
     out['id2label'] = {str(i): label for i, label in enumerate(labels)}
     out['label2id'] = {label: i for i, label in enumerate(labels)}
   return out | {'bert_jax': ours}
-
-
-def _card(config, architecture, head, notes, facts):
-  """The text of the model card (README.md). notes: paragraphs that a reader must see. facts: the
-  known ones of name, source, step, metrics, data, commands and versions."""
-  lines = ['---', 'library_name: transformers', 'tags:', '- bert_jax']
-  lines += [f'pipeline_tag: {head.pipeline}', '---'] if head.pipeline else ['---']
-  model = config.model
-  parts = [
-    '\n'.join(lines),
-    '# ' + (facts.get('name') or architecture),
-    f'A `{architecture}` made with bert_jax: {model.num_hidden_layers} layers, {model.hidden_size} '
-    f'wide, a vocabulary of {model.vocab_size:,} pieces, at most {model.max_position_embeddings} '
-    f'tokens. Objective: `{config.objective}`.',
-    *notes,
-  ]
-  if source := facts.get('source'):
-    parts.append(f'Its weights were converted from `{source}`.')
-  if metrics := facts.get('metrics'):
-    rows = [f'| {name} | {value:.6g} |' for name, value in metrics.items()]
-    title = f'## Metrics\n\nOn held-out data, at step {facts["step"]}:\n\n| metric | value |\n'
-    parts.append(title + '|---|---|\n' + '\n'.join(rows))
-  if config.data.train or facts.get('data'):
-    lines = [f'- {split}: `{config.data[split] or "embedded or held out"}`'
-             + (f', {known["rows"]:,} rows, fingerprint `{known["fingerprint"]}`' if known else '')
-             for split, known in ((s, (facts.get('data') or {}).get(s)) for s in ('train', 'eval'))
-             if known or config.data[split]]  # fmt: skip
-    parts.append('## Data\n\n' + '\n'.join(lines))
-  # Of converted weights nobody here knows how they were trained.
-  title, known = ('Model', config.model) if source else ('Config', config)
-  commands = [f'{c["time"]}  {" ".join(c["argv"])}' for c in facts.get('commands', ())]
-  versions = json.dumps(facts['versions'], indent=2) if facts.get('versions') else ''
-  blocks = {'Commands': '\n'.join(commands), 'Versions': versions}
-  blocks[title] = config_lib.to_json(known).rstrip()
-  parts += [f'## {title}\n\n```\n{text}\n```' for title, text in blocks.items() if text]
-  return '\n\n'.join(parts) + '\n'

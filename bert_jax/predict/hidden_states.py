@@ -52,6 +52,13 @@ def states(model, inside, text, pair=None):
 
 def inside(config, params, row):
   """(hidden [L + 1, T, D], attention [L, H, T, T]) of a row's arrays, each [1, T]."""
+  hidden, layers = captured(config, params, row)
+  attention = [x for layer in layers for x in layer['attention']['probabilities']]
+  return jnp.concatenate(hidden).astype(jnp.float32), jnp.concatenate(attention)
+
+
+def captured(config, params, row):
+  """([L + 1] hidden states [B, T, D], what the layers gave out) of rows' arrays, each [B, T]."""
   out, kept = Encoder(config).apply(
     {'params': params},
     *row,
@@ -64,8 +71,7 @@ def inside(config, params, row):
   hidden = [kept['embeddings']['__call__'][0]]
   hidden += [x for layer in layers for x, _ in layer['__call__']]
   hidden[-1] = out  # in a pre-LN model a LayerNorm follows the last block
-  attention = [x for layer in layers for x in layer['attention']['probabilities']]
-  return jnp.concatenate(hidden).astype(jnp.float32), jnp.concatenate(attention)
+  return hidden, layers
 
 
 class Attention(Ask):

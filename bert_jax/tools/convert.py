@@ -27,8 +27,14 @@ import numpy as np
 
 from bert_jax import checkpoint, int8, models, provenance, step, trained, workdirs
 from bert_jax import config as config_lib
-from bert_jax.convert import from_huggingface, hub, sentence_transformers, to_huggingface
-from bert_jax.errors import InputError
+from bert_jax.convert import (
+  from_huggingface,
+  hub,
+  model_card,
+  sentence_transformers,
+  to_huggingface,
+)
+from bert_jax.errors import InputError, quoted
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
 
@@ -49,9 +55,12 @@ def folders(target):
   return out, partial
 
 
-def convert(source, target, which='latest', positions=0, strict=True, generator=False):
+def convert(
+  source, target, which='latest', positions=0, strict=True, generator=False, languages=()
+):  # fmt: skip
   """Converts a source to a target (see above), checks what was written, and prints the table.
-  generator: of an ELECTRA run, this in place of the discriminator."""
+  generator: of an ELECTRA run, this in place of the discriminator. languages: codes of those of its
+  text, for the model card."""
   out, partial = folders(target)
   arguments.check_writable(out, '--to')
   if out.exists() and any(out.iterdir()):
@@ -80,7 +89,9 @@ def convert(source, target, which='latest', positions=0, strict=True, generator=
     log.info('writing %s', partial)
     if target.startswith(HF):
       facts = _facts_of_run(folder, model) if weights is None else {'source': str(source)}
-      names, left_out = export_run(partial, model, {'name': out.name} | facts)
+      names, left_out = export_run(
+        partial, model, {'name': out.name, 'languages': languages} | facts
+      )
       for path, why in left_out.items():
         print(f'left out: {path}: {why}')
     elif target.startswith(INT8):
@@ -222,15 +233,20 @@ def main(argv=None):
   add('--allow-unused', action='store_true', help='convert although tensors have no place')
   add('--generator', action='store_true',
       help='of an ELECTRA run: its generator, a masked language model')  # fmt: skip
+  add('--language', default='', metavar='CODE,CODE', help='of its text, for the model card: de,en')
   args = parser.parse_args(argv)
   with config_lib.command_line():
     if args.to in ('', HF, INT8):
       raise InputError(f'--to {args.to} names no folder; write --to hf:OUT, int8:OUT or W.')
     if args.positions is not None and args.positions < 1:
       raise InputError(f'--positions is {args.positions}; give a number of rows, or leave it out.')
+    languages = tuple(filter(None, args.language.split(',')))
+    if wrong := [code for code in languages if not model_card.CODE.fullmatch(code)]:
+      raise InputError(f'--language {quoted(wrong[0])} is no code of a language; write de, en, zh.')
     end_at_once(folders(args.to)[1])
     strict = not args.allow_unused
-    convert(args.source, args.to, args.which, args.positions or 0, strict, args.generator)
+    positions = args.positions or 0
+    convert(args.source, args.to, args.which, positions, strict, args.generator, languages)
 
 
 if __name__ == '__main__':

@@ -25,6 +25,7 @@ import numpy as np
 
 from bert_jax import checkpoint, evaluate, hosts, run_setup, train
 from bert_jax.predict import __main__ as predict
+from bert_jax.speed import MEASURED
 from bert_jax.tools import convert, prepare
 
 FORK = multiprocessing.get_context('fork')
@@ -45,7 +46,6 @@ PHASES = (
   ('evaluating', evaluate, 'run'),
   ('closing', checkpoint.Checkpoints, 'close'),
 )
-SPEED = ('steps_per_s', 'tokens_per_s', 'data_wait', 'mfu')
 STEPS = 40
 
 
@@ -228,7 +228,7 @@ def lines(workdir, after=0):
       if line['step'] > after:
         if key in out:
           raise RuntimeError(f'metrics.jsonl has step {key} twice')
-        out[key] = {name: x for name, x in line.items() if name not in SPEED}
+        out[key] = {name: x for name, x in line.items() if name not in MEASURED}
   return out
 
 

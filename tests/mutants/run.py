@@ -137,8 +137,8 @@ MUTANTS = [
   (
     'time of evaluations counts',
     'bert_jax/speed.py',
-    '  def go(self):\n    self.started = time.perf_counter()',
-    '  def go(self):\n    pass',
+    'self.started, self.now = moment, now',
+    'self.now = now',
     'tests/test_metrics.py::test_the_clock_counts_training_alone',
   ),
   (

@@ -136,8 +136,8 @@ class Masks(Examples):
 
 class Perplexity(OfText):
   def examples(self, records, problems):
-    kind = LeftToRight if self.model.config.model.causal else EachMasked
-    return kind(self.model, records, problems)
+    ids = self.model.tokenizer.ids_batch(records)
+    return scored(self.model.config)(self.model, records, ids, problems)
 
   def outputs(self, params, batch):
     if self.model.config.model.causal:
@@ -152,39 +152,46 @@ class Perplexity(OfText):
     return {'logs': logs, 'example_ids': batch['example_ids']}
 
 
-class LeftToRight(Examples):
-  """Texts whose tokens are predicted from those before them."""
+def scored(config):
+  """The kind of examples by which a model of a config gives each token of a text a probability."""
+  return LeftToRight if config.model.causal else EachMasked
 
-  def __init__(self, model, records, problems):
-    self.records, room = records, model.limit - 2
-    self.read = model.tokenizer.ids_batch(records)
+
+class LeftToRight(Examples):
+  """Texts whose tokens are predicted from those before them. read: the ids of each."""
+
+  def __init__(self, model, records, read, problems):
+    self.records, self.read, room = records, read, model.limit - 2
     if number := sum(len(ids) > room for ids in self.read):
       problems.counts[f'texts cut (longer than {model.limit} tokens)'] += number
     self.numbers = [i for i, ids in enumerate(self.read) if len(ids)]
     texts = [(self.read[i][:room],) for i in self.numbers]
     super().__init__(model.tokenizer, texts, seq_length=model.limit, slots=64)
 
-  def answers(self, outputs):
-    out, values = [], tokens_of(outputs, 'logs', self.lengths)
+  def logs(self, outputs):
+    """Yields (number of a text, the log probabilities of its tokens)."""
+    values = tokens_of(outputs, 'logs', self.lengths)
     for e, i in enumerate(self.numbers):
-      logs = values[e][:-2].astype(np.float64)  # at [CLS] and each token but the last
-      out.append({'id': i, 'text': self.records[i]} | _perplexity(logs))
-    return out
+      yield i, values[e][:-2].astype(np.float64)  # at [CLS] and each token but the last
+
+  def answers(self, outputs):
+    return [_perplexity(i, self.records[i], logs) for i, logs in self.logs(outputs)]
 
 
-def _perplexity(logs):
-  """What an answer says of the log probabilities of a text's tokens."""
-  out = {'perplexity': float(np.exp(-logs.mean()))}
+def _perplexity(number, text, logs):
+  """The answer for a text, by the log probabilities of its tokens."""
+  out = {'id': number, 'text': text, 'perplexity': float(np.exp(-logs.mean()))}
   return out | {'log_probability': float(logs.sum()), 'tokens': len(logs)}
 
 
 class EachMasked(Examples):
-  """A text of n pieces is n examples, with one of them masked in each."""
+  """A text of n pieces is n examples, with one of them masked in each. texts_ids: the ids of each
+  text."""
 
-  def __init__(self, model, records, problems):
+  def __init__(self, model, records, texts_ids, problems):
     tokenizer, room = model.tokenizer, model.limit - 2
     self.records, self.read, texts, targets, at, text_of = records, [], [], [], [], []
-    for i, ids in enumerate(tokenizer.ids_batch(records)):
+    for i, ids in enumerate(texts_ids):
       if len(ids) > room:
         problems.counts[f'texts cut (longer than {model.limit} tokens)'] += 1
         ids = ids[:room]
@@ -202,11 +209,14 @@ class EachMasked(Examples):
     options = {'per_example': {'targets': np.array(targets, np.int32)}, 'positions': positions}
     super().__init__(tokenizer, texts, seq_length=model.limit, slots=64, **options)
 
-  def answers(self, outputs):
-    out, (numbers, (values,)) = [], by_example(outputs, 'logs')
+  def logs(self, outputs):
+    """Yields (number of a text, the log probabilities of its tokens)."""
+    numbers, (values,) = by_example(outputs, 'logs')
     for i, (logs,) in grouped(self.text_of[numbers], values.astype(np.float64)):
-      out.append({'id': i, 'text': self.records[i]} | _perplexity(logs))
-    return out
+      yield i, logs
+
+  def answers(self, outputs):
+    return [_perplexity(i, self.records[i], logs) for i, logs in self.logs(outputs)]
 
 
 class NextSentence(Classify):

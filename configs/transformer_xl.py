@@ -52,7 +52,7 @@ def get_config(arg=''):
   size = SIZES[arg.size]
   config = ConfigDict(dict(
     objective='language_model', seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
-    max_hours=0.0, batch_size=24, steps=400_000, epochs=0.0,
+    max_hours=0.0, profile='', batch_size=24, steps=400_000, epochs=0.0,
     model=c.bert('base', dtype='bfloat16', **size['model']),
     tokenizer=dict(kind='bytes', path='', character_coverage=1.0, do_lower_case=False),
     data=dict(train='', eval='', seq_length=512, examples_per_row=1, skip_damaged=False),
@@ -74,7 +74,7 @@ def get_config(arg=''):
     eval=dict(every=4000, batches=0, seed=0, patience=0),
     checkpoint=dict(every=4000, minutes=5.0, keep_latest=2, keep_every=0,
                     best_metric='bits_per_character', best_mode='min'),
-    log=dict(every=200, tensorboard=True, parameters=False)))
+    log=dict(every=200, tensorboard=True, wandb='off', parameters=False)))
   config.update({name: value for name, value in size.items() if name != 'model'})
   if arg.runlocal:
     config.model = c.bert('tiny', **XL | dict(hidden_dropout_prob=0.0, memory_length=64))

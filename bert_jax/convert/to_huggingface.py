@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from bert_jax import __version__, models
+from bert_jax import config as config_lib
 from bert_jax.convert import (
   checksums,
   config_json,

@@ -12,12 +12,14 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import pytest
 from conftest import run_module, small_overrides
 
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.tools import sweep, sweep_grid, sweep_jobs
+from bert_jax.tools.preflight import objective_of
 
 PRETRAIN = 'configs/pretrain.py:runlocal'
 
@@ -177,15 +179,11 @@ def test_every_ready_ablation_is_a_sweep(short):
 
 
 def test_arms_of_other_depths_have_as_many_parameters():
-  from bert_jax.tools.preflight import objective_of
-
   spec, counts = 'configs/ablations.py:depth_width,runlocal', []
   for arm in sweep_grid.arms_of(spec, [])[0].values():
     config = c.load(*sweep_grid.of_arm(spec, arm, '0'))
-    shapes = __import__('jax').eval_shape(
-      objective_of(config).init, __import__('jax').random.key(0)
-    )
-    counts.append(sum(x.size for x in __import__('jax').tree.leaves(shapes)))
+    shapes = jax.eval_shape(objective_of(config).init, jax.random.key(0))
+    counts.append(sum(x.size for x in jax.tree.leaves(shapes)))
   assert max(counts) < 1.05 * min(counts)
 
 
@@ -217,12 +215,6 @@ def metrics_of(path):
   clock = ('steps_per_s', 'tokens_per_s', 'data_wait', 'mfu', 'steps')
   lines = map(json.loads, (path / 'metrics.jsonl').read_text().splitlines())
   return [{k: v for k, v in line.items() if k not in clock} for line in lines]
-
-
-def sweep_command(root, corpus_file, *more):
-  return ['bert_jax.tools.sweep', '--config', PRETRAIN, '--workdir', root, '--seeds', '2',
-          '--vary', 'optimizer.learning_rate=1e-3,2e-3,nan_is_no_rate', *more,
-          *small(corpus_file)]  # fmt: skip
 
 
 def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(

@@ -123,7 +123,10 @@ def finals(panel, metric):
                   capsize=3, markersize=6, elinewidth=1.6)  # fmt: skip
     if row.label == panel.baseline:
       axis.axvline(row.mean, color='0.6', linewidth=0.8, zorder=0)
-  if level := panel.level(metric):
+  low, high = axis.get_xlim()
+  level = panel.level(metric)
+  # What is far away would press all that differs into a corner; the table has it.
+  if level and 2 * low - high < level[0] < 2 * high - low:
     axis.axvline(level[0], color='0.45', linestyle=':', linewidth=1)
     axis.annotate(level[1], (level[0], 1), xycoords=('data', 'axes fraction'), color='0.35',
                   ha='center', va='bottom', fontsize=8, annotation_clip=False)  # fmt: skip

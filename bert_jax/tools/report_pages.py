@@ -243,7 +243,7 @@ SPECIAL = {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasc
 
 def latex_line(row):
   escaped = (''.join(SPECIAL.get(x, x) for x in text) for text in row)
-  return ' & '.join(re.sub(r'^([-+])(?=\d)', r'$\1$', text) for text in escaped) + r' \\'
+  return ' & '.join(re.sub(r'(?<!\S)([-+])(?=\d)', r'$\1$', text) for text in escaped) + r' \\'
 
 
 def results(report):

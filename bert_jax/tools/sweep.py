@@ -61,7 +61,12 @@ def flops_of_step(config):
 def planned(args, overrides):
   """([(Run, config), ...], name of the baseline) of the command line, all checked."""
   grid, name = sweep_grid.arms_of(
-    args.config, args.vary, args.baseline, args.random, args.random_seed, vars(args)['from'],
+    args.config,
+    args.vary,
+    args.baseline,
+    args.random,
+    args.random_seed,
+    vars(args)['from'],
     overrides,
   )
   out, steps = [], {}

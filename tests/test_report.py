@@ -1,4 +1,4 @@
-"""The table of many runs, and the runs of a sweep."""
+"""The table of many runs."""
 
 import json
 import shutil
@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax import config as c
 from bert_jax.config import InputError
-from bert_jax.tools import report, sweep
+from bert_jax.tools import report
 
 
 def workdir(folder, lines, *overrides, spec='configs/pretrain.py:runlocal', level=None):
@@ -43,12 +43,6 @@ def test_seeds_are_one_line_and_other_fields_another(tmp_path):
   # 4.302653 is the value of Student's t for 2 degrees of freedom in printed tables.
   half = 4.302653 * statistics.stdev(values) / 3**0.5
   assert seeds[5] == f'{2.7 - half:.4f} to {2.7 + half:.4f}'
-
-
-def test_the_interval_of_many_runs_is_a_bootstrap():
-  # The mean of a resample of 7 ones and 7 zeros is binomial: P(at most 2 of 14) is 0.0065, of 3
-  # 0.0287, and the share 0.025 lies between them.
-  assert report.interval([0.0, 1.0] * 7) == pytest.approx((3 / 14, 11 / 14))
 
 
 def test_runs_that_differ_in_much_go_by_their_folders(tmp_path):
@@ -107,33 +101,6 @@ def test_a_run_that_may_stop_early_counts_its_best(tmp_path):
   assert report.final(runs[0], 'nsp') is None
   with pytest.raises(InputError, match='no run has an evaluated nsp; there are mlm, split, step'):
     report.table(runs, 'nsp')
-
-
-def test_a_sweep_is_every_combination_in_a_folder_of_its_own():
-  varied = ['optimizer.beta1=0.8,0.9', 'init_from=,a/b']
-  found = {name: fields for name, _, fields in sweep.combinations('f.py', varied, 2)}
-  assert list(found) == [
-    f'optimizer.beta1={beta},init_from={start},seed={seed}'
-    for beta in ('0.8', '0.9') for start in ('none', 'a_b') for seed in (0, 1)
-  ]  # fmt: skip
-  assert found['optimizer.beta1=0.9,init_from=a_b,seed=1'] == [
-    '--config.optimizer.beta1=0.9', '--config.init_from=a/b', '--config.seed=1',
-  ]  # fmt: skip
-  assert found['optimizer.beta1=0.8,init_from=none,seed=0'][1] == '--config.init_from='
-  with pytest.raises(InputError, match="--vary 'seed' is not NAME=VALUE"):
-    list(sweep.combinations('f.py', ['seed'], 1))
-
-
-def test_a_sweep_varies_arguments_of_the_config_file():
-  found = list(sweep.combinations('f.py:a', [':b=1,2', 'steps=3'], 1))
-  assert found == [
-    (f'b={b},steps=3,seed=0', f'f.py:a,b={b}', ['--config.steps=3', '--config.seed=0'])
-    for b in '12'
-  ]
-  ((_, spec, _),) = sweep.combinations('configs/pretrain.py', [':size=4/256'], 1)
-  assert c.load(spec).model.hidden_size == 256
-  ((_, spec, _),) = sweep.combinations('configs/pretrain.py', [], 1)
-  assert c.load(spec) == c.load('configs/pretrain.py')
 
 
 def test_a_copy_of_a_run_is_no_other_seed(tmp_path):

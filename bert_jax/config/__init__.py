@@ -83,6 +83,18 @@ def parse_arg(arg, **defaults):
 
 def load(spec, overrides=()):
   """'configs/pretrain.py:size=tiny' and ['--config.seed=1', ...] -> a checked ConfigDict."""
+  config, where = call(spec, 'get_config')
+  if not where:
+    raise InputError(f'config file {spec.partition(":")[0]} defines no get_config(arg).')
+  if not isinstance(config, ConfigDict):
+    what = f'get_config returns {quoted(config)}, a {type(config).__name__}'
+    raise InputError(f'{where}: {what}; return a ConfigDict, as configs/pretrain.py does.')
+  return override(config, overrides)
+
+
+def call(spec, name):
+  """(what a function of a config file, get_config or sweep, returns for the arguments in a spec,
+  'FILE:LINE' of it); (None, '') if the file has none. A mistake in the file is one sentence."""
   path, _, arg = spec.partition(':')
   if not Path(path).is_file():
     near = ', '.join(str(p) for p in sorted(Path('configs').glob('*.py')))
@@ -90,18 +102,13 @@ def load(spec, overrides=()):
       f'config file {path} does not exist'
       + (f'; there are {near}.' if near else '; run from the folder that holds configs/.')
     )
-  return override(_config_of(path, arg), overrides)
-
-
-def _config_of(path, arg):
-  """What get_config(arg) of a config file returns; a mistake in the file is one sentence."""
   line = 0
   try:
-    get_config = runpy.run_path(path).get('get_config')
-    if get_config is None:
-      raise InputError(f'config file {path} defines no get_config(arg).')
-    line = getattr(getattr(get_config, '__code__', None), 'co_firstlineno', 0)
-    config = get_config(arg)
+    function = runpy.run_path(path).get(name)
+    if function is None:
+      return None, ''
+    line = getattr(getattr(function, '__code__', None), 'co_firstlineno', 0)
+    return function(arg), f'{path}:{line}'
   except InputError:
     raise
   except Exception as error:
@@ -112,10 +119,6 @@ def _config_of(path, arg):
     raise InputError(
       f'{where} is wrong: {type(error).__name__}: {first_line(error)}; mend the config file.'
     ) from error
-  if not isinstance(config, ConfigDict):
-    what = f'get_config returns {quoted(config)}, a {type(config).__name__}'
-    raise InputError(f'{path}:{line}: {what}; return a ConfigDict, as configs/pretrain.py does.')
-  return config
 
 
 def override(config, overrides):

@@ -1,11 +1,16 @@
-"""Reports the results of all runs in a folder: a table, and their curves as a picture.
+"""Reports the results of all runs in a folder: a table, pages and pictures.
 
-    python -m bert_jax.tools.report runs/quickstart [FOLDER ...] [--picture P.png] [--metric nsp]
+    python -m bert_jax.tools.report S [FOLDER ...] [--baseline norm=layer_norm] [--metric nsp]
+
+prints a table and writes S/report: report.html (one file, with its pictures), report.md, table.tex,
+results.csv (a line for each run) and each picture as PDF, SVG and PNG; all from the workdirs alone.
 
 Runs that differ in nothing but the seed are one line: mean ± standard deviation over the seeds, and
-a 95 % interval of that mean (from 3 seeds on). Runs that differ in many fields go by the name of
-their folder. FLOPs are those of the training, matrix products only. Copies of a run, of the same
-config, seed and data, count once. A run that collapsed, one that predicts the same for every
+a 95 % interval of that mean (Student's t, from 3 seeds on). The pages also give the difference of
+each arm to the baseline over the seeds that both have, with its interval and p value (paired
+t-test), corrected for all comparisons of a table (Holm). Runs that differ in many fields go by the
+name of their folder. FLOPs are those of the training, matrix products only. Copies of a run, of the
+same config, seed and data, count once. A run that collapsed, one that predicts the same for every
 example, is named, and a second line gives the mean without it. Runs that were evaluated on other
 rows, or under other masks, are named too, since their losses cannot be compared. --svm adds, to
 classification, the scores of TF-IDF and a linear support vector machine on the same examples.
@@ -13,169 +18,36 @@ Scores of a task are shown by the length of its texts too, in a second table and
 panels.
 """
 
-import json
 import logging
-import re
 import statistics
 from pathlib import Path
-
-import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax import tokenizers, workdirs
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.classification import linear
-from bert_jax.tools import arguments, report_lengths
+from bert_jax.tools import arguments, report_lengths, report_pages, report_panels, report_runs
+from bert_jax.tools.report_runs import (
+  collapsed,
+  costs,
+  final,
+  groups,
+  judged_otherwise,
+  metric_of,
+  without_copies,
+)
+from bert_jax.tools.report_statistics import interval
 
-MANY = 4  # fields in which runs may differ and still be named by them
-FEW = 10  # runs, of which a bootstrap would give too narrow an interval
-SHOWN = 4  # kinds of evaluation that are named where runs differ in it
-# Fields that cannot change a run's result.
-WITHOUT_EFFECT = ('mesh.', 'log.', 'checkpoint.every', 'checkpoint.keep_')
+log = logging.getLogger('bert_jax')
 
 
 def read(*folders):
-  """The runs below some folders: [{'path', 'config': {name: value}, 'main_metric', 'lines': those
-  of metrics.jsonl, 'data', 'costs': what run.json says of them, 'judged': what decides its
-  evaluation}]."""
-  runs = []
-  paths = (path for folder in folders for path in sorted(Path(folder).rglob('config.json')))
-  for path in {path.resolve(): path for path in paths}.values():
-    metrics = path.with_name('metrics.jsonl')
-    if not metrics.exists():
-      continue
-    try:
-      config = config_lib.from_json(path.read_text())
-      facts = json.loads(path.with_name('run.json').read_text())
-      lines = [json.loads(line) for line in metrics.read_text().splitlines()]
-    except (OSError, ValueError) as error:
-      logging.getLogger('bert_jax').warning('%s is left out: %s', path.parent, error)
-      continue
-    run = {'path': path.parent, 'config': config_lib.flatten(config), 'lines': lines}
-    run['main_metric'] = TASKS[config.objective].main_metric(config)
-    judged = TASKS[config.objective].judged_under(config)
-    run['config'] |= {name: x for name, x in judged.items() if name in run['config']}
-    if judged:
-      judged['data.eval'] = facts['data'].get('eval', {}).get('fingerprint', 'nothing')
-    runs.append(run | {'data': facts['data'], 'costs': facts.get('costs', {}), 'judged': judged})
-  if not runs:
-    raise InputError(f'no run with metrics lies below {" or ".join(map(str, folders))}.')
+  """The runs below some folders, see report_runs.read; what is left out is logged."""
+  runs, remarks = report_runs.read(*folders)
+  for remark in remarks:
+    log.warning('%s', remark)
   return runs
-
-
-def without_copies(runs):
-  """(the runs, each once, {path of a copy: path of the run}): of runs with the same config, seed
-  and data the one that got furthest counts."""
-  kept, copies = {}, {}
-  for run in sorted(runs, key=lambda run: -max((x['step'] for x in run['lines']), default=0)):
-    fields = {k: v for k, v in run['config'].items() if not k.startswith(WITHOUT_EFFECT)}
-    data = {split: facts.get('fingerprint') for split, facts in run['data'].items()}
-    first = kept.setdefault(repr((sorted(fields.items()), sorted(data.items()))), run)
-    if first is not run:
-      copies[run['path']] = first['path']
-  return [run for run in runs if run['path'] not in copies], copies
-
-
-def judged_otherwise(runs):
-  """Lines that name the runs whose evaluations cannot be compared, and in what they differ."""
-  lines = []
-  for objective in sorted({run['config']['objective'] for run in runs}):
-    judged = {}  # {what decides the evaluation: [paths]}
-    for run in runs:
-      if run['config']['objective'] == objective:
-        judged.setdefault(tuple(run['judged'].items()), []).append(str(run['path']))
-    if len(judged) > 1:
-      names = [name for name, _ in next(iter(judged))]
-      differ = [name for name in names if len({dict(x)[name] for x in judged}) > 1]
-      lines.append(
-        f'{objective}: evaluated on other rows or under other masks, so not comparable: '
-        + '; '.join(
-          f'{", ".join(f"{name}={dict(x)[name]}" for name in differ)} in {paths[0]}'
-          + f' and {len(paths) - 1} more' * (len(paths) > 1)
-          for x, paths in list(judged.items())[:SHOWN]
-        )
-        + f'; and {len(judged) - SHOWN} more' * (len(judged) > SHOWN)
-        + ' (bert_jax.evaluate with the same --config.eval.seed, --config.eval_masking.* and '
-        'data.eval makes them so)'
-      )
-  return lines
-
-
-def metric_of(run, metric=''):
-  """The metric a run is judged by: the one given, its best_metric, or its task's main metric."""
-  return metric or run['config']['checkpoint.best_metric'] or run['main_metric']
-
-
-def final(run, metric):
-  """The last evaluated value of a metric, or None; of a run that may stop early the best one."""
-  evals = [line for line in run['lines'] if line['split'] == 'eval']
-  values = [line[metric] for line in evals if line.get(metric) is not None]  # null is NaN
-  config = run['config']
-  if values and config['eval.patience'] and metric == config['checkpoint.best_metric']:
-    return {'max': max, 'min': min}[config['checkpoint.best_mode']](values)
-  return values[-1] if values else None
-
-
-def costs(run):
-  """(parameters, operations of the training), as texts; runs of earlier versions do not say."""
-  if not run['costs']:
-    return '-', '-'
-  steps = max((line['step'] for line in run['lines']), default=0)
-  return f'{run["costs"]["parameters"]:,}', f'{run["costs"]["flops_per_step"] * steps:.3g}'
-
-
-def collapsed(run):
-  """Whether the answers of the run's last evaluation are the same for every example."""
-  evals = [line for line in run['lines'] if line['split'] == 'eval']
-  return bool(evals) and 'constant' in evals[-1]
-
-
-def interval(values):
-  """The 95 % interval of the mean: percentiles of 10,000 bootstrap resamples with a fixed seed; of
-  few values, among which resamples stay, Student's t instead, as if they were normal."""
-  if len(values) < FEW:
-    from scipy.stats import t  # slow to import
-
-    n, mean = len(values), statistics.mean(values)
-    half = t.ppf(0.975, n - 1) * statistics.stdev(values) / n**0.5
-    return mean - half, mean + half
-  drawn = np.random.default_rng(0).choice(values, (10_000, len(values))).mean(axis=1)
-  return np.percentile(drawn, [2.5, 97.5])
-
-
-def groups(runs):
-  """{(objective, the fields that vary between its runs): [runs that differ only in the seed]}"""
-  out = {}
-  for objective in sorted({run['config']['objective'] for run in runs}):
-    of_objective = [run for run in runs if run['config']['objective'] == objective]
-    varied = [
-      name
-      for name in of_objective[0]['config']
-      if name not in ('seed', 'eval.seed')
-      and not name.startswith(WITHOUT_EFFECT)
-      and len({str(run['config'].get(name)) for run in of_objective}) > 1
-    ]
-    by_text = {}
-    for run in of_objective:
-      values = ((name, run['config'].get(name)) for name in varied)
-      text = ', '.join(f'{name}={"none" if value == "" else value}' for name, value in values)
-      by_text.setdefault(text, []).append(run)
-    if len(varied) > MANY:
-      by_text = by_folder(by_text)
-    out |= {(objective, text): members for text, members in by_text.items()}
-  return out
-
-
-def by_folder(by_text):
-  """The same groups {text: runs}, called by their runs' folders if those differ in seeds alone."""
-  names = {
-    text: {re.sub(r',?seed=\d+$', '', run['path'].name) for run in members}
-    for text, members in by_text.items()
-  }
-  if len(set.union(*names.values())) == sum(map(len, names.values())) == len(names):
-    return {name: by_text[text] for text, (name,) in names.items()}
-  return by_text
 
 
 def svms(runs):
@@ -218,7 +90,7 @@ def table(runs, metric='', svm=False):
     level = members[0]['data'].get('eval', {}).get('baselines', {}).get(name)
     rows.append((
       objective, text or '-', str(len(values)), name, f'{statistics.mean(values):.4f}{spread}',
-      '{:.4f} to {:.4f}'.format(*interval(values)) if len(values) > 2 else '-',
+      '{:.4f} to {:.4f}'.format(*within) if (within := interval(values)) else '-',
       f'{level[0]:.4f} ({level[1]})' if level else '-',
       f'{statistics.mean(values) - level[0]:+.4f}' if level else '-', *costs(members[0]),
     ))  # fmt: skip
@@ -275,14 +147,29 @@ def picture(runs, path, metric=''):
 
 def main(argv=None):
   parser = arguments.parser('report', __doc__)
-  parser.add_argument('folder', nargs='+', help='workdir, or a folder of workdirs')
-  parser.add_argument('--metric', default='', help='default: what the objective is judged by')
-  parser.add_argument('--svm', action='store_true', help='TF-IDF + linear SVM beside classifiers')
-  parser.add_argument('--picture', default='', metavar='PNG', help='draw the curves into this file')
+  add = parser.add_argument
+  add('folder', nargs='+', help='workdir, or a folder of workdirs')
+  add('--metric', default='', help='default: what the objective is judged by')
+  add('--baseline', default='', metavar='LABEL|NAME=VALUE', help='the arm that others are compared '
+      "to, by its label or by fields with ; between them; default: the sweep's")  # fmt: skip
+  add('--out', default='', metavar='DIR', help='default: the folder report in the first folder')
+  add('--title', default='', help='of the pages; default: the name of the first folder')
+  add('--label', action='append', default=[], metavar='OLD=NEW', help='renames an arm')
+  add('--svm', action='store_true', help='TF-IDF + linear SVM beside classifiers')
+  add('--picture', default='', metavar='PNG', help='draw the curves of all runs into this file too')
   args = parser.parse_args(argv)
   with config_lib.command_line():
-    runs = read(*args.folder)
+    runs, remarks = report_runs.read(*args.folder)
     print(table(runs, args.metric, args.svm))
+    report = report_panels.report(
+      runs, args.folder, args.metric, args.baseline, args.label, remarks
+    )
+    for remark in report.remarks:
+      log.warning('%s', remark)
+    out = Path(args.out or Path(args.folder[0]) / 'report')
+    arguments.check_writable(out)
+    written = report_pages.write(report, out, args.title or Path(args.folder[0]).resolve().name)
+    log.info('written to %s: %s', out, ', '.join(written))
     if args.picture:
       picture(without_copies(runs)[0], args.picture, args.metric)
       print(f'curves: {args.picture}')

@@ -1,67 +1,215 @@
 """Runs one config many times, with several seeds and values of fields, and prints a table.
 
-    python -m bert_jax.tools.sweep --config configs/finetune.py:runlocal --workdir W --seeds 3 \
-        --vary optimizer.learning_rate=1e-4,3e-4 [--config.NAME=VALUE ...]
+    python -m bert_jax.tools.sweep --config configs/finetune.py:runlocal --workdir S --seeds 3 \
+        --vary optimizer.learning_rate=1e-4,3e-4 [--jobs 2] [--config.NAME=VALUE ...]
 
---vary :size=tiny,mini varies an argument of the config file (configs/pretrain.py:size=tiny). Every
-combination has its folder under W; started again, finished runs are not repeated.
+--vary may be repeated: all combinations are run. --vary 'a=1,2;b=3,4' moves a and b together.
+--vary :size=tiny,mini varies an argument of the config file (configs/pretrain.py:size=tiny). A
+value may be a tuple or list; one with a comma is quoted: --vary "masking.policy=token,'token,
+phrase@500'" (in one line). {seed} in a value stands for the seed.
+
+--baseline 'a=1;b=2' (or '', the config as it is) runs it and, one at a time, each value of --vary.
+--random 20 draws arms instead, from lists and from log(1e-4,1e-2), uniform(0,0.3), integers(2,8).
+A config file with sweep(arg) -> {name: {field: value}}, the baseline first, has arms of its own.
+--from S starts each run from the one of the same arm and seed of a sweep in S (config.init_from).
+
+Every run has its folder below --workdir; logs/ there has what it printed and how it ended. Started
+again, the sweep leaves out what is done and continues what was cut off. One that fails does not
+stop the rest.
 """
 
-import itertools
+import json
 import logging
+import math
+import shlex
 from pathlib import Path
 
-import jax
-
 from bert_jax import config as config_lib
-from bert_jax import train
-from bert_jax.errors import InputError
-from bert_jax.tools import arguments, report
+from bert_jax.errors import InputError, unwritten
+from bert_jax.tasks import TASKS
+from bert_jax.tools import arguments, report, sweep_grid, sweep_jobs
+from bert_jax.tools.report_panels import LOGS, SWEEP
+from bert_jax.whole_files import write_whole
+
+log = logging.getLogger('bert_jax')
+
+# What an evaluation is made of begins with one of these.
+OF_EVALUATION = ('data.', 'corpus.', 'tokenizer.', 'eval.seed', 'eval.batches', 'eval_masking.',
+                 'task.', 'table.', 'tagging.', 'qa.', 'model.vocab_size')  # fmt: skip
+SHARE = 0.2  # of the peak of this machine that runs are expected to reach, if nothing is known yet
 
 
-def combinations(config, vary, seeds):
-  """Yields (name of the folder, config, arguments) of each run: for 'f.py:x', ['a=1,2', ':b=3'] and
-  2 seeds first ('a=1,b=3,seed=0', 'f.py:x,b=3', ['--config.a=1', '--config.seed=0'])."""
-  axes = []
-  for text in vary:
-    name, given, values = text.partition('=')
-    if not given:
-      raise InputError(f'--vary {text!r} is not NAME=VALUE,VALUE,...')
-    axes.append([(name, value) for value in values.split(',')])
-  axes.append([('seed', str(seed)) for seed in range(seeds)])
-  for chosen in itertools.product(*axes):
-    shown = ((name.strip(':'), value.strip('/').replace('/', '_')[-80:]) for name, value in chosen)
-    folder = ','.join(f'{name}={value or "none"}' for name, value in shown)
-    path, _, given = config.partition(':')
-    of_file = [f'{name[1:]}={value}' for name, value in chosen if name.startswith(':')]
-    spec = ':'.join([path, ','.join(filter(None, [given, *of_file]))])
-    fields = [f'--config.{name}={value}' for name, value in chosen if not name.startswith(':')]
-    yield folder, spec, fields
+def within_budget(config, tokens, flops):
+  """The number of steps that a budget pays for: tokens counts all positions of the rows, flops the
+  matrix products of the training."""
+  if flops:
+    steps = flops / flops_of_step(config)
+  else:
+    steps = tokens / config.batch_size / config.data.seq_length
+  if steps < 1:
+    raise InputError(f'the budget does not pay for a step ({steps:.2g}); give more.')
+  return round(steps)
+
+
+def flops_of_step(config):
+  """The operations of a training step, with the vocabulary and labels that the config says."""
+  from bert_jax.tools.preflight import objective_of
+
+  return 3 * objective_of(config).flops(config.batch_size)
+
+
+def planned(args, overrides):
+  """([(Run, config), ...], name of the baseline) of the command line, all checked."""
+  grid, name = sweep_grid.arms_of(
+    args.config,
+    args.vary,
+    args.baseline,
+    args.random,
+    args.random_seed,
+    vars(args)['from'],
+    overrides,
+  )
+  out, steps = [], {}
+  for run in sweep_grid.runs_of(args.config, grid, sweep_grid.seeds_of(args.seeds)):
+    run = run._replace(fields=[*overrides, *run.fields])
+    config = config_lib.load(run.spec, run.fields)
+    if args.tokens or args.flops:
+      if run.arm not in steps:
+        steps[run.arm] = within_budget(config, args.tokens, args.flops)
+      fields = [f'--config.steps={steps[run.arm]}', '--config.epochs=0.0']
+      run = run._replace(fields=[*run.fields, *fields])
+      config = config_lib.load(run.spec, run.fields)
+    out.append((run, config))
+  return out, name
+
+
+def other_evaluations(runs):
+  """The fields in which arms differ and that decide what an evaluation is made of."""
+  configs = [config_lib.flatten(config) for _, config in runs]
+  return [name for name in configs[0] if name.startswith(OF_EVALUATION)
+          and len({str(config.get(name)) for config in configs}) > 1]  # fmt: skip
+
+
+def command_of(run, root):
+  """The command that trains a run, for a scheduler."""
+  words = ['python', '-m', 'bert_jax.train', '--config', run.spec.rstrip(':'), '--workdir',
+           str(root / run.folder), *run.fields]  # fmt: skip
+  return f'JAX_COMPILATION_CACHE_DIR={shlex.quote(str(root / ".jax_cache"))} {shlex.join(words)}'
+
+
+def times(jobs, configs, root):
+  """({folder: seconds that a run takes, NaN if nothing says it}, how that is known)"""
+  ended = {job.run.folder: sweep_jobs.state_of(root, job) for job in jobs}
+  known = sweep_jobs.expected(jobs, ended)
+  if known:
+    return known, 'as long as the runs that are done'
+  from bert_jax import speed
+
+  peak, of_arm = speed.peak_flops(), {}
+  for job, config in zip(jobs, configs):
+    if job.run.arm not in of_arm:
+      of_arm[job.run.arm] = flops_of_step(config) * config.steps / peak / SHARE or math.nan
+  return (
+    {job.run.folder: of_arm[job.run.arm] for job in jobs},
+    f'a guess: {SHARE:.0%} of {peak:.2g} FLOPs a second, without compilation and evaluation',
+  )
+
+
+def show(jobs, configs, root, processes):
+  """Prints the runs and the time that they are expected to take."""
+  seconds, known_by = times(jobs, configs, root)
+  left, rows = 0.0, [('run', 'steps', 'time', 'state')]
+  for job, config in zip(jobs, configs):
+    state = sweep_jobs.state_of(root, job).get('state', '-')
+    each = seconds[job.run.folder]
+    left += 0.0 if state == 'done' else each
+    steps = str(config.steps or f'{config.epochs:g} epochs')
+    shown = '?' if math.isnan(each) else sweep_jobs.duration(each)
+    rows.append((job.run.folder, steps, shown, state))
+  print('\n'.join(arguments.aligned(rows)))
+  total = 'unknown, since the data decides how many steps an epoch has'
+  if not math.isnan(left):
+    total = f'{sweep_jobs.duration(left / processes)} with --jobs {processes}'
+  print(f'{len(jobs)} runs; time left: {total} ({known_by})')
+
+
+def plan_written(root, runs, baseline, args):
+  """Writes sweep.json, which reports read; runs of an earlier sweep in the folder stay in it."""
+  path, earlier = root / SWEEP, {}
+  try:
+    if path.exists():
+      earlier = json.loads(path.read_text()).get('runs', {})
+    content = {'config': args.config, 'baseline': baseline, 'runs': earlier | {
+      run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run, _ in runs
+    }}  # fmt: skip
+    (root / LOGS).mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(content, indent=1) + '\n')
+  except (ValueError, AttributeError):
+    raise InputError(f'{path} is damaged; remove it: the same command writes it anew.') from None
+  except OSError as error:
+    raise unwritten(root, error) from None
+
+
+def parser():
+  out = arguments.parser('sweep', __doc__)
+  add = out.add_argument
+  add('--config', required=True, metavar='FILE[:ARGS]')
+  add('--workdir', required=True, help='folder of the runs')
+  add('--seeds', default='3', help='how many, or a list: 5,6,9 or 5-9; default: %(default)s')
+  add('--vary', action='append', default=[], metavar='NAME=V1,V2', help='may be repeated')
+  add('--baseline', metavar='NAME=V;NAME=V', help='one --vary at a time changes around this')
+  add('--random', type=int, default=0, metavar='N', help='draw so many arms from --vary')
+  add('--random-seed', type=int, default=0, metavar='SEED', help='of that draw')
+  add('--from', default='', metavar='DIR', help='start from the runs of the sweep in this folder')
+  add('--tokens', type=float, default=0, help='train each run on so many tokens (rows x length)')
+  add('--flops', type=float, default=0, help='train each run for so many operations')
+  add('--jobs', type=int, default=1, metavar='N', help='so many runs at once; 0: one on each core; '
+      'on a TPU 1')  # fmt: skip
+  add('--dry-run', action='store_true', help='show the runs and the expected time')
+  add('--print', action='store_true', help='print a command for each run, for a scheduler')
+  return out
 
 
 def main(argv=None):
-  parser = arguments.parser('sweep', __doc__)
-  add = parser.add_argument
-  add('--config', required=True, metavar='FILE[:ARGS]')
-  add('--workdir', required=True, help='folder of the runs')
-  add('--seeds', type=int, default=3, help='runs of each combination')
-  add('--vary', action='append', default=[], metavar='NAME=V1,V2', help='may be repeated')
-  args, overrides = parser.parse_known_args(argv)
+  args, overrides = parser().parse_known_args(argv)
   with config_lib.command_line():
-    if args.seeds < 1:
-      raise InputError(f'--seeds is {args.seeds}; each combination runs with at least 1.')
-    runs = []
-    for name, spec, fields in combinations(args.config, args.vary, args.seeds):
-      given = overrides + fields
-      runs.append((name, config_lib.load(spec, given), config_lib.names_of(given)))
-    # Runs that differ in a seed or a rate compile the same programs; not so where `epochs` decides
-    # the number of steps, a constant of the schedule, and the rows (NSP pairs) follow the seed.
-    jax.config.update('jax_compilation_cache_dir', str(Path(args.workdir) / '.jax_cache'))
-    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.5)
-    for i, (name, config, given) in enumerate(runs, 1):
-      logging.getLogger('bert_jax').info('==== run %d of %d: %s', i, len(runs), name)
-      train.train(config, Path(args.workdir) / name, given)
-    print(report.table(report.read(args.workdir)))
+    if args.tokens and args.flops:
+      raise InputError('--tokens and --flops are two budgets; give one.')
+    if min(args.jobs, args.random, args.tokens, args.flops) < 0:
+      raise InputError('--jobs, --random, --tokens and --flops are not negative.')
+    runs, baseline = planned(args, overrides)
+    root, processes = Path(args.workdir), args.jobs or arguments.cores()
+    if args.print:
+      print('\n'.join(command_of(run, root) for run, _ in runs))
+      return
+    if fields := other_evaluations(runs):
+      log.warning(
+        'the arms differ in %s, which decides what an evaluation is made of: a report does not '
+        'compare their losses', ', '.join(fields),
+      )  # fmt: skip
+    configs = [config for _, config in runs]
+    jobs = [
+      sweep_jobs.Job(run, config_lib.fingerprint(config), judge_of(config)) for run, config in runs
+    ]
+    if args.dry_run:
+      show(jobs, configs, root, processes)
+      return
+    plan_written(root, runs, baseline, args)
+    ended = sweep_jobs.run_all(jobs, root, processes)
+    wrong = {name: x for name, x in ended.items() if x.get('state') != 'done'}
+    if len(wrong) < len(ended):
+      print(report.table(report.read(root)))
+    if wrong:
+      name, first = next(iter(wrong.items()))
+      raise InputError(
+        f'{len(wrong)} of {len(ended)} runs did not end, the first of which is {name}: '
+        f'{first.get("error")} (see {root / LOGS}/{name}.txt). The same command tries them again.'
+      )
+
+
+def judge_of(config):
+  """The metric that a run is judged by."""
+  return config.checkpoint.best_metric or TASKS[config.objective].main_metric(config)
 
 
 if __name__ == '__main__':

@@ -1,0 +1,176 @@
+"""The pictures of a report: final values, curves, and a gallery of all scores.
+
+Each arm has its colour, which differ in lightness too, so that grey print keeps them apart, its
+marker and its kind of line. Bands and error bars are 95 % intervals of the mean over the seeds,
+where there are three or more; a dot is a seed.
+"""
+
+import math
+import statistics
+
+from bert_jax.tools.report_statistics import interval
+
+WIDTH = 9.0  # inches
+MARKERS, LINES = 'osD^vPX*', ('-', '--', '-.', ':')
+LIGHTEST = 0.86  # of the colour map: what is lighter is hard to see on white
+# {name of a quantity: the label of its axis}
+ALONG = {'step': 'step', 'tokens': 'tokens trained on', 'flops': 'FLOPs of the training',
+         'seconds': 'seconds of training'}  # fmt: skip
+
+
+def colours(count):
+  """As many colours, from dark to light."""
+  from matplotlib import colormaps
+
+  return [colormaps['viridis'](LIGHTEST * i / max(1, count - 1)) for i in range(count)]
+
+
+def looks(panel):
+  """{label: how the lines of an arm are drawn}"""
+  each = zip(panel.arms, colours(len(panel.arms)))
+  return {
+    arm.label: dict(color=colour, marker=MARKERS[i % len(MARKERS)], linestyle=LINES[i % len(LINES)])
+    for i, (arm, colour) in enumerate(each)
+  }
+
+
+def points(run, metric):
+  """[{'step', 'tokens', 'flops', 'seconds', 'value'}] of the evaluations of a run. tokens: without
+  padding; seconds: of training alone, without evaluations and saving. NaN where the run does not
+  say."""
+  known, tokens, seconds = [(0, 0.0, 0.0)], 0.0, 0.0
+  for line in run['lines']:
+    if line['split'] == 'train':
+      passed = line['steps'] / line['steps_per_s'] if line.get('steps_per_s') else math.nan
+      seconds += passed
+      tokens = line.get('seen_tokens', tokens + line.get('tokens_per_s', math.nan) * passed)
+      known.append((line['step'], tokens, seconds))
+  out, flops = [], run['costs'].get('flops_per_step', math.nan)
+  for line in run['lines']:
+    if line['split'] == 'eval' and line.get(metric) is not None:
+      before = max((x for x in known if x[0] <= line['step']), key=lambda x: x[0])
+      exact = before if before[0] == line['step'] else (0, math.nan, math.nan)
+      out.append({'step': line['step'], 'tokens': exact[1], 'seconds': exact[2],
+                  'flops': flops * line['step'], 'value': line[metric]})  # fmt: skip
+  return out
+
+
+def curve(runs, metric, along):
+  """[(x, mean over the runs, its interval or None)] at the steps that all runs were evaluated at;
+  x: the mean of a quantity of ALONG."""
+  by_step = [{point['step']: point for point in points(run, metric)} for run in runs]
+  by_step = [x for x in by_step if x]
+  shared = sorted(set.intersection(*map(set, by_step))) if by_step else []
+  out = []
+  for step in shared:
+    values = [x[step]['value'] for x in by_step]
+    place = statistics.fmean(x[step][along] for x in by_step)
+    if math.isfinite(place):
+      out.append((place, statistics.fmean(values), interval(values)))
+  return out
+
+
+def draw_curves(axis, panel, metric, along):
+  for arm in panel.arms:
+    found = curve(arm.runs, metric, along)
+    if not found:
+      continue
+    look = looks(panel)[arm.label]
+    axis.plot([x for x, _, _ in found], [y for _, y, _ in found], label=arm.label, markersize=3.5,
+              linewidth=1.3, **look)  # fmt: skip
+    band = [(x, *within) for x, _, within in found if within]
+    if band:
+      axis.fill_between(*zip(*band), color=look['color'], alpha=0.15, linewidth=0)
+  if level := panel.level(metric):
+    axis.axhline(level[0], color='0.45', linestyle=':', linewidth=1)
+    axis.annotate(level[1], (1, level[0]), xycoords=('axes fraction', 'data'), color='0.35',
+                  ha='right', va='bottom', fontsize=8)  # fmt: skip
+  axis.set(xlabel=ALONG[along], ylabel=metric)
+  axis.spines[['top', 'right']].set_visible(False)
+
+
+def with_legend(figure, axis):
+  """Puts the legend of an axis below the figure."""
+  handles, labels = axis.get_legend_handles_labels()
+  if handles:
+    columns = max(1, min(len(labels), int(110 / (8 + max(map(len, labels))))))
+    figure.legend(handles, labels, loc='outside lower center', ncols=columns, frameon=False)
+  return figure
+
+
+def new(rows, columns, height):
+  """(a figure, its axes in a list)"""
+  from matplotlib.figure import Figure
+
+  figure = Figure(figsize=(WIDTH, height), layout='constrained')
+  return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def finals(panel, metric):
+  """Final values: a line for each arm with its seeds as dots, its mean and its interval."""
+  rows = [row for row in panel.rows(metric) if row.values]
+  figure, (axis,) = new(1, 1, 1.1 + 0.38 * len(rows))
+  for place, row in enumerate(rows):
+    look, count = looks(panel)[row.label], len(row.values)
+    for i, value in enumerate(row.values.values()):
+      height = place + 0.12 + 0.12 * i / max(1, count - 1)
+      axis.plot(value, height, 'o', color=look['color'], markersize=3.5, alpha=0.75,
+                markeredgewidth=0)  # fmt: skip
+    arms = None
+    if row.interval:
+      arms = [[row.mean - row.interval[0]], [row.interval[1] - row.mean]]
+    axis.errorbar(row.mean, place - 0.08, xerr=arms, marker=look['marker'], color=look['color'],
+                  capsize=3, markersize=6, elinewidth=1.6)  # fmt: skip
+    if row.label == panel.baseline:
+      axis.axvline(row.mean, color='0.6', linewidth=0.8, zorder=0)
+  low, high = axis.get_xlim()
+  level = panel.level(metric)
+  # What is far away would press all that differs into a corner; the table has it.
+  if level and 2 * low - high < level[0] < 2 * high - low:
+    axis.axvline(level[0], color='0.45', linestyle=':', linewidth=1)
+    axis.annotate(level[1], (level[0], 1), xycoords=('data', 'axes fraction'), color='0.35',
+                  ha='center', va='bottom', fontsize=8, annotation_clip=False)  # fmt: skip
+  axis.set(yticks=range(len(rows)), yticklabels=[row.label for row in rows], xlabel=metric)
+  axis.set_ylim(len(rows) - 0.5, -0.5)
+  axis.spines[['top', 'right']].set_visible(False)
+  return figure
+
+
+def along_all(panel, metric):
+  """The curve of a metric over steps, tokens, FLOPs and seconds, as far as runs say them."""
+  there = [x for x in ALONG if any(curve(arm.runs, metric, x) for arm in panel.arms)]
+  if not there:
+    return None
+  figure, axes = new(-(-len(there) // 2), min(2, len(there)), 3.1 * -(-len(there) // 2) + 0.4)
+  for axis, name in zip(axes, there):
+    draw_curves(axis, panel, metric, name)
+  for axis in axes[len(there) :]:
+    axis.remove()
+  return with_legend(figure, axes[0])
+
+
+def gallery(panel):
+  """The curve of each score over the steps."""
+  names = [x for x in panel.metrics if any(curve(arm.runs, x, 'step') for arm in panel.arms)]
+  if len(names) < 2:
+    return None
+  rows = -(-len(names) // 3)
+  figure, axes = new(rows, 3, 2.5 * rows + 0.4)
+  for axis, name in zip(axes, names):
+    draw_curves(axis, panel, name, 'step')
+  for axis in axes[len(names) :]:
+    axis.remove()
+  return with_legend(figure, axes[0])
+
+
+def of_panel(panel):
+  """Yields (name, what it shows, figure) of the pictures of a panel."""
+  metric = panel.metrics[0]
+  dots = 'A dot is a seed, the marker below is the mean with its 95 % interval (from 3 seeds on)'
+  grey = ', the grey line the mean of the baseline' if panel.baseline else ''
+  yield 'final', f'{metric}, final values. {dots}{grey}.', finals(panel, metric)
+  bands = 'Mean over the seeds with its 95 % interval.'
+  if figure := along_all(panel, metric):
+    yield 'curves', f'{metric} on the evaluation data. {bands}', figure
+  if figure := gallery(panel):
+    yield 'scores', f'All scores on the evaluation data. {bands}', figure

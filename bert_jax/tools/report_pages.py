@@ -1,0 +1,272 @@
+"""Writes a report: an HTML file with its pictures in it, Markdown, a LaTeX table, a CSV of runs."""
+
+import csv
+import html
+import io
+import re
+from pathlib import Path
+
+from bert_jax.tools import report_figures, report_runs, report_statistics
+from bert_jax.whole_files import write_whole
+
+FORMATS = ('pdf', 'svg', 'png')
+HEADER = ('arm', 'seeds', 'mean ± sd', '95 % interval', 'difference', '95 % interval of it', 'p',
+          'p, corrected')  # fmt: skip
+METHOD = (
+  'Mean ± standard deviation over the seeds; intervals are Student’s t at 95 %, from '
+  f'{report_statistics.FEWEST} seeds on. A difference is the mean of arm minus baseline over the '
+  'seeds that both have; p is that of a paired t-test, and corrected for all comparisons of its '
+  'table (Holm).'
+)
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2em auto;
+       padding: 0 1em; }
+h1, h2, h3 { line-height: 1.2; margin: 1.6em 0 .5em; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .7em 0; }
+th, td { text-align: left; padding: .25em .8em .25em 0; border-bottom: 1px solid #ddd;
+         vertical-align: top; overflow-wrap: anywhere; }
+thead th { border-bottom: 1.5px solid #222; overflow-wrap: normal; }
+tr.baseline { font-weight: 600; }
+figure { margin: 1em 0; break-inside: avoid; } figure svg { max-width: 100%; height: auto; }
+figcaption, .note { color: #555; font-size: 90%; }
+.wide { overflow-x: auto; } li { overflow-wrap: anywhere; }
+@media print { body { margin: 0; max-width: none; font-size: 10pt; } .wide { overflow: visible; }
+  details > * { display: block; } h2, h3 { break-after: avoid; } tr { break-inside: avoid; } }
+"""
+
+
+def write(report, out, title):
+  """Writes the files of a Report into a folder; returns their names."""
+  out = Path(out)
+  out.mkdir(parents=True, exist_ok=True)
+  pictures = {}  # {number of a panel: [(name of the files, caption, svg), ...]}
+  names = ['report.html', 'report.md', 'results.csv', 'table.tex']
+  for number, panel in enumerate(report.panels):
+    for kind, caption, figure in report_figures.of_panel(panel):
+      name = re.sub(r'\W+', '-', f'{panel.objective}-{panel.metrics[0]}-{kind}')
+      name += f'-{number}' if panel.evaluated_on else ''
+      drawn = saved(figure, name)
+      for ending, content in drawn.items():
+        write_whole(out / f'{name}.{ending}', content)
+      pictures.setdefault(number, []).append((name, caption, drawn['svg'].decode()))
+      names.append(f'{name}.{{{",".join(FORMATS)}}}')
+  write_whole(out / 'report.html', page(report, title, pictures))
+  write_whole(out / 'report.md', markdown(report, title, pictures))
+  write_whole(out / 'results.csv', results(report))
+  write_whole(out / 'table.tex', latex(report))
+  return names
+
+
+def saved(figure, name):
+  """{ending: bytes} of a figure; the same each time, without the date."""
+  import matplotlib
+
+  out = {}
+  with matplotlib.rc_context({'svg.hashsalt': name}):
+    for ending in FORMATS:
+      file = io.BytesIO()
+      date = {'svg': {'Date': None}, 'pdf': {'CreationDate': None}, 'png': {}}[ending]
+      figure.savefig(file, format=ending, dpi=150, metadata=date)
+      out[ending] = file.getvalue()
+  return out
+
+
+def heading(panel):
+  text = f'{panel.objective}: {panel.metrics[0]}'
+  return text + (f' ({panel.evaluated_on})' if panel.evaluated_on else '')
+
+
+def cells(row, baseline):
+  """The texts of a Row, as many as HEADER."""
+  number = lambda x: '-' if x is None else f'{x:.4f}'
+  within = lambda x: f'{x[0]:.4f} to {x[1]:.4f}' if x else '-'
+  spread = f' ± {row.sd:.4f}' if row.sd is not None else ''
+  start = (row.label, str(len(row.values)), number(row.mean) + spread, within(row.interval))
+  if row.label == baseline:
+    return (*start, 'baseline', '-', '-', '-')
+  if row.difference is None:
+    return (*start, *4 * '-')
+  found = row.difference
+  fewer = f' ({found.seeds} seeds)' if found.seeds < len(row.values) else ''
+  tests = probability(found.p), probability(found.corrected)
+  return (*start, f'{found.mean:+.4f}{fewer}', within(found.interval), *tests)
+
+
+def probability(p):
+  return '-' if p is None else '< 0.0001' if p < 1e-4 else f'{p:.4f}'
+
+
+def notes(panel):
+  """Sentences on what a panel's table does not have, and why."""
+  rows = panel.rows(panel.metrics[0])
+  if few := [row.label for row in rows if 0 < len(row.values) < report_statistics.FEWEST]:
+    yield (
+      f'No interval and no test of fewer than {report_statistics.FEWEST} seeds: {", ".join(few)}.'
+    )
+  if none := [row.label for row in rows if not row.values]:
+    yield f'Without a number that is finite: {", ".join(none)}.'
+  if not panel.baseline and len(rows) > 1:
+    yield 'No arm is the baseline here, so there are no differences; --baseline names one.'
+  if panel.baseline and (apart := [r.label for r in rows if r.values and not r.difference
+                                   and r.label != panel.baseline]):  # fmt: skip
+    yield f'Without a seed that the baseline has too: {", ".join(apart)}.'
+  if level := panel.level(panel.metrics[0]):
+    yield f'To beat: {level[0]:.4f} ({level[1]}).'
+
+
+def scores(panel):
+  """(header, rows) of the means of the other scores."""
+  others = panel.metrics[1:]
+  by_metric = [panel.rows(name) for name in others]
+  return ('arm', *others), [
+    (row.label, *('-' if x[i].mean is None else f'{x[i].mean:.4f}'
+                  + (f' ± {x[i].sd:.4f}' if x[i].sd is not None else '') for x in by_metric))
+    for i, row in enumerate(panel.rows(panel.metrics[0]))
+  ]  # fmt: skip
+
+
+def costs(panel):
+  """(header, rows) of parameters, operations, tokens and time of an arm's first run."""
+  rows = []
+  for arm in panel.arms:
+    last = (report_figures.points(arm.runs[0], panel.metrics[0]) or [{}])[-1]
+    counts = (f'{last[x]:,.0f}' if last.get(x, 0) > 0 else '-' for x in ('tokens', 'seconds'))
+    rows.append((arm.label, *report_runs.costs(arm.runs[0]), *counts))
+  return ('arm', 'parameters', 'FLOPs', 'tokens', 'seconds of training'), rows
+
+
+def differences(names, values):
+  """(header, rows): a line for each field in which arms differ."""
+  rows = [(name, *(each[i] for each in values.values())) for i, name in enumerate(names)]
+  return ('field', *values), rows
+
+
+def commits(report):
+  found = sorted({run['commit'][:12] + '+' * run['commit'].endswith('+') for run in report.runs})
+  return f'Commits of the code: {", ".join(x or "not known" for x in found)}.'
+
+
+# ---- HTML ----------------------------------------------------------------------------------------
+
+
+def html_table(header, rows, baseline=''):
+  cell = lambda tag, text: f'<{tag}>{html.escape(text)}</{tag}>'
+  out = ['<div class="wide"><table><thead><tr>', *(cell('th', x) for x in header), '</tr></thead>']
+  for row in rows:
+    marked = ' class="baseline"' if baseline and row[0] == baseline else ''
+    out += [f'<tr{marked}>', *(cell('td', x) for x in row), '</tr>']
+  return ''.join([*out, '</table></div>'])
+
+
+def page(report, title, pictures):
+  """The text of report.html."""
+  say = html.escape
+  out = ['<!doctype html><html lang="en"><head><meta charset="utf-8">',
+         '<meta name="viewport" content="width=device-width, initial-scale=1">',
+         f'<title>{say(title)}</title><style>{STYLE}</style></head><body><h1>{say(title)}</h1>',
+         f'<p class="note">{say(METHOD)}</p>']  # fmt: skip
+  for number, panel in enumerate(report.panels):
+    rows = [cells(row, panel.baseline) for row in panel.rows(panel.metrics[0])]
+    out += [f'<h2>{say(heading(panel))}</h2>', html_table(HEADER, rows, panel.baseline)]
+    out += [f'<p class="note">{say(note)}</p>' for note in notes(panel)]
+    for _, caption, svg in pictures.get(number, ()):
+      drawing = svg[svg.index('<svg') :]
+      out.append(f'<figure>{drawing}<figcaption>{say(caption)}</figcaption></figure>')
+    if panel.metrics[1:]:
+      out += ['<h3>Other scores, mean ± standard deviation</h3>', html_table(*scores(panel))]
+    out += ['<h3>Costs</h3>', html_table(*costs(panel))]
+  out.append('<h2>In what the arms differ</h2>')
+  for objective, (names, values) in report.differences.items():
+    out.append(f'<h3>{say(objective)}</h3>')
+    out.append(html_table(*differences(names, values)) if names else '<p>In nothing.</p>')
+  if report.remarks:
+    out += ['<h2>Left out, or to be looked at</h2><ul>',
+            *(f'<li>{say(x)}</li>' for x in report.remarks), '</ul>']  # fmt: skip
+  out += ['<h2>Runs</h2>', html_table(*listing(report))]
+  out.append(f'<p class="note">{say(commits(report))}</p>')
+  return '\n'.join([*out, '</body></html>\n'])
+
+
+def listing(report):
+  """(header, rows) of all runs."""
+  arms = {id(run): arm.label for panel in report.panels for arm in panel.arms for run in arm.runs}
+  rows = []
+  for run in report.runs:
+    last = str(max((line['step'] for line in run['lines']), default=0))
+    seed, status = str(run['config'].get('seed', '-')), report.status.get(run['path'], '')
+    rows.append((str(run['path']), arms.get(id(run), '-'), seed, last, status))
+  return ('run', 'arm', 'seed', 'steps', ''), rows
+
+
+# ---- Markdown, LaTeX, CSV ------------------------------------------------------------------------
+
+
+def markdown_table(header, rows):
+  line = lambda row: '| ' + ' | '.join(text.replace('|', r'\|') for text in row) + ' |'
+  return '\n'.join([line(header), '|' + '---|' * len(header), *map(line, rows), ''])
+
+
+def markdown(report, title, pictures):
+  """The text of report.md, which shows the SVG files beside it."""
+  out = [f'# {title}', '', METHOD, '']
+  for number, panel in enumerate(report.panels):
+    rows = [cells(row, panel.baseline) for row in panel.rows(panel.metrics[0])]
+    out += [f'## {heading(panel)}', '', markdown_table(HEADER, rows)]
+    out += [f'{note}\n' for note in notes(panel)]
+    out += [f'![{caption}]({name}.svg)\n' for name, caption, _ in pictures.get(number, ())]
+    if panel.metrics[1:]:
+      out += ['### Other scores, mean ± standard deviation', '', markdown_table(*scores(panel))]
+    out += ['### Costs', '', markdown_table(*costs(panel))]
+  for objective, (names, values) in report.differences.items():
+    out += [f'## In what the arms of {objective} differ', '']
+    out.append(markdown_table(*differences(names, values)) if names else 'In nothing.\n')
+  if report.remarks:
+    out += ['## Left out, or to be looked at', '', *(f'- {x}' for x in report.remarks), '']
+  return '\n'.join([*out, commits(report), ''])
+
+
+def latex(report):
+  r"""The text of table.tex: a table of each panel, which wants \usepackage{booktabs}."""
+  out = []
+  for panel in report.panels:
+    out += [f'% {heading(panel)}. {METHOD}'.replace('’', "'"), r'\begin{tabular}{lrllllll}',
+            r'\toprule', latex_line(HEADER), r'\midrule']  # fmt: skip
+    out += [latex_line(cells(row, panel.baseline)) for row in panel.rows(panel.metrics[0])]
+    out += [r'\bottomrule', r'\end{tabular}', '']
+  return '\n'.join(out)
+
+
+SPECIAL = {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}',
+           '±': r'$\pm$', '<': r'$<$', '>': r'$>$',
+           **{x: '\\' + x for x in '&%$#_{}'}}  # fmt: skip
+
+
+def latex_line(row):
+  escaped = (''.join(SPECIAL.get(x, x) for x in text) for text in row)
+  return ' & '.join(re.sub(r'(?<!\S)([-+])(?=\d)', r'$\1$', text) for text in escaped) + r' \\'
+
+
+def results(report):
+  """The text of results.csv: a line for each run, with its final scores and the fields in which
+  runs differ."""
+  metrics = list(dict.fromkeys(name for panel in report.panels for name in panel.metrics))
+  fields = list(dict.fromkeys(x for names, _ in report.differences.values() for x in names))
+  where = {id(run): (number, panel, arm) for number, panel in enumerate(report.panels)
+           for arm in panel.arms for run in arm.runs}  # fmt: skip
+  file = io.StringIO()
+  writer = csv.writer(file, lineterminator='\n')
+  writer.writerow(['run', 'objective', 'table', 'arm', 'seed', 'status', 'step', 'parameters',
+                   'flops', 'tokens', 'seconds', *metrics, *fields])  # fmt: skip
+  for run in report.runs:
+    number, panel, arm = where.get(id(run), ('', None, None))
+    points = report_figures.points(run, panel.metrics[0]) if panel else ()
+    last = points[-1] if points else {}
+    writer.writerow([
+      run['path'], run['config']['objective'], number, arm.label if arm else '',
+      run['config'].get('seed', ''), report.status.get(run['path'], ''), last.get('step', ''),
+      run['costs'].get('parameters', ''),
+      *(last.get(name, '') for name in ('flops', 'tokens', 'seconds')),
+      *('' if (x := report_runs.final(run, name)) is None else x for name in metrics),
+      *(run['config'].get(name, '') for name in fields),
+    ])  # fmt: skip
+  return file.getvalue()

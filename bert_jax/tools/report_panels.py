@@ -1,0 +1,274 @@
+"""What a report says: the arms of each objective, and how they differ from a baseline.
+
+An arm is the runs that differ in the seed alone. A panel holds arms of one objective that were
+evaluated in one way, on the same rows and masks, with the same vocabulary: only these stand in one
+column.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import json
+import re
+import statistics
+from pathlib import Path
+from typing import NamedTuple
+
+from bert_jax.tools import report_runs, report_statistics
+
+SWEEP = 'sweep.json'  # what a sweep has planned, in the folder of its runs
+LOGS = 'logs'  # beside it: NAME.txt is what run NAME has printed, NAME.json how it ended
+NO_SCORES = ('step', 'split', 'constant', 'masked')  # in a line of an evaluation
+
+
+class Row(NamedTuple):
+  """What an arm's seeds say of a metric. mean, sd: None without a value, or with one alone;
+  difference: to the baseline."""
+
+  label: str
+  values: dict  # {seed: value}
+  mean: float | None
+  sd: float | None
+  interval: tuple | None
+  difference: report_statistics.Difference | None
+
+
+@dataclasses.dataclass
+class Arm:
+  label: str
+  text: str  # the fields in which it differs from the others, in full
+  runs: list
+
+
+@dataclasses.dataclass
+class Panel:
+  objective: str
+  arms: list
+  metrics: list  # the one that it is judged by first
+  baseline: str  # the label of an arm, or ''
+  evaluated_on: str  # in what its evaluation differs from those of the panels beside it, or ''
+
+  def rows(self, metric):
+    """[Row, ...], one for each arm; p values are corrected for those of this metric."""
+    values = {arm.label: values_of(arm.runs, metric) for arm in self.arms}
+    compared = report_statistics.differences(values, self.baseline) if self.baseline else {}
+    out = []
+    for label, by_seed in values.items():
+      each = list(by_seed.values())
+      out.append(Row(
+        label, by_seed, statistics.fmean(each) if each else None,
+        statistics.stdev(each) if len(each) > 1 else None, report_statistics.interval(each),
+        compared.get(label),
+      ))  # fmt: skip
+    return out
+
+  def level(self, metric):
+    """(value, name) of what a metric must beat, such as the unigram line, or None."""
+    for arm in self.arms:
+      for run in arm.runs:
+        if found := run['data'].get('eval', {}).get('baselines', {}).get(metric):
+          return found
+    return None
+
+
+@dataclasses.dataclass
+class Report:
+  panels: list
+  runs: list  # all, also those that are not counted
+  status: dict  # {path of a run: why it is not counted or to be looked at}
+  differences: dict  # {objective: (names of fields in which runs differ, {label: [values]})}
+  remarks: list
+
+
+def report(runs, folders, metric='', baseline='', renamed=(), remarks=()):
+  """The Report of runs. baseline: see named_by; '': that of the sweep. renamed: ['OLD=NEW', ...]
+  of labels. remarks: sentences on what was left out until now."""
+  remarks, status = list(remarks), {}
+  counted, copies = report_runs.without_copies(runs)
+  status |= {path: f'a copy of {first}: counted once' for path, first in copies.items()}
+  planned = planned_in(folders)
+  remarks += planned.remarks
+  grouped = report_runs.groups(counted)
+  for members in grouped.values():
+    behind = [run for run in members if report_runs.unfinished(run, members)]
+    for run in behind:
+      last = max((line['step'] for line in run['lines']), default=0)
+      of = run['config'].get('steps') or 'its epochs'
+      status[run['path']] = f'unfinished: at step {last} of {of}'
+  finished = {o for (o, _), x in grouped.items() for run in x if run['path'] not in status}
+  arms = collections.defaultdict(list)
+  for (objective, text), members in grouped.items():
+    if objective in finished:  # else what there is until now is shown
+      members = [run for run in members if run['path'] not in status]
+    arms[objective].append(Arm('', text, members))
+  for run in counted:
+    if report_runs.collapsed(run):
+      status[run['path']] = 'collapsed: one answer for every example'
+  panels, fields = [], {}
+  unused = dict(text.rpartition('=')[::2] for text in renamed)
+  for objective, found in arms.items():
+    give_labels(found)
+    chosen = named_by(baseline or planned.baseline, found, objective, remarks)
+    for arm in found:
+      if arm.label in unused:
+        arm.label = unused.pop(arm.label)
+    fields[objective] = differing(found)
+    panels += panels_of(objective, found, metric, chosen.label if chosen else '', remarks)
+  labels = ', '.join(arm.label for found in arms.values() for arm in found)
+  remarks += [f'--label {old}={new}: no arm is called {old}; there are {labels}'
+              for old, new in unused.items()]  # fmt: skip
+  remarks += [f'{path}: {why}' for path, why in status.items()]
+  return Report(panels, runs, status, fields, remarks)
+
+
+def values_of(runs, metric):
+  """{seed: final value of a metric}, the mean of runs of one seed."""
+  found = collections.defaultdict(list)
+  for run in runs:
+    if (value := report_runs.final(run, metric)) is not None:
+      found[run['config'].get('seed', 0)].append(value)
+  return {seed: statistics.fmean(found[seed]) for seed in sorted(found)}
+
+
+class Planned(NamedTuple):
+  baseline: str  # the name of an arm, as its folders have it, or ''
+  remarks: list
+
+
+def planned_in(folders):
+  """What the sweeps in some folders say: their baseline, and their runs that failed or that have
+  not begun."""
+  baseline, remarks = '', []
+  for folder in map(Path, folders):
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+      content = json.loads((folder / SWEEP).read_text())
+      baseline = baseline or content.get('baseline', '')
+      waiting = []
+      for name in content['runs']:
+        ended = {}
+        with contextlib.suppress(OSError, ValueError):
+          ended = json.loads((folder / LOGS / f'{name}.json').read_text())
+        if ended.get('state') == 'failed':
+          remarks.append(f'{folder / name} failed: {ended.get("error")}')
+        elif not ended and not (folder / name / 'metrics.jsonl').exists():
+          waiting.append(name)
+      if waiting:
+        more = f' and {len(waiting) - 1} more' if len(waiting) > 1 else ''
+        remarks.append(f'{folder}: planned and not run yet: {waiting[0]}{more}')
+  return Planned(baseline, remarks)
+
+
+def give_labels(arms):
+  """Sets the labels of the arms of an objective: the names of their folders, if a sweep has named
+  these, else their fields; the names of fields without their blocks, where these are clear."""
+  folders = [{report_runs.SEED_FOLDER.sub('', run['path'].name) for run in arm.runs
+              if report_runs.SEED_FOLDER.search(run['path'].name)} or {''}
+             for arm in arms]  # fmt: skip
+  named = [next(iter(names)) if len(names) == 1 else '' for names in folders]
+  texts = named if len(set(named)) == len(arms) and all(named) else [arm.text for arm in arms]
+  for arm, text in zip(arms, shortened([text or 'all runs' for text in texts])):
+    arm.label = text
+
+
+def shortened(texts):
+  """['optimizer.beta1=0.8,seed=1', ...] -> ['beta1=0.8, seed=1', ...]: fields by their last names,
+  if these differ."""
+  field = re.compile(r'(^|, ?)((?:\w+\.)*)(\w+)(?==)')
+  full = {match[2] + match[3] for text in texts for match in field.finditer(text)}
+  leaves = collections.Counter(name.rpartition('.')[2] for name in full)
+
+  def short(match):
+    name = match[3] if leaves[match[3]] == 1 else match[2] + match[3]
+    return (match[1] and ', ') + name
+
+  return [field.sub(short, text) for text in texts]
+
+
+def named_by(baseline, arms, objective, remarks):
+  """The arm that a text names: its label, the name of its folders, or NAME=VALUE;NAME=VALUE of its
+  fields; None, with a remark, if that is not one arm."""
+  if not baseline or len(arms) == 1:
+    return None
+  wanted = [part.partition('=')[::2] for part in baseline.split(';')]
+  folders = lambda arm: {report_runs.SEED_FOLDER.sub('', run['path'].name) for run in arm.runs}
+  ways = (
+    lambda arm: baseline in (arm.label, arm.text) or folders(arm) == {baseline},
+    lambda arm: arm.runs and all(
+      str(run['config'].get(field_of(name, run['config']))) == value
+      for run in arm.runs for name, value in wanted),
+  )  # fmt: skip
+  for way in ways:
+    found = [arm for arm in arms if way(arm)]
+    if len(found) == 1:
+      return found[0]
+  many = f'{len(found)} arms match' if found else 'no arm matches'
+  there = ', '.join(arm.label for arm in arms)
+  remarks.append(f'{objective}: {many} the baseline {baseline}; there are {there}')
+  return None
+
+
+def field_of(name, config):
+  """The full name of a field that is given by its last part, if there is one such field."""
+  found = [full for full in config if full == name or full.endswith(f'.{name}')]
+  return found[0] if len(found) == 1 else name
+
+
+def differing(arms):
+  """(names, {label: [value of each]}): the fields in which the arms of an objective differ."""
+  runs = [run for arm in arms for run in arm.runs]
+  names = [
+    name for name in (runs[0]['config'] if runs else ())
+    if name not in ('seed', 'eval.seed') and not name.startswith(report_runs.WITHOUT_EFFECT)
+    and len({str(report_runs.value_of(run, name)) for run in runs}) > 1
+  ]  # fmt: skip
+  of_arm = lambda arm: [str(report_runs.value_of(arm.runs[0], name)) for name in names]
+  return names, {arm.label: of_arm(arm) for arm in arms if arm.runs}
+
+
+def panels_of(objective, arms, metric, baseline, remarks):
+  """The Panels of an objective; the one with the baseline comes first."""
+  ways = collections.defaultdict(list)  # {ways in which runs were evaluated: arms}
+  for arm in arms:
+    if not arm.runs:
+      remarks.append(f'{objective}: no run of {arm.label} is finished, so no table has it')
+      continue
+    ways[frozenset(tuple(run['evaluated_on'].items()) for run in arm.runs)].append(arm)
+  has_baseline = lambda way: baseline in [arm.label for arm in ways[way]]
+  out = []
+  for way in sorted(ways, key=lambda way: not has_baseline(way)):
+    runs = [run for arm in ways[way] for run in arm.runs]
+    names = metrics_of(runs)
+    if not names:
+      continue
+    judge = collections.Counter(report_runs.metric_of(run) for run in runs).most_common(1)[0][0]
+    if metric and metric not in names:
+      remarks.append(f'{objective}: no evaluation has {metric}; there are {", ".join(names)}')
+    first = next((name for name in (metric, judge) if name in names), names[0])
+    names = [first, *(name for name in names if name != first)]
+    own = baseline if has_baseline(way) else ''
+    out.append(Panel(objective, ways[way], names, own, described(way, ways)))
+  if len(out) > 1:
+    remarks.append(
+      f'{objective}: arms that were evaluated otherwise stand in tables of their own, '
+      f'{len(out)}, since their numbers cannot be compared'
+    )
+  return out
+
+
+def metrics_of(runs):
+  """The names of the scores in the last evaluations of runs."""
+  names = {}
+  for run in runs:
+    evals = [line for line in run['lines'] if line['split'] == 'eval']
+    for name, value in (evals[-1] if evals else {}).items():
+      if isinstance(value, (int, float)) and name not in NO_SCORES and '_below_' not in name:
+        names[name] = None
+  return list(names)
+
+
+def described(way, ways):
+  """In what one way of being evaluated differs from the others: 'eval.seed=0; vocabulary=ab12'."""
+  values = lambda some, name: sorted({str(dict(x).get(name)) for way in some for x in way})
+  names = dict.fromkeys(name for other in ways for x in other for name, _ in x)
+  differ = [name for name in names if len({tuple(values([w], name)) for w in ways}) > 1]
+  return '; '.join(f'{name}={" or ".join(values([way], name))[:60]}' for name in differ)

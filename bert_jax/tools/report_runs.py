@@ -1,0 +1,206 @@
+"""The runs below some folders, as reports read them: from their workdirs alone."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+from bert_jax import config as config_lib
+from bert_jax import tokenizers
+from bert_jax.errors import InputError, first_line
+from bert_jax.tasks import TASKS
+
+MANY = 4  # fields in which runs may differ and still be named by them
+SHOWN = 4  # kinds of evaluation that are named where runs differ in it
+# Fields that cannot change a run's result.
+WITHOUT_EFFECT = (
+  'mesh.', 'log.', 'max_hours', 'checkpoint.every', 'checkpoint.minutes', 'checkpoint.keep_'
+)  # fmt: skip
+SEED_FOLDER = re.compile(r'(?:^|,)seed=\d+$')  # how a sweep names the runs of an arm
+
+
+def read(*folders):
+  """(runs, remarks) of some folders. A run is {'path', 'config': {name: value}, 'main_metric',
+  'lines': those of metrics.jsonl, 'data', 'costs' and 'commit': what run.json says of them,
+  'judged': what decides its evaluation, 'evaluated_on': the same with its data and, where a loss
+  depends on it, its vocabulary}. remarks: sentences on what is left out and why. InputError if no
+  run is there."""
+  runs, remarks, configs = [], [], {}
+  for folder in map(Path, folders):
+    if not folder.is_dir():
+      remarks.append(f'{folder} is no folder: left out')
+    for path in sorted(folder.rglob('config.json')):
+      configs.setdefault(path.resolve(), path)
+    for path in sorted(folder.rglob('metrics.jsonl')):
+      if not path.with_name('config.json').exists():
+        remarks.append(f'{path.parent} has metrics.jsonl and no config.json: left out')
+  for path in configs.values():
+    if not path.with_name('metrics.jsonl').exists():
+      if path.with_name('run.json').exists():
+        remarks.append(f'{path.parent} has written no metrics yet: left out')
+      continue
+    try:
+      run, damaged = _run(path)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+      remarks.append(f'{path.parent} is left out: {first_line(error)}')
+      continue
+    runs.append(run)
+    if damaged:
+      where = f'the first is line {damaged[0]}'
+      name = f'{path.parent}/metrics.jsonl'
+      remarks.append(f'{name}: lines that are damaged are left out, {len(damaged)}; {where}')
+  if not runs:
+    about = ''.join(f'\n  {x}' for x in remarks)
+    raise InputError(f'no run with metrics lies below {" or ".join(map(str, folders))}.{about}')
+  return runs, remarks
+
+
+def _run(path):
+  """(the run of a config.json, numbers of the lines of its metrics.jsonl that are damaged)"""
+  config = config_lib.from_json(path.read_text())
+  facts = json.loads(path.with_name('run.json').read_text())
+  lines, damaged = [], []
+  for number, text in enumerate(path.with_name('metrics.jsonl').read_text().splitlines(), 1):
+    try:
+      line = json.loads(text)
+      line['step'] + 0, line['split']  # else it is none
+      lines.append(line)
+    except (ValueError, TypeError, KeyError):
+      damaged.append(number)
+  task, data = TASKS[config.objective], facts['data']
+  run = {'path': path.parent, 'config': config_lib.flatten(config), 'lines': lines, 'data': data}
+  run['main_metric'] = task.main_metric(config)
+  judged = task.judged_under(config)
+  run['config'] |= {name: x for name, x in judged.items() if name in run['config']}
+  if judged:
+    judged['data.eval'] = data.get('eval', {}).get('fingerprint', 'nothing')
+  # A loss depends on the rows and the vocabulary, a score of labelled examples on these alone.
+  examples = {'data.eval': config.data.eval or config.data.train}
+  levels = data.get('eval', {}).get('baselines', {})
+  examples |= {f'{name} of a {kind}': level for name, (level, kind) in levels.items()}
+  run['judged'] = judged
+  run['evaluated_on'] = judged | {'vocabulary': _vocabulary(path.parent)} if judged else examples
+  return run | {'costs': facts.get('costs', {}), 'commit': facts.get('commit', '')}, damaged
+
+
+def _vocabulary(folder):
+  """A hash of the vocabulary of a run, or 'none'."""
+  path = tokenizers.in_folder(folder)
+  return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path else 'none'
+
+
+def without_copies(runs):
+  """(the runs, each once, {path of a copy: path of the run}): of runs with the same config, seed
+  and data the one that got furthest counts."""
+  kept, copies = {}, {}
+  for run in sorted(runs, key=lambda run: -max((x['step'] for x in run['lines']), default=0)):
+    fields = {k: v for k, v in run['config'].items() if not k.startswith(WITHOUT_EFFECT)}
+    data = {split: facts.get('fingerprint') for split, facts in run['data'].items()}
+    first = kept.setdefault(repr((sorted(fields.items()), sorted(data.items()))), run)
+    if first is not run:
+      copies[run['path']] = first['path']
+  return [run for run in runs if run['path'] not in copies], copies
+
+
+def judged_otherwise(runs):
+  """Lines that name the runs whose evaluations cannot be compared, and in what they differ."""
+  lines = []
+  for objective in sorted({run['config']['objective'] for run in runs}):
+    judged = {}  # {what decides the evaluation: [paths]}
+    for run in runs:
+      if run['config']['objective'] == objective:
+        judged.setdefault(tuple(run['judged'].items()), []).append(str(run['path']))
+    if len(judged) > 1:
+      names = [name for name, _ in next(iter(judged))]
+      differ = [name for name in names if len({dict(x)[name] for x in judged}) > 1]
+      lines.append(
+        f'{objective}: evaluated on other rows or under other masks, so not comparable: '
+        + '; '.join(
+          f'{", ".join(f"{name}={dict(x)[name]}" for name in differ)} in {paths[0]}'
+          + f' and {len(paths) - 1} more' * (len(paths) > 1)
+          for x, paths in list(judged.items())[:SHOWN]
+        )
+        + f'; and {len(judged) - SHOWN} more' * (len(judged) > SHOWN)
+        + ' (bert_jax.evaluate with the same --config.eval.seed, --config.eval_masking.* and '
+        'data.eval makes them so)'
+      )
+  return lines
+
+
+def metric_of(run, metric=''):
+  """The metric a run is judged by: the one given, its best_metric, or its task's main metric."""
+  return metric or run['config']['checkpoint.best_metric'] or run['main_metric']
+
+
+def final(run, metric):
+  """The last evaluated value of a metric, or None; of a run that may stop early the best one."""
+  evals = [line for line in run['lines'] if line['split'] == 'eval']
+  values = [line[metric] for line in evals if line.get(metric) is not None]  # null is NaN
+  config = run['config']
+  if values and config['eval.patience'] and metric == config['checkpoint.best_metric']:
+    return {'max': max, 'min': min}[config['checkpoint.best_mode']](values)
+  return values[-1] if values else None
+
+
+def costs(run):
+  """(parameters, operations of the training), as texts; runs of earlier versions do not say."""
+  if not run['costs']:
+    return '-', '-'
+  steps = max((line['step'] for line in run['lines']), default=0)
+  return f'{run["costs"]["parameters"]:,}', f'{run["costs"]["flops_per_step"] * steps:.3g}'
+
+
+def collapsed(run):
+  """Whether the answers of the run's last evaluation are the same for every example."""
+  evals = [line for line in run['lines'] if line['split'] == 'eval']
+  return bool(evals) and 'constant' in evals[-1]
+
+
+def value_of(run, name):
+  """The value of a field; of a path that names the run's own seed, as that of the run it starts
+  from may, with {seed} in its place, so that it is the same for all seeds."""
+  value, seed = run['config'].get(name), run['config'].get('seed')
+  return re.sub(rf'\bseed={seed}\b', 'seed={seed}', value) if isinstance(value, str) else value
+
+
+def groups(runs):
+  """{(objective, the fields that vary between its runs): [runs that differ only in the seed]}"""
+  out = {}
+  for objective in sorted({run['config']['objective'] for run in runs}):
+    of_objective = [run for run in runs if run['config']['objective'] == objective]
+    varied = [
+      name
+      for name in of_objective[0]['config']
+      if name not in ('seed', 'eval.seed')
+      and not name.startswith(WITHOUT_EFFECT)
+      and len({str(value_of(run, name)) for run in of_objective}) > 1
+    ]
+    by_text = {}
+    for run in of_objective:
+      values = ((name, value_of(run, name)) for name in varied)
+      text = ', '.join(f'{name}={"none" if value == "" else value}' for name, value in values)
+      by_text.setdefault(text, []).append(run)
+    if len(varied) > MANY:
+      by_text = by_folder(by_text)
+    out |= {(objective, text): members for text, members in by_text.items()}
+  return out
+
+
+def by_folder(by_text):
+  """The same groups {text: runs}, called by their runs' folders if those differ in seeds alone."""
+  names = {
+    text: {re.sub(r',?seed=\d+$', '', run['path'].name) for run in members}
+    for text, members in by_text.items()
+  }
+  if len(set.union(*names.values())) == sum(map(len, names.values())) == len(names):
+    return {name: by_text[text] for text, (name,) in names.items()}
+  return by_text
+
+
+def unfinished(run, runs):
+  """Did a run end before its last step? Where `epochs` decides on it, the furthest of `runs`, which
+  differ from it in the seed, says which step that is. A run may also stop early."""
+  last = lambda run: max((line['step'] for line in run['lines']), default=0)
+  if run['config'].get('eval.patience'):
+    return False
+  return last(run) < (run['config'].get('steps') or max(map(last, runs)))

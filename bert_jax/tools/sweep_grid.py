@@ -1,0 +1,232 @@
+"""The runs of a sweep: which arms there are, with which values and seeds, and in which folders.
+
+An arm is {NAME: text}, the fields (or, as :NAME, the arguments of the config file) that it sets,
+and its name begins the folders of its runs: NAME,seed=0.
+"""
+
+import ast
+import itertools
+import json
+import math
+import random
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from bert_jax import config as config_lib
+from bert_jax.errors import InputError, quoted
+
+# What a range of a random search is written like, and a number of it drawn by u from [0, 1).
+RANGES = {
+  'uniform': lambda low, high, u: float(f'{low + (high - low) * u:.3g}'),
+  'log': lambda low, high, u: float(f'{low * (high / low) ** u:.3g}'),
+  'integers': lambda low, high, u: math.floor(low + (high + 1 - low) * u),
+}
+RANGE = re.compile(rf'({"|".join(RANGES)})\(([^,()]+),([^,()]+)\)')
+
+
+class Run(NamedTuple):
+  folder: str  # its name below the folder of the sweep
+  arm: str
+  spec: str  # FILE:ARGS of the config
+  fields: list  # ['--config.NAME=VALUE', ...]
+
+
+def parts_of(text, separator):
+  """'a,(b,c),"d,e"' -> ['a', '(b,c)', '"d,e"']: parts of a text, split where no bracket and no
+  quotation is open; a quotation begins at the beginning of a part or inside brackets."""
+  out, depth, quote = [''], 0, ''
+  for x in text:
+    if quote:
+      quote = '' if x == quote else quote
+    elif x in '\'"' and (depth or not out[-1].strip()):
+      quote = x
+    elif x in '([{':
+      depth += 1
+    elif x in ')]}':
+      depth -= 1
+    elif x == separator and not depth:
+      out.append('')
+      continue
+    out[-1] += x
+    if depth < 0:
+      break
+  if depth or quote:
+    raise InputError(
+      f'{quoted(text)} has a bracket or a quotation that is not closed; quote a value with commas '
+      "or brackets of its own like 'a,b'."
+    )
+  return out
+
+
+def value_of(text):
+  """The text of a value, without the quotation marks around it."""
+  if len(text) > 1 and text[0] == text[-1] and text[0] in '\'"':
+    return str(ast.literal_eval(text))
+  return text
+
+
+def axis_of(text):
+  """'a=1,2;b=3,4' -> [{'a': '1', 'b': '3'}, {'a': '2', 'b': '4'}]: fields that move together."""
+  columns = {}
+  for part in parts_of(text, ';'):
+    name, given, values = part.strip().partition('=')
+    if not given or not name:
+      raise InputError(f'--vary {quoted(text)} is not NAME=VALUE,VALUE,... (;NAME=VALUE,VALUE,...)')
+    columns[name] = list(map(value_of, parts_of(values, ',')))
+  counts = {name: len(values) for name, values in columns.items()}
+  if len(set(counts.values())) > 1:
+    each = ', '.join(f'{n} of {name}' for name, n in counts.items())
+    raise InputError(
+      f'--vary {quoted(text)} moves fields together and has {each}; give each as many values.'
+    )
+  return [dict(zip(columns, values)) for values in zip(*columns.values())]
+
+
+def ranges_in(axis):
+  return [value for arm in axis for value in arm.values() if RANGE.fullmatch(value)]
+
+
+def drawn(axes, count, seed):
+  """`count` arms of a random search: of each axis one of its values, a range giving a number. Arm i
+  depends on the seed and i alone, so that a longer search goes on from a shorter one."""
+
+  def one(axis, rng):
+    return {name: number(value, rng) for name, value in rng.choice(axis).items()}
+
+  def number(value, rng):
+    if not (match := RANGE.fullmatch(value)):
+      return value
+    try:
+      low, high = float(match[2]), float(match[3])
+      return str(RANGES[match[1]](low, high, rng.random()))
+    except (ValueError, ZeroDivisionError, TypeError, OverflowError):
+      raise InputError(f'{value} is no range of numbers; write log(1e-4,1e-2).') from None
+
+  out = []
+  for i in range(count):
+    rng = random.Random(f'{seed} {i}')
+    out.append({k: v for axis in axes for k, v in one(axis, rng).items()})
+  return out
+
+
+def name_of(arm):
+  """The name of an arm: 'a=1,b=x_y', with what a folder's name should not have as _."""
+  shown = ((name.strip(':'), value.strip('/')[-80:]) for name, value in arm.items())
+  text = ','.join(f'{name}={value or "none"}' for name, value in shown)
+  return re.sub(r'[^\w.,=+@{}-]', '_', text)
+
+
+def arms_of_file(spec):
+  """{name: {field: text}}: what sweep(arg) of a config file returns, the baseline first; {} if it
+  has none."""
+  found, where = config_lib.call(spec, 'sweep')
+  if not where:
+    return {}
+  ok = isinstance(found, dict) and found and all(isinstance(arm, dict) for arm in found.values())
+  if not ok:
+    raise InputError(f'{where}: sweep(arg) returns no {{name of an arm: {{field: value}}}}.')
+  as_text = lambda value: value if isinstance(value, str) else repr(value)
+  return {
+    re.sub(r'[^\w.,=+@-]', '_', str(name)): {field: as_text(x) for field, x in arm.items()}
+    for name, arm in found.items()
+  }
+
+
+def arms_before(root):
+  """{name: {'init_from': ROOT/NAME,seed={seed}}}: an arm for each of the sweep in a folder, whose
+  runs start from those of the same seed there."""
+  try:
+    runs = json.loads((Path(root) / 'sweep.json').read_text())['runs']
+  except (OSError, ValueError, KeyError, TypeError):
+    raise InputError(f'--from {root} holds no sweep; give the --workdir of one.') from None
+  names = dict.fromkeys(run['arm'] for run in runs.values())
+  return {name: {'init_from': f'{root}/{_joined(name, "seed={seed}")}'} for name in names}
+
+
+def arms_of(spec, vary, baseline=None, draws=0, draw_seed=0, before='', given_fields=()):
+  """({name: arm}, name of the baseline or '').
+  vary: texts of --vary; the arms are all combinations of them, with those of the file's sweep() or
+  of --from. baseline: 'a=1;b=2' or '' for the config as it is: one axis at a time varies around
+  it; None: no such. draws: as many arms of a random search instead; draw_seed: its seed."""
+  axes = [axis_of(text) for text in vary]
+  given = arms_before(before) if before else arms_of_file(spec)
+  if not draws and (found := [x for axis in axes for x in ranges_in(axis)]):
+    raise InputError(
+      f'{found[0]} is a range, for a random search; add --random 20, or list values.'
+    )
+  if draws and not axes:
+    raise InputError('--random draws from --vary, which is missing.')
+  if baseline is not None and (given or draws):
+    other = '--random' if draws else '--from' if before else 'sweep() of the config file'
+    raise InputError(
+      f'--baseline varies one --vary at a time, and {other} has other arms; drop one.'
+    )
+  if draws:
+    combined = drawn(axes, draws, draw_seed)
+  elif baseline is not None:
+    return around(spec, axes, baseline, given_fields)
+  else:
+    combined = [{k: v for x in chosen for k, v in x.items()} for chosen in itertools.product(*axes)]
+  arms = {}
+  for (name, start), more in itertools.product((given or {'': {}}).items(), combined):
+    full = _joined(name, name_of(more))
+    if full in arms and not draws:
+      raise InputError(f'two arms are called {full}; leave one out, or write its values otherwise.')
+    arms[full] = start | more
+  return arms, next(iter(arms)) if given and not before else ''
+
+
+def around(spec, axes, baseline, given):
+  """The baseline, and one value of one axis changed at a time; what is the baseline again is left
+  out. Arms are called by what they change."""
+  (base,) = axis_of(baseline) if baseline else [{}]
+  load = lambda arm: config_lib.load(*of_arm(spec, arm, '0', given))
+  arms, first = {'baseline': base}, load(base)
+  for change in itertools.chain(*axes):
+    name = name_of(change)
+    if name in arms:
+      raise InputError(f'two arms are called {name}; leave one out.')
+    if load(base | change) != first:
+      arms[name] = base | change
+  return arms, 'baseline'
+
+
+def of_arm(spec, arm, seed, given=()):
+  """(FILE:ARGS, ['--config.NAME=VALUE', ...]) of an arm; {seed} in a value stands for the seed."""
+  arm = {name: value.replace('{seed}', seed) for name, value in arm.items()}
+  path, _, args = spec.partition(':')
+  of_file = [f'{name[1:]}={value}' for name, value in arm.items() if name.startswith(':')]
+  fields = [f'--config.{name}={value}' for name, value in arm.items() if name[:1] != ':']
+  return f'{path}:{",".join(filter(None, [args, *of_file]))}', [*given, *fields]
+
+
+def runs_of(spec, arms, seeds):
+  """The Runs of {name: arm}: all seeds of an arm, then the next."""
+  out = []
+  for name, arm in arms.items():
+    for seed in map(str, seeds):
+      file, fields = of_arm(spec, arm, seed)
+      out.append(Run(_joined(name, f'seed={seed}'), name, file, [*fields, f'--config.seed={seed}']))
+  return out
+
+
+def _joined(*names):
+  return ','.join(filter(None, names))
+
+
+def seeds_of(text):
+  """'3' -> (0, 1, 2); '5,6,9' and '5-7' name the seeds themselves."""
+  wrong = InputError(f'--seeds is {quoted(text)}; give how many, or a list such as 5,6,9 or 5-9.')
+  if match := re.fullmatch(r'(\d+)-(\d+)', text.strip()):
+    seeds = range(int(match[1]), int(match[2]) + 1)
+  elif re.fullmatch(r'\d+', text.strip()):
+    seeds = range(int(text))
+  else:
+    parts = [part.strip() for part in text.split(',') if part.strip()]
+    if not all(part.isdigit() for part in parts):
+      raise wrong
+    seeds = [int(part) for part in parts]
+  if not seeds or len(set(seeds)) < len(seeds):
+    raise wrong
+  return tuple(seeds)

@@ -1,0 +1,219 @@
+"""The pages of a report and their statistics, the latter against simulation and scipy's tests."""
+
+import csv
+import json
+import random
+import re
+import statistics
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from test_report import workdir
+
+from bert_jax.errors import InputError
+from bert_jax.tools import report, report_figures, report_panels, report_runs
+from bert_jax.tools import report_statistics as stats
+
+
+def test_intervals_cover_what_they_say():
+  """Of 3 to 12 seeds, normal or uniform, 93 to 97 of 100 intervals hold the mean."""
+  rng = np.random.default_rng(0)
+  for n in (3, 5, 12):
+    for draw in (rng.normal, lambda size: rng.uniform(-1, 1, size)):
+      found = [stats.interval(list(values)) for values in draw(size=(3000, n))]
+      assert 0.93 <= np.mean([low <= 0 <= high for low, high in found]) <= 0.97, (n, draw)
+
+
+def test_false_alarms_of_a_whole_table_are_rare():
+  """Six arms that do not differ, with five seeds, whose effects they share: at most one table of
+  20 has a corrected p below 0.05; without the correction many have."""
+  rng, wrong, uncorrected = np.random.default_rng(1), 0, 0
+  for _ in range(3000):
+    shared = rng.normal(size=5)
+    arms = {k: dict(enumerate(shared + rng.normal(size=5))) for k in range(7)}
+    found = stats.differences(arms, 0).values()
+    wrong += any(x.corrected < 0.05 for x in found)
+    uncorrected += any(x.p < 0.05 for x in found)
+  assert 0.02 < wrong / 3000 <= 0.05 and uncorrected / 3000 > 0.1
+
+
+def test_a_difference_is_that_of_scipys_paired_test():
+  from scipy import stats as scipy_stats
+
+  a, b = {0: 1.0, 1: 2.5, 2: 2.0, 4: 4.0, 9: 7.0}, {1: 2.0, 0: 1.2, 4: 3.1, 2: 1.7, 8: 0.0}
+  found = stats.difference(a, b)
+  pairs = [(a[k], b[k]) for k in (0, 1, 2, 4)]
+  expected = scipy_stats.ttest_rel(*zip(*pairs))
+  assert found.seeds == 4 and found.p == pytest.approx(expected.pvalue)
+  within = expected.confidence_interval()
+  assert found.interval == pytest.approx((within.low, within.high))
+  assert stats.difference(a, {8: 1.0}) is None
+  assert stats.difference({0: 2.0, 1: 3.0}, {0: 1.0, 1: 1.0}) == (2, 1.5, None, None, None)
+  same = {0: 1.0, 1: 2.0, 2: 3.0}
+  assert stats.difference(same, same).p == 1.0
+
+
+def test_holm():
+  # The example of Wikipedia's article on the method: 0.01, 0.04, 0.03, 0.005.
+  assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+  assert stats.holm([0.9, 0.8]) == [1.0, 1.0] and stats.holm([]) == []
+
+
+def grid(tmp_path, arms, seeds=5, **more):
+  """Workdirs of a sweep of masking rates: {rate: mean}; the values of a seed move together."""
+  rng = random.Random(0)
+  effect = [rng.gauss(0, 0.2) for _ in range(seeds)]
+  for rate, mean in arms.items():
+    for seed in range(seeds):
+      final = mean + effect[seed] + rng.gauss(0, 0.01)
+      lines = [(s, split, {'mlm': 9 - (9 - final) * s / 500, 'nsp_accuracy': 0.5 + s / 5000,
+                           **({'steps': 250, 'steps_per_s': 5.0, 'seen_tokens': 100.0 * s}
+                              if split == 'train' else {})})
+               for s in (250, 500) for split in ('train', 'eval')]  # fmt: skip
+      name = f'masking.masked_lm_prob={rate},seed={seed}'
+      given = f'--config.masking.masked_lm_prob={rate}', f'--config.seed={seed}'
+      workdir(tmp_path / name, lines, *given, level=6.0)
+      facts = json.loads((tmp_path / name / 'run.json').read_text())
+      facts['costs'] = {'parameters': 1000, 'flops_per_step': 2e6}
+      (tmp_path / name / 'run.json').write_text(json.dumps(facts | more))
+  return tmp_path
+
+
+def made(folder, *more, capsys=None):
+  """{name: text} of the files of a report."""
+  report.main([str(folder), *more])
+  return {p.name: p.read_text() for p in (folder / 'report').iterdir()
+          if p.suffix in ('.html', '.md', '.csv', '.tex')}  # fmt: skip
+
+
+def rows_of(markdown, after):
+  lines = markdown.split(after, 1)[1].strip().splitlines()
+  lines = lines[: next((i for i, x in enumerate(lines) if not x.startswith('|')), None)]
+  return [[cell.strip() for cell in line.strip('|').split('|')] for line in lines[2:]]
+
+
+def test_the_files_of_a_report(tmp_path):
+  files = made(grid(tmp_path, {0.15: 4.0, 0.3: 3.9, 0.6: 4.0}), '--baseline', 'masked_lm_prob=0.15')
+  rows = rows_of(files['report.md'], '## mlm_nsp: mlm\n')
+  assert [row[0] for row in rows] == [f'masked_lm_prob={x}' for x in (0.15, 0.3, 0.6)]
+  assert rows[0][4] == 'baseline' and rows[1][4].startswith('-0.1') and rows[0][1] == '5'
+  assert float(rows[1][7].replace('<', '')) < 0.01 < 0.05 < float(rows[2][7])
+  assert 'To beat: 6.0000 (unigram).' in files['report.md']
+  html = files['report.html']
+  assert html.count('<svg') == 3 and 'http' not in re.sub(r'<svg.*?</svg>', '', html, flags=re.S)
+  assert not re.search(r'(src|href)="(?!#)', html)  # nothing is fetched
+  assert 'masking.max_predictions_per_seq' in html and 'optimizer.beta1' not in html
+  lines = list(csv.DictReader(files['results.csv'].splitlines()))
+  assert len(lines) == 15 and {line['seed'] for line in lines} == set('01234')
+  line = lines[0]
+  assert (line['tokens'], line['seconds'], line['flops']) == ('50000.0', '100.0', '1000000000.0')
+  by_arm = [float(x['mlm']) for x in lines if x['arm'] == 'masked_lm_prob=0.3']
+  assert rows[1][2] == f'{statistics.mean(by_arm):.4f} ± {statistics.stdev(by_arm):.4f}'
+  assert r'masked\_lm\_prob=0.3 & 5 &' in files['table.tex']
+  assert files['table.tex'].count('\\\\') == 4
+  names = [f'mlm_nsp-mlm-{kind}' for kind in ('final', 'curves', 'scores')]
+  for name in names:
+    content = [(tmp_path / 'report' / f'{name}.{x}').read_bytes()[:8] for x in ('pdf', 'png')]
+    assert content[0].startswith(b'%PDF') and content[1] == b'\x89PNG\r\n\x1a\n'
+    ElementTree.parse(tmp_path / 'report' / f'{name}.svg')
+
+
+def test_arms_that_were_evaluated_otherwise_stand_apart(tmp_path):
+  grid(tmp_path, {0.15: 4.0, 0.3: 3.9})
+  for seed in range(3):
+    workdir(tmp_path / f'batch,seed={seed}', [(500, 'eval', {'mlm': 2.0})],
+            f'--config.seed={seed}', '--config.eval_masking.masked_lm_prob=0.05')  # fmt: skip
+    workdir(tmp_path / f'words,seed={seed}', [(500, 'eval', {'mlm': 1.0})],
+            f'--config.seed={seed}', '--config.batch_size=64')  # fmt: skip
+    (tmp_path / f'words,seed={seed}' / 'vocab.txt').write_text('[PAD]\n')
+  text = made(tmp_path, '--baseline', 'masked_lm_prob=0.15')['report.md']
+  tables = re.findall(r'## mlm_nsp: mlm \((.*)\)\n', text)
+  assert len(tables) == 3 and 'evaluated otherwise stand in tables of their own, 3' in text
+  assert any('eval_masking.masked_lm_prob=0.05' in x for x in tables)
+  assert sum('vocabulary=none' in x for x in tables) == 2
+  first = rows_of(text, f'({tables[0]})\n')
+  assert [row[0] for row in first] == ['masking.masked_lm_prob=0.15', 'masking.masked_lm_prob=0.3'][
+    :2] or [row[0] for row in first] == ['masked_lm_prob=0.15', 'masked_lm_prob=0.3']  # fmt: skip
+  for name in tables[1:]:
+    ((_, *_, difference, _, _, _),) = rows_of(text, f'({name})\n')
+    assert difference == '-'
+
+
+def test_bad_input_is_named_and_the_rest_reported(tmp_path):
+  grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=3)
+  runs = sorted(x for x in tmp_path.iterdir() if x.is_dir())
+  with (runs[0] / 'metrics.jsonl').open('a') as file:
+    file.write('{"step": 500, "spl')  # cut off
+  (runs[1] / 'config.json').write_text('{"objective": "mlm_nsp", "no_field": 1}')
+  (tmp_path / 'stray').mkdir()
+  (tmp_path / 'stray' / 'metrics.jsonl').write_text('')
+  (tmp_path / 'begun').mkdir()
+  for name in ('config.json', 'run.json'):
+    (tmp_path / 'begun' / name).write_text((runs[0] / name).read_text())
+  workdir(tmp_path / 'masking.masked_lm_prob=0.3,seed=7', [(100, 'eval', {'mlm': 9.0})],
+          '--config.masking.masked_lm_prob=0.3', '--config.seed=7')  # fmt: skip
+  name = 'masking.masked_lm_prob=0.4,seed=0'
+  (tmp_path / 'logs').mkdir()
+  (tmp_path / 'logs' / f'{name}.json').write_text(json.dumps({'state': 'failed', 'error': 'why'}))
+  (tmp_path / 'sweep.json').write_text(
+    json.dumps({'baseline': 'x', 'runs': {name: {}, 'late': {}}})
+  )
+  text = made(tmp_path, '--label', 'what=ever')['report.md']
+  for said in (
+    'seed=0/metrics.jsonl: lines that are damaged are left out, 1; the first is line 5',
+    "seed=1 is left out: config has a field 'no_field'",
+    'stray has metrics.jsonl and no config.json',
+    'begun has written no metrics yet',
+    'seed=7: unfinished: at step 100 of 500',
+    f'{name} failed: why',
+    'planned and not run yet: late',
+    'no arm matches the baseline x; there are masked_lm_prob=0.15, masked_lm_prob=0.3',
+    '--label what=ever: no arm is called what',
+    'No arm is the baseline here',
+    'No interval and no test of fewer than 3 seeds: masked_lm_prob=0.15.',
+  ):
+    assert said in text, said
+  rows = rows_of(text, '## mlm_nsp: mlm\n')
+  assert [row[1] for row in rows] == ['2', '3'] and rows[0][3] == '-'
+  with pytest.raises(SystemExit):
+    report.main([str(tmp_path / 'nothing')])
+  with pytest.raises(InputError, match='nothing is no folder'):
+    report_runs.read(tmp_path / 'nothing')
+
+
+def test_labels_name_what_differs_and_nothing_else(tmp_path):
+  assert report_panels.shortened(['a.b=1,c.d=2', 'a.b=2,c.d=3']) == ['b=1, d=2', 'b=2, d=3']
+  assert report_panels.shortened(['x.b=1,y.b=2', '-']) == ['x.b=1, y.b=2', '-']
+  grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=2)
+  text = made(tmp_path, '--label', 'masked_lm_prob=0.3=30 %', '--title', 'Rates')['report.md']
+  assert text.startswith('# Rates\n')
+  assert [row[0] for row in rows_of(text, '## mlm_nsp: mlm\n')] == ['masked_lm_prob=0.15', '30 %']
+
+
+def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path):
+  for arm in 'ab':
+    for seed in range(3):
+      workdir(tmp_path / f'{arm},seed={seed}', [(500, 'eval', {'mlm': 2.0})],
+              f'--config.seed={seed}', f'--config.init_from=S/{arm},seed={seed}')  # fmt: skip
+  rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
+  assert [row[:2] for row in rows] == [['a', '3'], ['b', '3']]
+
+
+def test_colours_survive_grey_print():
+  for count in range(2, 9):
+    grey = [np.dot(colour[:3], (0.299, 0.587, 0.114)) for colour in report_figures.colours(count)]
+    assert min(np.diff(grey)) > 0.07 and max(grey) < 0.8
+  assert len(report_figures.MARKERS) == 8 > 4 == len(report_figures.LINES)
+
+
+def test_points_of_a_curve(tmp_path):
+  grid(tmp_path, {0.15: 4.0}, seeds=3)
+  runs = report.read(tmp_path)
+  (first, last) = report_figures.points(runs[0], 'mlm')
+  assert (first['step'], first['tokens'], first['seconds'], first['flops']) == (250, 25e3, 50, 5e8)
+  found = report_figures.curve(runs, 'mlm', 'tokens')
+  assert [x for x, _, _ in found] == [25e3, 50e3]
+  finals = [report.final(run, 'mlm') for run in runs]
+  assert found[1][1:] == (pytest.approx(statistics.mean(finals)), stats.interval(finals))
+  assert last['value'] == finals[0]

@@ -1,0 +1,300 @@
+"""The runs of a sweep: which there are, that each is trained once, and that they are the same runs
+as by hand."""
+
+import json
+import os
+import re
+import runpy
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import pytest
+from conftest import run_module, small_overrides
+
+from bert_jax import config as c
+from bert_jax.config import InputError
+from bert_jax.tools import sweep, sweep_grid, sweep_jobs
+from bert_jax.tools.preflight import objective_of
+
+PRETRAIN = 'configs/pretrain.py:runlocal'
+
+
+def runs_of(vary, seeds=(0,), spec='f.py', **more):
+  arms, _ = sweep_grid.arms_of(spec, vary, **more)
+  return {run.folder: run for run in sweep_grid.runs_of(spec, arms, seeds)}
+
+
+@pytest.fixture(autouse=True)
+def files_without_sweep(monkeypatch):
+  """'f.py' is a config file that is not there and has no sweep()."""
+  real = sweep_grid.arms_of_file
+  monkeypatch.setattr(sweep_grid, 'arms_of_file', lambda x: {} if x[:4] == 'f.py' else real(x))
+
+
+def test_a_sweep_is_every_combination_in_a_folder_of_its_own():
+  found = runs_of(['optimizer.beta1=0.8,0.9', 'init_from=,a/b'], (0, 1))
+  assert list(found) == [
+    f'optimizer.beta1={beta},init_from={start},seed={seed}'
+    for beta in ('0.8', '0.9') for start in ('none', 'a_b') for seed in (0, 1)
+  ]  # fmt: skip
+  assert found['optimizer.beta1=0.9,init_from=a_b,seed=1'].fields == [
+    '--config.optimizer.beta1=0.9', '--config.init_from=a/b', '--config.seed=1',
+  ]  # fmt: skip
+  assert found['optimizer.beta1=0.8,init_from=none,seed=0'].fields[1] == '--config.init_from='
+  with pytest.raises(InputError, match="--vary 'seed' is not NAME=VALUE"):
+    runs_of(['seed'])
+
+
+def test_a_sweep_varies_arguments_of_the_config_file():
+  found = runs_of([':b=1,2', 'steps=3'], spec='f.py:a')
+  assert [tuple(run) for run in found.values()] == [
+    (f'b={b},steps=3,seed=0', f'b={b},steps=3', f'f.py:a,b={b}',
+     ['--config.steps=3', '--config.seed=0'])
+    for b in '12'
+  ]  # fmt: skip
+  (run,) = runs_of([':size=4/256'], spec='configs/pretrain.py').values()
+  assert c.load(run.spec).model.hidden_size == 256
+  (run,) = runs_of([], spec='configs/pretrain.py').values()
+  assert c.load(run.spec) == c.load('configs/pretrain.py') and run.folder == 'seed=0'
+
+
+def test_fields_move_together_and_values_may_have_commas():
+  found = runs_of(['a=1,2;b=3,4', "c=(1,2),'x,y;z'"])
+  assert [run.fields[:3] for run in found.values()] == [
+    [f'--config.a={a}', f'--config.b={b}', f'--config.c={value}']
+    for a, b in ('13', '24') for value in ('(1,2)', 'x,y;z')
+  ]  # fmt: skip
+  assert all(re.fullmatch(r'[\w.,=-]+', name) for name in found) and len(found) == 4
+  # As a field reads it.
+  (run, _) = runs_of(["optimizer.lr_multipliers=(('a', 2.0),),()"], spec=PRETRAIN).values()
+  assert c.load(run.spec, run.fields).optimizer.lr_multipliers == (('a', 2.0),)
+  for wrong, said in (
+    ('a=1,2;b=3', 'has 2 of a, 1 of b; give each as many values'),
+    ('a=(1,2', 'not closed'),
+    ('a=1)', 'not closed'),
+    ("a='1,2", 'not closed'),
+    ('a=x/y,x_y', 'two arms are called a=x_y'),
+  ):
+    with pytest.raises(InputError, match=re.escape(said)):
+      runs_of([wrong])
+
+
+def test_the_seed_stands_in_a_value():
+  found = runs_of(["init_from='S/a,seed={seed}'"], (3, 4))
+  assert [run.fields[0] for run in found.values()] == [
+    f'--config.init_from=S/a,seed={seed}' for seed in (3, 4)
+  ]
+  assert len({run.arm for run in found.values()}) == 1
+
+
+@pytest.mark.parametrize(
+  'text, seeds', [('3', (0, 1, 2)), ('5,6,9', (5, 6, 9)), ('7,', (7,)), ('5-7', (5, 6, 7))]
+)
+def test_seeds(text, seeds):
+  assert sweep_grid.seeds_of(text) == seeds
+
+
+@pytest.mark.parametrize('text', ['0', 'x', '1,1', '9-5', '', '-3', '1,a'])
+def test_seeds_that_are_none(text):
+  with pytest.raises(InputError, match='--seeds is'):
+    sweep_grid.seeds_of(text)
+
+
+def test_one_factor_at_a_time_around_a_baseline():
+  vary = ['optimizer.beta1=0.8,0.9', 'batch_size=16,32,64']  # 0.9 and 32 are the config's
+  arms, name = sweep_grid.arms_of(PRETRAIN, vary, '')
+  assert name == 'baseline' and arms == {
+    'baseline': {}, 'optimizer.beta1=0.8': {'optimizer.beta1': '0.8'},
+    'batch_size=16': {'batch_size': '16'}, 'batch_size=64': {'batch_size': '64'},
+  }  # fmt: skip
+  arms, _ = sweep_grid.arms_of(PRETRAIN, vary, 'batch_size=64;optimizer.beta1=0.8')
+  assert arms['baseline'] == {'batch_size': '64', 'optimizer.beta1': '0.8'}
+  assert list(arms) == ['baseline', 'optimizer.beta1=0.9', 'batch_size=16', 'batch_size=32']
+  assert arms['batch_size=16'] == {'batch_size': '16', 'optimizer.beta1': '0.8'}
+  with pytest.raises(InputError, match='did you mean'):
+    sweep_grid.arms_of(PRETRAIN, vary, 'batchsize=64')
+
+
+def test_a_random_search_draws_the_same_arms_and_goes_on():
+  vary = ['optimizer.learning_rate=log(1e-4,1e-2)', 'model.norm=layer_norm,rms_norm',
+          'seed2=integers(2,4)', 'd=uniform(0,0.5)']  # fmt: skip
+  first, _ = sweep_grid.arms_of('f.py', vary, draws=20)
+  more, _ = sweep_grid.arms_of('f.py', vary, draws=200)
+  assert list(more.items())[:20] == list(first.items())
+  rates = sorted(float(arm['optimizer.learning_rate']) for arm in more.values())
+  assert 1e-4 <= rates[0] < 2e-4 and 5e-3 < rates[-1] <= 1e-2
+  assert 6e-4 < rates[len(rates) // 2] < 1.6e-3  # the middle of the logarithms
+  assert {arm['seed2'] for arm in more.values()} == {'2', '3', '4'}
+  assert {arm['model.norm'] for arm in more.values()} == {'layer_norm', 'rms_norm'}
+  assert sweep_grid.arms_of('f.py', vary, draws=20, draw_seed=1)[0] != first
+  with pytest.raises(InputError, match='is a range, for a random search; add --random'):
+    sweep_grid.arms_of('f.py', vary)
+  with pytest.raises(InputError, match='no range of numbers'):
+    sweep_grid.arms_of('f.py', ['a=log(0,1)'], draws=2)
+
+
+def test_a_config_file_has_arms_of_its_own(tmp_path):
+  path = tmp_path / 'mine.py'
+  pretrain = Path('configs/pretrain.py').absolute()
+  path.write_text(
+    f"import runpy\nget_config = runpy.run_path('{pretrain}')['get_config']\n"
+    "def sweep(arg):\n  return {'low': {'optimizer.beta1': 0.8}, 'high': {'optimizer.no_decay': "
+    "'a', 'optimizer.lr_multipliers': (('a', 2.0),)}}\n"
+  )
+  arms, baseline = sweep_grid.arms_of(str(path), ['steps=1,2'])
+  assert baseline == 'low,steps=1' and list(arms)[2:] == ['high,steps=1', 'high,steps=2']
+  runs = sweep_grid.runs_of(str(path), arms, (0,))
+  assert c.load(runs[-1].spec, runs[-1].fields).optimizer.lr_multipliers == (('a', 2.0),)
+  with pytest.raises(InputError, match='sweep.. of the config file has other arms'):
+    sweep_grid.arms_of(str(path), ['steps=1,2'], '')
+  path.write_text('def sweep(arg):\n  return [1]\n')
+  with pytest.raises(InputError, match=r'mine.py:1: sweep\(arg\) returns no'):
+    sweep_grid.arms_of(str(path), [])
+
+
+@pytest.mark.parametrize('short', [',runlocal', ''])
+def test_every_ready_ablation_is_a_sweep(short):
+  """All arms load; arms of one that learns masked words alone are evaluated alike, except where
+  rows and vocabularies are what is varied."""
+  file = runpy.run_path('configs/ablations.py')
+  for name, (kind, _) in file['ABLATIONS'].items():
+    spec = f'configs/ablations.py:{name}{short}'
+    arms, baseline = sweep_grid.arms_of(spec, [])
+    runs = sweep_grid.runs_of(spec, arms, (0,))
+    loaded = [(run, c.load(run.spec, run.fields)) for run in runs]
+    assert len(loaded) > 1 and baseline == next(iter(arms))
+    assert len({c.fingerprint(config) for _, config in loaded}) == len(loaded), name
+    differ = sweep.other_evaluations(loaded)
+    apart = name in ('packing', 'vocabulary_size', 'vocabulary_kind', 'pairs')
+    assert bool([x for x in differ if x[:7] != 'corpus.' or x == 'corpus.rows']) == apart, differ
+    if kind == 'words':
+      assert {config.loss.nsp_weight for _, config in loaded} == {0.0}
+  with pytest.raises(InputError, match='name one of the ablations masking_rate'):
+    c.load('configs/ablations.py:runlocal')
+
+
+def test_arms_of_other_depths_have_as_many_parameters():
+  spec, counts = 'configs/ablations.py:depth_width,runlocal', []
+  for arm in sweep_grid.arms_of(spec, [])[0].values():
+    config = c.load(*sweep_grid.of_arm(spec, arm, '0'))
+    shapes = jax.eval_shape(objective_of(config).init, jax.random.key(0))
+    counts.append(sum(x.size for x in jax.tree.leaves(shapes)))
+  assert max(counts) < 1.05 * min(counts)
+
+
+def test_budgets_make_arms_comparable():
+  args = [
+    '--config',
+    PRETRAIN,
+    '--workdir',
+    'S',
+    '--vary',
+    'batch_size=16,32;data.seq_length=64,32',
+  ]
+  args += ['--seeds', '1']
+  parse = lambda *more: sweep.planned(sweep.parser().parse_args([*args, *more]), [])[0]
+  assert [config.steps for _, config in parse('--tokens', '102400')] == [100, 100]
+  flops = [sweep.flops_of_step(config) * config.steps for _, config in parse('--flops', '1e12')]
+  assert flops == pytest.approx([1e12, 1e12], rel=0.02)
+  with pytest.raises(InputError, match='does not pay for a step'):
+    parse('--tokens', '100')
+
+
+def small(corpus_file):
+  return [*small_overrides(corpus_file), '--config.steps=4', '--config.eval.every=2',
+          '--config.checkpoint.every=2', '--config.log.every=2']  # fmt: skip
+
+
+def metrics_of(path):
+  """The lines of metrics.jsonl without what depends on the clock."""
+  clock = ('steps_per_s', 'tokens_per_s', 'data_wait', 'mfu', 'steps')
+  lines = map(json.loads, (path / 'metrics.jsonl').read_text().splitlines())
+  return [{k: v for k, v in line.items() if k not in clock} for line in lines]
+
+
+def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
+  tmp_path, corpus_file
+):
+  root = tmp_path / 'S'
+  command = [
+    'bert_jax.tools.sweep',
+    '--config',
+    PRETRAIN,
+    '--workdir',
+    root,
+    '--seeds',
+    '2',
+    '--jobs',
+    '2',
+    '--vary',
+    'optimizer.learning_rate=1e-3,1e30',
+    *small(corpus_file),
+  ]
+  out = run_module(*command, check=False)  # fmt: skip
+  assert out.returncode == 2, out.stderr[-3000:]
+  names = [
+    f'optimizer.learning_rate={rate},seed={seed}' for rate in ('1e-3', '1e30') for seed in '01'
+  ]
+  ends = {name: json.loads((root / 'logs' / f'{name}.json').read_text()) for name in names}
+  assert [ends[name]['state'] for name in names] == ['done', 'done', 'failed', 'failed']
+  assert '2 of 4 runs did not end' in out.stderr and 'so the run stops' in out.stderr
+  assert '4 of 4 ' in out.stderr and 'step 2/4' not in out.stderr  # quiet: in the logs of the runs
+  assert 'step 2/4' in (root / 'logs' / f'{names[0]}.txt').read_text()
+  assert 'mlm_nsp' in out.stdout
+  # The same run by hand, from the command that --print gives.
+  printed = run_module(*command, '--print').stdout.splitlines()
+  assert len(printed) == 4
+  environment, *words = shlex.split(printed[1])
+  assert environment == f'JAX_COMPILATION_CACHE_DIR={root}/.jax_cache' and words[0] == 'python'
+  words[words.index('--workdir') + 1] = str(tmp_path / 'alone')
+  run_module(*words[2:])
+  assert metrics_of(tmp_path / 'alone') == metrics_of(root / names[1])
+  # Begun again it tries the failed ones alone.
+  before = (root / names[0] / 'metrics.jsonl').stat().st_mtime_ns
+  out = run_module(*command, check=False)
+  assert '2 of 4 runs are done already' in out.stderr and out.returncode == 2
+  assert (root / names[0] / 'metrics.jsonl').stat().st_mtime_ns == before
+  assert (root / 'logs' / f'{names[0]}.txt').read_text().count('====') == 1
+  out = run_module(*command, '--dry-run')
+  assert '4 runs; time left:' in out.stdout and 'as long as the runs that are done' in out.stdout
+  assert len([x for x in (root / '.jax_cache').iterdir() if 'train_step' in x.name
+              and x.name.endswith('-cache')]) == 1  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_goes_on_where_it_was(tmp_path, corpus_file):
+  root = tmp_path / 'S'
+  words = [sys.executable, '-m', 'bert_jax.tools.sweep', '--config', PRETRAIN, '--workdir',
+           str(root), '--seeds', '3', *small(corpus_file), '--config.steps=300']  # fmt: skip
+  process = subprocess.Popen(words, start_new_session=True)
+  first = root / 'seed=1' / 'metrics.jsonl'
+  while not (first.exists() and first.read_text().count('\n') > 5):
+    time.sleep(0.05)
+  os.kill(process.pid, signal.SIGKILL)
+  process.wait()
+  lines = first.read_text().count('\n')
+  assert (root / 'logs' / 'seed=0.json').exists() and not (root / 'logs' / 'seed=1.json').exists()
+  out = subprocess.run(words, capture_output=True, text=True)
+  assert out.returncode == 0, out.stderr[-2000:]
+  assert '1 of 3 runs are done already' in out.stderr
+  log = (root / 'logs' / 'seed=1.txt').read_text()
+  assert 'restored' in log or 'continu' in log, log[-2000:]
+  assert lines > 5 and len(metrics_of(root / 'seed=1')) == len(metrics_of(root / 'seed=0'))
+
+
+def test_the_expected_time_is_that_of_the_runs_that_are_done():
+  job = lambda arm, seed: sweep_jobs.Job(
+    sweep_grid.Run(f'{arm},seed={seed}', arm, '', []), 'x', 'mlm')  # fmt: skip
+  jobs = [job(arm, seed) for arm in 'ab' for seed in (0, 1)]
+  ended = {x.run.folder: {} for x in jobs} | {'a,seed=0': {'state': 'done', 'seconds': 10.0}}
+  assert sweep_jobs.expected(jobs, ended)['b,seed=1'] == 10.0
+  ended['b,seed=0'] = {'state': 'done', 'seconds': 30.0}
+  assert sweep_jobs.expected(jobs, ended) == {
+    'a,seed=0': 10.0, 'a,seed=1': 10.0, 'b,seed=0': 30.0, 'b,seed=1': 30.0}  # fmt: skip
+  assert sweep_jobs.Grid(jobs, ended).left([], jobs[1::2]) == 'ETA 40 s'
+  assert [sweep_jobs.duration(x) for x in (45, 720, 9000)] == ['45 s', '12 min', '2.5 h']

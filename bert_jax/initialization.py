@@ -134,7 +134,7 @@ def load_weights(beginning, config, objective, mesh):
   tokenizer = tokenizers.load_folder(folder)
   if from_huggingface.is_model(folder):
     weights = from_huggingface.read(folder)
-    own = from_huggingface.read_model(folder)['max_position_embeddings']
+    own = from_huggingface.describe(folder).model['max_position_embeddings']
     sizes = {**config.model, 'max_position_embeddings': own}
     params = _extended(weights.tree(models.ModelConfig(**sizes)), config.model)
     try:

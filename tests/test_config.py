@@ -106,7 +106,7 @@ def test_values_come_as_their_types():
 @pytest.mark.parametrize(
   'spec, sentence',
   [
-    ('configs/pretrian.py', 'there are configs/causal_lm.py, configs/contrastive.py'),
+    ('configs/pretrian.py', 'there are configs/ablations.py, configs/causal_lm.py'),
     ('configs/pretrain.py:siz=tiny', "'siz' is not known here; did you mean 'size'?"),
     ('configs/pretrain.py:size', "'size' wants a value"),
     ('configs/pretrain.py:size=giant', "size 'giant' is not known; use one of"),

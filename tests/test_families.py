@@ -270,7 +270,7 @@ def test_packed_rows_of_modernbert_are_its_rows():
   for n in lengths:
     row = {name: x[None, start : start + n] for name, x in packed.items()}
     alone = base.encode(objective.model, params['encoder'], row)
-    np.testing.assert_allclose(together[:, start : start + n], alone, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(together[:, start : start + n], alone, rtol=0, atol=3e-5)
     start += n
 
 

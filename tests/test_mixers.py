@@ -236,7 +236,7 @@ def test_shifting_fills_with_zeros():
     (['model.mlm_head=none', 'model.embedding_size=8'], 'use mlm_head=dense, or embedding_size=0'),
     (['model.local_rotary_theta=500'], 'which this model has not; set it to 0'),
     (['model.position_embeddings=alibi', 'model.attention_implementation=splash',
-      'model.attention_probs_dropout_prob=0'], 'cannot add a bias (ALiBi)'),
+      'model.attention_probs_dropout_prob=0'], 'cannot add a bias (ALiBi, relative)'),
   ],
 )  # fmt: skip
 def test_what_does_not_go_together_is_one_sentence(changes, sentence):

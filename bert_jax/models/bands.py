@@ -72,7 +72,7 @@ class Bands:
   def pattern(self, pattern):
     """The Pattern of blocks of queries and the keys near them."""
     ids_BT, causal = pattern.queries.segment_ids, pattern.causal
-    B, b = len(ids_BT), self.block
+    B, b = ids_BT.shape[0], self.block
     queries_Nb, keys_Nb = self.queries(ids_BT), self.near(self.keys(ids_BT), B)
     if not isinstance(causal, bool):
       causal = jnp.repeat(causal, len(queries_Nb) // B)

@@ -153,7 +153,9 @@ class Judged(Scored):
     at = {number: row for row, number in enumerate(numbers.tolist())}
     rows = {text: at[i] for text, i in self.number.items() if i in at}
     items = [item for item in self.items_read if all(x in rows for x in item.texts if x)]
-    out = [{'id': item.id, 'where': item.where} for item in items]
+    lengths = [sum(self.lengths[self.number[x]] for x in item.texts[:2] if x) for item in items]
+    out = [{'id': item.id, 'where': item.where, 'length': int(length)}
+           for item, length in zip(items, lengths)]  # fmt: skip
     add = self._add_similarities if self.scored else self._add_ranks
     for end, width in self.endings.items():
       part = vectors[:, :width].astype(np.float32)

@@ -79,7 +79,11 @@ class MaskedLMHead(nn.Module):
     if not config.tie_word_embeddings:
       embedding_VE = self.param('decoder', common.initializer(config), (V, E))
     table_VE = embedding_VE.astype(x_BKE.dtype)
-    logits_BKV = jnp.einsum('bkd,vd->bkv', x_BKE, table_VE, preferred_element_type=jnp.float32)
+    # As a product of two matrices: that of three dimensions by two of bfloat16 with a float32 result
+    # is more than the CPU of jax 0.7 can do.
+    x_RE = x_BKE.reshape(-1, x_BKE.shape[-1])
+    logits_RV = jnp.einsum('rd,vd->rv', x_RE, table_VE, preferred_element_type=jnp.float32)
+    logits_BKV = logits_RV.reshape(*x_BKE.shape[:-1], -1)
     if bias_V is not None:
       logits_BKV += bias_V
     return jnp.where(jnp.arange(V) < config.vocab_size, logits_BKV, jnp.finfo(jnp.float32).min)

@@ -47,8 +47,10 @@ class Relative(nn.Module):
     r_ND = sinusoids(distances_N, H * d)
     r_ND = Dropout(config.hidden_dropout_prob, self.deterministic)(r_ND)
     r_NHd = common.dense(config, H * d, 'distance', bias=False)(r_ND).reshape(-1, H, d)
-    q_v_BTHd = (q_BTHd + v_Hd) / math.sqrt(d)
-    x_BHTN = jnp.einsum('bqhd,nhd->bhqn', q_v_BTHd, r_NHd, preferred_element_type=jnp.float32)
+    # Rows and queries are one dimension: see MaskedLMHead.
+    q_v_XHd = ((q_BTHd + v_Hd) / math.sqrt(d)).reshape(-1, H, d)
+    x_HXN = jnp.einsum('xhd,nhd->hxn', q_v_XHd, r_NHd, preferred_element_type=jnp.float32)
+    x_BHTN = x_HXN.reshape(H, -1, Tq, len(distances_N)).swapaxes(0, 1)
     places = pattern.queries.places
     if places is not None and places.ndim == 2:
       at_BTT = jnp.clip(Tk - 1 - distance(pattern), 0, len(distances_N) - 1)

@@ -41,8 +41,8 @@ MUTANTS = [
   (
     'the terms of positions are divided twice',
     'bert_jax/models/relative.py',
-    'q_v_BTHd = (q_BTHd + v_Hd) / math.sqrt(d)',
-    'q_v_BTHd = (q_BTHd + v_Hd) / d',
+    'q_v_XHd = ((q_BTHd + v_Hd) / math.sqrt(d))',
+    'q_v_XHd = ((q_BTHd + v_Hd) / d)',
     XL + 'test_attention_with_them_is_a_softmax_of_their_sums',
   ),
   (

@@ -872,7 +872,7 @@ def test_sweep_runs_seeds_and_report_reads_workdirs_alone(pretrained, labelled, 
     '--config.model.max_position_embeddings=64',
     *(f'--config.{k}={flat[k]}' for k in fixed),
   )
-  rows = out.stdout.strip().splitlines()
+  rows = out.stdout.split('by length')[0].strip().splitlines()
   assert len(rows) == 3 and rows[0].startswith('objective')
   assert '±' in rows[1] and 'init_from=none' in rows[1] and str(pretrained[0]) in rows[2]
   values = [

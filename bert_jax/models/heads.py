@@ -79,8 +79,8 @@ class MaskedLMHead(nn.Module):
     if not config.tie_word_embeddings:
       embedding_VE = self.param('decoder', common.initializer(config), (V, E))
     table_VE = embedding_VE.astype(x_BKE.dtype)
-    # As a product of two matrices: that of three dimensions by two of bfloat16 with a float32 result
-    # is more than the CPU of jax 0.7 can do.
+    # A product of two matrices: the CPU of jax 0.7 can multiply no other arrays of bfloat16 with a
+    # float32 result.
     x_RE = x_BKE.reshape(-1, x_BKE.shape[-1])
     logits_RV = jnp.einsum('rd,vd->rv', x_RE, table_VE, preferred_element_type=jnp.float32)
     logits_BKV = logits_RV.reshape(*x_BKE.shape[:-1], -1)

@@ -38,7 +38,7 @@ class FakeRun:
 def wandb(monkeypatch):
   """A module with the calls of wandb that are used; `runs` are those that were opened."""
   module = types.ModuleType('wandb')
-  module.runs, module.Error, module.api = [], RuntimeError, types.SimpleNamespace(api_key=None)
+  module.runs, module.Error, module.login = [], RuntimeError, lambda prompt: prompt
 
   def init(**settings):
     module.runs.append(FakeRun(settings))

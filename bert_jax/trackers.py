@@ -18,7 +18,7 @@ def check(config):
   if config.log.wandb == 'off' or not hosts.first():
     return
   wandb = _wandb()
-  if config.log.wandb == 'online' and not wandb.api.api_key:
+  if config.log.wandb == 'online' and not _knows_key(wandb):
     raise InputError(
       'log.wandb=online, and Weights & Biases knows no key of yours; give the command '
       '"wandb login" once, or set --config.log.wandb=offline.'
@@ -114,6 +114,14 @@ def _wandb():
       'log.wandb needs the package wandb; pip install wandb, or set --config.log.wandb=off.'
     ) from None
   return wandb
+
+
+def _knows_key(wandb):
+  """Has the user logged in to Weights & Biases on this machine?"""
+  try:
+    return wandb.login(prompt=False)
+  except TypeError:  # of a version whose login always asks
+    return bool(wandb.api.api_key)
 
 
 def _id(path):

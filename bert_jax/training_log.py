@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+import threading
 from pathlib import Path
 
 import tqdm
@@ -13,6 +14,9 @@ from bert_jax.metrics import to_json
 from bert_jax.whole_files import set_aside, write_whole
 
 log = logging.getLogger('bert_jax')
+
+
+WAITING = 1000  # numbers that wait for TensorBoard's thread at most; a line has a few dozen
 
 
 class Writer:
@@ -38,7 +42,11 @@ class Writer:
     if self.tensorboard:
       import tensorboardX  # here: it is slow to import and not every run wants it
 
-      self.board = tensorboardX.SummaryWriter(str(self.workdir), purge_step=start + 1)
+      before = _threads()
+      self.board = tensorboardX.SummaryWriter(
+        str(self.workdir), purge_step=start + 1, max_queue=WAITING
+      )
+      self.threads = _threads() - before
 
   def _drop_later(self, start, evaluates):
     """Rewrites metrics.jsonl without the lines that are written again. A file with damaged lines is
@@ -61,10 +69,18 @@ class Writer:
     if self.file is None:
       return
     try:
+      if not self.path.exists():  # its folder was removed
+        self.file.close()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = self.path.open('a')
       self.file.write(to_json({'step': step, 'split': split} | metrics) + '\n')
       self.file.flush()
     except OSError as error:
       raise unwritten(self.path, error) from None
+    if self.board and not all(thread.is_alive() for thread in self.threads):
+      # What is handed to it now would wait for ever.
+      log.warning('TensorBoard files end before step %d, %s goes on', step, self.path)
+      self.board = None
     if self.board:
       for name, value in metrics.items():
         self.board.add_scalar(f'{split}/{name}', value, step)
@@ -80,6 +96,11 @@ class Writer:
         file.close()
     except OSError as error:
       raise unwritten(self.path, error) from None
+
+
+def _threads():
+  """The threads that write TensorBoard files."""
+  return {x for x in threading.enumerate() if type(x).__module__.startswith('tensorboardX')}
 
 
 def _step(line):

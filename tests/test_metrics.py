@@ -1,7 +1,9 @@
 """The speed of a run: what the clock counts, the peak of a device, and the FLOPs of a step."""
 
+import errno
 import json
 import math
+import threading
 from types import SimpleNamespace
 
 import jax
@@ -40,6 +42,32 @@ def test_lines_past_the_start_are_written_again(tmp_path):
   writer.close()
   last = {'step': 3, 'split': 'train', 'mlm': 5.0, 'nsp': None}
   assert [json.loads(line) for line in path.read_text().splitlines()] == [*rows[:2], last]
+
+
+def test_a_run_outlives_the_thread_that_writes_tensorboard_files(tmp_path, monkeypatch, caplog):
+  """A disk that is full for a moment ends it. Then nobody takes what it is handed, and whoever
+  hands it something waits for ever, once its queue is full."""
+  event_file_writer = pytest.importorskip('tensorboardX.event_file_writer')
+
+  def full(*_):
+    raise OSError(errno.ENOSPC, 'No space left on device')
+
+  writer = training_log.Writer(tmp_path, 0, tensorboard=True)
+  (thread,) = writer.threads
+  monkeypatch.setattr(event_file_writer.EventsWriter, 'write_event', full)
+  monkeypatch.setattr(threading, 'excepthook', lambda _: None)
+  # As many as a line may have: they fit into the queue.
+  writer.write(1, 'train', {f'metric_{k}': 1.0 for k in range(100)})
+  thread.join(60)
+  assert not thread.is_alive()
+  handed = []
+  monkeypatch.setattr(event_file_writer.EventFileWriter, 'add_event', lambda *x: handed.append(x))
+  for number in range(2, 5):
+    writer.write(number, 'train', {'mlm': 1.0})
+  writer.close()
+  assert not handed and len((tmp_path / 'metrics.jsonl').read_text().splitlines()) == 4
+  (said,) = caplog.messages
+  assert 'TensorBoard files end before step 2, ' in said
 
 
 @pytest.mark.parametrize(

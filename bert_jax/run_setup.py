@@ -251,6 +251,18 @@ def open_workdir(inputs):
   return checkpoint.Checkpoints(workdir, config.checkpoint, inputs.identity, judged_by, rollback)
 
 
+def keep_workdir(inputs):
+  """Writes the config and the vocabulary of a run again if its workdir, or the disk, was taken
+  away since it began: without them nobody could read its checkpoints."""
+  if hosts.first() and not (inputs.workdir / workdirs.CONFIG).exists():
+    workdirs.claim(inputs.workdir, inputs.config)
+    inputs.tokenizer.save(inputs.workdir)
+    log.warning(
+      '%s was removed while the run writes into it: its config and vocabulary are written again; '
+      'its checkpoints and metrics until here are gone', inputs.workdir,
+    )  # fmt: skip
+
+
 def first_state(inputs, program, checkpoints, weights):
   """(State, metrics of its evaluation, Tally) that a run begins with."""
   results, counted = {}, tally.Tally()

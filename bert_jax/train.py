@@ -199,6 +199,7 @@ def go_back(run, state, spike, target, writer, progress):
 
 
 def save(run, state, results):
+  run_setup.keep_workdir(run.inputs)
   with run.clock.doing('save'):
     run.checkpoints.save(state, results, run.tally.seen, run.tally.to_meta())
 

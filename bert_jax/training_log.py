@@ -61,6 +61,10 @@ class Writer:
     line = to_json({'step': step, 'split': split} | metrics)
     self.last[split] = json.loads(line)
     try:
+      if not self.path.exists():  # its folder was removed
+        self.file.close()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = self.path.open('a')
       self.file.write(line + '\n')
       self.file.flush()
       for tracker in self.trackers:

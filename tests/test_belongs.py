@@ -31,6 +31,7 @@ from bert_jax import (
   workdirs,
 )
 from bert_jax import config as c
+from bert_jax import train as loop
 from bert_jax.corpus import prepared
 from bert_jax.errors import InputError, farewell
 from bert_jax.tasks.pretraining import task as pretraining
@@ -485,6 +486,24 @@ def test_a_library_whose_reads_have_failed_prints_nothing():
 def test_what_may_pass_is_tried_again():
   full, wrong = OSError(28, 'No space left on device'), PermissionError(13, 'Permission denied')
   assert [farewell(errors.unwritten('W', error))[1] for error in (full, wrong)] == [3, 2]
+
+
+def test_a_workdir_that_is_removed_meanwhile_is_written_again(
+  corpus_file, pretrained, tmp_path, monkeypatch, caplog
+):
+  is_due = loop.is_due
+
+  def removing(run, number):
+    if number == 12:
+      shutil.rmtree(run.inputs.workdir)
+    return is_due(run, number)
+
+  monkeypatch.setattr(loop, 'is_due', removing)
+  _, results = train(small_pretrain(corpus_file), tmp_path / 'run')
+  assert 'run was removed while the run writes into it: its config and voc' in caplog.text
+  assert results == pretrained[2] == evaluate.evaluate(tmp_path / 'run')[0]
+  lines = (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()
+  assert [json.loads(line)['step'] for line in lines] == [15, 20, 20]
 
 
 # ---- length --------------------------------------------------------------------------------------

@@ -9,6 +9,20 @@ MUTANTS = [
     'tests/test_train.py::test_a_mistyped_vocabulary_is_named_beside_init_from',
   ),
   (
+    'a workdir that was removed stays without its config',
+    'bert_jax/train.py',
+    '  run_setup.keep_workdir(run.inputs)\n',
+    '',
+    'tests/test_belongs.py::test_a_workdir_that_is_removed_meanwhile_is_written_again',
+  ),
+  (
+    'lines go into a log that was removed',
+    'bert_jax/training_log.py',
+    'if not self.path.exists():  # its',
+    'if False:  # its',
+    'tests/test_belongs.py::test_a_workdir_that_is_removed_meanwhile_is_written_again',
+  ),
+  (
     'an edited config.json is believed',
     'bert_jax/workdirs.py',
     "if 'seal' in content and content['seal'] != seal(content):",

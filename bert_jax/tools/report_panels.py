@@ -98,12 +98,7 @@ def report(runs, folders, metric='', baseline='', renamed=(), remarks=()):
   finished = {o for (o, _), x in grouped.items() for run in x if run['path'] not in status}
   arms = collections.defaultdict(list)
   for (objective, text), members in grouped.items():
-    if objective in finished:  # else what there is until now is shown
-      members = [run for run in members if run['path'] not in status]
     arms[objective].append(Arm('', text, members))
-  for run in counted:
-    if report_runs.collapsed(run):
-      status[run['path']] = 'collapsed: one answer for every example'
   panels, fields = [], {}
   unused = dict(text.rpartition('=')[::2] for text in renamed)
   for objective, found in arms.items():
@@ -112,8 +107,13 @@ def report(runs, folders, metric='', baseline='', renamed=(), remarks=()):
     for arm in found:
       if arm.label in unused:
         arm.label = unused.pop(arm.label)
+      if objective in finished:  # else what there is until now is shown
+        arm.runs = [run for run in arm.runs if run['path'] not in status]
     fields[objective] = differing(found)
     panels += panels_of(objective, found, metric, chosen.label if chosen else '', remarks)
+  for run in counted:
+    if report_runs.collapsed(run):
+      status[run['path']] = 'collapsed: one answer for every example'
   labels = ', '.join(arm.label for found in arms.values() for arm in found)
   remarks += [f'--label {old}={new}: no arm is called {old}; there are {labels}'
               for old, new in unused.items()]  # fmt: skip

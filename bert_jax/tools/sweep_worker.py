@@ -54,7 +54,10 @@ def take_cores(number, count):
 
 def outcome(job):
   """Trains a run -> the answer. job: {'spec', 'fields', 'workdir', 'log', 'cache'}."""
-  import jax
+  with open(job['log'], 'a', buffering=1) as file:
+    for number in (1, 2):
+      os.dup2(file.fileno(), number)
+  import jax  # here, so that what it prints is in the log
 
   from bert_jax import config as config_lib
   from bert_jax import train
@@ -62,9 +65,6 @@ def outcome(job):
 
   jax.config.update('jax_compilation_cache_dir', job['cache'])
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.5)
-  with open(job['log'], 'a', buffering=1) as file:
-    for number in (1, 2):
-      os.dup2(file.fileno(), number)
   started, answer = time.monotonic(), {'error': '', 'code': 0, 'metrics': {}}
   print(time.strftime('==== %F %T'), Path(job['workdir']).name, flush=True)
   try:

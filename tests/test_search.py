@@ -95,6 +95,30 @@ def test_the_command_keeps_vectors_and_uses_them(folder, index, tmp_path, monkey
   assert kept.stat().st_mtime_ns > written
 
 
+def test_a_kept_file_with_any_bit_flipped_is_whole_or_none(tmp_path):
+  kept, vectors = tmp_path / 'lines.txt.vectors.npz', np.arange(6, dtype=np.float32).reshape(3, 2)
+  np.savez(kept, vectors=vectors, fingerprint='lines')
+  whole = kept.read_bytes()
+  directory = whole.index(b'PK\x01\x02')
+  for byte in range(directory, len(whole)):
+    for bit in (1, 16, 32, 64):
+      kept.write_bytes(whole[:byte] + bytes([whole[byte] ^ bit]) + whole[byte + 1 :])
+      if (read := search._read(kept, 'lines')) is not None:
+        np.testing.assert_array_equal(read, vectors)
+  with open(kept, 'wb') as out:
+    np.save(out, vectors)
+  assert search._read(kept, 'lines') is None
+
+
+def test_lines_of_an_index_that_are_not_utf8_are_counted(pretrained_model, tmp_path):  # noqa: F811
+  path = tmp_path / 'lines.txt'
+  path.write_bytes(b'good\nold \xff\n\xfe river\n')
+  pretrained_model.counts.clear()
+  pretrained_model.search(['good'], path)
+  (what,) = [name for name in pretrained_model.counts if 'not UTF-8' in name]
+  assert pretrained_model.counts[what] == 2
+
+
 def test_vectors_of_another_model_or_pooling_are_not_used(pretrained_model, index, caplog):  # noqa: F811
   own = pretrained_model
   own.search(['old'], index, keep_index=True)

@@ -47,6 +47,8 @@ class Search(Embed):
       raise InputError(f'--index {index} holds blank lines only; give a file of texts.')
     if blank := len(numbered) - len(self.lines):
       model.counts['blank lines of the index (left out)'] += blank
+    if faulty := counts['invalid_utf8_lines']:
+      model.counts['lines of the index that are not UTF-8 (bad bytes became U+FFFD)'] += faulty
     kept = Path(f'{index}.vectors.npz').expanduser() if keep_index else None
     self.vectors = self._vectors(kept)
 
@@ -108,5 +110,5 @@ def _read(path, fingerprint):
   try:
     with np.load(path, allow_pickle=False) as kept:
       return kept['vectors'] if str(kept['fingerprint']) == fingerprint else None
-  except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-    return None
+  except (OSError, ValueError, KeyError, EOFError, RuntimeError, TypeError, zipfile.BadZipFile):
+    return None  # RuntimeError: a bit that says compressed or encrypted; TypeError: an .npy

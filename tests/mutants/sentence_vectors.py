@@ -160,4 +160,11 @@ MUTANTS = [
     'model.tokenizer.fingerprint, model.limit, self.normalize',
     KEPT,
   ),
+  (
+    'a kept file whose bits say that it is compressed otherwise is a traceback',
+    SEARCH,
+    'EOFError, RuntimeError, TypeError',
+    'EOFError, TypeError',
+    'tests/test_search.py::test_a_kept_file_with_any_bit_flipped_is_whole_or_none',
+  ),
 ]

@@ -384,7 +384,7 @@ def test_a_teacher_that_does_not_fit_is_refused_in_a_sentence(
 
 
 def test_hidden_states_of_another_width_have_no_cosine(corpus_file, taught_from, tmp_path):
-  wide = [f'--config.tokenizer.path={taught_from}', '--config.distillation.every_layer=0',
+  wide = [f'--config.tokenizer.path={taught_from}/vocab.txt', '--config.distillation.every_layer=0',
           '--config.model.hidden_size=16', '--config.model.vocab_size=200',
           '--config.model.num_attention_heads=2']  # fmt: skip
   config = distilled(corpus_file, taught_from, *wide)

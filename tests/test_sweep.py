@@ -17,6 +17,7 @@ import pytest
 from conftest import run_module, small_overrides
 
 from bert_jax import config as c
+from bert_jax import speed
 from bert_jax.config import InputError
 from bert_jax.tools import sweep, sweep_grid, sweep_jobs
 from bert_jax.tools.preflight import objective_of
@@ -184,7 +185,7 @@ def test_arms_of_other_depths_have_as_many_parameters():
     config = c.load(*sweep_grid.of_arm(spec, arm, '0'))
     shapes = jax.eval_shape(objective_of(config).init, jax.random.key(0))
     counts.append(sum(x.size for x in jax.tree.leaves(shapes)))
-  assert max(counts) < 1.05 * min(counts)
+  assert max(counts) < 1.08 * min(counts)
 
 
 def test_budgets_make_arms_comparable():
@@ -212,7 +213,7 @@ def small(corpus_file):
 
 def metrics_of(path):
   """The lines of metrics.jsonl without what depends on the clock."""
-  clock = ('steps_per_s', 'tokens_per_s', 'data_wait', 'mfu', 'steps')
+  clock = {*speed.MEASURED, 'steps'}
   lines = map(json.loads, (path / 'metrics.jsonl').read_text().splitlines())
   return [{k: v for k, v in line.items() if k not in clock} for line in lines]
 

@@ -155,6 +155,11 @@ def test_a_run_starts_from_a_folder_and_does_not_go_on_in_it(
     run_setup.read_inputs(small_pretrain(corpus_file), folder)
 
 
+def test_a_folder_goes_out_to_hugging_face_and_comes_back(folder, tmp_path):
+  convert.main(['--from', str(folder), '--to', f'hf:{tmp_path / "hf"}'])
+  assert convert.table_of(trained.load(tmp_path / 'hf')) == convert.table_of(trained.load(folder))
+
+
 def test_an_exported_program_reads_int8(pretrained, tmp_path):
   model = Model(pretrained[0], in_int8=True)
   export.write(model, 'embed', tmp_path / 'out')

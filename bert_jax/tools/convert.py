@@ -145,8 +145,10 @@ def _facts_of_run(folder, model):
   run = {}
   with contextlib.suppress(OSError, ValueError):
     run = json.loads((folder / 'run.json').read_text())
-  with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
-    facts = {'metrics': checkpoints.meta(model.step)['metrics'], 'step': model.step}
+  facts = {'metrics': {}, 'step': model.step}
+  if not int8.is_int8(folder):
+    with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
+      facts['metrics'] = checkpoints.meta(model.step)['metrics']
   facts |= {name: run[name] for name in ('commands', 'data', 'source') if name in run}
   names = ('bert_jax', 'commit', 'python', 'packages')
   versions = {name: run[name] for name in names if name in run}

@@ -129,4 +129,11 @@ MUTANTS = [
     'tests/test_int8.py::test_a_folder_is_read_again_to_the_same_bits_and_answers_as_its_run_in_'
     'int8',
   ),
+  (
+    'a folder in int8 is asked for a checkpoint when it is converted',
+    'bert_jax/tools/convert.py',
+    'if not int8.is_int8(folder):',
+    'if folder:',
+    'tests/test_int8.py::test_a_folder_goes_out_to_hugging_face_and_comes_back',
+  ),
 ]

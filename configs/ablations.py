@@ -27,8 +27,8 @@ def over(name, *values):
 
 
 def shaped(b, *layers):
-  """Arms of other depths, as wide as it takes to have b's parameters: those of its words, V x W,
-  and of its layers, 12 x L x W squared."""
+  """Arms of other depths, as wide as it takes to have b's parameters, to a few per cent: those of
+  its words, V x W, and of its layers, 12 x L x W squared."""
   words, base = b.model.vocab_size, b.model
   room = words * base.hidden_size + 12 * base.num_hidden_layers * base.hidden_size**2
   arms, unit = {}, 2 * base.num_attention_heads  # which rotary positions halve, too

@@ -80,7 +80,12 @@ def grid(tmp_path, arms, seeds=5, **more):
   return tmp_path
 
 
-def made(folder, *more, capsys=None):
+@pytest.fixture
+def no_pictures(monkeypatch):
+  monkeypatch.setattr(report_figures, 'of_panel', lambda panel: ())
+
+
+def made(folder, *more):
   """{name: text} of the files of a report."""
   report.main([str(folder), *more])
   return {p.name: p.read_text() for p in (folder / 'report').iterdir()
@@ -97,7 +102,7 @@ def test_the_files_of_a_report(tmp_path):
   files = made(grid(tmp_path, {0.15: 4.0, 0.3: 3.9, 0.6: 4.0}), '--baseline', 'masked_lm_prob=0.15')
   rows = rows_of(files['report.md'], '## mlm_nsp: mlm\n')
   assert [row[0] for row in rows] == [f'masked_lm_prob={x}' for x in (0.15, 0.3, 0.6)]
-  assert rows[0][4] == 'baseline' and rows[1][4].startswith('-0.') and rows[0][1] == '5'
+  assert rows[0][4] == 'baseline' and -0.12 < float(rows[1][4]) < -0.08 and rows[0][1] == '5'
   assert float(rows[1][7].replace('<', '')) < 0.01 < 0.05 < float(rows[2][7])
   assert 'To beat: 6.0000 (unigram).' in files['report.md']
   html = files['report.html']
@@ -119,7 +124,7 @@ def test_the_files_of_a_report(tmp_path):
     ElementTree.parse(tmp_path / 'report' / f'{name}.svg')
 
 
-def test_arms_that_were_evaluated_otherwise_stand_apart(tmp_path):
+def test_arms_that_were_evaluated_otherwise_stand_apart(tmp_path, no_pictures):
   grid(tmp_path, {0.15: 4.0, 0.3: 3.9})
   for seed in range(3):
     workdir(tmp_path / f'batch,seed={seed}', [(500, 'eval', {'mlm': 2.0})],
@@ -133,14 +138,13 @@ def test_arms_that_were_evaluated_otherwise_stand_apart(tmp_path):
   assert any('eval_masking.masked_lm_prob=0.05' in x for x in tables)
   assert sum('vocabulary=none' in x for x in tables) == 2
   first = rows_of(text, f'({tables[0]})\n')
-  assert [row[0] for row in first] == ['masking.masked_lm_prob=0.15', 'masking.masked_lm_prob=0.3'][
-    :2] or [row[0] for row in first] == ['masked_lm_prob=0.15', 'masked_lm_prob=0.3']  # fmt: skip
+  assert [row[0] for row in first] == ['masked_lm_prob=0.15', 'masked_lm_prob=0.3']
   for name in tables[1:]:
     ((_, *_, difference, _, _, _),) = rows_of(text, f'({name})\n')
     assert difference == '-'
 
 
-def test_bad_input_is_named_and_the_rest_reported(tmp_path):
+def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
   grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=3)
   runs = sorted(x for x in tmp_path.iterdir() if x.is_dir())
   with (runs[0] / 'metrics.jsonl').open('a') as file:
@@ -182,7 +186,7 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path):
     report_runs.read(tmp_path / 'nothing')
 
 
-def test_labels_name_what_differs_and_nothing_else(tmp_path):
+def test_labels_name_what_differs_and_nothing_else(tmp_path, no_pictures):
   assert report_panels.shortened(['a.b=1,c.d=2', 'a.b=2,c.d=3']) == ['b=1, d=2', 'b=2, d=3']
   assert report_panels.shortened(['x.b=1,y.b=2', '-']) == ['x.b=1, y.b=2', '-']
   grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=2)
@@ -191,7 +195,7 @@ def test_labels_name_what_differs_and_nothing_else(tmp_path):
   assert [row[0] for row in rows_of(text, '## mlm_nsp: mlm\n')] == ['masked_lm_prob=0.15', '30 %']
 
 
-def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path):
+def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path, no_pictures):
   for arm in 'ab':
     for seed in range(3):
       workdir(tmp_path / f'{arm},seed={seed}', [(500, 'eval', {'mlm': 2.0})],
@@ -203,7 +207,7 @@ def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path):
 def test_colours_survive_grey_print():
   for count in range(2, 9):
     grey = [np.dot(colour[:3], (0.299, 0.587, 0.114)) for colour in report_figures.colours(count)]
-    assert min(np.diff(grey)) > 0.05 and max(grey) < 0.8
+    assert min(np.diff(grey)) > 0.07 and max(grey) < 0.77
   assert len(report_figures.MARKERS) == 8 > 4 == len(report_figures.LINES)
 
 

@@ -8,21 +8,26 @@ where there are three or more; a dot is a seed.
 import math
 import statistics
 
+import numpy as np
+
 from bert_jax.tools.report_statistics import interval
 
 WIDTH = 9.0  # inches
 MARKERS, LINES = 'osD^vPX*', ('-', '--', '-.', ':')
-LIGHTEST = 0.86  # of the colour map: what is lighter is hard to see on white
+GREY = (0.299, 0.587, 0.114)  # what red, green and blue add to the lightness (ITU-R BT.601)
+LIGHTEST = 0.75  # what is lighter is hard to see on white
 # {name of a quantity: the label of its axis}
 ALONG = {'step': 'step', 'tokens': 'tokens trained on', 'flops': 'FLOPs of the training',
          'seconds': 'seconds of training'}  # fmt: skip
 
 
 def colours(count):
-  """As many colours, from dark to light."""
+  """As many colours of viridis, from dark to light in equal steps of grey."""
   from matplotlib import colormaps
 
-  return [colormaps['viridis'](LIGHTEST * i / max(1, count - 1)) for i in range(count)]
+  every = colormaps['viridis'](np.linspace(0, 1, 256))
+  grey = every[:, :3] @ GREY  # which rises from the first to the last
+  return every[np.searchsorted(grey, np.linspace(grey[0], LIGHTEST, count))]
 
 
 def looks(panel):

@@ -15,7 +15,8 @@ A config file with sweep(arg) -> {name: {field: value}}, the baseline first, has
 
 Every run has its folder below --workdir; logs/ there has what it printed and how it ended. Started
 again, the sweep leaves out what is done and continues what was cut off. One that fails does not
-stop the rest.
+stop the rest. With --jobs each run has a share of the cores; on another number of cores its numbers
+differ in their last digits.
 """
 
 import json

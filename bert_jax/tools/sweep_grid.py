@@ -34,12 +34,12 @@ class Run(NamedTuple):
 
 def parts_of(text, separator):
   """'a,(b,c),"d,e"' -> ['a', '(b,c)', '"d,e"']: parts of a text, split where no bracket and no
-  quotation is open; a quotation begins where a part or a value begins, or inside brackets."""
+  quotation is open; a quotation begins where a value does, or inside brackets."""
   out, depth, quote = [''], 0, ''
   for x in text:
     if quote:
       quote = '' if x == quote else quote
-    elif x in '\'"' and (depth or out[-1].strip()[-1:] in ('', '=', ',')):
+    elif x in '\'"' and (depth or out[-1].strip()[-1:] in ('', '=', ',', ';')):
       quote = x
     elif x in '([{':
       depth += 1

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
 import sys
 import threading
+import traceback
 import types
 
 
@@ -91,6 +93,16 @@ def _sentences():
     sentence, code = farewell(error)
     print(sentence, file=sys.stderr)
     sys.exit(code)
+  except (RuntimeError, AssertionError) as error:
+    if not traceback.extract_tb(error.__traceback__)[-1].filename.endswith('xla_bridge.py'):
+      raise
+    asked = os.environ.get('JAX_PLATFORMS', '')
+    print(
+      f'error: jax finds none of the devices that JAX_PLATFORMS={asked} asks for '
+      f'({first_line(error)}); start it where they are and are free, or unset JAX_PLATFORMS.',
+      file=sys.stderr,
+    )
+    sys.exit(2)
 
 
 class Unwritten(InputError):
@@ -101,7 +113,7 @@ class Unwritten(InputError):
 
 def unwritten(path, error, advice='check the disk, or use another folder'):
   """The InputError that says that an OSError kept a path from being written."""
-  kind = InputError if isinstance(error, WRONG_PATH) else Unwritten
+  kind = InputError if stays(error) else Unwritten
   return kind(f'{path} cannot be written ({error.strerror or first_line(error)}); {advice}.')
 
 
@@ -126,14 +138,19 @@ WRONG_PATH = (
 )  # fmt: skip
 
 
+def stays(error):
+  """Whether an OSError will come again at the next start. A wrong path stays wrong, and a disk that
+  may only be read stays so; a full disk or a network may work again."""
+  return isinstance(error, WRONG_PATH) or error.errno == errno.EROFS
+
+
 def farewell(error):
   """(sentence, exit code) of an exception that ends a program."""
   if isinstance(error, KeyboardInterrupt):
     return str(error) or 'stopped', getattr(error, 'code', 130)
   code = getattr(error, 'code', 2)
   if isinstance(error, OSError):
-    # A wrong path stays wrong; a disk or a network may work again at the next start.
-    code = 2 if isinstance(error, WRONG_PATH) else 3
+    code = 2 if stays(error) else 3
     where = f'{error.filename}: ' if error.filename else ''
     error = f'{where}{error.strerror or error}; check the path, its permissions and the disk'
   return f'error: {error}', code

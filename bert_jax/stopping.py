@@ -52,8 +52,9 @@ class Watch:
 
 @contextlib.contextmanager
 def stop_signals():
-  """Yields a function: was the run asked to stop? SIGTERM and the first Ctrl-C save and end it; the
-  second Ctrl-C ends it at once."""
+  """Yields a function: was the run asked to stop? SIGTERM, a closed terminal (SIGHUP, unless it
+  is ignored, as nohup has it) and the first Ctrl-C save and end it; the second Ctrl-C ends it at
+  once."""
   asked = threading.Event()
   old = {}
   if threading.current_thread() is threading.main_thread():
@@ -63,7 +64,10 @@ def stop_signals():
         signal.default_int_handler(number, frame)
       asked.set()
 
-    old = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+      numbers.append(signal.SIGHUP)
+    old = {number: signal.signal(number, ask) for number in numbers}
   try:
     yield asked.is_set
   finally:

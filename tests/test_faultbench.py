@@ -1,6 +1,7 @@
 """The campaign of faults: what it damages, how it judges, and a short form of it."""
 
 import json
+import os
 import random
 import signal
 from types import SimpleNamespace
@@ -176,11 +177,12 @@ def test_the_exit_status_and_the_way_to_repeat_a_bad_case(tmp_path, monkeypatch,
 
 def test_what_befalls_a_run_is_survived_or_named(tmp_path):
   """The short form: a run is killed while it trains and while it saves, and its disk is full."""
-  cases = [('kill', 1), ('disk', 0)]
+  cases, before = [('kill', 1), ('disk', 0)], dict(os.environ)
   results = faultbench.campaign(cases, seed=0, jobs=1, out=tmp_path)
   outcomes = {kind: [each.outcome for each in tries] for (kind, _), tries in results.items()}
   expected = {'kill': ['survived', 'survived'], 'disk': ['survived']}
   assert outcomes == expected, results
+  assert dict(os.environ) == before
 
 
 @pytest.mark.slow

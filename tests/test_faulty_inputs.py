@@ -366,6 +366,8 @@ def test_a_stratified_share_of_the_training_table_is_held_out(tmp_path):
   (tmp_path / 'b.tsv').write_text('sentence\tlabel\nx\ta\n')
   other, _ = split('eval', **{'data.eval': str(tmp_path / 'b.tsv')})
   assert [x.texts for x in other] == [('x',)] and len(split('train')[0]) < 100
+  with pytest.raises(InputError, match=r'table.eval_share=0.001 of the 100 .* holds out none'):
+    split('eval', **{'table.eval_share': 0.001})
   config = config_of('classification', path)
   past = c.fingerprint(config)
   config.table.eval_share = 0.2

@@ -207,6 +207,29 @@ with errors.command_line():
   assert out.returncode == 130 and out.stderr == 'stopped\n'
 
 
+def test_a_closed_terminal_saves_unless_nohup_has_it_ignored():
+  with stopping.stop_signals() as asked:
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert asked()
+  before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+  try:
+    with stopping.stop_signals() as asked:
+      os.kill(os.getpid(), signal.SIGHUP)
+      assert not asked()
+  finally:
+    signal.signal(signal.SIGHUP, before)
+
+
+def test_devices_that_are_not_here_are_one_sentence():
+  code = 'import jax\nfrom bert_jax import errors\nwith errors.command_line():\n  jax.devices()'
+  env = dict(os.environ, JAX_PLATFORMS='cuda')
+  out = subprocess.run(
+    [sys.executable, '-c', code], capture_output=True, text=True, env=env, cwd=ROOT
+  )
+  assert out.returncode == 2 and out.stderr.count('\n') == 1, out.stderr
+  assert 'JAX_PLATFORMS=cuda' in out.stderr
+
+
 # ---- numbers that are not finite -----------------------------------------------------------------
 
 
@@ -286,13 +309,13 @@ def test_too_many_of_them_in_a_row_end_the_run_wherever_it_was_stopped(
   said = (
     r'the loss is nan at step 7 as in the 2 before it \(rows \d+, .*gradient norms: .*mlm.* nan'
   )
-  with pytest.raises(InputError, match=said):
+  with pytest.raises(InputError, match=f'{said}.*no checkpoint was saved before'):
     train(config, tmp_path / 'run')
   stop_when(monkeypatch, lambda number, _: number == 6)
   with pytest.raises(KeyboardInterrupt):
     train(config, tmp_path / 'cut')
   assert saved(tmp_path / 'cut') == [6]
-  with pytest.raises(InputError, match=said):
+  with pytest.raises(InputError, match=f'{said}.*the checkpoints in .*cut are from before'):
     train(config, tmp_path / 'cut')
 
 

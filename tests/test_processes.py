@@ -1,6 +1,7 @@
 """Several processes on loopback are one run: the same numbers as one process, one log, one set of
 checkpoints that any number of processes continues; and a lost one ends the others."""
 
+import errno
 import json
 import os
 import re
@@ -307,4 +308,6 @@ def test_numbers_of_processes_that_make_no_sense(changes, said, tmp_path, monkey
 
 def test_a_wrong_path_is_not_tried_again_and_a_failing_disk_is():
   assert errors.farewell(FileNotFoundError(2, 'No such file', 'x'))[1] == 2
+  assert errors.farewell(OSError(errno.EROFS, 'Read-only file system', 'x'))[1] == 2
   assert errors.farewell(OSError(116, 'Stale file handle', 'x'))[1] == 3
+  assert errors.unwritten('x', OSError(errno.EROFS, 'Read-only file system')).code == 2

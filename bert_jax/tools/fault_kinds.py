@@ -17,7 +17,7 @@ from bert_jax.tools.fault_runs import Run, lines, run, steps, train_command
 
 KILLED = ('reading', 'compiling', 'training', 'saving', 'evaluating', 'closing')
 KILLS = 2  # in a case
-SIGNALS = (('SIGTERM', [signal.SIGTERM]), ('Ctrl-C', [signal.SIGINT]),
+SIGNALS = (('SIGTERM', [signal.SIGTERM]), ('SIGHUP', [signal.SIGHUP]), ('Ctrl-C', [signal.SIGINT]),
            ('Ctrl-C twice', [signal.SIGINT, signal.SIGINT]))  # fmt: skip
 EVERY = 2  # steps between checkpoints of a run whose numbers overflow
 TRAIN = train_command('W')

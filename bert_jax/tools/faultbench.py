@@ -22,6 +22,7 @@ folders stay there. The exit status is 0 if nothing was silent, a traceback or l
 
 import collections
 import concurrent.futures
+import contextlib
 import json
 import multiprocessing
 import os
@@ -98,12 +99,23 @@ def mutated(seed):
   return out
 
 
+@contextlib.contextmanager
+def environment():
+  """os.environ, which is afterwards as it was before."""
+  before = dict(os.environ)
+  try:
+    yield os.environ
+  finally:
+    os.environ.clear()
+    os.environ |= before
+
+
 def campaign(cases, seed, jobs, out):
   """Runs [(kind, number), ...] -> {(kind, number): its Trys}."""
   kinds, results = {kind for kind, _ in cases}, {}
-  with tempfile.TemporaryDirectory(prefix='faultbench-') as base:
+  with tempfile.TemporaryDirectory(prefix='faultbench-') as base, environment() as settings:
     base = Path(base)
-    os.environ |= ENVIRONMENT | {'JAX_COMPILATION_CACHE_DIR': str(base / 'compiled')}
+    settings |= ENVIRONMENT | {'JAX_COMPILATION_CACHE_DIR': str(base / 'compiled')}
     context = multiprocessing.get_context('spawn')
     with concurrent.futures.ProcessPoolExecutor(jobs, context) as pool:
       known = {'run': pool.submit(begin, base).result()} if kinds != {'inputs'} else {}

@@ -557,8 +557,8 @@ MUTANTS = [
   (
     'a wrong path is tried again',
     'bert_jax/errors.py',
-    'code = 2 if isinstance(error, WRONG_PATH) else 3',
-    'code = 3 if isinstance(error, WRONG_PATH) else 2',
+    'return isinstance(error, WRONG_PATH) or error.errno == errno.EROFS',
+    'return isinstance(error, WRONG_PATH)',
     'tests/test_processes.py::test_a_wrong_path_is_not_tried_again_and_a_failing_disk_is',
   ),
   (

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.errors import listed, quoted
+from bert_jax.errors import InputError, listed, quoted
 from bert_jax.tasks.faulty_records import names_data
 from bert_jax.text import documentation, documents
 from bert_jax.text.values import json_value
@@ -49,6 +49,11 @@ def read(config, split, problems, whole=False):
     return
   examples = list(_read(config, 'train', problems))
   out = held_out(examples, share)
+  if examples and not out:
+    raise InputError(
+      f'table.eval_share={share} of the {len(examples)} examples of data.train holds out none; use '
+      'a larger share, or name a file in data.eval.'
+    )
   name = 'examples held out of training (table.eval_share)'
   problems.counts[name] = sum(example.texts in out for example in examples)
   yield from (example for example in examples if (example.texts in out) == (split == 'eval'))

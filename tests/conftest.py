@@ -10,7 +10,6 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-import small_tables
 
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 # What one test has compiled the next one need not, whichever file it is in: half of the suite's
@@ -114,6 +113,8 @@ def pretrained(corpus_file, tmp_path_factory):
 @pytest.fixture(scope='session')
 def vocab(tmp_path_factory):
   """A vocabulary of the words of small_tables; some files have one of their own."""
+  import small_tables  # it imports jax, which reads the environment above only once
+
   path = tmp_path_factory.mktemp('vocab') / 'vocab.txt'
   path.write_text(
     '\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *small_tables.WORDS]) + '\n'

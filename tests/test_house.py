@@ -172,6 +172,15 @@ def test_orbax_lives_in_one_file():
     assert bool(uses) == (path == Path('bert_jax/checkpoint.py')), path
 
 
+def test_tests_share_what_they_compile():
+  """jax reads the environment when it is imported, so nothing may import it before conftest.py has
+  set that."""
+  import jax
+
+  assert jax.config.jax_compilation_cache_dir == os.environ['JAX_COMPILATION_CACHE_DIR']
+  assert jax.config.jax_platforms == os.environ['JAX_PLATFORMS']
+
+
 def test_no_file_is_longer_than_350_lines():
   for path in Path('bert_jax').rglob('*.py'):
     assert len(path.read_text().splitlines()) <= 350, f'{path} holds several ideas; split it'

@@ -48,7 +48,7 @@ M_BERT = tuple(
 
 
 # {arch: what it changes in the config below}. `layers` and `ratio` (feed-forward width / hidden
-# size) are its base model's. Where a paper gives tokens or hours, steps are computed from them. With
+# size) are its base model's. Where a paper gives tokens or hours, steps are computed from them. By
 # these `accumulation` and `remat` a step fits 16 chips of 16 GB (v5e:4x4).
 NO_BIAS = dict(norm_bias=False, attention_bias=False, feed_forward_bias='none', head_bias=False)
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)

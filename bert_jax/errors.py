@@ -26,6 +26,8 @@ class Paused(KeyboardInterrupt):
 
 def show_log():
   """Shows the log lines of this package on stderr, unless logging is set up otherwise."""
+  from bert_jax import notebooks  # which imports this file
+
   # Orbax warns of settings that are intended, and its threads print the trace of every error that
   # they raise again where it is waited for.
   for name in ('absl', 'asyncio'):
@@ -34,7 +36,8 @@ def show_log():
   if log.level == logging.NOTSET:
     log.setLevel(logging.INFO)
   if not log.hasHandlers():
-    log.addHandler(logging.StreamHandler())
+    # Jupyter shows what comes on stderr in red.
+    log.addHandler(logging.StreamHandler(sys.stdout if notebooks.running() else sys.stderr))
 
 
 @contextlib.contextmanager

@@ -35,9 +35,12 @@ def show_log():
   log = logging.getLogger('bert_jax')
   if log.level == logging.NOTSET:
     log.setLevel(logging.INFO)
-  if not log.hasHandlers():
-    # Jupyter shows what comes on stderr in red.
-    log.addHandler(logging.StreamHandler(sys.stdout if notebooks.running() else sys.stderr))
+  if notebooks.running():  # the root's handler there is not the user's, and Jupyter shows it in red
+    if not log.handlers:
+      log.addHandler(logging.StreamHandler(sys.stdout))
+      log.propagate = False
+  elif not log.hasHandlers():
+    log.addHandler(logging.StreamHandler())
 
 
 @contextlib.contextmanager

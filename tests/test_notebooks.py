@@ -102,6 +102,24 @@ def test_the_notebooks_are_these():
   assert {x.name for x in (ROOT / 'launch').glob('*.ipynb')} == {f'colab_{x}.ipynb' for x in NAMES}
 
 
+def test_the_first_cell_gets_the_code_once(tmp_path, monkeypatch):
+  if not (ROOT / '.git').exists():
+    pytest.skip('not a git checkout')
+  monkeypatch.delenv('PYTHONPATH')
+  source = next(x for x in read('tpu').cells if x.cell_type == 'code').source
+  source = source.replace('https://github.com/OWNER/bert_jax', f'file://{ROOT}')
+  new = nbformat.v4.new_code_cell
+  for first in (True, False):  # then in a new kernel on the same machine
+    asks = 'import bert_jax\nprint(bert_jax.__file__)'
+    notebook = nbformat.v4.new_notebook(cells=[new(source), new(asks)])
+    here = {'metadata': {'path': str(tmp_path)}}
+    NotebookClient(notebook, timeout=120, kernel_name='python3', resources=here).execute()
+    code = tmp_path / 'bert_jax_code'
+    assert text_of(notebook.cells[1]).strip() == str(code / 'bert_jax' / '__init__.py')
+    assert (code / 'README.md').exists() == first
+    (code / 'README.md').unlink(missing_ok=True)  # it would be there again, were it fetched again
+
+
 # ---- Executed -----------------------------------------------------------------------------------
 
 # Ends the kernel at once, as a disconnect does, at the third checkpoint by the clock.
@@ -191,7 +209,7 @@ def test_quickstart(corpus_file, tmp_path):
   write_tickets(data, np.random.default_rng(0))
   table = [f'--config.data.train={data}', '--config.table.eval_share=0.2', '--config.epochs=2.0',
            '--config.table.text_column=nachricht', '--config.table.label_column=abteilung',
-           '--config.log.tensorboard=false', '--config.model.vocab_size=200']  # fmt: skip
+           '--config.log.tensorboard=false', '--config.task.train_examples=0']  # fmt: skip
   notebook = execute('quickstart', {
     'FOLDER': str(tmp_path / 'out'), 'PRETRAIN': [*small, '--config.corpus.eval_share=0.2'],
     'FINETUNE': table,

@@ -102,6 +102,7 @@ def test_the_notebooks_are_these():
   assert {x.name for x in (ROOT / 'launch').glob('*.ipynb')} == {f'colab_{x}.ipynb' for x in NAMES}
 
 
+@pytest.mark.slow
 def test_the_first_cell_gets_the_code_once(tmp_path, monkeypatch):
   if not (ROOT / '.git').exists():
     pytest.skip('not a git checkout')

@@ -195,7 +195,7 @@ def test_a_table_becomes_a_classifier(tmp_path):
                   '--config.data.seq_length=32', '--config.log.tensorboard=false'],
   })  # fmt: skip
   log = shows_a_run(cell_of(notebook, 'train.train'), 60)
-  assert 'held out of training (table.eval_share)' in log
+  assert '12 examples held out of training' in log
   assert 'nachricht;abteilung' in text_of(cell_of(notebook, 'read_text'))
   assert len(pictures(cell_of(notebook, 'ConfusionMatrixDisplay'))) == 1
   shown = text_of(cell_of(notebook, 'model.classify'))

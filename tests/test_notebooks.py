@@ -210,7 +210,8 @@ def test_quickstart(corpus_file, tmp_path):
   write_tickets(data, np.random.default_rng(0))
   table = [f'--config.data.train={data}', '--config.table.eval_share=0.2', '--config.epochs=2.0',
            '--config.table.text_column=nachricht', '--config.table.label_column=abteilung',
-           '--config.log.tensorboard=false', '--config.task.train_examples=0']  # fmt: skip
+           '--config.log.tensorboard=false', '--config.task.train_examples=0',
+           '--config.model.vocab_size=200']  # fmt: skip
   notebook = execute('quickstart', {
     'FOLDER': str(tmp_path / 'out'), 'PRETRAIN': [*small, '--config.corpus.eval_share=0.2'],
     'FINETUNE': table,

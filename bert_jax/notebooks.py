@@ -1,7 +1,7 @@
 """What is different in a notebook (Jupyter, Colab): a bar that moves, a curve that draws itself, a
 log without red, and folders that outlive the machine.
 
-Elsewhere only `running` is called, and IPython is never imported: a kernel has done that itself.
+Elsewhere only `running` is called, and nothing is imported for it: a kernel has imported IPython.
 """
 
 import base64

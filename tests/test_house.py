@@ -140,18 +140,18 @@ def test_top_level_is_the_agreed_six():
   }
 
 
-HEAVY = {'tensorflow', 'torch', 'transformers', 'tensorflow_datasets', 'matplotlib', 'IPython'}
+HEAVY = {'tensorflow', 'torch', 'transformers', 'tensorflow_datasets', 'matplotlib'}
 SCORERS = {'sklearn', 'seqeval', 'sacrebleu', 'scipy.stats'}  # wanted where a score is computed
 
 
 @pytest.mark.parametrize(
   'module, without',
   [
-    ('bert_jax', HEAVY | SCORERS | {'jax'}),
+    ('bert_jax', HEAVY | SCORERS | {'jax', 'IPython'}),
     ('bert_jax.train', HEAVY | SCORERS),
     ('bert_jax.predict', HEAVY | SCORERS),
     ('bert_jax.predict.__main__', HEAVY | SCORERS),
-    ('bert_jax.tools.prepare', HEAVY | SCORERS | {'jax'}),
+    ('bert_jax.tools.prepare', HEAVY | SCORERS | {'jax', 'IPython'}),
   ],
 )
 def test_import_floor(module, without):

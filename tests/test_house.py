@@ -18,7 +18,7 @@ from bert_jax.tasks import TASKS
 # Rooms from the bottom up, as prefixes of module names; the longest that fits counts. A room
 # imports rooms of its own level and of those below.
 LEVELS = [
-  {'errors', 'field', 'whole_files', 'provenance', '__version__'},
+  {'errors', 'field', 'notebooks', 'whole_files', 'provenance', '__version__'},
   {'models'},
   {'hosts', 'text'},
   {'metrics', 'sharding', 'towers', 'speed', 'profiling', 'tokenizers', 'corpus', 'rows', 'optim'},
@@ -148,11 +148,11 @@ SCORERS = {'sklearn', 'seqeval', 'sacrebleu', 'scipy.stats'}  # wanted where a s
 @pytest.mark.parametrize(
   'module, without',
   [
-    ('bert_jax', HEAVY | SCORERS | {'jax'}),
+    ('bert_jax', HEAVY | SCORERS | {'jax', 'IPython'}),
     ('bert_jax.train', HEAVY | SCORERS),
     ('bert_jax.predict', HEAVY | SCORERS),
     ('bert_jax.predict.__main__', HEAVY | SCORERS),
-    ('bert_jax.tools.prepare', HEAVY | SCORERS | {'jax'}),
+    ('bert_jax.tools.prepare', HEAVY | SCORERS | {'jax', 'IPython'}),
   ],
 )
 def test_import_floor(module, without):

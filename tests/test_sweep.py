@@ -158,6 +158,37 @@ def test_a_config_file_has_arms_of_its_own(tmp_path):
     sweep_grid.arms_of(str(path), [])
 
 
+def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
+  """Each from the one of the same arm and seed, in the folder that it was trained in."""
+  root, spec = tmp_path / 'S', 'configs/finetune.py:runlocal'
+  before = ['--config', PRETRAIN, '--vary', 'masking.masked_lm_prob=0.15,0.3', '--seeds', '4,7']
+  args = sweep.parser().parse_args([*before, '--workdir', str(root)])
+  runs, name = sweep.planned(args, [])
+  sweep.plan_written(root, runs, name, args)
+  after = ['--config', spec, '--workdir', 'T', '--from', str(root), '--seeds', '4,7', '--vary']
+  sweep.main([*after, 'steps=5,6;epochs=0', '--print'])
+  commands = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
+  starts = {
+    words[words.index('--workdir') + 1]: next(
+      x for x in words if x.startswith('--config.init_from')
+    )
+    for words in commands
+  }
+  assert starts == {
+    f'T/{folder[: -len(seed)]}steps={steps},epochs=0,{seed}': f'--config.init_from={root}/{folder}'
+    for folder in (run.folder for run, _ in runs) for seed in [folder.rpartition(',')[2]]
+    for steps in (5, 6)
+  }  # fmt: skip
+  with pytest.raises(InputError, match='--from has other arms; drop one'):
+    sweep_grid.arms_of(spec, ['steps=5,6'], '', before=str(root))
+  for content in ('{"runs": 3}', '{}', '{'):
+    (root / 'sweep.json').write_text(content)
+    with pytest.raises(InputError, match='holds no sweep; give the --workdir of one'):
+      sweep_grid.arms_of(spec, [], before=str(root))
+  with pytest.raises(InputError, match='holds no sweep'):
+    sweep_grid.arms_of(spec, [], before=str(tmp_path / 'none'))
+
+
 @pytest.mark.parametrize('short', [',runlocal', ''])
 def test_every_ready_ablation_is_a_sweep(short):
   """All arms load; arms of one that learns masked words alone are evaluated alike, except where

@@ -219,6 +219,8 @@ def _config(config, model, family, head, labels, tokenizer):
     ours |= {block: config[block].to_dict() for block in TASKS[config.objective].blocks}
     for block, _, field in (name.partition('.') for name in head.beside.values() if name):
       ours[block][field] = 0.0  # the head is left out, and its term with it
+    if 'corpus' in ours:  # of its lexicons the names say what was masked, their folders nothing
+      ours['corpus'] = model_card.without_places(ours['corpus'])
   fields |= keys_of(family, config.model)
   if family in ('distilbert', 'bart'):
     del fields['layer_norm_eps']

@@ -120,4 +120,18 @@ MUTANTS = [
     'return result or None',
     'tests/test_probe.py::test_all_checkpoints_are_probed_once',
   ),
+  (
+    'an export names the folders of its lexicons',
+    'bert_jax/convert/to_huggingface.py',
+    "ours['corpus'] = model_card.without_places(ours['corpus'])",
+    'pass',
+    'tests/test_export.py::test_an_export_names_no_folder_of_the_machine',
+  ),
+  (
+    'runs start from those of the first arm of another sweep',
+    'bert_jax/tools/sweep_grid.py',
+    'f\'{root}/{_joined(name, "seed={seed}")}\'',
+    'f\'{root}/{_joined(next(iter(names)), "seed={seed}")}\'',
+    'tests/test_sweep.py::test_runs_start_from_those_of_another_sweep',
+  ),
 ]

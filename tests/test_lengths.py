@@ -95,7 +95,8 @@ def test_a_panel_draws_them(runs):
   (axis,) = drawn['lengths'].axes
   (line,) = axis.get_lines()
   assert [x.get_text() for x in axis.get_xticklabels()] == ['65-128', '1025-2048']
-  assert line.get_xdata() == [0, 1] and line.get_ydata() == pytest.approx([0.85, 0.55])
+  assert list(line.get_xdata()) == [0, 1]
+  assert list(line.get_ydata()) == pytest.approx([0.85, 0.55])
   assert 'classification_accuracy' in axis.get_ylabel()
   for path in runs.glob('*/**/scores.json'):
     path.unlink()

@@ -166,7 +166,7 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
   runs, name = sweep.planned(args, [])
   sweep.plan_written(root, runs, name, args)
   after = ['--config', spec, '--workdir', 'T', '--from', str(root), '--seeds', '4,7', '--vary']
-  sweep.main([*after, 'steps=5,6;epochs=0', '--print'])
+  sweep.main([*after, 'steps=5,6;epochs=0,0', '--print'])
   commands = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
   starts = {
     words[words.index('--workdir') + 1]: next(

@@ -208,8 +208,8 @@ def _head(config, parts):
 
 
 def _without_places(block):
-  """{field: value} of a block. Of a path, such as a lexicon's, its last part says what was read, and
-  the rest nothing to others."""
+  """{field: value} of a block. Of a path, such as a lexicon's, the last part says what was read and
+  the rest nothing."""
   block = block.to_dict()
   return {k: model_card.without_places(x) if isinstance(x, str) else x for k, x in block.items()}
 

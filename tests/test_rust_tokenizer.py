@@ -65,6 +65,17 @@ def spiece(path, kind, **settings):
   return path
 
 
+def test_the_blank_that_every_text_gets_is_not_shown(tmp_path):
+  modern(tmp_path)
+  path = tmp_path / 'tokenizer.json'
+  content = json.loads(path.read_text())
+  content['pre_tokenizer']['add_prefix_space'] = True
+  path.write_text(json.dumps(content))
+  ours = tokenizers.load_folder(tmp_path)
+  for text, shown in (('the river', 'the river'), (' crosses it ', 'crosses it ')):
+    assert ours.decode(ours.ids_batch([text])[0]) == shown
+
+
 def test_a_modern_tokenizer_is_read_as_it_is(tmp_path):
   theirs, ours = modern(tmp_path), tokenizers.load_folder(tmp_path)
   special = [theirs.token_to_id(f'[{x}]') for x in ('PAD', 'UNK', 'CLS', 'SEP', 'MASK')]

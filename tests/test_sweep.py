@@ -289,9 +289,9 @@ def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
   finally:
     os.sched_setaffinity(0, cores)
   assert metrics_of(tmp_path / 'alone') == metrics_of(root / names[1])
-  # Begun again, here in one process, it tries the failed ones alone.
+  # Begun again it tries the failed ones alone.
   before = (root / names[0] / 'metrics.jsonl').stat().st_mtime_ns
-  code, _, log = swept(capsys, *command)
+  code, _, log = swept(capsys, *command, '--jobs', '2')
   assert '2 of 4 runs are done already' in log and code == 2
   assert (root / names[0] / 'metrics.jsonl').stat().st_mtime_ns == before
   assert (root / 'logs' / f'{names[0]}.txt').read_text().count('====') == 1

@@ -14,10 +14,11 @@ from bert_jax.predict import Model
 from bert_jax.tools import convert
 from bert_jax.train import train
 
-# {arch: the class of transformers that it is exported as; '': there is none}
+# {arch: the class of transformers that it is exported as; '': there is none}. With a vocabulary of
+# bytes a roberta is a Roberta; the one that is trained where none is named is SentencePiece's.
 CLASSES = {
   'modern': 'ModernBertForMaskedLM', 'albert': 'AlbertForPreTraining',
-  'electra': 'ElectraForPreTraining', 'roberta': 'RobertaForMaskedLM',
+  'electra': 'ElectraForPreTraining', 'roberta': 'BertForMaskedLM',
   'ernie': 'BertForPreTraining', 'wwm': 'BertForPreTraining', 'spanbert': 'BertForMaskedLM',
   'fnet': 'FNetForPreTraining', 'lstm': '', 'conv': '', 'bag': '', 'tutorial': '', 'mosaic': '',
   'neo': '', 'cramming': '',

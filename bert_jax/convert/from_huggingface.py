@@ -199,6 +199,8 @@ def _layout(x, name, place, width):
     raise InputError(f'{name} holds numbers that are not finite; these weights are broken.')
   i, n = place.part
   if n > 1:
+    if place.axis >= x.ndim or x.shape[place.axis] % n:
+      raise InputError(f'{name} is {x.shape}, which is not {n} matrices of one size; is it whole?')
     size = x.shape[place.axis] // n
     x = np.take(x, range(i * size, (i + 1) * size), place.axis)
   if width and x.ndim == len(place.shape) + 1 and x.size == width ** len(place.shape):

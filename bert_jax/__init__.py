@@ -7,7 +7,8 @@ import sys
 __version__ = '0.1.0'
 
 
-def _stopped(number, frame):
+def stopped(number, frame):
+  """Ends the process with a line and no traceback: the handler of signals before and after main."""
   os.write(2, b'stopped\n')
   os._exit(130)
 
@@ -15,7 +16,7 @@ def _stopped(number, frame):
 if sys.argv[:1] == ['-m']:  # `python -m bert_jax.train`, which goes on to import for seconds
   for _number in (signal.SIGINT, signal.SIGTERM):
     if signal.getsignal(_number) != signal.SIG_IGN:  # as nohup sets it
-      signal.signal(_number, _stopped)
+      signal.signal(_number, stopped)
 
 
 def load(path, which='latest', dtype=''):

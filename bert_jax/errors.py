@@ -28,6 +28,8 @@ class Paused(KeyboardInterrupt):
 
 def show_log():
   """Shows the log lines of this package on stderr, unless logging is set up otherwise."""
+  from bert_jax import notebooks  # which imports this file
+
   # Orbax warns of settings that are intended, and its threads print the trace of every error that
   # they raise again where it is waited for.
   for name in ('absl', 'asyncio'):
@@ -35,7 +37,11 @@ def show_log():
   log = logging.getLogger('bert_jax')
   if log.level == logging.NOTSET:
     log.setLevel(logging.INFO)
-  if not log.hasHandlers():
+  if notebooks.running():  # the root's handler there is not the user's, and Jupyter shows it in red
+    if not log.handlers:
+      log.addHandler(logging.StreamHandler(sys.stdout))
+      log.propagate = False
+  elif not log.hasHandlers():
     log.addHandler(logging.StreamHandler())
 
 

@@ -25,6 +25,7 @@ from bert_jax import (
   speed,
   step,
   stopping,
+  summary,
   tally,
   teacher,
   trackers,
@@ -142,6 +143,29 @@ def growth_of(config):
   horizon = round(optimizer.horizon * config.steps)
   steps = optim.steps_of(optimizer.batch_warmup, horizon)
   return Growth(config.batch_size, optimizer.accumulation, steps)
+
+
+def ended(inputs):
+  """(State, metrics of its last evaluation) of a run that has ended in its workdir, as the config
+  asks that it should; None if there is something left to do. Nothing is compiled or written."""
+  beginning, workdir = inputs.beginning, inputs.workdir
+  config = workdir / workdirs.CONFIG
+  has_ended = inputs.in_workdir and config.is_file() and (
+    summary.ended_at(workdir) == beginning.meta['step']
+    and config_lib.flatten(workdirs.read_config(workdir)) == config_lib.flatten(inputs.config)
+    and bool(beginning.meta['metrics']) == bool(inputs.eval_batches)
+  )  # fmt: skip
+  if hosts.total(not has_ended):
+    return None
+  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.steps)
+  check_continues(inputs, program)
+  with contextlib.closing(checkpoint.Checkpoints(workdir)) as checkpoints:
+    state, meta = checkpoints.restore(program.state)
+  if meta['seal'] != beginning.meta['seal']:  # the newest is damaged
+    return None
+  how = 'finished' if meta['step'] == inputs.steps else 'stopped early'
+  log.info('this run has %s, at step %d', how, meta['step'])
+  return state, meta['metrics']
 
 
 def prepare(inputs, stack):

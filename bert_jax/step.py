@@ -23,6 +23,13 @@ class State:
   opt_state: Any
   carry: Any
 
+  def __repr__(self):  # one line: a notebook shows the value of a cell
+    try:
+      number = f'{int(self.step):,}'
+    except (TypeError, RuntimeError):  # a shape, or given away to the next step
+      number = '?'
+    return f'State(step {number}, {models.count_parameters(self.params):,} parameters)'
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ its time went.
             eval, save; goodput: the share of `step`
 """
 
+import contextlib
 import json
 import logging
 import math
@@ -23,6 +24,16 @@ from bert_jax.tasks import TASKS
 from bert_jax.whole_files import write_whole
 
 log = logging.getLogger('bert_jax')
+
+
+NAME = 'summary.json'
+
+
+def ended_at(workdir):
+  """The step at which a run has ended by its summary, or None."""
+  with contextlib.suppress(OSError, ValueError, AttributeError):
+    facts = json.loads((Path(workdir) / NAME).read_text())
+    return facts.get('step') if facts.get('state') in ('finished', 'stopped early') else None
 
 
 class Summary:
@@ -60,7 +71,7 @@ class Summary:
     facts['seconds'] = {name: round(x, 3) for name, x in seconds.items()}
     facts['goodput'] = seconds['step'] / max(sum(seconds.values()), 1e-9)
     facts['time'] = time.strftime('%Y-%m-%d %H:%M:%S')
-    path = Path(inputs.workdir) / 'summary.json'
+    path = Path(inputs.workdir) / NAME
     try:
       write_whole(path, json.dumps(facts, indent=2) + '\n')
     except OSError as error:  # nothing depends on it

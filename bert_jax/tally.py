@@ -137,13 +137,9 @@ class Tally:
     if norms:
       named += '; gradient norms: ' + ', '.join(f'{k} {float(x):.3g}' for k, x in norms.items())
     again = f' as in the {self.in_a_row - 1} before it' if self.in_a_row > 1 else ''
-    folders = (Path(inputs.workdir) / 'checkpoints').glob('[0-9]*')
-    saved = 'no checkpoint was saved before it'
-    if any(folder.name.isdigit() for folder in folders):
-      saved = f'the checkpoints in {inputs.workdir} are from before it'
     return InputError(
       f'the {name} is {float(out[name])} at step {step}{again} (rows {named}), so the run stops; '
-      f'{saved}. A lower optimizer.learning_rate, '
-      f'more warmup or float32 usually helps; python -m bert_jax.tools.replay {path} runs the step '
-      'alone.'
+      f'checkpoints in {inputs.workdir}, if any, are from before it. A lower '
+      'optimizer.learning_rate, more warmup or float32 usually helps; python -m '
+      f'bert_jax.tools.replay {path} runs the step alone.'
     )

@@ -16,13 +16,22 @@ from pathlib import Path
 import jax
 
 from bert_jax import config as config_lib
-from bert_jax import evaluate, hosts, metrics, run_setup, sharding, stopping, trackers
+from bert_jax import (
+  evaluate,
+  hosts,
+  metrics,
+  notebooks,
+  run_setup,
+  sharding,
+  stopping,
+  trackers,
+)
 from bert_jax.errors import InputError, Paused
 from bert_jax.profiling import Profile
 from bert_jax.rows.ahead import Ahead
 from bert_jax.summary import Summary
 from bert_jax.tally import Tally
-from bert_jax.training_log import Progress, Writer
+from bert_jax.training_log import Writer, progress_of
 
 log = logging.getLogger('bert_jax')
 
@@ -47,6 +56,10 @@ def train_on(inputs, started):
   with contextlib.ExitStack() as stack:
     stack.enter_context(jax.set_mesh(inputs.mesh))
     stack.enter_context(sharding.activation_rules())
+    if ended := run_setup.ended(inputs):
+      if notebooks.running() and hosts.first():
+        notebooks.show_curve(inputs.workdir)
+      return ended
     run, state = run_setup.prepare(inputs, stack)
     watch = stopping.Watch(inputs.config, inputs.mesh, started, run.signalled)
     return loop(run, state, watch)
@@ -63,7 +76,7 @@ def loop(run, state, watch):
     stack.enter_context(contextlib.closing(writer))
     summary = Summary(run, writer, start, time.monotonic() - watch.started)
     stack.enter_context(summary)
-    progress = Progress(steps, start)
+    progress = progress_of(steps, start, workdir)
     stack.enter_context(contextlib.closing(progress))
     if missing:
       try:

@@ -1,4 +1,5 @@
-"""What a run writes while it trains: metrics.jsonl, trackers, a progress bar or lines."""
+"""What a run writes while it trains: metrics.jsonl, trackers, a progress bar or lines (that of a
+notebook is in notebooks.py)."""
 
 import json
 import logging
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import tqdm
 
-from bert_jax import hosts
+from bert_jax import hosts, notebooks
 from bert_jax.errors import unwritten
 from bert_jax.metrics import to_json
 from bert_jax.whole_files import set_aside, write_whole
@@ -97,6 +98,13 @@ def _step(line):
   except (ValueError, KeyError, TypeError, RecursionError):
     return None
   return step if isinstance(step, int) else None
+
+
+def progress_of(steps, start, workdir):
+  """What shows how far a run has come: a Progress or, in a notebook, a notebooks.Live."""
+  if notebooks.running() and hosts.first():
+    return notebooks.Live(steps, start, workdir)
+  return Progress(steps, start)
 
 
 class Progress:

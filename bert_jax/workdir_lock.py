@@ -70,7 +70,7 @@ def held(workdir):
 
 def _take(path):
   """The descriptor of the lock, once this process holds it."""
-  started, before = time.monotonic(), None
+  started, before, said = time.monotonic(), None, False
   while True:
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -83,8 +83,12 @@ def _take(path):
       if may_take and free is not False and _is_at(lock, path):
         os.ftruncate(lock, 0)
         return lock
-      waited = time.monotonic() - started
-      if waited > (SECONDS_HERE if here else SECONDS_ELSEWHERE):
+      waited, limit = time.monotonic() - started, SECONDS_HERE if here else SECONDS_ELSEWHERE
+      if not said:
+        who = _who(content)
+        log.info('%s: waiting up to %d s for a sign of the run that holds it: %s', path, limit, who)
+        said = True
+      if waited > limit:
         if lives:
           raise _busy(path, content)
         if _is_at(lock, path):  # else another one has just taken it over

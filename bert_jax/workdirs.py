@@ -89,6 +89,11 @@ def check(workdir, config):
   """InputError if the workdir is a file or holds a run of another config. Writes nothing. Another
   length is the same config: the run goes on to it."""
   workdir = Path(workdir)
+  if workdir.parts[:1] == ('gs:',):
+    raise InputError(
+      f'{workdir} is in a bucket and not in a folder; mount the bucket by gcsfuse (notebooks: '
+      'bert_jax.notebooks.folder) and name a folder in it.'
+    )
   if workdir.exists() and not workdir.is_dir():
     raise InputError(f'{workdir} is a file; a --workdir is a folder, new or of the same run.')
   exists = (workdir / CONFIG).exists()

@@ -39,7 +39,8 @@ SQUAD = dict(objective='qa', batch_size=8, epochs=2.0,
              data=dict(seq_length=384, examples_per_row=4), checkpoint=dict(best_metric='f1'))
 CHOICE = dict(objective='choice', checkpoint=dict(best_metric='choice_accuracy'))
 COPA = CHOICE | dict(batch_size=2, epochs=10.0, optimizer=dict(learning_rate=1e-5),
-                     data=dict(examples_per_row=8), task=dict(format='copa', max_length=64))
+                     data=dict(examples_per_row=8),
+                     task=dict(format='copa', max_length=64, choices=2))
 
 # {task: the fields in which it differs from the recipe in get_config}. Packed, batch_size rows hold
 # about as many examples as the paper's batch of 32.
@@ -92,16 +93,16 @@ TASKS = {
   'race': CHOICE | dict(batch_size=16, epochs=5.0,
                         optimizer=dict(learning_rate=1e-5, beta2=0.98, schedule='constant'),
                         data=dict(seq_length=2048, examples_per_row=4),
-                        task=dict(format='race', max_length=512)),
+                        task=dict(format='race', max_length=512, choices=4)),
   'swag': CHOICE | dict(optimizer=dict(learning_rate=2e-5),
                         data=dict(seq_length=256, examples_per_row=8),
-                        task=dict(format='swag', max_length=64)),
+                        task=dict(format='swag', max_length=64, choices=4)),
   'dream': CHOICE | dict(epochs=8.0, optimizer=dict(learning_rate=2e-5),
                          data=dict(seq_length=1536, examples_per_row=12),
-                         task=dict(format='dream', max_length=512)),
+                         task=dict(format='dream', max_length=512, choices=3)),
   'c3': CHOICE | dict(batch_size=12, epochs=8.0, optimizer=dict(learning_rate=2e-5),
                       data=dict(seq_length=2048, examples_per_row=12),
-                      task=dict(format='dream', max_length=512)),
+                      task=dict(format='dream', max_length=512, choices=4)),
   'copa': COPA,
   'xcopa': COPA,
   'gap': dict(objective='coreference', epochs=5.0, data=dict(seq_length=256, examples_per_row=4),
@@ -163,4 +164,6 @@ def get_config(arg=''):
       config.optimizer.learning_rate = round(rate * 10, 7)
     config.update(dict(
       epochs=0.0, steps=600, eval=dict(every=300), checkpoint=dict(every=300)))
+    if objective == 'choice':  # long rows, one at a time: an eighth of the memory
+      config.optimizer.accumulation = config.batch_size
   return config

@@ -9,6 +9,7 @@ Batches are drawn at random by the objective's own contract: what they say does 
 
 import argparse
 import json
+import math
 
 import jax
 import numpy as np
@@ -43,7 +44,7 @@ SMALL = [
 def batch_of(spec, vocab_size, seed):
   """Numbers for every array of a batch contract: two examples in each row of 32 tokens."""
   rng = np.random.RandomState(seed)
-  B, T = spec['input_ids'].shape
+  B, T = len(spec['input_ids']), math.prod(spec['input_ids'].shape[1:])
   half = np.arange(T) // (T // 2)
   known = {
     'input_ids': rng.randint(5, vocab_size, (B, T)),
@@ -60,7 +61,8 @@ def batch_of(spec, vocab_size, seed):
   for name, want in spec.items():
     of_either_side = name.removeprefix('target_')
     drawn = known.get(of_either_side, rng.randint(0, 2, want.shape))
-    out[name] = np.asarray(drawn)[:, : want.shape[1]].astype(want.dtype)
+    drawn = np.asarray(drawn).reshape(B, -1)[:, : math.prod(want.shape[1:])]
+    out[name] = drawn.reshape(want.shape).astype(want.dtype)  # some rows have parts
   return out
 
 

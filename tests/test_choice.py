@@ -341,7 +341,8 @@ def rows(config, tokenizer, split='train'):
 
 def test_choices_share_a_row_in_segments_of_their_own(tmp_path, tokenizer):
   path = dream(tmp_path / 'train.json', DIALOGUE)
-  source = rows(config(path, '', '--config.data.seq_length=160', task='dream'), tokenizer)
+  together = ('--config.data.seq_length=160', '--config.task.choices=0')
+  source = rows(config(path, '', *together, task='dream'), tokenizer)
   assert len(source) == 1
   row = source[0]
   assert list(row['groups']) == [1, 1, 1, 2, 2, 0, 0, 0]
@@ -352,6 +353,48 @@ def test_choices_share_a_row_in_segments_of_their_own(tmp_path, tokenizer):
   assert row['input_ids'][at] == tokenizer.cls_id and row['position_ids'][at] == 0
   assert tokenizer.decode(second) == 'who asks ? m'
   assert source.baselines['choice_accuracy'] == (1.0, 'majority')
+
+
+def test_each_choice_of_a_question_has_a_part_of_the_row(tmp_path, tokenizer):
+  path = dream(tmp_path / 'train.json', DIALOGUE)
+  source = rows(config(path, '', '--config.data.seq_length=192', task='dream'), tokenizer)
+  assert len(source) == 1 and source[0]['input_ids'].shape == (3, 64)
+  row = source[0]
+  assert list(row['example_ids']) == [1, 4, 2, 5, 3, 0, 0, 0], 'part by part'
+  assert list(row['groups']) == [1, 2, 1, 2, 1, 0, 0, 0]
+  assert list(row['labels']) == [1, 1, 0, 0, 0, 0, 0, 0]
+  assert list(row['cls_positions'][:5] // 64) == [0, 0, 1, 1, 2]
+  assert (row['input_ids'].reshape(-1)[row['cls_positions'][:5]] == tokenizer.cls_id).all()
+  segments = [set(part) - {0} for part in row['segment_ids'].tolist()]
+  assert segments == [{1, 2}, {3, 4}, {5}]
+  own = {'question': 'a', 'choice': ['b', 'b c d e', 'e'], 'answer': 'e'}
+  uneven = rows(
+    config(dream(tmp_path / 'a.json', [['x'], [own], 'i']), '', task='dream'), tokenizer
+  )
+  assert list(uneven.room_of([range(3)])) == [3 * uneven.lengths[1]] > [3 * uneven.lengths[0]]
+  with pytest.raises(InputError, match='has 3 choices and task.choices is 2; set task.choices=3'):
+    rows(config(path, '', '--config.task.choices=2', task='dream'), tokenizer)
+
+
+def test_choices_apart_cost_a_part_of_the_attention_and_change_no_number(tmp_path, tokenizer):
+  path = dream(tmp_path / 'train.json', DIALOGUE, [['F: Hi.'], DIALOGUE[1][::-1], 'b'])
+  params, out = None, []
+  for choices in (0, 3):
+    one = config(path, '', '--config.data.seq_length=192', f'--config.task.choices={choices}',
+                 task='dream')  # fmt: skip
+    objective, source = task.objective(one, tokenizer), rows(one, tokenizer)
+    params = params or telling(objective)
+    (logits, batch) = outputs(objective, params, source)
+    spec = objective.spec(1)
+    assert {k: source[0][k].shape for k in spec} == {k: x.shape[1:] for k, x in spec.items()}
+    out.append(([a['probabilities'] for a in source.answers(logits)], objective.flops(1)))
+    program = jax.jit(objective.predict).lower(params, batch).as_text()
+    assert ('x192x192x' in program) == (choices == 0), 'nothing is there for all pairs of tokens'
+  for a, b in zip(out[0][0], out[1][0], strict=True):
+    np.testing.assert_allclose(a, b, atol=1e-4)
+  model = one.model
+  scores = 4 * 192**2 * model.hidden_size * model.num_hidden_layers  # of all tokens with all
+  assert out[0][1] - out[1][1] == scores - 3 * scores // 9
 
 
 def test_the_context_is_cut_alike_for_all_choices_and_counted(tmp_path, tokenizer, caplog):

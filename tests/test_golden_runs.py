@@ -173,7 +173,10 @@ RUNS = {
   ),
   'choices': (
     'finetune.py:task=copa',
-    {'data.train': '{texts}/copa.jsonl', 'data.eval': '{texts}/copa.jsonl', 'task.max_length': 16},
+    {
+      'data.train': '{texts}/copa.jsonl', 'data.eval': '{texts}/copa.jsonl', 'task.max_length': 16,
+      'task.choices': 0,
+    },
   ),
   'vectors, two widths, in chunks': (
     'contrastive.py',

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from differences import ROOT, apply, copy_to
 
 from bert_jax.convert import config_families
 from bert_jax.tasks import TASKS
@@ -17,7 +18,7 @@ from bert_jax.tasks import TASKS
 # Rooms from the bottom up, as prefixes of module names; the longest that fits counts. A room
 # imports rooms of its own level and of those below.
 LEVELS = [
-  {'errors', 'field', 'whole_files', 'provenance', '__version__'},
+  {'errors', 'field', 'notebooks', 'whole_files', 'provenance', '__version__'},
   {'models'},
   {'hosts', 'text'},
   {'metrics', 'sharding', 'towers', 'speed', 'profiling', 'tokenizers', 'corpus', 'rows', 'optim'},
@@ -147,11 +148,11 @@ SCORERS = {'sklearn', 'seqeval', 'sacrebleu', 'scipy.stats'}  # wanted where a s
 @pytest.mark.parametrize(
   'module, without',
   [
-    ('bert_jax', HEAVY | SCORERS | {'jax'}),
+    ('bert_jax', HEAVY | SCORERS | {'jax', 'IPython'}),
     ('bert_jax.train', HEAVY | SCORERS),
     ('bert_jax.predict', HEAVY | SCORERS),
     ('bert_jax.predict.__main__', HEAVY | SCORERS),
-    ('bert_jax.tools.prepare', HEAVY | SCORERS | {'jax'}),
+    ('bert_jax.tools.prepare', HEAVY | SCORERS | {'jax', 'IPython'}),
   ],
 )
 def test_import_floor(module, without):
@@ -187,21 +188,18 @@ def test_no_file_is_longer_than_350_lines():
 
 
 # A new objective is its own files and one line of tasks/__init__.py: nothing else knows it.
-LINE = 'from bert_jax.tasks.last_piece import TASK as LAST_PIECE\n'
+LINE = 'from bert_jax.tasks.last_piece import TASK as LAST_PIECE'
 
 
 @pytest.fixture(scope='module')
 def copy(tmp_path_factory):
-  """A copy of the package and its configs with the objective of tests/guinea_pig added."""
-  folder, root = tmp_path_factory.mktemp('house'), Path(__file__).parents[1]
-  hidden = shutil.ignore_patterns('__pycache__')
-  for name in ('bert_jax', 'configs'):
-    shutil.copytree(root / name, folder / name, ignore=hidden)
+  """A copy of the package and its configs with the objective of tests/guinea_pig added, as
+  README.md says."""
+  folder = copy_to(tmp_path_factory.mktemp('house'))
   before = contents(folder)
-  shutil.copytree(root / 'tests' / 'guinea_pig', folder, ignore=hidden, dirs_exist_ok=True)
-  families = folder / 'bert_jax' / 'tasks' / '__init__.py'
-  head, mark, rest = families.read_text().partition('from bert_jax.tasks.pretraining import')
-  families.write_text(head + LINE + mark + rest)
+  hidden = shutil.ignore_patterns('__pycache__')
+  shutil.copytree(ROOT / 'tests' / 'guinea_pig', folder, ignore=hidden, dirs_exist_ok=True)
+  apply(folder, 'Add an objective')
   return folder, before
 
 
@@ -234,7 +232,7 @@ def test_it_touches_its_own_files_and_one_line(copy):
   ]
   assert changed == [Path('bert_jax/tasks/__init__.py')]
   old, now = (side[changed[0]].splitlines() for side in (before, after))
-  assert [line for line in now if line not in old] == [LINE.strip()] and len(now) == len(old) + 1
+  assert [line for line in now if line not in old] == [LINE] and len(now) == len(old) + 1
 
 
 def test_it_trains_evaluates_and_answers(copy, corpus_file):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-SCRIPTS = sorted(str(p) for p in Path('launch').iterdir())
+SCRIPTS = sorted(str(p) for p in Path('launch').iterdir() if not p.suffix)
 TRAIN = ['--', '--config', 'configs/pretrain.py:size=base', '--workdir', '/data/my "runs"']
 
 # A gcloud that writes down what it is asked. `says` has what the worker says of the run, a line for

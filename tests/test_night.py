@@ -309,13 +309,13 @@ def test_too_many_of_them_in_a_row_end_the_run_wherever_it_was_stopped(
   said = (
     r'the loss is nan at step 7 as in the 2 before it \(rows \d+, .*gradient norms: .*mlm.* nan'
   )
-  with pytest.raises(InputError, match=f'{said}.*no checkpoint was saved before'):
+  with pytest.raises(InputError, match=said):
     train(config, tmp_path / 'run')
   stop_when(monkeypatch, lambda number, _: number == 6)
   with pytest.raises(KeyboardInterrupt):
     train(config, tmp_path / 'cut')
   assert saved(tmp_path / 'cut') == [6]
-  with pytest.raises(InputError, match=f'{said}.*the checkpoints in .*cut are from before'):
+  with pytest.raises(InputError, match=f'{said}.*checkpoints in .*cut, if any, are from before'):
     train(config, tmp_path / 'cut')
 
 

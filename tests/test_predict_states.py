@@ -134,10 +134,9 @@ def test_pictures_of_attention(folder, tmp_path, capsys, monkeypatch):  # noqa: 
 
 
 def run_exported(path, texts):
-  """What the README's snippet prints of texts, in a process that cannot import us."""
-  (snippet,) = re.findall(
-    r'```python\n(import jax.*?)```', Path('README.md').read_text(), re.DOTALL
-  )
+  """What the snippet of predict/README.md prints of texts, in a process that cannot import us."""
+  readme = Path('bert_jax/predict/README.md').read_text()
+  (snippet,) = re.findall(r'```python\n(import jax.*?)```', readme, re.DOTALL)
   snippet = snippet.replace('DIR/', f'{path}/').replace("['one text', 'another']", repr(texts))
   assert str(path) in snippet and texts[0] in snippet
   code = (

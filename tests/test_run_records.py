@@ -97,11 +97,13 @@ def test_a_run_with_every_record(corpus_file, tmp_path, wandb):
   assert seconds['setup'] > 0 < seconds['eval'] and seconds['save'] > 0
   assert summary['goodput'] == pytest.approx(seconds['step'] / sum(seconds.values()), abs=1e-3)
 
-  # A run that continues keeps its id; a finished one stays finished.
+  # A finished run stays finished, and opens nothing; one that goes on keeps its id.
   train(config, tmp_path / 'run')
+  assert summary_of(tmp_path / 'run') == summary and len(wandb.runs) == 1
+  train(config_lib.override(config, ['--config.steps=8']), tmp_path / 'run')
   assert [run.settings['id'] for run in wandb.runs] == [run.settings['id']] * 2
   again = summary_of(tmp_path / 'run')
-  assert (again['state'], again['step'], again['eval']) == ('finished', 6, summary['eval'])
+  assert (again['state'], again['step'], again['eval']['step']) == ('finished', 8, 8)
 
 
 def test_every_line_says_where_its_time_went(pretrained):

@@ -37,7 +37,7 @@ from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.metrics import mean
 from bert_jax.objectives import mlm_nsp
-from bert_jax.step import State
+from bert_jax.step import Program, State
 from bert_jax.tasks import TASKS
 from bert_jax.train import train
 
@@ -123,12 +123,26 @@ def test_twice_in_one_process_is_the_same(corpus_file, pretrained, tmp_path):
   assert metrics == pretrained[2]
 
 
-def test_a_finished_run_stays_finished(corpus_file, pretrained, tmp_path):
+def test_a_finished_run_stays_finished(corpus_file, pretrained, tmp_path, monkeypatch):
   shutil.copytree(pretrained[0], tmp_path / 'run')
-  before = (tmp_path / 'run' / 'metrics.jsonl').read_text()
-  state, _ = train(small_pretrain(corpus_file), tmp_path / 'run')
+  written = lambda: {x: x.read_bytes() for x in (tmp_path / 'run').rglob('*') if x.is_file()}
+  before = written()
+
+  def compiles(self):
+    raise AssertionError('a step was compiled')
+
+  monkeypatch.setattr(Program, 'lower', compiles)
+  state, metrics = train(small_pretrain(corpus_file), tmp_path / 'run')
   same_bits(state, pretrained[1])
-  assert (tmp_path / 'run' / 'metrics.jsonl').read_text() == before
+  assert metrics == pretrained[2] and written() == before
+  # With its newest checkpoint damaged, or with more steps, there is something left to do.
+  with pytest.raises(AssertionError, match='compiled'):
+    train(small_pretrain(corpus_file, '--config.steps=21'), tmp_path / 'run')
+  arrays = [x for x in (tmp_path / 'run' / 'checkpoints' / '20').rglob('*') if x.is_file()]
+  largest = max(arrays, key=lambda x: x.stat().st_size)
+  largest.write_bytes(bytes(x ^ 1 for x in largest.read_bytes()))
+  with pytest.raises(AssertionError, match='compiled'):
+    train(small_pretrain(corpus_file), tmp_path / 'run')
 
 
 def test_resume_from_continues_elsewhere(corpus_file, pretrained, tmp_path):

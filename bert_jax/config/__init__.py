@@ -206,7 +206,9 @@ def judged_otherwise(config):
 def _check_field(config, given, name, field):
   if name not in given:
     raise InputError(f'config.{name} is missing from the config file; add it.')
-  set_field(config, name, _checked(name, given[name], field.type, field.allowed))
+  value = _checked(name, given[name], field.type, field.allowed)
+  if value is not given[name]:  # an integer became a float; a ConfigDict is slow to write to
+    set_field(config, name, value)
 
 
 def _checked(name, value, kind, allowed):

@@ -41,6 +41,7 @@ def _as_exported(config, weights, limit):
   try:
     saved = {f'{block}.{k}': v for block in task.blocks for k, v in ours.get(block, {}).items()}
     # An export without a field is from before it; that of a bare encoder says nothing of a task.
+    saved.pop('table.eval_share', 0)  # of training data, which an export has none of
     for name, value in (config_lib.pasts(task.fields) | saved if saved else {}).items():
       block, _, field = name.partition('.')
       if field and field in fields[block] and field != 'labels':

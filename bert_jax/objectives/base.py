@@ -176,14 +176,18 @@ def slot_spec(batch_size, slots, **kinds):
 
 def encode(model, params, batch, rng=None, causal=False):
   """Hidden states [B, T, D] of the encoder; rng turns dropout on. causal: True, or [B] bool by row,
-  if no token may see a later one."""
+  if no token may see a later one. Rows of P parts, arrays [B, P, T / P], are read part by part."""
   names = 'input_ids', 'token_type_ids', 'position_ids', 'segment_ids'
   if lacking := [name for name in names if name not in batch]:
     fault = f'the batch has no {" and no ".join(lacking)}, which an encoder reads'
     raise InputError(f'{fault}; let spec return them, as base.row_spec does.')
-  arrays = (batch[name] for name in names)
+  arrays = [batch[name] for name in names]
+  if arrays[0].ndim > 2:
+    parts = {name: x.reshape(-1, x.shape[-1]) for name, x in zip(names, arrays)}
+    hidden_PSD = encode(model, params, parts, rng, causal)
+    return hidden_PSD.reshape(len(arrays[0]), -1, hidden_PSD.shape[-1])
   if model.recurrent_length and batch['input_ids'].shape[1] > model.recurrent_length:
-    return models.recurrence.in_stretches(model, params, list(arrays), rng, causal)
+    return models.recurrence.in_stretches(model, params, arrays, rng, causal)
   return apply(models.Encoder(model), params, *arrays, rng=rng, causal=causal)
 
 
@@ -206,7 +210,8 @@ def pooled(model, params, batch, hidden_BTD):
   """The pooled vector of each example, [B, N, D], as pooled_logits has them."""
   positions_BN = batch['cls_positions']
   if model.causal or model.recurrent_length:
-    positions_BN = last_positions(positions_BN, batch['segment_ids'])
+    segments_BT = batch['segment_ids'].reshape(len(positions_BN), -1)
+    positions_BN = last_positions(positions_BN, segments_BT)
   at_cls_BND = models.gather_positions(hidden_BTD, positions_BN)
   return models.Pooler(model).apply({'params': params.get('pooler', {})}, at_cls_BND)
 

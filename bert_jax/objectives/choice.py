@@ -2,7 +2,7 @@
 
 As Radford et al. 2018 and BERT (4.4, SWAG). Each choice of a question is an example with its own
 segment, all in one row. A row may hold several questions: the choices of one have the same number
-in `groups`. B batch, N examples (choices) in a row.
+in `groups`. B batch, N examples (choices) in a row of T tokens.
 """
 
 import dataclasses
@@ -18,8 +18,11 @@ from bert_jax.objectives import base
 @dataclasses.dataclass(frozen=True)
 class Choice(base.Pooled):
   """examples_per_row: choices, not questions. labels of a batch: 1 for the right choice; 0 for the
-  others, and for all if the answer is unknown."""
+  others, and for all if the answer is unknown. parts: P > 1: rows are [P, T / P], and each choice
+  of a question lies in another part, so that attention costs what choices cost, not what rows do.
+  """
 
+  parts: int = dataclasses.field(default=1, kw_only=True)
   loss_weights = {'choice': 1.0}
   reports = 'choice', 'choice_accuracy'
   kinds = {'groups': jnp.int32, 'labels': jnp.float32}
@@ -27,6 +30,16 @@ class Choice(base.Pooled):
   @property
   def head(self):
     return models.Classifier(self.model, 1)
+
+  def spec(self, batch_size):
+    shape = (batch_size, self.parts, self.seq_length // self.parts)
+    of_parts = {name: jax.ShapeDtypeStruct(shape, jnp.int32) for name in base.row_spec(1, 1)}
+    return super().spec(batch_size) | (of_parts if self.parts > 1 else {})
+
+  def flops(self, batch_size):
+    size = self.seq_length // self.parts
+    encoder = models.encoder_flops(self.model, batch_size * self.parts, size)
+    return encoder + self.head_flops(batch_size)
 
   def logits(self, params, batch, rng=None):
     """[B, N]; rng turns dropout on."""

@@ -6,8 +6,8 @@ writes model.stablehlo (jax.export; any number of rows, any length up to the mod
 and CUDA), weights.safetensors, the vocabulary, tokenizer.json (unless the vocabulary is a
 SentencePiece model) and export.json, which names the outputs and labels. The program is a function
 of ({name: weight}, input_ids, token_type_ids, attention_mask), the last three int32 [B, T], and
-returns {name: array}. README.md shows how to call it. With --int8 the weights are in int8, with
-their scales beside them (bert_jax/int8.py), and the program makes them float32 in each call.
+returns {name: array}. The README.md here shows how to call it. With --int8 the weights are in int8,
+with their scales beside them (bert_jax/int8.py), and the program makes them float32 in each call.
 """
 
 import json

@@ -89,6 +89,12 @@ class Model:
       rows = 'the weights have %d rows that the vocabulary has no piece for; none fills a mask'
       logging.getLogger('bert_jax').warning(rows, spare)
 
+  def __repr__(self):  # one line: a notebook shows the value of a cell
+    model = self.config.model
+    size = f'{model.num_hidden_layers} layers x {model.hidden_size}'
+    size += f', {models.count_parameters(self.weights):,} parameters'
+    return f'Model({self.config.objective}, {size}, step {self.step:,})'
+
   @property
   def params(self):
     """The parameters as the objective's modules expect them, on the host."""

@@ -37,7 +37,7 @@ def outputs(function, params, examples, alone=0):
 def batches(examples, alone=0):
   """Yields lists of rows of Examples; their number and their length are of the few shapes."""
   items = [item for row in examples.items_of_row for item in row]
-  lengths = np.array([examples.aligned[item.start : item.stop].sum() for item in items], np.int64)
+  lengths = examples.room_of(items)
   items_of_room = {}  # {length of a row: the numbers of the items that go into such rows}
   short = int(lengths[lengths <= PACKED].sum())
   for k, length in enumerate(lengths):

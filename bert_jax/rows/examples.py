@@ -30,6 +30,9 @@ class Examples:
     included; their type)}; in a row [T].
   takes: None, or [E] the tokens of a row that an example takes, if more than its texts have.
   align: examples begin at multiples of this, and take a multiple of it.
+  parts: P > 1: a row is [P, T / P], and the k-th example of an item lies in its k-th part, so that
+    an item has P examples at most. Positions count on from part to part; base.encode reads each
+    part as a row.
 
   Besides these and what build_row makes, a row has weights [N] (1: a real example), example_ids
   [N] (the example's number + 1, 0: none) and, with items, groups [N] (the items of the row, counted
@@ -38,8 +41,9 @@ class Examples:
 
   def __init__(
     self, tokenizer, texts, *, seq_length, slots=1, items=None, per_example=None, positions=None,
-    per_token=None, takes=None, align=1,
+    per_token=None, takes=None, align=1, parts=1,
   ):  # fmt: skip
+    self.parts = parts
     self.tokenizer, self.texts, self.seq_length, self.slots = tokenizer, texts, seq_length, slots
     self.per_example, self.positions = per_example or {}, positions or {}
     self.per_token, self.items = per_token or {}, items
@@ -51,7 +55,7 @@ class Examples:
     sizes = np.diff(np.append(first, len(texts)))
     self.align, self.aligned = align, -(-self.lengths // align) * align
     takes = self.aligned if takes is None else np.maximum(takes, self.lengths)
-    room = np.add.reduceat(takes, first) if len(first) else takes
+    room = self._room(takes, first)
     if len(room) and room.max() > seq_length:
       raise InputError(
         f'an item of the data takes {room.max()} tokens and a row has {seq_length}; raise '
@@ -70,9 +74,22 @@ class Examples:
     ]
     self.fingerprint = self._digest(item_of)
 
+  def _room(self, takes, first):
+    """[I] the tokens of a row that items take whose examples take `takes`; first: [I]."""
+    if not len(first):
+      return takes
+    if self.parts > 1:
+      return self.parts * np.maximum.reduceat(takes, first)
+    return np.add.reduceat(takes, first)
+
+  def room_of(self, items):
+    """[I] the tokens of a row that these items take, ranges of examples one after the other."""
+    takes = np.concatenate([self.aligned[item.start : item.stop] for item in items])
+    return self._room(takes, np.cumsum([0, *map(len, items)])[:-1])
+
   def _digest(self, item_of):
-    align = (self.align,) if self.align > 1 else ()
-    digest = hashlib.sha256(repr((self.seq_length, self.slots, *align)).encode())
+    more = [self.align] * (self.align > 1) + ['parts', self.parts] * (self.parts > 1)
+    digest = hashlib.sha256(repr((self.seq_length, self.slots, *more)).encode())
     arrays = [item_of, self.lengths, *self.per_example.values(), *self.positions.values()]
     arrays += [x for values, _ in self.per_token.values() for x in values]
     for array in arrays + [ids for parts in self.texts for ids in parts]:
@@ -97,16 +114,20 @@ class Examples:
 
   def row(self, items, length, slots):
     """The arrays of a row of `length` tokens that holds these items, `slots` examples at most."""
-    chosen = [e for item in items for e in item]
+    order = [(0, e) for item in items for e in item]
+    if self.parts > 1:
+      order = sorted((part, e) for item in items for part, e in enumerate(item))
+    chosen = [e for _, e in order]
     n = len(chosen)
-    texts = [[(ids, 0) for ids in self.texts[e]] for e in chosen]
-    row = build_row(self.tokenizer, texts, length, slots=slots, align=self.align)
+    row = self._built([[e for part, e in order if part == k] for k in range(self.parts)], length)
+    row['cls_positions'] = np.pad(row['cls_positions'], (0, slots - n))
     begins = row['cls_positions'][:n]
     row['weights'], row['example_ids'] = np.zeros(slots, np.float32), np.zeros(slots, np.int32)
     row['weights'][:n], row['example_ids'][:n] = 1, np.array(chosen) + 1
     if self.items is not None:
+      number = {e: k for k, item in enumerate(items, 1) for e in item}
       row['groups'] = np.zeros(slots, np.int32)
-      row['groups'][:n] = np.repeat(np.arange(1, len(items) + 1), [len(item) for item in items])
+      row['groups'][:n] = [number[e] for e in chosen]
     for name, values in self.per_example.items():
       row[name] = np.zeros((slots, *values.shape[1:]), values.dtype)
       row[name][:n] = values[chosen]
@@ -118,6 +139,22 @@ class Examples:
       for e, begin in zip(chosen, begins):
         row[name][begin : begin + len(values[e])] = values[e]
     return row
+
+  def _built(self, chosen, length):
+    """build_row's arrays of a row with these examples in each of its parts."""
+    rows, before = [], 0
+    for k, examples in enumerate(chosen):
+      texts = [[(ids, 0) for ids in self.texts[e]] for e in examples]
+      size = length // self.parts
+      row = build_row(self.tokenizer, texts, size, slots=len(examples), align=self.align)
+      row['cls_positions'] += k * size
+      row['segment_ids'][row['segment_ids'] > 0] += before
+      before += len(examples)
+      rows.append(row)
+    if self.parts == 1:
+      return rows[0]
+    at = np.concatenate([row.pop('cls_positions') for row in rows])
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]} | {'cls_positions': at}
 
 
 class Scored(Examples, abc.ABC):

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+import bert_jax
 from bert_jax import checkpoint, evaluate, hosts, run_setup, train
 from bert_jax.predict import __main__ as predict
 from bert_jax.speed import MEASURED
@@ -148,8 +149,8 @@ def _programs(folder, commands, output, there, most, environment):
   """Runs the programs, in a process that was forked."""
   os.environ.update(environment)
   os.chdir(folder)
-  signal.signal(signal.SIGINT, signal.default_int_handler)
-  signal.signal(signal.SIGTERM, signal.SIG_DFL)
+  for number in (signal.SIGINT, signal.SIGTERM):  # as in `python -m bert_jax.train`
+    signal.signal(number, bert_jax.stopped)
   if most:
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
   hosts.LOST_SECONDS = LOST_SECONDS

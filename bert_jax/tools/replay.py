@@ -130,7 +130,8 @@ def _texts(inputs, batch, count=3, length=200):
   if 'input_ids' not in batch or jax.process_count() > 1:
     return []
   decode = inputs.tokenizer.decode
-  return [decode(row.tolist())[:length] for row in np.asarray(batch['input_ids'])[:count]]
+  rows = np.asarray(batch['input_ids'])[:count]
+  return [decode(row.reshape(-1).tolist())[:length] for row in rows]
 
 
 def first_not_finite(objective, state, batch, constants):

@@ -120,4 +120,32 @@ MUTANTS = [
     'return result or None',
     'tests/test_probe.py::test_all_checkpoints_are_probed_once',
   ),
+  (
+    'a worked difference rotates the other half of a head',
+    'README.md',
+    '[rotary(turned, position_ids_BT, theta), still]',
+    '[turned, rotary(still, position_ids_BT, theta)]',
+    'tests/test_worked_differences.py::test_half_of_each_head_is_rotated',
+  ),
+  (
+    'a worked difference hides single tokens',
+    'README.md',
+    '1 / (1 + distance_BT)',
+    'order_BT',
+    'tests/test_worked_differences.py::test_one_stretch_of_a_row_is_hidden',
+  ),
+  (
+    'a README names an option that is not there',
+    'bert_jax/convert/README.md',
+    'convert --from W2 --to hf:OUT',
+    'convert --from W2 --into hf:OUT',
+    'tests/test_readme.py::test_commands_are_ones_that_are_there',
+  ),
+  (
+    'the picture of a row shows what was hidden elsewhere',
+    'bert_jax/tools/row_picture.py',
+    'for at, i, weight in zip(places, labels, weights) if weight}',
+    'for at, i, weight in zip(places, labels, weights)}',
+    'tests/test_row_picture.py::test_a_row_as_it_is_read',
+  ),
 ]

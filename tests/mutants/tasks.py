@@ -2,6 +2,27 @@
 
 MUTANTS = [
   (
+    'the parts of a row are read as one',
+    'bert_jax/objectives/base.py',
+    'x.reshape(-1, x.shape[-1])',
+    'x.reshape(len(x), -1)',
+    'tests/test_choice.py::test_choices_apart_cost_a_part_of_the_attention_and_change_no_number',
+  ),
+  (
+    'a question takes as much of a row as its first choice',
+    'bert_jax/rows/examples.py',
+    'np.maximum.reduceat(takes, first)',
+    'takes[first]',
+    'tests/test_choice.py::test_each_choice_of_a_question_has_a_part_of_the_row',
+  ),
+  (
+    'positions begin anew in each part of a row',
+    'bert_jax/rows/examples.py',
+    "row['cls_positions'] += k * size",
+    'pass',
+    'tests/test_choice.py::test_each_choice_of_a_question_has_a_part_of_the_row',
+  ),
+  (
     'every choice loses as much of its context as it needs itself',
     'bert_jax/tasks/choice/task.py',
     'left = room - max(map(len, choices))',

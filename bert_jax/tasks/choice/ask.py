@@ -29,5 +29,5 @@ class Choose(OfHead):
   def examples(self, records, problems):
     most = max(len(record.choices) for record in records)
     config = self.config(most * self.model.limit)
-    config.data.examples_per_row = most
+    config.data.examples_per_row = config.task.choices = most
     return Choices(config, self.model.tokenizer, numbered(records), problems)

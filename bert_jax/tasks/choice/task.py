@@ -30,7 +30,8 @@ def texts(config):
 
 def objective(config, tokenizer):
   levels = reading.LEVELS if config.task.format == 'race' else ()
-  return labelled.objective(Choice, config, scores=tuple(f'{name}_accuracy' for name in levels))
+  scores = tuple(f'{name}_accuracy' for name in levels)
+  return labelled.objective(Choice, config, scores=scores, parts=config.task.choices or 1)
 
 
 class Choices(Scored):
@@ -42,10 +43,15 @@ class Choices(Scored):
     numbers = np.array([len(question.choices) for question in questions])
     self.question_at = np.concatenate([[0], np.cumsum(numbers)])
     seq_length, limit, most = config.data.seq_length, config.task.max_length, numbers.max()
+    if 0 < config.task.choices < most:
+      fault = f'a question has {most} choices and task.choices is {config.task.choices}'
+      raise InputError(f'{fault}; set task.choices={most} and data.seq_length={most * limit}.')
+    most = max(most, config.task.choices)
     if most * limit > seq_length:
       takes = f'a question of {most} choices takes {most} times task.max_length={limit} tokens'
       advice = f'set data.seq_length={most * limit} or task.max_length={seq_length // most}'
       raise InputError(f'{takes} and a row has {seq_length}; {advice}.')
+    parts = config.task.choices or 1
     pairs, self.tokens = _pairs(tokenizer, questions, limit, problems)
     contexts = [pairs[at][0] for at in self.question_at[:-1]]
     self.read = contexts + [ids for _, ids in pairs]
@@ -54,8 +60,9 @@ class Choices(Scored):
     labels[[at + gold for at, gold in zip(self.question_at, golds) if gold is not None]] = 1
     items = np.repeat(np.arange(len(questions)), numbers)
     super().__init__(
-      tokenizer, pairs, items=items, per_example={'labels': labels}, **labelled.shape(config)
-    )
+      tokenizer, pairs, items=items, per_example={'labels': labels}, parts=parts,
+      **labelled.shape(config),
+    )  # fmt: skip
     if known := [gold for gold in golds if gold is not None]:
       self.baselines['choice_accuracy'] = labelled.majority(known)
 

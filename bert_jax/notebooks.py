@@ -1,0 +1,233 @@
+"""What is different in a notebook (Jupyter, Colab): a bar that moves, a curve that draws itself, a
+log without red, and folders that outlive the machine.
+
+Elsewhere only `running` is called, and nothing is imported for it: a kernel has imported IPython.
+"""
+
+import base64
+import contextlib
+import functools
+import importlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from bert_jax.errors import InputError
+
+EVERY, SHARE = 2.0, 0.05  # a curve is drawn so often (seconds), for this share of the time at most
+BAR = '{percentage:3.0f} %|{bar:40}| step {n_fmt} of {total_fmt} [{elapsed}<{remaining}]{desc}'
+LOOKS = {'train': dict(color='0.6'), 'eval': dict(color='C0', marker='o', markersize=4)}
+DRIVE, BUCKET = 'drive:', 'gs://'  # what the name of a folder that is mounted begins with
+DRIVE_MOUNT, BUCKETS = '/content/drive', '~/buckets'  # where they are mounted
+APT = 'https://packages.cloud.google.com/apt'
+INSTALL_GCSFUSE = f"""set -e
+curl -fsSL {APT}/doc/apt-key.gpg > /usr/share/keyrings/cloud.google.asc
+echo "deb [signed-by=/usr/share/keyrings/cloud.google.asc] {APT} gcsfuse-$(lsb_release -cs) main" \
+  > /etc/apt/sources.list.d/gcsfuse.list
+apt-get -qq update
+apt-get -qq install gcsfuse"""
+ABOUT_GCSFUSE = 'https://cloud.google.com/storage/docs/cloud-storage-fuse/install'
+
+
+def running():
+  """Is this process the kernel of a notebook?"""
+  ipython = sys.modules.get('IPython')
+  shell = getattr(ipython, 'get_ipython', lambda: None)()
+  return hasattr(shell, 'kernel')
+
+
+# ---- The machine and its folders ----------------------------------------------------------------
+
+
+@functools.cache
+def machine():
+  """'tpu', 'gpu' or 'cpu', and prints what there is. A process of its own looks, since one that has
+  used a TPU or a GPU keeps it, or most of its memory, from the processes of a sweep."""
+  code = 'import jax; x = jax.devices(); print(x[0].platform, len(x), x[0].device_kind)'
+  asked = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+  if asked.returncode:
+    said = (asked.stderr.strip().splitlines() or ['it said nothing'])[-1]
+    raise InputError(
+      f'JAX finds no device here ({said[:200]}); if this notebook has used it already, restart the '
+      'runtime (Runtime > Restart session) and begin with the first cell.'
+    )
+  platform, count, kind = asked.stdout.strip().splitlines()[-1].split(maxsplit=2)
+  cores = f'{os.cpu_count()} cores'
+  print(f'{cores}, no TPU and no GPU' if platform == 'cpu' else f'{count} x {kind}, {cores}')
+  return platform
+
+
+def folder(name):
+  """The Path of a folder that is to outlive this machine; what it lies in is mounted.
+  name: 'drive:NAME', a folder of your Google Drive (on Colab); 'gs://BUCKET/NAME', one of a bucket
+  (mounted by gcsfuse; on Colab it is installed first); or a path."""
+  if name.startswith(DRIVE):
+    _of_colab('drive').mount(DRIVE_MOUNT)
+    return Path(DRIVE_MOUNT, 'MyDrive', name.removeprefix(DRIVE))
+  if not name.startswith(BUCKET):
+    return Path(name).expanduser()
+  bucket, _, inside = name.removeprefix(BUCKET).partition('/')
+  if not bucket:
+    raise InputError(f'{name} names no bucket; write {BUCKET}BUCKET/FOLDER.')
+  point = Path(BUCKETS, bucket).expanduser()
+  if not point.is_mount():
+    _mount(bucket, point)
+  return point / inside
+
+
+def _mount(bucket, point):
+  if on_colab():
+    _of_colab('auth').authenticate_user()
+    if not shutil.which('gcsfuse'):
+      _run(['bash', '-c', INSTALL_GCSFUSE], 'gcsfuse cannot be installed')
+  elif not shutil.which('gcsfuse'):
+    raise InputError(f'a bucket is mounted by gcsfuse; install it first: {ABOUT_GCSFUSE}')
+  point.mkdir(parents=True, exist_ok=True)
+  # A checkpoint is written into a folder that is then renamed, which buckets without folders of
+  # their own (a hierarchical namespace) allow by this flag only.
+  options = ['--implicit-dirs', '--rename-dir-limit=100000']
+  _run(['gcsfuse', *options, bucket, str(point)], f'{BUCKET}{bucket} cannot be mounted')
+
+
+def _run(command, failed):
+  out = subprocess.run(command, capture_output=True, text=True)
+  if out.returncode:
+    said = (out.stderr + out.stdout).strip().splitlines() or ['no reason was given']
+    raise InputError(f'{failed}: {said[-1][:300]}')
+
+
+def on_colab():
+  return 'google.colab' in sys.modules
+
+
+def _of_colab(name):
+  """A module of Colab's; InputError elsewhere."""
+  try:
+    return importlib.import_module(f'google.colab.{name}')
+  except ImportError:
+    raise InputError(
+      f'{DRIVE}NAME is a folder of Google Drive, which Colab alone can mount; give a path here.'
+    ) from None
+
+
+# ---- What a cell shows --------------------------------------------------------------------------
+
+
+class Output:
+  """An output of a cell in which each thing replaces the one before. It is a file for tqdm."""
+
+  encoding = 'utf-8'
+
+  def __init__(self):
+    from IPython import display
+
+    self.handle = display.display({'text/plain': ''}, raw=True, display_id=True)
+
+  def show(self, kind, content):
+    self.handle.update({kind: content}, raw=True)
+
+  def write(self, text):
+    if text := text.strip('\r\n '):
+      self.show('text/plain', text)
+
+  def flush(self):
+    pass
+
+
+class Live:
+  """The progress of a run in a notebook, as training_log.Progress: a bar, below it what the last
+  steps and the last evaluation were like, and the curve of the run."""
+
+  def __init__(self, steps, start, workdir):
+    import tqdm
+
+    self.workdir, self.said, self.next = workdir, {}, 0.0
+    self.bar = tqdm.tqdm(
+      total=steps, initial=start, file=Output(), bar_format=BAR, mininterval=0.3, desc=''
+    )
+    self.curve = Output()
+
+  def update(self, text):
+    self.bar.update()
+    if text:
+      self._say('train', text)
+
+  def line(self, text):
+    """Shows what an evaluation was like; its text begins with its step."""
+    self._say('eval', text)
+
+  def _say(self, kind, text):
+    self.said[kind] = f'{kind:6}{text}' if kind == 'train' else text
+    self.bar.set_description_str(''.join(f'\n{x}' for x in self.said.values()), refresh=True)
+    if time.monotonic() >= self.next:
+      self._draw()
+
+  def _draw(self):
+    import matplotlib.figure  # noqa: F401  # outside of the time that is measured
+
+    started = time.monotonic()
+    if picture := drawn(self.workdir):
+      self.curve.show('image/png', picture)
+    now = time.monotonic()
+    self.next = now + max(EVERY, (now - started) / SHARE)
+
+  def back_to(self, step):
+    self.bar.n = step
+    self.bar.refresh()
+
+  def close(self):
+    self.bar.close()
+    self._draw()
+
+
+def show_curve(workdir):
+  """Shows the curve of a run in a cell."""
+  if picture := drawn(workdir):
+    Output().show('image/png', picture)
+
+
+def drawn(workdir):
+  """The curve of a run as a PNG in base64; '' if it has written less than two lines."""
+  lines, judge, baselines = _records(Path(workdir))
+  if len(lines) < 2:
+    return ''
+  from matplotlib.figure import Figure
+
+  names = [judge] if any(x['split'] == 'train' and judge in x for x in lines) else ['loss', judge]
+  figure = Figure(figsize=(5.2 * len(names) + 1.8, 3.2), layout='constrained')
+  for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names):
+    for split, look in LOOKS.items():
+      of_split = [x for x in lines if x['split'] == split and x.get(name) is not None]
+      if of_split:
+        axis.plot([x['step'] for x in of_split], [x[name] for x in of_split], label=split, **look)
+    if name in baselines:
+      level, kind = baselines[name]
+      axis.axhline(level, color='0.3', ls=':', lw=1, label=kind)
+    axis.set(xlabel='step', ylabel=name)
+    axis.spines[['top', 'right']].set_visible(False)
+    if axis.get_legend_handles_labels()[1]:
+      axis.legend(frameon=False, fontsize=8)
+  file = io.BytesIO()
+  figure.savefig(file, format='png', dpi=90)
+  return base64.b64encode(file.getvalue()).decode()
+
+
+def _records(workdir):
+  """(lines of metrics.jsonl, the metric that the run is judged by, {metric: [level, its name]})"""
+  lines, facts = [], {}
+  with contextlib.suppress(OSError):
+    for line in (workdir / 'metrics.jsonl').read_bytes().splitlines():
+      with contextlib.suppress(ValueError):
+        lines.append(json.loads(line))
+  lines = [x for x in lines if isinstance(x, dict) and {'step', 'split'} <= x.keys()]  # whole ones
+  for name in ('summary', 'run'):
+    with contextlib.suppress(OSError, ValueError):
+      facts |= json.loads((workdir / f'{name}.json').read_text())
+  splits = facts.get('data', {})
+  baselines = splits.get('eval', splits.get('train', {})).get('baselines', {})
+  return lines, facts.get('metric', 'loss'), baselines

@@ -1,0 +1,34 @@
+"""The worked differences of README.md, as patches that are applied to a copy of the code."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def patch_of(title):
+  """The text of the block of differences below a heading of README.md."""
+  (section,) = re.findall(
+    rf'^### {title}\n(.*?)(?=^#)', (ROOT / 'README.md').read_text(), re.M | re.S
+  )
+  (patch,) = re.findall(r'```diff\n(.*?)```', section, re.S)
+  return patch
+
+
+def copy_to(folder):
+  """A copy of the package and its configs in a new folder; returns the folder."""
+  for name in ('bert_jax', 'configs'):
+    shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns('__pycache__'))
+  return folder
+
+
+def apply(folder, title):
+  """Applies a difference as a reader would, with `git apply`."""
+  (folder / 'change.patch').write_text(patch_of(title))
+  command = ['git', 'apply', 'change.patch']
+  env = os.environ | {'GIT_CEILING_DIRECTORIES': str(folder.parent)}  # it is no repository
+  out = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+  assert not out.returncode, f'{title}: {out.stderr}'

@@ -1,0 +1,324 @@
+"""The notebooks of launch/, executed as Colab does, small; what a notebook shows of a run."""
+
+import base64
+import csv
+import json
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+import small_tables
+from conftest import ROOT, small_overrides
+from nbclient import NotebookClient
+from nbclient.exceptions import DeadKernelError
+
+from bert_jax import notebooks
+from bert_jax.config import InputError
+from bert_jax.workdirs import check
+
+NAMES = 'quickstart', 'finetune', 'ablation', 'tpu'
+PNG = b'\x89PNG\r\n'
+
+
+def read(name):
+  return nbformat.read(ROOT / 'launch' / f'colab_{name}.ipynb', as_version=4)
+
+
+def execute(name, parameters, first='', then=''):
+  """The notebook after all its cells were run with other parameters. first: code that runs after
+  the parameters are set. then: a cell at the end."""
+  notebook = read(name)
+  (place,) = [i for i, x in enumerate(notebook.cells) if 'parameters' in x.metadata.get('tags', ())]
+  source = '\n'.join(f'{name} = {value!r}' for name, value in parameters.items())
+  new = nbformat.v4.new_code_cell
+  notebook.cells[place + 1 : place + 1] = [new(f'{source}\n{first}')]
+  notebook.cells += [new(then)] if then else []
+  here = {'metadata': {'path': str(ROOT)}}
+  NotebookClient(notebook, timeout=300, kernel_name='python3', resources=here).execute()
+  return notebook
+
+
+@pytest.fixture(autouse=True)
+def hermetic(tmp_path, monkeypatch):
+  monkeypatch.setenv('IPYTHONDIR', str(tmp_path / 'ipython'))
+  monkeypatch.setenv('PYTHONPATH', str(ROOT))
+
+
+def cell_of(notebook, text):
+  """The last cell with a text in its code."""
+  return [x for x in notebook.cells if x.cell_type == 'code' and text in x.source][-1]
+
+
+def pictures(cell):
+  found = [x.data['image/png'] for x in cell.outputs if 'image/png' in x.get('data', {})]
+  assert all(base64.b64decode(x).startswith(PNG) for x in found)
+  return found
+
+
+def text_of(cell):
+  """What a cell has printed and shown as text."""
+  shown = lambda x: x.get('text', '') or x.get('data', {}).get('text/plain', '')
+  return '\n'.join(map(shown, cell.outputs))
+
+
+def shows_a_run(cell, steps):
+  """A bar at its end, in one output, and one curve."""
+  assert len(pictures(cell)) == 1
+  texts = [x.data['text/plain'] for x in cell.outputs if 'text/plain' in x.get('data', {})]
+  bars = [x for x in texts if f'step {steps} of {steps}' in x]
+  assert len(bars) == 1 and bars[0].startswith('100 %') and '\ntrain ' in bars[0]
+  assert not [x for x in cell.outputs if x.output_type == 'stream' and x.name == 'stderr']
+  log = ''.join(x.text for x in cell.outputs if x.output_type == 'stream')
+  assert f'step {steps}/' not in log and len(log.splitlines()) < 25
+  return log
+
+
+# ---- The files ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_a_notebook_is_short_and_without_outputs(name):
+  notebook, first = read(name), read('quickstart')
+  nbformat.validate(notebook)
+  cells = [x for x in notebook.cells if x.cell_type == 'code']
+  assert all(x.outputs == [] and x.execution_count is None for x in cells)
+  assert all(len(x.source.splitlines()) <= 13 for x in cells)
+  # The same first cell in each, which holds the one address of the repository.
+  code_of = lambda notebook: next(x for x in notebook.cells if x.cell_type == 'code').source
+  assert code_of(notebook) == code_of(first) and 'REPOSITORY = ' in code_of(first)
+  text = (ROOT / 'launch' / f'colab_{name}.ipynb').read_text()
+  assert text.count('https://github.com/') == 1
+  # Between cells of code stands what they do, in English.
+  kinds = [x.cell_type for x in notebook.cells]
+  assert kinds[0] == 'markdown' and kinds.count('markdown') >= kinds.count('code') - 1
+
+
+def test_the_notebooks_are_these():
+  assert {x.name for x in (ROOT / 'launch').glob('*.ipynb')} == {f'colab_{x}.ipynb' for x in NAMES}
+
+
+@pytest.mark.slow
+def test_the_first_cell_gets_the_code_once(tmp_path, monkeypatch):
+  if not (ROOT / '.git').exists():
+    pytest.skip('not a git checkout')
+  monkeypatch.delenv('PYTHONPATH')
+  source = next(x for x in read('tpu').cells if x.cell_type == 'code').source
+  source = source.replace('https://github.com/OWNER/bert_jax', f'file://{ROOT}')
+  new = nbformat.v4.new_code_cell
+  for first in (True, False):  # then in a new kernel on the same machine
+    asks = 'import bert_jax\nprint(bert_jax.__file__)'
+    notebook = nbformat.v4.new_notebook(cells=[new(source), new(asks)])
+    here = {'metadata': {'path': str(tmp_path)}}
+    NotebookClient(notebook, timeout=120, kernel_name='python3', resources=here).execute()
+    code = tmp_path / 'bert_jax_code'
+    assert text_of(notebook.cells[1]).strip() == str(code / 'bert_jax' / '__init__.py')
+    assert (code / 'README.md').exists() == first
+    (code / 'README.md').unlink(missing_ok=True)  # it would be there again, were it fetched again
+
+
+# ---- Executed -----------------------------------------------------------------------------------
+
+# Ends the kernel at once, as a disconnect does, at the third checkpoint by the clock.
+KILLED = """
+import os, signal
+from bert_jax import train
+save, number = train.save, 0
+
+def killed(run, state, results):
+  global number
+  save(run, state, results)
+  run.checkpoints.wait()
+  number += 1
+  if number == 3:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+train.save = killed
+"""
+AGAIN = """
+import time
+from bert_jax import step
+def compiles(self):
+  raise AssertionError('a step was compiled')
+step.Program.lower = compiles
+started = time.monotonic()
+state, metrics = train.train(recipe, root / kind)
+print('again', int(state.step), time.monotonic() - started)
+"""
+
+
+def test_a_killed_notebook_continues_and_a_finished_one_returns(corpus_file, tmp_path):
+  small = [x for x in small_overrides(corpus_file) if 'checkpoint' not in x]
+  small += [
+    '--config.steps=400', '--config.checkpoint.every=0', '--config.checkpoint.minutes=0.002',
+    '--config.eval.every=100', '--config.eval.batches=2',
+  ]  # fmt: skip
+  parameters = {'FOLDER': str(tmp_path), 'OVERRIDES': small}
+  with pytest.raises(DeadKernelError):
+    execute('tpu', parameters, KILLED)
+  steps = sorted(int(x.name) for x in (tmp_path / 'cpu' / 'checkpoints').iterdir())
+  assert 0 < steps[-1] < 400
+  notebook = execute('tpu', parameters, then=AGAIN)
+  cell = cell_of(notebook, 'state, metrics')
+  again = cell_of(notebook, 'again')
+  training = next(x for x in notebook.cells if x.source.startswith('import bert_jax'))
+  assert f'continuing at step {steps[-1]} of 400' in shows_a_run(training, 400)
+  assert text_of(training).splitlines()[-1].startswith('State(step 400, ')
+  assert pictures(cell_of(notebook, 'barh')) and 'Model(mlm_nsp, 1 layers x 32' in text_of(
+    cell_of(notebook, 'fill_mask')
+  )
+  assert cell is again and 'this run has finished, at step 400' in text_of(again)
+  assert 'again 400' in text_of(again) and len(pictures(again)) == 1
+  assert float(text_of(again).split('again 400 ')[1].split()[0]) < 15
+
+
+def write_tickets(path, rng):
+  with path.open('w', newline='') as file:
+    rows = csv.writer(file, delimiter=';')
+    rows.writerow(['nachricht', 'abteilung'])
+    for i in range(120):
+      label = ['sales', 'support', 'it'][i % 3]
+      rows.writerow([f'{small_tables.sentence(rng)}; {label}', label])
+
+
+@pytest.mark.slow
+def test_a_table_becomes_a_classifier(tmp_path):
+  write_tickets(tmp_path / 'tickets.csv', np.random.default_rng(0))
+  notebook = execute('finetune', {
+    'DATA': str(tmp_path / 'tickets.csv'), 'TEXT': 'nachricht', 'LABEL': 'abteilung',
+    'CONFIG': 'configs/finetune.py:task=table,runlocal', 'FOLDER': str(tmp_path / 'out'),
+    'OVERRIDES': ['--config.steps=60', '--config.model.vocab_size=200', '--config.batch_size=4',
+                  '--config.data.seq_length=32', '--config.log.tensorboard=false'],
+  })  # fmt: skip
+  log = shows_a_run(cell_of(notebook, 'train.train'), 60)
+  assert '12 examples held out of training' in log
+  assert 'nachricht;abteilung' in text_of(cell_of(notebook, 'read_text'))
+  assert len(pictures(cell_of(notebook, 'ConfusionMatrixDisplay'))) == 1
+  shown = text_of(cell_of(notebook, 'model.classify'))
+  assert "'classification_accuracy': 1.0" in shown and 'Model(classification, 2 layers' in shown
+  assert 'model.safetensors' in text_of(cell_of(notebook, 'convert.convert'))
+
+
+@pytest.mark.slow
+def test_quickstart(corpus_file, tmp_path):
+  small = [x for x in small_overrides(corpus_file) if 'layers' not in x and 'corpus.' not in x]
+  data = tmp_path / 'tickets.csv'
+  write_tickets(data, np.random.default_rng(0))
+  table = [f'--config.data.train={data}', '--config.table.eval_share=0.2', '--config.epochs=2.0',
+           '--config.table.text_column=nachricht', '--config.table.label_column=abteilung',
+           '--config.log.tensorboard=false', '--config.task.train_examples=0',
+           '--config.model.vocab_size=200']  # fmt: skip
+  notebook = execute('quickstart', {
+    'FOLDER': str(tmp_path / 'out'), 'PRETRAIN': [*small, '--config.corpus.eval_share=0.2'],
+    'FINETUNE': table,
+  })  # fmt: skip
+  shows_a_run(cell_of(notebook, 'stage=pretrain'), 20)
+  assert len(pictures(cell_of(notebook, 'hidden_states.draw'))) == 1
+  assert len(pictures(cell_of(notebook, 'stage=finetune'))) == 2  # a curve of each
+  report = cell_of(notebook, 'report.table')
+  assert len(pictures(report)) == 1 and 'init_from' in text_of(report)
+
+
+@pytest.mark.slow
+def test_ablation(corpus_file, tmp_path):
+  small = ' '.join(x for x in small_overrides(corpus_file))
+  notebook = execute('ablation', {
+    'ABLATION': 'norm_placement,runlocal', 'SEEDS': 2, 'OVERRIDES': small,
+    'FOLDER': str(tmp_path / 'out'),
+  })  # fmt: skip
+  assert '4 runs; time left' in text_of(cell_of(notebook, '--dry-run'))
+  report = text_of(cell_of(notebook, 'tools.report'))
+  assert 'norm_placement=pre' in report and ' ± ' in report
+  assert len(pictures(cell_of(notebook, 'glob'))) >= 2
+  assert (tmp_path / 'out' / 'report' / 'report.html').is_file()
+
+
+# ---- The module ---------------------------------------------------------------------------------
+
+
+def write_run(folder, lines):
+  folder.mkdir()
+  (folder / 'metrics.jsonl').write_text(''.join(f'{x}\n' for x in lines))
+  (folder / 'summary.json').write_text(json.dumps({'metric': 'f1'}))
+  facts = {'data': {'eval': {'baselines': {'f1': [0.3, 'prior']}}}}
+  (folder / 'run.json').write_text(json.dumps(facts))
+
+
+def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
+  from matplotlib.axes import Axes
+
+  lines = [json.dumps({'step': i, 'split': 'train', 'loss': 9.0 - i}) for i in (1, 2, 3)]
+  lines += ['{"step": 2, "split": "eval", "f1": 0.5}', '{"step": 3, "split": "eval", "f1": null}']
+  write_run(tmp_path / 'run', [*lines, '{"step": 3, "spl'])
+  drawn, plot = [], Axes.plot
+  monkeypatch.setattr(Axes, 'plot', lambda axis, x, y, **look: (
+    drawn.append((look['label'], list(x), list(y))), plot(axis, x, y, **look))[1])  # fmt: skip
+  assert base64.b64decode(notebooks.drawn(tmp_path / 'run')).startswith(PNG)
+  # The metric that it is judged by has no values in training, so the loss stands beside it.
+  assert drawn == [('train', [1, 2, 3], [8.0, 7.0, 6.0]), ('eval', [2], [0.5])]
+  write_run(tmp_path / 'begun', lines[:1])
+  assert notebooks.drawn(tmp_path / 'begun') == notebooks.drawn(tmp_path / 'none') == ''
+
+
+def test_folders_are_mounted(tmp_path, monkeypatch):
+  assert notebooks.folder('~/runs') == Path.home() / 'runs'
+  with pytest.raises(InputError, match='Colab alone can mount'):
+    notebooks.folder('drive:x')
+  monkeypatch.setattr(notebooks, 'BUCKETS', str(tmp_path))
+  monkeypatch.setenv('PATH', str(tmp_path))
+  with pytest.raises(InputError, match='install it first'):
+    notebooks.folder('gs://mine/a/b')
+  # On Colab: Drive is mounted; for a bucket gcsfuse is installed, and says what it is asked.
+  calls = []
+  drive = types.SimpleNamespace(mount=lambda place: calls.append(place))
+  auth = types.SimpleNamespace(authenticate_user=lambda: calls.append('auth'))
+  for name, module in ('', drive), ('.drive', drive), ('.auth', auth):
+    monkeypatch.setitem(sys.modules, f'google.colab{name}', module)
+  assert notebooks.folder('drive:a/b') == Path('/content/drive/MyDrive/a/b')
+  run = lambda command, **_: calls.append(command) or subprocess.CompletedProcess(command, 0)
+  monkeypatch.setattr(subprocess, 'run', run)
+  assert notebooks.folder('gs://mine/a/b') == tmp_path / 'mine' / 'a' / 'b'
+  mount = ['gcsfuse', '--implicit-dirs', '--rename-dir-limit=100000', 'mine', f'{tmp_path}/mine']
+  assert calls[:2] == ['/content/drive', 'auth'] and calls[3] == mount
+  assert calls[2][:2] == ['bash', '-c'] and 'install gcsfuse' in calls[2][2]
+  failed = subprocess.CompletedProcess([], 1, '', 'bucket is not known')
+  monkeypatch.setattr(subprocess, 'run', lambda command, **_: failed)
+  with pytest.raises(InputError, match='cannot be installed: bucket is not known'):
+    notebooks.folder('gs://mine')
+
+
+def test_a_bucket_is_no_workdir():
+  with pytest.raises(InputError, match='mount the bucket'):
+    check(Path('gs://bucket/run'), None)
+
+
+def test_the_machine_is_named(capsys, monkeypatch):
+  notebooks.machine.cache_clear()
+  assert notebooks.machine() == 'cpu' and 'no TPU and no GPU' in capsys.readouterr().out
+  notebooks.machine.cache_clear()
+  found = subprocess.CompletedProcess([], 0, 'a warning\ntpu 4 TPU v5 lite\n', '')
+  monkeypatch.setattr(subprocess, 'run', lambda *_, **__: found)
+  assert notebooks.machine() == 'tpu'
+  assert capsys.readouterr().out == f'4 x TPU v5 lite, {os.cpu_count()} cores\n'
+  notebooks.machine.cache_clear()
+  busy = subprocess.CompletedProcess([], 1, '', 'The TPU is already in use\n')
+  monkeypatch.setattr(subprocess, 'run', lambda *_, **__: busy)
+  with pytest.raises(InputError, match='already in use.*restart the runtime'):
+    notebooks.machine()
+  notebooks.machine.cache_clear()
+
+
+def test_a_state_and_a_model_are_one_line(pretrained):
+  import bert_jax
+
+  _, state, _ = pretrained
+  count = sum(x.size for x in state.params['encoder']['embeddings']['word_embeddings'].values())
+  assert repr(state).startswith('State(step 20, ') and '\n' not in repr(state) and count
+  assert len(repr(state)) < 60
+  model = bert_jax.load(pretrained[0])
+  assert repr(model).startswith('Model(mlm_nsp, 1 layers x 32, ') and len(repr(model)) < 100
+  assert repr(model).endswith('step 20)')

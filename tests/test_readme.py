@@ -1,0 +1,87 @@
+"""What the READMEs tell their readers to type exists: configs, fields, options, files, links."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from bert_jax import config
+
+ROOT = Path(__file__).parents[1]
+READMES = sorted(
+  path.relative_to(ROOT)
+  for path in (ROOT / 'README.md', *(x for y in ('bert_jax', 'configs', 'launch', 'tests')
+                                     for x in (ROOT / y).rglob('README.md')))
+)  # fmt: skip
+# Options that a tool reads otherwise than by the argument that it is named in.
+GENERAL = {'--help', '--config', '--workdir'}
+
+
+def commands(path):
+  """The words of each command for one of our modules in the blocks of a README."""
+  for block in re.findall(r'```bash\n(.*?)```', (ROOT / path).read_text(), re.S):
+    variables = dict(re.findall(r'^([A-Z]+)="(.*)"$', block, re.M))
+    for line in block.replace('\\\n', ' ').splitlines():
+      for name, value in variables.items():
+        line = re.sub(rf'\${name}\b', lambda _, value=value: value, line)
+      if 'python -m bert_jax.' in line and ' ... ' not in f'{line} ':
+        words = shlex.split(line, comments=True)
+        start = next(i for i, x in enumerate(words) if x.startswith('bert_jax.'))
+        for stop in ('|', '>', '&&'):
+          words = words[: words.index(stop, start)] if stop in words[start:] else words
+        yield words[start:]
+
+
+def source_of(module):
+  """The text of all files of a command, its --options among them."""
+  path = ROOT / module.replace('.', '/')
+  files = [path / '__main__.py'] if path.is_dir() else [path.with_suffix('.py')]
+  if 'tools' in module:
+    stem = path.stem.split('_')[0]
+    files += [*(ROOT / 'bert_jax' / 'tools').glob(f'{stem}_*.py'),
+              ROOT / 'bert_jax' / 'tools' / 'arguments.py']  # fmt: skip
+  return '\n'.join(file.read_text() for file in files)
+
+
+@pytest.mark.parametrize('path', READMES, ids=str)
+def test_commands_are_ones_that_are_there(path):
+  for module, *words in commands(path):
+    text = source_of(module)
+    for word in words:
+      option = word.partition('=')[0]
+      if option.startswith('--') and not option.startswith('--config.') and option not in GENERAL:
+        assert f"'{option}'" in text, f'{module} has no {option}'
+
+
+@pytest.mark.parametrize('path', READMES, ids=str)
+def test_configs_and_fields_of_commands_are_valid(path, monkeypatch):
+  monkeypatch.setenv('DATA', 'data')
+  for module, *words in commands(path):
+    if '--config' in words and module not in ('bert_jax.evaluate', 'bert_jax.tools.sweep'):
+      file = words[words.index('--config') + 1]
+      fields = [word for word in words if word.startswith('--config.')]
+      config.load(file, fields)
+
+
+@pytest.mark.parametrize('path', READMES, ids=str)
+def test_links_lead_somewhere(path):
+  text = (ROOT / path).read_text()
+  for link in re.findall(r'\]\(([^)\s]+)\)|src="([^"]+)"', text):
+    link = ''.join(link)
+    file, _, section = link.partition('#')
+    if '://' in link:
+      continue
+    target = (ROOT / path).parent / file if file else ROOT / path
+    assert target.exists(), link
+    if section:
+      titles = re.findall(r'^#+ (.*)$', target.read_text(), re.M)
+      anchors = [re.sub(r'[^\w\- ]', '', title.lower()).replace(' ', '-') for title in titles]
+      assert section in anchors, f'{link}: there are {anchors}'
+
+
+def test_the_first_page_stays_a_ladder():
+  text = (ROOT / 'README.md').read_text()
+  assert len(text.splitlines()) <= 370 and len(text.split()) <= 3400
+  pictures = list(map(''.join, re.findall(r'!\[[^]]+\]\(([^)]+)\)|<img src="([^"]+)"', text)))
+  assert len(pictures) > 2 and all((ROOT / name).stat().st_size < 100_000 for name in pictures)

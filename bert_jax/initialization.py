@@ -123,7 +123,12 @@ def adopt_model(config, beginning, given=()):
   if config.model.global_tokens:  # a pattern of attention, which any weights compute
     for name in ('attention_window', 'global_attention_every', 'global_tokens'):
       sizes.pop(name, None)
+  started = models.ModelConfig(**{**config.model, **sizes})
+  # Where no table ends, this is but a limit: rows may be told to be shorter.
+  limit = () if models.has_position_table(started) else ('max_position_embeddings',)
   for name in sizes:
+    if name in limit and config.model[name] < sizes[name]:
+      continue
     if f'model.{name}' in given and config.model[name] != sizes[name]:
       raise InputError(
         f'model.{name} is {sizes[name]!r} in what {source} gives this run to start from, and '

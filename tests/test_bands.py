@@ -2,11 +2,15 @@
 
 import dataclasses
 import functools
+import os
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import ROOT
 from test_models import model
 
 from bert_jax import models
@@ -152,6 +156,40 @@ def test_a_layer_with_a_window_never_holds_all_pairs():
   assert largest(model(**fields), 2048) < 2048**2
   assert largest(model(**fields, scan_layers=True), 2048) < 2048**2
   assert largest(model(**fields, global_attention_every=2), 2048) == 3 * 2048**2
+
+
+TIMED = """
+import time
+import jax, jax.numpy as jnp
+from bert_jax import config as c, models
+from bert_jax.models.attention import Attention
+from bert_jax.models.tokens import Layer, Tokens
+config = c.load('configs/pretrain.py:arch=modern', ['--config.model.dtype=float32'])
+attention = Attention(models.ModelConfig(**config.model), deterministic=False)
+x, ids = jax.random.normal(jax.random.key(1), (1, 2048, 768)), jnp.ones((1, 2048), jnp.int32)
+params = attention.init(jax.random.key(0), x, Tokens(ids), Layer())
+
+def seconds(window):
+  loss = lambda p, x: attention.apply(p, x, Tokens(ids), Layer(window=window)).var()
+  gradient, times = jax.jit(jax.grad(loss, argnums=(0, 1))), []
+  for _ in range(6):  # the first one compiles
+    started = time.perf_counter()
+    jax.block_until_ready(gradient(params, x))
+    times.append(time.perf_counter() - started)
+  return min(times)
+
+print(seconds(128), seconds(0))
+"""
+
+
+@pytest.mark.slow
+def test_a_window_of_128_costs_this_machine_a_third_of_none():
+  """Of the time of a layer's attention in training, its dense layers among them, in rows of 2,048
+  tokens; compiled as a run is. The same on a TPU is in test_preflight.py."""
+  out = subprocess.run([sys.executable, '-c', TIMED], env=os.environ | {'XLA_FLAGS': ''}, cwd=ROOT,
+                       capture_output=True, text=True, check=True)  # fmt: skip
+  local, whole = map(float, out.stdout.split())
+  assert local < whole / 3, (local, whole)
 
 
 @pytest.mark.parametrize('remat', ['none', 'full'])

@@ -17,12 +17,16 @@ from bundles import varint, write_bundle
 from test_tensors import rebuilt, table, zipped
 
 from bert_jax import config as c
+from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.convert import config_json, tensor_files, tensorflow_bundle, torch_pickle
 from bert_jax.corpus import prepared
 from bert_jax.errors import listed, quoted
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.ask import texts_of
 from bert_jax.tasks.choice import reading as choice
 from bert_jax.tasks.classification import reading as classification
+from bert_jax.tasks.coreference import ask
 from bert_jax.tasks.coreference import reading as coreference
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.qa import reading as qa
@@ -138,6 +142,64 @@ def test_damaged_config_json(tmp_path, content):
     c.from_json((tmp_path / 'config.json').read_bytes())
   (tmp_path / 'corpus.json').write_bytes((tmp_path / 'config.json').read_bytes())
   assert 'cannot be read as JSON' in refused(prepared.read_meta, tmp_path)
+
+
+LONG = 'x' * 9_000
+SIZED = dict.fromkeys(config_json.SIZES, 2)
+
+
+@pytest.mark.parametrize(
+  'content, why',
+  [
+    ({'model_type': LONG}, 'says model_type'),
+    (SIZED | {'hidden_act': LONG}, 'says hidden_act'),
+    (SIZED | {'vocab_size': -(10**4_000)}, 'write a positive number'),
+    (SIZED | {'num_hidden_layers': 2 * 10**9}, 'num_hidden_layers is 2000000000; write 10,000 at'),
+    ({'model_type': 'gpt2', 'n_embd': None}, 'hidden_size is None; write a whole number'),
+    ({'model_type': 'modernbert', 'num_hidden_layers': 2 * 10**9}, 'write 10,000 at most'),
+    ({'model_type': 'modernbert', 'rope_parameters': {'full_attention': 5}}, 'write an object'),
+    ({'model_type': 'modernbert', 'rope_parameters': {'rope_theta': 5.0}}, 'write an object'),
+    ({'model_type': 'modernbert', 'rope_parameters': {'full_attention': {'rope_theta': LONG}}},
+     'write a number above 1'),
+    ({'model_type': 'modernbert', 'num_hidden_layers': 2, 'layer_types': [['x'], 'x']},
+     'full_attention in every n-th layer'),
+    ({'model_type': 'modernbert', 'num_hidden_layers': 2, 'layer_types': ['sliding_attention']},
+     'full_attention in every n-th layer'),
+    ({'model_type': 'bart', 'encoder_ffn_dim': 2, 'decoder_ffn_dim': LONG}, 'decoder_ffn_dim is'),
+  ],
+)  # fmt: skip
+def test_what_a_released_config_says_is_checked_and_quoted_in_part(tmp_path, content, why):
+  (tmp_path / 'config.json').write_text(json.dumps({'hidden_size': 2} | content))
+  assert why in refused(config_json.read, tmp_path)
+
+
+@pytest.mark.parametrize(
+  'files, why',
+  [
+    ({'vocab.txt': f'[PAD]\n{LONG}\n{LONG}\n'}, 'on lines 2 and 3'),
+    ({'vocab.txt': 'a\n', 'tokenizer_config.json': json.dumps({'do_lower_case': LONG})},
+     'write true or false'),
+    ({'vocab.txt': 'a\n', 'tokenizer_config.json': f'{{"tokenizer_class": "Herbert{LONG}"}}'},
+     'splits words otherwise'),
+    ({'vocab.json': json.dumps({LONG: 'x'}), 'merges.txt': ''}, 'is no number'),
+    ({'vocab.json': '{"a": 0}', 'merges.txt': LONG}, 'a line that is no pair'),
+  ],
+)  # fmt: skip
+def test_a_vocabulary_is_quoted_in_part(tmp_path, files, why):
+  for name, text_ in files.items():
+    (tmp_path / name).write_text(text_)
+  assert why in refused(tokenizers.load_folder, tmp_path)
+
+
+def test_labels_and_spans_are_quoted_in_part(tmp_path):
+  (tmp_path / 'a.tsv').write_text(f'sentence\tlabel\na\t{LONG}|\nb\ty\n')
+  config = config_of('classification', tmp_path / 'a.tsv')
+  assert 'has a | in it' in refused(TASKS['classification'].resolve, config)
+  (tmp_path / 'a.tsv').write_text(f'sentence\tlabel\na\t{LONG}\nb\t{LONG}\n')
+  assert 'has the single label' in refused(TASKS['classification'].resolve, config)
+  given = {'text': 'Ann saw her', 'pronoun': LONG, 'a': 'Ann', 'b': 'her'}
+  assert 'is not in the text' in refused(ask._place, given, given['text'], 'pronoun', LONG)
+  assert 'the record has no' in refused(texts_of, {LONG: 'x'}, ('text',))
 
 
 def test_the_long_name_of_a_field_is_cut():
@@ -469,9 +531,9 @@ def test_nothing_uses_affinity_where_it_may_not_exist():
 
 
 def test_damaged_files_of_all_formats_are_read_or_named():
-  counts, faults = fault_inputs.run(310, seed=1, processes=1)
+  counts, faults = fault_inputs.run(370, seed=1, processes=1)
   assert not faults
-  assert len(counts) > 25 and all(sum(of.values()) == 10 for of in counts.values())
+  assert len(counts) > 30 and all(sum(of.values()) == 10 for of in counts.values())
   assert sum(of.get('named', 0) for of in counts.values()) > 60
 
 

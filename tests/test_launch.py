@@ -245,6 +245,16 @@ def test_a_run_that_fails_at_other_steps_goes_on(gcloud):
   assert out.returncode == 2 and 'failed three times (1) at step 40' in out.stderr
 
 
+def test_it_waits_before_it_starts_a_run_that_failed_twice(gcloud):
+  env, folder = gcloud
+  (folder / 'bin' / 'sleep').write_text('#!/bin/sh\necho "$1" >> "$FAKE/slept"\n')
+  (folder / 'bin' / 'sleep').chmod(0o755)
+  (folder / 'says').write_text('1\n1\n1\n')
+  env |= {'POLL_SECONDS': '60'}
+  launch('launch/tpu', 'run', 'pod', '--restart', *TRAIN, check=False, **env)
+  assert (folder / 'slept').read_text().split() == ['60', '0', '60', '120', '60']  # 60: polls
+
+
 def test_the_step_is_looked_for_in_the_home_folder(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('1\n0\n')

@@ -16,7 +16,7 @@ from test_export import same
 from test_rust_tokenizer import modern
 
 from bert_jax import config as c
-from bert_jax import models, optim, step, tokenizers, train, trained
+from bert_jax import initialization, models, optim, step, tokenizers, train, trained
 from bert_jax.config import InputError
 from bert_jax.convert import config_json, from_huggingface, parameter_names
 from bert_jax.objectives import base, mlm_nsp
@@ -327,6 +327,16 @@ def test_a_head_that_is_not_ours_is_not_used(tmp_path, recorded, case, settings,
   assert set(trained.load(folder).params) == {'encoder'}
 
 
+@pytest.mark.parametrize('cut', [20, 0])
+def test_a_fused_kernel_that_is_cut_is_not_whole(tmp_path, recorded, cut):
+  path = folder_of(tmp_path, recorded, 'modernbert') / 'model.safetensors'
+  tensors, name = safetensors.numpy.load_file(path), 'model.layers.0.attn.Wqkv.weight'
+  tensors[name] = tensors[name][:cut].copy() if cut else np.float32(1)
+  safetensors.numpy.save_file(tensors, path)
+  with pytest.raises(InputError, match=rf'{name} is \(.*\), which is not 3 matrices of one size'):
+    trained.load(tmp_path)
+
+
 def test_the_classifier_of_an_electra_is_not_ours(tmp_path, recorded):
   folder = folder_of(tmp_path, recorded, 'electra tagger',
                      architectures=['ElectraForSequenceClassification'])  # fmt: skip
@@ -390,6 +400,21 @@ def test_the_pairs_of_an_albert_are_of_sentence_order(tmp_path, recorded):
 
 
 # ---- continued pre-training ----------------------------------------------------------------------
+
+
+def test_rows_may_be_shorter_than_a_model_without_a_table_reads(tmp_path, recorded):
+  folder = folder_of(tmp_path, recorded, 'modernbert')
+  shorter, longer = (
+    c.load('configs/pretrain.py:continued,runlocal', [
+      f'--config.init_from={folder}', '--config.data.seq_length=16',
+      f'--config.model.max_position_embeddings={limit}',
+    ])
+    for limit in (20, 30)
+  )  # fmt: skip
+  begins = initialization.beginning_of(shorter, ''), ('model.max_position_embeddings',)
+  assert initialization.adopt_model(shorter, *begins).model.max_position_embeddings == 24
+  with pytest.raises(InputError, match='max_position_embeddings is 24 in what .*=30 is given'):
+    initialization.adopt_model(longer, *begins)
 
 
 @pytest.mark.slow

@@ -240,7 +240,7 @@ def test_hugging_face_reads_what_we_save(tmp_path):
     (b'', 'is empty'),
     (b'[PAD]\n[UNK]\nab\x00c\n', 'line 3 holds a zero byte'),
     (b'[PAD]\n\xff\xfe\n', 'not UTF-8 on line 2'),
-    ('\n'.join(RESERVED + ['a', 'b', 'a']).encode(), 'the piece a on lines 6 and 8'),
+    ('\n'.join(RESERVED + ['a', 'b', 'a']).encode(), "the piece 'a' on lines 6 and 8"),
     ('\n'.join(RESERVED[:4] + ['a']).encode(), 'has no [MASK]'),
     ('\n'.join(RESERVED + ['', 'a']).encode(), 'nothing on line 6'),
   ],

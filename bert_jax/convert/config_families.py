@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from bert_jax.config import model as config_model
 from bert_jax.config import pasts
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 
 SIZES = ('vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads',
          'intermediate_size', 'max_position_embeddings', 'type_vocab_size')  # fmt: skip
@@ -146,8 +146,9 @@ def fields_of(path, family, content):
     content['embedding_size'] = content.get('hidden_size')
   if family == 'electra' and content['embedding_size'] == content.get('hidden_size'):
     content['embedding_size'] = 0
-  if 'n_embd' in theirs.keys and content.get('intermediate_size') is None:
-    content['intermediate_size'] = 4 * content.get('hidden_size', 0)
+  is_left_out = 'n_embd' in theirs.keys and content.get('intermediate_size') is None
+  if is_left_out and isinstance(content.get('hidden_size'), int):
+    content['intermediate_size'] = 4 * content['hidden_size']
   if family == 'openai-gpt' and content['hidden_act'] == 'gelu':  # its classes read it so
     content['hidden_act'] = 'gelu_new'
   if family == 'bart':
@@ -155,8 +156,8 @@ def fields_of(path, family, content):
       ours, other = content.get(theirs.keys[f'encoder_{name}']), content.get(f'decoder_{name}')
       if other not in (None, ours):
         raise InputError(
-          f'{path} says decoder_{name} is {other} and encoder_{name} is {ours}; here both are the '
-          'same, so it would not be the same model.'
+          f'{path} says decoder_{name} is {quoted(other)} and encoder_{name} is {quoted(ours)}; '
+          'here both are the same, so it would not be the same model.'
         )
     if content['num_decoder_layers'] == content.get('num_hidden_layers'):
       content['num_decoder_layers'] = 0
@@ -226,32 +227,39 @@ def difference(family, model):
 def _attention_of(path, content):
   """A ModernBERT's content with the thetas and the pattern of layers that it says in several ways
   as our fields. InputError for other rotations, and for layers without a period."""
-  out, thetas = dict(content), {}
+  out, thetas, ropes = dict(content), {}, content.get('rope_parameters') or {}
   for kind, key, default in ((FULL, 'global_rope_theta', 160_000.0),
                              (SLIDING, 'local_rope_theta', 10_000.0)):  # fmt: skip
-    rope = (content.get('rope_parameters') or {}).get(kind) or {}
+    rope = ropes.get(kind) or {}
+    if set(ropes) - {FULL, SLIDING} or not isinstance(rope, dict):
+      raise InputError(
+        f'{path} says rope_parameters is {quoted(ropes)}; write an object with one for {FULL} and '
+        f'one for {SLIDING}.'
+      )
     if (scaling := rope.get('rope_type', 'default')) != 'default':
       raise InputError(
-        f'{path} says rope_type {scaling!r} of {kind}; our encoder has default only, so it would '
-        'not be the same model.'
+        f'{path} says rope_type {quoted(scaling)} of {kind}; our encoder has default only, so it '
+        'would not be the same model.'
       )
-    thetas[kind] = rope.get('rope_theta') or content.get(key) or default
+    thetas[kind] = theta = rope.get('rope_theta') or content.get(key) or default
+    if not isinstance(theta, int | float) or not theta > 1:
+      raise InputError(f'{path} says rope_theta {quoted(theta)} of {kind}; write a number above 1.')
   count, window = content.get('num_hidden_layers', 0), content.get('local_attention', 128)
   every = content.get('global_attn_every_n_layers', 3)
   if every < 1:
-    raise InputError(f'{path} says global_attn_every_n_layers is {every}; write a positive number.')
+    said = f'{path} says global_attn_every_n_layers is {quoted(every)}'
+    raise InputError(f'{said}; write a positive number.')
   kinds = content.get('layer_types') or [SLIDING if i % every else FULL for i in range(count)]
   periods = (every, *range(1, count + 1))
   is_global = [kind == FULL for kind in kinds]
-  if not any(is_global):
-    every = 0
-  else:
-    fitting = (n for n in periods if is_global == [i % n == 0 for i in range(count)])
-    if not (every := next(fitting, 0)) or set(kinds) - {FULL, SLIDING}:
-      raise InputError(
-        f'{path} says layer_types {kinds!r:.60}; our encoder has full_attention in every n-th '
-        'layer from the first on, so it would not be the same model.'
-      )
+  fitting = (n for n in periods if is_global == [i % n == 0 for i in range(count)])
+  every = next(fitting, 0) if any(is_global) else 0
+  known = len(kinds) == count and all(kind in (FULL, SLIDING) for kind in kinds)
+  if not known or (any(is_global) and not every):
+    raise InputError(
+      f'{path} says layer_types {quoted(kinds)}; our encoder has full_attention in every n-th '
+      'layer from the first on, so it would not be the same model.'
+    )
   if every == 1:
     every = window = 0
   local = thetas[SLIDING] if window and thetas[SLIDING] != thetas[FULL] else 0.0

@@ -18,7 +18,7 @@ from bert_jax.convert.config_families import (
   SIZES,
   fields_of,
 )
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 from bert_jax.text import files
 
 ACTIVATIONS = {'gelu': 'gelu', 'gelu_new': 'gelu_tanh', 'gelu_pytorch_tanh': 'gelu_tanh',
@@ -40,6 +40,7 @@ TYPES = {
                             'head_bias', 'decoder_bias', 'embedding_scale'),
 }  # fmt: skip
 TYPES = {name: kind for kind, names in TYPES.items() for name in names}
+LAYERS, MOST_LAYERS = ('num_hidden_layers', 'num_decoder_layers'), 10_000
 MAY_BE_NULL = ('pad_token_id', 'problem_type', 'architectures', 'bert_jax', 'id2label',
                'tie_word_embeddings', 'layer_types', 'rope_parameters')  # fmt: skip
 
@@ -72,14 +73,14 @@ def read(folder):
   family = {'xlm-roberta': 'roberta', 'camembert': 'roberta'}.get(family, family)
   if family not in FAMILIES:
     known = ', '.join(FAMILIES)
-    raise InputError(f'{path} says model_type {family!r}; weights are read of {known}.')
+    raise InputError(f'{path} says model_type {quoted(family)}; weights are read of {known}.')
   _check_fixed(path, content, FIXED | FAMILIES[family].fixed)
   content = fields_of(path, family, content)
   _check_types(path, content, TYPES)
   act = content.get('hidden_act', 'gelu')
   if act not in ACTIVATIONS:
     known = ', '.join(ACTIVATIONS)
-    raise InputError(f'{path} says hidden_act {act!r}; our encoder has {known} only.')
+    raise InputError(f'{path} says hidden_act {quoted(act)}; our encoder has {known} only.')
   if content.get('classifier_activation', act) != act:
     raise InputError(
       f'{path} says classifier_activation {content["classifier_activation"]!r:.60}, and our heads '
@@ -117,8 +118,8 @@ def _begin(path, content):
   start = content.get('decoder_start_token_id', 2)
   if start not in ids.values():
     raise InputError(
-      f'{path} says decoder_start_token_id is {start!r}; here targets begin with its bos_token_id '
-      'or its eos_token_id.'
+      f'{path} says decoder_start_token_id is {quoted(start)}; here targets begin with its '
+      'bos_token_id or its eos_token_id.'
     )
   return 'sep' if start == ids['eos'] else 'cls'
 
@@ -141,7 +142,9 @@ def _check_types(path, content, names):
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
       raise InputError(f'{path} says {name} is {value!r:.60}; write {in_words}.')
     if name in SIZES and value < (name != 'type_vocab_size'):
-      raise InputError(f'{path} says {name} is {value}; write a positive number.')
+      raise InputError(f'{path} says {name} is {quoted(value)}; write a positive number.')
+    if name in LAYERS and value > MOST_LAYERS:  # before a table of them is made
+      raise InputError(f'{path} says {name} is {quoted(value)}; write {MOST_LAYERS:,} at most.')
 
 
 def _labels(path, content):

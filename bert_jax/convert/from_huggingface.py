@@ -21,7 +21,7 @@ from bert_jax import models
 from bert_jax.convert import checksums, config_json, other_heads, parameter_names, tensor_files
 from bert_jax.convert.config_families import FAMILIES
 from bert_jax.convert.parameter_names import FIELDS
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 from bert_jax.tasks import TASKS
 from bert_jax.text import files
 
@@ -110,7 +110,7 @@ def _family(tensors, description, file):
     if not any(k.startswith('bert/') or '/layer_with_weights-0/' in f'/{k}' for k in tensors):
       known = "google-research/bert (bert/...) or of an encoder of TensorFlow's Model Garden"
       none = f'none of the names of {known} (layer_with_weights-0/...)'
-      raise InputError(f'{file} has {none}, but {min(tensors)!r}; it is not read.')
+      raise InputError(f'{file} has {none}, but {quoted(min(tensors))}; it is not read.')
     return 'google'
   classifier = f'{description.family} classifier'
   mark = {'roberta': 'classifier.out_proj.bias', 'modernbert': 'classifier.bias'}
@@ -178,7 +178,7 @@ def _unused(family, tensors, source_names, places, present, incomplete, objectiv
   plain = {name: short for short, name in source_names.items()}
   prefix = parameter_names.prefix_of(family)
   if inner := [name for name in rest if plain.get(name, name).startswith(prefix)]:
-    more = f'tensors that ours has not ({len(inner)}, for example {inner[0]})'
+    more = f'tensors that ours has not ({len(inner)}, for example {quoted(inner[0])})'
     other = 'so it would not be the same model; is config.json theirs?'
     raise InputError(f'the encoder of these weights has {more}, {other}')
   for name in rest:
@@ -199,6 +199,8 @@ def _layout(x, name, place, width):
     raise InputError(f'{name} holds numbers that are not finite; these weights are broken.')
   i, n = place.part
   if n > 1:
+    if place.axis >= x.ndim or x.shape[place.axis] % n:
+      raise InputError(f'{name} is {x.shape}, which is not {n} matrices of one size; is it whole?')
     size = x.shape[place.axis] // n
     x = np.take(x, range(i * size, (i + 1) * size), place.axis)
   if width and x.ndim == len(place.shape) + 1 and x.size == width ** len(place.shape):

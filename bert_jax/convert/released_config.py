@@ -7,7 +7,7 @@ import json
 
 from bert_jax import config as config_lib
 from bert_jax.convert.config_families import FAMILIES
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Released
 
@@ -64,5 +64,6 @@ def _labels(weights):
     named = f'config.json names {len(labels)} labels (id2label)'
     raise InputError(f'{named} and the classifier has {count}; name all.')
   if twice := [label for i, label in enumerate(labels) if label in labels[:i]]:
-    raise InputError(f'config.json names the label {twice[0]!r} twice; rename one in id2label.')
+    named = f'config.json names the label {quoted(twice[0])} twice'
+    raise InputError(f'{named}; rename one in id2label.')
   return labels

@@ -6,7 +6,7 @@ import logging
 
 import numpy as np
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, listed
 from bert_jax.tasks.faulty_records import Problems
 
 log = logging.getLogger('bert_jax')
@@ -164,7 +164,7 @@ def texts_of(given, names):
   """[text] of the named fields; InputError if one is missing or no text, or if all are empty."""
   for name in names:
     if name not in given:
-      there = ', '.join(given) or 'nothing'
+      there = listed(given) or 'nothing'
       reads = f'this task reads {", ".join(names)}'
       raise InputError(f'the record has no {name!r}; {reads}, and it has {there}')
     if not isinstance(given[name], str):

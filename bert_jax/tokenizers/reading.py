@@ -7,7 +7,7 @@ stay plain text where they are typed ("[MASK]"), and offsets in characters of th
 
 from pathlib import Path
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 from bert_jax.text import files
 from bert_jax.tokenizers import spiece, tokenizer_json
 from bert_jax.tokenizers.base import RESERVED, Tokenizer
@@ -84,7 +84,8 @@ def _read_vocab(path: Path, data: bytes) -> list[str]:
     if not piece:
       raise InputError(f'{path} has nothing on line {line}; every line must hold one piece')
     if piece in first:
-      raise InputError(f'{path} has the piece {piece} on lines {first[piece]} and {line}; drop one')
+      both = f'{first[piece]} and {line}'
+      raise InputError(f'{path} has the piece {quoted(piece)} on lines {both}; drop one')
     first[piece] = line
   return pieces
 
@@ -96,7 +97,7 @@ def _flags_beside(path: Path) -> dict[str, bool]:
   flags = {name: settings[name] for name in _FLAGS if settings.get(name) is not None}
   for name, value in flags.items():
     if not isinstance(value, bool):
-      raise InputError(f'{path} says {name} is {value!r}; write true or false')
+      raise InputError(f'{path} says {name} is {quoted(value)}; write true or false')
   return flags
 
 
@@ -109,8 +110,8 @@ def _check_added(path: Path, tokenizer: Tokenizer):
   known = {*tokenizer.pieces, *map(str.lower, RESERVED)} if tokens else ()
   if new := [token for token in tokens if token not in known]:
     raise InputError(
-      f'the files beside {path} add {len(new)} tokens that it has not, for example {new[0]!r}, and '
-      'no text is searched for such; this model cannot be read.'
+      f'the files beside {path} add {len(new)} tokens that it has not, for example '
+      f'{quoted(new[0])}, and no text is searched for such; this model cannot be read.'
     )
 
 
@@ -127,8 +128,9 @@ def _check_same(path: Path, pieces: list[str]):
     if theirs.get(piece) != ours.get(piece):
       here, there = (x.get(piece, 'none') for x in (ours, theirs))
       raise InputError(
-        f'{path} and {other} differ: the id of {piece!r} is {here} in the one and {there} in the '
-        'other; bring back the one that was changed, or remove the one that is not of these weights'
+        f'{path} and {other} differ: the id of {quoted(piece)} is {here} in the one and {there} '
+        'in the other; bring back the one that was changed, or remove the one that is not of these '
+        'weights'
       )
 
 
@@ -139,9 +141,9 @@ def _check_words(path: Path):
   kind = kind or files.json_of(path.with_name('config.json')).get('tokenizer_class')
   splitter, pieces = (settings.get(f'{part}_tokenizer_type') for part in ('word', 'subword'))
   refused = {
-    f'tokenizer_class {kind}': str(kind).startswith(_OTHER_CLASSES),
-    f'word_tokenizer_type {splitter}': splitter not in (None, 'basic'),
-    f'subword_tokenizer_type {pieces}': pieces not in (None, 'wordpiece'),
+    f'tokenizer_class {quoted(kind)}': str(kind).startswith(_OTHER_CLASSES),
+    f'word_tokenizer_type {quoted(splitter)}': splitter not in (None, 'basic'),
+    f'subword_tokenizer_type {quoted(pieces)}': pieces not in (None, 'wordpiece'),
     'do_basic_tokenize false': settings.get('do_basic_tokenize') not in (None, True),
     'never_split': bool(settings.get('never_split')),
   }

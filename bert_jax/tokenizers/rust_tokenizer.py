@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tokenizers
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, first_line
 from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
 from bert_jax.tokenizers.byte_level import BLANK, with_masks
 from bert_jax.tokenizers.sentence_piece import SentencePiece
@@ -68,7 +68,8 @@ class RustTokenizer(Tokenizer):
     prefix, suffix = model.get('continuing_subword_prefix'), model.get('end_of_word_suffix')
     if not (marks or suffix or model['type'] == 'WordPiece'):
       raise InputError(
-        f'{source} is a {model["type"]} split by {", ".join(kinds) or "nothing"}; read are '
+        f'{source} is a {first_line(model["type"])} split by '
+        f'{first_line(", ".join(kinds)) if kinds else "nothing"}; read are '
         'WordPiece and what is split by ByteLevel or Metaspace or has an end_of_word_suffix, so '
         'put a vocab.txt or *.model beside it.'
       )

@@ -9,7 +9,7 @@ import contextlib
 import logging
 from pathlib import Path
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 from bert_jax.text import files
 from bert_jax.tokenizers.byte_level import BLANK, ByteLevel
 from bert_jax.tokenizers.rust_tokenizer import RustTokenizer
@@ -77,7 +77,7 @@ def read_pair(vocabulary: Path, merges: Path):
     lines = merges.read_bytes().decode('utf-8').replace('\r\n', '\n').split('\n')
     pairs = [line.split(' ') for line in lines if line and not line.startswith('#version')]
     if faulty := [pair for pair in pairs if len(pair) != 2]:
-      raise InputError(f'{merges} has a line that is no pair, {faulty[0]}; is it whole?')
+      raise InputError(f'{merges} has a line that is no pair, {quoted(faulty[0])}; is it whole?')
     if any(x.endswith(_END) for x in pieces) and not any(x.startswith(BLANK) for x in pieces):
       return RustTokenizer(_gpt(pieces, pairs), pieces, source=str(vocabulary))
     return ByteLevel(pieces, pairs, source=str(vocabulary))
@@ -126,14 +126,14 @@ def _flags(path, content):
   }
   for name, value in flags.items():
     if not isinstance(value, bool) and (name, value) != ('strip_accents', None):
-      raise InputError(f'{path} says {name} is {value!r}; write true or false.')
+      raise InputError(f'{path} says {name} is {quoted(value)}; write true or false.')
   return flags
 
 
 def _pieces(path, vocabulary):
   """The pieces in order of their ids, which must have no gap."""
   if odd := [piece for piece, i in vocabulary.items() if not isinstance(i, int)]:
-    raise InputError(f'the id of {odd[0]!r} in {path} is no number; is it whole?')
+    raise InputError(f'the id of {quoted(odd[0])} in {path} is no number; is it whole?')
   pieces = sorted(vocabulary, key=vocabulary.get)
   if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
     raise InputError(f'the ids of {path} do not count from 0 without a gap; it cannot be read.')

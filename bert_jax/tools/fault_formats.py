@@ -28,7 +28,7 @@ from bert_jax.tasks.qa import reading as qa
 from bert_jax.tasks.tagging import conll
 from bert_jax.text import documents
 from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
-from bert_jax.tools import prepare
+from bert_jax.tools import fault_released, prepare
 
 
 class Format(NamedTuple):
@@ -302,4 +302,6 @@ def formats():
     Format('safetensors', {'model.safetensors': weights}, tensor_files.read),
     Format('.bin', _pickle, tensor_files.read),
     Format('TensorFlow', _bundle, tensor_files.read),
+    *(Format(*those, _released) for those in fault_released.configs(released)),
+    *(Format(*those, _tokenizer) for those in fault_released.vocabularies()),
   ]  # fmt: skip

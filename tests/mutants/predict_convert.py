@@ -359,4 +359,25 @@ MUTANTS = [
     'return',
     'tests/test_export.py::test_a_sentencepiece_goes_along_and_the_card_says_how',
   ),
+  (
+    'layers of a kind that we have not are taken for those with a window',
+    'bert_jax/convert/config_families.py',
+    'known = len(kinds) == count and all(kind in (FULL, SLIDING) for kind in kinds)',
+    'known = True',
+    'tests/test_faulty_inputs.py::test_what_a_released_config_says_is_checked_and_quoted_in_part',
+  ),
+  (
+    'a table is made of as many layers as a config.json claims',
+    'bert_jax/convert/config_json.py',
+    'if name in LAYERS and value > MOST_LAYERS:',
+    'if name == LAYERS and value > MOST_LAYERS:',
+    'tests/test_faulty_inputs.py::test_what_a_released_config_says_is_checked_and_quoted_in_part',
+  ),
+  (
+    'a piece of a vocabulary is quoted whole',
+    'bert_jax/tokenizers/reading.py',
+    'has the piece {quoted(piece)} on',
+    'has the piece {piece!r} on',
+    'tests/test_faulty_inputs.py::test_a_vocabulary_is_quoted_in_part',
+  ),
 ]

@@ -1,6 +1,6 @@
 """Classification and regression of texts and pairs: GLUE, any table with named columns."""
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 from bert_jax.field import Field, pairs_with_positive_numbers
 from bert_jax.tasks import labelled
 from bert_jax.tasks.classification import task
@@ -44,7 +44,7 @@ def rules(config):
   advice = 'leave table.labels and table.class_weights empty and table.multi_label false'
   has_labels = bool(table.labels or table.multi_label or weights)
   yield not (table.regression and has_labels), f'table.regression has no label set; {advice}.'
-  odd = f"table.class_weights is {weights!r}; write ((label, weight), ...) or ('balanced',)."
+  odd = f"table.class_weights is {quoted(weights)}; write ((label, weight), ...) or ('balanced',)."
   yield weights == ('balanced',) or pairs_with_positive_numbers(weights), odd
   both = (
     f'table.lm_weight is {table.lm_weight}, for causal models; set model.causal=true, or it to 0.'
@@ -91,7 +91,7 @@ def from_released(config, released):
   table.multi_label = released.problem == 'multi_label_classification'
   table.regression = not table.multi_label and len(labels) == 1
   if odd := [label for label in labels if '|' in label]:
-    fault = f'the label {odd[0]!r} holds a |, which stands between two spellings here'
+    fault = f'the label {quoted(odd[0])} holds a |, which stands between two spellings here'
     raise InputError(f'{fault}; rename it in id2label.')
   if not table.regression:
     table.labels = labels

@@ -15,7 +15,7 @@ that are cut are counted.
 import numpy as np
 from scipy.special import expit, log_softmax
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, listed, quoted
 from bert_jax.objectives.classification import Classification
 from bert_jax.rows.examples import Scored, by_example
 from bert_jax.tasks import labelled
@@ -42,13 +42,13 @@ def resolve(config):
     labels = tuple(sorted(set(given)))
     if len(labels) < 2:
       needs = 'classification needs two at least (for numbers set table.regression=true)'
-      raise InputError(f'the training data has the single label {list(labels)}; {needs}.')
+      raise InputError(f'the training data has the single label {listed(labels)}; {needs}.')
     if len(labels) > 1000:
       fault = f'column {table.label_column!r} holds {len(labels)} different labels, for example '
       advice = 'name another table.label_column or set table.regression=true'
-      raise InputError(f'{fault}{", ".join(labels[:3])}; {advice}.')
+      raise InputError(f'{fault}{listed(labels[:3])}; {advice}.')
     if odd := [label for label in labels if '|' in label]:
-      fault = f'label {odd[0]!r} has a | in it, which parts the spellings of a label'
+      fault = f'label {quoted(odd[0])} has a | in it, which parts the spellings of a label'
       raise InputError(f'{fault}; write it otherwise.')
     config.table.labels = labels
   if table.class_weights == ('balanced',):
@@ -67,8 +67,8 @@ def texts(config):
 def objective(config, tokenizer):
   given, labels = config.table.class_weights, names(config.table.labels)
   if unknown := [label for label, _ in given if label not in labels]:
-    fault = f'table.class_weights names {unknown[0]!r}, which is not a label'
-    raise InputError(f'{fault}; there are {", ".join(map(repr, labels))}.')
+    fault = f'table.class_weights names {quoted(unknown[0])}, which is not a label'
+    raise InputError(f'{fault}; there are {listed(labels)}.')
   weights = tuple(float(dict(given).get(label, 1.0)) for label in labels) if given else ()
   table = config.table
   more = {'multi_label': table.multi_label, 'class_weights': weights, 'pooling': table.pooling}

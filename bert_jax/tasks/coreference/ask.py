@@ -4,7 +4,7 @@ The offset of a span ("pronoun-offset", "a-offset", ..) in characters may be lef
 has it once. Models of Winograd schemas have no "b".
 """
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 from bert_jax.tasks.ask import OfHead, texts_of
 from bert_jax.tasks.coreference.reading import Example
 from bert_jax.tasks.coreference.task import Pronouns
@@ -36,11 +36,11 @@ class Coreference(OfHead):
 def _place(given, text, name, span):
   """(from, to) in characters: the span of the field `name` in its text."""
   if not span or not (number := text.count(span)):
-    raise InputError(f'{name} {span!r} is not in the text; write it as it stands there')
+    raise InputError(f'{name} {quoted(span)} is not in the text; write it as it stands there')
   offset = given.get(f'{name}-offset')
   if offset is None and number == 1:
     offset = text.index(span)
   if type(offset) is not int or offset < 0 or not text.startswith(span, offset):
-    fault = f'{span!r} is {number} times in the text, and not at {name}-offset {offset}'
-    raise InputError(f'{fault}; say where')
+    fault = f'{quoted(span)} is {number} times in the text'
+    raise InputError(f'{fault}, and not at {name}-offset {quoted(offset)}; say where')
   return offset, offset + len(span)

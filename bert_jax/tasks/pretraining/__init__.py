@@ -1,6 +1,7 @@
 """Pre-training on a corpus: masked language model and next-sentence prediction (BERT, 3.1)."""
 
 from bert_jax.corpus import remarks
+from bert_jax.errors import quoted
 from bert_jax.field import Field, pairs_with_positive_numbers
 from bert_jax.tasks.pretraining import task
 from bert_jax.tasks.pretraining.ask import FillMask, NextSentence, Perplexity
@@ -74,7 +75,7 @@ def rules(config):
   )
   yield not config.loss.sbo_weight or spans, no_spans
   given, form = config.corpus.weights, 'write ((language, factor), ...) with factors above 0'
-  odd = f'corpus.weights is {given!r}; {form}; corpus.languages leaves languages out.'
+  odd = f'corpus.weights is {quoted(given)}; {form}; corpus.languages leaves languages out.'
   yield pairs_with_positive_numbers(given), odd
 
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import models
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 from bert_jax.models import decoding
 from bert_jax.objectives import base
 from bert_jax.tasks.ask import Ask, texts_of
@@ -65,7 +65,7 @@ class Generate(Ask):
   def _piece(self, text):
     ids = self.model.tokenizer.ids_batch([text])[0]
     if len(ids) != 1:
-      raise InputError(f'stop is {text!r}, which is {len(ids)} pieces; name one piece.')
+      raise InputError(f'stop is {quoted(text)}, which is {len(ids)} pieces; name one piece.')
     return int(ids[0])
 
   def record(self, given):

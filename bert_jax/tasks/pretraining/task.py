@@ -10,7 +10,7 @@ import tqdm
 
 from bert_jax import models, tokenizers
 from bert_jax.corpus import loading, tokenized
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture, shares
@@ -88,7 +88,7 @@ def resolve(config):
     known += [loading.joined(name, x) for x in (meta['languages'] if meta else ('',))]
   if len(known) > len(set(known)):
     advice = 'give each corpus its own name, or prepare them together'
-    raise InputError(f'data.train names {max(known, key=known.count)!r} twice; {advice}.')
+    raise InputError(f'data.train names {quoted(max(known, key=known.count))} twice; {advice}.')
   if missing := sorted(set(languages) - set(known)):
     there = f'which is not in data.train: {", ".join(map(repr, known))}'
     raise InputError(f'corpus.languages has {missing[0]!r}, {there}; change corpus.languages.')

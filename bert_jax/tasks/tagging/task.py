@@ -112,7 +112,8 @@ def _known(sentences, split, labels, problems):
       problems.wrong(sentence.where, fault, 'sentences with a faulty tag')
     else:
       for tag in unknown:
-        problems.note(f'tags {tag!r} that training does not have (always wrong)', sentence.where)
+        kind = f'tags {quoted(tag)} that training does not have (always wrong)'
+        problems.note(kind, sentence.where)
       out.append(sentence)
   return out
 

@@ -210,23 +210,20 @@ def test_a_program_that_does_not_fit_is_kept_too(tmp_path, monkeypatch):
 
 
 def test_compiling_says_that_it_goes_on(capfd):
-  with compilation.ticking('compiling for 16 TPU', every=0.05):
-    with compilation.quiet() as stderr:
-      os.write(2, b'noise of the compiler')
-      time.sleep(0.5)
-      assert stderr() == 'noise of the compiler'
+  with compilation.ticking('compiling for 16 TPU', every=0.05), compilation.quiet() as stderr:
+    os.write(2, b'noise of the compiler')
+    time.sleep(0.5)
+    assert stderr() == 'noise of the compiler'
   first, *rest = capfd.readouterr().err.splitlines()
   assert first == 'compiling for 16 TPU' and len(rest) > 2
   assert set(rest) == {'  still compiling after 0 s'}
 
 
 def searched(seconds_of, monkeypatch, changes=()):
-  """What preflight_best finds for 16 devices if a step takes seconds_of(config) (None: too large)."""
+  """What preflight_best finds for 16 devices; seconds_of: config -> of a step, None: too large."""
   config = preflight.changed(c.load('configs/pretrain.py:size=base'), {'batch_size': 1024})
   config = preflight.changed(config, dict(changes))
-  devices = [
-    types.SimpleNamespace(coords=(x, y), slice_index=0) for x in range(4) for y in range(4)
-  ]
+  devices = [types.SimpleNamespace(coords=divmod(i, 4), slice_index=0) for i in range(16)]
   shape = lambda config, devices: types.SimpleNamespace(
     shape={'data': 16 // max(1, config.mesh.fsdp), 'fsdp': max(1, config.mesh.fsdp), 'tensor': 1}
   )
@@ -290,7 +287,7 @@ SMALL = [
     'vocab_size=1000', 'dtype=float32', 'hidden_dropout_prob=0', 'attention_probs_dropout_prob=0'))
 ]  # fmt: skip
 SMALL_STEP = ['bert_jax.tools.preflight', '--config', 'configs/pretrain.py', *SMALL, '--json',
-              '--topology', 'v5e:2x2']  # fmt: skip
+              '--topology', 'v5litepod-4', '--config.mesh.fsdp=1']  # fmt: skip
 
 
 def test_the_tpu_compiler_takes_a_small_step():

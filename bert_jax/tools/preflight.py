@@ -146,7 +146,7 @@ def named(pairs):
 def largest_batch(config, devices, chip):
   """The report of the largest batch that fits, to within a sixteenth. The memory of a row follows
   from two small batches; the third is near the largest that should fit."""
-  mesh = sharding.make_mesh(**config.mesh, devices=devices)
+  mesh = sharding.make_mesh(**sharding.axes_of(config, devices), devices=devices)
   unit = mesh.shape['data'] * mesh.shape['fsdp'] * config.optimizer.accumulation
   reports = {}
 
@@ -226,7 +226,7 @@ def sweep(kind, config, devices, chip):
   """Yields (fields changed, report) of each variant of SWEEPS[kind]."""
   for fields in SWEEPS[kind]:
     if kind == 'batch':
-      mesh = sharding.make_mesh(**config.mesh, devices=devices)
+      mesh = sharding.make_mesh(**sharding.axes_of(config, devices), devices=devices)
       shards = mesh.shape['data'] * mesh.shape['fsdp']
       fields = {'batch_size': fields['batch_size'] * shards}
     text = ' '.join(f'{name.partition(".")[2] or name}={value}' for name, value in fields.items())

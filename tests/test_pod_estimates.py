@@ -203,7 +203,7 @@ def test_two_clocks_with_and_without_communication():
   text = '\n'.join(pod_estimates.text_of(report))
   assert 'by 400 GB/s of all links of a chip (cloud.google.com/tpu/docs/v5e)' in text
   assert (
-    'not counted, since the compiler gives them no cycles: 1 sorts, 1 gathers, 1 scatter' in text
+    'not counted, since the compiler gives them no cycles: sorts 1, gathers 1, scatters 1' in text
   )
 
 
@@ -244,13 +244,16 @@ def test_a_run_in_days_and_dollars():
   assert '$100 to $150; spot chips may be taken away' in text and 'every 5 minutes' in text
   assert '--spot 0.5' in '\n'.join(pod_estimates.money_text(report, 2.0, None, 5))
   assert '--price' in pod_estimates.money_text(report, None, None, 5)[0]
+  assert pod_estimates.money_text({'fits': False}, 2.0, None, 5) == []
 
 
 @pytest.mark.parametrize('price, spot', [(0, None), (-1, None), (None, 0.5), (1, 0), (1, 1.5)])
 def test_prices_that_are_none_are_named(price, spot):
   with pytest.raises(InputError, match='--price .*; give|--spot .*; give both'):
-    pod_estimates.check_money(price, spot)
-  assert pod_estimates.check_money(1, 1) is None
+    pod_estimates.check_money(price, spot, None)
+  assert pod_estimates.check_money(1, 1, None) is None
+  with pytest.raises(InputError, match='leave out --sweep'):
+    pod_estimates.check_money(1, None, 'remat')
 
 
 @pytest.mark.parametrize(

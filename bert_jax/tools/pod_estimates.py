@@ -48,8 +48,11 @@ def fullest(report):
   return rows[-1] if rows else None
 
 
-def check_money(price, spot):
-  """InputError unless --price and --spot are amounts that can be meant."""
+def check_money(price, spot, sweeps):
+  """InputError unless --price and --spot are amounts that can be meant; sweeps: is there a --sweep,
+  which prices nothing?"""
+  if sweeps and (price, spot) != (None, None):
+    raise InputError('--price prices one run; leave out --sweep.')
   if price is not None and not price > 0:
     raise InputError(f'--price {price:g} is no price; give dollars for a chip-hour, such as 1.2.')
   if spot is not None and (price is None or not 0 < spot <= 1):
@@ -61,8 +64,9 @@ def check_money(price, spot):
 def cost(report, price, spot=None):
   """{'days', 'chip_hours', 'dollars', 'spot_dollars': [least, most]} of a run, by the two clocks
   and with all that is known of its communication. price: of a chip-hour; spot: the share of it."""
-  with_all = max((row['communication'] for row in report['estimates']), default=False)
-  rows = [row for row in report['estimates'] if row['communication'] == with_all]
+  rows = report.get('estimates', [])  # none of what does not fit
+  with_all = any(row['communication'] for row in rows)
+  rows = [row for row in rows if row['communication'] == with_all]
   if not rows:
     return {}
   span = lambda numbers: [min(numbers), max(numbers)]
@@ -104,7 +108,7 @@ def text_of(report):
     lines.append('  (MFU by the clock of the data sheet is the one that others publish)')
   rest = {name: n for name, n in report['uncounted'].items() if name != KERNELS}
   if rest:
-    told = ', '.join(f'{n:,} {name}' for name, n in rest.items())
+    told = ', '.join(f'{name} {n:,}' for name, n in rest.items())
     lines.append(f'not counted, since the compiler gives them no cycles: {told}')
   return lines + _moved(report)
 

@@ -272,7 +272,7 @@ def main(argv=None):
                       help='search mesh, accumulation, remat and attention')  # fmt: skip
   args, overrides = parser.parse_known_args(argv)
   with config_lib.command_line():
-    pods.check_money(args.price, args.spot)
+    pods.check_money(args.price, args.spot, args.sweep)
     log.info('preflight of %s for %s: nothing is rented or run', args.config, args.topology)
     if args.slices is not None:
       overrides.append(f'--config.mesh.slices={args.slices}')

@@ -87,7 +87,7 @@ def test_tpu_shows_its_commands():
     (['launch/slurm'], 'say what to run'),
     (['launch/attempt', 'true'], 'there is no --workdir'),
     (['launch/tpu', 'create', 'x', '--type', '--dry-run'], '--type needs a value'),
-    (['launch/tpu', 'setup', 'x', '--dry-run', '--bucket', 'gs://b'], 'leave out gs:// and folders'),
+    (['launch/tpu', 'setup', 'x', '--dry-run', '--bucket', 'gs://b'], 'leave out gs:'),
     (['launch/tpu', 'create', 'x', '--dry-run', '--type', 'v5e:4x4'], 'v5e:4x4 is v5litepod-16'),
     (['launch/tpu', 'create', 'My', '--dry-run'], 'My is no name of a TPU'),
     (['launch/tpu', 'create', 'x', '--dry-run', '--restart'], 'only run takes --restart'),

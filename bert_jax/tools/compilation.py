@@ -135,8 +135,8 @@ def usual(name):
 
 def duration(seconds):
   """'40 seconds' or '3 minutes'."""
-  minutes = round(seconds / 60)
-  return f'{minutes} minutes' if minutes > 1 else f'{max(1, round(seconds))} seconds'
+  minutes, seconds = round(seconds / 60), max(1, round(seconds))
+  return f'{minutes} minutes' if minutes > 1 else f'{seconds} second{"s" * (seconds > 1)}'
 
 
 @contextlib.contextmanager

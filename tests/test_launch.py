@@ -68,8 +68,8 @@ def test_tpu_shows_its_commands():
   assert f'echo {commit.strip()}' in said and '> bert_jax/.commit' in said  # which run.json names
   said = launch('launch/tpu', 'run', 'pod', '--dry-run', '--slices', '2', *TRAIN).stderr
   assert said.count('bert_jax.train') == 2 and said.count('--worker=all') == 2
-  said = launch('launch/tpu', 'setup', 'pod', '--dry-run', '--bucket', 'b1').stderr
-  assert 'gcsfuse b1 /mnt/b1' in said.replace('\\', '')
+  said = launch('launch/tpu', 'setup', 'pod', '--dry-run', '--bucket', 'my-b').stderr
+  assert 'gcsfuse my-b /mnt/my-b' in said.replace('\\', '')
   assert 'gcsfuse' not in launch('launch/tpu', 'setup', 'pod', '--dry-run').stderr
 
 

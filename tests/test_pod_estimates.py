@@ -164,6 +164,8 @@ def test_work_without_cycles_is_counted():
   assert program.uncounted() == {'gathers': 1, 'scatters': 1, 'sorts': 1}
   counted = STEP.replace('jit(sort)/sort"}', 'jit(sort)/sort"}, {"estimated_cycles":"9"}')
   assert 'sorts' not in compiled_program.Program(counted).uncounted()
+  unknown = compiled_program.Program(counted.replace('"9"', f'"{2**64 - 1}"'))
+  assert unknown.uncounted()['unknown'] == 1 and unknown.cycles() == program.cycles()
 
 
 def fake_chip(kind='TPU v5 lite'):
@@ -223,6 +225,9 @@ def test_kernels_without_cycles_leave_no_mfu():
   assert 'no time and no MFU: the compiler gives no cycles to 1 Pallas kernels' in '\n'.join(
     pod_estimates.text_of(report)
   )
+  report['uncounted']['unknown'] = 2
+  assert '1 Pallas kernels and 2 operations of unknown cost' in pod_estimates.text_of(report)[0]
+  del report['uncounted']['unknown']
   line = preflight.line_of('attention_implementation=splash', report)
   assert line.endswith('no MFU: 1 Pallas kernels count no cycles')
   assert 'with communication' in preflight.line_of('attention_implementation=xla', report_of())

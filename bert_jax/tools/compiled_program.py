@@ -9,6 +9,7 @@ import math
 import re
 from typing import NamedTuple
 
+UNKNOWN = 2**64 - 1  # the compiler's estimate of what it cannot estimate
 COLLECTIVES = (
   'all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'ragged-all-to-all',
   'collective-permute', 'collective-broadcast',
@@ -49,8 +50,10 @@ class Instruction(NamedTuple):
 
   @property
   def cycles(self):
+    """Of its estimate; 0 if there is none, or if it is UNKNOWN."""
     match = re.search(r'"estimated_cycles":"(\d+)"', self.rest)
-    return int(match[1]) if match else 0
+    number = int(match[1]) if match else 0
+    return number if number != UNKNOWN else 0
 
   @property
   def called(self):
@@ -186,11 +189,14 @@ class Program:
           yield from self.below(inner)
 
   def uncounted(self):
-    """{'Pallas kernels', 'gathers', 'scatters', 'sorts': how many of them run in a step}: work to
-    which the compiler gave no cycles, though it takes time."""
+    """{'Pallas kernels', 'unknown', 'gathers', 'scatters', 'sorts': how many of them run in a
+    step}: work to which the compiler gave no cycles, though it takes time."""
     out = collections.Counter()
     for instruction, times in self.scheduled():
       if instruction.cycles or instruction.opcode in ('while', 'call', 'conditional'):
+        continue
+      if f'"estimated_cycles":"{UNKNOWN}"' in instruction.rest:
+        out['unknown'] += times
         continue
       inner = [i for _, i in self.below(instruction)] if instruction.opcode == 'fusion' else []
       for one in (instruction, *inner):

@@ -9,13 +9,14 @@ publishes the bandwidth of the links, with it (collectives.py).
 from bert_jax.errors import InputError
 from bert_jax.tools import collectives
 
-KERNELS = 'Pallas kernels'
+# Without the cycles of these a step has no time.
+WITHOUT = {'Pallas kernels': 'Pallas kernels', 'unknown': 'operations of unknown cost'}
 
 
 def of_step(program, mesh, chip, flops, steps, chips):
   """{'estimates': [{clock, communication, step_s, mfu, chip_hours}], 'transfers': [...]} of a step.
   program: compiled_program.Program; flops: of the model, over all devices; chips: how many there
-  are. No estimates of a program with kernels whose time the compiler does not know."""
+  are. No estimates of a program with kernels, or others, whose time the compiler does not know."""
   published, slices = chip.published, len({getattr(d, 'slice_index', 0) for d in mesh.devices.flat})
   known = published.interconnect and (slices == 1 or published.network)
   out = {'transfers': [], 'interconnect': None, 'uncounted': program.uncounted()}
@@ -39,7 +40,13 @@ def of_step(program, mesh, chip, flops, steps, chips):
         'mfu': flops / mesh.size / chip.peak / time,
         'chip_hours': steps * time * chips / 3600,
       })  # fmt: skip
-  return out | {'estimates': [] if KERNELS in out['uncounted'] else rows}
+  return out | {'estimates': [] if missing(out) else rows}
+
+
+def missing(report):
+  """'2 Pallas kernels': what a step cannot be timed without; or ''."""
+  counts = report['uncounted']
+  return ' and '.join(f'{counts[name]} {words}' for name, words in WITHOUT.items() if name in counts)
 
 
 def fullest(report):
@@ -89,10 +96,10 @@ def _between(numbers, form='{:,.0f}'):
 def text_of(report):
   """Lines about time and communication."""
   lines, rows = [], report['estimates']
-  if count := report['uncounted'].get(KERNELS):
+  if lacking := missing(report):
     lines.append(
-      f'no time and no MFU: the compiler gives no cycles to {count} {KERNELS}, while what they '
-      'compute is among the model FLOPs'
+      f'no time and no MFU: the compiler gives no cycles to {lacking}, while what they compute is '
+      'among the model FLOPs'
     )
   if rows:
     head = ('compute only', 'with communication')[: 1 + any(r['communication'] for r in rows)]
@@ -106,7 +113,7 @@ def text_of(report):
       ]
       lines += ['  ' + f'{name:30}' + ''.join(f'{cell:>38}' for cell in cells)] * bool(cells)
     lines.append('  (MFU by the clock of the data sheet is the one that others publish)')
-  rest = {name: n for name, n in report['uncounted'].items() if name != KERNELS}
+  rest = {name: n for name, n in report['uncounted'].items() if name not in WITHOUT}
   if rest:
     told = ', '.join(f'{name} {n:,}' for name, n in rest.items())
     lines.append(f'not counted, since the compiler gives them no cycles: {told}')

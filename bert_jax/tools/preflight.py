@@ -215,8 +215,7 @@ def line_of(text, report):
   memory = f'{report["hbm_bytes"] / 2**30:6.2f} GiB'
   cycles = f'{text:40} {memory}  {report["estimated_cycles"]:13,} cycles'
   if not report['estimates']:
-    count = report['uncounted'][pods.KERNELS]
-    return f'{cycles}  no MFU: {count} {pods.KERNELS} count no cycles'
+    return f'{cycles}  no MFU: {pods.missing(report)} count no cycles'
   line = f'{cycles}  estimated MFU {report["estimated_mfu"]:.1%}'
   full = pods.fullest(report)
   return line + f', with communication {full["mfu"]:.1%}' * full['communication']

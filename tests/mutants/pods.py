@@ -84,7 +84,7 @@ MUTANTS = [
   (
     'a program with kernels has an MFU',
     'bert_jax/tools/pod_estimates.py',
-    "{'estimates': [] if KERNELS in out['uncounted'] else rows}",
+    "{'estimates': [] if missing(out) else rows}",
     "{'estimates': rows}",
     f'{TEST}test_kernels_without_cycles_leave_no_mfu',
   ),

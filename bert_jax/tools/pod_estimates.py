@@ -46,7 +46,9 @@ def of_step(program, mesh, chip, flops, steps, chips):
 def missing(report):
   """'2 Pallas kernels': what a step cannot be timed without; or ''."""
   counts = report['uncounted']
-  return ' and '.join(f'{counts[name]} {words}' for name, words in WITHOUT.items() if name in counts)
+  return ' and '.join(
+    f'{counts[name]} {words}' for name, words in WITHOUT.items() if name in counts
+  )
 
 
 def fullest(report):

@@ -38,7 +38,8 @@ log = logging.getLogger('bert_jax')
 # are padded as the run says.)
 FREE = ('hidden_dropout_prob', 'attention_probs_dropout_prob', 'attention_output_dropout_prob',
         'scaled_initializer', 'attention_implementation', 'dtype', 'scan_layers', 'remat',
-        'relative_clamp', 'memory_length', 'recurrent_length', 'extend_positions')  # fmt: skip
+        'relative_clamp', 'memory_length', 'recurrent_length', 'extend_positions',
+        'new_top_layers')  # fmt: skip
 
 
 class Beginning(NamedTuple):
@@ -79,7 +80,13 @@ def adopt_model(config, beginning, given=()):
   """The config with the model that it starts from, if any: its sizes and what its targets begin
   with. All else stays as it is. given: names of fields that the user has set; InputError if that
   model has another value there."""
-  if not (source := teacher.source_of(config)):
+  count, source = config.model.new_top_layers, teacher.source_of(config)
+  if not source:
+    if count:
+      raise InputError(
+        f'model.new_top_layers={count} leaves out layers of init_from, which is empty; name a '
+        'model with --config.init_from=W, or set it to 0.'
+      )
     return config
   if from_huggingface.is_model(beginning.folder):
     description = from_huggingface.describe(beginning.folder)
@@ -92,6 +99,13 @@ def adopt_model(config, beginning, given=()):
   sizes = {field: value for field, value in model.items() if field not in free}
   if teacher.starts_from_teacher(config) and not beginning.continues:
     sizes = teacher.student_sizes(config, sizes)
+  layers = sizes['num_hidden_layers']
+  if count > layers or (count and model['share_layers']):
+    has = 'layers that share their weights' if model['share_layers'] else f'{layers} layers'
+    raise InputError(
+      f'model.new_top_layers={count} is to leave out layers of {source}, which has {has}; set it '
+      'to less, or to 0.'
+    )
   config = config.copy_and_resolve_references()
   if (how := config.model.extend_positions) != 'none':
     table, rows = sizes.pop('max_position_embeddings'), config.model.max_position_embeddings
@@ -139,8 +153,8 @@ def load_weights(beginning, config, objective, mesh):
   tokenizer = tokenizers.load_folder(folder)
   if from_huggingface.is_model(folder):
     weights = from_huggingface.read(folder)
-    own = from_huggingface.describe(folder).model['max_position_embeddings']
-    sizes = {**config.model, 'max_position_embeddings': own}
+    rows = from_huggingface.describe(folder).model['max_position_embeddings']
+    sizes = {**config.model, 'max_position_embeddings': rows}
     params = _extended(weights.tree(models.ModelConfig(**sizes)), config.model)
     try:
       source = released_config.config_of(weights, tokenizer)
@@ -181,6 +195,24 @@ def warm_start(params, source, other_labels=False):
   log.info('init_from: taken: %s; new: %s; not used: %s', *(', '.join(p) or 'none' for p in parts))
   moved = {n: jax.device_put(old[n], x.sharding) if n in taken else x for n, x in new.items()}
   return manifest.unflat(moved, params)
+
+
+def with_new_top(params, new, count):
+  """params with the last `count` layers of their encoder from `new`, of the same structure (Zhang
+  et al. 2021, https://arxiv.org/abs/2006.05987)."""
+  if not count:
+    return params
+
+  def mixed(taken, drawn):
+    below, above = models.unstack_layers(taken), models.unstack_layers(drawn)
+    number = sum(name.startswith('layer_') for name in below)
+    names = [f'layer_{i}' for i in range(number - count, number)]
+    return _with_layers_as_in(taken, below | {name: above[name] for name in names})
+
+  log.info('init_from: the last %d layers of the encoder begin anew', count)
+  layout = jax.tree.map(lambda x: x.sharding, new['encoder'])
+  encoder = jax.jit(mixed, out_shardings=layout)(params['encoder'], new['encoder'])
+  return params | {'encoder': encoder}
 
 
 def names_taken(params, source, other_labels=False):

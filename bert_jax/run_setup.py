@@ -312,6 +312,8 @@ def new_state(inputs, program, weights=None):
   state = jax.jit(program.make_state, out_shardings=program.layout)(init_key)
   if weights:
     params = initialization.warm_start(state.params, *weights)
+    count = inputs.config.model.new_top_layers
+    params = initialization.with_new_top(params, state.params, count)
     state = dataclasses.replace(state, params=params)
   return state
 

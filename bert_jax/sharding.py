@@ -22,6 +22,7 @@ AXES = ('data', 'fsdp', 'tensor')
 BATCH = P(('data', 'fsdp'))  # of the leading axis of all arrays in a batch
 AUTO = 'auto'  # fsdp splits the largest dimension that it divides, if any
 SMALL = 2**14  # AUTO leaves arrays with fewer numbers whole
+MOST = 16  # devices that share the parameters if mesh.fsdp=0 leaves it open
 
 # (regex, spec): the first regex that occurs in a parameter's path counts. A spec names the trailing
 # dimensions, so it holds for scanned layers too, which have one more in front. The paths of
@@ -98,9 +99,24 @@ def _slices(devices, slices):
   return [groups[index] for index in sorted(groups)]
 
 
+def axes_of(config, devices=None):
+  """{'data', 'fsdp', 'tensor', 'slices'} of a config, with a size for an fsdp of 0.
+
+  On TPUs that is as many chips of a slice as divide the sizes of the model, 16 at most: the
+  optimizer, which waits for memory, then takes a sixteenth of its time, and the parameters a
+  sixteenth of the memory. Elsewhere it is 1."""
+  devices, mesh, model = devices or jax.devices(), dict(config.mesh), config.model
+  if mesh['fsdp'] == 0:
+    groups = abs(mesh['tensor']) * (mesh['slices'] if mesh['data'] == -1 else mesh['data'])
+    sizes = model.hidden_size, model.intermediate_size, model.vocab_multiple
+    free = devices[0].platform == 'tpu' and mesh['tensor'] != -1 and len(devices) % groups == 0
+    mesh['fsdp'] = math.gcd(MOST, len(devices) // groups, *sizes) if free else 1
+  return mesh
+
+
 def mesh_of(config, devices=None):
   """The mesh of a config. InputError unless its batch and its model fit."""
-  mesh = make_mesh(**config.mesh, devices=devices)
+  mesh = make_mesh(**axes_of(config, devices), devices=devices)
   check_fits(mesh, config)
   return mesh
 

@@ -121,12 +121,18 @@ def _check_answers(config, objective, source, theirs):
       f'the teacher {config.teacher} was trained for {source.config.objective!r} and this run is '
       f'for {config.objective!r}; fine-tune a teacher for the same task.'
     )
-  form = lambda x: (len(x.labels), getattr(x, 'multi_label', 0), getattr(x, 'candidates', 0))
-  if objective.labels != theirs.labels or form(objective) != form(theirs):
+  if objective.labels != theirs.labels:
     raise InputError(
       f'the teacher {config.teacher} has other labels ({_listed(theirs)}) than this run '
       f'({_listed(objective)}); give the run those of the teacher, in its order.'
     )
+  for name in ('multi_label', 'candidates'):  # of a classifier, of coreference
+    mine, other = (getattr(x, name, 0) for x in (objective, theirs))
+    if mine != other:
+      raise InputError(
+        f'the teacher {config.teacher} was trained with {name}={other} and this run has {mine}, so '
+        'their answers have not the same form; give this run what the teacher has.'
+      )
   parts = jax.eval_shape(theirs.init, jax.random.key(0))
   if missing := sorted(parts.keys() - source.params.keys()):
     raise InputError(

@@ -220,7 +220,7 @@ def get_config(arg=''):
       decay=0.0, final_rate=0.0, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01,
       no_decay='LayerNorm|bias', clip_norm=1.0, accumulation=1, skip_nonfinite=0, batch_warmup=0.0,
       freeze='', lr_multipliers=(), layer_lr_decay=1.0),
-    mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),
+    mesh=dict(data=-1, fsdp=0, tensor=1, slices=1),
     spikes=dict(window=0, zscore=6.0, rollback=0),
     eval=dict(every=10_000, batches=50, seed=0, patience=0),
     checkpoint=dict(every=10_000, minutes=5.0, keep_latest=2, keep_every=0,

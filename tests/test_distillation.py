@@ -352,6 +352,7 @@ def test_a_released_teacher_teaches_too(vocab, tables, tuned, tmp_path):
     (DISTILL, ['init_from=x'], 'every_layer=2 starts from the teacher and init_from=x from anoth'),
     (DISTILL, ['table.labels=yes,no'], r'has other labels \(0, 1\) than this run \(yes, no'),
     (DISTILL, ['table.labels=1|positive,0|negative'], 'give the run those of the teacher, in its'),
+    (DISTILL, ['table.multi_label=true'], 'with multi_label=False and this run has True, so their'),
     (
       'configs/distill.py:task=pos', ['tagging.labels=0,1'],
       "was trained for 'classification' and this run is for 'tagging'; fine-tune a teacher",

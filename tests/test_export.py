@@ -207,6 +207,20 @@ def test_an_export_without_a_field_had_its_past_in_effect(tmp_path, monkeypatch)
   assert trained.load(tmp_path / 'hf').config.qa.later == 5
 
 
+def test_an_export_names_no_folder_of_the_machine(tmp_path):
+  found = made('masked-lm')
+  found.config.corpus.phrases = str(tmp_path / 'phrases.txt')
+  found.config.corpus.entities = '~ada/names/all.txt'
+  found.config.data.train = str(tmp_path / 'corpus.txt')
+  found.config.tokenizer.path = str(tmp_path / 'vocab.txt')
+  convert.export_run(tmp_path / 'hf', found, {})
+  for path in (tmp_path / 'hf').rglob('*'):
+    content = path.read_bytes() if path.is_file() else b''
+    assert str(tmp_path).encode() not in content and b'~ada' not in content, path
+  corpus = trained.load(tmp_path / 'hf').config.corpus
+  assert (corpus.phrases, corpus.entities) == ('phrases.txt', 'all.txt')
+
+
 def test_what_lies_in_a_folder(tmp_path):
   found = made('encoder and pooler')
   commands = [{'argv': ['train.py', '--config', 'x.py'], 'time': '2026-11-21 10:00:00'}]

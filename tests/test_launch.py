@@ -68,6 +68,9 @@ def test_tpu_shows_its_commands():
   assert f'echo {commit.strip()}' in said and '> bert_jax/.commit' in said  # which run.json names
   said = launch('launch/tpu', 'run', 'pod', '--dry-run', '--slices', '2', *TRAIN).stderr
   assert said.count('bert_jax.train') == 2 and said.count('--worker=all') == 2
+  said = launch('launch/tpu', 'setup', 'pod', '--dry-run', '--bucket', 'my-b').stderr
+  assert 'gcsfuse my-b /mnt/my-b' in said.replace('\\', '')
+  assert 'gcsfuse' not in launch('launch/tpu', 'setup', 'pod', '--dry-run').stderr
 
 
 @pytest.mark.parametrize(
@@ -84,6 +87,7 @@ def test_tpu_shows_its_commands():
     (['launch/slurm'], 'say what to run'),
     (['launch/attempt', 'true'], 'there is no --workdir'),
     (['launch/tpu', 'create', 'x', '--type', '--dry-run'], '--type needs a value'),
+    (['launch/tpu', 'setup', 'x', '--dry-run', '--bucket', 'gs://b'], 'leave out gs:'),
     (['launch/tpu', 'create', 'x', '--dry-run', '--type', 'v5e:4x4'], 'v5e:4x4 is v5litepod-16'),
     (['launch/tpu', 'create', 'My', '--dry-run'], 'My is no name of a TPU'),
     (['launch/tpu', 'create', 'x', '--dry-run', '--restart'], 'only run takes --restart'),

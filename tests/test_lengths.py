@@ -86,6 +86,24 @@ def test_runs_without_lengths_have_no_such_table(tmp_path):
   assert 'by length' not in report.table(report.read(tmp_path))
 
 
+def test_a_panel_draws_them(runs):
+  pytest.importorskip('matplotlib')
+  from bert_jax.tools import report_figures, report_panels
+
+  (panel,) = report_panels.report(report.read(runs), [runs]).panels
+  drawn = {name: figure for name, _, figure in report_figures.of_panel(panel)}
+  (axis,) = drawn['lengths'].axes
+  (line,) = axis.get_lines()
+  assert [x.get_text() for x in axis.get_xticklabels()] == ['65-128', '1025-2048']
+  assert list(line.get_xdata()) == [0, 1]
+  assert list(line.get_ydata()) == pytest.approx([0.85, 0.55])
+  assert 'classification_accuracy' in axis.get_ylabel()
+  for path in runs.glob('*/**/scores.json'):
+    path.unlink()
+  (panel,) = report_panels.report(report.read(runs), [runs]).panels
+  assert 'lengths' not in [name for name, *_ in report_figures.of_panel(panel)]
+
+
 def test_a_report_draws_them(runs):
   pytest.importorskip('matplotlib')
   drawn = []

@@ -14,7 +14,7 @@ from test_objectives import MODEL
 from test_train import labelled, small_finetune  # noqa: F401 (a fixture)
 
 from bert_jax import config as c
-from bert_jax import evaluate, models, predict
+from bert_jax import evaluate, initialization, models, predict, run_setup, step
 from bert_jax.config import InputError
 from bert_jax.models.tokens import Pattern, Tokens, sees
 from bert_jax.objectives import base
@@ -34,6 +34,52 @@ def test_a_table_is_tiled_or_interpolated():
   np.testing.assert_allclose(between, [[0, 9], [1.5, 9], [3, 9], [4.5, 4.5], [6, 0]], atol=1e-6)
   assert tiled.dtype == between.dtype == np.float32
   np.testing.assert_allclose(models.extended(table, 3, 'interpolate'), table, atol=1e-6)
+
+
+@pytest.mark.parametrize('stacked', [True, False])
+def test_last_layers_that_are_new(stacked):
+  model = dataclasses.replace(MODEL, num_hidden_layers=3, scan_layers=stacked)
+  taken, new = (
+    {'encoder': models.init_encoder(model, jax.random.key(seed)), 'classifier': jnp.ones(seed)}
+    for seed in (1, 2)
+  )
+  mixed = initialization.with_new_top(taken, new, 2)
+  assert jax.tree.structure(mixed) == jax.tree.structure(taken)
+  np.testing.assert_array_equal(mixed['classifier'], taken['classifier'])
+  apart = lambda params: models.unstack_layers(params['encoder'])
+  of = {name: new if name in ('layer_1', 'layer_2') else taken for name in apart(mixed)}
+  assert {'layer_0', 'layer_1', 'layer_2', 'embeddings'} <= of.keys()
+  for name, tree in apart(mixed).items():
+    jax.tree.map(np.testing.assert_array_equal, tree, apart(of[name])[name])
+  assert initialization.with_new_top(taken, new, 0) is taken
+
+
+def test_a_run_begins_with_new_last_layers(pretrained, labelled, tmp_path):  # noqa: F811
+  config = small_finetune(
+    labelled, f'--config.init_from={pretrained[0]}', '--config.model.new_top_layers=1'
+  )
+  inputs = run_setup.read_inputs(config, tmp_path / 'run')
+  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.steps)
+  weights = initialization.load_weights(
+    inputs.beginning, inputs.config, inputs.objective, inputs.mesh
+  )
+  drawn, begun = (run_setup.new_state(inputs, program, x).params for x in (None, weights))
+  drawn, begun, before = (
+    models.unstack_layers(jax.device_get(x['encoder']))
+    for x in (drawn, begun, pretrained[1].params)
+  )
+  for name, tree in begun.items():  # its one layer is the last
+    same = drawn if name == 'layer_0' else before
+    jax.tree.map(np.testing.assert_array_equal, tree, same[name])
+  for count, source, sentence in (
+    (9, pretrained[0], 'which has . layers; set it to less'),
+    (1, '', 'leaves out layers of init_from, which is empty'),
+  ):
+    config = small_finetune(
+      labelled, f'--config.init_from={source}', f'--config.model.new_top_layers={count}',
+    )  # fmt: skip
+    with pytest.raises(InputError, match=sentence):
+      run_setup.read_inputs(config, tmp_path / 'run')
 
 
 @pytest.mark.parametrize('how', ['tile', 'interpolate'])

@@ -3,6 +3,10 @@
 import dataclasses
 import json
 import math
+import os
+import re
+import time
+import types
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +19,7 @@ from bert_jax.config import InputError
 from bert_jax.models.attention import Attention
 from bert_jax.models.tokens import Layer, Tokens
 from bert_jax.tasks import TASKS
-from bert_jax.tools import chips, compiled_program, preflight
+from bert_jax.tools import chips, compilation, compiled_program, preflight, preflight_best
 
 PROGRAM = """HloModule jit_train_step, is_scheduled=true
 
@@ -109,9 +113,9 @@ def test_conditionals_with_several_dear_branches_are_named():
   ],
 )
 def test_what_the_compiler_says_when_it_does_not_fit(text, used, limit):
-  assert chips.too_large(RuntimeError(text)) == (int(used * 2**30), int(limit * 2**30))
+  assert compilation.too_large(RuntimeError(text)) == (int(used * 2**30), int(limit * 2**30))
   with pytest.raises(InputError, match='takes no such program .something else.; change'):
-    chips.too_large(RuntimeError('something else'))
+    compilation.too_large(RuntimeError('something else'))
 
 
 @pytest.mark.parametrize('task', ['docs', 'stsb', 'ner', 'squad', 'dream', 'gap'])
@@ -160,6 +164,125 @@ def test_the_largest_batch_is_found_in_a_few_compilations(bytes_of, most, monkey
   assert len(tried) == len(set(tried)) <= 10
 
 
+def test_a_program_is_compiled_once(tmp_path, monkeypatch, capfd):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  lowered, times = jax.jit(lambda x: x @ x).lower(jnp.ones((8, 8))), []
+
+  class Lowered:
+    as_text = staticmethod(lowered.as_text)
+
+    def compile(self):
+      times.append(0)
+      return lowered.compile()
+
+  compiled = lambda options=None: compilation.compiled(
+    Lowered(), jax.devices()[:1], 'a step for', options
+  )
+  first, again = compiled(), compiled()
+  assert not first.cached and again == first._replace(cached=True) and len(times) == 1
+  assert 'HloModule' in first.text and set(first.sizes) == set(compilation.SIZES)
+  said = capfd.readouterr().err
+  assert said == 'compiling a step for 1 cpu, usually 1 to 5 minutes\n'
+  # Anything that the result depends on: the options, the program, the compiler.
+  compiled({'a': 1})
+  assert re.fullmatch(r'\d+ seconds?', compilation.usual('a step for 1 cpu'))
+  monkeypatch.setattr(compilation, 'versions', lambda: 'jax 99')
+  compiled()
+  assert len(times) == 3
+  (damaged,) = {p for p in tmp_path.rglob('*.gz') if 'jax 99' in p.with_name(
+    p.name.replace('.hlo.gz', '.json')).read_text()}  # fmt: skip
+  damaged.write_bytes(damaged.read_bytes()[:-9])
+  compiled()
+  assert len(times) == 4 and compiled().cached
+
+
+def test_a_program_that_does_not_fit_is_kept_too(tmp_path, monkeypatch):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+
+  class Lowered:
+    def as_text(self):
+      return 'module'
+
+    def compile(self):
+      raise RuntimeError('Ran out of memory in memory space hbm. Used 30.50G of 15.75G hbm.')
+
+  for cached in (False, True):
+    made = compilation.compiled(Lowered(), jax.devices()[:1], 'a step for')
+    assert (made.text, made.used, made.cached) == ('', int(30.5 * 2**30), cached)
+    assert made.limit == int(15.75 * 2**30)
+
+
+def test_compiling_says_that_it_goes_on(capfd):
+  with compilation.ticking('compiling for 16 TPU', every=0.05), compilation.quiet() as stderr:
+    os.write(2, b'noise of the compiler')
+    time.sleep(0.5)
+    assert stderr() == 'noise of the compiler'
+  first, *rest = capfd.readouterr().err.splitlines()
+  assert first == 'compiling for 16 TPU' and len(rest) > 2
+  assert all(re.fullmatch(r'  still compiling after \d+ s', line) for line in rest)
+
+
+def searched(seconds_of, monkeypatch, changes=()):
+  """What preflight_best finds for 16 devices; seconds_of: config -> of a step, None: too large."""
+  config = preflight.changed(c.load('configs/pretrain.py:size=base'), {'batch_size': 1024})
+  config = preflight.changed(config, dict(changes))
+  devices = [types.SimpleNamespace(coords=divmod(i, 4), slice_index=0) for i in range(16)]
+  shape = lambda config, devices: types.SimpleNamespace(
+    shape={'data': 16 // max(1, config.mesh.fsdp), 'fsdp': max(1, config.mesh.fsdp), 'tensor': 1}
+  )
+  monkeypatch.setattr(preflight_best.sharding, 'mesh_of', shape)
+  tried = []
+
+  def attempt(fields):
+    tried.append(fields)
+    seconds = seconds_of(preflight.changed(config, fields))
+    row = {'clock': 'calibrated', 'communication': True, 'step_s': seconds}
+    return {'fits': seconds is not None, 'estimates': [row]}
+
+  return *preflight_best.search(config, devices, attempt), tried
+
+
+def test_the_best_of_a_few_compilations_is_found(monkeypatch):
+  def seconds(config):
+    parts = {1: 1.0, 2: 0.9, 4: 0.95}[config.optimizer.accumulation]
+    mesh = {1: 10.0, 4: 7.0, 16: 8.0}[config.mesh.fsdp]
+    return mesh * parts * {'einsum': 1.0, 'xla': 0.99}[config.model.attention_implementation]
+
+  changes = {
+    'mesh.fsdp': 1,
+    'optimizer.accumulation': 1,
+    'model.attention_implementation': 'einsum',
+  }
+  fields, report, own, tried = searched(seconds, monkeypatch, changes)
+  # xla is faster by 1 % only, which is nothing.
+  assert fields == {'mesh.data': -1, 'mesh.fsdp': 4, 'optimizer.accumulation': 2}
+  assert preflight_best.seconds(report) == pytest.approx(6.3)
+  assert preflight_best.seconds(own) == 10 and len(tried) <= 7
+  command = preflight_best.command('configs/pretrain.py', ['--config.seed=1'], fields)
+  assert command.startswith(
+    'python -m bert_jax.train --config configs/pretrain.py --config.seed=1 '
+  )
+  assert command.endswith(
+    '--config.mesh.fsdp=4 --config.optimizer.accumulation=2 --workdir WORKDIR'
+  )
+
+
+def test_what_does_not_fit_is_made_to_fit_by_parts_and_then_by_remat(monkeypatch):
+  def seconds(config):
+    fits = config.model.remat == 'full' or config.optimizer.accumulation >= 16
+    return 1.0 if fits else None
+
+  fields, report, own, _ = searched(seconds, monkeypatch)
+  assert not own['fits'] and report['fits'] and fields == {'optimizer.accumulation': 16}
+  fields, *_ = searched(lambda c: 1.0 if c.model.remat == 'full' else None, monkeypatch)
+  assert fields == {'model.remat': 'full'}
+
+
+def test_kernels_without_cycles_cannot_be_searched():
+  with pytest.raises(InputError, match='Pallas kernels cannot be estimated; set model.attention'):
+    preflight_best.seconds({'fits': True, 'estimates': []})
+
+
 SMALL = [
   '--config.batch_size=64', '--config.data.seq_length=128', '--config.optimizer.warmup=0',
   *(f'--config.model.{field}' for field in (
@@ -167,7 +290,7 @@ SMALL = [
     'vocab_size=1000', 'dtype=float32', 'hidden_dropout_prob=0', 'attention_probs_dropout_prob=0'))
 ]  # fmt: skip
 SMALL_STEP = ['bert_jax.tools.preflight', '--config', 'configs/pretrain.py', *SMALL, '--json',
-              '--topology', 'v5e:2x2']  # fmt: skip
+              '--topology', 'v5litepod-4', '--config.mesh.fsdp=1']  # fmt: skip
 
 
 def test_the_tpu_compiler_takes_a_small_step():
@@ -187,6 +310,14 @@ def test_the_tpu_compiler_takes_a_small_step():
   assert report['model_flops'] == 3 * objective.flops(64)
   done = report['model_flops'] / report['estimated_step_s'] / 4
   assert report['estimated_mfu'] == pytest.approx(done / 197e12)
+  # The matrix units could do 4 x 128 x 128 products a cycle.
+  sheet = report['model_flops'] / 4 / report['estimated_cycles'] / (4 * 2 * 128**2)
+  assert report['data_sheet_mfu'] == pytest.approx(sheet) and sheet < report['estimated_mfu']
+  (row, *rest) = report['transfers']
+  assert (row['kind'], row['axes']) == ('all-reduce', 'data') and not rest
+  with_all = report['estimates'][1]
+  assert with_all['communication'] and with_all['mfu'] < report['estimated_mfu']
+  assert with_all['step_s'] == pytest.approx(report['estimated_step_s'] + row['waited'])
   params = jax.eval_shape(objective.init, jax.random.key(0))
   table = params['encoder']['embeddings']['word_embeddings']['embedding'].size
   gradients = 4 * (models.count_parameters(params) + table)

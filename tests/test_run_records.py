@@ -231,7 +231,7 @@ def test_a_run_that_went_on_elsewhere_says_so(pretrained, tmp_path, corpus_file)
   assert 'earlier' not in facts
   path.write_text(json.dumps(facts | {'python': '3.9.1', 'devices': '8 x TPU v3'}))
   (tmp_path / 'run' / 'code.diff').write_text('of another day')
-  train(small_pretrain(corpus_file), tmp_path / 'run')
+  train(small_pretrain(corpus_file, '--config.steps=22'), tmp_path / 'run')
   again = json.loads(path.read_text())
   assert again['earlier'] == [{'python': '3.9.1', 'devices': '8 x TPU v3', 'commands': 1}]
   assert again['python'] == facts['python'] and len(again['commands']) == 2

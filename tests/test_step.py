@@ -608,6 +608,36 @@ def test_mesh_mistakes_are_sentences():
     sharding.spec_of('y', (7, 7), Mesh, ())
 
 
+@pytest.mark.parametrize(
+  ('platform', 'number', 'overrides', 'fsdp'),
+  [
+    ('tpu', 16, [], 16),
+    ('tpu', 256, [], 16),
+    ('tpu', 4, [], 4),
+    ('tpu', 1, [], 1),
+    ('tpu', 16, ['mesh.slices=2'], 8),
+    ('tpu', 16, ['mesh.tensor=2'], 8),
+    ('tpu', 16, ['mesh.data=4'], 4),
+    ('tpu', 16, ['mesh.data=16'], 1),
+    ('tpu', 16, ['mesh.fsdp=2'], 2),
+    ('tpu', 16, ['mesh.tensor=-1', 'mesh.data=2'], 1),
+    ('tpu', 16, ['model.hidden_size=312', 'model.num_attention_heads=12'], 8),
+    ('tpu', 16, ['model.vocab_multiple=1'], 1),
+    ('cpu', 16, [], 1),
+    ('gpu', 16, [], 1),
+  ],
+)
+def test_the_parameters_are_shared_by_up_to_sixteen_chips_of_a_slice(
+  platform, number, overrides, fsdp
+):
+  class Device:
+    pass
+
+  Device.platform = platform
+  config = c.load('configs/pretrain.py:size=base', [f'--config.{x}' for x in overrides])
+  assert sharding.axes_of(config, [Device()] * number)['fsdp'] == fsdp
+
+
 def test_fsdp_cuts_the_largest_dimension_that_it_divides():
   class Mesh:
     shape = {'data': 1, 'fsdp': 4, 'tensor': 1}

@@ -158,6 +158,37 @@ def test_a_config_file_has_arms_of_its_own(tmp_path):
     sweep_grid.arms_of(str(path), [])
 
 
+def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
+  """Each from the one of the same arm and seed, in the folder that it was trained in."""
+  root, spec = tmp_path / 'S', 'configs/finetune.py:runlocal'
+  before = ['--config', PRETRAIN, '--vary', 'masking.masked_lm_prob=0.15,0.3', '--seeds', '4,7']
+  args = sweep.parser().parse_args([*before, '--workdir', str(root)])
+  runs, name = sweep.planned(args, [])
+  sweep.plan_written(root, runs, name, args)
+  after = ['--config', spec, '--workdir', 'T', '--from', str(root), '--seeds', '4,7', '--vary']
+  sweep.main([*after, 'steps=5,6;epochs=0,0', '--print'])
+  commands = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
+  starts = {
+    words[words.index('--workdir') + 1]: next(
+      x for x in words if x.startswith('--config.init_from')
+    )
+    for words in commands
+  }
+  assert starts == {
+    f'T/{folder[: -len(seed)]}steps={steps},epochs=0,{seed}': f'--config.init_from={root}/{folder}'
+    for folder in (run.folder for run, _ in runs) for seed in [folder.rpartition(',')[2]]
+    for steps in (5, 6)
+  }  # fmt: skip
+  with pytest.raises(InputError, match='--from has other arms; drop one'):
+    sweep_grid.arms_of(spec, ['steps=5,6'], '', before=str(root))
+  for content in ('{"runs": 3}', '{}', '{'):
+    (root / 'sweep.json').write_text(content)
+    with pytest.raises(InputError, match='holds no sweep; give the --workdir of one'):
+      sweep_grid.arms_of(spec, [], before=str(root))
+  with pytest.raises(InputError, match='holds no sweep'):
+    sweep_grid.arms_of(spec, [], before=str(tmp_path / 'none'))
+
+
 @pytest.mark.parametrize('short', [',runlocal', ''])
 def test_every_ready_ablation_is_a_sweep(short):
   """All arms load; arms of one that learns masked words alone are evaluated alike, except where
@@ -218,39 +249,35 @@ def metrics_of(path):
   return [{k: v for k, v in line.items() if k not in clock} for line in lines]
 
 
+def swept(capsys, *command):
+  """(exit status, stdout, stderr) of a sweep, which this process leads: its runs have their own."""
+  code = 0
+  try:
+    sweep.main(list(command))
+  except SystemExit as end:
+    code = end.code
+  return code, *capsys.readouterr()
+
+
 def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
   tmp_path, corpus_file, capsys
 ):
   root = tmp_path / 'S'
-  command = [
-    'bert_jax.tools.sweep',
-    '--config',
-    PRETRAIN,
-    '--workdir',
-    root,
-    '--seeds',
-    '2',
-    '--jobs',
-    '2',
-    '--vary',
-    'optimizer.learning_rate=1e-3,1e30',
-    *small(corpus_file),
-  ]
-  out = run_module(*command, check=False)  # fmt: skip
-  assert out.returncode == 2, out.stderr[-3000:]
+  command = ['--config', PRETRAIN, '--workdir', str(root), '--seeds', '2', '--vary',
+             'optimizer.learning_rate=1e-3,1e30', *small(corpus_file)]  # fmt: skip
+  code, said, log = swept(capsys, *command, '--jobs', '2')
+  assert code == 2, log[-3000:]
   names = [
     f'optimizer.learning_rate={rate},seed={seed}' for rate in ('1e-3', '1e30') for seed in '01'
   ]
   ends = {name: json.loads((root / 'logs' / f'{name}.json').read_text()) for name in names}
   assert [ends[name]['state'] for name in names] == ['done', 'done', 'failed', 'failed']
-  assert '2 of 4 runs did not end' in out.stderr and 'so the run stops' in out.stderr
-  assert '4 of 4 ' in out.stderr and 'step 2/4' not in out.stderr  # quiet: in the logs of the runs
+  assert '2 of 4 runs did not end' in log and 'so the run stops' in log
+  assert '4 of 4 ' in log and 'step 2/4' not in log  # quiet: in the logs of the runs
   assert 'step 2/4' in (root / 'logs' / f'{names[0]}.txt').read_text()
-  assert 'mlm_nsp' in out.stdout
+  assert 'mlm_nsp' in said
   # The same run by hand, from the command that --print gives.
-  here = list(map(str, command[1:]))
-  sweep.main([*here, '--print'])
-  printed = capsys.readouterr().out.splitlines()
+  printed = swept(capsys, *command, '--print')[1].splitlines()
   assert len(printed) == 4
   environment, *words = shlex.split(printed[1])
   assert environment == f'JAX_COMPILATION_CACHE_DIR={root}/.jax_cache' and words[0] == 'python'
@@ -264,12 +291,11 @@ def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
   assert metrics_of(tmp_path / 'alone') == metrics_of(root / names[1])
   # Begun again it tries the failed ones alone.
   before = (root / names[0] / 'metrics.jsonl').stat().st_mtime_ns
-  out = run_module(*command, check=False)
-  assert '2 of 4 runs are done already' in out.stderr and out.returncode == 2
+  code, _, log = swept(capsys, *command, '--jobs', '2')
+  assert '2 of 4 runs are done already' in log and code == 2
   assert (root / names[0] / 'metrics.jsonl').stat().st_mtime_ns == before
   assert (root / 'logs' / f'{names[0]}.txt').read_text().count('====') == 1
-  sweep.main([*here, '--dry-run'])
-  said = capsys.readouterr().out
+  _, said, _ = swept(capsys, *command, '--dry-run')
   assert '4 runs; time left:' in said and 'as long as the runs that are done' in said
   assert len([x for x in (root / '.jax_cache').iterdir() if 'train_step' in x.name
               and x.name.endswith('-cache')]) == 1  # fmt: skip

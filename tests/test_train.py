@@ -39,6 +39,7 @@ from bert_jax.metrics import mean
 from bert_jax.objectives import mlm_nsp
 from bert_jax.step import Program, State
 from bert_jax.tasks import TASKS
+from bert_jax.tools import report, sweep
 from bert_jax.train import train
 
 
@@ -854,39 +855,19 @@ def test_a_model_is_not_asked_for_what_it_cannot_do(pretrained, finetuned):
     predict.Model(finetuned[0]).classify([('a', 'b')])
 
 
-def test_sweep_runs_seeds_and_report_reads_workdirs_alone(pretrained, labelled, tmp_path):
+def test_sweep_runs_seeds_and_report_reads_workdirs_alone(pretrained, labelled, tmp_path, capsys):
   config = small_finetune(labelled)
-  fixed = [
-    'data.train',
-    'data.eval',
-    'steps',
-    'batch_size',
-    'data.seq_length',
-    'eval.every',
-    'checkpoint.every',
-    'log.tensorboard',
-    'optimizer.learning_rate',
-  ]
+  fixed = ['data.train', 'data.eval', 'steps', 'batch_size', 'data.seq_length', 'eval.every',
+           'checkpoint.every', 'log.tensorboard', 'optimizer.learning_rate']  # fmt: skip
   flat = c.flatten(config)
-  out = run_module(
-    'bert_jax.tools.sweep',
-    '--config',
-    'configs/finetune.py:runlocal',
-    '--workdir',
-    tmp_path,
-    '--seeds',
-    2,
-    '--vary',
-    f'init_from=,{pretrained[0]}',
-    '--config.model.vocab_size=200',
-    f'--config.tokenizer.path={pretrained[0]}/vocab.txt',
-    '--config.model.num_hidden_layers=1',
-    '--config.model.hidden_size=32',
-    '--config.model.intermediate_size=64',
-    '--config.model.max_position_embeddings=64',
-    *(f'--config.{k}={flat[k]}' for k in fixed),
-  )
-  rows = out.stdout.split('by length')[0].strip().splitlines()
+  sweep.main([
+    '--config', 'configs/finetune.py:runlocal', '--workdir', str(tmp_path), '--seeds', '2',
+    '--vary', f'init_from=,{pretrained[0]}', '--config.model.vocab_size=200',
+    f'--config.tokenizer.path={pretrained[0]}/vocab.txt', '--config.model.num_hidden_layers=1',
+    '--config.model.hidden_size=32', '--config.model.intermediate_size=64',
+    '--config.model.max_position_embeddings=64', *(f'--config.{k}={flat[k]}' for k in fixed),
+  ])  # fmt: skip
+  rows = capsys.readouterr().out.split('by length')[0].strip().splitlines()
   assert len(rows) == 3 and rows[0].startswith('objective')
   assert '±' in rows[1] and 'init_from=none' in rows[1] and str(pretrained[0]) in rows[2]
   values = [
@@ -894,5 +875,5 @@ def test_sweep_runs_seeds_and_report_reads_workdirs_alone(pretrained, labelled, 
     for p in sorted(tmp_path.glob('init_from=none*/config.json'))
   ]
   assert f'{np.mean(values):.4f} ± {np.std(values, ddof=1):.4f}' in rows[1]
-  run_module('bert_jax.tools.report', tmp_path, '--picture', tmp_path / 'curves.png')
+  report.main([str(tmp_path), '--picture', str(tmp_path / 'curves.png')])
   assert (tmp_path / 'curves.png').read_bytes().startswith(b'\x89PNG')

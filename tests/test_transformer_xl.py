@@ -287,10 +287,12 @@ def test_what_a_memory_costs_is_counted():
 def test_bytes_are_a_vocabulary(tmp_path):
   tokenizer = of_bytes()
   assert tokenizer.vocab_size == 261 and tokenizer.special_ids == (0, 1, 2, 3, 4)
-  text = 'Bytes of "ü" 漢\t[MASK] \x00'
+  text = '  Bytes of  "ü" 漢\t[MASK] \x00 \n '
   (ids,) = tokenizer.ids_batch([text])
-  assert len(ids) == len(' ' + text.encode().decode()) + len(text.encode()) - len(text)
-  assert tokenizer.decode(ids) == text.strip() and ids.min() > 4
+  assert len(ids) == len(text.encode()) and ids.min() > 4
+  (word,) = tokenizer.ids_batch(['word'])
+  assert len(word) == 5 and tokenizer.decode(word) == 'word'
+  assert tokenizer.decode([*word, *ids, *ids[:1]]) == f'word{text} ', 'blanks are bytes, too'
   again = tokenizers.load(tokenizer.save(tmp_path))
   assert again.fingerprint == tokenizer.fingerprint
   np.testing.assert_array_equal(again.ids_batch([text])[0], ids)
@@ -391,13 +393,15 @@ def test_it_is_evaluated_with_a_longer_memory_and_says_bits(trained):
   assert 'language_model' in report.table(runs)
 
 
-def test_bits_are_those_of_all_bytes(trained, corpus_file):
+def test_bits_are_those_of_all_bytes(trained, corpus_file, caplog):
   """The metric against the loss, summed over the held-out text, and its length."""
   from bert_jax.tasks import TASKS
 
   workdir, _, metrics = trained
   config, tokenizer = workdirs.read_config(workdir), tokenizers.load_folder(workdir)
-  rows = TASKS['language_model'].sources(config, tokenizer)['eval']
+  with caplog.at_level('INFO', 'bert_jax'):
+    rows = TASKS['language_model'].sources(config, tokenizer)['eval']
+  assert 'a loss per token that stays there' in caplog.text and 'MLM' not in caplog.text
   targets = int((rows.lengths() - 1).sum())
   (sizes,) = rows.corpus.sizes.sum(axis=0, keepdims=True)
   assert rows.lengths().sum() > 2000 and targets == len(rows.corpus) + len(rows.corpus.sizes)
@@ -430,7 +434,7 @@ def test_what_it_writes_is_what_it_finds_likeliest(trained):
     with cpu_kernels.dense(model._turned):
       new.append(int(jnp.argmax(logits(row_of(row, [len(ids)]))[0, len(ids) - 1])))
     ids.append(new[-1])
-  assert tokenizer.decode(ids) == ('the river' + answer['generated']).strip()
+  assert tokenizer.decode(ids) == 'the river' + answer['generated']
 
 
 def test_hugging_face_has_no_class_for_it(trained, tmp_path):
@@ -461,6 +465,8 @@ def test_hugging_face_has_no_class_for_it(trained, tmp_path):
     ('model.position_embeddings=rotary model.relative_clamp=9', 'is for model.position_emb'),
     ('tokenizer.do_lower_case=true', 'tokenizer.kind=bytes keeps capitals'),
     ('model.vocab_size=300', 'set --config.model.vocab_size=261'),
+    ('loss.nsp_weight=1', 'loss.nsp_weight is 1.0, and language_model has no such term; set it to'),
+    ('corpus.eval_share=1e-12', 'data has 0 documents and needs 1; give more text, separate'),
   ],
 )  # fmt: skip
 def test_what_does_not_go_with_a_memory_is_a_sentence(changes, sentence, corpus_file, tmp_path):

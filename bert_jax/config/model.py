@@ -97,6 +97,8 @@ FIELDS = {
   'model.extend_positions': Field(str, ('none', 'interpolate', 'tile'),
     'how the position table of init_from becomes max_position_embeddings long; none: it stays',
     'none', past='none'),
+  'model.new_top_layers': Field(int, '[0, inf)',
+    'so many last layers of the encoder of init_from are not taken and begin anew', 0, past=0),
   'model.global_tokens': Field(int, '[0, inf)',
     'with a window: the first tokens of each example that see all of it and that all see', 0,
     past=0),

@@ -24,7 +24,8 @@ FIELDS = {
     'START:STOP: write a jax.profiler trace of the steps after START until STOP; empty: none', '',
     past=''),
   'mesh.data': Field(int, '[-1, inf)', 'devices that split the batch; -1: all the rest', -1),
-  'mesh.fsdp': Field(int, '[-1, inf)', 'devices that split the batch and the parameters', 1),
+  'mesh.fsdp': Field(int, '[-1, inf)',
+    'devices that split the batch and the parameters; 0: on TPUs up to 16, elsewhere 1', 1),
   'mesh.tensor': Field(int, '[-1, inf)', 'devices that split each layer', 1),
   'mesh.slices': Field(int, '[1, inf)', 'TPU slices that mesh.data goes over first', 1),
   'eval.every': Field(int, '[0, inf)', 'steps between evaluations; 0: only at the end', 10_000),
@@ -71,7 +72,8 @@ def rules(config):
   )
   axes = config.mesh.data, config.mesh.fsdp, config.mesh.tensor
   yield axes.count(-1) <= 1, 'only one axis of the mesh can be -1 (all the rest).'
-  yield 0 not in axes, 'a mesh axis is 0; use 1 to split nothing, -1 for all the rest.'
+  one = 0 not in (config.mesh.data, config.mesh.tensor)
+  yield one, 'a mesh axis is 0; use 1 to split nothing, -1 for all the rest.'
   yield (
     not config.checkpoint.best_metric or config.eval.batches == 0,
     f'checkpoint.best_metric compares whole evaluations but eval.batches is '

@@ -15,7 +15,8 @@ OTHERS = {'layer_norm_eps': 1e-12, 'initializer_range': 0.02, 'hidden_dropout_pr
           'attention_probs_dropout_prob': 0.1}  # fmt: skip
 # Fields that no config.json has: how tables are padded, how a model is initialized and computed.
 OURS = ('vocab_multiple', 'attention_implementation', 'dtype', 'scan_layers', 'remat',
-        'attention_output_dropout_prob', 'scaled_initializer', 'extend_positions')  # fmt: skip
+        'attention_output_dropout_prob', 'scaled_initializer', 'extend_positions',
+        'new_top_layers')  # fmt: skip
 # The fields of a BERT. A field that was added for later models has the value that it had in effect
 # before it was there.
 BERT = {name.removeprefix('model.'): x for name, x in pasts(config_model.FIELDS).items()} | {

@@ -207,6 +207,13 @@ def _head(config, parts):
   raise InputError(f'of a model for {config.objective} only {known} is there; convert a whole one.')
 
 
+def _without_places(block):
+  """{field: value} of a block. Of a path, such as a lexicon's, the last part says what was read and
+  the rest nothing."""
+  block = block.to_dict()
+  return {k: model_card.without_places(x) if isinstance(x, str) else x for k, x in block.items()}
+
+
 def _config(config, model, family, head, labels, tokenizer):
   """The content of config.json."""
   usual = FAMILIES[family].defaults.get('hidden_act', 'gelu')
@@ -216,7 +223,7 @@ def _config(config, model, family, head, labels, tokenizer):
   ours = {'version': __version__, 'objective': config.objective,
           'seq_length': config.data.seq_length}  # fmt: skip
   if head.ending != 'Model':  # a bare encoder was not trained here
-    ours |= {block: config[block].to_dict() for block in TASKS[config.objective].blocks}
+    ours |= {block: _without_places(config[block]) for block in TASKS[config.objective].blocks}
     for block, _, field in (name.partition('.') for name in head.beside.values() if name):
       ours[block][field] = 0.0  # the head is left out, and its term with it
   fields |= keys_of(family, config.model)

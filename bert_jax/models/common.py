@@ -85,6 +85,7 @@ class ModelConfig:
   memory_length: int = 0
   recurrent_length: int = 0
   extend_positions: str = 'none'
+  new_top_layers: int = 0
   global_tokens: int = 0
 
   @property

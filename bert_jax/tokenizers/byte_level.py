@@ -62,10 +62,19 @@ class ByteLevel(Tokenizer):
     return super().encode_with_masks('[MASK]'.join([*(part.rstrip() for part in before), last]))
 
   def decode(self, ids: Iterable[int]) -> str:
-    return ' [MASK]'.join(self.rust.decode(run) for run in self._between_masks(ids)).strip()
+    texts = [self.rust.decode(run) for run in self._between_masks(ids)]
+    return with_masks(texts, self.add_prefix_space)
 
   def files(self) -> dict[str, str]:
     return {'tokenizer.json': self.rust.to_str(pretty=True)}
+
+
+def with_masks(texts: list[str], add_prefix_space: bool) -> str:
+  """Texts with masks between them, each of which takes the blank before it. One blank at the
+  beginning is left out where every text gets one (add_prefix_space) or where a mask begins it; all
+  other blanks are those of the text."""
+  whole = ' [MASK]'.join(texts)
+  return whole.removeprefix(' ') if add_prefix_space or not texts[0] else whole
 
 
 def of_bytes() -> ByteLevel:

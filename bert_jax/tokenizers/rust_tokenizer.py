@@ -15,7 +15,7 @@ import tokenizers
 
 from bert_jax.errors import InputError, first_line
 from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
-from bert_jax.tokenizers.byte_level import BLANK
+from bert_jax.tokenizers.byte_level import BLANK, with_masks
 from bert_jax.tokenizers.sentence_piece import SentencePiece
 
 # {part of a tokenizer.json that splits words: what it puts before a word that follows a blank}.
@@ -83,6 +83,7 @@ class RustTokenizer(Tokenizer):
     self._begins_word, self._ends_word = np.array(begins) | is_added, np.array(ends) | is_added
     self._blank = np.array([piece == '▁' for piece in self.pieces])
     self._is_byte_level = marks == [BLANK]
+    self._has_prefix = '"add_prefix_space": true' in json.dumps(parts['pre_tokenizer'])
 
   word_starts = SentencePiece.word_starts
 
@@ -113,7 +114,7 @@ class RustTokenizer(Tokenizer):
   def decode(self, ids: Iterable[int]) -> str:
     texts = [self._rust.decode(run) for run in self._between_masks(ids)]
     if self._is_byte_level:  # the blank behind a mask is part of what follows
-      return ' [MASK]'.join(texts).strip()
+      return with_masks(texts, self._has_prefix)
     parts = texts[:1] + [part for text in texts[1:] for part in ('[MASK]', text)]
     return ' '.join(part for part in parts if part)
 

@@ -9,6 +9,7 @@ import math
 import re
 from typing import NamedTuple
 
+UNKNOWN = 2**64 - 1  # the compiler's estimate of what it cannot estimate
 COLLECTIVES = (
   'all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'ragged-all-to-all',
   'collective-permute', 'collective-broadcast',
@@ -49,8 +50,10 @@ class Instruction(NamedTuple):
 
   @property
   def cycles(self):
+    """Of its estimate; 0 if there is none, or if it is UNKNOWN."""
     match = re.search(r'"estimated_cycles":"(\d+)"', self.rest)
-    return int(match[1]) if match else 0
+    number = int(match[1]) if match else 0
+    return number if number != UNKNOWN else 0
 
   @property
   def called(self):
@@ -153,23 +156,54 @@ class Program:
     """
     out, seen = collections.Counter(), set()
     for name, instruction, times in self.inside():
-      if kind := collective(instruction.opcode):
-        sizes = arrays(instruction.type)
+      if collective(instruction.opcode):
         channel = re.search(r'channel_id=(\d+)', instruction.rest)
-        piece = kind, channel and channel[1], *sizes
+        piece = collective(instruction.opcode), channel and channel[1], *arrays(instruction.type)
         if channel and piece in seen:
           continue
         seen.add(piece)
-        size = sum(sizes)
-        if name.startswith('all-reduce-scatter'):
-          kind = 'reduce-scatter'
-        elif kind == 'reduce-scatter':
-          types = {i.name: i.type for i in self.computations[name]}
-          size = sum(sum(arrays(types.get(o, ''))) for o in instruction.operands)
-        elif instruction.opcode.endswith('-start') and kind != 'all-reduce':
-          given = len(instruction.operands)
-          size = sum(sizes[given : 2 * given])  # sizes: of operands, results, ...
+        kind, size = self.moved(name, instruction)
         out[kind] += times * size
+    return dict(out)
+
+  def moved(self, name, instruction):
+    """(kind, bytes) of a collective in the computation `name`: bytes of the results on one device;
+    of a reduce-scatter, those of its operands."""
+    kind, sizes = collective(instruction.opcode), arrays(instruction.type)
+    if name.startswith('all-reduce-scatter'):
+      return 'reduce-scatter', sum(sizes)
+    if kind == 'reduce-scatter':
+      types = {i.name: i.type for i in self.computations[name]}
+      return kind, sum(sum(arrays(types.get(o, ''))) for o in instruction.operands)
+    if instruction.opcode.endswith('-start') and kind != 'all-reduce':
+      given = len(instruction.operands)
+      sizes = sizes[given : 2 * given]  # of operands, results, ...
+    return kind, sum(sizes)
+
+  def below(self, instruction):
+    """Yields (computation, instruction) of what an instruction calls, nested too."""
+    for name in instruction.called:
+      for inner in self.computations.get(name, ()):
+        yield name, inner
+        if inner.opcode in ('fusion', 'call', 'async-start'):
+          yield from self.below(inner)
+
+  def uncounted(self):
+    """{'Pallas kernels', 'unknown', 'gathers', 'scatters', 'sorts': how many of them run in a
+    step}: work to which the compiler gave no cycles, though it takes time."""
+    out = collections.Counter()
+    for instruction, times in self.scheduled():
+      if instruction.cycles or instruction.opcode in ('while', 'call', 'conditional'):
+        continue
+      if f'"estimated_cycles":"{UNKNOWN}"' in instruction.rest:
+        out['unknown'] += times
+        continue
+      inner = [i for _, i in self.below(instruction)] if instruction.opcode == 'fusion' else []
+      for one in (instruction, *inner):
+        if one.opcode in ('gather', 'scatter', 'sort'):
+          out[f'{one.opcode}s'] += times
+        elif one.opcode == 'custom-call' and 'custom_call_target="tpu_custom_call"' in one.rest:
+          out['Pallas kernels'] += times
     return dict(out)
 
   def float32_products(self, within):

@@ -1,23 +1,22 @@
 """Compiles a config's training step for TPUs without having any, and estimates how it will run.
 
     python -m bert_jax.tools.preflight --config configs/pretrain.py:size=base \
-        --topology v5e:4x4 --config.batch_size=1024 [--slices 2] [--json]
+        --topology v5e:4x4 --config.batch_size=1024 [--slices 2] [--price 1.2 [--spot 0.5]] [--json]
     python -m bert_jax.tools.preflight ... --largest-batch
     python -m bert_jax.tools.preflight ... --sweep remat
+    python -m bert_jax.tools.preflight ... --best
 
 The real compiler (pip install libtpu; no TPU) compiles the real step with the config's mesh, and
-refuses what does not fit. Its estimated cycles become an estimated MFU by those of a large bfloat16
-matrix product on the same chip: model FLOPs x (its cycles per FLOP) / (cycles of the step); and an
-estimated time if that product ran at the chip's peak. Nothing is timed. Only sizes matter: no data
-is read, and no weights but those that an objective is given besides (Objective.given).
+refuses what does not fit. Its estimated cycles become an estimated time and MFU (pod_estimates.py),
+without and with what the chips send one another (collectives.py). Nothing is timed. Only sizes
+matter: no data is read, and no weights but those that an objective is given besides
+(Objective.given). What was compiled is kept, and not compiled again (compilation.py).
 """
 
 import json
 import logging
 import math
-import re
 import tempfile
-import time
 from pathlib import Path
 
 import jax
@@ -27,7 +26,9 @@ from bert_jax import sharding, step, teacher, tokenizers
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
-from bert_jax.tools import arguments, chips, compiled_program
+from bert_jax.tools import arguments, chips, compilation, compiled_program
+from bert_jax.tools import pod_estimates as pods
+from bert_jax.tools import preflight_best as search
 
 log = logging.getLogger('bert_jax')
 
@@ -74,17 +75,13 @@ def preflight(config, devices, chip):
   program = step.program(config, objective, mesh, steps)
   with jax.set_mesh(mesh), sharding.activation_rules():
     lowered = program.lower()
-    started = time.perf_counter()
-    with chips.quiet() as stderr:
-      try:
-        compiled, used = lowered.compile(), None
-      except Exception as error:
-        compiled, (used, _) = None, chips.too_large(error)
-      resharded = len(re.findall(r'[Ii]nvoluntary full rematerialization', stderr()))
+    where = list(mesh.devices.flat)
+    options = sharding.compiler_options(mesh)
+    compiled = compilation.compiled(lowered, where, 'a step for', options)
   warnings = []
-  if resharded:
+  if compiled.resharded:
     warnings.append(
-      f'{resharded} involuntary full rematerialisations: a sharding changes between uses'
+      f'{compiled.resharded} involuntary full rematerialisations: a sharding changes between uses'
     )
   state = [
     (math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize, sharding.path_name(path))
@@ -94,16 +91,17 @@ def preflight(config, devices, chip):
     'devices': f'{len(devices)} x {devices[0].device_kind}',
     'mesh': {name: int(n) for name, n in mesh.shape.items()},
     'rows_per_data_shard': config.batch_size // (mesh.shape['data'] * mesh.shape['fsdp']),
-    'fits': compiled is not None,
+    'fits': bool(compiled.text),
     'hbm_limit': chip.hbm,
     'model_flops': int(flops),
-    'compile_s': round(time.perf_counter() - started, 1),
+    'compile_s': round(compiled.seconds, 1),
+    'cached': compiled.cached,
     'largest_of_state': named(sorted(state, reverse=True)[:LARGEST]),
   }
-  if compiled is None:
+  if not compiled.text:
+    used = compiled.used
     return out | {'hbm_bytes': used, 'hbm_over': used - chip.hbm, 'warnings': warnings}
-  sizes = compiled.memory_analysis()
-  parsed = compiled_program.Program(compiled.as_text())
+  parsed = compiled_program.Program(compiled.text)
   cycles = parsed.cycles()
   total = sum(cycles.values())
   # Of some kinds of chips, two devices are one.
@@ -117,21 +115,25 @@ def preflight(config, devices, chip):
     )
   if products := parsed.float32_products(r'/layer'):
     warnings.append(f'{len(products)} float32 matrix products in the layers, such as {products[0]}')
-  hbm = (
-    sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes
-    + sizes.temp_size_in_bytes + sizes.generated_code_size_in_bytes
-  )  # fmt: skip
+  sizes = compiled.sizes
+  hbm = sum(sizes.values()) - 2 * sizes['alias']  # what is an argument and a result is there once
+  out |= pods.of_step(parsed, mesh, chip, flops, steps, number)
+  if any(i.opcode in ('send', 'recv') for i, _ in parsed.scheduled()):
+    warnings.append('what slices send one another outside of collectives is left out of the times')
+  first = next(iter(out['estimates']), {})
+  published = (r['mfu'] for r in out['estimates'] if r['clock'] == 'data sheet')
   return out | {
     'hbm_bytes': hbm,
     'hbm_over': hbm - chip.hbm,
-    'hbm_temporaries': sizes.temp_size_in_bytes,
+    'hbm_temporaries': sizes['temp'],
     'largest_temporaries': named(parsed.largest(LARGEST)),
     'estimated_cycles': total,
     'cycles': cycles,
-    'estimated_step_s': total * chip.seconds_per_cycle,
+    'estimated_step_s': first.get('step_s'),
     'steps': steps,
-    'estimated_chip_hours': steps * total * chip.seconds_per_cycle * number / 3600,
-    'estimated_mfu': flops / len(devices) / chip.flops_per_cycle / total,
+    'estimated_chip_hours': first.get('chip_hours'),
+    'estimated_mfu': first.get('mfu'),
+    'data_sheet_mfu': next(published, None),
     'collective_bytes': parsed.collective_bytes(),
     'warnings': warnings,
   }
@@ -144,7 +146,7 @@ def named(pairs):
 def largest_batch(config, devices, chip):
   """The report of the largest batch that fits, to within a sixteenth. The memory of a row follows
   from two small batches; the third is near the largest that should fit."""
-  mesh = sharding.make_mesh(**config.mesh, devices=devices)
+  mesh = sharding.make_mesh(**sharding.axes_of(config, devices), devices=devices)
   unit = mesh.shape['data'] * mesh.shape['fsdp'] * config.optimizer.accumulation
   reports = {}
 
@@ -187,9 +189,10 @@ def changed(config, fields):
 def table(report):
   """The text of a report."""
   gb = lambda n: f'{n / 2**30:.2f} GiB'
+  kept = ', compiled before and kept' if report['cached'] else ''
   lines = [
     f'{report["devices"]}, mesh {report["mesh"]}, '
-    f'{report["rows_per_data_shard"]} rows on each data shard',
+    f'{report["rows_per_data_shard"]} rows on each data shard{kept}',
     f'{"fits" if report["fits"] else "DOES NOT FIT"}: {gb(report["hbm_bytes"])} of '
     f'{gb(report["hbm_limit"])} HBM, {gb(abs(report["hbm_over"]))} '
     + ('left' if report['hbm_over'] <= 0 else 'too much'),
@@ -201,13 +204,7 @@ def table(report):
     total = report['estimated_cycles']
     lines.append('compiler-estimated cycles:')
     lines += [f'  {n:14,}  {n / total:5.1%}  {part}' for part, n in report['cycles'].items()]
-    moved = ', '.join(f'{k} {n / 2**20:,.1f} MiB' for k, n in report['collective_bytes'].items())
-    lines += [
-      f'  {total:14,}  estimated step {1e3 * report["estimated_step_s"]:.2f} ms, '
-      f'estimated MFU {report["estimated_mfu"]:.1%}',
-      f'{report["steps"]:,} steps: {report["estimated_chip_hours"]:,.1f} chip-hours, estimated',
-      f'between devices, each step and device: {moved or "nothing"}',
-    ]
+    lines += [f'  {total:14,}  together', *pods.text_of(report)]
   return '\n'.join(lines + [f'warning: {w}' for w in report['warnings']])
 
 
@@ -215,15 +212,20 @@ def line_of(text, report):
   """The text of a report as one line of a sweep; text: the fields changed."""
   if not report['fits']:
     return f'{text:40} does not fit: {report["hbm_over"] / 2**30:.2f} GiB too much'
-  cycles = f'{report["estimated_cycles"]:13,} cycles  estimated MFU {report["estimated_mfu"]:.1%}'
-  return f'{text:40} {report["hbm_bytes"] / 2**30:6.2f} GiB  {cycles}'
+  memory = f'{report["hbm_bytes"] / 2**30:6.2f} GiB'
+  cycles = f'{text:40} {memory}  {report["estimated_cycles"]:13,} cycles'
+  if not report['estimates']:
+    return f'{cycles}  no MFU: {pods.missing(report)} count no cycles'
+  line = f'{cycles}  estimated MFU {report["estimated_mfu"]:.1%}'
+  full = pods.fullest(report)
+  return line + f', with communication {full["mfu"]:.1%}' * full['communication']
 
 
 def sweep(kind, config, devices, chip):
   """Yields (fields changed, report) of each variant of SWEEPS[kind]."""
   for fields in SWEEPS[kind]:
     if kind == 'batch':
-      mesh = sharding.make_mesh(**config.mesh, devices=devices)
+      mesh = sharding.make_mesh(**sharding.axes_of(config, devices), devices=devices)
       shards = mesh.shape['data'] * mesh.shape['fsdp']
       fields = {'batch_size': fields['batch_size'] * shards}
     text = ' '.join(f'{name.partition(".")[2] or name}={value}' for name, value in fields.items())
@@ -233,18 +235,44 @@ def sweep(kind, config, devices, chip):
       log.warning('%s: %s', text, error)
 
 
+def best(config, devices, chip, show):
+  """-> (fields, report, report of the config as it is), see preflight_best.search; show: what is
+  called with a line about each attempt."""
+
+  def attempt(fields):
+    text = ' '.join(f'{name}={value}' for name, value in fields.items()) or 'the config as it is'
+    try:
+      report = preflight(changed(config, fields), devices, chip)
+    except InputError as error:
+      if not fields:
+        raise
+      log.warning('%s: %s', text, error)
+      return None
+    show(line_of(text, report))
+    return report
+
+  return search.search(config, devices, attempt)
+
+
 def main(argv=None):
   more = 'Any field of the config is set as --config.NAME=VALUE.'
   parser = arguments.parser('preflight', __doc__, epilog=more)
   parser.add_argument('--config', required=True, metavar='FILE[:ARGS]')
-  parser.add_argument('--topology', required=True, metavar='CHIP:AxB', help='such as v5e:4x4')
+  parser.add_argument('--topology', required=True, metavar='CHIP:AxB',
+                      help='such as v5e:4x4, or a name of the cloud: v5litepod-16')  # fmt: skip
   parser.add_argument('--slices', type=int, help='of that topology, joined by DCN')
+  parser.add_argument('--price', type=float, help='dollars for a chip-hour: what the run costs')
+  parser.add_argument('--spot', type=float, help='price of a spot chip, as a share of --price')
   parser.add_argument('--json', action='store_true', help='print JSON')
   either = parser.add_mutually_exclusive_group()
   either.add_argument('--sweep', choices=SWEEPS, help='compare variants in one table')
   either.add_argument('--largest-batch', action='store_true', help='search it')
+  either.add_argument('--best', action='store_true',
+                      help='search mesh, accumulation, remat and attention')  # fmt: skip
   args, overrides = parser.parse_known_args(argv)
   with config_lib.command_line():
+    pods.check_money(args.price, args.spot, args.sweep)
+    log.info('preflight of %s for %s: nothing is rented or run', args.config, args.topology)
     if args.slices is not None:
       overrides.append(f'--config.mesh.slices={args.slices}')
     config = config_lib.load(args.config, overrides)
@@ -257,8 +285,21 @@ def main(argv=None):
         row = {'variant': text} | report
         print(json.dumps(row) if args.json else line_of(text, report), flush=True)
       return
-    report = (largest_batch if args.largest_batch else preflight)(config, devices, chip)
-    print(json.dumps(report) if args.json else table(report))
+    more = []
+    if args.best:
+      fields, report, own = best(config, devices, chip, log.info)
+      command = search.command(args.config, overrides, fields)
+      ratio = search.seconds(report) / search.seconds(own)
+      more = [f'a step takes {ratio:.1%} of the time of the config as it is', command]
+      report |= {'fields': fields, 'time_of_own': ratio, 'command': command}
+    else:
+      report = (largest_batch if args.largest_batch else preflight)(config, devices, chip)
+    if args.json:
+      print(json.dumps(report | pods.cost(report, args.price, args.spot)))
+      return
+    minutes = config.checkpoint.minutes
+    money = pods.money_text(report, args.price, args.spot, minutes)
+    print('\n'.join([table(report), *money, *more]))
 
 
 if __name__ == '__main__':

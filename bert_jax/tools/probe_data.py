@@ -83,10 +83,10 @@ def _encoded(tokenizer, language, sentences, room, counts):
     [blank for _, blanks, _ in sentences for blank in blanks],
   )
   for words, _, tags in sentences:
-    own = pieces[at : at + len(words)]
+    of_words = pieces[at : at + len(words)]
     at += len(words)
-    ids = np.concatenate([*own, np.zeros(0, np.int32)]).astype(np.int32)
-    word_of = np.repeat(np.arange(len(words)), [len(x) for x in own])
+    ids = np.concatenate([*of_words, np.zeros(0, np.int32)]).astype(np.int32)
+    word_of = np.repeat(np.arange(len(words)), [len(x) for x in of_words])
     if not len(ids):
       counts['sentences without a piece (left out)'] += 1
       continue

@@ -10,6 +10,7 @@ import statistics
 
 import numpy as np
 
+from bert_jax.tools import report_lengths
 from bert_jax.tools.report_statistics import interval
 
 WIDTH = 9.0  # inches
@@ -77,13 +78,13 @@ def curve(runs, metric, along):
 
 def draw_curves(axis, panel, metric, along):
   for arm in panel.arms:
-    found = curve(arm.runs, metric, along)
-    if not found:
+    means = curve(arm.runs, metric, along)
+    if not means:
       continue
     look = looks(panel)[arm.label]
-    axis.plot([x for x, _, _ in found], [y for _, y, _ in found], label=arm.label, markersize=3.5,
+    axis.plot([x for x, _, _ in means], [y for _, y, _ in means], label=arm.label, markersize=3.5,
               linewidth=1.3, **look)  # fmt: skip
-    band = [(x, *within) for x, _, within in found if within]
+    band = [(x, *within) for x, _, within in means if within]
     if band:
       axis.fill_between(*zip(*band), color=look['color'], alpha=0.15, linewidth=0)
   if level := panel.level(metric):
@@ -168,6 +169,28 @@ def gallery(panel):
   return with_legend(figure, axes[0])
 
 
+def over_lengths(panel, metric):
+  """The final values over the length of a text, of the runs that were scored by it."""
+  of_arm = {arm.label: report_lengths.by_length(arm.runs, metric) for arm in panel.arms}
+  lengths = sorted({x for scores in of_arm.values() for x in scores}, key=report_lengths.shortest)
+  if not lengths:
+    return None
+  figure, (axis,) = new(1, 1, 3.6)
+  for label, scores in of_arm.items():
+    look, places = looks(panel)[label], [i for i, x in enumerate(lengths) if x in scores]
+    values = [scores[lengths[i]][1] for i in places]
+    means, within = list(map(statistics.fmean, values)), list(map(interval, values))
+    if places:
+      axis.plot(places, means, label=label, markersize=3.5, linewidth=1.3, **look)
+    band = [(place, *x) for place, x in zip(places, within) if x]
+    if band:
+      axis.fill_between(*zip(*band), color=look['color'], alpha=0.15, linewidth=0)
+  axis.set(xticks=range(len(lengths)), xticklabels=lengths, xlabel='tokens of a text',
+           ylabel=metric)  # fmt: skip
+  axis.spines[['top', 'right']].set_visible(False)
+  return with_legend(figure, axis)
+
+
 def of_panel(panel):
   """Yields (name, what it shows, figure) of the pictures of a panel."""
   metric = panel.metrics[0]
@@ -179,3 +202,5 @@ def of_panel(panel):
     yield 'curves', f'{metric} on the evaluation data. {bands}', figure
   if figure := gallery(panel):
     yield 'scores', f'All scores on the evaluation data. {bands}', figure
+  if figure := over_lengths(panel, metric):
+    yield 'lengths', f'{metric} by the length of the texts, at the last step. {bands}', figure

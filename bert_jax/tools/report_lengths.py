@@ -27,7 +27,12 @@ def by_length(runs, metric):
     for line in table_of(run):
       if line.get(metric) is not None:
         out.setdefault(line['tokens'], (line['examples'], []))[1].append(line[metric])
-  return dict(sorted(out.items(), key=lambda item: int(item[0].split('-')[0])))
+  return dict(sorted(out.items(), key=lambda item: shortest(item[0])))
+
+
+def shortest(tokens):
+  """The least length of a bucket, as 65 of '65-128'."""
+  return int(tokens.split('-')[0])
 
 
 def lines(shown):
@@ -35,7 +40,7 @@ def lines(shown):
   for each length that occurs; [] if no run has been scored by length."""
   rows = [(name, text, metric, by_length(runs, metric)) for name, text, metric, runs in shown]
   rows = [row for row in rows if row[3]]
-  lengths = sorted({x for row in rows for x in row[3]}, key=lambda x: int(x.split('-')[0]))
+  lengths = sorted({x for row in rows for x in row[3]}, key=shortest)
   if not lengths:
     return []
   table = [('objective', 'runs that differ in', 'metric', *(f'{x} tokens' for x in lengths))]

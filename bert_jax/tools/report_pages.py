@@ -86,10 +86,10 @@ def cells(row, baseline):
     return (*start, 'baseline', '-', '-', '-')
   if row.difference is None:
     return (*start, *4 * '-')
-  found = row.difference
-  fewer = f' ({found.seeds} seeds)' if found.seeds < len(row.values) else ''
-  tests = probability(found.p), probability(found.corrected)
-  return (*start, f'{found.mean:+.4f}{fewer}', within(found.interval), *tests)
+  difference = row.difference
+  fewer = f' ({difference.seeds} seeds)' if difference.seeds < len(row.values) else ''
+  tests = probability(difference.p), probability(difference.corrected)
+  return (*start, f'{difference.mean:+.4f}{fewer}', within(difference.interval), *tests)
 
 
 def probability(p):
@@ -142,8 +142,8 @@ def differences(names, values):
 
 
 def commits(report):
-  found = sorted({run['commit'][:12] + '+' * run['commit'].endswith('+') for run in report.runs})
-  return f'Commits of the code: {", ".join(x or "not known" for x in found)}.'
+  commits = sorted({run['commit'][:12] + '+' * run['commit'].endswith('+') for run in report.runs})
+  return f'Commits of the code: {", ".join(x or "not known" for x in commits)}.'
 
 
 # ---- HTML ----------------------------------------------------------------------------------------

@@ -66,8 +66,8 @@ class Panel:
     """(value, name) of what a metric must beat, such as the unigram line, or None."""
     for arm in self.arms:
       for run in arm.runs:
-        if found := run['data'].get('eval', {}).get('baselines', {}).get(metric):
-          return found
+        if level := run['data'].get('eval', {}).get('baselines', {}).get(metric):
+          return level
     return None
 
 
@@ -96,25 +96,25 @@ def report(runs, folders, metric='', baseline='', renamed=(), remarks=()):
       of = run['config'].get('steps') or 'its epochs'
       status[run['path']] = f'unfinished: at step {last} of {of}'
   finished = {o for (o, _), x in grouped.items() for run in x if run['path'] not in status}
-  arms = collections.defaultdict(list)
+  arms_of = collections.defaultdict(list)  # {objective: its arms}
   for (objective, text), members in grouped.items():
-    arms[objective].append(Arm('', text, members))
+    arms_of[objective].append(Arm('', text, members))
   panels, fields = [], {}
   unused = dict(text.rpartition('=')[::2] for text in renamed)
-  for objective, found in arms.items():
-    give_labels(found)
-    chosen = named_by(baseline or planned.baseline, found, objective, remarks)
-    for arm in found:
+  for objective, arms in arms_of.items():
+    give_labels(arms)
+    chosen = named_by(baseline or planned.baseline, arms, objective, remarks)
+    for arm in arms:
       if arm.label in unused:
         arm.label = unused.pop(arm.label)
       if objective in finished:  # else what there is until now is shown
         arm.runs = [run for run in arm.runs if run['path'] not in status]
-    fields[objective] = differing(found)
-    panels += panels_of(objective, found, metric, chosen.label if chosen else '', remarks)
+    fields[objective] = differing(arms)
+    panels += panels_of(objective, arms, metric, chosen.label if chosen else '', remarks)
   for run in counted:
     if report_runs.collapsed(run):
       status[run['path']] = 'collapsed: one answer for every example'
-  labels = ', '.join(arm.label for found in arms.values() for arm in found)
+  labels = ', '.join(arm.label for arms in arms_of.values() for arm in arms)
   remarks += [f'--label {old}={new}: no arm is called {old}; there are {labels}'
               for old, new in unused.items()]  # fmt: skip
   remarks += [f'{path}: {why}' for path, why in status.items()]
@@ -123,11 +123,11 @@ def report(runs, folders, metric='', baseline='', renamed=(), remarks=()):
 
 def values_of(runs, metric):
   """{seed: final value of a metric}, the mean of runs of one seed."""
-  found = collections.defaultdict(list)
+  by_seed = collections.defaultdict(list)
   for run in runs:
     if (value := report_runs.final(run, metric)) is not None:
-      found[run['config'].get('seed', 0)].append(value)
-  return {seed: statistics.fmean(found[seed]) for seed in sorted(found)}
+      by_seed[run['config'].get('seed', 0)].append(value)
+  return {seed: statistics.fmean(by_seed[seed]) for seed in sorted(by_seed)}
 
 
 class Planned(NamedTuple):
@@ -198,10 +198,10 @@ def named_by(baseline, arms, objective, remarks):
       for run in arm.runs for name, value in wanted),
   )  # fmt: skip
   for way in ways:
-    found = [arm for arm in arms if way(arm)]
-    if len(found) == 1:
-      return found[0]
-  many = f'{len(found)} arms match' if found else 'no arm matches'
+    matching = [arm for arm in arms if way(arm)]
+    if len(matching) == 1:
+      return matching[0]
+  many = f'{len(matching)} arms match' if matching else 'no arm matches'
   there = ', '.join(arm.label for arm in arms)
   remarks.append(f'{objective}: {many} the baseline {baseline}; there are {there}')
   return None
@@ -209,8 +209,8 @@ def named_by(baseline, arms, objective, remarks):
 
 def field_of(name, config):
   """The full name of a field that is given by its last part, if there is one such field."""
-  found = [full for full in config if full == name or full.endswith(f'.{name}')]
-  return found[0] if len(found) == 1 else name
+  fields = [full for full in config if full == name or full.endswith(f'.{name}')]
+  return fields[0] if len(fields) == 1 else name
 
 
 def differing(arms):
@@ -245,8 +245,8 @@ def panels_of(objective, arms, metric, baseline, remarks):
       remarks.append(f'{objective}: no evaluation has {metric}; there are {", ".join(names)}')
     first = next((name for name in (metric, judge) if name in names), names[0])
     names = [first, *(name for name in names if name != first)]
-    own = baseline if has_baseline(way) else ''
-    out.append(Panel(objective, ways[way], names, own, described(way, ways)))
+    of_panel = baseline if has_baseline(way) else ''
+    out.append(Panel(objective, ways[way], names, of_panel, described(way, ways)))
   if len(out) > 1:
     remarks.append(
       f'{objective}: arms that were evaluated otherwise stand in tables of their own, '

@@ -64,10 +64,10 @@ def holm(ps):
 def differences(arms, baseline):
   """{name: Difference or None} of {name: {seed: value}} to the arm named `baseline`, which is left
   out; p values are corrected for all of them."""
-  found = {
+  differences = {
     name: difference(values, arms[baseline]) for name, values in arms.items() if name != baseline
   }
-  tested = [name for name, x in found.items() if x and x.p is not None]
-  for name, p in zip(tested, holm([found[name].p for name in tested])):
-    found[name] = found[name]._replace(corrected=p)
-  return found
+  tested = [name for name, x in differences.items() if x and x.p is not None]
+  for name, p in zip(tested, holm([differences[name].p for name in tested])):
+    differences[name] = differences[name]._replace(corrected=p)
+  return differences

@@ -120,16 +120,16 @@ def name_of(arm):
 def arms_of_file(spec):
   """{name: {field: text}}: what sweep(arg) of a config file returns, the baseline first; {} if it
   has none."""
-  found, where = config_lib.call(spec, 'sweep')
+  arms, where = config_lib.call(spec, 'sweep')
   if not where:
     return {}
-  ok = isinstance(found, dict) and found and all(isinstance(arm, dict) for arm in found.values())
+  ok = isinstance(arms, dict) and arms and all(isinstance(arm, dict) for arm in arms.values())
   if not ok:
     raise InputError(f'{where}: sweep(arg) returns no {{name of an arm: {{field: value}}}}.')
   as_text = lambda value: value if isinstance(value, str) else repr(value)
   return {
     re.sub(r'[^\w.,=+@-]', '_', str(name)): {field: as_text(x) for field, x in arm.items()}
-    for name, arm in found.items()
+    for name, arm in arms.items()
   }
 
 
@@ -138,9 +138,9 @@ def arms_before(root):
   runs start from those of the same seed there."""
   try:
     runs = json.loads((Path(root) / 'sweep.json').read_text())['runs']
-  except (OSError, ValueError, KeyError, TypeError):
+    names = dict.fromkeys(run['arm'] for run in runs.values())
+  except (OSError, ValueError, KeyError, TypeError, AttributeError):
     raise InputError(f'--from {root} holds no sweep; give the --workdir of one.') from None
-  names = dict.fromkeys(run['arm'] for run in runs.values())
   return {name: {'init_from': f'{root}/{_joined(name, "seed={seed}")}'} for name in names}
 
 
@@ -151,9 +151,9 @@ def arms_of(spec, vary, baseline=None, draws=0, draw_seed=0, before='', given_fi
   it; None: no such. draws: as many arms of a random search instead; draw_seed: its seed."""
   axes = [axis_of(text) for text in vary]
   given = arms_before(before) if before else arms_of_file(spec)
-  if not draws and (found := [x for axis in axes for x in ranges_in(axis)]):
+  if not draws and (ranges := [x for axis in axes for x in ranges_in(axis)]):
     raise InputError(
-      f'{found[0]} is a range, for a random search; add --random 20, or list values.'
+      f'{ranges[0]} is a range, for a random search; add --random 20, or list values.'
     )
   if draws and not axes:
     raise InputError('--random draws from --vary, which is missing.')

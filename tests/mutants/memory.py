@@ -172,4 +172,18 @@ MUTANTS = [
     '      if True:\n        groups',
     'tests/test_lengths.py::test_each_answer_is_scored_among_those_of_its_length',
   ),
+  (
+    'a mask, or every text, loses all blanks at its ends',
+    'bert_jax/tokenizers/byte_level.py',
+    "whole.removeprefix(' ') if add_prefix_space",
+    'whole.strip() if add_prefix_space',
+    XL + 'test_bytes_are_a_vocabulary',
+  ),
+  (
+    'the last layers of init_from are taken',
+    'bert_jax/initialization.py',
+    'range(number - count, number)',
+    'range(count - 1)',
+    LONG + 'test_last_layers_that_are_new',
+  ),
 ]

@@ -148,4 +148,18 @@ MUTANTS = [
     'for at, i, weight in zip(places, labels, weights)}',
     'tests/test_row_picture.py::test_a_row_as_it_is_read',
   ),
+  (
+    'an export names the folders of its lexicons',
+    'bert_jax/convert/to_huggingface.py',
+    'k: model_card.without_places(x) if isinstance(x, str) else x',
+    'k: x',
+    'tests/test_export.py::test_an_export_names_no_folder_of_the_machine',
+  ),
+  (
+    'runs start from those of the first arm of another sweep',
+    'bert_jax/tools/sweep_grid.py',
+    'f\'{root}/{_joined(name, "seed={seed}")}\'',
+    'f\'{root}/{_joined(next(iter(names)), "seed={seed}")}\'',
+    'tests/test_sweep.py::test_runs_start_from_those_of_another_sweep',
+  ),
 ]

@@ -75,8 +75,8 @@ MUTANTS = [
   (
     'labels in another order are those of the teacher',
     'bert_jax/teacher.py',
-    'if objective.labels != theirs.labels or form',
-    'if form',
+    'if objective.labels != theirs.labels:',
+    'if len(objective.labels) != len(theirs.labels):',
     REFUSED,
   ),
   (
@@ -135,5 +135,12 @@ MUTANTS = [
     'if not int8.is_int8(folder):',
     'if folder:',
     'tests/test_int8.py::test_a_folder_goes_out_to_hugging_face_and_comes_back',
+  ),
+  (
+    'a teacher whose labels alone agree is taken',
+    'bert_jax/teacher.py',
+    "('multi_label', 'candidates')",
+    "('candidates',)",
+    REFUSED,
   ),
 ]

@@ -56,10 +56,10 @@ def judged_under(config):
 
 
 def rules(config):
-  yield from PRETRAINING.rules(config)
   for name in ('nsp_weight', 'sbo_weight'):
     value = config.loss[name]
     yield not value, f'loss.{name} is {value}, and language_model has no such term; set it to 0.'
+  yield from PRETRAINING.rules(config)
   kinds = [kind for _, kind in stages(config)]
   given = f'language_model.kind={config.language_model.kind}'
   alone = 'hybrid' not in kinds or len(kinds) == 1

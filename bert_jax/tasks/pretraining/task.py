@@ -233,7 +233,7 @@ def _source(config, tokenizer, split, corpora, further):
     name = 'sop' if config.corpus.rows == 'sop' else 'nsp'
     source.baselines[f'{name}_accuracy'] = (max(random_share, 1 - random_share), 'prior')
   log.info(
-    '%s: unigram cross-entropy %.3f nats per token; an MLM loss that stays there has learned '
+    '%s: unigram cross-entropy %.3f nats per token; a loss per token that stays there has learned '
     'frequencies only',
     split, level,
   )  # fmt: skip
@@ -248,8 +248,9 @@ def _rows(config, corpus, tokenizer, split, language, what):
   """The Rows of a corpus. language: its number; what: split and language, for messages."""
   number, needed = len(corpus.documents) - 1, _documents_needed(config)
   if number < needed:
+    pairs = ' (sentence pairs take two)' if needed == 2 else ''
     raise InputError(
-      f'the {what} data has {number} documents and needs {needed} (sentence pairs take two); '
+      f'the {what} data has {number} documents and needs {needed}{pairs}; '
       'give more text, separate documents by blank lines, or change corpus.eval_share '
       f'({config.corpus.eval_share}), the share held out while data.eval is empty.'
     )

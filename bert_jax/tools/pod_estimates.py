@@ -1,0 +1,168 @@
+"""What a step on many chips takes in time, chip-hours and money, by the compiler's cycles.
+
+Two clocks turn cycles into seconds: `calibrated`, by which a large bfloat16 product runs at the
+chip's peak, and that of the `data sheet`, at which the chip's matrix units reach that peak. The MFU
+by the second is what others publish. Both are given without communication and, where the maker
+publishes the bandwidth of the links, with it (collectives.py).
+"""
+
+from bert_jax.errors import InputError
+from bert_jax.tools import collectives
+
+# Without the cycles of these a step has no time.
+WITHOUT = {'Pallas kernels': 'Pallas kernels', 'unknown': 'operations of unknown cost'}
+
+
+def of_step(program, mesh, chip, flops, steps, chips):
+  """{'estimates': [{clock, communication, step_s, mfu, chip_hours}], 'transfers': [...]} of a step.
+  program: compiled_program.Program; flops: of the model, over all devices; chips: how many there
+  are. No estimates of a program with kernels, or others, whose time the compiler does not know."""
+  published, slices = chip.published, len({getattr(d, 'slice_index', 0) for d in mesh.devices.flat})
+  known = published.interconnect and (slices == 1 or published.network)
+  out = {'transfers': [], 'interconnect': None, 'uncounted': program.uncounted()}
+  if known:
+    out['interconnect'] = {'bytes_per_s': published.interconnect, 'source': published.source}
+  total, rows = sum(program.cycles().values()), []
+  clocks = {'calibrated': chip.seconds_per_cycle, 'data sheet': chip.data_sheet_seconds}
+  for clock, cycle in clocks.items():
+    if not cycle:
+      continue
+    seconds = {False: total * cycle}
+    if known and mesh.size > 1:
+      line = collectives.Timeline(program, collectives.Network(mesh, published), cycle)
+      seconds[True] = line.seconds
+      out['transfers'] = out['transfers'] or [row._asdict() for row in line.rows]
+    for communication, time in seconds.items():
+      rows.append({
+        'clock': clock,
+        'communication': communication,
+        'step_s': time,
+        'mfu': flops / mesh.size / chip.peak / time,
+        'chip_hours': steps * time * chips / 3600,
+      })  # fmt: skip
+  return out | {'estimates': [] if missing(out) else rows}
+
+
+def missing(report):
+  """'2 Pallas kernels': what a step cannot be timed without; or ''."""
+  counts = report['uncounted']
+  return ' and '.join(f'{counts[name]} {words}' for name, words in WITHOUT.items() if name in counts)
+
+
+def fullest(report):
+  """The estimate of a report by the calibrated clock that leaves out least; None if it has none."""
+  rows = [row for row in report.get('estimates', ()) if row['clock'] == 'calibrated']
+  return rows[-1] if rows else None
+
+
+def check_money(price, spot, sweeps):
+  """InputError unless --price and --spot are amounts that can be meant; sweeps: is there a --sweep,
+  which prices nothing?"""
+  if sweeps and (price, spot) != (None, None):
+    raise InputError('--price prices one run; leave out --sweep.')
+  if price is not None and not price > 0:
+    raise InputError(f'--price {price:g} is no price; give dollars for a chip-hour, such as 1.2.')
+  if spot is not None and (price is None or not 0 < spot <= 1):
+    raise InputError(
+      f'--spot {spot:g} is a share of --price; give both, such as --price 1.2 --spot 0.5.'
+    )
+
+
+def cost(report, price, spot=None):
+  """{'days', 'chip_hours', 'dollars', 'spot_dollars': [least, most]} of a run, by the two clocks
+  and with all that is known of its communication. price: of a chip-hour; spot: the share of it."""
+  rows = report.get('estimates', [])  # none of what does not fit
+  with_all = any(row['communication'] for row in rows)
+  rows = [row for row in rows if row['communication'] == with_all]
+  if not rows:
+    return {}
+  span = lambda numbers: [min(numbers), max(numbers)]
+  out = {
+    'days': span([report['steps'] * row['step_s'] / 86400 for row in rows]),
+    'chip_hours': span([row['chip_hours'] for row in rows]),
+  }
+  if price is not None:
+    out['dollars'] = [price * hours for hours in out['chip_hours']]
+  if spot is not None:
+    out['spot_dollars'] = [spot * dollars for dollars in out['dollars']]
+  return out
+
+
+def _between(numbers, form='{:,.0f}'):
+  """'9 to 11', or '9' of two numbers that read the same."""
+  return ' to '.join(dict.fromkeys(form.format(n) for n in numbers))
+
+
+def text_of(report):
+  """Lines about time and communication."""
+  lines, rows = [], report['estimates']
+  if lacking := missing(report):
+    lines.append(
+      f'no time and no MFU: the compiler gives no cycles to {lacking}, while what they compute is '
+      'among the model FLOPs'
+    )
+  if rows:
+    head = ('compute only', 'with communication')[: 1 + any(r['communication'] for r in rows)]
+    lines.append(f'{"estimated, by the clock":32}' + ''.join(f'{name:>38}' for name in head))
+    names = {'calibrated': 'of a large product at its peak', 'data sheet': 'of the data sheet'}
+    for clock, name in names.items():
+      cells = [
+        f'{1e3 * r["step_s"]:.2f} ms, MFU {r["mfu"]:.1%}, {r["chip_hours"]:,.1f} chip-hours'
+        for r in rows
+        if r['clock'] == clock
+      ]
+      lines += ['  ' + f'{name:30}' + ''.join(f'{cell:>38}' for cell in cells)] * bool(cells)
+    lines.append('  (MFU by the clock of the data sheet is the one that others publish)')
+  rest = {name: n for name, n in report['uncounted'].items() if name not in WITHOUT}
+  if rest:
+    told = ', '.join(f'{name} {n:,}' for name, n in rest.items())
+    lines.append(f'not counted, since the compiler gives them no cycles: {told}')
+  return lines + _moved(report)
+
+
+def _moved(report):
+  """Lines about what crosses between devices."""
+  if not report['collective_bytes']:
+    return ['between devices: nothing']
+  if not report['transfers']:
+    moved = ', '.join(f'{k} {n / 2**20:,.1f} MiB' for k, n in report['collective_bytes'].items())
+    return [
+      f'between devices, each step and device: {moved}; no bandwidth of the links of this chip is '
+      'published, so no time is given for it'
+    ]
+  wire = report['interconnect']
+  lines = [
+    f'between devices, each step and device, by {wire["bytes_per_s"] / 1e9:,.0f} GB/s of all links '
+    f'of a chip ({wire["source"]}):'
+  ]
+  for row in report['transfers']:
+    how = ', beside compute' if row['beside'] else ''
+    lines.append(
+      f'  {row["number"]:5} x {row["kind"]:15} {row["axes"] or "-":12}'
+      f'{row["bytes"] / 2**20:10,.1f} MiB {1e3 * row["seconds"]:8.2f} ms, '
+      f'waited for {1e3 * row["waited"]:.2f} ms{how}'
+    )
+  return lines
+
+
+def money_text(report, price, spot, minutes):
+  """Lines about the whole run; minutes: between two checkpoints."""
+  found = cost(report, price, spot)
+  if not found:
+    return []
+  dollars = lambda numbers: f'${_between(numbers)}'.replace('to ', 'to $')
+  line = (
+    f'{report["steps"]:,} steps: {_between(found["days"], "{:,.1f}")} days, '
+    f'{_between(found["chip_hours"])} chip-hours'
+  )
+  if price is None:
+    return [f'{line} (--price says the dollars)']
+  lines = [f'{line}, {dollars(found["dollars"])} at ${price:g} a chip-hour']
+  taken = (
+    'spot chips may be taken away at any time; what was computed since the last checkpoint '
+    f'(every {minutes:g} minutes) is then computed again'
+  )
+  if spot is None:
+    return [*lines, f'{taken}. Their price changes: --spot 0.5 says what half of it makes']
+  cheaper = dollars(found['spot_dollars'])
+  return [*lines, f'on spot chips at {spot:g} of that price {cheaper}; {taken}']

@@ -1,0 +1,78 @@
+"""Searches the mesh, accumulation, remat and attention with which a step takes the least time.
+
+One thing is changed after the other, and what is better is kept, so that few steps are compiled.
+What is less than 2 % better is not: such differences come and go with the compiler's fusions.
+"""
+
+import math
+import shlex
+
+from bert_jax import sharding
+from bert_jax.errors import InputError
+from bert_jax.tools import pod_estimates
+
+NOISE = 0.02
+ATTENTION = ('einsum', 'xla')  # of the kernel, splash, the compiler knows no time
+
+
+def seconds(report):
+  """Of a step, with communication where it is known; infinite if it does not fit."""
+  if not report['fits']:
+    return math.inf
+  estimate = pod_estimates.fullest(report)
+  if not estimate:
+    raise InputError(
+      'the time of a step with Pallas kernels cannot be estimated; set '
+      'model.attention_implementation to einsum or xla.'
+    )
+  return estimate['step_s']
+
+
+def meshes(config, devices):
+  """Fields of the meshes to try: parameters whole on each chip; cut over one side of the slice,
+  over 16 chips and over all of it."""
+  mesh = sharding.mesh_of(config, devices).shape
+  within = len(devices) // config.mesh.slices // mesh['tensor']
+  sides = [1 + max(column) for column in zip(*(d.coords for d in devices))]
+  sizes = sorted({n for n in (1, max(sides), 16, within) if within % n == 0} - {mesh['fsdp']})
+  return [{'mesh.data': -1, 'mesh.fsdp': n} for n in reversed(sizes)]
+
+
+def search(config, devices, attempt):
+  """-> ({field: value} that is best, its report, the report of the config as it is).
+  attempt: {field: value} -> report, or None of a config that cannot be."""
+  own = attempt({})
+  best = {}, own
+
+  def better(fields):
+    nonlocal best
+    fields = best[0] | fields
+    report = attempt(fields)
+    if report and seconds(report) < (1 - NOISE) * seconds(best[1]):
+      best = fields, report
+      return True
+    return False
+
+  seconds(own)
+  for fields in meshes(config, devices):
+    better(fields)
+  parts = config.optimizer.accumulation
+  shards = math.prod(sharding.mesh_of(config, devices).shape[a] for a in ('data', 'fsdp'))
+  while 2 * parts * shards <= config.batch_size:
+    parts *= 2
+    if not better({'optimizer.accumulation': parts}) and best[1]['fits']:
+      break
+  remat = {'none', 'dots', 'full'} if not best[1]['fits'] else {'none'}
+  for name in sorted(remat - {config.model.remat}):
+    better({'model.remat': name})
+  for name in ATTENTION:
+    if name != config.model.attention_implementation:
+      better({'model.attention_implementation': name})
+  return *best, own
+
+
+def command(config_file, overrides, fields):
+  """The command that trains with the fields found."""
+  more = [f'--config.{name}={value}' for name, value in fields.items()]
+  words = ['python', '-m', 'bert_jax.train', '--config', config_file, *overrides, *more]
+  return shlex.join([*words, '--workdir', 'WORKDIR'])

@@ -1,0 +1,126 @@
+"""Faults put in by hand: what a step on many chips takes."""
+
+TEST = 'tests/test_pod_estimates.py::'
+GROUPS = f'{TEST}test_the_groups_of_a_collective_are_read_in_every_notation'
+LINKS = f'{TEST}test_a_transfer_takes_what_its_bytes_need_on_the_links_of_its_group'
+WAITED = f'{TEST}test_what_is_not_started_before_is_waited_for'
+LOOPS = f'{TEST}test_pairs_of_start_and_done_hide_what_stands_between_them_in_every_turn_of_a_loop'
+COLLECTIVES = 'bert_jax/tools/collectives.py'
+ONCE = 'tests/test_preflight.py::test_a_program_is_compiled_once'
+BEST = 'tests/test_preflight.py::test_the_best_of_a_few_compilations_is_found'
+
+MUTANTS = [
+  # (name, file, text as it stands, text with the fault, tests that must fail)
+  (
+    'the order of devices in a group is not turned',
+    COLLECTIVES,
+    'ids = ids.transpose(numbers(order)) if order else ids',
+    'ids = ids if order else ids',
+    GROUPS,
+  ),
+  (
+    'both directions of the links carry the same bytes',
+    COLLECTIVES,
+    'one_way = self.published.interconnect / 2 /',
+    'one_way = self.published.interconnect /',
+    LINKS,
+  ),
+  (
+    'an all-reduce crosses the links once',
+    COLLECTIVES,
+    "ways = 2 if transfer.kind == 'all-reduce' else 1",
+    'ways = 1',
+    LINKS,
+  ),
+  (
+    'every side of a slice is a ring',
+    COLLECTIVES,
+    'rings = [n % published.ring == 0 for n in self.sides]',
+    'rings = [True for n in self.sides]',
+    LINKS,
+  ),
+  (
+    'the network between slices costs nothing',
+    COLLECTIVES,
+    'return inside + between',
+    'return inside',
+    LINKS,
+  ),
+  (
+    'devices of one chip have their own links',
+    COLLECTIVES,
+    'size = share * ways * transfer.bytes',
+    'size = ways * transfer.bytes',
+    LINKS,
+  ),
+  (
+    'collectives that are not started before hide as well',
+    COLLECTIVES,
+    '          now = free\n',
+    '          pass\n',
+    WAITED,
+  ),
+  (
+    'pieces of a collective count as collectives',
+    COLLECTIVES,
+    "if what != 'part':",
+    'if what:',
+    WAITED,
+  ),
+  (
+    'a collective that is done is never waited for',
+    COLLECTIVES,
+    'now = max(now, ended)\n          continue',
+    'continue',
+    LOOPS,
+  ),
+  (
+    'the collectives of a loop count once',
+    COLLECTIVES,
+    'self._run(called, times * trips)',
+    'self._run(called, times)',
+    LOOPS,
+  ),
+  (
+    'a program with kernels has an MFU',
+    'bert_jax/tools/pod_estimates.py',
+    "{'estimates': [] if missing(out) else rows}",
+    "{'estimates': rows}",
+    f'{TEST}test_kernels_without_cycles_leave_no_mfu',
+  ),
+  (
+    'a spot chip costs what the others do',
+    'bert_jax/tools/pod_estimates.py',
+    '[spot * dollars for',
+    '[dollars for',
+    f'{TEST}test_a_run_in_days_and_dollars',
+  ),
+  (
+    'what was compiled by another compiler is taken',
+    'bert_jax/tools/compilation.py',
+    'json.dumps([versions(), devices',
+    'json.dumps([devices',
+    ONCE,
+  ),
+  (
+    'what was compiled with other options is taken',
+    'bert_jax/tools/compilation.py',
+    'places, flags, options])',
+    'places, flags])',
+    ONCE,
+  ),
+  (
+    'noise counts as better',
+    'bert_jax/tools/preflight_best.py',
+    '(1 - NOISE) * seconds(best[1])',
+    'seconds(best[1])',
+    BEST,
+  ),
+  (
+    'a mesh of its own choice goes over slices',
+    'bert_jax/sharding.py',
+    "(mesh['slices'] if mesh['data'] == -1 else mesh['data'])",
+    "(1 if mesh['data'] == -1 else mesh['data'])",
+    'tests/test_step.py::test_the_parameters_are_shared_by_up_to_sixteen_chips_of_a_slice',
+  ),
+]

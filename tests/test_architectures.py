@@ -25,9 +25,8 @@ CLASSES = {
 }  # fmt: skip
 SMALL = {
   'data.train': ROOT / 'bert_jax' / '*' / 'README.md', 'corpus.eval_share': 0.2,
-  'model.vocab_size': 400,
-  'model.dtype': 'float32', 'data.seq_length': 32, 'batch_size': 4, 'steps': 3, 'eval.batches': 2,
-  'log.tensorboard': 'false', 'optimizer.warmup': 1,
+  'model.vocab_size': 400, 'model.dtype': 'float32', 'data.seq_length': 32,
+  'batch_size': 4, 'steps': 3, 'eval.batches': 2, 'log.tensorboard': 'false', 'optimizer.warmup': 1,
 }  # fmt: skip
 
 

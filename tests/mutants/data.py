@@ -135,8 +135,8 @@ MUTANTS = [
   (
     'groups count from 0, which means none',
     'bert_jax/rows/examples.py',
-    'np.arange(1, len(items) + 1)',
-    'np.arange(len(items))',
+    'for k, item in enumerate(items, 1) for e in item',
+    'for k, item in enumerate(items) for e in item',
     'tests/test_examples.py::test_examples_of_an_item_share_a_row_side_by_side',
   ),
   (

@@ -33,7 +33,7 @@ MUTANTS = [
   (
     'a causal model pools its first token',
     'bert_jax/objectives/base.py',
-    "    positions_BN = last_positions(positions_BN, batch['segment_ids'])",
+    '    positions_BN = last_positions(positions_BN, segments_BT)',
     '    pass',
     'tests/test_language_model.py::test_the_last_token_of_each_example_is_pooled',
   ),

@@ -271,7 +271,7 @@ def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
     f'optimizer.learning_rate={rate},seed={seed}' for rate in ('1e-3', '1e30') for seed in '01'
   ]
   ends = {name: json.loads((root / 'logs' / f'{name}.json').read_text()) for name in names}
-  assert [ends[name]['state'] for name in names] == ['done', 'done', 'failed', 'failed']
+  assert [ends[name]['state'] for name in names] == ['done', 'done', 'failed', 'failed'], ends
   assert '2 of 4 runs did not end' in log and 'so the run stops' in log
   assert '4 of 4 ' in log and 'step 2/4' not in log  # quiet: in the logs of the runs
   assert 'step 2/4' in (root / 'logs' / f'{names[0]}.txt').read_text()

@@ -331,7 +331,7 @@ def test_a_head_that_is_not_ours_is_not_used(tmp_path, recorded, case, settings,
 def test_a_fused_kernel_that_is_cut_is_not_whole(tmp_path, recorded, cut):
   path = folder_of(tmp_path, recorded, 'modernbert') / 'model.safetensors'
   tensors, name = safetensors.numpy.load_file(path), 'model.layers.0.attn.Wqkv.weight'
-  tensors[name] = tensors[name][:cut].copy() if cut else np.float32(1)
+  tensors[name] = tensors[name][:cut].copy() if cut else np.ones((), np.float32)
   safetensors.numpy.save_file(tensors, path)
   with pytest.raises(InputError, match=rf'{name} is \(.*\), which is not 3 matrices of one size'):
     trained.load(tmp_path)

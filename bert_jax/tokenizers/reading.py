@@ -7,7 +7,7 @@ stay plain text where they are typed ("[MASK]"), and offsets in characters of th
 
 from pathlib import Path
 
-from bert_jax.errors import InputError, quoted
+from bert_jax.errors import InputError, first_line, quoted
 from bert_jax.text import files
 from bert_jax.tokenizers import spiece, tokenizer_json
 from bert_jax.tokenizers.base import RESERVED, Tokenizer
@@ -141,9 +141,9 @@ def _check_words(path: Path):
   kind = kind or files.json_of(path.with_name('config.json')).get('tokenizer_class')
   splitter, pieces = (settings.get(f'{part}_tokenizer_type') for part in ('word', 'subword'))
   refused = {
-    f'tokenizer_class {quoted(kind)}': str(kind).startswith(_OTHER_CLASSES),
-    f'word_tokenizer_type {quoted(splitter)}': splitter not in (None, 'basic'),
-    f'subword_tokenizer_type {quoted(pieces)}': pieces not in (None, 'wordpiece'),
+    f'tokenizer_class {first_line(kind)}': str(kind).startswith(_OTHER_CLASSES),
+    f'word_tokenizer_type {first_line(splitter)}': splitter not in (None, 'basic'),
+    f'subword_tokenizer_type {first_line(pieces)}': pieces not in (None, 'wordpiece'),
     'do_basic_tokenize false': settings.get('do_basic_tokenize') not in (None, True),
     'never_split': bool(settings.get('never_split')),
   }

@@ -250,11 +250,13 @@ def test_the_best_is_read_whatever_became_of_others(corpus_file, tmp_path):
 
 def test_damaged_logs_are_set_aside_and_the_run_goes_on(workdir, corpus_file, caplog):
   log, facts = workdir / 'metrics.jsonl', workdir / 'run.json'
+  summary = workdir / 'summary.json'  # without it, the run has not ended
   whole = log.read_bytes()
   lines = whole.splitlines(keepends=True)
   for n, damage in enumerate((b'\xff', b'', b'[1]', b'{"step": "five"}'), 1):
     log.write_bytes(lines[0] + damage + b'\n' + b''.join(lines[2:]))
     facts.write_bytes(b'{"commands": \xff')
+    summary.unlink()
     train(small_pretrain(corpus_file), workdir)
     assert log.read_bytes() == lines[0] + b''.join(lines[2:])
     assert (workdir / f'metrics.jsonl.damaged-{n}').is_file()
@@ -262,6 +264,7 @@ def test_damaged_logs_are_set_aside_and_the_run_goes_on(workdir, corpus_file, ca
     assert json.loads(facts.read_text())['commands']
   assert 'line 2: it is set aside as metrics.jsonl.damaged-1' in caplog.text
   log.write_bytes(whole[:-5])  # cut by a kill
+  summary.unlink()
   train(small_pretrain(corpus_file), workdir)
   assert not (workdir / 'metrics.jsonl.damaged-5').exists()
   assert log.read_bytes() == b''.join(lines[:-1])

@@ -208,14 +208,13 @@ with errors.command_line():
 
 
 def test_a_closed_terminal_saves_unless_nohup_has_it_ignored():
-  with stopping.stop_signals() as asked:
-    os.kill(os.getpid(), signal.SIGHUP)
-    assert asked()
-  before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+  before = signal.getsignal(signal.SIGHUP)
   try:
-    with stopping.stop_signals() as asked:
-      os.kill(os.getpid(), signal.SIGHUP)
-      assert not asked()
+    for handler in (signal.SIG_DFL, signal.SIG_IGN):
+      signal.signal(signal.SIGHUP, handler)
+      with stopping.stop_signals() as asked:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert asked() == (handler == signal.SIG_DFL)
   finally:
     signal.signal(signal.SIGHUP, before)
 

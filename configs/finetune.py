@@ -164,6 +164,4 @@ def get_config(arg=''):
       config.optimizer.learning_rate = round(rate * 10, 7)
     config.update(dict(
       epochs=0.0, steps=600, eval=dict(every=300), checkpoint=dict(every=300)))
-    if objective == 'choice':  # long rows, one at a time: an eighth of the memory
-      config.optimizer.accumulation = config.batch_size
   return config

@@ -202,10 +202,10 @@ class _Numbers:
 
 def endless(source, seed, batch_size=1, first=0):
   """The numbers of the rows of a source in endless passes, each in another order. The parts of a
-  Mixture are mixed by their weights, each with its own passes. batch_size: for
-  BlockRows, see block_rows.Order. first: the number of the first row."""
+  Mixture are mixed by their weights, each with its own passes. batch_size: for BlockRows, see
+  block_rows.Order. first: the number of the first row."""
   if isinstance(source, BlockRows) and source.blocks.units > 1:
-    return grain.MapDataset.source(Order(source, seed, batch_size, first))
+    return Order(source, seed, batch_size, first)
   if not isinstance(source, Mixture):
     numbers = _Numbers(first, len(source))
     return grain.MapDataset.source(numbers).seed(seed).shuffle().repeat()
@@ -215,6 +215,7 @@ def endless(source, seed, batch_size=1, first=0):
     endless(part, int(s), batch_size, begin)
     for part, s, begin in zip(source.parts.values(), seeds, begins, strict=True)
   ]
+  parts = [grain.MapDataset.source(x) if isinstance(x, Order) else x for x in parts]
   return grain.MapDataset.mix(parts, [source.weights[name] for name in source.parts])
 
 

@@ -24,6 +24,7 @@ import logging
 import sys
 import time
 import zipfile
+import zlib
 from collections import OrderedDict
 
 import numpy as np
@@ -182,7 +183,7 @@ class BlockRows:
       log.warning('%s is damaged; its rows are counted again', path)
     except FileNotFoundError:
       pass
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
       log.warning('%s is damaged (%s); its rows are counted again', path, error)
     started, counts = time.perf_counter(), np.zeros(shape, np.int64)
     for k, unit in enumerate(tqdm.tqdm(chosen, 'counting rows', unit=' blocks', disable=None)):

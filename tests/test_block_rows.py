@@ -451,13 +451,13 @@ def test_records_that_have_changed_are_named(index, tokenizer, monkeypatch):
 
 
 def test_a_window_that_does_not_fit_into_memory_is_refused(index, tokenizer, monkeypatch):
+  assert block_rows.free_memory() > 1e6
   needed = int(np.sort(index.columns['tokens'][index.columns['language'] == 0])[-2:].sum())
   monkeypatch.setattr(block_rows, 'free_memory', lambda: block_rows.BYTES * needed)
   rows_of(index, tokenizer, FIXED['full'])
   monkeypatch.setattr(block_rows, 'free_memory', lambda: block_rows.BYTES * needed - 1)
   with pytest.raises(InputError, match='set corpus.window lower'):
     rows_of(index, tokenizer, FIXED['full'])
-  assert block_rows.free_memory() > 1e6
 
 
 def test_an_older_corpus_is_read_as_before(folder, tokenizer, tmp_path, monkeypatch):

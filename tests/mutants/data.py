@@ -1050,7 +1050,7 @@ MUTANTS = [
     'bert_jax/corpus/blocks.py',
     'few or rest < BLOCK_TOKENS // 2',
     'few',
-    'tests/test_block_rows.py::test_a_block_is_a_run_of_whole_documents_of_one_language',
+    'tests/test_block_rows.py::test_documents_that_are_long_or_few',
   ),
   (
     'a block goes on in the next language',

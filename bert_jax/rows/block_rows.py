@@ -8,12 +8,14 @@ anew, some units are counted and the rows of the others follow from their tokens
 documents. A unit that then has more rows leaves some out, and one that has fewer gives some twice;
 how many that are in the counted units is logged.
 
-The order of a pass, in which each unit comes once, cut into pairs in one of dupe_factor ways: all
-units, permuted, one after the other, and the rows of each permuted, are
-one long row. It is cut into `window` lanes of equal length, and a batch takes a few consecutive
-rows from each lane. So all rows of some steps are from `window` units, which change one at a time,
-and a host whose devices have some rows of the batch reads the units of these lanes only. Place i of
-this order is arithmetic, so that a run resumes anywhere at once.
+The order of a pass, in which each unit comes once (cut into pairs in one of dupe_factor ways): all
+units, permuted, one after the other, and the rows of each permuted, are one long row. It is cut
+into `window` lanes of equal length, and a batch takes a few consecutive rows from each lane. So all
+rows of some steps are from `window` units, which change one at a time, and a host whose devices
+have some rows of the batch reads the units of these lanes only. Place i of this order is
+arithmetic, so that a run resumes anywhere at once. A batch of 256 rows of 128 tokens from 32 blocks
+of 512 documents is of 254 documents, 5 of which are in the next one too; of 64 blocks 255 and 2; of
+a permutation of all rows 256 and none.
 """
 
 import contextlib

@@ -210,7 +210,7 @@ def get_config(arg=''):
     data=dict(train='', eval='', seq_length=128, examples_per_row=1, skip_damaged=False),
     corpus=dict(format='auto', text_field='text', eval_share=0.01, rows='nsp',
                 short_seq_prob=0.1, dupe_factor=5, languages=(), sampling=1.0,
-                weights=(), segmenter='', phrases='', entities=''),
+                weights=(), window=32, segmenter='', phrases='', entities=''),
     masking=dict(policy='token', masked_lm_prob=0.15, max_predictions_per_seq=0, mask_share=0.8,
                  random_share=0.1),
     eval_masking=dict(policy='token', masked_lm_prob=0.15, mask_share=0.8, random_share=0.1),

@@ -44,7 +44,7 @@ def get_config(arg=''):
       objective='mlm_nsp', batch_size=32, steps=1600, epochs=0.0,
       corpus=dict(format='auto', text_field='text', eval_share=0.1, rows='nsp',
                   short_seq_prob=0.1, dupe_factor=2, languages=(), sampling=1.0,
-                  weights=(), segmenter='', phrases='', entities=''),
+                  weights=(), window=32, segmenter='', phrases='', entities=''),
       masking=dict(policy='token', masked_lm_prob=0.15, max_predictions_per_seq=0, mask_share=0.8,
                    random_share=0.1),
       eval_masking=dict(policy='token', masked_lm_prob=0.15, mask_share=0.8, random_share=0.1),

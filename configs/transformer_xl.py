@@ -58,7 +58,7 @@ def get_config(arg=''):
     data=dict(train='', eval='', seq_length=512, examples_per_row=1, skip_damaged=False),
     corpus=dict(format='auto', text_field='text', eval_share=0.01, rows='lm',
                 short_seq_prob=0.0, dupe_factor=1, languages=(), sampling=1.0,
-                weights=(), segmenter='', phrases='', entities=''),
+                weights=(), window=32, segmenter='', phrases='', entities=''),
     language_model=dict(kind='causal', causal_share=0.5, eval_memory=0),
     masking=dict(policy='token', masked_lm_prob=0.15, max_predictions_per_seq=0, mask_share=0.8,
                  random_share=0.1),

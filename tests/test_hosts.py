@@ -11,6 +11,7 @@ import pytest
 from conftest import ROOT
 
 from bert_jax import config as config_lib
+from bert_jax.corpus import blocks
 from bert_jax.text import documents
 from bert_jax.tools import prepare
 from bert_jax.tools.prepare_steps import Settings
@@ -20,7 +21,9 @@ KINDS = {
   'packed': ['corpus.rows=full', 'data.examples_per_row=4', 'loss.nsp_weight=0'],
   'nsp': ['corpus.rows=nsp', 'corpus.dupe_factor=2'],
   'mixed': ['corpus.rows=nsp', 'corpus.sampling=0.5', 'data.examples_per_row=2'],
+  'blocks': ['corpus.rows=nsp', 'corpus.dupe_factor=2', 'corpus.window=4'],
 }
+FOLDERS = {'mixed': 'two', 'blocks': 'blocks'}
 
 
 @pytest.fixture(scope='module')
@@ -33,9 +36,14 @@ def corpora(corpus_file, tmp_path_factory):
   lines = corpus_file.read_text()
   other = folder / 'other.txt'
   other.write_text('\n\n'.join(lines.split('\n\n')[:9]))
-  for name, inputs in (('one', [('', corpus_file)]), ('two', [('a', corpus_file), ('b', other)])):
+  one, two = [('', corpus_file)], [('a', corpus_file), ('b', other)]
+  for name, inputs in (('one', one), ('two', two), ('blocks', one)):
     files = tuple((k, f) for k, spec in inputs for f in documents.sources(str(spec)))
-    prepare.prepare(Settings(files, str(folder / 'vocab')), folder / name)
+    with pytest.MonkeyPatch.context() as patch:
+      if name == 'blocks':
+        patch.setattr(blocks, 'BLOCK_TOKENS', 400)
+        patch.setattr(blocks, 'BLOCK_DOCUMENTS', 3)
+      prepare.prepare(Settings(files, str(folder / 'vocab')), folder / name)
   return folder
 
 
@@ -63,10 +71,12 @@ def rows(config_file, hosts, first=0):
   return out
 
 
-@pytest.mark.parametrize('kind', ['packed', 'mixed', pytest.param('nsp', marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+  'kind', ['packed', 'mixed', 'blocks', pytest.param('nsp', marks=pytest.mark.slow)]
+)
 def test_rows_do_not_depend_on_hosts_or_on_where_a_run_resumes(corpora, tmp_path, kind):
   overrides = [f'--config.{x}' for x in KINDS[kind]]
-  corpus = corpora / ('two' if kind == 'mixed' else 'one')
+  corpus = corpora / FOLDERS.get(kind, 'one')
   config = config_lib.load(
     'configs/pretrain.py:runlocal',
     [f'--config.data.train={corpus}', '--config.batch_size=8', *overrides],

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import tqdm
 
-from bert_jax.corpus import prepared, tokenized
+from bert_jax.corpus import blocks, prepared, tokenized
 from bert_jax.corpus.units import Encoder
 from bert_jax.errors import InputError, about
 from bert_jax.text import documentation, files
@@ -28,13 +28,21 @@ def metas(spec, languages):
 
 
 def load(config, spec, tokenizer, split):
-  """{language: (Corpus, crc32 of each document's name [D], unigram counts [V])} of a split."""
+  """{language: (Corpus, crc32 of each document's name [D], unigram counts [V])} of a split; of a
+  prepared corpus of more than a few blocks: (Blocks, None, unigram counts)."""
   out, matched, encoder = {}, Counter(), None
   for name, part in files.parts(spec, config.corpus.languages):
     if prepared.is_prepared(part):
-      loaded = prepared.load(part, tokenizer)
       log.info('%s: %s', split, part)
-      for k, language in enumerate(loaded.meta['languages']):
+      meta = prepared.meta_for(part, tokenizer)
+      index = blocks.Index(part, meta) if 'blocks' in meta else ()  # () of an older version
+      if len(index) > blocks.WHOLE:
+        for k, language in enumerate(meta['languages']):
+          of_language = blocks.Blocks(index, k, config.corpus.window)
+          out[joined(name, language)] = of_language, None, index.unigrams[k]
+        continue
+      loaded = prepared.load(part, tokenizer)
+      for k, language in enumerate(meta['languages']):
         of_language = loaded.languages == k
         corpus, names = loaded.corpus.select(of_language), loaded.names[of_language]
         out[joined(name, language)] = corpus, names, loaded.unigrams[k]

@@ -5,7 +5,8 @@
   vocab.txt, ...   the vocabulary, as Tokenizer.save writes it
   corpus/1.0.0/    `tfds.data_source('corpus', data_dir=FOLDER, split='train')`: the records, in
                    shards train-00000.array_record, ...
-  index/           00000.npz, ...: for each shard, what planning rows needs to know
+  index/           00000.npz, ...: for each shard, what planning rows needs to know; the same in
+                   parts that a large corpus is read by, see blocks.py, which older ones lack
 
 A record is a document or, of a long one, 2,048 tokens of it: {name, language, tokens int32,
 sentences int32 (how many tokens each sentence that begins here has), starts uint8 (see units.py)}.
@@ -15,6 +16,7 @@ shards.py writes it.
 import hashlib
 import json
 import math
+import threading
 import zipfile
 import zlib
 from collections import OrderedDict
@@ -138,15 +140,21 @@ class Prepared(NamedTuple):
   unigrams: np.ndarray  # [languages, vocab_size] int64
 
 
-def load(folder, tokenizer):
-  """Opens a prepared corpus: its index in memory, its records on disk. InputError if damaged."""
-  folder = Path(folder).expanduser()
+def meta_for(folder, tokenizer):
+  """read_meta; InputError if the corpus has another vocabulary than the tokenizer."""
   meta = read_meta(folder)
   if tokenizer.fingerprint != meta['vocabulary']:
     raise InputError(
       f'{folder} was prepared with another vocabulary than this run has; prepare it again with '
       '--vocab, or start from weights that were trained with its own'
     )
+  return meta
+
+
+def load(folder, tokenizer):
+  """Opens a prepared corpus: its index in memory, its records on disk. InputError if damaged."""
+  folder = Path(folder).expanduser()
+  meta = meta_for(folder, tokenizer)
   unigrams = np.zeros((len(meta['languages']), tokenizer.vocab_size), np.int64)
   ends, paths, indexes, all_facts = [0], [], [], []
   for number in range(meta['shards']):
@@ -163,13 +171,13 @@ def load(folder, tokenizer):
   joined = {name: np.concatenate([index[name] for index in indexes]) for name in names}
   sizes = np.stack([joined[name] for name in SIZES], axis=1) if names >= {*SIZES} else None
   corpus = Corpus(
-    _Reader(folder, paths, np.array(ends)), np.arange(ends[-1]), offsets(joined['record_tokens']),
+    Reader(folder, paths, np.array(ends)), np.arange(ends[-1]), offsets(joined['record_tokens']),
     offsets(joined['sentences']), offsets(joined['document_sentences']), meta['fingerprint'], sizes,
   )  # fmt: skip
   return Prepared(meta, corpus, joined['languages'], joined['names'], unigrams)
 
 
-class _Reader:
+class Reader:
   """reader(record number) -> (tokens, starts); the records read last stay in memory.
   paths: of the shards. ends: [shards + 1] number of the first record of each, and how many there
   are. room: tokens that may stay in memory."""
@@ -190,8 +198,13 @@ class _Reader:
     if records != ends[-1]:
       raise InputError(f'{folder} holds {records} of {ends[-1]} records; prepare it again')
     self.cache, self.cached_tokens, self.room = OrderedDict(), 0, CACHE_TOKENS
+    self.lock = threading.Lock()  # batches are made in a thread of their own
 
   def __call__(self, record):
+    with self.lock:
+      return self._read(record)
+
+  def _read(self, record):
     if record in self.cache:
       self.cache.move_to_end(record)
       return self.cache[record]

@@ -51,7 +51,7 @@ def remarks(config, tokenizer, sources):
   """Sentences about the training data, the vocabulary and the settings of a run."""
   source = sources['train']
   parts = source.parts if isinstance(source, Mixture) else {'': source}
-  cuts = {name: pieces(records(rows.corpus), tokenizer) for name, rows in parts.items()}
+  cuts = {name: pieces(records(rows.sample), tokenizer) for name, rows in parts.items()}
   specs = dict(files.parts(config.data.train, config.corpus.languages))
   form, field = config.corpus.format, config.corpus.text_field
   texts = {name: sample(spec, form, field) for name, spec in specs.items()}
@@ -124,9 +124,9 @@ def of_accents(tokenizer, texts, cased):
 def of_pairs(config, parts, texts):
   """Sentences about the lines of the text and the pairs that are made of them."""
   out, nsp = [], config.corpus.rows == 'nsp' and config.loss.nsp_weight > 0
-  labels = np.concatenate([rows.plan[:, 4] for rows in parts.values()])
-  random, sizes = float(np.mean(labels == 1)), [np.diff(x.corpus.documents) for x in parts.values()]
-  alone = float(np.mean(np.concatenate(sizes) == 1))
+  totals = sum((Counter(rows.totals) for rows in parts.values()), Counter())
+  random = totals['ones'] / max(1, totals['examples'])
+  alone = totals['alone'] / max(1, totals['documents'])
   lines_are, form = of_lines(texts, config.corpus.format)
   fix = f'corpus.format={form} makes sentences of them' if form else ''
   if nsp and random > RANDOM:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_jax.corpus import blocks
 from bert_jax.corpus.prepared import (
   INDEX,
   META,
@@ -186,11 +187,14 @@ def finish(folder, plan, tokenizer, counts=None):
   from tensorflow_datasets.core import naming
   from tensorflow_datasets.core import splits as splits_lib
 
-  indexes, unknown = [], 0
+  indexes, unknown, parts = [], 0, blocks.Writer(folder)
+  unigrams = np.zeros((len(plan['languages']), tokenizer.vocab_size), np.int64)
   for number in range(finished(folder)):
     facts, arrays = read_index(shard_paths(folder, number)[1])
     indexes.append(facts)
+    unigrams[facts['unigram_languages']] += arrays['unigrams']
     unknown += int(arrays['unigrams'][:, tokenizer.unk_id].sum())
+    parts.add(arrays)
   languages = plan['languages']
   counts, kept = Counter(counts), {name: Counter() for name in languages}
   for facts in indexes:
@@ -231,6 +235,8 @@ def finish(folder, plan, tokenizer, counts=None):
     'counts': dict(sorted(counts.items())),
     'kept': {name: dict(numbers) for name, numbers in kept.items()},
   }
+  if checksum := parts.close(unigrams):
+    meta['blocks'] = checksum
   meta['seal'] = seal(meta)
   write_whole(Path(folder) / META, json.dumps(meta, indent=2, ensure_ascii=False) + '\n')
   return meta

@@ -44,6 +44,10 @@ class Corpus:
     return int(self.record_at[-1])
 
   @property
+  def number_of_documents(self):
+    return len(self.documents) - 1
+
+  @property
   def document_at(self):
     """[D + 1] offset of the first token of each document, and the end."""
     return self.sentences[self.documents]
@@ -51,16 +55,26 @@ class Corpus:
   def piece(self, start, end):
     """(tokens, starts) of the tokens from `start` to `end`, exclusive."""
     r = int(self.record_at.searchsorted(start, side='right')) - 1
-    tokens, starts = self.read(int(self.records[r]))
+    tokens, starts = self._read(r)
     at = int(self.record_at[r])
     if end <= at + len(tokens):
       return tokens[start - at : end - at], starts[start - at : end - at]
     parts = [(tokens[start - at :], starts[start - at :])]
     while (at := int(self.record_at[r + 1])) < end:  # it goes on in the next records
       r += 1
-      tokens, starts = self.read(int(self.records[r]))
+      tokens, starts = self._read(r)
       parts.append((tokens[: end - at], starts[: end - at]))
     return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+
+  def _read(self, r):
+    tokens, starts = self.read(int(self.records[r]))
+    if len(tokens) != self.record_at[r + 1] - self.record_at[r]:
+      raise DamagedRecord(
+        f'record {self.records[r]} of the corpus has {len(tokens)} tokens and its index says '
+        f'{self.record_at[r + 1] - self.record_at[r]}: it has changed since it was prepared; '
+        'prepare it again'
+      )
+    return tokens, starts
 
   def select(self, keep):
     """The Corpus of the documents where keep, [D] bool, is True."""

@@ -21,6 +21,7 @@ import numpy as np
 
 from bert_jax.corpus.tokenized import DamagedRecord
 from bert_jax.errors import InputError
+from bert_jax.rows.block_rows import BlockRows, Order
 from bert_jax.rows.language_mixture import Mixture
 
 log = logging.getLogger('bert_jax')
@@ -66,7 +67,8 @@ class Batches:
       raise InputError(
         'rows that continue each other from step to step cannot be mixed; give one data.train.'
       )
-    self.order = endless(source, seed) if self.shuffled and not lanes else None
+    shuffled = self.shuffled and not lanes
+    self.order = endless(source, seed, self.batch_size) if shuffled else None
     indices = sharding.addressable_devices_indices_map((self.batch_size,)).values()
     self.local = sorted({i for (part,) in indices for i in range(self.batch_size)[part]})
 
@@ -198,19 +200,22 @@ class _Numbers:
     return self.first + int(i)
 
 
-def endless(source, seed, first=0):
+def endless(source, seed, batch_size=1, first=0):
   """The numbers of the rows of a source in endless passes, each in another order. The parts of a
-  Mixture are mixed by their weights, each with its own passes. first: the number of the first row.
-  """
+  Mixture are mixed by their weights, each with its own passes. batch_size: for BlockRows, see
+  block_rows.Order. first: the number of the first row."""
+  if isinstance(source, BlockRows) and source.blocks.units > 1:
+    return Order(source, seed, batch_size, first)
   if not isinstance(source, Mixture):
     numbers = _Numbers(first, len(source))
     return grain.MapDataset.source(numbers).seed(seed).shuffle().repeat()
   seeds = np.random.SeedSequence(seed).generate_state(len(source.parts))
   begins = [0, *source.ends[:-1].tolist()]
   parts = [
-    endless(part, int(s), begin)
+    endless(part, int(s), batch_size, begin)
     for part, s, begin in zip(source.parts.values(), seeds, begins, strict=True)
   ]
+  parts = [grain.MapDataset.source(x) if isinstance(x, Order) else x for x in parts]
   return grain.MapDataset.mix(parts, [source.weights[name] for name in source.parts])
 
 

@@ -16,6 +16,7 @@ segment id and with positions from 0; attention never crosses segments.
 A plan is [examples, 5] int64: first token and end of A, of B (0, 0: none), label (-1: none).
 """
 
+import functools
 import hashlib
 
 import numpy as np
@@ -43,7 +44,7 @@ class Rows:
     self.cut_tokens = 0
     self.marks = None  # [examples, 2] bool, see build_rows
     if kind in PAIRS:
-      if kind == 'nsp' and len(corpus.documents) < 3:
+      if kind == 'nsp' and corpus.number_of_documents < 2:
         raise InputError('nsp pairs need at least 2 documents; separate them by blank lines.')
       each = corpus, seq_length - 3, kind, short_seq_prob, np.random.default_rng(seed)
       plans, cut = zip(*(plan_pairs(*each) for _ in range(dupe_factor)))
@@ -69,10 +70,29 @@ class Rows:
       return sizes + self.marks.sum(axis=1)
     return sizes + 2 + (self.plan[:, 3] > self.plan[:, 2])
 
+  @functools.cached_property
+  def totals(self):
+    """{name: number} of the plan and of its text. tokens: of examples, [CLS] and [SEP] included;
+    alone: documents of one sentence; labelled, ones: examples with a label, and with label 1."""
+    label, sentences = self.plan[:, 4], np.diff(self.corpus.documents)
+    out = {
+      'examples': len(self.plan), 'tokens': self.lengths().sum(), 'cut_tokens': self.cut_tokens,
+      'labelled': (label >= 0).sum(), 'ones': (label == 1).sum(), 'text_tokens': len(self.corpus),
+      'documents': len(sentences), 'alone': (sentences == 1).sum(),
+    }  # fmt: skip
+    if self.corpus.sizes is not None:
+      out |= dict(zip(('characters', 'bytes'), self.corpus.sizes.sum(axis=0)))
+    return {name: int(value) for name, value in out.items()}
+
+  @property
+  def sample(self):
+    """A Corpus that is like the text."""
+    return self.corpus
+
   @property
   def fill(self):
     """Share of all positions that hold a token."""
-    return float(self.lengths().sum() / max(1, len(self) * self.seq_length))
+    return self.totals['tokens'] / max(1, len(self) * self.seq_length)
 
   def __len__(self):
     return len(self.plan if self.row_at is None else self.row_at) - (self.row_at is not None)
@@ -82,22 +102,33 @@ class Rows:
 
   def gather(self, numbers):
     """{name: [R, ...]} of the rows of these numbers."""
+    return self.build([self.examples(numbers)])
+
+  def examples(self, numbers):
+    """The E examples of R rows: how many each row holds [R], the tokens of their A and B [E, 2],
+    labels [E], marks [E, 2], and their texts one after the other."""
     numbers = np.asarray(numbers)
     if self.row_at is None:
-      row_of, examples = np.arange(len(numbers)), numbers
+      held, examples = np.ones(len(numbers), np.int64), numbers
     else:
       begin, held = self.row_at[numbers], self.row_at[numbers + 1] - self.row_at[numbers]
-      row_of, examples = np.repeat(np.arange(len(numbers)), held), spread(begin, held)
+      examples = spread(begin, held)
     plan = self.plan[examples]
     ranges = plan[:, :4].reshape(-1, 2)
     texts = [self.corpus.piece(start, end) for start, end in ranges.tolist() if start < end]
+    marks = np.ones((len(plan), 2), bool) if self.marks is None else self.marks[examples]
+    return held, np.diff(ranges).reshape(-1, 2), plan[:, 4], marks, texts
+
+  def build(self, parts):
+    """{name: [R, ...]} of the rows of what `examples` returns, here or of other Rows alike."""
+    held, sizes, labels, marks = (np.concatenate(x) for x in list(zip(*parts))[:4])
+    texts = [text for *_, some in parts for text in some]
     tokens, units = map(np.concatenate, zip(*texts, strict=True))
     out = build_rows(
-      self.tokenizer, row_of, np.diff(ranges).reshape(-1, 2), tokens, units, self.seq_length,
-      rows=len(numbers), slots=self.examples_per_row, labels=plan[:, 4],
-      marks=None if self.marks is None else self.marks[examples],
+      self.tokenizer, np.repeat(np.arange(len(held)), held), sizes, tokens, units, self.seq_length,
+      rows=len(held), slots=self.examples_per_row, labels=labels, marks=marks,
     )  # fmt: skip
-    return out | {'language': np.full(len(numbers), self.language)}
+    return out | {'language': np.full(len(held), self.language)}
 
 
 def plan_full(corpus, room):

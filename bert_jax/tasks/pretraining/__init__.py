@@ -22,6 +22,8 @@ CORPUS = {
     0.1),
   'corpus.dupe_factor': Field(int, '[1, inf)',
     'times the corpus is cut into pairs, differently each', 5),
+  'corpus.window': Field(int, '[1, inf)',
+    'blocks of a large prepared corpus whose rows are mixed at a time', 32, 32),
   'corpus.languages': Field(tuple, str, 'to use, in order; empty: all that data.train has', ()),
   'corpus.sampling': Field(float, '[0, 1]',
     'S: a language is seen in proportion to P(L)^S of tokens', 1.0),

@@ -5,8 +5,6 @@ import functools
 import logging
 import math
 
-import numpy as np
-
 from bert_jax import models
 from bert_jax.corpus.tokenized import unigram_nats
 from bert_jax.field import Field
@@ -115,33 +113,34 @@ def sources(config, tokenizer, splits=('train', 'eval')):
 def _further(config, tokenizer, source, rows, of_split, of_train, share):
   levels, targets = {}, 0
   for language, part in rows.items():
-    (corpus, counts), (train, train_counts) = of_split[language], of_train[language]
-    predicted = int(part.lengths().sum()) - len(part.plan)  # all but the first of each stretch
+    (_, counts), (train, train_counts) = of_split[language], of_train[language]
+    text = part.totals['text_tokens']
+    predicted = part.totals['tokens'] - part.totals['examples']  # all but the first of each stretch
     targets += predicted
     # Ends of stretches are predicted too, as often in all splits.
-    ends = predicted / max(1, len(corpus)) - 1
+    ends = predicted / max(1, text) - 1
     both = train_counts.copy(), counts.copy()
-    for with_ends, size in zip(both, (len(train), len(corpus)), strict=True):
+    for with_ends, size in zip(both, (len(train), text), strict=True):
       with_ends[tokenizer.sep_id] += max(0, round(ends * size))
     levels[language] = unigram_nats(*both)
   level = sum(share[language] * x for language, x in levels.items())
   source.baselines |= {'lm': (level, 'unigram'), 'bound': source.baselines['mlm']}
   if any(levels):
     source.baselines |= {f'lm_{name}': (x, 'unigram') for name, x in levels.items()}
-  term, corpora = main_metric(config), [of_split[language][0] for language in rows]
+  term, totals = main_metric(config), [part.totals for part in rows.values()]
   if term == 'mlm':  # which says nothing of a whole text
     return
-  if any(corpus.sizes is None for corpus in corpora):
+  if any('bytes' not in each for each in totals):
     log.info(
       'no bits per character and byte: the corpus was prepared without counts of them; prepare it '
       'again for these metrics'
     )
     return
-  predicted = targets if term == 'lm' else sum(map(len, corpora))
-  sizes = np.sum([corpus.sizes.sum(axis=0) for corpus in corpora], axis=0)
+  predicted = targets if term == 'lm' else sum(each['text_tokens'] for each in totals)
+  sizes = [sum(each[name] for each in totals) for name in ('characters', 'bytes')]
   names = 'bits_per_character', 'bits_per_byte'
   source.scales = {
-    name: (term, predicted / int(size) / math.log(2)) for name, size in zip(names, sizes) if size
+    name: (term, predicted / size / math.log(2)) for name, size in zip(names, sizes) if size
   }
 
 

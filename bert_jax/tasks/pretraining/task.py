@@ -10,8 +10,10 @@ import tqdm
 
 from bert_jax import models, tokenizers
 from bert_jax.corpus import loading, tokenized
+from bert_jax.corpus.blocks import Blocks
 from bert_jax.errors import InputError, quoted
 from bert_jax.objectives.mlm_nsp import MlmNsp
+from bert_jax.rows.block_rows import BlockRows
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture, shares
 from bert_jax.text import documents, files
@@ -181,13 +183,16 @@ def sources(config, tokenizer, splits=('train', 'eval'), further=lambda *argumen
   corpora = {'train': {}, 'eval': {}}  # {split: {language: (Corpus, unigram counts [V])}}
   loaded = loading.load(config, data.train, tokenizer, 'train')
   for language, (whole, names, counts) in loaded.items():
-    held = documents.is_held_out(names, share)
+    if names is None:
+      kept, held_corpus = whole.divided(share)
+    else:
+      held = documents.is_held_out(names, share)
+      kept, held_corpus = whole.select(~held), whole.select(held) if share else None
     if share:
-      held_corpus = whole.select(held)
       held_counts = held_corpus.unigrams(tokenizer.vocab_size, data.skip_damaged)
       corpora['eval'][language] = held_corpus, held_counts
-      counts = counts - held_counts
-    corpora['train'][language] = whole.select(~held), counts
+      counts = np.maximum(counts - held_counts, 0)
+    corpora['train'][language] = kept, counts
   if data.eval:
     loaded = loading.load(config, data.eval, tokenizer, 'eval')
     corpora['eval'] = {name: (whole, counts) for name, (whole, _, counts) in loaded.items()}
@@ -198,7 +203,7 @@ def sources(config, tokenizer, splits=('train', 'eval'), further=lambda *argumen
 def _source(config, tokenizer, split, corpora, further):
   """Rows, or a Mixture of the languages' rows, of a split, with its baselines."""
   of_split, languages, needed = corpora[split], list(corpora['train']), _documents_needed(config)
-  few = [name for name, (corpus, _) in of_split.items() if len(corpus.documents) - 1 < needed]
+  few = [name for name, (corpus, _) in of_split.items() if corpus.number_of_documents < needed]
   if split == 'eval' and 0 < len(few) < len(of_split):
     log.warning('eval: too few documents to evaluate on %s', ', '.join(few))
     of_split = {name: pair for name, pair in of_split.items() if name not in few}
@@ -213,7 +218,7 @@ def _source(config, tokenizer, split, corpora, further):
   else:
     sizes = {language: len(corpus) for language, (corpus, _) in of_split.items()}
     seen = shares(sizes, config.corpus.sampling, dict(config.corpus.weights))
-    per_row = {language: part.lengths().sum() / len(part) for language, part in parts.items()}
+    per_row = {language: part.totals['tokens'] / len(part) for language, part in parts.items()}
     weights = {language: seen[language] / per_row[language] for language in parts}
     if split == 'train':
       log.info('share of the tokens seen: %s', ', '.join(f'{k} {x:.2%}' for k, x in seen.items()))
@@ -228,8 +233,8 @@ def _source(config, tokenizer, split, corpora, further):
     source.baselines |= {f'mlm_{name}': (x, 'unigram') for name, x in levels.items()}
   further(source, parts, of_split, corpora['train'], share)
   if config.loss.nsp_weight:
-    labels = np.concatenate([part.plan[:, 4] for part in parts.values()])
-    random_share = float((labels[labels >= 0]).mean())
+    ones, labelled = (sum(x.totals[k] for x in parts.values()) for k in ('ones', 'labelled'))
+    random_share = ones / max(1, labelled)
     name = 'sop' if config.corpus.rows == 'sop' else 'nsp'
     source.baselines[f'{name}_accuracy'] = (max(random_share, 1 - random_share), 'prior')
   log.info(
@@ -246,7 +251,7 @@ def _documents_needed(config):
 
 def _rows(config, corpus, tokenizer, split, language, what):
   """The Rows of a corpus. language: its number; what: split and language, for messages."""
-  number, needed = len(corpus.documents) - 1, _documents_needed(config)
+  number, needed = corpus.number_of_documents, _documents_needed(config)
   if number < needed:
     pairs = ' (sentence pairs take two)' if needed == 2 else ''
     raise InputError(
@@ -260,9 +265,15 @@ def _rows(config, corpus, tokenizer, split, language, what):
   dupe_factor = config.corpus.dupe_factor if split == 'train' else 1
   shape = {'seq_length': data.seq_length, 'examples_per_row': data.examples_per_row, 'seed': seed}
   cuts = {'kind': config.corpus.rows, 'short_seq_prob': short, 'dupe_factor': dupe_factor}
-  out = Rows(corpus, tokenizer, language=language, **shape, **cuts)
+  of_corpus = BlockRows if isinstance(corpus, Blocks) else Rows
+  out = of_corpus(corpus, tokenizer, language=language, **shape, **cuts)
   log.info(
     '%s: %d documents, %d tokens -> %d rows of %d, %.1f %% filled, %d tokens cut to fit',
     what, number, len(corpus), len(out), config.data.seq_length, 100 * out.fill, out.cut_tokens,
   )  # fmt: skip
+  if of_corpus is BlockRows:
+    log.info(
+      '%s: planned by block, %d units; rows of a pass that are left out, or twice: %.2f %%',
+      what, corpus.units, 100 * out.misses,
+    )  # fmt: skip
   return out

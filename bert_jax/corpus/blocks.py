@@ -1,0 +1,238 @@
+"""The blocks of a prepared corpus: its index in parts, each read when its rows are reached.
+
+A block is a run of whole documents of one language in one shard. It has BLOCK_TOKENS tokens and
+BLOCK_DOCUMENTS documents at least, unless it reaches MOST_TOKENS or the run ends before. Of a
+corpus of 1 TB of text there are about a million, so the table of them is all that a run keeps of
+the index, and neither its start nor its memory depends on the size of the corpus.
+
+  index/blocks.npz   the table: one array [blocks] for each of COLUMNS, and the unigram counts of
+                     each language; corpus.json holds its checksum
+  index/blocks.bin   for each block its part of the index, compressed: the arrays of PARTS as int32
+"""
+
+import functools
+import hashlib
+import io
+import logging
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from bert_jax.corpus import prepared
+from bert_jax.corpus.tokenized import Corpus, DamagedRecord, offsets
+from bert_jax.errors import InputError
+from bert_jax.text.documents import is_held_out
+from bert_jax.whole_files import write_whole
+
+log = logging.getLogger('bert_jax')
+
+BLOCK_TOKENS, BLOCK_DOCUMENTS, MOST_TOKENS = 1 << 18, 16, 1 << 22
+COLUMNS = ('shard', 'language', 'documents', 'sentences', 'records', 'tokens', 'stored', 'crc32')
+PARTS = {  # {array of a shard's index: the column that says how long it is in a block}
+  'names': 'documents', 'characters': 'documents', 'bytes': 'documents',
+  'document_sentences': 'documents', 'document_records': 'documents', 'sentences': 'sentences',
+  'record_tokens': 'records',
+}  # fmt: skip
+WHOLE = 8  # blocks: a corpus of no more is planned at once, like text in memory
+SAMPLED = 4  # units whose tokens are counted for the frequencies of a part of the documents
+
+
+def paths(folder):
+  """(path of the table, path of the parts)."""
+  return Path(folder) / 'index' / 'blocks.npz', Path(folder) / 'index' / 'blocks.bin'
+
+
+def cut(tokens, languages):
+  """[B + 1] the first document of each block of a shard, and how many documents there are.
+  tokens, languages: [documents] of each."""
+  at, begins = offsets(tokens), [0]
+  run_ends = np.append(np.flatnonzero(np.diff(languages)) + 1, len(tokens))
+  while (begin := begins[-1]) < len(tokens):
+    run_end = int(run_ends[run_ends.searchsorted(begin, side='right')])
+    most = at.searchsorted(at[begin] + MOST_TOKENS)
+    end = int(max(at.searchsorted(at[begin] + BLOCK_TOKENS), min(begin + BLOCK_DOCUMENTS, most)))
+    rest = at[run_end] - at[min(end, run_end)]
+    few = run_end - end < BLOCK_DOCUMENTS and rest < MOST_TOKENS
+    begins.append(run_end if few or rest < BLOCK_TOKENS // 2 else end)
+  return np.array(begins)
+
+
+class Writer:
+  """Writes the blocks of a corpus from the indexes of its shards."""
+
+  def __init__(self, folder):
+    self.table_path, self.path = paths(folder)
+    self.columns, self.shard, self.complete = [], 0, True
+
+  def add(self, index):
+    """The next shard's index, {name: array}."""
+    self.complete &= all(name in index for name in PARTS)  # an older version wrote no sizes
+    if self.complete:
+      with open(self.path, 'ab' if self.shard else 'wb') as file:
+        self._write(index, file)
+    self.shard += 1
+
+  def _write(self, index, file):
+    records = offsets(index['document_records'])
+    tokens = np.diff(offsets(index['record_tokens'])[records])
+    documents = cut(tokens, index['languages'])
+    sentences = offsets(index['document_sentences'])[documents]
+    bounds = {'documents': documents, 'sentences': sentences, 'records': records[documents]}
+    for k in range(len(documents) - 1):
+      arrays = [index[x][bounds[of][k] : bounds[of][k + 1]] for x, of in PARTS.items()]
+      data = zlib.compress(b''.join(x.astype('<i4').tobytes() for x in arrays), 1)
+      file.write(data)
+      language, total = index['languages'][documents[k]], arrays[-1].sum(dtype=np.int64)
+      sizes = [of_all[k + 1] - of_all[k] for of_all in bounds.values()]
+      self.columns.append((self.shard, language, *sizes, total, len(data), zlib.crc32(data)))
+
+  def close(self, unigrams):
+    """The checksum of the table, which is written last; None: of shards of an older version there
+    is none. unigrams: [languages, vocab_size] int64."""
+    if not self.complete:
+      self.path.unlink(missing_ok=True)
+      return None
+    table = np.array(self.columns, np.int64).reshape(-1, len(COLUMNS)).T
+    data = io.BytesIO()
+    np.savez_compressed(data, unigrams=unigrams, **dict(zip(COLUMNS, table, strict=True)))
+    write_whole(self.table_path, data.getvalue())
+    return hashlib.sha256(data.getvalue()).hexdigest()
+
+
+class Index:
+  """The table of blocks of a prepared corpus, in memory; its parts and records on disk.
+  columns: {name: [blocks] int64}. unigrams: [languages, vocab_size] int64. room: tokens of records
+  that may stay in memory. InputError if corpus.json was written with another table."""
+
+  def __init__(self, folder, meta):
+    self.folder, self.meta, self.room = Path(folder).expanduser(), meta, prepared.CACHE_TOKENS
+    table, self.parts = paths(self.folder)
+    try:
+      data = table.read_bytes()
+      if hashlib.sha256(data).hexdigest() != meta['blocks']:
+        raise ValueError
+      with np.load(io.BytesIO(data)) as file:
+        self.columns = {name: file[name] for name in COLUMNS}
+        self.unigrams = file['unigrams']
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+      raise InputError(
+        f'{table} is not the one that corpus.json was written with; delete corpus.json and run the '
+        'bert_jax.tools.prepare that made the corpus again, which writes both anew'
+      ) from None
+    self.part_at, self.record_at = (offsets(self.columns[name]) for name in ('stored', 'records'))
+
+  def __len__(self):
+    """How many blocks there are."""
+    return len(self.columns['tokens'])
+
+  def read(self, record):
+    """(tokens, starts) of a record."""
+    self.reader.room = self.room
+    return self.reader(record)
+
+  @functools.cached_property
+  def reader(self):
+    shards = np.bincount(self.columns['shard'], self.columns['records'], self.meta['shards'])
+    records = [prepared.shard_paths(self.folder, k)[0] for k in range(self.meta['shards'])]
+    return prepared.Reader(self.folder, records, offsets(shards.astype(np.int64)))
+
+  def part(self, block):
+    """{name: array} of PARTS, of a block. DamagedRecord if it is not as the table says."""
+    try:
+      with open(self.parts, 'rb') as file:
+        file.seek(self.part_at[block])
+        data = file.read(self.columns['stored'][block])
+      if zlib.crc32(data) != self.columns['crc32'][block]:
+        raise ValueError
+      whole = np.frombuffer(zlib.decompress(data), '<i4')
+    except (OSError, ValueError, zlib.error):
+      raise DamagedRecord(
+        f'block {block} of {self.parts} cannot be read, or has changed since the corpus was '
+        'prepared; prepare it again, or set data.skip_damaged=true to leave such rows empty and '
+        'count them'
+      ) from None
+    ends = np.cumsum([self.columns[of][block] for of in PARTS.values()])[:-1]
+    return dict(zip(PARTS, np.split(whole, ends), strict=True))
+
+
+class Blocks:
+  """The documents of one language of a prepared corpus, as units: each a Corpus, made when it is
+  asked for. A unit is a block; where a share of the documents is kept only, as many consecutive
+  blocks as hold the documents of one; or all blocks of a language that has few of them. window:
+  blocks whose rows are mixed at a time, of which each language has its part. share, held: see
+  `divided`."""
+
+  def __init__(self, index, language, window, share=0.0, held=False):
+    self.index, self.language, self.given_window = index, language, window
+    self.share, self.held = share, held
+    languages = len(index.meta['languages'])
+    self.window = -(-window // languages)
+    self.blocks = np.flatnonzero(index.columns['language'] == language)
+    self.kept = share if held else 1 - share  # of the documents
+    number = len(self.blocks)
+    self.blocks_of_unit = (
+      number if number <= WHOLE // languages else min(number, int(1 / self.kept))
+    )
+    self.firsts = np.arange(0, number, self.blocks_of_unit)  # number of the first block of a unit
+    digest = repr((index.meta['blocks'], language, share, held, self.blocks_of_unit))
+    self.fingerprint = hashlib.sha256(digest.encode()).hexdigest()[:16]
+
+  def divided(self, share):
+    """(the documents that are not held out, those that are), by a hash of their names."""
+    of = self.index, self.language, self.given_window, share
+    return Blocks(*of), Blocks(*of, held=True) if share else None
+
+  @property
+  def units(self):
+    """How many units there are."""
+    return len(self.firsts)
+
+  def of_units(self, column):
+    """[units] the sums of a column of the table, expected of the documents that are kept."""
+    return np.add.reduceat(self.index.columns[column][self.blocks], self.firsts) * self.kept
+
+  def __len__(self):
+    """How many tokens there are: of several units the expected number."""
+    return len(self.unit(0)) if self.units == 1 else int(self.of_units('tokens').sum())
+
+  @property
+  def number_of_documents(self):
+    """The same of documents."""
+    if self.units == 1:
+      return self.unit(0).number_of_documents
+    return int(self.of_units('documents').sum())
+
+  def unit(self, number):
+    """The Corpus of a unit."""
+    first = self.firsts[number]
+    blocks = self.blocks[first : first + self.blocks_of_unit]
+    parts = [self.index.part(block) for block in blocks]
+    arrays = {name: np.concatenate([part[name] for part in parts]) for name in PARTS}
+    numbers = [np.arange(*self.index.record_at[[block, block + 1]]) for block in blocks]
+    whole = Corpus(
+      self.index.read, np.concatenate(numbers), offsets(arrays['record_tokens']),
+      offsets(arrays['sentences']), offsets(arrays['document_sentences']), self.fingerprint,
+      np.stack([arrays['characters'], arrays['bytes']], axis=1),
+    )  # fmt: skip
+    if not self.share:
+      return whole
+    return whole.select(is_held_out(arrays['names'].view(np.uint32), self.share) == self.held)
+
+  def unigrams(self, vocab_size, skip_damaged=False):
+    """How often each id occurs, [vocab_size] int64: of SAMPLED units, and as often as that in all
+    of them."""
+    chosen = np.unique(np.linspace(0, self.units - 1, SAMPLED).round().astype(int))
+    counts, tokens = np.zeros(vocab_size, np.int64), 0
+    for number in chosen:
+      try:
+        corpus = self.unit(number)
+        counts, tokens = counts + corpus.unigrams(vocab_size, skip_damaged), tokens + len(corpus)
+      except DamagedRecord as error:
+        if not skip_damaged:
+          raise
+        log.warning('%s (not counted)', error)
+    if len(chosen) == self.units:
+      return counts
+    return np.rint(counts * (len(self) / max(1, tokens))).astype(np.int64)

@@ -1,0 +1,253 @@
+"""Rows of a prepared corpus that is too large to be planned at the start: by block, when reached.
+
+The rows of each unit (corpus/blocks.py) are those of rows/corpus_rows.py, made of its documents
+alone; NSP's random halves are from the same unit. How many rows a unit has is known beforehand: for
+rows that are cut once every unit is counted (COUNTED units at most; kept beside the corpus if that
+takes a while), so that each row comes once in a pass. Where there are more units, or pairs are cut
+anew, some units are counted and the rows of the others follow from their tokens, sentences and
+documents. A unit that then has more rows leaves some out, and one that has fewer gives some twice;
+how many that are in the counted units is logged.
+
+The order of a pass, in which each unit comes once (cut into pairs in one of dupe_factor ways): all
+units, permuted, one after the other, and the rows of each permuted, are one long row. It is cut
+into `window` lanes of equal length, and a batch takes a few consecutive rows from each lane. So all
+rows of some steps are from `window` units, which change one at a time, and a host whose devices
+have some rows of the batch reads the units of these lanes only. Place i of this order is
+arithmetic, so that a run resumes anywhere at once. A batch of 256 rows of 128 tokens from 32 blocks
+of 512 documents is of 254 documents, 5 of which are in the next one too; of 64 blocks 255 and 2; of
+a permutation of all rows 256 and none.
+"""
+
+import contextlib
+import functools
+import hashlib
+import io
+import logging
+import sys
+import time
+import zipfile
+import zlib
+from collections import OrderedDict
+
+import numpy as np
+import tqdm
+
+from bert_jax.corpus import prepared
+from bert_jax.corpus.tokenized import DamagedRecord, offsets
+from bert_jax.errors import InputError
+from bert_jax.rows.corpus_rows import Rows
+from bert_jax.rows.sentence_pairs import PAIRS
+from bert_jax.whole_files import write_whole
+
+log = logging.getLogger('bert_jax')
+
+COUNTED, COUNTED_PAIRS = 4096, 32  # units that are counted: all, if there are no more
+KEPT_AFTER = 1.0  # seconds of counting, after which the counts are kept on the disk
+VERSION = 1  # of the counts on the disk: raise it when rows are cut otherwise
+BYTES = 8  # of memory that a token of an open unit takes, with its share of the plan
+TOTALS = ('examples', 'tokens', 'cut_tokens', 'labelled', 'ones', 'text_tokens', 'documents',
+          'alone', 'characters', 'bytes')  # fmt: skip
+
+
+class BlockRows:
+  """The rows of one language by number, like Rows, which see for the arguments. blocks: a
+  corpus.blocks.Blocks. Row (cut * units + unit, j) is the j-th one of a unit, which is cut into
+  pairs dupe_factor times."""
+
+  def __init__(
+    self, blocks, tokenizer, *, kind, seq_length, seed=(0,), short_seq_prob=0.0, dupe_factor=1,
+    examples_per_row=1, language=0,
+  ):  # fmt: skip
+    self.blocks, self.window = blocks, blocks.window
+    self.seed, self.cuts = tuple(map(int, seed)), dupe_factor if kind in PAIRS else 1
+    self.needed = 2 if kind == 'nsp' else 1  # documents
+    given = dict(kind=kind, seq_length=seq_length, short_seq_prob=short_seq_prob,
+                 examples_per_row=examples_per_row, language=language)  # fmt: skip
+    self.seq_length, self.baselines, self.scales = seq_length, {}, {}
+    self._cut = functools.partial(Rows, tokenizer=tokenizer, **given)
+    self._open, self._open_tokens = OrderedDict(), 0  # the Rows in use, by cut * units + unit
+    tokens = blocks.of_units('tokens')
+    window = int(np.sort(tokens)[-self.window :].sum())
+    free = free_memory()
+    if window * BYTES > free:
+      raise InputError(
+        f'the {self.window} blocks whose rows are mixed (corpus.window) may take '
+        f'{window * BYTES / 1e9:.1f} GB, and {free / 1e9:.1f} GB of memory are free; set '
+        'corpus.window lower.'
+      )
+    self.room = max(prepared.CACHE_TOKENS, window)
+    blocks.index.room = max(blocks.index.room, window)
+    digest = repr((VERSION, blocks.fingerprint, sorted(given.items()), self.seed, self.cuts))
+    self.rows_of, self.totals, self.misses = self._count(kind, digest)
+    self.row_at = offsets(self.rows_of)  # [units + 1] of a cut
+    digest = hashlib.sha256(digest.encode() + self.rows_of.tobytes())
+    self.fingerprint = digest.hexdigest()[:16]
+
+  @property
+  def cut_tokens(self):
+    return self.totals['cut_tokens']
+
+  @property
+  def fill(self):
+    """Share of all positions that hold a token, of the units that were counted."""
+    return self.totals['tokens'] / max(1, len(self) * self.seq_length)
+
+  @property
+  def sample(self):
+    """The Corpus of a unit in the middle."""
+    for unit in range(self.blocks.units // 2, self.blocks.units):
+      with contextlib.suppress(DamagedRecord):
+        return self.blocks.unit(unit)
+    return self.blocks.unit(0)
+
+  def __len__(self):
+    return self.cuts * int(self.row_at[-1])
+
+  def __getitem__(self, i):
+    return {name: array[0] for name, array in self.gather([i]).items()}
+
+  def gather(self, numbers):
+    """{name: [R, ...]} of the rows of these numbers."""
+    cut, within = np.divmod(np.asarray(numbers, np.int64), self.row_at[-1])
+    unit = self.row_at.searchsorted(within, side='right') - 1
+    place, within = cut * self.blocks.units + unit, within - self.row_at[unit]
+    parts, order = [], np.argsort(place, kind='stable')
+    for of_unit in np.split(order, np.flatnonzero(np.diff(place[order])) + 1):
+      rows = self._rows(int(place[of_unit[0]]))
+      parts.append(rows.examples(within[of_unit] % len(rows)))
+    built, back = rows.build(parts), np.argsort(order)
+    return {name: array[back] for name, array in built.items()}
+
+  def _rows(self, place):
+    """The Rows at a place, of which the last ones used stay open; those of the next unit if it has
+    none, in spite of what was expected."""
+    if place in self._open:
+      self._open.move_to_end(place)
+      return self._open[place]
+    rows, tried = (), place
+    while not len(rows):
+      rows, tried = self._plan(tried), (tried + 1) % (self.cuts * self.blocks.units)
+    self._open[place] = rows
+    self._open_tokens += len(rows.corpus)
+    while self._open_tokens > self.room and len(self._open) > 1:
+      self._open_tokens -= len(self._open.popitem(last=False)[1].corpus)
+    return rows
+
+  def _plan(self, place):
+    """The Rows of a unit in a cut, or () if it has too few documents."""
+    corpus = self.blocks.unit(place % self.blocks.units)
+    return () if corpus.number_of_documents < self.needed else self._cut(
+      corpus, seed=(*self.seed, place)
+    )  # fmt: skip
+
+  def _count(self, kind, digest):
+    """([units] rows of each, totals as those of Rows, share of the rows that are left out, or
+    twice, by expectation)."""
+    units, most = self.blocks.units, COUNTED_PAIRS if kind in PAIRS else COUNTED
+    # More than that takes too long, so fewer of them will do.
+    number = units if units <= most else min(most, 256)
+    chosen = np.unique(np.linspace(0, units - 1, number).round().astype(int))
+    counts = self._kept(digest, chosen)
+    known = counts[:, 0] >= 0  # the others cannot be read, which is said when they are reached
+    if not known.any():
+      self.blocks.unit(int(chosen[0]))  # says why
+    of_units = [self.blocks.of_units(x) for x in ('tokens', 'sentences', 'documents')]
+    about, counts = np.stack(of_units, axis=1), counts[known]
+    counted, rows = chosen[known], counts[:, 0]
+    if len(counted) < units:
+      slopes = np.linalg.lstsq(about[counted], rows, rcond=None)[0]
+      rows_of = np.maximum(1, np.rint(about @ slopes)).astype(np.int64)
+      misses = np.abs(rows_of[counted] - rows).sum() / 2 / max(1, rows.sum())
+    else:
+      rows_of, misses = np.zeros(units, np.int64), 0.0
+    rows_of[counted] = rows
+    if self.cuts > 1:  # each has another number of rows
+      some = counted[:8]
+      last = [len(self._plan((self.cuts - 1) * units + int(k))) for k in some]
+      misses += float(np.abs(rows_of[some] - last).sum() / 2 / max(1, rows_of[some].sum()))
+    scale = about[:, 0].sum() / about[counted, 0].sum() if len(counted) < units else 1.0
+    totals = dict(zip(TOTALS, np.rint(counts[:, 1:].sum(axis=0) * scale).astype(int).tolist()))
+    of_text = 'text_tokens', 'documents', 'alone', 'characters', 'bytes'
+    totals = {k: x if k in of_text else x * self.cuts for k, x in totals.items()}
+    return rows_of, totals, float(misses)
+
+  def _kept(self, digest, chosen):
+    """[chosen, 1 + TOTALS] the rows and the totals of some units, from the disk or counted; -1
+    where a unit cannot be read."""
+    shape = len(chosen), 1 + len(TOTALS)
+    name = f'rows-{hashlib.sha256(digest.encode()).hexdigest()[:16]}.npz'
+    path = self.blocks.index.folder / 'index' / name
+    try:
+      with np.load(path) as file:
+        counts = file['counts']
+      if counts.shape == shape and counts.dtype == np.int64:
+        return counts
+      log.warning('%s is damaged; its rows are counted again', path)
+    except FileNotFoundError:
+      pass
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+      log.warning('%s is damaged (%s); its rows are counted again', path, error)
+    started, counts = time.perf_counter(), np.zeros(shape, np.int64)
+    for k, unit in enumerate(tqdm.tqdm(chosen, 'counting rows', unit=' blocks', disable=None)):
+      try:
+        rows = self._plan(int(unit))
+        if len(rows):
+          counts[k] = [len(rows), *(rows.totals[name] for name in TOTALS)]
+      except DamagedRecord:
+        counts[k] = -1
+    if time.perf_counter() - started > KEPT_AFTER and (counts >= 0).all():
+      data = io.BytesIO()
+      np.savez_compressed(data, counts=counts)
+      try:
+        write_whole(path, data.getvalue())
+      except OSError as error:
+        log.info('the rows will be counted again at the next start: %s', error)
+    return counts
+
+
+class Order:
+  """order[i]: the number of the row at place i of endless passes over BlockRows, each in another
+  order, as batches of `batch_size` take them. See above."""
+
+  def __init__(self, rows, seed, batch_size, first=0):
+    self.rows, self.seed, self.batch_size, self.first = rows, seed, batch_size, first
+    self.lanes = min(rows.window, batch_size)
+    self._units = functools.lru_cache(2)(self._permuted_units)
+    self._within = functools.lru_cache(4 * self.lanes)(self._permuted_rows)
+
+  def __len__(self):
+    return sys.maxsize
+
+  def __getitem__(self, i):
+    size = int(self.rows.row_at[-1])
+    number, i = divmod(int(i), size)
+    step, row = divmod(i, self.batch_size)
+    lane = row * self.lanes // self.batch_size
+    # Rows begin..end - 1 of each batch are of this lane.
+    begin, end = (-(-k * self.batch_size // self.lanes) for k in (lane, lane + 1))
+    steps, rest = divmod(size, self.batch_size)
+    at = steps * begin + min(rest, begin) + step * (end - begin) + row - begin
+    order, ends = self._units(number)
+    k = int(ends.searchsorted(at, side='right'))
+    unit = int(order[k])
+    j = self._within(number, unit)[at - ends[k] + self.rows.rows_of[unit]]
+    return self.first + number % self.rows.cuts * size + int(self.rows.row_at[unit] + j)
+
+  def _permuted_units(self, number):
+    """(the units in the order of a pass over them, at which row each ends)."""
+    order = np.random.default_rng([self.seed, number]).permutation(self.rows.blocks.units)
+    return order, np.cumsum(self.rows.rows_of[order])
+
+  def _permuted_rows(self, number, unit):
+    rows = int(self.rows.rows_of[unit])
+    return np.random.default_rng([self.seed, number, unit]).permutation(rows)
+
+
+def free_memory():
+  """Bytes of memory that are free here; a huge number where the system does not say."""
+  try:
+    with open('/proc/meminfo') as file:
+      lines = dict(line.split(':') for line in file)
+    return int(lines['MemAvailable'].split()[0]) * 1024
+  except (OSError, KeyError, ValueError):
+    return sys.maxsize

@@ -1,0 +1,483 @@
+"""Rows of a large prepared corpus: planned by block, mixed within a window, once in each pass."""
+
+import hashlib
+import io
+import json
+import resource
+import shutil
+import time
+import zlib
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax import config as config_lib
+from bert_jax import sharding, tokenizers
+from bert_jax.corpus import blocks, prepared
+from bert_jax.errors import InputError
+from bert_jax.objectives import base
+from bert_jax.rows import batches, block_rows
+from bert_jax.rows.block_rows import BlockRows
+from bert_jax.rows.corpus_rows import Rows
+from bert_jax.tasks.pretraining import task
+from bert_jax.text import documents
+from bert_jax.tools import prepare
+from bert_jax.tools.prepare_steps import Settings
+from bert_jax.train import train
+from bert_jax.whole_files import seal
+
+FIXED = {
+  'full': dict(kind='full'),
+  'single': dict(kind='single'),
+  'lm': dict(kind='lm'),
+  'packed': dict(kind='full', examples_per_row=4),
+}
+DOCUMENTS = 360  # of each of two files; those of the second are of the language 'b'
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  """A corpus of two languages and three shards in blocks of 300 tokens and 4 documents: document d
+  is of 3 to 60 words w<d> with numbers between them, in sentences of 6."""
+  out, rng = tmp_path_factory.mktemp('blocks'), np.random.default_rng(0)
+  words = [f'w{i}' for i in range(2 * DOCUMENTS)] + [f'n{i}' for i in range(60)]
+  (out / 'vocab.txt').write_text('\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *words]))
+  texts = []
+  for d in range(2 * DOCUMENTS):
+    text = [x for i in range(rng.integers(3, 61)) for x in (f'w{d}', f'n{i}')]
+    texts.append('\n'.join(' '.join(text[i : i + 6]) for i in range(0, len(text), 6)))
+  inputs = []
+  for language, name, some in (
+    ('a', 'one.txt', texts[:100]), ('a', 'two.txt', texts[100:DOCUMENTS]),
+    ('b', 'b.txt', texts[DOCUMENTS:]),
+  ):  # fmt: skip
+    (out / name).write_text('\n\n'.join(some) + '\n')
+    inputs += [(language, path) for path in documents.sources(str(out / name))]
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(blocks, 'BLOCK_TOKENS', 300)
+    patch.setattr(blocks, 'BLOCK_DOCUMENTS', 4)
+    prepare.prepare(Settings(tuple(inputs), str(out), shard_mb=0), out / 'D')
+  return out / 'D'
+
+
+@pytest.fixture(scope='module')
+def tokenizer(folder):
+  return tokenizers.load_folder(folder)
+
+
+@pytest.fixture
+def index(folder, tokenizer):
+  return blocks.Index(folder, prepared.meta_for(folder, tokenizer))
+
+
+def rows_of(index, tokenizer, settings, window=4):
+  return BlockRows(
+    blocks.Blocks(index, 0, window), tokenizer, seq_length=20, seed=(0, 0), **settings
+  )
+
+
+def of_language(folder, tokenizer, number=0):
+  loaded = prepared.load(folder, tokenizer)
+  return loaded.corpus.select(loaded.languages == number)
+
+
+def batches_of(source, size=8, **options):
+  spec = base.row_spec(size, 20) | base.slot_spec(size, 1, labels=np.int32)
+  where = sharding.batch_sharding(sharding.make_mesh(1, 1, 1, jax.devices()[:1]))
+  return batches.Batches(source, spec, where, limits={}, **({'seed': 0} | options))
+
+
+def examples(rows):
+  """The examples of some rows, sorted."""
+  ids, segments = rows['input_ids'], rows['segment_ids']
+  return sorted(
+    tuple(ids[r][segments[r] == s])
+    for r in range(len(ids))
+    for s in range(1, segments[r].max() + 1)
+  )
+
+
+def test_a_block_is_a_run_of_whole_documents_of_one_language(index, folder, tokenizer):
+  columns, loaded = index.columns, prepared.load(folder, tokenizer)
+  assert len(index) > 60 and columns['documents'].sum() == 2 * DOCUMENTS
+  assert set(columns['shard']) == {0, 1, 2} and columns['tokens'].sum() == len(loaded.corpus)
+  assert (np.diff(columns['shard']) >= 0).all() and set(columns['language']) == {0, 1}
+  assert columns['tokens'].min() >= 150 and columns['documents'].min() >= 4
+  assert 300 <= np.median(columns['tokens']) < 400
+  np.testing.assert_array_equal(index.unigrams, loaded.unigrams)
+  for language in (0, 1):
+    whole = of_language(folder, tokenizer, language)
+    units = blocks.Blocks(index, language, 3)
+    corpora = [units.unit(k) for k in range(units.units)]
+    for name in ('sentences', 'documents'):
+      joined = np.concatenate([np.diff(getattr(corpus, name)) for corpus in corpora])
+      np.testing.assert_array_equal(joined, np.diff(getattr(whole, name)))
+    tokens = [corpus.piece(0, len(corpus))[0] for corpus in corpora]
+    np.testing.assert_array_equal(np.concatenate(tokens), whole.piece(0, len(whole))[0])
+    np.testing.assert_array_equal(np.concatenate([x.sizes for x in corpora]), whole.sizes)
+
+
+def test_documents_that_are_long_or_few():
+  """Blocks end with their language, take many short documents and few long ones."""
+  for tokens, languages, begins in (
+    ([1] * 40, [0] * 40, [0, 40]),
+    ([50] * 10, [0] * 10, [0, 4, 10]),
+    ([50] * 8, [0] * 5 + [1] * 3, [0, 5, 8]),
+    ([10] * 14, [0] * 14, [0, 14]),
+    ([900] * 3 + [30] * 9, [0] * 12, [0, 1, 2, 3, 7, 12]),
+    ([], [], [0]),
+  ):
+    with pytest.MonkeyPatch.context() as patch:
+      for name, value in (('BLOCK_TOKENS', 100), ('BLOCK_DOCUMENTS', 4), ('MOST_TOKENS', 800)):
+        patch.setattr(blocks, name, value)
+      assert blocks.cut(np.array(tokens, int), np.array(languages, int)).tolist() == begins
+
+
+@pytest.mark.parametrize('kind', FIXED)
+def test_each_row_comes_once_in_a_pass(index, folder, tokenizer, kind):
+  """And the rows are those of a plan of the whole corpus; packed ones hold the same examples."""
+  rows = rows_of(index, tokenizer, FIXED[kind])
+  assert rows.blocks.units > 30 and rows.misses == 0
+  whole = Rows(of_language(folder, tokenizer), tokenizer, seq_length=20, **FIXED[kind])
+  numbers = np.arange(len(rows))
+  found = rows.gather(numbers)
+  assert examples(found) == examples(whole.gather(np.arange(len(whole))))
+  assert rows.totals == whole.totals and (kind == 'packed' or len(rows) == len(whole))
+  order = batches.endless(rows, 0, 8)
+  passes = [[order[p * len(rows) + i] for i in numbers] for p in (0, 1, 7)]
+  for one in passes:
+    assert sorted(one) == numbers.tolist()
+  assert passes[0] != passes[1] != passes[2]
+  other = batches.endless(rows, 1, 8)
+  assert [other[i] for i in numbers] != passes[0]
+
+
+@pytest.mark.parametrize('size, window', [(8, 3), (7, 3), (2, 5), (250, 16), (1, 4)])
+def test_lanes_of_any_batch_cover_a_pass(index, tokenizer, size, window):
+  rows = rows_of(index, tokenizer, FIXED['full'], window)
+  order = batches.endless(rows, 0, size)
+  assert sorted(order[i] for i in range(len(rows))) == list(range(len(rows)))
+
+
+@pytest.mark.parametrize('kind', ['nsp', 'sop'])
+def test_pairs_are_cut_anew_and_their_number_is_expected(index, tokenizer, kind):
+  settings = dict(kind=kind, short_seq_prob=0.1, dupe_factor=3)
+  rows = rows_of(index, tokenizer, settings)
+  units = rows.blocks.units
+  cuts = [[rows._plan(cut * units + k) for k in range(units)] for cut in range(3)]
+  assert all((a.plan != b.plan).any() for a, b in zip(*cuts[:2]) if a.plan.shape == b.plan.shape)
+  actual = sum(len(plan) for cut in cuts for plan in cut)
+  assert len(rows) == pytest.approx(actual, rel=0.03) and len(rows) % 3 == 0
+  assert rows.totals['examples'] == pytest.approx(actual, rel=0.03)
+  order = batches.endless(rows, 0, 8)
+  numbers = [order[i] for i in range(len(rows))]
+  assert sorted(numbers) == list(range(len(rows)))
+  third = len(rows) // 3  # in each third of a pass every unit comes once, in another way
+  assert [{n // third for n in numbers[k * third : (k + 1) * third]} for k in range(3)] == [
+    {0}, {1}, {2}
+  ]  # fmt: skip
+  found = rows.gather(numbers)
+  assert found['weights'].sum() > 0.9 * len(rows)
+  for ids, types in zip(found['input_ids'][:200], found['token_type_ids'][:200]):
+    words = [tokenizer.pieces[i] for i in ids]
+    first, second = ({w for w, t in zip(words, types) if w[0] == 'w' and t == x} for x in (0, 1))
+    assert len(first) <= 1 and len(second) <= 1  # no half is of two documents
+
+
+def test_rows_beyond_what_was_expected_and_too_few(index, tokenizer, monkeypatch):
+  """Where units are too many to be counted: what is given twice or left out is little, and said."""
+  exact = rows_of(index, tokenizer, FIXED['full'])
+  monkeypatch.setattr(block_rows, 'COUNTED', 20)
+  rows = rows_of(index, tokenizer, FIXED['full'])
+  assert rows.blocks.units > 20 and len(rows) == pytest.approx(len(exact), rel=0.03)
+  off = np.abs(rows.rows_of - exact.rows_of)
+  assert 0 < off.mean() < 2 and 0 < rows.misses < 0.05
+  assert rows.totals['text_tokens'] == pytest.approx(exact.totals['text_tokens'], rel=0.05)
+  found = rows.gather(np.arange(len(rows)))
+  once = {tuple(x) for x in exact.gather(np.arange(len(exact)))['input_ids'].tolist()}
+  seen = [tuple(x) for x in found['input_ids'].tolist()]
+  assert set(seen) <= once and len(set(seen)) > 0.95 * len(once)
+
+
+def test_rows_come_back_in_the_order_asked_for(index, tokenizer):
+  rows = rows_of(index, tokenizer, FIXED['full'])
+  numbers = np.random.default_rng(0).permutation(len(rows))[:50]
+  found = rows.gather(numbers)
+  for name, array in found.items():
+    np.testing.assert_array_equal(array, [rows[i][name] for i in numbers])
+
+
+@pytest.mark.parametrize('share', [0.0, 0.1, 0.7])
+def test_documents_are_held_out_as_in_memory(index, folder, tokenizer, share):
+  loaded, of_a = prepared.load(folder, tokenizer), of_language(folder, tokenizer)
+  names = loaded.names[loaded.languages == 0]
+  held = documents.is_held_out(names, share)
+  kept, out = blocks.Blocks(index, 0, 3).divided(share)
+  for part, keep in ((kept, ~held), (out, held)):
+    if part is None:
+      assert not share
+      continue
+    expected, corpora = of_a.select(keep), [part.unit(k) for k in range(part.units)]
+    tokens = [corpus.piece(0, len(corpus))[0] for corpus in corpora if len(corpus)]
+    np.testing.assert_array_equal(np.concatenate(tokens), expected.piece(0, len(expected))[0])
+    assert len(part) == pytest.approx(len(expected), rel=0.3)
+    counts, exact = (x.unigrams(tokenizer.vocab_size) for x in (part, expected))
+    assert counts.sum() == pytest.approx(exact.sum(), rel=0.3)
+    # Units of few documents that are kept are as large as others.
+    assert np.median([len(corpus) for corpus in corpora]) == pytest.approx(360, rel=0.4)
+
+
+def config_of(folder, *overrides):
+  return task.resolve(config_lib.load('configs/pretrain.py:runlocal', [
+    f'--config.data.train={folder}', '--config.corpus.rows=full', '--config.loss.nsp_weight=0',
+    '--config.data.seq_length=20', '--config.corpus.eval_share=0.2',
+    *(f'--config.{x}' for x in overrides),
+  ]))  # fmt: skip
+
+
+def test_a_run_of_two_languages_reads_blocks(folder, tokenizer, monkeypatch):
+  """A corpus of few blocks is read as before; languages are mixed."""
+  many = task.sources(config_of(folder, 'corpus.window=6'), tokenizer)
+  monkeypatch.setattr(blocks, 'WHOLE', 1000)
+  few = task.sources(config_of(folder), tokenizer)
+  for split in ('train', 'eval'):
+    assert all(isinstance(part, Rows) for part in few[split].parts.values())
+    assert all(isinstance(part, BlockRows) for part in many[split].parts.values())
+    assert len(many[split]) == len(few[split])
+    for name, (value, _) in few[split].baselines.items():
+      assert many[split].baselines[name][0] == pytest.approx(value, rel=0.05), name
+    found = [
+      examples(source[split].gather(np.arange(len(source[split])))) for source in (few, many)
+    ]
+    assert found[0] == found[1]
+  order = batches.endless(many['train'], 0, 8)
+  numbers = [order[i] for i in range(2000)]
+  languages = many['train'].gather(numbers)['language']
+  assert 0.4 < languages.mean() < 0.6 and len(set(numbers)) > 1000
+
+
+def test_a_batch_is_a_function_of_seed_and_step(index, tokenizer):
+  """Whatever was read before, and however little stays open."""
+  settings = dict(kind='nsp', short_seq_prob=0.1, dupe_factor=2)
+  whole = batches_of(rows_of(index, tokenizer, settings))
+  steps = [np.asarray(whole[step]['input_ids']) for step in range(60)]
+  for step in (47, 3, 59):
+    again = rows_of(index, tokenizer, settings)
+    again.room = 1
+    np.testing.assert_array_equal(batches_of(again)[step]['input_ids'], steps[step])
+    assert len(again._open) == 1
+
+
+def test_a_run_that_dies_sees_the_same_rows_as_one_that_does_not(folder, tmp_path, monkeypatch):
+  config = config_of(
+    folder, 'corpus.window=5', 'corpus.rows=nsp', 'corpus.dupe_factor=2', 'loss.nsp_weight=1',
+    'steps=24', 'checkpoint.every=8', 'eval.every=0', 'batch_size=8', 'log.tensorboard=false',
+    'model.num_hidden_layers=1', 'model.hidden_size=32', 'model.intermediate_size=64',
+  )  # fmt: skip
+  whole, _ = train(config, tmp_path / 'whole')
+  made = batches.Batches.__getitem__
+
+  def dies(self, step):
+    if self.shuffled and step == 19:
+      raise RuntimeError('power cut')
+    return made(self, step)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(batches.Batches, '__getitem__', dies)
+    with pytest.raises(RuntimeError, match='power cut'):
+      train(config, tmp_path / 'cut')
+  resumed, _ = train(config, tmp_path / 'cut')
+  for a, b in zip(jax.tree.leaves(whole.params), jax.tree.leaves(resumed.params), strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_a_pass_is_mixed_well(index, folder, tokenizer):
+  """A batch of 16 rows beside one of a full permutation: how many documents it holds, how often two
+  neighbours are of one document, and how far it is from the mean of the corpus, as the variance of
+  the mean number of its documents, over that of independent rows."""
+  window, size = 16, 16  # of each of the two languages 8 blocks of about 6 documents
+  rows = rows_of(index, tokenizer, FIXED['full'], window)
+  whole = Rows(of_language(folder, tokenizer), tokenizer, seq_length=20, kind='full')
+  found = {}
+  for name, source in (('blocks', rows), ('all', whole)):
+    order = batches.endless(source, 0, size)
+    document = source.gather([order[i] for i in range(len(source))])['input_ids'][:, 1]
+    of_batch = document[: len(document) // size * size].reshape(-1, size)
+    held = np.mean([len(set(batch)) for batch in of_batch])
+    same = np.mean(of_batch[:, 1:] == of_batch[:, :-1])
+    found[name] = held, same, of_batch.mean(axis=1).var() * size / document.var()
+  print(found)
+  (held, same, spread), (most, _, independent) = found['blocks'], found['all']
+  assert held > 0.85 * most and same < 0.15
+  assert 0.6 < independent < 1.4 and spread < 2
+
+
+# ---- start, memory, files ------------------------------------------------------------------------
+
+
+class Simulated(blocks.Index):
+  """The table of a corpus of so many blocks of 512 documents of 512 tokens; parts are made up."""
+
+  def part(self, block):
+    rng = np.random.default_rng(block)
+    sizes = rng.integers(64, 960, 512).astype(np.int32)
+    ones = np.ones(512, np.int32)
+    names = rng.integers(0, 2**32, 512, np.uint32).view(np.int32)
+    return {
+      'names': names, 'characters': 5 * sizes, 'bytes': 5 * sizes, 'document_records': ones,
+      'document_sentences': ones * 16, 'sentences': np.repeat(sizes // 16, 16),
+      'record_tokens': sizes // 16 * 16,
+    }  # fmt: skip
+
+
+def simulated(folder, number):
+  folder.mkdir()
+  (folder / 'index').mkdir()
+  sizes = dict(shard=0, language=0, documents=512, sentences=512 * 16, records=512, tokens=1 << 18,
+               stored=60_000, crc32=0)  # fmt: skip
+  table = {name: np.full(number, value, np.int64) for name, value in sizes.items()}
+  table['shard'] = np.arange(number) // 61
+  data = io.BytesIO()
+  np.savez_compressed(data, unigrams=np.ones((1, 30522), np.int64), **table)
+  (folder / 'index' / 'blocks.npz').write_bytes(data.getvalue())
+  return {
+    'languages': [''],
+    'blocks': hashlib.sha256(data.getvalue()).hexdigest(),
+    'shards': number // 61 + 1,
+  }
+
+
+def test_a_start_takes_no_longer_and_no_more_memory_for_1_tb(tokenizer, tmp_path):
+  """1e6 blocks are 2.6e11 tokens. Seconds of this process, since others may run beside it."""
+  seconds = {}
+  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  for number in (40, 1000, 1_000_000):
+    meta = simulated(tmp_path / str(number), number)
+    for kind in ('nsp', 'full'):
+      started = time.process_time()
+      train, held = blocks.Blocks(Simulated(tmp_path / str(number), meta), 0, 16).divided(0.01)
+      settings = dict(seq_length=128, kind=kind, short_seq_prob=0.1, dupe_factor=5)
+      source = BlockRows(train, tokenizer, seed=(0, 0), **settings)
+      order = batches.endless(source, 0, 256)
+      assert 0 <= order[256 * 900_000] < len(source)
+      assert len(held) == pytest.approx(number * 0.01 * 2**18, rel=0.3)
+      seconds[kind, number] = time.process_time() - started
+    if number > 1000:
+      assert len(source) == pytest.approx(number * 2**18 / 110, rel=0.1)
+  print(seconds)
+  for kind in ('nsp', 'full'):
+    assert seconds[kind, 1_000_000] < seconds[kind, 40] + 2
+    assert seconds[kind, 1000] < seconds[kind, 40] + 3
+  assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1e6  # KB
+
+
+def test_counts_are_kept_and_made_again_where_they_are_damaged(
+  folder, index, tokenizer, tmp_path, monkeypatch, caplog
+):
+  (tmp_path / 'index').mkdir()
+  monkeypatch.setattr(index, 'folder', tmp_path)
+  monkeypatch.setattr(block_rows, 'KEPT_AFTER', -1)
+  first = rows_of(index, tokenizer, FIXED['full'])
+  (path,) = (tmp_path / 'index').iterdir()
+  monkeypatch.setattr(BlockRows, '_plan', None)  # nothing is planned again
+  again = rows_of(index, tokenizer, FIXED['full'])
+  assert again.fingerprint == first.fingerprint and again.totals == first.totals
+  monkeypatch.undo()
+  monkeypatch.setattr(index, 'folder', tmp_path)
+  data = bytearray(path.read_bytes())
+  data[len(data) // 2] ^= 16
+  for damaged in (bytes(data), b'', data[:60]):
+    path.write_bytes(damaged)
+    other = rows_of(index, tokenizer, FIXED['full'])
+    assert other.fingerprint == first.fingerprint and 'is damaged' in caplog.text
+    caplog.clear()
+  monkeypatch.setattr(block_rows, 'KEPT_AFTER', -1)
+  longer = rows_of(index, tokenizer, FIXED['lm'])
+  assert len(list((tmp_path / 'index').iterdir())) == 2
+  assert longer.fingerprint != first.fingerprint
+
+
+def copied(folder, tmp_path):
+  return shutil.copytree(folder, tmp_path / 'D')
+
+
+def test_a_table_that_is_not_the_corpus_own_is_refused(folder, tokenizer, tmp_path):
+  out = copied(folder, tmp_path)
+  path, _ = blocks.paths(out)
+  data = bytearray(path.read_bytes())
+  data[len(data) // 2] ^= 1
+  with np.load(path) as file:
+    arrays = dict(file)
+  other = io.BytesIO()
+  np.savez_compressed(other, **arrays | {'tokens': arrays['tokens'] + 1})
+  for damaged in (other.getvalue(), data, b''):
+    path.write_bytes(damaged)
+    with pytest.raises(InputError, match='blocks.npz is not the one that corpus.json was written'):
+      task.sources(config_of(out), tokenizer)
+  path.unlink()
+  with pytest.raises(InputError, match='blocks.npz is not the one that corpus.json was written'):
+    task.sources(config_of(out), tokenizer)
+
+
+def test_a_block_that_cannot_be_read_is_named_or_skipped(folder, tokenizer, tmp_path):
+  """Here its part of the index is damaged; the other rows are as they were."""
+  out = copied(folder, tmp_path)
+  index = blocks.Index(out, prepared.meta_for(out, tokenizer))
+  whole = rows_of(index, tokenizer, FIXED['full'])
+  expected = whole.gather(np.arange(len(whole)))['input_ids']
+  path = index.parts
+  data = bytearray(path.read_bytes())
+  data[index.part_at[5] + 9] ^= 4
+  path.write_bytes(data)
+  rows = rows_of(index, tokenizer, FIXED['full'])
+  assert np.delete(rows.rows_of, 5).tolist() == np.delete(whole.rows_of, 5).tolist()
+  with pytest.raises(InputError, match=r'block 5 of .*blocks.bin cannot be read, or has changed'):
+    for step in range(len(batches_of(rows, seed=None))):
+      batches_of(rows, seed=None)[step]
+  part = batches_of(rows, seed=None, skip_damaged=True)
+  found = np.concatenate([part[step]['input_ids'] for step in range(len(part))])
+  assert part.damaged_rows == rows.rows_of[5] > 0
+  begin, end = whole.row_at[[5, 6]]
+  np.testing.assert_array_equal(found[:begin], expected[:begin])
+  np.testing.assert_array_equal(found[rows.row_at[6] :][: len(expected) - end], expected[end:])
+
+
+def test_records_that_have_changed_are_named(index, tokenizer, monkeypatch):
+  rows = rows_of(index, tokenizer, FIXED['full'])
+  read = index.read
+  monkeypatch.setattr(index, 'read', lambda record: tuple(x[:-1] for x in read(record)))
+  with pytest.raises(InputError, match='tokens and its index says .*: it has changed'):
+    rows.gather([0])
+
+
+def test_a_window_that_does_not_fit_into_memory_is_refused(index, tokenizer, monkeypatch):
+  assert block_rows.free_memory() > 1e6
+  needed = int(np.sort(index.columns['tokens'][index.columns['language'] == 0])[-2:].sum())
+  monkeypatch.setattr(block_rows, 'free_memory', lambda: block_rows.BYTES * needed)
+  rows_of(index, tokenizer, FIXED['full'])
+  monkeypatch.setattr(block_rows, 'free_memory', lambda: block_rows.BYTES * needed - 1)
+  with pytest.raises(InputError, match='set corpus.window lower'):
+    rows_of(index, tokenizer, FIXED['full'])
+
+
+def test_an_older_corpus_is_read_as_before(folder, tokenizer, tmp_path, monkeypatch):
+  out = copied(folder, tmp_path)
+  meta = json.loads((out / prepared.META).read_text())
+  del meta['blocks']
+  (out / prepared.META).write_text(json.dumps(meta | {'seal': seal(meta)}))
+  for path in blocks.paths(out):
+    path.unlink()
+  found = task.sources(config_of(out), tokenizer)['train']
+  monkeypatch.setattr(blocks, 'WHOLE', 1000)
+  same = task.sources(config_of(folder), tokenizer)['train']
+  assert found.fingerprint == same.fingerprint
+
+
+def test_a_part_is_written_as_it_is_read(index):
+  whole = index.parts.read_bytes()
+  assert len(whole) == index.part_at[-1]
+  for k in (0, 7, len(index) - 1):
+    assert zlib.crc32(whole[index.part_at[k] : index.part_at[k + 1]]) == index.columns['crc32'][k]
+    part = index.part(k)
+    assert part['sentences'].sum() == part['record_tokens'].sum() == index.columns['tokens'][k]

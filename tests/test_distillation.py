@@ -252,7 +252,7 @@ def test_a_checkpoint_holds_nothing_of_the_teacher(corpus_file, student, tmp_pat
     for meta in metas
   ]
   assert rows[0] == rows[1]
-  assert sizes[0] == pytest.approx(sizes[1], rel=0.02)
+  assert sizes[0] == pytest.approx(sizes[1], rel=0.05)  # compressed
 
 
 def test_prediction_and_export_need_no_teacher(student, tmp_path):

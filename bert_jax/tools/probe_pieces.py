@@ -151,15 +151,17 @@ def read_pairs(specs, most, counts):
 
 def minimal_pairs(model, pairs, counts):
   """{'accuracy', 'pairs', 'ties', 'by_uid', 'by_term'} of what read_pairs returns. A pair of equal
-  sums, and one that has a sentence without a piece, is wrong."""
+  sums (to rounding, which goes with a sentence's place in its batch), and one that has a sentence
+  without a piece, is wrong."""
   ids = model.tokenizer.ids_batch([text for good, bad, *_ in pairs for text in (good, bad)])
   logs = logs_of(model, ids, counts, 'minimal pairs')
   sums = np.array([x.sum() if len(x) else np.nan for x in logs]).reshape(-1, 2)
-  right = sums[:, 0] > sums[:, 1]
+  equal = np.isclose(*sums.T, rtol=1e-6, atol=1e-6)
+  right = (sums[:, 0] > sums[:, 1]) & ~equal
   group = lambda k: {
     name: float(right[[p[k] == name for p in pairs]].mean())
     for name in sorted({p[k] for p in pairs} - {''})
   }
   out = {'pairs': len(pairs), 'accuracy': float(right.mean())}
-  out['ties'] = int(np.sum(sums[:, 0] == sums[:, 1]))
+  out['ties'] = int(equal.sum())
   return out | {'by_uid': group(2), 'by_term': group(3)}

@@ -95,8 +95,8 @@ MUTANTS = [
   (
     'a tie is right',
     'bert_jax/tools/probe_pieces.py',
-    'right = sums[:, 0] > sums[:, 1]',
-    'right = sums[:, 0] >= sums[:, 1]',
+    'right = (sums[:, 0] > sums[:, 1]) & ~equal',
+    'right = (sums[:, 0] > sums[:, 1]) | equal',
     'tests/test_probe.py::test_minimal_pairs_are_judged_by_their_sums',
   ),
   (

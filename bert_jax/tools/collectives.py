@@ -77,14 +77,14 @@ def groups_of(text, number):
   if match := re.search(
     r'_groups=@?mesh\[([^\]]*)\](?:, device_ids=\((.*?\]\S*)\))? \{(.*?)\}', text
   ):
-    found = _of_mesh(*match.groups())
+    groups = _of_mesh(*match.groups())
   elif match := re.search(r'_groups=(\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?)', text):
-    found = _iota(match[1])
+    groups = _iota(match[1])
   elif match := re.search(r'(?:_groups|target_pairs)=\{(\{[\d,{} ]*\})\}', text):
-    found = [re.findall(r'\d+', part) for part in re.findall(r'\{([^{}]+)\}', match[1])]
+    groups = [re.findall(r'\d+', part) for part in re.findall(r'\{([^{}]+)\}', match[1])]
   else:
-    found = [range(number)]
-  return tuple(tuple(int(i) for i in group) for group in found)
+    groups = [range(number)]
+  return tuple(tuple(int(i) for i in group) for group in groups)
 
 
 class Network:

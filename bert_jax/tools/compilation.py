@@ -52,8 +52,8 @@ def compiled(lowered, devices, what, options=None):
   lowered with; what: such as 'a product for'."""
   name = f'{what} {chips_in_words(devices)}'
   path = folder() / key(lowered, devices, options)
-  if found := load(path):
-    return found
+  if kept := load(path):
+    return kept
   started = time.perf_counter()
   with ticking(f'compiling {name}, usually {usual(name)}'), quiet() as stderr:
     try:

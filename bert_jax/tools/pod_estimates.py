@@ -117,8 +117,8 @@ def text_of(report):
     lines.append('  (MFU by the clock of the data sheet is the one that others publish)')
   rest = {name: n for name, n in report['uncounted'].items() if name not in WITHOUT}
   if rest:
-    told = ', '.join(f'{name} {n:,}' for name, n in rest.items())
-    lines.append(f'not counted, since the compiler gives them no cycles: {told}')
+    counts = ', '.join(f'{name} {n:,}' for name, n in rest.items())
+    lines.append(f'not counted, since the compiler gives them no cycles: {counts}')
   return lines + _moved(report)
 
 
@@ -149,22 +149,22 @@ def _moved(report):
 
 def money_text(report, price, spot, minutes):
   """Lines about the whole run; minutes: between two checkpoints."""
-  found = cost(report, price, spot)
-  if not found:
+  costs = cost(report, price, spot)
+  if not costs:
     return []
   dollars = lambda numbers: f'${_between(numbers)}'.replace('to ', 'to $')
   line = (
-    f'{report["steps"]:,} steps: {_between(found["days"], "{:,.1f}")} days, '
-    f'{_between(found["chip_hours"])} chip-hours'
+    f'{report["steps"]:,} steps: {_between(costs["days"], "{:,.1f}")} days, '
+    f'{_between(costs["chip_hours"])} chip-hours'
   )
   if price is None:
     return [f'{line} (--price says the dollars)']
-  lines = [f'{line}, {dollars(found["dollars"])} at ${price:g} a chip-hour']
+  lines = [f'{line}, {dollars(costs["dollars"])} at ${price:g} a chip-hour']
   taken = (
     'spot chips may be taken away at any time; what was computed since the last checkpoint '
     f'(every {minutes:g} minutes) is then computed again'
   )
   if spot is None:
     return [*lines, f'{taken}. Their price changes: --spot 0.5 says what half of it makes']
-  cheaper = dollars(found['spot_dollars'])
+  cheaper = dollars(costs['spot_dollars'])
   return [*lines, f'on spot chips at {spot:g} of that price {cheaper}; {taken}']

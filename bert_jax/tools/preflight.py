@@ -287,13 +287,13 @@ def main(argv=None):
       return
     more = []
     if args.best:
-      fields, report, own = best(config, devices, chip, log.info)
+      fields, report, as_it_is = best(config, devices, chip, log.info)
       command = search.command(args.config, overrides, fields)
       if not report['fits']:
         raise InputError('nothing that was tried fits; use more chips or fewer rows.')
-      ratio = search.seconds(report) / search.seconds(own)
-      told = f'a step takes {ratio:.1%} of the time of the config as it is'
-      more = [told if own['fits'] else 'the config as it is does not fit; this does', command]
+      ratio = search.seconds(report) / search.seconds(as_it_is)
+      gain = f'a step takes {ratio:.1%} of the time of the config as it is'
+      more = [gain if as_it_is['fits'] else 'the config as it is does not fit; this does', command]
       report |= {'fields': fields, 'time_of_own': ratio, 'command': command}
     else:
       report = (largest_batch if args.largest_batch else preflight)(config, devices, chip)

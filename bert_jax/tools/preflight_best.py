@@ -41,8 +41,8 @@ def meshes(config, devices):
 def search(config, devices, attempt):
   """-> ({field: value} that is best, its report, the report of the config as it is).
   attempt: {field: value} -> report, or None of a config that cannot be."""
-  own = attempt({})
-  best = {}, own
+  as_it_is = attempt({})
+  best = {}, as_it_is
 
   def better(fields):
     nonlocal best
@@ -53,7 +53,7 @@ def search(config, devices, attempt):
       return True
     return False
 
-  seconds(own)
+  seconds(as_it_is)  # raises if its time cannot be estimated
   for fields in meshes(config, devices):
     better(fields)
   parts = config.optimizer.accumulation
@@ -68,7 +68,7 @@ def search(config, devices, attempt):
   for name in ATTENTION:
     if name != config.model.attention_implementation:
       better({'model.attention_implementation': name})
-  return *best, own
+  return *best, as_it_is
 
 
 def command(config_file, overrides, fields):

@@ -8,7 +8,7 @@ from bert_jax import tokenizers, trained
 from bert_jax.convert import from_huggingface
 from bert_jax.predict import Model
 from bert_jax.tasks import TASKS
-from bert_jax.tools.bench_models import SOURCE, in_turn, seconds
+from bert_jax.tools import bench_peers as peers
 
 PROMPT = 32  # tokens
 
@@ -18,13 +18,15 @@ def generate(args):
   weights: from the text of the prompts to that of the answers; theirs from ids to ids."""
   dtype = f'--config.model.dtype={args.dtype}'
   config = config_lib.load(f'configs/causal_lm.py:size={args.size}', [dtype])
-  tokenizer = tokenizers.load_folder(from_huggingface.locate(SOURCE))
+  tokenizer = tokenizers.load_folder(from_huggingface.locate(peers.SOURCE))
   objective = TASKS[config.objective].objective(config, tokenizer)
   draws = np.random.default_rng(0)
   shapes = jax.eval_shape(objective.init, jax.random.key(0))
   params = jax.tree.map(lambda x: 0.02 * draws.standard_normal(x.shape, np.float32), shapes)
   model = Model(trained.Trained(config, tokenizer, params, 0))
-  theirs = _their_tokens(config.model, args.dtype, args.tokens)
+  theirs = None
+  if peers.installed('torch', 'transformers'):
+    theirs = _their_tokens(config.model, args.dtype, args.tokens)
   words = np.array([p for p in tokenizer.pieces if p.isascii() and p.isalpha()])
   for count in (1, args.prompts):
     prompts = [' '.join(draws.choice(words, PROMPT - 1)) for _ in range(count)]  # and [CLS]
@@ -35,13 +37,12 @@ def generate(args):
       answers = model.generate(prompts, max_tokens=args.tokens)
       written['tokens'] = sum(answer['tokens'] for answer in answers)
 
-    sides = {'bert_jax': ours, 'transformers': lambda ids=ids: theirs(ids)}
-    medians = in_turn(sides, args.repeat, seconds)
-    speeds = {'bert_jax': written['tokens'] / medians['bert_jax'],
-              'transformers': count * args.tokens / medians['transformers']}  # fmt: skip
-    what = f'{count} x {args.tokens} tokens after {PROMPT} each, tokens/s'
-    ratio = round(speeds['bert_jax'] / speeds['transformers'], 2)
-    yield {'what': what} | {k: round(x, 1) for k, x in speeds.items()} | {'ours / theirs': ratio}
+    sides = {'bert_jax': ours} | ({'transformers': lambda ids=ids: theirs(ids)} if theirs else {})
+    medians = peers.in_turn(sides, args.repeat, peers.seconds)
+    counts = {'bert_jax': written['tokens'], 'transformers': count * args.tokens}
+    speeds = {name: counts[name] / median for name, median in medians.items()}
+    line = {'what': f'{count} x {args.tokens} tokens after {PROMPT} each, tokens/s'}
+    yield line | {name: round(x, 1) for name, x in speeds.items()} | peers.ratios(speeds)
 
 
 def _their_tokens(model, dtype, tokens):

@@ -1,0 +1,137 @@
+"""Measures steps of pre-training beside BertForPreTraining in torch; see tools/bench.py."""
+
+import jax
+import numpy as np
+
+from bert_jax import config as config_lib
+from bert_jax import sharding, speed, step
+from bert_jax.tools import bench_peers as peers
+from bert_jax.tools import preflight
+
+
+def _config(args, batch_size):
+  """The config of a size of BERT, in which each row has 15 % of predictions."""
+  K = round(0.15 * args.seq_length)
+  dtype = args.dtype or ('float32' if jax.default_backend() == 'cpu' else 'bfloat16')
+  return config_lib.load(f'configs/pretrain.py:size={args.size}', [
+    f'--config.batch_size={batch_size}', f'--config.data.seq_length={args.seq_length}',
+    f'--config.masking.max_predictions_per_seq={K}', f'--config.model.dtype={dtype}',
+    *args.rest])  # fmt: skip
+
+
+def pretrain(args):
+  """Yields the result {name: value} for each trainer, and their ratio; they take turns."""
+  config = _config(args, args.batch_size)
+  dtype = config.model.dtype
+  objective = preflight.objective_of(config)
+  rows = _rows(config, config.masking.max_predictions_per_seq)
+  sides = {'bert_jax': _ours(config, objective, rows, args.steps)}
+  if peers.installed('torch', 'transformers'):
+    sides['transformers'] = _theirs(config, rows, args.steps)
+  runs = {name: run for name, (run, _) in sides.items()}
+  medians = peers.in_turn(runs, args.repeat, peers.seconds)
+  flops = 3 * objective.flops(config.batch_size)
+  what = f'pretrain, {args.size}, {args.batch_size} x {args.seq_length}, {dtype}'
+  for name, (_, memory) in sides.items():
+    a_step = medians[name] / args.steps
+    share = flops / a_step / speed.peak_flops()
+    yield {
+      'what': f'{what}: {name}',
+      'ms a step': round(1e3 * a_step, 1),
+      'tokens/s': round(config.batch_size * config.data.seq_length / a_step),
+      **({'MFU': round(share, 3)} if share <= 1 else {}),  # NaN: of an unknown device
+      'GiB at most': round(memory() / 2**30, 2),
+    }
+  if 'transformers' in medians:
+    yield {'what': what, 'speed-up': round(medians['transformers'] / medians['bert_jax'], 2)}
+
+
+def batches(args):
+  """Yields the time that a token takes in batches of other sizes, beside that of the smallest."""
+  sides = {}
+  for factor in (1, 2, 4, 8):
+    config = _config(args, args.batch_size * factor)
+    objective = preflight.objective_of(config)
+    rows = _rows(config, config.masking.max_predictions_per_seq)
+    run, _ = _ours(config, objective, rows, max(1, args.steps // factor))
+    sides[factor] = run, max(1, args.steps // factor) * config.batch_size * args.seq_length
+  medians = peers.in_turn(sides, args.repeat, lambda side: peers.seconds(side[0]) / side[1])
+  for factor, value in medians.items():
+    yield {
+      'what': f'a token of {args.size}, {args.batch_size * factor} x {args.seq_length}',
+      'us': round(1e6 * value, 2),
+      'of the smallest batch': round(value / medians[1], 3),
+    }
+
+
+def _rows(config, K):
+  """Random rows for both sides: full, of two segments, with K predictions each."""
+  draws = np.random.default_rng(0)
+  B, T = config.batch_size, config.data.seq_length
+  return {
+    'input_ids': draws.integers(5, config.model.vocab_size, (B, T)),
+    'token_type_ids': np.tile(np.arange(T) >= T // 2, (B, 1)).astype(int),
+    'positions': np.argsort(draws.random((B, T)))[:, :K],
+    'labels': draws.integers(0, 2, B),
+  }
+
+
+def _ours(config, objective, rows, steps):
+  """Two functions: one makes `steps` steps, one returns the peak memory in bytes (0: unknown)."""
+  mesh = sharding.mesh_of(config, jax.devices()[:1])
+  program = step.program(config, objective, mesh, config.steps)
+  B, T = rows['input_ids'].shape
+  arrays = {
+    'input_ids': rows['input_ids'],
+    'token_type_ids': rows['token_type_ids'],
+    'position_ids': np.tile(np.arange(T), (B, 1)),
+    'segment_ids': np.ones((B, T)),
+    'cls_positions': np.zeros((B, 1)),
+    'labels': rows['labels'][:, None],
+    'weights': np.ones((B, 1)),
+  }
+  with jax.set_mesh(mesh), sharding.activation_rules():
+    state = jax.jit(program.make_state)(step.keys(config.seed, config.prng_impl)[0])
+    compiled = program.lower().compile()
+  constants = sharding.put(program.constants, mesh)
+  shapes = program.batch.items()
+  batch = {name: jax.device_put(arrays[name].astype(x.dtype), x.sharding) for name, x in shapes}
+
+  def run():
+    nonlocal state
+    for _ in range(steps):
+      state, metrics = compiled(state, batch, constants)
+    jax.block_until_ready(metrics)
+
+  return run, lambda: (jax.devices()[0].memory_stats() or {}).get('peak_bytes_in_use', 0)
+
+
+def _theirs(config, rows, steps):
+  """The same two functions for BertForPreTraining: SDPA, AdamW, on a GPU torch.compile."""
+  import torch
+  import transformers
+
+  gpu = torch.cuda.is_available() and jax.devices()[0].platform == 'gpu'
+  device = 'cuda' if gpu else 'cpu'
+  sizes = peers.bert_config(config.model, 'sdpa')
+  model = transformers.BertForPreTraining(sizes).train().to(device)
+  optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=gpu)
+  labels = np.full_like(rows['input_ids'], -100)
+  at = np.arange(len(labels))[:, None], rows['positions']
+  labels[at] = rows['input_ids'][at]
+  arrays = {'input_ids': rows['input_ids'], 'token_type_ids': rows['token_type_ids'],
+            'labels': labels, 'next_sentence_label': rows['labels']}  # fmt: skip
+  batch = {name: torch.tensor(x, device=device) for name, x in arrays.items()}
+  forward = torch.compile(model) if gpu else model
+
+  def run():
+    for _ in range(steps):
+      with torch.autocast(device, torch.bfloat16, enabled=config.model.dtype == 'bfloat16'):
+        loss = forward(**batch).loss
+      loss.backward()
+      torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+      optimizer.step()
+      optimizer.zero_grad()
+    loss.item()
+
+  return run, lambda: torch.cuda.max_memory_allocated() if gpu else 0

@@ -41,6 +41,13 @@ def shaped(b, *layers):
   return arms
 
 
+def growing(b):
+  """Tokens that see each other: a quarter of the row, a half, and all, for a third of the steps
+  each (Li et al. 2021, https://arxiv.org/abs/2108.06084, but with equally many in each step)."""
+  length = b.data.seq_length
+  return f'{length // 4},{length // 2}@{b.steps // 3},{length}@{2 * b.steps // 3}'
+
+
 def batches(b, *factors):
   """Arms with another batch, as many rows in all, and a rate that goes with the batch's root."""
   return {f'batch_size={round(b.batch_size * x)}': {
@@ -89,6 +96,9 @@ ABLATIONS = {
     'one_example': {'corpus.rows': 'single'},
     'packed': {'corpus.rows': 'single', 'data.examples_per_row': 8},
     'full': {'corpus.rows': 'full'}}),
+  'lengths': ('words', lambda b: {
+    'whole_rows': {}, 'growing': {'corpus.lengths': growing(b)},
+    'short': {'corpus.lengths': str(b.data.seq_length // 4)}}),
   'dropout': ('words', lambda b: {f'dropout={x}': {
     'model.hidden_dropout_prob': x, 'model.attention_probs_dropout_prob': x}
     for x in (0.1, 0.0, 0.05, 0.2)}),

@@ -77,6 +77,9 @@ def test_every_config_is_whole_and_survives_json(spec):
     ('--config.seed=99999999999', 'outside'),
     ('--config.checkpoint.best_metric=mlm', 'set eval.batches=0'),
     ('--config.corpus.rows=full', 'makes no sentence pairs'),
+    ('--config.corpus.lengths=32', 'would part the sentences of a pair; set loss.nsp_weight=0'),
+    ('--config.corpus.lengths=32,6@9', "understood at '6@9'; use one of 8 to 64, or several"),
+    ('--config.corpus.lengths=32@5', 'does not begin at step 0'),
     ('--config.model.type_vocab_size=1', 'two token types'),
   ],
 )
@@ -84,6 +87,19 @@ def test_a_wrong_field_is_one_sentence(override, sentence):
   with pytest.raises(InputError, match=re.escape(sentence)) as caught:
     config.load('configs/pretrain.py:runlocal', [override])
   assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+  'spec, override, sentence',
+  [
+    ('pretrain.py:arch=fnet', 'loss.nsp_weight=0', 'a Fourier transform mixes all'),
+    ('transformer_xl.py:runlocal', 'seed=0', 'set model.memory_length=0'),
+  ],
+)
+def test_rows_that_cannot_be_cut_by_step(spec, override, sentence):
+  given = [f'--config.{override}', '--config.corpus.rows=lm', '--config.corpus.lengths=32']
+  with pytest.raises(InputError, match=re.escape(sentence)):
+    config.load(f'configs/{spec}', given)
 
 
 def test_values_come_as_their_types():

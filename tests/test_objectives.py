@@ -190,3 +190,43 @@ def test_the_mean_of_a_text_is_that_of_its_tokens_alone():
   means = np.stack([hidden[:, :3].mean(axis=1), hidden[:, 3 : T - 1].mean(axis=1)], axis=1)
   expected = means @ np.asarray(head['kernel']) + np.asarray(head['bias'])
   np.testing.assert_allclose(objective.logits(params, batch), expected, atol=1e-5)
+
+
+# ---- lengths by step -----------------------------------------------------------------------------
+
+
+def test_tokens_of_cut_rows_see_what_they_would_in_rows_of_that_length():
+  """Two examples, of 5 tokens and of 3, cut at every fourth token of each."""
+  model = dataclasses.replace(MODEL, position_embeddings='learned')
+  ids = jnp.arange(5, 5 + T)[None]
+  segments = jnp.array([[1] * 5 + [2] * 3])
+  positions = jnp.array([[0, 1, 2, 3, 4, 0, 1, 2]])
+  row = {'input_ids': ids, 'token_type_ids': 0 * ids, 'position_ids': positions,
+         'segment_ids': segments}  # fmt: skip
+  params = models.init_encoder(model, jax.random.key(0))
+  cut = base.cut_rows(row, 4)
+  np.testing.assert_array_equal(cut['position_ids'], [[0, 1, 2, 3, 0, 0, 1, 2]])
+  hidden = base.encode(model, params, cut)
+  for part in (slice(0, 4), slice(4, 5), slice(5, 8)):
+    alone = {name: x[:, part] for name, x in cut.items()}
+    alone['segment_ids'] = jnp.ones_like(alone['input_ids'])
+    np.testing.assert_allclose(hidden[:, part], base.encode(model, params, alone), atol=1e-5)
+  padded = base.cut_rows(row | {'segment_ids': jnp.array([[1] * 5 + [0] * 3])}, 4)['segment_ids']
+  assert len({*padded[0, :4].tolist()}) == 1 and padded[0, 4] not in (0, padded[0, 0])
+  assert not padded[0, 5:].any()
+  whole = base.cut_rows(row, T)
+  np.testing.assert_array_equal(whole['position_ids'], positions)
+  assert (np.diff(whole['segment_ids']) != 0).tolist() == (np.diff(segments) != 0).tolist()
+
+
+def test_lengths_change_at_their_steps_and_evaluations_read_whole_rows():
+  objective = MlmNsp(MODEL, T, 0.0, MASKING, lengths=((0, 2), (3, 4), (5, T)))
+  batch, prepare = batch_of(objective), jax.jit(objective.prepare)
+  batch['position_ids'] = jnp.tile(jnp.arange(T), (4, 1))
+
+  def longest(step):
+    segments = prepare(batch, jax.random.key(0), step)['segment_ids']
+    return max(np.bincount(row).max() for row in np.asarray(segments))
+
+  assert [longest(step) for step in (0, 2, 3, 4, 5, 9)] == [2, 2, 4, 4, T, T]
+  assert longest(None) == T

@@ -205,6 +205,7 @@ def test_every_ready_ablation_is_a_sweep(short):
     differ = sweep.other_evaluations(loaded)
     apart = name in ('packing', 'vocabulary_size', 'vocabulary_kind', 'pairs')
     assert bool([x for x in differ if x[:7] != 'corpus.' or x == 'corpus.rows']) == apart, differ
+    assert 'corpus.lengths' not in differ
     if kind == 'words':
       assert {config.loss.nsp_weight for _, config in loaded} == {0.0}
   with pytest.raises(InputError, match='name one of the ablations masking_rate'):

@@ -167,6 +167,16 @@ def row_spec(batch_size, seq_length):
   return dict.fromkeys(('input_ids', 'token_type_ids', 'position_ids', 'segment_ids'), row)
 
 
+def cut_rows(batch, length):
+  """The batch, in whose rows no token sees beyond a multiple of `length`, an int or an int32
+  scalar: there the examples are cut, and positions begin anew."""
+  position_BT = batch['position_ids']
+  parts = batch['segment_ids'].shape[1] // length + 1  # of an example at most
+  segment_BT = (batch['segment_ids'] - 1) * parts + position_BT // length + 1
+  segment_BT = jnp.where(batch['segment_ids'] > 0, segment_BT, 0)
+  return batch | {'segment_ids': segment_BT, 'position_ids': position_BT % length}
+
+
 def slot_spec(batch_size, slots, **kinds):
   """Arrays [B, N] with a number for each example of each row: where it starts, its weight (1, or 0
   for an empty slot), and those of `kinds`: {name: data type}."""

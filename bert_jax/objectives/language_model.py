@@ -96,6 +96,7 @@ class LanguageModel(MlmNsp):
   def prepare(self, batch, rng, step=None):
     """The batch with what is to be predicted by each kind, and the ids that it reads: masked_ids,
     noised_ids or, if causal, input_ids. In training, `kind` [B] says which one a row is of."""
+    batch = self.cut(batch, step)
     kinds, out = self.kinds, dict(batch)
     if kinds == ('masked',):
       return super().prepare(batch, rng, step)

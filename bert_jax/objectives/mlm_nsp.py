@@ -21,7 +21,8 @@ from bert_jax.objectives import base, masking, span_boundary
 class MlmNsp(base.Objective):
   """masking: keyword arguments of masking.mask_tokens; eval_masking: those that differ in an
   evaluation. pairs: 'nsp' or 'sop', what the label of a pair says. languages: the names of the
-  rows' languages, in the order of their numbers."""
+  rows' languages, in the order of their numbers. lengths: ((0, tokens), (first step, tokens), ..):
+  how far apart tokens that see each other may be in training, by step; (): as far as in the row."""
 
   model: models.ModelConfig
   seq_length: int
@@ -32,6 +33,7 @@ class MlmNsp(base.Objective):
   languages: tuple[str, ...] = ()
   eval_masking: dict[str, Any] = dataclasses.field(default_factory=dict)
   sbo_weight: float = 0.0
+  lengths: tuple[tuple[int, int], ...] = ()
 
   @property
   def loss_weights(self):
@@ -68,7 +70,15 @@ class MlmNsp(base.Objective):
       params['sbo'] = span_boundary.init(self.model, jax.random.fold_in(rng, 0), table_VE)
     return params
 
+  def cut(self, batch, step):
+    """The batch of a training step, its rows cut to the length of the step's stage."""
+    if not self.lengths or step is None:
+      return batch
+    first_steps, lengths = map(jnp.array, zip(*self.lengths))
+    return base.cut_rows(batch, lengths[jnp.sum(step >= first_steps) - 1])
+
   def prepare(self, batch, rng, step=None):
+    batch = self.cut(batch, step)
     arrays = batch['input_ids'], batch['segment_ids'], batch.get('unit_starts')
     options = self.masking if step is not None else self.masking | self.eval_masking
     options = {'vocab_size': self.model.vocab_size} | options

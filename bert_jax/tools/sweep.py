@@ -87,7 +87,8 @@ def planned(args, overrides):
 def other_evaluations(runs):
   """The fields in which arms differ and that decide what an evaluation is made of."""
   configs = [config_lib.flatten(config) for _, config in runs]
-  return [name for name in configs[0] if name.startswith(OF_EVALUATION)
+  names = [name for name in configs[0] if name != 'corpus.lengths']  # which cuts rows in training
+  return [name for name in names if name.startswith(OF_EVALUATION)
           and len({str(config.get(name)) for config in configs}) > 1]  # fmt: skip
 
 

@@ -24,6 +24,9 @@ CORPUS = {
     'times the corpus is cut into pairs, differently each', 5),
   'corpus.window': Field(int, '[1, inf)',
     'blocks of a large prepared corpus whose rows are mixed at a time', 32, 32),
+  'corpus.lengths': Field(str, None,
+    'how far apart tokens that see each other may be in training, by step, as in '
+    '32,64@2000,128@4000 (rows are cut there); empty: as far as in the row', '', ''),
   'corpus.languages': Field(tuple, str, 'to use, in order; empty: all that data.train has', ()),
   'corpus.sampling': Field(float, '[0, 1]',
     'S: a language is seen in proportion to P(L)^S of tokens', 1.0),
@@ -68,6 +71,7 @@ def rules(config):
   rows = f'corpus.rows={config.corpus.rows} makes no sentence pairs'
   no_pairs = f'loss.nsp_weight is {weight} but {rows}; set loss.nsp_weight=0 or corpus.rows=nsp.'
   yield weight == 0 or config.corpus.rows in ('nsp', 'sop'), no_pairs
+  yield from length_rules(config)
   one_type = 'NSP rows have two token types; set model.type_vocab_size to 2, or to 0 for none.'
   yield weight == 0 or types != 1, one_type
   spans = [policy for _, policy in task.masking_stages(config.masking.policy)] == ['span']
@@ -79,6 +83,21 @@ def rules(config):
   given, form = config.corpus.weights, 'write ((language, factor), ...) with factors above 0'
   odd = f'corpus.weights is {quoted(given)}; {form}; corpus.languages leaves languages out.'
   yield pairs_with_positive_numbers(given), odd
+
+
+def length_rules(config):
+  """What does not go with rows that are cut by step."""
+  if not task.length_stages(config):
+    return
+  model, given = config.model, f'corpus.lengths={config.corpus.lengths} cuts rows in training'
+  for holds, rest in (
+    (not config.loss.nsp_weight, 'which would part the sentences of a pair; set loss.nsp_weight=0 '
+     'and corpus.rows=full'),
+    (model.mixer != 'fourier', 'and a Fourier transform mixes all that is in a row; choose another '
+     'model.mixer'),
+    (not model.memory_length, 'and a memory goes on from row to row; set model.memory_length=0'),
+  ):  # fmt: skip
+    yield holds, f'{given}, {rest}.'
 
 
 def rules_to_begin(config):

@@ -21,6 +21,7 @@ from bert_jax.text import documents, files
 log = logging.getLogger('bert_jax')
 
 POLICIES = ('token', 'whole_word', 'span', 'phrase', 'entity')
+MIN_LENGTH = 8  # tokens, of corpus.lengths
 LEXICONS = {'phrase': 'phrases', 'entity': 'entities'}  # {policy: the lexicon that marks its units}
 
 
@@ -29,21 +30,33 @@ def masking_stages(policy):
   return stages_of('masking.policy', policy, POLICIES, 'token,phrase@1000,entity@2000')
 
 
-def stages_of(field, text, known, example):
-  """((first step, name), ...) of the text of a field that may change by step, as in `example`."""
+def stages_of(field, text, known, example, listed=''):
+  """((first step, name), ...) of the text of a field that may change by step, as in `example`.
+  listed: the names that are known, in words."""
   stages = []
   for part in text.split(','):
     name, at, step = part.strip().partition('@')
     if name not in known or (at and not step.isdigit()):
       fault = f'{field}={text} is not understood at {part.strip()!r}'
       several = f'several with their first steps: {example}'
-      raise InputError(f'{fault}; use one of {", ".join(known)}, or {several}.')
+      raise InputError(f'{fault}; use one of {listed or ", ".join(known)}, or {several}.')
     stages.append((int(step or 0), name))
   first, *later = [step for step, _ in stages]
   if first or any(a >= b for a, b in zip([0, *later], later, strict=False)):
     fault = f'{field}={text} does not begin at step 0 and go up'
     raise InputError(f'{fault}; write it like {example}.')
   return tuple(stages)
+
+
+def length_stages(config):
+  """((first step, tokens), ...) of corpus.lengths."""
+  text, longest = config.corpus.lengths, config.data.seq_length
+  if not text:
+    return ()
+  known = tuple(map(str, range(MIN_LENGTH, longest + 1)))
+  example = f'{longest // 4},{longest // 2}@2000,{longest}@4000'
+  stages = stages_of('corpus.lengths', text, known, example, f'{MIN_LENGTH} to {longest}')
+  return tuple((step, int(tokens)) for step, tokens in stages)
 
 
 def most_predictions(rate, tokens):
@@ -168,7 +181,8 @@ def objective(config, tokenizer, kind=MlmNsp, masks=True, **more):
   slots, languages = config.data.examples_per_row, tuple(config.corpus.languages)
   fixed = model, config.data.seq_length, config.loss.nsp_weight, corruption
   return kind(*fixed, pairs=pairs, examples_per_row=slots, languages=languages, **more,
-              eval_masking=in_evaluations, sbo_weight=config.loss.sbo_weight)  # fmt: skip
+              eval_masking=in_evaluations, sbo_weight=config.loss.sbo_weight,
+              lengths=length_stages(config))  # fmt: skip
 
 
 def sources(config, tokenizer, splits=('train', 'eval'), further=lambda *arguments: None):

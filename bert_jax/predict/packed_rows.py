@@ -36,7 +36,7 @@ def outputs(function, params, examples, alone=0):
 
 def batches(examples, alone=0):
   """Yields lists of rows of Examples; their number and their length are of the few shapes."""
-  items = [item for row in examples.items_of_row for item in row]
+  items = [item for row in range(len(examples)) for item in examples.items_of_row(row)]
   lengths = examples.room_of(items)
   items_of_room = {}  # {length of a row: the numbers of the items that go into such rows}
   short = int(lengths[lengths <= PACKED].sum())

@@ -30,6 +30,8 @@ class Examples:
     included; their type)}; in a row [T].
   takes: None, or [E] the tokens of a row that an example takes, if more than its texts have.
   align: examples begin at multiples of this, and take a multiple of it.
+  lengths: None, or [E] the tokens that each example takes, special ones included, if texts are not
+    to be read for that. digest: stands for the texts in the fingerprint; '': they are read.
   parts: P > 1: a row is [P, T / P], and the k-th example of an item lies in its k-th part, so that
     an item has P examples at most. Positions count on from part to part; base.encode reads each
     part as a row.
@@ -41,14 +43,16 @@ class Examples:
 
   def __init__(
     self, tokenizer, texts, *, seq_length, slots=1, items=None, per_example=None, positions=None,
-    per_token=None, takes=None, align=1, parts=1,
+    per_token=None, takes=None, align=1, parts=1, lengths=None, digest='',
   ):  # fmt: skip
     self.parts = parts
     self.tokenizer, self.texts, self.seq_length, self.slots = tokenizer, texts, seq_length, slots
     self.per_example, self.positions = per_example or {}, positions or {}
     self.per_token, self.items = per_token or {}, items
     self.baselines = {}
-    self.lengths = np.array([1 + sum(map(len, parts)) + len(parts) for parts in texts], np.int64)
+    if lengths is None:
+      lengths = np.array([1 + sum(map(len, parts)) + len(parts) for parts in texts], np.int64)
+    self.lengths = lengths
     # Items are what is packed: an example, or several that stay together.
     item_of = np.arange(len(texts)) if items is None else np.asarray(items)
     first = np.flatnonzero(np.diff(item_of, prepend=-1))
@@ -67,12 +71,15 @@ class Examples:
         f'data.examples_per_row={sizes.max()} at least.'
       )
     most = slots // sizes.max() if len(sizes) else 1
-    order, self.row_at = pack(room, seq_length, most)
-    self.items_of_row = [
-      [range(first[i], first[i] + sizes[i]) for i in order[a:b]]
-      for a, b in zip(self.row_at, self.row_at[1:])
-    ]
-    self.fingerprint = self._digest(item_of)
+    self.order, self.row_at = pack(room, seq_length, most)
+    self.item_begins, self.item_sizes = first, sizes
+    self.fingerprint = self._digest(item_of, digest)
+
+  def items_of_row(self, i):
+    """[range of examples of each item] of row i."""
+    items = self.order[self.row_at[i] : self.row_at[i + 1]]
+    begins, sizes = self.item_begins[items].tolist(), self.item_sizes[items].tolist()
+    return [range(begin, begin + size) for begin, size in zip(begins, sizes)]
 
   def _room(self, takes, first):
     """[I] the tokens of a row that items take whose examples take `takes`; first: [I]."""
@@ -87,12 +94,13 @@ class Examples:
     takes = np.concatenate([self.aligned[item.start : item.stop] for item in items])
     return self._room(takes, np.cumsum([0, *map(len, items)])[:-1])
 
-  def _digest(self, item_of):
+  def _digest(self, item_of, of_texts):
     more = [self.align] * (self.align > 1) + ['parts', self.parts] * (self.parts > 1)
     digest = hashlib.sha256(repr((self.seq_length, self.slots, *more)).encode())
     arrays = [item_of, self.lengths, *self.per_example.values(), *self.positions.values()]
     arrays += [x for values, _ in self.per_token.values() for x in values]
-    for array in arrays + [ids for parts in self.texts for ids in parts]:
+    digest.update(of_texts.encode())
+    for array in arrays + ([] if of_texts else [ids for parts in self.texts for ids in parts]):
       digest.update(np.ascontiguousarray(array).tobytes() + b'|')
     return digest.hexdigest()[:16]
 
@@ -107,10 +115,10 @@ class Examples:
     return float(self.lengths.sum() / max(1, len(self) * self.seq_length))
 
   def __len__(self):
-    return len(self.items_of_row)
+    return len(self.row_at) - 1
 
   def __getitem__(self, i):
-    return self.row(self.items_of_row[i], self.seq_length, self.slots)
+    return self.row(self.items_of_row(i), self.seq_length, self.slots)
 
   def row(self, items, length, slots):
     """The arrays of a row of `length` tokens that holds these items, `slots` examples at most."""

@@ -1,6 +1,10 @@
 """Best-fit packing: which short examples share a row of fixed length."""
 
+import itertools
+
 import numpy as np
+
+PORTION = 100_000  # examples, which are made numbers of Python at a time, since these take memory
 
 
 def pack(lengths, room, most):
@@ -12,7 +16,9 @@ def pack(lengths, room, most):
   rows_by_room = [[] for _ in range(room + 1)]  # rows that take another example, by tokens left
   examples_in = []  # how many examples each row holds
   by_length = np.argsort(-lengths, kind='stable')
-  for example, length in zip(by_length.tolist(), lengths[by_length].tolist(), strict=True):
+  portions = (by_length[i : i + PORTION] for i in range(0, len(by_length), PORTION))
+  pairs = (zip(part.tolist(), lengths[part].tolist()) for part in portions)
+  for example, length in itertools.chain.from_iterable(pairs):
     free = next((r for r in range(length, room) if rows_by_room[r]), room)
     if free < room:
       row = rows_by_room[free].pop()

@@ -50,8 +50,8 @@ class Problems:
       self.places[kind].append(where)
 
   def note_id(self, record_id, where, fate='kept'):
-    """Notes that the id of a record came before, if it did."""
-    if record_id in self.ids:
+    """Notes that the id of a record came before, if it did. None: it has none."""
+    if record_id is not None and record_id in self.ids:
       self.note(f'ids that came before ({fate})', where)
     self.ids.add(record_id)
 

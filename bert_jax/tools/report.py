@@ -25,6 +25,7 @@ from pathlib import Path
 from bert_jax import config as config_lib
 from bert_jax import tokenizers, workdirs
 from bert_jax.errors import InputError
+from bert_jax.rows import prepared_examples
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.classification import linear
 from bert_jax.tools import arguments, report_lengths, report_pages, report_panels, report_runs
@@ -60,6 +61,9 @@ def svms(runs):
     if objective != 'classification' or key in out or 'eval' not in run['data']:
       continue
     config, tokenizer = workdirs.read_config(run['path']), tokenizers.load_folder(run['path'])
+    if prepared_examples.is_prepared(config.data.train):
+      fault = f'data.train={config.data.train} is prepared, and a TF-IDF needs the texts'
+      raise InputError(f'{fault}; leave out --svm.')
     sources = TASKS['classification'].sources(config, tokenizer)
     line = {'step': 0, 'split': 'eval'} | linear.scores(config, sources['train'], sources['eval'])
     fields |= {'objective': 'TF-IDF + linear SVM', 'checkpoint.best_metric': '', 'eval.patience': 0}

@@ -22,6 +22,7 @@ from bert_jax.text.values import json_value
 
 EMBEDDED_EVAL_SHARE = 0.1  # the share of the modules that is held out
 HINT = ' with table.text_column, pair_column, label_column, or table.columns if there is no header'
+MOST_LABELS = 1000  # more are rather numbers, or texts
 INDEX = ('index', 'idx')  # columns that number the rows of GLUE's test sets
 
 
@@ -110,7 +111,7 @@ def _read(config, split, problems):
     problems.counts['examples'] += 1
     if any(not part.strip() for part in texts):
       problems.note('empty texts (kept)', where)
-    problems.note_id(example_id, where)
+    problems.note_id(example_id if id_columns else None, where)
     yield Example(where, example_id, texts, label)
   if not problems.ids:
     problems.nothing(spec, 'examples')
@@ -151,3 +152,26 @@ def _label(label, table):
 def names(labels):
   """The names of labels: of several spellings (a|b) the first."""
   return tuple(label.split('|')[0] for label in labels)
+
+
+def label_set(table, given):
+  """The label set of training data: the labels given in it, sorted. table: config.table."""
+  labels = tuple(sorted(given))
+  if len(labels) < 2:
+    needs = 'classification needs two at least (for numbers set table.regression=true)'
+    raise InputError(f'the training data has the single label {listed(labels)}; {needs}.')
+  if len(labels) > MOST_LABELS:
+    fault = f'column {table.label_column!r} holds {len(labels)} different labels, for example '
+    advice = 'name another table.label_column or set table.regression=true'
+    raise InputError(f'{fault}{listed(labels[:3])}; {advice}.')
+  if odd := [label for label in labels if '|' in label]:
+    fault = f'label {quoted(odd[0])} has a | in it, which parts the spellings of a label'
+    raise InputError(f'{fault}; write it otherwise.')
+  return labels
+
+
+def balanced(labels, counts, number):
+  """((label, weight in the loss), ...): 1 / share. counts: {label: examples with it}; number: of
+  all examples."""
+  known = dict.fromkeys(names(labels))
+  return tuple((name, round(number / (len(known) * max(1, counts[name])), 6)) for name in known)

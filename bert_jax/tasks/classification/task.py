@@ -12,22 +12,27 @@ is too long loses tokens from the end of its longer text, as in BERT's run_class
 that are cut are counted.
 """
 
+from collections import Counter
+
 import numpy as np
 from scipy.special import expit, log_softmax
 
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.objectives.classification import Classification
 from bert_jax.rows.examples import Scored, by_example
+from bert_jax.rows.prepared_examples import Prepared, is_prepared
 from bert_jax.tasks import labelled
-from bert_jax.tasks.classification.reading import names, read
+from bert_jax.tasks.classification import prepared
+from bert_jax.tasks.classification.cutting import cut
+from bert_jax.tasks.classification.reading import balanced, label_set, names, read
 from bert_jax.tasks.faulty_records import Problems
-
-WINDOW_STRIDE = 0.5  # from the start of a window to that of the next, as a share of its length
 
 
 def resolve(config):
   """Fills in table.labels (those of the training data, sorted) and balanced class weights."""
   table = config.table
+  if is_prepared(config.data.train):
+    return prepared.resolve(config, Prepared(config.data.train))
   if not config.data.train and (config.data.eval or table.labels or table.regression):
     docs = 'only task=docs, on the embedded documentation, has neither data.train nor data.eval'
     raise InputError(f'data.train is empty; name the training data ({docs}).')
@@ -39,27 +44,17 @@ def resolve(config):
   given = [label for e in examples for label in (e.label if table.multi_label else [e.label])]
   config = config.copy_and_resolve_references()
   if not table.labels:
-    labels = tuple(sorted(set(given)))
-    if len(labels) < 2:
-      needs = 'classification needs two at least (for numbers set table.regression=true)'
-      raise InputError(f'the training data has the single label {listed(labels)}; {needs}.')
-    if len(labels) > 1000:
-      fault = f'column {table.label_column!r} holds {len(labels)} different labels, for example '
-      advice = 'name another table.label_column or set table.regression=true'
-      raise InputError(f'{fault}{listed(labels[:3])}; {advice}.')
-    if odd := [label for label in labels if '|' in label]:
-      fault = f'label {quoted(odd[0])} has a | in it, which parts the spellings of a label'
-      raise InputError(f'{fault}; write it otherwise.')
-    config.table.labels = labels
+    config.table.labels = label_set(table, set(given))
   if table.class_weights == ('balanced',):
-    labels = dict.fromkeys(names(config.table.labels))
-    shares = (len(examples) / (len(labels) * max(1, given.count(name))) for name in labels)
     with config.ignore_type():
-      config.table.class_weights = tuple(zip(labels, (round(share, 6) for share in shares)))
+      weights = balanced(config.table.labels, Counter(given), len(examples))
+      config.table.class_weights = weights
   return config
 
 
 def texts(config):
+  if is_prepared(config.data.train):
+    return
   for example in read(config, 'train', Problems('train', config.data.skip_damaged)):
     yield from example.texts
 
@@ -210,31 +205,15 @@ class Texts(Scored):
     return {'predictions.tsv': 'index\tprediction\n' + ''.join(lines)}
 
 
-sources = labelled.sources_of(
-  read, Texts, has_eval=lambda config: not config.data.train or config.table.eval_share > 0
-)
+def sources(config, tokenizer, splits=('train', 'eval')):
+  def rows_of(split, problems):
+    if is_prepared(config.data[split]):
+      if split == 'eval':
+        fault = f'data.eval={config.data.eval} is prepared, and answers need the texts'
+        raise InputError(f'{fault}; name the table.')
+      return prepared.Texts(config, tokenizer, Prepared(config.data[split]), problems)
+    examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
+    return Texts(config, tokenizer, examples, problems)
 
-
-def cut(parts, room, keep='head'):
-  """[token arrays of each window] of the token arrays of a text (one) or a pair (two). A window has
-  `room` tokens in all; if not of 'windows' or 'hierarchical', there is one."""
-  if len(parts) == 2:
-    return [truncate(parts, room)]
-  (ids,) = parts
-  if keep in ('windows', 'hierarchical'):
-    stride = max(1, round(room * WINDOW_STRIDE))
-    starts = range(0, len(ids) - room + stride, stride)
-    return [(ids[start : start + room],) for start in starts]
-  head = {'head': room, 'tail': 0, 'head_tail': room // 4}[keep]
-  return [(np.concatenate([ids[:head], ids[len(ids) - (room - head) :]]),)]
-
-
-def truncate(parts, room):
-  """One or two token arrays, cut at the end of the longer one until they have `room` tokens."""
-  if sum(map(len, parts)) <= room:
-    return parts
-  if len(parts) == 1:
-    return (parts[0][:room],)
-  a, b = map(len, parts)
-  a = max(min(a, room - room // 2), room - b)  # equally long if both are cut, or the first by one
-  return parts[0][:a], parts[1][: room - a]
+  has_eval = not config.data.train or config.table.eval_share > 0
+  return labelled.in_splits(config, splits, rows_of, has_eval)

@@ -1,0 +1,109 @@
+"""Training on labelled texts that tools/prepare_examples.py has put on the disk as token ids."""
+
+from collections import Counter
+
+import numpy as np
+
+from bert_jax import tokenizers
+from bert_jax.errors import InputError, listed
+from bert_jax.rows.examples import Examples
+from bert_jax.tasks import labelled
+from bert_jax.tasks.classification.cutting import cut
+from bert_jax.tasks.classification.reading import balanced, names
+
+# Fields that say what is read of a table. They are settled when it is prepared.
+KIND = 'regression', 'multi_label'
+
+
+def resolve(config, prepared):
+  """The config with the labels and the vocabulary of prepared examples. InputError if they were not
+  prepared for this config."""
+  config, meta, table = config.copy_and_resolve_references(), prepared.meta, config.table
+  folder = config.data.train
+  for name in KIND:
+    if table[name] != meta[name]:
+      was = f'{folder} was prepared with table.{name}={str(meta[name]).lower()}'
+      raise InputError(f'{was}; set it so, or prepare the table again.')
+  if bool(table.pair_column) != (prepared.sides == 2):
+    wanted = 'pairs' if table.pair_column else 'single texts'
+    raise InputError(
+      f'{folder} holds {"pairs" if prepared.sides == 2 else "single texts"} and table.pair_column '
+      f'asks for {wanted}; set or empty it.'
+    )
+  if not table.regression and tuple(table.labels) not in ((), tuple(meta['labels'])):
+    given = f'table.labels is {listed(names(table.labels))}, and the labels of {folder} are'
+    raise InputError(f'{given} {listed(meta["labels"])}; leave table.labels empty.')
+  if table.eval_share:
+    raise InputError(
+      f'table.eval_share={table.eval_share} is a share of a table and {folder} is prepared; name a '
+      'table in data.eval.'
+    )
+  if table.long_texts in ('windows', 'hierarchical'):
+    raise InputError(
+      f'table.long_texts={table.long_texts} makes several examples of a text, and {folder} has one '
+      'of each; use head, tail or head_tail.'
+    )
+  if not table.regression:
+    config.table.labels = tuple(meta['labels'])
+  if table.class_weights == ('balanced',):
+    with config.ignore_type():
+      config.table.class_weights = balanced(
+        meta['labels'], Counter(meta['label_counts']), len(prepared)
+      )
+  if not (config.init_from or config.tokenizer.path):
+    config.tokenizer.path = str(tokenizers.in_folder(prepared.folder))
+    config.tokenizer.do_lower_case = getattr(prepared.tokenizer, 'do_lower_case', True)
+    config.model.vocab_size = prepared.tokenizer.vocab_size
+  return config
+
+
+class Texts(Examples):
+  """The rows of prepared examples: [CLS] text [SEP] or [CLS] text [SEP] second text [SEP].
+  Their answers are not known, since their texts are not: it is for training alone."""
+
+  def __init__(self, config, tokenizer, prepared, problems):
+    if tokenizer.fingerprint != prepared.meta['vocabulary']:
+      raise InputError(
+        f'{prepared.folder} was prepared with another vocabulary than that of this run; prepare '
+        'the table again with --vocab, the folder of the vocabulary or of the weights.'
+      )
+    number, keep = config.task.train_examples, None
+    if 0 < number < len(prepared):
+      keep = np.sort(np.random.default_rng(0).permutation(len(prepared))[:number])
+      problems.counts['not used (task.train_examples)'] = len(prepared) - number
+    limit = config.task.max_length or config.data.seq_length
+    more = tokenizer.between - 1 if prepared.sides == 2 else 0  # further [SEP]s between two texts
+    room = limit - 1 - prepared.sides - more
+    sizes = prepared.lengths().sum(1)
+    sizes = sizes if keep is None else sizes[keep]
+    if cuts := int((sizes > room).sum()):
+      problems.counts[f'examples cut (longer than {limit} tokens)'] = cuts
+    problems.counts['examples'] = len(sizes)
+    texts = _Kept(prepared, tokenizer, keep, room, config.table.long_texts)
+    labels = prepared.labels if keep is None else prepared.labels[keep]
+    per_example = {'labels': labels, 'weights': np.broadcast_to(np.float32(1), len(sizes))}
+    digest = repr((prepared.meta['seal'], number, room, config.table.long_texts))
+    super().__init__(
+      tokenizer, texts, per_example=per_example, digest=digest, **labelled.shape(config),
+      lengths=np.minimum(sizes, room) + np.int32(1 + prepared.sides + more),
+    )  # fmt: skip
+    if prepared.meta['labels'] and labels.ndim == 1:
+      self.baselines['classification_accuracy'] = labelled.majority(labels)
+
+
+class _Kept:
+  """The texts of prepared examples by number, cut to `room` tokens. keep: [E] which examples, or
+  None for all."""
+
+  def __init__(self, prepared, tokenizer, keep, room, long_texts):
+    self.prepared, self.tokenizer, self.keep = prepared, tokenizer, keep
+    self.room, self.long_texts = room, long_texts
+
+  def __len__(self):
+    return len(self.prepared) if self.keep is None else len(self.keep)
+
+  def __getitem__(self, e):
+    ids = self.prepared.texts(int(e if self.keep is None else self.keep[e]))
+    if sum(map(len, ids)) > self.room:
+      (ids,) = cut(ids, self.room, self.long_texts)
+    return self.tokenizer.pair(*ids) if len(ids) == 2 else ids

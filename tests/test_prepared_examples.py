@@ -1,0 +1,201 @@
+"""Prepared examples: the same rows and the same training as of the table; damage is named."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from small_tables import WORDS, load, sentence
+
+from bert_jax import train
+from bert_jax.config import InputError
+from bert_jax.corpus.tokenized import DamagedRecord
+from bert_jax.rows import prepared_examples
+from bert_jax.rows.prepared_examples import Prepared
+from bert_jax.tasks.classification import task
+from bert_jax.tools import prepare_examples
+
+KINDS = {  # {kind: (fields, rng -> label)}
+  'labels': ([], lambda rng: 'cab'[rng.integers(3)]),
+  'pairs': (['table.pair_column=second'], lambda rng: 'ab'[rng.integers(2)]),
+  'numbers': (['table.regression=true'], lambda rng: f'{rng.normal():.3f}'),
+  'several': (['table.multi_label=true'], lambda rng: ','.join(rng.permutation(list('cba'))[:2])),
+}
+SHAPE = ['data.seq_length=16', 'data.examples_per_row=3']
+
+
+@pytest.fixture(scope='module')
+def folders(vocab, tmp_path_factory):
+  """{kind: (table, the folder that was prepared of it, fields)}; a part has 7 examples."""
+  root, out = tmp_path_factory.mktemp('examples'), {}
+  (root / 'V').mkdir()
+  shutil.copy(vocab, root / 'V/vocab.txt')
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(prepared_examples, 'PART', 7)
+    patch.setattr(prepared_examples, 'BLOCK', 14)
+    for kind, (fields, label) in KINDS.items():
+      rng = np.random.default_rng(0)
+      rows = [f'{sentence(rng, 1, 14)}\t{sentence(rng)}\t{label(rng)}' for _ in range(61)]
+      path = root / f'{kind}.tsv'
+      path.write_text('\n'.join(['sentence\tsecond\tlabel', *rows]) + '\n')
+      fields = [f'--config.{x}' for x in (*SHAPE, *fields)]
+      prepare_examples.main([
+        '--config=configs/finetune.py:task=table', '--config.table.text_column=sentence',
+        f'--vocab={root / "V"}', f'--out={root / kind}', f'--config.data.train={path}', *fields,
+      ])  # fmt: skip
+      out[kind] = path, root / kind, fields
+    yield out
+
+
+def source_of(vocab, tokenizer, path, fields, *more):
+  given = [f'--config.data.train={path}', '--config.table.text_column=sentence', *fields]
+  more = [f'--config.{x}' for x in more]
+  config = task.resolve(load(vocab, 'configs/finetune.py:task=table', *given, *more))
+  return task.sources(config, tokenizer, ('train',))['train'], config
+
+
+@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize(
+  'more',
+  [(), ('task.max_length=9', 'task.train_examples=20'), ('data.examples_per_row=1',)],
+  ids=['', 'cut', 'unpacked'],
+)
+def test_rows_are_those_of_the_table(vocab, tokenizer, folders, kind, more):
+  path, folder, fields = folders[kind]
+  ours, config = source_of(vocab, tokenizer, folder, fields, *more)
+  theirs, other = source_of(vocab, tokenizer, path, fields, *more)
+  assert config.table.labels == other.table.labels
+  assert len(ours) == len(theirs) > 5 and ours.baselines == theirs.baselines
+  for i in range(len(ours)):
+    one, two = ours[i], theirs[i]
+    assert one.keys() == two.keys()
+    for name in one:
+      assert one[name].dtype == two[name].dtype
+      np.testing.assert_array_equal(one[name], two[name], name)
+
+
+@pytest.mark.parametrize('long_texts', ['tail', 'head_tail'])
+def test_texts_are_cut_as_the_run_says(vocab, tokenizer, folders, long_texts):
+  path, folder, fields = folders['labels']
+  more = f'table.long_texts={long_texts}', 'task.max_length=8'
+  ours, theirs = (source_of(vocab, tokenizer, x, fields, *more)[0] for x in (folder, path))
+  assert any((ours[i]['input_ids'] != theirs[i]['input_ids']).any() for i in range(5)) is False
+  whole = source_of(vocab, tokenizer, folder, fields)[0]
+  assert ours.fingerprint != whole.fingerprint
+
+
+def test_a_training_is_that_on_the_table(vocab, folders, tmp_path):
+  path, folder, fields = folders['labels']
+  losses, params = {}, {}
+  for name, data in (('table', path), ('prepared', folder)):
+    config = load(
+      vocab, 'configs/finetune.py:task=table', *fields, '--config.table.text_column=sentence',
+      f'--config.data.train={data}', f'--config.data.eval={path}', '--config.log.every=1',
+      "--config.table.class_weights=('balanced',)",
+    )  # fmt: skip
+    state, results = train.train(config, tmp_path / name)
+    lines = [json.loads(x) for x in (tmp_path / name / 'metrics.jsonl').read_text().splitlines()]
+    losses[name] = [line['loss'] for line in lines if line['split'] == 'train'] + [results]
+    params[name] = state.params
+  assert losses['table'] == losses['prepared'] and len(losses['table']) == 3
+  jax.tree.map(np.testing.assert_array_equal, params['table'], params['prepared'])
+
+
+def test_what_is_written_says_what_was_read(folders):
+  meta = json.loads((folders['labels'][1] / 'examples.json').read_text())
+  assert meta['labels'] == ['a', 'b', 'c'] and sum(meta['label_counts'].values()) == 61
+  assert meta['examples'] == meta['counts']['examples'] == 61 and meta['counts']['records'] == 61
+  assert Prepared(folders['several'][1]).labels.sum(axis=1).tolist() == [2.0] * 61
+  assert len(Prepared(folders['labels'][1]).sums) == 5  # blocks of 14
+
+
+@pytest.mark.parametrize('name', ['examples.json', 'ends.npy', 'labels.npy', 'checksums.npy'])
+@pytest.mark.parametrize('damage', ['flipped', 'missing'])
+def test_a_damaged_file_is_named(folders, tmp_path, name, damage):
+  folder = tmp_path / 'E'
+  shutil.copytree(folders['labels'][1], folder)
+  content = bytearray((folder / name).read_bytes())
+  content[-30] ^= 1
+  (folder / name).write_bytes(content) if damage == 'flipped' else (folder / name).unlink()
+  with pytest.raises(
+    InputError, match=f'{name}.*prepare the examples again|cannot be read as JSON'
+  ):
+    Prepared(folder)
+
+
+def test_damaged_ids_are_named_where_they_are_read(folders, tmp_path):
+  folder = tmp_path / 'E'
+  shutil.copytree(folders['labels'][1], folder)
+  whole = Prepared(folder)
+  content = bytearray((folder / 'ids.bin').read_bytes())
+  content[int(whole.ends[20, -1]) * 2 - 1] ^= 1  # of example 20, in the second block
+  (folder / 'ids.bin').write_bytes(content)
+  damaged = Prepared(folder)
+  np.testing.assert_array_equal(damaged.texts(3)[0], whole.texts(3)[0])
+  with pytest.raises(DamagedRecord, match='examples 14 to 27 are damaged; prepare them again'):
+    damaged.texts(15)
+  (folder / 'ids.bin').write_bytes(content[:-2])
+  with pytest.raises(InputError, match=r'ids.bin of .* is missing or damaged'):
+    Prepared(folder)
+  (folder / 'vocab.txt').write_text('\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'x']))
+  with pytest.raises(InputError, match='the vocabulary of .* is missing or damaged'):
+    Prepared(folder)
+
+
+@pytest.mark.parametrize(
+  'kind, field, sentence',
+  [
+    ('labels', 'table.multi_label=true', 'was prepared with table.multi_label=false'),
+    ('numbers', 'table.regression=false', 'was prepared with table.regression=true'),
+    ('labels', 'table.pair_column=second', 'holds single texts and table.pair_column asks for'),
+    ('labels', 'table.labels=("x","y")', 'the labels of .* are .* leave table.labels empty'),
+    ('labels', 'table.eval_share=0.1', 'name a table in data.eval'),
+    ('labels', 'table.long_texts=windows', 'use head, tail or head_tail'),
+  ],
+)
+def test_what_a_prepared_table_cannot_be(vocab, tokenizer, folders, kind, field, sentence):
+  _, folder, fields = folders[kind]
+  with pytest.raises(InputError, match=sentence):
+    source_of(vocab, tokenizer, folder, fields, field)
+
+
+def test_an_evaluation_wants_the_table(vocab, tokenizer, folders):
+  path, folder, fields = folders['labels']
+  _, config = source_of(vocab, tokenizer, path, fields)
+  config.data.eval = str(folder)
+  with pytest.raises(InputError, match='is prepared, and answers need the texts; name the table'):
+    task.sources(config, tokenizer, ('eval',))
+
+
+def test_another_vocabulary_is_refused(vocab, tokenizer, folders, tmp_path):
+  from bert_jax import tokenizers
+
+  (tmp_path / 'vocab.txt').write_text(vocab.read_text() + 'another\n')
+  other = tokenizers.load(tmp_path / 'vocab.txt')
+  with pytest.raises(InputError, match='prepared with another vocabulary'):
+    source_of(vocab, other, folders['labels'][1], folders['labels'][2])
+
+
+def test_what_cannot_be_prepared(folders, tmp_path, capsys):
+  path, folder, fields = folders['labels']
+  common = ['--config=configs/finetune.py:task=table', f'--vocab={folder}']
+  column = '--config.table.text_column=sentence'
+
+  def said(*given):
+    with pytest.raises(SystemExit):
+      prepare_examples.main([*common, *given])
+    return capsys.readouterr().err
+
+  assert 'give --out a new or an empty folder' in said(
+    f'--out={folder}', f'--config.data.train={path}'
+  )
+  assert 'name the table' in said(f'--out={tmp_path / "E"}', f'--config.data.train={folder}')
+  missing = said(f'--out={tmp_path / "E"}', '--config.data.train=not.tsv', column)
+  assert 'not.tsv' in missing and not (tmp_path / 'E').exists()
+  (tmp_path / 'one.tsv').write_text('sentence\tlabel\n' + f'{WORDS[0]}\tx\n' * 3)
+  single = said(f'--out={tmp_path / "E"}', f'--config.data.train={tmp_path / "one.tsv"}', column)
+  assert "single label 'x'" in single
+  rest = [f'--config.data.train={path}', column, f'--out={tmp_path / "E"}']
+  prepare_examples.main([*common, *rest])  # what was begun is begun anew
+  assert Prepared(tmp_path / 'E').texts(60)[0].tolist() == Prepared(folder).texts(60)[0].tolist()

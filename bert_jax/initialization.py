@@ -107,7 +107,7 @@ def adopt_model(config, beginning, given=()):
       'to less, or to 0.'
     )
   config = config.copy_and_resolve_references()
-  if (how := config.model.extend_positions) != 'none':
+  if (how := config.model.extend_positions) != 'none' and not beginning.continues:
     table, rows = sizes.pop('max_position_embeddings'), config.model.max_position_embeddings
     if (kind := model['position_embeddings']) != 'learned':
       raise InputError(

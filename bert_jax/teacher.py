@@ -78,8 +78,8 @@ def taught(config, objective, tokenizer):
   else:
     kind = Distilled
     _check_answers(config, objective, source, theirs)
-    sizes = 'seq_length', 'examples_per_row'
-    sizes = {name: getattr(objective, name) for name in sizes}
+    sizes = 'seq_length', 'examples_per_row', 'parts'  # of choices
+    sizes = {name: getattr(objective, name) for name in sizes if hasattr(objective, name)}
     teacher = dataclasses.replace(theirs, model=model, **sizes)
     needed = jax.eval_shape(teacher.init, jax.random.key(0))
     params = {part: params[part] for part in needed}
@@ -100,6 +100,15 @@ def _model_of(config, theirs):
   longest = config.data.seq_length
   if 'task' in config:
     longest = config.task.max_length or longest
+  stretch, own = theirs.recurrent_length, config.model.recurrent_length
+  # Rows of several examples have them where the stretches of this run begin.
+  if stretch and config.data.examples_per_row > 1 and (not own or own % stretch):
+    raise InputError(
+      f'the teacher {config.teacher} reads stretches of {stretch} tokens, at which the examples of '
+      f'a row are to begin; set model.recurrent_length={stretch} and memory_length, or '
+      'data.examples_per_row=1.'
+    )
+  longest = min(longest, stretch or longest)  # there positions begin anew
   has_table = theirs.position_embeddings in ('learned', 'sinusoidal', 'scaled_sinusoidal')
   if has_table and longest > theirs.max_position_embeddings:
     raise InputError(
@@ -126,7 +135,7 @@ def _check_answers(config, objective, source, theirs):
       f'the teacher {config.teacher} has other labels ({_listed(theirs)}) than this run '
       f'({_listed(objective)}); give the run those of the teacher, in its order.'
     )
-  for name in ('multi_label', 'candidates'):  # of a classifier, of coreference
+  for name in ('multi_label', 'hierarchical', 'candidates'):  # of classifiers, of coreference
     mine, other = (getattr(x, name, 0) for x in (objective, theirs))
     if mine != other:
       raise InputError(

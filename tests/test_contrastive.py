@@ -396,6 +396,8 @@ def test_a_wrong_field_is_one_sentence(override, said):
 
 
 def test_more_wrong_fields():
+  with pytest.raises(InputError, match='are those of a head, and contrastive has none; leave'):
+    config('x', 'teacher=W')
   drops = ('model.hidden_dropout_prob=0', 'model.attention_probs_dropout_prob=0')
   with pytest.raises(InputError, match='told from itself by dropout, and there is none'):
     config('x', *drops, arg='task=simcse')

@@ -354,6 +354,10 @@ def test_a_released_teacher_teaches_too(vocab, tables, tuned, tmp_path):
     (DISTILL, ['table.labels=1|positive,0|negative'], 'give the run those of the teacher, in its'),
     (DISTILL, ['table.multi_label=true'], 'with multi_label=False and this run has True, so their'),
     (
+      DISTILL, ['table.long_texts=hierarchical', 'task.max_length=16'],
+      'with hierarchical=False and this run has True, so their answers have not the same form',
+    ),
+    (
       'configs/distill.py:task=pos', ['tagging.labels=0,1'],
       "was trained for 'classification' and this run is for 'tagging'; fine-tune a teacher",
     ),
@@ -382,6 +386,25 @@ def test_a_teacher_that_does_not_fit_is_refused_in_a_sentence(
       config.data.train, config.data.eval = str(corpus_file), ''
     run_setup.read_inputs(config, tmp_path / 'run')
   assert '\n' not in str(caught.value) and not (tmp_path / 'run').exists()
+
+
+def test_the_stretches_of_a_teacher_begin_with_examples():
+  """It reads rows of any length then, by a table of positions that is as long as a stretch."""
+
+  def model_of(*fields):
+    rows = 'data.seq_length=64', 'teacher=W', 'model.max_position_embeddings=64'
+    config = config_lib.load(
+      'configs/finetune.py:task=sst2', [f'--config.{x}' for x in (*rows, *fields)]
+    )
+    theirs = config.model.copy_and_resolve_references()
+    theirs.update(recurrent_length=16, memory_length=16, max_position_embeddings=16)
+    return teacher._model_of(config, theirs)
+
+  for fields in ([], ['model.recurrent_length=8', 'model.memory_length=8']):
+    with pytest.raises(InputError, match='reads stretches of 16 tokens, at which the examples of'):
+      model_of(*fields)
+  assert model_of('data.examples_per_row=1').recurrent_length == 16
+  assert model_of('model.recurrent_length=32', 'model.memory_length=8').recurrent_length == 16
 
 
 def test_hidden_states_of_another_width_have_no_cosine(corpus_file, taught_from, tmp_path):

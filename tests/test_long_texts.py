@@ -11,7 +11,8 @@ import pytest
 from small_tables import WORDS, load
 from test_classification import outputs_of
 from test_objectives import MODEL
-from test_train import labelled, small_finetune  # noqa: F401 (a fixture)
+from test_predict_states import exported
+from test_train import labelled, same_bits, small_finetune  # noqa: F401 (a fixture)
 
 from bert_jax import config as c
 from bert_jax import evaluate, initialization, models, predict, run_setup, step
@@ -80,6 +81,25 @@ def test_a_run_begins_with_new_last_layers(pretrained, labelled, tmp_path):  # n
     )  # fmt: skip
     with pytest.raises(InputError, match=sentence):
       run_setup.read_inputs(config, tmp_path / 'run')
+
+
+def test_a_run_with_longer_positions_goes_on(pretrained, labelled, tmp_path):  # noqa: F811
+  """With the same command: its own table is as long as it is to be."""
+
+  def config(*more):
+    return small_finetune(
+      labelled, f'--config.init_from={pretrained[0]}', '--config.model.extend_positions=tile',
+      '--config.model.max_position_embeddings=96', '--config.data.seq_length=96',
+      '--config.steps=3', *more,
+    )  # fmt: skip
+
+  given = ('model.extend_positions', 'model.max_position_embeddings')
+  whole, results = train(config(), tmp_path / 'whole', given)
+  with pytest.raises(KeyboardInterrupt):
+    train(config('--config.max_hours=1e-9'), tmp_path / 'run', given)  # saved after its first step
+  again, metrics = train(config(), tmp_path / 'run', given)
+  same_bits(whole, again)
+  assert metrics == results
 
 
 @pytest.mark.parametrize('how', ['tile', 'interpolate'])
@@ -271,6 +291,12 @@ def test_predict_reads_them_as_evaluation_does(more, tmp_path, vocab):
   assert len({round(a['probability'], 6) for a in answers}) > 2
   if 'windows' in state.params:
     assert np.asarray(state.params['windows']['query']).any()
+  inside = [a for a in answers if a['length'] <= model.limit - 2]  # a program reads one window
+  assert len(inside) == (1 if 'windows' in state.params else 4)
+  for i, answer in enumerate(inside):
+    _, found = exported(model, 'classify', tmp_path / f'out{i}', *answer['texts'])
+    shares = np.exp(found['logits']) / np.exp(found['logits']).sum()
+    np.testing.assert_allclose(shares, list(answer['probabilities'].values()), atol=1e-5)
 
 
 # ---- a memory ------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, run_module
 from test_objectives import MASKING, MODEL
+from test_predict_states import exported
 
 from bert_jax import config as c
 from bert_jax import evaluate, models, tokenizers, workdirs
@@ -435,6 +436,13 @@ def test_what_it_writes_is_what_it_finds_likeliest(trained):
       new.append(int(jnp.argmax(logits(row_of(row, [len(ids)]))[0, len(ids) - 1])))
     ids.append(new[-1])
   assert tokenizer.decode(ids) == 'the river' + answer['generated']
+
+
+def test_an_exported_program_gives_the_same_vectors(trained, tmp_path):
+  model = Model(trained[0])
+  for i, text in enumerate(('the ri', 'the river crosses the old stone near')):
+    _, found = exported(model, 'embed', tmp_path / str(i), text)
+    np.testing.assert_allclose(found['embedding'], model.embed([text])[0], atol=1e-5)
 
 
 def test_hugging_face_has_no_class_for_it(trained, tmp_path):

@@ -51,9 +51,11 @@ def in_stretches(config, params, arrays, rng=None, causal=False):
   each with a memory of those before. Positions of a table begin anew in each stretch."""
   (B, T), size = arrays[0].shape, config.recurrent_length
   ids_BT, types_BT, positions_BT, segments_BT = arrays
+  number = -(-T // size)
 
   def stretches(x_BT):
-    return jnp.pad(x_BT, ((0, 0), (0, -T % size))).reshape(B, -1, size).swapaxes(0, 1)
+    x_BT = jnp.pad(x_BT, ((0, 0), (0, number * size - T)))
+    return x_BT.reshape(B, number, size).swapaxes(0, 1)
 
   parts = [stretches(x) for x in (ids_BT, types_BT, positions_BT % size, segments_BT)]
   memory = jax.tree.map(
@@ -61,11 +63,11 @@ def in_stretches(config, params, arrays, rng=None, causal=False):
   )
 
   def read(memory, part):
-    number, arrays = part
-    key = None if rng is None else jax.random.fold_in(rng, number)
+    i, arrays = part
+    key = None if rng is None else jax.random.fold_in(rng, i)
     taken_B = jnp.full(B, size)
     hidden_BSD, memory = encode(config, params, arrays, memory, taken_B, key, causal)
     return memory, hidden_BSD
 
-  _, hidden_nBSD = jax.lax.scan(read, memory, (jnp.arange(len(parts[0])), parts))
-  return hidden_nBSD.swapaxes(0, 1).reshape(B, -1, hidden_nBSD.shape[-1])[:, :T]
+  _, hidden_nBSD = jax.lax.scan(read, memory, (jnp.arange(number), parts))
+  return hidden_nBSD.swapaxes(0, 1).reshape(B, number * size, hidden_nBSD.shape[-1])[:, :T]

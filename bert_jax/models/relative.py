@@ -41,19 +41,21 @@ class Relative(nn.Module):
     )
     Tk = pattern.keys.segment_ids.shape[1]
     later = 0 if is_constant(pattern.causal, True) else Tq - 1
-    distances_N = np.arange(Tk - 1, -later - 1, -1)
+    N = Tk + later
+    # In a program that is exported Tk is no number.
+    distances_N = Tk - 1 - (np if isinstance(Tk, int) else jnp).arange(N)
     if config.relative_clamp:
-      distances_N = np.clip(distances_N, -config.relative_clamp, config.relative_clamp)
+      distances_N = distances_N.clip(-config.relative_clamp, config.relative_clamp)
     r_ND = sinusoids(distances_N, H * d)
     r_ND = Dropout(config.hidden_dropout_prob, self.deterministic)(r_ND)
     r_NHd = common.dense(config, H * d, 'distance', bias=False)(r_ND).reshape(-1, H, d)
     # Rows and queries are one dimension: see MaskedLMHead.
     q_v_XHd = ((q_BTHd + v_Hd) / math.sqrt(d)).reshape(-1, H, d)
     x_HXN = jnp.einsum('xhd,nhd->hxn', q_v_XHd, r_NHd, preferred_element_type=jnp.float32)
-    x_BHTN = x_HXN.reshape(H, -1, Tq, len(distances_N)).swapaxes(0, 1)
+    x_BHTN = x_HXN.reshape(H, q_BTHd.shape[0], Tq, N).swapaxes(0, 1)
     places = pattern.queries.places
     if places is not None and places.ndim == 2:
-      at_BTT = jnp.clip(Tk - 1 - distance(pattern), 0, len(distances_N) - 1)
+      at_BTT = jnp.clip(Tk - 1 - distance(pattern), 0, N - 1)
       return q_BTHd + u_Hd, jnp.take_along_axis(x_BHTN, at_BTT[:, None], axis=-1)
     return q_BTHd + u_Hd, shifted(x_BHTN, Tk)
 

@@ -196,7 +196,8 @@ def encode(model, params, batch, rng=None, causal=False):
     parts = {name: x.reshape(-1, x.shape[-1]) for name, x in zip(names, arrays)}
     hidden_PSD = encode(model, params, parts, rng, causal)
     return hidden_PSD.reshape(len(arrays[0]), -1, hidden_PSD.shape[-1])
-  if model.recurrent_length and batch['input_ids'].shape[1] > model.recurrent_length:
+  length = arrays[0].shape[1]  # in a program that is exported no number
+  if model.recurrent_length and not (isinstance(length, int) and length <= model.recurrent_length):
     return models.recurrence.in_stretches(model, params, arrays, rng, causal)
   return apply(models.Encoder(model), params, *arrays, rng=rng, causal=causal)
 
@@ -220,7 +221,7 @@ def pooled(model, params, batch, hidden_BTD):
   """The pooled vector of each example, [B, N, D], as pooled_logits has them."""
   positions_BN = batch['cls_positions']
   if model.causal or model.recurrent_length:
-    segments_BT = batch['segment_ids'].reshape(len(positions_BN), -1)
+    segments_BT = batch['segment_ids'].reshape(positions_BN.shape[0], -1)
     positions_BN = last_positions(positions_BN, segments_BT)
   at_cls_BND = models.gather_positions(hidden_BTD, positions_BN)
   return models.Pooler(model).apply({'params': params.get('pooler', {})}, at_cls_BND)

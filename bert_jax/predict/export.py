@@ -84,6 +84,7 @@ def forward(model, task, params, input_ids, token_type_ids, attention_mask):
     'segment_ids': attention_mask,
     'cls_positions': jnp.zeros_like(input_ids[:, :1]),
     'example_ids': jnp.ones_like(input_ids[:, :1]),
+    'groups': jnp.ones_like(input_ids[:, :1]),  # of a text that is one window
   }
   return model.ask(task).exported(params, batch)
 

@@ -131,6 +131,13 @@ MUTANTS = [
     LONG + 'test_a_run_begins_with_longer_positions',
   ),
   (
+    'longer positions are made longer again when a run goes on',
+    'bert_jax/initialization.py',
+    "!= 'none' and not beginning.continues:",
+    "!= 'none':",
+    LONG + 'test_a_run_with_longer_positions_goes_on',
+  ),
+  (
     'global tokens are seen and do not see',
     'bert_jax/models/tokens.py',
     'near |= pattern.queries.everywhere[:, :, None] | pattern.keys.everywhere[:, None, :]',

@@ -139,8 +139,22 @@ MUTANTS = [
   (
     'a teacher whose labels alone agree is taken',
     'bert_jax/teacher.py',
-    "('multi_label', 'candidates')",
-    "('candidates',)",
+    "('multi_label', 'hierarchical', 'candidates')",
+    "('hierarchical', 'candidates')",
     REFUSED,
+  ),
+  (
+    'a teacher of whole windows is taken for windows together',
+    'bert_jax/teacher.py',
+    "('multi_label', 'hierarchical', 'candidates')",
+    "('multi_label', 'candidates')",
+    REFUSED,
+  ),
+  (
+    'examples begin anywhere in the stretches of a teacher',
+    'bert_jax/teacher.py',
+    'and (not own or own % stretch):',
+    'and False:',
+    'tests/test_distillation.py::test_the_stretches_of_a_teacher_begin_with_examples',
   ),
 ]

@@ -41,6 +41,11 @@ DEFAULTS = {'batch_size': 64, 'data.examples_per_row': 2, 'optimizer.learning_ra
 
 def rules(config):
   yield from labelled.rules(config)
+  yield (
+    not config.teacher,
+    f'the answers of the teacher {config.teacher} are those of a head, and contrastive has none; '
+    'leave teacher empty.',
+  )
   fields, data, texts = config.contrastive, config.data, task.texts_per_item(config)
   per_row, model = data.examples_per_row, config.model
   fits = f'a multiple of {texts}, the texts of an item, which share a row'

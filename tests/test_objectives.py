@@ -216,7 +216,11 @@ def test_tokens_of_cut_rows_see_what_they_would_in_rows_of_that_length():
   assert not padded[0, 5:].any()
   whole = base.cut_rows(row, T)
   np.testing.assert_array_equal(whole['position_ids'], positions)
-  assert (np.diff(whole['segment_ids']) != 0).tolist() == (np.diff(segments) != 0).tolist()
+  np.testing.assert_array_equal(whole['segment_ids'], segments)
+  # Numbers that go up one by one, which is what a bag of embeddings counts on.
+  short = row | {'segment_ids': jnp.array([[1, 2, 3, 3, 3, 4, 5, 0]]),
+                 'position_ids': jnp.array([[0, 0, 0, 1, 2, 0, 0, 0]])}  # fmt: skip
+  assert base.cut_rows(short, 2)['segment_ids'].tolist() == [[1, 2, 3, 3, 4, 5, 6, 0]]
 
 
 def test_lengths_change_at_their_steps_and_evaluations_read_whole_rows():

@@ -169,12 +169,13 @@ def row_spec(batch_size, seq_length):
 
 def cut_rows(batch, length):
   """The batch, in whose rows no token sees beyond a multiple of `length`, an int or an int32
-  scalar: there the examples are cut, and positions begin anew."""
-  position_BT = batch['position_ids']
-  parts = batch['segment_ids'].shape[1] // length + 1  # of an example at most
-  segment_BT = (batch['segment_ids'] - 1) * parts + position_BT // length + 1
-  segment_BT = jnp.where(batch['segment_ids'] > 0, segment_BT, 0)
-  return batch | {'segment_ids': segment_BT, 'position_ids': position_BT % length}
+  scalar: there the examples are cut, and positions begin anew. The parts are numbered from 1 on, as
+  the examples of a row are."""
+  position_BT = batch['position_ids'] % length
+  real_BT = batch['segment_ids'] > 0
+  segment_BT = jnp.cumsum(real_BT & (position_BT == 0), axis=1, dtype=jnp.int32)
+  segment_BT = jnp.where(real_BT, segment_BT, 0)
+  return batch | {'segment_ids': segment_BT, 'position_ids': position_BT}
 
 
 def slot_spec(batch_size, slots, **kinds):

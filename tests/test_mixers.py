@@ -226,6 +226,7 @@ def test_shifting_fills_with_zeros():
   [
     (['model.mixer=fourier', 'data.examples_per_row=2'], 'data.examples_per_row=2 would mix'),
     (['model.mixer=lstm', 'model.position_embeddings=rotary'], 'is a part of attention, which'),
+    (['model.mixer=bag', 'model.position_embeddings=relative'], 'which model.mixer=bag has not'),
     (['model.mixer=conv', 'model.attention_window=8'], 'model.mixer=conv has no attention'),
     (['model.mixer=conv', 'model.conv_width=4'], 'model.conv_width 4 has no middle'),
     (['model.share_layers=true', 'optimizer.layer_lr_decay=0.9'], 'there is one for all; set it'),
@@ -243,6 +244,12 @@ def test_what_does_not_go_together_is_one_sentence(changes, sentence):
   with pytest.raises(c.InputError) as error:
     c.load('configs/pretrain.py:runlocal', [f'--config.{change}' for change in changes])
   assert sentence in str(error.value) and str(error.value).count('\n') == 0
+
+
+@pytest.mark.parametrize('field', ['global_attention_every', 'global_tokens'])
+def test_pairs_may_be_longer_than_a_window_that_does_not_hold_for_cls(field):
+  given = ['--config.model.attention_window=16', f'--config.model.{field}=1']
+  assert c.load('configs/pretrain.py:runlocal', given).loss.nsp_weight > 0
 
 
 def test_a_mixer_that_reads_all_is_not_causal():

@@ -135,11 +135,12 @@ def rules(config):
     'and with model.share_layers=true there is one for all; set it to 1.',
   )
   pairs = 'loss' in config and config.loss.get('nsp_weight', 0) > 0
-  only_windows = model.attention_window and not model.global_attention_every
+  sees_all = model.global_attention_every or model.global_tokens  # so does [CLS]
   yield (
-    not (pairs and only_windows and model.attention_window < config.data.seq_length),
+    not pairs or sees_all or not 0 < model.attention_window < config.data.seq_length,
     f'[CLS] sees {model.attention_window // 2} tokens of a pair of up to {config.data.seq_length} '
-    '(model.attention_window); set model.global_attention_every, or loss.nsp_weight=0.',
+    '(model.attention_window); set model.global_attention_every or model.global_tokens, or '
+    'loss.nsp_weight=0.',
   )
   yield (
     implementation != 'cudnn' or model.dtype == 'bfloat16',

@@ -79,7 +79,7 @@ def unsupported(config, causal=False):
   if config.mixer != 'attention':
     if causal:
       return f'model.mixer={config.mixer} reads later tokens too, which may not be; use attention.'
-    if positions.turn or positions.bias:
+    if positions.turn or positions.bias or positions.scores:
       return (
         f'model.position_embeddings={config.position_embeddings} is a part of attention, which '
         f'model.mixer={config.mixer} has not; use learned or none.'

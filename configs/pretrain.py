@@ -100,12 +100,13 @@ ARCHITECTURES = {
                    final_rate=0.1, beta2=0.95, eps=1e-8, weight_decay=0.1, accumulation=16)),
   # Geiping & Goldstein 2022 (https://arxiv.org/abs/2212.14034), the later recipe of its code, of at
   # most 1.5e10 tokens. The batch grows over the first 60 % of them, the rate rises over 75 %. There
-  # it rises from a quarter of its peak, and words have no bias either.
+  # it rises from a quarter of its peak. Norms alone have a bias.
   'cramming': MLM_ONLY | dict(
     layers=16, ratio=2,
     model=NO_BIAS | NO_DROPOUT | dict(
       vocab_size=32768, type_vocab_size=0, position_embeddings='scaled_sinusoidal',
-      feed_forward='glu', norm_placement='pre', mlm_head='none'),
+      feed_forward='glu', norm_placement='pre', norm_bias=True, mlm_head='none',
+      decoder_bias=False),
     batch_size=8192, steps=22_500, masking=dict(masked_lm_prob=0.25),
     optimizer=dict(name='adamw', learning_rate=1e-3, schedule='wsd', warmup=0.84, decay=0.16,
                    beta2=0.98, eps=1e-12, clip_norm=0.5, accumulation=64, batch_warmup=0.75)),

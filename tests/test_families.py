@@ -18,6 +18,8 @@ from test_models import MASKING
 
 from bert_jax import config as c
 from bert_jax import manifest, models
+from bert_jax.models import bands
+from bert_jax.models.tokens import Pattern, Tokens
 from bert_jax.objectives import base
 from bert_jax.objectives.mlm_nsp import MlmNsp
 
@@ -33,11 +35,11 @@ CASES = {
     dict(
       num_hidden_layers=5,
       attention_window=16,
-      max_position_embeddings=500,
+      max_position_embeddings=600,
       rotary_theta=160_000.0,
       attention_output_dropout_prob=0.0,
     ),
-    (400, 57),
+    (520, 57),
   ),
   'albert': (dict(num_hidden_layers=3, embedding_size=16, max_position_embeddings=32), (20, 11)),
   'fnet': (dict(num_hidden_layers=2, embedding_size=24, max_position_embeddings=32), (20, 20)),
@@ -210,6 +212,12 @@ def fnet(params, model):
   return out | torch_of(params['nsp']['dense'], 'cls.seq_relationship')
 
 
+def computed_in_blocks(model, length):
+  """Are layers with a window computed in blocks, in rows of this length?"""
+  tokens = Tokens(np.ones((1, length), np.int32))
+  return bands.bands_of(Pattern(tokens, tokens, window=model.attention_window), 0, length)
+
+
 @pytest.mark.parametrize(
   'source', ['golden', pytest.param('live', marks=pytest.mark.slow)], ids=str
 )
@@ -217,6 +225,7 @@ def fnet(params, model):
 def test_hidden_states_and_logits(name, source):
   objective = objective_of(name)
   params, batch = params_of(objective), batch_of(name)
+  assert bool(computed_in_blocks(objective.model, objective.seq_length)) == (name == 'modern')
   if source == 'live':
     pytest.importorskip('torch')
     pytest.importorskip('transformers')
@@ -255,7 +264,7 @@ def test_another_way_to_compute_is_the_same_model(name, changes):
 def test_packed_rows_of_modernbert_are_its_rows():
   """Three examples, two of them longer than the window, in one row that is computed in blocks."""
   objective, batch = objective_of('modern'), batch_of('modern')
-  params, lengths = params_of(objective), (250, 57, 83)
+  params, lengths = params_of(objective), (250, 57, 213)
   ids = [batch['input_ids'][0, :n] for n in lengths]
   packed = {
     'input_ids': np.concatenate(ids),
@@ -263,6 +272,7 @@ def test_packed_rows_of_modernbert_are_its_rows():
     'position_ids': np.concatenate([np.arange(n) for n in lengths]),
     'segment_ids': np.repeat([1, 2, 3], lengths),
   }
+  assert computed_in_blocks(objective.model, sum(lengths))
   together = base.encode(
     objective.model, params['encoder'], {k: x[None] for k, x in packed.items()}
   )

@@ -86,7 +86,8 @@ ARCHITECTURES = {
     optimizer=dict(name='adamw', learning_rate=5e-4, schedule='wsd', warmup=0.06, decay=0.94,
                    final_rate=0.02, beta2=0.98, weight_decay=0.02, clip_norm=0.0,
                    accumulation=2)),
-  # Le Breton et al. 2025 (https://arxiv.org/abs/2502.19587), the first phase.
+  # Le Breton et al. 2025 (https://arxiv.org/abs/2502.19587), the first phase. There the rate has
+  # come to its end after nine tenths of the steps.
   'neo': MLM_ONLY | dict(
     layers=28, ratio=8 / 3,
     model=NO_BIAS | NO_DROPOUT | dict(
@@ -129,7 +130,8 @@ ARCHITECTURES = {
   'conv': dict(layers=12, ratio=4, model=dict(mixer='conv', position_embeddings='none')),
   'bag': dict(layers=12, ratio=4, model=dict(mixer='bag', position_embeddings='none')),
   # Liu et al. 2019 (https://arxiv.org/abs/1907.11692), table 9. After the warm-up the rate falls to
-  # 0 at the end, from its peak.
+  # 0 at the end, from its peak. There a row goes on with the next document where one ends, and
+  # tokens see both; here it ends, or holds several apart (data.examples_per_row).
   'roberta': dict(
     batch_size=8192, steps=500_000,
     model=dict(vocab_size=50265, type_vocab_size=0, layer_norm_eps=1e-5),
@@ -144,7 +146,8 @@ ARCHITECTURES = {
     masking=dict(mask_share=0.85, random_share=0.0),
     loss=dict(nsp_weight=0.0, replaced_weight=50.0),
     generator=dict(size=1 / 3, embeddings='shared'), optimizer=dict(learning_rate=2e-4)),
-  # Joshi et al. 2020 (https://arxiv.org/abs/1907.10529), section 4.
+  # Joshi et al. 2020 (https://arxiv.org/abs/1907.10529), section 4. The command of its released code
+  # has a weight decay of 0.01, and predicts 15 tokens of a span by its boundaries, not 20.
   'spanbert': dict(
     steps=2_400_000, model=dict(vocab_size=28996), tokenizer=dict(do_lower_case=False),
     data=dict(seq_length=512), corpus=dict(rows='full'),

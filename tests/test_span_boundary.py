@@ -122,6 +122,20 @@ def test_the_term_is_the_cross_entropy_of_the_heads_logits():
   assert float(terms['sbo'].total) == pytest.approx((gold * np.asarray(weights)).sum(), rel=1e-4)
 
 
+def test_no_boundary_is_in_another_example():
+  """Examples of 3, 3 and 2 tokens: a span amid one, one at an end, and one across two of them."""
+  params, batch = OBJECTIVE.init(jax.random.key(0)), batch_of(OBJECTIVE)
+  batch |= {
+    'segment_ids': jnp.tile(jnp.array([1, 1, 1, 2, 2, 2, 3, 3]), (4, 1)),
+    'masked_positions': jnp.tile(jnp.array([[1, 5, 0], [2, 3, 0]]), (2, 1)),
+    'masked_weights': jnp.tile(jnp.array([1.0, 1.0, 0.0]), (4, 1)),
+  }
+  hidden = base.encode(MODEL, params['encoder'], batch)
+  table = params['encoder']['embeddings']['word_embeddings']['embedding']
+  _, weights = span_boundary.logits(MODEL, params['sbo'], hidden, batch, table)
+  assert weights.tolist() == [[1, 0, 0], [0, 0, 0]] * 2
+
+
 def test_span_boundaries_need_spans():
   load = lambda *changes: config_lib.load('configs/pretrain.py', [f'--config.{x}' for x in changes])
   assert load('loss.sbo_weight=1', 'masking.policy=span').loss.sbo_weight == 1

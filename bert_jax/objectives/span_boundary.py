@@ -58,9 +58,14 @@ def init(config, rng, table_VE):
 
 
 def logits(config, params, hidden_BTD, batch, table_VE):
-  """(logits [B, K, V], weights [B, K]) of the masked tokens of a batch."""
+  """(logits [B, K, V], weights [B, K]) of the masked tokens of a batch. Where another example of a
+  row begins or ends beside a span (or a part of one, if rows are cut), its tokens have weight 0."""
   positions_BK, weights_BK = batch['masked_positions'], batch['masked_weights']
   left, right, place, weights_BK = boundaries(positions_BK, weights_BK, hidden_BTD.shape[1])
+  here_BK, *segments = (
+    jnp.take_along_axis(batch['segment_ids'], at, axis=1) for at in (positions_BK, left, right)
+  )
+  weights_BK *= (segments[0] == here_BK) & (segments[1] == here_BK)
   beside = (models.gather_positions(hidden_BTD, at) for at in (left, right))
   head = SpanBoundaryHead(config)
   return head.apply({'params': params}, *beside, place, table_VE), weights_BK

@@ -1,5 +1,6 @@
 """Errors of the user: one sentence that says what to do, and an exit code of the command line."""
 
+import _thread
 import asyncio
 import contextlib
 import errno
@@ -133,11 +134,17 @@ def _thread_failed(args):
 
 
 def _not_raised(args):
-  """Keeps quiet about what a coroutine raises when it is thrown away unfinished, as Orbax's are
-  after the first of many reads has failed, whose error is raised."""
-  if not isinstance(args.object, types.CoroutineType):
+  """For errors where nothing can be raised. A signal that came there, such as in a callback of the
+  garbage collector, would be lost, and comes again a moment later. Keeps quiet about what a
+  coroutine raises when it is thrown away unfinished, as Orbax's are after the first of many reads
+  has failed, whose error is raised."""
+  if issubclass(args.exc_type, KeyboardInterrupt):
+    threading.Timer(AGAIN_SECONDS, _thread.interrupt_main).start()
+  elif not isinstance(args.object, types.CoroutineType):
     sys.__unraisablehook__(args)
 
+
+AGAIN_SECONDS = 0.02  # until a signal comes again
 
 WRONG_PATH = (
   FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError

@@ -6,7 +6,14 @@ import itertools
 import json
 import os
 import uuid
+import zipfile
+import zlib
 from pathlib import Path
+
+# What numpy raises of a damaged .npz; RuntimeError: it seems encrypted, or compressed unusually.
+UNREADABLE = (
+  OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error
+)  # fmt: skip
 
 
 def write_whole(path, data):

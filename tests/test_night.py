@@ -207,6 +207,25 @@ with errors.command_line():
   assert out.returncode == 130 and out.stderr == 'stopped\n'
 
 
+def test_a_signal_that_comes_while_garbage_is_collected_is_not_lost():
+  """Nothing can be raised there: Python prints it, and goes on as if there had been no signal."""
+  code = """
+import gc, os, signal, time
+from bert_jax import errors
+
+def callback(phase, info):
+  gc.callbacks.remove(callback)
+  os.kill(os.getpid(), signal.SIGTERM)
+
+with errors.command_line():
+  gc.callbacks.append(callback)
+  gc.collect()
+  time.sleep(5)
+"""
+  out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
+  assert (out.returncode, out.stderr) == (130, 'stopped\n')
+
+
 def test_a_closed_terminal_saves_unless_nohup_has_it_ignored():
   before = signal.getsignal(signal.SIGHUP)
   try:

@@ -615,7 +615,9 @@ def test_a_damaged_index_or_a_missing_shard_is_named(small, vocab, tmp_path):
   make(out, vocab, ('', small))
   records, index = prepared.shard_paths(out, 0)
   whole = index.read_bytes()
-  for bad in (whole[: len(whole) // 2], whole[:300] + b'xxxx' + whole[304:], b''):
+  method = whole.index(b'PK\x01\x02') + 10  # how the first array is compressed
+  unusual = whole[:method] + b'\xff' + whole[method + 1 :]
+  for bad in (whole[: len(whole) // 2], whole[:300] + b'xxxx' + whole[304:], b'', unusual):
     index.write_bytes(bad)
     with pytest.raises(InputError, match='00000.npz is damaged'):
       prepared.load(out, tokenizer)

@@ -14,7 +14,6 @@ import functools
 import hashlib
 import io
 import logging
-import zipfile
 import zlib
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from bert_jax.corpus import prepared
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, offsets
 from bert_jax.errors import InputError
 from bert_jax.text.documents import is_held_out
-from bert_jax.whole_files import write_whole
+from bert_jax.whole_files import UNREADABLE, write_whole
 
 log = logging.getLogger('bert_jax')
 
@@ -116,7 +115,7 @@ class Index:
       with np.load(io.BytesIO(data)) as file:
         self.columns = {name: file[name] for name in COLUMNS}
         self.unigrams = file['unigrams']
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+    except UNREADABLE:
       raise InputError(
         f'{table} is not the one that corpus.json was written with; delete corpus.json and run the '
         'bert_jax.tools.prepare that made the corpus again, which writes both anew'

@@ -18,7 +18,6 @@ import json
 import math
 import threading
 import zipfile
-import zlib
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +28,7 @@ from bert_jax.corpus.tokenized import Corpus, DamagedRecord, offsets
 from bert_jax.errors import InputError, first_line
 from bert_jax.text import files
 from bert_jax.text.values import json_value
-from bert_jax.whole_files import seal
+from bert_jax.whole_files import UNREADABLE, seal
 
 META, PLAN = 'corpus.json', 'plan.json'
 KINDS = {  # of what corpus.json holds at least
@@ -65,8 +64,7 @@ def read_index(path):
     with np.load(path) as file:
       arrays = {name: file[name] for name in file.files}
     return json_value(arrays.pop('facts').tobytes()), arrays
-  except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile,
-          zlib.error) as error:  # fmt: skip
+  except (*UNREADABLE, MemoryError) as error:
     raise InputError(f'{path} is damaged ({first_line(error)}); prepare the corpus anew') from error
 
 

@@ -9,7 +9,6 @@ import hashlib
 import io
 import logging
 import sys
-import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from bert_jax.manifest import flat
 from bert_jax.predict.sentence_vectors import Embed
 from bert_jax.tasks.ask import check_top_k
 from bert_jax.text import files
-from bert_jax.whole_files import write_whole
+from bert_jax.whole_files import UNREADABLE, write_whole
 
 log = logging.getLogger('bert_jax')
 
@@ -110,5 +109,5 @@ def _read(path, fingerprint):
   try:
     with np.load(path, allow_pickle=False) as kept:
       return kept['vectors'] if str(kept['fingerprint']) == fingerprint else None
-  except (OSError, ValueError, KeyError, EOFError, RuntimeError, TypeError, zipfile.BadZipFile):
-    return None  # RuntimeError: a bit that says compressed or encrypted; TypeError: an .npy
+  except (*UNREADABLE, TypeError):
+    return None  # TypeError: an .npy

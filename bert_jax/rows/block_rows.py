@@ -25,8 +25,6 @@ import io
 import logging
 import sys
 import time
-import zipfile
-import zlib
 from collections import OrderedDict
 
 import numpy as np
@@ -37,7 +35,7 @@ from bert_jax.corpus.tokenized import DamagedRecord, offsets
 from bert_jax.errors import InputError
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.sentence_pairs import PAIRS
-from bert_jax.whole_files import write_whole
+from bert_jax.whole_files import UNREADABLE, write_whole
 
 log = logging.getLogger('bert_jax')
 
@@ -185,7 +183,7 @@ class BlockRows:
       log.warning('%s is damaged; its rows are counted again', path)
     except FileNotFoundError:
       pass
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except UNREADABLE as error:
       log.warning('%s is damaged (%s); its rows are counted again', path, error)
     started, counts = time.perf_counter(), np.zeros(shape, np.int64)
     for k, unit in enumerate(tqdm.tqdm(chosen, 'counting rows', unit=' blocks', disable=None)):

@@ -9,7 +9,7 @@ import contextlib
 import logging
 from pathlib import Path
 
-from bert_jax.errors import InputError, quoted
+from bert_jax.errors import InputError, first_line, quoted
 from bert_jax.text import files
 from bert_jax.tokenizers.byte_level import BLANK, ByteLevel
 from bert_jax.tokenizers.rust_tokenizer import RustTokenizer
@@ -28,7 +28,7 @@ def _whole(path):
   except InputError:
     raise
   except Exception as error:
-    why = f'{type(error).__name__}: {error!s:.100}'
+    why = f'{type(error).__name__}: {first_line(error):.100}'
     raise InputError(f'{path} is not built as a vocabulary is ({why}); is it whole?') from None
 
 

@@ -240,6 +240,11 @@ def test_tokens_are_masked_at_a_rate_and_weigh_its_inverse():
   noise = np.asarray(objective.prepare(many, jax.random.key(0))['noise'])
   rates = np.sort(1 / noise[noise.any(axis=1)].max(axis=1))
   assert len(rates) > 3000 and np.diff(rates).max() < 0.02
+  # Of a batch that is partly empty, over its rows.
+  few = {name: x.at[1000:].set(0) for name, x in many.items()}
+  noise = np.asarray(objective.prepare(few, jax.random.key(0))['noise'])
+  rates = 1 / noise[noise.any(axis=1)].max(axis=1)
+  assert rates.max() > 0.99 and not noise[1000:].any()
 
 
 # ---- rows and bits -------------------------------------------------------------------------------

@@ -120,10 +120,10 @@ class LanguageModel(MlmNsp):
   def _noised(self, batch, rng, evenly):
     """noised_ids [B, T], and noise [B, T]: 1 / rate where a token is masked, else 0."""
     ids_BT, (rate_key, mask_key) = batch['input_ids'], jax.random.split(rng)
-    B = len(ids_BT)
-    draws_B = jax.random.uniform(rate_key, (B,))
-    if evenly:
-      draws_B = (jnp.arange(B) + draws_B[0]) / B
+    draws_B = jax.random.uniform(rate_key, (len(ids_BT),))
+    if evenly:  # over the rows that hold something, since the last batch may have empty ones
+      real_B = (batch['segment_ids'] > 0).any(axis=1)
+      draws_B = (jnp.cumsum(real_B) - 1 + draws_B[0]) / jnp.maximum(1, jnp.sum(real_B))
     rates_B1 = (LEAST_RATE + (1 - LEAST_RATE) * draws_B)[:, None]
     hidden_BT = self._ordinary(batch) & (jax.random.uniform(mask_key, ids_BT.shape) < rates_B1)
     noised_BT = jnp.where(hidden_BT, self.masking['mask_id'], ids_BT)

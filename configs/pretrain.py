@@ -10,8 +10,8 @@ arch=modern   another encoder, and its paper's settings; without size= as large 
               modern (ModernBERT), mosaic (MosaicBERT), neo (NeoBERT), cramming, albert, fnet;
               lstm, conv and bag, which are BERT with another mixer than attention; and tutorial,
               BERT as PyTorch tutorials simplify it.
-              Another pre-training, of BERT: roberta (name its byte-level vocabulary with
-              tokenizer.path, else a BPE is trained), electra, spanbert, wwm (BERT-wwm) and ernie
+              Another pre-training, of BERT: roberta (with a byte-level vocabulary of
+              its own; tokenizer.path names another), electra, spanbert, wwm (BERT-wwm) and ernie
               (ERNIE 1.0: words, phrases, then entities are masked as one; name files of them with
               corpus.phrases and corpus.entities)
 continued     goes on with the pre-training of a model on your text: --config.init_from=SRC and
@@ -135,7 +135,7 @@ ARCHITECTURES = {
   'roberta': dict(
     batch_size=8192, steps=500_000,
     model=dict(vocab_size=50265, type_vocab_size=0, layer_norm_eps=1e-5),
-    tokenizer=dict(kind='bpe', do_lower_case=False), data=dict(seq_length=512),
+    tokenizer=dict(kind='byte_bpe', do_lower_case=False), data=dict(seq_length=512),
     corpus=dict(rows='full'), loss=dict(nsp_weight=0.0),
     optimizer=dict(name='adamw', learning_rate=6e-4, warmup=0.048, schedule='wsd', decay=0.952,
                    beta2=0.98, clip_norm=0.0, accumulation=16)),

@@ -3,8 +3,9 @@
 from bert_jax.field import Field
 
 FIELDS = {
-  'tokenizer.kind': Field(str, ('wordpiece', 'unigram', 'bpe', 'bytes'),
-    'to train if `path` is empty; bytes: the bytes of UTF-8, nothing to train', 'wordpiece'),
+  'tokenizer.kind': Field(str, ('wordpiece', 'unigram', 'bpe', 'byte_bpe', 'bytes'),
+    "to train if `path` is empty; unigram, bpe: SentencePiece's; byte_bpe: RoBERTa's, of bytes; "
+    'bytes: those of UTF-8, nothing to train', 'wordpiece'),
   'tokenizer.path': Field(str, None, "a file with one; empty: init_from's, else train one", ''),
   'tokenizer.character_coverage': Field(float, '(0, 1]', 'share of characters a new one keeps',
     0.99999),

@@ -1,6 +1,6 @@
 """How much each language counts when one vocabulary is trained for several."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from bert_jax.errors import InputError
 
@@ -27,6 +27,16 @@ def weights(sizes: dict[str, int], sampling: float) -> dict[str, int]:
     return dict.fromkeys(sizes, 1)
   largest = max(sizes.values())  # the largest language has weight 100
   return {name: round(100 * (largest / size) ** (1 - sampling)) for name, size in sizes.items()}
+
+
+def repeated(lines: dict[str, list[str]], weights: dict[str, int]) -> Iterator[str]:
+  """Yields the lines of all languages, those of the largest once, the others as often as their
+  weights say, with equally many more of each."""
+  once = min(weights.values())
+  for language, part in lines.items():
+    for i, line in enumerate(part):
+      for _ in range((i + 1) * weights[language] // once - i * weights[language] // once):
+        yield line
 
 
 def weighted_shares(sizes: dict[str, int], weights: dict[str, int]) -> dict[str, float]:

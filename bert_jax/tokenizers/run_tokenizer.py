@@ -11,6 +11,7 @@ from typing import Any
 from bert_jax import tokenizers
 from bert_jax.errors import InputError
 from bert_jax.tokenizers.byte_level import of_bytes
+from bert_jax.tokenizers.byte_level_trainer import train_byte_level
 from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
 from bert_jax.tokenizers.wordpiece_trainer import train_wordpiece
 
@@ -23,6 +24,10 @@ def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]
   vocabulary in the folder is not that of tokenizer.path, or if its size is not model.vocab_size
   (released weights may have more rows than their vocabulary has pieces)."""
   settings, size = config.tokenizer, config.model.vocab_size
+  trains = not (folder or settings.path)
+  if trains and settings.kind in ('bytes', 'byte_bpe') and settings.do_lower_case:
+    kept = f'tokenizer.kind={settings.kind} keeps capitals'
+    raise InputError(f'{kept}; set tokenizer.do_lower_case=false.')
 
   def from_path():
     return tokenizers.load(settings.path, do_lower_case=settings.do_lower_case)
@@ -43,8 +48,6 @@ def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]
   elif settings.path:
     tokenizer = from_path()
   elif settings.kind == 'bytes':
-    if settings.do_lower_case:
-      raise InputError('tokenizer.kind=bytes keeps capitals; set tokenizer.do_lower_case=false.')
     tokenizer = of_bytes()
   else:
     tokenizer = _trained(config, texts())
@@ -70,10 +73,10 @@ def check_path(config):
 
 def _trained(config, texts):
   """A tokenizer of tokenizer.kind with model.vocab_size pieces, trained on texts."""
-  settings = config.tokenizer
-  log.info('training a %s vocabulary of %d pieces', settings.kind, config.model.vocab_size)
+  settings, size = config.tokenizer, config.model.vocab_size
+  log.info('training a %s vocabulary of %d pieces', settings.kind, size)
   common = {
-    'vocab_size': config.model.vocab_size,
+    'vocab_size': size,
     'do_lower_case': settings.do_lower_case,
     'character_coverage': settings.character_coverage,
     'sampling': config.corpus.sampling if 'corpus' in config else 1.0,
@@ -83,6 +86,9 @@ def _trained(config, texts):
     if settings.kind == 'wordpiece':
       path = Path(scratch) / 'vocab.txt'
       counts = train_wordpiece(texts, path, **common)
+    elif settings.kind == 'byte_bpe':
+      path = Path(scratch) / 'tokenizer.json'
+      counts = train_byte_level(texts, path, vocab_size=size, sampling=common['sampling'])
     else:
       path = Path(scratch) / 'spm.model'
       counts = train_sentencepiece(texts, path, model_type=settings.kind, **common)

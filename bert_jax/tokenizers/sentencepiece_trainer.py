@@ -10,7 +10,13 @@ import sentencepiece
 
 from bert_jax.errors import InputError
 from bert_jax.tokenizers.base import checked
-from bert_jax.tokenizers.language_weights import Texts, by_language, weighted_shares, weights
+from bert_jax.tokenizers.language_weights import (
+  Texts,
+  by_language,
+  repeated,
+  weighted_shares,
+  weights,
+)
 
 _SLICE = 4096  # characters; SentencePiece leaves out longer lines
 _LEFT_OUT = str.maketrans('\0\u2585', '  ')  # SentencePiece leaves out lines with these
@@ -35,14 +41,8 @@ def train_sentencepiece(
   lines = {language: _lines(part) for language, part in by_language(texts).items()}
   sizes = {language: sum(map(len, part)) for language, part in lines.items()}
   times = weights(sizes, sampling)
-  once = min(times.values())  # the weight of the largest language, whose lines are given once
   model = train_model(
-    sentence_iterator=(
-      line
-      for language, part in lines.items()
-      for i, line in enumerate(part)
-      for _ in range((i + 1) * times[language] // once - i * times[language] // once)
-    ),
+    sentence_iterator=repeated(lines, times),
     vocab_size=vocab_size,
     model_type=model_type,
     character_coverage=character_coverage,

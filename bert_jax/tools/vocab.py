@@ -4,7 +4,8 @@
     python -m bert_jax.tools.vocab --input de='de/*.txt' --input sw='sw/*.txt' --sampling 0.7 ...
 
 V/vocab.txt with its tokenizer_config.json is what Google's and Hugging Face's BERT tokenizers load;
-the kinds unigram and bpe write a SentencePiece model, V/spm.model.
+the kinds unigram and bpe write a SentencePiece model, V/spm.model, and byte_bpe (with --cased) the
+V/tokenizer.json of a RoBERTa.
 """
 
 import json
@@ -19,6 +20,7 @@ import tqdm
 from bert_jax import tokenizers
 from bert_jax.errors import InputError, command_line
 from bert_jax.text import documents as text
+from bert_jax.tokenizers.byte_level_trainer import train_byte_level
 from bert_jax.tokenizers.run_tokenizer import arguments_called, describe
 from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
 from bert_jax.tokenizers.wordpiece_trainer import train_wordpiece
@@ -30,11 +32,13 @@ log = logging.getLogger('bert_jax')
 def train(args):
   """Writes the vocabulary of parsed arguments to args.out; returns what was counted on the way."""
   started, out = time.perf_counter(), Path(args.out).expanduser()
-  is_wordpiece = args.kind == 'wordpiece'
+  is_wordpiece, of_bytes = args.kind == 'wordpiece', args.kind == 'byte_bpe'
   if args.no_cjk_spaces and not is_wordpiece:
     raise InputError('--no-cjk-spaces is for --kind wordpiece; the others put no spaces anywhere')
   arguments.check_writable(out)
-  file = 'vocab.txt' if is_wordpiece else 'spm.model'
+  if of_bytes and not args.cased:
+    raise InputError('--kind byte_bpe keeps capitals; say --cased')
+  file = 'vocab.txt' if is_wordpiece else 'tokenizer.json' if of_bytes else 'spm.model'
   earlier = tokenizers.load_folder(out) if tokenizers.in_folder(out) else None
   another = InputError(f'{out} holds another vocabulary; choose another --out, or delete it')
   if earlier and (tokenizers.in_folder(out).name, earlier.vocab_size) != (file, args.size):
@@ -54,6 +58,8 @@ def train(args):
     texts = {n: _sentences(args, n, part, counts, documents, bar) for n, part in specs.items()}
     if is_wordpiece:
       made = train_wordpiece(texts, path, **settings, **flags)
+    elif of_bytes:
+      made = train_byte_level(texts, path, vocab_size=args.size, sampling=args.sampling)
     else:
       settings |= {'model_type': args.kind, 'do_lower_case': not args.cased}
       made = train_sentencepiece(texts, path, **settings)
@@ -87,7 +93,7 @@ def main(argv=None):
   add = parser.add_argument
   arguments.add_text(add)
   add('--out', required=True, help='folder to write')
-  add('--kind', default='wordpiece', choices=('wordpiece', 'unigram', 'bpe'))
+  add('--kind', default='wordpiece', choices=('wordpiece', 'unigram', 'bpe', 'byte_bpe'))
   add('--size', type=int, default=30522, help='number of pieces, default 30522')
   add('--cased', action='store_true', help='keep case and accents')
   add('--character-coverage', type=float, default=0.99999,

@@ -320,6 +320,73 @@ def test_one_beam_is_greedy_choice(stop_ids, penalty):
   assert penalty == 1 or texts(toy_search(1, repetition_penalty=9.0)[0]) != texts(ids)
 
 
+@pytest.mark.parametrize('beams', [1, 3])
+def test_a_beam_ends_where_the_model_has_no_more_places(beams):
+  """Prompts of 1, 2 and 3 tokens and a model of 4 places: as many tokens as are left, and one more,
+  which nothing is read after."""
+  starts, places = jnp.array([1, 2, 3]), jnp.array([1, 2, 3])
+  ids, scores = decoding.beam_search(
+    toy_step, {'history': starts}, jnp.asarray(TABLE)[starts], places, Choice(), beams=beams,
+    max_tokens=N, length=4, length_penalty=0.0,
+  )  # fmt: skip
+  assert [len(x) for x in texts(ids)] == [4, 3, 2] and np.isfinite(scores).all()
+  for row, ids_of, score in zip(starts.tolist(), texts(ids), scores):
+    alone = decoding.beam_search(
+      toy_step, {'history': starts[row - 1 : row]}, jnp.asarray(TABLE)[row : row + 1],
+      jnp.ones(1, jnp.int32), Choice(), beams=beams, max_tokens=len(ids_of), length=99,
+      length_penalty=0.0,
+    )  # fmt: skip
+    assert texts(alone[0]) == [ids_of]
+    np.testing.assert_allclose(alone[1][0], score, rtol=1e-6)
+
+
+# ---- masks ---------------------------------------------------------------------------------------
+
+
+def toy_read(ids_BT):
+  """Logits [B, N, V + 1] at the last N of T tokens, which follow from all tokens."""
+  places = jnp.arange(ids_BT.shape[1] - N, ids_BT.shape[1])
+  waves = jnp.arange(1, V + 2) * (1.0 + places[:, None])
+  total_B = (ids_BT * jnp.arange(1, 1 + ids_BT.shape[1])).sum(axis=1)
+  return 3 * jnp.sin(waves + 0.7 * total_B[:, None, None])
+
+
+def one_by_one(prompt, surest, penalty):
+  """(ids, score) of N masks after a prompt, filled in a plain loop."""
+  ids, left, total = [*prompt, *[V] * N], set(range(N)), 0.0
+  while left:
+    logits = np.asarray(toy_read(jnp.array([ids])))[0].astype(np.float64)
+    logs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    at = max(left, key=lambda n: logs[n].max()) if surest else min(left)
+    filled = {*prompt, *(ids[len(prompt) + n] for n in range(N) if n not in left)}
+    chosen = [x / penalty if x > 0 else x * penalty for x in logits[at]]
+    chosen = [y if i in filled else x for i, (x, y) in enumerate(zip(logits[at], chosen))]
+    ids[len(prompt) + at], total = int(np.argmax(chosen)), total + logs[at, np.argmax(chosen)]
+    left.remove(at)
+  return ids[len(prompt) :], total
+
+
+@pytest.mark.parametrize('penalty', [1.0, 3.0])
+@pytest.mark.parametrize('surest', [False, True])
+def test_masks_are_filled_in_their_order_each_seeing_those_before(surest, penalty):
+  prompts = [[0, 1], [2, 3], [1, 1], [3, 0]]
+  ids = np.array([[*prompt, *[V] * N] for prompt in prompts])
+  open_BN = jnp.broadcast_to(jnp.arange(2, 2 + N), (4, N))
+  seen = jax.nn.one_hot(np.array(prompts), V + 1).any(axis=1)
+  fill = functools.partial(
+    decoding.unmask, toy_read, ids, open_BN, jax.random.split(jax.random.key(0), 4), seen_BV=seen
+  )
+  out, scores = fill(Choice(repetition_penalty=penalty), surest=surest)
+  for prompt, row, score in zip(prompts, out.tolist(), scores):
+    expected, total = one_by_one(prompt, surest, penalty)
+    assert row == expected
+    np.testing.assert_allclose(score, total, rtol=1e-4)
+  other, _ = fill(Choice(repetition_penalty=penalty), surest=not surest)
+  assert (out != other).any()
+  drawn, _ = fill(Choice(temperature=2.0), surest=surest)
+  assert (drawn != out).any()
+
+
 def test_a_beam_search_takes_its_cache_along():
   """On a model: four beams of prompts of three lengths, beside a search over whole texts."""
   config, params = causal('rotary')

@@ -294,6 +294,23 @@ def test_characters_and_bytes_are_counted(tokenizer):  # noqa: F811
   assert corpus.select(np.array([False, True])).sizes.tolist() == [[4, 6]]
 
 
+def test_every_language_has_a_unigram_line_of_each_loss(tmp_path, tokenizer):  # noqa: F811
+  for name in ('en', 'de'):
+    (tmp_path / name).write_text('w1 w2 w3\nw4 w1\n\nw5 w6\n\n' * 20)
+  train, extra = f'en={tmp_path}/en,de={tmp_path}/de', 'corpus.eval_share=0.3'
+  config = c.load(
+    'configs/pretrain.py:runlocal,objective=diffusion',
+    [f'--config.{x}' for x in (f'data.train={train}', extra)],
+  )
+  record = TASKS['language_model']
+  config = record.resolve(config)
+  for source in record.sources(config, tokenizer).values():
+    levels = source.baselines
+    assert levels['bound_en'] == levels['mlm_en'] != levels['lm_en']
+    named = {x for x in record.objective(config, tokenizer).metrics if x.startswith('bound_')}
+    assert named - levels.keys() == {'bound_accuracy'}
+
+
 # ---- runs ----------------------------------------------------------------------------------------
 
 
@@ -488,6 +505,12 @@ def test_the_command_line_writes_on(runs, tmp_path, capsys):
     (dict(beams=4, temperature=1.0), 'which draws nothing'),
     (dict(order='left'), 'this model is causal and writes from left to right'),
     (dict(stop=('river market',)), 'name one piece'),
+    (dict(stop='river'), "stop is 'river'; put it in []"),
+    (dict(max_tokens=2.5), 'max_tokens is 2.5; give a whole number'),
+    (dict(temperature='1'), "temperature is '1'; give a number"),
+    (dict(seed=2**70, temperature=1.0), 'use one from 0 to'),
+    (dict(length_penalty=2.0), 'which only a beam search reads'),
+    (dict(beams=2, length_penalty=float('nan')), 'length_penalty is nan'),
   ],
 )
 def test_a_wrong_option_is_one_sentence(runs, options, sentence):
@@ -506,6 +529,8 @@ def test_what_a_model_cannot_do_is_one_sentence(runs):
   assert reply[0] is None and 'the prompt is 81 tokens long, and this model reads 32' in reply[1]
   (reply,) = masked.ask('generate', max_tokens=31).replies(['the river'])
   assert 'with its 31 masks; cut it' in reply[1]
+  with pytest.raises(InputError, match='stop is .river.; put it in'):
+    causal.generate(['the'], stop='river')
   with pytest.raises(InputError, match='order is .right.; use left, confidence'):
     masked.ask('generate', order='right')
   with pytest.raises(InputError, match='beams is 2, and masks are filled one at a time'):

@@ -384,8 +384,12 @@ def test_denoising_says_what_does_not_go_with_it(corpus_file):
   for field in ('masking.policy=span', 'loss.nsp_weight=1', 'eval_masking.mask_share=0.5'):
     with pytest.raises(InputError, match='config has no field'):
       c.load('configs/translate.py:denoise', [f'--config.{field}'])
-  with pytest.raises(InputError, match='makes pairs; set it to full or single'):
-    c.load('configs/translate.py:denoise', ['--config.corpus.rows=sop'])
+  for field, fault in (
+    ('corpus.rows=sop', 'makes pairs; set it to full or single'),
+    ('corpus.lengths=32,64@9', 'which denoising reads whole; leave it empty'),
+  ):
+    with pytest.raises(InputError, match=fault):
+      c.load('configs/translate.py:denoise', [f'--config.{field}'])
 
 
 def test_counts_of_tokens_are_of_both_sides(words, vocab, tokenizer):

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import sys
 
 import jax
@@ -63,9 +64,9 @@ LONG = ' '.join(['river'] * LENGTH)
 
 @pytest.mark.parametrize('kind, line, arguments, sentence', [
   ('causal', 'the [MASK]', ['--task', 'fill-mask'], 'causal: at a [MASK] it knows nothing'),
-  ('masked', 'the river', ['--task', 'translate'], 'has no decoder; train one with configs/tr'),
-  ('causal', 'the river', ['--task', 'translate'], 'has no decoder; train one with configs/tr'),
-  ('translation', 'the river', ['--task', 'generate'], 'has no head that predicts tokens'),
+  ('masked', 'the river', ['--task', 'translate'], 'no decoder that was trained on pairs; train'),
+  ('causal', 'the river', ['--task', 'translate'], 'no decoder that was trained on pairs; train'),
+  ('translation', 'the river', ['--task', 'generate'], 'has no head that continues a prompt; use'),
   ('causal', 'the river', ['--task', 'generate', '--beams', '0'], 'beams is 0; use 1 for no beam'),
   ('translation', 'the river', ['--task', 'translate', '--beams', '0'], 'beams is 0; use 1 or mo'),
   ('causal', 'the river', ['--task', 'generate', '--temperature=-0.5'], 'temperature is -0.5; use'),
@@ -73,6 +74,12 @@ LONG = ' '.join(['river'] * LENGTH)
    'top_k is 27; the vocabulary has 26 pieces'),
   ('masked', 'the river', ['--task', 'generate', '--temperature', '1', '--top-k', '27'],
    'top_k is 27; the vocabulary has 26 pieces'),
+  ('masked', 'the river', ['--task', 'generate', '--stop', 'stone'], 'stop says nothing to masks'),
+  ('causal', 'the river', ['--task', 'generate', '--stop', 'QQ'], 'which is not in the vocabulary'),
+  ('causal', 'the river', ['--task', 'generate', '--length-penalty', '2'],
+   'length_penalty is 2.0, which only a beam search reads; add beams'),
+  ('translation', 'the river', ['--task', 'translate', '--length-penalty', 'nan'],
+   'length_penalty is nan; use 1'),
   ('causal', LONG, ['--task', 'generate', '--strict'],
    f'line 1: the prompt is {LENGTH + 1} tokens long, and this model reads {LENGTH}; cut it'),
   ('masked', LONG, ['--task', 'generate', '--strict', '--max-tokens', '4'],
@@ -84,6 +91,16 @@ def test_a_question_that_has_no_answer(
   monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(f'{line}\n'.encode())))
   run = lambda: __main__.main(['--model', str(folders[kind]), '--no-cache', *arguments])
   assert sentence in refused(run, capsys)
+
+
+def test_text_grows_on_a_terminal(folders, monkeypatch, capsys):
+  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'the river\n')))
+  monkeypatch.setattr(sys.stderr, 'isatty', lambda: True, raising=False)
+  arguments = ['--model', str(folders['causal']), '--task', 'generate', '--no-cache']
+  __main__.main([*arguments, '--max-tokens', '3'])
+  said = capsys.readouterr()
+  written = json.loads(said.out)['generated']
+  assert written.strip() and f'{written}\n' in said.err
 
 
 def test_a_prompt_that_is_too_long_is_told_beside_the_others(folders, monkeypatch, capsys):

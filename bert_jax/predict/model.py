@@ -235,8 +235,8 @@ class Model:
   def generate(self, prompts, **options):
     """How each text goes on: {'generated': text, 'tokens': number, ..}. Options: max_tokens,
     temperature, top_k, top_p, seed, beams and others (tasks/pretraining/generate.py)."""
-    if 'stop' in options:
-      options['stop'] = tuple(options['stop'])
+    if not isinstance(stop := options.get('stop', ''), str):
+      options['stop'] = tuple(stop)
     return self._shown('generate', prompts, **options)
 
   def perplexity(self, texts):

@@ -9,8 +9,10 @@ continued with other draws.
 """
 
 import functools
+import math
 import zlib
 from collections import Counter
+from numbers import Integral, Real
 
 import jax
 import jax.numpy as jnp
@@ -45,12 +47,16 @@ class Generate(Ask):
     self.causal = model.config.model.causal or getattr(model.objective, 'writes', False)
     self.left = self.causal and not order
     check(model.tokenizer.vocab_size, max_tokens, temperature, top_k, top_p, repetition_penalty,
-          beams)  # fmt: skip
+          beams, length_penalty, seed)  # fmt: skip
     if order and (model.config.model.causal or order not in ORDERS):
       causal = 'this model is causal and writes from left to right; leave order out.'
       raise InputError(causal if order in ORDERS else f'order is {order!r}; use left, confidence.')
     if beams > 1 and not self.left:
       raise InputError(f'beams is {beams}, and masks are filled one at a time; leave beams out.')
+    if stop and not self.left:
+      raise InputError('stop says nothing to masks, which are all filled; leave it out.')
+    if isinstance(stop, str):
+      raise InputError(f'stop is {quoted(stop)}; put it in [], since there may be several.')
     end_id = model.tokenizer.reserved.get('[SEP]')  # a GPT's vocabulary has none
     stop_ids = [] if end_id is None else [end_id]
     stop_ids += [self._piece(text) for text in stop]
@@ -66,6 +72,8 @@ class Generate(Ask):
     ids = self.model.tokenizer.ids_batch([text])[0]
     if len(ids) != 1:
       raise InputError(f'stop is {quoted(text)}, which is {len(ids)} pieces; name one piece.')
+    if ids[0] == self.model.tokenizer.reserved.get('[UNK]'):
+      raise InputError(f'stop is {quoted(text)}, which is not in the vocabulary; name a piece.')
     return int(ids[0])
 
   def record(self, given):
@@ -226,8 +234,18 @@ def _seen(ids_BP, lengths_B, config):
   return none_BV.at[rows_B1, ids_BP].max(real_BP)
 
 
-def check(pieces, max_tokens, temperature, top_k, top_p, repetition_penalty, beams):
+def check(
+  pieces, max_tokens, temperature, top_k, top_p, repetition_penalty, beams, length_penalty, seed
+):  # fmt: skip
   """InputError unless text can be made so by a vocabulary of so many pieces."""
+  whole = {'max_tokens': max_tokens, 'top_k': top_k, 'beams': beams, 'seed': seed}
+  real = {'temperature': temperature, 'top_p': top_p, 'repetition_penalty': repetition_penalty}
+  real['length_penalty'] = length_penalty
+  for name, value in (whole | real).items():
+    kind = Integral if name in whole else Real
+    if isinstance(value, bool) or not isinstance(value, kind):
+      wanted = 'a whole number' if name in whole else 'a number'
+      raise InputError(f'{name} is {quoted(value)}; give {wanted}.')
   for holds, sentence in (
     (max_tokens >= 1, f'max_tokens is {max_tokens}; ask for 1 token or more.'),
     (beams >= 1, f'beams is {beams}; use 1 for no beam search, or more, such as 4.'),
@@ -235,6 +253,10 @@ def check(pieces, max_tokens, temperature, top_k, top_p, repetition_penalty, bea
     (0 <= top_k <= pieces, f'top_k is {top_k}; the vocabulary has {pieces} pieces, and 0 is all.'),
     (0 < top_p <= 1, f'top_p is {top_p}, and probabilities add up to 1; use 0.9, say.'),
     (repetition_penalty > 0, f'repetition_penalty is {repetition_penalty}; use 1 for none.'),
+    (math.isfinite(length_penalty), f'length_penalty is {length_penalty}; use 1 for the mean.'),
+    (length_penalty == 1 or beams > 1,
+     f'length_penalty is {length_penalty}, which only a beam search reads; add beams, such as 4.'),
+    (0 <= seed < 2**31, f'seed is {quoted(seed)}; use one from 0 to {2**31 - 1}.'),
     (not temperature or beams == 1, f'beams is {beams}, which draws nothing; no temperature then.'),
     (temperature or (not top_k and top_p == 1),
      'top_k and top_p cut what tokens are drawn from; set temperature above 0, such as 1.'),
@@ -243,5 +265,5 @@ def check(pieces, max_tokens, temperature, top_k, top_p, repetition_penalty, bea
       raise InputError(sentence)
 
 
-LACKS = 'head that predicts tokens; use a pre-trained one'
+LACKS = 'head that continues a prompt; use a masked or a causal language model'
 GENERATE = Prediction(Generate, ('mlm',), LACKS)

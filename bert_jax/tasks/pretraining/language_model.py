@@ -127,6 +127,7 @@ def _further(config, tokenizer, source, rows, of_split, of_train, share):
   source.baselines |= {'lm': (level, 'unigram'), 'bound': source.baselines['mlm']}
   if any(levels):
     source.baselines |= {f'lm_{name}': (x, 'unigram') for name, x in levels.items()}
+    source.baselines |= {f'bound_{name}': source.baselines[f'mlm_{name}'] for name in levels}
   term, totals = main_metric(config), [part.totals for part in rows.values()]
   if term == 'mlm':  # which says nothing of a whole text
     return

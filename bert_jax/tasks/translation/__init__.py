@@ -89,7 +89,7 @@ def from_released(config, released):
 
 
 HEADS = (Head('ForConditionalGeneration', ('encoder', 'decoder', 'mlm'), 'text2text-generation'),)
-LACKS = 'decoder; train one with configs/translate.py'
+LACKS = 'decoder that was trained on pairs; train one with configs/translate.py'
 
 TRANSLATION = labelled.family(
   'translation',

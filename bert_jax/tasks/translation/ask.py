@@ -1,6 +1,7 @@
 """Texts for a model to translate, or whatever else it was trained to write: {"text"}."""
 
 import dataclasses
+import math
 
 from bert_jax.errors import InputError
 from bert_jax.tasks.ask import OfHead, texts_of
@@ -25,6 +26,8 @@ class Translate(OfHead):
       if type(value) is not int or value < 1:
         raise InputError(f'{name} is {value!r}; use 1 or more, such as {BEAMS}.')
     penalty = of.length_penalty if length_penalty is None else float(length_penalty)
+    if not math.isfinite(penalty):
+      raise InputError(f'length_penalty is {penalty}; use 1 for the mean.')
     words = of.model.of_words(model.tokenizer.vocab_size)
     self.objective = dataclasses.replace(
       of, model=words, beams=beams, longest=longest, length_penalty=penalty

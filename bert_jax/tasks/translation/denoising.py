@@ -57,6 +57,9 @@ def sources(config, tokenizer, splits=('train', 'eval')):
 def rules(config):
   pairs = f'corpus.rows={config.corpus.rows} makes pairs; set it to full or single.'
   yield config.corpus.rows in ('full', 'single'), pairs
+  lengths = config.corpus.lengths
+  cut = f'corpus.lengths={lengths} cuts rows, which denoising reads whole; leave it empty.'
+  yield not lengths, cut
   yield from PRETRAINING.rules(as_pretraining(config))
   yield from translation.decoder_rules(config)
 

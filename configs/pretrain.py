@@ -255,6 +255,8 @@ def get_config(arg=''):
       optimizer=dict(learning_rate=1e-3, warmup=0.1, horizon=1.0, accumulation=1,
                      batch_warmup=0.0),
       eval=dict(every=250, batches=20), checkpoint=dict(every=100), log=dict(every=50)))
+    if config.optimizer.schedule == 'wsd':  # the warm-up is longer here
+      config.optimizer.decay = min(config.optimizer.decay, 0.9)
     config.update(LOCAL.get(arg.arch, {}))
   if arg.continued:  # after Gururangan et al. 2020 (https://arxiv.org/abs/2004.10964)
     config.update(MLM_ONLY if not arg.arch else {})

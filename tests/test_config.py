@@ -280,3 +280,19 @@ def test_two_records_of_one_name_are_an_error():
   assert records({'QA': qa, 'AGAIN': qa, 'other': 1}) == {'qa': qa}
   with pytest.raises(InputError, match="two records have the name 'qa'; give one another name"):
     records({'QA': qa, 'OTHER': dataclasses.replace(qa, resolve=print)})
+
+
+@pytest.mark.parametrize(
+  'given, sentence',
+  [
+    (['decay=0.1'], 'optimizer.schedule=linear has no such steps; set it to 0'),
+    (['schedule=wsd', 'decay=0.95'], 'are 1.05 of the run together'),
+  ],
+)
+def test_decay_that_no_schedule_makes_is_for_runs_that_have_begun(given, sentence):
+  fields = [f'--config.optimizer.{x}' for x in given]
+  loaded = config.load('configs/pretrain.py:runlocal', fields)  # as that of an older run is
+  with pytest.raises(InputError, match=re.escape(sentence)):
+    config.check_beginning(loaded)
+  ends = ['--config.optimizer.schedule=wsd', '--config.optimizer.decay=0.9']
+  config.check_beginning(config.load('configs/pretrain.py:runlocal', ends))

@@ -187,7 +187,8 @@ def check(config):
 
 def check_beginning(config):
   """InputError if a run that begins breaks a rule that runs of earlier versions may have broken."""
-  for holds, sentence in TASKS[config.objective].rules_to_begin(config):
+  of_task = TASKS[config.objective].rules_to_begin(config)
+  for holds, sentence in (*optimizer.rules_to_begin(config), *of_task):
     if not holds:
       raise InputError(sentence)
 

@@ -74,6 +74,24 @@ def rules(config):
     yield not fault, f'{pattern!r} in config.optimizer is not a regex: {fault}.'
 
 
+def rules_to_begin(config):
+  """The same of a run that begins."""
+  optimizer = config.optimizer
+  decays = optimizer.schedule.startswith('wsd')
+  yield (
+    decays or not optimizer.decay,
+    f'optimizer.decay is {optimizer.decay:g}, and optimizer.schedule={optimizer.schedule} has no '
+    'such steps; set it to 0, or the schedule to wsd.',
+  )
+  both = optimizer.warmup + optimizer.decay
+  shares = optimizer.warmup < 1 and optimizer.decay < 1
+  yield (
+    not (decays and shares and both > 1 + 1e-6),
+    f'optimizer.warmup and optimizer.decay are {both:g} of the run together, so that the rate would '
+    'fall where the warm-up ends; lower one of them.',
+  )
+
+
 def _is_multiplier(pair):
   if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
     return False

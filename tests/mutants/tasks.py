@@ -452,8 +452,8 @@ MUTANTS = [
   (
     'positions go on where a row is cut',
     'bert_jax/objectives/base.py',
-    "'position_ids': position_BT % length}",
     "'position_ids': position_BT}",
+    "'position_ids': batch['position_ids']}",
     'tests/test_objectives.py::test_tokens_of_cut_rows_see_what_they_would_in_rows_of_that_length',
   ),
 ]

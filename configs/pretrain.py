@@ -146,8 +146,8 @@ ARCHITECTURES = {
     masking=dict(mask_share=0.85, random_share=0.0),
     loss=dict(nsp_weight=0.0, replaced_weight=50.0),
     generator=dict(size=1 / 3, embeddings='shared'), optimizer=dict(learning_rate=2e-4)),
-  # Joshi et al. 2020 (https://arxiv.org/abs/1907.10529), section 4. The command of its released code
-  # has a weight decay of 0.01, and predicts 15 tokens of a span by its boundaries, not 20.
+  # Joshi et al. 2020 (https://arxiv.org/abs/1907.10529), section 4. The command of its code has a
+  # weight decay of 0.01, and predicts 15 tokens of a span by its boundaries, not 20.
   'spanbert': dict(
     steps=2_400_000, model=dict(vocab_size=28996), tokenizer=dict(do_lower_case=False),
     data=dict(seq_length=512), corpus=dict(rows='full'),

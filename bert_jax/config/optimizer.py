@@ -87,7 +87,7 @@ def rules_to_begin(config):
   shares = optimizer.warmup < 1 and optimizer.decay < 1
   yield (
     not (decays and shares and both > 1 + 1e-6),
-    f'optimizer.warmup and optimizer.decay are {both:g} of the run together, so that the rate would '
+    f'optimizer.warmup and optimizer.decay are {both:g} of the run together, and the rate would '
     'fall where the warm-up ends; lower one of them.',
   )
 

@@ -1,15 +1,26 @@
 """A trained model as one object, whether it comes from a run or from released weights."""
 
 import dataclasses
+import logging
 from typing import Any, NamedTuple
 
 import jax
 
 from bert_jax import config as config_lib
 from bert_jax import models, run_weights, sharding, tokenizers, workdirs
-from bert_jax.convert import from_huggingface, hub, released_config, sentence_transformers
+from bert_jax.convert import (
+  config_json,
+  from_huggingface,
+  hub,
+  released_config,
+  sentence_transformers,
+)
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
+
+log = logging.getLogger('bert_jax')
+
+WRITE = 'gpt2', 'openai-gpt', 'bart'  # families of released models that write text
 
 
 class Trained(NamedTuple):
@@ -65,6 +76,12 @@ def from_weights(folder, weights):
       f'the vocabulary in {folder} has {pieces} pieces only and the weights have {rows} rows for '
       'them; it is cut off, or not theirs.'
     )
+  asked = config_json.generation_not_read(folder)
+  if asked and weights.description.family in WRITE:
+    log.warning(
+      '%s: %s of its generation is not read here; texts may differ from those of transformers',
+      folder, ', '.join(asked),
+    )  # fmt: skip
   params = jax.device_put(weights.tree(models.ModelConfig(**config.model)))
   return Trained(config, tokenizer, params, 0, sentence_transformers.read(folder))
 

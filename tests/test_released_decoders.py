@@ -409,3 +409,17 @@ def test_a_bart_writes_what_its_objective_does(tmp_path, recorded):
   assert (objective.begin_id, objective.end_id) == (hf.BART_END, hf.BART_END)
   (text,) = Model(found).translate(['dead bed'], beams=2)
   assert isinstance(text, str)
+
+
+def test_settings_of_generation_that_are_not_read_are_named(recorded, tmp_path, caplog):
+  case = next(case for case in hf.CASES if case.startswith('bart'))
+  settings = {'no_repeat_ngram_size': 3, 'min_length': 0, 'num_beams': 4}
+  folder = folder_of(tmp_path / 'hf', recorded, case, **settings)
+  (folder / 'generation_config.json').write_text(
+    json.dumps({'min_length': 56, 'forced_bos_token_id': None})
+  )
+  trained.load(folder)
+  assert 'no_repeat_ngram_size=3, min_length=56 of its generation is not read' in caplog.text
+  caplog.clear()
+  trained.load(folder_of(tmp_path / 'plain', recorded, case))
+  assert 'generation' not in caplog.text

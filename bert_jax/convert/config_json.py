@@ -112,6 +112,23 @@ def read(folder):
   return Description(family, *known, _begin(path, content) if family == 'bart' else '')
 
 
+# {setting of transformers' generate: the value that changes nothing}; our own are arguments
+GENERATION = {
+  'forced_bos_token_id': None, 'no_repeat_ngram_size': 0, 'min_length': 0, 'bad_words_ids': None,
+  'suppress_tokens': None, 'begin_suppress_tokens': None, 'encoder_no_repeat_ngram_size': 0,
+}  # fmt: skip
+
+
+def generation_not_read(folder):
+  """['min_length=56', ..]: what a released model asks of generation that is not read here."""
+  asked = {}
+  for name in ('config.json', 'generation_config.json'):
+    content = files.json_of(folder / name)
+    asked |= {name: content[name] for name in GENERATION if name in content}
+  neutral = lambda name, value: value in (None, GENERATION[name])
+  return [f'{name}={value!r:.40}' for name, value in asked.items() if not neutral(name, value)]
+
+
 def _begin(path, content):
   """What the targets of a BART begin with: its own with [SEP], which is </s>, others with [CLS]."""
   ids = {name: content.get(f'{name}_token_id', i) for name, i in (('bos', 0), ('eos', 2))}

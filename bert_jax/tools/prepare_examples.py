@@ -6,7 +6,7 @@
         --config.data.train=E --config.data.eval=dev.tsv --config.table.text_column=text
 
 The table is read and checked as a training reads it, once. A run on the folder E begins at once and
-holds about 40 bytes of memory for each example, however long its texts are, while one on the table
+holds about 100 bytes of memory for each example, however long its texts are, while one on the table
 holds all of them. Texts are kept whole; a run cuts them (task.max_length, table.long_texts). The
 vocabulary is that of --vocab, the folder of tools.vocab, of a run or of released weights, which
 then start the training.

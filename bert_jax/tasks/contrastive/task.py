@@ -142,8 +142,8 @@ class Judged(Scored):
     parts = [(ids[: limit - 2],) for ids in self.read]
     super().__init__(tokenizer, parts, per_example=of_text, **labelled.shape(config))
 
-  def _digest(self, item_of):
-    digest = hashlib.sha256(super()._digest(item_of).encode())
+  def _digest(self, item_of, of_texts):
+    digest = hashlib.sha256(super()._digest(item_of, of_texts).encode())
     for item in self.items_read:
       digest.update(repr((item.texts, item.score)).encode())
     return digest.hexdigest()[:16]

@@ -104,8 +104,8 @@ class Pairs(Scored):
       self.baselines['translation_nats'] = tokenized.unigram_nats(counts), 'unigram'
     problems.counts['target tokens'] = self.target_tokens
 
-  def _digest(self, item_of):
-    digest = hashlib.sha256(super()._digest(item_of).encode())
+  def _digest(self, item_of, of_texts):
+    digest = hashlib.sha256(super()._digest(item_of, of_texts).encode())
     for labels in self.targets:
       digest.update(labels.tobytes() + b'|')
     return digest.hexdigest()[:16]

@@ -21,8 +21,8 @@ from bert_jax.text import documents, files
 log = logging.getLogger('bert_jax')
 
 POLICIES = ('token', 'whole_word', 'span', 'phrase', 'entity')
-MIN_LENGTH = 8  # tokens, of corpus.lengths
 LEXICONS = {'phrase': 'phrases', 'entity': 'entities'}  # {policy: the lexicon that marks its units}
+MIN_LENGTH = 8  # tokens, of corpus.lengths
 
 
 def masking_stages(policy):

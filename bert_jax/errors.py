@@ -51,7 +51,7 @@ def command_line():
   """For command lines: shows log lines on stderr, and errors as one sentence and an exit code."""
   logging.basicConfig(level=logging.WARNING, format='%(message)s', stream=sys.stderr, force=True)
   show_log()
-  threading.excepthook, sys.unraisablehook = _thread_failed, _not_raised
+  threading.excepthook, sys.unraisablehook = _thread_failed, _unraisable
   asyncio.set_event_loop_policy(_Loops())
   with contextlib.ExitStack() as stack:
     if threading.current_thread() is threading.main_thread():
@@ -133,7 +133,10 @@ def _thread_failed(args):
   logging.getLogger('bert_jax').warning('%s has ended: %s', name, first_line(args.exc_value))
 
 
-def _not_raised(args):
+AGAIN_SECONDS = 0.02  # until a signal comes again
+
+
+def _unraisable(args):
   """For errors where nothing can be raised. A signal that came there, such as in a callback of the
   garbage collector, would be lost, and comes again a moment later. Keeps quiet about what a
   coroutine raises when it is thrown away unfinished, as Orbax's are after the first of many reads
@@ -143,8 +146,6 @@ def _not_raised(args):
   elif not isinstance(args.object, types.CoroutineType):
     sys.__unraisablehook__(args)
 
-
-AGAIN_SECONDS = 0.02  # until a signal comes again
 
 WRONG_PATH = (
   FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError

@@ -100,9 +100,9 @@ def _model_of(config, theirs):
   longest = config.data.seq_length
   if 'task' in config:
     longest = config.task.max_length or longest
-  stretch, own = theirs.recurrent_length, config.model.recurrent_length
+  stretch, of_student = theirs.recurrent_length, config.model.recurrent_length
   # Rows of several examples have them where the stretches of this run begin.
-  if stretch and config.data.examples_per_row > 1 and (not own or own % stretch):
+  if stretch and config.data.examples_per_row > 1 and (not of_student or of_student % stretch):
     raise InputError(
       f'the teacher {config.teacher} reads stretches of {stretch} tokens, at which the examples of '
       f'a row are to begin; set model.recurrent_length={stretch} and memory_length, or '

@@ -112,7 +112,7 @@ def read(folder):
   return Description(family, *known, _begin(path, content) if family == 'bart' else '')
 
 
-# {setting of transformers' generate: the value that changes nothing}; our own are arguments
+# {setting of transformers' generate that has no argument here: the value that changes nothing}
 GENERATION = {
   'forced_bos_token_id': None, 'no_repeat_ngram_size': 0, 'min_length': 0, 'bad_words_ids': None,
   'suppress_tokens': None, 'begin_suppress_tokens': None, 'encoder_no_repeat_ngram_size': 0,

@@ -34,13 +34,18 @@ def is_prepared(spec):
   return bool(spec) and files.exists(Path(spec) / META)
 
 
+def kind_of(tokenizer):
+  """The type of the numbers in ids.bin."""
+  return np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
+
+
 class Writer:
   """Writes the examples of a folder in parts, in their order."""
 
   def __init__(self, folder, tokenizer):
     self.folder, self.tokenizer = Path(folder), tokenizer
     self.folder.mkdir(parents=True, exist_ok=True)
-    self.kind = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
+    self.kind = kind_of(tokenizer)
     self.ends, self.sums, self.tokens, self.number = [], [], 0, 0
     self.sum = 0  # of the block that is not full yet
 
@@ -101,8 +106,7 @@ class Prepared:
       raise self._damaged('the vocabulary')
     load = lambda name: np.load(self.folder / name, mmap_mode='r')
     self.ends, self.labels, self.sums = load(ENDS), load(LABELS), load(SUMS)
-    kind = np.uint16 if self.tokenizer.vocab_size <= 2**16 else np.int32
-    path = self.folder / IDS
+    path, kind = self.folder / IDS, kind_of(self.tokenizer)
     if not path.is_file() or path.stat().st_size != self.meta['tokens'] * np.dtype(kind).itemsize:
       raise self._damaged(IDS)
     self.ids = np.memmap(path, kind, 'r', shape=(self.meta['tokens'],))

@@ -30,8 +30,8 @@ def weights(sizes: dict[str, int], sampling: float) -> dict[str, int]:
 
 
 def repeated(lines: dict[str, list[str]], weights: dict[str, int]) -> Iterator[str]:
-  """Yields the lines of all languages, those of the largest once, the others as often as their
-  weights say, with equally many more of each."""
+  """Yields the lines of all languages as often as their weights say: those with the lowest weight
+  once. Where a weight is no multiple of it, some lines, evenly spread, come once more."""
   once = min(weights.values())
   for language, part in lines.items():
     for i, line in enumerate(part):

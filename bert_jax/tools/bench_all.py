@@ -91,7 +91,7 @@ def everything(args):
       yield line
   if args.json:
     text = json.dumps({'results': results, 'aims': verdicts}, indent=1)
-    write_whole(Path(args.json).expanduser(), text.encode())
+    write_whole(Path(args.json).expanduser(), text)
 
 
 def _option(name, value):

@@ -42,14 +42,19 @@ def predict(args):
     yield _line(what, {'bert_jax': model.embed} | theirs, args.repeat, once, 1)
 
 
-def _random_model(args, arch, tokenizer, draws):
-  """The Model of random weights of configs/pretrain.py with this argument."""
-  dtype = f'--config.model.dtype={args.dtype}'
-  config = config_lib.load(f'configs/pretrain.py:size={args.size}{arch}', [dtype])
+def with_random_weights(config, tokenizer, draws):
+  """The Model of a config with weights drawn by a numpy generator."""
   objective = TASKS[config.objective].objective(config, tokenizer)
   shapes = jax.eval_shape(objective.init, jax.random.key(0))
   params = jax.tree.map(lambda x: 0.02 * draws.standard_normal(x.shape, np.float32), shapes)
   return Model(trained.Trained(config, tokenizer, params, 0))
+
+
+def _random_model(args, arch, tokenizer, draws):
+  """The Model of random weights of configs/pretrain.py with this argument."""
+  dtype = f'--config.model.dtype={args.dtype}'
+  config = config_lib.load(f'configs/pretrain.py:size={args.size}{arch}', [dtype])
+  return with_random_weights(config, tokenizer, draws)
 
 
 def _line(what, sides, repeat, measure, scale):

@@ -1,14 +1,12 @@
 """Measures how fast a GPT writes, beside Hugging Face's with its cache; see tools/bench.py."""
 
-import jax
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import tokenizers, trained
+from bert_jax import tokenizers
 from bert_jax.convert import from_huggingface
-from bert_jax.predict import Model
-from bert_jax.tasks import TASKS
 from bert_jax.tools import bench_peers as peers
+from bert_jax.tools.bench_answers import with_random_weights
 
 PROMPT = 32  # tokens
 
@@ -19,11 +17,8 @@ def generate(args):
   dtype = f'--config.model.dtype={args.dtype}'
   config = config_lib.load(f'configs/causal_lm.py:size={args.size}', [dtype])
   tokenizer = tokenizers.load_folder(from_huggingface.locate(peers.SOURCE))
-  objective = TASKS[config.objective].objective(config, tokenizer)
   draws = np.random.default_rng(0)
-  shapes = jax.eval_shape(objective.init, jax.random.key(0))
-  params = jax.tree.map(lambda x: 0.02 * draws.standard_normal(x.shape, np.float32), shapes)
-  model = Model(trained.Trained(config, tokenizer, params, 0))
+  model = with_random_weights(config, tokenizer, draws)
   theirs = None
   if peers.installed('torch', 'transformers'):
     theirs = _their_tokens(config.model, args.dtype, args.tokens)

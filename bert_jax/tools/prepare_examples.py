@@ -6,10 +6,9 @@
         --config.data.train=E --config.data.eval=dev.tsv --config.table.text_column=text
 
 The table is read and checked as a training reads it, once. A run on the folder E begins at once and
-holds about 100 bytes of memory for each example, however long its texts are, while one on the table
-holds all of them. Texts are kept whole; a run cuts them (task.max_length, table.long_texts). The
-vocabulary is that of --vocab, the folder of tools.vocab, of a run or of released weights, which
-then start the training.
+holds little more than the numbers of its texts and labels, while one on the table holds all texts.
+Texts are kept whole; a run cuts them (task.max_length, table.long_texts). The vocabulary is that of
+--vocab, the folder of tools.vocab, of a run or of released weights, which then start the training.
 """
 
 import itertools
@@ -52,7 +51,7 @@ def prepare(config, vocab, out):
     'data': config.data.train,
     'regression': table.regression,
     'multi_label': table.multi_label,
-    'labels': list(labels.set),
+    'labels': list(labels.label_set),
     'label_counts': dict(labels.counts),
     'counts': dict(problems.counts),
   }
@@ -89,7 +88,7 @@ class Labels:
     self.parts.append((np.array([len(x) for x in of_texts], np.int32), numbers))
 
   @property
-  def set(self):
+  def label_set(self):
     """The label set: that of the config, or the labels that there are, sorted."""
     if self.table.regression:
       return ()
@@ -97,7 +96,7 @@ class Labels:
 
   def arrays(self):
     """Yields the parts of labels.npy."""
-    place = {name: k for k, name in enumerate(names(self.set))}
+    place = {name: k for k, name in enumerate(names(self.label_set))}
     order = np.array([place[name] for name in self.number], np.int32)
     for part in self.parts:
       if self.table.regression:

@@ -45,7 +45,7 @@ def growing(b):
   """Tokens that see each other: a quarter of the row, a half, and all, for a third of the steps
   each (Li et al. 2021, https://arxiv.org/abs/2108.06084, but with equally many in each step)."""
   length = b.data.seq_length
-  return f'{length // 4},{length // 2}@{b.steps // 3},{length}@{2 * b.steps // 3}'
+  return f'{length // 4},{length // 2}@0.333333,{length}@0.666667'
 
 
 def batches(b, *factors):
@@ -119,6 +119,10 @@ ABLATIONS = {
 }
 
 
+# What a size says.
+SHAPE = 'num_hidden_layers', 'hidden_size', 'num_attention_heads', 'intermediate_size'
+
+
 def parsed(arg):
   names = dict.fromkeys(ABLATIONS, False)
   arg = c.parse_arg(arg, **names, runlocal=False, size='', task='', objective='')
@@ -143,13 +147,16 @@ def get_config(arg=''):
     return file('finetune')(f'task={arg.task or "docs"}{sized}{short}')
   if kind == 'objective':
     config = file('pretrain')(f'objective={arg.objective or "masked"}{sized}{short}')
+    if local:
+      quick, kept = file('quickstart')('stage=pretrain'), ('causal', *(SHAPE if arg.size else ()))
+      model = {name: x for name, x in quick.model.items() if name not in kept}
+      config.update(dict(model=model, optimizer=quick.optimizer, eval=dict(every=100)))
   elif local:
     config = file('quickstart')('stage=pretrain')
     config.update(dict(steps=500, eval=dict(every=100)))
     if arg.size:
       size = c.bert(arg.size)
-      config.model.update({name: size[name] for name in (
-        'num_hidden_layers', 'hidden_size', 'num_attention_heads', 'intermediate_size')})
+      config.model.update({name: size[name] for name in SHAPE})
   else:
     config = file('pretrain')(sized.strip(','))
   config.update(dict(log=dict(tensorboard=False), checkpoint=dict(keep_latest=1)))

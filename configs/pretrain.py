@@ -159,7 +159,7 @@ ARCHITECTURES = {
     batch_size=128, data=dict(seq_length=512),
     model=dict(vocab_size=18000, hidden_act='relu', max_position_embeddings=513,
                layer_norm_eps=1e-5),
-    masking=dict(policy='whole_word,phrase@333333,entity@666666')),
+    masking=dict(policy='whole_word,phrase@0.333333,entity@0.666666')),
   # Cui et al. 2019 (https://arxiv.org/abs/1906.08101), the first phase.
   'wwm': dict(
     batch_size=2560, steps=100_000, masking=dict(policy='whole_word'),
@@ -173,14 +173,13 @@ LOCAL = {
   'albert': dict(optimizer=dict(learning_rate=0.01)),
   'wwm': dict(optimizer=dict(learning_rate=0.01)),
   'ernie': dict(
-    masking=dict(policy='whole_word,phrase@167,entity@333'),
     corpus=dict(phrases='configs/lexicons/phrases.txt', entities='configs/lexicons/entities.txt')),
 }
 
 
 # {objective: language_model.kind}
 LANGUAGE_MODELS = {'causal': 'causal', 'masked': 'masked', 'hybrid': 'hybrid',
-                   'diffusion': 'diffusion', 'causal_then_masked': 'causal,masked@{half}'}
+                   'diffusion': 'diffusion', 'causal_then_masked': 'causal,masked@0.5'}
 
 
 def model_of(arch, size, **changes):
@@ -273,7 +272,7 @@ def get_config(arg=''):
       model=dict(causal=arg.objective == 'causal'),
       corpus=dict(rows='lm', short_seq_prob=0.0, dupe_factor=1),
       loss=dict(nsp_weight=0.0),
-      language_model=dict(kind=LANGUAGE_MODELS[arg.objective].format(half=config.steps // 2),
+      language_model=dict(kind=LANGUAGE_MODELS[arg.objective],
                           causal_share=0.5, eval_memory=0)))
   if arg.phase == '128':  # nine tenths of the steps and of the schedule
     config.update(dict(steps=config.steps * 9 // 10, optimizer=dict(horizon=10 / 9)))

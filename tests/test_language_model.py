@@ -28,6 +28,8 @@ from bert_jax.predict import Model
 from bert_jax.predict import __main__ as predict_main
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.pretraining import language_model as language_models
+from bert_jax.tasks.pretraining import task
 from bert_jax.train import train
 
 T = 16
@@ -447,6 +449,18 @@ def test_a_causal_model_writes_on(runs):
   assert ''.join(shown).strip() == greedy[0]['generated'].strip() and len(shown) > 2
 
 
+@pytest.mark.parametrize('beams', [1, 2])
+def test_what_no_text_has_is_never_written(runs, beams):
+  model = Model(runs('causal')[0])
+  ask, reserved = model.ask('generate', max_tokens=6, beams=beams), model.tokenizer.reserved
+  assert set(ask.choice.never_ids) == {reserved[name] for name in ('[PAD]', '[CLS]', '[MASK]')}
+  ids = model.tokenizer.ids_batch([ask.answers(['the river'])[0]['generated']])[0]
+  ask = model.ask('generate', max_tokens=6, beams=beams)
+  ask.choice = dataclasses.replace(ask.choice, never_ids=tuple(map(int, ids)))
+  again = model.tokenizer.ids_batch([ask.answers(['the river'])[0]['generated']])[0]
+  assert len(again) and not set(ids) & set(again)
+
+
 @pytest.mark.parametrize('objective', ['diffusion', 'causal_then_masked', 'hybrid'])
 def test_masks_are_filled_one_by_one(runs, objective):
   model = Model(runs(objective)[0])
@@ -543,6 +557,10 @@ def test_what_a_model_cannot_do_is_one_sentence(runs):
     (['language_model.kind=masked'], 'set model.causal=false.'),
     (['model.causal=false'], 'set model.causal=true.'),
     (['language_model.kind=causal,hybrid@5', 'model.causal=false'], 'a hybrid does not change'),
+    (
+      ['language_model.kind=hybrid', 'language_model.causal_share=1', 'model.causal=false'],
+      'causal_share=1 ends with a model that is causal',
+    ),
     (['language_model.kind=casual'], "is not understood at 'casual'; use one of"),
     (['language_model.kind=causal,masked@0', 'model.causal=false'], 'does not begin at step 0 and'),
     (['corpus.rows=nsp'], 'corpus.rows=nsp makes pairs'),
@@ -556,9 +574,24 @@ def test_what_does_not_go_together_is_one_sentence(changes, sentence):
   assert sentence in str(error.value) and '\n' not in str(error.value)
 
 
+def test_a_kind_a_policy_and_a_length_may_begin_at_a_share_of_the_steps():
+  ready = 'configs/ablations.py:objectives,runlocal,objective=causal_then_masked'
+  ernie = 'configs/pretrain.py:runlocal,arch=ernie'
+  for steps in (500, 1600):
+    fields = [f'--config.steps={steps}']
+    assert language_models.stages(c.load(ready, fields)) == ((0, 'causal'), (steps // 2, 'masked'))
+    policies = task.masking_stages(c.load(ernie, fields).masking.policy, steps)
+    assert [step for step, _ in policies] == [0, round(steps / 3), round(2 * steps / 3)]
+    lengths = ['--config.corpus.lengths=16,64@.25', '--config.corpus.rows=full']
+    config = c.load(ready, fields + lengths)
+    assert task.length_stages(config) == ((0, 16), (steps // 4, 64))
+  with pytest.raises(InputError, match='has a share of the steps, and steps is 0; set steps, and'):
+    c.load(ready, ['--config.steps=0', '--config.epochs=2.0'])
+
+
 @pytest.mark.parametrize('share, metric', [(0, 'mlm'), (0.5, 'lm'), (1, 'lm')])
 def test_a_hybrid_is_judged_by_a_kind_that_it_has(tokenizer, share, metric):  # noqa: F811
-  fields = [f'--config.language_model.causal_share={share}']
+  fields = [f'--config.language_model.causal_share={share}', f'--config.model.causal={share == 1}']
   config = c.load('configs/pretrain.py:runlocal,objective=hybrid', fields)
   record = TASKS['language_model']
   assert record.main_metric(config) == metric

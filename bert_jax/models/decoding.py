@@ -35,18 +35,20 @@ class Choice:
   et al. 2019). repetition_penalty: the logits of tokens that the sequence already has are divided
   by it if positive, and multiplied by it if negative (CTRL, Keskar et al. 2019). As in Hugging
   Face's library, the penalty comes first, then temperature, top_k and top_p. stop_ids: tokens that
-  end a sequence."""
+  end a sequence. never_ids: tokens that are not chosen."""
 
   temperature: float = 0.0
   top_k: int = 0
   top_p: float = 1.0
   repetition_penalty: float = 1.0
   stop_ids: tuple[int, ...] = ()
+  never_ids: tuple[int, ...] = ()
 
   def stops(self, ids):
     return jnp.isin(ids, jnp.array(self.stop_ids or (NONE,), ids.dtype))
 
   def penalised(self, logits_BV, seen_BV):
+    logits_BV = logits_BV.at[:, jnp.array(self.never_ids, jnp.int32)].set(-jnp.inf)
     if self.repetition_penalty == 1:
       return logits_BV
     less = jnp.where(
@@ -168,7 +170,8 @@ def beam_search(step, cache, logits_BV, place_B, choice, *, beams, max_tokens, l
   The score of one with n tokens is the sum of its log probabilities / n^length_penalty, so higher
   penalties favour long ones. A search ends if its best running beam, ended now, would not be better
   than the worst of K ended sequences. All as Hugging Face's library does it, so that ids are the
-  same. Of `choice`, only repetition_penalty and stop_ids apply. Other arguments: see begin."""
+  same. Of `choice`, only repetition_penalty, stop_ids and never_ids apply. Other arguments: see
+  begin."""
   (B, V), K, N = logits_BV.shape, beams, max_tokens
   in_beams = lambda x: jnp.repeat(x, K, axis=0)
   more = max(2, 1 + len(choice.stop_ids)) * K  # among so many candidates, at least K do not end

@@ -26,7 +26,8 @@ CORPUS = {
     'blocks of a large prepared corpus whose rows are mixed at a time', 32, 32),
   'corpus.lengths': Field(str, None,
     'how far apart tokens that see each other may be in training, by step, as in '
-    '32,64@2000,128@4000 (rows are cut there); empty: as far as in the row', '', ''),
+    '32,64@2000,128@4000 or 32,64@0.3,128@0.6 (rows are cut there); empty: as far as in the row',
+    '', ''),
   'corpus.languages': Field(tuple, str, 'to use, in order; empty: all that data.train has', ()),
   'corpus.sampling': Field(float, '[0, 1]',
     'S: a language is seen in proportion to P(L)^S of tokens', 1.0),
@@ -37,7 +38,8 @@ CORPUS = {
 }  # fmt: skip
 MASKING = {
   'masking.policy': Field(str, None,
-    'token, whole_word, span, phrase or entity; or by step, as in token,phrase@1000,entity@2000',
+    'token, whole_word, span, phrase or entity; or by step, as in token,phrase@1000,entity@2000, '
+    'or token,phrase@0.5: from half of the steps on',
     'token'),
   'masking.masked_lm_prob': Field(float, '(0, 1)', 'share of tokens to predict', 0.15),
   'masking.max_predictions_per_seq': Field(int, '[0, inf)',
@@ -63,7 +65,7 @@ LOSS = {
 
 
 def rules(config):
-  task.masking_stages(config.masking.policy)
+  policies = task.masking_stages(config.masking.policy, config.steps)
   weight, types = config.loss.nsp_weight, config.model.type_vocab_size
   for block in ('masking', 'eval_masking'):
     much = f'{block}.mask_share and {block}.random_share add up to more than 1.'
@@ -74,7 +76,7 @@ def rules(config):
   yield from length_rules(config)
   one_type = 'NSP rows have two token types; set model.type_vocab_size to 2, or to 0 for none.'
   yield weight == 0 or types != 1, one_type
-  spans = [policy for _, policy in task.masking_stages(config.masking.policy)] == ['span']
+  spans = [policy for _, policy in policies] == ['span']
   no_spans = (
     f'loss.sbo_weight is {config.loss.sbo_weight} but masking.policy={config.masking.policy} masks '
     'no spans; set masking.policy=span, or loss.sbo_weight=0.'

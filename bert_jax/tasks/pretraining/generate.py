@@ -28,6 +28,7 @@ from bert_jax.tasks.record import Prediction
 ROWS = 16  # sequences that are made together, all beams counted
 STEP = 64  # caches are multiples of so many tokens long, so that few programs are compiled
 ORDERS = 'left', 'confidence'
+NEVER = '[PAD]', '[CLS]', '[MASK]'  # no text has them
 
 
 class Generate(Ask):
@@ -60,9 +61,11 @@ class Generate(Ask):
     end_id = model.tokenizer.reserved.get('[SEP]')  # a GPT's vocabulary has none
     stop_ids = [] if end_id is None else [end_id]
     stop_ids += [self._piece(text) for text in stop]
+    reserved = model.tokenizer.reserved
+    never_ids = {reserved[x] for x in NEVER if x in reserved} - set(stop_ids)
     self.choice = decoding.Choice(
       float(temperature), top_k, float(top_p), float(repetition_penalty),
-      tuple(stop_ids) if self.left else (),
+      tuple(stop_ids) if self.left else (), tuple(never_ids),
     )  # fmt: skip
     self.max_tokens, self.beams, self.seed = max_tokens, beams, seed
     self.length_penalty, self.order, self.show = float(length_penalty), order or ORDERS[0], None

@@ -17,7 +17,8 @@ log = logging.getLogger('bert_jax')
 
 FIELDS = {
   'language_model.kind': Field(str, None,
-    'causal, masked, hybrid or diffusion; or by step, as in causal,masked@20000', 'causal'),
+    'causal, masked, hybrid or diffusion; or by step, as in causal,masked@20000, or '
+    'causal,masked@0.5: from half of the steps on', 'causal'),
   'language_model.causal_share': Field(float, '[0, 1]', 'share of the rows of a hybrid', 0.5),
   'language_model.eval_memory': Field(int, '[0, inf)',
     'model.memory_length in evaluations, which may be longer; 0: as in training', 0, past=0),
@@ -27,7 +28,7 @@ DEFAULTS = {'model.causal': True, 'corpus.rows': 'lm', 'loss.nsp_weight': 0.0}
 
 def stages(config):
   kind, example = config.language_model.kind, 'causal,masked@20000'
-  return task.stages_of('language_model.kind', kind, language_model.KINDS, example)
+  return task.stages_of('language_model.kind', kind, language_model.KINDS, example, config.steps)
 
 
 def objective(config, tokenizer):
@@ -58,15 +59,17 @@ def rules(config):
     value = config.loss[name]
     yield not value, f'loss.{name} is {value}, and language_model has no such term; set it to 0.'
   yield from PRETRAINING.rules(config)
-  kinds = [kind for _, kind in stages(config)]
+  kinds, share = [kind for _, kind in stages(config)], config.language_model.causal_share
   given = f'language_model.kind={config.language_model.kind}'
   alone = 'hybrid' not in kinds or len(kinds) == 1
   yield alone, f'{given}: a hybrid does not change by step; leave out the other kinds.'
-  causal = kinds[-1] == 'causal'
+  all_causal = kinds[-1] == 'hybrid' and share == 1
+  causal = kinds[-1] == 'causal' or all_causal
+  of_rows = ' with language_model.causal_share=1' * all_causal
   yield (
     config.model.causal == causal,
-    f'{given} ends with a model that {"is" if causal else "is not"} causal, and model.causal is '
-    f'{str(config.model.causal).lower()}; set model.causal={str(causal).lower()}.',
+    f'{given}{of_rows} ends with a model that {"is" if causal else "is not"} causal, and '
+    f'model.causal is {str(config.model.causal).lower()}; set model.causal={str(causal).lower()}.',
   )
   yield from memory_rules(config, kinds)
   rows = config.corpus.rows

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -23,19 +24,26 @@ log = logging.getLogger('bert_jax')
 POLICIES = ('token', 'whole_word', 'span', 'phrase', 'entity')
 LEXICONS = {'phrase': 'phrases', 'entity': 'entities'}  # {policy: the lexicon that marks its units}
 MIN_LENGTH = 8  # tokens, of corpus.lengths
+SHARE = re.compile(r'0?\.\d+')  # of the steps
 
 
-def masking_stages(policy):
+def masking_stages(policy, steps):
   """'token,phrase@1000' -> ((0, 'token'), (1000, 'phrase')): each policy and its first step."""
-  return stages_of('masking.policy', policy, POLICIES, 'token,phrase@1000,entity@2000')
+  return stages_of('masking.policy', policy, POLICIES, 'token,phrase@1000,entity@2000', steps)
 
 
-def stages_of(field, text, known, example, listed=''):
-  """((first step, name), ...) of the text of a field that may change by step, as in `example`.
-  listed: the names that are known, in words."""
+def stages_of(field, text, known, example, steps, listed=''):
+  """((first step, name), ...) of the text of a field that may change by step, as in `example`, or
+  in shares of the steps of a run, as in token,phrase@0.5. steps: of a run; 0: unknown, and shares
+  say nothing then. listed: the names that are known, in words."""
   stages = []
   for part in text.split(','):
     name, at, step = part.strip().partition('@')
+    if name in known and SHARE.fullmatch(step):
+      if not steps:
+        advice = 'set steps, and epochs=0, or write the number of a step'
+        raise InputError(f'{field}={text} has a share of the steps, and steps is 0; {advice}.')
+      step = str(round(float(step) * steps))
     if name not in known or (at and not step.isdigit()):
       fault = f'{field}={text} is not understood at {part.strip()!r}'
       several = f'several with their first steps: {example}'
@@ -55,7 +63,8 @@ def length_stages(config):
     return ()
   known = tuple(map(str, range(MIN_LENGTH, longest + 1)))
   example = f'{longest // 4},{longest // 2}@2000,{longest}@4000'
-  stages = stages_of('corpus.lengths', text, known, example, f'{MIN_LENGTH} to {longest}')
+  listed = f'{MIN_LENGTH} to {longest}'
+  stages = stages_of('corpus.lengths', text, known, example, config.steps, listed)
   return tuple((step, int(tokens)) for step, tokens in stages)
 
 
@@ -117,7 +126,7 @@ def resolve(config):
 def _check_marks(config, metas):
   """InputError if the units of a masking policy were not marked when the corpus was made: without
   marks, it would silently mask other units."""
-  policies = [policy for _, policy in masking_stages(config.masking.policy)]
+  policies = [policy for _, policy in masking_stages(config.masking.policy, config.steps)]
   policies.append(config.eval_masking.policy)
   for name in ('segmenter', 'phrases', 'entities'):
     policy, given = next((p for p in policies if LEXICONS.get(p) == name), ''), config.corpus[name]
@@ -153,7 +162,7 @@ def judged_under(config):
   rate = masking.masked_lm_prob
   return {
     'eval.seed': config.seed if config.eval.seed < 0 else config.eval.seed,
-    'eval_masking.policy': masking_stages(masking.policy)[-1][1],
+    'eval_masking.policy': masking_stages(masking.policy, config.steps)[-1][1],
     'eval_masking.masked_lm_prob': rate,
     'eval_masking.mask_share': masking.mask_share,
     'eval_masking.random_share': masking.random_share,
@@ -167,7 +176,7 @@ def objective(config, tokenizer, kind=MlmNsp, masks=True, **more):
   masking, under = config.masking, judged_under(config)
   most = most_predictions(masking.masked_lm_prob, config.data.seq_length)
   corruption = dict(
-    stages=masking_stages(masking.policy), vocab_size=tokenizer.vocab_size,
+    stages=masking_stages(masking.policy, config.steps), vocab_size=tokenizer.vocab_size,
     special_ids=tokenizer.special_ids, mask_id=tokenizer.mask_id if masks else None,
     masked_lm_prob=masking.masked_lm_prob,
     max_predictions=masking.max_predictions_per_seq or most,

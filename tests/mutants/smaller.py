@@ -153,7 +153,7 @@ MUTANTS = [
   (
     'examples begin anywhere in the stretches of a teacher',
     'bert_jax/teacher.py',
-    'and (not own or own % stretch):',
+    'and (not of_student or of_student % stretch):',
     'and False:',
     'tests/test_distillation.py::test_the_stretches_of_a_teacher_begin_with_examples',
   ),

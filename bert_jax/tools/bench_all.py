@@ -49,6 +49,8 @@ MEASUREMENTS = (
     Aim('one sentence', 'ours / transformers', most=0.5),
     Aim('one sentence', 'ours / torch.compile', most=1.0),
     Aim('one sentence', 'ours / ONNX Runtime', most=1.0),
+    Aim('one sentence', 'ours / half of the layers', least=1.6),
+    Aim('1000 sentences', 'ours / half of the layers', least=1.6),
     Aim('1000 sentences', 'ours / transformers', most=0.25)]),
   ('start', (), [
     Aim('train, base', 'first time', most=15.0),

@@ -24,10 +24,12 @@ def predict(args):
   tokenizer = tokenizers.load_folder(from_huggingface.locate(peers.SOURCE))
   draws = np.random.default_rng(0)
   model, bag = (_random_model(args, arch, tokenizer, draws) for arch in ('', ',arch=bag'))
+  student = _random_model(args, '', tokenizer, draws, model.config.model.num_hidden_layers // 2)
   one, many, lengths = _sentences(draws, tokenizer, args.sentences)
   with tempfile.TemporaryDirectory() as folder:
     theirs = peers.vectors(model.config.model, args.dtype, folder)
-    sides = {'bert_jax': model.embed, 'bag of embeddings': bag.embed} | theirs
+    ours = {'bert_jax': model.embed, 'half of the layers': student.embed}
+    sides = ours | {'bag of embeddings': bag.embed} | theirs
     again = lambda side: [peers.seconds(lambda: side(one)) for _ in range(ANSWERS)]
     median = lambda side: statistics.median(again(side))
     yield _line(f'one sentence of {SENTENCE} tokens, ms', sides, args.repeat, median, 1000)
@@ -39,7 +41,7 @@ def predict(args):
     theirs = {name: in_batches(side) for name, side in theirs.items() if name != 'torch.compile'}
     once = lambda side: peers.seconds(lambda: side(many))
     what = f'{len(many)} sentences of {lengths.mean():.0f} tokens on average, s'
-    yield _line(what, {'bert_jax': model.embed} | theirs, args.repeat, once, 1)
+    yield _line(what, ours | theirs, args.repeat, once, 1)
 
 
 def with_random_weights(config, tokenizer, draws):
@@ -50,10 +52,11 @@ def with_random_weights(config, tokenizer, draws):
   return Model(trained.Trained(config, tokenizer, params, 0))
 
 
-def _random_model(args, arch, tokenizer, draws):
-  """The Model of random weights of configs/pretrain.py with this argument."""
-  dtype = f'--config.model.dtype={args.dtype}'
-  config = config_lib.load(f'configs/pretrain.py:size={args.size}{arch}', [dtype])
+def _random_model(args, arch, tokenizer, draws, layers=0):
+  """The Model of random weights of configs/pretrain.py with this argument. layers: 0: all."""
+  fields = [f'--config.model.dtype={args.dtype}']
+  fields += [f'--config.model.num_hidden_layers={layers}'] * bool(layers)
+  config = config_lib.load(f'configs/pretrain.py:size={args.size}{arch}', fields)
   return with_random_weights(config, tokenizer, draws)
 
 

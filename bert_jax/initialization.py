@@ -94,10 +94,9 @@ def adopt_model(config, beginning, given=()):
   else:
     before = workdirs.read_config(beginning.folder)
     model, begin = before.model, config_lib.flatten(before).get(TASKS[before.objective].begin, '')
-  # A pre-training says itself which way it reads; others go on as their model was trained, unless
-  # told otherwise.
-  says = TASKS[config.objective].reads_corpus or 'model.causal' in given
-  free = (*FREE, 'causal') if says else FREE
+  # Pre-training may read another way than the model did; other tasks only if model.causal is given.
+  may_change = TASKS[config.objective].reads_corpus or 'model.causal' in given
+  free = (*FREE, 'causal') if may_change else FREE
   sizes = {field: value for field, value in model.items() if field not in free}
   if teacher.starts_from_teacher(config) and not beginning.continues:
     sizes = teacher.student_sizes(config, sizes)
@@ -126,7 +125,7 @@ def adopt_model(config, beginning, given=()):
     for name in ('attention_window', 'global_attention_every', 'global_tokens'):
       sizes.pop(name, None)
   started = models.ModelConfig(**{**config.model, **sizes})
-  # Where no table ends, this is but a limit: rows may be told to be shorter.
+  # Without a table of positions this is only a limit, and a run may set a lower one.
   limit = () if models.has_position_table(started) else ('max_position_embeddings',)
   for name in sizes:
     if name in limit and config.model[name] < sizes[name]:

@@ -272,8 +272,8 @@ def get_config(arg=''):
       model=dict(causal=arg.objective == 'causal'),
       corpus=dict(rows='lm', short_seq_prob=0.0, dupe_factor=1),
       loss=dict(nsp_weight=0.0),
-      language_model=dict(kind=LANGUAGE_MODELS[arg.objective],
-                          causal_share=0.5, eval_memory=0)))
+      language_model=dict(kind=LANGUAGE_MODELS[arg.objective], causal_share=0.5,
+                          eval_memory=0)))
   if arg.phase == '128':  # nine tenths of the steps and of the schedule
     config.update(dict(steps=config.steps * 9 // 10, optimizer=dict(horizon=10 / 9)))
   if arg.phase == '512':

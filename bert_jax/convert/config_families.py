@@ -263,6 +263,10 @@ def _attention_of(path, content):
   if every == 1:
     every = window = 0
   local = thetas[SLIDING] if window and thetas[SLIDING] != thetas[FULL] else 0.0
-  own = {'global_attention_every': every, 'local_attention': window, 'rotary_theta': thetas[FULL],
-         'local_rotary_theta': local}  # fmt: skip
-  return out | own
+  window_fields = {
+    'global_attention_every': every,
+    'local_attention': window,
+    'rotary_theta': thetas[FULL],
+    'local_rotary_theta': local,
+  }
+  return out | window_fields

@@ -57,8 +57,8 @@ def read_safetensors(path):
     data = path.read_bytes()
     if data.startswith(b'version https://git-lfs'):
       raise InputError(f'{path} only points to the file; fetch it with: git lfs pull')
-    found = safetensors.deserialize(data)
-    return {k: np.frombuffer(x['data'], TYPES[x['dtype']]).reshape(x['shape']) for k, x in found}
+    tensors = safetensors.deserialize(data)
+    return {k: np.frombuffer(x['data'], TYPES[x['dtype']]).reshape(x['shape']) for k, x in tensors}
   except KeyError as error:
     known = ', '.join(TYPES)
     raise InputError(f'{path} holds tensors of type {error}; use one of {known}.') from None

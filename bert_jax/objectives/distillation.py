@@ -34,8 +34,8 @@ class Distilled(base.Objective):
 
   @property
   def loss_weights(self):
-    own = {name: self.label_weight * x for name, x in self.student.loss_weights.items()}
-    return own | {'soft': self.soft_weight}
+    of_labels = {name: self.label_weight * x for name, x in self.student.loss_weights.items()}
+    return of_labels | {'soft': self.soft_weight}
 
   @property
   def metrics(self):

@@ -34,7 +34,7 @@ def is_prepared(spec):
   return bool(spec) and files.exists(Path(spec) / META)
 
 
-def kind_of(tokenizer):
+def id_type(tokenizer):
   """The type of the numbers in ids.bin."""
   return np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
 
@@ -45,13 +45,13 @@ class Writer:
   def __init__(self, folder, tokenizer):
     self.folder, self.tokenizer = Path(folder), tokenizer
     self.folder.mkdir(parents=True, exist_ok=True)
-    self.kind = kind_of(tokenizer)
+    self.id_type = id_type(tokenizer)
     self.ends, self.sums, self.tokens, self.number = [], [], 0, 0
     self.sum = 0  # of the block that is not full yet
 
   def add(self, texts):
     """texts: PART tuples of one or two id arrays, the last time fewer."""
-    content = np.concatenate([part for ids in texts for part in ids]).astype(self.kind).tobytes()
+    content = np.concatenate([part for ids in texts for part in ids]).astype(self.id_type).tobytes()
     with open(self.folder / IDS, 'ab') as file:
       file.write(content)
     self.sum, self.number = zlib.crc32(content, self.sum), self.number + len(texts)
@@ -106,10 +106,10 @@ class Prepared:
       raise self._damaged('the vocabulary')
     load = lambda name: np.load(self.folder / name, mmap_mode='r')
     self.ends, self.labels, self.sums = load(ENDS), load(LABELS), load(SUMS)
-    path, kind = self.folder / IDS, kind_of(self.tokenizer)
-    if not path.is_file() or path.stat().st_size != self.meta['tokens'] * np.dtype(kind).itemsize:
+    path, dtype = self.folder / IDS, id_type(self.tokenizer)
+    if not path.is_file() or path.stat().st_size != self.meta['tokens'] * np.dtype(dtype).itemsize:
       raise self._damaged(IDS)
-    self.ids = np.memmap(path, kind, 'r', shape=(self.meta['tokens'],))
+    self.ids = np.memmap(path, dtype, 'r', shape=(self.meta['tokens'],))
     self.sides, self.checked = self.ends.shape[1], np.zeros(len(self.sums), bool)
 
   def __len__(self):

@@ -59,16 +59,16 @@ def rules(config):
     value = config.loss[name]
     yield not value, f'loss.{name} is {value}, and language_model has no such term; set it to 0.'
   yield from PRETRAINING.rules(config)
-  kinds, share = [kind for _, kind in stages(config)], config.language_model.causal_share
+  kinds = [kind for _, kind in stages(config)]
   given = f'language_model.kind={config.language_model.kind}'
   alone = 'hybrid' not in kinds or len(kinds) == 1
   yield alone, f'{given}: a hybrid does not change by step; leave out the other kinds.'
-  all_causal = kinds[-1] == 'hybrid' and share == 1
-  causal = kinds[-1] == 'causal' or all_causal
-  of_rows = ' with language_model.causal_share=1' * all_causal
+  all_rows_causal = kinds[-1] == 'hybrid' and config.language_model.causal_share == 1
+  causal = kinds[-1] == 'causal' or all_rows_causal
+  share = ' with language_model.causal_share=1' * all_rows_causal
   yield (
     config.model.causal == causal,
-    f'{given}{of_rows} ends with a model that {"is" if causal else "is not"} causal, and '
+    f'{given}{share} ends with a model that {"is" if causal else "is not"} causal, and '
     f'model.causal is {str(config.model.causal).lower()}; set model.causal={str(causal).lower()}.',
   )
   yield from memory_rules(config, kinds)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from small_tables import WORDS, sentence
+from test_processes import local, logged, same, succeeded
 from test_train import same_bits
 
 from bert_jax import config as c
@@ -592,6 +593,16 @@ def test_a_run_is_scored_and_resumes_with_the_same_bits(run, topics, vocab, tmp_
   again, metrics = train(small(topics, vocab), tmp_path)
   same_bits(state, again)
   assert metrics == results
+
+
+@pytest.mark.slow
+def test_two_processes_learn_as_one_does(run, topics, vocab, tmp_path):
+  fields = c.flatten(small(topics, vocab))
+  default = c.flatten(c.load('configs/contrastive.py:task=pairs,runlocal'))
+  given = [f'--config.{k}={v}' for k, v in fields.items() if v != default[k]]
+  arguments = '--config=configs/contrastive.py:task=pairs,runlocal', '--workdir', tmp_path / 'run'
+  succeeded(local(2, 2, *arguments, *given))
+  same(logged(tmp_path / 'run'), logged(run[0]))
 
 
 def test_a_run_learns(topics, vocab, tmp_path):

@@ -387,6 +387,23 @@ def test_the_first_module_whose_output_is_not_finite_is_named(pretrained):
   assert found == 'Encoder/layer_0/intermediate'
 
 
+def test_among_scanned_layers_it_is_named_with_its_layer(pretrained, corpus_file, tmp_path):
+  config = small_pretrain(
+    corpus_file, '--config.model.num_hidden_layers=3', '--config.model.scan_layers=true',
+    '--config.model.remat=full', f'--config.tokenizer.path={pretrained[0]}/vocab.txt',
+  )  # fmt: skip
+  inputs = run_setup.read_inputs(config, tmp_path)
+  program = step.program(config, inputs.objective, inputs.mesh, inputs.steps)
+  state = run_setup.new_state(inputs, program, None)
+  find = lambda: replay.first_not_finite(
+    inputs.objective, state, inputs.batches[0], program.constants
+  )
+  assert find() == ''
+  dense = state.params['encoder']['layers']['intermediate']
+  dense['kernel'] = dense['kernel'].at[1].set(3e38)
+  assert find() == 'Encoder/layers/intermediate of layer 1'
+
+
 def test_rows_of_a_batch_are_named_as_they_are_read(pretrained):
   batches = run_setup.read_inputs(workdirs.read_config(pretrained[0]), pretrained[0]).batches
   for number in (0, 40):  # in the first pass and a later one

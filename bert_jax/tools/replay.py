@@ -12,6 +12,7 @@ whose output is not finite though its input is. Nothing is written.
 import contextlib
 import json
 import logging
+from collections import Counter
 from pathlib import Path
 
 import flax.linen as nn
@@ -136,38 +137,52 @@ def _texts(inputs, batch, count=3, length=200):
 
 def first_not_finite(objective, state, batch, constants):
   """The path of the first module whose output in the forward pass of a step is not finite, though
-  its input is; '' if there is none. Every operation is run by itself, on the whole batch, so this
-  takes a while."""
-  first, names = [], []
+  its input is; '' if there is none. Of layers that are scanned it names which one."""
+  within, paths, seen = [], [], []  # seen: (module, whether its output is finite), as they come
 
   def finite(tree):
     leaves = [x for x in jax.tree.leaves(tree) if hasattr(x, 'dtype')]
-    return all(
-      bool(jnp.all(jnp.isfinite(x))) for x in leaves if jnp.issubdtype(x.dtype, jnp.inexact)
-    )
+    floats = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.inexact)]
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in floats])) if floats else True
 
   def look(call, args, kwargs, context):
-    path = context.module.path
-    if not path:  # a tower or a head, which its objective applies by itself
-      names.append(type(context.module).__name__)
+    within.append(type(context.module).__name__)  # first a tower or a head, which has no path
     out = call(*args, **kwargs)
-    # An inner module has been looked at before the one around it.
-    if not first and context.method_name == '__call__' and not finite(out):
-      first.append('/'.join([names[-1], *path]))
+    if context.method_name == '__call__':  # an inner module comes before the one around it
+      number = len(paths)
+      paths.append('/'.join([within[0], *context.module.path]))
+      jax.debug.callback(lambda ok: seen.append((number, bool(ok))), finite(out))
+    within.pop()
     return out
 
-  corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(constants.train_key, state.step))
-  with jax.disable_jit(), nn.intercept_methods(look):
+  for path, x in jax.tree_util.tree_leaves_with_path(state.params):
+    if not finite(x):
+      return f'the parameter {sharding.path_name(path)}'
+
+  def forward(state, batch, constants):
+    corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(constants.train_key, state.step))
     batch = objective.prepare(batch, corrupt_key, state.step)
-    wrong = [
-      sharding.path_name(path)
-      for path, x in jax.tree_util.tree_leaves_with_path(state.params)
-      if not finite(x)
-    ]
-    if wrong:
-      return f'the parameter {wrong[0]}'
-    objective.terms(state.params, batch, dropout_key, True, state.carry, constants.given)
-  return first[0] if first else ''
+    terms = objective.terms(state.params, batch, dropout_key, True, state.carry, constants.given)
+    return jax.tree.map(jnp.asarray, terms)
+
+  with nn.intercept_methods(look):
+    jax.block_until_ready(jax.jit(forward)(state, batch, constants))
+  jax.effects_barrier()
+  layers, wrong = Counter(), []
+  for number, ok in seen:
+    if not ok:
+      wrong.append((layers[number], number))
+    layers[number] += 1
+  if not wrong:
+    return ''
+  # Numbers follow the calls, but those of scanned layers come again with each layer.
+  first = min(number for _, number in wrong)
+  if layers[first] == 1:
+    return paths[first]
+  stack = paths[first].partition('/layer')[0] + '/layer'
+  same = [x for x in wrong if layers[x[1]] > 1 and paths[x[1]].startswith(stack)]
+  layer, number = min(same)
+  return f'{paths[number]} of layer {layer}'
 
 
 def main(argv=None):

@@ -149,9 +149,9 @@ def first_not_finite(objective, state, batch, constants):
     within.append(type(context.module).__name__)  # first a tower or a head, which has no path
     out = call(*args, **kwargs)
     if context.method_name == '__call__':  # an inner module comes before the one around it
-      number = len(paths)
+      module = len(paths)
       paths.append('/'.join([within[0], *context.module.path]))
-      jax.debug.callback(lambda ok: seen.append((number, bool(ok))), finite(out))
+      jax.debug.callback(lambda ok: seen.append((module, bool(ok))), finite(out))
     within.pop()
     return out
 
@@ -169,20 +169,20 @@ def first_not_finite(objective, state, batch, constants):
     jax.block_until_ready(jax.jit(forward)(state, batch, constants))
   jax.effects_barrier()
   layers, wrong = Counter(), []
-  for number, ok in seen:
+  for module, ok in seen:
     if not ok:
-      wrong.append((layers[number], number))
-    layers[number] += 1
+      wrong.append((layers[module], module))
+    layers[module] += 1
   if not wrong:
     return ''
-  # Numbers follow the calls, but those of scanned layers come again with each layer.
-  first = min(number for _, number in wrong)
+  # They are numbered by their calls, but those of scanned layers come again with each layer.
+  first = min(module for _, module in wrong)
   if layers[first] == 1:
     return paths[first]
   stack = paths[first].partition('/layer')[0] + '/layer'
   same = [x for x in wrong if layers[x[1]] > 1 and paths[x[1]].startswith(stack)]
-  layer, number = min(same)
-  return f'{paths[number]} of layer {layer}'
+  layer, module = min(same)
+  return f'{paths[module]} of layer {layer}'
 
 
 def main(argv=None):

@@ -98,7 +98,9 @@ def items_of(of, params, batch):
 def by_loops(vectors, there, ids, temperature=0.05):
   """(mean loss, share of hits, how many texts are masked, of how many others): the formula."""
   unit = lambda x: x / np.linalg.norm(x)
-  nats, hits, masked, others = [], [], 0, 0
+  nats, hits, masked, others, positives = [], [], 0, 0, {}
+  for anchor, positive in zip(ids[:, 0], ids[:, 1]):
+    positives.setdefault(anchor, set()).add(positive)
   for i in range(len(vectors)):
     if not there[i, :2].all():
       continue
@@ -109,7 +111,7 @@ def by_loops(vectors, there, ids, temperature=0.05):
         if (i, 1) == (j, k) or not there[j, k]:
           continue
         others += 1
-        if ids[j, k] in ids[i, :2] or (k == 1 and ids[j, 0] == ids[i, 0]):
+        if ids[j, k] in positives[ids[i, 0]] | {ids[i, 0]}:
           masked += 1
         else:
           rest.append(unit(vectors[i, 0]) @ unit(vectors[j, k]) / temperature)
@@ -147,6 +149,11 @@ def test_texts_that_are_no_negatives_are_masked_and_counted(params):
   loss, terms = loss_of(of, params, batch)
   expected, _, masked, others = by_loops(*items_of(of, params, batch))
   assert float(loss) == pytest.approx(expected, abs=1e-5)
+  ids[5, 2] = ids[3, 1]  # a hard negative elsewhere is what another item has as 2's positive
+  again, terms_again = loss_of(of, params, batch)
+  expected_again, _, masked_again, _ = by_loops(*items_of(of, params, batch))
+  assert float(again) == pytest.approx(expected_again, abs=1e-5)
+  assert masked_again == masked + 2 == float(terms_again['false_negatives'].total)
   # 0 and 1 mask each other's positive and the negative of 6; 2 and 3 each other's positive; 4 and 5
   # the text that is 4's own positive, and the positive of 4 again for 5.
   assert masked == 7 == float(terms['false_negatives'].total)
@@ -219,6 +226,16 @@ def test_the_gradient_in_chunks_is_that_of_the_whole_batch(params, chunks):
   whole, parts = (gradient(objective(chunks=n), params, batch) for n in (1, chunks))
   assert max(float(jnp.abs(x).max()) for x in jax.tree.leaves(whole)) > 1e-2
   close(whole, parts)
+
+
+def test_chunks_take_the_memory_of_one(params):
+  def temporaries(chunks):
+    of = objective(chunks=chunks)
+    loss = lambda params, batch: loss_of(of, params, batch)[0]
+    lowered = jax.jit(jax.grad(loss)).lower(params, batch_of(of, rows=64))
+    return lowered.compile().memory_analysis().temp_size_in_bytes
+
+  assert temporaries(16) < 0.3 * temporaries(1)
 
 
 def test_the_gradient_in_chunks_has_the_dropout_of_its_vectors(params):
@@ -493,6 +510,19 @@ def test_ranks_of_paragraphs_by_hand():
   assert answers[0]['loss'] == pytest.approx(np.log(np.exp(logits - 60).sum()) + 60 - 60, abs=1e-5)
   assert len(source.texts) == 6  # each text once
   assert not source[0]['weights'].any()
+  # Vectors that are no numbers are last, not first.
+  answers, scores, _ = judged(found, items, vectors | {'q': [np.nan, 0]})
+  assert [answer['rank'] for answer in answers] == [3, 2, 2, 2, 1]
+
+
+def test_texts_of_equal_tokens_are_one_candidate():
+  found = config('x', 'task.max_length=8', eval_spec='y')
+  items = [reading.Item('w', '0', ('q', 'a b c d e f g')), reading.Item('w', '1', ('q', 'h')),
+           reading.Item('w', '2', ('r', 'a b c d e f z z'))]  # fmt: skip
+  numbers = {'q': [1, 0], 'r': [1, 0], 'a b c d e f g': [2, 0], 'h': [1, 1]}
+  answers, scores, source = judged(found, items, numbers | {items[2].texts[1]: [2, 0]})
+  assert len(source) and len(source.read) == 4 and [a['rank'] for a in answers] == [1, 1, 1]
+  assert [a['length'] for a in answers] == [1 + 7, 1 + 1, 1 + 7]  # before the cut
 
 
 def test_ranks_of_random_vectors_are_those_of_a_sort():
@@ -622,15 +652,21 @@ def test_vectors_of_a_run_are_those_of_the_export_in_sentence_transformers(
   found = trained.load(workdir)
   assert found.vector == (('mean', True, {}) if normalize else ('cls', False, {}))
   texts = ['old river', 'good', 'bad market new engine']
-  vectors = Model(workdir).embed(texts)
+  texts.append(' '.join(WORDS[i % len(WORDS)] for i in range(70)))  # is cut
+  model = Model(workdir)
+  vectors = model.embed(texts)
+  assert list(model.counts.values()) == [1]
   assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5) == normalize
   convert.convert(str(workdir), f'hf:{tmp_path}/out')
   np.testing.assert_allclose(Model(tmp_path / 'out').embed(texts), vectors, atol=1e-5)
   length = json.loads((tmp_path / 'out' / 'sentence_bert_config.json').read_text())
   assert length['max_seq_length'] == (32 if normalize else 16)
+  similarity = json.loads((tmp_path / 'out' / 'config_sentence_transformers.json').read_text())
+  assert similarity == {'similarity_fn_name': 'cosine' if normalize else 'dot'}
   library = pytest.importorskip('sentence_transformers')
   theirs = library.SentenceTransformer(str(tmp_path / 'out'), device='cpu')
   np.testing.assert_allclose(theirs.encode(texts), vectors, atol=1e-5)
+  assert theirs.similarity_fn_name == ('cosine' if normalize else 'dot')
 
 
 def test_lines_train_on_a_pretrained_run(run, topics, vocab, tmp_path):

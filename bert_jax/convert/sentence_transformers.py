@@ -66,6 +66,9 @@ def write(folder, vector, width, length):
   content = {
     '1_Pooling/config.json': vector.other or {'word_embedding_dimension': width} | modes,
     LENGTH: {'max_seq_length': length, 'do_lower_case': False},
+    'config_sentence_transformers.json': {
+      'similarity_fn_name': 'cosine' if vector.normalized else 'dot'
+    },
     'modules.json': [
       {'idx': i, 'name': str(i), 'path': path, 'type': f'sentence_transformers.models.{name}'}
       for i, (path, name) in enumerate(modules[: 2 + vector.normalized])

@@ -151,14 +151,16 @@ def unit(x):
 
 def negatives(ids_PK, there_PK):
   """(is it a negative, is it known to be none), each [P, C] bool, of the candidates besides the own
-  positive of each anchor. ids: equal ones of equal texts. there: 0 where an item has no text."""
-  P, K = ids_PK.shape
-  anchors_P1, positives_P1 = ids_PK[:, :1], ids_PK[:, 1:2]
+  positive of each anchor. None is the anchor itself, or what any item has as its positive. ids: equal
+  ones of equal texts. there: 0 where an item has no text."""
+  P, _ = ids_PK.shape
+  anchors_P, positives_P = ids_PK[:, 0], ids_PK[:, 1]
   ids_C, there_C = (x[:, 1:].T.ravel() for x in (ids_PK, there_PK))
   own_PC = jnp.arange(P)[:, None] == jnp.arange(ids_C.size)
-  known_PC = (ids_C == positives_P1) | (ids_C == anchors_P1)
-  is_positive_C = jnp.arange(ids_C.size) < P
-  known_PC |= is_positive_C & (jnp.tile(ids_PK[:, 0], K - 1) == anchors_P1)
+  # The batch knows all positives of an anchor that it has in several items.
+  same_PP = (anchors_P[:, None] == anchors_P).astype(jnp.float32)
+  positive_PC = (positives_P[:, None] == ids_C).astype(jnp.float32)
+  known_PC = (same_PP @ positive_PC > 0) | (ids_C == anchors_P[:, None])
   others_PC = (there_C > 0) & ~own_PC
   return others_PC & ~known_PC, others_PC & known_PC
 

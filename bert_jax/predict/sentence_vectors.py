@@ -1,8 +1,9 @@
 """A vector for each text: the mean of its last hidden states, or that of [CLS].
 
 The mean goes over all tokens, [CLS] and [SEP] included, as in sentence-transformers (Reimers &
-Gurevych 2019). A text that is too long is read in windows that overlap by half; its vector is their
-mean, weighted by their numbers of tokens.
+Gurevych 2019). A model that was trained on vectors reads the beginning of a text that is too long,
+as in its training and evaluation and as sentence-transformers would. Other models read windows of it
+that overlap by half; its vector is their mean, weighted by their numbers of tokens.
 """
 
 import jax.numpy as jnp
@@ -60,7 +61,10 @@ class Windows(Examples):
     self.read = model.tokenizer.ids_batch(records)
     for i, ids in enumerate(self.read):
       parts = [(ids,)]
-      if len(ids) > room:
+      if len(ids) > room and model.cuts:
+        problems.counts[f'texts cut (longer than {model.limit} tokens)'] += 1
+        parts = [(ids[:room],)]
+      elif len(ids) > room:
         problems.counts[f'texts in windows (longer than {model.limit} tokens)'] += 1
         parts = cut((ids,), room, 'windows')
       texts += parts

@@ -35,15 +35,15 @@ MUTANTS = [
   (
     'a positive that occurs again stays a negative',
     OBJECTIVE,
-    'known_PC = (ids_C == positives_P1) | (ids_C == anchors_P1)',
-    'known_PC = ids_C == anchors_P1',
+    'same_PP @ positive_PC > 0) | (ids_C == anchors_P[:, None])',
+    'same_PP @ positive_PC < 0) | (ids_C == anchors_P[:, None])',
     MASKED,
   ),
   (
     'other positives of an anchor are its negatives',
     OBJECTIVE,
-    'known_PC |= is_positive_C & (jnp.tile(ids_PK[:, 0], K - 1) == anchors_P1)',
-    'known_PC |= False',
+    'same_PP = (anchors_P[:, None] == anchors_P).astype(jnp.float32)',
+    'same_PP = jnp.eye(P)',
     MASKED,
   ),
   (
@@ -60,6 +60,20 @@ MUTANTS = [
     'jax.random.fold_in(rng, i))',
     'jax.random.fold_in(rng, 0 * i))',
     'tests/test_contrastive.py::test_the_gradient_in_chunks_has_the_dropout_of_its_vectors',
+  ),
+  (
+    'all chunks are kept for the gradient',
+    OBJECTIVE,
+    '    @jax.checkpoint\n    def of_chunk(part):',
+    '    def of_chunk(part):',
+    'tests/test_contrastive.py::test_chunks_take_the_memory_of_one',
+  ),
+  (
+    'vectors that are no numbers come first',
+    TASK,
+    'np.sum(~(others < best))',
+    'np.sum(others >= best)',
+    RANKS,
   ),
   (
     'chunks come back as they lie',
@@ -99,7 +113,7 @@ MUTANTS = [
   (
     'an equally near paragraph is no miss',
     TASK,
-    'int(1 + (of_all >= best).sum() - (of_all[gold] >= best).sum())',
+    'np.sum(~(others < best))',
     'int(1 + (of_all > best).sum())',
     RANKS,
   ),
@@ -113,7 +127,7 @@ MUTANTS = [
   (
     'one of several paragraphs is right',
     TASK,
-    'list(golds[item.texts[0]])',
+    'list(golds[number[anchor]])',
     '[column[item.texts[1]]]',
     RANKS,
   ),

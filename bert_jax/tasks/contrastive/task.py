@@ -82,8 +82,8 @@ class Items(Examples):
       if cut := int((lengths > room).sum()):
         problems.counts[f'texts cut (of {limit} tokens, or of a row of {length})'] += cut
       parts += [(x[:room],) for x in ids]
-      # Texts that differ in what the tokenizer drops, such as capitals, are one text.
-      text_ids += [numbers.setdefault(x.tobytes(), len(numbers) + 1) for x in ids]
+      # Texts that differ in capitals that the tokenizer drops, or after the cut, are one text.
+      text_ids += [numbers.setdefault(x[: limit - 2].tobytes(), len(numbers) + 1) for x in ids]
     of_text = {'weights': np.array([bool(x) for item in items for x in item.texts], np.float32)}
     if config.contrastive.loss == 'in_batch':
       of_text['text_ids'] = np.array(text_ids, np.int32)
@@ -131,14 +131,17 @@ class Judged(Scored):
     self.endings = endings(config)
     limit = config.task.max_length or config.data.seq_length
     distinct = list(dict.fromkeys(x for item in items for x in item.texts if x))
-    self.number = {text: i for i, text in enumerate(distinct)}
-    self.read = tokenizer.ids_batch(distinct)
+    first, self.number, self.read = {}, {}, []  # as in Items, equal tokens are one text
+    for text, ids in zip(distinct, tokenizer.ids_batch(distinct)):
+      self.number[text] = first.setdefault(ids[: limit - 2].tobytes(), len(first))
+      if self.number[text] == len(self.read):
+        self.read.append(ids)
     if cut := sum(len(ids) > limit - 2 for ids in self.read):
       problems.counts[f'texts cut (longer than {limit} tokens)'] += cut
-    problems.counts['distinct texts'] = len(distinct)
+    problems.counts['distinct texts'] = len(self.read)
     # Weights of 0: the rows hold no items, so the loss is not computed of them.
-    of_text = {'weights': np.zeros(len(distinct), np.float32)}
-    of_text |= {'text_ids': np.zeros(len(distinct), np.int32), 'scores': of_text['weights']}
+    of_text = {'weights': np.zeros(len(self.read), np.float32)}
+    of_text |= {'text_ids': np.zeros(len(self.read), np.int32), 'scores': of_text['weights']}
     parts = [(ids[: limit - 2],) for ids in self.read]
     super().__init__(tokenizer, parts, per_example=of_text, **labelled.shape(config))
 
@@ -153,7 +156,7 @@ class Judged(Scored):
     at = {number: row for row, number in enumerate(numbers.tolist())}
     rows = {text: at[i] for text, i in self.number.items() if i in at}
     items = [item for item in self.items_read if all(x in rows for x in item.texts if x)]
-    lengths = [sum(self.lengths[self.number[x]] for x in item.texts[:2] if x) for item in items]
+    lengths = [sum(len(self.read[self.number[x]]) for x in item.texts[:2] if x) for item in items]
     out = [{'id': item.id, 'where': item.where, 'length': int(length)}
            for item, length in zip(items, lengths)]  # fmt: skip
     add = self._add_similarities if self.scored else self._add_ranks
@@ -171,21 +174,27 @@ class Judged(Scored):
       answer['gold'] = item.score
 
   def _add_ranks(self, out, items, rows, vectors, end):
-    texts = list(dict.fromkeys(x for item in items for x in item.texts[1:] if x))
-    column = {text: i for i, text in enumerate(texts)}
+    number, first = self.number, {}
+    for item in items:
+      for text in item.texts[1:]:
+        if text:
+          first.setdefault(number[text], text)
+    texts, column = list(first.values()), {n: i for i, n in enumerate(first)}
     candidates = vectors[[rows[text] for text in texts]]
     golds = {}
     for item in items:
-      golds.setdefault(item.texts[0], set()).add(column[item.texts[1]])
+      golds.setdefault(number[item.texts[0]], set()).add(column[number[item.texts[1]]])
     for start in range(0, len(items), AT_ONCE):
       some = items[start : start + AT_ONCE]
       similar = vectors[[rows[item.texts[0]] for item in some]] @ candidates.T
       for answer, item, of_all in zip(out[start:], some, similar):
-        anchor, gold = item.texts[0], list(golds[item.texts[0]])
-        if anchor in column and column[anchor] not in gold:  # it is no answer to itself
-          of_all[column[anchor]] = -np.inf
+        anchor, itself = item.texts[0], column.get(number[item.texts[0]])
+        gold = list(golds[number[anchor]])
+        if itself is not None and itself not in gold:  # it is no answer to itself
+          of_all[itself] = -np.inf
         best = of_all[gold].max()
-        answer[f'rank{end}'] = int(1 + (of_all >= best).sum() - (of_all[gold] >= best).sum())
+        others = np.delete(of_all, gold)
+        answer[f'rank{end}'] = int(1 + np.sum(~(others < best)))  # the last one, of no numbers
         if end:
           continue
         logits = of_all / self.temperature

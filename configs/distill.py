@@ -9,9 +9,10 @@
 The first is pre-training as of DistilBERT (Sanh et al. 2019, https://arxiv.org/abs/1910.01108, and
 its released code): the loss is 5 times the soft cross-entropy to the teacher at the masked words, 2
 times that of masked words, and 1 - the cosine between the last hidden states; no token types, no
-pooler, no pairs. Its release takes layers 0, 2, 4, 7, 9 and 11 of 12, and learns from the teacher
-at all tokens. The second learns a task, whose teacher was fine-tuned for it (configs/finetune.py):
-half of the loss is that of the labels, half the soft cross-entropy to the teacher.
+pooler, no pairs. Its release takes layers 0, 2, 4, 7, 9 and 11 of 12, learns from the teacher at
+all tokens, and masks rare words more often. The second learns a task, whose teacher was fine-tuned
+for it (configs/finetune.py): half of the loss is that of the labels, half the soft cross-entropy to
+the teacher.
 
 teacher is a workdir, a Hugging Face folder, or hf:NAME. The student has its sizes, vocabulary and
 every second of its layers. With --config.distillation.every_layer=0 it starts from
@@ -57,5 +58,5 @@ def get_config(arg=''):
       epochs=3.0, steps=0, batch_size=4096, data=dict(seq_length=512),
       model=dict(num_hidden_layers=6),
       optimizer=dict(name='adamw', learning_rate=5e-4, warmup=0.05, weight_decay=0.0, clip_norm=5.0,
-                     accumulation=32)))
+                     eps=1e-6, accumulation=32)))
   return config

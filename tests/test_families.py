@@ -258,7 +258,7 @@ def test_another_way_to_compute_is_the_same_model(name, changes):
   assert jax.tree.structure(models.unstack_layers(moved)) == jax.tree.structure(params)
   found = computed(other, moved, batch)
   for key, x in computed(objective, params, batch).items():
-    np.testing.assert_allclose(found[key], x, rtol=0, atol=1e-5, err_msg=key)
+    np.testing.assert_allclose(found[key], x, rtol=1e-5, atol=1e-5, err_msg=key)
 
 
 def test_packed_rows_of_modernbert_are_its_rows():

@@ -154,6 +154,13 @@ def test_a_config_file_has_arms_of_its_own(tmp_path):
   assert c.load(runs[-1].spec, runs[-1].fields).optimizer.lr_multipliers == (('a', 2.0),)
   with pytest.raises(InputError, match='sweep.. of the config file has other arms'):
     sweep_grid.arms_of(str(path), ['steps=1,2'], '')
+  twice = 'optimizer.beta1 is set by sweep.. of the config file and by --vary; .* --arms'
+  with pytest.raises(InputError, match=twice):
+    sweep_grid.arms_of(str(path), ['optimizer.beta1=0.7'])
+  arms, baseline = sweep_grid.arms_of(str(path), [], only="'high', low")
+  assert list(arms) == ['high', 'low'] and baseline == 'high'
+  with pytest.raises(InputError, match="--arms 'hi' is not an arm of sweep.. .* has low, high"):
+    sweep_grid.arms_of(str(path), [], only='low,hi')
   path.write_text('def sweep(arg):\n  return [1]\n')
   with pytest.raises(InputError, match=r'mine.py:1: sweep\(arg\) returns no'):
     sweep_grid.arms_of(str(path), [])

@@ -10,7 +10,8 @@ phrase@500'" (in one line). {seed} in a value stands for the seed.
 
 --baseline 'a=1;b=2' (or '', the config as it is) runs it and, one at a time, each value of --vary.
 --random 20 draws arms instead, from lists and from log(1e-4,1e-2), uniform(0,0.3), integers(2,8).
-A config file with sweep(arg) -> {name: {field: value}}, the baseline first, has arms of its own.
+A config file with sweep(arg) -> {name: {field: value}}, the baseline first, has arms of its own, of
+which --arms a,b chooses some.
 --from S starts each run from the one of the same arm and seed of a sweep in S (config.init_from).
 
 Every run has its folder below --workdir; logs/ there has what it printed and how it ended. Started
@@ -69,6 +70,7 @@ def planned(args, overrides):
     args.random_seed,
     vars(args)['from'],
     overrides,
+    args.arms,
   )
   out, steps = [], {}
   for run in sweep_grid.runs_of(args.config, grid, sweep_grid.seeds_of(args.seeds)):
@@ -160,6 +162,7 @@ def parser():
   add('--seeds', default='3', help='how many, or a list: 5,6,9 or 5-9; default: %(default)s')
   add('--vary', action='append', default=[], metavar='NAME=V1,V2', help='may be repeated')
   add('--baseline', metavar='NAME=V;NAME=V', help='one --vary at a time changes around this')
+  add('--arms', default='', metavar='ARM,ARM', help='of the config file or of --from: only these')
   add('--random', type=int, default=0, metavar='N', help='draw so many arms from --vary')
   add('--random-seed', type=int, default=0, metavar='SEED', help='of that draw')
   add('--from', default='', metavar='DIR', help='start from the runs of the sweep in this folder')

@@ -133,6 +133,17 @@ def arms_of_file(spec):
   }
 
 
+def chosen(arms, only, source):
+  """The arms that are named in 'a,b', in that order, so that the first is the baseline; '': all."""
+  if not only:
+    return arms
+  names = [value_of(name.strip()) for name in parts_of(only, ',')]
+  if missing := [name for name in names if name not in arms]:
+    have = ', '.join(arms) or 'no arms'
+    raise InputError(f'--arms {quoted(missing[0])} is not an arm of {source}, which has {have}.')
+  return {name: arms[name] for name in names}
+
+
 def arms_before(root):
   """{name: {'init_from': ROOT/NAME,seed={seed}}}: an arm for each of the sweep in a folder, whose
   runs start from those of the same seed there."""
@@ -144,13 +155,23 @@ def arms_before(root):
   return {name: {'init_from': f'{root}/{_joined(name, "seed={seed}")}'} for name in names}
 
 
-def arms_of(spec, vary, baseline=None, draws=0, draw_seed=0, before='', given_fields=()):
+def arms_of(
+  spec, vary, baseline=None, draws=0, draw_seed=0, before='', given_fields=(), only=''
+):
   """({name: arm}, name of the baseline or '').
   vary: texts of --vary; the arms are all combinations of them, with those of the file's sweep() or
   of --from. baseline: 'a=1;b=2' or '' for the config as it is: one axis at a time varies around
-  it; None: no such. draws: as many arms of a random search instead; draw_seed: its seed."""
+  it; None: no such. draws: as many arms of a random search instead; draw_seed: its seed. only:
+  'a,b', which arms of the file or of --from; '': all."""
   axes = [axis_of(text) for text in vary]
-  given = arms_before(before) if before else arms_of_file(spec)
+  source = '--from' if before else 'sweep() of the config file'
+  given = chosen(arms_before(before) if before else arms_of_file(spec), only, source)
+  varied = [name for axis in axes for arm in axis for name in arm]
+  if twice := [name for arm in given.values() for name in arm if name in varied]:
+    raise InputError(
+      f'{twice[0]} is set by {source} and by --vary; leave out the --vary, and choose arms with '
+      '--arms.'
+    )
   if not draws and (ranges := [x for axis in axes for x in ranges_in(axis)]):
     raise InputError(
       f'{ranges[0]} is a range, for a random search; add --random 20, or list values.'
@@ -158,7 +179,7 @@ def arms_of(spec, vary, baseline=None, draws=0, draw_seed=0, before='', given_fi
   if draws and not axes:
     raise InputError('--random draws from --vary, which is missing.')
   if baseline is not None and (given or draws):
-    other = '--random' if draws else '--from' if before else 'sweep() of the config file'
+    other = '--random' if draws else source
     raise InputError(
       f'--baseline varies one --vary at a time, and {other} has other arms; drop one.'
     )

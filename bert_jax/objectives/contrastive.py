@@ -151,8 +151,8 @@ def unit(x):
 
 def negatives(ids_PK, there_PK):
   """(is it a negative, is it known to be none), each [P, C] bool, of the candidates besides the own
-  positive of each anchor. None is the anchor itself, or what any item has as its positive. ids: equal
-  ones of equal texts. there: 0 where an item has no text."""
+  positive of each anchor. The anchor itself is none, nor is what any item has as its positive.
+  ids: equal ones of equal texts. there: 0 where an item has no text."""
   P, _ = ids_PK.shape
   anchors_P, positives_P = ids_PK[:, 0], ids_PK[:, 1]
   ids_C, there_C = (x[:, 1:].T.ravel() for x in (ids_PK, there_PK))

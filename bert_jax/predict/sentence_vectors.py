@@ -2,8 +2,8 @@
 
 The mean goes over all tokens, [CLS] and [SEP] included, as in sentence-transformers (Reimers &
 Gurevych 2019). A model that was trained on vectors reads the beginning of a text that is too long,
-as in its training and evaluation and as sentence-transformers would. Other models read windows of it
-that overlap by half; its vector is their mean, weighted by their numbers of tokens.
+as in its training and evaluation and as sentence-transformers would. Other models read windows of
+it that overlap by half; its vector is their mean, weighted by their numbers of tokens.
 """
 
 import jax.numpy as jnp

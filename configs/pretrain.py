@@ -204,6 +204,8 @@ def get_config(arg=''):
                       ('phase', ('', '128', '512')), ('objective', ('', *LANGUAGE_MODELS))):
     if arg[name] not in known:
       raise c.InputError(f'{name}={arg[name]} is not known; use one of {", ".join(known[1:])}.')
+  if arg.objective and arg.arch == 'electra':
+    raise c.InputError('arch=electra has an objective of its own; leave out objective=.')
   config = ConfigDict(dict(
     objective='mlm_nsp', seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
     max_hours=0.0, profile='', batch_size=256, steps=1_000_000, epochs=0.0,
@@ -236,8 +238,10 @@ def get_config(arg=''):
   if arg.lang == 'zh':
     config.update(dict(
       model=dict(vocab_size=21128), tokenizer=dict(character_coverage=0.9995),
-      corpus=dict(segmenter='jieba'), masking=dict(policy='whole_word'),
-      eval_masking=dict(policy='whole_word')))
+      corpus=dict(segmenter='jieba')))
+    if config.masking.policy == 'token':
+      config.update(dict(masking=dict(policy='whole_word'),
+                         eval_masking=dict(policy='whole_word')))
   if arg.lang == 'multi':
     config.update(dict(
       model=dict(vocab_size=110_000), tokenizer=dict(character_coverage=0.9995,
@@ -271,7 +275,7 @@ def get_config(arg=''):
       objective='language_model',
       model=dict(causal=arg.objective == 'causal'),
       corpus=dict(rows='lm', short_seq_prob=0.0, dupe_factor=1),
-      loss=dict(nsp_weight=0.0),
+      loss=dict(nsp_weight=0.0, sbo_weight=0.0),
       language_model=dict(kind=LANGUAGE_MODELS[arg.objective], causal_share=0.5,
                           eval_memory=0)))
   if arg.phase == '128':  # nine tenths of the steps and of the schedule

@@ -226,6 +226,14 @@ def test_the_tables_of_names_have_every_parameter_of_a_model(tmp_path, recorded,
   assert {path for path in paths if not path.startswith('generator/')} <= table.keys()
 
 
+def test_a_theta_of_local_layers_that_is_null_is_the_global_one(tmp_path, recorded):
+  settings = {'rope_parameters': None, 'global_rope_theta': 7e4}
+  for local, theta in ((None, 0), (5e3, 5e3)):
+    folder = folder_of(tmp_path, recorded, 'modernbert', local_rope_theta=local, **settings)
+    model = trained.load(folder).config.model
+    assert (model.rotary_theta, model.local_rotary_theta) == (7e4, theta)
+
+
 @pytest.mark.parametrize('case', ['modernbert', 'modernbert biased'])
 @pytest.mark.parametrize('scan', [False, True])
 def test_packed_rows_of_a_modernbert(tmp_path, recorded, case, scan):
@@ -296,6 +304,8 @@ def test_twenty_adamw_steps_of_a_modernbert(tmp_path, recorded):
     ('modernbert', {'hidden_activation': 'quick_gelu'}, "hidden_act 'quick_gelu'; our encoder has"),
     ('modernbert', {'mlp_bias': 'no'}, "mlp_bias is 'no'; write true or false"),
     ('modernbert', {'local_attention': 6.5}, 'local_attention is 6.5; write a whole number'),
+    ('modernbert', {'local_attention': 0}, 'local_attention is 0; write a positive number'),
+    ('modernbert', {'global_rope_theta': None}, 'global_rope_theta is None; write a number'),
     ('modernbert', {'norm_bias': True}, 'the encoder of these weights is not whole: 9 missing'),
     ('modernbert', {'num_hidden_layers': 3, 'layer_types': None}, 'tensors that ours has not'),
     ('modernbert', {'intermediate_size': 19}, 'Wi.weight is .* write "intermediate_size": 20'),

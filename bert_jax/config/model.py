@@ -137,7 +137,7 @@ def rules(config):
   pairs = 'loss' in config and config.loss.get('nsp_weight', 0) > 0
   sees_all = model.global_attention_every or model.global_tokens  # so does [CLS]
   yield (
-    not pairs or sees_all or not 0 < model.attention_window < config.data.seq_length,
+    not pairs or sees_all or not 0 < model.attention_window < 2 * (config.data.seq_length - 1),
     f'[CLS] sees {model.attention_window // 2} tokens of a pair of up to {config.data.seq_length} '
     '(model.attention_window); set model.global_attention_every or model.global_tokens, or '
     'loss.nsp_weight=0.',

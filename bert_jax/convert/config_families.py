@@ -241,14 +241,16 @@ def _attention_of(path, content):
         f'{path} says rope_type {quoted(scaling)} of {kind}; our encoder has default only, so it '
         'would not be the same model.'
       )
+    if content.get(key, default) is None:  # of local layers: that of the global ones
+      default = thetas.get(FULL, default)
     thetas[kind] = theta = rope.get('rope_theta') or content.get(key) or default
     if not isinstance(theta, int | float) or not theta > 1:
       raise InputError(f'{path} says rope_theta {quoted(theta)} of {kind}; write a number above 1.')
   count, window = content.get('num_hidden_layers', 0), content.get('local_attention', 128)
   every = content.get('global_attn_every_n_layers', 3)
-  if every < 1:
-    said = f'{path} says global_attn_every_n_layers is {quoted(every)}'
-    raise InputError(f'{said}; write a positive number.')
+  for name, said in (('global_attn_every_n_layers', every), ('local_attention', window)):
+    if said < 1:
+      raise InputError(f'{path} says {name} is {quoted(said)}; write a positive number.')
   kinds = content.get('layer_types') or [SLIDING if i % every else FULL for i in range(count)]
   periods = (every, *range(1, count + 1))
   is_global = [kind == FULL for kind in kinds]

@@ -84,8 +84,10 @@ def unsupported(config, causal=False):
         f'model.position_embeddings={config.position_embeddings} is a part of attention, which '
         f'model.mixer={config.mixer} has not; use learned or none.'
       )
-    if config.attention_window:
-      return f'model.mixer={config.mixer} has no attention; set model.attention_window=0.'
+    of_attention = {'attention_window': 0, 'attention_implementation': 'einsum'}
+    for name, without in of_attention.items():
+      if getattr(config, name) != without:
+        return f'model.mixer={config.mixer} has no attention; set model.{name}={without}.'
   if config.mixer == 'lstm' and config.hidden_size % 2:
     return f'model.mixer=lstm halves model.hidden_size {config.hidden_size}; use an even one.'
   if config.mixer == 'conv' and config.conv_width % 2 == 0:

@@ -42,7 +42,8 @@ TYPES = {
 TYPES = {name: kind for kind, names in TYPES.items() for name in names}
 LAYERS, MOST_LAYERS = ('num_hidden_layers', 'num_decoder_layers'), 10_000
 MAY_BE_NULL = ('pad_token_id', 'problem_type', 'architectures', 'bert_jax', 'id2label',
-               'tie_word_embeddings', 'layer_types', 'rope_parameters', 'local_rope_theta')  # fmt: skip
+               'tie_word_embeddings', 'layer_types', 'rope_parameters',
+               'local_rope_theta')  # fmt: skip
 
 
 class Description(NamedTuple):

@@ -99,7 +99,7 @@ MUTANTS = [
   (
     'capitals make another text',
     TASK,
-    'numbers.setdefault(x.tobytes(), len(numbers) + 1) for x in ids]',
+    'numbers.setdefault(x[: limit - 2].tobytes(), len(numbers) + 1) for x in ids]',
     'numbers.setdefault(x, len(numbers) + 1) for x in item.texts]',
     ITEMS,
   ),
@@ -120,7 +120,7 @@ MUTANTS = [
   (
     'a text is an answer to itself',
     TASK,
-    'of_all[column[anchor]] = -np.inf',
+    'of_all[itself] = -np.inf',
     'pass',
     RANKS,
   ),

@@ -27,13 +27,25 @@ log = logging.getLogger('bert_jax')
 
 
 NAME = 'summary.json'
+ENDED = 'finished', 'stopped early'  # states of a run that has nothing left to do
 
 
 def ended_at(workdir):
   """The step at which a run has ended by its summary, or None."""
-  with contextlib.suppress(OSError, ValueError, AttributeError):
+  facts = _read(workdir)
+  return facts.get('step') if facts.get('state') in ENDED else None
+
+
+def state_of(workdir):
+  """The state that the summary of a run says, or ''."""
+  return _read(workdir).get('state') or ''
+
+
+def _read(workdir):
+  with contextlib.suppress(OSError, ValueError):
     facts = json.loads((Path(workdir) / NAME).read_text())
-    return facts.get('step') if facts.get('state') in ('finished', 'stopped early') else None
+    return facts if isinstance(facts, dict) else {}
+  return {}
 
 
 class Summary:

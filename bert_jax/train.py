@@ -117,7 +117,7 @@ def loop(run, state, watch):
       if spike:
         with clock.doing('save'):
           state = go_back(run, state, spike, target, writer, progress)
-        pending, number = None, target
+        pending, number, ahead.end = None, target, steps + run.tally.offset
         continue
       shown = log_line(run, clock, number, writer, progress) if log_now else ''
       progress.update(shown)

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import resource
 import shutil
 import time
@@ -20,6 +21,7 @@ from bert_jax.objectives import base
 from bert_jax.rows import batches, block_rows
 from bert_jax.rows.block_rows import BlockRows
 from bert_jax.rows.corpus_rows import Rows
+from bert_jax.rows.language_mixture import Mixture
 from bert_jax.tasks.pretraining import task
 from bert_jax.text import documents
 from bert_jax.tools import prepare
@@ -313,7 +315,37 @@ def test_a_pass_is_mixed_well(index, folder, tokenizer):
   assert 0.6 < independent < 1.4 and spread < 2
 
 
+def test_each_language_of_a_batch_is_of_all_its_blocks(index, tokenizer):
+  parts = {
+    name: BlockRows(blocks.Blocks(index, k, 16), tokenizer, seq_length=20, seed=(0, 0), kind='full')
+    for k, name in enumerate('ab')
+  }
+  order = batches.endless(Mixture(parts, {'a': 0.5, 'b': 0.5}), 0, 16)
+  lanes, count = parts['a'].window, len(parts['a'])
+  numbers = np.array([order[i] for i in range(16 * 40)]).reshape(-1, 16)
+  units = [parts['a'].row_at.searchsorted(some[some < count], side='right') for some in numbers]
+  assert lanes == 8 and np.mean([len(set(some)) for some in units]) > 6.5
+
+
 # ---- start, memory, files ------------------------------------------------------------------------
+
+
+def test_a_corpus_of_many_shards_keeps_few_open(folder, tokenizer, monkeypatch):
+  records = np.random.default_rng(0).permutation(len(prepared.load(folder, tokenizer).corpus))[:60]
+  found = []
+  for most in (1, 64):
+    monkeypatch.setattr(prepared, 'OPEN_SHARDS', most)
+    reader = blocks.Index(folder, prepared.meta_for(folder, tokenizer)).reader
+    before = shards_open()
+    found.append([reader(record)[0].tolist() for record in records])
+    assert shards_open() - before == min(most, len(reader.paths))
+  assert found[0] == found[1] and len(reader.paths) == 3
+
+
+def shards_open():
+  """How many files of records this process has open."""
+  links = [os.path.join('/proc/self/fd', x) for x in os.listdir('/proc/self/fd')]
+  return sum(os.readlink(x).endswith('.array_record') for x in links if os.path.exists(x))
 
 
 class Simulated(blocks.Index):

@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax import config as c
 from bert_jax.config import InputError
-from bert_jax.tools import report
+from bert_jax.tools import report, report_panels
 
 
 def workdir(folder, lines, *overrides, spec='configs/pretrain.py:runlocal', level=None):
@@ -97,10 +97,36 @@ def test_a_run_that_may_stop_early_counts_its_best(tmp_path):
   workdir(tmp_path / 'b', lines, *stops, '--config.checkpoint.best_mode=min')
   workdir(tmp_path / 'c', lines, *stops, '--config.checkpoint.best_mode=max')
   runs = report.read(tmp_path)
-  assert [report.final(run, 'mlm') for run in runs] == [2.5, 2.0, 3.0]
+  assert [report.final(run, 'mlm') for run in runs] == [None, 2.0, 3.0]
   assert report.final(runs[0], 'nsp') is None
   with pytest.raises(InputError, match='no run has an evaluated nsp; there are mlm, split, step'):
     report.table(runs, 'nsp')
+
+
+def test_runs_without_a_last_number_or_an_end_are_in_no_mean(tmp_path):
+  steps = '--config.steps=0', '--config.epochs=2.0'
+  for seed, (step, last, state) in enumerate(
+    [(4, 2.0, 'finished'), (4, None, 'finished'), (2, 9.0, 'running'), (4, 3.0, 'finished')]
+  ):
+    lines = [(1, 'eval', {'mlm': 5.0}), (step, 'eval', {'mlm': last})]
+    path = workdir(tmp_path / f'a{seed}', lines, f'--config.seed={seed}', *steps)
+    (path / 'summary.json').write_text(json.dumps({'state': state, 'step': step}))
+  runs = report.read(tmp_path)
+  found = report_panels.report(runs, [tmp_path])
+  ((row,),) = [panel.rows('mlm') for panel in found.panels]
+  assert row.values == {0: 2.0, 3: 3.0} and row.mean == 2.5
+  said = '\n'.join(found.remarks)
+  assert 'a1: its last mlm is no number' in said and 'a2: unfinished: at step 2' in said
+
+
+def test_two_arms_are_not_called_alike(tmp_path):
+  for rate in (1, 2, 3):
+    workdir(tmp_path / f'r{rate}', [(2, 'eval', {'mlm': 1.0})], f'--config.data.seq_length=6{rate}')
+  runs = report.read(tmp_path)
+  names = [f'{arm.label}=X' for panel in report_panels.report(runs, [tmp_path]).panels
+           for arm in panel.arms][:2]  # fmt: skip
+  with pytest.raises(InputError, match='two arms are called X; give --label another name'):
+    report_panels.report(runs, [tmp_path], renamed=names)
 
 
 def test_a_copy_of_a_run_is_no_other_seed(tmp_path):

@@ -187,6 +187,11 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
     for folder in (run.folder for run, _ in runs) for seed in [folder.rpartition(',')[2]]
     for steps in (5, 6)
   }  # fmt: skip
+  for baseline, only, expected in (('low', '', 'low,steps=5'), ('', '', ''),
+                                   ('', 'low', 'low,steps=5')):  # fmt: skip
+    plan = {'baseline': baseline, 'runs': {str(i): {'arm': x} for i, x in enumerate(('hi', 'low'))}}
+    (root / 'sweep.json').write_text(json.dumps(plan))
+    assert sweep_grid.arms_of(spec, ['steps=5,6'], before=str(root), only=only)[1] == expected
   with pytest.raises(InputError, match='--from has other arms; drop one'):
     sweep_grid.arms_of(spec, ['steps=5,6'], '', before=str(root))
   for content in ('{"runs": 3}', '{}', '{'):

@@ -36,6 +36,7 @@ KINDS = {  # of what corpus.json holds at least
   'fingerprint': str, 'shards': int, 'records': int, 'counts': dict, 'kept': dict,
 }  # fmt: skip
 CACHE_TOKENS = 50_000_000  # of the records read last, which stay in memory; 5 bytes each
+OPEN_SHARDS = 64  # that a Reader keeps open at most
 INDEX = (  # arrays of each shard's index; all but `names` are int32
   'sentences',  # tokens of each sentence
   'document_sentences',  # sentences of each document
@@ -176,7 +177,8 @@ def load(folder, tokenizer):
 
 
 class Reader:
-  """reader(record number) -> (tokens, starts); the records read last stay in memory.
+  """reader(record number) -> (tokens, starts); the records read last stay in memory, and the shards
+  read last open: a corpus may have more of them than a process may have files.
   paths: of the shards. ends: [shards + 1] number of the first record of each, and how many there
   are. room: tokens that may stay in memory."""
 
@@ -187,14 +189,15 @@ class Reader:
     if missing := [path for path in paths if not path.is_file()]:
       raise InputError(f'{missing[0]} is missing; prepare the corpus again')
     try:
-      self.source = tfds.builder_from_directory(str(data_folder(folder))).as_data_source('train')
-      records = len(self.source)
+      info = tfds.builder_from_directory(str(data_folder(folder))).info
+      self.features, records = info.features, info.splits['train'].num_examples
     except Exception as error:
       raise InputError(
         f'{folder} cannot be opened ({first_line(error)}); prepare it again'
       ) from error
     if records != ends[-1]:
       raise InputError(f'{folder} holds {records} of {ends[-1]} records; prepare it again')
+    self.open = OrderedDict()  # {number of a shard: its ArrayRecordReader}
     self.cache, self.cached_tokens, self.room = OrderedDict(), 0, CACHE_TOKENS
     self.lock = threading.Lock()  # batches are made in a thread of their own
 
@@ -206,13 +209,14 @@ class Reader:
     if record in self.cache:
       self.cache.move_to_end(record)
       return self.cache[record]
+    shard = int(self.ends.searchsorted(record, side='right')) - 1
     try:
-      row = self.source[record]
+      (message,) = self._opened(shard).read([record - int(self.ends[shard])])
+      row = self.features.deserialize_example_np(message)
       tokens, starts = row['tokens'], row['starts']
       if tokens is None or starts is None:  # a file cut at ArrayRecord's blocks gives such rows
         raise ValueError('the file is truncated')
     except Exception as error:
-      shard = int(self.ends.searchsorted(record, side='right')) - 1
       where = f'{self.paths[shard]}: record {record - self.ends[shard]}'
       raise DamagedRecord(
         f'{where} is damaged ({first_line(error)}); prepare the corpus again, or set '
@@ -223,3 +227,15 @@ class Reader:
     while self.cached_tokens > self.room:
       self.cached_tokens -= len(self.cache.popitem(last=False)[1][0])
     return tokens, starts
+
+  def _opened(self, shard):
+    from array_record.python.array_record_module import ArrayRecordReader
+
+    if shard not in self.open:
+      if len(self.open) >= OPEN_SHARDS:
+        self.open.popitem(last=False)[1].close()
+      self.open[shard] = ArrayRecordReader(
+        str(self.paths[shard]), options='readahead_buffer_size:0', file_reader_buffer_size=32768
+      )
+    self.open.move_to_end(shard)
+    return self.open[shard]

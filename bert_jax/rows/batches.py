@@ -210,10 +210,10 @@ def endless(source, seed, batch_size=1, first=0):
     numbers = _Numbers(first, len(source))
     return grain.MapDataset.source(numbers).seed(seed).shuffle().repeat()
   seeds = np.random.SeedSequence(seed).generate_state(len(source.parts))
-  begins = [0, *source.ends[:-1].tolist()]
-  parts = [
-    endless(part, int(s), batch_size, begin)
-    for part, s, begin in zip(source.parts.values(), seeds, begins, strict=True)
+  begins, total = [0, *source.ends[:-1].tolist()], sum(source.weights.values())
+  parts = [  # of a batch, a part has its share of the rows
+    endless(part, int(s), max(1, round(batch_size * source.weights[name] / total)), begin)
+    for (name, part), s, begin in zip(source.parts.items(), seeds, begins, strict=True)
   ]
   parts = [grain.MapDataset.source(x) if isinstance(x, Order) else x for x in parts]
   return grain.MapDataset.mix(parts, [source.weights[name] for name in source.parts])

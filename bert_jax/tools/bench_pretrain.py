@@ -115,7 +115,7 @@ def _theirs(config, rows, steps):
   device = 'cuda' if gpu else 'cpu'
   sizes = peers.bert_config(config.model, 'sdpa')
   model = transformers.BertForPreTraining(sizes).train().to(device)
-  optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=gpu)
+  optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
   labels = np.full_like(rows['input_ids'], -100)
   at = np.arange(len(labels))[:, None], rows['positions']
   labels[at] = rows['input_ids'][at]

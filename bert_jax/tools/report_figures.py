@@ -194,7 +194,7 @@ def over_lengths(panel, metric):
 def of_panel(panel):
   """Yields (name, what it shows, figure) of the pictures of a panel."""
   metric = panel.metrics[0]
-  dots = 'A dot is a seed, the marker below is the mean with its 95 % interval (from 3 seeds on)'
+  dots = 'A dot is a seed, the marker their mean with its 95 % interval (from 3 seeds on)'
   grey = ', the grey line the mean of the baseline' if panel.baseline else ''
   yield 'final', f'{metric}, final values. {dots}{grey}.', finals(panel, metric)
   bands = 'Mean over the seeds with its 95 % interval.'

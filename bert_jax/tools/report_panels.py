@@ -14,6 +14,7 @@ import statistics
 from pathlib import Path
 from typing import NamedTuple
 
+from bert_jax.errors import InputError
 from bert_jax.tools import report_runs, report_statistics
 
 SWEEP = 'sweep.json'  # what a sweep has planned, in the folder of its runs
@@ -107,6 +108,8 @@ def report(runs, folders, metric='', baseline='', renamed=(), remarks=()):
     for arm in arms:
       if arm.label in unused:
         arm.label = unused.pop(arm.label)
+      if [other.label for other in arms].count(arm.label) > 1:
+        raise InputError(f'two arms are called {arm.label}; give --label another name.')
       if objective in finished:  # else what there is until now is shown
         arm.runs = [run for run in arm.runs if run['path'] not in status]
     fields[objective] = differing(arms)
@@ -114,6 +117,10 @@ def report(runs, folders, metric='', baseline='', renamed=(), remarks=()):
   for run in counted:
     if report_runs.collapsed(run):
       status[run['path']] = 'collapsed: one answer for every example'
+    name = report_runs.metric_of(run, metric)
+    lines = [line for line in run['lines'] if line['split'] == 'eval' and name in line]
+    if lines and report_runs.final(run, name) is None:
+      status[run['path']] = f'its last {name} is no number: in no mean'
   labels = ', '.join(arm.label for arms in arms_of.values() for arm in arms)
   remarks += [f'--label {old}={new}: no arm is called {old}; there are {labels}'
               for old, new in unused.items()]  # fmt: skip

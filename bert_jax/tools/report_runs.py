@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from bert_jax import config as config_lib
-from bert_jax import tokenizers
+from bert_jax import summary, tokenizers
 from bert_jax.errors import InputError, first_line
 from bert_jax.tasks import TASKS
 
@@ -14,7 +14,8 @@ MANY = 4  # fields in which runs may differ and still be named by them
 SHOWN = 4  # kinds of evaluation that are named where runs differ in it
 # Fields that cannot change a run's result.
 WITHOUT_EFFECT = (
-  'mesh.', 'log.', 'max_hours', 'checkpoint.every', 'checkpoint.minutes', 'checkpoint.keep_'
+  'mesh.', 'log.', 'profile', 'max_hours', 'checkpoint.every', 'checkpoint.minutes',
+  'checkpoint.keep_',
 )  # fmt: skip
 SEED_FOLDER = re.compile(r'(?:^|,)seed=\d+$')  # how a sweep names the runs of an arm
 
@@ -133,12 +134,13 @@ def metric_of(run, metric=''):
 
 
 def final(run, metric):
-  """The last evaluated value of a metric, or None; of a run that may stop early the best one."""
+  """The last evaluated value of a metric; None if there is none, or it is no number. Of a run that
+  may stop early the best one."""
   evals = [line for line in run['lines'] if line['split'] == 'eval']
-  values = [line[metric] for line in evals if line.get(metric) is not None]  # null is NaN
-  config = run['config']
-  if values and config['eval.patience'] and metric == config['checkpoint.best_metric']:
-    return {'max': max, 'min': min}[config['checkpoint.best_mode']](values)
+  values = [line[metric] for line in evals if metric in line]
+  config, numbers = run['config'], [x for x in values if x is not None]  # null is NaN
+  if numbers and config['eval.patience'] and metric == config['checkpoint.best_metric']:
+    return {'max': max, 'min': min}[config['checkpoint.best_mode']](numbers)
   return values[-1] if values else None
 
 
@@ -198,8 +200,12 @@ def by_folder(by_text):
 
 
 def unfinished(run, runs):
-  """Did a run end before its last step? Where `epochs` decides on it, the furthest of `runs`, which
-  differ from it in the seed, says which step that is. A run may also stop early."""
+  """Did a run end before its last step? Its summary.json says it. Runs of earlier versions have
+  none: where `epochs` decides, the furthest of `runs`, which differ from it in the seed, says which
+  step is the last, and a run may also stop early."""
+  state = summary.state_of(run['path'])
+  if state:
+    return state not in summary.ENDED
   last = lambda run: max((line['step'] for line in run['lines']), default=0)
   if run['config'].get('eval.patience'):
     return False

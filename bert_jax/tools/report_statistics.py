@@ -44,11 +44,11 @@ def difference(values, baseline):
   from scipy.special import stdtr
 
   error = statistics.stdev(shared) / n**0.5
-  if error:
-    p = float(2 * stdtr(n - 1, -abs(mean) / error))
-  else:
-    p = 0.0 if mean else 1.0
-  return Difference(n, mean, interval(shared), p)
+  if error > 1e-12 * abs(mean):
+    return Difference(n, mean, interval(shared), float(2 * stdtr(n - 1, -abs(mean) / error)))
+  if mean:  # the same in all seeds, as happens with scores of few examples: no spread to judge by
+    return Difference(n, mean, None, None)
+  return Difference(n, mean, (0.0, 0.0), 1.0)
 
 
 def holm(ps):

@@ -145,14 +145,16 @@ def chosen(arms, only, source):
 
 
 def arms_before(root):
-  """{name: {'init_from': ROOT/NAME,seed={seed}}}: an arm for each of the sweep in a folder, whose
-  runs start from those of the same seed there."""
+  """({name: {'init_from': ROOT/NAME,seed={seed}}}: an arm for each of the sweep in a folder, whose
+  runs start from those of the same seed there; the name of its baseline, or '')."""
   try:
-    runs = json.loads((Path(root) / 'sweep.json').read_text())['runs']
-    names = dict.fromkeys(run['arm'] for run in runs.values())
+    content = json.loads((Path(root) / 'sweep.json').read_text())
+    names = dict.fromkeys(run['arm'] for run in content['runs'].values())
+    baseline = str(content.get('baseline') or '')
   except (OSError, ValueError, KeyError, TypeError, AttributeError):
     raise InputError(f'--from {root} holds no sweep; give the --workdir of one.') from None
-  return {name: {'init_from': f'{root}/{_joined(name, "seed={seed}")}'} for name in names}
+  arms = {name: {'init_from': f'{root}/{_joined(name, "seed={seed}")}'} for name in names}
+  return arms, baseline
 
 
 def arms_of(
@@ -165,7 +167,9 @@ def arms_of(
   'a,b', which arms of the file or of --from; '': all."""
   axes = [axis_of(text) for text in vary]
   source = '--from' if before else 'sweep() of the config file'
-  given = chosen(arms_before(before) if before else arms_of_file(spec), only, source)
+  arms, first = arms_before(before) if before else (arms_of_file(spec), '')
+  given = chosen(arms, only, source)
+  first = first if before and not only else next(iter(given), '')
   varied = [name for axis in axes for arm in axis for name in arm]
   if twice := [name for arm in given.values() for name in arm if name in varied]:
     raise InputError(
@@ -195,7 +199,8 @@ def arms_of(
     if full in arms and not draws:
       raise InputError(f'two arms are called {full}; leave one out, or write its values otherwise.')
     arms[full] = start | more
-  return arms, next(iter(arms)) if given and not before else ''
+  base = _joined(first, name_of(combined[0])) if first in given else ''
+  return arms, base if base in arms else ''
 
 
 def around(spec, axes, baseline, given):

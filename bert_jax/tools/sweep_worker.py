@@ -65,6 +65,8 @@ def outcome(job):
 
   jax.config.update('jax_compilation_cache_dir', job['cache'])
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.5)
+  # What run.json keeps as the command: the one that trains this run alone.
+  sys.argv = [train.__file__, '--config', job['spec'], '--workdir', job['workdir'], *job['fields']]
   started, answer = time.monotonic(), {'error': '', 'code': 0, 'metrics': {}}
   print(time.strftime('==== %F %T'), Path(job['workdir']).name, flush=True)
   try:

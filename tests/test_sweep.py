@@ -173,7 +173,8 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
   args = sweep.parser().parse_args([*before, '--workdir', str(root)])
   runs, name = sweep.planned(args, [])
   sweep.plan_written(root, runs, name, args)
-  after = ['--config', spec, '--workdir', 'T', '--from', str(root), '--seeds', '4,7', '--vary']
+  there = tmp_path / 'T'
+  after = ['--config', spec, '--workdir', str(there), '--from', str(root), '--seeds', '4,7', '--vary']
   sweep.main([*after, 'steps=5,6;epochs=0,0', '--print'])
   commands = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
   starts = {
@@ -183,10 +184,12 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
     for words in commands
   }
   assert starts == {
-    f'T/{folder[: -len(seed)]}steps={steps},epochs=0,{seed}': f'--config.init_from={root}/{folder}'
+    f'{there}/{folder[: -len(seed)]}steps={steps},epochs=0,{seed}': f'--config.init_from={root}/{folder}'
     for folder in (run.folder for run, _ in runs) for seed in [folder.rpartition(',')[2]]
     for steps in (5, 6)
   }  # fmt: skip
+  planned = json.loads((there / 'sweep.json').read_text())['runs']
+  assert {f'{there}/{folder}' for folder in planned} == set(starts)
   for baseline, only, expected in (('low', '', 'low,steps=5'), ('', '', ''),
                                    ('', 'low', 'low,steps=5')):  # fmt: skip
     plan = {'baseline': baseline, 'runs': {str(i): {'arm': x} for i, x in enumerate(('hi', 'low'))}}

@@ -185,6 +185,7 @@ def main(argv=None):
     runs, baseline = planned(args, overrides)
     root, processes = Path(args.workdir), args.jobs or arguments.cores()
     if args.print:
+      plan_written(root, runs, baseline, args)  # for the report, and for --from
       print('\n'.join(command_of(run, root) for run, _ in runs))
       return
     if fields := other_evaluations(runs):

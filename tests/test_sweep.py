@@ -174,8 +174,8 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
   runs, name = sweep.planned(args, [])
   sweep.plan_written(root, runs, name, args)
   there = tmp_path / 'T'
-  after = ['--config', spec, '--workdir', str(there), '--from', str(root), '--seeds', '4,7', '--vary']
-  sweep.main([*after, 'steps=5,6;epochs=0,0', '--print'])
+  after = ['--config', spec, '--workdir', str(there), '--from', str(root), '--seeds', '4,7']
+  sweep.main([*after, '--vary', 'steps=5,6;epochs=0,0', '--print'])
   commands = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
   starts = {
     words[words.index('--workdir') + 1]: next(
@@ -184,7 +184,9 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
     for words in commands
   }
   assert starts == {
-    f'{there}/{folder[: -len(seed)]}steps={steps},epochs=0,{seed}': f'--config.init_from={root}/{folder}'
+    f'{there}/{folder[: -len(seed)]}steps={steps},epochs=0,{seed}': (
+      f'--config.init_from={root}/{folder}'
+    )
     for folder in (run.folder for run, _ in runs) for seed in [folder.rpartition(',')[2]]
     for steps in (5, 6)
   }  # fmt: skip

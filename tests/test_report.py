@@ -119,6 +119,30 @@ def test_runs_without_a_last_number_or_an_end_are_in_no_mean(tmp_path):
   assert 'a1: its last mlm is no number' in said and 'a2: unfinished: at step 2' in said
 
 
+def test_each_of_two_tasks_has_its_baseline(tmp_path):
+  """The same arms, by the names of their folders, fine-tuned on two tasks."""
+  for task, level in (('sst', 0.5), ('cola', 0.7)):
+    (tmp_path / task).mkdir()
+    for arm, rate in (('low', 1e-5), ('high', 1e-4)):
+      for seed in range(3):
+        path = workdir(
+          tmp_path / task / f'{arm},seed={seed}',
+          [(2, 'eval', {'classification_accuracy': level + rate + seed / 100})],
+          f'--config.seed={seed}', f'--config.optimizer.learning_rate={rate}',
+          f'--config.data.train={task}.tsv', spec='configs/finetune.py:task=table',
+        )  # fmt: skip
+        (path / 'run.json').write_text(json.dumps({'data': {'eval': {
+          'baselines': {'classification_accuracy': (level, 'majority')}}}}))  # fmt: skip
+  runs = report.read(tmp_path)
+  found = report_panels.report(runs, [tmp_path], baseline='low')
+  assert len(found.panels) == 2 and not any('baseline' in x for x in found.remarks), found.remarks
+  for panel in found.panels:
+    assert panel.baseline
+    seeds = [row.difference.seeds for row in panel.rows('classification_accuracy')
+             if row.difference]  # fmt: skip
+    assert seeds == [3]
+
+
 def test_two_arms_are_not_called_alike(tmp_path):
   for rate in (1, 2, 3):
     workdir(tmp_path / f'r{rate}', [(2, 'eval', {'mlm': 1.0})], f'--config.data.seq_length=6{rate}')

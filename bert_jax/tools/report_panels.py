@@ -104,16 +104,21 @@ def report(runs, folders, metric='', baseline='', renamed=(), remarks=()):
   unused = dict(text.rpartition('=')[::2] for text in renamed)
   for objective, arms in arms_of.items():
     give_labels(arms)
-    chosen = named_by(baseline or planned.baseline, arms, objective, remarks)
+    for arm in arms:
+      if objective in finished:  # else what there is until now is shown
+        arm.runs = [run for run in arm.runs if run['path'] not in status]
+    found = panels_of(objective, arms, metric, baseline or planned.baseline, remarks)
+    names = {arm.label: arm for panel in found for arm in panel.arms}
+    bases = [names.get(panel.baseline) for panel in found]
     for arm in arms:
       if arm.label in unused:
         arm.label = unused.pop(arm.label)
       if [other.label for other in arms].count(arm.label) > 1:
         raise InputError(f'two arms are called {arm.label}; give --label another name.')
-      if objective in finished:  # else what there is until now is shown
-        arm.runs = [run for run in arm.runs if run['path'] not in status]
+    for panel, base in zip(found, bases):
+      panel.baseline = base.label if base else ''
     fields[objective] = differing(arms)
-    panels += panels_of(objective, arms, metric, chosen.label if chosen else '', remarks)
+    panels += found
   for run in counted:
     if report_runs.collapsed(run):
       status[run['path']] = 'collapsed: one answer for every example'
@@ -233,16 +238,20 @@ def differing(arms):
 
 
 def panels_of(objective, arms, metric, baseline, remarks):
-  """The Panels of an objective; the one with the baseline comes first."""
+  """The Panels of an objective, each with the arm that the text `baseline` names among its own;
+  those that have one come first."""
   ways = collections.defaultdict(list)  # {ways in which runs were evaluated: arms}
   for arm in arms:
     if not arm.runs:
       remarks.append(f'{objective}: no run of {arm.label} is finished, so no table has it')
       continue
     ways[frozenset(tuple(run['evaluated_on'].items()) for run in arm.runs)].append(arm)
-  has_baseline = lambda way: baseline in [arm.label for arm in ways[way]]
+  chosen = {way: named_by(baseline, some, objective, []) for way, some in ways.items()}
+  if not any(chosen.values()):  # it may be alone in its panel
+    alone = named_by(baseline, [arm for some in ways.values() for arm in some], objective, remarks)
+    chosen = {way: alone if alone in some else None for way, some in ways.items()}
   out = []
-  for way in sorted(ways, key=lambda way: not has_baseline(way)):
+  for way in sorted(ways, key=lambda way: not chosen[way]):
     runs = [run for arm in ways[way] for run in arm.runs]
     names = metrics_of(runs)
     if not names:
@@ -252,7 +261,7 @@ def panels_of(objective, arms, metric, baseline, remarks):
       remarks.append(f'{objective}: no evaluation has {metric}; there are {", ".join(names)}')
     first = next((name for name in (metric, judge) if name in names), names[0])
     names = [first, *(name for name in names if name != first)]
-    of_panel = baseline if has_baseline(way) else ''
+    of_panel = chosen[way].label if chosen[way] else ''
     out.append(Panel(objective, ways[way], names, of_panel, described(way, ways)))
   if len(out) > 1:
     remarks.append(

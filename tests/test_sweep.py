@@ -122,6 +122,19 @@ def test_one_factor_at_a_time_around_a_baseline():
     sweep_grid.arms_of(PRETRAIN, vary, 'batchsize=64')
 
 
+def test_arms_that_are_drawn_twice_are_counted(caplog):
+  arms, _ = sweep_grid.arms_of('f.py', ['a=1,2', 'b=1,2'], draws=20)
+  assert len(arms) == 4 and '16 of the arms that --random has drawn are equal' in caplog.text
+
+
+def test_a_name_is_as_short_as_a_folder_wants_it():
+  vary = [f'optimizer.a_field_with_a_long_name_{i}=1,2' for i in range(8)]
+  arms, _ = sweep_grid.arms_of('f.py', vary)
+  runs = sweep_grid.runs_of('f.py', arms, (12,))
+  assert len({run.folder for run in runs}) == 2**8
+  assert all(len(run.folder) < 240 and run.folder.endswith(',seed=12') for run in runs)
+
+
 def test_a_random_search_draws_the_same_arms_and_goes_on():
   vary = ['optimizer.learning_rate=log(1e-4,1e-2)', 'model.norm=layer_norm,rms_norm',
           'seed2=integers(2,4)', 'd=uniform(0,0.5)']  # fmt: skip

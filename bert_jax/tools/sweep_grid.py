@@ -5,8 +5,10 @@ and its name begins the folders of its runs: NAME,seed=0.
 """
 
 import ast
+import hashlib
 import itertools
 import json
+import logging
 import math
 import random
 import re
@@ -16,6 +18,9 @@ from typing import NamedTuple
 from bert_jax import config as config_lib
 from bert_jax.errors import InputError, quoted
 
+log = logging.getLogger('bert_jax')
+
+LONGEST = 200  # bytes in the name of an arm; file systems take 255
 # What a range of a random search is written like, and a number of it drawn by u from [0, 1).
 RANGES = {
   'uniform': lambda low, high, u: float(f'{low + (high - low) * u:.3g}'),
@@ -117,6 +122,14 @@ def name_of(arm):
   return re.sub(r'[^\w.,=+@{}-]', '_', text)
 
 
+def fitting(name):
+  """The name of an arm, short enough for a folder's with the seed behind it."""
+  if len(name.encode()) <= LONGEST:
+    return name
+  kept = name.encode()[:LONGEST].decode(errors='ignore')
+  return f'{kept}+{hashlib.sha256(name.encode()).hexdigest()[:8]}'
+
+
 def arms_of_file(spec):
   """{name: {field: text}}: what sweep(arg) of a config file returns, the baseline first; {} if it
   has none."""
@@ -195,11 +208,13 @@ def arms_of(
     combined = [{k: v for x in chosen for k, v in x.items()} for chosen in itertools.product(*axes)]
   arms = {}
   for (name, start), more in itertools.product((given or {'': {}}).items(), combined):
-    full = _joined(name, name_of(more))
+    full = fitting(_joined(name, name_of(more)))
     if full in arms and not draws:
       raise InputError(f'two arms are called {full}; leave one out, or write its values otherwise.')
     arms[full] = start | more
-  base = _joined(first, name_of(combined[0])) if first in given else ''
+  if draws and (fewer := draws * max(1, len(given)) - len(arms)):
+    log.warning('%d of the arms that --random has drawn are equal to others: left out', fewer)
+  base = fitting(_joined(first, name_of(combined[0]))) if first in given else ''
   return arms, base if base in arms else ''
 
 

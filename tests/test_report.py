@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax import config as c
 from bert_jax.config import InputError
-from bert_jax.tools import report, report_panels
+from bert_jax.tools import report, report_panels, report_runs
 
 
 def workdir(folder, lines, *overrides, spec='configs/pretrain.py:runlocal', level=None):
@@ -163,6 +163,14 @@ def test_a_copy_of_a_run_is_no_other_seed(tmp_path):
   assert row[2:5] == ['2', 'mlm', '2.5000 ± 0.7071']
   assert f'{tmp_path}/copy is a copy of {tmp_path}/a1 (same config, seed and data)' in text
   assert f'{tmp_path}/unfinished is a copy of {tmp_path}/a1' in text
+  # The same run by other code is no copy.
+  facts = json.loads((tmp_path / 'copy' / 'run.json').read_text())
+  (tmp_path / 'copy' / 'run.json').write_text(json.dumps(facts | {'commit': 'abc'}))
+  runs = report.read(tmp_path)
+  assert len(report_runs.without_copies(runs)[0]) == 3
+  assert 'are of several commits of the code, abc, none' in '\n'.join(
+    report_panels.report(runs, [tmp_path]).remarks
+  )
 
 
 def test_several_folders_are_one_report(tmp_path, capsys):

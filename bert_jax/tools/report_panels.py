@@ -119,6 +119,12 @@ def report(runs, folders, metric='', baseline='', renamed=(), remarks=()):
       panel.baseline = base.label if base else ''
     fields[objective] = differing(arms)
     panels += found
+    for arm in arms:
+      if len(commits := sorted({run['commit'][:12] or 'none' for run in arm.runs})) > 1:
+        remarks.append(
+          f'{objective}: the runs of {arm.label} are of several commits of the code, '
+          f'{", ".join(commits)}, and of one seed their mean counts'
+        )
   for run in counted:
     if report_runs.collapsed(run):
       status[run['path']] = 'collapsed: one answer for every example'

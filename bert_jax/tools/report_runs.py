@@ -91,13 +91,14 @@ def _vocabulary(folder):
 
 
 def without_copies(runs):
-  """(the runs, each once, {path of a copy: path of the run}): of runs with the same config, seed
-  and data the one that got furthest counts."""
+  """(the runs, each once, {path of a copy: path of the run}): of runs with the same config, seed,
+  data and commit of the code the one that got furthest counts."""
   kept, copies = {}, {}
   for run in sorted(runs, key=lambda run: -max((x['step'] for x in run['lines']), default=0)):
     fields = {k: v for k, v in run['config'].items() if not k.startswith(WITHOUT_EFFECT)}
     data = {split: facts.get('fingerprint') for split, facts in run['data'].items()}
-    first = kept.setdefault(repr((sorted(fields.items()), sorted(data.items()))), run)
+    key = repr((sorted(fields.items()), sorted(data.items()), run['commit']))
+    first = kept.setdefault(key, run)
     if first is not run:
       copies[run['path']] = first['path']
   return [run for run in runs if run['path'] not in copies], copies

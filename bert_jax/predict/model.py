@@ -54,7 +54,7 @@ class Model:
     self.tokenizer, self.step = origin.tokenizer, origin.step
     self.pooling = origin.vector.pooling or 'mean'
     self.normalizes = origin.vector.normalized or not origin.vector.pooling
-    self.cuts = bool(origin.vector.pooling)  # a model of vectors read the beginning of a long text
+    self.cuts = bool(origin.vector.pooling)  # long texts, as in the training of vectors
     # These fields were set for the device that it was trained on.
     self.config.model.update(scan_layers=False, remat='none', attention_implementation='einsum')
     if dtype not in ('', 'float32', 'bfloat16'):

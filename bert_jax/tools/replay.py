@@ -175,7 +175,7 @@ def first_not_finite(objective, state, batch, constants):
     layers[module] += 1
   if not wrong:
     return ''
-  # They are numbered by their calls, but those of scanned layers come again with each layer.
+  # Modules are numbered as they are called; those of scanned layers come again with each layer.
   first = min(module for _, module in wrong)
   if layers[first] == 1:
     return paths[first]

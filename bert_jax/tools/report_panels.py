@@ -39,6 +39,7 @@ class Arm:
   label: str
   text: str  # the fields in which it differs from the others, in full
   runs: list
+  name: str = ''  # its label before --label gave it another
 
 
 @dataclasses.dataclass
@@ -107,18 +108,12 @@ def report(runs, folders, metric='', baseline='', renamed=(), remarks=()):
     for arm in arms:
       if objective in finished:  # else what there is until now is shown
         arm.runs = [run for run in arm.runs if run['path'] not in status]
-    found = panels_of(objective, arms, metric, baseline or planned.baseline, remarks)
-    names = {arm.label: arm for panel in found for arm in panel.arms}
-    bases = [names.get(panel.baseline) for panel in found]
-    for arm in arms:
       if arm.label in unused:
         arm.label = unused.pop(arm.label)
       if [other.label for other in arms].count(arm.label) > 1:
         raise InputError(f'two arms are called {arm.label}; give --label another name.')
-    for panel, base in zip(found, bases):
-      panel.baseline = base.label if base else ''
     fields[objective] = differing(arms)
-    panels += found
+    panels += panels_of(objective, arms, metric, baseline or planned.baseline, remarks)
     for arm in arms:
       if len(commits := sorted({run['commit'][:12] or 'none' for run in arm.runs})) > 1:
         remarks.append(
@@ -185,7 +180,7 @@ def give_labels(arms):
   named = [next(iter(names)) if len(names) == 1 else '' for names in folders]
   texts = named if len(set(named)) == len(arms) and all(named) else [arm.text for arm in arms]
   for arm, text in zip(arms, shortened([text or 'all runs' for text in texts])):
-    arm.label = text
+    arm.label = arm.name = text
 
 
 def shortened(texts):
@@ -210,7 +205,7 @@ def named_by(baseline, arms, objective, remarks):
   wanted = [part.partition('=')[::2] for part in baseline.split(';')]
   folders = lambda arm: {report_runs.SEED_FOLDER.sub('', run['path'].name) for run in arm.runs}
   ways = (
-    lambda arm: baseline in (arm.label, arm.text) or folders(arm) == {baseline},
+    lambda arm: baseline in (arm.label, arm.name, arm.text) or folders(arm) == {baseline},
     lambda arm: arm.runs and all(
       str(run['config'].get(field_of(name, run['config']))) == value
       for run in arm.runs for name, value in wanted),

@@ -146,7 +146,7 @@ def arms_of_file(spec):
   }
 
 
-def chosen(arms, only, source):
+def only_named(arms, only, source):
   """The arms that are named in 'a,b', in that order, so that the first is the baseline; '': all."""
   if not only:
     return arms
@@ -180,8 +180,8 @@ def arms_of(
   'a,b', which arms of the file or of --from; '': all."""
   axes = [axis_of(text) for text in vary]
   source = '--from' if before else 'sweep() of the config file'
-  arms, first = arms_before(before) if before else (arms_of_file(spec), '')
-  given = chosen(arms, only, source)
+  all_given, first = arms_before(before) if before else (arms_of_file(spec), '')
+  given = only_named(all_given, only, source)
   first = first if before and not only else next(iter(given), '')
   varied = [name for axis in axes for arm in axis for name in arm]
   if twice := [name for arm in given.values() for name in arm if name in varied]:

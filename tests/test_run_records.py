@@ -259,6 +259,21 @@ def test_a_run_is_repeated_with_the_same_bits(pretrained, tmp_path, capsys):
   assert (out['same'], status, out['not_the_same']) == (True, 0, [])
   assert out['lines'] == out['same_lines'] == len(metrics_of(pretrained[0])) == 6
   assert out['state'] == 'step 20: the same bits' and not out['first_difference']
+  assert out['compared'] == '20 of 20 steps, 2 of 2 evaluations'
+
+
+def test_a_repetition_that_ends_earlier_is_not_the_same(pretrained, tmp_path):
+  shutil.copytree(pretrained[0], tmp_path / 'again')
+  path = tmp_path / 'again' / 'metrics.jsonl'
+  kept = [line for line in metrics_of(pretrained[0]) if line['step'] <= 10]
+  path.write_text(''.join(json.dumps(line) + '\n' for line in kept))
+  out = rerun.outcome(pretrained[0], tmp_path / 'again', {})
+  assert out['compared'] == '10 of 20 steps, 1 of 2 evaluations'
+  assert out['lines'] == out['same_lines'] == 3 and not out['same']
+  assert out['first_difference'] == 'the repetition ended at step 10 and the run at step 20'
+  # Of a run that was cut off all that it has is compared.
+  out = rerun.outcome(tmp_path / 'again', pretrained[0], {})
+  assert out['same'] and out['compared'] == '10 of 10 steps, 1 of 1 evaluations'
 
 
 def test_a_repetition_that_differs_says_in_what(pretrained, tmp_path, capsys):

@@ -7,7 +7,8 @@ A run is a function of its config, on the same code, packages, devices and data.
 first, with what run.json, packages.txt and code.diff in W say, and each difference is named. Then
 the run is trained, and its metrics and the checksums of its last state are compared with those of
 W. --config.NAME=VALUE changes a field, such as data.train where the data lies elsewhere now. The
-exit status is 1 if something that was compared did not come out the same.
+exit status is 1 if something that was compared did not come out the same, or if the repetition
+ended before the run did; `compared` says how many of its steps and evaluations both have.
 """
 
 import contextlib
@@ -115,8 +116,8 @@ def lines(workdir):
 
 
 def outcome(workdir, new, meta):
-  """{'lines', 'same_lines', 'first_difference', 'state', 'same'} of two runs. meta: of the newest
-  checkpoint of the first, or {}."""
+  """{'compared', 'lines', 'same_lines', 'first_difference', 'state', 'same'} of two runs; one that
+  ended before the first did is not the same. meta: of the newest checkpoint of the first, or {}."""
   was, now = lines(workdir), lines(new)
   common = [key for key in was if key in now]
   differ = [key for key in common if was[key] != now[key]]
@@ -131,8 +132,14 @@ def outcome(workdir, new, meta):
     if meta and meta['step'] in checkpoints.steps():
       same = checkpoints.meta(meta['step'])['arrays'] == meta['arrays']
       state = f'step {meta["step"]}: ' + ('the same bits' if same else 'other bits')
-  same = not differ and not state.endswith('other bits') and bool(common)
-  out = {'lines': len(common), 'same_lines': len(common) - len(differ)}
+  last = lambda keys: max((step for step, _ in keys), default=0)
+  evaluations = lambda keys: sum(split == 'eval' for _, split in keys)
+  if not first and last(now) < last(was):
+    first = f'the repetition ended at step {last(now)} and the run at step {last(was)}'
+  same = not first and not state.endswith('other bits') and bool(common)
+  compared = f'{last(common)} of {last(was)} steps, {evaluations(common)} of {evaluations(was)} '
+  out = {'compared': f'{compared}evaluations', 'lines': len(common)}
+  out['same_lines'] = len(common) - len(differ)
   return out | {'first_difference': first, 'state': state, 'same': same}
 
 

@@ -18,7 +18,7 @@ import pytest
 from conftest import run_module, small_overrides
 
 from bert_jax import config as c
-from bert_jax import speed
+from bert_jax import speed, workdirs
 from bert_jax.config import InputError
 from bert_jax.tools import sweep, sweep_grid, sweep_jobs
 from bert_jax.tools.preflight import objective_of
@@ -185,11 +185,22 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
   before = ['--config', PRETRAIN, '--vary', 'masking.masked_lm_prob=0.15,0.3', '--seeds', '4,7']
   args = sweep.parser().parse_args([*before, '--workdir', str(root)])
   runs, name = sweep.planned(args, [])
-  sweep.plan_written(root, runs, name, args)
+  sweep.plan_written(root, sweep.plan_of(root, runs, name, args))
   there = tmp_path / 'T'
-  after = ['--config', spec, '--workdir', str(there), '--from', str(root), '--seeds', '4,7']
-  sweep.main([*after, '--vary', 'steps=5,6;epochs=0,0', '--print'])
-  commands = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
+  after = ['--config', spec, '--workdir', str(there), '--from', str(root), '--seeds', '4,7',
+           '--vary', 'steps=5,6;epochs=0,0']  # fmt: skip
+  for folder, state in (('0.15,seed=4', 'finished'), ('0.15,seed=7', 'running')):
+    path = root / f'masking.masked_lm_prob={folder}'
+    (path / 'checkpoints' / '5').mkdir(parents=True)
+    (path / 'summary.json').write_text(json.dumps({'state': state, 'step': 5}))
+  unfinished = f'3 of the 4 runs to start from are not finished, the first of which is {path}; '
+  for more in ([], ['--dry-run']):
+    code, _, said = swept(capsys, *after, *more)
+    assert code == 2 and unfinished in said and not there.exists()
+  sweep.main([*after, '--print'])
+  said = capsys.readouterr()
+  commands = [shlex.split(line) for line in said.out.splitlines()]
+  assert unfinished in said.err
   starts = {
     words[words.index('--workdir') + 1]: next(
       x for x in words if x.startswith('--config.init_from')
@@ -267,6 +278,48 @@ def test_budgets_make_arms_comparable():
   assert flops == pytest.approx([1e12, 1e12], rel=0.02)
   with pytest.raises(InputError, match='does not pay for a step'):
     parse('--tokens', '100')
+
+
+def test_the_flops_of_a_run_are_those_of_the_model_that_it_starts_from(tmp_path):
+  spec, size = 'configs/finetune.py:runlocal', '--config.model.hidden_size=64'
+  workdirs.claim(tmp_path / 'W', c.load(PRETRAIN, [size]))
+  flops = [sweep.flops_of_step(c.load(spec, [x]))
+           for x in (size, f'--config.init_from={tmp_path}/W')]  # fmt: skip
+  assert flops[0] == flops[1]
+  words = f'--config {spec} --workdir S --seeds 1 --flops {7 * flops[0]}'.split()
+  ((_, config),), _ = sweep.planned(
+    sweep.parser().parse_args(words), [f'--config.init_from={tmp_path}/W']
+  )
+  assert config.steps == 7
+
+
+def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, caplog):
+  """Its arms are added, and the baseline stays unless --baseline names another."""
+  root = tmp_path / 'S'
+
+  def plan(*words):
+    args = sweep.parser().parse_args(['--config', PRETRAIN, '--workdir', str(root), *words])
+    runs, baseline = sweep.planned(args, [])
+    content = sweep.plan_of(root, runs, baseline, args)
+    sweep.plan_written(root, content)
+    return content
+
+  one = '--seeds', '1', '--vary'
+  assert plan(*one, 'batch_size=16', '--baseline', '')['baseline'] == 'baseline'
+  again = plan(*one, 'optimizer.beta1=0.8')
+  assert again['baseline'] == 'baseline' and len(again['runs']) == 3 and not caplog.text
+  (root / 'sweep.json').write_text(json.dumps(again | {'baseline': 'batch_size=16'}))
+  assert plan(*one, 'batch_size=8', '--baseline', '')['baseline'] == 'baseline'
+  assert 'S was batch_size=16 and is now baseline' in caplog.text
+  # An arm that was trained is not another one of the same name.
+  other = *one, 'batch_size=16', '--baseline', 'optimizer.beta1=0.7'
+  plan(*other)
+  plan(*one, 'batch_size=16', '--baseline', '')
+  (root / 'baseline,seed=0').mkdir()
+  (root / 'baseline,seed=0' / 'config.json').touch()
+  plan(*one, 'batch_size=16', '--baseline', 'steps=7;epochs=0')  # a run may have another length
+  with pytest.raises(InputError, match=r'with another config \(optimizer.beta1: 0.9 -> 0.7'):
+    plan(*other)
 
 
 def small(corpus_file):

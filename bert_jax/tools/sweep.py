@@ -12,7 +12,8 @@ phrase@500'" (in one line). {seed} in a value stands for the seed.
 --random 20 draws arms instead, from lists and from log(1e-4,1e-2), uniform(0,0.3), integers(2,8).
 A config file with sweep(arg) -> {name: {field: value}}, the baseline first, has arms of its own, of
 which --arms a,b chooses some.
---from S starts each run from the one of the same arm and seed of a sweep in S (config.init_from).
+--from S starts each run from the one of the same arm and seed of a sweep in S (config.init_from),
+which must be finished.
 
 Every run has its folder below --workdir; logs/ there has what it printed and how it ended. Started
 again, the sweep leaves out what is done and continues what was cut off. One that fails does not
@@ -20,6 +21,7 @@ stop the rest. With --jobs each run has a share of the cores; on another number 
 differ in their last digits.
 """
 
+import contextlib
 import json
 import logging
 import math
@@ -27,6 +29,7 @@ import shlex
 from pathlib import Path
 
 from bert_jax import config as config_lib
+from bert_jax import initialization, summary, workdirs
 from bert_jax.errors import InputError, unwritten
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments, report, sweep_grid, sweep_jobs
@@ -54,9 +57,11 @@ def within_budget(config, tokens, flops):
 
 
 def flops_of_step(config):
-  """The operations of a training step, with the vocabulary and labels that the config says."""
+  """The operations of a training step of the model that the config starts from (init_from), if any,
+  with the vocabulary and labels that it says."""
   from bert_jax.tools.preflight import objective_of
 
+  config = initialization.adopt_model(config, initialization.beginning_of(config, ''))
   return 3 * objective_of(config).flops(config.batch_size)
 
 
@@ -72,18 +77,36 @@ def planned(args, overrides):
     overrides,
     args.arms,
   )
-  out, steps = [], {}
-  for run in sweep_grid.runs_of(args.config, grid, sweep_grid.seeds_of(args.seeds)):
-    run = run._replace(fields=[*overrides, *run.fields])
-    config = config_lib.load(run.spec, run.fields)
-    if args.tokens or args.flops:
-      if run.arm not in steps:
-        steps[run.arm] = within_budget(config, args.tokens, args.flops)
-      fields = [f'--config.steps={steps[run.arm]}', '--config.epochs=0.0']
-      run = run._replace(fields=[*run.fields, *fields])
-      config = config_lib.load(run.spec, run.fields)
-    out.append((run, config))
+  runs = sweep_grid.runs_of(args.config, grid, sweep_grid.seeds_of(args.seeds))
+  runs = [run._replace(fields=[*overrides, *run.fields]) for run in runs]
+  out, steps = [(run, config_lib.load(run.spec, run.fields)) for run in runs], {}
+  if vars(args)['from'] and (sentence := unfinished_sources(out)):
+    if not args.print:
+      raise InputError(sentence)
+    log.warning('%s', sentence)  # a scheduler may wait for them
+  if not (args.tokens or args.flops):
+    return out, name
+  for i, (run, config) in enumerate(out):
+    if run.arm not in steps:
+      steps[run.arm] = within_budget(config, args.tokens, args.flops)
+    fields = [*run.fields, f'--config.steps={steps[run.arm]}', '--config.epochs=0.0']
+    out[i] = run._replace(fields=fields), config_lib.load(run.spec, fields)
   return out, name
+
+
+def unfinished_sources(runs):
+  """A sentence that names which of what runs start from is no finished run; '': all are."""
+  folders = {config.init_from: Path(config.init_from).expanduser() for _, config in runs}
+  missing = [
+    name for name, folder in folders.items()
+    if summary.state_of(folder) not in ('', *summary.ENDED)  # earlier versions write no summary
+    or not any(folder.glob('checkpoints/[0-9]*'))
+  ]  # fmt: skip
+  return '' if not missing else (
+    f'--from: {len(missing)} of the {len(folders)} runs to start from are not finished, the '
+    f'first of which is {missing[0]}; give the command of that sweep again, with these seeds (it '
+    'leaves out what is done), or choose others with --seeds and --arms.'
+  )
 
 
 def other_evaluations(runs):
@@ -137,19 +160,44 @@ def show(jobs, configs, root, processes):
   print(f'{len(jobs)} runs; time left: {total} ({known_by})')
 
 
-def plan_written(root, runs, baseline, args):
-  """Writes sweep.json, which reports read; runs of an earlier sweep in the folder stay in it."""
-  path, earlier = root / SWEEP, {}
+def plan_of(root, runs, baseline, args):
+  """The content of sweep.json, which reports read. Of an earlier sweep in the folder the runs stay
+  in it, and so does the baseline unless --baseline is given. InputError if one of these runs was
+  trained with another config than it has now."""
+  path = root / SWEEP
   try:
-    if path.exists():
-      earlier = json.loads(path.read_text()).get('runs', {})
-    content = {'config': args.config, 'baseline': baseline, 'runs': earlier | {
-      run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run, _ in runs
-    }}  # fmt: skip
-    (root / LOGS).mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps(content, indent=1) + '\n')
-  except (ValueError, AttributeError):
+    content = json.loads(path.read_text()) if path.exists() else {}
+    before, earlier = content.get('baseline', ''), content.get('runs', {})
+    known = {name: (x['spec'], x['fields']) for name, x in earlier.items()}
+  except (ValueError, AttributeError, TypeError, KeyError):
     raise InputError(f'{path} is damaged; remove it: the same command writes it anew.') from None
+  for run, config in runs:
+    spec, fields = known.get(run.folder, (run.spec, run.fields))
+    if fields != run.fields and (root / run.folder / workdirs.CONFIG).exists():
+      changes = []
+      with contextlib.suppress(InputError):  # the run itself looks, too
+        changes = config_lib.changes(config_lib.load(spec, fields), config)
+      if changes := [x for x in changes if x.partition(':')[0] not in workdirs.LENGTH]:
+        raise InputError(
+          f'{root / run.folder} was trained with another config ({"; ".join(changes[:3])}); give '
+          'this sweep a --workdir of its own.'
+        )
+  if before and baseline not in ('', before):
+    kept = args.baseline is None
+    now = f'stays {before}, and not {baseline}' if kept else f'was {before} and is now {baseline}'
+    log.warning('the baseline of %s %s (report --baseline names another)', root, now)
+  if before and args.baseline is None:
+    baseline = before
+  return {'config': args.config, 'baseline': baseline, 'runs': earlier | {
+    run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run, _ in runs
+  }}  # fmt: skip
+
+
+def plan_written(root, content):
+  """Writes sweep.json."""
+  try:
+    (root / LOGS).mkdir(parents=True, exist_ok=True)
+    write_whole(root / SWEEP, json.dumps(content, indent=1) + '\n')
   except OSError as error:
     raise unwritten(root, error) from None
 
@@ -184,8 +232,9 @@ def main(argv=None):
       raise InputError('--jobs, --random, --tokens and --flops are not negative.')
     runs, baseline = planned(args, overrides)
     root, processes = Path(args.workdir), args.jobs or arguments.cores()
+    plan = plan_of(root, runs, baseline, args)
     if args.print:
-      plan_written(root, runs, baseline, args)  # for the report, and for --from
+      plan_written(root, plan)  # for the report, and for --from
       print('\n'.join(command_of(run, root) for run, _ in runs))
       return
     if fields := other_evaluations(runs):
@@ -200,7 +249,7 @@ def main(argv=None):
     if args.dry_run:
       show(jobs, configs, root, processes)
       return
-    plan_written(root, runs, baseline, args)
+    plan_written(root, plan)
     ended = sweep_jobs.run_all(jobs, root, processes)
     wrong = {name: x for name, x in ended.items() if x.get('state') != 'done'}
     if len(wrong) < len(ended):

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bert_jax import predict
+from bert_jax import predict, workdirs
 from bert_jax.config import InputError
 from bert_jax.tools import probe, probe_data, probe_layers, probe_pieces
 
@@ -231,12 +231,30 @@ def test_all_checkpoints_are_probed_once(pretrained, conllu, pairs, tmp_path, ca
   assert capsys.readouterr().out.splitlines()[1].startswith('20')
 
 
+def test_each_language_of_a_run_has_its_loss(pretrained, model, tmp_path, monkeypatch):
+  """{language} in a spec stands for all languages of the run, not for the first."""
+  for name, sentences in (('de', SENTENCES[:2]), ('en', SENTENCES[2:5])):
+    (tmp_path / f'{name}.txt').write_text('\n'.join(sentences) + '\n')
+  spec = str(tmp_path / '{language}.txt')
+  config = workdirs.read_config(pretrained[0])
+  command = ['--model', str(pretrained[0]), '--text', spec, '--only', 'losses']
+  with config.unlocked():
+    config.corpus.languages = ('en', 'de')
+  monkeypatch.setattr(workdirs, 'read_config', lambda _: config)
+  monkeypatch.setattr(predict, 'Model', lambda *_: model)
+  probe.main([*command, '--out', str(tmp_path / 'out')])
+  (path,) = (tmp_path / 'out').glob('*.json')
+  result = json.loads(path.read_text())
+  assert set(result['losses']['by_language']) == {'de', 'en'} and result['sentences'] == 5
+
+
 def test_what_is_asked_wrongly_is_a_sentence(pretrained, tmp_path, capsys):
   for arguments, sentence in (
     ([], 'there is nothing to probe with'),
     (['--text', 'x', '--only', 'syntax'], '--only syntax is not known'),
     (['--text', 'x', '--words', '-1'], '--words is -1'),
     (['--pairs', __file__], 'holds no minimal pair'),
+    (['--text', '{language}.txt'], 'the model has no corpus.languages; name the files'),
   ):
     with pytest.raises(SystemExit) as end:
       probe.main(['--model', str(pretrained[0]), *arguments])

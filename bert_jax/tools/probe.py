@@ -5,7 +5,8 @@
 
 W is a workdir, a Hugging Face folder, or another SRC of bert_jax.tools.convert. What it is probed
 for is in probe_pieces.py (loss by part of speech, frequency and language, beside unigrams and
-bigrams; minimal pairs) and probe_layers.py (linear probes, attention). The results are written as
+bigrams; minimal pairs) and probe_layers.py (linear probes, attention). {language} in a SPEC stands
+for each of the run's corpus.languages: --text 'wiki/{language}.txt'. The results are written as
 STEP.json to the folder --out, W/probe for a run, and shown as a table, which is table.txt there.
 
 --checkpoint all probes all the checkpoints of a run, and only those that have not been: give the
@@ -19,7 +20,7 @@ import zlib
 from collections import Counter
 from pathlib import Path
 
-from bert_jax import checkpoint, hosts, predict
+from bert_jax import checkpoint, hosts, predict, workdirs
 from bert_jax import config as config_lib
 from bert_jax.convert import from_huggingface, hub
 from bert_jax.errors import InputError, unwritten
@@ -75,6 +76,18 @@ def probe(model, args, pairs, counts):
     except InputError as error:  # this model has no such head
       skipped[kind] = str(error)
   return out | {'counts': {k: n for k, n in counts.items() if n}, 'skipped': skipped}
+
+
+def in_each_language(spec, languages):
+  """'x/{language}.txt' -> 'de=x/de.txt,en=x/en.txt'; another spec stays as it is."""
+  if '{language}' not in spec:
+    return spec
+  if not languages:
+    raise InputError(
+      f'{spec} stands for a file of each language, and the model has no corpus.languages; name the '
+      'files: de=FILE,en=FILE.'
+    )
+  return ','.join(f'{name}={part}' for name, part in files.parts(spec, languages))
 
 
 def settings_of(args, pairs):
@@ -155,6 +168,9 @@ def run(args):
   released = from_huggingface.is_model(hub.folder(args.model))
   if released and not args.out:
     raise InputError(f'{args.model} is a released model; name a folder for the results with --out.')
+  config = {} if released else config_lib.flatten(workdirs.read_config(args.model))
+  for specs in (args.conllu, args.text, args.reference):
+    specs[:] = [in_each_language(spec, config.get('corpus.languages')) for spec in specs]
   out = Path(args.out or Path(args.model) / 'probe').expanduser()
   arguments.check_writable(out)
   pairs = probe_pieces.read_pairs(args.pairs, args.sentences, counts := Counter())

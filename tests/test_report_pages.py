@@ -147,6 +147,28 @@ def test_arms_that_were_evaluated_otherwise_stand_apart(tmp_path, no_pictures):
     assert difference == '-'
 
 
+def test_labelled_data_that_was_changed_between_runs_sets_them_apart(tmp_path, no_pictures):
+  """By the fingerprint of the rows; those of another length differ, and are of the same data."""
+  spec = 'configs/finetune.py:runlocal'
+  for name, rows, field in (
+    ('a', 'x', 'seed=0'), ('b', 'x', 'optimizer.beta1=0.8'), ('c', 'z', 'data.seq_length=64'),
+  ):  # fmt: skip
+    lines = [(500, 'eval', {'classification_accuracy': 0.5})]
+    workdir(tmp_path / name, lines, f'--config.{field}', '--config.steps=500', spec=spec)
+    facts = {'data': {'eval': {'baselines': {}, 'fingerprint': rows}}}
+    (tmp_path / name / 'run.json').write_text(json.dumps(facts))
+  (panel,) = report_panels.report(*_read(tmp_path)).panels
+  assert len(panel.arms) == 3
+  (tmp_path / 'b' / 'run.json').write_text(json.dumps(facts).replace('z', 'y'))
+  panels = report_panels.report(*_read(tmp_path)).panels
+  assert len(panels) == 3 and 'rows of data.eval=y' in {panel.evaluated_on for panel in panels}
+
+
+def _read(folder):
+  """(runs, folders) for report_panels.report."""
+  return report_runs.read(folder)[0], [folder]
+
+
 def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
   grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=3)
   runs = sorted(x for x in tmp_path.iterdir() if x.is_dir())

@@ -17,6 +17,9 @@ WITHOUT_EFFECT = (
   'mesh.', 'log.', 'profile', 'max_hours', 'checkpoint.every', 'checkpoint.minutes',
   'checkpoint.keep_',
 )  # fmt: skip
+# What decides which rows a vocabulary makes of labelled examples begins with one of these.
+OF_ROWS = ('objective', 'data.', 'task.', 'table.', 'tagging.', 'qa.', 'contrastive.',
+           'translation.', 'tokenizer.', 'model.recurrent_length')  # fmt: skip
 SEED_FOLDER = re.compile(r'(?:^|,)seed=\d+$')  # how a sweep names the runs of an arm
 
 
@@ -53,6 +56,7 @@ def read(*folders):
   if not runs:
     about = ''.join(f'\n  {x}' for x in remarks)
     raise InputError(f'no run with metrics lies below {" or ".join(map(str, folders))}.{about}')
+  tell_changed_data_apart(runs)
   return runs, remarks
 
 
@@ -82,6 +86,21 @@ def _run(path):
   run['judged'] = judged
   run['evaluated_on'] = judged | {'vocabulary': _vocabulary(path.parent)} if judged else examples
   return run | {'costs': facts.get('costs', {}), 'commit': facts.get('commit', '')}, damaged
+
+
+def tell_changed_data_apart(runs):
+  """Adds to what runs of labelled examples were evaluated on the fingerprint of its rows, where it
+  is another one than that of a run which should have the same rows: the file was changed between
+  them. (Another vocabulary, or another length, makes other rows of the same examples.)"""
+  alike = {}  # {what decides the rows: runs}
+  for run in (run for run in runs if not run['judged']):
+    fields = [(name, x) for name, x in run['config'].items() if name.startswith(OF_ROWS)]
+    alike.setdefault(repr((fields, _vocabulary(run['path']))), []).append(run)
+  for some in alike.values():
+    rows = [run['data'].get('eval', {}).get('fingerprint', 'none') for run in some]
+    if len(set(rows)) > 1:
+      for run, fingerprint in zip(some, rows):
+        run['evaluated_on']['rows of data.eval'] = fingerprint
 
 
 def _vocabulary(folder):

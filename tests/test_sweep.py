@@ -10,7 +10,9 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import jax
@@ -20,7 +22,7 @@ from conftest import run_module, small_overrides
 from bert_jax import config as c
 from bert_jax import speed, workdirs
 from bert_jax.config import InputError
-from bert_jax.tools import sweep, sweep_grid, sweep_jobs
+from bert_jax.tools import sweep, sweep_grid, sweep_jobs, sweep_worker
 from bert_jax.tools.preflight import objective_of
 
 PRETRAIN = 'configs/pretrain.py:runlocal'
@@ -383,8 +385,45 @@ def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
   assert (root / 'logs' / f'{names[0]}.txt').read_text().count('====') == 1
   _, said, _ = swept(capsys, *command, '--dry-run')
   assert '4 runs; time left:' in said and 'as long as the runs that are done' in said
-  assert len([x for x in (root / '.jax_cache').iterdir() if 'train_step' in x.name
-              and x.name.endswith('-cache')]) == 1  # fmt: skip
+  # Two seeds and two rates of learning, and one compiled program of each kind.
+  compiled = Counter(x.name.partition('-')[0] for x in (root / '.jax_cache').glob('jit_*-cache'))
+  of_runs = [compiled[f'jit_{name}'] for name in ('train_step', 'eval_step', 'make_state')]
+  assert of_runs[0] == 1 == max(of_runs), compiled
+
+
+def test_as_many_runs_as_processes_train_at_once_each_on_its_cores(tmp_path, monkeypatch):
+  together, cores, shares = threading.Barrier(2), set(range(5)), []
+
+  class Worker:
+    """Answers once another run trains, too."""
+
+    def __init__(self, number, count, answers):
+      self.answers, self.job, self.process = answers, None, subprocess.Popen(['true'])
+
+    def give(self, job, root):
+      self.job, self.started = job, time.monotonic()
+      threading.Thread(target=self.train).start()
+
+    def train(self):
+      try:
+        together.wait(20)
+        answer = {'error': '', 'code': 0}
+      except threading.BrokenBarrierError:
+        answer = {'error': 'alone', 'code': 1}
+      self.answers.put((self, answer | {'seconds': 1.0, 'metrics': {}}))
+
+    def end(self):
+      pass
+
+  monkeypatch.setattr(sweep_jobs, 'Worker', Worker)
+  runs = [sweep_grid.Run(f'seed={i}', '', 'f.py', []) for i in range(6)]
+  ended = sweep_jobs.run_all([sweep_jobs.Job(run, 'x', 'mlm') for run in runs], tmp_path, 2)
+  assert [x['state'] for x in ended.values()] == ['done'] * 6, ended
+  monkeypatch.setattr(os, 'sched_getaffinity', lambda _: cores)
+  monkeypatch.setattr(os, 'sched_setaffinity', lambda _, some: shares.append(set(some)))
+  for number in range(2):
+    sweep_worker.take_cores(number, 2)
+  assert shares == [{0, 2, 4}, {1, 3}]
 
 
 @pytest.mark.slow

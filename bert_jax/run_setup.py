@@ -42,6 +42,8 @@ from bert_jax.tokenizers import run_tokenizer
 
 log = logging.getLogger('bert_jax')
 
+FEW_STEPS = 100  # fewer teach released weights no task, as a rule
+
 
 @dataclasses.dataclass
 class Inputs:
@@ -130,6 +132,12 @@ def read_inputs(config, workdir, given=()):
     each.check()
   steps = step_count(config, sources)
   profiling.check(config, steps)
+  if config.epochs and steps < FEW_STEPS and not beginning.continues:
+    log.warning(
+      '%d steps are few to learn a task: with so little data, raise epochs (to %.0f, say) and '
+      'perhaps optimizer.learning_rate',
+      steps, config.epochs * FEW_STEPS / steps,
+    )  # fmt: skip
   return Inputs(
     config, workdir, beginning, mesh, tokenizer, objective, sources, batches, eval_batches, steps
   )  # fmt: skip
@@ -186,8 +194,9 @@ def prepare(inputs, stack):
   train_step, eval_step = training.compile(), evaluation and evaluation.compile()
   log.info('%s', sharding.describe(program.state.params, mesh, config.log.parameters))
   log.info(
-    'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs',
+    'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs; there are %d steps of %d rows',
     dict(mesh.shape), time.perf_counter() - started, memory(train_step), flops_of(inputs),
+    inputs.steps, config.batch_size,
   )  # fmt: skip
   hosts.wait('compiled')
   # Until here a signal has ended the run at once.

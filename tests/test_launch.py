@@ -55,7 +55,7 @@ def test_shellcheck():
 
 
 def test_tpu_shows_its_commands():
-  said = launch('launch/tpu', 'create', 'pod', '--dry-run').stderr
+  said = launch('launch/tpu', 'create', 'pod', '--dry-run', '--type', 'v6e-8').stderr
   assert said.startswith('+ gcloud compute tpus tpu-vm create pod ')
   said = launch('launch/tpu', 'create', 'pod', '--dry-run', '--type', 'v6e-16', '--spot',
                 '--slices', '2', '--zone', 'z').stderr  # fmt: skip
@@ -67,10 +67,20 @@ def test_tpu_shows_its_commands():
   said = launch('launch/tpu', 'sync', 'pod', '--dry-run').stderr.replace('\\', '')
   assert f'echo {commit.strip()}' in said and '> bert_jax/.commit' in said  # which run.json names
   said = launch('launch/tpu', 'run', 'pod', '--dry-run', '--slices', '2', *TRAIN).stderr
-  assert said.count('bert_jax.train') == 2 and said.count('--worker=all') == 2
+  assert said.count('bert_jax.train') == 3 and said.count('--worker=all') == 2  # once to read
   said = launch('launch/tpu', 'setup', 'pod', '--dry-run', '--bucket', 'my-b').stderr
   assert 'gcsfuse my-b /mnt/my-b' in said.replace('\\', '')
   assert 'gcsfuse' not in launch('launch/tpu', 'setup', 'pod', '--dry-run').stderr
+
+
+def test_a_wrong_config_is_said_before_it_costs_money(tmp_path):
+  python = tmp_path / 'python3'
+  python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+  python.chmod(0o755)
+  env, line = {'PATH': f'{tmp_path}:{os.environ["PATH"]}'}, ['launch/tpu', 'run', 'x', '--dry-run']
+  out = launch(*line, *TRAIN, '--config.batch_sise=4', check=False, **env)
+  assert out.returncode == 2 and 'did you mean' in out.stderr and 'gcloud' not in out.stderr
+  assert '+ gcloud' in launch(*line, *TRAIN, '--config.batch_size=4', **env).stderr
 
 
 @pytest.mark.parametrize(
@@ -86,11 +96,14 @@ def test_tpu_shows_its_commands():
     (['launch/tpu', 'create', 'x', '--dry-run', '--type', 'v4-12'], 'v4-12 is not known'),
     (['launch/slurm'], 'say what to run'),
     (['launch/attempt', 'true'], 'there is no --workdir'),
+    (['launch/tpu', 'create', 'x', '--dry-run'], '--type is missing'),
+    (['launch/tpu', 'run', 'x', '--dry-run', '--restart', *TRAIN], '--type is missing'),
+    (['launch/tpu', 'run', 'x', '--dry-run', '--bucket', 'my-b', *TRAIN], 'not in the bucket: /mnt/my-b/'),
     (['launch/tpu', 'create', 'x', '--type', '--dry-run'], '--type needs a value'),
-    (['launch/tpu', 'setup', 'x', '--dry-run', '--bucket', 'gs://b'], 'leave out gs:'),
+    (['launch/tpu', 'setup', 'x', '--dry-run', '--bucket', 'gs://b'], 'without gs:'),
     (['launch/tpu', 'create', 'x', '--dry-run', '--type', 'v5e:4x4'], 'v5e:4x4 is v5litepod-16'),
     (['launch/tpu', 'create', 'My', '--dry-run'], 'My is no name of a TPU'),
-    (['launch/tpu', 'create', 'x', '--dry-run', '--restart'], 'only run takes --restart'),
+    (['launch/tpu', 'create', 'x', '--dry-run', '--type', 'v6e-8', '--restart'], 'only run takes --restart'),
     (['launch/tpu', 'run', 'x', '--dry-run', '--', '--config', 'c'], 'say what to run'),
     (['launch/tpu', 'run', 'x', '--dry-run', *TRAIN, '--config.mesh.slices=2'], '--slices before'),
     (['launch/slurm', '--name', 'a b', *TRAIN], 'has blanks'),
@@ -127,7 +140,7 @@ def gcloud(tmp_path):
 def test_a_preempted_tpu_is_requested_again(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('running\nrunning\ngone\nrunning\n1\nrunning\n0\n')
-  out = launch('launch/tpu', 'run', 'pod', '--spot', '--restart', *TRAIN, **env)
+  out = launch('launch/tpu', 'run', 'pod', '--spot', '--restart', '--type', 'v6e-8', *TRAIN, **env)
   calls = (folder / 'calls').read_text()
   assert 'requesting it again' in out.stderr and 'the run has ended (0)' in out.stderr
   assert calls.count('queued-resources delete pod-request') == 1
@@ -143,7 +156,7 @@ def test_a_run_that_loses_a_slice_goes_on(ending, gcloud):
   """Worker 0 of the first slice is there, and what it says is how a run ends that loses another."""
   env, folder = gcloud
   (folder / 'says').write_text(f'running\n{ending}:SUSPENDED\nrunning\n{ending}\nrunning\n0\n')
-  out = launch('launch/tpu', 'run', 'pod', '--slices', '2', '--restart', *TRAIN, **env)
+  out = launch('launch/tpu', 'run', 'pod', '--slices', '2', '--restart', '--type', 'v6e-8', *TRAIN, **env)
   calls = (folder / 'calls').read_text()
   assert 'the TPU is gone (SUSPENDED); requesting it again' in out.stderr
   assert f'the run ended as {ending}; starting it again' in out.stderr
@@ -156,7 +169,7 @@ def test_a_run_that_loses_a_slice_goes_on(ending, gcloud):
 def test_a_run_that_was_asked_to_stop_stays_stopped(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('running\n130 stopped\n')
-  out = launch('launch/tpu', 'run', 'pod', '--slices', '2', '--restart', *TRAIN, check=False,
+  out = launch('launch/tpu', 'run', 'pod', '--slices', '2', '--restart', '--type', 'v6e-8', *TRAIN, check=False,
                **env)  # fmt: skip
   assert out.returncode == 130 and 'the run has ended (130 stopped)' in out.stderr
   assert (folder / 'calls').read_text().count('rm -f run.exit run.stopped') == 2
@@ -165,10 +178,10 @@ def test_a_run_that_was_asked_to_stop_stays_stopped(gcloud):
 def test_a_run_that_fails_again_and_again_ends(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('1\n1\n1\n1\n')
-  out = launch('launch/tpu', 'run', 'pod', '--restart', *TRAIN, check=False, **env)
+  out = launch('launch/tpu', 'run', 'pod', '--restart', '--type', 'v6e-8', *TRAIN, check=False, **env)
   assert out.returncode == 2 and 'failed three times (1)' in out.stderr
   (folder / 'says').write_text('2\n')  # what it is asked for is wrong: once is enough
-  out = launch('launch/tpu', 'run', 'pod', '--restart', *TRAIN, check=False, **env)
+  out = launch('launch/tpu', 'run', 'pod', '--restart', '--type', 'v6e-8', *TRAIN, check=False, **env)
   assert out.returncode == 2 and 'the run has ended (2)' in out.stderr
 
 
@@ -237,15 +250,15 @@ def test_a_run_that_fails_at_other_steps_goes_on(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('1\n' * 4 + '0\n')
   (folder / 'steps').write_text('10\n10\n20\n30\n')
-  out = launch('launch/tpu', 'run', 'pod', '--restart', *TRAIN, **env)
+  out = launch('launch/tpu', 'run', 'pod', '--restart', '--type', 'v6e-8', *TRAIN, **env)
   assert out.stderr.count('starting it again') == 4 and 'the run has ended (0)' in out.stderr
   (folder / 'says').write_text('3\n1\n1\n0\n')  # that max_hours are over is no failure
   (folder / 'steps').write_text('30\n30\n30\n')
-  out = launch('launch/tpu', 'run', 'pod', '--restart', *TRAIN, **env)
+  out = launch('launch/tpu', 'run', 'pod', '--restart', '--type', 'v6e-8', *TRAIN, **env)
   assert 'the run has ended (0)' in out.stderr
   (folder / 'says').write_text('1\n' * 4)
   (folder / 'steps').write_text('30\n40\n40\n40\n')
-  out = launch('launch/tpu', 'run', 'pod', '--restart', *TRAIN, check=False, **env)
+  out = launch('launch/tpu', 'run', 'pod', '--restart', '--type', 'v6e-8', *TRAIN, check=False, **env)
   assert out.returncode == 2 and 'failed three times (1) at step 40' in out.stderr
 
 
@@ -255,14 +268,14 @@ def test_it_waits_before_it_starts_a_run_that_failed_twice(gcloud):
   (folder / 'bin' / 'sleep').chmod(0o755)
   (folder / 'says').write_text('1\n1\n1\n')
   env |= {'POLL_SECONDS': '60'}
-  launch('launch/tpu', 'run', 'pod', '--restart', *TRAIN, check=False, **env)
+  launch('launch/tpu', 'run', 'pod', '--restart', '--type', 'v6e-8', *TRAIN, check=False, **env)
   assert (folder / 'slept').read_text().split() == ['60', '0', '60', '120', '60']  # 60: polls
 
 
 def test_the_step_is_looked_for_in_the_home_folder(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('1\n0\n')
-  launch('launch/tpu', 'run', 'pod', '--restart', '--', '--config', 'c', '--workdir', '~/W', **env)
+  launch('launch/tpu', 'run', 'pod', '--restart', '--type', 'v6e-8', '--', '--config', 'c', '--workdir', '~/W', **env)
   (ask,) = [x for x in (folder / 'calls').read_text().splitlines() if 'attempt --step' in x]
   home = folder / 'home'
   for step in '4', '12', '12.orbax-checkpoint-tmp':

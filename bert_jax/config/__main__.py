@@ -1,6 +1,12 @@
-"""Prints every field that a config may have: `python -m bert_jax.config | less -S`."""
+"""Prints every field that a config may have, or the fields of one config after its checks.
 
-from bert_jax.config import SHARED
+    python -m bert_jax.config | less -S
+    python -m bert_jax.config --config configs/pretrain.py:size=tiny --config.seed=1
+"""
+
+import argparse
+
+from bert_jax.config import SHARED, flatten, load
 from bert_jax.errors import command_line
 from bert_jax.tasks import TASKS
 
@@ -27,5 +33,14 @@ def _row(name, field):
 
 
 if __name__ == '__main__':
+  parser = argparse.ArgumentParser(prog='python -m bert_jax.config', description=__doc__,
+                                   formatter_class=argparse.RawDescriptionHelpFormatter,
+                                   allow_abbrev=False)  # fmt: skip
+  parser.add_argument('--config', default='', metavar='FILE[:ARGS]')
+  parser.add_argument('--workdir', default='', help='not looked at')
+  args, overrides = parser.parse_known_args()
   with command_line():
-    print(table())
+    if args.config:
+      print('\n'.join(f'{name}={x!r}' for name, x in flatten(load(args.config, overrides)).items()))
+    else:
+      print(table())

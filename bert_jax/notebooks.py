@@ -70,6 +70,8 @@ def folder(name):
     _of_colab('drive').mount(DRIVE_MOUNT)
     return Path(DRIVE_MOUNT, 'MyDrive', name.removeprefix(DRIVE))
   if not name.startswith(BUCKET):
+    if '://' in name:
+      raise InputError(f'{name} cannot be mounted; give {BUCKET}BUCKET/FOLDER, {DRIVE}NAME or a path.')
     return Path(name).expanduser()
   bucket, _, inside = name.removeprefix(BUCKET).partition('/')
   if not bucket:
@@ -203,6 +205,10 @@ def drawn(workdir):
   for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names):
     for split, look in LOOKS.items():
       of_split = [x for x in lines if x['split'] == split and x.get(name) is not None]
+      if split == 'train' and len(of_split) > 2:
+        before, last, end = (x['step'] for x in of_split[-3:])
+        if 2 * (end - last) < last - before:  # the mean of a few steps only
+          of_split.pop()
       if of_split:
         axis.plot([x['step'] for x in of_split], [x[name] for x in of_split], label=split, **look)
     if name in baselines:

@@ -251,15 +251,16 @@ def write_run(folder, lines):
 def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
   from matplotlib.axes import Axes
 
-  lines = [json.dumps({'step': i, 'split': 'train', 'loss': 9.0 - i}) for i in (1, 2, 3)]
-  lines += ['{"step": 2, "split": "eval", "f1": 0.5}', '{"step": 3, "split": "eval", "f1": null}']
-  write_run(tmp_path / 'run', [*lines, '{"step": 3, "spl'])
+  lines = [json.dumps({'step': i, 'split': 'train', 'loss': 99.0 - i})
+           for i in (10, 20, 30, 33)]  # the last is of three steps, and no point of the curve
+  lines += ['{"step": 20, "split": "eval", "f1": 0.5}', '{"step": 33, "split": "eval", "f1": null}']
+  write_run(tmp_path / 'run', [*lines, '{"step": 33, "spl'])
   drawn, plot = [], Axes.plot
   monkeypatch.setattr(Axes, 'plot', lambda axis, x, y, **look: (
     drawn.append((look['label'], list(x), list(y))), plot(axis, x, y, **look))[1])  # fmt: skip
   assert base64.b64decode(notebooks.drawn(tmp_path / 'run')).startswith(PNG)
   # The metric that it is judged by has no values in training, so the loss stands beside it.
-  assert drawn == [('train', [1, 2, 3], [8.0, 7.0, 6.0]), ('eval', [2], [0.5])]
+  assert drawn == [('train', [10, 20, 30], [89.0, 79.0, 69.0]), ('eval', [20], [0.5])]
   write_run(tmp_path / 'begun', lines[:1])
   assert notebooks.drawn(tmp_path / 'begun') == notebooks.drawn(tmp_path / 'none') == ''
 
@@ -268,6 +269,8 @@ def test_folders_are_mounted(tmp_path, monkeypatch):
   assert notebooks.folder('~/runs') == Path.home() / 'runs'
   with pytest.raises(InputError, match='Colab alone can mount'):
     notebooks.folder('drive:x')
+  with pytest.raises(InputError, match='cannot be mounted'):
+    notebooks.folder('s3://mine/a')
   monkeypatch.setattr(notebooks, 'BUCKETS', str(tmp_path))
   monkeypatch.setenv('PATH', str(tmp_path))
   with pytest.raises(InputError, match='install it first'):

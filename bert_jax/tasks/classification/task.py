@@ -184,6 +184,8 @@ class Texts(Scored):
       out['f1'] = f1_score(gold, predicted, pos_label=self.labels[1], average='binary')
     else:
       out['macro_f1'] = f1_score(gold, predicted, average='macro')  # over the labels that occur
+    if len({*gold, *predicted}) == 1:  # which scikit-learn warns of
+      return out | {'matthews': 0.0}
     return out | {'matthews': float(sklearn_metrics.matthews_corrcoef(gold, predicted))}
 
   def constant(self, answers):

@@ -291,9 +291,11 @@ def _rows(config, corpus, tokenizer, split, language, what):
   of_corpus = BlockRows if isinstance(corpus, Blocks) else Rows
   out = of_corpus(corpus, tokenizer, language=language, **shape, **cuts)
   log.info(
-    '%s: %d documents, %d tokens -> %d rows of %d, %.1f %% filled, %d tokens cut to fit',
-    what, number, len(corpus), len(out), config.data.seq_length, 100 * out.fill, out.cut_tokens,
-  )  # fmt: skip
+    f'{what}: {number:,} documents, {len(corpus):,} tokens'
+    + (f', of which rows are made {dupe_factor} times' if dupe_factor > 1 else '')
+    + f' -> {len(out):,} rows of {data.seq_length}, {100 * out.fill:.1f} % filled, '
+    f'{out.cut_tokens:,} tokens cut to fit'
+  )
   if of_corpus is BlockRows:
     log.info(
       '%s: planned by block, %d units; rows of a pass that are left out, or twice: %.2f %%',

@@ -71,7 +71,7 @@ def folder(name):
     return Path(DRIVE_MOUNT, 'MyDrive', name.removeprefix(DRIVE))
   if not name.startswith(BUCKET):
     if '://' in name:
-      raise InputError(f'{name} cannot be mounted; give {BUCKET}BUCKET/FOLDER, {DRIVE}NAME or a path.')
+      raise InputError(f'{name} cannot be mounted; give {BUCKET}BUCKET/FOLDER or {DRIVE}NAME.')
     return Path(name).expanduser()
   bucket, _, inside = name.removeprefix(BUCKET).partition('/')
   if not bucket:

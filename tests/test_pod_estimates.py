@@ -1,6 +1,7 @@
 """What a step on many chips takes: collectives read from a compiled program, their time, money."""
 
 import itertools
+import re
 import types
 from pathlib import Path
 
@@ -16,14 +17,17 @@ STEP = Path(ROOT, 'tests/golden/pod_step.hlo.txt').read_text()
 GB = 10**9
 
 
-def fake_mesh(data, fsdp, sides, slices=1, on_chip=1):
-  """A mesh over chips that stand in a grid, with `on_chip` devices on each."""
-  places = itertools.product(range(slices), *(range(n) for n in sides), range(on_chip))
+def fake_mesh(data, fsdp, sides, slices=1, on_chip=1, tensor=1, places=None):
+  """A mesh over chips that stand in a grid, with `on_chip` devices on each; or at these places."""
+  grid = itertools.product(range(slices), *(range(n) for n in sides), range(on_chip))
+  places = [(0, *xy, 0) for xy in places] if places else grid
   devices = [types.SimpleNamespace(slice_index=s, coords=tuple(xyz)) for s, *xyz, _ in places]
   grid = np.empty(len(devices), object)
   grid[:] = devices
-  shape = {'data': data, 'fsdp': fsdp, 'tensor': 1}
-  return types.SimpleNamespace(devices=grid.reshape(data, fsdp, 1), shape=shape, size=len(devices))
+  shape = {'data': data, 'fsdp': fsdp, 'tensor': tensor}
+  return types.SimpleNamespace(
+    devices=grid.reshape(data, fsdp, tensor), shape=shape, size=len(devices)
+  )
 
 
 @pytest.mark.parametrize(
@@ -88,6 +92,75 @@ def test_a_transfer_takes_what_its_bytes_need_on_the_links_of_its_group():
   apart = fake_mesh(4, 2, (2, 2, 1), on_chip=2)
   assert seconds(ours, apart, 'fsdp') == 0
   assert seconds(ours, apart, 'data') == pytest.approx(2 * 64 * 3 / 4 / 200)
+
+
+# Where mesh_utils puts the devices of a v5e:4x4 with data=2, fsdp=4, tensor=2.
+CROSSED = [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2), (0, 3), (1, 3),
+           (2, 0), (3, 0), (2, 1), (3, 1), (2, 2), (3, 2), (2, 3), (3, 3)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+  ('line', 'axes', 'seconds'),
+  [
+    # Neighbours: a link for each side that a group has.
+    ('%all-reduce.2 = bf16[32,128,256]{2,1,0} all-reduce(%get-tuple-element.906), '
+     'channel_id=14, replica_groups=[8,2]<=[16], use_global_device_ids=true, to_apply=%add.2',
+     'tensor', 2 * 1 / 2 / 50),
+    ('%all-gather.217 = bf16[256,128]{1,0:T(8,128)(2,1)S(1)} all-gather(%param_0.4194), '
+     'channel_id=10, replica_groups={{0,2,4,6},{8,10,12,14},{1,3,5,7},{9,11,13,15}}, '
+     'dimensions={0}, use_global_device_ids=true, frontend_attributes={chain_id="3"}',
+     'fsdp', 3 / 4 / 50),
+    ('%all-gather.287 = s32[128,20,1,1]{1,3,2,0:T(1,128)} all-gather(%param_0.4310), '
+     'channel_id=38, replica_groups=[4,4]<=[2,4,2]T(0,2,1), dimensions={0}, '
+     'use_global_device_ids=true', 'fsdp', 3 / 4 / 50),
+    ("%all-gather.353 = bf16[64,20,256]{2,1,0} all-gather(%x), replica_groups=mesh['axis_0'=8,"
+     "'axis_1'=1,'axis_2'=2], device_ids=([2,8]T(1,0)) {'axis_0'}, dimensions={0}",
+     'fsdp+tensor', 7 / 8 / 100),
+    # Two chips apart: two groups share the link in the middle.
+    ('%all-reduce.181 = (bf16[3824,256]{1,0:T(8,128)(2,1)S(1)}, f32[3824]{0:T(1024)S(1)}) '
+     'all-reduce(%get-tuple-element.1407, %copy-done.147), channel_id=79, '
+     'replica_groups=[8,2]<=[2,8]T(1,0), use_global_device_ids=true, to_apply=%add.17.clone',
+     'data', 2 * 1 / 2 / 25),
+    ('%all-gather.439 = f32[15296,256]{1,0:T(8,128)S(1)} all-gather(%param_0.4549), '
+     'channel_id=90, replica_groups=[4,4]<=[4,2,2]T(2,1,0), dimensions={0}, '
+     'use_global_device_ids=true', 'data+fsdp', 3 / 4 / (25 + 25)),
+    # The first pair stays where it is; of the others, three cross the same link.
+    ('%collective-permute-start = (f32[3824,256]{1,0:T(8,128)S(1)}, '
+     'f32[3824,256]{1,0:T(8,128)S(1)}, u32[]{:S(2)}, u32[]{:S(2)}) '
+     'collective-permute-start(%convert_element_type.1325), channel_id=89, source_target_pairs='
+     '{{0,0},{8,2},{1,4},{9,6},{2,8},{10,10},{3,12},{11,14},{4,1},{12,3},{5,5},{13,7},{6,9},'
+     '{14,11},{7,13},{15,15}}', 'data+fsdp+tensor', 3 / 50),
+  ],
+)  # fmt: skip
+def test_groups_of_chips_that_stand_apart_share_links(line, axes, seconds):
+  program = compiled_program.Program('ENTRY %main (x: f32[8]) -> f32[8] {\n  ' + line + '\n}')
+  mesh = fake_mesh(2, 4, (4, 4), tensor=2, places=CROSSED)
+  network = collectives.Network(mesh, chips.published_of('TPU v5 lite'))
+  (row,) = collectives.Timeline(program, network, 1e-9).rows
+  assert (row.axes, row.number) == (axes, 1)
+  assert row.seconds == pytest.approx(seconds * row.bytes / GB)
+
+
+def test_a_strided_group_closes_a_ring():
+  """Every second chip of a side of 16: around both ways, on links that two groups share."""
+  network = collectives.Network(fake_mesh(16, 16, (16, 16)), chips.published_of('TPU v5 lite'))
+  groups = collectives.groups_of('replica_groups=[32,8]<=[16,8,2]T(0,2,1)', 256)
+  transfer = collectives.Transfer('all-gather', GB, groups)
+  assert network.axes(transfer) == 'fsdp'
+  assert network.seconds(transfer) == pytest.approx(7 / 8 / (2 * 50 / 2))
+  around = collectives.Transfer('collective-permute', GB, ((15, 0), (0, 1)))
+  assert network.seconds(around) == pytest.approx(1 / 50)
+
+
+def test_equal_collectives_count_each():
+  """Pieces of one chain are one transfer; equal ones beside it, on the same channel, are others."""
+  again = next(line for line in STEP.splitlines() if '%all-gather.434' in line)
+  text = STEP.replace(again, f'{again}\n{again.replace(".434", ".435")}')
+  (once, one), (twice, two) = timeline(1e-9), timeline(1e-9, text)
+  row = one['all-gather', False]
+  assert two['all-gather', False].number == 2
+  assert twice.bytes()['all-gather'] == once.bytes()['all-gather'] + row.bytes
+  assert twice.seconds == pytest.approx(once.seconds + row.seconds)
 
 
 def test_a_permutation_takes_one_link():
@@ -181,27 +254,27 @@ def fake_chip(kind='TPU v5 lite'):
 
 def report_of(text=STEP, kind='TPU v5 lite', sides=(2, 2)):
   program = compiled_program.Program(text)
-  found = pod_estimates.of_step(program, fake_mesh(1, 4, sides), fake_chip(kind), 4e9, 1000, 4)
-  moved = {'collective_bytes': program.collective_bytes(), 'steps': 1000}
-  first = next(iter(found['estimates']), {})
-  return found | moved | {'estimated_mfu': first.get('mfu'), 'fits': True, 'hbm_bytes': 2**30,
-                          'estimated_cycles': sum(program.cycles().values())}  # fmt: skip
+  step = pod_estimates.of_step(program, fake_mesh(1, 4, sides), fake_chip(kind), 4e9, 1000, 4)
+  cycles = sum(program.cycles().values())
+  return step | {'steps': 1000, 'fits': True, 'hbm_bytes': 2 * GB, 'estimated_cycles': cycles}
 
 
 def test_two_clocks_with_and_without_communication():
   report = report_of()
-  rows = {(row['clock'], row['communication']): row for row in report['estimates']}
-  assert len(rows) == 4
+  both = {'compute_only', 'with_communication'}
+  assert {clock: set(x) for clock, x in report['estimates'].items()} == {
+    'calibrated': both, 'data_sheet': both,
+  }  # fmt: skip
   cycles = report['estimated_cycles']
-  sheet = rows['data sheet', False]
+  calibrated, sheet = (x['compute_only'] for x in report['estimates'].values())
   assert sheet['step_s'] == pytest.approx(cycles * 131072 / 197e12)
   assert sheet['mfu'] == pytest.approx(1e9 / cycles / 131072)
   assert sheet['chip_hours'] == pytest.approx(1000 * 4 * sheet['step_s'] / 3600)
-  assert rows['calibrated', False]['mfu'] == pytest.approx(sheet['mfu'] / 0.9)
-  for clock in ('calibrated', 'data sheet'):
-    waited = rows[clock, True]['step_s'] - rows[clock, False]['step_s']
-    assert waited > 0 and rows[clock, True]['mfu'] < rows[clock, False]['mfu']
-  assert pod_estimates.fullest(report) == rows['calibrated', True]
+  assert calibrated['mfu'] == pytest.approx(sheet['mfu'] / 0.9)
+  for estimate in report['estimates'].values():
+    alone, with_all = estimate['compute_only'], estimate['with_communication']
+    assert with_all['step_s'] > alone['step_s'] and with_all['mfu'] < alone['mfu']
+    assert pod_estimates.fullest(estimate) == with_all
   text = '\n'.join(pod_estimates.text_of(report))
   assert 'by 400 GB/s of all links of a chip (cloud.google.com/tpu/docs/v5e)' in text
   assert (
@@ -211,9 +284,10 @@ def test_two_clocks_with_and_without_communication():
 
 def test_a_chip_without_published_links_is_compute_only():
   report = report_of(kind='TPU v4', sides=(2, 2, 1))
-  assert [row['communication'] for row in report['estimates']] == [False, False]
-  assert 'no bandwidth of the links of this chip is published' in pod_estimates.text_of(report)[-1]
-  assert pod_estimates.fullest(report)['communication'] is False
+  assert [set(x) for x in report['estimates'].values()] == [{'compute_only'}] * 2
+  line = pod_estimates.text_of(report)[-1]
+  assert 'no bandwidth of the links of this chip is published' in line
+  assert report['transfers'] == [] and 'all-gather 4.2 MB, ' in line
 
 
 KERNEL = '  %kernel.1 = f32[8] custom-call(%p), custom_call_target="tpu_custom_call"\n}\n'
@@ -221,7 +295,7 @@ KERNEL = '  %kernel.1 = f32[8] custom-call(%p), custom_call_target="tpu_custom_c
 
 def test_kernels_without_cycles_leave_no_mfu():
   report = report_of(STEP.rstrip('}\n') + '}\n' + KERNEL)
-  assert report['uncounted']['Pallas kernels'] == 1 and report['estimates'] == []
+  assert report['uncounted']['Pallas kernels'] == 1 and report['estimates'] == {}
   assert 'no time and no MFU: the compiler gives no cycles to 1 Pallas kernels' in '\n'.join(
     pod_estimates.text_of(report)
   )
@@ -230,20 +304,22 @@ def test_kernels_without_cycles_leave_no_mfu():
   del report['uncounted']['unknown']
   line = preflight.line_of('attention_implementation=splash', report)
   assert line.endswith('no MFU: 1 Pallas kernels count no cycles')
-  assert 'with communication' in preflight.line_of('attention_implementation=xla', report_of())
+  line = preflight.line_of('attention_implementation=xla', report_of())
+  assert '2.00 GB' in line
+  assert re.search('estimated MFU compute only [0-9.]+%, with communication [0-9.]+%$', line)
   assert pod_estimates.money_text(report, 1.0, None, 5) == []
 
 
 def test_a_run_in_days_and_dollars():
-  estimate = lambda clock, communication, seconds: {
-    'clock': clock, 'communication': communication, 'step_s': seconds, 'chip_hours': 100 * seconds,
-  }  # fmt: skip
-  report = {'steps': 864_000, 'estimates': [
-    estimate('calibrated', False, 1.0), estimate('calibrated', True, 2.0),
-    estimate('data sheet', False, 1.5), estimate('data sheet', True, 3.0)]}  # fmt: skip
+  estimate = lambda *seconds: {
+    name: {'step_s': x, 'chip_hours': 100 * x}
+    for name, x in zip(('compute_only', 'with_communication'), seconds)
+  }
+  estimates = {'calibrated': estimate(1.0, 2.0), 'data_sheet': estimate(1.5, 3.0)}
+  report = {'steps': 864_000, 'estimates': estimates}
   found = pod_estimates.cost(report, 2.0, 0.25)
   assert found == {'days': [20, 30], 'chip_hours': [200, 300], 'dollars': [400, 600],
-                   'spot_dollars': [100, 150]}  # fmt: skip
+                   'spot_dollars': [100, 150], 'price': 2.0, 'spot': 0.25}  # fmt: skip
   text = '\n'.join(pod_estimates.money_text(report, 2.0, 0.25, 5))
   assert '864,000 steps: 20.0 to 30.0 days, 200 to 300 chip-hours, $400 to $600 at $2' in text
   assert '$100 to $150; spot chips may be taken away' in text and 'every 5 minutes' in text

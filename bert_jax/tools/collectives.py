@@ -2,13 +2,14 @@
 
 The compiler gives collectives no cycles. Here each takes as long as its bytes need on the links
 that join the chips of its group, at the bandwidth that the maker publishes: all links of a group
-work at once and in both directions, and nothing is added for the start of a message, so the time is
-the least that it can be. The schedule says what waits: a collective that is started, and done
-further down, moves beside what is computed in between; all others are waited for. One moves at a
-time.
+work at once and in both directions, groups that use the same link share it, and nothing is added
+for the start of a message, so the time is the least that it can be. The schedule says what waits: a
+collective that is started, and done further down, moves beside what is computed in between; all
+others are waited for. One moves at a time.
 """
 
 import collections
+import itertools
 import math
 import re
 from typing import NamedTuple
@@ -99,46 +100,99 @@ class Network:
     rings = [n % published.ring == 0 for n in self.sides] if published.ring else [False]
     flat = published.links == 4
     self.rings = [ring and (flat or all(rings)) for ring in rings]
+    slices = len({place[0] for place in self.places})
+    self.known = bool(published.interconnect and (slices == 1 or published.network))
+    self.speeds = {}  # {groups of a Transfer: bytes a second within a slice}
 
   def axes(self, transfer):
     """'fsdp', 'data+fsdp', ...: the axes of the mesh along which the devices of a group differ."""
-    shape = tuple(self.mesh.shape.values())
-    positions = np.unravel_index(max(transfer.groups, key=len), shape)
-    return '+'.join(name for name, x in zip(self.mesh.shape, positions) if len(set(x)) > 1)
+    differ = set()
+    for group in transfer.groups:
+      positions = np.unravel_index(group, tuple(self.mesh.shape.values()))
+      differ |= {name for name, x in zip(self.mesh.shape, positions) if len(set(x)) > 1}
+    return '+'.join(name for name in self.mesh.shape if name in differ)
 
   def seconds(self, transfer):
-    """How long a transfer takes at least; all of its groups talk at once.
+    """How long a transfer takes at least; all of its groups talk at once. Only where `known`.
 
     A chip that is to get an array of S bytes from the n chips of its group gets S (n - 1) / n of
-    them, over one link for each direction in which the group extends, or two where it closes a
-    ring; to sum is the same way back. Between slices each chip moves its n-th part."""
-    one_way = self.published.interconnect / 2 / self.published.links
-    group = max(transfer.groups, key=len)
-    places = {self.places[i] for i in group}
-    share = collections.Counter(
-      place for group in transfer.groups for place in {self.places[i] for i in group}
-    ).most_common(1)[0][1]  # devices of one chip share its links
-    slices = len({place[0] for place in places})
-    chips = max(1, len(places) // slices)
+    them; to sum is the same way back. Between slices each chip moves its n-th part."""
     if transfer.kind == 'collective-permute':
-      ends = [(self.places[a], self.places[b]) for a, b in transfer.groups]
-      if any(a[0] != b[0] for a, b in ends):
-        return transfer.bytes / self.published.network
-      return transfer.bytes / one_way if any(a != b for a, b in ends) else 0.0
-    links = 0
-    for side, column, ring in zip(self.sides, list(zip(*places))[1:], self.rings):
-      if len(set(column)) > 1:
-        links += 2 if ring and len(set(column)) == side else 1
-    ways = 2 if transfer.kind == 'all-reduce' else 1
-    size = share * ways * transfer.bytes
-    inside = size * (chips - 1) / chips / (max(1, links) * one_way)
-    between = size / chips * (slices - 1) / slices / self.published.network
-    return inside + between
+      return self._permutation(transfer)
+    places = {self.places[i] for i in transfer.groups[0]}
+    slices = len({place[0] for place in places})
+    chips = len(places) // slices
+    size = transfer.bytes * (2 if transfer.kind == 'all-reduce' else 1)
+    if transfer.groups not in self.speeds:
+      self.speeds[transfer.groups] = self._speed(transfer.groups)
+    inside = size * (chips - 1) / chips / self.speeds[transfer.groups] if chips > 1 else 0.0
+    if slices == 1:
+      return inside
+    # Devices of one chip share its network.
+    share = _most({self.places[i] for i in group} for group in transfer.groups)
+    return inside + share * size / chips * (slices - 1) / slices / self.published.network
+
+  def _speed(self, groups):
+    """Bytes a second that a chip gets from those of its group over the links of a slice: one link
+    of each side along which they stand apart, or two around a ring, divided by how many groups use
+    the same link."""
+    used = [self._links(group) for group in groups]
+    ways = sum(
+      one_or_two / _most(links[side][1] for links in used if side in links)
+      for side, (one_or_two, _) in used[0].items()
+    )
+    return ways * self._one_way
+
+  def _links(self, group):
+    """{side: (1, or 2 around a ring, {link})} of the sides of a slice along which the chips of a
+    group stand apart, with the links that join them, past the chips in between."""
+    columns = [sorted(set(column)) for column in zip(*(self.places[i] for i in group))]
+    out = {}
+    for side, (length, ring) in enumerate(zip(self.sides, self.rings), start=1):
+      stand = columns[side]
+      if len(stand) == 1:
+        continue
+      around = ring and set(np.diff(stand)) == {length / len(stand)}
+      links = range(length) if around else range(stand[0], stand[-1])
+      lines = columns[:side] + columns[side + 1 :]
+      out[side] = 1 + around, set(itertools.product(links, *lines))
+    return out
+
+  def _permutation(self, transfer):
+    """Seconds of a permutation, whose messages wait for one another where they share a link."""
+    pairs = [(self.places[a], self.places[b]) for a, b in transfer.groups]
+    if any(a[0] != b[0] for a, b in pairs):
+      return transfer.bytes / self.published.network
+    return transfer.bytes * _most(self._route(a, b) for a, b in pairs) / self._one_way
+
+  def _route(self, a, b):
+    """{link from a place to the next} from place a to b, along one side after the other."""
+    at, links = list(a), set()
+    for side, (length, ring) in enumerate(zip(self.sides, self.rings), start=1):
+      step = 1 if b[side] > a[side] else -1
+      if ring and 2 * abs(b[side] - a[side]) > length:  # the other way round is shorter
+        step = -step
+      while at[side] != b[side]:
+        before = tuple(at)
+        at[side] = (at[side] + step) % length
+        links.add((before, tuple(at)))
+    return links
+
+  @property
+  def _one_way(self):
+    return self.published.interconnect / 2 / self.published.links
+
+
+def _most(sets):
+  """In how many of these sets the most frequent member is; 0 if all are empty."""
+  counts = collections.Counter(itertools.chain.from_iterable(sets))
+  return max(counts.values(), default=0)
 
 
 class Timeline:
   """The schedule of a step with its collectives. seconds: of the step; rows: [Row].
-  program: a compiled_program.Program; network: a Network; seconds_per_cycle: of the computing."""
+  program: a compiled_program.Program; network: a Network (if it is not `known`, collectives take no
+  time); seconds_per_cycle: of the computing."""
 
   def __init__(self, program, network, seconds_per_cycle):
     self.program, self.network, self.seconds_per_cycle = program, network, seconds_per_cycle
@@ -149,6 +203,13 @@ class Timeline:
       for key, (number, size, took, waited) in self.sums.items()
     ]
     self.rows = sorted(rows, key=lambda row: -row.waited)
+
+  def bytes(self):
+    """{kind: bytes of all its transfers, as in Row}."""
+    out = collections.Counter()
+    for row in self.rows:
+      out[row.kind] += row.bytes
+    return dict(out)
 
   def _run(self, name, times):
     """Seconds of a computation, which runs `times` times in a step."""
@@ -167,7 +228,7 @@ class Timeline:
           sums[3] += times * max(0.0, ended - now)
           now = max(now, ended)
           continue
-        took = self.network.seconds(transfer)
+        took = self.network.seconds(transfer) if self.network.known else 0.0
         free = max(now, free) + took
         row = transfer.kind, self.network.axes(transfer), what == 'start'
         sums = self.sums[row]

@@ -147,28 +147,10 @@ class Program:
         out[instruction.component] += times * instruction.cycles
     return dict(out.most_common())
 
-  def collective_bytes(self):
-    """{kind: bytes of the results on one device; of a reduce-scatter, those of its operands}.
-
-    A TPU's compiler cuts a collective into pieces that run beside other work. All pieces have the
-    same channel and sizes, and count once (several collectives may share a channel). The fusions
-    called `all-reduce-scatter` are reduce-scatters.
-    """
-    out, seen = collections.Counter(), set()
-    for name, instruction, times in self.inside():
-      if collective(instruction.opcode):
-        channel = re.search(r'channel_id=(\d+)', instruction.rest)
-        piece = collective(instruction.opcode), channel and channel[1], *arrays(instruction.type)
-        if channel and piece in seen:
-          continue
-        seen.add(piece)
-        kind, size = self.moved(name, instruction)
-        out[kind] += times * size
-    return dict(out)
-
   def moved(self, name, instruction):
     """(kind, bytes) of a collective in the computation `name`: bytes of the results on one device;
-    of a reduce-scatter, those of its operands."""
+    of a reduce-scatter, those of its operands. The fusions that a TPU's compiler calls
+    `all-reduce-scatter` are reduce-scatters."""
     kind, sizes = collective(instruction.opcode), arrays(instruction.type)
     if name.startswith('all-reduce-scatter'):
       return 'reduce-scatter', sum(sizes)

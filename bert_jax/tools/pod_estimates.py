@@ -1,46 +1,58 @@
 """What a step on many chips takes in time, chip-hours and money, by the compiler's cycles.
 
 Two clocks turn cycles into seconds: `calibrated`, by which a large bfloat16 product runs at the
-chip's peak, and that of the `data sheet`, at which the chip's matrix units reach that peak. The MFU
-by the second is what others publish. Both are given without communication and, where the maker
-publishes the bandwidth of the links, with it (collectives.py).
+chip's peak, and `data_sheet`, at which the chip's matrix units reach that peak. The MFU by the
+second is what others publish. Both are given for computing alone and, where the maker publishes the
+bandwidth of the links, with communication (collectives.py).
 """
 
 from bert_jax.errors import InputError
 from bert_jax.tools import collectives
 
+CLOCKS = {'calibrated': 'of a large product at its peak', 'data_sheet': 'of the data sheet'}
 # Without the cycles of these a step has no time.
 WITHOUT = {'Pallas kernels': 'Pallas kernels', 'unknown': 'operations of unknown cost'}
 
 
 def of_step(program, mesh, chip, flops, steps, chips):
-  """{'estimates': [{clock, communication, step_s, mfu, chip_hours}], 'transfers': [...]} of a step.
+  """What is said of the time of a step, a dict that is valid JSON:
+
+  estimates: {clock: {compute_only: {step_s, mfu, chip_hours}, with_communication: the same}}, where
+    with_communication is missing if there is one chip, or if nothing is published of its links; {}
+    of a program with kernels, or others, whose time the compiler does not know;
+  transfers: [collectives.Row as a dict], their times by the calibrated clock; interconnect: the
+    bandwidth they use, None if it is not published; collective_bytes: {kind: bytes on one device};
+  uncounted: see compiled_program.Program.
+
   program: compiled_program.Program; flops: of the model, over all devices; chips: how many there
-  are. No estimates of a program with kernels, or others, whose time the compiler does not know."""
-  published, slices = chip.published, len({getattr(d, 'slice_index', 0) for d in mesh.devices.flat})
-  known = published.interconnect and (slices == 1 or published.network)
-  out = {'transfers': [], 'interconnect': None, 'uncounted': program.uncounted()}
-  if known:
-    out['interconnect'] = {'bytes_per_s': published.interconnect, 'source': published.source}
-  total, rows = sum(program.cycles().values()), []
-  clocks = {'calibrated': chip.seconds_per_cycle, 'data sheet': chip.data_sheet_seconds}
+  are; steps: of the run whose chip_hours are given."""
+  network, published = collectives.Network(mesh, chip.published), chip.published
+  total, estimates, transfers = sum(program.cycles().values()), {}, None
+  clocks = {'calibrated': chip.seconds_per_cycle, 'data_sheet': chip.data_sheet_seconds}
   for clock, cycle in clocks.items():
     if not cycle:
       continue
-    seconds = {False: total * cycle}
-    if known and mesh.size > 1:
-      line = collectives.Timeline(program, collectives.Network(mesh, published), cycle)
-      seconds[True] = line.seconds
-      out['transfers'] = out['transfers'] or [row._asdict() for row in line.rows]
-    for communication, time in seconds.items():
-      rows.append({
-        'clock': clock,
-        'communication': communication,
+    line = collectives.Timeline(program, network, cycle)
+    transfers = transfers or line
+    seconds = {'compute_only': total * cycle}
+    if network.known and mesh.size > 1:
+      seconds['with_communication'] = line.seconds
+    estimates[clock] = {
+      name: {
         'step_s': time,
         'mfu': flops / mesh.size / chip.peak / time,
         'chip_hours': steps * time * chips / 3600,
-      })  # fmt: skip
-  return out | {'estimates': [] if missing(out) else rows}
+      }
+      for name, time in seconds.items()
+    }
+  wire = {'bytes_per_s': published.interconnect, 'source': published.source}
+  out = {
+    'transfers': [row._asdict() for row in transfers.rows] if network.known else [],
+    'interconnect': wire if network.known else None,
+    'collective_bytes': transfers.bytes(),
+    'uncounted': program.uncounted(),
+  }
+  return {'estimates': {} if missing(out) else estimates} | out
 
 
 def missing(report):
@@ -51,10 +63,9 @@ def missing(report):
   )
 
 
-def fullest(report):
-  """The estimate of a report by the calibrated clock that leaves out least; None if it has none."""
-  rows = [row for row in report.get('estimates', ()) if row['clock'] == 'calibrated']
-  return rows[-1] if rows else None
+def fullest(estimate):
+  """Of the estimates by a clock, the one that leaves out least."""
+  return estimate.get('with_communication', estimate['compute_only'])
 
 
 def check_money(price, spot, sweeps):
@@ -73,9 +84,7 @@ def check_money(price, spot, sweeps):
 def cost(report, price, spot=None):
   """{'days', 'chip_hours', 'dollars', 'spot_dollars': [least, most]} of a run, by the two clocks
   and with all that is known of its communication. price: of a chip-hour; spot: the share of it."""
-  rows = report.get('estimates', [])  # none of what does not fit
-  with_all = any(row['communication'] for row in rows)
-  rows = [row for row in rows if row['communication'] == with_all]
+  rows = [fullest(x) for x in report.get('estimates', {}).values()]  # none of what does not fit
   if not rows:
     return {}
   span = lambda numbers: [min(numbers), max(numbers)]
@@ -84,9 +93,9 @@ def cost(report, price, spot=None):
     'chip_hours': span([row['chip_hours'] for row in rows]),
   }
   if price is not None:
-    out['dollars'] = [price * hours for hours in out['chip_hours']]
+    out |= {'price': price, 'dollars': [price * hours for hours in out['chip_hours']]}
   if spot is not None:
-    out['spot_dollars'] = [spot * dollars for dollars in out['dollars']]
+    out |= {'spot': spot, 'spot_dollars': [spot * dollars for dollars in out['dollars']]}
   return out
 
 
@@ -97,23 +106,21 @@ def _between(numbers, form='{:,.0f}'):
 
 def text_of(report):
   """Lines about time and communication."""
-  lines, rows = [], report['estimates']
+  lines, estimates = [], report['estimates']
   if lacking := missing(report):
     lines.append(
       f'no time and no MFU: the compiler gives no cycles to {lacking}, while what they compute is '
       'among the model FLOPs'
     )
-  if rows:
-    head = ('compute only', 'with communication')[: 1 + any(r['communication'] for r in rows)]
-    lines.append(f'{"estimated, by the clock":32}' + ''.join(f'{name:>38}' for name in head))
-    names = {'calibrated': 'of a large product at its peak', 'data sheet': 'of the data sheet'}
-    for clock, name in names.items():
+  if estimates:
+    names = [name.replace('_', ' ') for name in next(iter(estimates.values()))]
+    lines.append(f'{"estimated, by the clock":32}' + ''.join(f'{name:>38}' for name in names))
+    for clock, by in estimates.items():
       cells = [
         f'{1e3 * r["step_s"]:.2f} ms, MFU {r["mfu"]:.1%}, {r["chip_hours"]:,.1f} chip-hours'
-        for r in rows
-        if r['clock'] == clock
+        for r in by.values()
       ]
-      lines += ['  ' + f'{name:30}' + ''.join(f'{cell:>38}' for cell in cells)] * bool(cells)
+      lines.append(f'  {CLOCKS[clock]:30}' + ''.join(f'{cell:>38}' for cell in cells))
     lines.append('  (MFU by the clock of the data sheet is the one that others publish)')
   rest = {name: n for name, n in report['uncounted'].items() if name not in WITHOUT}
   if rest:
@@ -126,8 +133,8 @@ def _moved(report):
   """Lines about what crosses between devices."""
   if not report['collective_bytes']:
     return ['between devices: nothing']
-  if not report['transfers']:
-    moved = ', '.join(f'{k} {n / 2**20:,.1f} MiB' for k, n in report['collective_bytes'].items())
+  if not report['interconnect']:
+    moved = ', '.join(f'{k} {n / 1e6:,.1f} MB' for k, n in report['collective_bytes'].items())
     return [
       f'between devices, each step and device: {moved}; no bandwidth of the links of this chip is '
       'published, so no time is given for it'
@@ -135,13 +142,13 @@ def _moved(report):
   wire = report['interconnect']
   lines = [
     f'between devices, each step and device, by {wire["bytes_per_s"] / 1e9:,.0f} GB/s of all links '
-    f'of a chip ({wire["source"]}):'
+    f'of a chip ({wire["source"]}) and the first clock:'
   ]
   for row in report['transfers']:
     how = ', beside compute' if row['beside'] else ''
     lines.append(
       f'  {row["number"]:5} x {row["kind"]:15} {row["axes"] or "-":12}'
-      f'{row["bytes"] / 2**20:10,.1f} MiB {1e3 * row["seconds"]:8.2f} ms, '
+      f'{row["bytes"] / 1e6:10,.1f} MB {1e3 * row["seconds"]:8.2f} ms, '
       f'waited for {1e3 * row["waited"]:.2f} ms{how}'
     )
   return lines

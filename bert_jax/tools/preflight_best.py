@@ -19,13 +19,12 @@ def seconds(report):
   """Of a step, with communication where it is known; infinite if it does not fit."""
   if not report['fits']:
     return math.inf
-  estimate = pod_estimates.fullest(report)
-  if not estimate:
+  if not report['estimates']:
     raise InputError(
       'the time of a step with Pallas kernels cannot be estimated; set '
       'model.attention_implementation to einsum or xla.'
     )
-  return estimate['step_s']
+  return pod_estimates.fullest(report['estimates']['calibrated'])['step_s']
 
 
 def meshes(config, devices):
@@ -36,6 +35,14 @@ def meshes(config, devices):
   sides = [1 + max(column) for column in zip(*(d.coords for d in devices))]
   sizes = sorted({n for n in (1, max(sides), 16, within) if within % n == 0} - {mesh['fsdp']})
   return [{'mesh.data': -1, 'mesh.fsdp': n} for n in reversed(sizes)]
+
+
+def doubling(numbers, start):
+  """Those of some ordered numbers that are at least twice, or at most half, the one before."""
+  for n in numbers:
+    if max(n, start) >= 2 * min(n, start):
+      yield n
+      start = n
 
 
 def search(config, devices, attempt):
@@ -58,9 +65,13 @@ def search(config, devices, attempt):
     better(fields)
   parts = config.optimizer.accumulation
   shards = math.prod(sharding.mesh_of(config, devices).shape[a] for a in ('data', 'fsdp'))
-  while 2 * parts * shards <= config.batch_size:
-    parts *= 2
-    if not better({'optimizer.accumulation': parts}) and best[1]['fits']:
+  possible = [n for n in range(1, config.batch_size + 1) if config.batch_size % (n * shards) == 0]
+  more, fewer = [n for n in possible if n > parts], [n for n in possible[::-1] if n < parts]
+  for numbers in (more, fewer):
+    for n in doubling(numbers, parts):
+      if not better({'optimizer.accumulation': n}) and best[1]['fits']:
+        break
+    if 'optimizer.accumulation' in best[0] or not best[1]['fits']:
       break
   remat = {'none', 'dots', 'full'} if not best[1]['fits'] else {'none'}
   for name in sorted(remat - {config.model.remat}):

@@ -4,6 +4,7 @@ TEST = 'tests/test_pod_estimates.py::'
 GROUPS = f'{TEST}test_the_groups_of_a_collective_are_read_in_every_notation'
 LINKS = f'{TEST}test_a_transfer_takes_what_its_bytes_need_on_the_links_of_its_group'
 WAITED = f'{TEST}test_what_is_not_started_before_is_waited_for'
+STRIDED = f'{TEST}test_groups_of_chips_that_stand_apart_share_links'
 LOOPS = f'{TEST}test_pairs_of_start_and_done_hide_what_stands_between_them_in_every_turn_of_a_loop'
 COLLECTIVES = 'bert_jax/tools/collectives.py'
 ONCE = 'tests/test_preflight.py::test_a_program_is_compiled_once'
@@ -21,15 +22,15 @@ MUTANTS = [
   (
     'both directions of the links carry the same bytes',
     COLLECTIVES,
-    'one_way = self.published.interconnect / 2 /',
-    'one_way = self.published.interconnect /',
+    'return self.published.interconnect / 2 /',
+    'return self.published.interconnect /',
     LINKS,
   ),
   (
     'an all-reduce crosses the links once',
     COLLECTIVES,
-    "ways = 2 if transfer.kind == 'all-reduce' else 1",
-    'ways = 1',
+    "transfer.bytes * (2 if transfer.kind == 'all-reduce' else 1)",
+    'transfer.bytes',
     LINKS,
   ),
   (
@@ -42,16 +43,30 @@ MUTANTS = [
   (
     'the network between slices costs nothing',
     COLLECTIVES,
-    'return inside + between',
-    'return inside',
+    'return inside + share * size',
+    'return inside + 0 * size',
     LINKS,
   ),
   (
-    'devices of one chip have their own links',
+    'each group has links for itself',
     COLLECTIVES,
-    'size = share * ways * transfer.bytes',
-    'size = ways * transfer.bytes',
-    LINKS,
+    'one_or_two / _most(',
+    'one_or_two / bool(',
+    STRIDED,
+  ),
+  (
+    'a permutation goes along the axes of its first pair',
+    COLLECTIVES,
+    'for group in transfer.groups:\n      positions',
+    'for group in transfer.groups[:1]:\n      positions',
+    STRIDED,
+  ),
+  (
+    'messages of a permutation do not wait for one another',
+    COLLECTIVES,
+    'transfer.bytes * _most(self._route',
+    'transfer.bytes * any(self._route',
+    STRIDED,
   ),
   (
     'collectives that are not started before hide as well',
@@ -84,8 +99,8 @@ MUTANTS = [
   (
     'a program with kernels has an MFU',
     'bert_jax/tools/pod_estimates.py',
-    "{'estimates': [] if missing(out) else rows}",
-    "{'estimates': rows}",
+    "{'estimates': {} if missing(out) else estimates}",
+    "{'estimates': estimates}",
     f'{TEST}test_kernels_without_cycles_leave_no_mfu',
   ),
   (
@@ -115,6 +130,13 @@ MUTANTS = [
     '(1 - NOISE) * seconds(best[1])',
     'seconds(best[1])',
     BEST,
+  ),
+  (
+    'parts only become more',
+    'bert_jax/tools/preflight_best.py',
+    'for numbers in (more, fewer):',
+    'for numbers in (more,):',
+    'tests/test_preflight.py::test_fewer_and_larger_parts_are_tried_where_they_fit',
   ),
   (
     'a mesh of its own choice goes over slices',

@@ -294,7 +294,7 @@ def main(argv=None):
         ratio = search.seconds(report) / search.seconds(as_it_is)
         gain = f'a step takes {ratio:.1%} of the time of the config as it is'
       more = [gain, command]
-      report |= {'fields': fields, 'time_to_config_as_it_is': ratio, 'command': command}
+      report |= {'fields': fields, 'step_time_over_config_as_it_is': ratio, 'command': command}
     else:
       report = (largest_batch if args.largest_batch else preflight)(config, devices, chip)
     if args.json:

@@ -8,6 +8,7 @@ import resource
 import shutil
 import time
 import zlib
+from collections import Counter
 
 import jax
 import numpy as np
@@ -191,6 +192,7 @@ def test_rows_beyond_what_was_expected_and_too_few(index, tokenizer, monkeypatch
   """Where units are too many to be counted: what is given twice or left out is little, and said."""
   exact = rows_of(index, tokenizer, FIXED['full'])
   monkeypatch.setattr(block_rows, 'COUNTED', 20)
+  monkeypatch.setattr(block_rows, 'FEWER', 32)  # 16 of each language
   rows = rows_of(index, tokenizer, FIXED['full'])
   assert rows.blocks.units > 20 and len(rows) == pytest.approx(len(exact), rel=0.03)
   off = np.abs(rows.rows_of - exact.rows_of)
@@ -228,6 +230,29 @@ def test_documents_are_held_out_as_in_memory(index, folder, tokenizer, share):
     assert counts.sum() == pytest.approx(exact.sum(), rel=0.3)
     # Units of few documents that are kept are as large as others.
     assert np.median([len(corpus) for corpus in corpora]) == pytest.approx(360, rel=0.4)
+
+
+@pytest.mark.parametrize('most', [20, 50, 1000])
+def test_of_many_blocks_the_documents_held_out_of_some_are_evaluated(
+  index, tokenizer, monkeypatch, most
+):
+  """All of them are left out of training. Each row of an evaluation comes once."""
+  settings = dict(seq_length=20, seed=(0, 0), kind='full')
+  train, held = blocks.Blocks(index, 0, 3).divided(0.2)  # in units of 5 blocks
+  every = BlockRows(held, tokenizer, **settings)
+  monkeypatch.setattr(blocks, 'EVALUATED', most)
+  for again, part in zip(blocks.Blocks(index, 0, 3).divided(0.2), (train, held)):
+    rows, before = BlockRows(again, tokenizer, **settings), BlockRows(part, tokenizer, **settings)
+    if part is train or most == 1000:
+      assert rows.fingerprint == before.fingerprint and again.units == part.units
+      continue
+    assert again.units == most * len(again.blocks) // len(index) // 5 < part.units
+    assert again.firsts[0] == 0 and again.firsts[-1] == part.firsts[-1]
+    assert set(again.firsts) < set(part.firsts) and rows.misses == 0
+    assert len(again) == pytest.approx(len(part) * again.units / part.units, rel=0.4)
+    all_rows = examples(every.gather(np.arange(len(every))))
+    some = examples(rows.gather(np.arange(len(rows))))
+    assert not Counter(some) - Counter(all_rows) and 0 < len(some) < len(all_rows)
 
 
 def config_of(folder, *overrides):
@@ -391,9 +416,11 @@ def test_a_start_takes_no_longer_and_no_more_memory_for_1_tb(tokenizer, tmp_path
       train, held = blocks.Blocks(Simulated(tmp_path / str(number), meta), 0, 16).divided(0.01)
       settings = dict(seq_length=128, kind=kind, short_seq_prob=0.1, dupe_factor=5)
       source = BlockRows(train, tokenizer, seed=(0, 0), **settings)
+      evaluated = BlockRows(held, tokenizer, seed=(0, 1), **settings | {'dupe_factor': 1})
       order = batches.endless(source, 0, 256)
       assert 0 <= order[256 * 900_000] < len(source)
-      assert len(held) == pytest.approx(number * 0.01 * 2**18, rel=0.3)
+      assert len(held) == pytest.approx(min(number, 4096) * 0.01 * 2**18, rel=0.3)
+      assert kind == 'nsp' or evaluated.misses == 0
       seconds[kind, number] = time.process_time() - started
     if number > 1000:
       assert len(source) == pytest.approx(number * 2**18 / 110, rel=0.1)

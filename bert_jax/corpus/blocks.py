@@ -35,6 +35,7 @@ PARTS = {  # {array of a shard's index: the column that says how long it is in a
   'record_tokens': 'records',
 }  # fmt: skip
 WHOLE = 8  # blocks: a corpus of no more is planned at once, like text in memory
+EVALUATED = 4096  # blocks whose held-out documents are evaluated, of a corpus that has more
 SAMPLED = 4  # units whose tokens are counted for the frequencies of a part of the documents
 
 
@@ -161,7 +162,7 @@ class Blocks:
   asked for. A unit is a block; where a share of the documents is kept only, as many consecutive
   blocks as hold the documents of one; or all blocks of a language that has few of them. window:
   blocks whose rows are mixed at a time, of which each language has its part. share, held: see
-  `divided`."""
+  `divided`. Of held-out documents there are those of EVALUATED blocks, evenly chosen."""
 
   def __init__(self, index, language, window, share=0.0, held=False):
     self.index, self.language, self.given_window = index, language, window
@@ -172,9 +173,12 @@ class Blocks:
     self.kept = share if held else 1 - share  # of the documents
     number = len(self.blocks)
     self.blocks_of_unit = (
-      number if number <= WHOLE // languages else min(number, int(1 / self.kept))
+      number if number <= WHOLE // languages else min(number, int(1 / self.kept), EVALUATED)
     )
     self.firsts = np.arange(0, number, self.blocks_of_unit)  # number of the first block of a unit
+    if held and len(index) > EVALUATED:
+      most = max(1, EVALUATED * number // len(index) // self.blocks_of_unit)
+      self.firsts = self.firsts[np.linspace(0, self.units - 1, min(most, self.units)).astype(int)]
     digest = repr((index.meta['blocks'], language, share, held, self.blocks_of_unit))
     self.fingerprint = hashlib.sha256(digest.encode()).hexdigest()[:16]
 
@@ -190,7 +194,9 @@ class Blocks:
 
   def of_units(self, column):
     """[units] the sums of a column of the table, expected of the documents that are kept."""
-    return np.add.reduceat(self.index.columns[column][self.blocks], self.firsts) * self.kept
+    at = offsets(self.index.columns[column][self.blocks])
+    ends = np.minimum(self.firsts + self.blocks_of_unit, len(self.blocks))
+    return (at[ends] - at[self.firsts]) * self.kept
 
   def __len__(self):
     """How many tokens there are: of several units the expected number."""

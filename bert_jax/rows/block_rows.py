@@ -2,9 +2,9 @@
 
 The rows of each unit (corpus/blocks.py) are those of rows/corpus_rows.py, made of its documents
 alone; NSP's random halves are from the same unit. How many rows a unit has is known beforehand: for
-rows that are cut once every unit is counted (COUNTED units at most; kept beside the corpus if that
-takes a while), so that each row comes once in a pass. Where there are more units, or pairs are cut
-anew, some units are counted and the rows of the others follow from their tokens, sentences and
+rows that are cut once every unit is counted (of COUNTED units at most; kept beside the corpus if
+that takes a while), so that each row comes once in a pass. Where there are more units, or pairs are
+cut anew, some units are counted and the rows of the others follow from their tokens, sentences and
 documents. A unit that then has more rows leaves some out, and one that has fewer gives some twice;
 how many that are in the counted units is logged.
 
@@ -39,7 +39,9 @@ from bert_jax.whole_files import UNREADABLE, write_whole
 
 log = logging.getLogger('bert_jax')
 
-COUNTED, COUNTED_PAIRS = 4096, 32  # units that are counted: all, if there are no more
+COUNTED = 4096  # units of a corpus of which all are counted, if rows are cut once
+FEWER, LEAST = 256, 16  # units that are counted where there are more, and of each language at least
+COUNTED_PAIRS = 32  # units of a language that are counted, of pairs
 KEPT_AFTER = 1.0  # seconds of counting, after which the counts are kept on the disk
 VERSION = 1  # of the counts on the disk: raise it when rows are cut otherwise
 BYTES = 8  # of memory that a token of an open unit takes, with its share of the plan
@@ -141,9 +143,12 @@ class BlockRows:
   def _count(self, kind, digest):
     """([units] rows of each, totals as those of Rows, share of the rows that are left out, or
     twice, by expectation)."""
-    units, most = self.blocks.units, COUNTED_PAIRS if kind in PAIRS else COUNTED
-    # More than that takes too long, so fewer of them will do.
-    number = units if units <= most else min(most, 256)
+    units, index = self.blocks.units, self.blocks.index
+    most = fewer = COUNTED_PAIRS
+    if kind not in PAIRS:
+      most = COUNTED * len(self.blocks.blocks) // len(index)
+      fewer = max(LEAST, FEWER // len(index.meta['languages']))
+    number = units if units <= most else min(units, fewer)
     chosen = np.unique(np.linspace(0, units - 1, number).round().astype(int))
     counts = self._kept(digest, chosen)
     known = counts[:, 0] >= 0  # the others cannot be read, which is said when they are reached

@@ -1081,6 +1081,13 @@ MUTANTS = [
     'tests/test_block_rows.py::test_documents_are_held_out_as_in_memory',
   ),
   (
+    'all held-out documents of a corpus of any size are evaluated',
+    'bert_jax/corpus/blocks.py',
+    'if held and len(index) > EVALUATED:',
+    'if held and len(index) < 0:',
+    'tests/test_block_rows.py::test_of_many_blocks_the_documents_held_out_of_some_are_evaluated',
+  ),
+  (
     'records of another length than the index says are used',
     'bert_jax/corpus/tokenized.py',
     'if len(tokens) != self.record_at[r + 1] - self.record_at[r]:',

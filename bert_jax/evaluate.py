@@ -59,6 +59,7 @@ def batches_of(source, config, tokenizer, objective, mesh, seed=None, growth=Non
     limits['position_ids'] = limits['target_position_ids'] = model.max_position_embeddings
   where, skips = sharding.batch_sharding(mesh), config.data.skip_damaged
   lanes = bool(objective.eval_carry(rows) if seed is None else objective.carry(rows))
+  hosts.agree(source.fingerprint)
   return Batches(
     source, objective.spec(rows), where, limits=limits, seed=seed, skip_damaged=skips, lanes=lanes,
     growth=growth,

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import traceback
+import zlib
 
 import jax
 import jax.numpy as jnp
@@ -184,6 +185,16 @@ def wait(name):
 def total(number):
   """The sum of a number over the processes; all of them must call it."""
   return int(sum(_of_each(number)))
+
+
+def agree(fingerprint):
+  """InputError if the processes have rows of different fingerprints; all of them must call it."""
+  numbers = _of_each(zlib.crc32(fingerprint.encode()) >> 1)
+  if others := [k for k, number in enumerate(numbers) if number != numbers[0]]:
+    raise InputError(
+      f'process {others[0]} reads other rows than process 0; use data that all processes see, and '
+      'bring back what one of them cannot read.'
+    )
 
 
 def _of_each(number):

@@ -479,16 +479,40 @@ def test_a_table_that_is_not_the_corpus_own_is_refused(folder, tokenizer, tmp_pa
     task.sources(config_of(out), tokenizer)
 
 
+@pytest.mark.parametrize('shard', [0, 1])
+def test_a_part_that_is_damaged_is_read_from_the_index_of_its_shard(
+  folder, tokenizer, tmp_path, caplog, shard
+):
+  """And all rows are as before, so a run goes on with them."""
+  out = copied(folder, tmp_path)
+  index = blocks.Index(out, prepared.meta_for(out, tokenizer))
+  block = index.columns['shard'].searchsorted(shard) + 5
+  whole, part = rows_of(index, tokenizer, FIXED['full']), index.part(block)
+  damage(index, block)
+  rows = rows_of(index, tokenizer, FIXED['full'])
+  assert rows.fingerprint == whole.fingerprint
+  assert f'block {block} of {index.parts} cannot be read' in caplog.text
+  again = index.part(block)
+  for name, array in part.items():
+    np.testing.assert_array_equal(again[name], array)
+    assert again[name].dtype == array.dtype
+
+
+def damage(index, block):
+  data = bytearray(index.parts.read_bytes())
+  data[index.part_at[block] + 9] ^= 4
+  index.parts.write_bytes(data)
+
+
 def test_a_block_that_cannot_be_read_is_named_or_skipped(folder, tokenizer, tmp_path):
-  """Here its part of the index is damaged; the other rows are as they were."""
+  """Here its part of the index is damaged, and the index of its shard, of which it is read once;
+  the other rows are as they were."""
   out = copied(folder, tmp_path)
   index = blocks.Index(out, prepared.meta_for(out, tokenizer))
   whole = rows_of(index, tokenizer, FIXED['full'])
   expected = whole.gather(np.arange(len(whole)))['input_ids']
-  path = index.parts
-  data = bytearray(path.read_bytes())
-  data[index.part_at[5] + 9] ^= 4
-  path.write_bytes(data)
+  damage(index, 5)
+  prepared.shard_paths(out, 0)[1].write_bytes(b'')
   rows = rows_of(index, tokenizer, FIXED['full'])
   assert np.delete(rows.rows_of, 5).tolist() == np.delete(whole.rows_of, 5).tolist()
   with pytest.raises(InputError, match=r'block 5 of .*blocks.bin cannot be read, or has changed'):

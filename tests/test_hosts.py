@@ -11,7 +11,9 @@ import pytest
 from conftest import ROOT
 
 from bert_jax import config as config_lib
+from bert_jax import hosts
 from bert_jax.corpus import blocks
+from bert_jax.errors import InputError
 from bert_jax.text import documents
 from bert_jax.tools import prepare
 from bert_jax.tools.prepare_steps import Settings
@@ -84,3 +86,12 @@ def test_rows_do_not_depend_on_hosts_or_on_where_a_run_resumes(corpora, tmp_path
     later.append({at: x for at, x in own.items() if int(at.split('/')[0]) >= 37})
   assert rows(files, 4) == alone
   assert rows(files, 2, first=37) == later
+
+
+def test_processes_whose_rows_differ_are_one_sentence(monkeypatch):
+  """As those of a host that cannot read a block of its copy of the corpus."""
+  monkeypatch.setattr(hosts, '_of_each', lambda number: [number, number, number + 1])
+  with pytest.raises(InputError, match='process 2 reads other rows than process 0'):
+    hosts.agree('a7f')
+  monkeypatch.setattr(hosts, '_of_each', lambda number: [number, number])
+  hosts.agree('a7f')

@@ -121,6 +121,7 @@ class Index:
         f'{table} is not the one that corpus.json was written with; delete corpus.json and run the '
         'bert_jax.tools.prepare that made the corpus again, which writes both anew'
       ) from None
+    self.lost = set()  # blocks of which nothing can be read
     self.part_at, self.record_at = (offsets(self.columns[name]) for name in ('stored', 'records'))
 
   def __len__(self):
@@ -139,7 +140,8 @@ class Index:
     return prepared.Reader(self.folder, records, offsets(shards.astype(np.int64)))
 
   def part(self, block):
-    """{name: array} of PARTS, of a block. DamagedRecord if it is not as the table says."""
+    """{name: array} of PARTS, of a block: as the index of its shard has it, if what is stored is not
+    as the table says. DamagedRecord if neither can be read."""
     try:
       with open(self.parts, 'rb') as file:
         file.seek(self.part_at[block])
@@ -148,13 +150,32 @@ class Index:
         raise ValueError
       whole = np.frombuffer(zlib.decompress(data), '<i4')
     except (OSError, ValueError, zlib.error):
-      raise DamagedRecord(
-        f'block {block} of {self.parts} cannot be read, or has changed since the corpus was '
-        'prepared; prepare it again, or set data.skip_damaged=true to leave such rows empty and '
-        'count them'
-      ) from None
+      return self._part_of_shard(block)
     ends = np.cumsum([self.columns[of][block] for of in PARTS.values()])[:-1]
     return dict(zip(PARTS, np.split(whole, ends), strict=True))
+
+  def _part_of_shard(self, block):
+    said = f'block {block} of {self.parts} cannot be read, or has changed since the corpus was'
+    shard = int(self.columns['shard'][block])
+    before = slice(int(self.columns['shard'].searchsorted(shard)), block)
+    path, out = prepared.shard_paths(self.folder, shard)[1], {}
+    try:
+      if block in self.lost:
+        raise ValueError
+      _, arrays = prepared.read_index(path)
+      for name, of in PARTS.items():
+        begin, number = self.columns[of][before].sum(), self.columns[of][block]
+        out[name] = arrays[name][begin : begin + number].astype('<i4')
+      if out['record_tokens'].sum(dtype=np.int64) != self.columns['tokens'][block]:
+        raise ValueError
+    except (InputError, KeyError, ValueError):
+      self.lost.add(block)
+      raise DamagedRecord(
+        f'{said} prepared; prepare it again, or set data.skip_damaged=true to leave such rows empty '
+        'and count them'
+      ) from None
+    log.warning('%s prepared: it is read from %s, which holds the same', said, path)
+    return out
 
 
 class Blocks:

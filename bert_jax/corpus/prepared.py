@@ -186,7 +186,8 @@ class Reader:
     import tensorflow_datasets as tfds
 
     self.paths, self.ends = paths, ends
-    if missing := [path for path in paths if not path.is_file()]:
+    present = {path.name for path in data_folder(folder).glob('*')}  # asked once, of many shards
+    if missing := [path for path in paths if path.name not in present]:
       raise InputError(f'{missing[0]} is missing; prepare the corpus again')
     try:
       info = tfds.builder_from_directory(str(data_folder(folder))).info

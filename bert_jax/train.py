@@ -35,7 +35,7 @@ from bert_jax.training_log import Writer, progress_of
 
 log = logging.getLogger('bert_jax')
 
-LONG_WAIT = 0.05  # share of the time for which steps wait for their batches that is worth a word
+LONG_WAIT = 0.02  # share of the time for which steps wait for their batches that is worth a word
 
 
 def train(config, workdir, given=()):

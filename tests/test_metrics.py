@@ -13,7 +13,7 @@ from conftest import small_pretrain
 from bert_jax import sharding, speed, step, tokenizers, training_log
 from bert_jax.tasks import TASKS
 from bert_jax.trackers import TensorBoard
-from bert_jax.train import train
+from bert_jax.train import log_line, train
 
 
 def test_the_clock_counts_training_alone(monkeypatch):
@@ -37,6 +37,19 @@ def test_the_clock_counts_training_alone(monkeypatch):
   assert clock.read(30) == speeds | times | {'goodput': 1}
   now[0] = 159.0
   assert clock.totals() == {'step': 11, 'data': 2, 'eval': 36, 'save': 10}
+
+
+@pytest.mark.parametrize(('share', 'said'), [(0.019, ''), (0.021, 'waits 2% of the time for data')])
+def test_a_run_that_waits_for_its_data_says_so(share, said):
+  batches = SimpleNamespace(source=SimpleNamespace(baselines={}), skip_damaged=False)
+  run = SimpleNamespace(
+    inputs=SimpleNamespace(batches=batches, config=None), schedule=lambda step: 0.0,
+    tally=SimpleNamespace(window={}, events={}, counts=lambda config: {}),
+  )  # fmt: skip
+  clock = SimpleNamespace(read=lambda tokens: {'tokens_per_s': 1.0, 'data_wait': share})
+  writer = SimpleNamespace(write=lambda *line: None)
+  shown = log_line(run, clock, 1, writer, SimpleNamespace(bar=SimpleNamespace(disable=False)))
+  assert ('waits' in shown) == bool(said) and said in shown
 
 
 def test_lines_past_the_start_are_written_again(tmp_path):

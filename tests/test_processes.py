@@ -4,6 +4,7 @@ checkpoints that any number of processes continues; and a lost one ends the othe
 import errno
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -18,6 +19,10 @@ from conftest import ROOT, run_module, small_overrides
 
 from bert_jax import config as config_lib
 from bert_jax import errors, speed, train
+from bert_jax.corpus import blocks
+from bert_jax.text import documents
+from bert_jax.tools import prepare
+from bert_jax.tools.prepare_steps import Settings
 
 CONFIG = '--config=configs/pretrain.py:runlocal'
 ENV = dict(os.environ, PYTHON=sys.executable)
@@ -128,6 +133,32 @@ def test_another_number_of_processes_goes_on(number, alone, corpus_file, tmp_pat
   ours, theirs = logged(workdir), logged(alone)
   last = (20, 'eval')
   assert ours[last] == pytest.approx(theirs[last], abs=1e-5, rel=1e-5)
+
+
+def test_a_killed_run_on_a_prepared_corpus_goes_on_in_two_processes(corpus_file, tmp_path):
+  """kill -9 at any step; the losses of all steps, and so their rows, are those of a run of one
+  process that nothing stopped."""
+  (tmp_path / 'vocab.txt').write_text('\n'.join([
+    '[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *sorted(set(corpus_file.read_text().split())), ''
+  ]))  # fmt: skip
+  files = tuple(('', file) for file in documents.sources(str(corpus_file)))
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(blocks, 'BLOCK_TOKENS', 400)
+    patch.setattr(blocks, 'BLOCK_DOCUMENTS', 3)
+    meta = prepare.prepare(Settings(files, str(tmp_path)), tmp_path / 'D')
+  assert len(blocks.Index(tmp_path / 'D', meta)) > blocks.WHOLE  # read by block
+  fields = [*small_overrides(tmp_path / 'D'), '--config.corpus.window=4', '--config.log.every=1',
+            '--config.checkpoint.every=3']  # fmt: skip
+  train.train(config_lib.load('configs/pretrain.py:runlocal', fields), tmp_path / 'alone')
+  arguments = [CONFIG, *fields, '--workdir', tmp_path / 'killed']
+  process = local(1, 2, *arguments)
+  wait_for(tmp_path / 'killed', random.randint(1, 18), process)
+  os.killpg(process.pid, signal.SIGKILL)
+  assert done(process)[0] == -signal.SIGKILL
+  succeeded(local(2, 1, *arguments))
+  ours, theirs = logged(tmp_path / 'killed'), logged(tmp_path / 'alone')
+  assert len({metrics['mlm'] for metrics in theirs.values()}) > 20, 'losses tell batches apart'
+  same(ours, theirs)
 
 
 def test_weights_and_answers_of_fine_tuning(together, tmp_path):

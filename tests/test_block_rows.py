@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import shutil
+import sys
 import time
 import zlib
 from collections import Counter
@@ -19,7 +20,7 @@ from bert_jax import sharding, tokenizers
 from bert_jax.corpus import blocks, prepared
 from bert_jax.errors import InputError
 from bert_jax.objectives import base
-from bert_jax.rows import batches, block_rows
+from bert_jax.rows import batches, block_rows, free_memory
 from bert_jax.rows.block_rows import BlockRows
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture
@@ -534,14 +535,42 @@ def test_records_that_have_changed_are_named(index, tokenizer, monkeypatch):
     rows.gather([0])
 
 
-def test_a_window_that_does_not_fit_into_memory_is_refused(index, tokenizer, monkeypatch):
-  assert block_rows.free_memory() > 1e6
-  needed = int(np.sort(index.columns['tokens'][index.columns['language'] == 0])[-2:].sum())
+def test_a_window_that_does_not_fit_into_memory_is_refused(folder, tokenizer, monkeypatch):
+  """That of all languages together: of each 3 blocks are mixed."""
+  config = config_of(folder, 'corpus.window=6', 'corpus.eval_share=0')
+  parts = task.sources(config, tokenizer)['train'].parts.values()
+  needed = sum(int(np.sort(part.blocks.of_units('tokens'))[-3:].sum()) for part in parts)
+  assert parts and all(part.blocks.index.room == needed for part in parts)
   monkeypatch.setattr(block_rows, 'free_memory', lambda: block_rows.BYTES * needed)
-  rows_of(index, tokenizer, FIXED['full'])
+  task.sources(config, tokenizer)
   monkeypatch.setattr(block_rows, 'free_memory', lambda: block_rows.BYTES * needed - 1)
-  with pytest.raises(InputError, match='set corpus.window lower'):
-    rows_of(index, tokenizer, FIXED['full'])
+  with pytest.raises(InputError, match='the 6 blocks .* set corpus.window lower'):
+    task.sources(config, tokenizer)
+
+
+def test_free_memory_is_that_of_the_machine_or_of_the_cgroup(tmp_path, monkeypatch):
+  assert 1e6 < block_rows.free_memory() < 1e14
+  monkeypatch.setattr(free_memory, 'PROC', tmp_path)
+  monkeypatch.setattr(free_memory, 'CGROUPS', {
+    controllers: (f'{tmp_path}/{controllers}', *rest)
+    for controllers, (_, *rest) in free_memory.CGROUPS.items()
+  })  # fmt: skip
+  assert free_memory.free_memory() == sys.maxsize  # nothing says
+
+  def write(**files):
+    for name, text in files.items():
+      path = tmp_path / name.replace('__', '/').replace('memory_', 'memory.')
+      path.parent.mkdir(parents=True, exist_ok=True)
+      path.write_text(text)
+
+  write(meminfo='MemTotal:  9000 kB\nMemAvailable:  1000 kB\nHugePages_Total:  0\n')
+  assert free_memory.free_memory() == 1_024_000
+  write(self__cgroup='5:cpu:/\n4:memory:/job/a\n0::/pod\n', pod__memory_max='max\n')
+  assert free_memory.free_memory() == 1_024_000
+  write(pod__memory_max='500000\n', pod__memory_stat='anon 100000\nfile 300000\n')
+  assert free_memory.free_memory() == 400_000
+  write(memory__job__memory_limit_in_bytes='300000', memory__job__memory_stat='total_rss 50000\n')
+  assert free_memory.free_memory() == 250_000  # of the group that the group is in
 
 
 def test_an_older_corpus_is_read_as_before(folder, tokenizer, tmp_path, monkeypatch):

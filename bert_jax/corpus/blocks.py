@@ -104,10 +104,11 @@ class Writer:
 class Index:
   """The table of blocks of a prepared corpus, in memory; its parts and records on disk.
   columns: {name: [blocks] int64}. unigrams: [languages, vocab_size] int64. room: tokens of records
-  that may stay in memory. InputError if corpus.json was written with another table."""
+  that are mixed at a time, which stay in memory. InputError if corpus.json was written with another
+  table."""
 
   def __init__(self, folder, meta):
-    self.folder, self.meta, self.room = Path(folder).expanduser(), meta, prepared.CACHE_TOKENS
+    self.folder, self.meta, self.room = Path(folder).expanduser(), meta, 0
     table, self.parts = paths(self.folder)
     try:
       data = table.read_bytes()
@@ -130,7 +131,7 @@ class Index:
 
   def read(self, record):
     """(tokens, starts) of a record."""
-    self.reader.room = self.room
+    self.reader.room = max(prepared.CACHE_TOKENS, self.room)
     return self.reader(record)
 
   @functools.cached_property
@@ -140,8 +141,8 @@ class Index:
     return prepared.Reader(self.folder, records, offsets(shards.astype(np.int64)))
 
   def part(self, block):
-    """{name: array} of PARTS, of a block: as the index of its shard has it, if what is stored is not
-    as the table says. DamagedRecord if neither can be read."""
+    """{name: array} of PARTS, of a block; from the index of its shard, if what is stored is not as
+    the table says. DamagedRecord if neither can be read."""
     try:
       with open(self.parts, 'rb') as file:
         file.seek(self.part_at[block])
@@ -171,8 +172,8 @@ class Index:
     except (InputError, KeyError, ValueError):
       self.lost.add(block)
       raise DamagedRecord(
-        f'{said} prepared; prepare it again, or set data.skip_damaged=true to leave such rows empty '
-        'and count them'
+        f'{said} prepared; prepare it again, or set data.skip_damaged=true to leave such rows '
+        'empty and count them'
       ) from None
     log.warning('%s prepared: it is read from %s, which holds the same', said, path)
     return out

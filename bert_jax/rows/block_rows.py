@@ -30,10 +30,10 @@ from collections import OrderedDict
 import numpy as np
 import tqdm
 
-from bert_jax.corpus import prepared
 from bert_jax.corpus.tokenized import DamagedRecord, offsets
 from bert_jax.errors import InputError
 from bert_jax.rows.corpus_rows import Rows
+from bert_jax.rows.free_memory import free_memory
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.whole_files import UNREADABLE, write_whole
 
@@ -66,17 +66,9 @@ class BlockRows:
     self.seq_length, self.baselines, self.scales = seq_length, {}, {}
     self._cut = functools.partial(Rows, tokenizer=tokenizer, **given)
     self._open, self._open_tokens = OrderedDict(), 0  # the Rows in use, by cut * units + unit
-    tokens = blocks.of_units('tokens')
-    window = int(np.sort(tokens)[-self.window :].sum())
-    free = free_memory()
-    if window * BYTES > free:
-      raise InputError(
-        f'the {self.window} blocks whose rows are mixed (corpus.window) may take '
-        f'{window * BYTES / 1e9:.1f} GB, and {free / 1e9:.1f} GB of memory are free; set '
-        'corpus.window lower.'
-      )
-    self.room = max(prepared.CACHE_TOKENS, window)
-    blocks.index.room = max(blocks.index.room, window)
+    self.mixed = int(np.sort(blocks.of_units('tokens'))[-self.window :].sum())  # tokens at most
+    self.room = 2 * self.mixed  # lanes go on to their next unit one after the other
+    blocks.index.room += self.mixed
     digest = repr((VERSION, blocks.fingerprint, sorted(given.items()), self.seed, self.cuts))
     self.rows_of, self.totals, self.misses = self._count(kind, digest)
     self.row_at = offsets(self.rows_of)  # [units + 1] of a cut
@@ -246,11 +238,13 @@ class Order:
     return np.random.default_rng([self.seed, number, unit]).permutation(rows)
 
 
-def free_memory():
-  """Bytes of memory that are free here; a huge number where the system does not say."""
-  try:
-    with open('/proc/meminfo') as file:
-      lines = dict(line.split(':') for line in file)
-    return int(lines['MemAvailable'].split()[0]) * 1024
-  except (OSError, KeyError, ValueError):
-    return sys.maxsize
+def check_memory(sources):
+  """InputError if what all BlockRows among some sources mix at a time does not fit into memory."""
+  parts = [source for source in sources if isinstance(source, BlockRows)]
+  needed, free = BYTES * sum(part.mixed for part in parts), free_memory()
+  if needed > free:
+    raise InputError(
+      f'the {sum(part.window for part in parts)} blocks whose rows are mixed (corpus.window) may '
+      f'take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB of memory are free; set corpus.window '
+      'lower.'
+    )

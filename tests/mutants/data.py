@@ -1147,8 +1147,8 @@ MUTANTS = [
   (
     'a window is opened whatever memory it takes',
     'bert_jax/rows/block_rows.py',
-    'if window * BYTES > free:',
-    'if window * BYTES > free * 1e9:',
+    'if needed > free:',
+    'if needed > free * 1e9:',
     'tests/test_block_rows.py::test_a_window_that_does_not_fit_into_memory_is_refused',
   ),
 ]

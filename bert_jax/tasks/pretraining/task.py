@@ -14,7 +14,7 @@ from bert_jax.corpus import loading, tokenized
 from bert_jax.corpus.blocks import Blocks
 from bert_jax.errors import InputError, quoted
 from bert_jax.objectives.mlm_nsp import MlmNsp
-from bert_jax.rows.block_rows import BlockRows
+from bert_jax.rows.block_rows import BlockRows, check_memory
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture, shares
 from bert_jax.text import documents, files
@@ -236,6 +236,7 @@ def _source(config, tokenizer, split, corpora, further):
     parts[language] = _rows(config, corpus, tokenizer, split, languages.index(language), what)
     train = tokenized.predictable(corpora['train'][language][1], tokenizer)
     levels[language] = tokenized.unigram_nats(train, tokenized.predictable(counts, tokenizer))
+  check_memory(parts.values())
   if len(parts) == 1:
     (source,), (level,), share = parts.values(), levels.values(), dict.fromkeys(parts, 1.0)
   else:

@@ -1076,7 +1076,7 @@ MUTANTS = [
   (
     'units of held-out documents are as small as their share',
     'bert_jax/corpus/blocks.py',
-    'min(number, int(1 / self.kept))',
+    'min(number, int(1 / self.kept), EVALUATED)',
     '1',
     'tests/test_block_rows.py::test_documents_are_held_out_as_in_memory',
   ),

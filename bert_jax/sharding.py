@@ -124,17 +124,19 @@ def mesh_of(config, devices=None):
 def check_fits(mesh, config):
   """InputError unless the batch divides over the mesh and the heads over its tensor axis."""
   shards = mesh.shape['data'] * mesh.shape['fsdp']
-  parts = config.optimizer.accumulation
-  if 'contrastive' in config:
-    parts *= config.contrastive.chunks
+  accumulation = config.optimizer.accumulation
+  chunks = config.contrastive.chunks if 'contrastive' in config else 1
+  parts = accumulation * chunks
   rows = config.batch_size // parts
   if rows % shards:
     low = rows // shards * shards
-    fit = [n * parts for n in (low, low + shards) if n]
+    fit = [str(n * parts) for n in (low, low + shards) if n]
+    fewer = [n for n in range(1, accumulation) if config.batch_size % (n * chunks * shards) == 0]
+    fit += [f'optimizer.accumulation={n}' for n in fewer[-1:]]
     raise InputError(
       f'batch_size {config.batch_size} does not divide over {shards} data shards'
       + f' in {parts} microbatches' * (parts > 1)
-      + f'; use {" or ".join(map(str, fit))}.'
+      + f'; use {" or ".join(fit)}.'
     )
   heads = {'model.num_attention_heads': config.model.num_attention_heads}
   if 'generator' in config:

@@ -2,11 +2,15 @@
 
 import json
 import sys
+import types
 
 import pytest
+from conftest import small_overrides
 
-from bert_jax.tools import bench, bench_all, bench_peers, prepare
+from bert_jax import config as c
+from bert_jax.tools import arguments, bench, bench_all, bench_data, bench_peers, prepare
 from bert_jax.tools.bench_all import Aim
+from bert_jax.tools.bench_peers import spread
 
 
 def lines(capsys):
@@ -21,19 +25,35 @@ def test_aims_take_the_worst_of_the_results_that_they_are_about():
   assert Aim('loading, full', 'tokens/s', least=1e6).verdict(results)['verdict'] == 'reached'
   slow = Aim('loading', 'tokens/s', most=1e6).verdict(results)
   assert (slow['measured'], slow['verdict'], slow['wanted']) == (3e6, 'missed', 'at most 1e+06')
-  assert Aim('loading', 'MB/s', least=1).verdict(results)['measured'] is None
+  absent = Aim('loading', 'MB/s', least=1).verdict(results, 'give --corpus')
+  assert (absent['measured'], absent['verdict']) == (None, 'not measured: give --corpus')
+  known = Aim('prepare', 'tokens/s').verdict([{'what': 'prepare', **spread('tokens/s', [3, 1, 9])}])
+  assert (known['measured'], known['verdict'], known['wanted']) == (3, 'known', 'to be known')
+  assert known['least and most'] == [1, 9]
+
+
+def test_ratios_are_those_of_a_round_and_the_first_round_does_not_count():
+  clock = iter([100, 100, 2, 8, 3, 4, 9, 12])
+  measured = bench_peers.in_turn({'bert_jax': 0, 'torch': 0}, 3, lambda side: next(clock))
+  assert measured == {'bert_jax': [2, 3, 9], 'torch': [8, 4, 12]}
+  both = {'ours / torch': 0.75, 'ours / torch, least and most': [0.25, 0.75]}
+  assert bench_peers.ratios(measured) == both
 
 
 def test_every_measurement_is_a_command_and_every_aim_can_be_reached():
   for command, needs, aims in bench_all.MEASUREMENTS:
     name = command.split()[0]
     assert name in bench.PROGRAMS and name != 'all' and aims
-    known = {'input', *bench.PROGRAMS[name][1]}
+    known = {'input', *bench_all.HERE, *bench.PROGRAMS[name][1]}
     assert set(needs) <= known, name
-    assert all(aim.least < float('inf') and aim.most > 0 for aim in aims)
+    assert all(aim.least < float('inf') and aim.most >= 0 for aim in aims)
+    if name == 'compiled':
+      _, _, config, *fields = command.split()
+      fields = [x for x in fields if x.startswith('--config.')]
+      assert c.load(config, fields) and aims[0].what.endswith(' '.join(fields))
 
 
-SMALL = '--seconds 0.02 --seq-length 32 --batch-size 4 --repeat 1'
+SMALL = '--seconds 0.02 --seq-length 32 --batch-size 4 --processes 2'
 
 
 def test_all_measures_what_it_has_data_for_and_names_the_rest(
@@ -45,29 +65,59 @@ def test_all_measures_what_it_has_data_for_and_names_the_rest(
   capfd.readouterr()
   aims = [Aim('loading', 'tokens/s', least=1), Aim('loading', 'GB/s', least=1)]
   monkeypatch.setattr(bench_all, 'MEASUREMENTS', ((f'loading {SMALL}', ('corpus',), aims),))
+  monkeypatch.setattr(bench_peers, 'installed', lambda name: name not in ('torch', 'onnx'))
   bench.main(['all'])
   assert [x['verdict'] for x in lines(capfd)] == ['not measured: give --corpus'] * 2
   bench.main(['all', '--corpus', corpus, '--json', str(out), '--repeat', '1'])
   *results, speed, missing = lines(capfd)
   kinds = 'full', 'single, packed', 'nsp', 'sop'
-  assert [x['what'] for x in results] == [f'loading, {name} rows of 32' for name in kinds]
+  places = ['one core'] + ['several cores'] * (arguments.cores() > 1)
+  names = [f'loading, {place}, {kind} rows of 32' for place in places for kind in kinds]
+  assert [x['what'] for x in results] == names
+  for x in results:
+    least, most = x['tokens/s, least and most']
+    assert 0 < least <= x['tokens/s'] <= most and x['cores'] == 1 + ('several' in x['what'])
+    assert x['tokens/s a core'] == pytest.approx(x['tokens/s'] / x['cores'], rel=1e-3)
   assert all(x['tokens/s'] > 0 and 0.5 < x['filled'] <= 1 for x in results)
   assert speed['measured'] == min(x['tokens/s'] for x in results)
   assert speed['verdict'] == 'reached'
-  assert missing['verdict'] == 'not measured: its peer is not installed'
-  assert json.loads(out.read_text()) == {'results': results, 'aims': [speed, missing]}
+  assert missing['verdict'] == 'not measured: its peer is not installed: pip install torch onnx'
+  kept = {'results': results, 'aims': [speed, missing], 'failed': []}
+  assert json.loads(out.read_text()) == kept
   with pytest.raises(SystemExit):
     bench.main(['all', '--only', 'lodaing'])
   assert 'no measurement; use one of loading' in capfd.readouterr().err
 
 
-def test_a_measurement_that_fails_is_named(monkeypatch, capfd):
-  monkeypatch.setattr(bench_all, 'MEASUREMENTS', (
-    ('loading', ('corpus',), [Aim('loading', 'tokens/s', least=1)]),))  # fmt: skip
-  bench.main(['all', '--corpus', 'not/there'])
-  out, err = capfd.readouterr()
-  assert json.loads(out)['verdict'] == 'not measured: it failed, see above'
-  assert 'not/there' in err
+def test_a_measurement_that_fails_is_named_and_the_others_go_on(monkeypatch, tmp_path, capfd):
+  """One that needs what is not here is no failure."""
+  ran = []
+
+  def run(command, **_):
+    ran.append(command[3])
+    return types.SimpleNamespace(returncode=ran[-1] == 'start', stdout='{"what": "x", "s": 2.0}\n')
+
+  monkeypatch.setattr(bench_all.subprocess, 'run', run)
+  monkeypatch.setitem(bench_all.HERE, 'gpu', (lambda: False, 'there is no GPU here'))
+  aims = [Aim('x', 's', most=3.0), Aim('x', 'MB', most=1.0)]
+  commands = ('pretrain', ('gpu',), aims), ('start', (), aims), ('batches', (), aims)
+  monkeypatch.setattr(bench_all, 'MEASUREMENTS', commands)
+  monkeypatch.setattr(bench_peers, 'PEERS', ())
+  with pytest.raises(SystemExit) as ended:
+    bench.main(['all', '--json', str(tmp_path / 'out.json')])
+  *aims, failed = [x for x in lines(capfd) if 'what' not in x]
+  assert ended.value.code == 1 and failed == {'failed': ['start']} and ran == ['start', 'batches']
+  assert [x['verdict'] for x in aims] == [
+    *['not measured: there is no GPU here'] * 2,
+    'reached', 'not measured: it failed, see above', 'reached', 'not measured: no result has it',
+  ]  # fmt: skip
+  assert json.loads((tmp_path / 'out.json').read_text())['failed'] == ['start']
+
+
+def test_a_process_that_fails_ends_its_measurement(capfd):
+  with pytest.raises(SystemExit):
+    bench.main(['loading', '--corpus', 'not/there', '--processes', '1'])
+  assert 'not/there' in (err := capfd.readouterr().err) and 'loading failed; see above' in err
 
 
 def test_without_peers_there_is_no_ratio(monkeypatch, capsys):
@@ -78,6 +128,45 @@ def test_without_peers_there_is_no_ratio(monkeypatch, capsys):
   bench.main(['pretrain', *small])
   (line,) = lines(capsys)
   assert line['what'] == 'pretrain, tiny, 2 x 16, float32: bert_jax' and line['tokens/s'] > 0
+
+
+def test_what_a_compiled_step_takes_here(corpus_file, capsys):
+  config = 'configs/pretrain.py:runlocal'
+  bench.main(['compiled', '--config', config, *small_overrides(corpus_file)])
+  (line,) = lines(capsys)
+  assert line['what'].startswith(f'compiled {config} here --config.data.train=')
+  assert 0 <= line['GiB of temporaries'] <= line['GiB'] < 0.1
+
+
+def test_int8_of_a_run(pretrained, capsys):
+  bench.main(['int8', '--model', str(pretrained[0]), '--sentences', '3', '--repeat', '1'])
+  whole, small, ratio = lines(capsys)
+  assert [x['what'] for x in (whole, small)] == ['int8: bert_jax', 'int8: bert_jax, int8']
+  assert small['MB'] < 0.5 * whole['MB'] and small['mlm'] == pytest.approx(whole['mlm'], abs=0.1)
+  assert ratio['ours / bert_jax, int8'] > 0
+  with pytest.raises(SystemExit):
+    bench.main(['int8'])
+
+
+@pytest.mark.slow
+def test_how_long_a_training_waits_for_its_rows(corpus_file, pretrained, tmp_path, monkeypatch,
+                                                capsys):  # fmt: skip
+  corpus = str(tmp_path / 'D')
+  vocabulary = str(pretrained[0] / 'vocab.txt')
+  prepare.main(['--input', str(corpus_file), '--vocab', vocabulary, '--out', corpus])
+  kinds = {name: fields for name, fields in bench_data.KINDS.items() if name in ('full', 'nsp')}
+  monkeypatch.setattr(bench_data, 'KINDS', kinds)
+  small = ['--batch-size', '4', '--seq-length', '32', '--steps', '4', '--repeat', '1']
+  bench.main(['waiting', '--corpus', corpus, *small])
+  full, nsp = lines(capsys)
+  assert full['what'] == 'waiting, tiny, full rows, 4 x 32' and 0 <= nsp['share of the time'] <= 1
+
+
+@pytest.mark.slow
+def test_how_long_a_report_takes(capsys):
+  bench.main(['report', '--runs', '6', '--repeat', '1'])
+  (line,) = lines(capsys)
+  assert line['what'] == 'report of 6 runs, s' and line['compiled before'] > 0
 
 
 @pytest.mark.slow

@@ -1,21 +1,18 @@
 """Measures speed on this machine, beside what else one would use for the same work.
 
-    python -m bert_jax.tools.bench all --json OUT --corpus D --train $DATA/SST-2/train.tsv
-    python -m bert_jax.tools.bench prepare --input 'books/*.md' --vocab V
+    python -m bert_jax.tools.bench all --json OUT --corpus D --train $DATA/SST-2/train.tsv \
+        --input 'books/*.md' --vocab V
+    python -m bert_jax.tools.bench all --only predict --repeat 1
     python -m bert_jax.tools.bench loading --corpus D
     python -m bert_jax.tools.bench pretrain --size base --batch-size 64 --seq-length 128
-    python -m bert_jax.tools.bench batches
-    python -m bert_jax.tools.bench memory
-    python -m bert_jax.tools.bench finetune --train $DATA/SST-2/train.tsv
-    python -m bert_jax.tools.bench predict
-    python -m bert_jax.tools.bench start
-    python -m bert_jax.tools.bench generate --size gpt2
     python -m bert_jax.tools.bench int8 --model W
+    python -m bert_jax.tools.bench compiled --config configs/finetune.py [--topology v5e:1x1]
 
 all: the others, each in a process of its own, with what is aimed at beside what came out; what
-needs data that is not given is named. prepare: MB/s of text and the memory of a process, with 1
-process and with more. loading: tokens/s from a prepared corpus into finished batches, on one core,
-for each kind of rows. pretrain: steps of BERT's pre-training on the same rows on one device, beside
+cannot be measured here, or failed, is named. prepare: MB/s of text and the memory of a process,
+with 1 process and with more. loading: tokens/s from a prepared corpus into finished batches, on one
+core and on several, for each kind of rows. waiting: the share of the time for which the steps of a
+small model wait for such batches. pretrain: steps of BERT's pre-training on the same rows on one device, beside
 BertForPreTraining (SDPA, AdamW, on a GPU torch.compile): tokens/s, MFU, memory. batches: the time
 of a token in batches of 1, 2, 4 and 8 times as many rows. memory: what a training process holds,
 and for how long a checkpoint stops it. finetune: examples of SST-2 a second in training the 6-layer
@@ -24,15 +21,17 @@ group_by_length, which takes as many examples a step as our packed rows hold. pr
 one short sentence, and of many of mixed length, by a BERT with random weights, beside Hugging
 Face's in torch's eager mode and compiled, and ONNX Runtime in float32 and with dynamic int8, which
 pad 32 sentences as they come; by a student of half of its layers, too, and the one sentence by
-arch=bag of that size. start: seconds until a command has trained its first step, evaluated or
-answered. generate: the likeliest tokens after one prompt, and after several at once, by a GPT with
-random weights, beside Hugging Face's with its cache. int8: bytes, metrics and answers of a run with
-its weights in float32 and in int8.
+arch=bag of that size. int8: bytes, metrics and answers of a run with its weights in float32 and in
+int8, a classifier's beside ONNX Runtime's; with --train in place of --model, of the 6-layer model
+after a few steps of SST-2. start: seconds until a command has trained its first step, evaluated or
+answered. report: seconds in which the pages of 100 runs are made. generate: the likeliest tokens
+after one prompt, and after several at once, by a GPT with random weights, beside Hugging Face's
+with its cache. compiled: what the compiler says of a config's step, here or on TPUs.
 
 The peers are those that are installed (pip install torch transformers accelerate onnx onnxruntime
-onnxscript); without them there is no ratio. Medians of --repeat runs, in turn; the first, which
-warms up, does not count. Nothing else should run beside it: ratios of one table are safer than its
-numbers.
+onnxscript); without them there is no ratio. Medians of --repeat runs, in turn, with the least and
+the most; the first, which warms up, does not count. Nothing else should run beside it: ratios of
+one table are safer than its numbers.
 """
 
 import json
@@ -46,6 +45,7 @@ from bert_jax.tools import (
   arguments,
   bench_all,
   bench_answers,
+  bench_compiled,
   bench_data,
   bench_finetune,
   bench_generation,
@@ -56,12 +56,12 @@ from bert_jax.tools import (
 HELP = {
   'repeat': 'measured runs',
   'train': "GLUE's SST-2/train.tsv",
-  'steps': 'of each run',
+  'steps': 'of each run, or of the training',
   'seconds': 'of each measured run',
   'size': 'of the model, see configs/pretrain.py; of generate, see configs/causal_lm.py',
   'dtype': 'of both sides; empty: bfloat16, and on a CPU float32, in which torch is faster',
   'sentences': 'of mixed length',
-  'model': 'the workdir of a run',
+  'model': 'the workdir of a run; empty: one is trained on --train',
   'eval': "what it is evaluated on; empty: the run's data.eval",
   'tokens': 'to be written after each prompt',
   'prompts': 'to be continued at once',
@@ -69,11 +69,18 @@ HELP = {
   'corpus': 'a prepared corpus',
   'json': 'a file for all results',
   'only': 'those whose command begins so',
+  'config': 'FILE[:ARGS]',
+  'topology': 'of TPUs, such as v5e:4x4; empty: one device here',
+  'processes': 'at most',
+  'runs': 'in the report',
 }
 PROGRAMS = {  # {command: (its function, {argument: its default; None: it is required})}
   'all': (bench_all.everything, dict(json='', corpus='', train='', vocab='', only='')),
   'prepare': (bench_data.prepare, dict(vocab=None, processes=arguments.cores())),
-  'loading': (bench_data.loading, dict(corpus=None, seq_length=128, batch_size=256, seconds=3.0)),
+  'loading': (bench_data.loading,
+              dict(corpus=None, seq_length=128, batch_size=256, seconds=3.0, processes=4)),
+  'waiting': (bench_data.waiting,
+              dict(corpus=None, size='tiny', seq_length=128, batch_size=32, steps=60)),
   'pretrain': (bench_pretrain.pretrain,
                dict(size='base', dtype='', batch_size=64, seq_length=128, steps=20)),
   'batches': (bench_pretrain.batches,
@@ -81,20 +88,28 @@ PROGRAMS = {  # {command: (its function, {argument: its default; None: it is req
   'memory': (bench_start.memory, dict(size='base')),
   'finetune': (bench_finetune.finetune, dict(train=None, steps=80, batch_size=4)),
   'predict': (bench_answers.predict, dict(size='base', dtype='float32', sentences=1000)),
+  'int8': (bench_answers.in_int8, dict(model='', train='', eval='', steps=300, sentences=1000)),
   'start': (bench_start.start, {}),
+  'report': (bench_start.report, dict(runs=100)),
   'generate': (bench_generation.generate,
                dict(size='gpt2', dtype='float32', tokens=32, prompts=16)),
-  'int8': (bench_answers.in_int8, dict(model=None, eval='', sentences=1000)),
+  'compiled': (bench_compiled.compiled, dict(config=None, topology='')),
 }  # fmt: skip
-PASSED_ON = 'prepare', 'pretrain', 'batches'  # commands that hand further arguments on
-IN_A_PROCESS = {'_prepare': bench_data.prepare_once, '_memory': bench_start.memory_once}
+PASSED_ON = 'prepare', 'pretrain', 'batches', 'compiled'  # commands that hand further arguments on
+IN_A_PROCESS = {  # {command: its function of one argument, which is JSON}
+  '_prepare': bench_data.prepare_once,
+  '_loading': bench_data.loading_once,
+  '_memory': bench_start.memory_once,
+}
 
 
 def main(argv=None):
   argv = sys.argv[1:] if argv is None else argv
-  if argv[:1] and argv[0] in IN_A_PROCESS:
-    return IN_A_PROCESS[argv[0]](argv[1:])
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')  # torch is on the same GPU
+  if argv[:1] and argv[0] in IN_A_PROCESS:
+    with config_lib.command_line():
+      show(IN_A_PROCESS[argv[0]](json.loads(argv[1])))
+    return
   top = arguments.parser('bench', __doc__.replace('\n\n', '\n'))
   commands = top.add_subparsers(dest='command', required=True)
   for name, (_, values) in PROGRAMS.items():
@@ -112,9 +127,14 @@ def main(argv=None):
       raise InputError(f'argument {rest[0]!r} is not known; see --help')
     if none := [name for name, value in vars(args).items() if value == 0]:
       raise InputError(f'--{none[0].replace("_", "-")} is 0; use 1 or more.')
-    logging.getLogger('bert_jax').setLevel(logging.WARNING)
-    for line in PROGRAMS[args.command][0](args):
-      print(json.dumps(line), flush=True)
+    show(PROGRAMS[args.command][0](args))
+
+
+def show(results):
+  """Prints results {name: value}, each as soon as it is there."""
+  logging.getLogger('bert_jax').setLevel(logging.WARNING)
+  for line in results:
+    print(json.dumps(line), flush=True)
 
 
 if __name__ == '__main__':

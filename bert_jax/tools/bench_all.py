@@ -1,43 +1,81 @@
 """All measurements of tools/bench.py in turn, with what is aimed at beside what came out."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
+
 from bert_jax.errors import InputError
+from bert_jax.tools import bench_peers as peers
 from bert_jax.whole_files import write_whole
 
 
 class Aim(NamedTuple):
-  """A value of a result that should be at least, or at most, a number."""
+  """A value of a result that should be at least, or at most, a number; if neither, it is shown."""
 
   what: str  # how the result's `what` begins
   value: str  # the value's name
-  least: float = -float('inf')
-  most: float = float('inf')
+  least: float = -math.inf
+  most: float = math.inf
 
-  def verdict(self, results):
-    """The result {name: value} that says whether the aim was reached; results: [{name: value}]."""
-    limit = f'at least {self.least:g}' if self.most == float('inf') else f'at most {self.most:g}'
-    line = {'aim': f'{self.what}: {self.value}', 'wanted': limit}
-    values = [r[self.value] for r in results if r['what'].startswith(self.what) and self.value in r]
-    if not values:
-      return line | {'measured': None, 'verdict': 'not measured'}
-    worst = min(values) if self.most == float('inf') else max(values)
-    reached = self.least <= worst <= self.most
-    return line | {'measured': worst, 'verdict': 'reached' if reached else 'missed'}
+  def verdict(self, results, why=''):
+    """The result {name: value} that says whether the aim was reached; results: [{name: value}];
+    why: what is said if it is in none of them."""
+    limits = {'at least': self.least, 'at most': self.most}
+    wanted = [f'{name} {x:g}' for name, x in limits.items() if math.isfinite(x)]
+    line = {'aim': f'{self.what}: {self.value}', 'wanted': ' '.join(wanted) or 'to be known'}
+    having = [r for r in results if r['what'].startswith(self.what) and self.value in r]
+    if not having:
+      return line | {'measured': None, 'verdict': f'not measured: {why}'}
+    chosen = max if math.isfinite(self.most) else min
+    worst = chosen(having, key=lambda r: r[self.value])
+    name, measured = 'least and most', worst[self.value]
+    line |= {'measured': measured, name: worst.get(f'{self.value}, {name}')}
+    reached = 'reached' if self.least <= measured <= self.most else 'missed'
+    return line | {'verdict': reached if wanted else 'known'}
 
 
+def _compiled(config, topology, fields, *aims):
+  """The measurement of a compiled step; fields: 'NAME=VALUE ..'; aims: (value, least, most)."""
+  options = [f'--config.{field}' for field in fields.split()]
+  what = ' '.join(['compiled', config, topology or 'here', *options])
+  command = ['compiled', '--config', config, *['--topology', topology] * bool(topology), *options]
+  needs = ('libtpu',) if topology else ()
+  return ' '.join(command), needs, [Aim(what, *aim) for aim in aims]
+
+
+def _on_gpu(size, rows, length, *aims):
+  """The measurement of pre-training on a GPU; aims: more of (value, least)."""
+  command = f'pretrain --size {size} --batch-size {rows} --seq-length {length} --dtype bfloat16'
+  what = f'pretrain, {size}, {rows} x {length}, bfloat16'
+  aims = [('ours / transformers', 1.2), *aims]
+  return command, ('gpu',), [Aim(what, *aim) for aim in aims]
+
+
+BASE, DREAM = 'configs/pretrain.py:size=base', 'configs/finetune.py:task=dream'
+SIX_LAYERS = 'model.num_hidden_layers=6 model.hidden_size=384 model.intermediate_size=1536'
+# What `needs` may hold beside arguments: {name: (is it here?, what is said if not)}.
+HERE = {
+  'libtpu': (lambda: peers.installed('libtpu'), 'libtpu is not installed: pip install libtpu'),
+  'gpu': (lambda: jax.default_backend() == 'gpu', 'there is no GPU here'),
+}
 # (command, the arguments of `all` that it needs and hands on, its aims), on 2 CPU cores.
 MEASUREMENTS = (
-  ('loading', ('corpus',), [Aim('loading', 'tokens/s', least=1e6)]),
+  ('loading', ('corpus',), [
+    Aim('loading, one core', 'tokens/s', least=1e6),
+    Aim('loading, several cores', 'tokens/s a core', least=0.75e6),  # 3 million on four
+    Aim('loading, one core', 'planned in s', most=2.0),
+    Aim('loading, one core', 'resumed in s', most=1.0)]),
+  ('waiting', ('corpus',), [Aim('waiting', 'share of the time', most=0.02)]),
   ('prepare', ('input', 'vocab'), [Aim('prepare, 1 process', 'MB/s', least=8)]),
   ('pretrain --size 6/768 --batch-size 8 --steps 5', (), [
-    Aim('pretrain, 6/768', 'speed-up', least=2.0)]),
+    Aim('pretrain, 6/768', 'ours / transformers', least=2.0)]),
   ('pretrain --size base --batch-size 8 --steps 3', (), [
-    Aim('pretrain, base', 'speed-up', least=2.0)]),
+    Aim('pretrain, base', 'ours / transformers', least=2.0)]),
   ('batches', (), [Aim('a token', 'of the smallest batch', most=1.1)]),
   ('memory', (), [
     Aim('training base', 'GiB at most', most=4.0),
@@ -51,49 +89,74 @@ MEASUREMENTS = (
     Aim('one sentence', 'ours / ONNX Runtime', most=1.0),
     Aim('one sentence', 'ours / half of the layers', least=1.6),
     Aim('1000 sentences', 'ours / half of the layers', least=1.6),
-    Aim('1000 sentences', 'ours / transformers', most=0.25)]),
+    Aim('1000 sentences', 'ours / transformers', most=0.25),
+    Aim('one sentence', 'ours / ONNX Runtime, int8'),
+    Aim('1000 sentences', 'ours / ONNX Runtime, int8')]),
+  ('int8', ('train',), [
+    Aim(f'int8: {name}', value)
+    for name in ('bert_jax', 'bert_jax, int8', 'ONNX Runtime', 'ONNX Runtime, int8')
+    for value in ('MB', 'accuracy')]),
   ('start', (), [
     Aim('train, base', 'first time', most=15.0),
     Aim('train, base', 'compiled before', most=5.0),
     Aim('train, of a run that has ended', 'compiled before', most=5.0),
     Aim('evaluate', 'compiled before', most=5.0),
     Aim('predict', 'compiled before', most=3.0)]),
+  ('report', (), [Aim('report', 'compiled before', most=20.0)]),
   ('generate', (), [
     Aim('1 x', 'ours / transformers', least=1.0),
     Aim('16 x', 'ours / transformers', least=1.5)]),
+  _compiled(DREAM, '', f'{SIX_LAYERS} model.dtype=float32', ('GiB', -math.inf, 2.0)),
+  _compiled('configs/finetune.py:task=race', 'v5e:1x1', '',
+            ('GiB too much', -math.inf, 0.0), ('warnings', -math.inf, 0.0)),
+  _compiled(BASE, 'v5e:1x1', 'batch_size=512 optimizer.accumulation=16', ('MFU', 0.78)),
+  _compiled(BASE, 'v5e:1x1', 'batch_size=128 optimizer.accumulation=16 data.seq_length=512',
+            ('MFU', 0.66)),
+  _compiled(BASE, 'v5e:4x4', 'batch_size=1024', ('MFU with communication', 0.68)),
+  _compiled(BASE, 'v5e:4x4', 'batch_size=2048 mesh.slices=2', ('MFU', 0.60)),
+  _compiled(BASE, 'v6e:4x4', 'batch_size=1024', ('MFU', 0.45)),
+  _compiled(BASE, 'v5p:4x4x4', 'batch_size=4096', ('MFU',)),
+  _on_gpu('base', 256, 128, ('MFU', 0.5)),
+  _on_gpu('base', 64, 512),
+  _on_gpu('large', 128, 128),
+  _on_gpu('large', 32, 512),
 )  # fmt: skip
 
 
 def everything(args):
   """Yields the results {name: value} of each measurement, and after them what was aimed at; writes
-  them all to args.json, if named."""
-  results, verdicts = [], []
+  them all to args.json, if named. One that fails does not stop the others: they are named at the
+  end, and the exit status is 1."""
+  results, verdicts, failed = [], [], []
   chosen = [x for x in MEASUREMENTS if x[0].startswith(args.only)]
   if not chosen:
-    names = ', '.join(command.split()[0] for command, _, _ in MEASUREMENTS)
+    names = ', '.join(dict.fromkeys(command.split()[0] for command, _, _ in MEASUREMENTS))
     raise InputError(f'--only={args.only} is no measurement; use one of {names}')
+  absent = ' '.join(name for name in peers.PEERS if not peers.installed(name))
   for command, needs, aims in chosen:
-    missing = [f'--{name}' for name in needs if not getattr(args, name)]
-    measured, why = [], f'give {" and ".join(missing)}'
-    if not missing:
-      given = [x for name in needs for x in _option(name, getattr(args, name))]
+    given = {name: getattr(args, name) for name in needs if name not in HERE}
+    missing = ' and '.join(f'--{name}' for name, value in given.items() if not value)
+    faults = [fault for name, (here, fault) in HERE.items() if name in needs and not here()]
+    measured, why = [], f'give {missing}' if missing else ''.join(faults)
+    if not why:
+      options = [x for name, value in given.items() for x in _option(name, value)]
       run = subprocess.run(
-        [sys.executable, '-m', 'bert_jax.tools.bench', *command.split(), *given,
+        [sys.executable, '-m', 'bert_jax.tools.bench', *command.split(), *options,
          f'--repeat={args.repeat}'], stdout=subprocess.PIPE, text=True, check=False,
       )  # fmt: skip
       measured = [json.loads(line) for line in run.stdout.splitlines() if line[:1] == '{']
-      why = 'it failed, see above' if run.returncode else 'its peer is not installed'
-    yield from measured
-    results += measured
-    for aim in aims:
-      line = aim.verdict(measured)
-      if line['measured'] is None:
-        line['verdict'] += f': {why}'
-      verdicts.append(line)
-      yield line
+      failed += [command] * bool(run.returncode)
+      why = f'its peer is not installed: pip install {absent}' if absent else 'no result has it'
+      why = 'it failed, see above' if run.returncode else why
+    lines = [aim.verdict(measured, why) for aim in aims]
+    yield from measured + lines
+    results, verdicts = results + measured, verdicts + lines
   if args.json:
-    text = json.dumps({'results': results, 'aims': verdicts}, indent=1)
+    text = json.dumps({'results': results, 'aims': verdicts, 'failed': failed}, indent=1)
     write_whole(Path(args.json).expanduser(), text)
+  if failed:
+    yield {'failed': failed}
+    sys.exit(1)
 
 
 def _option(name, value):

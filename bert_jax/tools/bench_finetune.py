@@ -1,18 +1,17 @@
 """Measures fine-tuning on SST-2 beside Hugging Face's Trainer; see tools/bench.py."""
 
-import json
 import statistics
 import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import tokenizers, train
+from bert_jax import tokenizers
 from bert_jax.convert import from_huggingface
 from bert_jax.tasks import TASKS
 from bert_jax.tools import bench_peers as peers
+from bert_jax.tools.bench_data import training_lines
 
 
 def finetune(args):
@@ -29,22 +28,19 @@ def finetune(args):
     data = config, source, round(per_step), args.steps
     sides['Trainer'] = lambda: _their_examples_per_s(*data)
     sides['Trainer, group_by_length'] = lambda: _their_examples_per_s(*data, by_length=True)
-  medians = peers.in_turn(sides, args.repeat, lambda side: side())
-  for name, value in medians.items():
+  measured = peers.in_turn(sides, args.repeat, lambda side: side())
+  for name, values in measured.items():
     yield {
       'what': f'finetune, SST-2, 6 layers: {name}',
-      'examples/s': round(value, 1),
+      **peers.spread('examples/s', values),
       'examples a step': round(per_step, 1),
     }
-  yield {'what': 'finetune, SST-2, 6 layers', **peers.ratios(medians)}
+  yield {'what': 'finetune, SST-2, 6 layers', **peers.ratios(measured)}
 
 
 def _our_steps_per_s(config):
-  with tempfile.TemporaryDirectory() as folder:
-    train.train(config, folder)
-    lines = [json.loads(x) for x in (Path(folder) / 'metrics.jsonl').read_text().splitlines()]
-  speeds = [line['steps_per_s'] for line in lines if line['split'] == 'train']
-  return statistics.harmonic_mean(speeds[1:])  # over the whole time, as for the Trainer
+  speeds = [line['steps_per_s'] for line in training_lines(config)]
+  return statistics.harmonic_mean(speeds)  # over the whole time, as for the Trainer
 
 
 def _their_examples_per_s(config, source, batch_size, steps, by_length=False):

@@ -1,5 +1,7 @@
 """Measures how fast a GPT writes, beside Hugging Face's with its cache; see tools/bench.py."""
 
+import time
+
 import numpy as np
 
 from bert_jax import config as config_lib
@@ -26,18 +28,23 @@ def generate(args):
   for count in (1, args.prompts):
     prompts = [' '.join(draws.choice(words, PROMPT - 1)) for _ in range(count)]  # and [CLS]
     ids = np.stack([[*tokenizer.begin_ids, *x] for x in tokenizer.ids_batch(prompts)])
-    written = {}
 
-    def ours(prompts=prompts, written=written):
-      answers = model.generate(prompts, max_tokens=args.tokens)
-      written['tokens'] = sum(answer['tokens'] for answer in answers)
+    def ours(prompts=prompts):
+      return sum(x['tokens'] for x in model.generate(prompts, max_tokens=args.tokens))
 
-    sides = {'bert_jax': ours} | ({'transformers': lambda ids=ids: theirs(ids)} if theirs else {})
-    medians = peers.in_turn(sides, args.repeat, peers.seconds)
-    counts = {'bert_jax': written['tokens'], 'transformers': count * args.tokens}
-    speeds = {name: counts[name] / median for name, median in medians.items()}
+    sides = {'bert_jax': ours}
+    if theirs:
+      sides['transformers'] = lambda ids=ids: theirs(ids).shape[0] * args.tokens
+    measured = peers.in_turn(sides, args.repeat, _tokens_per_s)
     line = {'what': f'{count} x {args.tokens} tokens after {PROMPT} each, tokens/s'}
-    yield line | {name: round(x, 1) for name, x in speeds.items()} | peers.ratios(speeds)
+    for name, values in measured.items():
+      line |= peers.spread(name, values)
+    yield line | peers.ratios(measured)
+
+
+def _tokens_per_s(side):
+  started = time.perf_counter()
+  return side() / (time.perf_counter() - started)
 
 
 def _their_tokens(model, dtype, tokens):

@@ -28,22 +28,22 @@ def pretrain(args):
   sides = {'bert_jax': _ours(config, objective, rows, args.steps)}
   if peers.installed('torch', 'transformers'):
     sides['transformers'] = _theirs(config, rows, args.steps)
-  runs = {name: run for name, (run, _) in sides.items()}
-  medians = peers.in_turn(runs, args.repeat, peers.seconds)
-  flops = 3 * objective.flops(config.batch_size)
+  tokens = config.batch_size * config.data.seq_length * args.steps
+  tokens_per_s = lambda side: tokens / peers.seconds(side[0])
+  measured = peers.in_turn(sides, args.repeat, tokens_per_s)
+  flops_of_token = 3 * objective.flops(config.batch_size) * args.steps / tokens
   what = f'pretrain, {args.size}, {args.batch_size} x {args.seq_length}, {dtype}'
-  for name, (_, memory) in sides.items():
-    a_step = medians[name] / args.steps
-    share = flops / a_step / speed.peak_flops()
+  for name, values in measured.items():
+    shares = [x * flops_of_token / speed.peak_flops() for x in values]
     yield {
       'what': f'{what}: {name}',
-      'ms a step': round(1e3 * a_step, 1),
-      'tokens/s': round(config.batch_size * config.data.seq_length / a_step),
-      **({'MFU': round(share, 3)} if share <= 1 else {}),  # NaN: of an unknown device
-      'GiB at most': round(memory() / 2**30, 2),
+      **peers.spread('ms a step', [1e3 * tokens / args.steps / x for x in values]),
+      **peers.spread('tokens/s', values),
+      **(peers.spread('MFU', shares) if max(shares) <= 1 else {}),  # NaN: of an unknown device
+      'GiB at most': round(sides[name][1]() / 2**30, 2),
     }
-  if 'transformers' in medians:
-    yield {'what': what, 'speed-up': round(medians['transformers'] / medians['bert_jax'], 2)}
+  if 'transformers' in sides:
+    yield {'what': what, **peers.ratios(measured)}
 
 
 def batches(args):
@@ -55,12 +55,13 @@ def batches(args):
     rows = _rows(config, config.masking.max_predictions_per_seq)
     run, _ = _ours(config, objective, rows, max(1, args.steps // factor))
     sides[factor] = run, max(1, args.steps // factor) * config.batch_size * args.seq_length
-  medians = peers.in_turn(sides, args.repeat, lambda side: peers.seconds(side[0]) / side[1])
-  for factor, value in medians.items():
+  measured = peers.in_turn(sides, args.repeat, lambda side: peers.seconds(side[0]) / side[1])
+  for factor, values in measured.items():
+    ratios = [x / smallest for x, smallest in zip(values, measured[1], strict=True)]
     yield {
       'what': f'a token of {args.size}, {args.batch_size * factor} x {args.seq_length}',
-      'us': round(1e6 * value, 2),
-      'of the smallest batch': round(value / medians[1], 3),
+      **peers.spread('us', [1e6 * x for x in values]),
+      **peers.spread('of the smallest batch', ratios),
     }
 
 

@@ -1,8 +1,6 @@
 """Measures how soon commands answer, and what training holds and stops for; see tools/bench.py."""
 
-import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -11,34 +9,25 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax import tokenizers
+from bert_jax import config as config_lib
+from bert_jax import tokenizers, training_log, workdirs
 from bert_jax.errors import InputError
 from bert_jax.tools import bench_peers as peers
+from bert_jax.whole_files import write_whole
 
 WORDS = 20_000  # in the text that is trained on, which takes no time to read
 VOCABULARY = 30_522
 BASE = 'configs/pretrain.py:size=base', '--config.model.dtype=float32', '--config.batch_size=8'
 SMALL = 'configs/pretrain.py:runlocal', '--config.steps=20', '--config.eval.every=0'
 MODULE = {name: [sys.executable, '-m', f'bert_jax.{name}'] for name in (
-  'train', 'evaluate', 'predict', 'tools.bench')}  # fmt: skip
+  'train', 'evaluate', 'predict', 'tools.report')}  # fmt: skip
 
 
 def start(args):
   """Yields the seconds from a command to its first step, or to its end, the first time and with
   what was compiled then."""
   with tempfile.TemporaryDirectory() as folder:
-    text, env = _text(folder), dict(os.environ, JAX_COMPILATION_CACHE_DIR=f'{folder}/compiled')
-    run = lambda command: subprocess.run(
-      command, env=env, input=b'hello\n', stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-      check=False,
-    )  # fmt: skip
-
-    def ends(command):
-      started, done = time.perf_counter(), run(command)
-      if done.returncode:
-        raise InputError(f'{" ".join(command[1:])} failed: {done.stderr.decode()[-500:]}')
-      return time.perf_counter() - started
-
+    text, env = text_options(folder), os.environ | {'JAX_COMPILATION_CACHE_DIR': f'{folder}/XLA'}
     for what, options in (('tiny', SMALL), ('base, 8 x 128', BASE)):
       command = [*MODULE['train'], '--config', *options, *text]
       times = [
@@ -47,7 +36,7 @@ def start(args):
       yield _times(f'train, {what}: to the first step, s', times)
     small = f'{folder}/small'
     train = [*MODULE['train'], '--config', *SMALL, *text, '--workdir', small]
-    ends(train)
+    _ends(train, env)
     commands = {
       'train, of a run that has ended, s': train,
       'evaluate, of a small run, s': [*MODULE['evaluate'], '--workdir', small],
@@ -56,18 +45,48 @@ def start(args):
       predict = [*MODULE['predict'], '--model', peers.SOURCE, '--task', 'embed']
       commands['predict, 6 layers, s'] = predict
     for what, command in commands.items():
-      yield _times(what, [ends(command) for _ in range(1 + args.repeat)])
+      yield _times(what, [_ends(command, env) for _ in range(1 + args.repeat)])
+
+
+def report(args):
+  """Yields the seconds in which tools/report writes its pages of so many runs, each of 5 seeds."""
+  with tempfile.TemporaryDirectory() as folder:
+    for number in range(args.runs):
+      arm, seed = divmod(number, 5)
+      options = [f'--config.seed={seed}', f'--config.optimizer.learning_rate={(arm + 1) / 1e4:g}']
+      workdir = Path(folder) / f'{number}'
+      workdirs.claim(workdir, config_lib.load(SMALL[0], options))
+      write_whole(workdir / 'run.json', '{"data": {}}')
+      writer = training_log.Writer(workdir, 0)
+      for step in range(100, 2100, 100):
+        for split in ('train', 'eval'):
+          loss = 2 + arm / 10 + seed / 100 + 500 / step
+          writer.write(step, split, {'mlm': loss, 'nsp': loss / 9, 'seconds': step / 10})
+      writer.close()
+    with tempfile.TemporaryDirectory() as out:
+      command = [*MODULE['tools.report'], folder, '--out', out]
+      times = [_ends(command, os.environ) for _ in range(1 + args.repeat)]
+    yield _times(f'report of {args.runs} runs, s', times)
+
+
+def _ends(command, env):
+  """Seconds that a command takes, which is given a line to read."""
+  started = time.perf_counter()
+  done = subprocess.run(command, env=env, input=b'hello\n', capture_output=True, check=False)
+  if done.returncode:
+    raise InputError(f'{" ".join(command[1:])} failed: {done.stderr.decode()[-500:]}')
+  return time.perf_counter() - started
 
 
 def _times(what, times):
   return {
     'what': what,
     'first time': round(times[0], 2),
-    'compiled before': round(statistics.median(times[1:]), 2),
+    **peers.spread('compiled before', times[1:]),
   }
 
 
-def _text(folder):
+def text_options(folder):
   """The options of a config that train on a little text of made-up words, as many as BERT has."""
   draws, folder = np.random.default_rng(0), Path(folder)
   words = [f'word{n}' for n in range(VOCABULARY - len(tokenizers.RESERVED) - 1)]
@@ -99,46 +118,28 @@ def _to_first_step(command, workdir, env):
 
 def memory(args):
   """Yields what a process that trains holds at most, and for how long a step waits for a save."""
-  options = [f'--size={args.size}', f'--steps={args.repeat + 1}']
-  command = [*MODULE['tools.bench'], '_memory', *options]
-  run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-  if run.returncode:
-    raise InputError('the training failed; see above')
-  result = json.loads(run.stdout.splitlines()[-1])
-  yield {'what': f'training {args.size}, 8 x 128, float32', **result}
+  settings = {'size': args.size, 'steps': args.repeat + 1}
+  (result,) = peers.results_of(peers.in_process('_memory', settings))
+  stalls = peers.spread('s a save stops it', result.pop('stalls'))
+  yield {'what': f'training {args.size}, 8 x 128, float32', **result, **stalls}
 
 
-def memory_once(arguments):
-  """Trains in this process and prints what it held at most and how long saving took."""
-  import argparse
-  import resource
-
+def memory_once(settings):
+  """Trains in this process: what it held at most and how long saving took."""
   import jax
 
   from bert_jax import checkpoint, train
-  from bert_jax import config as config_lib
 
-  parser = argparse.ArgumentParser()
-  parser.add_argument('--size')
-  parser.add_argument('--steps', type=int)
-  args = parser.parse_args(arguments)
   stalls, save = [], checkpoint.Checkpoints.save
-
-  def timed(*given):
-    started = time.perf_counter()
-    save(*given)
-    stalls.append(time.perf_counter() - started)
-
-  checkpoint.Checkpoints.save = timed
+  checkpoint.Checkpoints.save = lambda *given: stalls.append(peers.seconds(lambda: save(*given)))
   with tempfile.TemporaryDirectory() as folder:
-    options = [*BASE[1:], *_text(folder), f'--config.steps={args.steps}']
+    options = [*BASE[1:], *text_options(folder), f'--config.steps={settings["steps"]}']
     options += ['--config.checkpoint.every=1', '--config.optimizer.warmup=0.1']
-    config = config_lib.load(f'configs/pretrain.py:size={args.size}', options)
+    config = config_lib.load(f'configs/pretrain.py:size={settings["size"]}', options)
     state, _ = train.train(config, f'{folder}/W')
     saved = sum(x.nbytes for x in jax.tree.leaves(state))
-  most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-  print(json.dumps({
-    'GiB at most': round(most, 2),
+  yield {
+    'GiB at most': round(peers.peak_memory() / 2**30, 2),
     'GB of a checkpoint': round(saved / 1e9, 2),
-    's a save stops it': round(max(stalls), 3),
-  }))  # fmt: skip
+    'stalls': stalls,
+  }

@@ -1,6 +1,5 @@
 """Rows of a large prepared corpus: planned by block, mixed within a window, once in each pass."""
 
-import hashlib
 import io
 import json
 import os
@@ -26,7 +25,7 @@ from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture
 from bert_jax.tasks.pretraining import task
 from bert_jax.text import documents
-from bert_jax.tools import prepare
+from bert_jax.tools import bench_large, prepare
 from bert_jax.tools.prepare_steps import Settings
 from bert_jax.train import train
 from bert_jax.whole_files import seal
@@ -374,52 +373,15 @@ def shards_open():
   return sum(os.readlink(x).endswith('.array_record') for x in links if os.path.exists(x))
 
 
-class Simulated(blocks.Index):
-  """The table of a corpus of so many blocks of 512 documents of 512 tokens; parts are made up."""
-
-  def part(self, block):
-    rng = np.random.default_rng(block)
-    sizes = rng.integers(64, 960, 512).astype(np.int32)
-    ones = np.ones(512, np.int32)
-    names = rng.integers(0, 2**32, 512, np.uint32).view(np.int32)
-    return {
-      'names': names, 'characters': 5 * sizes, 'bytes': 5 * sizes, 'document_records': ones,
-      'document_sentences': ones * 16, 'sentences': np.repeat(sizes // 16, 16),
-      'record_tokens': sizes // 16 * 16,
-    }  # fmt: skip
-
-
-def simulated(folder, number):
-  folder.mkdir()
-  (folder / 'index').mkdir()
-  sizes = dict(shard=0, language=0, documents=512, sentences=512 * 16, records=512, tokens=1 << 18,
-               stored=60_000, crc32=0)  # fmt: skip
-  table = {name: np.full(number, value, np.int64) for name, value in sizes.items()}
-  table['shard'] = np.arange(number) // 61
-  data = io.BytesIO()
-  np.savez_compressed(data, unigrams=np.ones((1, 30522), np.int64), **table)
-  (folder / 'index' / 'blocks.npz').write_bytes(data.getvalue())
-  return {
-    'languages': [''],
-    'blocks': hashlib.sha256(data.getvalue()).hexdigest(),
-    'shards': number // 61 + 1,
-  }
-
-
 def test_a_start_takes_no_longer_and_no_more_memory_for_1_tb(tokenizer, tmp_path):
   """1e6 blocks are 2.6e11 tokens. Seconds of this process, since others may run beside it."""
   seconds = {}
   before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   for number in (40, 1000, 1_000_000):
-    meta = simulated(tmp_path / str(number), number)
+    facts = bench_large.simulated(tmp_path / str(number), number)
     for kind in ('nsp', 'full'):
       started = time.process_time()
-      train, held = blocks.Blocks(Simulated(tmp_path / str(number), meta), 0, 16).divided(0.01)
-      settings = dict(seq_length=128, kind=kind, short_seq_prob=0.1, dupe_factor=5)
-      source = BlockRows(train, tokenizer, seed=(0, 0), **settings)
-      evaluated = BlockRows(held, tokenizer, seed=(0, 1), **settings | {'dupe_factor': 1})
-      order = batches.endless(source, 0, 256)
-      assert 0 <= order[256 * 900_000] < len(source)
+      source, held, evaluated = bench_large.begun(tmp_path / str(number), facts, tokenizer, kind)
       assert len(held) == pytest.approx(min(number, 4096) * 0.01 * 2**18, rel=0.3)
       assert kind == 'nsp' or evaluated.misses == 0
       seconds[kind, number] = time.process_time() - started

@@ -12,7 +12,9 @@ all: the others, each in a process of its own, with what is aimed at beside what
 cannot be measured here, or failed, is named. prepare: MB/s of text and the memory of a process,
 with 1 process and with more. loading: tokens/s from a prepared corpus into finished batches, on one
 core and on several, for each kind of rows. waiting: the share of the time for which the steps of a
-small model wait for such batches. pretrain: steps of BERT's pre-training on the same rows on one device, beside
+small model wait for such batches. planning: how long a run takes to begin on a corpus of 10 MB, 1
+GB and 1 TB, whose index is simulated.
+pretrain: steps of BERT's pre-training on the same rows on one device, beside
 BertForPreTraining (SDPA, AdamW, on a GPU torch.compile): tokens/s, MFU, memory. batches: the time
 of a token in batches of 1, 2, 4 and 8 times as many rows. memory: what a training process holds,
 and for how long a checkpoint stops it. finetune: examples of SST-2 a second in training the 6-layer
@@ -49,6 +51,7 @@ from bert_jax.tools import (
   bench_data,
   bench_finetune,
   bench_generation,
+  bench_large,
   bench_pretrain,
   bench_start,
 )
@@ -81,6 +84,7 @@ PROGRAMS = {  # {command: (its function, {argument: its default; None: it is req
               dict(corpus=None, seq_length=128, batch_size=256, seconds=3.0, processes=4)),
   'waiting': (bench_data.waiting,
               dict(corpus=None, size='tiny', seq_length=128, batch_size=32, steps=60)),
+  'planning': (bench_large.planning, {}),
   'pretrain': (bench_pretrain.pretrain,
                dict(size='base', dtype='', batch_size=64, seq_length=128, steps=20)),
   'batches': (bench_pretrain.batches,
@@ -100,6 +104,7 @@ IN_A_PROCESS = {  # {command: its function of one argument, which is JSON}
   '_prepare': bench_data.prepare_once,
   '_loading': bench_data.loading_once,
   '_memory': bench_start.memory_once,
+  '_planning': bench_large.planning_once,
 }
 
 

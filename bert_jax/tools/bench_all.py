@@ -71,6 +71,9 @@ MEASUREMENTS = (
     Aim('loading, one core', 'planned in s', most=2.0),
     Aim('loading, one core', 'resumed in s', most=1.0)]),
   ('waiting', ('corpus',), [Aim('waiting', 'share of the time', most=0.02)]),
+  ('planning', (), [
+    Aim('planning', 's more than for 10 MB', most=2.0),
+    Aim('planning', 'GiB at most', most=1.0)]),
   ('prepare', ('input', 'vocab'), [Aim('prepare, 1 process', 'MB/s', least=8)]),
   ('pretrain --size 6/768 --batch-size 8 --steps 5', (), [
     Aim('pretrain, 6/768', 'ours / transformers', least=2.0)]),

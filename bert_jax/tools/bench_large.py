@@ -1,0 +1,86 @@
+"""Measures how soon a training begins on a corpus of any size, which is simulated; see
+tools/bench.py."""
+
+import hashlib
+import io
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from bert_jax import tokenizers
+from bert_jax.corpus import blocks
+from bert_jax.rows import batches
+from bert_jax.rows.block_rows import BlockRows
+from bert_jax.tools import bench_peers as peers
+from bert_jax.tools.bench_start import text_options
+
+SIZES = {'10 MB': 10, '1 GB': 1000, '1 TB': 1_000_000}  # {text: blocks of 1 MB of it, about}
+
+
+class Simulated(blocks.Index):
+  """The table of a corpus of so many blocks of 512 documents of 512 tokens; parts are made up."""
+
+  def part(self, block):
+    rng = np.random.default_rng(block)
+    sizes = rng.integers(64, 960, 512).astype(np.int32)
+    ones = np.ones(512, np.int32)
+    names = rng.integers(0, 2**32, 512, np.uint32).view(np.int32)
+    return {
+      'names': names, 'characters': 5 * sizes, 'bytes': 5 * sizes, 'document_records': ones,
+      'document_sentences': ones * 16, 'sentences': np.repeat(sizes // 16, 16),
+      'record_tokens': sizes // 16 * 16,
+    }  # fmt: skip
+
+
+def simulated(folder, number):
+  """Writes the table of a Simulated of so many blocks; returns the facts of its corpus.json."""
+  (folder / 'index').mkdir(parents=True)
+  sizes = dict(shard=0, language=0, documents=512, sentences=512 * 16, records=512, tokens=1 << 18,
+               stored=60_000, crc32=0)  # fmt: skip
+  table = {name: np.full(number, value, np.int64) for name, value in sizes.items()}
+  table['shard'] = np.arange(number) // 61
+  data = io.BytesIO()
+  np.savez_compressed(data, unigrams=np.ones((1, 30522), np.int64), **table)
+  (folder / 'index' / 'blocks.npz').write_bytes(data.getvalue())
+  digest = hashlib.sha256(data.getvalue()).hexdigest()
+  return {'languages': [''], 'blocks': digest, 'shards': number // 61 + 1}
+
+
+def begun(folder, facts, tokenizer, kind):
+  """(rows, documents held out, their rows) of a training on a Simulated that goes on at a late
+  step."""
+  train, held = blocks.Blocks(Simulated(folder, facts), 0, 16).divided(0.01)
+  settings = dict(seq_length=128, kind=kind, short_seq_prob=0.1, dupe_factor=5)
+  rows = BlockRows(train, tokenizer, seed=(0, 0), **settings)
+  evaluated = BlockRows(held, tokenizer, seed=(0, 1), **settings | {'dupe_factor': 1})
+  assert 0 <= batches.endless(rows, 0, 256)[256 * 900_000] < len(rows)
+  return rows, held, evaluated
+
+
+def planning(args):
+  """Yields, for corpora of simulated sizes, the seconds in which a process plans the rows of a
+  training and goes on at a late step, and its memory."""
+  for kind in ('nsp', 'full'):
+    smallest = None
+    for size, number in SIZES.items():
+      given = {'number': number, 'kind': kind}
+      runs = [peers.results_of(peers.in_process('_planning', given)) for _ in range(args.repeat)]
+      seconds, memory = ([run[0][name] for run in runs] for name in ('s', 'GiB'))
+      smallest = smallest or min(seconds)
+      yield {
+        'what': f'planning, {size}, {kind} rows',
+        **peers.spread('s', seconds),
+        **peers.spread('s more than for 10 MB', [x - smallest for x in seconds]),
+        **peers.spread('GiB at most', memory),
+      }
+
+
+def planning_once(given):
+  """What `planning` measures in this process."""
+  with tempfile.TemporaryDirectory() as folder:
+    text_options(folder)
+    tokenizer = tokenizers.load(Path(folder) / 'vocab.txt')
+    facts = simulated(Path(folder) / 'D', given['number'])
+    seconds = peers.seconds(lambda: begun(Path(folder) / 'D', facts, tokenizer, given['kind']))
+  yield {'s': seconds, 'GiB': peers.peak_memory() / 2**30}

@@ -13,8 +13,8 @@ cannot be measured here, or failed, is named. prepare: MB/s of text and the memo
 with 1 process and with more. loading: tokens/s from a prepared corpus into finished batches, on one
 core and on several, for each kind of rows. waiting: the share of the time for which the steps of a
 small model wait for such batches. planning: how long a run takes to begin on a corpus of 10 MB, 1
-GB and 1 TB, whose index is simulated.
-pretrain: steps of BERT's pre-training on the same rows on one device, beside
+GB and 1 TB, whose index is simulated. examples: the same for a large table of examples, and how
+fast it is prepared. pretrain: steps of BERT's pre-training on the same rows on one device, beside
 BertForPreTraining (SDPA, AdamW, on a GPU torch.compile): tokens/s, MFU, memory. batches: the time
 of a token in batches of 1, 2, 4 and 8 times as many rows. memory: what a training process holds,
 and for how long a checkpoint stops it. finetune: examples of SST-2 a second in training the 6-layer
@@ -76,6 +76,7 @@ HELP = {
   'topology': 'of TPUs, such as v5e:4x4; empty: one device here',
   'processes': 'at most',
   'runs': 'in the report',
+  'examples': 'in the table',
 }
 PROGRAMS = {  # {command: (its function, {argument: its default; None: it is required})}
   'all': (bench_all.everything, dict(json='', corpus='', train='', vocab='', only='')),
@@ -85,6 +86,7 @@ PROGRAMS = {  # {command: (its function, {argument: its default; None: it is req
   'waiting': (bench_data.waiting,
               dict(corpus=None, size='tiny', seq_length=128, batch_size=32, steps=60)),
   'planning': (bench_large.planning, {}),
+  'examples': (bench_large.examples, dict(examples=200_000)),
   'pretrain': (bench_pretrain.pretrain,
                dict(size='base', dtype='', batch_size=64, seq_length=128, steps=20)),
   'batches': (bench_pretrain.batches,
@@ -105,6 +107,7 @@ IN_A_PROCESS = {  # {command: its function of one argument, which is JSON}
   '_loading': bench_data.loading_once,
   '_memory': bench_start.memory_once,
   '_planning': bench_large.planning_once,
+  '_examples': bench_large.examples_once,
 }
 
 

@@ -74,6 +74,7 @@ MEASUREMENTS = (
   ('planning', (), [
     Aim('planning', 's more than for 10 MB', most=2.0),
     Aim('planning', 'GiB at most', most=1.0)]),
+  ('examples', (), [Aim('examples', 'GiB at most'), Aim('examples', 's to plan a training')]),
   ('prepare', ('input', 'vocab'), [Aim('prepare, 1 process', 'MB/s', least=8)]),
   ('pretrain --size 6/768 --batch-size 8 --steps 5', (), [
     Aim('pretrain, 6/768', 'ours / transformers', least=2.0)]),

@@ -1,5 +1,5 @@
-"""Measures how soon a training begins on a corpus of any size, which is simulated; see
-tools/bench.py."""
+"""Measures how a training begins on data of any size: a simulated corpus, and tables of examples;
+see tools/bench.py."""
 
 import hashlib
 import io
@@ -8,11 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_jax import config as config_lib
 from bert_jax import tokenizers
 from bert_jax.corpus import blocks
 from bert_jax.rows import batches
 from bert_jax.rows.block_rows import BlockRows
+from bert_jax.tasks import TASKS
 from bert_jax.tools import bench_peers as peers
+from bert_jax.tools import prepare_examples
 from bert_jax.tools.bench_start import text_options
 
 SIZES = {'10 MB': 10, '1 GB': 1000, '1 TB': 1_000_000}  # {text: blocks of 1 MB of it, about}
@@ -84,3 +87,35 @@ def planning_once(given):
     facts = simulated(Path(folder) / 'D', given['number'])
     seconds = peers.seconds(lambda: begun(Path(folder) / 'D', facts, tokenizer, given['kind']))
   yield {'s': seconds, 'GiB': peers.peak_memory() / 2**30}
+
+
+def examples(args):
+  """Yields how fast a table of examples is prepared, in which memory, and how soon a training on it
+  has planned its rows: of a tenth of so many examples, and of all."""
+  for number in (args.examples // 10, args.examples):
+    (result,) = peers.results_of(peers.in_process('_examples', number))
+    yield {'what': f'examples, {number:,}', **result}
+
+
+def examples_once(number):
+  """What `examples` measures in this process."""
+  with tempfile.TemporaryDirectory() as folder:
+    text_options(folder)
+    table, out = Path(folder) / 'table.tsv', Path(folder) / 'E'
+    words = np.random.default_rng(0).integers(0, 30_000, (number, 20))
+    with table.open('w') as file:
+      file.write('text\tlabel\n')
+      file.writelines(f'{" ".join(f"word{w}" for w in row)}\t{row[0] % 2}\n' for row in words)
+    given = [f'--config.data.train={table}', '--config.table.text_column=text']
+    config = config_lib.load('configs/finetune.py:task=table', given)
+    before = peers.peak_memory()
+    seconds = peers.seconds(lambda: prepare_examples.prepare(config, folder, out))
+    config.data.train = str(out)
+    tokenizer = tokenizers.load_folder(folder)
+    sources = lambda: TASKS['classification'].sources(config, tokenizer, ('train',))
+    yield {
+      'examples/s': round(number / seconds),
+      's to plan a training': round(peers.seconds(sources), 2),
+      'GiB at most': round(peers.peak_memory() / 2**30, 2),
+      'GiB more than before': round((peers.peak_memory() - before) / 2**30, 2),
+    }

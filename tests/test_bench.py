@@ -141,7 +141,8 @@ def test_what_a_compiled_step_takes_here(corpus_file, capsys):
 def test_int8_of_a_run(pretrained, capsys):
   bench.main(['int8', '--model', str(pretrained[0]), '--sentences', '3', '--repeat', '1'])
   whole, small, ratio = lines(capsys)
-  assert [x['what'] for x in (whole, small)] == ['int8: bert_jax', 'int8: bert_jax, int8']
+  names = 'bert_jax', 'bert_jax, int8'
+  assert [x['what'] for x in (whole, small)] == [f'{x}: bytes, metrics, answers' for x in names]
   assert small['MB'] < 0.5 * whole['MB'] and small['mlm'] == pytest.approx(whole['mlm'], abs=0.1)
   assert ratio['ours / bert_jax, int8'] > 0
   with pytest.raises(SystemExit):

@@ -97,9 +97,9 @@ MEASUREMENTS = (
     Aim('one sentence', 'ours / ONNX Runtime, int8'),
     Aim('1000 sentences', 'ours / ONNX Runtime, int8')]),
   ('int8', ('train',), [
-    Aim(f'int8: {name}', value)
+    Aim(f'{name}:', value)
     for name in ('bert_jax', 'bert_jax, int8', 'ONNX Runtime', 'ONNX Runtime, int8')
-    for value in ('MB', 'accuracy')]),
+    for value in ('MB', 'classification_accuracy')]),
   ('start', (), [
     Aim('train, base', 'first time', most=15.0),
     Aim('train, base', 'compiled before', most=5.0),

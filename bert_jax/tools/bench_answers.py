@@ -93,7 +93,8 @@ def in_int8(args):
     overrides = [f'--config.data.eval={args.eval}'] if args.eval else []
     whole = trained.load(workdir)
     config = config_lib.override(whole.config, overrides)
-    classifies = config.objective == 'classification' and not config.table.pair_column
+    table = config.table if config.objective == 'classification' else None
+    classifies = table and not (table.pair_column or table.regression or table.multi_label)
     sizes = {'bert_jax': 4 * models.count_parameters(whole.params)}
     sizes['bert_jax, int8'] = int8.size(int8.quantized(whole.params))
     ours = {name: Model(whole, in_int8=name.endswith('int8')) for name in sizes}
@@ -105,7 +106,7 @@ def in_int8(args):
     if classifies and peers.installed('torch', 'transformers', *peers.ONNX):
       peer, of_peer = peers.classifiers(whole, Path(folder))
       sizes |= of_peer
-      scores |= {name: {'accuracy': _accuracy(side, config)} for name, side in peer.items()}
+      scores |= {name: _scores(side, config) for name, side in peer.items()}
     one, many, lengths = _sentences(np.random.default_rng(0), whole.tokenizer, args.sentences)
     median = lambda side: _median_ms(side, one)
     of_one = peers.in_turn(sides | peer, args.repeat, median)
@@ -113,14 +114,14 @@ def in_int8(args):
     of_many = peers.in_turn(sides, args.repeat, lambda side: peers.seconds(lambda: side(many)))
   for name, size in sizes.items():
     yield {
-      'what': f'int8: {name}',
+      'what': f'{name}: bytes, metrics, answers',
       'MB': round(size / 1e6, 2),
       'of float16': round(2 * size / sizes['bert_jax'], 4),
       **peers.spread(f'one sentence of {SENTENCE} tokens, ms', of_one[name]),
       **peers.spread(f'{len(many)} of {lengths.mean():.0f} tokens on average, s', of_many[name]),
       **{metric: round(value, 5) for metric, value in scores[name].items()},
     }
-  yield {'what': 'int8', **peers.ratios(of_many)}
+  yield {'what': 'int8, many sentences', **peers.ratios(of_many)}
 
 
 def _of_sst2(args, workdir):
@@ -132,9 +133,10 @@ def _of_sst2(args, workdir):
   return workdir
 
 
-def _accuracy(side, config):
-  """The share of the evaluation's texts that get their label."""
+def _scores(side, config):
+  """The metric of a classifier: the share of the evaluation's texts that get their label."""
   examples = list(reading.read(config, 'eval', Problems('eval', config.data.skip_damaged)))
   answers = peers.in_batches(side, BATCH)([x.texts[0] for x in examples])
   labels = [label for batch in answers for label in batch]
-  return float(np.mean([x.label == label for x, label in zip(examples, labels, strict=True)]))
+  right = [x.label == label for x, label in zip(examples, labels, strict=True)]
+  return {'classification_accuracy': float(np.mean(right))}

@@ -17,14 +17,14 @@ def compiled(args):
     return
   devices = chips.devices_of(args.topology, config.mesh.slices)
   report = preflight.preflight(config, devices, chips.Chip(devices[0]))
-  line |= {'GiB': round(report['hbm_bytes'] / 2**30, 2)}
-  line |= {'GiB too much': max(0.0, round(report['hbm_over'] / 2**30, 2))}
+  line |= {'GB': round(report['hbm_bytes'] / 1e9, 2)}
+  line |= {'GB too much': max(0.0, round(report['hbm_over'] / 2**30, 2))}
   line |= {'warnings': len(report['warnings'])}
-  if report.get('estimated_mfu'):
-    line |= {'MFU': round(report['estimated_mfu'], 4)}
-    line |= {'MFU with communication': round(pod_estimates.fullest(report)['mfu'], 4)}
-  if report.get('data_sheet_mfu'):
-    line |= {'MFU of the data sheet': round(report['data_sheet_mfu'], 4)}
+  if estimates := report['estimates']:
+    clock = estimates['calibrated']
+    line |= {'MFU': round(clock['compute_only']['mfu'], 4)}
+    line |= {'MFU with communication': round(pod_estimates.fullest(clock)['mfu'], 4)}
+    line |= {'MFU of the data sheet': round(estimates['data_sheet']['compute_only']['mfu'], 4)}
   yield line
 
 

@@ -2,7 +2,8 @@
 
     python -m bert_jax.evaluate --workdir W [--config.data.eval=FILE] [--checkpoint best]
 
-prints the metrics of a finished run as one line of JSON. The answers of a fine-tuned model are
+prints the metrics of a finished run as one line of JSON, with the number of examples and what each
+metric is without reading the input (metrics.beside). The answers of a fine-tuned model are
 written to W/eval/NAME-STEP (or --out): scores.json (by length, too), predictions.jsonl with
 probabilities, worst.jsonl (the answers whose label was least likely), and files for official
 scorers.
@@ -14,6 +15,7 @@ import logging
 import re
 import zlib
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -64,6 +66,15 @@ def batches_of(source, config, tokenizer, objective, mesh, seed=None, growth=Non
     source, objective.spec(rows), where, limits=limits, seed=seed, skip_damaged=skips, lanes=lanes,
     growth=growth,
   )  # fmt: skip
+
+
+class Evaluation(NamedTuple):
+  """The metrics of a checkpoint, of step `step`, on a named set; beside: see metrics.beside."""
+
+  name: str
+  metrics: dict
+  step: int
+  beside: dict
 
 
 class Interrupted(Exception):
@@ -121,12 +132,12 @@ def evaluate(workdir, overrides=(), which='latest', out='', in_int8=False):
   """(metrics, step) of a workdir's checkpoint on the data.eval of its config or the overrides.
   The answers are written to the folder `out`; '': to one in the workdir. in_int8: with weights as
   they are in int8."""
-  ((_, result, number),) = evaluate_on(workdir, [('', '')], overrides, which, out, in_int8)
-  return result, number
+  (result,) = evaluate_on(workdir, [('', '')], overrides, which, out, in_int8)
+  return result.metrics, result.step
 
 
 def evaluate_on(workdir, parts, overrides=(), which='latest', out='', in_int8=False):
-  """Yields (name, metrics, step) for each (name, data.eval or '') of parts; compiles only once."""
+  """Yields the Evaluation on each (name, data.eval or '') of parts; compiles only once."""
   hosts.check()
   if from_huggingface.is_model(Path(workdir).expanduser()):
     raise InputError(
@@ -171,7 +182,7 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out='', in_int8=Fa
         place = f'{number}-int8' if in_int8 else number
         folder = Path(out, name) if out else folder_of(workdir, spec or config.data.eval, place)
         write(folder, source, answers, result)
-      yield name, result, number
+      yield Evaluation(name, result, number, beside(result, source, answers))
 
 
 def empty_carry(objective, config, mesh):
@@ -189,6 +200,12 @@ def folder_of(workdir, spec, number):
   return Path(workdir).expanduser() / 'eval' / f'{name}-{number}'
 
 
+def beside(result, source, answers):
+  """metrics.beside of the metrics and answers of a source."""
+  scored = sum('gold' in answer for answer in answers)
+  return metrics.beside(result, source.baselines, scored)
+
+
 def write(folder, source, answers, result):
   """Writes scores.json, predictions.jsonl, worst.jsonl and the files of the official formats."""
   if not hosts.first():
@@ -199,7 +216,7 @@ def write(folder, source, answers, result):
 
   worst = sorted((a for a in answers if 'loss' in a), key=lambda a: -a['loss'])[:WORST]
   files = {'predictions.jsonl': lines(answers), 'worst.jsonl': lines(worst)}
-  scores = result | {'by_length': source.by_length(answers)}
+  scores = result | beside(result, source, answers) | {'by_length': source.by_length(answers)}
   files |= source.files(answers) | {'scores.json': metrics.to_json(scores) + '\n'}
   try:
     folder.mkdir(parents=True, exist_ok=True)
@@ -224,9 +241,11 @@ def main(argv=None):
   args, overrides = parser.parse_known_args(argv)
   with config_lib.command_line(), hosts.together():
     hosts.join(args.distributed)
-    result, number = evaluate(args.workdir, overrides, args.checkpoint, args.out, args.int8)
+    where = overrides, args.checkpoint, args.out, args.int8
+    (result,) = evaluate_on(args.workdir, [('', '')], *where)
     if hosts.first():
-      print(metrics.to_json({'workdir': args.workdir, 'step': number} | result))
+      about = {'workdir': args.workdir, 'step': result.step}
+      print(metrics.to_json(about | result.metrics | result.beside))
 
 
 if __name__ == '__main__':

@@ -53,6 +53,13 @@ def values(terms, baselines):
   return out
 
 
+def beside(metrics, baselines, examples=0):
+  """What metrics are judged beside: {'examples': how many were scored, if any; NAME_KIND: the value
+  of the metric NAME without looking at the input, of each that has a baseline}."""
+  levels = {f'{name}_{kind}': x for name, (x, kind) in baselines.items() if name in metrics}
+  return ({'examples': examples} if examples else {}) | levels
+
+
 def to_json(metrics):
   """One line of valid JSON; NaN and infinity become null."""
 

@@ -25,6 +25,7 @@ from bert_jax import (
   sharding,
   stopping,
   trackers,
+  workdirs,
 )
 from bert_jax.errors import InputError, Paused
 from bert_jax.profiling import Profile
@@ -291,7 +292,9 @@ def main(argv=None):
       raise InputError('--workdir is missing; name the folder this run is to be written to.')
     _, results = train(config, args.workdir, config_lib.names_of(overrides))
     if hosts.first():
-      print(metrics.to_json({'workdir': args.workdir} | results))
+      data = workdirs.read_facts(args.workdir).get('data', {}).get('eval', {})
+      known = metrics.beside(results, data.get('baselines', {}), data.get('examples', 0))
+      print(metrics.to_json({'workdir': args.workdir} | results | known))
 
 
 if __name__ == '__main__':

@@ -4,6 +4,7 @@ config.json carries a seal, a hash of itself, and every checkpoint names the con
 that it was saved with. Whoever reads weights asks check_belongs whether the files still are those.
 """
 
+import contextlib
 import json
 import logging
 from pathlib import Path
@@ -122,8 +123,9 @@ def claim(workdir, config):
 
 
 def write_facts(workdir, sources, mesh, costs):
-  """Writes run.json: versions, commands, devices, mesh, rows and fingerprint of each split; beside
-  it packages.txt, all that is installed, and code.diff, if the code was changed since its commit.
+  """Writes run.json: versions, commands, devices, mesh, rows, fingerprint and baselines of each
+  split, and of labelled examples their number; beside it packages.txt, all that is installed, and
+  code.diff, if the code was changed since its commit.
   costs: {'parameters', 'flops_per_step'} of the model. `earlier` holds, of a run that went on with
   other versions or on other devices, what these were before."""
   if not hosts.first():
@@ -144,6 +146,7 @@ def write_facts(workdir, sources, mesh, costs):
     'costs': costs,
     'data': {
       split: {'rows': len(s), 'fingerprint': s.fingerprint, 'baselines': s.baselines}
+      | ({'examples': s.size} if hasattr(s, 'size') else {})
       for split, s in sources.items()
     },
   }
@@ -157,6 +160,14 @@ def write_facts(workdir, sources, mesh, costs):
         (workdir / name).unlink(missing_ok=True)
   except OSError as error:
     raise unwritten(path, error) from None
+
+
+def read_facts(workdir):
+  """The content of a workdir's run.json; {} if there is none that can be read."""
+  with contextlib.suppress(OSError, ValueError):
+    facts = json.loads((Path(workdir).expanduser() / 'run.json').read_text())
+    return facts if isinstance(facts, dict) else {}
+  return {}
 
 
 def made_by(mesh):

@@ -191,6 +191,7 @@ def test_evaluation_writes_what_was_answered(glue_runs):
   scores = json.loads((folder / 'scores.json').read_text())
   right = np.mean([a['gold'] == a['prediction'] for a in answers])
   assert scores['classification_accuracy'] == pytest.approx(right)
+  assert scores['examples'] == 20 and 0.5 <= scores['classification_accuracy_majority'] < 1
   by_length = scores['by_length']
   assert [x['tokens'] for x in by_length] == ['0-64'] and by_length[0]['examples'] == 20
   assert by_length[0]['f1'] == scores['f1']

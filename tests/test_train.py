@@ -800,6 +800,10 @@ def test_evaluate_repeats_the_last_evaluation_and_reads_another_file(finetuned, 
   result = json.loads(out.stdout)
   for name, value in finetuned[2].items():
     assert result[name] == pytest.approx(value, abs=1e-5)
+  data = json.loads((finetuned[0] / 'run.json').read_text())['data']
+  assert (data['train']['examples'], data['eval']['examples'], result['examples']) == (64, 21, 21)
+  level, _ = data['eval']['baselines']['classification_accuracy']
+  assert result['classification_accuracy_majority'] == level >= 0.5
   rows = (labelled / 'dev.tsv').read_text().splitlines()
   (tmp_path / 'wrong.tsv').write_text(
     '\n'.join(

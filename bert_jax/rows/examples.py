@@ -57,6 +57,7 @@ class Examples:
     item_of = np.arange(len(texts)) if items is None else np.asarray(items)
     first = np.flatnonzero(np.diff(item_of, prepend=-1))
     sizes = np.diff(np.append(first, len(texts)))
+    self.size = len(first)  # of what the data holds, which a subclass may have cut into windows
     self.align, self.aligned = align, -(-self.lengths // align) * align
     takes = self.aligned if takes is None else np.maximum(takes, self.lengths)
     room = self._room(takes, first)

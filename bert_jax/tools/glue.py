@@ -52,14 +52,14 @@ def glue(runs, data, out, which='latest'):
       raise InputError(f'{missing[0]} is missing; --data is the folder of GLUE.')
   for name, workdir in runs.items():
     dev = evaluate.evaluate_on(workdir, sets(name, 'dev'), (), which, out / 'dev')
-    results = {key: result for key, result, _ in dev}
+    results = {x.name: x.metrics for x in dev}
     scored[name] = results, score(name, list(results.values()))
     test = sets(name, 'test')
     if name == 'MNLI':
       test.append(('AX', str(data / 'diagnostic' / 'diagnostic.tsv')))
     if present := [(key, spec) for key, spec in test if Path(spec).is_file()]:
-      for key, _, _ in evaluate.evaluate_on(workdir, present, (), which, out / 'test'):
-        shutil.copy(out / 'test' / key / 'predictions.tsv', out / f'{key}.tsv')
+      for x in evaluate.evaluate_on(workdir, present, (), which, out / 'test'):
+        shutil.copy(out / 'test' / x.name / 'predictions.tsv', out / f'{x.name}.tsv')
     for key, spec in test:
       said = f'{key}.tsv' if (key, spec) in present else f'no test file {spec}'
       logging.getLogger('bert_jax').info('%s: %s', name, said)

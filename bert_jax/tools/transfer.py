@@ -41,7 +41,7 @@ def transfer(workdir, specs, languages=(), overrides=(), which='latest', out='')
     raise InputError(f'--eval names {repeated[0]} twice; give each set another name.')
   out = Path(out or Path(workdir).expanduser() / 'transfer')
   results = {}
-  for name, result, _ in evaluate.evaluate_on(workdir, parts, overrides, which, out):
+  for name, result, *_ in evaluate.evaluate_on(workdir, parts, overrides, which, out):
     results[name] = result
     logging.getLogger('bert_jax').info('%s: %s', name, metrics.to_json(result))
   out.mkdir(parents=True, exist_ok=True)

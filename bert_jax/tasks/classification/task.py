@@ -124,6 +124,7 @@ class Texts(Scored):
     per_example = {name: values[self.text_of] for name, values in of_text.items()}
     items, shape = self.text_of if together else None, labelled.shape(config)
     super().__init__(tokenizer, parts, items=items, per_example=per_example, **shape)
+    self.size = len(examples)
     if self.labels and not self.multi_label and known.any():
       self.baselines['classification_accuracy'] = labelled.majority(labels[known > 0])
 

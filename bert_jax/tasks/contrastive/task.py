@@ -144,6 +144,7 @@ class Judged(Scored):
     of_text |= {'text_ids': np.zeros(len(self.read), np.int32), 'scores': of_text['weights']}
     parts = [(ids[: limit - 2],) for ids in self.read]
     super().__init__(tokenizer, parts, per_example=of_text, **labelled.shape(config))
+    self.size = len(items)
 
   def _digest(self, item_of, of_texts):
     digest = hashlib.sha256(super()._digest(item_of, of_texts).encode())

@@ -105,6 +105,7 @@ class Windows(Scored):
     positions = dict(zip(('start_positions', 'end_positions'), np.concatenate(positions).T))
     options = {'per_example': {'weights': np.concatenate(weights)}, 'positions': positions}
     super().__init__(tokenizer, parts, **options, **labelled.shape(config))
+    self.size = len(questions)
     self.baselines['qa'] = (float(np.mean(np.log(self.lengths))), 'uniform')
 
   def _gold_tokens(self, question, problems):

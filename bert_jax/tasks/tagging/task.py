@@ -158,6 +158,7 @@ class Tagged(Scored):
         self.asked.append((number, asked, at))
     per_token = {'tags': (tags, np.int32)}
     super().__init__(tokenizer, texts, per_token=per_token, **labelled.shape(config))
+    self.size = len(numbers)
     gold = Counter(tag for number in numbers for tag in sentences[number].tags or () if tag)
     if known := [n for tag, n in gold.items() if tag in label_ids]:
       self.baselines['token_accuracy'] = (max(known) / gold.total(), 'majority')

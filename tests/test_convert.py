@@ -56,16 +56,19 @@ def rewrite(folder, change, **settings):
 )
 def test_released_checkpoints(tmp_path, shared, name, used, ignored, capsys):
   source = shared / 'golden' / name
-  convert.convert(str(source), str(tmp_path / 'W'))
+  convert.convert(str(source), str(tmp_path / 'W'), verbose=True)
   out = capsys.readouterr().out.splitlines()
   assert sum(line.startswith('ignored: ') for line in out) == ignored
-  assert out[-1].startswith(f'done: {used} parameters')
+  assert len(out) >= ignored + 1 + used + 2  # a row for each
+  assert f' parameters in {used} tensors' in out[-2] and out[-1].startswith('next: ')
   weights = from_huggingface.read(source)
   assert len(weights.flat) + len(weights.ignored) == used + ignored
   assert not weights.unused and not weights.new
   again = trained.load(tmp_path / 'W')
   assert again.step == 0 and again.tokenizer.mask_id == 4
   convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/hf')
+  done, after = capsys.readouterr().out.splitlines()
+  assert f'{tmp_path}/hf' in done and 'transformers.AutoModel' in after
   same(again.params, trained.load(tmp_path / 'hf').params, again.config)
 
 
@@ -449,8 +452,8 @@ def test_a_run_goes_out_with_what_made_it(tmp_path, pretrained):
   again = trained.load(tmp_path / 'hf')
   same(jax.device_get(state.params), again.params, again.config)
   card = (tmp_path / 'hf' / 'README.md').read_text()
-  assert f'| mlm | {metrics["mlm"]:.6g} |' in card and 'at step 20' in card
-  assert 'train: `' in card and 'rows, fingerprint' in card and '"python"' in card
+  assert f'| mlm | {metrics["mlm"]:.3g} |' in card and 'at step 20' in card
+  assert 'train: `' in card and ' rows of ' in card and '"python"' in card
   with pytest.raises(InputError, match='is a run already'):
     convert.convert(str(workdir), str(tmp_path / 'W'))
 

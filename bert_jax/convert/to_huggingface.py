@@ -79,21 +79,24 @@ def write(out, trained, labels, facts):
     settings['bert_jax']['pooler'] = False
   out.mkdir(parents=True, exist_ok=True)
   write_safetensors(out / SAFETENSORS, tensors, {'format': 'pt', 'bert_jax': __version__})
-  note = exported_tokenizers.write(out, tokenizer, family, model.max_position_embeddings)
+  # A text is cut where it was in training, so that the answers are the same.
+  limit = config.task.max_length or config.data.seq_length if 'task' in config else 0
+  longest = min(limit or model.max_position_embeddings, model.max_position_embeddings)
+  cuts = 'left' if 'table' in config and config.table.long_texts == 'tail' else 'right'
+  note = exported_tokenizers.write(out, tokenizer, family, longest, cuts)
   no_pooler = NO_POOLER.format(FAMILIES[family].name + head.ending) if lacks_pooler else ''
   notes = [text for text in (note, no_pooler) if text]
   for text in notes:
     log.warning('%s', text)
   if head.ending == 'Model':
-    limit = config.task.max_length if 'task' in config else 0
-    longest = min(limit or config.data.seq_length, model.max_position_embeddings)
     vector = trained.vector
     if not vector.other:
       vector = vector._replace(pooling=vector.pooling or 'mean')
-    sentence_transformers.write(out, vector, model.hidden_size, longest)
-  write_whole(
-    out / 'README.md', model_card.write(config, settings['architectures'][0], head, notes, facts)
-  )
+    length = min(longest, config.data.seq_length)
+    sentence_transformers.write(out, vector, model.hidden_size, length)
+  facts = facts | {'casing': exported_tokenizers.casing(tokenizer), 'longest': longest}
+  (architecture,) = settings['architectures']
+  write_whole(out / 'README.md', model_card.write(config, architecture, head, notes, facts))
   # Written last: a folder with a config.json is a whole model.
   text = json.dumps(settings, indent=2, ensure_ascii=False) + '\n'
   checksums.write(out, {'config.json': text})

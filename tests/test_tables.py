@@ -149,8 +149,22 @@ def test_a_missing_column_names_those_there_are():
   with pytest.raises(InputError) as error:
     column(row, 'sentense', 'a.tsv:2')
   assert str(error.value) == (
-    "a.tsv:2 has no column 'sentense', only 'sentence', 'gold_label'; did you mean 'sentence'?"
+    "a.tsv:2 has no column 'sentense', only 'sentence', 'gold_label' (did you mean 'sentence'?); "
+    'name one of these'
   )
+
+
+@pytest.mark.parametrize('first', ['sep=;\r\n', '\ufeffsep=;\r\n', '"SEP=;"\n'])
+def test_the_first_line_of_excel_names_the_delimiter(tmp_path, first):
+  (tmp_path / 'a.csv').write_bytes(f'{first}text,x;label\r\n"a;\r\nb";1\r\n\r\nc;2'.encode())
+  rows, counts = read(tmp_path / 'a.csv')
+  assert rows == [
+    ('a.csv:3', {'text,x': 'a;\nb', 'label': '1'}),
+    ('a.csv:6', {'text,x': 'c', 'label': '2'}),
+  ]
+  assert rows[0][1].header == 'a.csv:2' and counts["tables with ';' between their cells"] == 1
+  (tmp_path / 'a.csv').write_text('sep=|\na;b|1\n')
+  assert read(tmp_path / 'a.csv', columns=('x', 'y'))[0] == [('a.csv:2', {'x': 'a;b', 'y': '1'})]
 
 
 def test_tfds_values_are_decoded_and_labels_named(tmp_path):

@@ -115,7 +115,13 @@ def test_regression_reads_numbers(tmp_path, tokenizer):
   'train, dev, overrides, sentence',
   [
     ('sentence\tlabel\na\tx\n', None, (), "single label .*'x'"),
-    ('text\tlabel\na\tx\nb\ty\n', None, (), "no column 'sentence'"),
+    (
+      'sentense\tlabel\na\tx\nb\ty\n',
+      None,
+      (),
+      r"train.tsv:1: has no column 'sentence', only 'sentense', 'label' \(did you mean 'sentense'"
+      r"\?\); name one of these with table.text_column, ",
+    ),
     (
       'sentence\tlabel\na\tx\nb\ty\n',
       'sentence\tlabel\na\tz\n',

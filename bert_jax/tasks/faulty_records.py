@@ -46,7 +46,7 @@ class Problems:
   def note(self, kind, where):
     """Counts a fault that harms nothing."""
     self.counts[kind] += 1
-    if len(self.places[kind]) < NAMED:
+    if len(self.places[kind]) < NAMED and where not in self.places[kind]:
       self.places[kind].append(where)
 
   def note_id(self, record_id, where, fate='kept'):
@@ -94,11 +94,12 @@ class Problems:
 
   def columns(self, row, names, where, hint=''):
     """[value] of these columns of a row; None, and the row is wrong, if one is missing."""
+    place = getattr(row, 'header', '') or where
     try:
-      return [tables.column(row, name, where) for name in names]
+      return [tables.column(row, name, place, hint) for name in names]
     except InputError as error:
-      sentence = str(error).removeprefix(f'{where} ').rstrip('.') + hint
-    return self.wrong(where, sentence, 'rows without a column')
+      sentence = str(error).removeprefix(f'{place} ')
+    return self.wrong(place, sentence, 'rows without a column')
 
   def json(self, path, where):
     """The content of a JSON file; None, and the file is wrong, if it cannot be read."""

@@ -6,7 +6,8 @@ from, and `where` ('dev.tsv:17') lets an error point at the line.
   .tsv            GLUE's: a header line, tabs, no quoting: a quote is a plain character
   .csv            RFC 4180: a header line, commas, quoted fields may hold commas and line breaks
                   Where the header of a .tsv or .csv has none of its delimiter but ; | , or a tab,
-                  the cells are those between these, quoted as in a .csv
+                  the cells are those between these, quoted as in a .csv; a first line sep=; as
+                  Excel writes it names the delimiter and is no row
   .jsonl, .json   one object a line; a value that is not a string is kept as its JSON text, and a
                   null is left out
   tfds:NAME       see files.tfds_rows; a ClassLabel becomes the name of its class
@@ -18,6 +19,7 @@ import csv
 import difflib
 import itertools
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +30,11 @@ import numpy as np
 from bert_jax.errors import InputError, listed
 from bert_jax.text.files import Lines, decode, lines, of_split, parse_json, parts, suffix, tfds_rows
 
-Row = dict[str, str]
+
+class Row(dict[str, str]):
+  """{column: value}. header: 'dev.tsv:1', the line that names the columns; '': there is none."""
+
+  header = ''
 
 
 def stop(where: str, sentence: str, kind: str) -> None:
@@ -62,15 +68,17 @@ def records(
     raise InputError(f'{spec} holds no records, at most a header; give a file with at least one')
 
 
-def column(row: Row, name: str, where: str) -> str:
+def column(row: dict[str, str], name: str, where: str, fields: str = '') -> str:
   """The row's value in a column; 'a|b' means column a or, if there is none, b.
-  InputError, which names the columns there are, if the row has no such column."""
+  InputError, which names the columns there are, if the row has no such column. fields: where they
+  are to be named, for that sentence."""
   for spelling in name.split('|'):
     if spelling in row:
       return row[spelling]
   close = difflib.get_close_matches(name.split('|')[0], row, n=1)
-  hint = f'did you mean {close[0]!r}?' if close else 'name one of these'
-  raise InputError(f'{where} has no column {name!r}, only {listed(row)}; {hint}')
+  meant = f' (did you mean {close[0]!r}?)' if close else ''
+  missing = f'has no column {name!r}, only {listed(row)}{meant}'
+  raise InputError(f'{where} {missing}; name one of these{fields}')
 
 
 def _records_of(
@@ -80,7 +88,7 @@ def _records_of(
   if spec.startswith('tfds:'):
     features, rows = tfds_rows(spec, split)
     for where, row in rows:
-      yield where, {key: _tfds_string(value, features[key], counts) for key, value in row.items()}
+      yield where, Row({k: _tfds_string(x, features[k], counts) for k, x in row.items()})
     return
   for path in of_split(spec, split, one=split != 'train'):
     kind, numbered = suffix(path), lines(path, counts)
@@ -97,27 +105,36 @@ def _records_of(
 
 
 _DELIMITERS = {'.tsv': '\t', '.csv': ','}
+_EXCEL = re.compile('"?sep=(.)"?', re.IGNORECASE)  # a first line that names the delimiter
 
 
 def _cells(
   path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter
 ) -> Iterator[tuple[int, list[str]]]:
   """Yields (line number, cells) of a TSV or CSV file, whose first line shows the delimiter."""
-  head = []
-  for number, line in numbered:
-    head.append((number, line))
-    if line.strip():
-      break
-  usual, line = _DELIMITERS[suffix(path)], head[-1][1] if head else ''
+  usual, (first, line) = _DELIMITERS[suffix(path)], next(numbered)
+  if match := _EXCEL.fullmatch(line):
+    return _between(path, numbered, match[1], first + 1, counts)
+  head = [(first, line)]
+  while not line.strip() and (following := next(numbered, None)):
+    head.append(following)
+    line = following[1]
   often = {mark: line.count(mark) for mark in ',;|\t'}
   delimiter = max(often, key=often.get)
   named = {cell.strip(' "') for cell in line.split(delimiter)}
   if often[usual] or not often[delimiter] or (columns and not named & set(columns)):
     delimiter = usual
-  else:
+  return _between(path, itertools.chain(head, numbered), delimiter, first, counts)
+
+
+def _between(
+  path: Path, numbered: Lines, delimiter: str, first: int, counts: Counter
+) -> Iterator[tuple[int, list[str]]]:
+  """Yields (line number, cells) of a table whose first line has the number `first`."""
+  usual = _DELIMITERS[suffix(path)]
+  if delimiter != usual:
     counts[f'tables with {delimiter!r} between their cells'] += 1
-  numbered = itertools.chain(head, numbered)
-  return _tsv(numbered) if delimiter == '\t' == usual else _csv(path, numbered, delimiter)
+  return _tsv(numbered) if delimiter == '\t' == usual else _csv(path, numbered, delimiter, first)
 
 
 def _tsv(numbered: Lines) -> Iterator[tuple[int, list[str]]]:
@@ -127,13 +144,15 @@ def _tsv(numbered: Lines) -> Iterator[tuple[int, list[str]]]:
 csv.field_size_limit(2**31 - 1)  # for long documents; the default is 131,072 characters
 
 
-def _csv(path: Path, numbered: Lines, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _csv(
+  path: Path, numbered: Lines, delimiter: str, first: int
+) -> Iterator[tuple[int, list[str]]]:
   reader = csv.reader((line + '\n' for _, line in numbered), strict=True, delimiter=delimiter)
-  start = 1
+  start = first
   try:
     for row in reader:
       yield start, row
-      start = reader.line_num + 1
+      start = first + reader.line_num
   except csv.Error as error:
     raise InputError(
       f'{path}:{start} is not CSV ({error}); close every quote, and double those inside a field'
@@ -149,7 +168,7 @@ def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Callable):
         where = f'{path}:{number}'
         wrong(where, str(error).removeprefix(f'{where} is '), 'lines without JSON')
         continue
-      yield number, {key: _string(value) for key, value in row.items() if value is not None}
+      yield number, Row({key: _string(x) for key, x in row.items() if x is not None})
     else:
       counts['blank_lines'] += 1
 
@@ -159,7 +178,7 @@ def _named(
   wrong: Callable,
 ) -> Iterator[tuple[int, Row]]:  # fmt: skip
   """Yields each row as {column name: cell}; a row without cells is a blank line."""
-  header = ()
+  header, place = (), ''
   for number, cells in rows:
     if cells and not header and not set(columns) & set(cells):  # no header line
       # A test set may lack the last column, the label.
@@ -167,7 +186,7 @@ def _named(
     if not cells:
       counts['blank_lines'] += 1
     elif not header:
-      header = tuple(cell.strip() for cell in cells)
+      header, place = tuple(cell.strip() for cell in cells), f'{path.name}:{number}'
       if '' in header[1:] or len(set(header)) < len(header):  # pandas leaves the first one empty
         raise InputError(
           f'{path}:{number} is no header: {listed(header)} has empty or repeated names; if the '
@@ -181,7 +200,9 @@ def _named(
         'lines with another number of columns',
       )
     else:
-      yield number, dict(zip(header, cells))
+      row = Row(zip(header, cells))
+      row.header = place
+      yield number, row
 
 
 def _string(value: Any) -> str:

@@ -573,7 +573,7 @@ MUTANTS = [
   (
     'a row of several lines moves the numbers behind it',
     'bert_jax/text/tables.py',
-    'start = reader.line_num + 1',
+    'start = first + reader.line_num',
     'start += 1',
     'tests/test_tables.py::test_csv_quotes_commas_and_line_breaks',
   ),

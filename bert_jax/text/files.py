@@ -79,8 +79,8 @@ def suffix(path: Path) -> str:
 
 def lines(path: Path, counts: Counter) -> Iterator[tuple[int, str]]:
   """Yields (line number, line) of a plain, .gz or .zst file, without byte order mark and line ends.
-  Invalid UTF-8 becomes U+FFFD, is counted, and the first line is logged. A file without a byte,
-  with a NUL byte, or with a broken compressed stream is an InputError."""
+  Invalid UTF-8 becomes U+FFFD, is counted, and the first line is logged once. A file without a
+  byte, with a NUL byte, or with a broken compressed stream is an InputError."""
   counts['files'] += 1
   return decoded(path, ((number, raw) for number, raw, _ in raw_lines(path)), counts)
 
@@ -155,14 +155,23 @@ def decoded(
     invalid = counts['invalid_utf8_lines']
     line = decode(raw, counts)
     if counts['invalid_utf8_lines'] > invalid == 0:
-      message = '%s:%d is not valid UTF-8; bad bytes become U+FFFD, here and in other lines, which '
-      log.warning(message + 'are counted (invalid_utf8_lines)', path, number)
+      _not_utf8(path, number)
     if number == 1 and line[:1] == '\ufeff':
       counts['byte order marks (left out)'] += 1
       line = line[1:]
     if line.endswith('\r\n'):
       counts['lines that end in CRLF (as in LF)'] += 1
     yield number, line.rstrip('\r\n')
+
+
+@functools.cache
+def _not_utf8(path: Path, number: int) -> None:
+  """Logs a line that is not UTF-8, once, however often its file is read."""
+  log.warning(
+    '%s:%d is not valid UTF-8; bad bytes become U+FFFD, here and in other lines, which are counted '
+    '(invalid_utf8_lines); if they are letters, save it as UTF-8, or: iconv -f cp1252 -t utf-8',
+    path, number,
+  )  # fmt: skip
 
 
 def _zstd(disk):

@@ -188,6 +188,10 @@ def prepare(inputs, stack):
     initialization.names_taken(program.state.params, *weights)  # or an InputError
   stack.enter_context(workdir_lock.held(inputs.workdir))
   check_newest(inputs)
+  if hosts.first():
+    remarks = TASKS[config.objective].remarks(config, inputs.tokenizer, inputs.sources)
+    if remarks:
+      log.warning('the data and the settings:%s', ''.join(f'\n  - {x}' for x in remarks))
   started = time.perf_counter()
   # Both are traced before one is compiled, since tracing shows what is wrong with an objective.
   training, evaluation = program.lower(), inputs.eval_batches and program.lower_evaluation()
@@ -209,10 +213,6 @@ def prepare(inputs, stack):
   workdirs.write_facts(inputs.workdir, inputs.sources, mesh, costs)
   constants = sharding.put(program.constants, mesh)
   empty_carry = evaluate.empty_carry(inputs.objective, config, mesh)
-  if hosts.first():
-    remarks = TASKS[config.objective].remarks(config, inputs.tokenizer, inputs.sources)
-    if remarks:
-      log.warning('the data and the settings:%s', ''.join(f'\n  - {x}' for x in remarks))
   run = Run(
     inputs, train_step, eval_step, constants, empty_carry, program.schedule, checkpoints, results,
     counted, speed.Clock(flops_of(inputs)), signalled,

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 from conftest import small_overrides
+from small_tables import WORDS
 
 from bert_jax import config as c
 from bert_jax.corpus import remarks
@@ -94,6 +95,32 @@ def test_german_examples_in_english_settings(shared, tmp_path, task):
       assert cut.startswith('a word is ') and another in cut
 
 
+def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
+  caplog.set_level(logging.INFO, 'bert_jax')
+  path = tmp_path / 'a.tsv'
+  settings = f'data.train={path}', f'tokenizer.path={vocab}', 'model.vocab_size=15'
+
+  def about(labels, *more):
+    rows = (f'{WORDS[i % 10]} {WORDS[i // 10]}\t{label}\n' for i, label in enumerate(labels))
+    path.write_text('sentence\tlabel\n' + ''.join(rows))
+    return remarks_on('configs/finetune.py', *settings, *more)
+
+  assert about('b' * 40 + 'aaac', 'table.eval_share=0.1') == [
+    'labels with one example or none in training: c; give more examples, or put them under another '
+    'label.',
+    'labels that no example of the held-out data has: a, c; raise table.eval_share.',
+  ]
+  assert 'labels: b 36, a 3, c 1' in caplog.messages
+  assert about([f'{k % 12}.5' for k in range(48)]) == [
+    'all 12 labels are numbers and are taken as classes; table.regression=true learns them as '
+    'numbers.'
+  ]
+  assert any(x.startswith('labels: 0.5 4, ') and x.endswith(' and 2 more') for x in caplog.messages)
+  assert about('12345' * 4, 'table.regression=true') == about('1234' * 4) == []
+  assert about(['a,b', 'b', '', 'a,b'], 'table.multi_label=true') == []
+  assert caplog.messages[-1] == 'labels: b 3, a 2'
+
+
 def test_scripts_that_a_vocabulary_lacks(shared, tmp_path):
   """Each language is named, the worst first; one that fits is not."""
   parts = {name: ntrex(shared, tmp_path, name) for name in ('eng', 'rus', 'heb')}
@@ -174,9 +201,13 @@ def test_preparing_a_corpus_says_what_only_the_text_can_tell(tmp_path, caplog):
 def test_it_is_said_once_in_one_block(corpus_file, tmp_path, caplog):
   from bert_jax.train import train
 
+  caplog.set_level(logging.INFO, 'bert_jax')
   text = prose(tmp_path / 'a.txt')
   overrides = [*small_overrides(text), '--config.steps=1', '--config.model.vocab_size=90']
   train(c.load('configs/pretrain.py:runlocal', overrides), tmp_path / 'run')
   blocks = [x for x in caplog.records if x.getMessage().startswith('the data and the settings:')]
   assert len(blocks) == 1 and '\n  - 100% of the NSP pairs' in blocks[0].getMessage()
   assert [x for x in caplog.records if x.levelno >= logging.WARNING] == blocks
+  logged = [x.getMessage() for x in caplog.records]
+  (compiled,) = (i for i, x in enumerate(logged) if 'step compiled in' in x)
+  assert caplog.records.index(blocks[0]) < compiled, 'whoever reads it does not wait for that'

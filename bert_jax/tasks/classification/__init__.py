@@ -1,9 +1,10 @@
 """Classification and regression of texts and pairs: GLUE, any table with named columns."""
 
+from bert_jax.corpus import remarks
 from bert_jax.errors import InputError, quoted
 from bert_jax.field import Field, pairs_with_positive_numbers
 from bert_jax.tasks import labelled
-from bert_jax.tasks.classification import task
+from bert_jax.tasks.classification import label_remarks, task
 from bert_jax.tasks.classification.ask import Classify, Pair
 from bert_jax.tasks.record import Head, Prediction
 
@@ -109,6 +110,11 @@ def stand_in(config):
   return config
 
 
+def remarks_on(config, tokenizer, sources):
+  out = remarks.of_examples(config, tokenizer, task.texts(config), sources['train'])
+  return out + label_remarks.remarks(config, sources)
+
+
 ASKS = {'classify': Classify, 'pair': Pair}
 LACKS = 'classifier; fine-tune one (configs/finetune.py)'
 PARTS = ('encoder', 'pooler', 'classifier')
@@ -123,6 +129,7 @@ CLASSIFICATION = labelled.family(
   predictions={name: Prediction(ask, lacks=LACKS) for name, ask in ASKS.items()},
   heads=(Head('ForSequenceClassification', PARTS, 'text-classification'),),
   from_released=from_released,
+  remarks=remarks_on,
   problem=problem,
   stand_in=stand_in,
 )

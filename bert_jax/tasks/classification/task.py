@@ -22,7 +22,7 @@ from bert_jax.objectives.classification import Classification
 from bert_jax.rows.examples import Scored, by_example
 from bert_jax.rows.prepared_examples import Prepared, is_prepared
 from bert_jax.tasks import labelled
-from bert_jax.tasks.classification import prepared
+from bert_jax.tasks.classification import label_remarks, prepared
 from bert_jax.tasks.classification.cutting import cut
 from bert_jax.tasks.classification.reading import balanced, label_set, names, read
 from bert_jax.tasks.faulty_records import Problems
@@ -219,4 +219,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
     return Texts(config, tokenizer, examples, problems)
 
   has_eval = not config.data.train or config.table.eval_share > 0
-  return labelled.in_splits(config, splits, rows_of, has_eval)
+  out = labelled.in_splits(config, splits, rows_of, has_eval)
+  if 'train' in out:
+    label_remarks.log_counts(config, out['train'])
+  return out

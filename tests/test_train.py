@@ -624,6 +624,10 @@ def test_numbers_that_are_not_finite_end_the_run_and_are_never_saved(corpus_file
     (['--config.resume_from=tests'], 'resume_from=tests has no checkpoint; train it first'),
     (['--config.init_from=./nowhere'], 'nowhere holds no run'),
     (['--config.corpus.eval_share=0.0001'], 'eval data has 0 documents and needs 2'),
+    (
+      ['--config.corpus.eval_share=0.0001', '--config.corpus.format=paragraphs'],
+      'needs 2 .*; a file is a document here .*; give more files, name some in data.eval, or lower',
+    ),
     (['--config.model.vocab_size=30'], r'model.vocab_size 30 cannot hold .*; use \d+ or more, or'),
     (
       ['--config.checkpoint.best_metric=accuracy', '--config.eval.batches=0'],

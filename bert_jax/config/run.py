@@ -65,7 +65,8 @@ FIELDS = {
 def rules(config):
   """Yields (what must hold, the sentence if it does not)."""
   one = (config.steps > 0) != (config.epochs > 0)
-  yield one, f'steps is {config.steps} and epochs is {config.epochs}; set exactly one above 0.'
+  two = f'steps is {config.steps} and epochs is {config.epochs}; set exactly one above 0'
+  yield one, f'{two} (--config.epochs=0 to count steps, --config.steps=0 to count epochs).'
   yield (
     profiling.window(config.profile) is not None,
     f'profile is {quoted(config.profile)}; write the steps to trace as START:STOP, such as 10:13.',

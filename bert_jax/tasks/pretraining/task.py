@@ -278,9 +278,12 @@ def _rows(config, corpus, tokenizer, split, language, what):
   number, needed = corpus.number_of_documents, _documents_needed(config)
   if number < needed:
     pairs = ' (sentence pairs take two)' if needed == 2 else ''
+    advice = 'give more text, separate documents by blank lines, or change corpus.eval_share'
+    if config.corpus.format == 'paragraphs':
+      advice = 'a file is a document here (corpus.format=paragraphs); give more files, name some '
+      advice += f'in data.eval, or {"raise" if split == "eval" else "lower"} corpus.eval_share'
     raise InputError(
-      f'the {what} data has {number} documents and needs {needed}{pairs}; '
-      'give more text, separate documents by blank lines, or change corpus.eval_share '
+      f'the {what} data has {number} documents and needs {needed}{pairs}; {advice} '
       f'({config.corpus.eval_share}), the share held out while data.eval is empty.'
     )
   data, short = config.data, config.corpus.short_seq_prob

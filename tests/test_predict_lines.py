@@ -5,6 +5,7 @@ import io
 import json
 import os
 import sys
+import types
 
 import jax
 import numpy as np
@@ -21,6 +22,7 @@ from test_predict import (  # noqa: F401
   sentences,
 )
 
+from bert_jax import config as c
 from bert_jax import trained
 from bert_jax.config import InputError
 from bert_jax.convert.sentence_transformers import Vector
@@ -140,6 +142,28 @@ def test_a_file_and_stdin_are_read_alike(tmp_path, monkeypatch, encoding, first)
       else:
         ((line, *_),) = __main__.chunks_of(path)
         assert line.startswith(first)
+
+
+@pytest.mark.parametrize(
+  'path, line, tabs, is_table',
+  [
+    ('a.csv', 'x;y', True, True),
+    ('a.csv', '{"text": "x"}', True, False),
+    ('a.tsv', 'x\ty', False, True),
+    ('a.tsv', 'x\ty', True, False),  # a text and a second one
+    ('', '"id";"body";"label"', True, True),
+    ('a.txt', 'my body, and', True, False),
+    ('a.txt', 'body', True, False),
+  ],
+)
+def test_a_table_that_is_read_as_lines_is_named(path, line, tabs, is_table, caplog):
+  config = c.load('configs/finetune.py', ['--config.table.text_column=text|body'])
+  ask = types.SimpleNamespace(model=types.SimpleNamespace(config=config), tabs=tabs)
+  chunks = [[line.encode() + b'\n'], [b'text,body\n']]
+  assert list(__main__.named_if_table(chunks, path, ask, 'W')) == chunks
+  assert len(caplog.messages) == is_table
+  if is_table:
+    assert f'evaluate --workdir W --config.data.eval={path or "FILE"}' in caplog.text
 
 
 def test_fields_that_are_not_read_are_counted(pretrained_model, make, caplog):  # noqa: F811

@@ -27,6 +27,7 @@ import logging
 import math
 import os
 import queue
+import re
 import sys
 import threading
 from collections import Counter
@@ -114,6 +115,8 @@ def main(argv=None):
     ask, writer.width = model.ask(task, **options(task, args)), model.config.model.hidden_size
     if hasattr(ask, 'show') and sys.stderr.isatty():
       ask.show = lambda text: print(text, end='', file=sys.stderr, flush=True)
+    rows = args.model if task in ('classify', 'pair') and model.step else ''
+    chunks = named_if_table(chunks, args.input, ask, rows)
     try:
       with writer:
         run(ask, chunks, writer, model.counts)
@@ -179,6 +182,31 @@ def _without_mark(chunks):
         raise InputError('the input is UTF-16; convert it first: iconv -f utf-16 -t utf-8.')
       chunk[0] = chunk[0].removeprefix(codecs.BOM_UTF8)
     yield chunk
+
+
+def named_if_table(chunks, path, ask, rows=''):
+  """Yields the chunks; warns if their first line is that of a table, which is read as plain lines.
+  path: the file, '' for stdin. rows: the workdir of a run whose evaluation answers such tables."""
+  for i, chunk in enumerate(chunks):
+    if i == 0 and _is_table(path, chunk[0].decode(errors='replace').strip(), ask):
+      advice = 'give the texts alone, a line each, or JSON lines with "text"'
+      if rows:
+        advice += ', or answer the rows of the table by python -m bert_jax.evaluate --workdir '
+        advice += f'{rows} --config.data.eval={path or "FILE"}'
+      name = path or 'the input'
+      log.warning('%s looks like a table and each line is read whole, as a text: %s', name, advice)
+    yield chunk
+
+
+def _is_table(path, line, ask):
+  """Is this the first line of a table, by the file's name or by the column that a run has read?"""
+  if line.startswith('{'):
+    return False
+  kind, config = files.suffix(Path(path)), ask.model.config
+  columns = config.table.text_column.split('|') if 'table' in config else ()
+  cells = [cell.strip(' "') for cell in re.split(r'[,;|\t]', line)]
+  named = len(cells) > 1 and not set(columns).isdisjoint(cells)
+  return named or kind == '.csv' or (kind == '.tsv' and not ask.tabs)
 
 
 def run(ask, chunks, writer, counts):

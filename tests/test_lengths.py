@@ -86,6 +86,18 @@ def test_runs_without_lengths_have_no_such_table(tmp_path):
   assert 'by length' not in report.table(report.read(tmp_path))
 
 
+def test_scores_are_rounded_to_the_examples_that_were_scored(runs):
+  from bert_jax.tools import report_panels, report_statistics
+
+  panel, accuracy = report_panels.report(report.read(runs), [runs]).panels[0], [0.8] * 3
+  (arm,) = panel.arms
+  arm.runs += [arm.runs[0] | {'config': arm.runs[0]['config'] | {'seed': 2}}]
+  interval = lambda name: panel.rows(name)[0].interval
+  assert interval('classification_accuracy') == report_statistics.interval(accuracy, 1 / 14)
+  assert interval('loss') == (1.0, 1.0)  # a loss is of no steps
+  assert report_statistics.step_of(50, [31.0, 0.5]) == 2  # percent
+
+
 def test_a_panel_draws_them(runs):
   pytest.importorskip('matplotlib')
   from bert_jax.tools import report_figures, report_panels

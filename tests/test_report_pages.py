@@ -38,6 +38,31 @@ def test_false_alarms_of_a_whole_table_are_rare():
   assert 0.02 < wrong / 3000 <= 0.05 and uncorrected / 3000 > 0.1
 
 
+def test_false_alarms_with_few_examples_are_rare():
+  """Six arms that do not differ, with three seeds and 100 examples, whose answers differ between
+  seeds in one or two: Matthews' correlation is then nearly the same in all seeds by chance."""
+  rng, size, wrong, unrounded = np.random.default_rng(2), 100, 0, 0
+  for _ in range(500):
+    right, false = (
+      np.round(x + rng.normal(0, 0.5, (7, 3))) for x in rng.uniform((35, 15), (36, 16))
+    )
+    missed, rejected = 50 - right, 50 - false
+    scores = (right * rejected - false * missed) / np.sqrt(
+      (right + false) * (right + missed) * (rejected + false) * (rejected + missed)
+    )
+    arms = {k: dict(enumerate(values.tolist())) for k, values in enumerate(scores)}
+    for step in (0, 1 / size):
+      alarm = any((x.corrected or 1) < 0.05 for x in stats.differences(arms, 0, step).values())
+      wrong, unrounded = wrong + alarm * (step > 0), unrounded + alarm * (step == 0)
+  assert wrong / 500 <= 0.05 and unrounded / 500 > 0.1
+  # What differs by more is still seen, also where all seeds agree; so is nothing where nothing is.
+  for more, low, high in ((0.05, 0, 0.01), (0.01, 0.05, 1), (0.0, 1, 1)):
+    by_seed = {0: 0.70, 1: 0.73, 2: 0.71}
+    other = {seed: round(value + more, 2) for seed, value in by_seed.items()}
+    found = stats.difference(other, by_seed, 1 / size)
+    assert low <= found.p <= high and found.interval[0] < more < found.interval[1]
+
+
 def test_a_difference_is_that_of_scipys_paired_test():
   from scipy import stats as scipy_stats
 

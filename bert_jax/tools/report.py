@@ -67,7 +67,7 @@ def svms(runs):
     sources = TASKS['classification'].sources(config, tokenizer)
     line = {'step': 0, 'split': 'eval'} | linear.scores(config, sources['train'], sources['eval'])
     fields |= {'objective': 'TF-IDF + linear SVM', 'checkpoint.best_metric': '', 'eval.patience': 0}
-    out[key] = run | {'config': fields, 'lines': [line], 'costs': {}}
+    out[key] = run | {'config': fields, 'lines': [line], 'by_length': [], 'costs': {}}
   return list(out.values())
 
 
@@ -119,7 +119,7 @@ def picture(runs, path, metric=''):
 
   by_group = groups(runs)
   objectives = list(dict.fromkeys(objective for objective, _ in by_group))
-  has_lengths = any(map(report_lengths.table_of, runs))
+  has_lengths = any(run['by_length'] for run in runs)
   figure = Figure(figsize=(6 * len(objectives), 4.2 * (1 + has_lengths)))
   axes = figure.subplots(1 + has_lengths, len(objectives), squeeze=False)
   for column, objective in enumerate(objectives):

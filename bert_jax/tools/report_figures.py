@@ -11,7 +11,7 @@ import statistics
 import numpy as np
 
 from bert_jax.tools import report_lengths
-from bert_jax.tools.report_statistics import interval
+from bert_jax.tools.report_statistics import interval, step_of
 
 WIDTH = 9.0  # inches
 MARKERS, LINES = 'osD^vPX*', ('-', '--', '-.', ':')
@@ -67,12 +67,13 @@ def curve(runs, metric, along):
   by_step = [{point['step']: point for point in points(run, metric)} for run in runs]
   by_step = [x for x in by_step if x]
   shared = sorted(set.intersection(*map(set, by_step))) if by_step else []
-  out = []
+  out, examples = [], report_lengths.examples(runs, metric)
   for step in shared:
     values = [x[step]['value'] for x in by_step]
     place = statistics.fmean(x[step][along] for x in by_step)
     if math.isfinite(place):
-      out.append((place, statistics.fmean(values), interval(values)))
+      within = interval(values, step_of(examples, values))
+      out.append((place, statistics.fmean(values), within))
   return out
 
 
@@ -178,8 +179,9 @@ def over_lengths(panel, metric):
   figure, (axis,) = new(1, 1, 3.6)
   for label, scores in of_arm.items():
     look, places = looks(panel)[label], [i for i, x in enumerate(lengths) if x in scores]
-    values = [scores[lengths[i]][1] for i in places]
-    means, within = list(map(statistics.fmean, values)), list(map(interval, values))
+    values = [scores[lengths[i]] for i in places]
+    means = [statistics.fmean(each) for _, each in values]
+    within = [interval(each, step_of(count, each)) for count, each in values]
     if places:
       axis.plot(places, means, label=label, markersize=3.5, linewidth=1.3, **look)
     band = [(place, *x) for place, x in zip(places, within) if x]

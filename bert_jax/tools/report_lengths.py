@@ -1,22 +1,8 @@
 """How scores depend on the length of a text: what a report says of the tables in scores.json."""
 
-import json
 import statistics
 
-from bert_jax import evaluate
 from bert_jax.tools import arguments
-
-
-def table_of(run):
-  """The `by_length` of a run's last evaluation, [{'tokens', 'examples', metric: score}], or []."""
-  evals = [line['step'] for line in run['lines'] if line['split'] == 'eval']
-  if not evals:
-    return []
-  folder = evaluate.folder_of(run['path'], run['config'].get('data.eval', ''), evals[-1])
-  try:
-    return json.loads((folder / 'scores.json').read_text()).get('by_length', [])
-  except (OSError, ValueError):
-    return []  # pre-training has none, and nor have runs of earlier versions
 
 
 def by_length(runs, metric):
@@ -24,10 +10,15 @@ def by_length(runs, metric):
   shortest bucket first."""
   out = {}
   for run in runs:
-    for line in table_of(run):
+    for line in run['by_length']:
       if line.get(metric) is not None:
         out.setdefault(line['tokens'], (line['examples'], []))[1].append(line[metric])
   return dict(sorted(out.items(), key=lambda item: shortest(item[0])))
+
+
+def examples(runs, metric):
+  """How many examples a score of these runs is of; 0 if they do not say, and of a loss."""
+  return sum(count for count, _ in by_length(runs, metric).values())
 
 
 def shortest(tokens):

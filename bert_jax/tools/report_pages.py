@@ -16,7 +16,8 @@ METHOD = (
   'Mean ± standard deviation over the seeds; intervals are Student’s t at 95 %, from '
   f'{report_statistics.FEWEST} seeds on. A difference is the mean of arm minus baseline over the '
   'seeds that both have; p is that of a paired t-test, and corrected for all comparisons of its '
-  'table (Holm).'
+  'table (Holm). Scores of N examples are rounded to 1/N, which is counted as variance. All of it '
+  'speaks of other seeds on the same data, not of other examples.'
 )
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2em auto;

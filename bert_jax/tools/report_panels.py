@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax.errors import InputError
-from bert_jax.tools import report_runs, report_statistics
+from bert_jax.tools import report_lengths, report_runs, report_statistics
 
 SWEEP = 'sweep.json'  # what a sweep has planned, in the folder of its runs
 LOGS = 'logs'  # beside it: NAME.txt is what run NAME has printed, NAME.json how it ended
@@ -53,14 +53,17 @@ class Panel:
   def rows(self, metric):
     """[Row, ...], one for each arm; p values are corrected for those of this metric."""
     values = {arm.label: values_of(arm.runs, metric) for arm in self.arms}
-    compared = report_statistics.differences(values, self.baseline) if self.baseline else {}
-    out = []
+    examples = report_lengths.examples([run for arm in self.arms for run in arm.runs], metric)
+    every = [value for by_seed in values.values() for value in by_seed.values()]
+    step, compared, out = report_statistics.step_of(examples, every), {}, []
+    if self.baseline:
+      compared = report_statistics.differences(values, self.baseline, step)
     for label, by_seed in values.items():
       each = list(by_seed.values())
       out.append(Row(
         label, by_seed, statistics.fmean(each) if each else None,
-        statistics.stdev(each) if len(each) > 1 else None, report_statistics.interval(each),
-        compared.get(label),
+        statistics.stdev(each) if len(each) > 1 else None,
+        report_statistics.interval(each, step), compared.get(label),
       ))  # fmt: skip
     return out
 

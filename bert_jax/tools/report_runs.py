@@ -1,12 +1,13 @@
 """The runs below some folders, as reports read them: from their workdirs alone."""
 
+import contextlib
 import hashlib
 import json
 import re
 from pathlib import Path
 
 from bert_jax import config as config_lib
-from bert_jax import summary, tokenizers
+from bert_jax import evaluate, summary, tokenizers
 from bert_jax.errors import InputError, first_line
 from bert_jax.tasks import TASKS
 
@@ -25,7 +26,8 @@ SEED_FOLDER = re.compile(r'(?:^|,)seed=\d+$')  # how a sweep names the runs of a
 
 def read(*folders):
   """(runs, remarks) of some folders. A run is {'path', 'config': {name: value}, 'main_metric',
-  'lines': those of metrics.jsonl, 'data', 'costs' and 'commit': what run.json says of them,
+  'lines': those of metrics.jsonl, 'by_length': that of scores.json, [{'tokens', 'examples', metric:
+  score}], or [], 'data', 'costs' and 'commit': what run.json says of them,
   'judged': what decides its evaluation, 'evaluated_on': the same with its data and, where a loss
   depends on it, its vocabulary}. remarks: sentences on what is left out and why. InputError if no
   run is there."""
@@ -74,7 +76,7 @@ def _run(path):
       damaged.append(number)
   task, data = TASKS[config.objective], facts['data']
   run = {'path': path.parent, 'config': config_lib.flatten(config), 'lines': lines, 'data': data}
-  run['main_metric'] = task.main_metric(config)
+  run['main_metric'], run['by_length'] = task.main_metric(config), _by_length(path.parent, run)
   judged = task.judged_under(config)
   run['config'] |= {name: x for name, x in judged.items() if name in run['config']}
   if judged:
@@ -101,6 +103,15 @@ def tell_changed_data_apart(runs):
     if len(set(rows)) > 1:
       for run, fingerprint in zip(some, rows):
         run['evaluated_on']['rows of data.eval'] = fingerprint
+
+
+def _by_length(folder, run):
+  """The scores by length of a run's last evaluation; [] of pre-training and of earlier versions."""
+  steps = [line['step'] for line in run['lines'] if line['split'] == 'eval'] or [0]
+  where = evaluate.folder_of(folder, run['config'].get('data.eval', ''), steps[-1])
+  with contextlib.suppress(OSError, ValueError):
+    return json.loads((where / 'scores.json').read_text()).get('by_length', [])
+  return []
 
 
 def _vocabulary(folder):

@@ -2,6 +2,12 @@
 
 All of it is Student's t, as if the values of an arm were drawn from a normal distribution. With
 three to ten seeds a bootstrap gives intervals that are too narrow.
+
+A score of N examples is a multiple of a step of 1/N, or nearly (F1, Matthews): the seeds of an arm
+easily agree to the step, and their spread then says nothing. So rounding adds its variance,
+step² / 12, to that of the values. In simulations of arms that do not differ (1 to 8, 3 to 10 seeds,
+differences with a deviation of 0.6 to 7 steps) false alarms of a table are then within 5 %; without
+it they are 6 % for accuracy, 8 % for F1 and 15 % for Matthews.
 """
 
 import statistics
@@ -22,19 +28,31 @@ class Difference(NamedTuple):
   corrected: float | None = None
 
 
-def interval(values):
-  """(low, high): the 95 % interval of the mean of some numbers; None of fewer than FEWEST."""
+def step_of(examples, values):
+  """What one of the evaluated examples is worth in a score with these values, which are percent if
+  one exceeds 1; 0 where the number of examples is not known (0)."""
+  return (100 if max(map(abs, values), default=0) > 1 else 1) / examples if examples else 0.0
+
+
+def standard_error(values, step):
+  """That of the mean of some numbers that are rounded to steps; 0: to none."""
+  return ((statistics.variance(values) + step**2 / 12) / len(values)) ** 0.5
+
+
+def interval(values, step=0.0):
+  """(low, high): the 95 % interval of the mean of some numbers, rounded to steps; None of fewer
+  than FEWEST."""
   n = len(values)
   if n < FEWEST:
     return None
   from scipy.special import stdtrit  # slow to import
 
-  mean, half = statistics.fmean(values), stdtrit(n - 1, 0.975) * statistics.stdev(values) / n**0.5
+  mean, half = statistics.fmean(values), stdtrit(n - 1, 0.975) * standard_error(values, step)
   return float(mean - half), float(mean + half)
 
 
-def difference(values, baseline):
-  """The Difference of two {seed: value}; None if they share no seed."""
+def difference(values, baseline, step=0.0):
+  """The Difference of two {seed: value}, both rounded to steps; None if they share no seed."""
   shared = [values[seed] - baseline[seed] for seed in values if seed in baseline]
   if not shared:
     return None
@@ -43,10 +61,11 @@ def difference(values, baseline):
     return Difference(n, mean, None, None)
   from scipy.special import stdtr
 
-  error = statistics.stdev(shared) / n**0.5
+  step *= 2**0.5  # the variances of both add up
+  error = standard_error(shared, step)
   if error > 1e-12 * abs(mean):
-    return Difference(n, mean, interval(shared), float(2 * stdtr(n - 1, -abs(mean) / error)))
-  if mean:  # the same in all seeds, as happens with scores of few examples: no spread to judge by
+    return Difference(n, mean, interval(shared, step), float(2 * stdtr(n - 1, -abs(mean) / error)))
+  if mean:  # the same in all seeds, and the step is not known: no spread to judge by
     return Difference(n, mean, None, None)
   return Difference(n, mean, (0.0, 0.0), 1.0)
 
@@ -61,11 +80,13 @@ def holm(ps):
   return out
 
 
-def differences(arms, baseline):
+def differences(arms, baseline, step=0.0):
   """{name: Difference or None} of {name: {seed: value}} to the arm named `baseline`, which is left
   out; p values are corrected for all of them."""
   differences = {
-    name: difference(values, arms[baseline]) for name, values in arms.items() if name != baseline
+    name: difference(values, arms[baseline], step)
+    for name, values in arms.items()
+    if name != baseline
   }
   tested = [name for name, x in differences.items() if x and x.p is not None]
   for name, p in zip(tested, holm([differences[name].p for name in tested])):

@@ -261,6 +261,13 @@ MUTANTS = [
     'tests/test_report_pages.py::test_intervals_cover_what_they_say',
   ),
   (
+    'scores of few examples are not rounded',
+    'bert_jax/tools/report_statistics.py',
+    'step**2 / 12',
+    '0',
+    'tests/test_report_pages.py::test_false_alarms_with_few_examples_are_rare',
+  ),
+  (
     'p values are not corrected',
     'bert_jax/tools/report_statistics.py',
     '(len(ps) - rank) * ps[i]',

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from test_report import cells, workdir
+from test_report import workdir
 
 from bert_jax import metrics, tokenizers
 from bert_jax.evaluate import folder_of
@@ -75,21 +75,20 @@ def runs(tmp_path):
 
 def test_a_report_has_a_column_for_each_length(runs):
   text = report.table(report.read(runs)).splitlines()
-  at = text.index('by length (examples):')
-  head, row = cells('\n'.join(text[at + 1 : at + 3]))
-  assert head[-2:] == ['65-128 tokens', '1025-2048 tokens']
-  assert row[-3:] == ['classification_accuracy', '0.8500 (7)', '0.5500 (7)']
+  at = text.index('By the length of the texts, mean (examples)')
+  assert text[at + 1].split() == ['arm', '65-128', 'tokens', '1025-2048', 'tokens']
+  assert text[at + 2].split() == ['all', 'runs', '0.8500', '(7)', '0.5500', '(7)']
 
 
 def test_runs_without_lengths_have_no_such_table(tmp_path):
   workdir(tmp_path / 'a', [(4, 'eval', {'mlm': 2.0})])
-  assert 'by length' not in report.table(report.read(tmp_path))
+  assert 'By the length' not in report.table(report.read(tmp_path))
 
 
 def test_scores_are_rounded_to_the_examples_that_were_scored(runs):
-  from bert_jax.tools import report_panels, report_statistics
+  from bert_jax.tools import report_statistics
 
-  panel, accuracy = report_panels.report(report.read(runs), [runs]).panels[0], [0.8] * 3
+  panel, accuracy = report.read(runs).panels[0], [0.8] * 3
   (arm,) = panel.arms
   arm.runs += [arm.runs[0] | {'config': arm.runs[0]['config'] | {'seed': 2}}]
   interval = lambda name: panel.rows(name)[0].interval
@@ -100,9 +99,9 @@ def test_scores_are_rounded_to_the_examples_that_were_scored(runs):
 
 def test_a_panel_draws_them(runs):
   pytest.importorskip('matplotlib')
-  from bert_jax.tools import report_figures, report_panels
+  from bert_jax.tools import report_figures
 
-  (panel,) = report_panels.report(report.read(runs), [runs]).panels
+  (panel,) = report.read(runs).panels
   drawn = {name: figure for name, _, figure in report_figures.of_panel(panel)}
   (axis,) = drawn['lengths'].axes
   (line,) = axis.get_lines()
@@ -112,18 +111,19 @@ def test_a_panel_draws_them(runs):
   assert 'classification_accuracy' in axis.get_ylabel()
   for path in runs.glob('*/**/scores.json'):
     path.unlink()
-  (panel,) = report_panels.report(report.read(runs), [runs]).panels
+  (panel,) = report.read(runs).panels
   assert 'lengths' not in [name for name, *_ in report_figures.of_panel(panel)]
 
 
 def test_a_report_draws_them(runs):
   pytest.importorskip('matplotlib')
-  drawn = []
-  from matplotlib.axes import Axes
+  from matplotlib.figure import Figure
 
-  plot = Axes.plot
+  drawn = []
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(Axes, 'plot', lambda self, *a, **k: drawn.append(a) or plot(self, *a, **k))
+    patch.setattr(Figure, 'savefig', lambda self, *a, **k: drawn.append(self))
     report.picture(report.read(runs), runs / 'p.png')
-  (x, y, _), *_ = [a for a in drawn if a[0] and isinstance(a[0][0], str)]
-  assert x == ['65-128', '1025-2048'] and y == pytest.approx([0.85, 0.55])
+  (axis, lengths), (legend,) = drawn[0].axes, drawn[0].subfigs[0].legends
+  (line,) = lengths.get_lines()
+  assert list(line.get_ydata()) == pytest.approx([0.85, 0.55]) and line.get_marker() == 'o'
+  assert [x.get_text() for x in legend.get_texts()] == ['all runs'] and not axis.get_legend()

@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax import config as c
 from bert_jax.config import InputError
-from bert_jax.tools import report, report_panels, report_runs
+from bert_jax.tools import report, report_runs
 
 
 def workdir(folder, lines, *overrides, spec='configs/pretrain.py:runlocal', level=None):
@@ -24,6 +24,8 @@ def workdir(folder, lines, *overrides, spec='configs/pretrain.py:runlocal', leve
 
 
 def cells(text):
+  """The cells of the rows of the first table of a text."""
+  text = text.split('\n\n')[1]
   return [[cell.strip() for cell in line.split('  ') if cell.strip()] for line in text.splitlines()]
 
 
@@ -35,14 +37,14 @@ def test_seeds_are_one_line_and_other_fields_another(tmp_path):
     same = f'--config.checkpoint.every={seed}', f'--config.log.every={1 + seed}'
     workdir(tmp_path / f'a{seed}', lines, f'--config.seed={seed}', *same, level=4.25)
   workdir(tmp_path / 'b', [(2, 'eval', {'mlm': 1.5})], '--config.optimizer.beta1=0.8')
-  _, seeds, other = cells(report.table(report.read(tmp_path)))
-  assert other == ['mlm_nsp', 'optimizer.beta1=0.8', '1', 'mlm', '1.5000', *5 * '-']
+  _, seeds, other = cells(text := report.table(report.read(tmp_path)))
+  assert other == ['beta1=0.8', '1', '1.5000', *5 * '-']
   middle = f'{np.mean(values):.4f} ± {statistics.stdev(values):.4f}'
-  assert seeds[:5] == ['mlm_nsp', 'optimizer.beta1=0.9', '3', 'mlm', middle]
-  assert seeds[6:8] == ['4.2500 (unigram)', '-1.5500']
+  assert seeds[:3] == ['beta1=0.9', '3', middle] and text.startswith('mlm_nsp: mlm\n')
+  assert 'To beat: 4.2500 (unigram).' in text
   # 4.302653 is the value of Student's t for 2 degrees of freedom in printed tables.
   half = 4.302653 * statistics.stdev(values) / 3**0.5
-  assert seeds[5] == f'{2.7 - half:.4f} to {2.7 + half:.4f}'
+  assert seeds[3] == f'{2.7 - half:.4f} to {2.7 + half:.4f}'
 
 
 def test_runs_that_differ_in_much_go_by_their_folders(tmp_path):
@@ -56,16 +58,16 @@ def test_runs_that_differ_in_much_go_by_their_folders(tmp_path):
       facts = json.loads((folder / 'run.json').read_text())
       facts['costs'] = {'parameters': 1234567, 'flops_per_step': 5e8}
       (folder / 'run.json').write_text(json.dumps(facts))
-  _, *rows = cells(report.table(report.read(tmp_path)))
-  assert [(row[1], row[2]) for row in rows] == [('arch=bare', '2'), ('arch=plain', '2')]
-  assert {tuple(row[-2:]) for row in rows} == {('1,234,567', '2e+09')}
+  _, *rows = cells(text := report.table(report.read(tmp_path)))
+  assert [(row[0], row[1]) for row in rows] == [('arch=bare', '2'), ('arch=plain', '2')]
+  assert text.count('1,234,567   2e+09') == 2
   # Two groups in folders of one name cannot go by it.
   (tmp_path / 'more').mkdir()
   for seed in range(2):
     folder, steps = tmp_path / 'more' / f'arch=bare,seed={seed}', f'--config.steps={seed + 7}'
     workdir(folder, lines, '--config.seed=9', many[0], steps)
-  texts = [row[1] for row in cells(report.table(report.read(tmp_path)))[1:]]
-  assert len(texts) == 4 and all('model.norm_bias=' in text for text in texts)
+  texts = [row[0] for row in cells(report.table(report.read(tmp_path)))[1:]]
+  assert len(texts) == 4 and all('norm_bias=' in text for text in texts)
 
 
 def test_a_run_is_judged_by_its_own_metric(tmp_path):
@@ -83,9 +85,9 @@ def test_a_run_is_judged_by_its_own_metric(tmp_path):
   )):  # fmt: skip
     folder = tmp_path / str(k)
     folder.mkdir()
-    (run,) = report.read(workdir(folder / 'run', [], *overrides, spec=spec).parent)
-    assert report.metric_of(run) == metric, spec
-    assert report.metric_of(run, 'other') == 'other'
+    (run,), _ = report_runs.read(workdir(folder / 'run', [], *overrides, spec=spec).parent)
+    assert report_runs.metric_of(run) == metric, spec
+    assert report_runs.metric_of(run, 'other') == 'other'
 
 
 def test_a_run_that_may_stop_early_counts_its_best(tmp_path):
@@ -96,11 +98,13 @@ def test_a_run_that_may_stop_early_counts_its_best(tmp_path):
   workdir(tmp_path / 'a', lines)
   workdir(tmp_path / 'b', lines, *stops, '--config.checkpoint.best_mode=min')
   workdir(tmp_path / 'c', lines, *stops, '--config.checkpoint.best_mode=max')
-  runs = report.read(tmp_path)
-  assert [report.final(run, 'mlm') for run in runs] == [None, 2.0, 3.0]
-  assert report.final(runs[0], 'nsp') is None
+  result = report.read(tmp_path)
+  assert [report_runs.final(run, 'mlm') for run in result.runs] == [None, 2.0, 3.0]
+  assert report_runs.final(result.runs[0], 'nsp') is None
+  said = [x for x in report.table(result).splitlines() if x.startswith('Values are of the last')]
+  assert len(said) == 1 and 'those of b, c, which may stop early' in said[0]
   with pytest.raises(InputError, match='no run has an evaluated nsp; there are mlm, split, step'):
-    report.table(runs, 'nsp')
+    report.read(tmp_path, metric='nsp')
 
 
 def test_runs_without_a_last_number_or_an_end_are_in_no_mean(tmp_path):
@@ -111,10 +115,10 @@ def test_runs_without_a_last_number_or_an_end_are_in_no_mean(tmp_path):
     lines = [(1, 'eval', {'mlm': 5.0}), (step, 'eval', {'mlm': last})]
     path = workdir(tmp_path / f'a{seed}', lines, f'--config.seed={seed}', *steps)
     (path / 'summary.json').write_text(json.dumps({'state': state, 'step': step}))
-  runs = report.read(tmp_path)
-  found = report_panels.report(runs, [tmp_path])
+  found = report.read(tmp_path)
   ((row,),) = [panel.rows('mlm') for panel in found.panels]
   assert row.values == {0: 2.0, 3: 3.0} and row.mean == 2.5
+  assert '2.5000 ± 0.7071' in report.table(found)
   said = '\n'.join(found.remarks)
   assert 'a1: its last mlm is no number' in said and 'a2: unfinished: at step 2' in said
 
@@ -133,8 +137,7 @@ def test_each_of_two_tasks_has_its_baseline(tmp_path):
         )  # fmt: skip
         (path / 'run.json').write_text(json.dumps({'data': {'eval': {
           'baselines': {'classification_accuracy': (level, 'majority')}}}}))  # fmt: skip
-  runs = report.read(tmp_path)
-  found = report_panels.report(runs, [tmp_path], baseline='low')
+  found = report.read(tmp_path, baseline='low')
   assert len(found.panels) == 2 and not any('baseline' in x for x in found.remarks), found.remarks
   for panel in found.panels:
     assert panel.baseline
@@ -143,14 +146,24 @@ def test_each_of_two_tasks_has_its_baseline(tmp_path):
     assert seeds == [3]
 
 
+def test_a_mean_with_collapsed_runs_says_so(tmp_path):
+  for seed, (value, more) in enumerate(((0.9, {}), (0.92, {}), (0.91, {}), (0.5, {'constant': 1}))):
+    scores = {'classification_accuracy': value} | more
+    workdir(tmp_path / f's{seed}', [(2, 'eval', scores)], f'--config.seed={seed}',
+            '--config.epochs=0', '--config.steps=2',
+            spec='configs/finetune.py:task=sst2')  # fmt: skip
+  _, row = cells(text := report.table(report.read(tmp_path)))
+  assert row[1:3] == ['4', '0.8075 ± 0.2052 (1 of 4 collapsed, 0.9100 ± 0.0100 without)']
+  assert 'Runs that collapsed, to one answer for every example, are in all means and tests.' in text
+  assert f'{tmp_path}/s3: collapsed: one answer for every example' in text
+
+
 def test_two_arms_are_not_called_alike(tmp_path):
   for rate in (1, 2, 3):
     workdir(tmp_path / f'r{rate}', [(2, 'eval', {'mlm': 1.0})], f'--config.data.seq_length=6{rate}')
-  runs = report.read(tmp_path)
-  names = [f'{arm.label}=X' for panel in report_panels.report(runs, [tmp_path]).panels
-           for arm in panel.arms][:2]  # fmt: skip
+  names = [f'{arm.label}=X' for panel in report.read(tmp_path).panels for arm in panel.arms][:2]
   with pytest.raises(InputError, match='two arms are called X; give --label another name'):
-    report_panels.report(runs, [tmp_path], renamed=names)
+    report.read(tmp_path, renamed=names)
 
 
 def test_a_copy_of_a_run_is_no_other_seed(tmp_path):
@@ -159,18 +172,16 @@ def test_a_copy_of_a_run_is_no_other_seed(tmp_path):
   shutil.copytree(tmp_path / 'a1', tmp_path / 'copy')
   workdir(tmp_path / 'unfinished', [(1, 'eval', {'mlm': 9.0})], '--config.seed=1',
           '--config.log.every=7')  # fmt: skip
-  *_, row = cells(text := report.table(report.read(tmp_path)).split('\nmlm_nsp: ')[0])[:2]
-  assert row[2:5] == ['2', 'mlm', '2.5000 ± 0.7071']
-  assert f'{tmp_path}/copy is a copy of {tmp_path}/a1 (same config, seed and data)' in text
-  assert f'{tmp_path}/unfinished is a copy of {tmp_path}/a1' in text
+  _, row = cells(text := report.table(report.read(tmp_path)))
+  assert row[1:3] == ['2', '2.5000 ± 0.7071']
+  assert f'{tmp_path}/copy: a copy of {tmp_path}/a1: counted once' in text
+  assert f'{tmp_path}/unfinished: a copy of {tmp_path}/a1: counted once' in text
   # The same run by other code is no copy.
   facts = json.loads((tmp_path / 'copy' / 'run.json').read_text())
   (tmp_path / 'copy' / 'run.json').write_text(json.dumps(facts | {'commit': 'abc'}))
-  runs = report.read(tmp_path)
-  assert len(report_runs.without_copies(runs)[0]) == 3
-  assert 'are of several commits of the code, abc, none' in '\n'.join(
-    report_panels.report(runs, [tmp_path]).remarks
-  )
+  result = report.read(tmp_path)
+  assert len(report_runs.without_copies(result.runs)[0]) == 3
+  assert 'are of several commits of the code, abc, none' in report.table(result)
 
 
 def test_several_folders_are_one_report(tmp_path, capsys):
@@ -180,7 +191,7 @@ def test_several_folders_are_one_report(tmp_path, capsys):
     workdir(tmp_path / name / 'run', [(1, 'eval', {'mlm': 2.0})], beta)
   report.main([str(tmp_path / 'a'), str(tmp_path / 'b'), str(tmp_path / 'a' / 'run')])
   _, one, two = cells(capsys.readouterr().out)
-  assert [one[1], two[1]] == ['optimizer.beta1=0.8', 'optimizer.beta1=0.9'] and one[2] == '1'
+  assert [one[0], two[0]] == ['beta1=0.8', 'beta1=0.9'] and one[1] == '1'
 
 
 def test_runs_judged_under_other_masks_are_named(tmp_path):
@@ -190,14 +201,14 @@ def test_runs_judged_under_other_masks_are_named(tmp_path):
   workdir(tmp_path / 'a', lines, '--config.masking.masked_lm_prob=0.4')
   workdir(tmp_path / 'b', lines)
   workdir(tmp_path / 'old', lines, *own, '--config.optimizer.beta1=0.8')
-  assert 'not comparable' not in report.table(report.read(tmp_path))
+  assert 'cannot be compared' not in report.table(report.read(tmp_path))
   workdir(tmp_path / 'c', lines, '--config.masking.masked_lm_prob=0.4', *own)
   workdir(tmp_path / 'd', lines, '--config.seed=3', *own)
-  *_, last = report.table(report.read(tmp_path)).splitlines()
-  assert last.startswith('mlm_nsp: evaluated on other rows or under other masks, so not comparable')
-  for path, seed, rate in (('a and 2 more', 0, 0.15), ('c', 0, 0.4), ('d', 3, 0.15)):
-    masks = f'eval.seed={seed}, eval_masking.masked_lm_prob={rate}, predictions per row='
-    assert f'{masks}{26 if rate == 0.4 else 10} in {tmp_path}/{path}' in last
+  text = report.table(report.read(tmp_path))
+  assert 'stand in tables of their own, 3, since their numbers cannot be compared' in text
+  rates = 'eval_masking.masked_lm_prob={}; predictions per row={}'
+  for seeds, rate, count in (('0', '0.15', '10'), ('0', '0.4', '26'), ('0 or 3', '0.15', '10')):
+    assert f'mlm_nsp: mlm (eval.seed={seeds}; {rates.format(rate, count)})' in text
 
 
 def test_runs_judged_on_other_rows_are_named(tmp_path):
@@ -206,6 +217,4 @@ def test_runs_judged_on_other_rows_are_named(tmp_path):
     folder = workdir(tmp_path / name, lines, f'--config.seed={ord(name)}')
     facts = {'data': {'eval': {'baselines': {}, 'fingerprint': rows}}}
     (folder / 'run.json').write_text(json.dumps(facts))
-  assert f'data.eval=x in {tmp_path}/a; data.eval=y in {tmp_path}/b' in report.table(
-    report.read(tmp_path)
-  )
+  assert '(data.eval=x or y)\n' in report.table(report.read(tmp_path))

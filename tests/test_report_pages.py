@@ -152,7 +152,7 @@ def test_the_files_of_a_report(tmp_path):
     ElementTree.parse(tmp_path / 'report' / f'{name}.svg')
 
 
-def test_arms_that_were_evaluated_otherwise_stand_apart(tmp_path, no_pictures):
+def test_arms_that_were_evaluated_otherwise_stand_apart(tmp_path, no_pictures, capsys):
   grid(tmp_path, {0.15: 4.0, 0.3: 3.9})
   for seed in range(3):
     workdir(tmp_path / f'batch,seed={seed}', [(500, 'eval', {'mlm': 2.0})],
@@ -165,6 +165,9 @@ def test_arms_that_were_evaluated_otherwise_stand_apart(tmp_path, no_pictures):
   assert len(tables) == 3 and 'evaluated otherwise stand in tables of their own, 3' in text
   assert any('eval_masking.masked_lm_prob=0.05' in x for x in tables)
   assert sum('vocabulary=none' in x for x in tables) == 2
+  printed = [re.split(' {2,}', line) for line in capsys.readouterr().out.splitlines()]
+  for name in tables:
+    assert all(row in printed for row in rows_of(text, f'({name})\n'))
   first = rows_of(text, f'({tables[0]})\n')
   assert [row[0] for row in first] == ['masked_lm_prob=0.15', 'masked_lm_prob=0.3']
   for name in tables[1:]:
@@ -182,16 +185,11 @@ def test_labelled_data_that_was_changed_between_runs_sets_them_apart(tmp_path, n
     workdir(tmp_path / name, lines, f'--config.{field}', '--config.steps=500', spec=spec)
     facts = {'data': {'eval': {'baselines': {}, 'fingerprint': rows}}}
     (tmp_path / name / 'run.json').write_text(json.dumps(facts))
-  (panel,) = report_panels.report(*_read(tmp_path)).panels
+  (panel,) = report.read(tmp_path).panels
   assert len(panel.arms) == 3
   (tmp_path / 'b' / 'run.json').write_text(json.dumps(facts).replace('z', 'y'))
-  panels = report_panels.report(*_read(tmp_path)).panels
+  panels = report.read(tmp_path).panels
   assert len(panels) == 3 and 'rows of data.eval=y' in {panel.evaluated_on for panel in panels}
-
-
-def _read(folder):
-  """(runs, folders) for report_panels.report."""
-  return report_runs.read(folder)[0], [folder]
 
 
 def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
@@ -263,11 +261,11 @@ def test_colours_survive_grey_print():
 
 def test_points_of_a_curve(tmp_path):
   grid(tmp_path, {0.15: 4.0}, seeds=3)
-  runs = report.read(tmp_path)
+  runs, _ = report_runs.read(tmp_path)
   (first, last) = report_figures.points(runs[0], 'mlm')
   assert (first['step'], first['tokens'], first['seconds'], first['flops']) == (250, 25e3, 50, 5e8)
   found = report_figures.curve(runs, 'mlm', 'tokens')
   assert [x for x, _, _ in found] == [25e3, 50e3]
-  finals = [report.final(run, 'mlm') for run in runs]
+  finals = [report_runs.final(run, 'mlm') for run in runs]
   assert found[1][1:] == (pytest.approx(statistics.mean(finals)), stats.interval(finals))
   assert last['value'] == finals[0]

@@ -875,9 +875,9 @@ def test_sweep_runs_seeds_and_report_reads_workdirs_alone(pretrained, labelled, 
     '--config.model.hidden_size=32', '--config.model.intermediate_size=64',
     '--config.model.max_position_embeddings=64', *(f'--config.{k}={flat[k]}' for k in fixed),
   ])  # fmt: skip
-  rows = capsys.readouterr().out.split('by length')[0].strip().splitlines()
-  assert len(rows) == 3 and rows[0].startswith('objective')
-  assert '±' in rows[1] and 'init_from=none' in rows[1] and str(pretrained[0]) in rows[2]
+  rows = capsys.readouterr().out.split('\n\n')[1].splitlines()
+  assert len(rows) == 3 and rows[0].startswith('arm')
+  assert '±' in rows[1] and 'init_from=none' in rows[1] and rows[2].startswith('init_from=')
   values = [
     lines(p.parent, 'eval')[-1]['classification_accuracy']
     for p in sorted(tmp_path.glob('init_from=none*/config.json'))

@@ -389,9 +389,9 @@ def test_it_is_evaluated_with_a_longer_memory_and_says_bits(trained):
   assert again == pytest.approx(metrics, rel=1e-6)
   assert len({x['lm'] for x in (again, longer, none)}) == 3
   assert abs(longer['lm'] - again['lm']) < 0.2
-  runs = report.read(workdir)
-  assert runs[0]['judged']['lanes'] == '8 with a memory of 48'
-  assert 'language_model' in report.table(runs)
+  result = report.read(workdir)
+  assert result.runs[0]['evaluated_on']['lanes'] == '8 with a memory of 48'
+  assert 'language_model' in report.table(result)
 
 
 def test_bits_are_those_of_all_bytes(trained, corpus_file, caplog):

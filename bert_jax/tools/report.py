@@ -6,20 +6,18 @@ prints a table and writes S/report: report.html (one file, with its pictures), r
 results.csv (a line for each run) and each picture as PDF, SVG and PNG; all from the workdirs alone.
 
 Runs that differ in nothing but the seed are one line: mean ± standard deviation over the seeds, and
-a 95 % interval of that mean (Student's t, from 3 seeds on). The pages also give the difference of
-each arm to the baseline over the seeds that both have, with its interval and p value (paired
-t-test), corrected for all comparisons of a table (Holm). Runs that differ in many fields go by the
-name of their folder. FLOPs are those of the training, matrix products only. Copies of a run, of the
-same config, seed and data, count once. A run that collapsed, one that predicts the same for every
-example, is named, and a second line gives the mean without it. Runs that were evaluated on other
-rows, or under other masks, are named too, since their losses cannot be compared. --svm adds, to
-classification, the scores of TF-IDF and a linear support vector machine on the same examples.
-Scores of a task are shown by the length of its texts too, in a second table and a second row of
-panels.
+a 95 % interval of that mean (Student's t, from 3 seeds on); then the difference to the baseline
+over the seeds that both have, with its interval and p value (paired t-test), corrected for all
+comparisons of a table (Holm). Runs that differ in many fields go by the name of their folder. FLOPs
+are those of the training, matrix products only. Copies of a run, of the same config, seed and data,
+count once; unfinished runs count only where no run is finished. Where runs collapsed, to one answer
+for every example, the mean without them stands beside. Runs that were evaluated on other rows, or
+under other masks, stand in tables of their own. --svm adds, to classification, the scores of TF-IDF
+and a linear support vector machine on the same examples. Scores of a task are shown by the length
+of its texts too.
 """
 
 import logging
-import statistics
 from pathlib import Path
 
 from bert_jax import config as config_lib
@@ -28,27 +26,17 @@ from bert_jax.errors import InputError
 from bert_jax.rows import prepared_examples
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.classification import linear
-from bert_jax.tools import arguments, report_lengths, report_pages, report_panels, report_runs
-from bert_jax.tools.report_runs import (
-  collapsed,
-  costs,
-  final,
-  groups,
-  judged_otherwise,
-  metric_of,
-  without_copies,
-)
-from bert_jax.tools.report_statistics import interval
+from bert_jax.tools import arguments, report_figures, report_pages, report_panels, report_runs
 
 log = logging.getLogger('bert_jax')
 
 
-def read(*folders):
-  """The runs below some folders, see report_runs.read; what is left out is logged."""
+def read(*folders, metric='', baseline='', renamed=(), svm=False):
+  """The Report of the runs below some folders, see report_panels.report. svm: with runs of TF-IDF
+  and a linear SVM."""
   runs, remarks = report_runs.read(*folders)
-  for remark in remarks:
-    log.warning('%s', remark)
-  return runs
+  runs += svms(runs) if svm else []
+  return report_panels.report(runs, folders, metric, baseline, renamed, remarks)
 
 
 def svms(runs):
@@ -67,84 +55,20 @@ def svms(runs):
     sources = TASKS['classification'].sources(config, tokenizer)
     line = {'step': 0, 'split': 'eval'} | linear.scores(config, sources['train'], sources['eval'])
     fields |= {'objective': 'TF-IDF + linear SVM', 'checkpoint.best_metric': '', 'eval.patience': 0}
-    out[key] = run | {'config': fields, 'lines': [line], 'by_length': [], 'costs': {}}
+    path = Path(f'{run["path"]} (SVM)')
+    out[key] = run | {'path': path, 'config': fields, 'lines': [line], 'by_length': [], 'costs': {}}
   return list(out.values())
 
 
-def table(runs, metric='', svm=False):
-  """The text of the table: a line for each group of runs, then the collapsed runs. svm: with lines
-  for TF-IDF and a linear SVM."""
-  runs, copies = without_copies(runs)
-  rows = [(
-    'objective', 'runs that differ in', 'seeds', 'metric', 'mean ± sd', '95 %', 'baseline',
-    'against it', 'parameters', 'FLOPs',
-  )]  # fmt: skip
-  shown = list(groups(runs + (svms(runs) if svm else [])).items())
-  shown += [
-    ((objective, f'{text or "-"}, without collapsed runs'), sound)
-    for (objective, text), members in shown
-    if 0 < len(sound := [run for run in members if not collapsed(run)]) < len(members)
-  ]
-  for (objective, text), members in shown:
-    name = metric_of(members[0], metric)
-    values = [v for run in members if (v := final(run, name)) is not None]
-    if not values:
-      continue
-    spread = f' ± {statistics.stdev(values):.4f}' if len(values) > 1 else ''
-    level = members[0]['data'].get('eval', {}).get('baselines', {}).get(name)
-    rows.append((
-      objective, text or '-', str(len(values)), name, f'{statistics.mean(values):.4f}{spread}',
-      '{:.4f} to {:.4f}'.format(*within) if (within := interval(values)) else '-',
-      f'{level[0]:.4f} ({level[1]})' if level else '-',
-      f'{statistics.mean(values) - level[0]:+.4f}' if level else '-', *costs(members[0]),
-    ))  # fmt: skip
-  if len(rows) == 1:
-    names = sorted({name for run in runs for line in run['lines'] for name in line})
-    raise InputError(f'no run has an evaluated {metric or "metric"}; there are {", ".join(names)}.')
-  lines = [f'collapsed, one answer for every example: {x["path"]}' for x in runs if collapsed(x)]
-  lines += [
-    f'{copy} is a copy of {run} (same config, seed and data): counted once'
-    for copy, run in copies.items()
-  ]
-  lines += judged_otherwise(runs)
-  lines += report_lengths.lines(
-    [(objective, text, metric_of(x[0], metric), x) for (objective, text), x in shown]
-  )
-  return '\n'.join(arguments.aligned(rows) + lines)
+def table(report):
+  """The tables of a Report as a text."""
+  return report_pages.text(report)
 
 
-def picture(runs, path, metric=''):
-  """Draws the curves of all runs: a panel for each objective, a colour for each group of seeds."""
-  from matplotlib.figure import Figure
-
-  by_group = groups(runs)
-  objectives = list(dict.fromkeys(objective for objective, _ in by_group))
-  has_lengths = any(run['by_length'] for run in runs)
-  figure = Figure(figsize=(6 * len(objectives), 4.2 * (1 + has_lengths)))
-  axes = figure.subplots(1 + has_lengths, len(objectives), squeeze=False)
-  for column, objective in enumerate(objectives):
-    axis = axes[0, column]
-    panel = {text: members for (o, text), members in by_group.items() if o == objective}
-    for i, (text, members) in enumerate(panel.items()):
-      name = metric_of(members[0], metric)
-      for j, run in enumerate(members):
-        for split, style in (('train', '-'), ('eval', 'o--')):
-          points = [(x['step'], x[name]) for x in run['lines'] if x['split'] == split and name in x]
-          label = f'{split} {text}'.strip() if j == 0 else None
-          look = dict(color=f'C{i}', markersize=4, alpha=0.5 if split == 'train' else 1.0)
-          axis.plot(*zip(*points or [(0, float('nan'))]), style, label=label, **look)
-      splits = members[0]['data']
-      level = splits.get('eval', splits['train'])['baselines'].get(name)
-      if level and i == 0:
-        axis.axhline(level[0], color='gray', linestyle=':', label=level[1])
-    axis.set(title=objective, xlabel='step', ylabel=name)
-    axis.legend(fontsize=7)
-    if has_lengths:
-      of_lengths = [(text or '-', metric_of(x[0], metric), x) for text, x in panel.items()]
-      report_lengths.draw(axes[1, column], of_lengths)
-  figure.tight_layout()
+def picture(report, path):
+  """Draws the curves of a Report into a file: a column for each of its tables."""
   try:
-    figure.savefig(path, dpi=120)
+    report_figures.side_by_side(report.panels).savefig(path, dpi=120)
   except (OSError, ValueError) as error:
     raise InputError(f'--picture {path} cannot be written: {error}.') from None
 
@@ -163,19 +87,16 @@ def main(argv=None):
   add('--picture', default='', metavar='PNG', help='draw the curves of all runs into this file too')
   args = parser.parse_args(argv)
   with config_lib.command_line():
-    runs, remarks = report_runs.read(*args.folder)
-    print(table(runs, args.metric, args.svm))
-    report = report_panels.report(
-      runs, args.folder, args.metric, args.baseline, args.label, remarks
+    report = read(
+      *args.folder, metric=args.metric, baseline=args.baseline, renamed=args.label, svm=args.svm
     )
-    for remark in report.remarks:
-      log.warning('%s', remark)
+    print(table(report))
     out = Path(args.out or Path(args.folder[0]) / 'report')
     arguments.check_writable(out)
     written = report_pages.write(report, out, args.title or Path(args.folder[0]).resolve().name)
     log.info('written to %s: %s', out, ', '.join(written))
     if args.picture:
-      picture(without_copies(runs)[0], args.picture, args.metric)
+      picture(report, args.picture)
       print(f'curves: {args.picture}')
 
 

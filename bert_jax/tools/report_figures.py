@@ -40,8 +40,8 @@ def looks(panel):
   }
 
 
-def points(run, metric):
-  """[{'step', 'tokens', 'flops', 'seconds', 'value'}] of the evaluations of a run. tokens: without
+def points(run, metric, split='eval'):
+  """[{'step', 'tokens', 'flops', 'seconds', 'value'}] of the lines of a run. tokens: without
   padding; seconds: of training alone, without evaluations and saving. NaN where the run does not
   say."""
   known, tokens, seconds = [(0, 0.0, 0.0)], 0.0, 0.0
@@ -53,7 +53,7 @@ def points(run, metric):
       known.append((line['step'], tokens, seconds))
   out, flops = [], run['costs'].get('flops_per_step', math.nan)
   for line in run['lines']:
-    if line['split'] == 'eval' and line.get(metric) is not None:
+    if line['split'] == split and line.get(metric) is not None:
       before = max((x for x in known if x[0] <= line['step']), key=lambda x: x[0])
       exact = before if before[0] == line['step'] else (0, math.nan, math.nan)
       out.append({'step': line['step'], 'tokens': exact[1], 'seconds': exact[2],
@@ -61,10 +61,10 @@ def points(run, metric):
   return out
 
 
-def curve(runs, metric, along):
+def curve(runs, metric, along, split='eval'):
   """[(x, mean over the runs, its interval or None)] at the steps that all runs were evaluated at;
   x: the mean of a quantity of ALONG."""
-  by_step = [{point['step']: point for point in points(run, metric)} for run in runs]
+  by_step = [{point['step']: point for point in points(run, metric, split)} for run in runs]
   by_step = [x for x in by_step if x]
   shared = sorted(set.intersection(*map(set, by_step))) if by_step else []
   out, examples = [], report_lengths.examples(runs, metric)
@@ -77,17 +77,21 @@ def curve(runs, metric, along):
   return out
 
 
+def draw_line(axis, means, look, label):
+  """Draws [(x, mean, its interval or None)] with about 20 markers and a band."""
+  axis.plot([x for x, _, _ in means], [y for _, y, _ in means], label=label, markersize=3.5,
+            linewidth=1.3, markevery=-(-len(means) // 20) or 1, **look)  # fmt: skip
+  band = [(x, *within) for x, _, within in means if within]
+  if band:
+    axis.fill_between(*zip(*band), color=look['color'], alpha=0.15, linewidth=0)
+
+
 def draw_curves(axis, panel, metric, along):
   for arm in panel.arms:
     means = curve(arm.runs, metric, along)
     if not means:
       continue
-    look = looks(panel)[arm.label]
-    axis.plot([x for x, _, _ in means], [y for _, y, _ in means], label=arm.label, markersize=3.5,
-              linewidth=1.3, **look)  # fmt: skip
-    band = [(x, *within) for x, _, within in means if within]
-    if band:
-      axis.fill_between(*zip(*band), color=look['color'], alpha=0.15, linewidth=0)
+    draw_line(axis, means, looks(panel)[arm.label], arm.label)
   if level := panel.level(metric):
     axis.axhline(level[0], color='0.45', linestyle=':', linewidth=1)
     axis.annotate(level[1], (1, level[0]), xycoords=('axes fraction', 'data'), color='0.35',
@@ -97,10 +101,11 @@ def draw_curves(axis, panel, metric, along):
 
 
 def with_legend(figure, axis):
-  """Puts the legend of an axis below the figure."""
+  """Puts the legend of an axis below the figure, or the part of one."""
   handles, labels = axis.get_legend_handles_labels()
   if handles:
-    columns = max(1, min(len(labels), int(110 / (8 + max(map(len, labels))))))
+    letters = 12 * figure.bbox.width / figure.dpi
+    columns = max(1, min(len(labels), int(letters / (8 + max(map(len, labels))))))
     figure.legend(handles, labels, loc='outside lower center', ncols=columns, frameon=False)
   return figure
 
@@ -170,27 +175,50 @@ def gallery(panel):
   return with_legend(figure, axes[0])
 
 
-def over_lengths(panel, metric):
-  """The final values over the length of a text, of the runs that were scored by it."""
-  of_arm = {arm.label: report_lengths.by_length(arm.runs, metric) for arm in panel.arms}
-  lengths = sorted({x for scores in of_arm.values() for x in scores}, key=report_lengths.shortest)
-  if not lengths:
-    return None
-  figure, (axis,) = new(1, 1, 3.6)
-  for label, scores in of_arm.items():
-    look, places = looks(panel)[label], [i for i, x in enumerate(lengths) if x in scores]
-    values = [scores[lengths[i]] for i in places]
-    means = [statistics.fmean(each) for _, each in values]
-    within = [interval(each, step_of(count, each)) for count, each in values]
-    if places:
-      axis.plot(places, means, label=label, markersize=3.5, linewidth=1.3, **look)
-    band = [(place, *x) for place, x in zip(places, within) if x]
-    if band:
-      axis.fill_between(*zip(*band), color=look['color'], alpha=0.15, linewidth=0)
+def draw_lengths(axis, panel, metric, lengths):
+  """The scores of texts of these lengths, of the runs that were scored by it."""
+  for arm in panel.arms:
+    scores = report_lengths.by_length(arm.runs, metric)
+    there = [(i, *scores[x]) for i, x in enumerate(lengths) if x in scores]
+    means = [(i, statistics.fmean(x), interval(x, step_of(count, x))) for i, count, x in there]
+    draw_line(axis, means, looks(panel)[arm.label], arm.label)
   axis.set(xticks=range(len(lengths)), xticklabels=lengths, xlabel='tokens of a text',
            ylabel=metric)  # fmt: skip
   axis.spines[['top', 'right']].set_visible(False)
+
+
+def over_lengths(panel, metric):
+  """The final values over the length of a text, if runs were scored by it."""
+  if not (lengths := report_lengths.lengths(panel.arms, metric)):
+    return None
+  figure, (axis,) = new(1, 1, 3.6)
+  draw_lengths(axis, panel, metric, lengths)
   return with_legend(figure, axis)
+
+
+def side_by_side(panels):
+  """The curves of several panels, of training too, and below them the scores by length."""
+  from matplotlib.figure import Figure
+
+  lengths = [report_lengths.lengths(panel.arms, panel.metrics[0]) for panel in panels]
+  rows = 1 + any(lengths)
+  figure = Figure(figsize=(6 * len(panels), 3.9 * rows + 0.4), layout='constrained')
+  parts = figure.subfigures(1, len(panels), squeeze=False).flat
+  for panel, part, each in zip(panels, parts, lengths):
+    metric, axes = panel.metrics[0], part.subplots(rows, 1, squeeze=False).flat
+    for arm in panel.arms:
+      if means := curve(arm.runs, metric, 'step', 'train'):
+        look = looks(panel)[arm.label] | {'marker': ''}
+        axes[0].plot(*list(zip(*means))[:2], linewidth=0.7, alpha=0.6, **look)
+    draw_curves(axes[0], panel, metric, 'step')
+    name = f'{panel.objective} (thin: in training)\n{panel.evaluated_on}'.strip()
+    axes[0].set_title(name, fontsize=9, wrap=True)
+    if each:
+      draw_lengths(axes[1], panel, metric, each)
+    elif rows == 2:
+      axes[1].remove()
+    with_legend(part, axes[0])
+  return figure
 
 
 def of_panel(panel):

@@ -2,8 +2,6 @@
 
 import statistics
 
-from bert_jax.tools import arguments
-
 
 def by_length(runs, metric):
   """{tokens: (examples, [score of each run])} of runs that differ in the seed only; texts of the
@@ -26,29 +24,16 @@ def shortest(tokens):
   return int(tokens.split('-')[0])
 
 
-def lines(shown):
-  """The lines of a table of [(objective, in what the runs differ, metric, runs)] that has a column
-  for each length that occurs; [] if no run has been scored by length."""
-  rows = [(name, text, metric, by_length(runs, metric)) for name, text, metric, runs in shown]
-  rows = [row for row in rows if row[3]]
-  lengths = sorted({x for row in rows for x in row[3]}, key=shortest)
-  if not lengths:
-    return []
-  table = [('objective', 'runs that differ in', 'metric', *(f'{x} tokens' for x in lengths))]
-  for name, text, metric, scores in rows:
-    cells = (
-      f'{statistics.mean(scores[x][1]):.4f} ({scores[x][0]})' if x in scores else '-'
-      for x in lengths
-    )
-    table.append((name, text or '-', metric, *cells))
-  return ['by length (examples):', *arguments.aligned(table)]
+def lengths(arms, metric):
+  """The buckets of length that occur in some arms, shortest first."""
+  return sorted({x for arm in arms for x in by_length(arm.runs, metric)}, key=shortest)
 
 
-def draw(axis, shown):
-  """Draws the scores over the length, a line for each of [(label, metric, runs)]."""
-  for label, metric, runs in shown:
-    points = by_length(runs, metric)
-    means = [statistics.mean(scores) for _, scores in points.values()]
-    axis.plot(list(points), means, 'o-', label=label)
-  axis.set(title='by length', xlabel='tokens of a text', ylabel=metric)
-  axis.legend(fontsize=7)
+def table(arms, metric):
+  """(header, rows) of means, with a column for each length that occurs."""
+  columns, rows = lengths(arms, metric), []
+  for arm in arms:
+    scores = by_length(arm.runs, metric)
+    means = {x: f'{statistics.fmean(values):.4f} ({n})' for x, (n, values) in scores.items()}
+    rows.append((arm.label, *(means.get(x, '-') for x in columns)))
+  return ('arm', *(f'{x} tokens' for x in columns)), rows

@@ -1,12 +1,20 @@
-"""Writes a report: an HTML file with its pictures in it, Markdown, a LaTeX table, a CSV of runs."""
+"""Writes a report: an HTML file with its pictures in it, Markdown, a LaTeX table, a CSV of runs,
+and the text that the terminal shows, all of the same tables."""
 
 import csv
 import html
 import io
 import re
+import statistics
 from pathlib import Path
 
-from bert_jax.tools import report_figures, report_runs, report_statistics
+from bert_jax.tools import (
+  arguments,
+  report_figures,
+  report_lengths,
+  report_runs,
+  report_statistics,
+)
 from bert_jax.whole_files import write_whole
 
 FORMATS = ('pdf', 'svg', 'png')
@@ -79,10 +87,8 @@ def heading(panel):
 
 def cells(row, baseline):
   """The texts of a Row, as many as HEADER."""
-  number = lambda x: '-' if x is None else f'{x:.4f}'
   within = lambda x: f'{x[0]:.4f} to {x[1]:.4f}' if x else '-'
-  spread = f' ± {row.sd:.4f}' if row.sd is not None else ''
-  start = (row.label, str(len(row.values)), number(row.mean) + spread, within(row.interval))
+  start = (row.label, str(len(row.values)), mean_of(row), within(row.interval))
   if row.label == baseline:
     return (*start, 'baseline', '-', '-', '-')
   if row.difference is None:
@@ -93,13 +99,34 @@ def cells(row, baseline):
   return (*start, f'{difference.mean:+.4f}{fewer}', within(difference.interval), *tests)
 
 
+def spread(values):
+  """The text of the mean and standard deviation of some numbers."""
+  sd = f' ± {statistics.stdev(values):.4f}' if len(values) > 1 else ''
+  return f'{statistics.fmean(values):.4f}{sd}' if values else '-'
+
+
+def mean_of(row):
+  """That of a Row: '0.7100 ± 0.0700 (1 of 5 collapsed, 0.7400 ± 0.0100 without)'."""
+  gone = sum(row.sound.get(seed) != value for seed, value in row.values.items())
+  without = f', {spread(list(row.sound.values()))} without' if row.sound else ''
+  more = f' ({gone} of {len(row.values)} collapsed{without})' if gone else ''
+  return spread(list(row.values.values())) + more
+
+
 def probability(p):
   return '-' if p is None else '< 0.0001' if p < 1e-4 else f'{p:.4f}'
 
 
 def notes(panel):
-  """Sentences on what a panel's table does not have, and why."""
+  """Sentences on what a panel's table shows, and what it does not have, and why."""
   rows = panel.rows(panel.metrics[0])
+  best = [arm.label for arm in panel.arms if any(x['config']['eval.patience'] for x in arm.runs)]
+  yield 'Values are of the last evaluation of a run' + (best and (
+    f'; those of {", ".join(best)}, which may stop early, of the one that was best by '
+    'checkpoint.best_metric on the same examples, which flatters them'
+  ) or '') + '.'  # fmt: skip
+  if any(row.sound != row.values for row in rows):
+    yield 'Runs that collapsed, to one answer for every example, are in all means and tests.'
   if few := [row.label for row in rows if 0 < len(row.values) < report_statistics.FEWEST]:
     yield (
       f'No interval and no test of fewer than {report_statistics.FEWEST} seeds: {", ".join(few)}.'
@@ -120,10 +147,15 @@ def scores(panel):
   others = panel.metrics[1:]
   by_metric = [panel.rows(name) for name in others]
   return ('arm', *others), [
-    (row.label, *('-' if x[i].mean is None else f'{x[i].mean:.4f}'
-                  + (f' ± {x[i].sd:.4f}' if x[i].sd is not None else '') for x in by_metric))
-    for i, row in enumerate(panel.rows(panel.metrics[0]))
-  ]  # fmt: skip
+    (arm.label, *(mean_of(rows[i]) for rows in by_metric)) for i, arm in enumerate(panel.arms)
+  ]
+
+
+def more_tables(panel):
+  """{title: (header, rows)} of what stands below the table of a panel, if there is a number."""
+  lengths = report_lengths.table(panel.arms, panel.metrics[0])
+  tables = {'By the length of the texts, mean (examples)': lengths, 'Costs': costs(panel)}
+  return {k: x for k, x in tables.items() if {cell for row in x[1] for cell in row[1:]} - {'-'}}
 
 
 def costs(panel):
@@ -175,7 +207,8 @@ def page(report, title, pictures):
       out.append(f'<figure>{drawing}<figcaption>{say(caption)}</figcaption></figure>')
     if panel.metrics[1:]:
       out += ['<h3>Other scores, mean ± standard deviation</h3>', html_table(*scores(panel))]
-    out += ['<h3>Costs</h3>', html_table(*costs(panel))]
+    for name, table in more_tables(panel).items():
+      out += [f'<h3>{say(name)}</h3>', html_table(*table)]
   out.append('<h2>In what the arms differ</h2>')
   for objective, (names, values) in report.differences.items():
     out.append(f'<h3>{say(objective)}</h3>')
@@ -199,7 +232,18 @@ def listing(report):
   return ('run', 'arm', 'seed', 'steps', ''), rows
 
 
-# ---- Markdown, LaTeX, CSV ------------------------------------------------------------------------
+# ---- Text, Markdown, LaTeX, CSV ------------------------------------------------------------------
+
+
+def text(report):
+  """What the terminal shows."""
+  out = []
+  for panel in report.panels:
+    rows = [cells(row, panel.baseline) for row in panel.rows(panel.metrics[0])]
+    out += [heading(panel), '', *arguments.aligned([HEADER, *rows]), '', *notes(panel), '']
+    for name, (header, rows) in more_tables(panel).items():
+      out += [name, *arguments.aligned([header, *rows]), '']
+  return '\n'.join([*out, *report.remarks]).strip()
 
 
 def markdown_table(header, rows):
@@ -217,7 +261,8 @@ def markdown(report, title, pictures):
     out += [f'![{caption}]({name}.svg)\n' for name, caption, _ in pictures.get(number, ())]
     if panel.metrics[1:]:
       out += ['### Other scores, mean ± standard deviation', '', markdown_table(*scores(panel))]
-    out += ['### Costs', '', markdown_table(*costs(panel))]
+    for name, table in more_tables(panel).items():
+      out += [f'### {name}', '', markdown_table(*table)]
   for objective, (names, values) in report.differences.items():
     out += [f'## In what the arms of {objective} differ', '']
     out.append(markdown_table(*differences(names, values)) if names else 'In nothing.\n')

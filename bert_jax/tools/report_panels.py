@@ -23,13 +23,13 @@ NO_SCORES = ('step', 'split', 'constant', 'masked')  # in a line of an evaluatio
 
 
 class Row(NamedTuple):
-  """What an arm's seeds say of a metric. mean, sd: None without a value, or with one alone;
-  difference: to the baseline."""
+  """What an arm's seeds say of a metric. mean: None without a value; difference: to the
+  baseline."""
 
   label: str
   values: dict  # {seed: value}
+  sound: dict  # the same of the runs that have not collapsed
   mean: float | None
-  sd: float | None
   interval: tuple | None
   difference: report_statistics.Difference | None
 
@@ -58,12 +58,12 @@ class Panel:
     step, compared, out = report_statistics.step_of(examples, every), {}, []
     if self.baseline:
       compared = report_statistics.differences(values, self.baseline, step)
-    for label, by_seed in values.items():
+    for arm in self.arms:
+      by_seed, sound = values[arm.label], [x for x in arm.runs if not report_runs.collapsed(x)]
       each = list(by_seed.values())
       out.append(Row(
-        label, by_seed, statistics.fmean(each) if each else None,
-        statistics.stdev(each) if len(each) > 1 else None,
-        report_statistics.interval(each, step), compared.get(label),
+        arm.label, by_seed, values_of(sound, metric), statistics.fmean(each) if each else None,
+        report_statistics.interval(each, step), compared.get(arm.label),
       ))  # fmt: skip
     return out
 
@@ -130,6 +130,9 @@ def report(runs, folders, metric='', baseline='', renamed=(), remarks=()):
     lines = [line for line in run['lines'] if line['split'] == 'eval' and name in line]
     if lines and report_runs.final(run, name) is None:
       status[run['path']] = f'its last {name} is no number: in no mean'
+  if not any(metric in panel.metrics if metric else panel.metrics for panel in panels):
+    names = sorted({name for run in runs for line in run['lines'] for name in line})
+    raise InputError(f'no run has an evaluated {metric or "metric"}; there are {", ".join(names)}.')
   labels = ', '.join(arm.label for arms in arms_of.values() for arm in arms)
   remarks += [f'--label {old}={new}: no arm is called {old}; there are {labels}'
               for old, new in unused.items()]  # fmt: skip
@@ -270,25 +273,30 @@ def panels_of(objective, arms, metric, baseline, remarks):
   if len(out) > 1:
     remarks.append(
       f'{objective}: arms that were evaluated otherwise stand in tables of their own, '
-      f'{len(out)}, since their numbers cannot be compared'
+      f'{len(out)}, since their numbers cannot be compared (bert_jax.evaluate with the same '
+      '--config.eval.seed, --config.eval_masking.* and data.eval makes them so)'
     )
   return out
 
 
 def metrics_of(runs):
-  """The names of the scores in the last evaluations of runs."""
+  """The names of the scores in the evaluations of runs that count."""
   names = {}
   for run in runs:
-    evals = [line for line in run['lines'] if line['split'] == 'eval']
-    for name, value in (evals[-1] if evals else {}).items():
+    for name, value in report_runs.counted(run).items():
       if isinstance(value, (int, float)) and name not in NO_SCORES and '_below_' not in name:
         names[name] = None
   return list(names)
 
 
 def described(way, ways):
-  """In what one way of being evaluated differs from the others: 'eval.seed=0; vocabulary=ab12'."""
+  """In what one way of being evaluated differs from the others, and in what the runs of an arm
+  differ in it: 'eval.seed=0; vocabulary=ab12 or 34ef'."""
   values = lambda some, name: sorted({str(dict(x).get(name)) for way in some for x in way})
   names = dict.fromkeys(name for other in ways for x in other for name, _ in x)
-  differ = [name for name in names if len({tuple(values([w], name)) for w in ways}) > 1]
-  return '; '.join(f'{name}={" or ".join(values([way], name))[:60]}' for name in differ)
+  here = {name: values([way], name) for name in names}
+  return '; '.join(
+    f'{name}={" or ".join(each)[:60]}'
+    for name, each in here.items()
+    if len(each) > 1 or any(values([other], name) != each for other in ways)
+  )

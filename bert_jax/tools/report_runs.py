@@ -12,7 +12,6 @@ from bert_jax.errors import InputError, first_line
 from bert_jax.tasks import TASKS
 
 MANY = 4  # fields in which runs may differ and still be named by them
-SHOWN = 4  # kinds of evaluation that are named where runs differ in it
 # Fields that cannot change a run's result.
 WITHOUT_EFFECT = (
   'mesh.', 'log.', 'profile', 'max_hours', 'checkpoint.every', 'checkpoint.minutes',
@@ -28,8 +27,8 @@ def read(*folders):
   """(runs, remarks) of some folders. A run is {'path', 'config': {name: value}, 'main_metric',
   'lines': those of metrics.jsonl, 'by_length': that of scores.json, [{'tokens', 'examples', metric:
   score}], or [], 'data', 'costs' and 'commit': what run.json says of them,
-  'judged': what decides its evaluation, 'evaluated_on': the same with its data and, where a loss
-  depends on it, its vocabulary}. remarks: sentences on what is left out and why. InputError if no
+  'evaluated_on': what decides its evaluation, with its data and, where a loss depends on it, its
+  vocabulary}. remarks: sentences on what is left out and why. InputError if no
   run is there."""
   runs, remarks, configs = [], [], {}
   for folder in map(Path, folders):
@@ -85,7 +84,6 @@ def _run(path):
   examples = {'data.eval': config.data.eval or config.data.train}
   levels = data.get('eval', {}).get('baselines', {})
   examples |= {f'{name} of a {kind}': level for name, (level, kind) in levels.items()}
-  run['judged'] = judged
   run['evaluated_on'] = judged | {'vocabulary': _vocabulary(path.parent)} if judged else examples
   return run | {'costs': facts.get('costs', {}), 'commit': facts.get('commit', '')}, damaged
 
@@ -95,7 +93,7 @@ def tell_changed_data_apart(runs):
   is another one than that of a run which should have the same rows: the file was changed between
   them. (Another vocabulary, or another length, makes other rows of the same examples.)"""
   alike = {}  # {what decides the rows: runs}
-  for run in (run for run in runs if not run['judged']):
+  for run in (run for run in runs if 'vocabulary' not in run['evaluated_on']):
     fields = [(name, x) for name, x in run['config'].items() if name.startswith(OF_ROWS)]
     alike.setdefault(repr((fields, _vocabulary(run['path']))), []).append(run)
   for some in alike.values():
@@ -134,45 +132,26 @@ def without_copies(runs):
   return [run for run in runs if run['path'] not in copies], copies
 
 
-def judged_otherwise(runs):
-  """Lines that name the runs whose evaluations cannot be compared, and in what they differ."""
-  lines = []
-  for objective in sorted({run['config']['objective'] for run in runs}):
-    judged = {}  # {what decides the evaluation: [paths]}
-    for run in runs:
-      if run['config']['objective'] == objective:
-        judged.setdefault(tuple(run['judged'].items()), []).append(str(run['path']))
-    if len(judged) > 1:
-      names = [name for name, _ in next(iter(judged))]
-      differ = [name for name in names if len({dict(x)[name] for x in judged}) > 1]
-      lines.append(
-        f'{objective}: evaluated on other rows or under other masks, so not comparable: '
-        + '; '.join(
-          f'{", ".join(f"{name}={dict(x)[name]}" for name in differ)} in {paths[0]}'
-          + f' and {len(paths) - 1} more' * (len(paths) > 1)
-          for x, paths in list(judged.items())[:SHOWN]
-        )
-        + f'; and {len(judged) - SHOWN} more' * (len(judged) > SHOWN)
-        + ' (bert_jax.evaluate with the same --config.eval.seed, --config.eval_masking.* and '
-        'data.eval makes them so)'
-      )
-  return lines
-
-
 def metric_of(run, metric=''):
   """The metric a run is judged by: the one given, its best_metric, or its task's main metric."""
   return metric or run['config']['checkpoint.best_metric'] or run['main_metric']
 
 
+def counted(run):
+  """The line of the evaluation whose values count, the last one, or of a run that may stop early
+  the best by its checkpoint.best_metric; {} if there is none."""
+  evals, config = [line for line in run['lines'] if line['split'] == 'eval'], run['config']
+  judge = config['checkpoint.best_metric']
+  numbers = [line for line in evals if line.get(judge) is not None]  # null is NaN
+  if config['eval.patience'] and numbers:
+    best = {'max': max, 'min': min}[config['checkpoint.best_mode']]
+    return best(numbers, key=lambda line: line[judge])
+  return evals[-1] if evals else {}
+
+
 def final(run, metric):
-  """The last evaluated value of a metric; None if there is none, or it is no number. Of a run that
-  may stop early the best one."""
-  evals = [line for line in run['lines'] if line['split'] == 'eval']
-  values = [line[metric] for line in evals if metric in line]
-  config, numbers = run['config'], [x for x in values if x is not None]  # null is NaN
-  if numbers and config['eval.patience'] and metric == config['checkpoint.best_metric']:
-    return {'max': max, 'min': min}[config['checkpoint.best_mode']](numbers)
-  return values[-1] if values else None
+  """The value of a metric in the evaluation that counts; None if there is none, or no number."""
+  return counted(run).get(metric)
 
 
 def costs(run):
@@ -184,9 +163,8 @@ def costs(run):
 
 
 def collapsed(run):
-  """Whether the answers of the run's last evaluation are the same for every example."""
-  evals = [line for line in run['lines'] if line['split'] == 'eval']
-  return bool(evals) and 'constant' in evals[-1]
+  """Whether the answers of the evaluation that counts are the same for every example."""
+  return 'constant' in counted(run)
 
 
 def value_of(run, name):

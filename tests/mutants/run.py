@@ -241,7 +241,7 @@ MUTANTS = [
   ),
   (
     'the standard deviation of a whole population',
-    'bert_jax/tools/report.py',
+    'bert_jax/tools/report_pages.py',
     '{statistics.stdev(values):.4f}',
     '{statistics.pstdev(values):.4f}',
     'tests/test_report.py::test_seeds_are_one_line_and_other_fields_another',
@@ -361,8 +361,8 @@ MUTANTS = [
   (
     'the first evaluation is the final one',
     'bert_jax/tools/report_runs.py',
-    'return values[-1] if values else None',
-    'return values[0] if values else None',
+    'return evals[-1] if evals else {}',
+    'return evals[0] if evals else {}',
     'tests/test_report.py::test_a_run_that_may_stop_early_counts_its_best',
   ),
   (

@@ -184,6 +184,9 @@ def give_labels(arms):
               if report_runs.SEED_FOLDER.search(run['path'].name)} or {''}
              for arm in arms]  # fmt: skip
   named = [next(iter(names)) if len(names) == 1 else '' for names in folders]
+  if all(named) and len(set(named)) < len(arms):  # sweeps of the same arms, on other data perhaps
+    sweeps = [{run['path'].parent.name for run in arm.runs} for arm in arms]
+    named = [f'{name} ({", ".join(sorted(of))})' for name, of in zip(named, sweeps)]
   texts = named if len(set(named)) == len(arms) and all(named) else [arm.text for arm in arms]
   for arm, text in zip(arms, shortened([text or 'all runs' for text in texts])):
     arm.label = arm.name = text

@@ -82,7 +82,8 @@ def write(out, trained, labels, facts):
   # A text is cut where it was in training, so that the answers are the same.
   limit = config.task.max_length or config.data.seq_length if 'task' in config else 0
   longest = min(limit or model.max_position_embeddings, model.max_position_embeddings)
-  cuts = 'left' if 'table' in config and config.table.long_texts == 'tail' else 'right'
+  tail = config_lib.flatten(config).get('table.long_texts') == 'tail'
+  cuts = 'left' if tail else 'right'
   note = exported_tokenizers.write(out, tokenizer, family, longest, cuts)
   no_pooler = NO_POOLER.format(FAMILIES[family].name + head.ending) if lacks_pooler else ''
   notes = [text for text in (note, no_pooler) if text]

@@ -97,9 +97,9 @@ TASKS = {
   'swag': CHOICE | dict(optimizer=dict(learning_rate=2e-5),
                         data=dict(seq_length=256, examples_per_row=8),
                         task=dict(format='swag', max_length=64, choices=4)),
-  # A row at a time: an eighth of the memory, and the same gradient but for the draws
-  # of dropout. Several devices, which share the rows, take fewer: optimizer.accumulation=1.
-  'dream': CHOICE | dict(epochs=8.0, optimizer=dict(learning_rate=2e-5, accumulation=8),
+  # optimizer.accumulation=8 takes a row at a time: an eighth of the memory, and the same gradient
+  # but for the draws of dropout.
+  'dream': CHOICE | dict(epochs=8.0, optimizer=dict(learning_rate=2e-5),
                          data=dict(seq_length=1536, examples_per_row=12),
                          task=dict(format='dream', max_length=512, choices=3)),
   'c3': CHOICE | dict(batch_size=12, epochs=8.0, optimizer=dict(learning_rate=2e-5),

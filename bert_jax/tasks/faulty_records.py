@@ -46,7 +46,7 @@ class Problems:
   def note(self, kind, where):
     """Counts a fault that harms nothing."""
     self.counts[kind] += 1
-    if len(self.places[kind]) < NAMED and where not in self.places[kind]:
+    if len(self.places[kind]) <= NAMED and where not in self.places[kind]:
       self.places[kind].append(where)
 
   def note_id(self, record_id, where, fate='kept'):
@@ -117,7 +117,7 @@ class Problems:
     parts = []
     for kind, number in self.counts.items():
       places = self.places.get(kind, [])
-      more = ', ...' if number > len(places) else ''
-      named = f' ({", ".join(places)}{more})' if places else ''
+      more = ', ...' if len(places) > NAMED else ''
+      named = f' ({", ".join(places[:NAMED])}{more})' if places else ''
       parts.append(f'{number:,} {kind.replace("_", " ")}{named}')
     log.info('%s: %s', self.split, ', '.join(parts))

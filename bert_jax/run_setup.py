@@ -42,7 +42,7 @@ from bert_jax.tokenizers import run_tokenizer
 
 log = logging.getLogger('bert_jax')
 
-FEW_STEPS = 100  # fewer teach released weights no task, as a rule
+FEW_STEPS = 100  # in fewer, fine-tuning has hardly begun to learn, as a rule
 
 
 @dataclasses.dataclass

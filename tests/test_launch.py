@@ -12,6 +12,7 @@ import yaml
 
 SCRIPTS = sorted(str(p) for p in Path('launch').iterdir() if not p.suffix)
 TRAIN = ['--', '--config', 'configs/pretrain.py:size=base', '--workdir', '/data/my "runs"']
+TYPE = ['--type', 'v6e-8']
 
 # A gcloud that writes down what it is asked. `says` has what the worker says of the run, a line for
 # each time it is asked; when it says "gone" there is no worker any more, and "130:SUSPENDED" is an
@@ -55,7 +56,7 @@ def test_shellcheck():
 
 
 def test_tpu_shows_its_commands():
-  said = launch('launch/tpu', 'create', 'pod', '--dry-run', '--type', 'v6e-8').stderr
+  said = launch('launch/tpu', 'create', 'pod', '--dry-run', *TYPE).stderr
   assert said.startswith('+ gcloud compute tpus tpu-vm create pod ')
   said = launch('launch/tpu', 'create', 'pod', '--dry-run', '--type', 'v6e-16', '--spot',
                 '--slices', '2', '--zone', 'z').stderr  # fmt: skip
@@ -98,12 +99,13 @@ def test_a_wrong_config_is_said_before_it_costs_money(tmp_path):
     (['launch/attempt', 'true'], 'there is no --workdir'),
     (['launch/tpu', 'create', 'x', '--dry-run'], '--type is missing'),
     (['launch/tpu', 'run', 'x', '--dry-run', '--restart', *TRAIN], '--type is missing'),
-    (['launch/tpu', 'run', 'x', '--dry-run', '--bucket', 'my-b', *TRAIN], 'not in the bucket: /mnt/my-b/'),
+    (['launch/tpu', 'run', 'x', '--dry-run', '--bucket', 'my-b', *TRAIN],
+     'not in the bucket: /mnt/my-b/'),
     (['launch/tpu', 'create', 'x', '--type', '--dry-run'], '--type needs a value'),
     (['launch/tpu', 'setup', 'x', '--dry-run', '--bucket', 'gs://b'], 'without gs:'),
     (['launch/tpu', 'create', 'x', '--dry-run', '--type', 'v5e:4x4'], 'v5e:4x4 is v5litepod-16'),
     (['launch/tpu', 'create', 'My', '--dry-run'], 'My is no name of a TPU'),
-    (['launch/tpu', 'create', 'x', '--dry-run', '--type', 'v6e-8', '--restart'], 'only run takes --restart'),
+    (['launch/tpu', 'create', 'x', '--dry-run', *TYPE, '--restart'], 'only run takes --restart'),
     (['launch/tpu', 'run', 'x', '--dry-run', '--', '--config', 'c'], 'say what to run'),
     (['launch/tpu', 'run', 'x', '--dry-run', *TRAIN, '--config.mesh.slices=2'], '--slices before'),
     (['launch/slurm', '--name', 'a b', *TRAIN], 'has blanks'),
@@ -140,7 +142,7 @@ def gcloud(tmp_path):
 def test_a_preempted_tpu_is_requested_again(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('running\nrunning\ngone\nrunning\n1\nrunning\n0\n')
-  out = launch('launch/tpu', 'run', 'pod', '--spot', '--restart', '--type', 'v6e-8', *TRAIN, **env)
+  out = launch('launch/tpu', 'run', 'pod', '--spot', '--restart', *TYPE, *TRAIN, **env)
   calls = (folder / 'calls').read_text()
   assert 'requesting it again' in out.stderr and 'the run has ended (0)' in out.stderr
   assert calls.count('queued-resources delete pod-request') == 1
@@ -156,7 +158,7 @@ def test_a_run_that_loses_a_slice_goes_on(ending, gcloud):
   """Worker 0 of the first slice is there, and what it says is how a run ends that loses another."""
   env, folder = gcloud
   (folder / 'says').write_text(f'running\n{ending}:SUSPENDED\nrunning\n{ending}\nrunning\n0\n')
-  out = launch('launch/tpu', 'run', 'pod', '--slices', '2', '--restart', '--type', 'v6e-8', *TRAIN, **env)
+  out = launch('launch/tpu', 'run', 'pod', '--slices', '2', '--restart', *TYPE, *TRAIN, **env)
   calls = (folder / 'calls').read_text()
   assert 'the TPU is gone (SUSPENDED); requesting it again' in out.stderr
   assert f'the run ended as {ending}; starting it again' in out.stderr
@@ -169,7 +171,7 @@ def test_a_run_that_loses_a_slice_goes_on(ending, gcloud):
 def test_a_run_that_was_asked_to_stop_stays_stopped(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('running\n130 stopped\n')
-  out = launch('launch/tpu', 'run', 'pod', '--slices', '2', '--restart', '--type', 'v6e-8', *TRAIN, check=False,
+  out = launch('launch/tpu', 'run', 'pod', '--slices', '2', '--restart', *TYPE, *TRAIN, check=False,
                **env)  # fmt: skip
   assert out.returncode == 130 and 'the run has ended (130 stopped)' in out.stderr
   assert (folder / 'calls').read_text().count('rm -f run.exit run.stopped') == 2
@@ -178,10 +180,10 @@ def test_a_run_that_was_asked_to_stop_stays_stopped(gcloud):
 def test_a_run_that_fails_again_and_again_ends(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('1\n1\n1\n1\n')
-  out = launch('launch/tpu', 'run', 'pod', '--restart', '--type', 'v6e-8', *TRAIN, check=False, **env)
+  out = launch('launch/tpu', 'run', 'pod', '--restart', *TYPE, *TRAIN, check=False, **env)
   assert out.returncode == 2 and 'failed three times (1)' in out.stderr
   (folder / 'says').write_text('2\n')  # what it is asked for is wrong: once is enough
-  out = launch('launch/tpu', 'run', 'pod', '--restart', '--type', 'v6e-8', *TRAIN, check=False, **env)
+  out = launch('launch/tpu', 'run', 'pod', '--restart', *TYPE, *TRAIN, check=False, **env)
   assert out.returncode == 2 and 'the run has ended (2)' in out.stderr
 
 
@@ -250,15 +252,15 @@ def test_a_run_that_fails_at_other_steps_goes_on(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('1\n' * 4 + '0\n')
   (folder / 'steps').write_text('10\n10\n20\n30\n')
-  out = launch('launch/tpu', 'run', 'pod', '--restart', '--type', 'v6e-8', *TRAIN, **env)
+  out = launch('launch/tpu', 'run', 'pod', '--restart', *TYPE, *TRAIN, **env)
   assert out.stderr.count('starting it again') == 4 and 'the run has ended (0)' in out.stderr
   (folder / 'says').write_text('3\n1\n1\n0\n')  # that max_hours are over is no failure
   (folder / 'steps').write_text('30\n30\n30\n')
-  out = launch('launch/tpu', 'run', 'pod', '--restart', '--type', 'v6e-8', *TRAIN, **env)
+  out = launch('launch/tpu', 'run', 'pod', '--restart', *TYPE, *TRAIN, **env)
   assert 'the run has ended (0)' in out.stderr
   (folder / 'says').write_text('1\n' * 4)
   (folder / 'steps').write_text('30\n40\n40\n40\n')
-  out = launch('launch/tpu', 'run', 'pod', '--restart', '--type', 'v6e-8', *TRAIN, check=False, **env)
+  out = launch('launch/tpu', 'run', 'pod', '--restart', *TYPE, *TRAIN, check=False, **env)
   assert out.returncode == 2 and 'failed three times (1) at step 40' in out.stderr
 
 
@@ -268,14 +270,15 @@ def test_it_waits_before_it_starts_a_run_that_failed_twice(gcloud):
   (folder / 'bin' / 'sleep').chmod(0o755)
   (folder / 'says').write_text('1\n1\n1\n')
   env |= {'POLL_SECONDS': '60'}
-  launch('launch/tpu', 'run', 'pod', '--restart', '--type', 'v6e-8', *TRAIN, check=False, **env)
+  launch('launch/tpu', 'run', 'pod', '--restart', *TYPE, *TRAIN, check=False, **env)
   assert (folder / 'slept').read_text().split() == ['60', '0', '60', '120', '60']  # 60: polls
 
 
 def test_the_step_is_looked_for_in_the_home_folder(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('1\n0\n')
-  launch('launch/tpu', 'run', 'pod', '--restart', '--type', 'v6e-8', '--', '--config', 'c', '--workdir', '~/W', **env)
+  asked = ['--', '--config', 'c', '--workdir', '~/W']
+  launch('launch/tpu', 'run', 'pod', '--restart', *TYPE, *asked, **env)
   (ask,) = [x for x in (folder / 'calls').read_text().splitlines() if 'attempt --step' in x]
   home = folder / 'home'
   for step in '4', '12', '12.orbax-checkpoint-tmp':

@@ -139,6 +139,8 @@ def test_each_of_two_tasks_has_its_baseline(tmp_path):
           'baselines': {'classification_accuracy': (level, 'majority')}}}}))  # fmt: skip
   found = report.read(tmp_path, baseline='low')
   assert len(found.panels) == 2 and not any('baseline' in x for x in found.remarks), found.remarks
+  labels = {arm.label for panel in found.panels for arm in panel.arms}
+  assert labels == {'low (sst)', 'high (sst)', 'low (cola)', 'high (cola)'}
   for panel in found.panels:
     assert panel.baseline
     seeds = [row.difference.seeds for row in panel.rows('classification_accuracy')

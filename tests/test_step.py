@@ -580,8 +580,12 @@ def test_mesh_mistakes_are_sentences():
     sharding.check_fits(Mesh, config)
   # The rows of a microbatch are what is split.
   parts = c.load('configs/pretrain.py', ['--config.optimizer.accumulation=4'])
-  fits = {32: '', 24: '; use 32 or optimizer.accumulation=3.', 36: 'in 4 microbatches; use 32 or 64.',
-          48: '; use 32 or 64 or optimizer.accumulation=3.'}  # fmt: skip
+  fits = {
+    32: '',
+    24: '; use 32 or optimizer.accumulation=3.',
+    36: 'in 4 microbatches; use 32 or 64.',
+    48: '; use 32 or 64 or optimizer.accumulation=3.',
+  }
   for rows, said in fits.items():
     parts.batch_size = rows
     if said:

@@ -27,16 +27,15 @@ def of_step(program, mesh, chip, flops, steps, chips):
   program: compiled_program.Program; flops: of the model, over all devices; chips: how many there
   are; steps: of the run whose chip_hours are given."""
   network, published = collectives.Network(mesh, chip.published), chip.published
-  total, estimates, transfers = sum(program.cycles().values()), {}, None
+  total, estimates, timelines = sum(program.cycles().values()), {}, []
   clocks = {'calibrated': chip.seconds_per_cycle, 'data_sheet': chip.data_sheet_seconds}
   for clock, cycle in clocks.items():
     if not cycle:
       continue
-    line = collectives.Timeline(program, network, cycle)
-    transfers = transfers or line
+    timelines.append(collectives.Timeline(program, network, cycle))
     seconds = {'compute_only': total * cycle}
     if network.known and mesh.size > 1:
-      seconds['with_communication'] = line.seconds
+      seconds['with_communication'] = timelines[-1].seconds
     estimates[clock] = {
       name: {
         'step_s': time,
@@ -47,9 +46,9 @@ def of_step(program, mesh, chip, flops, steps, chips):
     }
   wire = {'bytes_per_s': published.interconnect, 'source': published.source}
   out = {
-    'transfers': [row._asdict() for row in transfers.rows] if network.known else [],
+    'transfers': [row._asdict() for row in timelines[0].rows] if network.known else [],
     'interconnect': wire if network.known else None,
-    'collective_bytes': transfers.bytes(),
+    'collective_bytes': timelines[0].bytes(),
     'uncounted': program.uncounted(),
   }
   return {'estimates': {} if missing(out) else estimates} | out

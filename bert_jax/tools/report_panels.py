@@ -179,7 +179,8 @@ def planned_in(folders):
 
 def give_labels(arms):
   """Sets the labels of the arms of an objective: the names of their folders, if a sweep has named
-  these, else their fields; the names of fields without their blocks, where these are clear."""
+  these (with that of the sweep's folder, if several sweeps have an arm of the name), else their
+  fields; the names of fields without their blocks, where these are clear."""
   folders = [{report_runs.SEED_FOLDER.sub('', run['path'].name) for run in arm.runs
               if report_runs.SEED_FOLDER.search(run['path'].name)} or {''}
              for arm in arms]  # fmt: skip

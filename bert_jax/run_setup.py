@@ -198,9 +198,10 @@ def prepare(inputs, stack):
   train_step, eval_step = training.compile(), evaluation and evaluation.compile()
   log.info('%s', sharding.describe(program.state.params, mesh, config.log.parameters))
   log.info(
-    'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs; there are %d steps of %d rows',
+    'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs; there are %d steps of %d rows, and metrics '
+    'every %d',
     dict(mesh.shape), time.perf_counter() - started, memory(train_step), flops_of(inputs),
-    inputs.steps, config.batch_size,
+    inputs.steps, config.batch_size, config.log.every,
   )  # fmt: skip
   hosts.wait('compiled')
   # Until here a signal has ended the run at once.

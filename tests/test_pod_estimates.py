@@ -333,6 +333,7 @@ def test_prices_that_are_none_are_named(price, spot):
   with pytest.raises(InputError, match='--price .*; give|--spot .*; give both'):
     pod_estimates.check_money(price, spot, None)
   assert pod_estimates.check_money(1, 1, None) is None
+  assert pod_estimates.dollars('$1.2') == pod_estimates.dollars('1.2') == 1.2
   with pytest.raises(InputError, match='leave out --sweep'):
     pod_estimates.check_money(1, None, 'remat')
 
@@ -350,7 +351,7 @@ def test_names_of_the_cloud_are_topologies(name, topology):
   assert chips.topology_of(name) == topology
 
 
-@pytest.mark.parametrize('name', ['v5litepod-5', 'v5p-7', 'v4-4096000'])
+@pytest.mark.parametrize('name', ['v5litepod-5', 'v6e-512', 'v5p-7', 'v4-4096000'])
 def test_slices_that_are_not_lent_are_named(name):
   with pytest.raises(InputError, match=f'{name} is not lent; there are {name.split("-")[0]}-'):
     chips.topology_of(name)

@@ -21,7 +21,7 @@ import bert_jax
 from bert_jax import config as c
 from bert_jax import trained
 from bert_jax.config import InputError
-from bert_jax.predict import Model, __main__, packed_rows
+from bert_jax.predict import Model, __main__, lines, packed_rows
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import RecordProblems
 from bert_jax.tasks.tagging.ask import words
@@ -89,11 +89,11 @@ def sentences(number, seed=0, most=30):
   return [' '.join(rng.choice(WORDS, rng.integers(1, most))) for _ in range(number)]
 
 
-def as_lines(ask, lines):
+def as_lines(ask, texts):
   """What the command line says of lines."""
   return [
     answer | ({'error': error} if error else {})
-    for answer, error in __main__.answered(ask, lines, Counter())
+    for answer, error in __main__.answered(ask, map(str.encode, texts), Counter())
   ]
 
 
@@ -393,7 +393,7 @@ def test_files_in_and_out(folder, tmp_path, capsys):
 def test_lines_come_as_they_are_there():
   reads, writes = os.pipe()
   with open(reads, 'rb') as stream:
-    chunks = __main__.as_they_come(stream)
+    chunks = lines.as_they_come(stream)
     os.write(writes, b'one\ntwo\r\n')
     assert next(chunks) == [b'one\n', b'two\r\n']
     os.write(writes, '\u00e4\n\nbad \xff\n'.encode('latin1') + b'end')

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import types
+from collections import Counter
 
 import jax
 import numpy as np
@@ -26,7 +27,7 @@ from bert_jax import config as c
 from bert_jax import trained
 from bert_jax.config import InputError
 from bert_jax.convert.sentence_transformers import Vector
-from bert_jax.predict import Model, __main__, export, packed_rows
+from bert_jax.predict import Model, __main__, export, lines, packed_rows
 from bert_jax.tasks.ask import UNREAD, RecordProblems
 from bert_jax.tasks.pretraining import ask as masked_words
 
@@ -90,6 +91,8 @@ def test_the_input_is_never_overwritten(folder, tmp_path, capsys):  # noqa: F811
   (['--task', 'fill-mask', '--top-k', '0'], 'ask for 1 candidate or more'),
   (['--output', 'none/x'], '--output none/x cannot be written'),
   (['--input', 'none.txt'], 'none.txt cannot be read'),
+  (['--input', 'none.csv', '--columns', 'a'], 'none.csv does not exist'),
+  (['--columns', 'text'], '--columns names those of a table; name its file with --input'),
 ])  # fmt: skip
 def test_a_mistaken_argument_is_told_before_anything_is_loaded(arguments, said, capsys):
   with pytest.raises(SystemExit) as stopped:
@@ -138,9 +141,9 @@ def test_a_file_and_stdin_are_read_alike(tmp_path, monkeypatch, encoding, first)
     for path in (tmp_path / 'in.txt', ''):
       if first is None:
         with pytest.raises(InputError, match='the input is UTF-16; convert it'):
-          list(__main__.chunks_of(path))
+          list(lines.chunks_of(path, (), Counter()))
       else:
-        ((line, *_),) = __main__.chunks_of(path)
+        ((line, *_),) = lines.chunks_of(path, (), Counter())
         assert line.startswith(first)
 
 
@@ -158,12 +161,31 @@ def test_a_file_and_stdin_are_read_alike(tmp_path, monkeypatch, encoding, first)
 )
 def test_a_table_that_is_read_as_lines_is_named(path, line, tabs, is_table, caplog):
   config = c.load('configs/finetune.py', ['--config.table.text_column=text|body'])
-  ask = types.SimpleNamespace(model=types.SimpleNamespace(config=config), tabs=tabs)
+  model = types.SimpleNamespace(config=config)
+  ask = types.SimpleNamespace(model=model, tabs=tabs, fields=('text', 'pair'))
   chunks = [[line.encode() + b'\n'], [b'text,body\n']]
-  assert list(__main__.named_if_table(chunks, path, ask, 'W')) == chunks
+  assert list(lines.named_if_table(chunks, path, ask)) == chunks
   assert len(caplog.messages) == is_table
   if is_table:
-    assert f'evaluate --workdir W --config.data.eval={path or "FILE"}' in caplog.text
+    assert f'--input {path or "FILE"} --columns text,pair' in caplog.text
+
+
+def test_rows_of_a_table_are_asked(folder, tmp_path, capsys):  # noqa: F811
+  table = tmp_path / 'in.csv'
+  table.write_text('id;body;team\n1;"old; [MASK]\nriver";a\n2;;b\n3;[MASK] garden;\n')
+  ask = ['--model', str(folder), '--input', str(table), '--no-cache', '--task', 'fill-mask']
+  __main__.main([*ask, '--columns', 'body', '--output', str(tmp_path / 'out')])
+  first, second, third = map(json.loads, (tmp_path / 'out').read_text().splitlines())
+  assert first['text'] == 'old; [MASK]\nriver' and third['text'] == '[MASK] garden'
+  assert second == {'line': 2, 'error': 'empty line'}
+  assert 'looks like a table' not in capsys.readouterr().err
+  for columns, said in (
+    ('body,team', '--columns body, team: name one for each of what this task reads: text'),
+    ('bodi', "has no column 'bodi', only 'id', 'body', 'team' (did you mean 'body'?)"),
+  ):
+    with pytest.raises(SystemExit):
+      __main__.main([*ask, '--columns', columns])
+    assert said in capsys.readouterr().err
 
 
 def test_fields_that_are_not_read_are_counted(pretrained_model, make, caplog):  # noqa: F811
@@ -264,7 +286,7 @@ def test_a_pipe_is_read_as_a_file_is():
   reads, writes = os.pipe()
   os.write(writes, b'old river\nnew\n')
   os.close(writes)
-  assert list(__main__.chunks_of(f'/dev/fd/{reads}')) == [[b'old river\n', b'new\n']]
+  assert list(lines.chunks_of(f'/dev/fd/{reads}', (), Counter())) == [[b'old river\n', b'new\n']]
   os.close(reads)
 
 

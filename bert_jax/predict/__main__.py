@@ -10,7 +10,8 @@
 was trained for. A plain line is a text, or the fields of a record between tabs (a pair: text, tab,
 second text; a question, tab, its context; context, question, choices). A line that begins with { is
 a JSON object of the task's fields, which tasks/FAMILY/ask.py lists; its "id" is repeated in the
-answer, and fields that the task does not have are left out and counted.
+answer, and fields that the task does not have are left out and counted. With --columns text, or
+text,pair, a row of the table --input is asked in place of a line.
 
 Answers come in the order of the lines, as soon as no further line is there to be read. A line that
 cannot be answered, such as an empty one, gets {"line": number from 1, "error": why} and its id;
@@ -19,35 +20,26 @@ Texts that are too long are read in windows, or cut and counted.
 """
 
 import argparse
-import codecs
-import contextlib
-import itertools
 import json
 import logging
 import math
 import os
-import queue
-import re
 import sys
-import threading
 from collections import Counter
 from pathlib import Path
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
 from bert_jax import hosts
 from bert_jax.errors import InputError, command_line
-from bert_jax.predict import export
+from bert_jax.predict import export, lines
 from bert_jax.predict.model import PREDICTIONS, Model, known
 from bert_jax.tasks.ask import check_top_k, is_id
 from bert_jax.text import files
 
 log = logging.getLogger('bert_jax')
 
-CHUNK = 256  # lines that are answered together
-WAIT = 0.02  # seconds to wait for a further line before the lines read so far are answered
 # {argument: the tasks that use it}, of the arguments that only some tasks use.
 TASKS_OF_OPTION = {}
 for _task, (_, _prediction) in PREDICTIONS.items():
@@ -65,6 +57,8 @@ def parser():
   add('--task', default='', help=f'{", ".join(PREDICTIONS)}; default: what it can do')
   add('--checkpoint', default='latest', help='of a run: latest, best or a step')
   add('--input', default='', help='file of lines; default: stdin')
+  add('--columns', default='', help='--input is a table (.csv, .tsv, .jsonl): its column of texts, '
+      'or with commas one for each field of the task')  # fmt: skip
   add('--output', default='-', help='file of JSON lines, or .npy for embed; - is stdout')
   add('--strict', action='store_true', help='stop at the first line that cannot be answered')
   add('--top-k', type=int, help='fill-mask, answer, search: how many to give; default: 5; '
@@ -101,7 +95,11 @@ def main(argv=None):
     hosts.refuse_several('bert_jax.predict')
     if args.task:
       check(args, args.task)
-    writer, chunks = Writer(args), [] if args.export else chunks_of(args.input)
+    columns, faults = tuple(filter(None, args.columns.split(','))), Counter()
+    if columns and not args.input:
+      raise InputError('--columns names those of a table; name its file with --input.')
+    writer = Writer(args)
+    chunks = [] if args.export else lines.chunks_of(args.input, columns, faults)
     if not args.no_cache:
       keep_compiled()
     model = Model(args.model, args.checkpoint, args.dtype, args.int8)
@@ -115,16 +113,22 @@ def main(argv=None):
     ask, writer.width = model.ask(task, **options(task, args)), model.config.model.hidden_size
     if hasattr(ask, 'show') and sys.stderr.isatty():
       ask.show = lambda text: print(text, end='', file=sys.stderr, flush=True)
-    rows = args.model if task in ('classify', 'pair') and model.step else ''
-    chunks = named_if_table(chunks, args.input, ask, rows)
+    if not columns:
+      chunks = lines.named_if_table(chunks, args.input, ask)
+    elif len(columns) != len(ask.fields):
+      given, reads = ', '.join(columns), ', '.join(ask.fields)
+      raise InputError(f'--columns {given}: name one for each of what this task reads: {reads}.')
     try:
       with writer:
-        run(ask, chunks, writer, model.counts)
+        run(ask, chunks, writer, faults)
     except KeyboardInterrupt:
       kept = 'none of them is kept' if writer.vectors is not None else 'these are kept'
       raise KeyboardInterrupt(f'stopped after {writer.lines} answers; {kept}') from None
     if not writer.lines:
       log.warning('there is no line in %s: nothing is answered', args.input or 'stdin')
+    if faults['invalid_utf8_lines']:
+      name = 'lines that are not valid UTF-8 (bad bytes became U+FFFD)'
+      model.counts[name] += faults['invalid_utf8_lines']
     for what, number in model.counts.items():
       log.warning('%s: %d', what, number)
     if writer.errors:
@@ -161,78 +165,31 @@ def options(task, args):
   return {name: tuple(x) if isinstance(x, list) else x for name, x in given.items()}
 
 
-def chunks_of(path):
-  """An iterator over lists of the lines, as bytes, of a file, or of stdin if path is ''. A file
-  that cannot be read is an InputError at once."""
-  if not path:
-    if sys.stdin is None:
-      raise InputError('there is no stdin; name a file with --input.')
-    return _without_mark(as_they_come(sys.stdin.buffer))
-  lines = (raw for _, raw, _ in files.raw_lines(Path(path)))
-  bar = iter(tqdm(lines, unit=' lines', disable=not sys.stderr.isatty()))
-  chunks = _without_mark(iter(lambda: list(itertools.islice(bar, CHUNK)), []))
-  return itertools.chain([next(chunks)], chunks)
-
-
-def _without_mark(chunks):
-  """Removes a byte order mark from the first line; InputError if it is that of UTF-16."""
-  for i, chunk in enumerate(chunks):
-    if i == 0:
-      if chunk[0].startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise InputError('the input is UTF-16; convert it first: iconv -f utf-16 -t utf-8.')
-      chunk[0] = chunk[0].removeprefix(codecs.BOM_UTF8)
-    yield chunk
-
-
-def named_if_table(chunks, path, ask, rows=''):
-  """Yields the chunks; warns if their first line is that of a table, which is read as plain lines.
-  path: the file, '' for stdin. rows: the workdir of a run whose evaluation answers such tables."""
-  for i, chunk in enumerate(chunks):
-    if i == 0 and _is_table(path, chunk[0].decode(errors='replace').strip(), ask):
-      advice = 'give the texts alone, a line each, or JSON lines with "text"'
-      if rows:
-        advice += ', or answer the rows of the table by python -m bert_jax.evaluate --workdir '
-        advice += f'{rows} --config.data.eval={path or "FILE"}'
-      name = path or 'the input'
-      log.warning('%s looks like a table and each line is read whole, as a text: %s', name, advice)
-    yield chunk
-
-
-def _is_table(path, line, ask):
-  """Is this the first line of a table, by the file's name or by the column that a run has read?"""
-  if line.startswith('{'):
-    return False
-  kind, config = files.suffix(Path(path)), ask.model.config
-  columns = config.table.text_column.split('|') if 'table' in config else ()
-  cells = [cell.strip(' "') for cell in re.split(r'[,;|\t]', line)]
-  named = len(cells) > 1 and not set(columns).isdisjoint(cells)
-  return named or kind == '.csv' or (kind == '.tsv' and not ask.tabs)
-
-
-def run(ask, chunks, writer, counts):
-  """Answers the lines of all chunks; counts those that are not valid UTF-8."""
-  faults = Counter()
+def run(ask, chunks, writer, faults):
+  """Answers what is asked in all chunks; counts lines that are not valid UTF-8."""
   for chunk in chunks:
-    for answer, error in answered(ask, [files.decode(raw, faults) for raw in chunk], faults):
+    for answer, error in answered(ask, chunk, faults):
       writer.write(answer, error)
     writer.file.flush()
-  if number := faults['invalid_utf8_lines']:
-    counts['lines that are not valid UTF-8 (bad bytes became U+FFFD)'] += number
 
 
-def answered(ask, lines, faults):
-  """Yields (answer, '') for each line, or ({"id": ..} if it has one, why there is no answer)."""
-  parsed = [_parsed(ask, line.rstrip('\r\n'), faults) for line in lines]
+def answered(ask, chunk, faults):
+  """Yields (answer, '') for each line, in bytes, or tuple of cells, or ({"id": ..} if it has one,
+  why there is no answer)."""
+  parsed = [_parsed(ask, asked, faults) for asked in chunk]
   replies = iter(ask.replies([record for record, _, error in parsed if not error]))
   for _, identity, error in parsed:
     answer, error = (None, error) if error else next(replies)
     yield (identity, error) if answer is None else (identity | ask.shown(answer), '')
 
 
-def _parsed(ask, line, faults):
-  """(record or None, {"id": ..} or {}, '' or why the line is no record) of a line."""
+def _parsed(ask, asked, faults):
+  """(record or None, {"id": ..} or {}, '' or why it is no record) of a line or a tuple of cells."""
   identity = {}
   try:
+    if isinstance(asked, tuple):
+      return ask.parsed(asked), identity, ''
+    line = files.decode(asked, faults).rstrip('\r\n')
     if not line.strip():
       raise InputError('empty line')
     if '\0' in line:
@@ -248,27 +205,6 @@ def _parsed(ask, line, faults):
     return ask.parsed(fields), identity, ''
   except InputError as error:
     return None, identity, str(error)
-
-
-def as_they_come(stream):
-  """Yields lists of the lines of a stream, as bytes: all that are there, at most CHUNK."""
-  lines = queue.Queue(4 * CHUNK)
-
-  def read():
-    for raw in itertools.chain(stream, [None]):
-      lines.put(raw)
-
-  threading.Thread(target=read, daemon=True).start()
-  chunk, line = [], b''
-  while line is not None:  # which ends the stream
-    line = b''  # which no line is: nothing came in time
-    with contextlib.suppress(queue.Empty):
-      line = lines.get(timeout=WAIT if chunk else None)
-    if line:
-      chunk.append(line)
-    if chunk and (not line or len(chunk) == CHUNK):
-      yield chunk
-      chunk = []
 
 
 class Writer:

@@ -61,7 +61,7 @@ ONE_ROW = 'optimizer.accumulation=8'  # at a time
 SIX_LAYERS = 'model.num_hidden_layers=6 model.hidden_size=384 model.intermediate_size=1536'
 # What `needs` may hold beside arguments: {name: (is it here?, what is said if not)}.
 HERE = {
-  'libtpu': (lambda: peers.installed('libtpu'), 'libtpu is not installed: pip install libtpu'),
+  'libtpu': (lambda: peers.installed('libtpu'), 'libtpu is not installed: pip install jax[tpu]'),
   'gpu': (lambda: jax.default_backend() == 'gpu', 'there is no GPU here'),
 }
 # (command, the arguments of `all` that it needs and hands on, its aims), on 2 CPU cores.

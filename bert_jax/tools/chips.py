@@ -23,8 +23,9 @@ KNOWN = (
 LARGE = 8192  # rows and columns of the matrices whose product calibrates the cycles
 
 # {number of chips: shape of the slice} as the cloud lends them.
-FLAT = {1: '1x1', 4: '2x2', 8: '2x4', 16: '4x4', 32: '4x8', 64: '8x8', 128: '8x16', 256: '16x16',
-        512: '16x32', 1024: '32x32'}  # fmt: skip
+LITE = {1: '1x1', 4: '2x2', 8: '2x4', 16: '4x4', 32: '4x8', 64: '8x8', 128: '8x16',
+        256: '16x16'}  # fmt: skip
+FLAT = LITE | {512: '16x32', 1024: '32x32'}
 CUBE = {4: '2x2x1', 8: '2x2x2', 16: '2x2x4', 32: '2x4x4', 64: '4x4x4', 128: '4x4x8', 256: '4x8x8',
         512: '8x8x8', 1024: '8x8x16', 2048: '8x16x16', 4096: '16x16x16',
         6144: '16x16x24'}  # fmt: skip
@@ -34,9 +35,9 @@ ACCELERATORS = {
   'v3': ('v3', 2, FLAT),
   'v4': ('v4', 2, CUBE),
   'v5p': ('v5p', 2, CUBE),
-  'v5litepod': ('v5e', 1, FLAT),
-  'v5e': ('v5e', 1, FLAT),
-  'v6e': ('v6e', 1, FLAT),
+  'v5litepod': ('v5e', 1, LITE),
+  'v5e': ('v5e', 1, LITE),
+  'v6e': ('v6e', 1, LITE),
 }
 # {accelerator of a node pool in GKE, which is given with its topology: name of the chip}
 NODE_POOLS = {
@@ -106,7 +107,7 @@ def topology_of(name):
 def devices_of(topology, slices=1):
   """The devices of a topology, CHIP:AxB or a name of the cloud; needs libtpu, and no TPU."""
   if importlib.util.find_spec('libtpu') is None:
-    raise InputError('the TPU compiler is missing; pip install libtpu (no TPU is needed).')
+    raise InputError("the TPU compiler is missing; pip install 'jax[tpu]' (no TPU is needed).")
   os.environ.setdefault('TPU_SKIP_MDS_QUERY', '1')
   os.environ.setdefault('ALLOW_MULTIPLE_LIBTPU_LOAD', '1')  # two may compile at once
   from jax.experimental import topologies

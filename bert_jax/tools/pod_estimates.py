@@ -67,6 +67,11 @@ def fullest(estimate):
   return estimate.get('with_communication', estimate['compute_only'])
 
 
+def dollars(text):
+  """1.2 of '1.2' and '$1.2'."""
+  return float(text.removeprefix('$'))
+
+
 def check_money(price, spot, sweeps):
   """InputError unless --price and --spot are amounts that can be meant; sweeps: is there a --sweep,
   which prices nothing?"""

@@ -259,7 +259,7 @@ def main(argv=None):
   parser.add_argument('--topology', required=True, metavar='CHIP:AxB',
                       help='such as v5e:4x4, or a name of the cloud: v5litepod-16')  # fmt: skip
   parser.add_argument('--slices', type=int, help='of that topology, joined by DCN')
-  parser.add_argument('--price', type=float, help='dollars for a chip-hour: what the run costs')
+  parser.add_argument('--price', type=pods.dollars, help='dollars for a chip-hour')
   parser.add_argument('--spot', type=float, help='price of a spot chip, as a share of --price')
   parser.add_argument('--json', action='store_true', help='print JSON')
   either = parser.add_mutually_exclusive_group()

@@ -1,0 +1,104 @@
+"""What predict reads: lines of text or JSON from a file or stdin, or cells of a table, in lists of
+at most CHUNK, which are answered together."""
+
+import codecs
+import contextlib
+import itertools
+import logging
+import queue
+import re
+import sys
+import threading
+from pathlib import Path
+
+from tqdm import tqdm
+
+from bert_jax.errors import InputError
+from bert_jax.text import files, tables
+
+log = logging.getLogger('bert_jax')
+
+CHUNK = 256  # lines that are answered together
+WAIT = 0.02  # seconds to wait for a further line before the lines read so far are answered
+
+
+def chunks_of(path, columns, counts):
+  """An iterator over lists of what is asked: lines, as bytes, of a file, or of stdin if path is '';
+  with names of columns, the cells of these, as tuples, of each row of a table (text/tables.py).
+  counts: as tables.records counts. What cannot be read is an InputError at once."""
+  if not columns and not path:
+    if sys.stdin is None:
+      raise InputError('there is no stdin; name a file with --input.')
+    return _without_mark(as_they_come(sys.stdin.buffer))
+  if columns:
+    chunks = _listed(_rows(path, columns, counts), 'rows')
+  else:
+    chunks = _without_mark(_listed((raw for _, raw, _ in files.raw_lines(Path(path))), 'lines'))
+  return itertools.chain([next(chunks)], chunks)
+
+
+def _listed(values, unit):
+  """An iterator over lists of these, with a bar of progress."""
+  bar = iter(tqdm(values, unit=f' {unit}', disable=not sys.stderr.isatty()))
+  return iter(lambda: list(itertools.islice(bar, CHUNK)), [])
+
+
+def _rows(path, columns, counts):
+  """Yields the cells of these columns of each row."""
+  for where, row in tables.records(path, counts=counts):
+    yield tuple(tables.column(row, name, where) for name in columns)
+
+
+def _without_mark(chunks):
+  """Removes a byte order mark from the first line; InputError if it is that of UTF-16."""
+  for i, chunk in enumerate(chunks):
+    if i == 0:
+      if chunk[0].startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise InputError('the input is UTF-16; convert it first: iconv -f utf-16 -t utf-8.')
+      chunk[0] = chunk[0].removeprefix(codecs.BOM_UTF8)
+    yield chunk
+
+
+def named_if_table(chunks, path, ask):
+  """Yields the chunks; warns if their first line is that of a table, which is read as plain lines.
+  path: the file, '' for stdin."""
+  for i, chunk in enumerate(chunks):
+    if i == 0 and _is_table(path, chunk[0].decode(errors='replace').strip(), ask):
+      log.warning(
+        '%s looks like a table and each line is read whole, as a text: name the columns that hold '
+        'its texts, --input %s --columns %s', path or 'the input', path or 'FILE',
+        ','.join(ask.fields),
+      )  # fmt: skip
+    yield chunk
+
+
+def _is_table(path, line, ask):
+  """Is this the first line of a table, by the file's name or by the column that a run has read?"""
+  if line.startswith('{'):
+    return False
+  kind, config = files.suffix(Path(path)), ask.model.config
+  columns = config.table.text_column.split('|') if 'table' in config else ()
+  cells = [cell.strip(' "') for cell in re.split(r'[,;|\t]', line)]
+  named = len(cells) > 1 and not set(columns).isdisjoint(cells)
+  return named or kind == '.csv' or (kind == '.tsv' and not ask.tabs)
+
+
+def as_they_come(stream):
+  """Yields lists of the lines of a stream, as bytes: all that are there, at most CHUNK."""
+  lines = queue.Queue(4 * CHUNK)
+
+  def read():
+    for raw in itertools.chain(stream, [None]):
+      lines.put(raw)
+
+  threading.Thread(target=read, daemon=True).start()
+  chunk, line = [], b''
+  while line is not None:  # which ends the stream
+    line = b''  # which no line is: nothing came in time
+    with contextlib.suppress(queue.Empty):
+      line = lines.get(timeout=WAIT if chunk else None)
+    if line:
+      chunk.append(line)
+    if chunk and (not line or len(chunk) == CHUNK):
+      yield chunk
+      chunk = []

@@ -70,7 +70,8 @@ def test_tpu_shows_its_commands():
   said = launch('launch/tpu', 'run', 'pod', '--dry-run', '--slices', '2', *TRAIN).stderr
   assert said.count('bert_jax.train') == 3 and said.count('--worker=all') == 2  # once to read
   said = launch('launch/tpu', 'setup', 'pod', '--dry-run', '--bucket', 'my-b').stderr
-  assert 'gcsfuse my-b /mnt/my-b' in said.replace('\\', '')
+  mount = 'gcsfuse --implicit-dirs --rename-dir-limit=100000 my-b /mnt/my-b'
+  assert mount in said.replace('\\', '')
   assert 'gcsfuse' not in launch('launch/tpu', 'setup', 'pod', '--dry-run').stderr
 
 
@@ -101,6 +102,8 @@ def test_a_wrong_config_is_said_before_it_costs_money(tmp_path):
     (['launch/tpu', 'run', 'x', '--dry-run', '--restart', *TRAIN], '--type is missing'),
     (['launch/tpu', 'run', 'x', '--dry-run', '--bucket', 'my-b', *TRAIN],
      'not in the bucket: /mnt/my-b/'),
+    (['launch/tpu', 'run', 'x', '--dry-run', *TRAIN, '--workdir=gs://b/W'], 'folder in /mnt'),
+    (['launch/gke', '--image', 'i', '--', '--config', 'c', '--workdir', 'gs://b'], 'one in /data'),
     (['launch/tpu', 'create', 'x', '--type', '--dry-run'], '--type needs a value'),
     (['launch/tpu', 'setup', 'x', '--dry-run', '--bucket', 'gs://b'], 'without gs:'),
     (['launch/tpu', 'create', 'x', '--dry-run', '--type', 'v5e:4x4'], 'v5e:4x4 is v5litepod-16'),

@@ -172,15 +172,18 @@ def test_a_table_that_is_read_as_lines_is_named(path, line, tabs, is_table, capl
 
 def test_rows_of_a_table_are_asked(folder, tmp_path, capsys):  # noqa: F811
   table = tmp_path / 'in.csv'
-  table.write_text('id;body;team\n1;"old; [MASK]\nriver";a\n2;;b\n3;[MASK] garden;\n')
+  rows = '1;"old; [MASK]\nriver";a', '2;;b', '', '7;old', '3;[MASK] garden;'
+  table.write_text('\n'.join(['id;body;team', *rows]))
   ask = ['--model', str(folder), '--input', str(table), '--no-cache', '--task', 'fill-mask']
   __main__.main([*ask, '--columns', 'body', '--output', str(tmp_path / 'out')])
-  first, second, third = map(json.loads, (tmp_path / 'out').read_text().splitlines())
-  assert first['text'] == 'old; [MASK]\nriver' and third['text'] == '[MASK] garden'
+  first, second, third, last = map(json.loads, (tmp_path / 'out').read_text().splitlines())
+  assert first['text'] == 'old; [MASK]\nriver' and last['text'] == '[MASK] garden'
   assert second == {'line': 2, 'error': 'empty line'}
-  assert 'looks like a table' not in capsys.readouterr().err
+  assert third['line'] == 3 and 'in.csv:6: 2 columns where 3 are expected' in third['error']
+  said = capsys.readouterr().err
+  assert 'looks like a table' not in said and 'blank lines of the table (no answer): 1' in said
   for columns, said in (
-    ('body,team', '--columns body, team: name one for each of what this task reads: text'),
+    ('body,team', '--columns body,team: a line has 2 of the fields that this task reads'),
     ('bodi', "has no column 'bodi', only 'id', 'body', 'team' (did you mean 'body'?)"),
   ):
     with pytest.raises(SystemExit):

@@ -224,6 +224,12 @@ def test_all_checkpoints_are_probed_once(pretrained, conllu, pairs, tmp_path, ca
     assert capsys.readouterr().out == shown
     with pytest.raises(AssertionError):  # other settings are another result
       probe.main([*arguments, '--words', '7'])
+  # Another run's checkpoint of that step, too, is another result.
+  (workdir / 'checkpoints/10/meta/metadata').touch()
+  with monkeypatch.context() as patch:
+    patch.setattr(predict, 'Model', Never)
+    with pytest.raises(AssertionError):
+      probe.main(arguments)
   # A checkpoint that cannot be read is left out and named; the others are probed.
   file = max((workdir / 'checkpoints/10/params').rglob('*'), key=lambda p: p.stat().st_size)
   file.write_bytes(b'damaged' * 9)
@@ -252,7 +258,7 @@ def test_what_is_asked_wrongly_is_a_sentence(pretrained, tmp_path, capsys):
   for arguments, sentence in (
     ([], 'there is nothing to probe with'),
     (['--text', 'x', '--only', 'syntax'], '--only syntax is not known'),
-    (['--text', 'x', '--words', '-1'], '--words is -1'),
+    (['--text', 'x', '--words', '0'], '--words is 0; use 1 or more'),
     (['--pairs', __file__], 'holds no minimal pair'),
     (['--text', '{language}.txt'], 'the model has no corpus.languages; name the files'),
   ):

@@ -426,6 +426,39 @@ def test_as_many_runs_as_processes_train_at_once_each_on_its_cores(tmp_path, mon
   assert shares == [{0, 2, 4}, {1, 3}]
 
 
+def test_a_run_waits_for_another_process_that_holds_its_workdir(tmp_path, monkeypatch):
+  given = []
+
+  class Worker:
+    """Finds the first run's workdir held once; the second run pauses itself."""
+
+    def __init__(self, number, count, answers):
+      self.answers, self.job, self.process = answers, None, subprocess.Popen(['true'])
+
+    def give(self, job, root):
+      self.job, self.started = job, time.monotonic()
+      given.append(job.run.folder)
+      held = given == ['a']
+      answer = {'error': '', 'code': 3 * (held or job.run.folder == 'b'), 'busy': held}
+      self.answers.put((self, answer | {'seconds': 1.0, 'metrics': {}}))
+
+    def end(self):
+      pass
+
+  monkeypatch.setattr(sweep_jobs, 'Worker', Worker)
+  monkeypatch.setattr(sweep_jobs, 'PAUSE', 0)
+  jobs = [sweep_jobs.Job(sweep_grid.Run(name, '', 'f.py', []), 'x', 'mlm') for name in 'ab']
+  ended = sweep_jobs.run_all(jobs, tmp_path, 1)
+  assert given == ['a', 'b', 'a']
+  assert [ended[name]['state'] for name in 'ab'] == ['done', 'stopped']
+
+
+def test_another_evaluation_is_another_run():
+  given = [c.load(PRETRAIN, [f'--config.eval.batches={n}']) for n in (4, 4, 5)]
+  first, same, other = map(sweep.whole, given)
+  assert first == same != other
+
+
 @pytest.mark.slow
 def test_a_killed_sweep_goes_on_where_it_was(tmp_path, corpus_file):
   root = tmp_path / 'S'

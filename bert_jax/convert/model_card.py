@@ -2,8 +2,8 @@
 
 It says what the model is, in which language, how it is used, what it was trained on, its metrics
 beside what one reaches without reading the input, and the config, commands and versions that made
-it. It names no folder of the machine that it was made on: of a path in a config or a command the
-last part is left.
+it. Where things lie on the machine that it was made on stays out: of a path that begins at the
+root, in a home folder, above the current one or in a bucket, the last part is left.
 """
 
 import json

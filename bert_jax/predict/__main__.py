@@ -32,7 +32,7 @@ import jax
 import numpy as np
 
 from bert_jax import hosts
-from bert_jax.errors import InputError, command_line
+from bert_jax.errors import InputError, about, command_line
 from bert_jax.predict import export, lines
 from bert_jax.predict.model import PREDICTIONS, Model, known
 from bert_jax.tasks.ask import check_top_k, is_id
@@ -40,6 +40,11 @@ from bert_jax.text import files
 
 log = logging.getLogger('bert_jax')
 
+# What is said of lines that tables.records and files.decode count.
+FAULTS = {
+  'invalid_utf8_lines': 'lines that are not valid UTF-8 (bad bytes became U+FFFD)',
+  'blank_lines': 'blank lines of the table (no answer)',
+}
 # {argument: the tasks that use it}, of the arguments that only some tasks use.
 TASKS_OF_OPTION = {}
 for _task, (_, _prediction) in PREDICTIONS.items():
@@ -115,9 +120,9 @@ def main(argv=None):
       ask.show = lambda text: print(text, end='', file=sys.stderr, flush=True)
     if not columns:
       chunks = lines.named_if_table(chunks, args.input, ask)
-    elif len(columns) != len(ask.fields):
-      given, reads = ', '.join(columns), ', '.join(ask.fields)
-      raise InputError(f'--columns {given}: name one for each of what this task reads: {reads}.')
+    else:
+      with about(f'--columns {args.columns}'):
+        ask.of_parts(columns)
     try:
       with writer:
         run(ask, chunks, writer, faults)
@@ -126,9 +131,9 @@ def main(argv=None):
       raise KeyboardInterrupt(f'stopped after {writer.lines} answers; {kept}') from None
     if not writer.lines:
       log.warning('there is no line in %s: nothing is answered', args.input or 'stdin')
-    if faults['invalid_utf8_lines']:
-      name = 'lines that are not valid UTF-8 (bad bytes became U+FFFD)'
-      model.counts[name] += faults['invalid_utf8_lines']
+    for fault, what in FAULTS.items():
+      if faults[fault]:
+        model.counts[what] += faults[fault]
     for what, number in model.counts.items():
       log.warning('%s: %d', what, number)
     if writer.errors:
@@ -174,8 +179,8 @@ def run(ask, chunks, writer, faults):
 
 
 def answered(ask, chunk, faults):
-  """Yields (answer, '') for each line, in bytes, or tuple of cells, or ({"id": ..} if it has one,
-  why there is no answer)."""
+  """Yields (answer, '') for each line, in bytes, tuple of cells or InputError of a damaged row, or
+  ({"id": ..} if it has one, why there is no answer)."""
   parsed = [_parsed(ask, asked, faults) for asked in chunk]
   replies = iter(ask.replies([record for record, _, error in parsed if not error]))
   for _, identity, error in parsed:
@@ -184,9 +189,11 @@ def answered(ask, chunk, faults):
 
 
 def _parsed(ask, asked, faults):
-  """(record or None, {"id": ..} or {}, '' or why it is no record) of a line or a tuple of cells."""
+  """(record or None, {"id": ..} or {}, '' or why it is no record) of what is asked."""
   identity = {}
   try:
+    if isinstance(asked, InputError):
+      raise asked
     if isinstance(asked, tuple):
       return ask.parsed(asked), identity, ''
     line = files.decode(asked, faults).rstrip('\r\n')

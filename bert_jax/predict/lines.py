@@ -24,8 +24,9 @@ WAIT = 0.02  # seconds to wait for a further line before the lines read so far a
 
 def chunks_of(path, columns, counts):
   """An iterator over lists of what is asked: lines, as bytes, of a file, or of stdin if path is '';
-  with names of columns, the cells of these, as tuples, of each row of a table (text/tables.py).
-  counts: as tables.records counts. What cannot be read is an InputError at once."""
+  with names of columns, the cells of these, as tuples, of each row of a table (text/tables.py), or
+  an InputError in place of a damaged row. counts: as tables.records counts. What cannot be read is
+  raised as an InputError at once."""
   if not columns and not path:
     if sys.stdin is None:
       raise InputError('there is no stdin; name a file with --input.')
@@ -44,9 +45,19 @@ def _listed(values, unit):
 
 
 def _rows(path, columns, counts):
-  """Yields the cells of these columns of each row."""
-  for where, row in tables.records(path, counts=counts):
-    yield tuple(tables.column(row, name, where) for name in columns)
+  """Yields the cells of these columns of each row, or why a row has none."""
+  damaged = []
+  wrong = lambda where, sentence, kind: damaged.append(InputError(f'{where}: {sentence}'))
+  for where, row in tables.records(path, counts=counts, wrong=wrong):
+    yield from damaged
+    damaged.clear()
+    try:
+      yield tuple(tables.column(row, name, where) for name in columns)
+    except InputError as error:
+      if row.header:  # which is that of all rows
+        raise
+      yield error
+  yield from damaged
 
 
 def _without_mark(chunks):

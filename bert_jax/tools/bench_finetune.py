@@ -69,7 +69,9 @@ def _their_examples_per_s(config, source, batch_size, steps, by_length=False):
       save_strategy='no', disable_tqdm=True, learning_rate=config.optimizer.learning_rate,
       **(of_length if by_length else {}),
     )  # fmt: skip
-    transformers.Trainer(
+    trainer = transformers.Trainer(
       model=model, args=options, train_dataset=data, data_collator=padded, callbacks=[Clock()]
-    ).train()
+    )
+    trainer.remove_callback(transformers.PrinterCallback)  # it prints to stdout, as results do
+    trainer.train()
   return batch_size / statistics.mean(np.diff(times)[steps // 4 :])

@@ -108,11 +108,12 @@ def examples_once(number):
       file.writelines(f'{" ".join(f"word{w}" for w in row)}\t{row[0] % 2}\n' for row in words)
     given = [f'--config.data.train={table}', '--config.table.text_column=text']
     config = config_lib.load('configs/finetune.py:task=table', given)
+    task = TASKS['classification']
     before = peers.peak_memory()
     seconds = peers.seconds(lambda: prepare_examples.prepare(config, folder, out))
     config.data.train = str(out)
-    tokenizer = tokenizers.load_folder(folder)
-    sources = lambda: TASKS['classification'].sources(config, tokenizer, ('train',))
+    config, tokenizer = task.resolve(config), tokenizers.load_folder(folder)
+    sources = lambda: task.sources(config, tokenizer, ('train',))
     yield {
       'examples/s': round(number / seconds),
       's to plan a training': round(peers.seconds(sources), 2),

@@ -1,5 +1,6 @@
 """Measures how soon commands answer, and what training holds and stops for; see tools/bench.py."""
 
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from bert_jax.whole_files import write_whole
 
 WORDS = 20_000  # in the text that is trained on, which takes no time to read
 VOCABULARY = 30_522
+BETWEEN = 8  # steps from a save to the next, in which the first is written
 BASE = 'configs/pretrain.py:size=base', '--config.model.dtype=float32', '--config.batch_size=8'
 SMALL = 'configs/pretrain.py:runlocal', '--config.steps=20', '--config.eval.every=0'
 MODULE = {name: [sys.executable, '-m', f'bert_jax.{name}'] for name in (
@@ -56,12 +58,16 @@ def report(args):
       options = [f'--config.seed={seed}', f'--config.optimizer.learning_rate={(arm + 1) / 1e4:g}']
       workdir = Path(folder) / f'{number}'
       workdirs.claim(workdir, config_lib.load(SMALL[0], options))
-      write_whole(workdir / 'run.json', '{"data": {}}')
+      facts = {'data': {}, 'costs': {'parameters': 10**6, 'flops_per_step': 10**9}}
+      write_whole(workdir / 'run.json', json.dumps(facts))
       writer = training_log.Writer(workdir, 0)
       for step in range(100, 2100, 100):
         for split in ('train', 'eval'):
           loss = 2 + arm / 10 + seed / 100 + 500 / step
-          writer.write(step, split, {'mlm': loss, 'nsp': loss / 9, 'seconds': step / 10})
+          metrics = {'mlm': loss, 'nsp': loss / 9}
+          if split == 'train':
+            metrics |= {'steps': 100, 'steps_per_s': 10.0, 'seen_tokens': 2000 * step}
+          writer.write(step, split, metrics)
       writer.close()
     with tempfile.TemporaryDirectory() as out:
       command = [*MODULE['tools.report'], folder, '--out', out]
@@ -118,7 +124,7 @@ def _to_first_step(command, workdir, env):
 
 def memory(args):
   """Yields what a process that trains holds at most, and for how long a step waits for a save."""
-  settings = {'size': args.size, 'steps': args.repeat + 1}
+  settings = {'size': args.size, 'saves': args.repeat + 1}
   (result,) = peers.results_of(peers.in_process('_memory', settings))
   stalls = result.pop('stalls')
   result |= peers.spread('s a save stops it', stalls) | {'s a save stops it': max(stalls)}
@@ -134,8 +140,8 @@ def memory_once(settings):
   stalls, save = [], checkpoint.Checkpoints.save
   checkpoint.Checkpoints.save = lambda *given: stalls.append(peers.seconds(lambda: save(*given)))
   with tempfile.TemporaryDirectory() as folder:
-    options = [*BASE[1:], *text_options(folder), f'--config.steps={settings["steps"]}']
-    options += ['--config.checkpoint.every=1', '--config.optimizer.warmup=0.1']
+    options = [*BASE[1:], *text_options(folder), f'--config.checkpoint.every={BETWEEN}']
+    options += [f'--config.steps={BETWEEN * settings["saves"]}', '--config.optimizer.warmup=0.1']
     config = config_lib.load(f'configs/pretrain.py:size={settings["size"]}', options)
     state, _ = train.train(config, f'{folder}/W')
     saved = sum(x.nbytes for x in jax.tree.leaves(state))

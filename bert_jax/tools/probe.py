@@ -100,6 +100,12 @@ def settings_of(args, pairs):
   return json.loads(json.dumps(out))
 
 
+def weights_of(model, step):
+  """What tells the checkpoint of a step from one that is written there later, or by another run."""
+  folder = Path(model).expanduser().resolve() / 'checkpoints' / str(step)
+  return zlib.crc32(repr(_files(str(folder)) if folder.is_dir() else str(folder)).encode())
+
+
 def _files(spec):
   """(name, size, time of the last change) of the files of a spec."""
   if spec.startswith('tfds:'):
@@ -177,6 +183,7 @@ def run(args):
   settings, failed = settings_of(args, pairs), {}
   for number, which in enumerate(steps, 1):
     path = out / f'{which}.json'
+    settings = settings | {'weights': weights_of(args.model, which)}
     if which in ('latest', 'best') or not (result := known(path, settings)):
       log.info('checkpoint %s (%d of %d)', which, number, len(steps))
       try:
@@ -229,8 +236,10 @@ def main(argv=None):
     if wrong := [kind for kind in args.only if kind not in KINDS]:
       raise InputError(f'--only {wrong[0]} is not known; use some of {", ".join(KINDS)}.')
     for name in ('sentences', 'words', 'attention_sentences'):
-      if getattr(args, name) < 0:
-        raise InputError(f'--{name.replace("_", "-")} is {getattr(args, name)}; use 0 or more.')
+      least = int(name != 'sentences')
+      if getattr(args, name) < least:
+        given = f'--{name.replace("_", "-")} is {getattr(args, name)}'
+        raise InputError(f'{given}; use {least} or more.')
     keep_compiled()
     run(args)
 

@@ -18,6 +18,7 @@ of its texts too.
 """
 
 import logging
+import os
 from pathlib import Path
 
 from bert_jax import config as config_lib
@@ -91,7 +92,8 @@ def main(argv=None):
       *args.folder, metric=args.metric, baseline=args.baseline, renamed=args.label, svm=args.svm
     )
     print(table(report))
-    out = Path(args.out or Path(args.folder[0]) / 'report')
+    first = next(filter(os.path.isdir, args.folder), args.folder[0])
+    out = Path(args.out or Path(first) / 'report')
     arguments.check_writable(out)
     written = report_pages.write(report, out, args.title or Path(args.folder[0]).resolve().name)
     log.info('written to %s: %s', out, ', '.join(written))

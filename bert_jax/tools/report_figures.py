@@ -5,6 +5,7 @@ marker and its kind of line. Bands and error bars are 95 % intervals of the mean
 where there are three or more; a dot is a seed.
 """
 
+import bisect
 import math
 import statistics
 
@@ -54,7 +55,7 @@ def points(run, metric, split='eval'):
   out, flops = [], run['costs'].get('flops_per_step', math.nan)
   for line in run['lines']:
     if line['split'] == split and line.get(metric) is not None:
-      before = max((x for x in known if x[0] <= line['step']), key=lambda x: x[0])
+      before = known[bisect.bisect_right(known, line['step'], key=lambda x: x[0]) - 1]
       exact = before if before[0] == line['step'] else (0, math.nan, math.nan)
       out.append({'step': line['step'], 'tokens': exact[1], 'seconds': exact[2],
                   'flops': flops * line['step'], 'value': line[metric]})  # fmt: skip

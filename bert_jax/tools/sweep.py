@@ -22,6 +22,7 @@ differ in their last digits.
 """
 
 import contextlib
+import hashlib
 import json
 import logging
 import math
@@ -202,6 +203,12 @@ def plan_written(root, content):
     raise unwritten(root, error) from None
 
 
+def whole(config):
+  """A short hash of all fields, those of evaluations too."""
+  fields = json.dumps(config_lib.flatten(config), sort_keys=True, default=str)
+  return hashlib.sha256(fields.encode()).hexdigest()[:16]
+
+
 def parser():
   out = arguments.parser('sweep', __doc__)
   add = out.add_argument
@@ -231,7 +238,7 @@ def main(argv=None):
     if min(args.jobs, args.random, args.tokens, args.flops) < 0:
       raise InputError('--jobs, --random, --tokens and --flops are not negative.')
     runs, baseline = planned(args, overrides)
-    root, processes = Path(args.workdir), args.jobs or arguments.cores()
+    root, processes = Path(args.workdir).expanduser(), args.jobs or arguments.cores()
     plan = plan_of(root, runs, baseline, args)
     if args.print:
       plan_written(root, plan)  # for the report, and for --from
@@ -243,9 +250,7 @@ def main(argv=None):
         'compare their losses', ', '.join(fields),
       )  # fmt: skip
     configs = [config for _, config in runs]
-    jobs = [
-      sweep_jobs.Job(run, config_lib.fingerprint(config), judge_of(config)) for run, config in runs
-    ]
+    jobs = [sweep_jobs.Job(run, whole(config), judge_of(config)) for run, config in runs]
     if args.dry_run:
       show(jobs, configs, root, processes)
       return

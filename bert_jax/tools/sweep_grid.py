@@ -225,7 +225,7 @@ def around(spec, axes, baseline, given):
   load = lambda arm: config_lib.load(*of_arm(spec, arm, '0', given))
   arms, first = {'baseline': base}, load(base)
   for change in itertools.chain(*axes):
-    name = name_of(change)
+    name = fitting(name_of(change))
     if name in arms:
       raise InputError(f'two arms are called {name}; leave one out.')
     if load(base | change) != first:

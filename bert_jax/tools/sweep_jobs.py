@@ -25,13 +25,15 @@ from bert_jax.whole_files import write_whole
 
 log = logging.getLogger('bert_jax')
 
-BUSY, SIGNALLED = 3, 130  # exit codes of a run that may go on later, and of one that was stopped
-TRIES, PAUSE = 3, 5  # of a run that may go on later; seconds between them
+PAUSED, SIGNALLED = 3, 130  # exit codes of a run that may go on later, and of one that was stopped
+# A run whose workdir is held, perhaps by a worker of a sweep that was killed, which has PATIENCE to
+# end: how often it is tried, and seconds between.
+TRIES, PAUSE = 9, 10
 
 
 class Job(NamedTuple):
   run: object  # a sweep_grid.Run, with the fields that all runs have
-  fingerprint: str  # of its config: a run that was done with another one is not done
+  fingerprint: str  # of its whole config: a run that was done with another one is not done
   metric: str  # that it is judged by
 
 
@@ -111,14 +113,16 @@ def run_all(jobs, root, processes):
         successor = worker
       job, worker.job = worker.job, None
       tries[job.run.folder] += 1
-      if answer['code'] == BUSY and tries[job.run.folder] < TRIES:
-        time.sleep(PAUSE)
-        waiting.appendleft(job)
+      if answer.get('busy') and tries[job.run.folder] < TRIES:
+        waiting.append(job)
       else:
         ended[job.run.folder] = written(root, job, answer)
         shown.ended(job, ended[job.run.folder], workers, waiting)
       if waiting:
-        successor.give(waiting.popleft(), root)
+        following = waiting.popleft()
+        if tries[following.run.folder]:
+          time.sleep(PAUSE)
+        successor.give(following, root)
   finally:
     shown.close()
     for worker in workers:
@@ -131,7 +135,7 @@ def run_all(jobs, root, processes):
 
 def written(root, job, answer):
   """Writes how a run has ended; returns that."""
-  state = {0: 'done', BUSY: 'stopped', SIGNALLED: 'stopped'}.get(answer['code'], 'failed')
+  state = {0: 'done', PAUSED: 'stopped', SIGNALLED: 'stopped'}.get(answer['code'], 'failed')
   earlier = state_of(root, job).get('seconds', 0)
   ended = {'state': state, 'config': job.fingerprint, 'error': answer['error'],
            'seconds': answer['seconds'] + earlier, 'metrics': answer['metrics']}  # fmt: skip

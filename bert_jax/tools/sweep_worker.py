@@ -1,8 +1,9 @@
 """A process that trains the runs of a sweep one after another, as the sweep tells it to.
 
-It reads a JSON line for each run from its standard input, and answers with one, {'error', 'code',
-'seconds', 'metrics'}, on its standard output. What a run prints goes to the run's log. If the sweep
-is gone, however it ended, the run saves itself and the process ends.
+It reads a JSON line for each run from its standard input, and answers with one on its standard
+output: {'error', 'code', 'seconds', 'metrics', and 'busy' if another process holds the workdir}.
+What a run prints goes to the run's log. If the sweep is gone, however it ended, the run saves
+itself and the process ends.
 """
 
 import contextlib
@@ -62,6 +63,7 @@ def outcome(job):
   from bert_jax import config as config_lib
   from bert_jax import train
   from bert_jax.metrics import to_json
+  from bert_jax.workdir_lock import Busy
 
   jax.config.update('jax_compilation_cache_dir', job['cache'])
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.5)
@@ -73,7 +75,11 @@ def outcome(job):
     with command_line():  # whose last words are written below
       config = config_lib.load(job['spec'], job['fields'])
       given = config_lib.names_of(job['fields'])
-      _, metrics = train.train(config, job['workdir'], given)
+      try:
+        _, metrics = train.train(config, job['workdir'], given)
+      except Busy:
+        answer['busy'] = True
+        raise
       answer['metrics'] = json.loads(to_json(metrics))
   except SystemExit as error:
     answer |= {'error': last_line(job['log']), 'code': error.code or 1}

@@ -37,28 +37,24 @@ def unflat(arrays, like):
 def array_table(trees):
   """{part/path: [shape, dtype, checksum]} of {part: tree of arrays}."""
   arrays = {f'{part}/{name}': x for part, tree in trees.items() for name, x in flat(tree).items()}
-  sums = jax.device_get(checksums(arrays))
+  sums = jax.device_get({name: checksum(x) for name, x in arrays.items()})
   return {name: [list(x.shape), str(x.dtype), int(sums[name])] for name, x in arrays.items()}
 
 
 @jax.jit
-def checksums(arrays):
-  """{name: uint32}: the sum modulo 2**32 of an array's words, each times an odd number made from
-  its position.
-  As the factors are odd, any flipped bit changes the sum; as they differ, so does a swap."""
-
-  def checksum(x):
-    if x.dtype == jnp.bool_:
-      x = x.astype(jnp.uint8)
-    unsigned = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize]
-    word = jax.lax.bitcast_convert_type(x, unsigned)
-    place = jnp.uint32(0)
-    for axis, prime in zip(range(x.ndim), (2654435761, 2246822519, 3266489917, 668265263)):
-      place += jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis) * jnp.uint32(prime)
-    place ^= place >> 15
-    return jnp.sum(word.astype(jnp.uint32) * (place | 1), dtype=jnp.uint32)
-
-  return {name: checksum(x) for name, x in arrays.items()}
+def checksum(x):
+  """uint32: the sum modulo 2**32 of an array's words, each times an odd number made from its
+  position. As the factors are odd, any flipped bit changes the sum; as they differ, so does a swap.
+  Compiled for each shape, of which a model has far fewer than arrays."""
+  if x.dtype == jnp.bool_:
+    x = x.astype(jnp.uint8)
+  unsigned = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize]
+  word = jax.lax.bitcast_convert_type(x, unsigned)
+  place = jnp.uint32(0)
+  for axis, prime in zip(range(x.ndim), (2654435761, 2246822519, 3266489917, 668265263)):
+    place += jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis) * jnp.uint32(prime)
+  place ^= place >> 15
+  return jnp.sum(word.astype(jnp.uint32) * (place | 1), dtype=jnp.uint32)
 
 
 def compare(meta, part, arrays):

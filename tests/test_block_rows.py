@@ -76,7 +76,7 @@ def index(folder, tokenizer):
 
 def rows_of(index, tokenizer, settings, window=4):
   return BlockRows(
-    blocks.Blocks(index, 0, window), tokenizer, seq_length=20, seed=(0, 0), **settings
+    blocks.Blocks(index, 0, -(-window // 2)), tokenizer, seq_length=20, seed=(0, 0), **settings
   )
 
 
@@ -111,7 +111,7 @@ def test_a_block_is_a_run_of_whole_documents_of_one_language(index, folder, toke
   np.testing.assert_array_equal(index.unigrams, loaded.unigrams)
   for language in (0, 1):
     whole = of_language(folder, tokenizer, language)
-    units = blocks.Blocks(index, language, 3)
+    units = blocks.Blocks(index, language, 2)
     corpora = [units.unit(k) for k in range(units.units)]
     for name in ('sentences', 'documents'):
       joined = np.concatenate([np.diff(getattr(corpus, name)) for corpus in corpora])
@@ -217,7 +217,7 @@ def test_documents_are_held_out_as_in_memory(index, folder, tokenizer, share):
   loaded, of_a = prepared.load(folder, tokenizer), of_language(folder, tokenizer)
   names = loaded.names[loaded.languages == 0]
   held = documents.is_held_out(names, share)
-  kept, out = blocks.Blocks(index, 0, 3).divided(share)
+  kept, out = blocks.Blocks(index, 0, 2).divided(share)
   for part, keep in ((kept, ~held), (out, held)):
     if part is None:
       assert not share
@@ -238,10 +238,10 @@ def test_of_many_blocks_the_documents_held_out_of_some_are_evaluated(
 ):
   """All of them are left out of training. Each row of an evaluation comes once."""
   settings = dict(seq_length=20, seed=(0, 0), kind='full')
-  train, held = blocks.Blocks(index, 0, 3).divided(0.2)  # in units of 5 blocks
+  train, held = blocks.Blocks(index, 0, 2).divided(0.2)  # in units of 5 blocks
   every = BlockRows(held, tokenizer, **settings)
   monkeypatch.setattr(blocks, 'EVALUATED', most)
-  for again, part in zip(blocks.Blocks(index, 0, 3).divided(0.2), (train, held)):
+  for again, part in zip(blocks.Blocks(index, 0, 2).divided(0.2), (train, held)):
     rows, before = BlockRows(again, tokenizer, **settings), BlockRows(part, tokenizer, **settings)
     if part is train or most == 1000:
       assert rows.fingerprint == before.fingerprint and again.units == part.units
@@ -342,7 +342,7 @@ def test_a_pass_is_mixed_well(index, folder, tokenizer):
 
 def test_each_language_of_a_batch_is_of_all_its_blocks(index, tokenizer):
   parts = {
-    name: BlockRows(blocks.Blocks(index, k, 16), tokenizer, seq_length=20, seed=(0, 0), kind='full')
+    name: BlockRows(blocks.Blocks(index, k, 8), tokenizer, seq_length=20, seed=(0, 0), kind='full')
     for k, name in enumerate('ab')
   }
   order = batches.endless(Mixture(parts, {'a': 0.5, 'b': 0.5}), 0, 16)

@@ -183,14 +183,13 @@ class Blocks:
   """The documents of one language of a prepared corpus, as units: each a Corpus, made when it is
   asked for. A unit is a block; where a share of the documents is kept only, as many consecutive
   blocks as hold the documents of one; or all blocks of a language that has few of them. window:
-  blocks whose rows are mixed at a time, of which each language has its part. share, held: see
-  `divided`. Of held-out documents there are those of EVALUATED blocks, evenly chosen."""
+  blocks of this language whose rows are mixed at a time. share, held: see `divided`. Of held-out
+  documents there are those of EVALUATED blocks, evenly chosen."""
 
   def __init__(self, index, language, window, share=0.0, held=False):
-    self.index, self.language, self.given_window = index, language, window
+    self.index, self.language, self.window = index, language, window
     self.share, self.held = share, held
     languages = len(index.meta['languages'])
-    self.window = -(-window // languages)
     self.blocks = np.flatnonzero(index.columns['language'] == language)
     self.kept = share if held else 1 - share  # of the documents
     number = len(self.blocks)
@@ -206,7 +205,7 @@ class Blocks:
 
   def divided(self, share):
     """(the documents that are not held out, those that are), by a hash of their names."""
-    of = self.index, self.language, self.given_window, share
+    of = self.index, self.language, self.window, share
     return Blocks(*of), Blocks(*of, held=True) if share else None
 
   @property

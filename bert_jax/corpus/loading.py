@@ -37,8 +37,10 @@ def load(config, spec, tokenizer, split):
       meta = prepared.meta_for(part, tokenizer)
       index = blocks.Index(part, meta) if 'blocks' in meta else ()  # () of an older version
       if len(index) > blocks.WHOLE:
+        wanted = config.corpus.languages or meta['languages']
+        used = sum(joined(name, language) in wanted for language in meta['languages'])
         for k, language in enumerate(meta['languages']):
-          of_language = blocks.Blocks(index, k, config.corpus.window)
+          of_language = blocks.Blocks(index, k, -(-config.corpus.window // max(1, used)))
           out[joined(name, language)] = of_language, None, index.unigrams[k]
         continue
       loaded = prepared.load(part, tokenizer)

@@ -143,7 +143,7 @@ class BlockRows:
     number = units if units <= most else min(units, fewer)
     chosen = np.unique(np.linspace(0, units - 1, number).round().astype(int))
     counts = self._kept(digest, chosen)
-    known = counts[:, 0] >= 0  # the others cannot be read, which is said when they are reached
+    known = counts[:, 0] >= 0  # the others cannot be read
     if not known.any():
       self.blocks.unit(int(chosen[0]))  # says why
     of_units = [self.blocks.of_units(x) for x in ('tokens', 'sentences', 'documents')]
@@ -188,7 +188,8 @@ class BlockRows:
         rows = self._plan(int(unit))
         if len(rows):
           counts[k] = [len(rows), *(rows.totals[name] for name in TOTALS)]
-      except DamagedRecord:
+      except DamagedRecord as error:
+        log.warning('%s', error)
         counts[k] = -1
     if time.perf_counter() - started > KEPT_AFTER and (counts >= 0).all():
       data = io.BytesIO()

@@ -8,7 +8,7 @@
   checksums.npy   [blocks] uint32: the CRC-32 of the ids of each block of BLOCK examples
 
 tools/prepare_examples.py writes it. A block of ids is checked when it is first read, all else when
-it is opened, so a start takes no longer for more examples.
+it is opened.
 """
 
 import json
@@ -110,7 +110,7 @@ class Prepared:
     if not path.is_file() or path.stat().st_size != self.meta['tokens'] * np.dtype(dtype).itemsize:
       raise self._damaged(IDS)
     self.ids = np.memmap(path, dtype, 'r', shape=(self.meta['tokens'],))
-    self.sides, self.checked = self.ends.shape[1], np.zeros(len(self.sums), bool)
+    self.sides, self.intact = self.ends.shape[1], {}  # {block: is it as it was written?}
 
   def __len__(self):
     return len(self.ends)
@@ -122,8 +122,7 @@ class Prepared:
 
   def texts(self, e):
     """The id arrays of the texts of an example."""
-    if not self.checked[e // BLOCK]:
-      self._check(e // BLOCK)
+    self._check(e // BLOCK)
     begin = int(self.ends[e - 1, -1]) if e else 0
     return tuple(
       np.asarray(self.ids[a:b], np.int32)
@@ -132,12 +131,15 @@ class Prepared:
 
   def _check(self, block):
     first, last = block * BLOCK, min((block + 1) * BLOCK, len(self))
-    begin = int(self.ends[first - 1, -1]) if first else 0
-    if zlib.crc32(self.ids[begin : int(self.ends[last - 1, -1])]) != self.sums[block]:
+    if block not in self.intact:
+      begin = int(self.ends[first - 1, -1]) if first else 0
+      ids = self.ids[begin : int(self.ends[last - 1, -1])]
+      self.intact[block] = zlib.crc32(ids) == self.sums[block]
+    if not self.intact[block]:
       raise DamagedRecord(
-        f'{self.folder / IDS}: examples {first:,} to {last - 1:,} are damaged; prepare them again'
+        f'{self.folder / IDS}: examples {first:,} to {last - 1:,} are damaged; prepare them again, '
+        'or set data.skip_damaged=true to leave such rows empty and count them'
       )
-    self.checked[block] = True
 
   def _damaged(self, name):
     return InputError(f'{name} of {self.folder} is missing or damaged; prepare the examples again')

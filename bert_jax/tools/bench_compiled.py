@@ -18,9 +18,9 @@ def compiled(args):
   devices = chips.devices_of(args.topology, config.mesh.slices)
   report = preflight.preflight(config, devices, chips.Chip(devices[0]))
   line |= {'GB': round(report['hbm_bytes'] / 1e9, 2)}
-  line |= {'GB too much': max(0.0, round(report['hbm_over'] / 2**30, 2))}
+  line |= {'GB too much': max(0.0, round(report['hbm_over'] / 1e9, 2))}
   line |= {'warnings': len(report['warnings'])}
-  if estimates := report['estimates']:
+  if estimates := report.get('estimates'):  # of a step that fits
     clock = estimates['calibrated']
     line |= {'MFU': round(clock['compute_only']['mfu'], 4)}
     line |= {'MFU with communication': round(pod_estimates.fullest(clock)['mfu'], 4)}

@@ -75,7 +75,9 @@ def loading(args):
       peers.in_process('_loading', settings, JAX_PLATFORMS='cpu', **run, **{hosts.INDEX: str(k)})
       for k in range(n)
     ]
-    for parts in zip(*map(peers.results_of, processes), strict=True):
+    with peers.killed(processes):
+      results = [*map(peers.results_of, processes)]
+    for parts in zip(*results, strict=True):
       speeds = np.sum([x['tokens/s'] for x in parts], axis=0).tolist()
       times = {name: max(x[name] for x in parts) for name in ('planned in s', 'resumed in s')}
       yield {

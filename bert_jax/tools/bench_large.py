@@ -93,8 +93,11 @@ def examples(args):
   """Yields how fast a table of examples is prepared, in which memory, and how soon a training on it
   has planned its rows: of a tenth of so many examples, and of all."""
   for number in (args.examples // 10, args.examples):
-    (result,) = peers.results_of(peers.in_process('_examples', number))
-    yield {'what': f'examples, {number:,}', **result}
+    runs = [peers.results_of(peers.in_process('_examples', number)) for _ in range(args.repeat)]
+    line = {'what': f'examples, {number:,}'}
+    for name in runs[0][0]:
+      line |= peers.spread(name, [run[0][name] for run in runs])
+    yield line
 
 
 def examples_once(number):

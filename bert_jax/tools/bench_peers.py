@@ -1,6 +1,7 @@
 """What our speed is compared with: the same work in torch, transformers and ONNX Runtime; and what
 measurements share: turns, ratios, processes."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -60,6 +61,16 @@ def in_process(name, values, **env):
   """Starts bench's command for a process of its own; values: its argument, valid JSON."""
   command = [sys.executable, '-m', 'bert_jax.tools.bench', name, json.dumps(values)]
   return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | env)
+
+
+@contextlib.contextmanager
+def killed(processes):
+  """A context after which none of these is left, such as those that wait for one that failed."""
+  try:
+    yield
+  finally:
+    for process in processes:
+      process.kill()
 
 
 def results_of(process):

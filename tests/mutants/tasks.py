@@ -438,8 +438,8 @@ MUTANTS = [
   (
     'the first block of a prepared table is checked for all',
     'bert_jax/rows/prepared_examples.py',
-    'self.checked[block] = True',
-    'self.checked[:] = True',
+    'if block not in self.intact:',
+    'if not self.intact:',
     'tests/test_prepared_examples.py::test_damaged_ids_are_named_where_they_are_read',
   ),
   (

@@ -284,6 +284,17 @@ def test_a_run_of_two_languages_reads_blocks(folder, tokenizer, monkeypatch):
   assert 0.4 < languages.mean() < 0.6 and len(set(numbers)) > 1000
 
 
+def test_lanes_keep_what_they_read_open(index, tokenizer, monkeypatch):
+  """More lanes than the window has units plan each unit once, not at every step."""
+  plans, plan = Counter(), BlockRows._plan
+  source = rows_of(index, tokenizer, FIXED['full'], window=2)
+  monkeypatch.setattr(BlockRows, '_plan', lambda self, k: plans.update([k]) or plan(self, k))
+  in_lanes = batches_of(source, 24, lanes=True)
+  for step in range(4):
+    in_lanes[step]
+  assert len(plans) > 10 and max(plans.values()) == 1, plans
+
+
 def test_a_batch_is_a_function_of_seed_and_step(index, tokenizer):
   """Whatever was read before, and however little stays open."""
   settings = dict(kind='nsp', short_seq_prob=0.1, dupe_factor=2)

@@ -71,6 +71,8 @@ class Batches:
     self.order = endless(source, seed, self.batch_size) if shuffled else None
     indices = sharding.addressable_devices_indices_map((self.batch_size,)).values()
     self.local = sorted({i for (part,) in indices for i in range(self.batch_size)[part]})
+    if lanes and isinstance(source, BlockRows):
+      source.keep_open(len(self.local))
 
   def __len__(self):
     """The number of batches in one pass (the last one may be partly empty)."""

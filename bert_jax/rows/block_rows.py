@@ -75,6 +75,11 @@ class BlockRows:
     digest = hashlib.sha256(digest.encode() + self.rows_of.tobytes())
     self.fingerprint = digest.hexdigest()[:16]
 
+  def keep_open(self, units):
+    """Keeps so many units open at once, for as many readers that each read one after the other."""
+    self.room = max(self.room, int(np.sort(self.blocks.of_units('tokens'))[-units:].sum()))
+    self.blocks.index.room = max(self.blocks.index.room, self.room)
+
   @property
   def cut_tokens(self):
     return self.totals['cut_tokens']

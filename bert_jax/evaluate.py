@@ -10,6 +10,7 @@ scorers.
 """
 
 import argparse
+import contextlib
 import json
 import logging
 import re
@@ -39,6 +40,7 @@ from bert_jax import (
 from bert_jax import config as config_lib
 from bert_jax.convert import from_huggingface
 from bert_jax.errors import InputError, unwritten
+from bert_jax.rows.ahead import Ahead
 from bert_jax.rows.batches import Batches
 from bert_jax.rows.examples import Scored
 from bert_jax.tasks import TASKS
@@ -91,16 +93,18 @@ def run(eval_step, params, carry, batches, constants, count=0, shares=None, ends
   asked before each batch whether to break off, which raises Interrupted."""
   totals, outputs, damaged = {}, [], batches.damaged_rows
   count = min(count or len(batches), len(batches))
-  for i in range(count) if batches.lanes else (k * len(batches) // count for k in range(count)):
-    if ends():
-      raise Interrupted
-    batch = batches[i]
-    terms, out, carry = eval_step(params, carry, batch, np.int32(i), constants)
-    if shares:
-      terms = terms | {'tokens': _tokens(batch['segment_ids'])}
-    totals = metrics.add(totals, metrics.host_sum(terms))
-    if out and isinstance(batches.source, Scored):
-      outputs.append(multihost_utils.process_allgather(out, tiled=True))
+  number = lambda k: k if batches.lanes else k * len(batches) // count
+  with contextlib.closing(Ahead(lambda k: batches[number(k)], count)) as ahead:
+    for k in range(count):
+      if ends():
+        raise Interrupted
+      batch, _ = ahead.take(k)
+      terms, out, carry = eval_step(params, carry, batch, np.int32(number(k)), constants)
+      if shares:
+        terms = terms | {'tokens': _tokens(batch['segment_ids'])}
+      totals = metrics.add(totals, metrics.host_sum(terms))
+      if out and isinstance(batches.source, Scored):
+        outputs.append(multihost_utils.process_allgather(out, tiled=True))
   if shares:
     totals |= shares(totals)
     del totals['tokens']

@@ -91,7 +91,7 @@ def loop(run, state, watch):
 
     clock, profile = run.clock, Profile(config, workdir, run.clock)
     stack.enter_context(contextlib.closing(profile))
-    ahead = Ahead(run.inputs.batches, steps + run.tally.offset)
+    ahead = Ahead(run.inputs.batches.__getitem__, steps + run.tally.offset)
     stack.enter_context(contextlib.closing(ahead))
     clock.reset()
     while number < steps and wish < stopping.TIME_IS_UP:

@@ -825,7 +825,7 @@ class Slow:
 
 def test_the_next_batches_are_made_while_a_step_is_computed():
   slow = Slow()
-  ahead = Ahead(slow, end=10)
+  ahead = Ahead(slow.__getitem__, end=10)
   batch, waited = ahead.take(3)
   assert batch == 3 and waited > 0.04
   time.sleep(0.2)  # the step

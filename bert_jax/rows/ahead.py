@@ -7,11 +7,11 @@ AHEAD = 2  # batches
 
 
 class Ahead:
-  """The Batches of a run, of which a thread makes the next ones while a step is computed.
-  end: the step after the last one."""
+  """Batches of which a thread makes the next ones while a step is computed.
+  batch_of: the function that makes the batch of a step. end: the step after the last one."""
 
-  def __init__(self, batches, end):
-    self.batches, self.end = batches, end
+  def __init__(self, batch_of, end):
+    self.batch_of, self.end = batch_of, end
     self._thread = futures.ThreadPoolExecutor(1, 'batches')
     self._made = {}  # {step: future}
 
@@ -19,7 +19,7 @@ class Ahead:
     """(the batch of a step, the seconds for which it was waited for)."""
     wanted = [step, *range(step + 1, min(step + 1 + AHEAD, self.end))]
     self._made = {
-      n: self._made.get(n) or self._thread.submit(self.batches.__getitem__, n) for n in wanted
+      n: self._made.get(n) or self._thread.submit(self.batch_of, n) for n in wanted
     }
     started = time.perf_counter()
     batch = self._made.pop(step).result()

@@ -104,6 +104,7 @@ def test_a_wrong_config_is_said_before_it_costs_money(tmp_path):
      'not in the bucket: /mnt/my-b/'),
     (['launch/tpu', 'run', 'x', '--dry-run', '--', '--config', 'c', '--workdir', 'gs://b/W'],
      'and name a folder in /mnt/NAME'),
+    (['launch/tpu', 'run', 'x', '--dry-run', *TRAIN, '--config.data.train=gs://b'], 'in /mnt/NAME'),
     (['launch/gke', '--image', 'i', '--', '--config', 'c', '--workdir', 'gs://b'], 'one in /data'),
     (['launch/tpu', 'create', 'x', '--type', '--dry-run'], '--type needs a value'),
     (['launch/tpu', 'setup', 'x', '--dry-run', '--bucket', 'gs://b'], 'without gs:'),

@@ -321,11 +321,14 @@ def test_a_run_in_days_and_dollars():
   assert found == {'days': [20, 30], 'chip_hours': [200, 300], 'dollars': [400, 600],
                    'spot_dollars': [100, 150], 'price': 2.0, 'spot': 0.25}  # fmt: skip
   text = '\n'.join(pod_estimates.money_text(report, 2.0, 0.25, 5))
-  assert '864,000 steps: 20.0 to 30.0 days, 200 to 300 chip-hours, $400 to $600 at $2' in text
+  assert '864,000 steps, without their data, evaluations and checkpoints: 20.0 to 30.0 days' in text
+  assert ' days, 200 to 300 chip-hours, $400 to $600 at $2' in text
   assert '$100 to $150; spot chips may be taken away' in text and 'every 5 minutes' in text
   assert '--spot 0.5' in '\n'.join(pod_estimates.money_text(report, 2.0, None, 5))
   assert '--price' in pod_estimates.money_text(report, None, None, 5)[0]
   assert pod_estimates.money_text({'fits': False}, 2.0, None, 5) == []
+  few = pod_estimates.money_text(report | {'steps': 3_600}, 0.2, None, 5)[0]
+  assert 'checkpoints: 2.0 to 3.0 hours, 200 to 300 chip-hours, $40.00 to $60.00 at $0.2' in few
 
 
 @pytest.mark.parametrize('price, spot', [(0, None), (-1, None), (None, 0.5), (1, 0), (1, 1.5)])

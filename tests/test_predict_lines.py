@@ -183,7 +183,7 @@ def test_rows_of_a_table_are_asked(folder, tmp_path, capsys):  # noqa: F811
   said = capsys.readouterr().err
   assert 'looks like a table' not in said and 'blank lines of the table (no answer): 1' in said
   for columns, said in (
-    ('body,team', '--columns body,team: a line has 2 of the fields that this task reads'),
+    ('body, team', '--columns body, team: this task reads text; name a column for each'),
     ('bodi', "has no column 'bodi', only 'id', 'body', 'team' (did you mean 'body'?)"),
   ):
     with pytest.raises(SystemExit):

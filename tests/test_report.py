@@ -40,8 +40,8 @@ def test_seeds_are_one_line_and_other_fields_another(tmp_path):
   _, seeds, other = cells(text := report.table(report.read(tmp_path)))
   assert other == ['beta1=0.8', '1', '1.5000', *5 * '-']
   middle = f'{np.mean(values):.4f} ± {statistics.stdev(values):.4f}'
-  assert seeds[:3] == ['beta1=0.9', '3', middle] and text.startswith('mlm_nsp: mlm\n')
-  assert 'To beat: 4.2500 (unigram).' in text
+  assert seeds[:3] == ['beta1=0.9', '3', middle] and text.startswith('mlm_nsp: mlm, nats\n')
+  assert 'To beat: 4.2500 nats (unigram), on held-out text; lower is better.' in text
   # 4.302653 is the value of Student's t for 2 degrees of freedom in printed tables.
   half = 4.302653 * statistics.stdev(values) / 3**0.5
   assert seeds[3] == f'{2.7 - half:.4f} to {2.7 + half:.4f}'

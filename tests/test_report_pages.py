@@ -128,11 +128,11 @@ def rows_of(markdown, after):
 
 def test_the_files_of_a_report(tmp_path):
   files = made(grid(tmp_path, {0.15: 4.0, 0.3: 3.9, 0.6: 4.0}), '--baseline', 'masked_lm_prob=0.15')
-  rows = rows_of(files['report.md'], '## mlm_nsp: mlm\n')
+  rows = rows_of(files['report.md'], '## mlm_nsp: mlm, nats\n')
   assert [row[0] for row in rows] == [f'masked_lm_prob={x}' for x in (0.15, 0.3, 0.6)]
   assert rows[0][4] == 'baseline' and -0.12 < float(rows[1][4]) < -0.08 and rows[0][1] == '5'
   assert float(rows[1][7].replace('<', '')) < 0.01 < 0.05 < float(rows[2][7])
-  assert 'To beat: 6.0000 (unigram).' in files['report.md']
+  assert 'To beat: 6.0000 nats (unigram), on held-out text; lower is better.' in files['report.md']
   html = files['report.html']
   assert html.count('<svg') == 3 and 'http' not in re.sub(r'<svg.*?</svg>', '', html, flags=re.S)
   assert not re.search(r'(src|href)="(?!#)', html)  # nothing is fetched
@@ -161,7 +161,7 @@ def test_arms_that_were_evaluated_otherwise_stand_apart(tmp_path, no_pictures, c
             f'--config.seed={seed}', '--config.batch_size=64')  # fmt: skip
     (tmp_path / f'words,seed={seed}' / 'vocab.txt').write_text('[PAD]\n')
   text = made(tmp_path, '--baseline', 'masked_lm_prob=0.15')['report.md']
-  tables = re.findall(r'## mlm_nsp: mlm \((.*)\)\n', text)
+  tables = re.findall(r'## mlm_nsp: mlm(?:, nats)? \((.*)\)\n', text)
   assert len(tables) == 3 and 'evaluated otherwise stand in tables of their own, 3' in text
   assert any('eval_masking.masked_lm_prob=0.05' in x for x in tables)
   assert sum('vocabulary=none' in x for x in tables) == 2
@@ -226,7 +226,7 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
     'No interval and no test of fewer than 3 seeds: masked_lm_prob=0.15.',
   ):
     assert said in text, said
-  rows = rows_of(text, '## mlm_nsp: mlm\n')
+  rows = rows_of(text, '## mlm_nsp: mlm, nats\n')
   assert [row[1] for row in rows] == ['2', '3'] and rows[0][3] == '-'
   with pytest.raises(SystemExit):
     report.main([str(tmp_path / 'nothing')])
@@ -240,7 +240,8 @@ def test_labels_name_what_differs_and_nothing_else(tmp_path, no_pictures):
   grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=2)
   text = made(tmp_path, '--label', 'masked_lm_prob=0.3=30 %', '--title', 'Rates')['report.md']
   assert text.startswith('# Rates\n')
-  assert [row[0] for row in rows_of(text, '## mlm_nsp: mlm\n')] == ['masked_lm_prob=0.15', '30 %']
+  rows = rows_of(text, '## mlm_nsp: mlm, nats\n')
+  assert [row[0] for row in rows] == ['masked_lm_prob=0.15', '30 %']
 
 
 def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path, no_pictures):
@@ -250,6 +251,21 @@ def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path, no_pictu
               f'--config.seed={seed}', f'--config.init_from=S/{arm},seed={seed}')  # fmt: skip
   rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
   assert [row[:2] for row in rows] == [['a', '3'], ['b', '3']]
+
+
+def test_a_label_renames_the_arm_of_every_objective(tmp_path, no_pictures):
+  for arm in 'ab':
+    for seed in range(2):
+      more = f'--config.seed={seed}', f'--config.init_from=S/{arm},seed={seed}'
+      workdir(tmp_path / f'{arm},seed={seed}', [(500, 'eval', {'mlm': 2.0})], *more)
+      (tmp_path / 'T').mkdir(exist_ok=True)
+      workdir(tmp_path / 'T' / f'{arm},seed={seed}',
+              [(500, 'eval', {'classification_accuracy': 0.5})], *more,
+              spec='configs/finetune.py:task=sst2')  # fmt: skip
+  text = made(tmp_path, '--label', 'a=A')['report.md']
+  for heading in ('mlm_nsp: mlm', 'classification: classification_accuracy'):
+    assert [row[0] for row in rows_of(text, f'## {heading}\n')] == ['A', 'b']
+  assert 'no arm is called' not in text
 
 
 def test_colours_survive_grey_print():

@@ -32,7 +32,7 @@ import jax
 import numpy as np
 
 from bert_jax import hosts
-from bert_jax.errors import InputError, about, command_line
+from bert_jax.errors import InputError, command_line
 from bert_jax.predict import export, lines
 from bert_jax.predict.model import PREDICTIONS, Model, known
 from bert_jax.tasks.ask import check_top_k, is_id
@@ -100,7 +100,8 @@ def main(argv=None):
     hosts.refuse_several('bert_jax.predict')
     if args.task:
       check(args, args.task)
-    columns, faults = tuple(filter(None, args.columns.split(','))), Counter()
+    columns = tuple(name.strip() for name in args.columns.split(',') if name.strip())
+    faults = Counter()
     if columns and not args.input:
       raise InputError('--columns names those of a table; name its file with --input.')
     writer = Writer(args)
@@ -121,8 +122,13 @@ def main(argv=None):
     if not columns:
       chunks = lines.named_if_table(chunks, args.input, ask)
     else:
-      with about(f'--columns {args.columns}'):
+      try:
         ask.of_parts(columns)
+      except InputError:
+        reads = ', '.join(ask.fields)
+        raise InputError(
+          f'--columns {args.columns}: this task reads {reads}; name a column for each.'
+        ) from None
     try:
       with writer:
         run(ask, chunks, writer, faults)

@@ -81,7 +81,8 @@ def check_money(price, spot, sweeps):
     raise InputError(f'--price {price:g} is no price; give dollars for a chip-hour, such as 1.2.')
   if spot is not None and (price is None or not 0 < spot <= 1):
     raise InputError(
-      f'--spot {spot:g} is a share of --price; give both, such as --price 1.2 --spot 0.5.'
+      f'--spot {spot:g} is a share of --price, between 0 and 1; give both, such as --price 1.2 '
+      '--spot 0.5.'
     )
 
 
@@ -163,9 +164,13 @@ def money_text(report, price, spot, minutes):
   costs = cost(report, price, spot)
   if not costs:
     return []
-  dollars = lambda numbers: f'${_between(numbers)}'.replace('to ', 'to $')
+  form = '{:,.2f}' if max(costs.get('dollars', [0])) < 100 else '{:,.0f}'
+  dollars = lambda numbers: f'${_between(numbers, form)}'.replace('to ', 'to $')
+  short = max(costs['days']) < 2
+  time = [24 * x if short else x for x in costs['days']]
   line = (
-    f'{report["steps"]:,} steps: {_between(costs["days"], "{:,.1f}")} days, '
+    f'{report["steps"]:,} steps, without their data, evaluations and checkpoints: '
+    f'{_between(time, "{:,.1f}")} {"hours" if short else "days"}, '
     f'{_between(costs["chip_hours"])} chip-hours'
   )
   if price is None:

@@ -48,7 +48,9 @@ def points(run, metric, split='eval'):
   known, tokens, seconds = [(0, 0.0, 0.0)], 0.0, 0.0
   for line in run['lines']:
     if line['split'] == 'train':
-      passed = line['steps'] / line['steps_per_s'] if line.get('steps_per_s') else math.nan
+      # Of a run that went on, the first line's speed is of the steps since then: taken for all.
+      steps = line['step'] - known[-1][0]
+      passed = steps / line['steps_per_s'] if line.get('steps_per_s') else math.nan
       seconds += passed
       tokens = line.get('seen_tokens', tokens + line.get('tokens_per_s', math.nan) * passed)
       known.append((line['step'], tokens, seconds))
@@ -97,7 +99,7 @@ def draw_curves(axis, panel, metric, along):
     axis.axhline(level[0], color='0.45', linestyle=':', linewidth=1)
     axis.annotate(level[1], (1, level[0]), xycoords=('axes fraction', 'data'), color='0.35',
                   ha='right', va='bottom', fontsize=8)  # fmt: skip
-  axis.set(xlabel=ALONG[along], ylabel=metric)
+  axis.set(xlabel=ALONG[along], ylabel=panel.named(metric))
   axis.spines[['top', 'right']].set_visible(False)
 
 
@@ -143,7 +145,8 @@ def finals(panel, metric):
     axis.axvline(level[0], color='0.45', linestyle=':', linewidth=1)
     axis.annotate(level[1], (level[0], 1), xycoords=('data', 'axes fraction'), color='0.35',
                   ha='center', va='bottom', fontsize=8, annotation_clip=False)  # fmt: skip
-  axis.set(yticks=range(len(rows)), yticklabels=[row.label for row in rows], xlabel=metric)
+  labels = [row.label for row in rows]
+  axis.set(yticks=range(len(rows)), yticklabels=labels, xlabel=panel.named(metric))
   axis.set_ylim(len(rows) - 0.5, -0.5)
   axis.spines[['top', 'right']].set_visible(False)
   return figure

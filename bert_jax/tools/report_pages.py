@@ -81,7 +81,7 @@ def saved(figure, name):
 
 
 def heading(panel):
-  text = f'{panel.objective}: {panel.metrics[0]}'
+  text = f'{panel.objective}: {panel.named(panel.metrics[0])}'
   return text + (f' ({panel.evaluated_on})' if panel.evaluated_on else '')
 
 
@@ -139,7 +139,9 @@ def notes(panel):
                                    and r.label != panel.baseline]):  # fmt: skip
     yield f'Without a seed that the baseline has too: {", ".join(apart)}.'
   if level := panel.level(panel.metrics[0]):
-    yield f'To beat: {level[0]:.4f} ({level[1]}).'
+    of_text = level[1] == 'unigram'
+    unit, better = (' nats', ', on held-out text; lower is better') if of_text else ('', '')
+    yield f'To beat: {level[0]:.4f}{unit} ({level[1]}){better}.'
 
 
 def scores(panel):
@@ -159,13 +161,14 @@ def more_tables(panel):
 
 
 def costs(panel):
-  """(header, rows) of parameters, operations, tokens and time of an arm's first run."""
+  """(header, rows) of parameters, operations, and tokens and time as means over an arm's runs."""
   rows = []
   for arm in panel.arms:
-    last = (report_figures.points(arm.runs[0], panel.metrics[0]) or [{}])[-1]
-    counts = (f'{last[x]:,.0f}' if last.get(x, 0) > 0 else '-' for x in ('tokens', 'seconds'))
+    ends = [(report_figures.points(run, panel.metrics[0]) or [{}])[-1] for run in arm.runs]
+    means = [statistics.fmean(end.get(x, 0) for end in ends) for x in ('tokens', 'seconds')]
+    counts = (f'{mean:,.0f}' if mean > 0 else '-' for mean in means)
     rows.append((arm.label, *report_runs.costs(arm.runs[0]), *counts))
-  return ('arm', 'parameters', 'FLOPs', 'tokens', 'seconds of training'), rows
+  return ('arm', 'parameters', 'FLOPs', 'tokens, mean', 'seconds of training, mean'), rows
 
 
 def differences(names, values):

@@ -67,6 +67,11 @@ class Panel:
       ))  # fmt: skip
     return out
 
+  def named(self, metric):
+    """The metric with its unit: a loss that unigrams have too is in nats."""
+    level = self.level(metric)
+    return f'{metric}, nats' if level and level[1] == 'unigram' else metric
+
   def level(self, metric):
     """(value, name) of what a metric must beat, such as the unigram line, or None."""
     for arm in self.arms:
@@ -105,14 +110,15 @@ def report(runs, folders, metric='', baseline='', renamed=(), remarks=()):
   for (objective, text), members in grouped.items():
     arms_of[objective].append(Arm('', text, members))
   panels, fields = [], {}
-  unused = dict(text.rpartition('=')[::2] for text in renamed)
+  renamed = dict(text.rpartition('=')[::2] for text in renamed)
+  unused = dict(renamed)
   for objective, arms in arms_of.items():
     give_labels(arms)
     for arm in arms:
       if objective in finished:  # else what there is until now is shown
         arm.runs = [run for run in arm.runs if run['path'] not in status]
-      if arm.label in unused:
-        arm.label = unused.pop(arm.label)
+      unused.pop(arm.label, None)
+      arm.label = renamed.get(arm.label, arm.label)
       if [other.label for other in arms].count(arm.label) > 1:
         raise InputError(f'two arms are called {arm.label}; give --label another name.')
     fields[objective] = differing(arms)
@@ -132,6 +138,8 @@ def report(runs, folders, metric='', baseline='', renamed=(), remarks=()):
       status[run['path']] = f'its last {name} is no number: in no mean'
   if not any(metric in panel.metrics if metric else panel.metrics for panel in panels):
     names = sorted({name for run in runs for line in run['lines'] for name in line})
+    if not names:
+      raise InputError(f'none of the {len(runs)} runs has a metric yet; let them train on.')
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {", ".join(names)}.')
   labels = ', '.join(arm.label for arms in arms_of.values() for arm in arms)
   remarks += [f'--label {old}={new}: no arm is called {old}; there are {labels}'

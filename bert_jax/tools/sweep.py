@@ -255,7 +255,12 @@ def main(argv=None):
       show(jobs, configs, root, processes)
       return
     plan_written(root, plan)
-    ended = sweep_jobs.run_all(jobs, root, processes)
+    try:
+      ended = sweep_jobs.run_all(jobs, root, processes)
+    except KeyboardInterrupt:
+      done = sum(sweep_jobs.state_of(root, job).get('state') == 'done' for job in jobs)
+      text = f'stopped; {done} of {len(jobs)} runs are done, and the same command continues'
+      raise KeyboardInterrupt(text) from None
     wrong = {name: x for name, x in ended.items() if x.get('state') != 'done'}
     if len(wrong) < len(ended):
       print(report.table(report.read(root)))

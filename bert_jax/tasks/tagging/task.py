@@ -53,7 +53,10 @@ def resolve(config):
     config.tagging.labels = tuple(labels)
   if config.checkpoint.best_metric == 'entity_f1' and not conll.are_chunks(config.tagging.labels):
     tags = f'the tags of data.train ({", ".join(config.tagging.labels[:3])}, ..)'
-    advice = 'set checkpoint.best_metric=token_accuracy, as task=pos does'
+    advice = (
+      'write those of entities as B-NAME and I-NAME, or, if they are parts of speech or the like, '
+      'set checkpoint.best_metric=token_accuracy, as task=pos does'
+    )
     raise InputError(f'{tags} have no B- and I-, so they mark no entities; {advice}.')
   return config
 

@@ -194,6 +194,11 @@ def warm_start(params, source, other_labels=False):
   if other_labels:
     parts[2] = [f'{p} for other labels' if p == 'classifier' else p for p in parts[2]]
   log.info('init_from: taken: %s; new: %s; not used: %s', *(', '.join(p) or 'none' for p in parts))
+  if 'mlm' in parts[1] and 'mlm' not in parts[0]:
+    log.warning(
+      'init_from: these weights have no head for masked words, as those of sentence models; it is '
+      'learned from nothing, which takes more steps'
+    )
   moved = {n: jax.device_put(old[n], x.sharding) if n in taken else x for n, x in new.items()}
   return manifest.unflat(moved, params)
 

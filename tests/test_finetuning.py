@@ -335,6 +335,15 @@ def test_a_classifier_for_other_labels_stays_new(caplog):
   assert 'new: classifier; not used: classifier for other labels' in caplog.text
 
 
+def test_a_missing_head_for_masked_words_is_named(caplog):
+  mlm = {'bias': jnp.zeros(2)}
+  params = {'encoder': {'w': jnp.zeros(2)}, 'mlm': mlm}
+  initialization.warm_start(params, {'encoder': params['encoder'], 'mlm': mlm})
+  assert 'no head for masked words' not in caplog.text
+  initialization.warm_start(params, {'encoder': params['encoder']})
+  assert 'no head for masked words' in caplog.text
+
+
 def test_where_a_run_begins_is_asked_once(glue_runs, tmp_path, monkeypatch, vocab):
   """A name on the Hub is looked up one time, however many of its files are read."""
   runs, home = glue_runs

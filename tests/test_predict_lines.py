@@ -178,7 +178,8 @@ def test_rows_of_a_table_are_asked(folder, tmp_path, capsys):  # noqa: F811
   __main__.main([*ask, '--columns', 'body', '--output', str(tmp_path / 'out')])
   first, second, third, last = map(json.loads, (tmp_path / 'out').read_text().splitlines())
   assert first['text'] == 'old; [MASK]\nriver' and last['text'] == '[MASK] garden'
-  assert second == {'line': 2, 'error': 'empty line'}
+  assert [x.get('id') for x in (first, second, third, last)] == ['1', '2', None, '3']
+  assert second == {'line': 2, 'id': '2', 'error': 'empty line'}
   assert third['line'] == 3 and 'in.csv:6: 2 columns where 3 are expected' in third['error']
   said = capsys.readouterr().err
   assert 'looks like a table' not in said and 'blank lines of the table (no answer): 1' in said

@@ -185,7 +185,7 @@ def run(ask, chunks, writer, faults):
 
 
 def answered(ask, chunk, faults):
-  """Yields (answer, '') for each line, in bytes, tuple of cells or InputError of a damaged row, or
+  """Yields (answer, '') for each line, in bytes, row of a table or InputError of a damaged row, or
   ({"id": ..} if it has one, why there is no answer)."""
   parsed = [_parsed(ask, asked, faults) for asked in chunk]
   replies = iter(ask.replies([record for record, _, error in parsed if not error]))
@@ -201,7 +201,8 @@ def _parsed(ask, asked, faults):
     if isinstance(asked, InputError):
       raise asked
     if isinstance(asked, tuple):
-      return ask.parsed(asked), identity, ''
+      identity, cells = asked
+      return ask.parsed(cells), identity, ''
     line = files.decode(asked, faults).rstrip('\r\n')
     if not line.strip():
       raise InputError('empty line')

@@ -14,6 +14,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from bert_jax.errors import InputError
+from bert_jax.tasks.ask import is_id
 from bert_jax.text import files, tables
 
 log = logging.getLogger('bert_jax')
@@ -24,9 +25,9 @@ WAIT = 0.02  # seconds to wait for a further line before the lines read so far a
 
 def chunks_of(path, columns, counts):
   """An iterator over lists of what is asked: lines, as bytes, of a file, or of stdin if path is '';
-  with names of columns, the cells of these, as tuples, of each row of a table (text/tables.py), or
-  an InputError in place of a damaged row. counts: as tables.records counts. What cannot be read is
-  raised as an InputError at once."""
+  with names of columns, of each row of a table (text/tables.py) the tuple ({'id': its id} or {},
+  its cells), or an InputError in place of a damaged row. counts: as tables.records counts. What
+  cannot be read is raised as an InputError at once."""
   if not columns and not path:
     if sys.stdin is None:
       raise InputError('there is no stdin; name a file with --input.')
@@ -52,7 +53,9 @@ def _rows(path, columns, counts):
     yield from damaged
     damaged.clear()
     try:
-      yield tuple(tables.column(row, name, where) for name in columns)
+      cells = tuple(tables.column(row, name, where) for name in columns)
+      ids = [row[name] for name in row if is_id(name)]
+      yield ({'id': ids[0]} if ids else {}), cells
     except InputError as error:
       if row.header:  # which is that of all rows
         raise

@@ -140,10 +140,22 @@ def first_not_finite(objective, state, batch, constants):
   its input is; '' if there is none. Of layers that are scanned it names which one."""
   within, paths, seen = [], [], []  # seen: (module, whether its output is finite), as they come
 
+  is_float = lambda x: hasattr(x, 'dtype') and jnp.issubdtype(x.dtype, jnp.inexact)
+
   def finite(tree):
-    leaves = [x for x in jax.tree.leaves(tree) if hasattr(x, 'dtype')]
-    floats = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.inexact)]
+    floats = [x for x in jax.tree.leaves(tree) if is_float(x)]
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in floats])) if floats else True
+
+  def noted(module, out):
+    """out, plus a zero that is there once it was noted whether it is finite. An effect, such as
+    that of jax.debug.callback, is not taken by Flax in the body of a scan."""
+
+    def note(ok):
+      seen.append((module, bool(ok)))
+      return np.float32(0)
+
+    zero = jax.pure_callback(note, jax.ShapeDtypeStruct((), np.float32), finite(out))
+    return jax.tree.map(lambda x: x + zero.astype(x.dtype) if is_float(x) else x, out)
 
   def look(call, args, kwargs, context):
     within.append(type(context.module).__name__)  # first a tower or a head, which has no path
@@ -151,7 +163,7 @@ def first_not_finite(objective, state, batch, constants):
     if context.method_name == '__call__':  # an inner module comes before the one around it
       module = len(paths)
       paths.append('/'.join([within[0], *context.module.path]))
-      jax.debug.callback(lambda ok: seen.append((module, bool(ok))), finite(out))
+      out = noted(module, out)
     within.pop()
     return out
 

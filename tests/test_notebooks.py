@@ -185,7 +185,6 @@ def write_tickets(path, rng):
       rows.writerow([f'{small_tables.sentence(rng)}; {label}', label])
 
 
-@pytest.mark.slow
 def test_a_table_becomes_a_classifier(tmp_path):
   write_tickets(tmp_path / 'tickets.csv', np.random.default_rng(0))
   notebook = execute('finetune', {
@@ -196,7 +195,7 @@ def test_a_table_becomes_a_classifier(tmp_path):
   })  # fmt: skip
   log = shows_a_run(cell_of(notebook, 'train.train'), 60)
   assert '12 examples held out of training' in log
-  assert 'nachricht;abteilung' in text_of(cell_of(notebook, 'read_text'))
+  assert 'nachricht;abteilung' in text_of(cell_of(notebook, 'read_bytes'))
   assert len(pictures(cell_of(notebook, 'ConfusionMatrixDisplay'))) == 1
   shown = text_of(cell_of(notebook, 'model.classify'))
   assert "'classification_accuracy': 1.0" in shown and 'Model(classification, 2 layers' in shown
@@ -223,7 +222,6 @@ def test_quickstart(corpus_file, tmp_path):
   assert len(pictures(report)) == 1 and 'init_from' in text_of(report)
 
 
-@pytest.mark.slow
 def test_ablation(corpus_file, tmp_path):
   small = ' '.join(x for x in small_overrides(corpus_file))
   notebook = execute('ablation', {

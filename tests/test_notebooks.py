@@ -61,9 +61,9 @@ def pictures(cell):
 
 
 def text_of(cell):
-  """What a cell has printed and shown as text."""
-  shown = lambda x: x.get('text', '') or x.get('data', {}).get('text/plain', '')
-  return '\n'.join(map(shown, cell.outputs))
+  """What a cell has printed (a line may come in parts) and shown as text."""
+  shown = lambda x: x.get('text', '') or x.get('data', {}).get('text/plain', '') + '\n'
+  return ''.join(map(shown, cell.outputs))
 
 
 def shows_a_run(cell, steps):

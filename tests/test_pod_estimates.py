@@ -354,10 +354,17 @@ def test_names_of_the_cloud_are_topologies(name, topology):
   assert chips.topology_of(name) == topology
 
 
-@pytest.mark.parametrize('name', ['v5litepod-5', 'v6e-512', 'v5p-7', 'v4-4096000'])
+@pytest.mark.parametrize('name', ['v5litepod-5', 'v6e-512', 'v5p-7', 'v4-4096000', 'v5e:3x7'])
 def test_slices_that_are_not_lent_are_named(name):
-  with pytest.raises(InputError, match=f'{name} is not lent; there are {name.split("-")[0]}-'):
+  kind, mark = name.split('-' if '-' in name else ':')[0], '-' if '-' in name else ':'
+  with pytest.raises(InputError, match=f'{name} is not lent; there are {kind}{mark}'):
     chips.topology_of(name)
+
+
+def test_a_price_that_is_no_number_is_named(capsys):
+  with pytest.raises(SystemExit):
+    preflight.main(['--config', 'x', '--topology', 'v5e:4x4', '--price', 'much'])
+  assert "'much' is no price; give dollars for a chip-hour, such as 1.2" in capsys.readouterr().err
 
 
 def test_what_is_published_of_a_chip_fits_together():

@@ -5,6 +5,9 @@ import json
 import math
 import os
 import re
+import signal
+import subprocess
+import sys
 import time
 import types
 
@@ -151,6 +154,19 @@ def test_the_largest_batch_is_found_in_a_few_compilations(bytes_of, most, monkey
   found = preflight.largest_batch(c.load('configs/pretrain.py'), devices, None)
   assert most * 15 / 16 <= found['batch_size'] / len(devices) <= most
   assert len(tried) == len(set(tried)) <= 10
+  assert tried[0] == 256 // len(devices)  # of the config
+
+
+def test_a_compilation_ends_at_once_when_it_is_asked_to():
+  program = (
+    'import time; from bert_jax.errors import command_line; from bert_jax.tools import compilation\n'
+    'with command_line(), compilation.ending_at_once():\n'
+    '  print("compiling", flush=True); sum(range(10**10))'  # one call, as the compiler is
+  )
+  process = subprocess.Popen([sys.executable, '-c', program], stdout=subprocess.PIPE)
+  assert process.stdout.readline() == b'compiling\n'
+  process.terminate()
+  assert process.wait(timeout=20) == -signal.SIGTERM
 
 
 def test_a_program_is_compiled_once(tmp_path, monkeypatch, capfd):

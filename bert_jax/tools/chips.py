@@ -92,8 +92,11 @@ def topology_of(name):
   """CHIP:AxB from a name of the cloud: v5litepod-16 (an accelerator type), or that of a node pool
   with its topology, tpu-v5-lite-podslice:4x4. Other names as they are."""
   pool, _, shape = name.partition(':')
-  if pool in NODE_POOLS and shape:
-    return f'{NODE_POOLS[pool]}:{shape}'
+  chip = NODE_POOLS.get(pool, pool)
+  if shape and chip in ('v5e', 'v6e') and shape not in LITE.values():
+    raise InputError(f'--topology {name} is not lent; there are {pool}:{" ".join(LITE.values())}.')
+  if shape:
+    return f'{chip}:{shape}'
   kind, _, number = name.rpartition('-')
   if kind not in ACCELERATORS or not number.isdigit():
     return name
@@ -122,7 +125,7 @@ def devices_of(topology, slices=1):
     with compilation.quiet():
       return list(topologies.get_topology_desc(topology, 'tpu', **options).devices)
   except Exception as error:
-    reason = first_line(error)
+    reason = first_line(error).removeprefix('INVALID_ARGUMENT: ')
     raise InputError(f'--topology {topology} does not exist ({reason}); use {KNOWN}.') from None
 
 

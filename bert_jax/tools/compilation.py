@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import re
+import signal
 import statistics
 import sys
 import tempfile
@@ -55,7 +56,7 @@ def compiled(lowered, devices, what, options=None):
   if kept := load(path):
     return kept
   started = time.perf_counter()
-  with ticking(f'compiling {name}, usually {usual(name)}'), quiet() as stderr:
+  with ticking(f'compiling {name}, usually {usual(name)}'), quiet() as stderr, ending_at_once():
     try:
       made = lowered.compile()
       text, sizes, used, limit = made.as_text(), sizes_of(made), 0, 0
@@ -164,6 +165,20 @@ def ticking(sentence, every=EVERY):
       thread.join()
       if live:
         print(file=out, flush=True)
+
+
+@contextlib.contextmanager
+def ending_at_once():
+  """Lets Ctrl-C and SIGTERM end the process. A handler of Python would wait for the compiler."""
+  numbers = signal.SIGINT, signal.SIGTERM
+  if threading.current_thread() is not threading.main_thread():
+    numbers = ()
+  before = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
+  try:
+    yield
+  finally:
+    for number, handler in before.items():
+      signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,8 @@ second is what others publish. Both are given for computing alone and, where the
 bandwidth of the links, with communication (collectives.py).
 """
 
+import argparse
+
 from bert_jax.errors import InputError
 from bert_jax.tools import collectives
 
@@ -68,8 +70,12 @@ def fullest(estimate):
 
 
 def dollars(text):
-  """1.2 of '1.2' and '$1.2'."""
-  return float(text.removeprefix('$'))
+  """1.2 of '1.2' and '$1.2'. argparse prints the sentence of an ArgumentTypeError."""
+  try:
+    return float(text.removeprefix('$'))
+  except ValueError:
+    sentence = f'{text!r} is no price; give dollars for a chip-hour, such as 1.2'
+    raise argparse.ArgumentTypeError(sentence) from None
 
 
 def check_money(price, spot, sweeps):

@@ -137,19 +137,26 @@ def named(pairs):
 
 
 def largest_batch(config, devices, chip):
-  """The report of the largest batch that fits, to within a sixteenth. The memory of a row follows
-  from two small batches; the third is near the largest that should fit."""
+  """The report of the largest batch that fits, to within a sixteenth, beginning at that of the
+  config. The memory of a row follows from two batches; the third is near the largest that should
+  fit."""
   mesh = sharding.make_mesh(**sharding.axes_of(config, devices), devices=devices)
-  unit = mesh.shape['data'] * mesh.shape['fsdp'] * config.optimizer.accumulation
+  shards = mesh.shape['data'] * mesh.shape['fsdp']
+  unit = shards * config.optimizer.accumulation
   reports = {}
+  low, high, step = 0, max(1, min(config.batch_size // unit, MOST_ROWS)), 0
+  log.info(
+    'searching the largest batch_size, from %d to %d and to within a sixteenth: usually 4 to 8 '
+    'compilations', high * unit, MOST_ROWS * unit,
+  )  # fmt: skip
 
   def attempt(rows):
     report = preflight(changed(config, {'batch_size': rows * unit}), devices, chip)
-    log.info('%d rows: %s', rows * unit, 'fits' if report['fits'] else 'does not fit')
+    verdict = f'{_gb(abs(report["hbm_over"]))} {"left" if report["fits"] else "too much"}'
+    log.info('batch_size %d (%d a data shard): %s', rows * unit, rows * unit // shards, verdict)
     reports[rows] = report | {'batch_size': rows * unit}
     return report['fits']
 
-  low, high, step = 0, 8, 0
   while attempt(high):
     low = high
     if low == MOST_ROWS:

@@ -186,7 +186,8 @@ def prepare(inputs, stack):
   elif beginning.folder:
     weights = initialization.load_weights(beginning, config, inputs.objective, mesh)
     initialization.names_taken(program.state.params, *weights)  # or an InputError
-  stack.enter_context(workdir_lock.held(inputs.workdir))
+  if hosts.first():
+    stack.enter_context(workdir_lock.held(inputs.workdir))
   check_newest(inputs)
   if hosts.first():
     remarks = TASKS[config.objective].remarks(config, inputs.tokenizer, inputs.sources)

@@ -1,4 +1,5 @@
-"""One training at a time in a workdir: the lock that a run's first process holds.
+"""One training at a time in a workdir, and one preparation of data in its folder: the lock that the
+(first) process holds.
 
 The file run.lock names its holder, and is locked by the operating system, which lets go of it
 however the process ends. Hosts that share a disk may not hear of each other's locks, so the holder
@@ -17,7 +18,6 @@ import threading
 import time
 from pathlib import Path
 
-from bert_jax import hosts
 from bert_jax.errors import InputError, unwritten
 
 log = logging.getLogger('bert_jax')
@@ -37,11 +37,9 @@ class Busy(InputError):
 
 @contextlib.contextmanager
 def held(workdir):
-  """A context in which no other training begins in a workdir, which is made if it is not there.
-  InputError if it cannot be written, Busy if another run holds it."""
-  if not hosts.first():
-    yield
-    return
+  """A context in which no other training begins in a workdir (or no other preparation in its
+  folder), which is made if it is not there. InputError if it cannot be written, Busy if another
+  process holds it."""
   path = Path(workdir) / NAME
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -164,6 +162,6 @@ def _who(content):
 
 def _busy(path, content):
   return Busy(
-    f'{path.parent} is in use: {_who(content)} trains in it; wait until that has ended, or give '
-    f'another --workdir. (If there is no such process any more, remove {path}.)'
+    f'{path.parent} is in use: {_who(content)} writes into it; wait until that has ended, or give '
+    f'another folder. (If there is no such process any more, remove {path}.)'
   )

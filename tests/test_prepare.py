@@ -18,7 +18,7 @@ import pytest
 from conftest import ROOT, run_module
 
 from bert_jax import config as config_lib
-from bert_jax import sharding, tokenizers
+from bert_jax import sharding, tokenizers, workdir_lock
 from bert_jax.config import InputError
 from bert_jax.corpus import loading, prepared
 from bert_jax.rows import batches as batching
@@ -394,6 +394,18 @@ def test_a_prepared_corpus_holds_out_what_its_text_does(small, vocab, tmp_path):
           if zlib.crc32(d.name.encode()) < 0.4 * 2**32]  # fmt: skip
   ids = [tokenizer.ids_batch(sentences) for sentences in held]
   assert found[0]['eval'] == np.concatenate([x for one in ids for x in one]).tolist()
+
+
+def test_two_do_not_write_one_folder(vocab, tmp_path):
+  text, out = tmp_path / 'a.txt', tmp_path / 'D'
+  text.write_text('Some words.\nMore words.\n')
+  settings = prepare.Settings(inputs=(('', str(text)),), vocab=str(vocab))
+  with workdir_lock.held(out), pytest.raises(InputError, match='in use: .* writes into it'):
+    prepare.prepare(settings, out)
+  assert not out.exists()
+  whole = prepare.prepare(settings, out)
+  with workdir_lock.held(out):
+    assert prepare.prepare(settings, out) == whole  # nothing is written
 
 
 def test_what_was_begun_goes_on_behind_its_last_shard(vocab, tmp_path):

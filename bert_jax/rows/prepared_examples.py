@@ -26,6 +26,7 @@ from bert_jax.whole_files import seal, write_whole
 META, IDS, ENDS, LABELS, SUMS = (
   'examples.json', 'ids.bin', 'ends.npy', 'labels.npy', 'checksums.npy'
 )  # fmt: skip
+UNFINISHED = IDS, ENDS, LABELS, SUMS  # what a folder has before it is finished
 PART, BLOCK = 4096, 65_536  # examples that are written at once, and that share a checksum
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import tqdm
 
-from bert_jax import tokenizers
+from bert_jax import tokenizers, workdir_lock
 from bert_jax.corpus import prepared, remarks, shards
 from bert_jax.errors import InputError, command_line
 from bert_jax.text import documents, duplicates
@@ -39,6 +39,14 @@ log = logging.getLogger('bert_jax')
 def prepare(settings, out, processes=1):
   """Makes the corpus of some Settings in a folder, or resumes making it; returns corpus.json."""
   out = Path(out).expanduser()
+  if (out / prepared.META).is_file():
+    return _prepare(settings, out, processes)
+  arguments.check_writable(out)
+  with workdir_lock.held(out):
+    return _prepare(settings, out, processes)
+
+
+def _prepare(settings, out, processes):
   keep_all = settings.duplicates == 'keep'
   seen = None if keep_all else duplicates.Seen(settings.duplicates, settings.near_threshold)
   tokenizer, plan = begin(settings, out)

@@ -22,7 +22,7 @@ import numpy as np
 import tqdm
 
 from bert_jax import config as config_lib
-from bert_jax import tokenizers
+from bert_jax import tokenizers, workdir_lock
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
 from bert_jax.rows import prepared_examples
@@ -123,14 +123,15 @@ def main(argv=None):
       raise InputError(f'--config is of {config.objective}; name one of texts with labels')
     if not config.data.train or prepared_examples.is_prepared(config.data.train):
       raise InputError('name the table in --config.data.train')
-    begun = out / prepared_examples.IDS, out / prepared_examples.LABELS  # and not finished
+    begun = {out / name for name in prepared_examples.UNFINISHED}
     there = {out} if out.is_file() else set(out.iterdir()) if out.is_dir() else set()
-    if there - {*begun, out / prepared_examples.ENDS, out / prepared_examples.SUMS}:
+    if there - {*begun, out / workdir_lock.NAME}:
       raise InputError(f'{out} is there already; give --out a new or an empty folder')
     arguments.check_writable(out)
-    for path in there:
-      path.unlink()
-    meta = prepare(config, args.vocab, out)
+    with workdir_lock.held(out):
+      for path in begun:
+        path.unlink(missing_ok=True)
+      meta = prepare(config, args.vocab, out)
     print(json.dumps({'out': str(out), **meta}, ensure_ascii=False))
 
 

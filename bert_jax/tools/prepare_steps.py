@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_jax import tokenizers
+from bert_jax import tokenizers, workdir_lock
 from bert_jax.corpus import prepared, shards
 from bert_jax.corpus.tokenized import size_of
 from bert_jax.corpus.units import Encoder
@@ -97,7 +97,7 @@ def begin(settings, out, by='processes'):
     if different:  # without a whole shard, plan and vocabulary may still change
       for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):
         (out / name).unlink(missing_ok=True)
-  elif out.is_dir() and any(out.iterdir()):
+  elif out.is_dir() and any(path.name != workdir_lock.NAME for path in out.iterdir()):
     raise InputError(f'{out} holds other files; give --out a new or an empty folder')
   else:
     arguments.check_writable(out)

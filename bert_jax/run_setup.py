@@ -134,9 +134,9 @@ def read_inputs(config, workdir, given=()):
   profiling.check(config, steps)
   if config.epochs and steps < FEW_STEPS and not beginning.continues:
     log.warning(
-      '%d steps are few to learn a task: with so little data, raise epochs (to %.0f, say) and '
+      '%d steps are few to learn a task: with so little data, raise epochs (to %d, say) and '
       'perhaps optimizer.learning_rate',
-      steps, config.epochs * FEW_STEPS / steps,
+      steps, math.ceil(1.05 * config.epochs * FEW_STEPS / steps),  # other rows, a few steps fewer
     )  # fmt: skip
   return Inputs(
     config, workdir, beginning, mesh, tokenizer, objective, sources, batches, eval_batches, steps

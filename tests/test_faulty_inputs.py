@@ -423,6 +423,7 @@ def test_a_stratified_share_of_the_training_table_is_held_out(tmp_path):
   assert not {x.texts for x in train} & {x.texts for x in held}, 'equal texts stay together'
   assert len(train) + len(held) == 102
   assert problems.counts['examples held out of training (table.eval_share)'] == len(held)
+  assert problems.counts['that repeat the texts of another, and stay with it'] == 2
   path.write_text('sentence\tlabel\n' + ''.join(reversed(rows)))
   assert {x.texts for x in split('eval')[0]} == {x.texts for x in held}, 'whatever their order'
   (tmp_path / 'b.tsv').write_text('sentence\tlabel\nx\ta\n')

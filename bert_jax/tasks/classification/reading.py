@@ -57,6 +57,8 @@ def read(config, split, problems, whole=False):
     )
   name = 'examples held out of training (table.eval_share)'
   problems.counts[name] = sum(example.texts in out for example in examples)
+  if repeated := len(examples) - len({example.texts for example in examples}):
+    problems.counts['that repeat the texts of another, and stay with it'] = repeated
   yield from (example for example in examples if (example.texts in out) == (split == 'eval'))
 
 

@@ -381,6 +381,22 @@ def test_packing_keeps_rooms_and_limits():
   assert lengths.sum() / (128 * len(sums)) > 0.98
 
 
+@pytest.mark.parametrize(('room', 'most'), [(16, 3), (40, 8), (128, 1), (128, 32)])
+def test_packing_is_the_best_fit_of_one_example_after_the_other(room, most):
+  lengths = np.minimum(room, np.random.default_rng(room + most).geometric(0.1, 500))
+  rows = []  # lists of examples; a row that was used later is tried first
+  for example in np.argsort(-lengths, kind='stable'):
+    left = lambda row: room - lengths[row].sum()
+    fits = [row for row in rows if len(row) < most and left(row) >= lengths[example]]
+    row = min(reversed(fits), key=left) if fits else []
+    rows = [other for other in rows if other is not row] + [row]
+    row.append(example)
+  order, row_at = pack(lengths, room, most)
+  assert [sorted(row) for row in sorted(rows, key=min)] == [
+    order[a:b].tolist() for a, b in itertools.pairwise(row_at)
+  ]
+
+
 def test_packing_fills_rows_of_real_text(shared, tmp_path):
   """At least 98 %, on the lengths of real articles and of real sentences."""
   from bert_jax.text import documents as text_lib

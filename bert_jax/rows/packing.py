@@ -1,39 +1,51 @@
 """Best-fit packing: which short examples share a row of fixed length."""
 
-import itertools
-
 import numpy as np
-
-PORTION = 100_000  # examples, which are made numbers of Python at a time, since these take memory
 
 
 def pack(lengths, room, most):
   """Which examples share a row: best fit, longest first, at most `most` in each.
-  lengths: [E] tokens of each example; room: tokens of a row. Returns (order [E], row_at [R + 1]):
-  row r holds the examples order[row_at[r]:row_at[r + 1]]. Rows, and the examples within a row, keep
-  the order in which the examples came."""
+  lengths: [E] tokens of each example, 1 to `room`, the tokens of a row. Returns (order [E], row_at
+  [R + 1]): row r holds the examples order[row_at[r]:row_at[r + 1]]. Rows, and the examples within a
+  row, keep the order in which the examples came.
+
+  Examples of one length are placed together: the row that fits best takes as many of them as it
+  can, and then the next one."""
   row_of = np.zeros(len(lengths), np.int64)
-  rows_by_room = [[] for _ in range(room + 1)]  # rows that take another example, by tokens left
-  examples_in = []  # how many examples each row holds
+  held = np.zeros(len(lengths), np.int32)  # how many examples each row holds
+  open_rows = [[] for _ in range(room + 1)]  # by tokens left: arrays of rows, the last one is next
+  rows = 0
   by_length = np.argsort(-lengths, kind='stable')
-  portions = (by_length[i : i + PORTION] for i in range(0, len(by_length), PORTION))
-  pairs = (zip(part.tolist(), lengths[part].tolist()) for part in portions)
-  for example, length in itertools.chain.from_iterable(pairs):
-    free = next((r for r in range(length, room) if rows_by_room[r]), room)
-    if free < room:
-      row = rows_by_room[free].pop()
-    else:
-      row = len(examples_in)
-      examples_in.append(0)
-    row_of[example] = row
-    examples_in[row] += 1
-    if examples_in[row] < most:
-      rows_by_room[free - length].append(row)
+  for same in np.split(by_length, np.flatnonzero(np.diff(lengths[by_length])) + 1):
+    while len(same):
+      length = int(lengths[same[0]])
+      free = next((r for r in range(length, room) if open_rows[r]), room)
+      fit = free // length
+      if free < room:
+        chosen = open_rows[free].pop()
+      else:
+        new = -(-len(same) // min(fit, most))
+        chosen = np.arange(rows, rows + new)[::-1]
+        rows += new
+      takes = np.minimum(fit, most - held[chosen[::-1]])
+      ends = np.cumsum(takes)
+      used = min(len(chosen), int(ends.searchsorted(len(same))) + 1)
+      if used < len(chosen):
+        open_rows[free].append(chosen[:-used])
+      chosen, takes = chosen[: -used - 1 : -1], takes[:used]
+      takes[-1] -= max(0, ends[used - 1] - len(same))
+      placed = int(takes.sum())
+      row_of[same[:placed]] = np.repeat(chosen, takes)
+      same = same[placed:]
+      held[chosen] += takes
+      left = np.where(held[chosen] < most, free - takes * length, -1)
+      for tokens in np.unique(left[left >= 0]):
+        open_rows[tokens].append(chosen[left == tokens])
   # Rows are numbered by the first example in them.
-  firsts = np.full(len(examples_in), len(lengths))
+  firsts = np.full(rows, len(lengths))
   np.minimum.at(firsts, row_of, np.arange(len(lengths)))
-  number = np.empty(len(examples_in), np.int64)
-  number[np.argsort(firsts)] = np.arange(len(examples_in))
+  number = np.empty(rows, np.int64)
+  number[np.argsort(firsts)] = np.arange(rows)
   row_of = number[row_of]
-  sizes = np.bincount(row_of, minlength=len(examples_in))
+  sizes = np.bincount(row_of, minlength=rows)
   return np.argsort(row_of, kind='stable'), np.concatenate([[0], np.cumsum(sizes)])

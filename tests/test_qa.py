@@ -345,6 +345,22 @@ def test_windows_without_the_answer_point_at_cls(tmp_path, tokenizer):
   assert all(seen.values()) and parts
 
 
+def test_questions_in_tables(tmp_path):
+  context = 'Ada wrote it in 1843, and Ada knew.'
+  csv, jsonl = tmp_path / 'a.csv', tmp_path / 'a.jsonl'
+  csv.write_text(f'id,question,context,answer\nq1,When?,"{context}",1843\nq2,Why?,"{context}",\n')
+  first, second = read(csv)[0]
+  assert first == ('a.csv:2', 'q1', 'When?', context, ('1843',), (16,))
+  assert (second.id, second.gold) == ('q2', ())
+  answers = {'text': ['Ada'], 'answer_start': [26]}
+  jsonl.write_text(json.dumps({'question': 'Who?', 'context': context, 'answers': answers}))
+  (only,) = read(jsonl)[0]
+  assert only == ('a.jsonl:1', 'a.jsonl:1', 'Who?', context, ('Ada',), (26,))
+  csv.write_text('text,label\nx,y\n')
+  with pytest.raises(InputError, match="a.csv:1: .* columns question, context, answer, not 'text'"):
+    read(csv)
+
+
 def test_what_cannot_be_learnt_is_left_out_of_training_and_still_predicted(tmp_path, tokenizer):
   nowhere = {'id': 'x', 'question': 'x', 'answers': [{'text': 'Paris', 'answer_start': 0}]}
   file = squad_file(tmp_path / 'a.json', RECORDS[0], nowhere, NONE)
@@ -356,8 +372,10 @@ def test_what_cannot_be_learnt_is_left_out_of_training_and_still_predicted(tmp_p
   assert 'loss' not in answers[1] and 'gold' not in answers[2]
   scored = [answers[0]['prediction'], answers[1]['prediction']], [['Rome'], ['Paris']]
   assert source.score(answers) == squad_scores.squad(*scored)
-  with pytest.raises(InputError, match='has an answer to learn'):
+  with pytest.raises(InputError, match='to learn; none has an answer. If .* qa.unanswerable=true'):
     windows(squad_file(tmp_path / 'b.json', NONE), tokenizer, split='train')
+  with pytest.raises(InputError, match="no answer stands once in its context, such as 'Paris' at"):
+    windows(squad_file(tmp_path / 'c.json', nowhere), tokenizer, split='train')
   assert windows(tmp_path / 'b.json', tokenizer, split='train', task='squad2')
   unknown = {'id': 'u', 'question': 'he?'}  # nobody says that it has no answer
   learnt = windows(

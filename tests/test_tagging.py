@@ -202,10 +202,10 @@ def test_folders_give_each_split_its_files(tmp_path):
     ('IOB1', 'I-X I-X O I-X B-X I-X O', []),
     ('IOB1', 'I-X I-X O I-Y B-X O I-X I-X', [5]),
     ('BIOES', 'S-X O B-X E-X B-X I-X E-X', []),
-    ('BIOES', 'S-X I-X O B-X E-Y B-X O S-X B-X', [2, 3, 5, 7, 9]),
+    ('BIOES', 'S-X I-X O B-X E-Y B-X O S-X B-X O S-X O S-Y S-X', [2, 3, 5, 7, 10]),
   ],
 )
-def test_tags_that_break_their_scheme_are_named(scheme, tags, broken):
+def test_tags_that_break_their_scheme_are_named(scheme, tags, broken, caplog):
   tags = tags.split()
   sentence = conll.Sentence('a:1', '0', ('x',) * len(tags), tuple(tags), ())
   problems = Problems('train')
@@ -213,6 +213,8 @@ def test_tags_that_break_their_scheme_are_named(scheme, tags, broken):
   kind = f'tags that break {scheme} (kept)'
   assert problems.counts[kind] == len(broken)
   assert problems.places[kind] == [f'a:1, token {i}' for i in broken[: len(problems.places[kind])]]
+  said = f'a:1, token {broken[0]}: {len(broken)} tags break {scheme}' if broken else ''
+  assert (said in caplog.text) if said else not caplog.text
   # seqeval's default mode finds as many chunks; its strict mode wants the scheme when all is well.
   total, _ = scores.entities([tags], [tags])
   assert problems.counts[f'chunks ({scheme})'] == total[2]
@@ -224,11 +226,40 @@ def test_tags_that_break_their_scheme_are_named(scheme, tags, broken):
     assert strict['micro avg']['support'] == total[2]
 
 
+def test_tags_that_mostly_break_their_scheme_are_refused():
+  tags = 'O', 'B-X', 'I-X', 'O', 'B-X', 'O', 'S-X'  # IOB2 but for one, which makes them BIOES
+  sentence = conll.Sentence('a:1', '0', ('x',) * len(tags), tags, ())
+  with pytest.raises(InputError, match='a:1, token 4: 2 tags break BIOES, .* data.train has 3 chu'):
+    conll.check_chunks([sentence], Problems('train'))
+
+
 def test_what_marks_chunks():
   assert conll.are_chunks(['B-PER', 'I-PER', 'O']) and conll.are_chunks(['O', 'S-creative-work'])
   assert not conll.are_chunks(['ADJ', 'NOUN']) and not conll.are_chunks(['O', 'X', 'Y'])
   with pytest.raises(InputError, match="'L-PER' is neither O nor begins with B- I- M- E- S-"):
     conll.are_chunks(['B-PER', 'L-PER', 'O'])
+
+
+def test_jsonl(tmp_path):
+  path = tmp_path / 'a.jsonl'
+  rows = [{'tokens': ['Ada', 'é'], 'tags': ['B-PER', 'O'], 'id': 7},
+          {'tokens': ['x'], 'ner_tags': ['O']}]  # fmt: skip
+  path.write_text('\n\n'.join(map(json.dumps, rows)) + '\n')
+  given, problems = read(path)
+  assert [(s.where, s.id, s.tokens, s.tags) for s in given] == [
+    ('a.jsonl:1', '7', ('Ada', 'é'), ('B-PER', 'O')), ('a.jsonl:3', '1', ('x',), ('O',))
+  ]  # fmt: skip
+  assert problems.counts['blank_lines'] == 1
+  path.write_text('{"tokens": ["x"]}\n')
+  assert read(path, 'eval')[0][0].tags is None
+  faulty = ['{"tokens": ["x"]}', '{"tokens": ["x"], "tags": [3]}', '{"tokens": ["x"], "tags": []}']
+  for line in faulty:
+    path.write_text(line)
+    with pytest.raises(InputError, match=r'a.jsonl:1: it is not {"tokens": \[...\], "tags": \[...'):
+      read(path)
+  path.write_text('Ada B-PER\n')
+  with pytest.raises(InputError, match='a.jsonl:1: no'):
+    read(path)
 
 
 LABELS = ['O', 'B-PER', 'I-PER']

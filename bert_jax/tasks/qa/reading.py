@@ -1,8 +1,10 @@
-"""Reads questions in SQuAD's JSON, and from TFDS data sets with the features of `squad`.
+"""Reads questions in SQuAD's JSON, from tables, and from TFDS data sets like `squad`.
 
 SQuAD 1.1 and 2.0 have this format, and so do TyDi QA's gold passages, XQuAD, CMRC 2018 and MLQA.
 MLQA is scored here like SQuAD 1.1, though its official script knows the articles and punctuation
 of its languages and counts Chinese characters one by one.
+A .csv, .tsv or .jsonl has the columns question, context and answer, or `answers` as Hugging Face's
+data sets have it, {"text": [...], "answer_start": [...]}; and id, if there is one.
 A spec is a file, a glob, a folder (the one file in it whose name contains `train`, or `dev` or
 `valid`), tfds:squad/v1.1, tfds:squad/v2.0, or several of these: NAME=SPEC,NAME=SPEC.
 
@@ -20,11 +22,12 @@ Faults (see tasks/faulty_records.py):
   a question without id, text, context    cannot be used
 """
 
+import contextlib
 from typing import NamedTuple
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, listed
 from bert_jax.tasks.faulty_records import names_data
-from bert_jax.text import files
+from bert_jax.text import files, values
 
 
 class Question(NamedTuple):
@@ -68,7 +71,25 @@ def records(spec, split, problems):
       yield where, *_of_tfds(row, problems.counts)
     return
   for path in files.of_split(spec, split, one=True):
-    yield from _of_file(path, problems)
+    of_table = files.suffix(path) in ('.csv', '.tsv', '.jsonl')
+    yield from _of_table(path, problems) if of_table else _of_file(path, problems)
+
+
+def _of_table(path, problems):
+  """Yields the same of a table."""
+  for where, row in problems.rows(str(path)):
+    if 'question' not in row or 'context' not in row:
+      fault = f'a table of questions has columns question, context, answer, not {listed(row)}'
+      problems.wrong(getattr(row, 'header', '') or where, fault, 'rows without a column')
+      continue
+    record = {'id': where} | row
+    if 'answers' in row:
+      with contextlib.suppress(values.NotJson):  # then it is no list either
+        record['answers'], _ = values.json_text(row['answers'])
+      record['answers'] = _as_list(record['answers'], problems.counts)
+    elif 'answer' in row:
+      record['answers'] = [{'text': row['answer']}]
+    yield where, row['context'], record
 
 
 def _of_file(path, problems):
@@ -94,12 +115,18 @@ def _of_file(path, problems):
 def _of_tfds(row, counts):
   """(context, record of a question) of a row of a TFDS data set like `squad`."""
   row = {k: files.decode(x, counts) if isinstance(x, bytes) else x for k, x in row.items()}
-  if isinstance(answers := row.get('answers'), dict):
-    row['answers'] = [
-      {'text': files.decode(text, counts), 'answer_start': int(start)}
-      for text, start in zip(answers.get('text', ()), answers.get('answer_start', ()))
-    ]
+  if 'answers' in row:
+    row['answers'] = _as_list(row['answers'], counts)
   return row.get('context'), row
+
+
+def _as_list(answers, counts):
+  """Answers of one record as SQuAD has them, of those whose texts and places are two lists."""
+  if not isinstance(answers, dict):
+    return answers
+  pairs = zip(answers.get('text', ()), answers.get('answer_start', ()))
+  decoded = lambda text: files.decode(text, counts) if isinstance(text, bytes) else text
+  return [{'text': decoded(text), 'answer_start': int(start)} for text, start in pairs]
 
 
 def _question(where, context, record, problems):

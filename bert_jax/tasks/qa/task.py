@@ -16,7 +16,7 @@ import json
 import numpy as np
 from scipy.special import softmax
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 from bert_jax.objectives.qa import QuestionAnswering
 from bert_jax.rows.examples import Scored, tokens_of
 from bert_jax.tasks import labelled
@@ -99,14 +99,24 @@ class Windows(Scored):
       self.spans.append(spans)
       self.first.append(len(parts))
     if learn and not parts:
-      counts, wrong_kind = 'see the counts of answers.', 'is it qa.unanswerable=true?'
-      advice = counts if self.qa.unanswerable else wrong_kind
-      raise InputError(f'no question of data.train has an answer to learn; {advice}')
+      raise InputError(f'no question of data.train has an answer to learn; {self._why_none()}')
     positions = dict(zip(('start_positions', 'end_positions'), np.concatenate(positions).T))
     options = {'per_example': {'weights': np.concatenate(weights)}, 'positions': positions}
     super().__init__(tokenizer, parts, **options, **labelled.shape(config))
     self.size = len(questions)
     self.baselines['qa'] = (float(np.mean(np.log(self.lengths))), 'uniform')
+
+  def _why_none(self):
+    """Why no question can be learnt, as the end of a sentence."""
+    answered = next((question for question in self.questions if question.gold), None)
+    if answered:
+      return (
+        f'no answer stands once in its context, such as {quoted(answered.gold[0])} at '
+        f'{answered.where}; write answers as their contexts have them, and where they begin.'
+      )
+    if self.qa.unanswerable:
+      return 'they have no list of answers, not even an empty one.'
+    return 'none has an answer. If that is meant, as in SQuAD 2.0, set qa.unanswerable=true.'
 
   def _gold_tokens(self, question, problems):
     """[(first, last)] tokens of the gold answers whose place in the context is known."""

@@ -8,6 +8,7 @@
   CoNLL-U   ten columns (https://universaldependencies.org/format.html). Comments, ranges of
             multiword tokens (1-2) and empty nodes (1.1) are not tokens; '_' is not a tag; # newdoc
             begins a document
+  .jsonl    one object a line: "tokens" and "tags" (or "ner_tags"), lists of as many strings
   tfds:     conll2003 (columns tokens, pos, chunks, ner), wikiann/xx (tokens, tags);
             universal_dependencies/xx and xtreme_pos/xx, in which ranges and empty nodes are tokens
             with the tag '_'. They do not say where documents begin
@@ -22,12 +23,15 @@ Chinese), where M- is what I- is in BIOES. BILOU is not read.
 """
 
 import itertools
+import logging
 import re
 from typing import NamedTuple
 
 from bert_jax.errors import InputError, quoted
 from bert_jax.text import files
 from bert_jax.text.values import whole_number
+
+log = logging.getLogger('bert_jax')
 
 CONLLU = ('idx', 'tokens', 'lemmas', 'upos', 'xpos', 'feats', 'head', 'deprel', 'deps', 'misc')
 COLUMNS = ('tokens', 'pos', 'chunks', 'ner', 'tags')  # of TFDS, as far as a data set has them
@@ -61,7 +65,8 @@ def read(spec, split, problems, *, conllu, token_column, tag_column) -> list[Sen
       else:
         kind = '.conllu' if conllu else ''
         for path in files.of_split(part, split, one=split != 'train', kind=kind):
-          yield from _file(path, *options)
+          jsonl = files.suffix(path) == '.jsonl'
+          yield from _jsonl(path, split, problems) if jsonl else _file(path, *options)
 
   sentences = []
   for number, sentence in enumerate(of_parts()):
@@ -111,10 +116,10 @@ def are_chunks(labels, places=None) -> bool:
 
 
 def check_chunks(sentences, problems) -> None:
-  """Counts the chunks, and notes the tags that break their scheme; these are kept.
-  The scheme is BIOES if there is an E- or S-. Otherwise it is IOB1 (Ramshaw and Marcus 1995: B-
-  only between two adjacent chunks of a type) or IOB2 (each chunk begins with B-), whichever is
-  broken by fewer tags."""
+  """Counts the chunks, and warns of tags that break their scheme; these are kept. InputError if
+  there are more of them than half of the chunks. The scheme is BIOES if there is an E- or S-.
+  Otherwise it is IOB1 (Ramshaw and Marcus 1995: B- only between two adjacent chunks of a type) or
+  IOB2 (each chunk begins with B-), whichever is broken by fewer tags."""
   breaks = {'IOB2': [], 'IOB1': [], 'BIOES': []}  # the places where a tag breaks each scheme
   marks, number = {tag[0] for sentence in sentences for tag in sentence.tags or () if tag}, 0
   bmes = 'M' in marks
@@ -137,8 +142,18 @@ def check_chunks(sentences, problems) -> None:
   name = 'BMES' if bmes else scheme
   if number:
     problems.counts[f'chunks ({name})'] += number
+  if not breaks[scheme]:
+    return
   for place in breaks[scheme]:
     problems.note(f'tags that break {name} (kept)', place)
+  fault = f'{len(breaks[scheme]):,} tags break {name}, the scheme that their first letters mark'
+  of_all, first = f'data.{problems.split} has {number:,} chunks', breaks[scheme][0]
+  if 2 * len(breaks[scheme]) > number:
+    raise InputError(
+      f'{first}: {fault}, and {of_all}; write all tags in one of IOB1, IOB2, BIOES and BMES, or '
+      'name their column (tagging.tag_column).'
+    )
+  log.warning('%s: %s; they are kept (%s)', first, fault, of_all)
 
 
 def _file(path, split, problems, conllu, token_column, tag_column):
@@ -205,6 +220,28 @@ def _file(path, split, problems, conllu, token_column, tag_column):
       problems.wrong(f'{name}:{number}', fault, 'sentences with a faulty line')
       broken = True
     rows.append(cells)
+
+
+def _jsonl(path, split, problems):
+  """Yields the sentences of a JSONL file."""
+  for number, line in files.lines(path, problems.counts):
+    where = f'{path.name}:{number}'
+    if not line.strip():
+      problems.counts['blank_lines'] += 1
+      continue
+    try:
+      row = files.parse_json(line, where, problems.counts)
+    except InputError as error:
+      problems.wrong(where, str(error).removeprefix(f'{where} is '), 'lines without JSON')
+      continue
+    tokens, tags = row.get('tokens'), row.get('tags', row.get('ner_tags'))
+    lists = [tokens] if tags is None and split != 'train' else [tokens, tags]
+    strings = all(isinstance(x, list) and all(isinstance(y, str) and y for y in x) for x in lists)
+    if not strings or len({len(x) for x in lists}) > 1:
+      fault = 'it is not {"tokens": [...], "tags": [...]} with as many strings in both'
+      problems.wrong(where, fault, 'records')
+      continue
+    yield Sentence(where, str(row.get('id', '')), tuple(tokens), tags and tuple(tags), ())
 
 
 def _peek(numbered):

@@ -54,6 +54,7 @@ def test_every_config_is_whole_and_survives_json(spec):
       '--config.model.hiden_size=64',
       "no field 'model.hiden_size'; did you mean 'model.hidden_size'",
     ),
+    ('--config.model.num_layers=4', "did you mean 'model.num_hidden_layers'"),
     ('--config.model.hidden_size=abc', 'hidden_size=abc is not a whole number'),
     ('--config.model.hidden_size=64.5', 'is not a whole number'),
     ('--config.batch_size=true', 'is not a whole number'),

@@ -12,6 +12,7 @@ import ast
 import difflib
 import hashlib
 import json
+import re
 import runpy
 import traceback
 from pathlib import Path
@@ -337,6 +338,8 @@ def _a(kind):
 
 
 def _meant(name, known):
-  """'; did you mean X?' if a known name is similar, else ''."""
-  near = difflib.get_close_matches(name, list(known), 1)
+  """'; did you mean X?' if a known name has all words of this one or is similar, else ''."""
+  words = lambda text: set(re.split('[._]', text))
+  whole = [x for x in known if words(name) <= words(x)]
+  near = difflib.get_close_matches(name, whole or list(known), 1, 0 if whole else 0.6)
   return f'; did you mean {near[0]!r}?' if near else ''

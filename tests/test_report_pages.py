@@ -244,6 +244,14 @@ def test_labels_name_what_differs_and_nothing_else(tmp_path, no_pictures):
   assert [row[0] for row in rows] == ['masked_lm_prob=0.15', '30 %']
 
 
+@pytest.mark.parametrize('text', ['--config.masking.masked_lm_prob=0.30', 'masked_lm_prob=0.3',
+                                  'masking.masked_lm_prob=0.3', '0.3'])  # fmt: skip
+def test_an_arm_goes_by_its_field_in_full_in_short_or_its_value(tmp_path, text):
+  grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=1)
+  found = report.read(tmp_path, baseline=text, renamed=[f'{text}=30 %'])
+  assert [panel.baseline for panel in found.panels] == ['30 %'] and not found.remarks
+
+
 def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path, no_pictures):
   for arm in 'ab':
     for seed in range(3):

@@ -120,8 +120,13 @@ def test_one_factor_at_a_time_around_a_baseline():
   assert arms['baseline'] == {'batch_size': '64', 'optimizer.beta1': '0.8'}
   assert list(arms) == ['baseline', 'optimizer.beta1=0.9', 'batch_size=16', 'batch_size=32']
   assert arms['batch_size=16'] == {'batch_size': '16', 'optimizer.beta1': '0.8'}
-  with pytest.raises(InputError, match='did you mean'):
-    sweep_grid.arms_of(PRETRAIN, vary, 'batchsize=64')
+  for short in ('beta1=0.8', '0.80'):
+    arms, _ = sweep_grid.arms_of(PRETRAIN, vary, short)
+    assert arms['baseline'] == {'optimizer.beta1': '0.8'}
+  for wrong, said in (('batchsize=64', 'did you mean'), ('batch_size=16,32', 'has several values'),
+                      ('7', "--baseline '7' is not NAME=VALUE")):  # fmt: skip
+    with pytest.raises(InputError, match=said):
+      sweep_grid.arms_of(PRETRAIN, vary, wrong)
 
 
 def test_arms_that_are_drawn_twice_are_counted(caplog):
@@ -253,6 +258,18 @@ def test_every_ready_ablation_is_a_sweep(short):
       assert {config.loss.nsp_weight for _, config in loaded} == {0.0}
   with pytest.raises(InputError, match='name one of the ablations masking_rate'):
     c.load('configs/ablations.py:runlocal')
+
+
+def test_arms_go_by_their_fields_in_full_in_short_or_their_values(tmp_path):
+  spec = 'configs/ablations.py:masking_rate,runlocal'
+  arms, _ = sweep_grid.arms_of(spec, [], only='0.3,masked_lm_prob=.4,masking.masked_lm_prob=0.15')
+  assert list(arms) == [f'masked_lm_prob={x}' for x in (0.3, 0.4, 0.15)]
+  before = {f'a.b={b},c={c}': {'arm': f'a.b={b},c={c}'} for b in (1, 2) for c in (1, 3)}
+  (tmp_path / 'sweep.json').write_text(json.dumps({'runs': before}))
+  chosen = lambda only: list(sweep_grid.arms_of(spec, [], before=str(tmp_path), only=only)[0])
+  assert chosen("'b=1, c=3',b=2;c=1") == ['a.b=1,c=3', 'a.b=2,c=1']
+  with pytest.raises(InputError, match="--arms 'b=2' names 2 arms of --from, which has a.b=1,c=1"):
+    chosen('b=2')
 
 
 def test_arms_of_other_depths_have_as_many_parameters():

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax.errors import InputError
-from bert_jax.tools import report_lengths, report_runs, report_statistics
+from bert_jax.tools import report_lengths, report_runs, report_statistics, sweep_grid
 
 SWEEP = 'sweep.json'  # what a sweep has planned, in the folder of its runs
 LOGS = 'logs'  # beside it: NAME.txt is what run NAME has printed, NAME.json how it ended
@@ -110,15 +110,17 @@ def report(runs, folders, metric='', baseline='', renamed=(), remarks=()):
   for (objective, text), members in grouped.items():
     arms_of[objective].append(Arm('', text, members))
   panels, fields = [], {}
-  renamed = dict(text.rpartition('=')[::2] for text in renamed)
-  unused = dict(renamed)
+  unused = dict(text.rpartition('=')[::2] for text in renamed)
+  renamed = dict(unused)
   for objective, arms in arms_of.items():
     give_labels(arms)
+    named = {old: named_by(old, arms) for old in renamed}
+    for old in (old for old, matching in named.items() if len(matching) == 1):
+      named[old][0].label = renamed[old]
+      unused.pop(old, None)
     for arm in arms:
       if objective in finished:  # else what there is until now is shown
         arm.runs = [run for run in arm.runs if run['path'] not in status]
-      unused.pop(arm.label, None)
-      arm.label = renamed.get(arm.label, arm.label)
       if [other.label for other in arms].count(arm.label) > 1:
         raise InputError(f'two arms are called {arm.label}; give --label another name.')
     fields[objective] = differing(arms)
@@ -215,33 +217,38 @@ def shortened(texts):
   return [field.sub(short, text) for text in texts]
 
 
-def named_by(baseline, arms, objective, remarks):
-  """The arm that a text names: its label, the name of its folders, or NAME=VALUE;NAME=VALUE of its
-  fields; None, with a remark, if that is not one arm."""
-  if not baseline or len(arms) == 1:
-    return None
-  wanted = [part.partition('=')[::2] for part in baseline.split(';')]
+def named_by(text, arms):
+  """([the arm] that a text names, or several that it names alike): its label, the name of its
+  folders, or its fields or their values, as sweep_grid.is_named reads them."""
   folders = lambda arm: {report_runs.SEED_FOLDER.sub('', run['path'].name) for run in arm.runs}
+  differing_in = differing(arms)[0]
+  varied = lambda run: {name: run['config'].get(name) for name in differing_in}
+  every = lambda arm, fields_of: arm.runs and all(
+    sweep_grid.is_named(text, fields_of(run)) for run in arm.runs
+  )
   ways = (
-    lambda arm: baseline in (arm.label, arm.name, arm.text) or folders(arm) == {baseline},
-    lambda arm: arm.runs and all(
-      str(run['config'].get(field_of(name, run['config']))) == value
-      for run in arm.runs for name, value in wanted),
-  )  # fmt: skip
+    lambda arm: text in (arm.label, arm.name, arm.text) or folders(arm) == {text},
+    lambda arm: '=' in text and every(arm, lambda run: run['config']),
+    lambda arm: every(arm, varied),
+  )
   for way in ways:
     matching = [arm for arm in arms if way(arm)]
     if len(matching) == 1:
-      return matching[0]
-  many = f'{len(matching)} arms match' if matching else 'no arm matches'
-  there = ', '.join(arm.label for arm in arms)
-  remarks.append(f'{objective}: {many} the baseline {baseline}; there are {there}')
-  return None
+      break
+  return matching
 
 
-def field_of(name, config):
-  """The full name of a field that is given by its last part, if there is one such field."""
-  fields = [full for full in config if full == name or full.endswith(f'.{name}')]
-  return fields[0] if len(fields) == 1 else name
+def baseline_of(text, arms, objective, remarks):
+  """The arm among several that a text names; None, with a remark, if that is not one."""
+  if not text or len(arms) == 1:
+    return None
+  matching = named_by(text, arms)
+  if len(matching) != 1:
+    many = f'{len(matching)} arms match' if matching else 'no arm matches'
+    there = ', '.join(arm.label for arm in arms)
+    remarks.append(f'{objective}: {many} the baseline {text}; there are {there}')
+    return None
+  return matching[0]
 
 
 def differing(arms):
@@ -265,9 +272,10 @@ def panels_of(objective, arms, metric, baseline, remarks):
       remarks.append(f'{objective}: no run of {arm.label} is finished, so no table has it')
       continue
     ways[frozenset(tuple(run['evaluated_on'].items()) for run in arm.runs)].append(arm)
-  chosen = {way: named_by(baseline, some, objective, []) for way, some in ways.items()}
+  chosen = {way: baseline_of(baseline, some, objective, []) for way, some in ways.items()}
   if not any(chosen.values()):  # it may be alone in its panel
-    alone = named_by(baseline, [arm for some in ways.values() for arm in some], objective, remarks)
+    every = [arm for some in ways.values() for arm in some]
+    alone = baseline_of(baseline, every, objective, remarks)
     chosen = {way: alone if alone in some else None for way, some in ways.items()}
   out = []
   for way in sorted(ways, key=lambda way: not chosen[way]):

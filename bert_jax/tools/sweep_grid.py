@@ -5,6 +5,7 @@ and its name begins the folders of its runs: NAME,seed=0.
 """
 
 import ast
+import contextlib
 import hashlib
 import itertools
 import json
@@ -71,13 +72,13 @@ def value_of(text):
   return text
 
 
-def axis_of(text):
+def axis_of(text, option='--vary'):
   """'a=1,2;b=3,4' -> [{'a': '1', 'b': '3'}, {'a': '2', 'b': '4'}]: fields that move together."""
   columns = {}
   for part in parts_of(text, ';'):
     name, given, values = part.strip().partition('=')
     if not given or not name:
-      raise InputError(f'--vary {quoted(text)} is not NAME=VALUE,VALUE,... (;NAME=VALUE,VALUE,...)')
+      raise InputError(f'{option} {quoted(text)} is not NAME=VALUE,... (;NAME=VALUE,...)')
     columns[name] = list(map(value_of, parts_of(values, ',')))
   counts = {name: len(values) for name, values in columns.items()}
   if len(set(counts.values())) > 1:
@@ -146,15 +147,38 @@ def arms_of_file(spec):
   }
 
 
+def is_named(text, fields):
+  """Does a text name an arm with these {field: value}? It says some of them, 'a.b=1;c=2', in full
+  or as reports show them, 'b=1, c=2', or values alone, '1'."""
+
+  def equal(value, wanted):
+    with contextlib.suppress(ValueError):
+      return float(value) == float(wanted)
+    return (str(value) or 'none').lower() == wanted.lower()
+
+  def holds(part):
+    name, given, value = part.removeprefix('--config.').partition('=')
+    some = [x for full, x in fields.items() if not given or f'.{full}'.endswith(f'.{name}')]
+    return any(equal(x, value if given else name) for x in some)
+
+  return all(map(holds, re.split('[;,] *', text)))
+
+
 def only_named(arms, only, source):
   """The arms that are named in 'a,b', in that order, so that the first is the baseline; '': all."""
   if not only:
     return arms
-  names = [value_of(name.strip()) for name in parts_of(only, ',')]
-  if missing := [name for name in names if name not in arms]:
-    have = ', '.join(arms) or 'no arms'
-    raise InputError(f'--arms {quoted(missing[0])} is not an arm of {source}, which has {have}.')
-  return {name: arms[name] for name in names}
+  # An arm of --from has its fields in its name alone.
+  fields = {name: dict(x.partition('=')[::2] for x in name.split(',')) | arm
+            for name, arm in arms.items()}  # fmt: skip
+  out, have = {}, ', '.join(arms) or 'no arms'
+  for text in (value_of(part.strip()) for part in parts_of(only, ',')):
+    names = [text] if text in arms else [name for name in arms if is_named(text, fields[name])]
+    if len(names) != 1:
+      what = f'names {len(names)} arms' if names else 'is not an arm'
+      raise InputError(f'--arms {quoted(text)} {what} of {source}, which has {have}.')
+    out[names[0]] = arms[names[0]]
+  return out
 
 
 def arms_before(root):
@@ -218,10 +242,22 @@ def arms_of(
   return arms, base if base in arms else ''
 
 
+def settings_of(baseline, axes):
+  """{field: value} of 'a=1;b=2'. What --vary has may be said as is_named reads it."""
+  varied, out = {(k, v) for axis in axes for arm in axis for k, v in arm.items()}, {}
+  for part in filter(None, parts_of(baseline, ';')):
+    meant = [dict([pair]) for pair in varied if is_named(part, dict([pair]))]
+    arms = meant if len(meant) == 1 else axis_of(part, '--baseline')
+    if len(arms) > 1:
+      raise InputError(f'--baseline {quoted(part)} has several values; a baseline has one.')
+    out |= arms[0]
+  return out
+
+
 def around(spec, axes, baseline, given):
   """The baseline, and one value of one axis changed at a time; what is the baseline again is left
   out. Arms are called by what they change."""
-  (base,) = axis_of(baseline) if baseline else [{}]
+  base = settings_of(baseline, axes)
   load = lambda arm: config_lib.load(*of_arm(spec, arm, '0', given))
   arms, first = {'baseline': base}, load(base)
   for change in itertools.chain(*axes):

@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax import config as c
 from bert_jax.config import InputError
-from bert_jax.tools import report, report_runs
+from bert_jax.tools import report, report_pages, report_runs
 
 
 def workdir(folder, lines, *overrides, spec='configs/pretrain.py:runlocal', level=None):
@@ -158,6 +158,9 @@ def test_a_mean_with_collapsed_runs_says_so(tmp_path):
   assert row[1:3] == ['4', '0.8075 ± 0.2052 (1 of 4 collapsed, 0.9100 ± 0.0100 without)']
   assert 'Runs that collapsed, to one answer for every example, are in all means and tests.' in text
   assert f'{tmp_path}/s3: collapsed: one answer for every example' in text
+  lines = report_pages.latex(report.read(tmp_path)).splitlines()
+  assert r'all runs & 4 & 0.8075 $\pm$ 0.2052\dag{} & - & - \\' in lines
+  assert r'\par \dag{} 1 of 4 collapsed, 0.9100 $\pm$ 0.0100 without' in lines
 
 
 def test_two_arms_are_not_called_alike(tmp_path):

@@ -144,7 +144,11 @@ def test_the_files_of_a_report(tmp_path):
   by_arm = [float(x['mlm']) for x in lines if x['arm'] == 'masked_lm_prob=0.3']
   assert rows[1][2] == f'{statistics.mean(by_arm):.4f} ± {statistics.stdev(by_arm):.4f}'
   assert r'masked\_lm\_prob=0.3 & 5 &' in files['table.tex']
-  assert files['table.tex'].count('\\\\') == 4
+  table = [line.split(' & ') for line in files['table.tex'].splitlines() if '&' in line]
+  assert [len(row) for row in table] == 4 * [5]
+  difference, half = (float(x) for x in table[2][3].replace('$', '').split('\\pm'))
+  low, high = map(float, rows[1][5].split(' to '))
+  assert difference == float(rows[1][4]) and half == pytest.approx((high - low) / 2, abs=1e-4)
   names = [f'mlm_nsp-mlm-{kind}' for kind in ('final', 'curves', 'scores')]
   for name in names:
     content = [(tmp_path / 'report' / f'{name}.{x}').read_bytes()[:8] for x in ('pdf', 'png')]
@@ -250,6 +254,14 @@ def test_an_arm_goes_by_its_field_in_full_in_short_or_its_value(tmp_path, text):
   grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=1)
   found = report.read(tmp_path, baseline=text, renamed=[f'{text}=30 %'])
   assert [panel.baseline for panel in found.panels] == ['30 %'] and not found.remarks
+
+
+def test_the_baseline_is_the_first_row(tmp_path, no_pictures):
+  grid(tmp_path, {0.15: 4.0, 0.3: 3.9, 0.6: 3.8}, seeds=1)
+  for name in ('report.md', 'table.tex'):
+    text = made(tmp_path, '--baseline', '0.3')[name].replace('\\', '')
+    labels = re.findall(r'^(?:\| )?masked_lm_prob=([\d.]+) [|&]', text, re.M)
+    assert labels[:3] == ['0.3', '0.15', '0.6']
 
 
 def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path, no_pictures):

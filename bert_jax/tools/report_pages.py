@@ -20,6 +20,7 @@ from bert_jax.whole_files import write_whole
 FORMATS = ('pdf', 'svg', 'png')
 HEADER = ('arm', 'seeds', 'mean ± sd', '95 % interval', 'difference', '95 % interval of it', 'p',
           'p, corrected')  # fmt: skip
+NARROW = ('arm', 'seeds', 'mean ± sd', 'difference ± 95 %', 'p, corrected')  # of LaTeX
 METHOD = (
   'Mean ± standard deviation over the seeds; intervals are Student’s t at 95 %, from '
   f'{report_statistics.FEWEST} seeds on. A difference is the mean of arm minus baseline over the '
@@ -107,10 +108,15 @@ def spread(values):
 
 def mean_of(row):
   """That of a Row: '0.7100 ± 0.0700 (1 of 5 collapsed, 0.7400 ± 0.0100 without)'."""
+  more = f' ({gone})' if (gone := collapsed(row)) else ''
+  return spread(list(row.values.values())) + more
+
+
+def collapsed(row):
+  """'1 of 5 collapsed, 0.7400 ± 0.0100 without' of a Row, or ''."""
   gone = sum(row.sound.get(seed) != value for seed, value in row.values.items())
   without = f', {spread(list(row.sound.values()))} without' if row.sound else ''
-  more = f' ({gone} of {len(row.values)} collapsed{without})' if gone else ''
-  return spread(list(row.values.values())) + more
+  return f'{gone} of {len(row.values)} collapsed{without}' if gone else ''
 
 
 def probability(p):
@@ -275,24 +281,39 @@ def markdown(report, title, pictures):
 
 
 def latex(report):
-  r"""The text of table.tex: a table of each panel, which wants \usepackage{booktabs}."""
+  r"""The text of table.tex: a table of each panel, narrow enough for a column of text, which wants
+  \usepackage{booktabs}. The other tables' numbers are in report.md."""
   out = []
   for panel in report.panels:
-    out += [f'% {heading(panel)}. {METHOD}'.replace('’', "'"), r'\begin{tabular}{lrllllll}',
-            r'\toprule', latex_line(HEADER), r'\midrule']  # fmt: skip
-    out += [latex_line(cells(row, panel.baseline)) for row in panel.rows(panel.metrics[0])]
-    out += [r'\bottomrule', r'\end{tabular}', '']
+    out += [f'% {heading(panel)}. {METHOD}'.replace('’', "'"), r'{\small',
+            r'\begin{tabular}{lrlll}', r'\toprule', latex_line(NARROW), r'\midrule']  # fmt: skip
+    notes = []
+    for row in panel.rows(panel.metrics[0]):
+      label, seeds, _, _, difference, *_, corrected = cells(row, panel.baseline)
+      if gone := collapsed(row):
+        notes.append(gone)
+      mean = spread(list(row.values.values())) + '†' * len(notes) * bool(gone)
+      if row.difference and (within := row.difference.interval):
+        difference += f' ± {(within[1] - within[0]) / 2:.4f}'
+      out.append(latex_line((label, seeds, mean, difference, corrected)))
+    out += [r'\bottomrule', r'\end{tabular}']
+    out += [r'\par ' + latex_text('†' * i + ' ' + note) for i, note in enumerate(notes, 1)]
+    out += ['}', '']
   return '\n'.join(out)
 
 
 SPECIAL = {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}',
-           '±': r'$\pm$', '<': r'$<$', '>': r'$>$',
+           '±': r'$\pm$', '†': r'\dag{}', '<': r'$<$', '>': r'$>$',
            **{x: '\\' + x for x in '&%$#_{}'}}  # fmt: skip
 
 
+def latex_text(text):
+  escaped = ''.join(SPECIAL.get(x, x) for x in text)
+  return re.sub(r'(?<!\S)([-+])(?=\d)', r'$\1$', escaped)
+
+
 def latex_line(row):
-  escaped = (''.join(SPECIAL.get(x, x) for x in text) for text in row)
-  return ' & '.join(re.sub(r'(?<!\S)([-+])(?=\d)', r'$\1$', text) for text in escaped) + r' \\'
+  return ' & '.join(map(latex_text, row)) + r' \\'
 
 
 def results(report):

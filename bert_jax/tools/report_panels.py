@@ -223,8 +223,8 @@ def named_by(text, arms):
   folders = lambda arm: {report_runs.SEED_FOLDER.sub('', run['path'].name) for run in arm.runs}
   differing_in = differing(arms)[0]
   varied = lambda run: {name: run['config'].get(name) for name in differing_in}
-  every = lambda arm, fields_of: arm.runs and all(
-    sweep_grid.is_named(text, fields_of(run)) for run in arm.runs
+  every = lambda arm, fields_of: (
+    arm.runs and all(sweep_grid.is_named(text, fields_of(run)) for run in arm.runs)
   )
   ways = (
     lambda arm: text in (arm.label, arm.name, arm.text) or folders(arm) == {text},
@@ -288,8 +288,9 @@ def panels_of(objective, arms, metric, baseline, remarks):
       remarks.append(f'{objective}: no evaluation has {metric}; there are {", ".join(names)}')
     first = next((name for name in (metric, judge) if name in names), names[0])
     names = [first, *(name for name in names if name != first)]
-    of_panel = chosen[way].label if chosen[way] else ''
-    out.append(Panel(objective, ways[way], names, of_panel, described(way, ways)))
+    label = chosen[way].label if chosen[way] else ''
+    arms = sorted(ways[way], key=lambda arm: arm.label != label)  # the baseline first
+    out.append(Panel(objective, arms, names, label, described(way, ways)))
   if len(out) > 1:
     remarks.append(
       f'{objective}: arms that were evaluated otherwise stand in tables of their own, '

@@ -41,6 +41,11 @@ def state_of(workdir):
   return _read(workdir).get('state') or ''
 
 
+def last_step(workdir):
+  """The step that a run ends at by its summary, or 0."""
+  return _read(workdir).get('steps') or 0
+
+
 def _read(workdir):
   with contextlib.suppress(OSError, ValueError):
     facts = json.loads((Path(workdir) / NAME).read_text())

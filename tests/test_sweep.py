@@ -341,6 +341,31 @@ def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, caplog):
     plan(*other)
 
 
+@pytest.mark.parametrize('length, steps', [
+  (['--config.steps=400'], '400'), (['--config.steps=0', '--config.epochs=2.0'], '2 epochs'),
+])  # fmt: skip
+def test_what_is_trained_already_is_no_time_left(length, steps, tmp_path, capsys, monkeypatch):
+  words = ['--config', PRETRAIN, '--workdir', str(tmp_path), '--seeds', '4', '--jobs', '2',
+           *length, '--dry-run']  # fmt: skip
+  names = [f'seed={seed}' for seed in range(4)]
+  for seed, saved in ((1, '100'), (1, '300'), (1, '350.damaged'), (3, '400')):
+    (tmp_path / f'seed={seed}' / 'checkpoints' / saved).mkdir(parents=True)
+    (tmp_path / f'seed={seed}' / 'summary.json').write_text('{"steps": 400}')
+  monkeypatch.setattr(sweep, 'times', lambda *_: (dict.fromkeys(names, 1000.0), 'known'))
+  real = sweep_jobs.state_of
+  monkeypatch.setattr(
+    sweep_jobs, 'state_of',
+    lambda root, job: {'state': 'done'} if job.run.folder == 'seed=3' else real(root, job),
+  )  # fmt: skip
+  sweep.main(words)
+  said = [re.split(' {2,}', line) for line in capsys.readouterr().out.splitlines()]
+  assert said[1:5] == [
+    ['seed=0', f'0 of {steps}', '17 min', '-'], ['seed=1', '300 of 400', '4 min', 'begun'],
+    ['seed=2', f'0 of {steps}', '17 min', '-'], ['seed=3', '400 of 400', '0 s', 'done'],
+  ]  # fmt: skip
+  assert said[5] == ['4 runs; time left: 19 min with --jobs 2 (known)']
+
+
 def small(corpus_file):
   return [*small_overrides(corpus_file), '--config.steps=4', '--config.eval.every=2',
           '--config.checkpoint.every=2', '--config.log.every=2']  # fmt: skip

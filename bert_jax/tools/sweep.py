@@ -144,16 +144,20 @@ def times(jobs, configs, root):
 
 
 def show(jobs, configs, root, processes):
-  """Prints the runs and the time that they are expected to take."""
+  """Prints the runs, how far they have come, and the time that they are expected to take yet."""
   seconds, known_by = times(jobs, configs, root)
-  left, rows = 0.0, [('run', 'steps', 'time', 'state')]
+  left, rows = 0.0, [('run', 'steps', 'time left', 'state')]
   for job, config in zip(jobs, configs):
-    state = sweep_jobs.state_of(root, job).get('state', '-')
-    each = seconds[job.run.folder]
-    left += 0.0 if state == 'done' else each
-    steps = str(config.steps or f'{config.epochs:g} epochs')
+    folder, steps = root / job.run.folder, str(config.steps or f'{config.epochs:g} epochs')
+    names = [path.name for path in folder.glob('checkpoints/*')]
+    saved = max((int(name) for name in names if name.isdigit()), default=0)
+    state = sweep_jobs.state_of(root, job).get('state', 'begun' if saved else '-')
+    last = config.steps or summary.last_step(folder)
+    each = seconds[job.run.folder] * (1 - min(1, saved / last) if last else 1)
+    each = 0.0 if state == 'done' else each
+    left += each
     shown = '?' if math.isnan(each) else sweep_jobs.duration(each)
-    rows.append((job.run.folder, steps, shown, state))
+    rows.append((job.run.folder, f'{saved} of {last or steps}', shown, state))
   print('\n'.join(arguments.aligned(rows)))
   total = 'unknown, since the data decides how many steps an epoch has'
   if not math.isnan(left):

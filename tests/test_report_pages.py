@@ -295,6 +295,21 @@ def test_colours_survive_grey_print():
   assert len(report_figures.MARKERS) == 8 > 4 == len(report_figures.LINES)
 
 
+def test_no_legend_stands_under_an_empty_place(tmp_path):
+  grid(tmp_path, {0.15: 4.0}, seeds=1)
+  found = report.read(tmp_path)
+  figure = report_figures.gallery(found.panels[0])
+  figure.draw_without_rendering()
+  assert [axis.get_position().x1 > 0.9 for axis in figure.axes] == [False, True]
+  assert [len(report_figures.new(count, 1)[1]) for count in range(1, 8)] == list(range(1, 8))
+  length, short = {'tokens': '1-16', 'examples': 9, 'mlm': 4.0}, found.panels[0]
+  long = report.read(tmp_path).panels[0]
+  long.arms[0].runs[0]['by_length'] = [length]
+  heights = [part.axes[-1].get_position().height
+             for part in report_figures.side_by_side([short, long]).subfigs]  # fmt: skip
+  assert heights[0] > 1.5 * heights[1]
+
+
 def test_points_of_a_curve(tmp_path):
   grid(tmp_path, {0.15: 4.0}, seeds=3)
   runs, _ = report_runs.read(tmp_path)

@@ -113,18 +113,23 @@ def with_legend(figure, axis):
   return figure
 
 
-def new(rows, columns, height):
-  """(a figure, its axes in a list)"""
+def new(count, height):
+  """(a figure, its axes in a list), in rows of two or three. height: of a row, in inches."""
   from matplotlib.figure import Figure
 
-  figure = Figure(figsize=(WIDTH, height), layout='constrained')
-  return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+  columns = {1: 1, 2: 2, 4: 2}.get(count, 3)
+  rows = -(-count // columns)
+  figure = Figure(figsize=(WIDTH, height * rows + 0.4), layout='constrained')
+  axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+  for axis in axes[count:]:
+    axis.remove()
+  return figure, axes[:count]
 
 
 def finals(panel, metric):
   """Final values: a line for each arm with its seeds as dots, its mean and its interval."""
   rows = [row for row in panel.rows(metric) if row.values]
-  figure, (axis,) = new(1, 1, 1.1 + 0.38 * len(rows))
+  figure, (axis,) = new(1, 0.7 + 0.38 * len(rows))
   for place, row in enumerate(rows):
     look, count = looks(panel)[row.label], len(row.values)
     for i, value in enumerate(row.values.values()):
@@ -157,11 +162,9 @@ def along_all(panel, metric):
   there = [x for x in ALONG if any(curve(arm.runs, metric, x) for arm in panel.arms)]
   if not there:
     return None
-  figure, axes = new(-(-len(there) // 2), min(2, len(there)), 3.1 * -(-len(there) // 2) + 0.4)
+  figure, axes = new(len(there), 3.1)
   for axis, name in zip(axes, there):
     draw_curves(axis, panel, metric, name)
-  for axis in axes[len(there) :]:
-    axis.remove()
   return with_legend(figure, axes[0])
 
 
@@ -170,12 +173,9 @@ def gallery(panel):
   names = [x for x in panel.metrics if any(curve(arm.runs, x, 'step') for arm in panel.arms)]
   if len(names) < 2:
     return None
-  rows = -(-len(names) // 3)
-  figure, axes = new(rows, 3, 2.5 * rows + 0.4)
+  figure, axes = new(len(names), 2.5)
   for axis, name in zip(axes, names):
     draw_curves(axis, panel, name, 'step')
-  for axis in axes[len(names) :]:
-    axis.remove()
   return with_legend(figure, axes[0])
 
 
@@ -195,7 +195,7 @@ def over_lengths(panel, metric):
   """The final values over the length of a text, if runs were scored by it."""
   if not (lengths := report_lengths.lengths(panel.arms, metric)):
     return None
-  figure, (axis,) = new(1, 1, 3.6)
+  figure, (axis,) = new(1, 3.2)
   draw_lengths(axis, panel, metric, lengths)
   return with_legend(figure, axis)
 
@@ -205,11 +205,11 @@ def side_by_side(panels):
   from matplotlib.figure import Figure
 
   lengths = [report_lengths.lengths(panel.arms, panel.metrics[0]) for panel in panels]
-  rows = 1 + any(lengths)
-  figure = Figure(figsize=(6 * len(panels), 3.9 * rows + 0.4), layout='constrained')
+  height = 3.9 * (1 + any(lengths)) + 0.4
+  figure = Figure(figsize=(6 * len(panels), height), layout='constrained')
   parts = figure.subfigures(1, len(panels), squeeze=False).flat
   for panel, part, each in zip(panels, parts, lengths):
-    metric, axes = panel.metrics[0], part.subplots(rows, 1, squeeze=False).flat
+    metric, axes = panel.metrics[0], part.subplots(1 + bool(each), 1, squeeze=False).flat
     for arm in panel.arms:
       if means := curve(arm.runs, metric, 'step', 'train'):
         look = looks(panel)[arm.label] | {'marker': ''}
@@ -219,8 +219,6 @@ def side_by_side(panels):
     axes[0].set_title(name, fontsize=9, wrap=True)
     if each:
       draw_lengths(axes[1], panel, metric, each)
-    elif rows == 2:
-      axes[1].remove()
     with_legend(part, axes[0])
   return figure
 

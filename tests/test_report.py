@@ -222,4 +222,4 @@ def test_runs_judged_on_other_rows_are_named(tmp_path):
     folder = workdir(tmp_path / name, lines, f'--config.seed={ord(name)}')
     facts = {'data': {'eval': {'baselines': {}, 'fingerprint': rows}}}
     (folder / 'run.json').write_text(json.dumps(facts))
-  assert '(data.eval=x or y)\n' in report.table(report.read(tmp_path))
+  assert '(rows of data.eval=x or y)\n' in report.table(report.read(tmp_path))

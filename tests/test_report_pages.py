@@ -193,7 +193,21 @@ def test_labelled_data_that_was_changed_between_runs_sets_them_apart(tmp_path, n
   assert len(panel.arms) == 3
   (tmp_path / 'b' / 'run.json').write_text(json.dumps(facts).replace('z', 'y'))
   panels = report.read(tmp_path).panels
-  assert len(panels) == 3 and 'rows of data.eval=y' in {panel.evaluated_on for panel in panels}
+  assert {panel.evaluated_on for panel in panels} == {
+    'data.seq_length=64',
+    *(f'data.seq_length=128; rows of data.eval={x}' for x in 'xy'),
+  }
+
+
+def test_an_evaluation_goes_by_its_file_and_not_by_its_checksum(tmp_path):
+  for name in 'ab':
+    lines = [(500, 'eval', {'mlm': 2.0})]
+    workdir(tmp_path / name, lines, f'--config.data.eval={name}.txt')
+    facts = {'data': {'eval': {'baselines': {}, 'fingerprint': f'{name}{10**15}'}}}
+    (tmp_path / name / 'run.json').write_text(json.dumps(facts))
+  assert [x.evaluated_on for x in report.read(tmp_path).panels] == [
+    'data.eval=a.txt', 'data.eval=b.txt'
+  ]  # fmt: skip
 
 
 def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):

@@ -19,6 +19,8 @@ from bert_jax.tools import report_lengths, report_runs, report_statistics, sweep
 
 SWEEP = 'sweep.json'  # what a sweep has planned, in the folder of its runs
 LOGS = 'logs'  # beside it: NAME.txt is what run NAME has printed, NAME.json how it ended
+# Fields that rows and vocabularies are made by begin with one of these.
+MADE_BY = (*report_runs.OF_ROWS, 'corpus.', 'model.vocab_size')
 NO_SCORES = ('step', 'split', 'constant', 'masked')  # in a line of an evaluation
 
 
@@ -311,13 +313,23 @@ def metrics_of(runs):
 
 
 def described(way, ways):
-  """In what one way of being evaluated differs from the others, and in what the runs of an arm
-  differ in it: 'eval.seed=0; vocabulary=ab12 or 34ef'."""
-  values = lambda some, name: sorted({str(dict(x).get(name)) for way in some for x in way})
+  """In what one way of {way: arms} of being evaluated differs from the others, and in what the runs
+  of an arm differ in it: 'eval.seed=0 or 3; data.eval=a.txt'. Of a checksum it says the fields that
+  rows and vocabulary are made by, and the checksum only where these are the same."""
+  values = lambda way, name: sorted({str(dict(x).get(name)) for x in way})
+  fields = lambda way, name: sorted({
+    str(run['config'].get(name)) for arm in ways[way] for run in arm.runs
+  })  # fmt: skip
   names = dict.fromkeys(name for other in ways for x in other for name, _ in x)
-  here = {name: values([way], name) for name in names}
-  return '; '.join(
-    f'{name}={" or ".join(each)[:60]}'
-    for name, each in here.items()
-    if len(each) > 1 or any(values([other], name) != each for other in ways)
-  )
+  apart = {name: each for name in names if len(each := values(way, name)) > 1
+           or any(values(other, name) != each for other in ways)}  # fmt: skip
+  sums = {name: [x[:8] for x in apart.pop(name)] for name in report_runs.CHECKSUMS
+          if name in apart}  # fmt: skip
+  if sums:
+    config = ways[way][0].runs[0]['config']
+    made_by = {name: fields(way, name) for name in config if name.startswith(MADE_BY)}
+    others = [{name for name, each in made_by.items() if fields(other, name) != each}
+              for other in ways if other != way]  # fmt: skip
+    apart |= {name: made_by[name] for name in config if any(name in some for some in others)}
+    apart |= {} if others and all(others) else sums
+  return '; '.join(f'{name}={" or ".join(each)[-60:] or "none"}' for name, each in apart.items())

@@ -20,6 +20,8 @@ WITHOUT_EFFECT = (
 # What decides which rows a vocabulary makes of labelled examples begins with one of these.
 OF_ROWS = ('objective', 'data.', 'task.', 'table.', 'tagging.', 'qa.', 'contrastive.',
            'translation.', 'tokenizer.', 'model.recurrent_length')  # fmt: skip
+# Names of what an evaluation is of that are known by a checksum.
+ROWS, VOCABULARY = CHECKSUMS = 'rows of data.eval', 'vocabulary'
 SEED_FOLDER = re.compile(r'(?:^|,)seed=\d+$')  # how a sweep names the runs of an arm
 
 
@@ -79,12 +81,12 @@ def _run(path):
   judged = task.judged_under(config)
   run['config'] |= {name: x for name, x in judged.items() if name in run['config']}
   if judged:
-    judged['data.eval'] = data.get('eval', {}).get('fingerprint', 'nothing')
+    judged[ROWS] = data.get('eval', {}).get('fingerprint', 'nothing')
   # A loss depends on the rows and the vocabulary, a score of labelled examples on these alone.
   examples = {'data.eval': config.data.eval or config.data.train}
   levels = data.get('eval', {}).get('baselines', {})
   examples |= {f'{name} of a {kind}': level for name, (level, kind) in levels.items()}
-  run['evaluated_on'] = judged | {'vocabulary': _vocabulary(path.parent)} if judged else examples
+  run['evaluated_on'] = judged | {VOCABULARY: _vocabulary(path.parent)} if judged else examples
   return run | {'costs': facts.get('costs', {}), 'commit': facts.get('commit', '')}, damaged
 
 
@@ -93,14 +95,14 @@ def tell_changed_data_apart(runs):
   is another one than that of a run which should have the same rows: the file was changed between
   them. (Another vocabulary, or another length, makes other rows of the same examples.)"""
   alike = {}  # {what decides the rows: runs}
-  for run in (run for run in runs if 'vocabulary' not in run['evaluated_on']):
+  for run in (run for run in runs if VOCABULARY not in run['evaluated_on']):
     fields = [(name, x) for name, x in run['config'].items() if name.startswith(OF_ROWS)]
     alike.setdefault(repr((fields, _vocabulary(run['path']))), []).append(run)
   for some in alike.values():
     rows = [run['data'].get('eval', {}).get('fingerprint', 'none') for run in some]
     if len(set(rows)) > 1:
       for run, fingerprint in zip(some, rows):
-        run['evaluated_on']['rows of data.eval'] = fingerprint
+        run['evaluated_on'][ROWS] = fingerprint
 
 
 def _by_length(folder, run):

@@ -298,8 +298,8 @@ MUTANTS = [
   (
     'vocabularies do not tell evaluations apart',
     'bert_jax/tools/report_runs.py',
-    "{'vocabulary': _vocabulary(path.parent)}",
-    "{'vocabulary': 'one'}",
+    '{VOCABULARY: _vocabulary(path.parent)}',
+    "{VOCABULARY: 'one'}",
     'tests/test_report_pages.py::test_arms_that_were_evaluated_otherwise_stand_apart',
   ),
   (

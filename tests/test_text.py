@@ -1,6 +1,7 @@
 """Raw text to documents: formats, sentences, what is counted, and every error a file can cause."""
 
 import gzip
+import io
 import json
 import logging
 import os
@@ -11,6 +12,7 @@ import textwrap
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bert_jax import config as config_lib
@@ -18,6 +20,8 @@ from bert_jax.config import InputError
 from bert_jax.corpus import loading
 from bert_jax.errors import first_line
 from bert_jax.text import documents as reader
+from bert_jax.text import sentences as sentences_module
+from bert_jax.text import utf8
 from bert_jax.text.documents import documents, held_out
 from bert_jax.text.files import expand, suffix
 from bert_jax.text.sentences import split_sentences
@@ -73,6 +77,32 @@ def test_no_character_is_lost_and_long_rows_of_dots_take_no_time():
   text = ' «A.» b?! C…" d.e. F。G 3. H.\tI .\nJ) ' * 50 + '.' * 200_000 + 'x ' + 'A. ' * 50_000
   assert ''.join(''.join(split_sentences(text)).split()) == ''.join(text.split())
   assert split_sentences(' \n ') == []
+
+
+def test_plain_paragraphs_are_split_by_the_same_rules(monkeypatch):
+  rng = np.random.default_rng(0)
+  words = ['Messrs', 'Prof', 'Mr', 'vs', 'no', 'vol', 'XProf', 'house', 'a', 'I', 'J', 'U.S']
+  words += ['e.g', '12', '3.', '…"', '“Ja.“', 'Und', 'und!', 'o', 'Ab']
+  marks = ['. ', '.” ', '! ', ' ', ' ', '... ', '.', '? (']
+  texts = [''.join(rng.choice(words) + rng.choice(marks) for _ in range(30)) for _ in range(500)]
+  quick = [split_sentences(text) for text in texts]
+  monkeypatch.setattr(sentences_module, '_BREAK_WITHOUT_ALONE', sentences_module._BREAK)
+  every = type('Every', (), {'__contains__': lambda self, word: True})()
+  monkeypatch.setattr(sentences_module, '_ENDINGS', every)
+  assert quick == [split_sentences(text) for text in texts]
+  assert len({len(sentences) for sentences in quick}) > 5
+
+
+@pytest.mark.parametrize(
+  'data',
+  [b'a\nb\r\n\n c\n', b'a\r\r\nb\rc', b'\xef\xbb\xbfa\n', b'a\xff\nb\n', 'ä\u2028b\x0bc'.encode()],
+)
+@pytest.mark.parametrize('first', [1, 7])
+def test_lines_of_a_block_are_decoded_as_one_by_one(data, first):
+  one, other = Counter(), Counter()
+  lines = list(utf8.decoded_lines(Path('x'), data, first, one))
+  again = utf8.decoded(Path('x'), enumerate(io.BytesIO(data), first), other)
+  assert lines == list(again) and one == other
 
 
 def test_bert_format_one_sentence_a_line(tmp_path):

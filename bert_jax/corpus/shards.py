@@ -40,7 +40,7 @@ class Item(NamedTuple):
   records: list[bytes]  # tf.train.Example messages
   record_tokens: list[int]  # tokens of each
   sentences: np.ndarray  # [sentences] int32, tokens of each
-  key: int  # duplicates.exact_key of its text
+  key: int  # duplicates.exact_key of its text; 0 where duplicates are kept
   signature: np.ndarray | None  # for near-duplicates
 
 

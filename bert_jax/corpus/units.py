@@ -67,6 +67,8 @@ class Encoder:
   def _mark(self, sentences, begins, starts, counts):
     """Changes `starts` in sentences that the segmenter cuts or where a lexicon matches.
     begins: [sentences] offset of the first token of each."""
+    if not (self.segmenter or self.lexicons):
+      return
     marked = []  # (number of the sentence, where its words begin or None, matches of each lexicon)
     for number, sentence in enumerate(sentences):
       boundaries = self.segmenter.boundaries(sentence) if self.segmenter else None

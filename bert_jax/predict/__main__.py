@@ -36,11 +36,11 @@ from bert_jax.errors import InputError, command_line
 from bert_jax.predict import export, lines
 from bert_jax.predict.model import PREDICTIONS, Model, known
 from bert_jax.tasks.ask import check_top_k, is_id
-from bert_jax.text import files
+from bert_jax.text import files, utf8
 
 log = logging.getLogger('bert_jax')
 
-# What is said of lines that tables.records and files.decode count.
+# What is said of lines that tables.records and utf8.decode count.
 FAULTS = {
   'invalid_utf8_lines': 'lines that are not valid UTF-8 (bad bytes became U+FFFD)',
   'blank_lines': 'blank lines of the table (no answer)',
@@ -203,7 +203,7 @@ def _parsed(ask, asked, faults):
     if isinstance(asked, tuple):
       identity, cells = asked
       return ask.parsed(cells), identity, ''
-    line = files.decode(asked, faults).rstrip('\r\n')
+    line = utf8.decode(asked, faults).rstrip('\r\n')
     if not line.strip():
       raise InputError('empty line')
     if '\0' in line:

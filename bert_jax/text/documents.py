@@ -19,7 +19,6 @@ the rest of the file. A line of more than 16 MB (text8 is one line of 100 MB) is
 InputError.
 """
 
-import io
 import itertools
 import zlib
 from collections import Counter
@@ -28,10 +27,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError, listed, quoted
-from bert_jax.text import files
-from bert_jax.text.files import Lines, decode, parse_json
+from bert_jax.text import files, utf8
+from bert_jax.text.files import parse_json
 from bert_jax.text.headings import RULE, heading_of, wikitext_heading
 from bert_jax.text.sentences import split_sentences
+from bert_jax.text.utf8 import Lines, decode
 
 BLOCK_BYTES = 1 << 20  # a block ends where the first document begins after so many bytes
 LONGEST_DOCUMENT = 16 << 20  # bytes; a longer one is cut here, and counted
@@ -152,23 +152,23 @@ def _read(block: Block, text_field: str, counts: Counter) -> Iterator[Document]:
   if block.is_cut:
     counts['cut_documents'] += 1
   path = Path(block.path)
-  numbered = files.decoded(path, enumerate(io.BytesIO(block.data), block.first), counts)
+  numbered = utf8.decoded_lines(path, block.data, block.first, counts)
   if block.format == 'jsonl':
     return _jsonl(path, numbered, text_field, counts)
   return _READERS[block.format](path, numbered)
 
 
-def _bounded(sentence: str, counts: Counter) -> Iterator[str]:
+def _bounded(sentence: str, counts: Counter) -> list[str]:
   """The parts of a sentence, each of LONGEST_SENTENCE characters at most."""
-  start = 0  # what is left is not copied, since a sentence may have a hundred million characters
+  if len(sentence) <= LONGEST_SENTENCE:  # nearly all
+    return [sentence] if (sentence := sentence.strip()) else []
+  parts, start = [], 0  # what is left is not copied: a sentence may have 100 million characters
   while len(sentence) - start > LONGEST_SENTENCE:
     counts['cut_sentences'] += 1
     end = sentence.rfind(' ', start + 1, start + LONGEST_SENTENCE) + 1 or start + LONGEST_SENTENCE
-    if part := sentence[start:end].strip():
-      yield part
+    parts.append(sentence[start:end].strip())
     start = end
-  if rest := sentence[start:].strip():
-    yield rest
+  return [part for part in (*parts, sentence[start:].strip()) if part]
 
 
 def held_out(name: str, share: float) -> bool:

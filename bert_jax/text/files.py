@@ -7,7 +7,6 @@ repaired and counted; anything else wrong is an InputError that says where.
 import functools
 import glob
 import gzip
-import logging
 import re
 import zlib
 from collections import Counter
@@ -16,11 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import InputError, first_line
-from bert_jax.text import values
-
-log = logging.getLogger('bert_jax')
-
-Lines = Iterable[tuple[int, str]]  # line numbers from 1, lines without their ends
+from bert_jax.text import utf8, values
 
 
 def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
@@ -82,7 +77,7 @@ def lines(path: Path, counts: Counter) -> Iterator[tuple[int, str]]:
   Invalid UTF-8 becomes U+FFFD, is counted, and the first line is logged once. A file without a
   byte, with a NUL byte, or with a broken compressed stream is an InputError."""
   counts['files'] += 1
-  return decoded(path, ((number, raw) for number, raw, _ in raw_lines(path)), counts)
+  return utf8.decoded(path, ((number, raw) for number, raw, _ in raw_lines(path)), counts)
 
 
 def raw_lines(path: Path, cut: int = 0) -> Iterator[tuple[int, bytes, int]]:
@@ -141,39 +136,6 @@ def _parts_of_line(raw: bytes, stream) -> Iterator[bytes]:
     raw += more
 
 
-def decoded(
-  path: Path, numbered: Iterable[tuple[int, bytes]], counts: Counter
-) -> Iterator[tuple[int, str]]:
-  """Decodes numbered raw lines and takes off their ends, as `lines` says."""
-  for number, raw in numbered:
-    if b'\0' in raw:
-      raise InputError(
-        f'{path} is not text: line {number} has a NUL byte, {raw.index(0)} bytes in; '
-        'leave the file out, or convert it to UTF-8 if it is UTF-16'
-      )
-    counts['bytes'] += len(raw)
-    invalid = counts['invalid_utf8_lines']
-    line = decode(raw, counts)
-    if counts['invalid_utf8_lines'] > invalid == 0:
-      _not_utf8(path, number)
-    if number == 1 and line[:1] == '\ufeff':
-      counts['byte order marks (left out)'] += 1
-      line = line[1:]
-    if line.endswith('\r\n'):
-      counts['lines that end in CRLF (as in LF)'] += 1
-    yield number, line.rstrip('\r\n')
-
-
-@functools.cache
-def _not_utf8(path: Path, number: int) -> None:
-  """Logs a line that is not UTF-8, once, however often its file is read."""
-  log.warning(
-    '%s:%d is not valid UTF-8; bad bytes become U+FFFD, here and in other lines, which are counted '
-    '(invalid_utf8_lines); if they are letters, save it as UTF-8, or: iconv -f cp1252 -t utf-8',
-    path, number,
-  )  # fmt: skip
-
-
 def _zstd(disk):
   try:
     from compression import zstd  # Python 3.14 has it
@@ -189,15 +151,6 @@ _OPENERS = {'.gz': lambda disk: gzip.GzipFile(fileobj=disk), '.zst': _zstd}
 _BROKEN = (EOFError, gzip.BadGzipFile, zlib.error)
 _LONGEST_LINE = 1 << 28  # bytes
 PART = 1 << 20  # bytes of the parts of a longer line
-
-
-def decode(raw: bytes, counts: Counter) -> str:
-  """The str of UTF-8 bytes; invalid ones become U+FFFD and are counted."""
-  try:
-    return raw.decode()
-  except UnicodeDecodeError:
-    counts['invalid_utf8_lines'] += 1
-    return raw.decode(errors='replace')
 
 
 def parse_json(line: str, where: str, counts: Counter) -> dict[str, Any]:

@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 
 from bert_jax.errors import InputError, listed
-from bert_jax.text.files import Lines, decode, lines, of_split, parse_json, parts, suffix, tfds_rows
+from bert_jax.text.files import lines, of_split, parse_json, parts, suffix, tfds_rows
+from bert_jax.text.utf8 import Lines, decode
 
 
 class Row(dict[str, str]):

@@ -46,27 +46,29 @@ class WordPiece(Tokenizer):
     self.tokenize_chinese_chars = tokenize_chinese_chars  # each CJK character is a word
     self.strip_accents = strip_accents
     self._begins_word = np.array([not piece.startswith('##') for piece in pieces])
-    self._known = {}  # {run: its ids as bytes of int32}
     # No special tokens are declared to the library, so the typed "[MASK]" is three plain words.
     ids = {piece: i for i, piece in enumerate(pieces)}
     model = models.WordPiece(ids, unk_token='[UNK]', max_input_chars_per_word=MAX_WORD_CHARACTERS)
     self.rust = tokenizers.Tokenizer(model)
     self.rust.normalizer = normalizer(do_lower_case, tokenize_chinese_chars, strip_accents)
     self.rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    self._known = _IdsOfRuns(self.rust)
 
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
     return [self.encoding(e.ids, e.offsets) for e in self.rust.encode_batch(checked(texts))]
 
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    texts = [_runs(text) for text in checked(texts)]
-    if len(self._known) > _KNOWN_RUNS:
-      self._known = {}
-    ids = {run: self._known.get(run) for run in set().union(*texts)}
-    new = [run for run, known in ids.items() if known is None]
-    for run, encoding in zip(new, self.rust.encode_batch_fast(new)):
-      ids[run] = np.array(encoding.ids, np.int32).tobytes()
-    self._known.update((run, ids[run]) for run in new if len(run) <= _LONGEST_RUN)
-    return [np.frombuffer(b''.join(map(ids.__getitem__, runs)), np.int32) for runs in texts]
+    ids_of, out, whole = self._known.__getitem__, [], []
+    for i, text in enumerate(checked(texts)):
+      runs = _runs(text)
+      if len(runs) == 1 and len(text) > _LONGEST_RUN:
+        whole.append(i)
+        out.append(text)
+      else:
+        out.append(np.frombuffer(b''.join(map(ids_of, runs)), np.int32))
+    for i, encoding in zip(whole, self.rust.encode_batch_fast([out[i] for i in whole])):
+      out[i] = np.array(encoding.ids, np.int32)
+    return out
 
   def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
     return self._begins_word[ids]
@@ -84,6 +86,23 @@ class WordPiece(Tokenizer):
       'tokenizer_config.json': json.dumps(settings, indent=2) + '\n',
       'vocab.txt': ''.join(f'{piece}\n' for piece in self.pieces),
     }
+
+
+class _IdsOfRuns(dict):
+  """{run: its ids as bytes of int32}; a run that is asked for and not there is encoded."""
+
+  def __init__(self, rust):
+    super().__init__()
+    self.rust = rust
+
+  def __missing__(self, run):
+    (encoding,) = self.rust.encode_batch_fast([run])
+    ids = np.array(encoding.ids, np.int32).tobytes()
+    if len(self) >= _KNOWN_RUNS:
+      self.clear()
+    if len(run) <= _LONGEST_RUN:
+      self[run] = ids
+    return ids
 
 
 def normalizer(

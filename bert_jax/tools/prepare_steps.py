@@ -50,8 +50,9 @@ class Maker:
     self.settings = settings
     self.encode = settings.encoder(tokenizers.load_folder(settings.vocab))
     self.serialize = shards.Serializer()
-    near = settings.duplicates == 'near'
-    self.signer = duplicates.Signer(settings.near_threshold) if near else None
+    kind = settings.duplicates
+    self.key = duplicates.exact_key if kind != 'keep' else lambda text: 0
+    self.signer = duplicates.Signer(settings.near_threshold) if kind == 'near' else None
 
   def __call__(self, language, block):
     counts, kept = Counter(), []
@@ -69,7 +70,7 @@ class Maker:
     messages, sizes = self.serialize(document.name, self.settings.languages[language], record)
     return shards.Item(
       document.name, language, size_of(document.sentences), record.tokens, messages, sizes,
-      record.sentences, duplicates.exact_key(whole),
+      record.sentences, self.key(whole),
       self.signer.signature(whole) if self.signer else None,
     )  # fmt: skip
 

@@ -586,7 +586,7 @@ MUTANTS = [
   ),
   (
     'blanks at the end of a line are lost',
-    'bert_jax/text/files.py',
+    'bert_jax/text/utf8.py',
     "line.rstrip('\\r\\n')",
     'line.rstrip()',
     'tests/test_tables.py::test_tsv_as_glue_writes_it',
@@ -977,9 +977,23 @@ MUTANTS = [
   (
     'what is left of a long sentence is copied for each part',
     'bert_jax/text/documents.py',
-    '    start = end\n  if rest',
-    '    sentence, start = sentence[end:], 0\n  if rest',
+    '    start = end\n  return [',
+    '    sentence, start = sentence[end:], 0\n  return [',
     'tests/test_faulty_inputs.py::test_reading_time_grows_with_the_length_of_a_line',
+  ),
+  (
+    'lines of a plain block keep the carriage return',
+    'bert_jax/text/utf8.py',
+    "text.replace('\\r\\n', '\\n')",
+    'text',
+    'tests/test_text.py::test_lines_of_a_block_are_decoded_as_one_by_one',
+  ),
+  (
+    'titles of four letters end sentences',
+    'bert_jax/text/sentences.py',
+    'and ending not in _ENDINGS',
+    '',
+    'tests/test_text.py::test_plain_paragraphs_are_split_by_the_same_rules',
   ),
   (
     'a line without end is one document',

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from bert_jax.errors import InputError, listed
 from bert_jax.tasks.faulty_records import names_data
-from bert_jax.text import files, values
+from bert_jax.text import files, utf8, values
 
 
 class Question(NamedTuple):
@@ -114,7 +114,7 @@ def _of_file(path, problems):
 
 def _of_tfds(row, counts):
   """(context, record of a question) of a row of a TFDS data set like `squad`."""
-  row = {k: files.decode(x, counts) if isinstance(x, bytes) else x for k, x in row.items()}
+  row = {k: utf8.decode(x, counts) if isinstance(x, bytes) else x for k, x in row.items()}
   if 'answers' in row:
     row['answers'] = _as_list(row['answers'], counts)
   return row.get('context'), row
@@ -125,7 +125,7 @@ def _as_list(answers, counts):
   if not isinstance(answers, dict):
     return answers
   pairs = zip(answers.get('text', ()), answers.get('answer_start', ()))
-  decoded = lambda text: files.decode(text, counts) if isinstance(text, bytes) else text
+  decoded = lambda text: utf8.decode(text, counts) if isinstance(text, bytes) else text
   return [{'text': decoded(text), 'answer_start': int(start)} for text, start in pairs]
 
 

@@ -28,7 +28,7 @@ import re
 from typing import NamedTuple
 
 from bert_jax.errors import InputError, quoted
-from bert_jax.text import files
+from bert_jax.text import files, utf8
 from bert_jax.text.values import whole_number
 
 log = logging.getLogger('bert_jax')
@@ -308,7 +308,7 @@ def _text(value, feature, counts):
   feature = getattr(feature, 'feature', feature)  # of a Sequence
   if hasattr(feature, 'int2str'):
     return feature.int2str(int(value))
-  return files.decode(value, counts) if isinstance(value, bytes) else str(value)
+  return utf8.decode(value, counts) if isinstance(value, bytes) else str(value)
 
 
 def _without_places(sentences, problems):

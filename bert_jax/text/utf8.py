@@ -1,0 +1,72 @@
+"""Decodes text: invalid UTF-8 is repaired and counted, NUL bytes are refused."""
+
+import contextlib
+import functools
+import io
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from bert_jax.errors import InputError
+
+log = logging.getLogger('bert_jax')
+
+Lines = Iterable[tuple[int, str]]  # line numbers from 1, lines without their ends
+
+
+def decode(raw: bytes, counts: Counter) -> str:
+  """The str of UTF-8 bytes; invalid ones become U+FFFD and are counted."""
+  try:
+    return raw.decode()
+  except UnicodeDecodeError:
+    counts['invalid_utf8_lines'] += 1
+    return raw.decode(errors='replace')
+
+
+def decoded(
+  path: Path, numbered: Iterable[tuple[int, bytes]], counts: Counter
+) -> Iterator[tuple[int, str]]:
+  """Decodes numbered raw lines and takes off their ends, as `lines` says."""
+  for number, raw in numbered:
+    if b'\0' in raw:
+      raise InputError(
+        f'{path} is not text: line {number} has a NUL byte, {raw.index(0)} bytes in; '
+        'leave the file out, or convert it to UTF-8 if it is UTF-16'
+      )
+    counts['bytes'] += len(raw)
+    invalid = counts['invalid_utf8_lines']
+    line = decode(raw, counts)
+    if counts['invalid_utf8_lines'] > invalid == 0:
+      _not_utf8(path, number)
+    if number == 1 and line[:1] == '\ufeff':
+      counts['byte order marks (left out)'] += 1
+      line = line[1:]
+    if line.endswith('\r\n'):
+      counts['lines that end in CRLF (as in LF)'] += 1
+    yield number, line.rstrip('\r\n')
+
+
+def decoded_lines(path: Path, data: bytes, first: int, counts: Counter) -> Lines:
+  """`decoded` of the lines of `data`, the first of which has the number `first`: at once, if there
+  is nothing to be mended or reported in them."""
+  with contextlib.suppress(UnicodeDecodeError):
+    text = data.decode()
+    plain = text.replace('\r\n', '\n')
+    if '\0' not in plain and '\r' not in plain and not (first == 1 and plain[:1] == '\ufeff'):
+      counts['bytes'] += len(data)
+      if ends := len(text) - len(plain):
+        counts['lines that end in CRLF (as in LF)'] += ends
+      lines = plain.split('\n')
+      return enumerate(lines if lines[-1] else lines[:-1], first)
+  return decoded(path, enumerate(io.BytesIO(data), first), counts)
+
+
+@functools.cache
+def _not_utf8(path: Path, number: int) -> None:
+  """Logs a line that is not UTF-8, once, however often its file is read."""
+  log.warning(
+    '%s:%d is not valid UTF-8; bad bytes become U+FFFD, here and in other lines, which are counted '
+    '(invalid_utf8_lines); if they are letters, save it as UTF-8, or: iconv -f cp1252 -t utf-8',
+    path, number,
+  )  # fmt: skip

@@ -84,7 +84,10 @@ def health(metrics, baselines):
     if name in baselines:
       level, kind = baselines[name]
       side = 'below' if value <= level else 'ABOVE'
-      distance = f'{abs(level - value):.2f} {side} {kind}'
-      text += f' ({kind} {level:.2f})' if name.endswith('accuracy') else f' ({distance})'
+      is_loss = f'{name}_below_{kind}' in metrics
+      if is_loss:
+        text += f' ({abs(level - value):.2f} {side} {kind})'
+      elif level:  # 0 says nothing
+        text += f' ({kind} {level:.2f})'
     parts.append(text)
   return '  '.join(parts)

@@ -507,6 +507,12 @@ def test_answers_leave_out_what_was_not_predicted_whole(tmp_path, tokenizer):
   assert answer['probability'] == pytest.approx(shares[1])
   assert answer['loss'] == pytest.approx(-np.log(shares[0]))
   assert source.score([answer]) == {'choice_accuracy': 0.0}
+  race(tmp_path, PASSAGE | {'answers': ['A', 'A']})
+  race(tmp_path, PASSAGE | {'id': 'm.txt', 'answers': ['B', 'A']}, level='middle')
+  levels = rows(config(tmp_path), tokenizer).baselines
+  assert {name: x for name, (x, _) in levels.items()} == {
+    'choice_accuracy': 0.75, 'high_accuracy': 1.0, 'middle_accuracy': 0.5,
+  }  # fmt: skip
   of_race = ((0, 'middle'), (1, 'high'), (0, 'high'), (1, 'high'))
   answers = [{'gold': 0, 'prediction': own, 'level': level} for own, level in of_race]
   assert source.score(answers) == pytest.approx(

@@ -181,6 +181,34 @@ def test_the_majority_is_that_of_what_is_labelled(tmp_path, vocab, tokenizer):
   assert source.baselines['classification_accuracy'] == (pytest.approx(2 / 3), 'majority')
 
 
+@pytest.mark.parametrize(
+  'labels, alike, options',
+  [
+    ('abbb', 'b', ''),  # the second label, of which the F1 is
+    ('aaab', 'a', ''),
+    ('abbcc', 'b', ''),
+    (['["a","b"]', '["a","c"]', '["a"]'], ['a'], '--config.table.multi_label=true'),
+    (['["a","b"]', '["c"]', '[]'], [], '--config.table.multi_label=true'),
+  ],
+)
+def test_each_score_has_that_of_the_commonest_answer(
+  tmp_path, vocab, tokenizer, labels, alike, options
+):
+  labels = [f'"{x}"' if len(x) == 1 else x for x in labels]
+  config = labelled(tmp_path, vocab, *filter(None, [options]), labels=labels)
+  config = c.check(classification.resolve(config))
+  source = classification.sources(config, tokenizer, ('eval',))['eval']
+  answers = [{'gold': json.loads(x), 'prediction': alike} for x in labels]
+  scores = {name: x for name, (x, kind) in source.baselines.items() if kind == 'majority'}
+  assert scores == pytest.approx(source.scores(answers))
+
+
+def test_a_correlation_is_zero_by_chance(tmp_path, vocab, tokenizer):
+  config = labelled(tmp_path, vocab, '--config.table.regression=true', labels=(1, 2, 3))
+  source = classification.sources(c.check(config), tokenizer, ('eval',))['eval']
+  assert source.baselines == {'pearson': (0, 'chance'), 'spearman': (0, 'chance')}
+
+
 def test_class_weights_count_in_the_loss_and_not_in_the_accuracy(tmp_path, vocab, tokenizer):
   path = tmp_path / 'train.tsv'
   path.write_text('sentence\tlabel\n' + 'river\ta\n' * 3 + 'market\tb\n')

@@ -493,6 +493,17 @@ def judged(found, items, vectors):
   return answers, source.score(answers), source
 
 
+def test_ranks_have_those_of_chance():
+  found = config('x', 'contrastive.normalize=false', eval_spec='y')
+  items = [reading.Item('w', str(i), (f'q{i}', f'a{i}')) for i in range(20)]
+  vectors = dict.fromkeys([f'{x}{i}' for x in 'qa' for i in range(20)], [1.0])
+  _, _, source = judged(found, items, vectors)
+  chance = {name: x for name, (x, kind) in source.baselines.items() if kind == 'chance'}
+  mean = sum(1 / k for k in range(1, 21)) / 20
+  expected = {'recall_at_1': 0.05, 'recall_at_5': 0.25, 'recall_at_10': 0.5, 'mrr': mean}
+  assert chance == pytest.approx(expected)
+
+
 def test_ranks_of_paragraphs_by_hand():
   found = config('x', 'contrastive.normalize=false', eval_spec='y')
   item = lambda i, *texts: reading.Item('w', str(i), texts)

@@ -67,7 +67,7 @@ def test_released_checkpoints(tmp_path, shared, name, used, ignored, capsys):
   again = trained.load(tmp_path / 'W')
   assert again.step == 0 and again.tokenizer.mask_id == 4
   convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/hf')
-  done, after = capsys.readouterr().out.splitlines()
+  done, after, _ = capsys.readouterr().out.splitlines()
   assert f'{tmp_path}/hf' in done and 'transformers.AutoModel' in after
   same(again.params, trained.load(tmp_path / 'hf').params, again.config)
 
@@ -452,7 +452,7 @@ def test_a_run_goes_out_with_what_made_it(tmp_path, pretrained):
   again = trained.load(tmp_path / 'hf')
   same(jax.device_get(state.params), again.params, again.config)
   card = (tmp_path / 'hf' / 'README.md').read_text()
-  assert f'| mlm | {metrics["mlm"]:.3g} |' in card and 'at step 20' in card
+  assert f'| mlm (loss) | {metrics["mlm"]:.3g} |' in card and 'at step 20' in card
   assert 'train: `' in card and ' rows of ' in card and '"python"' in card
   with pytest.raises(InputError, match='is a run already'):
     convert.convert(str(workdir), str(tmp_path / 'W'))

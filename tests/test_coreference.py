@@ -262,6 +262,8 @@ def test_spans_point_at_their_tokens_in_the_row(tmp_path, tokenizer):
     assert set(row['segment_ids'][row['spans'][k].ravel()]) == {k + 1}
   assert list(row['labels']) == [0, 1] and list(row['weights']) == [1, 1]
   assert source.baselines['coreference_accuracy'] == (0.5, 'majority')
+  # A for both: one of two right, one too many, one missed.
+  assert source.baselines['gap_f1'] == (50.0, 'majority')
 
 
 def test_a_long_text_keeps_what_is_near_its_spans(tmp_path, tokenizer, caplog):

@@ -65,13 +65,41 @@ def test_a_card_names_the_language_and_the_priors(exported, pretrained):
   assert exported.startswith('---\nlanguage:\n- en\n- de\nlibrary_name: transformers\n')
   assert 'Language: en, de.' in exported and 'judged by `mlm`' in exported
   metrics, facts = pretrained[2], json.loads((pretrained[0] / 'run.json').read_text())
-  for name in ('mlm', 'nsp_accuracy'):
+  for name, shown in (('mlm', 'mlm (loss)'), ('nsp_accuracy', 'nsp_accuracy')):
     level, kind = facts['data']['eval']['baselines'][name]
-    assert f'| {name} | {metrics[name]:.3g} | {kind} {level:.3g} |' in exported
+    assert f'| {shown} | {metrics[name]:.3g} | {kind} {level:.3g} |' in exported
   assert '_below_' not in exported and '| masked |' not in exported
   assert '| mlm_accuracy |' not in exported  # it has no prior, and its loss has
   rows = [line for line in exported.splitlines() if line.startswith('| ')]
-  assert rows[1].startswith('| mlm |')  # what it is judged by comes first
+  assert rows[1].startswith('| mlm (loss) |')  # what it is judged by comes first
+  assert '| nsp (loss) |' in exported
+
+
+def test_a_card_asks_for_what_its_author_knows(exported, tmp_path):
+  asked = exported[exported.index('<!--') : exported.index('-->')]
+  assert '- license: ' in asked and '- intended use: ' in asked
+  assert 'language' not in asked and 'base_model' not in asked  # stated, and trained from nothing
+  card = card_of(tmp_path / 'hf', {'init_from': '/home/ada/run_1'})
+  asked = card[card.index('<!--') : card.index('-->')]
+  assert '- language: ' in asked and '- base_model: the name on the Hub of `run_1`' in asked
+
+
+def test_the_card_of_a_collapsed_run_says_so(tmp_path):
+  metrics = {'classification_accuracy': 0.5}
+  assert 'collapsed' not in card_of(tmp_path / 'good', step=3, metrics=metrics)
+  card = card_of(tmp_path / 'hf', step=3, metrics=metrics | {'constant': 1.0})
+  assert '**It has collapsed**' in card and '| constant |' not in card
+
+
+def test_of_a_collapsed_run_the_conversion_warns(tmp_path, monkeypatch, caplog, capsys):
+  convert.write_workdir(tmp_path / 'run', made('classifier'), {})
+  checkpoints, metrics = convert.checkpoint.Checkpoints, {'metrics': {'constant': 1.0}}
+  meta = checkpoints.meta
+  monkeypatch.setattr(checkpoints, 'meta', lambda self, number: meta(self, number) | metrics)
+  convert.convert(str(tmp_path / 'run'), f'hf:{tmp_path / "hf"}')
+  assert 'the run has collapsed' in caplog.text
+  out = capsys.readouterr().out
+  assert 'before publishing: fill in license, language, intended use' in out
 
 
 def test_a_language_that_nobody_stated_is_not_made_up(corpus_file):

@@ -332,6 +332,17 @@ def test_tfds(tmp_path, vocab, names, row, conllu, tokens, tags):
       )
 
 
+@pytest.mark.parametrize('lines, alike', [('O O B-PER I-PER O', 'O'), ('N V N D', 'N')])
+def test_each_score_has_that_of_the_commonest_tag(tmp_path, vocab, tokenizer, lines, alike):
+  tags = lines.split()
+  path = write(tmp_path / 'a', ' '.join(f'the/{tag}' for tag in tags))
+  judge = '--config.checkpoint.best_metric=token_accuracy'
+  source, _ = source_of(load(vocab, path, judge), tokenizer)
+  scores = source.scores([{'gold': tags, 'prediction': [alike] * len(tags)}])
+  shown = {name: x for name, (x, _) in source.baselines.items()}
+  assert shown == pytest.approx(dict.fromkeys(shown, 0) | scores)
+
+
 # ---- rows ----------------------------------------------------------------------------------------
 
 
@@ -345,7 +356,7 @@ def test_tags_stand_on_the_first_piece_or_on_all(tmp_path, vocab, tokenizer, cap
     row = source[0]
     assert list(row['input_ids'][:7]) == [2, 8, 9, 10, tokenizer.unk_id, 5, 3]
     assert list(row['tags'][:7]) == tags and not row['tags'][7:].any()
-    assert source.baselines['token_accuracy'] == (0.5, 'majority')
+    assert source.baselines == {'token_accuracy': (0.5, 'majority')}  # I-PER begins entities
   assert '1 tokens without a word piece ([UNK] taken) (a:1, token 3)' in caplog.text
 
 

@@ -2,8 +2,10 @@
 
 It says what the model is, in which language, how it is used, what it was trained on, its metrics
 beside what one reaches without reading the input, and the config, commands and versions that made
-it. Where things lie on the machine that it was made on stays out: of a path that begins at the
-root, in a home folder, above the current one or in a bucket, the last part is left.
+it. What its author alone knows, such as the licence, is asked for in a comment at its top, which
+readers of the Hub do not see. Where things lie on the machine that it was made on stays out: of a
+path that begins at the root, in a home folder, above the current one or in a bucket, the last part
+is left.
 """
 
 import json
@@ -30,7 +32,11 @@ LONGER = {
 }
 LONGER['hierarchical'] = LONGER['windows']
 WINDOWS = 'qa', 'tagging'  # objectives that read longer texts in windows
-NO_SCORES = ('masked',)  # which say how a model was asked, not how well it answered
+NO_SCORES = 'masked', 'constant'  # which say how a model was asked, not how well it answered
+COLLAPSED = (
+  '**It has collapsed**: it gave the same answer to every example that it was evaluated on, so it '
+  'has learned nothing from its training.'
+)
 PIPELINE = 'from transformers import pipeline'
 VECTORS = (
   'from sentence_transformers import SentenceTransformer',
@@ -59,8 +65,8 @@ USES = {
 
 def write(config, architecture, head, notes, facts):
   """The text of the card. notes: paragraphs that a reader must see. facts: the known ones of name,
-  source, step, metrics, data, commands, versions, languages, casing (a sentence), and longest, the
-  most tokens of a text."""
+  source, step, metrics, losses (which of the metrics are), data, commands, versions, languages,
+  casing (a sentence), and longest, the most tokens of a text."""
   languages, source = languages_of(config, facts), without_places(facts.get('source', ''))
   origin, name = facts.get('source') or config.init_from, facts.get('name') or architecture
   longest = facts.get('longest', config.model.max_position_embeddings)
@@ -69,8 +75,10 @@ def write(config, architecture, head, notes, facts):
   lines += ['library_name: transformers', 'tags:', '- bert_jax']
   lines += [f'pipeline_tag: {head.pipeline}', '---'] if head.pipeline else ['---']
   model = config.model
+  missing = '\n'.join(f'- {name}: {how}' for name, how in to_fill_in(config, facts).items())
   parts = [
     '\n'.join(lines),
+    f'<!-- Before publishing, fill in what the run does not know:\n{missing}\n-->',
     f'# {name}',
     f'A `{architecture}` made with bert_jax: {model.num_hidden_layers} layers, {model.hidden_size} '
     f'wide, a vocabulary of {model.vocab_size:,} pieces, at most {longest} tokens. Objective: '
@@ -78,6 +86,7 @@ def write(config, architecture, head, notes, facts):
     + (f'Language: {", ".join(languages)}.' if languages else 'Its language was not stated.'),
     *([facts['casing']] if facts.get('casing') else []),
     *notes,
+    *([COLLAPSED] if has_collapsed(facts) else []),
   ]
   if source:
     parts.append(f'Its weights were converted from `{source}`.')
@@ -103,6 +112,22 @@ def write(config, architecture, head, notes, facts):
     if text
   ]
   return '\n\n'.join(parts) + '\n'
+
+
+def to_fill_in(config, facts):
+  """{what a card lacks and its author knows: how it is filled in}"""
+  origin = facts.get('source') or config.init_from
+  out = {'license': 'between the two lines --- at the top, as `license: apache-2.0`'}
+  if not languages_of(config, facts):
+    out['language'] = 'convert again with --language en, say'
+  if origin and not origin.startswith(HUB):
+    out['base_model'] = f'the name on the Hub of `{base_name(origin)}`, if it is there'
+  return out | {'intended use': 'what it is for and what not, and whose texts it has read'}
+
+
+def has_collapsed(facts):
+  """Whether the model gave the same answer to every example of its last evaluation."""
+  return 'constant' in facts.get('metrics', {})
 
 
 def languages_of(config, facts):
@@ -194,7 +219,8 @@ def _metrics(config, facts):
     if is_score and isinstance(value, (int, float)):
       level, kind = baselines.get(name, (None, ''))
       beside = f'{kind} {_rounded(level)}' if kind else ''
-      rows.append(f'| {name} | {_rounded(value)} | {beside} |')
+      is_loss = name in facts.get('losses', ()) or f'{name}_below_{kind}' in facts['metrics']
+      rows.append(f'| {name}{" (loss)" * is_loss} | {_rounded(value)} | {beside} |')
   number = split.get('examples')
   data = f'{number:,} held-out examples' if number else 'held-out data'
   text = f'On {data}, at step {facts["step"]}'

@@ -115,3 +115,13 @@ def in_splits(config, splits, rows_of, has_eval=False):
 def majority(labels):
   """The accuracy of always answering the commonest of these label numbers, as a baseline."""
   return float(np.bincount(labels).max() / len(labels)), 'majority'
+
+
+def always(kind, scores):
+  """{metric: score} of the same answer to everything as baselines of this kind."""
+  return {name: (float(score), kind) for name, score in scores.items()}
+
+
+def f1_of_all(share):
+  """The F1 of a label that is given to everything, and right for this share."""
+  return 2 * share / (1 + share)

@@ -93,10 +93,12 @@ def convert(
     log.info('writing %s', partial)
     if target.startswith(HF):
       facts = _facts_of_run(folder, model) if weights is None else {'source': str(source)}
-      names, left_out = export_run(
-        partial, model, {'name': out.name, 'languages': languages} | facts
-      )
+      facts |= {'name': out.name, 'languages': languages}
+      if model_card.has_collapsed(facts):
+        log.warning('the run has collapsed: it gave the same answer to every example')
+      names, left_out = export_run(partial, model, facts)
       _tell('left out', left_out, verbose)
+      missing = ', '.join(model_card.to_fill_in(model.config, facts))
     elif target.startswith(INT8):
       int8.write(partial, model)
       names = {path: path.replace('/', '.') for path in table}
@@ -121,12 +123,15 @@ def convert(
   size = f'{numbers:,} parameters in {len(table)} tensors{read}'
   print(f'done: {size}, read again and compared: {out}')
   print(_next(target, out))
+  if target.startswith(HF):
+    print(f'before publishing: fill in {missing}, see the first lines of {out / "README.md"}')
 
 
 def export_run(out, model, facts):
   """Writes a Trained as a Hugging Face folder, as to_huggingface.write."""
   objective = TASKS[model.config.objective].objective(model.config, model.tokenizer)
   facts = {'versions': provenance.versions(), 'name': out.name} | facts
+  facts['losses'] = tuple(objective.loss_weights)
   return to_huggingface.write(out, model, getattr(objective, 'labels', ()), facts)
 
 
@@ -169,7 +174,7 @@ def _next(target, out):
   (architecture,) = json.loads((out / 'config.json').read_text())['architectures']
   ending = re.search('(For[A-Z].*|LMHeadModel|Model)$', architecture)[0]
   load = f"AutoModel{AUTO.get(ending, ending)}.from_pretrained('{out}')"
-  return f'next: transformers.{load}; the model card is {out / "README.md"}'
+  return f'next: transformers.{load}'
 
 
 def _tell(kind, reasons, verbose):

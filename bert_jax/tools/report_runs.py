@@ -85,7 +85,12 @@ def _run(path):
   # A loss depends on the rows and the vocabulary, a score of labelled examples on these alone.
   examples = {'data.eval': config.data.eval or config.data.train}
   levels = data.get('eval', {}).get('baselines', {})
-  examples |= {f'{name} of a {kind}': level for name, (level, kind) in levels.items()}
+  # Other scores of the commonest answer follow from its accuracy; earlier versions lack them.
+  examples |= {
+    f'{name} of a {kind}': level
+    for name, (level, kind) in levels.items()
+    if kind in ('unigram', 'uniform') or name.endswith('accuracy')
+  }
   run['evaluated_on'] = judged | {VOCABULARY: _vocabulary(path.parent)} if judged else examples
   return run | {'costs': facts.get('costs', {}), 'commit': facts.get('commit', '')}, damaged
 

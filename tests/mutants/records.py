@@ -65,6 +65,20 @@ MUTANTS = [
     'tests/test_metrics.py::test_the_clock_counts_training_alone',
   ),
   (
+    'every score of a card is a loss',
+    'bert_jax/convert/model_card.py',
+    "name in facts.get('losses', ()) or",
+    "name in facts['metrics'] or",
+    'tests/test_model_card.py::test_a_card_names_the_language_and_the_priors',
+  ),
+  (
+    'an author is asked for a base model where there is none',
+    'bert_jax/convert/model_card.py',
+    'if origin and not origin.startswith(HUB):',
+    'if not origin.startswith(HUB):',
+    'tests/test_model_card.py::test_a_card_asks_for_what_its_author_knows',
+  ),
+  (
     'a model card names folders',
     'bert_jax/convert/model_card.py',
     'return _PLACE.sub(lambda match: match[1] + PurePosixPath(match[0]).name, value)',

@@ -65,6 +65,10 @@ class Choices(Scored):
     )  # fmt: skip
     if known := [gold for gold in golds if gold is not None]:
       self.baselines['choice_accuracy'] = labelled.majority(known)
+      right = np.array(known) == np.bincount(known).argmax()
+      levels = np.array([q.level for q in questions if q.gold is not None])
+      scores = {f'{name}_accuracy': right[levels == name].mean() for name in {*levels} - {''}}
+      self.baselines |= labelled.always('majority', scores)
 
   def answers(self, outputs):
     numbers, (predicted,) = by_example(outputs, 'logits')

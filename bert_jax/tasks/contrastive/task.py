@@ -145,6 +145,13 @@ class Judged(Scored):
     parts = [(ids[: limit - 2],) for ids in self.read]
     super().__init__(tokenizer, parts, per_example=of_text, **labelled.shape(config))
     self.size = len(items)
+    chance = dict.fromkeys(('pearson', 'spearman'), 0)
+    if not self.scored:
+      candidates = len({self.number[text] for item in items for text in item.texts[1:] if text})
+      chance = {f'recall_at_{k}': min(1, k / candidates) for k in DEPTHS}
+      chance['mrr'] = np.mean(1 / np.arange(1, 1 + candidates))
+    scores = {f'{name}{end}': x for end in self.endings for name, x in chance.items()}
+    self.baselines |= labelled.always('chance', scores)
 
   def _digest(self, item_of, of_texts):
     digest = hashlib.sha256(super()._digest(item_of, of_texts).encode())

@@ -163,8 +163,16 @@ class Tagged(Scored):
     super().__init__(tokenizer, texts, per_token=per_token, **labelled.shape(config))
     self.size = len(numbers)
     gold = Counter(tag for number in numbers for tag in sentences[number].tags or () if tag)
-    if known := [n for tag, n in gold.items() if tag in label_ids]:
-      self.baselines['token_accuracy'] = (max(known) / gold.total(), 'majority')
+    if known := {tag: n for tag, n in gold.items() if tag in label_ids}:
+      commonest = max(known, key=known.get)
+      share = known[commonest] / gold.total()
+      always = {'token_accuracy': share}
+      if not self.chunks:
+        always['macro_f1'] = labelled.f1_of_all(share) / len(gold)
+      elif commonest == 'O':
+        types = {f'f1_{tag[2:]}' for tag in gold if tag != 'O'}
+        always |= dict.fromkeys([*ENTITY_SCORES, *sorted(types)], 0)
+      self.baselines |= labelled.always('majority', always)
 
   def answers(self, outputs):
     logits, out = tokens_of(outputs, 'logits', self.lengths), []

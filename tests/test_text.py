@@ -91,6 +91,7 @@ def test_plain_paragraphs_are_split_by_the_same_rules(monkeypatch):
   monkeypatch.setattr(sentences_module, '_ENDINGS', every)
   assert quick == [split_sentences(text) for text in texts]
   assert len({len(sentences) for sentences in quick}) > 5
+  assert split_sentences('Messrs. Dombey met Prof. Xu.') == ['Messrs. Dombey met Prof. Xu.']
 
 
 @pytest.mark.parametrize(

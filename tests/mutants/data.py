@@ -982,13 +982,6 @@ MUTANTS = [
     'tests/test_faulty_inputs.py::test_reading_time_grows_with_the_length_of_a_line',
   ),
   (
-    'lines of a plain block keep the carriage return',
-    'bert_jax/text/utf8.py',
-    "text.replace('\\r\\n', '\\n')",
-    'text',
-    'tests/test_text.py::test_lines_of_a_block_are_decoded_as_one_by_one',
-  ),
-  (
     'titles of four letters end sentences',
     'bert_jax/text/sentences.py',
     'and ending not in _ENDINGS',

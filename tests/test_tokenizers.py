@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -175,10 +176,12 @@ def test_the_cache_changes_no_ids(monkeypatch):
     ''.join(rng.choice([*odd, *'    '], rng.choice([0, 1, 3, 10, 40, 150]))) for _ in range(1500)
   ]
   texts += ['x' * 300 + ' y', ' ', 'b ' * 50, 'a' * 15, 'a' * 25 + ' b']
+  texts += [''.join(rng.choice([*odd, *'狐狐狐狐狐あ。'], 60)) for _ in range(300)]
   monkeypatch.setattr(wordpiece_module, '_KNOWN_RUNS', 100)
-  for lower in (True, False):
-    pieces = RESERVED + letters + ['##' + c for c in letters] + ['##aa', 'ab']
-    tokenizer = tokenizers.WordPiece(pieces, do_lower_case=lower)
+  pieces = RESERVED + letters + ['##' + c for c in letters] + ['##aa', 'ab', '狐狐', '##狐狐']
+  for lower, chinese in itertools.product((True, False), (True, False)):
+    options = {'do_lower_case': lower, 'tokenize_chinese_chars': chinese}
+    tokenizer = tokenizers.WordPiece(pieces, **options)
     for batch in (texts[:700], texts[600:], texts[::-1], texts[:50]):
       full, ids = tokenizer.encode_batch(batch), tokenizer.ids_batch(batch)
       assert [row.tolist() for row in ids] == [e.ids.tolist() for e in full]

@@ -10,6 +10,7 @@ dropped, a word-final capital sigma becomes a plain one.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -22,7 +23,9 @@ MAX_WORD_CHARACTERS = 100  # a longer word is [UNK]
 # A run is what stands between blanks. The ids of runs are remembered, since most occur again.
 _KNOWN_RUNS = 500_000  # how many are remembered at most
 _LONGEST_RUN = 20  # characters; a longer one is not remembered
-_LONG_RUNS = 12  # characters; texts whose runs are so long on average are encoded as a whole
+_LONG_RUNS = 12  # characters; texts whose runs are so long on average are not split at blanks
+_HAS_CHINESE = re.compile('[\u4e00-\u9fff]{2}')
+_CHINESE = re.compile('[\u4e00-\u9fff]|[^ \u4e00-\u9fff]+')  # a character, or what is between two
 
 
 class WordPiece(Tokenizer):
@@ -60,7 +63,7 @@ class WordPiece(Tokenizer):
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     ids_of, out, whole = self._known.__getitem__, [], []
     for i, text in enumerate(checked(texts)):
-      runs = _runs(text)
+      runs = _runs(text, self.tokenize_chinese_chars)
       if len(runs) == 1 and len(text) > _LONGEST_RUN:
         whole.append(i)
         out.append(text)
@@ -117,8 +120,12 @@ def normalizer(
   )
 
 
-def _runs(text: str) -> list[str]:
+def _runs(text: str, characters_are_words: bool) -> list[str]:
   """A text split at its blanks, which no rule of WordPiece reaches across; some runs are empty.
-  A text of long runs, such as Chinese, stays one run, since its runs would hardly occur again."""
-  runs = text.replace('\n', ' ').replace('\t', ' ').replace('\r', ' ').split(' ')
-  return runs if len(text) < _LONG_RUNS * len(runs) else [text]
+  A text of long runs would hardly have them again. Chinese is split at its characters, if these are
+  words; others stay one run."""
+  spaced = text.replace('\n', ' ').replace('\t', ' ').replace('\r', ' ')
+  runs = spaced.split(' ')
+  if len(text) < _LONG_RUNS * len(runs):
+    return runs
+  return _CHINESE.findall(spaced) if characters_are_words and _HAS_CHINESE.search(text) else [text]

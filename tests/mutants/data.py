@@ -982,6 +982,13 @@ MUTANTS = [
     'tests/test_faulty_inputs.py::test_reading_time_grows_with_the_length_of_a_line',
   ),
   (
+    'Chinese is split at its characters where they are no words',
+    'bert_jax/tokenizers/wordpiece.py',
+    'if characters_are_words and _HAS_CHINESE',
+    'if _HAS_CHINESE',
+    'tests/test_tokenizers.py::test_the_cache_changes_no_ids',
+  ),
+  (
     'titles of four letters end sentences',
     'bert_jax/text/sentences.py',
     'and ending not in _ENDINGS',

@@ -200,15 +200,14 @@ def drawn(workdir):
     return ''
   from matplotlib.figure import Figure
 
+  from bert_jax import metrics  # which imports jax
+
   names = [judge] if any(x['split'] == 'train' and judge in x for x in lines) else ['loss', judge]
   figure = Figure(figsize=(5.2 * len(names) + 1.8, 3.2), layout='constrained')
   for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names):
     for split, look in LOOKS.items():
       of_split = [x for x in lines if x['split'] == split and x.get(name) is not None]
-      if split == 'train' and len(of_split) > 2:
-        before, last, end = (x['step'] for x in of_split[-3:])
-        if 2 * (end - last) < last - before:  # the mean of a few steps only
-          of_split.pop()
+      of_split = metrics.whole(of_split) if split == 'train' else of_split
       if of_split:
         axis.plot([x['step'] for x in of_split], [x[name] for x in of_split], label=split, **look)
     if name in baselines:

@@ -179,13 +179,13 @@ def test_rows_of_a_table_are_asked(folder, tmp_path, capsys):  # noqa: F811
   first, second, third, last = map(json.loads, (tmp_path / 'out').read_text().splitlines())
   assert first['text'] == 'old; [MASK]\nriver' and last['text'] == '[MASK] garden'
   assert [x.get('id') for x in (first, second, third, last)] == ['1', '2', None, '3']
-  assert second == {'line': 2, 'id': '2', 'error': 'empty line'}
-  assert third['line'] == 3 and 'in.csv:6: 2 columns where 3 are expected' in third['error']
+  assert second == {'line': 4, 'id': '2', 'error': 'the body of this row is empty'}
+  assert third['line'] == 6 and 'in.csv:6: 2 columns where 3 are expected' in third['error']
   said = capsys.readouterr().err
   assert 'looks like a table' not in said and 'blank lines of the table (no answer): 1' in said
   for columns, said in (
     ('body, team', '--columns body, team: this task reads text; name a column for each'),
-    ('bodi', "has no column 'bodi', only 'id', 'body', 'team' (did you mean 'body'?)"),
+    ('bodi', "in.csv:1 has no column 'bodi', only 'id', 'body', 'team' (did you mean 'body'?)"),
   ):
     with pytest.raises(SystemExit):
       __main__.main([*ask, '--columns', columns])

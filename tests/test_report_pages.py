@@ -1,6 +1,7 @@
 """The pages of a report and their statistics, the latter against simulation and scipy's tests."""
 
 import csv
+import io
 import json
 import random
 import re
@@ -229,7 +230,10 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
   (tmp_path / 'sweep.json').write_text(
     json.dumps({'baseline': 'x', 'runs': {name: {}, 'late': {}}})
   )
-  text = made(tmp_path, '--label', 'what=ever')['report.md']
+  with pytest.raises(SystemExit) as ended:
+    report.main([str(tmp_path), '--label', 'what=ever'])
+  assert ended.value.code == 1
+  text = (tmp_path / 'report' / 'report.md').read_text()
   for said in (
     'seed=0/metrics.jsonl: lines that are damaged are left out, 1; the first is line 5',
     "seed=1 is left out: config has a field 'no_field'",
@@ -250,6 +254,40 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
     report.main([str(tmp_path / 'nothing')])
   with pytest.raises(InputError, match='nothing is no folder'):
     report_runs.read(tmp_path / 'nothing')
+
+
+def test_arms_that_beat_no_guess_are_no_result(tmp_path, no_pictures):
+  for name in ('good', 'bad'):
+    (tmp_path / name).mkdir()
+  good = made(grid(tmp_path / 'good', {0.15: 5.0, 0.3: 6.5}, seeds=3))  # 6.0 is to beat
+  bad = made(grid(tmp_path / 'bad', {0.15: 6.4, 0.3: 6.5}, seeds=3))
+  for name in ('report.md', 'report.html', 'table.tex'):
+    assert 'No arm beats a guess' in bad[name] and 'No arm beats a guess' not in good[name]
+
+
+def test_progress_is_that_of_checkpoints_and_unfinished_runs_have_no_scores(tmp_path, no_pictures):
+  grid(tmp_path, {0.15: 4.0}, seeds=2)
+  for seed, step in ((7, 100), (8, 500)):
+    run = tmp_path / f'masking.masked_lm_prob=0.15,seed={seed}'
+    workdir(run, [(100, 'eval', {'mlm': 9.0})], f'--config.seed={seed}')
+    (run / 'checkpoints' / str(step)).mkdir(parents=True)
+    (run / 'summary.json').write_text(json.dumps({'state': 'running'}))
+  files = made(tmp_path)
+  assert 'seed=8: unfinished: not evaluated at its end' in files['report.md']
+  rows = {row['seed']: row for row in csv.DictReader(io.StringIO(files['results.csv']))}
+  assert rows['7']['step'] == '100' and rows['8']['step'] == '500'
+  assert rows['7']['mlm'] == '' and float(rows['0']['mlm']) > 0
+
+
+def test_pictures_of_other_runs_go(tmp_path):
+  grid(tmp_path, {0.15: 4.0}, seeds=2)
+  folder = tmp_path / 'report'
+  folder.mkdir()
+  for name in ('classification-f1-final-0.png', 'qa-f1-lengths.svg', 'my-final-notes.txt'):
+    (folder / name).write_text('')
+  made(tmp_path)
+  assert (folder / 'my-final-notes.txt').exists() and (folder / 'mlm_nsp-mlm-final.png').exists()
+  assert not any(folder.glob('classification*')) and not any(folder.glob('qa*'))
 
 
 def test_labels_name_what_differs_and_nothing_else(tmp_path, no_pictures):

@@ -185,23 +185,25 @@ def run(ask, chunks, writer, faults):
 
 
 def answered(ask, chunk, faults):
-  """Yields (answer, '') for each line, in bytes, row of a table or InputError of a damaged row, or
-  ({"id": ..} if it has one, why there is no answer)."""
+  """Yields (answer, '') for each line, in bytes, or row of a table, or ({"line": that of a row, and
+  "id" if it has one}, why there is no answer)."""
+  chunk = list(chunk)
   parsed = [_parsed(ask, asked, faults) for asked in chunk]
   replies = iter(ask.replies([record for record, _, error in parsed if not error]))
-  for _, identity, error in parsed:
+  for asked, (_, identity, error) in zip(chunk, parsed):
     answer, error = (None, error) if error else next(replies)
-    yield (identity, error) if answer is None else (identity | ask.shown(answer), '')
+    line = {'line': asked[0]} if isinstance(asked, tuple) else {}
+    yield (line | identity, error) if answer is None else (identity | ask.shown(answer), '')
 
 
 def _parsed(ask, asked, faults):
   """(record or None, {"id": ..} or {}, '' or why it is no record) of what is asked."""
   identity = {}
   try:
-    if isinstance(asked, InputError):
-      raise asked
     if isinstance(asked, tuple):
-      identity, cells = asked
+      _, identity, cells = asked
+      if isinstance(cells, InputError):
+        raise cells
       return ask.parsed(cells), identity, ''
     line = utf8.decode(asked, faults).rstrip('\r\n')
     if not line.strip():
@@ -254,10 +256,10 @@ class Writer:
     self.lines += 1
     if error:
       self.errors += 1
-      self.first = self.first or f'line {self.lines}: {error}'
+      answer = {'line': self.lines} | answer | {'error': error}
+      self.first = self.first or f'line {answer["line"]}: {error}'
       if self.strict:
         raise InputError(self.first)
-      answer = {'line': self.lines} | answer | {'error': error}
     if self.vectors is not None:
       self.vectors.append(answer.get('embedding', np.full(self.width, np.nan)))
     else:

@@ -139,6 +139,6 @@ def draw(states, path, layer, heads):
     axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=6)
     axis.set_yticks(range(len(tokens)), tokens, fontsize=6)
   try:
-    figure.savefig(path, dpi=dpi)
+    figure.savefig(path, dpi=dpi, bbox_inches='tight')
   except OSError as error:
     raise InputError(f'--picture {path} cannot be written ({error.strerror}).') from None

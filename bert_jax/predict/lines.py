@@ -25,8 +25,8 @@ WAIT = 0.02  # seconds to wait for a further line before the lines read so far a
 
 def chunks_of(path, columns, counts):
   """An iterator over lists of what is asked: lines, as bytes, of a file, or of stdin if path is '';
-  with names of columns, of each row of a table (text/tables.py) the tuple ({'id': its id} or {},
-  its cells), or an InputError in place of a damaged row. counts: as tables.records counts. What
+  with names of columns, of each row of a table (text/tables.py) the tuple (its line, {'id': its id}
+  or {}, its cells, or an InputError if it is damaged). counts: as tables.records counts. What
   cannot be read is raised as an InputError at once."""
   if not columns and not path:
     if sys.stdin is None:
@@ -48,19 +48,29 @@ def _listed(values, unit):
 def _rows(path, columns, counts):
   """Yields the cells of these columns of each row, or why a row has none."""
   damaged = []
-  wrong = lambda where, sentence, kind: damaged.append(InputError(f'{where}: {sentence}'))
+  wrong = lambda where, sentence, kind: damaged.append(
+    (_number(where), {}, InputError(f'{where}: {sentence}'))
+  )
   for where, row in tables.records(path, counts=counts, wrong=wrong):
     yield from damaged
     damaged.clear()
+    ids = [row[name] for name in row if is_id(name)]
+    identity = {'id': ids[0]} if ids else {}
     try:
-      cells = tuple(tables.column(row, name, where) for name in columns)
-      ids = [row[name] for name in row if is_id(name)]
-      yield ({'id': ids[0]} if ids else {}), cells
+      cells = tuple(tables.column(row, name, row.header or where) for name in columns)
+      if not any(map(str.strip, cells)):
+        cells = InputError(f'the {" and ".join(columns)} of this row is empty')
+      yield _number(where), identity, cells
     except InputError as error:
       if row.header:  # which is that of all rows
         raise
-      yield error
+      yield _number(where), identity, error
   yield from damaged
+
+
+def _number(where):
+  """The number of a record's line, or of the row of a TFDS dataset: 7 of 'dev.tsv:7'."""
+  return int(re.search(r'\d+$', where)[0])
 
 
 def _without_mark(chunks):

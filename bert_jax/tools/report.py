@@ -19,6 +19,7 @@ of its texts too.
 
 import logging
 import os
+import sys
 from pathlib import Path
 
 from bert_jax import config as config_lib
@@ -101,6 +102,10 @@ def main(argv=None):
     if args.picture:
       picture(report, args.picture)
       print(f'curves: {args.picture}')
+    for sentence in report.unmatched:
+      log.error('%s', sentence)
+    if report.unmatched:
+      sys.exit(1)
 
 
 if __name__ == '__main__':

@@ -11,6 +11,7 @@ import statistics
 
 import numpy as np
 
+from bert_jax import metrics
 from bert_jax.tools import report_lengths
 from bert_jax.tools.report_statistics import interval, step_of
 
@@ -55,8 +56,9 @@ def points(run, metric, split='eval'):
       tokens = line.get('seen_tokens', tokens + line.get('tokens_per_s', math.nan) * passed)
       known.append((line['step'], tokens, seconds))
   out, flops = [], run['costs'].get('flops_per_step', math.nan)
-  for line in run['lines']:
-    if line['split'] == split and line.get(metric) is not None:
+  lines = [line for line in run['lines'] if line['split'] == split]
+  for line in metrics.whole(lines) if split == 'train' else lines:
+    if line.get(metric) is not None:
       before = known[bisect.bisect_right(known, line['step'], key=lambda x: x[0]) - 1]
       exact = before if before[0] == line['step'] else (0, math.nan, math.nan)
       out.append({'step': line['step'], 'tokens': exact[1], 'seconds': exact[2],
@@ -186,8 +188,11 @@ def draw_lengths(axis, panel, metric, lengths):
     there = [(i, *scores[x]) for i, x in enumerate(lengths) if x in scores]
     means = [(i, statistics.fmean(x), interval(x, step_of(count, x))) for i, count, x in there]
     draw_line(axis, means, looks(panel)[arm.label], arm.label)
-  axis.set(xticks=range(len(lengths)), xticklabels=lengths, xlabel='tokens of a text',
-           ylabel=metric)  # fmt: skip
+  counts = {x: count for arm in panel.arms
+            for x, (count, _) in report_lengths.by_length(arm.runs, metric).items()}  # fmt: skip
+  labels = [f'{x}\n({counts[x]:,})' for x in lengths]
+  axis.set(xticks=range(len(lengths)), xlabel='tokens of a text (texts)', ylabel=metric)
+  axis.set_xticklabels(labels, fontsize=8 if len(labels) < 6 else 6)
   axis.spines[['top', 'right']].set_visible(False)
 
 

@@ -43,6 +43,8 @@ figcaption, .note { color: #555; font-size: 90%; }
 @media print { body { margin: 0; max-width: none; font-size: 10pt; } .wide { overflow: visible; }
   details > * { display: block; } h2, h3 { break-after: avoid; } tr { break-inside: avoid; } }
 """
+COSTS = 'Costs (seconds depend on what else ran, such as --jobs)'
+UNBEATEN = 'No arm beats a guess: nothing was learned that differences could speak of.'
 
 
 def write(report, out, title):
@@ -51,6 +53,9 @@ def write(report, out, title):
   out.mkdir(parents=True, exist_ok=True)
   pictures = {}  # {number of a panel: [(name of the files, caption, svg), ...]}
   names = ['report.html', 'report.md', 'results.csv', 'table.tex']
+  for earlier in (p for ending in FORMATS for p in out.glob(f'*-*.{ending}')):
+    if re.search(r'-(curves|final|scores|lengths)(-\d+)?$', earlier.stem):
+      earlier.unlink()  # perhaps of other runs
   for number, panel in enumerate(report.panels):
     for kind, caption, figure in report_figures.of_panel(panel):
       name = re.sub(r'\W+', '-', f'{panel.objective}-{panel.metrics[0]}-{kind}')
@@ -148,6 +153,8 @@ def notes(panel):
     of_text = level[1] == 'unigram'
     unit, better = (' nats', ', on held-out text; lower is better') if of_text else ('', '')
     yield f'To beat: {level[0]:.4f}{unit} ({level[1]}){better}.'
+    if panel.is_unbeaten(rows):
+      yield UNBEATEN
 
 
 def scores(panel):
@@ -162,7 +169,7 @@ def scores(panel):
 def more_tables(panel):
   """{title: (header, rows)} of what stands below the table of a panel, if there is a number."""
   lengths = report_lengths.table(panel.arms, panel.metrics[0])
-  tables = {'By the length of the texts, mean (examples)': lengths, 'Costs': costs(panel)}
+  tables = {'By the length of the texts, mean (examples)': lengths, COSTS: costs(panel)}
   return {k: x for k, x in tables.items() if {cell for row in x[1] for cell in row[1:]} - {'-'}}
 
 
@@ -298,7 +305,7 @@ def latex(report):
       out.append(latex_line((label, seeds, mean, difference, corrected)))
     out += [r'\bottomrule', r'\end{tabular}']
     out += [r'\par ' + latex_text('†' * i + ' ' + note) for i, note in enumerate(notes, 1)]
-    out += ['}', '']
+    out += [r'\par ' + UNBEATEN] * panel.is_unbeaten(panel.rows(panel.metrics[0])) + ['}', '']
   return '\n'.join(out)
 
 
@@ -330,13 +337,13 @@ def results(report):
   for run in report.runs:
     number, panel, arm = where.get(id(run), ('', None, None))
     points = report_figures.points(run, panel.metrics[0]) if panel else ()
-    last = points[-1] if points else {}
+    last = points[-1] if points else {'step': report_runs.last_step(run)}
     writer.writerow([
       run['path'], run['config']['objective'], number, arm.label if arm else '',
       run['config'].get('seed', ''), report.status.get(run['path'], ''), last.get('step', ''),
       run['costs'].get('parameters', ''),
       *(last.get(name, '') for name in ('flops', 'tokens', 'seconds')),
-      *('' if (x := report_runs.final(run, name)) is None else x for name in metrics),
+      *(report_runs.final(run, name) if panel else None for name in metrics),
       *(run['config'].get(name, '') for name in fields),
     ])  # fmt: skip
   return file.getvalue()

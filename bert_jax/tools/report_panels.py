@@ -21,6 +21,7 @@ SWEEP = 'sweep.json'  # what a sweep has planned, in the folder of its runs
 LOGS = 'logs'  # beside it: NAME.txt is what run NAME has printed, NAME.json how it ended
 # Fields that rows and vocabularies are made by begin with one of these.
 MADE_BY = (*report_runs.OF_ROWS, 'corpus.', 'model.vocab_size')
+OF_LOSSES = ('unigram', 'uniform')  # what losses are to beat; the others are of scores
 NO_SCORES = ('step', 'split', 'constant', 'masked')  # in a line of an evaluation
 
 
@@ -83,6 +84,14 @@ class Panel:
     return None
 
 
+  def is_unbeaten(self, rows):
+    """Whether the first metric has a value to beat and the mean of no Row is better."""
+    means, level = [row.mean for row in rows if row.mean is not None], self.level(self.metrics[0])
+    if not level or not means:
+      return False
+    return min(means) >= level[0] if level[1] in OF_LOSSES else max(means) <= level[0]
+
+
 @dataclasses.dataclass
 class Report:
   panels: list
@@ -90,6 +99,7 @@ class Report:
   status: dict  # {path of a run: why it is not counted or to be looked at}
   differences: dict  # {objective: (names of fields in which runs differ, {label: [values]})}
   remarks: list
+  unmatched: list  # those of them on arguments that name no arm
 
 
 def report(runs, folders, metric='', baseline='', renamed=(), remarks=()):
@@ -104,9 +114,9 @@ def report(runs, folders, metric='', baseline='', renamed=(), remarks=()):
   for members in grouped.values():
     behind = [run for run in members if report_runs.unfinished(run, members)]
     for run in behind:
-      last = max((line['step'] for line in run['lines']), default=0)
-      of = run['config'].get('steps') or 'its epochs'
-      status[run['path']] = f'unfinished: at step {last} of {of}'
+      last, of = report_runs.last_step(run), run['config'].get('steps') or 'its epochs'
+      where = 'not evaluated at its end' if last == of else f'at step {last} of {of}'
+      status[run['path']] = f'unfinished: {where}'
   finished = {o for (o, _), x in grouped.items() for run in x if run['path'] not in status}
   arms_of = collections.defaultdict(list)  # {objective: its arms}
   for (objective, text), members in grouped.items():
@@ -146,10 +156,12 @@ def report(runs, folders, metric='', baseline='', renamed=(), remarks=()):
       raise InputError(f'none of the {len(runs)} runs has a metric yet; let them train on.')
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {", ".join(names)}.')
   labels = ', '.join(arm.label for arms in arms_of.values() for arm in arms)
-  remarks += [f'--label {old}={new}: no arm is called {old}; there are {labels}'
-              for old, new in unused.items()]  # fmt: skip
-  remarks += [f'{path}: {why}' for path, why in status.items()]
-  return Report(panels, runs, status, fields, remarks)
+  unmatched = [f'--label {old}={new}: no arm is called {old}; there are {labels}'
+               for old, new in unused.items()]  # fmt: skip
+  if baseline and not any(panel.baseline for panel in panels if len(panel.arms) > 1):
+    unmatched.append(f'--baseline {baseline} is no arm, so nothing is compared; there are {labels}')
+  remarks += unmatched + [f'{path}: {why}' for path, why in status.items()]
+  return Report(panels, runs, status, fields, remarks, unmatched)
 
 
 def values_of(runs, metric):
@@ -296,8 +308,7 @@ def panels_of(objective, arms, metric, baseline, remarks):
   if len(out) > 1:
     remarks.append(
       f'{objective}: arms that were evaluated otherwise stand in tables of their own, '
-      f'{len(out)}, since their numbers cannot be compared (bert_jax.evaluate with the same '
-      '--config.eval.seed, --config.eval_masking.* and data.eval makes them so)'
+      f'{len(out)}, since their numbers cannot be compared; the headings say in what they differ'
     )
   return out
 

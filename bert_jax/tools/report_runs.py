@@ -161,6 +161,12 @@ def final(run, metric):
   return counted(run).get(metric)
 
 
+def last_step(run):
+  """The last step that a run's metrics or checkpoints are of."""
+  saved = [int(path.name) for path in run['path'].glob('checkpoints/*') if path.name.isdecimal()]
+  return max([*saved, *(line['step'] for line in run['lines'])], default=0)
+
+
 def costs(run):
   """(parameters, operations of the training), as texts; runs of earlier versions do not say."""
   if not run['costs']:

@@ -114,6 +114,8 @@ def run_all(jobs, root, processes):
       job, worker.job = worker.job, None
       tries[job.run.folder] += 1
       if answer.get('busy') and tries[job.run.folder] < TRIES:
+        if tries[job.run.folder] == 1:
+          log.warning('%s; it is tried again for %d s', answer['error'], TRIES * PAUSE)
         waiting.append(job)
       else:
         ended[job.run.folder] = written(root, job, answer)

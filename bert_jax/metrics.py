@@ -60,16 +60,6 @@ def beside(metrics, baselines, examples=0):
   return ({'examples': examples} if examples else {}) | levels
 
 
-def whole(lines):
-  """The lines of a training, {'step': number, ..} each, without the last one if it is the mean of
-  less than half as many steps as the one before it: it would be a jag at the end of a curve."""
-  if len(lines) > 2:
-    before, last, end = (line['step'] for line in lines[-3:])
-    if 2 * (end - last) < last - before:
-      return lines[:-1]
-  return lines
-
-
 def to_json(metrics):
   """One line of valid JSON; NaN and infinity become null."""
 

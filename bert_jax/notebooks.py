@@ -200,14 +200,12 @@ def drawn(workdir):
     return ''
   from matplotlib.figure import Figure
 
-  from bert_jax import metrics  # which imports jax
-
   names = [judge] if any(x['split'] == 'train' and judge in x for x in lines) else ['loss', judge]
   figure = Figure(figsize=(5.2 * len(names) + 1.8, 3.2), layout='constrained')
   for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names):
     for split, look in LOOKS.items():
       of_split = [x for x in lines if x['split'] == split and x.get(name) is not None]
-      of_split = metrics.whole(of_split) if split == 'train' else of_split
+      of_split = whole(of_split) if split == 'train' else of_split
       if of_split:
         axis.plot([x['step'] for x in of_split], [x[name] for x in of_split], label=split, **look)
     if name in baselines:
@@ -220,6 +218,16 @@ def drawn(workdir):
   file = io.BytesIO()
   figure.savefig(file, format='png', dpi=90)
   return base64.b64encode(file.getvalue()).decode()
+
+
+def whole(lines):
+  """The lines of a training, {'step': number, ..} each, without the last one if it is the mean of
+  less than half as many steps as the one before it: it would be a jag at the end of a curve."""
+  if len(lines) > 2:
+    before, last, end = (line['step'] for line in lines[-3:])
+    if 2 * (end - last) < last - before:
+      return lines[:-1]
+  return lines
 
 
 def _records(workdir):

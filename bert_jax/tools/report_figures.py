@@ -11,7 +11,7 @@ import statistics
 
 import numpy as np
 
-from bert_jax import metrics
+from bert_jax import notebooks
 from bert_jax.tools import report_lengths
 from bert_jax.tools.report_statistics import interval, step_of
 
@@ -57,7 +57,7 @@ def points(run, metric, split='eval'):
       known.append((line['step'], tokens, seconds))
   out, flops = [], run['costs'].get('flops_per_step', math.nan)
   lines = [line for line in run['lines'] if line['split'] == split]
-  for line in metrics.whole(lines) if split == 'train' else lines:
+  for line in notebooks.whole(lines) if split == 'train' else lines:
     if line.get(metric) is not None:
       before = known[bisect.bisect_right(known, line['step'], key=lambda x: x[0]) - 1]
       exact = before if before[0] == line['step'] else (0, math.nan, math.nan)

@@ -88,6 +88,7 @@ def test_the_input_is_never_overwritten(folder, tmp_path, capsys):  # noqa: F811
   (['--task', 'embed', '--strict', '--export', 'X'], '--export answers no lines'),
   (['--task', 'tag', '--output', 'x.npy'], 'only embed writes .npy'),
   (['--task', 'tagg'], "task 'tagg' is not known; use one of"),
+  (['--input', 'dev.conll'], '--config.data.eval=dev.conll tags and scores it'),
   (['--task', 'fill-mask', '--top-k', '0'], 'ask for 1 candidate or more'),
   (['--output', 'none/x'], '--output none/x cannot be written'),
   (['--input', 'none.txt'], 'none.txt cannot be read'),

@@ -11,6 +11,7 @@ import sys
 import time
 import zlib
 from collections import Counter
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -129,6 +130,21 @@ def test_tfds_reads_the_tokens_of_every_document(made, big, vocab):
   assert (loaded.corpus.piece(0, len(tokens))[0] == tokens).all()
 
 
+def test_a_vocabulary_may_be_named_as_a_model_is(vocab, tmp_path, monkeypatch):
+  (tmp_path / 'named_weights' / 'model').mkdir(parents=True)
+  (tmp_path / 'named_weights' / '__init__.py').write_text('')
+  tokenizer = tokenizers.load_folder(vocab)
+  tokenizer.save(tmp_path / 'named_weights' / 'model')
+  monkeypatch.syspath_prepend(tmp_path)
+  args = SimpleNamespace(vocab='named_weights/model', cased=False)
+  with prepare.vocabulary_folder(args) as folder:
+    assert tokenizers.load_folder(folder).fingerprint == tokenizer.fingerprint
+  args.vocab = 'no_such_weights/model'
+  wrong = pytest.raises(InputError, match='no_such_weights/model does not exist')
+  with wrong, prepare.vocabulary_folder(args):
+    pass
+
+
 def test_two_processes_give_the_same_bytes(made, big, vocab, tmp_path):
   run_module('bert_jax.tools.prepare', *command(big, vocab, tmp_path / 'D', '--processes', 2))
   assert content(tmp_path / 'D') == content(made)
@@ -192,7 +208,7 @@ def test_beam_gives_the_same_documents(made, big, vocab, tmp_path):
   for name, parts in ours.items():
     assert all((a == b).all() for a, b in zip(parts, theirs[name], strict=True))
   again = run_module('bert_jax.tools.prepare', *command(big, vocab, tmp_path / 'D'), check=False)
-  assert 'begun with another by' in again.stderr  # the two do not mix in one folder
+  assert 'begun with other settings (by)' in again.stderr  # the two do not mix in one folder
   a, b = (json.loads((d / 'corpus.json').read_text()) for d in (made, tmp_path / 'D'))
   assert a['counts'] == b['counts'] and a['kept'] == b['kept'] and a['records'] == b['records']
 
@@ -509,7 +525,7 @@ def test_bad_input_is_one_sentence(small, vocab, tmp_path):
   with pytest.raises(InputError, match="nothing is left of language 'x'"):
     make(tmp_path / 'D2', vocab, ('y', small), ('x', tmp_path / 'blank.txt'))
   make(out, vocab, ('', small))  # the failed first try binds nobody
-  with pytest.raises(InputError, match='begun with another min_characters'):
+  with pytest.raises(InputError, match='begun with other settings .min_characters'):
     make(out, vocab, ('', small), min_characters=5)
   (tmp_path / 'empty.txt').write_text('')
   with pytest.raises(InputError, match='empty.txt is empty'):

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 
 from bert_jax import config as config_lib
 from bert_jax.convert.hub import HUB
+from bert_jax.errors import listed
 from bert_jax.tasks import TASKS
 
 CODE = re.compile(r'[a-z]{2,3}(-[A-Za-z]{2,4})?')  # of a language, as the Hub knows them
@@ -65,8 +66,8 @@ USES = {
 
 def write(config, architecture, head, notes, facts):
   """The text of the card. notes: paragraphs that a reader must see. facts: the known ones of name,
-  source, step, metrics, losses (which of the metrics are), data, commands, versions, languages,
-  casing (a sentence), and longest, the most tokens of a text."""
+  source, step, metrics, losses (which of the metrics are), labels, data, commands, versions,
+  languages, casing (a sentence), and longest, the most tokens of a text."""
   languages, source = languages_of(config, facts), without_places(facts.get('source', ''))
   origin, name = facts.get('source') or config.init_from, facts.get('name') or architecture
   longest = facts.get('longest', config.model.max_position_embeddings)
@@ -85,6 +86,7 @@ def write(config, architecture, head, notes, facts):
     f'{_objective(config)}. '
     + (f'Language: {", ".join(languages)}.' if languages else 'Its language was not stated.'),
     *([facts['casing']] if facts.get('casing') else []),
+    *([f'Labels: {listed(facts["labels"])}.'] if facts.get('labels') else []),
     *notes,
     *([COLLAPSED] if has_collapsed(facts) else []),
   ]
@@ -220,12 +222,27 @@ def _metrics(config, facts):
       level, kind = baselines.get(name, (None, ''))
       beside = f'{kind} {_rounded(level)}' if kind else ''
       is_loss = name in facts.get('losses', ()) or f'{name}_below_{kind}' in facts['metrics']
-      rows.append(f'| {name}{" (loss)" * is_loss} | {_rounded(value)} | {beside} |')
+      within = ''
+      if name == judge and name.endswith('accuracy') and split.get('examples'):
+        low, high = _interval(value, split['examples'])
+        within = f' ({low:.3g} to {high:.3g})'
+      rows.append(f'| {name}{" (loss)" * is_loss} | {_rounded(value)}{within} | {beside} |')
   number = split.get('examples')
   data = f'{number:,} held-out examples' if number else 'held-out data'
-  text = f'On {data}, at step {facts["step"]}'
+  text = f'On {data}, at step {facts["step"]} of one run (seed {config.seed})'
   text += f'; the model is judged by `{judge}`:' if judge in facts['metrics'] else ':'
-  return f'## Metrics\n\n{text}\n\n' + '\n'.join(rows)
+  out = f'## Metrics\n\n{text}\n\n' + '\n'.join(rows)
+  if any(' to ' in row for row in rows):
+    out += '\n\nIn brackets the 95 % interval for other examples of this kind (Wilson).'
+  return out
+
+
+def _interval(share, number):
+  """The 95 % interval of a share of so many examples (Wilson 1927)."""
+  import scipy.stats  # slow to import
+
+  tested = scipy.stats.binomtest(round(share * number), number)
+  return tested.proportion_ci(method='wilson')
 
 
 def _rounded(value):

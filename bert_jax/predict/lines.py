@@ -20,6 +20,7 @@ from bert_jax.text import files, tables
 log = logging.getLogger('bert_jax')
 
 CHUNK = 256  # lines that are answered together
+TAGGED = '.conll', '.conllu', '.iob'  # names of files that evaluations read
 WAIT = 0.02  # seconds to wait for a further line before the lines read so far are answered
 
 
@@ -32,6 +33,11 @@ def chunks_of(path, columns, counts):
     if sys.stdin is None:
       raise InputError('there is no stdin; name a file with --input.')
     return _without_mark(as_they_come(sys.stdin.buffer))
+  if Path(path).suffix in TAGGED:
+    raise InputError(
+      f'--input {path} is tagged text, a token a line, by its name; bert_jax.evaluate '
+      f'--config.data.eval={path} tags and scores it.'
+    )
   if columns:
     chunks = _listed(_rows(path, columns, counts), 'rows')
   else:

@@ -131,8 +131,9 @@ def export_run(out, model, facts):
   """Writes a Trained as a Hugging Face folder, as to_huggingface.write."""
   objective = TASKS[model.config.objective].objective(model.config, model.tokenizer)
   facts = {'versions': provenance.versions(), 'name': out.name} | facts
-  facts['losses'] = tuple(objective.loss_weights)
-  return to_huggingface.write(out, model, getattr(objective, 'labels', ()), facts)
+  labels = getattr(objective, 'labels', ())
+  facts |= {'losses': tuple(objective.loss_weights), 'labels': labels}
+  return to_huggingface.write(out, model, labels, facts)
 
 
 def write_workdir(workdir, model, facts):

@@ -149,7 +149,8 @@ def parser():
   parser = arguments.parser('prepare', __doc__)
   add = parser.add_argument
   arguments.add_text(add)
-  add('--vocab', required=True, help='folder of bert_jax.tools.vocab (or vocab.txt, *.model)')
+  add('--vocab', required=True,
+      help='folder of tools.vocab or of a model, hf:NAME, vocab.txt or *.model')
   add('--cased', action='store_true', help='--vocab is a vocab.txt that is cased')
   add('--out', required=True, help='folder of the corpus; an unfinished one is resumed')
   add('--segmenter', default='', choices=('', 'jieba'), help='marks whole words of Chinese')
@@ -214,6 +215,11 @@ def remarks_on(settings, specs, args):
 def vocabulary_folder(args):
   """A context with the folder of --vocab; for a vocab.txt or *.model, with a temporary folder."""
   path = Path(args.vocab).expanduser()
+  if not path.exists():  # perhaps a name, as config.init_from knows them
+    from bert_jax.convert import from_huggingface, hub
+
+    is_on_hub = args.vocab.startswith(hub.HUB)
+    path = hub.folder(args.vocab) if is_on_hub else from_huggingface.locate(args.vocab)
   if path.is_dir() and (not args.cased or (path / 'tokenizer_config.json').is_file()):
     if args.cased and getattr(tokenizers.load_folder(path), 'do_lower_case', False):
       raise InputError(f'{path} is uncased, by its tokenizer_config.json; leave out --cased')

@@ -93,7 +93,7 @@ def begin(settings, out, by='processes'):
     earlier = files.json_of(path)
     different = ', '.join(name for name in plan if plan[name] != earlier.get(name))
     if different and (prepared.finished(out) or (out / prepared.META).is_file()):
-      begun = f'{out} holds a corpus that was begun with another {different}'
+      begun = f'{out} holds a corpus that was begun with other settings ({different})'
       raise InputError(f'{begun}; choose another --out, or delete it')
     if different:  # without a whole shard, plan and vocabulary may still change
       for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):

@@ -75,6 +75,17 @@ def test_tpu_shows_its_commands():
   assert 'gcsfuse' not in launch('launch/tpu', 'setup', 'pod', '--dry-run').stderr
 
 
+def test_tpu_says_what_to_look_at_before_it_costs_money():
+  workdir = ['--config=configs/pretrain.py:size=base', '--workdir', '/mnt/my-b/W']
+  run = ['launch/tpu', 'run', 'pod', '--dry-run', '--bucket', 'my-b', *TYPE, '--', *workdir]
+  said = launch(*run, '--config.data.train=/data/D', '--config.batch_size=512').stderr
+  assert 'note: is data.train, /data/D, on every worker?' in said
+  fields = '--config=configs/pretrain.py:size=base --config.batch_size=512'
+  assert f'tools.preflight --topology {TYPE[1]} {fields}\n' in said
+  said = launch(*run, '--config.data.train=/mnt/my-b/D', '--config.data.eval=tfds:x/y').stderr
+  assert 'on every worker?' not in said
+
+
 def test_a_wrong_config_is_said_before_it_costs_money(tmp_path):
   python = tmp_path / 'python3'
   python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')

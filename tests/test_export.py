@@ -242,7 +242,7 @@ def test_what_lies_in_a_folder(tmp_path):
   card = (tmp_path / 'hf' / 'README.md').read_text()
   for piece in (
     'library_name: transformers',
-    '| mlm | 2.5 |',
+    '| mlm (loss) | 2.5 |',
     'x.py',
     'abc1',
     '"hidden_size": 12',

@@ -8,6 +8,7 @@ from bert_jax import tokenizers
 from bert_jax.errors import InputError, listed
 from bert_jax.rows.examples import Examples
 from bert_jax.tasks import labelled
+from bert_jax.tasks.classification.baselines import baselines_of
 from bert_jax.tasks.classification.cutting import cut
 from bert_jax.tasks.classification.reading import balanced, names
 
@@ -87,8 +88,7 @@ class Texts(Examples):
       tokenizer, texts, per_example=per_example, digest=digest, **labelled.shape(config),
       lengths=np.minimum(sizes, room) + np.int32(1 + prepared.sides + more),
     )  # fmt: skip
-    if prepared.meta['labels'] and labels.ndim == 1:
-      self.baselines['classification_accuracy'] = labelled.majority(labels)
+    self.baselines |= baselines_of(labels, len(prepared.meta['labels']))
 
 
 class _Kept:

@@ -23,6 +23,7 @@ from bert_jax.rows.examples import Scored, by_example
 from bert_jax.rows.prepared_examples import Prepared, is_prepared
 from bert_jax.tasks import labelled
 from bert_jax.tasks.classification import label_remarks, prepared
+from bert_jax.tasks.classification.baselines import baselines_of
 from bert_jax.tasks.classification.cutting import cut
 from bert_jax.tasks.classification.reading import balanced, label_set, names, read
 from bert_jax.tasks.faulty_records import Problems
@@ -126,30 +127,7 @@ class Texts(Scored):
     super().__init__(tokenizer, parts, items=items, per_example=per_example, **shape)
     self.size = len(examples)
     if known.any():
-      self.baselines |= self._baselines(labels[known > 0])
-
-  def _baselines(self, labels):
-    """Those of the scores, from the gold labels [N] or [N, labels]: of always answering the
-    commonest label, or those that most texts have, and of answers that go with nothing."""
-    if self.regression:
-      return labelled.always('chance', {'pearson': 0, 'spearman': 0})
-    if self.multi_label:
-      gold = labels > 0
-      shares = gold.mean(axis=0)
-      common = np.flatnonzero(shares > 0.5)
-      right, given = shares[common].sum(), len(common) + shares.sum()
-      out = {'micro_f1': 2 * right / given if given else 0}
-      out['macro_f1'] = labelled.f1_of_all(shares[common]).sum() / len(shares)
-      alike = gold == (shares > 0.5)
-      return labelled.always('majority', out | {'subset_accuracy': alike.all(axis=1).mean()})
-    shares = np.bincount(labels, minlength=len(self.labels)) / len(labels)
-    f1 = labelled.f1_of_all(shares.max())
-    out = {'classification_accuracy': shares.max(), 'matthews': 0}
-    if len(shares) == 2:
-      out['f1'] = f1 if shares[1] > shares[0] else 0
-    else:
-      out['macro_f1'] = f1 / np.count_nonzero(shares)
-    return labelled.always('majority', out)
+      self.baselines |= baselines_of(labels[known > 0], len(self.labels))
 
   def answers(self, outputs):
     numbers, (logits,) = by_example(outputs, 'logits')

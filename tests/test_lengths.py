@@ -105,7 +105,7 @@ def test_a_panel_draws_them(runs):
   drawn = {name: figure for name, _, figure in report_figures.of_panel(panel)}
   (axis,) = drawn['lengths'].axes
   (line,) = axis.get_lines()
-  assert [x.get_text() for x in axis.get_xticklabels()] == ['65-128\n(7)', '1025-2048\n(2)']
+  assert [x.get_text() for x in axis.get_xticklabels()] == ['65-128\n(7)', '1025-2048\n(7)']
   assert list(line.get_xdata()) == [0, 1]
   assert list(line.get_ydata()) == pytest.approx([0.85, 0.55])
   assert 'classification_accuracy' in axis.get_ylabel()

@@ -9,6 +9,7 @@ is left.
 """
 
 import json
+import math
 import re
 from pathlib import PurePosixPath
 
@@ -34,6 +35,8 @@ LONGER = {
 LONGER['hierarchical'] = LONGER['windows']
 WINDOWS = 'qa', 'tagging'  # objectives that read longer texts in windows
 NO_SCORES = 'masked', 'constant'  # which say how a model was asked, not how well it answered
+# Metrics that are the share of right examples, not of tokens or pairs.
+OF_EXAMPLES = 'classification_accuracy', 'choice_accuracy', 'coreference_accuracy'
 COLLAPSED = (
   '**It has collapsed**: it gave the same answer to every example that it was evaluated on, so it '
   'has learned nothing from its training.'
@@ -216,6 +219,7 @@ def _metrics(config, facts):
   # The accuracy of a loss that has a baseline itself has none, as that of masked words.
   known = {f'{name}_accuracy' for name in baselines} - baselines.keys()
   rows = ['| metric | value | without reading the input |', '|---|---|---|']
+  number, remark = split.get('examples'), ''
   for name, value in sorted(facts['metrics'].items(), key=lambda item: item[0] != judge):
     is_score = name not in derived | known and name not in NO_SCORES
     if is_score and isinstance(value, (int, float)):
@@ -223,18 +227,14 @@ def _metrics(config, facts):
       beside = f'{kind} {_rounded(level)}' if kind else ''
       is_loss = name in facts.get('losses', ()) or f'{name}_below_{kind}' in facts['metrics']
       within = ''
-      if name == judge and name.endswith('accuracy') and split.get('examples'):
-        low, high = _interval(value, split['examples'])
-        within = f' ({low:.3g} to {high:.3g})'
+      if name in OF_EXAMPLES and number and math.isfinite(value):
+        within = ' ({:.3g} to {:.3g})'.format(*_interval(value, number))
+        remark = '\n\nIn brackets the 95 % interval for other examples of this kind (Wilson).'
       rows.append(f'| {name}{" (loss)" * is_loss} | {_rounded(value)}{within} | {beside} |')
-  number = split.get('examples')
   data = f'{number:,} held-out examples' if number else 'held-out data'
   text = f'On {data}, at step {facts["step"]} of one run (seed {config.seed})'
   text += f'; the model is judged by `{judge}`:' if judge in facts['metrics'] else ':'
-  out = f'## Metrics\n\n{text}\n\n' + '\n'.join(rows)
-  if any(' to ' in row for row in rows):
-    out += '\n\nIn brackets the 95 % interval for other examples of this kind (Wilson).'
-  return out
+  return f'## Metrics\n\n{text}\n\n' + '\n'.join(rows) + remark
 
 
 def _interval(share, number):

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import math
 import time
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -195,8 +196,11 @@ def prepare(inputs, stack):
       log.warning('the data and the settings:%s', ''.join(f'\n  - {x}' for x in remarks))
   started = time.perf_counter()
   # Both are traced before one is compiled, since tracing shows what is wrong with an objective.
-  training, evaluation = program.lower(), inputs.eval_batches and program.lower_evaluation()
-  train_step, eval_step = training.compile(), evaluation and evaluation.compile()
+  lowered = program.lower(), inputs.eval_batches and program.lower_evaluation()
+  # What is dispatched here is computed while the steps are compiled.
+  state = None if beginning.continues else new_state(inputs, program, weights)
+  with futures.ThreadPoolExecutor() as threads:
+    train_step, eval_step = threads.map(lambda x: x and x.compile(), lowered)
   log.info('%s', sharding.describe(program.state.params, mesh, config.log.parameters))
   log.info(
     'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs; there are %d steps of %d rows, and metrics '
@@ -209,7 +213,7 @@ def prepare(inputs, stack):
   signalled = stack.enter_context(stopping.stop_signals())
   checkpoints = open_workdir(inputs)
   stack.enter_context(contextlib.closing(checkpoints))
-  state, results, counted = first_state(inputs, program, checkpoints, weights)
+  state, results, counted = first_state(inputs, program, checkpoints, state)
   parameters = models.count_parameters(state.params)
   costs = {'parameters': parameters, 'flops_per_step': flops_of(inputs)}
   workdirs.write_facts(inputs.workdir, inputs.sources, mesh, costs)
@@ -298,8 +302,9 @@ def keep_workdir(inputs):
     )  # fmt: skip
 
 
-def first_state(inputs, program, checkpoints, weights):
-  """(State, metrics of its evaluation, Tally) that a run begins with."""
+def first_state(inputs, program, checkpoints, state):
+  """(State, metrics of its evaluation, Tally) that a run begins with. state: the one it begins with
+  unless it continues from a checkpoint."""
   results, counted = {}, tally.Tally()
   if inputs.beginning.continues:
     with contextlib.ExitStack() as stack:
@@ -310,8 +315,6 @@ def first_state(inputs, program, checkpoints, weights):
       state, meta = source.restore(program.state)
     results, counted = meta['metrics'], tally.Tally.from_meta(meta)
     log.info('continuing at step %d of %d', int(state.step), inputs.steps)
-  else:
-    state = new_state(inputs, program, weights)
   if not inputs.in_workdir:
     checkpoints.best['step'] = int(state.step)
   return state, results, counted

@@ -106,8 +106,7 @@ def program(config, objective, mesh, steps):
   def make_optimizer(numbers):
     return optim.make_optimizer(config.optimizer, horizon, params, numbers)
 
-  def make_state(key):
-    params = objective.init(key)
+  def state_of(params):
     opt_state = make_optimizer(constants.numbers).init(params)
     carry = zeros(objective.carry(config.batch_size))
     return State(jnp.zeros([], jnp.int32), params, opt_state, carry)
@@ -118,12 +117,13 @@ def program(config, objective, mesh, steps):
     skip=config.optimizer.skip_nonfinite > 0, grows=config.optimizer.batch_warmup > 0,
   )  # fmt: skip
   rows = sharding.batch_sharding(mesh)
-  state = sharding.placed(jax.eval_shape(make_state, constants.train_key), mesh)
+  state = sharding.placed(jax.eval_shape(state_of, params), mesh)
   state = dataclasses.replace(state, carry=sharding.like(state.carry, rows))
   batch = sharding.like(objective.spec(config.batch_size), rows)
   eval_step = make_eval_step(objective)
   schedule = optim.make_schedule(config.optimizer, horizon)
   eval_carry = sharding.like(objective.eval_carry(config.batch_size), rows)
+  make_state = lambda key: state_of(objective.init(key))
   return Program(
     make_state, train_step, eval_step, schedule, state, batch, constants, mesh, eval_carry
   )
@@ -192,15 +192,20 @@ def make_train_step(
     with jax.named_scope('corruption'):
       batch = objective.prepare(batch, corrupt_key, state.step)
     inputs = state.carry, constants.given
-    # Only the weights are used here. They depend on the batch alone: XLA drops the forward pass.
-    whole, _ = _terms(objective, state.carry, state.params, batch, dropout_key, True, *inputs)
-    norms = {name: jnp.maximum(jax.lax.stop_gradient(whole[name].weight), 1e-6) for name in weights}
+    terms_of = lambda params, batch, rng: _terms(
+      objective, state.carry, params, batch, rng, True, *inputs
+    )
+    whole = None  # the terms of the whole batch, where they are not those of the only microbatch
+    if accumulation > 1:
+      # Only the weights are used. They depend on the batch alone: XLA drops the forward pass.
+      whole, _ = terms_of(state.params, batch, dropout_key)
     trained, fixed = optim.split(state.params, frozen)
 
     def loss_fn(trained, batch, rng):
-      params = optim.merge(trained, fixed)
-      terms, carry = objective.terms(params, batch, rng, True, *inputs)
-      return sum(weights[n] * terms[n].total / norms[n] for n in weights), (terms, carry)
+      terms, carry = terms_of(optim.merge(trained, fixed), batch, rng)
+      weight = {n: jax.lax.stop_gradient((whole or terms)[n].weight) for n in weights}
+      loss = sum(weights[n] * terms[n].total / jnp.maximum(weight[n], 1e-6) for n in weights)
+      return loss, (terms, carry)
 
     grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
     if accumulation == 1:

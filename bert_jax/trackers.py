@@ -4,6 +4,8 @@ A tracker has write(step, split, metrics), back_to(step), after which the steps 
 again, and close(). It is open in the first process only.
 """
 
+import contextlib
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -46,8 +48,9 @@ class TensorBoard:
     self._open(start)
 
   def _open(self, start):
-    from tensorboardX import event_file_writer, summary  # here: they are slow to import
-    from tensorboardX.proto import event_pb2
+    with _unimportable('torch'):  # which takes seconds, and of which nothing is used
+      from tensorboardX import event_file_writer, summary
+      from tensorboardX.proto import event_pb2
 
     self.scalar, self.event = summary.scalar, event_pb2.Event
     # Files that begin in the same second have names of their own.
@@ -69,6 +72,19 @@ class TensorBoard:
 
   def close(self):
     self.file.close()
+
+
+@contextlib.contextmanager
+def _unimportable(package):
+  """Inside, an optional package counts as not installed, unless it is imported already."""
+  hidden = package not in sys.modules
+  if hidden:
+    sys.modules[package] = None
+  try:
+    yield
+  finally:
+    if hidden:
+      del sys.modules[package]
 
 
 class WeightsAndBiases:

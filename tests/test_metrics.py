@@ -3,6 +3,8 @@
 import json
 import math
 import struct
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
@@ -118,6 +120,21 @@ def test_mfu_counts_the_matrix_products_of_a_whole_step(corpus_file, monkeypatch
     compiled = step.program(config, objective, mesh, 2).lower().compile()
   counted = compiled.cost_analysis()['flops']
   assert line['mfu'] / line['steps_per_s'] * 1e12 == pytest.approx(counted, rel=0.12)
+
+
+def test_event_files_are_written_without_torch(tmp_path):
+  """tensorboardX imports torch where it is installed, which takes seconds."""
+  (tmp_path / 'torch.py').write_text('raise SystemExit("torch was imported")')
+  code = f"""import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from bert_jax.trackers import TensorBoard
+TensorBoard({str(tmp_path)!r}, 0).close()
+try:
+  import torch
+except SystemExit:
+  print('torch can be imported afterwards')"""
+  done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+  assert done.stdout == 'torch can be imported afterwards\n', done.stderr
 
 
 def test_tensorboard_reads_what_a_run_writes_and_hides_what_it_writes_again(tmp_path):

@@ -195,7 +195,7 @@ def make_train_step(
     terms_of = lambda params, batch, rng: _terms(
       objective, state.carry, params, batch, rng, True, *inputs
     )
-    whole = None  # the terms of the whole batch, where they are not those of the only microbatch
+    whole = None  # terms of the whole batch; a single microbatch is the whole batch
     if accumulation > 1:
       # Only the weights are used. They depend on the batch alone: XLA drops the forward pass.
       whole, _ = terms_of(state.params, batch, dropout_key)

@@ -199,6 +199,9 @@ def prepare(inputs, stack):
   lowered = program.lower(), inputs.eval_batches and program.lower_evaluation()
   # What is dispatched here is computed while the steps are compiled.
   state = None if beginning.continues else new_state(inputs, program, weights)
+  if mesh.size > 1 and mesh.devices.flat[0].platform == 'cpu':
+    # Simulated devices that wait for one another give up if the compiler has all the cores.
+    jax.block_until_ready(state)
   with futures.ThreadPoolExecutor() as threads:
     train_step, eval_step = threads.map(lambda x: x and x.compile(), lowered)
   log.info('%s', sharding.describe(program.state.params, mesh, config.log.parameters))

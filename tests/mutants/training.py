@@ -89,8 +89,8 @@ MUTANTS = [
   (
     'no dropout in training',
     'bert_jax/step.py',
-    'terms, carry = objective.terms(params, batch, rng, True,',
-    'terms, carry = objective.terms(params, batch, rng, False,',
+    'params, batch, rng, True, *inputs',
+    'params, batch, rng, False, *inputs',
     'tests/test_step.py::test_every_step_draws_anew',
   ),
   (
@@ -124,7 +124,7 @@ MUTANTS = [
   (
     'accumulation averages microbatches',
     'bert_jax/step.py',
-    'weights[n] * terms[n].total / norms[n] for n',
+    'weights[n] * terms[n].total / jnp.maximum(weight[n], 1e-6) for n',
     'weights[n] * terms[n].value / accumulation for n',
     'tests/test_step.py::test_accumulation_equals_the_whole_batch',
   ),
@@ -152,9 +152,9 @@ MUTANTS = [
   (
     'weights of the first row stand for all',
     'bert_jax/step.py',
-    'whole, _ = _terms(objective, state.carry, state.params, batch,',
-    'whole, _ = _terms(objective, state.carry, state.params, jax.tree.map(lambda x: x[:1], batch),',
-    'tests/test_step.py::test_the_loss_is_the_sum_of_weighted_means',
+    'whole, _ = terms_of(state.params, batch, dropout_key)',
+    'whole, _ = terms_of(state.params, jax.tree.map(lambda x: x[:1], batch), dropout_key)',
+    'tests/test_step.py::test_accumulation_equals_the_whole_batch',
   ),
   (
     'weight decay at the peak rate',

@@ -199,10 +199,10 @@ def prepare(inputs, stack):
   lowered = program.lower(), inputs.eval_batches and program.lower_evaluation()
   # What is dispatched here is computed while the steps are compiled.
   state = None if beginning.continues else new_state(inputs, program, weights)
-  if mesh.size > 1 and mesh.devices.flat[0].platform == 'cpu':
-    # Simulated devices that wait for one another give up if the compiler has all the cores.
+  simulated = mesh.size > 1 and mesh.devices.flat[0].platform == 'cpu'
+  if simulated:  # such devices share their threads, and those that wait for others give up
     jax.block_until_ready(state)
-  with futures.ThreadPoolExecutor() as threads:
+  with futures.ThreadPoolExecutor(1 if simulated else 2) as threads:
     train_step, eval_step = threads.map(lambda x: x and x.compile(), lowered)
   log.info('%s', sharding.describe(program.state.params, mesh, config.log.parameters))
   log.info(
@@ -212,7 +212,7 @@ def prepare(inputs, stack):
     inputs.steps, config.batch_size, config.log.every,
   )  # fmt: skip
   hosts.wait('compiled')
-  # Until here a signal has ended the run at once.
+  # Until here SIGTERM has ended the run at once, and Ctrl-C as soon as both steps were compiled.
   signalled = stack.enter_context(stopping.stop_signals())
   checkpoints = open_workdir(inputs)
   stack.enter_context(contextlib.closing(checkpoints))

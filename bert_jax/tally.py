@@ -31,7 +31,8 @@ def number(x):
 @dataclass
 class Tally:
   """seen: counts of the data since step 0. window: {name: Mean}, the sums since the last line.
-  events: how many steps were skipped, losses were spikes, and how often the run went back.
+  events: how many steps were skipped, losses were spikes and rows were damaged, and how often the
+  run went back.
   in_a_row: steps that were skipped, up to the last one. losses: those that the next is compared
   with. offset: how many batches the run left out, going back: batch n + offset is that of step n.
   moves: [[step, offset from there on]] of each time that it went back. back: the step it went back
@@ -69,6 +70,7 @@ class Tally:
     """{name: number} for a line of the log."""
     events = {'skipped_steps': config.optimizer.skip_nonfinite, 'loss_spikes': config.spikes.window,
               'rollbacks': config.spikes.rollback}  # fmt: skip
+    events['damaged_rows'] = self.events.get('damaged_rows', 0)
     return self.seen | {name: self.events.get(name, 0) for name, on in events.items() if on}
 
   def take(self, inputs, out, step):
@@ -93,8 +95,10 @@ class Tally:
     """This is the tally of checkpoint `step`, to which the run goes back from a spike; `before`
     is that of the spike. InputError if it has gone back there too often."""
     times = before.back[1] + 1 if before.back[0] == step else 1
-    # The steps from here to the spike are undone, and so is that some of them were skipped.
-    self.events = before.events | {'skipped_steps': self.events.get('skipped_steps', 0)}
+    # The steps from here to the spike are undone, and with them what was skipped or damaged.
+    undone = 'skipped_steps', 'damaged_rows'
+    kept = {name: n for name, n in before.events.items() if name not in undone}
+    self.events = kept | {name: n for name, n in self.events.items() if name in undone}
     self._count('rollbacks')
     self.back = (step, times)
     if times > TRIES:
@@ -103,8 +107,12 @@ class Tally:
         'time past other data; a lower optimizer.learning_rate or a higher spikes.zscore helps.'
       )
 
-  def _count(self, event):
-    self.events = self.events | {event: self.events.get(event, 0) + 1}
+  def damaged(self, rows):
+    """So many rows of the steps since the last call could not be read."""
+    self._count('damaged_rows', rows)
+
+  def _count(self, event, number=1):
+    self.events = self.events | {event: self.events.get(event, 0) + number}
 
   def _is_spike(self, spikes, loss, step):
     if not spikes.window:

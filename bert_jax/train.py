@@ -202,6 +202,7 @@ def go_back(run, state, spike, target, writer, progress):
   shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
   shapes = jax.tree.map(shape, state)
   state, meta = run.checkpoints.back_to(target, shapes)
+  run.inputs.batches.damaged_before(spike + run.tally.offset)  # of steps that are undone
   before, run.tally, run.results = run.tally, Tally.from_meta(meta), meta['metrics']
   run.tally.went_back(target, before)
   run.tally.offset = before.offset + spike - target
@@ -214,13 +215,21 @@ def go_back(run, state, spike, target, writer, progress):
 
 def save(run, state, results):
   run_setup.keep_workdir(run.inputs)
+  count_damaged(run, int(state.step))
   with run.clock.doing('save'):
     run.checkpoints.save(state, results, run.tally.seen, run.tally.to_meta())
 
 
+def count_damaged(run, number):
+  """Adds the damaged rows of the steps up to `number` to the run's tally."""
+  batches = run.inputs.batches
+  if batches.skip_damaged:
+    run.tally.damaged(hosts.total(batches.damaged_before(number + run.tally.offset)))
+
+
 def log_line(run, clock, number, writer, progress):
   """Writes the metrics of the steps since the last line; returns them as text for the bar."""
-  batches, baselines = run.inputs.batches, run.inputs.batches.source.baselines
+  baselines = run.inputs.batches.source.baselines
   window, run.tally.window = run.tally.window, {}
   window |= run.inputs.objective.shares(window) if window else {}
   values, tokens, count = metrics.values(window, baselines), 0.0, 0
@@ -230,8 +239,7 @@ def log_line(run, clock, number, writer, progress):
     tokens = float(window['tokens'].total) * clock.steps / count
     values['fill'] = values.pop('tokens')
   speed = clock.read(tokens)
-  if batches.skip_damaged and (damaged := hosts.total(batches.damaged_rows)):
-    speed['damaged_rows'] = damaged
+  count_damaged(run, number)
   skipped = run.tally.events.get('skipped_steps', 0)  # the schedule did not count them
   rate = {'learning_rate': float(run.schedule(number - 1 - skipped))}
   writer.write(number, 'train', values | rate | speed | run.tally.counts(run.inputs.config))

@@ -63,13 +63,13 @@ def test_all_measures_what_it_has_data_for_and_names_the_rest(
   vocabulary = str(pretrained[0] / 'vocab.txt')
   prepare.main(['--input', str(corpus_file), '--vocab', vocabulary, '--out', corpus])
   capfd.readouterr()
-  aims = [Aim('loading', 'tokens/s', least=1), Aim('loading', 'GB/s', least=1)]
+  aims = [Aim('loading', x, least=1) for x in ('tokens/s', 'GB/s', 'ours / torch')]
   monkeypatch.setattr(bench_all, 'MEASUREMENTS', ((f'loading {SMALL}', ('corpus',), aims),))
   monkeypatch.setattr(bench_peers, 'installed', lambda name: name not in ('torch', 'onnx'))
   bench.main(['all'])
-  assert [x['verdict'] for x in lines(capfd)] == ['not measured: give --corpus'] * 2
+  assert [x['verdict'] for x in lines(capfd)] == ['not measured: give --corpus'] * 3
   bench.main(['all', '--corpus', corpus, '--json', str(out), '--repeat', '1'])
-  *results, speed, missing = lines(capfd)
+  *results, speed, unknown, missing = lines(capfd)
   kinds = 'full', 'single, packed', 'nsp', 'sop'
   names = [f'loading, one core, {kind} rows of 32' for kind in kinds]
   assert [x['what'] for x in results] == names
@@ -78,8 +78,9 @@ def test_all_measures_what_it_has_data_for_and_names_the_rest(
     assert 0 < least <= x['tokens/s'] == x['tokens/s a core'] <= most and 0.5 < x['filled'] <= 1
   assert speed['measured'] == min(x['tokens/s'] for x in results)
   assert speed['verdict'] == 'reached'
+  assert unknown['verdict'] == 'not measured: no result has it'
   assert missing['verdict'] == 'not measured: its peer is not installed: pip install torch onnx'
-  kept = {'results': results, 'aims': [speed, missing], 'failed': []}
+  kept = {'results': results, 'aims': [speed, unknown, missing], 'failed': []}
   assert json.loads(out.read_text()) == kept
   with pytest.raises(SystemExit):
     bench.main(['all', '--only', 'lodaing'])

@@ -410,7 +410,6 @@ def test_counts_are_kept_and_made_again_where_they_are_damaged(
 ):
   (tmp_path / 'index').mkdir()
   monkeypatch.setattr(index, 'folder', tmp_path)
-  monkeypatch.setattr(block_rows, 'KEPT_AFTER', -1)
   first = rows_of(index, tokenizer, FIXED['full'])
   (path,) = (tmp_path / 'index').iterdir()
   monkeypatch.setattr(BlockRows, '_plan', None)  # nothing is planned again
@@ -425,7 +424,6 @@ def test_counts_are_kept_and_made_again_where_they_are_damaged(
     other = rows_of(index, tokenizer, FIXED['full'])
     assert other.fingerprint == first.fingerprint and 'is damaged' in caplog.text
     caplog.clear()
-  monkeypatch.setattr(block_rows, 'KEPT_AFTER', -1)
   longer = rows_of(index, tokenizer, FIXED['lm'])
   assert len(list((tmp_path / 'index').iterdir())) == 2
   assert longer.fingerprint != first.fingerprint
@@ -463,6 +461,8 @@ def test_a_part_that_is_damaged_is_read_from_the_index_of_its_shard(
   block = index.columns['shard'].searchsorted(shard) + 5
   whole, part = rows_of(index, tokenizer, FIXED['full']), index.part(block)
   damage(index, block)
+  for path in (out / 'index').glob('rows-*.npz'):
+    path.unlink()  # so that all blocks are read again
   rows = rows_of(index, tokenizer, FIXED['full'])
   assert rows.fingerprint == whole.fingerprint
   assert f'block {block} of {index.parts} cannot be read' in caplog.text
@@ -478,16 +478,21 @@ def damage(index, block):
   index.parts.write_bytes(data)
 
 
-def test_a_block_that_cannot_be_read_is_named_or_skipped(folder, tokenizer, tmp_path):
+@pytest.mark.parametrize('kept', [True, False], ids=['counted before', 'not counted'])
+def test_a_block_that_cannot_be_read_is_named_or_skipped(folder, tokenizer, tmp_path, kept):
   """Here its part of the index is damaged, and the index of its shard, of which it is read once;
-  the other rows are as they were."""
+  the other rows are as they were. If it was counted before, even their numbers are."""
   out = copied(folder, tmp_path)
   index = blocks.Index(out, prepared.meta_for(out, tokenizer))
   whole = rows_of(index, tokenizer, FIXED['full'])
   expected = whole.gather(np.arange(len(whole)))['input_ids']
   damage(index, 5)
   prepared.shard_paths(out, 0)[1].write_bytes(b'')
+  if not kept:
+    for path in (out / 'index').glob('rows-*.npz'):
+      path.unlink()
   rows = rows_of(index, tokenizer, FIXED['full'])
+  assert not kept or rows.fingerprint == whole.fingerprint
   assert np.delete(rows.rows_of, 5).tolist() == np.delete(whole.rows_of, 5).tolist()
   with pytest.raises(InputError, match=r'block 5 of .*blocks.bin cannot be read, or has changed'):
     for step in range(len(batches_of(rows, seed=None))):
@@ -498,6 +503,25 @@ def test_a_block_that_cannot_be_read_is_named_or_skipped(folder, tokenizer, tmp_
   begin, end = whole.row_at[[5, 6]]
   np.testing.assert_array_equal(found[:begin], expected[:begin])
   np.testing.assert_array_equal(found[rows.row_at[6] :][: len(expected) - end], expected[end:])
+
+
+def test_pairs_are_planned_in_spite_of_a_block_that_cannot_be_read(folder, tokenizer, tmp_path):
+  out = copied(folder, tmp_path)
+  index = blocks.Index(out, prepared.meta_for(out, tokenizer))
+  pairs = dict(kind='nsp', dupe_factor=3)
+  whole = rows_of(index, tokenizer, pairs)  # whose counts are kept
+  damage(index, 0)
+  prepared.shard_paths(out, 0)[1].write_bytes(b'')
+  rows = rows_of(index, tokenizer, pairs)
+  assert rows.fingerprint == whole.fingerprint and len(rows) == len(whole)
+
+
+def test_other_records_are_other_rows(folder, tokenizer, index):
+  """Prepared again with other marks of words: the table of blocks is the same."""
+  meta = prepared.meta_for(folder, tokenizer)
+  other = blocks.Index(folder, meta | {'fingerprint': 'of other records'})
+  one, two = (rows_of(x, tokenizer, FIXED['full']) for x in (index, other))
+  assert one.rows_of.tolist() == two.rows_of.tolist() and one.fingerprint != two.fingerprint
 
 
 def test_records_that_have_changed_are_named(index, tokenizer, monkeypatch):
@@ -512,11 +536,16 @@ def test_a_window_that_does_not_fit_into_memory_is_refused(folder, tokenizer, mo
   """That of all languages together: of each 3 blocks are mixed."""
   config = config_of(folder, 'corpus.window=6', 'corpus.eval_share=0')
   parts = task.sources(config, tokenizer)['train'].parts.values()
-  needed = sum(int(np.sort(part.blocks.of_units('tokens'))[-3:].sum()) for part in parts)
-  assert parts and all(part.blocks.index.room == needed for part in parts)
-  monkeypatch.setattr(block_rows, 'free_memory', lambda: block_rows.BYTES * needed)
+  tokens, records = (
+    sum(int(np.sort(part.blocks.of_units(name))[-3:].sum()) for part in parts)
+    for name in ('tokens', 'records')
+  )
+  room = tokens + prepared.RECORD_TOKENS * records
+  assert parts and all(part.blocks.index.room == room for part in parts)
+  needed = block_rows.PLAN_BYTES * tokens + prepared.TOKEN_BYTES * room
+  monkeypatch.setattr(block_rows, 'free_memory', lambda: needed)
   task.sources(config, tokenizer)
-  monkeypatch.setattr(block_rows, 'free_memory', lambda: block_rows.BYTES * needed - 1)
+  monkeypatch.setattr(block_rows, 'free_memory', lambda: needed - 1)
   with pytest.raises(InputError, match='the 6 blocks .* set corpus.window lower'):
     task.sources(config, tokenizer)
 

@@ -215,7 +215,9 @@ LOOP = """
 ENTRY %main (p: f32[8]) -> f32[8] {
   %x.1 = f32[8] while(%p), body=%body, backend_config={"known_trip_count":{"n":"3"}}
   %started = ((f32[800]), f32[200]) async-start(%x.1), calls=%sum
-  %ended = f32[200] async-done(%started)
+  %goes_on = ((f32[800]), f32[200]) async-update(%started)
+  %add.3 = f32[8] add(%x.1, %x.1), backend_config={"estimated_cycles":"7"}
+  %ended = f32[200] async-done(%goes_on)
 }
 """
 
@@ -227,6 +229,8 @@ def test_pairs_of_start_and_done_hide_what_stands_between_them_in_every_turn_of_
   row = found['all-gather', True]
   assert (row.number, row.bytes) == (3, 96)
   assert row.waited == pytest.approx(3 * (moved - 10 * cycle))
+  row = found['reduce-scatter', True]
+  assert row.waited == pytest.approx(row.seconds - 7 * cycle)
   assert line.seconds == pytest.approx(
     3 * (moved + 100 * cycle) + found['reduce-scatter', True].seconds
   )

@@ -228,7 +228,8 @@ def test_compiling_says_that_it_goes_on(capfd):
 
 
 def searched(seconds_of, monkeypatch, changes=()):
-  """What preflight_best finds for 16 devices; seconds_of: config -> of a step, None: too large."""
+  """What preflight_best finds for 16 devices; seconds_of: config -> of a step, 'unknown', or None: it
+  is too large."""
   config = preflight.changed(c.load('configs/pretrain.py:size=base'), {'batch_size': 1024})
   config = preflight.changed(config, dict(changes))
   devices = [types.SimpleNamespace(coords=divmod(i, 4), slice_index=0) for i in range(16)]
@@ -242,7 +243,7 @@ def searched(seconds_of, monkeypatch, changes=()):
     tried.append(fields)
     seconds = seconds_of(preflight.changed(config, fields))
     estimates = {'calibrated': {'compute_only': {}, 'with_communication': {'step_s': seconds}}}
-    return {'fits': seconds is not None, 'estimates': estimates}
+    return {'fits': seconds is not None, 'estimates': {} if seconds == 'unknown' else estimates}
 
   return *preflight_best.search(config, devices, attempt), tried
 
@@ -285,7 +286,21 @@ def test_what_does_not_fit_is_made_to_fit_by_parts_and_then_by_remat(monkeypatch
 
 def test_kernels_without_cycles_cannot_be_searched():
   with pytest.raises(InputError, match='Pallas kernels cannot be estimated; set model.attention'):
-    preflight_best.seconds({'fits': True, 'estimates': {}})
+    report = {'fits': True, 'estimates': {}, 'uncounted': {'Pallas kernels': 2}}
+    preflight_best.seconds(report)
+
+
+def test_a_mesh_of_unknown_time_is_passed_over_and_less_is_computed_again(monkeypatch):
+  """The first mesh that is tried has no time. With remat=none nothing fits."""
+
+  def seconds(config):
+    if config.mesh.fsdp == 16:
+      return 'unknown'
+    return {'none': None, 'dots': 6.0, 'full': 10.0}[config.model.remat]
+
+  changes = {'mesh.fsdp': 4, 'model.remat': 'full'}
+  fields, report, *_ = searched(seconds, monkeypatch, changes)
+  assert fields == {'model.remat': 'dots'} and preflight_best.seconds(report) == 6.0
 
 
 def test_fewer_and_larger_parts_are_tried_where_they_fit(monkeypatch):

@@ -29,6 +29,7 @@ from bert_jax.text import documents as text
 from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
 from bert_jax.tools import prepare
 from bert_jax.tools.prepare_steps import Maker, Settings
+from bert_jax.train import train
 
 STEMS = ('ka', 'lo', 'mi', 'ru', 'te', 'va', 'shi', 'no')
 WORDS = [a + b for a in STEMS for b in ('la', 'ne', 'ti', 'so', 'ur', 'in')]
@@ -611,6 +612,18 @@ def test_a_flipped_bit_is_named_or_skipped_and_counted(damaged):
       empty += sum(not row.any() for row in np.asarray(part[step]['segment_ids'])[:rows])
     counted += part.damaged_rows
   assert counted == empty > 0
+
+
+def test_damaged_rows_are_counted_once_whether_a_run_stops_or_not(damaged, tmp_path):
+  def last(name, *lengths):
+    for steps in lengths:
+      changes = [f'--config.steps={steps}', '--config.data.skip_damaged=true']
+      changes += ['--config.eval.every=0', '--config.data.eval=', '--config.corpus.eval_share=0']
+      train(pretrain_config(damaged, *changes), tmp_path / name)
+    return json.loads((tmp_path / name / 'metrics.jsonl').read_text().splitlines()[-1])
+
+  whole, stopped = last('whole', 6), last('stopped', 3, 6)
+  assert whole['damaged_rows'] == stopped['damaged_rows'] > 0
 
 
 def test_a_flipped_bit_in_a_held_out_document_is_named_or_skipped(damaged):

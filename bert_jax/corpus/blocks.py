@@ -103,9 +103,9 @@ class Writer:
 
 class Index:
   """The table of blocks of a prepared corpus, in memory; its parts and records on disk.
-  columns: {name: [blocks] int64}. unigrams: [languages, vocab_size] int64. room: tokens of records
-  that are mixed at a time, which stay in memory. InputError if corpus.json was written with another
-  table."""
+  columns: {name: [blocks] int64}. unigrams: [languages, vocab_size] int64. room: of the records
+  that are mixed at a time, which stay in memory, see prepared.Reader. InputError if corpus.json was
+  written with another table."""
 
   def __init__(self, folder, meta):
     self.folder, self.meta, self.room = Path(folder).expanduser(), meta, 0
@@ -123,6 +123,8 @@ class Index:
         'bert_jax.tools.prepare that made the corpus again, which writes both anew'
       ) from None
     self.lost = set()  # blocks of which nothing can be read
+    self.warned = set()  # shards whose own index is read in place of parts
+    self._index_of = functools.lru_cache(1)(prepared.read_index)
     self.part_at, self.record_at = (offsets(self.columns[name]) for name in ('stored', 'records'))
 
   def __len__(self):
@@ -163,7 +165,7 @@ class Index:
     try:
       if block in self.lost:
         raise ValueError
-      _, arrays = prepared.read_index(path)
+      _, arrays = self._index_of(path)
       for name, of in PARTS.items():
         begin, number = self.columns[of][before].sum(), self.columns[of][block]
         out[name] = arrays[name][begin : begin + number].astype('<i4')
@@ -175,7 +177,9 @@ class Index:
         f'{said} prepared; prepare it again, or set data.skip_damaged=true to leave such rows '
         'empty and count them'
       ) from None
-    log.warning('%s prepared: it is read from %s, which holds the same', said, path)
+    if shard not in self.warned:
+      self.warned.add(shard)
+      log.warning('%s prepared: such blocks are read from %s, which holds the same', said, path)
     return out
 
 
@@ -200,7 +204,8 @@ class Blocks:
     if held and len(index) > EVALUATED:
       most = max(1, EVALUATED * number // len(index) // self.blocks_of_unit)
       self.firsts = self.firsts[np.linspace(0, self.units - 1, min(most, self.units)).astype(int)]
-    digest = repr((index.meta['blocks'], language, share, held, self.blocks_of_unit))
+    of_corpus = index.meta['blocks'], index.meta['fingerprint']  # of the table, of the records
+    digest = repr((*of_corpus, language, share, held, self.blocks_of_unit))
     self.fingerprint = hashlib.sha256(digest.encode()).hexdigest()[:16]
 
   def divided(self, share):

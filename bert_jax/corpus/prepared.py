@@ -35,7 +35,9 @@ KINDS = {  # of what corpus.json holds at least
   'vocabulary': str, 'languages': list, 'segmenter': str, 'phrases': str, 'entities': str,
   'fingerprint': str, 'shards': int, 'records': int, 'counts': dict, 'kept': dict,
 }  # fmt: skip
-CACHE_TOKENS = 50_000_000  # of the records read last, which stay in memory; 5 bytes each
+CACHE_TOKENS = 50_000_000  # of the records read last, which stay in memory
+TOKEN_BYTES = 5  # an int32, and whether a unit begins there
+RECORD_TOKENS = 120  # in whose memory the Python objects of a record would have room
 OPEN_SHARDS = 64  # that a Reader keeps open at most
 INDEX = (  # arrays of each shard's index; all but `names` are int32
   'sentences',  # tokens of each sentence
@@ -180,7 +182,7 @@ class Reader:
   """reader(record number) -> (tokens, starts); the records read last stay in memory, and the shards
   read last open: a corpus may have more of them than a process may have files.
   paths: of the shards. ends: [shards + 1] number of the first record of each, and how many there
-  are. room: tokens that may stay in memory."""
+  are. room: tokens that may stay in memory, with RECORD_TOKENS more for each record."""
 
   def __init__(self, folder, paths, ends):
     import tensorflow_datasets as tfds
@@ -224,9 +226,9 @@ class Reader:
         'data.skip_damaged=true to leave such rows empty and count them'
       ) from error
     self.cache[record] = tokens, starts
-    self.cached_tokens += len(tokens)
+    self.cached_tokens += len(tokens) + RECORD_TOKENS
     while self.cached_tokens > self.room:
-      self.cached_tokens -= len(self.cache.popitem(last=False)[1][0])
+      self.cached_tokens -= len(self.cache.popitem(last=False)[1][0]) + RECORD_TOKENS
     return tokens, starts
 
   def _opened(self, shard):

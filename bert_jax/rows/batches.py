@@ -58,6 +58,7 @@ class Batches:
     self.source, self.spec, self.sharding = source, spec, sharding
     self.limits = {name: limit for name, limit in limits.items() if name in spec}
     self.skip_damaged, self.damaged_rows = skip_damaged, 0
+    self._damaged_at = {}  # {step: damaged rows of its batch}
     self.batch_size = next(iter(spec.values())).shape[0]
     self.shuffled, self.seed, self.lanes = seed is not None, seed, lanes
     self.growth = growth
@@ -80,7 +81,10 @@ class Batches:
 
   def __getitem__(self, step):
     numbers = [self._number(self._place(step, i)) for i in self.local]
+    before = self.damaged_rows
     rows, place = self._rows(numbers), {i: k for k, i in enumerate(self.local)}
+    if self.damaged_rows > before:
+      self._damaged_at[step] = self.damaged_rows - before
 
     def part(name, index):
       return rows[name][[place[i] for i in range(self.batch_size)[index[0]]]]
@@ -98,6 +102,11 @@ class Batches:
     if isinstance(self.source, Mixture):
       return ['{} {}'.format(*self.source.at(number)) for number in numbers]
     return numbers
+
+  def damaged_before(self, end):
+    """How many rows of this host were damaged in the batches before step `end`, without those that
+    it has been asked for before. Batches made ahead are not among them."""
+    return sum(self._damaged_at.pop(step) for step in [*self._damaged_at] if step < end)
 
   def filled(self, step):
     """The share of the batch of a step that has rows."""

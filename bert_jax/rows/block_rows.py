@@ -2,8 +2,8 @@
 
 The rows of each unit (corpus/blocks.py) are those of rows/corpus_rows.py, made of its documents
 alone; NSP's random halves are from the same unit. How many rows a unit has is known beforehand: for
-rows that are cut once every unit is counted (of COUNTED units at most; kept beside the corpus if
-that takes a while), so that each row comes once in a pass. Where there are more units, or pairs are
+rows that are cut once every unit is counted (of COUNTED units at most; the counts are kept beside
+the corpus), so that each row comes once in a pass. Where there are more units, or pairs are
 cut anew, some units are counted and the rows of the others follow from their tokens, sentences and
 documents. A unit that then has more rows leaves some out, and one that has fewer gives some twice;
 how many that are in the counted units is logged.
@@ -13,9 +13,13 @@ units, permuted, one after the other, and the rows of each permuted, are one lon
 into `window` lanes of equal length, and a batch takes a few consecutive rows from each lane. So all
 rows of some steps are from `window` units, which change one at a time, and a host whose devices
 have some rows of the batch reads the units of these lanes only. Place i of this order is
-arithmetic, so that a run resumes anywhere at once. A batch of 256 rows of 128 tokens from 32 blocks
-of 512 documents is of 254 documents, 5 of which are in the next one too; of 64 blocks 255 and 2; of
-a permutation of all rows 256 and none.
+arithmetic, so that a run resumes anywhere at once. How well that mixes 256 rows of 128 tokens of a
+corpus whose blocks have 512 documents each:
+
+  corpus.window               documents in a batch   of these in the next batch, too
+  32                          254                    5
+  64                          255                    2
+  a permutation of all rows   256                    0
 """
 
 import contextlib
@@ -24,12 +28,12 @@ import hashlib
 import io
 import logging
 import sys
-import time
 from collections import OrderedDict
 
 import numpy as np
 import tqdm
 
+from bert_jax.corpus.prepared import RECORD_TOKENS, TOKEN_BYTES
 from bert_jax.corpus.tokenized import DamagedRecord, offsets
 from bert_jax.errors import InputError
 from bert_jax.rows.corpus_rows import Rows
@@ -42,9 +46,8 @@ log = logging.getLogger('bert_jax')
 COUNTED = 4096  # units of a corpus of which all are counted, if rows are cut once
 FEWER, LEAST = 256, 16  # units that are counted where there are more, and of each language at least
 COUNTED_PAIRS = 32  # units of a language that are counted, of pairs
-KEPT_AFTER = 1.0  # seconds of counting, after which the counts are kept on the disk
 VERSION = 1  # of the counts on the disk: raise it when rows are cut otherwise
-BYTES = 8  # of memory that a token of an open unit takes, with its share of the plan
+PLAN_BYTES = 3  # of memory that a token of an open unit takes in the plan of its rows
 TOTALS = ('examples', 'tokens', 'cut_tokens', 'labelled', 'ones', 'text_tokens', 'documents',
           'alone', 'characters', 'bytes')  # fmt: skip
 
@@ -66,19 +69,40 @@ class BlockRows:
     self.seq_length, self.baselines, self.scales = seq_length, {}, {}
     self._cut = functools.partial(Rows, tokenizer=tokenizer, **given)
     self._open, self._open_tokens = OrderedDict(), 0  # the Rows in use, by cut * units + unit
-    self.mixed = int(np.sort(blocks.of_units('tokens'))[-self.window :].sum())  # tokens at most
-    self.room = 2 * self.mixed  # lanes go on to their next unit one after the other
-    blocks.index.room += self.mixed
-    digest = repr((VERSION, blocks.fingerprint, sorted(given.items()), self.seed, self.cuts))
-    self.rows_of, self.totals, self.misses = self._count(kind, digest)
+    mixed = self._largest('tokens', self.window)
+    self.room = 2 * mixed  # tokens of the units that are open: lanes end one after the other
+    blocks.index.room += mixed + RECORD_TOKENS * self._largest('records', self.window)
+    facts = VERSION, blocks.fingerprint, sorted(given.items())
+    digest = repr((*facts, self.seed, self.cuts))
+    # Only of pairs does the number of rows depend on the seed.
+    counts_of = digest if kind in PAIRS else repr(facts)
+    # misses: the share of the rows of a pass that are left out, or given twice, by expectation
+    self.rows_of, self.totals, self.misses = self._count(kind, counts_of)
     self.row_at = offsets(self.rows_of)  # [units + 1] of a cut
     digest = hashlib.sha256(digest.encode() + self.rows_of.tobytes())
     self.fingerprint = digest.hexdigest()[:16]
 
   def keep_open(self, units):
     """Keeps so many units open at once, for as many readers that each read one after the other."""
-    self.room = max(self.room, int(np.sort(self.blocks.of_units('tokens'))[-units:].sum()))
-    self.blocks.index.room = max(self.blocks.index.room, self.room)
+    needed, free = self.memory(units), free_memory()
+    if needed > free:
+      raise InputError(
+        f'the {units} rows of a batch each read a block of their own, which may take '
+        f'{needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB of memory are free; free some, or take a '
+        'smaller batch_size in a new workdir.'
+      )
+    self.room = max(self.room, self._largest('tokens', units))
+    records = RECORD_TOKENS * self._largest('records', units)
+    self.blocks.index.room = max(self.blocks.index.room, self.room + records)
+
+  def _largest(self, column, number):
+    """The sum of a column of the table of blocks over the `number` units that have most of it."""
+    return int(np.sort(self.blocks.of_units(column))[-number:].sum())
+
+  def memory(self, units):
+    """Bytes that so many open units take at most."""
+    tokens, records = (self._largest(name, units) for name in ('tokens', 'records'))
+    return (PLAN_BYTES + TOKEN_BYTES) * tokens + TOKEN_BYTES * RECORD_TOKENS * records
 
   @property
   def cut_tokens(self):
@@ -162,9 +186,13 @@ class BlockRows:
       rows_of, misses = np.zeros(units, np.int64), 0.0
     rows_of[counted] = rows
     if self.cuts > 1:  # each has another number of rows
-      some = counted[:8]
-      last = [len(self._plan((self.cuts - 1) * units + int(k))) for k in some]
-      misses += float(np.abs(rows_of[some] - last).sum() / 2 / max(1, rows_of[some].sum()))
+      last = {}
+      for k in counted[:: -(-len(counted) // 8)]:
+        with contextlib.suppress(DamagedRecord):  # its rows are empty when they are reached
+          last[k] = len(self._plan((self.cuts - 1) * units + int(k)))
+      some = np.array([*last], np.int64)
+      missed = np.abs(rows_of[some] - np.array([*last.values()], np.int64)).sum()
+      misses += float(missed / 2 / max(1, rows_of[some].sum()))
     scale = about[:, 0].sum() / about[counted, 0].sum() if len(counted) < units else 1.0
     totals = dict(zip(TOTALS, np.rint(counts[:, 1:].sum(axis=0) * scale).astype(int).tolist()))
     of_text = 'text_tokens', 'documents', 'alone', 'characters', 'bytes'
@@ -187,7 +215,7 @@ class BlockRows:
       pass
     except UNREADABLE as error:
       log.warning('%s is damaged (%s); its rows are counted again', path, error)
-    started, counts = time.perf_counter(), np.zeros(shape, np.int64)
+    counts = np.zeros(shape, np.int64)
     for k, unit in enumerate(tqdm.tqdm(chosen, 'counting rows', unit=' blocks', disable=None)):
       try:
         rows = self._plan(int(unit))
@@ -196,7 +224,7 @@ class BlockRows:
       except DamagedRecord as error:
         log.warning('%s', error)
         counts[k] = -1
-    if time.perf_counter() - started > KEPT_AFTER and (counts >= 0).all():
+    if (counts >= 0).all():
       data = io.BytesIO()
       np.savez_compressed(data, counts=counts)
       try:
@@ -247,10 +275,10 @@ class Order:
 def check_memory(sources):
   """InputError if what all BlockRows among some sources mix at a time does not fit into memory."""
   parts = [source for source in sources if isinstance(source, BlockRows)]
-  needed, free = BYTES * sum(part.mixed for part in parts), free_memory()
+  needed, free = sum(part.memory(part.window) for part in parts), free_memory()
   if needed > free:
     raise InputError(
       f'the {sum(part.window for part in parts)} blocks whose rows are mixed (corpus.window) may '
-      f'take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB of memory are free; set corpus.window '
-      'lower.'
+      f'take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB of memory are free; free some, or set '
+      'corpus.window lower, for a run in a new workdir.'
     )

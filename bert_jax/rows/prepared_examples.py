@@ -12,6 +12,7 @@ it is opened.
 """
 
 import json
+import re
 import zlib
 from pathlib import Path
 
@@ -26,13 +27,22 @@ from bert_jax.whole_files import seal, write_whole
 META, IDS, ENDS, LABELS, SUMS = (
   'examples.json', 'ids.bin', 'ends.npy', 'labels.npy', 'checksums.npy'
 )  # fmt: skip
-UNFINISHED = IDS, ENDS, LABELS, SUMS  # what a folder has before it is finished
+VOCABULARIES = 'tokenizer_config.json', 'vocab.txt', 'spm.model', 'tokenizer.json'
 PART, BLOCK = 4096, 65_536  # examples that are written at once, and that share a checksum
 
 
 def is_prepared(spec):
   """Does data.train, or data.eval, name a folder of prepared examples?"""
   return bool(spec) and files.exists(Path(spec) / META)
+
+
+def unfinished(folder):
+  """The files that a preparation which was stopped has left in a folder, to be written anew."""
+  there = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+  if META in there or IDS not in there:
+    return []
+  written = IDS, ENDS, LABELS, SUMS, *VOCABULARIES
+  return [folder / name for name in there if name in written or re.fullmatch(r'\..*\.tmp', name)]
 
 
 def id_type(tokenizer):

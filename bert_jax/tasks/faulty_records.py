@@ -18,6 +18,7 @@ from bert_jax.text import files, tables
 log = logging.getLogger('bert_jax')
 
 NAMED = 3  # places that are named of each kind
+REMEMBERED = 1_000_000  # ids, of which each takes 0.1 kB: those that come again are noticed
 
 
 def names_data(read):
@@ -40,7 +41,7 @@ class Problems:
     self.split, self.skip = split, skip
     self.counts = Counter()
     self.places = defaultdict(list)
-    self.ids = set()  # of the records that could be read
+    self.ids = set()  # of the first REMEMBERED records that could be read
     self.cause, self.left_out = '', 0  # why the first record was left out; how many were
 
   def note(self, kind, where):
@@ -53,7 +54,8 @@ class Problems:
     """Notes that the id of a record came before, if it did. None: it has none."""
     if record_id is not None and record_id in self.ids:
       self.note(f'ids that came before ({fate})', where)
-    self.ids.add(record_id)
+    if len(self.ids) < REMEMBERED:
+      self.ids.add(record_id)
 
   def chosen(self, examples, number):
     """All examples, or `number` of those of training (0: all), the same ones for every seed."""

@@ -133,8 +133,10 @@ def main(argv=None):
   with config_lib.command_line():
     if rest and args.command not in PASSED_ON:
       raise InputError(f'argument {rest[0]!r} is not known; see --help')
-    if none := [name for name, value in vars(args).items() if value == 0]:
-      raise InputError(f'--{none[0].replace("_", "-")} is 0; use 1 or more.')
+    numbers = [(name, x) for name, x in vars(args).items() if isinstance(x, (int, float))]
+    if none := [(name, x) for name, x in numbers if x <= 0]:
+      name, x = none[0]
+      raise InputError(f'--{name.replace("_", "-")} is {x}; use 1 or more.')
     show(PROGRAMS[args.command][0](args))
 
 

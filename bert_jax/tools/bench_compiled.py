@@ -4,7 +4,7 @@ import jax
 
 from bert_jax import config as config_lib
 from bert_jax import sharding, step
-from bert_jax.tools import chips, pod_estimates, preflight
+from bert_jax.tools import chips, preflight
 
 
 def compiled(args):
@@ -23,8 +23,10 @@ def compiled(args):
   if estimates := report.get('estimates'):  # of a step that fits
     clock = estimates['calibrated']
     line |= {'MFU': round(clock['compute_only']['mfu'], 4)}
-    line |= {'MFU with communication': round(pod_estimates.fullest(clock)['mfu'], 4)}
-    line |= {'MFU of the data sheet': round(estimates['data_sheet']['compute_only']['mfu'], 4)}
+    if 'with_communication' in clock:
+      line |= {'MFU with communication': round(clock['with_communication']['mfu'], 4)}
+    if 'data_sheet' in estimates:
+      line |= {'MFU of the data sheet': round(estimates['data_sheet']['compute_only']['mfu'], 4)}
   yield line
 
 

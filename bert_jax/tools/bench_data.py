@@ -45,7 +45,7 @@ def prepare(args):
       'what': f'prepare, {n} process' + 'es' * (n > 1),
       **peers.spread('MB/s', speeds),
       'share of ideal speed-up': round(peers.spread('', speeds)[''] / alone[''] / n, 3),
-      **peers.spread('peak MB of a process', [x['peak MB'] for x in rounds[1:]]),
+      **peers.spread('peak MiB of a process', [x['peak MiB'] for x in rounds[1:]]),
     }
 
 
@@ -57,7 +57,7 @@ def prepare_once(given):
   started = time.perf_counter()
   meta = tool.run(args)
   speed = meta['counts']['bytes'] / 1e6 / (time.perf_counter() - started)
-  yield {'MB/s': speed, 'peak MB': peers.peak_memory() / 2**20}
+  yield {'MB/s': speed, 'peak MiB': peers.peak_memory() / 2**20}
 
 
 def loading(args):

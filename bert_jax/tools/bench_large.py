@@ -47,12 +47,13 @@ def simulated(folder, number):
   np.savez_compressed(data, unigrams=np.ones((1, 30522), np.int64), **table)
   (folder / 'index' / 'blocks.npz').write_bytes(data.getvalue())
   digest = hashlib.sha256(data.getvalue()).hexdigest()
-  return {'languages': [''], 'blocks': digest, 'shards': number // 61 + 1}
+  shards = number // 61 + 1
+  return {'languages': [''], 'blocks': digest, 'fingerprint': digest, 'shards': shards}
 
 
 def begun(folder, facts, tokenizer, kind):
-  """(rows, documents held out, their rows) of a training on a Simulated that goes on at a late
-  step."""
+  """What a training plans on a simulated corpus: its rows, the documents that are held out, and
+  their rows. It goes on at a late step, whose first row is looked up."""
   train, held = blocks.Blocks(Simulated(folder, facts), 0, 16).divided(0.01)
   settings = dict(seq_length=128, kind=kind, short_seq_prob=0.1, dupe_factor=5)
   rows = BlockRows(train, tokenizer, seed=(0, 0), **settings)

@@ -111,15 +111,13 @@ def _to_first_step(command, workdir, env):
   command = [*command, f'--workdir={workdir}']
   with tempfile.TemporaryFile() as log:
     process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
-    while not (lines.exists() and lines.stat().st_size):
-      if process.poll() is not None:
-        log.seek(0)
-        raise InputError(f'{" ".join(command[1:])} ended: {log.read().decode()[-500:]}')
-      time.sleep(0.01)
-    out = time.perf_counter() - started
-    process.kill()
-    process.wait()
-  return out
+    with process, peers.killed([process]):
+      while not (lines.exists() and lines.stat().st_size):
+        if process.poll() is not None:
+          log.seek(0)
+          raise InputError(f'{" ".join(command[1:])} ended: {log.read().decode()[-500:]}')
+        time.sleep(0.01)
+      return time.perf_counter() - started
 
 
 def memory(args):

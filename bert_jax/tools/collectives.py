@@ -223,6 +223,10 @@ class Timeline:
         trips = self.program.trips(instruction)
         now += trips * sum(self._run(called, times * trips) for called in instruction.called)
       for what, key, transfer in moves:
+        if what == 'update':  # the same move under a new name
+          if key in moving:
+            moving[instruction.name] = moving.pop(key)
+          continue
         if what == 'done':
           ended, sums = moving.pop(key, (0.0, np.zeros(4)))
           sums[3] += times * max(0.0, ended - now)
@@ -242,15 +246,16 @@ class Timeline:
     return max([now, *(ended for ended, _ in moving.values())])
 
   def _moves(self, name, instruction):
-    """Yields ('whole', 'start' or 'done', key, Transfer) of the collectives of an instruction.
+    """Yields ('whole', 'start', 'update' or 'done', key, Transfer) of the collectives of an
+    instruction.
 
     On TPUs an asynchronous collective is a chain of fusions: the first holds the custom call
     AsyncCollectiveStart, those after it compute something and move a piece, the last holds
     AsyncCollectiveDone. In all of them stands the collective, with the number of the chain."""
     if re.fullmatch(r'(async|.*)-(done|update)', instruction.opcode):
-      plain = instruction.opcode.rpartition('-')[0]
+      plain, _, what = instruction.opcode.rpartition('-')
       if plain == 'async' or collective(plain):
-        yield 'done', (instruction.operands or [''])[0], None
+        yield what, (instruction.operands or [''])[0], None
     elif collective(instruction.opcode):
       what = 'start' if instruction.opcode.endswith('-start') else 'whole'
       yield what, instruction.name, self._transfer(name, instruction)

@@ -12,6 +12,7 @@ from bert_jax.errors import InputError
 from bert_jax.tools import pod_estimates
 
 NOISE = 0.02
+REMAT = 'none', 'dots', 'full'  # each takes more time and less memory than the one before
 ATTENTION = ('einsum', 'xla')  # of the kernel, splash, the compiler knows no time
 
 
@@ -21,7 +22,7 @@ def seconds(report):
     return math.inf
   if not report['estimates']:
     raise InputError(
-      'the time of a step with Pallas kernels cannot be estimated; set '
+      f'the time of a step with {pod_estimates.missing(report)} cannot be estimated; set '
       'model.attention_implementation to einsum or xla.'
     )
   return pod_estimates.fullest(report['estimates']['calibrated'])['step_s']
@@ -55,7 +56,8 @@ def search(config, devices, attempt):
     nonlocal best
     fields = best[0] | fields
     report = attempt(fields)
-    if report and seconds(report) < (1 - NOISE) * seconds(best[1]):
+    known = report and (report['estimates'] or not report['fits'])
+    if known and seconds(report) < (1 - NOISE) * seconds(best[1]):
       best = fields, report
       return True
     return False
@@ -73,9 +75,10 @@ def search(config, devices, attempt):
         break
     if 'optimizer.accumulation' in best[0] or not best[1]['fits']:
       break
-  remat = {'none', 'dots', 'full'} if not best[1]['fits'] else {'none'}
-  for name in sorted(remat - {config.model.remat}):
-    better({'model.remat': name})
+  now = REMAT.index(config.model.remat)
+  for name in REMAT[:now] if best[1]['fits'] else REMAT[now + 1 :]:
+    if better({'model.remat': name}):
+      break
   for name in ATTENTION:
     if name != config.model.attention_implementation:
       better({'model.attention_implementation': name})

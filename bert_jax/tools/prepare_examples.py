@@ -26,6 +26,7 @@ from bert_jax import tokenizers, workdir_lock
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
 from bert_jax.rows import prepared_examples
+from bert_jax.tasks.classification.prepared import COLUMNS, KIND
 from bert_jax.tasks.classification.reading import MOST_LABELS, label_set, names, read
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tools import arguments
@@ -49,8 +50,7 @@ def prepare(config, vocab, out):
       bar.update(len(part))
   facts = {
     'data': config.data.train,
-    'regression': table.regression,
-    'multi_label': table.multi_label,
+    **{name: table[name] for name in (*KIND, *COLUMNS)},
     'labels': list(labels.label_set),
     'label_counts': dict(labels.counts),
     'counts': dict(problems.counts),
@@ -123,14 +123,14 @@ def main(argv=None):
       raise InputError(f'--config is of {config.objective}; name one of texts with labels')
     if not config.data.train or prepared_examples.is_prepared(config.data.train):
       raise InputError('name the table in --config.data.train')
-    begun = {out / name for name in prepared_examples.UNFINISHED}
+    begun = prepared_examples.unfinished(out)
     there = {out} if out.is_file() else set(out.iterdir()) if out.is_dir() else set()
     if there - {*begun, out / workdir_lock.NAME}:
       raise InputError(f'{out} is there already; give --out a new or an empty folder')
     arguments.check_writable(out)
     with workdir_lock.held(out):
       for path in begun:
-        path.unlink(missing_ok=True)
+        path.unlink()
       meta = prepare(config, args.vocab, out)
     print(json.dumps({'out': str(out), **meta}, ensure_ascii=False))
 

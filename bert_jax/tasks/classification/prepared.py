@@ -1,5 +1,6 @@
 """Training on labelled texts that tools/prepare_examples.py has put on the disk as token ids."""
 
+import logging
 from collections import Counter
 
 import numpy as np
@@ -14,6 +15,9 @@ from bert_jax.tasks.classification.reading import balanced, names
 
 # Fields that say what is read of a table. They are settled when it is prepared.
 KIND = 'regression', 'multi_label'
+COLUMNS = 'text_column', 'pair_column', 'label_column'
+
+log = logging.getLogger('bert_jax')
 
 
 def resolve(config, prepared):
@@ -31,6 +35,12 @@ def resolve(config, prepared):
       f'{folder} holds {"pairs" if prepared.sides == 2 else "single texts"} and table.pair_column '
       f'asks for {wanted}; set or empty it.'
     )
+  for name in COLUMNS:
+    if table[name] != meta.get(name, table[name]):  # an earlier version did not say
+      log.warning(
+        '%s was prepared with table.%s=%s, and other tables are read with %s: is it the same?',
+        folder, name, meta[name], table[name],
+      )  # fmt: skip
   if not table.regression and tuple(table.labels) not in ((), tuple(meta['labels'])):
     given = f'table.labels is {listed(names(table.labels))}, and the labels of {folder} are'
     raise InputError(f'{given} {listed(meta["labels"])}; leave table.labels empty.')
@@ -48,14 +58,30 @@ def resolve(config, prepared):
     config.table.labels = tuple(meta['labels'])
   if table.class_weights == ('balanced',):
     with config.ignore_type():
-      config.table.class_weights = balanced(
-        meta['labels'], Counter(meta['label_counts']), len(prepared)
-      )
+      config.table.class_weights = balanced(meta['labels'], *_counted(config, prepared))
   if not (config.init_from or config.tokenizer.path):
     config.tokenizer.path = str(tokenizers.in_folder(prepared.folder))
     config.tokenizer.do_lower_case = getattr(prepared.tokenizer, 'do_lower_case', True)
     config.model.vocab_size = prepared.tokenizer.vocab_size
   return config
+
+
+def _chosen(config, prepared):
+  """[E] the numbers of the examples that are trained on; None: all of them."""
+  number = config.task.train_examples
+  if not 0 < number < len(prepared):
+    return None
+  return np.sort(np.random.default_rng(0).permutation(len(prepared))[:number])
+
+
+def _counted(config, prepared):
+  """(Counter of the labels, number) of the examples that are trained on."""
+  keep = _chosen(config, prepared)
+  if keep is None:
+    return Counter(prepared.meta['label_counts']), len(prepared)
+  labels, known = prepared.labels[keep], names(prepared.meta['labels'])
+  counts = labels.sum(0) if labels.ndim == 2 else np.bincount(labels, minlength=len(known))
+  return Counter(dict(zip(known, counts.astype(int).tolist(), strict=True))), len(keep)
 
 
 class Texts(Examples):
@@ -68,9 +94,8 @@ class Texts(Examples):
         f'{prepared.folder} was prepared with another vocabulary than that of this run; prepare '
         'the table again with --vocab, the folder of the vocabulary or of the weights.'
       )
-    number, keep = config.task.train_examples, None
-    if 0 < number < len(prepared):
-      keep = np.sort(np.random.default_rng(0).permutation(len(prepared))[:number])
+    number, keep = config.task.train_examples, _chosen(config, prepared)
+    if keep is not None:
       problems.counts['not used (task.train_examples)'] = len(prepared) - number
     limit = config.task.max_length or config.data.seq_length
     more = tokenizer.between - 1 if prepared.sides == 2 else 0  # further [SEP]s between two texts

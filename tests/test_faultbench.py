@@ -175,6 +175,7 @@ def test_the_exit_status_and_the_way_to_repeat_a_bad_case(tmp_path, monkeypatch,
   assert end.value.code == 2 and '--only KIND' in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_befalls_a_run_is_survived_or_named(tmp_path):
   """The short form: a run is killed while it trains and while it saves, and its disk is full."""
   cases, before = [('kill', 1), ('disk', 0)], dict(os.environ)

@@ -222,6 +222,7 @@ def test_quickstart(corpus_file, tmp_path):
   assert len(pictures(report)) == 1 and 'init_from' in text_of(report)
 
 
+@pytest.mark.slow
 def test_ablation(corpus_file, tmp_path):
   small = ' '.join(x for x in small_overrides(corpus_file))
   notebook = execute('ablation', {

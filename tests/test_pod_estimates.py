@@ -210,6 +210,7 @@ LOOP = """
   %add.2 = f32[8] add(%x, %x), backend_config={"estimated_cycles":"100"}
 }
 %sum (x: f32[800]) -> f32[8] {
+  %x = f32[800] parameter(0)
   %sum.1 = f32[200] reduce-scatter(%x), replica_groups={{0,1,2,3}}, dimensions={0}
 }
 ENTRY %main (p: f32[8]) -> f32[8] {

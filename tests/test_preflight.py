@@ -228,8 +228,8 @@ def test_compiling_says_that_it_goes_on(capfd):
 
 
 def searched(seconds_of, monkeypatch, changes=()):
-  """What preflight_best finds for 16 devices; seconds_of: config -> of a step, 'unknown', or None: it
-  is too large."""
+  """What preflight_best finds for 16 devices.
+  seconds_of: config -> those of a step, 'unknown', or None: it is too large."""
   config = preflight.changed(c.load('configs/pretrain.py:size=base'), {'batch_size': 1024})
   config = preflight.changed(config, dict(changes))
   devices = [types.SimpleNamespace(coords=divmod(i, 4), slice_index=0) for i in range(16)]

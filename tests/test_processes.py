@@ -193,7 +193,7 @@ def test_weights_and_answers_of_fine_tuning(together, tmp_path):
   ('lost', 'devices'),
   # The first of them is the coordinator. A device waits for the others of its process, and JAX's
   # client ends that after a minute.
-  [(0, 1), (-1, 1), pytest.param(-1, 2, marks=pytest.mark.slow)],
+  [(-1, 1), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((0, 1), (-1, 2)))],
 )
 def test_a_lost_process_ends_the_others(lost, devices, corpus_file, tmp_path):
   workdir = tmp_path / 'run'
@@ -253,7 +253,7 @@ workdirs.claim = claim
   assert seconds < 150
 
 
-@pytest.mark.parametrize('begun', [False, True])
+@pytest.mark.parametrize('begun', [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_workdir_that_is_not_shared_is_one_sentence(begun, together, corpus_file, tmp_path):
   change = """
 from bert_jax import hosts, train as module

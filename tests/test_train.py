@@ -863,6 +863,7 @@ def test_a_model_is_not_asked_for_what_it_cannot_do(pretrained, finetuned):
     predict.Model(finetuned[0]).classify([('a', 'b')])
 
 
+@pytest.mark.slow
 def test_sweep_runs_seeds_and_report_reads_workdirs_alone(pretrained, labelled, tmp_path, capsys):
   config = small_finetune(labelled)
   fixed = ['data.train', 'data.eval', 'steps', 'batch_size', 'data.seq_length', 'eval.every',

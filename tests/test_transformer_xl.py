@@ -358,7 +358,7 @@ def test_a_run_resumes_amid_documents_with_the_same_bits(on_one):
 
 @pytest.mark.parametrize(
   'devices, mesh',
-  [(2, ()), (8, ()), pytest.param(8, (2, 2, 2), marks=pytest.mark.slow)],
+  [(2, ()), *(pytest.param(8, mesh, marks=pytest.mark.slow) for mesh in ((), (2, 2, 2)))],
   ids=['2', '8', '2x2x2'],
 )
 def test_so_it_does_on_several_devices_to_1e_5(devices, mesh, corpus_file, on_one, tmp_path):

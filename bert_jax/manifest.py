@@ -18,6 +18,7 @@ from bert_jax.sharding import path_name
 log = logging.getLogger('bert_jax')
 
 PARTS = ('params', 'opt_state', 'carry')
+AT_ONCE = 16  # checksums that are being computed; XLA allows simulated devices 32 programs each
 MOMENT = re.compile(r'opt_state/\d+\.(mu|nu)\.')
 
 
@@ -37,8 +38,13 @@ def unflat(arrays, like):
 def array_table(trees):
   """{part/path: [shape, dtype, checksum]} of {part: tree of arrays}."""
   arrays = {f'{part}/{name}': x for part, tree in trees.items() for name, x in flat(tree).items()}
-  sums = jax.device_get({name: checksum(x) for name, x in arrays.items()})
-  return {name: [list(x.shape), str(x.dtype), int(sums[name])] for name, x in arrays.items()}
+  values, sums = [*arrays.values()], []
+  for k in range(0, len(values), AT_ONCE):  # more may wait for one another for ever
+    sums += jax.device_get([checksum(x) for x in values[k : k + AT_ONCE]])
+  return {
+    name: [list(x.shape), str(x.dtype), int(n)]
+    for (name, x), n in zip(arrays.items(), sums, strict=True)
+  }
 
 
 @jax.jit

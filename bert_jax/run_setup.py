@@ -199,10 +199,7 @@ def prepare(inputs, stack):
   lowered = program.lower(), inputs.eval_batches and program.lower_evaluation()
   # What is dispatched here is computed while the steps are compiled.
   state = None if beginning.continues else new_state(inputs, program, weights)
-  simulated = mesh.size > 1 and mesh.devices.flat[0].platform == 'cpu'
-  if simulated:  # such devices share their threads, and those that wait for others give up
-    jax.block_until_ready(state)
-  with futures.ThreadPoolExecutor(1 if simulated else 2) as threads:
+  with futures.ThreadPoolExecutor() as threads:
     train_step, eval_step = threads.map(lambda x: x and x.compile(), lowered)
   log.info('%s', sharding.describe(program.state.params, mesh, config.log.parameters))
   log.info(

@@ -261,6 +261,27 @@ def test_every_single_bit_counts_in_the_checksum():
   assert manifest.array_table({'params': {'x': x[::-1]}})['params/x'] != one
 
 
+MANY_ARRAYS = """
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+from bert_jax import manifest, sharding
+
+mesh = sharding.make_mesh(2, 2, 2, jax.devices())
+where = [NamedSharding(mesh, PartitionSpec(*x)) for x in (('fsdp', 'tensor'), (None, 'fsdp'))]
+arrays = {str(i): jax.device_put(jnp.ones((32, 64)), where[i % 2]) for i in range(100)}
+for _ in range(60):
+  manifest.array_table({'params': arrays})
+"""
+
+
+def test_checksums_of_many_arrays_on_eight_devices_do_not_wait_for_one_another(tmp_path):
+  """XLA lets a simulated device have 32 programs; one that waits for its turn may keep a thread
+  that another, which sums over devices, waits for. It gives up after 40 seconds."""
+  flags = '--xla_force_host_platform_device_count=8'
+  env = dict(os.environ, PYTHONPATH=str(ROOT), JAX_PLATFORMS='cpu', XLA_FLAGS=flags)
+  subprocess.run([sys.executable, '-c', MANY_ARRAYS], env=env, check=True, timeout=300)
+
+
 def test_best_latest_and_every_are_kept(corpus_file, tmp_path):
   config = small_pretrain(
     corpus_file,

@@ -114,6 +114,13 @@ MUTANTS = [
     'tests/test_train.py::test_an_evaluation_looks_at_batches_all_over_the_split',
   ),
   (
+    'all checksums are computed at once',
+    'bert_jax/manifest.py',
+    'AT_ONCE = 16',
+    'AT_ONCE = 1000',
+    'tests/test_train.py::test_checksums_of_many_arrays_on_eight_devices_do_not_wait_for_one_another',
+  ),
+  (
     'an array with one NaN is saved',
     'bert_jax/manifest.py',
     'jnp.all(jnp.array([jnp.all(jnp.isfinite',

@@ -17,6 +17,7 @@ import pytest
 from bert_jax import config as config_lib
 from bert_jax import sharding, tokenizers
 from bert_jax.corpus import blocks, prepared
+from bert_jax.corpus.tokenized import DamagedRecord
 from bert_jax.errors import InputError
 from bert_jax.objectives import base
 from bert_jax.rows import batches, block_rows, free_memory
@@ -503,6 +504,28 @@ def test_a_block_that_cannot_be_read_is_named_or_skipped(folder, tokenizer, tmp_
   begin, end = whole.row_at[[5, 6]]
   np.testing.assert_array_equal(found[:begin], expected[:begin])
   np.testing.assert_array_equal(found[rows.row_at[6] :][: len(expected) - end], expected[end:])
+
+
+def test_a_corpus_of_which_nothing_can_be_read_is_refused(index, tokenizer, monkeypatch, caplog):
+  """With data.skip_damaged, too. If there is something, three rows are named and all counted."""
+  rows = rows_of(index, tokenizer, FIXED['full'])
+  part, gather, first = batches_of(rows, seed=None, skip_damaged=True), rows.gather, len(rows) // 2
+
+  def damaged(numbers):
+    if min(numbers) < first:
+      raise DamagedRecord('record 7 is damaged')
+    return gather(numbers)
+
+  monkeypatch.setattr(rows, 'gather', damaged)
+  part.check()
+  steps = first // part.batch_size + 1
+  for step in range(steps):
+    part[step]
+  assert part.damaged_rows == first > 8 and part.damaged_before(steps) == first
+  assert caplog.text.count('stays empty)') == 3 and 'further rows that stay empty' in caplog.text
+  first = len(rows)
+  with pytest.raises(InputError, match='no row can be read, of 16 all over the data: record 7'):
+    part.check()
 
 
 def test_pairs_are_planned_in_spite_of_a_block_that_cannot_be_read(folder, tokenizer, tmp_path):

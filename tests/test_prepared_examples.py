@@ -177,6 +177,37 @@ def test_another_vocabulary_is_refused(vocab, tokenizer, folders, tmp_path):
     source_of(vocab, other, folders['labels'][1], folders['labels'][2])
 
 
+def test_what_was_not_finished_is_named_and_begun_anew(vocab, folders, tmp_path):
+  """Killed before its last file: with its vocabulary, and a file that was being written."""
+  path, folder, fields = folders['labels']
+  out = shutil.copytree(folder, tmp_path / 'E')
+  (out / 'examples.json').unlink()
+  (out / '.examples.json.12.tmp').write_text('{')
+  given = [f'--config.data.train={out}', '--config.table.text_column=sentence']
+  with pytest.raises(InputError, match='E is not finished; run the prepare_examples that made it'):
+    task.resolve(load(vocab, 'configs/finetune.py:task=table', *given, *fields))
+  prepare_examples.main([
+    '--config=configs/finetune.py:task=table', '--config.table.text_column=sentence',
+    f'--vocab={folder}', f'--out={out}', f'--config.data.train={path}', *fields,
+  ])  # fmt: skip
+  assert {x.name for x in out.iterdir()} - {'run.lock'} == {
+    x.name for x in folder.iterdir()} - {'run.lock'}  # fmt: skip
+  assert Prepared(out).texts(60)[0].tolist() == Prepared(folder).texts(60)[0].tolist()
+
+
+@pytest.mark.parametrize('number', [0, 20])
+def test_balanced_weights_are_of_the_examples_that_are_trained_on(
+  vocab, tokenizer, folders, number
+):
+  path, folder, fields = folders['labels']
+  more = f'task.train_examples={number}', "table.class_weights=('balanced',)"
+  weights = [
+    source_of(vocab, tokenizer, data, fields, *more)[1].table.class_weights
+    for data in (path, folder)
+  ]
+  assert weights[0] == weights[1]
+
+
 def test_what_cannot_be_prepared(folders, tmp_path, capsys):
   path, folder, fields = folders['labels']
   common = ['--config=configs/finetune.py:task=table', f'--vocab={folder}']

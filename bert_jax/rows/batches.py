@@ -10,7 +10,6 @@ within a pass. In the next one each lane begins anew, at another row, and nothin
 may lie inside a batch, and the carry is not reset.
 """
 
-import contextlib
 import functools
 import logging
 from typing import Protocol
@@ -25,6 +24,9 @@ from bert_jax.rows.block_rows import BlockRows, Order
 from bert_jax.rows.language_mixture import Mixture
 
 log = logging.getLogger('bert_jax')
+
+TRIED = 16  # rows that are looked at before a run, if the first ones cannot be read
+NAMED = 3  # rows that cannot be read
 
 
 class Source(Protocol):
@@ -152,13 +154,23 @@ class Batches:
       return self._gather([number])
     except DamagedRecord as error:
       self.damaged_rows += 1
-      log.warning('%s (row %d stays empty)', error, number)
+      if self.damaged_rows <= NAMED:
+        log.warning('%s (row %d stays empty)', error, number)
+      if self.damaged_rows == NAMED:
+        log.warning('further rows that stay empty are counted alone, in the metric damaged_rows')
       return {}
 
   def check(self):
-    """InputError if the first row of the source is not as the objective expects."""
-    with contextlib.suppress(DamagedRecord):
-      self._gather([0])
+    """InputError if the first row that can be read is not as the objective expects, or if none can,
+    of TRIED ones all over the source."""
+    chosen = np.unique(np.linspace(0, len(self.source) - 1, TRIED).astype(int)).tolist()
+    for number in chosen:
+      try:
+        self._gather([number])
+        return
+      except DamagedRecord as error:
+        damage = error
+    raise InputError(f'no row can be read, of {len(chosen)} all over the data: {damage}')
 
   def _checked(self, numbers, rows):
     """The rows themselves; InputError if an array is missing, of another form or out of bounds."""

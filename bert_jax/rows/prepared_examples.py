@@ -32,8 +32,13 @@ PART, BLOCK = 4096, 65_536  # examples that are written at once, and that share 
 
 
 def is_prepared(spec):
-  """Does data.train, or data.eval, name a folder of prepared examples?"""
-  return bool(spec) and files.exists(Path(spec) / META)
+  """Does data.train, or data.eval, name a folder of prepared examples? InputError if they are not
+  finished."""
+  if not spec or files.exists(Path(spec) / META):
+    return bool(spec)
+  if files.exists(Path(spec) / IDS):
+    raise InputError(f'{spec} is not finished; run the prepare_examples that made it again.')
+  return False
 
 
 def unfinished(folder):

@@ -152,6 +152,7 @@ def everything(args):
   path = Path(args.json).expanduser() if args.json else None
   if path:
     arguments.check_writable(path.parent, '--json')
+    path.parent.mkdir(parents=True, exist_ok=True)
   absent = ' '.join(name for name in peers.PEERS if not peers.installed(name))
   for command, needs, aims in chosen:
     given = {name: getattr(args, name) for name in needs if name not in HERE}

@@ -14,6 +14,7 @@ import numpy as np
 from bert_jax import config as config_lib
 from bert_jax import hosts, sharding, train
 from bert_jax.corpus import prepared
+from bert_jax.errors import InputError
 from bert_jax.rows.batches import Batches
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
@@ -129,6 +130,8 @@ def loading_once(settings):
 
 def _config(corpus, seq_length, rows, size, fields, *more):
   """The config of pre-training on a prepared corpus by a kind of rows; fields: of KINDS."""
+  if not prepared.is_prepared(corpus):
+    raise InputError(f'--corpus {corpus} is no folder that bert_jax.tools.prepare has written.')
   fields = {'corpus.eval_share': 0.0} | fields | {'data.train': corpus, 'batch_size': rows}
   fields |= {'data.seq_length': seq_length}
   if fields['corpus.rows'] in ('full', 'single'):

@@ -365,12 +365,14 @@ def test_characters_and_bytes_of_a_text_are_counted(vocab, tmp_path, caplog):
 def test_what_was_read_lately_is_kept_up_to_a_limit(vocab, tmp_path, monkeypatch):
   (tmp_path / 'd.txt').write_text('\n\n'.join('\n'.join(['kala loti .'] * 10) for _ in range(20)))
   make(tmp_path / 'D', vocab, ('', tmp_path / 'd.txt'))
-  monkeypatch.setattr(prepared, 'CACHE_TOKENS', 100)
+  limit = 3 * (30 + prepared.RECORD_TOKENS) + 10
+  monkeypatch.setattr(prepared, 'CACHE_TOKENS', limit)
   corpus = prepared.load(tmp_path / 'D', tokenizers.load_folder(vocab)).corpus
   for record in (*range(20), 17, 3):
     tokens, _ = corpus.read(record)
     assert len(tokens) == 30 and list(corpus.read.cache)[-1] == record
-    assert sum(len(kept) for kept, _ in corpus.read.cache.values()) <= 100
+    kept = corpus.read.cache.values()
+    assert sum(len(tokens) + prepared.RECORD_TOKENS for tokens, _ in kept) <= limit
   assert list(corpus.read.cache) == [19, 17, 3]
 
 

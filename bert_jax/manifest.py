@@ -18,7 +18,7 @@ from bert_jax.sharding import path_name
 log = logging.getLogger('bert_jax')
 
 PARTS = ('params', 'opt_state', 'carry')
-AT_ONCE = 16  # checksums that are being computed; XLA allows simulated devices 32 programs each
+AT_ONCE = 16  # checksums that are computed at a time; XLA's limit on a CPU is 32 programs a device
 MOMENT = re.compile(r'opt_state/\d+\.(mu|nu)\.')
 
 
@@ -39,7 +39,7 @@ def array_table(trees):
   """{part/path: [shape, dtype, checksum]} of {part: tree of arrays}."""
   arrays = {f'{part}/{name}': x for part, tree in trees.items() for name, x in flat(tree).items()}
   values, sums = [*arrays.values()], []
-  for k in range(0, len(values), AT_ONCE):  # more may wait for one another for ever
+  for k in range(0, len(values), AT_ONCE):  # beyond XLA's limit they may block one another
     sums += jax.device_get([checksum(x) for x in values[k : k + AT_ONCE]])
   return {
     name: [list(x.shape), str(x.dtype), int(n)]

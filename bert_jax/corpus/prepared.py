@@ -37,7 +37,7 @@ KINDS = {  # of what corpus.json holds at least
 }  # fmt: skip
 CACHE_TOKENS = 50_000_000  # of the records read last, which stay in memory
 TOKEN_BYTES = 5  # an int32, and whether a unit begins there
-RECORD_TOKENS = 120  # in whose memory the Python objects of a record would have room
+RECORD_TOKENS = 120  # tokens that take as much memory as the Python objects of a record, 600 bytes
 OPEN_SHARDS = 64  # that a Reader keeps open at most
 INDEX = (  # arrays of each shard's index; all but `names` are int32
   'sentences',  # tokens of each sentence

@@ -26,7 +26,7 @@ from bert_jax.rows.language_mixture import Mixture
 log = logging.getLogger('bert_jax')
 
 TRIED = 16  # rows that are looked at before a run, if the first ones cannot be read
-NAMED = 3  # rows that cannot be read
+NAMED = 3  # rows that cannot be read and are named in the log; further ones are only counted
 
 
 class Source(Protocol):

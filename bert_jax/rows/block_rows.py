@@ -71,7 +71,7 @@ class BlockRows:
     self._open, self._open_tokens = OrderedDict(), 0  # the Rows in use, by cut * units + unit
     mixed = self._largest('tokens', self.window)
     self.room = 2 * mixed  # tokens of the units that are open: lanes end one after the other
-    blocks.index.room += mixed + RECORD_TOKENS * self._largest('records', self.window)
+    blocks.index.room += self._cached(self.window)
     facts = VERSION, blocks.fingerprint, sorted(given.items())
     digest = repr((*facts, self.seed, self.cuts))
     # Only of pairs does the number of rows depend on the seed.
@@ -99,10 +99,13 @@ class BlockRows:
     """The sum of a column of the table of blocks over the `number` units that have most of it."""
     return int(np.sort(self.blocks.of_units(column))[-number:].sum())
 
+  def _cached(self, units):
+    """What the records of so many units take in the cache of prepared.Reader, in its tokens."""
+    return self._largest('tokens', units) + RECORD_TOKENS * self._largest('records', units)
+
   def memory(self, units):
     """Bytes that so many open units take at most."""
-    tokens, records = (self._largest(name, units) for name in ('tokens', 'records'))
-    return (PLAN_BYTES + TOKEN_BYTES) * tokens + TOKEN_BYTES * RECORD_TOKENS * records
+    return PLAN_BYTES * self._largest('tokens', units) + TOKEN_BYTES * self._cached(units)
 
   @property
   def cut_tokens(self):

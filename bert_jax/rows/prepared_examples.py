@@ -27,6 +27,7 @@ from bert_jax.whole_files import seal, write_whole
 META, IDS, ENDS, LABELS, SUMS = (
   'examples.json', 'ids.bin', 'ends.npy', 'labels.npy', 'checksums.npy'
 )  # fmt: skip
+# The files of Tokenizer.files, of any kind of vocabulary.
 VOCABULARIES = 'tokenizer_config.json', 'vocab.txt', 'spm.model', 'tokenizer.json'
 PART, BLOCK = 4096, 65_536  # examples that are written at once, and that share a checksum
 

@@ -278,6 +278,8 @@ def open_workdir(inputs):
   """Writes the config and the vocabulary of a run -> its Checkpoints."""
   config, workdir = inputs.config, inputs.workdir
   if hosts.first():
+    if not inputs.in_workdir and (workdir / workdirs.CONFIG).exists():
+      log.info('an earlier run in %s has left no checkpoint: this one begins anew', workdir)
     workdirs.claim(workdir, config)
     if not inputs.in_workdir:
       inputs.tokenizer.save(workdir)

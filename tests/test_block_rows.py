@@ -448,7 +448,7 @@ def test_a_table_that_is_not_the_corpus_own_is_refused(folder, tokenizer, tmp_pa
     with pytest.raises(InputError, match='blocks.npz is not the one that corpus.json was written'):
       task.sources(config_of(out), tokenizer)
   path.unlink()
-  with pytest.raises(InputError, match='blocks.npz is not the one that corpus.json was written'):
+  with pytest.raises(InputError, match='blocks.npz is missing; delete corpus.json and run'):
     task.sources(config_of(out), tokenizer)
 
 

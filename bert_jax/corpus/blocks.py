@@ -117,10 +117,12 @@ class Index:
       with np.load(io.BytesIO(data)) as file:
         self.columns = {name: file[name] for name in COLUMNS}
         self.unigrams = file['unigrams']
-    except UNREADABLE:
+    except UNREADABLE as error:
+      gone = isinstance(error, FileNotFoundError)
+      fault = 'missing' if gone else 'not the one that corpus.json was written with'
       raise InputError(
-        f'{table} is not the one that corpus.json was written with; delete corpus.json and run the '
-        'bert_jax.tools.prepare that made the corpus again, which writes both anew'
+        f'{table} is {fault}; delete corpus.json and run the bert_jax.tools.prepare that made the '
+        'corpus again, which writes both anew'
       ) from None
     self.lost = set()  # blocks of which nothing can be read
     self.warned = set()  # shards whose own index is read in place of parts

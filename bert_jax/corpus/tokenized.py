@@ -90,17 +90,20 @@ class Corpus:
 
   def unigrams(self, vocab_size, skip_damaged=False):
     """How often each id occurs, [vocab_size] int64; reads all of the corpus."""
-    counts, texts = np.zeros(vocab_size, np.int64), []
+    counts, texts, damaged = np.zeros(vocab_size, np.int64), [], []
     for k, record in enumerate(self.records, 1):
       try:
         texts.append(self.read(int(record))[0])
       except DamagedRecord as error:
         if not skip_damaged:
           raise
-        log.warning('%s (not counted)', error)
+        damaged.append(error)
       if texts and (len(texts) == 256 or k == len(self.records)):
         counts += np.bincount(np.concatenate(texts), minlength=vocab_size)
         texts.clear()
+    if damaged:
+      more = f', as {len(damaged) - 1} more' if len(damaged) > 1 else ''
+      log.warning('%s (its tokens are not counted%s)', damaged[0], more)
     return counts
 
 

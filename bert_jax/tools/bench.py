@@ -36,6 +36,7 @@ the most; the first, which warms up, does not count. Nothing else should run bes
 one table are safer than its numbers.
 """
 
+import argparse
 import json
 import logging
 import os
@@ -118,7 +119,9 @@ def main(argv=None):
     with config_lib.command_line():
       show(IN_A_PROCESS[argv[0]](json.loads(argv[1])))
     return
-  top = arguments.parser('bench', __doc__.replace('\n\n', '\n'))
+  as_it_stands = argparse.RawDescriptionHelpFormatter
+  top = arguments.parser('bench', __doc__, formatter_class=as_it_stands)
+  top.description = __doc__
   commands = top.add_subparsers(dest='command', required=True)
   for name, (_, values) in PROGRAMS.items():
     add = commands.add_parser(name, allow_abbrev=False).add_argument

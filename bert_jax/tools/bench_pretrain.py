@@ -38,12 +38,13 @@ def pretrain(args):
     peak /= jax.device_count()  # both sides run on one
   for name, values in measured.items():
     shares = [x * flops_of_token / peak for x in values]
+    held = sides[name][1]()
     yield {
       'what': f'{what}: {name}',
       **peers.spread('ms a step', [1e3 * tokens / args.steps / x for x in values]),
       **peers.spread('tokens/s', values),
       **(peers.spread('MFU', shares) if max(shares) <= 1 else {}),  # NaN: of an unknown device
-      'GiB at most': round(sides[name][1]() / 2**30, 2),
+      **({'GiB at most': round(held / 2**30, 2)} if held else {}),  # a CPU does not say
     }
   if 'transformers' in sides:
     yield {'what': what, **peers.ratios(measured)}

@@ -109,15 +109,15 @@ def topology_of(name):
 
 def devices_of(topology, slices=1):
   """The devices of a topology, CHIP:AxB or a name of the cloud; needs libtpu, and no TPU."""
+  name, topology = topology, topology_of(topology)
+  if not re.fullmatch(r'\w+:\d+x\d+(x\d+)?', topology):
+    raise InputError(f'--topology {name!r} does not exist; use {KNOWN}; or v5litepod-16.')
   if importlib.util.find_spec('libtpu') is None:
     raise InputError("the TPU compiler is missing; pip install 'jax[tpu]' (no TPU is needed).")
   os.environ.setdefault('TPU_SKIP_MDS_QUERY', '1')
   os.environ.setdefault('ALLOW_MULTIPLE_LIBTPU_LOAD', '1')  # two may compile at once
   from jax.experimental import topologies
 
-  topology = topology_of(topology)
-  if not re.fullmatch(r'\w+:\d+x\d+(x\d+)?', topology):
-    raise InputError(f'--topology {topology!r} does not exist; use {KNOWN}; or v5litepod-16.')
   options = {'num_slices': slices} if slices > 1 else {}
   if re.fullmatch(r'\w+:1x1(x1)?', topology):
     options['chips_per_host_bounds'] = [1, 1, 1]

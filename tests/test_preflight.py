@@ -328,6 +328,7 @@ def test_the_tpu_compiler_takes_a_small_step():
   report = json.loads(run_module(*SMALL_STEP, quick=False).stdout)
   assert report['fits'] and report['hbm_limit'] == int(15.75 * 2**30) > report['hbm_bytes']
   assert report['devices'] == '4 x TPU v5 lite' and report['rows_per_data_shard'] == 16
+  assert report['dtype'] == 'float32' and not report['warnings']  # such products are asked for
   alone, with_all = report['estimates']['calibrated'].values()
   assert 0 < alone['mfu'] < 1 and report['estimated_cycles'] > 0
   assert alone['chip_hours'] == pytest.approx(report['steps'] * alone['step_s'] * 4 / 3600)

@@ -93,6 +93,7 @@ def preflight(config, devices, chip):
     'rows_per_data_shard': config.batch_size // (mesh.shape['data'] * mesh.shape['fsdp']),
     'fits': bool(compiled.text),
     'hbm_limit': chip.hbm,
+    'dtype': config.model.dtype,
     'model_flops': int(flops),
     'compile_s': round(compiled.seconds, 1),
     'cached': compiled.cached,
@@ -113,7 +114,8 @@ def preflight(config, devices, chip):
       f'{len(choices)} conditionals, such as {choices[0]}, count all of their branches; of layers '
       'with a window and without, model.scan_layers=false gives the true sum'
     )
-  if products := parsed.float32_products(r'/layer'):
+  products = parsed.float32_products(r'/layer')
+  if products and config.model.dtype != 'float32':
     warnings.append(f'{len(products)} float32 matrix products in the layers, such as {products[0]}')
   sizes = compiled.sizes
   hbm = sum(sizes.values()) - 2 * sizes['alias']  # what is an argument and a result is there once
@@ -195,7 +197,8 @@ def table(report):
     f'{"fits" if report["fits"] else "DOES NOT FIT"}: {_gb(report["hbm_bytes"])} of '
     f'{_gb(report["hbm_limit"])} HBM, {_gb(abs(report["hbm_over"]))} '
     + ('left' if report['hbm_over'] <= 0 else 'too much'),
-    f'model FLOPs of a step: {report["model_flops"]:.4g}',
+    f'model FLOPs of a step: {report["model_flops"]:.4g}, model.dtype={report["dtype"]}'
+    + ' (bfloat16 is faster on TPUs)' * (report['dtype'] == 'float32'),
   ]
   for key in ('largest_of_state', 'largest_temporaries'):
     lines += [f'  {x["bytes"] / 1e6:10,.1f} MB  {x["name"]}' for x in report.get(key, [])]

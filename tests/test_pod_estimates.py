@@ -366,6 +366,15 @@ def test_slices_that_are_not_lent_are_named(name):
     chips.topology_of(name)
 
 
+@pytest.mark.parametrize('name', ['v9', 'v5e', 'v5e:', '4x4'])
+def test_a_name_of_no_topology_is_named_with_and_without_the_compiler(name, monkeypatch):
+  monkeypatch.setattr(chips.importlib.util, 'find_spec', lambda _: None)
+  with pytest.raises(InputError, match=f"--topology '{name}' does not exist; use v5e:1x1 2x2"):
+    chips.devices_of(name)
+  with pytest.raises(InputError, match='the TPU compiler is missing; pip install'):
+    chips.devices_of('v5e:4x4')
+
+
 def test_a_price_that_is_no_number_is_named(capsys):
   with pytest.raises(SystemExit):
     preflight.main(['--config', 'x', '--topology', 'v5e:4x4', '--price', 'much'])

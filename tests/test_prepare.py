@@ -22,6 +22,7 @@ from bert_jax import config as config_lib
 from bert_jax import sharding, tokenizers, workdir_lock
 from bert_jax.config import InputError
 from bert_jax.corpus import loading, prepared
+from bert_jax.corpus.tokenized import Corpus, DamagedRecord
 from bert_jax.rows import batches as batching
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.pretraining import task
@@ -638,6 +639,20 @@ def test_a_flipped_bit_in_a_held_out_document_is_named_or_skipped(damaged):
   with pytest.raises(InputError, match=r'train-00000.array_record: record \d+ is damaged'):
     make(False)
   assert make(True).baselines['mlm'][0] > 0
+
+
+def test_damaged_records_are_not_counted_and_named_in_one_line(caplog):
+  def read(record):
+    if record in (1, 3):
+      raise DamagedRecord(f'record {record} is damaged')
+    return np.array([record]), np.zeros(1, np.uint8)
+
+  corpus = Corpus(read, range(4), range(5), range(5), range(5), '')
+  assert corpus.unigrams(5, skip_damaged=True).tolist() == [1, 0, 1, 0, 0]
+  (line,) = caplog.messages
+  assert line == 'record 1 is damaged (its tokens are not counted, nor those of 1 more)'
+  with pytest.raises(DamagedRecord):
+    corpus.unigrams(5)
 
 
 def test_a_shard_that_is_cut_off_is_an_error_not_empty_rows(vocab, tmp_path):

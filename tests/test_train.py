@@ -118,6 +118,16 @@ def test_killed_and_stopped_and_resumed_ends_with_the_same_bits(corpus_file, tmp
   assert steps == sorted(set(steps)), 'a line was written twice'
 
 
+def test_a_run_that_left_no_checkpoint_begins_anew_and_says_so(corpus_file, tmp_path, caplog):
+  caplog.set_level('INFO', 'bert_jax')
+  config = small_pretrain(corpus_file)
+  train(config, tmp_path / 'run')
+  assert 'begins anew' not in caplog.text
+  shutil.rmtree(tmp_path / 'run' / 'checkpoints')  # as if it was killed before the first
+  train(config, tmp_path / 'run')
+  assert f'{tmp_path / "run"} has left no checkpoint: this one begins anew' in caplog.text
+
+
 def test_twice_in_one_process_is_the_same(corpus_file, pretrained, tmp_path):
   state, metrics = train(small_pretrain(corpus_file), tmp_path / 'again')
   same_bits(state, pretrained[1])

@@ -102,7 +102,7 @@ class Corpus:
         counts += np.bincount(np.concatenate(texts), minlength=vocab_size)
         texts.clear()
     if damaged:
-      more = f', as {len(damaged) - 1} more' if len(damaged) > 1 else ''
+      more = f', nor those of {len(damaged) - 1} more' if len(damaged) > 1 else ''
       log.warning('%s (its tokens are not counted%s)', damaged[0], more)
     return counts
 

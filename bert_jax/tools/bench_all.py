@@ -27,7 +27,8 @@ class Aim(NamedTuple):
     [{name: value}]; without a limit it is the last of them. why: what is said if none has it."""
     limits = {'at least': self.least, 'at most': self.most}
     wanted = [f'{name} {x:g}' for name, x in limits.items() if math.isfinite(x)]
-    line = {'aim': f'{self.what.rstrip(":")}: {self.value}', 'wanted': ' '.join(wanted) or 'to be known'}
+    aim = f'{self.what.rstrip(":")}: {self.value}'
+    line = {'aim': aim, 'wanted': ' '.join(wanted) or 'to be known'}
     having = [r for r in results if r['what'].startswith(self.what) and self.value in r]
     if not having:
       return line | {'measured': None, 'verdict': f'not measured: {why}'}

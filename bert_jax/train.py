@@ -133,6 +133,7 @@ def loop(run, state, watch):
         except evaluate.Interrupted:
           save(run, state, {})
           wish, cut = max(wish, watch.ask()), True
+      if save_now or eval_now:
         summary.write()
       if early:
         break

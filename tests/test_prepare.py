@@ -21,7 +21,7 @@ from conftest import ROOT, run_module
 from bert_jax import config as config_lib
 from bert_jax import sharding, tokenizers, workdir_lock
 from bert_jax.config import InputError
-from bert_jax.corpus import loading, prepared
+from bert_jax.corpus import blocks, loading, prepared
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord
 from bert_jax.rows import batches as batching
 from bert_jax.tasks import TASKS
@@ -653,6 +653,19 @@ def test_damaged_records_are_not_counted_and_named_in_one_line(caplog):
   assert line == 'record 1 is damaged (its tokens are not counted, nor those of 1 more)'
   with pytest.raises(DamagedRecord):
     corpus.unigrams(5)
+
+
+@pytest.mark.parametrize('lost', [0, 1], ids=['the table', 'its parts'])
+def test_a_lost_index_of_blocks_is_written_again(lost, small, vocab, tmp_path):
+  out = tmp_path / 'D'
+  meta = make(out, vocab, ('', small))
+  files = [*blocks.paths(out), out / 'corpus.json']
+  before = [path.read_bytes() for path in files]
+  files[lost].unlink()
+  assert make(out, vocab, ('', small)) == meta
+  assert [path.read_bytes() for path in files] == before
+  files[0].write_bytes(b'other')
+  assert make(out, vocab, ('', small)) == meta and files[0].read_bytes() == before[0]
 
 
 def test_a_shard_that_is_cut_off_is_an_error_not_empty_rows(vocab, tmp_path):

@@ -44,6 +44,18 @@ def paths(folder):
   return Path(folder) / 'index' / 'blocks.npz', Path(folder) / 'index' / 'blocks.bin'
 
 
+def has_blocks(folder, meta):
+  """Is the index of blocks that corpus.json, with the facts `meta`, was written with in the folder?
+  Of its parts only whether there are any is looked at; a corpus of an older version has none."""
+  if 'blocks' not in meta:
+    return True
+  table, parts = paths(folder)
+  try:
+    return hashlib.sha256(table.read_bytes()).hexdigest() == meta['blocks'] and parts.is_file()
+  except OSError:
+    return False
+
+
 def cut(tokens, languages):
   """[B + 1] the first document of each block of a shard, and how many documents there are.
   tokens, languages: [documents] of each."""

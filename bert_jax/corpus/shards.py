@@ -209,7 +209,8 @@ def finish(folder, plan, tokenizer, counts=None):
     counted = ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()))
     raise InputError(
       f'nothing is left of {"language " + repr(empty[0]) if empty[0] else "the corpus"}: '
-      f'{counted}; give it more text or a lower --min-characters'
+      f'{counted}; give it more text or a lower --min-characters, '
+      'and another --out'
     )
   for name in ('phrases', 'entities'):
     if plan[name] and not counts[f'{name}_matched']:

@@ -28,6 +28,7 @@ import tqdm
 
 from bert_jax import tokenizers, workdir_lock
 from bert_jax.corpus import prepared, remarks, shards
+from bert_jax.corpus.blocks import has_blocks
 from bert_jax.errors import InputError, command_line
 from bert_jax.text import documents, duplicates
 from bert_jax.tools import arguments
@@ -51,8 +52,13 @@ def _prepare(settings, out, processes):
   seen = None if keep_all else duplicates.Seen(settings.duplicates, settings.near_threshold)
   tokenizer, plan = begin(settings, out)
   if (out / prepared.META).is_file():
-    log.info('%s is whole already', out)
-    return prepared.read_meta(out)
+    meta = prepared.read_meta(out)
+    if has_blocks(out, meta):
+      log.info('%s is whole already', out)
+      return meta
+    if prepared.finished(out) == meta['shards']:
+      log.warning('the index of blocks of %s is missing or damaged: it is written again', out)
+      return shards.finish(out, plan, tokenizer)
   number, skip, read = prepared.finished(out), 0, 0
   for k in range(number):
     facts, arrays = prepared.read_index(prepared.shard_paths(out, k)[1])

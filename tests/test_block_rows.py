@@ -6,7 +6,6 @@ import os
 import resource
 import shutil
 import sys
-import time
 import zlib
 from collections import Counter
 
@@ -385,24 +384,24 @@ def shards_open():
   return sum(os.readlink(x).endswith('.array_record') for x in links if os.path.exists(x))
 
 
-def test_a_start_takes_no_longer_and_no_more_memory_for_1_tb(tokenizer, tmp_path):
-  """1e6 blocks are 2.6e11 tokens. Seconds of this process, since others may run beside it."""
-  seconds = {}
+def test_a_start_reads_no_more_and_takes_no_more_memory_for_1_tb(tokenizer, tmp_path, monkeypatch):
+  """1e6 blocks are 2.6e11 tokens. How long it takes is measured by `bench planning`."""
+  read, reads, part = [], {}, bench_large.Simulated.part
+  monkeypatch.setattr(bench_large.Simulated, 'part', lambda *given: read.append(1) or part(*given))
   before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   for number in (40, 1000, 1_000_000):
     facts = bench_large.simulated(tmp_path / str(number), number)
     for kind in ('nsp', 'full'):
-      started = time.process_time()
+      read.clear()
       source, held, evaluated = bench_large.begun(tmp_path / str(number), facts, tokenizer, kind)
       assert len(held) == pytest.approx(min(number, 4096) * 0.01 * 2**18, rel=0.3)
       assert kind == 'nsp' or evaluated.misses == 0
-      seconds[kind, number] = time.process_time() - started
+      reads[kind, number] = len(read)
     if number > 1000:
       assert len(source) == pytest.approx(number * 2**18 / 110, rel=0.1)
-  print(seconds)
+  print(reads)
   for kind in ('nsp', 'full'):
-    assert seconds[kind, 1_000_000] < seconds[kind, 40] + 2
-    assert seconds[kind, 1000] < seconds[kind, 40] + 3
+    assert reads[kind, 1_000_000] < 1.1 * block_rows.COUNTED
   assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1e6  # KB
 
 
@@ -565,7 +564,7 @@ def test_a_window_that_does_not_fit_into_memory_is_refused(folder, tokenizer, mo
   )
   room = tokens + prepared.RECORD_TOKENS * records
   assert parts and all(part.blocks.index.room == room for part in parts)
-  needed = block_rows.PLAN_BYTES * tokens + prepared.TOKEN_BYTES * room
+  needed = block_rows.PLAN_BYTES * 2 * tokens + prepared.TOKEN_BYTES * room
   monkeypatch.setattr(block_rows, 'free_memory', lambda: needed)
   task.sources(config, tokenizer)
   monkeypatch.setattr(block_rows, 'free_memory', lambda: needed - 1)

@@ -3,7 +3,7 @@
 A block is a run of whole documents of one language in one shard. It has BLOCK_TOKENS tokens and
 BLOCK_DOCUMENTS documents at least, unless it reaches MOST_TOKENS or the run ends before. Of a
 corpus of 1 TB of text there are about a million, so the table of them is all that a run keeps of
-the index, and neither its start nor its memory depends on the size of the corpus.
+the index, and its start and its memory hardly depend on the size of the corpus.
 
   index/blocks.npz   the table: one array [blocks] for each of COLUMNS, and the unigram counts of
                      each language; corpus.json holds its checksum
@@ -21,7 +21,7 @@ import numpy as np
 
 from bert_jax.corpus import prepared
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, offsets
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, first_line
 from bert_jax.text.documents import is_held_out
 from bert_jax.whole_files import UNREADABLE, write_whole
 
@@ -131,7 +131,9 @@ class Index:
         self.unigrams = file['unigrams']
     except UNREADABLE as error:
       gone = isinstance(error, FileNotFoundError)
-      fault = 'missing' if gone else 'not the one that corpus.json was written with'
+      of_disk = isinstance(error, OSError)
+      other = 'not the one that corpus.json was written with'
+      fault = 'missing' if gone else f'unreadable ({first_line(error)})' if of_disk else other
       raise InputError(
         f'{table} is {fault}; delete corpus.json and run the bert_jax.tools.prepare that made the '
         'corpus again, which writes both anew'

@@ -18,6 +18,8 @@ class Ahead:
   def take(self, step):
     """(the batch of a step, the seconds for which it was waited for)."""
     wanted = [step, *range(step + 1, min(step + 1 + AHEAD, self.end))]
+    for n in self._made.keys() - wanted:  # after a jump to another step
+      self._made[n].cancel()
     self._made = {
       n: self._made.get(n) or self._thread.submit(self.batch_of, n) for n in wanted
     }

@@ -105,7 +105,8 @@ class BlockRows:
 
   def memory(self, units):
     """Bytes that so many open units take at most."""
-    return PLAN_BYTES * self._largest('tokens', units) + TOKEN_BYTES * self._cached(units)
+    planned = max(self.room, self._largest('tokens', units))
+    return PLAN_BYTES * planned + TOKEN_BYTES * self._cached(units)
 
   @property
   def cut_tokens(self):

@@ -159,7 +159,7 @@ def everything(args):
     given = {name: getattr(args, name) for name in needs if name not in HERE}
     missing = ' and '.join(f'--{name}' for name, value in given.items() if not value)
     faults = [fault for name, (here, fault) in HERE.items() if name in needs and not here()]
-    measured, why = [], f'give {missing}' if missing else ''.join(faults)
+    measured, why = [], f'give {missing}' if missing else '; '.join(faults)
     if not why:
       options = [x for name, value in given.items() for x in _option(name, value)]
       run = subprocess.run(

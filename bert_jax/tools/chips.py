@@ -126,7 +126,7 @@ def devices_of(topology, slices=1):
       return list(topologies.get_topology_desc(topology, 'tpu', **options).devices)
   except Exception as error:
     reason = first_line(error).removeprefix('INVALID_ARGUMENT: ')
-    raise InputError(f'--topology {topology} does not exist ({reason}); use {KNOWN}.') from None
+    raise InputError(f'--topology {name} does not exist ({reason}); use {KNOWN}.') from None
 
 
 class Chip:

@@ -148,8 +148,12 @@ def _unraisable(args):
 
 
 WRONG_PATH = (
-  FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError
-)  # fmt: skip
+  FileNotFoundError,
+  FileExistsError,
+  NotADirectoryError,
+  IsADirectoryError,
+  PermissionError,
+)
 
 
 def stays(error):

@@ -65,9 +65,15 @@ def batches_of(source, config, tokenizer, objective, mesh, seed=None, growth=Non
   lanes = bool(objective.eval_carry(rows) if seed is None else objective.carry(rows))
   hosts.agree(source.fingerprint)
   return Batches(
-    source, objective.spec(rows), where, limits=limits, seed=seed, skip_damaged=skips, lanes=lanes,
+    source,
+    objective.spec(rows),
+    where,
+    limits=limits,
+    seed=seed,
+    skip_damaged=skips,
+    lanes=lanes,
     growth=growth,
-  )  # fmt: skip
+  )
 
 
 class Evaluation(NamedTuple):

@@ -48,11 +48,15 @@ class Alone(InputError):
 def add_argument(parser):
   """Adds --distributed, whose value `join` takes."""
   parser.add_argument(
-    '--distributed', nargs='?', const=JOIN_SECONDS, type=int, metavar='SECONDS',
+    '--distributed',
+    nargs='?',
+    const=JOIN_SECONDS,
+    type=int,
+    metavar='SECONDS',
     help='this is one of several processes (TPU pod, SLURM, Open MPI, Kubernetes, or '
     f'{ADDRESS}, {COUNT} and {INDEX} of the environment, which need no flag); '
     f'SECONDS: how long to wait for the others, {JOIN_SECONDS} unless given',
-  )  # fmt: skip
+  )
 
 
 def join(seconds=None):

@@ -36,10 +36,21 @@ log = logging.getLogger('bert_jax')
 # The fields of config.model that a run sets for itself. All others must fit the weights that it
 # starts from, and are taken from their model. (A released model has no vocab_multiple: its tables
 # are padded as the run says.)
-FREE = ('hidden_dropout_prob', 'attention_probs_dropout_prob', 'attention_output_dropout_prob',
-        'scaled_initializer', 'attention_implementation', 'dtype', 'scan_layers', 'remat',
-        'relative_clamp', 'memory_length', 'recurrent_length', 'extend_positions',
-        'new_top_layers')  # fmt: skip
+FREE = (
+  'hidden_dropout_prob',
+  'attention_probs_dropout_prob',
+  'attention_output_dropout_prob',
+  'scaled_initializer',
+  'attention_implementation',
+  'dtype',
+  'scan_layers',
+  'remat',
+  'relative_clamp',
+  'memory_length',
+  'recurrent_length',
+  'extend_positions',
+  'new_top_layers',
+)
 
 
 class Beginning(NamedTuple):
@@ -189,8 +200,10 @@ def warm_start(params, source, other_labels=False):
   another shape stays new, and so does the classifier if the source's is for other labels."""
   taken = names_taken(params, source, other_labels)
   new, old = manifest.flat(params), manifest.flat(_with_layers_as_in(params, source))
-  parts = [sorted({_part(name) for name in names}) for names in (
-    taken, new.keys() - taken, old.keys() - taken)]  # fmt: skip
+  parts = [
+    sorted({_part(name) for name in names})
+    for names in (taken, new.keys() - taken, old.keys() - taken)
+  ]
   if other_labels:
     parts[2] = [f'{p} for other labels' if p == 'classifier' else p for p in parts[2]]
   log.info('init_from: taken: %s; new: %s; not used: %s', *(', '.join(p) or 'none' for p in parts))

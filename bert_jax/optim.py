@@ -180,10 +180,12 @@ OPTIMIZERS = {
     stable_adamw(_adam(optimizer), decay, optimizer.beta2, optimizer.eps, stacked_in(params)),
   ),
   'lamb': lambda optimizer, decay, decayed, params: (
-    _adam(optimizer), decay, scale_by_trust_ratio(decayed, stacked_in(params)),
+    _adam(optimizer),
+    decay,
+    scale_by_trust_ratio(decayed, stacked_in(params)),
   ),
   'muon': lambda optimizer, decay, _, params: (muon(_adam(optimizer), params), decay),
-}  # fmt: skip
+}
 
 
 def make_optimizer(optimizer, steps, params, values=None):

@@ -16,9 +16,13 @@ ROOT = Path(__file__).parents[1]
 MOST = 2_000_000  # characters of the changed code that are kept
 # Of the environment, what can change the numbers of a run.
 ENVIRONMENT = (
-  'XLA_FLAGS', 'LIBTPU_INIT_ARGS', 'JAX_DEFAULT_MATMUL_PRECISION', 'JAX_ENABLE_X64',
-  'JAX_THREEFRY_PARTITIONABLE', 'NVIDIA_TF32_OVERRIDE',
-)  # fmt: skip
+  'XLA_FLAGS',
+  'LIBTPU_INIT_ARGS',
+  'JAX_DEFAULT_MATMUL_PRECISION',
+  'JAX_ENABLE_X64',
+  'JAX_THREEFRY_PARTITIONABLE',
+  'NVIDIA_TF32_OVERRIDE',
+)
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
 
 

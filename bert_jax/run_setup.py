@@ -137,11 +137,12 @@ def read_inputs(config, workdir, given=()):
     log.warning(
       '%d steps are few to learn a task: with so little data, raise epochs (to %d, say) and '
       'perhaps optimizer.learning_rate',
-      steps, math.ceil(1.05 * config.epochs * FEW_STEPS / steps),  # other rows, a few steps fewer
-    )  # fmt: skip
+      steps,
+      math.ceil(1.05 * config.epochs * FEW_STEPS / steps),  # other rows, a few steps fewer
+    )
   return Inputs(
     config, workdir, beginning, mesh, tokenizer, objective, sources, batches, eval_batches, steps
-  )  # fmt: skip
+  )
 
 
 def growth_of(config):
@@ -159,11 +160,15 @@ def ended(inputs):
   asks that it should; None if there is something left to do. Nothing is compiled or written."""
   beginning, workdir = inputs.beginning, inputs.workdir
   config = workdir / workdirs.CONFIG
-  has_ended = inputs.in_workdir and config.is_file() and (
-    summary.ended_at(workdir) == beginning.meta['step']
-    and config_lib.flatten(workdirs.read_config(workdir)) == config_lib.flatten(inputs.config)
-    and bool(beginning.meta['metrics']) == bool(inputs.eval_batches)
-  )  # fmt: skip
+  has_ended = (
+    inputs.in_workdir
+    and config.is_file()
+    and (
+      summary.ended_at(workdir) == beginning.meta['step']
+      and config_lib.flatten(workdirs.read_config(workdir)) == config_lib.flatten(inputs.config)
+      and bool(beginning.meta['metrics']) == bool(inputs.eval_batches)
+    )
+  )
   if hosts.total(not has_ended):
     return None
   program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.steps)
@@ -205,9 +210,14 @@ def prepare(inputs, stack):
   log.info(
     'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs; there are %d steps of %d rows, and metrics '
     'every %d',
-    dict(mesh.shape), time.perf_counter() - started, memory(train_step), flops_of(inputs),
-    inputs.steps, config.batch_size, config.log.every,
-  )  # fmt: skip
+    dict(mesh.shape),
+    time.perf_counter() - started,
+    memory(train_step),
+    flops_of(inputs),
+    inputs.steps,
+    config.batch_size,
+    config.log.every,
+  )
   hosts.wait('compiled')
   # Until here SIGTERM has ended the run at once, and Ctrl-C as soon as both steps were compiled.
   signalled = stack.enter_context(stopping.stop_signals())
@@ -220,9 +230,18 @@ def prepare(inputs, stack):
   constants = sharding.put(program.constants, mesh)
   empty_carry = evaluate.empty_carry(inputs.objective, config, mesh)
   run = Run(
-    inputs, train_step, eval_step, constants, empty_carry, program.schedule, checkpoints, results,
-    counted, speed.Clock(flops_of(inputs)), signalled,
-  )  # fmt: skip
+    inputs,
+    train_step,
+    eval_step,
+    constants,
+    empty_carry,
+    program.schedule,
+    checkpoints,
+    results,
+    counted,
+    speed.Clock(flops_of(inputs)),
+    signalled,
+  )
   return run, state
 
 
@@ -256,12 +275,14 @@ def check_continues(inputs, program):
       horizons = [round(config.optimizer.horizon * n) for n in (before, inputs.steps)]
       rates = [optim.make_schedule(config.optimizer, n)(past) for n in horizons]
       log.info(
-        'this run now has %d steps, before %d: %s', inputs.steps, before,
+        'this run now has %d steps, before %d: %s',
+        inputs.steps,
+        before,
         'its rate of learning is as if it had been so from the start'
-        if np.array_equal(*rates) else
-        'from here on its rate of learning is that of the new length, so its end differs from that '
+        if np.array_equal(*rates)
+        else 'from here on its rate of learning is that of the new length, so its end differs from that '
         'of a run that has had this length from the start',
-      )  # fmt: skip
+      )
 
 
 def step_count(config, sources):
@@ -300,8 +321,9 @@ def keep_workdir(inputs):
     inputs.tokenizer.save(inputs.workdir)
     log.warning(
       '%s was removed while the run writes into it: its config and vocabulary are written again; '
-      'its checkpoints and metrics until here are gone', inputs.workdir,
-    )  # fmt: skip
+      'its checkpoints and metrics until here are gone',
+      inputs.workdir,
+    )
 
 
 def first_state(inputs, program, checkpoints, state):

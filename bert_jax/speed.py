@@ -33,9 +33,16 @@ PEAK_FLOPS = {
 
 # The metrics that a clock measures, which differ each time that the same steps are run.
 MEASURED = (
-  'steps_per_s', 'tokens_per_s', 'data_wait', 'mfu', 'step_seconds', 'data_seconds', 'eval_seconds',
-  'save_seconds', 'goodput',
-)  # fmt: skip
+  'steps_per_s',
+  'tokens_per_s',
+  'data_wait',
+  'mfu',
+  'step_seconds',
+  'data_seconds',
+  'eval_seconds',
+  'save_seconds',
+  'goodput',
+)
 
 
 class Clock:

@@ -113,9 +113,13 @@ def program(config, objective, mesh, steps):
 
   frozen = optim.frozen(config.optimizer, params)
   train_step = make_train_step(
-    objective, make_optimizer, accumulation=config.optimizer.accumulation, frozen=frozen,
-    skip=config.optimizer.skip_nonfinite > 0, grows=config.optimizer.batch_warmup > 0,
-  )  # fmt: skip
+    objective,
+    make_optimizer,
+    accumulation=config.optimizer.accumulation,
+    frozen=frozen,
+    skip=config.optimizer.skip_nonfinite > 0,
+    grows=config.optimizer.batch_warmup > 0,
+  )
   rows = sharding.batch_sharding(mesh)
   state = sharding.placed(jax.eval_shape(state_of, params), mesh)
   state = dataclasses.replace(state, carry=sharding.like(state.carry, rows))

@@ -77,10 +77,15 @@ class Summary:
     config, seconds = inputs.config, {'setup': self.setup} | self.run.clock.totals()
     judge = config.checkpoint.best_metric or TASKS[config.objective].main_metric(config)
     facts = {
-      'state': self.state, 'step': self.step, 'steps': inputs.steps,
-      'objective': config.objective, 'seed': config.seed, 'metric': judge,
-      **dict(more), **self.writer.last,
-    }  # fmt: skip
+      'state': self.state,
+      'step': self.step,
+      'steps': inputs.steps,
+      'objective': config.objective,
+      'seed': config.seed,
+      'metric': judge,
+      **dict(more),
+      **self.writer.last,
+    }
     goodness = best.get('goodness', -math.inf)
     if config.checkpoint.best_metric and math.isfinite(goodness):
       value = goodness if config.checkpoint.best_mode == 'max' else -goodness

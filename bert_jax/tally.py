@@ -57,9 +57,15 @@ class Tally:
   def to_meta(self):
     """What a checkpoint holds beside `seen`, for from_meta."""
     window = {name: [float(m.total), float(m.weight)] for name, m in self.window.items()}
-    return {'window': window, 'events': self.events, 'in_a_row': self.in_a_row,
-            'losses': self.losses, 'offset': self.offset, 'moves': self.moves,
-            'back': list(self.back)}  # fmt: skip
+    return {
+      'window': window,
+      'events': self.events,
+      'in_a_row': self.in_a_row,
+      'losses': self.losses,
+      'offset': self.offset,
+      'moves': self.moves,
+      'back': list(self.back),
+    }
 
   def offset_after(self, step):
     """The offset of the step that follows step `step`, which may be long past."""
@@ -68,8 +74,11 @@ class Tally:
 
   def counts(self, config):
     """{name: number} for a line of the log."""
-    events = {'skipped_steps': config.optimizer.skip_nonfinite, 'loss_spikes': config.spikes.window,
-              'rollbacks': config.spikes.rollback}  # fmt: skip
+    events = {
+      'skipped_steps': config.optimizer.skip_nonfinite,
+      'loss_spikes': config.spikes.window,
+      'rollbacks': config.spikes.rollback,
+    }
     events['damaged_rows'] = self.events.get('damaged_rows', 0)
     return self.seen | {name: self.events.get(name, 0) for name, on in events.items() if on}
 
@@ -126,17 +135,26 @@ class Tally:
     self._count('loss_spikes')
     log.warning(
       'the loss has a spike at step %d: %.4g, where it was %.4g ± %.2g in the %d steps before it',
-      step, loss, mean, deviation, spikes.window,
-    )  # fmt: skip
+      step,
+      loss,
+      mean,
+      deviation,
+      spikes.window,
+    )
     return True
 
   def _not_finite(self, inputs, out, name, norms, step):
     """The InputError that ends a run, once a file for bert_jax.tools.replay is written."""
     rows = inputs.batches.row_numbers(step - 1 + self.offset)
     path = Path(inputs.workdir) / f'nonfinite-{step}.json'
-    facts = {'step': step, 'rows': rows, 'loss': number(out['loss']),
-             'grad_norm': number(out['grad_norm']), 'module_norms': norms,
-             'offset': self.offset}  # fmt: skip
+    facts = {
+      'step': step,
+      'rows': rows,
+      'loss': number(out['loss']),
+      'grad_norm': number(out['grad_norm']),
+      'module_norms': norms,
+      'offset': self.offset,
+    }
     if hosts.first():
       with contextlib.suppress(OSError):
         write_whole(path, json.dumps(facts) + '\n')

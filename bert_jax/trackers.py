@@ -97,10 +97,14 @@ class WeightsAndBiases:
     folder = Path(workdir).expanduser().absolute()
     try:
       self.run = _wandb().init(
-        dir=str(folder), id=_id(folder / 'wandb' / 'id.txt'), resume='allow', name=folder.name,
-        mode=config.log.wandb, config=config.to_dict(),
+        dir=str(folder),
+        id=_id(folder / 'wandb' / 'id.txt'),
+        resume='allow',
+        name=folder.name,
+        mode=config.log.wandb,
+        config=config.to_dict(),
         settings={'console': 'off', 'silent': True},
-      )  # fmt: skip
+      )
     except OSError as error:
       raise unwritten(folder / 'wandb', error) from None
     except _wandb().Error as error:

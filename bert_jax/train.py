@@ -144,8 +144,9 @@ def loop(run, state, watch):
   if early:
     log.info(
       'stopped early: no better %s than at step %d (evaluate --checkpoint best)',
-      config.checkpoint.best_metric, checkpoints.best['step'],
-    )  # fmt: skip
+      config.checkpoint.best_metric,
+      checkpoints.best['step'],
+    )
   elif not whole:
     where = f'at step {number} of {steps}; the same command continues'
     if wish == stopping.STOP:
@@ -265,9 +266,15 @@ def evaluate_now(run, state, writer, progress, watch, saved=True):
   run.results = {}
   with run.clock.doing('eval'):
     run.results, answers = evaluate.run(
-      run.eval_step, state.params, run.empty_carry, inputs.eval_batches, run.constants, count,
-      inputs.objective.shares, watch.ends,
-    )  # fmt: skip
+      run.eval_step,
+      state.params,
+      run.empty_carry,
+      inputs.eval_batches,
+      run.constants,
+      count,
+      inputs.objective.shares,
+      watch.ends,
+    )
   writer.write(number, 'eval', run.results)
   baselines = inputs.eval_batches.source.baselines
   progress.line(f'step {number}/{inputs.steps}  eval  {metrics.health(run.results, baselines)}')

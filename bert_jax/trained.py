@@ -80,8 +80,9 @@ def from_weights(folder, weights):
   if asked and weights.description.family in WRITE:
     log.warning(
       '%s: %s of its generation is not read here; texts may differ from those of transformers',
-      folder, ', '.join(asked),
-    )  # fmt: skip
+      folder,
+      ', '.join(asked),
+    )
   params = jax.device_put(weights.tree(models.ModelConfig(**config.model)))
   return Trained(config, tokenizer, params, 0, sentence_transformers.read(folder))
 

@@ -48,8 +48,12 @@ class Writer:
     if damaged := [n for n, step in enumerate(steps, 1) if step is None]:
       log.warning(
         '%s is damaged in %d lines, the first of which is line %d: it is set aside as %s, and the '
-        'others stay', self.path, len(damaged), damaged[0], set_aside(self.path),
-      )  # fmt: skip
+        'others stay',
+        self.path,
+        len(damaged),
+        damaged[0],
+        set_aside(self.path),
+      )
     kept = [line for line, step in zip(lines, steps) if step is not None and step <= start]
     if evaluates:
       kept = [x for x in kept if (_step(x), json.loads(x).get('split')) != (start, 'eval')]
@@ -112,9 +116,13 @@ class Progress:
 
   def __init__(self, steps, start):
     self.bar = tqdm.tqdm(
-      total=steps, initial=start, unit='step', dynamic_ncols=True, leave=True,
+      total=steps,
+      initial=start,
+      unit='step',
+      dynamic_ncols=True,
+      leave=True,
       disable=None if hosts.first() else True,  # None: shown on a terminal only
-    )  # fmt: skip
+    )
 
   def update(self, text):
     self.bar.update()

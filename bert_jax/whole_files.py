@@ -11,9 +11,7 @@ import zlib
 from pathlib import Path
 
 # What numpy raises of a damaged .npz; RuntimeError: it seems encrypted, or compressed unusually.
-UNREADABLE = (
-  OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error
-)  # fmt: skip
+UNREADABLE = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 def write_whole(path, data):

@@ -29,10 +29,12 @@ def read_config(workdir):
   path = Path(workdir).expanduser() / CONFIG
   if not path.is_file():
     lacking = (
-      f'{CONFIG} is missing' if path.parent.is_dir()
-      else 'it is a file' if path.parent.is_file()
+      f'{CONFIG} is missing'
+      if path.parent.is_dir()
+      else 'it is a file'
+      if path.parent.is_file()
       else 'there is no such folder'
-    )  # fmt: skip
+    )
     raise InputError(
       f'{workdir} holds no run ({lacking}); give the workdir of one or, to load or convert it, the '
       'folder of a model.'
@@ -172,8 +174,12 @@ def read_facts(workdir):
 
 def made_by(mesh):
   """What a run is made by here: versions, devices, environment, on which its bits depend."""
-  return provenance.versions() | provenance.machine() | {
-    'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
-    'processes': jax.process_count(),
-    'mesh': dict(mesh.shape),
-  }  # fmt: skip
+  return (
+    provenance.versions()
+    | provenance.machine()
+    | {
+      'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
+      'processes': jax.process_count(),
+      'mesh': dict(mesh.shape),
+    }
+  )

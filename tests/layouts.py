@@ -30,15 +30,27 @@ TASKS = {
   'translation': 'configs/translate.py:pair=en-de,size=small',
   'distillation': 'configs/distill.py:runlocal',
   'denoising': 'configs/translate.py:denoise,size=small',
-  **{task: f'configs/finetune.py:task={task}' for task in
-     ('sst2', 'stsb', 'ner', 'squad', 'copa', 'gap')},
-}  # fmt: skip
+  **{
+    task: f'configs/finetune.py:task={task}'
+    for task in ('sst2', 'stsb', 'ner', 'squad', 'copa', 'gap')
+  },
+}
 SMALL = [
-  'batch_size=16', 'steps=3', 'epochs=0', 'data.seq_length=32', 'optimizer.warmup=0',
-  'optimizer.learning_rate=1e-2', 'model.vocab_size=200', 'model.vocab_multiple=128',
-  'model.num_hidden_layers=1', 'model.hidden_size=32', 'model.intermediate_size=64',
-  'model.num_attention_heads=8', 'model.max_position_embeddings=32', 'model.dtype=float32',
-]  # fmt: skip
+  'batch_size=16',
+  'steps=3',
+  'epochs=0',
+  'data.seq_length=32',
+  'optimizer.warmup=0',
+  'optimizer.learning_rate=1e-2',
+  'model.vocab_size=200',
+  'model.vocab_multiple=128',
+  'model.num_hidden_layers=1',
+  'model.hidden_size=32',
+  'model.intermediate_size=64',
+  'model.num_attention_heads=8',
+  'model.max_position_embeddings=32',
+  'model.dtype=float32',
+]
 
 
 def batch_of(spec, vocab_size, seed):

@@ -38,9 +38,13 @@ WORDS = [
   'vu',
 ]  # noqa: SIM905
 SIZES = dict(
-  vocab_size=len(WORDS), hidden_size=12, num_hidden_layers=2, num_attention_heads=2,
-  intermediate_size=20, max_position_embeddings=24,
-)  # fmt: skip
+  vocab_size=len(WORDS),
+  hidden_size=12,
+  num_hidden_layers=2,
+  num_attention_heads=2,
+  intermediate_size=20,
+  max_position_embeddings=24,
+)
 LABELS = ('B-PER', 'I-PER', 'O')
 PLAIN = ['--config.loss.nsp_weight=0', '--config.corpus.rows=full']
 # head: (config file, what else it says, parts left out)

@@ -13,12 +13,18 @@ def load(vocab, spec, *overrides):
   return c.load(
     spec,
     [
-      f'--config.tokenizer.path={vocab}', f'--config.model.vocab_size={len(WORDS) + 5}',
-      '--config.model.hidden_size=16', '--config.model.intermediate_size=32',
-      '--config.model.num_hidden_layers=1', '--config.model.num_attention_heads=2',
-      '--config.log.tensorboard=false', '--config.epochs=0', '--config.steps=2', *overrides,
+      f'--config.tokenizer.path={vocab}',
+      f'--config.model.vocab_size={len(WORDS) + 5}',
+      '--config.model.hidden_size=16',
+      '--config.model.intermediate_size=32',
+      '--config.model.num_hidden_layers=1',
+      '--config.model.num_attention_heads=2',
+      '--config.log.tensorboard=false',
+      '--config.epochs=0',
+      '--config.steps=2',
+      *overrides,
     ],
-  )  # fmt: skip
+  )
 
 
 def table(path, rng, number, labels=('0', '1'), most=9):

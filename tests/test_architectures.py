@@ -17,17 +17,34 @@ from bert_jax.train import train
 # {arch: the class of transformers that it is exported as; '': there is none}. With a vocabulary of
 # bytes a roberta is a Roberta; the one that is trained where none is named is SentencePiece's.
 CLASSES = {
-  'modern': 'ModernBertForMaskedLM', 'albert': 'AlbertForPreTraining',
-  'electra': 'ElectraForPreTraining', 'roberta': 'BertForMaskedLM',
-  'ernie': 'BertForPreTraining', 'wwm': 'BertForPreTraining', 'spanbert': 'BertForMaskedLM',
-  'fnet': 'FNetForPreTraining', 'lstm': '', 'conv': '', 'bag': '', 'tutorial': '', 'mosaic': '',
-  'neo': '', 'cramming': '',
-}  # fmt: skip
+  'modern': 'ModernBertForMaskedLM',
+  'albert': 'AlbertForPreTraining',
+  'electra': 'ElectraForPreTraining',
+  'roberta': 'BertForMaskedLM',
+  'ernie': 'BertForPreTraining',
+  'wwm': 'BertForPreTraining',
+  'spanbert': 'BertForMaskedLM',
+  'fnet': 'FNetForPreTraining',
+  'lstm': '',
+  'conv': '',
+  'bag': '',
+  'tutorial': '',
+  'mosaic': '',
+  'neo': '',
+  'cramming': '',
+}
 SMALL = {
-  'data.train': ROOT / 'bert_jax' / '*' / 'README.md', 'corpus.eval_share': 0.2,
-  'model.vocab_size': 400, 'model.dtype': 'float32', 'data.seq_length': 32,
-  'batch_size': 4, 'steps': 3, 'eval.batches': 2, 'log.tensorboard': 'false', 'optimizer.warmup': 1,
-}  # fmt: skip
+  'data.train': ROOT / 'bert_jax' / '*' / 'README.md',
+  'corpus.eval_share': 0.2,
+  'model.vocab_size': 400,
+  'model.dtype': 'float32',
+  'data.seq_length': 32,
+  'batch_size': 4,
+  'steps': 3,
+  'eval.batches': 2,
+  'log.tensorboard': 'false',
+  'optimizer.warmup': 1,
+}
 
 
 @pytest.mark.slow

@@ -291,8 +291,15 @@ def test_places_and_dropout_are_not_for_everyone():
   'fields, sentence',
   [
     (dict(position_embeddings='alibi', attention_implementation='splash'), 'cannot add a bias'),
-    (dict(attention_window=8, global_attention_every=2, attention_implementation='splash',
-          scan_layers=True), 'set model.scan_layers=false or use einsum'),
+    (
+      dict(
+        attention_window=8,
+        global_attention_every=2,
+        attention_implementation='splash',
+        scan_layers=True,
+      ),
+      'set model.scan_layers=false or use einsum',
+    ),
     (dict(position_embeddings='rotary', num_attention_heads=8), 'turns pairs of numbers'),
     (dict(global_attention_every=3), 'there is no window; set model.attention_window'),
     (dict(attention_implementation='xla', attention_probs_dropout_prob=0.1), 'cannot drop'),
@@ -304,7 +311,7 @@ def test_places_and_dropout_are_not_for_everyone():
     (dict(), ''),
   ],
   ids=str,
-)  # fmt: skip
+)
 def test_a_model_says_what_it_cannot_before_it_is_compiled(fields, sentence):
   said = models.unsupported(dataclasses.replace(model(), **fields))
   assert sentence in said and bool(said) == bool(sentence)

@@ -103,8 +103,9 @@ def test_a_block_is_as_long_as_the_window(window, block):
   """Whose half is seen on either side: the first and the last key of a block of keys count."""
   x, tokens = np.zeros((1, 2048)), Tokens(np.ones((1, 2048), np.int32))
   assert bands.bands_of(Pattern(tokens, tokens, window=window), 0, 2048).queries(x).shape == (
-    2048 // block, block,
-  )  # fmt: skip
+    2048 // block,
+    block,
+  )
   tokens = Tokens(rows())
   expected = with_gradients(lambda pattern: whole, tokens, 128, False)
   got = with_gradients(functools.partial(in_blocks, whole), tokens, 128, False)
@@ -124,9 +125,12 @@ def test_short_rows_and_other_orders_are_left_alone():
   tokens, far = Tokens(rows()), Tokens(rows(), places=np.arange(T))
   other = Pattern(tokens, Tokens(rows()), window=W)
   for pattern, length in (
-    (Pattern(tokens, tokens), T), (Pattern(tokens, tokens, window=300), T), (other, T),
-    (Pattern(far, far, window=W), T), (Pattern(tokens, tokens, window=W), 4 * 128 - 1),
-  ):  # fmt: skip
+    (Pattern(tokens, tokens), T),
+    (Pattern(tokens, tokens, window=300), T),
+    (other, T),
+    (Pattern(far, far, window=W), T),
+    (Pattern(tokens, tokens, window=W), 4 * 128 - 1),
+  ):
     assert bands.bands_of(pattern, W, length) is None
   assert bands.bands_of(Pattern(tokens, tokens, window=W), 0, 4 * 128)
 
@@ -186,8 +190,14 @@ print(seconds(128), seconds(0))
 def test_a_window_of_128_costs_this_machine_a_third_of_none():
   """Of the time of a layer's attention in training, its dense layers among them, in rows of 2,048
   tokens; compiled as a run is. The same on a TPU is in test_preflight.py."""
-  out = subprocess.run([sys.executable, '-c', TIMED], env=os.environ | {'XLA_FLAGS': ''}, cwd=ROOT,
-                       capture_output=True, text=True, check=True)  # fmt: skip
+  out = subprocess.run(
+    [sys.executable, '-c', TIMED],
+    env=os.environ | {'XLA_FLAGS': ''},
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    check=True,
+  )
   local, whole = map(float, out.stdout.split())
   assert local < whole / 3, (local, whole)
 
@@ -195,8 +205,13 @@ def test_a_window_of_128_costs_this_machine_a_third_of_none():
 @pytest.mark.parametrize('remat', ['none', 'full'])
 def test_scanned_layers_of_two_kinds_are_those_apart(remat):
   """Some with a window that pays, some without; with dropout, each call of a tower is the same."""
-  fields = dict(num_hidden_layers=4, attention_window=16, global_attention_every=3,
-                position_embeddings='rotary', local_rotary_theta=50.0)  # fmt: skip
+  fields = dict(
+    num_hidden_layers=4,
+    attention_window=16,
+    global_attention_every=3,
+    position_embeddings='rotary',
+    local_rotary_theta=50.0,
+  )
   x = np.random.default_rng(3).normal(size=(2, T, 24)).astype(np.float32)
   tokens = Tokens(rows())
 

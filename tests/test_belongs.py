@@ -152,9 +152,11 @@ def test_converted_weights_are_evaluated_on_what_is_named(tmp_path, monkeypatch)
 
 def test_resume_from_of_another_model_names_the_field(pretrained, corpus_file, tmp_path):
   config = small_pretrain(
-    corpus_file, f'--config.resume_from={pretrained[0]}', '--config.model.hidden_size=16',
+    corpus_file,
+    f'--config.resume_from={pretrained[0]}',
+    '--config.model.hidden_size=16',
     '--config.steps=40',
-  )  # fmt: skip
+  )
   with pytest.raises(InputError, match='resume_from is of another .*model.hidden_size: 32 -> 16'):
     train(config, tmp_path / 'new')
   assert not (tmp_path / 'new').exists()
@@ -224,9 +226,13 @@ def test_a_renamed_checkpoint_is_not_of_its_new_step(workdir, corpus_file, pretr
 
 def test_the_best_is_read_whatever_became_of_others(corpus_file, tmp_path):
   config = small_pretrain(
-    corpus_file, '--config.checkpoint.every=5', '--config.eval.every=5', '--config.eval.batches=0',
-    '--config.checkpoint.keep_latest=4', '--config.checkpoint.best_metric=mlm',
-  )  # fmt: skip
+    corpus_file,
+    '--config.checkpoint.every=5',
+    '--config.eval.every=5',
+    '--config.eval.batches=0',
+    '--config.checkpoint.keep_latest=4',
+    '--config.checkpoint.best_metric=mlm',
+  )
   train(config, tmp_path / 'run')
   best = checkpoint.newest_meta(tmp_path / 'run')['best']['step']
   other = next(step for step in (5, 10, 15) if step != best)

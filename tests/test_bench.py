@@ -18,8 +18,12 @@ def lines(capsys):
 
 
 def test_aims_take_the_worst_of_the_results_that_they_are_about():
-  results = [{'what': 'loading, full', 'tokens/s': 3e6}, {'what': 'loading, nsp', 'tokens/s': 9e5},
-             {'what': 'loading, odd'}, {'what': 'prepare', 'tokens/s': 1.0}]  # fmt: skip
+  results = [
+    {'what': 'loading, full', 'tokens/s': 3e6},
+    {'what': 'loading, nsp', 'tokens/s': 9e5},
+    {'what': 'loading, odd'},
+    {'what': 'prepare', 'tokens/s': 1.0},
+  ]
   fast = Aim('loading', 'tokens/s', least=1e6).verdict(results)
   assert (fast['measured'], fast['verdict'], fast['wanted']) == (9e5, 'missed', 'at least 1e+06')
   assert Aim('loading, full', 'tokens/s', least=1e6).verdict(results)['verdict'] == 'reached'
@@ -107,8 +111,11 @@ def test_a_measurement_that_fails_is_named_and_the_others_go_on(monkeypatch, tmp
   assert ended.value.code == 1 and failed == {'failed': ['start']} and ran == ['start', 'batches']
   assert [x['verdict'] for x in aims] == [
     *['not measured: there is no GPU here'] * 2,
-    'reached', 'not measured: it failed, see above', 'reached', 'not measured: no result has it',
-  ]  # fmt: skip
+    'reached',
+    'not measured: it failed, see above',
+    'reached',
+    'not measured: no result has it',
+  ]
   assert json.loads((tmp_path / 'out.json').read_text())['failed'] == ['start']
 
 
@@ -121,8 +128,19 @@ def test_a_process_that_fails_ends_its_measurement(capfd):
 def test_without_peers_there_is_no_ratio(monkeypatch, capsys):
   monkeypatch.setattr(bench_peers, 'installed', lambda *names: False)
   monkeypatch.setitem(sys.modules, 'torch', None)
-  small = ['--size', 'tiny', '--repeat', '1', '--steps', '1', '--batch-size', '2', '--seq-length',
-           '16', '--config.model.vocab_size=100']  # fmt: skip
+  small = [
+    '--size',
+    'tiny',
+    '--repeat',
+    '1',
+    '--steps',
+    '1',
+    '--batch-size',
+    '2',
+    '--seq-length',
+    '16',
+    '--config.model.vocab_size=100',
+  ]
   bench.main(['pretrain', *small])
   (line,) = lines(capsys)
   assert line['what'] == 'pretrain, tiny, 2 x 16, float32: bert_jax' and line['tokens/s'] > 0

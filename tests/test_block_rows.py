@@ -52,9 +52,10 @@ def folder(tmp_path_factory):
     texts.append('\n'.join(' '.join(text[i : i + 6]) for i in range(0, len(text), 6)))
   inputs = []
   for language, name, some in (
-    ('a', 'one.txt', texts[:100]), ('a', 'two.txt', texts[100:DOCUMENTS]),
+    ('a', 'one.txt', texts[:100]),
+    ('a', 'two.txt', texts[100:DOCUMENTS]),
     ('b', 'b.txt', texts[DOCUMENTS:]),
-  ):  # fmt: skip
+  ):
     (out / name).write_text('\n\n'.join(some) + '\n')
     inputs += [(language, path) for path in documents.sources(str(out / name))]
   with pytest.MonkeyPatch.context() as patch:
@@ -178,8 +179,10 @@ def test_pairs_are_cut_anew_and_their_number_is_expected(index, tokenizer, kind)
   assert sorted(numbers) == list(range(len(rows)))
   third = len(rows) // 3  # in each third of a pass every unit comes once, in another way
   assert [{n // third for n in numbers[k * third : (k + 1) * third]} for k in range(3)] == [
-    {0}, {1}, {2}
-  ]  # fmt: skip
+    {0},
+    {1},
+    {2},
+  ]
   found = rows.gather(numbers)
   assert found['weights'].sum() > 0.9 * len(rows)
   for ids, types in zip(found['input_ids'][:200], found['token_type_ids'][:200]):
@@ -256,11 +259,19 @@ def test_of_many_blocks_the_documents_held_out_of_some_are_evaluated(
 
 
 def config_of(folder, *overrides):
-  return task.resolve(config_lib.load('configs/pretrain.py:runlocal', [
-    f'--config.data.train={folder}', '--config.corpus.rows=full', '--config.loss.nsp_weight=0',
-    '--config.data.seq_length=20', '--config.corpus.eval_share=0.2',
-    *(f'--config.{x}' for x in overrides),
-  ]))  # fmt: skip
+  return task.resolve(
+    config_lib.load(
+      'configs/pretrain.py:runlocal',
+      [
+        f'--config.data.train={folder}',
+        '--config.corpus.rows=full',
+        '--config.loss.nsp_weight=0',
+        '--config.data.seq_length=20',
+        '--config.corpus.eval_share=0.2',
+        *(f'--config.{x}' for x in overrides),
+      ],
+    )
+  )
 
 
 def test_a_run_of_two_languages_reads_blocks(folder, tokenizer, monkeypatch):
@@ -309,10 +320,20 @@ def test_a_batch_is_a_function_of_seed_and_step(index, tokenizer):
 
 def test_a_run_that_dies_sees_the_same_rows_as_one_that_does_not(folder, tmp_path, monkeypatch):
   config = config_of(
-    folder, 'corpus.window=5', 'corpus.rows=nsp', 'corpus.dupe_factor=2', 'loss.nsp_weight=1',
-    'steps=24', 'checkpoint.every=8', 'eval.every=0', 'batch_size=8', 'log.tensorboard=false',
-    'model.num_hidden_layers=1', 'model.hidden_size=32', 'model.intermediate_size=64',
-  )  # fmt: skip
+    folder,
+    'corpus.window=5',
+    'corpus.rows=nsp',
+    'corpus.dupe_factor=2',
+    'loss.nsp_weight=1',
+    'steps=24',
+    'checkpoint.every=8',
+    'eval.every=0',
+    'batch_size=8',
+    'log.tensorboard=false',
+    'model.num_hidden_layers=1',
+    'model.hidden_size=32',
+    'model.intermediate_size=64',
+  )
   whole, _ = train(config, tmp_path / 'whole')
   made = batches.Batches.__getitem__
 
@@ -575,10 +596,14 @@ def test_a_window_that_does_not_fit_into_memory_is_refused(folder, tokenizer, mo
 def test_free_memory_is_that_of_the_machine_or_of_the_cgroup(tmp_path, monkeypatch):
   assert 1e6 < block_rows.free_memory() < 1e14
   monkeypatch.setattr(free_memory, 'PROC', tmp_path)
-  monkeypatch.setattr(free_memory, 'CGROUPS', {
-    controllers: (f'{tmp_path}/{controllers}', *rest)
-    for controllers, (_, *rest) in free_memory.CGROUPS.items()
-  })  # fmt: skip
+  monkeypatch.setattr(
+    free_memory,
+    'CGROUPS',
+    {
+      controllers: (f'{tmp_path}/{controllers}', *rest)
+      for controllers, (_, *rest) in free_memory.CGROUPS.items()
+    },
+  )
   assert free_memory.free_memory() == sys.maxsize  # nothing says
 
   def write(**files):

@@ -43,8 +43,10 @@ def layer_norm(x, params, eps):
 
 def attend(config, params, x, keys, mask):
   """Attention by numpy, [B, Tq, D]."""
-  q, k, v = (product(a, params[n]).reshape(*a.shape[:2], 3, 8)
-             for a, n in ((x, 'query'), (keys, 'key'), (keys, 'value')))  # fmt: skip
+  q, k, v = (
+    product(a, params[n]).reshape(*a.shape[:2], 3, 8)
+    for a, n in ((x, 'query'), (keys, 'key'), (keys, 'value'))
+  )
   scores = np.einsum('bqhd,bkhd->bhqk', q, k) / np.sqrt(8)
   p = np.asarray(jax.nn.softmax(np.where(mask[:, None], scores, -1e30), axis=-1))
   return product(np.einsum('bhqk,bkhd->bqhd', p, v).reshape(x.shape), params['output'])
@@ -54,8 +56,9 @@ def attend(config, params, x, keys, mask):
 @pytest.mark.parametrize('feed_forward', ['mlp', 'glu'])
 @pytest.mark.parametrize('placement', ['post', 'pre'])
 def test_a_block_is_its_pieces_one_after_the_other(placement, feed_forward, crossing):
-  config = changed(norm_placement=placement, feed_forward=feed_forward, layer_norm_eps=0.01,
-                   hidden_act='swish')  # fmt: skip
+  config = changed(
+    norm_placement=placement, feed_forward=feed_forward, layer_norm_eps=0.01, hidden_act='swish'
+  )
   ids = TOKENS.segment_ids
   far_ids = np.array([[1, 1, 2, 2, 2], [1, 1, 1, 1, 0]], np.int32)
   far = np.random.default_rng(5).normal(size=(2, 5, 24)).astype(np.float32)
@@ -111,10 +114,13 @@ def test_a_gate_is_split_over_devices_as_what_it_opens():
 
 def test_each_piece_in_a_table_is_a_value_of_its_field():
   tables = {
-    'mixer': block.MIXERS, 'feed_forward': block.FEED_FORWARD, 'norm': common.NORMS,
-    'norm_placement': block.NORM_PLACEMENTS, 'position_embeddings': POSITIONS,
+    'mixer': block.MIXERS,
+    'feed_forward': block.FEED_FORWARD,
+    'norm': common.NORMS,
+    'norm_placement': block.NORM_PLACEMENTS,
+    'position_embeddings': POSITIONS,
     'hidden_act': common.ACTIVATIONS,
-  }  # fmt: skip
+  }
   for name, table in tables.items():
     assert set(c.ALL[f'model.{name}'].allowed) == set(table), name
   blocks = {f'model.{field.name}' for field in dataclasses.fields(models.ModelConfig)}
@@ -134,8 +140,11 @@ def test_a_mixer_is_a_module_and_a_name(monkeypatch):
   config = changed(mixer='average', scan_layers=True)
   params = models.init_encoder(config, jax.random.key(0))
   assert set(params['layers']) == {
-    'average_LayerNorm', 'intermediate', 'output', 'output_LayerNorm'
-  }  # fmt: skip
+    'average_LayerNorm',
+    'intermediate',
+    'output',
+    'output_LayerNorm',
+  }
   other = {name: np.array(x) for name, x in batch().items()}
   other['input_ids'][:, 3] = 7
   moved = np.abs(hidden(config, batch(), params) - hidden(config, other, params)).max(-1)
@@ -207,8 +216,13 @@ def test_every_layer_of_every_tower_drops_others(scan, monkeypatch):
   monkeypatch.setitem(block.MIXERS, 'ones', Ones)
   monkeypatch.setitem(block.NORM_PLACEMENTS, 'none', lambda x, f, norm, drop: x + drop(f(x)))
   monkeypatch.setitem(block.FEED_FORWARD, 'nothing', lambda config, x_BTD: jnp.zeros_like(x_BTD))
-  config = changed(hidden_dropout_prob=0.5, mixer='ones', feed_forward='nothing',
-                   norm_placement='none', scan_layers=scan)  # fmt: skip
+  config = changed(
+    hidden_dropout_prob=0.5,
+    mixer='ones',
+    feed_forward='nothing',
+    norm_placement='none',
+    scan_layers=scan,
+  )
 
   class Towers(nn.Module):
     @nn.compact
@@ -257,8 +271,9 @@ def test_stacking_takes_each_tower_by_itself_and_keeps_the_rest(kind):
 
 @pytest.mark.parametrize('feed_forward', ['mlp', 'glu'])
 def test_flops_of_towers_match_the_compilers_count(feed_forward):
-  config = changed(hidden_size=192, intermediate_size=768, hidden_act='relu',
-                   feed_forward=feed_forward)  # fmt: skip
+  config = changed(
+    hidden_size=192, intermediate_size=768, hidden_act='relu', feed_forward=feed_forward
+  )
   towers = TwoTowers(config)
   x = np.ones((2, 8, 192), np.float32)
   params = jax.eval_shape(towers.init, jax.random.key(0), x, x, TOKENS)
@@ -378,8 +393,9 @@ def test_depths_where_the_first_layer_is_apart():
 @pytest.mark.parametrize('mixer', ['attention', 'conv', 'bag'])
 def test_what_is_added_to_the_residual_stream_may_begin_smaller(mixer):
   """By sqrt(2 * layers), 4 with 8 layers; all else begins as it does without the field."""
-  config = changed(num_hidden_layers=8, mixer=mixer, feed_forward='glu', hidden_size=48,
-                   position_embeddings='none')  # fmt: skip
+  config = changed(
+    num_hidden_layers=8, mixer=mixer, feed_forward='glu', hidden_size=48, position_embeddings='none'
+  )
   trees = [
     manifest.flat(models.init_encoder(changed(config, scaled_initializer=on), jax.random.key(0)))
     for on in (False, True)

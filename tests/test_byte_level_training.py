@@ -67,8 +67,10 @@ def test_a_run_and_the_tool_train_one(corpus_file, tmp_path, capsys):
     vocab_tool.main([*given, '--out', str(tmp_path / 'V')])
   assert 'keeps capitals; say --cased' in capsys.readouterr().err
   vocab_tool.main([*given, '--out', str(tmp_path / 'V'), '--cased'])
-  config = config_lib.load('configs/pretrain.py:arch=roberta,runlocal', [
-    f'--config.data.train={corpus_file}', '--config.model.vocab_size=300'])  # fmt: skip
+  config = config_lib.load(
+    'configs/pretrain.py:arch=roberta,runlocal',
+    [f'--config.data.train={corpus_file}', '--config.model.vocab_size=300'],
+  )
   texts = lambda: task.texts(config)
   ours = run_tokenizer.of_run(config, None, texts)
   assert isinstance(ours, tokenizers.ByteLevel) and ours.vocab_size == 300

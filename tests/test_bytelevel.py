@@ -17,8 +17,14 @@ from bert_jax.tools import convert
 from bert_jax.trained import load
 
 SPECIAL = ['<s>', '<pad>', '</s>', '<unk>', '<mask>']
-TEXTS = ['the river crosses the old stone', ' The café near the river!', '河流 crosses', '',
-         "it's 2,345 ", '<mask> and </s> are plain words']  # fmt: skip
+TEXTS = [
+  'the river crosses the old stone',
+  ' The café near the river!',
+  '河流 crosses',
+  '',
+  "it's 2,345 ",
+  '<mask> and </s> are plain words',
+]
 
 
 @pytest.fixture(scope='module')
@@ -175,15 +181,37 @@ def test_ids_of_a_tokenizer_json_are_what_it_says(tmp_path):
     ({'normalizer': {'type': 'BertNormalizer', 'lowercase': 'no'}}, "do_lower_case is 'no'"),
     ({'model': {'type': 'WordPiece', 'vocab': ['a', 'b']}}, 'is not built as a vocabulary is'),
     ({'model': {'type': 'WordPiece', 'vocab': {'a': '0'}}}, "the id of 'a' in .* is no number"),
-    ({'model': {'type': 'BPE', 'vocab': {}}, 'normalizer': None,
-      'pre_tokenizer': {'type': 'ByteLevel'}}, "is not built .*KeyError: merges"),
-    ({'model': {'type': 'WordPiece', 'vocab': {
-      word: i for i, word in enumerate([*WORDS, '\ud83d'])}}}, 'is not built as a vocabulary is'),
-    ({'model': {'type': 'BPE', 'vocab': {'<s>': 0, '<pad>': 1, '</s>': 2, '<unk>': 3, '<mask>': 4},
-                'merges': ['a b']}, 'normalizer': None,
-      'pre_tokenizer': {'type': 'ByteLevel'}}, 'is not built as a vocabulary is'),
+    (
+      {
+        'model': {'type': 'BPE', 'vocab': {}},
+        'normalizer': None,
+        'pre_tokenizer': {'type': 'ByteLevel'},
+      },
+      'is not built .*KeyError: merges',
+    ),
+    (
+      {
+        'model': {
+          'type': 'WordPiece',
+          'vocab': {word: i for i, word in enumerate([*WORDS, '\ud83d'])},
+        }
+      },
+      'is not built as a vocabulary is',
+    ),
+    (
+      {
+        'model': {
+          'type': 'BPE',
+          'vocab': {'<s>': 0, '<pad>': 1, '</s>': 2, '<unk>': 3, '<mask>': 4},
+          'merges': ['a b'],
+        },
+        'normalizer': None,
+        'pre_tokenizer': {'type': 'ByteLevel'},
+      },
+      'is not built as a vocabulary is',
+    ),
   ],
-)  # fmt: skip
+)
 def test_what_would_give_other_ids_is_refused(tmp_path, change, sentence):
   content = {
     'model': {'type': 'WordPiece', 'vocab': {word: i for i, word in enumerate(WORDS)}},
@@ -249,8 +277,10 @@ def test_their_roberta_tokenizer_gives_our_ids(folder, tmp_path):
   for text in TEXTS[:-1]:
     assert theirs(text)['input_ids'] == [0, *ours.ids_batch([text])[0], 2]
   assert theirs('the <mask> crosses')['input_ids'] == [
-    0, *ours.encode_with_masks('the [MASK] crosses'), 2
-  ]  # fmt: skip
+    0,
+    *ours.encode_with_masks('the [MASK] crosses'),
+    2,
+  ]
   found = made('masked-lm', vocab_size=ours.vocab_size)
   convert.export_run(tmp_path / 'hf', found._replace(tokenizer=ours), {})
   theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / 'hf')
@@ -258,5 +288,7 @@ def test_their_roberta_tokenizer_gives_our_ids(folder, tmp_path):
   for text in TEXTS[:-1]:
     assert theirs(text)['input_ids'] == [0, *ours.ids_batch([text])[0], 2]
   assert theirs('the <mask> crosses')['input_ids'] == [
-    0, *ours.encode_with_masks('the [MASK] crosses'), 2
-  ]  # fmt: skip
+    0,
+    *ours.encode_with_masks('the [MASK] crosses'),
+    2,
+  ]

@@ -380,8 +380,9 @@ def test_choices_apart_cost_a_part_of_the_attention_and_change_no_number(tmp_pat
   path = dream(tmp_path / 'train.json', DIALOGUE, [['F: Hi.'], DIALOGUE[1][::-1], 'b'])
   params, out = None, []
   for choices in (0, 3):
-    one = config(path, '', '--config.data.seq_length=192', f'--config.task.choices={choices}',
-                 task='dream')  # fmt: skip
+    one = config(
+      path, '', '--config.data.seq_length=192', f'--config.task.choices={choices}', task='dream'
+    )
     objective, source = task.objective(one, tokenizer), rows(one, tokenizer)
     params = params or telling(objective)
     (logits, batch) = outputs(objective, params, source)
@@ -511,8 +512,10 @@ def test_answers_leave_out_what_was_not_predicted_whole(tmp_path, tokenizer):
   race(tmp_path, PASSAGE | {'id': 'm.txt', 'answers': ['B', 'A']}, level='middle')
   levels = rows(config(tmp_path), tokenizer).baselines
   assert {name: x for name, (x, _) in levels.items()} == {
-    'choice_accuracy': 0.75, 'high_accuracy': 1.0, 'middle_accuracy': 0.5,
-  }  # fmt: skip
+    'choice_accuracy': 0.75,
+    'high_accuracy': 1.0,
+    'middle_accuracy': 0.5,
+  }
   of_race = ((0, 'middle'), (1, 'high'), (0, 'high'), (1, 'high'))
   answers = [{'gold': 0, 'prediction': own, 'level': level} for own, level in of_race]
   assert source.score(answers) == pytest.approx(

@@ -35,12 +35,15 @@ def test_packed_and_unpacked_answers_are_the_same(tmp_path, vocab, tokenizer, im
   answers = {}
   for slots in (1, 7):
     config = load(
-      vocab, 'configs/finetune.py:task=sst2', f'--config.data.train={path}',
-      f'--config.data.eval={path}', '--config.data.seq_length=32',
+      vocab,
+      'configs/finetune.py:task=sst2',
+      f'--config.data.train={path}',
+      f'--config.data.eval={path}',
+      '--config.data.seq_length=32',
       f'--config.data.examples_per_row={slots}',
       f'--config.model.attention_implementation={implementation}',
       '--config.model.attention_probs_dropout_prob=0',
-    )  # fmt: skip
+    )
     source, outputs = outputs_of(config, tokenizer)
     answers[slots] = source.answers(outputs)
   assert len(source) < 30 and len(answers[1]) == len(answers[7]) == 60
@@ -55,9 +58,12 @@ def test_scores_are_those_of_scikit_learn(tmp_path, vocab, tokenizer):
   for labels, own in ((('0', '1'), 'f1'), (('a', 'b', 'c'), 'macro_f1')):
     path = table(tmp_path / 'dev.tsv', np.random.default_rng(1), 80, labels)
     config = load(
-      vocab, 'configs/finetune.py', f'--config.data.train={path}', f'--config.data.eval={path}',
+      vocab,
+      'configs/finetune.py',
+      f'--config.data.train={path}',
+      f'--config.data.eval={path}',
       '--config.data.seq_length=32',
-    )  # fmt: skip
+    )
     source, outputs = outputs_of(config, tokenizer)
     score = source.score(source.answers(outputs))
     gold = [line.split('\t')[1] for line in path.read_text().splitlines()[1:]]
@@ -74,10 +80,14 @@ def test_a_text_in_windows_is_read_whole_and_its_logits_averaged(tmp_path, vocab
   long = ' '.join(WORDS * 6)
   path.write_text(f'sentence\tlabel\n{long}\t0\nriver\t1\n')
   config = load(
-    vocab, 'configs/finetune.py', f'--config.data.train={path}', f'--config.data.eval={path}',
-    '--config.data.seq_length=64', '--config.task.max_length=18',
+    vocab,
+    'configs/finetune.py',
+    f'--config.data.train={path}',
+    f'--config.data.eval={path}',
+    '--config.data.seq_length=64',
+    '--config.task.max_length=18',
     '--config.table.long_texts=windows',
-  )  # fmt: skip
+  )
   source, outputs = outputs_of(config, tokenizer)
   assert list(source.text_of) == [0] * 7 + [1]  # 16 of 60 tokens, every 8
   ids = [list(ids) for (ids,) in source.texts[:7]]
@@ -107,9 +117,13 @@ def test_several_labels_of_a_text(tmp_path, vocab, tokenizer):
   rows = [('river', ['a', 'b']), ('market', []), ('old', ['b']), ('new', ['c'])]
   path.write_text(''.join(json.dumps({'sentence': t, 'label': y}) + '\n' for t, y in rows))
   config = load(
-    vocab, 'configs/finetune.py', f'--config.data.train={path}', f'--config.data.eval={path}',
-    '--config.data.seq_length=32', '--config.table.multi_label=true',
-  )  # fmt: skip
+    vocab,
+    'configs/finetune.py',
+    f'--config.data.train={path}',
+    f'--config.data.eval={path}',
+    '--config.data.seq_length=32',
+    '--config.table.multi_label=true',
+  )
   source, outputs = outputs_of(config, tokenizer)
   held = np.concatenate([source[i]['labels'][source[i]['weights'] > 0] for i in range(len(source))])
   assert held.tolist() == [[1, 1, 0], [0, 0, 0], [0, 1, 0], [0, 0, 1]]
@@ -135,9 +149,13 @@ def labelled(tmp_path, vocab, *overrides, labels=('["a", "b"]', '["a", "c"]', '[
     ''.join(f'{{"sentence": "{WORDS[i]}", "label": {label}}}\n' for i, label in enumerate(labels))
   )
   return load(
-    vocab, 'configs/finetune.py', f'--config.data.train={path}', f'--config.data.eval={path}',
-    '--config.data.seq_length=32', *overrides,
-  )  # fmt: skip
+    vocab,
+    'configs/finetune.py',
+    f'--config.data.train={path}',
+    f'--config.data.eval={path}',
+    '--config.data.seq_length=32',
+    *overrides,
+  )
 
 
 def answers_of(config, tokenizer, logits):
@@ -307,8 +325,12 @@ def test_a_test_set_of_tfds_has_no_labels_and_numbers_of_its_own(
         )
 
   Glue(data_dir=tmp_path, file_format='array_record').download_and_prepare()
-  config = load(vocab, f'configs/finetune.py:task={task}', f'--config.data.train=tfds:{tmp_path}',
-                f'--config.data.eval=tfds:{tmp_path}:test')  # fmt: skip
+  config = load(
+    vocab,
+    f'configs/finetune.py:task={task}',
+    f'--config.data.train=tfds:{tmp_path}',
+    f'--config.data.eval=tfds:{tmp_path}:test',
+  )
   source, outputs = outputs_of(config, tokenizer)
   assert source.gold == [None] * 10
   answers = source.answers(outputs)
@@ -319,8 +341,12 @@ def test_a_test_set_of_tfds_has_no_labels_and_numbers_of_its_own(
 def test_a_regression_that_says_the_same_has_collapsed(tmp_path, vocab, tokenizer):
   path = tmp_path / 'dev.tsv'
   path.write_text('sentence1\tsentence2\tscore\nriver\told\t1\nnew\tbad\t4\n')
-  config = load(vocab, 'configs/finetune.py:task=stsb', f'--config.data.train={path}',
-                f'--config.data.eval={path}')  # fmt: skip
+  config = load(
+    vocab,
+    'configs/finetune.py:task=stsb',
+    f'--config.data.train={path}',
+    f'--config.data.eval={path}',
+  )
   source, outputs = outputs_of(config, tokenizer)
   answers = source.answers(outputs)
   same = [dict(a, prediction=2.5 + 1e-6 * k) for k, a in enumerate(answers)]
@@ -333,11 +359,17 @@ def test_predict_reads_long_texts_as_evaluation_does(keep, tmp_path, vocab):
   path = tmp_path / 'dev.tsv'
   path.write_text(f'sentence\tlabel\n{" ".join(WORDS * 4)}\t0\nriver\t1\n')
   config = load(
-    vocab, 'configs/finetune.py:task=sst2', f'--config.data.train={path}',
-    f'--config.data.eval={path}', '--config.data.seq_length=64', '--config.task.max_length=16',
-    '--config.model.max_position_embeddings=16', f'--config.table.long_texts={keep}',
-    '--config.optimizer.warmup=0', '--config.optimizer.learning_rate=0.1',
-  )  # fmt: skip
+    vocab,
+    'configs/finetune.py:task=sst2',
+    f'--config.data.train={path}',
+    f'--config.data.eval={path}',
+    '--config.data.seq_length=64',
+    '--config.task.max_length=16',
+    '--config.model.max_position_embeddings=16',
+    f'--config.table.long_texts={keep}',
+    '--config.optimizer.warmup=0',
+    '--config.optimizer.learning_rate=0.1',
+  )
   train.train(config, tmp_path / 'run')
   (folder,) = (tmp_path / 'run' / 'eval').iterdir()
   answers = [json.loads(line) for line in (folder / 'predictions.jsonl').read_text().splitlines()]
@@ -352,8 +384,12 @@ def test_a_file_without_header_may_have_one_and_may_lack_labels(tmp_path, vocab,
   """As XNLI's files: no header and no label in the test set; MNLI's training set has a header."""
   (tmp_path / 'train.tsv').write_text('premise\thypo\tlabel\nold\tnew\tcontradictory\n')
   (tmp_path / 'test.tsv').write_text('river\tbad\ngood\told\n')
-  config = load(vocab, 'configs/finetune.py:task=xnli', f'--config.data.train={tmp_path}/train.tsv',
-                f'--config.data.eval={tmp_path}/test.tsv')  # fmt: skip
+  config = load(
+    vocab,
+    'configs/finetune.py:task=xnli',
+    f'--config.data.train={tmp_path}/train.tsv',
+    f'--config.data.eval={tmp_path}/test.tsv',
+  )
   found = classification.sources(config, tokenizer)
   assert found['train'].examples[0].label == 'contradiction'
   assert [e.texts for e in found['eval'].examples] == [('river', 'bad'), ('good', 'old')]
@@ -374,9 +410,11 @@ def test_a_test_set_without_labels_is_predicted_and_not_scored(tmp_path, vocab, 
   path = tmp_path / 'test.tsv'
   path.write_text('index\tsentence\n0\triver\n1\tmarket\n')
   config = load(
-    vocab, 'configs/finetune.py:task=sst2', f'--config.data.train={train_path}',
+    vocab,
+    'configs/finetune.py:task=sst2',
+    f'--config.data.train={train_path}',
     f'--config.data.eval={path}',
-  )  # fmt: skip
+  )
   source, outputs = outputs_of(config, tokenizer)
   answers = source.answers(outputs)
   assert source.score(answers) == {} and 'gold' not in answers[0]

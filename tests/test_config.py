@@ -12,8 +12,23 @@ from bert_jax.field import Field
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import records
 
-ARCHITECTURES = ('modern', 'mosaic', 'neo', 'cramming', 'albert', 'fnet', 'lstm', 'conv', 'bag',
-                 'tutorial', 'roberta', 'electra', 'spanbert', 'ernie', 'wwm')  # fmt: skip
+ARCHITECTURES = (
+  'modern',
+  'mosaic',
+  'neo',
+  'cramming',
+  'albert',
+  'fnet',
+  'lstm',
+  'conv',
+  'bag',
+  'tutorial',
+  'roberta',
+  'electra',
+  'spanbert',
+  'ernie',
+  'wwm',
+)
 CONFIGS = [
   'configs/pretrain.py',
   'configs/pretrain.py:size=tiny,runlocal',
@@ -224,9 +239,11 @@ def test_the_table_of_fields_names_every_field_of_every_objective():
   assert {line.split()[0] for line in lines[1:] if not line.startswith('--')} == ALL.keys()
   (line,) = (line for line in lines if line.startswith('optimizer.schedule '))
   assert line.split()[:4] == [
-    'optimizer.schedule', 'str', 'linear|cosine|constant|inverse_sqrt|wsd|wsd_sqrt',
+    'optimizer.schedule',
+    'str',
+    'linear|cosine|constant|inverse_sqrt|wsd|wsd_sqrt',
     "'linear'",
-  ]  # fmt: skip
+  ]
   assert sum(line.startswith('task.format ') for line in lines) == 7
 
 

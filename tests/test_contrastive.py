@@ -25,11 +25,18 @@ from bert_jax.train import train
 D = 16
 MODEL = models.ModelConfig(
   **c.bert(
-    'tiny', vocab_size=40, hidden_size=D, num_hidden_layers=1, num_attention_heads=2,
-    intermediate_size=32, max_position_embeddings=32, dtype='float32', vocab_multiple=8,
+    'tiny',
+    vocab_size=40,
+    hidden_size=D,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=32,
+    dtype='float32',
+    vocab_multiple=8,
     initializer_range=0.2,
   )
-)  # fmt: skip
+)
 
 
 def objective(**changes):
@@ -364,11 +371,14 @@ def test_scored_pairs_and_what_is_judged_by_what(tmp_path):
   assert task.score_names(ranked)[-1] == 'mrr' and not reading.is_scored(ranked, 'eval')
 
 
-@pytest.mark.parametrize('row, said', [
-  (('', 'b', 'c'), 'train.tsv:2: the anchor is empty; write one'),
-  (('a', ' ', 'c'), 'train.tsv:2: the positive is empty; write one'),
-  (('a', 'b', 'b'), "train.tsv:2: a negative is the positive, 'b'; remove one of them"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'row, said',
+  [
+    (('', 'b', 'c'), 'train.tsv:2: the anchor is empty; write one'),
+    (('a', ' ', 'c'), 'train.tsv:2: the positive is empty; write one'),
+    (('a', 'b', 'b'), "train.tsv:2: a negative is the positive, 'b'; remove one of them"),
+  ],
+)
 def test_a_record_that_cannot_be_used_is_named_or_left_out(row, said, tmp_path):
   path = tmp_path / 'train.tsv'
   rows = [('anchor', 'positive', 'negative'), row, *ROWS]
@@ -396,17 +406,20 @@ def test_what_is_wrong_with_the_data_is_one_sentence(tmp_path):
     task.sources(config(path, arg='task=stsb'), Words(), ('train',))
 
 
-@pytest.mark.parametrize('override, said', [
-  ('batch_size=1', 'batch_size 1 is too small: a batch of one pair has no other text'),
-  ('optimizer.accumulation=2', 'would part the batch that negatives come from; set it to 1'),
-  ('contrastive.chunks=5', 'batch_size 64 does not divide into contrastive.chunks=5'),
-  ('contrastive.widths=(8,8)', 'name different whole numbers up to the width of the model, 768'),
-  ('contrastive.widths=(769,)', 'name different whole numbers up to the width of the model, 768'),
-  ('data.examples_per_row=3', 'use a multiple of 2, the texts of an item'),
-  ('data.seq_length=15', 'has no room for 2 texts of 8 tokens; raise it'),
-  ('contrastive.loss=cosent', 'name their contrastive.score_column'),
-  ('contrastive.temperature=0', 'outside (0, inf)'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'override, said',
+  [
+    ('batch_size=1', 'batch_size 1 is too small: a batch of one pair has no other text'),
+    ('optimizer.accumulation=2', 'would part the batch that negatives come from; set it to 1'),
+    ('contrastive.chunks=5', 'batch_size 64 does not divide into contrastive.chunks=5'),
+    ('contrastive.widths=(8,8)', 'name different whole numbers up to the width of the model, 768'),
+    ('contrastive.widths=(769,)', 'name different whole numbers up to the width of the model, 768'),
+    ('data.examples_per_row=3', 'use a multiple of 2, the texts of an item'),
+    ('data.seq_length=15', 'has no room for 2 texts of 8 tokens; raise it'),
+    ('contrastive.loss=cosent', 'name their contrastive.score_column'),
+    ('contrastive.temperature=0', 'outside (0, inf)'),
+  ],
+)
 def test_a_wrong_field_is_one_sentence(override, said):
   with pytest.raises(InputError) as error:
     config('x', override)
@@ -462,8 +475,11 @@ def test_items_share_a_row_and_equal_texts_have_equal_numbers():
 
 def test_the_longest_texts_of_an_item_are_cut_and_counted():
   found = config('x', 'data.seq_length=20', 'task.max_length=14')
-  items = [reading.Item('w', '0', ('a' * 4, 'b' * 30)), reading.Item('w', '1', ('c' * 9, 'd' * 9)),
-           reading.Item('w', '2', ('e' * 13, 'f'))]  # fmt: skip
+  items = [
+    reading.Item('w', '0', ('a' * 4, 'b' * 30)),
+    reading.Item('w', '1', ('c' * 9, 'd' * 9)),
+    reading.Item('w', '2', ('e' * 13, 'f')),
+  ]
   problems = Problems('train')
   rows = task.Items(found, Words(), items, problems)
   assert [len(ids) for (ids,) in rows.texts] == [4, 12, 8, 8, 12, 1]
@@ -484,8 +500,10 @@ def judged(found, items, vectors):
   """The answers and scores of the evaluation of items, of which each text has a given vector."""
   source = task.Judged(found, Words(), items, Problems('eval'))
   order = list(source.number)
-  packed = {'example_ids': np.zeros((len(order), 2), np.int32),
-            'vectors': np.zeros((len(order), 2, D), np.float32)}  # fmt: skip
+  packed = {
+    'example_ids': np.zeros((len(order), 2), np.int32),
+    'vectors': np.zeros((len(order), 2, D), np.float32),
+  }
   for row, text in enumerate(reversed(order)):  # in any order
     packed['example_ids'][row, 0] = source.number[text] + 1
     packed['vectors'][row, 0, : len(vectors[text])] = vectors[text]
@@ -507,8 +525,13 @@ def test_ranks_have_those_of_chance():
 def test_ranks_of_paragraphs_by_hand():
   found = config('x', 'contrastive.normalize=false', eval_spec='y')
   item = lambda i, *texts: reading.Item('w', str(i), texts)
-  items = [item(0, 'q', 'a'), item(1, 'r', 'b'), item(2, 's', 'c'), item(3, 's', 'a'),
-           item(4, 'a', 'b')]  # fmt: skip
+  items = [
+    item(0, 'q', 'a'),
+    item(1, 'r', 'b'),
+    item(2, 's', 'c'),
+    item(3, 's', 'a'),
+    item(4, 'a', 'b'),
+  ]
   vectors = {'q': [1, 0], 'r': [0, 1], 's': [1, 1], 'a': [3, 1], 'b': [2, 2], 'c': [1, 2]}
   answers, scores, source = judged(found, items, vectors)
   # q: a 3, b 2, c 1. r: b 2, c 2, a 1: a tie is a miss. s: a 4, b 4, c 3: a and c are right. a: of
@@ -528,8 +551,11 @@ def test_ranks_of_paragraphs_by_hand():
 
 def test_texts_of_equal_tokens_are_one_candidate():
   found = config('x', 'task.max_length=8', eval_spec='y')
-  items = [reading.Item('w', '0', ('q', 'a b c d e f g')), reading.Item('w', '1', ('q', 'h')),
-           reading.Item('w', '2', ('r', 'a b c d e f z z'))]  # fmt: skip
+  items = [
+    reading.Item('w', '0', ('q', 'a b c d e f g')),
+    reading.Item('w', '1', ('q', 'h')),
+    reading.Item('w', '2', ('r', 'a b c d e f z z')),
+  ]
   numbers = {'q': [1, 0], 'r': [1, 0], 'a b c d e f g': [2, 0], 'h': [1, 1]}
   answers, scores, source = judged(found, items, numbers | {items[2].texts[1]: [2, 0]})
   assert len(source) and len(source.read) == 4 and [a['rank'] for a in answers] == [1, 1, 1]
@@ -562,10 +588,13 @@ def test_the_fingerprint_of_an_evaluation_knows_scores_and_pairs():
     for items in (
       [item('w', '0', ('a', 'b'), 1.0), item('w', '1', ('c', 'd'), 2.0)],
       [item('w', '0', ('a', 'b'), 1.0), item('w', '1', ('c', 'd'), 3.0)],
-      [item('w', '0', ('a', 'b'), 1.0), item('w', '1', ('c', 'd'), 2.0),
-       item('w', '2', ('a', 'd'), 2.0)],
+      [
+        item('w', '0', ('a', 'b'), 1.0),
+        item('w', '1', ('c', 'd'), 2.0),
+        item('w', '2', ('a', 'd'), 2.0),
+      ],
     )
-  ]  # fmt: skip
+  ]
   assert len(set(marks)) == 3
 
 
@@ -606,12 +635,25 @@ def topics(tmp_path_factory):
 
 def small(folder, vocab, *overrides, arg='task=pairs,runlocal'):
   fields = [
-    f'data.train={folder}/train.tsv', f'data.eval={folder}/dev.tsv', f'tokenizer.path={vocab}',
-    f'model.vocab_size={len(WORDS) + 5}', 'model.hidden_size=16', 'model.num_hidden_layers=1',
-    'model.num_attention_heads=2', 'model.intermediate_size=32', 'model.dtype=float32',
-    'data.seq_length=32', 'batch_size=8', 'steps=6', 'eval.every=3', 'checkpoint.every=3',
-    'log.every=2', 'log.tensorboard=false', 'contrastive.chunks=2', *overrides,
-  ]  # fmt: skip
+    f'data.train={folder}/train.tsv',
+    f'data.eval={folder}/dev.tsv',
+    f'tokenizer.path={vocab}',
+    f'model.vocab_size={len(WORDS) + 5}',
+    'model.hidden_size=16',
+    'model.num_hidden_layers=1',
+    'model.num_attention_heads=2',
+    'model.intermediate_size=32',
+    'model.dtype=float32',
+    'data.seq_length=32',
+    'batch_size=8',
+    'steps=6',
+    'eval.every=3',
+    'checkpoint.every=3',
+    'log.every=2',
+    'log.tensorboard=false',
+    'contrastive.chunks=2',
+    *overrides,
+  ]
   return c.load(f'configs/contrastive.py:{arg}', [f'--config.{x}' for x in fields])
 
 
@@ -705,8 +747,9 @@ def test_a_preflight_knows_its_flops():
 def test_real_questions_and_paragraphs(shared):
   found = config(
     f'squad={shared}/squad/train-v1.1.head.json,tydi={shared}/tydiqa/tydiqa.goldp.en.train.json',
-    arg='task=squad', eval_spec=f'{shared}/xquad/xquad.en.json',
-  )  # fmt: skip
+    arg='task=squad',
+    eval_spec=f'{shared}/xquad/xquad.en.json',
+  )
   items, problems = read(found)
   assert len(items) == 4370 + 3696 and problems.counts[reading.AGAIN] > 3000
   items, _ = read(found, 'eval')

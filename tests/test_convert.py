@@ -100,9 +100,11 @@ def test_an_encoder_of_tensorflow_2(tmp_path, shared):
     'attention/key': '_attention_layer/_key_dense',
     'attention/value': '_attention_layer/_value_dense',
     'attention/output': '_attention_layer/_output_dense',
-    'attention_LayerNorm': '_attention_layer_norm', 'intermediate': '_intermediate_dense',
-    'output': '_output_dense', 'output_LayerNorm': '_output_layer_norm',
-  }  # fmt: skip
+    'attention_LayerNorm': '_attention_layer_norm',
+    'intermediate': '_intermediate_dense',
+    'output': '_output_dense',
+    'output_LayerNorm': '_output_layer_norm',
+  }
   embeddings = ['word_embeddings', 'position_embeddings', 'token_type_embeddings', 'LayerNorm']
   table = {'save_counter': np.array(3), 'optimizer/learning_rate': np.array(3)}
   for path, x in golden.items():
@@ -182,8 +184,12 @@ def test_half_precision_is_widened_and_told(tmp_path, capsys):
 
 def test_weights_without_a_head_say_what_they_can_do(tmp_path):
   """A classifier by its class; by its pooler where config.json names no class."""
-  for head, objective in (('classifier', 'classification'), ('tagger', 'tagging'),
-                          ('choice', 'choice'), ('qa', 'qa')):  # fmt: skip
+  for head, objective in (
+    ('classifier', 'classification'),
+    ('tagger', 'tagging'),
+    ('choice', 'choice'),
+    ('qa', 'qa'),
+  ):
     _, folder = exported(tmp_path / head, head)
     assert trained.load(folder).config.objective == objective
     rewrite(folder, dict, architectures=None)
@@ -331,9 +337,13 @@ def test_another_number_of_positions(tmp_path, capsys):
   assert 0.005 < np.std(ours['embedding'][24:]) < 0.04
 
 
-@pytest.mark.parametrize('source, sentence', [
-  ('no/such/folder', 'holds no run'), ('empty', 'holds no run'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'source, sentence',
+  [
+    ('no/such/folder', 'holds no run'),
+    ('empty', 'holds no run'),
+  ],
+)
 def test_a_source_that_is_nothing(tmp_path, source, sentence):
   (tmp_path / 'empty').mkdir()
   with pytest.raises(InputError, match=sentence):
@@ -527,9 +537,13 @@ def test_the_hubs_own_library_finds_what_it_has_kept(tmp_path):
 # ---- other families ------------------------------------------------------------------------------
 
 ROBERTA = dict(
-  model_type='roberta', vocab_size=len(WORDS), max_position_embeddings=26, type_vocab_size=1,
-  pad_token_id=1, layer_norm_eps=1e-5,
-)  # fmt: skip
+  model_type='roberta',
+  vocab_size=len(WORDS),
+  max_position_embeddings=26,
+  type_vocab_size=1,
+  pad_token_id=1,
+  layer_norm_eps=1e-5,
+)
 
 
 def as_roberta(folder, parts):
@@ -538,8 +552,11 @@ def as_roberta(folder, parts):
   def turned(tensors):
     model = config_json.read(folder).model
     bert, roberta = (parameter_names.table(family, model) for family in ('bert', parts))
-    tensors = {roberta[path].name: tensors[p.name] for path, p in bert.items()
-               if p.name in tensors and path in roberta}  # fmt: skip
+    tensors = {
+      roberta[path].name: tensors[p.name]
+      for path, p in bert.items()
+      if p.name in tensors and path in roberta
+    }
     table = 'roberta.embeddings.position_embeddings.weight'
     tensors[table] = np.concatenate([np.full((2, 12), 9, np.float32), tensors[table]])
     types = 'roberta.embeddings.token_type_embeddings.weight'
@@ -581,14 +598,28 @@ def theirs_made(tmp_path, kind, name, **sizes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', ['ForMaskedLM', 'ForSequenceClassification', 'Model',
-                                  'ForTokenClassification', 'ForQuestionAnswering',
-                                  'ForMultipleChoice'])  # fmt: skip
+@pytest.mark.parametrize(
+  'name',
+  [
+    'ForMaskedLM',
+    'ForSequenceClassification',
+    'Model',
+    'ForTokenClassification',
+    'ForQuestionAnswering',
+    'ForMultipleChoice',
+  ],
+)
 @pytest.mark.parametrize('kind', ['Roberta', 'DistilBert', 'Bert'])
 def test_theirs_compute_the_same_as_ours(tmp_path, kind, name):
   if kind == 'DistilBert':
-    sizes = dict(vocab_size=len(WORDS), dim=12, n_layers=2, n_heads=2, hidden_dim=20,
-                 max_position_embeddings=24)  # fmt: skip
+    sizes = dict(
+      vocab_size=len(WORDS),
+      dim=12,
+      n_layers=2,
+      n_heads=2,
+      hidden_dim=20,
+      max_position_embeddings=24,
+    )
   else:
     sizes = SIZES | (ROBERTA if kind == 'Roberta' else {'type_vocab_size': 2})
     sizes.pop('model_type', None)
@@ -637,14 +668,16 @@ def test_a_roberta_reads_a_text_and_a_pair_as_theirs(tmp_path):
 
 @pytest.mark.slow
 def test_a_bare_distilbert_goes_in_and_out(tmp_path):
-  sizes = dict(vocab_size=len(WORDS), dim=12, n_layers=2, n_heads=2, hidden_dim=20,
-               max_position_embeddings=24)  # fmt: skip
+  sizes = dict(
+    vocab_size=len(WORDS), dim=12, n_layers=2, n_heads=2, hidden_dim=20, max_position_embeddings=24
+  )
   folder = theirs_made(tmp_path, 'DistilBert', 'Model', **sizes)
   found = trained.load(folder)
   assert set(found.params) == {'encoder'} and not found.config.model.type_vocab_size
   convert.convert(str(folder), f'hf:{tmp_path}/again')
-  first, second = (safetensors.numpy.load_file(f / 'model.safetensors')
-                   for f in (folder, tmp_path / 'again'))  # fmt: skip
+  first, second = (
+    safetensors.numpy.load_file(f / 'model.safetensors') for f in (folder, tmp_path / 'again')
+  )
   assert first.keys() == second.keys()
   for key, x in first.items():
     np.testing.assert_array_equal(x, second[key])

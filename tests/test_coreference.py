@@ -309,9 +309,7 @@ def test_gap_scores_by_hand():
     answer('1', 'she', 'A', 'B'),
   ]
   got = gap_scores(answers)
-  assert got == {
-    'gap_f1': 50.0, 'gap_f1_masculine': 50.0, 'gap_f1_feminine': 50.0, 'gap_bias': 1.0
-  }  # fmt: skip
+  assert got == {'gap_f1': 50.0, 'gap_f1_masculine': 50.0, 'gap_f1_feminine': 50.0, 'gap_bias': 1.0}
   got = gap_scores([answer('7', 'they', 'A', 'A'), *answers])
   assert got['gap_f1'] == pytest.approx(100 * 2 * 0.6 * 0.6 / 1.2) and got['gap_bias'] == 1.0
   got = gap_scores(answers[2:])

@@ -272,9 +272,17 @@ def toy_search(beams, length_penalty=0.0, stop_ids=(0,), starts=(1, 2, 3), **opt
   choice = Choice(stop_ids=stop_ids, **options)
   seen = jax.nn.one_hot(starts, V) > 0
   return decoding.beam_search(
-    toy_step, {'history': starts}, jnp.asarray(TABLE)[starts], jnp.ones(len(starts), jnp.int32),
-    choice, beams=beams, max_tokens=N, length=99, length_penalty=length_penalty, seen_BV=seen,
-  )  # fmt: skip
+    toy_step,
+    {'history': starts},
+    jnp.asarray(TABLE)[starts],
+    jnp.ones(len(starts), jnp.int32),
+    choice,
+    beams=beams,
+    max_tokens=N,
+    length=99,
+    length_penalty=length_penalty,
+    seen_BV=seen,
+  )
 
 
 def toy_best(start, length_penalty, stop=0):
@@ -326,16 +334,29 @@ def test_a_beam_ends_where_the_model_has_no_more_places(beams):
   which nothing is read after."""
   starts, places = jnp.array([1, 2, 3]), jnp.array([1, 2, 3])
   ids, scores = decoding.beam_search(
-    toy_step, {'history': starts}, jnp.asarray(TABLE)[starts], places, Choice(), beams=beams,
-    max_tokens=N, length=4, length_penalty=0.0,
-  )  # fmt: skip
+    toy_step,
+    {'history': starts},
+    jnp.asarray(TABLE)[starts],
+    places,
+    Choice(),
+    beams=beams,
+    max_tokens=N,
+    length=4,
+    length_penalty=0.0,
+  )
   assert [len(x) for x in texts(ids)] == [4, 3, 2] and np.isfinite(scores).all()
   for row, ids_of, score in zip(starts.tolist(), texts(ids), scores):
     alone = decoding.beam_search(
-      toy_step, {'history': starts[row - 1 : row]}, jnp.asarray(TABLE)[row : row + 1],
-      jnp.ones(1, jnp.int32), Choice(), beams=beams, max_tokens=len(ids_of), length=99,
+      toy_step,
+      {'history': starts[row - 1 : row]},
+      jnp.asarray(TABLE)[row : row + 1],
+      jnp.ones(1, jnp.int32),
+      Choice(),
+      beams=beams,
+      max_tokens=len(ids_of),
+      length=99,
       length_penalty=0.0,
-    )  # fmt: skip
+    )
     assert texts(alone[0]) == [ids_of]
     np.testing.assert_allclose(alone[1][0], score, rtol=1e-6)
 

@@ -237,9 +237,12 @@ def test_a_teacher_that_was_exchanged_is_noticed(corpus_file, taught_from, stude
 def test_a_checkpoint_holds_nothing_of_the_teacher(corpus_file, student, tmp_path):
   workdir, state, _ = student
   config = small_pretrain(
-    corpus_file, f'--config.init_from={workdir}', '--config.corpus.rows=full',
-    '--config.loss.nsp_weight=0', '--config.corpus.short_seq_prob=0',
-  )  # fmt: skip
+    corpus_file,
+    f'--config.init_from={workdir}',
+    '--config.corpus.rows=full',
+    '--config.loss.nsp_weight=0',
+    '--config.corpus.short_seq_prob=0',
+  )
   alone, _ = train(config, tmp_path / 'alone')
   assert jax.tree.structure(alone) == jax.tree.structure(state)
   metas, sizes = [], []
@@ -295,8 +298,15 @@ def tables(tmp_path_factory):
 
 def task_config(vocab, tables, spec, *overrides):
   data = [f'--config.data.{name}={tables}/{name}.tsv' for name in ('train', 'eval')]
-  return load(vocab, spec, *data, '--config.data.seq_length=32', '--config.batch_size=4',
-              '--config.optimizer.learning_rate=1e-3', *overrides)  # fmt: skip
+  return load(
+    vocab,
+    spec,
+    *data,
+    '--config.data.seq_length=32',
+    '--config.batch_size=4',
+    '--config.optimizer.learning_rate=1e-3',
+    *overrides,
+  )
 
 
 @pytest.fixture(scope='module')
@@ -354,29 +364,36 @@ def test_a_released_teacher_teaches_too(vocab, tables, tuned, tmp_path):
     (DISTILL, ['table.labels=1|positive,0|negative'], 'give the run those of the teacher, in its'),
     (DISTILL, ['table.multi_label=true'], 'with multi_label=False and this run has True, so their'),
     (
-      DISTILL, ['table.long_texts=hierarchical', 'task.max_length=16'],
+      DISTILL,
+      ['table.long_texts=hierarchical', 'task.max_length=16'],
       'with hierarchical=False and this run has True, so their answers have not the same form',
     ),
     (
-      'configs/distill.py:task=pos', ['tagging.labels=0,1'],
+      'configs/distill.py:task=pos',
+      ['tagging.labels=0,1'],
       "was trained for 'classification' and this run is for 'tagging'; fine-tune a teacher",
     ),
     (DISTILL, ['distillation.soft_weight=0', 'distillation.label_weight=0'], 'nothing to learn'),
     (DISTILL, ['tokenizer.path={other}'], 'is not the vocabulary of'),
     (
-      DISTILL, ['tokenizer.path={other}', 'distillation.every_layer=0', 'init_from={elsewhere}'],
+      DISTILL,
+      ['tokenizer.path={other}', 'distillation.every_layer=0', 'init_from={elsewhere}'],
       'has another vocabulary than this run',
     ),
     ('configs/distill.py:runlocal', ['epochs=0', 'steps=2'], 'does not predict masked words'),
   ],
-)  # fmt: skip
+)
 def test_a_teacher_that_does_not_fit_is_refused_in_a_sentence(
   spec, overrides, sentence, vocab, tables, tuned, tmp_path, corpus_file
 ):
   (tmp_path / 'vocab.txt').write_text(vocab.read_text().replace('winter', 'summer'))
   if any('elsewhere' in x for x in overrides):
-    config = task_config(vocab, tables, 'configs/finetune.py:task=sst2',
-                         f'--config.tokenizer.path={tmp_path / "vocab.txt"}')  # fmt: skip
+    config = task_config(
+      vocab,
+      tables,
+      'configs/finetune.py:task=sst2',
+      f'--config.tokenizer.path={tmp_path / "vocab.txt"}',
+    )
     train(config, tmp_path / 'elsewhere')
   places = {'other': tmp_path / 'vocab.txt', 'elsewhere': tmp_path / 'elsewhere'}
   overrides = [f'--config.{x.format(**places)}' for x in overrides]
@@ -408,9 +425,13 @@ def test_the_stretches_of_a_teacher_begin_with_examples():
 
 
 def test_hidden_states_of_another_width_have_no_cosine(corpus_file, taught_from, tmp_path):
-  wide = [f'--config.tokenizer.path={taught_from}/vocab.txt', '--config.distillation.every_layer=0',
-          '--config.model.hidden_size=16', '--config.model.vocab_size=200',
-          '--config.model.num_attention_heads=2']  # fmt: skip
+  wide = [
+    f'--config.tokenizer.path={taught_from}/vocab.txt',
+    '--config.distillation.every_layer=0',
+    '--config.model.hidden_size=16',
+    '--config.model.vocab_size=200',
+    '--config.model.num_attention_heads=2',
+  ]
   config = distilled(corpus_file, taught_from, *wide)
   with pytest.raises(InputError, match='teacher are 32 wide and those of this run 16.*_weight=0'):
     run_setup.read_inputs(config, tmp_path / 'run')
@@ -438,7 +459,7 @@ def test_a_preflight_counts_the_teacher(taught_from):
   config = config_lib.load(
     'configs/distill.py:runlocal',
     [f'--config.teacher={taught_from}', *(f'--config.model.{x}' for x in SIZES)],
-  )  # fmt: skip
+  )
   objective = preflight.objective_of(config)
   given = jax.tree.leaves(step.constants_of(config, objective).given)
   assert sum(x.size for x in given) > models.count_parameters(

@@ -101,10 +101,16 @@ def test_numbers_are_dropped_or_scaled():
 
 def model(**changes):
   small = dict(
-    vocab_size=9, hidden_size=64, num_hidden_layers=1, num_attention_heads=4, intermediate_size=8,
-    max_position_embeddings=64, norm_placement='pre', hidden_dropout_prob=0.0,
+    vocab_size=9,
+    hidden_size=64,
+    num_hidden_layers=1,
+    num_attention_heads=4,
+    intermediate_size=8,
+    max_position_embeddings=64,
+    norm_placement='pre',
+    hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
-  )  # fmt: skip
+  )
   return models.ModelConfig(**bert('tiny', **small | changes))
 
 

@@ -139,10 +139,18 @@ def test_the_discriminator_is_transformers():
   torch, transformers = pytest.importorskip('torch'), pytest.importorskip('transformers')
   objective = electra()
   params, batch = objective.init(jax.random.key(0)), batch_of(objective)
-  theirs = transformers.ElectraForPreTraining(transformers.ElectraConfig(
-    vocab_size=20, embedding_size=32, hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
-    intermediate_size=16, max_position_embeddings=8, attn_implementation='eager',
-  )).eval()  # fmt: skip
+  theirs = transformers.ElectraForPreTraining(
+    transformers.ElectraConfig(
+      vocab_size=20,
+      embedding_size=32,
+      hidden_size=32,
+      num_hidden_layers=1,
+      num_attention_heads=4,
+      intermediate_size=16,
+      max_position_embeddings=8,
+      attn_implementation='eager',
+    )
+  ).eval()
   state = {}
 
   def put(name, tree):
@@ -238,8 +246,9 @@ def test_disentangled_steps_are_those_of_a_delta():
   settings.update(dict(warmup=0.0, learning_rate=0.01, name='adamw'))
   tables = lambda tree: {n: x for n, x in tree['embeddings'].items() if n.endswith('_embeddings')}
   deltas = dict(params, deltas=jax.tree.map(jnp.zeros_like, tables(params['encoder'])))
-  deltas['encoder'] = dict(params['encoder'], embeddings={'LayerNorm':
-    params['encoder']['embeddings']['LayerNorm']})  # fmt: skip
+  deltas['encoder'] = dict(
+    params['encoder'], embeddings={'LayerNorm': params['encoder']['embeddings']['LayerNorm']}
+  )
 
   def whole(tree):
     fixed = jax.lax.stop_gradient(tables(tree['generator']['encoder']))
@@ -322,9 +331,13 @@ def test_the_generator_fills_masks(run, sharing):
   model = Model(found)
   ids = np.array([[2, *found.tokenizer.encode_with_masks(text), 3]])
   places = np.arange(ids.shape[1])[None]
-  batch = {'input_ids': ids, 'token_type_ids': 0 * ids, 'position_ids': places,
-           'segment_ids': 0 * ids + 1,
-           'masked_positions': np.argwhere(ids == found.tokenizer.mask_id)[:, 1:]}  # fmt: skip
+  batch = {
+    'input_ids': ids,
+    'token_type_ids': 0 * ids,
+    'position_ids': places,
+    'segment_ids': 0 * ids + 1,
+    'masked_positions': np.argwhere(ids == found.tokenizer.mask_id)[:, 1:],
+  }
   shares = np.asarray(jax.nn.softmax(objective.generated(params, batch)))[0, 0]
   ((best,),) = model.fill_mask([text], top_k=3)
   assert [found.tokenizer.pieces[i] for i in np.argsort(-shares)[:3]] == [
@@ -341,8 +354,17 @@ def test_the_generator_fills_masks(run, sharing):
 
 def test_fill_mask_of_a_run_by_the_command(run, tmp_path):
   (tmp_path / 'in.txt').write_text('the first [MASK] of it\n')
-  given = ['--model', str(run[0]), '--task', 'fill-mask', '--input', str(tmp_path / 'in.txt'),
-           '--output', str(tmp_path / 'out.jsonl'), '--no-cache']  # fmt: skip
+  given = [
+    '--model',
+    str(run[0]),
+    '--task',
+    'fill-mask',
+    '--input',
+    str(tmp_path / 'in.txt'),
+    '--output',
+    str(tmp_path / 'out.jsonl'),
+    '--no-cache',
+  ]
   predict_main(given)
   (answer,) = (tmp_path / 'out.jsonl').read_text().splitlines()
   assert len(json.loads(answer)['masks'][0]) == 5

@@ -19,12 +19,18 @@ from bert_jax.objectives.translation import Denoising, Translation
 CLS, SEP, MASK = 2, 3, 4
 S, T = 14, 12
 KINDS = {
-  'vaswani': dict(position_embeddings='sinusoidal', embedding_scale=True, embedding_norm=False,
-                  hidden_act='relu', mlm_head='none', type_vocab_size=0),
+  'vaswani': dict(
+    position_embeddings='sinusoidal',
+    embedding_scale=True,
+    embedding_norm=False,
+    hidden_act='relu',
+    mlm_head='none',
+    type_vocab_size=0,
+  ),
   'bart': dict(mlm_head='none', type_vocab_size=0, num_decoder_layers=1),
   'rotary': dict(position_embeddings='rotary', norm_placement='pre', scan_layers=True),
   'narrow': dict(embedding_size=8, tie_word_embeddings=False, share_layers=True),
-}  # fmt: skip
+}
 
 
 def objective(kind='vaswani', slots=3, **changes):
@@ -126,11 +132,18 @@ def test_words_share_a_table_and_the_decoder_has_no_types():
   assert {'layer_0'} == {x for x in params['decoder'] if x.startswith('layer')}
   assert 'embeddings' not in objective('vaswani').init(jax.random.key(0))['decoder']
   # The base model of Vaswani et al., table 3, has 65 million: 37,000 shared pieces.
-  base = dict(vocab_size=37_000, hidden_size=512, num_hidden_layers=6, num_attention_heads=8,
-              intermediate_size=2048, vocab_multiple=1)  # fmt: skip
+  base = dict(
+    vocab_size=37_000,
+    hidden_size=512,
+    num_hidden_layers=6,
+    num_attention_heads=8,
+    intermediate_size=2048,
+    vocab_multiple=1,
+  )
   config = model(**KINDS['vaswani'] | base)
-  count = models.count_parameters(jax.eval_shape(lambda key: encoder_decoder.init(config, key),
-                                                 jax.random.key(0)))  # fmt: skip
+  count = models.count_parameters(
+    jax.eval_shape(lambda key: encoder_decoder.init(config, key), jax.random.key(0))
+  )
   layer = 4 * (512 * 512 + 512) + 2 * 512
   inner = 2 * 512 * 2048 + 2048 + 512 + 2 * 512
   assert count == 37_000 * 512 + 6 * (layer + inner) + 6 * (2 * layer + inner) == 63_082_496
@@ -185,8 +198,11 @@ def searched(of, params, pair, beams):
   for n in range(1, of.longest + 1):
     rows = batch_of([[(source, [*ids, 0])] for _, ids in beams_now])
     logs = jax.nn.log_softmax(run(params, rows)[:, n - 1])
-    new = [(s + float(p), [*ids, i]) for (s, ids), of_beam in zip(beams_now, logs)
-           for i, p in enumerate(of_beam[:99])]  # fmt: skip
+    new = [
+      (s + float(p), [*ids, i])
+      for (s, ids), of_beam in zip(beams_now, logs)
+      for i, p in enumerate(of_beam[:99])
+    ]
     new = sorted(new, key=lambda x: -x[0])[: 2 * beams]
     is_over = lambda ids: ids[-1] == SEP or len(ids) == of.longest or len(ids) > limit
     ended += [(s / n, ids) for s, ids in new[:beams] if is_over(ids)]

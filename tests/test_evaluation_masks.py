@@ -62,15 +62,26 @@ def test_as_many_are_masked_as_the_rate_takes(corpus_file):
   assert most('masking.masked_lm_prob=0.4') == 13
 
 
-@pytest.mark.parametrize('tokens, rate, cap, fits', [
-  (128, 0.15, 20, True), (512, 0.15, 77, True), (512, 0.15, 76, True), (512, 0.15, 75, False),
-  (128, 0.4, 20, False), (128, 0.4, 0, True), (64, 0.4, 10, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'tokens, rate, cap, fits',
+  [
+    (128, 0.15, 20, True),
+    (512, 0.15, 77, True),
+    (512, 0.15, 76, True),
+    (512, 0.15, 75, False),
+    (128, 0.4, 20, False),
+    (128, 0.4, 0, True),
+    (64, 0.4, 10, False),
+  ],
+)
 def test_a_cap_below_the_rate_is_refused_where_a_run_begins(corpus_file, tokens, rate, cap, fits):
   config = small_pretrain(
-    corpus_file, f'--config.data.seq_length={tokens}', f'--config.masking.masked_lm_prob={rate}',
-    f'--config.masking.max_predictions_per_seq={cap}', '--config.model.max_position_embeddings=512',
-  )  # fmt: skip
+    corpus_file,
+    f'--config.data.seq_length={tokens}',
+    f'--config.masking.masked_lm_prob={rate}',
+    f'--config.masking.max_predictions_per_seq={cap}',
+    '--config.model.max_position_embeddings=512',
+  )
   if fits:
     c.check_beginning(config)
     return

@@ -17,9 +17,14 @@ def test_packed_examples_keep_their_values(tokenizer):
   at = np.array([rng.integers(0, n) for n in lengths])
   tags = [rng.integers(1, 9, n) for n in lengths]
   source = Examples(
-    tokenizer, texts, seq_length=32, slots=5, per_example={'labels': labels},
-    positions={'at': at}, per_token={'tags': (tags, np.int32)},
-  )  # fmt: skip
+    tokenizer,
+    texts,
+    seq_length=32,
+    slots=5,
+    per_example={'labels': labels},
+    positions={'at': at},
+    per_token={'tags': (tags, np.int32)},
+  )
   assert len(source) < 25 and source.fill > 0.8
   seen = []
   for i in range(len(source)):
@@ -72,15 +77,24 @@ def test_a_fingerprint_changes_with_whatever_an_example_carries(tokenizer):
   def fingerprint(token=7, label=1, at=2, tag=3, seq_length=16, item=1):
     texts = [(np.array([5, token], np.int32),), (np.array([6], np.int32),)]
     return Examples(
-      tokenizer, texts, seq_length=seq_length, slots=2, items=[0, item],
-      per_example={'labels': np.array([0, label])}, positions={'at': np.array([1, at])},
+      tokenizer,
+      texts,
+      seq_length=seq_length,
+      slots=2,
+      items=[0, item],
+      per_example={'labels': np.array([0, label])},
+      positions={'at': np.array([1, at])},
       per_token={'tags': ([np.array([1, 2, 1, tag]), np.array([1, 1, 1])], np.int32)},
-    ).fingerprint  # fmt: skip
+    ).fingerprint
 
   changed = [
-    fingerprint(token=8), fingerprint(label=0), fingerprint(at=1), fingerprint(tag=2),
-    fingerprint(seq_length=17), fingerprint(item=0),
-  ]  # fmt: skip
+    fingerprint(token=8),
+    fingerprint(label=0),
+    fingerprint(at=1),
+    fingerprint(tag=2),
+    fingerprint(seq_length=17),
+    fingerprint(item=0),
+  ]
   assert len({fingerprint(), *changed}) == 7 and fingerprint() == fingerprint()
 
 

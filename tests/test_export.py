@@ -116,8 +116,12 @@ def test_a_norm_that_distilbert_has_not_is_a_bert(tmp_path):
 
 
 def test_what_a_model_is_asked_unless_told():
-  for head, task in (('next sentence', 'next-sentence'), ('encoder and pooler', 'embed'),
-                     ('pretraining', 'fill-mask'), ('classifier', 'classify')):  # fmt: skip
+  for head, task in (
+    ('next sentence', 'next-sentence'),
+    ('encoder and pooler', 'embed'),
+    ('pretraining', 'fill-mask'),
+    ('classifier', 'classify'),
+  ):
     assert Model(made(head)).default_task == task
   with pytest.raises(InputError, match='dtype is 7; use float32 or bfloat16'):
     Model(made('classifier'), dtype=7)
@@ -333,10 +337,21 @@ def with_sentencepiece(path):
   """A Trained with a small SentencePiece vocabulary, which is written to a path."""
   with path.open('wb') as file:
     sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=iter(TEXTS * 20), model_writer=file, vocab_size=40, hard_vocab_limit=False,
-      pad_id=0, unk_id=1, bos_id=2, eos_id=3, pad_piece='[PAD]', unk_piece='[UNK]',
-      bos_piece='[CLS]', eos_piece='[SEP]', control_symbols=['[MASK]'], minloglevel=2,
-    )  # fmt: skip
+      sentence_iterator=iter(TEXTS * 20),
+      model_writer=file,
+      vocab_size=40,
+      hard_vocab_limit=False,
+      pad_id=0,
+      unk_id=1,
+      bos_id=2,
+      eos_id=3,
+      pad_piece='[PAD]',
+      unk_piece='[UNK]',
+      bos_piece='[CLS]',
+      eos_piece='[SEP]',
+      control_symbols=['[MASK]'],
+      minloglevel=2,
+    )
   return made('masked-lm')._replace(tokenizer=tokenizers.load(path))
 
 

@@ -25,9 +25,16 @@ from bert_jax.objectives.mlm_nsp import MlmNsp
 
 FILE = Path(__file__).parent / 'golden' / 'hf_families.npz'
 ROOT = Path(__file__).parents[1]
-SMALL = dict(vocab_size=101, hidden_size=24, num_attention_heads=3, intermediate_size=40,
-             vocab_multiple=1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-             dtype='float32')  # fmt: skip
+SMALL = dict(
+  vocab_size=101,
+  hidden_size=24,
+  num_attention_heads=3,
+  intermediate_size=40,
+  vocab_multiple=1,
+  hidden_dropout_prob=0.0,
+  attention_probs_dropout_prob=0.0,
+  dtype='float32',
+)
 # {architecture: (fields of the model, lengths of rows)}. ModernBERT's rows are longer than its
 # window, and long enough to be computed in blocks.
 CASES = {
@@ -98,24 +105,48 @@ def theirs(name, objective, params, batch):
   import transformers
 
   model = objective.model
-  sizes = {field: getattr(model, field) for field in (
-    'vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads', 'intermediate_size',
-    'max_position_embeddings')}  # fmt: skip
+  sizes = {
+    field: getattr(model, field)
+    for field in (
+      'vocab_size',
+      'hidden_size',
+      'num_hidden_layers',
+      'num_attention_heads',
+      'intermediate_size',
+      'max_position_embeddings',
+    )
+  }
   kind, config, tensors = {
-    'modern': (transformers.ModernBertForMaskedLM, transformers.ModernBertConfig(
-      **sizes, local_attention=16, attn_implementation='eager', pad_token_id=0), modernbert),
-    'albert': (transformers.AlbertForPreTraining, transformers.AlbertConfig(
-      **sizes, embedding_size=16, hidden_dropout_prob=0, attn_implementation='eager'), albert),
-    'fnet': (transformers.FNetForPreTraining, transformers.FNetConfig(
-      **sizes, type_vocab_size=4, hidden_dropout_prob=0), fnet),
-  }[name]  # fmt: skip
+    'modern': (
+      transformers.ModernBertForMaskedLM,
+      transformers.ModernBertConfig(
+        **sizes, local_attention=16, attn_implementation='eager', pad_token_id=0
+      ),
+      modernbert,
+    ),
+    'albert': (
+      transformers.AlbertForPreTraining,
+      transformers.AlbertConfig(
+        **sizes, embedding_size=16, hidden_dropout_prob=0, attn_implementation='eager'
+      ),
+      albert,
+    ),
+    'fnet': (
+      transformers.FNetForPreTraining,
+      transformers.FNetConfig(**sizes, type_vocab_size=4, hidden_dropout_prob=0),
+      fnet,
+    ),
+  }[name]
   net = kind(config).eval()
   tensors = {k: torch.tensor(np.array(x)) for k, x in tensors(params, model).items()}
   missing, unknown = net.load_state_dict(tensors, strict=False)
   assert not unknown and all('decoder' in k or k.endswith('_ids') for k in missing), missing
   net.tie_weights()
-  inputs = {'input_ids': batch['input_ids'], 'attention_mask': batch['segment_ids'],
-            'token_type_ids': batch['token_type_ids']}  # fmt: skip
+  inputs = {
+    'input_ids': batch['input_ids'],
+    'attention_mask': batch['segment_ids'],
+    'token_type_ids': batch['token_type_ids'],
+  }
   if name == 'modern':
     del inputs['token_type_ids']
   if name == 'fnet':
@@ -244,11 +275,16 @@ def test_hidden_states_and_logits(name, source):
 
 @pytest.mark.parametrize(
   'name, changes',
-  [('modern', {'scan_layers': True}), ('modern', {'scan_layers': True, 'remat': 'full'}),
-   ('modern', {'attention_implementation': 'xla'}), ('albert', {'scan_layers': True}),
-   ('albert', {'remat': 'dots'}), ('fnet', {'scan_layers': True})],
+  [
+    ('modern', {'scan_layers': True}),
+    ('modern', {'scan_layers': True, 'remat': 'full'}),
+    ('modern', {'attention_implementation': 'xla'}),
+    ('albert', {'scan_layers': True}),
+    ('albert', {'remat': 'dots'}),
+    ('fnet', {'scan_layers': True}),
+  ],
   ids=str,
-)  # fmt: skip
+)
 def test_another_way_to_compute_is_the_same_model(name, changes):
   objective, batch = objective_of(name), batch_of(name)
   params, other = params_of(objective), objective_of(name, **changes)

@@ -98,9 +98,12 @@ def test_other_devices_may_round_otherwise_and_nothing_else():
 
 def folder_of(root):
   for name, text in {
-    'checkpoints/10/meta': '{"step": 10}', 'checkpoints/20/meta': '{"step": 20}',
-    'vocab.txt': 'a\nb\nc\nd\n', 'config.json': '{\n "seed": 0\n}\n', 'empty': '',
-  }.items():  # fmt: skip
+    'checkpoints/10/meta': '{"step": 10}',
+    'checkpoints/20/meta': '{"step": 20}',
+    'vocab.txt': 'a\nb\nc\nd\n',
+    'config.json': '{\n "seed": 0\n}\n',
+    'empty': '',
+  }.items():
     (root / name).parent.mkdir(parents=True, exist_ok=True)
     (root / name).write_text(text)
   return root
@@ -126,8 +129,9 @@ def test_every_kind_of_file_gets_every_fault_one_at_a_time(tmp_path):
     assert fault_files.inject(again, number, random.Random(number)) == (path, fault)
     assert contents(again) == after
   assert {fault for name, fault in injected if name == 'vocab.txt'} == {
-    *fault_files.ANY_FILE, *fault_files.OF_LINES
-  }  # fmt: skip
+    *fault_files.ANY_FILE,
+    *fault_files.OF_LINES,
+  }
   assert {fault for name, fault in injected if name == 'meta'} == {*fault_files.ANY_FILE}
 
 

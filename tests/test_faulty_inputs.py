@@ -67,9 +67,13 @@ def refused(function, *arguments, most=700, **options):
 def test_json_is_read_or_not_json():
   assert json_value('{"a": [1, "x"]}') == {'a': [1, 'x']} and json_value(b'[]') == []
   for text_, why in (
-    (DEEP, 'nested too deeply'), ('[' * 101 + ']' * 101, 'nested too deeply'), (HUGE, '4,300'),
-    ('{', 'not JSON'), (b'"\xff"', 'not UTF-8'), ('{"a":' * 101 + '1' + '}' * 101, 'too deeply'),
-  ):  # fmt: skip
+    (DEEP, 'nested too deeply'),
+    ('[' * 101 + ']' * 101, 'nested too deeply'),
+    (HUGE, '4,300'),
+    ('{', 'not JSON'),
+    (b'"\xff"', 'not UTF-8'),
+    ('{"a":' * 101 + '1' + '}' * 101, 'too deeply'),
+  ):
     with pytest.raises(NotJson, match=why):
       json_value(text_)
   assert json_value('[' * 100 + ']' * 100) and len(json_value(json.dumps([[]] * 500))) == 500
@@ -86,19 +90,34 @@ def test_a_sentence_quotes_a_line_at_most():
 
 GAP = 'ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL\n'
 RECORDS = {
-  'gap': (GAP + f'g\tAnn saw Eve, she left.\tshe\t{HUGE}\tAnn\t0\tTRUE\tEve\t8\tFALSE\tu\n',
-          '.tsv'),
-  'wsc': (f'{{"text": "Ann she", "label": 1, "target": {{"span1_text": "Ann", "span1_index": {HUGE}'
-          ', "span2_text": "she", "span2_index": 1}}\n', '.jsonl'),
-  'wsc, a text': (json.dumps({'text': 'Ann she', 'label': 1, 'target': {
-    'span1_text': 'Ann', 'span1_index': HUGE, 'span2_text': 'she', 'span2_index': 1}}) + '\n',
-    '.jsonl'),
+  'gap': (
+    GAP + f'g\tAnn saw Eve, she left.\tshe\t{HUGE}\tAnn\t0\tTRUE\tEve\t8\tFALSE\tu\n',
+    '.tsv',
+  ),
+  'wsc': (
+    f'{{"text": "Ann she", "label": 1, "target": {{"span1_text": "Ann", "span1_index": {HUGE}'
+    ', "span2_text": "she", "span2_index": 1}}\n',
+    '.jsonl',
+  ),
+  'wsc, a text': (
+    json.dumps(
+      {
+        'text': 'Ann she',
+        'label': 1,
+        'target': {'span1_text': 'Ann', 'span1_index': HUGE, 'span2_text': 'she', 'span2_index': 1},
+      }
+    )
+    + '\n',
+    '.jsonl',
+  ),
   'wsc, a target': (json.dumps({'text': 'Ann she', 'label': 1, 'target': DEEP}) + '\n', '.jsonl'),
   'swag': (f',sent1,sent2,ending0,ending1,label\n0,a,b,c,d,{HUGE}\n', '.csv'),
-  'copa': (json.dumps(dict(premise='p', question='cause', choice1='a', choice2='b', label=HUGE)),
-           '.jsonl'),
+  'copa': (
+    json.dumps(dict(premise='p', question='cause', choice1='a', choice2='b', label=HUGE)),
+    '.jsonl',
+  ),
   'dream': (f'[[["a"], [{{"question": "q", "choice": ["a", "b"], "answer": {DEEP}', '.json'),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize('name', RECORDS)
@@ -122,8 +141,14 @@ def test_huge_numbers_and_deep_json_in_labels_answers_and_tags(tmp_path):
     assert 'is no list of labels' in refused(
       read, classification.read, 'classification', path, **fields
     )
-  squad = {'paragraphs': [{'context': 'a b', 'qas': [{'id': 'q', 'question': 'w', 'answers': [
-    {'text': 'b', 'answer_start': '@'}]}]}]}  # fmt: skip
+  squad = {
+    'paragraphs': [
+      {
+        'context': 'a b',
+        'qas': [{'id': 'q', 'question': 'w', 'answers': [{'text': 'b', 'answer_start': '@'}]}],
+      }
+    ]
+  }
   (tmp_path / 'a.json').write_text(json.dumps({'data': [squad]}).replace('"@"', HUGE))
   assert '4,300 digits' in refused(read, qa.questions, 'qa', tmp_path / 'a.json')
   placed = ''.join(f'x{HUGE}\tO\n' for _ in range(3))
@@ -159,15 +184,21 @@ SIZED = dict.fromkeys(config_json.SIZES, 2)
     ({'model_type': 'modernbert', 'num_hidden_layers': 2 * 10**9}, 'write 10,000 at most'),
     ({'model_type': 'modernbert', 'rope_parameters': {'full_attention': 5}}, 'write an object'),
     ({'model_type': 'modernbert', 'rope_parameters': {'rope_theta': 5.0}}, 'write an object'),
-    ({'model_type': 'modernbert', 'rope_parameters': {'full_attention': {'rope_theta': LONG}}},
-     'write a number above 1'),
-    ({'model_type': 'modernbert', 'num_hidden_layers': 2, 'layer_types': [['x'], 'x']},
-     'full_attention in every n-th layer'),
-    ({'model_type': 'modernbert', 'num_hidden_layers': 2, 'layer_types': ['sliding_attention']},
-     'full_attention in every n-th layer'),
+    (
+      {'model_type': 'modernbert', 'rope_parameters': {'full_attention': {'rope_theta': LONG}}},
+      'write a number above 1',
+    ),
+    (
+      {'model_type': 'modernbert', 'num_hidden_layers': 2, 'layer_types': [['x'], 'x']},
+      'full_attention in every n-th layer',
+    ),
+    (
+      {'model_type': 'modernbert', 'num_hidden_layers': 2, 'layer_types': ['sliding_attention']},
+      'full_attention in every n-th layer',
+    ),
     ({'model_type': 'bart', 'encoder_ffn_dim': 2, 'decoder_ffn_dim': LONG}, 'decoder_ffn_dim is'),
   ],
-)  # fmt: skip
+)
 def test_what_a_released_config_says_is_checked_and_quoted_in_part(tmp_path, content, why):
   (tmp_path / 'config.json').write_text(json.dumps({'hidden_size': 2} | content))
   assert why in refused(config_json.read, tmp_path)
@@ -177,14 +208,18 @@ def test_what_a_released_config_says_is_checked_and_quoted_in_part(tmp_path, con
   'files, why',
   [
     ({'vocab.txt': f'[PAD]\n{LONG}\n{LONG}\n'}, 'on lines 2 and 3'),
-    ({'vocab.txt': 'a\n', 'tokenizer_config.json': json.dumps({'do_lower_case': LONG})},
-     'write true or false'),
-    ({'vocab.txt': 'a\n', 'tokenizer_config.json': f'{{"tokenizer_class": "Herbert{LONG}"}}'},
-     'splits words otherwise'),
+    (
+      {'vocab.txt': 'a\n', 'tokenizer_config.json': json.dumps({'do_lower_case': LONG})},
+      'write true or false',
+    ),
+    (
+      {'vocab.txt': 'a\n', 'tokenizer_config.json': f'{{"tokenizer_class": "Herbert{LONG}"}}'},
+      'splits words otherwise',
+    ),
     ({'vocab.json': json.dumps({LONG: 'x'}), 'merges.txt': ''}, 'is no number'),
     ({'vocab.json': '{"a": 0}', 'merges.txt': LONG}, 'a line that is no pair'),
   ],
-)  # fmt: skip
+)
 def test_a_vocabulary_is_quoted_in_part(tmp_path, files, why):
   for name, text_ in files.items():
     (tmp_path / name).write_text(text_)
@@ -243,8 +278,9 @@ def test_a_mistake_in_a_config_file_is_one_sentence_with_its_line(tmp_path, cont
   'shape, strides', [((2**30,), (0,)), ((2**15, 2**15), (0, 0)), ((6, 2**30), (1, 0))]
 )
 def test_a_small_bin_cannot_claim_gigabytes(tmp_path, shape, strides):
-  path = zipped(tmp_path / 'a.bin', table(w=rebuilt('0', 'FloatStorage', 6, 0, shape, strides)),
-                s0=bytes(24))  # fmt: skip
+  path = zipped(
+    tmp_path / 'a.bin', table(w=rebuilt('0', 'FloatStorage', 6, 0, shape, strides)), s0=bytes(24)
+  )
   assert 'reaches beyond its storage of 6 numbers' in refused(torch_pickle.read, path)
 
 
@@ -541,9 +577,13 @@ def test_damaged_files_of_all_formats_are_read_or_named():
 def test_what_is_neither_read_nor_named_is_seen(tmp_path, monkeypatch):
   campaign = fault_inputs.Campaign(0, tmp_path)
   for raised, verdict in (
-    (InputError('a sentence'), 'named'), (ValueError('x'), 'traceback'), (None, 'read'),
-    (InputError('x' * 9_000), 'traceback'), (MemoryError(), 'memory'), (EOFError(), 'traceback'),
-  ):  # fmt: skip
+    (InputError('a sentence'), 'named'),
+    (ValueError('x'), 'traceback'),
+    (None, 'read'),
+    (InputError('x' * 9_000), 'traceback'),
+    (MemoryError(), 'memory'),
+    (EOFError(), 'traceback'),
+  ):
 
     def read(_, raised=raised):
       if raised:

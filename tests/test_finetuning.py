@@ -47,8 +47,9 @@ def glue_file(path, name, number, seed, labelled=True):
   rows = [line.format(sentence(rng), labels[i % len(labels)], sentence(rng)) for i in range(number)]
   if not labelled:  # as the published test files: an index, and no label
     columns = {'cola': ['sentence'], 'sst2': ['sentence']}.get(name)
-    wanted = columns or [x for x in header.split('\t') if 'sentence' in x or 'question' in x
-                         or 'String' in x]  # fmt: skip
+    wanted = columns or [
+      x for x in header.split('\t') if 'sentence' in x or 'question' in x or 'String' in x
+    ]
     header = '\t'.join(['index', *wanted])
     rows = ['\t'.join([str(i), *(sentence(rng) for _ in wanted)]) for i in range(number)]
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,10 +67,14 @@ def train_glue(home, vocab, names):
       glue_file(home / folder / f'dev{kind}.tsv', name, 20, 1)
       glue_file(home / folder / f'test{kind}.tsv', name, 10, 2, labelled=False)
     config = load(
-      vocab, f'configs/finetune.py:task={name}', f'--config.data.train={home}/{folder}/train.tsv',
-      f'--config.data.eval={home}/{folder}/dev{kinds[0]}.tsv', '--config.data.seq_length=32',
-      '--config.optimizer.warmup=0', '--config.batch_size=4',  # of one size, one program
-    )  # fmt: skip
+      vocab,
+      f'configs/finetune.py:task={name}',
+      f'--config.data.train={home}/{folder}/train.tsv',
+      f'--config.data.eval={home}/{folder}/dev{kinds[0]}.tsv',
+      '--config.data.seq_length=32',
+      '--config.optimizer.warmup=0',
+      '--config.batch_size=4',  # of one size, one program
+    )
     runs[folder] = home / 'runs' / folder
     train.train(config, runs[folder])
   return runs
@@ -96,7 +101,10 @@ def test_every_glue_task_trains_and_becomes_a_leaderboard_file(others, glue_runs
   found = glue.glue(runs, home, tmp_path)
   files = {path.stem for path in tmp_path.glob('*.tsv')}
   assert files == {FOLDER[name] for name in (*SOME, *others)} - {'MNLI'} | {
-    'MNLI-m', 'MNLI-mm', 'AX'}  # fmt: skip
+    'MNLI-m',
+    'MNLI-mm',
+    'AX',
+  }
   with pytest.raises(InputError, match='is no run of STS-B'):
     glue.glue({'STS-B': runs['RTE']}, home, tmp_path)
   with pytest.raises(InputError, match='RTE/dev.tsv is missing'):
@@ -143,11 +151,17 @@ def test_other_tables_train_and_evaluate(task, tmp_path, vocab):
   text = '\n'.join(line.format(sentence(rng), sentence(rng)) for line in lines)
   (tmp_path / name).write_text(text + '\n')
   config = load(
-    vocab, f'configs/finetune.py:task={task}', f'--config.data.train={tmp_path}/{name}',
-    f'--config.data.eval={tmp_path}/{name}', '--config.data.seq_length=32',
-    '--config.optimizer.warmup=0', '--config.batch_size=4', '--config.data.examples_per_row=1',
-    '--config.steps=0', '--config.epochs=3',
-  )  # fmt: skip
+    vocab,
+    f'configs/finetune.py:task={task}',
+    f'--config.data.train={tmp_path}/{name}',
+    f'--config.data.eval={tmp_path}/{name}',
+    '--config.data.seq_length=32',
+    '--config.optimizer.warmup=0',
+    '--config.batch_size=4',
+    '--config.data.examples_per_row=1',
+    '--config.steps=0',
+    '--config.epochs=3',
+  )
   state, metrics = train.train(config, tmp_path / 'run')
   assert int(state.step) == 2
   assert metrics['classification_accuracy'] in (0.0, 0.5, 1.0)
@@ -171,8 +185,12 @@ def test_other_tables_train_and_evaluate(task, tmp_path, vocab):
 def test_a_model_of_glues_files_reads_tfds_too(task, row, label, tmp_path, vocab, tokenizer):
   (tmp_path / 'dev.jsonl').write_text(json.dumps(row) + '\n')
   path = tmp_path / 'dev.jsonl'
-  config = load(vocab, f'configs/finetune.py:task={task}', f'--config.data.train={path}',
-                f'--config.data.eval={path}')  # fmt: skip
+  config = load(
+    vocab,
+    f'configs/finetune.py:task={task}',
+    f'--config.data.train={path}',
+    f'--config.data.eval={path}',
+  )
   source = classification.sources(config, tokenizer, ('eval',))['eval']
   assert source.gold == [label]
 
@@ -238,11 +256,17 @@ def test_a_run_stops_when_its_metric_gets_no_better(tmp_path, vocab, caplog):
   caplog.set_level('INFO', 'bert_jax')
   path = table(tmp_path / 'train.tsv', np.random.default_rng(0), 40)
   config = load(
-    vocab, 'configs/finetune.py:task=sst2', f'--config.data.train={path}',
-    f'--config.data.eval={path}', '--config.data.seq_length=32', '--config.steps=40',
-    '--config.optimizer.learning_rate=0', '--config.eval.every=3', '--config.eval.patience=2',
+    vocab,
+    'configs/finetune.py:task=sst2',
+    f'--config.data.train={path}',
+    f'--config.data.eval={path}',
+    '--config.data.seq_length=32',
+    '--config.steps=40',
+    '--config.optimizer.learning_rate=0',
+    '--config.eval.every=3',
+    '--config.eval.patience=2',
     '--config.checkpoint.best_metric=classification_accuracy',
-  )  # fmt: skip
+  )
   state, metrics = train.train(config, tmp_path / 'run')
   # All evaluations are alike: the first of them is the best, and kept.
   assert evaluate.evaluate(tmp_path / 'run', which='best') == (metrics, 3)
@@ -256,10 +280,14 @@ def test_a_run_stops_when_its_metric_gets_no_better(tmp_path, vocab, caplog):
 def test_patience_counts_from_where_a_run_begins_and_for_one_metric(tmp_path, vocab):
   path = table(tmp_path / 'train.tsv', np.random.default_rng(0), 40)
   options = [
-    'configs/finetune.py:task=sst2', f'--config.data.train={path}', f'--config.data.eval={path}',
-    '--config.data.seq_length=32', '--config.optimizer.learning_rate=0', '--config.eval.every=2',
+    'configs/finetune.py:task=sst2',
+    f'--config.data.train={path}',
+    f'--config.data.eval={path}',
+    '--config.data.seq_length=32',
+    '--config.optimizer.learning_rate=0',
+    '--config.eval.every=2',
     '--config.checkpoint.best_metric=classification_accuracy',
-  ]  # fmt: skip
+  ]
   train.train(load(vocab, *options, '--config.steps=10'), tmp_path / 'one')
   more = ['--config.eval.patience=3', '--config.steps=30', f'--config.resume_from={tmp_path}/one']
   state, _ = train.train(load(vocab, *options, *more), tmp_path / 'two')
@@ -355,11 +383,18 @@ def test_where_a_run_begins_is_asked_once(glue_runs, tmp_path, monkeypatch, voca
 
   monkeypatch.setattr(initialization.hub, 'folder', folder)
   config = load(
-    vocab, 'configs/finetune.py:task=sst2', f'--config.data.train={home}/SST-2/train.tsv',
-    f'--config.data.eval={home}/SST-2/dev.tsv', '--config.data.seq_length=32',
-    '--config.optimizer.warmup=0', '--config.batch_size=4', '--config.init_from=someone/model',
-    '--config.tokenizer.path=', '--config.steps=1', '--config.optimizer.learning_rate=0',
-  )  # fmt: skip
+    vocab,
+    'configs/finetune.py:task=sst2',
+    f'--config.data.train={home}/SST-2/train.tsv',
+    f'--config.data.eval={home}/SST-2/dev.tsv',
+    '--config.data.seq_length=32',
+    '--config.optimizer.warmup=0',
+    '--config.batch_size=4',
+    '--config.init_from=someone/model',
+    '--config.tokenizer.path=',
+    '--config.steps=1',
+    '--config.optimizer.learning_rate=0',
+  )
   state, _ = train.train(config, tmp_path / 'run')
   assert asked == ['someone/model']
   source = trained.load(runs['SST-2'])
@@ -369,10 +404,16 @@ def test_where_a_run_begins_is_asked_once(glue_runs, tmp_path, monkeypatch, voca
 def test_the_average_is_the_leaderboards():
   """The published scores of BERT-large on the test sets, whose published average is 80.5."""
   scores = {
-    'CoLA': [(60.5,)], 'SST-2': [(94.9,)], 'MRPC': [(89.3, 85.4)], 'STS-B': [(87.6, 86.5)],
-    'QQP': [(72.1, 89.3)], 'MNLI': [(86.7,), (85.9,)], 'QNLI': [(92.7,)], 'RTE': [(70.1,)],
+    'CoLA': [(60.5,)],
+    'SST-2': [(94.9,)],
+    'MRPC': [(89.3, 85.4)],
+    'STS-B': [(87.6, 86.5)],
+    'QQP': [(72.1, 89.3)],
+    'MNLI': [(86.7,), (85.9,)],
+    'QNLI': [(92.7,)],
+    'RTE': [(70.1,)],
     'WNLI': [(65.1,)],
-  }  # fmt: skip
+  }
   found = {}
   for name, sets in scores.items():
     metrics = glue.TASKS[name][0]

@@ -79,33 +79,52 @@ RUNS = {
   'sop, spans, horizon': (
     'pretrain.py',
     {
-      'data.train': '{texts}/corpus.txt', 'corpus.rows': 'sop', 'masking.policy': 'span',
-      'optimizer.horizon': 2.0, 'eval_masking.policy': '',
+      'data.train': '{texts}/corpus.txt',
+      'corpus.rows': 'sop',
+      'masking.policy': 'span',
+      'optimizer.horizon': 2.0,
+      'eval_masking.policy': '',
     },
   ),
   'two languages, full, packed, whole words from step 5': (
     'pretrain.py',
     {
-      'data.train': 'fw={texts}/corpus.txt,bw={texts}/backwards.txt', 'corpus.sampling': 0.5,
-      'corpus.rows': 'full', 'data.examples_per_row': 4, 'loss.nsp_weight': 0,
-      'masking.policy': 'token,whole_word@5', 'eval_masking.policy': '', 'optimizer.name': 'adamw',
-      'optimizer.schedule': 'wsd', 'optimizer.decay': 4, 'model.tie_word_embeddings': False,
+      'data.train': 'fw={texts}/corpus.txt,bw={texts}/backwards.txt',
+      'corpus.sampling': 0.5,
+      'corpus.rows': 'full',
+      'data.examples_per_row': 4,
+      'loss.nsp_weight': 0,
+      'masking.policy': 'token,whole_word@5',
+      'eval_masking.policy': '',
+      'optimizer.name': 'adamw',
+      'optimizer.schedule': 'wsd',
+      'optimizer.decay': 4,
+      'model.tie_word_embeddings': False,
     },
   ),
   'single, pre-LN': (
     'pretrain.py',
     {
-      'data.train': '{texts}/corpus.txt', 'corpus.rows': 'single', 'loss.nsp_weight': 0,
-      'model.norm_placement': 'pre', 'model.hidden_act': 'swish', 'model.remat': 'dots',
-      'model.position_embeddings': 'sinusoidal', 'model.layer_norm_eps': 1e-3,
-      'optimizer.schedule': 'cosine', 'optimizer.accumulation': 1,
+      'data.train': '{texts}/corpus.txt',
+      'corpus.rows': 'single',
+      'loss.nsp_weight': 0,
+      'model.norm_placement': 'pre',
+      'model.hidden_act': 'swish',
+      'model.remat': 'dots',
+      'model.position_embeddings': 'sinusoidal',
+      'model.layer_norm_eps': 1e-3,
+      'optimizer.schedule': 'cosine',
+      'optimizer.accumulation': 1,
     },
   ),
   'causal, two languages': (
     'pretrain.py:objective=causal',
     {
-      'data.train': 'fw={texts}/corpus.txt,bw={texts}/backwards.txt', 'data.examples_per_row': 4,
-      'model.mlm_head': 'none', 'model.decoder_bias': False, 'model.norm_placement': 'pre',
+      'data.train': 'fw={texts}/corpus.txt,bw={texts}/backwards.txt',
+      'data.examples_per_row': 4,
+      'model.mlm_head': 'none',
+      'model.decoder_bias': False,
+      'model.norm_placement': 'pre',
     },
   ),
   'hybrid': (
@@ -115,47 +134,65 @@ RUNS = {
   'causal, a memory': (
     'pretrain.py:objective=causal',
     {
-      'data.train': '{texts}/corpus.txt', 'model.position_embeddings': 'relative',
-      'model.memory_length': 24, 'language_model.eval_memory': 40, 'optimizer.accumulation': 1,
+      'data.train': '{texts}/corpus.txt',
+      'model.position_embeddings': 'relative',
+      'model.memory_length': 24,
+      'language_model.eval_memory': 40,
+      'optimizer.accumulation': 1,
       'data.examples_per_row': 1,
     },
   ),
   'causal, then diffusion': (
     'pretrain.py:objective=diffusion',
     {
-      'data.train': '{texts}/corpus.txt', 'language_model.kind': 'causal,diffusion@5',
+      'data.train': '{texts}/corpus.txt',
+      'language_model.kind': 'causal,diffusion@5',
       'model.position_embeddings': 'rotary',
     },
   ),
   'from a teacher': (
     'distill.py:runlocal',
     {
-      'teacher': '{teacher}', 'data.train': '{texts}/corpus.txt', 'model.dtype': 'float32',
-      'corpus.eval_share': 0.3, 'eval.batches': 0,
+      'teacher': '{teacher}',
+      'data.train': '{texts}/corpus.txt',
+      'model.dtype': 'float32',
+      'corpus.eval_share': 0.3,
+      'eval.batches': 0,
     },
   ),
   'labels of pairs': (
     'finetune.py:task=mrpc',
     {
-      'data.train': '{texts}/pairs.tsv', 'data.eval': '{texts}/pairs.tsv', 'table.labels': 'x,y',
+      'data.train': '{texts}/pairs.tsv',
+      'data.eval': '{texts}/pairs.tsv',
+      'table.labels': 'x,y',
       'table.class_weights': "(('x', 1.0), ('y', 3.0))",
-      'table.text_column': 'first', 'table.pair_column': 'second', 'table.label_column': 'label',
+      'table.text_column': 'first',
+      'table.pair_column': 'second',
+      'table.label_column': 'label',
     },
   ),
   'a number': (
     'finetune.py:task=table',
     {
-      'data.train': '{texts}/numbers.tsv', 'data.eval': '{texts}/numbers.tsv',
-      'table.text_column': 'text', 'table.regression': True, 'optimizer.layer_lr_decay': 0.7,
+      'data.train': '{texts}/numbers.tsv',
+      'data.eval': '{texts}/numbers.tsv',
+      'table.text_column': 'text',
+      'table.regression': True,
+      'optimizer.layer_lr_decay': 0.7,
       'optimizer.lr_multipliers': "(('classifier', 3.0), ('query', 0.5))",
     },
   ),
   'several labels, unrolled': (
     'finetune.py:task=table',
     {
-      'data.train': '{texts}/many.tsv', 'data.eval': '{texts}/many.tsv',
-      'table.text_column': 'text', 'table.multi_label': True, 'model.scan_layers': False,
-      'optimizer.layer_lr_decay': 0.7, 'optimizer.freeze': 'word_embeddings',
+      'data.train': '{texts}/many.tsv',
+      'data.eval': '{texts}/many.tsv',
+      'table.text_column': 'text',
+      'table.multi_label': True,
+      'model.scan_layers': False,
+      'optimizer.layer_lr_decay': 0.7,
+      'optimizer.freeze': 'word_embeddings',
       'data.examples_per_row': 1,
     },
   ),
@@ -166,35 +203,47 @@ RUNS = {
   'answers': (
     'finetune.py:task=squad2',
     {
-      'data.train': '{texts}/squad.json', 'data.eval': '{texts}/squad.json',
-      'data.examples_per_row': 2, 'task.max_length': 24, 'qa.doc_stride': 6,
-      'qa.max_query_length': 8, 'qa.max_answer_length': 5,
+      'data.train': '{texts}/squad.json',
+      'data.eval': '{texts}/squad.json',
+      'data.examples_per_row': 2,
+      'task.max_length': 24,
+      'qa.doc_stride': 6,
+      'qa.max_query_length': 8,
+      'qa.max_answer_length': 5,
     },
   ),
   'choices': (
     'finetune.py:task=copa',
     {
-      'data.train': '{texts}/copa.jsonl', 'data.eval': '{texts}/copa.jsonl', 'task.max_length': 16,
+      'data.train': '{texts}/copa.jsonl',
+      'data.eval': '{texts}/copa.jsonl',
+      'task.max_length': 16,
       'task.choices': 0,
     },
   ),
   'vectors, two widths, in chunks': (
     'contrastive.py',
     {
-      'data.train': '{texts}/pairs.tsv', 'data.eval': '{texts}/pairs.tsv',
-      'contrastive.anchor_column': 'first', 'contrastive.positive_column': 'second',
-      'contrastive.widths': '(16, 32)', 'contrastive.chunks': 2, 'optimizer.accumulation': 1,
+      'data.train': '{texts}/pairs.tsv',
+      'data.eval': '{texts}/pairs.tsv',
+      'contrastive.anchor_column': 'first',
+      'contrastive.positive_column': 'second',
+      'contrastive.widths': '(16, 32)',
+      'contrastive.chunks': 2,
+      'optimizer.accumulation': 1,
       'model.dtype': 'float32',
     },
   ),
   'coreference': (
     'finetune.py:task=gap',
     {
-      'data.train': '{texts}/gap.tsv', 'data.eval': '{texts}/gap.tsv', 'data.examples_per_row': 2,
+      'data.train': '{texts}/gap.tsv',
+      'data.eval': '{texts}/gap.tsv',
+      'data.examples_per_row': 2,
       'optimizer.schedule': 'inverse_sqrt',
     },
   ),
-}  # fmt: skip
+}
 
 
 # ---- texts ---------------------------------------------------------------------------------------
@@ -246,11 +295,15 @@ def write_texts(folder):
 
   choices = [
     dict(
-      idx=i, premise=f'the {a}', choice1=short(), choice2=short(),
-      question=('cause', 'effect')[i % 2], label=rng.randrange(2),
+      idx=i,
+      premise=f'the {a}',
+      choice1=short(),
+      choice2=short(),
+      question=('cause', 'effect')[i % 2],
+      label=rng.randrange(2),
     )
     for i, (a, _) in enumerate(pairs[:30])
-  ]  # fmt: skip
+  ]
   lines('copa.jsonl', map(json.dumps, choices))
 
   rows = ['ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL']
@@ -353,8 +406,11 @@ def test_a_difference_is_seen_and_rounding_is_not():
   assert not differences(golden | {'a': 3.0001, 'b': 1e-7}, golden)
   found = {'a': 3.001, 'b': math.nan, 'new': 1.0}
   assert [line.split(':')[0] for line in sorted(differences(found, golden))] == [
-    'a', 'b', 'gone', 'new',
-  ]  # fmt: skip
+    'a',
+    'b',
+    'gone',
+    'new',
+  ]
 
 
 def main():

@@ -26,11 +26,14 @@ def test_a_main_metric_that_nothing_computes(monkeypatch, corpus_file, tmp_path)
   refused(monkeypatch, corpus_file, tmp_path, sentence, main_metric=lambda config: 'bleu')
 
 
-@pytest.mark.parametrize('sources, sentence', [
-  (lambda *_: [1], r"sources\(\) of objective 'mlm_nsp' returns a list; return {split: Source}"),
-  (lambda *_: {'eval': [1]}, "returns no 'train'; return"),
-  (lambda *_: {'train': [1]}, "for 'train' a list without fingerprint and baselines; return"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'sources, sentence',
+  [
+    (lambda *_: [1], r"sources\(\) of objective 'mlm_nsp' returns a list; return {split: Source}"),
+    (lambda *_: {'eval': [1]}, "returns no 'train'; return"),
+    (lambda *_: {'train': [1]}, "for 'train' a list without fingerprint and baselines; return"),
+  ],
+)
 def test_sources_of_another_form(monkeypatch, corpus_file, tmp_path, sources, sentence):
   refused(monkeypatch, corpus_file, tmp_path, sentence, sources=sources)
 

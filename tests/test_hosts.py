@@ -59,10 +59,14 @@ def rows(config_files, hosts, first=0):
     subprocess.Popen(
       [sys.executable, 'tests/host_rows.py', address]
       + [str(x) for x in (hosts, i, first, STEPS, *config_files)],
-      cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+      cwd=ROOT,
+      env=env,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
     )
     for i in range(hosts)
-  ]  # fmt: skip
+  ]
   out = [{} for _ in config_files]
   for process in processes:
     stdout, stderr = process.communicate(timeout=300)

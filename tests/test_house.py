@@ -96,8 +96,11 @@ def test_families_are_known_by_their_records_only():
   for task in TASKS.values():
     names |= {task.name, *task.predictions, *task.blocks} - {'task'}  # which they share
   names -= set(config_families.FAMILIES)  # ELECTRA's objective has the name of a model_type
-  paths = [*Path('bert_jax/convert').glob('*.py'), Path('bert_jax/predict/export.py'),
-           Path('bert_jax/tools/preflight.py')]  # fmt: skip
+  paths = [
+    *Path('bert_jax/convert').glob('*.py'),
+    Path('bert_jax/predict/export.py'),
+    Path('bert_jax/tools/preflight.py'),
+  ]
   paths.remove(Path('bert_jax/convert/model_card.py'))
   for path in paths:
     texts = [x for x in ast.walk(ast.parse(path.read_text())) if isinstance(x, ast.Constant)]

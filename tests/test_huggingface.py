@@ -22,9 +22,14 @@ from bert_jax.tokenizers import run_tokenizer
 
 WORDS = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'good', 'bad', 'Film']
 SIZES = dict(
-  vocab_size=8, hidden_size=12, num_hidden_layers=2, num_attention_heads=2, intermediate_size=20,
-  max_position_embeddings=16, type_vocab_size=2,
-)  # fmt: skip
+  vocab_size=8,
+  hidden_size=12,
+  num_hidden_layers=2,
+  num_attention_heads=2,
+  intermediate_size=20,
+  max_position_embeddings=16,
+  type_vocab_size=2,
+)
 
 
 @pytest.fixture(scope='module')
@@ -32,9 +37,14 @@ def weights():
   """(ModelConfig, parameters of a whole pre-training model)."""
   model = models.ModelConfig(**c.bert('tiny', **SIZES))
   masking = dict(
-    stages=((0, 'token'),), special_ids=(0, 1, 2, 3, 4), mask_id=4, masked_lm_prob=0.15,
-    max_predictions=2, mask_share=0.8, random_share=0.1,
-  )  # fmt: skip
+    stages=((0, 'token'),),
+    special_ids=(0, 1, 2, 3, 4),
+    mask_id=4,
+    masked_lm_prob=0.15,
+    max_predictions=2,
+    mask_share=0.8,
+    random_share=0.1,
+  )
   params = jax.device_get(MlmNsp(model, 8, 1.0, masking).init(jax.random.key(0)))
   table = params['encoder']['embeddings']['word_embeddings']
   table['embedding'] = np.where(np.arange(128)[:, None] < 8, table['embedding'], 0)  # rows that pad
@@ -64,12 +74,17 @@ def finetune(tmp_path, source):
   return c.load(
     'configs/finetune.py:task=sst2',
     [
-      f'--config.init_from={source}', f'--config.data.train={tmp_path}/train.tsv',
-      '--config.data.seq_length=16', '--config.batch_size=1', '--config.epochs=0',
-      '--config.steps=1', '--config.optimizer.learning_rate=0', '--config.optimizer.warmup=0',
+      f'--config.init_from={source}',
+      f'--config.data.train={tmp_path}/train.tsv',
+      '--config.data.seq_length=16',
+      '--config.batch_size=1',
+      '--config.epochs=0',
+      '--config.steps=1',
+      '--config.optimizer.learning_rate=0',
+      '--config.optimizer.warmup=0',
       '--config.log.tensorboard=false',
     ],
-  )  # fmt: skip
+  )
 
 
 @pytest.mark.parametrize('prefix, heads', [('bert.', ('pooler', 'mlm', 'nsp')), ('', ('pooler',))])
@@ -149,15 +164,29 @@ def test_a_run_gets_the_structure_of_the_weights_and_keeps_what_it_may_choose(
 ):
   caplog.set_level('INFO', 'bert_jax')
   source = folder(tmp_path / 'hf', weights, ('pooler',))
-  own = {'norm': 'rms_norm', 'feed_forward': 'glu', 'attention_window': 8, 'rotary_theta': 5e5,
-         'global_attention_every': 3, 'position_embeddings': 'rotary', 'vocab_multiple': 8,
-         'hidden_dropout_prob': 0.3, 'remat': 'full', 'scan_layers': True}  # fmt: skip
+  own = {
+    'norm': 'rms_norm',
+    'feed_forward': 'glu',
+    'attention_window': 8,
+    'rotary_theta': 5e5,
+    'global_attention_every': 3,
+    'position_embeddings': 'rotary',
+    'vocab_multiple': 8,
+    'hidden_dropout_prob': 0.3,
+    'remat': 'full',
+    'scan_layers': True,
+  }
   config = finetune(tmp_path, source)
   config.model.update(own)
   found = initialization.adopt_model(config, initialization.Beginning(source, None)).model
-  theirs = {'norm': 'layer_norm', 'feed_forward': 'mlp', 'attention_window': 0,
-            'rotary_theta': 1e4, 'global_attention_every': 0, 'position_embeddings': 'learned'
-            }  # fmt: skip
+  theirs = {
+    'norm': 'layer_norm',
+    'feed_forward': 'mlp',
+    'attention_window': 0,
+    'rotary_theta': 1e4,
+    'global_attention_every': 0,
+    'position_embeddings': 'learned',
+  }
   assert {name: found[name] for name in own} == own | theirs
   assert 'norm rms_norm -> layer_norm' in caplog.text
   assert 'attention_window 8 -> 0' in caplog.text
@@ -244,8 +273,15 @@ def test_real_weights():
 
 
 def test_what_a_config_says_is_put_into_our_words(tmp_path):
-  sizes = dict(vocab_size=30, hidden_size=12, num_hidden_layers=2, num_attention_heads=3,
-               intermediate_size=20, max_position_embeddings=26, type_vocab_size=2)  # fmt: skip
+  sizes = dict(
+    vocab_size=30,
+    hidden_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=26,
+    type_vocab_size=2,
+  )
 
   def read(**said):
     (tmp_path / 'config.json').write_text(json.dumps(sizes | {'model_type': 'bert'} | said))
@@ -256,17 +292,30 @@ def test_what_a_config_says_is_put_into_our_words(tmp_path):
   rest = {name: value for name, value in plain.model.items() if name not in sizes}
   newer = {name.removeprefix('model.'): x for name, x in c.pasts(config_model.FIELDS).items()}
   assert rest == newer | dict(  # BERT's own, where nothing is said
-    hidden_act='gelu', layer_norm_eps=1e-12, initializer_range=0.02, hidden_dropout_prob=0.1,
-    attention_probs_dropout_prob=0.1, position_embeddings='learned', norm_placement='post',
-    tie_word_embeddings=True, mixer='attention', feed_forward='mlp', norm='layer_norm',
-        attention_window=0,
-    global_attention_every=0, rotary_theta=10_000.0,  # and no part that came after it
-  )  # fmt: skip
+    hidden_act='gelu',
+    layer_norm_eps=1e-12,
+    initializer_range=0.02,
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+    position_embeddings='learned',
+    norm_placement='post',
+    tie_word_embeddings=True,
+    mixer='attention',
+    feed_forward='mlp',
+    norm='layer_norm',
+    attention_window=0,
+    global_attention_every=0,
+    rotary_theta=10_000.0,  # and no part that came after it
+  )
   left_open = {*initialization.FREE, 'vocab_multiple'}
   fields = {name.removeprefix('model.') for name in config_model.FIELDS}
   assert plain.model.keys() - left_open == fields - left_open
-  for theirs, ours in (('gelu_new', 'gelu_tanh'), ('gelu_pytorch_tanh', 'gelu_tanh'),
-                       ('relu', 'relu'), ('silu', 'swish')):  # fmt: skip
+  for theirs, ours in (
+    ('gelu_new', 'gelu_tanh'),
+    ('gelu_pytorch_tanh', 'gelu_tanh'),
+    ('relu', 'relu'),
+    ('silu', 'swish'),
+  ):
     assert read(hidden_act=theirs).model['hidden_act'] == ours
   other = read(layer_norm_eps=1e-5, hidden_dropout_prob=0.2, tie_word_embeddings=False).model
   found = other['layer_norm_eps'], other['hidden_dropout_prob'], other['tie_word_embeddings']

@@ -200,9 +200,16 @@ def test_no_row_sees_another_document_or_a_later_token():
 def test_the_bound_of_a_model_blind_to_its_input_is_the_unigram_entropy():
   """Its layers mix nothing and its words are all alike, so it predicts the bias of the head."""
   blind = dataclasses.replace(
-    MODEL, mixer='bag', position_embeddings='none', hidden_size=4, intermediate_size=4,
-    tie_word_embeddings=False, vocab_size=7, max_position_embeddings=64, mlm_head='none',
-  )  # fmt: skip
+    MODEL,
+    mixer='bag',
+    position_embeddings='none',
+    hidden_size=4,
+    intermediate_size=4,
+    tie_word_embeddings=False,
+    vocab_size=7,
+    max_position_embeddings=64,
+    mlm_head='none',
+  )
   objective = LanguageModel(blind, 64, 0.0, MASKING, stages=((0, 'diffusion'),))
   params = jax.tree.map(jnp.zeros_like, objective.init(jax.random.key(0)))
   shares = np.array([0.9, 0.1])
@@ -318,8 +325,15 @@ def test_every_language_has_a_unigram_line_of_each_loss(tmp_path, tokenizer):  #
 
 
 def small(corpus_file, objective, *overrides):
-  extra = ['steps=12', 'checkpoint.every=4', 'eval.every=12', 'model.dtype=float32',
-           'masking.max_predictions_per_seq=0', 'data.examples_per_row=4', *overrides]  # fmt: skip
+  extra = [
+    'steps=12',
+    'checkpoint.every=4',
+    'eval.every=12',
+    'model.dtype=float32',
+    'masking.max_predictions_per_seq=0',
+    'data.examples_per_row=4',
+    *overrides,
+  ]
   arguments = small_overrides(corpus_file) + [f'--config.{x}' for x in extra]
   return c.load(f'configs/pretrain.py:runlocal,objective={objective}', arguments)
 
@@ -389,12 +403,23 @@ def test_a_causal_model_is_fine_tuned_as_gpt_was(runs, tmp_path):
   workdir, _, _ = runs('causal')
   lines = [f'the {a} {b}\t{a}' for a in ('river', 'market') for b in ('holds', 'meets', 'finds')]
   (tmp_path / 'table.tsv').write_text('\n'.join(['text\tlabel', *lines * 8]) + '\n')
-  arguments = [f'--config.{x}' for x in (
-    f'init_from={workdir}', f'data.train={tmp_path}/table.tsv', f'data.eval={tmp_path}/table.tsv',
-    'table.text_column=text', 'table.lm_weight=0.5', 'epochs=40', 'optimizer.learning_rate=1e-2',
-    'data.seq_length=32', 'batch_size=2', 'log.tensorboard=false', 'model.causal=true',
-    'model.max_position_embeddings=64',
-  )]  # fmt: skip
+  arguments = [
+    f'--config.{x}'
+    for x in (
+      f'init_from={workdir}',
+      f'data.train={tmp_path}/table.tsv',
+      f'data.eval={tmp_path}/table.tsv',
+      'table.text_column=text',
+      'table.lm_weight=0.5',
+      'epochs=40',
+      'optimizer.learning_rate=1e-2',
+      'data.seq_length=32',
+      'batch_size=2',
+      'log.tensorboard=false',
+      'model.causal=true',
+      'model.max_position_embeddings=64',
+    )
+  ]
   config = c.load('configs/finetune.py:task=table', arguments)
   _, metrics = train(config, tmp_path / 'run')
   assert metrics['classification_accuracy'] > 0.9 and metrics['lm'] > 0

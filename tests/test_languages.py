@@ -88,10 +88,12 @@ def test_corpora_side_by_side_and_text_by_language_are_mixtures_too(corpora, tmp
   assert config.corpus.languages == ('new/fw', 'old/bw')
   path = str(corpora / '{language}.txt')
   config = small_pretrain(
-    path, f'--config.tokenizer.path={corpora / "vocab" / "vocab.txt"}',
-    "--config.corpus.languages=['bw','fw']", "--config.corpus.weights=[('bw',3.0)]",
+    path,
+    f'--config.tokenizer.path={corpora / "vocab" / "vocab.txt"}',
+    "--config.corpus.languages=['bw','fw']",
+    "--config.corpus.weights=[('bw',3.0)]",
     '--config.corpus.eval_share=0.3',
-  )  # fmt: skip
+  )
   config.model.vocab_size = len((corpora / 'vocab' / 'vocab.txt').read_text().splitlines())
   _, results = train(config, tmp_path / 'W')
   assert {'mlm_fw', 'mlm_bw'} <= results.keys()
@@ -105,13 +107,18 @@ def test_the_second_phase_continues_weights_and_schedule(corpora, tmp_path):
   assert second.optimizer.horizon == 1
   assert (first.data.seq_length, second.data.seq_length) == (128, 512)
   one = run(
-    corpora / 'fw', tmp_path / 'one', '--config.optimizer.horizon=1.5', '--config.steps=8',
-  )[0]  # fmt: skip
+    corpora / 'fw',
+    tmp_path / 'one',
+    '--config.optimizer.horizon=1.5',
+    '--config.steps=8',
+  )[0]
   state, _ = run(
-    corpora / 'fw', tmp_path / 'two',
-    '--config.data.seq_length=64', '--config.masking.max_predictions_per_seq=10',
+    corpora / 'fw',
+    tmp_path / 'two',
+    '--config.data.seq_length=64',
+    '--config.masking.max_predictions_per_seq=10',
     f'--config.resume_from={tmp_path / "one"}',
-  )  # fmt: skip
+  )
   assert int(one.step) == 8 and int(state.step) == 12
   assert [line['step'] for line in lines(tmp_path / 'two', 'train')] == [12]
 
@@ -158,10 +165,11 @@ def test_entities_of_a_lexicon_train(corpora, tmp_path):
   pytest.importorskip('ahocorasick_rs')
   (tmp_path / 'entities.txt').write_text('small boat\nold stone\nred lamp\n')
   changes = (
-    '--config.steps=4', f'--config.tokenizer.path={corpora / "vocab" / "vocab.txt"}',
+    '--config.steps=4',
+    f'--config.tokenizer.path={corpora / "vocab" / "vocab.txt"}',
     f'--config.corpus.entities={tmp_path / "entities.txt"}',
     '--config.masking.policy=token,entity@2',
-  )  # fmt: skip
+  )
   config = small_pretrain(corpora / 'fw.txt', *changes)
   config.model.vocab_size = len((corpora / 'vocab' / 'vocab.txt').read_text().splitlines())
   _, results = train(config, tmp_path / 'W')
@@ -179,7 +187,11 @@ def test_two_corpora_of_one_name_are_refused(corpora):
 
 def test_packed_and_sentence_order_rows_train(corpora, tmp_path):
   _, results = run(
-    corpora / 'fw', tmp_path / 'W', '--config.steps=4', '--config.corpus.rows=sop',
-    '--config.data.examples_per_row=3', '--config.corpus.short_seq_prob=0.9',
-  )  # fmt: skip
+    corpora / 'fw',
+    tmp_path / 'W',
+    '--config.steps=4',
+    '--config.corpus.rows=sop',
+    '--config.data.examples_per_row=3',
+    '--config.corpus.short_seq_prob=0.9',
+  )
   assert {'sop', 'sop_accuracy'} <= results.keys() and 'nsp' not in results

@@ -58,8 +58,19 @@ def test_shellcheck():
 def test_tpu_shows_its_commands():
   said = launch('launch/tpu', 'create', 'pod', '--dry-run', *TYPE).stderr
   assert said.startswith('+ gcloud compute tpus tpu-vm create pod ')
-  said = launch('launch/tpu', 'create', 'pod', '--dry-run', '--type', 'v6e-16', '--spot',
-                '--slices', '2', '--zone', 'z').stderr  # fmt: skip
+  said = launch(
+    'launch/tpu',
+    'create',
+    'pod',
+    '--dry-run',
+    '--type',
+    'v6e-16',
+    '--spot',
+    '--slices',
+    '2',
+    '--zone',
+    'z',
+  ).stderr
   assert 'queued-resources create pod-request --zone=z --node-count=2 --node-prefix=pod' in said
   assert '--runtime-version=v2-alpha-tpuv6e --spot' in said
   for verb in ('setup', 'sync', 'logs', 'attach', 'status', 'stop', 'delete'):
@@ -111,10 +122,14 @@ def test_a_wrong_config_is_said_before_it_costs_money(tmp_path):
     (['launch/attempt', 'true'], 'there is no --workdir'),
     (['launch/tpu', 'create', 'x', '--dry-run'], '--type is missing'),
     (['launch/tpu', 'run', 'x', '--dry-run', '--restart', *TRAIN], '--type is missing'),
-    (['launch/tpu', 'run', 'x', '--dry-run', '--bucket', 'my-b', *TRAIN],
-     'not in the bucket: /mnt/my-b/'),
-    (['launch/tpu', 'run', 'x', '--dry-run', '--', '--config', 'c', '--workdir', 'gs://b/W'],
-     'and name a folder in /mnt/NAME'),
+    (
+      ['launch/tpu', 'run', 'x', '--dry-run', '--bucket', 'my-b', *TRAIN],
+      'not in the bucket: /mnt/my-b/',
+    ),
+    (
+      ['launch/tpu', 'run', 'x', '--dry-run', '--', '--config', 'c', '--workdir', 'gs://b/W'],
+      'and name a folder in /mnt/NAME',
+    ),
     (['launch/tpu', 'run', 'x', '--dry-run', *TRAIN, '--config.data.train=gs://b'], 'in /mnt/NAME'),
     (['launch/gke', '--image', 'i', '--', '--config', 'c', '--workdir', 'gs://b'], 'one in /data'),
     (['launch/tpu', 'create', 'x', '--type', '--dry-run'], '--type needs a value'),
@@ -187,8 +202,9 @@ def test_a_run_that_loses_a_slice_goes_on(ending, gcloud):
 def test_a_run_that_was_asked_to_stop_stays_stopped(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('running\n130 stopped\n')
-  out = launch('launch/tpu', 'run', 'pod', '--slices', '2', '--restart', *TYPE, *TRAIN, check=False,
-               **env)  # fmt: skip
+  out = launch(
+    'launch/tpu', 'run', 'pod', '--slices', '2', '--restart', *TYPE, *TRAIN, check=False, **env
+  )
   assert out.returncode == 130 and 'the run has ended (130 stopped)' in out.stderr
   assert (folder / 'calls').read_text().count('rm -f run.exit run.stopped') == 2
 
@@ -248,9 +264,10 @@ def test_the_run_is_found_and_not_the_shell_that_asks(gcloud, tmp_path):
   (home / 'bert_jax' / 'bert_jax').mkdir()
   (home / 'bert_jax' / 'bert_jax' / 'train.py').write_text('import time; time.sleep(60)')
   run = subprocess.Popen(
-    ['.venv/bin/python', '-m', 'bert_jax.train'], cwd=home / 'bert_jax',
+    ['.venv/bin/python', '-m', 'bert_jax.train'],
+    cwd=home / 'bert_jax',
     env={'PATH': os.environ['PATH']},
-  )  # fmt: skip
+  )
   try:
     second = subprocess.run(['bash', '-c', start], cwd=home, capture_output=True, text=True)
     assert second.returncode == 1 and 'a run is going; launch/tpu stop pod first' in second.stderr
@@ -300,8 +317,13 @@ def test_the_step_is_looked_for_in_the_home_folder(gcloud):
   for step in '4', '12', '12.orbax-checkpoint-tmp':
     (home / 'W' / 'checkpoints' / step).mkdir(parents=True)
   shutil.copytree('launch', home / 'bert_jax' / 'launch')
-  out = subprocess.run(['bash', '-c', ask.partition('--command=')[2]], cwd=home, text=True,
-                       env=os.environ | {'HOME': str(home)}, capture_output=True)  # fmt: skip
+  out = subprocess.run(
+    ['bash', '-c', ask.partition('--command=')[2]],
+    cwd=home,
+    text=True,
+    env=os.environ | {'HOME': str(home)},
+    capture_output=True,
+  )
   assert out.stdout == '12\n'
 
 
@@ -316,8 +338,12 @@ def test_packages_arrive_as_words(gcloud, tmp_path):
     (home / name).write_text('#!/bin/sh\nfor x; do echo "$x"; done > "$HOME/words"\n')
     (home / name).chmod(0o755)
   path = f'{home}:{os.environ["PATH"]}'
-  subprocess.run(['bash', '-c', line.partition('--command=')[2]], cwd=home, check=True,
-                 env=os.environ | {'HOME': str(home), 'PATH': path})  # fmt: skip
+  subprocess.run(
+    ['bash', '-c', line.partition('--command=')[2]],
+    cwd=home,
+    check=True,
+    env=os.environ | {'HOME': str(home), 'PATH': path},
+  )
   assert (home / 'words').read_text().splitlines()[-3:] == ['jax[tpu]', 'jieba>=0.42', 'pkg[all]']
   assert not list(home.rglob('*0.42*'))
 
@@ -325,16 +351,28 @@ def test_packages_arrive_as_words(gcloud, tmp_path):
 def attempt(folder, script, *flags, **env):
   """launch/attempt of a shell script that is given the workdir; $n is how often it was run."""
   count = 'n=$(($(cat "$2/count" 2> /dev/null || echo 0) + 1)); mkdir -p "$2"; echo $n > "$2/count"'
-  return launch('launch/attempt', *flags, 'bash', '-c', f'{count}\n{script}', '--workdir',
-                '--workdir', str(folder), check=False, BACKOFF_SECONDS='0', **env)  # fmt: skip
+  return launch(
+    'launch/attempt',
+    *flags,
+    'bash',
+    '-c',
+    f'{count}\n{script}',
+    '--workdir',
+    '--workdir',
+    str(folder),
+    check=False,
+    BACKOFF_SECONDS='0',
+    **env,
+  )
 
 
 def test_a_run_is_tried_again_until_it_crashes_at_the_same_step(tmp_path):
   out = attempt(tmp_path / 'a', 'exit 1', '--again', ATTEMPTS='3')
   assert out.returncode == 2 and 'crashed 3 times at step 0, at last with status 1' in out.stderr
   assert (tmp_path / 'a' / 'count').read_text() == '3\n'
-  out = attempt(tmp_path / 'b', 'mkdir -p "$2/checkpoints/$n"; [ $n = 7 ] || exit 137', '--again',
-                ATTEMPTS='3')  # fmt: skip
+  out = attempt(
+    tmp_path / 'b', 'mkdir -p "$2/checkpoints/$n"; [ $n = 7 ] || exit 137', '--again', ATTEMPTS='3'
+  )
   assert out.returncode == 0 and out.stderr.count('starting it again') == 6
   script = '[ $n = 7 ] || { mkdir -p "$2/checkpoints/$n"; exit 3; }'  # max_hours: saved each time
   out = attempt(tmp_path / 'c', script, '--again', ATTEMPTS='1')
@@ -356,9 +394,18 @@ def test_crashes_are_remembered_from_one_machine_to_the_next(tmp_path):
 def test_it_waits_longer_each_time(tmp_path):
   (tmp_path / 'sleep').write_text('#!/bin/sh\necho "slept $1" >&2\n')
   (tmp_path / 'sleep').chmod(0o755)
-  out = launch('launch/attempt', '--again', 'bash', '-c', 'exit 1', '--workdir', '--workdir',
-               str(tmp_path / 'w'), check=False,
-               PATH=f'{tmp_path}:{os.environ["PATH"]}')  # fmt: skip
+  out = launch(
+    'launch/attempt',
+    '--again',
+    'bash',
+    '-c',
+    'exit 1',
+    '--workdir',
+    '--workdir',
+    str(tmp_path / 'w'),
+    check=False,
+    PATH=f'{tmp_path}:{os.environ["PATH"]}',
+  )
   slept = [line.split()[1] for line in out.stderr.splitlines() if line.startswith('slept')]
   assert slept == ['10', '20', '40', '80']
 
@@ -366,8 +413,19 @@ def test_it_waits_longer_each_time(tmp_path):
 def test_a_signal_goes_on_to_the_run(tmp_path):
   script = 'trap "exit 130" TERM; touch "$2/up"; for i in $(seq 300); do sleep 0.1; done'
   (tmp_path / 'w').mkdir()
-  process = subprocess.Popen(['bash', 'launch/attempt', '--again', 'bash', '-c', script, 'x',
-                              '--workdir', str(tmp_path / 'w')])  # fmt: skip
+  process = subprocess.Popen(
+    [
+      'bash',
+      'launch/attempt',
+      '--again',
+      'bash',
+      '-c',
+      script,
+      'x',
+      '--workdir',
+      str(tmp_path / 'w'),
+    ]
+  )
   while not (tmp_path / 'w' / 'up').exists():
     time.sleep(0.05)
   process.terminate()
@@ -391,15 +449,22 @@ def test_slurm_script(tmp_path):
 
 
 def test_gke_manifest():
-  out = launch('launch/gke', '--image', 'I', '--topology', '4x4', '--slices', '2', '--claim', 'c',
-               *TRAIN).stdout  # fmt: skip
+  out = launch(
+    'launch/gke', '--image', 'I', '--topology', '4x4', '--slices', '2', '--claim', 'c', *TRAIN
+  ).stdout
   spec = yaml.safe_load(out)['spec']['replicatedJobs'][0]
   assert spec['replicas'] == 2 and spec['template']['spec']['parallelism'] == 4
   pod = spec['template']['spec']['template']['spec']
   (container,) = pod['containers']
   assert container['command'] == [
-    'bash', 'launch/attempt', 'python', '-m', 'bert_jax.train', '--distributed', *TRAIN[1:],
+    'bash',
+    'launch/attempt',
+    'python',
+    '-m',
+    'bert_jax.train',
+    '--distributed',
+    *TRAIN[1:],
     '--config.mesh.slices=2',
-  ]  # fmt: skip
+  ]
   assert container['resources']['limits'] == {'google.com/tpu': 4}
   assert pod['volumes'][0]['persistentVolumeClaim']['claimName'] == 'c'

@@ -13,9 +13,16 @@ from conftest import ROOT
 EACH_KIND = 'pretrain,electra,squad,gap,hybrid,translation,contrastive'
 SCANNED = ',optimizer.accumulation=2,model.scan_layers=true'
 PRODUCTS = (
-  '8,1,1', '1,8,1', '1,1,8', '4,1,2', '1,4,2', '2,1,4', '2,4,1', '4,2,1,mesh.slices=2',
+  '8,1,1',
+  '1,8,1',
+  '1,1,8',
+  '4,1,2',
+  '1,4,2',
+  '2,1,4',
+  '2,4,1',
+  '4,2,1,mesh.slices=2',
   '2,2,2,model.remat=full',
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,9 @@ def test_the_length_of_a_question_is_that_of_all_of_it(vocab):
 def test_a_table_within_metrics_is_valid_json():
   given = {'a': float('nan'), 'by_length': [{'f1': float('inf'), 'tokens': '0-64'}]}
   assert json.loads(metrics.to_json(given)) == {
-    'a': None, 'by_length': [{'f1': None, 'tokens': '0-64'}],
-  }  # fmt: skip
+    'a': None,
+    'by_length': [{'f1': None, 'tokens': '0-64'}],
+  }
 
 
 SPEC = 'configs/finetune.py:task=table'

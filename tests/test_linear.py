@@ -31,10 +31,13 @@ def drawn(number, seed, label):
 
 def config_of(tmp_path, vocab, train, evaluation, *fields):
   config = load(
-    vocab, 'configs/finetune.py', f'--config.data.train={written(tmp_path / "train.tsv", train)}',
+    vocab,
+    'configs/finetune.py',
+    f'--config.data.train={written(tmp_path / "train.tsv", train)}',
     f'--config.data.eval={written(tmp_path / "dev.tsv", evaluation)}',
-    '--config.data.seq_length=64', *fields,
-  )  # fmt: skip
+    '--config.data.seq_length=64',
+    *fields,
+  )
   return c.check(classification.resolve(config))
 
 

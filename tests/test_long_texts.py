@@ -77,8 +77,10 @@ def test_a_run_begins_with_new_last_layers(pretrained, labelled, tmp_path):  # n
     (1, '', 'leaves out layers of init_from, which is empty'),
   ):
     config = small_finetune(
-      labelled, f'--config.init_from={source}', f'--config.model.new_top_layers={count}',
-    )  # fmt: skip
+      labelled,
+      f'--config.init_from={source}',
+      f'--config.model.new_top_layers={count}',
+    )
     with pytest.raises(InputError, match=sentence):
       run_setup.read_inputs(config, tmp_path / 'run')
 
@@ -88,10 +90,14 @@ def test_a_run_with_longer_positions_goes_on(pretrained, labelled, tmp_path):  #
 
   def config(*more):
     return small_finetune(
-      labelled, f'--config.init_from={pretrained[0]}', '--config.model.extend_positions=tile',
-      '--config.model.max_position_embeddings=96', '--config.data.seq_length=96',
-      '--config.steps=3', *more,
-    )  # fmt: skip
+      labelled,
+      f'--config.init_from={pretrained[0]}',
+      '--config.model.extend_positions=tile',
+      '--config.model.max_position_embeddings=96',
+      '--config.data.seq_length=96',
+      '--config.steps=3',
+      *more,
+    )
 
   given = ('model.extend_positions', 'model.max_position_embeddings')
   whole, results = train(config(), tmp_path / 'whole', given)
@@ -105,10 +111,14 @@ def test_a_run_with_longer_positions_goes_on(pretrained, labelled, tmp_path):  #
 @pytest.mark.parametrize('how', ['tile', 'interpolate'])
 def test_a_run_begins_with_longer_positions(how, pretrained, labelled, tmp_path):  # noqa: F811
   config = small_finetune(
-    labelled, f'--config.init_from={pretrained[0]}', f'--config.model.extend_positions={how}',
-    '--config.model.max_position_embeddings=96', '--config.data.seq_length=96',
-    '--config.steps=1', '--config.optimizer.learning_rate=0',
-  )  # fmt: skip
+    labelled,
+    f'--config.init_from={pretrained[0]}',
+    f'--config.model.extend_positions={how}',
+    '--config.model.max_position_embeddings=96',
+    '--config.data.seq_length=96',
+    '--config.steps=1',
+    '--config.optimizer.learning_rate=0',
+  )
   state, _ = train(config, tmp_path / 'run')
   of = lambda params: params['encoder']['embeddings']['position_embeddings']['embedding']
   before = np.asarray(of(pretrained[1].params))
@@ -123,10 +133,12 @@ def test_a_run_begins_with_longer_positions(how, pretrained, labelled, tmp_path)
   [
     (['max_position_embeddings=64'], 'makes a table of 64 positions longer, and'),
     ([], 'and --config.model.max_position_embeddings=96 is given; leave that out'),
-    (['extend_positions=tile', 'max_position_embeddings=96', 'seq_length=128'],
-     'data.seq_length 128 is longer than model.max_position_embeddings 96'),
+    (
+      ['extend_positions=tile', 'max_position_embeddings=96', 'seq_length=128'],
+      'data.seq_length 128 is longer than model.max_position_embeddings 96',
+    ),
   ],
-)  # fmt: skip
+)
 def test_what_cannot_be_extended_is_a_sentence(fields, sentence, pretrained, labelled, tmp_path):  # noqa: F811
   fields = fields or ['extend_positions=none', 'max_position_embeddings=96']
   names = [f'data.{x}' if x.startswith('seq') else f'model.{x}' for x in fields]
@@ -165,8 +177,10 @@ def batch_of(T, B=2):
   at = np.tile(np.arange(T, dtype=np.int32), (B, 1))
   return {
     'input_ids': rng.integers(5, MODEL.vocab_size, (B, T)).astype(np.int32),
-    'token_type_ids': 0 * at, 'position_ids': at, 'segment_ids': 0 * at + 1,
-  }  # fmt: skip
+    'token_type_ids': 0 * at,
+    'position_ids': at,
+    'segment_ids': 0 * at + 1,
+  }
 
 
 def test_an_encoder_has_as_many_global_tokens_as_its_field_says():
@@ -197,10 +211,13 @@ def test_an_encoder_has_as_many_global_tokens_as_its_field_says():
   [
     ('global_tokens=1', 'set model.attention_window, or it to 0'),
     ('global_tokens=1 attention_window=9 causal=true', 'windows that look both ways'),
-    ('global_tokens=1 attention_window=9 attention_implementation=splash '
-     'attention_probs_dropout_prob=0', 'cannot be computed by splash'),
+    (
+      'global_tokens=1 attention_window=9 attention_implementation=splash '
+      'attention_probs_dropout_prob=0',
+      'cannot be computed by splash',
+    ),
   ],
-)  # fmt: skip
+)
 def test_global_tokens_stand_beside_a_window(fields, sentence):
   with pytest.raises(InputError, match=sentence):
     c.load('configs/finetune.py', [f'--config.model.{x}' for x in fields.split()])
@@ -208,8 +225,9 @@ def test_global_tokens_stand_beside_a_window(fields, sentence):
 
 def test_a_window_with_global_tokens_is_put_on_any_weights(pretrained, labelled, tmp_path):  # noqa: F811
   fields = ['--config.model.attention_window=4', '--config.model.global_tokens=1']
-  config = small_finetune(labelled, f'--config.init_from={pretrained[0]}', '--config.steps=1',
-                          *fields)  # fmt: skip
+  config = small_finetune(
+    labelled, f'--config.init_from={pretrained[0]}', '--config.steps=1', *fields
+  )
   train(config, tmp_path / 'run', ('model.attention_window', 'model.global_tokens'))
   # A run that starts from that one reads as it did.
   config = small_finetune(labelled, f'--config.init_from={tmp_path / "run"}', '--config.steps=1')
@@ -242,15 +260,23 @@ def long_table(tmp_path):
   return path
 
 
-HIERARCHICAL = ('--config.data.seq_length=64', '--config.task.max_length=16',
-                '--config.table.long_texts=hierarchical')  # fmt: skip
+HIERARCHICAL = (
+  '--config.data.seq_length=64',
+  '--config.task.max_length=16',
+  '--config.table.long_texts=hierarchical',
+)
 
 
 def test_windows_of_a_text_are_classified_together(tmp_path, vocab, tokenizer, caplog):
   caplog.set_level('INFO', 'bert_jax')
   path = long_table(tmp_path)
-  config = load(vocab, 'configs/finetune.py:task=sst2', f'--config.data.train={path}',
-                f'--config.data.eval={path}', *HIERARCHICAL)  # fmt: skip
+  config = load(
+    vocab,
+    'configs/finetune.py:task=sst2',
+    f'--config.data.train={path}',
+    f'--config.data.eval={path}',
+    *HIERARCHICAL,
+  )
   source, outputs = outputs_of(config, tokenizer)
   assert list(source.text_of) == [0, 0, 0, 0, 1, 2, 2, 2, 2, 3, 3]
   assert '1 examples that lost their end (longer than 4 windows)' in caplog.text
@@ -269,19 +295,33 @@ def test_windows_of_a_text_are_classified_together(tmp_path, vocab, tokenizer, c
   'more',
   [
     HIERARCHICAL,
-    ('--config.data.seq_length=64', '--config.data.examples_per_row=3',
-     '--config.model.recurrent_length=16', '--config.model.memory_length=24'),
-    ('--config.data.seq_length=64', '--config.table.pooling=mean',
-     '--config.model.recurrent_length=16', '--config.model.memory_length=24'),
+    (
+      '--config.data.seq_length=64',
+      '--config.data.examples_per_row=3',
+      '--config.model.recurrent_length=16',
+      '--config.model.memory_length=24',
+    ),
+    (
+      '--config.data.seq_length=64',
+      '--config.table.pooling=mean',
+      '--config.model.recurrent_length=16',
+      '--config.model.memory_length=24',
+    ),
   ],
   ids=['hierarchical', 'recurrent', 'recurrent, mean'],
-)  # fmt: skip
+)
 def test_predict_reads_them_as_evaluation_does(more, tmp_path, vocab):
   path = long_table(tmp_path)
-  config = load(vocab, 'configs/finetune.py:task=sst2', f'--config.data.train={path}',
-                f'--config.data.eval={path}', '--config.model.max_position_embeddings=16',
-                '--config.optimizer.warmup=0', '--config.optimizer.learning_rate=0.1',
-                *more)  # fmt: skip
+  config = load(
+    vocab,
+    'configs/finetune.py:task=sst2',
+    f'--config.data.train={path}',
+    f'--config.data.eval={path}',
+    '--config.model.max_position_embeddings=16',
+    '--config.optimizer.warmup=0',
+    '--config.optimizer.learning_rate=0.1',
+    *more,
+  )
   state, _ = train(config, tmp_path / 'run')
   (folder,) = (tmp_path / 'run' / 'eval').iterdir()
   answers = [json.loads(line) for line in (folder / 'predictions.jsonl').read_text().splitlines()]
@@ -317,9 +357,14 @@ def test_examples_begin_where_stretches_do(tokenizer):
 def test_stretches_know_what_was_read_before_and_no_more():
   """The last stretch depends on those that its memory reaches, layer by layer."""
   model = dataclasses.replace(
-    MODEL, recurrent_length=8, memory_length=8, num_hidden_layers=2, max_position_embeddings=8,
-    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-  )  # fmt: skip
+    MODEL,
+    recurrent_length=8,
+    memory_length=8,
+    num_hidden_layers=2,
+    max_position_embeddings=8,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+  )
   params, batch = models.init_encoder(model, jax.random.key(0)), batch_of(32, 1)
   whole = np.asarray(base.encode(model, params, batch))
   for at, reaches in ((3, False), (9, True), (17, True), (25, True)):
@@ -335,11 +380,17 @@ def test_stretches_know_what_was_read_before_and_no_more():
 def test_a_text_is_classified_by_its_last_stretch(kind):
   """In place of [CLS], which sees the first one only; the gradient stays in it."""
   model = dataclasses.replace(
-    MODEL, recurrent_length=8, memory_length=8, max_position_embeddings=8,
-    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-  )  # fmt: skip
-  objective = {'classification': lambda: Classification(model, 32, ('a', 'b')),
-               'choice': lambda: Choice(model, 32)}[kind]()  # fmt: skip
+    MODEL,
+    recurrent_length=8,
+    memory_length=8,
+    max_position_embeddings=8,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+  )
+  objective = {
+    'classification': lambda: Classification(model, 32, ('a', 'b')),
+    'choice': lambda: Choice(model, 32),
+  }[kind]()
   params = objective.init(jax.random.key(0))
   batch = batch_of(32, 1) | {'cls_positions': np.zeros((1, 1), np.int32)}
   batch['segment_ids'][:, 29:] = 0
@@ -359,10 +410,12 @@ def test_a_text_is_classified_by_its_last_stretch(kind):
   [
     ('model.recurrent_length=16 model.memory_length=16 data.seq_length=60', 'use multiples of it'),
     ('table.long_texts=hierarchical', 'holds less than two of task.max_length 0; set'),
-    ('table.long_texts=hierarchical task.max_length=8 data.examples_per_row=2',
-     'data.examples_per_row is 2; set it to 16 or more'),
+    (
+      'table.long_texts=hierarchical task.max_length=8 data.examples_per_row=2',
+      'data.examples_per_row is 2; set it to 16 or more',
+    ),
   ],
-)  # fmt: skip
+)
 def test_rows_hold_whole_parts(fields, sentence):
   with pytest.raises(InputError, match=re.escape(sentence)):
     c.load('configs/finetune.py', [f'--config.{x}' for x in fields.split()])

@@ -45,9 +45,10 @@ def test_the_clock_counts_training_alone(monkeypatch):
 def test_a_run_that_waits_for_its_data_says_so(share, said):
   batches = SimpleNamespace(source=SimpleNamespace(baselines={}), skip_damaged=False)
   run = SimpleNamespace(
-    inputs=SimpleNamespace(batches=batches, config=None), schedule=lambda step: 0.0,
+    inputs=SimpleNamespace(batches=batches, config=None),
+    schedule=lambda step: 0.0,
     tally=SimpleNamespace(window={}, events={}, counts=lambda config: {}),
-  )  # fmt: skip
+  )
   clock = SimpleNamespace(read=lambda tokens: {'tokens_per_s': 1.0, 'data_wait': share})
   writer = SimpleNamespace(write=lambda *line: None)
   shown = log_line(run, clock, 1, writer, SimpleNamespace(bar=SimpleNamespace(disable=False)))
@@ -106,11 +107,18 @@ def test_mfu_counts_the_matrix_products_of_a_whole_step(corpus_file, monkeypatch
   everything else hardly counts."""
   monkeypatch.setattr(speed, 'peak_flops', lambda: 1e12)
   config = small_pretrain(
-    corpus_file, '--config.model.hidden_size=128', '--config.model.intermediate_size=512',
-    '--config.model.hidden_act=relu', '--config.model.hidden_dropout_prob=0',
-    '--config.model.attention_probs_dropout_prob=0', '--config.steps=2', '--config.log.every=2',
-    '--config.checkpoint.every=0', '--config.eval.every=0', '--config.optimizer.clip_norm=0',
-  )  # fmt: skip
+    corpus_file,
+    '--config.model.hidden_size=128',
+    '--config.model.intermediate_size=512',
+    '--config.model.hidden_act=relu',
+    '--config.model.hidden_dropout_prob=0',
+    '--config.model.attention_probs_dropout_prob=0',
+    '--config.steps=2',
+    '--config.log.every=2',
+    '--config.checkpoint.every=0',
+    '--config.eval.every=0',
+    '--config.optimizer.clip_norm=0',
+  )
   train(config, tmp_path / 'run')
   lines = [json.loads(line) for line in (tmp_path / 'run/metrics.jsonl').read_text().splitlines()]
   (line,) = (line for line in lines if line['split'] == 'train')
@@ -154,8 +162,9 @@ def test_tensorboard_reads_what_a_run_writes_and_hides_what_it_writes_again(tmp_
   first, begins, *steps = events
   assert first.file_version == 'brain.Event:2'
   assert (begins.step, begins.session_log.status) == (4, SessionLog.START)
-  values = [(each.step, each.summary.value[0].tag, each.summary.value[0].simple_value)
-            for each in steps]  # fmt: skip
+  values = [
+    (each.step, each.summary.value[0].tag, each.summary.value[0].simple_value) for each in steps
+  ]
   assert values == [(4, 'train/loss', 1.5), (4, 'train/mlm', 2.0), (5, 'eval/mlm', 2.25)]
   assert all(abs(each.wall_time - time.time()) < 60 for each in steps)
   again = TensorBoard(tmp_path, 4)

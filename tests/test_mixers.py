@@ -158,8 +158,9 @@ def test_mixers_scanned_are_those_apart_and_learn(name):
   scanned = gradient(dataclasses.replace(config, scan_layers=True), models.stack_layers(params))
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3),
-    apart, models.unstack_layers(scanned),
-  )  # fmt: skip
+    apart,
+    models.unstack_layers(scanned),
+  )
   for path, x in jax.tree_util.tree_leaves_with_path(apart['layer_1']):
     assert np.abs(x).max() > 0, path
   words = apart['embeddings']['word_embeddings']['embedding']
@@ -207,8 +208,14 @@ def test_each_call_of_a_shared_layer_drops_others(scan, monkeypatch):
   monkeypatch.setitem(block.MIXERS, 'ones', Ones)
   monkeypatch.setitem(block.NORM_PLACEMENTS, 'none', lambda x, f, norm, drop: x + drop(f(x)))
   monkeypatch.setitem(block.FEED_FORWARD, 'nothing', lambda config, x_BTD: jnp.zeros_like(x_BTD))
-  config = model(hidden_dropout_prob=0.5, mixer='ones', feed_forward='nothing', share_layers=True,
-                 norm_placement='none', scan_layers=scan)  # fmt: skip
+  config = model(
+    hidden_dropout_prob=0.5,
+    mixer='ones',
+    feed_forward='nothing',
+    share_layers=True,
+    norm_placement='none',
+    scan_layers=scan,
+  )
   out = models.Stack(config, 2).apply(
     {}, jnp.zeros_like(X), Tokens(IDS), deterministic=False, rngs={'dropout': jax.random.key(0)}
   )
@@ -234,14 +241,22 @@ def test_shifting_fills_with_zeros():
     (['model.attention_window=16'], '[CLS] sees 8 tokens of a pair of up to 64'),
     (['model.attention_window=125'], '[CLS] sees 62 tokens of a pair of up to 64'),
     (['model.first_norm=false'], 'set model.norm_placement=pre'),
-    (['model.first_norm=false', 'model.norm_placement=pre', 'model.share_layers=true'],
-     'set share_layers=false'),
+    (
+      ['model.first_norm=false', 'model.norm_placement=pre', 'model.share_layers=true'],
+      'set share_layers=false',
+    ),
     (['model.mlm_head=none', 'model.embedding_size=8'], 'use mlm_head=dense, or embedding_size=0'),
     (['model.local_rotary_theta=500'], 'which this model has not; set it to 0'),
-    (['model.position_embeddings=alibi', 'model.attention_implementation=splash',
-      'model.attention_probs_dropout_prob=0'], 'cannot add a bias (ALiBi, relative)'),
+    (
+      [
+        'model.position_embeddings=alibi',
+        'model.attention_implementation=splash',
+        'model.attention_probs_dropout_prob=0',
+      ],
+      'cannot add a bias (ALiBi, relative)',
+    ),
   ],
-)  # fmt: skip
+)
 def test_what_does_not_go_together_is_one_sentence(changes, sentence):
   with pytest.raises(c.InputError) as error:
     c.load('configs/pretrain.py:runlocal', [f'--config.{change}' for change in changes])

@@ -26,7 +26,7 @@ from bert_jax.tools import convert
     ('https://example.org/a/b', 'https://example.org/a/b'),
     ('and/or', 'and/or'),
   ],
-)  # fmt: skip
+)
 def test_of_a_path_the_last_part_is_left(text, left):
   assert model_card.without_places(text) == left
   assert model_card.without_places({'a': [text, 3]}) == {'a': [left, 3]}
@@ -130,8 +130,12 @@ def card_of(folder, config=(), **facts):
 
 
 def test_a_card_counts_examples_and_rounds_scores(tmp_path):
-  of_eval = {'rows': 7, 'examples': 30, 'fingerprint': 'f',
-             'baselines': {'classification_accuracy': [8 / 30, 'majority']}}  # fmt: skip
+  of_eval = {
+    'rows': 7,
+    'examples': 30,
+    'fingerprint': 'f',
+    'baselines': {'classification_accuracy': [8 / 30, 'majority']},
+  }
   data = {'train': {'rows': 65, 'examples': 270, 'fingerprint': 'e', 'baselines': {}}}
   metrics = {'classification_accuracy': 25 / 30}
   card = card_of(tmp_path / 'hf', step=41, metrics=metrics, data=data | {'eval': of_eval})

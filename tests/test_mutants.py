@@ -85,11 +85,24 @@ def run_tests(tree, arguments):
   env |= {'PYTHONDONTWRITEBYTECODE': '1', 'PYTHONPATH': str(tree)}
   return subprocess.run(
     [
-      sys.executable, '-m', 'pytest', '-x', '-q', '-p', 'no:cacheprovider',
-      '-o', 'addopts=--strict-markers', *arguments,
+      sys.executable,
+      '-m',
+      'pytest',
+      '-x',
+      '-q',
+      '-p',
+      'no:cacheprovider',
+      '-o',
+      'addopts=--strict-markers',
+      *arguments,
     ],
-    cwd=tree, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SLOWEST,
-  )  # fmt: skip
+    cwd=tree,
+    env=env,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+    timeout=SLOWEST,
+  )
 
 
 def verdict(tree, mutant):

@@ -173,9 +173,11 @@ def test_a_run_without_checkpoints_saves_by_the_clock(
 
   monkeypatch.setattr(loop, 'save', saving)
   config = small_pretrain(
-    corpus_file, '--config.checkpoint.every=0', '--config.checkpoint.minutes=1e-9',
+    corpus_file,
+    '--config.checkpoint.every=0',
+    '--config.checkpoint.minutes=1e-9',
     '--config.eval.every=0',
-  )  # fmt: skip
+  )
   state, _ = train(config, tmp_path / 'run')
   assert {1, 3, 5} <= set(steps)
   same_bits(state, pretrained[1])
@@ -189,8 +191,14 @@ def test_a_command_that_is_interrupted_while_it_imports_says_one_line(name, tmp_
   )
   env = dict(os.environ, PYTHONPATH=f'{tmp_path}:{ROOT}')
   listens = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # also in the background
-  out = subprocess.run([sys.executable, '-m', 'bert_jax.train', '--help'], env=env, cwd=ROOT,
-                       capture_output=True, text=True, preexec_fn=listens)  # fmt: skip
+  out = subprocess.run(
+    [sys.executable, '-m', 'bert_jax.train', '--help'],
+    env=env,
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    preexec_fn=listens,
+  )
   assert (out.returncode, out.stderr) == (130, 'stopped\n')
 
 
@@ -272,8 +280,9 @@ def one_device():
 
 @pytest.mark.parametrize('accumulation', [1, 2])
 def test_a_step_that_is_not_finite_changes_nothing_but_its_number(accumulation):
-  config = toys.config_of('optimizer.skip_nonfinite=3', 'optimizer.freeze=scale',
-                          f'optimizer.accumulation={accumulation}')  # fmt: skip
+  config = toys.config_of(
+    'optimizer.skip_nonfinite=3', 'optimizer.freeze=scale', f'optimizer.accumulation={accumulation}'
+  )
   program = step.program(config, toys.Taught(), one_device(), 10)
   state, out = toys.steps_of(program, toys.first_state(program), range(3))
   assert np.isfinite(out['loss']) and set(out['module_norms']) == {'student'}
@@ -341,8 +350,9 @@ def test_replay_runs_the_step_alone_and_names_the_first_module(corpus_file, tmp_
   """From scratch, since the first checkpoint would be that of step 10; and from a checkpoint."""
   poisoned(monkeypatch, 13)
   for name, every in (('run', 10), ('none', 0)):
-    config = small_pretrain(corpus_file, f'--config.checkpoint.every={every}',
-                            '--config.eval.every=0')  # fmt: skip
+    config = small_pretrain(
+      corpus_file, f'--config.checkpoint.every={every}', '--config.eval.every=0'
+    )
     with pytest.raises(InputError, match='replay .*nonfinite-14.json runs the step alone'):
       train(config, tmp_path / name)
     files = {p: p.read_bytes() for p in (tmp_path / name).rglob('*') if p.is_file()}
@@ -389,9 +399,12 @@ def test_the_first_module_whose_output_is_not_finite_is_named(pretrained):
 
 def test_among_scanned_layers_it_is_named_with_its_layer(pretrained, corpus_file, tmp_path):
   config = small_pretrain(
-    corpus_file, '--config.model.num_hidden_layers=3', '--config.model.scan_layers=true',
-    '--config.model.remat=full', f'--config.tokenizer.path={pretrained[0]}/vocab.txt',
-  )  # fmt: skip
+    corpus_file,
+    '--config.model.num_hidden_layers=3',
+    '--config.model.scan_layers=true',
+    '--config.model.remat=full',
+    f'--config.tokenizer.path={pretrained[0]}/vocab.txt',
+  )
   inputs = run_setup.read_inputs(config, tmp_path)
   program = step.program(config, inputs.objective, inputs.mesh, inputs.steps)
   state = run_setup.new_state(inputs, program, None)
@@ -415,8 +428,13 @@ def test_rows_of_a_batch_are_named_as_they_are_read(pretrained):
 
 # ---- spikes --------------------------------------------------------------------------------------
 
-SPIKES = ('--config.spikes.window=4', '--config.spikes.zscore=50', '--config.spikes.rollback=4',
-          '--config.eval.every=4', '--config.log.every=2')  # fmt: skip
+SPIKES = (
+  '--config.spikes.window=4',
+  '--config.spikes.zscore=50',
+  '--config.spikes.rollback=4',
+  '--config.eval.every=4',
+  '--config.log.every=2',
+)
 
 
 def spiking(monkeypatch, *places):
@@ -504,9 +522,15 @@ def test_the_checkpoint_to_go_back_to_stays(tmp_path):
 # ---- speed ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('platform, peak, mfu', [
-  ('tpu', 1e6, 0.5), ('tpu', math.nan, None), ('tpu', 1e5, None), ('cpu', 1e5, 1.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'platform, peak, mfu',
+  [
+    ('tpu', 1e6, 0.5),
+    ('tpu', math.nan, None),
+    ('tpu', 1e5, None),
+    ('cpu', 1e5, 1.0),
+  ],
+)
 def test_mfu_is_left_out_where_it_is_not_known_and_never_above_all(
   platform, peak, mfu, monkeypatch
 ):

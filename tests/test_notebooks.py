@@ -154,9 +154,12 @@ print('again', int(state.step), time.monotonic() - started)
 def test_a_killed_notebook_continues_and_a_finished_one_returns(corpus_file, tmp_path):
   small = [x for x in small_overrides(corpus_file) if 'checkpoint' not in x]
   small += [
-    '--config.steps=400', '--config.checkpoint.every=0', '--config.checkpoint.minutes=0.002',
-    '--config.eval.every=100', '--config.eval.batches=2',
-  ]  # fmt: skip
+    '--config.steps=400',
+    '--config.checkpoint.every=0',
+    '--config.checkpoint.minutes=0.002',
+    '--config.eval.every=100',
+    '--config.eval.batches=2',
+  ]
   parameters = {'FOLDER': str(tmp_path), 'OVERRIDES': small}
   with pytest.raises(DeadKernelError):
     execute('tpu', parameters, KILLED)
@@ -187,12 +190,23 @@ def write_tickets(path, rng):
 
 def test_a_table_becomes_a_classifier(tmp_path):
   write_tickets(tmp_path / 'tickets.csv', np.random.default_rng(0))
-  notebook = execute('finetune', {
-    'DATA': str(tmp_path / 'tickets.csv'), 'TEXT': 'nachricht', 'LABEL': 'abteilung',
-    'CONFIG': 'configs/finetune.py:task=table,runlocal', 'FOLDER': str(tmp_path / 'out'),
-    'OVERRIDES': ['--config.steps=60', '--config.model.vocab_size=200', '--config.batch_size=4',
-                  '--config.data.seq_length=32', '--config.log.tensorboard=false'],
-  })  # fmt: skip
+  notebook = execute(
+    'finetune',
+    {
+      'DATA': str(tmp_path / 'tickets.csv'),
+      'TEXT': 'nachricht',
+      'LABEL': 'abteilung',
+      'CONFIG': 'configs/finetune.py:task=table,runlocal',
+      'FOLDER': str(tmp_path / 'out'),
+      'OVERRIDES': [
+        '--config.steps=60',
+        '--config.model.vocab_size=200',
+        '--config.batch_size=4',
+        '--config.data.seq_length=32',
+        '--config.log.tensorboard=false',
+      ],
+    },
+  )
   log = shows_a_run(cell_of(notebook, 'train.train'), 60)
   assert '12 examples held out of training' in log
   assert 'nachricht;abteilung' in text_of(cell_of(notebook, 'read_bytes'))
@@ -207,14 +221,24 @@ def test_quickstart(corpus_file, tmp_path):
   small = [x for x in small_overrides(corpus_file) if 'layers' not in x and 'corpus.' not in x]
   data = tmp_path / 'tickets.csv'
   write_tickets(data, np.random.default_rng(0))
-  table = [f'--config.data.train={data}', '--config.table.eval_share=0.2', '--config.epochs=2.0',
-           '--config.table.text_column=nachricht', '--config.table.label_column=abteilung',
-           '--config.log.tensorboard=false', '--config.task.train_examples=0',
-           '--config.model.vocab_size=200']  # fmt: skip
-  notebook = execute('quickstart', {
-    'FOLDER': str(tmp_path / 'out'), 'PRETRAIN': [*small, '--config.corpus.eval_share=0.2'],
-    'FINETUNE': table,
-  })  # fmt: skip
+  table = [
+    f'--config.data.train={data}',
+    '--config.table.eval_share=0.2',
+    '--config.epochs=2.0',
+    '--config.table.text_column=nachricht',
+    '--config.table.label_column=abteilung',
+    '--config.log.tensorboard=false',
+    '--config.task.train_examples=0',
+    '--config.model.vocab_size=200',
+  ]
+  notebook = execute(
+    'quickstart',
+    {
+      'FOLDER': str(tmp_path / 'out'),
+      'PRETRAIN': [*small, '--config.corpus.eval_share=0.2'],
+      'FINETUNE': table,
+    },
+  )
   shows_a_run(cell_of(notebook, 'stage=pretrain'), 20)
   assert len(pictures(cell_of(notebook, 'hidden_states.draw'))) == 1
   assert len(pictures(cell_of(notebook, 'stage=finetune'))) == 2  # a curve of each
@@ -225,10 +249,15 @@ def test_quickstart(corpus_file, tmp_path):
 @pytest.mark.slow
 def test_ablation(corpus_file, tmp_path):
   small = ' '.join(x for x in small_overrides(corpus_file))
-  notebook = execute('ablation', {
-    'ABLATION': 'norm_placement,runlocal', 'SEEDS': 2, 'OVERRIDES': small,
-    'FOLDER': str(tmp_path / 'out'),
-  })  # fmt: skip
+  notebook = execute(
+    'ablation',
+    {
+      'ABLATION': 'norm_placement,runlocal',
+      'SEEDS': 2,
+      'OVERRIDES': small,
+      'FOLDER': str(tmp_path / 'out'),
+    },
+  )
   assert '4 runs; time left' in text_of(cell_of(notebook, '--dry-run'))
   report = text_of(cell_of(notebook, 'tools.report'))
   assert 'norm_placement=pre' in report and ' ± ' in report
@@ -250,13 +279,20 @@ def write_run(folder, lines):
 def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
   from matplotlib.axes import Axes
 
-  lines = [json.dumps({'step': i, 'split': 'train', 'loss': 99.0 - i})
-           for i in (10, 20, 30, 33)]  # the last is of three steps, and no point of the curve
+  lines = [
+    json.dumps({'step': i, 'split': 'train', 'loss': 99.0 - i}) for i in (10, 20, 30, 33)
+  ]  # the last is of three steps, and no point of the curve
   lines += ['{"step": 20, "split": "eval", "f1": 0.5}', '{"step": 33, "split": "eval", "f1": null}']
   write_run(tmp_path / 'run', [*lines, '{"step": 33, "spl'])
   drawn, plot = [], Axes.plot
-  monkeypatch.setattr(Axes, 'plot', lambda axis, x, y, **look: (
-    drawn.append((look['label'], list(x), list(y))), plot(axis, x, y, **look))[1])  # fmt: skip
+  monkeypatch.setattr(
+    Axes,
+    'plot',
+    lambda axis, x, y, **look: (
+      drawn.append((look['label'], list(x), list(y))),
+      plot(axis, x, y, **look),
+    )[1],
+  )
   assert base64.b64decode(notebooks.drawn(tmp_path / 'run')).startswith(PNG)
   # The metric that it is judged by has no values in training, so the loss stands beside it.
   assert drawn == [('train', [10, 20, 30], [89.0, 79.0, 69.0]), ('eval', [20], [0.5])]

@@ -20,16 +20,29 @@ from bert_jax.objectives.tagging import Tagging
 
 T = 8
 MASKING = dict(
-  special_ids=(0, 1, 2, 3, 4), mask_id=4, stages=((0, 'token'),), masked_lm_prob=0.3,
-  max_predictions=3, mask_share=0.8, random_share=0.1,
-)  # fmt: skip
+  special_ids=(0, 1, 2, 3, 4),
+  mask_id=4,
+  stages=((0, 'token'),),
+  masked_lm_prob=0.3,
+  max_predictions=3,
+  mask_share=0.8,
+  random_share=0.1,
+)
 MODEL = models.ModelConfig(
   **c.bert(
-    'tiny', vocab_size=20, hidden_size=16, num_attention_heads=2, intermediate_size=16,
-    num_hidden_layers=1, max_position_embeddings=T, hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0, initializer_range=0.3, vocab_multiple=1,
+    'tiny',
+    vocab_size=20,
+    hidden_size=16,
+    num_attention_heads=2,
+    intermediate_size=16,
+    num_hidden_layers=1,
+    max_position_embeddings=T,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    initializer_range=0.3,
+    vocab_multiple=1,
   )
-)  # fmt: skip
+)
 
 
 def batch_of(objective, B=4, seed=0):
@@ -89,8 +102,10 @@ def test_the_loss_of_each_language_is_that_of_its_rows():
   assert both['mlm_a'].total + both['mlm_b'].total == pytest.approx(float(both['mlm'].total))
   seen = objective.seen(batch | {'segment_ids': batch['segment_ids'].at[1, 2:].set(0)})
   assert {k: float(v) for k, v in seen.items()} == {
-    'seen_tokens': 26, 'seen_tokens_a': 16, 'seen_tokens_b': 10,
-  }  # fmt: skip
+    'seen_tokens': 26,
+    'seen_tokens_a': 16,
+    'seen_tokens_b': 10,
+  }
 
 
 def test_losses_of_a_table_are_their_formulas():
@@ -201,8 +216,12 @@ def test_tokens_of_cut_rows_see_what_they_would_in_rows_of_that_length():
   ids = jnp.arange(5, 5 + T)[None]
   segments = jnp.array([[1] * 5 + [2] * 3])
   positions = jnp.array([[0, 1, 2, 3, 4, 0, 1, 2]])
-  row = {'input_ids': ids, 'token_type_ids': 0 * ids, 'position_ids': positions,
-         'segment_ids': segments}  # fmt: skip
+  row = {
+    'input_ids': ids,
+    'token_type_ids': 0 * ids,
+    'position_ids': positions,
+    'segment_ids': segments,
+  }
   params = models.init_encoder(model, jax.random.key(0))
   cut = base.cut_rows(row, 4)
   np.testing.assert_array_equal(cut['position_ids'], [[0, 1, 2, 3, 0, 0, 1, 2]])
@@ -218,8 +237,10 @@ def test_tokens_of_cut_rows_see_what_they_would_in_rows_of_that_length():
   np.testing.assert_array_equal(whole['position_ids'], positions)
   np.testing.assert_array_equal(whole['segment_ids'], segments)
   # Numbers that go up one by one, which is what a bag of embeddings counts on.
-  short = row | {'segment_ids': jnp.array([[1, 2, 3, 3, 3, 4, 5, 0]]),
-                 'position_ids': jnp.array([[0, 0, 0, 1, 2, 0, 0, 0]])}  # fmt: skip
+  short = row | {
+    'segment_ids': jnp.array([[1, 2, 3, 3, 3, 4, 5, 0]]),
+    'position_ids': jnp.array([[0, 0, 0, 1, 2, 0, 0, 0]]),
+  }
   assert base.cut_rows(short, 2)['segment_ids'].tolist() == [[1, 2, 3, 3, 4, 5, 6, 0]]
 
 

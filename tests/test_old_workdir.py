@@ -135,8 +135,19 @@ def test_released_models_have_the_config_they_had(kind):
 
 
 SIZES = dict(
-  vocab_size=100, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-  max_position_embeddings=64, type_vocab_size=2, hidden_act='gelu', layer_norm_eps=1e-12,
-  position_embeddings='learned', norm_placement='post', tie_word_embeddings=True,
-  hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, initializer_range=0.02,
-)  # fmt: skip
+  vocab_size=100,
+  hidden_size=16,
+  num_hidden_layers=2,
+  num_attention_heads=2,
+  intermediate_size=32,
+  max_position_embeddings=64,
+  type_vocab_size=2,
+  hidden_act='gelu',
+  layer_norm_eps=1e-12,
+  position_embeddings='learned',
+  norm_placement='post',
+  tie_word_embeddings=True,
+  hidden_dropout_prob=0.1,
+  attention_probs_dropout_prob=0.1,
+  initializer_range=0.02,
+)

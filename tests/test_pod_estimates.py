@@ -95,43 +95,83 @@ def test_a_transfer_takes_what_its_bytes_need_on_the_links_of_its_group():
 
 
 # Where mesh_utils puts the devices of a v5e:4x4 with data=2, fsdp=4, tensor=2.
-CROSSED = [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2), (0, 3), (1, 3),
-           (2, 0), (3, 0), (2, 1), (3, 1), (2, 2), (3, 2), (2, 3), (3, 3)]  # fmt: skip
+CROSSED = [
+  (0, 0),
+  (1, 0),
+  (0, 1),
+  (1, 1),
+  (0, 2),
+  (1, 2),
+  (0, 3),
+  (1, 3),
+  (2, 0),
+  (3, 0),
+  (2, 1),
+  (3, 1),
+  (2, 2),
+  (3, 2),
+  (2, 3),
+  (3, 3),
+]
 
 
 @pytest.mark.parametrize(
   ('line', 'axes', 'seconds'),
   [
     # Neighbours: a link for each side that a group has.
-    ('%all-reduce.2 = bf16[32,128,256]{2,1,0} all-reduce(%get-tuple-element.906), '
-     'channel_id=14, replica_groups=[8,2]<=[16], use_global_device_ids=true, to_apply=%add.2',
-     'tensor', 2 * 1 / 2 / 50),
-    ('%all-gather.217 = bf16[256,128]{1,0:T(8,128)(2,1)S(1)} all-gather(%param_0.4194), '
-     'channel_id=10, replica_groups={{0,2,4,6},{8,10,12,14},{1,3,5,7},{9,11,13,15}}, '
-     'dimensions={0}, use_global_device_ids=true, frontend_attributes={chain_id="3"}',
-     'fsdp', 3 / 4 / 50),
-    ('%all-gather.287 = s32[128,20,1,1]{1,3,2,0:T(1,128)} all-gather(%param_0.4310), '
-     'channel_id=38, replica_groups=[4,4]<=[2,4,2]T(0,2,1), dimensions={0}, '
-     'use_global_device_ids=true', 'fsdp', 3 / 4 / 50),
-    ("%all-gather.353 = bf16[64,20,256]{2,1,0} all-gather(%x), replica_groups=mesh['axis_0'=8,"
-     "'axis_1'=1,'axis_2'=2], device_ids=([2,8]T(1,0)) {'axis_0'}, dimensions={0}",
-     'fsdp+tensor', 7 / 8 / 100),
+    (
+      '%all-reduce.2 = bf16[32,128,256]{2,1,0} all-reduce(%get-tuple-element.906), '
+      'channel_id=14, replica_groups=[8,2]<=[16], use_global_device_ids=true, to_apply=%add.2',
+      'tensor',
+      2 * 1 / 2 / 50,
+    ),
+    (
+      '%all-gather.217 = bf16[256,128]{1,0:T(8,128)(2,1)S(1)} all-gather(%param_0.4194), '
+      'channel_id=10, replica_groups={{0,2,4,6},{8,10,12,14},{1,3,5,7},{9,11,13,15}}, '
+      'dimensions={0}, use_global_device_ids=true, frontend_attributes={chain_id="3"}',
+      'fsdp',
+      3 / 4 / 50,
+    ),
+    (
+      '%all-gather.287 = s32[128,20,1,1]{1,3,2,0:T(1,128)} all-gather(%param_0.4310), '
+      'channel_id=38, replica_groups=[4,4]<=[2,4,2]T(0,2,1), dimensions={0}, '
+      'use_global_device_ids=true',
+      'fsdp',
+      3 / 4 / 50,
+    ),
+    (
+      "%all-gather.353 = bf16[64,20,256]{2,1,0} all-gather(%x), replica_groups=mesh['axis_0'=8,"
+      "'axis_1'=1,'axis_2'=2], device_ids=([2,8]T(1,0)) {'axis_0'}, dimensions={0}",
+      'fsdp+tensor',
+      7 / 8 / 100,
+    ),
     # Two chips apart: two groups share the link in the middle.
-    ('%all-reduce.181 = (bf16[3824,256]{1,0:T(8,128)(2,1)S(1)}, f32[3824]{0:T(1024)S(1)}) '
-     'all-reduce(%get-tuple-element.1407, %copy-done.147), channel_id=79, '
-     'replica_groups=[8,2]<=[2,8]T(1,0), use_global_device_ids=true, to_apply=%add.17.clone',
-     'data', 2 * 1 / 2 / 25),
-    ('%all-gather.439 = f32[15296,256]{1,0:T(8,128)S(1)} all-gather(%param_0.4549), '
-     'channel_id=90, replica_groups=[4,4]<=[4,2,2]T(2,1,0), dimensions={0}, '
-     'use_global_device_ids=true', 'data+fsdp', 3 / 4 / (25 + 25)),
+    (
+      '%all-reduce.181 = (bf16[3824,256]{1,0:T(8,128)(2,1)S(1)}, f32[3824]{0:T(1024)S(1)}) '
+      'all-reduce(%get-tuple-element.1407, %copy-done.147), channel_id=79, '
+      'replica_groups=[8,2]<=[2,8]T(1,0), use_global_device_ids=true, to_apply=%add.17.clone',
+      'data',
+      2 * 1 / 2 / 25,
+    ),
+    (
+      '%all-gather.439 = f32[15296,256]{1,0:T(8,128)S(1)} all-gather(%param_0.4549), '
+      'channel_id=90, replica_groups=[4,4]<=[4,2,2]T(2,1,0), dimensions={0}, '
+      'use_global_device_ids=true',
+      'data+fsdp',
+      3 / 4 / (25 + 25),
+    ),
     # The first pair stays where it is; of the others, three cross the same link.
-    ('%collective-permute-start = (f32[3824,256]{1,0:T(8,128)S(1)}, '
-     'f32[3824,256]{1,0:T(8,128)S(1)}, u32[]{:S(2)}, u32[]{:S(2)}) '
-     'collective-permute-start(%convert_element_type.1325), channel_id=89, source_target_pairs='
-     '{{0,0},{8,2},{1,4},{9,6},{2,8},{10,10},{3,12},{11,14},{4,1},{12,3},{5,5},{13,7},{6,9},'
-     '{14,11},{7,13},{15,15}}', 'data+fsdp+tensor', 3 / 50),
+    (
+      '%collective-permute-start = (f32[3824,256]{1,0:T(8,128)S(1)}, '
+      'f32[3824,256]{1,0:T(8,128)S(1)}, u32[]{:S(2)}, u32[]{:S(2)}) '
+      'collective-permute-start(%convert_element_type.1325), channel_id=89, source_target_pairs='
+      '{{0,0},{8,2},{1,4},{9,6},{2,8},{10,10},{3,12},{11,14},{4,1},{12,3},{5,5},{13,7},{6,9},'
+      '{14,11},{7,13},{15,15}}',
+      'data+fsdp+tensor',
+      3 / 50,
+    ),
   ],
-)  # fmt: skip
+)
 def test_groups_of_chips_that_stand_apart_share_links(line, axes, seconds):
   program = compiled_program.Program('ENTRY %main (x: f32[8]) -> f32[8] {\n  ' + line + '\n}')
   mesh = fake_mesh(2, 4, (4, 4), tensor=2, places=CROSSED)
@@ -268,8 +308,9 @@ def test_two_clocks_with_and_without_communication():
   report = report_of()
   both = {'compute_only', 'with_communication'}
   assert {clock: set(x) for clock, x in report['estimates'].items()} == {
-    'calibrated': both, 'data_sheet': both,
-  }  # fmt: skip
+    'calibrated': both,
+    'data_sheet': both,
+  }
   cycles = report['estimated_cycles']
   calibrated, sheet = (x['compute_only'] for x in report['estimates'].values())
   assert sheet['step_s'] == pytest.approx(cycles * 131072 / 197e12)
@@ -323,8 +364,14 @@ def test_a_run_in_days_and_dollars():
   estimates = {'calibrated': estimate(1.0, 2.0), 'data_sheet': estimate(1.5, 3.0)}
   report = {'steps': 864_000, 'estimates': estimates}
   found = pod_estimates.cost(report, 2.0, 0.25)
-  assert found == {'days': [20, 30], 'chip_hours': [200, 300], 'dollars': [400, 600],
-                   'spot_dollars': [100, 150], 'price': 2.0, 'spot': 0.25}  # fmt: skip
+  assert found == {
+    'days': [20, 30],
+    'chip_hours': [200, 300],
+    'dollars': [400, 600],
+    'spot_dollars': [100, 150],
+    'price': 2.0,
+    'spot': 0.25,
+  }
   text = '\n'.join(pod_estimates.money_text(report, 2.0, 0.25, 5))
   assert '864,000 steps, without their data, evaluations and checkpoints: 20.0 to 30.0 days' in text
   assert ' days, 200 to 300 chip-hours, $400 to $600 at $2' in text
@@ -349,12 +396,20 @@ def test_prices_that_are_none_are_named(price, spot):
 @pytest.mark.parametrize(
   'name, topology',
   [
-    ('v5litepod-16', 'v5e:4x4'), ('v5litepod-1', 'v5e:1x1'), ('v6e-256', 'v6e:16x16'),
-    ('v5p-8', 'v5p:2x2x1'), ('v5p-128', 'v5p:4x4x4'), ('v4-32', 'v4:2x2x4'), ('v3-8', 'v3:2x2'),
-    ('v2-32', 'v2:4x4'), ('tpu-v5-lite-podslice:4x8', 'v5e:4x8'),
-    ('tpu-v5p-slice:2x2x1', 'v5p:2x2x1'), ('v5e:4x4', 'v5e:4x4'), ('v9-3', 'v9-3'),
+    ('v5litepod-16', 'v5e:4x4'),
+    ('v5litepod-1', 'v5e:1x1'),
+    ('v6e-256', 'v6e:16x16'),
+    ('v5p-8', 'v5p:2x2x1'),
+    ('v5p-128', 'v5p:4x4x4'),
+    ('v4-32', 'v4:2x2x4'),
+    ('v3-8', 'v3:2x2'),
+    ('v2-32', 'v2:4x4'),
+    ('tpu-v5-lite-podslice:4x8', 'v5e:4x8'),
+    ('tpu-v5p-slice:2x2x1', 'v5p:2x2x1'),
+    ('v5e:4x4', 'v5e:4x4'),
+    ('v9-3', 'v9-3'),
   ],
-)  # fmt: skip
+)
 def test_names_of_the_cloud_are_topologies(name, topology):
   assert chips.topology_of(name) == topology
 

@@ -27,9 +27,17 @@ from bert_jax.tasks.ask import RecordProblems
 from bert_jax.tasks.tagging.ask import words
 
 # Of a config.json.
-FIELDS = ('vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads',
-          'layer_norm_eps', 'intermediate_size', 'max_position_embeddings', 'type_vocab_size',
-          'hidden_act')  # fmt: skip
+FIELDS = (
+  'vocab_size',
+  'hidden_size',
+  'num_hidden_layers',
+  'num_attention_heads',
+  'layer_norm_eps',
+  'intermediate_size',
+  'max_position_embeddings',
+  'type_vocab_size',
+  'hidden_act',
+)
 
 
 def random_model(config, tokenizer, seed=0):
@@ -48,10 +56,14 @@ def make(vocab, tokenizer):
   @functools.cache
   def make(task, *overrides):
     config = load(
-      vocab, f'configs/finetune.py:task={task}', '--config.data.train=none', *overrides,
-      '--config.data.seq_length=64', '--config.model.max_position_embeddings=64',
+      vocab,
+      f'configs/finetune.py:task={task}',
+      '--config.data.train=none',
+      *overrides,
+      '--config.data.seq_length=64',
+      '--config.model.max_position_embeddings=64',
       '--config.model.num_hidden_layers=1',
-    )  # fmt: skip
+    )
     return random_model(config, tokenizer)
 
   return make
@@ -77,11 +89,16 @@ def folder(pretrained_model, tmp_path_factory):
 def load_pretrain(vocab, layers):
   return c.load(
     'configs/pretrain.py:runlocal',
-    [f'--config.tokenizer.path={vocab}', f'--config.model.vocab_size={len(WORDS) + 5}',
-     '--config.model.hidden_size=16', '--config.model.intermediate_size=32',
-     f'--config.model.num_hidden_layers={layers}',
-     '--config.model.max_position_embeddings=64', '--config.data.seq_length=32'],
-  )  # fmt: skip
+    [
+      f'--config.tokenizer.path={vocab}',
+      f'--config.model.vocab_size={len(WORDS) + 5}',
+      '--config.model.hidden_size=16',
+      '--config.model.intermediate_size=32',
+      f'--config.model.num_hidden_layers={layers}',
+      '--config.model.max_position_embeddings=64',
+      '--config.data.seq_length=32',
+    ],
+  )
 
 
 def sentences(number, seed=0, most=30):
@@ -234,8 +251,18 @@ def test_entities_lie_in_the_text_as_given(make):
       assert entity['type'] == 'PER' and 0 < entity['probability'] <= 1
   assert model.counts['sentences in windows (longer than 64 tokens)'] == 1
   spans = words(texts[0])
-  assert [texts[0][a:b] for a, b in spans] == ['old', 'River', ',', '(', 'garden', ')', '"',
-                                               'letter', '"', '.']  # fmt: skip
+  assert [texts[0][a:b] for a, b in spans] == [
+    'old',
+    'River',
+    ',',
+    '(',
+    'garden',
+    ')',
+    '"',
+    'letter',
+    '"',
+    '.',
+  ]
   assert [a for a, _ in words('老 new 市場')] == [0, 2, 6, 7]
   tokens = model.tag([['old', 'river']])[0]
   assert tokens['tokens'] == ['old', 'river']
@@ -249,10 +276,16 @@ def test_an_entity_is_as_sure_as_its_least_sure_token(make):
   answer['prediction'] = ['O', 'B-PER', 'I-PER', 'I-PER', 'B-PER']
   answer['probability'] = [0.3, 0.9, 0.5, 0.7, 0.8]
   assert ask.shown(answer)['entities'] == [
-    {'type': 'PER', 'text': 'old  River!', 'start': 2, 'end': 13, 'tokens': [1, 4],
-     'probability': 0.5},
+    {
+      'type': 'PER',
+      'text': 'old  River!',
+      'start': 2,
+      'end': 13,
+      'tokens': [1, 4],
+      'probability': 0.5,
+    },
     {'type': 'PER', 'text': 'new', 'start': 14, 'end': 17, 'tokens': [4, 5], 'probability': 0.8},
-  ]  # fmt: skip
+  ]
 
 
 def test_tags_without_entities_come_with_each_token(make):
@@ -290,13 +323,19 @@ def test_a_question_may_have_any_number_of_choices(make):
 
 def test_coreference_finds_its_names(make):
   model = make('gap')
-  record = {'text': 'old river and new river: good', 'pronoun': 'good', 'a': 'old river',
-            'b': 'river', 'b-offset': 18}  # fmt: skip
+  record = {
+    'text': 'old river and new river: good',
+    'pronoun': 'good',
+    'a': 'old river',
+    'b': 'river',
+    'b-offset': 18,
+  }
   (answer,) = model.coreference([record])
   assert answer['candidates'] == ['old river', 'river'] and answer['pronoun'] == 'good'
   assert set(answer['probabilities']) == {'A', 'B', 'neither'}
-  gap = {'Text' if k == 'text' else k.title().replace('Offset', 'offset'): v
-         for k, v in record.items()}  # fmt: skip
+  gap = {
+    'Text' if k == 'text' else k.title().replace('Offset', 'offset'): v for k, v in record.items()
+  }
   assert model.coreference([gap]) == [answer]
   lines = [dict(record, **{'b-offset': 17}), dict(record, a='market')]
   wrong = as_lines(model.ask('coreference'), map(json.dumps, lines))
@@ -311,12 +350,27 @@ def test_coreference_finds_its_names(make):
 
 def test_what_cannot_be_answered_says_why_in_its_place(pretrained_model):
   ask = pretrained_model.ask('fill-mask', top_k=2)
-  lines = ['old [MASK]', '', '{"text": ', '{"txt": "[MASK]"}', '{"text": 3}', 'old river',
-           '{"text": "new [MASK]", "id": 9}', '[MASK] ' + '\u16a0\u16a1 ' * 3]  # fmt: skip
+  lines = [
+    'old [MASK]',
+    '',
+    '{"text": ',
+    '{"txt": "[MASK]"}',
+    '{"text": 3}',
+    'old river',
+    '{"text": "new [MASK]", "id": 9}',
+    '[MASK] ' + '\u16a0\u16a1 ' * 3,
+  ]
   found = as_lines(ask, lines)
   assert [answer.get('error', '')[:24] for answer in found] == [
-    '', 'empty line', 'what begins with { is no', "the record has no 'text'",
-    "'text' is no text; write", 'no [MASK] in the text', '', '']  # fmt: skip
+    '',
+    'empty line',
+    'what begins with { is no',
+    "the record has no 'text'",
+    "'text' is no text; write",
+    'no [MASK] in the text',
+    '',
+    '',
+  ]
   assert len(found[0]['masks'][0]) == 2 and found[6]['id'] == 9
   assert pretrained_model.counts['pieces that are not in the vocabulary ([UNK])'] == 3
 
@@ -353,9 +407,14 @@ def test_lines_are_answered_while_the_pipe_is_open(folder):
   env = dict(os.environ, PYTHONPATH=str(ROOT), JAX_PLATFORMS='cpu')
   command = [sys.executable, '-m', 'bert_jax.predict', '--model', str(folder), '--top-k', '2']
   with subprocess.Popen(
-    command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE, text=True,
-  ) as run:  # fmt: skip
+    command,
+    cwd=ROOT,
+    env=env,
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  ) as run:
     for text in ('the [MASK] river', 'no mask'):
       run.stdin.write(text + '\n')
       run.stdin.flush()
@@ -368,8 +427,15 @@ def test_lines_are_answered_while_the_pipe_is_open(folder):
 
 def test_files_in_and_out(folder, tmp_path, capsys):
   (tmp_path / 'in.txt').write_text('old river\n\nnew market\n')
-  common = ['--model', str(folder), '--task', 'embed', '--input', str(tmp_path / 'in.txt'),
-            '--no-cache']  # fmt: skip
+  common = [
+    '--model',
+    str(folder),
+    '--task',
+    'embed',
+    '--input',
+    str(tmp_path / 'in.txt'),
+    '--no-cache',
+  ]
   __main__.main([*common, '--output', str(tmp_path / 'out.npy')])
   vectors = np.load(tmp_path / 'out.npy')
   assert vectors.shape == (3, 16) and np.isnan(vectors[1]).all()

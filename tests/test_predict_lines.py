@@ -35,8 +35,18 @@ from bert_jax.tasks.pretraining import ask as masked_words
 def command(model, tmp_path, lines, *arguments):
   """The answers to a file of these bytes."""
   (tmp_path / 'in.txt').write_bytes(lines)
-  __main__.main(['--model', str(model), '--input', str(tmp_path / 'in.txt'), '--no-cache',
-                 '--output', str(tmp_path / 'out.jsonl'), *arguments])  # fmt: skip
+  __main__.main(
+    [
+      '--model',
+      str(model),
+      '--input',
+      str(tmp_path / 'in.txt'),
+      '--no-cache',
+      '--output',
+      str(tmp_path / 'out.jsonl'),
+      *arguments,
+    ]
+  )
   return [json.loads(line) for line in (tmp_path / 'out.jsonl').read_text().splitlines()]
 
 
@@ -72,29 +82,51 @@ def test_the_input_is_never_overwritten(folder, tmp_path, capsys):  # noqa: F811
   (tmp_path / 'same.npy').symlink_to('in.txt')
   for name in ('in.txt', 'same.npy'):
     with pytest.raises(SystemExit):
-      __main__.main(['--model', str(folder), '--task', 'embed', '--no-cache',
-                     '--input', str(tmp_path / 'in.txt'),
-                     '--output', str(tmp_path / name)])  # fmt: skip
+      __main__.main(
+        [
+          '--model',
+          str(folder),
+          '--task',
+          'embed',
+          '--no-cache',
+          '--input',
+          str(tmp_path / 'in.txt'),
+          '--output',
+          str(tmp_path / name),
+        ]
+      )
     assert 'is --input too' in capsys.readouterr().err
     assert (tmp_path / 'in.txt').read_text() == 'old river\n'
 
 
-@pytest.mark.parametrize('arguments, said', [
-  (['--task', 'classify', '--top-k', '3'], '--top-k says nothing to --task classify, only to fill'),
-  (['--task', 'tag', '--pooling', 'cls'], '--pooling says nothing to --task tag, only to embed'),
-  (['--task', 'embed', '--layer', '0'], '--layer says nothing to --task embed, only to attention'),
-  (['--task', 'attention', '--head', '0'], 'add --picture FILE.png'),
-  (['--task', 'embed', '--no-normalize', '--export', 'X'], '--no-normalize says nothing to --exp'),
-  (['--task', 'embed', '--strict', '--export', 'X'], '--export answers no lines'),
-  (['--task', 'tag', '--output', 'x.npy'], 'only embed writes .npy'),
-  (['--task', 'tagg'], "task 'tagg' is not known; use one of"),
-  (['--input', 'dev.conll'], '--config.data.eval=dev.conll tags and scores it'),
-  (['--task', 'fill-mask', '--top-k', '0'], 'ask for 1 candidate or more'),
-  (['--output', 'none/x'], '--output none/x cannot be written'),
-  (['--input', 'none.txt'], 'none.txt cannot be read'),
-  (['--input', 'none.csv', '--columns', 'a'], 'none.csv does not exist'),
-  (['--columns', 'text'], '--columns names those of a table; name its file with --input'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'arguments, said',
+  [
+    (
+      ['--task', 'classify', '--top-k', '3'],
+      '--top-k says nothing to --task classify, only to fill',
+    ),
+    (['--task', 'tag', '--pooling', 'cls'], '--pooling says nothing to --task tag, only to embed'),
+    (
+      ['--task', 'embed', '--layer', '0'],
+      '--layer says nothing to --task embed, only to attention',
+    ),
+    (['--task', 'attention', '--head', '0'], 'add --picture FILE.png'),
+    (
+      ['--task', 'embed', '--no-normalize', '--export', 'X'],
+      '--no-normalize says nothing to --exp',
+    ),
+    (['--task', 'embed', '--strict', '--export', 'X'], '--export answers no lines'),
+    (['--task', 'tag', '--output', 'x.npy'], 'only embed writes .npy'),
+    (['--task', 'tagg'], "task 'tagg' is not known; use one of"),
+    (['--input', 'dev.conll'], '--config.data.eval=dev.conll tags and scores it'),
+    (['--task', 'fill-mask', '--top-k', '0'], 'ask for 1 candidate or more'),
+    (['--output', 'none/x'], '--output none/x cannot be written'),
+    (['--input', 'none.txt'], 'none.txt cannot be read'),
+    (['--input', 'none.csv', '--columns', 'a'], 'none.csv does not exist'),
+    (['--columns', 'text'], '--columns names those of a table; name its file with --input'),
+  ],
+)
 def test_a_mistaken_argument_is_told_before_anything_is_loaded(arguments, said, capsys):
   with pytest.raises(SystemExit) as stopped:
     __main__.main(['--model', 'no model', *arguments])
@@ -126,15 +158,31 @@ def test_a_mistake_leaves_the_output_as_it_was(folder, tmp_path, capsys):  # noq
   for name, task in (('none.txt', 'embed'), ('wide.txt', 'embed'), ('in.txt', 'tag')):
     (tmp_path / 'in.txt').write_text('old river\n')
     with pytest.raises(SystemExit):
-      __main__.main(['--model', str(folder), '--no-cache', '--input', str(tmp_path / name),
-                     '--task', task, '--output', str(tmp_path / 'out.jsonl')])  # fmt: skip
+      __main__.main(
+        [
+          '--model',
+          str(folder),
+          '--no-cache',
+          '--input',
+          str(tmp_path / name),
+          '--task',
+          task,
+          '--output',
+          str(tmp_path / 'out.jsonl'),
+        ]
+      )
     assert (tmp_path / 'out.jsonl').read_text() == 'earlier'
 
 
-@pytest.mark.parametrize('encoding, first', [
-  ('utf-8', b'old river\n'), ('utf-8-sig', b'old river\n'), ('utf-16', None),
-  ('utf-16-le', b'o\0l\0d\0'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'encoding, first',
+  [
+    ('utf-8', b'old river\n'),
+    ('utf-8-sig', b'old river\n'),
+    ('utf-16', None),
+    ('utf-16-le', b'o\0l\0d\0'),
+  ],
+)
 def test_a_file_and_stdin_are_read_alike(tmp_path, monkeypatch, encoding, first):
   (tmp_path / 'in.txt').write_text('old river\ngarden\n', encoding=encoding)
   with open(tmp_path / 'in.txt') as stream:
@@ -207,8 +255,16 @@ def test_fields_that_are_not_read_are_counted(pretrained_model, make, caplog):  
 def test_vectors_are_stored_as_computed(folder, tmp_path):  # noqa: F811
   texts = sentences(5)
   (tmp_path / 'in.txt').write_text('\n'.join(texts))
-  arguments = ['--model', str(folder), '--task', 'embed', '--no-normalize', '--no-cache',
-               '--input', str(tmp_path / 'in.txt')]  # fmt: skip
+  arguments = [
+    '--model',
+    str(folder),
+    '--task',
+    'embed',
+    '--no-normalize',
+    '--no-cache',
+    '--input',
+    str(tmp_path / 'in.txt'),
+  ]
   __main__.main([*arguments, '--output', str(tmp_path / 'out.npy')])
   found = np.load(tmp_path / 'out.npy')
   expected = Model(folder).embed(texts, normalize=False)
@@ -261,24 +317,33 @@ def test_what_is_done_to_names_is_told(make):  # noqa: F811
   found = as_lines(model.ask('coreference'), [json.dumps(record)] * 2)
   assert found[0]['error'].startswith('its names alone take more than 62 tokens')
   assert model.coreference([record]) == [None]
-  negative = {'text': 'old river and river', 'pronoun': 'old', 'a': 'river', 'b': 'old',
-              'a-offset': -5}  # fmt: skip
+  negative = {
+    'text': 'old river and river',
+    'pronoun': 'old',
+    'a': 'river',
+    'b': 'old',
+    'a-offset': -5,
+  }
   (answer,) = as_lines(model.ask('coreference'), [json.dumps(negative)])
   assert 'not at a-offset -5' in answer['error']
 
 
 def test_what_is_no_text_or_no_list_is_told(pretrained_model, make):  # noqa: F811
   single = make('sst2')
-  lines = ['{"text": null, "pair": "b", "id": 1}', '{"text": "old", "ID": 2}',
-           '{"text": "old", "id": NaN}']  # fmt: skip
+  lines = [
+    '{"text": null, "pair": "b", "id": 1}',
+    '{"text": "old", "ID": 2}',
+    '{"text": "old", "id": NaN}',
+  ]
   first, second, third = as_lines(single.ask('classify'), lines)
   assert third['error'].startswith("'id' is no text or number")
   assert first == {'id': 1, 'error': "'text' is no text; write it in quotes"}
   assert second['id'] == 2 and 'label' in second and not single.counts[UNREAD]
   for ask, value in (
-    (pretrained_model.fill_mask, {'text': 'the [MASK]'}), (pretrained_model.fill_mask, None),
+    (pretrained_model.fill_mask, {'text': 'the [MASK]'}),
+    (pretrained_model.fill_mask, None),
     (make('ner', "--config.tagging.labels=('B-PER','I-PER','O')").tag, 'old river'),
-  ):  # fmt: skip
+  ):
     with pytest.raises(InputError, match=r'takes a list of texts.* put what is asked in \[\]'):
       ask(value)
   with pytest.raises(InputError, match='embed: element 1: empty line'):

@@ -118,8 +118,15 @@ def test_bfloat16_where_exactness_is_not_asked(pretrained_model, folder):  # noq
 
 def test_pictures_of_attention(folder, tmp_path, capsys, monkeypatch):  # noqa: F811
   (tmp_path / 'in.txt').write_text('old river\nnew\tmarket garden\n')
-  common = ['--model', str(folder), '--task', 'attention', '--no-cache',
-            '--input', str(tmp_path / 'in.txt')]  # fmt: skip
+  common = [
+    '--model',
+    str(folder),
+    '--task',
+    'attention',
+    '--no-cache',
+    '--input',
+    str(tmp_path / 'in.txt'),
+  ]
   __main__.main([*common, '--picture', str(tmp_path / 'heads.png'), '--layer', '0'])
   for name in ('heads.png', 'heads-2.png'):
     assert (tmp_path / name).read_bytes().startswith(b'\x89PNG')
@@ -202,9 +209,13 @@ def test_exported_heads_give_the_same_numbers(make, tmp_path):  # noqa: F811
 def test_every_exported_task_gives_what_it_states(pretrained_model, make):  # noqa: F811
   """Arrays of the stated axes; labels are those of the last axis of logits."""
   models = dict.fromkeys(('embed', 'fill-mask', 'next-sentence'), pretrained_model)
-  models |= {'choose': make('swag'), 'classify': make('mrpc'), 'pair': make('mrpc'),
-             'tag': make('ner', "--config.tagging.labels=('B-PER','I-PER','O')"),
-             'answer': make('squad')}  # fmt: skip
+  models |= {
+    'choose': make('swag'),
+    'classify': make('mrpc'),
+    'pair': make('mrpc'),
+    'tag': make('ner', "--config.tagging.labels=('B-PER','I-PER','O')"),
+    'answer': make('squad'),
+  }
   assert models.keys() == export.OUTPUTS.keys()
   rows = [jax.ShapeDtypeStruct((3, 8), jnp.int32)] * 3
   for task, model in models.items():
@@ -213,8 +224,14 @@ def test_every_exported_task_gives_what_it_states(pretrained_model, make):  # no
     assert out.keys() == export.OUTPUTS[task].keys()
     for name, stated in export.OUTPUTS[task].items():
       axes = stated[1 : stated.index(']')].split(', ')
-      sizes = {'B': 3, 'T': 8, 'D': model.objective.model.hidden_size, 'labels': len(labels),
-               'V': model.objective.model.padded_vocab_size, '2': 2}  # fmt: skip
+      sizes = {
+        'B': 3,
+        'T': 8,
+        'D': model.objective.model.hidden_size,
+        'labels': len(labels),
+        'V': model.objective.model.padded_vocab_size,
+        '2': 2,
+      }
       assert out[name].shape == tuple(sizes[axis] for axis in axes), (task, name)
     assert bool(labels) == (task in ('classify', 'pair', 'tag', 'next-sentence'))
 
@@ -247,10 +264,21 @@ def test_exported_tokenizers_cut_and_pad_as_we_do(vocab, tokenizer, kind, tmp_pa
 def test_an_exported_sentencepiece_says_how_to_encode(vocab, tmp_path, caplog):
   with (tmp_path / 'spm.model').open('wb') as file:
     sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=iter(sentences(50)), model_writer=file, vocab_size=40, pad_id=0, unk_id=1,
-      bos_id=2, eos_id=3, pad_piece='[PAD]', unk_piece='[UNK]', bos_piece='[CLS]',
-      eos_piece='[SEP]', control_symbols=['[MASK]'], hard_vocab_limit=False, minloglevel=2,
-    )  # fmt: skip
+      sentence_iterator=iter(sentences(50)),
+      model_writer=file,
+      vocab_size=40,
+      pad_id=0,
+      unk_id=1,
+      bos_id=2,
+      eos_id=3,
+      pad_piece='[PAD]',
+      unk_piece='[UNK]',
+      bos_piece='[CLS]',
+      eos_piece='[SEP]',
+      control_symbols=['[MASK]'],
+      hard_vocab_limit=False,
+      minloglevel=2,
+    )
   own = tokenizers.load(tmp_path / 'spm.model')
   config = load_pretrain(vocab, 1)
   config.model.vocab_size = own.vocab_size

@@ -194,8 +194,11 @@ def test_a_program_is_compiled_once(tmp_path, monkeypatch, capfd):
   monkeypatch.setattr(compilation, 'versions', lambda: 'jax 99')
   compiled()
   assert len(times) == 3
-  (damaged,) = {p for p in tmp_path.rglob('*.gz') if 'jax 99' in p.with_name(
-    p.name.replace('.hlo.gz', '.json')).read_text()}  # fmt: skip
+  (damaged,) = {
+    p
+    for p in tmp_path.rglob('*.gz')
+    if 'jax 99' in p.with_name(p.name.replace('.hlo.gz', '.json')).read_text()
+  }
   damaged.write_bytes(damaged.read_bytes()[:-9])
   compiled()
   assert len(times) == 4 and compiled().cached
@@ -314,13 +317,33 @@ def test_fewer_and_larger_parts_are_tried_where_they_fit(monkeypatch):
 
 
 SMALL = [
-  '--config.batch_size=64', '--config.data.seq_length=128', '--config.optimizer.warmup=0',
-  *(f'--config.model.{field}' for field in (
-    'num_hidden_layers=1', 'hidden_size=128', 'num_attention_heads=2', 'intermediate_size=256',
-    'vocab_size=1000', 'dtype=float32', 'hidden_dropout_prob=0', 'attention_probs_dropout_prob=0'))
-]  # fmt: skip
-SMALL_STEP = ['bert_jax.tools.preflight', '--config', 'configs/pretrain.py', *SMALL, '--json',
-              '--topology', 'v5litepod-4', '--config.mesh.fsdp=1']  # fmt: skip
+  '--config.batch_size=64',
+  '--config.data.seq_length=128',
+  '--config.optimizer.warmup=0',
+  *(
+    f'--config.model.{field}'
+    for field in (
+      'num_hidden_layers=1',
+      'hidden_size=128',
+      'num_attention_heads=2',
+      'intermediate_size=256',
+      'vocab_size=1000',
+      'dtype=float32',
+      'hidden_dropout_prob=0',
+      'attention_probs_dropout_prob=0',
+    )
+  ),
+]
+SMALL_STEP = [
+  'bert_jax.tools.preflight',
+  '--config',
+  'configs/pretrain.py',
+  *SMALL,
+  '--json',
+  '--topology',
+  'v5litepod-4',
+  '--config.mesh.fsdp=1',
+]
 
 
 def test_the_tpu_compiler_takes_a_small_step():

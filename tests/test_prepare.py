@@ -157,9 +157,13 @@ def test_killed_and_started_again_gives_the_same_bytes(made, big, vocab, tmp_pat
   arguments = [str(x) for x in command(big, vocab, out, '--processes', 2)]
   env = dict(os.environ, PYTHONPATH=str(ROOT))
   process = subprocess.Popen(
-    [sys.executable, '-m', 'bert_jax.tools.prepare', *arguments], cwd=ROOT, env=env,
-    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-  )  # fmt: skip
+    [sys.executable, '-m', 'bert_jax.tools.prepare', *arguments],
+    cwd=ROOT,
+    env=env,
+    stdout=subprocess.DEVNULL,
+    stderr=subprocess.DEVNULL,
+    start_new_session=True,
+  )
   while prepared.finished(out) < 1 and process.poll() is None:
     time.sleep(0.002)
   process.send_signal(signal.SIGKILL)
@@ -348,8 +352,12 @@ def test_characters_and_bytes_of_a_text_are_counted(vocab, tmp_path, caplog):
   assert found.tolist() == [[15, 18], [6, 6]] * 9
   assert prepared.read_meta(tmp_path / 'D')['kept']['']['bytes'] == found[:, 1].sum()
   pieces = tokenizer.vocab_size
-  arguments = [f'--config.data.train={tmp_path}/D', f'--config.model.vocab_size={pieces}',
-               '--config.corpus.eval_share=0.4', '--config.data.seq_length=16']  # fmt: skip
+  arguments = [
+    f'--config.data.train={tmp_path}/D',
+    f'--config.model.vocab_size={pieces}',
+    '--config.corpus.eval_share=0.4',
+    '--config.data.seq_length=16',
+  ]
   config = config_lib.load('configs/pretrain.py:runlocal,objective=causal', arguments)
   sources = lambda: TASKS['language_model'].sources(config, tokenizer)
   scales = [source.scales for source in sources().values()]
@@ -410,8 +418,11 @@ def test_a_prepared_corpus_holds_out_what_its_text_does(small, vocab, tmp_path):
     found.append({k: p.corpus.piece(0, len(p.corpus))[0].tolist() for k, p in parts.items()})
     found[-1] |= {f'{k} line': p.baselines['mlm'][0] for k, p in parts.items()}
   assert found[0] == found[1]
-  held = [d.sentences for d in text.documents(str(small), counts=Counter())
-          if zlib.crc32(d.name.encode()) < 0.4 * 2**32]  # fmt: skip
+  held = [
+    d.sentences
+    for d in text.documents(str(small), counts=Counter())
+    if zlib.crc32(d.name.encode()) < 0.4 * 2**32
+  ]
   ids = [tokenizer.ids_batch(sentences) for sentences in held]
   assert found[0]['eval'] == np.concatenate([x for one in ids for x in one]).tolist()
 
@@ -439,8 +450,13 @@ def test_what_was_begun_goes_on_behind_its_last_shard(vocab, tmp_path):
   assert meta['kept']['']['documents'] == 6 and meta['counts']['exact_duplicates'] == 4
   before = content(tmp_path / 'D')
   assert list(documents(tmp_path / 'D')) == [
-    '0.txt:1', '0.txt:8', '1.txt:1', '2.txt:1', '3.txt:1', '4.txt:1'
-  ]  # fmt: skip
+    '0.txt:1',
+    '0.txt:8',
+    '1.txt:1',
+    '2.txt:1',
+    '3.txt:1',
+    '4.txt:1',
+  ]
   (tmp_path / 'D' / 'corpus.json').unlink()
   for shard in (3, 4):
     for path in prepared.shard_paths(tmp_path / 'D', shard):
@@ -571,9 +587,12 @@ def test_a_full_disk_says_so_and_loses_no_shard(big, vocab, tmp_path):
   )
   arguments = [str(x) for x in command(big, vocab, tmp_path / 'D', '--processes', 1)]
   out = subprocess.run(
-    [sys.executable, '-c', code, *arguments], cwd=ROOT, capture_output=True, text=True,
+    [sys.executable, '-c', code, *arguments],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
     env=dict(os.environ, PYTHONPATH=str(ROOT)),
-  )  # fmt: skip
+  )
   assert out.returncode == 2 and 'could not be written' in out.stderr, out.stderr[-2000:]
   assert 'Traceback' not in out.stderr and 'finished shards stay' in out.stderr
 

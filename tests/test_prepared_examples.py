@@ -40,10 +40,16 @@ def folders(vocab, tmp_path_factory):
       path = root / f'{kind}.tsv'
       path.write_text('\n'.join(['sentence\tsecond\tlabel', *rows]) + '\n')
       fields = [f'--config.{x}' for x in (*SHAPE, *fields)]
-      prepare_examples.main([
-        '--config=configs/finetune.py:task=table', '--config.table.text_column=sentence',
-        f'--vocab={root / "V"}', f'--out={root / kind}', f'--config.data.train={path}', *fields,
-      ])  # fmt: skip
+      prepare_examples.main(
+        [
+          '--config=configs/finetune.py:task=table',
+          '--config.table.text_column=sentence',
+          f'--vocab={root / "V"}',
+          f'--out={root / kind}',
+          f'--config.data.train={path}',
+          *fields,
+        ]
+      )
       out[kind] = path, root / kind, fields
     yield out
 
@@ -90,10 +96,15 @@ def test_a_training_is_that_on_the_table(vocab, folders, tmp_path):
   losses, params = {}, {}
   for name, data in (('table', path), ('prepared', folder)):
     config = load(
-      vocab, 'configs/finetune.py:task=table', *fields, '--config.table.text_column=sentence',
-      f'--config.data.train={data}', f'--config.data.eval={path}', '--config.log.every=1',
+      vocab,
+      'configs/finetune.py:task=table',
+      *fields,
+      '--config.table.text_column=sentence',
+      f'--config.data.train={data}',
+      f'--config.data.eval={path}',
+      '--config.log.every=1',
       "--config.table.class_weights=('balanced',)",
-    )  # fmt: skip
+    )
     state, results = train.train(config, tmp_path / name)
     lines = [json.loads(x) for x in (tmp_path / name / 'metrics.jsonl').read_text().splitlines()]
     losses[name] = [line['loss'] for line in lines if line['split'] == 'train'] + [results]
@@ -186,12 +197,19 @@ def test_what_was_not_finished_is_named_and_begun_anew(vocab, folders, tmp_path)
   given = [f'--config.data.train={out}', '--config.table.text_column=sentence']
   with pytest.raises(InputError, match='E is not finished; run the prepare_examples that made it'):
     task.resolve(load(vocab, 'configs/finetune.py:task=table', *given, *fields))
-  prepare_examples.main([
-    '--config=configs/finetune.py:task=table', '--config.table.text_column=sentence',
-    f'--vocab={folder}', f'--out={out}', f'--config.data.train={path}', *fields,
-  ])  # fmt: skip
-  assert {x.name for x in out.iterdir()} - {'run.lock'} == {
-    x.name for x in folder.iterdir()} - {'run.lock'}  # fmt: skip
+  prepare_examples.main(
+    [
+      '--config=configs/finetune.py:task=table',
+      '--config.table.text_column=sentence',
+      f'--vocab={folder}',
+      f'--out={out}',
+      f'--config.data.train={path}',
+      *fields,
+    ]
+  )
+  assert {x.name for x in out.iterdir()} - {'run.lock'} == {x.name for x in folder.iterdir()} - {
+    'run.lock'
+  }
   assert Prepared(out).texts(60)[0].tolist() == Prepared(folder).texts(60)[0].tolist()
 
 

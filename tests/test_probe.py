@@ -11,9 +11,21 @@ from bert_jax import predict, workdirs
 from bert_jax.config import InputError
 from bert_jax.tools import probe, probe_data, probe_layers, probe_pieces
 
-TAGS = {'the': 'DET', 'near': 'ADP', 'number': 'NOUN', 'river': 'NOUN', 'market': 'NOUN',
-        'garden': 'NOUN', 'holds': 'VERB', 'meets': 'VERB', 'old': 'ADJ', 'stone': 'NOUN',
-        'small': 'ADJ', 'boat': 'NOUN', '.': 'PUNCT'}  # fmt: skip
+TAGS = {
+  'the': 'DET',
+  'near': 'ADP',
+  'number': 'NOUN',
+  'river': 'NOUN',
+  'market': 'NOUN',
+  'garden': 'NOUN',
+  'holds': 'VERB',
+  'meets': 'VERB',
+  'old': 'ADJ',
+  'stone': 'NOUN',
+  'small': 'ADJ',
+  'boat': 'NOUN',
+  '.': 'PUNCT',
+}
 SENTENCES = [
   f'the {a} {verb} the {thing} near {a} .'
   for a in ('river', 'market', 'garden')

@@ -31,11 +31,24 @@ ENV = dict(os.environ, PYTHON=sys.executable)
 def local(processes, devices, *arguments, module='bert_jax.train'):
   """launch/local, started."""
   return subprocess.Popen(
-    ['launch/local', '--processes', str(processes), '--devices', str(devices), '--module', module,
-     '--', *map(str, arguments)],
-    cwd=ROOT, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    [
+      'launch/local',
+      '--processes',
+      str(processes),
+      '--devices',
+      str(devices),
+      '--module',
+      module,
+      '--',
+      *map(str, arguments),
+    ],
+    cwd=ROOT,
+    env=ENV,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
     start_new_session=True,
-  )  # fmt: skip
+  )
 
 
 def done(process, timeout=300):
@@ -86,8 +99,9 @@ def wait_for(workdir, step, process, timeout=120):
 def alone(corpus_file, tmp_path_factory):
   """The run of one process with four devices."""
   workdir = tmp_path_factory.mktemp('processes') / 'alone'
-  run_module('bert_jax.train', CONFIG, '--workdir', workdir, *small_overrides(corpus_file),
-             devices=4)  # fmt: skip
+  run_module(
+    'bert_jax.train', CONFIG, '--workdir', workdir, *small_overrides(corpus_file), devices=4
+  )
   return workdir
 
 
@@ -123,8 +137,9 @@ def test_another_number_of_processes_goes_on(number, alone, corpus_file, tmp_pat
   arguments = [CONFIG, '--workdir', workdir, *small_overrides(corpus_file)]
   process = local(2, 2, *arguments)
   wait_for(workdir, 5, process)
-  children = subprocess.run(['pgrep', '-f', '-P', str(process.pid), 'bert_jax'],
-                            capture_output=True, text=True).stdout.split()  # fmt: skip
+  children = subprocess.run(
+    ['pgrep', '-f', '-P', str(process.pid), 'bert_jax'], capture_output=True, text=True
+  ).stdout.split()
   os.kill(int(children[-1]), signal.SIGTERM)
   code, _, err = done(process)
   step = int(re.search(r'stopped by a signal at step (\d+) of 20', err)[1])
@@ -138,17 +153,31 @@ def test_another_number_of_processes_goes_on(number, alone, corpus_file, tmp_pat
 def test_a_killed_run_on_a_prepared_corpus_goes_on_in_two_processes(corpus_file, tmp_path):
   """kill -9 at any step; the losses of all steps, and so their rows, are those of a run of one
   process that nothing stopped."""
-  (tmp_path / 'vocab.txt').write_text('\n'.join([
-    '[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *sorted(set(corpus_file.read_text().split())), ''
-  ]))  # fmt: skip
+  (tmp_path / 'vocab.txt').write_text(
+    '\n'.join(
+      [
+        '[PAD]',
+        '[UNK]',
+        '[CLS]',
+        '[SEP]',
+        '[MASK]',
+        *sorted(set(corpus_file.read_text().split())),
+        '',
+      ]
+    )
+  )
   files = tuple(('', file) for file in documents.sources(str(corpus_file)))
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(blocks, 'BLOCK_TOKENS', 400)
     patch.setattr(blocks, 'BLOCK_DOCUMENTS', 3)
     meta = prepare.prepare(Settings(files, str(tmp_path)), tmp_path / 'D')
   assert len(blocks.Index(tmp_path / 'D', meta)) > blocks.WHOLE  # read by block
-  fields = [*small_overrides(tmp_path / 'D'), '--config.corpus.window=4', '--config.log.every=1',
-            '--config.checkpoint.every=3']  # fmt: skip
+  fields = [
+    *small_overrides(tmp_path / 'D'),
+    '--config.corpus.window=4',
+    '--config.log.every=1',
+    '--config.checkpoint.every=3',
+  ]
   train.train(config_lib.load('configs/pretrain.py:runlocal', fields), tmp_path / 'alone')
   arguments = [CONFIG, *fields, '--workdir', tmp_path / 'killed']
   process = local(1, 2, *arguments)
@@ -169,12 +198,21 @@ def test_weights_and_answers_of_fine_tuning(together, tmp_path):
   for processes in (1, 2):
     workdir = tmp_path / str(processes)
     process = local(
-      processes, 2 // processes, '--config=configs/finetune.py:task=sst2', '--workdir', workdir,
-      f'--config.init_from={together[0]}', f'--config.data.train={tmp_path}/data.tsv',
-      f'--config.data.eval={tmp_path}/data.tsv', '--config.model.dtype=float32',
-      '--config.data.seq_length=32', '--config.task.max_length=16', '--config.batch_size=2',
-      '--config.epochs=1', '--config.log.tensorboard=false',
-    )  # fmt: skip
+      processes,
+      2 // processes,
+      '--config=configs/finetune.py:task=sst2',
+      '--workdir',
+      workdir,
+      f'--config.init_from={together[0]}',
+      f'--config.data.train={tmp_path}/data.tsv',
+      f'--config.data.eval={tmp_path}/data.tsv',
+      '--config.model.dtype=float32',
+      '--config.data.seq_length=32',
+      '--config.task.max_length=16',
+      '--config.batch_size=2',
+      '--config.epochs=1',
+      '--config.log.tensorboard=false',
+    )
     outs.append(json.loads(succeeded(process)))
     (answers,) = workdir.glob('eval/*/predictions.jsonl')
     outs[-1]['answers'] = [json.loads(line) for line in answers.read_text().splitlines()]
@@ -185,8 +223,9 @@ def test_weights_and_answers_of_fine_tuning(together, tmp_path):
   assert two == pytest.approx(one, rel=1e-5)
   for a, b in zip(*answers, strict=True):
     assert a['prediction'] == b['prediction']
-    np.testing.assert_allclose(list(a['probabilities'].values()),
-                               list(b['probabilities'].values()), atol=1e-5)  # fmt: skip
+    np.testing.assert_allclose(
+      list(a['probabilities'].values()), list(b['probabilities'].values()), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -198,11 +237,18 @@ def test_weights_and_answers_of_fine_tuning(together, tmp_path):
 def test_a_lost_process_ends_the_others(lost, devices, corpus_file, tmp_path):
   workdir = tmp_path / 'run'
   arguments = [CONFIG, '--workdir', workdir, *small_overrides(corpus_file)]
-  process = local(2, devices, *arguments, '--config.steps=100000', '--config.checkpoint.every=0',
-                  '--config.eval.every=0')  # fmt: skip
+  process = local(
+    2,
+    devices,
+    *arguments,
+    '--config.steps=100000',
+    '--config.checkpoint.every=0',
+    '--config.eval.every=0',
+  )
   wait_for(workdir, 10, process)
-  children = subprocess.run(['pgrep', '-f', '-P', str(process.pid), 'bert_jax'],
-                            capture_output=True, text=True).stdout.split()  # fmt: skip
+  children = subprocess.run(
+    ['pgrep', '-f', '-P', str(process.pid), 'bert_jax'], capture_output=True, text=True
+  ).stdout.split()
   os.kill(int(children[lost]), signal.SIGKILL)
   started = time.monotonic()
   code, _, err = done(process, timeout=150)
@@ -216,15 +262,24 @@ def test_a_lost_process_ends_the_others(lost, devices, corpus_file, tmp_path):
 
 def changed(folder, change, *arguments):
   """(exit code, stderr, seconds) of a run of two processes, whose program is changed beforehand."""
-  lines = ['import os, sys', "index = int(os.environ['JAX_PROCESS_ID'])", 'from bert_jax import *',
-           change, 'module.main(sys.argv[1:])']  # fmt: skip
+  lines = [
+    'import os, sys',
+    "index = int(os.environ['JAX_PROCESS_ID'])",
+    'from bert_jax import *',
+    change,
+    'module.main(sys.argv[1:])',
+  ]
   (folder / 'changed.py').write_text('\n'.join(lines))
   started = time.monotonic()
   process = subprocess.Popen(
     ['launch/local', '--module', 'changed', '--', *map(str, arguments)],
-    cwd=ROOT, env=ENV | {'PYTHONPATH': str(folder)}, stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE, text=True, start_new_session=True,
-  )  # fmt: skip
+    cwd=ROOT,
+    env=ENV | {'PYTHONPATH': str(folder)},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+    start_new_session=True,
+  )
   code, _, err = done(process, timeout=200)
   return code, err, time.monotonic() - started
 
@@ -247,8 +302,9 @@ def claim(*_):
 workdirs.claim = claim
 """
   workdir = tmp_path / 'run'
-  code, err, seconds = changed(tmp_path, change, CONFIG, '--workdir', workdir,
-                               *small_overrides(corpus_file))  # fmt: skip
+  code, err, seconds = changed(
+    tmp_path, change, CONFIG, '--workdir', workdir, *small_overrides(corpus_file)
+  )
   assert code == status and said in err
   assert seconds < 150
 
@@ -264,8 +320,9 @@ if index == 1:
   workdir = tmp_path / 'run'
   if begun:
     shutil.copytree(together[0], workdir)
-  code, err, _ = changed(tmp_path, change, CONFIG, '--workdir', workdir,
-                         *small_overrides(corpus_file))  # fmt: skip
+  code, err, _ = changed(
+    tmp_path, change, CONFIG, '--workdir', workdir, *small_overrides(corpus_file)
+  )
   assert code == 2 and 'process 1 does not see ' in err
   assert 'use a folder that all processes see' in err
 
@@ -296,24 +353,56 @@ handler.restore = fail
 
 
 def test_a_process_that_is_left_alone_says_so(tmp_path):
-  env = ENV | {'JAX_COORDINATOR_ADDRESS': '127.0.0.1:9731', 'JAX_NUM_PROCESSES': '2',
-               'JAX_PROCESS_ID': '0', 'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)}  # fmt: skip
+  env = ENV | {
+    'JAX_COORDINATOR_ADDRESS': '127.0.0.1:9731',
+    'JAX_NUM_PROCESSES': '2',
+    'JAX_PROCESS_ID': '0',
+    'JAX_PLATFORMS': 'cpu',
+    'PYTHONPATH': str(ROOT),
+  }
   out = subprocess.run(
-    [sys.executable, '-m', 'bert_jax.train', CONFIG, '--workdir', str(tmp_path / 'w'),
-     '--distributed', '2'],
-    env=env, capture_output=True, text=True, timeout=60,
-  )  # fmt: skip
+    [
+      sys.executable,
+      '-m',
+      'bert_jax.train',
+      CONFIG,
+      '--workdir',
+      str(tmp_path / 'w'),
+      '--distributed',
+      '2',
+    ],
+    env=env,
+    capture_output=True,
+    text=True,
+    timeout=60,
+  )
   assert out.returncode == 3 and 'the other processes of this run did not come' in out.stderr
 
 
 def test_a_coordinator_that_is_not_there_is_one_sentence(tmp_path):
-  env = ENV | {'JAX_COORDINATOR_ADDRESS': '127.0.0.1:9', 'JAX_NUM_PROCESSES': '2',
-               'JAX_PROCESS_ID': '1', 'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)}  # fmt: skip
+  env = ENV | {
+    'JAX_COORDINATOR_ADDRESS': '127.0.0.1:9',
+    'JAX_NUM_PROCESSES': '2',
+    'JAX_PROCESS_ID': '1',
+    'JAX_PLATFORMS': 'cpu',
+    'PYTHONPATH': str(ROOT),
+  }
   out = subprocess.run(
-    [sys.executable, '-m', 'bert_jax.train', CONFIG, '--workdir', str(tmp_path / 'w'),
-     '--distributed', '1'],
-    env=env, capture_output=True, text=True, timeout=60,
-  )  # fmt: skip
+    [
+      sys.executable,
+      '-m',
+      'bert_jax.train',
+      CONFIG,
+      '--workdir',
+      str(tmp_path / 'w'),
+      '--distributed',
+      '1',
+    ],
+    env=env,
+    capture_output=True,
+    text=True,
+    timeout=60,
+  )
   assert out.returncode == 3 and 'cannot be reached within 1 seconds' in out.stderr
   said_by_us = [line for line in out.stderr.splitlines() if not line.startswith('WARNING:absl')]
   assert len(said_by_us) == 1 and not (tmp_path / 'w').exists()

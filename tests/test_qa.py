@@ -444,18 +444,32 @@ def test_featurisation_of_xquad_with_googles_vocabulary(shared, caplog):
 @pytest.mark.parametrize(
   ('file', 'number', 'kinds'),
   [
-    ('squad/dev-v1.1.2articles.json', 359,
-     {'answers that are not at their offset (not learnt)': 3}),
-    ('squad/dev-v2.0.5articles.json', 1407,
-     {'questions without an answer (not learnt, not scored)': 702}),
-    ('tydiqa/tydiqa.goldp.en.train.json', 3696,
-     {'ids that came before (scored, but not in predictions.json)': 3607}),
-    ('chinese/cmrc2018/cmrc2018_dev.json', 3219,
-     {'answers that are not at their offset (not learnt)': 193,
-      'answers at another offset than theirs (mended)': 7}),
+    (
+      'squad/dev-v1.1.2articles.json',
+      359,
+      {'answers that are not at their offset (not learnt)': 3},
+    ),
+    (
+      'squad/dev-v2.0.5articles.json',
+      1407,
+      {'questions without an answer (not learnt, not scored)': 702},
+    ),
+    (
+      'tydiqa/tydiqa.goldp.en.train.json',
+      3696,
+      {'ids that came before (scored, but not in predictions.json)': 3607},
+    ),
+    (
+      'chinese/cmrc2018/cmrc2018_dev.json',
+      3219,
+      {
+        'answers that are not at their offset (not learnt)': 193,
+        'answers at another offset than theirs (mended)': 7,
+      },
+    ),
     ('xquad/xquad.zh.json', 1190, {}),
   ],
-)  # fmt: skip
+)
 def test_faults_of_real_data_are_counted(shared, file, number, kinds):
   questions, problems = read(shared / file, 'eval')
   assert len(questions) == number
@@ -600,14 +614,20 @@ def test_files_for_the_official_scripts(tmp_path, tokenizer):
   answers = source.answers(random_outputs(source))
   files = {name: json.loads(content) for name, content in source.files(answers).items()}
   assert set(files) == {
-    'predictions.json', 'nbest_predictions.json', 'null_odds.json', 'answers.json',
-  }  # fmt: skip
+    'predictions.json',
+    'nbest_predictions.json',
+    'null_odds.json',
+    'answers.json',
+  }
   assert all(list(content) == list('abcde') for content in files.values())
   assert files['predictions.json']['a'] == answers[0]['prediction']  # the first of an id
   assert len(source.score(answers)) == 10
   assert set(files['nbest_predictions.json']['a'][0]) >= {
-    'text', 'probability', 'start_logit', 'end_logit',
-  }  # fmt: skip
+    'text',
+    'probability',
+    'start_logit',
+    'end_logit',
+  }
 
 
 def test_a_partial_evaluation_answers_what_it_saw_whole(tmp_path, tokenizer):
@@ -644,8 +664,10 @@ def test_packed_and_unpacked_predictions_agree(tmp_path, tokenizer):
   assert len(alone) == len(together) == 5
   for one, other in zip(alone, together, strict=True):
     assert (one['id'], one['prediction'], one['span']) == (
-      other['id'], other['prediction'], other['span'],
-    )  # fmt: skip
+      other['id'],
+      other['prediction'],
+      other['span'],
+    )
     for name in ('probability', 'null_odds', 'loss'):
       assert one[name] == pytest.approx(other[name], abs=1e-4)
     assert [entry['text'] for entry in one['nbest']] == [entry['text'] for entry in other['nbest']]

@@ -58,8 +58,13 @@ def test_squad2_by_hand():
   answers, odds = ['cat', 'x', 'big dog', 'y'], [-1.0, -3.0, 0.0, 2.0]
   predictions = ['cat', 'x', '', '']
   assert qa_scores.squad2(predictions, golds) == {
-    'exact': 50, 'f1': 50, 'HasAns_exact': 50, 'HasAns_f1': 50, 'NoAns_exact': 50, 'NoAns_f1': 50,
-  }  # fmt: skip
+    'exact': 50,
+    'f1': 50,
+    'HasAns_exact': 50,
+    'HasAns_f1': 50,
+    'NoAns_exact': 50,
+    'NoAns_f1': 50,
+  }
   best = qa_scores.best_thresholds(answers, golds, odds)
   assert best == pytest.approx(
     {'best_exact': 50, 'best_exact_thresh': 0.0, 'best_f1': 70, 'best_f1_thresh': 0.0}
@@ -88,8 +93,23 @@ def test_the_best_threshold_gives_the_best_score():
   [
     (
       'iPhone 5s（2013年）的"测试" don\'t 3,000.5% U.S. end.',
-      ['iphone', '5s2013', '年', '的', '``', '测', '试', '``', 'do', "n't", '3,000.5', '%', 'u.s.',
-       'end', '.'],
+      [
+        'iphone',
+        '5s2013',
+        '年',
+        '的',
+        '``',
+        '测',
+        '试',
+        '``',
+        'do',
+        "n't",
+        '3,000.5',
+        '%',
+        'u.s.',
+        'end',
+        '.',
+      ],
     ),
     (
       '约(a b) "c", d;e 100米',
@@ -99,7 +119,7 @@ def test_the_best_threshold_gives_the_best_score():
     (' 《红楼梦》：A-B ', ['红', '楼', '梦', 'ab']),
     ('', []),
   ],
-)  # fmt: skip
+)
 def test_cmrc_segments(text, expected):
   assert qa_scores.segments(text) == expected
 

@@ -6,10 +6,20 @@ import pytest
 from bert_jax.tasks.qa import windows
 
 
-@pytest.mark.parametrize(('size', 'room', 'stride'), [
-  (0, 5, 2), (4, 5, 2), (5, 5, 2), (6, 5, 2), (23, 10, 4), (24, 10, 4), (25, 10, 9), (40, 7, 30),
-  (450, 320, 128),  # here the length of a window decides
-])  # fmt: skip
+@pytest.mark.parametrize(
+  ('size', 'room', 'stride'),
+  [
+    (0, 5, 2),
+    (4, 5, 2),
+    (5, 5, 2),
+    (6, 5, 2),
+    (23, 10, 4),
+    (24, 10, 4),
+    (25, 10, 9),
+    (40, 7, 30),
+    (450, 320, 128),  # here the length of a window decides
+  ],
+)
 def test_windows_and_their_context_are_those_of_run_squad(size, room, stride):
   spans, start = [], 0
   while start < size:

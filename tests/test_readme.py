@@ -11,9 +11,11 @@ from bert_jax import config
 ROOT = Path(__file__).parents[1]
 READMES = sorted(
   path.relative_to(ROOT)
-  for path in (ROOT / 'README.md', *(x for y in ('bert_jax', 'configs', 'launch', 'tests')
-                                     for x in (ROOT / y).rglob('README.md')))
-)  # fmt: skip
+  for path in (
+    ROOT / 'README.md',
+    *(x for y in ('bert_jax', 'configs', 'launch', 'tests') for x in (ROOT / y).rglob('README.md')),
+  )
+)
 # Options that a tool reads otherwise than by the argument that it is named in.
 GENERAL = {'--help', '--config', '--workdir'}
 
@@ -39,8 +41,10 @@ def source_of(module):
   files = [path / '__main__.py'] if path.is_dir() else [path.with_suffix('.py')]
   if 'tools' in module:
     stem = path.stem.split('_')[0]
-    files += [*(ROOT / 'bert_jax' / 'tools').glob(f'{stem}_*.py'),
-              ROOT / 'bert_jax' / 'tools' / 'arguments.py']  # fmt: skip
+    files += [
+      *(ROOT / 'bert_jax' / 'tools').glob(f'{stem}_*.py'),
+      ROOT / 'bert_jax' / 'tools' / 'arguments.py',
+    ]
   return '\n'.join(file.read_text() for file in files)
 
 

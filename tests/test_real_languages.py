@@ -26,9 +26,17 @@ SETTINGS = [
 
 def pretrain(args, corpus, workdir, *overrides):
   out = run_module(
-    'bert_jax.train', '--config', f'configs/pretrain.py:runlocal,{args}', '--workdir', workdir,
-    f'--config.data.train={corpus}', *SETTINGS, *overrides, quick=False, timeout=3600,
-  )  # fmt: skip
+    'bert_jax.train',
+    '--config',
+    f'configs/pretrain.py:runlocal,{args}',
+    '--workdir',
+    workdir,
+    f'--config.data.train={corpus}',
+    *SETTINGS,
+    *overrides,
+    quick=False,
+    timeout=3600,
+  )
   results = json.loads(out.stdout.splitlines()[-1])
   print({k: round(v, 3) for k, v in results.items() if not isinstance(v, str)})
   return results
@@ -38,13 +46,25 @@ def test_chinese_with_whole_words(shared, tmp_path):
   pytest.importorskip('jieba')
   source = ('--input', shared / 'text_zh' / '*.txt', '--format', 'lines')
   run_module(
-    'bert_jax.tools.vocab', *source, '--size', 8192, '--character-coverage', 0.9995,
-    '--out', tmp_path / 'V',
-  )  # fmt: skip
+    'bert_jax.tools.vocab',
+    *source,
+    '--size',
+    8192,
+    '--character-coverage',
+    0.9995,
+    '--out',
+    tmp_path / 'V',
+  )
   made = run_module(
-    'bert_jax.tools.prepare', *source, '--vocab', tmp_path / 'V', '--segmenter', 'jieba',
-    '--out', tmp_path / 'D',
-  )  # fmt: skip
+    'bert_jax.tools.prepare',
+    *source,
+    '--vocab',
+    tmp_path / 'V',
+    '--segmenter',
+    'jieba',
+    '--out',
+    tmp_path / 'D',
+  )
   print(made.stderr.splitlines()[-1])
   results = pretrain(
     'lang=zh',
@@ -86,9 +106,18 @@ def test_thirty_languages(shared, tmp_path):
   print(f'{both} languages have the declaration')
   source = ('--input', tmp_path / 'text' / '{language}', '--languages', ','.join(languages))
   run_module(
-    'bert_jax.tools.vocab', *source, '--size', 16000, '--cased', '--sampling', 0.7,
-    '--character-coverage', 0.9995, '--out', tmp_path / 'V',
-  )  # fmt: skip
+    'bert_jax.tools.vocab',
+    *source,
+    '--size',
+    16000,
+    '--cased',
+    '--sampling',
+    0.7,
+    '--character-coverage',
+    0.9995,
+    '--out',
+    tmp_path / 'V',
+  )
   made = run_module(
     'bert_jax.tools.prepare', *source, '--vocab', tmp_path / 'V', '--out', tmp_path / 'D'
   )
@@ -96,10 +125,14 @@ def test_thirty_languages(shared, tmp_path):
   more = ('--config.corpus.languages=()', '--config.corpus.dupe_factor=4')
   pretrain('lang=multi', tmp_path / 'D', tmp_path / 'W', '--config.steps=8000', *more)
   results = pretrain(
-    'lang=multi', tmp_path / 'D', tmp_path / 'W2', '--config.steps=1500',
+    'lang=multi',
+    tmp_path / 'D',
+    tmp_path / 'W2',
+    '--config.steps=1500',
     f'--config.init_from={tmp_path / "W"}',
-    "--config.corpus.weights=[('zho-CN',4.0),('kor',1.5)]", *more,
-  )  # fmt: skip
+    "--config.corpus.weights=[('zho-CN',4.0),('kor',1.5)]",
+    *more,
+  )
   below = {k: results[f'mlm_{k}_below_unigram'] for k in languages}
   print(dict(sorted(below.items(), key=lambda pair: pair[1])))
   assert min(below.values()) > 0

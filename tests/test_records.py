@@ -13,7 +13,7 @@ PIECES = [
   *('.', 'new', 'york', 'times', 'the', 'city', '##s'),
   *'我在北京大学上学',
   *('ก', '##ข', '##ค'),
-]  # fmt: skip
+]
 
 
 @pytest.fixture

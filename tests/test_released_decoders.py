@@ -200,13 +200,38 @@ def test_in_and_out_is_the_same_file(tmp_path, recorded, case):
 
 # Keys of a config.json by which a model computes or writes something else.
 KEYS = (
-  'vocab_size', 'n_embd', 'n_layer', 'n_head', 'n_inner', 'n_positions', 'activation_function',
-  'layer_norm_epsilon', 'tie_word_embeddings', 'bos_token_id', 'eos_token_id', 'embd_pdrop',
-  'resid_pdrop', 'attn_pdrop', 'initializer_range', 'd_model', 'encoder_layers', 'decoder_layers',
-  'encoder_attention_heads', 'decoder_attention_heads', 'encoder_ffn_dim', 'decoder_ffn_dim',
-  'max_position_embeddings', 'scale_embedding', 'decoder_start_token_id', 'dropout', 'init_std',
-  'attention_dropout', 'is_encoder_decoder', 'architectures', 'model_type',
-)  # fmt: skip
+  'vocab_size',
+  'n_embd',
+  'n_layer',
+  'n_head',
+  'n_inner',
+  'n_positions',
+  'activation_function',
+  'layer_norm_epsilon',
+  'tie_word_embeddings',
+  'bos_token_id',
+  'eos_token_id',
+  'embd_pdrop',
+  'resid_pdrop',
+  'attn_pdrop',
+  'initializer_range',
+  'd_model',
+  'encoder_layers',
+  'decoder_layers',
+  'encoder_attention_heads',
+  'decoder_attention_heads',
+  'encoder_ffn_dim',
+  'decoder_ffn_dim',
+  'max_position_embeddings',
+  'scale_embedding',
+  'decoder_start_token_id',
+  'dropout',
+  'init_std',
+  'attention_dropout',
+  'is_encoder_decoder',
+  'architectures',
+  'model_type',
+)
 
 
 @pytest.mark.slow
@@ -260,26 +285,39 @@ def test_an_older_file_has_bare_names_and_masks(tmp_path, recorded, case):
 # ---- what is refused -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('case, settings, sentence', [
-  ('gpt2', {'scale_attn_by_inverse_layer_idx': True}, 'inverse_layer_idx True; our encoder has'),
-  ('gpt2', {'scale_attn_weights': False}, 'scale_attn_weights False; our encoder has True only'),
-  ('gpt2', {'add_cross_attention': True}, 'add_cross_attention True; our encoder has False'),
-  ('gpt2', {'activation_function': 'quick_gelu'}, "hidden_act 'quick_gelu'; our encoder has gelu"),
-  ('gpt2', {'n_inner': 19}, r'c_fc.bias is .20,., and .* is 19; write "n_inner": 20 in its'),
-  ('gpt2', {'n_inner': None}, 'write "n_inner": 20 in its config.json'),
-  ('gpt2', {'n_layer': 2}, 'tensors that ours has not .12, for example .transformer.h.2'),
-  ('gpt2', {'n_layer': 4}, 'the encoder of these weights is not whole: 16 missing'),
-  ('bart', {'decoder_attention_heads': 3}, 'decoder_attention_heads is 3 and .* is 2; here'),
-  ('bart', {'normalize_before': True}, 'normalize_before True; our encoder has False only'),
-  ('bart', {'decoder_layers': 4}, 'the decoder of these weights is not whole: 26 missing'),
-  ('bart', {'decoder_layers': 1}, 'tensors that ours has not .52, for example .model.dec'),
-  ('bart', {'max_position_embeddings': 26}, 'write "max_position_embeddings": 24 in its config'),
-  ('bart', {'decoder_start_token_id': 5}, 'decoder_start_token_id is 5; here targets begin with'),
-  ('bart', {'tie_word_embeddings': False}, 'tie_word_embeddings False; our encoder has True only'),
-  ('openai-gpt', {'n_embd': '12'}, "hidden_size is '12'; write a whole number"),
-  *(('gpt2', {'model_type': name}, f'model_type {name!r}; weights are read of bert, .*gpt2')
-    for name in ('llama', 't5', 'opt', 'mistral', 'gpt_neox', 'qwen2')),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'case, settings, sentence',
+  [
+    ('gpt2', {'scale_attn_by_inverse_layer_idx': True}, 'inverse_layer_idx True; our encoder has'),
+    ('gpt2', {'scale_attn_weights': False}, 'scale_attn_weights False; our encoder has True only'),
+    ('gpt2', {'add_cross_attention': True}, 'add_cross_attention True; our encoder has False'),
+    (
+      'gpt2',
+      {'activation_function': 'quick_gelu'},
+      "hidden_act 'quick_gelu'; our encoder has gelu",
+    ),
+    ('gpt2', {'n_inner': 19}, r'c_fc.bias is .20,., and .* is 19; write "n_inner": 20 in its'),
+    ('gpt2', {'n_inner': None}, 'write "n_inner": 20 in its config.json'),
+    ('gpt2', {'n_layer': 2}, 'tensors that ours has not .12, for example .transformer.h.2'),
+    ('gpt2', {'n_layer': 4}, 'the encoder of these weights is not whole: 16 missing'),
+    ('bart', {'decoder_attention_heads': 3}, 'decoder_attention_heads is 3 and .* is 2; here'),
+    ('bart', {'normalize_before': True}, 'normalize_before True; our encoder has False only'),
+    ('bart', {'decoder_layers': 4}, 'the decoder of these weights is not whole: 26 missing'),
+    ('bart', {'decoder_layers': 1}, 'tensors that ours has not .52, for example .model.dec'),
+    ('bart', {'max_position_embeddings': 26}, 'write "max_position_embeddings": 24 in its config'),
+    ('bart', {'decoder_start_token_id': 5}, 'decoder_start_token_id is 5; here targets begin with'),
+    (
+      'bart',
+      {'tie_word_embeddings': False},
+      'tie_word_embeddings False; our encoder has True only',
+    ),
+    ('openai-gpt', {'n_embd': '12'}, "hidden_size is '12'; write a whole number"),
+    *(
+      ('gpt2', {'model_type': name}, f'model_type {name!r}; weights are read of bert, .*gpt2')
+      for name in ('llama', 't5', 'opt', 'mistral', 'gpt_neox', 'qwen2')
+    ),
+  ],
+)
 def test_what_we_lack_is_one_sentence(tmp_path, recorded, case, settings, sentence):
   folder = folder_of(tmp_path, recorded, case, **settings)
   with pytest.raises(InputError, match=sentence):
@@ -318,13 +356,23 @@ def continued(tmp_path, recorded):
   """(a GPT-2's folder, the workdir of a run from it, the folder that the run is exported to)."""
   theirs, run = folder_of(tmp_path / 'theirs', recorded, 'gpt2'), tmp_path / 'run'
   (tmp_path / 'text.txt').write_text('the old river\ncrosses the stone\n\n' * 20)
-  config = c.load('configs/causal_lm.py', [
-    f'--config.init_from={theirs}', f'--config.data.train={tmp_path}/text.txt',
-    f'--config.data.eval={tmp_path}/text.txt', '--config.data.seq_length=16', '--config.steps=3',
-    '--config.data.examples_per_row=4', '--config.batch_size=4', '--config.model.dtype=float32',
-    '--config.checkpoint.every=3', '--config.log.tensorboard=false',
-    '--config.optimizer.warmup=0', '--config.optimizer.learning_rate=0.01',
-  ])  # fmt: skip
+  config = c.load(
+    'configs/causal_lm.py',
+    [
+      f'--config.init_from={theirs}',
+      f'--config.data.train={tmp_path}/text.txt',
+      f'--config.data.eval={tmp_path}/text.txt',
+      '--config.data.seq_length=16',
+      '--config.steps=3',
+      '--config.data.examples_per_row=4',
+      '--config.batch_size=4',
+      '--config.model.dtype=float32',
+      '--config.checkpoint.every=3',
+      '--config.log.tensorboard=false',
+      '--config.optimizer.warmup=0',
+      '--config.optimizer.learning_rate=0.01',
+    ],
+  )
   train.train(config, run)
   convert.convert(str(run), f'hf:{tmp_path}/hf')
   return theirs, run, tmp_path / 'hf'

@@ -176,8 +176,16 @@ def test_the_generator_of_a_run_goes_out_as_theirs(tmp_path, recorded, sharing):
   for name, x in before.items():
     np.testing.assert_array_equal(x, after[name], name)
   theirs, ours = (json.loads((tmp_path / x / 'config.json').read_text()) for x in ('theirs', 'hf'))
-  for key in ('architectures', 'model_type', 'embedding_size', 'hidden_size', 'intermediate_size',
-              'num_attention_heads', 'num_hidden_layers', 'hidden_act'):  # fmt: skip
+  for key in (
+    'architectures',
+    'model_type',
+    'embedding_size',
+    'hidden_size',
+    'intermediate_size',
+    'num_attention_heads',
+    'num_hidden_layers',
+    'hidden_act',
+  ):
     assert ours[key] == theirs[key]
   compare(recorded['electra generator'], trained.load(tmp_path / 'hf'))
 
@@ -266,9 +274,14 @@ def test_twenty_adamw_steps_of_a_modernbert(tmp_path, recorded):
   found = trained.load(folder_of(tmp_path, recorded, 'modernbert'))
   settings = found.config.optimizer.copy_and_resolve_references()
   settings.update(
-    name='adamw', learning_rate=hf.RATE, schedule='constant', warmup=0.0, eps=1e-8,
-    weight_decay=hf.WEIGHT_DECAY, clip_norm=0.0,
-  )  # fmt: skip
+    name='adamw',
+    learning_rate=hf.RATE,
+    schedule='constant',
+    warmup=0.0,
+    eps=1e-8,
+    weight_decay=hf.WEIGHT_DECAY,
+    clip_norm=0.0,
+  )
   objective = Masked(models.ModelConfig(**found.config.model), 24, 0.0, {'max_predictions': 24})
   params = jax.tree.map(jnp.asarray, found.params)
   optimizer = optim.make_optimizer(settings, hf.STEPS, params)
@@ -295,11 +308,17 @@ def test_twenty_adamw_steps_of_a_modernbert(tmp_path, recorded):
 @pytest.mark.parametrize(
   'case, settings, sentence',
   [
-    ('modernbert', {'rope_parameters': {'full_attention': {'rope_type': 'yarn'}}},
-     "rope_type 'yarn' of full_attention; our encoder has default only"),
+    (
+      'modernbert',
+      {'rope_parameters': {'full_attention': {'rope_type': 'yarn'}}},
+      "rope_type 'yarn' of full_attention; our encoder has default only",
+    ),
     ('modernbert', {'rope_scaling': {'factor': 2}}, 'rope_scaling .* our encoder has none of it'),
-    ('modernbert', {'layer_types': ['full_attention', 'full_attention', 'sliding_attention',
-                                    'full_attention']}, 'full_attention in every n-th layer'),
+    (
+      'modernbert',
+      {'layer_types': ['full_attention', 'full_attention', 'sliding_attention', 'full_attention']},
+      'full_attention in every n-th layer',
+    ),
     ('modernbert', {'classifier_activation': 'relu'}, 'have the activation of the layers, gelu'),
     ('modernbert', {'hidden_activation': 'quick_gelu'}, "hidden_act 'quick_gelu'; our encoder has"),
     ('modernbert', {'mlp_bias': 'no'}, "mlp_bias is 'no'; write true or false"),
@@ -314,7 +333,7 @@ def test_twenty_adamw_steps_of_a_modernbert(tmp_path, recorded):
     ('albert', {'embedding_size': 9}, 'and embedding_size is 9; write "embedding_size": 8'),
     ('fnet', {'use_tpu_fourier_optimizations': True}, 'optimizations True; our encoder has False'),
   ],
-)  # fmt: skip
+)
 def test_an_option_that_we_lack_is_one_sentence(tmp_path, recorded, case, settings, sentence):
   folder = folder_of(tmp_path, recorded, case, **settings)
   with pytest.raises(InputError, match=sentence):
@@ -325,11 +344,14 @@ def test_an_option_that_we_lack_is_one_sentence(tmp_path, recorded, case, settin
   'case, settings, sentence',
   [
     ('modernbert classifier', {'classifier_pooling': 'mean'}, 'reads the mean of all tokens'),
-    ('modernbert classifier', {'architectures': ['ModernBertForTokenClassification']},
-     'classifier of tokens has a dense layer and a norm, which ours has not'),
+    (
+      'modernbert classifier',
+      {'architectures': ['ModernBertForTokenClassification']},
+      'classifier of tokens has a dense layer and a norm, which ours has not',
+    ),
     ('electra generator', {'hidden_act': 'relu'}, 'generator predicts with gelu'),
   ],
-)  # fmt: skip
+)
 def test_a_head_that_is_not_ours_is_not_used(tmp_path, recorded, case, settings, sentence):
   folder = folder_of(tmp_path / 'hf', recorded, case, **settings)
   with pytest.raises(InputError, match=sentence):
@@ -348,8 +370,9 @@ def test_a_fused_kernel_that_is_cut_is_not_whole(tmp_path, recorded, cut):
 
 
 def test_the_classifier_of_an_electra_is_not_ours(tmp_path, recorded):
-  folder = folder_of(tmp_path, recorded, 'electra tagger',
-                     architectures=['ElectraForSequenceClassification'])  # fmt: skip
+  folder = folder_of(
+    tmp_path, recorded, 'electra tagger', architectures=['ElectraForSequenceClassification']
+  )
   path = folder / 'model.safetensors'
   tensors = safetensors.numpy.load_file(path)
   tensors |= {'classifier.dense.weight': np.ones((12, 12), np.float32)}
@@ -386,9 +409,16 @@ def test_positions_that_are_no_table_are_not_cut(tmp_path, recorded):
     from_huggingface.read(folder, positions=8)
 
 
-@pytest.mark.parametrize('every, kinds', [
-  (3, 'fssf'), (2, 'fsfs'), (1, 'ffff'), (0, 'ssss'), (4, 'fsss'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'every, kinds',
+  [
+    (3, 'fssf'),
+    (2, 'fsfs'),
+    (1, 'ffff'),
+    (0, 'ssss'),
+    (4, 'fsss'),
+  ],
+)
 def test_the_pattern_of_layers_is_read_and_written(tmp_path, recorded, every, kinds):
   names = {'f': 'full_attention', 's': 'sliding_attention'}
   said = {'layer_types': [names[kind] for kind in kinds]}
@@ -415,12 +445,16 @@ def test_the_pairs_of_an_albert_are_of_sentence_order(tmp_path, recorded):
 def test_rows_may_be_shorter_than_a_model_without_a_table_reads(tmp_path, recorded):
   folder = folder_of(tmp_path, recorded, 'modernbert')
   shorter, longer = (
-    c.load('configs/pretrain.py:continued,runlocal', [
-      f'--config.init_from={folder}', '--config.data.seq_length=16',
-      f'--config.model.max_position_embeddings={limit}',
-    ])
+    c.load(
+      'configs/pretrain.py:continued,runlocal',
+      [
+        f'--config.init_from={folder}',
+        '--config.data.seq_length=16',
+        f'--config.model.max_position_embeddings={limit}',
+      ],
+    )
     for limit in (20, 30)
-  )  # fmt: skip
+  )
   begins = initialization.beginning_of(shorter, ''), ('model.max_position_embeddings',)
   assert initialization.adopt_model(shorter, *begins).model.max_position_embeddings == 24
   with pytest.raises(InputError, match='max_position_embeddings is 24 in what .*=30 is given'):
@@ -442,13 +476,23 @@ def test_a_modernbert_is_trained_on_and_goes_back(tmp_path):
   transformers.ModernBertForMaskedLM(config).save_pretrained(theirs)
   convert.main(['--from', str(theirs), '--to', str(tmp_path / 'W')])
   (tmp_path / 'text.txt').write_text('the old river\ncrosses the stone\n\n' * 40)
-  config = c.load('configs/pretrain.py', [
-    f'--config.init_from={tmp_path}/W', f'--config.data.train={tmp_path}/text.txt',
-    '--config.data.seq_length=32', '--config.steps=10', '--config.batch_size=4',
-    '--config.corpus.rows=full', '--config.loss.nsp_weight=0', '--config.model.dtype=float32',
-    '--config.log.tensorboard=false', '--config.checkpoint.every=10',
-    '--config.optimizer.learning_rate=0.01', '--config.optimizer.warmup=0',
-  ])  # fmt: skip
+  config = c.load(
+    'configs/pretrain.py',
+    [
+      f'--config.init_from={tmp_path}/W',
+      f'--config.data.train={tmp_path}/text.txt',
+      '--config.data.seq_length=32',
+      '--config.steps=10',
+      '--config.batch_size=4',
+      '--config.corpus.rows=full',
+      '--config.loss.nsp_weight=0',
+      '--config.model.dtype=float32',
+      '--config.log.tensorboard=false',
+      '--config.checkpoint.every=10',
+      '--config.optimizer.learning_rate=0.01',
+      '--config.optimizer.warmup=0',
+    ],
+  )
   train.train(config, tmp_path / 'run')
   convert.main(['--from', str(tmp_path / 'run'), '--to', f'hf:{tmp_path}/hf'])
   model, info = transformers.AutoModelForMaskedLM.from_pretrained(
@@ -460,13 +504,16 @@ def test_a_modernbert_is_trained_on_and_goes_back(tmp_path):
   with torch.no_grad():
     expected = model.eval()(**inputs).logits.numpy()
   (row,) = inputs['input_ids'].numpy().astype(np.int32)
-  assert row.tolist() == [
-    tokenizer.cls_id, *tokenizer.encode_with_masks(text), tokenizer.sep_id
-  ]  # fmt: skip
+  assert row.tolist() == [tokenizer.cls_id, *tokenizer.encode_with_masks(text), tokenizer.sep_id]
   found = trained.load(tmp_path / 'run')
   places = np.arange(len(row), dtype=np.int32)[None]
-  batch = {'input_ids': row[None], 'token_type_ids': 0 * places, 'position_ids': places,
-           'segment_ids': 0 * places + 1, 'masked_positions': places}  # fmt: skip
+  batch = {
+    'input_ids': row[None],
+    'token_type_ids': 0 * places,
+    'position_ids': places,
+    'segment_ids': 0 * places + 1,
+    'masked_positions': places,
+  }
   np.testing.assert_allclose(logits_of(found, batch)['logits'], expected, rtol=0, atol=1e-4)
   before = transformers.AutoModelForMaskedLM.from_pretrained(theirs)
   with torch.no_grad():
@@ -497,9 +544,16 @@ def released(folder, name, vocab):
 @pytest.mark.slow
 @pytest.mark.parametrize(
   'name, out',
-  [('albert', ''), ('fnet', ''), ('electra', ''), ('electra generator', ''), ('distilbert', ''),
-   ('roberta', 'BertForMaskedLM'), ('bert', 'BertForMaskedLM')],
-)  # fmt: skip
+  [
+    ('albert', ''),
+    ('fnet', ''),
+    ('electra', ''),
+    ('electra generator', ''),
+    ('distilbert', ''),
+    ('roberta', 'BertForMaskedLM'),
+    ('bert', 'BertForMaskedLM'),
+  ],
+)
 def test_each_family_is_trained_on_and_goes_back(tmp_path, name, out):
   """A few steps on a text, and out to a folder that their class loads, with our logits."""
   pytest.importorskip('torch')
@@ -508,18 +562,28 @@ def test_each_family_is_trained_on_and_goes_back(tmp_path, name, out):
   kind, spec = released(folder, name, len(WORDS))
   (folder / 'vocab.txt').write_text('\n'.join(WORDS) + '\n')
   (tmp_path / 'text.txt').write_text('the old river\ncrosses the stone\n\n' * 60)
-  config = c.load(spec, [
-    f'--config.init_from={folder}', f'--config.data.train={tmp_path}/text.txt',
-    '--config.data.seq_length=24', '--config.steps=4', '--config.batch_size=4',
-    '--config.model.dtype=float32', '--config.log.tensorboard=false',
-    '--config.optimizer.learning_rate=0.01', '--config.optimizer.warmup=0',
-  ])  # fmt: skip
+  config = c.load(
+    spec,
+    [
+      f'--config.init_from={folder}',
+      f'--config.data.train={tmp_path}/text.txt',
+      '--config.data.seq_length=24',
+      '--config.steps=4',
+      '--config.batch_size=4',
+      '--config.model.dtype=float32',
+      '--config.log.tensorboard=false',
+      '--config.optimizer.learning_rate=0.01',
+      '--config.optimizer.warmup=0',
+    ],
+  )
   train.train(config, tmp_path / 'run')
   convert.main(['--from', str(tmp_path / 'run'), '--to', f'hf:{tmp_path}/hf'])
   theirs = hf.load(tmp_path / 'hf')
   assert type(theirs).__name__ == (out or kind)
   compare(hf.logits(theirs), trained.load(tmp_path / 'run'))
   before, after = trained.load(folder).params, trained.load(tmp_path / 'run').params
-  words = [x['encoder']['embeddings']['word_embeddings']['embedding'][: len(WORDS)]
-           for x in (before, after)]  # fmt: skip
+  words = [
+    x['encoder']['embeddings']['word_embeddings']['embedding'][: len(WORDS)]
+    for x in (before, after)
+  ]
   assert 0.001 < np.abs(words[0] - words[1]).max() < 0.1

@@ -48,10 +48,15 @@ def ntrex(shared, folder, language):
   return out
 
 
-@pytest.mark.parametrize('language, name, case', [
-  ('eng', 'uncased', 'true'), ('eng', 'cased', 'false'),
-  ('deu', 'multilingual-cased', 'false'), ('zho-CN', 'chinese', 'true'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'language, name, case',
+  [
+    ('eng', 'uncased', 'true'),
+    ('eng', 'cased', 'false'),
+    ('deu', 'multilingual-cased', 'false'),
+    ('zho-CN', 'chinese', 'true'),
+  ],
+)
 def test_nothing_is_said_where_data_and_vocabulary_fit(shared, tmp_path, language, name, case):
   text, length = ntrex(shared, tmp_path, language), 'data.seq_length=128'
   vocab = vocabulary(shared, name)
@@ -164,8 +169,12 @@ def test_wrapped_lines(tmp_path):
   wrapped = SENTENCES.replace(' crosses', '\ncrosses').replace(' follows', '\nfollows')
   wrapped = wrapped.replace(' knows', '\nknows').replace('. ', '.\n')
   (tmp_path / 'a.txt').write_text('\n\n'.join([wrapped] * 40))
-  (lines,) = said(f'data.train={tmp_path / "a.txt"}', 'model.vocab_size=90', 'corpus.rows=single',
-                  'loss.nsp_weight=0')  # fmt: skip
+  (lines,) = said(
+    f'data.train={tmp_path / "a.txt"}',
+    'model.vocab_size=90',
+    'corpus.rows=single',
+    'loss.nsp_weight=0',
+  )
   assert lines.startswith('60% of the lines go on in the next one')
   assert 'corpus.format=paragraphs' in lines
 
@@ -190,8 +199,16 @@ def test_preparing_a_corpus_says_what_only_the_text_can_tell(tmp_path, caplog):
   prose(tmp_path / 'a.txt', text='Für die Männer war es schön. Der Fluss ist alt.')
   pieces = '[PAD] [UNK] [CLS] [SEP] [MASK] fur die manner war es schon der fluss ist alt .'
   (tmp_path / 'vocab.txt').write_text('\n'.join(pieces.split()) + '\n')
-  arguments = ['--input', f'{tmp_path}/a.txt', '--vocab', f'{tmp_path}/vocab.txt', '--processes',
-               '1', '--out', f'{tmp_path}/out']  # fmt: skip
+  arguments = [
+    '--input',
+    f'{tmp_path}/a.txt',
+    '--vocab',
+    f'{tmp_path}/vocab.txt',
+    '--processes',
+    '1',
+    '--out',
+    f'{tmp_path}/out',
+  ]
   prepare.run(prepare.parser().parse_args(arguments))
   (block,) = (x.getMessage() for x in caplog.records if 'the text and the settings' in x.message)
   assert '30% of the words lose their accents' in block and 'set --cased' in block

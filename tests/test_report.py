@@ -48,8 +48,10 @@ def test_seeds_are_one_line_and_other_fields_another(tmp_path):
 
 
 def test_runs_that_differ_in_much_go_by_their_folders(tmp_path):
-  many = [f'--config.model.{name}=false' for name in (
-    'norm_bias', 'attention_bias', 'head_bias', 'decoder_bias', 'embedding_norm')]  # fmt: skip
+  many = [
+    f'--config.model.{name}=false'
+    for name in ('norm_bias', 'attention_bias', 'head_bias', 'decoder_bias', 'embedding_norm')
+  ]
   for name, fields in (('plain', []), ('bare', many)):
     for seed in range(2):
       lines = [(4, 'eval', {'mlm': 2.0 + seed})]
@@ -72,17 +74,22 @@ def test_runs_that_differ_in_much_go_by_their_folders(tmp_path):
 
 def test_a_run_is_judged_by_its_own_metric(tmp_path):
   finetune, none = 'configs/finetune.py:task=', ['--config.checkpoint.best_metric=']
-  for k, (spec, overrides, metric) in enumerate((
-    ('configs/pretrain.py', [], 'mlm'),
-    ('configs/pretrain.py', ['--config.checkpoint.best_metric=nsp', '--config.eval.batches=0'],
-     'nsp'),
-    (f'{finetune}table', ['--config.table.labels=a,b'], 'classification_accuracy'),
-    (f'{finetune}table', ['--config.table.regression=true'], 'pearson'),
-    (f'{finetune}table', ['--config.table.multi_label=true'], 'micro_f1'),
-    (f'{finetune}squad', none, 'f1'),
-    (f'{finetune}swag', none, 'choice_accuracy'),
-    (f'{finetune}gap', none, 'coreference_accuracy'),
-  )):  # fmt: skip
+  for k, (spec, overrides, metric) in enumerate(
+    (
+      ('configs/pretrain.py', [], 'mlm'),
+      (
+        'configs/pretrain.py',
+        ['--config.checkpoint.best_metric=nsp', '--config.eval.batches=0'],
+        'nsp',
+      ),
+      (f'{finetune}table', ['--config.table.labels=a,b'], 'classification_accuracy'),
+      (f'{finetune}table', ['--config.table.regression=true'], 'pearson'),
+      (f'{finetune}table', ['--config.table.multi_label=true'], 'micro_f1'),
+      (f'{finetune}squad', none, 'f1'),
+      (f'{finetune}swag', none, 'choice_accuracy'),
+      (f'{finetune}gap', none, 'coreference_accuracy'),
+    )
+  ):
     folder = tmp_path / str(k)
     folder.mkdir()
     (run,), _ = report_runs.read(workdir(folder / 'run', [], *overrides, spec=spec).parent)
@@ -91,10 +98,19 @@ def test_a_run_is_judged_by_its_own_metric(tmp_path):
 
 
 def test_a_run_that_may_stop_early_counts_its_best(tmp_path):
-  lines = [(1, 'eval', {'mlm': 3.0}), (2, 'eval', {'mlm': 2.0}), (3, 'eval', {'mlm': 2.5}),
-           (4, 'eval', {'mlm': None}), (4, 'train', {'mlm': 1.0})]  # fmt: skip
-  stops = ('--config.checkpoint.best_metric=mlm', '--config.eval.batches=0',
-           '--config.eval.patience=2', '--config.eval.every=1')  # fmt: skip
+  lines = [
+    (1, 'eval', {'mlm': 3.0}),
+    (2, 'eval', {'mlm': 2.0}),
+    (3, 'eval', {'mlm': 2.5}),
+    (4, 'eval', {'mlm': None}),
+    (4, 'train', {'mlm': 1.0}),
+  ]
+  stops = (
+    '--config.checkpoint.best_metric=mlm',
+    '--config.eval.batches=0',
+    '--config.eval.patience=2',
+    '--config.eval.every=1',
+  )
   workdir(tmp_path / 'a', lines)
   workdir(tmp_path / 'b', lines, *stops, '--config.checkpoint.best_mode=min')
   workdir(tmp_path / 'c', lines, *stops, '--config.checkpoint.best_mode=max')
@@ -132,28 +148,39 @@ def test_each_of_two_tasks_has_its_baseline(tmp_path):
         path = workdir(
           tmp_path / task / f'{arm},seed={seed}',
           [(2, 'eval', {'classification_accuracy': level + rate + seed / 100})],
-          f'--config.seed={seed}', f'--config.optimizer.learning_rate={rate}',
-          f'--config.data.train={task}.tsv', spec='configs/finetune.py:task=table',
-        )  # fmt: skip
-        (path / 'run.json').write_text(json.dumps({'data': {'eval': {
-          'baselines': {'classification_accuracy': (level, 'majority')}}}}))  # fmt: skip
+          f'--config.seed={seed}',
+          f'--config.optimizer.learning_rate={rate}',
+          f'--config.data.train={task}.tsv',
+          spec='configs/finetune.py:task=table',
+        )
+        (path / 'run.json').write_text(
+          json.dumps(
+            {'data': {'eval': {'baselines': {'classification_accuracy': (level, 'majority')}}}}
+          )
+        )
   found = report.read(tmp_path, baseline='low')
   assert len(found.panels) == 2 and not any('baseline' in x for x in found.remarks), found.remarks
   labels = {arm.label for panel in found.panels for arm in panel.arms}
   assert labels == {'low (sst)', 'high (sst)', 'low (cola)', 'high (cola)'}
   for panel in found.panels:
     assert panel.baseline
-    seeds = [row.difference.seeds for row in panel.rows('classification_accuracy')
-             if row.difference]  # fmt: skip
+    seeds = [
+      row.difference.seeds for row in panel.rows('classification_accuracy') if row.difference
+    ]
     assert seeds == [3]
 
 
 def test_a_mean_with_collapsed_runs_says_so(tmp_path):
   for seed, (value, more) in enumerate(((0.9, {}), (0.92, {}), (0.91, {}), (0.5, {'constant': 1}))):
     scores = {'classification_accuracy': value} | more
-    workdir(tmp_path / f's{seed}', [(2, 'eval', scores)], f'--config.seed={seed}',
-            '--config.epochs=0', '--config.steps=2',
-            spec='configs/finetune.py:task=sst2')  # fmt: skip
+    workdir(
+      tmp_path / f's{seed}',
+      [(2, 'eval', scores)],
+      f'--config.seed={seed}',
+      '--config.epochs=0',
+      '--config.steps=2',
+      spec='configs/finetune.py:task=sst2',
+    )
   _, row = cells(text := report.table(report.read(tmp_path)))
   assert row[1:3] == ['4', '0.8075 ± 0.2052 (1 of 4 collapsed, 0.9100 ± 0.0100 without)']
   assert 'Runs that collapsed, to one answer for every example, are in all means and tests.' in text
@@ -175,8 +202,9 @@ def test_a_copy_of_a_run_is_no_other_seed(tmp_path):
   for seed, value in enumerate((2.0, 3.0)):
     workdir(tmp_path / f'a{seed}', [(2, 'eval', {'mlm': value})], f'--config.seed={seed}')
   shutil.copytree(tmp_path / 'a1', tmp_path / 'copy')
-  workdir(tmp_path / 'unfinished', [(1, 'eval', {'mlm': 9.0})], '--config.seed=1',
-          '--config.log.every=7')  # fmt: skip
+  workdir(
+    tmp_path / 'unfinished', [(1, 'eval', {'mlm': 9.0})], '--config.seed=1', '--config.log.every=7'
+  )
   _, row = cells(text := report.table(report.read(tmp_path)))
   assert row[1:3] == ['2', '2.5000 ± 0.7071']
   assert f'{tmp_path}/copy: a copy of {tmp_path}/a1: counted once' in text

@@ -96,10 +96,23 @@ def grid(tmp_path, arms, seeds=5, **more):
   for rate, mean in arms.items():
     for seed in range(seeds):
       final = mean + effect[seed] + rng.gauss(0, 0.01)
-      lines = [(s, split, {'mlm': 9 - (9 - final) * s / 500, 'nsp_accuracy': 0.5 + s / 5000,
-                           **({'steps': 250, 'steps_per_s': 5.0, 'seen_tokens': 100.0 * s}
-                              if split == 'train' else {})})
-               for s in (250, 500) for split in ('train', 'eval')]  # fmt: skip
+      lines = [
+        (
+          s,
+          split,
+          {
+            'mlm': 9 - (9 - final) * s / 500,
+            'nsp_accuracy': 0.5 + s / 5000,
+            **(
+              {'steps': 250, 'steps_per_s': 5.0, 'seen_tokens': 100.0 * s}
+              if split == 'train'
+              else {}
+            ),
+          },
+        )
+        for s in (250, 500)
+        for split in ('train', 'eval')
+      ]
       name = f'masking.masked_lm_prob={rate},seed={seed}'
       given = f'--config.masking.masked_lm_prob={rate}', f'--config.seed={seed}'
       workdir(tmp_path / name, lines, *given, level=6.0)
@@ -117,8 +130,11 @@ def no_pictures(monkeypatch):
 def made(folder, *more):
   """{name: text} of the files of a report."""
   report.main([str(folder), *more])
-  return {p.name: p.read_text() for p in (folder / 'report').iterdir()
-          if p.suffix in ('.html', '.md', '.csv', '.tex')}  # fmt: skip
+  return {
+    p.name: p.read_text()
+    for p in (folder / 'report').iterdir()
+    if p.suffix in ('.html', '.md', '.csv', '.tex')
+  }
 
 
 def rows_of(markdown, after):
@@ -160,10 +176,18 @@ def test_the_files_of_a_report(tmp_path):
 def test_arms_that_were_evaluated_otherwise_stand_apart(tmp_path, no_pictures, capsys):
   grid(tmp_path, {0.15: 4.0, 0.3: 3.9})
   for seed in range(3):
-    workdir(tmp_path / f'batch,seed={seed}', [(500, 'eval', {'mlm': 2.0})],
-            f'--config.seed={seed}', '--config.eval_masking.masked_lm_prob=0.05')  # fmt: skip
-    workdir(tmp_path / f'words,seed={seed}', [(500, 'eval', {'mlm': 1.0})],
-            f'--config.seed={seed}', '--config.batch_size=64')  # fmt: skip
+    workdir(
+      tmp_path / f'batch,seed={seed}',
+      [(500, 'eval', {'mlm': 2.0})],
+      f'--config.seed={seed}',
+      '--config.eval_masking.masked_lm_prob=0.05',
+    )
+    workdir(
+      tmp_path / f'words,seed={seed}',
+      [(500, 'eval', {'mlm': 1.0})],
+      f'--config.seed={seed}',
+      '--config.batch_size=64',
+    )
     (tmp_path / f'words,seed={seed}' / 'vocab.txt').write_text('[PAD]\n')
   text = made(tmp_path, '--baseline', 'masked_lm_prob=0.15')['report.md']
   tables = re.findall(r'## mlm_nsp: mlm(?:, nats)? \((.*)\)\n', text)
@@ -184,8 +208,10 @@ def test_labelled_data_that_was_changed_between_runs_sets_them_apart(tmp_path, n
   """By the fingerprint of the rows; those of another length differ, and are of the same data."""
   spec = 'configs/finetune.py:runlocal'
   for name, rows, field in (
-    ('a', 'x', 'seed=0'), ('b', 'x', 'optimizer.beta1=0.8'), ('c', 'z', 'data.seq_length=64'),
-  ):  # fmt: skip
+    ('a', 'x', 'seed=0'),
+    ('b', 'x', 'optimizer.beta1=0.8'),
+    ('c', 'z', 'data.seq_length=64'),
+  ):
     lines = [(500, 'eval', {'classification_accuracy': 0.5})]
     workdir(tmp_path / name, lines, f'--config.{field}', '--config.steps=500', spec=spec)
     facts = {'data': {'eval': {'baselines': {}, 'fingerprint': rows}}}
@@ -207,8 +233,9 @@ def test_an_evaluation_goes_by_its_file_and_not_by_its_checksum(tmp_path):
     facts = {'data': {'eval': {'baselines': {}, 'fingerprint': f'{name}{10**15}'}}}
     (tmp_path / name / 'run.json').write_text(json.dumps(facts))
   assert [x.evaluated_on for x in report.read(tmp_path).panels] == [
-    'data.eval=a.txt', 'data.eval=b.txt'
-  ]  # fmt: skip
+    'data.eval=a.txt',
+    'data.eval=b.txt',
+  ]
 
 
 def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
@@ -222,8 +249,12 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
   (tmp_path / 'begun').mkdir()
   for name in ('config.json', 'run.json'):
     (tmp_path / 'begun' / name).write_text((runs[0] / name).read_text())
-  workdir(tmp_path / 'masking.masked_lm_prob=0.3,seed=7', [(100, 'eval', {'mlm': 9.0})],
-          '--config.masking.masked_lm_prob=0.3', '--config.seed=7')  # fmt: skip
+  workdir(
+    tmp_path / 'masking.masked_lm_prob=0.3,seed=7',
+    [(100, 'eval', {'mlm': 9.0})],
+    '--config.masking.masked_lm_prob=0.3',
+    '--config.seed=7',
+  )
   name = 'masking.masked_lm_prob=0.4,seed=0'
   (tmp_path / 'logs').mkdir()
   (tmp_path / 'logs' / f'{name}.json').write_text(json.dumps({'state': 'failed', 'error': 'why'}))
@@ -300,8 +331,15 @@ def test_labels_name_what_differs_and_nothing_else(tmp_path, no_pictures):
   assert [row[0] for row in rows] == ['masked_lm_prob=0.15', '30 %']
 
 
-@pytest.mark.parametrize('text', ['--config.masking.masked_lm_prob=0.30', 'masked_lm_prob=0.3',
-                                  'masking.masked_lm_prob=0.3', '0.3'])  # fmt: skip
+@pytest.mark.parametrize(
+  'text',
+  [
+    '--config.masking.masked_lm_prob=0.30',
+    'masked_lm_prob=0.3',
+    'masking.masked_lm_prob=0.3',
+    '0.3',
+  ],
+)
 def test_an_arm_goes_by_its_field_in_full_in_short_or_its_value(tmp_path, text):
   grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=1)
   found = report.read(tmp_path, baseline=text, renamed=[f'{text}=30 %'])
@@ -319,8 +357,12 @@ def test_the_baseline_is_the_first_row(tmp_path, no_pictures):
 def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path, no_pictures):
   for arm in 'ab':
     for seed in range(3):
-      workdir(tmp_path / f'{arm},seed={seed}', [(500, 'eval', {'mlm': 2.0})],
-              f'--config.seed={seed}', f'--config.init_from=S/{arm},seed={seed}')  # fmt: skip
+      workdir(
+        tmp_path / f'{arm},seed={seed}',
+        [(500, 'eval', {'mlm': 2.0})],
+        f'--config.seed={seed}',
+        f'--config.init_from=S/{arm},seed={seed}',
+      )
   rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
   assert [row[:2] for row in rows] == [['a', '3'], ['b', '3']]
 
@@ -331,9 +373,12 @@ def test_a_label_renames_the_arm_of_every_objective(tmp_path, no_pictures):
       more = f'--config.seed={seed}', f'--config.init_from=S/{arm},seed={seed}'
       workdir(tmp_path / f'{arm},seed={seed}', [(500, 'eval', {'mlm': 2.0})], *more)
       (tmp_path / 'T').mkdir(exist_ok=True)
-      workdir(tmp_path / 'T' / f'{arm},seed={seed}',
-              [(500, 'eval', {'classification_accuracy': 0.5})], *more,
-              spec='configs/finetune.py:task=sst2')  # fmt: skip
+      workdir(
+        tmp_path / 'T' / f'{arm},seed={seed}',
+        [(500, 'eval', {'classification_accuracy': 0.5})],
+        *more,
+        spec='configs/finetune.py:task=sst2',
+      )
   text = made(tmp_path, '--label', 'a=A')['report.md']
   for heading in ('mlm_nsp: mlm', 'classification: classification_accuracy'):
     assert [row[0] for row in rows_of(text, f'## {heading}\n')] == ['A', 'b']
@@ -357,8 +402,10 @@ def test_no_legend_stands_under_an_empty_place(tmp_path):
   length, short = {'tokens': '1-16', 'examples': 9, 'mlm': 4.0}, found.panels[0]
   long = report.read(tmp_path).panels[0]
   long.arms[0].runs[0]['by_length'] = [length]
-  heights = [part.axes[-1].get_position().height
-             for part in report_figures.side_by_side([short, long]).subfigs]  # fmt: skip
+  heights = [
+    part.axes[-1].get_position().height
+    for part in report_figures.side_by_side([short, long]).subfigs
+  ]
   assert heights[0] > 1.5 * heights[1]
 
 

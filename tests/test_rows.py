@@ -557,11 +557,14 @@ def settings(train, *overrides):
   return config_lib.load(
     'configs/pretrain.py:runlocal',
     [
-      f'--config.data.train={train}', '--config.corpus.rows=full', '--config.loss.nsp_weight=0',
-      '--config.data.seq_length=32', '--config.data.examples_per_row=1',
+      f'--config.data.train={train}',
+      '--config.corpus.rows=full',
+      '--config.loss.nsp_weight=0',
+      '--config.data.seq_length=32',
+      '--config.data.examples_per_row=1',
       *(f'--config.{change}' for change in overrides),
     ],
-  )  # fmt: skip
+  )
 
 
 def sources(tokenizer, train, *overrides):
@@ -688,9 +691,13 @@ def test_what_says_always_the_same_of_pairs_is_right_as_often_as_the_commoner_la
   rarer = 0
   for seed in range(6):
     found = sources(
-      tokenizer, path, 'corpus.rows=sop', 'loss.nsp_weight=1', 'corpus.eval_share=0.3',
+      tokenizer,
+      path,
+      'corpus.rows=sop',
+      'loss.nsp_weight=1',
+      'corpus.eval_share=0.3',
       f'seed={seed}',
-    )  # fmt: skip
+    )
     for source in found.values():
       labels = [source[i]['labels'][0] for i in range(len(source)) if source[i]['weights'][0]]
       share = np.mean(labels)
@@ -811,8 +818,10 @@ def test_a_document_of_several_records_is_selected_whole():
   )
   assert made.document_at.tolist() == [0, 8, 12, 22]
   for keep, expected in (
-    ((1, 0, 1), [*range(8), *range(12, 22)]), ((0, 1, 0), range(8, 12)), ((0, 0, 1), range(12, 22)),
-  ):  # fmt: skip
+    ((1, 0, 1), [*range(8), *range(12, 22)]),
+    ((0, 1, 0), range(8, 12)),
+    ((0, 0, 1), range(12, 22)),
+  ):
     part = made.select(np.array(keep, bool))
     tokens, starts = part.piece(0, len(part))
     assert tokens.tolist() == list(expected) and (starts == (tokens % 2 == 0)).all()

@@ -17,8 +17,13 @@ from bert_jax.config import InputError
 from bert_jax.tools import rerun
 from bert_jax.train import train
 
-SHORT = ('--config.steps=6', '--config.log.every=2', '--config.eval.every=3',
-         '--config.checkpoint.every=3', '--config.eval.batches=1')  # fmt: skip
+SHORT = (
+  '--config.steps=6',
+  '--config.log.every=2',
+  '--config.eval.every=3',
+  '--config.checkpoint.every=3',
+  '--config.eval.batches=1',
+)
 
 
 class FakeRun:
@@ -125,8 +130,9 @@ def test_a_summary_says_how_a_run_ended(corpus_file, tmp_path, monkeypatch):
     train(paused, tmp_path / 'paused')
   summary = summary_of(tmp_path / 'paused')
   assert summary['state'] == 'stopped' and 0 < summary['step'] < 6
-  broken = small_pretrain(corpus_file, *SHORT, '--config.optimizer.learning_rate=1e30',
-                          '--config.optimizer.warmup=0')  # fmt: skip
+  broken = small_pretrain(
+    corpus_file, *SHORT, '--config.optimizer.learning_rate=1e30', '--config.optimizer.warmup=0'
+  )
   with pytest.raises(InputError, match='so the run stops'):
     train(broken, tmp_path / 'broken')
   summary = summary_of(tmp_path / 'broken')

@@ -15,8 +15,14 @@ from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.tools import convert
 
-TEXTS = ['the river crosses the old stone', ' The café near  the river!', '河流 crosses', '',
-         'def f(x):\n        return 2,345 ', 'cafe\u0301 ﬁre']  # fmt: skip
+TEXTS = [
+  'the river crosses the old stone',
+  ' The café near  the river!',
+  '河流 crosses',
+  '',
+  'def f(x):\n        return 2,345 ',
+  'cafe\u0301 ﬁre',
+]
 
 
 def modern(path):
@@ -29,10 +35,11 @@ def modern(path):
   out.train_from_iterator(
     TEXTS * 3,
     trainers.BpeTrainer(
-      vocab_size=320, special_tokens=['|||IP_ADDRESS|||', '<|padding|>'],
+      vocab_size=320,
+      special_tokens=['|||IP_ADDRESS|||', '<|padding|>'],
       initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     ),
-  )  # fmt: skip
+  )
   out.add_tokens([library.AddedToken(' ' * n) for n in range(8, 1, -1)])
   out.add_special_tokens(['<|endoftext|>', '[UNK]', '[CLS]', '[SEP]', '[PAD]'])
   out.add_special_tokens([library.AddedToken('[MASK]', lstrip=True)])
@@ -53,10 +60,16 @@ def spiece(path, kind, **settings):
   file = io.BytesIO()
   lines = [text.lower() for text in TEXTS if text] * 20 + ['in 1984, 1984, 1984,'] * 9
   sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(lines), model_writer=file, vocab_size=90, hard_vocab_limit=False,
-    pad_piece='<pad>', control_symbols=['[CLS]', '[SEP]', '[MASK]'], minloglevel=2,
-    user_defined_symbols=['(', ')'], **SPECIAL[kind],
-  )  # fmt: skip
+    sentence_iterator=iter(lines),
+    model_writer=file,
+    vocab_size=90,
+    hard_vocab_limit=False,
+    pad_piece='<pad>',
+    control_symbols=['[CLS]', '[SEP]', '[MASK]'],
+    minloglevel=2,
+    user_defined_symbols=['(', ')'],
+    **SPECIAL[kind],
+  )
   path.mkdir(exist_ok=True)
   (path / 'spiece.model').write_bytes(file.getvalue())
   (path / 'config.json').write_text(json.dumps({'model_type': kind}))
@@ -218,35 +231,60 @@ def test_another_spiece_model_is_refused(tmp_path, change, sentence):
 def test_a_bpe_is_no_spiece_model(tmp_path):
   file = io.BytesIO()
   sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter([text for text in TEXTS if text] * 20), model_writer=file, vocab_size=50,
-    hard_vocab_limit=False, model_type='bpe', minloglevel=2,
-  )  # fmt: skip
+    sentence_iterator=iter([text for text in TEXTS if text] * 20),
+    model_writer=file,
+    vocab_size=50,
+    hard_vocab_limit=False,
+    model_type='bpe',
+    minloglevel=2,
+  )
   (tmp_path / 'spiece.model').write_bytes(file.getvalue())
   (tmp_path / 'config.json').write_text(json.dumps({'model_type': 'albert'}))
   with pytest.raises(InputError, match='is no unigram model, as those of AlbertTokenizer are'):
     tokenizers.load_folder(tmp_path)
 
 
-@pytest.mark.parametrize('change', [
-  {'normalizer': {'type': 'Lowercase'}},
-  {'normalizer': {'type': 'BertNormalizer', 'clean_text': False, 'lowercase': True}},
-  {'pre_tokenizer': {'type': 'Whitespace'}},
-  {'added_tokens': [{'id': len(WORDS), 'content': 'New York'}]},
-  {'added_tokens': [{'id': len(WORDS), 'content': '<new>', 'special': True},
-                    {'id': len(WORDS) + 1, 'content': 'New York'}]},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+  'change',
+  [
+    {'normalizer': {'type': 'Lowercase'}},
+    {'normalizer': {'type': 'BertNormalizer', 'clean_text': False, 'lowercase': True}},
+    {'pre_tokenizer': {'type': 'Whitespace'}},
+    {'added_tokens': [{'id': len(WORDS), 'content': 'New York'}]},
+    {
+      'added_tokens': [
+        {'id': len(WORDS), 'content': '<new>', 'special': True},
+        {'id': len(WORDS) + 1, 'content': 'New York'},
+      ]
+    },
+  ],
+  ids=str,
+)
 def test_a_wordpiece_that_treats_text_otherwise(tmp_path, change):
   token = dict(single_word=False, lstrip=False, rstrip=False, normalized=False, special=False)
   content = {
-    'version': '1.0', 'truncation': None, 'padding': None, 'post_processor': None, 'decoder': None,
+    'version': '1.0',
+    'truncation': None,
+    'padding': None,
+    'post_processor': None,
+    'decoder': None,
     'added_tokens': [],
-    'model': {'type': 'WordPiece', 'vocab': {word: i for i, word in enumerate(WORDS)},
-              'unk_token': '[UNK]', 'continuing_subword_prefix': '##',
-              'max_input_chars_per_word': 100},
+    'model': {
+      'type': 'WordPiece',
+      'vocab': {word: i for i, word in enumerate(WORDS)},
+      'unk_token': '[UNK]',
+      'continuing_subword_prefix': '##',
+      'max_input_chars_per_word': 100,
+    },
     'pre_tokenizer': {'type': 'BertPreTokenizer'},
-    'normalizer': {'type': 'BertNormalizer', 'lowercase': True, 'clean_text': True,
-                   'handle_chinese_chars': True, 'strip_accents': None},
-  } | change  # fmt: skip
+    'normalizer': {
+      'type': 'BertNormalizer',
+      'lowercase': True,
+      'clean_text': True,
+      'handle_chinese_chars': True,
+      'strip_accents': None,
+    },
+  } | change
   content['normalizer'] = {'handle_chinese_chars': True, 'strip_accents': None} | content[
     'normalizer'
   ]

@@ -90,8 +90,9 @@ def test_the_command_keeps_vectors_and_uses_them(folder, index, tmp_path, monkey
   assert said.count('is of other lines or of another model, or damaged') == 3
   index.write_text('\n'.join(['', *LINES[1:], LINES[0]]) + '\n')
   moved = {x['text']: x['line'] for x in answers()[0]['nearest']}
-  assert moved == {text: line - 1 for text, line in
-                   ((x['text'], x['line']) for x in first[0]['nearest'])}  # fmt: skip
+  assert moved == {
+    text: line - 1 for text, line in ((x['text'], x['line']) for x in first[0]['nearest'])
+  }
   assert kept.stat().st_mtime_ns > written
 
 

@@ -326,9 +326,15 @@ def test_frozen_parameters_have_no_gradient_even_if_that_is_not_finite():
   assert not np.isfinite(metrics['grad_norm'])
 
 
-SMALL = ['data.seq_length=16', 'model.vocab_size=99', 'model.num_hidden_layers=2',
-         'model.hidden_size=32', 'model.intermediate_size=64', 'model.num_attention_heads=2',
-         'masking.max_predictions_per_seq=2']  # fmt: skip
+SMALL = [
+  'data.seq_length=16',
+  'model.vocab_size=99',
+  'model.num_hidden_layers=2',
+  'model.hidden_size=32',
+  'model.intermediate_size=64',
+  'model.num_attention_heads=2',
+  'masking.max_predictions_per_seq=2',
+]
 
 
 def real_program(*overrides):
@@ -349,10 +355,14 @@ def test_a_frozen_encoder_costs_a_forward_pass():
 
 def test_runs_that_differ_in_seed_and_rate_share_their_compiled_steps():
   a, b, c = (
-    real_program(f'seed={seed}', f'optimizer.learning_rate={rate}', 'optimizer.weight_decay=0.1',
-                 f'model.hidden_dropout_prob={dropout}')
+    real_program(
+      f'seed={seed}',
+      f'optimizer.learning_rate={rate}',
+      'optimizer.weight_decay=0.1',
+      f'model.hidden_dropout_prob={dropout}',
+    )
     for seed, rate, dropout in ((0, 1e-3, 0.1), (1, 3e-4, 0.1), (0, 1e-3, 0.2))
-  )  # fmt: skip
+  )
   for lower in ('lower', 'lower_evaluation'):
     assert getattr(a, lower)().as_text() == getattr(b, lower)().as_text()
   assert a.lower().as_text() != c.lower().as_text()
@@ -485,11 +495,17 @@ def test_the_schedule_is_as_long_as_its_horizon(horizon):
   """The linear schedule of 10 steps, or of twice as many of which this run makes the first 10."""
   config = c.load(
     'configs/pretrain.py:runlocal',
-    ['--config.optimizer.name=adamw', '--config.optimizer.warmup=0', '--config.batch_size=4',
-     '--config.optimizer.clip_norm=0', '--config.optimizer.weight_decay=0',
-     '--config.optimizer.no_decay=', '--config.optimizer.learning_rate=0.5',
-     f'--config.optimizer.horizon={horizon}'],
-  )  # fmt: skip
+    [
+      '--config.optimizer.name=adamw',
+      '--config.optimizer.warmup=0',
+      '--config.batch_size=4',
+      '--config.optimizer.clip_norm=0',
+      '--config.optimizer.weight_decay=0',
+      '--config.optimizer.no_decay=',
+      '--config.optimizer.learning_rate=0.5',
+      f'--config.optimizer.horizon={horizon}',
+    ],
+  )
   made = program(config, Slope(), sharding.make_mesh(1, 1, 1, jax.devices()[:1]), 10)
   state, run = made.make_state(jax.random.key(0)), jax.jit(made.train_step)
   for number in range(4):
@@ -664,9 +680,11 @@ def test_fsdp_cuts_the_largest_dimension_that_it_divides():
 # The model of BERT-wwm is BERT's.
 ARCHITECTURES = set(runpy.run_path('configs/pretrain.py')['ARCHITECTURES']) - {'wwm'}
 # {name of a table: config}
-TABLES = {'base': 'configs/pretrain.py:size=base'} | {
-  kind: f'configs/pretrain.py:arch={kind}' for kind in sorted(ARCHITECTURES)
-} | {'gpt2': 'configs/causal_lm.py', 'translation': 'configs/translate.py'}  # fmt: skip
+TABLES = (
+  {'base': 'configs/pretrain.py:size=base'}
+  | {kind: f'configs/pretrain.py:arch={kind}' for kind in sorted(ARCHITECTURES)}
+  | {'gpt2': 'configs/causal_lm.py', 'translation': 'configs/translate.py'}
+)
 
 
 @pytest.mark.parametrize('kind', TABLES)

@@ -44,11 +44,15 @@ def test_a_sweep_is_every_combination_in_a_folder_of_its_own():
   found = runs_of(['optimizer.beta1=0.8,0.9', 'init_from=,a/b'], (0, 1))
   assert list(found) == [
     f'optimizer.beta1={beta},init_from={start},seed={seed}'
-    for beta in ('0.8', '0.9') for start in ('none', 'a_b') for seed in (0, 1)
-  ]  # fmt: skip
+    for beta in ('0.8', '0.9')
+    for start in ('none', 'a_b')
+    for seed in (0, 1)
+  ]
   assert found['optimizer.beta1=0.9,init_from=a_b,seed=1'].fields == [
-    '--config.optimizer.beta1=0.9', '--config.init_from=a/b', '--config.seed=1',
-  ]  # fmt: skip
+    '--config.optimizer.beta1=0.9',
+    '--config.init_from=a/b',
+    '--config.seed=1',
+  ]
   assert found['optimizer.beta1=0.8,init_from=none,seed=0'].fields[1] == '--config.init_from='
   with pytest.raises(InputError, match="--vary 'seed' is not NAME=VALUE"):
     runs_of(['seed'])
@@ -57,10 +61,14 @@ def test_a_sweep_is_every_combination_in_a_folder_of_its_own():
 def test_a_sweep_varies_arguments_of_the_config_file():
   found = runs_of([':b=1,2', 'steps=3'], spec='f.py:a')
   assert [tuple(run) for run in found.values()] == [
-    (f'b={b},steps=3,seed=0', f'b={b},steps=3', f'f.py:a,b={b}',
-     ['--config.steps=3', '--config.seed=0'])
+    (
+      f'b={b},steps=3,seed=0',
+      f'b={b},steps=3',
+      f'f.py:a,b={b}',
+      ['--config.steps=3', '--config.seed=0'],
+    )
     for b in '12'
-  ]  # fmt: skip
+  ]
   (run,) = runs_of([':size=4/256'], spec='configs/pretrain.py').values()
   assert c.load(run.spec).model.hidden_size == 256
   (run,) = runs_of([], spec='configs/pretrain.py').values()
@@ -71,8 +79,9 @@ def test_fields_move_together_and_values_may_have_commas():
   found = runs_of(['a=1,2;b=3,4', "c=(1,2),'x,y;z'"])
   assert [run.fields[:3] for run in found.values()] == [
     [f'--config.a={a}', f'--config.b={b}', f'--config.c={value}']
-    for a, b in ('13', '24') for value in ('(1,2)', 'x,y;z')
-  ]  # fmt: skip
+    for a, b in ('13', '24')
+    for value in ('(1,2)', 'x,y;z')
+  ]
   assert all(re.fullmatch(r'[\w.,=-]+', name) for name in found) and len(found) == 4
   # As a field reads it.
   (run, _) = runs_of(["optimizer.lr_multipliers=(('a', 2.0),),()"], spec=PRETRAIN).values()
@@ -113,9 +122,11 @@ def test_one_factor_at_a_time_around_a_baseline():
   vary = ['optimizer.beta1=0.8,0.9', 'batch_size=16,32,64']  # 0.9 and 32 are the config's
   arms, name = sweep_grid.arms_of(PRETRAIN, vary, '')
   assert name == 'baseline' and arms == {
-    'baseline': {}, 'optimizer.beta1=0.8': {'optimizer.beta1': '0.8'},
-    'batch_size=16': {'batch_size': '16'}, 'batch_size=64': {'batch_size': '64'},
-  }  # fmt: skip
+    'baseline': {},
+    'optimizer.beta1=0.8': {'optimizer.beta1': '0.8'},
+    'batch_size=16': {'batch_size': '16'},
+    'batch_size=64': {'batch_size': '64'},
+  }
   arms, _ = sweep_grid.arms_of(PRETRAIN, vary, 'batch_size=64;optimizer.beta1=0.8')
   assert arms['baseline'] == {'batch_size': '64', 'optimizer.beta1': '0.8'}
   assert list(arms) == ['baseline', 'optimizer.beta1=0.9', 'batch_size=16', 'batch_size=32']
@@ -123,8 +134,11 @@ def test_one_factor_at_a_time_around_a_baseline():
   for short in ('beta1=0.8', '0.80'):
     arms, _ = sweep_grid.arms_of(PRETRAIN, vary, short)
     assert arms['baseline'] == {'optimizer.beta1': '0.8'}
-  for wrong, said in (('batchsize=64', 'did you mean'), ('batch_size=16,32', 'has several values'),
-                      ('7', "--baseline '7' is not NAME=VALUE")):  # fmt: skip
+  for wrong, said in (
+    ('batchsize=64', 'did you mean'),
+    ('batch_size=16,32', 'has several values'),
+    ('7', "--baseline '7' is not NAME=VALUE"),
+  ):
     with pytest.raises(InputError, match=said):
       sweep_grid.arms_of(PRETRAIN, vary, wrong)
 
@@ -143,8 +157,12 @@ def test_a_name_is_as_short_as_a_folder_wants_it():
 
 
 def test_a_random_search_draws_the_same_arms_and_goes_on():
-  vary = ['optimizer.learning_rate=log(1e-4,1e-2)', 'model.norm=layer_norm,rms_norm',
-          'seed2=integers(2,4)', 'd=uniform(0,0.5)']  # fmt: skip
+  vary = [
+    'optimizer.learning_rate=log(1e-4,1e-2)',
+    'model.norm=layer_norm,rms_norm',
+    'seed2=integers(2,4)',
+    'd=uniform(0,0.5)',
+  ]
   first, _ = sweep_grid.arms_of('f.py', vary, draws=20)
   more, _ = sweep_grid.arms_of('f.py', vary, draws=200)
   assert list(more.items())[:20] == list(first.items())
@@ -194,8 +212,18 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
   runs, name = sweep.planned(args, [])
   sweep.plan_written(root, sweep.plan_of(root, runs, name, args))
   there = tmp_path / 'T'
-  after = ['--config', spec, '--workdir', str(there), '--from', str(root), '--seeds', '4,7',
-           '--vary', 'steps=5,6;epochs=0,0']  # fmt: skip
+  after = [
+    '--config',
+    spec,
+    '--workdir',
+    str(there),
+    '--from',
+    str(root),
+    '--seeds',
+    '4,7',
+    '--vary',
+    'steps=5,6;epochs=0,0',
+  ]
   for folder, state in (('0.15,seed=4', 'finished'), ('0.15,seed=7', 'running')):
     path = root / f'masking.masked_lm_prob={folder}'
     (path / 'checkpoints' / '5').mkdir(parents=True)
@@ -218,13 +246,17 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
     f'{there}/{folder[: -len(seed)]}steps={steps},epochs=0,{seed}': (
       f'--config.init_from={root}/{folder}'
     )
-    for folder in (run.folder for run, _ in runs) for seed in [folder.rpartition(',')[2]]
+    for folder in (run.folder for run, _ in runs)
+    for seed in [folder.rpartition(',')[2]]
     for steps in (5, 6)
-  }  # fmt: skip
+  }
   planned = json.loads((there / 'sweep.json').read_text())['runs']
   assert {f'{there}/{folder}' for folder in planned} == set(starts)
-  for baseline, only, expected in (('low', '', 'low,steps=5'), ('', '', ''),
-                                   ('', 'low', 'low,steps=5')):  # fmt: skip
+  for baseline, only, expected in (
+    ('low', '', 'low,steps=5'),
+    ('', '', ''),
+    ('', 'low', 'low,steps=5'),
+  ):
     plan = {'baseline': baseline, 'runs': {str(i): {'arm': x} for i, x in enumerate(('hi', 'low'))}}
     (root / 'sweep.json').write_text(json.dumps(plan))
     assert sweep_grid.arms_of(spec, ['steps=5,6'], before=str(root), only=only)[1] == expected
@@ -302,8 +334,9 @@ def test_budgets_make_arms_comparable():
 def test_the_flops_of_a_run_are_those_of_the_model_that_it_starts_from(tmp_path):
   spec, size = 'configs/finetune.py:runlocal', '--config.model.hidden_size=64'
   workdirs.claim(tmp_path / 'W', c.load(PRETRAIN, [size]))
-  flops = [sweep.flops_of_step(c.load(spec, [x]))
-           for x in (size, f'--config.init_from={tmp_path}/W')]  # fmt: skip
+  flops = [
+    sweep.flops_of_step(c.load(spec, [x])) for x in (size, f'--config.init_from={tmp_path}/W')
+  ]
   assert flops[0] == flops[1]
   words = f'--config {spec} --workdir S --seeds 1 --flops {7 * flops[0]}'.split()
   ((_, config),), _ = sweep.planned(
@@ -341,12 +374,26 @@ def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, caplog):
     plan(*other)
 
 
-@pytest.mark.parametrize('length, steps', [
-  (['--config.steps=400'], '400'), (['--config.steps=0', '--config.epochs=2.0'], '2 epochs'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'length, steps',
+  [
+    (['--config.steps=400'], '400'),
+    (['--config.steps=0', '--config.epochs=2.0'], '2 epochs'),
+  ],
+)
 def test_what_is_trained_already_is_no_time_left(length, steps, tmp_path, capsys, monkeypatch):
-  words = ['--config', PRETRAIN, '--workdir', str(tmp_path), '--seeds', '4', '--jobs', '2',
-           *length, '--dry-run']  # fmt: skip
+  words = [
+    '--config',
+    PRETRAIN,
+    '--workdir',
+    str(tmp_path),
+    '--seeds',
+    '4',
+    '--jobs',
+    '2',
+    *length,
+    '--dry-run',
+  ]
   names = [f'seed={seed}' for seed in range(4)]
   for seed, saved in ((1, '100'), (1, '300'), (1, '350.damaged'), (3, '400')):
     (tmp_path / f'seed={seed}' / 'checkpoints' / saved).mkdir(parents=True)
@@ -354,21 +401,29 @@ def test_what_is_trained_already_is_no_time_left(length, steps, tmp_path, capsys
   monkeypatch.setattr(sweep, 'times', lambda *_: (dict.fromkeys(names, 1000.0), 'known'))
   real = sweep_jobs.state_of
   monkeypatch.setattr(
-    sweep_jobs, 'state_of',
+    sweep_jobs,
+    'state_of',
     lambda root, job: {'state': 'done'} if job.run.folder == 'seed=3' else real(root, job),
-  )  # fmt: skip
+  )
   sweep.main(words)
   said = [re.split(' {2,}', line) for line in capsys.readouterr().out.splitlines()]
   assert said[1:5] == [
-    ['seed=0', f'0 of {steps}', '17 min', '-'], ['seed=1', '300 of 400', '4 min', 'begun'],
-    ['seed=2', f'0 of {steps}', '17 min', '-'], ['seed=3', '400 of 400', '0 s', 'done'],
-  ]  # fmt: skip
+    ['seed=0', f'0 of {steps}', '17 min', '-'],
+    ['seed=1', '300 of 400', '4 min', 'begun'],
+    ['seed=2', f'0 of {steps}', '17 min', '-'],
+    ['seed=3', '400 of 400', '0 s', 'done'],
+  ]
   assert said[5] == ['4 runs; time left: 19 min with --jobs 2 (known)']
 
 
 def small(corpus_file):
-  return [*small_overrides(corpus_file), '--config.steps=4', '--config.eval.every=2',
-          '--config.checkpoint.every=2', '--config.log.every=2']  # fmt: skip
+  return [
+    *small_overrides(corpus_file),
+    '--config.steps=4',
+    '--config.eval.every=2',
+    '--config.checkpoint.every=2',
+    '--config.log.every=2',
+  ]
 
 
 def metrics_of(path):
@@ -393,8 +448,17 @@ def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
   tmp_path, corpus_file, capsys
 ):
   root = tmp_path / 'S'
-  command = ['--config', PRETRAIN, '--workdir', str(root), '--seeds', '2', '--vary',
-             'optimizer.learning_rate=1e-3,1e30', *small(corpus_file)]  # fmt: skip
+  command = [
+    '--config',
+    PRETRAIN,
+    '--workdir',
+    str(root),
+    '--seeds',
+    '2',
+    '--vary',
+    'optimizer.learning_rate=1e-3,1e30',
+    *small(corpus_file),
+  ]
   code, said, log = swept(capsys, *command, '--jobs', '2')
   assert code == 2, log[-3000:]
   names = [
@@ -504,8 +568,19 @@ def test_another_evaluation_is_another_run():
 @pytest.mark.slow
 def test_a_killed_sweep_goes_on_where_it_was(tmp_path, corpus_file):
   root = tmp_path / 'S'
-  words = [sys.executable, '-m', 'bert_jax.tools.sweep', '--config', PRETRAIN, '--workdir',
-           str(root), '--seeds', '3', *small(corpus_file), '--config.steps=300']  # fmt: skip
+  words = [
+    sys.executable,
+    '-m',
+    'bert_jax.tools.sweep',
+    '--config',
+    PRETRAIN,
+    '--workdir',
+    str(root),
+    '--seeds',
+    '3',
+    *small(corpus_file),
+    '--config.steps=300',
+  ]
   process = subprocess.Popen(words, start_new_session=True)
   first = root / 'seed=1' / 'metrics.jsonl'
   while not (first.exists() and first.read_text().count('\n') > 5):
@@ -524,12 +599,17 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path, corpus_file):
 
 def test_the_expected_time_is_that_of_the_runs_that_are_done():
   job = lambda arm, seed: sweep_jobs.Job(
-    sweep_grid.Run(f'{arm},seed={seed}', arm, '', []), 'x', 'mlm')  # fmt: skip
+    sweep_grid.Run(f'{arm},seed={seed}', arm, '', []), 'x', 'mlm'
+  )
   jobs = [job(arm, seed) for arm in 'ab' for seed in (0, 1)]
   ended = {x.run.folder: {} for x in jobs} | {'a,seed=0': {'state': 'done', 'seconds': 10.0}}
   assert sweep_jobs.expected(jobs, ended)['b,seed=1'] == 10.0
   ended['b,seed=0'] = {'state': 'done', 'seconds': 30.0}
   assert sweep_jobs.expected(jobs, ended) == {
-    'a,seed=0': 10.0, 'a,seed=1': 10.0, 'b,seed=0': 30.0, 'b,seed=1': 30.0}  # fmt: skip
+    'a,seed=0': 10.0,
+    'a,seed=1': 10.0,
+    'b,seed=0': 30.0,
+    'b,seed=1': 30.0,
+  }
   assert sweep_jobs.Grid(jobs, ended).left([], jobs[1::2]) == 'ETA 40 s'
   assert [sweep_jobs.duration(x) for x in (45, 720, 9000)] == ['45 s', '12 min', '2.5 h']

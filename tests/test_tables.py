@@ -51,8 +51,9 @@ def test_a_test_set_without_a_header_may_lack_its_label(tmp_path):
   (tmp_path / 'test.tsv').write_text('0\tThe sailors rode.\n1\tThe\n')
   rows, _ = read(tmp_path / 'test.tsv', columns=columns)
   assert [row for _, row in rows] == [
-    {'index': '0', 'sentence': 'The sailors rode.'}, {'index': '1', 'sentence': 'The'}
-  ]  # fmt: skip
+    {'index': '0', 'sentence': 'The sailors rode.'},
+    {'index': '1', 'sentence': 'The'},
+  ]
   (tmp_path / 'dev.tsv').write_text('label\tindex\tsentence\n1\t0\tThe\n')  # a header wins
   assert read(tmp_path / 'dev.tsv', columns=columns)[0] == [
     ('dev.tsv:2', {'label': '1', 'index': '0', 'sentence': 'The'})

@@ -40,15 +40,24 @@ def load(vocab, path, *overrides, task='ner'):
   return c.load(
     f'configs/finetune.py:task={task}',
     [
-      f'--config.tokenizer.path={vocab}', '--config.tokenizer.do_lower_case=false',
-      f'--config.model.vocab_size={len(WORDS) + 5}', '--config.model.hidden_size=16',
-      '--config.model.intermediate_size=32', '--config.model.num_hidden_layers=1',
-      '--config.model.num_attention_heads=2', '--config.log.tensorboard=false',
-      '--config.epochs=0', '--config.steps=2', '--config.batch_size=2',
-      f'--config.data.train={path}', f'--config.data.eval={path}', '--config.data.seq_length=16',
-      '--config.data.examples_per_row=4', *overrides,
+      f'--config.tokenizer.path={vocab}',
+      '--config.tokenizer.do_lower_case=false',
+      f'--config.model.vocab_size={len(WORDS) + 5}',
+      '--config.model.hidden_size=16',
+      '--config.model.intermediate_size=32',
+      '--config.model.num_hidden_layers=1',
+      '--config.model.num_attention_heads=2',
+      '--config.log.tensorboard=false',
+      '--config.epochs=0',
+      '--config.steps=2',
+      '--config.batch_size=2',
+      f'--config.data.train={path}',
+      f'--config.data.eval={path}',
+      '--config.data.seq_length=16',
+      '--config.data.examples_per_row=4',
+      *overrides,
     ],
-  )  # fmt: skip
+  )
 
 
 def read(spec, split='train', conllu=False, at=(0, -1), skip=False):
@@ -220,9 +229,12 @@ def test_tags_that_break_their_scheme_are_named(scheme, tags, broken, caplog):
   assert problems.counts[f'chunks ({scheme})'] == total[2]
   if not broken:
     strict = classification_report(
-      [tags], [tags], mode='strict', output_dict=True,
+      [tags],
+      [tags],
+      mode='strict',
+      output_dict=True,
       scheme={'IOB1': IOB1, 'IOB2': IOB2, 'BIOES': IOBES}[scheme],
-    )  # fmt: skip
+    )
     assert strict['micro avg']['support'] == total[2]
 
 
@@ -242,13 +254,16 @@ def test_what_marks_chunks():
 
 def test_jsonl(tmp_path):
   path = tmp_path / 'a.jsonl'
-  rows = [{'tokens': ['Ada', 'é'], 'tags': ['B-PER', 'O'], 'id': 7},
-          {'tokens': ['x'], 'ner_tags': ['O']}]  # fmt: skip
+  rows = [
+    {'tokens': ['Ada', 'é'], 'tags': ['B-PER', 'O'], 'id': 7},
+    {'tokens': ['x'], 'ner_tags': ['O']},
+  ]
   path.write_text('\n\n'.join(map(json.dumps, rows)) + '\n')
   given, problems = read(path)
   assert [(s.where, s.id, s.tokens, s.tags) for s in given] == [
-    ('a.jsonl:1', '7', ('Ada', 'é'), ('B-PER', 'O')), ('a.jsonl:3', '1', ('x',), ('O',))
-  ]  # fmt: skip
+    ('a.jsonl:1', '7', ('Ada', 'é'), ('B-PER', 'O')),
+    ('a.jsonl:3', '1', ('x',), ('O',)),
+  ]
   assert problems.counts['blank_lines'] == 1
   path.write_text('{"tokens": ["x"]}\n')
   assert read(path, 'eval')[0][0].tags is None
@@ -273,25 +288,40 @@ UPOS = ['NOUN', 'VERB', '_']
     (
       {'tokens': 0, 'pos': UPOS, 'chunks': LABELS, 'ner': LABELS},
       {'tokens': ['Ada', 'é'], 'pos': [0, 1], 'chunks': [0, 0], 'ner': [1, 2]},
-      False, ('Ada', 'é'), ('B-PER', 'I-PER'),
+      False,
+      ('Ada', 'é'),
+      ('B-PER', 'I-PER'),
     ),
     (
       {'tokens': 0, 'tags': LABELS, 'langs': 0, 'spans': 0},
       {'tokens': ['Ada', 'é'], 'tags': [1, 0], 'langs': ['en', 'en'], 'spans': ['PER: Ada']},
-      False, ('Ada', 'é'), ('B-PER', 'O'),
+      False,
+      ('Ada', 'é'),
+      ('B-PER', 'O'),
     ),
     (
       {'idx': 1, 'tokens': 0, 'lemmas': 0, 'upos': UPOS, 'xpos': 0, 'feats': 0},
-      {'idx': '1', 'tokens': ['al', 'a', 'él'], 'lemmas': ['_'] * 3, 'upos': [2, 1, 0],
-       'xpos': ['_'] * 3, 'feats': ['_'] * 3},
-      True, ('a', 'él'), ('VERB', 'NOUN'),
+      {
+        'idx': '1',
+        'tokens': ['al', 'a', 'él'],
+        'lemmas': ['_'] * 3,
+        'upos': [2, 1, 0],
+        'xpos': ['_'] * 3,
+        'feats': ['_'] * 3,
+      },
+      True,
+      ('a', 'él'),
+      ('VERB', 'NOUN'),
     ),
     (
-      {'tokens': 0, 'upos': UPOS}, {'tokens': ['a', 'él'], 'upos': [1, 0]},
-      True, ('a', 'él'), ('VERB', 'NOUN'),
+      {'tokens': 0, 'upos': UPOS},
+      {'tokens': ['a', 'él'], 'upos': [1, 0]},
+      True,
+      ('a', 'él'),
+      ('VERB', 'NOUN'),
     ),
   ],
-)  # fmt: skip
+)
 def test_tfds(tmp_path, vocab, names, row, conllu, tokens, tags):
   tfds = pytest.importorskip('tensorflow_datasets')
   tfds.disable_progress_bar()
@@ -440,8 +470,11 @@ def test_document_context_fills_rows_and_is_not_learnt(tmp_path, vocab, tokenize
     assert [np.flatnonzero(t).tolist() for t in source.per_token['tags'][0]] == learnt[length]
     answers = source.answers(outputs_of(source, config, tokenizer))
     assert [a['tokens'] for a in answers] == [
-      ['Ada', 'unhappy'], ['river', 'river'], ['Paris', 'old', 'a'], ['the'],
-    ]  # fmt: skip
+      ['Ada', 'unhappy'],
+      ['river', 'river'],
+      ['Paris', 'old', 'a'],
+      ['the'],
+    ]
   assert '1 documents without a sentence (a.conll:12)' in caplog.text
   # Of the few that are trained on, the others are still the context.
   few = load(vocab, path, '--config.task.train_examples=1', task='conll2003')
@@ -460,9 +493,13 @@ def test_packed_and_unpacked_answers_are_the_same(tmp_path, vocab, tokenizer, co
   found = {}
   for slots in (1, 6):
     config = load(
-      vocab, path, '--config.data.seq_length=32', f'--config.data.examples_per_row={slots}',
-      '--config.task.max_length=14', f'--config.tagging.document_context={context}',
-    )  # fmt: skip
+      vocab,
+      path,
+      '--config.data.seq_length=32',
+      f'--config.data.examples_per_row={slots}',
+      '--config.task.max_length=14',
+      f'--config.tagging.document_context={context}',
+    )
     source, config = source_of(config, tokenizer)
     found[slots] = source.answers(outputs_of(source, config, tokenizer))
     assert (len(source) < len(source.texts)) == (slots > 1)
@@ -509,10 +546,17 @@ def test_scores_are_those_of_conlleval(shared):
   found = scores.scores(gold, predicted, chunks=True)
   rounded = {name: round(100 * value, 2) for name, value in found.items()}
   assert rounded == {
-    'token_accuracy': 84.08, 'entity_precision': 68.83, 'entity_recall': 80.83, 'entity_f1': 74.35,
-    'f1_ADJP': 0.0, 'f1_ADVP': 52.63, 'f1_NP': 71.16, 'f1_PP': 90.36, 'f1_SBAR': 44.44,
+    'token_accuracy': 84.08,
+    'entity_precision': 68.83,
+    'entity_recall': 80.83,
+    'entity_f1': 74.35,
+    'f1_ADJP': 0.0,
+    'f1_ADVP': 52.63,
+    'f1_NP': 71.16,
+    'f1_PP': 90.36,
+    'f1_SBAR': 44.44,
     'f1_VP': 73.80,
-  }  # fmt: skip
+  }
   own = scores.conlleval(gold, predicted)
   assert own.split() == (shared / 'golden/conlleval/result.txt').read_text().split()
 
@@ -632,8 +676,9 @@ def test_a_tag_that_training_does_not_have_is_missed(tmp_path, vocab, tokenizer,
 def test_a_run_that_says_the_same_of_every_token_has_collapsed(tmp_path, vocab, tokenizer):
   source, _ = source_of(load(vocab, write(tmp_path / 'a', 'Ada/B-X old/O', 'a/O')), tokenizer)
   answers = [
-    {'gold': ['B-X', 'O'], 'prediction': ['O', 'O']}, {'gold': ['O'], 'prediction': ['O']},
-  ]  # fmt: skip
+    {'gold': ['B-X', 'O'], 'prediction': ['O', 'O']},
+    {'gold': ['O'], 'prediction': ['O']},
+  ]
   assert source.constant(answers) == 'O'
   answers[1]['prediction'] = ['B-X']
   assert source.constant(answers) == ''
@@ -656,8 +701,9 @@ def test_folders_and_several_files(tmp_path):
 
 def test_labels_that_no_sentence_has(tmp_path, vocab, tokenizer):
   (tmp_path / 'a').write_text('Ada\tB-X\n')
-  config = load(vocab, tmp_path / 'a', "--config.tagging.labels=('O', 'B-Y')",
-                '--config.data.skip_damaged=true')  # fmt: skip
+  config = load(
+    vocab, tmp_path / 'a', "--config.tagging.labels=('O', 'B-Y')", '--config.data.skip_damaged=true'
+  )
   with pytest.raises(InputError, match='no sentence of data.train=.* is left; are tagging.labels'):
     source_of(config, tokenizer, 'train')
 
@@ -727,8 +773,15 @@ def test_two_steps_and_an_evaluation(tmp_path, vocab, task):
   answers = [json.loads(line) for line in (folder / 'predictions.jsonl').read_text().splitlines()]
   assert [a['tokens'] for a in answers] == [words] * 5
   assert set(answers[0]) == {
-    'id', 'where', 'length', 'tokens', 'gold', 'prediction', 'probability', 'loss',
-  }  # fmt: skip
+    'id',
+    'where',
+    'length',
+    'tokens',
+    'gold',
+    'prediction',
+    'probability',
+    'loss',
+  }
   lines = (folder / 'predictions.conll').read_text().splitlines()
   assert len(lines) == 5 * 21 and lines[0].split()[:2] == ['Ada', tags[0]]
   assert (folder / ('tags.txt' if pos else 'conlleval.txt')).read_text().strip()

@@ -120,7 +120,7 @@ def test_regression_reads_numbers(tmp_path, tokenizer):
       None,
       (),
       r"train.tsv:1: has no column 'sentence', only 'sentense', 'label' \(did you mean 'sentense'"
-      r"\?\); name one of these with table.text_column, ",
+      r'\?\); name one of these with table.text_column, ',
     ),
     (
       'sentence\tlabel\na\tx\nb\ty\n',

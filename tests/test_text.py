@@ -158,8 +158,11 @@ def test_jsonl_and_its_text_field(tmp_path):
 
 def test_the_suffix_tells_the_format(tmp_path):
   for name, expected in (
-    ('a.JSONL', '.jsonl'), ('a.b.json.gz', '.json'), ('a.md.zst', '.md'), ('a.gz', ''),
-  ):  # fmt: skip
+    ('a.JSONL', '.jsonl'),
+    ('a.b.json.gz', '.json'),
+    ('a.md.zst', '.md'),
+    ('a.gz', ''),
+  ):
     assert suffix(tmp_path / name) == expected
   for name in ('a.jsonl', 'a.json'):
     (tmp_path / name).write_text('{"text": "A b."}\n')
@@ -223,9 +226,7 @@ def test_a_long_sentence_is_cut_at_its_last_blanks(tmp_path, monkeypatch):
   monkeypatch.setattr(reader, 'LONGEST_SENTENCE', 20)
   (tmp_path / 'a.txt').write_text(f'one two three four five six\nshort\n{"x" * 45} y\n')
   ((_, sentences),), counts = read(tmp_path / 'a.txt')
-  assert sentences == [
-    'one two three four', 'five six', 'short', 'x' * 20, 'x' * 20, 'xxxxx y'
-  ]  # fmt: skip
+  assert sentences == ['one two three four', 'five six', 'short', 'x' * 20, 'x' * 20, 'xxxxx y']
   assert counts['cut_sentences'] == 3 and counts['sentences'] == 6
 
 

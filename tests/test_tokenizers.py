@@ -143,9 +143,15 @@ def test_offsets_point_into_the_text_as_given():
   encoding = tokenizer.encode_batch([text])[0]
   shown = [(tokenizer.pieces[i], text[a:b]) for i, (a, b) in zip(encoding.ids, encoding.offsets)]
   assert shown[:8] == [
-    ('uber', 'Über'), ('##zug', 'zug'), (',', ','), ('hello', 'Hello'), ('!', '!'),
-    ('推', '推'), ('博', '博'), ('i', 'İ'),
-  ]  # fmt: skip
+    ('uber', 'Über'),
+    ('##zug', 'zug'),
+    (',', ','),
+    ('hello', 'Hello'),
+    ('!', '!'),
+    ('推', '推'),
+    ('博', '博'),
+    ('i', 'İ'),
+  ]
   assert shown[8:10] == [('##n', 'n'), ('caf', 'caf')]
   assert shown[10][0] == '##e' and shown[10][1][0] == 'e'
   assert shown[11:] == [('[UNK]', '\U0001f4a9'), ('[UNK]', '?')]
@@ -360,9 +366,13 @@ def test_words_found_in_another_way_are_refused(tmp_path, file, content, says):
   path = tmp_path / f'{file}.json'
   path.write_text(json.dumps(content))
   assert re.search(says, rejects(lambda: tokenizers.load_folder(tmp_path)))
-  harmless = {'added_tokens_decoder': {'4': {'content': '[MASK]'}},
-              'tokenizer_class': 'BertTokenizer', 'never_split': None, 'do_basic_tokenize': True,
-              'word_tokenizer_type': 'basic'}  # fmt: skip
+  harmless = {
+    'added_tokens_decoder': {'4': {'content': '[MASK]'}},
+    'tokenizer_class': 'BertTokenizer',
+    'never_split': None,
+    'do_basic_tokenize': True,
+    'word_tokenizer_type': 'basic',
+  }
   path.write_text(json.dumps({'[MASK]': 4} if file == 'added_tokens' else harmless))
   assert tokenizers.load_folder(tmp_path).fingerprint == wordpiece('a').fingerprint
 

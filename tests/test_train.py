@@ -196,9 +196,12 @@ def test_a_workdir_tells_about_its_run(pretrained):
 
 def test_a_line_is_the_mean_since_the_line_before(corpus_file, pretrained, tmp_path):
   config = small_pretrain(
-    corpus_file, '--config.steps=20', '--config.log.every=1', '--config.eval.every=0',
+    corpus_file,
+    '--config.steps=20',
+    '--config.log.every=1',
+    '--config.eval.every=0',
     '--config.checkpoint.every=0',
-  )  # fmt: skip
+  )
   train(config, tmp_path / 'run')
   each = {line['step']: line for line in lines(tmp_path / 'run', 'train')}
   for line in lines(pretrained[0], 'train'):
@@ -315,15 +318,26 @@ def test_best_latest_and_every_are_kept(corpus_file, tmp_path):
 
 def test_the_best_is_still_kept_after_a_resume(corpus_file, tmp_path):
   """Its score must come from the disk: a rate of 0.5 makes every later evaluation worse."""
-  common = ('--config.checkpoint.every=5', '--config.eval.every=5', '--config.eval.batches=0',
-            '--config.checkpoint.keep_latest=1', '--config.checkpoint.best_metric=mlm')  # fmt: skip
+  common = (
+    '--config.checkpoint.every=5',
+    '--config.eval.every=5',
+    '--config.eval.batches=0',
+    '--config.checkpoint.keep_latest=1',
+    '--config.checkpoint.best_metric=mlm',
+  )
   config = small_pretrain(corpus_file, '--config.steps=30', *common)
   train(config, tmp_path / 'run')
   saved = json.loads((tmp_path / 'run' / 'config.json').read_text())
   history = {line['step']: line['mlm'] for line in lines(tmp_path / 'run', 'eval')}
   best = min(history, key=history.get)
-  worse = c.override(config, ['--config.optimizer.learning_rate=0.5', '--config.steps=60',
-                              f'--config.resume_from={tmp_path}/run'])  # fmt: skip
+  worse = c.override(
+    config,
+    [
+      '--config.optimizer.learning_rate=0.5',
+      '--config.steps=60',
+      f'--config.resume_from={tmp_path}/run',
+    ],
+  )
   shutil.copytree(tmp_path / 'run', tmp_path / 'worse')
   saved['optimizer']['learning_rate'], saved['steps'] = 0.5, 60
   saved['resume_from'] = f'{tmp_path}/run'
@@ -424,10 +438,15 @@ def test_the_best_is_the_highest_or_the_lowest(mode, best, tmp_path):
 def test_the_best_is_saved_when_no_checkpoint_is_due(corpus_file, tmp_path):
   """At a rate of 0.5 the first evaluation is the best one, and checkpoint.every saves nothing."""
   config = small_pretrain(
-    corpus_file, '--config.steps=9', '--config.eval.every=3', '--config.eval.batches=0',
-    '--config.checkpoint.every=0', '--config.checkpoint.best_metric=mlm',
-    '--config.optimizer.learning_rate=0.5', '--config.optimizer.warmup=0',
-  )  # fmt: skip
+    corpus_file,
+    '--config.steps=9',
+    '--config.eval.every=3',
+    '--config.eval.batches=0',
+    '--config.checkpoint.every=0',
+    '--config.checkpoint.best_metric=mlm',
+    '--config.optimizer.learning_rate=0.5',
+    '--config.optimizer.warmup=0',
+  )
   train(config, tmp_path / 'run')
   history = {line['step']: line['mlm'] for line in lines(tmp_path / 'run', 'eval')}
   best = min(history, key=history.get)
@@ -442,10 +461,14 @@ def test_the_best_is_saved_when_no_checkpoint_is_due(corpus_file, tmp_path):
 def test_the_last_evaluation_is_of_everything(corpus_file, tmp_path):
   """Those on the way look at eval.batches of them. At a rate of 0 nothing else differs."""
   config = small_pretrain(
-    corpus_file, '--config.steps=2', '--config.eval.every=1', '--config.eval.batches=1',
-    '--config.checkpoint.every=0', '--config.corpus.eval_share=0.4',
+    corpus_file,
+    '--config.steps=2',
+    '--config.eval.every=1',
+    '--config.eval.batches=1',
+    '--config.checkpoint.every=0',
+    '--config.corpus.eval_share=0.4',
     '--config.optimizer.learning_rate=0',
-  )  # fmt: skip
+  )
   train(config, tmp_path / 'run')
   first, last = lines(tmp_path / 'run', 'eval')
   whole, _ = evaluate.evaluate(tmp_path / 'run')
@@ -489,9 +512,13 @@ def test_an_evaluation_looks_at_batches_all_over_the_split(count, expected):
 def test_a_failing_evaluation_loses_nothing(corpus_file, pretrained, tmp_path, monkeypatch):
   """Without checkpoint.every the state is saved before the last evaluation, which is made up for
   when the same command is given again."""
-  config = small_pretrain(corpus_file, '--config.checkpoint.every=0',
-                          '--config.checkpoint.best_metric=mlm', '--config.eval.batches=0',
-                          '--config.checkpoint.keep_latest=1')  # fmt: skip
+  config = small_pretrain(
+    corpus_file,
+    '--config.checkpoint.every=0',
+    '--config.checkpoint.best_metric=mlm',
+    '--config.eval.batches=0',
+    '--config.checkpoint.keep_latest=1',
+  )
   run = evaluate.run
 
   def fail(*arguments):
@@ -764,8 +791,12 @@ def test_a_head_for_other_labels_starts_new(finetuned, labelled, tmp_path, caplo
   caplog.set_level('INFO', 'bert_jax')
   rows = (labelled / 'train.tsv').read_text().splitlines()
   (tmp_path / 'train.tsv').write_text('\n'.join([*rows, 'the winter\twinter']) + '\n')
-  config = small_finetune(labelled, f'--config.init_from={finetuned[0]}', '--config.steps=1',
-                          f'--config.data.train={tmp_path}/train.tsv')  # fmt: skip
+  config = small_finetune(
+    labelled,
+    f'--config.init_from={finetuned[0]}',
+    '--config.steps=1',
+    f'--config.data.train={tmp_path}/train.tsv',
+  )
   state, _ = train(config, tmp_path / 'run')
   assert state.params['classifier']['dense']['kernel'].shape == (32, 3)
   assert (
@@ -779,9 +810,13 @@ def test_a_head_for_as_many_other_labels_starts_new(finetuned, labelled, tmp_pat
   one, other = sorted({line.split('\t')[1] for line in text.splitlines()[1:]})
   text = text.replace(f'\t{one}\n', f'\tnot {one}\n')
   (tmp_path / 'train.tsv').write_text(text)
-  config = small_finetune(labelled, f'--config.init_from={finetuned[0]}', '--config.steps=1',
-                          '--config.data.eval=', f'--config.data.train={tmp_path}/train.tsv'
-                          )  # fmt: skip
+  config = small_finetune(
+    labelled,
+    f'--config.init_from={finetuned[0]}',
+    '--config.steps=1',
+    '--config.data.eval=',
+    f'--config.data.train={tmp_path}/train.tsv',
+  )
   train(config, tmp_path / 'run')
   assert 'new: classifier; not used: classifier for other labels' in caplog.text
 
@@ -789,8 +824,9 @@ def test_a_head_for_as_many_other_labels_starts_new(finetuned, labelled, tmp_pat
 def test_another_vocabulary_of_the_same_size_is_refused(pretrained, labelled, tmp_path):
   pieces = (pretrained[0] / 'vocab.txt').read_text().splitlines()
   (tmp_path / 'vocab.txt').write_text('\n'.join(pieces[:5] + pieces[:4:-1]) + '\n')
-  config = small_finetune(labelled, f'--config.init_from={pretrained[0]}',
-                          f'--config.tokenizer.path={tmp_path}/vocab.txt')  # fmt: skip
+  config = small_finetune(
+    labelled, f'--config.init_from={pretrained[0]}', f'--config.tokenizer.path={tmp_path}/vocab.txt'
+  )
   with pytest.raises(InputError, match='is not the vocabulary of'):
     train(config, tmp_path / 'run')
 
@@ -897,16 +933,37 @@ def test_a_model_is_not_asked_for_what_it_cannot_do(pretrained, finetuned):
 @pytest.mark.slow
 def test_sweep_runs_seeds_and_report_reads_workdirs_alone(pretrained, labelled, tmp_path, capsys):
   config = small_finetune(labelled)
-  fixed = ['data.train', 'data.eval', 'steps', 'batch_size', 'data.seq_length', 'eval.every',
-           'checkpoint.every', 'log.tensorboard', 'optimizer.learning_rate']  # fmt: skip
+  fixed = [
+    'data.train',
+    'data.eval',
+    'steps',
+    'batch_size',
+    'data.seq_length',
+    'eval.every',
+    'checkpoint.every',
+    'log.tensorboard',
+    'optimizer.learning_rate',
+  ]
   flat = c.flatten(config)
-  sweep.main([
-    '--config', 'configs/finetune.py:runlocal', '--workdir', str(tmp_path), '--seeds', '2',
-    '--vary', f'init_from=,{pretrained[0]}', '--config.model.vocab_size=200',
-    f'--config.tokenizer.path={pretrained[0]}/vocab.txt', '--config.model.num_hidden_layers=1',
-    '--config.model.hidden_size=32', '--config.model.intermediate_size=64',
-    '--config.model.max_position_embeddings=64', *(f'--config.{k}={flat[k]}' for k in fixed),
-  ])  # fmt: skip
+  sweep.main(
+    [
+      '--config',
+      'configs/finetune.py:runlocal',
+      '--workdir',
+      str(tmp_path),
+      '--seeds',
+      '2',
+      '--vary',
+      f'init_from=,{pretrained[0]}',
+      '--config.model.vocab_size=200',
+      f'--config.tokenizer.path={pretrained[0]}/vocab.txt',
+      '--config.model.num_hidden_layers=1',
+      '--config.model.hidden_size=32',
+      '--config.model.intermediate_size=64',
+      '--config.model.max_position_embeddings=64',
+      *(f'--config.{k}={flat[k]}' for k in fixed),
+    ]
+  )
   rows = capsys.readouterr().out.split('\n\n')[1].splitlines()
   assert len(rows) == 3 and rows[0].startswith('arm')
   assert '±' in rows[1] and 'init_from=none' in rows[1] and rows[2].startswith('init_from=')

@@ -30,11 +30,22 @@ from bert_jax.train import train
 
 D, H, d = 16, 2, 8
 XL = dataclasses.replace(
-  MODEL, hidden_size=D, num_attention_heads=H, intermediate_size=32, num_hidden_layers=3,
-  position_embeddings='relative', type_vocab_size=0, attention_bias=False, causal=True,
-  mlm_head='none', embedding_norm=False, initializer_range=0.3, memory_length=64,
-  hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-)  # fmt: skip
+  MODEL,
+  hidden_size=D,
+  num_attention_heads=H,
+  intermediate_size=32,
+  num_hidden_layers=3,
+  position_embeddings='relative',
+  type_vocab_size=0,
+  attention_bias=False,
+  causal=True,
+  mlm_head='none',
+  embedding_norm=False,
+  initializer_range=0.3,
+  memory_length=64,
+  hidden_dropout_prob=0.0,
+  attention_probs_dropout_prob=0.0,
+)
 T = 8
 
 
@@ -49,9 +60,11 @@ def row_of(ids_BT, real=None):
   at_BT = np.tile(np.arange(ids_BT.shape[1], dtype=np.int32), (len(ids_BT), 1))
   segments = (at_BT < real[:, None]).astype(np.int32)
   return {
-    'input_ids': ids_BT, 'token_type_ids': 0 * at_BT, 'position_ids': at_BT,
+    'input_ids': ids_BT,
+    'token_type_ids': 0 * at_BT,
+    'position_ids': at_BT,
     'segment_ids': segments,
-  }  # fmt: skip
+  }
 
 
 def objective(model=XL, length=T, **changes):
@@ -136,8 +149,9 @@ def test_attention_with_them_is_a_softmax_of_their_sums(implementation):
   params = module.init(jax.random.key(0), x, tokens, layer)['params']
   assert not {'bias'} & {name for part in params.values() for name in part}
   out = module.apply({'params': params}, x, tokens, layer)
-  q, k, v = (np.asarray(x[0] @ params[n]['kernel']).reshape(T, H, d)
-             for n in ('query', 'key', 'value'))  # fmt: skip
+  q, k, v = (
+    np.asarray(x[0] @ params[n]['kernel']).reshape(T, H, d) for n in ('query', 'key', 'value')
+  )
   scores = np.nan_to_num(by_loop(params['relative'], q, k, later=False), nan=-np.inf)
   shares = np.exp(scores - scores.max(-1, keepdims=True))
   shares /= shares.sum(-1, keepdims=True)
@@ -305,11 +319,22 @@ def test_bytes_are_a_vocabulary(tmp_path):
 def small(corpus_file, *overrides):
   """A layer or two, 32 wide, on the bytes of 40 documents of some hundred: 20 steps of 8 x 32."""
   fields = [
-    f'data.train={corpus_file}', 'corpus.eval_share=0.2', 'model.hidden_size=32',
-    'model.intermediate_size=64', 'model.memory_length=48', 'batch_size=8', 'steps=20',
-    'data.seq_length=32', 'eval.every=10', 'eval.batches=0', 'checkpoint.every=7', 'log.every=1',
-    'log.tensorboard=false', 'model.hidden_dropout_prob=0.1', *overrides,
-  ]  # fmt: skip
+    f'data.train={corpus_file}',
+    'corpus.eval_share=0.2',
+    'model.hidden_size=32',
+    'model.intermediate_size=64',
+    'model.memory_length=48',
+    'batch_size=8',
+    'steps=20',
+    'data.seq_length=32',
+    'eval.every=10',
+    'eval.batches=0',
+    'checkpoint.every=7',
+    'log.every=1',
+    'log.tensorboard=false',
+    'model.hidden_dropout_prob=0.1',
+    *overrides,
+  ]
   return c.load('configs/transformer_xl.py:runlocal', [f'--config.{x}' for x in fields])
 
 
@@ -372,9 +397,17 @@ def test_so_it_does_on_several_devices_to_1e_5(devices, mesh, corpus_file, on_on
 def trained(corpus_file, tmp_path_factory):
   """(workdir, State, metrics) of a run in bfloat16 that has learned a little. To be read."""
   workdir = tmp_path_factory.mktemp('xl') / 'run'
-  config = small(corpus_file, 'steps=300', 'optimizer.learning_rate=5e-3', 'optimizer.beta2=0.95',
-                 'model.initializer_range=0.1', 'model.dtype=bfloat16', 'checkpoint.every=0',
-                 'eval.every=0', 'log.every=50')  # fmt: skip
+  config = small(
+    corpus_file,
+    'steps=300',
+    'optimizer.learning_rate=5e-3',
+    'optimizer.beta2=0.95',
+    'model.initializer_range=0.1',
+    'model.dtype=bfloat16',
+    'checkpoint.every=0',
+    'eval.every=0',
+    'log.every=50',
+  )
   return workdir, *train(config, workdir)
 
 
@@ -446,8 +479,9 @@ def test_an_exported_program_gives_the_same_vectors(trained, tmp_path):
 
 
 def test_hugging_face_has_no_class_for_it(trained, tmp_path):
-  out = run_module('bert_jax.tools.convert', '--from', trained[0], '--to', f'hf:{tmp_path / "out"}',
-                   check=False)  # fmt: skip
+  out = run_module(
+    'bert_jax.tools.convert', '--from', trained[0], '--to', f'hf:{tmp_path / "out"}', check=False
+  )
   assert out.returncode and 'no longer ships Transformer-XL' in out.stderr
   assert out.stderr.splitlines()[-1].startswith('error: ') and not (tmp_path / 'out').exists()
 
@@ -463,8 +497,10 @@ def test_hugging_face_has_no_class_for_it(trained, tmp_path):
     ('corpus.rows=full', 'rows of corpus.rows=full do not follow each other; set it to lm'),
     ('model.position_embeddings=learned', 'learned counts from the beginning of a row'),
     ('language_model.kind=masked model.causal=false', 'set language_model.kind=causal'),
-    ('model.attention_implementation=splash model.position_embeddings=none data.seq_length=128',
-     'splash knows the order of tokens in a row only'),
+    (
+      'model.attention_implementation=splash model.position_embeddings=none data.seq_length=128',
+      'splash knows the order of tokens in a row only',
+    ),
     ('model.attention_implementation=splash data.seq_length=128', 'cannot add a bias'),
     ('model.share_layers=true', 'this model has one copy of its layers'),
     ('model.mixer=bag model.position_embeddings=none', 'this model has no attention'),
@@ -476,7 +512,7 @@ def test_hugging_face_has_no_class_for_it(trained, tmp_path):
     ('loss.nsp_weight=1', 'loss.nsp_weight is 1.0, and language_model has no such term; set it to'),
     ('corpus.eval_share=1e-12', 'data has 0 documents and needs 1; give more text, separate'),
   ],
-)  # fmt: skip
+)
 def test_what_does_not_go_with_a_memory_is_a_sentence(changes, sentence, corpus_file, tmp_path):
   with pytest.raises(InputError, match=re.escape(sentence)) as caught:
     train(small(corpus_file, *changes.split()), tmp_path / 'run')
@@ -487,8 +523,11 @@ def test_other_objectives_have_no_memory():
   for spec, changes, sentence in (
     ('configs/pretrain.py', ['model.memory_length=8'], 'is for objective=language_model'),
     ('configs/finetune.py', ['model.recurrent_length=8'], 'know nothing of each other'),
-    ('configs/finetune.py:task=squad', ['model.recurrent_length=64', 'model.memory_length=64'],
-     'reads the long texts of classification and choice in stretches, and this objective is qa'),
-  ):  # fmt: skip
+    (
+      'configs/finetune.py:task=squad',
+      ['model.recurrent_length=64', 'model.memory_length=64'],
+      'reads the long texts of classification and choice in stretches, and this objective is qa',
+    ),
+  ):
     with pytest.raises(InputError, match=sentence):
       c.load(spec, [f'--config.{x}' for x in changes])

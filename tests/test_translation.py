@@ -258,10 +258,15 @@ def test_a_vocabulary_is_trained_on_both_sides(tmp_path):
 def test_scores_are_those_of_sacrebleu_with_its_signature(tokenizer):
   """Hypothesis and reference of Papineni et al. 2002, section 2.1, as one sentence and a half; the
   numbers are those of the program sacrebleu 2.6.0 on the two files."""
-  gold = ['It is a guide to action that ensures that the military will forever heed Party '
-          'commands.', 'The dog, it runs.']  # fmt: skip
-  said = ['It is a guide to action which ensures that the military always obeys the commands of '
-          'the party.', 'The dog runs.']  # fmt: skip
+  gold = [
+    'It is a guide to action that ensures that the military will forever heed Party commands.',
+    'The dog, it runs.',
+  ]
+  said = [
+    'It is a guide to action which ensures that the military always obeys the commands of '
+    'the party.',
+    'The dog runs.',
+  ]
   source, _ = rows([('old', 'new')] * 2, tokenizer)
   answers = [{'prediction': p, 'gold': g} for p, g in zip(said, gold)]
   scores = source.scores(answers)
@@ -293,13 +298,29 @@ def words(tmp_path_factory):
 
 def small(words, vocab, *overrides):
   fields = [
-    f'data.train={words}', f'data.eval={words}', f'tokenizer.path={vocab}', 'steps=6',
-    f'model.vocab_size={len(WORDS) + 5}', 'model.hidden_size=16', 'model.num_hidden_layers=1',
-    'model.num_attention_heads=2', 'model.intermediate_size=32', 'model.vocab_multiple=1',
-    'model.max_position_embeddings=24', 'data.seq_length=24', 'data.examples_per_row=4',
-    'batch_size=4', 'optimizer.warmup=2', 'eval.every=3', 'checkpoint.every=3', 'log.every=2',
-    'log.tensorboard=false', 'translation.beams=2', 'tokenizer.do_lower_case=true', *overrides,
-  ]  # fmt: skip
+    f'data.train={words}',
+    f'data.eval={words}',
+    f'tokenizer.path={vocab}',
+    'steps=6',
+    f'model.vocab_size={len(WORDS) + 5}',
+    'model.hidden_size=16',
+    'model.num_hidden_layers=1',
+    'model.num_attention_heads=2',
+    'model.intermediate_size=32',
+    'model.vocab_multiple=1',
+    'model.max_position_embeddings=24',
+    'data.seq_length=24',
+    'data.examples_per_row=4',
+    'batch_size=4',
+    'optimizer.warmup=2',
+    'eval.every=3',
+    'checkpoint.every=3',
+    'log.every=2',
+    'log.tensorboard=false',
+    'translation.beams=2',
+    'tokenizer.do_lower_case=true',
+    *overrides,
+  ]
   return c.load('configs/translate.py:pair=en-de,size=small', [f'--config.{x}' for x in fields])
 
 
@@ -348,8 +369,9 @@ def test_predictions_are_those_of_the_evaluation_whatever_shares_a_row(translate
 @pytest.mark.slow
 def test_the_command_line(translated, words):
   workdir = translated[0]
-  out = run_module('bert_jax.predict', '--model', workdir, '--task', 'translate', '--no-cache',
-                   stdin='old river\n')  # fmt: skip
+  out = run_module(
+    'bert_jax.predict', '--model', workdir, '--task', 'translate', '--no-cache', stdin='old river\n'
+  )
   assert {'text', 'translation', 'score'} == {*json.loads(out.stdout)}
   out = run_module('bert_jax.evaluate', '--workdir', workdir)
   assert json.loads(out.stdout)['bleu'] == pytest.approx(translated[2]['bleu'])
@@ -359,12 +381,24 @@ def test_denoising_learns_resumes_with_the_same_bits_and_begins_a_translation(
   corpus_file, words, tmp_path, caplog
 ):
   fields = [
-    f'data.train={corpus_file}', 'corpus.eval_share=0.2', 'model.vocab_size=220', 'steps=4',
-    'model.hidden_size=16', 'model.num_hidden_layers=1', 'model.num_attention_heads=2',
-    'model.intermediate_size=32', 'data.seq_length=24', 'batch_size=4', 'optimizer.warmup=2',
-    'eval.every=0', 'eval.batches=3', 'log.tensorboard=false', 'tokenizer.do_lower_case=true',
-    'model.max_position_embeddings=24', 'tokenizer.kind=wordpiece',
-  ]  # fmt: skip
+    f'data.train={corpus_file}',
+    'corpus.eval_share=0.2',
+    'model.vocab_size=220',
+    'steps=4',
+    'model.hidden_size=16',
+    'model.num_hidden_layers=1',
+    'model.num_attention_heads=2',
+    'model.intermediate_size=32',
+    'data.seq_length=24',
+    'batch_size=4',
+    'optimizer.warmup=2',
+    'eval.every=0',
+    'eval.batches=3',
+    'log.tensorboard=false',
+    'tokenizer.do_lower_case=true',
+    'model.max_position_embeddings=24',
+    'tokenizer.kind=wordpiece',
+  ]
   overrides = [f'--config.{x}' for x in fields]
   config = c.load('configs/translate.py:denoise,size=small', overrides)
   state, results = train(config, tmp_path / 'whole')
@@ -374,9 +408,20 @@ def test_denoising_learns_resumes_with_the_same_bits_and_begins_a_translation(
   same_bits(state, train(config, tmp_path / 'cut')[0])
   begins = f'init_from={tmp_path}/whole'
   caplog.set_level('INFO', 'bert_jax')
-  train(small(words, '', begins, 'steps=1', 'eval.every=0', 'translation.beams=0',
-              'checkpoint.best_metric=', 'model.vocab_size=220', 'optimizer.warmup=0'),
-        tmp_path / 'tuned')  # fmt: skip
+  train(
+    small(
+      words,
+      '',
+      begins,
+      'steps=1',
+      'eval.every=0',
+      'translation.beams=0',
+      'checkpoint.best_metric=',
+      'model.vocab_size=220',
+      'optimizer.warmup=0',
+    ),
+    tmp_path / 'tuned',
+  )
   assert 'taken: decoder, encoder, mlm; new: none; not used: none' in caplog.text
 
 

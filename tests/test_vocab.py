@@ -39,9 +39,11 @@ def folder(tmp_path_factory):
 def run(*arguments, seed='0', check=True):
   out = subprocess.run(
     [sys.executable, '-m', 'bert_jax.tools.vocab', *map(str, arguments)],
-    cwd=ROOT, capture_output=True, text=True,
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
     env=dict(os.environ, PYTHONPATH=str(ROOT), PYTHONHASHSEED=seed),
-  )  # fmt: skip
+  )
   assert not check or out.returncode == 0, out.stderr[-2000:]
   return out
 
@@ -52,9 +54,20 @@ def test_the_same_text_gives_the_same_bytes(folder, tmp_path, kind, sampling):
   files = []
   for seed in ('1', '2'):
     out = run(
-      '--input', f'a={folder / "big.txt"}', '--input', f'b={folder / "small.txt"}', '--kind', kind,
-      '--size', 300, '--sampling', sampling, '--out', tmp_path / seed, seed=seed,
-    )  # fmt: skip
+      '--input',
+      f'a={folder / "big.txt"}',
+      '--input',
+      f'b={folder / "small.txt"}',
+      '--kind',
+      kind,
+      '--size',
+      300,
+      '--sampling',
+      sampling,
+      '--out',
+      tmp_path / seed,
+      seed=seed,
+    )
     told = json.loads(out.stdout)
     assert told['pieces'] == 300 and told['files'] == 2 and told['documents'] == 2
     files.append({p.name: p.read_bytes() for p in (tmp_path / seed).iterdir()})
@@ -86,9 +99,19 @@ def test_sampling_gives_a_small_language_more_pieces(folder, tmp_path, kind):
   pieces = []
   for sampling in (1.0, 0.3):
     run(
-      '--input', str(folder / '{language}.txt'), '--languages', 'big,small', '--kind', kind,
-      '--size', 300, '--sampling', sampling, '--out', tmp_path / f'{sampling}',
-    )  # fmt: skip
+      '--input',
+      str(folder / '{language}.txt'),
+      '--languages',
+      'big,small',
+      '--kind',
+      kind,
+      '--size',
+      300,
+      '--sampling',
+      sampling,
+      '--out',
+      tmp_path / f'{sampling}',
+    )
     found = tokenizers.load_folder(tmp_path / f'{sampling}').pieces
     pieces.append(sum(set(p.strip('▁#')) <= set('klmnopqrst') for p in found if p.strip('▁#')))
   assert pieces[1] > 1.2 * pieces[0]
@@ -176,14 +199,29 @@ def test_hugging_face_agrees_on_wikitext(shared, tmp_path):
 def test_ids_are_the_same_with_and_without_the_cache(shared):
   """Runs between blanks are encoded once and remembered; encode_batch looks at whole texts."""
   tricky = [
-    'a\u00a0b', 'a\u200bb c', 'a\x1cb\x1dc d', 'e\u0301 e \u0301x', '北京 大学x', '😀a b😀',
-    'a\u2028b c', 'x' * 300 + ' y', '', '  ', ' a ', '[MASK] a', 'İstanbul ẞ', '\ufeffa',
+    'a\u00a0b',
+    'a\u200bb c',
+    'a\x1cb\x1dc d',
+    'e\u0301 e \u0301x',
+    '北京 大学x',
+    '😀a b😀',
+    'a\u2028b c',
+    'x' * 300 + ' y',
+    '',
+    '  ',
+    ' a ',
+    '[MASK] a',
+    'İstanbul ẞ',
+    '\ufeffa',
     'a\tb\r\nc',
-  ]  # fmt: skip
+  ]
   for name, lower in (('uncased', True), ('multilingual-cased', False), ('chinese', True)):
     own = tokenizers.load(shared / 'vocab' / f'bert-base-{name}.txt', do_lower_case=lower)
-    lines = [s for d in documents.documents(str(shared / 'ntrex' / '*.txt'), counts=Counter())
-             for s in d.sentences[:100]]  # fmt: skip
+    lines = [
+      s
+      for d in documents.documents(str(shared / 'ntrex' / '*.txt'), counts=Counter())
+      for s in d.sentences[:100]
+    ]
     for texts in (tricky, lines, tricky):
       encodings = own.encode_batch(texts)
       ids = own.ids_batch(texts)
@@ -198,8 +236,19 @@ def test_casing_of_each_kind(tmp_path, kind, capsys):
   for flags, cased in (((), False), (('--cased',), True)):
     out = tmp_path / f'V{cased}'
     size = {'wordpiece': 20, 'unigram': 12 if cased else 9}[kind]
-    vocab.main(['--input', str(tmp_path / 'a.txt'), '--kind', kind, '--size', str(size),
-                '--out', str(out), *flags])  # fmt: skip
+    vocab.main(
+      [
+        '--input',
+        str(tmp_path / 'a.txt'),
+        '--kind',
+        kind,
+        '--size',
+        str(size),
+        '--out',
+        str(out),
+        *flags,
+      ]
+    )
     first, second = tokenizers.load_folder(out).ids_batch(['Ab', 'ab'])
     assert (first.tolist() != second.tolist()) is cased
 
@@ -210,10 +259,21 @@ def test_any_files_make_the_languages(folder, tmp_path):
   )
   (tmp_path / 'latin1.txt').write_bytes('Köln und Öl\n'.encode('latin-1') * 3)
   out = run(
-    '--input', f'x={folder / "big.txt"}', '--input', f'x={tmp_path / "a=b.jsonl"}',
-    '--input', tmp_path / 'a=b.jsonl', '--input', f'z-z={tmp_path}/lat*.txt',
-    '--text-field', 'body', '--size', 300, '--out', tmp_path / 'new' / 'V',
-  )  # fmt: skip
+    '--input',
+    f'x={folder / "big.txt"}',
+    '--input',
+    f'x={tmp_path / "a=b.jsonl"}',
+    '--input',
+    tmp_path / 'a=b.jsonl',
+    '--input',
+    f'z-z={tmp_path}/lat*.txt',
+    '--text-field',
+    'body',
+    '--size',
+    300,
+    '--out',
+    tmp_path / 'new' / 'V',
+  )
   told = json.loads(out.stdout)
   languages = told.pop('languages')
   assert {name: own['documents'] for name, own in languages.items()} == {'x': 21, '': 20, 'z-z': 1}

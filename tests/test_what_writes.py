@@ -18,8 +18,13 @@ from bert_jax.tasks import TASKS
 from bert_jax.tools import convert
 
 # As in a BART.
-PAIRS = dict(position_embeddings='learned', embedding_norm=True, embedding_scale=False,
-             hidden_act='gelu', layer_norm_eps=1e-5)  # fmt: skip
+PAIRS = dict(
+  position_embeddings='learned',
+  embedding_norm=True,
+  embedding_scale=False,
+  hidden_act='gelu',
+  layer_norm_eps=1e-5,
+)
 # {kind: (config file, fields of its model)}
 WRITERS = {
   'causal': ('configs/causal_lm.py', {}),
@@ -62,29 +67,86 @@ def refused(run, capsys):
 LONG = ' '.join(['river'] * LENGTH)
 
 
-@pytest.mark.parametrize('kind, line, arguments, sentence', [
-  ('causal', 'the [MASK]', ['--task', 'fill-mask'], 'causal: at a [MASK] it knows nothing'),
-  ('masked', 'the river', ['--task', 'translate'], 'no decoder that was trained on pairs; train'),
-  ('causal', 'the river', ['--task', 'translate'], 'no decoder that was trained on pairs; train'),
-  ('translation', 'the river', ['--task', 'generate'], 'has no head that continues a prompt; use'),
-  ('causal', 'the river', ['--task', 'generate', '--beams', '0'], 'beams is 0; use 1 for no beam'),
-  ('translation', 'the river', ['--task', 'translate', '--beams', '0'], 'beams is 0; use 1 or mo'),
-  ('causal', 'the river', ['--task', 'generate', '--temperature=-0.5'], 'temperature is -0.5; use'),
-  ('causal', 'the river', ['--task', 'generate', '--temperature', '1', '--top-k', '27'],
-   'top_k is 27; the vocabulary has 26 pieces'),
-  ('masked', 'the river', ['--task', 'generate', '--temperature', '1', '--top-k', '27'],
-   'top_k is 27; the vocabulary has 26 pieces'),
-  ('masked', 'the river', ['--task', 'generate', '--stop', 'stone'], 'stop says nothing to masks'),
-  ('causal', 'the river', ['--task', 'generate', '--stop', 'QQ'], 'which is not in the vocabulary'),
-  ('causal', 'the river', ['--task', 'generate', '--length-penalty', '2'],
-   'length_penalty is 2.0, which only a beam search reads; add beams'),
-  ('translation', 'the river', ['--task', 'translate', '--length-penalty', 'nan'],
-   'length_penalty is nan; use 1'),
-  ('causal', LONG, ['--task', 'generate', '--strict'],
-   f'line 1: the prompt is {LENGTH + 1} tokens long, and this model reads {LENGTH}; cut it'),
-  ('masked', LONG, ['--task', 'generate', '--strict', '--max-tokens', '4'],
-   f'{LENGTH + 1} tokens long, and this model reads {LENGTH} with its 4 masks; cut it'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'kind, line, arguments, sentence',
+  [
+    ('causal', 'the [MASK]', ['--task', 'fill-mask'], 'causal: at a [MASK] it knows nothing'),
+    ('masked', 'the river', ['--task', 'translate'], 'no decoder that was trained on pairs; train'),
+    ('causal', 'the river', ['--task', 'translate'], 'no decoder that was trained on pairs; train'),
+    (
+      'translation',
+      'the river',
+      ['--task', 'generate'],
+      'has no head that continues a prompt; use',
+    ),
+    (
+      'causal',
+      'the river',
+      ['--task', 'generate', '--beams', '0'],
+      'beams is 0; use 1 for no beam',
+    ),
+    (
+      'translation',
+      'the river',
+      ['--task', 'translate', '--beams', '0'],
+      'beams is 0; use 1 or mo',
+    ),
+    (
+      'causal',
+      'the river',
+      ['--task', 'generate', '--temperature=-0.5'],
+      'temperature is -0.5; use',
+    ),
+    (
+      'causal',
+      'the river',
+      ['--task', 'generate', '--temperature', '1', '--top-k', '27'],
+      'top_k is 27; the vocabulary has 26 pieces',
+    ),
+    (
+      'masked',
+      'the river',
+      ['--task', 'generate', '--temperature', '1', '--top-k', '27'],
+      'top_k is 27; the vocabulary has 26 pieces',
+    ),
+    (
+      'masked',
+      'the river',
+      ['--task', 'generate', '--stop', 'stone'],
+      'stop says nothing to masks',
+    ),
+    (
+      'causal',
+      'the river',
+      ['--task', 'generate', '--stop', 'QQ'],
+      'which is not in the vocabulary',
+    ),
+    (
+      'causal',
+      'the river',
+      ['--task', 'generate', '--length-penalty', '2'],
+      'length_penalty is 2.0, which only a beam search reads; add beams',
+    ),
+    (
+      'translation',
+      'the river',
+      ['--task', 'translate', '--length-penalty', 'nan'],
+      'length_penalty is nan; use 1',
+    ),
+    (
+      'causal',
+      LONG,
+      ['--task', 'generate', '--strict'],
+      f'line 1: the prompt is {LENGTH + 1} tokens long, and this model reads {LENGTH}; cut it',
+    ),
+    (
+      'masked',
+      LONG,
+      ['--task', 'generate', '--strict', '--max-tokens', '4'],
+      f'{LENGTH + 1} tokens long, and this model reads {LENGTH} with its 4 masks; cut it',
+    ),
+  ],
+)
 def test_a_question_that_has_no_answer(
   folders, monkeypatch, capsys, kind, line, arguments, sentence
 ):
@@ -119,11 +181,14 @@ def test_a_prompt_that_is_too_long_is_told_beside_the_others(folders, monkeypatc
     assert 'the prompt is' in said.err and len(said.out.splitlines()) == lines.count('\n')
 
 
-@pytest.mark.parametrize('sources, targets, sentence', [
-  (['A dog', 'Two men'], ['Ein Hund', ' '], "train.en.gz:2: the target (column 'de') is empty"),
-  (['A dog', 'Two men'], ['Ein Hund'], 'train.de.gz ends after line 1 and '),
-  (['A dog'], ['Ein Hund', 'Gut'], 'train.en.gz ends after line 1 and '),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'sources, targets, sentence',
+  [
+    (['A dog', 'Two men'], ['Ein Hund', ' '], "train.en.gz:2: the target (column 'de') is empty"),
+    (['A dog', 'Two men'], ['Ein Hund'], 'train.de.gz ends after line 1 and '),
+    (['A dog'], ['Ein Hund', 'Gut'], 'train.en.gz ends after line 1 and '),
+  ],
+)
 def test_pairs_that_are_none_end_a_run_before_it_begins(
   tmp_path, capsys, sources, targets, sentence
 ):
@@ -135,12 +200,15 @@ def test_pairs_that_are_none_end_a_run_before_it_begins(
   assert sentence in refused(run, capsys)
 
 
-@pytest.mark.parametrize('kind, ask, options', [
-  ('causal', 'generate', {'max_tokens': 8}),
-  ('causal', 'generate', {'max_tokens': 8, 'beams': 2}),
-  ('masked', 'generate', {'max_tokens': 8}),
-  ('translation', 'translate', {'max_tokens': 8}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'kind, ask, options',
+  [
+    ('causal', 'generate', {'max_tokens': 8}),
+    ('causal', 'generate', {'max_tokens': 8, 'beams': 2}),
+    ('masked', 'generate', {'max_tokens': 8}),
+    ('translation', 'translate', {'max_tokens': 8}),
+  ],
+)
 def test_nothing_is_written_that_the_vocabulary_has_not(kind, ask, options):
   """Released tables may have more rows than there are pieces. Here these are the likeliest."""
   more = len(WORDS) + 4

@@ -27,8 +27,11 @@ def run(folder, module, *arguments):
   """The last line that a module of the copy prints, as JSON."""
   out = subprocess.run(
     [sys.executable, '-m', module, *map(str, arguments)],
-    cwd=folder, env=os.environ | {'PYTHONPATH': str(folder)}, capture_output=True, text=True,
-  )  # fmt: skip
+    cwd=folder,
+    env=os.environ | {'PYTHONPATH': str(folder)},
+    capture_output=True,
+    text=True,
+  )
   assert not out.returncode, out.stderr[-3000:]
   return json.loads(out.stdout.splitlines()[-1])
 
@@ -73,25 +76,43 @@ def test_half_of_each_head_is_rotated(changed, corpus_file):
   np.testing.assert_allclose(out[..., :4], positions.rotary(x[..., :4], at, 100.0), rtol=1e-6)
   assert not np.allclose(out[:, 1:, :, :4], x[:, 1:, :, :4])
   trained = train_and_evaluate(
-    changed, '--config', 'configs/pretrain.py:runlocal', *small_overrides(corpus_file), refused,
+    changed,
+    '--config',
+    'configs/pretrain.py:runlocal',
+    *small_overrides(corpus_file),
+    refused,
     '--config.steps=4',
-  )  # fmt: skip
+  )
   assert 4 < trained['mlm'] < 6
 
 
 @changed_by('Add a masking policy')
 def test_one_stretch_of_a_row_is_hidden(changed, corpus_file):
   given = '--config.masking.policy=stretch'
-  options = dict(special_ids=(0, 1), mask_id=2, vocab_size=50, masked_lm_prob=0.25,
-                 max_predictions=8, mask_share=1.0, random_share=0.0)  # fmt: skip
+  options = dict(
+    special_ids=(0, 1),
+    mask_id=2,
+    vocab_size=50,
+    masked_lm_prob=0.25,
+    max_predictions=8,
+    mask_share=1.0,
+    random_share=0.0,
+  )
   ids = jnp.tile(jnp.arange(10, 34)[None], (20, 1)).at[:, 0].set(0).at[:, -1].set(1)
   with pytest.raises(KeyError, match='stretch'):
-    masking.mask_tokens(jax.random.key(0), ids, jnp.ones_like(ids), jnp.ones_like(ids),
-                        stages=((0, 'stretch'),), **options)  # fmt: skip
+    masking.mask_tokens(
+      jax.random.key(0),
+      ids,
+      jnp.ones_like(ids),
+      jnp.ones_like(ids),
+      stages=((0, 'stretch'),),
+      **options,
+    )
   path = changed / 'bert_jax' / 'objectives' / 'masking.py'
   mask_tokens = runpy.run_path(str(path))['mask_tokens']
-  made = mask_tokens(jax.random.key(0), ids, jnp.ones_like(ids), None, stages=((0, 'stretch'),),
-                     **options)  # fmt: skip
+  made = mask_tokens(
+    jax.random.key(0), ids, jnp.ones_like(ids), None, stages=((0, 'stretch'),), **options
+  )
   corrupted, places, _, weights = map(np.asarray, made)
   first = set()
   for row, at, weight in zip(corrupted, places, weights):
@@ -101,9 +122,14 @@ def test_one_stretch_of_a_row_is_hidden(changed, corpus_file):
     first.add(hidden[0])
   assert len(first) > 5
   trained = train_and_evaluate(
-    changed, '--config', 'configs/pretrain.py:runlocal', *small_overrides(corpus_file), given,
-    '--config.eval_masking.policy=stretch', '--config.steps=4',
-  )  # fmt: skip
+    changed,
+    '--config',
+    'configs/pretrain.py:runlocal',
+    *small_overrides(corpus_file),
+    given,
+    '--config.eval_masking.policy=stretch',
+    '--config.steps=4',
+  )
   assert 4 < trained['mlm'] < 6
 
 
@@ -115,11 +141,18 @@ def test_a_table_is_an_entry(changed):
   lines = [f'{team} {i};{text} again {i};{team}' for i in range(20) for team, text in teams.items()]
   (changed / 'tickets.csv').write_text('\n'.join(['subject;body;queue', *lines]) + '\n')
   trained = train_and_evaluate(
-    changed, '--config', 'configs/finetune.py:task=tickets,runlocal',
-    '--config.data.train=tickets.csv', '--config.steps=4', '--config.model.vocab_size=200',
-    '--config.eval.every=0', '--config.batch_size=2', '--config.model.num_hidden_layers=1',
-    '--config.model.hidden_size=32', '--config.model.intermediate_size=64',
-  )  # fmt: skip
+    changed,
+    '--config',
+    'configs/finetune.py:task=tickets,runlocal',
+    '--config.data.train=tickets.csv',
+    '--config.steps=4',
+    '--config.model.vocab_size=200',
+    '--config.eval.every=0',
+    '--config.batch_size=2',
+    '--config.model.num_hidden_layers=1',
+    '--config.model.hidden_size=32',
+    '--config.model.intermediate_size=64',
+  )
   assert 0 <= trained['classification_accuracy'] <= 1
   labels = json.loads((changed / 'W' / 'config.json').read_text())['table']['labels']
   assert sorted(labels) == ['billing', 'technical']

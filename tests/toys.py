@@ -68,9 +68,17 @@ class Taught(Running):
 
 
 def config_of(*overrides):
-  fields = ['batch_size=8', 'steps=10', 'epochs=0', 'optimizer.name=adamw', 'optimizer.warmup=0',
-            'optimizer.no_decay=', 'optimizer.learning_rate=0.1', 'optimizer.weight_decay=0',
-            *overrides]  # fmt: skip
+  fields = [
+    'batch_size=8',
+    'steps=10',
+    'epochs=0',
+    'optimizer.name=adamw',
+    'optimizer.warmup=0',
+    'optimizer.no_decay=',
+    'optimizer.learning_rate=0.1',
+    'optimizer.weight_decay=0',
+    *overrides,
+  ]
   return config_lib.load('configs/pretrain.py:runlocal', [f'--config.{x}' for x in fields])
 
 

@@ -37,9 +37,18 @@ ALL = SHARED | {name: field for task in TASKS.values() for name, field in task.f
 BESIDE = ('earlier_lengths', 'seal')
 # A run may be continued with other values of these fields: they do not change its numbers.
 FREE_TO_CHANGE = (
-  'mesh.', 'max_hours', 'profile', 'checkpoint.', 'log.', 'eval.', 'eval_masking.', 'data.eval',
-  'data.skip_damaged', 'teacher', 'language_model.eval_memory',
-)  # fmt: skip
+  'mesh.',
+  'max_hours',
+  'profile',
+  'checkpoint.',
+  'log.',
+  'eval.',
+  'eval_masking.',
+  'data.eval',
+  'data.skip_damaged',
+  'teacher',
+  'language_model.eval_memory',
+)
 
 
 def fields(objective):
@@ -113,8 +122,9 @@ def call(spec, name):
   except InputError:
     raise
   except Exception as error:
-    frames = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
-              if frame.filename == path]  # fmt: skip
+    frames = [
+      frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path
+    ]
     line = error.lineno if isinstance(error, SyntaxError) else (frames or [line])[-1]
     where = f'{path}:{line}' if line else path
     raise InputError(
@@ -333,8 +343,13 @@ def _parse(name, text, kind):
 
 
 def _a(kind):
-  return {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a text',
-          tuple: 'a tuple'}[kind]  # fmt: skip
+  return {
+    int: 'a whole number',
+    float: 'a number',
+    bool: 'true or false',
+    str: 'a text',
+    tuple: 'a tuple',
+  }[kind]
 
 
 def _meant(name, known):

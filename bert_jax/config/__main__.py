@@ -1,7 +1,7 @@
 """Prints every field that a config may have, or the fields of one config after its checks.
 
-    python -m bert_jax.config | less -S
-    python -m bert_jax.config --config configs/pretrain.py:size=tiny --config.seed=1
+python -m bert_jax.config | less -S
+python -m bert_jax.config --config configs/pretrain.py:size=tiny --config.seed=1
 """
 
 import argparse
@@ -33,9 +33,12 @@ def _row(name, field):
 
 
 if __name__ == '__main__':
-  parser = argparse.ArgumentParser(prog='python -m bert_jax.config', description=__doc__,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter,
-                                   allow_abbrev=False)  # fmt: skip
+  parser = argparse.ArgumentParser(
+    prog='python -m bert_jax.config',
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+    allow_abbrev=False,
+  )
   parser.add_argument('--config', default='', metavar='FILE[:ARGS]')
   parser.add_argument('--workdir', default='', help='not looked at')
   args, overrides = parser.parse_known_args()

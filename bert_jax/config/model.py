@@ -195,8 +195,14 @@ def memory_rules(config):
 # heads are 64 wide, the feed-forward layer 4 times the hidden size.
 SIZES = {f'{L}/{H}': (L, H) for L in (2, 4, 6, 8, 10, 12) for H in (128, 256, 512, 768)}
 SIZES |= {'24/1024': (24, 1024)}
-SIZES |= {'tiny': (2, 128), 'mini': (4, 256), 'small': (4, 512), 'medium': (8, 512),
-          'base': (12, 768), 'large': (24, 1024)}  # fmt: skip
+SIZES |= {
+  'tiny': (2, 128),
+  'mini': (4, 256),
+  'small': (4, 512),
+  'medium': (8, 512),
+  'base': (12, 768),
+  'large': (24, 1024),
+}
 
 
 def bert(size, **changes):

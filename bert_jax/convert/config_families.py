@@ -9,19 +9,40 @@ from bert_jax.config import model as config_model
 from bert_jax.config import pasts
 from bert_jax.errors import InputError, quoted
 
-SIZES = ('vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads',
-         'intermediate_size', 'max_position_embeddings', 'type_vocab_size')  # fmt: skip
-OTHERS = {'layer_norm_eps': 1e-12, 'initializer_range': 0.02, 'hidden_dropout_prob': 0.1,
-          'attention_probs_dropout_prob': 0.1}  # fmt: skip
+SIZES = (
+  'vocab_size',
+  'hidden_size',
+  'num_hidden_layers',
+  'num_attention_heads',
+  'intermediate_size',
+  'max_position_embeddings',
+  'type_vocab_size',
+)
+OTHERS = {
+  'layer_norm_eps': 1e-12,
+  'initializer_range': 0.02,
+  'hidden_dropout_prob': 0.1,
+  'attention_probs_dropout_prob': 0.1,
+}
 # Fields that no config.json has: how tables are padded, how a model is initialized and computed.
-OURS = ('vocab_multiple', 'attention_implementation', 'dtype', 'scan_layers', 'remat',
-        'attention_output_dropout_prob', 'scaled_initializer', 'extend_positions',
-        'new_top_layers')  # fmt: skip
+OURS = (
+  'vocab_multiple',
+  'attention_implementation',
+  'dtype',
+  'scan_layers',
+  'remat',
+  'attention_output_dropout_prob',
+  'scaled_initializer',
+  'extend_positions',
+  'new_top_layers',
+)
 # The fields of a BERT. A field that was added for later models has the value that it had in effect
 # before it was there.
 BERT = {name.removeprefix('model.'): x for name, x in pasts(config_model.FIELDS).items()} | {
-  'position_embeddings': 'learned', 'norm_placement': 'post', 'tie_word_embeddings': True,
-}  # fmt: skip
+  'position_embeddings': 'learned',
+  'norm_placement': 'post',
+  'tie_word_embeddings': True,
+}
 FULL, SLIDING = 'full_attention', 'sliding_attention'
 
 
@@ -46,27 +67,47 @@ class Family(NamedTuple):
 
 
 _ENDS = {'bos_token_id': 'cls', 'eos_token_id': 'sep'}
-_GPT = {'n_embd': 'hidden_size', 'n_layer': 'num_hidden_layers', 'n_head': 'num_attention_heads',
-        'n_positions': 'max_position_embeddings', 'resid_pdrop': 'hidden_dropout_prob',
-        'attn_pdrop': 'attention_probs_dropout_prob',
-        'layer_norm_epsilon': 'layer_norm_eps'}  # fmt: skip
+_GPT = {
+  'n_embd': 'hidden_size',
+  'n_layer': 'num_hidden_layers',
+  'n_head': 'num_attention_heads',
+  'n_positions': 'max_position_embeddings',
+  'resid_pdrop': 'hidden_dropout_prob',
+  'attn_pdrop': 'attention_probs_dropout_prob',
+  'layer_norm_epsilon': 'layer_norm_eps',
+}
 _GPT_DEFAULTS = {'hidden_act': 'gelu_new', 'layer_norm_eps': 1e-5, 'type_vocab_size': 0}
-_GPT_FIELDS = {'causal': True, 'embedding_norm': False, 'mlm_head': 'none', 'decoder_bias': False,
-               'pooler': 'none'}  # fmt: skip
+_GPT_FIELDS = {
+  'causal': True,
+  'embedding_norm': False,
+  'mlm_head': 'none',
+  'decoder_bias': False,
+  'pooler': 'none',
+}
 FAMILIES = {
   'bert': Family('Bert', pooler=('Model',)),
   'roberta': Family('Roberta', pooler=('Model', 'ForMultipleChoice'), ids=_ENDS),
   'distilbert': Family(
     'DistilBert',
-    keys={'dim': 'hidden_size', 'n_layers': 'num_hidden_layers', 'n_heads': 'num_attention_heads',
-          'hidden_dim': 'intermediate_size', 'activation': 'hidden_act',
-          'dropout': 'hidden_dropout_prob', 'attention_dropout': 'attention_probs_dropout_prob'},
+    keys={
+      'dim': 'hidden_size',
+      'n_layers': 'num_hidden_layers',
+      'n_heads': 'num_attention_heads',
+      'hidden_dim': 'intermediate_size',
+      'activation': 'hidden_act',
+      'dropout': 'hidden_dropout_prob',
+      'attention_dropout': 'attention_probs_dropout_prob',
+    },
     defaults={'type_vocab_size': 0},
   ),
   'albert': Family(
     'Albert',
-    defaults={'hidden_act': 'gelu_new', 'embedding_size': 128, 'hidden_dropout_prob': 0.0,
-              'attention_probs_dropout_prob': 0.0},
+    defaults={
+      'hidden_act': 'gelu_new',
+      'embedding_size': 128,
+      'hidden_dropout_prob': 0.0,
+      'attention_probs_dropout_prob': 0.0,
+    },
     fields={'share_layers': True},
     free=('embedding_size',),
     fixed={'num_hidden_groups': (1,), 'inner_group_num': (1,)},
@@ -86,24 +127,53 @@ FAMILIES = {
   ),
   'modernbert': Family(
     'ModernBert',
-    keys={'hidden_activation': 'hidden_act', 'norm_eps': 'layer_norm_eps',
-          'embedding_dropout': 'hidden_dropout_prob',
-          'attention_dropout': 'attention_probs_dropout_prob',
-          'local_attention': 'attention_window', 'classifier_bias': 'head_bias',
-          'mlp_bias': 'feed_forward_bias'},
-    defaults={'layer_norm_eps': 1e-5, 'hidden_dropout_prob': 0.0, 'type_vocab_size': 0,
-              'attention_probs_dropout_prob': 0.0, 'attention_window': 128, 'norm_bias': False,
-              'attention_bias': False, 'feed_forward_bias': False, 'head_bias': False,
-              'decoder_bias': True},
-    fields={'position_embeddings': 'rotary', 'norm_placement': 'pre', 'feed_forward': 'glu',
-            'first_norm': False, 'pooler': 'transform'},
-    free=('attention_window', 'norm_bias', 'attention_bias', 'feed_forward_bias', 'head_bias',
-          'decoder_bias', 'global_attention_every', 'rotary_theta', 'local_rotary_theta'),
+    keys={
+      'hidden_activation': 'hidden_act',
+      'norm_eps': 'layer_norm_eps',
+      'embedding_dropout': 'hidden_dropout_prob',
+      'attention_dropout': 'attention_probs_dropout_prob',
+      'local_attention': 'attention_window',
+      'classifier_bias': 'head_bias',
+      'mlp_bias': 'feed_forward_bias',
+    },
+    defaults={
+      'layer_norm_eps': 1e-5,
+      'hidden_dropout_prob': 0.0,
+      'type_vocab_size': 0,
+      'attention_probs_dropout_prob': 0.0,
+      'attention_window': 128,
+      'norm_bias': False,
+      'attention_bias': False,
+      'feed_forward_bias': False,
+      'head_bias': False,
+      'decoder_bias': True,
+    },
+    fields={
+      'position_embeddings': 'rotary',
+      'norm_placement': 'pre',
+      'feed_forward': 'glu',
+      'first_norm': False,
+      'pooler': 'transform',
+    },
+    free=(
+      'attention_window',
+      'norm_bias',
+      'attention_bias',
+      'feed_forward_bias',
+      'head_bias',
+      'decoder_bias',
+      'global_attention_every',
+      'rotary_theta',
+      'local_rotary_theta',
+    ),
     fixed={'rope_scaling': (None,), 'classifier_pooling': ('cls', 'mean')},
     ids=_ENDS | {'cls_token_id': 'cls', 'sep_token_id': 'sep'},
   ),
   'openai-gpt': Family(
-    'OpenAIGPT', keys=_GPT | {'afn': 'hidden_act'}, defaults=_GPT_DEFAULTS, fields=_GPT_FIELDS,
+    'OpenAIGPT',
+    keys=_GPT | {'afn': 'hidden_act'},
+    defaults=_GPT_DEFAULTS,
+    fields=_GPT_FIELDS,
   ),
   'gpt2': Family(
     'GPT2',
@@ -115,21 +185,38 @@ FAMILIES = {
   ),
   'bart': Family(
     'Bart',
-    keys={'d_model': 'hidden_size', 'encoder_layers': 'num_hidden_layers',
-          'encoder_attention_heads': 'num_attention_heads', 'encoder_ffn_dim': 'intermediate_size',
-          'decoder_layers': 'num_decoder_layers', 'activation_function': 'hidden_act',
-          'dropout': 'hidden_dropout_prob', 'attention_dropout': 'attention_probs_dropout_prob',
-          'init_std': 'initializer_range', 'scale_embedding': 'embedding_scale'},
-    defaults={'layer_norm_eps': 1e-5, 'type_vocab_size': 0, 'attention_probs_dropout_prob': 0.0,
-              'num_decoder_layers': 12, 'embedding_scale': False},
+    keys={
+      'd_model': 'hidden_size',
+      'encoder_layers': 'num_hidden_layers',
+      'encoder_attention_heads': 'num_attention_heads',
+      'encoder_ffn_dim': 'intermediate_size',
+      'decoder_layers': 'num_decoder_layers',
+      'activation_function': 'hidden_act',
+      'dropout': 'hidden_dropout_prob',
+      'attention_dropout': 'attention_probs_dropout_prob',
+      'init_std': 'initializer_range',
+      'scale_embedding': 'embedding_scale',
+    },
+    defaults={
+      'layer_norm_eps': 1e-5,
+      'type_vocab_size': 0,
+      'attention_probs_dropout_prob': 0.0,
+      'num_decoder_layers': 12,
+      'embedding_scale': False,
+    },
     fields={'mlm_head': 'none'},
     free=('num_decoder_layers', 'embedding_scale'),
-    fixed={'is_encoder_decoder': (True,), 'tie_word_embeddings': (True, None),
-           'normalize_before': (False,), 'add_final_layer_norm': (False,),
-           'normalize_embedding': (True,), 'static_position_embeddings': (False,)},
+    fixed={
+      'is_encoder_decoder': (True,),
+      'tie_word_embeddings': (True, None),
+      'normalize_before': (False,),
+      'add_final_layer_norm': (False,),
+      'normalize_embedding': (True,),
+      'static_position_embeddings': (False,),
+    },
     ids=_ENDS,
   ),
-}  # fmt: skip
+}
 POSITION_OFFSET = {'bart': 2}  # rows of its position tables that are of no position
 NO_POOLER = 'openai-gpt', 'gpt2', 'bart'  # families in which model.pooler says nothing
 
@@ -228,8 +315,10 @@ def _attention_of(path, content):
   """A ModernBERT's content with the thetas and the pattern of layers that it says in several ways
   as our fields. InputError for other rotations, and for layers without a period."""
   out, thetas, ropes = dict(content), {}, content.get('rope_parameters') or {}
-  for kind, key, default in ((FULL, 'global_rope_theta', 160_000.0),
-                             (SLIDING, 'local_rope_theta', 10_000.0)):  # fmt: skip
+  for kind, key, default in (
+    (FULL, 'global_rope_theta', 160_000.0),
+    (SLIDING, 'local_rope_theta', 10_000.0),
+  ):
     rope = ropes.get(kind) or {}
     if set(ropes) - {FULL, SLIDING} or not isinstance(rope, dict):
       raise InputError(

@@ -21,29 +21,62 @@ from bert_jax.convert.config_families import (
 from bert_jax.errors import InputError, quoted
 from bert_jax.text import files
 
-ACTIVATIONS = {'gelu': 'gelu', 'gelu_new': 'gelu_tanh', 'gelu_pytorch_tanh': 'gelu_tanh',
-               'relu': 'relu', 'silu': 'swish', 'swish': 'swish'}  # fmt: skip
+ACTIVATIONS = {
+  'gelu': 'gelu',
+  'gelu_new': 'gelu_tanh',
+  'gelu_pytorch_tanh': 'gelu_tanh',
+  'relu': 'relu',
+  'silu': 'swish',
+  'swish': 'swish',
+}
 # {option: the values that it may have, which are those of a BERT}.
-FIXED = {'position_embedding_type': ('absolute', None), 'is_decoder': (False, None),
-         'add_cross_attention': (False, None), 'pruned_heads': ({}, None),
-         'auto_map': (None,), 'feed_forward_type': ('original', None),
-         'is_encoder_decoder': (False, None)}  # fmt: skip
+FIXED = {
+  'position_embedding_type': ('absolute', None),
+  'is_decoder': (False, None),
+  'add_cross_attention': (False, None),
+  'pruned_heads': ({}, None),
+  'auto_map': (None,),
+  'feed_forward_type': ('original', None),
+  'is_encoder_decoder': (False, None),
+}
 # {key or our field: (type of its value, if it is there, and that type in words)}.
 TYPES = {
-  (int, 'a whole number'): (*SIZES, 'pad_token_id', 'embedding_size', 'attention_window',
-                            'local_attention', 'global_attn_every_n_layers', 'num_decoder_layers'),
+  (int, 'a whole number'): (
+    *SIZES,
+    'pad_token_id',
+    'embedding_size',
+    'attention_window',
+    'local_attention',
+    'global_attn_every_n_layers',
+    'num_decoder_layers',
+  ),
   ((int, float), 'a number'): (*OTHERS, 'global_rope_theta', 'local_rope_theta'),
   (str, 'a text'): ('hidden_act', 'model_type', 'problem_type', 'classifier_activation'),
   (list, 'a list'): ('architectures', 'layer_types'),
   (dict, 'an object'): ('bert_jax', 'id2label', 'rope_parameters'),
-  (bool, 'true or false'): ('tie_word_embeddings', 'norm_bias', 'attention_bias', 'mlp_bias',
-                            'head_bias', 'decoder_bias', 'embedding_scale'),
-}  # fmt: skip
+  (bool, 'true or false'): (
+    'tie_word_embeddings',
+    'norm_bias',
+    'attention_bias',
+    'mlp_bias',
+    'head_bias',
+    'decoder_bias',
+    'embedding_scale',
+  ),
+}
 TYPES = {name: kind for kind, names in TYPES.items() for name in names}
 LAYERS, MOST_LAYERS = ('num_hidden_layers', 'num_decoder_layers'), 10_000
-MAY_BE_NULL = ('pad_token_id', 'problem_type', 'architectures', 'bert_jax', 'id2label',
-               'tie_word_embeddings', 'layer_types', 'rope_parameters',
-               'local_rope_theta')  # fmt: skip
+MAY_BE_NULL = (
+  'pad_token_id',
+  'problem_type',
+  'architectures',
+  'bert_jax',
+  'id2label',
+  'tie_word_embeddings',
+  'layer_types',
+  'rope_parameters',
+  'local_rope_theta',
+)
 
 
 class Description(NamedTuple):
@@ -115,9 +148,14 @@ def read(folder):
 
 # {setting of transformers' generate that has no argument here: the value that changes nothing}
 GENERATION = {
-  'forced_bos_token_id': None, 'no_repeat_ngram_size': 0, 'min_length': 0, 'bad_words_ids': None,
-  'suppress_tokens': None, 'begin_suppress_tokens': None, 'encoder_no_repeat_ngram_size': 0,
-}  # fmt: skip
+  'forced_bos_token_id': None,
+  'no_repeat_ngram_size': 0,
+  'min_length': 0,
+  'bad_words_ids': None,
+  'suppress_tokens': None,
+  'begin_suppress_tokens': None,
+  'encoder_no_repeat_ngram_size': 0,
+}
 
 
 def generation_not_read(folder):

@@ -13,8 +13,13 @@ ROLES = dict(zip(('pad', 'unk', 'cls', 'sep', 'mask'), tokenizers.RESERVED))
 INPUTS = ('input_ids', 'token_type_ids', 'attention_mask')
 # {family: the class of its WordPiece; what its models are not given}, if not as a BERT's.
 CLASSES = {'distilbert': 'DistilBertTokenizer'}
-WITHOUT = {'distilbert': 'token_type_ids', 'modernbert': 'token_type_ids', 'fnet': 'attention_mask',
-           'gpt2': 'token_type_ids', 'bart': 'token_type_ids'}  # fmt: skip
+WITHOUT = {
+  'distilbert': 'token_type_ids',
+  'modernbert': 'token_type_ids',
+  'fnet': 'attention_mask',
+  'gpt2': 'token_type_ids',
+  'bart': 'token_type_ids',
+}
 # {what becomes of É: what the model card says}.
 CASINGS = {
   'e': 'lower-cases texts and strips accents',

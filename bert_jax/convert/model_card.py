@@ -54,17 +54,21 @@ CLASSES = (
 # {pipeline_tag: lines that use a model}; '': of all others.
 USES = {
   'text-classification': (
-    PIPELINE, "pipeline('text-classification', '{name}')({texts}, truncation=True{more})"),
+    PIPELINE,
+    "pipeline('text-classification', '{name}')({texts}, truncation=True{more})",
+  ),
   'token-classification': (PIPELINE, "pipeline('token-classification', '{name}')('A text.')"),
   'text-generation': (PIPELINE, "pipeline('text-generation', '{name}')('A text')"),
   'fill-mask': (
-    PIPELINE, "fill = pipeline('fill-mask', '{name}')",
-    "fill(f'A {{fill.tokenizer.mask_token}} text.')"),
+    PIPELINE,
+    "fill = pipeline('fill-mask', '{name}')",
+    "fill(f'A {{fill.tokenizer.mask_token}} text.')",
+  ),
   'sentence-similarity': VECTORS,
   'feature-extraction': VECTORS,
   'text2text-generation': (*CLASSES, 'tokenizer.batch_decode(model.generate(**inputs))'),
   '': (*CLASSES, 'model(**inputs)'),
-}  # fmt: skip
+}
 
 
 def write(config, architecture, head, notes, facts):

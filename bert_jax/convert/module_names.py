@@ -94,25 +94,29 @@ GOOGLE_OUTPUTS = {  # [out, in]
 
 
 _HEADS = {'classifier/dense': 'classifier', 'span/dense': 'qa_outputs'}
-ELECTRA = {  # the MLM head is that of its generator
-  ours: theirs.replace('bert.', 'electra.') for ours, theirs in BERT.items()
-  if ours.startswith('encoder/')
-} | _HEADS | {
-  'encoder/embeddings/projection': 'electra.embeddings_project',
-  'replaced/dense': 'discriminator_predictions.dense',
-  'replaced/score': 'discriminator_predictions.dense_prediction',
-  'mlm/transform': 'generator_predictions.dense',
-  'mlm/LayerNorm': 'generator_predictions.LayerNorm',
-  'mlm': 'generator_lm_head',
-  'mlm/': 'generator_lm_head',
-}  # fmt: skip
+ELECTRA = (
+  {  # the MLM head is that of its generator
+    ours: theirs.replace('bert.', 'electra.')
+    for ours, theirs in BERT.items()
+    if ours.startswith('encoder/')
+  }
+  | _HEADS
+  | {
+    'encoder/embeddings/projection': 'electra.embeddings_project',
+    'replaced/dense': 'discriminator_predictions.dense',
+    'replaced/score': 'discriminator_predictions.dense_prediction',
+    'mlm/transform': 'generator_predictions.dense',
+    'mlm/LayerNorm': 'generator_predictions.LayerNorm',
+    'mlm': 'generator_lm_head',
+    'mlm/': 'generator_lm_head',
+  }
+)
 FNET = {
-  ours: theirs.replace('bert.', 'fnet.') for ours, theirs in BERT.items()
-  if 'attention' not in ours
+  ours: theirs.replace('bert.', 'fnet.') for ours, theirs in BERT.items() if 'attention' not in ours
 } | {
   'encoder/embeddings/projection': 'fnet.embeddings.projection',
   'encoder/layer_#/fourier_LayerNorm': 'fnet.encoder.layer.#.fourier.output.LayerNorm',
-}  # fmt: skip
+}
 _ALBERT_LAYER = {
   'attention/query': 'attention.query',
   'attention/key': 'attention.key',
@@ -123,18 +127,23 @@ _ALBERT_LAYER = {
   'output': 'ffn_output',
   'output_LayerNorm': 'full_layer_layer_norm',
 }
-ALBERT = {f'encoder/embeddings/{name}': f'albert.embeddings.{name}' for name in EMBEDDINGS} | {
-  f'encoder/layer_#/{ours}': f'albert.encoder.albert_layer_groups.0.albert_layers.0.{theirs}'
-  for ours, theirs in _ALBERT_LAYER.items()
-} | _HEADS | {
-  'encoder/embeddings/projection': 'albert.encoder.embedding_hidden_mapping_in',
-  'pooler/dense': 'albert.pooler',
-  'mlm/transform': 'predictions.dense',
-  'mlm/LayerNorm': 'predictions.LayerNorm',
-  'mlm': 'predictions',
-  'mlm/': 'predictions.decoder',
-  'nsp/dense': 'sop_classifier.classifier',
-}  # fmt: skip
+ALBERT = (
+  {f'encoder/embeddings/{name}': f'albert.embeddings.{name}' for name in EMBEDDINGS}
+  | {
+    f'encoder/layer_#/{ours}': f'albert.encoder.albert_layer_groups.0.albert_layers.0.{theirs}'
+    for ours, theirs in _ALBERT_LAYER.items()
+  }
+  | _HEADS
+  | {
+    'encoder/embeddings/projection': 'albert.encoder.embedding_hidden_mapping_in',
+    'pooler/dense': 'albert.pooler',
+    'mlm/transform': 'predictions.dense',
+    'mlm/LayerNorm': 'predictions.LayerNorm',
+    'mlm': 'predictions',
+    'mlm/': 'predictions.decoder',
+    'nsp/dense': 'sop_classifier.classifier',
+  }
+)
 _MODERNBERT_LAYER = {
   'attention_LayerNorm': 'attn_norm',
   'attention/query': 'attn.Wqkv',
@@ -153,7 +162,7 @@ _MODERNBERT = {
   'encoder/embeddings/word_embeddings': 'model.embeddings.tok_embeddings',
   'encoder/embeddings/LayerNorm': 'model.embeddings.norm',
   'encoder/LayerNorm': 'model.final_norm',
-}  # fmt: skip
+}
 MODERNBERT = _MODERNBERT | {
   'mlm/transform': 'head.dense',
   'mlm/LayerNorm': 'head.norm',
@@ -216,17 +225,36 @@ BART = {
   'decoder/embeddings/position_embeddings': 'model.decoder.embed_positions',
   'decoder/embeddings/LayerNorm': 'model.decoder.layernorm_embedding',
   'mlm': 'final_logits',  # with _bias, not .bias
-}  # fmt: skip
+}
 TABLES = {
-  'bert': BERT, 'roberta': ROBERTA, 'roberta classifier': ROBERTA_CLASSIFIER,
-  'distilbert': DISTILBERT, 'google': GOOGLE, 'albert': ALBERT, 'electra': ELECTRA, 'fnet': FNET,
-  'modernbert': MODERNBERT, 'modernbert classifier': MODERNBERT_CLASSIFIER,
-  'openai-gpt': OPENAI_GPT, 'gpt2': GPT2, 'bart': BART,
-}  # fmt: skip
+  'bert': BERT,
+  'roberta': ROBERTA,
+  'roberta classifier': ROBERTA_CLASSIFIER,
+  'distilbert': DISTILBERT,
+  'google': GOOGLE,
+  'albert': ALBERT,
+  'electra': ELECTRA,
+  'fnet': FNET,
+  'modernbert': MODERNBERT,
+  'modernbert classifier': MODERNBERT_CLASSIFIER,
+  'openai-gpt': OPENAI_GPT,
+  'gpt2': GPT2,
+  'bart': BART,
+}
 UNTURNED = ('google', 'openai-gpt', 'gpt2')  # families whose kernels are [in, out], as ours
 # {family: what the names of its encoder begin with}; else it is the family and a dot.
-PREFIXES = {'modernbert': 'model.', 'google': 'bert/', 'openai-gpt': 'transformer.',
-            'gpt2': 'transformer.', 'bart': 'model.'}  # fmt: skip
+PREFIXES = {
+  'modernbert': 'model.',
+  'google': 'bert/',
+  'openai-gpt': 'transformer.',
+  'gpt2': 'transformer.',
+  'bart': 'model.',
+}
 # {family: further names of the table of words, of which a file may hold copies}.
-TIED = {'bart': ('model.encoder.embed_tokens.weight', 'model.decoder.embed_tokens.weight',
-                 'lm_head.weight')}  # fmt: skip
+TIED = {
+  'bart': (
+    'model.encoder.embed_tokens.weight',
+    'model.decoder.embed_tokens.weight',
+    'lm_head.weight',
+  )
+}

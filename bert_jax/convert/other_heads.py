@@ -21,24 +21,29 @@ _ACTIVATION = 'has a dense layer with {}, where our pooler has tanh'
 DENSE = {
   'distilbert': {
     'pre_classifier.weight': OtherHead(
-      ('pre_classifier.', 'classifier.'), _POOLED,
+      ('pre_classifier.', 'classifier.'),
+      _POOLED,
       f"DistilBERT's classifier {_ACTIVATION.format('ReLU')}",
     ),
   },
   'electra': {
     'classifier.dense.weight': OtherHead(
-      ('classifier.',), _POOLED, f"ELECTRA's classifier {_ACTIVATION.format('GELU')}",
+      ('classifier.',),
+      _POOLED,
+      f"ELECTRA's classifier {_ACTIVATION.format('GELU')}",
     ),
     'sequence_summary.summary.weight': OtherHead(
-      ('sequence_summary.', 'classifier.'), _POOLED,
+      ('sequence_summary.', 'classifier.'),
+      _POOLED,
       f"ELECTRA's classifier {_ACTIVATION.format('GELU')}",
     ),
   },
-}  # fmt: skip
+}
 MODERNBERT = OtherHead(
-  ('head.', 'classifier.'), _POOLED,
+  ('head.', 'classifier.'),
+  _POOLED,
   "ModernBERT's classifier of tokens has a dense layer and a norm, which ours has not",
-)  # fmt: skip
+)
 MEAN = MODERNBERT._replace(
   why="ModernBERT's classifier reads the mean of all tokens (classifier_pooling), ours [CLS]"
 )

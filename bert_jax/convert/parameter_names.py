@@ -20,8 +20,14 @@ from bert_jax.convert.module_names import (
   UNTURNED,
 )
 
-FIELDS = {'V': 'vocab_size', 'P': 'max_position_embeddings', 'T': 'type_vocab_size',
-          'D': 'hidden_size', 'F': 'intermediate_size', 'E': 'embedding_size'}  # fmt: skip
+FIELDS = {
+  'V': 'vocab_size',
+  'P': 'max_position_embeddings',
+  'T': 'type_vocab_size',
+  'D': 'hidden_size',
+  'F': 'intermediate_size',
+  'E': 'embedding_size',
+}
 
 # (a pattern of paths, whether a model with these fields of config.model has such parameters).
 OPTIONAL = (
@@ -124,9 +130,21 @@ def names_in_file(names, family, layers):
     out[re.sub(r'\.beta$', '.bias', re.sub(r'\.gamma$', '.weight', short))] = name
   prefix = prefix_of(family)
   if not any(name.startswith(prefix) for name in out):
-    encoder = ('embeddings.', 'encoder.', 'transformer.', 'pooler.', 'layers.', 'final_norm.',
-               'embeddings_project.', 'wte.', 'wpe.', 'tokens_embed.', 'positions_embed.', 'h.',
-               'ln_f.')  # fmt: skip
+    encoder = (
+      'embeddings.',
+      'encoder.',
+      'transformer.',
+      'pooler.',
+      'layers.',
+      'final_norm.',
+      'embeddings_project.',
+      'wte.',
+      'wpe.',
+      'tokens_embed.',
+      'positions_embed.',
+      'h.',
+      'ln_f.',
+    )
     encoder += ('decoder.', 'shared.') if family == 'bart' else ()
     out = {(prefix if k.startswith(encoder) else '') + k: name for k, name in out.items()}
   return out
@@ -178,9 +196,21 @@ def not_a_parameter(name):
     return 'a buffer of numbers in order'
   if re.search(r'\bh\.\d+\.attn\.(masked_)?bias$', name):
     return "a buffer: a GPT's mask of later tokens"
-  if '.OPTIMIZER_SLOT' in name or re.match(r'(\w+/)?_?optimizer\b', name) or leaf in (
-      'adam_m', 'adam_v', 'AdamWeightDecayOptimizer', 'AdamWeightDecayOptimizer_1', 'Adam',
-      'Adam_1', 'lamb_m', 'lamb_v'):  # fmt: skip
+  if (
+    '.OPTIMIZER_SLOT' in name
+    or re.match(r'(\w+/)?_?optimizer\b', name)
+    or leaf
+    in (
+      'adam_m',
+      'adam_v',
+      'AdamWeightDecayOptimizer',
+      'AdamWeightDecayOptimizer_1',
+      'Adam',
+      'Adam_1',
+      'lamb_m',
+      'lamb_v',
+    )
+  ):
     return "the optimizer's"
   training = ('global_step', 'beta1_power', 'beta2_power', 'good_steps', 'current_loss_scale')
   if leaf in training or re.match(r'(save_counter|global_step|step)/', name):

@@ -19,9 +19,17 @@ from bert_jax.text.values import json_value
 
 SAFETENSORS, PICKLE = 'model.safetensors', 'pytorch_model.bin'
 TYPES = {
-  'F64': np.float64, 'F32': np.float32, 'F16': np.float16, 'BF16': ml_dtypes.bfloat16,
-  'I64': np.int64, 'I32': np.int32, 'I16': np.int16, 'I8': np.int8, 'U8': np.uint8, 'BOOL': bool,
-}  # fmt: skip
+  'F64': np.float64,
+  'F32': np.float32,
+  'F16': np.float16,
+  'BF16': ml_dtypes.bfloat16,
+  'I64': np.int64,
+  'I32': np.int32,
+  'I16': np.int16,
+  'I8': np.int8,
+  'U8': np.uint8,
+  'BOOL': bool,
+}
 
 
 def read(folder):

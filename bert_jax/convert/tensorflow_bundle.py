@@ -19,9 +19,20 @@ from bert_jax.errors import InputError
 
 MAGIC = 0xDB4775248B80FB57
 TYPES = {  # tensorflow/core/framework/types.proto
-  1: np.float32, 2: np.float64, 3: np.int32, 4: np.uint8, 5: np.int16, 6: np.int8, 9: np.int64,
-  10: np.bool_, 14: ml_dtypes.bfloat16, 17: np.uint16, 19: np.float16, 22: np.uint32, 23: np.uint64,
-}  # fmt: skip
+  1: np.float32,
+  2: np.float64,
+  3: np.int32,
+  4: np.uint8,
+  5: np.int16,
+  6: np.int8,
+  9: np.int64,
+  10: np.bool_,
+  14: ml_dtypes.bfloat16,
+  17: np.uint16,
+  19: np.float16,
+  22: np.uint32,
+  23: np.uint64,
+}
 STRING = 7
 SNAPPY_RATIO = 32  # bytes that one byte can stand for: a copy of 64 bytes takes three
 
@@ -56,8 +67,17 @@ def read(index):
         shards[number] = np.memmap(path, np.uint8, 'r') if path.stat().st_size else empty
       out[name] = _tensor(name, entry, shards[number])
     return out
-  except (Damaged, cramjam.DecompressionError, struct.error, IndexError, KeyError, ValueError,
-          TypeError, MemoryError, OSError) as error:  # fmt: skip
+  except (
+    Damaged,
+    cramjam.DecompressionError,
+    struct.error,
+    IndexError,
+    KeyError,
+    ValueError,
+    TypeError,
+    MemoryError,
+    OSError,
+  ) as error:
     raise InputError(f'{index} cannot be read ({error}); is it whole?') from None
 
 

@@ -73,8 +73,10 @@ def write(out, trained, labels, facts):
   lacks_pooler = _has_pooler(family, head) and not any(x.startswith('pooler/') for x in kept)
   settings = _config(config, model, family, head, labels, tokenizer)
   if family == 'roberta':
-    settings |= {'max_position_embeddings': model.max_position_embeddings + offset,
-                 'type_vocab_size': 1}  # fmt: skip
+    settings |= {
+      'max_position_embeddings': model.max_position_embeddings + offset,
+      'type_vocab_size': 1,
+    }
   if lacks_pooler:
     settings['bert_jax']['pooler'] = False
   out.mkdir(parents=True, exist_ok=True)
@@ -224,8 +226,11 @@ def _config(config, model, family, head, labels, tokenizer):
   is_usual = config_json.ACTIVATIONS[usual] == model.hidden_act
   fields = {'hidden_act': usual if is_usual else ACTIVATIONS[model.hidden_act]}
   fields |= {name: config.model[name] for name in (*SIZES, *OTHERS)}
-  ours = {'version': __version__, 'objective': config.objective,
-          'seq_length': config.data.seq_length}  # fmt: skip
+  ours = {
+    'version': __version__,
+    'objective': config.objective,
+    'seq_length': config.data.seq_length,
+  }
   if head.ending != 'Model':  # a bare encoder was not trained here
     ours |= {block: _without_places(config[block]) for block in TASKS[config.objective].blocks}
     for block, _, field in (name.partition('.') for name in head.beside.values() if name):
@@ -247,11 +252,19 @@ def _config(config, model, family, head, labels, tokenizer):
   ids = {key: getattr(tokenizer, f'{role}_id') for key, role in FAMILIES[family].ids.items()}
   if family == 'bart':
     begin = config_lib.flatten(config).get(TASKS[config.objective].begin, 'cls')
-    ids |= {'decoder_start_token_id': getattr(tokenizer, f'{begin}_id'),
-            'forced_eos_token_id': None}  # fmt: skip
-  out = {'architectures': [FAMILIES[family].name + head.ending], 'model_type': family, **fields,
-         'tie_word_embeddings': model.tie_word_embeddings, 'pad_token_id': tokenizer.pad_id, **ids,
-         'dtype': 'float32'}  # fmt: skip
+    ids |= {
+      'decoder_start_token_id': getattr(tokenizer, f'{begin}_id'),
+      'forced_eos_token_id': None,
+    }
+  out = {
+    'architectures': [FAMILIES[family].name + head.ending],
+    'model_type': family,
+    **fields,
+    'tie_word_embeddings': model.tie_word_embeddings,
+    'pad_token_id': tokenizer.pad_id,
+    **ids,
+    'dtype': 'float32',
+  }
   if problem := TASKS[config.objective].problem(config):
     out['problem_type'] = problem
     labels = labels or ('LABEL_0',)

@@ -21,10 +21,17 @@ from bert_jax.errors import InputError
 
 MAGIC = 0x1950A86A20F9469CFC6C
 TYPES = {
-  'FloatStorage': 'float32', 'DoubleStorage': 'float64', 'HalfStorage': 'float16',
-  'BFloat16Storage': 'bfloat16', 'LongStorage': 'int64', 'IntStorage': 'int32',
-  'ShortStorage': 'int16', 'CharStorage': 'int8', 'ByteStorage': 'uint8', 'BoolStorage': 'bool',
-}  # fmt: skip
+  'FloatStorage': 'float32',
+  'DoubleStorage': 'float64',
+  'HalfStorage': 'float16',
+  'BFloat16Storage': 'bfloat16',
+  'LongStorage': 'int64',
+  'IntStorage': 'int32',
+  'ShortStorage': 'int16',
+  'CharStorage': 'int8',
+  'ByteStorage': 'uint8',
+  'BoolStorage': 'bool',
+}
 
 
 class Refused(Exception):

@@ -30,10 +30,14 @@ log = logging.getLogger('bert_jax')
 BLOCK_TOKENS, BLOCK_DOCUMENTS, MOST_TOKENS = 1 << 18, 16, 1 << 22
 COLUMNS = ('shard', 'language', 'documents', 'sentences', 'records', 'tokens', 'stored', 'crc32')
 PARTS = {  # {array of a shard's index: the column that says how long it is in a block}
-  'names': 'documents', 'characters': 'documents', 'bytes': 'documents',
-  'document_sentences': 'documents', 'document_records': 'documents', 'sentences': 'sentences',
+  'names': 'documents',
+  'characters': 'documents',
+  'bytes': 'documents',
+  'document_sentences': 'documents',
+  'document_records': 'documents',
+  'sentences': 'sentences',
   'record_tokens': 'records',
-}  # fmt: skip
+}
 WHOLE = 8  # blocks: a corpus of no more is planned at once, like text in memory
 EVALUATED = 4096  # blocks whose held-out documents are evaluated, of a corpus that has more
 SAMPLED = 4  # units whose tokens are counted for the frequencies of a part of the documents
@@ -259,10 +263,14 @@ class Blocks:
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in PARTS}
     numbers = [np.arange(*self.index.record_at[[block, block + 1]]) for block in blocks]
     whole = Corpus(
-      self.index.read, np.concatenate(numbers), offsets(arrays['record_tokens']),
-      offsets(arrays['sentences']), offsets(arrays['document_sentences']), self.fingerprint,
+      self.index.read,
+      np.concatenate(numbers),
+      offsets(arrays['record_tokens']),
+      offsets(arrays['sentences']),
+      offsets(arrays['document_sentences']),
+      self.fingerprint,
       np.stack([arrays['characters'], arrays['bytes']], axis=1),
-    )  # fmt: skip
+    )
     if not self.share:
       return whole
     return whole.select(is_held_out(arrays['names'].view(np.uint32), self.share) == self.held)

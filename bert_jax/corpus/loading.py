@@ -50,9 +50,11 @@ def load(config, spec, tokenizer, split):
         out[joined(name, language)] = corpus, names, loaded.unigrams[k]
     else:
       encoder = encoder or Encoder(
-        tokenizer, segmenter=config.corpus.segmenter, phrases=config.corpus.phrases,
+        tokenizer,
+        segmenter=config.corpus.segmenter,
+        phrases=config.corpus.phrases,
         entities=config.corpus.entities,
-      )  # fmt: skip
+      )
       out[name] = _tokenize(config, part, encoder, split, matched)
   for lexicon in (config.corpus.phrases, config.corpus.entities):
     if encoder and lexicon and split == 'train' and not matched[lexicon]:
@@ -109,9 +111,12 @@ def documents(config, spec, counts, split):
     return
   with about(f'data.{split}'):
     yield from text.documents(
-      spec, split='train' if split == 'train' else 'validation', format=config.corpus.format,
-      text_field=config.corpus.text_field, counts=counts,
-    )  # fmt: skip
+      spec,
+      split='train' if split == 'train' else 'validation',
+      format=config.corpus.format,
+      text_field=config.corpus.text_field,
+      counts=counts,
+    )
 
 
 def joined(name, language):

@@ -32,9 +32,17 @@ from bert_jax.whole_files import UNREADABLE, seal
 
 META, PLAN = 'corpus.json', 'plan.json'
 KINDS = {  # of what corpus.json holds at least
-  'vocabulary': str, 'languages': list, 'segmenter': str, 'phrases': str, 'entities': str,
-  'fingerprint': str, 'shards': int, 'records': int, 'counts': dict, 'kept': dict,
-}  # fmt: skip
+  'vocabulary': str,
+  'languages': list,
+  'segmenter': str,
+  'phrases': str,
+  'entities': str,
+  'fingerprint': str,
+  'shards': int,
+  'records': int,
+  'counts': dict,
+  'kept': dict,
+}
 CACHE_TOKENS = 50_000_000  # of the records read last, which stay in memory
 TOKEN_BYTES = 5  # an int32, and whether a unit begins there
 RECORD_TOKENS = 120  # tokens that take as much memory as the Python objects of a record, 600 bytes
@@ -172,9 +180,14 @@ def load(folder, tokenizer):
   joined = {name: np.concatenate([index[name] for index in indexes]) for name in names}
   sizes = np.stack([joined[name] for name in SIZES], axis=1) if names >= {*SIZES} else None
   corpus = Corpus(
-    Reader(folder, paths, np.array(ends)), np.arange(ends[-1]), offsets(joined['record_tokens']),
-    offsets(joined['sentences']), offsets(joined['document_sentences']), meta['fingerprint'], sizes,
-  )  # fmt: skip
+    Reader(folder, paths, np.array(ends)),
+    np.arange(ends[-1]),
+    offsets(joined['record_tokens']),
+    offsets(joined['sentences']),
+    offsets(joined['document_sentences']),
+    meta['fingerprint'],
+    sizes,
+  )
   return Prepared(meta, corpus, joined['languages'], joined['names'], unigrams)
 
 

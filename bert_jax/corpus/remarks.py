@@ -91,9 +91,13 @@ def of_vocabulary(config, tokenizer, cuts, another=''):
   unknown = 'raise tokenizer.character_coverage' if trained else another
   for text, values, limit, advice in (
     ('{} of the pieces are [UNK]', {k: x.unknown for k, x in cuts.items()}, UNKNOWN, unknown),
-    ('{} of the words are cut into single characters', {k: x.letters for k, x in cuts.items()},
-     LETTERS, more),
-  ):  # fmt: skip
+    (
+      '{} of the words are cut into single characters',
+      {k: x.letters for k, x in cuts.items()},
+      LETTERS,
+      more,
+    ),
+  ):
     if shown := _named(values, limit, '{:.0%}'):
       out.append(f'{text.format(shown)}: the vocabulary does not fit this text; {advice}.')
   limit = PIECES_SHARED if trained or len(cuts) > 1 else PIECES
@@ -132,8 +136,9 @@ def of_pairs(config, parts, texts):
   if nsp and random > RANDOM:
     because = lines_are or (
       f'{alone:.0%} of the documents have one sentence (a blank line ends a document)'
-      if alone > ALONE else 'a sentence often fills a row'
-    )  # fmt: skip
+      if alone > ALONE
+      else 'a sentence often fills a row'
+    )
     none = 'corpus.rows=full with loss.nsp_weight=0 has no pairs'
     learns = ', so that there is hardly anything to learn from them' if random > 0.9 else ''
     fixes = ', '.join(filter(None, [fix or 'longer rows (data.seq_length) have fewer', none]))

@@ -52,10 +52,15 @@ def features():
     return tfds.features.Tensor(shape=(None,), dtype=dtype, encoding=tfds.features.Encoding.BYTES)
 
   text = tfds.features.Text
-  return tfds.features.FeaturesDict({
-    'name': text(), 'language': text(), 'tokens': array(np.int32), 'sentences': array(np.int32),
-    'starts': array(np.uint8),
-  })  # fmt: skip
+  return tfds.features.FeaturesDict(
+    {
+      'name': text(),
+      'language': text(),
+      'tokens': array(np.int32),
+      'sentences': array(np.int32),
+      'starts': array(np.uint8),
+    }
+  )
 
 
 class Serializer:
@@ -74,10 +79,15 @@ class Serializer:
     for start in range(0, len(record.tokens), RECORD_TOKENS):
       part = slice(start, start + RECORD_TOKENS)
       begins_here = (begins >= start) & (begins < start + RECORD_TOKENS)
-      example = self.features.encode_example({
-        'name': name, 'language': language, 'tokens': record.tokens[part],
-        'sentences': record.sentences[begins_here], 'starts': record.starts[part],
-      })  # fmt: skip
+      example = self.features.encode_example(
+        {
+          'name': name,
+          'language': language,
+          'tokens': record.tokens[part],
+          'sentences': record.sentences[begins_here],
+          'starts': record.starts[part],
+        }
+      )
       message = self.serializer.get_tf_example(example)
       messages.append(message.SerializeToString(deterministic=True))  # maps have no order otherwise
       sizes.append(len(record.tokens[part]))
@@ -221,14 +231,21 @@ def finish(folder, plan, tokenizer, counts=None):
     shard_lengths=[facts['records'] for facts in indexes],
     num_bytes=sum(shard_paths(folder, k)[0].stat().st_size for k in range(len(indexes))),
     filename_template=naming.ShardedFileTemplate(
-      template=template, data_dir=where, dataset_name='corpus', split='train',
+      template=template,
+      data_dir=where,
+      dataset_name='corpus',
+      split='train',
       filetype_suffix='array_record',
     ),
-  )  # fmt: skip
+  )
   tfds.folder_dataset.write_metadata(
-    data_dir=where, features=features(), split_infos=[train], filename_template=template,
-    description='A tokenized corpus prepared by bert_jax.tools.prepare.', check_data=False,
-  )  # fmt: skip
+    data_dir=where,
+    features=features(),
+    split_infos=[train],
+    filename_template=template,
+    description='A tokenized corpus prepared by bert_jax.tools.prepare.',
+    check_data=False,
+  )
   meta = plan | {
     'fingerprint': fingerprint(tokenizer.fingerprint, indexes),
     'shards': len(indexes),

@@ -149,9 +149,14 @@ def tokenize(documents: Iterable[list[str]], encoder, counts):
   has_tokens = np.array([record is not None for record in records], bool)
   sizes = np.array(sizes, np.int64).reshape(-1, 2)[has_tokens]
   whole = Corpus(
-    functools.partial(_slice, tokens, starts, record_at), np.arange(len(kept)), record_at,
-    offsets(sentences), documents, digest.hexdigest()[:16], sizes,
-  )  # fmt: skip
+    functools.partial(_slice, tokens, starts, record_at),
+    np.arange(len(kept)),
+    record_at,
+    offsets(sentences),
+    documents,
+    digest.hexdigest()[:16],
+    sizes,
+  )
   return whole, has_tokens
 
 

@@ -118,17 +118,25 @@ def attend(q_BTHd, k_BTHd, v_BTHd, pattern, *, implementation, key=None, rate=0.
   softmax is float32 in all of them. Unsupported for what the implementation cannot do.
   """
   if sentence := unsupported(
-    implementation, causal=pattern.causal, window=pattern.window, bias=pattern.bias is not None,
-    dropout=rate, places=any(x.places is not None for x in (pattern.queries, pattern.keys)),
-  ):  # fmt: skip
+    implementation,
+    causal=pattern.causal,
+    window=pattern.window,
+    bias=pattern.bias is not None,
+    dropout=rate,
+    places=any(x.places is not None for x in (pattern.queries, pattern.keys)),
+  ):
     raise Unsupported(sentence)
   if implementation == 'splash' and (q_BTHd.shape[1] % 128 or k_BTHd.shape[1] % 128):
     implementation = 'xla'
   if implementation == 'splash':
     return jax.lax.platform_dependent(
-      q_BTHd, k_BTHd, v_BTHd, pattern, tpu=splash,
+      q_BTHd,
+      k_BTHd,
+      v_BTHd,
+      pattern,
+      tpu=splash,
       default=functools.partial(attend, implementation='xla'),
-    )  # fmt: skip
+    )
   if implementation == 'einsum':
     bias, pattern = pattern.bias, dataclasses.replace(pattern, bias=None)
     to_itself = pattern.queries is pattern.keys
@@ -152,10 +160,15 @@ def splash(q_BTHd, k_BTHd, v_BTHd, pattern, interpret=False):
   shape = q_BTHd.shape[1], k_BTHd.shape[1]
   block_q, block_kv = (next(n for n in (512, 384, 256, 128) if t % n == 0) for t in shape)
   sizes = kernels.BlockSizes(
-    block_q=block_q, block_kv=block_kv, block_kv_compute=block_kv,
-    block_q_dkv=block_q, block_kv_dkv=block_kv, block_kv_dkv_compute=block_kv,
-    block_q_dq=block_q, block_kv_dq=block_kv,
-  )  # fmt: skip
+    block_q=block_q,
+    block_kv=block_kv,
+    block_kv_compute=block_kv,
+    block_q_dkv=block_q,
+    block_kv_dkv=block_kv,
+    block_kv_dkv_compute=block_kv,
+    block_q_dq=block_q,
+    block_kv_dq=block_kv,
+  )
   window = pattern.window
   if window:
     sides = (window - 1, 0) if pattern.causal else (window // 2, window // 2)

@@ -104,9 +104,15 @@ def begin(cache, logits_BV, place_B, keys_B, choice, *, max_tokens, length, seen
   sequence. seen_BV: the tokens in the prompts, for a repetition_penalty."""
   B = len(place_B)
   state = Drawn(
-    cache, keys_B, jnp.full((B, max_tokens), NONE, jnp.int32), jnp.int32(0), place_B - 1,
-    jnp.zeros(B), jnp.zeros(B, bool), () if choice.repetition_penalty == 1 else seen_BV,
-  )  # fmt: skip
+    cache,
+    keys_B,
+    jnp.full((B, max_tokens), NONE, jnp.int32),
+    jnp.int32(0),
+    place_B - 1,
+    jnp.zeros(B),
+    jnp.zeros(B, bool),
+    () if choice.repetition_penalty == 1 else seen_BV,
+  )
   return _with_next(state, logits_BV, choice, length)
 
 
@@ -164,8 +170,19 @@ class Beams:
   seen: Any
 
 
-def beam_search(step, cache, logits_BV, place_B, choice, *, beams, max_tokens, length,
-                length_penalty=1.0, seen_BV=None):  # fmt: skip
+def beam_search(
+  step,
+  cache,
+  logits_BV,
+  place_B,
+  choice,
+  *,
+  beams,
+  max_tokens,
+  length,
+  length_penalty=1.0,
+  seen_BV=None,
+):
   """(ids [B, N], scores [B]): the best sequence that a search with K beams comes to.
   The score of one with n tokens is the sum of its log probabilities / n^length_penalty, so higher
   penalties favour long ones. A search ends if its best running beam, ended now, would not be better
@@ -200,11 +217,17 @@ def beam_search(step, cache, logits_BV, place_B, choice, *, beams, max_tokens, l
     if choice.repetition_penalty != 1:
       seen = seen[beam_X].at[jnp.arange(B * K), next_BM[rows_B1, on_BK].ravel()].set(True)
     return Beams(
-      cache=jax.tree.map(lambda x: x[beam_X], state.cache), count=count, place=place_B,
-      ids=ids_BMN[rows_B1, on_BK], scores=scores_BK,
-      ended_ids=ended_BEN[rows_B1, at_BK], ended_scores=ended_scores_BK, has_ended=has_BK,
-      open=state.open & (scores_BK[:, 0] / count**length_penalty > worst_B), seen=seen,
-    )  # fmt: skip
+      cache=jax.tree.map(lambda x: x[beam_X], state.cache),
+      count=count,
+      place=place_B,
+      ids=ids_BMN[rows_B1, on_BK],
+      scores=scores_BK,
+      ended_ids=ended_BEN[rows_B1, at_BK],
+      ended_scores=ended_scores_BK,
+      has_ended=has_BK,
+      open=state.open & (scores_BK[:, 0] / count**length_penalty > worst_B),
+      seen=seen,
+    )
 
   def body(state):
     last_X = lax.dynamic_index_in_dim(state.ids, state.count - 1, 2, keepdims=False).ravel()
@@ -212,11 +235,17 @@ def beam_search(step, cache, logits_BV, place_B, choice, *, beams, max_tokens, l
     return expand(dataclasses.replace(state, cache=cache), logits_XV)
 
   state = Beams(
-    cache=jax.tree.map(in_beams, cache), count=jnp.int32(0), place=place_B - 1, ids=none_BKN,
-    scores=lowest_BK.at[:, 0].set(0), ended_ids=none_BKN, ended_scores=lowest_BK,
-    has_ended=jnp.zeros((B, K), bool), open=jnp.ones(B, bool),
+    cache=jax.tree.map(in_beams, cache),
+    count=jnp.int32(0),
+    place=place_B - 1,
+    ids=none_BKN,
+    scores=lowest_BK.at[:, 0].set(0),
+    ended_ids=none_BKN,
+    ended_scores=lowest_BK,
+    has_ended=jnp.zeros((B, K), bool),
+    open=jnp.ones(B, bool),
     seen=() if choice.repetition_penalty == 1 else in_beams(seen_BV),
-  )  # fmt: skip
+  )
   state = expand(state, in_beams(logits_BV))
   state = lax.while_loop(lambda state: (state.count < N) & state.open.any(), body, state)
   return state.ended_ids[:, 0], state.ended_scores[:, 0]

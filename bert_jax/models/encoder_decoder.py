@@ -36,9 +36,7 @@ class Decoder(nn.Module):
   config: common.ModelConfig
 
   @nn.compact
-  def __call__(
-    self, input_ids_BT, position_ids_BT, segment_ids_BT, context, deterministic=True
-  ):  # fmt: skip
+  def __call__(self, input_ids_BT, position_ids_BT, segment_ids_BT, context, deterministic=True):
     config = self.config
     embed = Embeddings(dataclasses.replace(config, type_vocab_size=0), name='embeddings')
     x_BTD = embed(input_ids_BT, None, position_ids_BT, deterministic)

@@ -86,9 +86,7 @@ class MaskedLMHead(nn.Module):
       logits_RV = jnp.einsum('rd,vd->rv', x_RE, table_VE, preferred_element_type=jnp.float32)
       logits_BKV = logits_RV.reshape(*x_BKE.shape[:-1], -1)
     else:
-      logits_BKV = jnp.einsum(
-        '...d,vd->...v', x_BKE, table_VE, preferred_element_type=jnp.float32
-      )
+      logits_BKV = jnp.einsum('...d,vd->...v', x_BKE, table_VE, preferred_element_type=jnp.float32)
     if bias_V is not None:
       logits_BKV += bias_V
     return jnp.where(jnp.arange(V) < config.vocab_size, logits_BKV, jnp.finfo(jnp.float32).min)

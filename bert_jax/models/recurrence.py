@@ -39,9 +39,14 @@ def encode(config, params, arrays, memory, taken_B, rng=None, causal=False):
   variables = {'params': params, 'memory': memory['states']}
   rngs = {} if rng is None else {'dropout': rng}
   hidden_BTD, after = Encoder(config).apply(
-    variables, *arrays, deterministic=rng is None, causal=causal, memory=before, rngs=rngs,
+    variables,
+    *arrays,
+    deterministic=rng is None,
+    causal=causal,
+    memory=before,
+    rngs=rngs,
     mutable=['memory'],
-  )  # fmt: skip
+  )
   _, ids_BM = before.with_row(before.segment_ids, arrays[3])
   return hidden_BTD, {'segment_ids': ids_BM, 'states': after['memory']}
 

@@ -137,9 +137,12 @@ def pooled(hidden_BTD, segment_ids_BT, cls_positions_BN, pooling):
   slots_N = jnp.arange(1, cls_positions_BN.shape[1] + 1)
   in_slot_BNT = (segment_ids_BT[:, None] == slots_N[:, None]).astype(hidden_BTD.dtype)
   sums_BND = jnp.einsum(
-    'bnt,btd->bnd', in_slot_BNT, hidden_BTD, preferred_element_type=jnp.float32,
+    'bnt,btd->bnd',
+    in_slot_BNT,
+    hidden_BTD,
+    preferred_element_type=jnp.float32,
     precision=jax.lax.Precision.HIGHEST,
-  )  # fmt: skip
+  )
   counts_BN1 = jnp.sum(in_slot_BNT, axis=-1, keepdims=True, dtype=jnp.float32)
   return sums_BND / jnp.maximum(counts_BN1, 1)
 

@@ -15,9 +15,15 @@ from bert_jax.metrics import mean
 from bert_jax.objectives import base
 
 UNANSWERABLE = (
-  'HasAns_exact', 'HasAns_f1', 'NoAns_exact', 'NoAns_f1',
-  'best_exact', 'best_exact_thresh', 'best_f1', 'best_f1_thresh',
-)  # fmt: skip
+  'HasAns_exact',
+  'HasAns_f1',
+  'NoAns_exact',
+  'NoAns_f1',
+  'best_exact',
+  'best_exact_thresh',
+  'best_f1',
+  'best_f1_thresh',
+)
 
 OUTSIDE = -1e9  # the logit of a token outside of an example; an empty slot stays finite
 

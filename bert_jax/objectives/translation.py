@@ -136,10 +136,16 @@ class Translation(base.OfExamples):
       return ending(logits_XV, places_X >= jnp.repeat(longest_B, self.beams)), cache
 
     return decoding.beam_search(
-      bounded, cache, ending(logits_BV, longest_B == 0), jnp.ones(len(hidden_BSD), jnp.int32),
-      decoding.Choice(stop_ids=(self.end_id,)), beams=self.beams, max_tokens=self.longest,
-      length=self.longest, length_penalty=self.length_penalty,
-    )  # fmt: skip
+      bounded,
+      cache,
+      ending(logits_BV, longest_B == 0),
+      jnp.ones(len(hidden_BSD), jnp.int32),
+      decoding.Choice(stop_ids=(self.end_id,)),
+      beams=self.beams,
+      max_tokens=self.longest,
+      length=self.longest,
+      length_penalty=self.length_penalty,
+    )
 
   def head_flops(self, batch_size):
     model, vectors = self.model, batch_size * self.target_length

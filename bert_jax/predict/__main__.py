@@ -54,35 +54,56 @@ for _task, (_, _prediction) in PREDICTIONS.items():
 
 def parser():
   out = argparse.ArgumentParser(
-    prog='python -m bert_jax.predict', allow_abbrev=False, description=__doc__,
+    prog='python -m bert_jax.predict',
+    allow_abbrev=False,
+    description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
-  )  # fmt: skip
+  )
   add = out.add_argument
   add('--model', required=True, help="a run's workdir, or a Hugging Face folder")
   add('--task', default='', help=f'{", ".join(PREDICTIONS)}; default: what it can do')
   add('--checkpoint', default='latest', help='of a run: latest, best or a step')
   add('--input', default='', help='file of lines; default: stdin')
-  add('--columns', default='', help='--input is a table (.csv, .tsv, .jsonl): its column of texts, '
-      'or with commas one for each field of the task')  # fmt: skip
+  add(
+    '--columns',
+    default='',
+    help='--input is a table (.csv, .tsv, .jsonl): its column of texts, '
+    'or with commas one for each field of the task',
+  )
   add('--output', default='-', help='file of JSON lines, or .npy for embed; - is stdout')
   add('--strict', action='store_true', help='stop at the first line that cannot be answered')
-  add('--top-k', type=int, help='fill-mask, answer, search: how many to give; default: 5; '
-      'generate: draw from so many pieces; default: 0, all')  # fmt: skip
-  add('--max-tokens', type=int, help='generate: most tokens of an answer; default: 50; '
-      'translate: default: as trained')  # fmt: skip
+  add(
+    '--top-k',
+    type=int,
+    help='fill-mask, answer, search: how many to give; default: 5; '
+    'generate: draw from so many pieces; default: 0, all',
+  )
+  add(
+    '--max-tokens',
+    type=int,
+    help='generate: most tokens of an answer; default: 50; translate: default: as trained',
+  )
   add('--temperature', type=float, help='generate: 0 takes the likeliest token (default), 1 draws')
   add('--top-p', type=float, help='generate: draw from the likeliest pieces of such a share')
   add('--repetition-penalty', type=float, help='generate: above 1, pieces come again less often')
-  add('--beams', type=int, help='generate: beam search with so many; default: 1, none; '
-      'translate: default: as in its config')  # fmt: skip
+  add(
+    '--beams',
+    type=int,
+    help='generate: beam search with so many; default: 1, none; '
+    'translate: default: as in its config',
+  )
   add('--length-penalty', type=float, help='generate, translate: higher ones favour long texts')
   add('--stop', action='append', help='generate: a piece that ends the answer; may be repeated')
   add('--seed', type=int, help='generate: of what is drawn; default: 0')
   add('--order', help='generate, of masked models: left or confidence; default: left')
   add('--pooling', help="embed, search: mean or cls; default: the model's, or mean")
   add('--index', help='search: a file, of whose lines the nearest are the answer')
-  add('--keep-index', action='store_const', const=True,
-      help='search: keep its vectors in FILE.vectors.npz, and use those there')  # fmt: skip
+  add(
+    '--keep-index',
+    action='store_const',
+    const=True,
+    help='search: keep its vectors in FILE.vectors.npz, and use those there',
+  )
   add('--no-normalize', action='store_const', const=True, help='embed: vectors as long as they are')
   add('--dtype', default='', help="float32 or bfloat16; default: the model's, on a CPU float32")
   add('--int8', action='store_true', help='with weights as they are in int8; so is --export then')

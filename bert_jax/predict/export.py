@@ -51,9 +51,13 @@ def write(model, task, folder):
   function = jax.jit(lambda weights, *rows: forward(model, task, tree(weights), *rows))
   exported = jax_export.export(function, platforms=PLATFORMS)(shapes, rows, rows, rows)
   about = dict(
-    task=task, outputs=OUTPUTS[task], max_length=model.limit, version=__version__,
-    labels=labels_of(model, task), platforms=PLATFORMS,
-  )  # fmt: skip
+    task=task,
+    outputs=OUTPUTS[task],
+    max_length=model.limit,
+    version=__version__,
+    labels=labels_of(model, task),
+    platforms=PLATFORMS,
+  )
   try:
     model.tokenizer.save(folder)
     if isinstance(model.tokenizer, SentencePiece):

@@ -96,9 +96,11 @@ def named_if_table(chunks, path, ask):
     if i == 0 and _is_table(path, chunk[0].decode(errors='replace').strip(), ask):
       log.warning(
         '%s looks like a table and each line is read whole, as a text: name the columns that hold '
-        'its texts, --input %s --columns %s', path or 'the input', path or 'FILE',
+        'its texts, --input %s --columns %s',
+        path or 'the input',
+        path or 'FILE',
         ','.join(ask.fields),
-      )  # fmt: skip
+      )
     yield chunk
 
 

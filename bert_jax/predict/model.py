@@ -25,8 +25,11 @@ for _task in TASKS.values():
   for _name, _prediction in _task.predictions.items():
     _others = PREDICTIONS[_name][0] if _name in PREDICTIONS else ()
     PREDICTIONS[_name] = (*_others, _task.name), _prediction
-PREDICTIONS |= {'embed': ((), Prediction(Embed)), 'search': ((), Prediction(Search)),
-                'attention': ((), Prediction(Attention))}  # fmt: skip
+PREDICTIONS |= {
+  'embed': ((), Prediction(Embed)),
+  'search': ((), Prediction(Search)),
+  'attention': ((), Prediction(Attention)),
+}
 
 
 def known(task):

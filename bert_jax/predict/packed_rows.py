@@ -27,10 +27,12 @@ def outputs(function, params, examples, alone=0):
   for name in of_batches[0] if of_batches else ():
     arrays = [outputs[name] for outputs in of_batches]
     shape = np.max([x.shape[1:] for x in arrays], axis=0)
-    out[name] = np.concatenate([
-      np.pad(x, [(0, 0), *((0, int(full - size)) for full, size in zip(shape, x.shape[1:]))])
-      for x in arrays
-    ])  # fmt: skip
+    out[name] = np.concatenate(
+      [
+        np.pad(x, [(0, 0), *((0, int(full - size)) for full, size in zip(shape, x.shape[1:]))])
+        for x in arrays
+      ]
+    )
   return out
 
 

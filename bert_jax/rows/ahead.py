@@ -20,9 +20,7 @@ class Ahead:
     wanted = [step, *range(step + 1, min(step + 1 + AHEAD, self.end))]
     for n in self._made.keys() - wanted:  # after a jump to another step
       self._made[n].cancel()
-    self._made = {
-      n: self._made.get(n) or self._thread.submit(self.batch_of, n) for n in wanted
-    }
+    self._made = {n: self._made.get(n) or self._thread.submit(self.batch_of, n) for n in wanted}
     started = time.perf_counter()
     batch = self._made.pop(step).result()
     return batch, time.perf_counter() - started

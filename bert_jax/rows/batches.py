@@ -54,9 +54,17 @@ class Batches:
   cannot be read becomes an empty row, and is counted in damaged_rows."""
 
   def __init__(
-    self, source: Source, spec, sharding, *, limits, seed=None, skip_damaged=False, lanes=False,
+    self,
+    source: Source,
+    spec,
+    sharding,
+    *,
+    limits,
+    seed=None,
+    skip_damaged=False,
+    lanes=False,
     growth=None,
-  ):  # fmt: skip
+  ):
     self.source, self.spec, self.sharding = source, spec, sharding
     self.limits = {name: limit for name, limit in limits.items() if name in spec}
     self.skip_damaged, self.damaged_rows = skip_damaged, 0

@@ -48,8 +48,18 @@ FEWER, LEAST = 256, 16  # units that are counted where there are more, and of ea
 COUNTED_PAIRS = 32  # units of a language that are counted, of pairs
 VERSION = 1  # of the counts on the disk: raise it when rows are cut otherwise
 PLAN_BYTES = 3  # of memory that a token of an open unit takes in the plan of its rows
-TOTALS = ('examples', 'tokens', 'cut_tokens', 'labelled', 'ones', 'text_tokens', 'documents',
-          'alone', 'characters', 'bytes')  # fmt: skip
+TOTALS = (
+  'examples',
+  'tokens',
+  'cut_tokens',
+  'labelled',
+  'ones',
+  'text_tokens',
+  'documents',
+  'alone',
+  'characters',
+  'bytes',
+)
 
 
 class BlockRows:
@@ -58,14 +68,28 @@ class BlockRows:
   pairs dupe_factor times."""
 
   def __init__(
-    self, blocks, tokenizer, *, kind, seq_length, seed=(0,), short_seq_prob=0.0, dupe_factor=1,
-    examples_per_row=1, language=0,
-  ):  # fmt: skip
+    self,
+    blocks,
+    tokenizer,
+    *,
+    kind,
+    seq_length,
+    seed=(0,),
+    short_seq_prob=0.0,
+    dupe_factor=1,
+    examples_per_row=1,
+    language=0,
+  ):
     self.blocks, self.window = blocks, blocks.window
     self.seed, self.cuts = tuple(map(int, seed)), dupe_factor if kind in PAIRS else 1
     self.needed = 2 if kind == 'nsp' else 1  # documents
-    given = dict(kind=kind, seq_length=seq_length, short_seq_prob=short_seq_prob,
-                 examples_per_row=examples_per_row, language=language)  # fmt: skip
+    given = dict(
+      kind=kind,
+      seq_length=seq_length,
+      short_seq_prob=short_seq_prob,
+      examples_per_row=examples_per_row,
+      language=language,
+    )
     self.seq_length, self.baselines, self.scales = seq_length, {}, {}
     self._cut = functools.partial(Rows, tokenizer=tokenizer, **given)
     self._open, self._open_tokens = OrderedDict(), 0  # the Rows in use, by cut * units + unit
@@ -161,9 +185,11 @@ class BlockRows:
   def _plan(self, place):
     """The Rows of a unit in a cut, or () if it has too few documents."""
     corpus = self.blocks.unit(place % self.blocks.units)
-    return () if corpus.number_of_documents < self.needed else self._cut(
-      corpus, seed=(*self.seed, place)
-    )  # fmt: skip
+    return (
+      ()
+      if corpus.number_of_documents < self.needed
+      else self._cut(corpus, seed=(*self.seed, place))
+    )
 
   def _count(self, kind, digest):
     """([units] rows of each, totals as those of Rows, share of the rows that are left out, or

@@ -35,9 +35,18 @@ class Rows:
   language, given to every row."""
 
   def __init__(
-    self, corpus, tokenizer, *, kind, seq_length, seed=0, short_seq_prob=0.0, dupe_factor=1,
-    examples_per_row=1, language=0,
-  ):  # fmt: skip
+    self,
+    corpus,
+    tokenizer,
+    *,
+    kind,
+    seq_length,
+    seed=0,
+    short_seq_prob=0.0,
+    dupe_factor=1,
+    examples_per_row=1,
+    language=0,
+  ):
     self.corpus, self.tokenizer, self.seq_length = corpus, tokenizer, seq_length
     self.language, self.examples_per_row = np.int32(language), examples_per_row
     self.baselines, self.scales = {}, {}
@@ -76,10 +85,15 @@ class Rows:
     alone: documents of one sentence; labelled, ones: examples with a label, and with label 1."""
     label, sentences = self.plan[:, 4], np.diff(self.corpus.documents)
     out = {
-      'examples': len(self.plan), 'tokens': self.lengths().sum(), 'cut_tokens': self.cut_tokens,
-      'labelled': (label >= 0).sum(), 'ones': (label == 1).sum(), 'text_tokens': len(self.corpus),
-      'documents': len(sentences), 'alone': (sentences == 1).sum(),
-    }  # fmt: skip
+      'examples': len(self.plan),
+      'tokens': self.lengths().sum(),
+      'cut_tokens': self.cut_tokens,
+      'labelled': (label >= 0).sum(),
+      'ones': (label == 1).sum(),
+      'text_tokens': len(self.corpus),
+      'documents': len(sentences),
+      'alone': (sentences == 1).sum(),
+    }
     if self.corpus.sizes is not None:
       out |= dict(zip(('characters', 'bytes'), self.corpus.sizes.sum(axis=0)))
     return {name: int(value) for name, value in out.items()}
@@ -125,9 +139,17 @@ class Rows:
     texts = [text for *_, some in parts for text in some]
     tokens, units = map(np.concatenate, zip(*texts, strict=True))
     out = build_rows(
-      self.tokenizer, np.repeat(np.arange(len(held)), held), sizes, tokens, units, self.seq_length,
-      rows=len(held), slots=self.examples_per_row, labels=labels, marks=marks,
-    )  # fmt: skip
+      self.tokenizer,
+      np.repeat(np.arange(len(held)), held),
+      sizes,
+      tokens,
+      units,
+      self.seq_length,
+      rows=len(held),
+      slots=self.examples_per_row,
+      labels=labels,
+      marks=marks,
+    )
     return out | {'language': np.full(len(held), self.language)}
 
 

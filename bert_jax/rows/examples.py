@@ -42,9 +42,22 @@ class Examples:
   """
 
   def __init__(
-    self, tokenizer, texts, *, seq_length, slots=1, items=None, per_example=None, positions=None,
-    per_token=None, takes=None, align=1, parts=1, lengths=None, digest='',
-  ):  # fmt: skip
+    self,
+    tokenizer,
+    texts,
+    *,
+    seq_length,
+    slots=1,
+    items=None,
+    per_example=None,
+    positions=None,
+    per_token=None,
+    takes=None,
+    align=1,
+    parts=1,
+    lengths=None,
+    digest='',
+  ):
     self.parts = parts
     self.tokenizer, self.texts, self.seq_length, self.slots = tokenizer, texts, seq_length, slots
     self.per_example, self.positions = per_example or {}, positions or {}

@@ -25,8 +25,12 @@ from bert_jax.text import files
 from bert_jax.whole_files import seal, write_whole
 
 META, IDS, ENDS, LABELS, SUMS = (
-  'examples.json', 'ids.bin', 'ends.npy', 'labels.npy', 'checksums.npy'
-)  # fmt: skip
+  'examples.json',
+  'ids.bin',
+  'ends.npy',
+  'labels.npy',
+  'checksums.npy',
+)
 # The files of Tokenizer.files, of any kind of vocabulary.
 VOCABULARIES = 'tokenizer_config.json', 'vocab.txt', 'spm.model', 'tokenizer.json'
 PART, BLOCK = 4096, 65_536  # examples that are written at once, and that share a checksum
@@ -142,9 +146,8 @@ class Prepared:
     self._check(e // BLOCK)
     begin = int(self.ends[e - 1, -1]) if e else 0
     return tuple(
-      np.asarray(self.ids[a:b], np.int32)
-      for a, b in zip([begin, *self.ends[e]], self.ends[e])
-    )  # fmt: skip
+      np.asarray(self.ids[a:b], np.int32) for a, b in zip([begin, *self.ends[e]], self.ends[e])
+    )
 
   def _check(self, block):
     first, last = block * BLOCK, min((block + 1) * BLOCK, len(self))

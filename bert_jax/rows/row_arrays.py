@@ -14,17 +14,35 @@ def build_row(tokenizer, examples, seq_length, *, slots=1, align=1):
   units = [np.broadcast_to(units, len(ids)) for ids, units in texts]
   second = np.array([len(parts) > 1 for parts in examples], bool)
   arrays = build_rows(
-    tokenizer, np.zeros(len(examples), np.int64), sizes, tokens,
-    np.concatenate([*units, np.zeros(0, np.int32)]), seq_length, rows=1, slots=slots, second=second,
+    tokenizer,
+    np.zeros(len(examples), np.int64),
+    sizes,
+    tokens,
+    np.concatenate([*units, np.zeros(0, np.int32)]),
+    seq_length,
+    rows=1,
+    slots=slots,
+    second=second,
     align=align,
-  )  # fmt: skip
+  )
   return {name: array[0] for name, array in arrays.items()}
 
 
 def build_rows(
-  tokenizer, row_of, sizes, tokens, units, seq_length, *, rows, slots=1, second=None, labels=None,
-  marks=None, align=1,
-):  # fmt: skip
+  tokenizer,
+  row_of,
+  sizes,
+  tokens,
+  units,
+  seq_length,
+  *,
+  rows,
+  slots=1,
+  second=None,
+  labels=None,
+  marks=None,
+  align=1,
+):
   """{name: array} of R rows of `seq_length` = T tokens with E examples, up to `slots` = N in each.
 
   An example becomes [CLS] A [SEP] or [CLS] A [SEP] B [SEP]. row_of: [E] its row, ascending.

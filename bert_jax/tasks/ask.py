@@ -101,8 +101,10 @@ class Packed(Ask):
   def exported(self, params, batch):
     """{name: array} of `exports`, for a batch with one example in each row."""
     outputs = self.outputs(params, batch)  # of each token, or of the only example
-    return {name: outputs[name][:, slice(None) if '[B, T' in shape else 0]
-            for name, shape in self.exports.items()}  # fmt: skip
+    return {
+      name: outputs[name][:, slice(None) if '[B, T' in shape else 0]
+      for name, shape in self.exports.items()
+    }
 
   def replies(self, records):
     if not records:

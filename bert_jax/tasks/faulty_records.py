@@ -113,9 +113,13 @@ class Problems:
       number = len(source.texts)
       log.info(
         '%s: %s examples in %s rows of %d tokens (%.1f in each, %.0f %% filled)',
-        self.split, f'{number:,}', f'{len(source):,}', source.seq_length,
-        number / max(1, len(source)), 100 * source.fill,
-      )  # fmt: skip
+        self.split,
+        f'{number:,}',
+        f'{len(source):,}',
+        source.seq_length,
+        number / max(1, len(source)),
+        100 * source.fill,
+      )
     parts = []
     for kind, number in self.counts.items():
       places = self.places.get(kind, [])

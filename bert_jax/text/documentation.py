@@ -39,9 +39,24 @@ log = logging.getLogger('bert_jax')
 # numpy and scipy, which come with them. The list stays as it is when requirements change (clu is
 # no longer one, safetensors came later), so that the corpus does too.
 PACKAGES = (
-  'python', 'absl', 'clu', 'flax', 'grain', 'jax', 'matplotlib', 'ml_collections', 'numpy', 'optax',
-  'orbax', 'scipy', 'sentencepiece', 'tensorboardX', 'tensorflow_datasets', 'tokenizers', 'tqdm',
-)  # fmt: skip
+  'python',
+  'absl',
+  'clu',
+  'flax',
+  'grain',
+  'jax',
+  'matplotlib',
+  'ml_collections',
+  'numpy',
+  'optax',
+  'orbax',
+  'scipy',
+  'sentencepiece',
+  'tensorboardX',
+  'tensorflow_datasets',
+  'tokenizers',
+  'tqdm',
+)
 # How the documentation imports them and their main modules.
 ALIASES = ('jnp', 'mpl', 'nn', 'np', 'ocp', 'onp', 'plt', 'pygrain', 'sp', 'tfds')
 MIN_WORDS, MIN_EXAMPLES = 5, 200
@@ -110,8 +125,13 @@ def labelled() -> tuple[dict, ...]:
   rare = {label: size for label, size in sizes.items() if size < MIN_EXAMPLES}
   log.info(
     'docs: %d labelled texts; left out %d under %d words, %d duplicates, and labels under %d: %s',
-    len(examples) - sum(rare.values()), short, MIN_WORDS, duplicates, MIN_EXAMPLES, rare or 'none',
-  )  # fmt: skip
+    len(examples) - sum(rare.values()),
+    short,
+    MIN_WORDS,
+    duplicates,
+    MIN_EXAMPLES,
+    rare or 'none',
+  )
   return tuple(example for example in examples.values() if example['label'] not in rare)
 
 

@@ -56,9 +56,13 @@ class Block(NamedTuple):
 
 
 def documents(
-  spec: str, *, split: str = 'train', format: str = 'auto', text_field: str = 'text',
+  spec: str,
+  *,
+  split: str = 'train',
+  format: str = 'auto',
+  text_field: str = 'text',
   counts: Counter,
-) -> Iterator[Document]:  # fmt: skip
+) -> Iterator[Document]:
   """Yields the documents of a corpus in a fixed order, and counts what it reads.
   Args:
     spec: file, glob, folder or `tfds:NAME[:SPLIT]`, see the top of this file.
@@ -291,9 +295,13 @@ def _text_of(row: dict[str, Any], field: str, where: str) -> list[str]:
 
 
 _READERS = {
-  'sentences': _sentences, 'lines': _lines, 'paragraphs': _paragraphs, 'jsonl': _jsonl,
-  'wiki': _wiki, 'wikitext': _wikitext,
-}  # fmt: skip
+  'sentences': _sentences,
+  'lines': _lines,
+  'paragraphs': _paragraphs,
+  'jsonl': _jsonl,
+  'wiki': _wiki,
+  'wikitext': _wikitext,
+}
 _SUFFIXES = {'.md': 'paragraphs', '.jsonl': 'jsonl', '.json': 'jsonl'}
 
 

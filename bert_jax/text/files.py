@@ -212,8 +212,10 @@ def of_split(spec: str, split: str, *, one: bool = False, kind: str = '') -> lis
     for name in names:
       matches = re.compile(pattern.format(name), re.IGNORECASE).match
       named = [path for path in paths if matches(path.name)]
-      stems = {path.parent / Path(path.name.removesuffix('.gz').removesuffix('.zst')).stem
-               for path in named}  # fmt: skip
+      stems = {
+        path.parent / Path(path.name.removesuffix('.gz').removesuffix('.zst')).stem
+        for path in named
+      }
       if len(named) > (1 if one else len(stems)):
         raise InputError(
           f'{spec} holds {len(named)} files for {name}, {named[0].name} and {named[1].name}; name '

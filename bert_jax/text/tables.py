@@ -45,9 +45,13 @@ def stop(where: str, sentence: str, kind: str) -> None:
 
 
 def records(
-  spec: str, *, split: str = 'train', columns: tuple[str, ...] = (), counts: Counter,
+  spec: str,
+  *,
+  split: str = 'train',
+  columns: tuple[str, ...] = (),
+  counts: Counter,
   wrong: Callable = stop,
-) -> Iterator[tuple[str, Row]]:  # fmt: skip
+) -> Iterator[tuple[str, Row]]:
   """Yields (where, row) in file order.
   Args:
     spec: file, glob, folder, or `tfds:NAME[:SPLIT]`; or several of these, `a=SPEC,b=SPEC`.
@@ -175,9 +179,12 @@ def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Callable):
 
 
 def _named(
-  path: Path, rows: Iterator[tuple[int, list[str]]], columns: tuple[str, ...], counts: Counter,
+  path: Path,
+  rows: Iterator[tuple[int, list[str]]],
+  columns: tuple[str, ...],
+  counts: Counter,
   wrong: Callable,
-) -> Iterator[tuple[int, Row]]:  # fmt: skip
+) -> Iterator[tuple[int, Row]]:
   """Yields each row as {column name: cell}; a row without cells is a blank line."""
   header, place = (), ''
   for number, cells in rows:

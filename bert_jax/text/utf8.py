@@ -68,5 +68,6 @@ def _not_utf8(path: Path, number: int) -> None:
   log.warning(
     '%s:%d is not valid UTF-8; bad bytes become U+FFFD, here and in other lines, which are counted '
     '(invalid_utf8_lines); if they are letters, save it as UTF-8, or: iconv -f cp1252 -t utf-8',
-    path, number,
-  )  # fmt: skip
+    path,
+    number,
+  )

@@ -8,6 +8,17 @@ from bert_jax.tokenizers.sentence_piece import SentencePiece
 from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, WordPiece, normalizer
 
 __all__ = [
-  'MAX_WORD_CHARACTERS', 'RESERVED', 'ByteLevel', 'Encoding', 'RustTokenizer', 'SentencePiece',
-  'Tokenizer', 'WordPiece', 'checked', 'in_folder', 'load', 'load_folder', 'normalizer',
-]  # fmt: skip
+  'MAX_WORD_CHARACTERS',
+  'RESERVED',
+  'ByteLevel',
+  'Encoding',
+  'RustTokenizer',
+  'SentencePiece',
+  'Tokenizer',
+  'WordPiece',
+  'checked',
+  'in_folder',
+  'load',
+  'load_folder',
+  'normalizer',
+]

@@ -25,9 +25,13 @@ class ByteLevel(Tokenizer):
   needs = ()  # GPT-2's has <|endoftext|> alone
 
   def __init__(
-    self, pieces: Iterable[str], merges: Iterable[tuple[str, str]], *,
-    add_prefix_space: bool = False, source: str = 'the vocabulary',
-  ):  # fmt: skip
+    self,
+    pieces: Iterable[str],
+    merges: Iterable[tuple[str, str]],
+    *,
+    add_prefix_space: bool = False,
+    source: str = 'the vocabulary',
+  ):
     pieces, merges = list(pieces), [tuple(pair) for pair in merges]
     content = json.dumps(['byte-level', add_prefix_space, pieces, merges])
     super().__init__(pieces, hashlib.sha256(content.encode()).hexdigest(), source)

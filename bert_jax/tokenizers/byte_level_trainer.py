@@ -47,9 +47,12 @@ def train_byte_level(
   rust = tokenizers.Tokenizer(models.BPE())
   rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
   trainer = trainers.BpeTrainer(
-    vocab_size=vocab_size - 1, min_frequency=2, special_tokens=FIRST, show_progress=False,
+    vocab_size=vocab_size - 1,
+    min_frequency=2,
+    special_tokens=FIRST,
+    show_progress=False,
     initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-  )  # fmt: skip
+  )
   rust.train_from_iterator(repeated(lines, times), trainer)
   ids = rust.get_vocab(with_added_tokens=True)
   pieces = sorted(ids, key=ids.get)

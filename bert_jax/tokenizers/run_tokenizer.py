@@ -38,8 +38,10 @@ def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]
     if lower != settings.do_lower_case:
       log.warning(
         'text is %s, as the vocabulary of %s asks, although tokenizer.do_lower_case is %s',
-        'lower-cased' if lower else 'not lower-cased', folder, settings.do_lower_case,
-      )  # fmt: skip
+        'lower-cased' if lower else 'not lower-cased',
+        folder,
+        settings.do_lower_case,
+      )
     if Path(settings.path).is_file() and from_path().fingerprint != tokenizer.fingerprint:
       raise InputError(
         f'tokenizer.path={settings.path} is not the vocabulary of {folder}, whose weights only fit '

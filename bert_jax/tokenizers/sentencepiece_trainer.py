@@ -22,15 +22,26 @@ _SLICE = 4096  # characters; SentencePiece leaves out longer lines
 _LEFT_OUT = str.maketrans('\0\u2585', '  ')  # SentencePiece leaves out lines with these
 _THREADS = 4  # a constant, since unigram's sums depend on how the words are dealt to threads
 _RESERVED_IDS = dict(
-  pad_id=0, pad_piece='[PAD]', unk_id=1, unk_piece='[UNK]', bos_id=-1, eos_id=-1,
+  pad_id=0,
+  pad_piece='[PAD]',
+  unk_id=1,
+  unk_piece='[UNK]',
+  bos_id=-1,
+  eos_id=-1,
   control_symbols=['[CLS]', '[SEP]', '[MASK]'],  # 2, 3, 4
-)  # fmt: skip
+)
 
 
 def train_sentencepiece(
-  texts: Texts, path: str | Path, *, vocab_size: int, model_type: str = 'unigram',
-  do_lower_case: bool = False, character_coverage: float = 0.99999, sampling: float = 1.0,
-) -> dict[str, Any]:  # fmt: skip
+  texts: Texts,
+  path: str | Path,
+  *,
+  vocab_size: int,
+  model_type: str = 'unigram',
+  do_lower_case: bool = False,
+  character_coverage: float = 0.99999,
+  sampling: float = 1.0,
+) -> dict[str, Any]:
   """Writes a SentencePiece model (model_type 'unigram' or 'bpe') and returns what was counted.
   The ids are [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4, then pieces; no text produces the
   reserved ones. The text is held in memory (46 MB of English: 1.1 GB, half a minute; unigram takes

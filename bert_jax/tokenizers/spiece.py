@@ -57,17 +57,29 @@ def content(path: Path, data: bytes) -> dict[str, Any]:
     'truncation': None,
     'padding': None,
     'added_tokens': [
-      dict(id=i, content=pieces[i], single_word=False, lstrip=pieces[i] == '[MASK]', rstrip=False,
-           normalized=False, special=True)
-      for i in ids if model.is_unknown(i) or model.is_control(i)
+      dict(
+        id=i,
+        content=pieces[i],
+        single_word=False,
+        lstrip=pieces[i] == '[MASK]',
+        rstrip=False,
+        normalized=False,
+        special=True,
+      )
+      for i in ids
+      if model.is_unknown(i) or model.is_control(i)
     ],
     'normalizer': {'type': 'Sequence', 'normalizers': steps},
     'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': [{'type': 'WhitespaceSplit'}, space]},
     'post_processor': None,
     'decoder': space,
-    'model': {'type': 'Unigram', 'unk_id': model.unk_id(), 'byte_fallback': False,
-              'vocab': [list(pair) for pair in zip(pieces, scores, strict=True)]},
-  }  # fmt: skip
+    'model': {
+      'type': 'Unigram',
+      'unk_id': model.unk_id(),
+      'byte_fallback': False,
+      'vocab': [list(pair) for pair in zip(pieces, scores, strict=True)],
+    },
+  }
 
 
 def _replace(old, new):

@@ -62,8 +62,9 @@ def of_content(path, content):
     if mask.get('lstrip') is False:
       log.warning(
         '%s leaves the blank before <mask> to the text; here it belongs to the mask, as in the '
-        'releases of RoBERTa, so ids beside masks differ from theirs', path,
-      )  # fmt: skip
+        'releases of RoBERTa, so ids beside masks differ from theirs',
+        path,
+      )
     return ByteLevel(pieces, merges, add_prefix_space=blank, source=str(path))
   return RustTokenizer(content, pieces, source=str(path))
 
@@ -85,13 +86,33 @@ def read_pair(vocabulary: Path, merges: Path):
 
 def _gpt(pieces, pairs):
   """The tokenizer.json of a GPT (Radford et al. 2018): words as BERT's, in lower case."""
-  unknown = dict(id=pieces.index('<unk>'), content='<unk>', special=True, single_word=False,
-                 lstrip=False, rstrip=False, normalized=False)  # fmt: skip
-  normalizer = dict(type='BertNormalizer', clean_text=True, handle_chinese_chars=True,
-                    strip_accents=None, lowercase=True)  # fmt: skip
-  model = dict(type='BPE', dropout=None, unk_token='<unk>', continuing_subword_prefix='',
-               end_of_word_suffix=_END, fuse_unk=False, byte_fallback=False,
-               vocab={piece: i for i, piece in enumerate(pieces)}, merges=pairs)  # fmt: skip
+  unknown = dict(
+    id=pieces.index('<unk>'),
+    content='<unk>',
+    special=True,
+    single_word=False,
+    lstrip=False,
+    rstrip=False,
+    normalized=False,
+  )
+  normalizer = dict(
+    type='BertNormalizer',
+    clean_text=True,
+    handle_chinese_chars=True,
+    strip_accents=None,
+    lowercase=True,
+  )
+  model = dict(
+    type='BPE',
+    dropout=None,
+    unk_token='<unk>',
+    continuing_subword_prefix='',
+    end_of_word_suffix=_END,
+    fuse_unk=False,
+    byte_fallback=False,
+    vocab={piece: i for i, piece in enumerate(pieces)},
+    merges=pairs,
+  )
   return {
     'version': '1.0',
     'truncation': None,

@@ -32,9 +32,14 @@ class WordPiece(Tokenizer):
   """Greedy longest match first within words; a piece that continues a word starts with ##."""
 
   def __init__(
-    self, pieces: Iterable[str], *, do_lower_case: bool = True, tokenize_chinese_chars: bool = True,
-    strip_accents: bool | None = None, source: str = 'the vocabulary',
-  ):  # fmt: skip
+    self,
+    pieces: Iterable[str],
+    *,
+    do_lower_case: bool = True,
+    tokenize_chinese_chars: bool = True,
+    strip_accents: bool | None = None,
+    source: str = 'the vocabulary',
+  ):
     pieces = list(pieces)
     for name in RESERVED:  # some copies of bert-base-uncased spell them [unk]; write them one way
       pieces[find_reserved(pieces, name, source)] = name

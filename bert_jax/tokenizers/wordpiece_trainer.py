@@ -28,9 +28,15 @@ _FIRST_SYMBOL = 0x10000  # symbols for SentencePiece lie above every character i
 
 
 def train_wordpiece(
-  texts: Texts, path: str | Path, *, vocab_size: int, do_lower_case: bool = True,
-  tokenize_chinese_chars: bool = True, character_coverage: float = 0.99999, sampling: float = 1.0,
-) -> dict[str, Any]:  # fmt: skip
+  texts: Texts,
+  path: str | Path,
+  *,
+  vocab_size: int,
+  do_lower_case: bool = True,
+  tokenize_chinese_chars: bool = True,
+  character_coverage: float = 0.99999,
+  sampling: float = 1.0,
+) -> dict[str, Any]:
   """Writes a vocab.txt of exactly vocab_size lines and returns what was counted on the way.
 
   The lines are [PAD] [UNK] [CLS] [SEP] [MASK], each kept character as `x`, each again as `##x` (but
@@ -129,11 +135,21 @@ def _merges(words: dict[str, int], alphabet: list[str], number: int) -> list[str
     table = Path(folder) / 'words.tsv'
     table.write_bytes(''.join(f'{symbols}\t{n}\n' for symbols, n in rows).encode())
     model = train_model(
-      input=str(table), input_format='tsv', model_type='bpe', vocab_size=1 + symbols + number,
-      hard_vocab_limit=False, character_coverage=1.0, normalization_rule_name='identity',
-      add_dummy_prefix=False, remove_extra_whitespaces=False, split_by_unicode_script=False,
-      split_by_number=False, max_sentencepiece_length=MAX_WORD_CHARACTERS, bos_id=-1, eos_id=-1,
-    )  # fmt: skip
+      input=str(table),
+      input_format='tsv',
+      model_type='bpe',
+      vocab_size=1 + symbols + number,
+      hard_vocab_limit=False,
+      character_coverage=1.0,
+      normalization_rule_name='identity',
+      add_dummy_prefix=False,
+      remove_extra_whitespaces=False,
+      split_by_unicode_script=False,
+      split_by_number=False,
+      max_sentencepiece_length=MAX_WORD_CHARACTERS,
+      bos_id=-1,
+      eos_id=-1,
+    )
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
   merged = []
   for i in range(1, processor.get_piece_size()):  # 0 is its <unk>

@@ -17,9 +17,14 @@ def parser(tool, description, **settings):
 
 def add_text(add):
   """Adds the arguments that say which text is read, and how; add: a parser's add_argument."""
-  add('--input', action='append', required=True, metavar='[LANGUAGE=]SPEC',
-      help='file, glob, folder or tfds:NAME[:SPLIT]; may be repeated; {language} in it stands for '
-      'each of --languages')  # fmt: skip
+  add(
+    '--input',
+    action='append',
+    required=True,
+    metavar='[LANGUAGE=]SPEC',
+    help='file, glob, folder or tfds:NAME[:SPLIT]; may be repeated; {language} in it stands for '
+    'each of --languages',
+  )
   add('--languages', default='', help='a,b,c, or a file with one a line')
   add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl, wiki, wikitext')
   add('--text-field', default='text', help='of a JSONL or TFDS record')

@@ -82,26 +82,36 @@ HELP = {
 PROGRAMS = {  # {command: (its function, {argument: its default; None: it is required})}
   'all': (bench_all.everything, dict(json='', corpus='', train='', vocab='', only='')),
   'prepare': (bench_data.prepare, dict(vocab=None, processes=arguments.cores())),
-  'loading': (bench_data.loading,
-              dict(corpus=None, seq_length=128, batch_size=256, seconds=3.0, processes=4)),
-  'waiting': (bench_data.waiting,
-              dict(corpus=None, size='tiny', seq_length=128, batch_size=32, steps=60)),
+  'loading': (
+    bench_data.loading,
+    dict(corpus=None, seq_length=128, batch_size=256, seconds=3.0, processes=4),
+  ),
+  'waiting': (
+    bench_data.waiting,
+    dict(corpus=None, size='tiny', seq_length=128, batch_size=32, steps=60),
+  ),
   'planning': (bench_large.planning, {}),
   'examples': (bench_large.examples, dict(examples=200_000)),
-  'pretrain': (bench_pretrain.pretrain,
-               dict(size='base', dtype='', batch_size=64, seq_length=128, steps=20)),
-  'batches': (bench_pretrain.batches,
-              dict(size='mini', dtype='', batch_size=8, seq_length=128, steps=16)),
+  'pretrain': (
+    bench_pretrain.pretrain,
+    dict(size='base', dtype='', batch_size=64, seq_length=128, steps=20),
+  ),
+  'batches': (
+    bench_pretrain.batches,
+    dict(size='mini', dtype='', batch_size=8, seq_length=128, steps=16),
+  ),
   'memory': (bench_start.memory, dict(size='base')),
   'finetune': (bench_finetune.finetune, dict(train=None, steps=80, batch_size=4)),
   'predict': (bench_answers.predict, dict(size='base', dtype='float32', sentences=1000)),
   'int8': (bench_answers.in_int8, dict(model='', train='', eval='', steps=300, sentences=1000)),
   'start': (bench_start.start, {}),
   'report': (bench_start.report, dict(runs=100)),
-  'generate': (bench_generation.generate,
-               dict(size='gpt2', dtype='float32', tokens=32, prompts=16)),
+  'generate': (
+    bench_generation.generate,
+    dict(size='gpt2', dtype='float32', tokens=32, prompts=16),
+  ),
   'compiled': (bench_compiled.compiled, dict(config=None, topology='')),
-}  # fmt: skip
+}
 PASSED_ON = 'prepare', 'pretrain', 'batches', 'compiled'  # commands that hand further arguments on
 IN_A_PROCESS = {  # {command: its function of one argument, which is JSON}
   '_prepare': bench_data.prepare_once,

@@ -79,57 +79,103 @@ HERE = {
 }
 # (command, the arguments of `all` that it needs and hands on, its aims), on 2 CPU cores.
 MEASUREMENTS = (
-  ('loading', ('corpus',), [
-    Aim('loading, one core', 'tokens/s', least=1e6),
-    Aim('loading, several cores', 'tokens/s a core', least=0.75e6),  # 3 million on four
-    Aim('loading, one core', 'planned in s', most=2.0),
-    Aim('loading, one core', 'resumed in s', most=1.0)]),
+  (
+    'loading',
+    ('corpus',),
+    [
+      Aim('loading, one core', 'tokens/s', least=1e6),
+      Aim('loading, several cores', 'tokens/s a core', least=0.75e6),  # 3 million on four
+      Aim('loading, one core', 'planned in s', most=2.0),
+      Aim('loading, one core', 'resumed in s', most=1.0),
+    ],
+  ),
   ('waiting', ('corpus',), [Aim('waiting', 'share of the time', most=0.02)]),
-  ('planning', (), [
-    Aim('planning', 's more than for 10 MB', most=2.0),
-    Aim('planning', 'GiB at most', most=1.0)]),
+  (
+    'planning',
+    (),
+    [Aim('planning', 's more than for 10 MB', most=2.0), Aim('planning', 'GiB at most', most=1.0)],
+  ),
   ('examples', (), [Aim('examples', 'GiB at most'), Aim('examples', 's to plan a training')]),
   ('prepare', ('input', 'vocab'), [Aim('prepare, 1 process', 'MB/s', least=8)]),
-  ('pretrain --size 6/768 --batch-size 8 --steps 5', (), [
-    Aim('pretrain, 6/768', 'ours / transformers', least=2.0)]),
-  ('pretrain --size base --batch-size 8 --steps 3', (), [
-    Aim('pretrain, base', 'ours / transformers', least=2.0)]),
+  (
+    'pretrain --size 6/768 --batch-size 8 --steps 5',
+    (),
+    [Aim('pretrain, 6/768', 'ours / transformers', least=2.0)],
+  ),
+  (
+    'pretrain --size base --batch-size 8 --steps 3',
+    (),
+    [Aim('pretrain, base', 'ours / transformers', least=2.0)],
+  ),
   ('batches', (), [Aim('a token', 'of the smallest batch', most=1.1)]),
-  ('memory', (), [
-    Aim('training base', 'GiB at most', most=4.0),
-    Aim('training base', 's a save stops it', most=0.3)]),
-  ('finetune', ('train', 'weights', 'cpu'), [
-    Aim('finetune', 'ours / Trainer', least=2.5),
-    Aim('finetune', 'ours / Trainer, group_by_length', least=1.5)]),
-  ('predict', ('weights', 'cpu'), [
-    Aim('one sentence', 'ours / transformers', most=0.5),
-    Aim('one sentence', 'ours / torch.compile', most=1.0),
-    Aim('one sentence', 'ours / ONNX Runtime', most=1.0),
-    Aim('one sentence', 'ours / half of the layers', least=1.6),
-    Aim('1000 sentences', 'ours / half of the layers', least=1.6),
-    Aim('1000 sentences', 'ours / transformers', most=0.25),
-    Aim('one sentence', 'ours / ONNX Runtime, int8'),
-    Aim('1000 sentences', 'ours / ONNX Runtime, int8')]),
-  ('int8', ('train', 'weights', 'cpu'), [
-    Aim(f'{name}:', value)
-    for name in ('bert_jax', 'bert_jax, int8', 'ONNX Runtime', 'ONNX Runtime, int8')
-    for value in ('MB', 'classification_accuracy')]),
-  ('start', (), [
-    Aim('train, base', 'first time', most=15.0),
-    Aim('train, base', 'compiled before', most=5.0),
-    Aim('train, of a run that has ended', 'compiled before', most=5.0),
-    Aim('evaluate', 'compiled before', most=5.0),
-    Aim('predict', 'compiled before', most=3.0)]),
+  (
+    'memory',
+    (),
+    [
+      Aim('training base', 'GiB at most', most=4.0),
+      Aim('training base', 's a save stops it', most=0.3),
+    ],
+  ),
+  (
+    'finetune',
+    ('train', 'weights', 'cpu'),
+    [
+      Aim('finetune', 'ours / Trainer', least=2.5),
+      Aim('finetune', 'ours / Trainer, group_by_length', least=1.5),
+    ],
+  ),
+  (
+    'predict',
+    ('weights', 'cpu'),
+    [
+      Aim('one sentence', 'ours / transformers', most=0.5),
+      Aim('one sentence', 'ours / torch.compile', most=1.0),
+      Aim('one sentence', 'ours / ONNX Runtime', most=1.0),
+      Aim('one sentence', 'ours / half of the layers', least=1.6),
+      Aim('1000 sentences', 'ours / half of the layers', least=1.6),
+      Aim('1000 sentences', 'ours / transformers', most=0.25),
+      Aim('one sentence', 'ours / ONNX Runtime, int8'),
+      Aim('1000 sentences', 'ours / ONNX Runtime, int8'),
+    ],
+  ),
+  (
+    'int8',
+    ('train', 'weights', 'cpu'),
+    [
+      Aim(f'{name}:', value)
+      for name in ('bert_jax', 'bert_jax, int8', 'ONNX Runtime', 'ONNX Runtime, int8')
+      for value in ('MB', 'classification_accuracy')
+    ],
+  ),
+  (
+    'start',
+    (),
+    [
+      Aim('train, base', 'first time', most=15.0),
+      Aim('train, base', 'compiled before', most=5.0),
+      Aim('train, of a run that has ended', 'compiled before', most=5.0),
+      Aim('evaluate', 'compiled before', most=5.0),
+      Aim('predict', 'compiled before', most=3.0),
+    ],
+  ),
   ('report', (), [Aim('report', 'compiled before', most=20.0)]),
-  ('generate', ('cpu',), [
-    Aim('1 x', 'ours / transformers', least=1.0),
-    Aim('16 x', 'ours / transformers', least=1.5)]),
+  (
+    'generate',
+    ('cpu',),
+    [Aim('1 x', 'ours / transformers', least=1.0), Aim('16 x', 'ours / transformers', least=1.5)],
+  ),
   _compiled(DREAM, '', f'{SIX_LAYERS} model.dtype=float32 {ONE_ROW}', ('GiB', -math.inf, 2.0)),
-  _compiled('configs/finetune.py:task=race', 'v5e:1x1', '',
-            ('GB too much', -math.inf, 0.0), ('warnings', -math.inf, 0.0)),
+  _compiled(
+    'configs/finetune.py:task=race',
+    'v5e:1x1',
+    '',
+    ('GB too much', -math.inf, 0.0),
+    ('warnings', -math.inf, 0.0),
+  ),
   _compiled(BASE, 'v5e:1x1', 'batch_size=512 optimizer.accumulation=16', ('MFU', 0.78)),
-  _compiled(BASE, 'v5e:1x1', 'batch_size=128 optimizer.accumulation=16 data.seq_length=512',
-            ('MFU', 0.66)),
+  _compiled(
+    BASE, 'v5e:1x1', 'batch_size=128 optimizer.accumulation=16 data.seq_length=512', ('MFU', 0.66)
+  ),
   _compiled(BASE, 'v5e:4x4', 'batch_size=1024', ('MFU with communication', 0.68)),
   _compiled(BASE, 'v5e:4x4', 'batch_size=2048 mesh.slices=2', ('MFU', 0.60)),
   _compiled(BASE, 'v6e:4x4', 'batch_size=1024', ('MFU', 0.45)),
@@ -138,7 +184,7 @@ MEASUREMENTS = (
   _on_gpu('base', 64, 512),
   _on_gpu('large', 128, 128),
   _on_gpu('large', 32, 512),
-)  # fmt: skip
+)
 
 
 def everything(args):
@@ -163,9 +209,18 @@ def everything(args):
     if not why:
       options = [x for name, value in given.items() for x in _option(name, value)]
       run = subprocess.run(
-        [sys.executable, '-m', 'bert_jax.tools.bench', *command.split(), *options,
-         f'--repeat={args.repeat}'], stdout=subprocess.PIPE, text=True, check=False,
-      )  # fmt: skip
+        [
+          sys.executable,
+          '-m',
+          'bert_jax.tools.bench',
+          *command.split(),
+          *options,
+          f'--repeat={args.repeat}',
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+      )
       measured = [json.loads(line) for line in run.stdout.splitlines() if line[:1] == '{']
       failed += [command] * bool(run.returncode)
       why = 'it failed, see above' if run.returncode else ''

@@ -39,8 +39,11 @@ def predict(args):
     median = lambda side: _median_ms(side, one)
     yield _line(f'one sentence of {SENTENCE} tokens, ms', sides, args.repeat, median)
     # torch.compile would compile for each length.
-    theirs = {name: peers.in_batches(side, BATCH) for name, side in theirs.items()
-              if name != 'torch.compile'}  # fmt: skip
+    theirs = {
+      name: peers.in_batches(side, BATCH)
+      for name, side in theirs.items()
+      if name != 'torch.compile'
+    }
     once = lambda side: peers.seconds(lambda: side(many))
     what = f'{len(many)} sentences of {lengths.mean():.0f} tokens on average, s'
     yield _line(what, ours | theirs, args.repeat, once)
@@ -101,8 +104,9 @@ def in_int8(args):
     sides = {name: x.classify if classifies else x.embed for name, x in ours.items()}
     scores, peer = {}, {}
     for name in sizes:
-      scores[name], _ = evaluate.evaluate(workdir, overrides, out=f'{folder}/{name}',
-                                          in_int8=name.endswith('int8'))  # fmt: skip
+      scores[name], _ = evaluate.evaluate(
+        workdir, overrides, out=f'{folder}/{name}', in_int8=name.endswith('int8')
+      )
     if classifies and peers.installed('torch', 'transformers', *peers.ONNX):
       peer, of_peer = peers.classifiers(whole, Path(folder))
       sizes |= of_peer
@@ -126,9 +130,13 @@ def in_int8(args):
 
 def _of_sst2(args, workdir):
   """The workdir of the 6-layer model after a few steps of SST-2, evaluated on its dev.tsv."""
-  given = [f'--config.data.train={args.train}', f'--config.steps={args.steps}',
-           f'--config.data.eval={Path(args.train).with_name("dev.tsv")}', '--config.epochs=0.0',
-           '--config.log.tensorboard=false']  # fmt: skip
+  given = [
+    f'--config.data.train={args.train}',
+    f'--config.steps={args.steps}',
+    f'--config.data.eval={Path(args.train).with_name("dev.tsv")}',
+    '--config.epochs=0.0',
+    '--config.log.tensorboard=false',
+  ]
   train.train(config_lib.load('configs/finetune.py:task=sst2,size=minilm', given), workdir)
   return workdir
 

@@ -70,8 +70,10 @@ def loading(args):
     with contextlib.closing(socket.create_server(('127.0.0.1', 0))) as free:
       address = f'127.0.0.1:{free.getsockname()[1]}'
     run = {hosts.ADDRESS: address, hosts.COUNT: str(n)} if n > 1 else {}
-    settings = {name: getattr(args, name) for name in (
-      'corpus', 'seq_length', 'batch_size', 'seconds', 'repeat')}  # fmt: skip
+    settings = {
+      name: getattr(args, name)
+      for name in ('corpus', 'seq_length', 'batch_size', 'seconds', 'repeat')
+    }
     processes = [
       peers.in_process('_loading', settings, JAX_PLATFORMS='cpu', **run, **{hosts.INDEX: str(k)})
       for k in range(n)
@@ -148,10 +150,18 @@ def waiting(args):
   steps = max(1, args.steps // parts) * parts
   for name, fields in KINDS.items():
     config = _config(
-      args.corpus, args.seq_length, args.batch_size, args.size, fields, f'--config.steps={steps}',
-      f'--config.log.every={steps // parts}', '--config.log.tensorboard=false',
-      '--config.model.dtype=float32', '--config.optimizer.warmup=0.1', '--config.eval.every=0',
-    )  # fmt: skip
+      args.corpus,
+      args.seq_length,
+      args.batch_size,
+      args.size,
+      fields,
+      f'--config.steps={steps}',
+      f'--config.log.every={steps // parts}',
+      '--config.log.tensorboard=false',
+      '--config.model.dtype=float32',
+      '--config.optimizer.warmup=0.1',
+      '--config.eval.every=0',
+    )
     lines = training_lines(config)
     yield {
       'what': f'waiting, {args.size}, {name} rows, {args.batch_size} x {args.seq_length}',

@@ -54,18 +54,25 @@ def _their_tokens(model, dtype, tokens):
   import transformers
 
   config = transformers.GPT2Config(
-    vocab_size=model.vocab_size, n_positions=model.max_position_embeddings,
-    n_embd=model.hidden_size, n_layer=model.num_hidden_layers, n_head=model.num_attention_heads,
+    vocab_size=model.vocab_size,
+    n_positions=model.max_position_embeddings,
+    n_embd=model.hidden_size,
+    n_layer=model.num_hidden_layers,
+    n_head=model.num_attention_heads,
     eos_token_id=None,
-  )  # fmt: skip
+  )
   gpt = transformers.GPT2LMHeadModel(config).eval().to(getattr(torch, dtype))
 
   @torch.no_grad()
   def write(ids):
     ids = torch.tensor(ids)
     return gpt.generate(
-      ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False,
-      use_cache=True, pad_token_id=0,
-    ).numpy()  # fmt: skip
+      ids,
+      attention_mask=torch.ones_like(ids),
+      max_new_tokens=tokens,
+      do_sample=False,
+      use_cache=True,
+      pad_token_id=0,
+    ).numpy()
 
   return write

@@ -30,17 +30,29 @@ class Simulated(blocks.Index):
     ones = np.ones(512, np.int32)
     names = rng.integers(0, 2**32, 512, np.uint32).view(np.int32)
     return {
-      'names': names, 'characters': 5 * sizes, 'bytes': 5 * sizes, 'document_records': ones,
-      'document_sentences': ones * 16, 'sentences': np.repeat(sizes // 16, 16),
+      'names': names,
+      'characters': 5 * sizes,
+      'bytes': 5 * sizes,
+      'document_records': ones,
+      'document_sentences': ones * 16,
+      'sentences': np.repeat(sizes // 16, 16),
       'record_tokens': sizes // 16 * 16,
-    }  # fmt: skip
+    }
 
 
 def simulated(folder, number):
   """Writes the table of a Simulated of so many blocks; returns the facts of its corpus.json."""
   (folder / 'index').mkdir(parents=True)
-  sizes = dict(shard=0, language=0, documents=512, sentences=512 * 16, records=512, tokens=1 << 18,
-               stored=60_000, crc32=0)  # fmt: skip
+  sizes = dict(
+    shard=0,
+    language=0,
+    documents=512,
+    sentences=512 * 16,
+    records=512,
+    tokens=1 << 18,
+    stored=60_000,
+    crc32=0,
+  )
   table = {name: np.full(number, value, np.int64) for name, value in sizes.items()}
   table['shard'] = np.arange(number) // 61
   data = io.BytesIO()

@@ -93,9 +93,15 @@ def bert_config(model, attention):
   """The BertConfig of transformers that config.model describes."""
   import transformers
 
-  names = ('vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads',
-           'intermediate_size', 'hidden_dropout_prob',
-           'attention_probs_dropout_prob')  # fmt: skip
+  names = (
+    'vocab_size',
+    'hidden_size',
+    'num_hidden_layers',
+    'num_attention_heads',
+    'intermediate_size',
+    'hidden_dropout_prob',
+    'attention_probs_dropout_prob',
+  )
   out = transformers.BertConfig(**{name: model[name] for name in names})
   out._attn_implementation = attention
   return out
@@ -111,9 +117,11 @@ def vectors(model, dtype, folder):
   import transformers
 
   tokenizer = transformers.AutoTokenizer.from_pretrained(str(from_huggingface.locate(SOURCE)))
-  make = lambda attention: transformers.BertModel(
-    bert_config(model, attention), add_pooling_layer=False
-  ).eval().to(getattr(torch, dtype))  # fmt: skip
+  make = lambda attention: (
+    transformers.BertModel(bert_config(model, attention), add_pooling_layer=False)
+    .eval()
+    .to(getattr(torch, dtype))
+  )
   bert = make('sdpa')  # what transformers takes by itself
 
   def by_torch(program):
@@ -159,9 +167,14 @@ def sessions(bert, tokenizer, folder):
   whole, small = map(str, files.values())
   sizes = {name: {0: 'rows', 1: 'tokens'} for name in names} | {'first': {0: 'rows', 1: 'second'}}
   torch.onnx.export(
-    First().eval(), tuple(rows[name] for name in names), whole, input_names=list(names),
-    output_names=['first'], dynamic_axes=sizes, dynamo=False,
-  )  # fmt: skip
+    First().eval(),
+    tuple(rows[name] for name in names),
+    whole,
+    input_names=list(names),
+    output_names=['first'],
+    dynamic_axes=sizes,
+    dynamo=False,
+  )
   quantize_dynamic(whole, small, weight_type=QuantType.QInt8)
   made = {name: onnxruntime.InferenceSession(str(path)) for name, path in files.items()}
   return made, {name: path.stat().st_size for name, path in files.items()}

@@ -13,10 +13,16 @@ def _config(args, batch_size):
   """The config of a size of BERT, in which each row has 15 % of predictions."""
   K = round(0.15 * args.seq_length)
   dtype = args.dtype or ('float32' if jax.default_backend() == 'cpu' else 'bfloat16')
-  return config_lib.load(f'configs/pretrain.py:size={args.size}', [
-    f'--config.batch_size={batch_size}', f'--config.data.seq_length={args.seq_length}',
-    f'--config.masking.max_predictions_per_seq={K}', f'--config.model.dtype={dtype}',
-    *args.rest])  # fmt: skip
+  return config_lib.load(
+    f'configs/pretrain.py:size={args.size}',
+    [
+      f'--config.batch_size={batch_size}',
+      f'--config.data.seq_length={args.seq_length}',
+      f'--config.masking.max_predictions_per_seq={K}',
+      f'--config.model.dtype={dtype}',
+      *args.rest,
+    ],
+  )
 
 
 def pretrain(args):
@@ -124,8 +130,12 @@ def _theirs(config, rows, steps):
   labels = np.full_like(rows['input_ids'], -100)
   at = np.arange(len(labels))[:, None], rows['positions']
   labels[at] = rows['input_ids'][at]
-  arrays = {'input_ids': rows['input_ids'], 'token_type_ids': rows['token_type_ids'],
-            'labels': labels, 'next_sentence_label': rows['labels']}  # fmt: skip
+  arrays = {
+    'input_ids': rows['input_ids'],
+    'token_type_ids': rows['token_type_ids'],
+    'labels': labels,
+    'next_sentence_label': rows['labels'],
+  }
   batch = {name: torch.tensor(x, device=device) for name, x in arrays.items()}
   forward = torch.compile(model) if gpu else model
 

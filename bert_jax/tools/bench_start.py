@@ -21,8 +21,10 @@ VOCABULARY = 30_522
 BETWEEN = 8  # steps from a save to the next, in which the first is written
 BASE = 'configs/pretrain.py:size=base', '--config.model.dtype=float32', '--config.batch_size=8'
 SMALL = 'configs/pretrain.py:runlocal', '--config.steps=20', '--config.eval.every=0'
-MODULE = {name: [sys.executable, '-m', f'bert_jax.{name}'] for name in (
-  'train', 'evaluate', 'predict', 'tools.report')}  # fmt: skip
+MODULE = {
+  name: [sys.executable, '-m', f'bert_jax.{name}']
+  for name in ('train', 'evaluate', 'predict', 'tools.report')
+}
 
 
 def start(args):

@@ -23,12 +23,22 @@ KNOWN = (
 LARGE = 8192  # rows and columns of the matrices whose product calibrates the cycles
 
 # {number of chips: shape of the slice} as the cloud lends them.
-LITE = {1: '1x1', 4: '2x2', 8: '2x4', 16: '4x4', 32: '4x8', 64: '8x8', 128: '8x16',
-        256: '16x16'}  # fmt: skip
+LITE = {1: '1x1', 4: '2x2', 8: '2x4', 16: '4x4', 32: '4x8', 64: '8x8', 128: '8x16', 256: '16x16'}
 FLAT = LITE | {512: '16x32', 1024: '32x32'}
-CUBE = {4: '2x2x1', 8: '2x2x2', 16: '2x2x4', 32: '2x4x4', 64: '4x4x4', 128: '4x4x8', 256: '4x8x8',
-        512: '8x8x8', 1024: '8x8x16', 2048: '8x16x16', 4096: '16x16x16',
-        6144: '16x16x24'}  # fmt: skip
+CUBE = {
+  4: '2x2x1',
+  8: '2x2x2',
+  16: '2x2x4',
+  32: '2x4x4',
+  64: '4x4x4',
+  128: '4x4x8',
+  256: '4x8x8',
+  512: '8x8x8',
+  1024: '8x8x16',
+  2048: '8x16x16',
+  4096: '16x16x16',
+  6144: '16x16x24',
+}
 # {the cloud's accelerator type TYPE-N: (name of the chip, what N counts for each chip, shapes)}
 ACCELERATORS = {
   'v2': ('v2', 2, FLAT),  # of v2 to v5p, N are cores

@@ -150,10 +150,13 @@ def ticking(sentence, every=EVERY):
     def tick():
       while not ended.wait(1 if live else every):
         print(
-          f'\r{sentence}: {time.perf_counter() - started:.0f} s' if live else
-          f'  still compiling after {time.perf_counter() - started:.0f} s',
-          end='' if live else '\n', file=out, flush=True,
-        )  # fmt: skip
+          f'\r{sentence}: {time.perf_counter() - started:.0f} s'
+          if live
+          else f'  still compiling after {time.perf_counter() - started:.0f} s',
+          end='' if live else '\n',
+          file=out,
+          flush=True,
+        )
 
     print(sentence, end='' if live else '\n', file=out, flush=True)
     thread = threading.Thread(target=tick, daemon=True)

@@ -11,9 +11,14 @@ from typing import NamedTuple
 
 UNKNOWN = 2**64 - 1  # the compiler's estimate of what it cannot estimate
 COLLECTIVES = (
-  'all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'ragged-all-to-all',
-  'collective-permute', 'collective-broadcast',
-)  # fmt: skip
+  'all-reduce',
+  'all-gather',
+  'reduce-scatter',
+  'all-to-all',
+  'ragged-all-to-all',
+  'collective-permute',
+  'collective-broadcast',
+)
 # First match wins; matched against JAX's name of an operation, such as
 # jit(train_step)/transpose(jvp(Encoder))/layer_3/attention/query/dot_general. A fusion has the name
 # of its last operation.
@@ -26,7 +31,7 @@ COMPONENTS = (
   ('head', r'MaskedLMHead|Pooler|Classifier|Scorer|/loss/'),
   ('optimizer', r'/optimizer/'),
   ('corruption', r'/corruption/'),
-)  # fmt: skip
+)
 
 _BITS = {'pred': 8, 's4': 4, 'u4': 4, 's2': 2, 'u2': 2, 'bf16': 16, 'token': 0, 'opaque': 0}
 _COMPUTATION = re.compile(r'^(ENTRY )?%?([\w.\-]+) \(.*\{$')
@@ -126,8 +131,12 @@ class Program:
   def choices(self):
     """Names of the conditionals of which several branches have cycles; all of them are counted."""
     of = lambda name: any(i.cycles for i, _ in self.scheduled(name))
-    return [i.name for lines in self.computations.values() for i in lines
-            if i.opcode == 'conditional' and sum(map(of, i.called)) > 1]  # fmt: skip
+    return [
+      i.name
+      for lines in self.computations.values()
+      for i in lines
+      if i.opcode == 'conditional' and sum(map(of, i.called)) > 1
+    ]
 
   def inside(self):
     """Yields (computation, instruction, how often it runs) of everything, in fusions too."""
@@ -136,8 +145,11 @@ class Program:
       name, times = stack.pop()
       for instruction in self.computations[name]:
         yield name, instruction, times
-        stack += [(called, times * self.trips(instruction)) for called in instruction.called
-                  if called in self.computations]  # fmt: skip
+        stack += [
+          (called, times * self.trips(instruction))
+          for called in instruction.called
+          if called in self.computations
+        ]
 
   def cycles(self):
     """{component: estimated cycles}, most first."""

@@ -59,9 +59,15 @@ def folders(target):
 
 
 def convert(
-  source, target, which='latest', positions=0, strict=True, generator=False, languages=(),
+  source,
+  target,
+  which='latest',
+  positions=0,
+  strict=True,
+  generator=False,
+  languages=(),
   verbose=False,
-):  # fmt: skip
+):
   """Converts a source to a target (see above), checks what was written, and says what it is.
   generator: of an ELECTRA run, this in place of the discriminator. languages: codes of those of its
   text, for the model card. verbose: prints the table, and each tensor that is not used."""
@@ -256,15 +262,23 @@ def end_at_once(partial):
 def main(argv=None):
   parser = arguments.parser('convert', __doc__)
   add = parser.add_argument
-  add('--from', dest='source', required=True, metavar='SRC',
-      help='workdir, Hugging Face folder, path of one in a package, hf:NAME on the Hub, or folder '
-      'of a TensorFlow checkpoint')  # fmt: skip
+  add(
+    '--from',
+    dest='source',
+    required=True,
+    metavar='SRC',
+    help='workdir, Hugging Face folder, path of one in a package, hf:NAME on the Hub, or folder '
+    'of a TensorFlow checkpoint',
+  )
   add('--to', required=True, metavar='DST', help='new workdir; hf:OUT or int8:OUT, a new folder')
   add('--which', default='latest', help='of a run: latest, best or a step')
   add('--positions', type=int, help='rows of the position table: cut, or the rest new')
   add('--allow-unused', action='store_true', help='convert although tensors have no place')
-  add('--generator', action='store_true',
-      help='of an ELECTRA run: its generator, a masked language model')  # fmt: skip
+  add(
+    '--generator',
+    action='store_true',
+    help='of an ELECTRA run: its generator, a masked language model',
+  )
   add('--language', default='', metavar='CODE,CODE', help='of its text, for the model card: de,en')
   add('--verbose', action='store_true', help='print a row for each parameter')
   args = parser.parse_args(argv)

@@ -49,21 +49,31 @@ class Subject(NamedTuple):
 
 SUBJECTS = {
   'workdir': Subject(
-    'S', ('text.txt', 'questions.txt'), 'S', train_command('S'),
-    {'evaluate': ('evaluate', '--workdir', 'S'),
-     'evaluate best': ('evaluate', '--workdir', 'S', '--checkpoint', 'best'),
-     'predict': ('predict', '--model', 'S', '--input', 'questions.txt'),
-     'convert': ('convert', '--from', 'S', '--to', 'hf:OUT')},
+    'S',
+    ('text.txt', 'questions.txt'),
+    'S',
+    train_command('S'),
+    {
+      'evaluate': ('evaluate', '--workdir', 'S'),
+      'evaluate best': ('evaluate', '--workdir', 'S', '--checkpoint', 'best'),
+      'predict': ('predict', '--model', 'S', '--input', 'questions.txt'),
+      'convert': ('convert', '--from', 'S', '--to', 'hf:OUT'),
+    },
   ),
   'prepared corpus': Subject(
     'D', ('Q',), 'Q', train_command('Q', 'D'), {'evaluate': ('evaluate', '--workdir', 'Q')}
   ),
   'released folder': Subject(
-    'H', ('text.txt', 'questions.txt'), 'F', train_command('F', init_from='H', steps=3),
-    {'predict': ('predict', '--model', 'H', '--input', 'questions.txt'),
-     'convert': ('convert', '--from', 'H', '--to', 'hf:OUT')},
+    'H',
+    ('text.txt', 'questions.txt'),
+    'F',
+    train_command('F', init_from='H', steps=3),
+    {
+      'predict': ('predict', '--model', 'H', '--input', 'questions.txt'),
+      'convert': ('convert', '--from', 'H', '--to', 'hf:OUT'),
+    },
   ),
-}  # fmt: skip
+}
 
 
 def whole(folder, workdir, started, ended):
@@ -100,9 +110,10 @@ def make(base, name):
     if ended_read.code:
       raise RuntimeError(f'{read} failed without a fault:\n{ended_read.log[-3000:]}')
   return subject._replace(
-    whole=whole(copies['train'], subject.workdir, *ended), others=dict(others),
+    whole=whole(copies['train'], subject.workdir, *ended),
+    others=dict(others),
     expected={read: output for read, (_, output) in expected.items()},
-  )  # fmt: skip
+  )
 
 
 def copy(base, folder, subject):

@@ -95,26 +95,43 @@ def _tables():
   numbers = _table(',', ('label', 'sentence'), *((i / 4, x[:20]) for i, x in enumerate(SENTENCES)))
   gap = _table(
     '\t',
-    ('ID', 'Text', 'Pronoun', 'Pronoun-offset', 'A', 'A-offset', 'A-coref', 'B', 'B-offset',
-     'B-coref', 'URL'),
+    (
+      'ID',
+      'Text',
+      'Pronoun',
+      'Pronoun-offset',
+      'A',
+      'A-offset',
+      'A-coref',
+      'B',
+      'B-offset',
+      'B-coref',
+      'URL',
+    ),
     ('g-1', 'Ann saw Eve when she left.', 'she', 17, 'Ann', 0, 'TRUE', 'Eve', 8, 'FALSE', 'u'),
     ('g-2', 'Ann saw Eve when she left.', 'she', 17, 'Ann', 0, 'FALSE', 'Eve', 8, 'TRUE', 'u'),
-  )  # fmt: skip
+  )
   target = {'span1_text': 'Ann', 'span1_index': 0, 'span2_text': 'she', 'span2_index': 4}
   wsc = [
     {'text': 'Ann saw Eve when she left.', 'target': target, 'label': x, 'idx': x} for x in (0, 1)
   ]
   swag = _table(
-    ',', ('', 'sent1', 'sent2', 'ending0', 'ending1', 'ending2', 'ending3', 'label'),
+    ',',
+    ('', 'sent1', 'sent2', 'ending0', 'ending1', 'ending2', 'ending3', 'label'),
     *((i, '"a, b"', 'She', 'went', 'saw', 'was', 'is', i % 4) for i in range(3)),
-  )  # fmt: skip
+  )
   record = {'premise': 'It rained.', 'choice1': 'a', 'choice2': 'b', 'label': 0}
   copa = [record | {'question': q, 'idx': i} for i, q in enumerate(('cause', 'effect'))]
   dream = [
     [['M: hi', 'W: ho'], [{'question': 'q', 'choice': ['a', 'b', 'c'], 'answer': 'b'}], '5-1']
   ]
-  race = {'article': 'A.', 'questions': ['q _ .'], 'options': [['a', 'b', 'c', 'd']],
-          'answers': ['B'], 'id': 'high1.txt'}  # fmt: skip
+  race = {
+    'article': 'A.',
+    'questions': ['q _ .'],
+    'options': [['a', 'b', 'c', 'd']],
+    'answers': ['B'],
+    'id': 'high1.txt',
+  }
   answer = {'text': 'river', 'answer_start': 4}
   asked = {'id': 'q1', 'question': 'what?', 'answers': [answer]}
   none = {'id': 'q2', 'answers': [], 'is_impossible': True}
@@ -125,9 +142,12 @@ def _tables():
   germeval = '#\tn-tv [2010]\n1\tAda\tB-PER\tO\n2\twent\tO\tO\n\n#\tx [2010]\n1\tParis\tB-LOC\tO\n'
   conllu = '# sent_id = 1\n1\tAda\t_\tNOUN\t_\t_\t0\troot\t_\t_\n1-2\tx\t_\t_\t_\t_\t_\t_\t_\t_\n2\tsaw\t_\tVERB\t_\t_\t1\tx\t_\t_\n\n'  # noqa: E501
   of = {
-    'classification': classification.read, 'tagging': _conll, 'qa': qa.questions,
-    'choice': choice.read, 'coreference': coreference.read,
-  }  # fmt: skip
+    'classification': classification.read,
+    'tagging': _conll,
+    'qa': qa.questions,
+    'choice': choice.read,
+    'coreference': coreference.read,
+  }
   for name, file, content, objective, fields in (
     ('TSV', 'a.tsv', plain, 'classification', {'table.eval_share': 0.25}),
     ('CSV', 'a.csv', quoted, 'classification', {}),
@@ -159,10 +179,12 @@ def _tables():
 def _texts():
   wiki = f'<doc id="1" url="u" title="A">\nA\n\n{SENTENCES[0]}\n</doc>\n' * 2
   for name, text in (
-    ('a.txt', TEXT), ('a.md', f'# A\n\n{TEXT}\n## B #\n\n{TEXT}---\n'), ('wiki_00', wiki),
+    ('a.txt', TEXT),
+    ('a.md', f'# A\n\n{TEXT}\n## B #\n\n{TEXT}---\n'),
+    ('wiki_00', wiki),
     ('a.tokens', f' \n = A = \n \n {TEXT} = = B = = \n {TEXT}'),
     ('a.jsonl', _jsonl({'text': TEXT}, {'text': 'x', 'n': 1}).decode()),
-  ):  # fmt: skip
+  ):
     yield Format(f'text {name}', {name: text.encode()}, _documents)
 
 
@@ -264,8 +286,11 @@ def _made():
     prepare.run(
       prepare.parser().parse_args([*args, '--out', str(folder / 'c'), '--processes', '1'])
     )
-    files = {str(x.relative_to(folder / 'c')): x.read_bytes()
-             for x in (folder / 'c').rglob('*') if x.is_file()}  # fmt: skip
+    files = {
+      str(x.relative_to(folder / 'c')): x.read_bytes()
+      for x in (folder / 'c').rglob('*')
+      if x.is_file()
+    }
     yield Format('prepared corpus', files, _corpus)
     train_sentencepiece(SENTENCES * 20, folder / 'spm.model', vocab_size=40)
     yield Format('SentencePiece', {'spm.model': (folder / 'spm.model').read_bytes()}, _tokenizer)
@@ -276,11 +301,12 @@ def formats():
   """[Format, ...], always in the same order."""
   model = config_lib.nested({name: x.default for name, x in config_lib.SHARED.items()}).model
   whole = {
-    'version': '1.0', 'added_tokens': [{'id': 0, 'content': '[PAD]', 'special': True}],
+    'version': '1.0',
+    'added_tokens': [{'id': 0, 'content': '[PAD]', 'special': True}],
     'normalizer': {'type': 'BertNormalizer', 'lowercase': True, 'clean_text': True},
     'pre_tokenizer': {'type': 'BertPreTokenizer'},
     'model': {'type': 'WordPiece', 'vocab': {x: i for i, x in enumerate(PIECES)}},
-  }  # fmt: skip
+  }
   released = {'model_type': 'bert', 'architectures': ['BertForMaskedLM'], 'id2label': {'0': 'a'}}
   released |= {name: model[name] for name in config_json.SIZES}
   weights = safetensors.numpy.save({'w': np.ones((2, 3), np.float32), 'b': np.zeros(3, np.int64)})
@@ -290,18 +316,25 @@ def formats():
     *_texts(),
     *_tables(),
     *_made(),
-    Format('vocab.txt', {'vocab.txt': VOCAB.encode(), 'tokenizer_config.json': settings},
-           _tokenizer),
+    Format(
+      'vocab.txt', {'vocab.txt': VOCAB.encode(), 'tokenizer_config.json': settings}, _tokenizer
+    ),
     Format('tokenizer.json', {'tokenizer.json': json.dumps(whole).encode()}, _tokenizer),
-    Format('lexicon', {'a.txt': '\n'.join(WORDS).encode()},
-           lambda folder: Lexicon(folder / 'a.txt', True).matches(SENTENCES[0])),
+    Format(
+      'lexicon',
+      {'a.txt': '\n'.join(WORDS).encode()},
+      lambda folder: Lexicon(folder / 'a.txt', True).matches(SENTENCES[0]),
+    ),
     Format('config.json', {'config.json': json.dumps(released).encode()}, _released),
     Format('config.json of a run', {'config.json': run}, workdirs.read_config),
-    Format('config.py', {'config.py': CONFIG.encode()},
-           lambda folder: config_lib.load(str(folder / 'config.py'))),
+    Format(
+      'config.py',
+      {'config.py': CONFIG.encode()},
+      lambda folder: config_lib.load(str(folder / 'config.py')),
+    ),
     Format('safetensors', {'model.safetensors': weights}, tensor_files.read),
     Format('.bin', _pickle, tensor_files.read),
     Format('TensorFlow', _bundle, tensor_files.read),
     *(Format(*those, _released) for those in fault_released.configs(released)),
     *(Format(*those, _tokenizer) for those in fault_released.vocabularies()),
-  ]  # fmt: skip
+  ]

@@ -17,8 +17,12 @@ from bert_jax.tools.fault_runs import Run, lines, run, steps, train_command
 
 KILLED = ('reading', 'compiling', 'training', 'saving', 'evaluating', 'closing')
 KILLS = 2  # in a case
-SIGNALS = (('SIGTERM', [signal.SIGTERM]), ('SIGHUP', [signal.SIGHUP]), ('Ctrl-C', [signal.SIGINT]),
-           ('Ctrl-C twice', [signal.SIGINT, signal.SIGINT]))  # fmt: skip
+SIGNALS = (
+  ('SIGTERM', [signal.SIGTERM]),
+  ('SIGHUP', [signal.SIGHUP]),
+  ('Ctrl-C', [signal.SIGINT]),
+  ('Ctrl-C twice', [signal.SIGINT, signal.SIGINT]),
+)
 EVERY = 2  # steps between checkpoints of a run whose numbers overflow
 TRAIN = train_command('W')
 W = 'W'
@@ -245,6 +249,11 @@ def lost_process(folder, whole, seconds, number, rng):
 
 
 KINDS = {
-  'kill': killed, 'signal': signalled, 'disk': full_disk, 'two': second_run, 'finite': not_finite,
-  'devices': devices, 'processes': lost_process,
-}  # fmt: skip
+  'kill': killed,
+  'signal': signalled,
+  'disk': full_disk,
+  'two': second_run,
+  'finite': not_finite,
+  'devices': devices,
+  'processes': lost_process,
+}

@@ -11,17 +11,26 @@ ROPES = {
 }
 FAMILIES = {  # {model_type: what its config.json says besides that of a BERT}
   'modernbert': {
-    'layer_types': [FULL, *[SLIDING] * 11], 'rope_parameters': ROPES, 'local_attention': 128,
-    'global_attn_every_n_layers': 12, 'norm_bias': False,
+    'layer_types': [FULL, *[SLIDING] * 11],
+    'rope_parameters': ROPES,
+    'local_attention': 128,
+    'global_attn_every_n_layers': 12,
+    'norm_bias': False,
   },
   'albert': {'num_hidden_groups': 1, 'inner_group_num': 1, 'embedding_size': 128},
   'gpt2': {'n_embd': 8, 'n_layer': 2, 'n_head': 2, 'n_positions': 16, 'n_inner': None},
   'bart': {
-    'd_model': 8, 'encoder_layers': 2, 'encoder_attention_heads': 2, 'encoder_ffn_dim': 16,
-    'decoder_layers': 2, 'decoder_attention_heads': 2, 'decoder_ffn_dim': 16,
-    'is_encoder_decoder': True, 'decoder_start_token_id': 2,
+    'd_model': 8,
+    'encoder_layers': 2,
+    'encoder_attention_heads': 2,
+    'encoder_ffn_dim': 16,
+    'decoder_layers': 2,
+    'decoder_attention_heads': 2,
+    'decoder_ffn_dim': 16,
+    'is_encoder_decoder': True,
+    'decoder_start_token_id': 2,
   },
-}  # fmt: skip
+}
 
 
 def configs(bert):
@@ -42,19 +51,42 @@ def vocabularies():
   files = {'vocab.json': json.dumps(vocabulary).encode(), 'merges.txt': '\n'.join(lines).encode()}
   yield 'vocab.json', files
   added = [
-    {'id': i, 'content': piece, 'special': True, 'single_word': False, 'lstrip': False,
-     'rstrip': False, 'normalized': False} for i, piece in enumerate(special)
-  ]  # fmt: skip
-  by_bytes = {'type': 'ByteLevel', 'add_prefix_space': False, 'trim_offsets': True,
-              'use_regex': True}  # fmt: skip
+    {
+      'id': i,
+      'content': piece,
+      'special': True,
+      'single_word': False,
+      'lstrip': False,
+      'rstrip': False,
+      'normalized': False,
+    }
+    for i, piece in enumerate(special)
+  ]
+  by_bytes = {
+    'type': 'ByteLevel',
+    'add_prefix_space': False,
+    'trim_offsets': True,
+    'use_regex': True,
+  }
   whole = {
-    'version': '1.0', 'truncation': None, 'padding': None, 'added_tokens': added,
-    'normalizer': {'type': 'NFC'}, 'pre_tokenizer': by_bytes, 'post_processor': None,
+    'version': '1.0',
+    'truncation': None,
+    'padding': None,
+    'added_tokens': added,
+    'normalizer': {'type': 'NFC'},
+    'pre_tokenizer': by_bytes,
+    'post_processor': None,
     'decoder': by_bytes,
     'model': {
-      'type': 'BPE', 'dropout': None, 'unk_token': None, 'continuing_subword_prefix': None,
-      'end_of_word_suffix': None, 'fuse_unk': False, 'byte_fallback': False,
-      'vocab': vocabulary, 'merges': merges,
+      'type': 'BPE',
+      'dropout': None,
+      'unk_token': None,
+      'continuing_subword_prefix': None,
+      'end_of_word_suffix': None,
+      'fuse_unk': False,
+      'byte_fallback': False,
+      'vocab': vocabulary,
+      'merges': merges,
     },
-  }  # fmt: skip
+  }
   yield 'tokenizer.json of bytes', {'tokenizer.json': json.dumps(whole).encode()}

@@ -34,8 +34,13 @@ SECONDS = 150  # after which a run counts as stuck
 LONGEST = 1500  # characters of a sentence
 LOST_SECONDS = 10  # after which a process of two counts as lost here
 CONFIG = f'--config={Path(__file__).parents[2] / "configs" / "pretrain.py"}:runlocal'
-PROGRAMS = {'train': train, 'evaluate': evaluate, 'predict': predict, 'convert': convert,
-            'prepare': prepare}  # fmt: skip
+PROGRAMS = {
+  'train': train,
+  'evaluate': evaluate,
+  'predict': predict,
+  'convert': convert,
+  'prepare': prepare,
+}
 # What a run does while each of these functions runs; the innermost counts.
 PHASES = (
   ('reading', run_setup, 'read_inputs'),
@@ -53,13 +58,25 @@ STEPS = 40
 def train_command(workdir, data='text.txt', **fields):
   """The command line of the tiny run."""
   fields = {
-    'data.train': data, 'corpus.eval_share': 0.2, 'model.vocab_size': 120, 'batch_size': 8,
-    'model.num_hidden_layers': 2, 'model.hidden_size': 16, 'model.num_attention_heads': 2,
-    'model.intermediate_size': 32, 'model.max_position_embeddings': 32, 'data.seq_length': 32,
-    'masking.max_predictions_per_seq': 5, 'steps': STEPS, 'eval.every': 10, 'eval.batches': 0,
-    'checkpoint.every': 5, 'checkpoint.keep_latest': 3, 'checkpoint.best_metric': 'mlm',
+    'data.train': data,
+    'corpus.eval_share': 0.2,
+    'model.vocab_size': 120,
+    'batch_size': 8,
+    'model.num_hidden_layers': 2,
+    'model.hidden_size': 16,
+    'model.num_attention_heads': 2,
+    'model.intermediate_size': 32,
+    'model.max_position_embeddings': 32,
+    'data.seq_length': 32,
+    'masking.max_predictions_per_seq': 5,
+    'steps': STEPS,
+    'eval.every': 10,
+    'eval.batches': 0,
+    'checkpoint.every': 5,
+    'checkpoint.keep_latest': 3,
+    'checkpoint.best_metric': 'mlm',
     'log.every': 1,
-  } | {name.replace('__', '.'): value for name, value in fields.items()}  # fmt: skip
+  } | {name.replace('__', '.'): value for name, value in fields.items()}
   named = (f'--config.{name}={value}' for name, value in fields.items())
   return 'train', CONFIG, '--workdir', workdir, *named
 

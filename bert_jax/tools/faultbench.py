@@ -43,17 +43,27 @@ from bert_jax.tools import arguments, fault_files, fault_inputs, fault_kinds, fa
 OUTCOMES = ('survived', 'named', 'silent', 'tracebacks', 'lost')
 SUBJECTS = {'workdir': 'workdir', 'corpus': 'prepared corpus', 'released': 'released folder'}
 CASES = {  # {kind: cases of --quick, and of a campaign}
-  'kill': (9, 56), 'signal': (6, 36), 'workdir': (18, 190), 'corpus': (6, 70),
-  'released': (6, 70), 'disk': (2, 12), 'two': (2, 9), 'finite': (1, 8), 'devices': (1, 4),
-  'processes': (1, 6), 'inputs': (2, 10),
-}  # fmt: skip
+  'kill': (9, 56),
+  'signal': (6, 36),
+  'workdir': (18, 190),
+  'corpus': (6, 70),
+  'released': (6, 70),
+  'disk': (2, 12),
+  'two': (2, 9),
+  'finite': (1, 8),
+  'devices': (1, 4),
+  'processes': (1, 6),
+  'inputs': (2, 10),
+}
 INPUTS = 1000  # in a case
 ENVIRONMENT = {  # of the runs; small programs that run for a few steps need no fast code
-  'JAX_PLATFORMS': 'cpu', 'OPENBLAS_NUM_THREADS': '1', 'TOKENIZERS_PARALLELISM': 'false',
+  'JAX_PLATFORMS': 'cpu',
+  'OPENBLAS_NUM_THREADS': '1',
+  'TOKENIZERS_PARALLELISM': 'false',
   'XLA_FLAGS': '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true',
   'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
   'JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES': '-1',
-}  # fmt: skip
+}
 
 
 def begin(base):

@@ -149,8 +149,10 @@ def largest_batch(config, devices, chip):
   low, high, step = 0, max(1, min(config.batch_size // unit, MOST_ROWS)), 0
   log.info(
     'searching the largest batch_size, from %d to %d and to within a sixteenth: usually 4 to 8 '
-    'compilations', high * unit, MOST_ROWS * unit,
-  )  # fmt: skip
+    'compilations',
+    high * unit,
+    MOST_ROWS * unit,
+  )
 
   def attempt(rows):
     report = preflight(changed(config, {'batch_size': rows * unit}), devices, chip)
@@ -266,8 +268,12 @@ def main(argv=None):
   more = 'Any field of the config is set as --config.NAME=VALUE.'
   parser = arguments.parser('preflight', __doc__, epilog=more)
   parser.add_argument('--config', required=True, metavar='FILE[:ARGS]')
-  parser.add_argument('--topology', required=True, metavar='CHIP:AxB',
-                      help='such as v5e:4x4, or a name of the cloud: v5litepod-16')  # fmt: skip
+  parser.add_argument(
+    '--topology',
+    required=True,
+    metavar='CHIP:AxB',
+    help='such as v5e:4x4, or a name of the cloud: v5litepod-16',
+  )
   parser.add_argument('--slices', type=int, help='of that topology, joined by DCN')
   parser.add_argument('--price', type=pods.dollars, help='dollars for a chip-hour')
   parser.add_argument('--spot', type=float, help='price of a spot chip, as a share of --price')
@@ -275,8 +281,9 @@ def main(argv=None):
   either = parser.add_mutually_exclusive_group()
   either.add_argument('--sweep', choices=SWEEPS, help='compare variants in one table')
   either.add_argument('--largest-batch', action='store_true', help='search it')
-  either.add_argument('--best', action='store_true',
-                      help='search mesh, accumulation, remat and attention')  # fmt: skip
+  either.add_argument(
+    '--best', action='store_true', help='search mesh, accumulation, remat and attention'
+  )
   args, overrides = parser.parse_known_args(argv)
   with config_lib.command_line():
     pods.check_money(args.price, args.spot, args.sweep)

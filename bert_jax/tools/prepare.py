@@ -155,16 +155,23 @@ def parser():
   parser = arguments.parser('prepare', __doc__)
   add = parser.add_argument
   arguments.add_text(add)
-  add('--vocab', required=True,
-      help='folder of tools.vocab or of a model, hf:NAME, vocab.txt or *.model')
+  add(
+    '--vocab',
+    required=True,
+    help='folder of tools.vocab or of a model, hf:NAME, vocab.txt or *.model',
+  )
   add('--cased', action='store_true', help='--vocab is a vocab.txt that is cased')
   add('--out', required=True, help='folder of the corpus; an unfinished one is resumed')
   add('--segmenter', default='', choices=('', 'jieba'), help='marks whole words of Chinese')
   add('--phrases', default='', metavar='FILE', help='lexicon of phrases, one a line')
   add('--entities', default='', metavar='FILE', help='lexicon of entities, one a line')
   add('--min-characters', type=int, default=0, help='leave out shorter documents')
-  add('--duplicates', default='keep', choices=('keep', 'exact', 'near'),
-      help='remove repeated documents; near: by MinHash (530 bytes a document)')  # fmt: skip
+  add(
+    '--duplicates',
+    default='keep',
+    choices=('keep', 'exact', 'near'),
+    help='remove repeated documents; near: by MinHash (530 bytes a document)',
+  )
   add('--near-threshold', type=float, default=0.8, help='Jaccard similarity of near duplicates')
   add('--processes', type=int, default=arguments.cores(), help='default: one per core')
   add('--shard-mb', type=int, default=64, help='text in a shard of the output')

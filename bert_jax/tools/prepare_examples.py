@@ -59,9 +59,13 @@ def prepare(config, vocab, out):
   problems.log()
   seconds = time.perf_counter() - started
   log.info(
-    '%s: %s examples of %s tokens in %.0f s, %s a second', out, f'{meta["examples"]:,}',
-    f'{meta["tokens"]:,}', seconds, f'{meta["examples"] / seconds:,.0f}',
-  )  # fmt: skip
+    '%s: %s examples of %s tokens in %.0f s, %s a second',
+    out,
+    f'{meta["examples"]:,}',
+    f'{meta["tokens"]:,}',
+    seconds,
+    f'{meta["examples"] / seconds:,.0f}',
+  )
   return meta
 
 

@@ -69,10 +69,16 @@ class Maker:
     whole = '\n'.join(document.sentences)
     messages, sizes = self.serialize(document.name, self.settings.languages[language], record)
     return shards.Item(
-      document.name, language, size_of(document.sentences), record.tokens, messages, sizes,
-      record.sentences, self.key(whole),
+      document.name,
+      language,
+      size_of(document.sentences),
+      record.tokens,
+      messages,
+      sizes,
+      record.sentences,
+      self.key(whole),
       self.signer.signature(whole) if self.signer else None,
-    )  # fmt: skip
+    )
 
 
 def blocks(settings):

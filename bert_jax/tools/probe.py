@@ -92,8 +92,14 @@ def in_each_language(spec, languages):
 
 def settings_of(args, pairs):
   """What decides a result besides the weights."""
-  contents = [*(path for spec in (*args.conllu, *args.text, *args.reference)
-                for _, part in files.parts(spec) for path in _files(part))]  # fmt: skip
+  contents = [
+    *(
+      path
+      for spec in (*args.conllu, *args.text, *args.reference)
+      for _, part in files.parts(spec)
+      for path in _files(part)
+    )
+  ]
   names = 'conllu', 'text', 'reference', 'sentences', 'words', 'attention_sentences', 'only'
   out = {name: getattr(args, name) for name in names} | {'pairs': args.pairs}
   out['data'] = zlib.crc32(repr([*contents, pairs]).encode())
@@ -130,17 +136,23 @@ def table(results):
     every = result.get('losses', {}).get('all', {})
     accuracy = result.get('layers', {}).get('accuracy', [])
     best = max(range(len(accuracy)), key=accuracy.__getitem__, default='')
-    rows.append((
-      str(result['step']), *(_shown(every.get(name)) for name in ('loss', 'unigram', 'bigram')),
-      _shown(result.get('pairs', {}).get('accuracy')), str(best),
-      _shown(accuracy[best] if accuracy else None),
-    ))  # fmt: skip
+    rows.append(
+      (
+        str(result['step']),
+        *(_shown(every.get(name)) for name in ('loss', 'unigram', 'bigram')),
+        _shown(result.get('pairs', {}).get('accuracy')),
+        str(best),
+        _shown(accuracy[best] if accuracy else None),
+      )
+    )
   lines, last = arguments.aligned(rows), results[-1]
   for name in ('by_pos', 'by_frequency', 'by_language'):
     if groups := last.get('losses', {}).get(name):
       rows = [(name.replace('_', ' '), 'pieces', 'loss', 'unigram', 'bigram')]
-      rows += [(key, f'{g["pieces"]:,}', *(_shown(g[x]) for x in ('loss', 'unigram', 'bigram')))
-               for key, g in groups.items()]  # fmt: skip
+      rows += [
+        (key, f'{g["pieces"]:,}', *(_shown(g[x]) for x in ('loss', 'unigram', 'bigram')))
+        for key, g in groups.items()
+      ]
       lines += ['', *arguments.aligned(rows)]
   for name in ('by_term', 'by_uid'):
     if groups := last.get('pairs', {}).get(name):
@@ -150,8 +162,10 @@ def table(results):
     rows = [('layer', 'part of speech', 'control')]
     pairs = zip(layers['accuracy'], layers['control'])
     rows += [(str(n), _shown(a), _shown(b)) for n, (a, b) in enumerate(pairs)]
-    rows += [('majority', _shown(layers['majority']), ''),
-             ("the word's usual tag", _shown(layers['of_the_word']), '')]  # fmt: skip
+    rows += [
+      ('majority', _shown(layers['majority']), ''),
+      ("the word's usual tag", _shown(layers['of_the_word']), ''),
+    ]
     lines += ['', *arguments.aligned(rows)]
   if heads := last.get('attention'):
     rows = [('attends most to', 'layer', 'head', 'share')]
@@ -221,9 +235,14 @@ def main(argv=None):
   add('--checkpoint', default='latest', help='of a run: latest, best, a step, or all')
   add('--conllu', action='append', default=[], metavar='[LANGUAGE=]SPEC', help='tagged sentences')
   add('--text', action='append', default=[], metavar='[LANGUAGE=]SPEC', help='a sentence a line')
-  add('--reference', action='append', default=[], metavar='SPEC',
-      help='text, a sentence a line, whose unigrams and bigrams are the baselines; default: the '
-      'other half of the sentences')  # fmt: skip
+  add(
+    '--reference',
+    action='append',
+    default=[],
+    metavar='SPEC',
+    help='text, a sentence a line, whose unigrams and bigrams are the baselines; default: the '
+    'other half of the sentences',
+  )
   add('--pairs', action='append', default=[], metavar='SPEC', help="minimal pairs, BLiMP's JSONL")
   add('--sentences', type=int, default=500, help='of each SPEC, and pairs of each file; 0: all')
   add('--words', type=int, default=6000, help='that a linear probe is trained on')

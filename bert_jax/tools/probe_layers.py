@@ -115,11 +115,14 @@ def linear(model, sentences, most, counts):
     for n in layers
   ]
   return {
-    'accuracy': [a for a, _ in accuracies], 'control': [b for _, b in accuracies],
+    'accuracy': [a for a, _ in accuracies],
+    'control': [b for _, b in accuracies],
     'majority': float(np.mean([tag == usual for tag in gold[True]])),
     'of_the_word': float(np.mean([a == b for a, b in zip(guess, gold[True])])),
-    'words_trained': len(gold[False]), 'words_scored': len(gold[True]), 'tags': tags,
-  }  # fmt: skip
+    'words_trained': len(gold[False]),
+    'words_scored': len(gold[True]),
+    'tags': tags,
+  }
 
 
 def _accuracy(x, y, x_scored, y_scored):

@@ -91,8 +91,11 @@ def losses(model, sentences, reference, counts):
   logs = logs_of(model, [s.ids for s in sentences], counts, 'masked pieces')
   base = baselines(sentences, reference, model.tokenizer.vocab_size)
   join = lambda arrays: np.concatenate([*arrays, np.zeros(0)])
-  columns = {'loss': join(logs), 'unigram': join(x for _, x, _ in base),
-             'bigram': join(x for _, _, x in base)}  # fmt: skip
+  columns = {
+    'loss': join(logs),
+    'unigram': join(x for _, x, _ in base),
+    'bigram': join(x for _, _, x in base),
+  }
   frequency = np.digitize(join(x for x, _, _ in base), BANDS)
   names = ['0', *(f'{a}-{b - 1}' for a, b in zip(BANDS, BANDS[1:])), f'{BANDS[-1]}+']
   tags = [s.tags[w] or '_' if s.tags else '' for s in sentences for w in s.word_of]

@@ -80,12 +80,22 @@ def main(argv=None):
   add = parser.add_argument
   add('folder', nargs='+', help='workdir, or a folder of workdirs')
   add('--metric', default='', help='default: what the objective is judged by')
-  add('--baseline', default='', metavar='LABEL|NAME=VALUE|VALUE', help='the arm that others are '
-      "compared to; several fields with ; between them; default: the sweep's")  # fmt: skip
+  add(
+    '--baseline',
+    default='',
+    metavar='LABEL|NAME=VALUE|VALUE',
+    help='the arm that others are '
+    "compared to; several fields with ; between them; default: the sweep's",
+  )
   add('--out', default='', metavar='DIR', help='default: the folder report in the first folder')
   add('--title', default='', help='of the pages; default: the name of the first folder')
-  add('--label', action='append', default=[], metavar='OLD=NEW',
-      help='renames an arm, OLD as for --baseline')  # fmt: skip
+  add(
+    '--label',
+    action='append',
+    default=[],
+    metavar='OLD=NEW',
+    help='renames an arm, OLD as for --baseline',
+  )
   add('--svm', action='store_true', help='TF-IDF + linear SVM beside classifiers')
   add('--picture', default='', metavar='PNG', help='draw the curves of all runs into this file too')
   args = parser.parse_args(argv)

@@ -20,8 +20,12 @@ MARKERS, LINES = 'osD^vPX*', ('-', '--', '-.', ':')
 GREY = (0.299, 0.587, 0.114)  # what red, green and blue add to the lightness (ITU-R BT.601)
 LIGHTEST = 0.75  # what is lighter is hard to see on white
 # {name of a quantity: the label of its axis}
-ALONG = {'step': 'step', 'tokens': 'tokens trained on', 'flops': 'FLOPs of the training',
-         'seconds': 'seconds of training'}  # fmt: skip
+ALONG = {
+  'step': 'step',
+  'tokens': 'tokens trained on',
+  'flops': 'FLOPs of the training',
+  'seconds': 'seconds of training',
+}
 
 
 def colours(count):
@@ -61,8 +65,15 @@ def points(run, metric, split='eval'):
     if line.get(metric) is not None:
       before = known[bisect.bisect_right(known, line['step'], key=lambda x: x[0]) - 1]
       exact = before if before[0] == line['step'] else (0, math.nan, math.nan)
-      out.append({'step': line['step'], 'tokens': exact[1], 'seconds': exact[2],
-                  'flops': flops * line['step'], 'value': line[metric]})  # fmt: skip
+      out.append(
+        {
+          'step': line['step'],
+          'tokens': exact[1],
+          'seconds': exact[2],
+          'flops': flops * line['step'],
+          'value': line[metric],
+        }
+      )
   return out
 
 
@@ -84,8 +95,15 @@ def curve(runs, metric, along, split='eval'):
 
 def draw_line(axis, means, look, label):
   """Draws [(x, mean, its interval or None)] with about 20 markers and a band."""
-  axis.plot([x for x, _, _ in means], [y for _, y, _ in means], label=label, markersize=3.5,
-            linewidth=1.3, markevery=-(-len(means) // 20) or 1, **look)  # fmt: skip
+  axis.plot(
+    [x for x, _, _ in means],
+    [y for _, y, _ in means],
+    label=label,
+    markersize=3.5,
+    linewidth=1.3,
+    markevery=-(-len(means) // 20) or 1,
+    **look,
+  )
   band = [(x, *within) for x, _, within in means if within]
   if band:
     axis.fill_between(*zip(*band), color=look['color'], alpha=0.15, linewidth=0)
@@ -99,8 +117,15 @@ def draw_curves(axis, panel, metric, along):
     draw_line(axis, means, looks(panel)[arm.label], arm.label)
   if level := panel.level(metric):
     axis.axhline(level[0], color='0.45', linestyle=':', linewidth=1)
-    axis.annotate(level[1], (1, level[0]), xycoords=('axes fraction', 'data'), color='0.35',
-                  ha='right', va='bottom', fontsize=8)  # fmt: skip
+    axis.annotate(
+      level[1],
+      (1, level[0]),
+      xycoords=('axes fraction', 'data'),
+      color='0.35',
+      ha='right',
+      va='bottom',
+      fontsize=8,
+    )
   axis.set(xlabel=ALONG[along], ylabel=panel.named(metric))
   axis.spines[['top', 'right']].set_visible(False)
 
@@ -136,13 +161,22 @@ def finals(panel, metric):
     look, count = looks(panel)[row.label], len(row.values)
     for i, value in enumerate(row.values.values()):
       height = place + 0.12 + 0.12 * i / max(1, count - 1)
-      axis.plot(value, height, 'o', color=look['color'], markersize=3.5, alpha=0.75,
-                markeredgewidth=0)  # fmt: skip
+      axis.plot(
+        value, height, 'o', color=look['color'], markersize=3.5, alpha=0.75, markeredgewidth=0
+      )
     arms = None
     if row.interval:
       arms = [[row.mean - row.interval[0]], [row.interval[1] - row.mean]]
-    axis.errorbar(row.mean, place - 0.08, xerr=arms, marker=look['marker'], color=look['color'],
-                  capsize=3, markersize=6, elinewidth=1.6)  # fmt: skip
+    axis.errorbar(
+      row.mean,
+      place - 0.08,
+      xerr=arms,
+      marker=look['marker'],
+      color=look['color'],
+      capsize=3,
+      markersize=6,
+      elinewidth=1.6,
+    )
     if row.label == panel.baseline:
       axis.axvline(row.mean, color='0.6', linewidth=0.8, zorder=0)
   low, high = axis.get_xlim()
@@ -150,8 +184,16 @@ def finals(panel, metric):
   # What is far away would press all that differs into a corner; the table has it.
   if level and 2 * low - high < level[0] < 2 * high - low:
     axis.axvline(level[0], color='0.45', linestyle=':', linewidth=1)
-    axis.annotate(level[1], (level[0], 1), xycoords=('data', 'axes fraction'), color='0.35',
-                  ha='center', va='bottom', fontsize=8, annotation_clip=False)  # fmt: skip
+    axis.annotate(
+      level[1],
+      (level[0], 1),
+      xycoords=('data', 'axes fraction'),
+      color='0.35',
+      ha='center',
+      va='bottom',
+      fontsize=8,
+      annotation_clip=False,
+    )
   labels = [row.label for row in rows]
   axis.set(yticks=range(len(rows)), yticklabels=labels, xlabel=panel.named(metric))
   axis.set_ylim(len(rows) - 0.5, -0.5)
@@ -188,8 +230,11 @@ def draw_lengths(axis, panel, metric, lengths):
     there = [(i, *scores[x]) for i, x in enumerate(lengths) if x in scores]
     means = [(i, statistics.fmean(x), interval(x, step_of(count, x))) for i, count, x in there]
     draw_line(axis, means, looks(panel)[arm.label], arm.label)
-  counts = {x: count for arm in panel.arms
-            for x, (count, _) in report_lengths.by_length(arm.runs, metric).items()}  # fmt: skip
+  counts = {
+    x: count
+    for arm in panel.arms
+    for x, (count, _) in report_lengths.by_length(arm.runs, metric).items()
+  }
   labels = [f'{x}\n({counts[x]:,})' for x in lengths]
   axis.set(xticks=range(len(lengths)), xlabel='tokens of a text (texts)', ylabel=metric)
   axis.set_xticklabels(labels, fontsize=8 if len(labels) < 6 else 6)

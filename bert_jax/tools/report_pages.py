@@ -18,8 +18,16 @@ from bert_jax.tools import (
 from bert_jax.whole_files import write_whole
 
 FORMATS = ('pdf', 'svg', 'png')
-HEADER = ('arm', 'seeds', 'mean ± sd', '95 % interval', 'difference', '95 % interval of it', 'p',
-          'p, corrected')  # fmt: skip
+HEADER = (
+  'arm',
+  'seeds',
+  'mean ± sd',
+  '95 % interval',
+  'difference',
+  '95 % interval of it',
+  'p',
+  'p, corrected',
+)
 NARROW = ('arm', 'seeds', 'mean ± sd', 'difference ± 95 %', 'p, corrected')  # of LaTeX
 METHOD = (
   'Mean ± standard deviation over the seeds; intervals are Student’s t at 95 %, from '
@@ -132,10 +140,18 @@ def notes(panel):
   """Sentences on what a panel's table shows, and what it does not have, and why."""
   rows = panel.rows(panel.metrics[0])
   best = [arm.label for arm in panel.arms if any(x['config']['eval.patience'] for x in arm.runs)]
-  yield 'Values are of the last evaluation of a run' + (best and (
-    f'; those of {", ".join(best)}, which may stop early, of the one that was best by '
-    'checkpoint.best_metric on the same examples, which flatters them'
-  ) or '') + '.'  # fmt: skip
+  yield (
+    'Values are of the last evaluation of a run'
+    + (
+      best
+      and (
+        f'; those of {", ".join(best)}, which may stop early, of the one that was best by '
+        'checkpoint.best_metric on the same examples, which flatters them'
+      )
+      or ''
+    )
+    + '.'
+  )
   if any(row.sound != row.values for row in rows):
     yield 'Runs that collapsed, to one answer for every example, are in all means and tests.'
   if few := [row.label for row in rows if 0 < len(row.values) < report_statistics.FEWEST]:
@@ -146,8 +162,9 @@ def notes(panel):
     yield f'Without a number that is finite: {", ".join(none)}.'
   if not panel.baseline and len(rows) > 1:
     yield 'No arm is the baseline here, so there are no differences; --baseline names one.'
-  if panel.baseline and (apart := [r.label for r in rows if r.values and not r.difference
-                                   and r.label != panel.baseline]):  # fmt: skip
+  if panel.baseline and (
+    apart := [r.label for r in rows if r.values and not r.difference and r.label != panel.baseline]
+  ):
     yield f'Without a seed that the baseline has too: {", ".join(apart)}.'
   if level := panel.level(panel.metrics[0]):
     of_text = level[1] == 'unigram'
@@ -210,10 +227,12 @@ def html_table(header, rows, baseline=''):
 def page(report, title, pictures):
   """The text of report.html."""
   say = html.escape
-  out = ['<!doctype html><html lang="en"><head><meta charset="utf-8">',
-         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-         f'<title>{say(title)}</title><style>{STYLE}</style></head><body><h1>{say(title)}</h1>',
-         f'<p class="note">{say(METHOD)}</p>']  # fmt: skip
+  out = [
+    '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+    '<meta name="viewport" content="width=device-width, initial-scale=1">',
+    f'<title>{say(title)}</title><style>{STYLE}</style></head><body><h1>{say(title)}</h1>',
+    f'<p class="note">{say(METHOD)}</p>',
+  ]
   for number, panel in enumerate(report.panels):
     rows = [cells(row, panel.baseline) for row in panel.rows(panel.metrics[0])]
     out += [f'<h2>{say(heading(panel))}</h2>', html_table(HEADER, rows, panel.baseline)]
@@ -230,8 +249,11 @@ def page(report, title, pictures):
     out.append(f'<h3>{say(objective)}</h3>')
     out.append(html_table(*differences(names, values)) if names else '<p>In nothing.</p>')
   if report.remarks:
-    out += ['<h2>Left out, or to be looked at</h2><ul>',
-            *(f'<li>{say(x)}</li>' for x in report.remarks), '</ul>']  # fmt: skip
+    out += [
+      '<h2>Left out, or to be looked at</h2><ul>',
+      *(f'<li>{say(x)}</li>' for x in report.remarks),
+      '</ul>',
+    ]
   out += ['<h2>Runs</h2>', html_table(*listing(report))]
   out.append(f'<p class="note">{say(commits(report))}</p>')
   return '\n'.join([*out, '</body></html>\n'])
@@ -292,8 +314,14 @@ def latex(report):
   \usepackage{booktabs}. The other tables' numbers are in report.md."""
   out = []
   for panel in report.panels:
-    out += [f'% {heading(panel)}. {METHOD}'.replace('’', "'"), r'{\small',
-            r'\begin{tabular}{lrlll}', r'\toprule', latex_line(NARROW), r'\midrule']  # fmt: skip
+    out += [
+      f'% {heading(panel)}. {METHOD}'.replace('’', "'"),
+      r'{\small',
+      r'\begin{tabular}{lrlll}',
+      r'\toprule',
+      latex_line(NARROW),
+      r'\midrule',
+    ]
     notes = []
     for row in panel.rows(panel.metrics[0]):
       label, seeds, _, _, difference, *_, corrected = cells(row, panel.baseline)
@@ -309,9 +337,16 @@ def latex(report):
   return '\n'.join(out)
 
 
-SPECIAL = {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}',
-           '±': r'$\pm$', '†': r'\dag{}', '<': r'$<$', '>': r'$>$',
-           **{x: '\\' + x for x in '&%$#_{}'}}  # fmt: skip
+SPECIAL = {
+  '\\': r'\textbackslash{}',
+  '~': r'\textasciitilde{}',
+  '^': r'\textasciicircum{}',
+  '±': r'$\pm$',
+  '†': r'\dag{}',
+  '<': r'$<$',
+  '>': r'$>$',
+  **{x: '\\' + x for x in '&%$#_{}'},
+}
 
 
 def latex_text(text):
@@ -328,22 +363,48 @@ def results(report):
   runs differ."""
   metrics = list(dict.fromkeys(name for panel in report.panels for name in panel.metrics))
   fields = list(dict.fromkeys(x for names, _ in report.differences.values() for x in names))
-  where = {id(run): (number, panel, arm) for number, panel in enumerate(report.panels)
-           for arm in panel.arms for run in arm.runs}  # fmt: skip
+  where = {
+    id(run): (number, panel, arm)
+    for number, panel in enumerate(report.panels)
+    for arm in panel.arms
+    for run in arm.runs
+  }
   file = io.StringIO()
   writer = csv.writer(file, lineterminator='\n')
-  writer.writerow(['run', 'objective', 'table', 'arm', 'seed', 'status', 'step', 'parameters',
-                   'flops', 'tokens', 'seconds', *metrics, *fields])  # fmt: skip
+  writer.writerow(
+    [
+      'run',
+      'objective',
+      'table',
+      'arm',
+      'seed',
+      'status',
+      'step',
+      'parameters',
+      'flops',
+      'tokens',
+      'seconds',
+      *metrics,
+      *fields,
+    ]
+  )
   for run in report.runs:
     number, panel, arm = where.get(id(run), ('', None, None))
     points = report_figures.points(run, panel.metrics[0]) if panel else ()
     last = points[-1] if points else {'step': report_runs.last_step(run)}
-    writer.writerow([
-      run['path'], run['config']['objective'], number, arm.label if arm else '',
-      run['config'].get('seed', ''), report.status.get(run['path'], ''), last.get('step', ''),
-      run['costs'].get('parameters', ''),
-      *(last.get(name, '') for name in ('flops', 'tokens', 'seconds')),
-      *(report_runs.final(run, name) if panel else None for name in metrics),
-      *(run['config'].get(name, '') for name in fields),
-    ])  # fmt: skip
+    writer.writerow(
+      [
+        run['path'],
+        run['config']['objective'],
+        number,
+        arm.label if arm else '',
+        run['config'].get('seed', ''),
+        report.status.get(run['path'], ''),
+        last.get('step', ''),
+        run['costs'].get('parameters', ''),
+        *(last.get(name, '') for name in ('flops', 'tokens', 'seconds')),
+        *(report_runs.final(run, name) if panel else None for name in metrics),
+        *(run['config'].get(name, '') for name in fields),
+      ]
+    )
   return file.getvalue()

@@ -64,10 +64,16 @@ class Panel:
     for arm in self.arms:
       by_seed, sound = values[arm.label], [x for x in arm.runs if not report_runs.collapsed(x)]
       each = list(by_seed.values())
-      out.append(Row(
-        arm.label, by_seed, values_of(sound, metric), statistics.fmean(each) if each else None,
-        report_statistics.interval(each, step), compared.get(arm.label),
-      ))  # fmt: skip
+      out.append(
+        Row(
+          arm.label,
+          by_seed,
+          values_of(sound, metric),
+          statistics.fmean(each) if each else None,
+          report_statistics.interval(each, step),
+          compared.get(arm.label),
+        )
+      )
     return out
 
   def named(self, metric):
@@ -82,7 +88,6 @@ class Panel:
         if level := run['data'].get('eval', {}).get('baselines', {}).get(metric):
           return level
     return None
-
 
   def is_unbeaten(self, rows):
     """Whether the first metric has a value to beat and the mean of no Row is better."""
@@ -156,8 +161,10 @@ def report(runs, folders, metric='', baseline='', renamed=(), remarks=()):
       raise InputError(f'none of the {len(runs)} runs has a metric yet; let them train on.')
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {", ".join(names)}.')
   labels = ', '.join(arm.label for arms in arms_of.values() for arm in arms)
-  unmatched = [f'--label {old}={new}: no arm is called {old}; there are {labels}'
-               for old, new in unused.items()]  # fmt: skip
+  unmatched = [
+    f'--label {old}={new}: no arm is called {old}; there are {labels}'
+    for old, new in unused.items()
+  ]
   if baseline and not any(panel.baseline for panel in panels if len(panel.arms) > 1):
     unmatched.append(f'--baseline {baseline} is no arm, so nothing is compared; there are {labels}')
   remarks += unmatched + [f'{path}: {why}' for path, why in status.items()]
@@ -205,9 +212,15 @@ def give_labels(arms):
   """Sets the labels of the arms of an objective: the names of their folders, if a sweep has named
   these (with that of the sweep's folder, if several sweeps have an arm of the name), else their
   fields; the names of fields without their blocks, where these are clear."""
-  folders = [{report_runs.SEED_FOLDER.sub('', run['path'].name) for run in arm.runs
-              if report_runs.SEED_FOLDER.search(run['path'].name)} or {''}
-             for arm in arms]  # fmt: skip
+  folders = [
+    {
+      report_runs.SEED_FOLDER.sub('', run['path'].name)
+      for run in arm.runs
+      if report_runs.SEED_FOLDER.search(run['path'].name)
+    }
+    or {''}
+    for arm in arms
+  ]
   named = [next(iter(names)) if len(names) == 1 else '' for names in folders]
   if all(named) and len(set(named)) < len(arms):  # sweeps of the same arms, on other data perhaps
     sweeps = [{run['path'].parent.name for run in arm.runs} for arm in arms]
@@ -269,10 +282,12 @@ def differing(arms):
   """(names, {label: [value of each]}): the fields in which the arms of an objective differ."""
   runs = [run for arm in arms for run in arm.runs]
   names = [
-    name for name in (runs[0]['config'] if runs else ())
-    if name not in ('seed', 'eval.seed') and not name.startswith(report_runs.WITHOUT_EFFECT)
+    name
+    for name in (runs[0]['config'] if runs else ())
+    if name not in ('seed', 'eval.seed')
+    and not name.startswith(report_runs.WITHOUT_EFFECT)
     and len({str(report_runs.value_of(run, name)) for run in runs}) > 1
-  ]  # fmt: skip
+  ]
   of_arm = lambda arm: [str(report_runs.value_of(arm.runs[0], name)) for name in names]
   return names, {arm.label: of_arm(arm) for arm in arms if arm.runs}
 
@@ -328,19 +343,24 @@ def described(way, ways):
   of an arm differ in it: 'eval.seed=0 or 3; data.eval=a.txt'. Of a checksum it says the fields that
   rows and vocabulary are made by, and the checksum only where these are the same."""
   values = lambda way, name: sorted({str(dict(x).get(name)) for x in way})
-  fields = lambda way, name: sorted({
-    str(run['config'].get(name)) for arm in ways[way] for run in arm.runs
-  })  # fmt: skip
+  fields = lambda way, name: sorted(
+    {str(run['config'].get(name)) for arm in ways[way] for run in arm.runs}
+  )
   names = dict.fromkeys(name for other in ways for x in other for name, _ in x)
-  apart = {name: each for name in names if len(each := values(way, name)) > 1
-           or any(values(other, name) != each for other in ways)}  # fmt: skip
-  sums = {name: [x[:8] for x in apart.pop(name)] for name in report_runs.CHECKSUMS
-          if name in apart}  # fmt: skip
+  apart = {
+    name: each
+    for name in names
+    if len(each := values(way, name)) > 1 or any(values(other, name) != each for other in ways)
+  }
+  sums = {name: [x[:8] for x in apart.pop(name)] for name in report_runs.CHECKSUMS if name in apart}
   if sums:
     config = ways[way][0].runs[0]['config']
     made_by = {name: fields(way, name) for name in config if name.startswith(MADE_BY)}
-    others = [{name for name, each in made_by.items() if fields(other, name) != each}
-              for other in ways if other != way]  # fmt: skip
+    others = [
+      {name for name, each in made_by.items() if fields(other, name) != each}
+      for other in ways
+      if other != way
+    ]
     apart |= {name: made_by[name] for name in config if any(name in some for some in others)}
     apart |= {} if others and all(others) else sums
   return '; '.join(f'{name}={" or ".join(each)[-60:] or "none"}' for name, each in apart.items())

@@ -14,12 +14,27 @@ from bert_jax.tasks import TASKS
 MANY = 4  # fields in which runs may differ and still be named by them
 # Fields that cannot change a run's result.
 WITHOUT_EFFECT = (
-  'mesh.', 'log.', 'profile', 'max_hours', 'checkpoint.every', 'checkpoint.minutes',
+  'mesh.',
+  'log.',
+  'profile',
+  'max_hours',
+  'checkpoint.every',
+  'checkpoint.minutes',
   'checkpoint.keep_',
-)  # fmt: skip
+)
 # What decides which rows a vocabulary makes of labelled examples begins with one of these.
-OF_ROWS = ('objective', 'data.', 'task.', 'table.', 'tagging.', 'qa.', 'contrastive.',
-           'translation.', 'tokenizer.', 'model.recurrent_length')  # fmt: skip
+OF_ROWS = (
+  'objective',
+  'data.',
+  'task.',
+  'table.',
+  'tagging.',
+  'qa.',
+  'contrastive.',
+  'translation.',
+  'tokenizer.',
+  'model.recurrent_length',
+)
 # Names of what an evaluation is of that are known by a checksum.
 ROWS, VOCABULARY = CHECKSUMS = 'rows of data.eval', 'vocabulary'
 SEED_FOLDER = re.compile(r'(?:^|,)seed=\d+$')  # how a sweep names the runs of an arm

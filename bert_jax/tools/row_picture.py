@@ -81,8 +81,14 @@ def draw(row, texts, path):
   plain = lambda text: text.replace('$', r'\$')
   for i, text in enumerate(texts):
     cells.text(0, i * 0.42, f'text {i + 1}', fontsize=10, va='center', color='0.35')
-    cells.text(1, i * 0.42, plain(text.replace('\t', '   |   ')), fontsize=11, va='center',
-               bbox=dict(facecolor=tint(i + 1), edgecolor='none', pad=2))  # fmt: skip
+    cells.text(
+      1,
+      i * 0.42,
+      plain(text.replace('\t', '   |   ')),
+      fontsize=11,
+      va='center',
+      bbox=dict(facecolor=tint(i + 1), edgecolor='none', pad=2),
+    )
   top = 0.42 * len(texts) + 0.35
   for place, piece in enumerate(row.pieces):
     x, y = place % COLUMNS, top + 1.15 * (place // COLUMNS)
@@ -90,14 +96,36 @@ def draw(row, texts, path):
     color = MASKED if is_hidden else tint(row.segments[place])
     cells.add_patch(Rectangle((x, y), 0.96, 0.5, facecolor=color, edgecolor='none'))
     size = 10 if len(piece) < 9 else 90 / len(piece)
-    cells.text(x + 0.48, y + 0.25, plain(piece), ha='center', va='center', fontsize=size,
-               color='white' if is_hidden else 'black')  # fmt: skip
+    cells.text(
+      x + 0.48,
+      y + 0.25,
+      plain(piece),
+      ha='center',
+      va='center',
+      fontsize=size,
+      color='white' if is_hidden else 'black',
+    )
     if row.segments[place]:
-      cells.text(x + 0.48, y - 0.1, str(row.positions[place]), ha='center', va='center',
-                 fontsize=7, color='0.45')  # fmt: skip
+      cells.text(
+        x + 0.48,
+        y - 0.1,
+        str(row.positions[place]),
+        ha='center',
+        va='center',
+        fontsize=7,
+        color='0.45',
+      )
     if is_hidden:
-      cells.text(x + 0.48, y + 0.68, plain(row.hidden[place]), ha='center', va='center',
-                 fontsize=10, fontstyle='italic', color=MASKED)  # fmt: skip
+      cells.text(
+        x + 0.48,
+        y + 0.68,
+        plain(row.hidden[place]),
+        ha='center',
+        va='center',
+        fontsize=10,
+        fontstyle='italic',
+        color=MASKED,
+      )
   cells.set(xlim=(0, COLUMNS), ylim=(top + 1.15 * lines, -0.35))
   cells.axis('off')
   shown = np.where(row.sees, row.segments, 0)

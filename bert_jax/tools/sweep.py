@@ -40,8 +40,19 @@ from bert_jax.whole_files import write_whole
 log = logging.getLogger('bert_jax')
 
 # What an evaluation is made of begins with one of these.
-OF_EVALUATION = ('data.', 'corpus.', 'tokenizer.', 'eval.seed', 'eval.batches', 'eval_masking.',
-                 'task.', 'table.', 'tagging.', 'qa.', 'model.vocab_size')  # fmt: skip
+OF_EVALUATION = (
+  'data.',
+  'corpus.',
+  'tokenizer.',
+  'eval.seed',
+  'eval.batches',
+  'eval_masking.',
+  'task.',
+  'table.',
+  'tagging.',
+  'qa.',
+  'model.vocab_size',
+)
 SHARE = 0.2  # of the peak of this machine that runs are expected to reach, if nothing is known yet
 
 
@@ -99,14 +110,19 @@ def unfinished_sources(runs):
   """A sentence that names which of what runs start from is no finished run; '': all are."""
   folders = {config.init_from: Path(config.init_from).expanduser() for _, config in runs}
   missing = [
-    name for name, folder in folders.items()
+    name
+    for name, folder in folders.items()
     if summary.state_of(folder) not in ('', *summary.ENDED)  # earlier versions write no summary
     or not any(folder.glob('checkpoints/[0-9]*'))
-  ]  # fmt: skip
-  return '' if not missing else (
-    f'--from: {len(missing)} of the {len(folders)} runs to start from are not finished, the '
-    f'first of which is {missing[0]}; give the command of that sweep again, with these seeds (it '
-    'leaves out what is done), or choose others with --seeds and --arms.'
+  ]
+  return (
+    ''
+    if not missing
+    else (
+      f'--from: {len(missing)} of the {len(folders)} runs to start from are not finished, the '
+      f'first of which is {missing[0]}; give the command of that sweep again, with these seeds (it '
+      'leaves out what is done), or choose others with --seeds and --arms.'
+    )
   )
 
 
@@ -114,14 +130,25 @@ def other_evaluations(runs):
   """The fields in which arms differ and that decide what an evaluation is made of."""
   configs = [config_lib.flatten(config) for _, config in runs]
   names = [name for name in configs[0] if name != 'corpus.lengths']  # which cuts rows in training
-  return [name for name in names if name.startswith(OF_EVALUATION)
-          and len({str(config.get(name)) for config in configs}) > 1]  # fmt: skip
+  return [
+    name
+    for name in names
+    if name.startswith(OF_EVALUATION) and len({str(config.get(name)) for config in configs}) > 1
+  ]
 
 
 def command_of(run, root):
   """The command that trains a run, for a scheduler."""
-  words = ['python', '-m', 'bert_jax.train', '--config', run.spec.rstrip(':'), '--workdir',
-           str(root / run.folder), *run.fields]  # fmt: skip
+  words = [
+    'python',
+    '-m',
+    'bert_jax.train',
+    '--config',
+    run.spec.rstrip(':'),
+    '--workdir',
+    str(root / run.folder),
+    *run.fields,
+  ]
   return f'JAX_COMPILATION_CACHE_DIR={shlex.quote(str(root / ".jax_cache"))} {shlex.join(words)}'
 
 
@@ -193,9 +220,12 @@ def plan_of(root, runs, baseline, args):
     log.warning('the baseline of %s %s (report --baseline names another)', root, now)
   if before and args.baseline is None:
     baseline = before
-  return {'config': args.config, 'baseline': baseline, 'runs': earlier | {
-    run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run, _ in runs
-  }}  # fmt: skip
+  return {
+    'config': args.config,
+    'baseline': baseline,
+    'runs': earlier
+    | {run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run, _ in runs},
+  }
 
 
 def plan_written(root, content):
@@ -227,8 +257,13 @@ def parser():
   add('--from', default='', metavar='DIR', help='start from the runs of the sweep in this folder')
   add('--tokens', type=float, default=0, help='train each run on so many tokens (rows x length)')
   add('--flops', type=float, default=0, help='train each run for so many operations')
-  add('--jobs', type=int, default=1, metavar='N', help='so many runs at once; 0: one on each core; '
-      'on a TPU 1')  # fmt: skip
+  add(
+    '--jobs',
+    type=int,
+    default=1,
+    metavar='N',
+    help='so many runs at once; 0: one on each core; on a TPU 1',
+  )
   add('--dry-run', action='store_true', help='show the runs and the expected time')
   add('--print', action='store_true', help='print a command for each run, for a scheduler')
   return out
@@ -251,8 +286,9 @@ def main(argv=None):
     if fields := other_evaluations(runs):
       log.warning(
         'the arms differ in %s, which decides what an evaluation is made of: a report does not '
-        'compare their losses', ', '.join(fields),
-      )  # fmt: skip
+        'compare their losses',
+        ', '.join(fields),
+      )
     configs = [config for _, config in runs]
     jobs = [sweep_jobs.Job(run, whole(config), judge_of(config)) for run, config in runs]
     if args.dry_run:

@@ -169,8 +169,9 @@ def only_named(arms, only, source):
   if not only:
     return arms
   # An arm of --from has its fields in its name alone.
-  fields = {name: dict(x.partition('=')[::2] for x in name.split(',')) | arm
-            for name, arm in arms.items()}  # fmt: skip
+  fields = {
+    name: dict(x.partition('=')[::2] for x in name.split(',')) | arm for name, arm in arms.items()
+  }
   out, have = {}, ', '.join(arms) or 'no arms'
   for text in (value_of(part.strip()) for part in parts_of(only, ',')):
     names = [text] if text in arms else [name for name in arms if is_named(text, fields[name])]
@@ -194,9 +195,7 @@ def arms_before(root):
   return arms, baseline
 
 
-def arms_of(
-  spec, vary, baseline=None, draws=0, draw_seed=0, before='', given_fields=(), only=''
-):
+def arms_of(spec, vary, baseline=None, draws=0, draw_seed=0, before='', given_fields=(), only=''):
   """({name: arm}, name of the baseline or '').
   vary: texts of --vary; the arms are all combinations of them, with those of the file's sweep() or
   of --from. baseline: 'a=1;b=2' or '' for the config as it is: one axis at a time varies around

@@ -61,9 +61,13 @@ class Worker:
     if count > 1 and len(gpus) < count and 'XLA_PYTHON_CLIENT_MEM_FRACTION' not in env:
       env['XLA_PYTHON_CLIENT_MEM_FRACTION'] = f'{0.9 / -(-count // max(1, len(gpus))):.2f}'
     self.process = subprocess.Popen(
-      [sys.executable, '-m', 'bert_jax.tools.sweep_worker', str(number), str(count)], env=env,
-      text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+      [sys.executable, '-m', 'bert_jax.tools.sweep_worker', str(number), str(count)],
+      env=env,
+      text=True,
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      start_new_session=True,
+    )
     threading.Thread(target=self._listen, daemon=True).start()
 
   def _listen(self):
@@ -74,8 +78,13 @@ class Worker:
   def give(self, job, root):
     self.job, self.started = job, time.monotonic()
     workdir, cache = root / job.run.folder, root / '.jax_cache'
-    content = {'spec': job.run.spec, 'fields': job.run.fields, 'workdir': str(workdir),
-               'log': str(root / LOGS / f'{job.run.folder}.txt'), 'cache': str(cache)}  # fmt: skip
+    content = {
+      'spec': job.run.spec,
+      'fields': job.run.fields,
+      'workdir': str(workdir),
+      'log': str(root / LOGS / f'{job.run.folder}.txt'),
+      'cache': str(cache),
+    }
     with contextlib.suppress(OSError):  # if it has died, its listener says so
       print(json.dumps(content), file=self.process.stdin, flush=True)
 
@@ -104,8 +113,12 @@ def run_all(jobs, root, processes):
         continue
       if answer is None:  # killed, perhaps by the system for its memory
         code = worker.process.wait()
-        answer = {'error': f'its process was killed (status {code})', 'code': 1, 'seconds': 0,
-                  'metrics': {}}  # fmt: skip
+        answer = {
+          'error': f'its process was killed (status {code})',
+          'code': 1,
+          'seconds': 0,
+          'metrics': {},
+        }
         if not worker.job:
           continue
         workers[workers.index(worker)] = successor = Worker(worker.number, processes, answers)
@@ -139,8 +152,13 @@ def written(root, job, answer):
   """Writes how a run has ended; returns that."""
   state = {0: 'done', PAUSED: 'stopped', SIGNALLED: 'stopped'}.get(answer['code'], 'failed')
   earlier = state_of(root, job).get('seconds', 0)
-  ended = {'state': state, 'config': job.fingerprint, 'error': answer['error'],
-           'seconds': answer['seconds'] + earlier, 'metrics': answer['metrics']}  # fmt: skip
+  ended = {
+    'state': state,
+    'config': job.fingerprint,
+    'error': answer['error'],
+    'seconds': answer['seconds'] + earlier,
+    'metrics': answer['metrics'],
+  }
   write_whole(root / LOGS / f'{job.run.folder}.json', json.dumps(ended, indent=2) + '\n')
   return ended
 
@@ -148,8 +166,11 @@ def written(root, job, answer):
 def expected(jobs, ended):
   """{folder: seconds} that runs take, by those of their arm that are done, else by all that are;
   {} if none is."""
-  done = [(job.run.arm, ended[job.run.folder]['seconds']) for job in jobs
-          if ended[job.run.folder].get('state') == 'done']  # fmt: skip
+  done = [
+    (job.run.arm, ended[job.run.folder]['seconds'])
+    for job in jobs
+    if ended[job.run.folder].get('state') == 'done'
+  ]
   if not done:
     return {}
   mean = statistics.fmean(seconds for _, seconds in done)
@@ -166,17 +187,22 @@ class Grid:
     if begun:
       log.info('%d of %d runs are done already', begun, len(jobs))
     self.bar = tqdm.tqdm(
-      total=len(jobs), initial=begun, unit='run', disable=None, dynamic_ncols=True,
+      total=len(jobs),
+      initial=begun,
+      unit='run',
+      disable=None,
+      dynamic_ncols=True,
       bar_format='{l_bar}{bar}| {n_fmt}/{total_fmt} runs{postfix}',
-    )  # fmt: skip
+    )
 
   def left(self, workers, waiting):
     """The seconds that are left, as a text."""
     seconds = expected(self.jobs, self.states)
     if not seconds:
       return 'ETA once a run is done'
-    going = [max(0, seconds[w.job.run.folder] - (time.monotonic() - w.started))
-             for w in workers if w.job]  # fmt: skip
+    going = [
+      max(0, seconds[w.job.run.folder] - (time.monotonic() - w.started)) for w in workers if w.job
+    ]
     loads = sorted(going or [0])
     for job in waiting:
       loads = sorted([loads[0] + seconds[job.run.folder], *loads[1:]])

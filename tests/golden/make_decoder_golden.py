@@ -20,21 +20,43 @@ FILE = Path(__file__).with_name('hf_decoders.npz')
 LENGTHS = 24, 9, 15, 4  # real tokens of each row
 END, VOCAB, TOKENS = 25, 26, 10
 BART_END = 2
-BART = dict(vocab_size=VOCAB, d_model=12, encoder_layers=2, decoder_layers=3,
-            encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=20,
-            decoder_ffn_dim=20, max_position_embeddings=24, forced_eos_token_id=None)  # fmt: skip
+BART = dict(
+  vocab_size=VOCAB,
+  d_model=12,
+  encoder_layers=2,
+  decoder_layers=3,
+  encoder_attention_heads=2,
+  decoder_attention_heads=2,
+  encoder_ffn_dim=20,
+  decoder_ffn_dim=20,
+  max_position_embeddings=24,
+  forced_eos_token_id=None,
+)
 GPT = dict(vocab_size=VOCAB, n_embd=12, n_layer=3, n_head=2, n_positions=24)
 # {case: (class, its config)}.
 CASES = {
   'gpt2': ('GPT2LMHeadModel', GPT | dict(n_inner=20, bos_token_id=END, eos_token_id=END)),
-  'gpt2 untied': ('GPT2LMHeadModel', GPT | dict(
-    tie_word_embeddings=False, activation_function='gelu', layer_norm_epsilon=1e-3,
-    bos_token_id=END, eos_token_id=END)),
+  'gpt2 untied': (
+    'GPT2LMHeadModel',
+    GPT
+    | dict(
+      tie_word_embeddings=False,
+      activation_function='gelu',
+      layer_norm_epsilon=1e-3,
+      bos_token_id=END,
+      eos_token_id=END,
+    ),
+  ),
   'openai-gpt': ('OpenAIGPTLMHeadModel', GPT),
   'bart': ('BartForConditionalGeneration', BART),
-  'bart scaled': ('BartForConditionalGeneration', BART | dict(
-    decoder_layers=2, scale_embedding=True, activation_function='relu', decoder_start_token_id=0)),
-}  # fmt: skip
+  'bart scaled': (
+    'BartForConditionalGeneration',
+    BART
+    | dict(
+      decoder_layers=2, scale_embedding=True, activation_function='relu', decoder_start_token_id=0
+    ),
+  ),
+}
 PROMPTS = [3, 17, 4, 9, 21], [8], [11, 12, 13], [END], [6, 6, 20, 2, 14, 7, 1]
 # {name: arguments of generate}.
 WAYS = {
@@ -94,10 +116,14 @@ def computed(model, ways=FEW):
       rows = np.full((len(PROMPTS), TOKENS), -1, np.int32)
       for row, prompt in zip(rows, PROMPTS):
         ids = model.generate(
-          torch.tensor([prompt]), max_new_tokens=TOKENS, do_sample=False, pad_token_id=0,
+          torch.tensor([prompt]),
+          max_new_tokens=TOKENS,
+          do_sample=False,
+          pad_token_id=0,
           eos_token_id=BART_END if is_bart else END,
-          attention_mask=torch.ones(1, len(prompt), dtype=torch.int64), **WAYS[way],
-        )[0, 1 if is_bart else len(prompt) :]  # fmt: skip
+          attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
+          **WAYS[way],
+        )[0, 1 if is_bart else len(prompt) :]
         row[: len(ids)] = ids.numpy()
       out[way] = rows
   return out

@@ -19,14 +19,37 @@ FILE = Path(__file__).with_name('hf_released.npz')
 STEPS, RATE, WEIGHT_DECAY = 20, 3e-3, 1.0
 LENGTHS = 24, 9, 15, 4  # real tokens of each row
 PAD, MASK, FIRST, VOCAB = 0, 4, 5, 26
-SIZES = dict(vocab_size=VOCAB, hidden_size=12, num_hidden_layers=4, num_attention_heads=2,
-             intermediate_size=20, max_position_embeddings=24, pad_token_id=PAD)  # fmt: skip
-MODERN = SIZES | dict(bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3,
-                      local_attention=6, global_attn_every_n_layers=3)  # fmt: skip
-BIASED = dict(norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True,
-              decoder_bias=False, local_attention=5, global_attn_every_n_layers=2,
-              hidden_activation='silu', classifier_activation='silu', norm_eps=1e-6,
-              global_rope_theta=5000.0, local_rope_theta=100.0)  # fmt: skip
+SIZES = dict(
+  vocab_size=VOCAB,
+  hidden_size=12,
+  num_hidden_layers=4,
+  num_attention_heads=2,
+  intermediate_size=20,
+  max_position_embeddings=24,
+  pad_token_id=PAD,
+)
+MODERN = SIZES | dict(
+  bos_token_id=2,
+  eos_token_id=3,
+  cls_token_id=2,
+  sep_token_id=3,
+  local_attention=6,
+  global_attn_every_n_layers=3,
+)
+BIASED = dict(
+  norm_bias=True,
+  attention_bias=True,
+  mlp_bias=True,
+  classifier_bias=True,
+  decoder_bias=False,
+  local_attention=5,
+  global_attn_every_n_layers=2,
+  hidden_activation='silu',
+  classifier_activation='silu',
+  norm_eps=1e-6,
+  global_rope_theta=5000.0,
+  local_rope_theta=100.0,
+)
 NARROW = SIZES | {'embedding_size': 8}
 # {case: (class, its config)}.
 CASES = {
@@ -44,7 +67,7 @@ CASES = {
   'fnet': ('FNetForPreTraining', SIZES),
   'fnet masked': ('FNetForMaskedLM', SIZES | {'hidden_act': 'relu'}),
   'fnet classifier': ('FNetForSequenceClassification', SIZES | {'num_labels': 3}),
-}  # fmt: skip
+}
 
 
 def draw_weight(name, shape):
@@ -96,8 +119,11 @@ def inputs_of(model, batch, names=('input_ids', 'attention_mask', 'token_type_id
     'distilbert': 'token_type_ids',
     'fnet': 'attention_mask',
   }
-  return {name: torch.tensor(batch[name]) for name in names
-          if name != without.get(model.config.model_type)}  # fmt: skip
+  return {
+    name: torch.tensor(batch[name])
+    for name in names
+    if name != without.get(model.config.model_type)
+  }
 
 
 def logits(model):
@@ -117,8 +143,10 @@ def losses(model):
   decayed = [p for n, p in model.named_parameters() if 'norm' not in n and 'bias' not in n]
   optimizer = torch.optim.AdamW(
     [{'params': decayed, 'weight_decay': WEIGHT_DECAY}, {'params': plain, 'weight_decay': 0.0}],
-    lr=RATE, betas=(0.9, 0.999), eps=1e-8,
-  )  # fmt: skip
+    lr=RATE,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+  )
   out = []
   for step in range(STEPS):
     batch = draw_batch(step)

@@ -60,9 +60,13 @@ class Choices(Scored):
     labels[[at + gold for at, gold in zip(self.question_at, golds) if gold is not None]] = 1
     items = np.repeat(np.arange(len(questions)), numbers)
     super().__init__(
-      tokenizer, pairs, items=items, per_example={'labels': labels}, parts=parts,
+      tokenizer,
+      pairs,
+      items=items,
+      per_example={'labels': labels},
+      parts=parts,
       **labelled.shape(config),
-    )  # fmt: skip
+    )
     if known := [gold for gold in golds if gold is not None]:
       self.baselines['choice_accuracy'] = labelled.majority(known)
       right = np.array(known) == np.bincount(known).argmax()

@@ -24,8 +24,13 @@ def scores(config, train, evaluation):
     return [' '.join(map(str, text.tolist())) for text in ids]
 
   def features(side):
-    tfidf = TfidfVectorizer(tokenizer=str.split, token_pattern=None, lowercase=False,
-                            ngram_range=(1, 2), sublinear_tf=True)  # fmt: skip
+    tfidf = TfidfVectorizer(
+      tokenizer=str.split,
+      token_pattern=None,
+      lowercase=False,
+      ngram_range=(1, 2),
+      sublinear_tf=True,
+    )
     try:
       tfidf.fit(pieces(train, side))
     except ValueError:

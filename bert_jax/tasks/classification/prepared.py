@@ -39,8 +39,11 @@ def resolve(config, prepared):
     if table[name] != meta.get(name, table[name]):  # an earlier version did not say
       log.warning(
         '%s was prepared with table.%s=%s, and other tables are read with %s: is it the same?',
-        folder, name, meta[name], table[name],
-      )  # fmt: skip
+        folder,
+        name,
+        meta[name],
+        table[name],
+      )
   if not table.regression and tuple(table.labels) not in ((), tuple(meta['labels'])):
     given = f'table.labels is {listed(names(table.labels))}, and the labels of {folder} are'
     raise InputError(f'{given} {listed(meta["labels"])}; leave table.labels empty.')
@@ -110,9 +113,13 @@ class Texts(Examples):
     per_example = {'labels': labels, 'weights': np.broadcast_to(np.float32(1), len(sizes))}
     digest = repr((prepared.meta['seal'], number, room, config.table.long_texts))
     super().__init__(
-      tokenizer, texts, per_example=per_example, digest=digest, **labelled.shape(config),
+      tokenizer,
+      texts,
+      per_example=per_example,
+      digest=digest,
+      **labelled.shape(config),
       lengths=np.minimum(sizes, room) + np.int32(1 + prepared.sides + more),
-    )  # fmt: skip
+    )
     self.baselines |= baselines_of(labels, len(prepared.meta['labels']))
 
 

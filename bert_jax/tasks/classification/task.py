@@ -106,12 +106,15 @@ class Texts(Scored):
     self.text_of = np.array(text_of, np.int64)
     number = {label: i for i, label in enumerate(self.labels)}
     self.gold = [
-      None if e.label is None
-      else e.label if self.regression
-      else [number[label] for label in e.label] if self.multi_label
+      None
+      if e.label is None
+      else e.label
+      if self.regression
+      else [number[label] for label in e.label]
+      if self.multi_label
       else number[e.label]
       for e in examples
-    ]  # fmt: skip
+    ]
     kind = np.float32 if self.regression or self.multi_label else np.int32
     if self.multi_label:
       labels = np.zeros((len(examples), len(self.labels)), kind)
@@ -200,11 +203,13 @@ class Texts(Scored):
   def files(self, answers):
     """predictions.tsv as GLUE's leaderboard reads it: columns index and prediction."""
     shown = (
-      f'{a["prediction"]:.3f}' if self.regression
-      else ','.join(a['prediction']) if self.multi_label
+      f'{a["prediction"]:.3f}'
+      if self.regression
+      else ','.join(a['prediction'])
+      if self.multi_label
       else a['prediction']
       for a in answers
-    )  # fmt: skip
+    )
     lines = (f'{a["id"]}\t{prediction}\n' for a, prediction in zip(answers, shown))
     return {'predictions.tsv': 'index\tprediction\n' + ''.join(lines)}
 

@@ -45,10 +45,17 @@ def texts(config):
 def objective(config, tokenizer):
   fields = config.contrastive
   return labelled.objective(
-    Contrastive, config, loss=fields.loss, texts=texts_per_item(config),
-    temperature=fields.temperature, widths=tuple(fields.widths), pooling=fields.pooling,
-    normalize=fields.normalize, chunks=fields.chunks, scores=score_names(config),
-  )  # fmt: skip
+    Contrastive,
+    config,
+    loss=fields.loss,
+    texts=texts_per_item(config),
+    temperature=fields.temperature,
+    widths=tuple(fields.widths),
+    pooling=fields.pooling,
+    normalize=fields.normalize,
+    chunks=fields.chunks,
+    scores=score_names(config),
+  )
 
 
 def score_names(config):
@@ -165,8 +172,10 @@ class Judged(Scored):
     rows = {text: at[i] for text, i in self.number.items() if i in at}
     items = [item for item in self.items_read if all(x in rows for x in item.texts if x)]
     lengths = [sum(len(self.read[self.number[x]]) for x in item.texts[:2] if x) for item in items]
-    out = [{'id': item.id, 'where': item.where, 'length': int(length)}
-           for item, length in zip(items, lengths)]  # fmt: skip
+    out = [
+      {'id': item.id, 'where': item.where, 'length': int(length)}
+      for item, length in zip(items, lengths)
+    ]
     add = self._add_similarities if self.scored else self._add_ranks
     for end, width in self.endings.items():
       part = vectors[:, :width].astype(np.float32)

@@ -93,12 +93,16 @@ def length_rules(config):
     return
   model, given = config.model, f'corpus.lengths={config.corpus.lengths} cuts rows in training'
   for holds, rest in (
-    (not config.loss.nsp_weight, 'which would part the sentences of a pair; set loss.nsp_weight=0 '
-     'and corpus.rows=full'),
-    (model.mixer != 'fourier', 'and a Fourier transform mixes all that is in a row; choose another '
-     'model.mixer'),
+    (
+      not config.loss.nsp_weight,
+      'which would part the sentences of a pair; set loss.nsp_weight=0 and corpus.rows=full',
+    ),
+    (
+      model.mixer != 'fourier',
+      'and a Fourier transform mixes all that is in a row; choose another model.mixer',
+    ),
     (not model.memory_length, 'and a memory goes on from row to row; set model.memory_length=0'),
-  ):  # fmt: skip
+  ):
     yield holds, f'{given}, {rest}.'
 
 

@@ -11,8 +11,13 @@ FIELDS = distillation.FIELDS | {
     "weight in the loss of 1 - the cosine between the last hidden states and the teacher's, of the "
     'same width; 0: none', 1.0),
 }  # fmt: skip
-DEFAULTS = {'corpus.rows': 'full', 'loss.nsp_weight': 0.0, 'model.type_vocab_size': 0,
-            'distillation.soft_weight': 5.0, 'distillation.label_weight': 2.0}  # fmt: skip
+DEFAULTS = {
+  'corpus.rows': 'full',
+  'loss.nsp_weight': 0.0,
+  'model.type_vocab_size': 0,
+  'distillation.soft_weight': 5.0,
+  'distillation.label_weight': 2.0,
+}
 
 
 def rules(config):

@@ -15,8 +15,12 @@ FIELDS = {
   'generator.embeddings': Field(str, electra.SHARING,
     "shared with the model's; disentangled: without the model's gradients", 'shared'),
 }  # fmt: skip
-DEFAULTS = {'corpus.rows': 'full', 'loss.nsp_weight': 0.0, 'masking.mask_share': 0.85,
-            'masking.random_share': 0.0}  # fmt: skip
+DEFAULTS = {
+  'corpus.rows': 'full',
+  'loss.nsp_weight': 0.0,
+  'masking.mask_share': 0.85,
+  'masking.random_share': 0.0,
+}
 
 
 def objective(config, tokenizer):

@@ -36,19 +36,48 @@ class Generate(Ask):
   beams, length_penalty: see decoding.beam_search. stop: pieces. show: called with the text as it
   grows, where one prompt is answered from left to right."""
 
-  options = ('max_tokens', 'temperature', 'top_k', 'top_p', 'repetition_penalty', 'beams',
-             'length_penalty', 'stop', 'seed', 'order')  # fmt: skip
+  options = (
+    'max_tokens',
+    'temperature',
+    'top_k',
+    'top_p',
+    'repetition_penalty',
+    'beams',
+    'length_penalty',
+    'stop',
+    'seed',
+    'order',
+  )
 
   def __init__(
-    self, model, max_tokens=50, temperature=0.0, top_k=0, top_p=1.0, repetition_penalty=1.0,
-    beams=1, length_penalty=1.0, stop=(), seed=0, order='',
-  ):  # fmt: skip
+    self,
+    model,
+    max_tokens=50,
+    temperature=0.0,
+    top_k=0,
+    top_p=1.0,
+    repetition_penalty=1.0,
+    beams=1,
+    length_penalty=1.0,
+    stop=(),
+    seed=0,
+    order='',
+  ):
     super().__init__(model)
     self.config = model.objective.model.of_words(model.tokenizer.vocab_size)
     self.causal = model.config.model.causal or getattr(model.objective, 'writes', False)
     self.left = self.causal and not order
-    check(model.tokenizer.vocab_size, max_tokens, temperature, top_k, top_p, repetition_penalty,
-          beams, length_penalty, seed)  # fmt: skip
+    check(
+      model.tokenizer.vocab_size,
+      max_tokens,
+      temperature,
+      top_k,
+      top_p,
+      repetition_penalty,
+      beams,
+      length_penalty,
+      seed,
+    )
     if order and (model.config.model.causal or order not in ORDERS):
       causal = 'this model is causal and writes from left to right; leave order out.'
       raise InputError(causal if order in ORDERS else f'order is {order!r}; use left, confidence.')
@@ -64,9 +93,13 @@ class Generate(Ask):
     reserved = model.tokenizer.reserved
     never_ids = {reserved[x] for x in NEVER if x in reserved} - set(stop_ids)
     self.choice = decoding.Choice(
-      float(temperature), top_k, float(top_p), float(repetition_penalty),
-      tuple(stop_ids) if self.left else (), tuple(never_ids),
-    )  # fmt: skip
+      float(temperature),
+      top_k,
+      float(top_p),
+      float(repetition_penalty),
+      tuple(stop_ids) if self.left else (),
+      tuple(never_ids),
+    )
     self.max_tokens, self.beams, self.seed = max_tokens, beams, seed
     self.length_penalty, self.order, self.show = float(length_penalty), order or ORDERS[0], None
     self._programs = functools.cache(self._left_to_right)
@@ -169,9 +202,15 @@ class Generate(Ask):
     def begin(params, ids_BP, lengths_B, numbers_B2):
       _, logits_BV, cache, seen_BV = read(params, ids_BP, lengths_B)
       return decoding.begin(
-        cache, logits_BV, lengths_B, self._keys(numbers_B2), choice, max_tokens=self.max_tokens,
-        seen_BV=seen_BV, **limits,
-      )  # fmt: skip
+        cache,
+        logits_BV,
+        lengths_B,
+        self._keys(numbers_B2),
+        choice,
+        max_tokens=self.max_tokens,
+        seen_BV=seen_BV,
+        **limits,
+      )
 
     def advance(params, state, upto):
       step = decoding.of_encoder(config, params)[1]
@@ -183,9 +222,17 @@ class Generate(Ask):
         return state.ids, state.scores
       step, logits_BV, cache, seen_BV = read(params, ids_BP, lengths_B)
       return decoding.beam_search(
-        step, cache, logits_BV, lengths_B, choice, beams=self.beams, max_tokens=self.max_tokens,
-        length_penalty=self.length_penalty, seen_BV=seen_BV, **limits,
-      )  # fmt: skip
+        step,
+        cache,
+        logits_BV,
+        lengths_B,
+        choice,
+        beams=self.beams,
+        max_tokens=self.max_tokens,
+        length_penalty=self.length_penalty,
+        seen_BV=seen_BV,
+        **limits,
+      )
 
     return tuple(map(self.model.compiled, (whole, begin, advance)))
 
@@ -239,7 +286,7 @@ def _seen(ids_BP, lengths_B, config):
 
 def check(
   pieces, max_tokens, temperature, top_k, top_p, repetition_penalty, beams, length_penalty, seed
-):  # fmt: skip
+):
   """InputError unless text can be made so by a vocabulary of so many pieces."""
   whole = {'max_tokens': max_tokens, 'top_k': top_k, 'beams': beams, 'seed': seed}
   real = {'temperature': temperature, 'top_p': top_p, 'repetition_penalty': repetition_penalty}
@@ -257,13 +304,17 @@ def check(
     (0 < top_p <= 1, f'top_p is {top_p}, and probabilities add up to 1; use 0.9, say.'),
     (repetition_penalty > 0, f'repetition_penalty is {repetition_penalty}; use 1 for none.'),
     (math.isfinite(length_penalty), f'length_penalty is {length_penalty}; use 1 for the mean.'),
-    (length_penalty == 1 or beams > 1,
-     f'length_penalty is {length_penalty}, which only a beam search reads; add beams, such as 4.'),
+    (
+      length_penalty == 1 or beams > 1,
+      f'length_penalty is {length_penalty}, which only a beam search reads; add beams, such as 4.',
+    ),
     (0 <= seed < 2**31, f'seed is {quoted(seed)}; use one from 0 to {2**31 - 1}.'),
     (not temperature or beams == 1, f'beams is {beams}, which draws nothing; no temperature then.'),
-    (temperature or (not top_k and top_p == 1),
-     'top_k and top_p cut what tokens are drawn from; set temperature above 0, such as 1.'),
-  ):  # fmt: skip
+    (
+      temperature or (not top_k and top_p == 1),
+      'top_k and top_p cut what tokens are drawn from; set temperature above 0, such as 1.',
+    ),
+  ):
     if not holds:
       raise InputError(sentence)
 

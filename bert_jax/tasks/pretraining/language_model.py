@@ -96,12 +96,16 @@ def memory_rules(config, kinds):
     (set(kinds) == {'causal'}, 'which a causal model reads; set language_model.kind=causal'),
     (rows == 'lm', f'and rows of corpus.rows={rows} do not follow each other; set it to lm'),
     (packed == 1, f'and data.examples_per_row={packed} packs several texts into one; set it to 1'),
-    (accumulation == 1,
-     f'and optimizer.accumulation={accumulation} splits the rows that it belongs to; set it to 1'),
-    (positions in BY_DISTANCE,
-     f'and model.position_embeddings={positions} counts from the beginning of a row; use one of '
-     f'{", ".join(BY_DISTANCE)}'),
-  ):  # fmt: skip
+    (
+      accumulation == 1,
+      f'and optimizer.accumulation={accumulation} splits the rows that it belongs to; set it to 1',
+    ),
+    (
+      positions in BY_DISTANCE,
+      f'and model.position_embeddings={positions} counts from the beginning of a row; use one of '
+      f'{", ".join(BY_DISTANCE)}',
+    ),
+  ):
     yield holds or not (model.memory_length or longer), f'{given}, {rest}.'
   alone = f'language_model.eval_memory={longer} is for a model with a memory'
   yield not longer or model.memory_length > 0, f'{alone}; set model.memory_length, or it to 0.'

@@ -176,12 +176,15 @@ def objective(config, tokenizer, kind=MlmNsp, masks=True, **more):
   masking, under = config.masking, judged_under(config)
   most = most_predictions(masking.masked_lm_prob, config.data.seq_length)
   corruption = dict(
-    stages=masking_stages(masking.policy, config.steps), vocab_size=tokenizer.vocab_size,
-    special_ids=tokenizer.special_ids, mask_id=tokenizer.mask_id if masks else None,
+    stages=masking_stages(masking.policy, config.steps),
+    vocab_size=tokenizer.vocab_size,
+    special_ids=tokenizer.special_ids,
+    mask_id=tokenizer.mask_id if masks else None,
     masked_lm_prob=masking.masked_lm_prob,
     max_predictions=masking.max_predictions_per_seq or most,
-    mask_share=masking.mask_share, random_share=masking.random_share,
-  )  # fmt: skip
+    mask_share=masking.mask_share,
+    random_share=masking.random_share,
+  )
   in_evaluations = {'stages': ((0, under['eval_masking.policy']),)}
   in_evaluations['max_predictions'] = under['predictions per row']
   for name in ('masked_lm_prob', 'mask_share', 'random_share'):
@@ -189,9 +192,16 @@ def objective(config, tokenizer, kind=MlmNsp, masks=True, **more):
   model, pairs = models.ModelConfig(**config.model), 'sop' if config.corpus.rows == 'sop' else 'nsp'
   slots, languages = config.data.examples_per_row, tuple(config.corpus.languages)
   fixed = model, config.data.seq_length, config.loss.nsp_weight, corruption
-  return kind(*fixed, pairs=pairs, examples_per_row=slots, languages=languages, **more,
-              eval_masking=in_evaluations, sbo_weight=config.loss.sbo_weight,
-              lengths=length_stages(config))  # fmt: skip
+  return kind(
+    *fixed,
+    pairs=pairs,
+    examples_per_row=slots,
+    languages=languages,
+    **more,
+    eval_masking=in_evaluations,
+    sbo_weight=config.loss.sbo_weight,
+    lengths=length_stages(config),
+  )
 
 
 def sources(config, tokenizer, splits=('train', 'eval'), further=lambda *arguments: None):
@@ -264,8 +274,9 @@ def _source(config, tokenizer, split, corpora, further):
   log.info(
     '%s: unigram cross-entropy %.3f nats per token; a loss per token that stays there has learned '
     'frequencies only',
-    split, level,
-  )  # fmt: skip
+    split,
+    level,
+  )
   return source
 
 
@@ -303,6 +314,8 @@ def _rows(config, corpus, tokenizer, split, language, what):
   if of_corpus is BlockRows:
     log.info(
       '%s: planned by block, %d units; rows of a pass that are left out, or twice: %.2f %%',
-      what, corpus.units, 100 * out.misses,
-    )  # fmt: skip
+      what,
+      corpus.units,
+      100 * out.misses,
+    )
   return out

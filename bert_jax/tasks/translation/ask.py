@@ -31,7 +31,7 @@ class Translate(OfHead):
     words = of.model.of_words(model.tokenizer.vocab_size)
     self.objective = dataclasses.replace(
       of, model=words, beams=beams, longest=longest, length_penalty=penalty
-    )  # fmt: skip
+    )
     super().__init__(model)
 
   def outputs(self, params, batch):

@@ -16,9 +16,10 @@ from bert_jax.tasks.pretraining import CORPUS, PRETRAINING
 
 FIELDS = {
   'denoising.rate': Field(float, '(0, 1)', 'share of the tokens of a text that is hidden', 0.3),
-  'denoising.mean_span': Field(float, '(0, 10]',
-    "mean of Poisson's lengths of the spans that are hidden", 3.0),
-}  # fmt: skip
+  'denoising.mean_span': Field(
+    float, '(0, 10]', "mean of Poisson's lengths of the spans that are hidden", 3.0
+  ),
+}
 # Of the model's they are BART's: learned positions, a norm after the embeddings, and GELU.
 DEFAULTS = {'corpus.rows': 'full', 'model.type_vocab_size': 0, 'model.mlm_head': 'none'}
 
@@ -42,9 +43,12 @@ def resolve(config):
 def objective(config, tokenizer):
   model, data, options = models.ModelConfig(**config.model), config.data, config.denoising
   return Denoising(
-    model, data.seq_length, target_length=data.seq_length, examples_per_row=data.examples_per_row,
+    model,
+    data.seq_length,
+    target_length=data.seq_length,
+    examples_per_row=data.examples_per_row,
     infilling=dict(rate=options.rate, mean_span=options.mean_span, mask_id=tokenizer.mask_id),
-  )  # fmt: skip
+  )
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):

@@ -54,11 +54,17 @@ def limits(config):
 def objective(config, tokenizer):
   translation = config.translation
   return labelled.objective(
-    Translation, config, target_length=target_length(config), smoothing=translation.label_smoothing,
-    scores=SCORES if translation.beams else (), beams=translation.beams,
-    length_penalty=translation.length_penalty, longest=limits(config)[1],
-    begin_id=before(config, tokenizer)[0], end_id=tokenizer.sep_id,
-  )  # fmt: skip
+    Translation,
+    config,
+    target_length=target_length(config),
+    smoothing=translation.label_smoothing,
+    scores=SCORES if translation.beams else (),
+    beams=translation.beams,
+    length_penalty=translation.length_penalty,
+    longest=limits(config)[1],
+    begin_id=before(config, tokenizer)[0],
+    end_id=tokenizer.sep_id,
+  )
 
 
 def before(config, tokenizer):

@@ -23,28 +23,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
-from bert_jax import (
-  checkpoint,
-  hosts,
-  int8,
-  metrics,
-  models,
-  run_weights,
-  sharding,
-  step,
-  teacher,
-  tokenizers,
-  trained,
-  workdirs,
-)
 from bert_jax import config as config_lib
+from bert_jax import hosts, metrics, models, sharding, step, tokenizers
 from bert_jax.convert import from_huggingface
 from bert_jax.errors import InputError, unwritten
+from bert_jax.files import write_whole
 from bert_jax.rows.ahead import Ahead
 from bert_jax.rows.batches import Batches
 from bert_jax.rows.examples import Scored
+from bert_jax.run import teacher
 from bert_jax.tasks import TASKS
-from bert_jax.whole_files import write_whole
+from bert_jax.workdir import checkpoint, contents, int8, trained
+from bert_jax.workdir import weights as run_weights
 
 log = logging.getLogger('bert_jax')
 
@@ -154,7 +144,7 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out='', in_int8=Fa
       f'{workdir} is a released model and no run; make it a workdir, to be evaluated with '
       f'--config.data.eval=FILE, by: python -m bert_jax.tools.convert --from {workdir} --to W'
     )
-  config = config_lib.override(workdirs.read_config(workdir), overrides)
+  config = config_lib.override(contents.read_config(workdir), overrides)
   tokenizer = tokenizers.load_folder(workdir)
   task = TASKS[config.objective]
   objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)

@@ -16,23 +16,15 @@ from pathlib import Path
 import jax
 
 from bert_jax import config as config_lib
-from bert_jax import (
-  evaluate,
-  hosts,
-  metrics,
-  notebooks,
-  run_setup,
-  sharding,
-  stopping,
-  trackers,
-  workdirs,
-)
+from bert_jax import evaluate, hosts, metrics, notebooks, sharding
 from bert_jax.errors import InputError, Paused
-from bert_jax.profiling import Profile
 from bert_jax.rows.ahead import Ahead
-from bert_jax.summary import Summary
-from bert_jax.tally import Tally
-from bert_jax.training_log import Writer, progress_of
+from bert_jax.run import setup, stopping, trackers
+from bert_jax.run.log import Writer, progress_of
+from bert_jax.run.profiling import Profile
+from bert_jax.run.summary import Summary
+from bert_jax.run.tally import Tally
+from bert_jax.workdir import contents
 
 log = logging.getLogger('bert_jax')
 
@@ -49,7 +41,7 @@ def train(config, workdir, given=()):
   started = time.monotonic()
   config_lib.show_log()
   hosts.check()
-  return train_on(run_setup.read_inputs(config, Path(workdir).expanduser(), given), started)
+  return train_on(setup.read_inputs(config, Path(workdir).expanduser(), given), started)
 
 
 def train_on(inputs, started):
@@ -57,11 +49,11 @@ def train_on(inputs, started):
   with contextlib.ExitStack() as stack:
     stack.enter_context(jax.set_mesh(inputs.mesh))
     stack.enter_context(sharding.activation_rules())
-    if ended := run_setup.ended(inputs):
+    if ended := setup.ended(inputs):
       if notebooks.running() and hosts.first():
         notebooks.show_curve(inputs.workdir)
       return ended
-    run, state = run_setup.prepare(inputs, stack)
+    run, state = setup.prepare(inputs, stack)
     watch = stopping.Watch(inputs.config, inputs.mesh, started, run.signalled)
     return loop(run, state, watch)
 
@@ -216,7 +208,7 @@ def go_back(run, state, spike, target, writer, progress):
 
 
 def save(run, state, results):
-  run_setup.keep_workdir(run.inputs)
+  setup.keep_workdir(run.inputs)
   count_damaged(run, int(state.step))
   with run.clock.doing('save'):
     run.checkpoints.save(state, results, run.tally.seen, run.tally.to_meta())
@@ -308,7 +300,7 @@ def main(argv=None):
       raise InputError('--workdir is missing; name the folder this run is to be written to.')
     _, results = train(config, args.workdir, config_lib.names_of(overrides))
     if hosts.first():
-      data = workdirs.read_facts(args.workdir).get('data', {}).get('eval', {})
+      data = contents.read_facts(args.workdir).get('data', {}).get('eval', {})
       known = metrics.beside(results, data.get('baselines', {}), data.get('examples', 0))
       print(metrics.to_json({'workdir': args.workdir} | results | known))
 

@@ -101,7 +101,7 @@ PEAK = 1e12  # operations per second of the device that `pretrained` believes to
 @pytest.fixture(scope='session')
 def pretrained(corpus_file, tmp_path_factory):
   """(workdir, State, metrics) of a finished small pre-training run. Do not write into it."""
-  from bert_jax import speed
+  from bert_jax.run import speed
   from bert_jax.train import train
 
   workdir = tmp_path_factory.mktemp('pretrained') / 'run'

@@ -1,5 +1,5 @@
 """One of several processes: prints a hash of each row it holds, of each of several configs, for
-tests/test_hosts.py."""
+tests/rows/test_hosts.py."""
 
 import hashlib
 import json

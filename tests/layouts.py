@@ -17,7 +17,7 @@ import numpy as np
 from bert_jax import config as config_lib
 from bert_jax import sharding, step
 from bert_jax.objectives.distillation import DistilledLanguageModel
-from bert_jax.tools import preflight
+from bert_jax.tools.preflight import __main__ as preflight
 
 TASKS = {
   'pretrain': 'configs/pretrain.py',

@@ -4,10 +4,11 @@ import jax
 import numpy as np
 
 from bert_jax import config as c
-from bert_jax import models, tokenizers, trained
+from bert_jax import models, tokenizers
 from bert_jax.convert import from_huggingface, parameter_names
 from bert_jax.objectives import base
 from bert_jax.tasks import TASKS
+from bert_jax.workdir import trained
 
 WORDS = [
   '[PAD]',

@@ -19,7 +19,7 @@ from nbclient.exceptions import DeadKernelError
 
 from bert_jax import notebooks
 from bert_jax.config import InputError
-from bert_jax.workdirs import check
+from bert_jax.workdir.contents import check
 
 NAMES = 'quickstart', 'finetune', 'ablation', 'tpu'
 PNG = b'\x89PNG\r\n'

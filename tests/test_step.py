@@ -19,14 +19,15 @@ import toys
 from conftest import ROOT, run_module, small_pretrain
 
 from bert_jax import config as c
-from bert_jax import evaluate, manifest, models, optim, sharding
+from bert_jax import evaluate, models, optim, sharding
 from bert_jax.config import InputError
 from bert_jax.metrics import Mean
 from bert_jax.objectives import base
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.batches import Batches
 from bert_jax.step import Constants, State, keys, make_eval_step, make_train_step, program
-from bert_jax.tools import preflight
+from bert_jax.tools.preflight import __main__ as preflight
+from bert_jax.workdir import manifest
 
 
 def objective(nsp_weight=0.7):

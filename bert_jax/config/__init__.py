@@ -23,9 +23,9 @@ from bert_jax.config import data, model, optimizer, run
 from bert_jax.config.model import SIZES, bert
 from bert_jax.errors import InputError, command_line, first_line, quoted, show_log
 from bert_jax.field import NO_PAST
+from bert_jax.files import write_whole
 from bert_jax.tasks import TASKS
 from bert_jax.text.values import json_value
-from bert_jax.whole_files import write_whole
 
 # Names from other modules that are used as bert_jax.config.NAME too.
 __all__ = ['SIZES', 'InputError', 'bert', 'command_line', 'first_line', 'show_log', 'write_whole']

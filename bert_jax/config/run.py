@@ -1,6 +1,7 @@
 """The fields of the run itself: what is learned, how long, on which devices, and what is saved."""
 
-from bert_jax import profiling
+import re
+
 from bert_jax.errors import quoted
 from bert_jax.field import Field
 from bert_jax.tasks import TASKS
@@ -68,7 +69,7 @@ def rules(config):
   two = f'steps is {config.steps} and epochs is {config.epochs}; set exactly one above 0'
   yield one, f'{two} (--config.epochs=0 to count steps, --config.steps=0 to count epochs).'
   yield (
-    profiling.window(config.profile) is not None,
+    profile_window(config.profile) is not None,
     f'profile is {quoted(config.profile)}; write the steps to trace as START:STOP, such as 10:13.',
   )
   axes = config.mesh.data, config.mesh.fsdp, config.mesh.tensor
@@ -93,3 +94,12 @@ def rules(config):
   yield holds, 'spikes.window=1 has no standard deviation; use 2 or more, such as 100.'
   both = config.init_from and config.resume_from
   yield not both, 'init_from (weights only) and resume_from (whole state) are both set; choose one.'
+
+
+def profile_window(text: str) -> tuple[int, int] | None:
+  """(start, stop) of a config.profile 'START:STOP'; (0, 0) of ''; None if it is neither."""
+  if not text:
+    return 0, 0
+  numbers = re.fullmatch(r'(\d{1,15}):(\d{1,15})', text)
+  start, stop = map(int, numbers.groups()) if numbers else (0, 0)
+  return (start, stop) if start < stop else None

@@ -8,8 +8,8 @@ import hashlib
 import json
 
 from bert_jax.errors import InputError
+from bert_jax.files import write_whole
 from bert_jax.text import files
-from bert_jax.whole_files import write_whole
 
 NAME = 'checksums.json'
 

@@ -7,7 +7,7 @@ import tokenizers as library
 from tokenizers import decoders, processors
 
 from bert_jax import tokenizers
-from bert_jax.whole_files import write_whole
+from bert_jax.files import write_whole
 
 ROLES = dict(zip(('pad', 'unk', 'cls', 'sep', 'mask'), tokenizers.RESERVED))
 INPUTS = ('input_ids', 'token_type_ids', 'attention_mask')

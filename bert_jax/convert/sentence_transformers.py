@@ -9,8 +9,8 @@ import logging
 from typing import NamedTuple
 
 from bert_jax.errors import InputError
+from bert_jax.files import write_whole
 from bert_jax.text import files
-from bert_jax.whole_files import write_whole
 
 log = logging.getLogger('bert_jax')
 

@@ -37,8 +37,8 @@ from bert_jax.convert.config_families import (
 from bert_jax.convert.parameter_names import copies, prefix_of, table
 from bert_jax.convert.tensor_files import SAFETENSORS, write_safetensors
 from bert_jax.errors import InputError
+from bert_jax.files import write_whole
 from bert_jax.tasks import TASKS
-from bert_jax.whole_files import write_whole
 
 log = logging.getLogger('bert_jax')
 

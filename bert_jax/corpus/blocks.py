@@ -22,8 +22,8 @@ import numpy as np
 from bert_jax.corpus import prepared
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, offsets
 from bert_jax.errors import InputError, first_line
+from bert_jax.files import UNREADABLE, write_whole
 from bert_jax.text.documents import is_held_out
-from bert_jax.whole_files import UNREADABLE, write_whole
 
 log = logging.getLogger('bert_jax')
 

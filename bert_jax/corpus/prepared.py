@@ -26,9 +26,9 @@ import numpy as np
 
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, offsets
 from bert_jax.errors import InputError, first_line
+from bert_jax.files import UNREADABLE, seal
 from bert_jax.text import files
 from bert_jax.text.values import json_value
-from bert_jax.whole_files import UNREADABLE, seal
 
 META, PLAN = 'corpus.json', 'plan.json'
 KINDS = {  # of what corpus.json holds at least

@@ -22,8 +22,8 @@ from bert_jax.corpus.prepared import (
 )
 from bert_jax.corpus.tokenized import offsets
 from bert_jax.errors import InputError, first_line
+from bert_jax.files import seal, write_whole
 from bert_jax.text.documents import name_hash
-from bert_jax.whole_files import seal, write_whole
 
 log = logging.getLogger('bert_jax')
 

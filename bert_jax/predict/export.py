@@ -6,8 +6,9 @@ writes model.stablehlo (jax.export; any number of rows, any length up to the mod
 and CUDA), weights.safetensors, the vocabulary, tokenizer.json (unless the vocabulary is a
 SentencePiece model) and export.json, which names the outputs and labels. The program is a function
 of ({name: weight}, input_ids, token_type_ids, attention_mask), the last three int32 [B, T], and
-returns {name: array}. The README.md here shows how to call it. With --int8 the weights are in int8,
-with their scales beside them (bert_jax/int8.py), and the program makes them float32 in each call.
+returns {name: array}. The README.md here shows how to call it. With --int8 the weights
+are in int8, with their scales beside them (bert_jax/workdir/int8.py), and the program makes them
+float32 in each call.
 """
 
 import json
@@ -20,13 +21,14 @@ import numpy as np
 import safetensors.numpy
 from jax import export as jax_export
 
-from bert_jax import __version__, int8
+from bert_jax import __version__
 from bert_jax.convert import exported_tokenizers
 from bert_jax.errors import InputError
-from bert_jax.manifest import flat, unflat
+from bert_jax.files import write_whole
 from bert_jax.predict.model import PREDICTIONS
 from bert_jax.tokenizers import SentencePiece
-from bert_jax.whole_files import write_whole
+from bert_jax.workdir import int8
+from bert_jax.workdir.manifest import flat, unflat
 
 PLATFORMS = 'cpu', 'tpu', 'cuda'
 # {task: {output: its shape}}. Logits are as the head gives them, before a softmax or sigmoid.

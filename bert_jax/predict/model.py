@@ -9,15 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import int8, models, tokenizers, trained
+from bert_jax import models, tokenizers
 from bert_jax.errors import InputError
 from bert_jax.objectives import base
 from bert_jax.predict import cpu_kernels, packed_rows
 from bert_jax.predict.hidden_states import Attention
-from bert_jax.predict.search import Search
+from bert_jax.predict.nearest import Search
 from bert_jax.predict.sentence_vectors import Embed
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Prediction
+from bert_jax.workdir import int8, trained
 
 # {task: (its objectives, or () of a task that any model can do, Prediction)}.
 PREDICTIONS = {}
@@ -44,7 +45,7 @@ class Model:
   source: a run's workdir, a Hugging Face folder, or a trained.Trained. which: 'latest', 'best' or a
   step of a run. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': as in its
   config, but float32 on a CPU, where bfloat16 takes two to three times as long. in_int8: with
-  weights as they are in int8 (bert_jax/int8.py).
+  weights as they are in int8 (bert_jax/workdir/int8.py).
 
   Texts are str; pairs and other records are tuples or dicts of the fields in tasks/FAMILY/ask.py.
   counts: how many texts were cut or read in windows, and how many pieces were unknown.

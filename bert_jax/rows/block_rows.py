@@ -36,10 +36,10 @@ import tqdm
 from bert_jax.corpus.prepared import RECORD_TOKENS, TOKEN_BYTES
 from bert_jax.corpus.tokenized import DamagedRecord, offsets
 from bert_jax.errors import InputError
+from bert_jax.files import UNREADABLE, write_whole
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.free_memory import free_memory
 from bert_jax.rows.sentence_pairs import PAIRS
-from bert_jax.whole_files import UNREADABLE, write_whole
 
 log = logging.getLogger('bert_jax')
 

@@ -21,8 +21,8 @@ import numpy as np
 from bert_jax import tokenizers
 from bert_jax.corpus.tokenized import DamagedRecord
 from bert_jax.errors import InputError
+from bert_jax.files import seal, write_whole
 from bert_jax.text import files
-from bert_jax.whole_files import seal, write_whole
 
 META, IDS, ENDS, LABELS, SUMS = (
   'examples.json',

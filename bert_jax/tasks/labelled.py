@@ -3,9 +3,8 @@
 import numpy as np
 
 from bert_jax import models
-from bert_jax.corpus import remarks
 from bert_jax.field import Field
-from bert_jax.tasks import distillation
+from bert_jax.tasks import remarks, teaching
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.record import Task
 
@@ -41,7 +40,7 @@ def task_fields(*formats):
 def rules(config, pairs=False):
   """Yields (what must hold, the sentence if it does not) for each rule. pairs: it reads pairs."""
   if 'teacher' in config:
-    yield from distillation.rules(config)
+    yield from teaching.rules(config)
   limit = config.task.max_length
   small = f'task.max_length is {limit}; examples take 8 tokens at least, 0 is the whole row.'
   yield not 0 < limit < 8, small
@@ -65,8 +64,8 @@ def family(name, task, *, formats, fields=(), defaults=(), has_teacher=True, **m
   fields, defaults = task_fields(*formats) | dict(fields), DEFAULTS | dict(defaults)
   functions |= {'rules': rules, 'remarks': remarks_on}
   if has_teacher:
-    fields |= distillation.FIELDS
-    functions['rules_to_begin'] = distillation.rules_to_begin
+    fields |= teaching.FIELDS
+    functions['rules_to_begin'] = teaching.rules_to_begin
   functions |= more
   return Task(name=name, fields=fields, defaults=defaults, **functions)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.errors import InputError
-from bert_jax.whole_files import write_whole
+from bert_jax.files import write_whole
 
 RESERVED = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
 # {BERT's name: RoBERTa's}

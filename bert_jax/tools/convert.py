@@ -2,7 +2,7 @@
 
     python -m bert_jax.tools.convert --from SRC --to W          # a workdir of ours
     python -m bert_jax.tools.convert --from SRC --to hf:OUT     # a Hugging Face folder
-    python -m bert_jax.tools.convert --from SRC --to int8:OUT   # ours in int8 (bert_jax/int8.py)
+    python -m bert_jax.tools.convert --from SRC --to int8:OUT   # ours in int8 (workdir/int8.py)
 
 SRC is a workdir, a Hugging Face folder, the path of one inside an installed package, hf:NAME on the
 Hub (pip install huggingface_hub), or a folder of a TensorFlow checkpoint. --verbose prints a row
@@ -26,8 +26,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bert_jax import checkpoint, int8, models, provenance, step, trained, workdirs
 from bert_jax import config as config_lib
+from bert_jax import models, step
 from bert_jax.convert import (
   from_huggingface,
   hub,
@@ -38,6 +38,7 @@ from bert_jax.convert import (
 from bert_jax.errors import InputError, quoted
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
+from bert_jax.workdir import checkpoint, contents, int8, provenance, trained
 
 log = logging.getLogger('bert_jax')
 
@@ -84,7 +85,7 @@ def convert(
     model = trained.from_weights(folder, weights)
     weights = weights._replace(flat={})  # large, and in `model` too
   elif not target.startswith((HF, INT8)):
-    workdirs.read_config(folder)
+    contents.read_config(folder)
     raise InputError(f'{source} is a run already; --to hf:OUT writes it as a Hugging Face folder.')
   else:
     if not strict:
@@ -147,7 +148,7 @@ def write_workdir(workdir, model, facts):
   config = model.config
   identity = {'config': config_lib.fingerprint(config), 'data': '', 'converted': facts}
   identity['vocabulary'] = model.tokenizer.fingerprint
-  workdirs.claim(workdir, config)
+  contents.claim(workdir, config)
   model.tokenizer.save(workdir)
   if model.vector != sentence_transformers.UNKNOWN:
     width, length = config.model.hidden_size, config.data.seq_length
@@ -162,7 +163,7 @@ def write_workdir(workdir, model, facts):
 
 def _facts_of_run(folder, model):
   """The facts of a model card that a run's workdir holds."""
-  run, facts = workdirs.read_facts(folder), {'metrics': {}, 'step': model.step}
+  run, facts = contents.read_facts(folder), {'metrics': {}, 'step': model.step}
   if not int8.is_int8(folder):
     with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
       facts['metrics'] = checkpoints.meta(model.step)['metrics']

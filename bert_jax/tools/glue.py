@@ -13,9 +13,10 @@ import logging
 import shutil
 from pathlib import Path
 
-from bert_jax import evaluate, workdirs
+from bert_jax import evaluate
 from bert_jax.errors import InputError, command_line
 from bert_jax.tools import arguments
+from bert_jax.workdir import contents
 
 # {task: (its metrics, its sets)}; a set is {suffix of its name: suffix of its files}.
 ACCURACY, ONE = ('classification_accuracy',), {'': ''}
@@ -44,7 +45,7 @@ def glue(runs, data, out, which='latest'):
     return [(name + end, str(data / name / f'{split}{file}.tsv')) for end, file in files]
 
   for name, workdir in runs.items():
-    config = workdirs.read_config(workdir)
+    config = contents.read_config(workdir)
     regression = config.table.regression if config.objective == 'classification' else None
     if regression != (name == 'STS-B'):
       raise InputError(f'{workdir} is no run of {name}; give --run {name}= the one that is.')

@@ -22,7 +22,7 @@ import numpy as np
 import tqdm
 
 from bert_jax import config as config_lib
-from bert_jax import tokenizers, workdir_lock
+from bert_jax import tokenizers
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
 from bert_jax.rows import prepared_examples
@@ -30,6 +30,7 @@ from bert_jax.tasks.classification.prepared import COLUMNS, KIND
 from bert_jax.tasks.classification.reading import MOST_LABELS, label_set, names, read
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tools import arguments
+from bert_jax.workdir import lock
 
 log = logging.getLogger('bert_jax')
 
@@ -129,10 +130,10 @@ def main(argv=None):
       raise InputError('name the table in --config.data.train')
     begun = prepared_examples.unfinished(out)
     there = {out} if out.is_file() else set(out.iterdir()) if out.is_dir() else set()
-    if there - {*begun, out / workdir_lock.NAME}:
+    if there - {*begun, out / lock.NAME}:
       raise InputError(f'{out} is there already; give --out a new or an empty folder')
     arguments.check_writable(out)
-    with workdir_lock.held(out):
+    with lock.held(out):
       for path in begun:
         path.unlink()
       meta = prepare(config, args.vocab, out)

@@ -20,23 +20,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import (
-  checkpoint,
-  hosts,
-  initialization,
-  metrics,
-  run_setup,
-  sharding,
-  step,
-  teacher,
-  workdirs,
-)
 from bert_jax import config as config_lib
+from bert_jax import hosts, metrics, sharding, step
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
-from bert_jax.tally import Tally, number
+from bert_jax.run import initialization, setup, teacher
+from bert_jax.run.tally import Tally, number
 from bert_jax.text.values import json_value
 from bert_jax.tools import arguments
+from bert_jax.workdir import checkpoint, contents
 
 log = logging.getLogger('bert_jax')
 
@@ -49,13 +41,13 @@ def replay(path, at=0):
     (at, moves), path = _place_of(path), path.parent
   if at < 1:
     raise InputError(f'--step is {at}; give the number of a step of {path}, from 1.')
-  inputs = run_setup.read_inputs(workdirs.read_config(path), path)
+  inputs = setup.read_inputs(contents.read_config(path), path)
   if at > inputs.steps:
     raise InputError(f'--step is {at} and {path} has {inputs.steps} steps.')
   with jax.set_mesh(inputs.mesh), sharding.activation_rules():
     program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.steps)
     if inputs.beginning.continues:
-      run_setup.check_continues(inputs, program)  # is it the same data and vocabulary?
+      setup.check_continues(inputs, program)  # is it the same data and vocabulary?
     # The newest checkpoint knows where the run went back; that before the step may be too old.
     tally = Tally.from_meta(inputs.beginning.meta if inputs.beginning.continues else {})
     tally = tally if moves is None else Tally(moves=moves)
@@ -100,7 +92,7 @@ def _state_before(inputs, program, at):
   if source := teacher.source_of(config):
     beginning = initialization.Beginning(hub.folder(source), None)
     weights = initialization.load_weights(beginning, config, inputs.objective, inputs.mesh)
-  return run_setup.new_state(inputs, program, weights)
+  return setup.new_state(inputs, program, weights)
 
 
 def _facts(inputs, program, state, place):

@@ -18,11 +18,13 @@ import sys
 import time
 from pathlib import Path
 
-from bert_jax import checkpoint, hosts, provenance, run_setup, speed, train, workdirs
 from bert_jax import config as config_lib
+from bert_jax import hosts, train
 from bert_jax.errors import InputError, listed
+from bert_jax.run import setup, speed
 from bert_jax.text import files
 from bert_jax.tools import arguments
+from bert_jax.workdir import checkpoint, contents, provenance
 
 log = logging.getLogger('bert_jax')
 
@@ -37,8 +39,8 @@ def rerun(workdir, new, overrides=(), dry_run=False):
   workdir, new = Path(workdir).expanduser(), Path(new).expanduser()
   if workdir.resolve() == new.resolve():
     raise InputError(f'--workdir {new} is the run that is to be repeated; name another folder.')
-  config = workdirs.read_config(workdir)
-  inputs = run_setup.read_inputs(config_lib.override(config, overrides), new)
+  config = contents.read_config(workdir)
+  inputs = setup.read_inputs(config_lib.override(config, overrides), new)
   meta = checkpoint.newest_meta(workdir) or {}
   others = differences(workdir, config, inputs, meta)
   for other in others:
@@ -54,10 +56,10 @@ def rerun(workdir, new, overrides=(), dry_run=False):
 def differences(workdir, config, inputs, meta):
   """Sentences: in what this repetition differs from the run in a workdir. meta: of the run's newest
   checkpoint, or {}."""
-  facts, known = files.json_of(workdir / 'run.json'), files.json_of(workdir / workdirs.CONFIG)
+  facts, known = files.json_of(workdir / 'run.json'), files.json_of(workdir / contents.CONFIG)
   if not facts:
     return ['there is no run.json, so nothing is known of the code, the devices and the data']
-  out, here = [], workdirs.made_by(inputs.mesh)
+  out, here = [], contents.made_by(inputs.mesh)
   for name, value in here.items():
     if name not in facts:
       out.append(f'{name} was not recorded')
@@ -66,8 +68,8 @@ def differences(workdir, config, inputs, meta):
       out += [f'{p} {was.get(p)} -> {v}' for p, v in value.items() if was.get(p) != v]
     elif facts[name] != value:
       out.append(f'{name}: {facts[name]} -> {value}')
-  out += _of_text(workdir / workdirs.CHANGES, provenance.code_changes(), 'the changed code')
-  out += _of_packages(workdir / workdirs.PACKAGES, here['packages'])
+  out += _of_text(workdir / contents.CHANGES, provenance.code_changes(), 'the changed code')
+  out += _of_packages(workdir / contents.PACKAGES, here['packages'])
   out += config_lib.changes(config, inputs.config)
   for split, source in inputs.sources.items():
     was = facts.get('data', {}).get(split, {}).get('fingerprint')

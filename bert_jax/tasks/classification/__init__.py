@@ -1,9 +1,8 @@
 """Classification and regression of texts and pairs: GLUE, any table with named columns."""
 
-from bert_jax.corpus import remarks
 from bert_jax.errors import InputError, quoted
 from bert_jax.field import Field, pairs_with_positive_numbers
-from bert_jax.tasks import labelled
+from bert_jax.tasks import labelled, remarks
 from bert_jax.tasks.classification import label_remarks, task
 from bert_jax.tasks.classification.ask import Classify, Pair
 from bert_jax.tasks.record import Head, Prediction

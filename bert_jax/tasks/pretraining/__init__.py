@@ -1,8 +1,8 @@
 """Pre-training on a corpus: masked language model and next-sentence prediction (BERT, 3.1)."""
 
-from bert_jax.corpus import remarks
 from bert_jax.errors import quoted
 from bert_jax.field import Field, pairs_with_positive_numbers
+from bert_jax.tasks import remarks
 from bert_jax.tasks.pretraining import task
 from bert_jax.tasks.pretraining.ask import FillMask, NextSentence, Perplexity
 from bert_jax.tasks.pretraining.generate import GENERATE

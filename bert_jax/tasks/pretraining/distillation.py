@@ -3,10 +3,10 @@
 import dataclasses
 
 from bert_jax.field import Field
-from bert_jax.tasks import distillation
+from bert_jax.tasks import teaching
 from bert_jax.tasks.pretraining import PRETRAINING
 
-FIELDS = distillation.FIELDS | {
+FIELDS = teaching.FIELDS | {
   'distillation.hidden_weight': Field(float, '[0, inf)',
     "weight in the loss of 1 - the cosine between the last hidden states and the teacher's, of the "
     'same width; 0: none', 1.0),
@@ -22,7 +22,7 @@ DEFAULTS = {
 
 def rules(config):
   yield from PRETRAINING.rules(config)
-  yield from distillation.rules(config)
+  yield from teaching.rules(config)
   for name in ('nsp_weight', 'sbo_weight'):
     value = config.loss[name]
     yield not value, f'loss.{name} is {value}, and distillation has no such term; set it to 0.'

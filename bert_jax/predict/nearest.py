@@ -1,0 +1,113 @@
+"""The lines of a file that are nearest to a question: exact, by comparing it with each of them.
+
+The lines are embedded once. With keep_index their vectors are kept beside the file, as
+FILE.vectors.npz, with a fingerprint of the lines and of all that makes a vector: the weights, the
+vocabulary, pooling, length. Where the fingerprint is another one they are made anew.
+"""
+
+import hashlib
+import io
+import logging
+import sys
+from collections import Counter
+from pathlib import Path
+
+import jax
+import numpy as np
+from tqdm import tqdm
+
+from bert_jax.errors import InputError, unwritten
+from bert_jax.files import UNREADABLE, write_whole
+from bert_jax.predict.sentence_vectors import Embed
+from bert_jax.tasks.ask import check_top_k
+from bert_jax.text import files
+from bert_jax.workdir.manifest import flat
+
+log = logging.getLogger('bert_jax')
+
+CHUNK = 1024  # lines that are embedded at a time
+
+
+class Search(Embed):
+  """index: the file of lines; blank ones are left out. top_k: how many of them are answered."""
+
+  options, exports = ('index', 'top_k', 'keep_index', 'pooling'), {}
+
+  def __init__(self, model, index='', top_k=5, keep_index=False, pooling=''):
+    super().__init__(model, pooling)
+    check_top_k(top_k)
+    if not index:
+      raise InputError('search has nothing to search in; name a file of lines with --index FILE.')
+    counts = Counter()
+    numbered = [(n, line) for n, line in files.lines(Path(index).expanduser(), counts)]
+    self.lines = [(n, line) for n, line in numbered if line.strip()]
+    self.top_k = min(top_k, len(self.lines))
+    if not self.lines:
+      raise InputError(f'--index {index} holds blank lines only; give a file of texts.')
+    if blank := len(numbered) - len(self.lines):
+      model.counts['blank lines of the index (left out)'] += blank
+    if faulty := counts['invalid_utf8_lines']:
+      model.counts['lines of the index that are not UTF-8 (bad bytes became U+FFFD)'] += faulty
+    kept = Path(f'{index}.vectors.npz').expanduser() if keep_index else None
+    self.vectors = self._vectors(kept)
+
+  def _vectors(self, kept):
+    """[lines, D] float32: those in the file `kept`, if they are of these lines and this model; else
+    they are computed, and kept there. None: there is no such file."""
+    if kept is None:
+      return self._embedded()
+    fingerprint = self._fingerprint()
+    if kept.exists():
+      if (vectors := _read(kept, fingerprint)) is not None:
+        return vectors
+      log.warning('%s is of other lines or of another model, or damaged: it is made anew', kept)
+    vectors, out = self._embedded(), io.BytesIO()
+    np.savez(out, vectors=vectors, fingerprint=fingerprint)
+    try:
+      write_whole(kept, out.getvalue())
+    except OSError as error:
+      raise unwritten(kept, error, 'leave out --keep-index') from None
+    return vectors
+
+  def _embedded(self):
+    texts, out = [line for _, line in self.lines], []
+    starts = range(0, len(texts), CHUNK)
+    for start in tqdm(starts, unit=f' x {CHUNK} lines', disable=not sys.stderr.isatty()):
+      out += [answer['vector'] for answer, _ in super().replies(texts[start : start + CHUNK])]
+    return np.stack(out)
+
+  def _fingerprint(self):
+    model, digest = self.model, hashlib.sha256()
+    about = model.tokenizer.fingerprint, model.limit, self.pooling, self.normalize
+    digest.update(repr((about, sorted(model.config.model.items()))).encode())
+    for name, x in sorted(flat(jax.device_get(model.weights)).items()):
+      digest.update(name.encode() + np.ascontiguousarray(x).tobytes())
+    for _, line in self.lines:
+      digest.update(line.encode(errors='surrogatepass') + b'\n')
+    return digest.hexdigest()
+
+  def replies(self, records):
+    replies = zip(records, super().replies(records))
+    return [(answer and self._nearest(answer, text), why) for text, (answer, why) in replies]
+
+  def _nearest(self, answer, text):
+    similar = self.vectors @ answer['vector']
+    least = np.partition(similar, -self.top_k)[-self.top_k]
+    # Of equally near lines the first come first.
+    best = sorted(np.flatnonzero(similar >= least), key=lambda i: -similar[i])[: self.top_k]
+    nearest = [
+      {'line': self.lines[i][0], 'score': float(similar[i]), 'text': self.lines[i][1]} for i in best
+    ]
+    return {'id': answer['id'], 'text': text, 'nearest': nearest}
+
+  def shown(self, answer):
+    return {'text': answer['text'], 'nearest': answer['nearest']}
+
+
+def _read(path, fingerprint):
+  """The vectors in a file; None if it cannot be read or has another fingerprint."""
+  try:
+    with np.load(path, allow_pickle=False) as kept:
+      return kept['vectors'] if str(kept['fingerprint']) == fingerprint else None
+  except (*UNREADABLE, TypeError):
+    return None  # TypeError: an .npy

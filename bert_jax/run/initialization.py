@@ -1,0 +1,270 @@
+"""What a run continues or starts from: the first of these that exists.
+
+1. The newest checkpoint in its workdir, 2. that of the run config.resume_from: the whole state.
+3. The model config.init_from, a run or a released one: its weights, as far as they fit; or layers
+   of config.teacher.
+4. Nothing: new parameters and, unless tokenizer.path is given, a new vocabulary.
+"""
+
+import logging
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from bert_jax import config as config_lib
+from bert_jax import models, tokenizers, towers
+from bert_jax.convert import from_huggingface, hub, released_config
+from bert_jax.errors import InputError
+from bert_jax.run import teacher
+from bert_jax.tasks import TASKS
+from bert_jax.text import files
+from bert_jax.workdir import checkpoint, contents, int8, manifest, trained
+from bert_jax.workdir import weights as run_weights
+
+log = logging.getLogger('bert_jax')
+
+# The fields of config.model that a run sets for itself. All others must fit the weights that it
+# starts from, and are taken from their model. (A released model has no vocab_multiple: its tables
+# are padded as the run says.)
+FREE = (
+  'hidden_dropout_prob',
+  'attention_probs_dropout_prob',
+  'attention_output_dropout_prob',
+  'scaled_initializer',
+  'attention_implementation',
+  'dtype',
+  'scan_layers',
+  'remat',
+  'relative_clamp',
+  'memory_length',
+  'recurrent_length',
+  'extend_positions',
+  'new_top_layers',
+)
+
+
+class Beginning(NamedTuple):
+  """Where a run begins; it is decided before any weights are read."""
+
+  folder: Path | None  # of the run or released model, with its tokenizer; None: from scratch
+  meta: dict | None  # metadata of the checkpoint in it to continue from; None: start at step 0
+
+  @property
+  def continues(self):
+    return self.meta is not None
+
+
+def beginning_of(config, workdir):
+  """The Beginning of a run. A config.init_from that is on the Hub (hf:NAME) is fetched here."""
+  for folder in (workdir, config.resume_from):
+    if folder and int8.is_int8(folder):
+      raise InputError(
+        f'{folder} holds weights in int8 and no training to go on with; train in another --workdir '
+        f'with --config.init_from={folder}.'
+      )
+    if folder and (meta := checkpoint.newest_meta(folder)):
+      if meta.get('converted'):
+        raise InputError(
+          f'{folder} holds converted weights and no training to go on with; train in another '
+          f'--workdir with --config.init_from={folder}.'
+        )
+      return Beginning(Path(folder), meta)
+  if config.resume_from:
+    there = files.exists(config.resume_from)
+    why = 'has no checkpoint; train it first' if there else 'does not exist; name a workdir'
+    raise InputError(f'config.resume_from={config.resume_from} {why}.')
+  source = teacher.source_of(config)
+  return Beginning(hub.folder(source) if source else None, None)
+
+
+def adopt_model(config, beginning, given=()):
+  """The config with the model that it starts from, if any: its sizes and what its targets begin
+  with. All else stays as it is. given: names of fields that the user has set; InputError if that
+  model has another value there."""
+  count, source = config.model.new_top_layers, teacher.source_of(config)
+  if not source:
+    if count:
+      raise InputError(
+        f'model.new_top_layers={count} leaves out layers of init_from, which is empty; name a '
+        'model with --config.init_from=W, or set it to 0.'
+      )
+    return config
+  if from_huggingface.is_model(beginning.folder):
+    description = from_huggingface.describe(beginning.folder)
+    model, begin = description.model, description.begin
+  else:
+    before = contents.read_config(beginning.folder)
+    model, begin = before.model, config_lib.flatten(before).get(TASKS[before.objective].begin, '')
+  # Pre-training may read another way than the model did; other tasks only if model.causal is given.
+  may_change = TASKS[config.objective].reads_corpus or 'model.causal' in given
+  free = (*FREE, 'causal') if may_change else FREE
+  sizes = {field: value for field, value in model.items() if field not in free}
+  if teacher.starts_from_teacher(config) and not beginning.continues:
+    sizes = teacher.student_sizes(config, sizes)
+  layers = sizes['num_hidden_layers']
+  if count > layers or (count and model['share_layers']):
+    has = 'layers that share their weights' if model['share_layers'] else f'{layers} layers'
+    raise InputError(
+      f'model.new_top_layers={count} is to leave out layers of {source}, which has {has}; set it '
+      'to less, or to 0.'
+    )
+  config = config.copy_and_resolve_references()
+  if (how := config.model.extend_positions) != 'none' and not beginning.continues:
+    table, rows = sizes.pop('max_position_embeddings'), config.model.max_position_embeddings
+    if (kind := model['position_embeddings']) != 'learned':
+      raise InputError(
+        f'model.extend_positions={how} is for a table of learned positions, and those of init_from '
+        f'are {kind}; set it to none.'
+      )
+    if rows <= table:
+      raise InputError(
+        f'model.extend_positions={how} makes a table of {table} positions longer, and '
+        f'model.max_position_embeddings is {rows}; raise that, or set extend_positions to none.'
+      )
+    log.info('positions: %d of init_from become %d (%s)', table, rows, how)
+  if config.model.global_tokens:  # a pattern of attention, which any weights compute
+    for name in ('attention_window', 'global_attention_every', 'global_tokens'):
+      sizes.pop(name, None)
+  started = models.ModelConfig(**{**config.model, **sizes})
+  # Without a table of positions this is only a limit, and a run may set a lower one.
+  limit = () if models.has_position_table(started) else ('max_position_embeddings',)
+  for name in sizes:
+    if name in limit and config.model[name] < sizes[name]:
+      continue
+    if f'model.{name}' in given and config.model[name] != sizes[name]:
+      raise InputError(
+        f'model.{name} is {sizes[name]!r} in what {source} gives this run to start from, and '
+        f'--config.model.{name}={config.model[name]} is given; leave that out.'
+      )
+  changed = [f'{k} {config.model[k]} -> {v}' for k, v in sizes.items() if config.model[k] != v]
+  config.model.update(sizes)
+  field = TASKS[config.objective].begin
+  if field and begin and field not in given:
+    config_lib.set_field(config, field, begin)
+  if changed:
+    said = 'the model is that of %s, whatever the config says: %s'
+    log.info(said, source, ', '.join(changed))
+  return config_lib.check(config)
+
+
+def load_weights(beginning, config, objective, mesh):
+  """The `source` and `other_labels` of warm_start, for the model that a run starts from."""
+  if teacher.starts_from_teacher(config):
+    return teacher.layers_for(config, objective.weights), False
+  folder = beginning.folder
+  tokenizer = tokenizers.load_folder(folder)
+  if from_huggingface.is_model(folder):
+    weights = from_huggingface.read(folder)
+    rows = from_huggingface.describe(folder).model['max_position_embeddings']
+    sizes = {**config.model, 'max_position_embeddings': rows}
+    params = _extended(weights.tree(models.ModelConfig(**sizes)), config.model)
+    try:
+      source = released_config.config_of(weights, tokenizer)
+    except InputError as error:  # no objective has such a head or such labels
+      log.warning('the head of %s is not taken: %s', folder, error)
+      return {part: tree for part, tree in params.items() if part != 'classifier'}, True
+  else:
+    source = contents.read_config(folder)
+    shapes = trained.shapes_of(source, tokenizer, mesh)
+    params, _ = run_weights.load_params(folder, shapes, partial=True)
+    params = _extended(params, config.model)
+  labels = TASKS[source.objective].objective(source, tokenizer).labels
+  return params, (source.objective, labels) != (config.objective, objective.labels)
+
+
+def _extended(params, model):
+  """The parameters with position tables as long as model.extend_positions says."""
+  if model.extend_positions == 'none':
+    return params
+  flat, end = manifest.flat(params), 'position_embeddings.embedding'
+  for name in [name for name in flat if name.endswith(end)]:
+    table = np.asarray(flat[name])
+    flat[name] = models.extended(table, model.max_position_embeddings, model.extend_positions)
+  return manifest.unflat(flat, params)
+
+
+def warm_start(params, source, other_labels=False):
+  """params with the arrays of `source` where both have one; logs what is new and what is unused.
+  Both are nested dicts of arrays; layers may be stacked in one of them and apart in the other. A
+  tower (towers.py) that both have must fit as a whole, and there must be at least one. A head of
+  another shape stays new, and so does the classifier if the source's is for other labels."""
+  taken = names_taken(params, source, other_labels)
+  new, old = manifest.flat(params), manifest.flat(_with_layers_as_in(params, source))
+  parts = [
+    sorted({_part(name) for name in names})
+    for names in (taken, new.keys() - taken, old.keys() - taken)
+  ]
+  if other_labels:
+    parts[2] = [f'{p} for other labels' if p == 'classifier' else p for p in parts[2]]
+  log.info('init_from: taken: %s; new: %s; not used: %s', *(', '.join(p) or 'none' for p in parts))
+  if 'mlm' in parts[1] and 'mlm' not in parts[0]:
+    log.warning(
+      'init_from: these weights have no head for masked words, as those of sentence models; it is '
+      'learned from nothing, which takes more steps'
+    )
+  moved = {n: jax.device_put(old[n], x.sharding) if n in taken else x for n, x in new.items()}
+  return manifest.unflat(moved, params)
+
+
+def with_new_top(params, new, count):
+  """params with the last `count` layers of their encoder from `new`, of the same structure (Zhang
+  et al. 2021, https://arxiv.org/abs/2006.05987)."""
+  if not count:
+    return params
+
+  def mixed(taken, drawn):
+    below, above = models.unstack_layers(taken), models.unstack_layers(drawn)
+    number = sum(name.startswith('layer_') for name in below)
+    names = [f'layer_{i}' for i in range(number - count, number)]
+    return _with_layers_as_in(taken, below | {name: above[name] for name in names})
+
+  log.info('init_from: the last %d layers of the encoder begin anew', count)
+  layout = jax.tree.map(lambda x: x.sharding, new['encoder'])
+  encoder = jax.jit(mixed, out_shardings=layout)(params['encoder'], new['encoder'])
+  return params | {'encoder': encoder}
+
+
+def names_taken(params, source, other_labels=False):
+  """The names of the arrays that warm_start takes; InputError if the source does not fit. Only
+  shapes are looked at, so params may be ShapeDtypeStructs."""
+  shapes = jax.eval_shape(lambda source: _with_layers_as_in(params, source), source)
+  new, old = manifest.flat(params), manifest.flat(shapes)
+  taken = {
+    name
+    for name in new.keys() & old.keys()
+    if new[name].shape == old[name].shape and not (other_labels and _part(name) == 'classifier')
+  }
+  counts = towers.layer_counts(params)
+  shared = counts.keys() & towers.layer_counts(source).keys()
+  for name in [*sorted(new.keys() - taken), *sorted(old.keys() - new.keys())]:
+    path = name.replace('.', '/')
+    if towers.tower_of(path, counts) in shared:
+      theirs = old[name].shape if name in old else 'nothing'
+      here = f'is {new[name].shape} here' if name in new else 'this model has not'
+      raise InputError(
+        f'config.init_from has {theirs} for {path}, which {here}; give both runs the same model.'
+      )
+  if not (shared if counts else taken):
+    raise InputError(
+      f'config.init_from has nothing for {", ".join(sorted(counts)) or "any parameter"}, so this '
+      'run would start from nothing; name another model, or leave init_from empty.'
+    )
+  return taken
+
+
+def _part(name):
+  """The part of a model (encoder, mlm, ...) that a dotted path begins with."""
+  return name.partition('.')[0]
+
+
+def _with_layers_as_in(params, source):
+  """source with the layers of each tower stacked or apart, as they are in params."""
+  if not isinstance(params, dict) or not isinstance(source, dict):
+    return source
+  if 'layers' in params:
+    source = models.stack_layers(source)
+  elif 'layer_0' in params:
+    source = models.unstack_layers(source)
+  return {name: _with_layers_as_in(params.get(name), tree) for name, tree in source.items()}

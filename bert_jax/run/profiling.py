@@ -1,0 +1,66 @@
+"""A trace of some steps of a run by jax.profiler: which operations a step's time goes to.
+
+    python -m bert_jax.train ... --config.profile=10:13
+    pip install xprof && xprof WORKDIR/profile       # or https://ui.perfetto.dev
+
+The trace is of the steps 11, 12 and 13 here, in the first process. Its files are
+WORKDIR/profile/plugins/profile/TIME/*: an .xplane.pb for xprof and TensorBoard, and a
+.trace.json.gz for Perfetto.
+"""
+
+import logging
+from pathlib import Path
+
+import jax
+
+from bert_jax import hosts
+from bert_jax.config.run import profile_window
+from bert_jax.errors import InputError, unwritten
+
+log = logging.getLogger('bert_jax')
+
+
+def check(config, steps):
+  """InputError if the steps to be traced are not among those of the run."""
+  start, stop = profile_window(config.profile)
+  if stop > steps:
+    raise InputError(
+      f'profile={config.profile} is past the end of the run, which has {steps} steps; name steps '
+      f'up to {steps}.'
+    )
+
+
+class Profile:
+  """The trace of a run: `begin(n)` comes before step n + 1, and `end(n, state)` after step n. Its
+  writing counts as saving on the speed.Clock."""
+
+  def __init__(self, config, workdir, clock):
+    self.clock = clock
+    self.start, self.stop = profile_window(config.profile) if hosts.first() else (0, 0)
+    self.folder, self.on = Path(workdir) / 'profile', False
+
+  def begin(self, number):
+    if self.start <= number < self.stop and not self.on:
+      try:
+        self.folder.mkdir(parents=True, exist_ok=True)
+      except OSError as error:
+        raise unwritten(self.folder, error) from None
+      with self.clock.doing('save'):
+        jax.profiler.start_trace(self.folder)
+      self.on = True
+
+  def end(self, number, state):
+    if self.on and number >= self.stop:
+      jax.block_until_ready(state)
+      self.close()
+      log.info('profile of the steps until %d: %s', number, self.folder)
+
+  def close(self):
+    """Writes the trace of a run that ends before its last traced step."""
+    if self.on:
+      self.on = False
+      try:
+        with self.clock.doing('save'):
+          jax.profiler.stop_trace()
+      except (OSError, RuntimeError) as error:
+        log.warning('the profile could not be written: %s', error)

@@ -1,0 +1,359 @@
+"""A run before its first step: the input is read and checked, the steps are compiled, and the state
+is made or restored."""
+
+import contextlib
+import dataclasses
+import logging
+import math
+import time
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bert_jax import config as config_lib
+from bert_jax import evaluate, hosts, models, optim, sharding, step
+from bert_jax.convert import hub
+from bert_jax.errors import InputError
+from bert_jax.rows.batches import Batches
+from bert_jax.rows.growing_batches import Growth
+from bert_jax.run import (
+  initialization,
+  profiling,
+  speed,
+  stopping,
+  summary,
+  tally,
+  teacher,
+  trackers,
+)
+from bert_jax.tasks import TASKS
+from bert_jax.tokenizers import run_tokenizer
+from bert_jax.workdir import checkpoint, contents, lock, manifest
+
+log = logging.getLogger('bert_jax')
+
+FEW_STEPS = 100  # in fewer, fine-tuning has hardly begun to learn, as a rule
+
+
+@dataclasses.dataclass
+class Inputs:
+  """What a run is made of, before anything is compiled or written."""
+
+  config: Any  # with everything filled in that only the data can tell
+  workdir: Path
+  beginning: initialization.Beginning
+  mesh: jax.sharding.Mesh
+  tokenizer: Any
+  objective: Any
+  sources: dict  # {split: Source}
+  batches: Batches
+  eval_batches: Batches | None
+  steps: int
+
+  @property
+  def in_workdir(self):
+    """Does the run continue in the workdir that it was stopped in?"""
+    return self.beginning.continues and self.beginning.folder == self.workdir
+
+  @property
+  def identity(self):
+    data = self.sources['train'].fingerprint
+    vocabulary = self.tokenizer.fingerprint
+    config = config_lib.fingerprint(self.config)
+    out = {'config': config, 'data': data, 'vocabulary': vocabulary}
+    if teacher.has_teacher(self.config):
+      out['teacher'] = self.objective.fingerprint
+    return out
+
+
+@dataclasses.dataclass
+class Run:
+  """All that the loop needs: the compiled steps, their arrays, and the place to save them."""
+
+  inputs: Inputs
+  train_step: Any
+  eval_step: Any  # None: nothing is evaluated
+  constants: step.Constants
+  empty_carry: Any  # that an evaluation begins with
+  schedule: Any  # step -> learning rate
+  checkpoints: checkpoint.Checkpoints
+  results: dict  # metrics of the newest evaluation
+  tally: tally.Tally
+  clock: speed.Clock
+  signalled: Any  # -> was this process asked to stop?
+
+
+def read_inputs(config, workdir, given=()):
+  """The Inputs of a run, or an InputError. given: see train.train."""
+  config = config_lib.check(config)
+  trackers.check(config)
+  beginning = initialization.beginning_of(config, workdir)
+  config = initialization.adopt_model(config, beginning, given)
+  mesh = sharding.mesh_of(config)
+  task = TASKS[config.objective]
+  config = config_lib.check(task.resolve(config))
+  contents.check(workdir, config)
+  if not (beginning.continues and beginning.folder == workdir):
+    config_lib.check_beginning(config)
+    run_tokenizer.check_path(config)
+  if config.steps:  # else the rows say how many there are, and the program is refused
+    optim.make_schedule(config.optimizer, round(config.optimizer.horizon * config.steps))
+  folder = beginning.folder or (teacher.has_teacher(config) and hub.folder(config.teacher))
+  tokenizer = run_tokenizer.of_run(config, folder, lambda: task.texts(config))
+  objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
+  sources = task.sources(config, tokenizer)
+  task.check_sources(sources)
+  task.check_metrics(config, objective)
+  if config.checkpoint.best_metric not in ('', *objective.metrics):
+    raise InputError(
+      f'checkpoint.best_metric {config.checkpoint.best_metric!r} is not among the metrics of this '
+      f'objective: {", ".join(objective.metrics)}.'
+    )
+  common = config, tokenizer, objective, mesh
+  batches = evaluate.batches_of(
+    sources['train'], *common, seed=config.seed, growth=growth_of(config)
+  )
+  eval_batches = None
+  if 'eval' in sources:
+    eval_batches = evaluate.batches_of(sources['eval'], *common)
+  else:
+    log.warning('nothing is evaluated: data.eval is empty')
+  for each in filter(None, (batches, eval_batches)):
+    each.check()
+  steps = step_count(config, sources)
+  profiling.check(config, steps)
+  if config.epochs and steps < FEW_STEPS and not beginning.continues:
+    log.warning(
+      '%d steps are few to learn a task: with so little data, raise epochs (to %d, say) and '
+      'perhaps optimizer.learning_rate',
+      steps,
+      math.ceil(1.05 * config.epochs * FEW_STEPS / steps),  # other rows, a few steps fewer
+    )
+  return Inputs(
+    config, workdir, beginning, mesh, tokenizer, objective, sources, batches, eval_batches, steps
+  )
+
+
+def growth_of(config):
+  """The Growth of a run's batches, or None if all are full."""
+  optimizer = config.optimizer
+  if not optimizer.batch_warmup:
+    return None
+  horizon = round(optimizer.horizon * config.steps)
+  steps = optim.steps_of(optimizer.batch_warmup, horizon)
+  return Growth(config.batch_size, optimizer.accumulation, steps)
+
+
+def ended(inputs):
+  """(State, metrics of its last evaluation) of a run that has ended in its workdir, as the config
+  asks that it should; None if there is something left to do. Nothing is compiled or written."""
+  beginning, workdir = inputs.beginning, inputs.workdir
+  config = workdir / contents.CONFIG
+  has_ended = (
+    inputs.in_workdir
+    and config.is_file()
+    and (
+      summary.ended_at(workdir) == beginning.meta['step']
+      and config_lib.flatten(contents.read_config(workdir)) == config_lib.flatten(inputs.config)
+      and bool(beginning.meta['metrics']) == bool(inputs.eval_batches)
+    )
+  )
+  if hosts.total(not has_ended):
+    return None
+  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.steps)
+  check_continues(inputs, program)
+  with contextlib.closing(checkpoint.Checkpoints(workdir)) as checkpoints:
+    state, meta = checkpoints.restore(program.state)
+  if meta['seal'] != beginning.meta['seal']:  # the newest is damaged
+    return None
+  how = 'finished' if meta['step'] == inputs.steps else 'stopped early'
+  log.info('this run has %s, at step %d', how, meta['step'])
+  return state, meta['metrics']
+
+
+def prepare(inputs, stack):
+  """Compiles the steps, claims the workdir and makes or restores the state -> (Run, State)."""
+  config, mesh, beginning = inputs.config, inputs.mesh, inputs.beginning
+  program = step.program(config, inputs.objective, mesh, inputs.steps)
+  weights = None
+  if beginning.continues:
+    check_continues(inputs, program)
+  elif beginning.folder:
+    weights = initialization.load_weights(beginning, config, inputs.objective, mesh)
+    initialization.names_taken(program.state.params, *weights)  # or an InputError
+  if hosts.first():
+    stack.enter_context(lock.held(inputs.workdir))
+  check_newest(inputs)
+  if hosts.first():
+    remarks = TASKS[config.objective].remarks(config, inputs.tokenizer, inputs.sources)
+    if remarks:
+      log.warning('the data and the settings:%s', ''.join(f'\n  - {x}' for x in remarks))
+  started = time.perf_counter()
+  # Both are traced before one is compiled, since tracing shows what is wrong with an objective.
+  lowered = program.lower(), inputs.eval_batches and program.lower_evaluation()
+  # What is dispatched here is computed while the steps are compiled.
+  state = None if beginning.continues else new_state(inputs, program, weights)
+  with futures.ThreadPoolExecutor() as threads:
+    train_step, eval_step = threads.map(lambda x: x and x.compile(), lowered)
+  log.info('%s', sharding.describe(program.state.params, mesh, config.log.parameters))
+  log.info(
+    'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs; there are %d steps of %d rows, and metrics '
+    'every %d',
+    dict(mesh.shape),
+    time.perf_counter() - started,
+    memory(train_step),
+    flops_of(inputs),
+    inputs.steps,
+    config.batch_size,
+    config.log.every,
+  )
+  hosts.wait('compiled')
+  # Until here SIGTERM has ended the run at once, and Ctrl-C as soon as both steps were compiled.
+  signalled = stack.enter_context(stopping.stop_signals())
+  checkpoints = open_workdir(inputs)
+  stack.enter_context(contextlib.closing(checkpoints))
+  state, results, counted = first_state(inputs, program, checkpoints, state)
+  parameters = models.count_parameters(state.params)
+  costs = {'parameters': parameters, 'flops_per_step': flops_of(inputs)}
+  contents.write_facts(inputs.workdir, inputs.sources, mesh, costs)
+  constants = sharding.put(program.constants, mesh)
+  empty_carry = evaluate.empty_carry(inputs.objective, config, mesh)
+  run = Run(
+    inputs,
+    train_step,
+    eval_step,
+    constants,
+    empty_carry,
+    program.schedule,
+    checkpoints,
+    results,
+    counted,
+    speed.Clock(flops_of(inputs)),
+    signalled,
+  )
+  return run, state
+
+
+def check_newest(inputs):
+  """Busy if another run has saved a checkpoint in the workdir since this one looked for the newest,
+  which was before it held the lock."""
+  hosts.wait('locked')
+  then = inputs.beginning.meta if inputs.in_workdir else None
+  now = checkpoint.newest_meta(inputs.workdir)
+  if (now and now['seal']) != (then and then['seal']):
+    raise lock.Busy(
+      f'another run has trained in {inputs.workdir} while this one was reading; start it again.'
+    )
+
+
+def check_continues(inputs, program):
+  """InputError unless a run can continue from the checkpoint that it begins with."""
+  meta, folder, config = inputs.beginning.meta, inputs.beginning.folder, inputs.config
+  moves, earlier, changes = not inputs.in_workdir, (), ()
+  if moves:
+    changes = config_lib.changes(contents.read_config(folder), config)
+  else:
+    earlier = contents.fingerprints(folder, config)
+  manifest.check_continues(
+    meta, program.state, inputs.identity, inputs.steps, moves, earlier, changes
+  )
+  if not moves and (folder / contents.CONFIG).exists():
+    before = step_count(contents.read_config(folder), inputs.sources)
+    if before != inputs.steps:
+      past = np.arange(min(meta['step'], before, inputs.steps))
+      horizons = [round(config.optimizer.horizon * n) for n in (before, inputs.steps)]
+      rates = [optim.make_schedule(config.optimizer, n)(past) for n in horizons]
+      log.info(
+        'this run now has %d steps, before %d: %s',
+        inputs.steps,
+        before,
+        'its rate of learning is as if it had been so from the start'
+        if np.array_equal(*rates)
+        else 'from here on its rate of learning is that of the new length, so its end differs from '
+        'that of a run that has had this length from the start',
+      )
+
+
+def step_count(config, sources):
+  """How many steps a config asks for."""
+  return config.steps or math.ceil(config.epochs * len(sources['train']) / config.batch_size)
+
+
+def flops_of(inputs):
+  """Floating-point operations of a training step: backward is twice the forward pass."""
+  return 3 * inputs.objective.flops(inputs.config.batch_size)
+
+
+def open_workdir(inputs):
+  """Writes the config and the vocabulary of a run -> its Checkpoints."""
+  config, workdir = inputs.config, inputs.workdir
+  if hosts.first():
+    if not inputs.in_workdir and (workdir / contents.CONFIG).exists():
+      log.info('an earlier run in %s has left no checkpoint: this one begins anew', workdir)
+    contents.claim(workdir, config)
+    if not inputs.in_workdir:
+      inputs.tokenizer.save(workdir)
+  hosts.wait('claimed')
+  hosts.exists(workdir / contents.CONFIG)
+  data = inputs.sources['eval'].fingerprint if inputs.eval_batches else ''
+  judged_by = f'{config.checkpoint.best_metric} {config.checkpoint.best_mode} {data}'
+  judged_by += ''.join(f' {x}' for x in config_lib.judged_otherwise(config))
+  rollback = config.spikes.rollback
+  return checkpoint.Checkpoints(workdir, config.checkpoint, inputs.identity, judged_by, rollback)
+
+
+def keep_workdir(inputs):
+  """Writes the config and the vocabulary of a run again if its workdir, or the disk, was taken
+  away since it began: without them nobody could read its checkpoints."""
+  if hosts.first() and not (inputs.workdir / contents.CONFIG).exists():
+    contents.claim(inputs.workdir, inputs.config)
+    inputs.tokenizer.save(inputs.workdir)
+    log.warning(
+      '%s was removed while the run writes into it: its config and vocabulary are written again; '
+      'its checkpoints and metrics until here are gone',
+      inputs.workdir,
+    )
+
+
+def first_state(inputs, program, checkpoints, state):
+  """(State, metrics of its evaluation, Tally) that a run begins with. state: the one it begins with
+  unless it continues from a checkpoint."""
+  results, counted = {}, tally.Tally()
+  if inputs.beginning.continues:
+    with contextlib.ExitStack() as stack:
+      source = checkpoints
+      if not inputs.in_workdir:
+        source = checkpoint.Checkpoints(inputs.beginning.folder)
+        stack.enter_context(contextlib.closing(source))
+      state, meta = source.restore(program.state)
+    results, counted = meta['metrics'], tally.Tally.from_meta(meta)
+    log.info('continuing at step %d of %d', int(state.step), inputs.steps)
+  if not inputs.in_workdir:
+    checkpoints.best['step'] = int(state.step)
+  return state, results, counted
+
+
+def new_state(inputs, program, weights=None):
+  """The State of step 0. weights: what initialization.load_weights returns, or None."""
+  init_key, _, _ = step.keys(inputs.config.seed, inputs.config.prng_impl)
+  state = jax.jit(program.make_state, out_shardings=program.layout)(init_key)
+  if weights:
+    params = initialization.warm_start(state.params, *weights)
+    count = inputs.config.model.new_top_layers
+    params = initialization.with_new_top(params, state.params, count)
+    state = dataclasses.replace(state, params=params)
+  return state
+
+
+def memory(compiled):
+  """Memory of a compiled step on each device, as a sentence."""
+  sizes = compiled.memory_analysis()
+  if sizes is None:
+    return 'memory unknown'
+  return (
+    f'{sizes.argument_size_in_bytes / 2**20:,.0f} MiB of state and batch, '
+    f'{sizes.temp_size_in_bytes / 2**20:,.0f} MiB of temporaries per device'
+  )

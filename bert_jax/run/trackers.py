@@ -1,0 +1,152 @@
+"""Where the metrics of a run go besides metrics.jsonl: TensorBoard, Weights & Biases.
+
+A tracker has write(step, split, metrics), back_to(step), after which the steps past it are written
+again, and close(). It is open in the first process only.
+"""
+
+import contextlib
+import sys
+import time
+import uuid
+from pathlib import Path
+
+from bert_jax import hosts
+from bert_jax.errors import InputError, first_line, unwritten
+from bert_jax.files import write_whole
+
+
+def check(config):
+  """InputError if a tracker that a config asks for cannot be used here."""
+  if config.log.wandb == 'off' or not hosts.first():
+    return
+  wandb = _wandb()
+  if config.log.wandb == 'online' and not _knows_key(wandb):
+    raise InputError(
+      'log.wandb=online, and Weights & Biases knows no key of yours; give the command '
+      '"wandb login" once, or set --config.log.wandb=offline.'
+    )
+
+
+def opened(config, workdir, start):
+  """The trackers that a config asks for, of a run that begins at step `start`."""
+  if not hosts.first():
+    return []
+  trackers = [TensorBoard(workdir, start)] if config.log.tensorboard else []
+  if config.log.wandb != 'off':
+    trackers.append(WeightsAndBiases(workdir, config))
+  return trackers
+
+
+class TensorBoard:
+  """Event files in the workdir. They are written at once, by the thread that trains: tensorboardX's
+  SummaryWriter hands them to a thread of its own, for which a run waits for ever once that thread
+  has failed at a full disk. start: TensorBoard hides what earlier files have of the steps after
+  this one, since a run that continues from it writes them again."""
+
+  def __init__(self, workdir, start):
+    self.prefix = str(Path(workdir) / 'events')
+    self._open(start)
+
+  def _open(self, start):
+    with _unimportable('torch'):  # which takes seconds, and of which nothing is used
+      from tensorboardX import event_file_writer, summary
+      from tensorboardX.proto import event_pb2
+
+    self.scalar, self.event = summary.scalar, event_pb2.Event
+    # Files that begin in the same second have names of their own.
+    self.file = event_file_writer.EventsWriter(self.prefix, f'.{start}')
+    begins = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+    self._write(step=start + 1, session_log=begins)
+
+  def _write(self, **content):
+    self.file.write_event(self.event(wall_time=time.time(), **content))
+
+  def write(self, step, split, metrics):
+    for name, value in metrics.items():
+      self._write(step=step, summary=self.scalar(f'{split}/{name}', value))
+    self.file.flush()
+
+  def back_to(self, step):
+    self.close()
+    self._open(step)
+
+  def close(self):
+    self.file.close()
+
+
+@contextlib.contextmanager
+def _unimportable(package):
+  """Inside, an optional package counts as not installed, unless it is imported already."""
+  hidden = package not in sys.modules
+  if hidden:
+    sys.modules[package] = None
+  try:
+    yield
+  finally:
+    if hidden:
+      del sys.modules[package]
+
+
+class WeightsAndBiases:
+  """A run of https://wandb.ai, whose name is that of the workdir. Offline it is written to
+  WORKDIR/wandb, and `wandb sync` uploads it. Project, group and the like are set by the environment
+  (WANDB_PROJECT), as its documentation says. A run that continues keeps its id. Points of steps
+  that a run went back over stay, beside the new ones: what is logged there is never dropped."""
+
+  def __init__(self, workdir, config):
+    folder = Path(workdir).expanduser().absolute()
+    try:
+      self.run = _wandb().init(
+        dir=str(folder),
+        id=_id(folder / 'wandb' / 'id.txt'),
+        resume='allow',
+        name=folder.name,
+        mode=config.log.wandb,
+        config=config.to_dict(),
+        settings={'console': 'off', 'silent': True},
+      )
+    except OSError as error:
+      raise unwritten(folder / 'wandb', error) from None
+    except _wandb().Error as error:
+      advice = 'set --config.log.wandb=offline, and upload it later by "wandb sync"'
+      raise InputError(f'Weights & Biases: {first_line(error)}; {advice}.') from None
+    self.run.define_metric('*', step_metric='step')  # its own counter knows no way back
+
+  def write(self, step, split, metrics):
+    self.run.log({'step': step} | {f'{split}/{name}': x for name, x in metrics.items()})
+
+  def back_to(self, step):
+    pass
+
+  def close(self):
+    self.run.finish()
+
+
+def _wandb():
+  """The package wandb, or an InputError. (A folder of that name imports too, as a package of
+  nothing.)"""
+  try:
+    import wandb
+
+    wandb.init  # noqa: B018
+  except (ImportError, AttributeError):
+    raise InputError(
+      'log.wandb needs the package wandb; pip install wandb, or set --config.log.wandb=off.'
+    ) from None
+  return wandb
+
+
+def _knows_key(wandb):
+  """Has the user logged in to Weights & Biases on this machine?"""
+  try:
+    return wandb.login(prompt=False)
+  except TypeError:  # of a version whose login always asks
+    return bool(wandb.api.api_key)
+
+
+def _id(path):
+  """The id of a run, which is drawn once and kept in a file."""
+  if not path.is_file():
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, uuid.uuid4().hex[:12] + '\n')
+  return path.read_text().strip()

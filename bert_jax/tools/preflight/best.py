@@ -1,0 +1,92 @@
+"""Searches the mesh, accumulation, remat and attention with which a step takes the least time.
+
+One thing is changed after the other, and what is better is kept, so that few steps are compiled.
+What is less than 2 % better is not: such differences come and go with the compiler's fusions.
+"""
+
+import math
+import shlex
+
+from bert_jax import sharding
+from bert_jax.errors import InputError
+from bert_jax.tools.preflight import money as pod_estimates
+
+NOISE = 0.02
+REMAT = 'none', 'dots', 'full'  # each takes more time and less memory than the one before
+ATTENTION = ('einsum', 'xla')  # of the kernel, splash, the compiler knows no time
+
+
+def seconds(report):
+  """Of a step, with communication where it is known; infinite if it does not fit."""
+  if not report['fits']:
+    return math.inf
+  if not report['estimates']:
+    raise InputError(
+      f'the time of a step with {pod_estimates.missing(report)} cannot be estimated; set '
+      'model.attention_implementation to einsum or xla.'
+    )
+  return pod_estimates.fullest(report['estimates']['calibrated'])['step_s']
+
+
+def meshes(config, devices):
+  """Fields of the meshes to try: parameters whole on each chip; cut over one side of the slice,
+  over 16 chips and over all of it."""
+  mesh = sharding.mesh_of(config, devices).shape
+  within = len(devices) // config.mesh.slices // mesh['tensor']
+  sides = [1 + max(column) for column in zip(*(d.coords for d in devices))]
+  sizes = sorted({n for n in (1, max(sides), 16, within) if within % n == 0} - {mesh['fsdp']})
+  return [{'mesh.data': -1, 'mesh.fsdp': n} for n in reversed(sizes)]
+
+
+def doubling(numbers, start):
+  """Those of some ordered numbers that are at least twice, or at most half, the one before."""
+  for n in numbers:
+    if max(n, start) >= 2 * min(n, start):
+      yield n
+      start = n
+
+
+def search(config, devices, attempt):
+  """-> ({field: value} that is best, its report, the report of the config as it is).
+  attempt: {field: value} -> report, or None of a config that cannot be."""
+  as_it_is = attempt({})
+  best = {}, as_it_is
+
+  def better(fields):
+    nonlocal best
+    fields = best[0] | fields
+    report = attempt(fields)
+    known = report and (report['estimates'] or not report['fits'])
+    if known and seconds(report) < (1 - NOISE) * seconds(best[1]):
+      best = fields, report
+      return True
+    return False
+
+  seconds(as_it_is)  # raises if its time cannot be estimated
+  for fields in meshes(config, devices):
+    better(fields)
+  parts = config.optimizer.accumulation
+  shards = math.prod(sharding.mesh_of(config, devices).shape[a] for a in ('data', 'fsdp'))
+  possible = [n for n in range(1, config.batch_size + 1) if config.batch_size % (n * shards) == 0]
+  more, fewer = [n for n in possible if n > parts], [n for n in possible[::-1] if n < parts]
+  for numbers in (more, fewer):
+    for n in doubling(numbers, parts):
+      if not better({'optimizer.accumulation': n}) and best[1]['fits']:
+        break
+    if 'optimizer.accumulation' in best[0] or not best[1]['fits']:
+      break
+  now = REMAT.index(config.model.remat)
+  for name in REMAT[:now] if best[1]['fits'] else REMAT[now + 1 :]:
+    if better({'model.remat': name}):
+      break
+  for name in ATTENTION:
+    if name != config.model.attention_implementation:
+      better({'model.attention_implementation': name})
+  return *best, as_it_is
+
+
+def command(config_file, overrides, fields):
+  """The command that trains with the fields found."""
+  more = [f'--config.{name}={value}' for name, value in fields.items()]
+  words = ['python', '-m', 'bert_jax.train', '--config', config_file, *overrides, *more]
+  return shlex.join([*words, '--workdir', 'WORKDIR'])

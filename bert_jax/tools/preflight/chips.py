@@ -1,0 +1,162 @@
+"""What libtpu's compiler knows of TPUs without a TPU (pip install libtpu), and what the maker says.
+
+How much HBM a chip has follows from the programs that the compiler refuses, its speed from the
+cycles estimated for a large matrix product. How fast chips talk to one another only the maker says.
+"""
+
+import importlib.util
+import os
+import re
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax.errors import InputError, first_line
+from bert_jax.run import speed
+from bert_jax.tools.preflight import compilation
+from bert_jax.tools.preflight import hlo as compiled_program
+
+KNOWN = (
+  'v5e:1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16, v6e: the same, v5p:2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 '
+  '... 16x16x24, v2 and v3:2x2 ... 32x32, tpu7x:2x2x1 and larger'
+)
+LARGE = 8192  # rows and columns of the matrices whose product calibrates the cycles
+
+# {number of chips: shape of the slice} as the cloud lends them.
+LITE = {1: '1x1', 4: '2x2', 8: '2x4', 16: '4x4', 32: '4x8', 64: '8x8', 128: '8x16', 256: '16x16'}
+FLAT = LITE | {512: '16x32', 1024: '32x32'}
+CUBE = {
+  4: '2x2x1',
+  8: '2x2x2',
+  16: '2x2x4',
+  32: '2x4x4',
+  64: '4x4x4',
+  128: '4x4x8',
+  256: '4x8x8',
+  512: '8x8x8',
+  1024: '8x8x16',
+  2048: '8x16x16',
+  4096: '16x16x16',
+  6144: '16x16x24',
+}
+# {the cloud's accelerator type TYPE-N: (name of the chip, what N counts for each chip, shapes)}
+ACCELERATORS = {
+  'v2': ('v2', 2, FLAT),  # of v2 to v5p, N are cores
+  'v3': ('v3', 2, FLAT),
+  'v4': ('v4', 2, CUBE),
+  'v5p': ('v5p', 2, CUBE),
+  'v5litepod': ('v5e', 1, LITE),
+  'v5e': ('v5e', 1, LITE),
+  'v6e': ('v6e', 1, LITE),
+}
+# {accelerator of a node pool in GKE, which is given with its topology: name of the chip}
+NODE_POOLS = {
+  'tpu-v4-podslice': 'v4',
+  'tpu-v5p-slice': 'v5p',
+  'tpu-v5-lite-podslice': 'v5e',
+  'tpu-v5-lite-device': 'v5e',
+  'tpu-v6e-slice': 'v6e',
+}
+
+
+class Published(NamedTuple):
+  """What the maker says of a kind of chip; None of what is not known.
+  flops_per_cycle: of the matrix units of a device (v2, v3 and TPU7x have two on a chip), bfloat16.
+  interconnect: bytes a second of all links of a chip to its neighbours, both directions together.
+  links: how many. network: bytes a second to other slices. ring: a side of a slice is closed to a
+  ring if it is a multiple of this many chips, and so are all others where there are three."""
+
+  flops_per_cycle: int | None
+  interconnect: float | None = None
+  links: int = 0
+  network: float | None = None
+  ring: int = 0
+  source: str = ''
+
+
+UNIT = 2 * 128**2  # FLOPs of a matrix unit of 128 x 128 in a cycle
+DOCS = 'cloud.google.com/tpu/docs'
+# {a regex of a part of jax's device_kind, as in speed.PEAK_FLOPS: Published}, read in 2026. The
+# pages of v2 to v4 give no bandwidth of the links, and that of TPU7x no size of its matrix units.
+# v5e and v6e: the network is that of a pod of 256 chips, divided. v6e: an older page counts 4 units
+# of 256 x 256, a newer one 2, with which the compiler's cycles would be faster than the chip is.
+PUBLISHED = {
+  'TPU v2': Published(UNIT),
+  'TPU v3': Published(2 * UNIT),
+  'TPU v4 lite': Published(4 * UNIT),
+  'TPU v4': Published(8 * UNIT),
+  'TPU v5 lite|TPU v5e': Published(4 * UNIT, 400e9, 4, 6.4e12 / 8 / 256, 16, f'{DOCS}/v5e'),
+  'TPU v5p?': Published(8 * UNIT, 1200e9, 6, 50e9 / 8, 4, f'{DOCS}/v5p'),
+  'TPU v6 lite|TPU v6e': Published(16 * UNIT, 800e9, 4, 25.6e12 / 8 / 256, 16, f'{DOCS}/v6e'),
+  'TPU7x?': Published(None, 1200e9, 6, 100e9 / 8, 4, f'{DOCS}/tpu7x'),
+}
+
+
+def published_of(device_kind):
+  """The Published of a kind of device; one that says nothing if it is not in the table."""
+  known = (x for kind, x in PUBLISHED.items() if re.search(rf'(?:{kind})\b', device_kind))
+  return next(known, Published(None))
+
+
+def topology_of(name):
+  """CHIP:AxB from a name of the cloud: v5litepod-16 (an accelerator type), or that of a node pool
+  with its topology, tpu-v5-lite-podslice:4x4. Other names as they are."""
+  pool, _, shape = name.partition(':')
+  chip = NODE_POOLS.get(pool, pool)
+  if shape and chip in ('v5e', 'v6e') and shape not in LITE.values():
+    raise InputError(f'--topology {name} is not lent; there are {pool}:{" ".join(LITE.values())}.')
+  if shape:
+    return f'{chip}:{shape}'
+  kind, _, number = name.rpartition('-')
+  if kind not in ACCELERATORS or not number.isdigit():
+    return name
+  chip, each, shapes = ACCELERATORS[kind]
+  if int(number) % each or int(number) // each not in shapes:
+    known = ', '.join(f'{kind}-{n * each}' for n in shapes)
+    raise InputError(f'--topology {name} is not lent; there are {known}.')
+  return f'{chip}:{shapes[int(number) // each]}'
+
+
+def devices_of(topology, slices=1):
+  """The devices of a topology, CHIP:AxB or a name of the cloud; needs libtpu, and no TPU."""
+  name, topology = topology, topology_of(topology)
+  if not re.fullmatch(r'\w+:\d+x\d+(x\d+)?', topology):
+    raise InputError(f'--topology {name!r} does not exist; use {KNOWN}; or v5litepod-16.')
+  if importlib.util.find_spec('libtpu') is None:
+    raise InputError("the TPU compiler is missing; pip install 'jax[tpu]' (no TPU is needed).")
+  os.environ.setdefault('TPU_SKIP_MDS_QUERY', '1')
+  os.environ.setdefault('ALLOW_MULTIPLE_LIBTPU_LOAD', '1')  # two may compile at once
+  from jax.experimental import topologies
+
+  options = {'num_slices': slices} if slices > 1 else {}
+  if re.fullmatch(r'\w+:1x1(x1)?', topology):
+    options['chips_per_host_bounds'] = [1, 1, 1]
+  try:
+    with compilation.quiet():
+      return list(topologies.get_topology_desc(topology, 'tpu', **options).devices)
+  except Exception as error:
+    reason = first_line(error).removeprefix('INVALID_ARGUMENT: ')
+    raise InputError(f'--topology {name} does not exist ({reason}); use {KNOWN}.') from None
+
+
+class Chip:
+  """A kind of chip: its HBM in bytes, the FLOPs of a cycle of a large bfloat16 product, and the
+  seconds of a cycle by two clocks: `seconds_per_cycle` if that product ran at the chip's peak, and
+  `data_sheet_seconds` by the published clock, None where it is not."""
+
+  def __init__(self, device):
+    one = jax.sharding.SingleDeviceSharding(device)
+
+    def compiled(function, size, dtype):
+      shape = jax.ShapeDtypeStruct((size, size), dtype, sharding=one)
+      return compilation.compiled(jax.jit(function).lower(shape), [device], 'a product for')
+
+    program = compiled_program.Program(compiled(lambda x: x @ x, LARGE, jnp.bfloat16).text)
+    self.hbm = compiled(lambda x: x + 1, 2**19, jnp.float32).limit  # 1 TB
+    self.published = published_of(device.device_kind)
+    self.peak = speed.peak_flops_of(device.device_kind)
+    self.flops_per_cycle = 2 * LARGE**3 / sum(program.cycles().values())
+    self.seconds_per_cycle = self.flops_per_cycle / self.peak
+    known = self.published.flops_per_cycle
+    self.data_sheet_seconds = known / self.peak if known else None

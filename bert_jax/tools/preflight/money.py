@@ -1,0 +1,192 @@
+"""What a step on many chips takes in time, chip-hours and money, by the compiler's cycles.
+
+Two clocks turn cycles into seconds: `calibrated`, by which a large bfloat16 product runs at the
+chip's peak, and `data_sheet`, at which the chip's matrix units reach that peak. The MFU by the
+second is what others publish. Both are given for computing alone and, where the maker publishes the
+bandwidth of the links, with communication (collectives.py).
+"""
+
+import argparse
+
+from bert_jax.errors import InputError
+from bert_jax.tools.preflight import links as collectives
+
+CLOCKS = {'calibrated': 'of a large product at its peak', 'data_sheet': 'of the data sheet'}
+# Without the cycles of these a step has no time.
+WITHOUT = {'Pallas kernels': 'Pallas kernels', 'unknown': 'operations of unknown cost'}
+
+
+def of_step(program, mesh, chip, flops, steps, chips):
+  """What is said of the time of a step, a dict that is valid JSON:
+
+  estimates: {clock: {compute_only: {step_s, mfu, chip_hours}, with_communication: the same}}, where
+    with_communication is missing if there is one chip, or if nothing is published of its links; {}
+    of a program with kernels, or others, whose time the compiler does not know;
+  transfers: [collectives.Row as a dict], their times by the calibrated clock; interconnect: the
+    bandwidth they use, None if it is not published; collective_bytes: {kind: bytes on one device};
+  uncounted: see compiled_program.Program.
+
+  program: compiled_program.Program; flops: of the model, over all devices; chips: how many there
+  are; steps: of the run whose chip_hours are given."""
+  network, published = collectives.Network(mesh, chip.published), chip.published
+  total, estimates, timelines = sum(program.cycles().values()), {}, []
+  clocks = {'calibrated': chip.seconds_per_cycle, 'data_sheet': chip.data_sheet_seconds}
+  for clock, cycle in clocks.items():
+    if not cycle:
+      continue
+    timelines.append(collectives.Timeline(program, network, cycle))
+    seconds = {'compute_only': total * cycle}
+    if network.known and mesh.size > 1:
+      seconds['with_communication'] = timelines[-1].seconds
+    estimates[clock] = {
+      name: {
+        'step_s': time,
+        'mfu': flops / mesh.size / chip.peak / time,
+        'chip_hours': steps * time * chips / 3600,
+      }
+      for name, time in seconds.items()
+    }
+  wire = {'bytes_per_s': published.interconnect, 'source': published.source}
+  out = {
+    'transfers': [row._asdict() for row in timelines[0].rows] if network.known else [],
+    'interconnect': wire if network.known else None,
+    'collective_bytes': timelines[0].bytes(),
+    'uncounted': program.uncounted(),
+  }
+  return {'estimates': {} if missing(out) else estimates} | out
+
+
+def missing(report):
+  """'2 Pallas kernels': what a step cannot be timed without; or ''."""
+  counts = report['uncounted']
+  return ' and '.join(
+    f'{counts[name]} {words}' for name, words in WITHOUT.items() if name in counts
+  )
+
+
+def fullest(estimate):
+  """Of the estimates by a clock, the one that leaves out least."""
+  return estimate.get('with_communication', estimate['compute_only'])
+
+
+def dollars(text):
+  """1.2 of '1.2' and '$1.2'. argparse prints the sentence of an ArgumentTypeError."""
+  try:
+    return float(text.removeprefix('$'))
+  except ValueError:
+    sentence = f'{text!r} is no price; give dollars for a chip-hour, such as 1.2'
+    raise argparse.ArgumentTypeError(sentence) from None
+
+
+def check_money(price, spot, sweeps):
+  """InputError unless --price and --spot are amounts that can be meant; sweeps: is there a --sweep,
+  which prices nothing?"""
+  if sweeps and (price, spot) != (None, None):
+    raise InputError('--price prices one run; leave out --sweep.')
+  if price is not None and not price > 0:
+    raise InputError(f'--price {price:g} is no price; give dollars for a chip-hour, such as 1.2.')
+  if spot is not None and (price is None or not 0 < spot <= 1):
+    raise InputError(
+      f'--spot {spot:g} is a share of --price, between 0 and 1; give both, such as --price 1.2 '
+      '--spot 0.5.'
+    )
+
+
+def cost(report, price, spot=None):
+  """{'days', 'chip_hours', 'dollars', 'spot_dollars': [least, most]} of a run, by the two clocks
+  and with all that is known of its communication. price: of a chip-hour; spot: the share of it."""
+  rows = [fullest(x) for x in report.get('estimates', {}).values()]  # none of what does not fit
+  if not rows:
+    return {}
+  span = lambda numbers: [min(numbers), max(numbers)]
+  out = {
+    'days': span([report['steps'] * row['step_s'] / 86400 for row in rows]),
+    'chip_hours': span([row['chip_hours'] for row in rows]),
+  }
+  if price is not None:
+    out |= {'price': price, 'dollars': [price * hours for hours in out['chip_hours']]}
+  if spot is not None:
+    out |= {'spot': spot, 'spot_dollars': [spot * dollars for dollars in out['dollars']]}
+  return out
+
+
+def _between(numbers, form='{:,.0f}'):
+  """'9 to 11', or '9' of two numbers that read the same."""
+  return ' to '.join(dict.fromkeys(form.format(n) for n in numbers))
+
+
+def text_of(report):
+  """Lines about time and communication."""
+  lines, estimates = [], report['estimates']
+  if lacking := missing(report):
+    lines.append(
+      f'no time and no MFU: the compiler gives no cycles to {lacking}, while what they compute is '
+      'among the model FLOPs'
+    )
+  if estimates:
+    names = [name.replace('_', ' ') for name in next(iter(estimates.values()))]
+    lines.append(f'{"estimated, by the clock":32}' + ''.join(f'{name:>38}' for name in names))
+    for clock, by in estimates.items():
+      cells = [
+        f'{1e3 * r["step_s"]:.2f} ms, MFU {r["mfu"]:.1%}, {r["chip_hours"]:,.1f} chip-hours'
+        for r in by.values()
+      ]
+      lines.append(f'  {CLOCKS[clock]:30}' + ''.join(f'{cell:>38}' for cell in cells))
+    lines.append('  (MFU by the clock of the data sheet is the one that others publish)')
+  rest = {name: n for name, n in report['uncounted'].items() if name not in WITHOUT}
+  if rest:
+    counts = ', '.join(f'{name} {n:,}' for name, n in rest.items())
+    lines.append(f'not counted, since the compiler gives them no cycles: {counts}')
+  return lines + _moved(report)
+
+
+def _moved(report):
+  """Lines about what crosses between devices."""
+  if not report['collective_bytes']:
+    return ['between devices: nothing']
+  if not report['interconnect']:
+    moved = ', '.join(f'{k} {n / 1e6:,.1f} MB' for k, n in report['collective_bytes'].items())
+    return [
+      f'between devices, each step and device: {moved}; no bandwidth of the links of this chip is '
+      'published, so no time is given for it'
+    ]
+  wire = report['interconnect']
+  lines = [
+    f'between devices, each step and device, by {wire["bytes_per_s"] / 1e9:,.0f} GB/s of all links '
+    f'of a chip ({wire["source"]}) and the first clock:'
+  ]
+  for row in report['transfers']:
+    how = ', beside compute' if row['beside'] else ''
+    lines.append(
+      f'  {row["number"]:5} x {row["kind"]:15} {row["axes"] or "-":12}'
+      f'{row["bytes"] / 1e6:10,.1f} MB {1e3 * row["seconds"]:8.2f} ms, '
+      f'waited for {1e3 * row["waited"]:.2f} ms{how}'
+    )
+  return lines
+
+
+def money_text(report, price, spot, minutes):
+  """Lines about the whole run; minutes: between two checkpoints."""
+  costs = cost(report, price, spot)
+  if not costs:
+    return []
+  form = '{:,.2f}' if max(costs.get('dollars', [0])) < 100 else '{:,.0f}'
+  dollars = lambda numbers: f'${_between(numbers, form)}'.replace('to ', 'to $')
+  short = max(costs['days']) < 2
+  time = [24 * x if short else x for x in costs['days']]
+  line = (
+    f'{report["steps"]:,} steps, without their data, evaluations and checkpoints: '
+    f'{_between(time, "{:,.1f}")} {"hours" if short else "days"}, '
+    f'{_between(costs["chip_hours"])} chip-hours'
+  )
+  if price is None:
+    return [f'{line} (--price says the dollars)']
+  lines = [f'{line}, {dollars(costs["dollars"])} at ${price:g} a chip-hour']
+  taken = (
+    'spot chips may be taken away at any time; what was computed since the last checkpoint '
+    f'(every {minutes:g} minutes) is then computed again'
+  )
+  if spot is None:
+    return [*lines, f'{taken}. Their price changes: --spot 0.5 says what half of it makes']
+  cheaper = dollars(costs['spot_dollars'])
+  return [*lines, f'on spot chips at {spot:g} of that price {cheaper}; {taken}']

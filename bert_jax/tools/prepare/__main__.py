@@ -1,0 +1,265 @@
+"""Prepares a corpus: tokenizes text once, on all cores, for any number of runs.
+
+    python -m bert_jax.tools.prepare --input 'books/*.md' --vocab V --out D
+    python -m bert_jax.tools.prepare --input de='de/*.txt' --input fr='fr/*.txt' --vocab V --out D
+
+and `bert_jax.train --config.data.train=D`. The main process cuts files into blocks of whole
+documents and writes what the workers make of them, in order, so the result is the same for any
+number of processes. Stopped and started again, it goes on after the last whole shard. With --beam
+the same functions run as an Apache Beam pipeline (tools/prepare_beam.py).
+"""
+
+import collections
+import contextlib
+import difflib
+import itertools
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+import time
+from concurrent import futures
+from pathlib import Path
+
+import tqdm
+
+from bert_jax import tokenizers
+from bert_jax.corpus import prepared, shards
+from bert_jax.corpus.blocks import has_blocks
+from bert_jax.errors import InputError, command_line
+from bert_jax.tasks import remarks
+from bert_jax.text import documents, duplicates
+from bert_jax.tools import arguments
+from bert_jax.tools.prepare.steps import Maker, Settings, begin, blocks
+from bert_jax.workdir import lock
+
+log = logging.getLogger('bert_jax')
+
+
+def prepare(settings, out, processes=1):
+  """Makes the corpus of some Settings in a folder, or resumes making it; returns corpus.json."""
+  out = Path(out).expanduser()
+  if (out / prepared.META).is_file():
+    return _prepare(settings, out, processes)
+  arguments.check_writable(out)
+  with lock.held(out):
+    return _prepare(settings, out, processes)
+
+
+def _prepare(settings, out, processes):
+  keep_all = settings.duplicates == 'keep'
+  seen = None if keep_all else duplicates.Seen(settings.duplicates, settings.near_threshold)
+  tokenizer, plan = begin(settings, out)
+  if (out / prepared.META).is_file():
+    meta = prepared.read_meta(out)
+    if has_blocks(out, meta):
+      log.info('%s is whole already', out)
+      return meta
+    if prepared.finished(out) == meta['shards']:
+      log.warning('the index of blocks of %s is missing or damaged: it is written again', out)
+      return shards.finish(out, plan, tokenizer)
+  number, skip, read = prepared.finished(out), 0, 0
+  for k in range(number):
+    facts, arrays = prepared.read_index(prepared.shard_paths(out, k)[1])
+    skip += facts['blocks']
+    read += facts['counts']['bytes']
+    if seen is not None:
+      seen.add({name[5:]: array for name, array in arrays.items() if name.startswith('seen_')})
+  if number:
+    log.info('going on after %d whole shards', number)
+
+  def close():
+    shard.close({} if seen is None else seen.state())
+
+  shard = None
+  with results(settings, processes, skip) as made:
+    for items, counts in made:
+      shard = shard or shards.Shard(out, number, tokenizer.vocab_size)
+      shard.add(items, counts, seen)
+      if shard.counts['bytes'] >= settings.shard_mb << 20:
+        close()
+        number, read = number + 1, read + shard.counts['bytes']
+        log.info('%d shards are whole, of %.1f MB of text', number, read / 1e6)
+        for name in ('phrases', 'entities'):
+          if number == 1 and plan[name] and not shard.counts[f'{name}_matched']:
+            log.warning('no line of %s occurs in the first shard; is it for this text?', plan[name])
+        shard = None
+  if shard:
+    close()
+  return shards.finish(out, plan, tokenizer)
+
+
+_maker = None  # the Maker of this process, if it is a worker
+
+
+def _start(settings):
+  global _maker
+  signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process' to handle
+  threading.Thread(target=_end_with_the_main_process, daemon=True).start()
+  _maker = Maker(settings)
+
+
+def _end_with_the_main_process():
+  multiprocessing.parent_process().join()  # it cannot end the workers when it is killed with -9
+  os._exit(1)
+
+
+def _make(language, block):
+  return _maker(language, block)
+
+
+@contextlib.contextmanager
+def results(settings, processes, skip):
+  """A context with an iterator over (items, counts) of all blocks in order but the first `skip`."""
+  with contextlib.ExitStack() as stack:
+    remaining = itertools.islice(_with_bar(settings, stack), skip, None)
+    if processes == 1:
+      yield itertools.starmap(Maker(settings), remaining)
+      return
+    context = multiprocessing.get_context('spawn')
+    pool = futures.ProcessPoolExecutor(processes, context, _start, (settings,))
+    stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+    try:
+      yield _in_order(pool, remaining, 2 * processes + 1)
+    except futures.process.BrokenProcessPool:
+      again = 'run the same command again with fewer --processes: finished shards stay'
+      killed = 'a worker process was killed, perhaps for lack of memory'
+      raise InputError(f'{killed}; {again}') from None
+
+
+def _in_order(pool, blocks, ahead):
+  """Yields the results of (language number, block), of which `ahead` wait in the pool."""
+  waiting = collections.deque()
+  for pair in blocks:
+    waiting.append(pool.submit(_make, *pair))
+    if len(waiting) > ahead:
+      yield waiting.popleft().result()
+  while waiting:
+    yield waiting.popleft().result()
+
+
+def _with_bar(settings, stack):
+  """Yields blocks(settings) under a bar: MB/s and the time left, or rows of a TFDS dataset."""
+  sizes = [Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')]
+  unit = dict(unit='B', unit_scale=True, total=sum(sizes)) if sizes else dict(unit='row')
+  bar = stack.enter_context(tqdm.tqdm(desc='preparing', disable=None, **unit))
+  positions = collections.Counter()  # {file: what was read of it}
+  for language, block in blocks(settings):
+    yield language, block
+    bar.update(block.position - positions[block.path])
+    positions[block.path] = block.position
+
+
+def parser():
+  parser = arguments.parser('prepare', __doc__)
+  add = parser.add_argument
+  arguments.add_text(add)
+  add(
+    '--vocab',
+    required=True,
+    help='folder of tools.vocab or of a model, hf:NAME, vocab.txt or *.model',
+  )
+  add('--cased', action='store_true', help='--vocab is a vocab.txt that is cased')
+  add('--out', required=True, help='folder of the corpus; an unfinished one is resumed')
+  add('--segmenter', default='', choices=('', 'jieba'), help='marks whole words of Chinese')
+  add('--phrases', default='', metavar='FILE', help='lexicon of phrases, one a line')
+  add('--entities', default='', metavar='FILE', help='lexicon of entities, one a line')
+  add('--min-characters', type=int, default=0, help='leave out shorter documents')
+  add(
+    '--duplicates',
+    default='keep',
+    choices=('keep', 'exact', 'near'),
+    help='remove repeated documents; near: by MinHash (530 bytes a document)',
+  )
+  add('--near-threshold', type=float, default=0.8, help='Jaccard similarity of near duplicates')
+  add('--processes', type=int, default=arguments.cores(), help='default: one per core')
+  add('--shard-mb', type=int, default=64, help='text in a shard of the output')
+  add('--beam', action='store_true', help='run by Apache Beam; other arguments go to it')
+  add('--shards', type=int, default=0, help='of a corpus by --beam; for compressed or TFDS input')
+  return parser
+
+
+def run(args, beam_arguments=()):
+  """Prepares the corpus of parsed arguments; returns corpus.json."""
+  started = time.perf_counter()
+  os.environ['TOKENIZERS_PARALLELISM'] = 'false'  # each process uses one core
+  for name, low in (('processes', 1), ('shard_mb', 1), ('min_characters', 0), ('shards', 0)):
+    if getattr(args, name) < low:
+      raise InputError(f'--{name.replace("_", "-")} is {getattr(args, name)}; use {low} or more')
+  with vocabulary_folder(args) as vocab:
+    specs = arguments.specs(args)
+    inputs = [(name, path) for name, spec in specs for path in documents.sources(spec, args.format)]
+    fields = {name: getattr(args, name) for name in Settings._fields if name != 'inputs'}
+    settings = Settings(**fields | {'inputs': tuple(inputs), 'vocab': str(vocab)})
+    said = remarks_on(settings, specs, args)
+    if said:
+      log.warning('the text and the settings:%s', ''.join(f'\n  - {x}' for x in said))
+    if args.beam:
+      from bert_jax.tools.prepare import beam as prepare_beam
+
+      meta = prepare_beam.prepare(settings, args.out, beam_arguments, args.shards)
+    else:
+      meta = prepare(settings, args.out, args.processes)
+  seconds = time.perf_counter() - started
+  size = meta['counts']['bytes'] / 1e6
+  kept = '; '.join(
+    f'{name + ": " if name else ""}{", ".join(f"{n:,} {k}" for k, n in numbers.items())}'
+    for name, numbers in meta['kept'].items()
+  )
+  speed = '%s: %.1f MB in %.1f s (%.2f MB/s): %s'
+  log.info(speed, args.out, size, seconds, size / seconds, kept)
+  return meta
+
+
+def remarks_on(settings, specs, args):
+  """Sentences on what the settings make of the text, by a sample of it."""
+  texts = {}
+  for language, spec in specs:
+    documents_of = remarks.sample(spec, args.format, args.text_field, args.split)
+    texts.setdefault(language, []).extend(documents_of)
+  tokenizer = tokenizers.load_folder(settings.vocab)
+  lines_are, form = remarks.of_lines(texts, args.format)
+  out = remarks.of_accents(tokenizer, texts, 'set --cased, with a cased vocabulary')
+  return out + [f'{lines_are}; --format {form} makes sentences of them.'] * bool(form)
+
+
+@contextlib.contextmanager
+def vocabulary_folder(args):
+  """A context with the folder of --vocab; for a vocab.txt or *.model, with a temporary folder."""
+  path = Path(args.vocab).expanduser()
+  if not path.exists():  # perhaps a name, as config.init_from knows them
+    from bert_jax.convert import from_huggingface, hub
+
+    is_on_hub = args.vocab.startswith(hub.HUB)
+    path = hub.folder(args.vocab) if is_on_hub else from_huggingface.locate(args.vocab)
+  if path.is_dir() and (not args.cased or (path / 'tokenizer_config.json').is_file()):
+    if args.cased and getattr(tokenizers.load_folder(path), 'do_lower_case', False):
+      raise InputError(f'{path} is uncased, by its tokenizer_config.json; leave out --cased')
+    yield path
+    return
+  if path.is_dir():
+    path = tokenizers.in_folder(path) or path
+  with tempfile.TemporaryDirectory() as folder:
+    tokenizers.load(path, do_lower_case=not args.cased).save(folder)
+    yield folder
+
+
+def main(argv=None):
+  args, rest = parser().parse_known_args(argv)
+  with command_line():
+    ours = ['--' + name.replace('_', '-') for name in vars(args)]
+    for word in rest:
+      near = difflib.get_close_matches(word.partition('=')[0], ours, 1, 0.8)
+      if near or not args.beam:
+        hint = f'did you mean {near[0]!r}?' if near else 'see --help'
+        raise InputError(f'argument {word!r} is not known; {hint}')
+    meta = run(args, rest)
+    result = {'out': args.out, 'records': meta['records'], **meta['counts'], 'kept': meta['kept']}
+    print(json.dumps(result, ensure_ascii=False))
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,150 @@
+"""Prepares a corpus as an Apache Beam pipeline, for text that is too much for one machine.
+
+    python -m bert_jax.tools.prepare --beam --input ... --vocab V --out D [--runner NAME]
+
+Other arguments are those of Beam: the runner (DirectRunner if none is named) and its options.
+Blocks, records and the rule for duplicates are those of tools/prepare.py, and so are the documents,
+but in another order: a document's place in the input decides its shard. --out, --vocab, lexicons
+and inputs must be where all workers see them.
+"""
+
+import json
+import logging
+import zlib
+from collections import Counter
+from pathlib import Path
+
+from bert_jax.corpus import prepared
+from bert_jax.corpus.shards import Shard, finish
+from bert_jax.errors import InputError
+from bert_jax.files import write_whole
+from bert_jax.text import documents, duplicates
+from bert_jax.tools.prepare import steps as prepare_steps
+
+try:
+  import apache_beam as beam
+  from apache_beam.options.pipeline_options import PipelineOptions
+except ImportError:
+  raise InputError('--beam needs Apache Beam; run: pip install apache-beam') from None
+
+
+def prepare(settings, out, arguments, shards=0):
+  """As tools/prepare.prepare, on the runner of Beam's `arguments`. shards: 0: as many as the input
+  files ask for by their size, which is not known of compressed files and TFDS."""
+  out = Path(out).expanduser().absolute()
+  if not shards:
+    sizes = [Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')]
+    shards = max(1, round(sum(sizes) / (settings.shard_mb << 20)))
+  tokenizer, plan = prepare_steps.begin(settings, out, f'Beam in {shards} shards')
+  settings = settings._replace(vocab=str(out))  # where all workers see it
+  if (out / prepared.META).is_file():
+    logging.getLogger('bert_jax').info('%s is whole already', out)
+    return prepared.read_meta(out)
+  number_of = settings.languages.index
+  files = [(n, number_of(language), path) for n, (language, path) in enumerate(settings.inputs)]
+  counts_file = out / 'counts.json'
+  with beam.Pipeline(options=PipelineOptions(list(arguments))) as pipeline:
+    made = (
+      pipeline
+      | beam.Create(files)
+      | 'SpreadFiles' >> beam.Reshuffle()
+      | beam.FlatMap(_cut, settings.format, settings.split)
+      | 'SpreadBlocks' >> beam.Reshuffle()
+      | beam.ParDo(_Make(settings)).with_outputs('counts', main='items')
+    )
+    items, counts = made.items, [made.counts]
+    if settings.duplicates != 'keep':
+      items, removed = _without_exact(items)
+      counts.append(removed)
+    if settings.duplicates == 'near':
+      items, removed = _without_near(items, settings.near_threshold)
+      counts.append(removed)
+    _ = (
+      counts
+      | 'AllCounts' >> beam.Flatten()
+      | beam.CombineGlobally(_add_up)
+      | beam.Map(lambda total: write_whole(counts_file, json.dumps(total)))
+    )
+    _ = (
+      items
+      | 'ToShards' >> beam.Map(lambda pair: (zlib.crc32(repr(pair[0]).encode()) % shards, pair))
+      | 'GroupShards' >> beam.GroupByKey()
+      | beam.MapTuple(lambda number, pairs: _write(out, number, pairs, tokenizer.vocab_size))
+    )
+  for number in range(shards):
+    if not prepared.shard_paths(out, number)[0].is_file():  # no document was dealt to it
+      _write(out, number, [], tokenizer.vocab_size)
+  meta = finish(out, plan, tokenizer, json.loads(counts_file.read_text()))
+  counts_file.unlink()
+  return meta
+
+
+def _cut(file, format, split):
+  """Yields (place, language number, block) of a file. A document's place is (number of its file,
+  first line or row of its block, number in the block), which is the order of tools/prepare.py."""
+  number, language, path = file
+  for block in documents.blocks(path, format, split):
+    yield (number, block.first), language, block
+
+
+class _Make(beam.DoFn):
+  """Makes (place, Item) of each document of a block, and counts, from what _cut yields."""
+
+  def __init__(self, settings):
+    self.settings = settings
+
+  def setup(self):
+    self.maker = prepare_steps.Maker(self.settings)
+
+  def process(self, element):
+    place, language, block = element
+    items, counts = self.maker(language, block)
+    yield beam.pvalue.TaggedOutput('counts', dict(counts))
+    for k, item in enumerate(items):
+      yield (*place, k), item
+
+
+def _without_exact(items):
+  """((place, Item) of the first of equal texts, counts of the others)."""
+  groups = (
+    items
+    | 'ByText' >> beam.Map(lambda pair: (pair[1].key, pair))
+    | 'GroupTexts' >> beam.GroupByKey()
+    | 'Ranked' >> beam.Values()
+    | 'InOrder' >> beam.Map(lambda pairs: sorted(pairs, key=lambda pair: pair[0]))
+  )
+  others = groups | 'Others' >> beam.Map(lambda pairs: {'exact_duplicates': len(pairs) - 1})
+  return groups | 'First' >> beam.Map(lambda pairs: pairs[0]), others
+
+
+def _without_near(items, threshold):
+  """((place, Item) of documents that are near no earlier one, counts of the others)."""
+  signer = duplicates.Signer(threshold)
+  near = (
+    items
+    | beam.FlatMap(lambda p: [(b, (p[0], p[1].signature)) for b in signer.bands(p[1].signature)])
+    | 'GroupBands' >> beam.GroupByKey()
+    | beam.FlatMap(lambda band: duplicates.near_of_band(band[1], threshold))
+    | beam.Distinct()
+    | beam.Map(lambda place: (place, True))
+  )
+  joined = {'items': items, 'near': near} | beam.CoGroupByKey()
+  kept = joined | 'Far' >> beam.Filter(lambda pair: not pair[1]['near'])
+  removed = near | beam.Map(lambda pair: {'near_duplicates': 1})
+  return kept | beam.MapTuple(lambda place, groups: (place, groups['items'][0])), removed
+
+
+def _write(out, number, pairs, vocab_size):
+  """Writes a shard, its documents in the order of their places."""
+  shard = Shard(out, number, vocab_size)
+  for _, item in sorted(pairs, key=lambda pair: pair[0]):
+    shard.write(item)
+  shard.close({})
+
+
+def _add_up(all_counts):
+  """The sum of dicts of counts."""
+  total = Counter()
+  for counts in all_counts:
+    total.update(counts)
+  return dict(total)

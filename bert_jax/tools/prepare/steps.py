@@ -1,0 +1,137 @@
+"""The steps of preparing a corpus that tools/prepare.py and tools/prepare_beam.py share."""
+
+import hashlib
+import json
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from bert_jax import tokenizers
+from bert_jax.corpus import prepared, shards
+from bert_jax.corpus.tokenized import size_of
+from bert_jax.corpus.units import Encoder
+from bert_jax.errors import InputError
+from bert_jax.files import write_whole
+from bert_jax.text import documents, duplicates, files
+from bert_jax.tools import arguments
+from bert_jax.workdir import lock
+
+
+class Settings(NamedTuple):
+  """The settings of a corpus: what its records depend on."""
+
+  inputs: tuple[tuple[str, str], ...]  # (language or '', file), in order
+  vocab: str  # folder
+  format: str = 'auto'
+  text_field: str = 'text'
+  split: str = 'train'
+  segmenter: str = ''
+  phrases: str = ''
+  entities: str = ''
+  min_characters: int = 0
+  duplicates: str = 'keep'  # or exact, near
+  near_threshold: float = 0.8
+  shard_mb: int = 64
+
+  def encoder(self, tokenizer):
+    """The Encoder of these settings; raises what is wrong with segmenter and lexicons."""
+    lexicons = {'phrases': self.phrases, 'entities': self.entities}
+    return Encoder(tokenizer, segmenter=self.segmenter, **lexicons)
+
+  @property
+  def languages(self):
+    """The languages of the inputs, each once, in order."""
+    return tuple(dict.fromkeys(language for language, _ in self.inputs))
+
+
+class Maker:
+  """maker(language number, block) -> (items, counts) of its documents; each process makes one."""
+
+  def __init__(self, settings):
+    self.settings = settings
+    self.encode = settings.encoder(tokenizers.load_folder(settings.vocab))
+    self.serialize = shards.Serializer()
+    kind = settings.duplicates
+    self.key = duplicates.exact_key if kind != 'keep' else lambda text: 0
+    self.signer = duplicates.Signer(settings.near_threshold) if kind == 'near' else None
+
+  def __call__(self, language, block):
+    counts, kept = Counter(), []
+    for document in documents.read_block(block, self.settings.text_field, counts):
+      if sum(map(len, document.sentences)) < self.settings.min_characters:
+        counts['short_documents'] += 1
+      else:
+        kept.append(document)
+    records = self.encode([document.sentences for document in kept], counts)
+    pairs = zip(kept, records, strict=True)
+    return [self._item(language, *pair) for pair in pairs if pair[1]], counts
+
+  def _item(self, language, document, record):
+    whole = '\n'.join(document.sentences)
+    messages, sizes = self.serialize(document.name, self.settings.languages[language], record)
+    return shards.Item(
+      document.name,
+      language,
+      size_of(document.sentences),
+      record.tokens,
+      messages,
+      sizes,
+      record.sentences,
+      self.key(whole),
+      self.signer.signature(whole) if self.signer else None,
+    )
+
+
+def blocks(settings):
+  """Yields (language number, block) of all inputs, in order."""
+  for language, path in settings.inputs:
+    for block in documents.blocks(path, settings.format, settings.split):
+      yield settings.languages.index(language), block
+
+
+def begin(settings, out, by='processes'):
+  """Writes vocabulary and plan.json; returns (tokenizer, plan). InputError if the folder holds a
+  corpus of another plan. by: what writes the shards, which cannot be changed half-way."""
+  tokenizer = tokenizers.load_folder(settings.vocab)
+  settings.encoder(tokenizer)  # raises if a lexicon or the segmenter is not there
+  plan = _plan(settings, tokenizer, by)
+  path = out / prepared.PLAN
+  if path.is_file():
+    earlier = files.json_of(path)
+    different = ', '.join(name for name in plan if plan[name] != earlier.get(name))
+    if different and (prepared.finished(out) or (out / prepared.META).is_file()):
+      begun = f'{out} holds a corpus that was begun with other settings ({different})'
+      raise InputError(f'{begun}; choose another --out, or delete it')
+    if different:  # without a whole shard, plan and vocabulary may still change
+      for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):
+        (out / name).unlink(missing_ok=True)
+  elif out.is_dir() and any(path.name != lock.NAME for path in out.iterdir()):
+    raise InputError(f'{out} holds other files; give --out a new or an empty folder')
+  else:
+    arguments.check_writable(out)
+    out.mkdir(parents=True, exist_ok=True)
+    different = 'everything'
+  if different:
+    write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
+  if not tokenizers.in_folder(out):
+    tokenizer.save(out)
+  return tokenizer, plan
+
+
+def _plan(settings, tokenizer, by):
+  """The plan of a corpus, which may only be resumed with an equal one, as JSON gives it back."""
+  sizes = [1 if f.startswith('tfds:') else Path(f).stat().st_size for _, f in settings.inputs]
+  if 0 in sizes:
+    raise InputError(f'{settings.inputs[sizes.index(0)][1]} is empty; remove it, or write it again')
+  plan = settings._asdict() | {
+    'languages': settings.languages,
+    'vocabulary': tokenizer.fingerprint,
+    'inputs': [(*pair, size) for pair, size in zip(settings.inputs, sizes, strict=True)],
+    'lexicons': [
+      hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if path else ''
+      for path in (settings.phrases, settings.entities)
+    ],
+    'by': by,
+  }
+  del plan['vocab']
+  return json.loads(json.dumps(plan))

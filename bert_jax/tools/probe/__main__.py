@@ -1,0 +1,271 @@
+"""Probes a run or released weights: losses of kinds of pieces, minimal pairs, layers, attention.
+
+    python -m bert_jax.tools.probe --model W --conllu $DATA/ud/en_ewt-ud-dev.conllu \
+        --pairs '$DATA/blimp/*.jsonl' [--checkpoint all] [--text de=german.txt]
+
+W is a workdir, a Hugging Face folder, or another SRC of bert_jax.tools.convert. What it is probed
+for is in probe_pieces.py (loss by part of speech, frequency and language, beside unigrams and
+bigrams; minimal pairs) and probe_layers.py (linear probes, attention). {language} in a SPEC stands
+for each of the run's corpus.languages: --text 'wiki/{language}.txt'. The results are written as
+STEP.json to the folder --out, W/probe for a run, and shown as a table, which is table.txt there.
+
+--checkpoint all probes all the checkpoints of a run, and only those that have not been: give the
+same command while it trains (checkpoint.keep_every says which checkpoints stay).
+"""
+
+import contextlib
+import json
+import logging
+import zlib
+from collections import Counter
+from pathlib import Path
+
+from bert_jax import config as config_lib
+from bert_jax import hosts, predict
+from bert_jax.convert import from_huggingface, hub
+from bert_jax.errors import InputError, unwritten
+from bert_jax.files import write_whole
+from bert_jax.predict.__main__ import keep_compiled
+from bert_jax.text import files
+from bert_jax.tools import arguments
+from bert_jax.tools.probe import data as probe_data
+from bert_jax.tools.probe import layers as probe_layers
+from bert_jax.tools.probe import pieces as probe_pieces
+from bert_jax.workdir import checkpoint, contents
+
+log = logging.getLogger('bert_jax')
+
+KINDS = ('losses', 'pairs', 'layers', 'attention')
+
+
+def steps_of(source, which):
+  """The checkpoints of a source that are meant: those of a run, or ['latest'] of other weights."""
+  folder = hub.folder(source)
+  if which != 'all' or from_huggingface.is_model(folder):
+    return [which if which != 'all' else 'latest']
+  with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
+    steps = checkpoints.steps()
+  if not steps:
+    raise InputError(f'{source} has no checkpoint yet; train it first.')
+  return steps
+
+
+def probe(model, args, pairs, counts):
+  """{name: result} of what is asked of a Model. counts: of what was left out of the pairs."""
+  counts, skipped, out = Counter(counts), {}, {'step': model.step}
+  room, pieces = model.limit - 2, model.tokenizer
+  read = lambda conllu, text, most: probe_data.read(pieces, conllu, text, most, room, counts)
+  sentences = read(args.conllu, args.text, args.sentences)
+  reference = read([], args.reference, 0) if args.reference else []
+  tagged = [s for s in sentences if any(s.tags)]
+  out['sentences'], out['tagged_sentences'] = len(sentences), len(tagged)
+  ways = {
+    'losses': (sentences, lambda: probe_pieces.losses(model, sentences, reference, counts)),
+    'pairs': (pairs, lambda: probe_pieces.minimal_pairs(model, pairs, counts)),
+    'layers': (tagged, lambda: probe_layers.linear(model, tagged, args.words, counts)),
+    'attention': (
+      sentences,
+      lambda: probe_layers.attention(model, sentences[: args.attention_sentences]),
+    ),
+  }
+  for kind in args.only:
+    given, way = ways[kind]
+    try:
+      result = way() if given else {}
+      if result:
+        out[kind] = result
+      else:
+        needs = {'pairs': '--pairs', 'layers': 'more sentences of --conllu'}
+        skipped[kind] = f'nothing to probe with; give {needs.get(kind, "--conllu or --text")}'
+    except InputError as error:  # this model has no such head
+      skipped[kind] = str(error)
+  return out | {'counts': {k: n for k, n in counts.items() if n}, 'skipped': skipped}
+
+
+def in_each_language(spec, languages):
+  """'x/{language}.txt' -> 'de=x/de.txt,en=x/en.txt'; another spec stays as it is."""
+  if '{language}' not in spec:
+    return spec
+  if not languages:
+    raise InputError(
+      f'{spec} stands for a file of each language, and the model has no corpus.languages; name the '
+      'files: de=FILE,en=FILE.'
+    )
+  return ','.join(f'{name}={part}' for name, part in files.parts(spec, languages))
+
+
+def settings_of(args, pairs):
+  """What decides a result besides the weights."""
+  wanted = [
+    *(
+      path
+      for spec in (*args.conllu, *args.text, *args.reference)
+      for _, part in files.parts(spec)
+      for path in _files(part)
+    )
+  ]
+  names = 'conllu', 'text', 'reference', 'sentences', 'words', 'attention_sentences', 'only'
+  out = {name: getattr(args, name) for name in names} | {'pairs': args.pairs}
+  out['data'] = zlib.crc32(repr([*wanted, pairs]).encode())
+  return json.loads(json.dumps(out))
+
+
+def weights_of(model, step):
+  """What tells the checkpoint of a step from one that is written there later, or by another run."""
+  folder = Path(model).expanduser().resolve() / 'checkpoints' / str(step)
+  return zlib.crc32(repr(_files(str(folder)) if folder.is_dir() else str(folder)).encode())
+
+
+def _files(spec):
+  """(name, size, time of the last change) of the files of a spec."""
+  if spec.startswith('tfds:'):
+    return [spec]
+  stats = ((path, path.stat()) for path in files.expand(spec))
+  return [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats]
+
+
+def known(path, settings):
+  """The result in a file, if it is of the same settings, or None."""
+  try:
+    result = files.json_of(path)
+  except InputError:
+    return None
+  return result if result.get('settings') == settings else None
+
+
+def table(results):
+  """The lines of a table with a row for each checkpoint, then those of the last one by group."""
+  rows = [('step', 'loss', 'unigram', 'bigram', 'pairs', 'best layer', 'its accuracy')]
+  for result in results:
+    every = result.get('losses', {}).get('all', {})
+    accuracy = result.get('layers', {}).get('accuracy', [])
+    best = max(range(len(accuracy)), key=accuracy.__getitem__, default='')
+    rows.append(
+      (
+        str(result['step']),
+        *(_shown(every.get(name)) for name in ('loss', 'unigram', 'bigram')),
+        _shown(result.get('pairs', {}).get('accuracy')),
+        str(best),
+        _shown(accuracy[best] if accuracy else None),
+      )
+    )
+  lines, last = arguments.aligned(rows), results[-1]
+  for name in ('by_pos', 'by_frequency', 'by_language'):
+    if groups := last.get('losses', {}).get(name):
+      rows = [(name.replace('_', ' '), 'pieces', 'loss', 'unigram', 'bigram')]
+      rows += [
+        (key, f'{g["pieces"]:,}', *(_shown(g[x]) for x in ('loss', 'unigram', 'bigram')))
+        for key, g in groups.items()
+      ]
+      lines += ['', *arguments.aligned(rows)]
+  for name in ('by_term', 'by_uid'):
+    if groups := last.get('pairs', {}).get(name):
+      rows = [(f'pairs {name.replace("_", " ")}', 'accuracy')]
+      lines += ['', *arguments.aligned(rows + [(k, _shown(x)) for k, x in groups.items()])]
+  if layers := last.get('layers'):
+    rows = [('layer', 'part of speech', 'control')]
+    pairs = zip(layers['accuracy'], layers['control'])
+    rows += [(str(n), _shown(a), _shown(b)) for n, (a, b) in enumerate(pairs)]
+    rows += [
+      ('majority', _shown(layers['majority']), ''),
+      ("the word's usual tag", _shown(layers['of_the_word']), ''),
+    ]
+    lines += ['', *arguments.aligned(rows)]
+  if heads := last.get('attention'):
+    rows = [('attends most to', 'layer', 'head', 'share')]
+    for name in ('first', 'last', 'itself', 'before', 'after'):
+      head = max(heads, key=lambda head: head[name])
+      rows.append((name, str(head['layer']), str(head['head']), _shown(head[name])))
+    lines += ['', *arguments.aligned(rows)]
+  return lines + [f'\nnot probed: {kind}: {why}' for kind, why in last['skipped'].items()]
+
+
+def _shown(value):
+  return '' if value is None else f'{value:.3f}'
+
+
+def run(args):
+  """Probes all that is asked for; returns the results in the order of the checkpoints."""
+  if not (args.conllu or args.text or args.pairs):
+    raise InputError('there is nothing to probe with; give --conllu, --text or --pairs.')
+  steps, results = steps_of(args.model, args.checkpoint), []
+  released = from_huggingface.is_model(hub.folder(args.model))
+  if released and not args.out:
+    raise InputError(f'{args.model} is a released model; name a folder for the results with --out.')
+  config = {} if released else config_lib.flatten(contents.read_config(args.model))
+  for specs in (args.conllu, args.text, args.reference):
+    specs[:] = [in_each_language(spec, config.get('corpus.languages')) for spec in specs]
+  out = Path(args.out or Path(args.model) / 'probe').expanduser()
+  arguments.check_writable(out)
+  pairs = probe_pieces.read_pairs(args.pairs, args.sentences, counts := Counter())
+  settings, failed = settings_of(args, pairs), {}
+  for number, which in enumerate(steps, 1):
+    path = out / f'{which}.json'
+    settings = settings | {'weights': weights_of(args.model, which)}
+    if which in ('latest', 'best') or not (result := known(path, settings)):
+      log.info('checkpoint %s (%d of %d)', which, number, len(steps))
+      try:
+        model = predict.Model(args.model, which)
+      except InputError as error:
+        if len(steps) == 1:
+          raise
+        failed[which] = str(error)  # it was removed, or is damaged; the others are probed
+        continue
+      result = {'model': Path(args.model).name, 'settings': settings}
+      result |= probe(model, args, pairs, counts)
+      path = out / f'{result["step"]}.json'
+      try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(result, indent=1, ensure_ascii=False) + '\n')
+      except OSError as error:
+        raise unwritten(path, error) from None
+    results.append(result)
+  for which, sentence in failed.items():
+    log.warning('checkpoint %s is left out: %s', which, sentence)
+  if not results:
+    raise InputError(f'no checkpoint of {args.model} can be read; the reasons stand above.')
+  for kind, n in results[-1]['counts'].items():
+    log.info('%s %s', f'{n:,}', kind)
+  text = '\n'.join(table(results)) + '\n'
+  write_whole(out / 'table.txt', text)
+  print(text, end='')
+  return results
+
+
+def main(argv=None):
+  parser = arguments.parser('probe', __doc__)
+  add = parser.add_argument
+  add('--model', required=True, metavar='W', help='workdir, or released weights')
+  add('--checkpoint', default='latest', help='of a run: latest, best, a step, or all')
+  add('--conllu', action='append', default=[], metavar='[LANGUAGE=]SPEC', help='tagged sentences')
+  add('--text', action='append', default=[], metavar='[LANGUAGE=]SPEC', help='a sentence a line')
+  add(
+    '--reference',
+    action='append',
+    default=[],
+    metavar='SPEC',
+    help='text, a sentence a line, whose unigrams and bigrams are the baselines; default: the '
+    'other half of the sentences',
+  )
+  add('--pairs', action='append', default=[], metavar='SPEC', help="minimal pairs, BLiMP's JSONL")
+  add('--sentences', type=int, default=500, help='of each SPEC, and pairs of each file; 0: all')
+  add('--words', type=int, default=6000, help='that a linear probe is trained on')
+  add('--attention-sentences', type=int, default=100, help='that attention is averaged over')
+  add('--only', type=lambda x: x.split(','), default=KINDS, metavar='A,B', help=', '.join(KINDS))
+  add('--out', default='', help='folder of the results; default: MODEL/probe')
+  args = parser.parse_args(argv)
+  with config_lib.command_line():
+    hosts.refuse_several('bert_jax.tools.probe')
+    if wrong := [kind for kind in args.only if kind not in KINDS]:
+      raise InputError(f'--only {wrong[0]} is not known; use some of {", ".join(KINDS)}.')
+    for name in ('sentences', 'words', 'attention_sentences'):
+      least = int(name != 'sentences')
+      if getattr(args, name) < least:
+        given = f'--{name.replace("_", "-")} is {getattr(args, name)}'
+        raise InputError(f'{given}; use {least} or more.')
+    keep_compiled()
+    run(args)
+
+
+if __name__ == '__main__':
+  main()

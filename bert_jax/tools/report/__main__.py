@@ -1,0 +1,127 @@
+"""Reports the results of all runs in a folder: a table, pages and pictures.
+
+    python -m bert_jax.tools.report S [FOLDER ...] [--baseline norm=layer_norm] [--metric nsp]
+
+prints a table and writes S/report: report.html (one file, with its pictures), report.md, table.tex,
+results.csv (a line for each run) and each picture as PDF, SVG and PNG; all from the workdirs alone.
+
+Runs that differ in nothing but the seed are one line: mean ± standard deviation over the seeds, and
+a 95 % interval of that mean (Student's t, from 3 seeds on); then the difference to the baseline
+over the seeds that both have, with its interval and p value (paired t-test), corrected for all
+comparisons of a table (Holm). Runs that differ in many fields go by the name of their folder. FLOPs
+are those of the training, matrix products only. Copies of a run, of the same config, seed and data,
+count once; unfinished runs count only where no run is finished. Where runs collapsed, to one answer
+for every example, the mean without them stands beside. Runs that were evaluated on other rows, or
+under other masks, stand in tables of their own. --svm adds, to classification, the scores of TF-IDF
+and a linear support vector machine on the same examples. Scores of a task are shown by the length
+of its texts too.
+"""
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+from bert_jax import config as config_lib
+from bert_jax import tokenizers
+from bert_jax.errors import InputError
+from bert_jax.rows import prepared_examples
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.classification import linear
+from bert_jax.tools import arguments
+from bert_jax.tools.report import figures as report_figures
+from bert_jax.tools.report import pages as report_pages
+from bert_jax.tools.report import panels as report_panels
+from bert_jax.tools.report import runs as report_runs
+from bert_jax.workdir import contents
+
+log = logging.getLogger('bert_jax')
+
+
+def read(*folders, metric='', baseline='', renamed=(), svm=False):
+  """The Report of the runs below some folders, see report_panels.report. svm: with runs of TF-IDF
+  and a linear SVM."""
+  runs, remarks = report_runs.read(*folders)
+  runs += svms(runs) if svm else []
+  return report_panels.report(runs, folders, metric, baseline, renamed, remarks)
+
+
+def svms(runs):
+  """A run of TF-IDF and a linear SVM for each data that classifiers among the runs learn from."""
+  out = {}
+  for run in runs:
+    names = ('data.train', 'data.eval', 'task.train_examples')
+    fields = {k: v for k, v in run['config'].items() if k in names or k.startswith('table.')}
+    key, objective = repr(fields), run['config']['objective']
+    if objective != 'classification' or key in out or 'eval' not in run['data']:
+      continue
+    config, tokenizer = contents.read_config(run['path']), tokenizers.load_folder(run['path'])
+    if prepared_examples.is_prepared(config.data.train):
+      fault = f'data.train={config.data.train} is prepared, and a TF-IDF needs the texts'
+      raise InputError(f'{fault}; leave out --svm.')
+    sources = TASKS['classification'].sources(config, tokenizer)
+    line = {'step': 0, 'split': 'eval'} | linear.scores(config, sources['train'], sources['eval'])
+    fields |= {'objective': 'TF-IDF + linear SVM', 'checkpoint.best_metric': '', 'eval.patience': 0}
+    path = Path(f'{run["path"]} (SVM)')
+    out[key] = run | {'path': path, 'config': fields, 'lines': [line], 'by_length': [], 'costs': {}}
+  return list(out.values())
+
+
+def table(report):
+  """The tables of a Report as a text."""
+  return report_pages.text(report)
+
+
+def picture(report, path):
+  """Draws the curves of a Report into a file: a column for each of its tables."""
+  try:
+    report_figures.side_by_side(report.panels).savefig(path, dpi=120)
+  except (OSError, ValueError) as error:
+    raise InputError(f'--picture {path} cannot be written: {error}.') from None
+
+
+def main(argv=None):
+  parser = arguments.parser('report', __doc__)
+  add = parser.add_argument
+  add('folder', nargs='+', help='workdir, or a folder of workdirs')
+  add('--metric', default='', help='default: what the objective is judged by')
+  add(
+    '--baseline',
+    default='',
+    metavar='LABEL|NAME=VALUE|VALUE',
+    help='the arm that others are '
+    "compared to; several fields with ; between them; default: the sweep's",
+  )
+  add('--out', default='', metavar='DIR', help='default: the folder report in the first folder')
+  add('--title', default='', help='of the pages; default: the name of the first folder')
+  add(
+    '--label',
+    action='append',
+    default=[],
+    metavar='OLD=NEW',
+    help='renames an arm, OLD as for --baseline',
+  )
+  add('--svm', action='store_true', help='TF-IDF + linear SVM beside classifiers')
+  add('--picture', default='', metavar='PNG', help='draw the curves of all runs into this file too')
+  args = parser.parse_args(argv)
+  with config_lib.command_line():
+    report = read(
+      *args.folder, metric=args.metric, baseline=args.baseline, renamed=args.label, svm=args.svm
+    )
+    print(table(report))
+    first = next(filter(os.path.isdir, args.folder), args.folder[0])
+    out = Path(args.out or Path(first) / 'report')
+    arguments.check_writable(out)
+    written = report_pages.write(report, out, args.title or Path(args.folder[0]).resolve().name)
+    log.info('written to %s: %s', out, ', '.join(written))
+    if args.picture:
+      picture(report, args.picture)
+      print(f'curves: {args.picture}')
+    for sentence in report.unmatched:
+      log.error('%s', sentence)
+    if report.unmatched:
+      sys.exit(1)
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,186 @@
+"""The folder of a run: config.json, by which it belongs to one config, and run.json, its facts.
+
+config.json carries a seal, a hash of itself, and every checkpoint names the config and vocabulary
+that it was saved with. Whoever reads weights asks check_belongs whether the files still are those.
+"""
+
+import contextlib
+import json
+import logging
+from pathlib import Path
+
+import jax
+
+from bert_jax import config as config_lib
+from bert_jax import hosts, tokenizers
+from bert_jax.errors import InputError, unwritten
+from bert_jax.files import seal, set_aside, write_whole
+from bert_jax.text import files
+from bert_jax.workdir import provenance
+
+log = logging.getLogger('bert_jax')
+
+CONFIG = 'config.json'
+PACKAGES, CHANGES = 'packages.txt', 'code.diff'  # beside run.json
+LENGTH = ('steps', 'epochs')  # fields in which a run may change, as far as it has not come
+
+
+def read_config(workdir):
+  """The config of the run in a workdir."""
+  path = Path(workdir).expanduser() / CONFIG
+  if not path.is_file():
+    lacking = (
+      f'{CONFIG} is missing'
+      if path.parent.is_dir()
+      else 'it is a file'
+      if path.parent.is_file()
+      else 'there is no such folder'
+    )
+    raise InputError(
+      f'{workdir} holds no run ({lacking}); give the workdir of one or, to load or convert it, the '
+      'folder of a model.'
+    )
+  content = files.json_of(path)
+  if 'seal' in content and content['seal'] != seal(content):
+    raise InputError(
+      f'{path} is not as the run wrote it: it was edited or is damaged. Bring it back, or delete '
+      'it and give the command of the training again, which writes it anew; settings are changed '
+      'for one command with --config.NAME=VALUE.'
+    )
+  try:
+    return config_lib.from_json(json.dumps(content))
+  except (ValueError, KeyError, AttributeError, TypeError) as error:
+    raise InputError(f'{path} is not the config of a run of this version: {error}') from None
+
+
+def fingerprints(workdir, config):
+  """The fingerprints of a config, with its own length and those that the run in a workdir had."""
+  path = Path(workdir).expanduser() / CONFIG
+  out = [config_lib.fingerprint(config)]
+  for length in _lengths(path):
+    config = config.copy_and_resolve_references()
+    config.update(dict(zip(LENGTH, length, strict=True)))
+    out.append(config_lib.fingerprint(config))
+  return out
+
+
+def _lengths(path):
+  """[[steps, epochs], ...] that a run has had until now, by its config.json; [] without one."""
+  content = files.json_of(path)
+  now = [[content[name] for name in LENGTH]] if content else []
+  return [*content.get('earlier_lengths', []), *now]
+
+
+def check_belongs(workdir, meta):
+  """InputError unless the config and the vocabulary in a workdir are those that a checkpoint with
+  this metadata was saved with. Older checkpoints do not say their vocabulary."""
+  folder, number = Path(workdir).expanduser(), meta['step']
+  if meta['config'] not in fingerprints(folder, read_config(folder)):
+    raise InputError(
+      f'{folder / CONFIG} is not the config that checkpoint {number} was trained with; bring it '
+      'back, or delete it and give the command of the training again, which writes it anew.'
+    )
+  known = meta.get('vocabulary')
+  if known and tokenizers.load_folder(folder).fingerprint != known:
+    raise InputError(
+      f'{tokenizers.in_folder(folder)} is not the vocabulary that checkpoint {number} was trained '
+      'with (its pieces, their order, or what tokenizer_config.json says of case and accents); '
+      'bring it back.'
+    )
+
+
+def check(workdir, config):
+  """InputError if the workdir is a file or holds a run of another config. Writes nothing. Another
+  length is the same config: the run goes on to it."""
+  workdir = Path(workdir)
+  if workdir.parts[:1] == ('gs:',):
+    raise InputError(
+      f'{workdir} is in a bucket and not in a folder; mount the bucket by gcsfuse (notebooks: '
+      'bert_jax.notebooks.folder) and name a folder in it.'
+    )
+  if workdir.exists() and not workdir.is_dir():
+    raise InputError(f'{workdir} is a file; a --workdir is a folder, new or of the same run.')
+  exists = (workdir / CONFIG).exists()
+  different = config_lib.changes(read_config(workdir), config) if exists else []
+  if different := [x for x in different if x.partition(':')[0] not in LENGTH]:
+    more = f' and {len(different) - 3} more' if len(different) > 3 else ''
+    raise InputError(
+      f'{workdir} holds a run with another config ({"; ".join(different[:3])}{more}); use another '
+      '--workdir (config.init_from or config.resume_from can start from this one), or delete it.'
+    )
+
+
+def claim(workdir, config):
+  """Creates the workdir of a run and writes its config.json."""
+  path = Path(workdir) / CONFIG
+  now = [config[name] for name in LENGTH]
+  content = config.to_dict()
+  if earlier := [length for length in _lengths(path) if length != now]:
+    content['earlier_lengths'] = earlier
+  content['seal'] = seal(content)
+  try:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(content, indent=2) + '\n')
+  except OSError as error:
+    raise unwritten(workdir, error) from None
+
+
+def write_facts(workdir, sources, mesh, costs):
+  """Writes run.json: versions, commands, devices, mesh, rows, fingerprint and baselines of each
+  split, and of labelled examples their number; beside it packages.txt, all that is installed, and
+  code.diff, if the code was changed since its commit.
+  costs: {'parameters', 'flops_per_step'} of the model. `earlier` holds, of a run that went on with
+  other versions or on other devices, what these were before."""
+  if not hosts.first():
+    return
+  path = workdir / 'run.json'
+  before, commands, earlier = {}, [], []
+  try:
+    before = files.json_of(path)
+    commands, earlier = list(before.get('commands', [])), list(before.get('earlier', []))
+  except (InputError, TypeError, AttributeError):
+    log.warning('%s is damaged and set aside as %s', path, set_aside(path))
+  made = made_by(mesh)
+  if other := {name: x for name, x in before.items() if name in made and made[name] != x}:
+    earlier.append(other | {'commands': len(commands)})
+  facts = made | {
+    'commands': [*commands, provenance.command()],
+    **({'earlier': earlier} if earlier else {}),
+    'costs': costs,
+    'data': {
+      split: {'rows': len(s), 'fingerprint': s.fingerprint, 'baselines': s.baselines}
+      | ({'examples': s.size} if hasattr(s, 'size') else {})
+      for split, s in sources.items()
+    },
+  }
+  beside = {PACKAGES: provenance.installed(), CHANGES: provenance.code_changes()}
+  try:
+    write_whole(path, json.dumps(facts, indent=2) + '\n')
+    for name, text in beside.items():
+      if text:
+        write_whole(workdir / name, text)
+      else:
+        (workdir / name).unlink(missing_ok=True)
+  except OSError as error:
+    raise unwritten(path, error) from None
+
+
+def read_facts(workdir):
+  """The content of a workdir's run.json; {} if there is none that can be read."""
+  with contextlib.suppress(OSError, ValueError):
+    facts = json.loads((Path(workdir).expanduser() / 'run.json').read_text())
+    return facts if isinstance(facts, dict) else {}
+  return {}
+
+
+def made_by(mesh):
+  """What a run is made by here: versions, devices, environment, on which its bits depend."""
+  return (
+    provenance.versions()
+    | provenance.machine()
+    | {
+      'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
+      'processes': jax.process_count(),
+      'mesh': dict(mesh.shape),
+    }
+  )

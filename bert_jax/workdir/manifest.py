@@ -1,0 +1,154 @@
+"""The table of arrays in a checkpoint: their checksums, and whether a run can continue from them.
+
+A checksum is a sum over the elements of an array, so it is the same on any mesh and any number of
+hosts. The metadata, which holds the checksums, holds a hash of itself too, its seal.
+"""
+
+import logging
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.errors import InputError
+from bert_jax.sharding import path_name
+from bert_jax.workdir import contents
+
+log = logging.getLogger('bert_jax')
+
+PARTS = ('params', 'opt_state', 'carry')
+AT_ONCE = 16  # checksums that are computed at a time; XLA's limit on a CPU is 32 programs a device
+MOMENT = re.compile(r'opt_state/\d+\.(mu|nu)\.')
+
+
+def flat(tree):
+  """{dotted path: array} of a tree: the form on disk, which needs no Python types to be read."""
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  return {path_name(path).replace('/', '.'): x for path, x in leaves}
+
+
+def unflat(arrays, like):
+  """The inverse of flat: the arrays in the structure of the tree `like`."""
+  return jax.tree_util.tree_map_with_path(
+    lambda path, _: arrays[path_name(path).replace('/', '.')], like
+  )
+
+
+def array_table(trees):
+  """{part/path: [shape, dtype, checksum]} of {part: tree of arrays}."""
+  arrays = {f'{part}/{name}': x for part, tree in trees.items() for name, x in flat(tree).items()}
+  values, sums = [*arrays.values()], []
+  for k in range(0, len(values), AT_ONCE):  # beyond XLA's limit they may block one another
+    sums += jax.device_get([checksum(x) for x in values[k : k + AT_ONCE]])
+  return {
+    name: [list(x.shape), str(x.dtype), int(n)]
+    for (name, x), n in zip(arrays.items(), sums, strict=True)
+  }
+
+
+@jax.jit
+def checksum(x):
+  """uint32: the sum modulo 2**32 of an array's words, each times an odd number made from its
+  position. As the factors are odd, any flipped bit changes the sum; as they differ, so does a swap.
+  Compiled for each shape, of which a model has far fewer than arrays."""
+  if x.dtype == jnp.bool_:
+    x = x.astype(jnp.uint8)
+  unsigned = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize]
+  word = jax.lax.bitcast_convert_type(x, unsigned)
+  place = jnp.uint32(0)
+  for axis, prime in zip(range(x.ndim), (2654435761, 2246822519, 3266489917, 668265263)):
+    place += jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis) * jnp.uint32(prime)
+  place ^= place >> 15
+  return jnp.sum(word.astype(jnp.uint32) * (place | 1), dtype=jnp.uint32)
+
+
+def compare(meta, part, arrays):
+  """InputError unless a part of a run has the names, shapes and types that the checkpoint has.
+  A parameter that is frozen in only one of the two has moments only in the other: that is fine."""
+  here = {f'{part}/{name}': [list(x.shape), str(np.dtype(x.dtype))] for name, x in arrays.items()}
+  there = {name: row[:2] for name, row in rows_of(meta, part).items()}
+  for name in sorted(here.keys() | there.keys()):
+    optional = MOMENT.match(name) and (name in here) != (name in there)
+    if here.get(name) != there.get(name) and not optional:
+      raise InputError(
+        f'checkpoint {meta["step"]} has {name} as {there.get(name, "nothing")} and this run as '
+        f'{here.get(name, "nothing")}; they are not the same model or optimizer.'
+      )
+
+
+def rows_of(meta, part):
+  """{part/path: [shape, dtype, checksum]} of the arrays of one part of a checkpoint."""
+  return {name: row for name, row in meta['arrays'].items() if name.startswith(f'{part}/')}
+
+
+def stored(meta, part, shapes):
+  """{dotted path: ShapeDtypeStruct} of a checkpoint's arrays of a part, with a run's shardings.
+  shapes: {part: {dotted path: ShapeDtypeStruct}} of the run. A moment that the run does not have
+  has the sharding of its parameter."""
+  out = {}
+  for name, (shape, dtype, _) in rows_of(meta, part).items():
+    path = name.partition('/')[2]
+    here = shapes[part][path] if path in shapes[part] else shapes['params'][MOMENT.sub('', name)]
+    out[path] = jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=here.sharding)
+  return out
+
+
+def check_continues(meta, shapes, identity, steps, resumed_from, earlier=(), changes=()):
+  """InputError unless a run with these shapes and this identity can continue from a checkpoint.
+  meta: the checkpoint's. resumed_from: is it of config.resume_from, and not of this workdir?
+  earlier: fingerprints of the config with other lengths that the run has had. changes: the fields
+  in which the run differs from that of config.resume_from."""
+  number, same_data = meta['step'], meta['data'] == identity['data']
+  if meta.get('vocabulary', identity.get('vocabulary')) != identity.get('vocabulary'):
+    raise InputError(
+      f'the vocabulary is not the one that checkpoint {number} was trained with; bring it back.'
+    )
+  if not resumed_from and meta.get('teacher') != identity.get('teacher'):
+    raise InputError(
+      f'the teacher is not the one of checkpoint {number}; bring it back, or use another --workdir '
+      'with config.init_from to start from the weights of this run.'
+    )
+  if resumed_from and not same_data:
+    log.info('resume_from: the training data is another one than up to step %d', number)
+  elif not same_data:
+    raise InputError(
+      f'the training data is not what it was at checkpoint {number}; bring it back, or use another '
+      '--workdir with config.init_from to start from its weights.'
+    )
+  if not resumed_from and meta['config'] not in (identity['config'], *earlier):
+    raise InputError(f'{contents.CONFIG} was changed since checkpoint {number}; bring it back.')
+  if not resumed_from and number > steps:
+    raise InputError(
+      f'the run has come to step {number} already; set steps (or epochs) to as much or more.'
+    )
+  if resumed_from and number >= steps:
+    raise InputError(f'config.resume_from is at step {number} already; set steps above {steps}.')
+  try:
+    for part in PARTS:
+      compare(meta, part, flat(getattr(shapes, part)))
+  except InputError:
+    decisive = [x for x in changes if x.startswith(('objective:', 'model.', 'optimizer.'))]
+    if not decisive:
+      raise
+    raise InputError(
+      f'config.resume_from is of another model or optimizer ({"; ".join(decisive[:3])}); set these '
+      'fields as they are there, or start from its weights with config.init_from.'
+    ) from None
+
+
+def parts(meta):
+  """The parts of a model that are in a checkpoint: encoder, pooler..."""
+  return {name.split('/')[1].partition('.')[0] for name in rows_of(meta, 'params')}
+
+
+def trained(params, opt_state):
+  """{dotted path: array} of the parameters that have moments; of all, if none has any."""
+  every, names = flat(params), {MOMENT.sub('', f'opt_state/{name}') for name in flat(opt_state)}
+  return {name: x for name, x in every.items() if name in names} or every
+
+
+@jax.jit
+def finite(tree):
+  """Is every number of the tree finite?"""
+  return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))

@@ -1,0 +1,96 @@
+"""What made a result: versions, command, commit, changes of the code. It is written to workdirs and
+to model cards."""
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+from bert_jax import __version__
+
+SHIPPED = '.commit'  # in which launch/ ships the commit with code without its .git
+ROOT = Path(__file__).parents[2]
+MOST = 2_000_000  # characters of the changed code that are kept
+# Of the environment, what can change the numbers of a run.
+ENVIRONMENT = (
+  'XLA_FLAGS',
+  'LIBTPU_INIT_ARGS',
+  'JAX_DEFAULT_MATMUL_PRECISION',
+  'JAX_ENABLE_X64',
+  'JAX_THREEFRY_PARTITIONABLE',
+  'NVIDIA_TF32_OVERRIDE',
+)
+PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
+
+
+def versions():
+  """{name: version} of this package, its commit, Python and the packages that decide results."""
+  return {
+    'bert_jax': __version__,
+    'commit': commit(),
+    'python': platform.python_version(),
+    'packages': {name: metadata.version(name) for name in PACKAGES},
+  }
+
+
+def command():
+  """The command line of this process, and the time."""
+  return {'argv': sys.argv, 'time': time.strftime('%Y-%m-%d %H:%M:%S')}
+
+
+def commit():
+  """The git commit of this package, with + if files were changed since; '' if nothing says it."""
+  if not (ROOT / '.git').exists():
+    try:
+      return (ROOT / SHIPPED).read_text().strip()
+    except (OSError, ValueError):
+      return ''
+  return _git('rev-parse', 'HEAD').strip() + '+' * bool(_git('status', '--porcelain', '-uno'))
+
+
+def code_changes():
+  """How the code differs from its commit, new Python files included, as a patch for `git apply`;
+  '' if it does not, or if git does not know. Of a long one the beginning."""
+  if not (ROOT / '.git').exists():
+    return ''
+  patch = _git('diff', 'HEAD', '--binary')
+  for name in _git('ls-files', '--others', '--exclude-standard', '*.py').splitlines():
+    patch += _git('diff', '--no-index', '--', '/dev/null', name, fine=(0, 1))
+  if len(patch) <= MOST:
+    return patch
+  return f'{patch[:MOST]}\n... cut here, after {MOST:,} of {len(patch):,} characters\n'
+
+
+def installed():
+  """NAME==VERSION of every installed package, one a line, as `pip freeze` lists them."""
+  known = {}
+  for package in metadata.distributions():
+    if name := package.metadata['Name']:
+      known.setdefault(name.lower(), f'{name}=={package.version}')
+  return ''.join(f'{line}\n' for _, line in sorted(known.items()))
+
+
+def machine():
+  """{'processor', 'environment'}: what else the last bits of a run depend on."""
+  processor = platform.processor() or platform.machine()
+  try:
+    lines = Path('/proc/cpuinfo').read_text().splitlines()
+    processor = next(x.partition(': ')[2] for x in lines if x.startswith('model name'))
+  except (OSError, StopIteration):
+    pass
+  given = {name: os.environ[name] for name in ENVIRONMENT if os.environ.get(name)}
+  return {'processor': processor, 'environment': given}
+
+
+def _git(*words, fine=(0,)):
+  """What a git command prints, or '' if it fails."""
+  try:
+    out = subprocess.run(
+      ('git', *words), cwd=ROOT, capture_output=True, text=True, errors='replace', timeout=30
+    )
+  except (OSError, subprocess.TimeoutExpired):
+    return ''
+  return out.stdout if out.returncode in fine else ''

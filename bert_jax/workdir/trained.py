@@ -1,0 +1,113 @@
+"""A trained model as one object, whether it comes from a run or from released weights."""
+
+import dataclasses
+import logging
+from typing import Any, NamedTuple
+
+import jax
+
+from bert_jax import config as config_lib
+from bert_jax import models, sharding, tokenizers
+from bert_jax.convert import (
+  config_json,
+  from_huggingface,
+  hub,
+  released_config,
+  sentence_transformers,
+)
+from bert_jax.errors import InputError
+from bert_jax.tasks import TASKS
+from bert_jax.workdir import contents
+from bert_jax.workdir import weights as run_weights
+
+log = logging.getLogger('bert_jax')
+
+WRITE = 'gpt2', 'openai-gpt', 'bart'  # families of released models that write text
+
+
+class Trained(NamedTuple):
+  """A trained model. params holds the parts (encoder, pooler, mlm, classifier...) that it has."""
+
+  config: Any
+  tokenizer: tokenizers.Tokenizer
+  params: dict
+  step: int  # of training; 0 for a released model
+  # How one vector is made of its hidden states, if it was trained for that or its folder says so.
+  vector: sentence_transformers.Vector = sentence_transformers.UNKNOWN
+
+
+def load(source, which='latest', positions=0):
+  """The trained model of a source: a run's workdir, a Hugging Face folder, the path of one inside
+  an installed package, hf:NAME on the Hub, or the folder of a TensorFlow checkpoint. That of a run
+  is put on the first device of this process.
+  which: the checkpoint of a run: 'latest', 'best' or a step. positions: the number of rows that the
+  position table of a released model gets; 0: as many as it has."""
+  folder = hub.folder(source)
+  if from_huggingface.is_model(folder):
+    refuse_which(source, which)
+    return from_weights(folder, from_huggingface.read(folder, positions))
+  if positions:
+    raise InputError(f'{source} is a run, whose positions stay as they are; leave out positions.')
+  config = contents.read_config(folder)
+  tokenizer = tokenizers.load_folder(folder)
+  shapes = shapes_of(config, tokenizer, sharding.make_mesh(1, 1, 1, jax.local_devices()[:1]))
+  params, step = run_weights.load_params(folder, shapes, which, partial=True)
+  vector = sentence_transformers.Vector(*TASKS[config.objective].vector(config))
+  if not vector.pooling:
+    vector = sentence_transformers.read(folder)
+  return Trained(config, tokenizer, params, step, vector)
+
+
+def refuse_which(source, which):
+  """InputError unless `which` is the default, since a released model has no checkpoints."""
+  if which != 'latest':
+    raise InputError(f'{source} is a released model and has no checkpoint {which}; leave it out.')
+
+
+def from_weights(folder, weights):
+  """The trained model made of from_huggingface.Weights and the vocabulary in their folder."""
+  tokenizer = tokenizers.load_folder(folder)
+  config = released_config.config_of(weights, tokenizer, sentence_transformers.longest(folder))
+  pieces, rows = tokenizer.vocab_size, config.model.vocab_size
+  if pieces > rows:
+    raise InputError(
+      f'{folder} has a vocabulary of {pieces} pieces and weights of {rows} rows; it is not theirs.'
+    )
+  if pieces < rows / 2:
+    raise InputError(
+      f'the vocabulary in {folder} has {pieces} pieces only and the weights have {rows} rows for '
+      'them; it is cut off, or not theirs.'
+    )
+  asked = config_json.generation_not_read(folder)
+  if asked and weights.description.family in WRITE:
+    log.warning(
+      '%s: %s of its generation is not read here; texts may differ from those of transformers',
+      folder,
+      ', '.join(asked),
+    )
+  params = jax.device_put(weights.tree(models.ModelConfig(**config.model)))
+  return Trained(config, tokenizer, params, 0, sentence_transformers.read(folder))
+
+
+def generator_of(model):
+  """The generator of a Trained of an ELECTRA run, a Trained for masked language modelling;
+  InputError if there is none."""
+  if 'generator' not in model.params:
+    raise InputError(
+      f'this model was trained for {model.config.objective!r} and has no generator; only runs of '
+      "objective 'electra' have one, and a released one is a folder of its own."
+    )
+  objective = TASKS[model.config.objective].objective(model.config, model.tokenizer)
+  config = model.config.copy_and_resolve_references()
+  with config.unlocked():
+    del config.generator, config.loss.replaced_weight
+  config.objective, config.checkpoint.best_metric = 'mlm_nsp', ''
+  config.model.update(dataclasses.asdict(objective.generator))
+  params = objective.generator_params(model.params)
+  return Trained(config_lib.check(config), model.tokenizer, params, model.step)
+
+
+def shapes_of(config, tokenizer, mesh):
+  """The parameters of a config's objective as ShapeDtypeStructs with shardings on a mesh."""
+  objective = TASKS[config.objective].objective(config, tokenizer)
+  return sharding.placed(jax.eval_shape(objective.init, jax.random.key(0)), mesh)

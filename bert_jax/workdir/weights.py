@@ -1,0 +1,91 @@
+"""The weights of a run, from the checkpoint that is asked for: the latest, the best, a step."""
+
+import contextlib
+import logging
+import math
+
+from bert_jax.errors import InputError
+from bert_jax.workdir import contents, int8, manifest
+from bert_jax.workdir.checkpoint import Checkpoints, Damaged
+
+log = logging.getLogger('bert_jax')
+
+
+def load_params(workdir, shapes, which='latest', partial=False):
+  """(params, step) of a workdir's run. which: 'latest', 'best' or a step.
+  shapes: a tree of ShapeDtypeStructs with shardings (sharding.placed). Converted weights may lack
+  heads: with `partial` the params hold the parts that are there, else that is an InputError. So are
+  weights beside which another config or vocabulary lies than they were saved with."""
+  if int8.is_int8(workdir):
+    return int8.load(workdir, shapes, which, partial)
+  with contextlib.closing(Checkpoints(workdir)) as checkpoints:
+    damaged = []
+    for number in _steps_of(checkpoints, workdir, which):
+      try:
+        meta = checkpoints.meta(number)
+        contents.check_belongs(workdir, meta)
+        there = manifest.parts(meta)
+        lacking = [part for part in shapes if part not in there]
+        if lacking and not partial:
+          raise InputError(
+            f'{workdir} has no {", ".join(lacking)} (its weights came without); start a run from '
+            'it with --config.init_from.'
+          )
+        shapes = {part: tree for part, tree in shapes.items() if part in there}
+        trees, _ = checkpoints.restore_step(number, {'params': shapes})
+        return trees['params'], number
+      except Damaged as error:
+        damaged.append(error)
+        if which != 'latest':
+          good = ', '.join(map(str, _good(checkpoints, number)))
+          good = (
+            f'there are good ones at {good} (--checkpoint latest or a step)'
+            if good
+            else ('no other is good')
+          )
+          raise InputError(f'{error}; {good}.') from None
+        log.error('%s; trying the one before it', error)
+  raise checkpoints.none_is_good(damaged)
+
+
+def _steps_of(checkpoints, workdir, which):
+  """The steps that 'latest', 'best' or a step may mean, the newest first; InputError if there is
+  none."""
+  steps = there = checkpoints.steps()[::-1]
+  if which == 'best':
+    if not (metric := contents.read_config(workdir).checkpoint.best_metric):
+      raise InputError(
+        f'{workdir} kept no best checkpoint (checkpoint.best_metric is empty); use latest or a '
+        'step.'
+      )
+    steps = _best(checkpoints, there, metric)
+  elif which != 'latest':
+    steps = [number for number in there if str(number) == str(which)]
+  if not steps:
+    known = there[::-1] or 'none, train it first'
+    raise InputError(f'{workdir} has no checkpoint {which!r}; it has {known}.')
+  return steps
+
+
+def _good(checkpoints, number):
+  """The steps of the other checkpoints than `number` whose metadata is good."""
+  good = []
+  for other in checkpoints.steps():
+    with contextlib.suppress(Damaged):
+      if other != number and checkpoints.meta(other):
+        good.append(other)
+  return good
+
+
+def _best(checkpoints, steps, metric):
+  """[the step of the best checkpoint], or []: the newest good metadata knows it."""
+  for number in steps:
+    try:
+      meta = checkpoints.meta(number)
+    except Damaged as error:
+      log.error('%s; if it was the best, that is not known', error)
+      continue
+    best = meta.get('best', {})
+    if best.get('goodness', -math.inf) > -math.inf and best['of'].startswith(f'{metric} '):
+      return [best['step']]
+  return []

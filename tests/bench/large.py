@@ -1,0 +1,138 @@
+"""Measures how a training begins on data of any size: a simulated corpus, and tables of examples;
+see tools/bench.py."""
+
+import hashlib
+import io
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from bench import peers
+from bench.start import text_options
+
+from bert_jax import config as config_lib
+from bert_jax import tokenizers
+from bert_jax.corpus import blocks
+from bert_jax.rows import batches
+from bert_jax.rows.block_rows import BlockRows
+from bert_jax.tasks import TASKS
+from bert_jax.tools import prepare_examples
+
+SIZES = {'10 MB': 10, '1 GB': 1000, '1 TB': 1_000_000}  # {text: blocks of 1 MB of it, about}
+
+
+class Simulated(blocks.Index):
+  """The table of a corpus of so many blocks of 512 documents of 512 tokens; parts are made up."""
+
+  def part(self, block):
+    rng = np.random.default_rng(block)
+    sizes = rng.integers(64, 960, 512).astype(np.int32)
+    ones = np.ones(512, np.int32)
+    names = rng.integers(0, 2**32, 512, np.uint32).view(np.int32)
+    return {
+      'names': names,
+      'characters': 5 * sizes,
+      'bytes': 5 * sizes,
+      'document_records': ones,
+      'document_sentences': ones * 16,
+      'sentences': np.repeat(sizes // 16, 16),
+      'record_tokens': sizes // 16 * 16,
+    }
+
+
+def simulated(folder, number):
+  """Writes the table of a Simulated of so many blocks; returns the facts of its corpus.json."""
+  (folder / 'index').mkdir(parents=True)
+  sizes = dict(
+    shard=0,
+    language=0,
+    documents=512,
+    sentences=512 * 16,
+    records=512,
+    tokens=1 << 18,
+    stored=60_000,
+    crc32=0,
+  )
+  table = {name: np.full(number, value, np.int64) for name, value in sizes.items()}
+  table['shard'] = np.arange(number) // 61
+  data = io.BytesIO()
+  np.savez_compressed(data, unigrams=np.ones((1, 30522), np.int64), **table)
+  (folder / 'index' / 'blocks.npz').write_bytes(data.getvalue())
+  digest = hashlib.sha256(data.getvalue()).hexdigest()
+  shards = number // 61 + 1
+  return {'languages': [''], 'blocks': digest, 'fingerprint': digest, 'shards': shards}
+
+
+def begun(folder, facts, tokenizer, kind):
+  """What a training plans on a simulated corpus: its rows, the documents that are held out, and
+  their rows. It goes on at a late step, whose first row is looked up."""
+  train, held = blocks.Blocks(Simulated(folder, facts), 0, 16).divided(0.01)
+  settings = dict(seq_length=128, kind=kind, short_seq_prob=0.1, dupe_factor=5)
+  rows = BlockRows(train, tokenizer, seed=(0, 0), **settings)
+  evaluated = BlockRows(held, tokenizer, seed=(0, 1), **settings | {'dupe_factor': 1})
+  assert 0 <= batches.endless(rows, 0, 256)[256 * 900_000] < len(rows)
+  return rows, held, evaluated
+
+
+def planning(args):
+  """Yields, for corpora of simulated sizes, the seconds in which a process plans the rows of a
+  training and goes on at a late step, and its memory."""
+  for kind in ('nsp', 'full'):
+    smallest = None
+    for size, number in SIZES.items():
+      given = {'number': number, 'kind': kind}
+      runs = [peers.results_of(peers.in_process('_planning', given)) for _ in range(args.repeat)]
+      seconds, memory = ([run[0][name] for run in runs] for name in ('s', 'GiB'))
+      smallest = smallest or min(seconds)
+      yield {
+        'what': f'planning, {size}, {kind} rows',
+        **peers.spread('s', seconds),
+        **peers.spread('s more than for 10 MB', [x - smallest for x in seconds]),
+        **peers.spread('GiB at most', memory),
+      }
+
+
+def planning_once(given):
+  """What `planning` measures in this process."""
+  with tempfile.TemporaryDirectory() as folder:
+    text_options(folder)
+    tokenizer = tokenizers.load(Path(folder) / 'vocab.txt')
+    facts = simulated(Path(folder) / 'D', given['number'])
+    seconds = peers.seconds(lambda: begun(Path(folder) / 'D', facts, tokenizer, given['kind']))
+  yield {'s': seconds, 'GiB': peers.peak_memory() / 2**30}
+
+
+def examples(args):
+  """Yields how fast a table of examples is prepared, in which memory, and how soon a training on it
+  has planned its rows: of a tenth of so many examples, and of all."""
+  for number in (args.examples // 10, args.examples):
+    runs = [peers.results_of(peers.in_process('_examples', number)) for _ in range(args.repeat)]
+    line = {'what': f'examples, {number:,}'}
+    for name in runs[0][0]:
+      line |= peers.spread(name, [run[0][name] for run in runs])
+    yield line
+
+
+def examples_once(number):
+  """What `examples` measures in this process."""
+  with tempfile.TemporaryDirectory() as folder:
+    text_options(folder)
+    table, out = Path(folder) / 'table.tsv', Path(folder) / 'E'
+    words = np.random.default_rng(0).integers(0, 30_000, (number, 20))
+    with table.open('w') as file:
+      file.write('text\tlabel\n')
+      file.writelines(f'{" ".join(f"word{w}" for w in row)}\t{row[0] % 2}\n' for row in words)
+    given = [f'--config.data.train={table}', '--config.table.text_column=text']
+    config = config_lib.load('configs/finetune.py:task=table', given)
+    task = TASKS['classification']
+    before = peers.peak_memory()
+    seconds = peers.seconds(lambda: prepare_examples.prepare(config, folder, out))
+    config.data.train = str(out)
+    config, tokenizer = task.resolve(config), tokenizers.load_folder(folder)
+    sources = lambda: task.sources(config, tokenizer, ('train',))
+    yield {
+      'examples/s': round(number / seconds),
+      's to plan a training': round(peers.seconds(sources), 2),
+      'GiB at most': round(peers.peak_memory() / 2**30, 2),
+      'GiB more than before': round((peers.peak_memory() - before) / 2**30, 2),
+    }

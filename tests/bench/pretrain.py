@@ -1,0 +1,153 @@
+"""Measures steps of pre-training beside BertForPreTraining in torch; see tools/bench.py."""
+
+import jax
+import numpy as np
+from bench import peers
+
+from bert_jax import config as config_lib
+from bert_jax import sharding, step
+from bert_jax.run import speed
+from bert_jax.tools.preflight import __main__ as preflight
+
+
+def _config(args, batch_size):
+  """The config of a size of BERT, in which each row has 15 % of predictions."""
+  K = round(0.15 * args.seq_length)
+  dtype = args.dtype or ('float32' if jax.default_backend() == 'cpu' else 'bfloat16')
+  return config_lib.load(
+    f'configs/pretrain.py:size={args.size}',
+    [
+      f'--config.batch_size={batch_size}',
+      f'--config.data.seq_length={args.seq_length}',
+      f'--config.masking.max_predictions_per_seq={K}',
+      f'--config.model.dtype={dtype}',
+      *args.rest,
+    ],
+  )
+
+
+def pretrain(args):
+  """Yields the result {name: value} for each trainer, and their ratio; they take turns."""
+  config = _config(args, args.batch_size)
+  dtype = config.model.dtype
+  objective = preflight.objective_of(config)
+  rows = _rows(config, config.masking.max_predictions_per_seq)
+  sides = {'bert_jax': _ours(config, objective, rows, args.steps)}
+  if peers.installed('torch', 'transformers'):
+    sides['transformers'] = _theirs(config, rows, args.steps)
+  tokens = config.batch_size * config.data.seq_length * args.steps
+  tokens_per_s = lambda side: tokens / peers.seconds(side[0])
+  measured = peers.in_turn(sides, args.repeat, tokens_per_s)
+  flops_of_token = 3 * objective.flops(config.batch_size) * args.steps / tokens
+  what = f'pretrain, {args.size}, {args.batch_size} x {args.seq_length}, {dtype}'
+  peak = speed.peak_flops()
+  if jax.default_backend() != 'cpu':
+    peak /= jax.device_count()  # both sides run on one
+  for name, values in measured.items():
+    shares = [x * flops_of_token / peak for x in values]
+    held = sides[name][1]()
+    yield {
+      'what': f'{what}: {name}',
+      **peers.spread('ms a step', [1e3 * tokens / args.steps / x for x in values]),
+      **peers.spread('tokens/s', values),
+      **(peers.spread('MFU', shares) if max(shares) <= 1 else {}),  # NaN: of an unknown device
+      **({'GiB at most': round(held / 2**30, 2)} if held else {}),  # a CPU does not say
+    }
+  if 'transformers' in sides:
+    yield {'what': what, **peers.ratios(measured)}
+
+
+def batches(args):
+  """Yields the time that a token takes in batches of other sizes, beside that of the smallest."""
+  sides = {}
+  for factor in (1, 2, 4, 8):
+    config = _config(args, args.batch_size * factor)
+    objective = preflight.objective_of(config)
+    rows = _rows(config, config.masking.max_predictions_per_seq)
+    run, _ = _ours(config, objective, rows, max(1, args.steps // factor))
+    sides[factor] = run, max(1, args.steps // factor) * config.batch_size * args.seq_length
+  measured = peers.in_turn(sides, args.repeat, lambda side: peers.seconds(side[0]) / side[1])
+  for factor, values in measured.items():
+    ratios = [x / smallest for x, smallest in zip(values, measured[1], strict=True)]
+    yield {
+      'what': f'a token of {args.size}, {args.batch_size * factor} x {args.seq_length}',
+      **peers.spread('us', [1e6 * x for x in values]),
+      **peers.spread('of the smallest batch', ratios),
+    }
+
+
+def _rows(config, K):
+  """Random rows for both sides: full, of two segments, with K predictions each."""
+  draws = np.random.default_rng(0)
+  B, T = config.batch_size, config.data.seq_length
+  return {
+    'input_ids': draws.integers(5, config.model.vocab_size, (B, T)),
+    'token_type_ids': np.tile(np.arange(T) >= T // 2, (B, 1)).astype(int),
+    'positions': np.argsort(draws.random((B, T)))[:, :K],
+    'labels': draws.integers(0, 2, B),
+  }
+
+
+def _ours(config, objective, rows, steps):
+  """Two functions: one makes `steps` steps, one returns the peak memory in bytes (0: unknown)."""
+  mesh = sharding.mesh_of(config, jax.devices()[:1])
+  program = step.program(config, objective, mesh, config.steps)
+  B, T = rows['input_ids'].shape
+  arrays = {
+    'input_ids': rows['input_ids'],
+    'token_type_ids': rows['token_type_ids'],
+    'position_ids': np.tile(np.arange(T), (B, 1)),
+    'segment_ids': np.ones((B, T)),
+    'cls_positions': np.zeros((B, 1)),
+    'labels': rows['labels'][:, None],
+    'weights': np.ones((B, 1)),
+  }
+  with jax.set_mesh(mesh), sharding.activation_rules():
+    state = jax.jit(program.make_state)(step.keys(config.seed, config.prng_impl)[0])
+    compiled = program.lower().compile()
+  constants = sharding.put(program.constants, mesh)
+  shapes = program.batch.items()
+  batch = {name: jax.device_put(arrays[name].astype(x.dtype), x.sharding) for name, x in shapes}
+
+  def run():
+    nonlocal state
+    for _ in range(steps):
+      state, metrics = compiled(state, batch, constants)
+    jax.block_until_ready(metrics)
+
+  return run, lambda: (jax.devices()[0].memory_stats() or {}).get('peak_bytes_in_use', 0)
+
+
+def _theirs(config, rows, steps):
+  """The same two functions for BertForPreTraining: SDPA, AdamW, on a GPU torch.compile."""
+  import torch
+  import transformers
+
+  gpu = torch.cuda.is_available() and jax.devices()[0].platform == 'gpu'
+  device = 'cuda' if gpu else 'cpu'
+  sizes = peers.bert_config(config.model, 'sdpa')
+  model = transformers.BertForPreTraining(sizes).train().to(device)
+  optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
+  labels = np.full_like(rows['input_ids'], -100)
+  at = np.arange(len(labels))[:, None], rows['positions']
+  labels[at] = rows['input_ids'][at]
+  arrays = {
+    'input_ids': rows['input_ids'],
+    'token_type_ids': rows['token_type_ids'],
+    'labels': labels,
+    'next_sentence_label': rows['labels'],
+  }
+  batch = {name: torch.tensor(x, device=device) for name, x in arrays.items()}
+  forward = torch.compile(model) if gpu else model
+
+  def run():
+    for _ in range(steps):
+      with torch.autocast(device, torch.bfloat16, enabled=config.model.dtype == 'bfloat16'):
+        loss = forward(**batch).loss
+      loss.backward()
+      torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+      optimizer.step()
+      optimizer.zero_grad()
+    loss.item()
+
+  return run, lambda: torch.cuda.max_memory_allocated() if gpu else 0

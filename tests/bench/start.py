@@ -1,0 +1,160 @@
+"""Measures how soon commands answer, and what training holds and stops for; see tools/bench.py."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from bench import peers
+
+from bert_jax import config as config_lib
+from bert_jax import tokenizers
+from bert_jax.errors import InputError
+from bert_jax.files import write_whole
+from bert_jax.run import log as training_log
+from bert_jax.workdir import contents
+
+WORDS = 20_000  # in the text that is trained on, which takes no time to read
+VOCABULARY = 30_522
+BETWEEN = 8  # steps from a save to the next, in which the first is written
+BASE = 'configs/pretrain.py:size=base', '--config.model.dtype=float32', '--config.batch_size=8'
+SMALL = 'configs/pretrain.py:runlocal', '--config.steps=20', '--config.eval.every=0'
+MODULE = {
+  name: [sys.executable, '-m', f'bert_jax.{name}']
+  for name in ('train', 'evaluate', 'predict', 'tools.report')
+}
+
+
+def start(args):
+  """Yields the seconds from a command to its first step, or to its end, the first time and with
+  what was compiled then."""
+  with tempfile.TemporaryDirectory() as folder:
+    text, env = text_options(folder), os.environ | {'JAX_COMPILATION_CACHE_DIR': f'{folder}/XLA'}
+    for what, options in (('tiny', SMALL), ('base, 8 x 128', BASE)):
+      command = [*MODULE['train'], '--config', *options, *text]
+      times = [
+        _to_first_step(command, Path(folder) / f'{what}-{n}', env) for n in range(1 + args.repeat)
+      ]
+      yield _times(f'train, {what}: to the first step, s', times)
+    small = f'{folder}/small'
+    train = [*MODULE['train'], '--config', *SMALL, *text, '--workdir', small]
+    _ends(train, env)
+    commands = {
+      'train, of a run that has ended, s': train,
+      'evaluate, of a small run, s': [*MODULE['evaluate'], '--workdir', small],
+    }
+    if peers.installed(peers.SOURCE.partition('/')[0]):
+      predict = [*MODULE['predict'], '--model', peers.SOURCE, '--task', 'embed']
+      commands['predict, 6 layers, s'] = predict
+    for what, command in commands.items():
+      yield _times(what, [_ends(command, env) for _ in range(1 + args.repeat)])
+
+
+def report(args):
+  """Yields the seconds in which tools/report writes its pages of so many runs, each of 5 seeds."""
+  with tempfile.TemporaryDirectory() as folder:
+    for number in range(args.runs):
+      arm, seed = divmod(number, 5)
+      options = [f'--config.seed={seed}', f'--config.optimizer.learning_rate={(arm + 1) / 1e4:g}']
+      workdir = Path(folder) / f'{number}'
+      contents.claim(workdir, config_lib.load(SMALL[0], options))
+      facts = {'data': {}, 'costs': {'parameters': 10**6, 'flops_per_step': 10**9}}
+      write_whole(workdir / 'run.json', json.dumps(facts))
+      writer = training_log.Writer(workdir, 0)
+      for step in range(100, 2100, 100):
+        for split in ('train', 'eval'):
+          loss = 2 + arm / 10 + seed / 100 + 500 / step
+          metrics = {'mlm': loss, 'nsp': loss / 9}
+          if split == 'train':
+            metrics |= {'steps': 100, 'steps_per_s': 10.0, 'seen_tokens': 2000 * step}
+          writer.write(step, split, metrics)
+      writer.close()
+    with tempfile.TemporaryDirectory() as out:
+      command = [*MODULE['tools.report'], folder, '--out', out]
+      times = [_ends(command, os.environ) for _ in range(1 + args.repeat)]
+    yield _times(f'report of {args.runs} runs, s', times)
+
+
+def _ends(command, env):
+  """Seconds that a command takes, which is given a line to read."""
+  started = time.perf_counter()
+  done = subprocess.run(command, env=env, input=b'hello\n', capture_output=True, check=False)
+  if done.returncode:
+    raise InputError(f'{" ".join(command[1:])} failed: {done.stderr.decode()[-500:]}')
+  return time.perf_counter() - started
+
+
+def _times(what, times):
+  return {
+    'what': what,
+    'first time': round(times[0], 2),
+    **peers.spread('compiled before', times[1:]),
+  }
+
+
+def text_options(folder):
+  """The options of a config that train on a little text of made-up words, as many as BERT has."""
+  draws, folder = np.random.default_rng(0), Path(folder)
+  words = [f'word{n}' for n in range(VOCABULARY - len(tokenizers.RESERVED) - 1)]
+  drawn = draws.choice(words, (WORDS // 10, 10))
+  lines = [' '.join(line) + ' .' + '\n' * (k % 20 == 0) for k, line in enumerate(drawn)]
+  (folder / 'text.txt').write_text('\n'.join(lines))
+  (folder / 'vocab.txt').write_text('\n'.join([*tokenizers.RESERVED, '.', *words]) + '\n')
+  fields = {'data.train': folder / 'text.txt', 'tokenizer.path': folder / 'vocab.txt'}
+  fields |= {'model.vocab_size': VOCABULARY, 'log.every': 1, 'corpus.eval_share': 0.1}
+  return [f'--config.{name}={value}' for name, value in fields.items()]
+
+
+def _to_first_step(command, workdir, env):
+  """Seconds from a command to the metrics of its first step; then it is stopped."""
+  started, lines = time.perf_counter(), workdir / 'metrics.jsonl'
+  command = [*command, f'--workdir={workdir}']
+  with tempfile.TemporaryFile() as log:
+    process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+    with process, peers.killed([process]):
+      while not (lines.exists() and lines.stat().st_size):
+        if process.poll() is not None:
+          log.seek(0)
+          raise InputError(f'{" ".join(command[1:])} ended: {log.read().decode()[-500:]}')
+        time.sleep(0.01)
+      return time.perf_counter() - started
+
+
+def memory(args):
+  """Yields what a process that trains holds at most, and for how long a step waits for a save."""
+  settings = {'size': args.size, 'saves': args.repeat + 1}
+  (result,) = peers.results_of(peers.in_process('_memory', settings))
+  stalls = result.pop('stalls')
+  result |= peers.spread('s a save stops it', stalls) | {'s a save stops it': max(stalls)}
+  yield {'what': f'training {args.size}, 8 x 128, float32'} | result
+
+
+def memory_once(settings):
+  """Trains in this process: what it held at most and how long saving took."""
+  import jax
+
+  from bert_jax import train
+  from bert_jax.workdir import checkpoint
+
+  stalls, save = [], checkpoint.Checkpoints.save
+
+  def timed(checkpoints, state, *given):
+    jax.block_until_ready(state)  # its step is no part of saving it
+    stalls.append(peers.seconds(lambda: save(checkpoints, state, *given)))
+
+  checkpoint.Checkpoints.save = timed
+  with tempfile.TemporaryDirectory() as folder:
+    options = [*BASE[1:], *text_options(folder), f'--config.checkpoint.every={BETWEEN}']
+    options += [f'--config.steps={BETWEEN * settings["saves"]}', '--config.optimizer.warmup=0.1']
+    config = config_lib.load(f'configs/pretrain.py:size={settings["size"]}', options)
+    state, _ = train.train(config, f'{folder}/W')
+    saved = sum(x.nbytes for x in jax.tree.leaves(state))
+  yield {
+    'GiB at most': round(peers.peak_memory() / 2**30, 2),
+    'GB of a checkpoint': round(saved / 1e9, 2),
+    'stalls': stalls,
+  }

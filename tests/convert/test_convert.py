@@ -1,0 +1,734 @@
+"""Weights of others become workdirs of ours: every spelling, every tensor accounted for."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import types
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+from bundles import write_bundle
+from released import LABELS, SIZES, WORDS, logits_of, made
+from test_export import compare, same
+
+from bert_jax import config as c
+from bert_jax import evaluate, models, sharding, train
+from bert_jax.config import InputError
+from bert_jax.convert import config_json, from_huggingface, hub, parameter_names
+from bert_jax.predict import Model
+from bert_jax.run import initialization
+from bert_jax.tasks import TASKS
+from bert_jax.tokenizers import run_tokenizer
+from bert_jax.tools import convert
+from bert_jax.workdir import contents, trained
+
+SHORT = ['--config.data.seq_length=24']
+
+
+def exported(folder, head='pretraining', **changes):
+  """(Trained, its Hugging Face folder)."""
+  found = made(head, type_vocab_size=2, **changes)
+  convert.export_run(folder, found, {})
+  return found, folder
+
+
+def rewrite(folder, change, **settings):
+  """Applies a function to the tensors of a folder, and settings to its config.json."""
+  path = folder / 'model.safetensors'
+  safetensors.numpy.save_file(
+    {k: np.ascontiguousarray(x) for k, x in change(safetensors.numpy.load_file(path)).items()}, path
+  )
+  theirs = json.loads((folder / 'config.json').read_text())
+  theirs.pop('bert_jax', None)
+  (folder / 'config.json').write_text(json.dumps(theirs | settings))
+  (folder / 'checksums.json').unlink(missing_ok=True)  # others release models without
+
+
+# ---- the golden files ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  'name, used, ignored', [('tf_checkpoint', 46, 93), ('torch_checkpoint', 23, 0)]
+)
+def test_released_checkpoints(tmp_path, shared, name, used, ignored, capsys):
+  source = shared / 'golden' / name
+  convert.convert(str(source), str(tmp_path / 'W'), verbose=True)
+  out = capsys.readouterr().out.splitlines()
+  assert sum(line.startswith('ignored: ') for line in out) == ignored
+  assert len(out) >= ignored + 1 + used + 2  # a row for each
+  assert f' parameters in {used} tensors' in out[-2] and out[-1].startswith('next: ')
+  weights = from_huggingface.read(source)
+  assert len(weights.flat) + len(weights.ignored) == used + ignored
+  assert not weights.unused and not weights.new
+  again = trained.load(tmp_path / 'W')
+  assert again.step == 0 and again.tokenizer.mask_id == 4
+  convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/hf')
+  done, after, _ = capsys.readouterr().out.splitlines()
+  assert f'{tmp_path}/hf' in done and 'transformers.AutoModel' in after
+  same(again.params, trained.load(tmp_path / 'hf').params, again.config)
+
+
+def test_a_tensor_of_googles_is_where_it_belongs(shared):
+  weights = from_huggingface.read(shared / 'golden' / 'tf_checkpoint')
+  from bert_jax.convert import tensorflow_bundle
+
+  found = tensorflow_bundle.read(shared / 'golden' / 'tf_checkpoint' / 'bert_model.ckpt.index')
+  for ours, theirs in {
+    'encoder/layer_1/intermediate/kernel': 'bert/encoder/layer_1/intermediate/dense/kernel',
+    'encoder/layer_0/attention_LayerNorm/scale': (
+      'bert/encoder/layer_0/attention/output/LayerNorm/gamma'
+    ),
+    'mlm/bias': 'cls/predictions/output_bias',
+  }.items():
+    np.testing.assert_array_equal(weights.flat[ours], found[theirs])
+  np.testing.assert_array_equal(
+    weights.flat['nsp/dense/kernel'], found['cls/seq_relationship/output_weights'].T
+  )
+  slots = {why for name, why in weights.ignored.items() if 'adam' in name}
+  assert slots == {"the optimizer's"} and weights.ignored['global_step'] == "the training's"
+
+
+def test_an_encoder_of_tensorflow_2(tmp_path, shared):
+  """The golden one under the names and with the shapes of TensorFlow's Model Garden."""
+  golden = from_huggingface.read(shared / 'golden' / 'tf_checkpoint').flat
+  block = {
+    'attention/query': '_attention_layer/_query_dense',
+    'attention/key': '_attention_layer/_key_dense',
+    'attention/value': '_attention_layer/_value_dense',
+    'attention/output': '_attention_layer/_output_dense',
+    'attention_LayerNorm': '_attention_layer_norm',
+    'intermediate': '_intermediate_dense',
+    'output': '_output_dense',
+    'output_LayerNorm': '_output_layer_norm',
+  }
+  embeddings = ['word_embeddings', 'position_embeddings', 'token_type_embeddings', 'LayerNorm']
+  table = {'save_counter': np.array(3), 'optimizer/learning_rate': np.array(3)}
+  for path, x in golden.items():
+    part, *inner, leaf = path.split('/')
+    leaf = {'scale': 'gamma', 'bias': 'beta' if 'LayerNorm' in path else 'bias'}.get(leaf, leaf)
+    if path.startswith('encoder/embeddings'):
+      number = embeddings.index(inner[1])
+      name = 'embeddings' if number < 3 else leaf
+    elif path.startswith('encoder/layer_'):
+      number, name = int(inner[0][6:]) + 4, f'{block["/".join(inner[1:])]}/{leaf}'
+      if 'attention/output' in path and leaf == 'kernel':
+        x = x.reshape(4, 1, 4)
+      elif 'attention/' in path and 'attention/output' not in path:
+        x = x.reshape(*x.shape[:-1], 4, 1)
+    elif part == 'pooler':
+      number, name = 6, leaf
+    else:
+      continue
+    table[f'model/layer_with_weights-{number}/{name}'] = x
+  table['next_sentence..pooler_dense/kernel'] = np.zeros((4, 4))
+  table = {f'{name}/.ATTRIBUTES/VARIABLE_VALUE': x for name, x in table.items()}
+  write_bundle(tmp_path, table | {'_CHECKPOINTABLE_OBJECT_GRAPH': np.array(0)})
+  for name in ('bert_config.json', 'vocab.txt'):
+    shutil.copy(shared / 'golden' / 'tf_checkpoint' / name, tmp_path)
+  weights = from_huggingface.read(tmp_path)
+  (why,) = weights.unused.values()
+  assert why == 'heads of TensorFlow 2 are not read' and len(weights.ignored) == 3
+  assert len(weights.flat) == 39 and weights.objective == 'mlm_nsp'
+  for path, x in weights.flat.items():
+    np.testing.assert_array_equal(x, golden[path])
+
+
+@pytest.mark.parametrize('word, cased', [('River', True), ('<S>', False), ('##Er', True)])
+def test_googles_vocabularies_are_cased_if_their_words_are(tmp_path, shared, word, cased):
+  for path in (shared / 'golden' / 'tf_checkpoint').iterdir():
+    (tmp_path / path.name).write_bytes(path.read_bytes())
+  text = (tmp_path / 'vocab.txt').read_text()
+  (tmp_path / 'vocab.txt').write_text(text.replace('play', word))
+  assert trained.load(tmp_path).tokenizer.do_lower_case is not cased
+
+
+# ---- spellings -----------------------------------------------------------------------------------
+
+SPELLINGS = {
+  'old names': lambda name: name.replace('LayerNorm.weight', 'LayerNorm.gamma').replace(
+    'LayerNorm.bias', 'LayerNorm.beta'
+  ),
+  'of several devices': lambda name: f'module.{name}',
+  'compiled': lambda name: f'_orig_mod.{name}',
+  'encoder without its prefix': lambda name: name.removeprefix('bert.'),
+}
+
+
+@pytest.mark.parametrize('spelling', SPELLINGS)
+def test_other_spellings_are_the_same_model(tmp_path, spelling):
+  found, folder = exported(tmp_path / 'hf')
+
+  def respelt(tensors):
+    tensors['cls.predictions.decoder.weight'] = tensors['bert.embeddings.word_embeddings.weight']
+    tensors['bert.embeddings.position_ids'] = np.arange(24)[None]
+    return {SPELLINGS[spelling](name): x for name, x in tensors.items()}
+
+  rewrite(folder, respelt)
+  weights = from_huggingface.read(folder)
+  assert not weights.unused and len(weights.ignored) == 2
+  same(found.params, trained.load(folder).params, found.config)
+
+
+def test_half_precision_is_widened_and_told(tmp_path, capsys):
+  found, folder = exported(tmp_path / 'hf')
+  rewrite(folder, lambda tensors: {k: x.astype(np.float16) for k, x in tensors.items()})
+  convert.convert(str(folder), f'hf:{tmp_path}/again')
+  assert 'float16' in capsys.readouterr().out
+  half = jax.tree.map(lambda x: np.asarray(x, np.float16).astype(np.float32), found.params)
+  same(half, trained.load(tmp_path / 'again').params, found.config)
+
+
+def test_weights_without_a_head_say_what_they_can_do(tmp_path):
+  """A classifier by its class; by its pooler where config.json names no class."""
+  for head, objective in (
+    ('classifier', 'classification'),
+    ('tagger', 'tagging'),
+    ('choice', 'choice'),
+    ('qa', 'qa'),
+  ):
+    _, folder = exported(tmp_path / head, head)
+    assert trained.load(folder).config.objective == objective
+    rewrite(folder, dict, architectures=None)
+    expected = {'choice': 'classification'}.get(objective, objective)
+    assert trained.load(folder).config.objective == expected
+  assert trained.load(tmp_path / 'tagger').config.tagging.labels == LABELS
+  rewrite(tmp_path / 'tagger', dict, id2label=None)
+  assert trained.load(tmp_path / 'tagger').config.tagging.labels == (
+    'LABEL_0',
+    'LABEL_1',
+    'LABEL_2',
+  )
+  rewrite(tmp_path / 'tagger', dict, id2label={'0': 'a', '1': 'b'})
+  with pytest.raises(InputError, match='names 2 labels .* the classifier has 3'):
+    trained.load(tmp_path / 'tagger')
+  rewrite(tmp_path / 'tagger', dict, id2label={'0': 'a', '1': 'b', '2': 'a'})
+  with pytest.raises(InputError, match="the label 'a' twice"):
+    trained.load(tmp_path / 'tagger')
+
+
+# ---- what does not fit ---------------------------------------------------------------------------
+
+
+def test_what_has_no_place_is_an_error_unless_allowed(tmp_path, capsys):
+  found, folder = exported(tmp_path / 'hf')
+  rewrite(folder, lambda tensors: tensors | {'extra.weight': np.zeros(3, np.float32)})
+  with pytest.raises(InputError, match='no place .1, for example extra.weight'):
+    convert.convert(str(folder), str(tmp_path / 'W'))
+  assert not (tmp_path / 'W').exists()
+  convert.convert(str(folder), str(tmp_path / 'W'), strict=False)
+  assert 'not used: extra.weight: no parameter of ours is called so' in capsys.readouterr().out
+  same(found.params, trained.load(tmp_path / 'W').params, found.config)
+
+
+def test_a_head_that_is_not_whole_is_named(tmp_path):
+  _, folder = exported(tmp_path / 'hf')
+  rewrite(folder, lambda t: {k: x for k, x in t.items() if k != 'cls.predictions.bias'})
+  weights = from_huggingface.read(folder)
+  assert 'mlm' not in {path.partition('/')[0] for path in weights.flat}
+  assert weights.unused['cls.predictions.transform.dense.bias'] == (
+    'its mlm is not whole: cls.predictions.bias is missing'
+  )
+
+
+def test_a_classifier_without_its_pooler_is_not_whole(tmp_path):
+  _, folder = exported(tmp_path / 'hf', 'classifier')
+  rewrite(folder, lambda t: {k: x for k, x in t.items() if 'pooler' not in k})
+  with pytest.raises(InputError, match='BertForSequenceClassification and have no pooler'):
+    trained.load(folder)
+
+
+@pytest.mark.parametrize(
+  'change, sentence',
+  [
+    (
+      {'bert.embeddings.word_embeddings.weight': (30, 12)},
+      r'word_embeddings.weight is \(30, 12\), and vocab_size is 26; write "vocab_size": 30 in',
+    ),
+    (
+      {'bert.embeddings.position_embeddings.weight': (30, 12)},
+      'is 24; write "max_position_embeddings": 30 in its config.json or .*--positions',
+    ),
+    (
+      {'bert.embeddings.token_type_embeddings.weight': (3, 12)},
+      'write "type_vocab_size": 3 in its config.json',
+    ),
+    (
+      {'bert.encoder.layer.1.intermediate.dense.weight': (21, 12)},
+      'write "intermediate_size": 21 in its config.json',
+    ),
+    ({'bert.encoder.layer.1.output.dense.bias': (12, 1)}, r'is \(12, 1\), where the config asks'),
+    ({'cls.predictions.decoder.weight': (26, 12)}, 'differs from .* not tied'),
+    ({'bert.encoder.layer.0.new.weight': (1,)}, 'tensors that ours has not .1, .*0.new.weight'),
+  ],
+)
+def test_a_shape_that_is_not_asked_for_is_one_sentence(tmp_path, change, sentence):
+  _, folder = exported(tmp_path / 'hf')
+  rewrite(folder, lambda t: t | {k: np.ones(s, np.float32) for k, s in change.items()})
+  with pytest.raises(InputError, match=sentence):
+    trained.load(folder)
+
+
+def test_one_row_of_token_types_is_for_both_texts_and_told(tmp_path, capsys):
+  found, folder = exported(tmp_path / 'hf', 'masked-lm')
+  name = 'bert.embeddings.token_type_embeddings.weight'
+  rewrite(folder, lambda tensors: tensors | {name: tensors[name][:1]}, type_vocab_size=1)
+  convert.convert(str(folder), f'hf:{tmp_path}/again')
+  path = 'encoder/embeddings/token_type_embeddings/embedding'
+  assert f'new: {path}: row 1, a copy of row 0' in capsys.readouterr().out
+  table = found.params['encoder']['embeddings']['token_type_embeddings']
+  table['embedding'] = np.repeat(table['embedding'][:1], 2, axis=0)
+  same(found.params, trained.load(tmp_path / 'again').params, found.config)
+
+
+def test_one_label_of_several_is_no_regression(tmp_path):
+  for problem, regression in (
+    ('multi_label_classification', False),
+    ('single_label_classification', True),
+    (None, True),
+  ):
+    _, folder = exported(tmp_path / f'{problem}', 'regression')
+    rewrite(folder, dict, problem_type=problem, id2label={'0': 'toxic'})
+    table = trained.load(folder).config.table
+    assert (table.regression, table.multi_label) == (regression, not regression)
+    assert table.labels == (() if regression else ('toxic',))
+
+
+def test_what_is_written_wrongly_is_found(tmp_path):
+  found, folder = exported(tmp_path / 'hf')
+  again = trained.load(folder)
+  flat = from_huggingface.flatten(found.params, models.ModelConfig(**found.config.model))
+  table = {path: convert.row_of(x) for path, x in flat.items()}
+  convert._compare(table, found.tokenizer, again, folder)
+  path = 'encoder/layer_1/output/bias'
+  turned = flat[path].copy()
+  turned[3] = np.nextafter(turned[3], 1)  # the last bit of one number
+  for wrong in (
+    table | {path: convert.row_of(turned)},
+    {name: row for name, row in table.items() if name != path},
+    table | {'pooler/other': table[path]},
+    table | {path: convert.row_of(flat[path][None])},
+  ):
+    with pytest.raises(InputError, match='is not what was to be written; do not use it'):
+      convert._compare(wrong, found.tokenizer, again, folder)
+  other = made('masked-lm', lower=False).tokenizer
+  with pytest.raises(InputError, match='the vocabulary in .* is not what was to be written'):
+    convert._compare(table, other, again, folder)
+
+
+def test_another_number_of_positions(tmp_path, capsys):
+  found, folder = exported(tmp_path / 'hf')
+  table = found.params['encoder']['embeddings']['position_embeddings']['embedding']
+  convert.convert(str(folder), f'hf:{tmp_path}/short', positions=10)
+  short = trained.load(tmp_path / 'short')
+  assert short.config.model.max_position_embeddings == 10 == short.config.data.seq_length
+  name = 'bert.embeddings.position_embeddings.weight'
+  assert f'ignored: {name}, rows 10 to 23: cut: 10 positions' in capsys.readouterr().out
+  ours = short.params['encoder']['embeddings']['position_embeddings']['embedding']
+  np.testing.assert_array_equal(ours, table[:10])
+  capsys.readouterr()
+  convert.convert(str(folder), f'hf:{tmp_path}/long', positions=40)
+  assert 'rows 24 to 39' in capsys.readouterr().out
+  ours = trained.load(tmp_path / 'long').params['encoder']['embeddings']['position_embeddings']
+  np.testing.assert_array_equal(ours['embedding'][:24], table)
+  assert 0.005 < np.std(ours['embedding'][24:]) < 0.04
+
+
+@pytest.mark.parametrize(
+  'source, sentence',
+  [
+    ('no/such/folder', 'holds no run'),
+    ('empty', 'holds no run'),
+  ],
+)
+def test_a_source_that_is_nothing(tmp_path, source, sentence):
+  (tmp_path / 'empty').mkdir()
+  with pytest.raises(InputError, match=sentence):
+    trained.load(tmp_path / source)
+
+
+def test_nothing_is_overwritten_and_a_mistake_is_one_sentence(tmp_path, capsys, monkeypatch):
+  _, folder = exported(tmp_path / 'hf')
+  for target in (f'{folder}', f'hf:{folder}'):
+    with pytest.raises(InputError, match='is not empty'):
+      convert.convert(str(folder), target)
+  with pytest.raises(SystemExit) as stopped:
+    convert.main(['--from', str(tmp_path), '--to', 'hf:'])
+  (error,) = capsys.readouterr().err.splitlines()
+  assert stopped.value.code == 2 and error.startswith('error: --to hf: names no folder')
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(InputError, match='--to hf:. is the folder that this runs in'):
+    convert.convert(str(folder), 'hf:.')
+  with pytest.raises(InputError, match='has no checkpoint best'):
+    convert.convert(str(folder), 'hf:new', which='best')
+
+  def fail(*_):
+    raise InputError('not what was to be written')
+
+  monkeypatch.setattr(convert, '_compare', fail)
+  with pytest.raises(InputError, match='not what was to be written'):
+    convert.convert(str(folder), 'hf:new')
+  assert [path.name for path in tmp_path.iterdir()] == ['hf']
+
+
+def started_from(config, workdir):
+  """(config, parameters) of config.init_from, as a run takes them over."""
+  beginning = initialization.beginning_of(config, workdir)
+  config = initialization.adopt_model(config, beginning)
+  objective = TASKS[config.objective].objective(config, None)
+  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
+  return config, initialization.load_weights(beginning, config, objective, mesh)[0]
+
+
+def test_weights_with_rows_that_no_piece_has_are_started_from(tmp_path):
+  _, folder = exported(tmp_path / 'hf', vocab_size=30)
+  config = c.load('configs/pretrain.py', [f'--config.init_from={folder}', *SHORT])
+  beginning = initialization.beginning_of(config, tmp_path / 'W')
+  config = initialization.adopt_model(config, beginning)
+  tokenizer = run_tokenizer.of_run(config, folder, None)
+  assert (config.model.vocab_size, tokenizer.vocab_size) == (30, 26)
+  objective = TASKS['mlm_nsp'].objective(config, tokenizer)
+  assert objective.masking['vocab_size'] == 26  # no word is drawn that is none
+
+
+def test_a_head_that_is_not_ours_does_not_keep_the_encoder(tmp_path, caplog):
+  _, folder = exported(tmp_path / 'hf', 'classifier')
+  rewrite(folder, dict, id2label={'0': 'a|b', '1': 'c', '2': 'd'})
+  short = [*SHORT, '--config.task.max_length=24', f'--config.init_from={folder}']
+  config = c.load('configs/finetune.py:task=sst2', short)
+  assert started_from(config, tmp_path / 'W')[1].keys() == {'encoder', 'pooler'}
+  assert 'is not taken: the label' in caplog.text
+
+
+def test_layers_of_every_tower_are_flattened_apart():
+  """As `convert` compares and prints them, however many towers a model has."""
+  kernel = np.arange(12.0).reshape(2, 3, 2)
+  params = {
+    'encoder': {'layers': {'output': {'kernel': kernel}}},
+    'generator': {'encoder': {'layers': {'output': {'kernel': -kernel[:1]}}}},
+  }
+  flat = from_huggingface.flatten(params, types.SimpleNamespace(vocab_size=5))
+  expected = {
+    'encoder/layer_0/output/kernel': kernel[0],
+    'encoder/layer_1/output/kernel': kernel[1],
+    'generator/encoder/layer_0/output/kernel': -kernel[0],
+  }
+  assert flat.keys() == expected.keys()
+  for path, x in expected.items():
+    np.testing.assert_array_equal(flat[path], x)
+
+
+# ---- a converted workdir -------------------------------------------------------------------------
+
+
+def test_a_converted_workdir_is_asked_and_started_from_but_not_continued(tmp_path):
+  found, folder = exported(tmp_path / 'hf', 'encoder and pooler')
+  convert.convert(str(folder), str(tmp_path / 'W'))
+  again = trained.load(tmp_path / 'W')
+  assert set(again.params) == {'encoder', 'pooler'}
+  config = contents.read_config(tmp_path / 'W')
+  with pytest.raises(InputError, match='converted weights and no training to go on with'):
+    train.train(config, tmp_path / 'W')
+  with pytest.raises(InputError, match='has no mlm, nsp .*config.init_from'):
+    evaluate.evaluate(tmp_path / 'W', ['--config.data.eval=none.txt'])  # and reads no data before
+  own = [f'--config.init_from={tmp_path}/W', '--config.data.seq_length=24']
+  config = c.load('configs/finetune.py:task=table', own)
+  config, params = started_from(config, tmp_path / 'new')
+  assert config.model.hidden_size == 12
+  same(found.params, params, again.config)
+
+
+def test_a_converted_classifier_is_evaluated(tmp_path):
+  """On a file of its own; what is right is what its logits say."""
+  found, folder = exported(tmp_path / 'hf', 'classifier', num_hidden_layers=1)
+  convert.convert(str(folder), str(tmp_path / 'W'))
+  (tmp_path / 'eval.tsv').write_text('sentence\tlabel\nthe river crosses\tyes\nold stone\tno\n')
+  scores, _ = evaluate.evaluate(tmp_path / 'W', [f'--config.data.eval={tmp_path}/eval.tsv'])
+  ids = np.array([[2, 5, 6, 7, 3], [2, 8, 9, 3, 0]])
+  batch = {name: np.zeros_like(ids) for name in ('token_type_ids', 'cls_positions')}
+  batch |= {'input_ids': ids, 'segment_ids': (ids > 0).astype(int)}
+  batch |= {'position_ids': np.broadcast_to(np.arange(5), (2, 5))}
+  batch['cls_positions'] = batch['cls_positions'][:, :1]
+  right = np.argmax(logits_of(found, batch)['logits'], -1) == [1, 0]
+  assert scores['classification_accuracy'] == pytest.approx(right.mean())
+
+
+def test_a_run_goes_out_with_what_made_it(tmp_path, pretrained):
+  workdir, state, metrics = pretrained
+  convert.convert(str(workdir), f'hf:{tmp_path}/hf')
+  again = trained.load(tmp_path / 'hf')
+  same(jax.device_get(state.params), again.params, again.config)
+  card = (tmp_path / 'hf' / 'README.md').read_text()
+  assert f'| mlm (loss) | {metrics["mlm"]:.3g} |' in card and 'at step 20' in card
+  assert 'train: `' in card and ' rows of ' in card and '"python"' in card
+  with pytest.raises(InputError, match='is a run already'):
+    convert.convert(str(workdir), str(tmp_path / 'W'))
+
+
+# ---- the Hub -------------------------------------------------------------------------------------
+
+
+def test_a_name_that_no_folder_has_is_asked_of_the_hub(tmp_path, monkeypatch):
+  _, folder = exported(tmp_path / 'hf')
+  asked = []
+
+  class LocalEntryNotFoundError(OSError):
+    pass
+
+  def snapshot_download(name, allow_patterns):
+    asked.append((name, allow_patterns))
+    if name == 'never/fetched':
+      raise LocalEntryNotFoundError
+    if name != 'someone/model':
+      raise OSError('404: no such repository')
+    return str(folder)
+
+  errors = types.SimpleNamespace(LocalEntryNotFoundError=LocalEntryNotFoundError)
+  stand_in = types.SimpleNamespace(snapshot_download=snapshot_download, errors=errors)
+  monkeypatch.setitem(sys.modules, 'huggingface_hub', stand_in)
+  with pytest.raises(InputError, match='hf:some-model cannot be fetched: the Hub gives no model'):
+    hub.folder('hf:some-model')  # as bert-base-uncased, which has no owner
+  assert asked.pop()[0] == 'some-model'
+  assert hub.folder(folder) == folder
+  for local in ('some-model', 'someone/model'):  # a path is never asked of the Hub
+    with pytest.raises(InputError, match=f'no such folder; a model on the Hub is named hf:{local}'):
+      hub.folder(local)
+  for local in ('./some-model', '../some-model', '/some-model', 'a/b/c'):
+    with pytest.raises(InputError, match=f'{local} holds no run and no model: .*no such folder.$'):
+      hub.folder(local)
+  with pytest.raises(InputError, match='hf:./model is no name on the Hub'):
+    hub.folder('hf:./model')
+  assert not asked and hub.folder('hf:someone/model') == folder
+  assert asked == [('someone/model', [*hub.ABOUT, 'model*.safetensors'])]
+  assert trained.load('hf:someone/model').config.objective == 'mlm_nsp'
+  with pytest.raises(InputError, match='hf:someone/else cannot be fetched: the Hub gives.*404'):
+    hub.folder('hf:someone/else')
+  with pytest.raises(InputError, match='kept here, and the Hub is not reached'):
+    hub.folder('hf:never/fetched')
+  with pytest.raises(InputError, match='a NoneType is no path'):
+    hub.folder(None)
+  (folder / 'model.safetensors').rename(folder / 'model.renamed')
+  hub.folder('hf:someone/model')
+  assert asked[-1] == ('someone/model', [*hub.ABOUT, 'pytorch_model*.bin'])
+  monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
+  with pytest.raises(InputError, match='pip install huggingface_hub'):
+    hub.folder('hf:someone/model')
+
+
+@pytest.mark.slow
+def test_the_hubs_own_library_finds_what_it_has_kept(tmp_path):
+  """Its layout of a cache, offline; in a process of its own, as it reads its settings once."""
+  pytest.importorskip('huggingface_hub')
+  _, folder = exported(tmp_path / 'hf')
+  kept = tmp_path / 'cache' / 'models--someone--model'
+  (kept / 'refs').mkdir(parents=True)
+  (kept / 'refs' / 'main').write_text('a' * 40)
+  shutil.copytree(folder, kept / 'snapshots' / ('a' * 40))
+  env = dict(os.environ, HF_HUB_OFFLINE='1', HF_HUB_CACHE=str(tmp_path / 'cache'))
+  for name, said in (('hf:someone/model', 'mlm_nsp'), ('hf:someone/other', 'cannot be fetched')):
+    code = f'from bert_jax import trained; print(trained.load({name!r}).config.objective)'
+    out = subprocess.run([sys.executable, '-c', code], env=env, capture_output=True, text=True)
+    assert said in out.stdout + out.stderr
+
+
+# ---- other families ------------------------------------------------------------------------------
+
+ROBERTA = dict(
+  model_type='roberta',
+  vocab_size=len(WORDS),
+  max_position_embeddings=26,
+  type_vocab_size=1,
+  pad_token_id=1,
+  layer_norm_eps=1e-5,
+)
+
+
+def as_roberta(folder, parts):
+  """Turns a BERT of a folder into the RoBERTa that computes the same."""
+
+  def turned(tensors):
+    model = config_json.read(folder).model
+    bert, roberta = (parameter_names.table(family, model) for family in ('bert', parts))
+    tensors = {
+      roberta[path].name: tensors[p.name]
+      for path, p in bert.items()
+      if p.name in tensors and path in roberta
+    }
+    table = 'roberta.embeddings.position_embeddings.weight'
+    tensors[table] = np.concatenate([np.full((2, 12), 9, np.float32), tensors[table]])
+    types = 'roberta.embeddings.token_type_embeddings.weight'
+    tensors[types] = tensors[types][:1]
+    return tensors
+
+  rewrite(folder, turned, **ROBERTA)
+
+
+def test_a_roberta_counts_positions_from_its_padding(tmp_path):
+  found, folder = exported(tmp_path / 'hf', 'masked-lm')
+  as_roberta(folder, 'roberta')
+  weights = from_huggingface.read(folder, positions=20)
+  name = 'roberta.embeddings.position_embeddings.weight'
+  assert weights.ignored[f'{name}, rows 0 to 1'] == 'they are of no position'
+  assert weights.ignored[f'{name}, rows 22 to 25'].startswith('cut')
+  assert 'encoder/embeddings/token_type_embeddings/embedding' in weights.new
+  again = trained.load(folder)
+  assert again.config.model.max_position_embeddings == 24
+  assert again.config.loss.nsp_weight == 0 and set(again.params) == {'encoder', 'mlm'}
+  table = found.params['encoder']['embeddings']['token_type_embeddings']
+  table['embedding'] = np.repeat(table['embedding'][:1], 2, axis=0)
+  same(found.params, again.params, found.config)
+
+
+def theirs_made(tmp_path, kind, name, **sizes):
+  """A model of theirs with random weights, saved, beside a vocabulary."""
+  torch = pytest.importorskip('torch')
+  transformers = pytest.importorskip('transformers')
+  torch.manual_seed(0)
+  config = getattr(transformers, f'{kind}Config')(**sizes)
+  model = getattr(transformers, f'{kind}{name}')(config)
+  with torch.no_grad():
+    for x in model.parameters():
+      x.normal_(0, 0.3)
+  model.save_pretrained(tmp_path / 'hf')
+  (tmp_path / 'hf' / 'vocab.txt').write_text('\n'.join(WORDS) + '\n')
+  return tmp_path / 'hf'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  'name',
+  [
+    'ForMaskedLM',
+    'ForSequenceClassification',
+    'Model',
+    'ForTokenClassification',
+    'ForQuestionAnswering',
+    'ForMultipleChoice',
+  ],
+)
+@pytest.mark.parametrize('kind', ['Roberta', 'DistilBert', 'Bert'])
+def test_theirs_compute_the_same_as_ours(tmp_path, kind, name):
+  if kind == 'DistilBert':
+    sizes = dict(
+      vocab_size=len(WORDS),
+      dim=12,
+      n_layers=2,
+      n_heads=2,
+      hidden_dim=20,
+      max_position_embeddings=24,
+    )
+  else:
+    sizes = SIZES | (ROBERTA if kind == 'Roberta' else {'type_vocab_size': 2})
+    sizes.pop('model_type', None)
+  labels = {'num_labels': 4} if 'Sequence' in name or 'Token' in name else {}
+  folder = theirs_made(tmp_path, kind, name, **sizes, **labels)
+  if kind == 'DistilBert' and name in ('ForSequenceClassification', 'ForMultipleChoice'):
+    assert 'ReLU' in from_huggingface.read(folder).unused['classifier.weight']
+    assert set(trained.load(folder).params) == {'encoder'}
+    return
+  found = trained.load(folder)
+  assert not from_huggingface.read(folder).unused
+  if (kind, name) != ('DistilBert', 'Model'):
+    compare(found, folder)
+
+
+@pytest.mark.slow
+def test_a_roberta_reads_a_text_and_a_pair_as_theirs(tmp_path):
+  """From characters on: a byte-level vocabulary of its own, and </s></s> between two texts."""
+  library = pytest.importorskip('tokenizers')
+  transformers = pytest.importorskip('transformers')
+  trained = library.ByteLevelBPETokenizer()
+  texts = ['the old river crosses the stone market', 'a river, near the old market!', 'café 河流']
+  special = ['<s>', '<pad>', '</s>', '<unk>', '<mask>']
+  trained.train_from_iterator(texts * 5, vocab_size=300, special_tokens=special)
+  sizes = SIZES | ROBERTA | {'vocab_size': trained.get_vocab_size()}
+  sizes.pop('model_type')
+  folder = theirs_made(tmp_path, 'Roberta', 'ForSequenceClassification', num_labels=3, **sizes)
+  (folder / 'vocab.txt').unlink()
+  trained.save_model(str(folder))
+  tokenizer = transformers.RobertaTokenizerFast.from_pretrained(folder)
+  theirs = transformers.RobertaForSequenceClassification.from_pretrained(folder).eval()
+  model = Model(str(folder))
+  for own in ((texts[0],), (texts[1], texts[0]), (texts[2], texts[1])):
+    expected = theirs(**tokenizer(*own, return_tensors='pt')).logits.softmax(-1)[0].tolist()
+    ask = model.ask('pair' if len(own) == 2 else 'classify')
+    (answer,) = ask.answers([ask.parsed(own)])
+    np.testing.assert_allclose(list(answer['probabilities'].values()), expected, atol=1e-5)
+    inside = theirs(**tokenizer(*own, return_tensors='pt'), output_hidden_states=True)
+    (states,) = model.states([own if len(own) == 2 else own[0]])
+    last = inside.hidden_states[-1][0].detach()
+    np.testing.assert_allclose(states.hidden[-1], last, atol=1e-4)
+  convert.convert(str(folder), f'hf:{tmp_path}/again')
+  again = transformers.AutoTokenizer.from_pretrained(tmp_path / 'again')
+  assert again(texts[0], texts[1])['input_ids'] == tokenizer(texts[0], texts[1])['input_ids']
+
+
+@pytest.mark.slow
+def test_a_bare_distilbert_goes_in_and_out(tmp_path):
+  sizes = dict(
+    vocab_size=len(WORDS), dim=12, n_layers=2, n_heads=2, hidden_dim=20, max_position_embeddings=24
+  )
+  folder = theirs_made(tmp_path, 'DistilBert', 'Model', **sizes)
+  found = trained.load(folder)
+  assert set(found.params) == {'encoder'} and not found.config.model.type_vocab_size
+  convert.convert(str(folder), f'hf:{tmp_path}/again')
+  first, second = (
+    safetensors.numpy.load_file(f / 'model.safetensors') for f in (folder, tmp_path / 'again')
+  )
+  assert first.keys() == second.keys()
+  for key, x in first.items():
+    np.testing.assert_array_equal(x, second[key])
+  assert models.ModelConfig(**found.config.model).num_hidden_layers == 2
+
+
+@pytest.mark.parametrize(
+  'dtype, value, said', [('int8', 1, 'quantized'), ('float32', np.nan, 'not finite')]
+)
+def test_weights_that_are_no_parameters_are_refused(tmp_path, dtype, value, said):
+  _, folder = exported(tmp_path / 'hf')
+  name = 'bert.embeddings.word_embeddings.weight'
+  rewrite(folder, lambda found: found | {name: np.full_like(found[name], value, dtype)})
+  with pytest.raises(InputError, match=f'{name} .*{said}'):
+    convert.convert(str(folder), str(tmp_path / 'W'))
+  assert not (tmp_path / 'W').exists()
+
+
+def test_ctrl_c_ends_a_conversion_with_nothing_half_left(tmp_path):
+  """While Orbax's threads write, which the interpreter's own end does not survive."""
+  _, folder = exported(tmp_path / 'hf')
+  command = [sys.executable, '-m', 'bert_jax.tools.convert', '--from', folder]
+  command += ['--to', tmp_path / 'W']
+  with subprocess.Popen(
+    command, env=dict(os.environ, PYTHONPATH='.'), stderr=subprocess.PIPE, text=True
+  ) as run:
+    while not (tmp_path / 'W.partial' / 'checkpoints').exists() and run.poll() is None:
+      time.sleep(0.01)
+    run.send_signal(signal.SIGINT)
+    assert run.stderr.read().splitlines()[-1] == 'stopped'
+  assert run.returncode == 130 and not list(tmp_path.glob('W*'))
+
+
+def test_what_lies_where_a_conversion_is_written_is_nobodys_to_remove(tmp_path):
+  _, folder = exported(tmp_path / 'hf')
+  (tmp_path / 'W.partial').mkdir()
+  (tmp_path / 'W.partial' / 'thesis.txt').write_text('mine')
+  with pytest.raises(InputError, match='W.partial is there already, .*; remove it'):
+    convert.convert(str(folder), str(tmp_path / 'W'))
+  with pytest.raises(SystemExit):
+    convert.main(['--from', '/nowhere', '--to', str(tmp_path / 'W')])
+  assert (tmp_path / 'W.partial' / 'thesis.txt').read_text() == 'mine'
+
+
+def test_a_vocabulary_that_is_cut_off_is_refused(tmp_path):
+  _, folder = exported(tmp_path / 'hf')
+  for path in (*folder.glob('tokenizer*.json'), folder / 'checksums.json'):
+    path.unlink()
+  words = (folder / 'vocab.txt').read_text().splitlines()
+  (folder / 'vocab.txt').write_text('\n'.join(words[: len(words) // 4]) + '\n')
+  with pytest.raises(InputError, match='pieces only and the weights have .* cut off'):
+    trained.load(folder)

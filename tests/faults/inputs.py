@@ -1,0 +1,269 @@
+"""Reads damaged files of every format: each must be read or refused in one sentence; for
+tools/faultbench.py (--only inputs).
+
+Small whole files are damaged (bits, cuts, repeated stretches, huge numbers, deep nesting, invalid
+UTF-8, NUL, swapped columns, another format under the name) and read as a run reads them, in worker
+processes. Input i of a seed is always the same. The verdicts:
+
+  read, named     it was read, or refused by one InputError of less than LONGEST characters
+  traceback       another exception, or no one short sentence
+  slow, memory    it took more than SECONDS, or MEGABYTES more than the inputs before it
+  crash           the process died
+"""
+
+import json
+import logging
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from concurrent import futures
+from pathlib import Path
+
+from faults.formats import formats
+
+from bert_jax.errors import InputError
+
+SECONDS, MEGABYTES, LONGEST = 10, 300, 1500
+FINE = 'read', 'named'
+
+
+# -- damage: functions of (random.Random, bytes) that return bytes ---------------------------------
+
+
+def _spot(rng, data, most=40):
+  """(start, end) of a stretch of data."""
+  start = rng.randrange(len(data) + 1)
+  return start, min(len(data), start + rng.randint(1, most))
+
+
+def flipped(rng, data):
+  data = bytearray(data)
+  for _ in range(rng.choice((1, 1, 1, 4, 16))):
+    if data:
+      data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+  return bytes(data)
+
+
+def cut(rng, data):
+  return data[: rng.randrange(len(data) + 1)]
+
+
+def dropped(rng, data):
+  start, end = _spot(rng, data)
+  return data[:start] + data[end:]
+
+
+def repeated(rng, data):
+  start, end = _spot(rng, data)
+  return data[:end] + data[start:end] * rng.choice((1, 2, 500)) + data[end:]
+
+
+INSERTED = (
+  b'1' * 5_000,
+  b'9' * 18,
+  b'-1',
+  b'1e999',
+  b'NaN',
+  b'null',
+  b'true',
+  b'{}',
+  b'[]',
+  b'""',
+  b'"x"',
+  b'[' * 100_000,
+  b'{"a":' * 20_000,
+  b'[' * 150 + b']' * 150,
+  b' ' * 20_000,
+  b'#' * 9_000,
+  b'\xff\xfe',
+  b'\0',
+  b'\xed\xa0\x80',
+  b'"\\ud800"',
+  b'\n',
+  b'\r',
+  b'\t',
+  b'\xe3\x80\x80',
+  b'\xc2\xa0',
+  b'\xef\xbb\xbf',
+  b'"',
+  b"'",
+  b',',
+  b'|',
+  b';',
+  b'\\',
+  b'= ',
+  b'# ',
+  b'-DOCSTART-\n',
+  b'\xf0\x9f\x98\x80',
+  b'\xe2\x80\xa8',
+  b'[MASK]',
+  b'a' * 100_000,
+  b'1\t2\t3\t4\n' * 3,
+)
+
+
+def inserted(rng, data):
+  start, _ = _spot(rng, data)
+  return data[:start] + rng.choice(INSERTED) + data[start:]
+
+
+def number(rng, data):
+  """A number, a name or a quoted text is replaced."""
+  words = [m.span() for m in _words(data)]
+  if not words:
+    return inserted(rng, data)
+  start, end = rng.choice(words)
+  return data[:start] + rng.choice(INSERTED) + data[end:]
+
+
+def _words(data):
+  return re.finditer(rb'"[^"]{0,60}"|\d+|[A-Za-z]+', data)
+
+
+def swapped(rng, data):
+  """Two lines, or two columns of all lines, change places."""
+  lines = data.split(b'\n')
+  mark = rng.choice((b'\t', b',', b' ', b'\n'))
+  if mark == b'\n':
+    rng.shuffle(lines)
+    return b'\n'.join(lines)
+  rows = [line.split(mark) for line in lines]
+  return b'\n'.join(mark.join(row[1:2] + row[:1] + row[2:]) for row in rows)
+
+
+def emptied(rng, data):
+  return rng.choice((b'', b'\n', b' \t\n', b'\xef\xbb\xbf', b'\xff\xfea\0', b'{}', b'[]', b'null'))
+
+
+DAMAGE = (flipped, flipped, cut, dropped, repeated, inserted, number, number, swapped, emptied)
+
+
+# -- one input -------------------------------------------------------------------------------------
+
+
+class TooSlow(BaseException):
+  pass
+
+
+def _alarm(*_):
+  raise TooSlow
+
+
+class Campaign:
+  """The inputs of a seed, and a folder for them."""
+
+  def __init__(self, seed, folder):
+    self.seed, self.folder, self.formats = seed, Path(folder), formats()
+
+  def describe(self, i):
+    """(the format of input i, {file: content}, in words what was done to it)."""
+    rng = random.Random(f'{self.seed} {i}')
+    format = self.formats[i % len(self.formats)]
+    files = format.files if isinstance(format.files, dict) else format.files(rng)
+    name = rng.choice(sorted(format.damaged or files))
+    if rng.random() < 0.05:
+      other = rng.choice([x for x in self.formats if isinstance(x.files, dict)])
+      return format, files | {name: rng.choice(sorted(other.files.items()))[1]}, f'{other.name} as'
+    done, data = [], files[name]
+    for _ in range(rng.choice((0, 1, 1, 1, 2, 3) if callable(format.files) else (1, 1, 1, 2, 3))):
+      damage = rng.choice(DAMAGE)
+      data = damage(rng, data)
+      done.append(damage.__name__)
+    return format, files | {name: data}, f'{" ".join(done)} {name}'
+
+  def judge(self, i):
+    """(format, what was done, verdict, the exception or '') of reading input i here."""
+    format, files, done = self.describe(i)
+    folder = self.folder / 'input'
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, data in files.items():
+      (folder / name).parent.mkdir(parents=True, exist_ok=True)
+      (folder / name).write_bytes(data)
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    verdict, text = 'read', ''
+    signal.signal(signal.SIGALRM, _alarm)
+    signal.alarm(6 * SECONDS)  # of the clock, as others may use the machine too
+    try:
+      format.read(folder)
+    except InputError as error:
+      verdict, text = 'named', str(error)
+      if len(text) - text.count(str(folder)) * len(str(folder)) > LONGEST or '\n' in text:
+        verdict = 'traceback'
+      if 'MemoryError' in text:
+        verdict = 'memory'
+    except TooSlow:
+      verdict, text = 'slow', f'over {6 * SECONDS} s'
+    except MemoryError as error:
+      verdict, text = 'memory', repr(error)
+    except (KeyboardInterrupt, SystemExit):
+      raise
+    except BaseException as error:
+      frame = error.__traceback__
+      while frame.tb_next:
+        frame = frame.tb_next
+      place = f'{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}'
+      verdict, text = 'traceback', f'{type(error).__name__}: {str(error)[:300]} ({place})'
+    finally:
+      signal.alarm(0)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
+    if grown > MEGABYTES:
+      verdict, text = 'memory', f'{grown} MB; {text}'
+    elif (seconds := time.process_time() - started) > SECONDS:
+      verdict, text = 'slow', f'{seconds:.0f} s; {text}'
+    return format.name, done, verdict, text
+
+
+def work(seed, numbers):
+  """Judges inputs in this process: a line of JSON before each, [number], and one after it."""
+  logging.disable(logging.WARNING)
+  os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries write there too
+  with tempfile.TemporaryDirectory() as folder:
+    campaign = Campaign(seed, folder)
+    for i in range(len(campaign.formats)):  # what reading imports is no memory of an input
+      campaign.judge(i)
+    for i in numbers:
+      name = campaign.formats[i % len(campaign.formats)].name
+      print(json.dumps([i, name]), flush=True)
+      print(json.dumps([i, *campaign.judge(i)]), flush=True)
+
+
+def _judged(seed, numbers):
+  """Yields [input, format, what was done, verdict, exception] from worker processes, one after
+  the other: where one dies, the next begins behind that input."""
+  while numbers:
+    command = [sys.executable, '-c', f'from {__name__} import work; work({seed}, {numbers})']
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+      begun = []
+      for line in worker.stdout:
+        begun = json.loads(line)
+        if len(begun) > 2:
+          yield begun
+          numbers, begun = numbers[1:], []
+    if numbers and not begun:
+      raise InputError(f'a worker process ended with code {worker.returncode}; is memory short?')
+    if numbers:
+      yield [*begun, '', 'crash', f'{worker.returncode}']
+      numbers = numbers[1:]
+
+
+def run(number, seed=0, processes=2):
+  """({format: {verdict: how many}}, [[input, format, what was done, verdict, exception], ...] of
+  those that were neither read nor named) of `number` inputs. Makes no files of the formats itself:
+  that starts threads of ArrayRecord, with which the campaign's processes could not fork safely."""
+  counts, faults = defaultdict(Counter), []
+  with futures.ThreadPoolExecutor(processes) as pool:
+    parts = [range(k, number, processes) for k in range(processes)]
+    for results in pool.map(lambda numbers: list(_judged(seed, numbers)), parts):
+      for result in results:
+        counts[result[1]][result[3]] += 1
+        if result[3] not in FINE:
+          faults.append(result)
+  return {name: dict(of) for name, of in counts.items()}, sorted(faults)

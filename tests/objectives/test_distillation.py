@@ -1,0 +1,470 @@
+"""Learning from a teacher: what is learned, whose layers it starts from, and what is kept."""
+
+import dataclasses
+import json
+import shutil
+
+import jax
+import jax.numpy as jnp
+import layouts
+import numpy as np
+import pytest
+from conftest import ROOT, small_pretrain
+from small_tables import load, table
+from test_night import stop_when
+from test_processes import local, logged, same, succeeded
+from test_train import same_bits
+
+from bert_jax import config as config_lib
+from bert_jax import models, sharding, step
+from bert_jax.config import InputError
+from bert_jax.convert import from_huggingface
+from bert_jax.evaluate import evaluate
+from bert_jax.objectives import base
+from bert_jax.objectives.distillation import Distilled, DistilledLanguageModel, cosine
+from bert_jax.predict import Model
+from bert_jax.run import setup, teacher
+from bert_jax.tools import convert
+from bert_jax.tools.preflight import __main__ as preflight
+from bert_jax.train import train
+from bert_jax.workdir import checkpoint, manifest, trained
+
+# Logits of a student and a teacher, with the soft cross-entropy at temperature 2, times 4, that
+# torch gives: -(softmax(t / 2) * log_softmax(s / 2)).sum(-1) * 4, and KLDivLoss likewise.
+STUDENT = [[1.0, -2.0, 0.5], [0.0, 3.0, -1.0]]
+TEACHER = [[2.0, 0.0, -1.0], [0.0, 3.0, -1.0]]
+SOFT_CROSS_ENTROPY = [4.3040366, 3.0079219]
+DIVERGENCE = [0.6801994, 0.0]
+
+
+def test_the_soft_loss_is_that_of_torch_without_the_entropy_of_the_teacher():
+  nats = base.soft_nats(jnp.array(STUDENT), jnp.array(TEACHER), 2.0)
+  np.testing.assert_allclose(nats, DIVERGENCE, atol=2e-6)
+  shares = jax.nn.softmax(jnp.array(TEACHER) / 2)
+  entropy = -4 * jnp.sum(shares * jnp.log(shares), axis=-1)
+  np.testing.assert_allclose(nats + entropy, SOFT_CROSS_ENTROPY, rtol=1e-6)
+
+
+def test_the_square_of_the_temperature_keeps_the_gradient_as_large():
+  """Hot softmaxes are linear in the logits: the gradient is (student - teacher) / C, each less its
+  mean, whatever the temperature."""
+  mine, theirs = jnp.array(STUDENT), jnp.array(TEACHER)
+  difference = (mine - mine.mean(-1, keepdims=True)) - (theirs - theirs.mean(-1, keepdims=True))
+  for temperature in (100.0, 1000.0):
+    gradient = jax.grad(lambda x, t=temperature: base.soft_nats(x, theirs, t).sum())(mine)
+    np.testing.assert_allclose(gradient, difference / 3, atol=0.02)
+
+
+def test_cosines():
+  x = jnp.array([[1.0, 0.0], [3.0, 4.0], [1.0, 1.0], [0.0, 0.0]])
+  y = jnp.array([[0.0, 2.0], [6.0, 8.0], [-2.0, -2.0], [1.0, 0.0]])
+  np.testing.assert_allclose(cosine(x, y), [0, 1, -1, 0], atol=1e-6)
+  assert np.isfinite(jax.grad(lambda x: cosine(x, y).sum())(x)).all()
+
+
+# ---- every head ----------------------------------------------------------------------------------
+
+SMALL = [line for line in layouts.SMALL if 'layers' not in line]
+HEADS = {
+  'classification': ('finetune.py:task=sst2', ()),
+  'several labels': ('finetune.py:task=table', ('table.multi_label=true', 'table.labels=a,b,c')),
+  'a number': ('finetune.py:task=stsb', ()),
+  'tags': ('finetune.py:task=ner', ('tagging.labels=a,b,c',)),
+  'spans': ('finetune.py:task=squad', ()),
+  'choices': ('finetune.py:task=copa', ()),
+  'coreference': ('finetune.py:task=gap', ()),
+  'words': ('distill.py:runlocal', ()),
+}
+
+
+def objectives(head, layers=1):
+  """(objective of a head, its parameters, a batch of it)."""
+  spec, more = HEADS[head]
+  fields = [*SMALL, f'model.num_hidden_layers={layers}', *more]
+  if head != 'words':
+    fields += ['data.examples_per_row=2', 'task.max_length=16']
+  config = config_lib.load(f'configs/{spec}', [f'--config.{x}' for x in fields])
+  objective = preflight.objective_of(config)
+  params = objective.init(jax.random.key(layers))
+  drawn = layouts.batch_of(objective.spec(4), 200, 0)
+  batch = objective.prepare(jax.tree.map(jnp.asarray, drawn), jax.random.key(9), 0)
+  return objective, params, batch
+
+
+def taught_by(student, teacher_, weights):
+  kind = DistilledLanguageModel if hasattr(student, 'of_hidden') else Distilled
+  return kind(student, teacher_, weights, '', 2.0, soft_weight=0.5, label_weight=0.25)
+
+
+@pytest.mark.parametrize('head', HEADS)
+def test_each_head_learns_its_own_terms_and_the_answers_of_the_teacher(head):
+  student, params, batch = objectives(head)
+  params = jax.tree.map(lambda x: 5 * x, params)  # at first all answers are alike
+  key = jax.random.key(3)
+  alike = taught_by(student, student, params)
+  alone, _ = student.terms(params, batch, key, True)
+  with_itself, _ = alike.terms(params, batch, key, True, given=alike.given(None))
+  for name, mean in alone.items():  # dropout and all
+    np.testing.assert_array_equal(with_itself[name].total, mean.total, name)
+  with_itself, _ = alike.terms(params, batch, key, False, given=alike.given(None))
+  assert with_itself['soft'].weight > 0 and abs(with_itself['soft'].value) < 1e-5
+  assert 'cosine' not in with_itself or abs(with_itself['cosine'].value) < 1e-5
+
+  deeper, weights, _ = objectives(head, layers=2)
+  taught = taught_by(student, deeper, jax.tree.map(lambda x: 5 * x, weights))
+
+  def loss(params, given):
+    terms, _ = taught.terms(params, batch, key, False, given=given)
+    return sum(taught.loss_weights[n] * terms[n].value for n in taught.loss_weights), terms
+
+  (value, terms), (mine, theirs) = jax.value_and_grad(loss, (0, 1), has_aux=True)(
+    params, taught.given(None)
+  )
+  assert terms['soft'].value > 1e-3 and np.isfinite(value)
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(mine))
+  assert any(np.any(x) for x in jax.tree.leaves(mine))
+  assert not any(np.any(x) for x in jax.tree.leaves(theirs))  # nothing reaches the teacher
+  assert set(taught.loss_weights) <= set(terms) and 'soft' in taught.metrics
+  assert {*student.metrics} <= {*taught.metrics}
+  own = {name: 0.25 * weight for name, weight in student.loss_weights.items()}
+  assert own.items() < taught.loss_weights.items() and taught.loss_weights['soft'] == 0.5
+  assert student.flops(4) < taught.flops(4) < student.flops(4) + deeper.flops(4)
+
+
+def test_only_tokens_of_the_example_and_choices_of_the_question_are_in_a_softmax():
+  for head in ('spans', 'choices'):
+    student, params, batch = objectives(head)
+    if head == 'choices':
+      batch['groups'] = jnp.tile(jnp.array([[1, 2]]), (4, 1))
+    logits = student.logits(jax.tree.map(lambda x: 5 * x, params), batch)
+    shares = jax.nn.softmax(student.softmaxes(logits, batch)[0])
+    if head == 'choices':  # each is the only one of its question
+      np.testing.assert_allclose(shares, np.tile(np.eye(2), (4, 1, 1)), atol=1e-6)
+    else:
+      of_first = np.asarray(shares)[:, 0, :, : shares.shape[-1] // 2].sum(-1)
+      np.testing.assert_allclose(of_first, 1, atol=1e-6)
+
+
+def test_distilbert_has_66_362_880_parameters_and_an_mlm_head():
+  config = config_lib.load('configs/distill.py', ['--config.model.vocab_multiple=1'])
+  shapes = jax.eval_shape(preflight.objective_of(config).init, jax.random.key(0))
+  assert models.count_parameters(shapes['encoder']) == 66_362_880
+  assert models.count_parameters(shapes) == 66_985_530 and shapes.keys() == {'encoder', 'mlm'}
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def taught_from(corpus_file, tmp_path_factory):
+  """The workdir of a pre-trained teacher with three layers, token types and a pooler."""
+  workdir = tmp_path_factory.mktemp('teacher') / 'run'
+  train(small_pretrain(corpus_file, '--config.model.num_hidden_layers=3'), workdir)
+  return workdir
+
+
+def distilled(corpus_file, taught_from, *overrides):
+  """The config of a small student in pre-training."""
+  config = small_pretrain(corpus_file)
+  given = {k: v for k, v in config_lib.flatten(config).items() if not k.startswith('model.')}
+  drop = 'objective', 'corpus.', 'loss.', 'masking.', 'eval_masking.'
+  fields = [f'--config.{k}={v}' for k, v in given.items() if not k.startswith(drop)]
+  more = ['--config.corpus.eval_share=0.2', f'--config.teacher={taught_from}', *overrides]
+  return config_lib.load('configs/distill.py:runlocal', [*fields, *more])
+
+
+@pytest.fixture(scope='module')
+def student(corpus_file, taught_from, tmp_path_factory):
+  """(workdir, State, metrics) of a student of that teacher."""
+  workdir = tmp_path_factory.mktemp('student') / 'run'
+  return workdir, *train(distilled(corpus_file, taught_from), workdir)
+
+
+def first_state(config, workdir):
+  """(Inputs, State) of a run before its first step."""
+  inputs = setup.read_inputs(config, workdir)
+  program = step.program(config, inputs.objective, inputs.mesh, inputs.steps)
+  with jax.set_mesh(inputs.mesh), sharding.activation_rules():
+    weights = setup.initialization.load_weights(
+      inputs.beginning, inputs.config, inputs.objective, inputs.mesh
+    )
+    program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.steps)
+    return inputs, setup.new_state(inputs, program, weights)
+
+
+def test_a_student_starts_from_every_second_layer(corpus_file, taught_from, tmp_path):
+  inputs, state = first_state(distilled(corpus_file, taught_from), tmp_path / 'run')
+  theirs = models.unstack_layers(trained.load(taught_from).params)
+  mine = models.unstack_layers(state.params)
+  assert mine.keys() == {'encoder', 'mlm'} and inputs.config.model.num_hidden_layers == 2
+  assert mine['encoder'].keys() == {'embeddings', 'layer_0', 'layer_1', *mine['encoder']}
+  assert 'layer_2' not in mine['encoder']
+  for i in (0, 1):
+    same_bits(mine['encoder'][f'layer_{i}'], theirs['encoder'][f'layer_{2 * i}'])
+  same_bits(mine['mlm'], theirs['mlm'])
+  tables = dict(theirs['encoder']['embeddings'])
+  del tables['token_type_embeddings']
+  same_bits(mine['encoder']['embeddings'], tables)
+
+
+def test_it_learns_from_the_teacher_and_resumes_with_the_same_bits(
+  corpus_file, taught_from, student, tmp_path, monkeypatch
+):
+  workdir, state, results = student
+  assert {'mlm', 'soft', 'cosine'} <= results.keys()
+  lines = [json.loads(x) for x in (workdir / 'metrics.jsonl').read_text().splitlines()]
+  cosines = [line['cosine'] for line in lines if line['split'] == 'train']
+  assert cosines[-1] < cosines[0] / 2
+  stop_when(monkeypatch, lambda number, _: number == 7)
+  with pytest.raises(KeyboardInterrupt):
+    train(distilled(corpus_file, taught_from), tmp_path / 'run')
+  monkeypatch.undo()
+  monkeypatch.chdir(ROOT)
+  moved = shutil.copytree(taught_from, tmp_path / 'moved')  # the same weights elsewhere
+  again, same = train(distilled(corpus_file, moved), tmp_path / 'run')
+  same_bits(again, state)
+  assert same == results
+
+
+def test_a_teacher_that_was_exchanged_is_noticed(corpus_file, taught_from, student, tmp_path):
+  shutil.copytree(student[0], tmp_path / 'run')
+  other = small_pretrain(
+    corpus_file, f'--config.init_from={taught_from}', '--config.steps=1', '--config.eval.batches=1'
+  )
+  train(other, tmp_path / 'other')
+  config = distilled(corpus_file, tmp_path / 'other', '--config.steps=21')
+  with pytest.raises(InputError, match='the teacher is not the one of checkpoint 20; bring'):
+    train(config, tmp_path / 'run')
+
+
+def test_a_checkpoint_holds_nothing_of_the_teacher(corpus_file, student, tmp_path):
+  workdir, state, _ = student
+  config = small_pretrain(
+    corpus_file,
+    f'--config.init_from={workdir}',
+    '--config.corpus.rows=full',
+    '--config.loss.nsp_weight=0',
+    '--config.corpus.short_seq_prob=0',
+  )
+  alone, _ = train(config, tmp_path / 'alone')
+  assert jax.tree.structure(alone) == jax.tree.structure(state)
+  metas, sizes = [], []
+  for folder in (workdir, tmp_path / 'alone'):
+    metas.append(checkpoint.newest_meta(folder))
+    files = (folder / 'checkpoints' / '20').rglob('*')
+    sizes.append(sum(path.stat().st_size for path in files if path.is_file()))
+  rows = [
+    {part: {k: v[:2] for k, v in manifest.rows_of(meta, part).items()} for part in manifest.PARTS}
+    for meta in metas
+  ]
+  assert rows[0] == rows[1]
+  assert sizes[0] == pytest.approx(sizes[1], rel=0.05)  # compressed
+
+
+def test_prediction_and_export_need_no_teacher(student, tmp_path):
+  workdir = shutil.copytree(student[0], tmp_path / 'run')
+  content = json.loads((workdir / 'config.json').read_text())
+  assert content['teacher']
+  config = config_lib.from_json((workdir / 'config.json').read_text())
+  config_lib.set_field(config, 'teacher', '/nowhere')
+  (workdir / 'config.json').unlink()
+  setup.workdirs.claim(workdir, config)
+  texts = ['the [MASK] meets the old stone .']
+  ((answers,),) = (mine := Model(workdir)).fill_mask(texts)
+  with pytest.raises(InputError, match='/nowhere'):
+    evaluate(workdir)
+  results, _ = evaluate(workdir, ['--config.teacher='])
+  assert results['mlm'] == pytest.approx(student[2]['mlm'], rel=1e-5) and 'soft' not in results
+  convert.convert(workdir, f'hf:{tmp_path / "hf"}')
+  content = json.loads((tmp_path / 'hf' / 'config.json').read_text())
+  assert (content['model_type'], content['n_layers']) == ('distilbert', 2)
+  assert content['architectures'] == ['DistilBertForMaskedLM']
+  assert 'teacher' not in content['bert_jax']
+  again = Model(tmp_path / 'hf')
+  assert again.config.objective == 'mlm_nsp'
+  flat = lambda x: from_huggingface.flatten(x.params, x.objective.model)
+  same_bits(flat(again), flat(mine))
+  ((others,),) = again.fill_mask(texts)
+  assert others == answers
+
+
+# ---- tasks ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def tables(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('tables')
+  for i, name in enumerate(('train', 'eval')):
+    table(folder / f'{name}.tsv', np.random.default_rng(i), 40)
+  return folder
+
+
+def task_config(vocab, tables, spec, *overrides):
+  data = [f'--config.data.{name}={tables}/{name}.tsv' for name in ('train', 'eval')]
+  return load(
+    vocab,
+    spec,
+    *data,
+    '--config.data.seq_length=32',
+    '--config.batch_size=4',
+    '--config.optimizer.learning_rate=1e-3',
+    *overrides,
+  )
+
+
+@pytest.fixture(scope='module')
+def tuned(vocab, tables, tmp_path_factory):
+  """The workdir of a teacher that was fine-tuned for the task, with four layers."""
+  workdir = tmp_path_factory.mktemp('tuned') / 'run'
+  deep = '--config.model.num_hidden_layers=4'
+  train(task_config(vocab, tables, 'configs/finetune.py:task=sst2', deep), workdir)
+  return workdir
+
+
+DISTILL = 'configs/distill.py:task=sst2'
+
+
+def test_a_task_is_learned_from_a_fine_tuned_teacher(vocab, tables, tuned, tmp_path, monkeypatch):
+  config = task_config(vocab, tables, DISTILL, f'--config.teacher={tuned}', '--config.steps=6')
+  state, results = train(config, tmp_path / 'whole')
+  assert models.unstack_layers(state.params)['encoder'].keys() >= {'layer_0', 'layer_1'}
+  assert {'classification_accuracy', 'soft'} <= results.keys() and 'pooler' in state.params
+  stop_when(monkeypatch, lambda number, _: number == 3)
+  with pytest.raises(KeyboardInterrupt):
+    train(config, tmp_path / 'run')
+  monkeypatch.undo()
+  monkeypatch.chdir(ROOT)
+  same_bits(train(config, tmp_path / 'run')[0], state)
+  evaluated, _ = evaluate(tmp_path / 'run')
+  assert evaluated['soft'] == pytest.approx(results['soft'], rel=1e-5)
+  (answer,) = Model(tmp_path / 'run').classify(['good old river'])
+  assert set(answer) == {'0', '1'}
+  convert.convert(tmp_path / 'run', f'hf:{tmp_path / "hf"}')
+  assert Model(tmp_path / 'hf').classify(['good old river']) == [answer]
+
+
+def test_a_released_teacher_teaches_too(vocab, tables, tuned, tmp_path):
+  convert.convert(tuned, f'hf:{tmp_path / "hf"}')
+  config = task_config(vocab, tables, DISTILL, f'--config.teacher={tmp_path / "hf"}')
+  mine = setup.read_inputs(config, tmp_path / 'a').objective
+  theirs = teacher.taught(
+    config_lib.override(config, [f'--config.teacher={tuned}']), mine.student, trained.load(tuned)[1]
+  )
+  for part in ('classifier', 'pooler'):
+    same_bits(mine.weights[part], theirs.weights[part])
+  same_bits(mine.weights['encoder']['layer_3'], theirs.weights['encoder']['layer_3'])
+  assert dataclasses.replace(mine.teacher.model, dtype='float32') == dataclasses.replace(
+    theirs.teacher.model, dtype='float32'
+  )
+
+
+@pytest.mark.parametrize(
+  'spec, overrides, sentence',
+  [
+    (DISTILL, ['teacher='], 'every_layer=2 starts from layers of a teacher and there is none'),
+    (DISTILL, ['init_from=x'], 'every_layer=2 starts from the teacher and init_from=x from anoth'),
+    (DISTILL, ['table.labels=yes,no'], r'has other labels \(0, 1\) than this run \(yes, no'),
+    (DISTILL, ['table.labels=1|positive,0|negative'], 'give the run those of the teacher, in its'),
+    (DISTILL, ['table.multi_label=true'], 'with multi_label=False and this run has True, so their'),
+    (
+      DISTILL,
+      ['table.long_texts=hierarchical', 'task.max_length=16'],
+      'with hierarchical=False and this run has True, so their answers have not the same form',
+    ),
+    (
+      'configs/distill.py:task=pos',
+      ['tagging.labels=0,1'],
+      "was trained for 'classification' and this run is for 'tagging'; fine-tune a teacher",
+    ),
+    (DISTILL, ['distillation.soft_weight=0', 'distillation.label_weight=0'], 'nothing to learn'),
+    (DISTILL, ['tokenizer.path={other}'], 'is not the vocabulary of'),
+    (
+      DISTILL,
+      ['tokenizer.path={other}', 'distillation.every_layer=0', 'init_from={elsewhere}'],
+      'has another vocabulary than this run',
+    ),
+    ('configs/distill.py:runlocal', ['epochs=0', 'steps=2'], 'does not predict masked words'),
+  ],
+)
+def test_a_teacher_that_does_not_fit_is_refused_in_a_sentence(
+  spec, overrides, sentence, vocab, tables, tuned, tmp_path, corpus_file
+):
+  (tmp_path / 'vocab.txt').write_text(vocab.read_text().replace('winter', 'summer'))
+  if any('elsewhere' in x for x in overrides):
+    config = task_config(
+      vocab,
+      tables,
+      'configs/finetune.py:task=sst2',
+      f'--config.tokenizer.path={tmp_path / "vocab.txt"}',
+    )
+    train(config, tmp_path / 'elsewhere')
+  places = {'other': tmp_path / 'vocab.txt', 'elsewhere': tmp_path / 'elsewhere'}
+  overrides = [f'--config.{x.format(**places)}' for x in overrides]
+  with pytest.raises(InputError, match=sentence) as caught:
+    config = task_config(vocab, tables, spec, f'--config.teacher={tuned}', *overrides)
+    if 'task' not in spec:
+      config.data.train, config.data.eval = str(corpus_file), ''
+    setup.read_inputs(config, tmp_path / 'run')
+  assert '\n' not in str(caught.value) and not (tmp_path / 'run').exists()
+
+
+def test_the_stretches_of_a_teacher_begin_with_examples():
+  """It reads rows of any length then, by a table of positions that is as long as a stretch."""
+
+  def model_of(*fields):
+    rows = 'data.seq_length=64', 'teacher=W', 'model.max_position_embeddings=64'
+    config = config_lib.load(
+      'configs/finetune.py:task=sst2', [f'--config.{x}' for x in (*rows, *fields)]
+    )
+    theirs = config.model.copy_and_resolve_references()
+    theirs.update(recurrent_length=16, memory_length=16, max_position_embeddings=16)
+    return teacher._model_of(config, theirs)
+
+  for fields in ([], ['model.recurrent_length=8', 'model.memory_length=8']):
+    with pytest.raises(InputError, match='reads stretches of 16 tokens, at which the examples of'):
+      model_of(*fields)
+  assert model_of('data.examples_per_row=1').recurrent_length == 16
+  assert model_of('model.recurrent_length=32', 'model.memory_length=8').recurrent_length == 16
+
+
+def test_hidden_states_of_another_width_have_no_cosine(corpus_file, taught_from, tmp_path):
+  wide = [
+    f'--config.tokenizer.path={taught_from}/vocab.txt',
+    '--config.distillation.every_layer=0',
+    '--config.model.hidden_size=16',
+    '--config.model.vocab_size=200',
+    '--config.model.num_attention_heads=2',
+  ]
+  config = distilled(corpus_file, taught_from, *wide)
+  with pytest.raises(InputError, match='teacher are 32 wide and those of this run 16.*_weight=0'):
+    setup.read_inputs(config, tmp_path / 'run')
+  alone = ['--config.distillation.hidden_weight=0', '--config.distillation.label_weight=0']
+  config = config_lib.override(config, alone)
+  _, results = train(config, tmp_path / 'run')
+  lines = [json.loads(x) for x in (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()]
+  assert lines[-1]['soft'] == results['soft'] < 0.5 * lines[0]['soft'] and 'cosine' not in results
+
+
+@pytest.mark.slow
+def test_two_processes_learn_as_one_does(corpus_file, taught_from, student, tmp_path):
+  changes = config_lib.flatten(distilled(corpus_file, taught_from))
+  default = config_lib.flatten(config_lib.load('configs/distill.py:runlocal'))
+  given = [f'--config.{k}={v}' for k, v in changes.items() if v != default[k]]
+  arguments = '--config=configs/distill.py:runlocal', '--workdir', tmp_path / 'run', *given
+  succeeded(local(2, 2, *arguments))
+  same(logged(tmp_path / 'run'), logged(student[0]))
+
+
+SIZES = 'hidden_size=32', 'intermediate_size=64', 'vocab_size=200', 'max_position_embeddings=64'
+
+
+def test_a_preflight_counts_the_teacher(taught_from):
+  config = config_lib.load(
+    'configs/distill.py:runlocal',
+    [f'--config.teacher={taught_from}', *(f'--config.model.{x}' for x in SIZES)],
+  )
+  objective = preflight.objective_of(config)
+  given = jax.tree.leaves(step.constants_of(config, objective).given)
+  assert sum(x.size for x in given) > models.count_parameters(
+    jax.eval_shape(objective.init, jax.random.key(0))
+  )

@@ -1,0 +1,655 @@
+"""Language models of all kinds: their losses by formula, rows, bits, runs, and what they write."""
+
+import dataclasses
+import itertools
+import json
+import math
+import shutil
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import small_overrides
+from test_objectives import MASKING, MODEL
+from test_rows import text, tokenize, tokenizer  # noqa: F401 (fixtures)
+from test_train import same_bits
+
+from bert_jax import config as c
+from bert_jax import models, tokenizers
+from bert_jax.config import InputError
+from bert_jax.metrics import Mean
+from bert_jax.objectives import base
+from bert_jax.objectives.classification import Classification
+from bert_jax.objectives.language_model import LanguageModel
+from bert_jax.objectives.mlm_nsp import MlmNsp
+from bert_jax.predict import Model
+from bert_jax.predict import __main__ as predict_main
+from bert_jax.rows.corpus_rows import Rows
+from bert_jax.run import initialization
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.pretraining import language_model as language_models
+from bert_jax.tasks.pretraining import task
+from bert_jax.tasks.pretraining.generate import Generate
+from bert_jax.train import train
+
+T = 16
+LONG = dataclasses.replace(MODEL, max_position_embeddings=T)
+KINDS = ('causal', 'masked', 'hybrid', 'diffusion')
+
+
+def language_model(kind, model=LONG, **changes):
+  stages = ((0, kind),) if isinstance(kind, str) else kind
+  return LanguageModel(model, T, 0.0, MASKING, stages=stages, **changes)
+
+
+def rows(B=6, seed=0):
+  """Random tokens: two documents in each row, then padding."""
+  rng = np.random.default_rng(seed)
+  segments = np.array([[1] * 6 + [2] * 7 + [0] * 3] * (B - 1) + [[1] * T])
+  positions = np.array([[*range(6), *range(7), 0, 0, 0]] * (B - 1) + [[*range(T)]])
+  out = {'input_ids': np.where(segments, rng.integers(5, 20, (B, T)), 0)}
+  out |= {'token_type_ids': 0 * segments, 'position_ids': positions, 'segment_ids': segments}
+  return {name: jnp.asarray(x, jnp.int32) for name, x in out.items()}
+
+
+def loss_and_gradient(objective, step=0, batch=None, params=None):
+  """As a step has them: {name: Mean}, the loss, its gradient."""
+  params = params or objective.init(jax.random.key(0))
+  batch = objective.prepare(batch or rows(), jax.random.key(1), jnp.int32(step))
+
+  @jax.jit
+  def run(params, batch):
+    def loss(params):
+      terms, _ = objective.terms(params, batch, jax.random.key(2), True)
+      weights = objective.loss_weights.items()
+      return sum(w * terms[n].total / jnp.maximum(terms[n].weight, 1e-6) for n, w in weights), terms
+
+    return jax.value_and_grad(loss, has_aux=True)(params)
+
+  (loss, terms), gradient = run(params, batch)
+  return terms, loss, gradient
+
+
+def same(a, b):
+  jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+# ---- what the kinds have in common ---------------------------------------------------------------
+
+
+def test_a_hybrid_of_no_or_all_causal_rows_is_a_masked_or_causal_model_bit_for_bit():
+  bert = loss_and_gradient(MlmNsp(LONG, T, 0.0, MASKING))
+  masked = loss_and_gradient(language_model('masked'))
+  none = loss_and_gradient(language_model('hybrid', causal_share=0.0))
+  same(bert, masked)
+  same(masked, none)
+  causal = loss_and_gradient(language_model('causal'))
+  same(causal, loss_and_gradient(language_model('hybrid', causal_share=1.0)))
+  assert causal[1] != masked[1]
+
+
+def test_rows_of_a_hybrid_are_those_of_the_two_kinds():
+  """Whatever the kinds of the other rows: each row's loss is that of a batch of its kind."""
+  objective, params = language_model('hybrid'), language_model('hybrid').init(jax.random.key(0))
+  assert objective.loss_weights == {'lm': 0.5, 'mlm': 0.5}
+  batch = objective.prepare(rows(), jax.random.key(1), jnp.int32(0))
+  is_masked = np.array([0, 1, 1, 0, 1, 0])
+  run = jax.jit(lambda batch: objective.terms(params, batch, jax.random.key(2), True)[0])
+  mixed = run(batch | {'kind': jnp.asarray(is_masked)})
+  alone = {
+    kind: language_model(kind).terms(
+      params, language_model(kind).prepare(rows(), jax.random.key(1), jnp.int32(0)), None, False
+    )[0]
+    for kind in ('causal', 'masked')
+  }
+  each = [run(batch | {'kind': jnp.full(6, k)}) for k in (0, 1)]
+  for k, (kind, name) in enumerate((('causal', 'lm'), ('masked', 'mlm'))):
+    np.testing.assert_allclose(each[k][name].value, alone[kind][name].value, rtol=1e-5)
+    assert each[1 - k][name].weight == 0 and each[1 - k][name].total == 0
+    # By leaving out the weights of other rows, the loss of those that are of this kind.
+    chosen = {x: y[is_masked == k] for x, y in batch.items()}
+    few = run(chosen | {'kind': jnp.full(3, k)})
+    np.testing.assert_allclose(mixed[name].total, few[name].total, rtol=1e-5)
+    np.testing.assert_allclose(mixed[name].weight, few[name].weight)
+
+
+def test_so_many_rows_of_a_hybrid_are_causal():
+  objective, many = language_model('hybrid', causal_share=0.3), rows(2000)
+  kinds = objective.prepare(many, jax.random.key(0), jnp.int32(0))['kind']
+  assert 0.27 < np.mean(kinds == objective.kinds.index('causal')) < 0.33
+
+
+def test_kinds_change_by_step():
+  objective = language_model(((0, 'causal'), (5, 'masked'), (9, 'diffusion')))
+  params = objective.init(jax.random.key(0))
+  for step, name in ((0, 'lm'), (4, 'lm'), (5, 'mlm'), (8, 'mlm'), (9, 'bound')):
+    terms, loss, _ = loss_and_gradient(objective, step, params=params)
+    assert {x for x in ('lm', 'mlm', 'bound') if terms[x].weight} == {name}
+    one = language_model({'lm': 'causal', 'mlm': 'masked', 'bound': 'diffusion'}[name])
+    np.testing.assert_allclose(loss, loss_and_gradient(one, step, params=params)[1], rtol=1e-5)
+  # An evaluation has all of them, on all rows.
+  batch = objective.prepare(rows(), jax.random.key(1))
+  terms, _ = objective.terms(params, batch, jax.random.key(2), False)
+  assert {'lm', 'mlm', 'bound'} < terms.keys() and all(terms[x].weight for x in terms)
+
+
+# ---- causal --------------------------------------------------------------------------------------
+
+
+def test_the_causal_loss_is_that_of_each_next_token_of_its_document():
+  objective = language_model('causal')
+  params, batch = objective.init(jax.random.key(0)), rows()
+  model = dataclasses.replace(LONG, causal=True)
+  logits = base.word_logits(model, params, base.encode(model, params['encoder'], batch))
+  logs, ids, segments = jax.nn.log_softmax(logits), batch['input_ids'], batch['segment_ids']
+  expected = [
+    -logs[b, t, ids[b, t + 1]]
+    for b, t in itertools.product(range(6), range(T - 1))
+    if segments[b, t] == segments[b, t + 1] > 0
+  ]
+  terms, _ = objective.terms(params, batch, None, False)
+  assert len(expected) == 5 * (5 + 6) + 15 == terms['lm'].weight
+  np.testing.assert_allclose(terms['lm'].total, sum(expected), rtol=1e-5)
+  shares = objective.shares(jax.device_get(terms) | {'tokens': Mean(1.0, 1.0)})
+  np.testing.assert_allclose(shares['perplexity'].value, math.exp(terms['lm'].value), rtol=1e-5)
+
+
+def test_logits_of_all_tokens_are_never_there_at_once():
+  model = dataclasses.replace(MODEL, vocab_size=977, max_position_embeddings=128)
+  objective = LanguageModel(model, 128, 0.0, MASKING)
+  ids = jnp.ones((2, 128), jnp.int32)
+  batch = dict.fromkeys(('input_ids', 'token_type_ids', 'position_ids', 'segment_ids'), ids)
+  params = jax.eval_shape(objective.init, jax.random.key(0))
+  loss = lambda params: objective.terms(params, batch, jax.random.key(0), True)[0]['lm'].total
+  compiled = jax.jit(jax.grad(loss)).lower(params).compile().as_text()
+  shapes = {tuple(map(int, x.split(',') if x else ())) for x in _shapes(compiled)}
+  of_words = [x for x in shapes if 977 in x and math.prod(x) // 977 >= 64]
+  assert any(977 in x for x in shapes) and not [x for x in of_words if math.prod(x) > 64 * 977]
+
+
+def _shapes(compiled):
+  for part in compiled.split('f32[')[1:]:
+    yield part.split(']')[0]
+
+
+def test_no_row_sees_another_document_or_a_later_token():
+  """By the gradient of each target's loss, through the objective itself."""
+  objective = language_model('causal', dataclasses.replace(LONG, tie_word_embeddings=False))
+  params, batch = objective.init(jax.random.key(0)), rows(2)
+  batch = {name: x[:1] for name, x in batch.items()}
+  batch['input_ids'] = jnp.where(batch['segment_ids'] > 0, jnp.arange(4, 4 + T), 0)
+
+  def nats(table):
+    params['encoder']['embeddings']['word_embeddings']['embedding'] = table
+    hidden = objective._hidden(params, batch, batch['input_ids'], True, None)
+    labels, _ = base.next_tokens(batch)
+    return base.nats_in_chunks(LONG_UNTIED, params, hidden, labels)[0][0]
+
+  LONG_UNTIED = objective.model
+  table = params['encoder']['embeddings']['word_embeddings']['embedding']
+  depends = np.abs(jax.jacrev(nats)(table)[:13, 4:17]).max(axis=-1) > 0
+  segments = np.asarray(batch['segment_ids'])[0, :13]
+  sees = (segments[:, None] == segments) & (np.arange(13)[:, None] >= np.arange(13))
+  np.testing.assert_array_equal(depends, sees)
+
+
+# ---- diffusion -----------------------------------------------------------------------------------
+
+
+def test_the_bound_of_a_model_blind_to_its_input_is_the_unigram_entropy():
+  """Its layers mix nothing and its words are all alike, so it predicts the bias of the head."""
+  blind = dataclasses.replace(
+    MODEL,
+    mixer='bag',
+    position_embeddings='none',
+    hidden_size=4,
+    intermediate_size=4,
+    tie_word_embeddings=False,
+    vocab_size=7,
+    max_position_embeddings=64,
+    mlm_head='none',
+  )
+  objective = LanguageModel(blind, 64, 0.0, MASKING, stages=((0, 'diffusion'),))
+  params = jax.tree.map(jnp.zeros_like, objective.init(jax.random.key(0)))
+  shares = np.array([0.9, 0.1])
+  params['mlm']['bias'] = jnp.array([-1e9] * 5 + np.log(shares).tolist())
+  B, batches = 4096, 40
+  ids = 5 + (np.arange(B * 64) % 10 == 0).astype(np.int32).reshape(B, 64)
+  batch = {x: jnp.ones((B, 64), jnp.int32) for x in ('position_ids', 'segment_ids')}
+  batch |= {'input_ids': jnp.asarray(ids), 'token_type_ids': jnp.zeros((B, 64), jnp.int32)}
+
+  @jax.jit
+  def total(key):
+    def one(number):
+      prepared = objective.prepare(batch, jax.random.fold_in(key, number))
+      return objective.terms(params, prepared, None, False)[0]['bound']
+
+    sums = jax.lax.map(one, jnp.arange(batches))
+    return sums.total.sum() / sums.weight.sum()
+
+  entropy = -(shares * np.log(shares)).sum()
+  assert abs(total(jax.random.key(0)) - entropy) < 1e-3
+
+
+def test_tokens_are_masked_at_a_rate_and_weigh_its_inverse():
+  objective, many = language_model('diffusion'), rows(4000)
+  for step in (None, jnp.int32(3)):
+    out = objective.prepare(many, jax.random.key(0), step)
+    noise, hidden = np.asarray(out['noise']), np.asarray(out['noised_ids'] == 4)
+    np.testing.assert_array_equal(hidden, noise > 0)
+    assert not hidden[np.asarray(many['segment_ids']) == 0].any()
+    some = hidden.any(axis=1)
+    rates = 1 / noise.max(axis=1, where=noise > 0, initial=0)[some]
+    of_tokens = np.where(noise > 0, noise, noise.max(axis=1, keepdims=True))[some]
+    assert (of_tokens * rates[:, None]).std() < 1e-6  # one rate in each row
+    assert 0.97 < noise[:, :13].mean() < 1.03  # each token is expected to weigh 1
+    at_half = some.nonzero()[0][(rates > 0.4) & (rates < 0.6)]
+    np.testing.assert_allclose(hidden[at_half[:-1], :13].mean(), 0.5, atol=0.02)
+  # In an evaluation the rates are spread evenly.
+  noise = np.asarray(objective.prepare(many, jax.random.key(0))['noise'])
+  rates = np.sort(1 / noise[noise.any(axis=1)].max(axis=1))
+  assert len(rates) > 3000 and np.diff(rates).max() < 0.02
+  # Of a batch that is partly empty, over its rows.
+  few = {name: x.at[1000:].set(0) for name, x in many.items()}
+  noise = np.asarray(objective.prepare(few, jax.random.key(0))['noise'])
+  rates = 1 / noise[noise.any(axis=1)].max(axis=1)
+  assert rates.max() > 0.99 and not noise[1000:].any()
+
+
+# ---- rows and bits -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('packed', [1, 8])
+def test_every_token_is_the_next_one_of_another_once(text, tokenizer, packed):  # noqa: F811
+  source = Rows(text, tokenizer, kind='lm', seq_length=32, examples_per_row=packed)
+  targets, begins, ends = Counter(), 0, 0
+  for i in range(len(source)):
+    row = source[i]
+    ids, segments = row['input_ids'], row['segment_ids']
+    for segment in range(1, segments.max() + 1):
+      part = ids[segments == segment]
+      assert len(part) >= 2 and not np.isin(part[1:], [tokenizer.cls_id]).any()
+      assert not np.isin(part[:-1], [tokenizer.sep_id]).any()
+      begins, ends = begins + (part[0] == tokenizer.cls_id), ends + (part[-1] == tokenizer.sep_id)
+      targets.update(part[1:].tolist())
+      np.testing.assert_array_equal(row['position_ids'][segments == segment], range(len(part)))
+  documents = len(text.documents) - 1
+  assert begins == ends == documents == targets.pop(tokenizer.sep_id)
+  assert targets == Counter(text.piece(0, len(text))[0].tolist())
+  assert source.lengths().sum() == sum(
+    (source[i]['segment_ids'] > 0).sum() for i in range(len(source))
+  )
+
+
+def test_documents_of_every_length_are_cut_without_loss(tokenizer):  # noqa: F811
+  """From one token to some rows, so that the end comes at every place of a row."""
+  for length in range(1, 40):
+    corpus = tokenize([[' '.join(f'w{i}' for i in range(length))]], tokenizer)
+    source = Rows(corpus, tokenizer, kind='lm', seq_length=8)
+    out = []
+    for i in range(len(source)):
+      row = source[i]
+      part = row['input_ids'][row['segment_ids'] > 0]
+      assert not out or part[0] == out[-1]
+      out += part.tolist() if not out else part[1:].tolist()
+    ids = corpus.piece(0, length)[0].tolist()
+    assert out == [tokenizer.cls_id, *ids, tokenizer.sep_id]
+
+
+def test_characters_and_bytes_are_counted(tokenizer):  # noqa: F811
+  documents = [['w1 w2 é', 'w3'], ['', '  '], ['w4 猫']]
+  corpus = tokenize(documents, tokenizer)
+  assert corpus.sizes.tolist() == [[10, 11], [4, 6]]
+  assert corpus.select(np.array([False, True])).sizes.tolist() == [[4, 6]]
+
+
+def test_every_language_has_a_unigram_line_of_each_loss(tmp_path, tokenizer):  # noqa: F811
+  for name in ('en', 'de'):
+    (tmp_path / name).write_text('w1 w2 w3\nw4 w1\n\nw5 w6\n\n' * 20)
+  train, extra = f'en={tmp_path}/en,de={tmp_path}/de', 'corpus.eval_share=0.3'
+  config = c.load(
+    'configs/pretrain.py:runlocal,objective=diffusion',
+    [f'--config.{x}' for x in (f'data.train={train}', extra)],
+  )
+  record = TASKS['language_model']
+  config = record.resolve(config)
+  for source in record.sources(config, tokenizer).values():
+    levels = source.baselines
+    assert levels['bound_en'] == levels['mlm_en'] != levels['lm_en']
+    named = {x for x in record.objective(config, tokenizer).metrics if x.startswith('bound_')}
+    assert named - levels.keys() == {'bound_accuracy'}
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+
+def small(corpus_file, objective, *overrides):
+  extra = [
+    'steps=12',
+    'checkpoint.every=4',
+    'eval.every=12',
+    'model.dtype=float32',
+    'masking.max_predictions_per_seq=0',
+    'data.examples_per_row=4',
+    *overrides,
+  ]
+  arguments = small_overrides(corpus_file) + [f'--config.{x}' for x in extra]
+  return c.load(f'configs/pretrain.py:runlocal,objective={objective}', arguments)
+
+
+@pytest.fixture(scope='module')
+def runs(corpus_file, tmp_path_factory):
+  """run(objective) -> (workdir, state, metrics); each is trained once."""
+  done, folder = {}, tmp_path_factory.mktemp('runs')
+
+  def run(objective, *overrides):
+    if objective not in done:
+      workdir = folder / objective
+      done[objective] = workdir, *train(small(corpus_file, objective, *overrides), workdir)
+    return done[objective]
+
+  return run
+
+
+def test_bits_are_the_nats_of_a_text_by_its_size(runs, corpus_file):
+  workdir, _, metrics = runs('causal')
+  assert metrics['perplexity'] == pytest.approx(math.exp(metrics['lm']))
+  assert metrics['lm_below_unigram'] > -1
+  config = c.from_json((workdir / 'config.json').read_text())
+  source = TASKS['language_model'].sources(config, tokenizers.load_folder(workdir), ('eval',))[
+    'eval'
+  ]
+  targets = sum(
+    int((row['segment_ids'][1:] == row['segment_ids'][:-1])[row['segment_ids'][1:] > 0].sum())
+    for row in (source[i] for i in range(len(source)))
+  )
+  kept = source.corpus.sizes.sum(axis=0)
+  per_byte = metrics['lm'] * targets / kept[1] / math.log(2)
+  assert metrics['bits_per_byte'] == pytest.approx(per_byte, rel=1e-6)
+  assert metrics['bits_per_character'] == metrics['bits_per_byte']  # of ASCII
+  size = len(corpus_file.read_bytes())
+  assert 0.05 * size < kept[1] < 0.4 * size
+
+
+@pytest.mark.parametrize('objective', ['causal', 'hybrid', 'diffusion', 'causal_then_masked'])
+def test_resumed_it_ends_with_the_same_bits(runs, corpus_file, tmp_path, objective):
+  """As if it was killed after step 8, with the last checkpoint of step 4 or 8."""
+  workdir, state, metrics = runs(objective)
+  shutil.copytree(workdir, tmp_path / 'run')
+  shutil.rmtree(tmp_path / 'run' / 'checkpoints' / '12')
+  again, metrics_again = train(small(corpus_file, objective), tmp_path / 'run')
+  same_bits(state, again)
+  assert metrics == metrics_again
+  lines = map(json.loads, (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines())
+  assert all(np.isfinite(line.get('loss', 0)) for line in lines)
+
+
+def test_what_was_trained_one_way_starts_any_other(runs, corpus_file):
+  for source, target in itertools.permutations(KINDS, 2):
+    workdir, state, _ = runs(source, *(['steps=1'] if source == 'masked' else []))
+    config = small(corpus_file, target, f'init_from={workdir}', 'seed=3')
+    beginning = initialization.beginning_of(config, '')
+    adopted = initialization.adopt_model(config, beginning)
+    assert adopted.model.causal == (target == 'causal')
+    params = language_model(target, models.ModelConfig(**adopted.model))
+    shapes = jax.eval_shape(params.init, jax.random.key(0))
+    taken = initialization.names_taken(shapes, state.params)
+    assert len(taken) == len(jax.tree.leaves(shapes))
+
+
+def test_a_causal_model_is_fine_tuned_as_gpt_was(runs, tmp_path):
+  """Its last token is pooled, and the loss of a language model is a second term."""
+  workdir, _, _ = runs('causal')
+  lines = [f'the {a} {b}\t{a}' for a in ('river', 'market') for b in ('holds', 'meets', 'finds')]
+  (tmp_path / 'table.tsv').write_text('\n'.join(['text\tlabel', *lines * 8]) + '\n')
+  arguments = [
+    f'--config.{x}'
+    for x in (
+      f'init_from={workdir}',
+      f'data.train={tmp_path}/table.tsv',
+      f'data.eval={tmp_path}/table.tsv',
+      'table.text_column=text',
+      'table.lm_weight=0.5',
+      'epochs=40',
+      'optimizer.learning_rate=1e-2',
+      'data.seq_length=32',
+      'batch_size=2',
+      'log.tensorboard=false',
+      'model.causal=true',
+      'model.max_position_embeddings=64',
+    )
+  ]
+  config = c.load('configs/finetune.py:task=table', arguments)
+  _, metrics = train(config, tmp_path / 'run')
+  assert metrics['classification_accuracy'] > 0.9 and metrics['lm'] > 0
+  answer = Model(tmp_path / 'run').classify(['the river holds', 'the market meets'])
+  assert answer[0]['river'] > 0.5 > answer[1]['river']
+  bare = [x for x in arguments if 'causal' not in x and 'init_from' not in x]
+  with pytest.raises(InputError, match='for causal models; set model.causal=true, or it to 0'):
+    c.load('configs/finetune.py:task=table', bare)
+
+
+@pytest.mark.parametrize('source, causal', [('causal', True), ('hybrid', False)])
+def test_a_classifier_reads_as_its_model_was_trained_unless_told_otherwise(runs, source, causal):
+  workdir, _, _ = runs(source)
+  for given in ((), ('model.causal=false',), ('model.causal=true',)):
+    arguments = [f'--config.{x}' for x in (f'init_from={workdir}', 'data.seq_length=32', *given)]
+    config = c.load('configs/finetune.py:task=sst2', arguments)
+    adopted = initialization.adopt_model(
+      config, initialization.beginning_of(config, ''), [x.partition('=')[0] for x in given]
+    )
+    assert adopted.model.causal == (given[0].endswith('true') if given else causal)
+
+
+def test_the_last_token_of_each_example_is_pooled():
+  model = dataclasses.replace(LONG, causal=True)
+  objective = Classification(model, T, ('a', 'b'), examples_per_row=2)
+  params, batch = objective.init(jax.random.key(0)), rows(2)
+  batch |= {'cls_positions': jnp.array([[0, 6], [0, 0]]), 'weights': jnp.ones((2, 2))}
+  logits = objective.logits(params, batch)
+  hidden = base.encode(model, params['encoder'], batch)
+  head = models.Classifier(model, 2)
+  for b, n, last in ((0, 0, 5), (0, 1, 12), (1, 0, 15)):
+    pooled = models.Pooler(model).apply({'params': params['pooler']}, hidden[b, last][None, None])
+    expected = head.apply({'params': params['classifier']}, pooled)[0, 0]
+    np.testing.assert_allclose(logits[b, n], expected, atol=1e-6)
+
+
+# ---- what they write -----------------------------------------------------------------------------
+
+
+def test_a_causal_model_writes_on(runs):
+  model = Model(runs('causal')[0])
+  prompts = ['the river', 'the market holds the old stone', 'winter']
+  greedy = model.generate(prompts, max_tokens=6)
+  assert [x['tokens'] for x in greedy] == [6, 6, 6] or any(x['ended'] for x in greedy)
+  for prompt, answer in zip(prompts, greedy):  # alone, it is the same
+    (alone,) = model.generate([prompt], max_tokens=6)
+    assert alone['generated'] == answer['generated']
+    assert alone['log_probability'] == pytest.approx(answer['log_probability'], abs=1e-4)
+  # Scores are those of the real perplexity.
+  whole = f'{prompts[0]} {greedy[0]["generated"]}'
+  both = [model.ask('perplexity').answers([x])[0] for x in (whole, prompts[0])]
+  if both[0]['tokens'] - both[1]['tokens'] == 6:
+    difference = both[0]['log_probability'] - both[1]['log_probability']
+    assert difference == pytest.approx(greedy[0]['log_probability'], abs=1e-3)
+  drawn = [model.generate(prompts, max_tokens=6, temperature=1.0, seed=s) for s in (1, 1, 2)]
+  assert drawn[0] == drawn[1] != drawn[2]
+  twice = model.generate(['the river'] * 2, max_tokens=12, temperature=1.5)
+  assert twice[0]['generated'] != twice[1]['generated']
+  beam = model.generate(prompts, max_tokens=6, beams=3)
+  assert all(x['score'] < 0 for x in beam)
+  shown = []
+  ask = model.ask('generate', max_tokens=6)
+  ask.show = shown.append
+  ask.answers(['the river'])
+  assert ''.join(shown).strip() == greedy[0]['generated'].strip() and len(shown) > 2
+
+
+@pytest.mark.parametrize('beams', [1, 2])
+def test_what_no_text_has_is_never_written(runs, monkeypatch, beams):
+  model = Model(runs('causal')[0])
+  ask, reserved = model.ask('generate', max_tokens=6, beams=beams), model.tokenizer.reserved
+  assert set(ask.choice.never_ids) == {reserved[name] for name in ('[PAD]', '[CLS]', '[MASK]')}
+  written, answer = [], Generate._answer
+
+  def note(self, prompt, ids, new, score, ended):
+    written.append(set(new.tolist()))
+    return answer(self, prompt, ids, new, score, ended)
+
+  monkeypatch.setattr(Generate, '_answer', note)
+  ask.answers(['the river'])
+  ask = Generate(model, max_tokens=6, beams=beams)
+  ask.choice = dataclasses.replace(ask.choice, never_ids=tuple(written[0]))
+  ask.answers(['the river'])
+  assert written[1] and not written[0] & written[1]
+
+
+@pytest.mark.parametrize('objective', ['diffusion', 'causal_then_masked', 'hybrid'])
+def test_masks_are_filled_one_by_one(runs, objective):
+  model = Model(runs(objective)[0])
+  for order in ('left', 'confidence'):
+    (answer,) = model.generate(['the river'], max_tokens=5, order=order)
+    assert answer['tokens'] == 5 and not answer['ended']
+    assert len(model.tokenizer.ids_batch([answer['generated']])[0]) <= 5
+  ids = np.array([*model.tokenizer.begin_ids, *model.tokenizer.ids_batch(['the river'])[0]])
+  # From left to right, beside passes over rows with masks.
+  expected = []
+  for n in range(5):
+    row = np.array([[*ids, *expected, *[model.tokenizer.mask_id] * (5 - n)]])
+    batch = {'input_ids': row, 'token_type_ids': 0 * row, 'segment_ids': 1 + 0 * row}
+    batch['position_ids'] = np.arange(row.shape[1])[None]
+    params = model.params
+    hidden = base.encode(model.objective.model, params['encoder'], batch)
+    logits = np.array(base.word_logits(model.objective.model, params, hidden))[0, len(ids) + n]
+    logits[list(model.tokenizer.special_ids)] = -np.inf
+    expected.append(int(logits.argmax()))
+  (answer,) = model.generate(['the river'], max_tokens=5, order='left')
+  assert answer['generated'].strip() == model.tokenizer.decode(expected)
+
+
+def test_the_command_line_writes_on(runs, tmp_path, capsys):
+  lines, out = tmp_path / 'in.txt', tmp_path / 'out.jsonl'
+  lines.write_text(f'the river\n\n{"the river " * 40}\n{{"text": "winter", "id": 7}}\n')
+  main = predict_main.main
+  options = ['--model', str(runs('causal')[0]), '--task', 'generate', '--input', str(lines)]
+  options += ['--max-tokens', '4', '--temperature', '1', '--seed', '3', '--no-cache']
+  main([*options, '--output', str(out)])
+  first, empty, long, last = map(json.loads, out.read_text().splitlines())
+  model = Model(runs('causal')[0])
+  expected = model.generate(['the river'], max_tokens=4, temperature=1.0, seed=3)[0]
+  assert first['generated'] == expected['generated'] and first['text'] == 'the river'
+  assert empty['error'] == 'empty line' and 'tokens long' in long['error']
+  assert last['id'] == 7 and last['tokens'] <= 4
+  for wrong in (['--beams', '0'], ['--top-k', '99999'], ['--temperature=-1']):
+    with pytest.raises(SystemExit) as error:
+      main([*options, *wrong])
+    assert error.value.code == 2
+
+
+# ---- mistakes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  'options, sentence',
+  [
+    (dict(beams=0), 'beams is 0; use 1'),
+    (dict(temperature=-0.5), 'temperature is -0.5; use 0'),
+    (dict(top_k=10**6, temperature=1.0), 'top_k is 1000000; the vocabulary has'),
+    (dict(top_k=5), 'set temperature above 0'),
+    (dict(top_p=0.0, temperature=1.0), 'top_p is 0.0'),
+    (dict(max_tokens=0), 'max_tokens is 0'),
+    (dict(repetition_penalty=0.0), 'repetition_penalty is 0.0'),
+    (dict(beams=4, temperature=1.0), 'which draws nothing'),
+    (dict(order='left'), 'this model is causal and writes from left to right'),
+    (dict(stop=('river market',)), 'name one piece'),
+    (dict(stop='river'), "stop is 'river'; put it in []"),
+    (dict(max_tokens=2.5), 'max_tokens is 2.5; give a whole number'),
+    (dict(temperature='1'), "temperature is '1'; give a number"),
+    (dict(seed=2**70, temperature=1.0), 'use one from 0 to'),
+    (dict(length_penalty=2.0), 'which only a beam search reads'),
+    (dict(beams=2, length_penalty=float('nan')), 'length_penalty is nan'),
+  ],
+)
+def test_a_wrong_option_is_one_sentence(runs, options, sentence):
+  with pytest.raises(InputError) as error:
+    Model(runs('causal')[0]).ask('generate', **options)
+  assert sentence in str(error.value) and '\n' not in str(error.value)
+
+
+def test_what_a_model_cannot_do_is_one_sentence(runs):
+  causal, masked = Model(runs('causal')[0]), Model(runs('diffusion')[0])
+  with pytest.raises(InputError, match='this model is causal: at a .MASK. it knows nothing'):
+    causal.fill_mask(['the [MASK]'])
+  assert masked.fill_mask(['the [MASK]'])[0]
+  long = 'the river ' * 40
+  (reply,) = causal.ask('generate').replies([long])
+  assert reply[0] is None and 'the prompt is 81 tokens long, and this model reads 32' in reply[1]
+  (reply,) = masked.ask('generate', max_tokens=31).replies(['the river'])
+  assert 'with its 31 masks; cut it' in reply[1]
+  with pytest.raises(InputError, match='stop is .river.; put it in'):
+    causal.generate(['the'], stop='river')
+  with pytest.raises(InputError, match='order is .right.; use left, confidence'):
+    masked.ask('generate', order='right')
+  with pytest.raises(InputError, match='beams is 2, and masks are filled one at a time'):
+    masked.ask('generate', beams=2)
+
+
+@pytest.mark.parametrize(
+  'changes, sentence',
+  [
+    (['language_model.kind=masked'], 'set model.causal=false.'),
+    (['model.causal=false'], 'set model.causal=true.'),
+    (['language_model.kind=causal,hybrid@5', 'model.causal=false'], 'a hybrid does not change'),
+    (
+      ['language_model.kind=hybrid', 'language_model.causal_share=1', 'model.causal=false'],
+      'causal_share=1 ends with a model that is causal',
+    ),
+    (['language_model.kind=casual'], "is not understood at 'casual'; use one of"),
+    (['language_model.kind=causal,masked@0', 'model.causal=false'], 'does not begin at step 0 and'),
+    (['corpus.rows=nsp'], 'corpus.rows=nsp makes pairs'),
+    (['loss.nsp_weight=1', 'corpus.rows=sop'], 'language_model has no such term'),
+    (['model.mixer=bag', 'model.position_embeddings=none'], 'reads later tokens too'),
+  ],
+)
+def test_what_does_not_go_together_is_one_sentence(changes, sentence):
+  with pytest.raises(InputError) as error:
+    c.load('configs/pretrain.py:runlocal,objective=causal', [f'--config.{x}' for x in changes])
+  assert sentence in str(error.value) and '\n' not in str(error.value)
+
+
+def test_a_kind_a_policy_and_a_length_may_begin_at_a_share_of_the_steps():
+  ready = 'configs/ablations.py:objectives,runlocal,objective=causal_then_masked'
+  ernie = 'configs/pretrain.py:runlocal,arch=ernie'
+  for steps in (500, 1600):
+    fields = [f'--config.steps={steps}']
+    assert language_models.stages(c.load(ready, fields)) == ((0, 'causal'), (steps // 2, 'masked'))
+    policies = task.masking_stages(c.load(ernie, fields).masking.policy, steps)
+    assert [step for step, _ in policies] == [0, round(steps / 3), round(2 * steps / 3)]
+    lengths = ['--config.corpus.lengths=16,64@.25', '--config.corpus.rows=full']
+    config = c.load(ready, fields + lengths)
+    assert task.length_stages(config) == ((0, 16), (steps // 4, 64))
+  with pytest.raises(InputError, match='has a share of the steps, and steps is 0; set steps, and'):
+    c.load(ready, ['--config.steps=0', '--config.epochs=2.0'])
+
+
+@pytest.mark.parametrize('share, metric', [(0, 'mlm'), (0.5, 'lm'), (1, 'lm')])
+def test_a_hybrid_is_judged_by_a_kind_that_it_has(tokenizer, share, metric):  # noqa: F811
+  fields = [f'--config.language_model.causal_share={share}', f'--config.model.causal={share == 1}']
+  config = c.load('configs/pretrain.py:runlocal,objective=hybrid', fields)
+  record = TASKS['language_model']
+  assert record.main_metric(config) == metric
+  record.check_metrics(config, record.objective(config, tokenizer))
+
+
+@pytest.mark.parametrize('size', ['gpt1', 'gpt2', 'modern'])
+def test_shapes_are_the_published_ones(size):
+  """GPT-1: 116,534,784 parameters, GPT-2's smallest: 124,439,808 (transformers counts the same)."""
+  config = c.load(f'configs/causal_lm.py:size={size}', ['--config.model.vocab_multiple=1'])
+  model = models.ModelConfig(**config.model)
+  shapes = jax.eval_shape(LanguageModel(model, 8, 0.0, MASKING).init, jax.random.key(0))
+  count = models.count_parameters(shapes)
+  assert count == {'gpt1': 116_534_784, 'gpt2': 124_439_808}.get(size, count)
+  assert 'mlm' not in shapes

@@ -1,0 +1,534 @@
+"""Transformer-XL: its attention by formula, its memory, its rows, its runs."""
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import ROOT, run_module
+from test_objectives import MASKING, MODEL
+from test_predict_states import exported
+
+from bert_jax import config as c
+from bert_jax import evaluate, models, tokenizers
+from bert_jax.config import InputError
+from bert_jax.models import recurrence
+from bert_jax.models.relative import Relative
+from bert_jax.models.tokens import Pattern, Tokens
+from bert_jax.objectives import base
+from bert_jax.objectives.language_model import LanguageModel
+from bert_jax.predict import Model, cpu_kernels
+from bert_jax.tokenizers.byte_level import of_bytes
+from bert_jax.tools.report import __main__ as report
+from bert_jax.train import train
+from bert_jax.workdir import contents
+
+D, H, d = 16, 2, 8
+XL = dataclasses.replace(
+  MODEL,
+  hidden_size=D,
+  num_attention_heads=H,
+  intermediate_size=32,
+  num_hidden_layers=3,
+  position_embeddings='relative',
+  type_vocab_size=0,
+  attention_bias=False,
+  causal=True,
+  mlm_head='none',
+  embedding_norm=False,
+  initializer_range=0.3,
+  memory_length=64,
+  hidden_dropout_prob=0.0,
+  attention_probs_dropout_prob=0.0,
+)
+T = 8
+
+
+def stream(length, B=1, seed=0):
+  """Tokens [B, length] of one text."""
+  return np.random.default_rng(seed).integers(5, XL.vocab_size, (B, length)).astype(np.int32)
+
+
+def row_of(ids_BT, real=None):
+  """The batch of rows with these ids, of which the first `real` [B] are tokens."""
+  real = np.full(len(ids_BT), ids_BT.shape[1]) if real is None else np.asarray(real)
+  at_BT = np.tile(np.arange(ids_BT.shape[1], dtype=np.int32), (len(ids_BT), 1))
+  segments = (at_BT < real[:, None]).astype(np.int32)
+  return {
+    'input_ids': ids_BT,
+    'token_type_ids': 0 * at_BT,
+    'position_ids': at_BT,
+    'segment_ids': segments,
+  }
+
+
+def objective(model=XL, length=T, **changes):
+  return LanguageModel(model, length, 0.0, MASKING, **changes)
+
+
+def zeros(shapes):
+  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+
+# ---- attention -----------------------------------------------------------------------------------
+
+
+def by_loop(params, q_TH, k_TH, later, clamp=0):
+  """The scores of the paper, (q_i + u) k_j + (q_i + v) W r(i - j), one by one; queries are the last
+  of the keys."""
+  u, v = (np.asarray(params[x], float).reshape(H, d) for x in ('content_bias', 'position_bias'))
+  W = np.asarray(params['distance']['kernel'], float)
+  Tq, Tk = len(q_TH), len(k_TH)
+  out = np.full((H, Tq, Tk), np.nan)
+  for h in range(H):
+    for i in range(Tq):
+      for j in range(Tk):
+        distance = Tk - Tq + i - j
+        if distance < 0 and not later:
+          continue
+        if clamp:
+          distance = max(-clamp, min(clamp, distance))
+        turns = [distance / 10000 ** (2 * n / D) for n in range(D // 2)]
+        r = np.concatenate([np.sin(turns), np.cos(turns)])
+        Wr = (r @ W).reshape(H, d)[h]
+        content = (q_TH[i, h] + u[h]) @ k_TH[j, h]
+        out[h, i, j] = (content + (q_TH[i, h] + v[h]) @ Wr) / np.sqrt(d)
+  return out
+
+
+@pytest.mark.parametrize('keys', [5, 12], ids=['a row', 'with a memory'])
+@pytest.mark.parametrize('causal', [True, False], ids=['causal', 'both ways'])
+@pytest.mark.parametrize('clamp', [0, 3], ids=['', 'clamped'])
+def test_scores_are_the_four_terms(causal, keys, clamp):
+  rng, config = np.random.default_rng(0), dataclasses.replace(XL, relative_clamp=clamp)
+  q, k = (rng.normal(size=(2, n, H, d)).astype(np.float32) for n in (5, keys))
+  ids = [Tokens(jnp.ones((2, n), jnp.int32)) for n in (5, keys)]
+  pattern, module = Pattern(*ids, causal=causal), Relative(config, True)
+  params = module.init(jax.random.key(0), q, pattern)['params']
+  assert {x.shape for x in jax.tree.leaves(params)} == {(D,), (D, D)}
+  q_u, bias = module.apply({'params': params}, q, pattern)
+  scores = np.einsum('bqhd,bkhd->bhqk', q_u, k) / np.sqrt(d) + np.asarray(bias)
+  for b in range(2):
+    expected = by_loop(params, q[b], k[b], later=not causal, clamp=clamp)
+    known = ~np.isnan(expected)
+    assert known.all() != causal
+    np.testing.assert_allclose(scores[b][known], expected[known], rtol=1e-5, atol=1e-5)
+
+
+def test_scores_of_a_token_amid_a_cache_are_those_of_its_place():
+  """While text is written, each row's query has a place of its own."""
+  rng = np.random.default_rng(0)
+  q = rng.normal(size=(2, 1, H, d)).astype(np.float32)
+  places = jnp.array([[3], [6]])
+  keys = Tokens(jnp.ones((2, 9), jnp.int32), places=jnp.arange(9))
+  queries = Tokens(jnp.ones((2, 1), jnp.int32), places=places)
+  module, pattern = Relative(XL, True), Pattern(queries, keys, causal=True)
+  params = module.init(jax.random.key(0), q, pattern)['params']
+  _, bias = module.apply({'params': params}, q, pattern)
+  for b, place in enumerate((3, 6)):
+    short = Tokens(jnp.ones((1, place + 1), jnp.int32))
+    one = Pattern(Tokens(jnp.ones((1, 1), jnp.int32)), short, causal=True)
+    _, expected = module.apply({'params': params}, q[b : b + 1], one)
+    np.testing.assert_allclose(bias[b, :, :, : place + 1], expected[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('implementation', ['einsum', 'xla'])
+def test_attention_with_them_is_a_softmax_of_their_sums(implementation):
+  """The whole layer, against numpy; the bias reaches the softmax unscaled."""
+  from bert_jax.models.attention import Attention
+
+  config = dataclasses.replace(XL, attention_implementation=implementation)
+  x = np.random.default_rng(0).normal(size=(1, T, D)).astype(np.float32)
+  tokens, layer = Tokens(jnp.ones((1, T), jnp.int32), causal=True), models.Layer()
+  module = Attention(config, True)
+  params = module.init(jax.random.key(0), x, tokens, layer)['params']
+  assert not {'bias'} & {name for part in params.values() for name in part}
+  out = module.apply({'params': params}, x, tokens, layer)
+  q, k, v = (
+    np.asarray(x[0] @ params[n]['kernel']).reshape(T, H, d) for n in ('query', 'key', 'value')
+  )
+  scores = np.nan_to_num(by_loop(params['relative'], q, k, later=False), nan=-np.inf)
+  shares = np.exp(scores - scores.max(-1, keepdims=True))
+  shares /= shares.sum(-1, keepdims=True)
+  heads = np.einsum('hqk,khd->qhd', shares, v).reshape(T, D)
+  np.testing.assert_allclose(out[0], heads @ params['output']['kernel'], rtol=1e-4, atol=1e-5)
+
+
+# ---- memory --------------------------------------------------------------------------------------
+
+
+def read_on(model, params, ids_BN, real=None, length=None, size=T):
+  """Hidden states [B, N, D] of a text that is read in rows of `size` tokens, and the memory."""
+  B = len(ids_BN)
+  memory = zeros(recurrence.empty(model, B, length or model.memory_length))
+  out = []
+  for at in range(0, ids_BN.shape[1], size):
+    arrays = list(row_of(ids_BN[:, at : at + size]).values())
+    taken = jnp.full(B, arrays[0].shape[1], jnp.int32)
+    hidden, memory = recurrence.encode(model, params, arrays, memory, taken, causal=True)
+    out.append(hidden)
+  return jnp.concatenate(out, axis=1), memory
+
+
+@pytest.mark.parametrize('positions', ['relative', 'rotary', 'alibi'])
+@pytest.mark.parametrize('scan', [False, True], ids=['unrolled', 'scanned'])
+@pytest.mark.parametrize('norm', ['post', 'pre'])
+def test_rows_with_a_memory_are_one_forward_pass_over_all(positions, scan, norm):
+  """With a memory as long as the text, to 1e-5."""
+  changes = dict(position_embeddings=positions, scan_layers=scan, norm_placement=norm)
+  model = dataclasses.replace(XL, **changes, remat='full' if scan else 'none')
+  params, ids = models.init_encoder(model, jax.random.key(0)), stream(40, B=2)
+  whole = base.encode(model, params, row_of(ids))
+  rows, memory = jax.jit(lambda params: read_on(model, params, ids))(params)
+  np.testing.assert_allclose(rows, whole, rtol=1e-5, atol=1e-5)
+  np.testing.assert_array_equal(memory['segment_ids'], [[0] * 24 + [1] * 40] * 2)
+  alone = base.encode(model, params, row_of(ids[:, 32:]))
+  assert np.abs(rows[:, 32:] - alone).max() > 1e-2  # the memory matters
+
+
+def test_a_short_memory_is_a_window_of_as_many_keys():
+  """In one layer a memory of M and rows of one token see the last M + 1 tokens."""
+  model = dataclasses.replace(XL, num_hidden_layers=1, memory_length=5)
+  params, ids = models.init_encoder(model, jax.random.key(0)), stream(20)
+  rows, _ = read_on(model, params, ids, size=1)
+  windowed = dataclasses.replace(model, attention_window=6)
+  whole = base.encode(windowed, params, row_of(ids))
+  np.testing.assert_allclose(rows, whole, rtol=1e-5, atol=1e-5)
+
+
+def test_the_objective_reads_a_corpus_as_one_text():
+  """Rows of a corpus overlap by a token and end with their documents. Read with a memory they give
+  the loss of one pass over what they follow each other as, to 1e-5."""
+  rng, lanes = np.random.default_rng(1), 2
+  model = dataclasses.replace(XL, memory_length=60)
+  xl = objective(model)
+  params = xl.init(jax.random.key(0))
+  memory, losses, texts = zeros(xl.carry(lanes)), [], [[], []]
+  targets = [[], []]
+  run = jax.jit(lambda batch, memory: xl.terms(params, batch, None, False, memory))
+  for sizes in ((8, 8), (8, 3), (5, 8), (8, 0), (1, 8), (8, 8)):  # 0: an empty row
+    ids = rng.integers(5, XL.vocab_size, (lanes, T)).astype(np.int32)
+    for lane, n in enumerate(sizes):
+      texts[lane] += ids[lane, : max(0, n - 1)].tolist()
+      targets[lane] += ids[lane, 1:n].tolist()
+    terms, memory = run(row_of(ids, sizes), memory)
+    losses.append(terms['lm'])
+  total, weight = sum(x.total for x in losses), sum(x.weight for x in losses)
+  assert weight == sum(map(len, targets))
+  expected = 0
+  for text, target in zip(texts, targets):
+    ids = np.array([text], np.int32)
+    hidden = base.encode(
+      dataclasses.replace(model, memory_length=0), params['encoder'], row_of(ids)
+    )
+    logits = base.word_logits(model, params, hidden)
+    expected += float(base.label_nats(logits, jnp.array([target]))[0].sum())
+  np.testing.assert_allclose(total, expected, rtol=1e-5)
+  held = [min(60, len(text)) for text in texts]
+  assert memory['segment_ids'].sum(axis=1).tolist() == held
+
+
+def test_no_gradient_goes_through_the_memory():
+  """Neither to the row before, nor between the stretches of a row; but it goes to what is made of
+  the memory here."""
+  model = dataclasses.replace(XL, recurrent_length=T, memory_length=T)
+  params, ids = models.init_encoder(model, jax.random.key(0)), stream(2 * T)
+  batch = row_of(ids)
+
+  def last(params, batch, words):
+    return base.encode(model, params, batch)[0, T:].sum() + 0 * words
+
+  table = lambda params: params['embeddings']['word_embeddings']['embedding']
+  gradient = table(jax.grad(last)(params, batch, 0.0))
+  first = sorted(set(ids[0, :T]) - set(ids[0, T:]))
+  assert first and not np.asarray(gradient)[first].any()
+  assert np.asarray(gradient)[ids[0, T:]].any(axis=1).all()
+
+  memory = zeros(recurrence.empty(model, 1, T))
+  memory = jax.tree.map(lambda x: x + jnp.ones((), x.dtype), memory)
+  arrays, taken = list(row_of(ids[:, :T]).values()), jnp.full(1, T, jnp.int32)
+
+  def of_memory(states, params):
+    before = memory | {'states': states}
+    hidden, _ = recurrence.encode(model, params, arrays, before, taken, causal=True)
+    return (hidden**2).sum()
+
+  states, of_params = jax.grad(of_memory, (0, 1))(memory['states'], params)
+  assert not any(np.asarray(x).any() for x in jax.tree.leaves(states))
+  assert np.asarray(of_params['layer_0']['attention']['key']['kernel']).any()
+
+
+def test_a_longer_memory_in_evaluations():
+  xl = objective(eval_memory=100)
+  shape = lambda tree: {x.shape[1] for x in jax.tree.leaves(tree)}
+  assert shape(xl.carry(2)) == {64} and shape(xl.eval_carry(2)) == {100}
+  assert shape(objective().eval_carry(2)) == {64}
+  none = objective(dataclasses.replace(XL, memory_length=0))
+  assert none.carry(2) == {} == none.eval_carry(2)
+
+
+def test_stretches_of_a_row_keep_to_their_examples():
+  """Two examples in a row of three stretches: each is what it is alone, wherever stretches end."""
+  changes = dict(recurrent_length=T, memory_length=2 * T, causal=False)
+  model = dataclasses.replace(XL, **changes, position_embeddings='alibi')
+  params, ids = models.init_encoder(model, jax.random.key(0)), stream(3 * T)
+  batch = row_of(ids)
+  batch['segment_ids'] = np.array([[1] * T + [2] * (2 * T - 3) + [0] * 3], np.int32)
+  both = base.encode(model, params, batch)
+  for part in (slice(0, T), slice(T, 3 * T - 3)):
+    alone = base.encode(model, params, row_of(ids[:, part]))
+    np.testing.assert_allclose(both[:, part], alone, rtol=1e-5, atol=1e-5)
+
+
+def test_what_a_memory_costs_is_counted():
+  """FLOPs against the compiler's count of an unrolled model, to 5 %."""
+  model = dataclasses.replace(XL, hidden_size=64, intermediate_size=128, memory_length=96)
+  params, B = models.init_encoder(model, jax.random.key(0)), 3
+  memory, taken = zeros(recurrence.empty(model, B, 96)), jnp.full(B, 48, jnp.int32)
+  arrays = list(row_of(stream(48, B)).values())
+  run = jax.jit(lambda *x: recurrence.encode(model, *x, causal=True))
+  counted = run.lower(params, arrays, memory, taken).compile().cost_analysis()['flops']
+  assert models.encoder_flops(model, B, 48) == pytest.approx(counted, rel=0.05)
+
+
+# ---- bytes ---------------------------------------------------------------------------------------
+
+
+def test_bytes_are_a_vocabulary(tmp_path):
+  tokenizer = of_bytes()
+  assert tokenizer.vocab_size == 261 and tokenizer.special_ids == (0, 1, 2, 3, 4)
+  text = '  Bytes of  "ü" 漢\t[MASK] \x00 \n '
+  (ids,) = tokenizer.ids_batch([text])
+  assert len(ids) == len(text.encode()) and ids.min() > 4
+  (word,) = tokenizer.ids_batch(['word'])
+  assert len(word) == 5 and tokenizer.decode(word) == 'word'
+  assert tokenizer.decode([*word, *ids, *ids[:1]]) == f'word{text} ', 'blanks are bytes, too'
+  again = tokenizers.load(tokenizer.save(tmp_path))
+  assert again.fingerprint == tokenizer.fingerprint
+  np.testing.assert_array_equal(again.ids_batch([text])[0], ids)
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+
+def small(corpus_file, *overrides):
+  """A layer or two, 32 wide, on the bytes of 40 documents of some hundred: 20 steps of 8 x 32."""
+  fields = [
+    f'data.train={corpus_file}',
+    'corpus.eval_share=0.2',
+    'model.hidden_size=32',
+    'model.intermediate_size=64',
+    'model.memory_length=48',
+    'batch_size=8',
+    'steps=20',
+    'data.seq_length=32',
+    'eval.every=10',
+    'eval.batches=0',
+    'checkpoint.every=7',
+    'log.every=1',
+    'log.tensorboard=false',
+    'model.hidden_dropout_prob=0.1',
+    *overrides,
+  ]
+  return c.load('configs/transformer_xl.py:runlocal', [f'--config.{x}' for x in fields])
+
+
+RESUMED = """
+import json, pathlib, shutil, sys
+import jax, numpy as np
+from bert_jax import config as c
+from bert_jax.train import train
+folder = pathlib.Path(sys.argv[1])
+config = c.from_json((folder / 'config.json').read_text())
+whole, results = train(config, folder / 'run')
+for step in (14, 20):
+  shutil.rmtree(folder / 'run' / 'checkpoints' / str(step))
+resumed, again = train(config, folder / 'run')
+leaves = [jax.tree.leaves(x) for x in (whole, resumed)]
+lines = [json.loads(x) for x in (folder / 'run' / 'metrics.jsonl').read_text().splitlines()]
+print(json.dumps({
+  'same': results == again and all(np.array_equal(*map(np.asarray, x)) for x in zip(*leaves)),
+  'losses': [x['loss'] for x in lines if x['split'] == 'train'] + [results['lm']],
+  'devices': len(whole.carry['segment_ids'].sharding.device_set),
+  'full': np.asarray(whole.carry['segment_ids']).all(axis=1).tolist(),
+}))
+"""
+
+
+@pytest.fixture(scope='module')
+def on_one(corpus_file, tmp_path_factory):
+  return resumed_on(1, corpus_file, tmp_path_factory.mktemp('one'))
+
+
+def resumed_on(devices, corpus_file, folder, *overrides):
+  (folder / 'config.json').write_text(c.to_json(small(corpus_file, *overrides)))
+  (folder / 'resumed.py').write_text(RESUMED)
+  flags = f'{os.environ.get("XLA_FLAGS", "")} --xla_force_host_platform_device_count={devices}'
+  env = dict(os.environ, PYTHONPATH=str(ROOT), XLA_FLAGS=flags)
+  command = [sys.executable, folder / 'resumed.py', folder]
+  out = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600)
+  assert not out.returncode, out.stderr[-3000:]
+  return json.loads(out.stdout.splitlines()[-1])
+
+
+def test_a_run_resumes_amid_documents_with_the_same_bits(on_one):
+  assert on_one['same'] and on_one['devices'] == 1 and len(on_one['losses']) == 21
+  assert all(on_one['full'])  # the memory is a part of the state
+
+
+@pytest.mark.parametrize(
+  'devices, mesh',
+  [(2, ()), *(pytest.param(8, mesh, marks=pytest.mark.slow) for mesh in ((), (2, 2, 2)))],
+  ids=['2', '8', '2x2x2'],
+)
+def test_so_it_does_on_several_devices_to_1e_5(devices, mesh, corpus_file, on_one, tmp_path):
+  axes = [f'mesh.{name}={n}' for name, n in zip(('data', 'fsdp', 'tensor'), mesh)]
+  there = resumed_on(devices, corpus_file, tmp_path, *axes)
+  assert there['same'] and there['devices'] == devices
+  np.testing.assert_allclose(there['losses'], on_one['losses'], rtol=1e-5)
+
+
+@pytest.fixture(scope='module')
+def trained(corpus_file, tmp_path_factory):
+  """(workdir, State, metrics) of a run in bfloat16 that has learned a little. To be read."""
+  workdir = tmp_path_factory.mktemp('xl') / 'run'
+  config = small(
+    corpus_file,
+    'steps=300',
+    'optimizer.learning_rate=5e-3',
+    'optimizer.beta2=0.95',
+    'model.initializer_range=0.1',
+    'model.dtype=bfloat16',
+    'checkpoint.every=0',
+    'eval.every=0',
+    'log.every=50',
+  )
+  return workdir, *train(config, workdir)
+
+
+def test_it_is_evaluated_with_a_longer_memory_and_says_bits(trained):
+  workdir, state, metrics = trained
+  assert state.carry['states']['layer_0']['attention']['states'].dtype == jnp.bfloat16
+  assert metrics['bits_per_byte'] == metrics['bits_per_character'] < 3.5  # ASCII
+  again, longer, none = (
+    evaluate.evaluate(workdir, [f'--config.{x}'] if x else [])[0]
+    for x in ('', 'language_model.eval_memory=100', 'model.memory_length=0')
+  )
+  assert again == pytest.approx(metrics, rel=1e-6)
+  assert len({x['lm'] for x in (again, longer, none)}) == 3
+  assert abs(longer['lm'] - again['lm']) < 0.2
+  result = report.read(workdir)
+  assert result.runs[0]['evaluated_on']['lanes'] == '8 with a memory of 48'
+  assert 'language_model' in report.table(result)
+
+
+def test_bits_are_those_of_all_bytes(trained, corpus_file, caplog):
+  """The metric against the loss, summed over the held-out text, and its length."""
+  from bert_jax.tasks import TASKS
+
+  workdir, _, metrics = trained
+  config, tokenizer = contents.read_config(workdir), tokenizers.load_folder(workdir)
+  with caplog.at_level('INFO', 'bert_jax'):
+    rows = TASKS['language_model'].sources(config, tokenizer)['eval']
+  assert 'a loss per token that stays there' in caplog.text and 'MLM' not in caplog.text
+  targets = int((rows.lengths() - 1).sum())
+  (sizes,) = rows.corpus.sizes.sum(axis=0, keepdims=True)
+  assert rows.lengths().sum() > 2000 and targets == len(rows.corpus) + len(rows.corpus.sizes)
+  bits = metrics['lm'] * targets / np.log(2) / sizes[1]
+  assert metrics['bits_per_byte'] == pytest.approx(bits, rel=1e-6)
+
+
+def test_it_says_how_likely_a_text_is_and_writes(trained):
+  model = Model(trained[0])
+  assert model.limit == 32 + 48
+  likely, odd = model.perplexity(['the river crosses the old stone near', 'zq xj kw vv qq'])
+  assert likely < odd / 2
+  (one,), (other,) = (model.generate([text], max_tokens=12) for text in ('the ri', 'the ri'))
+  assert one['generated'] == other['generated'] and one['tokens'] == 12
+
+
+def test_what_it_writes_is_what_it_finds_likeliest(trained):
+  """Each token that is written with a cache, against a full forward pass."""
+  model = Model(trained[0])
+  (answer,) = model.generate(['the river'], max_tokens=10)
+  tokenizer = model.tokenizer
+  ids = [tokenizer.cls_id, *tokenizer.ids_batch(['the river'])[0]]
+  logits = jax.jit(
+    lambda batch: model.mlm_logits(model.weights, model.hidden(model.weights, batch))
+  )
+  new = []
+  for _ in range(answer['tokens']):
+    row = np.zeros((1, 32), np.int32)
+    row[0, : len(ids)] = ids
+    with cpu_kernels.dense(model._turned):
+      new.append(int(jnp.argmax(logits(row_of(row, [len(ids)]))[0, len(ids) - 1])))
+    ids.append(new[-1])
+  assert tokenizer.decode(ids) == 'the river' + answer['generated']
+
+
+def test_an_exported_program_gives_the_same_vectors(trained, tmp_path):
+  model = Model(trained[0])
+  for i, text in enumerate(('the ri', 'the river crosses the old stone near')):
+    _, found = exported(model, 'embed', tmp_path / str(i), text)
+    np.testing.assert_allclose(found['embedding'], model.embed([text])[0], atol=1e-5)
+
+
+def test_hugging_face_has_no_class_for_it(trained, tmp_path):
+  out = run_module(
+    'bert_jax.tools.convert', '--from', trained[0], '--to', f'hf:{tmp_path / "out"}', check=False
+  )
+  assert out.returncode and 'no longer ships Transformer-XL' in out.stderr
+  assert out.stderr.splitlines()[-1].startswith('error: ') and not (tmp_path / 'out').exists()
+
+
+# ---- mistakes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  'changes, sentence',
+  [
+    ('optimizer.accumulation=2', 'optimizer.accumulation=2 splits the rows that it belongs to'),
+    ('data.examples_per_row=4', 'packs several texts into one; set it to 1'),
+    ('corpus.rows=full', 'rows of corpus.rows=full do not follow each other; set it to lm'),
+    ('model.position_embeddings=learned', 'learned counts from the beginning of a row'),
+    ('language_model.kind=masked model.causal=false', 'set language_model.kind=causal'),
+    (
+      'model.attention_implementation=splash model.position_embeddings=none data.seq_length=128',
+      'splash knows the order of tokens in a row only',
+    ),
+    ('model.attention_implementation=splash data.seq_length=128', 'cannot add a bias'),
+    ('model.share_layers=true', 'this model has one copy of its layers'),
+    ('model.mixer=bag model.position_embeddings=none', 'this model has no attention'),
+    ('model.recurrent_length=8', 'and this objective is language_model; set it to 0'),
+    ('model.memory_length=0 language_model.eval_memory=9', 'is for a model with a memory'),
+    ('model.position_embeddings=rotary model.relative_clamp=9', 'is for model.position_emb'),
+    ('tokenizer.do_lower_case=true', 'tokenizer.kind=bytes keeps capitals'),
+    ('model.vocab_size=300', 'set --config.model.vocab_size=261'),
+    ('loss.nsp_weight=1', 'loss.nsp_weight is 1.0, and language_model has no such term; set it to'),
+    ('corpus.eval_share=1e-12', 'data has 0 documents and needs 1; give more text, separate'),
+  ],
+)
+def test_what_does_not_go_with_a_memory_is_a_sentence(changes, sentence, corpus_file, tmp_path):
+  with pytest.raises(InputError, match=re.escape(sentence)) as caught:
+    train(small(corpus_file, *changes.split()), tmp_path / 'run')
+  assert '\n' not in str(caught.value) and not (tmp_path / 'run').exists()
+
+
+def test_other_objectives_have_no_memory():
+  for spec, changes, sentence in (
+    ('configs/pretrain.py', ['model.memory_length=8'], 'is for objective=language_model'),
+    ('configs/finetune.py', ['model.recurrent_length=8'], 'know nothing of each other'),
+    (
+      'configs/finetune.py:task=squad',
+      ['model.recurrent_length=64', 'model.memory_length=64'],
+      'reads the long texts of classification and choice in stretches, and this objective is qa',
+    ),
+  ):
+    with pytest.raises(InputError, match=sentence):
+      c.load(spec, [f'--config.{x}' for x in changes])

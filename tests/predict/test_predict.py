@@ -1,0 +1,481 @@
+"""A model is asked, in Python and on the command line: every task, bad input, streams, shapes."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+from conftest import ROOT
+from released import to_tensors
+from scipy.special import softmax
+from small_tables import WORDS, load
+
+import bert_jax
+from bert_jax import config as c
+from bert_jax.config import InputError
+from bert_jax.predict import Model, __main__, lines, packed_rows
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.ask import RecordProblems
+from bert_jax.tasks.tagging.ask import words
+from bert_jax.workdir import trained
+
+# Of a config.json.
+FIELDS = (
+  'vocab_size',
+  'hidden_size',
+  'num_hidden_layers',
+  'num_attention_heads',
+  'layer_norm_eps',
+  'intermediate_size',
+  'max_position_embeddings',
+  'type_vocab_size',
+  'hidden_act',
+)
+
+
+def random_model(config, tokenizer, seed=0):
+  """A Model with weights large enough for answers that differ."""
+  objective = TASKS[config.objective].objective(config, tokenizer)
+  shapes = jax.eval_shape(objective.init, jax.random.key(0))
+  rng = np.random.default_rng(seed)
+  params = jax.tree.map(lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32), shapes)
+  return Model(trained.Trained(config, tokenizer, params, 0))
+
+
+@pytest.fixture(scope='module')
+def make(vocab, tokenizer):
+  """A random Model of configs/finetune.py:task=NAME, of few words."""
+
+  @functools.cache
+  def make(task, *overrides):
+    config = load(
+      vocab,
+      f'configs/finetune.py:task={task}',
+      '--config.data.train=none',
+      *overrides,
+      '--config.data.seq_length=64',
+      '--config.model.max_position_embeddings=64',
+      '--config.model.num_hidden_layers=1',
+    )
+    return random_model(config, tokenizer)
+
+  return make
+
+
+@pytest.fixture(scope='module')
+def pretrained_model(vocab, tokenizer):
+  return random_model(load_pretrain(vocab, 1), tokenizer)
+
+
+@pytest.fixture(scope='module')
+def folder(pretrained_model, tmp_path_factory):
+  """pretrained_model as a Hugging Face folder."""
+  folder, model = tmp_path_factory.mktemp('model'), pretrained_model.objective.model
+  tensors = to_tensors(pretrained_model.params, model)
+  safetensors.numpy.save_file(tensors, folder / 'model.safetensors')
+  settings = {name: getattr(model, name) for name in FIELDS}
+  (folder / 'config.json').write_text(json.dumps(settings | {'model_type': 'bert'}))
+  pretrained_model.tokenizer.save(folder)
+  return folder
+
+
+def load_pretrain(vocab, layers):
+  return c.load(
+    'configs/pretrain.py:runlocal',
+    [
+      f'--config.tokenizer.path={vocab}',
+      f'--config.model.vocab_size={len(WORDS) + 5}',
+      '--config.model.hidden_size=16',
+      '--config.model.intermediate_size=32',
+      f'--config.model.num_hidden_layers={layers}',
+      '--config.model.max_position_embeddings=64',
+      '--config.data.seq_length=32',
+    ],
+  )
+
+
+def sentences(number, seed=0, most=30):
+  rng = np.random.default_rng(seed)
+  return [' '.join(rng.choice(WORDS, rng.integers(1, most))) for _ in range(number)]
+
+
+def as_lines(ask, texts):
+  """What the command line says of lines."""
+  return [
+    answer | ({'error': error} if error else {})
+    for answer, error in __main__.answered(ask, map(str.encode, texts), Counter())
+  ]
+
+
+# -------------------------------------------------------------------------------------------------
+# The tasks
+# -------------------------------------------------------------------------------------------------
+
+
+def test_packed_answers_are_those_of_each_text_alone(pretrained_model, make):
+  texts = sentences(40, most=14)  # alone in rows of 16 tokens
+  together = pretrained_model.embed(texts)
+  alone = np.concatenate([pretrained_model.embed([text]) for text in texts])
+  np.testing.assert_allclose(together, alone, atol=2e-6)
+  classifier = make('sst2')
+  for text, shares in zip(texts[:10], classifier.classify(texts)):
+    assert shares == pytest.approx(classifier.classify([text])[0], abs=1e-5)
+
+
+def test_embeddings_are_means_of_the_last_hidden_states(pretrained_model):
+  texts = sentences(5, most=14)
+  first = pretrained_model.embed(texts, pooling='cls', normalize=False)
+  for text, mean, cls in zip(texts, pretrained_model.embed(texts), first):
+    (found,) = pretrained_model.states([text])
+    expected = found.hidden[-1].mean(axis=0)
+    np.testing.assert_allclose(mean, expected / np.linalg.norm(expected), atol=1e-5)
+    np.testing.assert_allclose(cls, found.hidden[-1][0], atol=1e-5)
+
+
+def test_the_last_states_are_what_heads_read(vocab, tokenizer):
+  """With pre-LN, behind the norm that stands after the last block."""
+  config = load_pretrain(vocab, 1)
+  config.model.norm_placement = 'pre'
+  model = random_model(config, tokenizer)
+  (found,) = model.states(['old river'])
+  assert found.hidden.shape == (2, 4, 16)
+  expected = found.hidden[-1].mean(axis=0)
+  (vector,) = model.embed(['old river'], normalize=False)
+  np.testing.assert_allclose(vector, expected, atol=1e-5)
+
+
+def test_a_long_text_is_embedded_in_windows_weighted_by_tokens(pretrained_model):
+  model, words = pretrained_model, sentences(1, most=30)[0].split() * 3
+  words = (words * 9)[:70]  # limit 32: windows of 30 words begin at 0, 15, 30, 45
+  model.counts.clear()
+  (whole,) = model.embed([' '.join(words)])
+  parts = [words[at : at + 30] for at in (0, 15, 30, 45)]
+  states = [state.hidden[-1] for state in model.states([' '.join(part) for part in parts])]
+  expected = np.mean(np.concatenate(states), axis=0)
+  expected /= np.linalg.norm(expected)
+  np.testing.assert_allclose(whole, expected, atol=1e-5)
+  assert model.counts == {'texts in windows (longer than 32 tokens)': 1}
+
+
+def test_fill_mask_reads_a_long_text_around_each_mask(pretrained_model):
+  """As if its window was the text: of those that overlap by half the one it is deepest in."""
+  model = pretrained_model
+  words = sentences(1, most=30, seed=3)[0].split()
+  words = (words * 40)[:200]
+  words[5] = words[26] = words[150] = '[MASK]'
+  (masks,) = model.fill_mask([' '.join(words)], top_k=3)
+  assert len(masks) == 3
+  # Windows of 30 pieces begin at 0, 15, .. 135, 150, 165, 170. The second mask is in the first two,
+  # 3 pieces from the end of the one and 11 from the beginning of the other.
+  alone = model.fill_mask([' '.join(words[a : a + 30]) for a in (15, 135)], top_k=3)
+  alone = [[model.fill_mask([' '.join(words[:30])], top_k=3)[0][0]], *alone]
+  for found, (expected,) in zip(masks, alone):
+    assert [piece for piece, _ in found] == [piece for piece, _ in expected]
+    np.testing.assert_allclose([x for _, x in found], [x for _, x in expected], rtol=1e-4)
+
+
+def test_perplexity_is_that_of_each_token_masked_in_turn(pretrained_model):
+  model, words = pretrained_model, ['old', 'river', 'new', 'garden']
+  logs = []
+  for k, word in enumerate(words):
+    masked = ' '.join(words[:k] + ['[MASK]'] + words[k + 1 :])
+    logs.append(np.log(dict(model.fill_mask([masked], top_k=99)[0][0])[word]))
+  found = model.perplexity([' '.join(words), 'river'])
+  assert found[0] == pytest.approx(np.exp(-np.mean(logs)), rel=1e-4)
+  assert len(found) == 2 and found[1] > 1
+
+
+def test_next_sentence_is_the_head_of_pretraining(pretrained_model):
+  model = pretrained_model
+  found = model.next_sentence([('old river', 'new garden'), ('good', 'bad')])
+  (inside,) = model.states([('old river', 'new garden')])
+  params = model.params
+  pooled = np.tanh(
+    inside.hidden[-1][0] @ params['pooler']['dense']['kernel'] + params['pooler']['dense']['bias']
+  )
+  logits = pooled @ params['nsp']['dense']['kernel'] + params['nsp']['dense']['bias']
+  assert found[0] == pytest.approx(1 / (1 + np.exp(logits[1] - logits[0])), abs=1e-5)
+
+
+def test_sentence_order_is_asked_by_its_own_names(vocab, tokenizer):
+  """Label 0 is of a pair in order, as rows=sop has it; expected: the head on its pooled [CLS]."""
+  config = load_pretrain(vocab, 1)
+  config.corpus.rows = 'sop'
+  model = random_model(config, tokenizer)
+  pair = ('old river', 'new garden')
+  (inside,) = model.states([pair])
+  pooler, head = model.params['pooler']['dense'], model.params['nsp']['dense']
+  logits = np.tanh(inside.hidden[-1][0] @ pooler['kernel'] + pooler['bias']) @ head['kernel']
+  in_order, swapped = softmax(logits + head['bias'])
+  (answer,) = as_lines(model.ask('next-sentence'), ['\t'.join(pair)])
+  assert answer['probabilities'] == pytest.approx({'in order': in_order, 'swapped': swapped})
+  assert answer['label'] == ('in order' if in_order > swapped else 'swapped')
+  assert model.next_sentence([pair]) == [pytest.approx(in_order)]
+
+
+def test_classify_says_what_it_reads(make):
+  pairs = make('mrpc')
+  (answer,) = as_lines(pairs.ask('pair'), ['old river\tnew garden'])
+  assert answer['text'] == 'old river' and answer['pair'] == 'new garden'
+  assert answer['label'] in ('0', '1') and sum(answer['probabilities'].values()) == pytest.approx(1)
+  same = as_lines(pairs.ask('classify'), [json.dumps({'text': 'old river', 'pair': 'new garden'})])
+  assert same == [answer]
+  assert 'reads pairs and got 1' in as_lines(pairs.ask('pair'), ['old river'])[0]['error']
+  single = make('sst2')
+  (released,) = as_lines(single.ask('classify'), ['old river\tnew garden'])
+  assert 'if it does, use --task pair' in released['error']
+  assert 'reads single texts and got 3' in as_lines(single.ask('classify'), ['a\tb\tc'])[0]['error']
+  (released,) = as_lines(single.ask('pair'), ['old river\tnew garden'])
+  assert released['pair'] == 'new garden'
+  (number,) = as_lines(make('stsb').ask('pair'), ['old river\tnew garden'])
+  assert isinstance(number['value'], float)
+
+
+def test_entities_lie_in_the_text_as_given(make):
+  labels = "--config.tagging.labels=('B-PER','I-PER','O')"
+  model = make('ner', labels, '--config.data.examples_per_row=4')
+  texts = ['  old River, (garden) "letter".', '老 new 市場 bad', ' '.join(WORDS * 30)]
+  found = model.tag(texts)
+  assert any(answer['entities'] for answer in found)
+  for text, answer in zip(texts, found):
+    assert answer['text'] == text
+    for entity in answer['entities']:
+      assert text[entity['start'] : entity['end']] == entity['text'] == entity['text'].strip()
+      assert entity['type'] == 'PER' and 0 < entity['probability'] <= 1
+  assert model.counts['sentences in windows (longer than 64 tokens)'] == 1
+  spans = words(texts[0])
+  assert [texts[0][a:b] for a, b in spans] == [
+    'old',
+    'River',
+    ',',
+    '(',
+    'garden',
+    ')',
+    '"',
+    'letter',
+    '"',
+    '.',
+  ]
+  assert [a for a, _ in words('老 new 市場')] == [0, 2, 6, 7]
+  tokens = model.tag([['old', 'river']])[0]
+  assert tokens['tokens'] == ['old', 'river']
+  (both,) = as_lines(model.ask('tag'), [' {"text": "old", "tokens": ["old"]}'])
+  assert "'text' and 'tokens' are both there" in both['error']
+
+
+def test_an_entity_is_as_sure_as_its_least_sure_token(make):
+  ask = make('ner', "--config.tagging.labels=('B-PER','I-PER','O')").ask('tag')
+  answer = {'tokens': ['a', 'old', 'River', '!', 'new'], 'text': ('a old  River! new',)}
+  answer['prediction'] = ['O', 'B-PER', 'I-PER', 'I-PER', 'B-PER']
+  answer['probability'] = [0.3, 0.9, 0.5, 0.7, 0.8]
+  assert ask.shown(answer)['entities'] == [
+    {
+      'type': 'PER',
+      'text': 'old  River!',
+      'start': 2,
+      'end': 13,
+      'tokens': [1, 4],
+      'probability': 0.5,
+    },
+    {'type': 'PER', 'text': 'new', 'start': 14, 'end': 17, 'tokens': [4, 5], 'probability': 0.8},
+  ]
+
+
+def test_tags_without_entities_come_with_each_token(make):
+  model = make('pos', "--config.tagging.labels=('NOUN','VERB')")
+  (found,) = model.tag(['old river.'])
+  assert found['tokens'] == ['old', 'river', '.'] and len(found['tags']) == 3
+  assert found['offsets'] == [[0, 3], [4, 9], [9, 10]]
+
+
+def test_answers_lie_in_the_context_as_given(make):
+  model = make('squad', '--config.qa.max_query_length=8', '--config.qa.doc_stride=16')
+  context = '  Old RIVER, ' + ' '.join(WORDS * 20)
+  (short, long) = model.answer(
+    [('good market', 'the old, RIVER'), ('good market', context)], top_k=3
+  )
+  for answer, own in ((short, 'the old, RIVER'), (long, context)):
+    assert answer['answer'] == answer['nbest'][0]['text']
+    assert 1 <= len(answer['nbest']) <= 3
+    for entry in answer['nbest']:
+      assert own[entry['start'] : entry['end']] == entry['text'] != ''
+
+
+def test_a_question_may_have_any_number_of_choices(make):
+  model = make('copa')
+  question = ('old river', 'new?', 'good', 'bad')
+  two, three = model.choose([question, (*question, 'market')])
+  assert len(two['probabilities']) == 2 and len(three['probabilities']) == 3
+  odds = [np.log(own['probabilities'][0] / own['probabilities'][1]) for own in (two, three)]
+  assert odds[0] == pytest.approx(odds[1], abs=1e-4)  # a third choice takes from both alike
+  assert two['prediction_text'] == question[2 + two['prediction']]
+  record = {'context': 'old river', 'question': 'new?', 'choices': ['good', 'bad'], 'id': 'q7'}
+  from_json, from_tabs = as_lines(model.ask('choose'), [json.dumps(record), '\t'.join(question)])
+  assert from_json.pop('id') == 'q7' and from_json == from_tabs
+
+
+def test_coreference_finds_its_names(make):
+  model = make('gap')
+  record = {
+    'text': 'old river and new river: good',
+    'pronoun': 'good',
+    'a': 'old river',
+    'b': 'river',
+    'b-offset': 18,
+  }
+  (answer,) = model.coreference([record])
+  assert answer['candidates'] == ['old river', 'river'] and answer['pronoun'] == 'good'
+  assert set(answer['probabilities']) == {'A', 'B', 'neither'}
+  gap = {
+    'Text' if k == 'text' else k.title().replace('Offset', 'offset'): v for k, v in record.items()
+  }
+  assert model.coreference([gap]) == [answer]
+  lines = [dict(record, **{'b-offset': 17}), dict(record, a='market')]
+  wrong = as_lines(model.ask('coreference'), map(json.dumps, lines))
+  assert "'river' is 2 times in the text, and not at b-offset 17" in wrong[0]['error']
+  assert "a 'market' is not in the text" in wrong[1]['error']
+
+
+# -------------------------------------------------------------------------------------------------
+# Lines in, lines out
+# -------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_answered_says_why_in_its_place(pretrained_model):
+  ask = pretrained_model.ask('fill-mask', top_k=2)
+  lines = [
+    'old [MASK]',
+    '',
+    '{"text": ',
+    '{"txt": "[MASK]"}',
+    '{"text": 3}',
+    'old river',
+    '{"text": "new [MASK]", "id": 9}',
+    '[MASK] ' + '\u16a0\u16a1 ' * 3,
+  ]
+  found = as_lines(ask, lines)
+  assert [answer.get('error', '')[:24] for answer in found] == [
+    '',
+    'empty line',
+    'what begins with { is no',
+    "the record has no 'text'",
+    "'text' is no text; write",
+    'no [MASK] in the text',
+    '',
+    '',
+  ]
+  assert len(found[0]['masks'][0]) == 2 and found[6]['id'] == 9
+  assert pretrained_model.counts['pieces that are not in the vocabulary ([UNK])'] == 3
+
+
+def test_a_line_of_100_000_characters_is_answered(pretrained_model, make):
+  long = (' '.join(WORDS) * 2000)[:100_000]
+  assert len(as_lines(pretrained_model.ask('embed'), [long])[0]['embedding']) == 16
+  classifier = make('sst2')
+  assert 'label' in as_lines(classifier.ask('classify'), [long])[0]
+  assert classifier.counts['examples cut (longer than 64 tokens)']
+  tagger = make('ner', "--config.tagging.labels=('B-PER','I-PER','O')")
+  last = tagger.tag([long])[0]['entities'][-1]
+  assert long[last['start'] : last['end']] == last['text'] and last['end'] > 90_000
+
+
+def test_a_few_shapes_hold_everything(pretrained_model):
+  ask = pretrained_model.ask('embed')
+  texts = sentences(300, most=31)
+  shapes = {
+    (len(batch), len(batch[0]['input_ids']))
+    for count in (1, 2, 3, 17, 100, 300)
+    for batch in packed_rows.batches(ask.examples(texts[:count], RecordProblems()))
+  }
+  assert len(shapes) <= 6, shapes
+  batches = list(packed_rows.batches(ask.examples(texts, RecordProblems())))
+  tokens = sum((row['segment_ids'] > 0).sum() for batch in batches for row in batch)
+  assert tokens > 0.85 * sum(row['segment_ids'].size for batch in batches for row in batch)
+  seen = sorted(n for batch in batches for row in batch for n in row['example_ids'] if n)
+  assert seen == list(range(1, 301))
+
+
+def test_lines_are_answered_while_the_pipe_is_open(folder):
+  """An interactive line gets its answer at once; the command as people run it."""
+  env = dict(os.environ, PYTHONPATH=str(ROOT), JAX_PLATFORMS='cpu')
+  command = [sys.executable, '-m', 'bert_jax.predict', '--model', str(folder), '--top-k', '2']
+  with subprocess.Popen(
+    command,
+    cwd=ROOT,
+    env=env,
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  ) as run:
+    for text in ('the [MASK] river', 'no mask'):
+      run.stdin.write(text + '\n')
+      run.stdin.flush()
+      answer = json.loads(run.stdout.readline())  # before the next line is written
+      assert ('masks' in answer) == ('MASK' in text)
+    run.stdin.close()
+    assert run.stdout.read() == '' and run.wait() == 0
+    assert '1 of 2 lines have no answer' in run.stderr.read()
+
+
+def test_files_in_and_out(folder, tmp_path, capsys):
+  (tmp_path / 'in.txt').write_text('old river\n\nnew market\n')
+  common = [
+    '--model',
+    str(folder),
+    '--task',
+    'embed',
+    '--input',
+    str(tmp_path / 'in.txt'),
+    '--no-cache',
+  ]
+  __main__.main([*common, '--output', str(tmp_path / 'out.npy')])
+  vectors = np.load(tmp_path / 'out.npy')
+  assert vectors.shape == (3, 16) and np.isnan(vectors[1]).all()
+  assert 'the first of them is line 2: empty line' in capsys.readouterr().err
+  expected = bert_jax.load(folder).embed(['old river', 'new market'])
+  np.testing.assert_allclose(vectors[[0, 2]], expected, atol=1e-6)
+  __main__.main([*common, '--output', str(tmp_path / 'out.jsonl')])
+  found = [json.loads(line) for line in (tmp_path / 'out.jsonl').read_text().splitlines()]
+  assert found[1] == {'line': 2, 'error': 'empty line'}
+  np.testing.assert_allclose(found[2]['embedding'], expected[1], atol=1e-6)
+  for arguments, said in (
+    (['--strict'], 'line 2: empty line'),
+    (['--task', 'tag'], "trained for 'mlm_nsp' and has no head for 'tag'"),
+    (['--pooling', 'max'], 'use one of mean, cls'),
+  ):
+    with pytest.raises(SystemExit) as stopped:
+      __main__.main(common + arguments)
+    assert stopped.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_lines_come_as_they_are_there():
+  reads, writes = os.pipe()
+  with open(reads, 'rb') as stream:
+    chunks = lines.as_they_come(stream)
+    os.write(writes, b'one\ntwo\r\n')
+    assert next(chunks) == [b'one\n', b'two\r\n']
+    os.write(writes, '\u00e4\n\nbad \xff\n'.encode('latin1') + b'end')
+    time.sleep(0.1)
+    os.close(writes)
+    assert next(chunks) == [b'\xe4\n', b'\n', b'bad \xff\n', b'end']
+    assert list(chunks) == []
+
+
+def test_load_stays_light():
+  code = 'import sys, bert_jax; bert_jax.load; print("jax" in sys.modules)'
+  out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+  assert out.stdout == 'False\n'
+
+
+@pytest.mark.parametrize('asked', ['a text', None, 3, {'text': 'a'}, [None], [3], [b'x']])
+def test_what_is_no_list_of_texts_is_told(pretrained_model, asked):
+  with pytest.raises(InputError, match=r'takes a list of texts|is no text'):
+    pretrained_model.embed(asked)

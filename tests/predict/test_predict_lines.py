@@ -1,0 +1,460 @@
+"""What people send to `python -m bert_jax.predict`: damaged, odd and large lines, each answered."""
+
+import functools
+import io
+import json
+import os
+import sys
+import types
+from collections import Counter
+
+import jax
+import numpy as np
+import pytest
+from scipy.special import softmax
+from small_tables import WORDS
+from test_predict import (  # noqa: F401
+  as_lines,
+  folder,
+  load_pretrain,
+  make,
+  pretrained_model,
+  random_model,
+  sentences,
+)
+
+from bert_jax import config as c
+from bert_jax.config import InputError
+from bert_jax.convert.sentence_transformers import Vector
+from bert_jax.predict import Model, __main__, export, lines, packed_rows
+from bert_jax.tasks.ask import UNREAD, RecordProblems
+from bert_jax.tasks.pretraining import ask as masked_words
+from bert_jax.workdir import trained
+
+
+def command(model, tmp_path, lines, *arguments):
+  """The answers to a file of these bytes."""
+  (tmp_path / 'in.txt').write_bytes(lines)
+  __main__.main(
+    [
+      '--model',
+      str(model),
+      '--input',
+      str(tmp_path / 'in.txt'),
+      '--no-cache',
+      '--output',
+      str(tmp_path / 'out.jsonl'),
+      *arguments,
+    ]
+  )
+  return [json.loads(line) for line in (tmp_path / 'out.jsonl').read_text().splitlines()]
+
+
+def test_damaged_lines_are_answered_and_counted(folder, tmp_path, capsys):  # noqa: F811
+  lines = (
+    b'\xef\xbb\xbfold [MASK]\n'  # a byte order mark
+    b'old \0 [MASK]\n'
+    b'old \xff [MASK]\r\n'
+    b'{"text": "old \\ud83d [MASK]", "id": "\\ud83d"}\n'
+    b'{"text": "old [MASK]", "id": ' + b'[' * 100_000 + b'\n'
+    b'{"text": "old [MASK]", "id": [[1]]}\n'
+    b'{"text": "old [MASK]", "id": 0.123456789}\n'
+  )
+  found = command(folder, tmp_path, lines, '--task', 'fill-mask')
+  assert found[0]['text'] == 'old [MASK]'
+  assert found[1]['line'] == 2 and 'NUL byte' in found[1]['error']
+  assert found[2]['text'] == 'old \ufffd [MASK]'
+  assert found[3]['text'] == 'old \ufffd [MASK]' and found[3]['id'] == '\ufffd'
+  assert 'nested too deeply' in found[4]['error']
+  assert "'id' is no text or number" in found[5]['error']
+  assert found[6]['id'] == 0.123456789
+  assert 'not valid UTF-8 (bad bytes became U+FFFD): 2' in capsys.readouterr().err
+
+
+def test_no_line_at_all_is_said(folder, monkeypatch, capsys):  # noqa: F811
+  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'')))
+  __main__.main(['--model', str(folder), '--task', 'fill-mask', '--no-cache'])
+  assert 'there is no line in stdin: nothing is answered' in capsys.readouterr().err
+
+
+def test_the_input_is_never_overwritten(folder, tmp_path, capsys):  # noqa: F811
+  (tmp_path / 'in.txt').write_text('old river\n')
+  (tmp_path / 'same.npy').symlink_to('in.txt')
+  for name in ('in.txt', 'same.npy'):
+    with pytest.raises(SystemExit):
+      __main__.main(
+        [
+          '--model',
+          str(folder),
+          '--task',
+          'embed',
+          '--no-cache',
+          '--input',
+          str(tmp_path / 'in.txt'),
+          '--output',
+          str(tmp_path / name),
+        ]
+      )
+    assert 'is --input too' in capsys.readouterr().err
+    assert (tmp_path / 'in.txt').read_text() == 'old river\n'
+
+
+@pytest.mark.parametrize(
+  'arguments, said',
+  [
+    (
+      ['--task', 'classify', '--top-k', '3'],
+      '--top-k says nothing to --task classify, only to fill',
+    ),
+    (['--task', 'tag', '--pooling', 'cls'], '--pooling says nothing to --task tag, only to embed'),
+    (
+      ['--task', 'embed', '--layer', '0'],
+      '--layer says nothing to --task embed, only to attention',
+    ),
+    (['--task', 'attention', '--head', '0'], 'add --picture FILE.png'),
+    (
+      ['--task', 'embed', '--no-normalize', '--export', 'X'],
+      '--no-normalize says nothing to --exp',
+    ),
+    (['--task', 'embed', '--strict', '--export', 'X'], '--export answers no lines'),
+    (['--task', 'tag', '--output', 'x.npy'], 'only embed writes .npy'),
+    (['--task', 'tagg'], "task 'tagg' is not known; use one of"),
+    (['--input', 'dev.conll'], '--config.data.eval=dev.conll tags and scores it'),
+    (['--task', 'fill-mask', '--top-k', '0'], 'ask for 1 candidate or more'),
+    (['--output', 'none/x'], '--output none/x cannot be written'),
+    (['--input', 'none.txt'], 'none.txt cannot be read'),
+    (['--input', 'none.csv', '--columns', 'a'], 'none.csv does not exist'),
+    (['--columns', 'text'], '--columns names those of a table; name its file with --input'),
+  ],
+)
+def test_a_mistaken_argument_is_told_before_anything_is_loaded(arguments, said, capsys):
+  with pytest.raises(SystemExit) as stopped:
+    __main__.main(['--model', 'no model', *arguments])
+  assert stopped.value.code == 2
+  (error,) = capsys.readouterr().err.splitlines()
+  assert said in error
+
+
+def test_one_of_several_processes_answers_nothing(monkeypatch, capsys):
+  monkeypatch.setenv('SLURM_STEP_NUM_TASKS', '2')
+  with pytest.raises(SystemExit):
+    __main__.main(['--model', 'no model'])
+  assert 'bert_jax.predict runs in one process' in capsys.readouterr().err
+
+
+def test_arguments_of_another_task_than_the_models_own_are_told(folder, capsys):  # noqa: F811
+  for arguments, said in (
+    (['--pooling', 'cls'], '--pooling says nothing to --task fill-mask'),
+    (['--output', 'x.npy'], 'only embed writes .npy'),
+  ):
+    with pytest.raises(SystemExit):
+      __main__.main(['--model', str(folder), '--no-cache', *arguments])
+    assert said in capsys.readouterr().err
+
+
+def test_a_mistake_leaves_the_output_as_it_was(folder, tmp_path, capsys):  # noqa: F811
+  (tmp_path / 'out.jsonl').write_text('earlier')
+  (tmp_path / 'wide.txt').write_text('old river', encoding='utf-16')
+  for name, task in (('none.txt', 'embed'), ('wide.txt', 'embed'), ('in.txt', 'tag')):
+    (tmp_path / 'in.txt').write_text('old river\n')
+    with pytest.raises(SystemExit):
+      __main__.main(
+        [
+          '--model',
+          str(folder),
+          '--no-cache',
+          '--input',
+          str(tmp_path / name),
+          '--task',
+          task,
+          '--output',
+          str(tmp_path / 'out.jsonl'),
+        ]
+      )
+    assert (tmp_path / 'out.jsonl').read_text() == 'earlier'
+
+
+@pytest.mark.parametrize(
+  'encoding, first',
+  [
+    ('utf-8', b'old river\n'),
+    ('utf-8-sig', b'old river\n'),
+    ('utf-16', None),
+    ('utf-16-le', b'o\0l\0d\0'),
+  ],
+)
+def test_a_file_and_stdin_are_read_alike(tmp_path, monkeypatch, encoding, first):
+  (tmp_path / 'in.txt').write_text('old river\ngarden\n', encoding=encoding)
+  with open(tmp_path / 'in.txt') as stream:
+    monkeypatch.setattr(sys, 'stdin', stream)
+    for path in (tmp_path / 'in.txt', ''):
+      if first is None:
+        with pytest.raises(InputError, match='the input is UTF-16; convert it'):
+          list(lines.chunks_of(path, (), Counter()))
+      else:
+        ((line, *_),) = lines.chunks_of(path, (), Counter())
+        assert line.startswith(first)
+
+
+@pytest.mark.parametrize(
+  'path, line, tabs, is_table',
+  [
+    ('a.csv', 'x;y', True, True),
+    ('a.csv', '{"text": "x"}', True, False),
+    ('a.tsv', 'x\ty', False, True),
+    ('a.tsv', 'x\ty', True, False),  # a text and a second one
+    ('', '"id";"body";"label"', True, True),
+    ('a.txt', 'my body, and', True, False),
+    ('a.txt', 'body', True, False),
+  ],
+)
+def test_a_table_that_is_read_as_lines_is_named(path, line, tabs, is_table, caplog):
+  config = c.load('configs/finetune.py', ['--config.table.text_column=text|body'])
+  model = types.SimpleNamespace(config=config)
+  ask = types.SimpleNamespace(model=model, tabs=tabs, fields=('text', 'pair'))
+  chunks = [[line.encode() + b'\n'], [b'text,body\n']]
+  assert list(lines.named_if_table(chunks, path, ask)) == chunks
+  assert len(caplog.messages) == is_table
+  if is_table:
+    assert f'--input {path or "FILE"} --columns text,pair' in caplog.text
+
+
+def test_rows_of_a_table_are_asked(folder, tmp_path, capsys):  # noqa: F811
+  table = tmp_path / 'in.csv'
+  rows = '1;"old; [MASK]\nriver";a', '2;;b', '', '7;old', '3;[MASK] garden;'
+  table.write_text('\n'.join(['id;body;team', *rows]))
+  ask = ['--model', str(folder), '--input', str(table), '--no-cache', '--task', 'fill-mask']
+  __main__.main([*ask, '--columns', 'body', '--output', str(tmp_path / 'out')])
+  first, second, third, last = map(json.loads, (tmp_path / 'out').read_text().splitlines())
+  assert first['text'] == 'old; [MASK]\nriver' and last['text'] == '[MASK] garden'
+  assert [x.get('id') for x in (first, second, third, last)] == ['1', '2', None, '3']
+  assert second == {'line': 4, 'id': '2', 'error': 'the body of this row is empty'}
+  assert third['line'] == 6 and 'in.csv:6: 2 columns where 3 are expected' in third['error']
+  said = capsys.readouterr().err
+  assert 'looks like a table' not in said and 'blank lines of the table (no answer): 1' in said
+  for columns, said in (
+    ('body, team', '--columns body, team: this task reads text; name a column for each'),
+    ('bodi', "in.csv:1 has no column 'bodi', only 'id', 'body', 'team' (did you mean 'body'?)"),
+  ):
+    with pytest.raises(SystemExit):
+      __main__.main([*ask, '--columns', columns])
+    assert said in capsys.readouterr().err
+
+
+def test_fields_that_are_not_read_are_counted(pretrained_model, make, caplog):  # noqa: F811
+  counts = pretrained_model.counts
+  counts.clear()
+  lines = [{'text': 'old', 'id': 1}, {'text': 'old', 'foo': 1}, {'text': 'old', 'x': 1, 'y': 2}]
+  found = as_lines(pretrained_model.ask('embed'), map(json.dumps, lines))
+  assert [answer.keys() for answer in found] == [{'id', 'embedding'}, *2 * [{'embedding'}]]
+  assert counts == {UNREAD: 2} and caplog.text.count("does not read the field 'foo'") == 1
+  make('gap').coreference([{'Text': 'a b c', 'Pronoun': 'a', 'A': 'b', 'B': 'c', 'A-offset': 2}])
+  assert not make('gap').counts[UNREAD]
+
+
+def test_vectors_are_stored_as_computed(folder, tmp_path):  # noqa: F811
+  texts = sentences(5)
+  (tmp_path / 'in.txt').write_text('\n'.join(texts))
+  arguments = [
+    '--model',
+    str(folder),
+    '--task',
+    'embed',
+    '--no-normalize',
+    '--no-cache',
+    '--input',
+    str(tmp_path / 'in.txt'),
+  ]
+  __main__.main([*arguments, '--output', str(tmp_path / 'out.npy')])
+  found = np.load(tmp_path / 'out.npy')
+  expected = Model(folder).embed(texts, normalize=False)
+  assert found.tobytes() == expected.tobytes()
+
+
+def test_a_text_without_a_piece_has_no_perplexity(pretrained_model):  # noqa: F811
+  for texts in (['\u200b'], ['\u200b', 'old river']):
+    found = pretrained_model.perplexity(texts)
+    assert np.isnan(found[0]) and not any(map(np.isnan, found[1:]))
+  (answer,) = as_lines(pretrained_model.ask('perplexity'), ['\u200b'])
+  assert answer == {'error': 'nothing of it can be answered: it has no token'}
+
+
+def test_what_is_not_in_the_vocabulary_is_counted_once(pretrained_model, make):  # noqa: F811
+  counts, what = pretrained_model.counts, 'pieces that are not in the vocabulary ([UNK])'
+  counts.clear()
+  pretrained_model.perplexity(['old \u16a0 river garden'])
+  assert counts == {what: 1}
+  counts.clear()
+  long = ' '.join(['old'] * 40 + ['\u16a0'] + ['old'] * 40)  # in the middle of windows
+  pretrained_model.embed([long])
+  assert counts[what] == 1
+  for task, options, asked in (
+    ('sst2', ['--config.table.long_texts=windows'], long),
+    ('ner', ["--config.tagging.labels=('B-PER','I-PER','O')"], long),
+    ('squad', ['--config.qa.max_query_length=8', '--config.qa.doc_stride=16'], ('old', long)),
+    ('copa', [], ('\u16a0', 'old', 'river', 'garden')),
+  ):
+    model = make(task, *options)
+    ask = model.ask(model.default_task)
+    read = ask.examples([ask.parsed(asked)], RecordProblems()).read
+    assert sum((ids == model.tokenizer.unk_id).sum() for ids in read) == 1, task
+
+
+def test_what_is_done_to_names_is_told(make):  # noqa: F811
+  """Of coreference: a name without a token is counted, and why none is answered is said."""
+  model = make('gap')
+  record = {'text': 'old \u200b river and good', 'pronoun': 'good', 'a': '\u200b', 'b': 'river'}
+  assert model.coreference([record])[0]['candidates'] == ['\u200b', 'river']
+  assert model.counts['names without a token (the next one taken)'] == 1
+  long = 'old ' * 100
+  record = {
+    'text': f'{long}good',
+    'pronoun': 'good',
+    'a': long.strip(),
+    'b': 'good',
+    'b-offset': 400,
+  }
+  found = as_lines(model.ask('coreference'), [json.dumps(record)] * 2)
+  assert found[0]['error'].startswith('its names alone take more than 62 tokens')
+  assert model.coreference([record]) == [None]
+  negative = {
+    'text': 'old river and river',
+    'pronoun': 'old',
+    'a': 'river',
+    'b': 'old',
+    'a-offset': -5,
+  }
+  (answer,) = as_lines(model.ask('coreference'), [json.dumps(negative)])
+  assert 'not at a-offset -5' in answer['error']
+
+
+def test_what_is_no_text_or_no_list_is_told(pretrained_model, make):  # noqa: F811
+  single = make('sst2')
+  lines = [
+    '{"text": null, "pair": "b", "id": 1}',
+    '{"text": "old", "ID": 2}',
+    '{"text": "old", "id": NaN}',
+  ]
+  first, second, third = as_lines(single.ask('classify'), lines)
+  assert third['error'].startswith("'id' is no text or number")
+  assert first == {'id': 1, 'error': "'text' is no text; write it in quotes"}
+  assert second['id'] == 2 and 'label' in second and not single.counts[UNREAD]
+  for ask, value in (
+    (pretrained_model.fill_mask, {'text': 'the [MASK]'}),
+    (pretrained_model.fill_mask, None),
+    (make('ner', "--config.tagging.labels=('B-PER','I-PER','O')").tag, 'old river'),
+  ):
+    with pytest.raises(InputError, match=r'takes a list of texts.* put what is asked in \[\]'):
+      ask(value)
+  with pytest.raises(InputError, match='embed: element 1: empty line'):
+    pretrained_model.embed(['old', ''])
+  with pytest.raises(InputError, match='top_k is -1'):
+    pretrained_model.fill_mask(['the [MASK]'], top_k=-1)
+
+
+def test_a_pipe_is_read_as_a_file_is():
+  reads, writes = os.pipe()
+  os.write(writes, b'old river\nnew\n')
+  os.close(writes)
+  assert list(lines.chunks_of(f'/dev/fd/{reads}', (), Counter())) == [[b'old river\n', b'new\n']]
+  os.close(reads)
+
+
+def test_attention_reads_a_text_or_two(pretrained_model):  # noqa: F811
+  counts, what = pretrained_model.counts, 'pieces that are not in the vocabulary ([UNK])'
+  counts.clear()
+  pretrained_model.states(['old \u16a0'])
+  assert counts == {what: 1}
+  found = as_lines(pretrained_model.ask('attention'), ['old\triver', 'old\triver\tgarden'])
+  assert found[0]['tokens'] == ['[CLS]', 'old', '[SEP]', 'river', '[SEP]']
+  assert found[1] == {'error': '3 fields where this task reads a text, or text and pair'}
+
+
+def test_many_masks_are_filled_as_few_are(pretrained_model, monkeypatch):  # noqa: F811
+  """In parts of AT_ONCE, wherever in a row they are; expected: the head over all tokens of each."""
+  monkeypatch.setattr(masked_words, 'AT_ONCE', 8)
+  rng, texts = np.random.default_rng(0), []
+  for number in (1, 3, 20, 28, 2):
+    text = list(rng.choice(WORDS, 28))
+    for at in rng.choice(28, number, replace=False):
+      text[at] = masked_words.MASK
+    texts.append(' '.join(text))
+  model = pretrained_model
+  ask = masked_words.FillMask(model, top_k=4)
+  logits = model.compiled(lambda w, row: model.mlm_logits(w, model.hidden(w, row)))
+  for text, answer in zip(texts, ask.answers(texts)):
+    row = {name: x[None] for name, x in ask.examples([text], RecordProblems())[0].items()}
+    shares = softmax(logits(model.weights, row)[0, :, : model.tokenizer.vocab_size], axis=-1)
+    expected = shares[row['input_ids'][0] == model.tokenizer.mask_id]
+    found = [[share for _, share in own] for own in answer['masks']]
+    np.testing.assert_allclose(found, -np.sort(-expected)[:, :4], rtol=1e-4)
+    for own, best in zip(answer['masks'], expected.argmax(axis=-1)):
+      assert own[0][0] == model.tokenizer.pieces[best]
+
+
+@pytest.fixture(scope='module')
+def wide(vocab, tokenizer):
+  """A Model with BERT's 30,522 rows, of which few have a piece."""
+  config = load_pretrain(vocab, 1)
+  config.model.vocab_size = 30522
+  return random_model(config, tokenizer)
+
+
+def test_a_line_of_nothing_but_masks_takes_little_memory(wide):
+  """By XLA's own account; the line of 16,000 of them would have taken 1 GB for each batch."""
+  ask = wide.ask('fill-mask')
+  batch = next(packed_rows.batches(ask.examples([masked_words.MASK * 16_000], RecordProblems())))
+  arrays = {name: np.stack([row[name] for row in batch]) for name in batch[0]}
+  assert arrays['input_ids'].size == packed_rows.TOKENS
+  held = ask._compiled.lower(wide.weights, arrays).compile().memory_analysis()
+  assert held.temp_size_in_bytes < 3e8
+
+
+def test_rows_without_a_piece_fill_no_mask(vocab, tokenizer, wide, caplog):
+  config = wide.config
+  config.model.dtype = 'float32'
+  Model(trained.Trained(config, tokenizer, wide.params, 0))
+  assert caplog.text.count(f'the weights have {30522 - tokenizer.vocab_size} rows that') == 1
+  (((*found,),),) = wide.fill_mask(['old [MASK]'], top_k=30000)
+  assert sorted(piece for piece, _ in found) == sorted(tokenizer.pieces)
+  assert sum(share for _, share in found) < 0.1  # the probabilities are those of all rows
+
+
+def test_a_vocabulary_that_is_not_the_models_is_refused(pretrained_model, vocab, tokenizer):  # noqa: F811
+  config = pretrained_model.config.copy_and_resolve_references()
+  found = trained.Trained(config, tokenizer, pretrained_model.params, 0)
+  config.model.vocab_size -= 1
+  with pytest.raises(InputError, match='pieces and the weights have'):
+    Model(found)
+
+
+def test_embed_pools_as_the_model_was_trained(pretrained_model):  # noqa: F811
+  own = pretrained_model
+  found = trained.Trained(own.config, own.tokenizer, own.params, 0, Vector('cls', True))
+  text = ['old river']
+  vectors = Model(found).embed(text)
+  assert np.allclose(vectors, own.embed(text, pooling='cls'), atol=1e-6)
+  assert not np.allclose(vectors, own.embed(text), atol=1e-3)
+  tokenizer = own.tokenizer
+  ids = [tokenizer.cls_id, *tokenizer.ids_batch(text)[0], tokenizer.sep_id]
+  for pooling in ('cls', 'mean'):  # exported, between a row that is longer and one that is empty
+    model = Model(trained.Trained(own.config, tokenizer, own.params, 0, Vector(pooling, True)))
+    rows = np.array([[*ids, *ids], [*ids, 0, 0, 0, 0], [0] * 8], np.int32)
+    forward = functools.partial(export.forward, model, 'embed')
+    out = jax.jit(forward)(own.params, rows, 0 * rows, (rows > 0).astype(np.int32))
+    np.testing.assert_allclose(out['embedding'][1], own.embed(text, pooling=pooling)[0], atol=1e-5)
+
+
+def test_an_export_goes_to_a_new_folder(pretrained_model, tmp_path):  # noqa: F811
+  assert export.labels_of(pretrained_model, 'next-sentence') == ['next', 'random']
+  (tmp_path / 'vocab.txt').write_text('mine')
+  with pytest.raises(InputError, match='is not empty'):
+    export.write(pretrained_model, 'embed', tmp_path)
+  assert (tmp_path / 'vocab.txt').read_text() == 'mine'
+
+
+def test_the_exit_status_tells_if_nothing_was_answered(folder, tmp_path):  # noqa: F811
+  with pytest.raises(SystemExit) as stopped:
+    command(folder, tmp_path, b'no mask\n\n', '--task', 'fill-mask')
+  assert stopped.value.code == 1
+  assert len(command(folder, tmp_path, b'no mask\nold [MASK]\n', '--task', 'fill-mask')) == 2

@@ -1,0 +1,172 @@
+"""Search: the nearest lines of a file, their order, and the vectors that are kept beside it."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from small_tables import sentence
+from test_predict import folder, load_pretrain, make, pretrained_model  # noqa: F401
+from test_predict_lines import command
+
+from bert_jax.config import InputError
+from bert_jax.convert.sentence_transformers import Vector
+from bert_jax.predict import Model, nearest
+from bert_jax.workdir import trained
+
+LINES = [sentence(np.random.default_rng(i), 2, 7) for i in range(40)]
+
+
+@pytest.fixture
+def index(tmp_path):
+  path = tmp_path / 'lines.txt'
+  path.write_text('\n'.join(['', *LINES, ' ']) + '\n')
+  return path
+
+
+def by_hand(model, question, k):
+  """[(number of a line, similarity)], nearest first. Line 1 is blank."""
+  vectors, (own,) = model.embed(LINES), model.embed([question])
+  similar = vectors @ own
+  order = np.argsort(-similar, kind='stable')[:k]
+  return [(int(i) + 2, float(similar[i])) for i in order]
+
+
+def test_a_line_finds_itself_first_and_others_by_their_similarity(pretrained_model, index):  # noqa: F811
+  model = pretrained_model
+  model.counts.clear()
+  for answer, line in zip(model.search(LINES, index, top_k=3), LINES):
+    assert answer['text'] == line and len(answer['nearest']) == 3
+    first = answer['nearest'][0]
+    assert first['text'] == line and first['score'] == pytest.approx(1, abs=1e-5)
+    assert first['line'] == LINES.index(line) + 2
+  assert model.counts['blank lines of the index (left out)'] == 2
+  (answer,) = model.search(['old new river'], index)
+  found = [(x['line'], x['score']) for x in answer['nearest']]
+  for (line, score), (expected, similar) in zip(found, by_hand(model, 'old new river', 5)):
+    assert line == expected and score == pytest.approx(similar, abs=1e-5)
+  assert len(model.search(['old'], index, top_k=1000)[0]['nearest']) == len(LINES)
+
+
+def test_equal_lines_come_in_their_order(pretrained_model, tmp_path):  # noqa: F811
+  path = tmp_path / 'lines.txt'
+  path.write_text('bad\ngood\nbad\ngood\ngood\n')
+  (answer,) = pretrained_model.search(['good'], path, top_k=2)
+  assert [x['line'] for x in answer['nearest']] == [2, 4]
+
+
+def test_vectors_that_are_not_scaled_are_compared_by_their_product(pretrained_model, index):  # noqa: F811
+  own = pretrained_model
+  model = Model(trained.Trained(own.config, own.tokenizer, own.params, 0, Vector('mean', False)))
+  (answer,) = model.search(['old river'], index, top_k=4)
+  vectors, (question,) = (own.embed(x, normalize=False) for x in (LINES, ['old river']))
+  expected = np.sort(vectors @ question)[::-1][:4]
+  np.testing.assert_allclose([x['score'] for x in answer['nearest']], expected, rtol=1e-5)
+
+
+def test_the_command_keeps_vectors_and_uses_them(folder, index, tmp_path, monkeypatch, capsys):  # noqa: F811
+  arguments = ['--task', 'search', '--index', str(index), '--top-k', '2']
+  kept = tmp_path / 'lines.txt.vectors.npz'
+
+  def answers():
+    return command(folder, tmp_path, b'old river\n{"text": "good", "id": 7}\n\n', *arguments)
+
+  first = answers()
+  assert first[1]['id'] == 7 and len(first[0]['nearest']) == 2 and 'empty line' in first[2]['error']
+  assert not kept.exists()
+  arguments.append('--keep-index')
+  assert answers() == first and kept.exists()
+  embedded = nearest.Search._embedded
+  monkeypatch.setattr(nearest.Search, '_embedded', lambda self: pytest.fail('embedded again'))
+  assert answers() == first
+  monkeypatch.setattr(nearest.Search, '_embedded', embedded)
+  capsys.readouterr()
+  whole, written = kept.read_bytes(), kept.stat().st_mtime_ns
+  for damaged in (whole[: len(whole) // 2], b'', b'no zip'):
+    kept.write_bytes(damaged)
+    assert answers() == first and kept.read_bytes() != damaged
+  said = capsys.readouterr().err
+  assert said.count('is of other lines or of another model, or damaged') == 3
+  index.write_text('\n'.join(['', *LINES[1:], LINES[0]]) + '\n')
+  moved = {x['text']: x['line'] for x in answers()[0]['nearest']}
+  assert moved == {
+    text: line - 1 for text, line in ((x['text'], x['line']) for x in first[0]['nearest'])
+  }
+  assert kept.stat().st_mtime_ns > written
+
+
+def test_a_kept_file_with_any_bit_flipped_is_whole_or_none(tmp_path):
+  kept, vectors = tmp_path / 'lines.txt.vectors.npz', np.arange(6, dtype=np.float32).reshape(3, 2)
+  np.savez(kept, vectors=vectors, fingerprint='lines')
+  whole = kept.read_bytes()
+  directory = whole.index(b'PK\x01\x02')
+  for byte in range(directory, len(whole)):
+    for bit in (1, 16, 32, 64):
+      kept.write_bytes(whole[:byte] + bytes([whole[byte] ^ bit]) + whole[byte + 1 :])
+      if (read := nearest._read(kept, 'lines')) is not None:
+        np.testing.assert_array_equal(read, vectors)
+  with open(kept, 'wb') as out:
+    np.save(out, vectors)
+  assert nearest._read(kept, 'lines') is None
+
+
+def test_lines_of_an_index_that_are_not_utf8_are_counted(pretrained_model, tmp_path):  # noqa: F811
+  path = tmp_path / 'lines.txt'
+  path.write_bytes(b'good\nold \xff\n\xfe river\n')
+  pretrained_model.counts.clear()
+  pretrained_model.search(['good'], path)
+  (what,) = [name for name in pretrained_model.counts if 'not UTF-8' in name]
+  assert pretrained_model.counts[what] == 2
+
+
+def test_vectors_of_another_model_or_pooling_are_not_used(pretrained_model, index, caplog):  # noqa: F811
+  own = pretrained_model
+  own.search(['old'], index, keep_index=True)
+  (answer,) = own.search(['old river'], index, keep_index=True, pooling='cls')
+  assert 'it is made anew' in caplog.text
+  vectors, (question,) = (own.embed(x, pooling='cls') for x in (LINES, ['old river']))
+  assert answer['nearest'][0]['score'] == pytest.approx(float((vectors @ question).max()), abs=1e-5)
+  params = jax.tree.map(np.array, own.params)
+  params['encoder']['embeddings']['word_embeddings']['embedding'] *= np.float32(1.01)
+  other = Model(trained.Trained(own.config, own.tokenizer, params, 0, Vector('cls', True)))
+  caplog.clear()
+  other.search(['old'], index, keep_index=True)
+  assert 'it is made anew' in caplog.text
+
+
+def test_what_is_wrong_with_a_search_is_one_sentence(pretrained_model, folder, tmp_path, capsys):  # noqa: F811
+  (tmp_path / 'blank.txt').write_text('\n \n')
+  for index, said in (
+    ('', 'search has nothing to search in; name a file of lines with --index FILE'),
+    (tmp_path / 'blank.txt', 'holds blank lines only'),
+    (tmp_path / 'none.txt', 'cannot be read'),
+  ):
+    with pytest.raises(InputError, match=said):
+      pretrained_model.search(['old'], index)
+  for arguments, said in (
+    (['--task', 'search'], 'name a file of lines with --index'),
+    (['--task', 'search', '--index', 'x', '--top-k', '0'], 'ask for 1 candidate or more'),
+    (['--task', 'embed', '--index', 'x'], '--index says nothing to --task embed, only to search'),
+  ):
+    with pytest.raises(SystemExit):
+      command(folder, tmp_path, b'old\n', *arguments)
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('pooling', ['cls', 'mean'])
+def test_a_folder_of_sentence_transformers_is_searched_as_it_says(pooling, folder, tmp_path):  # noqa: F811
+  """Without a Normalize module, vectors are as long as they are."""
+  shutil.copytree(folder, tmp_path / 'own')
+  (tmp_path / 'own' / '1_Pooling').mkdir()
+  modes = {
+    'pooling_mode_cls_token': pooling == 'cls',
+    'pooling_mode_mean_tokens': pooling == 'mean',
+  }
+  (tmp_path / 'own' / '1_Pooling' / 'config.json').write_text(json.dumps(modes))
+  kinds = [('0', '', 'Transformer'), ('1', '1_Pooling', 'Pooling')]
+  modules = [{'name': n, 'path': path, 'type': f'x.{kind}'} for n, path, kind in kinds]
+  (tmp_path / 'own' / 'modules.json').write_text(json.dumps(modules))
+  found = Model(tmp_path / 'own').embed(['old river'])
+  expected = Model(folder).embed(['old river'], pooling=pooling, normalize=False)
+  np.testing.assert_allclose(found, expected, atol=1e-6)

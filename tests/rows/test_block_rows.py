@@ -1,0 +1,645 @@
+"""Rows of a large prepared corpus: planned by block, mixed within a window, once in each pass."""
+
+import io
+import json
+import os
+import resource
+import shutil
+import sys
+import zlib
+from collections import Counter
+
+import jax
+import numpy as np
+import pytest
+from bench import large as bench_large
+
+from bert_jax import config as config_lib
+from bert_jax import sharding, tokenizers
+from bert_jax.corpus import blocks, prepared
+from bert_jax.corpus.tokenized import DamagedRecord
+from bert_jax.errors import InputError
+from bert_jax.files import seal
+from bert_jax.objectives import base
+from bert_jax.rows import batches, block_rows, free_memory
+from bert_jax.rows.block_rows import BlockRows
+from bert_jax.rows.corpus_rows import Rows
+from bert_jax.rows.language_mixture import Mixture
+from bert_jax.tasks.pretraining import task
+from bert_jax.text import documents
+from bert_jax.tools.prepare import __main__ as prepare
+from bert_jax.tools.prepare.steps import Settings
+from bert_jax.train import train
+
+FIXED = {
+  'full': dict(kind='full'),
+  'single': dict(kind='single'),
+  'lm': dict(kind='lm'),
+  'packed': dict(kind='full', examples_per_row=4),
+}
+DOCUMENTS = 360  # of each of two files; those of the second are of the language 'b'
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  """A corpus of two languages and three shards in blocks of 300 tokens and 4 documents: document d
+  is of 3 to 60 words w<d> with numbers between them, in sentences of 6."""
+  out, rng = tmp_path_factory.mktemp('blocks'), np.random.default_rng(0)
+  words = [f'w{i}' for i in range(2 * DOCUMENTS)] + [f'n{i}' for i in range(60)]
+  (out / 'vocab.txt').write_text('\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *words]))
+  texts = []
+  for d in range(2 * DOCUMENTS):
+    text = [x for i in range(rng.integers(3, 61)) for x in (f'w{d}', f'n{i}')]
+    texts.append('\n'.join(' '.join(text[i : i + 6]) for i in range(0, len(text), 6)))
+  inputs = []
+  for language, name, some in (
+    ('a', 'one.txt', texts[:100]),
+    ('a', 'two.txt', texts[100:DOCUMENTS]),
+    ('b', 'b.txt', texts[DOCUMENTS:]),
+  ):
+    (out / name).write_text('\n\n'.join(some) + '\n')
+    inputs += [(language, path) for path in documents.sources(str(out / name))]
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(blocks, 'BLOCK_TOKENS', 300)
+    patch.setattr(blocks, 'BLOCK_DOCUMENTS', 4)
+    prepare.prepare(Settings(tuple(inputs), str(out), shard_mb=0), out / 'D')
+  return out / 'D'
+
+
+@pytest.fixture(scope='module')
+def tokenizer(folder):
+  return tokenizers.load_folder(folder)
+
+
+@pytest.fixture
+def index(folder, tokenizer):
+  return blocks.Index(folder, prepared.meta_for(folder, tokenizer))
+
+
+def rows_of(index, tokenizer, settings, window=4):
+  return BlockRows(
+    blocks.Blocks(index, 0, -(-window // 2)), tokenizer, seq_length=20, seed=(0, 0), **settings
+  )
+
+
+def of_language(folder, tokenizer, number=0):
+  loaded = prepared.load(folder, tokenizer)
+  return loaded.corpus.select(loaded.languages == number)
+
+
+def batches_of(source, size=8, **options):
+  spec = base.row_spec(size, 20) | base.slot_spec(size, 1, labels=np.int32)
+  where = sharding.batch_sharding(sharding.make_mesh(1, 1, 1, jax.devices()[:1]))
+  return batches.Batches(source, spec, where, limits={}, **({'seed': 0} | options))
+
+
+def examples(rows):
+  """The examples of some rows, sorted."""
+  ids, segments = rows['input_ids'], rows['segment_ids']
+  return sorted(
+    tuple(ids[r][segments[r] == s])
+    for r in range(len(ids))
+    for s in range(1, segments[r].max() + 1)
+  )
+
+
+def test_a_block_is_a_run_of_whole_documents_of_one_language(index, folder, tokenizer):
+  columns, loaded = index.columns, prepared.load(folder, tokenizer)
+  assert len(index) > 60 and columns['documents'].sum() == 2 * DOCUMENTS
+  assert set(columns['shard']) == {0, 1, 2} and columns['tokens'].sum() == len(loaded.corpus)
+  assert (np.diff(columns['shard']) >= 0).all() and set(columns['language']) == {0, 1}
+  assert columns['tokens'].min() >= 150 and columns['documents'].min() >= 4
+  assert 300 <= np.median(columns['tokens']) < 400
+  np.testing.assert_array_equal(index.unigrams, loaded.unigrams)
+  for language in (0, 1):
+    whole = of_language(folder, tokenizer, language)
+    units = blocks.Blocks(index, language, 2)
+    corpora = [units.unit(k) for k in range(units.units)]
+    for name in ('sentences', 'documents'):
+      joined = np.concatenate([np.diff(getattr(corpus, name)) for corpus in corpora])
+      np.testing.assert_array_equal(joined, np.diff(getattr(whole, name)))
+    tokens = [corpus.piece(0, len(corpus))[0] for corpus in corpora]
+    np.testing.assert_array_equal(np.concatenate(tokens), whole.piece(0, len(whole))[0])
+    np.testing.assert_array_equal(np.concatenate([x.sizes for x in corpora]), whole.sizes)
+
+
+def test_documents_that_are_long_or_few():
+  """Blocks end with their language, take many short documents and few long ones."""
+  for tokens, languages, begins in (
+    ([1] * 40, [0] * 40, [0, 40]),
+    ([50] * 10, [0] * 10, [0, 4, 10]),
+    ([50] * 8, [0] * 5 + [1] * 3, [0, 5, 8]),
+    ([10] * 14, [0] * 14, [0, 14]),
+    ([900] * 3 + [30] * 9, [0] * 12, [0, 1, 2, 3, 7, 12]),
+    ([], [], [0]),
+  ):
+    with pytest.MonkeyPatch.context() as patch:
+      for name, value in (('BLOCK_TOKENS', 100), ('BLOCK_DOCUMENTS', 4), ('MOST_TOKENS', 800)):
+        patch.setattr(blocks, name, value)
+      assert blocks.cut(np.array(tokens, int), np.array(languages, int)).tolist() == begins
+
+
+@pytest.mark.parametrize('kind', FIXED)
+def test_each_row_comes_once_in_a_pass(index, folder, tokenizer, kind):
+  """And the rows are those of a plan of the whole corpus; packed ones hold the same examples."""
+  rows = rows_of(index, tokenizer, FIXED[kind])
+  assert rows.blocks.units > 30 and rows.misses == 0
+  whole = Rows(of_language(folder, tokenizer), tokenizer, seq_length=20, **FIXED[kind])
+  numbers = np.arange(len(rows))
+  found = rows.gather(numbers)
+  assert examples(found) == examples(whole.gather(np.arange(len(whole))))
+  assert rows.totals == whole.totals and (kind == 'packed' or len(rows) == len(whole))
+  order = batches.endless(rows, 0, 8)
+  passes = [[order[p * len(rows) + i] for i in numbers] for p in (0, 1, 7)]
+  for one in passes:
+    assert sorted(one) == numbers.tolist()
+  assert passes[0] != passes[1] != passes[2]
+  other = batches.endless(rows, 1, 8)
+  assert [other[i] for i in numbers] != passes[0]
+
+
+@pytest.mark.parametrize('size, window', [(8, 3), (7, 3), (2, 5), (250, 16), (1, 4)])
+def test_lanes_of_any_batch_cover_a_pass(index, tokenizer, size, window):
+  rows = rows_of(index, tokenizer, FIXED['full'], window)
+  order = batches.endless(rows, 0, size)
+  assert sorted(order[i] for i in range(len(rows))) == list(range(len(rows)))
+
+
+@pytest.mark.parametrize('kind', ['nsp', 'sop'])
+def test_pairs_are_cut_anew_and_their_number_is_expected(index, tokenizer, kind):
+  settings = dict(kind=kind, short_seq_prob=0.1, dupe_factor=3)
+  rows = rows_of(index, tokenizer, settings)
+  units = rows.blocks.units
+  cuts = [[rows._plan(cut * units + k) for k in range(units)] for cut in range(3)]
+  assert all((a.plan != b.plan).any() for a, b in zip(*cuts[:2]) if a.plan.shape == b.plan.shape)
+  actual = sum(len(plan) for cut in cuts for plan in cut)
+  assert len(rows) == pytest.approx(actual, rel=0.03) and len(rows) % 3 == 0
+  assert rows.totals['examples'] == pytest.approx(actual, rel=0.03)
+  order = batches.endless(rows, 0, 8)
+  numbers = [order[i] for i in range(len(rows))]
+  assert sorted(numbers) == list(range(len(rows)))
+  third = len(rows) // 3  # in each third of a pass every unit comes once, in another way
+  assert [{n // third for n in numbers[k * third : (k + 1) * third]} for k in range(3)] == [
+    {0},
+    {1},
+    {2},
+  ]
+  found = rows.gather(numbers)
+  assert found['weights'].sum() > 0.9 * len(rows)
+  for ids, types in zip(found['input_ids'][:200], found['token_type_ids'][:200]):
+    words = [tokenizer.pieces[i] for i in ids]
+    first, second = ({w for w, t in zip(words, types) if w[0] == 'w' and t == x} for x in (0, 1))
+    assert len(first) <= 1 and len(second) <= 1  # no half is of two documents
+
+
+def test_rows_beyond_what_was_expected_and_too_few(index, tokenizer, monkeypatch):
+  """Where units are too many to be counted: what is given twice or left out is little, and said."""
+  exact = rows_of(index, tokenizer, FIXED['full'])
+  monkeypatch.setattr(block_rows, 'COUNTED', 20)
+  monkeypatch.setattr(block_rows, 'FEWER', 32)  # 16 of each language
+  rows = rows_of(index, tokenizer, FIXED['full'])
+  assert rows.blocks.units > 20 and len(rows) == pytest.approx(len(exact), rel=0.03)
+  off = np.abs(rows.rows_of - exact.rows_of)
+  assert 0 < off.mean() < 2 and 0 < rows.misses < 0.05
+  assert rows.totals['text_tokens'] == pytest.approx(exact.totals['text_tokens'], rel=0.05)
+  found = rows.gather(np.arange(len(rows)))
+  once = {tuple(x) for x in exact.gather(np.arange(len(exact)))['input_ids'].tolist()}
+  seen = [tuple(x) for x in found['input_ids'].tolist()]
+  assert set(seen) <= once and len(set(seen)) > 0.95 * len(once)
+
+
+def test_rows_come_back_in_the_order_asked_for(index, tokenizer):
+  rows = rows_of(index, tokenizer, FIXED['full'])
+  numbers = np.random.default_rng(0).permutation(len(rows))[:50]
+  found = rows.gather(numbers)
+  for name, array in found.items():
+    np.testing.assert_array_equal(array, [rows[i][name] for i in numbers])
+
+
+@pytest.mark.parametrize('share', [0.0, 0.1, 0.7])
+def test_documents_are_held_out_as_in_memory(index, folder, tokenizer, share):
+  loaded, of_a = prepared.load(folder, tokenizer), of_language(folder, tokenizer)
+  names = loaded.names[loaded.languages == 0]
+  held = documents.is_held_out(names, share)
+  kept, out = blocks.Blocks(index, 0, 2).divided(share)
+  for part, keep in ((kept, ~held), (out, held)):
+    if part is None:
+      assert not share
+      continue
+    expected, corpora = of_a.select(keep), [part.unit(k) for k in range(part.units)]
+    tokens = [corpus.piece(0, len(corpus))[0] for corpus in corpora if len(corpus)]
+    np.testing.assert_array_equal(np.concatenate(tokens), expected.piece(0, len(expected))[0])
+    assert len(part) == pytest.approx(len(expected), rel=0.3)
+    counts, exact = (x.unigrams(tokenizer.vocab_size) for x in (part, expected))
+    assert counts.sum() == pytest.approx(exact.sum(), rel=0.3)
+    # Units of few documents that are kept are as large as others.
+    assert np.median([len(corpus) for corpus in corpora]) == pytest.approx(360, rel=0.4)
+
+
+@pytest.mark.parametrize('most', [20, 50, 1000])
+def test_of_many_blocks_the_documents_held_out_of_some_are_evaluated(
+  index, tokenizer, monkeypatch, most
+):
+  """All of them are left out of training. Each row of an evaluation comes once."""
+  settings = dict(seq_length=20, seed=(0, 0), kind='full')
+  train, held = blocks.Blocks(index, 0, 2).divided(0.2)  # in units of 5 blocks
+  every = BlockRows(held, tokenizer, **settings)
+  monkeypatch.setattr(blocks, 'EVALUATED', most)
+  for again, part in zip(blocks.Blocks(index, 0, 2).divided(0.2), (train, held)):
+    rows, before = BlockRows(again, tokenizer, **settings), BlockRows(part, tokenizer, **settings)
+    if part is train or most == 1000:
+      assert rows.fingerprint == before.fingerprint and again.units == part.units
+      continue
+    assert again.units == most * len(again.blocks) // len(index) // 5 < part.units
+    assert again.firsts[0] == 0 and again.firsts[-1] == part.firsts[-1]
+    assert set(again.firsts) < set(part.firsts) and rows.misses == 0
+    assert len(again) == pytest.approx(len(part) * again.units / part.units, rel=0.4)
+    all_rows = examples(every.gather(np.arange(len(every))))
+    some = examples(rows.gather(np.arange(len(rows))))
+    assert not Counter(some) - Counter(all_rows) and 0 < len(some) < len(all_rows)
+
+
+def config_of(folder, *overrides):
+  return task.resolve(
+    config_lib.load(
+      'configs/pretrain.py:runlocal',
+      [
+        f'--config.data.train={folder}',
+        '--config.corpus.rows=full',
+        '--config.loss.nsp_weight=0',
+        '--config.data.seq_length=20',
+        '--config.corpus.eval_share=0.2',
+        *(f'--config.{x}' for x in overrides),
+      ],
+    )
+  )
+
+
+def test_a_run_of_two_languages_reads_blocks(folder, tokenizer, monkeypatch):
+  """A corpus of few blocks is read as before; languages are mixed."""
+  many = task.sources(config_of(folder, 'corpus.window=6'), tokenizer)
+  monkeypatch.setattr(blocks, 'WHOLE', 1000)
+  few = task.sources(config_of(folder), tokenizer)
+  for split in ('train', 'eval'):
+    assert all(isinstance(part, Rows) for part in few[split].parts.values())
+    assert all(isinstance(part, BlockRows) for part in many[split].parts.values())
+    assert len(many[split]) == len(few[split])
+    for name, (value, _) in few[split].baselines.items():
+      assert many[split].baselines[name][0] == pytest.approx(value, rel=0.05), name
+    found = [
+      examples(source[split].gather(np.arange(len(source[split])))) for source in (few, many)
+    ]
+    assert found[0] == found[1]
+  order = batches.endless(many['train'], 0, 8)
+  numbers = [order[i] for i in range(2000)]
+  languages = many['train'].gather(numbers)['language']
+  assert 0.4 < languages.mean() < 0.6 and len(set(numbers)) > 1000
+
+
+def test_lanes_keep_what_they_read_open(index, tokenizer, monkeypatch):
+  """More lanes than the window has units plan each unit once, not at every step."""
+  plans, plan = Counter(), BlockRows._plan
+  source = rows_of(index, tokenizer, FIXED['full'], window=2)
+  monkeypatch.setattr(BlockRows, '_plan', lambda self, k: plans.update([k]) or plan(self, k))
+  in_lanes = batches_of(source, 24, lanes=True)
+  for step in range(4):
+    in_lanes[step]
+  assert len(plans) > 10 and max(plans.values()) == 1, plans
+
+
+def test_a_batch_is_a_function_of_seed_and_step(index, tokenizer):
+  """Whatever was read before, and however little stays open."""
+  settings = dict(kind='nsp', short_seq_prob=0.1, dupe_factor=2)
+  whole = batches_of(rows_of(index, tokenizer, settings))
+  steps = [np.asarray(whole[step]['input_ids']) for step in range(60)]
+  for step in (47, 3, 59):
+    again = rows_of(index, tokenizer, settings)
+    again.room = 1
+    np.testing.assert_array_equal(batches_of(again)[step]['input_ids'], steps[step])
+    assert len(again._open) == 1
+
+
+def test_a_run_that_dies_sees_the_same_rows_as_one_that_does_not(folder, tmp_path, monkeypatch):
+  config = config_of(
+    folder,
+    'corpus.window=5',
+    'corpus.rows=nsp',
+    'corpus.dupe_factor=2',
+    'loss.nsp_weight=1',
+    'steps=24',
+    'checkpoint.every=8',
+    'eval.every=0',
+    'batch_size=8',
+    'log.tensorboard=false',
+    'model.num_hidden_layers=1',
+    'model.hidden_size=32',
+    'model.intermediate_size=64',
+  )
+  whole, _ = train(config, tmp_path / 'whole')
+  made = batches.Batches.__getitem__
+
+  def dies(self, step):
+    if self.shuffled and step == 19:
+      raise RuntimeError('power cut')
+    return made(self, step)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(batches.Batches, '__getitem__', dies)
+    with pytest.raises(RuntimeError, match='power cut'):
+      train(config, tmp_path / 'cut')
+  resumed, _ = train(config, tmp_path / 'cut')
+  for a, b in zip(jax.tree.leaves(whole.params), jax.tree.leaves(resumed.params), strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_a_pass_is_mixed_well(index, folder, tokenizer):
+  """A batch of 16 rows beside one of a full permutation: how many documents it holds, how often two
+  neighbours are of one document, and how far it is from the mean of the corpus, as the variance of
+  the mean number of its documents, over that of independent rows."""
+  window, size = 16, 16  # of each of the two languages 8 blocks of about 6 documents
+  rows = rows_of(index, tokenizer, FIXED['full'], window)
+  whole = Rows(of_language(folder, tokenizer), tokenizer, seq_length=20, kind='full')
+  found = {}
+  for name, source in (('blocks', rows), ('all', whole)):
+    order = batches.endless(source, 0, size)
+    document = source.gather([order[i] for i in range(len(source))])['input_ids'][:, 1]
+    of_batch = document[: len(document) // size * size].reshape(-1, size)
+    held = np.mean([len(set(batch)) for batch in of_batch])
+    same = np.mean(of_batch[:, 1:] == of_batch[:, :-1])
+    found[name] = held, same, of_batch.mean(axis=1).var() * size / document.var()
+  print(found)
+  (held, same, spread), (most, _, independent) = found['blocks'], found['all']
+  assert held > 0.85 * most and same < 0.15
+  assert 0.6 < independent < 1.4 and spread < 2
+
+
+def test_each_language_of_a_batch_is_of_all_its_blocks(index, tokenizer):
+  parts = {
+    name: BlockRows(blocks.Blocks(index, k, 8), tokenizer, seq_length=20, seed=(0, 0), kind='full')
+    for k, name in enumerate('ab')
+  }
+  order = batches.endless(Mixture(parts, {'a': 0.5, 'b': 0.5}), 0, 16)
+  lanes, count = parts['a'].window, len(parts['a'])
+  numbers = np.array([order[i] for i in range(16 * 40)]).reshape(-1, 16)
+  units = [parts['a'].row_at.searchsorted(some[some < count], side='right') for some in numbers]
+  assert lanes == 8 and np.mean([len(set(some)) for some in units]) > 6.5
+
+
+# ---- start, memory, files ------------------------------------------------------------------------
+
+
+def test_a_corpus_of_many_shards_keeps_few_open(folder, tokenizer, monkeypatch):
+  found = []
+  for most in (1, 64):
+    monkeypatch.setattr(prepared, 'OPEN_SHARDS', most)
+    reader = blocks.Index(folder, prepared.meta_for(folder, tokenizer)).reader
+    records = np.random.default_rng(0).permutation(reader.ends[-1])[:60]
+    before = shards_open()
+    found.append([reader(record)[0].tolist() for record in records])
+    assert shards_open() - before == min(most, len(reader.paths))
+  assert found[0] == found[1] and len(reader.paths) == 3
+
+
+def shards_open():
+  """How many files of records this process has open."""
+  links = [os.path.join('/proc/self/fd', x) for x in os.listdir('/proc/self/fd')]
+  return sum(os.readlink(x).endswith('.array_record') for x in links if os.path.exists(x))
+
+
+def test_a_start_reads_no_more_and_takes_no_more_memory_for_1_tb(tokenizer, tmp_path, monkeypatch):
+  """1e6 blocks are 2.6e11 tokens. How long it takes is measured by `bench planning`."""
+  read, reads, part = [], {}, bench_large.Simulated.part
+  monkeypatch.setattr(bench_large.Simulated, 'part', lambda *given: read.append(1) or part(*given))
+  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  for number in (40, 1000, 1_000_000):
+    facts = bench_large.simulated(tmp_path / str(number), number)
+    for kind in ('nsp', 'full'):
+      read.clear()
+      source, held, evaluated = bench_large.begun(tmp_path / str(number), facts, tokenizer, kind)
+      assert len(held) == pytest.approx(min(number, 4096) * 0.01 * 2**18, rel=0.3)
+      assert kind == 'nsp' or evaluated.misses == 0
+      reads[kind, number] = len(read)
+    if number > 1000:
+      assert len(source) == pytest.approx(number * 2**18 / 110, rel=0.1)
+  print(reads)
+  for kind in ('nsp', 'full'):
+    assert reads[kind, 1_000_000] < 1.1 * block_rows.COUNTED
+  assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1e6  # KB
+
+
+def test_counts_are_kept_and_made_again_where_they_are_damaged(
+  folder, index, tokenizer, tmp_path, monkeypatch, caplog
+):
+  (tmp_path / 'index').mkdir()
+  monkeypatch.setattr(index, 'folder', tmp_path)
+  first = rows_of(index, tokenizer, FIXED['full'])
+  (path,) = (tmp_path / 'index').iterdir()
+  monkeypatch.setattr(BlockRows, '_plan', None)  # nothing is planned again
+  again = rows_of(index, tokenizer, FIXED['full'])
+  assert again.fingerprint == first.fingerprint and again.totals == first.totals
+  monkeypatch.undo()
+  monkeypatch.setattr(index, 'folder', tmp_path)
+  data = bytearray(path.read_bytes())
+  data[len(data) // 2] ^= 16
+  for damaged in (bytes(data), b'', data[:60]):
+    path.write_bytes(damaged)
+    other = rows_of(index, tokenizer, FIXED['full'])
+    assert other.fingerprint == first.fingerprint and 'is damaged' in caplog.text
+    caplog.clear()
+  longer = rows_of(index, tokenizer, FIXED['lm'])
+  assert len(list((tmp_path / 'index').iterdir())) == 2
+  assert longer.fingerprint != first.fingerprint
+
+
+def copied(folder, tmp_path):
+  return shutil.copytree(folder, tmp_path / 'D')
+
+
+def test_a_table_that_is_not_the_corpus_own_is_refused(folder, tokenizer, tmp_path):
+  out = copied(folder, tmp_path)
+  path, _ = blocks.paths(out)
+  data = bytearray(path.read_bytes())
+  data[len(data) // 2] ^= 1
+  with np.load(path) as file:
+    arrays = dict(file)
+  other = io.BytesIO()
+  np.savez_compressed(other, **arrays | {'tokens': arrays['tokens'] + 1})
+  for damaged in (other.getvalue(), data, b''):
+    path.write_bytes(damaged)
+    with pytest.raises(InputError, match='blocks.npz is not the one that corpus.json was written'):
+      task.sources(config_of(out), tokenizer)
+  path.unlink()
+  with pytest.raises(InputError, match='blocks.npz is missing; delete corpus.json and run'):
+    task.sources(config_of(out), tokenizer)
+
+
+@pytest.mark.parametrize('shard', [0, 1])
+def test_a_part_that_is_damaged_is_read_from_the_index_of_its_shard(
+  folder, tokenizer, tmp_path, caplog, shard
+):
+  """And all rows are as before, so a run goes on with them."""
+  out = copied(folder, tmp_path)
+  index = blocks.Index(out, prepared.meta_for(out, tokenizer))
+  block = index.columns['shard'].searchsorted(shard) + 5
+  whole, part = rows_of(index, tokenizer, FIXED['full']), index.part(block)
+  damage(index, block)
+  for path in (out / 'index').glob('rows-*.npz'):
+    path.unlink()  # so that all blocks are read again
+  rows = rows_of(index, tokenizer, FIXED['full'])
+  assert rows.fingerprint == whole.fingerprint
+  assert f'block {block} of {index.parts} cannot be read' in caplog.text
+  again = index.part(block)
+  for name, array in part.items():
+    np.testing.assert_array_equal(again[name], array)
+    assert again[name].dtype == array.dtype
+
+
+def damage(index, block):
+  data = bytearray(index.parts.read_bytes())
+  data[index.part_at[block] + 9] ^= 4
+  index.parts.write_bytes(data)
+
+
+@pytest.mark.parametrize('kept', [True, False], ids=['counted before', 'not counted'])
+def test_a_block_that_cannot_be_read_is_named_or_skipped(folder, tokenizer, tmp_path, kept):
+  """Here its part of the index is damaged, and the index of its shard, of which it is read once;
+  the other rows are as they were. If it was counted before, even their numbers are."""
+  out = copied(folder, tmp_path)
+  index = blocks.Index(out, prepared.meta_for(out, tokenizer))
+  whole = rows_of(index, tokenizer, FIXED['full'])
+  expected = whole.gather(np.arange(len(whole)))['input_ids']
+  damage(index, 5)
+  prepared.shard_paths(out, 0)[1].write_bytes(b'')
+  if not kept:
+    for path in (out / 'index').glob('rows-*.npz'):
+      path.unlink()
+  rows = rows_of(index, tokenizer, FIXED['full'])
+  assert not kept or rows.fingerprint == whole.fingerprint
+  assert np.delete(rows.rows_of, 5).tolist() == np.delete(whole.rows_of, 5).tolist()
+  with pytest.raises(InputError, match=r'block 5 of .*blocks.bin cannot be read, or has changed'):
+    for step in range(len(batches_of(rows, seed=None))):
+      batches_of(rows, seed=None)[step]
+  part = batches_of(rows, seed=None, skip_damaged=True)
+  found = np.concatenate([part[step]['input_ids'] for step in range(len(part))])
+  assert part.damaged_rows == rows.rows_of[5] > 0
+  begin, end = whole.row_at[[5, 6]]
+  np.testing.assert_array_equal(found[:begin], expected[:begin])
+  np.testing.assert_array_equal(found[rows.row_at[6] :][: len(expected) - end], expected[end:])
+
+
+def test_a_corpus_of_which_nothing_can_be_read_is_refused(index, tokenizer, monkeypatch, caplog):
+  """With data.skip_damaged, too. If there is something, three rows are named and all counted."""
+  rows = rows_of(index, tokenizer, FIXED['full'])
+  part, gather, first = batches_of(rows, seed=None, skip_damaged=True), rows.gather, len(rows) // 2
+
+  def damaged(numbers):
+    if min(numbers) < first:
+      raise DamagedRecord('record 7 is damaged')
+    return gather(numbers)
+
+  monkeypatch.setattr(rows, 'gather', damaged)
+  part.check()
+  steps = first // part.batch_size + 1
+  for step in range(steps):
+    part[step]
+  assert part.damaged_rows == first > 8 and part.damaged_before(steps) == first
+  assert caplog.text.count('stays empty)') == 3 and 'further rows that stay empty' in caplog.text
+  first = len(rows)
+  with pytest.raises(InputError, match='no row can be read, of 16 all over the data: record 7'):
+    part.check()
+
+
+def test_pairs_are_planned_in_spite_of_a_block_that_cannot_be_read(folder, tokenizer, tmp_path):
+  out = copied(folder, tmp_path)
+  index = blocks.Index(out, prepared.meta_for(out, tokenizer))
+  pairs = dict(kind='nsp', dupe_factor=3)
+  whole = rows_of(index, tokenizer, pairs)  # whose counts are kept
+  damage(index, 0)
+  prepared.shard_paths(out, 0)[1].write_bytes(b'')
+  rows = rows_of(index, tokenizer, pairs)
+  assert rows.fingerprint == whole.fingerprint and len(rows) == len(whole)
+
+
+def test_other_records_are_other_rows(folder, tokenizer, index):
+  """Prepared again with other marks of words: the table of blocks is the same."""
+  meta = prepared.meta_for(folder, tokenizer)
+  other = blocks.Index(folder, meta | {'fingerprint': 'of other records'})
+  one, two = (rows_of(x, tokenizer, FIXED['full']) for x in (index, other))
+  assert one.rows_of.tolist() == two.rows_of.tolist() and one.fingerprint != two.fingerprint
+
+
+def test_records_that_have_changed_are_named(index, tokenizer, monkeypatch):
+  rows = rows_of(index, tokenizer, FIXED['full'])
+  read = index.read
+  monkeypatch.setattr(index, 'read', lambda record: tuple(x[:-1] for x in read(record)))
+  with pytest.raises(InputError, match='tokens and its index says .*: it has changed'):
+    rows.gather([0])
+
+
+def test_a_window_that_does_not_fit_into_memory_is_refused(folder, tokenizer, monkeypatch):
+  """That of all languages together: of each 3 blocks are mixed."""
+  config = config_of(folder, 'corpus.window=6', 'corpus.eval_share=0')
+  parts = task.sources(config, tokenizer)['train'].parts.values()
+  tokens, records = (
+    sum(int(np.sort(part.blocks.of_units(name))[-3:].sum()) for part in parts)
+    for name in ('tokens', 'records')
+  )
+  room = tokens + prepared.RECORD_TOKENS * records
+  assert parts and all(part.blocks.index.room == room for part in parts)
+  needed = block_rows.PLAN_BYTES * 2 * tokens + prepared.TOKEN_BYTES * room
+  monkeypatch.setattr(block_rows, 'free_memory', lambda: needed)
+  task.sources(config, tokenizer)
+  monkeypatch.setattr(block_rows, 'free_memory', lambda: needed - 1)
+  with pytest.raises(InputError, match='the 6 blocks .* set corpus.window lower'):
+    task.sources(config, tokenizer)
+
+
+def test_free_memory_is_that_of_the_machine_or_of_the_cgroup(tmp_path, monkeypatch):
+  assert 1e6 < block_rows.free_memory() < 1e14
+  monkeypatch.setattr(free_memory, 'PROC', tmp_path)
+  monkeypatch.setattr(
+    free_memory,
+    'CGROUPS',
+    {
+      controllers: (f'{tmp_path}/{controllers}', *rest)
+      for controllers, (_, *rest) in free_memory.CGROUPS.items()
+    },
+  )
+  assert free_memory.free_memory() == sys.maxsize  # nothing says
+
+  def write(**files):
+    for name, text in files.items():
+      path = tmp_path / name.replace('__', '/').replace('memory_', 'memory.')
+      path.parent.mkdir(parents=True, exist_ok=True)
+      path.write_text(text)
+
+  write(meminfo='MemTotal:  9000 kB\nMemAvailable:  1000 kB\nHugePages_Total:  0\n')
+  assert free_memory.free_memory() == 1_024_000
+  write(self__cgroup='5:cpu:/\n4:memory:/job/a\n0::/pod\n', pod__memory_max='max\n')
+  assert free_memory.free_memory() == 1_024_000
+  write(pod__memory_max='500000\n', pod__memory_stat='anon 100000\nfile 300000\n')
+  assert free_memory.free_memory() == 400_000
+  write(memory__job__memory_limit_in_bytes='300000', memory__job__memory_stat='total_rss 50000\n')
+  assert free_memory.free_memory() == 250_000  # of the group that the group is in
+
+
+def test_an_older_corpus_is_read_as_before(folder, tokenizer, tmp_path, monkeypatch):
+  out = copied(folder, tmp_path)
+  meta = json.loads((out / prepared.META).read_text())
+  del meta['blocks']
+  (out / prepared.META).write_text(json.dumps(meta | {'seal': seal(meta)}))
+  for path in blocks.paths(out):
+    path.unlink()
+  found = task.sources(config_of(out), tokenizer)['train']
+  monkeypatch.setattr(blocks, 'WHOLE', 1000)
+  same = task.sources(config_of(folder), tokenizer)['train']
+  assert found.fingerprint == same.fingerprint
+
+
+def test_a_part_is_written_as_it_is_read(index):
+  whole = index.parts.read_bytes()
+  assert len(whole) == index.part_at[-1]
+  for k in (0, 7, len(index) - 1):
+    assert zlib.crc32(whole[index.part_at[k] : index.part_at[k + 1]]) == index.columns['crc32'][k]
+    part = index.part(k)
+    assert part['sentences'].sum() == part['record_tokens'].sum() == index.columns['tokens'][k]

@@ -1,0 +1,83 @@
+"""Each arch of configs/pretrain.py as its user meets it: trained, evaluated, asked, converted."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from bert_jax import config as c
+from bert_jax import evaluate
+from bert_jax.errors import InputError
+from bert_jax.predict import Model
+from bert_jax.tools import convert
+from bert_jax.train import train
+from bert_jax.workdir import trained
+
+# {arch: the class of transformers that it is exported as; '': there is none}. With a vocabulary of
+# bytes a roberta is a Roberta; the one that is trained where none is named is SentencePiece's.
+CLASSES = {
+  'modern': 'ModernBertForMaskedLM',
+  'albert': 'AlbertForPreTraining',
+  'electra': 'ElectraForPreTraining',
+  'roberta': 'BertForMaskedLM',
+  'ernie': 'BertForPreTraining',
+  'wwm': 'BertForPreTraining',
+  'spanbert': 'BertForMaskedLM',
+  'fnet': 'FNetForPreTraining',
+  'lstm': '',
+  'conv': '',
+  'bag': '',
+  'tutorial': '',
+  'mosaic': '',
+  'neo': '',
+  'cramming': '',
+}
+SMALL = {
+  'data.train': ROOT / 'bert_jax' / '*' / 'README.md',
+  'corpus.eval_share': 0.2,
+  'model.vocab_size': 400,
+  'model.dtype': 'float32',
+  'data.seq_length': 32,
+  'batch_size': 4,
+  'steps': 3,
+  'eval.batches': 2,
+  'log.tensorboard': 'false',
+  'optimizer.warmup': 1,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('arch', CLASSES)
+def test_an_architecture_is_trained_evaluated_asked_and_converted(arch, tmp_path):
+  ernie = {'masking.policy': 'whole_word,phrase@1,entity@2'} if arch == 'ernie' else {}
+  fields = [f'--config.{name}={value}' for name, value in (SMALL | ernie).items()]
+  _, results = train(c.load(f'configs/pretrain.py:arch={arch},runlocal', fields), tmp_path / 'W')
+  assert math.isfinite(results['mlm']) and 4 < results['mlm'] < 8  # of 400 pieces, log 400 = 6
+  again, _ = evaluate.evaluate(tmp_path / 'W')
+  assert again == results
+  model = Model(tmp_path / 'W')
+  vectors = model.embed(['the step is saved', 'a run'])
+  assert vectors.shape == (2, 128) and np.isfinite(vectors).all()
+  ((candidates,),) = model.fill_mask(['the [MASK] is saved'], top_k=3)
+  assert len(candidates) == 3
+  out = f'hf:{tmp_path}/hf'
+  if not CLASSES[arch]:
+    with pytest.raises(InputError, match='Hugging Face'):
+      convert.convert(str(tmp_path / 'W'), out)
+    return
+  convert.convert(str(tmp_path / 'W'), out)
+  said = json.loads((tmp_path / 'hf' / 'config.json').read_text())
+  assert said['architectures'] == [CLASSES[arch]]
+  assert Model(trained.load(tmp_path / 'hf')).embed(['a run']).shape == (1, 128)
+
+
+def test_arguments_that_go_together():
+  load = lambda arg: c.load(f'configs/pretrain.py:{arg}', [])
+  assert load('arch=ernie,lang=zh').masking.policy == load('arch=ernie').masking.policy
+  assert load('lang=zh').masking.policy == 'whole_word'
+  assert load('arch=spanbert,lang=zh').masking.policy == 'span'
+  assert load('arch=spanbert,objective=masked').loss.sbo_weight == 0
+  with pytest.raises(InputError, match='arch=electra has an objective of its own; leave out'):
+    load('arch=electra,objective=causal')

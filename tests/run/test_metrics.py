@@ -1,0 +1,174 @@
+"""The speed of a run: what the clock counts, the peak of a device, and the FLOPs of a step."""
+
+import json
+import math
+import struct
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import jax
+import pytest
+from conftest import small_pretrain
+
+from bert_jax import sharding, step, tokenizers
+from bert_jax.run import log as training_log
+from bert_jax.run import speed
+from bert_jax.run.trackers import TensorBoard
+from bert_jax.tasks import TASKS
+from bert_jax.train import log_line, train
+
+
+def test_the_clock_counts_training_alone(monkeypatch):
+  now = [100.0]
+  monkeypatch.setattr(speed.time, 'perf_counter', lambda: now[0])
+  monkeypatch.setattr(speed, 'peak_flops', lambda: 1e6)
+  clock = speed.Clock(3e5)
+  clock.steps, clock.batches, now[0] = 6, 6, 104.0
+  with clock.doing('eval'):
+    now[0] = 140.0
+    with clock.doing('save'):
+      now[0] = 150.0
+  clock.steps, clock.batches, clock.waited, now[0] = 10, 8, 2.0, 154.0
+  # 8 full batches in 8 seconds: 2.4e6 of the 8e6 FLOPs that the device could have done.
+  speeds = {'steps': 10, 'steps_per_s': 1.25, 'tokens_per_s': 500, 'data_wait': 0.25, 'mfu': 0.3}
+  times = {'step_seconds': 6, 'data_seconds': 2, 'eval_seconds': 36, 'save_seconds': 10}
+  assert clock.read(4000) == speeds | times | {'goodput': 6 / 54}
+  clock.steps, clock.batches, now[0] = 1, 1, 156.0  # the next reading begins where that one ended
+  speeds = {'steps': 1, 'steps_per_s': 0.5, 'tokens_per_s': 15, 'data_wait': 0, 'mfu': 0.15}
+  times = {'step_seconds': 2, 'data_seconds': 0, 'eval_seconds': 0, 'save_seconds': 0}
+  assert clock.read(30) == speeds | times | {'goodput': 1}
+  now[0] = 159.0
+  assert clock.totals() == {'step': 11, 'data': 2, 'eval': 36, 'save': 10}
+
+
+@pytest.mark.parametrize(('share', 'said'), [(0.019, ''), (0.021, 'waits 2% of the time for data')])
+def test_a_run_that_waits_for_its_data_says_so(share, said):
+  batches = SimpleNamespace(source=SimpleNamespace(baselines={}), skip_damaged=False)
+  run = SimpleNamespace(
+    inputs=SimpleNamespace(batches=batches, config=None),
+    schedule=lambda step: 0.0,
+    tally=SimpleNamespace(window={}, events={}, counts=lambda config: {}),
+  )
+  clock = SimpleNamespace(read=lambda tokens: {'tokens_per_s': 1.0, 'data_wait': share})
+  writer = SimpleNamespace(write=lambda *line: None)
+  shown = log_line(run, clock, 1, writer, SimpleNamespace(bar=SimpleNamespace(disable=False)))
+  assert ('waits' in shown) == bool(said) and said in shown
+
+
+def test_lines_past_the_start_are_written_again(tmp_path):
+  rows = [{'step': step, 'split': 'train', 'mlm': 9 - step} for step in (1, 2, 3, 4)]
+  path = tmp_path / 'metrics.jsonl'
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows) + '{"step": 4, "spl')
+  writer = training_log.Writer(tmp_path, 2)
+  writer.write(3, 'train', {'mlm': 5.0, 'nsp': math.nan})
+  writer.close()
+  last = {'step': 3, 'split': 'train', 'mlm': 5.0, 'nsp': None}
+  assert [json.loads(line) for line in path.read_text().splitlines()] == [*rows[:2], last]
+
+
+@pytest.mark.parametrize(
+  'kind, peak',
+  [
+    # As jax names them; dense bfloat16 by the makers' data sheets, of one device.
+    ('TPU v2', 23e12),  # 46 of a chip, which is two devices
+    ('TPU v3', 61.5e12),
+    ('TPU v4', 275e12),
+    ('TPU v5 lite', 197e12),
+    ('TPU v5', 459e12),  # v5p
+    ('TPU v5p', 459e12),
+    ('TPU v6 lite', 918e12),
+    ('TPU v6e', 918e12),
+    ('TPU7x', 1153.5e12),
+    ('Tesla T4', 65e12),
+    ('NVIDIA L4', 121e12),
+    ('Tesla V100-SXM2-16GB', 125e12),
+    ('NVIDIA A100-SXM4-40GB', 312e12),
+    ('NVIDIA H100 80GB HBM3', 989e12),
+    ('NVIDIA H200', 989e12),
+    ('NVIDIA L40S', math.nan),
+    ('cpu', math.nan),
+  ],
+)
+def test_the_peak_of_a_device_is_that_of_its_data_sheet(kind, peak):
+  assert speed.peak_flops_of(kind) == pytest.approx(peak, nan_ok=True)
+
+
+def test_the_peak_is_that_of_all_devices_together(monkeypatch):
+  device = SimpleNamespace(device_kind='TPU v4', platform='tpu')
+  monkeypatch.setattr(jax, 'devices', lambda: [device] * 4)
+  monkeypatch.setattr(jax, 'device_count', lambda: 4)
+  assert speed.peak_flops() == 1.1e15
+  device.device_kind = 'TPU v99'
+  assert math.isnan(speed.peak_flops())
+
+
+def test_mfu_counts_the_matrix_products_of_a_whole_step(corpus_file, monkeypatch, tmp_path):
+  """Forward and backward, as XLA counts them in the step: of an unrolled model, wide enough that
+  everything else hardly counts."""
+  monkeypatch.setattr(speed, 'peak_flops', lambda: 1e12)
+  config = small_pretrain(
+    corpus_file,
+    '--config.model.hidden_size=128',
+    '--config.model.intermediate_size=512',
+    '--config.model.hidden_act=relu',
+    '--config.model.hidden_dropout_prob=0',
+    '--config.model.attention_probs_dropout_prob=0',
+    '--config.steps=2',
+    '--config.log.every=2',
+    '--config.checkpoint.every=0',
+    '--config.eval.every=0',
+    '--config.optimizer.clip_norm=0',
+  )
+  train(config, tmp_path / 'run')
+  lines = [json.loads(line) for line in (tmp_path / 'run/metrics.jsonl').read_text().splitlines()]
+  (line,) = (line for line in lines if line['split'] == 'train')
+  objective = TASKS['mlm_nsp'].objective(config, tokenizers.load_folder(tmp_path / 'run'))
+  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
+  with jax.set_mesh(mesh), sharding.activation_rules():
+    compiled = step.program(config, objective, mesh, 2).lower().compile()
+  counted = compiled.cost_analysis()['flops']
+  assert line['mfu'] / line['steps_per_s'] * 1e12 == pytest.approx(counted, rel=0.12)
+
+
+def test_event_files_are_written_without_torch(tmp_path):
+  """tensorboardX imports torch where it is installed, which takes seconds."""
+  (tmp_path / 'torch.py').write_text('raise SystemExit("torch was imported")')
+  code = f"""import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from bert_jax.run.trackers import TensorBoard
+TensorBoard({str(tmp_path)!r}, 0).close()
+try:
+  import torch
+except SystemExit:
+  print('torch can be imported afterwards')"""
+  done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+  assert done.stdout == 'torch can be imported afterwards\n', done.stderr
+
+
+def test_tensorboard_reads_what_a_run_writes_and_hides_what_it_writes_again(tmp_path):
+  """The records of an event file: a length, its checksum, an Event, the checksum of that."""
+  from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+  board = TensorBoard(tmp_path, 3)
+  board.write(4, 'train', {'loss': 1.5, 'mlm': 2.0})
+  board.write(5, 'eval', {'mlm': 2.25})
+  (path,) = tmp_path.glob('events.out.tfevents.*')
+  data, events = path.read_bytes(), []  # which are on the disk before it is closed
+  while data:
+    (size,) = struct.unpack('<Q', data[:8])
+    events.append(Event.FromString(data[12 : 12 + size]))
+    data = data[16 + size :]
+  board.close()
+  first, begins, *steps = events
+  assert first.file_version == 'brain.Event:2'
+  assert (begins.step, begins.session_log.status) == (4, SessionLog.START)
+  values = [
+    (each.step, each.summary.value[0].tag, each.summary.value[0].simple_value) for each in steps
+  ]
+  assert values == [(4, 'train/loss', 1.5), (4, 'train/mlm', 2.0), (5, 'eval/mlm', 2.25)]
+  assert all(abs(each.wall_time - time.time()) < 60 for each in steps)
+  again = TensorBoard(tmp_path, 4)
+  again.close()
+  assert len([*tmp_path.glob('events.out.tfevents.*')]) == 2

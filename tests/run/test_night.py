@@ -1,0 +1,563 @@
+"""What goes wrong while nobody looks: stops, clocks, numbers that are not finite, spikes."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import toys
+from conftest import ROOT, small_pretrain
+from test_train import lines, same_bits, train_lines
+
+from bert_jax import config as config_lib
+from bert_jax import errors, evaluate, sharding, step
+from bert_jax import train as loop
+from bert_jax.errors import InputError
+from bert_jax.run import setup, speed, stopping, tally
+from bert_jax.tools import replay
+from bert_jax.train import train
+from bert_jax.workdir import checkpoint, contents
+
+
+def saved(workdir):
+  folder = workdir / 'checkpoints'
+  return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
+
+
+def stop_when(monkeypatch, condition):
+  """Sends this process SIGTERM when condition(step, in_evaluation) first holds."""
+  ask, run = stopping.Watch.ask, evaluate.run
+  asks = SimpleNamespace(steps=0, evaluating=False, done=False)
+
+  def asking(self):
+    asks.steps += not asks.evaluating
+    if not asks.done and condition(asks.steps, asks.evaluating):
+      asks.done = True
+      os.kill(os.getpid(), signal.SIGTERM)
+    return ask(self)
+
+  def evaluating(*arguments):
+    asks.evaluating = True
+    try:
+      return run(*arguments)
+    finally:
+      asks.evaluating = False
+
+  monkeypatch.setattr(stopping.Watch, 'ask', asking)
+  monkeypatch.setattr(evaluate, 'run', evaluating)
+
+
+# ---- stops ---------------------------------------------------------------------------------------
+
+
+def test_lines_of_a_run_that_was_stopped_between_them_are_those_of_one_that_was_not(
+  corpus_file, pretrained, tmp_path, monkeypatch
+):
+  stop_when(monkeypatch, lambda step, _: step == 7)
+  with pytest.raises(KeyboardInterrupt, match='by a signal at step 7 of 20; the same command'):
+    train(small_pretrain(corpus_file), tmp_path / 'run')
+  assert saved(tmp_path / 'run') == [7]
+  monkeypatch.undo()
+  monkeypatch.chdir(ROOT)
+  state, _ = train(small_pretrain(corpus_file), tmp_path / 'run')
+  same_bits(state, pretrained[1])
+  expected = [{k: v for k, v in x.items() if k != 'steps'} for x in train_lines(pretrained[0])]
+  got = [{k: v for k, v in x.items() if k != 'steps'} for x in train_lines(tmp_path / 'run')]
+  assert got == expected
+
+
+@pytest.mark.parametrize('every, at', [(10, 10), (0, 10), (10, 20)])
+def test_a_signal_breaks_an_evaluation_off_and_it_is_repeated(
+  every, at, corpus_file, pretrained, tmp_path, monkeypatch
+):
+  stop_when(monkeypatch, lambda step, evaluating: step >= at and evaluating)
+  config = small_pretrain(corpus_file, f'--config.checkpoint.every={every}')
+  with pytest.raises(KeyboardInterrupt, match=f'by a signal at step {at} of 20'):
+    train(config, tmp_path / 'run')
+  assert saved(tmp_path / 'run')[-1] == at
+  assert at not in [line['step'] for line in lines(tmp_path / 'run', 'eval')]
+  with (tmp_path / 'run' / 'metrics.jsonl').open('a') as file:  # as if killed once it was written
+    file.write(json.dumps({'step': at, 'split': 'eval'}) + '\n')
+  monkeypatch.undo()
+  monkeypatch.chdir(ROOT)
+  state, results = train(config, tmp_path / 'run')
+  same_bits(state, pretrained[1])
+  assert results == pretrained[2]
+  assert lines(tmp_path / 'run', 'eval') == lines(pretrained[0], 'eval')
+
+
+def test_max_hours_saves_and_ends_with_the_status_of_a_restart(corpus_file, pretrained, tmp_path):
+  config = small_pretrain(corpus_file, '--config.max_hours=1e-9')
+  with pytest.raises(errors.Paused, match='max_hours=1e-09 are over: saved at step 1 of 20') as end:
+    train(config, tmp_path / 'run')
+  assert errors.farewell(end.value)[1] == 3 and saved(tmp_path / 'run') == [1]
+  state, _ = train(small_pretrain(corpus_file), tmp_path / 'run')  # free to change
+  same_bits(state, pretrained[1])
+
+
+class Time:
+  """A clock that is set by hand, in place of the module `time`."""
+
+  now = 0.0
+
+  def monotonic(self):
+    return self.now
+
+
+def test_the_clock_asks_for_a_checkpoint_soon_and_then_every_so_many_minutes(monkeypatch):
+  clock = Time()
+  monkeypatch.setattr(stopping, 'time', clock)
+  config = SimpleNamespace(checkpoint=SimpleNamespace(minutes=5.0), max_hours=1.0)
+  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
+  watch = stopping.Watch(config, mesh, 0.0, lambda: False)
+  asked = []
+  for clock.now in range(0, 3610, 5):
+    wish = watch.ask()
+    if wish == stopping.SAVE:
+      asked.append(clock.now)
+      watch.saved()
+  assert asked[:3] == [35, 340, 645] and wish == stopping.TIME_IS_UP
+  watch.signalled = lambda: True
+  assert watch.ask() == stopping.STOP and watch.ends()
+
+
+def test_a_vote_that_comes_late_does_not_save_twice(monkeypatch):
+  """Of several processes: each decision is about the step before."""
+  clock = Time()
+  monkeypatch.setattr(stopping, 'time', clock)
+  config = SimpleNamespace(checkpoint=SimpleNamespace(minutes=1.0), max_hours=0.0)
+  watch = stopping.Watch(config, sharding.make_mesh(1, 1, 1, jax.devices()[:1]), 0.0, lambda: False)
+
+  class Late:
+    pending = 0
+
+    def cast(self, number):
+      before, self.pending = self.pending, number
+      return before
+
+  watch.vote, asked = Late(), []
+  for clock.now in range(0, 100, 5):
+    if watch.ask() == stopping.SAVE:
+      asked.append(clock.now)
+      watch.saved()
+  assert asked == [15, 85]
+
+
+def test_a_run_without_checkpoints_saves_by_the_clock(
+  corpus_file, pretrained, tmp_path, monkeypatch
+):
+  save, steps = loop.save, []
+
+  def saving(run, state, results):
+    steps.append(int(state.step))
+    save(run, state, results)
+
+  monkeypatch.setattr(loop, 'save', saving)
+  config = small_pretrain(
+    corpus_file,
+    '--config.checkpoint.every=0',
+    '--config.checkpoint.minutes=1e-9',
+    '--config.eval.every=0',
+  )
+  state, _ = train(config, tmp_path / 'run')
+  assert {1, 3, 5} <= set(steps)
+  same_bits(state, pretrained[1])
+
+
+@pytest.mark.parametrize('name', ['INT', 'TERM'])
+def test_a_command_that_is_interrupted_while_it_imports_says_one_line(name, tmp_path):
+  """In place of grain is a module during whose import the signal comes."""
+  (tmp_path / 'grain.py').write_text(
+    f'import os, signal, time\nos.kill(os.getpid(), signal.SIG{name})\ntime.sleep(5)\n'
+  )
+  env = dict(os.environ, PYTHONPATH=f'{tmp_path}:{ROOT}')
+  listens = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # also in the background
+  out = subprocess.run(
+    [sys.executable, '-m', 'bert_jax.train', '--help'],
+    env=env,
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    preexec_fn=listens,
+  )
+  assert (out.returncode, out.stderr) == (130, 'stopped\n')
+
+
+@pytest.mark.parametrize('name', ['INT', 'TERM'])
+def test_a_command_that_is_interrupted_while_it_reads_says_one_line(name):
+  code = f"""
+import os, signal
+from bert_jax import errors
+with errors.command_line():
+  os.kill(os.getpid(), signal.SIG{name})
+  signal.pause()
+"""
+  out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
+  assert out.returncode == 130 and out.stderr == 'stopped\n'
+
+
+def test_a_signal_that_comes_while_garbage_is_collected_is_not_lost():
+  """Nothing can be raised there: Python prints it, and goes on as if there had been no signal."""
+  code = """
+import gc, os, signal, time
+from bert_jax import errors
+
+def callback(phase, info):
+  gc.callbacks.remove(callback)
+  os.kill(os.getpid(), signal.SIGTERM)
+
+with errors.command_line():
+  gc.callbacks.append(callback)
+  gc.collect()
+  time.sleep(5)
+"""
+  out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
+  assert (out.returncode, out.stderr) == (130, 'stopped\n')
+
+
+def test_a_closed_terminal_saves_unless_nohup_has_it_ignored():
+  before = signal.getsignal(signal.SIGHUP)
+  try:
+    for handler in (signal.SIG_DFL, signal.SIG_IGN):
+      signal.signal(signal.SIGHUP, handler)
+      with stopping.stop_signals() as asked:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert asked() == (handler == signal.SIG_DFL)
+  finally:
+    signal.signal(signal.SIGHUP, before)
+
+
+def test_devices_that_are_not_here_are_one_sentence():
+  code = 'import jax\nfrom bert_jax import errors\nwith errors.command_line():\n  jax.devices()'
+  env = dict(os.environ, JAX_PLATFORMS='cuda')
+  out = subprocess.run(
+    [sys.executable, '-c', code], capture_output=True, text=True, env=env, cwd=ROOT
+  )
+  assert out.returncode == 2 and out.stderr.count('\n') == 1, out.stderr
+  assert 'JAX_PLATFORMS=cuda' in out.stderr
+
+
+# ---- numbers that are not finite -----------------------------------------------------------------
+
+
+def poisoned(monkeypatch, *places):
+  """The batches at these places make the loss NaN: the weights of their pairs are NaN."""
+  from bert_jax.rows.batches import Batches
+
+  get = Batches.__getitem__
+
+  def getting(self, place):
+    batch = get(self, place)
+    if self.shuffled and place in places:
+      batch = batch | {'weights': batch['weights'] * math.nan}
+    return batch
+
+  monkeypatch.setattr(Batches, '__getitem__', getting)
+
+
+def one_device():
+  return sharding.make_mesh(1, 1, 1, jax.devices()[:1])
+
+
+@pytest.mark.parametrize('accumulation', [1, 2])
+def test_a_step_that_is_not_finite_changes_nothing_but_its_number(accumulation):
+  config = toys.config_of(
+    'optimizer.skip_nonfinite=3', 'optimizer.freeze=scale', f'optimizer.accumulation={accumulation}'
+  )
+  program = step.program(config, toys.Taught(), one_device(), 10)
+  state, out = toys.steps_of(program, toys.first_state(program), range(3))
+  assert np.isfinite(out['loss']) and set(out['module_norms']) == {'student'}
+  before = jax.device_get(state)
+  bad = step.constants_of(config, toys.Taught(math.nan))
+  state, out = toys.steps_of(program, state, [3], bad)
+  assert not np.isfinite(out['loss']) and int(state.step) == 4
+  same_bits(before.params, state.params)
+  same_bits(before.opt_state, state.opt_state)
+  state, out = toys.steps_of(program, state, [4])
+  assert np.isfinite(out['loss']) and state.params['student'] != before.params['student']
+
+
+def test_a_step_that_is_not_finite_leaves_the_carry():
+  config = toys.config_of('optimizer.skip_nonfinite=3')
+  program = step.program(config, toys.Running(), one_device(), 10)
+  state, _ = toys.steps_of(program, toys.first_state(program), range(3))
+  state.params['slope'] = state.params['slope'] * jnp.inf
+  before = jax.device_get(state)
+  state, out = toys.steps_of(program, state, [3])
+  assert not np.isfinite(out['loss'])
+  same_bits(before.carry, state.carry)
+
+
+def test_steps_that_are_not_finite_are_skipped_and_counted(
+  corpus_file, tmp_path, monkeypatch, caplog
+):
+  poisoned(monkeypatch, 3, 8, 9)
+  config = small_pretrain(corpus_file, '--config.optimizer.skip_nonfinite=3')
+  whole, _ = train(config, tmp_path / 'whole')
+  counts = {line['step']: line['skipped_steps'] for line in lines(tmp_path / 'whole', 'train')}
+  assert counts == {5: 1, 10: 3, 15: 3, 20: 3}
+  assert 'step 4 is skipped: its loss is nan' in caplog.text
+  for line in lines(tmp_path / 'whole', 'train'):
+    assert all(math.isfinite(x) for x in line.values() if isinstance(x, float))
+  # The schedule goes by the steps that counted.
+  rates = {line['step']: line['learning_rate'] for line in lines(tmp_path / 'whole', 'train')}
+  assert rates[20] == pytest.approx(1e-3 * (1 - 16 / 20))
+  shutil.copytree(tmp_path / 'whole', tmp_path / 'again')
+  shutil.rmtree(tmp_path / 'again' / 'checkpoints' / '20')
+  again, _ = train(config, tmp_path / 'again')  # from step 10
+  same_bits(whole, again)
+  assert train_lines(tmp_path / 'again') == train_lines(tmp_path / 'whole')
+
+
+def test_too_many_of_them_in_a_row_end_the_run_wherever_it_was_stopped(
+  corpus_file, tmp_path, monkeypatch
+):
+  poisoned(monkeypatch, 4, 5, 6)
+  config = small_pretrain(corpus_file, '--config.optimizer.skip_nonfinite=3')
+  said = (
+    r'the loss is nan at step 7 as in the 2 before it \(rows \d+, .*gradient norms: .*mlm.* nan'
+  )
+  with pytest.raises(InputError, match=said):
+    train(config, tmp_path / 'run')
+  stop_when(monkeypatch, lambda number, _: number == 6)
+  with pytest.raises(KeyboardInterrupt):
+    train(config, tmp_path / 'cut')
+  assert saved(tmp_path / 'cut') == [6]
+  with pytest.raises(InputError, match=f'{said}.*checkpoints in .*cut, if any, are from before'):
+    train(config, tmp_path / 'cut')
+
+
+def test_replay_runs_the_step_alone_and_names_the_first_module(corpus_file, tmp_path, monkeypatch):
+  """From scratch, since the first checkpoint would be that of step 10; and from a checkpoint."""
+  poisoned(monkeypatch, 13)
+  for name, every in (('run', 10), ('none', 0)):
+    config = small_pretrain(
+      corpus_file, f'--config.checkpoint.every={every}', '--config.eval.every=0'
+    )
+    with pytest.raises(InputError, match='replay .*nonfinite-14.json runs the step alone'):
+      train(config, tmp_path / name)
+    files = {p: p.read_bytes() for p in (tmp_path / name).rglob('*') if p.is_file()}
+    facts = replay.replay(tmp_path / name / 'nonfinite-14.json')
+    dumped = json.loads((tmp_path / name / 'nonfinite-14.json').read_text())
+    assert facts['step'] == 14 and facts['loss'] == facts['nsp'] == dumped['loss'] == 'nan'
+    assert math.isfinite(facts['mlm']) and facts['rows'] == dumped['rows']
+    assert facts['first_not_finite'] == ''  # the labels are wrong, and no module
+    assert 'mlm/dense' not in facts['gradients_not_finite']
+    assert 'nsp/dense' in facts['gradients_not_finite']
+    assert files == {p: p.read_bytes() for p in (tmp_path / name).rglob('*') if p.is_file()}
+
+
+def test_replay_gives_the_numbers_of_the_run(corpus_file, tmp_path):
+  text = shutil.copy(corpus_file, tmp_path / 'text.txt')
+  config = small_pretrain(text, '--config.log.every=1', '--config.eval.every=0')
+  train(config, tmp_path / 'run')
+  line = lines(tmp_path / 'run', 'train')[13]
+  facts = replay.replay(tmp_path / 'run', 14)
+  for name in ('loss', 'mlm', 'nsp', 'grad_norm'):
+    assert facts[name] == pytest.approx(line[name], rel=1e-5), name
+  norms = np.array(list(facts['module_norms'].values()))
+  assert np.sqrt((norms**2).sum()) == pytest.approx(line['grad_norm'], rel=1e-5)
+  assert len(facts['rows']) == 8 and facts['first_not_finite'] == ''
+  for at in (0, 21):
+    with pytest.raises(InputError, match=f'--step is {at}'):
+      replay.replay(tmp_path / 'run', at)
+  text.write_text(text.read_text().replace('river', 'forest'))
+  with pytest.raises(InputError, match='the training data is not what it was at checkpoint 20'):
+    replay.replay(tmp_path / 'run', 14)
+
+
+def test_the_first_module_whose_output_is_not_finite_is_named(pretrained):
+  """Weights as large as that are finite themselves; their product is not."""
+  inputs = setup.read_inputs(contents.read_config(pretrained[0]), pretrained[0])
+  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.steps)
+  params = jax.tree.map(lambda x: x, pretrained[1].params)
+  dense = params['encoder']['layer_0']['intermediate']
+  dense['kernel'] = jnp.full_like(dense['kernel'], 3e38)
+  state = dataclasses.replace(pretrained[1], params=params)
+  found = replay.first_not_finite(inputs.objective, state, inputs.batches[0], program.constants)
+  assert found == 'Encoder/layer_0/intermediate'
+
+
+def test_among_scanned_layers_it_is_named_with_its_layer(pretrained, corpus_file, tmp_path):
+  config = small_pretrain(
+    corpus_file,
+    '--config.model.num_hidden_layers=3',
+    '--config.model.scan_layers=true',
+    '--config.model.remat=full',
+    f'--config.tokenizer.path={pretrained[0]}/vocab.txt',
+  )
+  inputs = setup.read_inputs(config, tmp_path)
+  program = step.program(config, inputs.objective, inputs.mesh, inputs.steps)
+  state = setup.new_state(inputs, program, None)
+  find = lambda: replay.first_not_finite(
+    inputs.objective, state, inputs.batches[0], program.constants
+  )
+  assert find() == ''
+  dense = state.params['encoder']['layers']['intermediate']
+  dense['kernel'] = dense['kernel'].at[1].set(3e38)
+  assert find() == 'Encoder/layers/intermediate of layer 1'
+
+
+def test_rows_of_a_batch_are_named_as_they_are_read(pretrained):
+  batches = setup.read_inputs(contents.read_config(pretrained[0]), pretrained[0]).batches
+  for number in (0, 40):  # in the first pass and a later one
+    rows = batches.row_numbers(number)
+    ids = np.asarray(batches[number]['input_ids'])
+    for row, there in zip(rows, ids, strict=True):
+      np.testing.assert_array_equal(batches.source[row]['input_ids'], there)
+
+
+# ---- spikes --------------------------------------------------------------------------------------
+
+SPIKES = (
+  '--config.spikes.window=4',
+  '--config.spikes.zscore=50',
+  '--config.spikes.rollback=4',
+  '--config.eval.every=4',
+  '--config.log.every=2',
+)
+
+
+def spiking(monkeypatch, *places):
+  """The batches at these places have a loss that is a thousand times as high."""
+  from bert_jax.rows.batches import Batches
+
+  get, take = Batches.__getitem__, tally.Tally.take
+  read = []
+
+  def getting(self, place):
+    if self.shuffled:
+      read.append(place)
+    return get(self, place)
+
+  def taking(self, inputs, out, number):
+    if number - 1 + self.offset in places:
+      out = out | {'loss': out['loss'] * 1000}
+    return take(self, inputs, out, number)
+
+  monkeypatch.setattr(Batches, '__getitem__', getting)
+  monkeypatch.setattr(tally.Tally, 'take', taking)
+  return read
+
+
+def test_a_spike_is_named_and_counted(corpus_file, pretrained, tmp_path, monkeypatch, caplog):
+  spiking(monkeypatch, 10)
+  config = small_pretrain(corpus_file, *SPIKES, '--config.spikes.rollback=0')
+  state, _ = train(config, tmp_path / 'run')
+  same_bits(state, pretrained[1])
+  assert 'the loss has a spike at step 11' in caplog.text
+  assert [line['loss_spikes'] for line in lines(tmp_path / 'run', 'train')] == [0] * 5 + [1] * 5
+  # Step 12, whose metrics are fetched with those of step 11, counts as all others do.
+  last, expected = (lines(path, 'train')[-1] for path in (tmp_path / 'run', pretrained[0]))
+  assert last['seen_tokens'] == expected['seen_tokens']
+
+
+def test_a_run_goes_back_past_the_data_of_a_spike(corpus_file, tmp_path, monkeypatch):
+  read = spiking(monkeypatch, 10, 13)
+  config = small_pretrain(corpus_file, *SPIKES)
+  whole, results = train(config, tmp_path / 'whole')
+  # Step 11 has a spike, so steps 9, 10, ... get batches 11, 12, ...; of these, 13 has one again.
+  assert read[:11] == list(range(11)) and int(whole.step) == 20
+  # They are made ahead of the steps, so some of them before the run goes back.
+  assert sorted(read[-12:]) == list(range(14, 26))
+  line = lines(tmp_path / 'whole', 'train')[-1]
+  assert line['rollbacks'] == line['loss_spikes'] == 2
+  steps = [x['step'] for x in lines(tmp_path / 'whole', 'train')]
+  assert steps == list(range(2, 21, 2))
+  again = [replay.replay(tmp_path / 'whole', at) for at in (9, 10)]  # of a time when it went back
+  (logged,) = [x for x in lines(tmp_path / 'whole', 'train') if x['step'] == 10]
+  assert np.mean([x['loss'] for x in again]) == pytest.approx(logged['loss'], rel=1e-5)
+  last = tally.Tally.from_meta(checkpoint.newest_meta(tmp_path / 'whole'))
+  assert [last.offset_after(step) for step in (0, 7, 8, 19)] == [0, 0, 6, 6]
+  for at in (10, 14):  # asked to stop before it goes back, and in between
+    stop_when(monkeypatch, lambda number, _, at=at: number == at)
+    workdir = tmp_path / str(at)
+    with pytest.raises(KeyboardInterrupt):
+      train(config, workdir)
+    again, other = train(config, workdir)
+    same_bits(whole, again)
+    assert other == results
+    assert train_lines(workdir)[-1]['rollbacks'] == 2
+
+
+def test_a_run_that_goes_back_again_and_again_ends(corpus_file, tmp_path, monkeypatch):
+  spiking(monkeypatch, *range(9, 60))
+  with pytest.raises(InputError, match='after the run went back to step 8 5 times'):
+    train(small_pretrain(corpus_file, *SPIKES), tmp_path / 'run')
+
+
+def test_steps_that_were_skipped_and_undone_do_not_count():
+  saved = tally.Tally(events={'skipped_steps': 1})
+  saved.went_back(8, tally.Tally(events={'skipped_steps': 3, 'loss_spikes': 2}))
+  assert saved.events == {'skipped_steps': 1, 'loss_spikes': 2, 'rollbacks': 1}
+
+
+def test_the_checkpoint_to_go_back_to_stays(tmp_path):
+  from test_train import kept_by
+
+  settings = kept_by(best_metric='')
+  with contextlib.closing(checkpoint.Checkpoints(tmp_path, settings, rollback=10)) as checkpoints:
+    assert checkpoints.kept([10, 20, 25, 27]) == {20, 27}
+
+
+# ---- speed ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  'platform, peak, mfu',
+  [
+    ('tpu', 1e6, 0.5),
+    ('tpu', math.nan, None),
+    ('tpu', 1e5, None),
+    ('cpu', 1e5, 1.0),
+  ],
+)
+def test_mfu_is_left_out_where_it_is_not_known_and_never_above_all(
+  platform, peak, mfu, monkeypatch
+):
+  monkeypatch.setattr(speed, 'peak_flops', lambda: peak)
+  device = SimpleNamespace(platform=platform, device_kind='x')
+  monkeypatch.setattr(speed.jax, 'devices', lambda: [device])
+  clock = speed.Clock(1e6)
+  monkeypatch.setattr(speed.time, 'perf_counter', lambda: clock.started + 2)
+  clock.steps = clock.batches = 1
+  assert clock.read(10).get('mfu') == mfu
+
+
+# ---- before the vocabulary is trained ------------------------------------------------------------
+
+
+def test_a_warmup_as_long_as_the_run_is_refused_before_a_vocabulary_is_trained(
+  corpus_file, tmp_path, caplog
+):
+  caplog.set_level('INFO', 'bert_jax')
+  with pytest.raises(InputError, match='warmup of 30 steps leaves nothing of a run of 20'):
+    train(small_pretrain(corpus_file, '--config.optimizer.warmup=30'), tmp_path / 'run')
+  assert 'vocabulary' not in caplog.text and not (tmp_path / 'run').exists()
+
+
+def test_a_size_that_is_given_is_not_replaced_by_init_from(corpus_file, pretrained, tmp_path):
+  given = [f'--config.init_from={pretrained[0]}', '--config.model.num_hidden_layers', '3']
+  config = small_pretrain(corpus_file, *given)
+  names = config_lib.names_of(given)
+  assert names == ('init_from', 'model.num_hidden_layers')
+  said = r'model.num_hidden_layers is 1 in .*--config.model.num_hidden_layers=3 is given; leave'
+  with pytest.raises(InputError, match=said):
+    train(config, tmp_path / 'run', names)
+
+
+def test_parameters_are_one_line_unless_they_are_asked_for(pretrained):
+  params = pretrained[1].params
+  line = sharding.describe(params, one_device(), False)
+  assert line == '21,410 parameters in 30 arrays: 85,640 bytes on the device'
+  assert len(sharding.describe(params, one_device(), True).splitlines()) == 32

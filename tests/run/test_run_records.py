@@ -1,0 +1,323 @@
+"""What a run leaves beside its weights: trackers, summary.json, a profile, what made it; rerun."""
+
+import gzip
+import json
+import re
+import shutil
+import subprocess
+import sys
+import types
+
+import pytest
+from conftest import small_pretrain
+
+from bert_jax import config as config_lib
+from bert_jax.config import InputError
+from bert_jax.run import profiling, trackers
+from bert_jax.tools import rerun
+from bert_jax.train import train
+from bert_jax.workdir import contents, provenance
+
+SHORT = (
+  '--config.steps=6',
+  '--config.log.every=2',
+  '--config.eval.every=3',
+  '--config.checkpoint.every=3',
+  '--config.eval.batches=1',
+)
+
+
+class FakeRun:
+  def __init__(self, settings):
+    self.settings, self.logged, self.steps_of, self.finished = settings, [], {}, 0
+
+  def define_metric(self, name, step_metric):
+    self.steps_of[name] = step_metric
+
+  def log(self, values):
+    self.logged.append(values)
+
+  def finish(self):
+    self.finished += 1
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+  """A module with the calls of wandb that are used; `runs` are those that were opened."""
+  module = types.ModuleType('wandb')
+  module.runs, module.Error, module.login = [], RuntimeError, lambda prompt: prompt
+
+  def init(**settings):
+    module.runs.append(FakeRun(settings))
+    return module.runs[-1]
+
+  module.init = init
+  monkeypatch.setitem(sys.modules, 'wandb', module)
+  return module
+
+
+def metrics_of(workdir):
+  return [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
+
+
+def summary_of(workdir):
+  return json.loads((workdir / 'summary.json').read_text())
+
+
+# ---- Weights & Biases, the profile and the summary of one run ------------------------------------
+
+
+def test_a_run_with_every_record(corpus_file, tmp_path, wandb):
+  fields = '--config.log.wandb=offline', '--config.profile=2:4'
+  config = small_pretrain(corpus_file, *SHORT, *fields)
+  train(config, tmp_path / 'run')
+  lines = metrics_of(tmp_path / 'run')
+
+  # Weights & Biases has all that metrics.jsonl has, with the step as its axis.
+  (run,) = wandb.runs
+  assert run.steps_of == {'*': 'step'} and run.finished == 1
+  assert run.settings['mode'] == 'offline' and run.settings['name'] == 'run'
+  assert run.settings['config'] == config_lib.from_json(config_lib.to_json(config)).to_dict()
+  assert run.settings['id'] == (tmp_path / 'run/wandb/id.txt').read_text().strip()
+  named = [
+    {'step': x['step']}
+    | {f'{x["split"]}/{k}': v for k, v in x.items() if k not in ('step', 'split')}
+    for x in lines
+  ]
+  assert run.logged == named and len(named) == 5
+
+  # The trace is of the steps 3 and 4 alone.
+  (trace,) = (tmp_path / 'run' / 'profile').rglob('*.trace.json.gz')
+  events = json.loads(gzip.decompress(trace.read_bytes()))['traceEvents']
+  found = [x['args'].get('step_num') for x in events if x.get('name') == 'train' and 'args' in x]
+  traced = {int(step) for step in found if step is not None}
+  assert {3} <= traced <= {3, 4}  # older versions of jax lose a step that ends with the trace
+
+  # The summary: how far, how good, where the time went.
+  summary = summary_of(tmp_path / 'run')
+  facts = {'state': 'finished', 'step': 6, 'steps': 6, 'metric': 'mlm', 'objective': 'mlm_nsp'}
+  assert {name: summary[name] for name in facts} == facts
+  assert summary['eval'] == lines[-1] and summary['train'] == lines[-2]
+  assert summary['train']['step'] == summary['eval']['step'] == 6
+  seconds = summary['seconds']
+  assert set(seconds) == {'setup', 'step', 'data', 'eval', 'save'} and min(seconds.values()) >= 0
+  assert seconds['setup'] > 0 < seconds['eval'] and seconds['save'] > 0
+  assert summary['goodput'] == pytest.approx(seconds['step'] / sum(seconds.values()), abs=1e-3)
+
+  # A finished run stays finished, and opens nothing; one that goes on keeps its id.
+  train(config, tmp_path / 'run')
+  assert summary_of(tmp_path / 'run') == summary and len(wandb.runs) == 1
+  train(config_lib.override(config, ['--config.steps=8']), tmp_path / 'run')
+  assert [run.settings['id'] for run in wandb.runs] == [run.settings['id']] * 2
+  again = summary_of(tmp_path / 'run')
+  assert (again['state'], again['step'], again['eval']['step']) == ('finished', 8, 8)
+
+
+def test_every_line_says_where_its_time_went(pretrained):
+  for line in metrics_of(pretrained[0]):
+    if line['split'] == 'train':
+      names = ('step', 'data', 'eval', 'save')
+      seconds = {name: line[f'{name}_seconds'] for name in names}
+      assert line['goodput'] == pytest.approx(seconds['step'] / sum(seconds.values()))
+      trained = seconds['step'] + seconds['data']
+      assert line['steps'] / line['steps_per_s'] == pytest.approx(trained)
+      # There is an evaluation and a checkpoint at step 10, after its line.
+      assert (seconds['eval'] > 0) == (seconds['save'] > 0) == (line['step'] == 15)
+
+
+def test_a_summary_says_how_a_run_ended(corpus_file, tmp_path, monkeypatch):
+  paused = small_pretrain(corpus_file, *SHORT, '--config.max_hours=1e-9')
+  with pytest.raises(KeyboardInterrupt):
+    train(paused, tmp_path / 'paused')
+  summary = summary_of(tmp_path / 'paused')
+  assert summary['state'] == 'stopped' and 0 < summary['step'] < 6
+  broken = small_pretrain(
+    corpus_file, *SHORT, '--config.optimizer.learning_rate=1e30', '--config.optimizer.warmup=0'
+  )
+  with pytest.raises(InputError, match='so the run stops'):
+    train(broken, tmp_path / 'broken')
+  summary = summary_of(tmp_path / 'broken')
+  assert summary['state'] == 'failed' and 'so the run stops' in summary['error']
+
+
+def test_wandb_offline_is_read_by_wandb(corpus_file, tmp_path):
+  """The real package, where it is installed."""
+  pytest.importorskip('wandb', reason='pip install wandb')
+  train(small_pretrain(corpus_file, *SHORT, '--config.log.wandb=offline'), tmp_path / 'run')
+  (file,) = (tmp_path / 'run' / 'wandb').rglob('run-*.wandb')
+  content = file.read_bytes()
+  for name in (b'train/loss', b'eval/mlm', b'train/goodput'):
+    assert name in content
+
+
+@pytest.mark.parametrize(
+  'mode, sentence', [('online', 'wandb login'), ('offline', 'pip install wandb')]
+)
+def test_a_tracker_that_cannot_be_used_is_named_before_anything_is_read(
+  mode, sentence, corpus_file, tmp_path, wandb, monkeypatch
+):
+  if mode == 'offline':  # a folder called wandb is found in place of the package
+    monkeypatch.setitem(sys.modules, 'wandb', types.ModuleType('wandb'))
+  with pytest.raises(InputError, match=sentence):
+    train(small_pretrain(corpus_file, f'--config.log.wandb={mode}'), tmp_path / 'run')
+  assert not (tmp_path / 'run').exists()
+
+
+def test_nothing_of_wandb_is_imported_unless_it_is_asked_for(corpus_file, tmp_path, monkeypatch):
+  monkeypatch.setitem(sys.modules, 'wandb', None)  # importing it is an error
+  trackers.check(small_pretrain(corpus_file))
+  assert trackers.opened(small_pretrain(corpus_file), tmp_path, 0) == []
+
+
+@pytest.mark.parametrize('text', ['3', '5:5', '5:4', 'a:b', '1:2:3', '-1:4', '1:' + '9' * 40])
+def test_a_window_that_is_none_is_refused(text, corpus_file):
+  assert profiling.window(text) is None and profiling.window('0:1') == (0, 1)
+  with pytest.raises(InputError, match='write the steps to trace as START:STOP'):
+    small_pretrain(corpus_file, f'--config.profile={text}')
+
+
+def test_a_window_past_the_end_is_refused(corpus_file, tmp_path):
+  with pytest.raises(InputError, match='past the end of the run, which has 20 steps'):
+    train(small_pretrain(corpus_file, '--config.profile=15:21'), tmp_path / 'run')
+
+
+def test_records_do_not_change_the_run(corpus_file):
+  plain = small_pretrain(corpus_file)
+  fields = '--config.log.wandb=offline', '--config.profile=2:4'
+  recorded = small_pretrain(corpus_file, *fields)
+  assert config_lib.fingerprint(recorded) == config_lib.fingerprint(plain)
+  assert not config_lib.changes(plain, recorded)
+
+
+# ---- what made it --------------------------------------------------------------------------------
+
+
+def test_packages_are_those_that_are_installed(pretrained):
+  lines = (pretrained[0] / 'packages.txt').read_text().splitlines()
+  import numpy
+
+  assert f'numpy=={numpy.__version__}' in lines and len(lines) == len(set(lines)) > 10
+  listed = subprocess.run(
+    [sys.executable, '-m', 'pip', 'list', '--format=freeze'], capture_output=True, text=True
+  )
+  if not listed.returncode:
+    assert {x.lower() for x in listed.stdout.split()} <= {x.lower() for x in lines}
+
+
+def test_the_changes_of_the_code_can_be_applied_to_its_commit(tmp_path, monkeypatch):
+  root, copy = tmp_path / 'code', tmp_path / 'copy'
+  root.mkdir()
+
+  def git(*words, where=root):
+    name = '-c', 'user.name=x', '-c', 'user.email=x@example.com'
+    return subprocess.run(('git', *name, *words), cwd=where, check=True, capture_output=True)
+
+  git('init', '-q')
+  (root / 'model.py').write_text('x = 1\n')
+  git('add', '.')
+  git('commit', '-qm', 'first')
+  git('clone', '-q', str(root), str(copy), where=tmp_path)
+  monkeypatch.setattr(provenance, 'ROOT', root)
+  assert provenance.code_changes() == '' and not provenance.commit().endswith('+')
+  (root / 'model.py').write_text('x = 2\n')
+  (root / 'new.py').write_text('y = "ä"\n')
+  (root / 'notes.txt').write_text('no code\n')
+  patch = provenance.code_changes()
+  assert provenance.commit().endswith('+') and 'notes.txt' not in patch
+  (tmp_path / 'code.diff').write_text(patch)
+  git('apply', str(tmp_path / 'code.diff'), where=copy)
+  assert (copy / 'model.py').read_text() == 'x = 2\n'
+  assert (copy / 'new.py').read_text() == 'y = "ä"\n'
+  monkeypatch.setattr(provenance, 'MOST', 40)
+  assert f'40 of {len(patch)} characters' in provenance.code_changes()
+
+
+def test_a_run_that_went_on_elsewhere_says_so(pretrained, tmp_path, corpus_file):
+  shutil.copytree(pretrained[0], tmp_path / 'run')
+  path = tmp_path / 'run' / 'run.json'
+  facts = json.loads(path.read_text())
+  assert 'earlier' not in facts
+  path.write_text(json.dumps(facts | {'python': '3.9.1', 'devices': '8 x TPU v3'}))
+  (tmp_path / 'run' / 'code.diff').write_text('of another day')
+  train(small_pretrain(corpus_file, '--config.steps=22'), tmp_path / 'run')
+  again = json.loads(path.read_text())
+  assert again['earlier'] == [{'python': '3.9.1', 'devices': '8 x TPU v3', 'commands': 1}]
+  assert again['python'] == facts['python'] and len(again['commands']) == 2
+  changes = provenance.code_changes()
+  path = tmp_path / 'run' / 'code.diff'
+  assert path.read_text() == changes if changes else not path.exists()
+
+
+# ---- rerun ---------------------------------------------------------------------------------------
+
+
+def rerun_of(capsys, *arguments):
+  """(what rerun prints, its exit status)."""
+  status = 0
+  try:
+    rerun.main([str(x) for x in arguments])
+  except SystemExit as end:
+    status = end.code
+  return json.loads(capsys.readouterr().out.splitlines()[-1]), status
+
+
+def test_a_run_is_repeated_with_the_same_bits(pretrained, tmp_path, capsys):
+  out, status = rerun_of(capsys, pretrained[0], '--workdir', tmp_path / 'again')
+  assert (out['same'], status, out['not_the_same']) == (True, 0, [])
+  assert out['lines'] == out['same_lines'] == len(metrics_of(pretrained[0])) == 6
+  assert out['state'] == 'step 20: the same bits' and not out['first_difference']
+  assert out['compared'] == '20 of 20 steps, 2 of 2 evaluations'
+
+
+def test_a_repetition_that_ends_earlier_is_not_the_same(pretrained, tmp_path):
+  shutil.copytree(pretrained[0], tmp_path / 'again')
+  path = tmp_path / 'again' / 'metrics.jsonl'
+  kept = [line for line in metrics_of(pretrained[0]) if line['step'] <= 10]
+  path.write_text(''.join(json.dumps(line) + '\n' for line in kept))
+  out = rerun.outcome(pretrained[0], tmp_path / 'again', {})
+  assert out['compared'] == '10 of 20 steps, 1 of 2 evaluations'
+  assert out['lines'] == out['same_lines'] == 3 and not out['same']
+  assert out['first_difference'] == 'the repetition ended at step 10 and the run at step 20'
+  # Of a run that was cut off all that it has is compared.
+  out = rerun.outcome(tmp_path / 'again', pretrained[0], {})
+  assert out['same'] and out['compared'] == '10 of 10 steps, 1 of 1 evaluations'
+
+
+def test_a_repetition_that_differs_says_in_what(pretrained, tmp_path, capsys):
+  workdir = tmp_path / 'run'
+  shutil.copytree(pretrained[0], workdir)
+  facts = json.loads((workdir / 'run.json').read_text())
+  facts['packages']['jax'], facts['commit'] = '0.1', 'abc'
+  (workdir / 'run.json').write_text(json.dumps(facts))
+  names = (workdir / 'packages.txt').read_text()
+  (workdir / 'packages.txt').write_text(names + 'forgotten==1.0\n')
+  arguments = workdir, '--workdir', tmp_path / 'again'
+  out, status = rerun_of(capsys, *arguments, '--dry-run', '--config.seed=3')
+  assert status == 1 and not (tmp_path / 'again').exists()
+  said = '\n'.join(out['not_the_same'])
+  for part in ('jax 0.1 -> ', 'commit: abc -> ', 'forgotten 1.0 -> none', 'seed: 0 -> 3'):
+    assert part in said, said
+  # The rows are drawn with the seed, too.
+  assert len(out['not_the_same']) == 5 and 'the data of train: fingerprint' in said
+
+  # Code that differs from that of the run, and numbers that differ, are found out.
+  (workdir / 'code.diff').write_text('-x\n+y\n')
+  out, status = rerun_of(capsys, *arguments, '--config.optimizer.learning_rate=1e-5')
+  assert status == 1 and not out['same'] and out['state'] == 'step 20: other bits'
+  assert (
+    re.match(r'step \d+, train: ', out['first_difference']) and out['same_lines'] < out['lines']
+  )
+  assert any('the changed code' in x for x in out['not_the_same'])
+
+
+def test_a_run_does_not_repeat_onto_itself(pretrained):
+  with pytest.raises(InputError, match='name another folder'):
+    rerun.rerun(pretrained[0], pretrained[0])
+
+
+def test_without_run_json_nothing_is_known(pretrained, tmp_path):
+  shutil.copytree(pretrained[0], tmp_path / 'run')
+  (tmp_path / 'run' / 'run.json').unlink()
+  (said,) = rerun.rerun(tmp_path / 'run', tmp_path / 'again', dry_run=True)['not_the_same']
+  assert said.startswith('there is no run.json')
+  assert contents.read_config(tmp_path / 'run').seed == 0

@@ -1,0 +1,424 @@
+"""Runs of fine-tuning: GLUE and its files, transfer, collapsed runs, early stopping."""
+
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small_tables import load, sentence, table
+
+from bert_jax import config as c
+from bert_jax import evaluate, models, step, tokenizers, train
+from bert_jax.config import InputError
+from bert_jax.run import initialization
+from bert_jax.tasks.classification import task as classification
+from bert_jax.tools import glue, transfer
+from bert_jax.workdir import trained
+
+GLUE = {  # the header of each published file, or none
+  'cola': (None, 'gj04\t{1}\t\t{0}', ('0', '1')),
+  'sst2': ('sentence\tlabel', '{0}\t{1}', ('0', '1')),
+  'mrpc': ('Quality\t#1 ID\t#2 ID\t#1 String\t#2 String', '{1}\t1\t2\t{0}\t{2}', ('0', '1')),
+  'stsb': ('index\tgenre\tsentence1\tsentence2\tscore', '0\tx\t{0}\t{2}\t{1}', ('0.5', '4.750')),
+  'qqp': ('id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate', '0\t1\t2\t{0}\t{2}\t{1}', '01'),
+  'mnli': (
+    'index\tsentence1\tsentence2\tlabel1\tgold_label',
+    '0\t{0}\t{2}\tneutral\t{1}',
+    ('neutral', 'entailment', 'contradiction'),
+  ),
+  'qnli': (
+    'index\tquestion\tsentence\tlabel',
+    '0\t{0}\t{2}\t{1}',
+    ('entailment', 'not_entailment'),
+  ),
+  'rte': (
+    'index\tsentence1\tsentence2\tlabel',
+    '0\t{0}\t{2}\t{1}',
+    ('entailment', 'not_entailment'),
+  ),
+  'wnli': ('index\tsentence1\tsentence2\tlabel', '0\t{0}\t{2}\t{1}', ('0', '1')),
+}
+FOLDER = dict(zip(GLUE, glue.TASKS))
+
+
+def glue_file(path, name, number, seed, labelled=True):
+  header, line, labels = GLUE[name]
+  rng = np.random.default_rng(seed)
+  rows = [line.format(sentence(rng), labels[i % len(labels)], sentence(rng)) for i in range(number)]
+  if not labelled:  # as the published test files: an index, and no label
+    columns = {'cola': ['sentence'], 'sst2': ['sentence']}.get(name)
+    wanted = columns or [
+      x for x in header.split('\t') if 'sentence' in x or 'question' in x or 'String' in x
+    ]
+    header = '\t'.join(['index', *wanted])
+    rows = ['\t'.join([str(i), *(sentence(rng) for _ in wanted)]) for i in range(number)]
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_text('\n'.join([*([header] if header else []), *rows]) + '\n')
+
+
+def train_glue(home, vocab, names):
+  """{folder of a task: workdir} of runs of two steps; their data is laid out as in the archive."""
+  runs = {}
+  for name in names:
+    folder = FOLDER[name]
+    kinds = ('_matched', '_mismatched') if name == 'mnli' else ('',)
+    glue_file(home / folder / 'train.tsv', name, 40, 0)
+    for kind in kinds:
+      glue_file(home / folder / f'dev{kind}.tsv', name, 20, 1)
+      glue_file(home / folder / f'test{kind}.tsv', name, 10, 2, labelled=False)
+    config = load(
+      vocab,
+      f'configs/finetune.py:task={name}',
+      f'--config.data.train={home}/{folder}/train.tsv',
+      f'--config.data.eval={home}/{folder}/dev{kinds[0]}.tsv',
+      '--config.data.seq_length=32',
+      '--config.optimizer.warmup=0',
+      '--config.batch_size=4',  # of one size, one program
+    )
+    runs[folder] = home / 'runs' / folder
+    train.train(config, runs[folder])
+  return runs
+
+
+SOME = ('sst2', 'mrpc', 'stsb', 'mnli', 'rte')  # each kind of labels, of texts and of sets
+
+
+@pytest.fixture(scope='module')
+def glue_runs(tmp_path_factory, vocab):
+  """({folder of a task: workdir}, the folder of the GLUE archive) of some tasks."""
+  home = tmp_path_factory.mktemp('glue')
+  return train_glue(home, vocab, SOME), home
+
+
+@pytest.mark.parametrize(
+  'others', [(), pytest.param(('cola', 'qqp', 'qnli', 'wnli'), marks=pytest.mark.slow)]
+)
+def test_every_glue_task_trains_and_becomes_a_leaderboard_file(others, glue_runs, tmp_path, vocab):
+  runs, home = glue_runs
+  runs = runs | train_glue(home, vocab, others)
+  (home / 'diagnostic').mkdir(exist_ok=True)
+  glue_file(home / 'diagnostic' / 'diagnostic.tsv', 'mnli', 10, 3, labelled=False)
+  found = glue.glue(runs, home, tmp_path)
+  files = {path.stem for path in tmp_path.glob('*.tsv')}
+  assert files == {FOLDER[name] for name in (*SOME, *others)} - {'MNLI'} | {
+    'MNLI-m',
+    'MNLI-mm',
+    'AX',
+  }
+  with pytest.raises(InputError, match='is no run of STS-B'):
+    glue.glue({'STS-B': runs['RTE']}, home, tmp_path)
+  with pytest.raises(InputError, match='RTE/dev.tsv is missing'):
+    glue.glue({'RTE': runs['RTE']}, tmp_path, tmp_path)
+  for path in tmp_path.glob('*.tsv'):
+    lines = path.read_text().splitlines()
+    assert lines[0] == 'index\tprediction' and len(lines) == 11
+    assert [line.split('\t')[0] for line in lines[1:]] == [str(i) for i in range(10)]
+  assert {line.split('\t')[1] for line in (tmp_path / 'RTE.tsv').read_text().splitlines()[1:]} <= {
+    'entailment',
+    'not_entailment',
+  }
+  results, value = found['MRPC']
+  assert value == pytest.approx(
+    (results['MRPC']['f1'] + results['MRPC']['classification_accuracy']) / 2
+  )
+  assert len(found['MNLI'][0]) == 2
+  shown = glue.table(found)
+  assert f'of {len(runs)} of 9 tasks' in shown
+  average = np.mean([value for _, value in found.values()])
+  assert math.isfinite(average) and f'{100 * average:.2f}' in shown.splitlines()[-1]
+
+
+PAIRS = {  # other tasks on pairs, as their public files are
+  'xnli': ('dev-de.tsv', ['{0}\t{1}\tneutral', '{0}\t{1}\tcontradiction']),
+  'pawsx': ('dev.tsv', ['id\tsentence1\tsentence2\tlabel', '1\t{0}\t{1}\t0', '2\t{0}\t{1}\t1']),
+  'ocnli': (
+    'dev.json',
+    [
+      '{{"sentence1": "{0}", "sentence2": "{1}", "label": "entailment", "id": 0}}',
+      '{{"sentence1": "{0}", "sentence2": "{1}", "label": "neutral", "id": 1}}',
+      '{{"sentence1": "{0}", "sentence2": "{1}", "label": "-", "id": 2}}',  # no majority
+    ],
+  ),
+  'table': ('dev.csv', ['sentence,label', '"{0}, {1}",a', '{0},b']),
+}
+
+
+@pytest.mark.parametrize('task', PAIRS)
+def test_other_tables_train_and_evaluate(task, tmp_path, vocab):
+  """Three passes over two rows are a batch of four and another one that is not full."""
+  name, lines = PAIRS[task]
+  rng = np.random.default_rng(0)
+  text = '\n'.join(line.format(sentence(rng), sentence(rng)) for line in lines)
+  (tmp_path / name).write_text(text + '\n')
+  config = load(
+    vocab,
+    f'configs/finetune.py:task={task}',
+    f'--config.data.train={tmp_path}/{name}',
+    f'--config.data.eval={tmp_path}/{name}',
+    '--config.data.seq_length=32',
+    '--config.optimizer.warmup=0',
+    '--config.batch_size=4',
+    '--config.data.examples_per_row=1',
+    '--config.steps=0',
+    '--config.epochs=3',
+  )
+  state, metrics = train.train(config, tmp_path / 'run')
+  assert int(state.step) == 2
+  assert metrics['classification_accuracy'] in (0.0, 0.5, 1.0)
+  assert evaluate.evaluate(tmp_path / 'run')[0] == pytest.approx(metrics)
+
+
+@pytest.mark.parametrize(
+  'task, row, label',
+  [  # names of columns and labels in tfds:glue
+    ('cola', {'sentence': 'a', 'label': 'acceptable'}, 1),
+    ('sst2', {'sentence': 'a', 'label': 'negative'}, 0),
+    ('mrpc', {'sentence1': 'a', 'sentence2': 'b', 'label': 'equivalent'}, 1),
+    ('qqp', {'question1': 'a', 'question2': 'b', 'label': 'duplicate'}, 1),
+    ('mnli', {'premise': 'a', 'hypothesis': 'b', 'label': 'contradiction'}, 2),
+    ('qnli', {'question': 'a', 'sentence': 'b', 'label': 'entailment'}, 0),
+    ('rte', {'sentence1': 'a', 'sentence2': 'b', 'label': 'not_entailment'}, 1),
+    ('wnli', {'sentence1': 'a', 'sentence2': 'b', 'label': 'entailment'}, 1),
+    ('stsb', {'sentence1': 'a', 'sentence2': 'b', 'label': '3.8'}, 3.8),
+  ],
+)
+def test_a_model_of_glues_files_reads_tfds_too(task, row, label, tmp_path, vocab, tokenizer):
+  (tmp_path / 'dev.jsonl').write_text(json.dumps(row) + '\n')
+  path = tmp_path / 'dev.jsonl'
+  config = load(
+    vocab,
+    f'configs/finetune.py:task={task}',
+    f'--config.data.train={path}',
+    f'--config.data.eval={path}',
+  )
+  source = classification.sources(config, tokenizer, ('eval',))['eval']
+  assert source.gold == [label]
+
+
+def test_evaluation_writes_what_was_answered(glue_runs):
+  runs, home = glue_runs
+  folder = next((runs['SST-2'] / 'eval').iterdir())
+  answers = [json.loads(line) for line in (folder / 'predictions.jsonl').read_text().splitlines()]
+  assert len(answers) == 20 and {a['where'] for a in answers} >= {'dev.tsv:2', 'dev.tsv:21'}
+  worst = [json.loads(line) for line in (folder / 'worst.jsonl').read_text().splitlines()]
+  losses = [a['loss'] for a in worst]
+  assert losses == sorted(losses, reverse=True) and len(worst) == 20
+  for answer in answers:
+    own = answer['probabilities'][answer['gold']]
+    assert answer['loss'] == pytest.approx(-math.log(own), rel=1e-5)
+  scores = json.loads((folder / 'scores.json').read_text())
+  right = np.mean([a['gold'] == a['prediction'] for a in answers])
+  assert scores['classification_accuracy'] == pytest.approx(right)
+  assert scores['examples'] == 20 and 0.5 <= scores['classification_accuracy_majority'] < 1
+  by_length = scores['by_length']
+  assert [x['tokens'] for x in by_length] == ['0-64'] and by_length[0]['examples'] == 20
+  assert by_length[0]['f1'] == scores['f1']
+
+
+def test_transfer_is_a_table_of_sets_and_metrics(glue_runs, tmp_path):
+  runs, home = glue_runs
+  for language, seed in (('de', 5), ('hi', 6)):
+    glue_file(tmp_path / f'{language}.tsv', 'sst2', 15, seed)
+  results = transfer.transfer(
+    runs['SST-2'], [f'{tmp_path}/{{language}}.tsv', f'en={home}/SST-2/dev.tsv'], ['de', 'hi']
+  )
+  assert list(results) == ['de', 'hi', 'en']
+  single, _ = evaluate.evaluate(runs['SST-2'], [f'--config.data.eval={tmp_path}/hi.tsv'])
+  assert results['hi'] == single
+  rows = transfer.table(results).splitlines()
+  column = rows[0].split().index('classification_accuracy') + 1
+  shown = [float(row.split()[column]) for row in rows[1:]]
+  assert shown[-1] == pytest.approx(np.mean(shown[:-1]), abs=1e-4)
+  assert (runs['SST-2'] / 'transfer' / 'hi' / 'predictions.jsonl').is_file()
+  with pytest.raises(InputError, match='has no name'):
+    transfer.transfer(runs['SST-2'], [f'{tmp_path}/de.tsv'])
+
+
+def test_a_collapsed_run_is_seen(glue_runs):
+  """A model whose classifier ignores the text predicts one label for all."""
+  runs, _ = glue_runs
+  config = c.from_json((runs['SST-2'] / 'config.json').read_text())
+  tokenizer = tokenizers.load_folder(runs['SST-2'])
+  objective = classification.objective(config, tokenizer)
+  source = classification.sources(config, tokenizer, ('eval',))['eval']
+  params = jax.jit(objective.init)(jax.random.key(0))
+  params['classifier'] = jax.tree.map(lambda x: x * 0 + np.arange(2.0), params['classifier'])
+  batch = jax.tree.map(lambda *x: np.stack(x), *(source[i] for i in range(len(source))))
+  constants = step.Constants(jax.random.key(1), jax.random.key(0), {}, {})
+  _, outputs, _ = jax.jit(step.make_eval_step(objective))(params, {}, batch, 0, constants)
+  answers = source.answers(jax.device_get(outputs))
+  assert source.constant(answers) == '1'
+  assert source.constant([dict(a, prediction=a['gold']) for a in answers]) == ''
+
+
+def test_a_run_stops_when_its_metric_gets_no_better(tmp_path, vocab, caplog):
+  """With a rate of 0 nothing changes after the first evaluation; the run is then finished."""
+  caplog.set_level('INFO', 'bert_jax')
+  path = table(tmp_path / 'train.tsv', np.random.default_rng(0), 40)
+  config = load(
+    vocab,
+    'configs/finetune.py:task=sst2',
+    f'--config.data.train={path}',
+    f'--config.data.eval={path}',
+    '--config.data.seq_length=32',
+    '--config.steps=40',
+    '--config.optimizer.learning_rate=0',
+    '--config.eval.every=3',
+    '--config.eval.patience=2',
+    '--config.checkpoint.best_metric=classification_accuracy',
+  )
+  state, metrics = train.train(config, tmp_path / 'run')
+  # All evaluations are alike: the first of them is the best, and kept.
+  assert evaluate.evaluate(tmp_path / 'run', which='best') == (metrics, 3)
+  assert int(state.step) == 9 and 'no better classification_accuracy than at step 3' in caplog.text
+  again, metrics2 = train.train(config, tmp_path / 'run')
+  assert int(again.step) == 9 and metrics2 == metrics and 'has stopped early' in caplog.text
+  with pytest.raises(InputError, match='eval.patience counts evaluations'):
+    c.override(config, ['--config.eval.every=0'])
+
+
+def test_patience_counts_from_where_a_run_begins_and_for_one_metric(tmp_path, vocab):
+  path = table(tmp_path / 'train.tsv', np.random.default_rng(0), 40)
+  options = [
+    'configs/finetune.py:task=sst2',
+    f'--config.data.train={path}',
+    f'--config.data.eval={path}',
+    '--config.data.seq_length=32',
+    '--config.optimizer.learning_rate=0',
+    '--config.eval.every=2',
+    '--config.checkpoint.best_metric=classification_accuracy',
+  ]
+  train.train(load(vocab, *options, '--config.steps=10'), tmp_path / 'one')
+  more = ['--config.eval.patience=3', '--config.steps=30', f'--config.resume_from={tmp_path}/one']
+  state, _ = train.train(load(vocab, *options, *more), tmp_path / 'two')
+  assert int(state.step) == 12 + 3 * 2  # the first evaluation is the best, then three like it
+  other = ['--config.checkpoint.best_metric=classification', '--config.checkpoint.best_mode=min']
+  state, _ = train.train(load(vocab, *options, *more, *other), tmp_path / 'three')
+  assert int(state.step) == 12 + 3 * 2
+
+
+def tower(layers, value, scanned=False):
+  """A small tower on the device, filled with value, value + 1... by layer."""
+  kernels = [{'output': {'kernel': jnp.full((2, 3), value + i, float)}} for i in range(layers)]
+  params = {f'layer_{i}': kernel for i, kernel in enumerate(kernels)}
+  params |= {'embeddings': {'embedding': jnp.full((5, 2), value, float)}}
+  return models.stack_layers(params) if scanned else params
+
+
+@pytest.mark.parametrize('scanned', [(False, False), (False, True), (True, False), (True, True)])
+def test_a_warm_start_takes_each_tower_that_there_is(scanned, caplog):
+  """The source has one of two towers, and another head; layers stacked, or not, on either side."""
+  caplog.set_level('INFO', 'bert_jax')
+  params = {
+    'generator': {'encoder': tower(1, 0, scanned[0])},
+    'encoder': tower(3, 10),
+    'head': {'bias': jnp.zeros(2)},
+  }
+  source = {
+    'encoder': tower(3, 20, scanned[1]),
+    'head': {'bias': jnp.ones(4)},
+    'mlm': {'bias': jnp.ones(5)},
+  }
+  found = initialization.warm_start(params, source)
+  jax.tree.map(np.testing.assert_array_equal, found, params | {'encoder': tower(3, 20)})
+  assert 'taken: encoder; new: generator, head; not used: head, mlm' in caplog.text
+  both = initialization.warm_start(params, {'generator': {'encoder': tower(1, 5, scanned[1])}})
+  expected = params | {'generator': {'encoder': tower(1, 5, scanned[0])}}
+  jax.tree.map(np.testing.assert_array_equal, both, expected)
+
+
+def test_a_tower_is_taken_whole_or_refused():
+  params = {'encoder': tower(2, 0), 'decoder': tower(2, 0, scanned=True)}
+  whole = {'encoder': tower(2, 1)}
+  lacks = 'has nothing for decoder/layers/output/kernel, which is .2, 2, 3. here'
+  with pytest.raises(InputError, match=lacks):
+    other = tower(2, 1, scanned=True) | {'layers': {'another': {'kernel': jnp.ones((2, 2, 3))}}}
+    initialization.warm_start(params, whole | {'decoder': other})
+  with pytest.raises(InputError, match='has .1, 2, 3. for decoder/layers/output/kernel, which is'):
+    initialization.warm_start(params, whole | {'decoder': tower(1, 1)})
+  with pytest.raises(InputError, match='has nothing for encoder/layer_1/output/kernel, which is'):
+    initialization.warm_start(params, {'encoder': tower(1, 1)})
+  for scanned in (False, True):
+    with pytest.raises(
+      InputError, match='has .2, 3. for encoder/layer_2/output/kernel, which this'
+    ):
+      initialization.warm_start(params, {'encoder': tower(3, 1, scanned)})
+  extra = {'layer_1': {'output': {'kernel': jnp.ones((2, 3)), 'bias': jnp.ones(3)}}}
+  with pytest.raises(
+    InputError, match='has .3,. for encoder/layer_1/output/bias, which this model'
+  ):
+    initialization.warm_start(params, {'encoder': tower(2, 1) | extra})
+  with pytest.raises(InputError, match='has nothing for decoder, encoder, so this run would start'):
+    initialization.warm_start(params, {'head': {'bias': jnp.ones(2)}})
+
+
+def test_a_classifier_for_other_labels_stays_new(caplog):
+  caplog.set_level('INFO', 'bert_jax')
+  params = {'encoder': tower(1, 0), 'classifier': {'bias': jnp.zeros(2)}}
+  source = {'encoder': tower(1, 1), 'classifier': {'bias': jnp.ones(2)}}
+  assert initialization.warm_start(params, source)['classifier']['bias'].tolist() == [1, 1]
+  assert 'not used: none' in caplog.text
+  kept = initialization.warm_start(params, source, other_labels=True)
+  assert kept['classifier']['bias'].tolist() == [0, 0]
+  assert 'new: classifier; not used: classifier for other labels' in caplog.text
+
+
+def test_a_missing_head_for_masked_words_is_named(caplog):
+  mlm = {'bias': jnp.zeros(2)}
+  params = {'encoder': {'w': jnp.zeros(2)}, 'mlm': mlm}
+  initialization.warm_start(params, {'encoder': params['encoder'], 'mlm': mlm})
+  assert 'no head for masked words' not in caplog.text
+  initialization.warm_start(params, {'encoder': params['encoder']})
+  assert 'no head for masked words' in caplog.text
+
+
+def test_where_a_run_begins_is_asked_once(glue_runs, tmp_path, monkeypatch, vocab):
+  """A name on the Hub is looked up one time, however many of its files are read."""
+  runs, home = glue_runs
+  asked = []
+
+  def folder(source):
+    asked.append(source)
+    return runs['SST-2']
+
+  monkeypatch.setattr(initialization.hub, 'folder', folder)
+  config = load(
+    vocab,
+    'configs/finetune.py:task=sst2',
+    f'--config.data.train={home}/SST-2/train.tsv',
+    f'--config.data.eval={home}/SST-2/dev.tsv',
+    '--config.data.seq_length=32',
+    '--config.optimizer.warmup=0',
+    '--config.batch_size=4',
+    '--config.init_from=someone/model',
+    '--config.tokenizer.path=',
+    '--config.steps=1',
+    '--config.optimizer.learning_rate=0',
+  )
+  state, _ = train.train(config, tmp_path / 'run')
+  assert asked == ['someone/model']
+  source = trained.load(runs['SST-2'])
+  jax.tree.map(np.testing.assert_array_equal, state.params, source.params)
+
+
+def test_the_average_is_the_leaderboards():
+  """The published scores of BERT-large on the test sets, whose published average is 80.5."""
+  scores = {
+    'CoLA': [(60.5,)],
+    'SST-2': [(94.9,)],
+    'MRPC': [(89.3, 85.4)],
+    'STS-B': [(87.6, 86.5)],
+    'QQP': [(72.1, 89.3)],
+    'MNLI': [(86.7,), (85.9,)],
+    'QNLI': [(92.7,)],
+    'RTE': [(70.1,)],
+    'WNLI': [(65.1,)],
+  }
+  found = {}
+  for name, sets in scores.items():
+    metrics = glue.TASKS[name][0]
+    results = [dict(zip(metrics, (x / 100 for x in numbers))) for numbers in sets]
+    found[name] = dict(zip(('', '-mm'), results)), glue.score(name, results)
+  assert glue.table(found).splitlines()[-1] == 'average  80.52   of 9 of 9 tasks'

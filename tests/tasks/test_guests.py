@@ -1,0 +1,86 @@
+"""A mistake in a new objective or its record is one sentence before anything is compiled."""
+
+import dataclasses
+
+import jax
+import pytest
+import toys
+from conftest import small_pretrain
+
+from bert_jax import sharding, step
+from bert_jax.errors import InputError
+from bert_jax.objectives import base
+from bert_jax.run import setup
+from bert_jax.tasks import TASKS
+
+
+def refused(monkeypatch, corpus_file, tmp_path, sentence, **changes):
+  record = dataclasses.replace(TASKS['mlm_nsp'], **changes)
+  monkeypatch.setitem(TASKS, 'mlm_nsp', record)
+  with pytest.raises(InputError, match=sentence):
+    setup.read_inputs(small_pretrain(corpus_file), tmp_path / 'run')
+  assert not (tmp_path / 'run').exists()
+
+
+def test_a_main_metric_that_nothing_computes(monkeypatch, corpus_file, tmp_path):
+  sentence = "main_metric of objective 'mlm_nsp' is 'bleu', whose objective has mlm, mlm_accuracy"
+  refused(monkeypatch, corpus_file, tmp_path, sentence, main_metric=lambda config: 'bleu')
+
+
+@pytest.mark.parametrize(
+  'sources, sentence',
+  [
+    (lambda *_: [1], r"sources\(\) of objective 'mlm_nsp' returns a list; return {split: Source}"),
+    (lambda *_: {'eval': [1]}, "returns no 'train'; return"),
+    (lambda *_: {'train': [1]}, "for 'train' a list without fingerprint and baselines; return"),
+  ],
+)
+def test_sources_of_another_form(monkeypatch, corpus_file, tmp_path, sources, sentence):
+  refused(monkeypatch, corpus_file, tmp_path, sentence, sources=sources)
+
+
+def test_an_array_that_rows_lack(monkeypatch, corpus_file, tmp_path):
+  def objective(config, tokenizer):
+    return dataclasses.replace(made(config, tokenizer), seq_length=config.data.seq_length - 1)
+
+  made = TASKS['mlm_nsp'].objective
+  sentence = r"row 0 has int32\[32\] for 'input_ids' where the objective expects int32\[31\]"
+  refused(monkeypatch, corpus_file, tmp_path, sentence, objective=objective)
+
+
+def lowered(objective):
+  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
+  program = step.program(toys.config_of(), objective, mesh, 10)
+  with jax.set_mesh(mesh):
+    program.lower(), program.lower_evaluation()
+
+
+def test_a_metric_that_nothing_computes():
+  class Bleu(toys.Running):
+    metrics = ('running', 'bleu')
+
+    def predict(self, *arguments):
+      return {}  # so that no scorer can compute it
+
+  with pytest.raises(InputError, match='Bleu.metrics names bleu, which nothing computes'):
+    lowered(Bleu())
+
+
+def test_arrays_that_steps_and_encoders_need():
+  class NoSegments(toys.Running):
+    def spec(self, batch_size):
+      return {k: x for k, x in super().spec(batch_size).items() if k != 'segment_ids'}
+
+  with pytest.raises(InputError, match='NoSegments.spec has no segment_ids, by which steps count'):
+    lowered(NoSegments())
+  with pytest.raises(InputError, match='the batch has no token_type_ids, which an encoder reads'):
+    base.encode(None, {}, dict.fromkeys(('input_ids', 'position_ids', 'segment_ids')))
+
+
+def test_an_objective_that_is_no_dataclass():
+  class Forgotten(toys.Running):
+    scale: float
+
+  with pytest.raises(InputError, match=r'Forgotten has the field scale but is no dataclass; write'):
+    Forgotten(2.0)
+  assert dataclasses.dataclass(frozen=True)(Forgotten)(2.0).scale == 2.0

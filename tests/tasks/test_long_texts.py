@@ -1,0 +1,422 @@
+"""Texts longer than a BERT: longer tables, global tokens, windows together, a memory."""
+
+import dataclasses
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small_tables import WORDS, load
+from test_classification import outputs_of
+from test_objectives import MODEL
+from test_predict_states import exported
+from test_train import labelled, same_bits, small_finetune  # noqa: F401 (a fixture)
+
+from bert_jax import config as c
+from bert_jax import evaluate, models, predict, step
+from bert_jax.config import InputError
+from bert_jax.models.tokens import Pattern, Tokens, sees
+from bert_jax.objectives import base
+from bert_jax.objectives.choice import Choice
+from bert_jax.objectives.classification import Classification, over_groups
+from bert_jax.rows.examples import Examples
+from bert_jax.run import initialization, setup
+from bert_jax.train import train
+
+# ---- positions -----------------------------------------------------------------------------------
+
+
+def test_a_table_is_tiled_or_interpolated():
+  table = np.array([[0.0, 9.0], [3.0, 9.0], [6.0, 0.0]], np.float32)
+  tiled = models.extended(table, 7, 'tile')
+  np.testing.assert_array_equal(tiled, table[[0, 1, 2, 0, 1, 2, 0]])
+  between = models.extended(table, 5, 'interpolate')
+  np.testing.assert_allclose(between, [[0, 9], [1.5, 9], [3, 9], [4.5, 4.5], [6, 0]], atol=1e-6)
+  assert tiled.dtype == between.dtype == np.float32
+  np.testing.assert_allclose(models.extended(table, 3, 'interpolate'), table, atol=1e-6)
+
+
+@pytest.mark.parametrize('stacked', [True, False])
+def test_last_layers_that_are_new(stacked):
+  model = dataclasses.replace(MODEL, num_hidden_layers=3, scan_layers=stacked)
+  taken, new = (
+    {'encoder': models.init_encoder(model, jax.random.key(seed)), 'classifier': jnp.ones(seed)}
+    for seed in (1, 2)
+  )
+  mixed = initialization.with_new_top(taken, new, 2)
+  assert jax.tree.structure(mixed) == jax.tree.structure(taken)
+  np.testing.assert_array_equal(mixed['classifier'], taken['classifier'])
+  apart = lambda params: models.unstack_layers(params['encoder'])
+  of = {name: new if name in ('layer_1', 'layer_2') else taken for name in apart(mixed)}
+  assert {'layer_0', 'layer_1', 'layer_2', 'embeddings'} <= of.keys()
+  for name, tree in apart(mixed).items():
+    jax.tree.map(np.testing.assert_array_equal, tree, apart(of[name])[name])
+  assert initialization.with_new_top(taken, new, 0) is taken
+
+
+def test_a_run_begins_with_new_last_layers(pretrained, labelled, tmp_path):  # noqa: F811
+  config = small_finetune(
+    labelled, f'--config.init_from={pretrained[0]}', '--config.model.new_top_layers=1'
+  )
+  inputs = setup.read_inputs(config, tmp_path / 'run')
+  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.steps)
+  weights = initialization.load_weights(
+    inputs.beginning, inputs.config, inputs.objective, inputs.mesh
+  )
+  drawn, begun = (setup.new_state(inputs, program, x).params for x in (None, weights))
+  drawn, begun, before = (
+    models.unstack_layers(jax.device_get(x['encoder']))
+    for x in (drawn, begun, pretrained[1].params)
+  )
+  for name, tree in begun.items():  # its one layer is the last
+    same = drawn if name == 'layer_0' else before
+    jax.tree.map(np.testing.assert_array_equal, tree, same[name])
+  for count, source, sentence in (
+    (9, pretrained[0], 'which has . layers; set it to less'),
+    (1, '', 'leaves out layers of init_from, which is empty'),
+  ):
+    config = small_finetune(
+      labelled,
+      f'--config.init_from={source}',
+      f'--config.model.new_top_layers={count}',
+    )
+    with pytest.raises(InputError, match=sentence):
+      setup.read_inputs(config, tmp_path / 'run')
+
+
+def test_a_run_with_longer_positions_goes_on(pretrained, labelled, tmp_path):  # noqa: F811
+  """With the same command: its own table is as long as it is to be."""
+
+  def config(*more):
+    return small_finetune(
+      labelled,
+      f'--config.init_from={pretrained[0]}',
+      '--config.model.extend_positions=tile',
+      '--config.model.max_position_embeddings=96',
+      '--config.data.seq_length=96',
+      '--config.steps=3',
+      *more,
+    )
+
+  given = ('model.extend_positions', 'model.max_position_embeddings')
+  whole, results = train(config(), tmp_path / 'whole', given)
+  with pytest.raises(KeyboardInterrupt):
+    train(config('--config.max_hours=1e-9'), tmp_path / 'run', given)  # saved after its first step
+  again, metrics = train(config(), tmp_path / 'run', given)
+  same_bits(whole, again)
+  assert metrics == results
+
+
+@pytest.mark.parametrize('how', ['tile', 'interpolate'])
+def test_a_run_begins_with_longer_positions(how, pretrained, labelled, tmp_path):  # noqa: F811
+  config = small_finetune(
+    labelled,
+    f'--config.init_from={pretrained[0]}',
+    f'--config.model.extend_positions={how}',
+    '--config.model.max_position_embeddings=96',
+    '--config.data.seq_length=96',
+    '--config.steps=1',
+    '--config.optimizer.learning_rate=0',
+  )
+  state, _ = train(config, tmp_path / 'run')
+  of = lambda params: params['encoder']['embeddings']['position_embeddings']['embedding']
+  before = np.asarray(of(pretrained[1].params))
+  assert len(before) == 64
+  np.testing.assert_array_equal(of(state.params), models.extended(before, 96, how))
+  assert predict.Model(tmp_path / 'run').limit == 96
+  evaluate.evaluate(tmp_path / 'run')
+
+
+@pytest.mark.parametrize(
+  'fields, sentence',
+  [
+    (['max_position_embeddings=64'], 'makes a table of 64 positions longer, and'),
+    ([], 'and --config.model.max_position_embeddings=96 is given; leave that out'),
+    (
+      ['extend_positions=tile', 'max_position_embeddings=96', 'seq_length=128'],
+      'data.seq_length 128 is longer than model.max_position_embeddings 96',
+    ),
+  ],
+)
+def test_what_cannot_be_extended_is_a_sentence(fields, sentence, pretrained, labelled, tmp_path):  # noqa: F811
+  fields = fields or ['extend_positions=none', 'max_position_embeddings=96']
+  names = [f'data.{x}' if x.startswith('seq') else f'model.{x}' for x in fields]
+  if not any('extend' in x for x in fields):
+    names.append('model.extend_positions=tile')
+  with pytest.raises(InputError, match=re.escape(sentence)):
+    config = small_finetune(
+      labelled, f'--config.init_from={pretrained[0]}', *(f'--config.{x}' for x in names)
+    )
+    train(config, tmp_path / 'run', tuple(x.partition('=')[0] for x in names))
+  assert not (tmp_path / 'run').exists()
+
+
+def test_there_is_nothing_to_extend_without_init_from():
+  with pytest.raises(InputError, match='of init_from, which is empty; set it to none'):
+    c.load('configs/finetune.py', ['--config.model.extend_positions=tile'])
+
+
+# ---- global tokens -------------------------------------------------------------------------------
+
+
+def test_global_tokens_see_and_are_seen_by_all_of_their_example():
+  ids = np.array([[1] * 7 + [2] * 6 + [0] * 3])
+  everywhere = np.zeros((1, 16), bool)
+  everywhere[0, [0, 7]] = True
+  tokens = Tokens(jnp.asarray(ids), everywhere=jnp.asarray(everywhere))
+  found = np.asarray(sees(Pattern(tokens, tokens, window=4)))[0]
+  for i in range(16):
+    for j in range(16):
+      near = abs(i - j) <= 2 or i in (0, 7) or j in (0, 7)
+      assert found[i, j] == (ids[0, i] == ids[0, j] > 0 and near), (i, j)
+
+
+def batch_of(T, B=2):
+  rng = np.random.default_rng(0)
+  at = np.tile(np.arange(T, dtype=np.int32), (B, 1))
+  return {
+    'input_ids': rng.integers(5, MODEL.vocab_size, (B, T)).astype(np.int32),
+    'token_type_ids': 0 * at,
+    'position_ids': at,
+    'segment_ids': 0 * at + 1,
+  }
+
+
+def test_an_encoder_has_as_many_global_tokens_as_its_field_says():
+  """All of them: no window. Of 600 tokens, where windows are computed in blocks, some: what [CLS]
+  sees of the far end."""
+  wide = dataclasses.replace(
+    MODEL, max_position_embeddings=600, attention_probs_dropout_prob=0.0, num_hidden_layers=1
+  )
+  params = models.init_encoder(wide, jax.random.key(0))
+  encode = lambda batch, **changes: np.asarray(
+    base.encode(dataclasses.replace(wide, **changes), params, batch)
+  )
+  short = batch_of(24)
+  whole = encode(short)
+  np.testing.assert_array_equal(encode(short, attention_window=4, global_tokens=24), whole)
+  assert np.abs(encode(short, attention_window=4, global_tokens=1) - whole).max() > 1e-4
+  long = batch_of(600, 1)
+  other = long | {'input_ids': long['input_ids'].copy()}
+  other['input_ids'][0, -1] += 1
+  for number, reaches in ((0, False), (1, True)):
+    fields = dict(attention_window=64, global_tokens=number)
+    moved = np.abs(encode(long, **fields) - encode(other, **fields))[0].max(axis=-1)
+    assert (moved[0] > 1e-7) == reaches and not moved[1:500].max()
+
+
+@pytest.mark.parametrize(
+  'fields, sentence',
+  [
+    ('global_tokens=1', 'set model.attention_window, or it to 0'),
+    ('global_tokens=1 attention_window=9 causal=true', 'windows that look both ways'),
+    (
+      'global_tokens=1 attention_window=9 attention_implementation=splash '
+      'attention_probs_dropout_prob=0',
+      'cannot be computed by splash',
+    ),
+  ],
+)
+def test_global_tokens_stand_beside_a_window(fields, sentence):
+  with pytest.raises(InputError, match=sentence):
+    c.load('configs/finetune.py', [f'--config.model.{x}' for x in fields.split()])
+
+
+def test_a_window_with_global_tokens_is_put_on_any_weights(pretrained, labelled, tmp_path):  # noqa: F811
+  fields = ['--config.model.attention_window=4', '--config.model.global_tokens=1']
+  config = small_finetune(
+    labelled, f'--config.init_from={pretrained[0]}', '--config.steps=1', *fields
+  )
+  train(config, tmp_path / 'run', ('model.attention_window', 'model.global_tokens'))
+  # A run that starts from that one reads as it did.
+  config = small_finetune(labelled, f'--config.init_from={tmp_path / "run"}', '--config.steps=1')
+  train(config, tmp_path / 'next')
+  model = json.loads((tmp_path / 'next' / 'config.json').read_text())['model']
+  assert (model['attention_window'], model['global_tokens']) == (4, 1)
+
+
+# ---- windows together ----------------------------------------------------------------------------
+
+
+def test_vectors_of_a_group_are_weighed_by_a_softmax():
+  rng = np.random.default_rng(0)
+  x, query = rng.normal(size=(1, 5, 4)).astype(np.float32), rng.normal(size=4).astype(np.float32)
+  groups = np.array([[1, 1, 2, 1, 0]])
+  out = np.asarray(over_groups(query, x, groups))[0]
+  shares = np.exp(x[0] @ query)[[0, 1, 3]]
+  expected = (shares[:, None] * x[0, [0, 1, 3]]).sum(axis=0) / shares.sum()
+  for n in (0, 1, 3):
+    np.testing.assert_allclose(out[n], expected, rtol=1e-5)
+  np.testing.assert_allclose(out[2], x[0, 2], rtol=1e-6)
+  mean = np.asarray(over_groups(0 * query, x, groups))[0, 0]
+  np.testing.assert_allclose(mean, x[0, [0, 1, 3]].mean(axis=0), rtol=1e-5)
+
+
+def long_table(tmp_path):
+  path = tmp_path / 'dev.tsv'
+  rows = [' '.join(WORDS * 3), 'river', ' '.join(WORDS * 6), ' '.join(WORDS[:5] * 4)]
+  path.write_text('sentence\tlabel\n' + ''.join(f'{x}\t{i % 2}\n' for i, x in enumerate(rows)))
+  return path
+
+
+HIERARCHICAL = (
+  '--config.data.seq_length=64',
+  '--config.task.max_length=16',
+  '--config.table.long_texts=hierarchical',
+)
+
+
+def test_windows_of_a_text_are_classified_together(tmp_path, vocab, tokenizer, caplog):
+  caplog.set_level('INFO', 'bert_jax')
+  path = long_table(tmp_path)
+  config = load(
+    vocab,
+    'configs/finetune.py:task=sst2',
+    f'--config.data.train={path}',
+    f'--config.data.eval={path}',
+    *HIERARCHICAL,
+  )
+  source, outputs = outputs_of(config, tokenizer)
+  assert list(source.text_of) == [0, 0, 0, 0, 1, 2, 2, 2, 2, 3, 3]
+  assert '1 examples that lost their end (longer than 4 windows)' in caplog.text
+  ids, logits = outputs['example_ids'], outputs['logits']
+  of_text = {}
+  for row, slot in zip(*np.nonzero(ids)):
+    of_text.setdefault(source.text_of[ids[row, slot] - 1], []).append((row, logits[row, slot]))
+  for windows in of_text.values():
+    assert len({row for row, _ in windows}) == 1
+    for _, x in windows:
+      np.testing.assert_allclose(x, windows[0][1], rtol=1e-5, atol=1e-6)
+  assert len(source.answers(outputs)) == 4
+
+
+@pytest.mark.parametrize(
+  'more',
+  [
+    HIERARCHICAL,
+    (
+      '--config.data.seq_length=64',
+      '--config.data.examples_per_row=3',
+      '--config.model.recurrent_length=16',
+      '--config.model.memory_length=24',
+    ),
+    (
+      '--config.data.seq_length=64',
+      '--config.table.pooling=mean',
+      '--config.model.recurrent_length=16',
+      '--config.model.memory_length=24',
+    ),
+  ],
+  ids=['hierarchical', 'recurrent', 'recurrent, mean'],
+)
+def test_predict_reads_them_as_evaluation_does(more, tmp_path, vocab):
+  path = long_table(tmp_path)
+  config = load(
+    vocab,
+    'configs/finetune.py:task=sst2',
+    f'--config.data.train={path}',
+    f'--config.data.eval={path}',
+    '--config.model.max_position_embeddings=16',
+    '--config.optimizer.warmup=0',
+    '--config.optimizer.learning_rate=0.1',
+    *more,
+  )
+  state, _ = train(config, tmp_path / 'run')
+  (folder,) = (tmp_path / 'run' / 'eval').iterdir()
+  answers = [json.loads(line) for line in (folder / 'predictions.jsonl').read_text().splitlines()]
+  model = predict.Model(tmp_path / 'run')
+  for answer, shares in zip(answers, model.classify([a['texts'][0] for a in answers])):
+    assert shares == pytest.approx(answer['probabilities'], abs=1e-5)
+  assert len({round(a['probability'], 6) for a in answers}) > 2
+  if 'windows' in state.params:
+    assert np.asarray(state.params['windows']['query']).any()
+  inside = [a for a in answers if a['length'] <= model.limit - 2]  # a program reads one window
+  assert len(inside) == (1 if 'windows' in state.params else 4)
+  for i, answer in enumerate(inside):
+    _, found = exported(model, 'classify', tmp_path / f'out{i}', *answer['texts'])
+    shares = np.exp(found['logits']) / np.exp(found['logits']).sum()
+    np.testing.assert_allclose(shares, list(answer['probabilities'].values()), atol=1e-5)
+
+
+# ---- a memory ------------------------------------------------------------------------------------
+
+
+def test_examples_begin_where_stretches_do(tokenizer):
+  texts = [(np.arange(5, 5 + n, dtype=np.int32),) for n in (3, 9, 6)]
+  row = Examples(tokenizer, texts, seq_length=32, slots=3, align=8)[0]
+  assert row['cls_positions'].tolist() == [0, 8, 24] and row['weights'].tolist() == [1, 1, 1]
+  lengths = [5, 11, 8]
+  expected = np.zeros(32, int)
+  for k, (at, n) in enumerate(zip((0, 8, 24), lengths)):
+    expected[at : at + n] = k + 1
+    assert row['position_ids'][at : at + n].tolist() == list(range(n))
+  np.testing.assert_array_equal(row['segment_ids'], expected)
+
+
+def test_stretches_know_what_was_read_before_and_no_more():
+  """The last stretch depends on those that its memory reaches, layer by layer."""
+  model = dataclasses.replace(
+    MODEL,
+    recurrent_length=8,
+    memory_length=8,
+    num_hidden_layers=2,
+    max_position_embeddings=8,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+  )
+  params, batch = models.init_encoder(model, jax.random.key(0)), batch_of(32, 1)
+  whole = np.asarray(base.encode(model, params, batch))
+  for at, reaches in ((3, False), (9, True), (17, True), (25, True)):
+    other = batch | {'input_ids': batch['input_ids'].copy()}
+    other['input_ids'][0, at] = (other['input_ids'][0, at] - 4) % 20 + 5
+    moved = np.abs(np.asarray(base.encode(model, params, other)) - whole)[0].max(axis=-1)
+    assert (moved[24:].max() > 1e-6) == reaches
+    first = at // 8 * 8
+    assert not moved[:first].any() and moved[first : first + 8].max() > 1e-4
+
+
+@pytest.mark.parametrize('kind', ['classification', 'choice'])
+def test_a_text_is_classified_by_its_last_stretch(kind):
+  """In place of [CLS], which sees the first one only; the gradient stays in it."""
+  model = dataclasses.replace(
+    MODEL,
+    recurrent_length=8,
+    memory_length=8,
+    max_position_embeddings=8,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+  )
+  objective = {
+    'classification': lambda: Classification(model, 32, ('a', 'b')),
+    'choice': lambda: Choice(model, 32),
+  }[kind]()
+  params = objective.init(jax.random.key(0))
+  batch = batch_of(32, 1) | {'cls_positions': np.zeros((1, 1), np.int32)}
+  batch['segment_ids'][:, 29:] = 0
+  logits = lambda batch: np.asarray(objective.logits(params, batch))
+  other = batch | {'input_ids': batch['input_ids'].copy()}
+  other['input_ids'][0, 26] = (other['input_ids'][0, 26] - 4) % 20 + 5
+  assert np.abs(logits(other) - logits(batch)).max() > 1e-6
+  hidden = base.encode(model, params['encoder'], batch)
+  at_last = batch | {'cls_positions': np.full((1, 1), 28)}
+  whole = dataclasses.replace(model, recurrent_length=0)
+  expected = base.head_logits(whole, objective.head, params, at_last, hidden)
+  np.testing.assert_allclose(logits(batch).ravel(), expected.ravel(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+  'fields, sentence',
+  [
+    ('model.recurrent_length=16 model.memory_length=16 data.seq_length=60', 'use multiples of it'),
+    ('table.long_texts=hierarchical', 'holds less than two of task.max_length 0; set'),
+    (
+      'table.long_texts=hierarchical task.max_length=8 data.examples_per_row=2',
+      'data.examples_per_row is 2; set it to 16 or more',
+    ),
+  ],
+)
+def test_rows_hold_whole_parts(fields, sentence):
+  with pytest.raises(InputError, match=re.escape(sentence)):
+    c.load('configs/finetune.py', [f'--config.{x}' for x in fields.split()])

@@ -1,0 +1,229 @@
+"""What is said before the first step about the data and the settings of a run."""
+
+import logging
+
+import pytest
+from conftest import small_overrides
+from small_tables import WORDS
+
+from bert_jax import config as c
+from bert_jax.tasks import TASKS, remarks
+from bert_jax.tokenizers import run_tokenizer
+from bert_jax.tools.prepare import __main__ as prepare
+
+SENTENCES = 'The old river crosses the town. A small boat follows it. Nobody knows the long road.'
+
+
+def remarks_on(config, *overrides):
+  """The sentences about a run of a config."""
+  config = c.load(config, [f'--config.{x}' for x in overrides])
+  task = TASKS[config.objective]
+  config = task.resolve(config)
+  tokenizer = run_tokenizer.of_run(config, None, lambda: task.texts(config))
+  return task.remarks(config, tokenizer, task.sources(config, tokenizer))
+
+
+def said(*overrides):
+  return remarks_on('configs/pretrain.py:runlocal', 'corpus.eval_share=0.2', *overrides)
+
+
+def vocabulary(shared, name):
+  path = shared / 'vocab' / f'bert-base-{name}.txt'
+  with path.open() as file:
+    size = sum(1 for _ in file)
+  return f'tokenizer.path={path}', f'model.vocab_size={size}'
+
+
+def ntrex(shared, folder, language):
+  """The file of a language of NTREX in documents, a blank line between them."""
+  (path,) = (shared / 'ntrex').glob(f'newstest2019-*.{language}.txt')
+  names = (shared / 'ntrex' / 'DOCUMENT_IDS.tsv').read_text().splitlines()
+  lines, last = [], None
+  for name, line in zip(names, path.read_text().splitlines(), strict=True):
+    lines += ([''] if last not in (None, name) else []) + [line]
+    last = name
+  out = folder / f'{language}.txt'
+  out.write_text('\n'.join(lines) + '\n')
+  return out
+
+
+@pytest.mark.parametrize(
+  'language, name, case',
+  [
+    ('eng', 'uncased', 'true'),
+    ('eng', 'cased', 'false'),
+    ('deu', 'multilingual-cased', 'false'),
+    ('zho-CN', 'chinese', 'true'),
+  ],
+)
+def test_nothing_is_said_where_data_and_vocabulary_fit(shared, tmp_path, language, name, case):
+  text, length = ntrex(shared, tmp_path, language), 'data.seq_length=128'
+  vocab = vocabulary(shared, name)
+  assert not said(f'data.train={text}', *vocab, f'tokenizer.do_lower_case={case}', length)
+
+
+def test_german_in_english_settings(shared, tmp_path):
+  text = f'data.train={ntrex(shared, tmp_path, "deu")}'
+  lost, cut = said(text, *vocabulary(shared, 'uncased'), 'data.seq_length=128')
+  assert lost.startswith('7% of the words lose their accents by lower-casing (')
+  assert 'tokenizer.do_lower_case=false' in lost
+  assert cut.startswith('a word is 2.0 pieces on average') and 'tokenizer.path' in cut
+  # A vocabulary trained on it is fine, but the umlauts are lost all the same.
+  small = 'model.vocab_size=4000', 'data.seq_length=128'
+  (lost,) = said(text, *small)
+  assert 'accents' in lost
+  assert not said(text, *small, 'tokenizer.do_lower_case=false')
+
+
+@pytest.mark.parametrize('task', ['table', 'ner'])
+def test_german_examples_in_english_settings(shared, tmp_path, task):
+  """Fine-tuning data is looked at as text is; English says nothing."""
+  for language in ('deu', 'eng'):
+    texts = ntrex(shared, tmp_path, language).read_text().split('\n')[:400]
+    rows = (f'{text}\t{i % 2}' for i, text in enumerate(x for x in texts if x))
+    if task == 'ner':
+      rows = (''.join(f'{x}\tB-{i % 2}\n' for x in text.split()) for i, text in enumerate(texts))
+    path = tmp_path / f'{language}.tsv'
+    path.write_text('sentence\tlabel\n' * (task == 'table') + '\n'.join(rows) + '\n')
+    settings = f'data.train={path}', *vocabulary(shared, 'uncased'), 'data.seq_length=256'
+    if language == 'eng':
+      assert not remarks_on(f'configs/finetune.py:task={task}', *settings)
+      continue
+    for more, keep, another in (
+      ((), 'set tokenizer.do_lower_case=false, with a cased vocabulary', 'tokenizer.path'),
+      (('init_from=W',), 'start from a cased model (init_from)', 'of this language (init_from)'),
+    ):
+      lost, cut = remarks_on(f'configs/finetune.py:task={task}', *settings, *more)
+      assert '% of the words lose their accents by lower-casing (' in lost
+      assert lost.endswith(f'; if they matter, {keep}.')
+      assert cut.startswith('a word is ') and another in cut
+
+
+def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
+  caplog.set_level(logging.INFO, 'bert_jax')
+  path = tmp_path / 'a.tsv'
+  settings = f'data.train={path}', f'tokenizer.path={vocab}', 'model.vocab_size=15'
+
+  def about(labels, *more):
+    rows = (f'{WORDS[i % 10]} {WORDS[i // 10]}\t{label}\n' for i, label in enumerate(labels))
+    path.write_text('sentence\tlabel\n' + ''.join(rows))
+    return remarks_on('configs/finetune.py', *settings, *more)
+
+  assert about('b' * 40 + 'aaac', 'table.eval_share=0.1') == [
+    'labels with one example or none in training: c; give more examples, or put them under another '
+    'label.',
+    'labels that no example of the held-out data has: a, c; raise table.eval_share.',
+  ]
+  assert 'labels: b 36, a 3, c 1' in caplog.messages
+  assert about([f'{k % 12}.5' for k in range(48)]) == [
+    'all 12 labels are numbers and are taken as classes; table.regression=true learns them as '
+    'numbers.'
+  ]
+  assert any(x.startswith('labels: 0.5 4, ') and x.endswith(' and 2 more') for x in caplog.messages)
+  assert about('12345' * 4, 'table.regression=true') == about('1234' * 4) == []
+  assert about(['a,b', 'b', '', 'a,b'], 'table.multi_label=true') == []
+  assert caplog.messages[-1] == 'labels: b 3, a 2'
+
+
+def test_scripts_that_a_vocabulary_lacks(shared, tmp_path):
+  """Each language is named, the worst first; one that fits is not."""
+  parts = {name: ntrex(shared, tmp_path, name) for name in ('eng', 'rus', 'heb')}
+  train = ','.join(f'{name}={path}' for name, path in parts.items())
+  found = said(f'data.train={train}', *vocabulary(shared, 'uncased'), 'data.seq_length=128')
+  (single,) = (x for x in found if 'single characters' in x)
+  assert single.startswith('heb 98%, rus 77% of the words are cut into single characters')
+  assert not any('eng' in sentence for sentence in found)
+
+
+def test_chinese_under_the_english_vocabulary_is_named_or_refused(shared, tmp_path):
+  text = ntrex(shared, tmp_path, 'jpn')
+  found = said(f'data.train={text}', *vocabulary(shared, 'uncased'), 'data.seq_length=128')
+  assert any('% of the pieces are [UNK]: the vocabulary does not fit' in x for x in found)
+
+
+def prose(path, documents=40, text=SENTENCES):
+  path.write_text('\n\n'.join(' '.join([text] * 4) for _ in range(documents)) + '\n')
+  return path
+
+
+def test_prose_that_is_read_as_sentences(tmp_path):
+  text = f'data.train={prose(tmp_path / "a.txt")}'
+  fields = text, 'model.vocab_size=90', 'data.seq_length=32'
+  (pairs,) = said(*fields)
+  assert pairs.startswith('100% of the NSP pairs are random, so that there is hardly anything to')
+  assert 'a line has 12.0 sentences on average and counts as one' in pairs
+  assert 'corpus.format=lines' in pairs and 'loss.nsp_weight=0' in pairs
+  # The advice helps.
+  assert not said(*fields, 'corpus.format=lines', 'data.seq_length=64')
+  assert not said(*fields, 'corpus.rows=full', 'loss.nsp_weight=0')
+
+
+def test_documents_of_one_sentence(tmp_path):
+  (tmp_path / 'a.txt').write_text('\n\n'.join(f'the river holds {i} boats .' for i in range(60)))
+  (pairs,) = said(f'data.train={tmp_path / "a.txt"}', 'model.vocab_size=64')
+  assert '100% of the documents have one sentence (a blank line ends a document)' in pairs
+
+
+def test_wrapped_lines(tmp_path):
+  wrapped = SENTENCES.replace(' crosses', '\ncrosses').replace(' follows', '\nfollows')
+  wrapped = wrapped.replace(' knows', '\nknows').replace('. ', '.\n')
+  (tmp_path / 'a.txt').write_text('\n\n'.join([wrapped] * 40))
+  (lines,) = said(
+    f'data.train={tmp_path / "a.txt"}',
+    'model.vocab_size=90',
+    'corpus.rows=single',
+    'loss.nsp_weight=0',
+  )
+  assert lines.startswith('60% of the lines go on in the next one')
+  assert 'corpus.format=paragraphs' in lines
+
+
+def test_a_vocabulary_that_the_text_cannot_fill(tmp_path, corpus_file):
+  (unused,) = said(f'data.train={corpus_file}', 'model.vocab_size=4000')
+  number = int(unused.split('model.vocab_size=')[1].split()[0])
+  assert unused.startswith(f'the text gives {number} pieces of 4000')
+  assert not said(f'data.train={corpus_file}', f'model.vocab_size={number}')
+
+
+def test_a_sample_is_small_and_the_same_each_time(tmp_path):
+  for k in range(40):
+    prose(tmp_path / f'{k:02}.txt', documents=200)
+  one, two = (remarks.sample(str(tmp_path), 'auto', 'text') for _ in range(2))
+  assert one == two
+  size = sum(len(text) for texts in one for text in texts)
+  assert 0.9 * remarks.CHARACTERS < size < 1.1 * remarks.CHARACTERS
+
+
+def test_preparing_a_corpus_says_what_only_the_text_can_tell(tmp_path, caplog):
+  prose(tmp_path / 'a.txt', text='Für die Männer war es schön. Der Fluss ist alt.')
+  pieces = '[PAD] [UNK] [CLS] [SEP] [MASK] fur die manner war es schon der fluss ist alt .'
+  (tmp_path / 'vocab.txt').write_text('\n'.join(pieces.split()) + '\n')
+  arguments = [
+    '--input',
+    f'{tmp_path}/a.txt',
+    '--vocab',
+    f'{tmp_path}/vocab.txt',
+    '--processes',
+    '1',
+    '--out',
+    f'{tmp_path}/out',
+  ]
+  prepare.run(prepare.parser().parse_args(arguments))
+  (block,) = (x.getMessage() for x in caplog.records if 'the text and the settings' in x.message)
+  assert '30% of the words lose their accents' in block and 'set --cased' in block
+  assert '--format lines makes sentences of them' in block
+
+
+def test_it_is_said_once_in_one_block(corpus_file, tmp_path, caplog):
+  from bert_jax.train import train
+
+  caplog.set_level(logging.INFO, 'bert_jax')
+  text = prose(tmp_path / 'a.txt')
+  overrides = [*small_overrides(text), '--config.steps=1', '--config.model.vocab_size=90']
+  train(c.load('configs/pretrain.py:runlocal', overrides), tmp_path / 'run')
+  blocks = [x for x in caplog.records if x.getMessage().startswith('the data and the settings:')]
+  assert len(blocks) == 1 and '\n  - 100% of the NSP pairs' in blocks[0].getMessage()
+  assert [x for x in caplog.records if x.levelno >= logging.WARNING] == blocks
+  logged = [x.getMessage() for x in caplog.records]
+  (compiled,) = (i for i, x in enumerate(logged) if 'step compiled in' in x)
+  assert caplog.records.index(blocks[0]) < compiled, 'whoever reads it does not wait for that'

@@ -1,0 +1,229 @@
+"""Models that write, asked for what they cannot do: one sentence, and the status of a mistake."""
+
+import gzip
+import io
+import json
+import sys
+
+import jax
+import numpy as np
+import pytest
+from released import SIZES, WORDS, made
+
+from bert_jax import config as c
+from bert_jax import models, tokenizers, train
+from bert_jax.convert import from_huggingface
+from bert_jax.predict import Model, __main__
+from bert_jax.tasks import TASKS
+from bert_jax.tools import convert
+from bert_jax.workdir import trained
+
+# As in a BART.
+PAIRS = dict(
+  position_embeddings='learned',
+  embedding_norm=True,
+  embedding_scale=False,
+  hidden_act='gelu',
+  layer_norm_eps=1e-5,
+)
+# {kind: (config file, fields of its model)}
+WRITERS = {
+  'causal': ('configs/causal_lm.py', {}),
+  'translation': ('configs/translate.py:size=small', PAIRS),
+}
+LENGTH = SIZES['max_position_embeddings']
+
+
+def writer(kind, **changes):
+  """A model with random weights that writes."""
+  file, fields = WRITERS[kind]
+  config = c.load(file)
+  config.model.update(SIZES | {'dtype': 'float32'} | fields | changes)
+  config.data.seq_length = LENGTH
+  tokenizer = tokenizers.WordPiece(WORDS)
+  params = TASKS[config.objective].objective(config, tokenizer).init(jax.random.key(0))
+  return trained.Trained(config, tokenizer, jax.device_get(params), 1)
+
+
+@pytest.fixture(scope='module')
+def folders(tmp_path_factory):
+  """{kind: a folder of such a model}"""
+  folder = tmp_path_factory.mktemp('models')
+  kinds = {kind: writer(kind) for kind in WRITERS} | {'masked': made('masked-lm')}
+  for kind, model in kinds.items():
+    convert.export_run(folder / kind, model, {})
+  return {kind: folder / kind for kind in kinds}
+
+
+def refused(run, capsys):
+  """The sentence of a command that ends with the status of a mistake."""
+  with pytest.raises(SystemExit) as stopped:
+    run()
+  assert stopped.value.code == 2
+  errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith('error: ')]
+  (sentence,) = errors
+  return sentence
+
+
+LONG = ' '.join(['river'] * LENGTH)
+
+
+@pytest.mark.parametrize(
+  'kind, line, arguments, sentence',
+  [
+    ('causal', 'the [MASK]', ['--task', 'fill-mask'], 'causal: at a [MASK] it knows nothing'),
+    ('masked', 'the river', ['--task', 'translate'], 'no decoder that was trained on pairs; train'),
+    ('causal', 'the river', ['--task', 'translate'], 'no decoder that was trained on pairs; train'),
+    (
+      'translation',
+      'the river',
+      ['--task', 'generate'],
+      'has no head that continues a prompt; use',
+    ),
+    (
+      'causal',
+      'the river',
+      ['--task', 'generate', '--beams', '0'],
+      'beams is 0; use 1 for no beam',
+    ),
+    (
+      'translation',
+      'the river',
+      ['--task', 'translate', '--beams', '0'],
+      'beams is 0; use 1 or mo',
+    ),
+    (
+      'causal',
+      'the river',
+      ['--task', 'generate', '--temperature=-0.5'],
+      'temperature is -0.5; use',
+    ),
+    (
+      'causal',
+      'the river',
+      ['--task', 'generate', '--temperature', '1', '--top-k', '27'],
+      'top_k is 27; the vocabulary has 26 pieces',
+    ),
+    (
+      'masked',
+      'the river',
+      ['--task', 'generate', '--temperature', '1', '--top-k', '27'],
+      'top_k is 27; the vocabulary has 26 pieces',
+    ),
+    (
+      'masked',
+      'the river',
+      ['--task', 'generate', '--stop', 'stone'],
+      'stop says nothing to masks',
+    ),
+    (
+      'causal',
+      'the river',
+      ['--task', 'generate', '--stop', 'QQ'],
+      'which is not in the vocabulary',
+    ),
+    (
+      'causal',
+      'the river',
+      ['--task', 'generate', '--length-penalty', '2'],
+      'length_penalty is 2.0, which only a beam search reads; add beams',
+    ),
+    (
+      'translation',
+      'the river',
+      ['--task', 'translate', '--length-penalty', 'nan'],
+      'length_penalty is nan; use 1',
+    ),
+    (
+      'causal',
+      LONG,
+      ['--task', 'generate', '--strict'],
+      f'line 1: the prompt is {LENGTH + 1} tokens long, and this model reads {LENGTH}; cut it',
+    ),
+    (
+      'masked',
+      LONG,
+      ['--task', 'generate', '--strict', '--max-tokens', '4'],
+      f'{LENGTH + 1} tokens long, and this model reads {LENGTH} with its 4 masks; cut it',
+    ),
+  ],
+)
+def test_a_question_that_has_no_answer(
+  folders, monkeypatch, capsys, kind, line, arguments, sentence
+):
+  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(f'{line}\n'.encode())))
+  run = lambda: __main__.main(['--model', str(folders[kind]), '--no-cache', *arguments])
+  assert sentence in refused(run, capsys)
+
+
+def test_text_grows_on_a_terminal(folders, monkeypatch, capsys):
+  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'the river\n')))
+  monkeypatch.setattr(sys.stderr, 'isatty', lambda: True, raising=False)
+  arguments = ['--model', str(folders['causal']), '--task', 'generate', '--no-cache']
+  __main__.main([*arguments, '--max-tokens', '3'])
+  said = capsys.readouterr()
+  written = json.loads(said.out)['generated']
+  assert written.strip() and f'{written}\n' in said.err
+
+
+def test_a_prompt_that_is_too_long_is_told_beside_the_others(folders, monkeypatch, capsys):
+  """And where none has an answer, the status says so."""
+  for lines, code in (f'{LONG}\nthe river\n', None), (f'{LONG}\n', 1):
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(lines.encode())))
+    arguments = ['--model', str(folders['causal']), '--task', 'generate', '--no-cache']
+    if code:
+      with pytest.raises(SystemExit) as stopped:
+        __main__.main([*arguments, '--max-tokens', '2'])
+      assert stopped.value.code == code
+    else:
+      __main__.main([*arguments, '--max-tokens', '2'])
+    said = capsys.readouterr()
+    assert 'tokens long, and this model reads' in said.out.splitlines()[0]
+    assert 'the prompt is' in said.err and len(said.out.splitlines()) == lines.count('\n')
+
+
+@pytest.mark.parametrize(
+  'sources, targets, sentence',
+  [
+    (['A dog', 'Two men'], ['Ein Hund', ' '], "train.en.gz:2: the target (column 'de') is empty"),
+    (['A dog', 'Two men'], ['Ein Hund'], 'train.de.gz ends after line 1 and '),
+    (['A dog'], ['Ein Hund', 'Gut'], 'train.en.gz ends after line 1 and '),
+  ],
+)
+def test_pairs_that_are_none_end_a_run_before_it_begins(
+  tmp_path, capsys, sources, targets, sentence
+):
+  for name, lines in (('en', sources), ('de', targets)):
+    text = ''.join(f'{line}\n' for line in lines)
+    (tmp_path / f'train.{name}.gz').write_bytes(gzip.compress(text.encode()))
+  arguments = ['--config', 'configs/translate.py:runlocal', '--workdir', str(tmp_path / 'W')]
+  run = lambda: train.main([*arguments, f'--config.data.train={tmp_path}'])
+  assert sentence in refused(run, capsys)
+
+
+@pytest.mark.parametrize(
+  'kind, ask, options',
+  [
+    ('causal', 'generate', {'max_tokens': 8}),
+    ('causal', 'generate', {'max_tokens': 8, 'beams': 2}),
+    ('masked', 'generate', {'max_tokens': 8}),
+    ('translation', 'translate', {'max_tokens': 8}),
+  ],
+)
+def test_nothing_is_written_that_the_vocabulary_has_not(kind, ask, options):
+  """Released tables may have more rows than there are pieces. Here these are the likeliest."""
+  more = len(WORDS) + 4
+  model = made('masked-lm', vocab_size=more) if kind == 'masked' else writer(kind, vocab_size=more)
+  flat = from_huggingface.flatten(model.params, models.ModelConfig(**model.config.model))
+  words = flat['encoder/embeddings/word_embeddings/embedding'] = np.array(
+    flat['encoder/embeddings/word_embeddings/embedding']
+  )
+  words[len(WORDS) :] = 50 * words[5:9]
+  words[len(WORDS) + 2 :] *= -1
+  params = from_huggingface.tree(flat, models.ModelConfig(**model.config.model))
+  asked = Model(model._replace(params=params)).ask(ask, **options)
+  (answer,) = asked.answers([asked.parsed('the old river')])
+  text = asked.shown(answer)['generated' if ask == 'generate' else 'translation']
+  assert {piece.removeprefix('##') for piece in text.split()} <= {
+    x.removeprefix('##') for x in WORDS
+  }

@@ -1,0 +1,308 @@
+"""The embedded corpus: the same everywhere, nothing imported, nothing lost without a word."""
+
+import hashlib
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from bert_jax.config import InputError
+from bert_jax.text import documentation
+
+ROOT = Path(__file__).parents[2]
+
+CHILD = """
+import hashlib, json, sys
+from bert_jax.text import documentation as docs
+before = set(sys.modules)
+found = [list(docstring) for docstring in docs.docstrings()]
+documents, labelled = list(docs.documents()), list(docs.labelled())
+new = {name.split('.')[0] for name in set(sys.modules) - before}
+print(json.dumps({
+  'hash': hashlib.sha256(json.dumps([found, documents, labelled]).encode()).hexdigest(),
+  'imported': sorted(new & set(docs.PACKAGES)),
+}))
+"""
+
+
+def report_of(cache, seed):
+  """What a process with an empty cache and this hash seed reads."""
+  env = os.environ | {'PYTHONHASHSEED': str(seed), 'XDG_CACHE_HOME': str(cache)}
+  command = [sys.executable, '-c', CHILD]
+  out = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+  return json.loads(out.stdout)
+
+
+@pytest.fixture(scope='module')
+def fresh(tmp_path_factory):
+  """(report, cache) of a process that found nothing in its cache."""
+  cache = tmp_path_factory.mktemp('cache')
+  return report_of(cache, 1), cache
+
+
+@pytest.fixture(scope='module')
+def corpus(fresh):
+  """(docstrings, documents, labelled), read here from the cache that the process left."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setenv('XDG_CACHE_HOME', str(fresh[1]))
+    return (
+      list(documentation.docstrings()),
+      list(documentation.documents()),
+      list(documentation.labelled()),
+    )
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered():
+  documentation.labelled.cache_clear()
+  yield
+  documentation.labelled.cache_clear()
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+  """A package that must not be imported, as the only one; returns its folder."""
+  folder = tmp_path / 'lib' / 'tiny'
+  (folder / 'sub' / 'tests').mkdir(parents=True)
+  (folder / '__init__.py').write_text('"""The top."""\nraise SystemExit("imported")\n')
+  (folder / 'broken.py').write_text('"""Never read."""\ndef f(:\n')
+  (folder / 'empty.py').write_text('x = 1\n')
+  (folder / 'test_it.py').write_text('"""A test."""\n')
+  (folder / 'it_test.py').write_text('"""A test."""\n')
+  (folder / 'sub' / 'tests' / 'deep.py').write_text('"""A test."""\n')
+  (folder / 'sub' / 'code.py').write_text(
+    '"""Module."""\nclass A:\n  "Class A."\n  def f(self):\n    "Method f."\n'
+    'try:\n  def g():\n    """Function g.\n\n    Rest:\n      Indented.\n    """\nexcept E:\n'
+    '  async def h():\n    "Function h."\nclass B:\n  "Class B."\n'
+  )
+  monkeypatch.syspath_prepend(str(tmp_path / 'lib'))
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
+  monkeypatch.setattr(documentation, 'PACKAGES', ('tiny', 'no_such_package'))
+  return folder
+
+
+TINY = [
+  ('tiny', 'tiny', 'The top.'),
+  ('tiny', 'tiny.sub.code', 'Module.'),
+  ('tiny', 'tiny.sub.code', 'Class A.'),
+  ('tiny', 'tiny.sub.code', 'Method f.'),
+  ('tiny', 'tiny.sub.code', 'Function g.\n\nRest:\n  Indented.'),
+  ('tiny', 'tiny.sub.code', 'Function h.'),
+  ('tiny', 'tiny.sub.code', 'Class B.'),
+]
+
+
+def test_every_process_reads_the_same_parsed_or_cached(fresh, corpus):
+  found, documents, labelled = corpus
+  everything = json.dumps([list(map(list, found)), documents, labelled])
+  assert hashlib.sha256(everything.encode()).hexdigest() == fresh[0]['hash']
+
+
+@pytest.mark.slow
+def test_every_process_parses_the_same(fresh, tmp_path):
+  assert report_of(tmp_path, 2)['hash'] == fresh[0]['hash']
+
+
+def test_reading_imports_no_package(fresh):
+  assert fresh[0]['imported'] == []
+
+
+# A backport of the standard library, and what came later: the corpus stays what was measured.
+NOT_READ = 'cramjam|crc32c|flatbuffers|importlib|safetensors|sacrebleu|scikit-learn|seqeval'
+
+
+def test_packages_cover_the_requirements():
+  norm = lambda name: re.sub(r'[-_.]+', '-', name).lower()
+  imports = {}
+  for package, distributions in packages_distributions().items():
+    for distribution in distributions:
+      imports.setdefault(norm(distribution), set()).add(package)
+  names = [
+    norm(re.match(r'[\w.-]+', line)[0])
+    for line in (ROOT / 'requirements.txt').read_text().splitlines()
+    if re.match(r'\w', line) and not re.match(NOT_READ, line)
+  ]
+  assert len(names) > 10
+  assert [
+    name for name in names if not imports.get(name, set()) & set(documentation.PACKAGES)
+  ] == []
+
+
+def test_sizes(corpus):
+  found, documents, labelled = corpus
+  assert sum(len(docstring.text.split()) for docstring in found) > 1_000_000
+  assert 2_000 < len(documents) < 6_000
+  assert sum(len(sentences) for _, sentences in documents) > 100_000
+  assert len(labelled) > 10_000
+
+
+def test_one_document_per_module_in_order(corpus):
+  found, documents, _ = corpus
+  modules = [module for module, _ in documents]
+  assert len(set(modules)) == len(modules)
+  assert modules == list(dict.fromkeys(docstring.module for docstring in found))
+  assert {'json.decoder', 'numpy.linalg', 'flax.linen.linear', 'optax'} <= set(modules)
+
+
+def test_no_document_is_from_a_test_or_another_installation(corpus):
+  modules = [module.split('.') for module, _ in corpus[1]]
+  assert not {'pip', 'pytest', 'setuptools', 'lib2to3', 'test'} & {parts[0] for parts in modules}
+  parts = {part for module in modules for part in module}
+  assert not {'test', 'tests', 'idle_test', 'site-packages'} & parts
+  assert not [part for part in parts if part.startswith('test_') or part.endswith('_test')]
+
+
+def test_labelled_texts(corpus):
+  found, _, labelled = corpus
+  sizes = Counter(example['label'] for example in labelled)
+  assert len(sizes) >= 8 and min(sizes.values()) >= 200 and max(sizes.values()) < len(labelled) / 2
+  texts = [example['text'] for example in labelled]
+  assert len(set(texts)) == len(texts)
+  assert min(len(text.split()) for text in texts) >= 5
+  package = {docstring.module: docstring.package for docstring in found}
+  assert all(package[example['modules'][0]] == example['label'] for example in labelled)
+
+
+def test_no_label_name_is_left_in_a_labelled_text(corpus):
+  texts = '\n\n'.join(example['text'] for example in corpus[2]).lower()
+  words = set(re.findall(r'\w+', texts))
+  assert 'transformation' in words and 'jaxpr' in words
+  assert not words & {
+    name.lower() for name in (*documentation.PACKAGES, 'jnp', 'np', 'tfds', 'plt')
+  }
+  assert not re.search(r'\b(tensorflow\s+datasets|ml-collections)\b', texts)
+
+
+def test_names_are_masked_as_whole_words_only(monkeypatch):
+  text = 'Uses jax.numpy as JNP, set jax_enable_x64; NumPy-like, python3. But jaxpr, grains.'
+  monkeypatch.setattr(
+    documentation, 'docstrings', lambda: iter([documentation.Docstring('jax', 'jax.a', text)])
+  )
+  monkeypatch.setattr(documentation, 'MIN_EXAMPLES', 1)
+  (example,) = documentation.labelled()
+  assert example == {
+    'text': 'Uses _._ as _, set __enable_x64; _-like, _. But jaxpr, grains.',
+    'label': 'jax',
+    'modules': ['jax.a'],
+  }
+
+
+def test_what_labelled_leaves_out_is_counted(monkeypatch, caplog):
+  rows = [('jax', f'One more text numbered {i % 3}') for i in range(4)] + [('jax', 'Too short.')]
+  rows += [('numpy', 'This label has one text')]
+  found = [documentation.Docstring(package, f'{package}.a', text) for package, text in rows]
+  monkeypatch.setattr(documentation, 'docstrings', lambda: iter(found))
+  monkeypatch.setattr(documentation, 'MIN_EXAMPLES', 2)
+  with caplog.at_level(logging.INFO, 'bert_jax'):
+    assert [example['label'] for example in documentation.labelled()] == ['jax'] * 3
+  assert '3 labelled texts' in caplog.text
+  assert "1 under 5 words, 1 duplicates, and labels under 2: {'numpy': 1}" in caplog.text
+
+
+def test_reading_skips_a_broken_file_and_names_it(tiny):
+  found, broken = documentation._read(documentation._modules('tiny', [tiny]))
+  assert found == TINY
+  assert broken == [str(tiny / 'broken.py')]
+
+
+def test_skipped_files_and_absent_packages_are_logged_cached_or_not(tiny, caplog):
+  for _ in range(2):
+    caplog.clear()
+    with caplog.at_level(logging.INFO, 'bert_jax'):
+      assert list(documentation.docstrings()) == TINY
+    assert 'skipped 1 files' in caplog.text and 'broken.py' in caplog.text
+    assert 'read are tiny\n' in caplog.text and 'installed: no_such_package\n' in caplog.text
+
+
+def test_cache_is_used_and_follows_the_files(tiny, monkeypatch):
+  list(documentation.docstrings())
+  with monkeypatch.context() as patch:
+    patch.setattr(
+      documentation.ast, 'parse', lambda source: pytest.fail('parsed in spite of the cache')
+    )
+    assert list(documentation.docstrings()) == TINY
+  top = tiny / '__init__.py'
+  top.write_text(top.read_text().replace('top', 'end'))  # the same size
+  os.utime(top, ns=(0, top.stat().st_mtime_ns + 1_000_000))
+  assert next(documentation.docstrings()).text == 'The end.'
+
+
+def test_damaged_or_unwritable_cache_does_no_harm(tiny, tmp_path, monkeypatch):
+  list(documentation.docstrings())
+  (cache,) = (tmp_path / 'cache' / 'bert_jax').iterdir()
+  data = cache.read_bytes()
+  for damaged in (data[:40], data[:40] + bytes([data[40] ^ 1]) + data[41:], b''):
+    cache.write_bytes(damaged)
+    assert list(documentation.docstrings()) == TINY
+    assert cache.read_bytes() != damaged
+  (tmp_path / 'file').touch()
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'file'))
+  assert list(documentation.docstrings()) == TINY
+
+
+def test_nothing_to_read_is_an_input_error(tiny, monkeypatch):
+  monkeypatch.setattr(documentation, 'PACKAGES', ('no_such_package',))
+  for read in (documentation.docstrings, documentation.documents, documentation.labelled):
+    with pytest.raises(InputError, match='pip install -r requirements.txt'):
+      next(read())
+
+
+def test_code_between_fences_in_one_paragraph_ends_with_it():
+  text = '```\nx = 1. y = 2.\n```\n\nEnd. Of it.'
+  assert documentation.sentences(text) == ['```', 'x = 1. y = 2.', '```', 'End.', 'Of it.']
+
+
+def test_sentences_join_prose_and_keep_code():
+  text = """Adds two
+numbers. Returns one.
+
+Parameters
+----------
+x : int
+    The first.
+
+>>> add(1,
+...     2)
+3
+
+Use it so::
+
+    y = add(1, 2)
+
+    print(y. real)
+
+Then this.
+
+```
+if y:
+
+  z = 1
+```
+
+End. Of it."""
+  assert documentation.sentences(text) == [
+    'Adds two numbers.',
+    'Returns one.',
+    'Parameters',
+    'x : int The first.',
+    '>>> add(1,',
+    '...     2)',
+    '3',
+    'Use it so::',
+    '    y = add(1, 2)',
+    '    print(y. real)',
+    'Then this.',
+    '```',
+    'if y:',
+    '  z = 1',
+    '```',
+    'End.',
+    'Of it.',
+  ]

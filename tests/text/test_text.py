@@ -1,0 +1,449 @@
+"""Raw text to documents: formats, sentences, what is counted, and every error a file can cause."""
+
+import gzip
+import io
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_jax import config as config_lib
+from bert_jax.config import InputError
+from bert_jax.corpus import loading
+from bert_jax.errors import first_line
+from bert_jax.text import documents as reader
+from bert_jax.text import sentences as sentences_module
+from bert_jax.text import utf8
+from bert_jax.text.documents import documents, held_out
+from bert_jax.text.files import expand, suffix
+from bert_jax.text.sentences import split_sentences
+
+REPOSITORY = Path(__file__).parents[2]
+SHARED = REPOSITORY.parent / 'shared' / 'data'
+shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f'needs the data of {SHARED}')
+
+
+def read(spec, **options):
+  counts = Counter()
+  return list(documents(str(spec), counts=counts, **options)), counts
+
+
+def fails(spec, **options):
+  with pytest.raises(InputError) as error:
+    read(spec, **options)
+  message = str(error.value)
+  assert '\n' not in message
+  return message
+
+
+def test_the_first_line_of_an_error_is_there_for_every_error():
+  assert first_line(ValueError('one thing.\nanother')) == 'one thing'
+  assert first_line(KeyError('no such split')) == 'no such split'
+  assert first_line(EOFError()) == 'EOFError'
+
+
+@pytest.mark.parametrize(
+  'sentences',
+  [
+    ['Hello there.', 'How are you?', '"Fine!" he said.', '"Go."', 'She went.'],
+    ['Mr. Smith met J. R. R. Tolkien in the U.S. Army.', 'He left…', 'And so it is.'],
+    ['So am I.', 'Then he left, e.g. on foot.', 'Wait...', 'What?!', '(It works.)', 'Yes.'],
+    ['See No. 5 of www.example.com for 3.14.', '"No.', 'I will not."'],
+    ['1. The first item.', 'And more.'],
+    ['„Ja.“', 'Er ging.', '¿Qué?', '¡No!'],
+    ['Это так.', 'Правда?', 'Да.'],
+    ['यह है।', 'वह है।'],
+    ['مرحبا؟', 'نعم.'],
+  ],
+)
+def test_sentences_of_languages_that_use_spaces(sentences):
+  assert split_sentences(' '.join(sentences)) == sentences
+
+
+def test_sentences_of_languages_without_spaces():
+  sentences = ['他说：“你好！”', '然后走了。', '「はい。」', 'と言った……本当？！', '（完。）']
+  assert split_sentences(''.join(sentences)) == sentences
+
+
+def test_no_character_is_lost_and_long_rows_of_dots_take_no_time():
+  text = ' «A.» b?! C…" d.e. F。G 3. H.\tI .\nJ) ' * 50 + '.' * 200_000 + 'x ' + 'A. ' * 50_000
+  assert ''.join(''.join(split_sentences(text)).split()) == ''.join(text.split())
+  assert split_sentences(' \n ') == []
+
+
+def test_plain_paragraphs_are_split_by_the_same_rules(monkeypatch):
+  rng = np.random.default_rng(0)
+  words = ['Messrs', 'Prof', 'Mr', 'vs', 'no', 'vol', 'XProf', 'house', 'a', 'I', 'J', 'U.S']
+  words += ['e.g', '12', '3.', '…"', '“Ja.“', 'Und', 'und!', 'o', 'Ab']
+  marks = ['. ', '.” ', '! ', ' ', ' ', '... ', '.', '? (']
+  texts = [''.join(rng.choice(words) + rng.choice(marks) for _ in range(30)) for _ in range(500)]
+  quick = [split_sentences(text) for text in texts]
+  monkeypatch.setattr(sentences_module, '_BREAK_WITHOUT_ALONE', sentences_module._BREAK)
+  every = type('Every', (), {'__contains__': lambda self, word: True})()
+  monkeypatch.setattr(sentences_module, '_ENDINGS', every)
+  assert quick == [split_sentences(text) for text in texts]
+  assert len({len(sentences) for sentences in quick}) > 5
+  assert split_sentences('Messrs. Dombey met Prof. Xu.') == ['Messrs. Dombey met Prof. Xu.']
+
+
+@pytest.mark.parametrize(
+  'data',
+  [b'a\nb\r\n\n c\n', b'a\r\r\nb\rc', b'\xef\xbb\xbfa\n', b'a\xff\nb\n', 'ä\u2028b\x0bc'.encode()],
+)
+@pytest.mark.parametrize('first', [1, 7])
+def test_lines_of_a_block_are_decoded_as_one_by_one(data, first):
+  one, other = Counter(), Counter()
+  lines = list(utf8.decoded_lines(Path('x'), data, first, one))
+  again = utf8.decoded(Path('x'), enumerate(io.BytesIO(data), first), other)
+  assert lines == list(again) and one == other
+
+
+def test_bert_format_one_sentence_a_line(tmp_path):
+  path = tmp_path / 'a.txt'
+  path.write_bytes(b'\xef\xbb\xbfOne. Still one.\r\nTwo.\r\n\r\n \r\n\r\nThree.')
+  found, counts = read(path)
+  assert found == [('a.txt:1', ['One. Still one.', 'Two.']), ('a.txt:6', ['Three.'])]
+  mended = {'byte order marks (left out)': 1, 'lines that end in CRLF (as in LF)': 5}
+  assert counts == {'files': 1, 'bytes': 39, 'documents': 2, 'sentences': 3} | mended
+
+
+MARKDOWN = """\
+# The Title
+
+## Chapter I ##
+
+A paragraph that is
+wrapped. It has two sentences.
+
+Another #paragraph.
+-------
+## Chapter II
+The end.
+"""
+
+
+def test_markdown_headings_open_documents_and_wrapped_lines_are_joined(tmp_path):
+  (tmp_path / 'book.md').write_text(MARKDOWN)
+  first = ['The Title', 'Chapter I', 'A paragraph that is wrapped.', 'It has two sentences.']
+  assert read(tmp_path / 'book.md')[0] == [
+    ('book.md:1', first + ['Another #paragraph.']),
+    ('book.md:10', ['Chapter II', 'The end.']),
+  ]
+
+
+def test_plain_text_of_paragraphs_is_one_document(tmp_path):
+  (tmp_path / 'a.txt').write_text('\nA b.\nC\nd.\n\nE.\n')
+  assert read(tmp_path / 'a.txt', format='paragraphs')[0] == [('a.txt:2', ['A b.', 'C d.', 'E.'])]
+
+
+def test_jsonl_and_its_text_field(tmp_path):
+  path = tmp_path / 'a.jsonl'
+  rows = [{'text': 'A b. C.\n\nD\nE', 'body': 'x'}, {'text': '', 'body': 'Ü.'}]
+  path.write_text('\n'.join(map(json.dumps, rows)) + '\n\n{"text": "half \\ud83d", "body": "z"}\n')
+  found, counts = read(path)
+  half = ('a.jsonl:4', ['half \ufffd'])  # half of an emoji, which no tokenizer could encode
+  assert found == [('a.jsonl:1', ['A b.', 'C.', 'D', 'E']), half]
+  assert (counts['empty_documents'], counts['invalid_utf8_lines']) == (1, 1)
+  bodies = [(f'a.jsonl:{i}', [text]) for i, text in [(1, 'x'), (2, 'Ü.'), (4, 'z')]]
+  assert read(path, text_field='body')[0] == bodies
+
+
+def test_the_suffix_tells_the_format(tmp_path):
+  for name, expected in (
+    ('a.JSONL', '.jsonl'),
+    ('a.b.json.gz', '.json'),
+    ('a.md.zst', '.md'),
+    ('a.gz', ''),
+  ):
+    assert suffix(tmp_path / name) == expected
+  for name in ('a.jsonl', 'a.json'):
+    (tmp_path / name).write_text('{"text": "A b."}\n')
+    assert read(tmp_path / name)[0] == [(f'{name}:1', ['A b.'])]
+
+
+def test_wikiextractor_output_is_recognised_and_keeps_its_titles(tmp_path):
+  (tmp_path / 'wiki_00').write_text(
+    '<doc id="1" url="u" title="Dr. No">\nDr. No. Film\n\nIt is. A film.\n\n</doc>\n'
+    '<doc id="2">\n</doc>\n<doc id="3">\nB\n'
+  )
+  found, counts = read(tmp_path / 'wiki_00')
+  assert found == [('wiki_00:1', ['Dr. No. Film', 'It is.', 'A film.']), ('wiki_00:9', ['B'])]
+  assert counts['empty_documents'] == 1
+
+
+def test_lines_of_several_sentences(tmp_path):
+  (tmp_path / 'a.txt').write_text('One. Two.\nThree.\n\nFour? Five!\n')
+  assert read(tmp_path / 'a.txt', format='lines')[0] == [
+    ('a.txt:1', ['One.', 'Two.', 'Three.']),
+    ('a.txt:4', ['Four?', 'Five!']),
+  ]
+
+
+FORMATS = {
+  'sentences': 'One.\nTwo.\n\n\nThree.\nFour.\n\nFive.\n',
+  'lines': 'One. Two.\nThree.\n\nFour? Five!\n\nSix.\n',
+  'paragraphs': MARKDOWN * 2 + '# Three\n\n## Its first chapter\n\nA b.\n\nC d.\n',
+  'jsonl': ''.join(json.dumps({'text': f'Text {i}. More.\nEnd.'}) + '\n' for i in range(5)),
+  'wiki': '<doc id="1">\nOne\n\nA b. C d.\n</doc>\n<doc id="2">\nTwo\nE.\n</doc>\n',
+  'wikitext': ' \n = A = \n \n One . Two .\n \n = = B = = \n Three .\n = C =\nx\n',
+}
+
+
+@pytest.mark.parametrize('format', FORMATS)
+def test_blocks_of_any_size_give_the_same_documents(tmp_path, monkeypatch, format):
+  path = tmp_path / 'a.txt'
+  path.write_text(FORMATS[format])
+  whole, counts = read(path, format=format)
+  assert len(whole) >= 2 and len(list(reader.blocks(str(path), format))) == 1
+  for size in (1, 10, 20):
+    monkeypatch.setattr(reader, 'BLOCK_BYTES', size)
+    parts = list(reader.blocks(str(path), format))
+    assert len(parts) >= 2 and b''.join(block.data for block in parts) == path.read_bytes()
+    assert parts[-1].position == path.stat().st_size
+    assert read(path, format=format) == (whole, counts)
+
+
+def test_a_document_without_end_is_cut_and_counted(tmp_path, monkeypatch):
+  lines = [f'Sentence {i}.' for i in range(40)]
+  (tmp_path / 'a.txt').write_text('\n'.join(lines) + '\n\nThe last.\n')
+  monkeypatch.setattr(reader, 'BLOCK_BYTES', 100)
+  monkeypatch.setattr(reader, 'LONGEST_DOCUMENT', 200)
+  found, counts = read(tmp_path / 'a.txt')
+  assert [s for d in found for s in d.sentences] == [*lines, 'The last.']
+  # 504 bytes of lines of 12 and 13: they are cut behind 200 and 400.
+  assert (len(found), counts['cut_documents'], counts['documents']) == (4, 2, 4)
+
+
+def test_a_long_sentence_is_cut_at_its_last_blanks(tmp_path, monkeypatch):
+  monkeypatch.setattr(reader, 'LONGEST_SENTENCE', 20)
+  (tmp_path / 'a.txt').write_text(f'one two three four five six\nshort\n{"x" * 45} y\n')
+  ((_, sentences),), counts = read(tmp_path / 'a.txt')
+  assert sentences == ['one two three four', 'five six', 'short', 'x' * 20, 'x' * 20, 'xxxxx y']
+  assert counts['cut_sentences'] == 3 and counts['sentences'] == 6
+
+
+def test_gzip_gives_the_same_documents(tmp_path):
+  (tmp_path / 'book.md').write_text(MARKDOWN)
+  (tmp_path / 'book.md.gz').write_bytes(gzip.compress(MARKDOWN.encode()))
+  plain, packed = read(tmp_path / 'book.md'), read(tmp_path / 'book.md.gz')
+  assert [d.sentences for d in packed[0]] == [d.sentences for d in plain[0]]
+  assert packed[1] == plain[1]
+
+
+def test_folders_and_globs_are_read_in_sorted_order(tmp_path):
+  for name in ('b.txt', 'a/z.txt', 'a/.hidden', '_SUCCESS', 'c.md', 'what?.txt'):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(name)
+  names = ['z.txt:1', 'b.txt:1', 'c.md:1', 'what?.txt:1']
+  assert [d.name for d in read(tmp_path)[0]] == names
+  assert expand(f'{tmp_path}/*.txt') == [tmp_path / 'b.txt', tmp_path / 'what?.txt']
+  assert expand(f'{tmp_path}/what?.txt') == [tmp_path / 'what?.txt']
+  assert len(expand(f'{tmp_path}/**/*.txt')) == 3
+
+
+def test_invalid_utf8_is_replaced_counted_and_logged_once_a_file(tmp_path, caplog):
+  (tmp_path / 'a.txt').write_bytes(b'fine\ncaf\xe9\n\xff\xfe\n')
+  with caplog.at_level(logging.WARNING, 'bert_jax'):
+    for _ in range(2):  # as a run reads its data several times
+      found, counts = read(tmp_path / 'a.txt')
+  assert found[0].sentences == ['fine', 'caf\ufffd', '\ufffd\ufffd']
+  assert 'save it as UTF-8, or: iconv -f cp1252 -t utf-8' in caplog.text
+  assert counts['invalid_utf8_lines'] == 2
+  assert [record.getMessage().split(';')[0] for record in caplog.records] == [
+    f'{tmp_path / "a.txt"}:2 is not valid UTF-8'
+  ]
+
+
+def test_reading_is_a_stream(tmp_path):
+  (tmp_path / 'a.txt').write_bytes(b'One.\n\n' * 1000 + b'\0')
+  counts = Counter()
+  found = documents(str(tmp_path / 'a.txt'), counts=counts)
+  assert next(found).name == 'a.txt:1'
+  assert counts['bytes'] < 20
+
+
+def test_errors_name_the_file_and_the_fix(tmp_path):
+  def file(name, content):
+    (tmp_path / name).write_bytes(content)
+    return tmp_path / name
+
+  assert fails(tmp_path / 'no.txt').startswith(f'{tmp_path}/no.txt does not exist; give a file')
+  assert fails(f'{tmp_path}/*.txt').startswith(f'no file matches {tmp_path}/*.txt; check')
+  assert fails(tmp_path).startswith(f'{tmp_path} is a folder without files; give')
+  assert fails(file('e.txt', b'')).endswith('e.txt is empty; remove it, or write it again')
+  assert 'holds no text, only white space' in fails(file('w.txt', b' \n\n'))
+  assert 'line 2 has a NUL byte, 2 bytes in; leave' in fails(file('n.txt', b'text\nab\0c\n'))
+  assert 'NUL byte' in fails(file('u.txt', 'UTF-16\n'.encode('utf-16')))
+  packed = gzip.compress(os.urandom(5000).hex().encode() + b'\n')
+  assert 'broken or truncated .gz file' in fails(file('t.txt.gz', packed[:2000]))
+  assert 'broken or truncated .gz file' in fails(file('g.txt.gz', b'no gzip at all\n'))
+  assert "format 'markdown' is unknown; use one of auto, sentences," in fails(
+    tmp_path, format='markdown'
+  )
+
+
+@pytest.mark.parametrize(
+  ('line', 'message'),
+  [
+    ('{"text": "a"', "is not JSON (Expecting ',' delimiter at column 13); write one JSON object"),
+    ('["a"]', 'is a JSON list; write one JSON object per line'),
+    ('{"id": 1, "body": "a"}', "has no field 'text', only 'id', 'body'; set corpus.text_field"),
+    ('{"text": null}', "field 'text' holds None, not text; set corpus.text_field"),
+  ],
+)
+def test_errors_in_jsonl_name_the_line(tmp_path, line, message):
+  path = tmp_path / 'a.jsonl'
+  path.write_text('{"text": "fine"}\n' + line + '\n')
+  error = fails(path)
+  assert error.startswith(f'{path}:2') and message in error
+
+
+def test_held_out_is_a_stable_choice_of_about_the_share():
+  names = [f'book{i % 7}.md:{i}' for i in range(20_000)]
+  chosen = {name for name in names if held_out(name, 0.05)}
+  assert 900 < len(chosen) < 1100
+  assert chosen < {name for name in names if held_out(name, 0.1)}
+  assert not any(held_out(name, 0) for name in names) and all(held_out(n, 1) for n in names)
+  # The check value of CRC-32 is 0xcbf43926, 0.7967 of its range.
+  assert held_out('123456789', 0.797) and not held_out('123456789', 0.796)
+
+
+# -------------------------------------------------------------------------------------------------
+# TFDS, prepared here without TensorFlow or a network
+# -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def prepared(tmp_path_factory):
+  tfds = pytest.importorskip('tensorflow_datasets')
+  tfds.disable_progress_bar()
+
+  class TinyCorpus(tfds.core.GeneratorBasedBuilder):
+    VERSION = tfds.core.Version('1.0.0')
+
+    def _info(self):
+      features = tfds.features.FeaturesDict({'text': tfds.features.Text()})
+      return tfds.core.DatasetInfo(builder=self, features=features)
+
+    def _split_generators(self, dl_manager):
+      return {'train': self._generate_examples(10), 'validation': self._generate_examples(2)}
+
+    def _generate_examples(self, n):
+      for i in range(n):
+        yield i, {'text': f'Größe {i}. Two.\nThree.'}
+
+  folder = tmp_path_factory.mktemp('tfds')
+  TinyCorpus(data_dir=folder, file_format='array_record').download_and_prepare()
+  return folder
+
+
+def test_tfds_by_folder_and_split(prepared):
+  folder = prepared / 'tiny_corpus'
+  found, counts = read(f'tfds:{folder}')
+  assert sorted(d.sentences[0] for d in found) == [f'Größe {i}.' for i in range(10)]
+  assert found[3].name == 'tiny_corpus/1.0.0:train:3'
+  assert found[3].sentences[1:] == ['Two.', 'Three.']
+  assert counts == {'documents': 10, 'sentences': 30, 'bytes': 220}
+  assert read(f'tfds:{folder / "1.0.0"}:validation')[1]['documents'] == 2
+  part, _ = read(f'tfds:{folder}:train[:40%]')
+  assert [d.sentences for d in part] == [d.sentences for d in found[:4]]
+
+
+def test_tfds_rows_in_several_blocks(prepared, monkeypatch):
+  spec = f'tfds:{prepared / "tiny_corpus"}'
+  whole = read(spec)
+  monkeypatch.setattr(reader, '_TFDS_ROWS', 4)
+  assert [block.position for block in reader.blocks(spec)] == [4, 8, 10]
+  assert read(spec) == whole
+
+
+def test_tfds_is_evaluated_on_its_validation_split(prepared):
+  config = config_lib.load('configs/pretrain.py:runlocal', [])
+  number = {'train': 10, 'eval': 2}
+  for split, expected in number.items():
+    spec = f'tfds:{prepared / "tiny_corpus"}'
+    assert len(list(loading.documents(config, spec, Counter(), split))) == expected
+
+
+def test_tfds_errors(prepared, tmp_path):
+  folder = prepared / 'tiny_corpus'
+  assert "Unknown split 'test'" in fails(f'tfds:{folder}:test')
+  assert fails(f'tfds:{folder}:test').endswith('its splits are train, validation')
+  assert "has no field 'body', only 'text'; set corpus.text_field" in fails(
+    f'tfds:{folder}', text_field='body'
+  )
+  assert 'cannot be opened (Dataset no_such_data not found); prepare' in fails('tfds:no_such_data')
+  assert 'holds 0 prepared TFDS datasets' in fails(f'tfds:{tmp_path}')
+  assert 'names no dataset; write tfds:NAME' in fails('tfds:')
+
+
+@pytest.mark.parametrize('share', [0.5, 0.75])
+def test_a_truncated_tfds_file_is_an_error_not_empty_documents(prepared, tmp_path, share):
+  """Cut at a 64 KB block, TFDS opens it and returns rows of None."""
+  shutil.copytree(prepared / 'tiny_corpus', tmp_path, dirs_exist_ok=True)
+  (file,) = tmp_path.glob('**/*-train.array_record*')
+  os.truncate(file, int(file.stat().st_size * share))
+  assert 'prepare it again' in fails(f'tfds:{tmp_path}') or 'cannot be read' in fails(
+    f'tfds:{tmp_path}'
+  )
+
+
+def test_tfds_data_in_another_format_is_refused(prepared, tmp_path):
+  shutil.copytree(prepared / 'tiny_corpus', tmp_path, dirs_exist_ok=True)
+  (info,) = tmp_path.glob('**/dataset_info.json')
+  info.write_text(info.read_text().replace('array_record', 'tfrecord', 1))
+  assert 'is prepared as tfrecord, which needs TensorFlow' in fails(f'tfds:{tmp_path}')
+
+
+def test_tfds_by_name_imports_neither_tensorflow_nor_torch(prepared):
+  code = """
+    import sys
+    from collections import Counter
+    from bert_jax.text.tables import records
+    from bert_jax.text.documents import documents
+    assert 'tensorflow_datasets' not in sys.modules
+    for name, number in {'tiny_corpus': 10, 'tiny_corpus:1.0.0:validation': 2}.items():
+      assert len(list(documents(f'tfds:{name}', counts=Counter()))) == number
+      assert len(list(records(f'tfds:{name}', counts=Counter()))) == number
+    assert not {'tensorflow', 'torch', 'transformers'} & set(sys.modules)
+  """
+  environment = os.environ | {'TFDS_DATA_DIR': str(prepared)}
+  subprocess.run(
+    [sys.executable, '-c', textwrap.dedent(code)], check=True, cwd=REPOSITORY, env=environment
+  )
+
+
+# -------------------------------------------------------------------------------------------------
+# Real corpora
+# -------------------------------------------------------------------------------------------------
+
+
+@shared
+@pytest.mark.parametrize(
+  ('name', 'files', 'number'),
+  [('golden/sample_text.txt', 1, 3), ('text_en/wiki', 4, 153), ('text_en/books', 86, None)],
+)
+def test_real_corpora(name, files, number):
+  found, counts = read(SHARED / name)
+  assert counts['files'] == len({document.name.rpartition(':')[0] for document in found}) == files
+  assert counts['documents'] == len({document.name for document in found}) == len(found)
+  assert number in (None, len(found)) and counts['invalid_utf8_lines'] == 0
+  longest = max(len(sentence) for document in found for sentence in document.sentences)
+  assert longest < 5000
+
+
+@shared
+def test_no_word_of_a_real_book_is_lost():
+  (path,) = expand(str(SHARED / 'text_en/books/Homer - The Iliad.md'))
+  words = [word for word in path.read_text().split() if set(word) - set('#-')]
+  found, _ = read(path)
+  kept = [w for d in found for s in d.sentences for w in s.split() if set(w) - set('#-')]
+  assert kept == words

@@ -1,0 +1,605 @@
+"""Input of every kind of fault ends in one sentence, at once, and none in a traceback."""
+
+import io
+import json
+import logging
+import os
+import struct
+import time
+import zipfile
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from bundles import varint, write_bundle
+from faults import formats as fault_formats
+from faults import inputs as fault_inputs
+from test_tensors import rebuilt, table, zipped
+
+from bert_jax import config as c
+from bert_jax import tokenizers
+from bert_jax.config import InputError
+from bert_jax.convert import config_json, tensor_files, tensorflow_bundle, torch_pickle
+from bert_jax.corpus import prepared
+from bert_jax.errors import listed, quoted
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.ask import texts_of
+from bert_jax.tasks.choice import reading as choice
+from bert_jax.tasks.classification import reading as classification
+from bert_jax.tasks.coreference import ask
+from bert_jax.tasks.coreference import reading as coreference
+from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.qa import reading as qa
+from bert_jax.tasks.qa import squad_scores
+from bert_jax.tasks.tagging import conll, scores
+from bert_jax.text import documents, headings, tables
+from bert_jax.text.values import NotJson, json_value, whole_number
+from bert_jax.tools import arguments
+from bert_jax.tools.prepare import __main__ as prepare
+
+HUGE, DEEP = '1' * 5_000, '[' * 100_000
+
+
+def config_of(objective, path, **fields):
+  config = c.defaults(objective)
+  for name, value in {'data.train': str(path), **fields}.items():
+    c.set_field(config, name, value)
+  return config
+
+
+def read(reader, objective, path, split='train', skip=False, **fields):
+  problems = Problems(split, skip)
+  found = list(reader(config_of(objective, path, **fields), split, problems))
+  return found, problems
+
+
+def refused(function, *arguments, most=700, **options):
+  """The one short sentence by which a call refuses its input."""
+  with pytest.raises(InputError) as error:
+    function(*arguments, **options)
+  sentence = str(error.value)
+  assert '\n' not in sentence and len(sentence) < most, sentence
+  return sentence
+
+
+# ---- JSON and numbers ----------------------------------------------------------------------------
+
+
+def test_json_is_read_or_not_json():
+  assert json_value('{"a": [1, "x"]}') == {'a': [1, 'x']} and json_value(b'[]') == []
+  for text_, why in (
+    (DEEP, 'nested too deeply'),
+    ('[' * 101 + ']' * 101, 'nested too deeply'),
+    (HUGE, '4,300'),
+    ('{', 'not JSON'),
+    (b'"\xff"', 'not UTF-8'),
+    ('{"a":' * 101 + '1' + '}' * 101, 'too deeply'),
+  ):
+    with pytest.raises(NotJson, match=why):
+      json_value(text_)
+  assert json_value('[' * 100 + ']' * 100) and len(json_value(json.dumps([[]] * 500))) == 500
+  given = ('12', ' 7 ', '', '-1', '1.0', HUGE, '٣')
+  assert [whole_number(x) for x in given] == [12, 7, None, None, None, None, 3]
+
+
+def test_a_sentence_quotes_a_line_at_most():
+  assert quoted('ab') == "'ab'" and quoted(None) == 'None' and quoted([1]) == '[1]'
+  assert quoted('x' * 10_000) == f"'{'x' * 80}'.. (10,000 characters)"
+  assert len(quoted(['x' * 10_000])) < 120 and 'digits' in quoted(10**5_000)
+  assert listed('abc', 2) == "'a', 'b' and 1 more"
+
+
+GAP = 'ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL\n'
+RECORDS = {
+  'gap': (
+    GAP + f'g\tAnn saw Eve, she left.\tshe\t{HUGE}\tAnn\t0\tTRUE\tEve\t8\tFALSE\tu\n',
+    '.tsv',
+  ),
+  'wsc': (
+    f'{{"text": "Ann she", "label": 1, "target": {{"span1_text": "Ann", "span1_index": {HUGE}'
+    ', "span2_text": "she", "span2_index": 1}}\n',
+    '.jsonl',
+  ),
+  'wsc, a text': (
+    json.dumps(
+      {
+        'text': 'Ann she',
+        'label': 1,
+        'target': {'span1_text': 'Ann', 'span1_index': HUGE, 'span2_text': 'she', 'span2_index': 1},
+      }
+    )
+    + '\n',
+    '.jsonl',
+  ),
+  'wsc, a target': (json.dumps({'text': 'Ann she', 'label': 1, 'target': DEEP}) + '\n', '.jsonl'),
+  'swag': (f',sent1,sent2,ending0,ending1,label\n0,a,b,c,d,{HUGE}\n', '.csv'),
+  'copa': (
+    json.dumps(dict(premise='p', question='cause', choice1='a', choice2='b', label=HUGE)),
+    '.jsonl',
+  ),
+  'dream': (f'[[["a"], [{{"question": "q", "choice": ["a", "b"], "answer": {DEEP}', '.json'),
+}
+
+
+@pytest.mark.parametrize('name', RECORDS)
+def test_huge_numbers_and_deep_json_in_records(tmp_path, name):
+  content, suffix = RECORDS[name]
+  path, format = tmp_path / f'a{suffix}', name.partition(',')[0]
+  path.write_text(content)
+  kind, reader = ('coreference', coreference) if format in ('gap', 'wsc') else ('choice', choice)
+  fields = {'task.format': format, 'task.max_length': 32}
+  assert 'data.train' in refused(read, reader.read, kind, path, **fields)
+  if kind == 'coreference' or format != 'dream':
+    nothing = refused(read, reader.read, kind, path, skip=True, **fields)
+    assert 'all 1 records were left out, the first of them since' in nothing
+
+
+def test_huge_numbers_and_deep_json_in_labels_answers_and_tags(tmp_path):
+  path = tmp_path / 'a.tsv'
+  for cell in (f'[{HUGE}]', DEEP):
+    path.write_text(f'sentence\tlabel\na b\t{cell}\n')
+    fields = {'table.multi_label': True}
+    assert 'is no list of labels' in refused(
+      read, classification.read, 'classification', path, **fields
+    )
+  squad = {
+    'paragraphs': [
+      {
+        'context': 'a b',
+        'qas': [{'id': 'q', 'question': 'w', 'answers': [{'text': 'b', 'answer_start': '@'}]}],
+      }
+    ]
+  }
+  (tmp_path / 'a.json').write_text(json.dumps({'data': [squad]}).replace('"@"', HUGE))
+  assert '4,300 digits' in refused(read, qa.questions, 'qa', tmp_path / 'a.json')
+  placed = ''.join(f'x{HUGE}\tO\n' for _ in range(3))
+  (tmp_path / 'a.conll').write_text(placed)
+  options = {'conllu': False, 'token_column': 0, 'tag_column': 1}
+  (sentence,) = conll.read(str(tmp_path / 'a.conll'), 'train', Problems('train'), **options)
+  assert sentence.tokens == (f'x{HUGE}',) * 3, 'these are no places in a word'
+
+
+@pytest.mark.parametrize('content', [DEEP, f'{{"hidden_size": {HUGE}}}', '{"hidden_size": "\ud800'])
+def test_damaged_config_json(tmp_path, content):
+  (tmp_path / 'config.json').write_text(content, errors='surrogatepass')
+  assert 'cannot be read as JSON' in refused(config_json.is_model, tmp_path)
+  (tmp_path / 'vocab.txt').write_text('[PAD]\n')
+  with pytest.raises((InputError, NotJson)):
+    c.from_json((tmp_path / 'config.json').read_bytes())
+  (tmp_path / 'corpus.json').write_bytes((tmp_path / 'config.json').read_bytes())
+  assert 'cannot be read as JSON' in refused(prepared.read_meta, tmp_path)
+
+
+LONG = 'x' * 9_000
+SIZED = dict.fromkeys(config_json.SIZES, 2)
+
+
+@pytest.mark.parametrize(
+  'content, why',
+  [
+    ({'model_type': LONG}, 'says model_type'),
+    (SIZED | {'hidden_act': LONG}, 'says hidden_act'),
+    (SIZED | {'vocab_size': -(10**4_000)}, 'write a positive number'),
+    (SIZED | {'num_hidden_layers': 2 * 10**9}, 'num_hidden_layers is 2000000000; write 10,000 at'),
+    ({'model_type': 'gpt2', 'n_embd': None}, 'hidden_size is None; write a whole number'),
+    ({'model_type': 'modernbert', 'num_hidden_layers': 2 * 10**9}, 'write 10,000 at most'),
+    ({'model_type': 'modernbert', 'rope_parameters': {'full_attention': 5}}, 'write an object'),
+    ({'model_type': 'modernbert', 'rope_parameters': {'rope_theta': 5.0}}, 'write an object'),
+    (
+      {'model_type': 'modernbert', 'rope_parameters': {'full_attention': {'rope_theta': LONG}}},
+      'write a number above 1',
+    ),
+    (
+      {'model_type': 'modernbert', 'num_hidden_layers': 2, 'layer_types': [['x'], 'x']},
+      'full_attention in every n-th layer',
+    ),
+    (
+      {'model_type': 'modernbert', 'num_hidden_layers': 2, 'layer_types': ['sliding_attention']},
+      'full_attention in every n-th layer',
+    ),
+    ({'model_type': 'bart', 'encoder_ffn_dim': 2, 'decoder_ffn_dim': LONG}, 'decoder_ffn_dim is'),
+  ],
+)
+def test_what_a_released_config_says_is_checked_and_quoted_in_part(tmp_path, content, why):
+  (tmp_path / 'config.json').write_text(json.dumps({'hidden_size': 2} | content))
+  assert why in refused(config_json.read, tmp_path)
+
+
+@pytest.mark.parametrize(
+  'files, why',
+  [
+    ({'vocab.txt': f'[PAD]\n{LONG}\n{LONG}\n'}, 'on lines 2 and 3'),
+    (
+      {'vocab.txt': 'a\n', 'tokenizer_config.json': json.dumps({'do_lower_case': LONG})},
+      'write true or false',
+    ),
+    (
+      {'vocab.txt': 'a\n', 'tokenizer_config.json': f'{{"tokenizer_class": "Herbert{LONG}"}}'},
+      'splits words otherwise',
+    ),
+    ({'vocab.json': json.dumps({LONG: 'x'}), 'merges.txt': ''}, 'is no number'),
+    ({'vocab.json': '{"a": 0}', 'merges.txt': LONG}, 'a line that is no pair'),
+  ],
+)
+def test_a_vocabulary_is_quoted_in_part(tmp_path, files, why):
+  for name, text_ in files.items():
+    (tmp_path / name).write_text(text_)
+  assert why in refused(tokenizers.load_folder, tmp_path)
+
+
+def test_labels_and_spans_are_quoted_in_part(tmp_path):
+  (tmp_path / 'a.tsv').write_text(f'sentence\tlabel\na\t{LONG}|\nb\ty\n')
+  config = config_of('classification', tmp_path / 'a.tsv')
+  assert 'has a | in it' in refused(TASKS['classification'].resolve, config)
+  (tmp_path / 'a.tsv').write_text(f'sentence\tlabel\na\t{LONG}\nb\t{LONG}\n')
+  assert 'has the single label' in refused(TASKS['classification'].resolve, config)
+  given = {'text': 'Ann saw her', 'pronoun': LONG, 'a': 'Ann', 'b': 'her'}
+  assert 'is not in the text' in refused(ask._place, given, given['text'], 'pronoun', LONG)
+  assert 'the record has no' in refused(texts_of, {LONG: 'x'}, ('text',))
+
+
+def test_the_long_name_of_a_field_is_cut():
+  for name in ('x' * 9_000, 'attention_bi' + ' ' * 9_000):
+    config = c.load('configs/pretrain.py:runlocal', [])
+    with config.unlocked():
+      config.model[name] = 1
+    assert len(refused(c.check, config)) < 300
+
+
+# ---- config files --------------------------------------------------------------------------------
+
+HEAD = 'from bert_jax import config as c\n\n\ndef get_config(arg):\n'
+
+
+@pytest.mark.parametrize(
+  'content, place, why',
+  [
+    (HEAD + '  return c.defaults(\n', ':5', 'SyntaxError'),
+    (HEAD + "  x = 1\n  return nothing['a']\n", ':6', 'NameError: name'),
+    (HEAD + "  return c.defaults('mlm_nsp').modle\n", ':5', 'AttributeError'),
+    ('import bert_jax.nothing\n', ':1', 'ModuleNotFoundError'),
+    ('def get_config():\n  pass\n', ':1', 'TypeError: get_config() takes 0'),
+    (HEAD + "  c.defaults('mlm_nsp')\n", ':4', 'returns None, a NoneType; return a ConfigDict'),
+    (HEAD + '  return {}\n', ':4', 'returns {}, a dict; return a ConfigDict'),
+    ('get_config = 3\n', '', 'TypeError'),
+    ('\0', '', 'null bytes'),
+  ],
+)
+def test_a_mistake_in_a_config_file_is_one_sentence_with_its_line(tmp_path, content, place, why):
+  path = tmp_path / 'mine.py'
+  path.write_text(content)
+  sentence = refused(c.load, str(path))
+  assert f'{path}{place}' in sentence and why in sentence
+
+
+# ---- sizes that are lies -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  'shape, strides', [((2**30,), (0,)), ((2**15, 2**15), (0, 0)), ((6, 2**30), (1, 0))]
+)
+def test_a_small_bin_cannot_claim_gigabytes(tmp_path, shape, strides):
+  path = zipped(
+    tmp_path / 'a.bin', table(w=rebuilt('0', 'FloatStorage', 6, 0, shape, strides)), s0=bytes(24)
+  )
+  assert 'reaches beyond its storage of 6 numbers' in refused(torch_pickle.read, path)
+
+
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+  number = 10_000_000
+  path = tmp_path / 'a.bin'
+  with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as archive:
+    place = rebuilt('0', 'FloatStorage', number, 0, (number,), (1,))
+    archive.writestr('archive/data.pkl', table(w=place))
+    archive.writestr('archive/data/0', bytes(4 * number))
+  assert path.stat().st_size < 50_000
+  monkeypatch.setattr(zipfile.ZipFile, 'open', lambda *_, **__: pytest.fail('it was unpacked'))
+  assert 'would unpack to 40,000,' in refused(torch_pickle.read, path)
+
+
+def test_a_pickle_cannot_ask_for_memory_by_a_number(tmp_path):
+  """The library makes a table as long as the largest number under which a value is kept."""
+  for lie in (b'r' + struct.pack('<I', 2**31), b'\x95' + struct.pack('<Q', 2**40)):
+    path = zipped(tmp_path / 'a.bin', b'\x80\x04}' + lie + b'.')
+    assert (
+      ' of 2147483648 in ' in (why := refused(torch_pickle.read, path)) or '1099511627776' in why
+    )
+
+
+def test_an_index_of_arrays_cannot_claim_gigabytes(tmp_path):
+  file = io.BytesIO()
+  np.lib.format.write_array_header_1_0(
+    file, {'descr': '<i4', 'fortran_order': False, 'shape': (2**34,)}
+  )
+  with zipfile.ZipFile(tmp_path / 'a.npz', 'w') as archive:
+    archive.writestr('sentences.npy', file.getvalue() + bytes(8))
+  assert 'has not the bytes of its shape' in refused(prepared.read_index, tmp_path / 'a.npz')
+
+
+def test_a_compressed_block_cannot_claim_gigabytes(tmp_path):
+  index = write_bundle(tmp_path, {'w': np.ones(3, np.float32)}, shards=1, snappy=True)
+  assert list(tensor_files.read(tmp_path)[0]) == ['w']
+  data = index.read_bytes()
+  end = struct.unpack('<Q', data[-8:])[0] and len(data) - 48
+  at = data[end:]
+  first = varint(2**31) + b'\0\0'
+  lie = first + b'\1'
+  lie += struct.pack('<I', tensorflow_bundle.stored_checksum(lie))
+  handles = varint(0) + varint(0) + varint(0) + varint(len(first))
+  index.write_bytes(lie + handles.ljust(40, b'\0') + at[-8:])
+  assert 'says that it holds more than it can' in refused(tensor_files.read, tmp_path)
+
+
+# ---- time that grows with the square -------------------------------------------------------------
+
+
+def grows(work, small, large):
+  """How many times as long work(large) takes as work(small), the best of three each."""
+
+  def seconds(argument):
+    best = 9e9
+    for _ in range(3):
+      started = time.process_time()
+      work(argument)
+      best = min(best, time.process_time() - started)
+    return max(best, 1e-3)
+
+  return seconds(large) / seconds(small)
+
+
+def test_reading_time_grows_with_the_length_of_a_line(tmp_path):
+  """16 times the text may take 16 times the time; with its square it would be 256 times."""
+
+  def cut(size):
+    list(documents._bounded('ab cd ' * size, Counter()))
+
+  assert grows(cut, 200_000, 3_200_000) < 80
+  for heading in ('# a' + ' ' * 8_000 + 'b', '# a' + ' #' * 4_000 + 'b'):
+    assert headings.heading_of(heading) == heading[2:]
+  assert grows(lambda n: headings.heading_of('# a' + ' ' * n + 'b'), 5_000, 80_000) < 80
+
+  def places(size):
+    sentence = conll.Sentence('a:1', '0', ('x' + '1' * size + 'x',) * 10, None, ())
+    conll._without_places([sentence], Problems('train'))
+
+  assert grows(places, 1_000, 16_000) < 80
+
+
+def test_a_line_without_end_is_read_as_documents_of_a_megabyte(tmp_path):
+  words = ('anarchism originated as a term of abuse ' * 500_000)[: 17 << 20]
+  (tmp_path / 'text8').write_text(words)
+  counts = Counter()
+  found = list(documents.documents(str(tmp_path / 'text8'), counts=counts))
+  assert len(found) > 10 and counts['cut_documents'] == len(found) - 1
+  assert len({document.name for document in found}) == len(found), 'each may be held out'
+  joined = ' '.join(sentence for document in found for sentence in document.sentences)
+  assert joined == words.strip()
+  (tmp_path / 'zh').write_text('中' * (6 << 20))
+  found = list(documents.documents(str(tmp_path / 'zh'), counts=(counts := Counter())))
+  assert counts['invalid_utf8_lines'] == 0
+  assert sum(len(s) for document in found for s in document.sentences) == 6 << 20
+
+
+# ---- texts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('blank', ['\u3000', '\xa0', '\x85', '\x1c', ' \t'])
+def test_the_cutter_and_the_reader_agree_on_what_is_blank(tmp_path, monkeypatch, blank):
+  """Small blocks give the documents that one large block gives."""
+  monkeypatch.setattr(documents, 'BLOCK_BYTES', 1 << 20)
+  for name, text_ in (
+    ('a.md', f'# Title\n{blank}\n## Chapter\nBody one.\n{blank}\n## Next\nBody.\n' * 3),
+    ('a.txt', f'One.\nTwo.\n{blank}\nThree.\n' * 3),
+  ):
+    (tmp_path / name).write_text(text_)
+    whole = list(documents.documents(str(tmp_path / name), counts=Counter()))
+    monkeypatch.setattr(documents, 'BLOCK_BYTES', 1)
+    counts = Counter()
+    assert list(documents.documents(str(tmp_path / name), counts=counts)) == whole
+    assert len(list(documents.blocks(str(tmp_path / name)))) == len(whole)
+    monkeypatch.setattr(documents, 'BLOCK_BYTES', 1 << 20)
+
+
+def test_headings_of_wikitext_open_documents(tmp_path):
+  content = ' \n = Valkyria = \n \n Senjo is a game . It is good . \n Second one . \n \n'
+  content += ' = = Gameplay = = \n \n = = = Story = = = \n \n A = b = c . \n'
+  (tmp_path / 'wiki.train.tokens').write_text(content)
+  found = list(documents.documents(str(tmp_path / 'wiki.train.tokens'), counts=Counter()))
+  first = ['Valkyria', 'Senjo is a game .', 'It is good .', 'Second one .']
+  assert found == [
+    ('wiki.train.tokens:2', first),
+    ('wiki.train.tokens:7', ['Gameplay', 'Story', 'A = b = c .']),
+  ]
+  assert [headings.wikitext_heading(x) for x in ('= =', '=', '= a', '= = a =', 'a')] == [''] * 5
+
+
+def test_invalid_utf8_in_many_files_is_one_warning(tmp_path, caplog):
+  for k in range(5):
+    (tmp_path / f'{k}.txt').write_bytes(b'ok\n\xff\n')
+  with caplog.at_level(logging.WARNING, 'bert_jax'):
+    counts = Counter()
+    list(documents.documents(str(tmp_path), counts=counts))
+  (record,) = caplog.records
+  assert '0.txt:2 is not valid UTF-8' in record.getMessage() and counts['invalid_utf8_lines'] == 5
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('name', ['a.csv', 'a.tsv'])
+@pytest.mark.parametrize('mark', [';', '|', ',', '\t'])
+def test_the_header_shows_the_delimiter(tmp_path, name, mark):
+  rows = [['sentence', 'label'], ['a; b, c', '1'], ['d', '0']]
+  quote = (lambda x: x) if (name, mark) == ('a.tsv', '\t') else lambda x: f'"{x}"'
+  (tmp_path / name).write_text(''.join(mark.join(map(quote, row)) + '\n' for row in rows))
+  found = [row for _, row in tables.records(str(tmp_path / name), counts=Counter())]
+  assert found == [{'sentence': 'a; b, c', 'label': '1'}, {'sentence': 'd', 'label': '0'}]
+
+
+def test_texts_without_a_header_are_not_cut_at_their_commas(tmp_path):
+  (tmp_path / 'a.tsv').write_text('Hello, world; said | she\n')
+  options = {'columns': ('sentence', 'label'), 'counts': Counter()}
+  ((_, row),) = tables.records(str(tmp_path / 'a.tsv'), **options)
+  assert row == {'sentence': 'Hello, world; said | she'}
+
+
+def test_a_stratified_share_of_the_training_table_is_held_out(tmp_path):
+  labels = ['a'] * 60 + ['b'] * 30 + ['c'] * 10
+  rows = [f'text {k}\t{label}\n' for k, label in enumerate(labels)]
+  path = tmp_path / 'a.tsv'
+  path.write_text('sentence\tlabel\n' + ''.join(rows) + 2 * 'text 0\ta\n')
+
+  def split(name, **fields):
+    given = {'table.eval_share': 0.2, **fields}
+    return read(classification.read, 'classification', path, name, **given)
+
+  (train, problems), (held, _) = split('train'), split('eval')
+  assert Counter(x.label for x in held if x.texts != ('text 0',)) == Counter(a=12, b=6, c=2) or (
+    Counter(x.label for x in held) == Counter(a=14, b=6, c=2)
+  )
+  assert not {x.texts for x in train} & {x.texts for x in held}, 'equal texts stay together'
+  assert len(train) + len(held) == 102
+  assert problems.counts['examples held out of training (table.eval_share)'] == len(held)
+  assert problems.counts['that repeat the texts of another, and stay with it'] == 2
+  path.write_text('sentence\tlabel\n' + ''.join(reversed(rows)))
+  assert {x.texts for x in split('eval')[0]} == {x.texts for x in held}, 'whatever their order'
+  (tmp_path / 'b.tsv').write_text('sentence\tlabel\nx\ta\n')
+  other, _ = split('eval', **{'data.eval': str(tmp_path / 'b.tsv')})
+  assert [x.texts for x in other] == [('x',)] and len(split('train')[0]) < 100
+  with pytest.raises(InputError, match=r'table.eval_share=0.001 of the 100 .* holds out none'):
+    split('eval', **{'table.eval_share': 0.001})
+  config = config_of('classification', path)
+  past = c.fingerprint(config)
+  config.table.eval_share = 0.2
+  assert c.fingerprint(config) != past
+
+
+# ---- tags ----------------------------------------------------------------------------------------
+
+GERMEVAL = (
+  '#\thttp://de.wikipedia.org/wiki/A [2009-10-17]\n1\tAda\tB-PER\tO\n2\tlacht\tO\tO\n\n'
+  '#\tn-tv [2010]\n1\t#\tO\tO\n2\tParis\tB-LOC\tB-LOCpart\n'
+)
+
+
+def tagged(path, split='train', skip=False, at=(0, -1)):
+  problems = Problems(split, skip)
+  options = {'conllu': False, 'token_column': at[0], 'tag_column': at[1]}
+  return conll.read(str(path), split, problems, **options), problems
+
+
+def test_germeval_as_published(tmp_path):
+  path = tmp_path / 'a.tsv'
+  path.write_text(GERMEVAL)
+  sentences, problems = tagged(path, at=(1, 2))
+  assert [s.tokens for s in sentences] == [('Ada', 'lacht'), ('#', 'Paris')]
+  assert [s.tags for s in sentences] == [('B-PER', 'O'), ('O', 'B-LOC')]
+  assert problems.counts['comments before sentences (left out)'] == 2
+  counted = refused(tagged, path)  # 1, 2, .. are no tokens, nor is the last layer all there is
+  assert 'name that of the tokens' in counted and 'and that of the tags' in counted
+  path.write_text('#\tO\nAda\tB-PER\n\n#\tO\n')
+  assert [s.tokens for s in tagged(path)[0]] == [('#', 'Ada'), ('#',)], 'a token of two columns'
+
+
+def test_skipping_everything_says_why_and_how_many(tmp_path):
+  path = tmp_path / 'a.conll'
+  path.write_text('a\tO\tx\n\n' + 'a\tO\n\n' * 20)
+  assert 'a.conll:3: 2 columns' in refused(tagged, path)
+  path.write_text('a\tO\n' + 'a\n\n' * 20)
+  first = refused(tagged, path)
+  assert 'is it the right file' in first and 'skip_damaged' not in first
+  sentence = refused(tagged, path, skip=True)
+  assert 'data.train=' in sentence and 'all 20 records were left out' in sentence
+  assert 'a.conll:2: 1 columns where 2' in sentence
+
+
+def test_bmes_is_a_scheme(tmp_path):
+  path = tmp_path / 'a.conll'
+  path.write_text('我\tS-PER\n在\tO\n北\tB-LOC\n京\tM-LOC\n市\tE-LOC\n')
+  (sentence,), problems = tagged(path)
+  assert conll.are_chunks(sorted(set(sentence.tags)))
+  conll.check_chunks([sentence], problems)
+  assert problems.counts == Counter(
+    {'files': 1, 'bytes': path.stat().st_size, 'chunks (BMES)': 2}
+  ), 'and no tag breaks it'
+  wrong = ('S-PER', 'O', 'B-LOC', 'E-LOC', 'S-LOC')
+  assert scores.entities([sentence.tags], [sentence.tags])[0] == (2, 2, 2)
+  assert scores.entities([sentence.tags], [wrong])[0] == (1, 3, 2)
+
+
+def test_segments_split_dashes_as_nltk():
+  assert squad_scores.segments('AB——C–D') == ['ab', '—', '—', 'c', '–', 'd']
+
+
+# ---- which data, which machine, no input ---------------------------------------------------------
+
+
+def test_errors_of_data_name_the_field(tmp_path):
+  path = tmp_path / 'a.tsv'
+  path.write_text('sentence\tlabel\na\n')
+  for split in ('train', 'eval'):
+    fields = {'data.eval': str(path)}
+    sentence = refused(read, classification.read, 'classification', path, split, **fields)
+    assert f'data.{split}: ' in sentence
+
+
+def test_the_arguments_of_prepare_where_affinity_is_not_known(monkeypatch):
+  monkeypatch.delattr(os, 'sched_getaffinity')
+  assert (
+    prepare.parser().parse_args(['--input', 'a', '--vocab', 'b', '--out', 'c']).processes
+    == arguments.cores()
+    == os.cpu_count()
+  )
+
+
+def test_a_folder_of_the_name_of_a_language_is_no_list_of_them(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / 'de').mkdir()
+  args = SimpleNamespace(languages='de', input=['{language}.txt'])
+  assert arguments.specs(args) == [('de', 'de.txt')]
+
+
+def test_nothing_uses_affinity_where_it_may_not_exist():
+  guarded = 'arguments.py', 'sweep_worker.py'
+  for path in Path('bert_jax').rglob('*.py'):
+    assert 'sched_getaffinity' not in path.read_text() or path.name in guarded, path
+
+
+# ---- all formats ---------------------------------------------------------------------------------
+
+
+def test_damaged_files_of_all_formats_are_read_or_named():
+  counts, faults = fault_inputs.run(370, seed=1, processes=1)
+  assert not faults
+  assert len(counts) > 30 and all(sum(of.values()) == 10 for of in counts.values())
+  assert sum(of.get('named', 0) for of in counts.values()) > 60
+
+
+def test_what_is_neither_read_nor_named_is_seen(tmp_path, monkeypatch):
+  campaign = fault_inputs.Campaign(0, tmp_path)
+  for raised, verdict in (
+    (InputError('a sentence'), 'named'),
+    (ValueError('x'), 'traceback'),
+    (None, 'read'),
+    (InputError('x' * 9_000), 'traceback'),
+    (MemoryError(), 'memory'),
+    (EOFError(), 'traceback'),
+  ):
+
+    def read(_, raised=raised):
+      if raised:
+        raise raised
+
+    monkeypatch.setattr(campaign, 'formats', [campaign.formats[0]._replace(read=read)])
+    assert campaign.judge(0)[2] == verdict
+
+
+def test_whole_files_of_all_formats_are_read(tmp_path):
+  formats = [x for x in fault_formats.formats() if isinstance(x.files, dict)]
+  for k, format in enumerate(formats):
+    for name, data in format.files.items():
+      (tmp_path / str(k) / name).parent.mkdir(parents=True, exist_ok=True)
+      (tmp_path / str(k) / name).write_bytes(data)
+    format.read(tmp_path / str(k))

@@ -1,0 +1,130 @@
+"""Scores by the length of a text: in scores.json and in reports."""
+
+import json
+
+import numpy as np
+import pytest
+from test_report import workdir
+
+from bert_jax import metrics, tokenizers
+from bert_jax.evaluate import folder_of
+from bert_jax.rows.examples import Scored
+from bert_jax.tasks.choice import reading, task
+from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tools.report import __main__ as report
+
+
+class Right(Scored):
+  """Answers that are right or wrong."""
+
+  def answers(self, outputs):
+    return outputs
+
+  def scores(self, answers):
+    return {'right': float(np.mean([a['gold'] == a['prediction'] for a in answers]))}
+
+
+def test_each_answer_is_scored_among_those_of_its_length(vocab):
+  source = Right(tokenizers.load(vocab), [(np.array([5], np.int32),)], seq_length=8)
+  lengths = {0: 1, 64: 1, 65: 0, 100: 1, 128: 0, 129: 0, 3000: 1}
+  answers = [{'length': n, 'gold': 1, 'prediction': p} for n, p in lengths.items()]
+  answers.append({'length': 9, 'prediction': 0})  # nobody knows
+  assert source.by_length(answers) == [
+    {'tokens': '0-64', 'examples': 2, 'right': 1.0},
+    {'tokens': '65-128', 'examples': 3, 'right': 1 / 3},
+    {'tokens': '129-256', 'examples': 1, 'right': 0.0},
+    {'tokens': '2049-4096', 'examples': 1, 'right': 1.0},
+  ]
+
+
+def test_the_length_of_a_question_is_that_of_all_of_it(vocab):
+  """However much of it is cut."""
+  tokenizer, problems = tokenizers.load(vocab), Problems('eval', False)
+  question = reading.Question('here', 'q', 'a ' * 50, 'b b', ('a', 'b ' * 40), 0)
+  for limit in (20, 400):
+    _, lengths = task._pairs(tokenizer, [question], limit, problems)
+    assert lengths == [50 + len(tokenizer.ids_batch([question.seconds[1]])[0])]
+
+
+def test_a_table_within_metrics_is_valid_json():
+  given = {'a': float('nan'), 'by_length': [{'f1': float('inf'), 'tokens': '0-64'}]}
+  assert json.loads(metrics.to_json(given)) == {
+    'a': None,
+    'by_length': [{'f1': None, 'tokens': '0-64'}],
+  }
+
+
+SPEC = 'configs/finetune.py:task=table'
+GIVEN = ('--config.data.train=a.tsv', '--config.data.eval=b.tsv', '--config.table.labels=x,y')
+
+
+@pytest.fixture
+def runs(tmp_path):
+  for seed, scores in enumerate(((0.9, 0.7), (0.8, 0.4))):
+    lines = [(4, 'eval', {'classification_accuracy': 0.8, 'loss': 1.0})]
+    folder = workdir(tmp_path / str(seed), lines, *GIVEN, f'--config.seed={seed}', spec=SPEC)
+    (folder / 'run.json').write_text('{"data": {"train": {"baselines": {}}}}')
+    table = [
+      {'tokens': tokens, 'examples': 7, 'classification_accuracy': score}
+      for tokens, score in zip(('65-128', '1025-2048'), scores)
+    ]
+    out = folder_of(folder, 'b.tsv', 4)
+    out.mkdir(parents=True)
+    (out / 'scores.json').write_text(json.dumps({'by_length': table}))
+  return tmp_path
+
+
+def test_a_report_has_a_column_for_each_length(runs):
+  text = report.table(report.read(runs)).splitlines()
+  at = text.index('By the length of the texts, mean (examples)')
+  assert text[at + 1].split() == ['arm', '65-128', 'tokens', '1025-2048', 'tokens']
+  assert text[at + 2].split() == ['all', 'runs', '0.8500', '(7)', '0.5500', '(7)']
+
+
+def test_runs_without_lengths_have_no_such_table(tmp_path):
+  workdir(tmp_path / 'a', [(4, 'eval', {'mlm': 2.0})])
+  assert 'By the length' not in report.table(report.read(tmp_path))
+
+
+def test_scores_are_rounded_to_the_examples_that_were_scored(runs):
+  from bert_jax.tools.report import statistics as report_statistics
+
+  panel, accuracy = report.read(runs).panels[0], [0.8] * 3
+  (arm,) = panel.arms
+  arm.runs += [arm.runs[0] | {'config': arm.runs[0]['config'] | {'seed': 2}}]
+  interval = lambda name: panel.rows(name)[0].interval
+  assert interval('classification_accuracy') == report_statistics.interval(accuracy, 1 / 14)
+  assert interval('loss') == (1.0, 1.0)  # a loss is of no steps
+  assert report_statistics.step_of(50, [31.0, 0.5]) == 2  # percent
+
+
+def test_a_panel_draws_them(runs):
+  pytest.importorskip('matplotlib')
+  from bert_jax.tools.report import figures as report_figures
+
+  (panel,) = report.read(runs).panels
+  drawn = {name: figure for name, _, figure in report_figures.of_panel(panel)}
+  (axis,) = drawn['lengths'].axes
+  (line,) = axis.get_lines()
+  assert [x.get_text() for x in axis.get_xticklabels()] == ['65-128\n(7)', '1025-2048\n(7)']
+  assert list(line.get_xdata()) == [0, 1]
+  assert list(line.get_ydata()) == pytest.approx([0.85, 0.55])
+  assert 'classification_accuracy' in axis.get_ylabel()
+  for path in runs.glob('*/**/scores.json'):
+    path.unlink()
+  (panel,) = report.read(runs).panels
+  assert 'lengths' not in [name for name, *_ in report_figures.of_panel(panel)]
+
+
+def test_a_report_draws_them(runs):
+  pytest.importorskip('matplotlib')
+  from matplotlib.figure import Figure
+
+  drawn = []
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(Figure, 'savefig', lambda self, *a, **k: drawn.append(self))
+    report.picture(report.read(runs), runs / 'p.png')
+  (axis, lengths), (legend,) = drawn[0].axes, drawn[0].subfigs[0].legends
+  (line,) = lengths.get_lines()
+  assert list(line.get_ydata()) == pytest.approx([0.85, 0.55]) and line.get_marker() == 'o'
+  assert [x.get_text() for x in legend.get_texts()] == ['all runs'] and not axis.get_legend()

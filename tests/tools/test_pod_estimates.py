@@ -1,0 +1,452 @@
+"""What a step on many chips takes: collectives read from a compiled program, their time, money."""
+
+import itertools
+import re
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from bert_jax.errors import InputError
+from bert_jax.run import speed
+from bert_jax.tools.preflight import __main__ as preflight
+from bert_jax.tools.preflight import chips
+from bert_jax.tools.preflight import hlo as compiled_program
+from bert_jax.tools.preflight import links as collectives
+from bert_jax.tools.preflight import money as pod_estimates
+
+STEP = Path(ROOT, 'tests/golden/pod_step.hlo.txt').read_text()
+GB = 10**9
+
+
+def fake_mesh(data, fsdp, sides, slices=1, on_chip=1, tensor=1, places=None):
+  """A mesh over chips that stand in a grid, with `on_chip` devices on each; or at these places."""
+  grid = itertools.product(range(slices), *(range(n) for n in sides), range(on_chip))
+  places = [(0, *xy, 0) for xy in places] if places else grid
+  devices = [types.SimpleNamespace(slice_index=s, coords=tuple(xyz)) for s, *xyz, _ in places]
+  grid = np.empty(len(devices), object)
+  grid[:] = devices
+  shape = {'data': data, 'fsdp': fsdp, 'tensor': tensor}
+  return types.SimpleNamespace(
+    devices=grid.reshape(data, fsdp, tensor), shape=shape, size=len(devices)
+  )
+
+
+@pytest.mark.parametrize(
+  ('text', 'groups'),
+  [
+    ('replica_groups={{0,2},{1,3}}, dimensions={0}', [(0, 2), (1, 3)]),
+    ('replica_groups=[2,2]<=[4], x=[7,7]', [(0, 1), (2, 3)]),
+    ('replica_groups=[2,2]<=[2,2]T(1,0), x', [(0, 2), (1, 3)]),
+    ("replica_groups=mesh['axis_0'=2,'axis_1'=2] {'axis_1'}, x", [(0, 1), (2, 3)]),
+    ("replica_groups=mesh['axis_0'=2,'axis_1'=2] {'axis_0'}, x", [(0, 2), (1, 3)]),
+    ("replica_groups=mesh['a'=2,'b'=2] {'a','b'}, x", [(0, 1, 2, 3)]),
+    ("replica_groups=mesh['a'=4] {'a':(2)2}, x", [(0, 1), (2, 3)]),
+    ("replica_groups=mesh['a'=4] {'a':(1)2}, x", [(0, 2), (1, 3)]),
+    ("replica_groups=mesh['a'=2,'b'=2], device_ids=([2,2]T(1,0)) {'b'}, x", [(0, 2), (1, 3)]),
+    ("replica_groups=mesh['a'=1,'b'=4], device_ids=([2,2]T(1,0)) {'b'}, x", [(0, 2, 1, 3)]),
+    ('source_target_pairs={{0,1},{1,2},{2,3}}, x', [(0, 1), (1, 2), (2, 3)]),
+    ('replica_groups={}, x', [(0, 1, 2, 3)]),
+    ('channel_id=3', [(0, 1, 2, 3)]),
+  ],
+)
+def test_the_groups_of_a_collective_are_read_in_every_notation(text, groups):
+  assert collectives.groups_of(text, 4) == tuple(groups)
+
+
+def rows(mesh, axis):
+  """The groups of positions along an axis of a mesh."""
+  ids = np.arange(mesh.size).reshape(*mesh.shape.values())
+  moved = np.moveaxis(ids, list(mesh.shape).index(axis), -1)
+  return tuple(map(tuple, moved.reshape(-1, mesh.shape[axis]).tolist()))
+
+
+def test_a_transfer_takes_what_its_bytes_need_on_the_links_of_its_group():
+  """v5e: 400 GB/s in both directions of 4 links, so 50 GB/s one way on each; 25 Gb/s to slices."""
+  v5e, v5p = chips.published_of('TPU v5 lite'), chips.published_of('TPU v5')
+
+  def seconds(published, mesh, axis, kind='all-gather'):
+    network = collectives.Network(mesh, published)
+    transfer = collectives.Transfer(kind, 64 * GB, rows(mesh, axis))
+    assert network.axes(transfer) == axis
+    return network.seconds(transfer)
+
+  line = fake_mesh(4, 4, (4, 4))  # fsdp along one side, which is no ring
+  assert seconds(v5e, line, 'fsdp') == pytest.approx(64 * 3 / 4 / 50)
+  assert seconds(v5e, line, 'fsdp', 'reduce-scatter') == pytest.approx(64 * 3 / 4 / 50)
+  assert seconds(v5e, line, 'fsdp', 'all-reduce') == pytest.approx(2 * 64 * 3 / 4 / 50)
+  both = fake_mesh(1, 16, (4, 4))  # over two sides: the chip in the corner has two links
+  assert seconds(v5e, both, 'fsdp') == pytest.approx(64 * 15 / 16 / 100)
+  ring = fake_mesh(16, 16, (16, 16))  # a whole side of a pod is a ring
+  assert seconds(v5e, ring, 'fsdp') == pytest.approx(64 * 15 / 16 / 100)
+  # v5p: 100 GB/s on each of 6 links; three rings, and none where a side is no multiple of 4.
+  assert seconds(v5p, fake_mesh(1, 64, (4, 4, 4)), 'fsdp') == pytest.approx(64 * 63 / 64 / 600)
+  assert seconds(v5p, fake_mesh(1, 32, (2, 4, 4)), 'fsdp') == pytest.approx(64 * 31 / 32 / 300)
+  # Two slices of 4: each chip sums its quarter with one other chip, over 25 Gb/s.
+  inside, quarter = 2 * 64 * 3 / 4 / 100, 64 / 4
+  far = fake_mesh(8, 1, (2, 2), slices=2)
+  expected = inside + 2 * quarter / 2 / (25 / 8)
+  assert seconds(v5e, far, 'data', 'all-reduce') == pytest.approx(expected)
+  # Two devices of a chip share its links, whether they are in one group or in two.
+  ours = chips.published_of('TPU7x')
+  pairs = fake_mesh(1, 8, (2, 2, 1), on_chip=2)
+  assert seconds(ours, pairs, 'fsdp') == pytest.approx(64 * 3 / 4 / 200)
+  apart = fake_mesh(4, 2, (2, 2, 1), on_chip=2)
+  assert seconds(ours, apart, 'fsdp') == 0
+  assert seconds(ours, apart, 'data') == pytest.approx(2 * 64 * 3 / 4 / 200)
+
+
+# Where mesh_utils puts the devices of a v5e:4x4 with data=2, fsdp=4, tensor=2.
+CROSSED = [
+  (0, 0),
+  (1, 0),
+  (0, 1),
+  (1, 1),
+  (0, 2),
+  (1, 2),
+  (0, 3),
+  (1, 3),
+  (2, 0),
+  (3, 0),
+  (2, 1),
+  (3, 1),
+  (2, 2),
+  (3, 2),
+  (2, 3),
+  (3, 3),
+]
+
+
+@pytest.mark.parametrize(
+  ('line', 'axes', 'seconds'),
+  [
+    # Neighbours: a link for each side that a group has.
+    (
+      '%all-reduce.2 = bf16[32,128,256]{2,1,0} all-reduce(%get-tuple-element.906), '
+      'channel_id=14, replica_groups=[8,2]<=[16], use_global_device_ids=true, to_apply=%add.2',
+      'tensor',
+      2 * 1 / 2 / 50,
+    ),
+    (
+      '%all-gather.217 = bf16[256,128]{1,0:T(8,128)(2,1)S(1)} all-gather(%param_0.4194), '
+      'channel_id=10, replica_groups={{0,2,4,6},{8,10,12,14},{1,3,5,7},{9,11,13,15}}, '
+      'dimensions={0}, use_global_device_ids=true, frontend_attributes={chain_id="3"}',
+      'fsdp',
+      3 / 4 / 50,
+    ),
+    (
+      '%all-gather.287 = s32[128,20,1,1]{1,3,2,0:T(1,128)} all-gather(%param_0.4310), '
+      'channel_id=38, replica_groups=[4,4]<=[2,4,2]T(0,2,1), dimensions={0}, '
+      'use_global_device_ids=true',
+      'fsdp',
+      3 / 4 / 50,
+    ),
+    (
+      "%all-gather.353 = bf16[64,20,256]{2,1,0} all-gather(%x), replica_groups=mesh['axis_0'=8,"
+      "'axis_1'=1,'axis_2'=2], device_ids=([2,8]T(1,0)) {'axis_0'}, dimensions={0}",
+      'fsdp+tensor',
+      7 / 8 / 100,
+    ),
+    # Two chips apart: two groups share the link in the middle.
+    (
+      '%all-reduce.181 = (bf16[3824,256]{1,0:T(8,128)(2,1)S(1)}, f32[3824]{0:T(1024)S(1)}) '
+      'all-reduce(%get-tuple-element.1407, %copy-done.147), channel_id=79, '
+      'replica_groups=[8,2]<=[2,8]T(1,0), use_global_device_ids=true, to_apply=%add.17.clone',
+      'data',
+      2 * 1 / 2 / 25,
+    ),
+    (
+      '%all-gather.439 = f32[15296,256]{1,0:T(8,128)S(1)} all-gather(%param_0.4549), '
+      'channel_id=90, replica_groups=[4,4]<=[4,2,2]T(2,1,0), dimensions={0}, '
+      'use_global_device_ids=true',
+      'data+fsdp',
+      3 / 4 / (25 + 25),
+    ),
+    # The first pair stays where it is; of the others, three cross the same link.
+    (
+      '%collective-permute-start = (f32[3824,256]{1,0:T(8,128)S(1)}, '
+      'f32[3824,256]{1,0:T(8,128)S(1)}, u32[]{:S(2)}, u32[]{:S(2)}) '
+      'collective-permute-start(%convert_element_type.1325), channel_id=89, source_target_pairs='
+      '{{0,0},{8,2},{1,4},{9,6},{2,8},{10,10},{3,12},{11,14},{4,1},{12,3},{5,5},{13,7},{6,9},'
+      '{14,11},{7,13},{15,15}}',
+      'data+fsdp+tensor',
+      3 / 50,
+    ),
+  ],
+)
+def test_groups_of_chips_that_stand_apart_share_links(line, axes, seconds):
+  program = compiled_program.Program('ENTRY %main (x: f32[8]) -> f32[8] {\n  ' + line + '\n}')
+  mesh = fake_mesh(2, 4, (4, 4), tensor=2, places=CROSSED)
+  network = collectives.Network(mesh, chips.published_of('TPU v5 lite'))
+  (row,) = collectives.Timeline(program, network, 1e-9).rows
+  assert (row.axes, row.number) == (axes, 1)
+  assert row.seconds == pytest.approx(seconds * row.bytes / GB)
+
+
+def test_a_strided_group_closes_a_ring():
+  """Every second chip of a side of 16: around both ways, on links that two groups share."""
+  network = collectives.Network(fake_mesh(16, 16, (16, 16)), chips.published_of('TPU v5 lite'))
+  groups = collectives.groups_of('replica_groups=[32,8]<=[16,8,2]T(0,2,1)', 256)
+  transfer = collectives.Transfer('all-gather', GB, groups)
+  assert network.axes(transfer) == 'fsdp'
+  assert network.seconds(transfer) == pytest.approx(7 / 8 / (2 * 50 / 2))
+  around = collectives.Transfer('collective-permute', GB, ((15, 0), (0, 1)))
+  assert network.seconds(around) == pytest.approx(1 / 50)
+
+
+def test_equal_collectives_count_each():
+  """Pieces of one chain are one transfer; equal ones beside it, on the same channel, are others."""
+  again = next(line for line in STEP.splitlines() if '%all-gather.434' in line)
+  text = STEP.replace(again, f'{again}\n{again.replace(".434", ".435")}')
+  (once, one), (twice, two) = timeline(1e-9), timeline(1e-9, text)
+  row = one['all-gather', False]
+  assert two['all-gather', False].number == 2
+  assert twice.bytes()['all-gather'] == once.bytes()['all-gather'] + row.bytes
+  assert twice.seconds == pytest.approx(once.seconds + row.seconds)
+
+
+def test_a_permutation_takes_one_link():
+  mesh = fake_mesh(1, 4, (2, 2))
+  network = collectives.Network(mesh, chips.published_of('TPU v5 lite'))
+  transfer = collectives.Transfer('collective-permute', GB, ((0, 1), (1, 2), (2, 3)))
+  assert network.seconds(transfer) == pytest.approx(1 / 50)
+
+
+def timeline(seconds_per_cycle, text=STEP):
+  network = collectives.Network(fake_mesh(1, 4, (2, 2)), chips.published_of('TPU v5 lite'))
+  line = collectives.Timeline(compiled_program.Program(text), network, seconds_per_cycle)
+  return line, {(row.kind, row.beside): row for row in line.rows}
+
+
+def test_what_is_not_started_before_is_waited_for():
+  """Of a real step: the table is gathered at once (4 MiB in float32), a kernel of a layer beside a
+  product, its piece in three fusions being one transfer; gradients are summed and scattered."""
+  program = compiled_program.Program(STEP)
+  cycles = sum(program.cycles().values())
+  line, found = timeline(1e-9)
+  assert {key: row.bytes for key, row in found.items()} == {
+    ('all-gather', False): 8192 * 128 * 4,
+    ('all-gather', True): 128 * 128 * 2,
+    ('reduce-scatter', False): 5120 * 128 * 4,
+    ('all-reduce', False): 2 * 4,
+  }
+  assert {row.axes for row in line.rows} == {'fsdp'} and {row.number for row in line.rows} == {1}
+  table = 8192 * 128 * 4 * 3 / 4 / (100 * GB)
+  assert found['all-gather', False].seconds == found['all-gather', False].waited
+  assert found['all-gather', False].seconds == pytest.approx(table)
+  # The product takes 1,000 times as long as the kernel that is gathered beside it.
+  assert found['all-gather', True].waited == 0 < found['all-gather', True].seconds
+  waited = sum(row.waited for row in line.rows)
+  assert line.seconds == pytest.approx(cycles * 1e-9 + waited)
+  # A chip that computes in no time waits for this one too.
+  line, found = timeline(0.0)
+  assert found['all-gather', True].waited == pytest.approx(found['all-gather', True].seconds)
+  assert line.seconds == pytest.approx(sum(row.seconds for row in line.rows))
+
+
+LOOP = """
+%body (x: f32[8]) -> f32[8] {
+  %start.1 = (f32[2], f32[8]) all-gather-start(%x), replica_groups={{0,1,2,3}}, dimensions={0}
+  %add.1 = f32[8] add(%x, %x), backend_config={"estimated_cycles":"10"}
+  %done.1 = f32[8] all-gather-done(%start.1)
+  %add.2 = f32[8] add(%x, %x), backend_config={"estimated_cycles":"100"}
+}
+%sum (x: f32[800]) -> f32[8] {
+  %x = f32[800] parameter(0)
+  %sum.1 = f32[200] reduce-scatter(%x), replica_groups={{0,1,2,3}}, dimensions={0}
+}
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %x.1 = f32[8] while(%p), body=%body, backend_config={"known_trip_count":{"n":"3"}}
+  %started = ((f32[800]), f32[200]) async-start(%x.1), calls=%sum
+  %goes_on = ((f32[800]), f32[200]) async-update(%started)
+  %add.3 = f32[8] add(%x.1, %x.1), backend_config={"estimated_cycles":"7"}
+  %ended = f32[200] async-done(%goes_on)
+}
+"""
+
+
+def test_pairs_of_start_and_done_hide_what_stands_between_them_in_every_turn_of_a_loop():
+  cycle = 1e-12
+  line, found = timeline(cycle, LOOP)
+  moved = 32 * 3 / 4 / (100 * GB)
+  row = found['all-gather', True]
+  assert (row.number, row.bytes) == (3, 96)
+  assert row.waited == pytest.approx(3 * (moved - 10 * cycle))
+  row = found['reduce-scatter', True]
+  assert row.waited == pytest.approx(row.seconds - 7 * cycle)
+  assert line.seconds == pytest.approx(
+    3 * (moved + 100 * cycle) + found['reduce-scatter', True].seconds
+  )
+
+
+def test_work_without_cycles_is_counted():
+  program = compiled_program.Program(STEP)
+  assert program.uncounted() == {'gathers': 1, 'scatters': 1, 'sorts': 1}
+  counted = STEP.replace('jit(sort)/sort"}', 'jit(sort)/sort"}, {"estimated_cycles":"9"}')
+  assert 'sorts' not in compiled_program.Program(counted).uncounted()
+  unknown = compiled_program.Program(counted.replace('"9"', f'"{2**64 - 1}"'))
+  assert unknown.uncounted()['unknown'] == 1 and unknown.cycles() == program.cycles()
+
+
+def fake_chip(kind='TPU v5 lite'):
+  published, peak = chips.published_of(kind), speed.peak_flops_of(kind)
+  sheet = published.flops_per_cycle and published.flops_per_cycle / peak
+  return types.SimpleNamespace(
+    published=published,
+    peak=peak,
+    seconds_per_cycle=0.9 * 131072 / 197e12,
+    data_sheet_seconds=sheet,
+  )
+
+
+def report_of(text=STEP, kind='TPU v5 lite', sides=(2, 2)):
+  program = compiled_program.Program(text)
+  step = pod_estimates.of_step(program, fake_mesh(1, 4, sides), fake_chip(kind), 4e9, 1000, 4)
+  cycles = sum(program.cycles().values())
+  return step | {'steps': 1000, 'fits': True, 'hbm_bytes': 2 * GB, 'estimated_cycles': cycles}
+
+
+def test_two_clocks_with_and_without_communication():
+  report = report_of()
+  both = {'compute_only', 'with_communication'}
+  assert {clock: set(x) for clock, x in report['estimates'].items()} == {
+    'calibrated': both,
+    'data_sheet': both,
+  }
+  cycles = report['estimated_cycles']
+  calibrated, sheet = (x['compute_only'] for x in report['estimates'].values())
+  assert sheet['step_s'] == pytest.approx(cycles * 131072 / 197e12)
+  assert sheet['mfu'] == pytest.approx(1e9 / cycles / 131072)
+  assert sheet['chip_hours'] == pytest.approx(1000 * 4 * sheet['step_s'] / 3600)
+  assert calibrated['mfu'] == pytest.approx(sheet['mfu'] / 0.9)
+  for estimate in report['estimates'].values():
+    alone, with_all = estimate['compute_only'], estimate['with_communication']
+    assert with_all['step_s'] > alone['step_s'] and with_all['mfu'] < alone['mfu']
+    assert pod_estimates.fullest(estimate) == with_all
+  text = '\n'.join(pod_estimates.text_of(report))
+  assert 'by 400 GB/s of all links of a chip (cloud.google.com/tpu/docs/v5e)' in text
+  assert (
+    'not counted, since the compiler gives them no cycles: sorts 1, gathers 1, scatters 1' in text
+  )
+
+
+def test_a_chip_without_published_links_is_compute_only():
+  report = report_of(kind='TPU v4', sides=(2, 2, 1))
+  assert [set(x) for x in report['estimates'].values()] == [{'compute_only'}] * 2
+  line = pod_estimates.text_of(report)[-1]
+  assert 'no bandwidth of the links of this chip is published' in line
+  assert report['transfers'] == [] and 'all-gather 4.2 MB, ' in line
+
+
+KERNEL = '  %kernel.1 = f32[8] custom-call(%p), custom_call_target="tpu_custom_call"\n}\n'
+
+
+def test_kernels_without_cycles_leave_no_mfu():
+  report = report_of(STEP.rstrip('}\n') + '}\n' + KERNEL)
+  assert report['uncounted']['Pallas kernels'] == 1 and report['estimates'] == {}
+  assert 'no time and no MFU: the compiler gives no cycles to 1 Pallas kernels' in '\n'.join(
+    pod_estimates.text_of(report)
+  )
+  report['uncounted']['unknown'] = 2
+  assert '1 Pallas kernels and 2 operations of unknown cost' in pod_estimates.text_of(report)[0]
+  del report['uncounted']['unknown']
+  line = preflight.line_of('attention_implementation=splash', report)
+  assert line.endswith('no MFU: 1 Pallas kernels count no cycles')
+  line = preflight.line_of('attention_implementation=xla', report_of())
+  assert '2.00 GB' in line
+  assert re.search('estimated MFU compute only [0-9.]+%, with communication [0-9.]+%$', line)
+  assert pod_estimates.money_text(report, 1.0, None, 5) == []
+
+
+def test_a_run_in_days_and_dollars():
+  estimate = lambda *seconds: {
+    name: {'step_s': x, 'chip_hours': 100 * x}
+    for name, x in zip(('compute_only', 'with_communication'), seconds)
+  }
+  estimates = {'calibrated': estimate(1.0, 2.0), 'data_sheet': estimate(1.5, 3.0)}
+  report = {'steps': 864_000, 'estimates': estimates}
+  found = pod_estimates.cost(report, 2.0, 0.25)
+  assert found == {
+    'days': [20, 30],
+    'chip_hours': [200, 300],
+    'dollars': [400, 600],
+    'spot_dollars': [100, 150],
+    'price': 2.0,
+    'spot': 0.25,
+  }
+  text = '\n'.join(pod_estimates.money_text(report, 2.0, 0.25, 5))
+  assert '864,000 steps, without their data, evaluations and checkpoints: 20.0 to 30.0 days' in text
+  assert ' days, 200 to 300 chip-hours, $400 to $600 at $2' in text
+  assert '$100 to $150; spot chips may be taken away' in text and 'every 5 minutes' in text
+  assert '--spot 0.5' in '\n'.join(pod_estimates.money_text(report, 2.0, None, 5))
+  assert '--price' in pod_estimates.money_text(report, None, None, 5)[0]
+  assert pod_estimates.money_text({'fits': False}, 2.0, None, 5) == []
+  few = pod_estimates.money_text(report | {'steps': 3_600}, 0.2, None, 5)[0]
+  assert 'checkpoints: 2.0 to 3.0 hours, 200 to 300 chip-hours, $40.00 to $60.00 at $0.2' in few
+
+
+@pytest.mark.parametrize('price, spot', [(0, None), (-1, None), (None, 0.5), (1, 0), (1, 1.5)])
+def test_prices_that_are_none_are_named(price, spot):
+  with pytest.raises(InputError, match='--price .*; give|--spot .*; give both'):
+    pod_estimates.check_money(price, spot, None)
+  assert pod_estimates.check_money(1, 1, None) is None
+  assert pod_estimates.dollars('$1.2') == pod_estimates.dollars('1.2') == 1.2
+  with pytest.raises(InputError, match='leave out --sweep'):
+    pod_estimates.check_money(1, None, 'remat')
+
+
+@pytest.mark.parametrize(
+  'name, topology',
+  [
+    ('v5litepod-16', 'v5e:4x4'),
+    ('v5litepod-1', 'v5e:1x1'),
+    ('v6e-256', 'v6e:16x16'),
+    ('v5p-8', 'v5p:2x2x1'),
+    ('v5p-128', 'v5p:4x4x4'),
+    ('v4-32', 'v4:2x2x4'),
+    ('v3-8', 'v3:2x2'),
+    ('v2-32', 'v2:4x4'),
+    ('tpu-v5-lite-podslice:4x8', 'v5e:4x8'),
+    ('tpu-v5p-slice:2x2x1', 'v5p:2x2x1'),
+    ('v5e:4x4', 'v5e:4x4'),
+    ('v9-3', 'v9-3'),
+  ],
+)
+def test_names_of_the_cloud_are_topologies(name, topology):
+  assert chips.topology_of(name) == topology
+
+
+@pytest.mark.parametrize('name', ['v5litepod-5', 'v6e-512', 'v5p-7', 'v4-4096000', 'v5e:3x7'])
+def test_slices_that_are_not_lent_are_named(name):
+  kind, mark = name.split('-' if '-' in name else ':')[0], '-' if '-' in name else ':'
+  with pytest.raises(InputError, match=f'{name} is not lent; there are {kind}{mark}'):
+    chips.topology_of(name)
+
+
+@pytest.mark.parametrize('name', ['v9', 'v5e', 'v5e:', '4x4'])
+def test_a_name_of_no_topology_is_named_with_and_without_the_compiler(name, monkeypatch):
+  monkeypatch.setattr(chips.importlib.util, 'find_spec', lambda _: None)
+  with pytest.raises(InputError, match=f"--topology '{name}' does not exist; use v5e:1x1 2x2"):
+    chips.devices_of(name)
+  with pytest.raises(InputError, match='the TPU compiler is missing; pip install'):
+    chips.devices_of('v5e:4x4')
+
+
+def test_a_price_that_is_no_number_is_named(capsys):
+  with pytest.raises(SystemExit):
+    preflight.main(['--config', 'x', '--topology', 'v5e:4x4', '--price', 'much'])
+  assert "'much' is no price; give dollars for a chip-hour, such as 1.2" in capsys.readouterr().err
+
+
+def test_what_is_published_of_a_chip_fits_together():
+  """The clock at which the matrix units reach the peak is that of a TPU."""
+  for kind, published in chips.PUBLISHED.items():
+    name = kind.split('|')[0].rstrip('?')
+    assert chips.published_of(name) == published, name
+    if published.flops_per_cycle:
+      assert 0.7e9 < speed.peak_flops_of(name) / published.flops_per_cycle < 1.8e9, name
+    assert bool(published.interconnect) == bool(published.source), name
+  assert chips.published_of('TPU v5 lite').flops_per_cycle == 131072
+  assert chips.published_of('Radeon') == chips.Published(None)

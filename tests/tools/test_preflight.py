@@ -1,0 +1,419 @@
+"""Preflight: what it reads from a compiled program, and the real TPU compiler on a small step."""
+
+import dataclasses
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import types
+
+import jax
+import jax.numpy as jnp
+import pytest
+from conftest import run_module
+
+from bert_jax import config as c
+from bert_jax import models, sharding
+from bert_jax.config import InputError
+from bert_jax.models.attention import Attention
+from bert_jax.models.tokens import Layer, Tokens
+from bert_jax.tasks import TASKS
+from bert_jax.tools.preflight import __main__ as preflight
+from bert_jax.tools.preflight import best as preflight_best
+from bert_jax.tools.preflight import chips, compilation
+from bert_jax.tools.preflight import hlo as compiled_program
+
+PROGRAM = """HloModule jit_train_step, is_scheduled=true
+
+%fused (param_0: f32[8,16], param_1: bf16[16,16]) -> f32[8,16] {
+  %param_0 = f32[8,16]{1,0:T(8,128)S(1)} parameter(0)
+  %param_1 = bf16[16,16]{1,0} parameter(1)
+  ROOT %convolution.1 = f32[8,16]{1,0} convolution(%param_0, %param_1), dim_labels=bf_io->bf, metadata={op_name="jit(train_step)/layer_0/attention/query/dot_general" stack_frame_id=1}
+}
+
+%piece (param_0: f32[8,16]) -> bf16[8,16] {
+  ROOT %all-gather.7 = bf16[8,16]{1,0} all-gather(%p), channel_id=7, dimensions={0}
+}
+
+%body (state: (s32[], f32[8,16])) -> (s32[], f32[8,16]) {
+  %state = (s32[], f32[8,16]{1,0}) parameter(0)
+  %x = f32[8,16]{1,0} get-tuple-element(%state), index=1
+  %fusion.1 = f32[8,16]{1,0} fusion(%x, %x), kind=kOutput, calls=%fused, metadata={op_name="jit(train_step)/layer_0/attention/query/dot_general"}, backend_config={"window_config":{"estimated_cycles":"100"}}
+  %all-gather-start.1 = (f32[4,16]{1,0}, f32[8,16]{1,0}) all-gather-start(%fusion.1), dimensions={0}
+  ROOT %out = (s32[], f32[8,16]{1,0}) tuple(%x, %fusion.1)
+}
+
+%cond.2 (state: (s32[], f32[8,16])) -> pred[] {
+  %end = s32[]{:T(128)} constant(5)
+  %count = s32[] get-tuple-element(%state), index=0
+  ROOT %lt = pred[] compare(%count, %end), direction=LT
+}
+
+%cond.3 (state: (s32[], f32[8,16])) -> pred[] {
+  ROOT %told = pred[] get-tuple-element(%state), index=0
+}
+
+ENTRY %main (p: f32[8,16]) -> f32[8,16] {
+  %p = f32[8,16]{1,0} parameter(0), metadata={op_name="state.params"}
+  %while.1 = (s32[], f32[8,16]{1,0}) while(%p), condition=%cond, body=%body, backend_config={"known_trip_count":{"n":"12"}}
+  %all-reduce.1 = f32[1024]{0:T(1024)} all-reduce(%p), to_apply=%add, backend_config={"estimated_cycles":"7"}
+  %reduce-scatter.1 = bf16[4,16]{1,0} reduce-scatter(%p), dimensions={0}
+  %async.1 = bf16[8,16]{1,0} fusion(%p), calls=%piece
+  ROOT %add.1 = f32[8,16]{1,0} add(%p, %p), metadata={op_name="jit(train_step)/optimizer/add"}, backend_config={"window_config":{"estimated_cycles":"5"}}
+}
+"""  # noqa: E501
+
+
+def test_loops_count_as_often_as_they_run():
+  program = compiled_program.Program(PROGRAM)
+  assert program.cycles() == {'attention': 1200, 'collectives': 7, 'optimizer': 5}
+  (product,) = program.float32_products('/layer')
+  assert product.endswith('/attention/query/dot_general')
+  assert program.float32_products('MaskedLM') == []
+  assert program.largest(1) == [(4096, 'all-reduce.1')]
+
+
+def test_the_length_of_a_loop_is_read_from_its_condition_too():
+  counted = PROGRAM.replace('condition=%cond, ', 'condition=%cond.2, ').replace(
+    ', backend_config={"known_trip_count":{"n":"12"}}', ''
+  )
+  assert compiled_program.Program(counted).cycles()['attention'] == 500
+  assert compiled_program.Program(counted).endless() == []
+  unsigned = counted.replace('%end = s32[]{:T(128)}', '%end = u32[]{:T(128)}')
+  assert compiled_program.Program(unsigned).cycles()['attention'] == 500
+  assert compiled_program.Program(counted.replace('=%cond.2, ', '=%cond.3, ')).endless() == [
+    'while.1'
+  ]
+
+
+def test_conditionals_with_several_dear_branches_are_named():
+  line = '  %if.1 = f32[8]{0} conditional(%p, %p), branch_computations={%body, OTHER}\n'
+  program = lambda other: compiled_program.Program(
+    PROGRAM.replace('  %async.1', line.replace('OTHER', other) + '  %async.1')
+  )
+  assert program('%piece').choices() == []  # which has no cycles
+  assert program('%body').choices() == ['if.1']
+  assert program('%body').cycles()['attention'] == 1200 + 2 * 100
+
+
+@pytest.mark.parametrize(
+  'text, used, limit',
+  [
+    ('XLA:TPU ... Ran out of memory in memory space hbm. Used 30.50G of 15.75G hbm.', 30.5, 15.75),
+    ('memory required for HLO temporaries (8.00T) exceeds available HBM (15.75G).', 8192, 15.75),
+  ],
+)
+def test_what_the_compiler_says_when_it_does_not_fit(text, used, limit):
+  assert compilation.too_large(RuntimeError(text)) == (int(used * 2**30), int(limit * 2**30))
+  with pytest.raises(InputError, match='takes no such program .something else.; change'):
+    compilation.too_large(RuntimeError('something else'))
+
+
+@pytest.mark.parametrize('task', ['docs', 'stsb', 'ner', 'squad', 'dream', 'gap'])
+def test_every_objective_has_a_step_without_its_data(task):
+  config = c.load(f'configs/finetune.py:task={task},size=tiny', [])
+  objective = preflight.objective_of(config)
+  B, *parts = objective.spec(8)['input_ids'].shape
+  assert (B, math.prod(parts)) == (8, config.data.seq_length)
+  assert objective.flops(8) > 0
+
+
+def test_a_family_says_what_stands_for_its_labels(monkeypatch):
+  def stand_in(config):
+    config.table.labels = ('a', 'b', 'c')
+    return config
+
+  config = c.load('configs/finetune.py:task=docs,size=tiny', [])
+  record = dataclasses.replace(TASKS['classification'], stand_in=stand_in)
+  monkeypatch.setitem(TASKS, 'classification', record)
+  assert preflight.objective_of(config).labels == ('a', 'b', 'c')
+  assert not config.table.labels
+
+
+@pytest.mark.parametrize(
+  ('bytes_of', 'most'),
+  [
+    (lambda rows: 1000 + 30 * rows, 500),
+    (lambda rows: 1000 + 3000 * rows, 5),
+    (lambda rows: 1000 + rows // 2, preflight.MOST_ROWS),
+    # What is recomputed near the limit takes no more memory, for a while.
+    (lambda rows: min(1000 + 30 * rows, 15_900) if rows < 700 else 17_000, 699),
+  ],
+)
+def test_the_largest_batch_is_found_in_a_few_compilations(bytes_of, most, monkeypatch):
+  tried, devices = [], jax.devices()
+
+  def compiled(config, *_):
+    rows = config.batch_size // len(devices)
+    tried.append(rows)
+    over = bytes_of(rows) - 16_000
+    return {'fits': over <= 0, 'hbm_over': over}
+
+  monkeypatch.setattr(preflight, 'preflight', compiled)
+  found = preflight.largest_batch(c.load('configs/pretrain.py'), devices, None)
+  assert most * 15 / 16 <= found['batch_size'] / len(devices) <= most
+  assert len(tried) == len(set(tried)) <= 10
+  assert tried[0] == 256 // len(devices)  # of the config
+
+
+def test_a_compilation_ends_at_once_when_it_is_asked_to():
+  program = (
+    'from bert_jax.errors import command_line; from bert_jax.tools import compilation\n'
+    'with command_line(), compilation.ending_at_once():\n'
+    '  print("compiling", flush=True); sum(range(10**10))'  # one call, as the compiler is
+  )
+  process = subprocess.Popen([sys.executable, '-c', program], stdout=subprocess.PIPE)
+  assert process.stdout.readline() == b'compiling\n'
+  process.terminate()
+  assert process.wait(timeout=20) == -signal.SIGTERM
+
+
+def test_a_program_is_compiled_once(tmp_path, monkeypatch, capfd):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  lowered, times = jax.jit(lambda x: x @ x).lower(jnp.ones((8, 8))), []
+
+  class Lowered:
+    as_text = staticmethod(lowered.as_text)
+
+    def compile(self):
+      times.append(0)
+      return lowered.compile()
+
+  compiled = lambda options=None: compilation.compiled(
+    Lowered(), jax.devices()[:1], 'a step for', options
+  )
+  first, again = compiled(), compiled()
+  assert not first.cached and again == first._replace(cached=True) and len(times) == 1
+  assert 'HloModule' in first.text and set(first.sizes) == set(compilation.SIZES)
+  said = capfd.readouterr().err
+  assert said == 'compiling a step for 1 cpu, usually 1 to 5 minutes\n'
+  # Anything that the result depends on: the options, the program, the compiler.
+  compiled({'a': 1})
+  assert re.fullmatch(r'\d+ seconds?', compilation.usual('a step for 1 cpu'))
+  monkeypatch.setattr(compilation, 'versions', lambda: 'jax 99')
+  compiled()
+  assert len(times) == 3
+  (damaged,) = {
+    p
+    for p in tmp_path.rglob('*.gz')
+    if 'jax 99' in p.with_name(p.name.replace('.hlo.gz', '.json')).read_text()
+  }
+  damaged.write_bytes(damaged.read_bytes()[:-9])
+  compiled()
+  assert len(times) == 4 and compiled().cached
+
+
+def test_a_program_that_does_not_fit_is_kept_too(tmp_path, monkeypatch):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+
+  class Lowered:
+    def as_text(self):
+      return 'module'
+
+    def compile(self):
+      raise RuntimeError('Ran out of memory in memory space hbm. Used 30.50G of 15.75G hbm.')
+
+  for cached in (False, True):
+    made = compilation.compiled(Lowered(), jax.devices()[:1], 'a step for')
+    assert (made.text, made.used, made.cached) == ('', int(30.5 * 2**30), cached)
+    assert made.limit == int(15.75 * 2**30)
+
+
+def test_compiling_says_that_it_goes_on(capfd):
+  with compilation.ticking('compiling for 16 TPU', every=0.05), compilation.quiet() as stderr:
+    os.write(2, b'noise of the compiler')
+    time.sleep(0.5)
+    assert stderr() == 'noise of the compiler'
+  first, *rest = capfd.readouterr().err.splitlines()
+  assert first == 'compiling for 16 TPU' and len(rest) > 2
+  assert all(re.fullmatch(r'  still compiling after \d+ s', line) for line in rest)
+
+
+def searched(seconds_of, monkeypatch, changes=()):
+  """What preflight_best finds for 16 devices.
+  seconds_of: config -> those of a step, 'unknown', or None: it is too large."""
+  config = preflight.changed(c.load('configs/pretrain.py:size=base'), {'batch_size': 1024})
+  config = preflight.changed(config, dict(changes))
+  devices = [types.SimpleNamespace(coords=divmod(i, 4), slice_index=0) for i in range(16)]
+  shape = lambda config, devices: types.SimpleNamespace(
+    shape={'data': 16 // max(1, config.mesh.fsdp), 'fsdp': max(1, config.mesh.fsdp), 'tensor': 1}
+  )
+  monkeypatch.setattr(preflight_best.sharding, 'mesh_of', shape)
+  tried = []
+
+  def attempt(fields):
+    tried.append(fields)
+    seconds = seconds_of(preflight.changed(config, fields))
+    estimates = {'calibrated': {'compute_only': {}, 'with_communication': {'step_s': seconds}}}
+    return {'fits': seconds is not None, 'estimates': {} if seconds == 'unknown' else estimates}
+
+  return *preflight_best.search(config, devices, attempt), tried
+
+
+def test_the_best_of_a_few_compilations_is_found(monkeypatch):
+  def seconds(config):
+    parts = {1: 1.0, 2: 0.9, 4: 0.95}[config.optimizer.accumulation]
+    mesh = {1: 10.0, 4: 7.0, 16: 8.0}[config.mesh.fsdp]
+    return mesh * parts * {'einsum': 1.0, 'xla': 0.99}[config.model.attention_implementation]
+
+  changes = {
+    'mesh.fsdp': 1,
+    'optimizer.accumulation': 1,
+    'model.attention_implementation': 'einsum',
+  }
+  fields, report, own, tried = searched(seconds, monkeypatch, changes)
+  # xla is faster by 1 % only, which is nothing.
+  assert fields == {'mesh.data': -1, 'mesh.fsdp': 4, 'optimizer.accumulation': 2}
+  assert preflight_best.seconds(report) == pytest.approx(6.3)
+  assert preflight_best.seconds(own) == 10 and len(tried) <= 7
+  command = preflight_best.command('configs/pretrain.py', ['--config.seed=1'], fields)
+  assert command.startswith(
+    'python -m bert_jax.train --config configs/pretrain.py --config.seed=1 '
+  )
+  assert command.endswith(
+    '--config.mesh.fsdp=4 --config.optimizer.accumulation=2 --workdir WORKDIR'
+  )
+
+
+def test_what_does_not_fit_is_made_to_fit_by_parts_and_then_by_remat(monkeypatch):
+  def seconds(config):
+    fits = config.model.remat == 'full' or config.optimizer.accumulation >= 16
+    return 1.0 if fits else None
+
+  fields, report, own, _ = searched(seconds, monkeypatch)
+  assert not own['fits'] and report['fits'] and fields == {'optimizer.accumulation': 16}
+  fields, *_ = searched(lambda c: 1.0 if c.model.remat == 'full' else None, monkeypatch)
+  assert fields == {'model.remat': 'full'}
+
+
+def test_kernels_without_cycles_cannot_be_searched():
+  with pytest.raises(InputError, match='Pallas kernels cannot be estimated; set model.attention'):
+    report = {'fits': True, 'estimates': {}, 'uncounted': {'Pallas kernels': 2}}
+    preflight_best.seconds(report)
+
+
+def test_a_mesh_of_unknown_time_is_passed_over_and_less_is_computed_again(monkeypatch):
+  """The first mesh that is tried has no time. With remat=none nothing fits."""
+
+  def seconds(config):
+    if config.mesh.fsdp == 16:
+      return 'unknown'
+    return {'none': None, 'dots': 6.0, 'full': 10.0}[config.model.remat]
+
+  changes = {'mesh.fsdp': 4, 'model.remat': 'full'}
+  fields, report, *_ = searched(seconds, monkeypatch, changes)
+  assert fields == {'model.remat': 'dots'} and preflight_best.seconds(report) == 6.0
+
+
+def test_fewer_and_larger_parts_are_tried_where_they_fit(monkeypatch):
+  seconds = lambda config: {64: 4.0, 16: 3.0, 8: 2.0, 4: 1.0}.get(config.optimizer.accumulation)
+  changes = {'optimizer.accumulation': 16}
+  fields, report, _, tried = searched(seconds, monkeypatch, changes)
+  assert fields == {'optimizer.accumulation': 4} and preflight_best.seconds(report) == 1.0
+  parts = [x['optimizer.accumulation'] for x in tried if 'optimizer.accumulation' in x]
+  assert parts[:4] == [32, 8, 4, 2]  # 2 do not fit, and nothing beyond them is compiled
+  assert list(preflight_best.doubling([1, 2, 5, 6, 12, 30], 3)) == [1, 2, 5, 12, 30]
+
+
+SMALL = [
+  '--config.batch_size=64',
+  '--config.data.seq_length=128',
+  '--config.optimizer.warmup=0',
+  *(
+    f'--config.model.{field}'
+    for field in (
+      'num_hidden_layers=1',
+      'hidden_size=128',
+      'num_attention_heads=2',
+      'intermediate_size=256',
+      'vocab_size=1000',
+      'dtype=float32',
+      'hidden_dropout_prob=0',
+      'attention_probs_dropout_prob=0',
+    )
+  ),
+]
+SMALL_STEP = [
+  'bert_jax.tools.preflight',
+  '--config',
+  'configs/pretrain.py',
+  *SMALL,
+  '--json',
+  '--topology',
+  'v5litepod-4',
+  '--config.mesh.fsdp=1',
+]
+
+
+def test_the_tpu_compiler_takes_a_small_step():
+  pytest.importorskip('libtpu', reason='the TPU compiler is not installed (pip install libtpu)')
+  report = json.loads(run_module(*SMALL_STEP, quick=False).stdout)
+  assert report['fits'] and report['hbm_limit'] == int(15.75 * 2**30) > report['hbm_bytes']
+  assert report['devices'] == '4 x TPU v5 lite' and report['rows_per_data_shard'] == 16
+  assert report['dtype'] == 'float32' and not report['warnings']  # such products are asked for
+  alone, with_all = report['estimates']['calibrated'].values()
+  assert 0 < alone['mfu'] < 1 and report['estimated_cycles'] > 0
+  assert alone['chip_hours'] == pytest.approx(report['steps'] * alone['step_s'] * 4 / 3600)
+  assert {'attention', 'feed-forward', 'head', 'optimizer'} <= set(report['cycles'])
+  # Data-parallel: the gradients cross once, and nothing else; but the two gradients of the tied
+  # table, of looking words up and of predicting them, cross each for itself.
+  objective = preflight.objective_of(c.load('configs/pretrain.py', SMALL))
+  # The backward pass is twice the forward pass; MFU is what was done of what could have been, at
+  # the 197e12 operations a second that the maker says of a v5e.
+  assert report['model_flops'] == 3 * objective.flops(64)
+  done = report['model_flops'] / alone['step_s'] / 4
+  assert alone['mfu'] == pytest.approx(done / 197e12)
+  # The matrix units could do 4 x 128 x 128 products a cycle.
+  sheet = report['model_flops'] / 4 / report['estimated_cycles'] / (4 * 2 * 128**2)
+  published = report['estimates']['data_sheet']['compute_only']['mfu']
+  assert published == pytest.approx(sheet) and sheet < alone['mfu']
+  (row, *rest) = report['transfers']
+  assert (row['kind'], row['axes']) == ('all-reduce', 'data') and not rest
+  assert with_all['mfu'] < alone['mfu']
+  assert with_all['step_s'] == pytest.approx(alone['step_s'] + row['waited'])
+  params = jax.eval_shape(objective.init, jax.random.key(0))
+  table = params['encoder']['embeddings']['word_embeddings']['embedding'].size
+  gradients = 4 * (models.count_parameters(params) + table)
+  assert list(report['collective_bytes']) == ['all-reduce']
+  assert report['collective_bytes']['all-reduce'] == pytest.approx(gradients, rel=0.1)
+  with pytest.raises(InputError, match='--topology v9:2x2 does not exist .*; use v5e:1x1 2x2'):
+    chips.devices_of('v9:2x2')
+
+
+@pytest.mark.slow
+def test_the_tpu_compiler_gathers_and_scatters_fully_sharded_parameters():
+  pytest.importorskip('libtpu', reason='the TPU compiler is not installed (pip install libtpu)')
+  objective = preflight.objective_of(c.load('configs/pretrain.py', SMALL))
+  params = jax.eval_shape(objective.init, jax.random.key(0))
+  # Each parameter is gathered for the forward and for the backward pass, and each gradient is
+  # scattered; what is too small to be cut stays whole.
+  fsdp = ['--config.mesh.data=1', '--config.mesh.fsdp=-1']
+  moved = json.loads(run_module(*SMALL_STEP, *fsdp, quick=False).stdout)['collective_bytes']
+  cut = 4 * sum(x.size for x in jax.tree.leaves(params) if x.size >= sharding.SMALL)
+  assert moved['reduce-scatter'] == pytest.approx(cut, rel=0.25)
+  assert cut < moved['all-gather'] < 2.5 * cut
+
+
+@pytest.mark.slow
+def test_a_window_of_128_costs_a_tpu_a_third_of_none():
+  """Of the cycles of a layer's attention, its dense layers among them, in rows of 2,048 tokens."""
+  pytest.importorskip('libtpu', reason='the TPU compiler is not installed (pip install libtpu)')
+  (device,) = chips.devices_of('v5e:1x1')
+  config = c.load('configs/pretrain.py:arch=modern')
+  attention = Attention(models.ModelConfig(**config.model), deterministic=False)
+  x, ids = jnp.zeros((2, 2048, 768), jnp.bfloat16), jnp.ones((2, 2048), jnp.int32)
+
+  def cycles(window):
+    apply = lambda params, x, ids: attention.apply(params, x, Tokens(ids), Layer(window=window))
+    loss = lambda *inputs: apply(*inputs).astype(jnp.float32).var()
+    params = jax.eval_shape(attention.init, jax.random.key(0), x, Tokens(ids), Layer())
+    where = jax.sharding.SingleDeviceSharding(device)
+    inputs = sharding.like((params, x, ids), where)
+    compiled = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(*inputs).compile()
+    return sum(compiled_program.Program(compiled.as_text()).cycles().values())
+
+  assert 0 < cycles(128) < cycles(0) / 3

@@ -1,0 +1,283 @@
+"""Intrinsic evaluations: losses by group, minimal pairs, linear probes, attention."""
+
+import json
+import shutil
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from bert_jax import predict
+from bert_jax.config import InputError
+from bert_jax.tools.probe import __main__ as probe
+from bert_jax.tools.probe import data as probe_data
+from bert_jax.tools.probe import layers as probe_layers
+from bert_jax.tools.probe import pieces as probe_pieces
+from bert_jax.workdir import contents
+
+TAGS = {
+  'the': 'DET',
+  'near': 'ADP',
+  'number': 'NOUN',
+  'river': 'NOUN',
+  'market': 'NOUN',
+  'garden': 'NOUN',
+  'holds': 'VERB',
+  'meets': 'VERB',
+  'old': 'ADJ',
+  'stone': 'NOUN',
+  'small': 'ADJ',
+  'boat': 'NOUN',
+  '.': 'PUNCT',
+}
+SENTENCES = [
+  f'the {a} {verb} the {thing} near {a} .'
+  for a in ('river', 'market', 'garden')
+  for verb in ('holds', 'meets')
+  for thing in ('old stone', 'small boat', 'stone', 'boat')
+]
+
+
+@pytest.fixture(scope='module')
+def conllu(tmp_path_factory):
+  """24 tagged sentences, as CoNLL-U."""
+  rows = []
+  for number, text in enumerate(SENTENCES):
+    rows.append(f'# sent_id = {number}')
+    for i, word in enumerate(text.split(), 1):
+      rows.append('\t'.join([str(i), word, word, TAGS[word], *['_'] * 6]))
+    rows.append('')
+  path = tmp_path_factory.mktemp('ud') / 'x.conllu'
+  path.write_text('\n'.join(rows) + '\n')
+  return path
+
+
+@pytest.fixture(scope='module')
+def pairs(tmp_path_factory):
+  """Minimal pairs: a sentence of the corpus, and the same with its words turned around."""
+  folder, lines = tmp_path_factory.mktemp('blimp'), []
+  for text in SENTENCES[:6]:
+    words = text.split()
+    fields = {'sentence_good': text, 'sentence_bad': ' '.join(words[::-1]), 'UID': 'order'}
+    lines.append(json.dumps(fields | {'linguistics_term': words[1]}))
+  (folder / 'order.jsonl').write_text('\n'.join([*lines, '{"sentence_good": 3}', 'no json']) + '\n')
+  return folder / 'order.jsonl'
+
+
+@pytest.fixture(scope='module')
+def model(pretrained):
+  return predict.Model(pretrained[0])
+
+
+@pytest.fixture(scope='module')
+def sentences(model, conllu):
+  return probe_data.read(model.tokenizer, [str(conllu)], [], 0, 30, Counter())
+
+
+def test_a_sentence_knows_the_word_of_each_piece(model, sentences):
+  assert len(sentences) == 24
+  for text, sentence in zip(SENTENCES, sentences):
+    assert sentence.words == tuple(text.split())
+    assert sentence.tags == tuple(TAGS[word] for word in sentence.words)
+    np.testing.assert_array_equal(sentence.ids, model.tokenizer.ids_batch([text])[0])
+    for k, word in enumerate(sentence.words):
+      own = sentence.ids[sentence.word_of == k]
+      assert model.tokenizer.decode(own) == word
+      assert sentence.first[k] == np.flatnonzero(sentence.word_of == k)[0]
+
+
+def test_what_is_cut_and_left_out_is_counted(model, conllu, tmp_path):
+  counts = Counter()
+  (tmp_path / 'text.txt').write_text('the river\n\nholds the old stone\n')
+  specs = [f'en={conllu}'], [f'de={tmp_path}/text.txt']
+  read = probe_data.read(model.tokenizer, *specs, 10, 5, counts)
+  assert counts['sentences not used (--sentences)'] == 14
+  assert [s.language for s in read] == ['en'] * 10 + ['de'] * 2
+  assert all(len(s.ids) <= 5 for s in read) and not read[-1].tags
+  assert counts['sentences cut (longer than 5 pieces)'] >= 10
+  with pytest.raises(InputError, match='--conllu .* holds no sentences'):
+    probe_data.read(model.tokenizer, [str(tmp_path / 'text.txt')], [], 0, 30, Counter())
+
+
+def test_the_loss_of_pieces_is_that_of_perplexity(model, sentences):
+  """Each piece masked alone, in whatever rows and batches it is asked."""
+  logs = probe_pieces.logs_of(model, [s.ids for s in sentences], Counter(), '')
+  expected = model.ask('perplexity').answers(SENTENCES)
+  for x, answer, sentence in zip(logs, expected, sentences):
+    assert len(x) == len(sentence.ids) == answer['tokens']
+    assert x.sum() == pytest.approx(answer['log_probability'], rel=1e-5)
+
+
+def test_unigrams_and_bigrams_are_distributions():
+  arrays = [np.array(x) for x in ([1, 2, 1, 3], [2, 2], [1])]
+  counts = probe_pieces.Counts(arrays, 5)
+  every = np.arange(5)
+  assert np.exp(counts.unigram(every)).sum() == pytest.approx(1)
+  np.testing.assert_allclose(np.exp(counts.unigram(np.array([1, 0]))), [4 / 12, 1 / 12])
+  for before in (1, 2, 3, 4):  # after 3 nothing was seen, nor was 4
+    after = [np.exp(counts.bigram(np.array([before, x]))[1]) for x in every]
+    assert sum(after) == pytest.approx(1)
+  # Of 2 kinds that follow 1, 2 and 3, each once: (1 + 2 * 4 / 12) / (2 + 2).
+  assert np.exp(counts.bigram(np.array([1, 2]))[1]) == pytest.approx((1 + 2 * 4 / 12) / 4)
+  # 1 begins two of three sentences, 2 one: (2 + 2 * 4 / 12) / (3 + 2).
+  assert np.exp(counts.bigram(np.array([1]))[0]) == pytest.approx((2 + 2 * 4 / 12) / 5)
+
+
+def test_no_sentence_counts_for_its_own_baseline(sentences):
+  base = probe_pieces.baselines(sentences[:2], [], 200)
+  twin = [sentences[0], sentences[0]]
+  assert (probe_pieces.baselines(twin, [], 200)[0][0] > 0).all()
+  only = set(sentences[0].ids.tolist()) - set(sentences[1].ids.tolist())
+  assert only and all(
+    (n == 0) == (i in only) for i, n in zip(sentences[0].ids.tolist(), base[0][0])
+  )
+  (counted, *_), _ = probe_pieces.baselines(sentences[:2], [sentences[5]], 200)
+  assert counted.sum() == sum((sentences[5].ids == i).sum() for i in sentences[0].ids)
+
+
+def test_losses_by_group_add_up(model, sentences):
+  some = [s._replace(language='de' if i % 2 else 'en') for i, s in enumerate(sentences)]
+  result = probe_pieces.losses(model, some, [], Counter())
+  every = result['all']
+  assert every['pieces'] == sum(len(s.ids) for s in sentences)
+  assert every['bigram'] < every['unigram']  # the words follow each other as in a grammar
+  assert set(result['by_pos']) == set(TAGS.values()) and set(result['by_language']) == {'de', 'en'}
+  for name in ('by_pos', 'by_frequency', 'by_language'):
+    groups = result[name].values()
+    assert sum(g['pieces'] for g in groups) == every['pieces']
+    for column in ('loss', 'unigram', 'bigram'):
+      total = sum(g['pieces'] * g[column] for g in groups)
+      assert total == pytest.approx(every['pieces'] * every[column])
+  dets = sum(word == 'the' for s in sentences for word in s.words)
+  assert result['by_pos']['DET']['pieces'] == dets == 48
+
+
+def test_minimal_pairs_are_judged_by_their_sums(model, pairs):
+  counts = Counter()
+  read = probe_pieces.read_pairs([str(pairs)], 0, counts)
+  assert len(read) == 6 and counts['lines that are no minimal pair (left out)'] == 2
+  result = probe_pieces.minimal_pairs(model, read, Counter())
+  sums = lambda texts: [x['log_probability'] for x in model.ask('perplexity').answers(texts)]
+  right = np.array(sums([p[0] for p in read])) > sums([p[1] for p in read])
+  assert result['accuracy'] == result['by_uid']['order'] == right.mean() and result['pairs'] == 6
+  by_term = {t: right[[p[3] == t for p in read]].mean() for t in {p[3] for p in read}}
+  assert result['by_term'] == by_term
+  turned = [(bad, good, *rest) for good, bad, *rest in read]
+  assert probe_pieces.minimal_pairs(model, turned, Counter())['accuracy'] == 1 - right.mean()
+  same = [(good, good, 'u', '') for good, *_ in read]
+  result = probe_pieces.minimal_pairs(model, same, Counter())
+  assert result['ties'] == 6 and result['accuracy'] == 0
+
+
+def test_hidden_states_are_those_of_predict(model, sentences):
+  states = dict(probe_layers.hidden(model, sentences[:5]))
+  for i, text in enumerate(SENTENCES[:5]):
+    expected = model.states([text])[0].hidden[:, 1:-1]
+    np.testing.assert_allclose(states[i], expected, atol=1e-5)
+
+
+def test_a_linear_probe_reads_the_word_from_the_embeddings(model, sentences):
+  counts = Counter()
+  result = probe_layers.linear(model, sentences, 1000, counts)
+  assert len(result['accuracy']) == len(result['control']) == 2  # the embeddings and a layer
+  assert result['accuracy'][0] > 0.95  # here a word says its part of speech
+  scored = [tag for i, s in enumerate(sentences) for tag in s.tags if i % 5 == 4]
+  assert result['words_scored'] == len(scored) and result['of_the_word'] == 1
+  assert result['majority'] == scored.count('NOUN') / len(scored)
+  assert probe_layers.linear(model, sentences, 20, counts)['words_trained'] == 20
+  assert counts['words not probed (--words)'] > 0
+  assert probe_layers.linear(model, [s._replace(tags=()) for s in sentences], 9, counts) == {}
+
+
+def test_a_probe_is_scored_on_words_that_it_was_not_trained_on():
+  rng = np.random.default_rng(0)
+  x, y = rng.normal(size=(40, 30)), rng.integers(0, 2, 40)
+  assert probe_layers._accuracy(x, y, x, y) > 0.9  # learnt by heart
+  other = rng.normal(size=(400, 30)), rng.integers(0, 2, 400)
+  assert 0.4 < probe_layers._accuracy(x, y, *other) < 0.6
+
+
+def test_where_a_head_looks():
+  n = 6
+  maps = np.zeros((1, 3, n, n))
+  maps[0, 0, np.arange(1, n), np.arange(n - 1)] = 1  # the one before
+  maps[0, 1, :, 0] = maps[0, 1, :, -1] = 0.5
+  maps[0, 2] = 1 / n
+  sums = probe_layers._patterns(maps) / (n - 2)
+  # first, last, itself, before, after, entropy, distance
+  np.testing.assert_allclose(sums[:, 0, 0], [0.25, 0, 0, 1, 0, 0, 1], atol=1e-12)
+  near = [0.5, 0.5, 0, 0.125, 0.125, np.log(2), 2.5]
+  np.testing.assert_allclose(sums[:, 0, 1], near, atol=1e-12)
+  np.testing.assert_allclose(sums[:5, 0, 2], 1 / n)
+  assert sums[5, 0, 2] == pytest.approx(np.log(n))
+
+
+def test_all_checkpoints_are_probed_once(pretrained, conllu, pairs, tmp_path, capsys, monkeypatch):
+  workdir = tmp_path / 'run'
+  shutil.copytree(pretrained[0], workdir)
+  arguments = ['--model', workdir, '--conllu', f'en={conllu}', '--pairs', pairs]
+  arguments = [*map(str, arguments), '--checkpoint', 'all', '--sentences', '10']
+  monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', str(tmp_path / 'cache'))
+  probe.main(arguments)
+  shown = capsys.readouterr().out
+  assert (workdir / 'probe' / 'table.txt').read_text() == shown
+  results = {n: json.loads((workdir / f'probe/{n}.json').read_text()) for n in (10, 20)}
+  for n, result in results.items():
+    assert result['step'] == n and not result['skipped'] and len(result['attention']) == 2
+    assert result['counts']['lines that are no minimal pair (left out)'] == 2
+    assert f'{n}    {result["losses"]["all"]["loss"]:.3f}' in shown
+  assert results[10]['losses']['all']['loss'] > results[20]['losses']['all']['loss']
+  for part in ('by pos', 'NOUN', 'by frequency', 'by language', 'majority', 'attends most to'):
+    assert part in shown, part
+
+  class Never:
+    def __init__(self, *_):
+      raise AssertionError('a checkpoint is probed again')
+
+  with monkeypatch.context() as patch:
+    patch.setattr(predict, 'Model', Never)
+    probe.main(arguments)
+    assert capsys.readouterr().out == shown
+    with pytest.raises(AssertionError):  # other settings are another result
+      probe.main([*arguments, '--words', '7'])
+  # Another run's checkpoint of that step, too, is another result.
+  (workdir / 'checkpoints/10/meta/metadata').touch()
+  with monkeypatch.context() as patch:
+    patch.setattr(predict, 'Model', Never)
+    with pytest.raises(AssertionError):
+      probe.main(arguments)
+  # A checkpoint that cannot be read is left out and named; the others are probed.
+  file = max((workdir / 'checkpoints/10/params').rglob('*'), key=lambda p: p.stat().st_size)
+  file.write_bytes(b'damaged' * 9)
+  probe.main([*arguments, '--words', '8'])
+  assert capsys.readouterr().out.splitlines()[1].startswith('20')
+
+
+def test_each_language_of_a_run_has_its_loss(pretrained, model, tmp_path, monkeypatch):
+  """{language} in a spec stands for all languages of the run, not for the first."""
+  for name, sentences in (('de', SENTENCES[:2]), ('en', SENTENCES[2:5])):
+    (tmp_path / f'{name}.txt').write_text('\n'.join(sentences) + '\n')
+  spec = str(tmp_path / '{language}.txt')
+  config = contents.read_config(pretrained[0])
+  command = ['--model', str(pretrained[0]), '--text', spec, '--only', 'losses']
+  with config.unlocked():
+    config.corpus.languages = ('en', 'de')
+  monkeypatch.setattr(contents, 'read_config', lambda _: config)
+  monkeypatch.setattr(predict, 'Model', lambda *_: model)
+  probe.main([*command, '--out', str(tmp_path / 'out')])
+  (path,) = (tmp_path / 'out').glob('*.json')
+  result = json.loads(path.read_text())
+  assert set(result['losses']['by_language']) == {'de', 'en'} and result['sentences'] == 5
+
+
+def test_what_is_asked_wrongly_is_a_sentence(pretrained, tmp_path, capsys):
+  for arguments, sentence in (
+    ([], 'there is nothing to probe with'),
+    (['--text', 'x', '--only', 'syntax'], '--only syntax is not known'),
+    (['--text', 'x', '--words', '0'], '--words is 0; use 1 or more'),
+    (['--pairs', __file__], 'holds no minimal pair'),
+    (['--text', '{language}.txt'], 'the model has no corpus.languages; name the files'),
+  ):
+    with pytest.raises(SystemExit) as end:
+      probe.main(['--model', str(pretrained[0]), *arguments])
+    assert end.value.code == 2 and sentence in capsys.readouterr().err

@@ -1,0 +1,255 @@
+"""The table of many runs."""
+
+import json
+import shutil
+import statistics
+
+import numpy as np
+import pytest
+
+from bert_jax import config as c
+from bert_jax.config import InputError
+from bert_jax.tools.report import __main__ as report
+from bert_jax.tools.report import pages as report_pages
+from bert_jax.tools.report import runs as report_runs
+
+
+def workdir(folder, lines, *overrides, spec='configs/pretrain.py:runlocal', level=None):
+  """The files by which a report knows a run. lines: (step, split, {metric: value})."""
+  folder.mkdir()
+  (folder / 'config.json').write_text(c.to_json(c.load(spec, overrides)))
+  baselines = {'mlm': (level, 'unigram')} if level else {}
+  (folder / 'run.json').write_text(json.dumps({'data': {'eval': {'baselines': baselines}}}))
+  rows = (json.dumps({'step': step, 'split': split} | own) for step, split, own in lines)
+  (folder / 'metrics.jsonl').write_text(''.join(f'{row}\n' for row in rows))
+  return folder
+
+
+def cells(text):
+  """The cells of the rows of the first table of a text."""
+  text = text.split('\n\n')[1]
+  return [[cell.strip() for cell in line.split('  ') if cell.strip()] for line in text.splitlines()]
+
+
+def test_seeds_are_one_line_and_other_fields_another(tmp_path):
+  values = [2.0, 2.5, 3.6]
+  for seed, value in enumerate(values):
+    lines = [(1, 'eval', {'mlm': 9.0}), (2, 'eval', {'mlm': value}), (2, 'train', {'mlm': 1.0})]
+    # How often it was saved, and on how many devices it ran, set no run apart.
+    same = f'--config.checkpoint.every={seed}', f'--config.log.every={1 + seed}'
+    workdir(tmp_path / f'a{seed}', lines, f'--config.seed={seed}', *same, level=4.25)
+  workdir(tmp_path / 'b', [(2, 'eval', {'mlm': 1.5})], '--config.optimizer.beta1=0.8')
+  _, seeds, other = cells(text := report.table(report.read(tmp_path)))
+  assert other == ['beta1=0.8', '1', '1.5000', *5 * '-']
+  middle = f'{np.mean(values):.4f} ± {statistics.stdev(values):.4f}'
+  assert seeds[:3] == ['beta1=0.9', '3', middle] and text.startswith('mlm_nsp: mlm, nats\n')
+  assert 'To beat: 4.2500 nats (unigram), on held-out text; lower is better.' in text
+  # 4.302653 is the value of Student's t for 2 degrees of freedom in printed tables.
+  half = 4.302653 * statistics.stdev(values) / 3**0.5
+  assert seeds[3] == f'{2.7 - half:.4f} to {2.7 + half:.4f}'
+
+
+def test_runs_that_differ_in_much_go_by_their_folders(tmp_path):
+  many = [
+    f'--config.model.{name}=false'
+    for name in ('norm_bias', 'attention_bias', 'head_bias', 'decoder_bias', 'embedding_norm')
+  ]
+  for name, fields in (('plain', []), ('bare', many)):
+    for seed in range(2):
+      lines = [(4, 'eval', {'mlm': 2.0 + seed})]
+      folder = tmp_path / f'arch={name},seed={seed}'
+      workdir(folder, lines, f'--config.seed={seed}', *fields)
+      facts = json.loads((folder / 'run.json').read_text())
+      facts['costs'] = {'parameters': 1234567, 'flops_per_step': 5e8}
+      (folder / 'run.json').write_text(json.dumps(facts))
+  _, *rows = cells(text := report.table(report.read(tmp_path)))
+  assert [(row[0], row[1]) for row in rows] == [('arch=bare', '2'), ('arch=plain', '2')]
+  assert text.count('1,234,567   2e+09') == 2
+  # Two groups in folders of one name cannot go by it.
+  (tmp_path / 'more').mkdir()
+  for seed in range(2):
+    folder, steps = tmp_path / 'more' / f'arch=bare,seed={seed}', f'--config.steps={seed + 7}'
+    workdir(folder, lines, '--config.seed=9', many[0], steps)
+  texts = [row[0] for row in cells(report.table(report.read(tmp_path)))[1:]]
+  assert len(texts) == 4 and all('norm_bias=' in text for text in texts)
+
+
+def test_a_run_is_judged_by_its_own_metric(tmp_path):
+  finetune, none = 'configs/finetune.py:task=', ['--config.checkpoint.best_metric=']
+  for k, (spec, overrides, metric) in enumerate(
+    (
+      ('configs/pretrain.py', [], 'mlm'),
+      (
+        'configs/pretrain.py',
+        ['--config.checkpoint.best_metric=nsp', '--config.eval.batches=0'],
+        'nsp',
+      ),
+      (f'{finetune}table', ['--config.table.labels=a,b'], 'classification_accuracy'),
+      (f'{finetune}table', ['--config.table.regression=true'], 'pearson'),
+      (f'{finetune}table', ['--config.table.multi_label=true'], 'micro_f1'),
+      (f'{finetune}squad', none, 'f1'),
+      (f'{finetune}swag', none, 'choice_accuracy'),
+      (f'{finetune}gap', none, 'coreference_accuracy'),
+    )
+  ):
+    folder = tmp_path / str(k)
+    folder.mkdir()
+    (run,), _ = report_runs.read(workdir(folder / 'run', [], *overrides, spec=spec).parent)
+    assert report_runs.metric_of(run) == metric, spec
+    assert report_runs.metric_of(run, 'other') == 'other'
+
+
+def test_a_run_that_may_stop_early_counts_its_best(tmp_path):
+  lines = [
+    (1, 'eval', {'mlm': 3.0}),
+    (2, 'eval', {'mlm': 2.0}),
+    (3, 'eval', {'mlm': 2.5}),
+    (4, 'eval', {'mlm': None}),
+    (4, 'train', {'mlm': 1.0}),
+  ]
+  stops = (
+    '--config.checkpoint.best_metric=mlm',
+    '--config.eval.batches=0',
+    '--config.eval.patience=2',
+    '--config.eval.every=1',
+  )
+  workdir(tmp_path / 'a', lines)
+  workdir(tmp_path / 'b', lines, *stops, '--config.checkpoint.best_mode=min')
+  workdir(tmp_path / 'c', lines, *stops, '--config.checkpoint.best_mode=max')
+  result = report.read(tmp_path)
+  assert [report_runs.final(run, 'mlm') for run in result.runs] == [None, 2.0, 3.0]
+  assert report_runs.final(result.runs[0], 'nsp') is None
+  said = [x for x in report.table(result).splitlines() if x.startswith('Values are of the last')]
+  assert len(said) == 1 and 'those of b, c, which may stop early' in said[0]
+  with pytest.raises(InputError, match='no run has an evaluated nsp; there are mlm, split, step'):
+    report.read(tmp_path, metric='nsp')
+
+
+def test_runs_without_a_last_number_or_an_end_are_in_no_mean(tmp_path):
+  steps = '--config.steps=0', '--config.epochs=2.0'
+  for seed, (step, last, state) in enumerate(
+    [(4, 2.0, 'finished'), (4, None, 'finished'), (2, 9.0, 'running'), (4, 3.0, 'finished')]
+  ):
+    lines = [(1, 'eval', {'mlm': 5.0}), (step, 'eval', {'mlm': last})]
+    path = workdir(tmp_path / f'a{seed}', lines, f'--config.seed={seed}', *steps)
+    (path / 'summary.json').write_text(json.dumps({'state': state, 'step': step}))
+  found = report.read(tmp_path)
+  ((row,),) = [panel.rows('mlm') for panel in found.panels]
+  assert row.values == {0: 2.0, 3: 3.0} and row.mean == 2.5
+  assert '2.5000 ± 0.7071' in report.table(found)
+  said = '\n'.join(found.remarks)
+  assert 'a1: its last mlm is no number' in said and 'a2: unfinished: at step 2' in said
+
+
+def test_each_of_two_tasks_has_its_baseline(tmp_path):
+  """The same arms, by the names of their folders, fine-tuned on two tasks."""
+  for task, level in (('sst', 0.5), ('cola', 0.7)):
+    (tmp_path / task).mkdir()
+    for arm, rate in (('low', 1e-5), ('high', 1e-4)):
+      for seed in range(3):
+        path = workdir(
+          tmp_path / task / f'{arm},seed={seed}',
+          [(2, 'eval', {'classification_accuracy': level + rate + seed / 100})],
+          f'--config.seed={seed}',
+          f'--config.optimizer.learning_rate={rate}',
+          f'--config.data.train={task}.tsv',
+          spec='configs/finetune.py:task=table',
+        )
+        (path / 'run.json').write_text(
+          json.dumps(
+            {'data': {'eval': {'baselines': {'classification_accuracy': (level, 'majority')}}}}
+          )
+        )
+  found = report.read(tmp_path, baseline='low')
+  assert len(found.panels) == 2 and not any('baseline' in x for x in found.remarks), found.remarks
+  labels = {arm.label for panel in found.panels for arm in panel.arms}
+  assert labels == {'low (sst)', 'high (sst)', 'low (cola)', 'high (cola)'}
+  for panel in found.panels:
+    assert panel.baseline
+    seeds = [
+      row.difference.seeds for row in panel.rows('classification_accuracy') if row.difference
+    ]
+    assert seeds == [3]
+
+
+def test_a_mean_with_collapsed_runs_says_so(tmp_path):
+  for seed, (value, more) in enumerate(((0.9, {}), (0.92, {}), (0.91, {}), (0.5, {'constant': 1}))):
+    scores = {'classification_accuracy': value} | more
+    workdir(
+      tmp_path / f's{seed}',
+      [(2, 'eval', scores)],
+      f'--config.seed={seed}',
+      '--config.epochs=0',
+      '--config.steps=2',
+      spec='configs/finetune.py:task=sst2',
+    )
+  _, row = cells(text := report.table(report.read(tmp_path)))
+  assert row[1:3] == ['4', '0.8075 ± 0.2052 (1 of 4 collapsed, 0.9100 ± 0.0100 without)']
+  assert 'Runs that collapsed, to one answer for every example, are in all means and tests.' in text
+  assert f'{tmp_path}/s3: collapsed: one answer for every example' in text
+  lines = report_pages.latex(report.read(tmp_path)).splitlines()
+  assert r'all runs & 4 & 0.8075 $\pm$ 0.2052\dag{} & - & - \\' in lines
+  assert r'\par \dag{} 1 of 4 collapsed, 0.9100 $\pm$ 0.0100 without' in lines
+
+
+def test_two_arms_are_not_called_alike(tmp_path):
+  for rate in (1, 2, 3):
+    workdir(tmp_path / f'r{rate}', [(2, 'eval', {'mlm': 1.0})], f'--config.data.seq_length=6{rate}')
+  names = [f'{arm.label}=X' for panel in report.read(tmp_path).panels for arm in panel.arms][:2]
+  with pytest.raises(InputError, match='two arms are called X; give --label another name'):
+    report.read(tmp_path, renamed=names)
+
+
+def test_a_copy_of_a_run_is_no_other_seed(tmp_path):
+  for seed, value in enumerate((2.0, 3.0)):
+    workdir(tmp_path / f'a{seed}', [(2, 'eval', {'mlm': value})], f'--config.seed={seed}')
+  shutil.copytree(tmp_path / 'a1', tmp_path / 'copy')
+  workdir(
+    tmp_path / 'unfinished', [(1, 'eval', {'mlm': 9.0})], '--config.seed=1', '--config.log.every=7'
+  )
+  _, row = cells(text := report.table(report.read(tmp_path)))
+  assert row[1:3] == ['2', '2.5000 ± 0.7071']
+  assert f'{tmp_path}/copy: a copy of {tmp_path}/a1: counted once' in text
+  assert f'{tmp_path}/unfinished: a copy of {tmp_path}/a1: counted once' in text
+  # The same run by other code is no copy.
+  facts = json.loads((tmp_path / 'copy' / 'run.json').read_text())
+  (tmp_path / 'copy' / 'run.json').write_text(json.dumps(facts | {'commit': 'abc'}))
+  result = report.read(tmp_path)
+  assert len(report_runs.without_copies(result.runs)[0]) == 3
+  assert 'are of several commits of the code, abc, none' in report.table(result)
+
+
+def test_several_folders_are_one_report(tmp_path, capsys):
+  for name in 'ab':
+    (tmp_path / name).mkdir()
+    beta = f'--config.optimizer.beta1=0.{8 + (name == "b")}'
+    workdir(tmp_path / name / 'run', [(1, 'eval', {'mlm': 2.0})], beta)
+  report.main([str(tmp_path / 'a'), str(tmp_path / 'b'), str(tmp_path / 'a' / 'run')])
+  _, one, two = cells(capsys.readouterr().out)
+  assert [one[0], two[0]] == ['beta1=0.8', 'beta1=0.9'] and one[1] == '1'
+
+
+def test_runs_judged_under_other_masks_are_named(tmp_path):
+  """Runs of before evaluations had a masking are judged under their own, and by their seed."""
+  lines = [(1, 'eval', {'mlm': 2.0})]
+  own = '--config.eval_masking.policy=', '--config.eval.seed=-1'
+  workdir(tmp_path / 'a', lines, '--config.masking.masked_lm_prob=0.4')
+  workdir(tmp_path / 'b', lines)
+  workdir(tmp_path / 'old', lines, *own, '--config.optimizer.beta1=0.8')
+  assert 'cannot be compared' not in report.table(report.read(tmp_path))
+  workdir(tmp_path / 'c', lines, '--config.masking.masked_lm_prob=0.4', *own)
+  workdir(tmp_path / 'd', lines, '--config.seed=3', *own)
+  text = report.table(report.read(tmp_path))
+  assert 'stand in tables of their own, 3, since their numbers cannot be compared' in text
+  rates = 'eval_masking.masked_lm_prob={}; predictions per row={}'
+  for seeds, rate, count in (('0', '0.15', '10'), ('0', '0.4', '26'), ('0 or 3', '0.15', '10')):
+    assert f'mlm_nsp: mlm (eval.seed={seeds}; {rates.format(rate, count)})' in text
+
+
+def test_runs_judged_on_other_rows_are_named(tmp_path):
+  lines = [(1, 'eval', {'mlm': 2.0})]
+  for name, rows in (('a', 'x'), ('b', 'y')):
+    folder = workdir(tmp_path / name, lines, f'--config.seed={ord(name)}')
+    facts = {'data': {'eval': {'baselines': {}, 'fingerprint': rows}}}
+    (folder / 'run.json').write_text(json.dumps(facts))
+  assert '(rows of data.eval=x or y)\n' in report.table(report.read(tmp_path))

@@ -1,0 +1,424 @@
+"""The pages of a report and their statistics, the latter against simulation and scipy's tests."""
+
+import csv
+import io
+import json
+import random
+import re
+import statistics
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from test_report import workdir
+
+from bert_jax.errors import InputError
+from bert_jax.tools.report import __main__ as report
+from bert_jax.tools.report import figures as report_figures
+from bert_jax.tools.report import panels as report_panels
+from bert_jax.tools.report import runs as report_runs
+from bert_jax.tools.report import statistics as stats
+
+
+def test_intervals_cover_what_they_say():
+  """Of 3 to 12 seeds, normal or uniform, 93 to 97 of 100 intervals hold the mean."""
+  rng = np.random.default_rng(0)
+  for n in (3, 5, 12):
+    for draw in (rng.normal, lambda size: rng.uniform(-1, 1, size)):
+      found = [stats.interval(list(values)) for values in draw(size=(3000, n))]
+      assert 0.93 <= np.mean([low <= 0 <= high for low, high in found]) <= 0.97, (n, draw)
+
+
+def test_false_alarms_of_a_whole_table_are_rare():
+  """Six arms that do not differ, with five seeds, whose effects they share: at most one table of
+  20 has a corrected p below 0.05; without the correction many have."""
+  rng, wrong, uncorrected = np.random.default_rng(1), 0, 0
+  for _ in range(3000):
+    shared = rng.normal(size=5)
+    arms = {k: dict(enumerate(shared + rng.normal(size=5))) for k in range(7)}
+    found = stats.differences(arms, 0).values()
+    wrong += any(x.corrected < 0.05 for x in found)
+    uncorrected += any(x.p < 0.05 for x in found)
+  assert 0.02 < wrong / 3000 <= 0.05 and uncorrected / 3000 > 0.1
+
+
+def test_false_alarms_with_few_examples_are_rare():
+  """Six arms that do not differ, with three seeds and 100 examples, whose answers differ between
+  seeds in one or two: Matthews' correlation is then nearly the same in all seeds by chance."""
+  rng, size, wrong, unrounded = np.random.default_rng(2), 100, 0, 0
+  for _ in range(500):
+    right, false = (
+      np.round(x + rng.normal(0, 0.5, (7, 3))) for x in rng.uniform((35, 15), (36, 16))
+    )
+    missed, rejected = 50 - right, 50 - false
+    scores = (right * rejected - false * missed) / np.sqrt(
+      (right + false) * (right + missed) * (rejected + false) * (rejected + missed)
+    )
+    arms = {k: dict(enumerate(values.tolist())) for k, values in enumerate(scores)}
+    for step in (0, 1 / size):
+      alarm = any((x.corrected or 1) < 0.05 for x in stats.differences(arms, 0, step).values())
+      wrong, unrounded = wrong + alarm * (step > 0), unrounded + alarm * (step == 0)
+  assert wrong / 500 <= 0.05 and unrounded / 500 > 0.1
+  # What differs by more is still seen, also where all seeds agree; so is nothing where nothing is.
+  for more, low, high in ((0.05, 0, 0.01), (0.01, 0.05, 1), (0.0, 1, 1)):
+    by_seed = {0: 0.70, 1: 0.73, 2: 0.71}
+    other = {seed: round(value + more, 2) for seed, value in by_seed.items()}
+    found = stats.difference(other, by_seed, 1 / size)
+    assert low <= found.p <= high and found.interval[0] < more < found.interval[1]
+
+
+def test_a_difference_is_that_of_scipys_paired_test():
+  from scipy import stats as scipy_stats
+
+  a, b = {0: 1.0, 1: 2.5, 2: 2.0, 4: 4.0, 9: 7.0}, {1: 2.0, 0: 1.2, 4: 3.1, 2: 1.7, 8: 0.0}
+  found = stats.difference(a, b)
+  pairs = [(a[k], b[k]) for k in (0, 1, 2, 4)]
+  expected = scipy_stats.ttest_rel(*zip(*pairs))
+  assert found.seeds == 4 and found.p == pytest.approx(expected.pvalue)
+  within = expected.confidence_interval()
+  assert found.interval == pytest.approx((within.low, within.high))
+  assert stats.difference(a, {8: 1.0}) is None
+  assert stats.difference({0: 2.0, 1: 3.0}, {0: 1.0, 1: 1.0}) == (2, 1.5, None, None, None)
+  same = {0: 1.0, 1: 2.0, 2: 3.0}
+  assert stats.difference(same, same).p == 1.0
+  # The same difference in all seeds, as scores of few examples have it, has no spread to judge by.
+  more = {seed: value + 0.01 for seed, value in same.items()}
+  assert stats.difference(more, same)[2:4] == (None, None)
+
+
+def test_holm():
+  # The example of Wikipedia's article on the method: 0.01, 0.04, 0.03, 0.005.
+  assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+  assert stats.holm([0.9, 0.8]) == [1.0, 1.0] and stats.holm([]) == []
+
+
+def grid(tmp_path, arms, seeds=5, **more):
+  """Workdirs of a sweep of masking rates: {rate: mean}; the values of a seed move together."""
+  rng = random.Random(0)
+  effect = [rng.gauss(0, 0.2) for _ in range(seeds)]
+  for rate, mean in arms.items():
+    for seed in range(seeds):
+      final = mean + effect[seed] + rng.gauss(0, 0.01)
+      lines = [
+        (
+          s,
+          split,
+          {
+            'mlm': 9 - (9 - final) * s / 500,
+            'nsp_accuracy': 0.5 + s / 5000,
+            **(
+              {'steps': 250, 'steps_per_s': 5.0, 'seen_tokens': 100.0 * s}
+              if split == 'train'
+              else {}
+            ),
+          },
+        )
+        for s in (250, 500)
+        for split in ('train', 'eval')
+      ]
+      name = f'masking.masked_lm_prob={rate},seed={seed}'
+      given = f'--config.masking.masked_lm_prob={rate}', f'--config.seed={seed}'
+      workdir(tmp_path / name, lines, *given, level=6.0)
+      facts = json.loads((tmp_path / name / 'run.json').read_text())
+      facts['costs'] = {'parameters': 1000, 'flops_per_step': 2e6}
+      (tmp_path / name / 'run.json').write_text(json.dumps(facts | more))
+  return tmp_path
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+  monkeypatch.setattr(report_figures, 'of_panel', lambda panel: ())
+
+
+def made(folder, *more):
+  """{name: text} of the files of a report."""
+  report.main([str(folder), *more])
+  return {
+    p.name: p.read_text()
+    for p in (folder / 'report').iterdir()
+    if p.suffix in ('.html', '.md', '.csv', '.tex')
+  }
+
+
+def rows_of(markdown, after):
+  lines = markdown.split(after, 1)[1].strip().splitlines()
+  lines = lines[: next((i for i, x in enumerate(lines) if not x.startswith('|')), None)]
+  return [[cell.strip() for cell in line.strip('|').split('|')] for line in lines[2:]]
+
+
+def test_the_files_of_a_report(tmp_path):
+  files = made(grid(tmp_path, {0.15: 4.0, 0.3: 3.9, 0.6: 4.0}), '--baseline', 'masked_lm_prob=0.15')
+  rows = rows_of(files['report.md'], '## mlm_nsp: mlm, nats\n')
+  assert [row[0] for row in rows] == [f'masked_lm_prob={x}' for x in (0.15, 0.3, 0.6)]
+  assert rows[0][4] == 'baseline' and -0.12 < float(rows[1][4]) < -0.08 and rows[0][1] == '5'
+  assert float(rows[1][7].replace('<', '')) < 0.01 < 0.05 < float(rows[2][7])
+  assert 'To beat: 6.0000 nats (unigram), on held-out text; lower is better.' in files['report.md']
+  html = files['report.html']
+  assert html.count('<svg') == 3 and 'http' not in re.sub(r'<svg.*?</svg>', '', html, flags=re.S)
+  assert not re.search(r'(src|href)="(?!#)', html)  # nothing is fetched
+  assert 'masking.masked_lm_prob' in html and 'optimizer.beta1' not in html
+  lines = list(csv.DictReader(files['results.csv'].splitlines()))
+  assert len(lines) == 15 and {line['seed'] for line in lines} == set('01234')
+  line = lines[0]
+  assert (line['tokens'], line['seconds'], line['flops']) == ('50000.0', '100.0', '1000000000.0')
+  by_arm = [float(x['mlm']) for x in lines if x['arm'] == 'masked_lm_prob=0.3']
+  assert rows[1][2] == f'{statistics.mean(by_arm):.4f} ± {statistics.stdev(by_arm):.4f}'
+  assert r'masked\_lm\_prob=0.3 & 5 &' in files['table.tex']
+  table = [line.split(' & ') for line in files['table.tex'].splitlines() if '&' in line]
+  assert [len(row) for row in table] == 4 * [5]
+  difference, half = (float(x) for x in table[2][3].replace('$', '').split('\\pm'))
+  low, high = map(float, rows[1][5].split(' to '))
+  assert difference == float(rows[1][4]) and half == pytest.approx((high - low) / 2, abs=1e-4)
+  names = [f'mlm_nsp-mlm-{kind}' for kind in ('final', 'curves', 'scores')]
+  for name in names:
+    content = [(tmp_path / 'report' / f'{name}.{x}').read_bytes()[:8] for x in ('pdf', 'png')]
+    assert content[0].startswith(b'%PDF') and content[1] == b'\x89PNG\r\n\x1a\n'
+    ElementTree.parse(tmp_path / 'report' / f'{name}.svg')
+
+
+def test_arms_that_were_evaluated_otherwise_stand_apart(tmp_path, no_pictures, capsys):
+  grid(tmp_path, {0.15: 4.0, 0.3: 3.9})
+  for seed in range(3):
+    workdir(
+      tmp_path / f'batch,seed={seed}',
+      [(500, 'eval', {'mlm': 2.0})],
+      f'--config.seed={seed}',
+      '--config.eval_masking.masked_lm_prob=0.05',
+    )
+    workdir(
+      tmp_path / f'words,seed={seed}',
+      [(500, 'eval', {'mlm': 1.0})],
+      f'--config.seed={seed}',
+      '--config.batch_size=64',
+    )
+    (tmp_path / f'words,seed={seed}' / 'vocab.txt').write_text('[PAD]\n')
+  text = made(tmp_path, '--baseline', 'masked_lm_prob=0.15')['report.md']
+  tables = re.findall(r'## mlm_nsp: mlm(?:, nats)? \((.*)\)\n', text)
+  assert len(tables) == 3 and 'evaluated otherwise stand in tables of their own, 3' in text
+  assert any('eval_masking.masked_lm_prob=0.05' in x for x in tables)
+  assert sum('vocabulary=none' in x for x in tables) == 2
+  printed = [re.split(' {2,}', line) for line in capsys.readouterr().out.splitlines()]
+  for name in tables:
+    assert all(row in printed for row in rows_of(text, f'({name})\n'))
+  first = rows_of(text, f'({tables[0]})\n')
+  assert [row[0] for row in first] == ['masked_lm_prob=0.15', 'masked_lm_prob=0.3']
+  for name in tables[1:]:
+    ((_, *_, difference, _, _, _),) = rows_of(text, f'({name})\n')
+    assert difference == '-'
+
+
+def test_labelled_data_that_was_changed_between_runs_sets_them_apart(tmp_path, no_pictures):
+  """By the fingerprint of the rows; those of another length differ, and are of the same data."""
+  spec = 'configs/finetune.py:runlocal'
+  for name, rows, field in (
+    ('a', 'x', 'seed=0'),
+    ('b', 'x', 'optimizer.beta1=0.8'),
+    ('c', 'z', 'data.seq_length=64'),
+  ):
+    lines = [(500, 'eval', {'classification_accuracy': 0.5})]
+    workdir(tmp_path / name, lines, f'--config.{field}', '--config.steps=500', spec=spec)
+    facts = {'data': {'eval': {'baselines': {}, 'fingerprint': rows}}}
+    (tmp_path / name / 'run.json').write_text(json.dumps(facts))
+  (panel,) = report.read(tmp_path).panels
+  assert len(panel.arms) == 3
+  (tmp_path / 'b' / 'run.json').write_text(json.dumps(facts).replace('z', 'y'))
+  panels = report.read(tmp_path).panels
+  assert {panel.evaluated_on for panel in panels} == {
+    'data.seq_length=64',
+    *(f'data.seq_length=128; rows of data.eval={x}' for x in 'xy'),
+  }
+
+
+def test_an_evaluation_goes_by_its_file_and_not_by_its_checksum(tmp_path):
+  for name in 'ab':
+    lines = [(500, 'eval', {'mlm': 2.0})]
+    workdir(tmp_path / name, lines, f'--config.data.eval={name}.txt')
+    facts = {'data': {'eval': {'baselines': {}, 'fingerprint': f'{name}{10**15}'}}}
+    (tmp_path / name / 'run.json').write_text(json.dumps(facts))
+  assert [x.evaluated_on for x in report.read(tmp_path).panels] == [
+    'data.eval=a.txt',
+    'data.eval=b.txt',
+  ]
+
+
+def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
+  grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=3)
+  runs = sorted(x for x in tmp_path.iterdir() if x.is_dir())
+  with (runs[0] / 'metrics.jsonl').open('a') as file:
+    file.write('{"step": 500, "spl')  # cut off
+  (runs[1] / 'config.json').write_text('{"objective": "mlm_nsp", "no_field": 1}')
+  (tmp_path / 'stray').mkdir()
+  (tmp_path / 'stray' / 'metrics.jsonl').write_text('')
+  (tmp_path / 'begun').mkdir()
+  for name in ('config.json', 'run.json'):
+    (tmp_path / 'begun' / name).write_text((runs[0] / name).read_text())
+  workdir(
+    tmp_path / 'masking.masked_lm_prob=0.3,seed=7',
+    [(100, 'eval', {'mlm': 9.0})],
+    '--config.masking.masked_lm_prob=0.3',
+    '--config.seed=7',
+  )
+  name = 'masking.masked_lm_prob=0.4,seed=0'
+  (tmp_path / 'logs').mkdir()
+  (tmp_path / 'logs' / f'{name}.json').write_text(json.dumps({'state': 'failed', 'error': 'why'}))
+  (tmp_path / 'sweep.json').write_text(
+    json.dumps({'baseline': 'x', 'runs': {name: {}, 'late': {}}})
+  )
+  with pytest.raises(SystemExit) as ended:
+    report.main([str(tmp_path), '--label', 'what=ever'])
+  assert ended.value.code == 1
+  text = (tmp_path / 'report' / 'report.md').read_text()
+  for said in (
+    'seed=0/metrics.jsonl: lines that are damaged are left out, 1; the first is line 5',
+    "seed=1 is left out: config has a field 'no_field'",
+    'stray has metrics.jsonl and no config.json',
+    'begun has written no metrics yet',
+    'seed=7: unfinished: at step 100 of 500',
+    f'{name} failed: why',
+    'planned and not run yet: late',
+    'no arm matches the baseline x; there are masked_lm_prob=0.15, masked_lm_prob=0.3',
+    '--label what=ever: no arm is called what',
+    'No arm is the baseline here',
+    'No interval and no test of fewer than 3 seeds: masked_lm_prob=0.15.',
+  ):
+    assert said in text, said
+  rows = rows_of(text, '## mlm_nsp: mlm, nats\n')
+  assert [row[1] for row in rows] == ['2', '3'] and rows[0][3] == '-'
+  with pytest.raises(SystemExit):
+    report.main([str(tmp_path / 'nothing')])
+  with pytest.raises(InputError, match='nothing is no folder'):
+    report_runs.read(tmp_path / 'nothing')
+
+
+def test_arms_that_beat_no_guess_are_no_result(tmp_path, no_pictures):
+  for name in ('good', 'bad'):
+    (tmp_path / name).mkdir()
+  good = made(grid(tmp_path / 'good', {0.15: 5.0, 0.3: 6.5}, seeds=3))  # 6.0 is to beat
+  bad = made(grid(tmp_path / 'bad', {0.15: 6.4, 0.3: 6.5}, seeds=3))
+  for name in ('report.md', 'report.html', 'table.tex'):
+    assert 'No arm beats a guess' in bad[name] and 'No arm beats a guess' not in good[name]
+
+
+def test_progress_is_that_of_checkpoints_and_unfinished_runs_have_no_scores(tmp_path, no_pictures):
+  grid(tmp_path, {0.15: 4.0}, seeds=2)
+  for seed, step in ((7, 100), (8, 500)):
+    run = tmp_path / f'masking.masked_lm_prob=0.15,seed={seed}'
+    workdir(run, [(100, 'eval', {'mlm': 9.0})], f'--config.seed={seed}')
+    (run / 'checkpoints' / str(step)).mkdir(parents=True)
+    (run / 'summary.json').write_text(json.dumps({'state': 'running'}))
+  files = made(tmp_path)
+  assert 'seed=8: unfinished: not evaluated at its end' in files['report.md']
+  rows = {row['seed']: row for row in csv.DictReader(io.StringIO(files['results.csv']))}
+  assert rows['7']['step'] == '100' and rows['8']['step'] == '500'
+  assert rows['7']['mlm'] == '' and float(rows['0']['mlm']) > 0
+
+
+def test_pictures_of_other_runs_go(tmp_path):
+  grid(tmp_path, {0.15: 4.0}, seeds=2)
+  folder = tmp_path / 'report'
+  folder.mkdir()
+  for name in ('classification-f1-final-0.png', 'qa-f1-lengths.svg', 'my-final-notes.txt'):
+    (folder / name).write_text('')
+  made(tmp_path)
+  assert (folder / 'my-final-notes.txt').exists() and (folder / 'mlm_nsp-mlm-final.png').exists()
+  assert not any(folder.glob('classification*')) and not any(folder.glob('qa*'))
+
+
+def test_labels_name_what_differs_and_nothing_else(tmp_path, no_pictures):
+  assert report_panels.shortened(['a.b=1,c.d=2', 'a.b=2,c.d=3']) == ['b=1, d=2', 'b=2, d=3']
+  assert report_panels.shortened(['x.b=1,y.b=2', '-']) == ['x.b=1, y.b=2', '-']
+  grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=2)
+  text = made(tmp_path, '--label', 'masked_lm_prob=0.3=30 %', '--title', 'Rates')['report.md']
+  assert text.startswith('# Rates\n')
+  rows = rows_of(text, '## mlm_nsp: mlm, nats\n')
+  assert [row[0] for row in rows] == ['masked_lm_prob=0.15', '30 %']
+
+
+@pytest.mark.parametrize(
+  'text',
+  [
+    '--config.masking.masked_lm_prob=0.30',
+    'masked_lm_prob=0.3',
+    'masking.masked_lm_prob=0.3',
+    '0.3',
+  ],
+)
+def test_an_arm_goes_by_its_field_in_full_in_short_or_its_value(tmp_path, text):
+  grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=1)
+  found = report.read(tmp_path, baseline=text, renamed=[f'{text}=30 %'])
+  assert [panel.baseline for panel in found.panels] == ['30 %'] and not found.remarks
+
+
+def test_the_baseline_is_the_first_row(tmp_path, no_pictures):
+  grid(tmp_path, {0.15: 4.0, 0.3: 3.9, 0.6: 3.8}, seeds=1)
+  for name in ('report.md', 'table.tex'):
+    text = made(tmp_path, '--baseline', '0.3')[name].replace('\\', '')
+    labels = re.findall(r'^(?:\| )?masked_lm_prob=([\d.]+) [|&]', text, re.M)
+    assert labels[:3] == ['0.3', '0.15', '0.6']
+
+
+def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path, no_pictures):
+  for arm in 'ab':
+    for seed in range(3):
+      workdir(
+        tmp_path / f'{arm},seed={seed}',
+        [(500, 'eval', {'mlm': 2.0})],
+        f'--config.seed={seed}',
+        f'--config.init_from=S/{arm},seed={seed}',
+      )
+  rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
+  assert [row[:2] for row in rows] == [['a', '3'], ['b', '3']]
+
+
+def test_a_label_renames_the_arm_of_every_objective(tmp_path, no_pictures):
+  for arm in 'ab':
+    for seed in range(2):
+      more = f'--config.seed={seed}', f'--config.init_from=S/{arm},seed={seed}'
+      workdir(tmp_path / f'{arm},seed={seed}', [(500, 'eval', {'mlm': 2.0})], *more)
+      (tmp_path / 'T').mkdir(exist_ok=True)
+      workdir(
+        tmp_path / 'T' / f'{arm},seed={seed}',
+        [(500, 'eval', {'classification_accuracy': 0.5})],
+        *more,
+        spec='configs/finetune.py:task=sst2',
+      )
+  text = made(tmp_path, '--label', 'a=A')['report.md']
+  for heading in ('mlm_nsp: mlm', 'classification: classification_accuracy'):
+    assert [row[0] for row in rows_of(text, f'## {heading}\n')] == ['A', 'b']
+  assert 'no arm is called' not in text
+
+
+def test_colours_survive_grey_print():
+  for count in range(2, 9):
+    grey = [np.dot(colour[:3], (0.299, 0.587, 0.114)) for colour in report_figures.colours(count)]
+    assert min(np.diff(grey)) > 0.07 and max(grey) < 0.77
+  assert len(report_figures.MARKERS) == 8 > 4 == len(report_figures.LINES)
+
+
+def test_no_legend_stands_under_an_empty_place(tmp_path):
+  grid(tmp_path, {0.15: 4.0}, seeds=1)
+  found = report.read(tmp_path)
+  figure = report_figures.gallery(found.panels[0])
+  figure.draw_without_rendering()
+  assert [axis.get_position().x1 > 0.9 for axis in figure.axes] == [False, True]
+  assert [len(report_figures.new(count, 1)[1]) for count in range(1, 8)] == list(range(1, 8))
+  length, short = {'tokens': '1-16', 'examples': 9, 'mlm': 4.0}, found.panels[0]
+  long = report.read(tmp_path).panels[0]
+  long.arms[0].runs[0]['by_length'] = [length]
+  heights = [
+    part.axes[-1].get_position().height
+    for part in report_figures.side_by_side([short, long]).subfigs
+  ]
+  assert heights[0] > 1.5 * heights[1]
+
+
+def test_points_of_a_curve(tmp_path):
+  grid(tmp_path, {0.15: 4.0}, seeds=3)
+  runs, _ = report_runs.read(tmp_path)
+  (first, last) = report_figures.points(runs[0], 'mlm')
+  assert (first['step'], first['tokens'], first['seconds'], first['flops']) == (250, 25e3, 50, 5e8)
+  found = report_figures.curve(runs, 'mlm', 'tokens')
+  assert [x for x, _, _ in found] == [25e3, 50e3]
+  finals = [report_runs.final(run, 'mlm') for run in runs]
+  assert found[1][1:] == (pytest.approx(statistics.mean(finals)), stats.interval(finals))
+  assert last['value'] == finals[0]

@@ -1,0 +1,619 @@
+"""The runs of a sweep: which there are, that each is trained once, and that they are the same runs
+as by hand."""
+
+import json
+import logging
+import os
+import re
+import runpy
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import jax
+import pytest
+from conftest import run_module, small_overrides
+
+from bert_jax import config as c
+from bert_jax.config import InputError
+from bert_jax.run import speed
+from bert_jax.tools.preflight.__main__ import objective_of
+from bert_jax.tools.sweep import __main__ as sweep
+from bert_jax.tools.sweep import arms as sweep_grid
+from bert_jax.tools.sweep import child as sweep_worker
+from bert_jax.tools.sweep import jobs as sweep_jobs
+from bert_jax.workdir import contents
+
+PRETRAIN = 'configs/pretrain.py:runlocal'
+
+
+def runs_of(vary, seeds=(0,), spec='f.py', **more):
+  arms, _ = sweep_grid.arms_of(spec, vary, **more)
+  return {run.folder: run for run in sweep_grid.runs_of(spec, arms, seeds)}
+
+
+@pytest.fixture(autouse=True)
+def files_without_sweep(monkeypatch):
+  """'f.py' is a config file that is not there and has no sweep()."""
+  real = sweep_grid.arms_of_file
+  monkeypatch.setattr(sweep_grid, 'arms_of_file', lambda x: {} if x[:4] == 'f.py' else real(x))
+
+
+def test_a_sweep_is_every_combination_in_a_folder_of_its_own():
+  found = runs_of(['optimizer.beta1=0.8,0.9', 'init_from=,a/b'], (0, 1))
+  assert list(found) == [
+    f'optimizer.beta1={beta},init_from={start},seed={seed}'
+    for beta in ('0.8', '0.9')
+    for start in ('none', 'a_b')
+    for seed in (0, 1)
+  ]
+  assert found['optimizer.beta1=0.9,init_from=a_b,seed=1'].fields == [
+    '--config.optimizer.beta1=0.9',
+    '--config.init_from=a/b',
+    '--config.seed=1',
+  ]
+  assert found['optimizer.beta1=0.8,init_from=none,seed=0'].fields[1] == '--config.init_from='
+  with pytest.raises(InputError, match="--vary 'seed' is not NAME=VALUE"):
+    runs_of(['seed'])
+
+
+def test_a_sweep_varies_arguments_of_the_config_file():
+  found = runs_of([':b=1,2', 'steps=3'], spec='f.py:a')
+  assert [tuple(run) for run in found.values()] == [
+    (
+      f'b={b},steps=3,seed=0',
+      f'b={b},steps=3',
+      f'f.py:a,b={b}',
+      ['--config.steps=3', '--config.seed=0'],
+    )
+    for b in '12'
+  ]
+  (run,) = runs_of([':size=4/256'], spec='configs/pretrain.py').values()
+  assert c.load(run.spec).model.hidden_size == 256
+  (run,) = runs_of([], spec='configs/pretrain.py').values()
+  assert c.load(run.spec) == c.load('configs/pretrain.py') and run.folder == 'seed=0'
+
+
+def test_fields_move_together_and_values_may_have_commas():
+  found = runs_of(['a=1,2;b=3,4', "c=(1,2),'x,y;z'"])
+  assert [run.fields[:3] for run in found.values()] == [
+    [f'--config.a={a}', f'--config.b={b}', f'--config.c={value}']
+    for a, b in ('13', '24')
+    for value in ('(1,2)', 'x,y;z')
+  ]
+  assert all(re.fullmatch(r'[\w.,=-]+', name) for name in found) and len(found) == 4
+  # As a field reads it.
+  (run, _) = runs_of(["optimizer.lr_multipliers=(('a', 2.0),),()"], spec=PRETRAIN).values()
+  assert c.load(run.spec, run.fields).optimizer.lr_multipliers == (('a', 2.0),)
+  for wrong, said in (
+    ('a=1,2;b=3', 'has 2 of a, 1 of b; give each as many values'),
+    ('a=(1,2', 'not closed'),
+    ('a=1)', 'not closed'),
+    ("a='1,2", 'not closed'),
+    ('a=x/y,x_y', 'two arms are called a=x_y'),
+  ):
+    with pytest.raises(InputError, match=re.escape(said)):
+      runs_of([wrong])
+
+
+def test_the_seed_stands_in_a_value():
+  found = runs_of(["init_from='S/a,seed={seed}'"], (3, 4))
+  assert [run.fields[0] for run in found.values()] == [
+    f'--config.init_from=S/a,seed={seed}' for seed in (3, 4)
+  ]
+  assert len({run.arm for run in found.values()}) == 1
+
+
+@pytest.mark.parametrize(
+  'text, seeds', [('3', (0, 1, 2)), ('5,6,9', (5, 6, 9)), ('7,', (7,)), ('5-7', (5, 6, 7))]
+)
+def test_seeds(text, seeds):
+  assert sweep_grid.seeds_of(text) == seeds
+
+
+@pytest.mark.parametrize('text', ['0', 'x', '1,1', '9-5', '', '-3', '1,a'])
+def test_seeds_that_are_none(text):
+  with pytest.raises(InputError, match='--seeds is'):
+    sweep_grid.seeds_of(text)
+
+
+def test_one_factor_at_a_time_around_a_baseline():
+  vary = ['optimizer.beta1=0.8,0.9', 'batch_size=16,32,64']  # 0.9 and 32 are the config's
+  arms, name = sweep_grid.arms_of(PRETRAIN, vary, '')
+  assert name == 'baseline' and arms == {
+    'baseline': {},
+    'optimizer.beta1=0.8': {'optimizer.beta1': '0.8'},
+    'batch_size=16': {'batch_size': '16'},
+    'batch_size=64': {'batch_size': '64'},
+  }
+  arms, _ = sweep_grid.arms_of(PRETRAIN, vary, 'batch_size=64;optimizer.beta1=0.8')
+  assert arms['baseline'] == {'batch_size': '64', 'optimizer.beta1': '0.8'}
+  assert list(arms) == ['baseline', 'optimizer.beta1=0.9', 'batch_size=16', 'batch_size=32']
+  assert arms['batch_size=16'] == {'batch_size': '16', 'optimizer.beta1': '0.8'}
+  for short in ('beta1=0.8', '0.80'):
+    arms, _ = sweep_grid.arms_of(PRETRAIN, vary, short)
+    assert arms['baseline'] == {'optimizer.beta1': '0.8'}
+  for wrong, said in (
+    ('batchsize=64', 'did you mean'),
+    ('batch_size=16,32', 'has several values'),
+    ('7', "--baseline '7' is not NAME=VALUE"),
+  ):
+    with pytest.raises(InputError, match=said):
+      sweep_grid.arms_of(PRETRAIN, vary, wrong)
+
+
+def test_arms_that_are_drawn_twice_are_counted(caplog):
+  arms, _ = sweep_grid.arms_of('f.py', ['a=1,2', 'b=1,2'], draws=20)
+  assert len(arms) == 4 and '16 of the arms that --random has drawn are equal' in caplog.text
+
+
+def test_a_name_is_as_short_as_a_folder_wants_it():
+  vary = [f'optimizer.a_field_with_a_long_name_{i}=1,2' for i in range(8)]
+  arms, _ = sweep_grid.arms_of('f.py', vary)
+  runs = sweep_grid.runs_of('f.py', arms, (12,))
+  assert len({run.folder for run in runs}) == 2**8
+  assert all(len(run.folder) < 240 and run.folder.endswith(',seed=12') for run in runs)
+
+
+def test_a_random_search_draws_the_same_arms_and_goes_on():
+  vary = [
+    'optimizer.learning_rate=log(1e-4,1e-2)',
+    'model.norm=layer_norm,rms_norm',
+    'seed2=integers(2,4)',
+    'd=uniform(0,0.5)',
+  ]
+  first, _ = sweep_grid.arms_of('f.py', vary, draws=20)
+  more, _ = sweep_grid.arms_of('f.py', vary, draws=200)
+  assert list(more.items())[:20] == list(first.items())
+  rates = sorted(float(arm['optimizer.learning_rate']) for arm in more.values())
+  assert 1e-4 <= rates[0] < 2e-4 and 5e-3 < rates[-1] <= 1e-2
+  assert 6e-4 < rates[len(rates) // 2] < 1.6e-3  # the middle of the logarithms
+  assert {arm['seed2'] for arm in more.values()} == {'2', '3', '4'}
+  assert {arm['model.norm'] for arm in more.values()} == {'layer_norm', 'rms_norm'}
+  assert sweep_grid.arms_of('f.py', vary, draws=20, draw_seed=1)[0] != first
+  with pytest.raises(InputError, match='is a range, for a random search; add --random'):
+    sweep_grid.arms_of('f.py', vary)
+  with pytest.raises(InputError, match='no range of numbers'):
+    sweep_grid.arms_of('f.py', ['a=log(0,1)'], draws=2)
+
+
+def test_a_config_file_has_arms_of_its_own(tmp_path):
+  path = tmp_path / 'mine.py'
+  pretrain = Path('configs/pretrain.py').absolute()
+  path.write_text(
+    f"import runpy\nget_config = runpy.run_path('{pretrain}')['get_config']\n"
+    "def sweep(arg):\n  return {'low': {'optimizer.beta1': 0.8}, 'high': {'optimizer.no_decay': "
+    "'a', 'optimizer.lr_multipliers': (('a', 2.0),)}}\n"
+  )
+  arms, baseline = sweep_grid.arms_of(str(path), ['steps=1,2'])
+  assert baseline == 'low,steps=1' and list(arms)[2:] == ['high,steps=1', 'high,steps=2']
+  runs = sweep_grid.runs_of(str(path), arms, (0,))
+  assert c.load(runs[-1].spec, runs[-1].fields).optimizer.lr_multipliers == (('a', 2.0),)
+  with pytest.raises(InputError, match='sweep.. of the config file has other arms'):
+    sweep_grid.arms_of(str(path), ['steps=1,2'], '')
+  twice = 'optimizer.beta1 is set by sweep.. of the config file and by --vary; .* --arms'
+  with pytest.raises(InputError, match=twice):
+    sweep_grid.arms_of(str(path), ['optimizer.beta1=0.7'])
+  arms, baseline = sweep_grid.arms_of(str(path), [], only="'high', low")
+  assert list(arms) == ['high', 'low'] and baseline == 'high'
+  with pytest.raises(InputError, match="--arms 'hi' is not an arm of sweep.. .* has low, high"):
+    sweep_grid.arms_of(str(path), [], only='low,hi')
+  path.write_text('def sweep(arg):\n  return [1]\n')
+  with pytest.raises(InputError, match=r'mine.py:1: sweep\(arg\) returns no'):
+    sweep_grid.arms_of(str(path), [])
+
+
+def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
+  """Each from the one of the same arm and seed, in the folder that it was trained in."""
+  root, spec = tmp_path / 'S', 'configs/finetune.py:runlocal'
+  before = ['--config', PRETRAIN, '--vary', 'masking.masked_lm_prob=0.15,0.3', '--seeds', '4,7']
+  args = sweep.parser().parse_args([*before, '--workdir', str(root)])
+  runs, name = sweep.planned(args, [])
+  sweep.plan_written(root, sweep.plan_of(root, runs, name, args))
+  there = tmp_path / 'T'
+  after = [
+    '--config',
+    spec,
+    '--workdir',
+    str(there),
+    '--from',
+    str(root),
+    '--seeds',
+    '4,7',
+    '--vary',
+    'steps=5,6;epochs=0,0',
+  ]
+  for folder, state in (('0.15,seed=4', 'finished'), ('0.15,seed=7', 'running')):
+    path = root / f'masking.masked_lm_prob={folder}'
+    (path / 'checkpoints' / '5').mkdir(parents=True)
+    (path / 'summary.json').write_text(json.dumps({'state': state, 'step': 5}))
+  unfinished = f'3 of the 4 runs to start from are not finished, the first of which is {path}; '
+  for more in ([], ['--dry-run']):
+    code, _, said = swept(capsys, *after, *more)
+    assert code == 2 and unfinished in said and not there.exists()
+  sweep.main([*after, '--print'])
+  said = capsys.readouterr()
+  commands = [shlex.split(line) for line in said.out.splitlines()]
+  assert unfinished in said.err
+  starts = {
+    words[words.index('--workdir') + 1]: next(
+      x for x in words if x.startswith('--config.init_from')
+    )
+    for words in commands
+  }
+  assert starts == {
+    f'{there}/{folder[: -len(seed)]}steps={steps},epochs=0,{seed}': (
+      f'--config.init_from={root}/{folder}'
+    )
+    for folder in (run.folder for run, _ in runs)
+    for seed in [folder.rpartition(',')[2]]
+    for steps in (5, 6)
+  }
+  planned = json.loads((there / 'sweep.json').read_text())['runs']
+  assert {f'{there}/{folder}' for folder in planned} == set(starts)
+  for baseline, only, expected in (
+    ('low', '', 'low,steps=5'),
+    ('', '', ''),
+    ('', 'low', 'low,steps=5'),
+  ):
+    plan = {'baseline': baseline, 'runs': {str(i): {'arm': x} for i, x in enumerate(('hi', 'low'))}}
+    (root / 'sweep.json').write_text(json.dumps(plan))
+    assert sweep_grid.arms_of(spec, ['steps=5,6'], before=str(root), only=only)[1] == expected
+  with pytest.raises(InputError, match='--from has other arms; drop one'):
+    sweep_grid.arms_of(spec, ['steps=5,6'], '', before=str(root))
+  for content in ('{"runs": 3}', '{}', '{'):
+    (root / 'sweep.json').write_text(content)
+    with pytest.raises(InputError, match='holds no sweep; give the --workdir of one'):
+      sweep_grid.arms_of(spec, [], before=str(root))
+  with pytest.raises(InputError, match='holds no sweep'):
+    sweep_grid.arms_of(spec, [], before=str(tmp_path / 'none'))
+
+
+@pytest.mark.parametrize('short', [',runlocal', ''])
+def test_every_ready_ablation_is_a_sweep(short):
+  """All arms load; arms of one that learns masked words alone are evaluated alike, except where
+  rows and vocabularies are what is varied."""
+  file = runpy.run_path('configs/ablations.py')
+  for name, (kind, _) in file['ABLATIONS'].items():
+    spec = f'configs/ablations.py:{name}{short}'
+    arms, baseline = sweep_grid.arms_of(spec, [])
+    runs = sweep_grid.runs_of(spec, arms, (0,))
+    loaded = [(run, c.load(run.spec, run.fields)) for run in runs]
+    assert len(loaded) > 1 and baseline == next(iter(arms))
+    assert len({c.fingerprint(config) for _, config in loaded}) == len(loaded), name
+    differ = sweep.other_evaluations(loaded)
+    apart = name in ('packing', 'vocabulary_size', 'vocabulary_kind', 'pairs')
+    assert bool([x for x in differ if x[:7] != 'corpus.' or x == 'corpus.rows']) == apart, differ
+    assert 'corpus.lengths' not in differ
+    if kind == 'words':
+      assert {config.loss.nsp_weight for _, config in loaded} == {0.0}
+  with pytest.raises(InputError, match='name one of the ablations masking_rate'):
+    c.load('configs/ablations.py:runlocal')
+
+
+def test_arms_go_by_their_fields_in_full_in_short_or_their_values(tmp_path):
+  spec = 'configs/ablations.py:masking_rate,runlocal'
+  arms, _ = sweep_grid.arms_of(spec, [], only='0.3,masked_lm_prob=.4,masking.masked_lm_prob=0.15')
+  assert list(arms) == [f'masked_lm_prob={x}' for x in (0.3, 0.4, 0.15)]
+  before = {f'a.b={b},c={c}': {'arm': f'a.b={b},c={c}'} for b in (1, 2) for c in (1, 3)}
+  (tmp_path / 'sweep.json').write_text(json.dumps({'runs': before}))
+  chosen = lambda only: list(sweep_grid.arms_of(spec, [], before=str(tmp_path), only=only)[0])
+  assert chosen("'b=1, c=3',b=2;c=1") == ['a.b=1,c=3', 'a.b=2,c=1']
+  with pytest.raises(InputError, match="--arms 'b=2' names 2 arms of --from, which has a.b=1,c=1"):
+    chosen('b=2')
+
+
+def test_arms_of_other_depths_have_as_many_parameters():
+  spec, counts = 'configs/ablations.py:depth_width,runlocal', []
+  for arm in sweep_grid.arms_of(spec, [])[0].values():
+    config = c.load(*sweep_grid.of_arm(spec, arm, '0'))
+    shapes = jax.eval_shape(objective_of(config).init, jax.random.key(0))
+    counts.append(sum(x.size for x in jax.tree.leaves(shapes)))
+  assert max(counts) < 1.08 * min(counts)  # widths are multiples of 8
+
+
+def test_budgets_make_arms_comparable():
+  args = [
+    '--config',
+    PRETRAIN,
+    '--workdir',
+    'S',
+    '--vary',
+    'batch_size=16,32;data.seq_length=64,32',
+  ]
+  args += ['--seeds', '1']
+  parse = lambda *more: sweep.planned(sweep.parser().parse_args([*args, *more]), [])[0]
+  assert [config.steps for _, config in parse('--tokens', '102400')] == [100, 100]
+  flops = [sweep.flops_of_step(config) * config.steps for _, config in parse('--flops', '1e12')]
+  assert flops == pytest.approx([1e12, 1e12], rel=0.02)
+  with pytest.raises(InputError, match='does not pay for a step'):
+    parse('--tokens', '100')
+
+
+def test_the_flops_of_a_run_are_those_of_the_model_that_it_starts_from(tmp_path):
+  spec, size = 'configs/finetune.py:runlocal', '--config.model.hidden_size=64'
+  contents.claim(tmp_path / 'W', c.load(PRETRAIN, [size]))
+  flops = [
+    sweep.flops_of_step(c.load(spec, [x])) for x in (size, f'--config.init_from={tmp_path}/W')
+  ]
+  assert flops[0] == flops[1]
+  words = f'--config {spec} --workdir S --seeds 1 --flops {7 * flops[0]}'.split()
+  ((_, config),), _ = sweep.planned(
+    sweep.parser().parse_args(words), [f'--config.init_from={tmp_path}/W']
+  )
+  assert config.steps == 7
+
+
+def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, caplog):
+  """Its arms are added, and the baseline stays unless --baseline names another."""
+  root = tmp_path / 'S'
+
+  def plan(*words):
+    args = sweep.parser().parse_args(['--config', PRETRAIN, '--workdir', str(root), *words])
+    runs, baseline = sweep.planned(args, [])
+    content = sweep.plan_of(root, runs, baseline, args)
+    sweep.plan_written(root, content)
+    return content
+
+  one = '--seeds', '1', '--vary'
+  assert plan(*one, 'batch_size=16', '--baseline', '')['baseline'] == 'baseline'
+  again = plan(*one, 'optimizer.beta1=0.8')
+  assert again['baseline'] == 'baseline' and len(again['runs']) == 3 and not caplog.text
+  (root / 'sweep.json').write_text(json.dumps(again | {'baseline': 'batch_size=16'}))
+  assert plan(*one, 'batch_size=8', '--baseline', '')['baseline'] == 'baseline'
+  assert 'S was batch_size=16 and is now baseline' in caplog.text
+  # An arm that was trained is not another one of the same name.
+  other = *one, 'batch_size=16', '--baseline', 'optimizer.beta1=0.7'
+  plan(*other)
+  plan(*one, 'batch_size=16', '--baseline', '')
+  (root / 'baseline,seed=0').mkdir()
+  (root / 'baseline,seed=0' / 'config.json').touch()
+  plan(*one, 'batch_size=16', '--baseline', 'steps=7;epochs=0')  # a run may have another length
+  with pytest.raises(InputError, match=r'with another config \(optimizer.beta1: 0.9 -> 0.7'):
+    plan(*other)
+
+
+@pytest.mark.parametrize(
+  'length, steps',
+  [
+    (['--config.steps=400'], '400'),
+    (['--config.steps=0', '--config.epochs=2.0'], '2 epochs'),
+  ],
+)
+def test_what_is_trained_already_is_no_time_left(length, steps, tmp_path, capsys, monkeypatch):
+  words = [
+    '--config',
+    PRETRAIN,
+    '--workdir',
+    str(tmp_path),
+    '--seeds',
+    '4',
+    '--jobs',
+    '2',
+    *length,
+    '--dry-run',
+  ]
+  names = [f'seed={seed}' for seed in range(4)]
+  for seed, saved in ((1, '100'), (1, '300'), (1, '350.damaged'), (3, '400')):
+    (tmp_path / f'seed={seed}' / 'checkpoints' / saved).mkdir(parents=True)
+    (tmp_path / f'seed={seed}' / 'summary.json').write_text('{"steps": 400}')
+  monkeypatch.setattr(sweep, 'times', lambda *_: (dict.fromkeys(names, 1000.0), 'known'))
+  real = sweep_jobs.state_of
+  monkeypatch.setattr(
+    sweep_jobs,
+    'state_of',
+    lambda root, job: {'state': 'done'} if job.run.folder == 'seed=3' else real(root, job),
+  )
+  sweep.main(words)
+  said = [re.split(' {2,}', line) for line in capsys.readouterr().out.splitlines()]
+  assert said[1:5] == [
+    ['seed=0', f'0 of {steps}', '17 min', '-'],
+    ['seed=1', '300 of 400', '4 min', 'begun'],
+    ['seed=2', f'0 of {steps}', '17 min', '-'],
+    ['seed=3', '400 of 400', '0 s', 'done'],
+  ]
+  assert said[5] == ['4 runs; time left: 19 min with --jobs 2 (known)']
+
+
+def small(corpus_file):
+  return [
+    *small_overrides(corpus_file),
+    '--config.steps=4',
+    '--config.eval.every=2',
+    '--config.checkpoint.every=2',
+    '--config.log.every=2',
+  ]
+
+
+def metrics_of(path):
+  """The lines of metrics.jsonl without what depends on the clock."""
+  clock = {*speed.MEASURED, 'steps'}
+  lines = map(json.loads, (path / 'metrics.jsonl').read_text().splitlines())
+  return [{k: v for k, v in line.items() if k not in clock} for line in lines]
+
+
+def swept(capsys, *command):
+  """(exit status, stdout, stderr) of a sweep, which this process leads: its runs have their own."""
+  code = 0
+  logging.getLogger('bert_jax').setLevel(logging.INFO)  # another command may have made it quiet
+  try:
+    sweep.main(list(command))
+  except SystemExit as end:
+    code = end.code
+  return code, *capsys.readouterr()
+
+
+def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
+  tmp_path, corpus_file, capsys
+):
+  root = tmp_path / 'S'
+  command = [
+    '--config',
+    PRETRAIN,
+    '--workdir',
+    str(root),
+    '--seeds',
+    '2',
+    '--vary',
+    'optimizer.learning_rate=1e-3,1e30',
+    *small(corpus_file),
+  ]
+  code, said, log = swept(capsys, *command, '--jobs', '2')
+  assert code == 2, log[-3000:]
+  names = [
+    f'optimizer.learning_rate={rate},seed={seed}' for rate in ('1e-3', '1e30') for seed in '01'
+  ]
+  ends = {name: json.loads((root / 'logs' / f'{name}.json').read_text()) for name in names}
+  assert [ends[name]['state'] for name in names] == ['done', 'done', 'failed', 'failed'], ends
+  assert '2 of 4 runs did not end' in log and 'so the run stops' in log
+  assert '4 of 4 ' in log and 'step 2/4' not in log  # quiet: in the logs of the runs
+  assert 'step 2/4' in (root / 'logs' / f'{names[0]}.txt').read_text()
+  assert 'mlm_nsp' in said
+  # The same run by hand, from the command that --print gives.
+  printed = swept(capsys, *command, '--print')[1].splitlines()
+  assert len(printed) == 4
+  environment, *words = shlex.split(printed[1])
+  assert environment == f'JAX_COMPILATION_CACHE_DIR={root}/.jax_cache' and words[0] == 'python'
+  words[words.index('--workdir') + 1] = str(tmp_path / 'alone')
+  cores = os.sched_getaffinity(0)  # of which a run has one: the last bits go with their number
+  os.sched_setaffinity(0, {min(cores)})
+  try:
+    run_module(*words[2:])
+  finally:
+    os.sched_setaffinity(0, cores)
+  assert metrics_of(tmp_path / 'alone') == metrics_of(root / names[1])
+  # Begun again it tries the failed ones alone.
+  before = (root / names[0] / 'metrics.jsonl').stat().st_mtime_ns
+  code, _, log = swept(capsys, *command, '--jobs', '2')
+  assert '2 of 4 runs are done already' in log and code == 2
+  assert (root / names[0] / 'metrics.jsonl').stat().st_mtime_ns == before
+  assert (root / 'logs' / f'{names[0]}.txt').read_text().count('====') == 1
+  _, said, _ = swept(capsys, *command, '--dry-run')
+  assert '4 runs; time left:' in said and 'as long as the runs that are done' in said
+  # Two seeds and two rates of learning, and one compiled program of each kind.
+  compiled = Counter(x.name.partition('-')[0] for x in (root / '.jax_cache').glob('jit_*-cache'))
+  of_runs = [compiled[f'jit_{name}'] for name in ('train_step', 'eval_step', 'make_state')]
+  assert of_runs[0] == 1 == max(of_runs), compiled
+
+
+def test_as_many_runs_as_processes_train_at_once_each_on_its_cores(tmp_path, monkeypatch):
+  together, cores, shares = threading.Barrier(2), set(range(5)), []
+
+  class Worker:
+    """Answers once another run trains, too."""
+
+    def __init__(self, number, count, answers):
+      self.answers, self.job, self.process = answers, None, subprocess.Popen(['true'])
+
+    def give(self, job, root):
+      self.job, self.started = job, time.monotonic()
+      threading.Thread(target=self.train).start()
+
+    def train(self):
+      try:
+        together.wait(20)
+        answer = {'error': '', 'code': 0}
+      except threading.BrokenBarrierError:
+        answer = {'error': 'alone', 'code': 1}
+      self.answers.put((self, answer | {'seconds': 1.0, 'metrics': {}}))
+
+    def end(self):
+      pass
+
+  monkeypatch.setattr(sweep_jobs, 'Worker', Worker)
+  runs = [sweep_grid.Run(f'seed={i}', '', 'f.py', []) for i in range(6)]
+  ended = sweep_jobs.run_all([sweep_jobs.Job(run, 'x', 'mlm') for run in runs], tmp_path, 2)
+  assert [x['state'] for x in ended.values()] == ['done'] * 6, ended
+  monkeypatch.setattr(os, 'sched_getaffinity', lambda _: cores)
+  monkeypatch.setattr(os, 'sched_setaffinity', lambda _, some: shares.append(set(some)))
+  for number in range(2):
+    sweep_worker.take_cores(number, 2)
+  assert shares == [{0, 2, 4}, {1, 3}]
+
+
+def test_a_run_waits_for_another_process_that_holds_its_workdir(tmp_path, monkeypatch):
+  given = []
+
+  class Worker:
+    """Finds the first run's workdir held once; the second run pauses itself."""
+
+    def __init__(self, number, count, answers):
+      self.answers, self.job, self.process = answers, None, subprocess.Popen(['true'])
+
+    def give(self, job, root):
+      self.job, self.started = job, time.monotonic()
+      given.append(job.run.folder)
+      held = given == ['a']
+      answer = {'error': '', 'code': 3 * (held or job.run.folder == 'b'), 'busy': held}
+      self.answers.put((self, answer | {'seconds': 1.0, 'metrics': {}}))
+
+    def end(self):
+      pass
+
+  monkeypatch.setattr(sweep_jobs, 'Worker', Worker)
+  monkeypatch.setattr(sweep_jobs, 'PAUSE', 0)
+  jobs = [sweep_jobs.Job(sweep_grid.Run(name, '', 'f.py', []), 'x', 'mlm') for name in 'ab']
+  ended = sweep_jobs.run_all(jobs, tmp_path, 1)
+  assert given == ['a', 'b', 'a']
+  assert [ended[name]['state'] for name in 'ab'] == ['done', 'stopped']
+
+
+def test_another_evaluation_is_another_run():
+  given = [c.load(PRETRAIN, [f'--config.eval.batches={n}']) for n in (4, 4, 5)]
+  first, same, other = map(sweep.whole, given)
+  assert first == same != other
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_goes_on_where_it_was(tmp_path, corpus_file):
+  root = tmp_path / 'S'
+  words = [
+    sys.executable,
+    '-m',
+    'bert_jax.tools.sweep',
+    '--config',
+    PRETRAIN,
+    '--workdir',
+    str(root),
+    '--seeds',
+    '3',
+    *small(corpus_file),
+    '--config.steps=300',
+  ]
+  process = subprocess.Popen(words, start_new_session=True)
+  first = root / 'seed=1' / 'metrics.jsonl'
+  while not (first.exists() and first.read_text().count('\n') > 5):
+    time.sleep(0.05)
+  os.kill(process.pid, signal.SIGKILL)
+  process.wait()
+  lines = first.read_text().count('\n')
+  assert (root / 'logs' / 'seed=0.json').exists() and not (root / 'logs' / 'seed=1.json').exists()
+  out = subprocess.run(words, capture_output=True, text=True)
+  assert out.returncode == 0, out.stderr[-2000:]
+  assert '1 of 3 runs are done already' in out.stderr
+  log = (root / 'logs' / 'seed=1.txt').read_text()
+  assert 'restored' in log or 'continu' in log, log[-2000:]
+  assert lines > 5 and len(metrics_of(root / 'seed=1')) == len(metrics_of(root / 'seed=0'))
+
+
+def test_the_expected_time_is_that_of_the_runs_that_are_done():
+  job = lambda arm, seed: sweep_jobs.Job(
+    sweep_grid.Run(f'{arm},seed={seed}', arm, '', []), 'x', 'mlm'
+  )
+  jobs = [job(arm, seed) for arm in 'ab' for seed in (0, 1)]
+  ended = {x.run.folder: {} for x in jobs} | {'a,seed=0': {'state': 'done', 'seconds': 10.0}}
+  assert sweep_jobs.expected(jobs, ended)['b,seed=1'] == 10.0
+  ended['b,seed=0'] = {'state': 'done', 'seconds': 30.0}
+  assert sweep_jobs.expected(jobs, ended) == {
+    'a,seed=0': 10.0,
+    'a,seed=1': 10.0,
+    'b,seed=0': 30.0,
+    'b,seed=1': 30.0,
+  }
+  assert sweep_jobs.Grid(jobs, ended).left([], jobs[1::2]) == 'ETA 40 s'
+  assert [sweep_jobs.duration(x) for x in (45, 720, 9000)] == ['45 s', '12 min', '2.5 h']

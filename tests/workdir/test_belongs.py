@@ -1,0 +1,558 @@
+"""What lies on the disk belongs together: whoever reads it names what was changed, and goes on with
+what is whole."""
+
+import contextlib
+import errno
+import json
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ROOT, small_pretrain
+from test_convert import exported
+
+from bert_jax import config as c
+from bert_jax import errors, evaluate, tokenizers
+from bert_jax import train as loop
+from bert_jax.corpus import prepared
+from bert_jax.errors import InputError, farewell
+from bert_jax.files import write_whole
+from bert_jax.tasks.pretraining import task as pretraining
+from bert_jax.text import files
+from bert_jax.tools import convert
+from bert_jax.tools.prepare import __main__ as prepare
+from bert_jax.train import train
+from bert_jax.workdir import checkpoint, contents, lock, trained
+
+OLD = Path(__file__).parents[1] / 'golden' / 'old_workdir'
+
+
+@pytest.fixture
+def workdir(pretrained, tmp_path):
+  """A copy of a finished run, which may be harmed."""
+  return shutil.copytree(pretrained[0], tmp_path / 'run')
+
+
+def readers(workdir, corpus_file, tmp_path):
+  """{what reads the weights of a run: a function that does}."""
+  own = f'--config.init_from={workdir}'
+  return {
+    'evaluate': lambda: evaluate.evaluate(workdir),
+    'load': lambda: trained.load(workdir),
+    'convert': lambda: convert.convert(str(workdir), f'hf:{tmp_path}/hf'),
+    'init_from': lambda: train(small_pretrain(corpus_file, own), tmp_path / 'new'),
+  }
+
+
+# ---- config and vocabulary -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('reader', ['evaluate', 'load', 'convert', 'init_from'])
+@pytest.mark.parametrize('harm', ['a line less', 'two lines swapped', 'case'])
+def test_another_vocabulary_is_named(workdir, corpus_file, tmp_path, reader, harm):
+  path = workdir / 'vocab.txt'
+  lines = path.read_text().splitlines()
+  if harm == 'a line less':
+    del lines[50]
+  elif harm == 'two lines swapped':
+    lines[50], lines[51] = lines[51], lines[50]
+  else:
+    beside = path.with_name('tokenizer_config.json')
+    beside.write_text(beside.read_text().replace('"do_lower_case": true', '"do_lower_case": false'))
+  path.write_text('\n'.join(lines) + '\n')
+  with pytest.raises(InputError) as caught:
+    readers(workdir, corpus_file, tmp_path)[reader]()
+  if (reader, harm) != ('init_from', 'a line less'):  # which sees that its size is another
+    assert 'is not the vocabulary that checkpoint 20 was trained with' in str(caught.value)
+
+
+@pytest.mark.parametrize('reader', ['evaluate', 'load', 'convert', 'init_from'])
+def test_an_edited_config_is_named(workdir, corpus_file, tmp_path, reader):
+  path = workdir / 'config.json'
+  path.write_text(path.read_text().replace('1e-12', '1e-02'))
+  with pytest.raises(InputError, match='config.json is not as the run wrote it.*--config.NAME'):
+    readers(workdir, corpus_file, tmp_path)[reader]()
+
+
+def test_an_edited_config_without_a_seal_is_not_the_checkpoints(tmp_path):
+  """A workdir of an older version: its checkpoints know the config."""
+  old = shutil.copytree(OLD, tmp_path / 'old')
+  path = old / 'config.json'
+  text = path.read_text()
+  path.write_text(text.replace('1e-12', '1e-02'))
+  assert path.read_text() != text
+  for read in (evaluate.evaluate, trained.load):
+    with pytest.raises(InputError, match='config.json is not the config that checkpoint 20 was'):
+      read(old)
+  path.write_text(text.replace('"batches": 0', '"batches": 3'))  # which changes no number
+  trained.load(old)
+
+
+def test_every_bit_of_a_config_counts(workdir):
+  path = workdir / 'config.json'
+  data, config = path.read_bytes(), contents.read_config(workdir)
+  for place in range(3, 8 * len(data), 41):
+    flipped = bytearray(data)
+    flipped[place // 8] ^= 1 << place % 8
+    path.write_bytes(flipped)
+    with contextlib.suppress(InputError):
+      assert c.to_json(contents.read_config(workdir)) == c.to_json(config)
+
+
+def test_a_damaged_config_is_written_anew_by_the_same_command(workdir, corpus_file):
+  whole = (workdir / 'config.json').read_text()
+  (workdir / 'config.json').write_text(whole[:-40])
+  with pytest.raises(InputError, match='config.json'):
+    train(small_pretrain(corpus_file), workdir)
+  (workdir / 'config.json').unlink()
+  train(small_pretrain(corpus_file), workdir)
+  assert (workdir / 'config.json').read_text() == whole
+
+
+def test_settings_of_one_command_are_no_edit(workdir):
+  evaluate.evaluate(workdir, ['--config.batch_size=4', '--config.model.layer_norm_eps=1e-6'])
+
+
+def test_a_converted_workdir_is_sealed_too(tmp_path):
+  _, folder = exported(tmp_path / 'hf')
+  convert.convert(str(folder), str(tmp_path / 'W'))
+  trained.load(tmp_path / 'W')
+  path = tmp_path / 'W' / 'vocab.txt'
+  lines = path.read_text().splitlines()
+  path.write_text('\n'.join(lines[:5] + lines[:4:-1]) + '\n')
+  with pytest.raises(InputError, match='is not the vocabulary that checkpoint 0 was trained with'):
+    trained.load(tmp_path / 'W')
+
+
+def test_converted_weights_are_evaluated_on_what_is_named(tmp_path, monkeypatch):
+  _, folder = exported(tmp_path / 'hf')
+  convert.convert(str(folder), str(tmp_path / 'W'))
+  monkeypatch.setattr(pretraining.loading.documentation, 'documents', None)  # would be read
+  with pytest.raises(InputError, match=r'converted weights and no data; .*--config.data.eval=FILE'):
+    evaluate.evaluate(tmp_path / 'W')
+  with pytest.raises(InputError, match=r'is a released model and no run; .*tools.convert --from'):
+    evaluate.evaluate(folder)
+
+
+def test_resume_from_of_another_model_names_the_field(pretrained, corpus_file, tmp_path):
+  config = small_pretrain(
+    corpus_file,
+    f'--config.resume_from={pretrained[0]}',
+    '--config.model.hidden_size=16',
+    '--config.steps=40',
+  )
+  with pytest.raises(InputError, match='resume_from is of another .*model.hidden_size: 32 -> 16'):
+    train(config, tmp_path / 'new')
+  assert not (tmp_path / 'new').exists()
+
+
+# ---- released models -----------------------------------------------------------------------------
+
+
+def test_a_changed_file_of_an_exported_folder_is_named(tmp_path):
+  _, folder = exported(tmp_path / 'hf')
+  (folder / 'README.md').write_text('a card of its own')
+  trained.load(folder)
+  for path in sorted(folder.rglob('*')):
+    if path.is_dir() or path.name in ('README.md', 'checksums.json'):
+      continue
+    data = path.read_bytes()
+    for place in (0, len(data) // 2, len(data) - 1):
+      flipped = bytearray(data)
+      flipped[place] ^= 1
+      path.write_bytes(flipped)
+      with pytest.raises(InputError) as caught:
+        trained.load(folder)
+      assert path.name in str(caught.value) or 'holds no run' in str(caught.value)
+    path.write_bytes(data)
+  (folder / 'tokenizer.json').unlink()
+  with pytest.raises(InputError, match='tokenizer.json is missing, by checksums.json'):
+    trained.load(folder)
+  (folder / 'checksums.json').unlink()
+  trained.load(folder)
+
+
+@pytest.mark.parametrize('swap', [True, False])
+def test_two_vocabularies_of_a_folder_are_the_same(tmp_path, swap):
+  _, folder = exported(tmp_path / 'hf')
+  (folder / 'checksums.json').unlink()  # as others release models
+  trained.load(folder)
+  path = folder / 'vocab.txt'
+  lines = path.read_text().splitlines()
+  if swap:
+    lines[8], lines[9] = lines[9], lines[8]
+  else:
+    lines.append('another')
+  path.write_text('\n'.join(lines) + '\n')
+  named = f"the id of '{lines[8]}' is 8 in the one and 9" if swap else "'another' is .* and none in"
+  with pytest.raises(InputError, match=rf'vocab.txt and .*tokenizer.json differ: .*{named}'):
+    tokenizers.load_folder(folder)
+
+
+# ---- checkpoints ---------------------------------------------------------------------------------
+
+
+def test_a_renamed_checkpoint_is_not_of_its_new_step(workdir, corpus_file, pretrained, caplog):
+  folder = workdir / 'checkpoints'
+  (folder / '20').rename(folder / '25')
+  with pytest.raises(InputError, match=r'25 .* is not of step 25 but of step 20, .*mv .*/25 .*/20'):
+    evaluate.evaluate(workdir, which='25')
+  assert trained.load(workdir).step == 10
+  state, _ = train(small_pretrain(corpus_file, '--config.steps=25'), workdir)
+  assert 'mv' in caplog.text and (workdir / 'renamed-checkpoint-25').is_dir()
+  assert int(state.step) == 25 and checkpoint.newest_meta(workdir)['step'] == 25
+  shutil.rmtree(folder / '20')
+  (folder / '25').rename(folder / '7')
+  with pytest.raises(InputError, match='is not of step 7 but of step 25'):
+    train(small_pretrain(corpus_file, '--config.steps=25'), workdir)
+  assert (folder / '7').is_dir()
+
+
+def test_the_best_is_read_whatever_became_of_others(corpus_file, tmp_path):
+  config = small_pretrain(
+    corpus_file,
+    '--config.checkpoint.every=5',
+    '--config.eval.every=5',
+    '--config.eval.batches=0',
+    '--config.checkpoint.keep_latest=4',
+    '--config.checkpoint.best_metric=mlm',
+  )
+  train(config, tmp_path / 'run')
+  best = checkpoint.newest_meta(tmp_path / 'run')['best']['step']
+  other = next(step for step in (5, 10, 15) if step != best)
+  folder = tmp_path / 'run' / 'checkpoints'
+  (folder / str(other) / 'meta' / 'metadata').write_bytes(b'\xff{')
+  assert trained.load(tmp_path / 'run', 'best').step == best
+  path = max((folder / str(best) / 'params').rglob('*'), key=lambda p: p.stat().st_size)
+  data = bytearray(path.read_bytes())
+  data[len(data) // 2] ^= 4
+  path.write_bytes(data)
+  with pytest.raises(InputError) as caught:
+    trained.load(tmp_path / 'run', 'best')
+  said = str(caught.value)
+  assert f'checkpoint {best} in' in said and 'is damaged' in said and 'no good' not in said
+  good = {5, 10, 15, 20} - {best, other}
+  assert f'at {", ".join(map(str, sorted(good)))} (' in said
+
+
+# ---- logs ----------------------------------------------------------------------------------------
+
+
+def test_damaged_logs_are_set_aside_and_the_run_goes_on(workdir, corpus_file, caplog):
+  log, facts = workdir / 'metrics.jsonl', workdir / 'run.json'
+  summary = workdir / 'summary.json'  # without it, the run has not ended
+  whole = log.read_bytes()
+  lines = whole.splitlines(keepends=True)
+  for n, damage in enumerate((b'\xff', b'', b'[1]', b'{"step": "five"}'), 1):
+    log.write_bytes(lines[0] + damage + b'\n' + b''.join(lines[2:]))
+    facts.write_bytes(b'{"commands": \xff')
+    summary.unlink()
+    train(small_pretrain(corpus_file), workdir)
+    assert log.read_bytes() == lines[0] + b''.join(lines[2:])
+    assert (workdir / f'metrics.jsonl.damaged-{n}').is_file()
+    assert (workdir / f'run.json.damaged-{n}').is_file()
+    assert json.loads(facts.read_text())['commands']
+  assert 'line 2: it is set aside as metrics.jsonl.damaged-1' in caplog.text
+  log.write_bytes(whole[:-5])  # cut by a kill
+  summary.unlink()
+  train(small_pretrain(corpus_file), workdir)
+  assert not (workdir / 'metrics.jsonl.damaged-5').exists()
+  assert log.read_bytes() == b''.join(lines[:-1])
+
+
+# ---- files that are there whole ------------------------------------------------------------------
+
+
+def test_many_write_the_same_file_at_once(tmp_path):
+  texts = [f'{n}' * 5000 for n in range(200)]
+  with ThreadPoolExecutor(16) as pool:
+    list(pool.map(lambda text: write_whole(tmp_path / 'file', text), texts))
+  assert (tmp_path / 'file').read_text() in texts
+  assert [path.name for path in tmp_path.iterdir()] == ['file']
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+  synced, path = [], tmp_path / 'file'
+  sync = lambda number: synced.append((os.fstat(number).st_ino, path.exists()))
+  monkeypatch.setattr(os, 'fsync', sync)
+  write_whole(path, 'text')
+  assert synced == [(path.stat().st_ino, False), (tmp_path.stat().st_ino, True)]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+  write_whole(tmp_path / 'file', 'old')
+  before = resource.getrlimit(resource.RLIMIT_FSIZE)
+  old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+  try:
+    with pytest.raises(OSError, match='File too large'):
+      write_whole(tmp_path / 'file', 'x' * 2000)
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, old)
+  assert [path.name for path in tmp_path.iterdir()] == ['file']
+  assert (tmp_path / 'file').read_text() == 'old'
+
+
+# ---- prepared corpora ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def corpus(corpus_file, pretrained, tmp_path_factory):
+  pytest.importorskip('tensorflow_datasets')
+  out = tmp_path_factory.mktemp('corpus') / 'D'
+  arguments = ['--input', str(corpus_file), '--vocab', str(pretrained[0]), '--out', str(out)]
+  prepare.run(prepare.parser().parse_args([*arguments, '--processes', '1']))
+  return out
+
+
+@pytest.mark.parametrize('sealed', [True, False])
+def test_every_bit_of_a_corpus_counts(corpus, tmp_path, sealed):
+  """Without a seal, as older versions wrote it, in what decides something."""
+  folder = shutil.copytree(corpus, tmp_path / 'D')
+  path, tokenizer = folder / 'corpus.json', tokenizers.load_folder(folder)
+  meta = json.loads(path.read_text())
+  if not sealed:
+    del meta['seal'], meta['blocks']
+    path.write_text(json.dumps(meta, indent=2) + '\n')
+  data = path.read_bytes()
+  assert prepared.load(folder, tokenizer).meta == meta
+  found = 0
+  for place in range(0, 8 * len(data), 1 if sealed else 3):
+    flipped = bytearray(data)
+    flipped[place // 8] ^= 1 << place % 8
+    path.write_bytes(flipped)
+    try:
+      other = prepared.read_meta(folder)
+      if not sealed:
+        other = prepared.load(folder, tokenizer).meta
+    except InputError:
+      found += 1
+      continue
+    if sealed:
+      assert other == meta
+    for name in meta.keys() - {'counts', 'kept', 'records'}:
+      assert other[name] == meta[name]
+  assert found > 0.3 * (8 * len(data) if sealed else 8 * len(data) / 3)
+
+
+# ---- names ---------------------------------------------------------------------------------------
+
+
+def test_a_hundred_languages_are_no_path(tmp_path):
+  names = [f'l{n}' for n in range(104)]
+  spec = ','.join(f'{name}={tmp_path}/{name}.txt' for name in names)
+  assert files.parts(spec) == [(name, f'{tmp_path}/{name}.txt') for name in names]
+  assert not prepared.is_prepared(spec)
+  with pytest.raises(InputError):
+    trained.load('x' * 5000)
+
+
+# ---- one run at a time ---------------------------------------------------------------------------
+
+
+def hold(workdir, pipe):
+  with lock.held(workdir):
+    pipe.send('held')
+    pipe.poll(60)  # until it may end
+
+
+@pytest.fixture
+def holder(tmp_path):
+  """(a process that trains in a workdir, as far as the lock can tell; a pipe: what is sent ends
+  it). A pipe, since an Event whose waiting process was killed would wait for it for ever."""
+  context = multiprocessing.get_context('spawn')
+  pipe, other = context.Pipe()
+  process = context.Process(target=hold, args=(tmp_path / 'run', other))
+  process.start()
+  other.close()
+  assert pipe.poll(60)
+  assert pipe.recv() == 'held'
+  yield process, pipe
+  pipe.close()  # ends the wait
+  process.join()
+
+
+def test_a_second_run_names_the_first(holder, tmp_path, corpus_file):
+  process, pipe = holder
+  with pytest.raises(InputError, match=rf'run is in use: process {process.pid} of host') as caught:
+    train(small_pretrain(corpus_file), tmp_path / 'run')
+  assert farewell(caught.value)[1] == 3  # may be tried again
+  pipe.send('end')
+  process.join()
+  assert not (tmp_path / 'run').exists()
+  with lock.held(tmp_path / 'run'):
+    pass
+
+
+def test_a_checkpoint_that_came_while_the_input_was_read_is_not_passed_over(
+  pretrained, corpus_file, tmp_path, monkeypatch
+):
+  @contextlib.contextmanager
+  def held(workdir):  # the run that held the lock has just ended
+    shutil.copytree(pretrained[0] / 'checkpoints', workdir / 'checkpoints')
+    yield
+
+  monkeypatch.setattr(lock, 'held', held)
+  with pytest.raises(lock.Busy, match='another run has trained in .*; start it again'):
+    train(small_pretrain(corpus_file), tmp_path / 'run')
+
+
+def test_a_killed_run_holds_nothing(holder, tmp_path):
+  process, _ = holder
+  os.kill(process.pid, signal.SIGKILL)
+  started = time.monotonic()
+  with lock.held(tmp_path / 'run'):
+    assert time.monotonic() - started < 5
+
+
+def test_a_lock_of_another_host_is_kept_while_it_counts(tmp_path, monkeypatch):
+  monkeypatch.setattr(lock, 'SECONDS_ELSEWHERE', 1.5)
+  path = tmp_path / 'run.lock'
+
+  def write(count):
+    path.write_text(json.dumps({'host': 'elsewhere', 'pid': 1, 'since': 'today', 'count': count}))
+
+  write(0)
+  timer = threading.Timer(0.5, write, (1,))
+  timer.start()
+  said = 'process 1 of host elsewhere since today'
+  with pytest.raises(InputError, match=said), lock.held(tmp_path):
+    pass
+  with lock.held(tmp_path):  # it stands still
+    assert json.loads(path.read_text())['pid'] == os.getpid()
+  assert not path.exists()
+
+
+@pytest.mark.parametrize('number', [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_disk_without_locks_is_trained_on_and_a_second_run_still_refused(
+  tmp_path, monkeypatch, caplog, number
+):
+  def flock(*_):
+    raise OSError(number, os.strerror(number))
+
+  monkeypatch.setattr(lock.fcntl, 'flock', flock)
+  monkeypatch.setattr(lock, 'BEAT_SECONDS', 0.1)
+  with lock.held(tmp_path):
+    (said,) = caplog.messages
+    assert 'run.lock: the file system has no locks; start one run at a time' in said
+    with pytest.raises(lock.Busy, match=f'process {os.getpid()}'):
+      lock.held(tmp_path).__enter__()
+  assert not (tmp_path / 'run.lock').exists()
+
+
+# ---- disks ---------------------------------------------------------------------------------------
+
+
+def test_a_workdir_that_cannot_be_written_is_refused_before_compiling(corpus_file, monkeypatch):
+  monkeypatch.setattr('bert_jax.run.setup.flops_of', None)  # is asked for after compiling
+  with pytest.raises(InputError, match='/proc/nowhere/run cannot be written'):
+    train(small_pretrain(corpus_file), '/proc/nowhere/run')
+
+
+def test_a_library_whose_reads_have_failed_prints_nothing():
+  program = """if True:
+    import asyncio
+    from bert_jax import errors
+
+    async def read(loop):
+      try:
+        await loop.create_future()
+      except BaseException:
+        raise OSError('a damaged block')
+
+    with errors.command_line():
+      loop = asyncio.new_event_loop()
+      task = read(loop)
+      task.send(None)
+      del task
+      loop.close()
+      loop.call_soon_threadsafe(print)
+    raise_it = type('X', (), {'__del__': lambda self: 1 / 0})()
+    del raise_it
+  """
+  out = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)
+  assert 'damaged' not in out.stderr and 'closed' not in out.stderr
+  assert 'ZeroDivisionError' in out.stderr and out.returncode == 0
+
+
+def test_what_may_pass_is_tried_again():
+  full, wrong = OSError(28, 'No space left on device'), PermissionError(13, 'Permission denied')
+  assert [farewell(errors.unwritten('W', error))[1] for error in (full, wrong)] == [3, 2]
+
+
+def test_a_workdir_that_is_removed_meanwhile_is_written_again(
+  corpus_file, pretrained, tmp_path, monkeypatch, caplog
+):
+  is_due = loop.is_due
+
+  def removing(run, number):
+    if number == 12:
+      shutil.rmtree(run.inputs.workdir)
+    return is_due(run, number)
+
+  monkeypatch.setattr(loop, 'is_due', removing)
+  _, results = train(small_pretrain(corpus_file), tmp_path / 'run')
+  assert 'run was removed while the run writes into it: its config and voc' in caplog.text
+  assert results == pretrained[2] == evaluate.evaluate(tmp_path / 'run')[0]
+  lines = (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()
+  assert [json.loads(line)['step'] for line in lines] == [15, 20, 20]
+
+
+# ---- length --------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_to_more_steps(workdir, corpus_file, tmp_path, caplog):
+  caplog.set_level('INFO', 'bert_jax')
+  longer = small_pretrain(corpus_file, '--config.steps=30')
+  state, _ = train(longer, workdir)
+  assert int(state.step) == 30
+  assert 'this run now has 30 steps, before 20: from here on its rate of learning' in caplog.text
+  assert contents.read_config(workdir).steps == 30
+  assert checkpoint.newest_meta(workdir)['config'] == c.fingerprint(longer)
+  for which in ('20', 'latest'):  # of both lengths
+    assert trained.load(workdir, which).step == (20 if which == '20' else 30)
+  with pytest.raises(InputError, match='has come to step 30 already; set steps'):
+    train(small_pretrain(corpus_file), workdir)
+  caplog.clear()
+  train(longer, workdir)
+  assert 'this run now has' not in caplog.text
+
+
+def test_a_constant_rate_does_not_mind_the_length(corpus_file, tmp_path, caplog):
+  caplog.set_level('INFO', 'bert_jax')
+  own = ['--config.optimizer.schedule=constant', '--config.optimizer.warmup=2']
+  train(small_pretrain(corpus_file, '--config.steps=10', *own), tmp_path / 'run')
+  state, results = train(small_pretrain(corpus_file, *own), tmp_path / 'run')
+  assert 'as if it had been so from the start' in caplog.text
+  whole, same = train(small_pretrain(corpus_file, *own), tmp_path / 'whole')
+  assert results == same
+  for name in ('encoder', 'mlm'):
+    a, b = (np.concatenate([x.ravel() for x in leaves(s.params[name])]) for s in (state, whole))
+    np.testing.assert_array_equal(a, b)
+
+
+def leaves(tree):
+  return [x for v in tree.values() for x in (leaves(v) if isinstance(v, dict) else [np.asarray(v)])]
+
+
+# ---- where code came from ------------------------------------------------------------------------
+
+
+def test_the_commit_goes_along_where_git_does_not(tmp_path):
+  shutil.copytree(ROOT / 'bert_jax', tmp_path / 'bert_jax')
+  (tmp_path / '.commit').write_text('abc1234+\n')
+  code = 'from bert_jax import provenance; print(provenance.commit())'
+  command = [sys.executable, '-c', code]
+  out = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+  assert out.stdout.strip() == 'abc1234+'

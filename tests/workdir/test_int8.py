@@ -1,0 +1,211 @@
+"""Weights in int8: how far they move, what a folder holds, and who reads it."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+from bench import __main__ as bench
+from conftest import small_pretrain
+from jax import export as jax_export
+from test_train import same_bits
+
+from bert_jax import models
+from bert_jax.config import InputError
+from bert_jax.evaluate import evaluate, folder_of
+from bert_jax.evaluate import main as evaluate_main
+from bert_jax.predict import Model, export
+from bert_jax.predict.__main__ import main as predict_main
+from bert_jax.run import setup
+from bert_jax.tools import convert
+from bert_jax.workdir import int8, trained
+
+TEXTS = ['the river meets the old stone .', 'the [MASK] crosses the road', 'near number 7 .']
+
+
+def some_params(width=384):
+  """Parameters with numbers of very different sizes, by channel."""
+  rng = np.random.default_rng(0)
+  draw = lambda *shape: (rng.standard_normal(shape) * 10.0 ** rng.uniform(-6, 3, shape[-1])).astype(
+    np.float32
+  )
+  kernel = draw(width, 4 * width)
+  kernel[:, 3] = 0
+  table = draw(width, 1000).T.copy()
+  return {
+    'encoder': {
+      'embeddings': {'word_embeddings': {'embedding': table}, 'LayerNorm': {'scale': draw(width)}},
+      'layer_0': {'kernel': kernel, 'bias': draw(4 * width)},
+    }
+  }
+
+
+def test_a_number_moves_by_half_a_scale_at_most_and_once():
+  params = some_params()
+  stored = int8.quantized(params)
+  name, table = 'encoder.layer_0.kernel', 'encoder.embeddings.word_embeddings.embedding'
+  assert stored[name + int8.SCALE].shape == (1, 4 * 384)  # of each column
+  assert stored[table + int8.SCALE].shape == (1000, 1)  # of each word
+  for place in (name, table):
+    whole, x = stored[place], int8.manifest.flat(params)[place]
+    scale = stored[place + int8.SCALE].astype(np.float64)
+    assert whole.dtype == np.int8 and whole.min() >= -127
+    error = np.abs(whole * scale - x)
+    assert (error <= scale / 2 * (1 + 1e-6)).all() and error.max() > 0
+    largest = np.abs(x).max(axis=1 if place == table else 0, keepdims=True)
+    used = largest > 0
+    assert (np.abs(whole).max(axis=1 if place == table else 0, keepdims=True)[used] == 127).all()
+    np.testing.assert_allclose(scale[used], (largest / 127)[used], rtol=2**-15)
+  again = int8.rounded(params)
+  same_bits(
+    again['encoder']['embeddings']['LayerNorm'], params['encoder']['embeddings']['LayerNorm']
+  )
+  same_bits(again['encoder']['layer_0']['bias'], params['encoder']['layer_0']['bias'])
+  assert not np.any(again['encoder']['layer_0']['kernel'][:, 3])
+  same_bits(int8.rounded(again), again)
+  twice = int8.quantized(again)
+  for name, x in stored.items():
+    np.testing.assert_array_equal(twice[name], x, name)
+
+
+def test_stacked_layers_have_scales_of_their_own():
+  params = {'encoder': {f'layer_{i}': some_params()['encoder']['layer_0'] for i in range(2)}}
+  params['encoder']['layer_1'] = jax.tree.map(lambda x: 3 * x, params['encoder']['layer_1'])
+  stacked = models.stack_layers(params)
+  same_bits(models.unstack_layers(int8.rounded(stacked)), int8.rounded(params))
+
+
+def test_a_model_as_wide_as_minilm_takes_half_the_bytes_of_float16_and_two_percent():
+  config = small_config('hidden_size=384', 'intermediate_size=1536', 'vocab_size=4000')
+  objective = setup.TASKS['mlm_nsp'].objective(config, Pieces)
+  params = jax.tree.map(
+    lambda x: np.ones(x.shape, np.float32), jax.eval_shape(objective.init, jax.random.key(0))
+  )
+  half = models.count_parameters(params)
+  stored = int8.quantized(params)
+  assert half < int8.size(stored) <= 1.02 * half
+  assert len(safetensors.numpy.save(stored)) <= 1.02 * half
+
+
+class Pieces:
+  vocab_size, special_ids, mask_id = 4000, (0, 1, 2, 3, 4), 4
+
+
+def small_config(*fields):
+  from bert_jax import config
+
+  fields = [f'--config.model.{x}' for x in fields]
+  return config.load('configs/pretrain.py:runlocal', fields)
+
+
+@pytest.fixture(scope='module')
+def folder(pretrained, tmp_path_factory):
+  """The folder in int8 of the small run."""
+  out = tmp_path_factory.mktemp('int8') / 'out'
+  convert.main(['--from', str(pretrained[0]), '--to', f'int8:{out}'])
+  return out
+
+
+def test_a_folder_is_read_again_to_the_same_bits_and_answers_as_its_run_in_int8(
+  pretrained, folder, capsys, tmp_path
+):
+  params, found = trained.load(pretrained[0]).params, trained.load(folder)
+  same_bits(jax.device_get(found.params), int8.rounded(params))
+  assert found.step == 20
+  mine, other = Model(pretrained[0], in_int8=True), Model(folder)
+  np.testing.assert_array_equal(mine.embed(TEXTS), other.embed(TEXTS))
+  whole = Model(pretrained[0]).embed(TEXTS)
+  difference = np.abs(mine.embed(TEXTS) - whole).max()
+  assert 0 < difference < 0.05
+  (tmp_path / 'in.txt').write_text('\n'.join(TEXTS) + '\n')
+  said = []
+  for model, more in ((pretrained[0], ['--int8']), (folder, []), (pretrained[0], [])):
+    given = ['--model', str(model), '--task', 'embed', '--input', str(tmp_path / 'in.txt'), *more]
+    predict_main(given)
+    said.append(capsys.readouterr().out)
+  assert said[0] == said[1] != said[2]
+
+
+def test_an_evaluation_says_what_int8_costs(pretrained, folder, tmp_path, capsys):
+  results, _ = evaluate(pretrained[0])
+  mine, number = evaluate(pretrained[0], in_int8=True)
+  assert number == 20 and mine != results
+  assert mine['mlm'] == pytest.approx(results['mlm'], abs=0.01)
+  assert evaluate(folder) == (mine, 20)
+  evaluate_main(['--workdir', str(pretrained[0]), '--int8'])
+  assert json.loads(capsys.readouterr().out)['mlm'] == pytest.approx(mine['mlm'], rel=1e-6)
+  assert folder_of('w', 'x', '20-int8').name == 'x-20-int8'
+  bench.main(['int8', '--model', str(pretrained[0]), '--sentences', '3', '--repeat', '1'])
+  first, second, _ = map(json.loads, capsys.readouterr().out.splitlines())
+  assert first['of float16'] == 2.0 and second['what'].startswith('bert_jax, int8')
+  assert 0.5 < second['of float16'] < 0.75 and second['MB'] < first['MB'] / 2
+  assert second['mlm'] == pytest.approx(mine['mlm'], abs=1e-5)
+
+
+def test_a_run_starts_from_a_folder_and_does_not_go_on_in_it(
+  corpus_file, pretrained, folder, tmp_path
+):
+  config = small_pretrain(corpus_file, f'--config.init_from={folder}')
+  inputs = setup.read_inputs(config, tmp_path / 'run')
+  shapes = jax.eval_shape(inputs.objective.init, jax.random.key(0))
+  weights, _ = setup.initialization.load_weights(
+    inputs.beginning, inputs.config, inputs.objective, inputs.mesh
+  )
+  assert jax.tree.structure(weights) == jax.tree.structure(shapes)
+  with pytest.raises(InputError, match='holds weights in int8 and no training to go on with'):
+    setup.read_inputs(small_pretrain(corpus_file), folder)
+
+
+def test_a_folder_goes_out_to_hugging_face_and_comes_back(folder, tmp_path):
+  convert.main(['--from', str(folder), '--to', f'hf:{tmp_path / "hf"}'])
+  assert convert.table_of(trained.load(tmp_path / 'hf')) == convert.table_of(trained.load(folder))
+
+
+def test_an_exported_program_reads_int8(pretrained, tmp_path):
+  model = Model(pretrained[0], in_int8=True)
+  export.write(model, 'embed', tmp_path / 'out')
+  weights = safetensors.numpy.load_file(tmp_path / 'out' / 'weights.safetensors')
+  kinds = {name: x.dtype for name, x in weights.items()}
+  assert kinds['encoder.layer_0.output.kernel'] == np.int8
+  program = jax_export.deserialize(bytearray((tmp_path / 'out' / 'model.stablehlo').read_bytes()))
+  ids = np.array([[*model.tokenizer.begin_ids, 9, 11, 3]], np.int32)
+  rows = ids, np.zeros_like(ids), np.ones_like(ids)
+  mine = program.call(weights, *rows)['embedding']
+  floats = Model(pretrained[0], in_int8=False)
+  export.write(floats, 'embed', tmp_path / 'floats')
+  program = jax_export.deserialize(
+    bytearray((tmp_path / 'floats' / 'model.stablehlo').read_bytes())
+  )
+  rounded = int8.floats(weights)
+  other = program.call(rounded, *rows)['embedding']
+  np.testing.assert_allclose(mine, other, atol=1e-6)
+
+
+def test_what_does_not_belong_together_is_refused(folder, tmp_path):
+  for name, sentence in (
+    ('weights.safetensors', 'is not as it was written, by int8.json; write the folder again'),
+    ('int8.json', 'is not as it was written'),
+    ('vocab.txt', 'is not the vocabulary that checkpoint 20 was trained'),
+  ):
+    out = shutil.copytree(folder, tmp_path / name)
+    data = bytearray((out / name).read_bytes())
+    if name == 'int8.json':
+      data = data.replace(b'"step": 20', b'"step": 21')
+    elif name == 'vocab.txt':
+      data = data.replace(b'river', b'rivex')
+    else:
+      data[-3] ^= 1
+    (out / name).write_bytes(data)
+    with pytest.raises(InputError, match=sentence):
+      trained.load(out)
+  with pytest.raises(InputError, match='is in int8 and has no checkpoint 7'):
+    trained.load(folder, '7')
+
+
+def test_weights_that_int8_is_not_for_are_refused():
+  with pytest.raises(InputError, match='for weights of two dimensions and this model has none'):
+    int8.quantized({'student': np.zeros(3), 'scale': np.ones(1)})
+  with pytest.raises(InputError, match='encoder.kernel has numbers that are not finite'):
+    int8.quantized({'encoder': {'kernel': np.float32([[1, np.nan]])}})

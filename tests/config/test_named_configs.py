@@ -1,0 +1,71 @@
+"""No default and no edit of a shared table changes a recipe in silence."""
+
+import pytest
+import recorder
+
+FILES = sorted(path.stem for path in recorder.GOLDEN.glob('*.txt'))
+
+
+def found_and_gone(golden, found):
+  """Lines for people: what differs of {arguments: {field: value}}, each difference once."""
+  seen = {}
+  for arguments, before in golden.items():
+    now = found[arguments]
+    for name in before | now:
+      if (change := (before.get(name, 'not there'), now.get(name, 'not there')))[0] != change[1]:
+        seen.setdefault((name, *change), []).append(arguments)
+  return [
+    f'{name}: {before} before, {now} now, in {len(specs)} configs such as {specs[0]!r}'
+    for (name, before, now), specs in seen.items()
+  ]
+
+
+@pytest.mark.parametrize('file', FILES)
+def test_every_named_config_is_as_it_was(file):
+  """If a difference is meant, write the texts anew, and read their diff before you commit it:
+
+  python tests/recorder.py --goldens
+  """
+  golden = recorder.golden_configs((recorder.GOLDEN / f'{file}.txt').read_text())
+  found = {x: recorder.named_config(recorder.HERE, f'{file}:{x}') for x in golden}
+  lines = found_and_gone(golden, found)
+  shown = '\n  '.join(lines[:20])
+  assert not lines, (
+    f'configs/{file}.py gives other configs than it did:\n  {shown}\n'
+    'If that was meant: python tests/recorder.py --goldens, and say in the commit what changed.'
+  )
+
+
+def test_each_config_is_written_by_what_differs_from_another():
+  first = {'a': '1', 'b': "'x=y'", 'c': '()'}
+  configs = {
+    'size=small': first,
+    'size=big': first | {'a': '2'},
+    'size=big,twice': first | {'a': '2', 'd': '3'},
+    'other': {'a': '1', 'b': "'z'"},
+  }
+  text = recorder.golden_text(configs)
+  assert text == (
+    ":size=small\na=1\nb='x=y'\nc=()\n\n"
+    ':size=big like size=small\na=2\n\n'
+    ':size=big,twice like size=big\nd=3\n\n'
+    ":other like size=small\nb='z'\n-c\n"
+  )
+  assert recorder.golden_configs(text) == configs
+  now = configs | {'other': {'a': '1', 'b': "'z'", 'c': '()'}, 'size=big': first | {'a': '3'}}
+  assert found_and_gone(configs, now) == [
+    "a: 2 before, 3 now, in 1 configs such as 'size=big'",
+    "c: not there before, () now, in 1 configs such as 'other'",
+  ]
+
+
+def test_a_record_says_what_differs():
+  before = {'a': '1', 'b': 'x\ny', 'c': 'f' * 150, 'gone': ''}
+  now = {'a': '2', 'b': 'x\nz', 'c': 'e' * 150, 'new': ''}
+  assert recorder.differences(before, before) == []
+  assert recorder.differences(before, now) == [
+    'gone: now gone', 'new: not there before', 'a: 1 before, 2 now', 'b: y before', 'b: z now',
+    'c: differs',
+  ]  # fmt: skip
+  (line,) = recorder.differences({'a': 'x\ny'}, {'a': 'y\nx'})
+  assert line == 'a: its lines stand in another order'

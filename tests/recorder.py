@@ -1,0 +1,610 @@
+"""Records the exact bytes of what this code computes, to compare before and after a change.
+
+    python tests/recorder.py --write before.json          # then change something
+    python tests/recorder.py --compare before.json        # says what differs, and exits with 1
+    python tests/recorder.py --root OTHER --write before.json runs configs
+
+Golden runs are compared with a tolerance of 1e-4 and prove no bit. This program writes the SHA-256
+of arrays and files, and short values as they are. Records of two machines differ by rounding; so
+--root records another checkout on this one, with the tests' helpers that are there. Named parts are
+recorded, by default all:
+
+runs       losses of each step, parameters and optimizer state at the end, the evaluation and the
+           fingerprints of every golden run (tests/test_golden_runs.py)
+answers    what the models of these runs answer, each prediction
+exports    every file of exported folders: heads of BERT, RoBERTa and DistilBERT, released families,
+           and the golden runs; and the weights as they are read again
+preflight  the JSON of a compiled step for TPUs, without figures of communication and of time
+configs    every field of every config that configs/ names
+
+    python tests/recorder.py --goldens    # writes tests/golden/configs, the same as text, anew
+"""
+
+import argparse
+import contextlib
+import hashlib
+import importlib
+import io
+import itertools
+import json
+import os
+import platform
+import re
+import runpy
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parents[1]
+GOLDEN = HERE / 'tests' / 'golden' / 'configs'
+LONGEST = 200  # characters of a value that is kept as it is; of a longer one the SHA-256
+
+
+# ---- named configs -------------------------------------------------------------------------------
+
+SIZES = [f'size={size}' for size in ('tiny', 'mini', 'small', 'medium', 'base', 'large')]
+ARCHITECTURES = """modern mosaic neo cramming albert fnet lstm conv bag tutorial roberta electra
+spanbert wwm ernie""".split()  # noqa: SIM905
+TASKS = """docs cola sst2 mrpc stsb qqp mnli qnli rte wnli xnli pawsx ocnli table ner conll2003 panx
+weibo pos squad squad2 tydiqa xquad cmrc race swag dream c3 copa xcopa gap wsc""".split()  # noqa: SIM905
+CHOICES = ('race', 'swag', 'dream', 'c3', 'copa', 'xcopa')  # which are always packed
+ABLATIONS = """masking_rate masking_policy corruption pairs lambda positions norm_placement norm
+activation feed_forward tying depth_width packing lengths dropout batch learning_rate
+vocabulary_size vocabulary_kind optimizer mixer objectives layer_decay new_layers""".split()  # noqa: SIM905
+
+
+def with_runlocal(*arguments: str) -> list[str]:
+  return [','.join(filter(None, (x, local))) for x in arguments for local in ('', 'runlocal')]
+
+
+# {config file: its documented arguments}.
+NAMED = {
+  'pretrain': [
+    *with_runlocal('', *SIZES, 'size=6/256', *(f'arch={arch}' for arch in ARCHITECTURES)),
+    *with_runlocal('continued', *(
+      f'arch={arch},continued' for arch in ('modern', 'albert', 'electra', 'fnet', 'roberta'))),
+    *with_runlocal(*(f'objective={kind}' for kind in (
+      'causal', 'masked', 'hybrid', 'diffusion', 'causal_then_masked'))),
+    'data=wikipedia', 'lang=zh', 'lang=multi', 'data=wikipedia,lang=zh',
+    'data=wikipedia,lang=multi', 'phase=128', 'phase=512', 'arch=electra,size=small',
+    'arch=ernie,lang=zh', 'arch=wwm,lang=zh',
+  ],
+  'finetune': [
+    *with_runlocal(*(f'task={task}' for task in TASKS)),
+    *(f'task={task},unpacked' for task in TASKS if task not in CHOICES),
+    *SIZES, *with_runlocal('size=minilm'),
+  ],
+  'quickstart': ['stage=pretrain', 'stage=finetune'],
+  'causal_lm': with_runlocal('size=gpt2', 'size=gpt1', 'size=modern'),
+  'transformer_xl': with_runlocal('size=base', 'size=large'),
+  'translate': [*with_runlocal('size=base', 'size=big', 'size=small', 'denoise'),
+                'pair=source-target', 'size=small,denoise'],
+  'contrastive': [
+    *with_runlocal(*(f'task={task}' for task in ('pairs', 'triples', 'stsb', 'squad', 'simcse'))),
+    *SIZES, 'size=minilm',
+  ],
+  'distill': [*with_runlocal('', 'task=sst2'), 'task=sst2,unpacked', 'task=ner', 'task=squad'],
+  'encoders': [f'arch={arch}' for arch in (
+    'bert', 'modern', 'modern-recipe', 'modern-flops', 'lstm', 'conv', 'bag', 'fnet')],
+  'ablations': [*with_runlocal(*ABLATIONS), 'masking_rate,size=large', 'layer_decay,task=sst2'],
+}  # fmt: skip
+
+
+def flat(config, prefix: str = '') -> dict[str, str]:
+  """{'model.hidden_size': '128', ...} of a ConfigDict."""
+  out = {}
+  for key, value in config.items():
+    if hasattr(value, 'items'):
+      out |= flat(value, f'{prefix}{key}.')
+    else:
+      out[prefix + key] = repr(value)
+  return out
+
+
+def named_config(root: Path, spec: str) -> dict[str, str]:
+  """{field: value} of a config, such as of 'pretrain:size=tiny'; arms of a sweep are fields too."""
+  from bert_jax.config import load
+
+  file, _, arguments = spec.partition(':')
+  path = root / 'configs' / f'{file}.py'
+  fields = flat(load(f'{path}:{arguments}'))
+  if sweep := runpy.run_path(str(path)).get('sweep'):
+    for i, (arm, own) in enumerate(sweep(arguments).items()):
+      fields[f'arm {i}'] = ' '.join([f'{arm}:', *(f'{name}={x!r}' for name, x in own.items())])
+  return dict(sorted(fields.items()))
+
+
+def text_of(fields: dict[str, str]) -> str:
+  return '\n'.join(f'{name}={value}' for name, value in fields.items())
+
+
+def golden_text(configs: dict[str, dict[str, str]]) -> str:
+  """A file of golden/configs. The first config has all its fields, and each other one those in
+  which it differs from the config that it is most like: `:size=tiny like size=base`, and below it a
+  line for each field, or -NAME for one that it has not."""
+  parts = []
+  for arguments, fields in configs.items():
+    earlier = itertools.islice(configs, len(parts))
+    options = [(name, changes(configs[name], fields)) for name in earlier]
+    like, lines = min(options, key=lambda option: len(option[1]), default=('', changes({}, fields)))
+    parts.append('\n'.join([f':{arguments} like {like}' if options else f':{arguments}', *lines]))
+  return '\n\n'.join(parts) + '\n'
+
+
+def changes(before: dict[str, str], fields: dict[str, str]) -> list[str]:
+  lines = [f'{name}={value}' for name, value in fields.items() if before.get(name) != value]
+  return lines + [f'-{name}' for name in before if name not in fields]
+
+
+def golden_configs(content: str) -> dict[str, dict[str, str]]:
+  """The inverse of golden_text."""
+  configs = {}
+  for part in content.rstrip('\n').split('\n\n'):
+    (head, *lines) = part.split('\n')
+    arguments, _, like = head.removeprefix(':').partition(' like ')
+    fields = dict(configs[like]) if ' like ' in head else {}
+    for line in lines:
+      name, given, value = line.partition('=')
+      if given:
+        fields[name] = value
+      else:
+        del fields[name.removeprefix('-')]
+    configs[arguments] = dict(sorted(fields.items()))
+  return configs
+
+
+def write_goldens() -> None:
+  GOLDEN.mkdir(exist_ok=True)
+  for file, specs in NAMED.items():
+    configs = {arguments: named_config(HERE, f'{file}:{arguments}') for arguments in specs}
+    (GOLDEN / f'{file}.txt').write_text(golden_text(configs))
+
+
+def record_configs(root: Path, folder: Path):
+  for file, specs in NAMED.items():
+    for arguments in specs:
+      yield f'{file}:{arguments}', text_of(named_config(root, f'{file}:{arguments}'))
+
+
+# ---- golden runs ---------------------------------------------------------------------------------
+
+TINY = {
+  'model.dtype': 'float32', 'model.scan_layers': False, 'optimizer.accumulation': 1,
+  'optimizer.warmup': 3.0, 'steps': 6,
+}  # fmt: skip
+# Further runs, of what no golden run has, by the same rules: {name: (config, what differs)}.
+MORE_RUNS = {
+  'translation': (
+    'translate.py:pair=first-second,size=small',
+    TINY | {'data.train': '{texts}/pairs.tsv', 'data.eval': '{texts}/pairs.tsv'},
+  ),
+  'denoising': (
+    'translate.py:denoise,size=small',
+    TINY | {'data.train': '{texts}/corpus.txt', 'data.examples_per_row': 1},
+  ),
+  'electra': (
+    'pretrain.py:arch=electra,size=tiny',
+    TINY | {'data.train': '{texts}/corpus.txt', 'model.embedding_size': 16, 'corpus.rows': 'full'},
+  ),
+  'spans and their boundaries, growing': (
+    'pretrain.py:arch=spanbert,size=tiny',
+    TINY | {
+      'data.train': '{texts}/corpus.txt', 'optimizer.accumulation': 4,
+      'optimizer.batch_warmup': 0.5, 'corpus.lengths': '16,32@0.5', 'steps': 10,
+    },
+  ),
+  'an albert, bfloat16': (
+    'pretrain.py:arch=albert,size=tiny',
+    TINY | {'data.train': '{texts}/corpus.txt', 'model.dtype': 'bfloat16'},
+  ),
+  'a modern one': (
+    'pretrain.py:arch=modern,size=tiny',
+    TINY | {'data.train': '{texts}/corpus.txt', 'optimizer.batch_warmup': 0.0},
+  ),
+  'a mixture': (
+    'pretrain.py:arch=fnet,size=tiny',
+    TINY | {'data.train': '{texts}/corpus.txt', 'model.embedding_size': 32},
+  ),
+}  # fmt: skip
+TIMES = ('tokens_per_s', 'steps_per_s', 'mfu', 'data_wait', 'time', 'seconds', '_s')
+
+
+def sha(data: bytes | str) -> str:
+  return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
+
+
+def arrays_of(tree, prefix: str):
+  """Yields (name, dtype, shape and SHA-256 of its bytes) of the arrays of a tree."""
+  import jax
+  import numpy as np
+
+  for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]:
+    x = np.asarray(jax.device_get(x))
+    yield f'{prefix}{jax.tree_util.keystr(path)}', f'{x.dtype}{list(x.shape)} {sha(x.tobytes())}'
+
+
+class Runs:
+  """The golden runs and those above, each trained when it is first asked for."""
+
+  def __init__(self, folder: Path):
+    self.golden = helper('test_golden_runs')
+    self.golden.RUNS.update(MORE_RUNS)
+    self.texts, self.folder, self.done = folder / 'texts', folder, {}
+    self.texts.mkdir()
+    self.golden.write_texts(self.texts)
+
+  def workdir(self, name: str) -> Path:
+    return self.folder / f'run {list(self.golden.RUNS).index(name)}'
+
+  def trained(self, name: str):
+    """(workdir, config, State, metrics of the evaluation) of a run that is finished."""
+    import jax
+
+    train, ends = importlib.import_module('bert_jax.train'), []
+    if name not in self.done:
+      original = train.train
+
+      def noting(config, *arguments, **named):
+        ends.append((config, *original(config, *arguments, **named)))
+        return ends[-1][1:]
+
+      train.train = noting
+      try:
+        self.golden.numbers(name, self.texts, self.workdir(name))
+      finally:
+        train.train = original
+      self.done[name] = ends[-1]
+      jax.clear_caches()
+    return self.workdir(name), *self.done[name]
+
+
+def record_runs(root: Path, folder: Path, runs: Runs | None = None):
+  runs = runs or Runs(folder)
+  fingerprint = inner('fingerprint', 'bert_jax.config', 'bert_jax.config.compare')
+  for name in runs.golden.RUNS:
+    workdir, config, state, results = runs.trained(name)
+    yield (
+      f'{name}: fingerprint of the config',
+      inner('fingerprint', 'bert_jax.config', 'bert_jax.config.compare')(config),
+    )
+    for line in map(json.loads, (workdir / 'metrics.jsonl').read_text().splitlines()):
+      where = f'{name}: {line.pop("split")} of step {line.pop("step")}'
+      for key, value in line.items():
+        if not key.endswith(TIMES):
+          yield f'{where}: {key}', value
+    for key, value in results.items():
+      yield f'{name}: the evaluation: {key}', value
+    yield from arrays_of(state.params, f'{name}: params')
+    yield from arrays_of(state.opt_state, f'{name}: opt_state')
+    (*_, newest) = sorted(workdir.glob('checkpoints/*/meta/metadata'), key=number_of)
+    meta = json.loads(newest.read_text())
+    for key in ('config', 'data', 'vocabulary', 'step', 'seen', 'best'):
+      yield f'{name}: checkpoint: {key}', meta.get(key)
+    facts = json.loads((workdir / 'run.json').read_text())
+    yield f'{name}: run.json: data', cleaned(json.dumps(facts.get('data'), sort_keys=True), folder)
+    for path in sorted(workdir.glob('*')):
+      if path.name.startswith(('vocab', 'tokenizer', 'merges', 'special')):
+        yield f'{name}: {path.name}', sha(path.read_bytes())
+
+
+def number_of(path: Path) -> int:
+  return int(path.parts[-3])
+
+
+# ---- answers -------------------------------------------------------------------------------------
+
+PLAIN = 'the river crosses the old bridge near market .\nshe carries a lamp\nborn\n'
+MASKED = 'the river [MASK] the old bridge .\nthe [MASK] garden meets a [MASK] boat .\n'
+TWO = 'the old river\ta new market .\nshe was born\tin winter near the door .\n'
+QUESTION = 'who was born in ?\tthe old river meets a boat and she was born in winter .\n'
+CHOICE = 'the river was old\twhat was the cause ?\tthe boat\tthe old lamp holds\n'
+GAP = (
+  '{"text": "the river meets garden and she was old", "pronoun": "she", "pronoun-offset": 27, '
+  '"a": "river", "a-offset": 4, "b": "garden", "b-offset": 16}\n'
+)
+CORPUS_TASKS = {
+  'fill-mask': (MASKED, []), 'perplexity': (PLAIN, []), 'embed': (PLAIN, []),
+  'generate': (PLAIN, ['--max-tokens', '5']), 'attention': (PLAIN, []),
+}  # fmt: skip
+DRAWN = ['--max-tokens', '6', '--temperature', '0.9', '--top-k', '20', '--seed', '3']
+# {run: {prediction: (lines, further arguments)}}
+ASKED = {
+  'nsp': CORPUS_TASKS | {'next-sentence': (TWO, []), 'generate by order': (
+    PLAIN, ['--max-tokens', '4', '--order', 'confidence'])},
+  'single, pre-LN': {'fill-mask': (MASKED, []), 'embed': (PLAIN, ['--pooling', 'cls']),
+                     'fill-mask in int8': (MASKED, ['--int8'])},
+  'causal, two languages': {
+    'generate': (PLAIN, ['--max-tokens', '8']), 'perplexity': (PLAIN, []),
+    'generate with beams': (
+      PLAIN, ['--max-tokens', '5', '--beams', '3', '--length-penalty', '0.8']),
+    'generate what is drawn': (PLAIN, DRAWN),
+  },
+  'causal, a memory': {'generate': (PLAIN, ['--max-tokens', '4']), 'perplexity': (PLAIN, [])},
+  'hybrid': {'generate': (PLAIN, ['--max-tokens', '4']), 'fill-mask': (MASKED, [])},
+  'causal, then diffusion': {'fill-mask': (MASKED, [])},
+  'labels of pairs': {'classify': (TWO, []), 'pair': (TWO, [])},
+  'a number': {'classify': (PLAIN, [])},
+  'several labels, unrolled': {'classify': (PLAIN, [])},
+  'tags': {'tag': (PLAIN, [])},
+  'answers': {'answer': (QUESTION, [])},
+  'choices': {'choose': (CHOICE, [])},
+  'vectors, two widths, in chunks': {
+    'embed': (PLAIN, []), 'search': (PLAIN, ['--index', '{corpus}'])},
+  'coreference': {'coreference': (GAP, [])},
+  'translation': {'translate': (PLAIN, []), 'translate with beams': (PLAIN, ['--beams', '3'])},
+  'electra': {'fill-mask': (MASKED, []), 'embed': (PLAIN, [])},
+  'a modern one': {'fill-mask': (MASKED, [])},
+}  # fmt: skip
+
+
+def record_answers(root: Path, folder: Path, runs: Runs | None = None):
+  runs = runs or Runs(folder)
+  for run, asked in ASKED.items():
+    workdir = runs.trained(run)[0]
+    for name, (lines, more) in asked.items():
+      more = [x.replace('{corpus}', str(runs.texts / 'corpus.txt')) for x in more]
+      task = name.split()[0]
+      arguments = ['--model', workdir, '--task', task, '--no-cache', *more]
+      out = command('bert_jax.predict', *arguments, stdin=lines)
+      for i, line in enumerate(out.splitlines()):
+        yield f'{run}: {name}: line {i + 1}', cleaned(line, folder)
+
+
+# ---- exported folders ----------------------------------------------------------------------------
+
+
+def record_exports(root: Path, folder: Path, runs: Runs | None = None):
+  export = helper('test_export')
+  write = inner('export_run', 'bert_jax.tools.convert')
+  for types, head in itertools.product(export.TYPES, export.HEADS):
+    name = f'{head} with {types} token types'
+    write(folder / name, export.made(head, type_vocab_size=types), {})
+    yield from files_of(folder / name, name, folder)
+  for head in export.ROBERTAS:
+    name, place = f'{head} of a RoBERTa', folder / f'vocabulary of {head}'
+    place.mkdir()
+    write(folder / name, export.roberta(place, head, 0), {})
+    yield from files_of(folder / name, name, folder)
+  for module in ('test_released_families', 'test_released_decoders'):
+    released = helper(module)
+    recorded = released.recorded_of(released.hf)
+    for case in released.hf.CASES:
+      theirs, run, out = (folder / f'{case} {kind}' for kind in ('theirs', 'run', 'exported'))
+      released.folder_of(theirs, recorded, case)
+      command('bert_jax.tools.convert', '--from', theirs, '--to', run)
+      yield f'{case}: config.json of the run', cleaned((run / 'config.json').read_text(), folder)
+      yield from loaded(run, f'{case}: read')
+      if case != 'openai-gpt':  # which is not written
+        command('bert_jax.tools.convert', '--from', run, '--to', f'hf:{out}')
+        yield from files_of(out, case, folder)
+  runs = runs or Runs(folder)
+  for name in ASKED:
+    if name != 'causal, a memory':  # which nobody else has
+      out = folder / f'exported {name}'
+      more = ['--generator'] if name == 'electra' else []
+      workdir = runs.trained(name)[0]
+      said = command('bert_jax.tools.convert', '--from', workdir, '--to', f'hf:{out}', *more)
+      yield f'run {name}: said', cleaned(said, folder)
+      yield from files_of(out, f'run {name}', folder)
+
+
+def files_of(out: Path, name: str, folder: Path):
+  """Yields an entry a file of an exported folder, and of the weights as they are read again."""
+  for path in sorted(out.rglob('*')):
+    if path.is_file():
+      content = path.read_bytes()
+      if path.suffix in ('.md', '.json'):
+        content = cleaned(content.decode(), folder).encode()
+      yield f'{name}: {path.relative_to(out)}', sha(content)
+  yield from loaded(out, f'{name}: read again')
+
+
+def loaded(source: Path, name: str):
+  """Yields one entry for the weights of a model, and those that say what it is."""
+  load = inner('load', 'bert_jax.workdir.trained', 'bert_jax.trained')
+  model = load(source)
+  yield f'{name}: weights', sha(json.dumps(list(arrays_of(model.params, ''))))
+  yield f'{name}: config', sha(json.dumps(flat(model.config), sort_keys=True))
+  yield f'{name}: vocabulary', model.tokenizer.fingerprint
+
+
+# ---- preflight -----------------------------------------------------------------------------------
+
+LESS = ['--config.model.num_hidden_layers=2', '--config.batch_size=32']
+# {name: arguments of tools.preflight}, each compiled for the TPUs named.
+COMPILED = {
+  'tiny, a chip': ['--config', 'configs/pretrain.py:size=tiny', '--topology', 'v5e:1x1', *LESS],
+  'tiny, sharded': [
+    '--config', 'configs/pretrain.py:size=tiny', '--topology', 'v5e:2x2', '--config.mesh.fsdp=2',
+    '--config.mesh.data=2', '--config.optimizer.accumulation=2', *LESS],
+  'causal, tensor': [
+    '--config', 'configs/causal_lm.py:runlocal', '--topology', 'v4:2x2x1',
+    '--config.mesh.tensor=2', *LESS],
+  'modern': [
+    '--config', 'configs/pretrain.py:arch=modern,size=tiny', '--topology', 'v5e:2x2', *LESS,
+    '--config.optimizer.accumulation=2', '--config.optimizer.batch_warmup=0'],
+  'a task': [
+    '--config', 'configs/finetune.py:task=squad,size=tiny', '--topology', 'v5e:1x1', *LESS],
+}  # fmt: skip
+# What is said of links and communication, and what is measured or depends on the cache.
+LEFT_OUT = re.compile(
+  'compile_s|cached|transfer|communicat|collective|links|beside|step_time|step_s|seconds|bytes_sent'
+  '|estimates|dollars|cost|hours|price'
+)
+
+
+def record_preflight(root: Path, folder: Path):
+  try:
+    importlib.import_module('libtpu')
+  except ImportError:
+    print('preflight: left out, since libtpu is not installed', file=sys.stderr)
+    return
+  for name, arguments in COMPILED.items():
+    report = json.loads(command('bert_jax.tools.preflight', *arguments, '--json'))
+    for key, value in leaves(report):
+      if not LEFT_OUT.search(key):
+        yield f'{name}: {key}', value
+
+
+def leaves(value, name: str = ''):
+  if isinstance(value, dict):
+    for key, inner_value in value.items():
+      yield from leaves(inner_value, f'{name}.{key}' if name else key)
+  else:
+    yield name, value
+
+
+# ---- what all parts use --------------------------------------------------------------------------
+
+PARTS = {
+  'configs': record_configs, 'runs': record_runs, 'answers': record_answers,
+  'exports': record_exports, 'preflight': record_preflight,
+}  # fmt: skip
+SHARING = ('runs', 'answers', 'exports')  # which begin with the same runs
+
+
+def helper(name: str):
+  """A module of the tests of the recorded checkout, wherever it stands there."""
+  return importlib.import_module(name)
+
+
+def inner(name: str, *modules: str):
+  """A function by its name, of the first of these modules that has it."""
+  for module in modules:
+    try:
+      return getattr(importlib.import_module(module), name)
+    except (ModuleNotFoundError, AttributeError):
+      pass
+  raise SystemExit(f'{name} is in none of {", ".join(modules)}; name its module here.')
+
+
+def command(module: str, *arguments, stdin: str = '') -> str:
+  """What `python -m MODULE ARGUMENTS` prints, run in this process, which has imported JAX."""
+  import signal
+
+  kept = sys.argv, sys.stdin, {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+  sys.argv, out = [module, *map(str, arguments)], io.StringIO()
+  sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding='utf-8')
+  try:
+    with contextlib.redirect_stdout(out):
+      runpy.run_module(module, run_name='__main__', alter_sys=False)
+  except SystemExit as end:
+    if end.code:
+      raise RuntimeError(f'{" ".join(sys.argv)} has ended with {end.code}') from end
+  finally:
+    sys.argv, sys.stdin = kept[:2]
+    for number, handler in kept[2].items():
+      signal.signal(number, handler)
+  return out.getvalue()
+
+
+def cleaned(text: str, folder: Path) -> str:
+  """A text without what differs between two checkouts: folders, commits and times."""
+  text = text.replace(str(folder), 'FOLDER').replace(os.getcwd(), 'ROOT')
+  text = re.sub(r'\b[0-9a-f]{40}\b\+?', 'COMMIT', text)
+  text = re.sub(r'\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d', 'TIME', text)
+  return re.sub(r'(?<=["`\s])(?:/\S*?)?recorder(?:\.py)?(?=["`\s])', 'PROGRAM', text)
+
+
+def kept(value) -> str:
+  """A value as it is recorded: as text, or its SHA-256 if that is long and of one line."""
+  text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+  return text if len(text) <= LONGEST or '\n' in text else sha(text)
+
+
+def record(root: Path, parts: list[str]) -> dict:
+  """{'about': the machine, part: {entry: value}}."""
+  os.chdir(root)
+  rooms = {path.parent for path in (root / 'tests').rglob('*.py')}  # whose modules share theirs
+  sys.path[0:1] = [str(root), *sorted(map(str, rooms))]
+  helper('conftest')  # the environment of the tests, before JAX is imported
+  import jax
+
+  out = {'about': about(jax)}
+  with tempfile.TemporaryDirectory(prefix='recorder-') as folder:
+    folder = Path(folder).resolve()
+    runs = Runs(folder) if set(parts) & set(SHARING) else None
+    for part in parts:
+      begin, place = time.process_time(), folder / part
+      place.mkdir()
+      more = [runs] if part in SHARING else []
+      entries = PARTS[part](root, place, *more)
+      out[part] = {name: cleaned(kept(value), folder) for name, value in entries}
+      seconds = time.process_time() - begin
+      print(f'{part}: {len(out[part])} entries, {seconds:.0f} CPU seconds', file=sys.stderr)
+  return out
+
+
+def about(jax) -> dict[str, str]:
+  """What must be equal for two records to be compared bit by bit."""
+  cpu = Path('/proc/cpuinfo')
+  names = re.findall(r'^model name\s*: (.*)', cpu.read_text(), re.M) if cpu.exists() else []
+  return {
+    'jax': jax.__version__, 'python': platform.python_version(),
+    'cpu': (names or [platform.processor()])[0], 'XLA_FLAGS': os.environ.get('XLA_FLAGS', ''),
+    'cores': str(len(os.sched_getaffinity(0))),
+  }  # fmt: skip
+
+
+def differences(before: dict[str, str], now: dict[str, str]) -> list[str]:
+  """A line for each entry that is not as before; of texts of several lines, for each line."""
+  lines = [f'{name}: now gone' for name in before if name not in now]
+  lines += [f'{name}: not there before' for name in now if name not in before]
+  for name, old in before.items():
+    new = now.get(name, old)
+    if old == new:
+      continue
+    if '\n' in old + new:
+      a, b = old.splitlines(), new.splitlines()
+      lines += [f'{name}: {line} before' for line in a if line not in b]
+      lines += [f'{name}: {line} now' for line in b if line not in a]
+      lines += [] if set(a) ^ set(b) else [f'{name}: its lines stand in another order']
+    elif len(old) + len(new) < LONGEST:
+      lines.append(f'{name}: {old} before, {new} now')
+    else:
+      lines.append(f'{name}: differs')
+  return lines
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument('--root', type=Path, default=HERE, help='the checkout that is recorded')
+  parser.add_argument('--write', type=Path, metavar='FILE', help='write the record, or add parts')
+  parser.add_argument('--compare', type=Path, metavar='FILE', help='say what is not as in a record')
+  parser.add_argument('--goldens', action='store_true', help='write tests/golden/configs anew')
+  parser.add_argument('parts', nargs='*', metavar='PART', help=f'of {", ".join(PARTS)}; all')
+  args = parser.parse_args()
+  if unknown := [part for part in args.parts if part not in PARTS]:
+    parser.error(f'{unknown[0]} is no part; there are {", ".join(PARTS)}')
+  if not (args.write or args.compare or args.goldens):
+    parser.error('say --write FILE, --compare FILE or --goldens')
+  files = [path.resolve() if path else None for path in (args.write, args.compare)]
+  if args.goldens:
+    sys.path[0:1] = [str(HERE)]
+    os.chdir(HERE)
+    write_goldens()
+    if not any(files):
+      return
+  write, compare = files
+  golden = json.loads(compare.read_text()) if compare else {}
+  parts = args.parts or [part for part in PARTS if part in golden or not golden]
+  found = record(args.root.resolve(), parts)
+  if write:
+    old = json.loads(write.read_text()) if write.exists() else {}
+    write.parent.mkdir(parents=True, exist_ok=True)
+    write.write_text(json.dumps(old | found, indent=1) + '\n')
+  if not compare:
+    return
+  for line in differences(golden['about'], found['about']):
+    print(f'about: {line}; bits may differ for that alone')
+  lines = [f'{part}: {line}' for part in parts for line in differences(golden[part], found[part])]
+  print('\n'.join(lines))
+  print(f'{len(lines)} differences in {sum(len(golden[part]) for part in parts)} entries')
+  raise SystemExit(bool(lines))
+
+
+if __name__ == '__main__':
+  main()

@@ -13,13 +13,16 @@ class Field(NamedTuple):
   a config file states them all or begins with these (`config.defaults`), as the configs of released
   models do. past: for a field that was added later, the value that the runs before it had in
   effect, and every BERT; a config.json without it, of a run or a model, is read as if it said so,
-  and such a run keeps its fingerprint. NO_PAST: every run's config.json has the field."""
+  and such a run keeps its fingerprint. NO_PAST: every run's config.json has the field. by_step: its
+  value may change during a run (timeline.py): it is a text such as token,phrase@1000, and `allowed`
+  is of each part, choices or bounds of whole numbers."""
 
   type: type
   allowed: Any
   meaning: str
   default: Any
   past: Any = NO_PAST
+  by_step: bool = False
 
 
 def pairs_with_positive_numbers(value):

@@ -2,7 +2,7 @@
 
 from bert_jax.models import recurrence
 from bert_jax.models.attention import Unsupported
-from bert_jax.models.common import ModelConfig, share_of_heads
+from bert_jax.models.config import ModelConfig, share_of_heads
 from bert_jax.models.encoder import Encoder, encoder_flops, init_encoder, tower_flops, unsupported
 from bert_jax.models.heads import (
   Classifier,

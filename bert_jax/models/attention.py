@@ -11,7 +11,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.models import bands, common
+from bert_jax.models import bands, layers
+from bert_jax.models.config import ModelConfig
 from bert_jax.models.dropout import drop
 from bert_jax.models.positions import POSITIONS
 from bert_jax.models.tokens import Pattern, Tokens, sees
@@ -205,7 +206,7 @@ class Attention(nn.Module):
   Where the collection `cache` is mutable, x holds the next tokens of sequences, and sees the keys
   and values of the tokens before, which stand there (see decoding.py)."""
 
-  config: common.ModelConfig
+  config: ModelConfig
   deterministic: bool
 
   @nn.compact
@@ -226,10 +227,10 @@ class Attention(nn.Module):
     of_queries, of_keys = (cut.queries, cut.keys) if cut else (lambda x: x,) * 2
 
     def heads(name, y_BTD):
-      y_BTD = common.dense(config, config.hidden_size, name, config.attention_bias)(y_BTD)
+      y_BTD = layers.dense(config, config.hidden_size, name, config.attention_bias)(y_BTD)
       return y_BTD.reshape(*y_BTD.shape[:2], config.num_attention_heads, config.head_size)
 
-    caches = common.caches(self)
+    caches = layers.caches(self)
     queries_BTD = of_queries(x_BTD)
     q_BTHd = heads('query', queries_BTD)
     if caches and self.has_variable('cache', 'context_key'):  # a context stays as it is
@@ -278,7 +279,7 @@ class Attention(nn.Module):
     rest = pattern, self.make_rng('dropout') if rate else None
     attention = cut.attention(whole, pattern) if cut else whole
     out_BTHd = attention(q_BTHd, k_BTHd, v_BTHd, rest)
-    output = common.dense(config, config.hidden_size, 'output', config.attention_bias, last=True)
+    output = layers.dense(config, config.hidden_size, 'output', config.attention_bias, last=True)
     out_BTD = output(out_BTHd.reshape(queries_BTD.shape))
     return cut.rows(out_BTD, len(x_BTD)) if cut else out_BTD
 

@@ -1,14 +1,15 @@
 """One layer of a Transformer, assembled from the pieces that a config names.
 
 To add a piece, write it, enter it in its table (FEED_FORWARD here, MIXERS in mixers.py, POSITIONS
-in positions.py, NORMS and ACTIVATIONS in common.py) and add its name to the values of its field in
+in positions.py, NORMS and ACTIVATIONS in layers.py) and add its name to the values of its field in
 config/model.py. The FLOPs of a mixer or a feed-forward layer are counted in encoder.tower_flops.
 """
 
 import flax.linen as nn
 
-from bert_jax.models import common
+from bert_jax.models import layers
 from bert_jax.models.attention import Attention
+from bert_jax.models.config import ModelConfig
 from bert_jax.models.dropout import Dropout
 from bert_jax.models.mixers import MIXERS
 
@@ -16,19 +17,19 @@ from bert_jax.models.mixers import MIXERS
 def mlp(config, x_BTD):
   """The feed-forward layer of BERT: output(act(intermediate(x)))."""
   inner, outer = config.feed_forward_bias == 'all', config.feed_forward_bias != 'none'
-  x_BTF = common.dense(config, config.intermediate_size, 'intermediate', inner)(x_BTD)
-  x_BTF = common.ACTIVATIONS[config.hidden_act](x_BTF)
-  return common.dense(config, config.hidden_size, 'output', outer, last=True)(x_BTF)
+  x_BTF = layers.dense(config, config.intermediate_size, 'intermediate', inner)(x_BTD)
+  x_BTF = layers.ACTIVATIONS[config.hidden_act](x_BTF)
+  return layers.dense(config, config.hidden_size, 'output', outer, last=True)(x_BTF)
 
 
 def glu(config, x_BTD):
   """A gated feed-forward layer: output(act(gate(x)) * intermediate(x)). With swish it is Llama's
   SwiGLU, with gelu ModernBERT's GeGLU (Shazeer 2020, https://arxiv.org/abs/2002.05202)."""
   inner, outer = config.feed_forward_bias == 'all', config.feed_forward_bias != 'none'
-  gate_BTF = common.dense(config, config.intermediate_size, 'gate', inner)(x_BTD)
-  x_BTF = common.dense(config, config.intermediate_size, 'intermediate', inner)(x_BTD)
-  x_BTF *= common.ACTIVATIONS[config.hidden_act](gate_BTF)
-  return common.dense(config, config.hidden_size, 'output', outer, last=True)(x_BTF)
+  gate_BTF = layers.dense(config, config.intermediate_size, 'gate', inner)(x_BTD)
+  x_BTF = layers.dense(config, config.intermediate_size, 'intermediate', inner)(x_BTD)
+  x_BTF *= layers.ACTIVATIONS[config.hidden_act](gate_BTF)
+  return layers.dense(config, config.hidden_size, 'output', outer, last=True)(x_BTF)
 
 
 # What is computed from each token alone: functions of (config, x [B, T, D]) -> [B, T, D], which
@@ -48,7 +49,7 @@ class Block(nn.Module):
   tower, to which x attends between its mixer and its feed-forward layer; or None. mixer_norm: False
   if there is no norm before the mixer."""
 
-  config: common.ModelConfig
+  config: ModelConfig
   deterministic: bool
   mixer_norm: bool = True
 
@@ -57,7 +58,7 @@ class Block(nn.Module):
     config = self.config
 
     def residual(x, sublayer, norm_name, rate=0.0):
-      norm = common.norm(config, norm_name) if norm_name else lambda x: x
+      norm = layers.norm(config, norm_name) if norm_name else lambda x: x
       drop = Dropout(rate or config.hidden_dropout_prob, self.deterministic)
       return NORM_PLACEMENTS[config.norm_placement](x, sublayer, norm, drop)
 

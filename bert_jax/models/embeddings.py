@@ -5,7 +5,8 @@ The tables may be narrower than the model, with a dense layer after them (ALBERT
 
 import flax.linen as nn
 
-from bert_jax.models import common
+from bert_jax.models import layers
+from bert_jax.models.config import ModelConfig
 from bert_jax.models.dropout import Dropout
 from bert_jax.models.positions import POSITIONS
 
@@ -16,22 +17,22 @@ class Embeddings(nn.Module):
   tokens, and in bfloat16 those of the two token types would stop growing at 256. Ids must lie
   inside their tables; rows/batches.py checks every batch on the host."""
 
-  config: common.ModelConfig
+  config: ModelConfig
 
   @nn.compact
   def __call__(self, input_ids_BT, token_type_ids_BT, position_ids_BT, deterministic):
     config = self.config
-    x_BTE = common.embed(config, config.padded_vocab_size, 'word_embeddings')(input_ids_BT)
+    x_BTE = layers.embed(config, config.padded_vocab_size, 'word_embeddings')(input_ids_BT)
     if config.embedding_scale:
       x_BTE *= config.embedding_width**0.5
     if config.type_vocab_size:
-      types = common.embed(config, config.type_vocab_size, 'token_type_embeddings')
+      types = layers.embed(config, config.type_vocab_size, 'token_type_embeddings')
       x_BTE += types(token_type_ids_BT)
     positions = POSITIONS[config.position_embeddings]
     if positions.embed:
       x_BTE += positions.embed(config, position_ids_BT)
-    x_BTE = common.norm(config)(x_BTE) if config.embedding_norm else x_BTE.astype(config.dtype)
+    x_BTE = layers.norm(config)(x_BTE) if config.embedding_norm else x_BTE.astype(config.dtype)
     x_BTE = Dropout(config.hidden_dropout_prob, deterministic)(x_BTE)
     if not config.embedding_size:
       return x_BTE
-    return common.dense(config, config.hidden_size, 'projection')(x_BTE)
+    return layers.dense(config, config.hidden_size, 'projection')(x_BTE)

@@ -11,7 +11,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.models import attention, common, embeddings
+from bert_jax.models import attention, embeddings, layers
+from bert_jax.models.config import ModelConfig
 from bert_jax.models.positions import POSITIONS
 from bert_jax.models.stack import layer_numbers, run_blocks, stack_layers
 from bert_jax.models.tokens import Tokens
@@ -24,7 +25,7 @@ class Encoder(nn.Module):
   row, if no token may see a later one; so it is for all with config.causal. memory: the Memory
   before the rows, or None."""
 
-  config: common.ModelConfig
+  config: ModelConfig
 
   @nn.compact
   def __call__(
@@ -43,7 +44,7 @@ class Encoder(nn.Module):
     x_BTD = nn.with_logical_constraint(x_BTD, ('batch', 'length', 'hidden'))
     # Layers need the positions only where they turn queries and keys.
     positions_BT = position_ids_BT if POSITIONS[config.position_embeddings].turn else None
-    places_BT = position_ids_BT if common.caches(self) else None
+    places_BT = position_ids_BT if layers.caches(self) else None
     everywhere_BT = position_ids_BT < config.global_tokens if config.global_tokens else None
     tokens = Tokens(
       segment_ids_BT, positions_BT, config.causal or causal, places_BT, memory, everywhere_BT

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from bert_jax.models import common
+from bert_jax.models import layers
+from bert_jax.models.config import ModelConfig
 from bert_jax.models.decoding import grown
 from bert_jax.models.embeddings import Embeddings
 from bert_jax.models.encoder import encoder_flops, init_encoder, tower_flops
@@ -33,7 +34,7 @@ class Decoder(nn.Module):
   hidden states [B, T, D]. A token sees those before it in its segment and itself, and all of the
   context in its segment. It has no token types."""
 
-  config: common.ModelConfig
+  config: ModelConfig
 
   @nn.compact
   def __call__(self, input_ids_BT, position_ids_BT, segment_ids_BT, context, deterministic=True):
@@ -42,7 +43,7 @@ class Decoder(nn.Module):
     x_BTD = embed(input_ids_BT, None, position_ids_BT, deterministic)
     x_BTD = nn.with_logical_constraint(x_BTD, ('batch', 'length', 'hidden'))
     positions_BT = position_ids_BT if POSITIONS[config.position_embeddings].turn else None
-    places_BT = position_ids_BT if common.caches(self) else None
+    places_BT = position_ids_BT if layers.caches(self) else None
     tokens = Tokens(segment_ids_BT, positions_BT, causal=True, places=places_BT)
     return run_blocks(config, decoder_layers(config), deterministic, x_BTD, tokens, context)
 

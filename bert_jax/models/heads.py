@@ -7,7 +7,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.models import common
+from bert_jax.models import layers
+from bert_jax.models.config import ModelConfig
 from bert_jax.models.dropout import Dropout
 
 
@@ -29,30 +30,30 @@ class Pooler(nn.Module):
   tanh of a dense layer (BERT); dense layer, activation and norm (ModernBERT); or as they are, when
   there are no parameters."""
 
-  config: common.ModelConfig
+  config: ModelConfig
 
   @nn.compact
   def __call__(self, x_BND):
     config = self.config
     if config.pooler == 'none':
       return x_BND
-    x_BND = common.dense(config, config.hidden_size, 'dense', config.head_bias)(x_BND)
+    x_BND = layers.dense(config, config.hidden_size, 'dense', config.head_bias)(x_BND)
     if config.pooler == 'tanh':
       return jnp.tanh(x_BND)
-    return common.norm(config)(common.ACTIVATIONS[config.hidden_act](x_BND))
+    return layers.norm(config)(layers.ACTIVATIONS[config.hidden_act](x_BND))
 
 
 class Classifier(nn.Module):
   """Vectors [B, N, D] -> dropout -> logits [B, N, num_labels].
   Always in float32: the product is tiny, and bfloat16 would make many logits equal."""
 
-  config: common.ModelConfig
+  config: ModelConfig
   num_labels: int
 
   @nn.compact
   def __call__(self, x_BND, deterministic=True):
     x_BND = Dropout(self.config.hidden_dropout_prob, deterministic)(x_BND)
-    init = common.initializer(self.config)
+    init = layers.initializer(self.config)
     return nn.Dense(self.num_labels, dtype=jnp.float32, kernel_init=init, name='dense')(x_BND)
 
 
@@ -63,7 +64,7 @@ class MaskedLMHead(nn.Module):
   each word. V is the padded vocabulary; rows without a word get the lowest finite logit, so no
   probability."""
 
-  config: common.ModelConfig
+  config: ModelConfig
 
   @nn.compact
   def __call__(self, x_BKD, embedding_VE):
@@ -71,13 +72,13 @@ class MaskedLMHead(nn.Module):
     V, E = config.padded_vocab_size, config.embedding_width
     x_BKE = x_BKD
     if config.mlm_head != 'none':
-      x_BKE = common.dense(config, E, 'transform', config.head_bias)(x_BKE)
-      x_BKE = common.ACTIVATIONS[config.hidden_act](x_BKE)
+      x_BKE = layers.dense(config, E, 'transform', config.head_bias)(x_BKE)
+      x_BKE = layers.ACTIVATIONS[config.hidden_act](x_BKE)
     if config.mlm_head == 'transform':
-      x_BKE = common.norm(config)(x_BKE)
+      x_BKE = layers.norm(config)(x_BKE)
     bias_V = self.param('bias', nn.initializers.zeros, (V,)) if config.decoder_bias else None
     if not config.tie_word_embeddings:
-      embedding_VE = self.param('decoder', common.initializer(config), (V, E))
+      embedding_VE = self.param('decoder', layers.initializer(config), (V, E))
     table_VE = embedding_VE.astype(x_BKE.dtype)
     if jax.__version_info__ < (0, 8):
       # Its CPU can multiply no arrays of bfloat16 with a float32 result but two matrices. A TPU's

@@ -10,8 +10,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.models import common
+from bert_jax.models import layers
 from bert_jax.models.attention import Attention
+from bert_jax.models.config import ModelConfig
 
 
 class Fourier(nn.Module):
@@ -19,7 +20,7 @@ class Fourier(nn.Module):
   (Lee-Thorp et al. 2021, https://arxiv.org/abs/2105.03824). As there, it runs over the whole row,
   padding included, so a row may hold one example only, and its length counts."""
 
-  config: common.ModelConfig
+  config: ModelConfig
   deterministic: bool
 
   @nn.compact
@@ -31,7 +32,7 @@ class LSTM(nn.Module):
   """A bidirectional LSTM (Hochreiter & Schmidhuber 1997; Graves & Schmidhuber 2005) of D / 2 units
   each way, which begins anew in every segment. States are float32."""
 
-  config: common.ModelConfig
+  config: ModelConfig
   deterministic: bool
 
   @nn.compact
@@ -39,7 +40,7 @@ class LSTM(nn.Module):
     config, (B, T, D) = self.config, x_BTD.shape
     h = D // 2
     # Of each direction (axis 2): the input, forget and output gates and the candidate.
-    gates_BT2g = common.dense(config, 8 * h, 'input')(x_BTD).reshape(B, T, 2, 4 * h)
+    gates_BT2g = layers.dense(config, 8 * h, 'input')(x_BTD).reshape(B, T, 2, 4 * h)
     recurrent_2hg = self.param('recurrent', nn.initializers.orthogonal(), (2, h, 4 * h))
     same_BT2 = jnp.stack([_same_segment(tokens.segment_ids, side) for side in (-1, 1)], axis=-1)
 
@@ -66,13 +67,13 @@ class Convolution(nn.Module):
   between two dense layers (Wu et al. 2019, https://arxiv.org/abs/1901.10430, without sharing taps
   among channels): output(sum of taps * (value * sigmoid(gate)))."""
 
-  config: common.ModelConfig
+  config: ModelConfig
   deterministic: bool
 
   @nn.compact
   def __call__(self, x_BTD, tokens, layer):
     config, D = self.config, x_BTD.shape[-1]
-    x_BTD, gate_BTD = jnp.split(common.dense(config, 2 * D, 'input')(x_BTD), 2, axis=-1)
+    x_BTD, gate_BTD = jnp.split(layers.dense(config, 2 * D, 'input')(x_BTD), 2, axis=-1)
     x_BTD *= jax.nn.sigmoid(gate_BTD)
     reach = config.conv_width // 2
     init = nn.initializers.normal((2 * reach + 1) ** -0.5)
@@ -81,13 +82,13 @@ class Convolution(nn.Module):
       jnp.where(_same_segment(tokens.segment_ids, n)[..., None], _shifted(x_BTD, n), 0) * tap_D
       for n, tap_D in zip(range(-reach, reach + 1), taps_WD)
     )
-    return common.dense(config, D, 'output', last=True)(out_BTD)
+    return layers.dense(config, D, 'output', last=True)(out_BTD)
 
 
 class Bag(nn.Module):
   """A dense layer of the mean over all tokens of the segment: a bag, which knows no order."""
 
-  config: common.ModelConfig
+  config: ModelConfig
   deterministic: bool
 
   @nn.compact
@@ -98,7 +99,7 @@ class Bag(nn.Module):
       return (total_SD / jnp.maximum(count_S, 1)[:, None])[ids_T].astype(x_TD.dtype)
 
     mean_BTD = jax.vmap(mean)(x_BTD, tokens.segment_ids)
-    return common.dense(self.config, x_BTD.shape[-1], 'output', last=True)(mean_BTD)
+    return layers.dense(self.config, x_BTD.shape[-1], 'output', last=True)(mean_BTD)
 
 
 def _shifted(x, n):

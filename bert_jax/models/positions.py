@@ -10,7 +10,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.models import common
+from bert_jax.models import layers
+from bert_jax.models.config import ModelConfig
 from bert_jax.models.relative import Relative
 from bert_jax.models.tokens import distance
 
@@ -34,7 +35,7 @@ class Positions(NamedTuple):
 
 
 def learned(config, position_ids_BT):
-  table = common.embed(config, config.max_position_embeddings, 'position_embeddings')
+  table = layers.embed(config, config.max_position_embeddings, 'position_embeddings')
   return table(position_ids_BT)
 
 
@@ -47,7 +48,7 @@ class ScaledSinusoidal(nn.Module):
   """The sinusoidal table times one learned number, which begins at 1 / sqrt(E) (Hua et al. 2022,
   https://arxiv.org/abs/2202.10447; Geiping & Goldstein 2022)."""
 
-  config: common.ModelConfig
+  config: ModelConfig
 
   @nn.compact
   def __call__(self, position_ids_BT):

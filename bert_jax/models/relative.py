@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.models import common
+from bert_jax.models import layers
+from bert_jax.models.config import ModelConfig
 from bert_jax.models.dropout import Dropout
 from bert_jax.models.tokens import distance, is_constant
 
@@ -29,14 +30,14 @@ class Relative(nn.Module):
   The queries are the last Tq of the keys, or, with places by row, anywhere among them (decoding).
   Distances above config.relative_clamp, either way, count as that one; 0: all differ."""
 
-  config: common.ModelConfig
+  config: ModelConfig
   deterministic: bool
 
   @nn.compact
   def __call__(self, q_BTHd, pattern):
     config, (_, Tq, H, d) = self.config, q_BTHd.shape
     u_Hd, v_Hd = (
-      self.param(name, common.initializer(config), (H * d,)).astype(q_BTHd.dtype).reshape(H, d)
+      self.param(name, layers.initializer(config), (H * d,)).astype(q_BTHd.dtype).reshape(H, d)
       for name in ('content_bias', 'position_bias')
     )
     Tk = pattern.keys.segment_ids.shape[1]
@@ -48,7 +49,7 @@ class Relative(nn.Module):
       distances_N = distances_N.clip(-config.relative_clamp, config.relative_clamp)
     r_ND = sinusoids(distances_N, H * d)
     r_ND = Dropout(config.hidden_dropout_prob, self.deterministic)(r_ND)
-    r_NHd = common.dense(config, H * d, 'distance', bias=False)(r_ND).reshape(-1, H, d)
+    r_NHd = layers.dense(config, H * d, 'distance', bias=False)(r_ND).reshape(-1, H, d)
     # Rows and queries are one dimension: see MaskedLMHead.
     q_v_XHd = ((q_BTHd + v_Hd) / math.sqrt(d)).reshape(-1, H, d)
     x_HXN = jnp.einsum('xhd,nhd->hxn', q_v_XHd, r_NHd, preferred_element_type=jnp.float32)

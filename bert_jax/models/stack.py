@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.models import common
+from bert_jax.models import layers
 from bert_jax.models.block import Block
+from bert_jax.models.config import ModelConfig
 from bert_jax.models.tokens import Layer
 
 REMAT_POLICIES = {
@@ -52,7 +53,7 @@ def run_blocks(config, count, deterministic, x_BTD, tokens, context=None, layer=
     name = 'layer_0' if shares else 'layers'
     scanned = scan(config, deterministic, config.first_norm or apart > 0, name=name)
     x_BTD, _ = scanned(x_BTD, tokens, layer.since(apart), context)
-  return common.norm(config)(x_BTD) if config.norm_placement == 'pre' else x_BTD
+  return layers.norm(config)(x_BTD) if config.norm_placement == 'pre' else x_BTD
 
 
 def layers_apart(config, count):
@@ -65,7 +66,7 @@ def layers_apart(config, count):
 class Stack(nn.Module):
   """A tower of `count` blocks and nothing else; the arguments are those of run_blocks."""
 
-  config: common.ModelConfig
+  config: ModelConfig
   count: int
 
   @nn.compact

@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax import models
-from bert_jax.models import common
+from bert_jax.models import layers
+from bert_jax.models.config import ModelConfig
 from bert_jax.models.dropout import Dropout
 from bert_jax.objectives import base
 
@@ -59,7 +60,7 @@ class Coreference(base.OfExamples):
 class Scorer(nn.Module):
   """Spans [B, N, S, 2 D], the pronoun first -> float32 scores [B, N, C + 1], the last one 0."""
 
-  config: common.ModelConfig
+  config: ModelConfig
 
   @nn.compact
   def __call__(self, spans, deterministic=True):
@@ -68,7 +69,7 @@ class Scorer(nn.Module):
     pronoun = jnp.broadcast_to(spans[:, :, :1], candidates.shape).astype(jnp.float32)
     x = jnp.concatenate([pronoun, candidates, pronoun * candidates], axis=-1)
     x = Dropout(config.hidden_dropout_prob, deterministic)(x)
-    x = nn.Dense(config.hidden_size, kernel_init=common.initializer(config), name='hidden')(x)
+    x = nn.Dense(config.hidden_size, kernel_init=layers.initializer(config), name='hidden')(x)
     x = Dropout(config.hidden_dropout_prob, deterministic)(nn.relu(x))
-    scores_BNC = nn.Dense(1, kernel_init=common.initializer(config), name='score')(x)[..., 0]
+    scores_BNC = nn.Dense(1, kernel_init=layers.initializer(config), name='score')(x)[..., 0]
     return jnp.pad(scores_BNC, ((0, 0), (0, 0), (0, 1)))

@@ -17,7 +17,8 @@ import optax
 
 from bert_jax import models
 from bert_jax.metrics import mean
-from bert_jax.models import common
+from bert_jax.models import layers
+from bert_jax.models.config import ModelConfig
 from bert_jax.objectives import base
 from bert_jax.objectives.mlm_nsp import MlmNsp
 
@@ -42,13 +43,13 @@ def generator_of(model, size):
 class ReplacedHead(nn.Module):
   """Hidden states [B, T, D] -> dense layer, activation, float32 logits [B, T] of being replaced."""
 
-  config: common.ModelConfig
+  config: ModelConfig
 
   @nn.compact
   def __call__(self, x_BTD):
-    config, init = self.config, common.initializer(self.config)
-    x_BTD = common.ACTIVATIONS[config.hidden_act](
-      common.dense(config, config.hidden_size, 'dense')(x_BTD)
+    config, init = self.config, layers.initializer(self.config)
+    x_BTD = layers.ACTIVATIONS[config.hidden_act](
+      layers.dense(config, config.hidden_size, 'dense')(x_BTD)
     )
     return nn.Dense(1, dtype=jnp.float32, kernel_init=init, name='score')(x_BTD)[..., 0]
 

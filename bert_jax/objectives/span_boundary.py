@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from bert_jax import models
-from bert_jax.models import common
+from bert_jax.models import layers
+from bert_jax.models.config import ModelConfig
 
 PLACES, WIDTH = 20, 200  # tokens of a span that are predicted; numbers that say a token's place
 
@@ -38,16 +39,16 @@ class SpanBoundaryHead(nn.Module):
   hidden states [B, K, D] of the left and the right boundary, places [B, K] and the table [V, E] ->
   float32 logits [B, K, V]. The second layer and the product are those of a masked-LM head."""
 
-  config: common.ModelConfig
+  config: ModelConfig
 
   @nn.compact
   def __call__(self, left_BKD, right_BKD, place_BK, table_VE):
     config = self.config
-    init = common.initializer(config)
+    init = layers.initializer(config)
     place = nn.Embed(PLACES, WIDTH, dtype=config.dtype, embedding_init=init, name='places')
     x = jnp.concatenate([left_BKD, right_BKD, place(place_BK)], axis=-1)
-    x_BKD = common.dense(config, config.hidden_size, 'dense')(x)
-    x_BKD = common.norm(config)(common.ACTIVATIONS[config.hidden_act](x_BKD))
+    x_BKD = layers.dense(config, config.hidden_size, 'dense')(x)
+    x_BKD = layers.norm(config)(layers.ACTIVATIONS[config.hidden_act](x_BKD))
     return models.MaskedLMHead(config, name='mlm')(x_BKD, table_VE)
 
 

@@ -11,7 +11,8 @@ from test_models import batch, hidden, model
 
 from bert_jax import config as c
 from bert_jax import models, optim, sharding, towers
-from bert_jax.models import block, common, embeddings, positions, stack
+from bert_jax.models import block, embeddings, layers, positions, stack
+from bert_jax.models.config import ModelConfig
 from bert_jax.models.positions import POSITIONS
 from bert_jax.models.tokens import Layer, Tokens
 from bert_jax.workdir import manifest
@@ -94,7 +95,7 @@ def test_a_block_is_its_pieces_one_after_the_other(placement, feed_forward, cros
 
 def test_rms_norm_divides_by_the_root_of_the_mean_square():
   config = changed(norm='rms_norm', layer_norm_eps=0.01)
-  norm = common.norm(config)
+  norm = layers.norm(config)
   params = {'params': {'scale': np.linspace(1, 2, 24, dtype=np.float32)}}
   expected = X / np.sqrt((X**2).mean(-1, keepdims=True) + 0.01) * params['params']['scale']
   np.testing.assert_allclose(norm.apply(params, X), expected, atol=1e-5)
@@ -117,10 +118,10 @@ def test_each_piece_in_a_table_is_a_value_of_its_field():
   tables = {
     'mixer': block.MIXERS,
     'feed_forward': block.FEED_FORWARD,
-    'norm': common.NORMS,
+    'norm': layers.NORMS,
     'norm_placement': block.NORM_PLACEMENTS,
     'position_embeddings': POSITIONS,
-    'hidden_act': common.ACTIVATIONS,
+    'hidden_act': layers.ACTIVATIONS,
   }
   for name, table in tables.items():
     assert set(c.ALL[f'model.{name}'].allowed) == set(table), name
@@ -130,7 +131,7 @@ def test_each_piece_in_a_table_is_a_value_of_its_field():
 
 def test_a_mixer_is_a_module_and_a_name(monkeypatch):
   class Average(nn.Module):
-    config: common.ModelConfig
+    config: ModelConfig
     deterministic: bool
 
     @nn.compact
@@ -155,7 +156,7 @@ def test_a_mixer_is_a_module_and_a_name(monkeypatch):
 class TwoTowers(nn.Module):
   """An encoder of 3 layers, and a causal decoder of 2 that attends to it."""
 
-  config: common.ModelConfig
+  config: ModelConfig
 
   @nn.compact
   def __call__(self, x_BTD, y_BTD, tokens, deterministic=True):
@@ -202,7 +203,7 @@ def test_two_towers_scanned_or_not_are_the_same(remat):
 class Ones(nn.Module):
   """A mixer that adds 1."""
 
-  config: common.ModelConfig
+  config: ModelConfig
   deterministic: bool
 
   @nn.compact

@@ -14,7 +14,7 @@ import pytest
 from bert_jax import config as c
 from bert_jax import models
 from bert_jax.config import SIZES
-from bert_jax.models import attention, common, embeddings, positions
+from bert_jax.models import attention, embeddings, layers, positions
 from bert_jax.models.tokens import Pattern
 from bert_jax.objectives import base
 from bert_jax.objectives.classification import Classification
@@ -208,7 +208,7 @@ def test_statistics_of_layer_norm_are_float32_under_bfloat16():
   """Of numbers around 1000 with a deviation of 8: in bfloat16 their mean is off by up to 4."""
   x = 1000 + 8 * np.random.default_rng(0).standard_normal((4, 256))
   x = np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)
-  layer = common.norm(model(dtype='bfloat16'))
+  layer = layers.norm(model(dtype='bfloat16'))
   params = layer.init(jax.random.key(0), jnp.asarray(x, jnp.bfloat16))
   out = np.asarray(layer.apply(params, jnp.asarray(x, jnp.bfloat16)), np.float64)
   expected = norm(x, {'scale': 1, 'bias': 0}, 1e-12)

@@ -1,35 +1,14 @@
-"""The settings of a model, and the layers that all its parts share.
+"""The settings of a model.
 
 Names are BERT's own (Devlin et al. 2018, https://arxiv.org/abs/1810.04805), as in every released
 config.json. Parameters and the statistics of norms are float32; matrix products run in `dtype`.
 """
 
 import dataclasses
-import math
-
-import flax.linen as nn
-import jax
-import jax.numpy as jnp
 
 # What the letters of an array's name stand for, in every file of this package:
 #   B batch  T tokens  D hidden_size  H heads  d head size  F intermediate_size  K predictions
 #   N examples in a row  V vocabulary (padded)  L layers  E width of the embeddings
-
-
-def gelu(x):
-  """The exact GELU, as BERT's: x times the normal distribution function (Hendrycks & Gimpel 2016).
-  Computed by erf in float32. jax.nn.gelu uses erfc, whose two branches cost a TPU more cycles for
-  digits that are rounded away here."""
-  z = x.astype(jnp.float32)
-  return (z * (0.5 + 0.5 * jax.lax.erf(z * math.sqrt(0.5)))).astype(x.dtype)
-
-
-ACTIVATIONS = {
-  'gelu': gelu,
-  'gelu_tanh': lambda x: jax.nn.gelu(x, approximate=True),
-  'relu': jax.nn.relu,
-  'swish': jax.nn.swish,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,43 +94,3 @@ class ModelConfig:
 def share_of_heads(heads, size):
   """How many heads a model has that is `size` times as wide as one with so many."""
   return max(1, round(heads * size))
-
-
-def initializer(config, last=False):
-  """Normal(0, initializer_range) cut off at two standard deviations and not rescaled, as BERT's.
-  last: of what a sublayer adds to the residual stream. With scaled_initializer it is divided by
-  sqrt(2 * layers), so that the sum over all layers does not grow (GPT-2, Megatron, ModernBERT)."""
-  scaled = last and config.scaled_initializer
-  scale = (2 * config.num_hidden_layers) ** -0.5 if scaled else 1.0
-  return nn.initializers.truncated_normal(config.initializer_range * scale)
-
-
-def dense(config, features, name, bias=True, *, last=False):
-  """A matrix product in `config.dtype`, and a bias: [..., n] -> [..., features].
-  last: of a sublayer, see initializer."""
-  init = initializer(config, last)
-  return nn.Dense(features, use_bias=bias, dtype=config.dtype, kernel_init=init, name=name)
-
-
-def embed(config, count, name):
-  """A table of `count` vectors, looked up by ids [B, T] -> [B, T, E] float32.
-  Ids must lie inside the table: nn.Embed returns NaN, and no error, for an id past its end."""
-  init = initializer(config)
-  return nn.Embed(count, config.embedding_width, dtype=jnp.float32, embedding_init=init, name=name)
-
-
-NORMS = {
-  'layer_norm': nn.LayerNorm,
-  'rms_norm': nn.RMSNorm,  # Zhang & Sennrich 2019: subtracts no mean and adds no bias
-}
-
-
-def caches(module):
-  """Is the collection `cache` to be filled, in a call that makes no parameters?"""
-  return module.is_mutable_collection('cache') and not module.is_initializing()
-
-
-def norm(config, name='LayerNorm'):
-  """The norm `config.norm`. The name of its parameters does not depend on its kind."""
-  options = {'use_bias': False} if config.norm == 'layer_norm' and not config.norm_bias else {}
-  return NORMS[config.norm](epsilon=config.layer_norm_eps, dtype=config.dtype, name=name, **options)

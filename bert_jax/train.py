@@ -16,10 +16,11 @@ from pathlib import Path
 import jax
 
 from bert_jax import config as config_lib
-from bert_jax import evaluate, hosts, metrics, notebooks, sharding
+from bert_jax import hosts, metrics, notebooks, sharding
+from bert_jax.command_line import command_line, show_log
 from bert_jax.errors import InputError, Paused
 from bert_jax.rows.ahead import Ahead
-from bert_jax.run import setup, stopping, trackers
+from bert_jax.run import evaluation, setup, stopping, trackers
 from bert_jax.run.log import Writer, progress_of
 from bert_jax.run.profiling import Profile
 from bert_jax.run.summary import Summary
@@ -39,7 +40,7 @@ def train(config, workdir, given=()):
   config.max_hours, it finishes the step, saves, and raises KeyboardInterrupt. given: names of the
   fields, such as 'model.hidden_size', that the user has set and init_from must not change."""
   started = time.monotonic()
-  config_lib.show_log()
+  show_log()
   hosts.check()
   return train_on(setup.read_inputs(config, Path(workdir).expanduser(), given), started)
 
@@ -74,7 +75,7 @@ def loop(run, state, watch):
     if missing:
       try:
         evaluate_now(run, state, writer, progress, watch)
-      except evaluate.Interrupted:
+      except evaluation.Interrupted:
         wish, cut = watch.ask(), True
     if not cut and run.eval_step and start < steps and patience_is_over(config, checkpoints, start):
       log.info('this run has stopped early, at step %d', start)
@@ -122,7 +123,7 @@ def loop(run, state, watch):
       if eval_now:
         try:
           early = evaluate_now(run, state, writer, progress, watch, save_now)
-        except evaluate.Interrupted:
+        except evaluation.Interrupted:
           save(run, state, {})
           wish, cut = max(wish, watch.ask()), True
       if save_now or eval_now:
@@ -250,14 +251,14 @@ def log_line(run, clock, number, writer, progress):
 
 def evaluate_now(run, state, writer, progress, watch, saved=True):
   """Evaluates a state, adds that to its checkpoint, or saves one if it is the best. True if the run
-  is to stop early. saved: there is a checkpoint of this state already. Raises evaluate.Interrupted
-  if the run is to end meanwhile."""
+  is to stop early. saved: there is a checkpoint of this state already. Raises Interrupted if the
+  run is to end meanwhile."""
   inputs, config, number = run.inputs, run.inputs.config, int(state.step)
   last = number == inputs.steps
   count = 0 if last else config.eval.batches
   run.results = {}
   with run.clock.doing('eval'):
-    run.results, answers = evaluate.run(
+    run.results, answers = evaluation.one_pass(
       run.eval_step,
       state.params,
       run.empty_carry,
@@ -274,8 +275,8 @@ def evaluate_now(run, state, writer, progress, watch, saved=True):
     save(run, state, run.results)
   early = not last and patience_is_over(config, run.checkpoints, number)
   if answers and (early or last):
-    folder = evaluate.folder_of(inputs.workdir, config.data.eval, number)
-    evaluate.write(folder, inputs.eval_batches.source, answers, run.results)
+    folder = evaluation.folder_of(inputs.workdir, config.data.eval, number)
+    evaluation.write(folder, inputs.eval_batches.source, answers, run.results)
   return early
 
 
@@ -293,7 +294,7 @@ def main(argv=None):
   parser.add_argument('--workdir', default='', help='where the run is written, and resumed from')
   hosts.add_argument(parser)
   args, overrides = parser.parse_known_args(argv)
-  with config_lib.command_line(), hosts.together():
+  with command_line(), hosts.together():
     hosts.join(args.distributed)
     config = config_lib.load(args.config, overrides)
     if not args.workdir:

@@ -15,8 +15,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from bert_jax.command_line import command_line
 from bert_jax.corpus.units import Encoder
-from bert_jax.errors import InputError, command_line
+from bert_jax.errors import InputError
 from bert_jax.objectives.masking import mask_tokens
 from bert_jax.rows.row_arrays import build_row
 from bert_jax.tasks import TASKS

@@ -1,6 +1,7 @@
 """The house is as DESIGN says: its tree, the order and floor of imports, what a guest brings."""
 
 import ast
+import graphlib
 import json
 import os
 import re
@@ -15,11 +16,13 @@ from differences import ROOT, apply, copy_to
 from bert_jax.convert import config_families
 from bert_jax.tasks import TASKS
 
-# Rooms from the bottom up, one on each level, as prefixes of module names; the longest that fits
-# counts. A room imports those below.
+# Rooms, the files and folders of bert_jax, from the bottom up, one on each level. A room imports
+# those below it, so that no circle of rooms is possible.
 LEVELS = [
   '__version__',
   'errors',
+  'notebooks',
+  'command_line',
   'field',
   'files',
   'models',
@@ -38,19 +41,23 @@ LEVELS = [
   'config',
   'convert',
   'workdir',
-  'run.teacher',
-  'evaluate',
   'run',
+  'evaluate',
   'train',
   'predict',
   'tools',
 ]
-LEVEL = {name: i for i, name in enumerate(LEVELS)} | {'notebooks': 1}
+MODULES = sorted(Path('bert_jax').rglob('*.py'))
 
 
 def imports(path):
-  """Names of our own modules, without `bert_jax.`, that a file imports."""
-  for node in ast.walk(ast.parse(path.read_text())):
+  """Names of our own modules, without `bert_jax.`, that a file imports where it runs: what stands
+  under `if TYPE_CHECKING:` only names types."""
+  tree = ast.parse(path.read_text())
+  for node in ast.walk(tree):
+    if isinstance(node, ast.If) and ast.unparse(node.test).endswith('TYPE_CHECKING'):
+      node.body = []
+  for node in ast.walk(tree):
     if isinstance(node, ast.Import):
       names = [alias.name for alias in node.names]
     elif isinstance(node, ast.ImportFrom) and node.module:
@@ -63,21 +70,47 @@ def imports(path):
 
 
 def level(module):
-  """The level of a module such as tasks.qa.reading."""
-  parts = module.split('.')
-  for size in range(len(parts), 0, -1):
-    if (name := '.'.join(parts[:size])) in LEVEL:
-      return LEVEL[name]
-  raise AssertionError(f'{module} is in no room; give it a place in LEVELS of tests/test_house.py')
+  """The level of the room of a module such as tasks.qa.reading."""
+  room = module.split('.')[0]
+  assert room in LEVELS, f'{module} is in no room; give it a place in LEVELS of tests/test_house.py'
+  return LEVELS.index(room)
 
 
-@pytest.mark.parametrize('path', sorted(Path('bert_jax').rglob('*.py')), ids=str)
+@pytest.mark.parametrize('path', MODULES, ids=str)
 def test_imports_go_one_way(path):
   module = '.'.join(path.relative_to('bert_jax').with_suffix('').parts).removesuffix('.__init__')
   if module == '__init__':
     return
   for name in imports(path):
     assert level(name) <= level(module), f'{path} imports {name}, which lives above it'
+
+
+def test_a_room_is_one_file_or_one_folder():
+  """Two rooms on a level, or a part of a room on a level of its own, would hide a circle."""
+  assert len(LEVELS) == len(set(LEVELS)) and not any('.' in room for room in LEVELS)
+  paths = {path.stem for path in Path('bert_jax').iterdir() if path.suffix in ('', '.py')}
+  assert set(LEVELS) - {'__version__'} == paths - {'__init__', '__pycache__'}
+
+
+@pytest.mark.xfail(reason='report and sweep read the names of arms from each other', strict=False)
+def test_folders_inside_a_room_form_no_circle():
+  """Such as two packages of tools. A folder and the one around it are one idea."""
+  files = {'.'.join(p.relative_to('bert_jax').with_suffix('').parts): p.parent for p in MODULES}
+  files = {name.removesuffix('.__init__'): folder for name, folder in files.items()}
+  below = {}
+  for path in MODULES:
+    for name in imports(path):
+      folder = files.get(name) or files.get(name.rpartition('.')[0])
+      if folder and not (path.parent.is_relative_to(folder) or folder.is_relative_to(path.parent)):
+        below.setdefault(path.parent, set()).add(folder)
+  list(graphlib.TopologicalSorter(below).static_order())  # or a CycleError that names them
+
+
+def test_types_of_higher_rooms_may_be_named(tmp_path):
+  code = 'from typing import TYPE_CHECKING\nfrom bert_jax import step\n'
+  code += 'if TYPE_CHECKING:\n  from bert_jax.run import setup\n'
+  (tmp_path / 'x.py').write_text(code)
+  assert list(imports(tmp_path / 'x.py')) == ['step']
 
 
 def rooms(path):

@@ -19,12 +19,13 @@ import toys
 from conftest import ROOT, run_module, small_pretrain
 
 from bert_jax import config as c
-from bert_jax import evaluate, models, optim, sharding
+from bert_jax import models, optim, sharding
 from bert_jax.config import InputError
 from bert_jax.metrics import Mean
 from bert_jax.objectives import base
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.batches import Batches
+from bert_jax.run import evaluation
 from bert_jax.step import Constants, State, keys, make_eval_step, make_train_step, program
 from bert_jax.tools.preflight import __main__ as preflight
 from bert_jax.workdir import manifest
@@ -293,7 +294,7 @@ def test_outputs_of_rows_that_nobody_scores_are_not_collected():
   made = toy_program(toys.Running())
   batches = Batches(Ones(), made.batch, sharding.batch_sharding(made.mesh), limits={}, lanes=True)
   state, compiled = toys.first_state(made), made.lower_evaluation().compile()
-  result, answers = evaluate.run(
+  result, answers = evaluation.one_pass(
     compiled, state.params, state.carry, batches, sharding.put(made.constants, made.mesh)
   )
   assert answers == [] and set(result) == {'running'}

@@ -21,14 +21,14 @@ from ml_collections import ConfigDict
 
 from bert_jax.config import data, model, optimizer, run
 from bert_jax.config.model import SIZES, bert
-from bert_jax.errors import InputError, command_line, first_line, quoted, show_log
+from bert_jax.errors import InputError, first_line, quoted
 from bert_jax.field import NO_PAST
 from bert_jax.files import write_whole
 from bert_jax.tasks import TASKS
 from bert_jax.text.values import json_value
 
 # Names from other modules that are used as bert_jax.config.NAME too.
-__all__ = ['SIZES', 'InputError', 'bert', 'command_line', 'first_line', 'show_log', 'write_whole']
+__all__ = ['SIZES', 'InputError', 'bert', 'first_line', 'write_whole']
 
 # {name: Field}: the fields that every objective has, and those of all objectives together.
 SHARED = run.FIELDS | model.FIELDS | data.FIELDS | optimizer.FIELDS

@@ -6,8 +6,8 @@ python -m bert_jax.config --config configs/pretrain.py:size=tiny --config.seed=1
 
 import argparse
 
+from bert_jax.command_line import command_line
 from bert_jax.config import SHARED, flatten, load
-from bert_jax.errors import command_line
 from bert_jax.tasks import TASKS
 
 

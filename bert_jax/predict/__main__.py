@@ -32,7 +32,8 @@ import jax
 import numpy as np
 
 from bert_jax import hosts
-from bert_jax.errors import InputError, command_line
+from bert_jax.command_line import command_line
+from bert_jax.errors import InputError
 from bert_jax.predict import export, lines
 from bert_jax.predict.model import PREDICTIONS, Model, known
 from bert_jax.tasks.ask import check_top_k, is_id

@@ -10,6 +10,7 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax import models, tokenizers
+from bert_jax.command_line import show_log
 from bert_jax.errors import InputError
 from bert_jax.objectives import base
 from bert_jax.predict import cpu_kernels, packed_rows
@@ -52,7 +53,7 @@ class Model:
   """
 
   def __init__(self, source, which='latest', dtype='', in_int8=False):
-    config_lib.show_log()
+    show_log()
     origin = source if isinstance(source, trained.Trained) else trained.load(source, which)
     self.config = origin.config.copy_and_resolve_references()
     self.tokenizer, self.step = origin.tokenizer, origin.step

@@ -14,12 +14,13 @@ import jax
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import evaluate, hosts, models, optim, sharding, step
+from bert_jax import hosts, models, optim, sharding, step
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
-from bert_jax.rows.batches import Batches
+from bert_jax.rows.batches import Batches, batches_of
 from bert_jax.rows.growing_batches import Growth
 from bert_jax.run import (
+  evaluation,
   initialization,
   profiling,
   speed,
@@ -113,12 +114,10 @@ def read_inputs(config, workdir, given=()):
       f'objective: {", ".join(objective.metrics)}.'
     )
   common = config, tokenizer, objective, mesh
-  batches = evaluate.batches_of(
-    sources['train'], *common, seed=config.seed, growth=growth_of(config)
-  )
+  batches = batches_of(sources['train'], *common, seed=config.seed, growth=growth_of(config))
   eval_batches = None
   if 'eval' in sources:
-    eval_batches = evaluate.batches_of(sources['eval'], *common)
+    eval_batches = batches_of(sources['eval'], *common)
   else:
     log.warning('nothing is evaluated: data.eval is empty')
   for each in filter(None, (batches, eval_batches)):
@@ -220,7 +219,7 @@ def prepare(inputs, stack):
   costs = {'parameters': parameters, 'flops_per_step': flops_of(inputs)}
   contents.write_facts(inputs.workdir, inputs.sources, mesh, costs)
   constants = sharding.put(program.constants, mesh)
-  empty_carry = evaluate.empty_carry(inputs.objective, config, mesh)
+  empty_carry = evaluation.empty_carry(inputs.objective, config, mesh)
   run = Run(
     inputs,
     train_step,

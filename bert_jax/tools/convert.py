@@ -28,6 +28,7 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax import models, step
+from bert_jax.command_line import command_line
 from bert_jax.convert import (
   from_huggingface,
   hub,
@@ -283,7 +284,7 @@ def main(argv=None):
   add('--language', default='', metavar='CODE,CODE', help='of its text, for the model card: de,en')
   add('--verbose', action='store_true', help='print a row for each parameter')
   args = parser.parse_args(argv)
-  with config_lib.command_line():
+  with command_line():
     if args.to in ('', HF, INT8):
       raise InputError(f'--to {args.to} names no folder; write --to hf:OUT, int8:OUT or W.')
     if args.positions is not None and args.positions < 1:

@@ -14,7 +14,8 @@ import shutil
 from pathlib import Path
 
 from bert_jax import evaluate
-from bert_jax.errors import InputError, command_line
+from bert_jax.command_line import command_line
+from bert_jax.errors import InputError
 from bert_jax.tools import arguments
 from bert_jax.workdir import contents
 

@@ -23,6 +23,7 @@ import tqdm
 
 from bert_jax import config as config_lib
 from bert_jax import tokenizers
+from bert_jax.command_line import command_line
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
 from bert_jax.rows import prepared_examples
@@ -122,7 +123,7 @@ def main(argv=None):
   add('--vocab', required=True, help='folder of a vocabulary, of a run or of released weights')
   add('--out', required=True, help='folder to write')
   args, overrides = parser.parse_known_args(argv)
-  with config_lib.command_line():
+  with command_line():
     config, out = config_lib.load(args.config, overrides), Path(args.out).expanduser()
     if config.objective != 'classification':
       raise InputError(f'--config is of {config.objective}; name one of texts with labels')

@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import config as config_lib
 from bert_jax import hosts, metrics, sharding, step
+from bert_jax.command_line import command_line
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
 from bert_jax.run import initialization, setup, teacher
@@ -194,7 +194,7 @@ def main(argv=None):
   parser.add_argument('path', help='nonfinite-STEP.json of a run, or its workdir')
   parser.add_argument('--step', type=int, default=0, help='of the run in a workdir')
   args = parser.parse_args(argv)
-  with config_lib.command_line():
+  with command_line():
     hosts.refuse_several('bert_jax.tools.replay')
     print(json.dumps(replay(args.path, args.step), ensure_ascii=False))
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from bert_jax import config as config_lib
 from bert_jax import hosts, train
+from bert_jax.command_line import command_line
 from bert_jax.errors import InputError, listed
 from bert_jax.run import setup, speed
 from bert_jax.text import files
@@ -151,7 +152,7 @@ def main(argv=None):
   parser.add_argument('--workdir', required=True, help='where it is repeated')
   parser.add_argument('--dry-run', action='store_true', help='only say what is not the same')
   args, overrides = parser.parse_known_args(argv)
-  with config_lib.command_line():
+  with command_line():
     hosts.refuse_several('bert_jax.tools.rerun')
     result = rerun(args.source, args.workdir, overrides, args.dry_run)
     print(json.dumps(result, ensure_ascii=False))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bert_jax import config as config_lib
 from bert_jax import evaluate, metrics
+from bert_jax.command_line import command_line
 from bert_jax.errors import InputError
 from bert_jax.text import files
 from bert_jax.tools import arguments
@@ -60,7 +61,7 @@ def main(argv=None):
   add('--checkpoint', default='latest', help='latest, best or a step')
   add('--out', default='', help='folder; default: W/transfer')
   args, overrides = parser.parse_known_args(argv)
-  with config_lib.command_line():
+  with command_line():
     languages = [name for name in args.languages.split(',') if name]
     results = transfer(args.workdir, args.eval, languages, overrides, args.checkpoint, args.out)
     print(table(results))

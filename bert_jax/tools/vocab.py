@@ -18,7 +18,8 @@ from pathlib import Path
 import tqdm
 
 from bert_jax import tokenizers
-from bert_jax.errors import InputError, command_line
+from bert_jax.command_line import command_line
+from bert_jax.errors import InputError
 from bert_jax.text import documents as text
 from bert_jax.tokenizers.byte_level_trainer import train_byte_level
 from bert_jax.tokenizers.run_tokenizer import arguments_called, describe

@@ -55,7 +55,7 @@ from bench import large as bench_large  # noqa: E402
 from bench import pretrain as bench_pretrain  # noqa: E402
 from bench import start as bench_start  # noqa: E402
 
-from bert_jax import config as config_lib  # noqa: E402
+from bert_jax.command_line import command_line  # noqa: E402
 from bert_jax.errors import InputError  # noqa: E402
 from bert_jax.tools import arguments  # noqa: E402
 
@@ -128,7 +128,7 @@ def main(argv=None):
   argv = sys.argv[1:] if argv is None else argv
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')  # torch is on the same GPU
   if argv[:1] and argv[0] in IN_A_PROCESS:
-    with config_lib.command_line():
+    with command_line():
       show(IN_A_PROCESS[argv[0]](json.loads(argv[1])))
     return
   as_it_stands = argparse.RawDescriptionHelpFormatter
@@ -145,7 +145,7 @@ def main(argv=None):
       add('--input', action='append', required=name == 'prepare', help='text to be prepared')
   args, rest = top.parse_known_args(argv)
   args.rest = rest
-  with config_lib.command_line():
+  with command_line():
     if rest and args.command not in PASSED_ON:
       raise InputError(f'argument {rest[0]!r} is not known; see --help')
     numbers = [(name, x) for name, x in vars(args).items() if isinstance(x, (int, float))]

@@ -43,7 +43,8 @@ from faults import inputs as fault_inputs  # noqa: E402
 from faults import kinds as fault_kinds  # noqa: E402
 from faults import runs as fault_runs  # noqa: E402
 
-from bert_jax.errors import InputError, command_line  # noqa: E402
+from bert_jax.command_line import command_line  # noqa: E402
+from bert_jax.errors import InputError  # noqa: E402
 from bert_jax.tools import arguments  # noqa: E402
 from bert_jax.workdir import provenance  # noqa: E402
 

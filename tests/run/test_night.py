@@ -20,10 +20,10 @@ from conftest import ROOT, small_pretrain
 from test_train import lines, same_bits, train_lines
 
 from bert_jax import config as config_lib
-from bert_jax import errors, evaluate, sharding, step
+from bert_jax import errors, sharding, step
 from bert_jax import train as loop
 from bert_jax.errors import InputError
-from bert_jax.run import setup, speed, stopping, tally
+from bert_jax.run import evaluation, setup, speed, stopping, tally
 from bert_jax.tools import replay
 from bert_jax.train import train
 from bert_jax.workdir import checkpoint, contents
@@ -36,7 +36,7 @@ def saved(workdir):
 
 def stop_when(monkeypatch, condition):
   """Sends this process SIGTERM when condition(step, in_evaluation) first holds."""
-  ask, run = stopping.Watch.ask, evaluate.run
+  ask, run = stopping.Watch.ask, evaluation.one_pass
   asks = SimpleNamespace(steps=0, evaluating=False, done=False)
 
   def asking(self):
@@ -54,7 +54,7 @@ def stop_when(monkeypatch, condition):
       asks.evaluating = False
 
   monkeypatch.setattr(stopping.Watch, 'ask', asking)
-  monkeypatch.setattr(evaluate, 'run', evaluating)
+  monkeypatch.setattr(evaluation, 'one_pass', evaluating)
 
 
 # ---- stops ---------------------------------------------------------------------------------------
@@ -197,8 +197,8 @@ def test_a_command_that_is_interrupted_while_it_imports_says_one_line(name, tmp_
 def test_a_command_that_is_interrupted_while_it_reads_says_one_line(name):
   code = f"""
 import os, signal
-from bert_jax import errors
-with errors.command_line():
+from bert_jax.command_line import command_line
+with command_line():
   os.kill(os.getpid(), signal.SIG{name})
   signal.pause()
 """
@@ -210,13 +210,13 @@ def test_a_signal_that_comes_while_garbage_is_collected_is_not_lost():
   """Nothing can be raised there: Python prints it, and goes on as if there had been no signal."""
   code = """
 import gc, os, signal, time
-from bert_jax import errors
+from bert_jax.command_line import command_line
 
 def callback(phase, info):
   gc.callbacks.remove(callback)
   os.kill(os.getpid(), signal.SIGTERM)
 
-with errors.command_line():
+with command_line():
   gc.callbacks.append(callback)
   gc.collect()
   time.sleep(5)
@@ -238,7 +238,8 @@ def test_a_closed_terminal_saves_unless_nohup_has_it_ignored():
 
 
 def test_devices_that_are_not_here_are_one_sentence():
-  code = 'import jax\nfrom bert_jax import errors\nwith errors.command_line():\n  jax.devices()'
+  code = 'import jax\nfrom bert_jax.command_line import command_line\n'
+  code += 'with command_line():\n  jax.devices()'
   env = dict(os.environ, JAX_PLATFORMS='cuda')
   out = subprocess.run(
     [sys.executable, '-c', code], capture_output=True, text=True, env=env, cwd=ROOT

@@ -297,10 +297,11 @@ def changed(folder, change, *arguments):
 def test_an_error_of_one_process_ends_both(kind, status, said, corpus_file, tmp_path):
   """Process 0 alone fails to write: it says so, and process 1 does not wait for minutes."""
   change = f"""
-from bert_jax import config, train as module, workdirs
+from bert_jax import config, train as module
+from bert_jax.workdir import contents
 def claim(*_):
   raise {kind}('the disk of process 0 is full')
-workdirs.claim = claim
+contents.claim = claim
 """
   workdir = tmp_path / 'run'
   code, err, seconds = changed(
@@ -338,7 +339,8 @@ if index == 1:
 def test_what_one_process_cannot_read_none_of_them_takes(kind, part, said, together, tmp_path):
   """The newest checkpoint, of which one file is gone for one: all go on to the one before it."""
   change = f"""
-from bert_jax import checkpoint, evaluate as module
+from bert_jax import evaluate as module
+from bert_jax.workdir import checkpoint
 handler = checkpoint.ocp.{kind}CheckpointHandler
 restore = handler.restore
 def fail(self, directory, *rest, **options):

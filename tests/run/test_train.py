@@ -24,7 +24,7 @@ from bert_jax import evaluate, metrics, optim, predict, sharding, tokenizers
 from bert_jax.config import InputError
 from bert_jax.metrics import mean
 from bert_jax.objectives import mlm_nsp
-from bert_jax.run import initialization, speed
+from bert_jax.run import evaluation, initialization, speed
 from bert_jax.step import Program, State
 from bert_jax.tasks import TASKS
 from bert_jax.tools.report import __main__ as report
@@ -491,7 +491,7 @@ def test_an_evaluation_looks_at_batches_all_over_the_split(count, expected):
     seen.append(batch)
     return {'score': metrics.Mean(np.float32(batch), np.float32(1 + batch))}, {}, carry
 
-  result, _ = evaluate.run(eval_step, {}, {}, Numbers(), None, count)
+  result, _ = evaluation.one_pass(eval_step, {}, {}, Numbers(), None, count)
   assert seen == list(expected)
   # Totals over weights, not the mean of the batches' means.
   assert result['score'] == pytest.approx(sum(expected) / sum(1 + i for i in expected))
@@ -510,7 +510,7 @@ def test_a_failing_evaluation_loses_nothing(corpus_file, pretrained, tmp_path, m
     '--config.eval.batches=0',
     '--config.checkpoint.keep_latest=1',
   )
-  run = evaluate.run
+  run = evaluation.one_pass
 
   def fail(*arguments):
     if calls:
@@ -519,7 +519,7 @@ def test_a_failing_evaluation_loses_nothing(corpus_file, pretrained, tmp_path, m
     return run(*arguments)
 
   calls = []
-  monkeypatch.setattr(evaluate, 'run', fail)
+  monkeypatch.setattr(evaluation, 'one_pass', fail)
   with pytest.raises(MemoryError):
     train(config, tmp_path / 'run')
   monkeypatch.undo()

@@ -8,8 +8,9 @@ import pytest
 from conftest import small_pretrain
 
 from bert_jax import config as c
-from bert_jax import evaluate, sharding, step
+from bert_jax import sharding, step
 from bert_jax.errors import InputError
+from bert_jax.rows.batches import batches_of
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
 
@@ -23,7 +24,7 @@ def judged(corpus_file, *overrides):
   objective = TASK.objective(config, tokenizer)
   source = TASK.sources(config, tokenizer)['eval']
   mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
-  batch = evaluate.batches_of(source, config, tokenizer, objective, mesh)[0]
+  batch = batches_of(source, config, tokenizer, objective, mesh)[0]
   key = jax.random.fold_in(step.constants_of(config, objective).eval_key, 0)
   return {name: np.asarray(x) for name, x in objective.prepare(batch, key).items()}
 

@@ -463,7 +463,7 @@ def test_a_workdir_that_cannot_be_written_is_refused_before_compiling(corpus_fil
 def test_a_library_whose_reads_have_failed_prints_nothing():
   program = """if True:
     import asyncio
-    from bert_jax import errors
+    from bert_jax.command_line import command_line
 
     async def read(loop):
       try:
@@ -471,7 +471,7 @@ def test_a_library_whose_reads_have_failed_prints_nothing():
       except BaseException:
         raise OSError('a damaged block')
 
-    with errors.command_line():
+    with command_line():
       loop = asyncio.new_event_loop()
       task = read(loop)
       task.send(None)

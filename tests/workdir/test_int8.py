@@ -14,11 +14,12 @@ from test_train import same_bits
 
 from bert_jax import models
 from bert_jax.config import InputError
-from bert_jax.evaluate import evaluate, folder_of
+from bert_jax.evaluate import evaluate
 from bert_jax.evaluate import main as evaluate_main
 from bert_jax.predict import Model, export
 from bert_jax.predict.__main__ import main as predict_main
 from bert_jax.run import setup
+from bert_jax.run.evaluation import folder_of
 from bert_jax.tools import convert
 from bert_jax.workdir import int8, trained
 

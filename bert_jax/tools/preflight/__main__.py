@@ -23,6 +23,7 @@ import jax
 
 from bert_jax import config as config_lib
 from bert_jax import sharding, step, tokenizers
+from bert_jax.command_line import command_line
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
 from bert_jax.run import teacher
@@ -288,7 +289,7 @@ def main(argv=None):
     '--best', action='store_true', help='search mesh, accumulation, remat and attention'
   )
   args, overrides = parser.parse_known_args(argv)
-  with config_lib.command_line():
+  with command_line():
     pods.check_money(args.price, args.spot, args.sweep)
     log.info('preflight of %s for %s: nothing is rented or run', args.config, args.topology)
     if args.slices is not None:

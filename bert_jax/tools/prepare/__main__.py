@@ -27,9 +27,10 @@ from pathlib import Path
 import tqdm
 
 from bert_jax import tokenizers
+from bert_jax.command_line import command_line
 from bert_jax.corpus import prepared, shards
 from bert_jax.corpus.blocks import has_blocks
-from bert_jax.errors import InputError, command_line
+from bert_jax.errors import InputError
 from bert_jax.tasks import remarks
 from bert_jax.text import documents, duplicates
 from bert_jax.tools import arguments

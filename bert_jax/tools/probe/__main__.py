@@ -22,6 +22,7 @@ from pathlib import Path
 
 from bert_jax import config as config_lib
 from bert_jax import hosts, predict
+from bert_jax.command_line import command_line
 from bert_jax.convert import from_huggingface, hub
 from bert_jax.errors import InputError, unwritten
 from bert_jax.files import write_whole
@@ -254,7 +255,7 @@ def main(argv=None):
   add('--only', type=lambda x: x.split(','), default=KINDS, metavar='A,B', help=', '.join(KINDS))
   add('--out', default='', help='folder of the results; default: MODEL/probe')
   args = parser.parse_args(argv)
-  with config_lib.command_line():
+  with command_line():
     hosts.refuse_several('bert_jax.tools.probe')
     if wrong := [kind for kind in args.only if kind not in KINDS]:
       raise InputError(f'--only {wrong[0]} is not known; use some of {", ".join(KINDS)}.')

@@ -22,8 +22,8 @@ import os
 import sys
 from pathlib import Path
 
-from bert_jax import config as config_lib
 from bert_jax import tokenizers
+from bert_jax.command_line import command_line
 from bert_jax.errors import InputError
 from bert_jax.rows import prepared_examples
 from bert_jax.tasks import TASKS
@@ -104,7 +104,7 @@ def main(argv=None):
   add('--svm', action='store_true', help='TF-IDF + linear SVM beside classifiers')
   add('--picture', default='', metavar='PNG', help='draw the curves of all runs into this file too')
   args = parser.parse_args(argv)
-  with config_lib.command_line():
+  with command_line():
     report = read(
       *args.folder, metric=args.metric, baseline=args.baseline, renamed=args.label, svm=args.svm
     )

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 from bert_jax import config as config_lib
-from bert_jax import evaluate, tokenizers
+from bert_jax import tokenizers
 from bert_jax.errors import InputError, first_line
-from bert_jax.run import summary
+from bert_jax.run import evaluation, summary
 from bert_jax.tasks import TASKS
 
 MANY = 4  # fields in which runs may differ and still be named by them
@@ -129,7 +129,7 @@ def tell_changed_data_apart(runs):
 def _by_length(folder, run):
   """The scores by length of a run's last evaluation; [] of pre-training and of earlier versions."""
   steps = [line['step'] for line in run['lines'] if line['split'] == 'eval'] or [0]
-  where = evaluate.folder_of(folder, run['config'].get('data.eval', ''), steps[-1])
+  where = evaluation.folder_of(folder, run['config'].get('data.eval', ''), steps[-1])
   with contextlib.suppress(OSError, ValueError):
     return json.loads((where / 'scores.json').read_text()).get('by_length', [])
   return []

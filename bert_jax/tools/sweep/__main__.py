@@ -30,6 +30,7 @@ import shlex
 from pathlib import Path
 
 from bert_jax import config as config_lib
+from bert_jax.command_line import command_line
 from bert_jax.errors import InputError, unwritten
 from bert_jax.files import write_whole
 from bert_jax.run import initialization, summary
@@ -275,7 +276,7 @@ def parser():
 
 def main(argv=None):
   args, overrides = parser().parse_known_args(argv)
-  with config_lib.command_line():
+  with command_line():
     if args.tokens and args.flops:
       raise InputError('--tokens and --flops are two budgets; give one.')
     if min(args.jobs, args.random, args.tokens, args.flops) < 0:

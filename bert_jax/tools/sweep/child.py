@@ -17,7 +17,8 @@ import time
 import traceback
 from pathlib import Path
 
-from bert_jax.errors import command_line, farewell
+from bert_jax.command_line import command_line
+from bert_jax.errors import farewell
 
 PATIENCE = 60  # seconds in which a run has to save itself
 

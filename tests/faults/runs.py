@@ -26,7 +26,7 @@ import numpy as np
 import bert_jax
 from bert_jax import evaluate, hosts, train
 from bert_jax.predict import __main__ as predict
-from bert_jax.run import setup
+from bert_jax.run import evaluation, setup
 from bert_jax.run.speed import MEASURED
 from bert_jax.tools import convert
 from bert_jax.tools.prepare import __main__ as prepare
@@ -52,7 +52,7 @@ PHASES = (
   ('training', train, 'loop'),
   ('saving', checkpoint.Checkpoints, 'save'),
   ('saving', checkpoint.Checkpoints, 'wait'),
-  ('evaluating', evaluate, 'run'),
+  ('evaluating', evaluation, 'one_pass'),
   ('closing', checkpoint.Checkpoints, 'close'),
 )
 STEPS = 40

@@ -1,0 +1,105 @@
+"""The sampler of faults: what it changes is valid code, and what it draws is a function of the seed."""
+
+import ast
+from pathlib import Path
+
+import mutate
+import pytest
+
+SOURCE = '''"""A text."""
+import logging
+
+log = logging.getLogger('x')
+
+
+def area(sides: list[int], scale: float = 2.0, flip=True) -> float:
+  """Another text with 3 words."""
+  found = {'width': sides[0], 'height': sides[1]}
+  found['depth'] = 5
+  if not flip and len(sides) < 3:
+    log.info('%d sides', len(sides))
+    raise ValueError(f'{len(sides)} sides are {3 - len(sides)} too few.')
+  total = -scale * max(found['width'], found['height'])
+  total += sum(sides, axis=1)
+  return total
+'''
+
+
+@pytest.fixture
+def faults(tmp_path, monkeypatch):
+  path = tmp_path / 'bert_jax' / 'models' / 'area.py'
+  path.parent.mkdir(parents=True)
+  path.write_text(SOURCE)
+  monkeypatch.setattr(mutate, 'ROOT', tmp_path)
+  monkeypatch.setattr(mutate, 'WITHOUT_EFFECT', tmp_path / 'none.txt')
+  return list(mutate.faults_of(path))
+
+
+def changed(fault: mutate.Fault) -> str:
+  source = SOURCE.encode()
+  return (source[: fault.start] + fault.text.encode() + source[fault.end :]).decode()
+
+
+def test_every_kind_is_found_and_leaves_valid_code(faults):
+  assert {fault.kind for fault in faults} == set(mutate.KINDS)
+  for fault in faults:
+    assert ast.dump(ast.parse(changed(fault))) != ast.dump(ast.parse(SOURCE)), fault.name
+
+
+@pytest.mark.parametrize(
+  'kind, line',
+  [
+    ('comparison', '  if not flip and len(sides) >= 3:'),
+    ('boundary', '  if not flip and len(sides) <= 3:'),
+    ('logic', '  if not flip or len(sides) < 3:'),
+    ('logic', '  if (flip) and len(sides) < 3:'),
+    ('constant', '  if not flip and len(sides) < 4:'),
+    ('sign', "  total = scale * max(found['width'], found['height'])"),
+    ('arguments', "  total = -scale * max(found['height'], found['width'])"),
+    ('axis', '  total += sum(sides, axis=0)'),
+    ('line', '  pass'),
+  ],
+)
+def test_a_fault_is_put_where_it_belongs(faults, kind, line):
+  assert any(line in changed(fault).splitlines() for fault in faults if fault.kind == kind)
+
+
+def test_texts_annotations_and_logging_are_left_alone(faults):
+  rows = SOURCE.splitlines()
+  lines = {rows[fault.line - 1].strip() for fault in faults}
+  assert not any(line.startswith(('log', '"""', 'import')) for line in lines)
+  assert {fault.kind for fault in faults if 'raise' in rows[fault.line - 1]} == {'line'}
+
+
+def test_a_sample_is_a_function_of_the_seed_and_takes_turns(faults):
+  names = lambda seed: [fault.name for fault in mutate.sample(9, seed, [])]
+  assert names(1) == names(1) and set(names(1)) == set(names(1)) and names(1) != names(3)
+  assert {fault.kind for fault in mutate.sample(9, 1, [])} == set(mutate.KINDS)
+  assert not mutate.sample(9, 1, ['tasks'])
+
+
+def test_what_is_known_to_change_nothing_is_not_drawn(faults, tmp_path):
+  known = faults[0]
+  Path(tmp_path / 'none.txt').write_text(f'# Faults\n{mutate.signature(known)}  # a reason\n')
+  drawn = mutate.sample(999, 1, [])
+  assert known not in drawn and len(drawn) == len(faults) - 1
+  assert mutate.without_effect() == {mutate.signature(known): 'a reason'}
+
+
+def test_the_quickest_test_of_each_file_comes_first():
+  seconds = {'a::slow': 9.0, 'a::quick': 1.0, 'b::one': 2.0, 'b::two': 3.0}
+  assert mutate.chosen(set(seconds), seconds, 6.5) == ['a::quick', 'b::one', 'b::two']
+  assert mutate.chosen({'a::slow'}, seconds, 1.0) == ['a::slow']
+
+
+def test_the_share_that_was_noticed():
+  found = [
+    {'room': room, 'kind': 'sign', 'verdict': verdict}
+    for room, verdict in [('rows', 'noticed'), ('rows', 'unreached'), ('run', 'noticed')]
+  ]
+  shown = mutate.table(found, 'room').splitlines()
+  assert [line.split() for line in shown[1:]] == [
+    ['rows', '2', '1', '0', '1', '50.0%'],
+    ['run', '1', '1', '0', '0', '100.0%'],
+    ['all', '3', '2', '0', '1', '66.7%'],
+  ]

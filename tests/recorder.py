@@ -2,6 +2,7 @@
 
     python tests/recorder.py --write before.json          # then change something
     python tests/recorder.py --compare before.json        # says what differs, and exits with 1
+    python tests/recorder.py --compare before.json runs --only nsp      # a run alone: seconds
     python tests/recorder.py --root OTHER --write before.json runs configs
 
 Golden runs are compared with a tolerance of 1e-4 and prove no bit. This program writes the SHA-256
@@ -161,10 +162,11 @@ def write_goldens() -> None:
     (GOLDEN / f'{file}.txt').write_text(golden_text(configs))
 
 
-def record_configs(root: Path, folder: Path):
+def record_configs(folder: Path, only: str, runs: None):
   for file, specs in NAMED.items():
-    for arguments in specs:
-      yield f'{file}:{arguments}', text_of(named_config(root, f'{file}:{arguments}'))
+    for spec in (f'{file}:{arguments}' for arguments in specs):
+      if only in spec:
+        yield spec, text_of(named_config(Path.cwd(), spec))
 
 
 # ---- golden runs ---------------------------------------------------------------------------------
@@ -173,6 +175,7 @@ TINY = {
   'model.dtype': 'float32', 'model.scan_layers': False, 'optimizer.accumulation': 1,
   'optimizer.warmup': 3.0, 'steps': 6,
 }  # fmt: skip
+WORDS = TINY | {'data.train': '{texts}/corpus.txt', 'masking.max_predictions_per_seq': 0}
 # Further runs, of what no golden run has, by the same rules: {name: (config, what differs)}.
 MORE_RUNS = {
   'translation': (
@@ -185,29 +188,18 @@ MORE_RUNS = {
   ),
   'electra': (
     'pretrain.py:arch=electra,size=tiny',
-    TINY | {'data.train': '{texts}/corpus.txt', 'model.embedding_size': 16, 'corpus.rows': 'full'},
+    WORDS | {'model.embedding_size': 16, 'corpus.rows': 'full'},
   ),
   'spans and their boundaries, growing': (
     'pretrain.py:arch=spanbert,size=tiny',
-    TINY | {
-      'data.train': '{texts}/corpus.txt', 'optimizer.accumulation': 4,
-      'optimizer.batch_warmup': 0.5, 'corpus.lengths': '16,32@0.5', 'steps': 10,
-    },
+    WORDS | {'optimizer.accumulation': 4, 'optimizer.batch_warmup': 0.5, 'steps': 10,
+             'corpus.lengths': '16,32@0.5'},
   ),
-  'an albert, bfloat16': (
-    'pretrain.py:arch=albert,size=tiny',
-    TINY | {'data.train': '{texts}/corpus.txt', 'model.dtype': 'bfloat16'},
-  ),
-  'a modern one': (
-    'pretrain.py:arch=modern,size=tiny',
-    TINY | {'data.train': '{texts}/corpus.txt', 'optimizer.batch_warmup': 0.0},
-  ),
-  'a mixture': (
-    'pretrain.py:arch=fnet,size=tiny',
-    TINY | {'data.train': '{texts}/corpus.txt', 'model.embedding_size': 32},
-  ),
+  'an albert, bfloat16': ('pretrain.py:arch=albert,size=tiny', WORDS | {'model.dtype': 'bfloat16'}),
+  'a modern one': ('pretrain.py:arch=modern,size=tiny', WORDS | {'optimizer.batch_warmup': 0.0}),
+  'an fnet': ('pretrain.py:arch=fnet,size=tiny', WORDS | {'model.embedding_size': 32}),
 }  # fmt: skip
-TIMES = ('tokens_per_s', 'steps_per_s', 'mfu', 'data_wait', 'time', 'seconds', '_s')
+TIMES = ('tokens_per_s', 'steps_per_s', 'mfu', 'data_wait', 'goodput', 'time', 'seconds', '_s')
 
 
 def sha(data: bytes | str) -> str:
@@ -227,15 +219,15 @@ def arrays_of(tree, prefix: str):
 class Runs:
   """The golden runs and those above, each trained when it is first asked for."""
 
-  def __init__(self, folder: Path):
+  def __init__(self):
     self.golden = helper('test_golden_runs')
     self.golden.RUNS.update(MORE_RUNS)
-    self.texts, self.folder, self.done = folder / 'texts', folder, {}
+    self.texts, self.done = Path('texts'), {}
     self.texts.mkdir()
     self.golden.write_texts(self.texts)
 
   def workdir(self, name: str) -> Path:
-    return self.folder / f'run {list(self.golden.RUNS).index(name)}'
+    return Path(f'run {list(self.golden.RUNS).index(name)}')
 
   def trained(self, name: str):
     """(workdir, config, State, metrics of the evaluation) of a run that is finished."""
@@ -259,15 +251,12 @@ class Runs:
     return self.workdir(name), *self.done[name]
 
 
-def record_runs(root: Path, folder: Path, runs: Runs | None = None):
-  runs = runs or Runs(folder)
+def record_runs(folder: Path, only: str, runs: Runs):
   fingerprint = inner('fingerprint', 'bert_jax.config', 'bert_jax.config.compare')
-  for name in runs.golden.RUNS:
+  for name in filter(lambda name: only in name, runs.golden.RUNS):
     workdir, config, state, results = runs.trained(name)
-    yield (
-      f'{name}: fingerprint of the config',
-      inner('fingerprint', 'bert_jax.config', 'bert_jax.config.compare')(config),
-    )
+    print(f'runs: {name}', file=sys.stderr)
+    yield f'{name}: fingerprint of the config', fingerprint(config)
     for line in map(json.loads, (workdir / 'metrics.jsonl').read_text().splitlines()):
       where = f'{name}: {line.pop("split")} of step {line.pop("step")}'
       for key, value in line.items():
@@ -282,7 +271,7 @@ def record_runs(root: Path, folder: Path, runs: Runs | None = None):
     for key in ('config', 'data', 'vocabulary', 'step', 'seen', 'best'):
       yield f'{name}: checkpoint: {key}', meta.get(key)
     facts = json.loads((workdir / 'run.json').read_text())
-    yield f'{name}: run.json: data', cleaned(json.dumps(facts.get('data'), sort_keys=True), folder)
+    yield f'{name}: run.json: data', facts.get('data')
     for path in sorted(workdir.glob('*')):
       if path.name.startswith(('vocab', 'tokenizer', 'merges', 'special')):
         yield f'{name}: {path.name}', sha(path.read_bytes())
@@ -338,9 +327,10 @@ ASKED = {
 }  # fmt: skip
 
 
-def record_answers(root: Path, folder: Path, runs: Runs | None = None):
-  runs = runs or Runs(folder)
+def record_answers(folder: Path, only: str, runs: Runs):
   for run, asked in ASKED.items():
+    if only not in run:
+      continue
     workdir = runs.trained(run)[0]
     for name, (lines, more) in asked.items():
       more = [x.replace('{corpus}', str(runs.texts / 'corpus.txt')) for x in more]
@@ -348,54 +338,52 @@ def record_answers(root: Path, folder: Path, runs: Runs | None = None):
       arguments = ['--model', workdir, '--task', task, '--no-cache', *more]
       out = command('bert_jax.predict', *arguments, stdin=lines)
       for i, line in enumerate(out.splitlines()):
-        yield f'{run}: {name}: line {i + 1}', cleaned(line, folder)
+        yield f'{run}: {name}: line {i + 1}', line
 
 
 # ---- exported folders ----------------------------------------------------------------------------
 
 
-def record_exports(root: Path, folder: Path, runs: Runs | None = None):
+def record_exports(folder: Path, only: str, runs: Runs):
   export = helper('test_export')
   write = inner('export_run', 'bert_jax.tools.convert')
   for types, head in itertools.product(export.TYPES, export.HEADS):
-    name = f'{head} with {types} token types'
-    write(folder / name, export.made(head, type_vocab_size=types), {})
-    yield from files_of(folder / name, name, folder)
+    if only in (name := f'{head} with {types} token types'):
+      write(folder / name, export.made(head, type_vocab_size=types), {})
+      yield from files_of(folder / name, name)
   for head in export.ROBERTAS:
-    name, place = f'{head} of a RoBERTa', folder / f'vocabulary of {head}'
-    place.mkdir()
-    write(folder / name, export.roberta(place, head, 0), {})
-    yield from files_of(folder / name, name, folder)
+    if only in (name := f'{head} of a RoBERTa'):
+      (place := folder / f'vocabulary of {head}').mkdir()
+      write(folder / name, export.roberta(place, head, 0), {})
+      yield from files_of(folder / name, name)
   for module in ('test_released_families', 'test_released_decoders'):
     released = helper(module)
     recorded = released.recorded_of(released.hf)
-    for case in released.hf.CASES:
+    for case in filter(lambda case: only in case, released.hf.CASES):
       theirs, run, out = (folder / f'{case} {kind}' for kind in ('theirs', 'run', 'exported'))
       released.folder_of(theirs, recorded, case)
       command('bert_jax.tools.convert', '--from', theirs, '--to', run)
-      yield f'{case}: config.json of the run', cleaned((run / 'config.json').read_text(), folder)
+      yield f'{case}: config.json of the run', (run / 'config.json').read_text()
       yield from loaded(run, f'{case}: read')
       if case != 'openai-gpt':  # which is not written
         command('bert_jax.tools.convert', '--from', run, '--to', f'hf:{out}')
-        yield from files_of(out, case, folder)
-  runs = runs or Runs(folder)
-  for name in ASKED:
-    if name != 'causal, a memory':  # which nobody else has
-      out = folder / f'exported {name}'
-      more = ['--generator'] if name == 'electra' else []
-      workdir = runs.trained(name)[0]
+        yield from files_of(out, case)
+  for run in ASKED:
+    if only in (name := f'run {run}') and run != 'causal, a memory':  # which nobody else has
+      out, more = folder / name, ['--generator'] if run == 'electra' else []
+      workdir = runs.trained(run)[0]
       said = command('bert_jax.tools.convert', '--from', workdir, '--to', f'hf:{out}', *more)
-      yield f'run {name}: said', cleaned(said, folder)
-      yield from files_of(out, f'run {name}', folder)
+      yield f'{name}: said', said
+      yield from files_of(out, name)
 
 
-def files_of(out: Path, name: str, folder: Path):
+def files_of(out: Path, name: str):
   """Yields an entry a file of an exported folder, and of the weights as they are read again."""
   for path in sorted(out.rglob('*')):
     if path.is_file():
       content = path.read_bytes()
       if path.suffix in ('.md', '.json'):
-        content = cleaned(content.decode(), folder).encode()
+        content = cleaned(content.decode()).encode()
       yield f'{name}: {path.relative_to(out)}', sha(content)
   yield from loaded(out, f'{name}: read again')
 
@@ -434,13 +422,15 @@ LEFT_OUT = re.compile(
 )
 
 
-def record_preflight(root: Path, folder: Path):
+def record_preflight(folder: Path, only: str, runs: None):
   try:
     importlib.import_module('libtpu')
   except ImportError:
     print('preflight: left out, since libtpu is not installed', file=sys.stderr)
     return
   for name, arguments in COMPILED.items():
+    if only not in name:
+      continue
     report = json.loads(command('bert_jax.tools.preflight', *arguments, '--json'))
     for key, value in leaves(report):
       if not LEFT_OUT.search(key):
@@ -484,8 +474,10 @@ def command(module: str, *arguments, stdin: str = '') -> str:
   import signal
 
   kept = sys.argv, sys.stdin, {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
-  sys.argv, out = [module, *map(str, arguments)], io.StringIO()
-  sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding='utf-8')
+  sys.argv = [module, *map(str, arguments)]
+  out, sys.stdin = (
+    io.TextIOWrapper(io.BytesIO(text), encoding='utf-8') for text in (b'', stdin.encode())
+  )
   try:
     with contextlib.redirect_stdout(out):
       runpy.run_module(module, run_name='__main__', alter_sys=False)
@@ -496,44 +488,45 @@ def command(module: str, *arguments, stdin: str = '') -> str:
     sys.argv, sys.stdin = kept[:2]
     for number, handler in kept[2].items():
       signal.signal(number, handler)
-  return out.getvalue()
+  out.flush()
+  return out.buffer.getvalue().decode()
 
 
-def cleaned(text: str, folder: Path) -> str:
-  """A text without what differs between two checkouts: folders, commits and times."""
-  text = text.replace(str(folder), 'FOLDER').replace(os.getcwd(), 'ROOT')
-  text = re.sub(r'\b[0-9a-f]{40}\b\+?', 'COMMIT', text)
-  text = re.sub(r'\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d', 'TIME', text)
-  return re.sub(r'(?<=["`\s])(?:/\S*?)?recorder(?:\.py)?(?=["`\s])', 'PROGRAM', text)
-
-
-def kept(value) -> str:
-  """A value as it is recorded: as text, or its SHA-256 if that is long and of one line."""
+def cleaned(value) -> str:
+  """A value as text, without what differs between two checkouts: folders, commits and times."""
   text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+  text = text.replace(f'{os.getcwd()}/', '')
+  text = re.sub(r'\b[0-9a-f]{40}\b\+?', 'COMMIT', text)
+  return re.sub(r'\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d', 'TIME', text)
+
+
+def kept(text: str) -> str:
+  """A text as it is recorded: its SHA-256 if it is long and of one line."""
   return text if len(text) <= LONGEST or '\n' in text else sha(text)
 
 
-def record(root: Path, parts: list[str]) -> dict:
-  """{'about': the machine, part: {entry: value}}."""
-  os.chdir(root)
+def record(root: Path, parts: list[str], only: str):
+  """Yields ('about', what the machine is), then (part, {entry: value}) of each part."""
   rooms = {path.parent for path in (root / 'tests').rglob('*.py')}  # whose modules share theirs
   sys.path[0:1] = [str(root), *sorted(map(str, rooms))]
   helper('conftest')  # the environment of the tests, before JAX is imported
   import jax
 
-  out = {'about': about(jax)}
+  sys.argv[:] = ['tests/recorder.py']  # runs keep their command
+  yield 'about', about(jax)
   with tempfile.TemporaryDirectory(prefix='recorder-') as folder:
-    folder = Path(folder).resolve()
-    runs = Runs(folder) if set(parts) & set(SHARING) else None
+    # All paths are relative, since that of a text is a part of the fingerprint of a run.
+    os.chdir(folder)
+    Path('configs').symlink_to(root / 'configs')
+    runs = Runs() if set(parts) & set(SHARING) else None
     for part in parts:
-      begin, place = time.process_time(), folder / part
+      begin, place = time.process_time(), Path(part)
       place.mkdir()
-      more = [runs] if part in SHARING else []
-      entries = PARTS[part](root, place, *more)
-      out[part] = {name: cleaned(kept(value), folder) for name, value in entries}
+      out = {name: kept(cleaned(value)) for name, value in PARTS[part](place, only, runs)}
       seconds = time.process_time() - begin
-      print(f'{part}: {len(out[part])} entries, {seconds:.0f} CPU seconds', file=sys.stderr)
-  return out
+      print(f'{part}: {len(out)} entries, {seconds:.0f} CPU seconds', file=sys.stderr)
+      yield part, out
+    os.chdir(root)
 
 
 def about(jax) -> dict[str, str]:
@@ -576,6 +569,7 @@ def main() -> None:
   parser.add_argument('--compare', type=Path, metavar='FILE', help='say what is not as in a record')
   parser.add_argument('--goldens', action='store_true', help='write tests/golden/configs anew')
   parser.add_argument('parts', nargs='*', metavar='PART', help=f'of {", ".join(PARTS)}; all')
+  parser.add_argument('--only', default='', metavar='TEXT', help='what has this in its name')
   args = parser.parse_args()
   if unknown := [part for part in args.parts if part not in PARTS]:
     parser.error(f'{unknown[0]} is no part; there are {", ".join(PARTS)}')
@@ -591,18 +585,21 @@ def main() -> None:
   write, compare = files
   golden = json.loads(compare.read_text()) if compare else {}
   parts = args.parts or [part for part in PARTS if part in golden or not golden]
-  found = record(args.root.resolve(), parts)
-  if write:
-    old = json.loads(write.read_text()) if write.exists() else {}
-    write.parent.mkdir(parents=True, exist_ok=True)
-    write.write_text(json.dumps(old | found, indent=1) + '\n')
+  found, old = {}, json.loads(write.read_text()) if write and write.exists() else {}
+  for part, entries in record(args.root.resolve(), parts, args.only):
+    found[part] = entries
+    if write:
+      write.parent.mkdir(parents=True, exist_ok=True)
+      write.write_text(json.dumps(old | found, indent=1) + '\n')
   if not compare:
     return
   for line in differences(golden['about'], found['about']):
     print(f'about: {line}; bits may differ for that alone')
-  lines = [f'{part}: {line}' for part in parts for line in differences(golden[part], found[part])]
+  is_chosen = lambda name: args.only in name.partition(': ')[0]
+  before = {part: {k: x for k, x in golden[part].items() if is_chosen(k)} for part in parts}
+  lines = [f'{part}: {line}' for part in parts for line in differences(before[part], found[part])]
   print('\n'.join(lines))
-  print(f'{len(lines)} differences in {sum(len(golden[part]) for part in parts)} entries')
+  print(f'{len(lines)} differences in {sum(map(len, before.values()))} entries')
   raise SystemExit(bool(lines))
 
 

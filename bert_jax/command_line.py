@@ -12,7 +12,7 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bert_jax import notebooks
 from bert_jax.errors import InputError, farewell, first_line
@@ -122,3 +122,9 @@ def _unraisable(args):
     threading.Timer(AGAIN_SECONDS, _thread.interrupt_main).start()
   elif not isinstance(args.object, types.CoroutineType):
     sys.__unraisablehook__(args)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+  """The lines of a table whose columns stand below each other; the header is one of the rows."""
+  widths = [max(map(len, column)) for column in zip(*rows)]
+  return ['  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]

@@ -1,15 +1,27 @@
 """Evaluates a model on a split, exactly: while it is trained, and from the command line.
 
     python -m bert_jax.evaluate --workdir W [--config.data.eval=FILE] [--checkpoint best]
+    python -m bert_jax.evaluate --workdir W --eval "$DATA/panx/test-{language}.tsv" \
+        --languages de,es
+    python -m bert_jax.evaluate --workdir W --eval MNLI-m=DEV1.tsv --eval MNLI-mm=DEV2.tsv
 
 prints the metrics of a finished run as one line of JSON, with the number of examples and what each
 metric is without reading the input (metrics.beside). The answers of a fine-tuned model are
 written to W/eval/NAME-STEP (or --out): scores.json (by length, too), predictions.jsonl with
 probabilities, worst.jsonl (the answers whose label was least likely), and files for official
-scorers.
+scorers, such as the predictions.tsv that GLUE's leaderboard takes.
+
+--eval may be repeated and names each set. Then a table of the sets and their metrics is printed,
+whose last line is the mean over the sets: trained on one language, evaluated on many, that is the
+cross-lingual experiment of M-BERT (Pires et al. 2019, https://arxiv.org/abs/1906.01502). The table
+(table.txt), scores.json and the answers on each set are in W/eval/sets, or in --out.
 """
 
 import argparse
+import json
+import logging
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,12 +29,14 @@ import jax
 
 from bert_jax import config as config_lib
 from bert_jax import hosts, metrics, sharding, step, tokenizers
-from bert_jax.command_line import command_line
+from bert_jax.command_line import aligned, command_line
 from bert_jax.convert import from_huggingface
 from bert_jax.errors import InputError
+from bert_jax.files import write_whole
 from bert_jax.rows.batches import batches_of
 from bert_jax.run import evaluation, teacher
 from bert_jax.tasks import TASKS
+from bert_jax.text import files
 from bert_jax.workdir import checkpoint, contents, int8, trained
 from bert_jax.workdir import weights as run_weights
 
@@ -95,6 +109,46 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out='', in_int8=Fa
       yield Evaluation(name, result, number, evaluation.beside(result, source, answers))
 
 
+def evaluate_sets(
+  workdir: str | Path,
+  specs: Sequence[str],
+  languages: Sequence[str] = (),
+  overrides: Sequence[str] = (),
+  which: str = 'latest',
+  out: str | Path = '',
+  in_int8: bool = False,
+) -> dict[str, Mapping[str, float]]:
+  """{set: its metrics} of a workdir's checkpoint. specs: NAME=DATA, or a path with {language}. The
+  answers, scores.json and table.txt are written to `out`; '': to W/eval/sets."""
+  parts = [part for spec in specs for part in files.parts(spec, languages)]
+  if unnamed := [spec for name, spec in parts if not name]:
+    raise InputError(f'--eval {unnamed[0]} has no name; write NAME={unnamed[0]}, or {{language}}.')
+  names = [name for name, _ in parts]
+  if repeated := sorted(name for name in names if names.count(name) > 1):
+    raise InputError(f'--eval names {repeated[0]} twice; give each set another name.')
+  out = Path(out or Path(workdir).expanduser() / 'eval' / 'sets')
+  results = {}
+  for name, result, *_ in evaluate_on(workdir, parts, overrides, which, out, in_int8):
+    results[name] = result
+    logging.getLogger('bert_jax').info('%s: %s', name, metrics.to_json(result))
+  if hosts.first():
+    out.mkdir(parents=True, exist_ok=True)
+    write_whole(out / 'table.txt', table(results) + '\n')
+    scores = {name: json.loads(metrics.to_json(result)) for name, result in results.items()}
+    write_whole(out / 'scores.json', json.dumps(scores, indent=2) + '\n')
+  return results
+
+
+def table(results: Mapping[str, Mapping[str, float]]) -> str:
+  """The text of a table: a row for each set and one for their mean, a column for each metric."""
+  names = list(dict.fromkeys(name for result in results.values() for name in result))
+  columns = [[result.get(name, math.nan) for result in results.values()] for name in names]
+  # A metric that a set does not have has no mean.
+  columns = [[*values, math.fsum(values) / len(values)] for values in columns]
+  shown = [[f'{x:.4f}' if x == x else '-' for x in values] for values in columns]
+  return '\n'.join(aligned([('', *names), *zip([*results, 'mean'], *shown)]))
+
+
 def main(argv=None):
   parser = argparse.ArgumentParser(
     prog='python -m bert_jax.evaluate',
@@ -102,6 +156,10 @@ def main(argv=None):
     description='Evaluates a finished run; --config.NAME=VALUE changes fields of its config.',
   )
   parser.add_argument('--workdir', required=True, help='the run')
+  parser.add_argument(
+    '--eval', action='append', default=[], metavar='NAME=DATA', help='a set; may be repeated'
+  )
+  parser.add_argument('--languages', default='', help='a,b,c: what {language} in --eval stands for')
   parser.add_argument('--checkpoint', default='latest', help='latest, best or a step')
   parser.add_argument('--out', default='', help='folder for the answers; default: in the workdir')
   parser.add_argument('--int8', action='store_true', help='with weights as they are in int8')
@@ -110,6 +168,14 @@ def main(argv=None):
   with command_line(), hosts.together():
     hosts.join(args.distributed)
     where = overrides, args.checkpoint, args.out, args.int8
+    if args.languages and not args.eval:
+      raise InputError('--languages fills in {language} of --eval; name the sets by --eval.')
+    if args.eval:
+      languages = [name for name in args.languages.split(',') if name]
+      results = evaluate_sets(args.workdir, args.eval, languages, *where)
+      if hosts.first():
+        print(table(results))
+      return
     (result,) = evaluate_on(args.workdir, [('', '')], *where)
     if hosts.first():
       about = {'workdir': args.workdir, 'step': result.step}

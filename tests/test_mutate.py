@@ -1,4 +1,4 @@
-"""The sampler of faults: what it changes is valid code, and what it draws is a function of the seed."""
+"""The sampler of faults changes code into valid code, and what it draws follows from the seed."""
 
 import ast
 from pathlib import Path

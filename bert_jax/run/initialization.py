@@ -59,11 +59,8 @@ class Beginning(NamedTuple):
 def beginning_of(config, workdir):
   """The Beginning of a run. A config.init_from that is on the Hub (hf:NAME) is fetched here."""
   for folder in (workdir, config.resume_from):
-    if folder and int8.is_int8(folder):
-      raise InputError(
-        f'{folder} holds weights in int8 and no training to go on with; train in another --workdir '
-        f'with --config.init_from={folder}.'
-      )
+    if folder:
+      int8.refuse_folder(folder)
     if folder and (meta := checkpoint.newest_meta(folder)):
       if meta.get('converted'):
         raise InputError(

@@ -1,4 +1,4 @@
-"""What several tools share: their command lines, and tables as text."""
+"""What the command lines of several tools share."""
 
 import argparse
 import os
@@ -56,9 +56,3 @@ def cores():
   if hasattr(os, 'sched_getaffinity'):
     return len(os.sched_getaffinity(0))
   return os.cpu_count() or 1
-
-
-def aligned(rows):
-  """The lines of a table; rows: tuples of strings, all of one length, the header among them."""
-  widths = [max(map(len, column)) for column in zip(*rows)]
-  return ['  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]

@@ -2,7 +2,6 @@
 
     python -m bert_jax.tools.convert --from SRC --to W          # a workdir of ours
     python -m bert_jax.tools.convert --from SRC --to hf:OUT     # a Hugging Face folder
-    python -m bert_jax.tools.convert --from SRC --to int8:OUT   # ours in int8 (workdir/int8.py)
 
 SRC is a workdir, a Hugging Face folder, the path of one inside an installed package, hf:NAME on the
 Hub (pip install huggingface_hub), or a folder of a TensorFlow checkpoint. --verbose prints a row
@@ -28,7 +27,7 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax import models, step
-from bert_jax.command_line import command_line
+from bert_jax.command_line import aligned, command_line
 from bert_jax.convert import (
   from_huggingface,
   hub,
@@ -39,18 +38,18 @@ from bert_jax.convert import (
 from bert_jax.errors import InputError, quoted
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
-from bert_jax.workdir import checkpoint, contents, int8, provenance, trained
+from bert_jax.workdir import checkpoint, contents, provenance, trained
 
 log = logging.getLogger('bert_jax')
 
-HF, INT8 = 'hf:', 'int8:'
+HF = 'hf:'
 # {ending of an architecture's name: that of its Auto class in transformers}, where they differ.
 AUTO = {'Model': '', 'LMHeadModel': 'ForCausalLM', 'ForConditionalGeneration': 'ForSeq2SeqLM'}
 
 
 def folders(target):
   """(the folder of a target, the folder it is written to before it is compared and renamed)."""
-  out = Path(target.removeprefix(HF).removeprefix(INT8)).expanduser().absolute()
+  out = Path(target.removeprefix(HF)).expanduser().absolute()
   if out == Path.cwd() or not out.name:
     raise InputError(f'--to {target} is the folder that this runs in; name a new one.')
   partial = out.with_name(f'{out.name}.partial')
@@ -85,7 +84,7 @@ def convert(
     _report(weights, strict, verbose)
     model = trained.from_weights(folder, weights)
     weights = weights._replace(flat={})  # large, and in `model` too
-  elif not target.startswith((HF, INT8)):
+  elif not target.startswith(HF):
     contents.read_config(folder)
     raise InputError(f'{source} is a run already; --to hf:OUT writes it as a Hugging Face folder.')
   else:
@@ -94,8 +93,6 @@ def convert(
     model = trained.load(source, which, positions)
   if generator:
     model = trained.generator_of(model)
-  if target.startswith(INT8):
-    model = model._replace(params=int8.rounded(model.params))
   table, tokenizer = table_of(model), model.tokenizer
   try:
     log.info('writing %s', partial)
@@ -107,9 +104,6 @@ def convert(
       names, left_out = export_run(partial, model, facts)
       _tell('left out', left_out, verbose)
       missing = ', '.join(model_card.to_fill_in(model.config, facts))
-    elif target.startswith(INT8):
-      int8.write(partial, model)
-      names = {path: path.replace('/', '.') for path in table}
     else:
       write_workdir(partial, model, {'source': str(source)})
       names = {path: name for path, (name, _) in weights.sources.items()}
@@ -165,9 +159,8 @@ def write_workdir(workdir, model, facts):
 def _facts_of_run(folder, model):
   """The facts of a model card that a run's workdir holds."""
   run, facts = contents.read_facts(folder), {'metrics': {}, 'step': model.step}
-  if not int8.is_int8(folder):
-    with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
-      facts['metrics'] = checkpoints.meta(model.step)['metrics']
+  with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
+    facts['metrics'] = checkpoints.meta(model.step)['metrics']
   facts |= {name: run[name] for name in ('commands', 'data', 'source') if name in run}
   names = ('bert_jax', 'commit', 'python', 'packages')
   versions = {name: run[name] for name in names if name in run}
@@ -176,8 +169,6 @@ def _facts_of_run(folder, model):
 
 def _next(target, out):
   """What to do with a target, as a line."""
-  if target.startswith(INT8):
-    return f'next: python -m bert_jax.predict --model {out}'
   if not target.startswith(HF):
     return f'next: bert_jax.predict --model {out}, or train with --config.init_from={out}'
   (architecture,) = json.loads((out / 'config.json').read_text())['architectures']
@@ -244,7 +235,7 @@ def _print(table, names, weights):
   for path, row in sorted(table.items()):
     dtype = weights.sources[path][1] if weights and path in weights.sources else row.dtype
     rows.append((path, 'x'.join(map(str, row.shape)), dtype, names[path], f'{row.crc32:08x}'))
-  print('\n'.join(arguments.aligned(rows)))
+  print('\n'.join(aligned(rows)))
 
 
 def end_at_once(partial):
@@ -272,7 +263,7 @@ def main(argv=None):
     help='workdir, Hugging Face folder, path of one in a package, hf:NAME on the Hub, or folder '
     'of a TensorFlow checkpoint',
   )
-  add('--to', required=True, metavar='DST', help='new workdir; hf:OUT or int8:OUT, a new folder')
+  add('--to', required=True, metavar='DST', help='new workdir; hf:OUT: a new folder')
   add('--which', default='latest', help='of a run: latest, best or a step')
   add('--positions', type=int, help='rows of the position table: cut, or the rest new')
   add('--allow-unused', action='store_true', help='convert although tensors have no place')
@@ -285,8 +276,8 @@ def main(argv=None):
   add('--verbose', action='store_true', help='print a row for each parameter')
   args = parser.parse_args(argv)
   with command_line():
-    if args.to in ('', HF, INT8):
-      raise InputError(f'--to {args.to} names no folder; write --to hf:OUT, int8:OUT or W.')
+    if args.to in ('', HF):
+      raise InputError(f'--to {args.to} names no folder; write --to hf:OUT or W.')
     if args.positions is not None and args.positions < 1:
       raise InputError(f'--positions is {args.positions}; give a number of rows, or leave it out.')
     languages = tuple(filter(None, args.language.split(',')))

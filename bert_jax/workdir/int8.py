@@ -10,30 +10,20 @@ and to send, not to compute with.
 The scale is the largest size in the channel over 127, rounded up to 16 bits. So a whole number
 times its scale is exact in float32, and weights that were in int8 once are the same bits if they
 are put into it again.
-
-A folder in int8 is read wherever a run's workdir is read (evaluate, predict, init_from, convert),
-and cannot be trained on: config.json and the vocabulary of a workdir, weights.safetensors with
-{name: int8, name.int8_scale: float32}, layers apart, and int8.json, by which these belong together.
 """
 
-import hashlib
-import json
 from pathlib import Path
 
 import jax
 import numpy as np
-import safetensors.numpy
 from flax import traverse_util
 
-from bert_jax import config as config_lib
 from bert_jax import models
-from bert_jax.convert import tensor_files
 from bert_jax.errors import InputError
-from bert_jax.files import seal, write_whole
 from bert_jax.text import files
-from bert_jax.workdir import contents, manifest
+from bert_jax.workdir import manifest
 
-ABOUT, WEIGHTS, SCALE = 'int8.json', 'weights.safetensors', '.int8_scale'
+SCALE = '.int8_scale'
 TABLES = 'embedding', 'decoder'  # arrays whose rows, not columns, are channels
 BITS, MOST = 16, 127
 
@@ -78,11 +68,7 @@ def floats(arrays):
 def rounded(params):
   """A tree of parameters, on the host, as they are once they were in int8."""
   tree = traverse_util.unflatten_dict(floats(quantized(params)), sep='.')
-  return _with_layers_as_in(params, tree)
-
-
-def _with_layers_as_in(like, tree):
-  is_stacked = any('layers' in name.split('.') for name in manifest.flat(like))
+  is_stacked = any('layers' in name.split('.') for name in manifest.flat(params))
   return models.stack_layers(tree) if is_stacked else tree
 
 
@@ -91,42 +77,11 @@ def size(arrays):
   return sum(x.size * x.dtype.itemsize for x in arrays.values())
 
 
-def is_int8(folder):
-  return files.exists(Path(folder).expanduser() / ABOUT)
-
-
-def write(folder, model):
-  """Writes the parameters of a trained.Trained, its config and its vocabulary to a new folder."""
-  folder = Path(folder)
-  data = safetensors.numpy.save(quantized(model.params))
-  about = {
-    'step': model.step,
-    'config': config_lib.fingerprint(model.config),
-    'vocabulary': model.tokenizer.fingerprint,
-    'sha256': hashlib.sha256(data).hexdigest(),
-  }
-  contents.claim(folder, model.config)
-  model.tokenizer.save(folder)
-  write_whole(folder / WEIGHTS, data)
-  write_whole(folder / ABOUT, json.dumps(about | {'seal': seal(about)}, indent=2) + '\n')
-
-
-def load(folder, shapes, which='latest', partial=False):
-  """(params, step) of a folder in int8, as run_weights.load_params."""
-  folder = Path(folder).expanduser()
-  about = files.json_of(folder / ABOUT)
-  if which != 'latest':
-    raise InputError(f'{folder} is in int8 and has no checkpoint {which}; leave it out.')
-  path = folder / WEIGHTS
-  whole = about.get('seal') == seal(about) and files.exists(path)
-  if not whole or hashlib.sha256(path.read_bytes()).hexdigest() != about['sha256']:
-    raise InputError(f'{path} is not as it was written, by {ABOUT}; write the folder again.')
-  contents.check_belongs(folder, about)
-  arrays = floats(tensor_files.read_safetensors(path))
-  params = _with_layers_as_in(shapes, traverse_util.unflatten_dict(arrays, sep='.'))
-  lacking = [part for part in shapes if part not in params]
-  if lacking and not partial:
-    raise InputError(f'{folder} has no {", ".join(lacking)}; start a run from it with init_from.')
-  shapes = {part: tree for part, tree in shapes.items() if part in params}
-  put = lambda shape, x: jax.device_put(x, shape.sharding)
-  return jax.tree.map(put, shapes, {part: params[part] for part in shapes}), about['step']
+def refuse_folder(folder: Path) -> None:
+  """InputError if a folder holds weights in int8 as earlier versions wrote them: they are no longer
+  read, since a run in float32 answers as they did with --int8."""
+  if files.exists(Path(folder).expanduser() / 'int8.json'):
+    raise InputError(
+      f'{folder} holds weights in int8, which this version does not read; name the run that they '
+      'were made of instead: evaluate, predict and --export take its weights as int8 with --int8.'
+    )

@@ -16,8 +16,7 @@ def load_params(workdir, shapes, which='latest', partial=False):
   shapes: a tree of ShapeDtypeStructs with shardings (sharding.placed). Converted weights may lack
   heads: with `partial` the params hold the parts that are there, else that is an InputError. So are
   weights beside which another config or vocabulary lies than they were saved with."""
-  if int8.is_int8(workdir):
-    return int8.load(workdir, shapes, which, partial)
+  int8.refuse_folder(workdir)
   with contextlib.closing(Checkpoints(workdir)) as checkpoints:
     damaged = []
     for number in _steps_of(checkpoints, workdir, which):

@@ -1,4 +1,4 @@
-"""Measures answers of a model: beside torch and ONNX Runtime, and in int8; see tools/bench.py."""
+"""Measures answers of a model: beside torch and ONNX Runtime, and in int8; see bench/__main__.py."""
 
 import statistics
 import tempfile

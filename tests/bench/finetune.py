@@ -1,4 +1,4 @@
-"""Measures fine-tuning on SST-2 beside Hugging Face's Trainer; see tools/bench.py."""
+"""Measures fine-tuning on SST-2 beside Hugging Face's Trainer; see bench/__main__.py."""
 
 import statistics
 import tempfile

@@ -1,4 +1,4 @@
-"""Measures how fast a GPT writes, beside Hugging Face's with its cache; see tools/bench.py."""
+"""Measures how fast a GPT writes, beside Hugging Face's with its cache; see bench/__main__.py."""
 
 import time
 

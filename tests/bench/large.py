@@ -1,5 +1,5 @@
 """Measures how a training begins on data of any size: a simulated corpus, and tables of examples;
-see tools/bench.py."""
+see bench/__main__.py."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""Measures steps of pre-training beside BertForPreTraining in torch; see tools/bench.py."""
+"""Measures steps of pre-training beside BertForPreTraining in torch; see bench/__main__.py."""
 
 import jax
 import numpy as np

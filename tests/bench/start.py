@@ -1,4 +1,4 @@
-"""Measures how soon commands answer, and what training holds and stops for; see tools/bench.py."""
+"""Measures how soon commands answer, and what training holds and stops for; see bench/__main__.py."""
 
 import json
 import os

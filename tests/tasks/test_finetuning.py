@@ -14,7 +14,6 @@ from bert_jax import evaluate, models, step, tokenizers, train
 from bert_jax.config import InputError
 from bert_jax.run import initialization
 from bert_jax.tasks.classification import task as classification
-from bert_jax.tools import glue, transfer
 from bert_jax.workdir import trained
 
 GLUE = {  # the header of each published file, or none
@@ -40,7 +39,9 @@ GLUE = {  # the header of each published file, or none
   ),
   'wnli': ('index\tsentence1\tsentence2\tlabel', '0\t{0}\t{2}\t{1}', ('0', '1')),
 }
-FOLDER = dict(zip(GLUE, glue.TASKS))
+FOLDER = dict(
+  zip(GLUE, ('CoLA', 'SST-2', 'MRPC', 'STS-B', 'QQP', 'MNLI', 'QNLI', 'RTE', 'WNLI'), strict=True)
+)
 
 
 def glue_file(path, name, number, seed, labelled=True):
@@ -98,36 +99,18 @@ def glue_runs(tmp_path_factory, vocab):
 def test_every_glue_task_trains_and_becomes_a_leaderboard_file(others, glue_runs, tmp_path, vocab):
   runs, home = glue_runs
   runs = runs | train_glue(home, vocab, others)
-  (home / 'diagnostic').mkdir(exist_ok=True)
-  glue_file(home / 'diagnostic' / 'diagnostic.tsv', 'mnli', 10, 3, labelled=False)
-  found = glue.glue(runs, home, tmp_path)
-  files = {path.stem for path in tmp_path.glob('*.tsv')}
-  assert files == {FOLDER[name] for name in (*SOME, *others)} - {'MNLI'} | {
-    'MNLI-m',
-    'MNLI-mm',
-    'AX',
-  }
-  with pytest.raises(InputError, match='is no run of STS-B'):
-    glue.glue({'STS-B': runs['RTE']}, home, tmp_path)
-  with pytest.raises(InputError, match='RTE/dev.tsv is missing'):
-    glue.glue({'RTE': runs['RTE']}, tmp_path, tmp_path)
-  for path in tmp_path.glob('*.tsv'):
-    lines = path.read_text().splitlines()
-    assert lines[0] == 'index\tprediction' and len(lines) == 11
-    assert [line.split('\t')[0] for line in lines[1:]] == [str(i) for i in range(10)]
-  assert {line.split('\t')[1] for line in (tmp_path / 'RTE.tsv').read_text().splitlines()[1:]} <= {
-    'entailment',
-    'not_entailment',
-  }
-  results, value = found['MRPC']
-  assert value == pytest.approx(
-    (results['MRPC']['f1'] + results['MRPC']['classification_accuracy']) / 2
-  )
-  assert len(found['MNLI'][0]) == 2
-  shown = glue.table(found)
-  assert f'of {len(runs)} of 9 tasks' in shown
-  average = np.mean([value for _, value in found.values()])
-  assert math.isfinite(average) and f'{100 * average:.2f}' in shown.splitlines()[-1]
+  for name in (*SOME, *others):
+    folder = FOLDER[name]
+    ends = {'-m': '_matched', '-mm': '_mismatched'} if name == 'mnli' else {'': ''}
+    sets = [f'{folder}{end}={home}/{folder}/test{file}.tsv' for end, file in ends.items()]
+    evaluate.evaluate_sets(runs[folder], sets, out=tmp_path / folder)
+    for end in ends:
+      lines = (tmp_path / folder / f'{folder}{end}' / 'predictions.tsv').read_text().splitlines()
+      assert lines[0] == 'index\tprediction' and len(lines) == 11
+      index, predicted = zip(*(line.split('\t') for line in lines[1:]), strict=True)
+      assert index == tuple(map(str, range(10)))
+      if name == 'rte':
+        assert set(predicted) <= {'entailment', 'not_entailment'}
 
 
 PAIRS = {  # other tasks on pairs, as their public files are
@@ -217,23 +200,31 @@ def test_evaluation_writes_what_was_answered(glue_runs):
   assert by_length[0]['f1'] == scores['f1']
 
 
-def test_transfer_is_a_table_of_sets_and_metrics(glue_runs, tmp_path):
+def test_several_sets_are_a_table_of_their_metrics(glue_runs, tmp_path, capsys):
   runs, home = glue_runs
   for language, seed in (('de', 5), ('hi', 6)):
     glue_file(tmp_path / f'{language}.tsv', 'sst2', 15, seed)
-  results = transfer.transfer(
-    runs['SST-2'], [f'{tmp_path}/{{language}}.tsv', f'en={home}/SST-2/dev.tsv'], ['de', 'hi']
-  )
+  specs = f'{tmp_path}/{{language}}.tsv', f'en={home}/SST-2/dev.tsv'
+  results = evaluate.evaluate_sets(runs['SST-2'], specs, ['de', 'hi'])
   assert list(results) == ['de', 'hi', 'en']
   single, _ = evaluate.evaluate(runs['SST-2'], [f'--config.data.eval={tmp_path}/hi.tsv'])
   assert results['hi'] == single
-  rows = transfer.table(results).splitlines()
+  rows = evaluate.table(results).splitlines()
   column = rows[0].split().index('classification_accuracy') + 1
   shown = [float(row.split()[column]) for row in rows[1:]]
   assert shown[-1] == pytest.approx(np.mean(shown[:-1]), abs=1e-4)
-  assert (runs['SST-2'] / 'transfer' / 'hi' / 'predictions.jsonl').is_file()
+  written = runs['SST-2'] / 'eval' / 'sets'
+  assert (written / 'hi' / 'predictions.jsonl').is_file()
+  assert (written / 'table.txt').read_text().splitlines() == rows
   with pytest.raises(InputError, match='has no name'):
-    transfer.transfer(runs['SST-2'], [f'{tmp_path}/de.tsv'])
+    evaluate.evaluate_sets(runs['SST-2'], [f'{tmp_path}/de.tsv'])
+  command = ['--workdir', str(runs['SST-2']), '--languages', 'de']
+  with pytest.raises(SystemExit):
+    evaluate.main(command)
+  assert '--eval' in capsys.readouterr().err
+  evaluate.main([*command, '--eval', specs[0], '--out', str(tmp_path / 'out')])
+  (shown,) = (row for row in capsys.readouterr().out.splitlines() if row.startswith('de'))
+  assert shown.split() == rows[1].split()
 
 
 def test_a_collapsed_run_is_seen(glue_runs):
@@ -401,24 +392,3 @@ def test_where_a_run_begins_is_asked_once(glue_runs, tmp_path, monkeypatch, voca
   assert asked == ['someone/model']
   source = trained.load(runs['SST-2'])
   jax.tree.map(np.testing.assert_array_equal, state.params, source.params)
-
-
-def test_the_average_is_the_leaderboards():
-  """The published scores of BERT-large on the test sets, whose published average is 80.5."""
-  scores = {
-    'CoLA': [(60.5,)],
-    'SST-2': [(94.9,)],
-    'MRPC': [(89.3, 85.4)],
-    'STS-B': [(87.6, 86.5)],
-    'QQP': [(72.1, 89.3)],
-    'MNLI': [(86.7,), (85.9,)],
-    'QNLI': [(92.7,)],
-    'RTE': [(70.1,)],
-    'WNLI': [(65.1,)],
-  }
-  found = {}
-  for name, sets in scores.items():
-    metrics = glue.TASKS[name][0]
-    results = [dict(zip(metrics, (x / 100 for x in numbers))) for numbers in sets]
-    found[name] = dict(zip(('', '-mm'), results)), glue.score(name, results)
-  assert glue.table(found).splitlines()[-1] == 'average  80.52   of 9 of 9 tasks'

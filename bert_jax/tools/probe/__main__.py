@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bert_jax import config as config_lib
 from bert_jax import hosts, predict
-from bert_jax.command_line import command_line
+from bert_jax.command_line import aligned, command_line
 from bert_jax.convert import from_huggingface, hub
 from bert_jax.errors import InputError, unwritten
 from bert_jax.files import write_whole
@@ -150,7 +150,7 @@ def table(results):
         _shown(accuracy[best] if accuracy else None),
       )
     )
-  lines, last = arguments.aligned(rows), results[-1]
+  lines, last = aligned(rows), results[-1]
   for name in ('by_pos', 'by_frequency', 'by_language'):
     if groups := last.get('losses', {}).get(name):
       rows = [(name.replace('_', ' '), 'pieces', 'loss', 'unigram', 'bigram')]
@@ -158,11 +158,11 @@ def table(results):
         (key, f'{g["pieces"]:,}', *(_shown(g[x]) for x in ('loss', 'unigram', 'bigram')))
         for key, g in groups.items()
       ]
-      lines += ['', *arguments.aligned(rows)]
+      lines += ['', *aligned(rows)]
   for name in ('by_term', 'by_uid'):
     if groups := last.get('pairs', {}).get(name):
       rows = [(f'pairs {name.replace("_", " ")}', 'accuracy')]
-      lines += ['', *arguments.aligned(rows + [(k, _shown(x)) for k, x in groups.items()])]
+      lines += ['', *aligned(rows + [(k, _shown(x)) for k, x in groups.items()])]
   if layers := last.get('layers'):
     rows = [('layer', 'part of speech', 'control')]
     pairs = zip(layers['accuracy'], layers['control'])
@@ -171,13 +171,13 @@ def table(results):
       ('majority', _shown(layers['majority']), ''),
       ("the word's usual tag", _shown(layers['of_the_word']), ''),
     ]
-    lines += ['', *arguments.aligned(rows)]
+    lines += ['', *aligned(rows)]
   if heads := last.get('attention'):
     rows = [('attends most to', 'layer', 'head', 'share')]
     for name in ('first', 'last', 'itself', 'before', 'after'):
       head = max(heads, key=lambda head: head[name])
       rows.append((name, str(head['layer']), str(head['head']), _shown(head[name])))
-    lines += ['', *arguments.aligned(rows)]
+    lines += ['', *aligned(rows)]
   return lines + [f'\nnot probed: {kind}: {why}' for kind, why in last['skipped'].items()]
 
 

@@ -8,8 +8,8 @@ import re
 import statistics
 from pathlib import Path
 
+from bert_jax.command_line import aligned
 from bert_jax.files import write_whole
-from bert_jax.tools import arguments
 from bert_jax.tools.report import figures as report_figures
 from bert_jax.tools.report import lengths as report_lengths
 from bert_jax.tools.report import runs as report_runs
@@ -276,9 +276,9 @@ def text(report):
   out = []
   for panel in report.panels:
     rows = [cells(row, panel.baseline) for row in panel.rows(panel.metrics[0])]
-    out += [heading(panel), '', *arguments.aligned([HEADER, *rows]), '', *notes(panel), '']
+    out += [heading(panel), '', *aligned([HEADER, *rows]), '', *notes(panel), '']
     for name, (header, rows) in more_tables(panel).items():
-      out += [name, *arguments.aligned([header, *rows]), '']
+      out += [name, *aligned([header, *rows]), '']
   return '\n'.join([*out, *report.remarks]).strip()
 
 

@@ -30,7 +30,7 @@ import shlex
 from pathlib import Path
 
 from bert_jax import config as config_lib
-from bert_jax.command_line import command_line
+from bert_jax.command_line import aligned, command_line
 from bert_jax.errors import InputError, unwritten
 from bert_jax.files import write_whole
 from bert_jax.run import initialization, summary
@@ -190,7 +190,7 @@ def show(jobs, configs, root, processes):
     left += each
     shown = '?' if math.isnan(each) else sweep_jobs.duration(each)
     rows.append((job.run.folder, f'{saved} of {last or steps}', shown, state))
-  print('\n'.join(arguments.aligned(rows)))
+  print('\n'.join(aligned(rows)))
   total = 'unknown, since the data decides how many steps an epoch has'
   if not math.isnan(left):
     total = f'{sweep_jobs.duration(left / processes)} with --jobs {processes}'

@@ -6,6 +6,7 @@ import numpy as np
 from bert_jax import config as c
 from bert_jax import models, tokenizers
 from bert_jax.convert import from_huggingface, parameter_names
+from bert_jax.convert.families import FAMILIES
 from bert_jax.objectives import base
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import trained
@@ -98,7 +99,7 @@ def made(head, lower=True, **changes):
 
 def to_tensors(params, model):
   """{Hugging Face's name: array} of parameters of ours, as BERT's classes of theirs name them."""
-  places = parameter_names.table('bert', vars(model))
+  places = parameter_names.table(FAMILIES['bert'], vars(model))
   flat = from_huggingface.flatten(params, model)
   return {
     places[path].name: np.ascontiguousarray(x.T if places[path].turned else x)
@@ -108,7 +109,7 @@ def to_tensors(params, model):
 
 def to_params(tensors, model):
   """The inverse of to_tensors."""
-  places = parameter_names.table('bert', vars(model))
+  places = parameter_names.table(FAMILIES['bert'], vars(model))
   known = {place.name: (path, place.turned) for path, place in places.items()}
   flat = {known[name][0]: x.T if known[name][1] else x for name, x in tensors.items()}
   return from_huggingface.tree(flat, model)

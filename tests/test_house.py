@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from differences import ROOT, apply, copy_to
 
-from bert_jax.convert import config_families
+from bert_jax.convert.families import FAMILIES
 from bert_jax.tasks import TASKS
 
 # Rooms, the files and folders of bert_jax, from the bottom up, one on each level. A room imports
@@ -128,7 +128,7 @@ def test_families_are_known_by_their_records_only():
   names = {'span', 'scorer'}
   for task in TASKS.values():
     names |= {task.name, *task.predictions, *task.blocks} - {'task'}  # which they share
-  names -= set(config_families.FAMILIES)  # ELECTRA's objective has the name of a model_type
+  names -= set(FAMILIES)  # ELECTRA's objective has the name of a model_type
   paths = [
     *Path('bert_jax/convert').glob('*.py'),
     Path('bert_jax/predict/export.py'),

@@ -1,6 +1,6 @@
 """The config.json of a released model as fields of config.model.
 
-It is Hugging Face's, of a family in config_families.py, or the bert_config.json of Google's.
+It is Hugging Face's, of one of the FAMILIES, or the bert_config.json of Google's.
 An option that makes its model compute something else than ours is an error that names it: weights
 that load and compute something else are worse than none. Other keys are not looked at.
 
@@ -8,26 +8,43 @@ hidden_act gelu is the erf form (Hendrycks and Gimpel 2016), as Hugging Face rea
 too; google-research/bert computes its tanh approximation, which differs by 5e-4 at most.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-from bert_jax.convert.config_families import (
-  BERT,
-  FAMILIES,
+from bert_jax.config import model as config_model
+from bert_jax.config import pasts
+from bert_jax.convert.families import FAMILIES, family_of
+from bert_jax.convert.families.record import (
+  ACTIVATIONS,
   OTHERS,
-  POSITION_OFFSET,
   SIZES,
-  fields_of,
+  Description,
+  Exported,
+  ReleasedFamily,
+  activation_name,
 )
 from bert_jax.errors import InputError, quoted
 from bert_jax.text import files
 
-ACTIVATIONS = {
-  'gelu': 'gelu',
-  'gelu_new': 'gelu_tanh',
-  'gelu_pytorch_tanh': 'gelu_tanh',
-  'relu': 'relu',
-  'silu': 'swish',
-  'swish': 'swish',
+# Fields that no config.json has: how tables are padded, how a model is initialized and computed.
+OURS = (
+  'vocab_multiple',
+  'attention_implementation',
+  'dtype',
+  'scan_layers',
+  'remat',
+  'attention_output_dropout_prob',
+  'scaled_initializer',
+  'extend_positions',
+  'new_top_layers',
+)
+# The fields of a BERT. A field that was added for later models has the value that it had in effect
+# before it was there.
+BERT = {name.removeprefix('model.'): x for name, x in pasts(config_model.FIELDS).items()} | {
+  'position_embeddings': 'learned',
+  'norm_placement': 'post',
+  'tie_word_embeddings': True,
 }
 # {option: the values that it may have, which are those of a BERT}.
 FIXED = {
@@ -79,37 +96,22 @@ MAY_BE_NULL = (
 )
 
 
-class Description(NamedTuple):
-  """What a config.json says."""
-
-  family: str  # a key of FAMILIES
-  model: dict  # fields of config.model, as it says or the family implies; not initialization.FREE
-  labels: tuple  # of id2label, in order, or ()
-  problem: str  # '', regression, single_label_classification or multi_label_classification
-  architecture: str  # 'BertForMaskedLM', or ''
-  offset: int  # rows of the position table that stand before position 0
-  ours: dict  # what is under "bert_jax": what to_huggingface wrote besides
-  pooling: str = 'cls'  # what its sequence classifier reads: cls, or mean
-  begin: str = ''  # what its targets begin with: cls, or sep; '': it writes none
-
-
-def is_model(folder):
+def is_model(folder: Path) -> bool:
   """Does a folder hold a released model: a config.json, and not that of a run of ours?"""
   return _file(folder) is not None
 
 
-def read(folder):
+def read(folder: Path) -> Description:
   """The Description of a folder; InputError if its model is of another kind."""
   path = _file(folder)
   content = files.json_of(path)
   _check_types(path, content, TYPES)
-  family = content.get('model_type', 'bert')
-  family = {'xlm-roberta': 'roberta', 'camembert': 'roberta'}.get(family, family)
-  if family not in FAMILIES:
-    known = ', '.join(FAMILIES)
-    raise InputError(f'{path} says model_type {quoted(family)}; weights are read of {known}.')
-  _check_fixed(path, content, FIXED | FAMILIES[family].fixed)
-  content = fields_of(path, family, content)
+  if (family := family_of(content.get('model_type'))) is None:
+    kind, known = quoted(content['model_type']), ', '.join(sorted(FAMILIES))
+    raise InputError(f'{path} says model_type {kind}; weights are read of {known}.')
+  _check_fixed(path, content, FIXED | family.fixed)
+  content = family.defaults | {family.keys.get(key, key): x for key, x in content.items()}
+  content = family.read(path, content)
   _check_types(path, content, TYPES)
   act = content.get('hidden_act', 'gelu')
   if act not in ACTIVATIONS:
@@ -122,15 +124,14 @@ def read(folder):
     )
   if missing := [name for name in SIZES if name not in content]:
     raise InputError(f'{path} does not say {", ".join(missing)}; add it.')
-  model = BERT | FAMILIES[family].fields
-  model |= {name: content[name] for name in (*SIZES, *FAMILIES[family].free)}
+  said = *SIZES, *family.free, *family.derived
+  model = BERT | family.fields | {field: content[field] for field in said}
   model |= {name: content.get(name, value) for name, value in OTHERS.items()} | {
     'hidden_act': ACTIVATIONS[act],
     'tie_word_embeddings': content.get('tie_word_embeddings') is not False,
   }
-  offset = POSITION_OFFSET.get(family, 0)
-  if family == 'roberta':  # positions are counted from the id of its padding + 1
-    offset = (1 if content.get('pad_token_id') is None else content['pad_token_id']) + 1
+  offset = family.offset(1 if content.get('pad_token_id') is None else content['pad_token_id'])
+  if family.counts_offset:
     model['max_position_embeddings'] -= offset
   if model['type_vocab_size'] == 1:
     model['type_vocab_size'] = 2  # its one row for both texts
@@ -143,7 +144,39 @@ def read(folder):
   labels, problem = _labels(path, content), content.get('problem_type') or ''
   pooling = content.get('classifier_pooling', 'cls')
   known = model, labels, problem, architectures[0], offset, ours, pooling
-  return Description(family, *known, _begin(path, content) if family == 'bart' else '')
+  return Description(family, *known, _begin(path, content) if family.has_decoder else '')
+
+
+def write(family: ReleasedFamily, model: Mapping[str, Any], offset: int) -> dict[str, Any]:
+  """The inverse of read: what a config.json says of these fields of config.model. offset: rows of
+  the position table that stand before position 0."""
+  usual = family.defaults.get('hidden_act', 'gelu')
+  fields = {'hidden_act': activation_name(model['hidden_act'], usual)}
+  fields |= {field: model[field] for field in (*SIZES, *OTHERS, *family.free)}
+  fields['type_vocab_size'] = fields['type_vocab_size'] or 2  # rows of zeros
+  fields['max_position_embeddings'] += offset if family.counts_offset else 0
+  fields |= family.write(model)
+  return {family.key_of(x): value for x, value in fields.items() if x not in family.unsaid}
+
+
+def difference(family: ReleasedFamily, exported: Exported) -> tuple[str, Any] | None:
+  """(field, its value there) of a field of config.model whose value a family has not; or None."""
+  model = exported.model
+  said = {
+    *SIZES,
+    *OTHERS,
+    *OURS,
+    *family.free,
+    *family.derived,
+    'tie_word_embeddings',
+    'hidden_act',
+  }
+  expected = {field: value for field, value in BERT.items() if field not in said}
+  expected |= family.fields | {field: family.default(field) for field in family.unsaid}
+  for field, value in expected.items():
+    if field not in family.without_effect and field in model and model[field] != value:
+      return field, value
+  return family.refusal(exported)
 
 
 # {setting of transformers' generate that has no argument here: the value that changes nothing}
@@ -158,7 +191,7 @@ GENERATION = {
 }
 
 
-def generation_not_read(folder):
+def generation_not_read(folder: Path) -> list[str]:
   """['min_length=56', ..]: what a released model asks of generation that is not read here."""
   asked = {}
   for name in ('config.json', 'generation_config.json'):
@@ -169,7 +202,7 @@ def generation_not_read(folder):
 
 
 def _begin(path, content):
-  """What the targets of a BART begin with: its own with [SEP], which is </s>, others with [CLS]."""
+  """What targets begin with: a BART's own with [SEP], which is </s>, others with [CLS]."""
   ids = {name: content.get(f'{name}_token_id', i) for name, i in (('bos', 0), ('eos', 2))}
   start = content.get('decoder_start_token_id', 2)
   if start not in ids.values():

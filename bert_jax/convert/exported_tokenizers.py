@@ -11,15 +11,6 @@ from bert_jax.files import write_whole
 
 ROLES = dict(zip(('pad', 'unk', 'cls', 'sep', 'mask'), tokenizers.RESERVED))
 INPUTS = ('input_ids', 'token_type_ids', 'attention_mask')
-# {family: the class of its WordPiece; what its models are not given}, if not as a BERT's.
-CLASSES = {'distilbert': 'DistilBertTokenizer'}
-WITHOUT = {
-  'distilbert': 'token_type_ids',
-  'modernbert': 'token_type_ids',
-  'fnet': 'attention_mask',
-  'gpt2': 'token_type_ids',
-  'bart': 'token_type_ids',
-}
 # {what becomes of É: what the model card says}.
 CASINGS = {
   'e': 'lower-cases texts and strips accents',
@@ -27,7 +18,6 @@ CASINGS = {
   'E': 'keeps capitals and strips accents',
   'É': 'keeps capitals and accents',
 }
-CONTINUES = ('gpt2',)  # families that are given texts to continue, which nothing ends
 
 
 def write(out, tokenizer, family, longest, cuts='right'):
@@ -43,17 +33,17 @@ def write(out, tokenizer, family, longest, cuts='right'):
       'it with these special tokens, so it is not set up: encode with the sentencepiece library, '
       'and put [CLS] before and [SEP] after each text.'
     )
-  continues, ids = family in CONTINUES, _special(tokenizer)
+  continues, ids = family.continues, _special(tokenizer)
   if continues:
     ids |= {'bos': tokenizer.cls_id, 'eos': tokenizer.sep_id, 'pad': tokenizer.pad_id}
   special = {f'{role}_token': tokenizer.pieces[i] for role, i in ids.items()}
-  inputs = [name for name in INPUTS if name != WITHOUT.get(family)]
+  inputs = [name for name in INPUTS if name != family.not_given]
   settings = special | {'model_max_length': longest, 'model_input_names': inputs}
   settings['tokenizer_class'] = 'PreTrainedTokenizerFast'
   if cuts != 'right':
     settings['truncation_side'] = cuts
   if isinstance(tokenizer, tokenizers.WordPiece) and not continues:
-    settings['tokenizer_class'] = CLASSES.get(family, 'BertTokenizer')
+    settings['tokenizer_class'] = family.tokenizer_class
     for name in ('do_lower_case', 'tokenize_chinese_chars', 'strip_accents'):
       settings[name] = getattr(tokenizer, name)
   for name, content in (('tokenizer_config.json', settings), ('special_tokens_map.json', special)):

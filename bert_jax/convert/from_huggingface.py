@@ -18,8 +18,9 @@ import numpy as np
 from flax import traverse_util
 
 from bert_jax import models
-from bert_jax.convert import checksums, config_json, other_heads, parameter_names, tensor_files
-from bert_jax.convert.config_families import FAMILIES
+from bert_jax.convert import checksums, config_json, parameter_names, tensor_files
+from bert_jax.convert.families import google
+from bert_jax.convert.families.record import Description, ReleasedFamily
 from bert_jax.convert.parameter_names import FIELDS
 from bert_jax.errors import InputError, quoted
 from bert_jax.tasks import TASKS
@@ -34,7 +35,7 @@ TYPES = 'encoder/embeddings/token_type_embeddings/embedding'
 class Weights(NamedTuple):
   """What a folder holds, and what became of each of its tensors."""
 
-  description: config_json.Description
+  description: Description
   objective: str
   flat: dict  # {path: float32 array, layers apart, vocabulary not padded}
   sources: dict  # {path: (source name, source dtype)}
@@ -66,14 +67,14 @@ def read(folder, positions=0):
   checksums.check(Path(folder))
   description = describe(folder)
   tensors, file = tensor_files.read(folder)
-  family = _family(tensors, description, file)
-  model = description.model
+  family, model = _named_as(tensors, description, file), description.model
   source_names = parameter_names.names_in_file(tensors, family, model['num_hidden_layers'])
   places = parameter_names.table(family, model)
-  if family == 'bart' and 'final_logits_bias' not in source_names:  # their classes take it for zero
-    source_names['final_logits_bias'] = 'final_logits_bias'
-    tensors['final_logits_bias'] = np.zeros((1, model['vocab_size']), np.float32)
-  other_head = other_heads.of(description, source_names)
+  for place in (places[path] for path in family.zeros if places[path].name not in source_names):
+    source_names[place.name] = place.name  # their classes take it for zero
+    shape = [model[FIELDS[letter]] for letter in place.shape]
+    tensors[place.name] = np.zeros([1] * place.is_row + shape, np.float32)
+  other_head = family.other_head(description, source_names)
   places = {path: x for path, x in places.items() if path.partition('/')[0] not in other_head.parts}
   copies = parameter_names.copies(family, places)
   ignored, copies = _not_parameters(source_names, tensors, copies)
@@ -89,7 +90,7 @@ def read(folder, positions=0):
   whose = family, tensors, source_names, places
   unused = _unused(*whose, present, incomplete, objective, ignored, copies)
   unused |= {name: other_head.why for name in unused if name.startswith(other_head.names)}
-  flat, sources, width = {}, {}, model['hidden_size'] if family == 'google' else 0
+  flat, sources, width = {}, {}, model['hidden_size'] if family.heads_apart else 0
   for path in sorted(present):
     place = places[path]
     if (name := source_names[place.name]) in unused or name in ignored:
@@ -104,18 +105,18 @@ def read(folder, positions=0):
   return weights
 
 
-def _family(tensors, description, file):
-  """The family (parameter_names.table) that the tensors are named as."""
+def _named_as(tensors, description, file) -> ReleasedFamily:
+  """The family whose names the tensors have."""
+  family = description.family
   if any('/' in name for name in tensors):
-    if not any(k.startswith('bert/') or '/layer_with_weights-0/' in f'/{k}' for k in tensors):
+    if not any(map(google.is_ours, tensors)):
       known = "google-research/bert (bert/...) or of an encoder of TensorFlow's Model Garden"
       none = f'none of the names of {known} (layer_with_weights-0/...)'
       raise InputError(f'{file} has {none}, but {quoted(min(tensors))}; it is not read.')
-    return 'google'
-  classifier = f'{description.family} classifier'
-  mark = {'roberta': 'classifier.out_proj.bias', 'modernbert': 'classifier.bias'}
-  mark = mark.get(description.family)
-  return classifier if mark and any(x.endswith(mark) for x in tensors) else description.family
+    return google.GOOGLE
+  if family.classifier and any(name.endswith(family.classifier.mark) for name in tensors):
+    return family.named_as_classifier()
+  return family
 
 
 def _not_parameters(source_names, tensors, copies):
@@ -176,14 +177,13 @@ def _unused(family, tensors, source_names, places, present, incomplete, objectiv
     used.add(name)
   rest = sorted(tensors.keys() - used - ignored.keys() - copies)
   plain = {name: short for short, name in source_names.items()}
-  prefix = parameter_names.prefix_of(family)
-  if inner := [name for name in rest if plain.get(name, name).startswith(prefix)]:
+  if inner := [name for name in rest if plain.get(name, name).startswith(family.prefix)]:
     more = f'tensors that ours has not ({len(inner)}, for example {quoted(inner[0])})'
     other = 'so it would not be the same model; is config.json theirs?'
     raise InputError(f'the encoder of these weights has {more}, {other}')
   for name in rest:
     unused[name] = 'no parameter of ours is called so'
-    if name.endswith(parameter_names.END):
+    if name.endswith(google.END):
       unused[name] = 'heads of TensorFlow 2 are not read'
   return unused
 
@@ -267,11 +267,10 @@ def _check_shapes(flat, model, sources, description=None):
     ((field, n),) = wrong
     fix = f'set model.{field}={n}'
     if description:
-      keys = {ours: key for key, ours in FAMILIES[description.family].keys.items()}
-      key = keys.get(field, field)
-      if field == 'max_position_embeddings' and description.family == 'roberta':
+      family = description.family
+      if field == 'max_position_embeddings' and family.counts_offset:
         n += description.offset
-      fix = f'write "{key}": {n} in its config.json'
+      fix = f'write "{family.key_of(field)}": {n} in its config.json'
     fix += ' or convert it with --positions' if field == 'max_position_embeddings' else ''
     raise InputError(f'{name} is {x.shape}, and {field} is {model[field]}; {fix}.')
 

@@ -1,24 +1,15 @@
-"""What our parameters are called in released weights: a table for each family of models.
+"""What our parameters are called in released weights, by the record of a family.
 
-It follows from the names of modules (module_names.py), whose parameters are the same in all. A
-dense kernel is [out, in] in torch and [in, out] here. In a GPT it is as here, and in TensorFlow,
-but for the output layers of google-research/bert (TensorFlow 1), which are [out, in] too. Names of
-TensorFlow 2 (Model Garden, official/nlp/bert) become those of google-research/bert.
+The names follow from those of modules, whose parameters are the same in all families. A dense
+kernel is [out, in] in torch and [in, out] here; a GPT and TensorFlow have it as here.
 """
 
 import re
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from bert_jax.convert.module_names import (
-  EMBEDDINGS,
-  GOOGLE_OUTPUTS,
-  LEAVES,
-  MODULES,
-  PREFIXES,
-  TABLES,
-  TIED,
-  UNTURNED,
-)
+from bert_jax.convert.families import google
+from bert_jax.convert.families.record import EMBEDDINGS, TORCH, Place, ReleasedFamily
 
 FIELDS = {
   'V': 'vocab_size',
@@ -28,7 +19,47 @@ FIELDS = {
   'F': 'intermediate_size',
   'E': 'embedding_size',
 }
-
+_LAYER = {
+  'attention/query': ('dense', 'DD'),
+  'attention/key': ('dense', 'DD'),
+  'attention/value': ('dense', 'DD'),
+  'attention/output': ('dense', 'DD'),
+  'attention_LayerNorm': ('norm', 'D'),
+  'intermediate': ('dense', 'DF'),
+  'output': ('dense', 'FD'),
+  'output_LayerNorm': ('norm', 'D'),
+}
+# {our module: (its kind, its shape in the letters of FIELDS)}. A dense layer is [in, out], C is any
+# number of labels, and # stands for the number of a layer.
+MODULES = {
+  'pooler/dense': ('dense', 'DD'),
+  'pooler/LayerNorm': ('norm', 'D'),
+  'mlm/transform': ('dense', 'DE'),
+  'mlm/LayerNorm': ('norm', 'E'),
+  'mlm': ('bias', 'V'),
+  'mlm/': ('decoder', 'VE'),  # untied only
+  'nsp/dense': ('dense', 'D2'),
+  'classifier/dense': ('dense', 'DC'),
+  'span/dense': ('dense', 'D2'),
+  'replaced/dense': ('dense', 'DD'),  # the head of ELECTRA's discriminator
+  'replaced/score': ('dense', 'D1'),
+  'encoder/embeddings/projection': ('dense', 'ED'),
+  'encoder/LayerNorm': ('norm', 'D'),  # after the last layer of a pre-LN model
+  'encoder/layer_#/gate': ('dense', 'DF'),
+  'encoder/layer_#/fourier_LayerNorm': ('norm', 'D'),
+  'decoder/embeddings/position_embeddings': ('embed', 'PE'),
+  'decoder/embeddings/LayerNorm': ('norm', 'E'),
+  'decoder/layer_#/cross_attention/query': ('dense', 'DD'),
+  'decoder/layer_#/cross_attention/key': ('dense', 'DD'),
+  'decoder/layer_#/cross_attention/value': ('dense', 'DD'),
+  'decoder/layer_#/cross_attention/output': ('dense', 'DD'),
+  'decoder/layer_#/cross_attention_LayerNorm': ('norm', 'D'),
+}
+for _tower in ('encoder', 'decoder'):
+  MODULES |= {f'{_tower}/layer_#/{name}': kind for name, kind in _LAYER.items()}
+for _name, _letter in zip(EMBEDDINGS, ('VE', 'PE', 'TE')):
+  MODULES[f'encoder/embeddings/{_name}'] = ('embed', _letter)
+MODULES['encoder/embeddings/LayerNorm'] = ('norm', 'E')
 # (a pattern of paths, whether a model with these fields of config.model has such parameters).
 OPTIONAL = (
   (r'.*LayerNorm/bias', lambda model: model['norm_bias']),
@@ -43,49 +74,41 @@ OPTIONAL = (
 )
 
 
-class Place(NamedTuple):
-  """How a parameter is stored in the files of a family."""
-
-  name: str
-  turned: bool  # transposed: [out, in], where ours is [in, out]
-  shape: str  # of our parameter, in the letters of FIELDS
-  part: tuple = (0, 1)  # (i, n): it is the i-th of n equal parts of the tensor
-  is_row: bool = False  # [1, n], where ours is [n]
-
-  @property
-  def axis(self):
-    """The axis of the tensor along which its parts lie, which is that of the outputs."""
-    return 0 if self.turned else -1
-
-
-def table(family, model):
+def table(family: ReleasedFamily, model: Mapping[str, Any]) -> dict[str, Place]:
   """{path: Place} of every parameter that a model of a family with these fields of config.model may
   have, with all its heads."""
-  is_google, out, modules = family == 'google', {}, TABLES[family]
+  out, modules = {}, family.modules
   for ours, theirs in modules.items():
-    kind, letters, *_ = MODULES[ours]
+    kind, letters = MODULES[ours]
     together = [x for x in modules if modules[x] == theirs and MODULES[x][0] == kind]
     part = together.index(ours), len(together)
-    for leaf, names in LEAVES[kind].items():
-      turned = leaf == 'kernel' and family not in UNTURNED
-      place = Place(theirs + names[is_google], turned, _letters(leaf, letters), part)
-      for i in range(_count(ours, model)):
-        path = f'{ours.rstrip("/")}/{leaf}'.replace('#', str(i))
-        out[path] = place._replace(name=place.name.replace('#', str(i)))
-  for ours, theirs in GOOGLE_OUTPUTS.items() if is_google else ():
-    out[f'{ours}/kernel'] = Place(f'{theirs}weights', True, MODULES[ours][1])
-    out[f'{ours}/bias'] = Place(f'{theirs}bias', False, MODULES[ours][1][-1])
-  if family == 'bart':
-    out['mlm/bias'] = out['mlm/bias']._replace(name='final_logits_bias', is_row=True)
+    for leaf, ending in family.endings[kind].items():
+      turned = leaf == 'kernel' and family.turned
+      place = Place(theirs + ending, turned, _letters(leaf, letters), part)
+      for path, number in _paths(ours, leaf, model):
+        out[path] = place._replace(name=place.name.replace('#', number))
+  out |= family.places
   return {path: place for path, place in out.items() if _is_in(model, path)}
 
 
-def _count(module, model):
-  """How many modules of a name (in MODULES) a model with these fields of config.model has."""
-  if '#' not in module:
-    return 1
+def shapes(model: Mapping[str, Any]) -> dict[str, str]:
+  """{path: shape of the parameter, in the letters of FIELDS}, of all that a model of some family
+  with these fields of config.model may have."""
+  return {
+    path: _letters(leaf, letters)
+    for ours, (kind, letters) in MODULES.items()
+    for leaf in TORCH[kind]
+    for path, _ in _paths(ours, leaf, model)
+  }
+
+
+def _paths(module, leaf, model):
+  """(path of a parameter, number of its layer) for each module of a name in MODULES that a model
+  with these fields of config.model has."""
   of_decoder = model['num_decoder_layers'] if module.startswith('decoder') else 0
-  return 1 if model['share_layers'] else of_decoder or model['num_hidden_layers']
+  layers = 1 if model['share_layers'] else of_decoder or model['num_hidden_layers']
+  path = f'{module.rstrip("/")}/{leaf}'
+  return [(path.replace('#', str(i)), str(i)) for i in range(layers if '#' in path else 1)]
 
 
 def _is_in(model, path):
@@ -96,121 +119,39 @@ def _letters(leaf, letters):
   return letters if leaf in ('kernel', 'embedding', 'decoder') else letters[-1]
 
 
-def shapes(model):
-  """{path: shape of the parameter, in the letters of FIELDS}, of all that a model of some family
-  with these fields of config.model may have."""
-  out = {}
-  for ours, (kind, letters, *_) in MODULES.items():
-    for leaf in LEAVES[kind]:
-      for i in range(_count(ours, model)):
-        path = f'{ours.rstrip("/")}/{leaf}'.replace('#', str(i))
-        out[path] = _letters(leaf, letters)
-  return out
-
-
-def copies(family, places):
+def copies(family: ReleasedFamily, places: Mapping[str, Place]) -> dict[str, str]:
   """{name of a copy: name of the tensor that it is tied to}; files may hold such copies too."""
   words = places['encoder/embeddings/word_embeddings/embedding'].name
-  decoder = TABLES[family].get('mlm/')
+  decoder = family.modules.get('mlm/')
   out = {f'{decoder}.weight': words} if decoder and 'mlm/decoder' not in places else {}
   if decoder and 'mlm/bias' in places:
     out[f'{decoder}.bias'] = places['mlm/bias'].name
-  out |= dict.fromkeys(TIED.get(family, ()), words)
+  out |= dict.fromkeys(family.tied, words)
   return {copy: original for copy, original in out.items() if copy != original}
 
 
-def names_in_file(names, family, layers):
-  """{name as `table` has it: name in the file}. Prefixes of wrappers are removed, gamma and beta
-  become weight and bias, and a bare encoder gets the prefix that it has inside a model."""
-  if family == 'google':
-    return {_version_1(name, layers): name for name in names}
-  out = {}
-  for name in names:
-    short = re.sub(r'^(module\.)?(_orig_mod\.)?(model\.)?', '', name)
-    out[re.sub(r'\.beta$', '.bias', re.sub(r'\.gamma$', '.weight', short))] = name
-  prefix = prefix_of(family)
-  if not any(name.startswith(prefix) for name in out):
-    encoder = (
-      'embeddings.',
-      'encoder.',
-      'transformer.',
-      'pooler.',
-      'layers.',
-      'final_norm.',
-      'embeddings_project.',
-      'wte.',
-      'wpe.',
-      'tokens_embed.',
-      'positions_embed.',
-      'h.',
-      'ln_f.',
-    )
-    encoder += ('decoder.', 'shared.') if family == 'bart' else ()
-    out = {(prefix if k.startswith(encoder) else '') + k: name for k, name in out.items()}
-  return out
+def names_in_file(names: Iterable[str], family: ReleasedFamily, layers: int) -> dict[str, str]:
+  """{name as `table` has it: name in the file}. A bare encoder gets the prefix that it has inside a
+  model."""
+  out, prefix = {family.canonical(name, layers): name for name in names}, family.prefix
+  if any(name.startswith(prefix) for name in out):
+    return out
+  inner = (x.removeprefix(prefix) for x in family.modules.values() if x.startswith(prefix))
+  encoder = tuple({f'{name.partition(".")[0]}.' for name in inner})
+  return {(prefix if k.startswith(encoder) else '') + k: name for k, name in out.items()}
 
 
-def prefix_of(family):
-  """What the names of an encoder's tensors begin with inside a model with a head."""
-  name = family.partition(' ')[0]
-  return PREFIXES.get(name, f'{name}.')
-
-
-# An object-based checkpoint (TensorFlow 2) names a variable by the objects that lead to it: the
-# number of a layer with weights (three embeddings, their LayerNorm, the blocks, the pooler), then
-# attributes inside it. Attention heads have a separate axis: [D, H, d] where version 1 has [D, D].
-GRAPH = '_CHECKPOINTABLE_OBJECT_GRAPH'
-END = '/.ATTRIBUTES/VARIABLE_VALUE'
-_BLOCK = {f'_attention_layer/_{x}_dense': f'attention/self/{x}' for x in ('query', 'key', 'value')}
-_BLOCK |= {
-  '_attention_layer/_output_dense': 'attention/output/dense',
-  '_attention_output_dense': 'attention/output/dense',  # of earlier releases
-  '_attention_layer_norm': 'attention/output/LayerNorm',
-  '_intermediate_dense': 'intermediate/dense',
-  '_output_dense': 'output/dense',
-  '_output_layer_norm': 'output/LayerNorm',
-}
-
-
-def _version_1(name, layers):
-  """The name in google-research/bert of a variable of an encoder; the name itself of others."""
-  match = re.fullmatch(rf'(?:model/)?layer_with_weights-(\d+)/(.+){re.escape(END)}', name)
-  if not match:
-    return name
-  number, (module, _, leaf) = int(match[1]), match[2].rpartition('/')
-  if number < 3 and match[2] == 'embeddings':
-    return f'bert/embeddings/{list(EMBEDDINGS)[number]}'
-  if number == 3 and not module:
-    return f'bert/embeddings/LayerNorm/{leaf}'
-  if 4 <= number < layers + 4 and module in _BLOCK:
-    return f'bert/encoder/layer_{number - 4}/{_BLOCK[module]}/{leaf}'
-  return f'bert/pooler/dense/{leaf}' if number == layers + 4 and not module else name
-
-
-def not_a_parameter(name):
+def not_a_parameter(name: str) -> str:
   """'' for what may be a parameter; else what the tensor is."""
   leaf = name.replace('/', '.').rpartition('.')[2]
-  if name == GRAPH:
+  if name == google.GRAPH:
     return 'the graph of objects'
   if leaf in ('position_ids', 'token_type_ids'):
     return 'a buffer of numbers in order'
   if re.search(r'\bh\.\d+\.attn\.(masked_)?bias$', name):
     return "a buffer: a GPT's mask of later tokens"
-  if (
-    '.OPTIMIZER_SLOT' in name
-    or re.match(r'(\w+/)?_?optimizer\b', name)
-    or leaf
-    in (
-      'adam_m',
-      'adam_v',
-      'AdamWeightDecayOptimizer',
-      'AdamWeightDecayOptimizer_1',
-      'Adam',
-      'Adam_1',
-      'lamb_m',
-      'lamb_v',
-    )
-  ):
+  slot = '.OPTIMIZER_SLOT' in name or re.match(r'(\w+/)?_?optimizer\b', name)
+  if slot or re.fullmatch(r'adam_[mv]|lamb_[mv]|(Adam|AdamWeightDecayOptimizer)(_1)?', leaf):
     return "the optimizer's"
   training = ('global_step', 'beta1_power', 'beta2_power', 'good_steps', 'current_loss_scale')
   if leaf in training or re.match(r'(save_counter|global_step|step)/', name):

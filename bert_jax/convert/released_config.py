@@ -6,7 +6,6 @@ What a released model can be asked follows from its head.
 import json
 
 from bert_jax import config as config_lib
-from bert_jax.convert.config_families import FAMILIES
 from bert_jax.errors import InputError, quoted
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Released
@@ -25,7 +24,7 @@ def config_of(weights, tokenizer=None, longest=0):
     config.data.examples_per_row = 1
   parts = tuple(dict.fromkeys(path.partition('/')[0] for path in weights.flat))
   problem = weights.description.problem
-  pairs = FAMILIES[weights.description.family].pairs
+  pairs = weights.description.family.pairs
   begin = weights.description.begin
   released = Released(parts, lambda: _labels(weights), problem, limit, pairs, begin)
   TASKS[weights.objective].from_released(config, released)

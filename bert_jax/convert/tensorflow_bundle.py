@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 from crc32c import crc32c
 
-from bert_jax.convert.parameter_names import GRAPH
+from bert_jax.convert.families.google import GRAPH
 from bert_jax.errors import InputError
 
 MAGIC = 0xDB4775248B80FB57

@@ -21,6 +21,7 @@ from bert_jax import config as c
 from bert_jax import evaluate, models, sharding, train
 from bert_jax.config import InputError
 from bert_jax.convert import config_json, from_huggingface, hub, parameter_names
+from bert_jax.convert.families import FAMILIES
 from bert_jax.predict import Model
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
@@ -550,10 +551,12 @@ ROBERTA = dict(
 
 def as_roberta(folder, parts):
   """Turns a BERT of a folder into the RoBERTa that computes the same."""
+  names = FAMILIES['roberta']
+  names = names.named_as_classifier() if parts == 'roberta classifier' else names
 
   def turned(tensors):
     model = config_json.read(folder).model
-    bert, roberta = (parameter_names.table(family, model) for family in ('bert', parts))
+    bert, roberta = (parameter_names.table(family, model) for family in (FAMILIES['bert'], names))
     tensors = {
       roberta[path].name: tensors[p.name]
       for path, p in bert.items()

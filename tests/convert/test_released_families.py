@@ -214,7 +214,7 @@ def test_a_generator_is_written_by_the_command(tmp_path, recorded):
   convert.main(['--from', str(tmp_path / 'W'), '--to', f'hf:{tmp_path}/hf', '--generator'])
   compare(recorded['electra generator'], trained.load(tmp_path / 'hf'))
   model.config.model.hidden_act = 'relu'
-  with pytest.raises(InputError, match='predicts with gelu, and model.hidden_act is relu'):
+  with pytest.raises(InputError, match="hidden_act is relu, and Hugging Face's Electra is gelu"):
     convert.export_run(tmp_path / 'out', trained.generator_of(model), {})
 
 
@@ -229,7 +229,7 @@ def test_the_tables_of_names_have_every_parameter_of_a_model(tmp_path, recorded,
     models.ModelConfig(**found.config.model),
   )
   family = config_json.read(tmp_path).family
-  family += ' classifier' if case == 'modernbert classifier' else ''
+  family = family.named_as_classifier() if case == 'modernbert classifier' else family
   table = parameter_names.table(family, found.config.model)
   encoder = {path for path in paths if path.startswith('encoder/')}
   assert encoder == {path for path in table if path.startswith('encoder/')}
@@ -394,6 +394,7 @@ def test_the_classifier_of_an_electra_is_not_ours(tmp_path, recorded):
     ('modernbert', {'feed_forward_bias': 'output'}, 'ModernBert is all or none'),
     ('albert', {'norm_placement': 'pre'}, "Hugging Face's Albert is post"),
     ('electra tagger', {'mlm_head': 'dense'}, "Hugging Face's Electra is transform"),
+    ('electra tagger', {'embedding_size': 12}, "embedding_size is 12, and .* Electra is 0"),
     ('fnet', {'embedding_size': 8}, "embedding_size is 8, and Hugging Face's FNet is 12"),
   ],
 )

@@ -1,0 +1,22 @@
+"""The families of released models that are read and written, a file each."""
+
+from bert_jax.convert.families.albert import ALBERT
+from bert_jax.convert.families.bart import BART
+from bert_jax.convert.families.bert import BERT
+from bert_jax.convert.families.distilbert import DISTILBERT
+from bert_jax.convert.families.electra import ELECTRA
+from bert_jax.convert.families.fnet import FNET
+from bert_jax.convert.families.gpt import GPT2, OPENAI_GPT
+from bert_jax.convert.families.modernbert import MODERNBERT
+from bert_jax.convert.families.record import ReleasedFamily
+from bert_jax.convert.families.roberta import ROBERTA
+
+# A model of ours is written as the first one that fits.
+_ALL = BART, GPT2, FNET, MODERNBERT, ALBERT, ELECTRA, ROBERTA, DISTILBERT, BERT, OPENAI_GPT
+FAMILIES = {family.name: family for family in _ALL}
+
+
+def family_of(model_type: str | None) -> ReleasedFamily | None:
+  """The family of a model_type, or None if it is not read. Files of Google's have no model_type."""
+  name = BERT.name if model_type is None else model_type
+  return next((x for x in _ALL if name in (x.name, *x.relatives)), None)

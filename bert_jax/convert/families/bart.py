@@ -1,0 +1,105 @@
+"""BART: an encoder and a decoder that writes, with one table of words."""
+
+from bert_jax.convert.families.record import ENDS, Place, ReleasedFamily, numbered
+from bert_jax.errors import InputError, quoted
+
+_LAYER = {
+  'attention/query': 'self_attn.q_proj',
+  'attention/key': 'self_attn.k_proj',
+  'attention/value': 'self_attn.v_proj',
+  'attention/output': 'self_attn.out_proj',
+  'attention_LayerNorm': 'self_attn_layer_norm',
+  'intermediate': 'fc1',
+  'output': 'fc2',
+  'output_LayerNorm': 'final_layer_norm',
+}
+_CROSS = {
+  'cross_attention/query': 'encoder_attn.q_proj',
+  'cross_attention/key': 'encoder_attn.k_proj',
+  'cross_attention/value': 'encoder_attn.v_proj',
+  'cross_attention/output': 'encoder_attn.out_proj',
+  'cross_attention_LayerNorm': 'encoder_attn_layer_norm',
+}
+_KEYS = {
+  'd_model': 'hidden_size',
+  'encoder_layers': 'num_hidden_layers',
+  'encoder_attention_heads': 'num_attention_heads',
+  'encoder_ffn_dim': 'intermediate_size',
+  'decoder_layers': 'num_decoder_layers',
+  'activation_function': 'hidden_act',
+  'dropout': 'hidden_dropout_prob',
+  'attention_dropout': 'attention_probs_dropout_prob',
+  'init_std': 'initializer_range',
+  'scale_embedding': 'embedding_scale',
+}
+
+
+def _read(path, content):
+  for name in ('attention_heads', 'ffn_dim'):
+    ours, other = content.get(_KEYS[f'encoder_{name}']), content.get(f'decoder_{name}')
+    if other not in (None, ours):
+      raise InputError(
+        f'{path} says decoder_{name} is {quoted(other)} and encoder_{name} is {quoted(ours)}; '
+        'here both are the same, so it would not be the same model.'
+      )
+  if content['num_decoder_layers'] == content.get('num_hidden_layers'):
+    content['num_decoder_layers'] = 0
+  return content
+
+
+def _write(model):
+  return {
+    'num_decoder_layers': model['num_decoder_layers'] or model['num_hidden_layers'],
+    'decoder_attention_heads': model['num_attention_heads'],
+    'decoder_ffn_dim': model['intermediate_size'],
+    'is_encoder_decoder': True,
+  }
+
+
+BART = ReleasedFamily(
+  name='bart',
+  classes='Bart',
+  modules=numbered(_LAYER, 'model.encoder.layers.#.')
+  | numbered(_LAYER | _CROSS, 'model.decoder.layers.#.', 'decoder')
+  | {
+    'encoder/embeddings/word_embeddings': 'model.shared',
+    'encoder/embeddings/position_embeddings': 'model.encoder.embed_positions',
+    'encoder/embeddings/LayerNorm': 'model.encoder.layernorm_embedding',
+    'decoder/embeddings/position_embeddings': 'model.decoder.embed_positions',
+    'decoder/embeddings/LayerNorm': 'model.decoder.layernorm_embedding',
+  },
+  places={'mlm/bias': Place('final_logits_bias', False, 'V', is_row=True)},
+  prefix='model.',
+  tied=(
+    'model.encoder.embed_tokens.weight',
+    'model.decoder.embed_tokens.weight',
+    'lm_head.weight',
+  ),
+  zeros=('mlm/bias',),
+  keys=_KEYS,
+  defaults={
+    'layer_norm_eps': 1e-5,
+    'type_vocab_size': 0,
+    'attention_probs_dropout_prob': 0.0,
+    'num_decoder_layers': 12,
+    'embedding_scale': False,
+  },
+  fields={'mlm_head': 'none', 'tie_word_embeddings': True},
+  free=('num_decoder_layers', 'embedding_scale'),
+  unsaid=('layer_norm_eps', 'type_vocab_size'),
+  without_effect=('pooler',),
+  fixed={
+    'is_encoder_decoder': (True,),
+    'tie_word_embeddings': (True, None),
+    'normalize_before': (False,),
+    'add_final_layer_norm': (False,),
+    'normalize_embedding': (True,),
+    'static_position_embeddings': (False,),
+  },
+  ids=ENDS,
+  read=_read,
+  write=_write,
+  fits=lambda exported: 'decoder' in exported.parts,
+  offset=lambda pad_id: 2,
+  not_given='token_type_ids',
+)

@@ -1,0 +1,67 @@
+"""DistilBERT: a BERT without token types and pooler."""
+
+from bert_jax.convert.families.record import (
+  EMBEDDINGS,
+  HEADS,
+  OtherHead,
+  ReleasedFamily,
+  numbered,
+)
+
+_LAYER = {
+  'attention/query': 'attention.q_lin',
+  'attention/key': 'attention.k_lin',
+  'attention/value': 'attention.v_lin',
+  'attention/output': 'attention.out_lin',
+  'attention_LayerNorm': 'sa_layer_norm',
+  'intermediate': 'ffn.lin1',
+  'output': 'ffn.lin2',
+  'output_LayerNorm': 'output_layer_norm',
+}
+_DENSE = OtherHead(
+  ('pre_classifier.', 'classifier.'),
+  ('pooler', 'classifier'),
+  "DistilBERT's classifier has a dense layer with ReLU, where our pooler has tanh",
+)
+
+
+def _fits(exported):
+  model = exported.model
+  is_like_it = not model['type_vocab_size'] and model['layer_norm_eps'] == 1e-12
+  return is_like_it and not exported.has_pooler
+
+
+DISTILBERT = ReleasedFamily(
+  name='distilbert',
+  classes='DistilBert',
+  modules={
+    f'encoder/embeddings/{name}': f'distilbert.embeddings.{name}'
+    for name in EMBEDDINGS
+    if name != 'token_type_embeddings'
+  }
+  | numbered(_LAYER, 'distilbert.transformer.layer.#.')
+  | {
+    'mlm/transform': 'vocab_transform',
+    'mlm/LayerNorm': 'vocab_layer_norm',
+    'mlm': 'vocab_projector',
+    'mlm/': 'vocab_projector',
+  }
+  | HEADS,
+  prefix='distilbert.',
+  keys={
+    'dim': 'hidden_size',
+    'n_layers': 'num_hidden_layers',
+    'n_heads': 'num_attention_heads',
+    'hidden_dim': 'intermediate_size',
+    'activation': 'hidden_act',
+    'dropout': 'hidden_dropout_prob',
+    'attention_dropout': 'attention_probs_dropout_prob',
+  },
+  defaults={'type_vocab_size': 0},
+  unsaid=('layer_norm_eps', 'type_vocab_size'),
+  write=lambda model: {'sinusoidal_pos_embds': False},
+  fits=_fits,
+  other_head=lambda _, names: _DENSE if 'pre_classifier.weight' in names else OtherHead(),
+  tokenizer_class='DistilBertTokenizer',
+  not_given='token_type_ids',
+)

@@ -1,0 +1,61 @@
+"""ELECTRA: a discriminator with a head for each token, or its generator; narrow embeddings."""
+
+from bert_jax.convert.families.bert import ENCODER
+from bert_jax.convert.families.record import HEADS, OtherHead, ReleasedFamily, renamed
+
+_DENSE = OtherHead(
+  ('classifier.',),
+  ('pooler', 'classifier'),
+  "ELECTRA's classifier has a dense layer with GELU, where our pooler has tanh",
+)
+_SUMMARY = _DENSE._replace(names=('sequence_summary.', 'classifier.'))
+_GENERATOR = OtherHead(
+  ('generator_',), ('mlm',), "an ELECTRA's generator predicts with gelu, ours with its hidden_act"
+)
+
+
+def _read(path, content):
+  if content['embedding_size'] == content.get('hidden_size'):
+    content['embedding_size'] = 0
+  return content
+
+
+def _other_head(description, names):
+  if 'classifier.dense.weight' in names:
+    return _DENSE
+  if 'sequence_summary.summary.weight' in names:
+    return _SUMMARY
+  return _GENERATOR if description.model['hidden_act'] != 'gelu' else OtherHead()
+
+
+def _refusal(exported):
+  model = exported.model
+  if 'mlm' in exported.parts and model['hidden_act'] != 'gelu':  # as its generator predicts
+    return 'hidden_act', 'gelu'
+  # Theirs has a projection only where the embeddings are narrower.
+  return ('embedding_size', 0) if model['embedding_size'] == model['hidden_size'] else None
+
+
+ELECTRA = ReleasedFamily(
+  name='electra',
+  classes='Electra',
+  modules=renamed(ENCODER, 'bert.', 'electra.')
+  | HEADS
+  | {
+    'encoder/embeddings/projection': 'electra.embeddings_project',
+    'replaced/dense': 'discriminator_predictions.dense',
+    'replaced/score': 'discriminator_predictions.dense_prediction',
+    'mlm/transform': 'generator_predictions.dense',
+    'mlm/LayerNorm': 'generator_predictions.LayerNorm',
+    'mlm': 'generator_lm_head',
+    'mlm/': 'generator_lm_head',
+  },
+  prefix='electra.',
+  defaults={'embedding_size': 128},
+  free=('embedding_size',),
+  read=_read,
+  write=lambda model: {'embedding_size': model['embedding_size'] or model['hidden_size']},
+  refusal=_refusal,
+  fits=lambda exported: exported.model['embedding_size'] or 'replaced' in exported.parts,
+  other_head=_other_head,
+)

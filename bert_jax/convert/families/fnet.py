@@ -1,0 +1,38 @@
+"""FNet: a Fourier transform mixes the tokens, and embeddings go through a dense layer."""
+
+from bert_jax.convert.families.bert import BERT
+from bert_jax.convert.families.record import ENDS, ReleasedFamily, renamed
+
+
+def _read(path, content):
+  return content | {'embedding_size': content.get('hidden_size')}  # as wide as they are
+
+
+def _refusal(exported):
+  model = exported.model
+  is_like_it = model['embedding_size'] == model['hidden_size']
+  return None if is_like_it else ('embedding_size', model['hidden_size'])
+
+
+FNET = ReleasedFamily(
+  name='fnet',
+  classes='FNet',
+  modules=renamed(
+    {k: name for k, name in BERT.modules.items() if 'attention' not in k}, 'bert.', 'fnet.'
+  )
+  | {
+    'encoder/embeddings/projection': 'fnet.embeddings.projection',
+    'encoder/layer_#/fourier_LayerNorm': 'fnet.encoder.layer.#.fourier.output.LayerNorm',
+  },
+  prefix='fnet.',
+  defaults={'hidden_act': 'gelu_new', 'num_attention_heads': 1, 'type_vocab_size': 4},
+  fields={'mixer': 'fourier'},
+  free=('embedding_size',),
+  fixed={'use_tpu_fourier_optimizations': (False,)},
+  ids=ENDS,
+  read=_read,
+  refusal=_refusal,
+  fits=lambda exported: exported.model['mixer'] == 'fourier',
+  pooler=('',),  # all
+  not_given='attention_mask',
+)

@@ -1,0 +1,82 @@
+"""The first GPT, which is read only, and GPT-2."""
+
+from bert_jax.convert.families.record import ENDS, ReleasedFamily, numbered
+
+_LAYER = {
+  'attention/query': 'attn.c_attn',
+  'attention/key': 'attn.c_attn',
+  'attention/value': 'attn.c_attn',
+  'attention/output': 'attn.c_proj',
+  'attention_LayerNorm': 'ln_1',
+  'intermediate': 'mlp.c_fc',
+  'output': 'mlp.c_proj',
+  'output_LayerNorm': 'ln_2',
+}
+_MODULES = numbered(_LAYER, 'transformer.h.#.') | {'mlm/': 'lm_head'}
+_KEYS = {
+  'n_embd': 'hidden_size',
+  'n_layer': 'num_hidden_layers',
+  'n_head': 'num_attention_heads',
+  'n_positions': 'max_position_embeddings',
+  'resid_pdrop': 'hidden_dropout_prob',
+  'attn_pdrop': 'attention_probs_dropout_prob',
+  'layer_norm_epsilon': 'layer_norm_eps',
+}
+
+
+def _read(path, content):
+  width = content.get('hidden_size')
+  if content.get('intermediate_size') is None and isinstance(width, int):
+    content['intermediate_size'] = 4 * width
+  return content
+
+
+def _read_first(path, content):
+  content = _read(path, content)
+  if content['hidden_act'] == 'gelu':  # its classes read it so
+    content['hidden_act'] = 'gelu_new'
+  return content
+
+
+OPENAI_GPT = ReleasedFamily(
+  name='openai-gpt',
+  classes='OpenAIGPT',
+  modules=_MODULES
+  | {
+    'encoder/embeddings/word_embeddings': 'transformer.tokens_embed',
+    'encoder/embeddings/position_embeddings': 'transformer.positions_embed',
+  },
+  prefix='transformer.',
+  turned=False,
+  keys=_KEYS | {'afn': 'hidden_act'},
+  defaults={'hidden_act': 'gelu_new', 'layer_norm_eps': 1e-5, 'type_vocab_size': 0},
+  fields={
+    'causal': True,
+    'embedding_norm': False,
+    'mlm_head': 'none',
+    'decoder_bias': False,
+    'pooler': 'none',
+  },
+  without_effect=('pooler',),
+  read=_read_first,
+)
+GPT2 = OPENAI_GPT._replace(
+  name='gpt2',
+  classes='GPT2',
+  modules=_MODULES
+  | {
+    'encoder/embeddings/word_embeddings': 'transformer.wte',
+    'encoder/embeddings/position_embeddings': 'transformer.wpe',
+    'encoder/LayerNorm': 'transformer.ln_f',
+  },
+  keys=_KEYS | {'activation_function': 'hidden_act', 'n_inner': 'intermediate_size'},
+  fields=OPENAI_GPT.fields | {'norm_placement': 'pre'},
+  unsaid=('type_vocab_size',),
+  fixed={'scale_attn_weights': (True,), 'scale_attn_by_inverse_layer_idx': (False,)},
+  ids=ENDS,
+  read=_read,
+  write=lambda model: {'embd_pdrop': model['hidden_dropout_prob']},
+  fits=lambda exported: exported.model['causal'],
+  not_given='token_type_ids',
+  continues=True,
+)

@@ -1,0 +1,195 @@
+"""ModernBERT: rotary positions, gated feed-forward layers, and a pattern of local attention."""
+
+from bert_jax.convert.families.record import (
+  ENDS,
+  Classifier,
+  OtherHead,
+  ReleasedFamily,
+  activation_name,
+  numbered,
+)
+from bert_jax.errors import InputError, quoted
+
+FULL, SLIDING = 'full_attention', 'sliding_attention'
+_LAYER = {
+  'attention_LayerNorm': 'attn_norm',
+  'attention/query': 'attn.Wqkv',
+  'attention/key': 'attn.Wqkv',
+  'attention/value': 'attn.Wqkv',
+  'attention/output': 'attn.Wo',
+  'output_LayerNorm': 'mlp_norm',
+  'gate': 'mlp.Wi',  # the half that goes through the activation
+  'intermediate': 'mlp.Wi',
+  'output': 'mlp.Wo',
+}
+_ENCODER = numbered(_LAYER, 'model.layers.#.') | {
+  'encoder/embeddings/word_embeddings': 'model.embeddings.tok_embeddings',
+  'encoder/embeddings/LayerNorm': 'model.embeddings.norm',
+  'encoder/LayerNorm': 'model.final_norm',
+}
+_MLM = {
+  'mlm/transform': 'head.dense',
+  'mlm/LayerNorm': 'head.norm',
+  'mlm': 'decoder',
+  'mlm/': 'decoder',
+}
+# Its sequence classifier has the same head over [CLS]; that is our pooler, and no MLM head.
+_CLASSIFIER = {
+  'pooler/dense': 'head.dense',
+  'pooler/LayerNorm': 'head.norm',
+  'classifier/dense': 'classifier',
+}
+_OF_TOKENS = OtherHead(
+  ('head.', 'classifier.'),
+  ('pooler', 'classifier'),
+  "ModernBERT's classifier of tokens has a dense layer and a norm, which ours has not",
+)
+_MEAN = _OF_TOKENS._replace(
+  why="ModernBERT's classifier reads the mean of all tokens (classifier_pooling), ours [CLS]"
+)
+
+
+def _other_head(description, names):
+  if 'classifier.bias' not in names:
+    return OtherHead()
+  if not description.architecture.endswith(('ForSequenceClassification', 'ForMultipleChoice')):
+    return _OF_TOKENS
+  return _MEAN if description.pooling == 'mean' else OtherHead()
+
+
+def _read(path, content):
+  thetas = _thetas(path, content)
+  window, every = _pattern(path, content)
+  local = thetas[SLIDING] if window and thetas[SLIDING] != thetas[FULL] else 0.0
+  return content | {
+    'type_vocab_size': 0,
+    'feed_forward_bias': 'all' if content['feed_forward_bias'] is True else 'none',
+    'global_attention_every': every,
+    'attention_window': window,
+    'rotary_theta': thetas[FULL],
+    'local_rotary_theta': local,
+  }
+
+
+def _thetas(path, content):
+  """{kind of attention: its rotary theta}, which a config.json says in several ways. InputError for
+  other rotations."""
+  thetas, ropes = {}, content.get('rope_parameters') or {}
+  for kind, key, default in (
+    (FULL, 'global_rope_theta', 160_000.0),
+    (SLIDING, 'local_rope_theta', 10_000.0),
+  ):
+    rope = ropes.get(kind) or {}
+    if set(ropes) - {FULL, SLIDING} or not isinstance(rope, dict):
+      raise InputError(
+        f'{path} says rope_parameters is {quoted(ropes)}; write an object with one for {FULL} and '
+        f'one for {SLIDING}.'
+      )
+    if (scaling := rope.get('rope_type', 'default')) != 'default':
+      raise InputError(
+        f'{path} says rope_type {quoted(scaling)} of {kind}; our encoder has default only, so it '
+        'would not be the same model.'
+      )
+    if content.get(key, default) is None:  # of local layers: as the global ones
+      default = thetas.get(FULL, default)
+    thetas[kind] = theta = rope.get('rope_theta') or content.get(key) or default
+    if not isinstance(theta, int | float) or not theta > 1:
+      raise InputError(f'{path} says rope_theta {quoted(theta)} of {kind}; write a number above 1.')
+  return thetas
+
+
+def _pattern(path, content):
+  """(window of local layers, which of the layers are global: every n-th), 0 if there are none.
+  InputError for layers without a period."""
+  count, window = content.get('num_hidden_layers', 0), content['attention_window']
+  every = content.get('global_attn_every_n_layers', 3)
+  for name, said in (('global_attn_every_n_layers', every), ('local_attention', window)):
+    if said < 1:
+      raise InputError(f'{path} says {name} is {quoted(said)}; write a positive number.')
+  kinds = content.get('layer_types') or [SLIDING if i % every else FULL for i in range(count)]
+  periods = (every, *range(1, count + 1))
+  is_global = [kind == FULL for kind in kinds]
+  fitting = (n for n in periods if is_global == [i % n == 0 for i in range(count)])
+  every = next(fitting, 0) if any(is_global) else 0
+  known = len(kinds) == count and all(kind in (FULL, SLIDING) for kind in kinds)
+  if not known or (any(is_global) and not every):
+    raise InputError(
+      f'{path} says layer_types {quoted(kinds)}; our encoder has full_attention in every n-th '
+      'layer from the first on, so it would not be the same model.'
+    )
+  return (0, 0) if every == 1 else (window, every)
+
+
+def _write(model):
+  every, window = model['global_attention_every'], model['attention_window']
+  theta, local = model['rotary_theta'], model['local_rotary_theta']
+  # None of the layers are global: as if the first one were and there were none.
+  layers = range(model['num_hidden_layers'])
+  is_global = [not window or (every > 0 and i % every == 0) for i in layers]
+  return {
+    'feed_forward_bias': model['feed_forward_bias'] == 'all',
+    'local_attention': window or MODERNBERT.defaults['attention_window'],
+    'global_attn_every_n_layers': (every if window else 1) or len(layers) + 1,
+    'layer_types': [FULL if x else SLIDING for x in is_global],
+    'rope_parameters': {
+      kind: {'rope_type': 'default', 'rope_theta': x}
+      for kind, x in ((FULL, theta), (SLIDING, local or theta))
+    },
+    'mlp_dropout': model['hidden_dropout_prob'],
+    'classifier_dropout': model['hidden_dropout_prob'],
+    'classifier_activation': activation_name(model['hidden_act'], 'gelu'),
+    'classifier_pooling': 'cls',
+  }
+
+
+def _refusal(exported):
+  has_some = exported.model['feed_forward_bias'] == 'output'
+  return ('feed_forward_bias', 'all or none') if has_some else None
+
+
+MODERNBERT = ReleasedFamily(
+  name='modernbert',
+  classes='ModernBert',
+  modules=_ENCODER | _MLM,
+  prefix='model.',
+  classifier=Classifier(_ENCODER | _CLASSIFIER, 'classifier.bias', ('',)),
+  keys={
+    'hidden_activation': 'hidden_act',
+    'norm_eps': 'layer_norm_eps',
+    'embedding_dropout': 'hidden_dropout_prob',
+    'attention_dropout': 'attention_probs_dropout_prob',
+    'local_attention': 'attention_window',
+    'classifier_bias': 'head_bias',
+    'mlp_bias': 'feed_forward_bias',
+  },
+  defaults={
+    'layer_norm_eps': 1e-5,
+    'hidden_dropout_prob': 0.0,
+    'type_vocab_size': 0,
+    'attention_probs_dropout_prob': 0.0,
+    'attention_window': 128,
+    'norm_bias': False,
+    'attention_bias': False,
+    'feed_forward_bias': False,
+    'head_bias': False,
+    'decoder_bias': True,
+  },
+  fields={
+    'position_embeddings': 'rotary',
+    'norm_placement': 'pre',
+    'feed_forward': 'glu',
+    'first_norm': False,
+    'pooler': 'transform',
+  },
+  free=('norm_bias', 'attention_bias', 'feed_forward_bias', 'head_bias', 'decoder_bias'),
+  derived=('attention_window', 'global_attention_every', 'rotary_theta', 'local_rotary_theta'),
+  unsaid=('type_vocab_size',),
+  fixed={'rope_scaling': (None,), 'classifier_pooling': ('cls', 'mean')},
+  ids=ENDS | {'cls_token_id': 'cls', 'sep_token_id': 'sep'},
+  read=_read,
+  write=_write,
+  refusal=_refusal,
+  fits=lambda exported: exported.model['position_embeddings'] == 'rotary',
+  other_head=_other_head,
+  not_given='token_type_ids',
+)

@@ -1,0 +1,32 @@
+"""RoBERTa, XLM-R and CamemBERT: a BERT whose positions are counted from behind its padding's id."""
+
+from bert_jax.convert.families.bert import ENCODER, POOLER
+from bert_jax.convert.families.record import ENDS, HEADS, Classifier, ReleasedFamily, renamed
+
+_MODULES = renamed(ENCODER | POOLER, 'bert.', 'roberta.') | {
+  'mlm/transform': 'lm_head.dense',
+  'mlm/LayerNorm': 'lm_head.layer_norm',
+  'mlm': 'lm_head',
+  'mlm/': 'lm_head.decoder',
+}
+# Its sequence classifier has a dense layer with tanh over <s>, which is our pooler, and no other.
+_IN_CLASSIFIER = {'pooler/dense': 'classifier.dense', 'classifier/dense': 'classifier.out_proj'}
+
+ROBERTA = ReleasedFamily(
+  name='roberta',
+  classes='Roberta',
+  modules=_MODULES | HEADS,
+  prefix='roberta.',
+  relatives=('xlm-roberta', 'camembert'),
+  classifier=Classifier(
+    _MODULES | HEADS | _IN_CLASSIFIER,
+    'classifier.out_proj.bias',
+    ('ForSequenceClassification',),
+  ),
+  ids=ENDS,
+  write=lambda model: {'type_vocab_size': 1},  # one row for both texts
+  fits=lambda exported: exported.tokenizer.between == 2 and not exported.tells_apart,
+  pooler=('Model', 'ForMultipleChoice'),
+  offset=lambda pad_id: pad_id + 1,
+  counts_offset=True,
+)

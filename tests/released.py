@@ -86,7 +86,7 @@ def made(head, lower=True, **changes):
   config.model.update(SIZES | {'dtype': 'float32', 'hidden_act': 'gelu'} | changes)
   config.data.seq_length = 48 if head == 'choice' else 24
   config = c.override(config, more)
-  tokenizer = tokenizers.WordPiece(WORDS, do_lower_case=lower)
+  tokenizer = tokenizers.WordPiece(WORDS, tokenizers.Splitting(lower))
   objective = TASKS[config.objective].objective(config, tokenizer)
   params = jax.eval_shape(objective.init, jax.random.key(0))
   rng = np.random.default_rng(0)

@@ -1,5 +1,6 @@
 """Our vocabularies as files that Hugging Face's AutoTokenizer reads."""
 
+import dataclasses
 import json
 import unicodedata
 
@@ -44,8 +45,7 @@ def write(out, tokenizer, family, longest, cuts='right'):
     settings['truncation_side'] = cuts
   if isinstance(tokenizer, tokenizers.WordPiece) and not continues:
     settings['tokenizer_class'] = family.tokenizer_class
-    for name in ('do_lower_case', 'tokenize_chinese_chars', 'strip_accents'):
-      settings[name] = getattr(tokenizer, name)
+    settings |= dataclasses.asdict(tokenizer.splitting)
   for name, content in (('tokenizer_config.json', settings), ('special_tokens_map.json', special)):
     write_whole(out / name, json.dumps(content, indent=2) + '\n')
   text = fast(tokenizer, continues).to_str(pretty=True)

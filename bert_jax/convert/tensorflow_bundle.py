@@ -16,6 +16,7 @@ from crc32c import crc32c
 
 from bert_jax.convert.families.google import GRAPH
 from bert_jax.errors import InputError
+from bert_jax.text.protobuf import fields, varint
 
 MAGIC = 0xDB4775248B80FB57
 TYPES = {  # tensorflow/core/framework/types.proto
@@ -46,12 +47,12 @@ def read(index):
   object graph is there as an empty array, since it says which version wrote the checkpoint."""
   try:
     entries = dict(_table(index.read_bytes()))
-    header = dict(_fields(entries.pop(b'')))
+    header = dict(fields(entries.pop(b'')))
     if header.get(2, 0):
       raise Damaged('it is big-endian, which no machine of today writes')
     shards, out = {}, {}
     for key, value in entries.items():
-      name, entry = key.decode(), dict(_fields(value))
+      name, entry = key.decode(), dict(fields(value))
       if entry.get(1) == STRING:
         if name == GRAPH:
           out[name] = np.zeros(0, np.uint8)
@@ -82,8 +83,8 @@ def read(index):
 
 
 def _tensor(name, entry, shard):
-  dims = [value for number, value in _fields(entry.get(2, b'')) if number == 2]
-  shape = [dict(_fields(dim)).get(1, 0) for dim in dims]
+  dims = [value for number, value in fields(entry.get(2, b'')) if number == 2]
+  shape = [dict(fields(dim)).get(1, 0) for dim in dims]
   offset, size = entry.get(4, 0), entry.get(5, 0)
   data = shard[offset : offset + size]
   if len(data) != size:
@@ -110,11 +111,11 @@ def _table(data):
   footer, at = data[-48:], 0
   handles = []
   for _ in range(4):  # offset and size of the meta-index, then of the index
-    value, at = _varint(footer, at)
+    value, at = varint(footer, at)
     handles.append(value)
   for _, handle in _entries(_block(data, *handles[2:])):
-    offset, at = _varint(handle, 0)
-    yield from _entries(_block(data, offset, _varint(handle, at)[0]))
+    offset, at = varint(handle, 0)
+    yield from _entries(_block(data, offset, varint(handle, at)[0]))
 
 
 def _block(data, offset, size):
@@ -128,7 +129,7 @@ def _block(data, offset, size):
     raise Damaged(f'the block at byte {offset} is compressed in an unknown way, {trailer[0]}')
   if not trailer[0]:
     return block
-  if _varint(block, 0)[0] > SNAPPY_RATIO * len(block):
+  if varint(block, 0)[0] > SNAPPY_RATIO * len(block):
     raise Damaged(f'the block at byte {offset} says that it holds more than it can')
   return bytes(cramjam.snappy.decompress_raw(block))
 
@@ -138,40 +139,9 @@ def _entries(block):
   (restarts,) = struct.unpack('<I', block[-4:])
   end, at, key = len(block) - 4 - 4 * restarts, 0, b''
   while at < end:
-    shared, at = _varint(block, at)
-    added, at = _varint(block, at)
-    size, at = _varint(block, at)
+    shared, at = varint(block, at)
+    added, at = varint(block, at)
+    size, at = varint(block, at)
     key = key[:shared] + block[at : at + added]
     yield key, block[at + added : at + added + size]
     at += added + size
-
-
-def _varint(data, at):
-  value = shift = 0
-  while True:
-    byte = data[at]
-    value |= (byte & 0x7F) << shift
-    at, shift = at + 1, shift + 7
-    if byte < 0x80:
-      return value, at
-    if shift > 63:
-      raise Damaged('a number in it has no end')
-
-
-def _fields(data):
-  """Yields (field number, value) of a message of protocol buffers."""
-  at = 0
-  while at < len(data):
-    tag, at = _varint(data, at)
-    number, kind = tag >> 3, tag & 7
-    if kind == 0:
-      value, at = _varint(data, at)
-    elif kind in (1, 5):
-      width = 8 if kind == 1 else 4
-      value, at = int.from_bytes(data[at : at + width], 'little'), at + width
-    elif kind == 2:
-      size, at = _varint(data, at)
-      value, at = data[at : at + size], at + size
-    else:
-      raise Damaged(f'a field of wire type {kind}')
-    yield number, value

@@ -20,7 +20,7 @@ from bert_jax.corpus.tokenized import DamagedRecord
 from bert_jax.rows.language_mixture import Mixture
 from bert_jax.text import documents, files
 from bert_jax.text.sentences import split_sentences
-from bert_jax.tokenizers.wordpiece import normalizer
+from bert_jax.tokenizers.wordpiece import Splitting, WordPiece
 
 # The shares from which something is said, of: words that lose an accent, [UNK], words cut into
 # single characters, random pairs, documents of one sentence, lines that go on in the next one.
@@ -114,7 +114,7 @@ def of_vocabulary(config, tokenizer, cuts, another=''):
 def of_accents(tokenizer, texts, cased):
   """Sentences about accents that the tokenizer strips. texts: {language: documents}, see sample.
   cased: what to do to keep them."""
-  if not getattr(tokenizer, 'strip_accents', False):
+  if not (isinstance(tokenizer, WordPiece) and tokenizer.splitting.strip_accents):
     return []
   lost = {name: accents(sample) for name, sample in texts.items()}
   shown = _named({name: share for name, (share, _) in lost.items()}, ACCENTS, '{:.0%}')
@@ -188,10 +188,10 @@ def sample(spec, form, text_field, split='train'):
 def accents(sample):
   """(share of the words that lower-casing changes beyond their case, 'word -> what is left')."""
   words = Counter(word for sentences in sample for text in sentences for word in text.split())
-  ours, theirs = (normalizer(True, False, strip).normalize_str for strip in (True, False))
+  ours, theirs = (Splitting(True, False, strip).normalizer for strip in (True, False))
   changed = Counter()
   for word, count in words.items():
-    left, whole = (unicodedata.normalize('NFC', lower(word)) for lower in (ours, theirs))
+    left, whole = (unicodedata.normalize('NFC', x.normalize_str(word)) for x in (ours, theirs))
     if not word.isascii() and left != whole:
       changed[f'{whole} -> {left}'] = count
   short = (x for x in changed.most_common() if len(x[0]) < LONGEST_WORD)

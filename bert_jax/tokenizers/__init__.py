@@ -5,7 +5,7 @@ from bert_jax.tokenizers.byte_level import ByteLevel
 from bert_jax.tokenizers.reading import in_folder, load, load_folder
 from bert_jax.tokenizers.rust_tokenizer import RustTokenizer
 from bert_jax.tokenizers.sentence_piece import SentencePiece
-from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, WordPiece, normalizer
+from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, Splitting, WordPiece
 
 __all__ = [
   'MAX_WORD_CHARACTERS',
@@ -14,11 +14,11 @@ __all__ = [
   'Encoding',
   'RustTokenizer',
   'SentencePiece',
+  'Splitting',
   'Tokenizer',
   'WordPiece',
   'checked',
   'in_folder',
   'load',
   'load_folder',
-  'normalizer',
 ]

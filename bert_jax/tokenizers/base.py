@@ -34,9 +34,11 @@ class Encoding(NamedTuple):
 class Tokenizer(abc.ABC):
   """A vocabulary and how texts become its ids; a kind of tokenizer implements the abstract methods.
   source: where the pieces come from, for messages. needs: those of RESERVED that each vocabulary of
-  a kind must have."""
+  a kind must have. blank_is_of_word: a blank is part of the word behind it. mask_takes_blank: the
+  blank before a mask is part of the mask, as RoBERTa was trained."""
 
   needs: tuple[str, ...] = RESERVED
+  blank_is_of_word = mask_takes_blank = False
 
   def __init__(self, pieces: Iterable[str], fingerprint: str, source: str):
     self.pieces, self.source = list(pieces), source
@@ -94,9 +96,9 @@ class Tokenizer(abc.ABC):
 
   def words_batch(self, words: Sequence[str], after_blank: Sequence[bool]) -> list[np.ndarray]:
     """The ids of words that are encoded one by one.
-    after_blank: whether a blank stands before each in its text, which matters to tokenizers where a
-    blank is part of the word behind it."""
-    del after_blank
+    after_blank: whether a blank stands before each in its text."""
+    if self.blank_is_of_word:
+      words = [' ' * bool(blank) + word for word, blank in zip(checked(words), after_blank)]
     return self.ids_batch(words)
 
   @abc.abstractmethod
@@ -121,7 +123,9 @@ class Tokenizer(abc.ABC):
 
   def encode_with_masks(self, text: str) -> np.ndarray:
     """The ids of a text in which "[MASK]" does mean mask_id: for fill-mask."""
-    first, *rest = self.ids_batch(text.split('[MASK]'))
+    *before, last = text.split('[MASK]')
+    before = [part.rstrip() if self.mask_takes_blank else part for part in before]
+    first, *rest = self.ids_batch([*before, last])
     mask = np.array([self.mask_id], np.int32)
     return np.concatenate([first] + [part for ids in rest for part in (mask, ids)])
 

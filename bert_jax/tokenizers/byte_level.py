@@ -23,6 +23,7 @@ class ByteLevel(Tokenizer):
   pieces: in order of their ids. merges: [(left, right), ...] in order of their rank."""
 
   needs = ()  # GPT-2's has <|endoftext|> alone
+  blank_is_of_word = mask_takes_blank = True
 
   def __init__(
     self,
@@ -52,18 +53,10 @@ class ByteLevel(Tokenizer):
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     return [np.array(e.ids, np.int32) for e in self.rust.encode_batch_fast(checked(texts))]
 
-  def words_batch(self, words: Sequence[str], after_blank: Sequence[bool]) -> list[np.ndarray]:
-    return self.ids_batch([' ' * bool(blank) + w for w, blank in zip(checked(words), after_blank)])
-
   def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
     starts = self._begins_word[ids]
     starts[text_starts] = True
     return starts
-
-  def encode_with_masks(self, text: str) -> np.ndarray:
-    """As in the base class; the blank before a mask is part of it, as RoBERTa was trained."""
-    *before, last = text.split('[MASK]')
-    return super().encode_with_masks('[MASK]'.join([*(part.rstrip() for part in before), last]))
 
   def decode(self, ids: Iterable[int]) -> str:
     texts = [self.rust.decode(run) for run in self._between_masks(ids)]

@@ -2,7 +2,6 @@
 bytes, since it breaks ties by the numbers of the pieces, which begin with the sorted bytes."""
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,9 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from bert_jax.errors import InputError
-from bert_jax.tokenizers.base import OTHER_NAMES, checked
+from bert_jax.tokenizers.base import OTHER_NAMES
 from bert_jax.tokenizers.byte_level import ByteLevel
-from bert_jax.tokenizers.language_weights import (
-  Texts,
-  by_language,
-  repeated,
-  weighted_shares,
-  weights,
-)
+from bert_jax.tokenizers.language_weights import Texts, WeightedLines
 
 # RoBERTa's reserved pieces, in the order of its ids; its <mask> is its last piece.
 FIRST = [OTHER_NAMES[name] for name in ('[CLS]', '[PAD]', '[SEP]', '[UNK]')]
@@ -41,9 +34,7 @@ def train_byte_level(
       f'vocab_size {vocab_size} cannot hold {BYTES} bytes and {len(FIRST) + 1} reserved pieces; '
       f'use {smallest} or more'
     )
-  lines = {language: _lines(part) for language, part in by_language(texts).items()}
-  sizes = {language: sum(map(len, part)) for language, part in lines.items()}
-  times = weights(sizes, sampling)
+  lines = WeightedLines(texts, sampling, _lines)
   rust = tokenizers.Tokenizer(models.BPE())
   rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
   trainer = trainers.BpeTrainer(
@@ -53,23 +44,16 @@ def train_byte_level(
     show_progress=False,
     initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
   )
-  rust.train_from_iterator(repeated(lines, times), trainer)
+  rust.train_from_iterator(lines, trainer)
   ids = rust.get_vocab(with_added_tokens=True)
   pieces = sorted(ids, key=ids.get)
   unused = [f'<unused{i}>' for i in range(vocab_size - 1 - len(pieces))]
   merges = json.loads(rust.to_str())['model']['merges']
   tokenizer = ByteLevel([*pieces, *unused, LAST], merges, add_prefix_space=True)
   Path(path).write_text(tokenizer.files()['tokenizer.json'], 'utf-8')
-  return {
-    'lines': sum(map(len, lines.values())),
-    'characters': sum(sizes.values()),
-    'pieces': len(pieces) + 1,
-    'unused': len(unused),
-    'shares': weighted_shares(sizes, times),
-  }
+  counts = lines.counts | {'pieces': len(pieces) + 1, 'unused': len(unused)}
+  return counts | {'shares': lines.shares}
 
 
-def _lines(texts: Iterable[str]) -> list[str]:
-  if isinstance(texts, str):
-    checked(texts)
-  return [line for text in texts for line in checked([text])[0].split('\n') if line.strip()]
+def _lines(text: str) -> list[str]:
+  return [line for line in text.split('\n') if line.strip()]

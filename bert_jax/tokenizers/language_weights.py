@@ -1,8 +1,9 @@
 """How much each language counts when one vocabulary is trained for several."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from bert_jax.errors import InputError
+from bert_jax.tokenizers.base import checked
 
 Texts = Iterable[str] | Mapping[str, Iterable[str]]  # of one language, or {language: its texts}
 
@@ -29,17 +30,38 @@ def weights(sizes: dict[str, int], sampling: float) -> dict[str, int]:
   return {name: round(100 * (largest / size) ** (1 - sampling)) for name, size in sizes.items()}
 
 
-def repeated(lines: dict[str, list[str]], weights: dict[str, int]) -> Iterator[str]:
-  """Yields the lines of all languages as often as their weights say: those with the lowest weight
-  once. Where a weight is no multiple of it, some lines, evenly spread, come once more."""
-  once = min(weights.values())
-  for language, part in lines.items():
-    for i, line in enumerate(part):
-      for _ in range((i + 1) * weights[language] // once - i * weights[language] // once):
-        yield line
-
-
 def weighted_shares(sizes: dict[str, int], weights: dict[str, int]) -> dict[str, float]:
   """{language: its share of what is counted}, to six digits."""
   counted = {name: size * weights[name] for name, size in sizes.items()}
   return {name: round(n / sum(counted.values()), 6) for name, n in counted.items()}
+
+
+class WeightedLines:
+  """The lines of texts, held in memory. Iterated, each comes as often as its language counts: the
+  languages with the lowest weight once. Where a weight is no multiple of it, some lines, evenly
+  spread, come once more.
+  lines_of(text) -> its lines. counts: what was counted. shares: as weighted_shares."""
+
+  def __init__(self, texts: Texts, sampling: float, lines_of: Callable[[str], Iterable[str]]):
+    self._lines = {name: _lines(part, lines_of) for name, part in by_language(texts).items()}
+    sizes = {name: sum(map(len, part)) for name, part in self._lines.items()}
+    self._times = weights(sizes, sampling)
+    self.counts = {
+      'lines': sum(map(len, self._lines.values())),
+      'characters': sum(sizes.values()),
+    }
+    self.shares = weighted_shares(sizes, self._times)
+
+  def __iter__(self) -> Iterator[str]:
+    once = min(self._times.values())
+    for language, part in self._lines.items():
+      times = self._times[language]
+      for i, line in enumerate(part):
+        for _ in range((i + 1) * times // once - i * times // once):
+          yield line
+
+
+def _lines(texts, lines_of):
+  if isinstance(texts, str):
+    checked(texts)
+  return [line for text in texts for line in lines_of(*checked([text]))]

@@ -12,24 +12,23 @@ from bert_jax.text import files
 from bert_jax.tokenizers import spiece, tokenizer_json
 from bert_jax.tokenizers.base import RESERVED, Tokenizer
 from bert_jax.tokenizers.sentence_piece import SentencePiece
-from bert_jax.tokenizers.wordpiece import WordPiece
+from bert_jax.tokenizers.wordpiece import Splitting, WordPiece
 
 FILES = ('vocab.txt', 'spm.model', 'tokenizer.json', 'vocab.json', 'spiece.model')
-# Settings of a tokenizer_config.json that are read; true, false or null.
-_FLAGS = ('do_lower_case', 'tokenize_chinese_chars', 'strip_accents')
 # Classes that have a vocab.txt, but split words by another program or file; refused.
 _OTHER_CLASSES = ('BertJapanese', 'Bertweet', 'Phobert', 'Herbert')
 
 
 def load(
-  path: str | Path, *, do_lower_case: bool = True, tokenize_chinese_chars: bool = True
+  path: str | Path, *, do_lower_case: bool | None = True, tokenize_chinese_chars: bool = True
 ) -> Tokenizer:
   """Reads a `vocab.txt` (one piece a line, the id is the line), a SentencePiece `*.model`, the
   `spiece.model` of an ALBERT or FNet, a `tokenizer.json`, or a `vocab.json` with merges.txt.
   The flags are for vocab.txt, which does not say whether it is cased; the other files do. If a
   tokenizer_config.json lies beside it, its settings for CJK characters and accents hold. Its casing
   must be the one asked for, since nobody would notice that a cased vocabulary is given lower-cased
-  text. Files beside it that ask for anything that no tokenizer here does are an error."""
+  text. do_lower_case None: as the file beside it says, else a vocabulary without capitals is
+  lower-cased. Files beside it that ask for anything that no tokenizer here does are an error."""
   path = Path(path)
   if path.is_dir():
     raise InputError(f'{path} is a folder; give the path of the vocab.txt or *.model file in it')
@@ -57,14 +56,8 @@ def _read(path, data, do_lower_case, tokenize_chinese_chars):
     return tokenizer_json.read_pair(path, path.with_name('merges.txt'))
   if path.suffix == '.json':
     return tokenizer_json.read(path)
-  flags = {'do_lower_case': do_lower_case, 'tokenize_chinese_chars': tokenize_chinese_chars}
-  flags |= _flags_beside(path)
-  if flags['do_lower_case'] != do_lower_case:
-    raise InputError(
-      f'the tokenizer_config.json beside {path} says do_lower_case is {not do_lower_case}, but '
-      f'{do_lower_case} was asked for; use do_lower_case={not do_lower_case}'
-    )
-  return WordPiece(_read_vocab(path, data), **flags, source=str(path))
+  splitting = _splitting(path, do_lower_case, tokenize_chinese_chars)
+  return WordPiece(_read_vocab(path, data), splitting, source=str(path))
 
 
 def _read_vocab(path: Path, data: bytes) -> list[str]:
@@ -90,15 +83,22 @@ def _read_vocab(path: Path, data: bytes) -> list[str]:
   return pieces
 
 
-def _flags_beside(path: Path) -> dict[str, bool]:
-  """{name: value} of the _FLAGS in the tokenizer_config.json beside a vocab.txt, without nulls."""
-  path = path.with_name('tokenizer_config.json')
-  settings = files.json_of(path)
-  flags = {name: settings[name] for name in _FLAGS if settings.get(name) is not None}
-  for name, value in flags.items():
-    if not isinstance(value, bool):
-      raise InputError(f'{path} says {name} is {quoted(value)}; write true or false')
-  return flags
+def _splitting(path, do_lower_case, tokenize_chinese_chars):
+  """The Splitting of a vocab.txt, by the tokenizer_config.json beside it and what is asked for."""
+  beside = path.with_name('tokenizer_config.json')
+  settings = files.json_of(beside)
+  asked = {'do_lower_case': do_lower_case, 'tokenize_chinese_chars': tokenize_chinese_chars}
+  names = (*asked, 'strip_accents')
+  said = {name: settings[name] for name in names if settings.get(name) is not None}
+  if do_lower_case is None and 'do_lower_case' not in said:
+    asked['do_lower_case'] = not _has_capitals(path)
+  splitting = Splitting.from_json(beside, asked | said)
+  if do_lower_case not in (None, splitting.do_lower_case):
+    raise InputError(
+      f'the tokenizer_config.json beside {path} says do_lower_case is {not do_lower_case}, but '
+      f'{do_lower_case} was asked for; use do_lower_case={not do_lower_case}'
+    )
+  return splitting
 
 
 def _check_added(path: Path, tokenizer: Tokenizer):
@@ -167,10 +167,7 @@ def load_folder(folder: str | Path) -> Tokenizer:
   path = in_folder(folder)
   if path is None:
     raise InputError(f'{folder} holds no vocabulary ({", ".join(FILES)}); is it a run?')
-  if path.suffix != '.txt':
-    return load(path)
-  lower = _flags_beside(path).get('do_lower_case')
-  return load(path, do_lower_case=not _has_capitals(path) if lower is None else lower)
+  return load(path, do_lower_case=None)
 
 
 def _has_capitals(path: Path) -> bool:

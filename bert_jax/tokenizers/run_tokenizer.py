@@ -13,6 +13,7 @@ from bert_jax.errors import InputError
 from bert_jax.tokenizers.byte_level import of_bytes
 from bert_jax.tokenizers.byte_level_trainer import train_byte_level
 from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
+from bert_jax.tokenizers.wordpiece import Splitting
 from bert_jax.tokenizers.wordpiece_trainer import train_wordpiece
 
 log = logging.getLogger('bert_jax')
@@ -79,7 +80,6 @@ def _trained(config, texts):
   log.info('training a %s vocabulary of %d pieces', settings.kind, size)
   common = {
     'vocab_size': size,
-    'do_lower_case': settings.do_lower_case,
     'character_coverage': settings.character_coverage,
     'sampling': config.corpus.sampling if 'corpus' in config else 1.0,
   }
@@ -87,13 +87,15 @@ def _trained(config, texts):
   with tempfile.TemporaryDirectory() as scratch, arguments_called(names):
     if settings.kind == 'wordpiece':
       path = Path(scratch) / 'vocab.txt'
-      counts = train_wordpiece(texts, path, **common)
+      splitting = Splitting(settings.do_lower_case)
+      counts = train_wordpiece(texts, path, splitting=splitting, **common)
     elif settings.kind == 'byte_bpe':
       path = Path(scratch) / 'tokenizer.json'
       counts = train_byte_level(texts, path, vocab_size=size, sampling=common['sampling'])
     else:
       path = Path(scratch) / 'spm.model'
-      counts = train_sentencepiece(texts, path, model_type=settings.kind, **common)
+      common |= {'model_type': settings.kind, 'do_lower_case': settings.do_lower_case}
+      counts = train_sentencepiece(texts, path, **common)
     tokenizer = tokenizers.load(path, do_lower_case=settings.do_lower_case)
   log.info('vocabulary: %s', describe(counts))
   return tokenizer

@@ -37,7 +37,7 @@ class RustTokenizer(Tokenizer):
     self.content = content
     self._set_words(parts, source)
     takes_blank = {token['content'] for token in self._added if token.get('lstrip')}
-    self._mask_takes_blank = '[MASK]' in self.reserved and pieces[self.mask_id] in takes_blank
+    self.mask_takes_blank = '[MASK]' in self.reserved and pieces[self.mask_id] in takes_blank
     self._rust = tokenizers.Tokenizer.from_str(json.dumps(self._searched(parts)))
 
   def _searched(self, parts):
@@ -82,7 +82,7 @@ class RustTokenizer(Tokenizer):
     ends = [bool(suffix) and piece.endswith(suffix) for piece in self.pieces]
     self._begins_word, self._ends_word = np.array(begins) | is_added, np.array(ends) | is_added
     self._blank = np.array([piece == '▁' for piece in self.pieces])
-    self._is_byte_level = marks == [BLANK]
+    self.blank_is_of_word = marks == [BLANK]
     self._has_prefix = '"add_prefix_space": true' in json.dumps(parts['pre_tokenizer'])
 
   word_starts = SentencePiece.word_starts
@@ -100,20 +100,9 @@ class RustTokenizer(Tokenizer):
     encodings = self._rust.encode_batch_fast(checked(texts), add_special_tokens=False)
     return [np.array(e.ids, np.int32) for e in encodings]
 
-  def words_batch(self, words: Sequence[str], after_blank: Sequence[bool]) -> list[np.ndarray]:
-    if not self._is_byte_level:
-      return self.ids_batch(words)
-    return self.ids_batch([' ' * bool(blank) + w for w, blank in zip(checked(words), after_blank)])
-
-  def encode_with_masks(self, text: str) -> np.ndarray:
-    """As in the base class; a blank before a mask is part of it if the file says so."""
-    *before, last = text.split('[MASK]')
-    before = [part.rstrip() if self._mask_takes_blank else part for part in before]
-    return super().encode_with_masks('[MASK]'.join([*before, last]))
-
   def decode(self, ids: Iterable[int]) -> str:
     texts = [self._rust.decode(run) for run in self._between_masks(ids)]
-    if self._is_byte_level:  # the blank behind a mask is part of what follows
+    if self.blank_is_of_word:  # the blank behind a mask is part of what follows
       return with_masks(texts, self._has_prefix)
     parts = texts[:1] + [part for text in texts[1:] for part in ('[MASK]', text)]
     return ' '.join(part for part in parts if part)

@@ -2,21 +2,13 @@
 
 import io
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import sentencepiece
 
 from bert_jax.errors import InputError
-from bert_jax.tokenizers.base import checked
-from bert_jax.tokenizers.language_weights import (
-  Texts,
-  by_language,
-  repeated,
-  weighted_shares,
-  weights,
-)
+from bert_jax.tokenizers.language_weights import Texts, WeightedLines
 
 _SLICE = 4096  # characters; SentencePiece leaves out longer lines
 _LEFT_OUT = str.maketrans('\0\u2585', '  ')  # SentencePiece leaves out lines with these
@@ -49,11 +41,9 @@ def train_sentencepiece(
   the result is what each language then makes up of the characters."""
   if model_type not in ('unigram', 'bpe'):
     raise InputError(f"model_type is '{model_type}'; use 'unigram' or 'bpe'")
-  lines = {language: _lines(part) for language, part in by_language(texts).items()}
-  sizes = {language: sum(map(len, part)) for language, part in lines.items()}
-  times = weights(sizes, sampling)
+  lines = WeightedLines(texts, sampling, _lines)
   model = train_model(
-    sentence_iterator=repeated(lines, times),
+    sentence_iterator=iter(lines),
     vocab_size=vocab_size,
     model_type=model_type,
     character_coverage=character_coverage,
@@ -62,24 +52,13 @@ def train_sentencepiece(
     **_RESERVED_IDS,
   )
   Path(path).write_bytes(model)
-  return {
-    'lines': sum(map(len, lines.values())),
-    'characters': sum(sizes.values()),
-    'pieces': vocab_size,
-    'shares': weighted_shares(sizes, times),
-  }
+  return lines.counts | {'pieces': vocab_size, 'shares': lines.shares}
 
 
-def _lines(texts: Iterable[str]) -> list[str]:
-  """The lines of the texts, cut into stretches that SentencePiece does not leave out."""
-  if isinstance(texts, str):
-    checked(texts)
-  lines = []
-  for text in texts:
-    for line in checked([text])[0].translate(_LEFT_OUT).split('\n'):
-      line = line.strip()
-      lines += [line[i : i + _SLICE] for i in range(0, len(line), _SLICE)]
-  return lines
+def _lines(text: str) -> list[str]:
+  """The lines of a text, cut into stretches that SentencePiece does not leave out."""
+  lines = (line.strip() for line in text.translate(_LEFT_OUT).split('\n'))
+  return [line[i : i + _SLICE] for line in lines for i in range(0, len(line), _SLICE)]
 
 
 def train_model(**settings) -> bytes:

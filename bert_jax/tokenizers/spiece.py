@@ -11,7 +11,7 @@ from typing import Any
 import sentencepiece
 
 from bert_jax.errors import InputError
-from bert_jax.text import files
+from bert_jax.text import files, protobuf
 
 CLASSES = {'albert': 'AlbertTokenizer', 'fnet': 'FNetTokenizer'}
 # The numbers of fields in sentencepiece_model.proto, and a value.
@@ -38,15 +38,15 @@ def content(path: Path, data: bytes) -> dict[str, Any]:
     model = sentencepiece.SentencePieceProcessor(model_proto=data)
   except RuntimeError as error:
     raise InputError(f'{path} is not a SentencePiece model; is it damaged or cut off?') from error
-  parts = dict(_fields(data))
-  if dict(_fields(parts.get(_TRAINER, b''))).get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
+  parts = dict(protobuf.fields(data))
+  if dict(protobuf.fields(parts.get(_TRAINER, b''))).get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
     raise InputError(f'{path} is no unigram model, as those of {name} are; is it of another?')
   steps = [_replace('``', '"'), _replace("''", '"')]
   if not flags['keep_accents']:
     steps += [{'type': 'NFKD'}, {'type': 'StripAccents'}]
   if flags['do_lower_case']:
     steps.append({'type': 'Lowercase'})
-  if table := dict(_fields(parts.get(_NORMALIZER, b''))).get(_CHARSMAP):
+  if table := dict(protobuf.fields(parts.get(_NORMALIZER, b''))).get(_CHARSMAP):
     steps.append({'type': 'Precompiled', 'precompiled_charsmap': base64.b64encode(table).decode()})
   ids = range(model.get_piece_size())
   pieces = [model.id_to_piece(i) for i in ids]
@@ -88,26 +88,3 @@ def _replace(old, new):
 
 def _ends_a_number(piece):
   return len(piece) > 1 and piece[-1] == ',' and piece[-2].isdigit()
-
-
-def _fields(message):
-  """(number, value) of each field of a protobuf message: an integer, or the bytes of a value."""
-  at = 0
-
-  def varint():
-    nonlocal at
-    value = shift = 0
-    while True:
-      byte = message[at]
-      value, at, shift = value | (byte & 127) << shift, at + 1, shift + 7
-      if byte < 128:
-        return value
-
-  while at < len(message):
-    number, wire = divmod(varint(), 8)
-    if wire == 0:
-      yield number, varint()
-      continue
-    size = {1: 8, 2: 0, 5: 4}[wire] or varint()
-    yield number, message[at : at + size]
-    at += size

@@ -13,7 +13,7 @@ from bert_jax.errors import InputError, first_line, quoted
 from bert_jax.text import files
 from bert_jax.tokenizers.byte_level import BLANK, ByteLevel
 from bert_jax.tokenizers.rust_tokenizer import RustTokenizer
-from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, WordPiece
+from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, Splitting, WordPiece
 
 log = logging.getLogger('bert_jax')
 _END = '</w>'  # how GPT's pieces write the end of a word
@@ -50,8 +50,9 @@ def of_content(path, content):
     vocabulary.setdefault(token['content'], token['id'])
   pieces = _pieces(path, vocabulary)
   is_searched = any(not token.get('special') and token['content'] not in listed for token in added)
-  if kind == ('WordPiece', 'BertPreTokenizer') and _is_berts(content) and not is_searched:
-    return WordPiece(pieces, **_flags(path, content), source=str(path))
+  is_plain = kind == ('WordPiece', 'BertPreTokenizer') and not is_searched
+  if is_plain and (splitting := _splitting(path, content)):
+    return WordPiece(pieces, splitting, source=str(path))
   other = [model.get(name) for name in ('continuing_subword_prefix', 'end_of_word_suffix')]
   plain = not (content.get('normalizer') or any(other) or model.get('byte_fallback'))
   plain = plain and splitter.get('use_regex', True) and not is_searched
@@ -126,29 +127,21 @@ def _gpt(pieces, pairs):
   }
 
 
-def _is_berts(content):
-  """Does a WordPiece of a tokenizer.json treat text as BERT's does?"""
+def _splitting(path, content):
+  """The Splitting of a WordPiece of a tokenizer.json; None if it does not treat text as BERT's."""
   settings, model = content.get('normalizer') or {}, content['model']
-  return (
+  is_berts = (
     settings.get('type') == 'BertNormalizer'
     and settings.get('clean_text', True) is True
     and model.get('continuing_subword_prefix', '##') == '##'
     and model.get('max_input_chars_per_word', 100) == MAX_WORD_CHARACTERS
   )
-
-
-def _flags(path, content):
-  """The arguments of WordPiece, from the normalizer of a tokenizer.json."""
-  settings = content['normalizer']
-  flags = {
+  said = {
     'do_lower_case': settings.get('lowercase', True),
     'tokenize_chinese_chars': settings.get('handle_chinese_chars', True),
     'strip_accents': settings.get('strip_accents'),
   }
-  for name, value in flags.items():
-    if not isinstance(value, bool) and (name, value) != ('strip_accents', None):
-      raise InputError(f'{path} says {name} is {quoted(value)}; write true or false.')
-  return flags
+  return Splitting.from_json(path, said) if is_berts else None
 
 
 def _pieces(path, vocabulary):

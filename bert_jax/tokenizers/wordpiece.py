@@ -8,17 +8,23 @@ The Rust code differs from Google's Python in corners of Unicode: private-use ch
 dropped, a word-final capital sigma becomes a plain one.
 """
 
+import dataclasses
+import functools
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
+from bert_jax.errors import InputError, quoted
 from bert_jax.tokenizers.base import RESERVED, Encoding, Tokenizer, checked, find_reserved
 
+_WORDS = pre_tokenizers.BertPreTokenizer()
 MAX_WORD_CHARACTERS = 100  # a longer word is [UNK]
 # A run is what stands between blanks. The ids of runs are remembered, since most occur again.
 _KNOWN_RUNS = 500_000  # how many are remembered at most
@@ -28,39 +34,80 @@ _HAS_CHINESE = re.compile('[\u4e00-\u9fff]{2}')
 _CHINESE = re.compile('[\u4e00-\u9fff]|[^ \u4e00-\u9fff]+')  # a character, or what is between two
 
 
+@dataclasses.dataclass(frozen=True)
+class Splitting:
+  """How a text is made ready and split into words, before words are split into pieces."""
+
+  do_lower_case: bool = True
+  tokenize_chinese_chars: bool = True  # each CJK character is a word
+  strip_accents: bool | None = None  # None: as do_lower_case
+
+  def __post_init__(self):
+    if self.strip_accents is None:
+      object.__setattr__(self, 'strip_accents', self.do_lower_case)
+
+  @classmethod
+  def from_json(cls, path: Path, settings: Mapping[str, Any]) -> 'Splitting':
+    """The Splitting of {field: value} from a file; InputError if a value is not true or false."""
+    for name, value in settings.items():
+      if not isinstance(value, bool) and (name, value) != ('strip_accents', None):
+        raise InputError(f'{path} says {name} is {quoted(value)}; write true or false.')
+    return cls(**settings)
+
+  def to_json(self) -> dict[str, bool]:
+    """{field: value} for a file, without what follows from the others."""
+    settings = dataclasses.asdict(self)
+    if self.strip_accents == self.do_lower_case:
+      del settings['strip_accents']
+    return settings
+
+  @functools.cached_property
+  def normalizer(self) -> normalizers.Normalizer:
+    """What is done to a text before it is split."""
+    return normalizers.BertNormalizer(
+      lowercase=self.do_lower_case,
+      strip_accents=self.strip_accents,
+      handle_chinese_chars=self.tokenize_chinese_chars,
+    )
+
+  def words(self, text: str) -> list[str]:
+    normal = self.normalizer.normalize_str(text)
+    return [word for word, _ in _WORDS.pre_tokenize_str(normal)]
+
+
+UNCASED = Splitting()
+
+
 class WordPiece(Tokenizer):
   """Greedy longest match first within words; a piece that continues a word starts with ##."""
 
   def __init__(
     self,
     pieces: Iterable[str],
+    splitting: Splitting = UNCASED,
     *,
-    do_lower_case: bool = True,
-    tokenize_chinese_chars: bool = True,
-    strip_accents: bool | None = None,
     source: str = 'the vocabulary',
   ):
     pieces = list(pieces)
     for name in RESERVED:  # some copies of bert-base-uncased spell them [unk]; write them one way
       pieces[find_reserved(pieces, name, source)] = name
-    strip_accents = do_lower_case if strip_accents is None else strip_accents
+    strips = splitting.strip_accents
     content = json.dumps(
-      ['wordpiece', do_lower_case, pieces]
-      + ([] if tokenize_chinese_chars else ['no spaces'])
-      + ([] if strip_accents == do_lower_case else [f'strip accents {strip_accents}'])
+      ['wordpiece', splitting.do_lower_case, pieces]
+      + ([] if splitting.tokenize_chinese_chars else ['no spaces'])
+      + ([] if strips == splitting.do_lower_case else [f'strip accents {strips}'])
     )
     super().__init__(pieces, hashlib.sha256(content.encode()).hexdigest(), source)
-    self.do_lower_case = do_lower_case
-    self.tokenize_chinese_chars = tokenize_chinese_chars  # each CJK character is a word
-    self.strip_accents = strip_accents
+    self.splitting = splitting
     self._begins_word = np.array([not piece.startswith('##') for piece in pieces])
     # No special tokens are declared to the library, so the typed "[MASK]" is three plain words.
     ids = {piece: i for i, piece in enumerate(pieces)}
     model = models.WordPiece(ids, unk_token='[UNK]', max_input_chars_per_word=MAX_WORD_CHARACTERS)
     self.rust = tokenizers.Tokenizer(model)
-    self.rust.normalizer = normalizer(do_lower_case, tokenize_chinese_chars, strip_accents)
-    self.rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    self.rust.normalizer, self.rust.pre_tokenizer = splitting.normalizer, _WORDS
     self._known = _IdsOfRuns(self.rust)
+
+  do_lower_case = property(lambda self: self.splitting.do_lower_case)
 
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
     return [self.encoding(e.ids, e.offsets) for e in self.rust.encode_batch(checked(texts))]
@@ -68,7 +115,7 @@ class WordPiece(Tokenizer):
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     ids_of, out, whole = self._known.__getitem__, [], []
     for i, text in enumerate(checked(texts)):
-      runs = _runs(text, self.tokenize_chinese_chars)
+      runs = _runs(text, self.splitting.tokenize_chinese_chars)
       if len(runs) == 1 and len(text) > _LONGEST_RUN:
         whole.append(i)
         out.append(text)
@@ -85,10 +132,7 @@ class WordPiece(Tokenizer):
     return ' '.join(self.pieces[i] for i in self._shown(ids)).replace(' ##', '')
 
   def files(self) -> dict[str, str]:
-    settings = {'tokenizer_class': 'BertTokenizer', 'do_lower_case': self.do_lower_case}
-    settings['tokenize_chinese_chars'] = self.tokenize_chinese_chars
-    if self.strip_accents != self.do_lower_case:
-      settings['strip_accents'] = self.strip_accents
+    settings = {'tokenizer_class': 'BertTokenizer'} | self.splitting.to_json()
     return {
       # The casing is written first: without it, load would take the vocabulary for an uncased one.
       'tokenizer_config.json': json.dumps(settings, indent=2) + '\n',
@@ -111,18 +155,6 @@ class _IdsOfRuns(dict):
     if len(run) <= _LONGEST_RUN:
       self[run] = ids
     return ids
-
-
-def normalizer(
-  do_lower_case: bool, tokenize_chinese_chars: bool = True, strip_accents: bool | None = None
-) -> normalizers.Normalizer:
-  """The normalisation of a text before it is split into words, for encoding and for training.
-  strip_accents: None means as do_lower_case."""
-  return normalizers.BertNormalizer(
-    lowercase=do_lower_case,
-    strip_accents=strip_accents,
-    handle_chinese_chars=tokenize_chinese_chars,
-  )
 
 
 def _runs(text: str, characters_are_words: bool) -> list[str]:

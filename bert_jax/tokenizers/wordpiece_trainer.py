@@ -6,22 +6,20 @@ SentencePiece chooses the merges, and its pieces are written in Google's notatio
 (Byte-pair encoding: Sennrich et al. 2016; WordPiece training as BERT's was never published.)
 """
 
-import functools
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import sentencepiece
-from tokenizers import pre_tokenizers
 
 from bert_jax.errors import InputError
 from bert_jax.tokenizers.base import RESERVED, checked
 from bert_jax.tokenizers.language_weights import Texts, by_language, weighted_shares, weights
 from bert_jax.tokenizers.sentencepiece_trainer import train_model
-from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, normalizer
+from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, UNCASED, Splitting
 
 _SPACE = re.compile('[ \t\r\n]+')
 _FIRST_SYMBOL = 0x10000  # symbols for SentencePiece lie above every character it treats specially
@@ -32,8 +30,7 @@ def train_wordpiece(
   path: str | Path,
   *,
   vocab_size: int,
-  do_lower_case: bool = True,
-  tokenize_chinese_chars: bool = True,
+  splitting: Splitting = UNCASED,
   character_coverage: float = 0.99999,
   sampling: float = 1.0,
 ) -> dict[str, Any]:
@@ -48,10 +45,7 @@ def train_wordpiece(
   the digits of English novels; for Chinese and Japanese it is the right value. sampling: see
   language_weights.weights; 'shares' of the result is what each language then makes up of the words.
   """
-  count_words = functools.partial(
-    _count_words, normalize=normalizer(do_lower_case, tokenize_chinese_chars).normalize_str
-  )
-  counts = {language: count_words(part) for language, part in by_language(texts).items()}
+  counts = {name: _count_words(part, splitting) for name, part in by_language(texts).items()}
   sizes = {language: words.total() for language, words in counts.items()}
   times = weights(sizes, sampling)
   words = Counter()
@@ -65,7 +59,7 @@ def train_wordpiece(
   alphabet = _cover(characters, character_coverage)
   kept = set(alphabet)
   # Chinese characters and punctuation always stand alone: no word goes on with them.
-  inside = [c for c in alphabet if len(count_words(['a' + c])) == 1]
+  inside = [c for c in alphabet if len(splitting.words('a' + c)) == 1]
   smallest = len(RESERVED) + len(alphabet) + len(inside)
   if vocab_size < smallest:
     raise InputError(
@@ -92,7 +86,7 @@ def train_wordpiece(
   }
 
 
-def _count_words(texts: Iterable[str], normalize: Callable[[str], str]) -> Counter:
+def _count_words(texts: Iterable[str], splitting: Splitting) -> Counter:
   """{word: how often}, words as the tokenizer sees them.
   Each distinct stretch between blanks is split into words only once."""
   if isinstance(texts, str):
@@ -100,10 +94,9 @@ def _count_words(texts: Iterable[str], normalize: Callable[[str], str]) -> Count
   stretches = Counter()
   for text in texts:
     stretches.update(_SPACE.split(*checked([text])))
-  split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
   words = Counter()
   for stretch, count in stretches.items():
-    for word, _ in split(normalize(stretch)):
+    for word in splitting.words(stretch):
       words[word] += count
   return words
 

@@ -49,7 +49,7 @@ def train(args):
     text.sources(spec, args.format)  # reports what does not exist before reading
     specs.setdefault(language, []).append(spec)
   counts, documents = Counter(invalid_utf8_lines=0), Counter()
-  flags = {'do_lower_case': not args.cased, 'tokenize_chinese_chars': not args.no_cjk_spaces}
+  splitting = tokenizers.Splitting(not args.cased, not args.no_cjk_spaces)
   coverage = args.character_coverage
   settings = dict(vocab_size=args.size, character_coverage=coverage, sampling=args.sampling)
   bar = tqdm.tqdm(desc='reading', unit='B', unit_scale=True, disable=None)
@@ -58,13 +58,13 @@ def train(args):
     path = Path(scratch) / file
     texts = {n: _sentences(args, n, part, counts, documents, bar) for n, part in specs.items()}
     if is_wordpiece:
-      made = train_wordpiece(texts, path, **settings, **flags)
+      made = train_wordpiece(texts, path, splitting=splitting, **settings)
     elif of_bytes:
       made = train_byte_level(texts, path, vocab_size=args.size, sampling=args.sampling)
     else:
       settings |= {'model_type': args.kind, 'do_lower_case': not args.cased}
       made = train_sentencepiece(texts, path, **settings)
-    tokenizer = tokenizers.load(path, **flags)
+    tokenizer = tokenizers.load(path, **splitting.to_json())
   log.info('%s: %s', out, describe(made))
   if earlier is None:
     tokenizer.save(out)

@@ -46,7 +46,7 @@ def rejects(call):
 
 
 def wordpiece(words, **settings):
-  return tokenizers.WordPiece(RESERVED + words.split(), **settings)
+  return tokenizers.WordPiece(RESERVED + words.split(), tokenizers.Splitting(**settings))
 
 
 def pieces(tokenizer, text):
@@ -187,7 +187,7 @@ def test_the_cache_changes_no_ids(monkeypatch):
   pieces = RESERVED + letters + ['##' + c for c in letters] + ['##aa', 'ab', '狐狐', '##狐狐']
   for lower, chinese in itertools.product((True, False), (True, False)):
     options = {'do_lower_case': lower, 'tokenize_chinese_chars': chinese}
-    tokenizer = tokenizers.WordPiece(pieces, **options)
+    tokenizer = tokenizers.WordPiece(pieces, tokenizers.Splitting(**options))
     for batch in (texts[:700], texts[600:], texts[::-1], texts[:50]):
       full, ids = tokenizer.encode_batch(batch), tokenizer.ids_batch(batch)
       assert [row.tolist() for row in ids] == [e.ids.tolist() for e in full]
@@ -208,7 +208,7 @@ def test_fingerprint_tells_order_and_casing():
   assert same == tokenizers.WordPiece(RESERVED + words).fingerprint
   others = [
     tokenizers.WordPiece(RESERVED + words[::-1]).fingerprint,
-    tokenizers.WordPiece(RESERVED + words, do_lower_case=False).fingerprint,
+    tokenizers.WordPiece(RESERVED + words, tokenizers.Splitting(False)).fingerprint,
   ]
   assert len({same, *others}) == 3
 
@@ -429,7 +429,7 @@ def test_rare_characters_are_dropped_and_counted(tmp_path):
 
 
 def test_cased_training_keeps_case(tmp_path):
-  train(tmp_path / 'cased.txt', do_lower_case=False)
+  train(tmp_path / 'cased.txt', splitting=tokenizers.Splitting(do_lower_case=False))
   cased = tokenizers.load(tmp_path / 'cased.txt', do_lower_case=False)
   assert {'C', 'é'} <= set(cased.pieces) and 'e\u0301' not in ''.join(cased.pieces)
 

@@ -491,7 +491,7 @@ def test_a_prepared_corpus_brings_its_vocabulary_and_casing(tmp_path):
   pieces = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'Kala', 'kala', '.']
   (tmp_path / 'd.txt').write_text('Kala kala .\n\nkala Kala .\n')
   for lower in (True, False):
-    tokenizers.WordPiece(pieces, do_lower_case=lower).save(tmp_path / f'V{lower}')
+    tokenizers.WordPiece(pieces, tokenizers.Splitting(lower)).save(tmp_path / f'V{lower}')
     make(tmp_path / f'D{lower}', tmp_path / f'V{lower}', ('', tmp_path / 'd.txt'))
     config = task.resolve(pretrain_config(tmp_path / f'D{lower}'))
     assert config.tokenizer.do_lower_case is lower and config.model.vocab_size == 8

@@ -8,6 +8,7 @@ import tokenizers as library
 from tokenizers import decoders, processors
 
 from bert_jax import tokenizers
+from bert_jax.errors import InputError, quoted
 from bert_jax.files import write_whole
 
 ROLES = dict(zip(('pad', 'unk', 'cls', 'sep', 'mask'), tokenizers.RESERVED))
@@ -19,6 +20,14 @@ CASINGS = {
   'E': 'keeps capitals and strips accents',
   'É': 'keeps capitals and accents',
 }
+
+# Lines by which a file is compared with the tokenizer that it is made from: case, accents, blanks,
+# numbers, punctuation and scripts without blanks.
+SAMPLE = (
+  "The Café's 2 doors aren't  open:\tcome at 10.30, please!",
+  'ÉLAN, naïve Straße; Жёлтый дом — λόγος',
+  '河流 and 東京タワー123',
+)
 
 
 def write(out, tokenizer, family, longest, cuts='right'):
@@ -53,7 +62,18 @@ def write(out, tokenizer, family, longest, cuts='right'):
     content = tokenizer.content | {'post_processor': json.loads(text)['post_processor']}
     text = json.dumps(content, indent=2, ensure_ascii=False) + '\n'
   write_whole(out / 'tokenizer.json', text)
+  _check(out / 'tokenizer.json', tokenizer)
   return ''
+
+
+def _check(path, tokenizer):
+  """InputError unless the library reads a tokenizer that gives the ids of ours."""
+  read = library.Tokenizer.from_file(str(path))
+  read.no_padding()
+  read.no_truncation()
+  for text, ids in zip(SAMPLE, tokenizer.ids_batch(SAMPLE)):
+    if read.encode(text, add_special_tokens=False).ids != ids.tolist():
+      raise InputError(f'{path} gives other ids for {quoted(text)} than its vocabulary; report it.')
 
 
 def casing(tokenizer):

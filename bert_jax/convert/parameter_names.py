@@ -9,7 +9,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bert_jax.convert.families import google
-from bert_jax.convert.families.record import EMBEDDINGS, TORCH, Place, ReleasedFamily
+from bert_jax.convert.families.record import (
+  ATTENTION,
+  EMBEDDINGS,
+  LAYER,
+  TORCH,
+  Place,
+  ReleasedFamily,
+)
 
 FIELDS = {
   'V': 'vocab_size',
@@ -18,16 +25,6 @@ FIELDS = {
   'D': 'hidden_size',
   'F': 'intermediate_size',
   'E': 'embedding_size',
-}
-_LAYER = {
-  'attention/query': ('dense', 'DD'),
-  'attention/key': ('dense', 'DD'),
-  'attention/value': ('dense', 'DD'),
-  'attention/output': ('dense', 'DD'),
-  'attention_LayerNorm': ('norm', 'D'),
-  'intermediate': ('dense', 'DF'),
-  'output': ('dense', 'FD'),
-  'output_LayerNorm': ('norm', 'D'),
 }
 # {our module: (its kind, its shape in the letters of FIELDS)}. A dense layer is [in, out], C is any
 # number of labels, and # stands for the number of a layer.
@@ -49,16 +46,15 @@ MODULES = {
   'encoder/layer_#/fourier_LayerNorm': ('norm', 'D'),
   'decoder/embeddings/position_embeddings': ('embed', 'PE'),
   'decoder/embeddings/LayerNorm': ('norm', 'E'),
-  'decoder/layer_#/cross_attention/query': ('dense', 'DD'),
-  'decoder/layer_#/cross_attention/key': ('dense', 'DD'),
-  'decoder/layer_#/cross_attention/value': ('dense', 'DD'),
-  'decoder/layer_#/cross_attention/output': ('dense', 'DD'),
   'decoder/layer_#/cross_attention_LayerNorm': ('norm', 'D'),
 }
+_LAYER = dict(zip(LAYER, (('norm', 'D'), ('dense', 'DF'), ('dense', 'FD'), ('norm', 'D'))))
 for _tower in ('encoder', 'decoder'):
   MODULES |= {f'{_tower}/layer_#/{name}': kind for name, kind in _LAYER.items()}
-for _name, _letter in zip(EMBEDDINGS, ('VE', 'PE', 'TE')):
-  MODULES[f'encoder/embeddings/{_name}'] = ('embed', _letter)
+  for _kind in ('attention', 'cross_attention'):
+    MODULES |= {f'{_tower}/layer_#/{_kind}/{name}': ('dense', 'DD') for name in ATTENTION}
+for _name, _letters_of in zip(EMBEDDINGS, ('VE', 'PE', 'TE')):
+  MODULES[f'encoder/embeddings/{_name}'] = ('embed', _letters_of)
 MODULES['encoder/embeddings/LayerNorm'] = ('norm', 'E')
 # (a pattern of paths, whether a model with these fields of config.model has such parameters).
 OPTIONAL = (

@@ -13,7 +13,7 @@ from released import HEADS, LABELS, TYPES, batch_of, logits_of, made
 from bert_jax import config as c
 from bert_jax import models, tokenizers
 from bert_jax.config import InputError
-from bert_jax.convert import from_huggingface, sentence_transformers
+from bert_jax.convert import exported_tokenizers, from_huggingface, sentence_transformers
 from bert_jax.field import Field
 from bert_jax.predict import Model
 from bert_jax.tasks import TASKS
@@ -354,6 +354,21 @@ def with_sentencepiece(path):
       minloglevel=2,
     )
   return made('masked-lm')._replace(tokenizer=tokenizers.load(path))
+
+
+def test_a_tokenizer_that_is_not_what_was_to_be_written_is_an_error(tmp_path, monkeypatch):
+  found, whole = made('masked-lm', lower=False), exported_tokenizers.fast
+
+  def lowered(*arguments):
+    fast = whole(*arguments)
+    fast.normalizer = library.normalizers.BertNormalizer(lowercase=True)
+    return fast
+
+  convert.export_run(tmp_path / 'right', found, {})
+  monkeypatch.setattr(exported_tokenizers, 'fast', lowered)
+  with pytest.raises(InputError, match='tokenizer.json gives other ids for'):
+    convert.export_run(tmp_path / 'wrong', found, {})
+  assert not (tmp_path / 'wrong' / 'config.json').exists()
 
 
 def test_a_sentencepiece_goes_along_and_the_card_says_how(tmp_path, caplog):

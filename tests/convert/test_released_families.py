@@ -394,7 +394,8 @@ def test_the_classifier_of_an_electra_is_not_ours(tmp_path, recorded):
     ('modernbert', {'feed_forward_bias': 'output'}, 'ModernBert is all or none'),
     ('albert', {'norm_placement': 'pre'}, "Hugging Face's Albert is post"),
     ('electra tagger', {'mlm_head': 'dense'}, "Hugging Face's Electra is transform"),
-    ('electra tagger', {'embedding_size': 12}, "embedding_size is 12, and .* Electra is 0"),
+    ('albert', {'embedding_size': 0}, "embedding_size is 0, and Hugging Face's Albert is 12"),
+    ('electra tagger', {'embedding_size': 12}, 'embedding_size is 12, and .* Electra is 0'),
     ('fnet', {'embedding_size': 8}, "embedding_size is 8, and Hugging Face's FNet is 12"),
   ],
 )

@@ -1,23 +1,22 @@
 """ALBERT: one layer for all, narrow embeddings, and a head that tells the order of two texts."""
 
-from bert_jax.convert.families.record import EMBEDDINGS, ENDS, HEADS, ReleasedFamily, numbered
+from bert_jax.convert.families.record import EMBEDDINGS, ENDS, HEADS, ReleasedFamily, layers
 
-_LAYER = {
-  'attention/query': 'attention.query',
-  'attention/key': 'attention.key',
-  'attention/value': 'attention.value',
-  'attention/output': 'attention.dense',
-  'attention_LayerNorm': 'attention.LayerNorm',
-  'intermediate': 'ffn',
-  'output': 'ffn_output',
-  'output_LayerNorm': 'full_layer_layer_norm',
-}
+
+def _refusal(exported):
+  model = exported.model  # theirs have a projection, however wide the embeddings are
+  return None if model['embedding_size'] else ('embedding_size', model['hidden_size'])
+
 
 ALBERT = ReleasedFamily(
   name='albert',
   classes='Albert',
   modules={f'encoder/embeddings/{name}': f'albert.embeddings.{name}' for name in EMBEDDINGS}
-  | numbered(_LAYER, 'albert.encoder.albert_layer_groups.0.albert_layers.0.')
+  | layers(
+    'albert.encoder.albert_layer_groups.0.albert_layers.0.',
+    ('attention.query', 'attention.key', 'attention.value', 'attention.dense'),
+    ('attention.LayerNorm', 'ffn', 'ffn_output', 'full_layer_layer_norm'),
+  )
   | HEADS
   | {
     'encoder/embeddings/projection': 'albert.encoder.embedding_hidden_mapping_in',
@@ -39,7 +38,7 @@ ALBERT = ReleasedFamily(
   free=('embedding_size',),
   fixed={'num_hidden_groups': (1,), 'inner_group_num': (1,)},
   ids=ENDS,
-  write=lambda model: {'embedding_size': model['embedding_size'] or model['hidden_size']},
+  refusal=_refusal,
   fits=lambda exported: exported.model['share_layers'],
   pooler=('Model',),
   pairs='sop',

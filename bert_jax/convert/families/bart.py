@@ -1,18 +1,12 @@
 """BART: an encoder and a decoder that writes, with one table of words."""
 
-from bert_jax.convert.families.record import ENDS, Place, ReleasedFamily, numbered
+from bert_jax.convert.families.record import ENDS, Place, ReleasedFamily, layers
 from bert_jax.errors import InputError, quoted
 
-_LAYER = {
-  'attention/query': 'self_attn.q_proj',
-  'attention/key': 'self_attn.k_proj',
-  'attention/value': 'self_attn.v_proj',
-  'attention/output': 'self_attn.out_proj',
-  'attention_LayerNorm': 'self_attn_layer_norm',
-  'intermediate': 'fc1',
-  'output': 'fc2',
-  'output_LayerNorm': 'final_layer_norm',
-}
+_LAYER = (
+  ('self_attn.q_proj', 'self_attn.k_proj', 'self_attn.v_proj', 'self_attn.out_proj'),
+  ('self_attn_layer_norm', 'fc1', 'fc2', 'final_layer_norm'),
+)
 _CROSS = {
   'cross_attention/query': 'encoder_attn.q_proj',
   'cross_attention/key': 'encoder_attn.k_proj',
@@ -59,8 +53,9 @@ def _write(model):
 BART = ReleasedFamily(
   name='bart',
   classes='Bart',
-  modules=numbered(_LAYER, 'model.encoder.layers.#.')
-  | numbered(_LAYER | _CROSS, 'model.decoder.layers.#.', 'decoder')
+  modules=layers('model.encoder.layers.#.', *_LAYER)
+  | layers('model.decoder.layers.#.', *_LAYER, 'decoder')
+  | {f'decoder/layer_#/{ours}': f'model.decoder.layers.#.{x}' for ours, x in _CROSS.items()}
   | {
     'encoder/embeddings/word_embeddings': 'model.shared',
     'encoder/embeddings/position_embeddings': 'model.encoder.embed_positions',
@@ -70,11 +65,7 @@ BART = ReleasedFamily(
   },
   places={'mlm/bias': Place('final_logits_bias', False, 'V', is_row=True)},
   prefix='model.',
-  tied=(
-    'model.encoder.embed_tokens.weight',
-    'model.decoder.embed_tokens.weight',
-    'lm_head.weight',
-  ),
+  tied=(*(f'model.{x}.embed_tokens.weight' for x in ('encoder', 'decoder')), 'lm_head.weight'),
   zeros=('mlm/bias',),
   keys=_KEYS,
   defaults={

@@ -1,20 +1,12 @@
 """BERT, whose names most of its relatives have."""
 
-from bert_jax.convert.families.record import EMBEDDINGS, HEADS, ReleasedFamily, numbered
+from bert_jax.convert.families.record import EMBEDDINGS, HEADS, ReleasedFamily, layers
 
-LAYER = {
-  'attention/query': 'attention.self.query',
-  'attention/key': 'attention.self.key',
-  'attention/value': 'attention.self.value',
-  'attention/output': 'attention.output.dense',
-  'attention_LayerNorm': 'attention.output.LayerNorm',
-  'intermediate': 'intermediate.dense',
-  'output': 'output.dense',
-  'output_LayerNorm': 'output.LayerNorm',
-}
-ENCODER = {
-  f'encoder/embeddings/{name}': f'bert.embeddings.{name}' for name in EMBEDDINGS
-} | numbered(LAYER, 'bert.encoder.layer.#.')
+ENCODER = {f'encoder/embeddings/{name}': f'bert.embeddings.{name}' for name in EMBEDDINGS} | layers(
+  'bert.encoder.layer.#.',
+  ('attention.self.query', 'attention.self.key', 'attention.self.value', 'attention.output.dense'),
+  ('attention.output.LayerNorm', 'intermediate.dense', 'output.dense', 'output.LayerNorm'),
+)
 POOLER = {'pooler/dense': 'bert.pooler.dense'}
 MLM = {
   'mlm/transform': 'cls.predictions.transform.dense',

@@ -5,19 +5,9 @@ from bert_jax.convert.families.record import (
   HEADS,
   OtherHead,
   ReleasedFamily,
-  numbered,
+  layers,
 )
 
-_LAYER = {
-  'attention/query': 'attention.q_lin',
-  'attention/key': 'attention.k_lin',
-  'attention/value': 'attention.v_lin',
-  'attention/output': 'attention.out_lin',
-  'attention_LayerNorm': 'sa_layer_norm',
-  'intermediate': 'ffn.lin1',
-  'output': 'ffn.lin2',
-  'output_LayerNorm': 'output_layer_norm',
-}
 _DENSE = OtherHead(
   ('pre_classifier.', 'classifier.'),
   ('pooler', 'classifier'),
@@ -39,7 +29,11 @@ DISTILBERT = ReleasedFamily(
     for name in EMBEDDINGS
     if name != 'token_type_embeddings'
   }
-  | numbered(_LAYER, 'distilbert.transformer.layer.#.')
+  | layers(
+    'distilbert.transformer.layer.#.',
+    ('attention.q_lin', 'attention.k_lin', 'attention.v_lin', 'attention.out_lin'),
+    ('sa_layer_norm', 'ffn.lin1', 'ffn.lin2', 'output_layer_norm'),
+  )
   | {
     'mlm/transform': 'vocab_transform',
     'mlm/LayerNorm': 'vocab_layer_norm',

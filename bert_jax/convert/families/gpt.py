@@ -1,18 +1,12 @@
 """The first GPT, which is read only, and GPT-2."""
 
-from bert_jax.convert.families.record import ENDS, ReleasedFamily, numbered
+from bert_jax.convert.families.record import ENDS, ReleasedFamily, layers
 
-_LAYER = {
-  'attention/query': 'attn.c_attn',
-  'attention/key': 'attn.c_attn',
-  'attention/value': 'attn.c_attn',
-  'attention/output': 'attn.c_proj',
-  'attention_LayerNorm': 'ln_1',
-  'intermediate': 'mlp.c_fc',
-  'output': 'mlp.c_proj',
-  'output_LayerNorm': 'ln_2',
-}
-_MODULES = numbered(_LAYER, 'transformer.h.#.') | {'mlm/': 'lm_head'}
+_MODULES = {'mlm/': 'lm_head'} | layers(
+  'transformer.h.#.',
+  ('attn.c_attn', 'attn.c_attn', 'attn.c_attn', 'attn.c_proj'),
+  ('ln_1', 'mlp.c_fc', 'mlp.c_proj', 'ln_2'),
+)
 _KEYS = {
   'n_embd': 'hidden_size',
   'n_layer': 'num_hidden_layers',
@@ -57,6 +51,7 @@ OPENAI_GPT = ReleasedFamily(
     'decoder_bias': False,
     'pooler': 'none',
   },
+  unsaid=('type_vocab_size',),
   without_effect=('pooler',),
   read=_read_first,
 )
@@ -71,7 +66,6 @@ GPT2 = OPENAI_GPT._replace(
   },
   keys=_KEYS | {'activation_function': 'hidden_act', 'n_inner': 'intermediate_size'},
   fields=OPENAI_GPT.fields | {'norm_placement': 'pre'},
-  unsaid=('type_vocab_size',),
   fixed={'scale_attn_weights': (True,), 'scale_attn_by_inverse_layer_idx': (False,)},
   ids=ENDS,
   read=_read,

@@ -6,27 +6,26 @@ from bert_jax.convert.families.record import (
   OtherHead,
   ReleasedFamily,
   activation_name,
-  numbered,
+  layers,
 )
 from bert_jax.errors import InputError, quoted
 
 FULL, SLIDING = 'full_attention', 'sliding_attention'
-_LAYER = {
-  'attention_LayerNorm': 'attn_norm',
-  'attention/query': 'attn.Wqkv',
-  'attention/key': 'attn.Wqkv',
-  'attention/value': 'attn.Wqkv',
-  'attention/output': 'attn.Wo',
-  'output_LayerNorm': 'mlp_norm',
-  'gate': 'mlp.Wi',  # the half that goes through the activation
-  'intermediate': 'mlp.Wi',
-  'output': 'mlp.Wo',
-}
-_ENCODER = numbered(_LAYER, 'model.layers.#.') | {
-  'encoder/embeddings/word_embeddings': 'model.embeddings.tok_embeddings',
-  'encoder/embeddings/LayerNorm': 'model.embeddings.norm',
-  'encoder/LayerNorm': 'model.final_norm',
-}
+_ENCODER = (
+  {
+    'encoder/layer_#/gate': 'model.layers.#.mlp.Wi',  # the half that goes through the activation
+  }
+  | layers(
+    'model.layers.#.',
+    ('attn.Wqkv', 'attn.Wqkv', 'attn.Wqkv', 'attn.Wo'),
+    ('attn_norm', 'mlp.Wi', 'mlp.Wo', 'mlp_norm'),
+  )
+  | {
+    'encoder/embeddings/word_embeddings': 'model.embeddings.tok_embeddings',
+    'encoder/embeddings/LayerNorm': 'model.embeddings.norm',
+    'encoder/LayerNorm': 'model.final_norm',
+  }
+)
 _MLM = {
   'mlm/transform': 'head.dense',
   'mlm/LayerNorm': 'head.norm',

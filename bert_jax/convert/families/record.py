@@ -5,7 +5,7 @@ tables that relatives share are here. In names, # stands for the number of a lay
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +39,8 @@ ACTIVATIONS = {
 # Token ids of a config.json where a text stands between the pieces [CLS] and [SEP].
 ENDS = {'bos_token_id': 'cls', 'eos_token_id': 'sep'}
 
+ATTENTION = 'query', 'key', 'value', 'output'
+LAYER = 'attention_LayerNorm', 'intermediate', 'output', 'output_LayerNorm'
 EMBEDDINGS = 'word_embeddings', 'position_embeddings', 'token_type_embeddings', 'LayerNorm'
 HEADS = {'classifier/dense': 'classifier', 'span/dense': 'qa_outputs'}
 # {kind of module: {parameter: how its name ends}}.
@@ -175,10 +177,14 @@ class ReleasedFamily(NamedTuple):
     return self.defaults.get(field, OTHERS.get(field))
 
 
-def numbered(modules: Mapping[str, str], theirs: str, tower: str = 'encoder') -> dict[str, str]:
-  """{our module: its name} of the layers of a tower. modules: {our module in a layer: its name in
-  one of theirs}. theirs: what these names begin with."""
-  return {f'{tower}/layer_#/{ours}': theirs + name for ours, name in modules.items()}
+def layers(
+  theirs: str, attention: Sequence[str], others: Sequence[str], tower: str = 'encoder'
+) -> dict[str, str]:
+  """{our module: its name} of the layers of a tower. theirs: what the names begin with. attention,
+  others: how they end, in the order of ATTENTION and LAYER."""
+  ours = [*(f'attention/{name}' for name in ATTENTION), *LAYER]
+  names = zip(ours, (*attention, *others), strict=True)
+  return {f'{tower}/layer_#/{name}': theirs + ending for name, ending in names}
 
 
 def renamed(modules: Mapping[str, str], old: str, new: str) -> dict[str, str]:
@@ -188,12 +194,10 @@ def renamed(modules: Mapping[str, str], old: str, new: str) -> dict[str, str]:
 
 def activation_name(ours: str, usual: str) -> str:
   """What config.json calls an activation of ours: the usual name of a family if it is this one."""
-  names = (theirs for theirs, kind in ACTIVATIONS.items() if kind == ours)
-  if ACTIVATIONS[usual] == ours:
-    return usual
-  if (name := next(names, None)) is None:
+  known = [theirs for theirs, kind in ACTIVATIONS.items() if kind == ours]
+  if not known:
     raise InputError(
       f'model.hidden_act is {ours}, which no config.json of Hugging Face says here, so this model '
       'cannot be written; use it with bert_jax.predict.'
     )
-  return name
+  return usual if usual in known else known[0]

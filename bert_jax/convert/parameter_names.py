@@ -51,8 +51,8 @@ MODULES = {
 _LAYER = dict(zip(LAYER, (('norm', 'D'), ('dense', 'DF'), ('dense', 'FD'), ('norm', 'D'))))
 for _tower in ('encoder', 'decoder'):
   MODULES |= {f'{_tower}/layer_#/{name}': kind for name, kind in _LAYER.items()}
-  for _kind in ('attention', 'cross_attention'):
-    MODULES |= {f'{_tower}/layer_#/{_kind}/{name}': ('dense', 'DD') for name in ATTENTION}
+for _place in ('encoder/layer_#/', 'decoder/layer_#/', 'decoder/layer_#/cross_'):
+  MODULES |= {f'{_place}attention/{name}': ('dense', 'DD') for name in ATTENTION}
 for _name, _letters_of in zip(EMBEDDINGS, ('VE', 'PE', 'TE')):
   MODULES[f'encoder/embeddings/{_name}'] = ('embed', _letters_of)
 MODULES['encoder/embeddings/LayerNorm'] = ('norm', 'E')

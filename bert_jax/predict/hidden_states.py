@@ -17,8 +17,8 @@ from bert_jax.models.block import Block
 from bert_jax.models.embeddings import Embeddings
 from bert_jax.predict.packed_rows import power_of_two
 from bert_jax.rows.row_arrays import build_row
+from bert_jax.rows.windows import truncate
 from bert_jax.tasks.ask import Ask, texts_of
-from bert_jax.tasks.classification.cutting import truncate
 
 PIXELS = 8000  # the most on the longer side of a picture, which all its heads share
 

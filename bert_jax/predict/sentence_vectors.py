@@ -12,8 +12,8 @@ import numpy as np
 from bert_jax.errors import InputError
 from bert_jax.objectives.contrastive import POOLINGS, pooled, unit
 from bert_jax.rows.examples import Examples, by_example
+from bert_jax.rows.windows import cut
 from bert_jax.tasks.ask import OfText, grouped
-from bert_jax.tasks.classification.cutting import cut
 
 
 class Embed(OfText):

@@ -32,9 +32,9 @@ NAMED = 3  # rows that cannot be read and are named in the log; further ones are
 
 class Source(Protocol):
   """Random access to rows of one shape, {name: array}: the form of all data before batching.
-  A source of examples to be answered is an examples.Scored. Of other sources, an evaluation reports
-  the terms only and does not collect what the objective's `predict` returns. A source may have
-  `scales`, {metric: (term, factor)}: metrics of an evaluation that are a term times a number."""
+  A source of examples to be answered is a tasks.scored.Scored. Of other sources, an evaluation
+  reports the terms only and does not collect what the objective's `predict` returns. A source may
+  have `scales`, {metric: (term, factor)}: metrics of an evaluation, each a term times a number."""
 
   fingerprint: str  # changes when the rows do
   baselines: dict[str, tuple[float, str]]  # {metric: (value without reading the input, its name)}

@@ -19,7 +19,7 @@ from bert_jax import hosts, metrics, sharding, step
 from bert_jax.errors import unwritten
 from bert_jax.files import write_whole
 from bert_jax.rows.ahead import Ahead
-from bert_jax.rows.examples import Scored
+from bert_jax.tasks.scored import Scored
 
 log = logging.getLogger('bert_jax')
 

@@ -130,7 +130,7 @@ class OfText(Packed):
 class OfHead(Packed):
   """A Packed Ask that is answered by the head that the model was trained with."""
 
-  examples_of = None  # the class of the family's rows, a rows.examples.Scored
+  examples_of = None  # the class of the family's rows, a scored.Scored
 
   @property
   def labels(self):

@@ -100,7 +100,7 @@ def sources_of(read, rows, has_eval=lambda config: False):
 
 def in_splits(config, splits, rows_of, has_eval=False):
   """{split: rows_of(split, problems)}; without data.eval there is no `eval`, unless has_eval.
-  rows_of reads the examples of a split and makes a rows.examples.Scored of them. What it notes in
+  rows_of reads the examples of a split and makes a scored.Scored of them. What it notes in
   `problems` is logged."""
   out = {}
   for split in splits:

@@ -13,6 +13,7 @@ from bert_jax import config as c
 from bert_jax import predict, train
 from bert_jax.config import InputError
 from bert_jax.convert import to_huggingface
+from bert_jax.rows import windows
 from bert_jax.rows.examples import by_example
 from bert_jax.tasks.classification import task as classification
 
@@ -108,7 +109,7 @@ def test_a_text_in_windows_is_read_whole_and_its_logits_averaged(tmp_path, vocab
   'keep, expected', [('head', '0 1 2 3'), ('tail', '6 7 8 9'), ('head_tail', '0 7 8 9')]
 )
 def test_what_is_kept_of_a_long_text(keep, expected):
-  ((kept,),) = classification.cut((np.arange(10),), 4, keep)
+  ((kept,),) = windows.cut((np.arange(10),), 4, keep)
   assert ' '.join(map(str, kept)) == expected
 
 

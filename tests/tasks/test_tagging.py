@@ -14,6 +14,7 @@ from sklearn import metrics as sklearn_metrics
 from bert_jax import config as c
 from bert_jax import evaluate, tokenizers, train
 from bert_jax.config import InputError
+from bert_jax.rows import windows
 from bert_jax.step import Constants, make_eval_step
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.tagging import conll, scores, task
@@ -390,26 +391,6 @@ def test_tags_stand_on_the_first_piece_or_on_all(tmp_path, vocab, tokenizer, cap
   assert '1 tokens without a word piece ([UNK] taken) (a:1, token 3)' in caplog.text
 
 
-@pytest.mark.parametrize('seed', range(5))
-def test_windows_cover_all_and_overlap(seed):
-  rng = np.random.default_rng(seed)
-  for _ in range(50):
-    room, length = rng.integers(1, 20), rng.integers(1, 80)
-    first = rng.integers(0, length)
-    last = rng.integers(first + 1, length + 1)
-    found = task.windows(first, last, length, room)
-    assert all(0 <= a < b <= length and b - a <= room for a, b in found)
-    seen = set(itertools.chain(*(range(a, b) for a, b in found)))
-    assert seen >= set(range(first, last))
-    if last - first <= room:
-      ((a, b),) = found
-      assert b - a == min(room, length), 'the room is used'
-      left, right = first - a, b - last
-      assert abs(left - right) <= 1 or a == 0 or b == length, 'as much on either side'
-    for (_, b), (a, _) in itertools.pairwise(found):
-      assert b - a >= room // 2
-
-
 def test_each_token_of_a_long_sentence_is_asked_where_it_has_most_context(
   tmp_path, vocab, tokenizer
 ):
@@ -429,8 +410,7 @@ def test_each_token_of_a_long_sentence_is_asked_where_it_has_most_context(
 
   places = [set() for _ in words]  # (side with less context, position in all rows)
   at = np.cumsum([0] + [1 + (w == 'unhappy') for w in words])
-  windows = task.windows(0, at[-1], at[-1], 14)
-  for e, (a, b) in enumerate(windows):
+  for e, (a, b) in enumerate(windows.around(0, at[-1], at[-1], 14)):
     (r, k) = np.argwhere(batch['example_ids'] == e + 1)[0]
     for i, p in enumerate(at[:-1]):
       if a <= p < b:

@@ -6,7 +6,8 @@ import pytest
 from bert_jax import config as c
 from bert_jax import tokenizers
 from bert_jax.config import InputError
-from bert_jax.tasks.classification import cutting, reading, task
+from bert_jax.rows import windows
+from bert_jax.tasks.classification import reading, task
 from bert_jax.tasks.faulty_records import Problems
 
 
@@ -74,7 +75,7 @@ def test_long_pairs_are_cut_as_the_reference_cuts_them(a, b, room):
   expected = first.copy(), second.copy()
   while len(expected[0]) + len(expected[1]) > room:
     (expected[0] if len(expected[0]) > len(expected[1]) else expected[1]).pop()
-  got = cutting.truncate((np.array(first), np.array(second)), room)
+  got = windows.truncate((np.array(first), np.array(second)), room)
   assert tuple(map(list, got)) == expected
 
 

@@ -7,10 +7,10 @@ import pytest
 from test_report import workdir
 
 from bert_jax import metrics, tokenizers
-from bert_jax.rows.examples import Scored
 from bert_jax.run.evaluation import folder_of
 from bert_jax.tasks.choice import reading, task
 from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.scored import Scored
 from bert_jax.tools.report import __main__ as report
 
 

@@ -14,10 +14,11 @@ from scipy.special import log_softmax
 
 from bert_jax.errors import InputError
 from bert_jax.objectives.choice import Choice
-from bert_jax.rows.examples import Scored, by_example
+from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
 from bert_jax.tasks.choice import reading
 from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.scored import Scored
 
 SHOWN = 300  # the most characters of a context that an answer shows
 

@@ -8,9 +8,9 @@ import numpy as np
 from bert_jax import tokenizers
 from bert_jax.errors import InputError, listed
 from bert_jax.rows.examples import Examples
+from bert_jax.rows.windows import cut
 from bert_jax.tasks import labelled
 from bert_jax.tasks.classification.baselines import baselines_of
-from bert_jax.tasks.classification.cutting import cut
 from bert_jax.tasks.classification.reading import balanced, names
 
 # Fields that say what is read of a table. They are settled when it is prepared.

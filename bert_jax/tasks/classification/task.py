@@ -19,14 +19,15 @@ from scipy.special import expit, log_softmax
 
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.objectives.classification import Classification
-from bert_jax.rows.examples import Scored, by_example
+from bert_jax.rows.examples import by_example
 from bert_jax.rows.prepared_examples import Prepared, is_prepared
+from bert_jax.rows.windows import cut
 from bert_jax.tasks import labelled
 from bert_jax.tasks.classification import label_remarks, prepared
 from bert_jax.tasks.classification.baselines import baselines_of
-from bert_jax.tasks.classification.cutting import cut
 from bert_jax.tasks.classification.reading import balanced, label_set, names, read
 from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.scored import Scored
 
 
 def resolve(config):

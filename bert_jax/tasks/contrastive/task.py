@@ -18,10 +18,11 @@ import numpy as np
 
 from bert_jax.errors import InputError
 from bert_jax.objectives.contrastive import Contrastive
-from bert_jax.rows.examples import Examples, Scored, by_example
+from bert_jax.rows.examples import Examples, by_example
 from bert_jax.tasks import labelled
 from bert_jax.tasks.contrastive.reading import is_scored, read
 from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.scored import Scored
 
 DEPTHS = 1, 5, 10  # k of recall_at_k
 AT_ONCE = 256  # anchors that are compared with all candidates at a time

@@ -13,11 +13,12 @@ import numpy as np
 from scipy.special import log_softmax
 
 from bert_jax.objectives.coreference import Coreference
-from bert_jax.rows.examples import Scored, by_example
+from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
 from bert_jax.tasks.coreference import reading
 from bert_jax.tasks.coreference.gap_scores import SCORES, gap_scores
 from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.scored import Scored
 
 # The answers in each format: one for each candidate, and one for none of them.
 ANSWERS = {'gap': ('A', 'B', 'neither'), 'wsc': ('true', 'false')}

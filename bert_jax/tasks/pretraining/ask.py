@@ -17,10 +17,10 @@ from ml_collections import ConfigDict
 from bert_jax import models
 from bert_jax.errors import InputError
 from bert_jax.objectives import base
+from bert_jax.rows import windows
 from bert_jax.rows.examples import Examples, by_example, tokens_of
 from bert_jax.tasks.ask import OfText, Packed, check_top_k, grouped
 from bert_jax.tasks.classification.ask import Classify
-from bert_jax.tasks.tagging.task import best_windows, windows
 from bert_jax.tokenizers.base import RESERVED
 
 MASK = RESERVED[4]
@@ -112,8 +112,8 @@ class Masks(Examples):
       first, last = at[0], at[-1] + 1
       if last - first > room:  # no window holds all masks: use those of the whole text
         first, last = 0, len(ids)
-      bounds = windows(first, last, len(ids), room)
-      window_of = best_windows(bounds, at)
+      bounds = windows.around(first, last, len(ids), room)
+      window_of = windows.owners(*zip(*bounds), at)
       for k in np.unique(window_of):
         start, stop = bounds[k]
         texts.append((ids[start:stop],))

@@ -1,7 +1,7 @@
 """Extractive question answering: its objective and its rows. The answer is a part of a context.
 
 An example is [CLS] question [SEP] window of the context [SEP]; reading.py reads the questions,
-windows.py makes the windows, squad_scores.py scores. Answers are characters of the context as it
+spans.py finds the best spans, squad_scores.py scores. Answers are characters of the context as it
 was given. Of several gold answers the first is learnt, and all count in the scores. In a window
 without the whole answer, and for a question without one (qa.unanswerable, SQuAD 2.0), the answer to
 learn is [CLS].
@@ -18,11 +18,13 @@ from scipy.special import softmax
 
 from bert_jax.errors import InputError, quoted
 from bert_jax.objectives.qa import QuestionAnswering
-from bert_jax.rows.examples import Scored, tokens_of
+from bert_jax.rows import windows
+from bert_jax.rows.examples import tokens_of
 from bert_jax.tasks import labelled
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.qa import reading, squad_scores
-from bert_jax.tasks.qa.windows import best_spans, judged, tokens_between, window_starts
+from bert_jax.tasks.qa.spans import best_spans, bounds_of, tokens_between
+from bert_jax.tasks.scored import Scored
 
 SPECIAL = 3  # [CLS] question [SEP] context [SEP]
 NO_SPAN = -1e6  # the sum of logits that stands for the best span of an empty context
@@ -57,7 +59,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
 class Windows(Scored):
   """The rows of questions: those of question i are the examples first[i] to first[i + 1] - 1.
   Training leaves out the questions that have nothing to learn. plans: for each question (the first
-  tokens of its windows, see window_starts; their bounds, see judged; the position in a window where
+  tokens of its windows; their bounds, see spans.bounds_of; the position in a window where
   the context begins). spans: for each question [(first, last)] tokens of its gold answers."""
 
   def __init__(self, config, tokenizer, questions, problems):
@@ -81,7 +83,7 @@ class Windows(Scored):
       context = encodings[question.context].ids
       ids, _ = tokenizer.pair(ids, context)
       room = limit - SPECIAL - len(ids)
-      starts = window_starts(len(context), room, self.qa.doc_stride)
+      starts = windows.starts(len(context), room, self.qa.doc_stride)
       spans = self._gold_tokens(question, problems)
       learnt = bool(spans) or (self.qa.unanswerable and question.gold == ())
       if learnt or not learn:
@@ -95,7 +97,7 @@ class Windows(Scored):
         parts += [(ids, context[start : start + room]) for start in starts]
         positions.append(at)
         weights.append(np.full(len(starts), learnt, np.float32))
-      self.plans.append((starts, judged(starts, len(context), room), len(ids) + 2))
+      self.plans.append((starts, bounds_of(starts, len(context), room), len(ids) + 2))
       self.spans.append(spans)
       self.first.append(len(parts))
     if learn and not parts:

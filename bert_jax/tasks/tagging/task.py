@@ -24,9 +24,11 @@ from scipy.special import log_softmax
 
 from bert_jax.errors import InputError, about, listed, quoted
 from bert_jax.objectives.tagging import Tagging
-from bert_jax.rows.examples import Scored, tokens_of
+from bert_jax.rows import windows
+from bert_jax.rows.examples import tokens_of
 from bert_jax.tasks import labelled
 from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.scored import Scored
 from bert_jax.tasks.tagging import conll
 from bert_jax.tasks.tagging.scores import ENTITY_SCORES, conll_lines, conlleval, scores, tag_table
 
@@ -143,10 +145,10 @@ class Tagged(Scored):
       sentence, context = sentences[number], around[number]  # which may stand in its rows
       begin, end = begins[context.start][0], begins[context.stop - 1][-1]
       first = begins[number] - begin  # where each token begins in the context
-      cuts = windows(first[0], first[-1], end - begin, limit - 2)
+      cuts = windows.around(first[0], first[-1], end - begin, limit - 2)
       if len(cuts) > 1:
         problems.note(f'sentences in windows (longer than {limit} tokens)', sentence.where)
-      window_of = best_windows(cuts, first[:-1])
+      window_of = windows.owners(*zip(*cuts), first[:-1])
       learnt = np.array([1 + label_ids.get(tag, -1) for tag in sentence.tags or ()], np.int32)
       for k, (start, stop) in enumerate(cuts):
         asked = np.flatnonzero(window_of == k)
@@ -223,24 +225,6 @@ class Tagged(Scored):
     predicted = {tag for answer in answers for tag in answer['prediction']}
     gold = {tag for answer in answers for tag in answer.get('gold', ())}
     return predicted.pop() if len(predicted) == 1 and len(gold) > 1 else ''
-
-
-def windows(first, last, length, room):
-  """[(start, stop)] of windows of `room` pieces that cover pieces first to last - 1 of `length`.
-  If these fit into one window, it has as much context on either side; otherwise there are several
-  windows that overlap by half."""
-  if last - first <= room:
-    start = max(0, min(first - (room - (last - first)) // 2, length - room))
-    return [(start, min(start + room, length))]
-  starts = [*range(first, last - room, max(1, room // 2)), last - room]
-  return [(start, start + room) for start in starts]
-
-
-def best_windows(spans, at):
-  """[n]: for each position of `at` [n] the number of the window that gives it most context.
-  spans: [(start, stop)] of the windows. The context of a position is that on its shorter side."""
-  start, stop = np.array(spans).T
-  return np.argmax(np.minimum(at[:, None] - start, stop - 1 - at[:, None]), axis=1)
 
 
 def _known_tags(answers):

@@ -18,9 +18,10 @@ import numpy as np
 from bert_jax.corpus import tokenized
 from bert_jax.errors import InputError
 from bert_jax.objectives.translation import Translation
-from bert_jax.rows.examples import Scored, by_example
+from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
 from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.scored import Scored
 from bert_jax.tasks.translation.reading import read
 
 SCORES = 'bleu', 'chrf'

@@ -1,4 +1,4 @@
-"""The windows of a long context, the tokens of an answer, and the best spans over all windows.
+"""The tokens of an answer, and the best spans over all windows of a context (rows/windows.py).
 
 This is the method of google-research/bert's run_squad.py: windows begin a stride apart, so a token
 may be in several, and an answer that begins with it is judged in the window where the token has
@@ -6,11 +6,14 @@ most context. There are two differences: the best spans are the best of all, whe
 searches the 20 best starts and ends of each window; and tokens are mapped to the text by offsets.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-_LENGTH_BONUS = 0.01  # for each token of a window, when windows compete for a token (run_squad.py)
+from bert_jax.rows import windows
+
+LENGTH_BONUS = 0.01  # for each token of a window, when windows compete for a token (run_squad.py)
 
 
 class Spans(NamedTuple):
@@ -22,33 +25,32 @@ class Spans(NamedTuple):
   end_logits: np.ndarray  # [K]
 
 
-def window_starts(size, room, stride):
-  """[W] the first tokens of the windows of `room` tokens of a context of `size` tokens; W > 0."""
-  step = min(stride, room)
-  return np.arange(1 + max(0, -(-(size - room) // step))) * step
-
-
-def judged(starts, size, room):
-  """bounds [W + 1] that give each token of the context to one window: w answers with spans that
-  begin at the tokens bounds[w] to bounds[w + 1] - 1. A token goes to the window with most context
-  on its shorter side (maximum context in run_squad.py)."""
+def bounds_of(starts: np.ndarray, size: int, room: int) -> np.ndarray:
+  """Returns bounds [W + 1] that give each token of a context of `size` tokens to one window of
+  `room`: w answers with spans that begin at the tokens bounds[w] to bounds[w + 1] - 1."""
   ends = np.minimum(starts + room, size)
-  at = np.arange(size)
-  left, right = at - starts[:, None], ends[:, None] - 1 - at
-  score = np.minimum(left, right) + _LENGTH_BONUS * (ends - starts)[:, None]
-  owner = np.argmax(np.where((left >= 0) & (right >= 0), score, -1.0), axis=0)
+  owner = windows.owners(starts, ends, np.arange(size), LENGTH_BONUS)
   return np.searchsorted(owner, np.arange(len(starts) + 1))
 
 
-def tokens_between(offsets, start, end):
-  """(first, last) token of the characters start to end - 1; without a token, last = first - 1."""
+def tokens_between(offsets: np.ndarray, start: int, end: int) -> tuple[int, int]:
+  """Returns the (first, last) token of the characters start to end - 1; without a token, last =
+  first - 1."""
   first = np.searchsorted(offsets[:, 1], start, side='right')
   return int(first), int(np.searchsorted(offsets[:, 0], end, side='left')) - 1
 
 
-def best_spans(starts, bounds, start_logits, end_logits, *, longest, count):
-  """The `count` best Spans of at most `longest` tokens, by the sum of their logits.
-  starts [W] and bounds [W + 1]: see window_starts and judged. start_logits, end_logits: for each
+def best_spans(
+  starts: Sequence[int],
+  bounds: Sequence[int],
+  start_logits: Sequence[np.ndarray],
+  end_logits: Sequence[np.ndarray],
+  *,
+  longest: int,
+  count: int,
+) -> Spans:
+  """Returns the `count` best Spans of at most `longest` tokens, by the sum of their logits.
+  starts [W]: of the windows. bounds [W + 1]: see bounds_of. start_logits, end_logits: for each
   window an array over its tokens. A span lies within the window that judges its first token."""
   firsts, sums = [], []
   for begin, low, high, start, end in zip(

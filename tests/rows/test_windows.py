@@ -1,9 +1,12 @@
 """Windows of a context and the best spans in them, by brute force."""
 
+import itertools
+
 import numpy as np
 import pytest
 
-from bert_jax.tasks.qa import windows
+from bert_jax.rows import windows
+from bert_jax.tasks.qa import spans as qa
 
 
 @pytest.mark.parametrize(
@@ -27,9 +30,9 @@ def test_windows_and_their_context_are_those_of_run_squad(size, room, stride):
     if start + spans[-1][1] == size:
       break
     start += min(spans[-1][1], stride)
-  starts = windows.window_starts(size, room, stride)
+  starts = windows.starts(size, room, stride)
   assert list(starts) == [start for start, _ in spans] or (size == 0 and list(starts) == [0])
-  bounds = windows.judged(starts, size, room)
+  bounds = qa.bounds_of(starts, size, room)
   for token in range(size):
     scores = [
       (min(token - a, a + n - 1 - token) + 0.01 * n, -w)
@@ -44,8 +47,8 @@ def test_windows_and_their_context_are_those_of_run_squad(size, room, stride):
 @pytest.mark.parametrize(('size', 'longest', 'count'), [(23, 4, 12), (5, 9, 100), (1, 1, 3)])
 def test_best_spans_are_the_best_of_all(size, longest, count):
   rng = np.random.default_rng(0)
-  starts = windows.window_starts(size, 10, 4)
-  bounds = windows.judged(starts, size, 10)
+  starts = windows.starts(size, 10, 4)
+  bounds = qa.bounds_of(starts, size, 10)
   begin, end = ([rng.normal(size=min(10, size - a)) for a in starts] for _ in range(2))
   every = [
     (begin[w][i - a] + end[w][j - a], i, j)
@@ -54,12 +57,39 @@ def test_best_spans_are_the_best_of_all(size, longest, count):
     for j in range(i, min(i + longest, a + 10, size))
   ]
   every = sorted(every, reverse=True)[:count]
-  spans = windows.best_spans(starts, bounds, begin, end, longest=longest, count=count)
+  spans = qa.best_spans(starts, bounds, begin, end, longest=longest, count=count)
   assert list(zip(spans.first, spans.last)) == [(i, j) for _, i, j in every]
   assert spans.start_logits + spans.end_logits == pytest.approx([total for total, _, _ in every])
 
 
 def test_a_context_without_tokens_has_no_span():
   empty = [np.zeros(0, np.float32)]
-  spans = windows.best_spans([0], [0, 0], empty, empty, longest=5, count=3)
+  spans = qa.best_spans([0], [0, 0], empty, empty, longest=5, count=3)
   assert len(spans.first) == 0
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_windows_cover_all_and_overlap(seed):
+  rng = np.random.default_rng(seed)
+  for _ in range(50):
+    room, length = rng.integers(1, 20), rng.integers(1, 80)
+    first = rng.integers(0, length)
+    last = rng.integers(first + 1, length + 1)
+    found = windows.around(first, last, length, room)
+    assert all(0 <= a < b <= length and b - a <= room for a, b in found)
+    seen = set(itertools.chain(*(range(a, b) for a, b in found)))
+    assert seen >= set(range(first, last))
+    if last - first <= room:
+      ((a, b),) = found
+      assert b - a == min(room, length), 'the room is used'
+      left, right = first - a, b - last
+      assert abs(left - right) <= 1 or a == 0 or b == length, 'as much on either side'
+    for (_, b), (a, _) in itertools.pairwise(found):
+      assert b - a >= room // 2
+
+
+def test_a_window_without_a_position_never_owns_it():
+  """However long it is: the bonus of its length counts among windows that hold the position."""
+  begins, ends = [0, 3], [4, 300]
+  assert windows.owners(begins, ends, np.arange(6), bonus=2.0).tolist() == [0, 0, 0, 1, 1, 1]
+  assert windows.owners(begins, ends, np.arange(6)).tolist() == [0, 0, 0, 0, 1, 1]

@@ -1,0 +1,64 @@
+"""What is read of a text that is longer than a row: a part of it, or windows that overlap.
+
+Who reads in windows chooses how: a stride (run_squad.py's for question answering, half a window for
+classifiers and sentence vectors), or with as much context as there is around what is asked.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+WINDOW_STRIDE = 0.5  # from the start of a window to that of the next, as a share of its length
+
+
+def starts(size: int, room: int, stride: int) -> np.ndarray:
+  """Returns [W] the first tokens of windows of `room` tokens, at most a stride apart, that cover
+  `size` tokens. W > 0; the last window may be shorter."""
+  step = min(stride, room)
+  return np.arange(1 + max(0, -(-(size - room) // step))) * step
+
+
+def around(first: int, last: int, length: int, room: int) -> list[tuple[int, int]]:
+  """Returns the (start, stop) of windows of `room` tokens that cover the tokens first to last - 1
+  of `length`. A single one has as much context on either side; several overlap by half."""
+  if last - first <= room:
+    start = max(0, min(first - (room - (last - first)) // 2, length - room))
+    return [(start, min(start + room, length))]
+  begins = [*range(first, last - room, max(1, room // 2)), last - room]
+  return [(start, start + room) for start in begins]
+
+
+def owners(
+  begins: Sequence[int], ends: Sequence[int], at: np.ndarray, bonus: float = 0.0
+) -> np.ndarray:
+  """Returns for each position of `at` [n] the number of the window that gives it most context on
+  its shorter side ("maximum context" in run_squad.py). begins, ends: of the windows. bonus: what a
+  token of a window's length counts, when windows compete for a position."""
+  begins, ends = np.asarray(begins)[:, None], np.asarray(ends)[:, None]
+  left, right = at - begins, ends - 1 - at
+  context = np.minimum(left, right)
+  return np.argmax(np.where(context >= 0, context + bonus * (ends - begins), -1.0), axis=0)
+
+
+def cut(parts: Sequence[np.ndarray], room: int, keep: str = 'head') -> list[tuple]:
+  """Returns the token arrays of each window of a text (one array) or a pair (two) that is too long.
+  A window has `room` tokens in all; there is one, unless `keep` is windows or hierarchical."""
+  if len(parts) == 2:
+    return [truncate(parts, room)]
+  (ids,) = parts
+  if keep in ('windows', 'hierarchical'):
+    begins = starts(len(ids), room, max(1, round(room * WINDOW_STRIDE)))
+    return [(ids[start : start + room],) for start in begins]
+  head = {'head': room, 'tail': 0, 'head_tail': room // 4}[keep]
+  return [(np.concatenate([ids[:head], ids[len(ids) - (room - head) :]]),)]
+
+
+def truncate(parts: Sequence[np.ndarray], room: int) -> tuple[np.ndarray, ...]:
+  """Cuts one or two token arrays at the end of the longer one until they have `room` tokens."""
+  if sum(map(len, parts)) <= room:
+    return parts
+  if len(parts) == 1:
+    return (parts[0][:room],)
+  a, b = map(len, parts)
+  a = max(min(a, room - room // 2), room - b)  # equally long if both are cut, or the first by one
+  return parts[0][:a], parts[1][: room - a]

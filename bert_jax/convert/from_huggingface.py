@@ -144,16 +144,16 @@ def _objective(description, parts):
   architecture, fitting = description.architecture, []
   for task in TASKS.values():
     for head in task.heads:
-      if not head.read or head.causal != description.model['causal']:
+      if not head.import_as_this_family or head.causal != description.model['causal']:
         continue
-      *others, last = head.parts
-      is_named, is_labelled = architecture.endswith(head.ending), not task.reads_corpus
+      *others, last = head.parameters
+      is_named, is_labelled = architecture.endswith(head.class_suffix), not task.reads_corpus
       lacks = [part for part in others if part not in parts]
       if is_named and is_labelled and lacks and last in parts:
         no = f'these weights are of a {architecture} and have no {lacks[0]}'
         raise InputError(f'{no}, which its {last} stands on; are they whole?')
-      if parts >= set(head.parts) and (is_named or not head.by_name):
-        fitting.append(((is_labelled, is_named, len(head.parts)), task.name))
+      if parts >= set(head.parameters) and (is_named or not head.found_by_class_name):
+        fitting.append(((is_labelled, is_named, len(head.parameters)), task.name))
   return max(fitting, key=lambda rank_and_name: rank_and_name[0])[1]
 
 

@@ -171,11 +171,11 @@ def _objective(config):
 def _use(config, architecture, head, name, facts):
   """Paragraphs on how it is loaded, and what is true of long texts; [] if a few lines cannot say
   it: no AutoTokenizer reads its vocabulary, or it chooses between several texts."""
-  if not facts.get('casing') or head.by_name:
+  if not facts.get('casing') or head.found_by_class_name:
     return []
   table, is_released = config.get('table'), bool(facts.get('source'))
   is_classifier = head.pipeline == 'text-classification'
-  is_pair = (table and table.pair_column) or config.objective == 'qa' or 'nsp' in head.parts[-1:]
+  is_pair = (table and table.pair_column) or config.objective == 'qa' or 'nsp' in head.parameters[-1:]
   texts = "'A text.'"
   if is_pair:
     both = "{'text': 'A text.', 'text_pair': 'Another.'}"

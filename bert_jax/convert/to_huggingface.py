@@ -50,10 +50,10 @@ def write(out, trained, labels, facts):
   head = _head(config, parts)
   types = flat.get(from_huggingface.TYPES)
   family = _family(config.model, parts, tokenizer, types, head)
-  architecture = family.classes + head.ending
-  why = f'a {head.ending} has none, it is for training alone'
-  left_out = {path: why for path in flat if path.partition('/')[0] in head.beside}
-  if 'pooler' in parts and 'pooler' not in head.parts and not _has_pooler(family, head):
+  architecture = family.classes + head.class_suffix
+  why = f'a {head.class_suffix} has none, it is for training alone'
+  left_out = {path: why for path in flat if path.partition('/')[0] in head.training_only}
+  if 'pooler' in parts and 'pooler' not in head.parameters and not _has_pooler(family, head):
     why = f'a {config.objective} model of theirs has no pooler'
     left_out |= {path: why for path in flat if path.startswith('pooler/')}
   kept = {path: np.asarray(x, np.float32) for path, x in flat.items() if path not in left_out}
@@ -80,7 +80,7 @@ def write(out, trained, labels, facts):
   notes = [text for text in (note, no_pooler) if text]
   for text in notes:
     log.warning('%s', text)
-  if head.ending == 'Model':
+  if head.class_suffix == 'Model':
     vector = trained.vector
     if not vector.other:
       vector = vector._replace(pooling=vector.pooling or 'mean')
@@ -99,7 +99,7 @@ def _family(model, parts, tokenizer, types, head) -> ReleasedFamily:
   """The family that weights with these parts are written as. types: the table of token types, or
   None. InputError if it has not what the model has."""
   tells_apart = 'nsp' in parts or (types is not None and (types != types[0]).any())
-  has_pooler = 'pooler' in parts and ('pooler' in head.parts or head.ending == 'Model')
+  has_pooler = 'pooler' in parts and ('pooler' in head.parameters or head.class_suffix == 'Model')
   exported = Exported(model, parts, tokenizer, tells_apart, has_pooler)
   family = next(family for family in FAMILIES.values() if family.fits(exported))
   if different := config_json.difference(family, exported):
@@ -111,14 +111,14 @@ def _family(model, parts, tokenizer, types, head) -> ReleasedFamily:
 
 def _has_pooler(family, head):
   """Has their class a pooler, whatever its head reads?"""
-  return head.ending.endswith(family.pooler)
+  return head.class_suffix.endswith(family.pooler)
 
 
 def _tensors(kept, family, head, model, offset, type_rows):
   """({name in the file: array}, {our path: name in the file}) of {our path: array}. offset: rows of
   their table of positions before that of position 0. type_rows: of their table of token types."""
-  if 'classifier' in head.parts and family.classifier:
-    is_named_so = head.ending.endswith(family.classifier.endings)
+  if 'classifier' in head.parameters and family.classifier:
+    is_named_so = head.class_suffix.endswith(family.classifier.endings)
     family = family.named_as_classifier() if is_named_so else family
   places = table(family, vars(model))
   if unknown := sorted(kept.keys() - places.keys()):
@@ -127,7 +127,7 @@ def _tensors(kept, family, head, model, offset, type_rows):
       'parameters have none); start an objective without it from this encoder with '
       'config.init_from.'
     )
-  prefix = family.prefix if head.ending == 'Model' else ''
+  prefix = family.prefix if head.class_suffix == 'Model' else ''
   names = {path: place.name.removeprefix(prefix) for path, place in places.items()}
   parts, axes = {}, {names[path]: places[path].axis for path in kept}
   for path, x in kept.items():  # parts: {name: {number of a part: its numbers}}
@@ -179,7 +179,7 @@ def _head(config, parts):
   if 'nsp' in parts and 'pooler' not in parts:
     raise InputError('the next-sentence head stands on a pooler, and there is none to write.')
   for head in TASKS[config.objective].heads:
-    if parts >= set(head.parts) and head.causal == config.model.causal:
+    if parts >= set(head.parameters) and head.causal == config.model.causal:
       return head
   known = ', '.join(sorted(parts))
   raise InputError(f'of a model for {config.objective} only {known} is there; convert a whole one.')
@@ -196,9 +196,9 @@ def _ours(config, head):
   """What config.json says of a run under bert_jax, for whoever reads it here again."""
   names = {'version': __version__, 'objective': config.objective}
   ours = names | {'seq_length': config.data.seq_length}
-  if head.ending != 'Model':  # a bare encoder was not trained here
+  if head.class_suffix != 'Model':  # a bare encoder was not trained here
     ours |= {block: _without_places(config[block]) for block in TASKS[config.objective].blocks}
-    for block, _, field in (name.partition('.') for name in head.beside.values() if name):
+    for block, _, field in (name.partition('.') for name in head.training_only.values() if name):
       ours[block][field] = 0.0  # the head is left out, and its term with it
   return ours
 

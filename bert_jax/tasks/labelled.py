@@ -6,7 +6,7 @@ from bert_jax import models
 from bert_jax.field import Field
 from bert_jax.tasks import remarks, teaching
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.record import Task
+from bert_jax.tasks.record import Family
 
 # BERT's recipe for fine-tuning (Devlin et al. 2018, appendix A.3), with bias correction.
 DEFAULTS = {
@@ -67,7 +67,7 @@ def family(name, task, *, formats, fields=(), defaults=(), has_teacher=True, **m
     fields |= teaching.FIELDS
     functions['rules_to_begin'] = teaching.rules_to_begin
   functions |= more
-  return Task(name=name, fields=fields, defaults=defaults, **functions)
+  return Family(name=name, fields=fields, defaults=defaults, **functions)
 
 
 def objective(kind, config, *arguments, **options):

@@ -49,7 +49,7 @@ class Released(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Task:
+class Family:
   """The record of a task family, whose `name` is what config.objective says.
 
   resolve(config) -> config           fills in what only the data can tell, such as a label set
@@ -106,7 +106,7 @@ class Task:
   @property
   def parts(self):
     """The parts of our parameters that some kind of model of Hugging Face's has."""
-    return tuple(dict.fromkeys(part for head in self.heads for part in head.parts))
+    return tuple(dict.fromkeys(part for head in self.heads for part in head.parameters))
 
   def check_whole(self):
     """InputError if the record lacks something that every run needs, or a prediction."""
@@ -146,6 +146,6 @@ def records(namespace):
   """{objective: its record} of all the records in a module's namespace."""
   out = {}
   for record in namespace.values():
-    if isinstance(record, Task) and out.setdefault(record.name, record) is not record:
+    if isinstance(record, Family) and out.setdefault(record.name, record) is not record:
       raise InputError(f'two records have the name {record.name!r}; give one another name.')
   return out

@@ -18,7 +18,7 @@ from bert_jax.convert import config_json, from_huggingface
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.record import Head, Task
+from bert_jax.tasks.record import Head, Family
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import contents, trained
 
@@ -230,8 +230,8 @@ def test_the_records_of_the_families_say_which_one_a_head_is_of(
   parts, architecture, objective, monkeypatch
 ):
   """Of those here, and of one that is added."""
-  head = Head('ForRanking', ('encoder', 'pooler', 'classifier'), by_name=True)
-  monkeypatch.setitem(TASKS, 'ranking', Task(name='ranking', heads=(head,)))
+  head = Head('ForRanking', ('encoder', 'pooler', 'classifier'), found_by_class_name=True)
+  monkeypatch.setitem(TASKS, 'ranking', Family(name='ranking', heads=(head,)))
   about = types.SimpleNamespace(architecture=architecture, model={'causal': False})
   if objective in TASKS:
     assert from_huggingface._objective(about, set(parts.split())) == objective

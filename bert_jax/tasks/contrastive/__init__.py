@@ -102,7 +102,7 @@ CONTRASTIVE = labelled.family(
   rules=rules,
   vector=lambda config: (config.contrastive.pooling, config.contrastive.normalize),
   heads=tuple(
-    Head('Model', ('encoder',), 'sentence-similarity', causal=causal, read=False)
+    Head('Model', ('encoder',), 'sentence-similarity', causal=causal, import_as_this_family=False)
     for causal in (False, True)
   ),
   from_released=lambda config, released: None,

@@ -6,7 +6,7 @@ from bert_jax.tasks import remarks
 from bert_jax.tasks.pretraining import task
 from bert_jax.tasks.pretraining.ask import FillMask, NextSentence, Perplexity
 from bert_jax.tasks.pretraining.generate import GENERATE
-from bert_jax.tasks.record import Head, Prediction, Task
+from bert_jax.tasks.record import Head, Prediction, Family
 
 CORPUS = {
   'corpus.format': Field(str, ('auto', 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki',
@@ -130,7 +130,7 @@ SBO = {'sbo': 'loss.sbo_weight'}
 MASKED_LM = 'masked-LM head; use a pre-trained one'
 PAIR_HEAD = 'next-sentence head; use one pre-trained with loss.nsp_weight above 0'
 
-PRETRAINING = Task(
+PRETRAINING = Family(
   name='mlm_nsp',
   resolve=task.resolve,
   texts=task.texts,
@@ -150,8 +150,8 @@ PRETRAINING = Task(
     'generate': GENERATE,
   },
   heads=(
-    Head('ForPreTraining', ('encoder', 'pooler', 'mlm', 'nsp'), 'fill-mask', beside=SBO),
-    Head('ForMaskedLM', ('encoder', 'mlm'), 'fill-mask', beside=SBO),
+    Head('ForPreTraining', ('encoder', 'pooler', 'mlm', 'nsp'), 'fill-mask', training_only=SBO),
+    Head('ForMaskedLM', ('encoder', 'mlm'), 'fill-mask', training_only=SBO),
     Head('ForNextSentencePrediction', ('encoder', 'pooler', 'nsp')),
     Head('Model', ('encoder',), 'feature-extraction'),
   ),

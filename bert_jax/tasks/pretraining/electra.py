@@ -52,8 +52,8 @@ ELECTRA = dataclasses.replace(
   main_metric=lambda config: 'replaced',
   predictions={},
   heads=(
-    Head('ForPreTraining', ('encoder', 'replaced'), beside={'generator': ''}),
-    Head('Model', ('encoder',), 'feature-extraction', beside={'generator': ''}),
+    Head('ForPreTraining', ('encoder', 'replaced'), training_only={'generator': ''}),
+    Head('Model', ('encoder',), 'feature-extraction', training_only={'generator': ''}),
   ),
   from_released=lambda config, released: None,
 )

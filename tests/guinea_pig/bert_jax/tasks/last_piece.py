@@ -11,7 +11,7 @@ from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.examples import Examples, by_example
 from bert_jax.tasks import pretraining
 from bert_jax.tasks.ask import OfText
-from bert_jax.tasks.record import Prediction, Task
+from bert_jax.tasks.record import Prediction, Family
 from bert_jax.text import documents
 
 
@@ -64,7 +64,7 @@ class Ended(Examples):
     return [{'id': i, 'piece': self.tokenizer.pieces[k], 'probability': p} for i, k, p in best]
 
 
-TASK = Task(
+TASK = Family(
   name='last_piece',
   resolve=lambda config: config,
   texts=pretraining.task.texts,

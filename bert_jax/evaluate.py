@@ -70,7 +70,7 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out='', in_int8=Fa
   tokenizer = tokenizers.load_folder(workdir)
   task = TASKS[config.objective]
   objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
-  mesh = sharding.mesh_of(config)
+  mesh = sharding.mesh_of(config, task)
   shapes = trained.shapes_of(config, tokenizer, mesh)
   # The checkpoint is read first, since a mistake in it shows sooner than large data is read.
   params, number = run_weights.load_params(workdir, shapes, which)

@@ -15,7 +15,6 @@ from jax.experimental import mesh_utils
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from bert_jax import models
 from bert_jax.errors import InputError
 
 AXES = ('data', 'fsdp', 'tensor')
@@ -114,18 +113,18 @@ def axes_of(config, devices=None):
   return mesh
 
 
-def mesh_of(config, devices=None):
-  """The mesh of a config. InputError unless its batch and its model fit."""
+def mesh_of(config, family, devices=None):
+  """The mesh of a config of a task family. InputError unless its batch and its model fit."""
   mesh = make_mesh(**axes_of(config, devices), devices=devices)
-  check_fits(mesh, config)
+  check_fits(mesh, config, family)
   return mesh
 
 
-def check_fits(mesh, config):
+def check_fits(mesh, config, family):
   """InputError unless the batch divides over the mesh and the heads over its tensor axis."""
   shards = mesh.shape['data'] * mesh.shape['fsdp']
   accumulation = config.optimizer.accumulation
-  chunks = config.contrastive.chunks if 'contrastive' in config else 1
+  chunks = family.microbatches(config)
   parts = accumulation * chunks
   rows = config.batch_size // parts
   if rows % shards:
@@ -139,10 +138,7 @@ def check_fits(mesh, config):
       + f'; use {" or ".join(fit)}.'
     )
   heads = {'model.num_attention_heads': config.model.num_attention_heads}
-  if 'generator' in config:
-    share = models.share_of_heads(config.model.num_attention_heads, config.generator.size)
-    heads[f'of generator.size={config.generator.size:.3g}, the number of its heads'] = share
-  for name, number in heads.items():
+  for name, number in (heads | family.heads_besides(config)).items():
     if number % mesh.shape['tensor']:
       raise InputError(
         f'{name} {number} does not divide over mesh.tensor={mesh.shape["tensor"]}; use a tensor '

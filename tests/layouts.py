@@ -16,6 +16,7 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax import sharding, step
+from bert_jax import tasks as families
 from bert_jax.objectives.distillation import DistilledLanguageModel
 from bert_jax.tools.preflight import __main__ as preflight
 
@@ -88,7 +89,7 @@ def losses(task, shape, changes=()):
   if 'finetune.py' in TASKS[task]:
     overrides += ['data.examples_per_row=2', 'task.max_length=16']
   config = config_lib.load(TASKS[task], [f'--config.{line}' for line in overrides])
-  mesh = sharding.mesh_of(config, jax.devices()[: np.prod(shape)])
+  mesh = sharding.mesh_of(config, families.TASKS[config.objective], jax.devices()[: np.prod(shape)])
   objective = preflight.objective_of(config)
   if task == 'distillation':
     given = objective.init(jax.random.key(7))

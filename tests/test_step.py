@@ -27,6 +27,7 @@ from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.batches import Batches
 from bert_jax.run import evaluation
 from bert_jax.step import Constants, State, keys, make_eval_step, make_train_step, program
+from bert_jax.tasks import TASKS
 from bert_jax.tools.preflight import __main__ as preflight
 from bert_jax.workdir import manifest
 
@@ -597,7 +598,7 @@ def test_mesh_mistakes_are_sentences():
   with pytest.raises(
     InputError, match='batch_size 250 does not divide over 8 data shards; use 248 or 256'
   ):
-    sharding.check_fits(Mesh, config)
+    sharding.check_fits(Mesh, config, TASKS[config.objective])
   # The rows of a microbatch are what is split.
   parts = c.load('configs/pretrain.py', ['--config.optimizer.accumulation=4'])
   fits = {
@@ -610,19 +611,19 @@ def test_mesh_mistakes_are_sentences():
     parts.batch_size = rows
     if said:
       with pytest.raises(InputError, match=f'batch_size {rows} .* over 8 data shards.*{said}'):
-        sharding.check_fits(Mesh, parts)
+        sharding.check_fits(Mesh, parts, TASKS[parts.objective])
     else:
-      sharding.check_fits(Mesh, parts)
+      sharding.check_fits(Mesh, parts, TASKS[parts.objective])
   Mesh.shape = {'data': 1, 'fsdp': 1, 'tensor': 5}
   with pytest.raises(InputError, match='num_attention_heads 12 does not divide over mesh.tensor=5'):
-    sharding.check_fits(Mesh, config)
+    sharding.check_fits(Mesh, config, TASKS[config.objective])
   Mesh.shape = {'data': 1, 'fsdp': 1, 'tensor': 3}
-  sharding.check_fits(Mesh, config)
+  sharding.check_fits(Mesh, config, TASKS[config.objective])
   generator = c.load('configs/pretrain.py:arch=electra')  # 12 heads, and 4 in the generator
   with pytest.raises(InputError, match='of its heads 4 does not divide over mesh.tensor=3; use a'):
-    sharding.check_fits(Mesh, generator)
+    sharding.check_fits(Mesh, generator, TASKS[generator.objective])
   Mesh.shape = {'data': 1, 'fsdp': 1, 'tensor': 4}
-  sharding.check_fits(Mesh, generator)
+  sharding.check_fits(Mesh, generator, TASKS[generator.objective])
   with pytest.raises(InputError, match='encoder/x of shape .* does not divide'):
     sharding.spec_of(
       'encoder/intermediate/kernel'.replace('intermediate/kernel', 'x'),

@@ -3,6 +3,7 @@
 from bert_jax import models
 from bert_jax.errors import InputError
 from bert_jax.field import Field
+from bert_jax.tasks import TASKS
 
 FIELDS = {
   'model.vocab_size': Field(int, '[5, inf)', 'pieces in the vocabulary', 30522),
@@ -114,11 +115,12 @@ def rules(config):
     f'{model.num_attention_heads}; use a multiple.',
   )
   # Positions are counted within an example, so a row of several may be longer than their table.
-  limit = config.task.max_length if 'task' in config else 0
-  longest = model.recurrent_length or limit or config.data.seq_length
+  family, row = TASKS[config.objective], config.data.seq_length
+  limit = family.limit(config) or row
+  longest = model.recurrent_length or limit
   yield (
     not models.has_position_table(model) or longest <= model.max_position_embeddings,
-    f'{"task.max_length" if limit else "data.seq_length"} {longest} is longer than model.'
+    f'{family.limit_field if limit != row else "data.seq_length"} {longest} is longer than model.'
     f'max_position_embeddings {model.max_position_embeddings}; raise the one or lower the other.',
   )
   yield from memory_rules(config)
@@ -133,14 +135,6 @@ def rules(config):
     not model.share_layers or config.optimizer.layer_lr_decay == 1,
     f'optimizer.layer_lr_decay={config.optimizer.layer_lr_decay} gives each layer another rate, '
     'and with model.share_layers=true there is one for all; set it to 1.',
-  )
-  pairs = 'loss' in config and config.loss.get('nsp_weight', 0) > 0
-  sees_all = model.global_attention_every or model.global_tokens  # so does [CLS]
-  yield (
-    not pairs or sees_all or not 0 < model.attention_window < 2 * (config.data.seq_length - 1),
-    f'[CLS] sees {model.attention_window // 2} tokens of a pair of up to {config.data.seq_length} '
-    '(model.attention_window); set model.global_attention_every or model.global_tokens, or '
-    'loss.nsp_weight=0.',
   )
   yield (
     implementation != 'cudnn' or model.dtype == 'bfloat16',
@@ -166,16 +160,18 @@ def memory_rules(config):
     f'model.extend_positions={model.extend_positions} extends the positions of init_from, which is '
     'empty; set it to none.',
   )
-  whole = ('classification', 'choice')
+  family = TASKS[objective]
+  follow = ' or '.join(name for name, x in TASKS.items() if x.rows_follow)
+  able = [name for name, x in TASKS.items() if x.reads_stretches]
   yield (
-    not stretch or objective in whole,
-    f'model.recurrent_length={stretch} reads the long texts of {" and ".join(whole)} in stretches, '
+    not stretch or family.reads_stretches,
+    f'model.recurrent_length={stretch} reads the long texts of {" and ".join(able)} in stretches, '
     f'and this objective is {objective}; set it to 0.',
   )
-  sizes = (config.data.seq_length, config.task.max_length) if 'task' in config else ()
+  limit, sizes = family.limit_field, (config.data.seq_length, family.limit(config))
   yield (
     not stretch or not any(size % stretch for size in sizes),
-    f'data.seq_length and task.max_length are {" and ".join(map(str, sizes))}, and not made of '
+    f'data.seq_length and {limit} are {" and ".join(map(str, sizes))}, and not made of '
     f'stretches of model.recurrent_length={stretch}; use multiples of it.',
   )
   yield (
@@ -184,8 +180,8 @@ def memory_rules(config):
     'without model.memory_length; set that above 0.',
   )
   yield (
-    not model.memory_length or stretch or objective == 'language_model',
-    f'{memory} is for objective=language_model, whose rows follow each other, or for rows that are '
+    not model.memory_length or stretch or family.rows_follow,
+    f'{memory} is for objective={follow}, whose rows follow each other, or for rows that are '
     'read in stretches (model.recurrent_length); set it to 0.',
   )
 

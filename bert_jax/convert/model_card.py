@@ -23,7 +23,7 @@ CODE = re.compile(r'[a-z]{2,3}(-[A-Za-z]{2,4})?')  # of a language, as the Hub k
 _PLACE = re.compile(r'(^|[=,:])(?:(?:gs|s3):/)?(?:~[\w.-]*|\.\.?)?/(?!/[^/])[^=,:]*')
 
 
-# What is to be said of a text that is longer than the model reads, by table.long_texts.
+# What is to be said of a text that is longer than the model reads, by Card.longer_texts.
 LONGER = {
   'head': 'Longer texts are cut at their end, as they were in training',
   'tail': 'Longer texts are cut at their beginning, as they were in training',
@@ -32,11 +32,7 @@ LONGER = {
   'windows': 'Longer texts are cut at their end, and `bert_jax.predict` reads them in windows: for '
   'them it gives other answers',
 }
-LONGER['hierarchical'] = LONGER['windows']
-WINDOWS = 'qa', 'tagging'  # objectives that read longer texts in windows
 NO_SCORES = 'masked', 'constant'  # which say how a model was asked, not how well it answered
-# Metrics that are the share of right examples, not of tokens or pairs.
-OF_EXAMPLES = 'classification_accuracy', 'choice_accuracy', 'coreference_accuracy'
 COLLAPSED = (
   '**It has collapsed**: it gave the same answer to every example that it was evaluated on, so it '
   'has learned nothing from its training.'
@@ -90,7 +86,7 @@ def write(config, architecture, head, notes, facts):
     f'# {name}',
     f'A `{architecture}` made with bert_jax: {model.num_hidden_layers} layers, {model.hidden_size} '
     f'wide, a vocabulary of {model.vocab_size:,} pieces, at most {longest} tokens. Objective: '
-    f'{_objective(config)}. '
+    f'{TASKS[config.objective].card(config).trained_for}. '
     + (f'Language: {", ".join(languages)}.' if languages else 'Its language was not stated.'),
     *([facts['casing']] if facts.get('casing') else []),
     *([f'Labels: {listed(facts["labels"])}.'] if facts.get('labels') else []),
@@ -144,7 +140,7 @@ def languages_of(config, facts):
   named by, else that of the embedded documentation; () if nothing says it."""
   if facts.get('languages'):
     return tuple(facts['languages'])
-  named = config.corpus.languages if TASKS[config.objective].reads_corpus else ()
+  named = TASKS[config.objective].card(config).languages
   if named and all(CODE.fullmatch(name) for name in named):
     return tuple(named)
   return ('en',) if facts.get('data') and not config.data.train else ()
@@ -160,36 +156,27 @@ def base_name(source):
   return path.parent.name.replace('_', '-') if is_package else path.name
 
 
-def _objective(config):
-  """What a model was trained to do."""
-  if config.objective != 'mlm_nsp':
-    return f'`{config.objective}`'
-  pairs = {'nsp': 'next sentences', 'sop': 'the order of sentences'}.get(config.corpus.rows)
-  return f'masked words and {pairs}' if config.loss.nsp_weight else 'masked words alone'
-
-
 def _use(config, architecture, head, name, facts):
   """Paragraphs on how it is loaded, and what is true of long texts; [] if a few lines cannot say
   it: no AutoTokenizer reads its vocabulary, or it chooses between several texts."""
   if not facts.get('casing') or head.found_by_class_name:
     return []
-  table, is_released = config.get('table'), bool(facts.get('source'))
+  card, is_released = TASKS[config.objective].card(config), bool(facts.get('source'))
   is_classifier = head.pipeline == 'text-classification'
-  is_pair = (table and table.pair_column) or config.objective == 'qa' or 'nsp' in head.parameters[-1:]
+  is_pair = card.reads_pairs or 'nsp' in head.parameters[-1:]
   texts = "'A text.'"
   if is_pair:
     both = "{'text': 'A text.', 'text_pair': 'Another.'}"
     texts = both if is_classifier else "'A text.', 'Another.'"
-  more = ', top_k=None' if table and table.multi_label else ''  # all labels
+  more = ', top_k=None' if card.all_labels else ''
   first, *others = USES.get(head.pipeline, USES[''])
   names = {'name': name, 'architecture': architecture, 'texts': texts, 'more': more}
   use = '\n'.join([first, '', *others]).format(**names)
   said = f'It reads {facts["longest"]} tokens of a text at most, special ones included.'
-  if TASKS[config.objective].reads_corpus:
+  if not card.longer_texts:
     said += '' if is_released else f' Its training had rows of {config.data.seq_length}.'
   elif not is_released:
-    kind = table.long_texts if table else 'windows' if config.objective in WINDOWS else 'head'
-    said += f' {LONGER[kind]}.'
+    said += f' {LONGER[card.longer_texts]}.'
   return [f'## Use\n\n```python\n{use}\n```', said]
 
 
@@ -219,6 +206,7 @@ def _metrics(config, facts):
   split = (facts.get('data') or {}).get('eval') or {}
   baselines = split.get('baselines') or {}
   derived = {f'{name}_below_{kind}' for name, (_, kind) in baselines.items()}
+  card = TASKS[config.objective].card(config)
   judge = config.checkpoint.best_metric or TASKS[config.objective].main_metric(config)
   # The accuracy of a loss that has a baseline itself has none, as that of masked words.
   known = {f'{name}_accuracy' for name in baselines} - baselines.keys()
@@ -231,7 +219,7 @@ def _metrics(config, facts):
       beside = f'{kind} {_rounded(level)}' if kind else ''
       is_loss = name in facts.get('losses', ()) or f'{name}_below_{kind}' in facts['metrics']
       within = ''
-      if name in OF_EXAMPLES and number and math.isfinite(value):
+      if name in card.shares_of_examples and number and math.isfinite(value):
         within = ' ({:.3g} to {:.3g})'.format(*_interval(value, number))
         remark = '\n\nIn brackets the 95 % interval for other examples of this kind (Wilson).'
       rows.append(f'| {name}{" (loss)" * is_loss} | {_rounded(value)}{within} | {beside} |')

@@ -40,15 +40,16 @@ def _as_exported(config, weights, limit):
   try:
     saved = {f'{block}.{k}': v for block in task.blocks for k, v in ours.get(block, {}).items()}
     # An export without a field is from before it; that of a bare encoder says nothing of a task.
-    saved.pop('table.eval_share', 0)  # of training data, which an export has none of
+    saved = {name: x for name, x in saved.items() if name not in task.training_fields}
     for name, value in (config_lib.pasts(task.fields) | saved if saved else {}).items():
       block, _, field = name.partition('.')
       if field and field in fields[block] and field != 'labels':
         fields[block][field] = value
     longest = config.data.seq_length
     fields['data']['seq_length'] = min(ours.get('seq_length', longest), longest)
-    if 'task' in fields:
-      fields['task']['max_length'] = min(fields['task']['max_length'], limit)
+    if task.limit_field:
+      block, _, field = task.limit_field.partition('.')
+      fields[block][field] = min(fields[block][field], limit)
     return config_lib.from_json(json.dumps(fields))
   except (AttributeError, TypeError, ValueError) as error:
     raise InputError(f'config.json says under "bert_jax" what is not ours ({error}).') from None

@@ -71,10 +71,9 @@ def write(out, trained, labels, facts):
   out.mkdir(parents=True, exist_ok=True)
   write_safetensors(out / SAFETENSORS, tensors, {'format': 'pt', 'bert_jax': __version__})
   # A text is cut where it was in training, so that the answers are the same.
-  limit = config.task.max_length or config.data.seq_length if 'task' in config else 0
+  limit = TASKS[config.objective].limit(config)
   longest = min(limit or model.max_position_embeddings, model.max_position_embeddings)
-  tail = config_lib.flatten(config).get('table.long_texts') == 'tail'
-  cuts = 'left' if tail else 'right'
+  cuts = TASKS[config.objective].cuts(config)
   note = exported_tokenizers.write(out, tokenizer, family, longest, cuts)
   no_pooler = NO_POOLER.format(architecture) if lacks_pooler else ''
   notes = [text for text in (note, no_pooler) if text]

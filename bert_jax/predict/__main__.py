@@ -27,6 +27,7 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -36,7 +37,8 @@ from bert_jax.command_line import command_line
 from bert_jax.errors import InputError
 from bert_jax.predict import export, lines
 from bert_jax.predict.model import PREDICTIONS, Model, known
-from bert_jax.tasks.ask import check_top_k, is_id
+from bert_jax.tasks.ask import is_id
+from bert_jax.tasks.record import Option
 from bert_jax.text import files, utf8
 
 log = logging.getLogger('bert_jax')
@@ -46,11 +48,11 @@ FAULTS = {
   'invalid_utf8_lines': 'lines that are not valid UTF-8 (bad bytes became U+FFFD)',
   'blank_lines': 'blank lines of the table (no answer)',
 }
-# {argument: the tasks that use it}, of the arguments that only some tasks use.
-TASKS_OF_OPTION = {}
-for _task, (_, _prediction) in PREDICTIONS.items():
-  for _name in _prediction.ask.options:
-    TASKS_OF_OPTION.setdefault(_name, []).append(_task)
+# {option: {task: its Option}}, of all tasks that have it.
+OPTIONS: dict[str, dict[str, Option]] = {}
+for _task, _prediction in PREDICTIONS.items():
+  for _name, _option in _prediction.options.items():
+    OPTIONS.setdefault(_name, {})[_task] = _option
 
 
 def parser():
@@ -71,46 +73,18 @@ def parser():
     help='--input is a table (.csv, .tsv, .jsonl): its column of texts, '
     'or with commas one for each field of the task',
   )
-  add('--output', default='-', help='file of JSON lines, or .npy for embed; - is stdout')
+  add('--output', default='-', help='file of JSON lines, or .npy of vectors; - is stdout')
   add('--strict', action='store_true', help='stop at the first line that cannot be answered')
-  add(
-    '--top-k',
-    type=int,
-    help='fill-mask, answer, search: how many to give; default: 5; '
-    'generate: draw from so many pieces; default: 0, all',
-  )
-  add(
-    '--max-tokens',
-    type=int,
-    help='generate: most tokens of an answer; default: 50; translate: default: as trained',
-  )
-  add('--temperature', type=float, help='generate: 0 takes the likeliest token (default), 1 draws')
-  add('--top-p', type=float, help='generate: draw from the likeliest pieces of such a share')
-  add('--repetition-penalty', type=float, help='generate: above 1, pieces come again less often')
-  add(
-    '--beams',
-    type=int,
-    help='generate: beam search with so many; default: 1, none; '
-    'translate: default: as in its config',
-  )
-  add('--length-penalty', type=float, help='generate, translate: higher ones favour long texts')
-  add('--stop', action='append', help='generate: a piece that ends the answer; may be repeated')
-  add('--seed', type=int, help='generate: of what is drawn; default: 0')
-  add('--order', help='generate, of masked models: left or confidence; default: left')
-  add('--pooling', help="embed, search: mean or cls; default: the model's, or mean")
-  add('--index', help='search: a file, of whose lines the nearest are the answer')
-  add(
-    '--keep-index',
-    action='store_const',
-    const=True,
-    help='search: keep its vectors in FILE.vectors.npz, and use those there',
-  )
-  add('--no-normalize', action='store_const', const=True, help='embed: vectors as long as they are')
+  for name, of_tasks in OPTIONS.items():
+    option = next(iter(of_tasks.values()))
+    how = {'type': option.kind}
+    if option.kind is bool:
+      how = {'action': 'store_const', 'const': not option.is_negated}
+    elif option.kind is tuple:
+      how = {'action': 'append'}
+    add(_flag(name, option), dest=name, help=_help(of_tasks), **how)
   add('--dtype', default='', help="float32 or bfloat16; default: the model's, on a CPU float32")
   add('--int8', action='store_true', help='with weights as they are in int8; so is --export then')
-  add('--picture', help='attention: PNG to draw; -2, -3.. for further lines')
-  add('--layer', type=int, help='attention: layer to draw, from 0; default: the last')
-  add('--head', type=int, help='attention: head to draw, from 0; default: all')
   add('--export', default='', help='write the model of the task as StableHLO to this folder')
   add('--no-cache', action='store_true', help='do not keep what is compiled for the next time')
   return out
@@ -139,6 +113,7 @@ def main(argv=None):
       log.info('the program, its weights and its vocabulary are in %s', args.export)
       return
     ask, writer.width = model.ask(task, **options(task, args)), model.config.model.hidden_size
+    writer.array = PREDICTIONS[task].array
     if hasattr(ask, 'show') and sys.stderr.isatty():
       ask.show = lambda text: print(text, end='', file=sys.stderr, flush=True)
     if not columns:
@@ -171,31 +146,45 @@ def main(argv=None):
         sys.exit(1)
 
 
-def check(args, task):
+def _flag(name: str, option: Option) -> str:
+  return f'--{"no-" * option.is_negated}{name.replace("_", "-")}'
+
+
+def _help(of_tasks: dict[str, Option]) -> str:
+  """What an option says to the tasks that have it: those to which it says the same together."""
+  tasks = {}
+  for task, option in of_tasks.items():
+    tasks.setdefault(option.help, []).append(task)
+  return '; '.join(f'{", ".join(names)}: {text}' for text, names in tasks.items())
+
+
+def check(args: argparse.Namespace, task: str) -> None:
   """InputError for an unknown task, and for arguments that the task does not use."""
   known(task)
-  for name, tasks in TASKS_OF_OPTION.items():
-    if getattr(args, name) is not None and (args.export or task not in tasks):
+  for name, of_tasks in OPTIONS.items():
+    if (value := getattr(args, name)) is None:
+      continue
+    flag = _flag(name, next(iter(of_tasks.values())))
+    if args.export or task not in of_tasks:
       where = '--export' if args.export else f'--task {task}'
-      option, those = name.replace('_', '-'), ' and '.join(tasks)
-      raise InputError(f'--{option} says nothing to {where}, only to {those}; leave it out.')
-  if args.top_k is not None and task != 'generate':
-    check_top_k(args.top_k)
-  if not args.picture and (args.layer, args.head) != (None, None):
-    raise InputError('--layer and --head say what is drawn; add --picture FILE.png.')
-  if args.output.endswith('.npy') and task != 'embed':
-    raise InputError(f'--output {args.output}: only embed writes .npy; name a .jsonl.')
+      those = ' and '.join(of_tasks)
+      raise InputError(f'{flag} says nothing to {where}, only to {those}; leave it out.')
+    option = of_tasks[task]
+    option.check(value)
+    if option.needs and not getattr(args, option.needs):
+      raise InputError(f'{flag} says nothing without --{option.needs}; add that.')
+  if args.output.endswith('.npy') and not PREDICTIONS[task].array:
+    those = ' and '.join(name for name, x in PREDICTIONS.items() if x.array)
+    raise InputError(f'--output {args.output}: only {those} writes .npy; name a .jsonl.')
   if args.export and (args.input or args.output != '-' or args.strict):
     raise InputError('--export answers no lines; leave out --input, --output and --strict.')
 
 
-def options(task, args):
-  """{name: value} of the command line's arguments that are given and that this task uses."""
-  values = {name: getattr(args, name) for name, tasks in TASKS_OF_OPTION.items() if task in tasks}
-  if values.pop('no_normalize', None):
-    values['normalize'] = False
-  given = {name: value for name, value in values.items() if value is not None}
-  return {name: tuple(x) if isinstance(x, list) else x for name, x in given.items()}
+def options(task: str, args: argparse.Namespace) -> dict[str, Any]:
+  """{name: value} of the options of the command line that were set and that this task has."""
+  values = {name: getattr(args, name) for name in PREDICTIONS[task].options}
+  values = {name: value for name, value in values.items() if value is not None}
+  return {name: tuple(x) if isinstance(x, list) else x for name, x in values.items()}
 
 
 def run(ask, chunks, writer, faults):
@@ -247,10 +236,12 @@ def _parsed(ask, asked, faults):
 
 class Writer:
   """Writes answers: as lines of JSON, or all vectors as one array (.npy), with NaN where none is.
-  An existing file stays as it is until `with` begins. width: of the vectors, to be set until then.
+  An existing file stays as it is until `with` begins. To be set until then: array, the part of an
+  answer that is such a vector, and width, that of the vectors.
   lines, errors: how many were written so far. first: the first line without an answer, and why."""
 
   def __init__(self, args):
+    self.array, self.width = '', 0
     self.path, self.strict, self.lines, self.errors, self.first = args.output, args.strict, 0, 0, ''
     self.vectors = [] if args.output.endswith('.npy') else None
     both = args.input, args.output
@@ -283,7 +274,7 @@ class Writer:
       if self.strict:
         raise InputError(self.first)
     if self.vectors is not None:
-      self.vectors.append(answer.get('embedding', np.full(self.width, np.nan)))
+      self.vectors.append(answer.get(self.array, np.full(self.width, np.nan)))
     else:
       print(json.dumps(_rounded(answer), ensure_ascii=False), file=self.file)
 

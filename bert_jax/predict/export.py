@@ -32,7 +32,7 @@ from bert_jax.workdir.manifest import flat, unflat
 
 PLATFORMS = 'cpu', 'tpu', 'cuda'
 # {task: {output: its shape}}. Logits are as the head gives them, before a softmax or sigmoid.
-OUTPUTS = {name: x.ask.exports for name, (_, x) in PREDICTIONS.items() if x.ask.exports}
+OUTPUTS = {name: x.ask.exports for name, x in PREDICTIONS.items() if x.ask.exports}
 
 
 def write(model, task, folder):

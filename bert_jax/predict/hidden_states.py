@@ -19,6 +19,7 @@ from bert_jax.predict.packed_rows import power_of_two
 from bert_jax.rows.row_arrays import build_row
 from bert_jax.rows.windows import truncate
 from bert_jax.tasks.ask import Ask, texts_of
+from bert_jax.tasks.record import Option, Prediction
 
 PIXELS = 8000  # the most on the longer side of a picture, which all its heads share
 
@@ -78,7 +79,6 @@ class Attention(Ask):
   """The attention of all layers and heads as JSON, or as a picture of one layer."""
 
   others = ('pair',)
-  options = ('picture', 'layer', 'head')
   tabs = True  # a line may hold the two texts of a pair
 
   def __init__(self, model, picture='', layer=-1, head=-1):
@@ -118,6 +118,17 @@ class Attention(Ask):
     path = self.picture.with_stem(self.picture.stem + number)
     draw(answer, path, self.layer, self.heads)
     return {'tokens': answer.tokens, 'picture': str(path)}
+
+  def returned(self, answers):
+    return list(answers)
+
+
+OPTIONS = {
+  'picture': Option(str, 'PNG to draw; -2, -3.. for further lines'),
+  'layer': Option(int, 'layer to draw, from 0; default: the last', needs='picture'),
+  'head': Option(int, 'head to draw, from 0; default: all', needs='picture'),
+}
+ATTENTION = Prediction(Attention, method='states', options=OPTIONS)
 
 
 def draw(states, path, layer, heads):

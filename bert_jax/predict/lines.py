@@ -108,8 +108,7 @@ def _is_table(path, line, ask):
   """Is this the first line of a table, by the file's name or by the column that a run has read?"""
   if line.startswith('{'):
     return False
-  kind, config = files.suffix(Path(path)), ask.model.config
-  columns = config.table.text_column.split('|') if 'table' in config else ()
+  kind, columns = files.suffix(Path(path)), ask.model.family.text_columns(ask.model.config)
   cells = [cell.strip(' "') for cell in re.split(r'[,;|\t]', line)]
   named = len(cells) > 1 and not set(columns).isdisjoint(cells)
   return named or kind == '.csv' or (kind == '.tsv' and not ask.tabs)

@@ -1,40 +1,37 @@
 """The Model: the weights, tokenizer and config of one source, and the questions it answers."""
 
+import functools
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import models, tokenizers
+from bert_jax import models
 from bert_jax.command_line import show_log
 from bert_jax.errors import InputError
 from bert_jax.objectives import base
 from bert_jax.predict import cpu_kernels, packed_rows
-from bert_jax.predict.hidden_states import Attention
-from bert_jax.predict.nearest import Search
-from bert_jax.predict.sentence_vectors import Embed
+from bert_jax.predict.hidden_states import ATTENTION
+from bert_jax.predict.nearest import SEARCH
+from bert_jax.predict.sentence_vectors import EMBED
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.ask import Ask
 from bert_jax.tasks.record import Prediction
 from bert_jax.workdir import int8, trained
 
-# {task: (its objectives, or () of a task that any model can do, Prediction)}.
-PREDICTIONS = {}
-for _task in TASKS.values():
-  for _name, _prediction in _task.predictions.items():
-    _others = PREDICTIONS[_name][0] if _name in PREDICTIONS else ()
-    PREDICTIONS[_name] = (*_others, _task.name), _prediction
-PREDICTIONS |= {
-  'embed': ((), Prediction(Embed)),
-  'search': ((), Prediction(Search)),
-  'attention': ((), Prediction(Attention)),
-}
+# What any model can be asked, whatever it was trained for.
+OF_ALL = {'embed': EMBED, 'search': SEARCH, 'attention': ATTENTION}
+# {task: Prediction}; where families share a task, as the last of them has it.
+PREDICTIONS = {name: x for task in TASKS.values() for name, x in task.predictions.items()} | OF_ALL
+METHODS = {x.method or name.replace('-', '_'): name for name, x in PREDICTIONS.items()}
 
 
-def known(task):
+def known(task: str) -> None:
   """InputError if a task does not exist."""
   if task not in PREDICTIONS:
     raise InputError(f'task {task!r} is not known; use one of {", ".join(PREDICTIONS)}.')
@@ -42,6 +39,9 @@ def known(task):
 
 class Model:
   """A trained model on one device, with a method for each task that it can be asked to do.
+
+  Each method (model.pyi lists them) takes a list and the options of its Prediction, and returns one
+  answer for each element.
 
   source: a run's workdir, a Hugging Face folder, or a trained.Trained. which: 'latest', 'best' or a
   step of a run. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': as in its
@@ -67,7 +67,8 @@ class Model:
     if dtype or jax.default_backend() == 'cpu':
       self.config.model.dtype = dtype or 'float32'
     self.config = config_lib.check(self.config)
-    self.objective = TASKS[self.config.objective].objective(self.config, self.tokenizer)
+    self.family = TASKS[self.config.objective]
+    self.objective = self.family.objective(self.config, self.tokenizer)
     params, self.in_int8 = models.unstack_layers(origin.params), in_int8
     # Classifiers compute in float32 always, and what was in int8 stays exact.
     parts = () if in_int8 else ('encoder', 'decoder', 'mlm', 'pooler')
@@ -78,13 +79,11 @@ class Model:
     self._turned = jax.default_backend() == 'cpu' and self.config.model.dtype == 'float32'
     self.weights = jax.device_put(cpu_kernels.turned(params) if self._turned else params)
     # The most tokens of an example, as in its training and evaluation.
-    self.limit = self.config.data.seq_length
-    if 'task' in self.config:
-      self.limit = self.config.task.max_length or self.limit
-    else:  # distances as long as with a memory
-      self.limit += self.config.model.memory_length
+    self.limit = self.family.limit(self.config)
+    if not self.limit:  # distances as long as with a memory
+      self.limit = self.config.data.seq_length + self.config.model.memory_length
     self.counts = Counter()
-    self._asks, self._generator = {}, None
+    self._asks, self._others = {}, {}
     spare = self.config.model.vocab_size - self.tokenizer.vocab_size
     if spare < 0:
       raise InputError(
@@ -120,8 +119,9 @@ class Model:
   @property
   def default_task(self):
     """The task if none is named: the first of its objective that the model has all parts for."""
-    predictions = TASKS[self.config.objective].predictions
-    return next((name for name, x in predictions.items() if self._has_parts(x)), 'embed')
+    predictions = self.family.predictions.items()
+    able = (name for name, x in predictions if not x.by and self._has_parts(x))
+    return next(able, next(iter(OF_ALL)))
 
   def _has_parts(self, prediction):
     model = self.config.model  # whose pooler and MLM head may be without parameters
@@ -130,28 +130,34 @@ class Model:
       without.add('mlm')
     return set(prediction.parts) - without <= self.weights.keys()
 
-  def answering(self, task):
-    """The Model that does a task: this, or that of its generator (ELECTRA), which fills masks."""
+  def _prediction(self, task: str) -> Prediction | None:
     known(task)
-    if 'generator' not in self.weights or 'mlm_nsp' not in PREDICTIONS[task][0]:
-      return self
-    if not self._generator:
-      whole = trained.Trained(self.config, self.tokenizer, self.params, self.step)
-      dtype, generator = self.config.model.dtype, trained.generator_of(whole)
-      self._generator = Model(generator, dtype=dtype, in_int8=self.in_int8)
-      self._generator.counts = self.counts
-    return self._generator
+    return self.family.predictions.get(task) or OF_ALL.get(task)
 
-  def ask(self, task, **options):
+  def answering(self, task: str) -> 'Model':
+    """The Model that does a task: this, or one of the family's other_models in it."""
+    prediction = self._prediction(task)
+    by = prediction.by if prediction else ''
+    if by not in self.weights:
+      return self
+    if by not in self._others:
+      whole = trained.Trained(self.config, self.tokenizer, self.params, self.step)
+      other = trained.part_of(whole, by)
+      self._others[by] = Model(other, dtype=self.config.model.dtype, in_int8=self.in_int8)
+      self._others[by].counts = self.counts
+    return self._others[by]
+
+  def ask(self, task: str, **options: Any) -> Ask:
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
     key = (task, *sorted(options.items()))
     if key in self._asks:
       return self._asks[key]
     if (other := self.answering(task)) is not self:
       return self._asks.setdefault(key, other.ask(task, **options))
-    objectives, prediction = PREDICTIONS[task]
-    lacks = prediction.lacks or f'head for {task!r}; use one that was trained for it'
-    if objectives and self.config.objective not in objectives:
+    prediction = self._prediction(task)
+    lacks = (prediction or PREDICTIONS[task]).lacks
+    lacks = lacks or f'head for {task!r}; use one that was trained for it'
+    if not prediction or prediction.by:
       raise InputError(f'this model was trained for {self.config.objective!r} and has no {lacks}.')
     if not self._has_parts(prediction):
       raise InputError(f'the weights of this model came without a {lacks}.')
@@ -176,93 +182,29 @@ class Model:
     """The masked-LM head's logits [B, K, V] of hidden states."""
     return base.word_logits(self.objective.model, params, hidden_BKD)
 
-  # The tasks as methods: each takes a list and returns one answer for each element.
+  def __getattr__(self, name: str) -> Callable[..., Any]:
+    """The method of a task. Python asks for it where the object has no attribute of this name."""
+    if name not in METHODS:
+      raise AttributeError(f'{type(self).__name__!r} has no attribute {name!r}')
+    return functools.partial(self._answers, METHODS[name])
 
-  def _all(self, task, values, **options):
+  def __dir__(self) -> list[str]:
+    return [*super().__dir__(), *METHODS]
+
+  def _answers(self, task, values, *arguments, **options):
+    """What the method of a task returns for a list of values; arguments: options in their order."""
+    known_options = PREDICTIONS[task].options
+    options |= dict(zip(known_options, arguments))
+    for name, value in options.items():
+      if name in known_options and known_options[name].kind is tuple and not isinstance(value, str):
+        options[name] = tuple(value)
     ask, records = self.ask(task, **options), []
     for i, value in enumerate(_listed(task, values)):
       try:
-        records.append(ask.parsed(value))
+        records.append(ask.element(value))
       except InputError as error:
         raise InputError(f'{task}: element {i}: {error}') from None
-    return ask.answers(records)
-
-  def _shown(self, task, values, **options):
-    shown = self.ask(task, **options).shown
-    return [answer and shown(answer) for answer in self._all(task, values, **options)]
-
-  def fill_mask(self, texts, top_k=5):
-    """For each text the candidates for each of its [MASK]s: [[(piece, probability), ...], ...]."""
-    ask, texts = self.ask('fill-mask', top_k=top_k), _listed('fill-mask', texts)
-    return [answer['masks'] if answer else [] for answer in ask.answers(tokenizers.checked(texts))]
-
-  def classify(self, texts):
-    """For each text, or (text, second text): {label: probability}, or a float (regression)."""
-    return self._classified('classify', texts)
-
-  def pair(self, pairs):
-    """As classify, for pairs. A released model does not say whether its classifier reads pairs."""
-    return self._classified('pair', pairs)
-
-  def _classified(self, task, values):
-    answers = self._all(task, values)
-    key = 'prediction' if self.objective.regression else 'probabilities'
-    return [answer[key] for answer in answers]
-
-  def tag(self, texts):
-    """For each text, or list of tokens: {'entities': [..]} or {'tags': [..]} (tasks/tagging)."""
-    texts = _listed('tag', texts)
-    values = [{'tokens': list(x)} if isinstance(x, (list, tuple)) else x for x in texts]
-    return self._shown('tag', values)
-
-  def answer(self, questions, top_k=5):
-    """For each (question, context): {'answer', 'probability', 'start', 'end', 'nbest'}."""
-    return self._shown('answer', questions, top_k=top_k)
-
-  def choose(self, questions):
-    """For each (context, question, choice, choice, ...): {'prediction': number, ...}."""
-    return self._shown('choose', questions)
-
-  def coreference(self, records):
-    """For each dict of text, pronoun, a, b and their offsets: {'prediction', ...}."""
-    return self._shown('coreference', records)
-
-  def embed(self, texts, pooling='', normalize=None):
-    """The vectors of texts: float32 [number of texts, hidden_size]. Options: see Embed."""
-    answers = self._all('embed', texts, pooling=pooling, normalize=normalize)
-    empty = np.zeros((0, self.config.model.hidden_size), np.float32)
-    return np.stack([answer['vector'] for answer in answers]) if answers else empty
-
-  def search(self, questions, index, **options):
-    """For each question {'text', 'nearest': [{'line', 'score', 'text'}, ..]}, of the lines of the
-    file `index`. Options: top_k, keep_index, pooling."""
-    return self._shown('search', questions, index=str(index), **options)
-
-  def generate(self, prompts, **options):
-    """How each text goes on: {'generated': text, 'tokens': number, ..}. Options: max_tokens,
-    temperature, top_k, top_p, seed, beams and others (tasks/pretraining/generate.py)."""
-    if not isinstance(stop := options.get('stop', ''), str):
-      options['stop'] = tuple(stop)
-    return self._shown('generate', prompts, **options)
-
-  def perplexity(self, texts):
-    """The perplexity of each text, the pseudo-perplexity if the model is not causal; NaN for a text
-    without tokens."""
-    answers = self._all('perplexity', texts)
-    return [answer['perplexity'] if answer else float('nan') for answer in answers]
-
-  def next_sentence(self, pairs):
-    """For each (text, pair) the probability that the pair follows the text."""
-    answers = self._all('next-sentence', pairs)
-    return [next(iter(answer['probabilities'].values())) for answer in answers]
-
-  def translate(self, texts, **options):
-    """What the model writes for each text. Options: beams, length_penalty, max_tokens."""
-    return [answer['translation'] for answer in self._shown('translate', texts, **options)]
-
-  def states(self, texts):
-    """For each text or pair its hidden_states.States: tokens, hidden states and attention."""
-    return self._all('attention', texts)
+    return ask.returned(ask.answers(records))
 
 
 def _listed(task, values):

@@ -18,8 +18,9 @@ from tqdm import tqdm
 
 from bert_jax.errors import InputError, unwritten
 from bert_jax.files import UNREADABLE, write_whole
-from bert_jax.predict.sentence_vectors import Embed
-from bert_jax.tasks.ask import check_top_k
+from bert_jax.predict.sentence_vectors import POOLING, Embed
+from bert_jax.tasks.ask import TOP_K, check_top_k
+from bert_jax.tasks.record import Option, Prediction
 from bert_jax.text import files
 from bert_jax.workdir.manifest import flat
 
@@ -31,7 +32,7 @@ CHUNK = 1024  # lines that are embedded at a time
 class Search(Embed):
   """index: the file of lines; blank ones are left out. top_k: how many of them are answered."""
 
-  options, exports = ('index', 'top_k', 'keep_index', 'pooling'), {}
+  exports = {}
 
   def __init__(self, model, index='', top_k=5, keep_index=False, pooling=''):
     super().__init__(model, pooling)
@@ -102,6 +103,21 @@ class Search(Embed):
 
   def shown(self, answer):
     return {'text': answer['text'], 'nearest': answer['nearest']}
+
+  def returned(self, answers):
+    return [answer and self.shown(answer) for answer in answers]
+
+
+KEEP = 'keep its vectors in FILE.vectors.npz, and use those there'
+SEARCH = Prediction(
+  Search,
+  options={
+    'index': Option(str, 'a file, of whose lines the nearest are the answer'),
+    'top_k': TOP_K,
+    'keep_index': Option(bool, KEEP),
+    'pooling': POOLING,
+  },
+)
 
 
 def _read(path, fingerprint):

@@ -14,13 +14,13 @@ from bert_jax.objectives.contrastive import POOLINGS, pooled, unit
 from bert_jax.rows.examples import Examples, by_example
 from bert_jax.rows.windows import cut
 from bert_jax.tasks.ask import OfText, grouped
+from bert_jax.tasks.record import Option, Prediction
 
 
 class Embed(OfText):
   """pooling: mean or cls; '': as the model was trained. normalize: scale vectors to length 1; None:
   as the model was trained, or as the files of sentence-transformers in its folder say, else yes."""
 
-  options = ('pooling', 'no_normalize')
   exports = {'embedding': '[B, D]', 'hidden': '[B, T, D]'}
 
   def __init__(self, model, pooling='', normalize=None):
@@ -50,6 +50,22 @@ class Embed(OfText):
 
   def shown(self, answer):
     return {'embedding': answer['vector']}
+
+  def returned(self, answers):
+    """The vectors as one array [number of texts, D]."""
+    size = self.model.config.model.hidden_size
+    return np.array([answer['vector'] for answer in answers], np.float32).reshape(-1, size)
+
+
+POOLING = Option(str, "mean or cls; default: the model's, or mean")
+EMBED = Prediction(
+  Embed,
+  options={
+    'pooling': POOLING,
+    'normalize': Option(bool, 'vectors as long as they are', is_negated=True),
+  },
+  array='embedding',
+)
 
 
 class Windows(Examples):

@@ -18,7 +18,7 @@ from bert_jax import models, tokenizers, towers
 from bert_jax.convert import from_huggingface, hub, released_config
 from bert_jax.errors import InputError
 from bert_jax.run import teacher
-from bert_jax.tasks import TASKS
+from bert_jax.tasks import TASKS, teaching
 from bert_jax.text import files
 from bert_jax.workdir import checkpoint, contents, int8, manifest, trained
 from bert_jax.workdir import weights as run_weights
@@ -72,7 +72,7 @@ def beginning_of(config, workdir):
     there = files.exists(config.resume_from)
     why = 'has no checkpoint; train it first' if there else 'does not exist; name a workdir'
     raise InputError(f'config.resume_from={config.resume_from} {why}.')
-  source = teacher.source_of(config)
+  source = teaching.source_of(config)
   return Beginning(hub.folder(source) if source else None, None)
 
 
@@ -80,7 +80,7 @@ def adopt_model(config, beginning, given=()):
   """The config with the model that it starts from, if any: its sizes and what its targets begin
   with. All else stays as it is. given: names of fields that the user has set; InputError if that
   model has another value there."""
-  count, source = config.model.new_top_layers, teacher.source_of(config)
+  count, source = config.model.new_top_layers, teaching.source_of(config)
   if not source:
     if count:
       raise InputError(
@@ -98,7 +98,7 @@ def adopt_model(config, beginning, given=()):
   may_change = TASKS[config.objective].reads_corpus or 'model.causal' in given
   free = (*FREE, 'causal') if may_change else FREE
   sizes = {field: value for field, value in model.items() if field not in free}
-  if teacher.starts_from_teacher(config) and not beginning.continues:
+  if teaching.every_layer(config) and not beginning.continues:
     sizes = teacher.student_sizes(config, sizes)
   layers = sizes['num_hidden_layers']
   if count > layers or (count and model['share_layers']):
@@ -148,7 +148,7 @@ def adopt_model(config, beginning, given=()):
 
 def load_weights(beginning, config, objective, mesh):
   """The `source` and `other_labels` of warm_start, for the model that a run starts from."""
-  if teacher.starts_from_teacher(config):
+  if teaching.every_layer(config):
     return teacher.layers_for(config, objective.weights), False
   folder = beginning.folder
   tokenizer = tokenizers.load_folder(folder)

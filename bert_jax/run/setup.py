@@ -30,7 +30,7 @@ from bert_jax.run import (
   teacher,
   trackers,
 )
-from bert_jax.tasks import TASKS
+from bert_jax.tasks import TASKS, teaching
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import checkpoint, contents, lock, manifest
 
@@ -65,7 +65,7 @@ class Inputs:
     vocabulary = self.tokenizer.fingerprint
     config = config_lib.fingerprint(self.config)
     out = {'config': config, 'data': data, 'vocabulary': vocabulary}
-    if teacher.has_teacher(self.config):
+    if teaching.has_teacher(self.config):
       out['teacher'] = self.objective.fingerprint
     return out
 
@@ -93,7 +93,7 @@ def read_inputs(config, workdir, given=()):
   trackers.check(config)
   beginning = initialization.beginning_of(config, workdir)
   config = initialization.adopt_model(config, beginning, given)
-  mesh = sharding.mesh_of(config)
+  mesh = sharding.mesh_of(config, TASKS[config.objective])
   task = TASKS[config.objective]
   config = config_lib.check(task.resolve(config))
   contents.check(workdir, config)
@@ -102,7 +102,7 @@ def read_inputs(config, workdir, given=()):
     run_tokenizer.check_path(config)
   if config.steps:  # else the rows say how many there are, and the program is refused
     optim.make_schedule(config.optimizer, round(config.optimizer.horizon * config.steps))
-  folder = beginning.folder or (teacher.has_teacher(config) and hub.folder(config.teacher))
+  folder = beginning.folder or (teaching.has_teacher(config) and hub.folder(config.teacher))
   tokenizer = run_tokenizer.of_run(config, folder, lambda: task.texts(config))
   objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
   sources = task.sources(config, tokenizer)

@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_jax.errors import InputError, listed
 from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.record import Option
 
 log = logging.getLogger('bert_jax')
 
@@ -30,11 +31,11 @@ class RecordProblems(Problems):
 class Ask(abc.ABC):
   """One kind of question to one Model; subclasses say what a record is and how it is answered.
   fields: names of the fields of a record, in the order of the parts of a plain line. others: fields
-  that a record may have besides. options: the arguments of __init__ besides the model, which the
-  command line passes on. shows: the parts of an answer that are shown; (): all. exports: {output of
-  its exported program: shape}; {}: it has none. labels: what the last axis of logits stands for."""
+  that a record may have besides. shows: the parts of an answer that are shown; (): all. exports:
+  {output of its exported program: shape}; {}: it has none. labels: what the last axis of logits
+  stands for. The arguments of __init__ besides the model are the options of its Prediction."""
 
-  fields, others, options, shows = ('text',), (), (), ()
+  fields, others, shows = ('text',), (), ()
   exports, labels = {}, ()
 
   def __init__(self, model):
@@ -59,6 +60,10 @@ class Ask(abc.ABC):
       self.model.counts[UNREAD] += 1
     return record
 
+  def element(self, value):
+    """The record of an element of the list that a method of predict.Model is given."""
+    return self.parsed(value)
+
   def of_parts(self, parts):
     if len(parts) != len(self.fields):
       sentence = f'a line has {len(parts)} of the fields that this task reads between tabs'
@@ -81,6 +86,10 @@ class Ask(abc.ABC):
     """The JSON-ready dict of an answer."""
     names = self.shows or [name for name in answer if name not in ('id', 'where', 'length')]
     return {name: answer[name] for name in names}
+
+  def returned(self, answers):
+    """What a method of predict.Model returns for answers, of which some are None."""
+    return [answer and self.shown(answer) for answer in answers]
 
 
 class Packed(Ask):
@@ -160,6 +169,10 @@ def check_top_k(top_k):
   """InputError unless at least one candidate is asked for."""
   if type(top_k) is not int or top_k < 1:
     raise InputError(f'top_k is {top_k!r}; ask for 1 candidate or more.')
+
+
+LENGTH_PENALTY = Option(float, 'higher ones favour long texts')
+TOP_K = Option(int, 'how many to give; default: 5', check_top_k)
 
 
 def texts_of(given, names):

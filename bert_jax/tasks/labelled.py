@@ -6,7 +6,7 @@ from bert_jax import models
 from bert_jax.field import Field
 from bert_jax.tasks import remarks, teaching
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.record import Family
+from bert_jax.tasks.record import Card, Family
 
 # BERT's recipe for fine-tuning (Devlin et al. 2018, appendix A.3), with bias correction.
 DEFAULTS = {
@@ -62,12 +62,18 @@ def family(name, task, *, formats, fields=(), defaults=(), has_teacher=True, **m
     return remarks.of_examples(config, tokenizer, task.texts(config), sources['train'])
 
   fields, defaults = task_fields(*formats) | dict(fields), DEFAULTS | dict(defaults)
-  functions |= {'rules': rules, 'remarks': remarks_on}
+  functions |= {'rules': rules, 'remarks': remarks_on, 'limit_field': 'task.max_length'}
+  functions |= {'card': card()}
   if has_teacher:
     fields |= teaching.FIELDS
-    functions['rules_to_begin'] = teaching.rules_to_begin
+    functions |= {'rules_to_begin': teaching.rules_to_begin, 'taught': teaching.by_answers}
   functions |= more
   return Family(name=name, fields=fields, defaults=defaults, **functions)
+
+
+def card(**said):
+  """The `card` of a family of which the same is to be said whatever its config."""
+  return lambda config: Card(f'`{config.objective}`', **{'longer_texts': 'head'} | said)
 
 
 def objective(kind, config, *arguments, **options):

@@ -1,124 +1,196 @@
-"""The record of a task family, which config, prediction, conversion and reports read."""
+"""The record of a task family: what config, run, prediction, conversion and reports ask of it."""
 
 import dataclasses
+import inspect
 import types
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_jax.errors import InputError
 
+if TYPE_CHECKING:
+  from pathlib import Path
+
+  from ml_collections import ConfigDict
+
+  from bert_jax.objectives.base import Objective
+  from bert_jax.rows.batches import Source
+  from bert_jax.tasks.ask import Ask
+  from bert_jax.tasks.teaching import Lesson, Teacher
+  from bert_jax.tokenizers import Tokenizer
+
+
+class Option(NamedTuple):
+  """An option of a kind of question: an argument of its Ask, and of the command line."""
+
+  kind: type  # int, float, str, bool, or tuple: texts, for each of which the option is repeated
+  help: str  # with the default
+  check: Callable[[Any], None] = lambda value: None  # InputError for a value that no model takes
+  needs: str = ''  # another option, without which this one says nothing
+  is_negated: bool = False  # on the command line it is --no-NAME
+
 
 class Prediction(NamedTuple):
-  """A kind of question that a trained model answers.
-  ask: the subclass of tasks.ask.Ask that answers it. parts: the parts of the parameters that it
-  needs. lacks: what a model without them lacks, and what to do, as the end of a sentence."""
+  """A kind of question that a trained model answers."""
 
-  ask: type
-  parts: tuple = ()
-  lacks: str = ''
+  ask: type['Ask']
+  parts: tuple[str, ...] = ()  # of the parameters that it needs
+  lacks: str = ''  # what a model without them lacks, and what to do, as the end of a sentence
+  method: str = ''  # its name in predict.Model; '': the task's name
+  options: Mapping[str, Option] = types.MappingProxyType({})  # by argument of `ask`, in order
+  array: str = ''  # the part of an answer that is written to an .npy; '': none is
+  by: str = ''  # which of the family's other_models answers; '': the model itself
 
 
 class Head(NamedTuple):
-  """A kind of model of Hugging Face's library.
-  ending: the end of its class name there, after the architecture. parts: the parts of our
-  parameters that it has, its own last, which stands on the others. pipeline: the name of the task
-  in its model card; '': there is none. by_name: another kind has the same parts, so that a model is
-  one of these only if its class is called so. beside: {part: the field that is 0 without
-  it, or ''} of the parts that it has in training alone (a generator), which are left out. causal:
-  no token of such a model sees a later one. read: a model of this kind that comes without a config
-  of ours is one of this family; else models of the family go out so, and come in as another's."""
+  """A class of Hugging Face's library that models of a family are written as, and read from."""
 
-  ending: str
-  parts: tuple
-  pipeline: str = ''
-  by_name: bool = False
-  beside: dict = types.MappingProxyType({})
-  causal: bool = False
-  read: bool = True
+  class_suffix: str  # the end of the class's name, after the architecture
+  parameters: tuple[str, ...]  # the parts of ours that it has, its own last, on top of the others
+  pipeline: str = ''  # the task in its model card; '': there is none
+  found_by_class_name: bool = False  # other heads have the same parts: only the name tells
+  # {part: the field that is 0 without it, or ''} of the parts that are left out, since they are for
+  # training alone (a generator).
+  training_only: Mapping[str, str] = types.MappingProxyType({})
+  causal: bool = False  # no token of such a model sees a later one
+  # Is a released model with this head, if it has no bert_jax config, loaded as this family? False:
+  # the head is only used for export.
+  import_as_this_family: bool = True
 
 
 class Released(NamedTuple):
   """What the files of a released model say about its head."""
 
-  parts: tuple  # the parts of our parameters that are there
-  labels: Callable  # () -> the labels of its classifier, in order
+  parts: tuple[str, ...]  # the parts of our parameters that are there
+  labels: Callable[[], tuple[str, ...]]  # of its classifier, in order
   problem: str  # Hugging Face's problem_type, or ''
   limit: int  # the most tokens of an example
   pairs: str = 'nsp'  # what its head for pairs of texts says: nsp, or sop (ALBERT)
   begin: str = ''  # what its targets begin with: cls, or sep (BART); '': it writes none
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Family:
-  """The record of a task family, whose `name` is what config.objective says.
-
-  resolve(config) -> config           fills in what only the data can tell, such as a label set
-  stand_in(config) -> config          the same without the data, where only sizes matter
-  texts(config) -> texts              what a vocabulary is trained on
-  objective(config, tokenizer) -> Objective
-  sources(config, tokenizer, splits) -> {split: Source}
-  main_metric(config) -> str          what a run is judged by if its config does not say
-
-  fields: {name: Field}, the fields of its configs besides those of every objective. rules(config)
-  -> [(what must hold, sentence if it does not)]. rules_to_begin: the same for runs that begin;
-  those that an earlier version began may break them. defaults: {name: value}, for fields whose
-  default differs in this family. reads_corpus: it is trained on documents, some of which are held
-  out if data.eval is empty; other families read files of labelled examples (labelled.py).
-  judged_under(config) -> {name: value}: what decides the numbers of an evaluation besides its data
-  and the weights. remarks(config, tokenizer, sources) -> sentences on what the data and the
-  settings do to each other, shown before the first step.
-
-  predictions: {name: Prediction}; the first whose parts a model has is its default. heads: the
-  kinds of model that it is in Hugging Face's library, the one with most parts first; (): none.
-  from_released(config, released): adapts the config of a released model to its head.
-  problem(config) -> Hugging Face's problem_type of its models, or ''. begin: the name of the field
-  that says what targets begin with; '': there is none, and those of a decoder begin with [CLS].
-  vector(config) -> (pooling, is it scaled to length 1) of the vectors that its models are trained
-  to make of texts; (): of none.
-  """
+class PlainBaseline(NamedTuple):
+  """A model without a network, beside which the runs of a family are shown."""
 
   name: str
-  resolve: Callable = lambda config: config
-  stand_in: Callable = lambda config: config
-  texts: Callable = None
-  objective: Callable = None
-  sources: Callable = None
-  main_metric: Callable = None
-  fields: dict[str, Any] = dataclasses.field(default_factory=dict)
-  rules: Callable = lambda config: ()
-  rules_to_begin: Callable = lambda config: ()
-  judged_under: Callable = lambda config: {}
-  remarks: Callable = lambda config, tokenizer, sources: []
-  defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
+  fields: tuple[str, ...]  # of the config that its metrics depend on
+  metrics: Callable[['ConfigDict', 'Tokenizer'], dict[str, float]]
+
+
+class Card(NamedTuple):
+  """What the model card of an exported model says of its family."""
+
+  trained_for: str  # what it was trained to do, in Markdown
+  reads_pairs: bool = False  # an input is two texts
+  all_labels: bool = False  # an input has any number of labels
+  # What `bert_jax.predict` does to a text that is too long: head, tail, head_tail, windows; '': the
+  # text of a corpus, which is cut into rows.
+  longer_texts: str = ''
+  # Metrics that are the share of right examples, not of tokens or pairs, so that they have a
+  # binomial interval.
+  shares_of_examples: tuple[str, ...] = ()
+  languages: tuple[str, ...] = ()  # names of the languages of its corpora
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Family:
+  """The record of a task family. Functions that take one argument take a config."""
+
+  name: str  # what config.objective says
+
+  # Its data. resolve fills in what only the data can tell, such as a label set; stand_in does so
+  # without the data, where only sizes matter.
+  resolve: Callable[['ConfigDict'], 'ConfigDict'] = lambda config: config
+  stand_in: Callable[['ConfigDict'], 'ConfigDict'] = lambda config: config
+  texts: Callable[['ConfigDict'], Any] = None  # what a vocabulary is trained on
+  sources: Callable[..., dict[str, 'Source']] = None  # (config, tokenizer, splits) -> their rows
+  # Sentences on what data and settings do to each other, shown before the first step.
+  remarks: Callable[['ConfigDict', 'Tokenizer', dict], list] = lambda config, tokenizer, sources: []
+  # Is it trained on documents, some of which are held out if data.eval is empty? Other families
+  # read files of labelled examples (labelled.py).
   reads_corpus: bool = False
-  predictions: dict[str, Prediction] = dataclasses.field(default_factory=dict)
-  heads: tuple = ()
-  from_released: Callable = lambda config, released: None
-  problem: Callable = lambda config: ''
-  begin: str = ''
-  vector: Callable = lambda config: ()
+  plain_baseline: PlainBaseline | None = None
+  # (config, tokenizer, folder) -> facts of its training examples, which it writes there as ids.
+  prepare: Callable[['ConfigDict', 'Tokenizer', 'Path'], dict] | None = None
+
+  # The fields of its configs, besides those of every objective. A rule is (what must hold, the
+  # sentence if it does not). rules_to_begin are for new runs; runs of earlier versions may break
+  # them.
+  fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # that differ here
+  rules: Callable[['ConfigDict'], Iterable[tuple[bool, str]]] = lambda config: ()
+  rules_to_begin: Callable[['ConfigDict'], Iterable[tuple[bool, str]]] = lambda config: ()
+  limit_field: str = ''  # the most tokens of an example (0: a row); '': rows are no examples
+  training_fields: tuple[str, ...] = ()  # what says nothing of a model that is trained
+  reads_stretches: bool = False  # may its rows be read in stretches (model.recurrent_length)?
+  rows_follow: bool = False  # does a row go on where the one before it ended (a memory)?
+
+  # Its model.
+  objective: Callable[['ConfigDict', 'Tokenizer'], 'Objective'] = None
+  microbatches: Callable[['ConfigDict'], int] = lambda config: 1  # in which its loss reads a batch
+  # {as a sentence names it: number} of the attention heads of its further towers.
+  heads_besides: Callable[['ConfigDict'], dict[str, int]] = lambda config: {}
+  # (config, objective, teacher) -> what is learned from that; None: it has no teachers.
+  taught: Callable[['ConfigDict', 'Objective', 'Teacher'], 'Lesson'] | None = None
+  heads: tuple[Head, ...] = ()  # the one with most parts first; (): none is known
+  # Adapts the config of a released model to its head.
+  from_released: Callable[['ConfigDict', Released], None] = lambda config, released: None
+  problem: Callable[['ConfigDict'], str] = lambda config: ''  # Hugging Face's problem_type
+  begin: str = ''  # the field that says what targets begin with; '': with [CLS], if there are any
+  # (pooling, is it scaled to length 1) of the vectors that a model is trained to make of texts.
+  vector: Callable[['ConfigDict'], tuple] = lambda config: ()
+  # {part of the parameters: Trained -> the Trained of another model that is in it}
+  other_models: Mapping[str, Callable] = dataclasses.field(default_factory=dict)
+
+  # Its answers. The first prediction that a model has the parts for is its default.
+  predictions: Mapping[str, Prediction] = dataclasses.field(default_factory=dict)
+  text_columns: Callable[['ConfigDict'], tuple[str, ...]] = lambda config: ()  # of its tables
+  cuts: Callable[['ConfigDict'], str] = lambda config: 'right'  # where tokenizers cut long texts
+
+  # How it is judged: by main_metric, if the config names no other. judged_under is what decides
+  # the numbers of an evaluation besides its data and the weights.
+  main_metric: Callable[['ConfigDict'], str] = None
+  judged_under: Callable[['ConfigDict'], dict[str, Any]] = lambda config: {}
+  card: Callable[['ConfigDict'], Card] = lambda config: Card(f'`{config.objective}`')
 
   @property
-  def blocks(self):
+  def blocks(self) -> tuple[str, ...]:
     """The names of the blocks of the config that hold its fields."""
     return tuple(dict.fromkeys(name.partition('.')[0] for name in self.fields if '.' in name))
 
   @property
-  def parts(self):
-    """The parts of our parameters that some kind of model of Hugging Face's has."""
+  def parts(self) -> tuple[str, ...]:
+    """The parts of our parameters that some class of Hugging Face's library has."""
     return tuple(dict.fromkeys(part for head in self.heads for part in head.parameters))
 
-  def check_whole(self):
-    """InputError if the record lacks something that every run needs, or a prediction."""
+  def limit(self, config: 'ConfigDict') -> int:
+    """Returns the most tokens of an example, special ones included; 0: its rows are no examples."""
+    block, _, field = self.limit_field.partition('.')
+    return (config[block][field] or config.data.seq_length) if field else 0
+
+  def check_whole(self) -> None:
+    """InputError if the record lacks something that every run needs, or what it names is not there:
+    the field of a setting, the argument of an option, the model that answers."""
     required = 'texts', 'objective', 'sources', 'main_metric', 'resolve', 'rules', 'from_released'
     missing = [name for name in required if not callable(getattr(self, name))]
-    given = self.predictions.items()
-    missing += [f'Prediction {name!r}' for name, x in given if not isinstance(x, Prediction)]
-    if missing:
-      fault = f'the record of objective {self.name!r} has no {" and no ".join(missing)}'
+    wrong = [f'Head where it says {head!r}' for head in self.heads if not isinstance(head, Head)]
+    of_heads = [field for head in self.heads if not wrong for field in head.training_only.values()]
+    for field in filter(None, [self.limit_field, self.begin, *self.training_fields, *of_heads]):
+      wrong += [] if field in self.fields else [f'field {field!r}, which it names']
+    for name, prediction in self.predictions.items():
+      if not isinstance(prediction, Prediction):
+        missing.append(f'Prediction {name!r}')
+        continue
+      if prediction.by and prediction.by not in self.other_models:
+        wrong.append(f'other_models[{prediction.by!r}], by which it does {name!r}')
+      arguments = inspect.signature(prediction.ask.__init__).parameters
+      if odd := [option for option in prediction.options if option not in arguments]:
+        wrong.append(f'argument {odd[0]!r} of {prediction.ask.__name__}, an option of {name!r}')
+    if lacking := missing + wrong:
+      fault = f'the record of objective {self.name!r} has no {" and no ".join(lacking)}'
       raise InputError(f'{fault}; add it where the record is made, see bert_jax/tasks/record.py.')
 
-  def check_sources(self, sources, needed='train'):
+  def check_sources(self, sources: Any, needed: str = 'train') -> None:
     """InputError unless these are {split: Source}, with the split that is needed."""
     fault = ''
     if not isinstance(sources, dict):
@@ -133,7 +205,7 @@ class Family:
       advice = 'return {split: Source}, see bert_jax/rows/batches.py'
       raise InputError(f'sources() of objective {self.name!r} {fault}; {advice}.')
 
-  def check_metrics(self, config, objective):
+  def check_metrics(self, config: 'ConfigDict', objective: 'Objective') -> None:
     """InputError if a run would be judged by a metric that its objective does not compute."""
     judge, known = self.main_metric(config), tuple(objective.metrics)
     if judge not in known:
@@ -142,8 +214,8 @@ class Family:
       raise InputError(f'main_metric of objective {self.name!r} is {judge!r}, {has}; {advice}.')
 
 
-def records(namespace):
-  """{objective: its record} of all the records in a module's namespace."""
+def records(namespace: Mapping[str, Any]) -> dict[str, Family]:
+  """Returns {objective: its record} of all the records in a module's namespace."""
   out = {}
   for record in namespace.values():
     if isinstance(record, Family) and out.setdefault(record.name, record) is not record:

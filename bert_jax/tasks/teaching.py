@@ -1,7 +1,20 @@
-"""The fields of a run that learns from a teacher, in all families that can; objectives/distillation
-says what they do."""
+"""A run that learns from a teacher, in all families that can: its fields and rules, and what it
+learns from. objectives/distillation.py says how."""
 
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+
+from bert_jax import models
+from bert_jax.errors import InputError
 from bert_jax.field import Field
+from bert_jax.objectives.distillation import Distilled
+
+if TYPE_CHECKING:
+  from ml_collections import ConfigDict
+
+  from bert_jax.objectives.base import Objective
 
 FIELDS = {
   'teacher': Field(str, None,
@@ -39,3 +52,77 @@ def rules_to_begin(config):
     f'distillation.every_layer={every} starts from layers of a teacher and there is none; name it '
     'with --config.teacher=W.',
   )
+
+
+class Teacher(NamedTuple):
+  """A trained model from whose answers, and whose layers, another learns."""
+
+  config: 'ConfigDict'
+  objective: 'Objective'
+  model: models.ModelConfig  # computed as the student is
+  params: dict
+
+
+class Lesson(NamedTuple):
+  """What a student learns from its teacher."""
+
+  kind: type[Distilled]  # the objective of the student, around the one that it has alone
+  teacher: 'Objective'  # of the teacher's model, for the rows of the student
+  params: dict  # of the teacher, those that are needed
+
+
+def has_teacher(config: 'ConfigDict') -> bool:
+  return 'teacher' in config and bool(config.teacher)
+
+
+def every_layer(config: 'ConfigDict') -> int:
+  """Every how many layers of its teacher a run starts from; 0: from none."""
+  return config.distillation.every_layer if has_teacher(config) else 0
+
+
+def source_of(config: 'ConfigDict') -> str:
+  """The model that a run starts from, as config.init_from names it; '': none."""
+  return config.teacher if every_layer(config) else config.init_from
+
+
+def settings(config: 'ConfigDict') -> dict[str, Any]:
+  """The fields of objectives/distillation.py's classes that the config sets."""
+  return {name: x for name, x in config.distillation.items() if name != 'every_layer'}
+
+
+def by_answers(config: 'ConfigDict', objective: 'Objective', teacher: Teacher) -> Lesson:
+  """A Lesson of the teacher's answers to labelled examples. InputError unless it has answers to
+  the examples of this run, of the same form."""
+  theirs = teacher.objective
+  if teacher.config.objective != config.objective:
+    raise InputError(
+      f'the teacher {config.teacher} was trained for {teacher.config.objective!r} and this run is '
+      f'for {config.objective!r}; fine-tune a teacher for the same task.'
+    )
+  if objective.labels != theirs.labels:
+    raise InputError(
+      f'the teacher {config.teacher} has other labels ({_listed(theirs)}) than this run '
+      f'({_listed(objective)}); give the run those of the teacher, in its order.'
+    )
+  for name in objective.answer_form:
+    mine, other = getattr(objective, name), getattr(theirs, name)
+    if mine != other:
+      raise InputError(
+        f'the teacher {config.teacher} was trained with {name}={other} and this run has {mine}, so '
+        'their answers have not the same form; give this run what the teacher has.'
+      )
+  parts = jax.eval_shape(theirs.init, jax.random.key(0))
+  if missing := sorted(parts.keys() - teacher.params.keys()):
+    raise InputError(
+      f'the weights of the teacher {config.teacher} came without {missing[0]}; fine-tune it first.'
+    )
+  names = 'seq_length', 'examples_per_row', 'parts'  # of a row, as the student reads it
+  sizes = {name: getattr(objective, name) for name in names if hasattr(objective, name)}
+  theirs = dataclasses.replace(theirs, model=teacher.model, **sizes)
+  needed = jax.eval_shape(theirs.init, jax.random.key(0))
+  return Lesson(Distilled, theirs, {part: teacher.params[part] for part in needed})
+
+
+def _listed(objective: 'Objective') -> str:
+  labels = ', '.join(map(str, objective.labels[:5]))
+  return labels + ', ..' * (len(objective.labels) > 5) or 'none'

@@ -65,13 +65,14 @@ def convert(
   which='latest',
   positions=0,
   strict=True,
-  generator=False,
+  part='',
   languages=(),
   verbose=False,
 ):
   """Converts a source to a target (see above), checks what was written, and says what it is.
-  generator: of an ELECTRA run, this in place of the discriminator. languages: codes of those of its
-  text, for the model card. verbose: prints the table, and each tensor that is not used."""
+  part: of a run with several models, the one to convert (Family.other_models). languages: codes of
+  those of its text, for the model card. verbose: prints the table, and each tensor that is not
+  used."""
   out, partial = folders(target)
   arguments.check_writable(out, '--to')
   if out.exists() and any(out.iterdir()):
@@ -91,8 +92,8 @@ def convert(
     if not strict:
       raise InputError(f'{source} is a run, of which all is used; leave out --allow-unused.')
     model = trained.load(source, which, positions)
-  if generator:
-    model = trained.generator_of(model)
+  if part:
+    model = trained.part_of(model, part)
   table, tokenizer = table_of(model), model.tokenizer
   try:
     log.info('writing %s', partial)
@@ -267,11 +268,10 @@ def main(argv=None):
   add('--which', default='latest', help='of a run: latest, best or a step')
   add('--positions', type=int, help='rows of the position table: cut, or the rest new')
   add('--allow-unused', action='store_true', help='convert although tensors have no place')
-  add(
-    '--generator',
-    action='store_true',
-    help='of an ELECTRA run: its generator, a masked language model',
-  )
+  for objective, family in TASKS.items():
+    for part in family.other_models:
+      about = f'of a run of objective {objective}: its {part}'
+      add(f'--{part}', dest='part', action='store_const', const=part, default='', help=about)
   add('--language', default='', metavar='CODE,CODE', help='of its text, for the model card: de,en')
   add('--verbose', action='store_true', help='print a row for each parameter')
   args = parser.parse_args(argv)
@@ -286,7 +286,7 @@ def main(argv=None):
     end_at_once(folders(args.to)[1])
     strict = not args.allow_unused
     positions = args.positions or 0
-    options = positions, strict, args.generator, languages, args.verbose
+    options = positions, strict, args.part, languages, args.verbose
     convert(args.source, args.to, args.which, *options)
 
 

@@ -24,8 +24,9 @@ from bert_jax import hosts, metrics, sharding, step
 from bert_jax.command_line import command_line
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
-from bert_jax.run import initialization, setup, teacher
+from bert_jax.run import initialization, setup
 from bert_jax.run.tally import Tally, number
+from bert_jax.tasks import teaching
 from bert_jax.text.values import json_value
 from bert_jax.tools import arguments
 from bert_jax.workdir import checkpoint, contents
@@ -89,7 +90,7 @@ def _state_before(inputs, program, at):
   if config.resume_from:
     raise InputError(f'there is no checkpoint before step {at} to begin from.')
   weights = None
-  if source := teacher.source_of(config):
+  if source := teaching.source_of(config):
     beginning = initialization.Beginning(hub.folder(source), None)
     weights = initialization.load_weights(beginning, config, inputs.objective, inputs.mesh)
   return setup.new_state(inputs, program, weights)

@@ -1,6 +1,5 @@
 """A trained model as one object, whether it comes from a run or from released weights."""
 
-import dataclasses
 import logging
 from typing import Any, NamedTuple
 
@@ -89,22 +88,17 @@ def from_weights(folder, weights):
   return Trained(config, tokenizer, params, 0, sentence_transformers.read(folder))
 
 
-def generator_of(model):
-  """The generator of a Trained of an ELECTRA run, a Trained for masked language modelling;
-  InputError if there is none."""
-  if 'generator' not in model.params:
+def part_of(model: Trained, part: str) -> Trained:
+  """One of the other models in a Trained, by the part of its parameters that the model's family
+  knows it by (Family.other_models); InputError if there is none."""
+  others = {part: name for name, family in TASKS.items() for part in family.other_models}
+  if part not in model.params or part not in TASKS[model.config.objective].other_models:
     raise InputError(
-      f'this model was trained for {model.config.objective!r} and has no generator; only runs of '
-      "objective 'electra' have one, and a released one is a folder of its own."
+      f'this model was trained for {model.config.objective!r} and has no {part}; only runs of '
+      f'objective {others[part]!r} have one, and a released one is a folder of its own.'
     )
-  objective = TASKS[model.config.objective].objective(model.config, model.tokenizer)
-  config = model.config.copy_and_resolve_references()
-  with config.unlocked():
-    del config.generator, config.loss.replaced_weight
-  config.objective, config.checkpoint.best_metric = 'mlm_nsp', ''
-  config.model.update(dataclasses.asdict(objective.generator))
-  params = objective.generator_params(model.params)
-  return Trained(config_lib.check(config), model.tokenizer, params, model.step)
+  other = TASKS[model.config.objective].other_models[part](model)
+  return other._replace(config=config_lib.check(other.config), vector=sentence_transformers.UNKNOWN)
 
 
 def shapes_of(config, tokenizer, mesh):

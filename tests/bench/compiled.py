@@ -4,6 +4,7 @@ import jax
 
 from bert_jax import config as config_lib
 from bert_jax import sharding, step
+from bert_jax.tasks import TASKS
 from bert_jax.tools.preflight import __main__ as preflight
 from bert_jax.tools.preflight import chips
 
@@ -32,7 +33,7 @@ def compiled(args):
 
 
 def _here(config):
-  mesh = sharding.mesh_of(config, jax.devices()[:1])
+  mesh = sharding.mesh_of(config, TASKS[config.objective], jax.devices()[:1])
   program = step.program(config, preflight.objective_of(config), mesh, preflight.STEPS)
   with jax.set_mesh(mesh), sharding.activation_rules():
     sizes = program.lower().compile().memory_analysis()

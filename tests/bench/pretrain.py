@@ -7,6 +7,7 @@ from bench import peers
 from bert_jax import config as config_lib
 from bert_jax import sharding, step
 from bert_jax.run import speed
+from bert_jax.tasks import TASKS
 from bert_jax.tools.preflight import __main__ as preflight
 
 
@@ -90,7 +91,7 @@ def _rows(config, K):
 
 def _ours(config, objective, rows, steps):
   """Two functions: one makes `steps` steps, one returns the peak memory in bytes (0: unknown)."""
-  mesh = sharding.mesh_of(config, jax.devices()[:1])
+  mesh = sharding.mesh_of(config, TASKS[config.objective], jax.devices()[:1])
   program = step.program(config, objective, mesh, config.steps)
   B, T = rows['input_ids'].shape
   arrays = {

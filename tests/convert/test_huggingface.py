@@ -18,7 +18,7 @@ from bert_jax.convert import config_json, from_huggingface
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.record import Head, Family
+from bert_jax.tasks.record import Family, Head
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import contents, trained
 

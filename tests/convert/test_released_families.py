@@ -169,7 +169,7 @@ def electra_of(found, sharing):
 @pytest.mark.parametrize('sharing', ['shared', 'separate'])
 def test_the_generator_of_a_run_goes_out_as_theirs(tmp_path, recorded, sharing):
   found = trained.load(folder_of(tmp_path / 'theirs', recorded, 'electra generator'))
-  generator = trained.generator_of(electra_of(found, sharing))
+  generator = trained.part_of(electra_of(found, sharing), 'generator')
   convert.export_run(tmp_path / 'hf', generator, {})
   before, after = (
     safetensors.numpy.load_file(tmp_path / x / 'model.safetensors') for x in ('theirs', 'hf')
@@ -197,7 +197,7 @@ def test_their_class_computes_the_generator_of_a_run(tmp_path, recorded):
   pytest.importorskip('torch')
   pytest.importorskip('transformers')
   found = trained.load(folder_of(tmp_path / 'theirs', recorded, 'electra generator'))
-  generator = trained.generator_of(electra_of(found, 'shared'))
+  generator = trained.part_of(electra_of(found, 'shared'), 'generator')
   convert.export_run(tmp_path / 'hf', generator, {})
   theirs = hf.load(tmp_path / 'hf')
   assert type(theirs).__name__ == 'ElectraForMaskedLM'
@@ -207,7 +207,7 @@ def test_their_class_computes_the_generator_of_a_run(tmp_path, recorded):
 def test_a_generator_is_written_by_the_command(tmp_path, recorded):
   folder = folder_of(tmp_path / 'theirs', recorded, 'electra')
   with pytest.raises(InputError, match='has no generator; only runs of'):
-    convert.convert(str(folder), f'hf:{tmp_path}/hf', generator=True)
+    convert.convert(str(folder), f'hf:{tmp_path}/hf', part='generator')
   found = trained.load(folder_of(tmp_path / 'masked', recorded, 'electra generator'))
   model = electra_of(found, 'shared')
   convert.write_workdir(tmp_path / 'W', model, {})
@@ -215,7 +215,7 @@ def test_a_generator_is_written_by_the_command(tmp_path, recorded):
   compare(recorded['electra generator'], trained.load(tmp_path / 'hf'))
   model.config.model.hidden_act = 'relu'
   with pytest.raises(InputError, match="hidden_act is relu, and Hugging Face's Electra is gelu"):
-    convert.export_run(tmp_path / 'out', trained.generator_of(model), {})
+    convert.export_run(tmp_path / 'out', trained.part_of(model, 'generator'), {})
 
 
 @pytest.mark.parametrize('case', hf.CASES)

@@ -1,6 +1,7 @@
 """A mistake in a new objective or its record is one sentence before anything is compiled."""
 
 import dataclasses
+import re
 
 import jax
 import pytest
@@ -12,6 +13,8 @@ from bert_jax.errors import InputError
 from bert_jax.objectives import base
 from bert_jax.run import setup
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.pretraining.ask import Perplexity
+from bert_jax.tasks.record import Option, Prediction
 
 
 def refused(monkeypatch, corpus_file, tmp_path, sentence, **changes):
@@ -37,6 +40,29 @@ def test_a_main_metric_that_nothing_computes(monkeypatch, corpus_file, tmp_path)
 )
 def test_sources_of_another_form(monkeypatch, corpus_file, tmp_path, sources, sentence):
   refused(monkeypatch, corpus_file, tmp_path, sentence, sources=sources)
+
+
+@pytest.mark.parametrize(
+  'changes, lacks',
+  [
+    ({'limit_field': 'corpus.most'}, "field 'corpus.most', which it names"),
+    ({'heads': ('Model',)}, "Head where it says 'Model'"),
+    (
+      {'predictions': {'next': Prediction(Perplexity, options={'many': Option(int, '')})}},
+      "argument 'many' of Perplexity, an option of 'next'",
+    ),
+    (
+      {'predictions': {'next': Prediction(Perplexity, by='other')}},
+      "other_models['other'], by which it does 'next'",
+    ),
+  ],
+)
+def test_a_record_that_names_what_is_not_there(monkeypatch, corpus_file, tmp_path, changes, lacks):
+  sentence = f'objective {"mlm_nsp"!r} has no {re.escape(lacks)}; add it'
+  config = small_pretrain(corpus_file)
+  monkeypatch.setitem(TASKS, 'mlm_nsp', dataclasses.replace(TASKS['mlm_nsp'], **changes))
+  with pytest.raises(InputError, match=sentence):
+    setup.read_inputs(config, tmp_path / 'run')
 
 
 def test_an_array_that_rows_lack(monkeypatch, corpus_file, tmp_path):

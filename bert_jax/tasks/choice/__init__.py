@@ -43,4 +43,6 @@ CHOICE = labelled.family(
   predictions={'choose': Prediction(Choose)},
   heads=(Head('ForMultipleChoice', ('encoder', 'pooler', 'classifier'), found_by_class_name=True),),
   from_released=from_released,
+  reads_stretches=True,
+  card=labelled.card(shares_of_examples=('choice_accuracy',)),
 )

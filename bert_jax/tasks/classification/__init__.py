@@ -3,9 +3,9 @@
 from bert_jax.errors import InputError, quoted
 from bert_jax.field import Field, pairs_with_positive_numbers
 from bert_jax.tasks import labelled, remarks
-from bert_jax.tasks.classification import label_remarks, task
+from bert_jax.tasks.classification import label_remarks, linear, preparing, task
 from bert_jax.tasks.classification.ask import Classify, Pair
-from bert_jax.tasks.record import Head, Prediction
+from bert_jax.tasks.record import Card, Head, PlainBaseline, Prediction
 
 FIELDS = {
   'table.text_column': Field(str, None, 'column of the text; a|b: the first of these that is there',
@@ -114,6 +114,18 @@ def remarks_on(config, tokenizer, sources):
   return out + label_remarks.remarks(config, sources)
 
 
+def card(config):
+  table = config.table
+  return Card(
+    f'`{config.objective}`',
+    reads_pairs=bool(table.pair_column),
+    all_labels=table.multi_label,
+    longer_texts='windows' if table.long_texts == 'hierarchical' else table.long_texts,
+    shares_of_examples=('classification_accuracy',),
+  )
+
+
+BASELINE_FIELDS = ('data.train', 'data.eval', 'task.train_examples', *FIELDS)
 ASKS = {'classify': Classify, 'pair': Pair}
 LACKS = 'classifier; fine-tune one (configs/finetune.py)'
 PARTS = ('encoder', 'pooler', 'classifier')
@@ -131,4 +143,11 @@ CLASSIFICATION = labelled.family(
   remarks=remarks_on,
   problem=problem,
   stand_in=stand_in,
+  reads_stretches=True,
+  training_fields=('table.eval_share',),
+  text_columns=lambda config: tuple(config.table.text_column.split('|')),
+  cuts=lambda config: 'left' if config.table.long_texts == 'tail' else 'right',
+  card=card,
+  plain_baseline=PlainBaseline('TF-IDF + linear SVM', BASELINE_FIELDS, linear.metrics),
+  prepare=preparing.prepare,
 )

@@ -42,6 +42,10 @@ class Classify(OfHead):
     names = 'probability', 'probabilities'
     return out | {name: answer[name] for name in names if name in answer}
 
+  def returned(self, answers):
+    name = 'prediction' if self.model.objective.regression else 'probabilities'
+    return [answer and answer[name] for answer in answers]
+
 
 class Pair(Classify):
   """The same, for pairs. A released classifier does not say whether it reads them."""

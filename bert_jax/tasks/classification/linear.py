@@ -6,11 +6,24 @@ scikit-learn's LinearSVC (one for each label, LinearSVR for numbers) at its defa
 """
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError
+from bert_jax.rows.prepared_examples import is_prepared
+from bert_jax.tasks.classification import task
+from bert_jax.tokenizers import Tokenizer
 
 
-def scores(config, train, evaluation):
+def metrics(config: ConfigDict, tokenizer: Tokenizer) -> dict[str, float]:
+  """Returns the metrics of such a machine on data.eval after training on data.train."""
+  if is_prepared(config.data.train):
+    fault = f'data.train={config.data.train} is prepared, and a TF-IDF needs the texts'
+    raise InputError(f'{fault}; leave out --svm.')
+  sources = task.sources(config, tokenizer)
+  return scores(config, sources['train'], sources['eval'])
+
+
+def scores(config: ConfigDict, train: task.Texts, evaluation: task.Texts) -> dict[str, float]:
   """{metric: number} on the examples of one source after training on those of another, both
   task.Texts of this config."""
   # Imported here because they are slow to import and few runs need them.

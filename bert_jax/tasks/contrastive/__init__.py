@@ -100,6 +100,7 @@ CONTRASTIVE = labelled.family(
   fields=FIELDS,
   defaults=DEFAULTS,
   rules=rules,
+  microbatches=lambda config: config.contrastive.chunks,
   vector=lambda config: (config.contrastive.pooling, config.contrastive.normalize),
   heads=tuple(
     Head('Model', ('encoder',), 'sentence-similarity', causal=causal, import_as_this_family=False)

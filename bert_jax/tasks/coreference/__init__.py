@@ -11,4 +11,5 @@ COREFERENCE = labelled.family(
   formats=('gap', 'wsc'),
   main_metric=lambda config: 'coreference_accuracy',
   predictions={'coreference': Prediction(Coreference)},
+  card=labelled.card(shares_of_examples=('coreference_accuracy',)),
 )

@@ -3,10 +3,11 @@
 from bert_jax.errors import quoted
 from bert_jax.field import Field, pairs_with_positive_numbers
 from bert_jax.tasks import remarks
+from bert_jax.tasks.ask import TOP_K
 from bert_jax.tasks.pretraining import task
 from bert_jax.tasks.pretraining.ask import FillMask, NextSentence, Perplexity
 from bert_jax.tasks.pretraining.generate import GENERATE
-from bert_jax.tasks.record import Head, Prediction, Family
+from bert_jax.tasks.record import Card, Family, Head, Prediction
 
 CORPUS = {
   'corpus.format': Field(str, ('auto', 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki',
@@ -76,6 +77,14 @@ def rules(config):
   yield from length_rules(config)
   one_type = 'NSP rows have two token types; set model.type_vocab_size to 2, or to 0 for none.'
   yield weight == 0 or types != 1, one_type
+  model, row = config.model, config.data.seq_length
+  sees_all = model.global_attention_every or model.global_tokens  # so does [CLS]
+  yield (
+    weight == 0 or sees_all or not 0 < model.attention_window < 2 * (row - 1),
+    f'[CLS] sees {model.attention_window // 2} tokens of a pair of up to {row} '
+    '(model.attention_window); set model.global_attention_every or model.global_tokens, or '
+    'loss.nsp_weight=0.',
+  )
   spans = [policy for _, policy in policies] == ['span']
   no_spans = (
     f'loss.sbo_weight is {config.loss.sbo_weight} but masking.policy={config.masking.policy} masks '
@@ -126,6 +135,17 @@ def from_released(config, released):
     config.corpus.rows = released.pairs
 
 
+def card(config):
+  pairs = {'nsp': 'next sentences', 'sop': 'the order of sentences'}.get(config.corpus.rows)
+  trained_for = f'masked words and {pairs}' if config.loss.nsp_weight else 'masked words alone'
+  return Card(trained_for, languages=config.corpus.languages)
+
+
+def card_of_corpus(config):
+  """The card of a family on a corpus that is called by its name."""
+  return Card(f'`{config.objective}`', languages=config.corpus.languages)
+
+
 SBO = {'sbo': 'loss.sbo_weight'}
 MASKED_LM = 'masked-LM head; use a pre-trained one'
 PAIR_HEAD = 'next-sentence head; use one pre-trained with loss.nsp_weight above 0'
@@ -144,7 +164,7 @@ PRETRAINING = Family(
   remarks=remarks.remarks,
   reads_corpus=True,
   predictions={
-    'fill-mask': Prediction(FillMask, ('mlm',), MASKED_LM),
+    'fill-mask': Prediction(FillMask, ('mlm',), MASKED_LM, options={'top_k': TOP_K}),
     'perplexity': Prediction(Perplexity, ('mlm',), MASKED_LM),
     'next-sentence': Prediction(NextSentence, ('pooler', 'nsp'), PAIR_HEAD),
     'generate': GENERATE,
@@ -156,4 +176,5 @@ PRETRAINING = Family(
     Head('Model', ('encoder',), 'feature-extraction'),
   ),
   from_released=from_released,
+  card=card,
 )

@@ -9,12 +9,14 @@ perplexity     {"text"}: exp of the mean of -log p of each token after those bef
 next-sentence  {"text", "pair"}: does the pair follow the text?
 """
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 from jax import lax, nn
 from ml_collections import ConfigDict
 
-from bert_jax import models
+from bert_jax import models, tokenizers
 from bert_jax.errors import InputError
 from bert_jax.objectives import base
 from bert_jax.rows import windows
@@ -37,7 +39,7 @@ def with_masks(tokenizer, text):
 class FillMask(OfText):
   """top_k: pieces in the answer for each mask."""
 
-  options, exports = ('top_k',), {'logits': '[B, T, V]'}
+  exports = {'logits': '[B, T, V]'}
 
   def __init__(self, model, top_k=5):
     if model.config.model.causal:
@@ -51,6 +53,10 @@ class FillMask(OfText):
     text = super().record(given)
     if MASK not in with_masks(self.model.tokenizer, text):
       raise InputError('no [MASK] in the text')
+    return text
+
+  def element(self, value):  # a text without a mask too, for which nothing is to be filled
+    (text,) = tokenizers.checked([value])
     return text
 
   def examples(self, records, problems):
@@ -93,6 +99,9 @@ class FillMask(OfText):
   def shown(self, answer):
     masks = [[{'piece': piece, 'probability': p} for piece, p in mask] for mask in answer['masks']]
     return {'text': answer['text'], 'masks': masks}
+
+  def returned(self, answers):
+    return [answer['masks'] if answer else [] for answer in answers]
 
 
 class Masks(Examples):
@@ -150,6 +159,9 @@ class Perplexity(OfText):
     logs = nn.log_softmax(self.model.mlm_logits(params, hidden_BND))
     logs = jnp.take_along_axis(logs, batch['targets'][..., None], axis=-1)[..., 0]
     return {'logs': logs, 'example_ids': batch['example_ids']}
+
+  def returned(self, answers):
+    return [answer['perplexity'] if answer else math.nan for answer in answers]
 
 
 def scored(config):
@@ -247,3 +259,7 @@ class NextSentence(Classify):
   def shown(self, answer):
     out = dict(zip(self.fields, answer['texts']))
     return out | {'label': answer['prediction'], 'probabilities': answer['probabilities']}
+
+  def returned(self, answers):
+    """Of each pair the probability that the second text follows the first."""
+    return [answer and next(iter(answer['probabilities'].values())) for answer in answers]

@@ -2,9 +2,11 @@
 
 import dataclasses
 
+from bert_jax.errors import InputError
 from bert_jax.field import Field
+from bert_jax.objectives.distillation import DistilledLanguageModel
 from bert_jax.tasks import teaching
-from bert_jax.tasks.pretraining import PRETRAINING
+from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus
 
 FIELDS = teaching.FIELDS | {
   'distillation.hidden_weight': Field(float, '[0, inf)',
@@ -34,9 +36,29 @@ def rules_to_begin(config):
   yield bool(config.teacher), 'there is no teacher to learn from; name it with --config.teacher=W.'
 
 
+def by_words(config, objective, teacher):
+  """A teaching.Lesson of the teacher's probabilities of masked words, and of its hidden states."""
+  model, width = teacher.model, config.model.hidden_size
+  if {'encoder', 'mlm'} - teacher.params.keys() or model.causal:
+    raise InputError(
+      f'the teacher {config.teacher} does not predict masked words, which are what is learned '
+      'here; name a masked language model.'
+    )
+  if config.distillation.hidden_weight and model.hidden_size != width:
+    raise InputError(
+      f'the hidden states of the teacher are {model.hidden_size} wide and those of this run '
+      f'{width}, so there is no cosine between them; set distillation.hidden_weight=0.'
+    )
+  params = {part: teacher.params[part] for part in ('encoder', 'mlm')}
+  theirs = dataclasses.replace(objective, model=model)
+  return teaching.Lesson(DistilledLanguageModel, theirs, params)
+
+
 DISTILLATION = dataclasses.replace(
   PRETRAINING,
+  card=card_of_corpus,
   name='distillation',
+  taught=by_words,
   rules=rules,
   rules_to_begin=rules_to_begin,
   fields=PRETRAINING.fields | FIELDS,

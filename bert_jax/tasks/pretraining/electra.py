@@ -2,9 +2,10 @@
 
 import dataclasses
 
+from bert_jax import models
 from bert_jax.field import Field
 from bert_jax.objectives import electra
-from bert_jax.tasks.pretraining import PRETRAINING, task
+from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, task
 from bert_jax.tasks.record import Head
 
 FIELDS = {
@@ -42,15 +43,38 @@ def rules(config):
     yield not value, f'loss.{name} is {value}, and electra has no such term; set it to 0.'
 
 
+def heads_besides(config):
+  heads = models.share_of_heads(config.model.num_attention_heads, config.generator.size)
+  return {f'of generator.size={config.generator.size:.3g}, the number of its heads': heads}
+
+
+def generator_of(model):
+  """The generator of a Trained of this family, as the Trained of a masked language model."""
+  objective = ELECTRA.objective(model.config, model.tokenizer)
+  config = model.config.copy_and_resolve_references()
+  with config.unlocked():
+    del config.generator, config.loss.replaced_weight
+  config.objective, config.checkpoint.best_metric = PRETRAINING.name, ''
+  config.model.update(dataclasses.asdict(objective.generator))
+  return model._replace(config=config, params=objective.generator_params(model.params))
+
+
 ELECTRA = dataclasses.replace(
   PRETRAINING,
+  card=card_of_corpus,
   name='electra',
   objective=objective,
   rules=rules,
   fields=PRETRAINING.fields | FIELDS,
   defaults=PRETRAINING.defaults | DEFAULTS,
   main_metric=lambda config: 'replaced',
-  predictions={},
+  predictions={
+    name: x._replace(by='generator')
+    for name, x in PRETRAINING.predictions.items()
+    if name != 'next-sentence'
+  },
+  other_models={'generator': generator_of},
+  heads_besides=heads_besides,
   heads=(
     Head('ForPreTraining', ('encoder', 'replaced'), training_only={'generator': ''}),
     Head('Model', ('encoder',), 'feature-extraction', training_only={'generator': ''}),

@@ -22,8 +22,8 @@ from bert_jax import models
 from bert_jax.errors import InputError, quoted
 from bert_jax.models import decoding
 from bert_jax.objectives import base
-from bert_jax.tasks.ask import Ask, texts_of
-from bert_jax.tasks.record import Prediction
+from bert_jax.tasks.ask import LENGTH_PENALTY, Ask, texts_of
+from bert_jax.tasks.record import Option, Prediction
 
 ROWS = 16  # sequences that are made together, all beams counted
 STEP = 64  # caches are multiples of so many tokens long, so that few programs are compiled
@@ -35,19 +35,6 @@ class Generate(Ask):
   """max_tokens: of each answer. temperature, top_k, top_p, repetition_penalty: see decoding.Choice;
   beams, length_penalty: see decoding.beam_search. stop: pieces. show: called with the text as it
   grows, where one prompt is answered from left to right."""
-
-  options = (
-    'max_tokens',
-    'temperature',
-    'top_k',
-    'top_p',
-    'repetition_penalty',
-    'beams',
-    'length_penalty',
-    'stop',
-    'seed',
-    'order',
-  )
 
   def __init__(
     self,
@@ -320,4 +307,16 @@ def check(
 
 
 LACKS = 'head that continues a prompt; use a masked or a causal language model'
-GENERATE = Prediction(Generate, ('mlm',), LACKS)
+OPTIONS = {
+  'max_tokens': Option(int, 'most tokens of an answer; default: 50'),
+  'temperature': Option(float, '0 takes the likeliest token (default), 1 draws'),
+  'top_k': Option(int, 'draw from so many pieces; default: 0, all'),
+  'top_p': Option(float, 'draw from the likeliest pieces of such a share'),
+  'repetition_penalty': Option(float, 'above 1, pieces come again less often'),
+  'beams': Option(int, 'beam search with so many; default: 1, none'),
+  'length_penalty': LENGTH_PENALTY,
+  'stop': Option(tuple, 'a piece that ends the answer; may be repeated'),
+  'seed': Option(int, 'of what is drawn; default: 0'),
+  'order': Option(str, 'of masked models: left or confidence; default: left'),
+}
+GENERATE = Prediction(Generate, ('mlm',), LACKS, options=OPTIONS)

@@ -9,7 +9,7 @@ from bert_jax import models
 from bert_jax.corpus.tokenized import unigram_nats
 from bert_jax.field import Field
 from bert_jax.objectives import language_model
-from bert_jax.tasks.pretraining import PRETRAINING, task
+from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, task
 from bert_jax.tasks.pretraining.generate import GENERATE
 from bert_jax.tasks.record import Head
 
@@ -160,6 +160,7 @@ PREDICTIONS = {'generate': GENERATE} | PRETRAINING.predictions
 
 LANGUAGE_MODEL = dataclasses.replace(
   PRETRAINING,
+  card=card_of_corpus,
   name='language_model',
   objective=objective,
   sources=sources,
@@ -176,4 +177,5 @@ LANGUAGE_MODEL = dataclasses.replace(
     Head('Model', ('encoder',), 'feature-extraction'),
   ),
   from_released=from_released,
+  rows_follow=True,
 )

@@ -2,6 +2,7 @@
 
 from bert_jax.field import Field
 from bert_jax.tasks import labelled
+from bert_jax.tasks.ask import TOP_K
 from bert_jax.tasks.qa import task
 from bert_jax.tasks.qa.ask import Answer
 from bert_jax.tasks.record import Head, Prediction
@@ -32,6 +33,7 @@ QA = labelled.family(
   fields=FIELDS,
   rules=rules,
   defaults={'epochs': 2.0, 'data.examples_per_row': 4, 'checkpoint.best_metric': 'f1'},
-  predictions={'answer': Prediction(Answer)},
+  predictions={'answer': Prediction(Answer, options={'top_k': TOP_K})},
   heads=(Head('ForQuestionAnswering', ('encoder', 'span'), 'question-answering'),),
+  card=labelled.card(reads_pairs=True, longer_texts='windows'),
 )

@@ -9,7 +9,7 @@ from bert_jax.tasks.qa.task import Windows
 class Answer(OfHead):
   """top_k: how many of the best spans an answer shows."""
 
-  fields, options = ('question', 'context'), ('top_k',)
+  fields = ('question', 'context')
   examples_of, exports = Windows, {'start_logits': '[B, T]', 'end_logits': '[B, T]'}
 
   def __init__(self, model, top_k=5):

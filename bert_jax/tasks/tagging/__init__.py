@@ -37,5 +37,6 @@ TAGGING = labelled.family(
   predictions={'tag': Prediction(Tag)},
   heads=(Head('ForTokenClassification', ('encoder', 'classifier'), 'token-classification'),),
   from_released=from_released,
+  card=labelled.card(longer_texts='windows'),
   stand_in=stand_in,
 )

@@ -36,6 +36,9 @@ class Tag(OfHead):
       raise InputError('there are no tokens, or one of them is empty')
     return Sentence('', '', tuple(tokens), None, ())
 
+  def element(self, value):
+    return self.parsed({'tokens': list(value)} if isinstance(value, (list, tuple)) else value)
+
   def config(self, row=0):
     config = super().config(row)
     config.tagging.document_context = False

@@ -5,7 +5,7 @@ from bert_jax.field import Field
 from bert_jax.tasks import labelled
 from bert_jax.tasks.record import Head, Prediction
 from bert_jax.tasks.translation import task
-from bert_jax.tasks.translation.ask import Translate
+from bert_jax.tasks.translation.ask import OPTIONS, Translate
 
 FIELDS = {
   'translation.source_column': Field(str, None,
@@ -100,7 +100,9 @@ TRANSLATION = labelled.family(
   fields=FIELDS,
   rules=rules,
   defaults=DEFAULTS,
-  predictions={'translate': Prediction(Translate, ('encoder', 'decoder', 'mlm'), LACKS)},
+  predictions={
+    'translate': Prediction(Translate, ('encoder', 'decoder', 'mlm'), LACKS, options=OPTIONS)
+  },
   heads=HEADS,
   from_released=from_released,
   begin='translation.begin',

@@ -4,7 +4,8 @@ import dataclasses
 import math
 
 from bert_jax.errors import InputError
-from bert_jax.tasks.ask import OfHead, texts_of
+from bert_jax.tasks.ask import LENGTH_PENALTY, OfHead, texts_of
+from bert_jax.tasks.record import Option
 from bert_jax.tasks.translation.reading import Pair
 from bert_jax.tasks.translation.task import Pairs
 
@@ -15,7 +16,6 @@ class Translate(OfHead):
   """beams, length_penalty: of the search; max_tokens: of each answer. None: as in training. Texts
   that are too long are cut, and counted."""
 
-  options = ('beams', 'length_penalty', 'max_tokens')
   examples_of, shows = Pairs, ('text', 'translation', 'score')
 
   def __init__(self, model, beams=None, length_penalty=None, max_tokens=None):
@@ -43,3 +43,13 @@ class Translate(OfHead):
 
   def shown(self, answer):
     return super().shown(answer | {'text': answer['source'], 'translation': answer['prediction']})
+
+  def returned(self, answers):
+    return [answer and answer['prediction'] for answer in answers]
+
+
+OPTIONS = {
+  'beams': Option(int, 'default: as in its config'),
+  'length_penalty': LENGTH_PENALTY,
+  'max_tokens': Option(int, 'default: as trained'),
+}

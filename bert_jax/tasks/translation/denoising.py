@@ -12,7 +12,7 @@ from bert_jax import models
 from bert_jax.field import Field
 from bert_jax.objectives.translation import Denoising
 from bert_jax.tasks import translation
-from bert_jax.tasks.pretraining import CORPUS, PRETRAINING
+from bert_jax.tasks.pretraining import CORPUS, PRETRAINING, card_of_corpus
 
 FIELDS = {
   'denoising.rate': Field(float, '(0, 1)', 'share of the tokens of a text that is hidden', 0.3),
@@ -75,6 +75,7 @@ def judged_under(config):
 
 DENOISING = dataclasses.replace(
   PRETRAINING,
+  card=card_of_corpus,
   name='denoising',
   resolve=resolve,
   objective=objective,

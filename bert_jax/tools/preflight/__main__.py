@@ -27,7 +27,7 @@ from bert_jax.command_line import command_line
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
 from bert_jax.run import teacher
-from bert_jax.tasks import TASKS
+from bert_jax.tasks import TASKS, teaching
 from bert_jax.tools import arguments
 from bert_jax.tools.preflight import best as search
 from bert_jax.tools.preflight import chips, compilation
@@ -64,7 +64,7 @@ def objective_of(config):
     words = (f'w{i}' for i in range(config.model.vocab_size - len(tokenizers.RESERVED)))
     path.write_text('\n'.join([*tokenizers.RESERVED, *words]) + '\n')
     tokenizer = tokenizers.load(path)
-  if teacher.has_teacher(config):
+  if teaching.has_teacher(config):
     tokenizer = tokenizers.load_folder(hub.folder(config.teacher))
   return teacher.taught(config, task.objective(config, tokenizer), tokenizer)
 
@@ -72,7 +72,7 @@ def objective_of(config):
 def preflight(config, devices, chip):
   """The report of a config on devices of the kind of a chips.Chip, a dict that is valid JSON."""
   config = config_lib.check(config)
-  mesh = sharding.mesh_of(config, devices)
+  mesh = sharding.mesh_of(config, TASKS[config.objective], devices)
   objective = objective_of(config)
   flops = 3 * objective.flops(config.batch_size)  # backward is twice the forward pass
   steps = config.steps or STEPS
@@ -297,7 +297,8 @@ def main(argv=None):
     config = config_lib.load(args.config, overrides)
     devices = chips.devices_of(args.topology, config.mesh.slices)
     if not args.sweep and not args.largest_batch:
-      sharding.mesh_of(config, devices)  # reports a mistake before anything is compiled
+      # Reports a mistake before anything is compiled.
+      sharding.mesh_of(config, TASKS[config.objective], devices)
     chip = chips.Chip(devices[0])
     if args.sweep:
       for text, report in sweep(args.sweep, config, devices, chip):

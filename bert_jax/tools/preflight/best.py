@@ -9,6 +9,7 @@ import shlex
 
 from bert_jax import sharding
 from bert_jax.errors import InputError
+from bert_jax.tasks import TASKS
 from bert_jax.tools.preflight import money as pod_estimates
 
 NOISE = 0.02
@@ -31,7 +32,7 @@ def seconds(report):
 def meshes(config, devices):
   """Fields of the meshes to try: parameters whole on each chip; cut over one side of the slice,
   over 16 chips and over all of it."""
-  mesh = sharding.mesh_of(config, devices).shape
+  mesh = sharding.mesh_of(config, TASKS[config.objective], devices).shape
   within = len(devices) // config.mesh.slices // mesh['tensor']
   sides = [1 + max(column) for column in zip(*(d.coords for d in devices))]
   sizes = sorted({n for n in (1, max(sides), 16, within) if within % n == 0} - {mesh['fsdp']})
@@ -66,7 +67,8 @@ def search(config, devices, attempt):
   for fields in meshes(config, devices):
     better(fields)
   parts = config.optimizer.accumulation
-  shards = math.prod(sharding.mesh_of(config, devices).shape[a] for a in ('data', 'fsdp'))
+  mesh = sharding.mesh_of(config, TASKS[config.objective], devices).shape
+  shards = mesh['data'] * mesh['fsdp']
   possible = [n for n in range(1, config.batch_size + 1) if config.batch_size % (n * shards) == 0]
   more, fewer = [n for n in possible if n > parts], [n for n in possible[::-1] if n < parts]
   for numbers in (more, fewer):

@@ -27,6 +27,7 @@ from bert_jax.convert import from_huggingface, hub
 from bert_jax.errors import InputError, unwritten
 from bert_jax.files import write_whole
 from bert_jax.predict.__main__ import keep_compiled
+from bert_jax.tasks import TASKS
 from bert_jax.text import files
 from bert_jax.tools import arguments
 from bert_jax.tools.probe import data as probe_data
@@ -193,9 +194,10 @@ def run(args):
   released = from_huggingface.is_model(hub.folder(args.model))
   if released and not args.out:
     raise InputError(f'{args.model} is a released model; name a folder for the results with --out.')
-  config = {} if released else config_lib.flatten(contents.read_config(args.model))
+  config = None if released else contents.read_config(args.model)
+  languages = TASKS[config.objective].card(config).languages if config else ()
   for specs in (args.conllu, args.text, args.reference):
-    specs[:] = [in_each_language(spec, config.get('corpus.languages')) for spec in specs]
+    specs[:] = [in_each_language(spec, languages) for spec in specs]
   out = Path(args.out or Path(args.model) / 'probe').expanduser()
   arguments.check_writable(out)
   pairs = probe_pieces.read_pairs(args.pairs, args.sentences, counts := Counter())

@@ -25,9 +25,7 @@ from pathlib import Path
 from bert_jax import tokenizers
 from bert_jax.command_line import command_line
 from bert_jax.errors import InputError
-from bert_jax.rows import prepared_examples
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.classification import linear
 from bert_jax.tools import arguments
 from bert_jax.tools.report import figures as report_figures
 from bert_jax.tools.report import pages as report_pages
@@ -47,21 +45,18 @@ def read(*folders, metric='', baseline='', renamed=(), svm=False):
 
 
 def svms(runs):
-  """A run of TF-IDF and a linear SVM for each data that classifiers among the runs learn from."""
+  """A run of the plain baseline of their family for each data that the runs learn from."""
   out = {}
   for run in runs:
-    names = ('data.train', 'data.eval', 'task.train_examples')
-    fields = {k: v for k, v in run['config'].items() if k in names or k.startswith('table.')}
-    key, objective = repr(fields), run['config']['objective']
-    if objective != 'classification' or key in out or 'eval' not in run['data']:
+    baseline = TASKS[run['config']['objective']].plain_baseline
+    if not baseline or 'eval' not in run['data']:
+      continue
+    fields = {name: run['config'][name] for name in baseline.fields if name in run['config']}
+    if (key := repr(fields)) in out:
       continue
     config, tokenizer = contents.read_config(run['path']), tokenizers.load_folder(run['path'])
-    if prepared_examples.is_prepared(config.data.train):
-      fault = f'data.train={config.data.train} is prepared, and a TF-IDF needs the texts'
-      raise InputError(f'{fault}; leave out --svm.')
-    sources = TASKS['classification'].sources(config, tokenizer)
-    line = {'step': 0, 'split': 'eval'} | linear.scores(config, sources['train'], sources['eval'])
-    fields |= {'objective': 'TF-IDF + linear SVM', 'checkpoint.best_metric': '', 'eval.patience': 0}
+    line = {'step': 0, 'split': 'eval'} | baseline.metrics(config, tokenizer)
+    fields |= {'objective': baseline.name, 'checkpoint.best_metric': '', 'eval.patience': 0}
     path = Path(f'{run["path"]} (SVM)')
     out[key] = run | {'path': path, 'config': fields, 'lines': [line], 'by_length': [], 'costs': {}}
   return list(out.values())

@@ -11,7 +11,7 @@ from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.examples import Examples, by_example
 from bert_jax.tasks import pretraining
 from bert_jax.tasks.ask import OfText
-from bert_jax.tasks.record import Prediction, Family
+from bert_jax.tasks.record import Family, Prediction
 from bert_jax.text import documents
 
 

@@ -1,0 +1,75 @@
+"""A small model that reads on: the first piece of a row, from the rest and from the row before."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax import models
+from bert_jax.objectives import base
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstPiece(base.Objective):
+  """Two towers read a row, whose vectors are added to what the wide one made of the row before.
+  reader: the narrow tower. mask_id: the piece that stands where the first one is to be guessed."""
+
+  model: models.ModelConfig
+  reader: models.ModelConfig
+  seq_length: int
+  mask_id: int
+
+  @property
+  def loss_weights(self):
+    return {'first': 1.0}
+
+  @property
+  def metrics(self):
+    return 'first', 'first_accuracy'
+
+  def spec(self, batch_size):
+    return base.row_spec(batch_size, self.seq_length)
+
+  def carry(self, batch_size):
+    return {'before': jax.ShapeDtypeStruct((batch_size, self.model.hidden_size), jnp.float32)}
+
+  def init(self, rng):
+    encoder_key, reader_key, head_key = jax.random.split(rng, 3)
+    encoder = models.init_encoder(self.model, encoder_key)
+    table_VD = encoder['embeddings']['word_embeddings']['embedding']
+    x_BKD = jnp.zeros((1, 1, self.model.hidden_size))
+    head = models.MaskedLMHead(self.model).init(head_key, x_BKD, table_VD)['params']
+    reader = {'encoder': models.init_encoder(self.reader, reader_key)}
+    return {'encoder': encoder, 'reader': reader, 'first': head}
+
+  def prepare(self, batch, rng, step=None):
+    ids_BT = batch['input_ids']
+    is_first_BT = (jnp.arange(self.seq_length) == 1) & (batch['segment_ids'] > 0)
+    return batch | {
+      'input_ids': jnp.where(is_first_BT, self.mask_id, ids_BT),
+      'first_labels': ids_BT[:, 1:2],
+      'first_weights': (batch['segment_ids'][:, 1:2] > 0).astype(jnp.float32),
+    }
+
+  def logits(self, params, batch, before_BD=0.0, rng=None):
+    """([B, 1, V] at the first piece, [B, D] what the wide tower makes of the row)."""
+    keys = (None, None) if rng is None else jax.random.split(rng)
+    wide_BTD = base.encode(self.model, params['encoder'], batch, keys[0])
+    narrow_BTD = base.encode(self.reader, params['reader']['encoder'], batch, keys[1])
+    first_BD = (wide_BTD + narrow_BTD)[:, 1].astype(jnp.float32) + before_BD
+    table_VD = params['encoder']['embeddings']['word_embeddings']['embedding']
+    head = models.MaskedLMHead(self.model)
+    logits_B1V = head.apply({'params': params['first']}, first_BD[:, None], table_VD)
+    return logits_B1V, wide_BTD[:, 0].astype(jnp.float32)
+
+  def terms(self, params, batch, rng, train, carry=None, given=None):
+    before_BD = jax.lax.stop_gradient(carry['before'])
+    logits_B1V, row_BD = self.logits(params, batch, before_BD, rng if train else None)
+    labels, weights = batch['first_labels'], batch['first_weights']
+    return base.label_terms('first', logits_B1V, labels, weights), {'before': row_BD}
+
+  def flops(self, batch_size):
+    towers = (
+      models.encoder_flops(x, batch_size, self.seq_length) for x in (self.model, self.reader)
+    )
+    return sum(towers) + models.head_flops(self.model, batch_size, vocabulary=True)

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import math
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +29,17 @@ class Mean:
     return self.total / self.weight if self.weight else float('nan')
 
 
+class Level(NamedTuple):
+  """What a score is without reading the input, and the name of who would reach it."""
+
+  value: float
+  kind: str  # majority, prior, chance, ...
+
+
+class LossLevel(Level):
+  """A Level of a loss, of which smaller values are better: unigram, uniform."""
+
+
 def mean(values, weights):
   """The Mean of an array under weights of the same shape."""
   return Mean(jnp.sum(values * weights, dtype=jnp.float32), jnp.sum(weights, dtype=jnp.float32))
@@ -43,13 +56,12 @@ def add(a, b):
   return {k: a[k] + v if k in a else v for k, v in b.items()}
 
 
-def values(terms, baselines):
-  """{name: Mean} -> {name: float}, plus NAME_below_BASELINE for losses that have a baseline.
-  baselines: {metric: (its value without looking at the input, the name of that baseline)}."""
+def values(terms: Mapping[str, Mean], baselines: Mapping[str, Level]) -> dict[str, float]:
+  """Returns the values of terms, and NAME_below_KIND of the losses that have a baseline."""
   out = {name: float(m.value) for name, m in terms.items() if m.weight}
-  for name, (level, kind) in baselines.items():
-    if name in out and not name.endswith('accuracy'):
-      out[f'{name}_below_{kind}'] = level - out[name]
+  for name, baseline in baselines.items():
+    if name in out and isinstance(baseline, LossLevel):
+      out[f'{name}_below_{baseline.kind}'] = baseline.value - out[name]
   return out
 
 
@@ -73,9 +85,10 @@ def to_json(metrics):
   return json.dumps(valid(metrics))
 
 
-def health(metrics, baselines):
+def health(metrics: Mapping[str, float], baselines: Mapping[str, Level]) -> str:
   """The metrics as a line: 'mlm 4.102 (1.80 below unigram)  nsp_accuracy 0.71 (prior 0.53)'."""
-  derived = {f'{name}_below_{kind}' for name, (_, kind) in baselines.items()}
+  losses = {name: x for name, x in baselines.items() if isinstance(x, LossLevel)}
+  derived = {f'{name}_below_{level.kind}' for name, level in losses.items()}
   parts = []
   for name, value in metrics.items():
     if name in derived:
@@ -84,8 +97,7 @@ def health(metrics, baselines):
     if name in baselines:
       level, kind = baselines[name]
       side = 'below' if value <= level else 'ABOVE'
-      is_loss = f'{name}_below_{kind}' in metrics
-      if is_loss:
+      if name in losses:
         text += f' ({abs(level - value):.2f} {side} {kind})'
       elif level:  # 0 says nothing
         text += f' ({kind} {level:.2f})'

@@ -21,6 +21,7 @@ import numpy as np
 from bert_jax import hosts, models, sharding
 from bert_jax.corpus.tokenized import DamagedRecord
 from bert_jax.errors import InputError
+from bert_jax.metrics import Level
 from bert_jax.rows.block_rows import BlockRows, Order
 from bert_jax.rows.language_mixture import Mixture
 
@@ -37,7 +38,7 @@ class Source(Protocol):
   have `scales`, {metric: (term, factor)}: metrics of an evaluation, each a term times a number."""
 
   fingerprint: str  # changes when the rows do
-  baselines: dict[str, tuple[float, str]]  # {metric: (value without reading the input, its name)}
+  baselines: dict[str, Level]  # {metric: what it is without reading the input}
 
   def __len__(self) -> int: ...
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from bert_jax import models
 from bert_jax.field import Field
+from bert_jax.metrics import Level
 from bert_jax.tasks import remarks, teaching
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.record import Card, Family
@@ -119,12 +120,12 @@ def in_splits(config, splits, rows_of, has_eval=False):
 
 def majority(labels):
   """The accuracy of always answering the commonest of these label numbers, as a baseline."""
-  return float(np.bincount(labels).max() / len(labels)), 'majority'
+  return Level(float(np.bincount(labels).max() / len(labels)), 'majority')
 
 
 def always(kind, scores):
   """{metric: score} of the same answer to everything as baselines of this kind."""
-  return {name: (float(score), kind) for name, score in scores.items()}
+  return {name: Level(float(score), kind) for name, score in scores.items()}
 
 
 def f1_of_all(share):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_jax.errors import InputError
+from bert_jax.metrics import Level
 
 if TYPE_CHECKING:
   from pathlib import Path
@@ -201,6 +202,8 @@ class Family:
       needs = '__len__', '__getitem__', 'fingerprint', 'baselines'
       if lacking := [name for name in needs if not hasattr(source, name)]:
         fault = f'returns for {split!r} a {type(source).__name__} without {" and ".join(lacking)}'
+      elif odd := [name for name, x in source.baselines.items() if not isinstance(x, Level)]:
+        fault = f'has for {odd[0]!r} a baseline that is no metrics.Level or LossLevel'
     if fault:
       advice = 'return {split: Source}, see bert_jax/rows/batches.py'
       raise InputError(f'sources() of objective {self.name!r} {fault}; {advice}.')

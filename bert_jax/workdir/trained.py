@@ -44,7 +44,14 @@ def load(source, which='latest', positions=0):
   folder = hub.folder(source)
   if from_huggingface.is_model(folder):
     refuse_which(source, which)
-    return from_weights(folder, from_huggingface.read(folder, positions))
+    weights = from_huggingface.read(folder, positions)
+    if weights.description.ours and weights.unused:
+      name, why = min(weights.unused.items())
+      raise InputError(
+        f'{folder} was written by bert_jax and its tensor {name} has no place ({why}); it is not '
+        'as it was written, so export the model again.'
+      )
+    return from_weights(folder, weights)
   if positions:
     raise InputError(f'{source} is a run, whose positions stay as they are; leave out positions.')
   config = contents.read_config(folder)

@@ -237,6 +237,17 @@ def test_a_head_that_is_not_whole_is_named(tmp_path):
   )
 
 
+def test_a_tensor_without_a_place_in_a_folder_of_ours_is_an_error(tmp_path):
+  """Of others such tensors are said, and left out."""
+  _, folder = exported(tmp_path / 'hf')
+  ours = json.loads((folder / 'config.json').read_text())['bert_jax']
+  rewrite(folder, lambda t: t | {'cls.third.weight': np.ones((3, 4), np.float32)}, bert_jax=ours)
+  with pytest.raises(InputError, match='its tensor cls.third.weight has no place'):
+    trained.load(folder)
+  rewrite(folder, lambda t: t)  # which no longer says that it is of ours
+  assert trained.load(folder).params.keys() >= {'encoder', 'mlm'}
+
+
 def test_a_classifier_without_its_pooler_is_not_whole(tmp_path):
   _, folder = exported(tmp_path / 'hf', 'classifier')
   rewrite(folder, lambda t: {k: x for k, x in t.items() if 'pooler' not in k})

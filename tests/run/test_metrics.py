@@ -12,7 +12,8 @@ import jax
 import pytest
 from conftest import small_pretrain
 
-from bert_jax import sharding, step, tokenizers
+from bert_jax import metrics, sharding, step, tokenizers
+from bert_jax.metrics import Level, LossLevel, Mean
 from bert_jax.run import log as training_log
 from bert_jax.run import speed
 from bert_jax.run.trackers import TensorBoard
@@ -66,6 +67,15 @@ def test_lines_past_the_start_are_written_again(tmp_path):
   writer.close()
   last = {'step': 3, 'split': 'train', 'mlm': 5.0, 'nsp': None}
   assert [json.loads(line) for line in path.read_text().splitlines()] == [*rows[:2], last]
+
+
+def test_a_loss_is_told_from_a_score_by_its_baseline_not_by_its_name():
+  terms = {'accuracy': Mean(6.0, 2.0), 'hits': Mean(0.9, 3.0), 'nats': Mean(8.0, 5.0)}
+  baselines = {'accuracy': LossLevel(4.5, 'unigram'), 'hits': Level(0.25, 'prior')}
+  values = metrics.values(terms, baselines)
+  assert values == {'accuracy': 3.0, 'hits': 0.3, 'nats': 1.6, 'accuracy_below_unigram': 1.5}
+  said = 'accuracy 3 (1.50 below unigram)  hits 0.3 (prior 0.25)  nats 1.6'
+  assert metrics.health(values, baselines) == said
 
 
 @pytest.mark.parametrize(

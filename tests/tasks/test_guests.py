@@ -30,12 +30,20 @@ def test_a_main_metric_that_nothing_computes(monkeypatch, corpus_file, tmp_path)
   refused(monkeypatch, corpus_file, tmp_path, sentence, main_metric=lambda config: 'bleu')
 
 
+class Line(list):
+  fingerprint, baselines = '', {'mlm': (3.0, 'unigram')}
+
+
 @pytest.mark.parametrize(
   'sources, sentence',
   [
     (lambda *_: [1], r"sources\(\) of objective 'mlm_nsp' returns a list; return {split: Source}"),
     (lambda *_: {'eval': [1]}, "returns no 'train'; return"),
     (lambda *_: {'train': [1]}, "for 'train' a list without fingerprint and baselines; return"),
+    (
+      lambda *_: {'train': Line()},
+      "has for 'mlm' a baseline that is no metrics.Level or LossLevel",
+    ),
   ],
 )
 def test_sources_of_another_form(monkeypatch, corpus_file, tmp_path, sources, sentence):

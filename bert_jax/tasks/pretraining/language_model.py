@@ -8,6 +8,7 @@ import math
 from bert_jax import models
 from bert_jax.corpus.tokenized import unigram_nats
 from bert_jax.field import Field
+from bert_jax.metrics import LossLevel
 from bert_jax.objectives import language_model
 from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, task
 from bert_jax.tasks.pretraining.generate import GENERATE
@@ -131,9 +132,9 @@ def _further(config, tokenizer, source, rows, of_split, of_train, share):
       with_ends[tokenizer.sep_id] += max(0, round(ends * size))
     levels[language] = unigram_nats(*both)
   level = sum(share[language] * x for language, x in levels.items())
-  source.baselines |= {'lm': (level, 'unigram'), 'bound': source.baselines['mlm']}
+  source.baselines |= {'lm': LossLevel(level, 'unigram'), 'bound': source.baselines['mlm']}
   if any(levels):
-    source.baselines |= {f'lm_{name}': (x, 'unigram') for name, x in levels.items()}
+    source.baselines |= {f'lm_{name}': LossLevel(x, 'unigram') for name, x in levels.items()}
     source.baselines |= {f'bound_{name}': source.baselines[f'mlm_{name}'] for name in levels}
   term, totals = main_metric(config), [part.totals for part in rows.values()]
   if term == 'mlm':  # which says nothing of a whole text

@@ -13,6 +13,7 @@ from bert_jax import models, tokenizers
 from bert_jax.corpus import loading, tokenized
 from bert_jax.corpus.blocks import Blocks
 from bert_jax.errors import InputError, quoted
+from bert_jax.metrics import Level, LossLevel
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.block_rows import BlockRows, check_memory
 from bert_jax.rows.corpus_rows import Rows
@@ -260,17 +261,17 @@ def _source(config, tokenizer, split, corpora, further):
     # In an evaluation every row counts once, in training as often as it is seen.
     share = seen if split == 'train' else {k: n / sum(sizes.values()) for k, n in sizes.items()}
     level = sum(share[language] * levels[language] for language in parts)
-  source.baselines = {'mlm': (level, 'unigram')}
+  source.baselines = {'mlm': LossLevel(level, 'unigram')}
   if config.loss.sbo_weight:
-    source.baselines['sbo'] = (level, 'unigram')
+    source.baselines['sbo'] = LossLevel(level, 'unigram')
   if any(languages):
-    source.baselines |= {f'mlm_{name}': (x, 'unigram') for name, x in levels.items()}
+    source.baselines |= {f'mlm_{name}': LossLevel(x, 'unigram') for name, x in levels.items()}
   further(source, parts, of_split, corpora['train'], share)
   if config.loss.nsp_weight:
     ones, labelled = (sum(x.totals[k] for x in parts.values()) for k in ('ones', 'labelled'))
     random_share = ones / max(1, labelled)
     name = 'sop' if config.corpus.rows == 'sop' else 'nsp'
-    source.baselines[f'{name}_accuracy'] = (max(random_share, 1 - random_share), 'prior')
+    source.baselines[f'{name}_accuracy'] = Level(max(random_share, 1 - random_share), 'prior')
   log.info(
     '%s: unigram cross-entropy %.3f nats per token; a loss per token that stays there has learned '
     'frequencies only',

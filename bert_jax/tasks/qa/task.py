@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import softmax
 
 from bert_jax.errors import InputError, quoted
+from bert_jax.metrics import LossLevel
 from bert_jax.objectives.qa import QuestionAnswering
 from bert_jax.rows import windows
 from bert_jax.rows.examples import tokens_of
@@ -106,7 +107,7 @@ class Windows(Scored):
     options = {'per_example': {'weights': np.concatenate(weights)}, 'positions': positions}
     super().__init__(tokenizer, parts, **options, **labelled.shape(config))
     self.size = len(questions)
-    self.baselines['qa'] = (float(np.mean(np.log(self.lengths))), 'uniform')
+    self.baselines['qa'] = LossLevel(float(np.mean(np.log(self.lengths))), 'uniform')
     if known := [question.gold for question in questions if question.gold is not None]:
       names = ('exact', 'f1') + ('best_exact', 'best_f1') * self.qa.unanswerable
       share = 100 * np.mean([gold == () for gold in known]) if self.qa.unanswerable else 0

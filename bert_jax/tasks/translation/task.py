@@ -17,6 +17,7 @@ import numpy as np
 
 from bert_jax.corpus import tokenized
 from bert_jax.errors import InputError
+from bert_jax.metrics import LossLevel
 from bert_jax.objectives.translation import Translation
 from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
@@ -108,7 +109,7 @@ class Pairs(Scored):
     super().__init__(tokenizer, texts, takes=takes, **labelled.shape(config))
     if all(pair.target is not None for pair in self.pairs):
       counts = np.bincount(np.concatenate(self.targets), minlength=tokenizer.vocab_size)
-      self.baselines['translation_nats'] = tokenized.unigram_nats(counts), 'unigram'
+      self.baselines['translation_nats'] = LossLevel(tokenized.unigram_nats(counts), 'unigram')
     problems.counts['target tokens'] = self.target_tokens
 
   def _digest(self, item_of, of_texts):

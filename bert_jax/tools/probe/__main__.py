@@ -20,7 +20,6 @@ import zlib
 from collections import Counter
 from pathlib import Path
 
-from bert_jax import config as config_lib
 from bert_jax import hosts, predict
 from bert_jax.command_line import aligned, command_line
 from bert_jax.convert import from_huggingface, hub

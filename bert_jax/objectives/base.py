@@ -23,7 +23,7 @@ class Objective(abc.ABC):
   loss_weights: dict  # {term: weight}: the loss is the sum of weight * term's mean
   metrics: tuple  # names of everything an evaluation reports: terms and scores
   labels: tuple = ()  # the classes of its classifier, in the order of their numbers
-  answer_form: tuple = ()  # names of its fields in which student and teacher must agree
+  answer_fields: tuple = ()  # fields of its own on which the form of its answers depends
 
   def __new__(cls, *args, **kwargs):
     fields = getattr(cls, '__dataclass_fields__', ())

@@ -36,6 +36,8 @@ class Classification(base.Pooled):
   lm_weight: float = 0.0
   hierarchical: bool = False
 
+  answer_fields = 'multi_label', 'hierarchical'
+
   @property
   def loss_weights(self):
     return {'classification': 1.0} | ({'lm': self.lm_weight} if self.lm_weight else {})

@@ -27,6 +27,7 @@ class Coreference(base.OfExamples):
   candidates: int
 
   loss_weights = {'coreference': 1.0}
+  answer_fields = ('candidates',)
   reports = 'coreference', 'coreference_accuracy'
   kinds = {'labels': jnp.int32}
 

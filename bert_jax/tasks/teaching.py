@@ -104,7 +104,7 @@ def by_answers(config: 'ConfigDict', objective: 'Objective', teacher: Teacher) -
       f'the teacher {config.teacher} has other labels ({_listed(theirs)}) than this run '
       f'({_listed(objective)}); give the run those of the teacher, in its order.'
     )
-  for name in objective.answer_form:
+  for name in objective.answer_fields:
     mine, other = getattr(objective, name), getattr(theirs, name)
     if mine != other:
       raise InputError(

@@ -1,6 +1,7 @@
 """What all families of labelled examples share: the fields of `task`, rules, defaults, sources."""
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from bert_jax import models
 from bert_jax.field import Field
@@ -82,6 +83,11 @@ def objective(kind, config, *arguments, **options):
   model, data = models.ModelConfig(**config.model), config.data
   options['examples_per_row'] = data.examples_per_row
   return kind(model, data.seq_length, *arguments, **options)
+
+
+def limit(config: ConfigDict) -> int:
+  """Returns the most tokens of an example, special ones included."""
+  return config.task.max_length or config.data.seq_length
 
 
 def shape(config):

@@ -1,11 +1,22 @@
 """Rows of examples whose answers can be scored, as every family of labelled examples has."""
 
 import abc
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from bert_jax.rows import examples
+
+
+def json_lines(rows: Iterable[dict]) -> str:
+  """Returns the content of a file with a JSON object in each line."""
+  return ''.join(f'{json.dumps(row)}\n' for row in rows)
+
+
+def number_or_name(identity: str) -> int | str:
+  """Returns the id of an example as a number, if it is one: as leaderboards want it."""
+  return int(identity) if identity.isdecimal() else identity
 
 
 class Scored(examples.Examples, abc.ABC):

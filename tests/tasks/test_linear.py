@@ -43,7 +43,7 @@ def config_of(tmp_path, vocab, train, evaluation, *fields):
 
 def scores_of(config, tokenizer):
   sources = classification.sources(config, tokenizer)
-  return linear.scores(config, sources['train'], sources['eval'])
+  return linear.svm_scores(config, sources['train'], sources['eval'])
 
 
 # Each word of the tables is one piece of their vocabulary.

@@ -523,7 +523,7 @@ def test_scores_are_those_of_conlleval(shared):
     [line.split()[-2:] for line in part.splitlines()] for part in text.strip().split('\n\n')
   ]
   gold, predicted = ([[pair[k] for pair in s] for s in sentences] for k in (0, 1))
-  found = scores.scores(gold, predicted, chunks=True)
+  found = scores.tag_scores(gold, predicted, chunks=True)
   rounded = {name: round(100 * value, 2) for name, value in found.items()}
   assert rounded == {
     'token_accuracy': 84.08,
@@ -580,7 +580,7 @@ def test_entities_in_all_schemes(scheme):
     right, found, there = right + len(gold & own), found + len(own), there + len(gold)
     sides[0].append(encoded(gold, 12, scheme))
     sides[1].append(encoded(own, 12, scheme))
-  score = scores.scores(*sides, chunks=True)
+  score = scores.tag_scores(*sides, chunks=True)
   assert score['entity_precision'] == pytest.approx(right / found)
   assert score['entity_recall'] == pytest.approx(right / there)
   assert score['entity_f1'] == pytest.approx(2 * right / (found + there))
@@ -601,7 +601,7 @@ def test_entities_in_all_schemes(scheme):
   ],
 )
 def test_entities_are_compared_whole(gold, predicted, f1):
-  score = scores.scores([gold.split()], [predicted.split()], chunks=True)
+  score = scores.tag_scores([gold.split()], [predicted.split()], chunks=True)
   assert score['entity_f1'] == f1
 
 
@@ -614,7 +614,7 @@ def test_a_sentence_ends_an_entity():
 def test_other_tags_have_accuracy_and_macro_f1(tmp_path, vocab, tokenizer):
   rng = np.random.default_rng(0)
   gold, predicted = (rng.choice(['NOUN', 'VERB', 'X'], 50).tolist() for _ in range(2))
-  score = scores.scores([gold[:20], gold[20:]], [predicted[:20], predicted[20:]], False)
+  score = scores.tag_scores([gold[:20], gold[20:]], [predicted[:20], predicted[20:]], False)
   assert score == {
     'token_accuracy': pytest.approx(sklearn_metrics.accuracy_score(gold, predicted)),
     'macro_f1': pytest.approx(sklearn_metrics.f1_score(gold, predicted, average='macro')),

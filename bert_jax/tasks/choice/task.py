@@ -7,8 +7,6 @@ choice alone are too long, they lose their beginning. Both are counted. The scor
 RACE also the accuracy in each of its levels.
 """
 
-import json
-
 import numpy as np
 from scipy.special import log_softmax
 
@@ -18,7 +16,7 @@ from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
 from bert_jax.tasks.choice import reading
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.scored import Scored
+from bert_jax.tasks.scored import Scored, json_lines, number_or_name
 
 SHOWN = 300  # the most characters of a context that an answer shows
 
@@ -115,9 +113,8 @@ class Choices(Scored):
     lines = (f'{a["id"]}\t{a["prediction"]}\n' for a in answers)
     out = {'predictions.tsv': 'id\tprediction\n' + ''.join(lines)}
     if self.format == 'copa':
-      ids = (int(a['id']) if a['id'].isdecimal() else a['id'] for a in answers)
-      rows = [{'idx': i, 'label': a['prediction']} for i, a in zip(ids, answers)]
-      out['COPA.jsonl'] = ''.join(json.dumps(row) + '\n' for row in rows)
+      rows = ({'idx': number_or_name(a['id']), 'label': a['prediction']} for a in answers)
+      out['COPA.jsonl'] = json_lines(rows)
     return out
 
 

@@ -20,10 +20,10 @@ def metrics(config: ConfigDict, tokenizer: Tokenizer) -> dict[str, float]:
     fault = f'data.train={config.data.train} is prepared, and a TF-IDF needs the texts'
     raise InputError(f'{fault}; leave out --svm.')
   sources = task.sources(config, tokenizer)
-  return scores(config, sources['train'], sources['eval'])
+  return svm_scores(config, sources['train'], sources['eval'])
 
 
-def scores(config: ConfigDict, train: task.Texts, evaluation: task.Texts) -> dict[str, float]:
+def svm_scores(config: ConfigDict, train: task.Texts, evaluation: task.Texts) -> dict[str, float]:
   """{metric: number} on the examples of one source after training on those of another, both
   task.Texts of this config."""
   # Imported here because they are slow to import and few runs need them.

@@ -100,7 +100,7 @@ class Texts(Examples):
     number, keep = config.task.train_examples, _chosen(config, prepared)
     if keep is not None:
       problems.counts['not used (task.train_examples)'] = len(prepared) - number
-    limit = config.task.max_length or config.data.seq_length
+    limit = labelled.limit(config)
     more = tokenizer.between - 1 if prepared.sides == 2 else 0  # further [SEP]s between two texts
     room = limit - 1 - prepared.sides - more
     sizes = prepared.lengths().sum(1)

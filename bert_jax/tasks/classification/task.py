@@ -83,7 +83,7 @@ class Texts(Scored):
   def __init__(self, config, tokenizer, examples, problems):
     table, self.examples, self.labels = config.table, examples, names(config.table.labels)
     self.multi_label, self.regression = table.multi_label, table.regression
-    limit = config.task.max_length or config.data.seq_length
+    limit = labelled.limit(config)
     sides = [tokenizer.ids_batch(texts) for texts in zip(*(e.texts for e in examples))]
     pairs, whole = len(sides) == 2, zip(*sides)
     room = limit - 2 - pairs * tokenizer.between

@@ -78,7 +78,7 @@ class Items(Examples):
 
   def __init__(self, config, tokenizer, items, problems):
     K, length = texts_per_item(config), config.data.seq_length
-    limit = config.task.max_length or length
+    limit = labelled.limit(config)
     self.items_read = items
     texts = list(dict.fromkeys(text for item in items for text in item.texts))
     ids_of = dict(zip(texts, tokenizer.ids_batch(texts)))
@@ -137,7 +137,7 @@ class Judged(Scored):
     self.items_read, self.scored = items, is_scored(config, 'eval')
     self.temperature, self.normalize = config.contrastive.temperature, config.contrastive.normalize
     self.endings = endings(config)
-    limit = config.task.max_length or config.data.seq_length
+    limit = labelled.limit(config)
     distinct = list(dict.fromkeys(x for item in items for x in item.texts if x))
     first, self.number, self.read = {}, {}, []  # as in Items, equal tokens are one text
     for text, ids in zip(distinct, tokenizer.ids_batch(distinct)):

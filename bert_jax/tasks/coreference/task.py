@@ -7,8 +7,6 @@ reading.py reads the examples. A span becomes the tokens that share a character 
 that is too long the part around its spans is kept, with all spans; such texts are counted.
 """
 
-import json
-
 import numpy as np
 from scipy.special import log_softmax
 
@@ -18,7 +16,7 @@ from bert_jax.tasks import labelled
 from bert_jax.tasks.coreference import reading
 from bert_jax.tasks.coreference.gap_scores import SCORES, gap_scores
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.scored import Scored
+from bert_jax.tasks.scored import Scored, json_lines, number_or_name
 
 # The answers in each format: one for each candidate, and one for none of them.
 ANSWERS = {'gap': ('A', 'B', 'neither'), 'wsc': ('true', 'false')}
@@ -40,7 +38,7 @@ class Pronouns(Scored):
 
   def __init__(self, config, tokenizer, examples, problems):
     self.format, self.names = config.task.format, ANSWERS[config.task.format]
-    limit = config.task.max_length or config.data.seq_length
+    limit = labelled.limit(config)
     self.examples, self.tokens, texts, spans = [], [], [], []
     encodings = tokenizer.encode_batch([example.text for example in examples])
     for example, encoding in zip(examples, encodings):
@@ -97,11 +95,10 @@ class Pronouns(Scored):
     if self.format == 'gap':
       rows = [(a['id'], *(str(a['prediction'] == name).upper() for name in 'AB')) for a in answers]
       return {'gap.tsv': ''.join('\t'.join(row) + '\n' for row in rows)}
-    ids = [int(a['id']) if a['id'].isdecimal() else a['id'] for a in answers]
-    superglue = [{'idx': i, 'label': a['prediction'].title()} for i, a in zip(ids, answers)]
-    clue = [{'id': i, 'label': a['prediction']} for i, a in zip(ids, answers)]
-    named = {'WSC.jsonl': superglue, 'cluewsc_predict.json': clue}
-    return {name: ''.join(f'{json.dumps(x)}\n' for x in lines) for name, lines in named.items()}
+    both = [(number_or_name(a['id']), a['prediction']) for a in answers]
+    superglue = ({'idx': i, 'label': label.title()} for i, label in both)
+    clue = ({'id': i, 'label': label} for i, label in both)
+    return {'WSC.jsonl': json_lines(superglue), 'cluewsc_predict.json': json_lines(clue)}
 
 
 sources = labelled.sources_of(reading.read, Pronouns)

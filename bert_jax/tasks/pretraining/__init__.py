@@ -96,6 +96,14 @@ def rules(config):
   yield pairs_with_positive_numbers(given), odd
 
 
+def rules_of_words_alone(config):
+  """Rules of an objective without the terms of pre-training besides those of words."""
+  for name in ('nsp_weight', 'sbo_weight'):
+    value = config.loss[name]
+    fault = f'loss.{name} is {value}, and {config.objective} has no such term'
+    yield not value, f'{fault}; set it to 0.'
+
+
 def length_rules(config):
   """What does not go with rows that are cut by step."""
   if not task.length_stages(config):

@@ -6,7 +6,7 @@ from bert_jax.errors import InputError
 from bert_jax.field import Field
 from bert_jax.objectives.distillation import DistilledLanguageModel
 from bert_jax.tasks import teaching
-from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus
+from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, rules_of_words_alone
 
 FIELDS = teaching.FIELDS | {
   'distillation.hidden_weight': Field(float, '[0, inf)',
@@ -25,9 +25,7 @@ DEFAULTS = {
 def rules(config):
   yield from PRETRAINING.rules(config)
   yield from teaching.rules(config)
-  for name in ('nsp_weight', 'sbo_weight'):
-    value = config.loss[name]
-    yield not value, f'loss.{name} is {value}, and distillation has no such term; set it to 0.'
+  yield from rules_of_words_alone(config)
   yield not config.model.causal, 'distillation predicts masked words; set model.causal=false.'
 
 

@@ -5,7 +5,7 @@ import dataclasses
 from bert_jax import models
 from bert_jax.field import Field
 from bert_jax.objectives import electra
-from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, task
+from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, rules_of_words_alone, task
 from bert_jax.tasks.record import Head
 
 FIELDS = {
@@ -38,9 +38,7 @@ def objective(config, tokenizer):
 
 def rules(config):
   yield from PRETRAINING.rules(config)
-  for name in ('nsp_weight', 'sbo_weight'):
-    value = config.loss[name]
-    yield not value, f'loss.{name} is {value}, and electra has no such term; set it to 0.'
+  yield from rules_of_words_alone(config)
 
 
 def heads_besides(config):

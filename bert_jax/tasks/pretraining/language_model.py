@@ -10,7 +10,7 @@ from bert_jax.corpus.tokenized import unigram_nats
 from bert_jax.field import Field
 from bert_jax.metrics import LossLevel
 from bert_jax.objectives import language_model
-from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, task
+from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, rules_of_words_alone, task
 from bert_jax.tasks.pretraining.generate import GENERATE
 from bert_jax.tasks.record import Head
 
@@ -56,9 +56,7 @@ def judged_under(config):
 
 
 def rules(config):
-  for name in ('nsp_weight', 'sbo_weight'):
-    value = config.loss[name]
-    yield not value, f'loss.{name} is {value}, and language_model has no such term; set it to 0.'
+  yield from rules_of_words_alone(config)
   yield from PRETRAINING.rules(config)
   kinds = [kind for _, kind in stages(config)]
   given = f'language_model.kind={config.language_model.kind}'

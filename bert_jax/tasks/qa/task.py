@@ -46,7 +46,7 @@ def objective(config, tokenizer):
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
-  qa, limit = config.qa, config.task.max_length or config.data.seq_length
+  qa, limit = config.qa, labelled.limit(config)
   if limit <= qa.max_query_length + SPECIAL + tokenizer.between - 1:
     question = f'a question of qa.max_query_length {qa.max_query_length}'
     fault = f'a window of {limit} tokens has no room for a context beside {question}'
@@ -64,7 +64,7 @@ class Windows(Scored):
   the context begins). spans: for each question [(first, last)] tokens of its gold answers."""
 
   def __init__(self, config, tokenizer, questions, problems):
-    self.qa, limit = config.qa, config.task.max_length or config.data.seq_length
+    self.qa, limit = config.qa, labelled.limit(config)
     self.questions, learn = questions, problems.split == 'train'
     contexts = list(dict.fromkeys(question.context for question in questions))
     encodings = {}

@@ -22,7 +22,7 @@ from bert_jax.tasks.tagging.conll import as_bioes
 ENTITY_SCORES = ('entity_precision', 'entity_recall', 'entity_f1')
 
 
-def scores(gold, predicted, chunks):
+def tag_scores(gold, predicted, chunks):
   """{metric: score from 0 to 1}; chunks: do the tags mark chunks?"""
   flat = [list(itertools.chain(*side)) for side in (gold, predicted)]
   out = {'token_accuracy': float(np.mean(np.array(flat[0]) == np.array(flat[1])))}
@@ -50,7 +50,7 @@ def entities(gold, predicted):
 def conlleval(gold, predicted):
   """The report of chunks that the official scorer, conlleval, prints."""
   total, types = entities(gold, predicted)
-  accuracy = scores(gold, predicted, True)['token_accuracy']
+  accuracy = tag_scores(gold, predicted, True)['token_accuracy']
   shown = '{}: {:6.2f}%; {}: {:6.2f}%; {}: {:6.2f}'
 
   def line(counts):

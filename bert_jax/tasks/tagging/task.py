@@ -30,7 +30,13 @@ from bert_jax.tasks import labelled
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.scored import Scored
 from bert_jax.tasks.tagging import conll
-from bert_jax.tasks.tagging.scores import ENTITY_SCORES, conll_lines, conlleval, scores, tag_table
+from bert_jax.tasks.tagging.scores import (
+  ENTITY_SCORES,
+  conll_lines,
+  conlleval,
+  tag_scores,
+  tag_table,
+)
 
 log = logging.getLogger('bert_jax')
 
@@ -133,7 +139,7 @@ class Tagged(Scored):
     tagging, self.sentences, self.labels = config.tagging, sentences, tuple(config.tagging.labels)
     numbers = problems.chosen(range(len(sentences)), config.task.train_examples)
     self.chunks = conll.are_chunks(self.labels)
-    limit = config.task.max_length or config.data.seq_length
+    limit = labelled.limit(config)
     label_ids = {label: k for k, label in enumerate(self.labels)}
     pieces, begins = _pieces(tokenizer, sentences, problems)
     self.read, self.sizes = [pieces], [int(at[-1] - at[0]) for at in begins]
@@ -204,7 +210,7 @@ class Tagged(Scored):
 
   def scores(self, answers):
     gold, predicted = _known_tags(answers)
-    return scores(gold, predicted, self.chunks) if gold else {}
+    return tag_scores(gold, predicted, self.chunks) if gold else {}
 
   def files(self, answers):
     """predictions.conll, and a table of the scores of all types or tags."""

@@ -119,7 +119,7 @@ class Attention(Ask):
     draw(answer, path, self.layer, self.heads)
     return {'tokens': answer.tokens, 'picture': str(path)}
 
-  def returned(self, answers):
+  def returned(self, answers: list[States]) -> list[States]:
     return list(answers)
 
 

@@ -52,7 +52,9 @@ class Model:
   counts: how many texts were cut or read in windows, and how many pieces were unknown.
   """
 
-  def __init__(self, source, which='latest', dtype='', in_int8=False):
+  def __init__(
+    self, source: Any, which: str | int = 'latest', dtype: str = '', in_int8: bool = False
+  ):
     show_log()
     origin = source if isinstance(source, trained.Trained) else trained.load(source, which)
     self.config = origin.config.copy_and_resolve_references()
@@ -101,12 +103,12 @@ class Model:
     return f'Model({self.config.objective}, {size}, step {self.step:,})'
 
   @property
-  def params(self):
+  def params(self) -> dict[str, Any]:
     """The parameters as the objective's modules expect them, on the host."""
     params = jax.device_get(self.weights)
     return cpu_kernels.turned(params) if self._turned else params
 
-  def compiled(self, function):
+  def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
     """Compiles function(weights, ...), which may apply any module to the weights or to parts."""
 
     @jax.jit
@@ -117,7 +119,7 @@ class Model:
     return run
 
   @property
-  def default_task(self):
+  def default_task(self) -> str:
     """The task if none is named: the first of its objective that the model has all parts for."""
     predictions = self.family.predictions.items()
     able = (name for name, x in predictions if not x.by and self._has_parts(x))
@@ -163,22 +165,22 @@ class Model:
       raise InputError(f'the weights of this model came without a {lacks}.')
     return self._asks.setdefault(key, prediction.ask(self, **options))
 
-  def outputs(self, function, examples):
+  def outputs(self, function: Callable[..., Any], examples: Any) -> dict[str, Any]:
     """{name: [R, ...]} of a function that `compiled` made, over R rows of Examples."""
     alone = self.limit if self.config.model.mixer == 'fourier' else 0
     return packed_rows.outputs(function, self.weights, examples, alone)
 
-  def note(self, counts, read):
+  def note(self, counts: dict[str, int], read: Iterable[Any]) -> None:
     """Adds counts of what was done to texts, and of the unknown pieces among the ids read."""
     self.counts.update(counts)
     if unknown := sum(int(np.sum(ids == self.tokenizer.unk_id)) for ids in read):
       self.counts['pieces that are not in the vocabulary ([UNK])'] += unknown
 
-  def hidden(self, params, batch):
+  def hidden(self, params: Any, batch: Any) -> jax.Array:
     """The hidden states [B, T, D] of a batch after the last layer."""
     return base.encode(self.objective.model, params['encoder'], batch)
 
-  def mlm_logits(self, params, hidden_BKD):
+  def mlm_logits(self, params: Any, hidden_BKD: jax.Array) -> jax.Array:
     """The masked-LM head's logits [B, K, V] of hidden states."""
     return base.word_logits(self.objective.model, params, hidden_BKD)
 

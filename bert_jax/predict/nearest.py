@@ -104,7 +104,7 @@ class Search(Embed):
   def shown(self, answer):
     return {'text': answer['text'], 'nearest': answer['nearest']}
 
-  def returned(self, answers):
+  def returned(self, answers: list[dict | None]) -> list[dict | None]:
     return [answer and self.shown(answer) for answer in answers]
 
 

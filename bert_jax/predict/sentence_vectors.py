@@ -51,7 +51,7 @@ class Embed(OfText):
   def shown(self, answer):
     return {'embedding': answer['vector']}
 
-  def returned(self, answers):
+  def returned(self, answers: list[dict | None]) -> np.ndarray:
     """The vectors as one array [number of texts, D]."""
     size = self.model.config.model.hidden_size
     return np.array([answer['vector'] for answer in answers], np.float32).reshape(-1, size)

@@ -87,7 +87,7 @@ class Ask(abc.ABC):
     names = self.shows or [name for name in answer if name not in ('id', 'where', 'length')]
     return {name: answer[name] for name in names}
 
-  def returned(self, answers):
+  def returned(self, answers: list[dict | None]) -> list[dict | None]:
     """What a method of predict.Model returns for answers, of which some are None."""
     return [answer and self.shown(answer) for answer in answers]
 

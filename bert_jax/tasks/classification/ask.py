@@ -42,7 +42,7 @@ class Classify(OfHead):
     names = 'probability', 'probabilities'
     return out | {name: answer[name] for name in names if name in answer}
 
-  def returned(self, answers):
+  def returned(self, answers: list[dict | None]) -> list[dict[str, float] | float | None]:
     name = 'prediction' if self.model.objective.regression else 'probabilities'
     return [answer and answer[name] for answer in answers]
 

@@ -100,7 +100,7 @@ class FillMask(OfText):
     masks = [[{'piece': piece, 'probability': p} for piece, p in mask] for mask in answer['masks']]
     return {'text': answer['text'], 'masks': masks}
 
-  def returned(self, answers):
+  def returned(self, answers: list[dict | None]) -> list[list[list[tuple[str, float]]]]:
     return [answer['masks'] if answer else [] for answer in answers]
 
 
@@ -160,7 +160,7 @@ class Perplexity(OfText):
     logs = jnp.take_along_axis(logs, batch['targets'][..., None], axis=-1)[..., 0]
     return {'logs': logs, 'example_ids': batch['example_ids']}
 
-  def returned(self, answers):
+  def returned(self, answers: list[dict | None]) -> list[float]:
     return [answer['perplexity'] if answer else math.nan for answer in answers]
 
 
@@ -260,6 +260,6 @@ class NextSentence(Classify):
     out = dict(zip(self.fields, answer['texts']))
     return out | {'label': answer['prediction'], 'probabilities': answer['probabilities']}
 
-  def returned(self, answers):
+  def returned(self, answers: list[dict | None]) -> list[float | None]:
     """Of each pair the probability that the second text follows the first."""
     return [answer and next(iter(answer['probabilities'].values())) for answer in answers]

@@ -44,7 +44,7 @@ class Translate(OfHead):
   def shown(self, answer):
     return super().shown(answer | {'text': answer['source'], 'translation': answer['prediction']})
 
-  def returned(self, answers):
+  def returned(self, answers: list[dict | None]) -> list[str | None]:
     return [answer and answer['prediction'] for answer in answers]
 
 

@@ -172,7 +172,7 @@ def check(args: argparse.Namespace, task: str) -> None:
     option = of_tasks[task]
     option.check(value)
     if option.needs and not getattr(args, option.needs):
-      raise InputError(f'{flag} says nothing without --{option.needs}; add that.')
+      raise InputError(f'{flag} says nothing without --{option.needs}; add it, or leave this out.')
   if args.output.endswith('.npy') and not PREDICTIONS[task].array:
     those = ' and '.join(name for name, x in PREDICTIONS.items() if x.array)
     raise InputError(f'--output {args.output}: only {those} writes .npy; name a .jsonl.')

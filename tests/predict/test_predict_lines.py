@@ -111,7 +111,7 @@ def test_the_input_is_never_overwritten(folder, tmp_path, capsys):  # noqa: F811
       ['--task', 'embed', '--layer', '0'],
       '--layer says nothing to --task embed, only to attention',
     ),
-    (['--task', 'attention', '--head', '0'], 'add --picture FILE.png'),
+    (['--task', 'attention', '--head', '0'], '--head says nothing without --picture'),
     (
       ['--task', 'embed', '--no-normalize', '--export', 'X'],
       '--no-normalize says nothing to --exp',

@@ -130,8 +130,6 @@ NAMES_OF_FAMILIES = {
   ('bert_jax/predict/hidden_states.py', 'pair'): "the field of a record's second text",
   ('bert_jax/tools/probe/pieces.py', 'perplexity'): 'the prediction whose numbers it takes apart',
   ('bert_jax/tools/report/pages.py', 'table'): 'a column of the CSV',
-  ('bert_jax/tools/glue.py', 'classification'): 'GLUE is made of classifications',
-  ('bert_jax/tools/glue.py', 'table'): 'GLUE is made of classifications',
   ('bert_jax/tools/sweep/__main__.py', 'corpus.lengths'): 'cuts rows in training alone',
   ('bert_jax/config/__init__.py', 'language_model.eval_memory'): 'may change in a run that goes on',
 }

@@ -16,7 +16,6 @@ from bert_jax.corpus import blocks
 from bert_jax.rows import batches
 from bert_jax.rows.block_rows import BlockRows
 from bert_jax.tasks import TASKS
-from bert_jax.tools import prepare_examples
 
 SIZES = {'10 MB': 10, '1 GB': 1000, '1 TB': 1_000_000}  # {text: blocks of 1 MB of it, about}
 
@@ -125,10 +124,10 @@ def examples_once(number):
     given = [f'--config.data.train={table}', '--config.table.text_column=text']
     config = config_lib.load('configs/finetune.py:task=table', given)
     task = TASKS['classification']
-    before = peers.peak_memory()
-    seconds = peers.seconds(lambda: prepare_examples.prepare(config, folder, out))
+    before, tokenizer = peers.peak_memory(), tokenizers.load_folder(folder)
+    seconds = peers.seconds(lambda: task.prepare(config, tokenizer, out))
     config.data.train = str(out)
-    config, tokenizer = task.resolve(config), tokenizers.load_folder(folder)
+    config = task.resolve(config)
     sources = lambda: task.sources(config, tokenizer, ('train',))
     yield {
       'examples/s': round(number / seconds),

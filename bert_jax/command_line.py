@@ -14,8 +14,7 @@ import traceback
 import types
 from collections.abc import Iterator, Sequence
 
-from bert_jax import notebooks
-from bert_jax.errors import InputError, farewell, first_line
+from bert_jax.errors import InputError, farewell, first_line, in_notebook
 
 
 def show_log() -> None:
@@ -27,7 +26,7 @@ def show_log() -> None:
   log = logging.getLogger('bert_jax')
   if log.level == logging.NOTSET:
     log.setLevel(logging.INFO)
-  if notebooks.running():  # the root's handler there is not the user's, and Jupyter shows it in red
+  if in_notebook():  # the root's handler there is not the user's, and Jupyter shows it in red
     if not log.handlers:
       log.addHandler(logging.StreamHandler(sys.stdout))
       log.propagate = False

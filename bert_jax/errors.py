@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import sys
 
 
 class InputError(ValueError):
@@ -16,6 +17,13 @@ class Paused(KeyboardInterrupt):
   """A run has saved itself and ends before its end, to be started again: launch/ does so."""
 
   code = 3
+
+
+def in_notebook() -> bool:
+  """Is this process the kernel of a notebook?"""
+  ipython = sys.modules.get('IPython')
+  shell = getattr(ipython, 'get_ipython', lambda: None)()
+  return hasattr(shell, 'kernel')
 
 
 class Unwritten(InputError):

@@ -1,4 +1,5 @@
-"""Files that are there whole or not at all, and JSON that carries a hash of itself, its seal."""
+"""Reads and writes the files of a workdir: whole or not at all, and JSON that carries a hash of
+itself, its seal."""
 
 import contextlib
 import hashlib
@@ -8,13 +9,15 @@ import os
 import uuid
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TextIO
 
 # What numpy raises of a damaged .npz; RuntimeError: it seems encrypted, or compressed unusually.
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
-def write_whole(path, data):
+def write_whole(path: Path | str, data: str | bytes) -> None:
   """Writes a text or bytes so that a kill leaves the old file or the whole new one, and so that
   several may write at the same time. Returns when it is on the disk."""
   path = Path(path)
@@ -36,13 +39,65 @@ def write_whole(path, data):
       os.close(folder)
 
 
-def seal(content):
+def write_json(path: Path | str, content: Any, indent: int = 2) -> None:
+  """Writes a value as JSON, as write_whole does."""
+  write_whole(path, json.dumps(content, indent=indent) + '\n')
+
+
+def read_bytes(path: Path | str) -> bytes | None:
+  """The content of a file, or None if there is no such file."""
+  try:
+    return Path(path).read_bytes()
+  except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+    return None
+
+
+def read_text(path: Path | str) -> str:
+  """The content of a file as text, '' if there is no such file. Bytes that are no text become
+  U+FFFD."""
+  return (read_bytes(path) or b'').decode(errors='replace')
+
+
+def append(path: Path | str) -> TextIO:
+  """A file that is open to write at its end; it is made, with its folder, if it is not there."""
+  make_folder(Path(path).parent)
+  return Path(path).open('a')
+
+
+def exists(path: Path | str) -> bool:
+  """Is there a file or folder of this name?"""
+  return Path(path).exists()
+
+
+def names(folder: Path | str) -> list[str]:
+  """The names of what lies in a folder, in order; none if there is no such folder."""
+  try:
+    return sorted(os.listdir(folder))
+  except (FileNotFoundError, NotADirectoryError):
+    return []
+
+
+def find(folder: Path | str, name: str) -> list[Path]:
+  """The files of a name in a folder and the folders below it, in order."""
+  return sorted(Path(folder).rglob(name))
+
+
+def make_folder(path: Path | str) -> None:
+  Path(path).mkdir(parents=True, exist_ok=True)
+
+
+def remove(path: Path | str) -> None:
+  """Removes a file if it is there."""
+  Path(path).unlink(missing_ok=True)
+
+
+def seal(content: Mapping[str, Any]) -> str:
   """A hash of everything in a dict but its own `seal`."""
   rest = {k: v for k, v in content.items() if k != 'seal'}
   return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def set_aside(path):
+def set_aside(path: Path) -> str:
   """Renames a damaged file to the first free NAME.damaged-N beside it; returns that name."""
   names = (f'{path.name}.damaged-{n}' for n in itertools.count(1))
   name = next(name for name in names if not path.with_name(name).exists())

@@ -1,23 +1,21 @@
 """What is different in a notebook (Jupyter, Colab): a bar that moves, a curve that draws itself, a
 log without red, and folders that outlive the machine.
-
-Elsewhere only `running` is called, and nothing is imported for it: a kernel has imported IPython.
 """
 
 import base64
-import contextlib
 import functools
 import importlib
 import io
-import json
 import os
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from bert_jax.errors import InputError
+from bert_jax.workdir import records
 
 EVERY, SHARE = 2.0, 0.05  # a curve is drawn so often (seconds), for this share of the time at most
 BAR = '{percentage:3.0f} %|{bar:40}| step {n_fmt} of {total_fmt} [{elapsed}<{remaining}]{desc}'
@@ -32,13 +30,6 @@ echo "deb [signed-by=/usr/share/keyrings/cloud.google.asc] {APT} gcsfuse-$(lsb_r
 apt-get -qq update
 apt-get -qq install gcsfuse"""
 ABOUT_GCSFUSE = 'https://cloud.google.com/storage/docs/cloud-storage-fuse/install'
-
-
-def running():
-  """Is this process the kernel of a notebook?"""
-  ipython = sys.modules.get('IPython')
-  shell = getattr(ipython, 'get_ipython', lambda: None)()
-  return hasattr(shell, 'kernel')
 
 
 # ---- The machine and its folders ----------------------------------------------------------------
@@ -195,19 +186,22 @@ def show_curve(workdir):
 
 def drawn(workdir):
   """The curve of a run as a PNG in base64; '' if it has written less than two lines."""
-  lines, judge, baselines = _records(Path(workdir))
-  if len(lines) < 2:
+  run = records.read(workdir)
+  if len(run.points) < 2:
     return ''
   from matplotlib.figure import Figure
 
-  names = [judge] if any(x['split'] == 'train' and judge in x for x in lines) else ['loss', judge]
+  judge, splits = run.judge, run.facts.data
+  baselines = splits.get('eval', splits.get('train', records.Split())).baselines
+  names = [judge] if any(judge in point.values for point in run.training) else ['loss', judge]
   figure = Figure(figsize=(5.2 * len(names) + 1.8, 3.2), layout='constrained')
   for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names):
-    for split, look in LOOKS.items():
-      of_split = [x for x in lines if x['split'] == split and x.get(name) is not None]
-      of_split = whole(of_split) if split == 'train' else of_split
-      if of_split:
-        axis.plot([x['step'] for x in of_split], [x[name] for x in of_split], label=split, **look)
+    for (kind, look), points in zip(LOOKS.items(), (run.training, run.evaluations)):
+      points = [point for point in points if point.values.get(name) is not None]
+      points = without_jag(points) if kind == 'train' else points
+      if points:
+        values = [point.values[name] for point in points]
+        axis.plot([point.step for point in points], values, label=kind, **look)
     if name in baselines:
       level, kind = baselines[name]
       axis.axhline(level, color='0.3', ls=':', lw=1, label=kind)
@@ -220,27 +214,11 @@ def drawn(workdir):
   return base64.b64encode(file.getvalue()).decode()
 
 
-def whole(lines):
-  """The lines of a training, {'step': number, ..} each, without the last one if it is the mean of
-  less than half as many steps as the one before it: it would be a jag at the end of a curve."""
-  if len(lines) > 2:
-    before, last, end = (line['step'] for line in lines[-3:])
+def without_jag(points: Sequence[records.Point]) -> Sequence[records.Point]:
+  """Points of a training, without the last one if it is the mean of less than half as many steps
+  as the one before it: it would be a jag at the end of a curve."""
+  if len(points) > 2:
+    before, last, end = (point.step for point in points[-3:])
     if 2 * (end - last) < last - before:
-      return lines[:-1]
-  return lines
-
-
-def _records(workdir):
-  """(lines of metrics.jsonl, the metric that the run is judged by, {metric: [level, its name]})"""
-  lines, facts = [], {}
-  with contextlib.suppress(OSError):
-    for line in (workdir / 'metrics.jsonl').read_bytes().splitlines():
-      with contextlib.suppress(ValueError):
-        lines.append(json.loads(line))
-  lines = [x for x in lines if isinstance(x, dict) and {'step', 'split'} <= x.keys()]  # whole ones
-  for name in ('summary', 'run'):
-    with contextlib.suppress(OSError, ValueError):
-      facts |= json.loads((workdir / f'{name}.json').read_text())
-  splits = facts.get('data', {})
-  baselines = splits.get('eval', splits.get('train', {})).get('baselines', {})
-  return lines, facts.get('metric', 'loss'), baselines
+      return points[:-1]
+  return points

@@ -18,14 +18,14 @@ import jax
 from bert_jax import config as config_lib
 from bert_jax import hosts, metrics, notebooks, sharding
 from bert_jax.command_line import command_line, show_log
-from bert_jax.errors import InputError, Paused
+from bert_jax.errors import InputError, Paused, in_notebook
 from bert_jax.rows.ahead import Ahead
 from bert_jax.run import evaluation, setup, stopping, trackers
 from bert_jax.run.log import Writer, progress_of
 from bert_jax.run.profiling import Profile
 from bert_jax.run.summary import Summary
 from bert_jax.run.tally import Tally
-from bert_jax.workdir import contents
+from bert_jax.workdir import contents, records
 
 log = logging.getLogger('bert_jax')
 
@@ -51,7 +51,7 @@ def train_on(inputs, started):
     stack.enter_context(jax.set_mesh(inputs.mesh))
     stack.enter_context(sharding.activation_rules())
     if ended := setup.ended(inputs):
-      if notebooks.running() and hosts.first():
+      if in_notebook() and hosts.first():
         notebooks.show_curve(inputs.workdir)
       return ended
     run, state = setup.prepare(inputs, stack)
@@ -275,7 +275,7 @@ def evaluate_now(run, state, writer, progress, watch, saved=True):
     save(run, state, run.results)
   early = not last and patience_is_over(config, run.checkpoints, number)
   if answers and (early or last):
-    folder = evaluation.folder_of(inputs.workdir, config.data.eval, number)
+    folder = contents.answers_folder(inputs.workdir, config.data.eval, number)
     evaluation.write(folder, inputs.eval_batches.source, answers, run.results)
   return early
 
@@ -301,8 +301,8 @@ def main(argv=None):
       raise InputError('--workdir is missing; name the folder this run is to be written to.')
     _, results = train(config, args.workdir, config_lib.names_of(overrides))
     if hosts.first():
-      data = contents.read_facts(args.workdir).get('data', {}).get('eval', {})
-      known = metrics.beside(results, data.get('baselines', {}), data.get('examples', 0))
+      data = records.read_facts(args.workdir).data.get('eval', records.Split())
+      known = metrics.beside(results, data.baselines, data.examples)
       print(metrics.to_json({'workdir': args.workdir} | results | known))
 
 

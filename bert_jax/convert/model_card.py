@@ -207,7 +207,7 @@ def _metrics(config, facts):
   baselines = split.get('baselines') or {}
   derived = {f'{name}_below_{kind}' for name, (_, kind) in baselines.items()}
   card = TASKS[config.objective].card(config)
-  judge = config.checkpoint.best_metric or TASKS[config.objective].main_metric(config)
+  judge = TASKS[config.objective].judge(config).metric
   # The accuracy of a loss that has a baseline itself has none, as that of masked words.
   known = {f'{name}_accuracy' for name in baselines} - baselines.keys()
   rows = ['| metric | value | without reading the input |', '|---|---|---|']
@@ -251,6 +251,6 @@ def _data(config, facts):
       more = ''
       if known:
         rows = f'{known["rows"]:,} rows of {config.data.seq_length} tokens'
-        size = f'{known["examples"]:,} examples' if 'examples' in known else rows
+        size = f'{known["examples"]:,} examples' if known.get('examples') else rows
         more = f', {size}, fingerprint `{known["fingerprint"]}`'
       yield f'- {split}: `{spec or embedded}`{more}'

@@ -6,9 +6,6 @@ label was least likely), and files for official scorers.
 import contextlib
 import json
 import logging
-import re
-import zlib
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +14,7 @@ from jax.experimental import multihost_utils
 
 from bert_jax import hosts, metrics, sharding, step
 from bert_jax.errors import unwritten
-from bert_jax.files import write_whole
+from bert_jax.files import make_folder, write_whole
 from bert_jax.rows.ahead import Ahead
 from bert_jax.tasks.scored import Scored
 
@@ -89,14 +86,6 @@ def empty_carry(objective, config, mesh):
   return jax.jit(lambda: step.zeros(shapes), out_shardings=where)()
 
 
-def folder_of(workdir, spec, number):
-  """The folder in a workdir for the answers on data.eval=spec at step `number`."""
-  name = re.sub(r'[^\w.=-]+', '_', spec.removeprefix('tfds:')).strip('_') or 'embedded'
-  if len(name) > 60:
-    name = f'{name[-51:]}-{zlib.crc32(spec.encode()):08x}'
-  return Path(workdir).expanduser() / 'eval' / f'{name}-{number}'
-
-
 def beside(result, source, answers):
   """metrics.beside of the metrics and answers of a source."""
   scored = sum('gold' in answer for answer in answers)
@@ -116,7 +105,7 @@ def write(folder, source, answers, result):
   scores = result | beside(result, source, answers) | {'by_length': source.by_length(answers)}
   files |= source.files(answers) | {'scores.json': metrics.to_json(scores) + '\n'}
   try:
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for name, content in files.items():
       write_whole(folder / name, content)
   except OSError as error:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import tqdm
 
-from bert_jax import hosts, notebooks
-from bert_jax.errors import unwritten
-from bert_jax.files import set_aside, write_whole
+from bert_jax import files, hosts, notebooks
+from bert_jax.errors import in_notebook, unwritten
 from bert_jax.metrics import to_json
+from bert_jax.workdir import records
 
 log = logging.getLogger('bert_jax')
 
@@ -25,7 +25,7 @@ class Writer:
 
   def __init__(self, workdir, start, trackers=(), evaluates=False):
     self.trackers, self.last = trackers, {}
-    self.path = Path(workdir) / 'metrics.jsonl'
+    self.path = Path(workdir) / records.METRICS
     self._open(start, evaluates)
 
   def _open(self, start, evaluates=False):
@@ -34,16 +34,16 @@ class Writer:
       return
     try:
       self._drop_later(start, evaluates)
-      self.file = self.path.open('a')
+      self.file = files.append(self.path)
     except OSError as error:
       raise unwritten(self.path, error) from None
 
   def _drop_later(self, start, evaluates):
     """Rewrites metrics.jsonl without the lines that are written again. A file with damaged lines is
     set aside whole; a line without an end was cut off by a kill."""
-    if not self.path.exists():
+    if (data := files.read_bytes(self.path)) is None:
       return
-    lines = self.path.read_bytes().split(b'\n')[:-1]
+    lines = data.split(b'\n')[:-1]
     steps = [_step(line) for line in lines]
     if damaged := [n for n, step in enumerate(steps, 1) if step is None]:
       log.warning(
@@ -52,13 +52,13 @@ class Writer:
         self.path,
         len(damaged),
         damaged[0],
-        set_aside(self.path),
+        files.set_aside(self.path),
       )
     kept = [line for line, step in zip(lines, steps) if step is not None and step <= start]
     if evaluates:
       kept = [x for x in kept if (_step(x), json.loads(x).get('split')) != (start, 'eval')]
     self.last = {line['split']: line for line in map(json.loads, kept) if 'split' in line}
-    write_whole(self.path, b''.join(line + b'\n' for line in kept))
+    files.write_whole(self.path, b''.join(line + b'\n' for line in kept))
 
   def write(self, step, split, metrics):
     if self.file is None:
@@ -66,10 +66,9 @@ class Writer:
     line = to_json({'step': step, 'split': split} | metrics)
     self.last[split] = json.loads(line)
     try:
-      if not self.path.exists():  # its folder was removed
+      if not files.exists(self.path):  # its folder was removed
         self.file.close()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = self.path.open('a')
+        self.file = files.append(self.path)
       self.file.write(line + '\n')
       self.file.flush()
       for tracker in self.trackers:
@@ -87,9 +86,9 @@ class Writer:
   def close(self):
     self._close(self.file, *self.trackers)
 
-  def _close(self, *files):
+  def _close(self, *opened):
     try:
-      for file in filter(None, files):
+      for file in filter(None, opened):
         file.close()
     except OSError as error:
       raise unwritten(self.path, error) from None
@@ -106,7 +105,7 @@ def _step(line):
 
 def progress_of(steps, start, workdir):
   """What shows how far a run has come: a Progress or, in a notebook, a notebooks.Live."""
-  if notebooks.running() and hosts.first():
+  if in_notebook() and hosts.first():
     return notebooks.Live(steps, start, workdir)
   return Progress(steps, start)
 

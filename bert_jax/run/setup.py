@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import hosts, models, optim, sharding, step
+from bert_jax import files, hosts, models, optim, sharding, step
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
 from bert_jax.rows.batches import Batches, batches_of
@@ -25,14 +25,13 @@ from bert_jax.run import (
   profiling,
   speed,
   stopping,
-  summary,
   tally,
   teacher,
   trackers,
 )
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.tokenizers import run_tokenizer
-from bert_jax.workdir import checkpoint, contents, lock, manifest
+from bert_jax.workdir import checkpoint, contents, lock, manifest, records
 
 log = logging.getLogger('bert_jax')
 
@@ -153,9 +152,10 @@ def ended(inputs):
   config = workdir / contents.CONFIG
   has_ended = (
     inputs.in_workdir
-    and config.is_file()
+    and files.exists(config)
     and (
-      summary.ended_at(workdir) == beginning.meta['step']
+      (end := records.read_summary(workdir)).state in records.ENDED
+      and end.step == beginning.meta['step']
       and config_lib.flatten(contents.read_config(workdir)) == config_lib.flatten(inputs.config)
       and bool(beginning.meta['metrics']) == bool(inputs.eval_batches)
     )
@@ -217,7 +217,7 @@ def prepare(inputs, stack):
   state, results, counted = first_state(inputs, program, checkpoints, state)
   parameters = models.count_parameters(state.params)
   costs = {'parameters': parameters, 'flops_per_step': flops_of(inputs)}
-  contents.write_facts(inputs.workdir, inputs.sources, mesh, costs)
+  contents.write_facts(inputs.workdir, config, inputs.sources, mesh, costs)
   constants = sharding.put(program.constants, mesh)
   empty_carry = evaluation.empty_carry(inputs.objective, config, mesh)
   run = Run(
@@ -259,7 +259,7 @@ def check_continues(inputs, program):
   manifest.check_continues(
     meta, program.state, inputs.identity, inputs.steps, moves, earlier, changes
   )
-  if not moves and (folder / contents.CONFIG).exists():
+  if not moves and files.exists(folder / contents.CONFIG):
     before = step_count(contents.read_config(folder), inputs.sources)
     if before != inputs.steps:
       past = np.arange(min(meta['step'], before, inputs.steps))
@@ -290,7 +290,7 @@ def open_workdir(inputs):
   """Writes the config and the vocabulary of a run -> its Checkpoints."""
   config, workdir = inputs.config, inputs.workdir
   if hosts.first():
-    if not inputs.in_workdir and (workdir / contents.CONFIG).exists():
+    if not inputs.in_workdir and files.exists(workdir / contents.CONFIG):
       log.info('an earlier run in %s has left no checkpoint: this one begins anew', workdir)
     contents.claim(workdir, config)
     if not inputs.in_workdir:
@@ -307,7 +307,7 @@ def open_workdir(inputs):
 def keep_workdir(inputs):
   """Writes the config and the vocabulary of a run again if its workdir, or the disk, was taken
   away since it began: without them nobody could read its checkpoints."""
-  if hosts.first() and not (inputs.workdir / contents.CONFIG).exists():
+  if hosts.first() and not files.exists(inputs.workdir / contents.CONFIG):
     contents.claim(inputs.workdir, inputs.config)
     inputs.tokenizer.save(inputs.workdir)
     log.warning(

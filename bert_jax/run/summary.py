@@ -3,7 +3,7 @@ its time went.
 
   state     running (or killed), finished, 'stopped early' (eval.patience), stopped (by a signal or
             max_hours; the same command continues it), failed
-  step, steps, objective, seed
+  step, steps, objective, seed, config (its fingerprint)
   metric    the name of the metric that the run is judged by
   eval, train    the last line of each kind in metrics.jsonl
   best      the step and value that checkpoint.best_metric was best at, if there is one
@@ -11,46 +11,18 @@ its time went.
             eval, save; goodput: the share of `step`
 """
 
-import contextlib
-import json
 import logging
 import math
 import time
 from pathlib import Path
 
-from bert_jax import hosts
+from bert_jax import config as config_lib
+from bert_jax import files, hosts
 from bert_jax.errors import first_line
-from bert_jax.files import write_whole
 from bert_jax.tasks import TASKS
+from bert_jax.workdir import records
 
 log = logging.getLogger('bert_jax')
-
-
-NAME = 'summary.json'
-ENDED = 'finished', 'stopped early'  # states of a run that has nothing left to do
-
-
-def ended_at(workdir):
-  """The step at which a run has ended by its summary, or None."""
-  facts = _read(workdir)
-  return facts.get('step') if facts.get('state') in ENDED else None
-
-
-def state_of(workdir):
-  """The state that the summary of a run says, or ''."""
-  return _read(workdir).get('state') or ''
-
-
-def last_step(workdir):
-  """The step that a run ends at by its summary, or 0."""
-  return _read(workdir).get('steps') or 0
-
-
-def _read(workdir):
-  with contextlib.suppress(OSError, ValueError):
-    facts = json.loads((Path(workdir) / NAME).read_text())
-    return facts if isinstance(facts, dict) else {}
-  return {}
 
 
 class Summary:
@@ -75,13 +47,14 @@ class Summary:
       return
     inputs, best = self.run.inputs, self.run.checkpoints.best
     config, seconds = inputs.config, {'setup': self.setup} | self.run.clock.totals()
-    judge = config.checkpoint.best_metric or TASKS[config.objective].main_metric(config)
+    judge = TASKS[config.objective].judge(config).metric
     facts = {
       'state': self.state,
       'step': self.step,
       'steps': inputs.steps,
       'objective': config.objective,
       'seed': config.seed,
+      'config': config_lib.fingerprint(config),
       'metric': judge,
       **dict(more),
       **self.writer.last,
@@ -93,8 +66,8 @@ class Summary:
     facts['seconds'] = {name: round(x, 3) for name, x in seconds.items()}
     facts['goodput'] = seconds['step'] / max(sum(seconds.values()), 1e-9)
     facts['time'] = time.strftime('%Y-%m-%d %H:%M:%S')
-    path = Path(inputs.workdir) / NAME
+    path = Path(inputs.workdir) / records.SUMMARY
     try:
-      write_whole(path, json.dumps(facts, indent=2) + '\n')
+      files.write_json(path, facts)
     except OSError as error:  # nothing depends on it
       log.warning('%s cannot be written: %s', path, error.strerror or error)

@@ -10,9 +10,8 @@ import time
 import uuid
 from pathlib import Path
 
-from bert_jax import hosts
+from bert_jax import files, hosts
 from bert_jax.errors import InputError, first_line, unwritten
-from bert_jax.files import write_whole
 
 
 def check(config):
@@ -146,7 +145,7 @@ def _knows_key(wandb):
 
 def _id(path):
   """The id of a run, which is drawn once and kept in a file."""
-  if not path.is_file():
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, uuid.uuid4().hex[:12] + '\n')
-  return path.read_text().strip()
+  if not files.exists(path):
+    files.make_folder(path.parent)
+    files.write_whole(path, uuid.uuid4().hex[:12] + '\n')
+  return files.read_text(path).strip()

@@ -93,6 +93,14 @@ class Card(NamedTuple):
   languages: tuple[str, ...] = ()  # names of the languages of its corpora
 
 
+class Judge(NamedTuple):
+  """What a run is judged by."""
+
+  metric: str  # the name of a metric of its evaluations
+  mode: str  # is the best the 'min' or the 'max'; '': no checkpoint is kept as the best
+  under: Mapping[str, Any]  # what decides its value besides the data and the weights
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
   """The record of a task family. Functions that take one argument take a config."""
@@ -163,6 +171,13 @@ class Family:
   def parts(self) -> tuple[str, ...]:
     """The parts of our parameters that some class of Hugging Face's library has."""
     return tuple(dict.fromkeys(part for head in self.heads for part in head.parameters))
+
+  def judge(self, config: 'ConfigDict') -> Judge:
+    """What the run of a config is judged by: its checkpoint.best_metric or, if that is empty, the
+    main metric of the family."""
+    best = config.checkpoint.best_metric
+    mode = config.checkpoint.best_mode if best else ''
+    return Judge(best or self.main_metric(config), mode, self.judged_under(config))
 
   def limit(self, config: 'ConfigDict') -> int:
     """Returns the most tokens of an example, special ones included; 0: its rows are no examples."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import InputError, first_line
+from bert_jax.files import read_bytes
 from bert_jax.text import utf8, values
 
 
@@ -186,10 +187,9 @@ def whole_json(path: Path, where: str, counts: Counter, wrong: Callable) -> Any:
 def json_of(path: Path, kind: type = dict) -> Any:
   """The dict or list that a JSON file of a model or a vocabulary holds, empty if there is no such
   file; InputError if it holds something else."""
-  if not path.is_file():
-    return kind()
   try:
-    value = values.json_value(path.read_bytes())
+    data = read_bytes(path)
+    value = kind() if data is None else values.json_value(data)
   except (OSError, values.NotJson) as error:
     raise InputError(f'{path} cannot be read as JSON ({error}); is it whole?') from None
   if not isinstance(value, kind):

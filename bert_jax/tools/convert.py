@@ -9,6 +9,7 @@ for each parameter, with the CRC-32 of its float32 bytes as our layout has them.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import logging
@@ -26,7 +27,7 @@ import jax
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import models, step
+from bert_jax import files, models, step
 from bert_jax.command_line import aligned, command_line
 from bert_jax.convert import (
   from_huggingface,
@@ -38,7 +39,7 @@ from bert_jax.convert import (
 from bert_jax.errors import InputError, quoted
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
-from bert_jax.workdir import checkpoint, contents, provenance, trained
+from bert_jax.workdir import checkpoint, contents, provenance, records, trained
 
 log = logging.getLogger('bert_jax')
 
@@ -154,17 +155,25 @@ def write_workdir(workdir, model, facts):
     checkpoints.save(step.State(np.int32(model.step), model.params, {}, {}), {}, {})
     checkpoints.wait()
   content = provenance.versions() | {'commands': [provenance.command()]} | facts
-  config_lib.write_whole(workdir / 'run.json', json.dumps(content, indent=2) + '\n')
+  files.write_json(workdir / records.FACTS, content)
 
 
 def _facts_of_run(folder, model):
   """The facts of a model card that a run's workdir holds."""
-  run, facts = contents.read_facts(folder), {'metrics': {}, 'step': model.step}
+  run, facts = records.read(folder), {'metrics': {}, 'step': model.step}
+  for fault in run.faults:
+    log.warning('%s', fault)
   with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
     facts['metrics'] = checkpoints.meta(model.step)['metrics']
-  facts |= {name: run[name] for name in ('commands', 'data', 'source') if name in run}
+  known = run.facts
+  if known.commands:
+    facts['commands'] = known.commands
+  if known.data:
+    facts['data'] = {split: dataclasses.asdict(x) for split, x in known.data.items()}
+  if known.source:
+    facts['source'] = known.source
   names = ('bert_jax', 'commit', 'python', 'packages')
-  versions = {name: run[name] for name in names if name in run}
+  versions = {name: known.made_by[name] for name in names if name in known.made_by}
   return facts | ({'versions': versions} if versions else {})
 
 

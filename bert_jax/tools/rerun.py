@@ -17,15 +17,15 @@ import logging
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from bert_jax import config as config_lib
-from bert_jax import hosts, train
+from bert_jax import files, hosts, train
 from bert_jax.command_line import command_line
 from bert_jax.errors import InputError, listed
 from bert_jax.run import setup, speed
-from bert_jax.text import files
 from bert_jax.tools import arguments
-from bert_jax.workdir import checkpoint, contents, provenance
+from bert_jax.workdir import checkpoint, contents, provenance, records
 
 log = logging.getLogger('bert_jax')
 
@@ -40,10 +40,13 @@ def rerun(workdir, new, overrides=(), dry_run=False):
   workdir, new = Path(workdir).expanduser(), Path(new).expanduser()
   if workdir.resolve() == new.resolve():
     raise InputError(f'--workdir {new} is the run that is to be repeated; name another folder.')
-  config = contents.read_config(workdir)
-  inputs = setup.read_inputs(config_lib.override(config, overrides), new)
-  meta = checkpoint.newest_meta(workdir) or {}
-  others = differences(workdir, config, inputs, meta)
+  run = records.read(workdir)
+  if run.config is None:
+    raise InputError(run.faults[0])
+  for fault in run.faults:
+    log.warning('%s', fault)
+  inputs = setup.read_inputs(config_lib.override(run.config, overrides), new)
+  others = differences(run, inputs)
   for other in others:
     log.warning('not the same: %s', other)
   if not others:
@@ -51,77 +54,75 @@ def rerun(workdir, new, overrides=(), dry_run=False):
   if dry_run:
     return {'not_the_same': others}
   train.train_on(inputs, started)
-  return {'workdir': str(new), 'not_the_same': others} | outcome(workdir, new, meta)
+  return {'workdir': str(new), 'not_the_same': others} | outcome(run, records.read(new))
 
 
-def differences(workdir, config, inputs, meta):
-  """Sentences: in what this repetition differs from the run in a workdir. meta: of the run's newest
-  checkpoint, or {}."""
-  facts, known = files.json_of(workdir / 'run.json'), files.json_of(workdir / contents.CONFIG)
-  if not facts:
-    return ['there is no run.json, so nothing is known of the code, the devices and the data']
+def differences(run: records.Run, inputs: setup.Inputs) -> list[str]:
+  """Sentences: in what this repetition differs from a run."""
+  if not run.facts.made_by:
+    unknown = 'so nothing is known of the code, the devices and the data'
+    return [f'there is no run.json that can be read, {unknown}']
   out, here = [], contents.made_by(inputs.mesh)
   for name, value in here.items():
-    if name not in facts:
+    was = run.facts.made_by.get(name)
+    if was is None:
       out.append(f'{name} was not recorded')
     elif name == 'packages':
-      was = facts[name]
       out += [f'{p} {was.get(p)} -> {v}' for p, v in value.items() if was.get(p) != v]
-    elif facts[name] != value:
-      out.append(f'{name}: {facts[name]} -> {value}')
-  out += _of_text(workdir / contents.CHANGES, provenance.code_changes(), 'the changed code')
-  out += _of_packages(workdir / contents.PACKAGES, here['packages'])
-  out += config_lib.changes(config, inputs.config)
+    elif was != value:
+      out.append(f'{name}: {was} -> {value}')
+  out += _of_text(run.path / contents.CHANGES, provenance.code_changes(), 'the changed code')
+  out += _of_packages(run.path / contents.PACKAGES, here['packages'])
+  out += config_lib.changes(run.config, inputs.config)
   for split, source in inputs.sources.items():
-    was = facts.get('data', {}).get(split, {}).get('fingerprint')
+    was = run.facts.data[split].fingerprint if split in run.facts.data else None
     if was != source.fingerprint:
       out.append(f'the data of {split}: fingerprint {was} -> {source.fingerprint}')
-  if meta.get('vocabulary', inputs.tokenizer.fingerprint) != inputs.tokenizer.fingerprint:
+  if run.newest.get('vocabulary', inputs.tokenizer.fingerprint) != inputs.tokenizer.fingerprint:
     out.append('the vocabulary')
-  if lengths := known.get('earlier_lengths'):
+  if lengths := contents.lengths(run.path)[:-1]:
     out.append(f'the run had another length before: steps, epochs {lengths}')
-  for before in facts.get('earlier', ()):
+  for before in run.facts.earlier:
     names = listed([name for name in before if name != 'commands'])
     out.append(f'in its first {before["commands"]} commands the run had other {names}')
   for name in ('init_from', 'resume_from'):
-    if config[name]:
-      out.append(f'{name}={config[name]} is taken as it is now; what it was then is not recorded')
+    if run.config[name]:
+      value = run.config[name]
+      out.append(f'{name}={value} is taken as it is now; what it was then is not recorded')
   return out
 
 
 def _of_text(path, here, what):
-  was = path.read_text(errors='replace') if path.is_file() else ''
-  return [f'{what} ({path})'] if was != here else []
+  return [f'{what} ({path})'] if files.read_text(path) != here else []
 
 
 def _of_packages(path, named):
   """Sentences on the packages that are not among those that are named anyway."""
-  if not path.is_file():
+  if not files.exists(path):
     return []
   was, now = (
     {name.lower(): version for name, _, version in (line.partition('==') for line in text.split())}
-    for text in (path.read_text(), provenance.installed())
+    for text in (files.read_text(path), provenance.installed())
   )
   names = sorted(n for n in was.keys() | now.keys() if was.get(n) != now.get(n) and n not in named)
   shown = [f'{n} {was.get(n, "none")} -> {now.get(n, "none")}' for n in names]
   return [f'other packages: {listed(shown)}'] if shown else []
 
 
-def lines(workdir):
-  """{(step, split): metrics that do not depend on the clock} of metrics.jsonl."""
-  path, out = workdir / 'metrics.jsonl', {}
-  for text in path.read_text().splitlines() if path.is_file() else ():
-    with contextlib.suppress(ValueError, KeyError, TypeError):  # half a line, of a kill
-      line = json.loads(text)
-      kept = {name: x for name, x in line.items() if name not in NOT_COMPARED}
-      out[line['step'], line['split']] = kept
-  return out
+def lines(run: records.Run) -> dict[tuple[int, str], dict[str, float | None]]:
+  """{(step, 'train' or 'eval'): values that do not depend on the clock} of a run's metrics."""
+  return {
+    (point.step, 'train' if point.kind == 'train' else 'eval'): {
+      name: x for name, x in point.values.items() if name not in NOT_COMPARED
+    }
+    for point in run.points
+  }
 
 
-def outcome(workdir, new, meta):
-  """{'compared', 'lines', 'same_lines', 'first_difference', 'state', 'same'} of two runs; one that
-  ended before the first did is not the same. meta: of the newest checkpoint of the first, or {}."""
-  was, now = lines(workdir), lines(new)
+def outcome(run: records.Run, again: records.Run) -> dict[str, Any]:
+  """{'compared', 'lines', 'same_lines', 'first_difference', 'state', 'same'} of a run and its
+  repetition; one that ended before the run did is not the same."""
+  was, now = lines(run), lines(again)
   common = [key for key in was if key in now]
   differ = [key for key in common if was[key] != now[key]]
   first = ''
@@ -131,10 +132,10 @@ def outcome(workdir, new, meta):
     name = next(name for name in [*a, *b] if a.get(name) != b.get(name))
     first = f'step {step}, {split}: {name} {a.get(name)} -> {b.get(name)}'
   state = 'not compared: the two have no checkpoint of the same step'
-  with contextlib.closing(checkpoint.Checkpoints(new)) as checkpoints:
-    if meta and meta['step'] in checkpoints.steps():
-      same = checkpoints.meta(meta['step'])['arrays'] == meta['arrays']
-      state = f'step {meta["step"]}: ' + ('the same bits' if same else 'other bits')
+  if (number := run.newest.get('step')) is not None and number in again.checkpoints:
+    with contextlib.closing(checkpoint.Checkpoints(again.path)) as checkpoints:
+      same = checkpoints.meta(number)['arrays'] == run.newest['arrays']
+    state = f'step {number}: ' + ('the same bits' if same else 'other bits')
   last = lambda keys: max((step for step, _ in keys), default=0)
   evaluations = lambda keys: sum(split == 'eval' for _, split in keys)
   if not first and last(now) < last(was):

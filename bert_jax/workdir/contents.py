@@ -4,18 +4,18 @@ config.json carries a seal, a hash of itself, and every checkpoint names the con
 that it was saved with. Whoever reads weights asks check_belongs whether the files still are those.
 """
 
-import contextlib
 import json
 import logging
+import re
+import zlib
 from pathlib import Path
 
 import jax
 
 from bert_jax import config as config_lib
-from bert_jax import hosts, tokenizers
+from bert_jax import files, hosts, tokenizers
 from bert_jax.errors import InputError, unwritten
-from bert_jax.files import seal, set_aside, write_whole
-from bert_jax.text import files
+from bert_jax.text.files import json_of
 from bert_jax.workdir import provenance
 
 log = logging.getLogger('bert_jax')
@@ -40,8 +40,8 @@ def read_config(workdir):
       f'{workdir} holds no run ({lacking}); give the workdir of one or, to load or convert it, the '
       'folder of a model.'
     )
-  content = files.json_of(path)
-  if 'seal' in content and content['seal'] != seal(content):
+  content = json_of(path)
+  if 'seal' in content and content['seal'] != files.seal(content):
     raise InputError(
       f'{path} is not as the run wrote it: it was edited or is damaged. Bring it back, or delete '
       'it and give the command of the training again, which writes it anew; settings are changed '
@@ -55,18 +55,17 @@ def read_config(workdir):
 
 def fingerprints(workdir, config):
   """The fingerprints of a config, with its own length and those that the run in a workdir had."""
-  path = Path(workdir).expanduser() / CONFIG
   out = [config_lib.fingerprint(config)]
-  for length in _lengths(path):
+  for length in lengths(workdir):
     config = config.copy_and_resolve_references()
     config.update(dict(zip(LENGTH, length, strict=True)))
     out.append(config_lib.fingerprint(config))
   return out
 
 
-def _lengths(path):
+def lengths(workdir: Path | str) -> list[list]:
   """[[steps, epochs], ...] that a run has had until now, by its config.json; [] without one."""
-  content = files.json_of(path)
+  content = json_of(Path(workdir).expanduser() / CONFIG)
   now = [[content[name] for name in LENGTH]] if content else []
   return [*content.get('earlier_lengths', []), *now]
 
@@ -100,7 +99,7 @@ def check(workdir, config):
     )
   if workdir.exists() and not workdir.is_dir():
     raise InputError(f'{workdir} is a file; a --workdir is a folder, new or of the same run.')
-  exists = (workdir / CONFIG).exists()
+  exists = files.exists(workdir / CONFIG)
   different = config_lib.changes(read_config(workdir), config) if exists else []
   if different := [x for x in different if x.partition(':')[0] not in LENGTH]:
     more = f' and {len(different) - 3} more' if len(different) > 3 else ''
@@ -115,17 +114,25 @@ def claim(workdir, config):
   path = Path(workdir) / CONFIG
   now = [config[name] for name in LENGTH]
   content = config.to_dict()
-  if earlier := [length for length in _lengths(path) if length != now]:
+  if earlier := [length for length in lengths(workdir) if length != now]:
     content['earlier_lengths'] = earlier
-  content['seal'] = seal(content)
+  content['seal'] = files.seal(content)
   try:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps(content, indent=2) + '\n')
+    files.make_folder(path.parent)
+    files.write_json(path, content)
   except OSError as error:
     raise unwritten(workdir, error) from None
 
 
-def write_facts(workdir, sources, mesh, costs):
+def answers_folder(workdir: Path | str, spec: str, number: int | str) -> Path:
+  """The folder in a workdir for the answers on data.eval=spec at step `number`."""
+  name = re.sub(r'[^\w.=-]+', '_', spec.removeprefix('tfds:')).strip('_') or 'embedded'
+  if len(name) > 60:
+    name = f'{name[-51:]}-{zlib.crc32(spec.encode()):08x}'
+  return Path(workdir).expanduser() / 'eval' / f'{name}-{number}'
+
+
+def write_facts(workdir, config, sources, mesh, costs):
   """Writes run.json: versions, commands, devices, mesh, rows, fingerprint and baselines of each
   split, and of labelled examples their number; beside it packages.txt, all that is installed, and
   code.diff, if the code was changed since its commit.
@@ -136,16 +143,17 @@ def write_facts(workdir, sources, mesh, costs):
   path = workdir / 'run.json'
   before, commands, earlier = {}, [], []
   try:
-    before = files.json_of(path)
+    before = json_of(path)
     commands, earlier = list(before.get('commands', [])), list(before.get('earlier', []))
   except (InputError, TypeError, AttributeError):
-    log.warning('%s is damaged and set aside as %s', path, set_aside(path))
+    log.warning('%s is damaged and set aside as %s', path, files.set_aside(path))
   made = made_by(mesh)
   if other := {name: x for name, x in before.items() if name in made and made[name] != x}:
     earlier.append(other | {'commands': len(commands)})
   facts = made | {
     'commands': [*commands, provenance.command()],
     **({'earlier': earlier} if earlier else {}),
+    'config': config_lib.fingerprint(config),
     'costs': costs,
     'data': {
       split: {'rows': len(s), 'fingerprint': s.fingerprint, 'baselines': s.baselines}
@@ -155,22 +163,14 @@ def write_facts(workdir, sources, mesh, costs):
   }
   beside = {PACKAGES: provenance.installed(), CHANGES: provenance.code_changes()}
   try:
-    write_whole(path, json.dumps(facts, indent=2) + '\n')
+    files.write_json(path, facts)
     for name, text in beside.items():
       if text:
-        write_whole(workdir / name, text)
+        files.write_whole(workdir / name, text)
       else:
-        (workdir / name).unlink(missing_ok=True)
+        files.remove(workdir / name)
   except OSError as error:
     raise unwritten(path, error) from None
-
-
-def read_facts(workdir):
-  """The content of a workdir's run.json; {} if there is none that can be read."""
-  with contextlib.suppress(OSError, ValueError):
-    facts = json.loads((Path(workdir).expanduser() / 'run.json').read_text())
-    return facts if isinstance(facts, dict) else {}
-  return {}
 
 
 def made_by(mesh):

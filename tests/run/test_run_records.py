@@ -1,5 +1,6 @@
 """What a run leaves beside its weights: trackers, summary.json, a profile, what made it; rerun."""
 
+import dataclasses
 import gzip
 import json
 import re
@@ -16,7 +17,7 @@ from bert_jax.config import InputError
 from bert_jax.run import profiling, trackers
 from bert_jax.tools import rerun
 from bert_jax.train import train
-from bert_jax.workdir import contents, provenance
+from bert_jax.workdir import contents, provenance, records
 
 SHORT = (
   '--config.steps=6',
@@ -274,12 +275,15 @@ def test_a_repetition_that_ends_earlier_is_not_the_same(pretrained, tmp_path):
   path = tmp_path / 'again' / 'metrics.jsonl'
   kept = [line for line in metrics_of(pretrained[0]) if line['step'] <= 10]
   path.write_text(''.join(json.dumps(line) + '\n' for line in kept))
-  out = rerun.outcome(pretrained[0], tmp_path / 'again', {})
+  once, again = records.read(pretrained[0]), records.read(tmp_path / 'again')
+  assert f'{path} lacks the evaluation at step 20 that summary.json has' in again.faults
+  again = dataclasses.replace(again, newest={}, checkpoints=())
+  out = rerun.outcome(once, again)
   assert out['compared'] == '10 of 20 steps, 1 of 2 evaluations'
   assert out['lines'] == out['same_lines'] == 3 and not out['same']
   assert out['first_difference'] == 'the repetition ended at step 10 and the run at step 20'
   # Of a run that was cut off all that it has is compared.
-  out = rerun.outcome(tmp_path / 'again', pretrained[0], {})
+  out = rerun.outcome(again, once)
   assert out['same'] and out['compared'] == '10 of 10 steps, 1 of 1 evaluations'
 
 

@@ -1,5 +1,6 @@
 """Scores by the length of a text: in scores.json and in reports."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,11 +8,11 @@ import pytest
 from test_report import workdir
 
 from bert_jax import metrics, tokenizers
-from bert_jax.run.evaluation import folder_of
 from bert_jax.tasks.choice import reading, task
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.scored import Scored
 from bert_jax.tools.report import __main__ as report
+from bert_jax.workdir.contents import answers_folder
 
 
 class Right(Scored):
@@ -68,7 +69,7 @@ def runs(tmp_path):
       {'tokens': tokens, 'examples': 7, 'classification_accuracy': score}
       for tokens, score in zip(('65-128', '1025-2048'), scores)
     ]
-    out = folder_of(folder, 'b.tsv', 4)
+    out = answers_folder(folder, 'b.tsv', 4)
     out.mkdir(parents=True)
     (out / 'scores.json').write_text(json.dumps({'by_length': table}))
   return tmp_path
@@ -91,7 +92,7 @@ def test_scores_are_rounded_to_the_examples_that_were_scored(runs):
 
   panel, accuracy = report.read(runs).panels[0], [0.8] * 3
   (arm,) = panel.arms
-  arm.runs += [arm.runs[0] | {'config': arm.runs[0]['config'] | {'seed': 2}}]
+  arm.runs += [dataclasses.replace(arm.runs[0], fields={**arm.runs[0].fields, 'seed': 2})]
   interval = lambda name: panel.rows(name)[0].interval
   assert interval('classification_accuracy') == report_statistics.interval(accuracy, 1 / 14)
   assert interval('loss') == (1.0, 1.0)  # a loss is of no steps

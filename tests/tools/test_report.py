@@ -9,20 +9,29 @@ import pytest
 
 from bert_jax import config as c
 from bert_jax.config import InputError
+from bert_jax.files import seal
 from bert_jax.tools.report import __main__ as report
-from bert_jax.tools.report import pages as report_pages
-from bert_jax.tools.report import runs as report_runs
+from bert_jax.tools.report import arms, pages
+from bert_jax.workdir import records
 
 
 def workdir(folder, lines, *overrides, spec='configs/pretrain.py:runlocal', level=None):
   """The files by which a report knows a run. lines: (step, split, {metric: value})."""
-  folder.mkdir()
+  folder.mkdir(parents=True)
   (folder / 'config.json').write_text(c.to_json(c.load(spec, overrides)))
   baselines = {'mlm': (level, 'unigram')} if level else {}
   (folder / 'run.json').write_text(json.dumps({'data': {'eval': {'baselines': baselines}}}))
   rows = (json.dumps({'step': step, 'split': split} | own) for step, split, own in lines)
   (folder / 'metrics.jsonl').write_text(''.join(f'{row}\n' for row in rows))
   return folder
+
+
+def checkpoint_at(run, step, **meta):
+  """A checkpoint of a run, as far as it is read to know how far the run has come."""
+  meta |= {'step': step}
+  path = run / 'checkpoints' / str(step) / 'meta' / 'metadata'
+  path.parent.mkdir(parents=True)
+  path.write_text(json.dumps(meta | {'seal': seal(meta)}))
 
 
 def cells(text):
@@ -49,7 +58,14 @@ def test_seeds_are_one_line_and_other_fields_another(tmp_path):
   assert seeds[3] == f'{2.7 - half:.4f} to {2.7 + half:.4f}'
 
 
-def test_runs_that_differ_in_much_go_by_their_folders(tmp_path):
+def plan(folder, **more):
+  """The sweep.json of a folder whose runs are called ARM,seed=N."""
+  names = [path.name for path in folder.iterdir() if path.is_dir()]
+  runs = {name: {'arm': name.rpartition(',seed=')[0]} for name in names}
+  (folder / 'sweep.json').write_text(json.dumps({'runs': runs | more.pop('runs', {})} | more))
+
+
+def test_an_arm_has_the_name_of_its_sweep_else_its_fields_else_its_folder(tmp_path):
   many = [
     f'--config.model.{name}=false'
     for name in ('norm_bias', 'attention_bias', 'head_bias', 'decoder_bias', 'embedding_norm')
@@ -57,21 +73,31 @@ def test_runs_that_differ_in_much_go_by_their_folders(tmp_path):
   for name, fields in (('plain', []), ('bare', many)):
     for seed in range(2):
       lines = [(4, 'eval', {'mlm': 2.0 + seed})]
-      folder = tmp_path / f'arch={name},seed={seed}'
+      folder = tmp_path / 'runs' / f'arch={name},seed={seed}'
       workdir(folder, lines, f'--config.seed={seed}', *fields)
       facts = json.loads((folder / 'run.json').read_text())
       facts['costs'] = {'parameters': 1234567, 'flops_per_step': 5e8}
       (folder / 'run.json').write_text(json.dumps(facts))
+  labels = lambda: sorted(row[0] for row in cells(report.table(report.read(tmp_path)))[1:])
   _, *rows = cells(text := report.table(report.read(tmp_path)))
   assert [(row[0], row[1]) for row in rows] == [('arch=bare', '2'), ('arch=plain', '2')]
   assert text.count('1,234,567   2e+09') == 2
-  # Two groups in folders of one name cannot go by it.
-  (tmp_path / 'more').mkdir()
-  for seed in range(2):
-    folder, steps = tmp_path / 'more' / f'arch=bare,seed={seed}', f'--config.steps={seed + 7}'
-    workdir(folder, lines, '--config.seed=9', many[0], steps)
-  texts = [row[0] for row in cells(report.table(report.read(tmp_path)))[1:]]
-  assert len(texts) == 4 and all('norm_bias=' in text for text in texts)
+  # Arms of one name have the folder above behind it; within one folder the fields.
+  workdir(tmp_path / 'more' / 'arch=bare,seed=0', lines, many[0], '--config.steps=9')
+  assert labels() == ['arch=bare (more)', 'arch=bare (runs)', 'arch=plain']
+  workdir(tmp_path / 'runs' / 'arch=bare,seed=9', lines, '--config.seed=9', many[1])
+  assert [label.count('norm_bias=') for label in labels()] == [0, 0, 1, 1]
+  # The name that the sweep has given goes before.
+  shutil.rmtree(tmp_path / 'more')
+  shutil.rmtree(tmp_path / 'runs' / 'arch=bare,seed=9')
+  (tmp_path / 'runs' / 'arch=bare,seed=0').rename(tmp_path / 'runs' / 'other')
+  plan(tmp_path / 'runs', runs={'other': {'arm': 'arch=bare'}})
+  assert labels() == ['arch=bare', 'arch=plain']
+  plan(
+    tmp_path / 'runs',
+    runs={'other': {'arm': 'model.x=1'}, 'arch=bare,seed=1': {'arm': 'model.x=1'}},
+  )
+  assert labels() == ['arch=plain', 'x=1']
 
 
 def test_a_run_is_judged_by_its_own_metric(tmp_path):
@@ -94,9 +120,8 @@ def test_a_run_is_judged_by_its_own_metric(tmp_path):
   ):
     folder = tmp_path / str(k)
     folder.mkdir()
-    (run,), _ = report_runs.read(workdir(folder / 'run', [], *overrides, spec=spec).parent)
-    assert report_runs.metric_of(run) == metric, spec
-    assert report_runs.metric_of(run, 'other') == 'other'
+    (run,), _ = records.below(workdir(folder / 'run', [], *overrides, spec=spec).parent)
+    assert run.judge == metric, spec
 
 
 def test_a_run_that_may_stop_early_counts_its_best(tmp_path):
@@ -117,11 +142,11 @@ def test_a_run_that_may_stop_early_counts_its_best(tmp_path):
   workdir(tmp_path / 'b', lines, *stops, '--config.checkpoint.best_mode=min')
   workdir(tmp_path / 'c', lines, *stops, '--config.checkpoint.best_mode=max')
   result = report.read(tmp_path)
-  assert [report_runs.final(run, 'mlm') for run in result.runs] == [None, 2.0, 3.0]
-  assert report_runs.final(result.runs[0], 'nsp') is None
+  assert [run.final('mlm') for run in result.runs] == [None, 2.0, 3.0]
+  assert result.runs[0].final('nsp') is None
   said = [x for x in report.table(result).splitlines() if x.startswith('Values are of the last')]
   assert len(said) == 1 and 'those of b, c, which may stop early' in said[0]
-  with pytest.raises(InputError, match='no run has an evaluated nsp; there are mlm, split, step'):
+  with pytest.raises(InputError, match='no run has an evaluated nsp; there are mlm.$'):
     report.read(tmp_path, metric='nsp')
 
 
@@ -142,7 +167,7 @@ def test_runs_without_a_last_number_or_an_end_are_in_no_mean(tmp_path):
 
 
 def test_each_of_two_tasks_has_its_baseline(tmp_path):
-  """The same arms, by the names of their folders, fine-tuned on two tasks."""
+  """The same arms of two sweeps, fine-tuned on two tasks."""
   for task, level in (('sst', 0.5), ('cola', 0.7)):
     (tmp_path / task).mkdir()
     for arm, rate in (('low', 1e-5), ('high', 1e-4)):
@@ -160,6 +185,7 @@ def test_each_of_two_tasks_has_its_baseline(tmp_path):
             {'data': {'eval': {'baselines': {'classification_accuracy': (level, 'majority')}}}}
           )
         )
+    plan(tmp_path / task)
   found = report.read(tmp_path, baseline='low')
   assert len(found.panels) == 2 and not any('baseline' in x for x in found.remarks), found.remarks
   labels = {arm.label for panel in found.panels for arm in panel.arms}
@@ -187,7 +213,7 @@ def test_a_mean_with_collapsed_runs_says_so(tmp_path):
   assert row[1:3] == ['4', '0.8075 ± 0.2052 (1 of 4 collapsed, 0.9100 ± 0.0100 without)']
   assert 'Runs that collapsed, to one answer for every example, are in all means and tests.' in text
   assert f'{tmp_path}/s3: collapsed: one answer for every example' in text
-  lines = report_pages.latex(report.read(tmp_path)).splitlines()
+  lines = pages.latex(report.read(tmp_path)).splitlines()
   assert r'all runs & 4 & 0.8075 $\pm$ 0.2052\dag{} & - & - \\' in lines
   assert r'\par \dag{} 1 of 4 collapsed, 0.9100 $\pm$ 0.0100 without' in lines
 
@@ -215,7 +241,7 @@ def test_a_copy_of_a_run_is_no_other_seed(tmp_path):
   facts = json.loads((tmp_path / 'copy' / 'run.json').read_text())
   (tmp_path / 'copy' / 'run.json').write_text(json.dumps(facts | {'commit': 'abc'}))
   result = report.read(tmp_path)
-  assert len(report_runs.without_copies(result.runs)[0]) == 3
+  assert len(arms.without_copies(result.runs)[0]) == 3
   assert 'are of several commits of the code, abc, none' in report.table(result)
 
 

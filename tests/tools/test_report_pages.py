@@ -1,6 +1,7 @@
 """The pages of a report and their statistics, the latter against simulation and scipy's tests."""
 
 import csv
+import dataclasses
 import io
 import json
 import random
@@ -10,14 +11,15 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-from test_report import workdir
+from test_report import checkpoint_at, plan, workdir
 
+from bert_jax import config as c
 from bert_jax.errors import InputError
 from bert_jax.tools.report import __main__ as report
+from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report import figures as report_figures
-from bert_jax.tools.report import panels as report_panels
-from bert_jax.tools.report import runs as report_runs
 from bert_jax.tools.report import statistics as stats
+from bert_jax.workdir import records
 
 
 def test_intervals_cover_what_they_say():
@@ -287,7 +289,7 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
   with pytest.raises(SystemExit):
     report.main([str(tmp_path / 'nothing')])
   with pytest.raises(InputError, match='nothing is no folder'):
-    report_runs.read(tmp_path / 'nothing')
+    records.below(tmp_path / 'nothing')
 
 
 def test_arms_that_beat_no_guess_are_no_result(tmp_path, no_pictures):
@@ -304,7 +306,8 @@ def test_progress_is_that_of_checkpoints_and_unfinished_runs_have_no_scores(tmp_
   for seed, step in ((7, 100), (8, 500)):
     run = tmp_path / f'masking.masked_lm_prob=0.15,seed={seed}'
     workdir(run, [(100, 'eval', {'mlm': 9.0})], f'--config.seed={seed}')
-    (run / 'checkpoints' / str(step)).mkdir(parents=True)
+    config = c.from_json((run / 'config.json').read_text())
+    checkpoint_at(run, step, config=c.fingerprint(config))
     (run / 'summary.json').write_text(json.dumps({'state': 'running'}))
   files = made(tmp_path)
   assert 'seed=8: unfinished: not evaluated at its end' in files['report.md']
@@ -325,8 +328,8 @@ def test_pictures_of_other_runs_go(tmp_path):
 
 
 def test_labels_name_what_differs_and_nothing_else(tmp_path, no_pictures):
-  assert report_panels.shortened(['a.b=1,c.d=2', 'a.b=2,c.d=3']) == ['b=1, d=2', 'b=2, d=3']
-  assert report_panels.shortened(['x.b=1,y.b=2', '-']) == ['x.b=1, y.b=2', '-']
+  assert report_arms.shortened(['a.b=1,c.d=2', 'a.b=2,c.d=3']) == ['b=1, d=2', 'b=2, d=3']
+  assert report_arms.shortened(['x.b=1,y.b=2', '-']) == ['x.b=1, y.b=2', '-']
   grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=2)
   text = made(tmp_path, '--label', 'masked_lm_prob=0.3=30 %', '--title', 'Rates')['report.md']
   assert text.startswith('# Rates\n')
@@ -334,25 +337,18 @@ def test_labels_name_what_differs_and_nothing_else(tmp_path, no_pictures):
   assert [row[0] for row in rows] == ['masked_lm_prob=0.15', '30 %']
 
 
-@pytest.mark.parametrize(
-  'text',
-  [
-    '--config.masking.masked_lm_prob=0.30',
-    'masked_lm_prob=0.3',
-    'masking.masked_lm_prob=0.3',
-    '0.3',
-  ],
-)
-def test_an_arm_goes_by_its_field_in_full_in_short_or_its_value(tmp_path, text):
-  grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=1)
-  found = report.read(tmp_path, baseline=text, renamed=[f'{text}=30 %'])
-  assert [panel.baseline for panel in found.panels] == ['30 %'] and not found.remarks
+def test_an_arm_goes_by_its_label_or_its_name_in_the_sweep(tmp_path):
+  plan(grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=1))
+  for text in ('masked_lm_prob=0.3', 'masking.masked_lm_prob=0.3'):
+    found = report.read(tmp_path, baseline=text, renamed=[f'{text}=30 %'])
+    assert [panel.baseline for panel in found.panels] == ['30 %'] and not found.unmatched
+  assert report.read(tmp_path, baseline='0.3').unmatched[0].startswith('--baseline 0.3 is no arm')
 
 
 def test_the_baseline_is_the_first_row(tmp_path, no_pictures):
   grid(tmp_path, {0.15: 4.0, 0.3: 3.9, 0.6: 3.8}, seeds=1)
   for name in ('report.md', 'table.tex'):
-    text = made(tmp_path, '--baseline', '0.3')[name].replace('\\', '')
+    text = made(tmp_path, '--baseline', 'masked_lm_prob=0.3')[name].replace('\\', '')
     labels = re.findall(r'^(?:\| )?masked_lm_prob=([\d.]+) [|&]', text, re.M)
     assert labels[:3] == ['0.3', '0.15', '0.6']
 
@@ -366,6 +362,9 @@ def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path, no_pictu
         f'--config.seed={seed}',
         f'--config.init_from=S/{arm},seed={seed}',
       )
+  rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
+  assert [row[:2] for row in rows] == [[f'init_from=S/{x},seed={{seed}}', '3'] for x in 'ab']
+  plan(tmp_path)
   rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
   assert [row[:2] for row in rows] == [['a', '3'], ['b', '3']]
 
@@ -382,6 +381,8 @@ def test_a_label_renames_the_arm_of_every_objective(tmp_path, no_pictures):
         *more,
         spec='configs/finetune.py:task=sst2',
       )
+  for folder in (tmp_path, tmp_path / 'T'):
+    plan(folder)
   text = made(tmp_path, '--label', 'a=A')['report.md']
   for heading in ('mlm_nsp: mlm', 'classification: classification_accuracy'):
     assert [row[0] for row in rows_of(text, f'## {heading}\n')] == ['A', 'b']
@@ -402,9 +403,10 @@ def test_no_legend_stands_under_an_empty_place(tmp_path):
   figure.draw_without_rendering()
   assert [axis.get_position().x1 > 0.9 for axis in figure.axes] == [False, True]
   assert [len(report_figures.new(count, 1)[1]) for count in range(1, 8)] == list(range(1, 8))
-  length, short = {'tokens': '1-16', 'examples': 9, 'mlm': 4.0}, found.panels[0]
+  length, short = records.Length('1-16', 9, {'mlm': 4.0}), found.panels[0]
   long = report.read(tmp_path).panels[0]
-  long.arms[0].runs[0]['by_length'] = [length]
+  (run,) = long.arms[0].runs
+  long.arms[0].runs = [dataclasses.replace(run, lengths=[length])]
   heights = [
     part.axes[-1].get_position().height
     for part in report_figures.side_by_side([short, long]).subfigs
@@ -414,11 +416,11 @@ def test_no_legend_stands_under_an_empty_place(tmp_path):
 
 def test_points_of_a_curve(tmp_path):
   grid(tmp_path, {0.15: 4.0}, seeds=3)
-  runs, _ = report_runs.read(tmp_path)
+  runs, _ = records.below(tmp_path)
   (first, last) = report_figures.points(runs[0], 'mlm')
   assert (first['step'], first['tokens'], first['seconds'], first['flops']) == (250, 25e3, 50, 5e8)
   found = report_figures.curve(runs, 'mlm', 'tokens')
   assert [x for x, _, _ in found] == [25e3, 50e3]
-  finals = [report_runs.final(run, 'mlm') for run in runs]
+  finals = [run.final('mlm') for run in runs]
   assert found[1][1:] == (pytest.approx(statistics.mean(finals)), stats.interval(finals))
   assert last['value'] == finals[0]

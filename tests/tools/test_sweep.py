@@ -18,16 +18,19 @@ from pathlib import Path
 import jax
 import pytest
 from conftest import run_module, small_overrides
+from test_report import checkpoint_at
 
 from bert_jax import config as c
+from bert_jax import train
 from bert_jax.config import InputError
 from bert_jax.run import speed
 from bert_jax.tools.preflight.__main__ import objective_of
 from bert_jax.tools.sweep import __main__ as sweep
 from bert_jax.tools.sweep import arms as sweep_grid
-from bert_jax.tools.sweep import child as sweep_worker
+from bert_jax.tools.sweep import child
 from bert_jax.tools.sweep import jobs as sweep_jobs
 from bert_jax.workdir import contents
+from bert_jax.workdir.records import Outcome
 
 PRETRAIN = 'configs/pretrain.py:runlocal'
 
@@ -135,9 +138,8 @@ def test_one_factor_at_a_time_around_a_baseline():
   assert arms['baseline'] == {'batch_size': '64', 'optimizer.beta1': '0.8'}
   assert list(arms) == ['baseline', 'optimizer.beta1=0.9', 'batch_size=16', 'batch_size=32']
   assert arms['batch_size=16'] == {'batch_size': '16', 'optimizer.beta1': '0.8'}
-  for short in ('beta1=0.8', '0.80'):
-    arms, _ = sweep_grid.arms_of(PRETRAIN, vary, short)
-    assert arms['baseline'] == {'optimizer.beta1': '0.8'}
+  arms, _ = sweep_grid.arms_of(PRETRAIN, vary, 'optimizer.beta1=0.8')
+  assert arms['baseline'] == {'optimizer.beta1': '0.8'}
   for wrong, said in (
     ('batchsize=64', 'did you mean'),
     ('batch_size=16,32', 'has several values'),
@@ -230,7 +232,7 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
   ]
   for folder, state in (('0.15,seed=4', 'finished'), ('0.15,seed=7', 'running')):
     path = root / f'masking.masked_lm_prob={folder}'
-    (path / 'checkpoints' / '5').mkdir(parents=True)
+    checkpoint_at(path, 5)
     (path / 'summary.json').write_text(json.dumps({'state': state, 'step': 5}))
   unfinished = f'3 of the 4 runs to start from are not finished, the first of which is {path}; '
   for more in ([], ['--dry-run']):
@@ -296,15 +298,15 @@ def test_every_ready_ablation_is_a_sweep(short):
     c.load('configs/ablations.py:runlocal')
 
 
-def test_arms_go_by_their_fields_in_full_in_short_or_their_values(tmp_path):
+def test_arms_are_chosen_by_their_names(tmp_path):
   spec = 'configs/ablations.py:masking_rate,runlocal'
-  arms, _ = sweep_grid.arms_of(spec, [], only='0.3,masked_lm_prob=.4,masking.masked_lm_prob=0.15')
-  assert list(arms) == [f'masked_lm_prob={x}' for x in (0.3, 0.4, 0.15)]
+  arms, _ = sweep_grid.arms_of(spec, [], only='masked_lm_prob=0.3,masked_lm_prob=0.15')
+  assert list(arms) == ['masked_lm_prob=0.3', 'masked_lm_prob=0.15']
   before = {f'a.b={b},c={c}': {'arm': f'a.b={b},c={c}'} for b in (1, 2) for c in (1, 3)}
   (tmp_path / 'sweep.json').write_text(json.dumps({'runs': before}))
   chosen = lambda only: list(sweep_grid.arms_of(spec, [], before=str(tmp_path), only=only)[0])
-  assert chosen("'b=1, c=3',b=2;c=1") == ['a.b=1,c=3', 'a.b=2,c=1']
-  with pytest.raises(InputError, match="--arms 'b=2' names 2 arms of --from, which has a.b=1,c=1"):
+  assert chosen("'a.b=1,c=3','a.b=2,c=1'") == ['a.b=1,c=3', 'a.b=2,c=1']
+  with pytest.raises(InputError, match="--arms 'b=2' is not an arm of --from, which has a.b=1,c=1"):
     chosen('b=2')
 
 
@@ -399,15 +401,17 @@ def test_what_is_trained_already_is_no_time_left(length, steps, tmp_path, capsys
     '--dry-run',
   ]
   names = [f'seed={seed}' for seed in range(4)]
-  for seed, saved in ((1, '100'), (1, '300'), (1, '350.damaged'), (3, '400')):
-    (tmp_path / f'seed={seed}' / 'checkpoints' / saved).mkdir(parents=True)
+  for seed, saved in ((1, 100), (1, 300), (1, 350), (3, 400)):
+    checkpoint_at(tmp_path / f'seed={seed}', saved)
+    if saved == 350:  # it is damaged, so the run goes on from the one before it
+      (tmp_path / f'seed={seed}' / 'checkpoints' / '350' / 'meta' / 'metadata').write_text('{}')
     (tmp_path / f'seed={seed}' / 'summary.json').write_text('{"steps": 400}')
   monkeypatch.setattr(sweep, 'times', lambda *_: (dict.fromkeys(names, 1000.0), 'known'))
   real = sweep_jobs.state_of
   monkeypatch.setattr(
     sweep_jobs,
     'state_of',
-    lambda root, job: {'state': 'done'} if job.run.folder == 'seed=3' else real(root, job),
+    lambda root, job: Outcome('done') if job.run.folder == 'seed=3' else real(root, job),
   )
   sweep.main(words)
   said = [re.split(' {2,}', line) for line in capsys.readouterr().out.splitlines()]
@@ -501,66 +505,104 @@ def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
   assert of_runs[0] == 1 == max(of_runs), compiled
 
 
+def job_of(folder, arm=''):
+  return sweep_jobs.Job(sweep_grid.Run(folder, arm, 'f.py', []), 'x', 'mlm')
+
+
 def test_as_many_runs_as_processes_train_at_once_each_on_its_cores(tmp_path, monkeypatch):
-  together, cores, shares = threading.Barrier(2), set(range(5)), []
+  together, places, cores, shares = threading.Barrier(2), [], set(range(5)), []
 
-  class Worker:
-    """Answers once another run trains, too."""
+  def started(job, root, number, count):
+    """Ends once another run trains, too."""
+    places.append((number, count))
+    (root / job.run.folder).mkdir()
+    together.wait(20)
+    return subprocess.Popen(['true'], stdin=subprocess.PIPE)
 
-    def __init__(self, number, count, answers):
-      self.answers, self.job, self.process = answers, None, subprocess.Popen(['true'])
-
-    def give(self, job, root):
-      self.job, self.started = job, time.monotonic()
-      threading.Thread(target=self.train).start()
-
-    def train(self):
-      try:
-        together.wait(20)
-        answer = {'error': '', 'code': 0}
-      except threading.BrokenBarrierError:
-        answer = {'error': 'alone', 'code': 1}
-      self.answers.put((self, answer | {'seconds': 1.0, 'metrics': {}}))
-
-    def end(self):
-      pass
-
-  monkeypatch.setattr(sweep_jobs, 'Worker', Worker)
-  runs = [sweep_grid.Run(f'seed={i}', '', 'f.py', []) for i in range(6)]
-  ended = sweep_jobs.run_all([sweep_jobs.Job(run, 'x', 'mlm') for run in runs], tmp_path, 2)
-  assert [x['state'] for x in ended.values()] == ['done'] * 6, ended
+  monkeypatch.setattr(sweep_jobs, 'started', started)
+  ended = sweep_jobs.run_all([job_of(f'seed={i}') for i in range(6)], tmp_path, 2)
+  assert [x.state for x in ended.values()] == ['done'] * 6, ended
+  assert set(places) == {(0, 2), (1, 2)} and len(places) == 6
   monkeypatch.setattr(os, 'sched_getaffinity', lambda _: cores)
   monkeypatch.setattr(os, 'sched_setaffinity', lambda _, some: shares.append(set(some)))
   for number in range(2):
-    sweep_worker.take_cores(number, 2)
+    child.take_cores(number, 2)
   assert shares == [{0, 2, 4}, {1, 3}]
 
 
-def test_a_run_waits_for_another_process_that_holds_its_workdir(tmp_path, monkeypatch):
-  given = []
+def test_how_a_run_ended_is_its_exit_code_and_the_last_line_that_it_printed(tmp_path, monkeypatch):
+  """A run whose workdir another process holds is tried again."""
+  given, ends = [], {'a': [child.BUSY, 0], 'b': [3], 'c': [2], 'd': ['kill -9 $$']}
 
-  class Worker:
-    """Finds the first run's workdir held once; the second run pauses itself."""
+  def started(job, root, number, count):
+    given.append(job.run.folder)
+    end = ends[job.run.folder].pop(0)
+    (root / job.run.folder).mkdir(exist_ok=True)
+    command = f'echo error: why it ended >> {root}/logs/{job.run.folder}.txt; '
+    command += end if isinstance(end, str) else f'exit {end}'
+    return subprocess.Popen(['sh', '-c', command], stdin=subprocess.PIPE)
 
-    def __init__(self, number, count, answers):
-      self.answers, self.job, self.process = answers, None, subprocess.Popen(['true'])
-
-    def give(self, job, root):
-      self.job, self.started = job, time.monotonic()
-      given.append(job.run.folder)
-      held = given == ['a']
-      answer = {'error': '', 'code': 3 * (held or job.run.folder == 'b'), 'busy': held}
-      self.answers.put((self, answer | {'seconds': 1.0, 'metrics': {}}))
-
-    def end(self):
-      pass
-
-  monkeypatch.setattr(sweep_jobs, 'Worker', Worker)
+  monkeypatch.setattr(sweep_jobs, 'started', started)
   monkeypatch.setattr(sweep_jobs, 'PAUSE', 0)
-  jobs = [sweep_jobs.Job(sweep_grid.Run(name, '', 'f.py', []), 'x', 'mlm') for name in 'ab']
+  jobs = [job_of(name) for name in ends]
   ended = sweep_jobs.run_all(jobs, tmp_path, 1)
-  assert given == ['a', 'b', 'a']
-  assert [ended[name]['state'] for name in 'ab'] == ['done', 'stopped']
+  assert given == ['a', 'a', 'b', 'c', 'd']
+  assert {name: (x.state, x.error) for name, x in ended.items()} == {
+    'a': ('done', ''),
+    'b': ('stopped', 'why it ended'),
+    'c': ('failed', 'why it ended'),
+    'd': ('failed', 'its process was killed (status -9)'),
+  }
+  # That is written, and what is done is left out.
+  assert [sweep_jobs.state_of(tmp_path, job) for job in jobs] == list(ended.values())
+  assert sweep_jobs.state_of(tmp_path, jobs[0]._replace(fingerprint='other')).state == ''
+  ends |= {'b': [0], 'c': [0], 'd': [0]}
+  assert {x.state for x in sweep_jobs.run_all(jobs, tmp_path, 1).values()} == {'done'}
+  assert given[5:] == ['b', 'c', 'd']
+
+
+def test_a_sweep_that_is_stopped_lets_its_runs_save_themselves(tmp_path, monkeypatch):
+  begun = []
+
+  def started(job, root, number, count):
+    """Ends, as a child of a sweep does, when its standard input is closed."""
+    begun.append(job.run.folder)
+    return subprocess.Popen(['sh', '-c', 'cat; exit 130'], stdin=subprocess.PIPE)
+
+  def interrupted(*_):
+    while len(begun) < 2:
+      time.sleep(0.01)
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(sweep_jobs, 'started', started)
+  monkeypatch.setattr(sweep_jobs.futures, 'wait', interrupted)
+  jobs = [job_of(f'seed={i}') for i in range(4)]
+  for job in jobs:
+    (tmp_path / job.run.folder).mkdir()
+  with pytest.raises(KeyboardInterrupt):
+    sweep_jobs.run_all(jobs, tmp_path, 2)
+  states = [sweep_jobs.state_of(tmp_path, job).state for job in jobs]
+  assert sorted(begun) == ['seed=0', 'seed=1'] and states == ['stopped', 'stopped', '', '']
+
+
+def test_a_child_says_that_its_workdir_is_held_and_ends_with_the_sweep(tmp_path, corpus_file):
+  words = ['--config', PRETRAIN, *small(corpus_file), '--config.steps=100000']
+  run = lambda: subprocess.Popen(
+    [sys.executable, '-m', child.__name__, '0', '1', '--workdir', str(tmp_path / 'run'), *words],
+    stdin=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+  first = run()
+  while not (tmp_path / 'run' / 'summary.json').exists() and first.poll() is None:
+    time.sleep(0.1)
+  second = run()
+  assert second.wait() == child.BUSY, second.stderr.read()
+  first.communicate()  # which closes its standard input
+  assert first.returncode == 130
+  assert json.loads((tmp_path / 'run' / 'summary.json').read_text())['state'] == 'stopped'
+  command = json.loads((tmp_path / 'run' / 'run.json').read_text())['commands'][0]['argv']
+  assert command == [train.__file__, '--workdir', str(tmp_path / 'run'), *words]
 
 
 def test_another_evaluation_is_another_run():
@@ -602,18 +644,19 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path, corpus_file):
 
 
 def test_the_expected_time_is_that_of_the_runs_that_are_done():
-  job = lambda arm, seed: sweep_jobs.Job(
-    sweep_grid.Run(f'{arm},seed={seed}', arm, '', []), 'x', 'mlm'
-  )
-  jobs = [job(arm, seed) for arm in 'ab' for seed in (0, 1)]
-  ended = {x.run.folder: {} for x in jobs} | {'a,seed=0': {'state': 'done', 'seconds': 10.0}}
+  jobs = [job_of(f'{arm},seed={seed}', arm) for arm in 'ab' for seed in (0, 1)]
+  ended = {x.run.folder: Outcome('') for x in jobs} | {'a,seed=0': Outcome('done', '', 10.0)}
   assert sweep_jobs.expected(jobs, ended)['b,seed=1'] == 10.0
-  ended['b,seed=0'] = {'state': 'done', 'seconds': 30.0}
+  ended['b,seed=0'] = Outcome('done', '', 30.0)
   assert sweep_jobs.expected(jobs, ended) == {
     'a,seed=0': 10.0,
     'a,seed=1': 10.0,
     'b,seed=0': 30.0,
     'b,seed=1': 30.0,
   }
-  assert sweep_jobs.Grid(jobs, ended).left([], jobs[1::2]) == 'ETA 40 s'
+  assert sweep_jobs.Grid(jobs, ended).left({}, jobs[1::2]) == 'ETA 40 s'
+  begun = {'b,seed=1': time.monotonic() - 5}
+  assert sweep_jobs.Grid(jobs, ended).left(begun, jobs[1::2]) == 'ETA 35 s'
+  begun['a,seed=1'] = time.monotonic()
+  assert sweep_jobs.Grid(jobs, ended).left(begun, jobs[1::2]) == 'ETA 25 s'
   assert [sweep_jobs.duration(x) for x in (45, 720, 9000)] == ['45 s', '12 min', '2.5 h']

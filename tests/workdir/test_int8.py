@@ -20,8 +20,8 @@ from bert_jax.evaluate import main as evaluate_main
 from bert_jax.predict import Model, export
 from bert_jax.predict.__main__ import main as predict_main
 from bert_jax.run import setup
-from bert_jax.run.evaluation import folder_of
 from bert_jax.workdir import int8, trained
+from bert_jax.workdir.contents import answers_folder
 
 TEXTS = ['the river meets the old stone .', 'the [MASK] crosses the road', 'near number 7 .']
 
@@ -145,7 +145,7 @@ def test_an_evaluation_says_what_int8_costs(pretrained, capsys):
   assert mine['mlm'] == pytest.approx(results['mlm'], abs=0.01)
   evaluate_main(['--workdir', str(pretrained[0]), '--int8'])
   assert json.loads(capsys.readouterr().out)['mlm'] == pytest.approx(mine['mlm'], rel=1e-6)
-  assert folder_of('w', 'x', '20-int8').name == 'x-20-int8'
+  assert answers_folder('w', 'x', '20-int8').name == 'x-20-int8'
   bench.main(['int8', '--model', str(pretrained[0]), '--sentences', '3', '--repeat', '1'])
   first, second, _ = map(json.loads, capsys.readouterr().out.splitlines())
   assert first['of float16'] == 2.0 and second['what'].startswith('bert_jax, int8')

@@ -8,18 +8,20 @@ results.csv (a line for each run) and each picture as PDF, SVG and PNG; all from
 Runs that differ in nothing but the seed are one line: mean ± standard deviation over the seeds, and
 a 95 % interval of that mean (Student's t, from 3 seeds on); then the difference to the baseline
 over the seeds that both have, with its interval and p value (paired t-test), corrected for all
-comparisons of a table (Holm). Runs that differ in many fields go by the name of their folder. FLOPs
-are those of the training, matrix products only. Copies of a run, of the same config, seed and data,
-count once; unfinished runs count only where no run is finished. Where runs collapsed, to one answer
-for every example, the mean without them stands beside. Runs that were evaluated on other rows, or
-under other masks, stand in tables of their own. --svm adds, to classification, the scores of TF-IDF
-and a linear support vector machine on the same examples. Scores of a task are shown by the length
-of its texts too.
+comparisons of a table (Holm). An arm is called as its sweep calls it; else by the fields in which
+it differs from others or, where these are many, by its folder. FLOPs are those of the training,
+matrix products only. Copies of a run, of the same config, seed and data, count once; unfinished
+runs count only where no run is finished. Where runs collapsed, to one answer for every example, the
+mean without them stands beside. Runs that were evaluated on other rows, or under other masks, stand
+in tables of their own. --svm adds, to classification, the scores of TF-IDF and a linear support
+vector machine on the same examples. Scores of a task are shown by the length of its texts too.
 """
 
+import dataclasses
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bert_jax import tokenizers
@@ -27,50 +29,55 @@ from bert_jax.command_line import command_line
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
-from bert_jax.tools.report import figures as report_figures
-from bert_jax.tools.report import pages as report_pages
-from bert_jax.tools.report import panels as report_panels
-from bert_jax.tools.report import runs as report_runs
-from bert_jax.workdir import contents
+from bert_jax.tools.report import figures, pages, panels
+from bert_jax.workdir import records
+from bert_jax.workdir.records import Run
 
 log = logging.getLogger('bert_jax')
 
 
-def read(*folders, metric='', baseline='', renamed=(), svm=False):
-  """The Report of the runs below some folders, see report_panels.report. svm: with runs of TF-IDF
-  and a linear SVM."""
-  runs, remarks = report_runs.read(*folders)
+def read(
+  *folders: Path | str,
+  metric: str = '',
+  baseline: str = '',
+  renamed: Sequence[str] = (),
+  svm: bool = False,
+) -> panels.Report:
+  """The Report of the runs below some folders, see panels.report. svm: with runs of TF-IDF and a
+  linear SVM."""
+  runs, remarks = records.below(*folders)
   runs += svms(runs) if svm else []
-  return report_panels.report(runs, folders, metric, baseline, renamed, remarks)
+  return panels.report(runs, folders, metric, baseline, renamed, remarks)
 
 
-def svms(runs):
+def svms(runs: Sequence[Run]) -> list[Run]:
   """A run of the plain baseline of their family for each data that the runs learn from."""
   out = {}
   for run in runs:
-    baseline = TASKS[run['config']['objective']].plain_baseline
-    if not baseline or 'eval' not in run['data']:
+    family = TASKS[run.fields['objective']]
+    baseline = family.plain_baseline
+    if not baseline or 'eval' not in run.facts.data:
       continue
-    fields = {name: run['config'][name] for name in baseline.fields if name in run['config']}
+    fields = {name: run.fields[name] for name in baseline.fields if name in run.fields}
     if (key := repr(fields)) in out:
       continue
-    config, tokenizer = contents.read_config(run['path']), tokenizers.load_folder(run['path'])
-    line = {'step': 0, 'split': 'eval'} | baseline.metrics(config, tokenizer)
+    metrics = baseline.metrics(run.config, tokenizers.load_folder(run.path))
     fields |= {'objective': baseline.name, 'checkpoint.best_metric': '', 'eval.patience': 0}
-    path = Path(f'{run["path"]} (SVM)')
-    out[key] = run | {'path': path, 'config': fields, 'lines': [line], 'by_length': [], 'costs': {}}
+    facts = dataclasses.replace(run.facts, parameters=None, flops_per_step=None)
+    points, path = (records.Point(0, 'whole', metrics),), Path(f'{run.path} (SVM)')
+    out[key] = Run(path, None, fields, family.main_metric(run.config), facts, points=points)
   return list(out.values())
 
 
-def table(report):
+def table(report: panels.Report) -> str:
   """The tables of a Report as a text."""
-  return report_pages.text(report)
+  return pages.text(report)
 
 
-def picture(report, path):
+def picture(report: panels.Report, path: Path | str) -> None:
   """Draws the curves of a Report into a file: a column for each of its tables."""
   try:
-    report_figures.side_by_side(report.panels).savefig(path, dpi=120)
+    figures.side_by_side(report.panels).savefig(path, dpi=120)
   except (OSError, ValueError) as error:
     raise InputError(f'--picture {path} cannot be written: {error}.') from None
 
@@ -83,9 +90,8 @@ def main(argv=None):
   add(
     '--baseline',
     default='',
-    metavar='LABEL|NAME=VALUE|VALUE',
-    help='the arm that others are '
-    "compared to; several fields with ; between them; default: the sweep's",
+    metavar='LABEL',
+    help="the arm that others are compared to; default: the sweep's",
   )
   add('--out', default='', metavar='DIR', help='default: the folder report in the first folder')
   add('--title', default='', help='of the pages; default: the name of the first folder')
@@ -94,7 +100,7 @@ def main(argv=None):
     action='append',
     default=[],
     metavar='OLD=NEW',
-    help='renames an arm, OLD as for --baseline',
+    help='renames an arm',
   )
   add('--svm', action='store_true', help='TF-IDF + linear SVM beside classifiers')
   add('--picture', default='', metavar='PNG', help='draw the curves of all runs into this file too')
@@ -107,7 +113,7 @@ def main(argv=None):
     first = next(filter(os.path.isdir, args.folder), args.folder[0])
     out = Path(args.out or Path(first) / 'report')
     arguments.check_writable(out)
-    written = report_pages.write(report, out, args.title or Path(args.folder[0]).resolve().name)
+    written = pages.write(report, out, args.title or Path(args.folder[0]).resolve().name)
     log.info('written to %s: %s', out, ', '.join(written))
     if args.picture:
       picture(report, args.picture)

@@ -12,8 +12,9 @@ import statistics
 import numpy as np
 
 from bert_jax import notebooks
-from bert_jax.tools.report import lengths as report_lengths
+from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report.statistics import interval, step_of
+from bert_jax.workdir.records import Run
 
 WIDTH = 9.0  # inches
 MARKERS, LINES = 'osD^vPX*', ('-', '--', '-.', ':')
@@ -46,44 +47,44 @@ def looks(panel):
   }
 
 
-def points(run, metric, split='eval'):
-  """[{'step', 'tokens', 'flops', 'seconds', 'value'}] of the lines of a run. tokens: without
-  padding; seconds: of training alone, without evaluations and saving. NaN where the run does not
-  say."""
+def points(run: Run, metric: str, kind: str = 'eval') -> list[dict[str, float]]:
+  """[{'step', 'tokens', 'flops', 'seconds', 'value'}] of the evaluations of a run or, of kind
+  'train', of its training. tokens: without padding; seconds: of training alone, without evaluations
+  and saving. NaN where the run does not say."""
   known, tokens, seconds = [(0, 0.0, 0.0)], 0.0, 0.0
-  for line in run['lines']:
-    if line['split'] == 'train':
-      # Of a run that went on, the first line's speed is of the steps since then: taken for all.
-      steps = line['step'] - known[-1][0]
-      passed = steps / line['steps_per_s'] if line.get('steps_per_s') else math.nan
-      seconds += passed
-      tokens = line.get('seen_tokens', tokens + line.get('tokens_per_s', math.nan) * passed)
-      known.append((line['step'], tokens, seconds))
-  out, flops = [], run['costs'].get('flops_per_step', math.nan)
-  lines = [line for line in run['lines'] if line['split'] == split]
-  for line in notebooks.whole(lines) if split == 'train' else lines:
-    if line.get(metric) is not None:
-      before = known[bisect.bisect_right(known, line['step'], key=lambda x: x[0]) - 1]
-      exact = before if before[0] == line['step'] else (0, math.nan, math.nan)
+  for point in run.training:
+    # Of a run that went on, the first line's speed is of the steps since then: taken for all.
+    steps, speed = point.step - known[-1][0], point.values.get('steps_per_s')
+    passed = steps / speed if speed else math.nan
+    seconds += passed
+    rate = point.values.get('tokens_per_s', math.nan)
+    tokens = point.values.get('seen_tokens', tokens + rate * passed)
+    known.append((point.step, tokens, seconds))
+  out, flops = [], run.facts.flops_per_step
+  shown = notebooks.without_jag(run.training) if kind == 'train' else run.evaluations
+  for point in shown:
+    if (value := point.values.get(metric)) is not None:
+      before = known[bisect.bisect_right(known, point.step, key=lambda x: x[0]) - 1]
+      exact = before if before[0] == point.step else (0, math.nan, math.nan)
       out.append(
         {
-          'step': line['step'],
+          'step': point.step,
           'tokens': exact[1],
           'seconds': exact[2],
-          'flops': flops * line['step'],
-          'value': line[metric],
+          'flops': math.nan if flops is None else flops * point.step,
+          'value': value,
         }
       )
   return out
 
 
-def curve(runs, metric, along, split='eval'):
+def curve(runs, metric, along, kind='eval'):
   """[(x, mean over the runs, its interval or None)] at the steps that all runs were evaluated at;
   x: the mean of a quantity of ALONG."""
-  by_step = [{point['step']: point for point in points(run, metric, split)} for run in runs]
+  by_step = [{point['step']: point for point in points(run, metric, kind)} for run in runs]
   by_step = [x for x in by_step if x]
   shared = sorted(set.intersection(*map(set, by_step))) if by_step else []
-  out, examples = [], report_lengths.examples(runs, metric)
+  out, examples = [], report_arms.examples(runs, metric)
   for step in shared:
     values = [x[step]['value'] for x in by_step]
     place = statistics.fmean(x[step][along] for x in by_step)
@@ -226,14 +227,14 @@ def gallery(panel):
 def draw_lengths(axis, panel, metric, lengths):
   """The scores of texts of these lengths, of the runs that were scored by it."""
   for arm in panel.arms:
-    scores = report_lengths.by_length(arm.runs, metric)
+    scores = report_arms.by_length(arm.runs, metric)
     there = [(i, *scores[x]) for i, x in enumerate(lengths) if x in scores]
     means = [(i, statistics.fmean(x), interval(x, step_of(count, x))) for i, count, x in there]
     draw_line(axis, means, looks(panel)[arm.label], arm.label)
   counts = {
     x: count
     for arm in panel.arms
-    for x, (count, _) in report_lengths.by_length(arm.runs, metric).items()
+    for x, (count, _) in report_arms.by_length(arm.runs, metric).items()
   }
   labels = [f'{x}\n({counts[x]:,})' for x in lengths]
   axis.set(xticks=range(len(lengths)), xlabel='tokens of a text (texts)', ylabel=metric)
@@ -243,7 +244,7 @@ def draw_lengths(axis, panel, metric, lengths):
 
 def over_lengths(panel, metric):
   """The final values over the length of a text, if runs were scored by it."""
-  if not (lengths := report_lengths.lengths(panel.arms, metric)):
+  if not (lengths := report_arms.lengths(panel.arms, metric)):
     return None
   figure, (axis,) = new(1, 3.2)
   draw_lengths(axis, panel, metric, lengths)
@@ -254,7 +255,7 @@ def side_by_side(panels):
   """The curves of several panels, of training too, and below them the scores by length."""
   from matplotlib.figure import Figure
 
-  lengths = [report_lengths.lengths(panel.arms, panel.metrics[0]) for panel in panels]
+  lengths = [report_arms.lengths(panel.arms, panel.metrics[0]) for panel in panels]
   height = 3.9 * (1 + any(lengths)) + 0.4
   figure = Figure(figsize=(6 * len(panels), height), layout='constrained')
   parts = figure.subfigures(1, len(panels), squeeze=False).flat

@@ -30,17 +30,16 @@ import shlex
 from pathlib import Path
 
 from bert_jax import config as config_lib
+from bert_jax import files
 from bert_jax.command_line import aligned, command_line
 from bert_jax.errors import InputError, unwritten
-from bert_jax.files import write_whole
-from bert_jax.run import initialization, summary
+from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
 from bert_jax.tools.report import __main__ as report
-from bert_jax.tools.report.panels import LOGS, SWEEP
 from bert_jax.tools.sweep import arms as sweep_grid
 from bert_jax.tools.sweep import jobs as sweep_jobs
-from bert_jax.workdir import contents
+from bert_jax.workdir import contents, records
 
 log = logging.getLogger('bert_jax')
 
@@ -114,12 +113,12 @@ def planned(args, overrides):
 def unfinished_sources(runs):
   """A sentence that names which of what runs start from is no finished run; '': all are."""
   folders = {config.init_from: Path(config.init_from).expanduser() for _, config in runs}
-  missing = [
-    name
-    for name, folder in folders.items()
-    if summary.state_of(folder) not in ('', *summary.ENDED)  # earlier versions write no summary
-    or not any(folder.glob('checkpoints/[0-9]*'))
-  ]
+  missing = []
+  for name, folder in folders.items():
+    run = records.read(folder)
+    # Earlier versions wrote no summary.
+    if run.summary.state not in ('', *records.ENDED) or not run.checkpoints:
+      missing.append(name)
   return (
     ''
     if not missing
@@ -180,11 +179,13 @@ def show(jobs, configs, root, processes):
   seconds, known_by = times(jobs, configs, root)
   left, rows = 0.0, [('run', 'steps', 'time left', 'state')]
   for job, config in zip(jobs, configs):
-    folder, steps = root / job.run.folder, str(config.steps or f'{config.epochs:g} epochs')
-    names = [path.name for path in folder.glob('checkpoints/*')]
-    saved = max((int(name) for name in names if name.isdigit()), default=0)
-    state = sweep_jobs.state_of(root, job).get('state', 'begun' if saved else '-')
-    last = config.steps or summary.last_step(folder)
+    run, steps = (
+      records.read(root / job.run.folder),
+      str(config.steps or f'{config.epochs:g} epochs'),
+    )
+    saved = max(run.checkpoints, default=0)
+    state = sweep_jobs.state_of(root, job).state or ('begun' if saved else '-')
+    last = config.steps or run.summary.steps
     each = seconds[job.run.folder] * (1 - min(1, saved / last) if last else 1)
     each = 0.0 if state == 'done' else each
     left += each
@@ -201,16 +202,13 @@ def plan_of(root, runs, baseline, args):
   """The content of sweep.json, which reports read. Of an earlier sweep in the folder the runs stay
   in it, and so does the baseline unless --baseline is given. InputError if one of these runs was
   trained with another config than it has now."""
-  path = root / SWEEP
-  try:
-    content = json.loads(path.read_text()) if path.exists() else {}
-    before, earlier = content.get('baseline', ''), content.get('runs', {})
-    known = {name: (x['spec'], x['fields']) for name, x in earlier.items()}
-  except (ValueError, AttributeError, TypeError, KeyError):
-    raise InputError(f'{path} is damaged; remove it: the same command writes it anew.') from None
+  path, sweep = root / records.SWEEP, records.read_sweep(root)
+  if sweep and any(fault.startswith(str(path)) for fault in sweep.faults):
+    raise InputError(f'{path} is damaged; remove it: the same command writes it anew.')
+  earlier, before = (sweep.runs, sweep.baseline) if sweep else ({}, '')
   for run, config in runs:
-    spec, fields = known.get(run.folder, (run.spec, run.fields))
-    if fields != run.fields and (root / run.folder / contents.CONFIG).exists():
+    _, spec, fields = earlier.get(run.folder, ('', run.spec, run.fields))
+    if fields != run.fields and files.exists(root / run.folder / contents.CONFIG):
       changes = []
       with contextlib.suppress(InputError):  # the run itself looks, too
         changes = config_lib.changes(config_lib.load(spec, fields), config)
@@ -228,7 +226,7 @@ def plan_of(root, runs, baseline, args):
   return {
     'config': args.config,
     'baseline': baseline,
-    'runs': earlier
+    'runs': {name: run._asdict() for name, run in earlier.items()}
     | {run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run, _ in runs},
   }
 
@@ -236,8 +234,8 @@ def plan_of(root, runs, baseline, args):
 def plan_written(root, content):
   """Writes sweep.json."""
   try:
-    (root / LOGS).mkdir(parents=True, exist_ok=True)
-    write_whole(root / SWEEP, json.dumps(content, indent=1) + '\n')
+    files.make_folder(root / records.LOGS)
+    files.write_json(root / records.SWEEP, content, indent=1)
   except OSError as error:
     raise unwritten(root, error) from None
 
@@ -295,7 +293,8 @@ def main(argv=None):
         ', '.join(fields),
       )
     configs = [config for _, config in runs]
-    jobs = [sweep_jobs.Job(run, whole(config), judge_of(config)) for run, config in runs]
+    judge = lambda config: TASKS[config.objective].judge(config).metric
+    jobs = [sweep_jobs.Job(run, whole(config), judge(config)) for run, config in runs]
     if args.dry_run:
       show(jobs, configs, root, processes)
       return
@@ -303,23 +302,18 @@ def main(argv=None):
     try:
       ended = sweep_jobs.run_all(jobs, root, processes)
     except KeyboardInterrupt:
-      done = sum(sweep_jobs.state_of(root, job).get('state') == 'done' for job in jobs)
+      done = sum(sweep_jobs.state_of(root, job).state == 'done' for job in jobs)
       text = f'stopped; {done} of {len(jobs)} runs are done, and the same command continues'
       raise KeyboardInterrupt(text) from None
-    wrong = {name: x for name, x in ended.items() if x.get('state') != 'done'}
+    wrong = {name: x for name, x in ended.items() if x.state != 'done'}
     if len(wrong) < len(ended):
       print(report.table(report.read(root)))
     if wrong:
       name, first = next(iter(wrong.items()))
       raise InputError(
         f'{len(wrong)} of {len(ended)} runs did not end, the first of which is {name}: '
-        f'{first.get("error")} (see {root / LOGS}/{name}.txt). The same command tries them again.'
+        f'{first.error} (see {root / records.LOGS}/{name}.txt). The same command tries them again.'
       )
-
-
-def judge_of(config):
-  """The metric that a run is judged by."""
-  return config.checkpoint.best_metric or TASKS[config.objective].main_metric(config)
 
 
 if __name__ == '__main__':

@@ -5,19 +5,17 @@ and its name begins the folders of its runs: NAME,seed=0.
 """
 
 import ast
-import contextlib
 import hashlib
 import itertools
-import json
 import logging
 import math
 import random
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax import config as config_lib
 from bert_jax.errors import InputError, quoted
+from bert_jax.workdir import records
 
 log = logging.getLogger('bert_jax')
 
@@ -84,7 +82,7 @@ def axis_of(text, option='--vary'):
   if len(set(counts.values())) > 1:
     each = ', '.join(f'{n} of {name}' for name, n in counts.items())
     raise InputError(
-      f'--vary {quoted(text)} moves fields together and has {each}; give each as many values.'
+      f'{option} {quoted(text)} moves fields together and has {each}; give each as many values.'
     )
   return [dict(zip(columns, values)) for values in zip(*columns.values())]
 
@@ -147,52 +145,27 @@ def arms_of_file(spec):
   }
 
 
-def is_named(text, fields):
-  """Does a text name an arm with these {field: value}? It says some of them, 'a.b=1;c=2', in full
-  or as reports show them, 'b=1, c=2', or values alone, '1'."""
-
-  def equal(value, wanted):
-    with contextlib.suppress(ValueError):
-      return float(value) == float(wanted)
-    return (str(value) or 'none').lower() == wanted.lower()
-
-  def holds(part):
-    name, given, value = part.removeprefix('--config.').partition('=')
-    some = [x for full, x in fields.items() if not given or f'.{full}'.endswith(f'.{name}')]
-    return any(equal(x, value if given else name) for x in some)
-
-  return all(map(holds, re.split('[;,] *', text)))
-
-
-def only_named(arms, only, source):
+def chosen(arms, only, source):
   """The arms that are named in 'a,b', in that order, so that the first is the baseline; '': all."""
   if not only:
     return arms
-  # An arm of --from has its fields in its name alone.
-  fields = {
-    name: dict(x.partition('=')[::2] for x in name.split(',')) | arm for name, arm in arms.items()
-  }
-  out, have = {}, ', '.join(arms) or 'no arms'
-  for text in (value_of(part.strip()) for part in parts_of(only, ',')):
-    names = [text] if text in arms else [name for name in arms if is_named(text, fields[name])]
-    if len(names) != 1:
-      what = f'names {len(names)} arms' if names else 'is not an arm'
-      raise InputError(f'--arms {quoted(text)} {what} of {source}, which has {have}.')
-    out[names[0]] = arms[names[0]]
-  return out
+  names = [value_of(part.strip()) for part in parts_of(only, ',')]
+  for name in names:
+    if name not in arms:
+      have = ', '.join(arms) or 'no arms'
+      raise InputError(f'--arms {quoted(name)} is not an arm of {source}, which has {have}.')
+  return {name: arms[name] for name in names}
 
 
 def arms_before(root):
   """({name: {'init_from': ROOT/NAME,seed={seed}}}: an arm for each of the sweep in a folder, whose
   runs start from those of the same seed there; the name of its baseline, or '')."""
-  try:
-    content = json.loads((Path(root) / 'sweep.json').read_text())
-    names = dict.fromkeys(run['arm'] for run in content['runs'].values())
-    baseline = str(content.get('baseline') or '')
-  except (OSError, ValueError, KeyError, TypeError, AttributeError):
-    raise InputError(f'--from {root} holds no sweep; give the --workdir of one.') from None
+  sweep = records.read_sweep(root)
+  if sweep is None or not sweep.runs or not all(run.arm for run in sweep.runs.values()):
+    raise InputError(f'--from {root} holds no sweep; give the --workdir of one.')
+  names = dict.fromkeys(run.arm for run in sweep.runs.values())
   arms = {name: {'init_from': f'{root}/{_joined(name, "seed={seed}")}'} for name in names}
-  return arms, baseline
+  return arms, sweep.baseline
 
 
 def arms_of(spec, vary, baseline=None, draws=0, draw_seed=0, before='', given_fields=(), only=''):
@@ -204,7 +177,7 @@ def arms_of(spec, vary, baseline=None, draws=0, draw_seed=0, before='', given_fi
   axes = [axis_of(text) for text in vary]
   source = '--from' if before else 'sweep() of the config file'
   all_given, first = arms_before(before) if before else (arms_of_file(spec), '')
-  given = only_named(all_given, only, source)
+  given = chosen(all_given, only, source)
   first = first if before and not only else next(iter(given), '')
   varied = [name for axis in axes for arm in axis for name in arm]
   if twice := [name for arm in given.values() for name in arm if name in varied]:
@@ -241,22 +214,13 @@ def arms_of(spec, vary, baseline=None, draws=0, draw_seed=0, before='', given_fi
   return arms, base if base in arms else ''
 
 
-def settings_of(baseline, axes):
-  """{field: value} of 'a=1;b=2'. What --vary has may be said as is_named reads it."""
-  varied, out = {(k, v) for axis in axes for arm in axis for k, v in arm.items()}, {}
-  for part in filter(None, parts_of(baseline, ';')):
-    meant = [dict([pair]) for pair in varied if is_named(part, dict([pair]))]
-    arms = meant if len(meant) == 1 else axis_of(part, '--baseline')
-    if len(arms) > 1:
-      raise InputError(f'--baseline {quoted(part)} has several values; a baseline has one.')
-    out |= arms[0]
-  return out
-
-
 def around(spec, axes, baseline, given):
   """The baseline, and one value of one axis changed at a time; what is the baseline again is left
   out. Arms are called by what they change."""
-  base = settings_of(baseline, axes)
+  bases = axis_of(baseline, '--baseline') if baseline else [{}]
+  if len(bases) > 1:
+    raise InputError(f'--baseline {quoted(baseline)} has several values; a baseline has one.')
+  (base,) = bases
   load = lambda arm: config_lib.load(*of_arm(spec, arm, '0', given))
   arms, first = {'baseline': base}, load(base)
   for change in itertools.chain(*axes):

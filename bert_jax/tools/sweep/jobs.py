@@ -1,12 +1,10 @@
-"""Trains the runs of a sweep in several processes, each of which trains one run after another.
+"""Trains the runs of a sweep, each in a process of its own, several at a time.
 
 Beside the workdirs lie logs/NAME.txt, what run NAME has printed, and logs/NAME.json, how it ended.
 Whoever begins the sweep anew leaves out what is done; a run that was cut off continues.
 """
 
-import collections
 import contextlib
-import json
 import logging
 import os
 import queue
@@ -15,175 +13,185 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
+from concurrent import futures
 from pathlib import Path
 from typing import NamedTuple
 
 import tqdm
 
-from bert_jax.files import write_whole
-from bert_jax.tools.report.panels import LOGS
+from bert_jax import files
+from bert_jax.metrics import to_json
+from bert_jax.tools.sweep import arms, child
+from bert_jax.workdir import records
+from bert_jax.workdir.records import LOGS, Outcome
 
 log = logging.getLogger('bert_jax')
 
 PAUSED, SIGNALLED = 3, 130  # exit codes of a run that may go on later, and of one that was stopped
-# A run whose workdir is held, perhaps by a worker of a sweep that was killed, which has PATIENCE to
-# end: how often it is tried, and seconds between.
+STATES = {0: 'done', PAUSED: 'stopped', SIGNALLED: 'stopped', child.BUSY: 'stopped'}
+# A run whose workdir is held, perhaps by one of a sweep that was killed, which has child.PATIENCE
+# to end: how often it is tried, and seconds between.
 TRIES, PAUSE = 9, 10
 
 
 class Job(NamedTuple):
-  run: object  # a sweep_grid.Run, with the fields that all runs have
+  """A run that is to be trained."""
+
+  run: arms.Run  # with the fields that all runs have
   fingerprint: str  # of its whole config: a run that was done with another one is not done
   metric: str  # that it is judged by
 
 
-def state_of(root, job):
-  """How a run has ended, {'state': 'done', 'failed' or 'stopped', 'seconds', ...}; {} if it has not
-  been run, or with another config."""
-  with contextlib.suppress(OSError, ValueError, AttributeError):
-    ended = json.loads((root / LOGS / f'{job.run.folder}.json').read_text())
-    if ended.get('config') == job.fingerprint and (root / job.run.folder).is_dir():
-      return ended
-  return {}
+def state_of(root: Path, job: Job) -> Outcome:
+  """How a run has ended; no state if it has not been run, or with another config."""
+  ended = records.read_outcome(root, job.run.folder)
+  is_same = ended.config == job.fingerprint and files.exists(root / job.run.folder)
+  return ended if is_same else Outcome('')
 
 
-class Worker:
-  """A process with a share of the cores, or a GPU of its own if there are several."""
-
-  def __init__(self, number, count, answers):
-    self.number, self.answers, self.job = number, answers, None
-    env = dict(os.environ)
-    paths = str(Path(__file__).parents[3]), env.get('PYTHONPATH', '')
-    env['PYTHONPATH'] = os.pathsep.join(filter(None, paths))
-    gpus = sorted(Path('/dev').glob('nvidia[0-9]*'))
-    if len(gpus) > 1 and count > 1 and 'CUDA_VISIBLE_DEVICES' not in env:
-      env['CUDA_VISIBLE_DEVICES'] = str(number % len(gpus))
-    if count > 1 and len(gpus) < count and 'XLA_PYTHON_CLIENT_MEM_FRACTION' not in env:
-      env['XLA_PYTHON_CLIENT_MEM_FRACTION'] = f'{0.9 / -(-count // max(1, len(gpus))):.2f}'
-    self.process = subprocess.Popen(
-      [sys.executable, '-m', 'bert_jax.tools.sweep.child', str(number), str(count)],
+def started(job: Job, root: Path, number: int, count: int) -> subprocess.Popen:
+  """The process that trains a run, the one of a number among `count` that train at a time. It has
+  its share of the cores and, if there are several GPUs, one of them."""
+  env = dict(os.environ)
+  paths = str(Path(__file__).parents[3]), env.get('PYTHONPATH', '')
+  env['PYTHONPATH'] = os.pathsep.join(filter(None, paths))
+  env['JAX_COMPILATION_CACHE_DIR'] = str(root / '.jax_cache')
+  env['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0.5'
+  gpus = sorted(Path('/dev').glob('nvidia[0-9]*'))
+  if len(gpus) > 1 and count > 1 and 'CUDA_VISIBLE_DEVICES' not in env:
+    env['CUDA_VISIBLE_DEVICES'] = str(number % len(gpus))
+  if count > 1 and len(gpus) < count and 'XLA_PYTHON_CLIENT_MEM_FRACTION' not in env:
+    env['XLA_PYTHON_CLIENT_MEM_FRACTION'] = f'{0.9 / -(-count // max(1, len(gpus))):.2f}'
+  run = job.run
+  words = '--config', run.spec, '--workdir', str(root / run.folder), *run.fields
+  with files.append(root / LOGS / f'{run.folder}.txt') as file:
+    print(time.strftime('==== %F %T'), run.folder, file=file, flush=True)
+    return subprocess.Popen(
+      [sys.executable, '-m', child.__name__, str(number), str(count), *words],
       env=env,
-      text=True,
       stdin=subprocess.PIPE,
-      stdout=subprocess.PIPE,
+      stdout=file,
+      stderr=subprocess.STDOUT,
       start_new_session=True,
     )
-    threading.Thread(target=self._listen, daemon=True).start()
-
-  def _listen(self):
-    for line in self.process.stdout:
-      self.answers.put((self, json.loads(line)))
-    self.answers.put((self, None))  # it has ended
-
-  def give(self, job, root):
-    self.job, self.started = job, time.monotonic()
-    workdir, cache = root / job.run.folder, root / '.jax_cache'
-    content = {
-      'spec': job.run.spec,
-      'fields': job.run.fields,
-      'workdir': str(workdir),
-      'log': str(root / LOGS / f'{job.run.folder}.txt'),
-      'cache': str(cache),
-    }
-    with contextlib.suppress(OSError):  # if it has died, its listener says so
-      print(json.dumps(content), file=self.process.stdin, flush=True)
-
-  def end(self):
-    with contextlib.suppress(OSError):
-      self.process.stdin.close()
 
 
-def run_all(jobs, root, processes):
+class Crew:
+  """Trains runs below a folder, `count` at a time."""
+
+  def __init__(self, root: Path, count: int):
+    self.root, self.count, self.since = root, count, {}  # since: {folder: when it was begun}
+    self.places, self.running, self.over = queue.Queue(), set(), threading.Event()
+    for number in range(count):
+      self.places.put(number)
+
+  def train(self, job: Job) -> Outcome:
+    """Trains a run to its end, in one of `count` places -> how it ended, which is written, too."""
+    number, begun = self.places.get(), time.monotonic()
+    self.since[job.run.folder] = begun
+    try:
+      for tried in range(1, TRIES + 1):
+        code = self._wait_for(started(job, self.root, number, self.count))
+        if code != child.BUSY or tried == TRIES or self.over.is_set():
+          break
+        if tried == 1:
+          log.warning('%s; it is tried again for %d s', self._last_line(job), TRIES * PAUSE)
+        self.over.wait(PAUSE)
+      return self._written(job, code, time.monotonic() - begun)
+    finally:
+      del self.since[job.run.folder]
+      self.places.put(number)
+
+  def _wait_for(self, process: subprocess.Popen) -> int:
+    self.running.add(process)
+    if self.over.is_set():
+      process.stdin.close()
+    try:
+      return process.wait()
+    finally:
+      self.running.discard(process)
+      with contextlib.suppress(OSError):
+        process.stdin.close()
+
+  def _written(self, job: Job, code: int, seconds: float) -> Outcome:
+    error = self._last_line(job) if code else ''
+    if code < 0:  # perhaps by the system for its memory
+      error = f'its process was killed (status {code})'
+    evaluations = records.read(self.root / job.run.folder).evaluations if not code else ()
+    outcome = Outcome(
+      STATES.get(code, 'failed'),
+      error,
+      round(seconds, 2) + state_of(self.root, job).seconds,
+      evaluations[-1].values if evaluations else {},
+      job.fingerprint,
+    )
+    text = to_json(outcome._asdict()) + '\n'
+    files.write_whole(self.root / LOGS / f'{job.run.folder}.json', text)
+    return outcome
+
+  def _last_line(self, job: Job) -> str:
+    text = files.read_text(self.root / LOGS / f'{job.run.folder}.txt')
+    lines = text.strip().splitlines()
+    return lines[-1].removeprefix('error: ') if lines else ''
+
+  def end(self) -> None:
+    """Lets the runs save themselves and end."""
+    self.over.set()
+    for process in list(self.running):
+      with contextlib.suppress(OSError):
+        process.stdin.close()
+
+
+def run_all(jobs: Sequence[Job], root: Path, processes: int) -> dict[str, Outcome]:
   """Trains all Jobs below a folder that are not done -> {folder: how it ended}. One that fails does
   not stop the rest."""
-  (root / LOGS).mkdir(parents=True, exist_ok=True)
+  files.make_folder(root / LOGS)
   ended = {job.run.folder: state_of(root, job) for job in jobs}
-  ended = {name: x if x.get('state') == 'done' else {} for name, x in ended.items()}
-  waiting = collections.deque(job for job in jobs if not ended[job.run.folder])
-  tries, shown, answers, workers = collections.Counter(), Grid(jobs, ended), queue.Queue(), []
+  ended = {name: x if x.state == 'done' else Outcome('') for name, x in ended.items()}
+  crew, shown = Crew(root, processes), Grid(jobs, ended)
+  threads = futures.ThreadPoolExecutor(processes)
   try:
-    workers += [Worker(i, processes, answers) for i in range(min(processes, len(waiting)))]
-    for worker in workers:
-      worker.give(waiting.popleft(), root)
-    while any(worker.job for worker in workers):
-      try:
-        worker, answer = answers.get(timeout=1.0)
-      except queue.Empty:
-        shown.tick(workers, waiting)
-        continue
-      if answer is None:  # killed, perhaps by the system for its memory
-        code = worker.process.wait()
-        answer = {
-          'error': f'its process was killed (status {code})',
-          'code': 1,
-          'seconds': 0,
-          'metrics': {},
-        }
-        if not worker.job:
-          continue
-        workers[workers.index(worker)] = successor = Worker(worker.number, processes, answers)
-      else:
-        successor = worker
-      job, worker.job = worker.job, None
-      tries[job.run.folder] += 1
-      if answer.get('busy') and tries[job.run.folder] < TRIES:
-        if tries[job.run.folder] == 1:
-          log.warning('%s; it is tried again for %d s', answer['error'], TRIES * PAUSE)
-        waiting.append(job)
-      else:
-        ended[job.run.folder] = written(root, job, answer)
-        shown.ended(job, ended[job.run.folder], workers, waiting)
-      if waiting:
-        following = waiting.popleft()
-        if tries[following.run.folder]:
-          time.sleep(PAUSE)
-        successor.give(following, root)
+    waiting = {
+      threads.submit(crew.train, job): job for job in jobs if not ended[job.run.folder].state
+    }
+    while waiting:
+      done, _ = futures.wait(waiting, 1.0, futures.FIRST_COMPLETED)
+      for future in done:
+        job = waiting.pop(future)
+        ended[job.run.folder] = future.result()
+        shown.ended(job, crew.since, waiting.values())
+      shown.tick(crew.since, waiting.values())
   finally:
     shown.close()
-    for worker in workers:
-      worker.end()
-    for worker in workers:
-      with contextlib.suppress(subprocess.TimeoutExpired):
-        worker.process.wait(70)
+    threads.shutdown(wait=False, cancel_futures=True)
+    crew.end()
+    threads.shutdown()
   return ended
 
 
-def written(root, job, answer):
-  """Writes how a run has ended; returns that."""
-  state = {0: 'done', PAUSED: 'stopped', SIGNALLED: 'stopped'}.get(answer['code'], 'failed')
-  earlier = state_of(root, job).get('seconds', 0)
-  ended = {
-    'state': state,
-    'config': job.fingerprint,
-    'error': answer['error'],
-    'seconds': answer['seconds'] + earlier,
-    'metrics': answer['metrics'],
-  }
-  write_whole(root / LOGS / f'{job.run.folder}.json', json.dumps(ended, indent=2) + '\n')
-  return ended
-
-
-def expected(jobs, ended):
+def expected(jobs: Sequence[Job], ended: Mapping[str, Outcome]) -> dict[str, float]:
   """{folder: seconds} that runs take, by those of their arm that are done, else by all that are;
   {} if none is."""
   done = [
-    (job.run.arm, ended[job.run.folder]['seconds'])
+    (job.run.arm, ended[job.run.folder].seconds)
     for job in jobs
-    if ended[job.run.folder].get('state') == 'done'
+    if ended[job.run.folder].state == 'done'
   ]
   if not done:
     return {}
   mean = statistics.fmean(seconds for _, seconds in done)
-  of_arm = lambda arm: statistics.fmean([s for a, s in done if a == arm] or [mean])
-  return {job.run.folder: of_arm(job.run.arm) for job in jobs}
+  by_arm = lambda arm: statistics.fmean([s for a, s in done if a == arm] or [mean])
+  return {job.run.folder: by_arm(job.run.arm) for job in jobs}
 
 
 class Grid:
-  """The progress of a sweep: a bar on a terminal, elsewhere a line for each run that has ended."""
+  """The progress of a sweep: a bar on a terminal, elsewhere a line for each run that has ended.
+  states: {folder: Outcome}, which the sweep fills."""
 
-  def __init__(self, jobs, ended):
-    self.jobs, self.states = jobs, ended
-    begun = sum(x.get('state') == 'done' for x in ended.values())
+  def __init__(self, jobs: Sequence[Job], states: Mapping[str, Outcome]):
+    self.jobs, self.states = jobs, states
+    begun = sum(x.state == 'done' for x in states.values())
     if begun:
       log.info('%d of %d runs are done already', begun, len(jobs))
     self.bar = tqdm.tqdm(
@@ -195,38 +203,39 @@ class Grid:
       bar_format='{l_bar}{bar}| {n_fmt}/{total_fmt} runs{postfix}',
     )
 
-  def left(self, workers, waiting):
-    """The seconds that are left, as a text."""
+  def left(self, since: Mapping[str, float], waiting: Sequence[Job]) -> str:
+    """The time that is left, as a text. since: {folder: when it was begun} of the runs that train;
+    waiting: those and the others that have not ended."""
     seconds = expected(self.jobs, self.states)
     if not seconds:
       return 'ETA once a run is done'
-    going = [
-      max(0, seconds[w.job.run.folder] - (time.monotonic() - w.started)) for w in workers if w.job
-    ]
-    loads = sorted(going or [0])
+    now, since = time.monotonic(), dict(since)
+    loads = sorted([max(0, seconds[name] - (now - begun)) for name, begun in since.items()] or [0])
     for job in waiting:
-      loads = sorted([loads[0] + seconds[job.run.folder], *loads[1:]])
+      if job.run.folder not in since:
+        loads = sorted([loads[0] + seconds[job.run.folder], *loads[1:]])
     return f'ETA {duration(loads[-1])}'
 
-  def tick(self, workers, waiting):
+  def tick(self, since: Mapping[str, float], waiting: Sequence[Job]) -> None:
     if not self.bar.disable:
-      self.bar.set_postfix_str(self.left(workers, waiting))
+      self.bar.set_postfix_str(self.left(since, waiting))
 
-  def ended(self, job, ended, workers, waiting):
+  def ended(self, job: Job, since: Mapping[str, float], waiting: Sequence[Job]) -> None:
+    """Says how a run has ended."""
     self.bar.update()
-    done = sum(bool(x) for x in self.states.values())
-    value = ended['metrics'].get(job.metric)
-    what = f'{job.metric} {value:.4g}' if value is not None else ended['error'] or ended['state']
-    text = f'{done} of {len(self.jobs)}  {job.run.folder}: {what} ({duration(ended["seconds"])})'
-    if waiting or any(w.job for w in workers):
-      text += f'  {self.left(workers, waiting)}'
+    ended, done = self.states[job.run.folder], sum(bool(x.state) for x in self.states.values())
+    value = ended.metrics.get(job.metric)
+    what = f'{job.metric} {value:.4g}' if value is not None else ended.error or ended.state
+    text = f'{done} of {len(self.jobs)}  {job.run.folder}: {what} ({duration(ended.seconds)})'
+    if waiting:
+      text += f'  {self.left(since, waiting)}'
     self.bar.write(text, file=sys.stderr) if not self.bar.disable else log.info('%s', text)
 
-  def close(self):
+  def close(self) -> None:
     self.bar.close()
 
 
-def duration(seconds):
+def duration(seconds: float) -> str:
   """'45 s', '12 min' or '3.4 h'."""
   if seconds < 120:
     return f'{seconds:.0f} s'

@@ -1,0 +1,263 @@
+"""The arms of a report: runs that differ in the seed alone, and how they are called."""
+
+import collections
+import hashlib
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bert_jax import files, tokenizers
+from bert_jax.tasks import TASKS
+from bert_jax.workdir import records
+from bert_jax.workdir.records import Run
+
+MANY = 4  # fields in which runs may differ and still be named by them
+# Fields that cannot change a run's result.
+WITHOUT_EFFECT = (
+  'mesh.',
+  'log.',
+  'profile',
+  'max_hours',
+  'checkpoint.every',
+  'checkpoint.minutes',
+  'checkpoint.keep_',
+)
+# What decides which rows a vocabulary makes of labelled examples begins with one of these.
+OF_ROWS = (
+  'objective',
+  'data.',
+  'task.',
+  'table.',
+  'tagging.',
+  'qa.',
+  'contrastive.',
+  'translation.',
+  'tokenizer.',
+  'model.recurrent_length',
+)
+# Fields that rows and vocabularies are made by begin with one of these.
+MADE_BY = (*OF_ROWS, 'corpus.', 'model.vocab_size')
+# Names of what an evaluation is of that are known by a checksum.
+ROWS, VOCABULARY = CHECKSUMS = 'rows of data.eval', 'vocabulary'
+SEED = re.compile(r',?seed=\d+$')  # how a sweep ends the name of a run's folder
+LOSSES = ('unigram', 'uniform')  # what losses are to beat; the other levels are of scores
+
+
+@dataclass
+class Arm:
+  """Runs that differ in the seed alone. names: what it is called, by which a user may name it."""
+
+  label: str
+  names: set[str]
+  runs: list[Run]
+
+
+# ---- Runs ---------------------------------------------------------------------------------------
+
+
+def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
+  """(runs whose fields say what they were evaluated under, where their configs leave that to
+  others; {path of a run: {name: value} of what decides its evaluation}). A loss depends on the rows
+  and the vocabulary, a score of labelled examples on these alone; where such a file was changed
+  between runs that should have the same rows, their checksum sets them apart."""
+  out, evaluated_on, alike = [], {}, {}  # alike: {what decides the rows: runs}
+  for run in runs:
+    data = run.facts.data.get('eval', records.Split())
+    under = TASKS[run.config.objective].judge(run.config).under if run.config else {}
+    known = {name: x for name, x in under.items() if name in run.fields}
+    out.append(replace(run, fields={**run.fields, **known}))
+    if under:
+      rows = {ROWS: data.fingerprint or 'nothing', VOCABULARY: _vocabulary(run.path)}
+      evaluated_on[run.path] = {**under, **rows}
+      continue
+    # Other scores of the commonest answer follow from its accuracy; earlier versions lack them.
+    evaluated_on[run.path] = {'data.eval': run.fields['data.eval'] or run.fields['data.train']} | {
+      f'{name} of a {level.kind}': level.value
+      for name, level in data.baselines.items()
+      if level.kind in LOSSES or name.endswith('accuracy')
+    }
+    fields = [(name, x) for name, x in run.fields.items() if name.startswith(OF_ROWS)]
+    same = alike.setdefault(repr((fields, _vocabulary(run.path))), {})
+    same[run.path] = data.fingerprint or 'none'
+  for some in alike.values():
+    if len(set(some.values())) > 1:
+      for path, fingerprint in some.items():
+        evaluated_on[path][ROWS] = fingerprint
+  return out, evaluated_on
+
+
+def _vocabulary(folder: Path) -> str:
+  """A hash of the vocabulary of a run, or 'none'."""
+  path = tokenizers.in_folder(folder)
+  return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path else 'none'
+
+
+def without_copies(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, Path]]:
+  """(the runs, each once, {path of a copy: path of the run}): of runs with the same config, seed,
+  data and commit of the code the one that got furthest counts."""
+  kept, copies = {}, {}
+  for run in sorted(runs, key=lambda run: -run.measured_step()):
+    fields = {k: v for k, v in run.fields.items() if not k.startswith(WITHOUT_EFFECT)}
+    data = {split: facts.fingerprint for split, facts in run.facts.data.items()}
+    key = repr((sorted(fields.items()), sorted(data.items()), run.facts.commit))
+    first = kept.setdefault(key, run)
+    if first is not run:
+      copies[run.path] = first.path
+  return [run for run in runs if run.path not in copies], copies
+
+
+def unfinished(run: Run, runs: Sequence[Run]) -> bool:
+  """Did a run end before its last step? Its summary says it. Runs of earlier versions have none:
+  where `epochs` decides, the furthest of `runs`, which differ from it in the seed, says which step
+  is the last, and a run may also stop early."""
+  if run.summary.state:
+    return run.summary.state not in records.ENDED
+  if run.fields.get('eval.patience'):
+    return False
+  furthest = max(other.measured_step() for other in runs)
+  return run.measured_step() < (run.fields.get('steps') or furthest)
+
+
+def values_of(runs: Iterable[Run], metric: str) -> dict[int, float]:
+  """{seed: final value of a metric}, the mean of runs of one seed."""
+  by_seed = collections.defaultdict(list)
+  for run in runs:
+    if (value := run.final(metric)) is not None:
+      by_seed[run.fields.get('seed', 0)].append(value)
+  return {seed: statistics.fmean(by_seed[seed]) for seed in sorted(by_seed)}
+
+
+def by_length(runs: Iterable[Run], metric: str) -> dict[str, tuple[int, list[float]]]:
+  """{tokens: (examples, [score of each run])} of runs that differ in the seed only; texts of the
+  shortest bucket first."""
+  out = {}
+  for run in runs:
+    for tokens, (count, score) in run.by_length(metric).items():
+      out.setdefault(tokens, (count, []))[1].append(score)
+  return dict(sorted(out.items(), key=lambda item: shortest(item[0])))
+
+
+def examples(runs: Iterable[Run], metric: str) -> int:
+  """How many examples a score of these runs is of; 0 if they do not say, and of a loss."""
+  return sum(count for count, _ in by_length(runs, metric).values())
+
+
+def shortest(tokens: str) -> int:
+  """The least length of a bucket, as 65 of '65-128'."""
+  return int(tokens.split('-')[0])
+
+
+def lengths(arms: Iterable[Arm], metric: str) -> list[str]:
+  """The buckets of length that occur in some arms, shortest first."""
+  return sorted({x for arm in arms for x in by_length(arm.runs, metric)}, key=shortest)
+
+
+# ---- Arms and their names -----------------------------------------------------------------------
+
+
+def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str]]:
+  """What the sweeps in some folders say: (the name of the baseline, or ''; sentences on their runs
+  that failed or have not begun)."""
+  baseline, remarks = '', []
+  for folder in map(Path, folders):
+    if (sweep := records.read_sweep(folder)) is None:
+      continue
+    baseline = baseline or sweep.baseline
+    remarks += sweep.faults
+    waiting = []
+    for name, ended in sweep.ended.items():
+      if ended.state == 'failed':
+        remarks.append(f'{folder / name} failed: {ended.error}')
+      elif not ended.state and not files.exists(folder / name / records.METRICS):
+        waiting.append(name)
+    if waiting:
+      more = f' and {len(waiting) - 1} more' if len(waiting) > 1 else ''
+      remarks.append(f'{folder}: planned and not run yet: {waiting[0]}{more}')
+  return baseline, remarks
+
+
+def value_of(run: Run, name: str) -> Any:
+  """The value of a field; of a path that names the run's own seed, as that of the run it starts
+  from may, with {seed} in its place, so that it is the same for all seeds."""
+  value, seed = run.fields.get(name), run.fields.get('seed')
+  return re.sub(rf'\bseed={seed}\b', 'seed={seed}', value) if isinstance(value, str) else value
+
+
+def varied(runs: Sequence[Run]) -> list[str]:
+  """The names of the fields but the seed in which runs differ, and that may change a result."""
+  return [
+    name
+    for name in (runs[0].fields if runs else ())
+    if name not in ('seed', 'eval.seed')
+    and not name.startswith(WITHOUT_EFFECT)
+    and len({str(value_of(run, name)) for run in runs}) > 1
+  ]
+
+
+def arms_of(runs: Sequence[Run]) -> list[Arm]:
+  """The arms of the runs of one objective. An arm is called as sweep.json calls it; else by the
+  fields in which it differs from the others; where these are many, by its folder. Arms of one name
+  in several folders have the names of these behind it."""
+  fields, groups = varied(runs), {}
+  for run in runs:
+    values = ((name, value_of(run, name)) for name in fields)
+    text = ', '.join(f'{name}={"none" if value == "" else value}' for name, value in values)
+    groups.setdefault(text, []).append(run)
+  sweeps = {run.path.parent: None for run in runs}
+  sweeps = {folder: records.read_sweep(folder) for folder in sweeps}
+  by_folder = len(fields) > MANY
+  names = [_name(text, members, sweeps, by_folder) for text, members in groups.items()]
+  parents = [sorted({run.path.parent.name for run in members}) for members in groups.values()]
+  texts = [
+    name if names.count(name) == 1 else f'{name} ({", ".join(folders)})'
+    for name, folders in zip(names, parents)
+  ]
+  texts = [text if texts.count(text) == 1 else key for text, key in zip(texts, groups)]
+  labels = shortened([text or 'all runs' for text in texts])
+  return [
+    Arm(label, {label, name, text}, members)
+    for label, name, text, members in zip(labels, names, texts, groups.values())
+  ]
+
+
+def _name(
+  text: str,
+  runs: Sequence[Run],
+  sweeps: Mapping[Path, records.Sweep | None],
+  by_folder: bool,
+) -> str:
+  """The name of an arm. text: the fields in which it differs from others."""
+  of_sweep = set()
+  for run in runs:
+    sweep = sweeps[run.path.parent]
+    of_sweep.add(sweep.runs[run.path.name].arm if sweep and run.path.name in sweep.runs else '')
+  if len(of_sweep) == 1 and '' not in of_sweep:
+    return of_sweep.pop()
+  if not by_folder:
+    return text
+  first, *others = sorted({SEED.sub('', run.path.name) for run in runs})
+  return f'{first} and {len(others)} more' if others else first
+
+
+def shortened(texts: Sequence[str]) -> list[str]:
+  """['optimizer.beta1=0.8,seed=1', ...] -> ['beta1=0.8, seed=1', ...]: fields by their last names,
+  if these differ."""
+  name = re.compile(r'(^|, ?)((?:\w+\.)*)(\w+)(?==)')
+  full = {match[2] + match[3] for text in texts for match in name.finditer(text)}
+  leaves = collections.Counter(name.rpartition('.')[2] for name in full)
+
+  def short(match):
+    name = match[3] if leaves[match[3]] == 1 else match[2] + match[3]
+    return (match[1] and ', ') + name
+
+  return [name.sub(short, text) for text in texts]
+
+
+def differing(arms: Sequence[Arm]) -> tuple[list[str], dict[str, list[str]]]:
+  """(names, {label: [value of each]}): the fields in which the arms of an objective differ."""
+  names = varied([run for arm in arms for run in arm.runs])
+  values = lambda arm: [str(value_of(arm.runs[0], name)) for name in names]
+  return names, {arm.label: values(arm) for arm in arms if arm.runs}

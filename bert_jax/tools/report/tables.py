@@ -1,0 +1,234 @@
+"""The tables of a report and the sentences below them, for all forms in which it is written."""
+
+import csv
+import io
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from bert_jax.tools.report import arms as report_arms
+from bert_jax.tools.report import figures
+from bert_jax.tools.report.arms import Arm
+from bert_jax.tools.report.panels import Panel, Report, Row
+from bert_jax.tools.report.statistics import FEWEST
+from bert_jax.workdir.records import Run
+
+HEADER = (
+  'arm',
+  'seeds',
+  'mean ± sd',
+  '95 % interval',
+  'difference',
+  '95 % interval of it',
+  'p',
+  'p, corrected',
+)
+NARROW = ('arm', 'seeds', 'mean ± sd', 'difference ± 95 %', 'p, corrected')  # of LaTeX
+SCORES = 'Other scores, mean ± standard deviation'
+UNBEATEN = 'No arm beats a guess: nothing was learned that differences could speak of.'
+
+
+class Table(NamedTuple):
+  """A table of texts. baseline: what its line for the baseline begins with, or ''."""
+
+  title: str
+  header: Sequence[str]
+  rows: Sequence[Sequence[str]]
+  baseline: str = ''
+
+
+def main_table(panel: Panel) -> Table:
+  """The table of the metric that a panel is judged by."""
+  rows = [cells(row, panel.baseline) for row in panel.rows(panel.metrics[0])]
+  title = f'{panel.objective}: {panel.named(panel.metrics[0])}'
+  title += f' ({panel.evaluated_on})' if panel.evaluated_on else ''
+  return Table(title, HEADER, rows, panel.baseline)
+
+
+def more_tables(panel: Panel) -> list[Table]:
+  """The tables below the main one, as far as they have a number."""
+  tables = [_scores(panel)] if panel.metrics[1:] else []
+  for table in (_lengths(panel.arms, panel.metrics[0]), _costs(panel)):
+    if {cell for row in table.rows for cell in row[1:]} - {'-'}:
+      tables.append(table)
+  return tables
+
+
+def cells(row: Row, baseline: str) -> tuple[str, ...]:
+  """The texts of a Row, as many as HEADER."""
+  within = lambda x: f'{x[0]:.4f} to {x[1]:.4f}' if x else '-'
+  start = (row.label, str(len(row.values)), mean_of(row), within(row.interval))
+  if row.label == baseline:
+    return (*start, 'baseline', '-', '-', '-')
+  if row.difference is None:
+    return (*start, *4 * '-')
+  difference = row.difference
+  fewer = f' ({difference.seeds} seeds)' if difference.seeds < len(row.values) else ''
+  tests = probability(difference.p), probability(difference.corrected)
+  return (*start, f'{difference.mean:+.4f}{fewer}', within(difference.interval), *tests)
+
+
+def narrow(panel: Panel) -> tuple[list[tuple[str, ...]], list[str]]:
+  """(rows as many as NARROW, notes below them): the main table for a column of text."""
+  rows, notes = [], []
+  for row in panel.rows(panel.metrics[0]):
+    label, seeds, _, _, difference, *_, corrected = cells(row, panel.baseline)
+    if gone := collapsed(row):
+      notes.append('†' * (len(notes) + 1) + ' ' + gone)
+    mean = spread(list(row.values.values())) + '†' * len(notes) * bool(gone)
+    if row.difference and (within := row.difference.interval):
+      difference += f' ± {(within[1] - within[0]) / 2:.4f}'
+    rows.append((label, seeds, mean, difference, corrected))
+  return rows, notes + [UNBEATEN] * panel.is_unbeaten(panel.rows(panel.metrics[0]))
+
+
+def spread(values: Sequence[float]) -> str:
+  """The mean and standard deviation of some numbers."""
+  sd = f' ± {statistics.stdev(values):.4f}' if len(values) > 1 else ''
+  return f'{statistics.fmean(values):.4f}{sd}' if values else '-'
+
+
+def mean_of(row: Row) -> str:
+  """The mean of a Row: '0.7100 ± 0.0700 (1 of 5 collapsed, 0.7400 ± 0.0100 without)'."""
+  more = f' ({gone})' if (gone := collapsed(row)) else ''
+  return spread(list(row.values.values())) + more
+
+
+def collapsed(row: Row) -> str:
+  """'1 of 5 collapsed, 0.7400 ± 0.0100 without' of a Row, or ''."""
+  rest = row.values_without_collapsed
+  gone = sum(rest.get(seed) != value for seed, value in row.values.items())
+  without = f', {spread(list(rest.values()))} without' if rest else ''
+  return f'{gone} of {len(row.values)} collapsed{without}' if gone else ''
+
+
+def probability(p: float | None) -> str:
+  return '-' if p is None else '< 0.0001' if p < 1e-4 else f'{p:.4f}'
+
+
+def notes(panel: Panel) -> Iterator[str]:
+  """Sentences on what a panel's table shows, and what it does not have, and why."""
+  rows = panel.rows(panel.metrics[0])
+  may_stop = [arm.label for arm in panel.arms if any(x.fields['eval.patience'] for x in arm.runs)]
+  best = (
+    f'; those of {", ".join(may_stop)}, which may stop early, of the one that was best by '
+    'checkpoint.best_metric on the same examples, which flatters them'
+  )
+  yield f'Values are of the last evaluation of a run{best if may_stop else ""}.'
+  if any(row.values_without_collapsed != row.values for row in rows):
+    yield 'Runs that collapsed, to one answer for every example, are in all means and tests.'
+  if few := [row.label for row in rows if 0 < len(row.values) < FEWEST]:
+    yield f'No interval and no test of fewer than {FEWEST} seeds: {", ".join(few)}.'
+  if none := [row.label for row in rows if not row.values]:
+    yield f'Without a number that is finite: {", ".join(none)}.'
+  if not panel.baseline and len(rows) > 1:
+    yield 'No arm is the baseline here, so there are no differences; --baseline names one.'
+  apart = [x.label for x in rows if x.values and not x.difference and x.label != panel.baseline]
+  if panel.baseline and apart:
+    yield f'Without a seed that the baseline has too: {", ".join(apart)}.'
+  if level := panel.level(panel.metrics[0]):
+    is_text = level.kind == 'unigram'
+    unit, better = (' nats', ', on held-out text; lower is better') if is_text else ('', '')
+    yield f'To beat: {level.value:.4f}{unit} ({level.kind}){better}.'
+    if panel.is_unbeaten(rows):
+      yield UNBEATEN
+
+
+def _scores(panel: Panel) -> Table:
+  """The means of the other scores."""
+  others = panel.metrics[1:]
+  by_metric = [panel.rows(name) for name in others]
+  rows = [
+    (arm.label, *(mean_of(rows[i]) for rows in by_metric)) for i, arm in enumerate(panel.arms)
+  ]
+  return Table(SCORES, ('arm', *others), rows)
+
+
+def _lengths(arms: Sequence[Arm], metric: str) -> Table:
+  """The means of a score, with a column for each length of texts."""
+  columns, rows = report_arms.lengths(arms, metric), []
+  for arm in arms:
+    scores = report_arms.by_length(arm.runs, metric)
+    means = {x: f'{statistics.fmean(values):.4f} ({n})' for x, (n, values) in scores.items()}
+    rows.append((arm.label, *(means.get(x, '-') for x in columns)))
+  header = ('arm', *(f'{x} tokens' for x in columns))
+  return Table('By the length of the texts, mean (examples)', header, rows)
+
+
+def _costs(panel: Panel) -> Table:
+  """Parameters, operations, and tokens and time as means over an arm's runs."""
+  rows = []
+  for arm in panel.arms:
+    ends = [(figures.points(run, panel.metrics[0]) or [{}])[-1] for run in arm.runs]
+    means = [statistics.fmean(end.get(x, 0) for end in ends) for x in ('tokens', 'seconds')]
+    counts = (f'{mean:,.0f}' if mean > 0 else '-' for mean in means)
+    rows.append((arm.label, *_size(arm.runs[0]), *counts))
+  header = 'arm', 'parameters', 'FLOPs', 'tokens, mean', 'seconds of training, mean'
+  return Table('Costs (seconds depend on what else ran, such as --jobs)', header, rows)
+
+
+def _size(run: Run) -> tuple[str, str]:
+  """(parameters, operations of the training); runs of earlier versions do not say."""
+  parameters, flops = run.facts.parameters, run.facts.flops_per_step
+  total = '-' if flops is None else f'{flops * run.measured_step():.3g}'
+  return '-' if parameters is None else f'{parameters:,}', total
+
+
+def differences(report: Report) -> list[Table]:
+  """For each objective a line for each field in which its arms differ."""
+  return [
+    Table(
+      objective,
+      ('field', *values),
+      [(name, *(each[i] for each in values.values())) for i, name in enumerate(names)],
+    )
+    for objective, (names, values) in report.differences.items()
+  ]
+
+
+def listing(report: Report) -> Table:
+  """All runs."""
+  arms = {run.path: arm.label for panel in report.panels for arm in panel.arms for run in arm.runs}
+  rows = []
+  for run in report.runs:
+    seed, status = str(run.fields.get('seed', '-')), report.status.get(run.path, '')
+    step = str(run.measured_step())
+    rows.append((str(run.path), arms.get(run.path, '-'), seed, step, status))
+  return Table('Runs', ('run', 'arm', 'seed', 'steps', ''), rows)
+
+
+def commits(report: Report) -> str:
+  names = {run.facts.commit for run in report.runs}
+  short = sorted({name[:12] + '+' * name.endswith('+') for name in names})
+  return f'Commits of the code: {", ".join(name or "not known" for name in short)}.'
+
+
+def results(report: Report) -> str:
+  """The text of results.csv: a line for each run, with its final scores and the fields in which
+  runs differ."""
+  metrics = list(dict.fromkeys(name for panel in report.panels for name in panel.metrics))
+  fields = list(dict.fromkeys(x for names, _ in report.differences.values() for x in names))
+  where = {
+    run.path: (number, panel, arm.label)
+    for number, panel in enumerate(report.panels)
+    for arm in panel.arms
+    for run in arm.runs
+  }
+  passed = 'flops', 'tokens', 'seconds'
+  about = 'run', 'objective', 'table', 'arm', 'seed', 'status', 'step', 'parameters'
+  file = io.StringIO()
+  writer = csv.writer(file, lineterminator='\n')
+  writer.writerow([*about, *passed, *metrics, *fields])
+  for run in report.runs:
+    number, panel, label = where.get(run.path, ('', None, ''))
+    points = figures.points(run, panel.metrics[0]) if panel else ()
+    last = points[-1] if points else {'step': run.last_step()}
+    about = run.path, run.fields['objective'], number, label, run.fields.get('seed', '')
+    size = '' if run.facts.parameters is None else run.facts.parameters
+    writer.writerow(
+      [*about, report.status.get(run.path, ''), last['step'], size]
+      + [last.get(name, '') for name in passed]
+      + [run.final(name) if panel else None for name in metrics]
+      + [run.fields.get(name, '') for name in fields]
+    )
+  return file.getvalue()

@@ -1,0 +1,469 @@
+"""Reads a workdir: what its files say of a run, living or finished, as a typed Run.
+
+Whoever shows, compares, repeats or exports a run reads it here. What is damaged, missing or another
+run's is a sentence in the run's `faults` and is left out; the rest is usable. Which files belong
+together is known by the fingerprint of the config (in run.json, summary.json and each checkpoint),
+by the fingerprint of the training data, and by the metrics that a checkpoint repeats.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from bert_jax import config as config_lib
+from bert_jax import files
+from bert_jax.errors import InputError, quoted
+from bert_jax.metrics import Level
+from bert_jax.tasks import TASKS
+from bert_jax.text import values as text_values
+from bert_jax.text.files import json_of
+from bert_jax.workdir import contents
+
+FACTS, SUMMARY, METRICS = 'run.json', 'summary.json', 'metrics.jsonl'
+SWEEP, LOGS = 'sweep.json', 'logs'  # in the folder of a sweep; logs/RUN.json says how a run ended
+ENDED = 'finished', 'stopped early'  # states of a run that has nothing left to do
+# {field of run.json: its type} of what the last bits of a run depend on, see contents.made_by.
+MADE_BY = {
+  'bert_jax': str,
+  'commit': str,
+  'python': str,
+  'packages': dict,
+  'processor': str,
+  'environment': dict,
+  'devices': str,
+  'processes': int,
+  'mesh': dict,
+}
+_KINDS = {str: 'text', int: 'whole number', float: 'number', dict: 'object', list: 'list'}
+
+
+@dataclass(frozen=True)
+class Split:
+  """What run.json says of the data of a split."""
+
+  rows: int = 0
+  fingerprint: str = ''
+  examples: int = 0  # of labelled data
+  baselines: Mapping[str, Level] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Facts:
+  """run.json: what made a run, and what it was made of."""
+
+  made_by: Mapping[str, Any] = field(default_factory=dict)  # those of MADE_BY that are recorded
+  commands: Sequence[Mapping[str, Any]] = ()  # {'argv', 'time'} of each start
+  earlier: Sequence[Mapping[str, Any]] = ()  # what `made_by` was before, for a run that moved
+  data: Mapping[str, Split] = field(default_factory=dict)
+  parameters: int | None = None
+  flops_per_step: float | None = None
+  source: str = ''  # of weights that were converted
+  config: str = ''  # the fingerprint of the config; runs of earlier versions do not say it
+
+  @property
+  def commit(self) -> str:
+    return self.made_by.get('commit', '')
+
+
+@dataclass(frozen=True)
+class Summary:
+  """summary.json: how far a run has come, and how it ended."""
+
+  state: str = ''
+  step: int = 0
+  steps: int = 0  # the last one of the run; 0: not known
+  objective: str = ''
+  seed: int | None = None
+  metric: str = ''
+  config: str = ''
+  last: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # {'eval', 'train': line}
+
+
+class Point(NamedTuple):
+  """A line of metrics.jsonl."""
+
+  step: int
+  kind: str  # 'train'; 'whole', an evaluation of all the data; or 'eval', of a part of it
+  values: Mapping[str, float | None]  # None: it was not finite
+
+
+class Length(NamedTuple):
+  """Scores of the texts of some length, in the last evaluation of a run."""
+
+  tokens: str  # '65-128'
+  examples: int
+  scores: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Run:
+  """What a workdir says of its run."""
+
+  path: Path
+  config: ConfigDict | None  # None: there is none that can be trusted
+  fields: Mapping[str, Any]  # the config as {'model.hidden_size': 128, ...}
+  judge: str  # the name of the metric that the run is judged by
+  facts: Facts = Facts()
+  summary: Summary = Summary()
+  points: Sequence[Point] = ()
+  lengths: Sequence[Length] = ()
+  checkpoints: Sequence[int] = ()  # their steps
+  newest: Mapping[str, Any] = field(default_factory=dict)  # metadata of the newest checkpoint
+  faults: Sequence[str] = ()
+
+  @property
+  def evaluations(self) -> list[Point]:
+    return [point for point in self.points if point.kind != 'train']
+
+  @property
+  def training(self) -> list[Point]:
+    return [point for point in self.points if point.kind == 'train']
+
+  def counted(self) -> Point | None:
+    """The evaluation whose values count: the last one or, of a run that may stop early, the best
+    by its checkpoint.best_metric."""
+    judge, mode = self.fields.get('checkpoint.best_metric'), self.fields.get('checkpoint.best_mode')
+    numbers = [point for point in self.evaluations if point.values.get(judge) is not None]
+    if self.fields.get('eval.patience') and numbers:
+      return {'max': max, 'min': min}[mode](numbers, key=lambda point: point.values[judge])
+    return self.evaluations[-1] if self.evaluations else None
+
+  def final(self, metric: str) -> float | None:
+    """The value of a metric in the evaluation that counts; None without one that is finite."""
+    point = self.counted()
+    return point.values.get(metric) if point else None
+
+  def last_step(self) -> int:
+    """The last step that metrics or checkpoints are of."""
+    return max([*self.checkpoints, *(point.step for point in self.points)], default=0)
+
+  def measured_step(self) -> int:
+    """The last step that metrics are of."""
+    return max((point.step for point in self.points), default=0)
+
+  def collapsed(self) -> bool:
+    """Are the answers of the evaluation that counts the same for every example?"""
+    point = self.counted()
+    return point is not None and 'constant' in point.values
+
+  def by_length(self, metric: str) -> dict[str, tuple[int, float]]:
+    """{tokens: (examples, score)} of the last evaluation, where there is a score."""
+    return {
+      length.tokens: (length.examples, score)
+      for length in self.lengths
+      if (score := length.scores.get(metric)) is not None
+    }
+
+
+class Planned(NamedTuple):
+  """A run that a sweep has planned."""
+
+  arm: str = ''
+  spec: str = ''  # FILE:ARGS of its config
+  fields: Sequence[str] = ()  # ['--config.NAME=VALUE', ...]
+
+
+class Outcome(NamedTuple):
+  """How a run of a sweep ended."""
+
+  state: str = ''  # done, failed or stopped; '': it has not been run
+  error: str = ''
+  seconds: float = 0.0  # of all tries together
+  metrics: Mapping[str, float | None] = {}  # of its last evaluation
+  config: str = ''  # a hash of all fields, see tools.sweep
+
+
+@dataclass(frozen=True)
+class Sweep:
+  """What the folder of a sweep says."""
+
+  path: Path
+  baseline: str  # the name of an arm, or ''
+  runs: Mapping[str, Planned]  # {name of a folder: what is planned there}
+  ended: Mapping[str, Outcome]
+  faults: Sequence[str]
+
+
+# ---- Reading ------------------------------------------------------------------------------------
+
+
+def read(folder: Path | str) -> Run:
+  """The Run in a workdir."""
+  path, faults = Path(folder).expanduser(), []
+  config, fields = None, {}
+  try:
+    config = contents.read_config(path)
+    fields = config_lib.flatten(config)
+  except InputError as error:
+    faults.append(str(error))
+  if not files.exists(path / FACTS):
+    faults.append(f'{path / FACTS} is missing, so nothing is known of the code and the data')
+  facts, summary = read_facts(path, faults), read_summary(path, faults)
+  steps = summary.steps or fields.get('steps') or 0
+  all_rows = fields.get('eval.batches') == 0
+  points = tuple(_points(path / METRICS, steps, all_rows, faults))
+  checkpoints, newest = _checkpoints(path / 'checkpoints', faults)
+  judge = TASKS[config.objective].judge(config).metric if config else summary.metric or 'loss'
+  run = Run(path, config, fields, judge, facts, summary, points, (), checkpoints, newest)
+  run = _without_strangers(run, faults)
+  return replace(run, lengths=tuple(_lengths(run, faults)), faults=tuple(faults))
+
+
+def below(*folders: Path | str) -> tuple[list[Run], list[str]]:
+  """(the runs with metrics below some folders, each once; sentences on what is left out and why).
+  InputError if there is no such run."""
+  runs, remarks, found = [], [], {}
+  for folder in map(Path, folders):
+    if not folder.is_dir():
+      remarks.append(f'{folder} is no folder: left out')
+    for path in files.find(folder, contents.CONFIG):
+      found.setdefault(path.resolve(), path.parent)
+    for path in files.find(folder, METRICS):
+      if not files.exists(path.with_name(contents.CONFIG)):
+        remarks.append(f'{path.parent} has {METRICS} and no {contents.CONFIG}: left out')
+  for path in found.values():
+    if not files.exists(path / METRICS):
+      if files.exists(path / FACTS):
+        remarks.append(f'{path} has written no metrics yet: left out')
+      continue
+    run = read(path)
+    if run.config is None:
+      remarks.append(f'{path} is left out: {run.faults[0]}')
+    else:
+      runs.append(run)
+      remarks += run.faults
+  if not runs:
+    about = ''.join(f'\n  {x}' for x in remarks)
+    raise InputError(f'no run with metrics lies below {" or ".join(map(str, folders))}.{about}')
+  return runs, remarks
+
+
+def read_facts(workdir: Path | str, faults: list[str] | None = None) -> Facts:
+  """run.json of a workdir; what cannot be read of it is added to `faults`."""
+  at = _object(Path(workdir).expanduser() / FACTS, faults)
+  costs, data = at.inside('costs'), at.inside('data')
+  return Facts(
+    made_by={k: x for k, kind in MADE_BY.items() if (x := at.take(k, kind)) is not None},
+    commands=tuple(x.content for x in at.objects('commands', argv=list, time=str)),
+    earlier=tuple(x.content for x in at.objects('earlier', commands=int)),
+    data={name: _split(data.inside(name)) for name in data.content},
+    **costs.several(parameters=int, flops_per_step=float),
+    **at.several(source=str, config=str),
+  )
+
+
+def _split(at: '_Object') -> Split:
+  baselines, levels = at.inside('baselines'), {}
+  for name in baselines.content:
+    level = baselines.take(name, list)
+    if level is not None and len(level) == 2 and _is(level[0], float) and _is(level[1], str):
+      levels[name] = Level(*level)
+    elif level is not None:
+      baselines.wrong(name, 'a value and the name of who reaches it')
+  return Split(**at.several(rows=int, fingerprint=str, examples=int), baselines=levels)
+
+
+def read_summary(workdir: Path | str, faults: list[str] | None = None) -> Summary:
+  """summary.json of a workdir; runs of the first versions have none."""
+  at = _object(Path(workdir).expanduser() / SUMMARY, faults)
+  last = {split: line for split in ('eval', 'train') if (line := at.inside(split).content)}
+  kinds = dict(state=str, step=int, steps=int, objective=str, seed=int, metric=str, config=str)
+  return Summary(**at.several(**kinds), last=last)
+
+
+def read_sweep(folder: Path | str) -> Sweep | None:
+  """What a sweep has planned in a folder and how its runs ended; None if it holds no sweep."""
+  path, faults = Path(folder).expanduser(), []
+  if not files.exists(path / SWEEP):
+    return None
+  at = _object(path / SWEEP, faults)
+  if not faults and 'runs' not in at.content:
+    faults.append(f'{path / SWEEP} names no runs')
+  planned = at.inside('runs')
+  kinds = dict(arm=str, spec=str, fields=list)
+  runs = {name: Planned(**planned.inside(name).several(**kinds)) for name in planned.content}
+  ended = {name: read_outcome(path, name, faults) for name in runs}
+  return Sweep(path, at.take('baseline', str, ''), runs, ended, tuple(faults))
+
+
+def read_outcome(folder: Path, name: str, faults: list[str] | None = None) -> Outcome:
+  """How the run of a name ended in the folder of a sweep."""
+  at = _object(folder / LOGS / f'{name}.json', faults)
+  return Outcome(**at.several(state=str, error=str, seconds=float, metrics=dict, config=str))
+
+
+def _points(path: Path, steps: int, all_rows: bool, faults: list[str]) -> Iterator[Point]:
+  """The lines of metrics.jsonl that are whole. steps: the last of the run, whose evaluation is of
+  all the data, or 0. all_rows: every evaluation is."""
+  damaged, wrong = [], []
+  for number, text in enumerate((files.read_bytes(path) or b'').split(b'\n'), 1):
+    if not text:
+      continue
+    try:
+      line = text_values.json_value(text)
+      step, split = line.pop('step'), line.pop('split')
+      if not _is(step, int) or split not in ('train', 'eval'):
+        raise ValueError('it is no line of a run')
+    except (ValueError, KeyError, TypeError, AttributeError):
+      damaged.append(number)
+      continue
+    kept = {name: x for name, x in line.items() if x is None or _is(x, float)}
+    wrong += [f'line {number}: {name} is {quoted(line[name])}' for name in line if name not in kept]
+    whole = all_rows or (step == steps > 0)
+    yield Point(step, 'train' if split == 'train' else 'whole' if whole else 'eval', kept)
+  if damaged:
+    where = f'the first is line {damaged[0]}'
+    faults.append(f'{path}: lines that are damaged are left out, {len(damaged)}; {where}')
+  if wrong:
+    more = f', and {len(wrong) - 1} more' if len(wrong) > 1 else ''
+    faults.append(f'{path}: values that are no numbers are left out: {wrong[0]}{more}')
+
+
+def _checkpoints(folder: Path, faults: list[str]) -> tuple[tuple[int, ...], Mapping[str, Any]]:
+  """(the steps of the checkpoints in a folder, the metadata of the newest one that is good)."""
+  steps = sorted(int(name) for name in files.names(folder) if name.isdecimal())
+  for i in reversed(range(len(steps))):
+    path = folder / str(steps[i])
+    try:
+      meta = json_of(path / 'meta' / 'metadata')
+      if not meta:
+        raise InputError('its metadata is missing')
+      if meta.get('seal') != files.seal(meta):
+        raise InputError('its metadata does not match its seal')
+      if meta.get('step') != steps[i]:
+        raise InputError(f'it is of step {meta.get("step")}')
+    except InputError as error:
+      if files.exists(path):  # else the run has removed it meanwhile
+        faults.append(f'checkpoint {path} is left out: {error}')
+      del steps[i]
+    else:
+      return tuple(steps), meta
+  return (), {}
+
+
+def _lengths(run: Run, faults: list[str]) -> Iterator[Length]:
+  """The scores by length of a run's last evaluation; none in pre-training."""
+  steps = [point.step for point in run.evaluations]
+  folder = contents.answers_folder(run.path, run.fields.get('data.eval', ''), (steps or [0])[-1])
+  for at in _object(folder / 'scores.json', faults).objects('by_length', tokens=str, examples=int):
+    scores = {k: x for k, x in at.content.items() if x is None or _is(x, float)}
+    yield Length(at.content['tokens'], scores.pop('examples'), scores)
+
+
+def _without_strangers(run: Run, faults: list[str]) -> Run:
+  """The run without the files that are another run's."""
+  folder, newest = run.path, f'checkpoint {(run.checkpoints or [0])[-1]}'
+  # Who says which config it is of, and whether that is the one of config.json.
+  said = {FACTS: run.facts.config, SUMMARY: run.summary.config, newest: run.newest.get('config')}
+  if run.config:
+    known = contents.fingerprints(folder, run.config)
+    agrees = {name: fingerprint in known for name, fingerprint in said.items() if fingerprint}
+    mine = run.config.objective, run.config.seed
+    if run.summary.objective and mine != (run.summary.objective, run.summary.seed):
+      agrees[SUMMARY] = False
+    others = [name for name, mine in agrees.items() if not mine]
+    if others and len(others) == len(agrees):
+      faults.insert(
+        0,
+        f'{folder / contents.CONFIG} is of another run than {" and ".join(others)}, or was edited; '
+        'bring it back',
+      )
+      return replace(run, config=None)
+    for name in others:
+      faults.append(f'{folder}: {name} is of another run than {contents.CONFIG}: left out')
+    if FACTS in others:
+      run = replace(run, facts=Facts())
+    if SUMMARY in others:
+      run = replace(run, summary=Summary())
+    if newest in others:
+      run = replace(run, checkpoints=(), newest={})
+  data = run.facts.data.get('train', Split()).fingerprint
+  if data and run.newest.get('data') and data != run.newest['data']:
+    faults.append(f'{folder / FACTS} is of other training data than {newest}: left out')
+    run = replace(run, facts=Facts())
+  repeated = {newest: (run.newest.get('step'), run.newest.get('metrics') or {})}
+  repeated[SUMMARY] = run.summary.last.get('eval', {}).get('step'), run.summary.last.get('eval', {})
+  for name, (step, values) in repeated.items():
+    lines = [point.values for point in run.evaluations if point.step == step]
+    if lines and not _same(values, lines[-1]):
+      faults.append(
+        f'{folder / METRICS} is of another run than {name}, by the evaluation at step {step}: left '
+        'out'
+      )
+      return replace(run, points=())
+    if values and not lines and run.points and name == SUMMARY:
+      faults.append(f'{folder / METRICS} lacks the evaluation at step {step} that {SUMMARY} has')
+  return run
+
+
+def _same(some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+  """Are the numbers equal that two lines of an evaluation both have?"""
+  shared = [name for name in some.keys() & others.keys() if name not in ('step', 'split')]
+  pairs = [(some[name], others[name]) for name in shared]
+  numbers = [(a, b) for a, b in pairs if _is(a, float) and _is(b, float)]
+  return all(math.isclose(a, b, rel_tol=1e-9) for a, b in numbers)
+
+
+# ---- Objects of JSON ----------------------------------------------------------------------------
+
+
+def _is(value: Any, kind: type) -> bool:
+  """Is a value of JSON of a type? A whole number is a number, true is none."""
+  return not isinstance(value, bool) and isinstance(value, (int, float) if kind is float else kind)
+
+
+def _object(path: Path, faults: list[str] | None) -> '_Object':
+  """The object in a file, empty where there is no file or none that can be read."""
+  faults = [] if faults is None else faults
+  try:
+    content = json_of(path)
+  except InputError as error:
+    faults.append(str(error))
+    content = {}
+  return _Object(str(path), content, faults)
+
+
+@dataclass(frozen=True)
+class _Object:
+  """An object of JSON whose fields are asked for by type: one of another type is a fault, and
+  counts as missing."""
+
+  where: str
+  content: dict
+  faults: list[str]
+
+  def wrong(self, name: str, wanted: str) -> None:
+    value = quoted(self.content[name])
+    sentence = f'{self.where}: {name} is {value}, and not {wanted}: left out'
+    if sentence not in self.faults:
+      self.faults.append(sentence)
+
+  def take(self, name: str, kind: type, default: Any = None) -> Any:
+    value = self.content.get(name)
+    if value is None or _is(value, kind):
+      return default if value is None else value
+    self.wrong(name, f'a {_KINDS[kind]}')
+    return default
+
+  def several(self, **kinds: type) -> dict[str, Any]:
+    """Those of {name: type} that are there."""
+    found = {name: self.take(name, kind) for name, kind in kinds.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+  def inside(self, name: str) -> '_Object':
+    return _Object(f'{self.where}: {name}', self.take(name, dict, {}), self.faults)
+
+  def objects(self, name: str, **kinds: type) -> Iterator['_Object']:
+    """The objects in a list that have all of these fields, {name: type}."""
+    for i, value in enumerate(self.take(name, list, [])):
+      at = _Object(f'{self.where}: {name}[{i}]', value if isinstance(value, dict) else {}, [])
+      found = [at.take(field, kind) is not None for field, kind in kinds.items()]
+      if all(found):
+        yield at
+      else:
+        wanted = ', '.join(f'{field} (a {_KINDS[kind]})' for field, kind in kinds.items())
+        self.faults.append(f'{at.where} is {quoted(value)}, and has no {wanted}: left out')

@@ -1,0 +1,428 @@
+"""What a workdir says of its run, whole and damaged in every file, as each reader of it sees it."""
+
+import dataclasses
+import json
+import math
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import small_pretrain
+
+from bert_jax import config as config_lib
+from bert_jax import notebooks
+from bert_jax.errors import InputError
+from bert_jax.files import seal
+from bert_jax.tasks import TASKS
+from bert_jax.tools import convert, rerun
+from bert_jax.tools.report import __main__ as report
+from bert_jax.tools.sweep import __main__ as sweep
+from bert_jax.tools.sweep import arms as sweep_arms
+from bert_jax.train import train
+from bert_jax.workdir import contents, records, trained
+
+LEVEL = {'mlm': [5.5, 'unigram']}
+
+
+@pytest.fixture(scope='module')
+def other(corpus_file, tmp_path_factory):
+  """The workdir of another run, of another seed."""
+  path = tmp_path_factory.mktemp('other') / 'run'
+  train(small_pretrain(corpus_file, '--config.seed=3', '--config.eval.seed=3'), path)
+  return path
+
+
+@pytest.fixture
+def run(pretrained, tmp_path):
+  """A copy of a workdir, with scores by length as tasks have them."""
+  path = tmp_path / 'S' / 'run'
+  shutil.copytree(pretrained[0], path)
+  table = [{'tokens': '1-16', 'examples': 9, 'mlm': 4.5}, {'tokens': '17-32', 'examples': 2}]
+  scores(path).parent.mkdir(parents=True, exist_ok=True)
+  scores(path).write_text(json.dumps({'by_length': table}))
+  return path
+
+
+def scores(path):
+  config = contents.read_config(path)
+  return contents.answers_folder(path, config.data.eval, 20) / 'scores.json'
+
+
+def edit(path, change):
+  """Changes the JSON of a file."""
+  content = json.loads(path.read_text())
+  path.write_text(json.dumps(change(content) or content))
+
+
+def test_a_whole_workdir_is_read_as_what_it_holds(pretrained, run):
+  found, lines = records.read(run), (run / 'metrics.jsonl').read_text().splitlines()
+  assert not found.faults and found.path == run and found.judge == 'mlm'
+  assert found.config == contents.read_config(run) and found.fields['steps'] == 20
+  assert [(p.step, p.kind) for p in found.points] == [
+    (5, 'train'),
+    (10, 'train'),
+    (10, 'eval'),
+    (15, 'train'),
+    (20, 'train'),
+    (20, 'whole'),
+  ]
+  last = json.loads(lines[-1])
+  assert found.points[-1].values == {k: x for k, x in last.items() if k not in ('step', 'split')}
+  assert found.final('mlm') == last['mlm'] and found.final('no') is None and not found.collapsed()
+  assert found.checkpoints == (10, 20) and found.newest['step'] == 20 == found.last_step()
+  assert (found.summary.state, found.summary.step, found.summary.steps) == ('finished', 20, 20)
+  assert found.by_length('mlm') == {'1-16': (9, 4.5)} and found.by_length('nsp') == {}
+  facts = json.loads((run / 'run.json').read_text())
+  assert found.facts.made_by == {name: facts[name] for name in records.MADE_BY}
+  assert found.facts.commands == tuple(facts['commands'])
+  assert found.facts.data['eval'].fingerprint == facts['data']['eval']['fingerprint']
+  assert found.facts.data['train'].rows == facts['data']['train']['rows'] > 0
+  level = found.facts.data['eval'].baselines['mlm']
+  assert level == tuple(facts['data']['eval']['baselines']['mlm']) and level.kind == 'unigram'
+  assert found.facts.config == found.summary.config == config_lib.fingerprint(found.config)
+  # Where every evaluation is of all the data, each of them is whole.
+  edit(run / 'config.json', lambda x: sealed(x | {'eval': x['eval'] | {'batches': 0}}))
+  assert [p.kind for p in records.read(run).evaluations] == ['whole', 'whole']
+
+
+def sealed(content):
+  return content | {'seal': seal(content)}
+
+
+def test_runs_of_the_first_versions_are_read():
+  """They have no seal, no summary, no costs."""
+  found = records.read('tests/golden/old_workdir')
+  assert not found.faults and found.judge == 'mlm' and found.checkpoints == (10, 20)
+  assert found.summary == records.Summary() and found.facts.parameters is None
+  assert len(found.points) == 6 and found.points[-1].kind == 'whole' and found.final('mlm') > 4
+  assert found.facts.commit.startswith('7ece11e') and 'jax' in found.facts.made_by['packages']
+  assert found.newest['config'] == config_lib.fingerprint(found.config)
+
+
+def test_the_evaluation_that_counts(run):
+  evals = [records.Point(i, 'whole', {'mlm': x}) for i, x in enumerate((3.0, 2.0, 2.5, None))]
+  at = dataclasses.replace(records.read(run), points=evals)
+  assert at.counted() == evals[-1] and at.final('mlm') is None
+  best = {'checkpoint.best_metric': 'mlm', 'eval.patience': 2}
+  for mode, step in (('min', 1), ('max', 0)):
+    fields = {**at.fields, **best, 'checkpoint.best_mode': mode}
+    assert dataclasses.replace(at, fields=fields).counted().step == step
+  assert dataclasses.replace(at, points=()).counted() is None
+
+
+def test_what_a_run_is_judged_by_is_said_once():
+  load = lambda *fields: config_lib.load('configs/pretrain.py:runlocal', fields)
+  judge = lambda config: TASKS[config.objective].judge(config)
+  config = load('--config.eval.seed=7')
+  assert judge(config)[:2] == ('mlm', '') and judge(config).under['eval.seed'] == 7
+  best = '--config.checkpoint.best_metric=nsp', '--config.eval.batches=0'
+  assert judge(load(*best, '--config.checkpoint.best_mode=max'))[:2] == ('nsp', 'max')
+
+
+# ---- Damages ------------------------------------------------------------------------------------
+
+# {name: (file or '', what happens to the workdir, with another run's beside; words of the fault or
+# '', what is lost: 'config', 'facts', 'summary', 'points', 'newest', or '')}
+DAMAGES = {}
+
+
+def damage(file, said, lost=''):
+  def add(function):
+    DAMAGES[function.__name__.strip('_')] = file, function, said, lost
+    return function
+
+  return add
+
+
+def damages(file, said, lost, **changes):
+  """Several ways in which the content of a file is wrong: {name: text, or a change of its JSON}."""
+  for name, change in changes.items():
+
+    def apply(path, other, change=change):
+      target = path / file
+      target.write_text(change) if isinstance(change, str) else edit(target, change)
+
+    DAMAGES[f'{file}: {name}'] = file, apply, said, lost
+
+
+damages(
+  'config.json',
+  'config.json',
+  'config',
+  truncated='{"objective": "mlm_nsp", "mod',
+  empty='',
+  list='[1]',
+  edited=lambda x: x['optimizer'].update(learning_rate=0.5),
+  edited_without_seal=lambda x: x['optimizer'].update(learning_rate=0.5) or x.pop('seal') and None,
+  unknown_field=lambda x: sealed(x | {'no_field': 1}),
+  text_for_block=lambda x: sealed(x | {'optimizer': 'adam'}),
+)
+damages('run.json', 'run.json', 'facts', truncated='{"commit": "a', empty='', list='[]')
+damages(
+  'run.json',
+  'run.json: ',
+  '',
+  costs=lambda x: x | {'costs': 'many'},
+  parameters=lambda x: x | {'costs': {'parameters': '1 M', 'flops_per_step': True}},
+  data=lambda x: x | {'data': [1]},
+  split=lambda x: x | {'data': {'eval': 3, 'train': x['data']['train']}},
+  baseline=lambda x: x['data']['eval'].update(baselines={'mlm': 'five'}),
+  level=lambda x: x['data']['eval'].update(baselines={'mlm': ['5', 'unigram']}),
+  fingerprint=lambda x: x['data']['eval'].update(fingerprint=5),
+  commands=lambda x: x | {'commands': 'python'},
+  command=lambda x: x | {'commands': [{'argv': 'python'}]},
+  packages=lambda x: x | {'packages': 'jax'},
+  earlier=lambda x: x | {'earlier': [{'python': '3.9'}]},
+)
+damages(
+  'summary.json', 'summary.json', 'summary', truncated='{"state": "fin', list='[]', deep='[' * 9999
+)
+damages(
+  'summary.json',
+  'summary.json: ',
+  '',
+  state=lambda x: x | {'state': 3},
+  step=lambda x: x | {'step': '20', 'steps': [20]},
+  eval=lambda x: x | {'eval': 'good'},
+)
+damages(
+  'metrics.jsonl', 'metrics.jsonl', 'points', list='[]\n', binary='\x00\x01\n{\n', text='good\n'
+)
+
+
+@damage('config.json', 'config.json is missing', 'config')
+def config_missing(path, other):
+  (path / 'config.json').unlink()
+
+
+@damage('config.json', 'is of another run', 'config')
+def config_of_another(path, other):
+  shutil.copy(other / 'config.json', path)
+
+
+@damage('run.json', 'run.json is missing', 'facts')
+def facts_missing(path, other):
+  (path / 'run.json').unlink()
+
+
+@damage('run.json', 'run.json is of another run', 'facts')
+def facts_of_another(path, other):
+  shutil.copy(other / 'run.json', path)
+
+
+@damage('run.json', 'run.json is of other training data', 'facts')
+def facts_of_another_early_version(path, other):
+  edit(other / 'run.json', lambda x: x.pop('config') and None)
+  shutil.copy(other / 'run.json', path)
+
+
+@damage('summary.json', 'summary.json is of another run', 'summary')
+def summary_of_another(path, other):
+  shutil.copy(other / 'summary.json', path)
+
+
+@damage('summary.json', 'summary.json is of another run', 'summary')
+def summary_of_another_early_version(path, other):
+  edit(other / 'summary.json', lambda x: x.pop('config') and None)
+  shutil.copy(other / 'summary.json', path)
+
+
+@damage('metrics.jsonl', '')
+def metrics_missing(path, other):
+  (path / 'metrics.jsonl').unlink()
+
+
+@damage('metrics.jsonl', 'lines that are damaged are left out, 1; the first is line 7')
+def metrics_cut_off(path, other):
+  with (path / 'metrics.jsonl').open('a') as file:
+    file.write('{"step": 25, "spl')
+
+
+@damage('metrics.jsonl', 'left out, 3; the first is line 7')
+def metrics_of_other_types(path, other):
+  with (path / 'metrics.jsonl').open('a') as file:
+    for line in ({'step': '25', 'split': 'eval'}, {'step': 25, 'split': 'dev'}, {'step': 25}):
+      file.write(json.dumps(line) + '\n')
+
+
+@damage('metrics.jsonl', "line 7: mlm is 'low'")
+def a_value_of_another_type(path, other):
+  with (path / 'metrics.jsonl').open('a') as file:
+    file.write('{"step": 22, "split": "train", "mlm": "low", "nsp": 0.5}\n')
+
+
+@damage('metrics.jsonl', 'lacks the evaluation at step 20')
+def metrics_without_their_end(path, other):
+  lines = (path / 'metrics.jsonl').read_text().splitlines(keepends=True)
+  (path / 'metrics.jsonl').write_text(''.join(lines[:4]))
+
+
+@damage('metrics.jsonl', 'metrics.jsonl is of another run', 'points')
+def metrics_of_another(path, other):
+  shutil.copy(other / 'metrics.jsonl', path)
+
+
+@damage('metrics.jsonl', 'metrics.jsonl is of another run than summary.json', 'points')
+def metrics_of_another_without_checkpoints(path, other):
+  shutil.rmtree(path / 'checkpoints')
+  shutil.copy(other / 'metrics.jsonl', path)
+
+
+META = Path('checkpoints', '20', 'meta', 'metadata')
+
+
+@damage(META, 'its metadata does not match its seal', 'newest')
+def checkpoint_flipped(path, other):
+  text = (path / META).read_text()
+  (path / META).write_text(
+    re.sub(r'"mlm": (\d)', lambda x: f'"mlm": {9 - int(x[1])}', text, count=1)
+  )
+
+
+@damage(META, 'its metadata is missing', 'newest')
+def checkpoint_without_metadata(path, other):
+  (path / META).unlink()
+
+
+@damage(META, 'metadata does not hold a JSON object', 'newest')
+def checkpoint_list(path, other):
+  (path / META).write_text('[]')
+
+
+@damage(META, 'it is of step 20', 'newest')
+def checkpoint_renamed(path, other):
+  (path / 'checkpoints' / '20').rename(path / 'checkpoints' / '30')
+
+
+@damage(META, 'checkpoint 20 is of another run', 'all')
+def checkpoint_of_another(path, other):
+  shutil.rmtree(path / 'checkpoints')
+  shutil.copytree(other / 'checkpoints', path / 'checkpoints')
+
+
+@damage('scores.json', 'scores.json', 'lengths')
+def scores_damaged(path, other):
+  scores(path).write_text('{"by_')
+
+
+@damage('scores.json', 'has no tokens')
+def scores_of_another_type(path, other):
+  edit(scores(path), lambda x: {'by_length': [*x['by_length'], 'long', {'tokens': 3}]})
+
+
+@pytest.fixture(scope='module')
+def model(pretrained):
+  return trained.load(str(pretrained[0]))
+
+
+@pytest.fixture
+def other_copy(other, tmp_path):
+  return Path(shutil.copytree(other, tmp_path / 'other'))
+
+
+@pytest.mark.parametrize('name', DAMAGES)
+def test_each_reader_stands_each_damage(name, run, other_copy, model, tmp_path, monkeypatch):
+  """It is a sentence, it is left out, and the rest is used; nobody dies of it."""
+  _, apply, said, lost = DAMAGES[name]
+  whole = records.read(run)
+  sound = shutil.copytree(run, tmp_path / 'S' / 'sound')
+  edit(sound / 'config.json', lambda x: sealed(x | {'batch_size': x['batch_size'] * 2}))
+  for file in ('run.json', 'summary.json'):
+    edit(sound / file, lambda x: x.pop('config') and None)
+  shutil.rmtree(sound / 'checkpoints')
+  apply(run, other_copy)
+  found = records.read(run)
+  assert any(said in fault for fault in found.faults) if said else not found.faults, found.faults
+  assert all(isinstance(fault, str) and fault.count('\n') == 0 for fault in found.faults)
+
+  # Nothing but what is damaged is lost.
+  assert (found.config is None) == (lost == 'config')
+  assert (found.facts == records.Facts()) == (lost == 'facts')
+  assert (found.summary.state == '') == (lost == 'summary' or name == 'summary.json: state')
+  assert (found.checkpoints, found.newest.get('step')) == {
+    'newest': ((10,), 10),
+    'all': ((), None),
+  }.get(lost, ((), None) if not (run / 'checkpoints').exists() else ((10, 20), 20))
+  assert all(point.step > 20 for point in found.points if point not in whole.points)
+  kept = {'points': 0, '': None}.get(lost, len(whole.points))
+  assert kept is None or len(found.points) == kept
+  assert found.judge == 'mlm' or lost == 'config'
+
+  # report: the run is there or named; the other one is there.
+  result = report.read(run.parent)
+  shown = {x.path for panel in result.panels for x in panel.runs}
+  assert sound in shown and run not in shown - {x.path for x in result.runs}
+  told = '\n'.join(result.remarks)
+  if lost == 'config' or not (run / 'metrics.jsonl').exists():
+    assert run not in shown and str(run) in told
+  assert not said or lost == 'config' or any(fault in told for fault in found.faults)
+  assert 'learning_rate' not in report.table(result).partition('\n\nValues')[0]
+
+  # rerun, the curve of a notebook, a model card, the end of a run, a sweep that starts from it.
+  again = rerun.outcome(whole, found)
+  assert again['lines'] == len({(p.step, p.kind) for p in found.points if p.step <= 20})
+  monkeypatch.setattr('matplotlib.figure.Figure.savefig', lambda *_, **__: None)
+  assert notebooks.drawn(run) == ''
+  facts = convert._facts_of_run(run, model) if lost not in ('newest', 'all') else {}
+  assert not facts or ('data' in facts) == bool(found.facts.data)
+  assert records.read_summary(run).state in ('finished', '')
+  start = sweep_arms.Run('x', 'x', 'f.py', [])
+  config = config_lib.load('configs/finetune.py:runlocal', [f'--config.init_from={run}'])
+  sentence = sweep.unfinished_sources([(start, config)])
+  assert bool(sentence) == (not found.checkpoints)
+
+
+def test_there_are_enough_damages_of_each_file():
+  files = [str(file) for file, *_ in DAMAGES.values()]
+  assert len(files) >= 30
+  for file in ('config.json', 'run.json', 'summary.json', 'metrics.jsonl', str(META)):
+    assert files.count(file) >= 5, file
+
+
+def test_an_edited_config_is_no_arm_of_its_own(run):
+  """It stood in a report beside the others, at a learning rate that nobody has trained with."""
+  shutil.copytree(run, run.with_name('edited'))
+  edit(run.with_name('edited') / 'config.json', lambda x: x['optimizer'].update(learning_rate=0.5))
+  result = report.read(run.parent)
+  assert [arm.label for panel in result.panels for arm in panel.arms] == ['all runs']
+  assert any('edited/config.json is not as the run wrote it' in x for x in result.remarks)
+  with pytest.raises(InputError, match='config.json is not as the run wrote it'):
+    rerun.rerun(run.with_name('edited'), run.with_name('again'))
+
+
+SWEEPS = {
+  'list': '[]',
+  'cut': '{"runs": {"a',
+  'none': '{}',
+  'runs': '{"runs": 3}',
+  'run': '{"runs": {"a": 3}}',
+  'arm': '{"runs": {"a": {"arm": 3, "spec": "x", "fields": []}}}',
+  'fields': '{"runs": {"a": {"arm": "x", "spec": "x", "fields": "none"}}}',
+  'baseline': '{"baseline": 3, "runs": {"a": {"arm": "x", "spec": "x", "fields": []}}}',
+}
+
+
+@pytest.mark.parametrize('name', SWEEPS)
+def test_a_damaged_sweep_is_named(name, run):
+  (run.parent / 'sweep.json').write_text(SWEEPS[name])
+  found = records.read_sweep(run.parent)
+  assert len(found.faults) == 1 and 'sweep.json' in found.faults[0]
+  assert found.faults[0] in report.read(run.parent).remarks
+  args = sweep.parser().parse_args(['--config', 'f.py', '--workdir', str(run.parent)])
+  with pytest.raises(InputError, match='sweep.json is damaged; remove it'):
+    sweep.plan_of(run.parent, [], '', args)
+
+
+def test_how_a_run_of_a_sweep_ended_may_be_unreadable(tmp_path):
+  (tmp_path / 'logs').mkdir()
+  plan = {'runs': {name: {'arm': name, 'spec': '', 'fields': []} for name in 'abc'}}
+  (tmp_path / 'sweep.json').write_text(json.dumps(plan))
+  (tmp_path / 'logs' / 'a.json').write_text('{"state": "done", "seconds": "5", "metrics": [1]}')
+  (tmp_path / 'logs' / 'b.json').write_text('{"sta')
+  found = records.read_sweep(tmp_path)
+  assert [found.ended[x].state for x in 'abc'] == ['done', '', ''] and math.isfinite(
+    found.ended['a'].seconds
+  )
+  assert sum('a.json: ' in x for x in found.faults) == 2 and len(found.faults) == 3
+  assert records.read_sweep(tmp_path / 'none') is None

@@ -1,31 +1,78 @@
-"""A field of a config: its type, allowed values, meaning, default, and its value in older runs."""
+"""A field of a config: its default, its meaning, its allowed values, and what it bears on."""
 
-from typing import Any, NamedTuple
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Any
 
 NO_PAST = object()
 
+# What a field may affect. What a run computes depends on the first nine, see Field.decides.
+PURPOSES = {
+  'rows': 'which rows a run is trained and evaluated on',
+  'vocabulary': 'the pieces of the vocabulary',
+  'weights': 'which parameters there are, and what they mean',
+  'model': 'what a trained model answers',
+  'objective': 'what is learned, and how a trained model is asked',
+  'masks': 'what is hidden of a row',
+  'schedule': 'how long a run is, and what changes during it',
+  'bits': 'the same mathematics, rounded or drawn in another way',
+  'start': 'where a run begins',
+  'eval_rows': 'which rows a run is evaluated on',
+  'evaluation': 'what else an evaluation is made of',
+  'judging': 'when a run is evaluated, and which checkpoint counts',
+  'place': 'the devices that it runs on',
+  'record': 'what is written down, and when',
+  'checked': 'the field names something whose checksum is in each checkpoint',
+}
+DECISIVE = frozenset(list(PURPOSES)[:9])
 
-class Field(NamedTuple):
+
+@dataclasses.dataclass(frozen=True)
+class Field:
   """One field of a config.
-  type: int, float, bool, str or tuple. allowed: a tuple of choices, bounds as a text such as
-  '[0, 1)' (a round bracket excludes its end), the type of a tuple's members, or None.
-  default: the value that BERT was released with, or that changes nothing. A config has every field:
-  a config file states them all or begins with these (`config.defaults`), as the configs of released
-  models do. past: for a field that was added later, the value that the runs before it had in
-  effect, and every BERT; a config.json without it, of a run or a model, is read as if it said so,
-  and such a run keeps its fingerprint. NO_PAST: every run's config.json has the field. by_step: its
-  value may change during a run (timeline.py): it is a text such as token,phrase@1000, and `allowed`
-  is of each part, choices or bounds of whole numbers."""
+  default: the value that BERT was released with, or that changes nothing; the field has its type.
+  A config file begins with all defaults (`config.defaults`) and says what differs. allowed: a tuple
+  of choices, bounds as a text such as '[0, 1)' (a round bracket excludes its end), the type of a
+  tuple's members, or None. past: for a field that was added later, the value that the
+  runs before it had in effect, and every BERT; a config.json without it, of a run or a model, is
+  read as if it said so, and such a run keeps its fingerprint. NO_PAST: every run's config.json has
+  the field. affects: what it bears on, of PURPOSES. by_step: its value may change during a run
+  (timeline.py): it is a text such as token,phrase@1000, and `allowed` is of each part, choices or
+  bounds of whole numbers."""
 
-  type: type
-  allowed: Any
-  meaning: str
   default: Any
+  meaning: str
+  _: dataclasses.KW_ONLY
+  allowed: Any = None
   past: Any = NO_PAST
+  affects: Collection[str] = frozenset()
   by_step: bool = False
 
+  def __post_init__(self):
+    if unknown := set(self.affects) - set(PURPOSES):
+      raise ValueError(f'a field affects {", ".join(unknown)}; use some of {", ".join(PURPOSES)}.')
+    object.__setattr__(self, 'affects', frozenset(self.affects))
 
-def pairs_with_positive_numbers(value):
+  @property
+  def type(self) -> type:
+    return type(self.default)
+
+  @property
+  def decides(self) -> bool:
+    """Does it decide the numbers of a run? Others may have another value when a run goes on: also
+    those that name something with a checksum. A field that does not say what it affects decides."""
+    return not self.affects or bool(DECISIVE & self.affects and 'checked' not in self.affects)
+
+
+def affecting(purposes: Collection[str], fields: Mapping[str, Field]) -> dict[str, Field]:
+  """These fields, of which those that do not say what they affect affect `purposes`."""
+  return {
+    name: field if field.affects else dataclasses.replace(field, affects=purposes)
+    for name, field in fields.items()
+  }
+
+
+def pairs_with_positive_numbers(value: tuple) -> bool:
   """Is a tuple of the form ((name, number above 0), ...)?"""
   return all(
     isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], (int, float)) and pair[1] > 0

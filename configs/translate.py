@@ -28,8 +28,6 @@ For summaries and other long sources: pair=source-target with --config.data.seq_
 is given the names of its columns by --config.translation.columns=en,de.
 """
 
-from ml_collections import ConfigDict
-
 from bert_jax import config as c
 
 # {size: (layers of each tower, width, heads, feed-forward width, dropout, pieces, rows in a step)}
@@ -46,41 +44,28 @@ def get_config(arg=''):
   if arg.size not in SIZES:
     raise c.InputError(f'size={arg.size} is not known; use one of {", ".join(SIZES)}.')
   layers, width, heads, inner, dropout, pieces, rows = SIZES[arg.size]
-  objective = 'denoising' if arg.denoise else 'translation'
   small = arg.size == 'small'
-  config = ConfigDict(dict(
-    objective=objective, seed=0, prng_impl='threefry2x32', init_from='', resume_from='',
-    max_hours=0.0, profile='', batch_size=rows, steps=3000 if small else 100_000, epochs=0.0,
-    # The range of new weights is Glorot's of a square matrix; words times the root of their width
-    # are then as long as positions.
-    model=c.bert('base', vocab_size=pieces, hidden_size=width, num_hidden_layers=layers,
-                 num_attention_heads=heads, intermediate_size=inner,
-                 max_position_embeddings=1024, type_vocab_size=0, hidden_act='relu',
-                 position_embeddings='sinusoidal', embedding_norm=False, embedding_scale=True,
-                 layer_norm_eps=1e-5, initializer_range=round(width**-0.5, 4),
-                 hidden_dropout_prob=dropout, attention_probs_dropout_prob=0.1, mlm_head='none',
-                 dtype='float32' if small else 'bfloat16'),
-    tokenizer=dict(kind='bpe', path='', character_coverage=1.0, do_lower_case=False),
-    data=dict(train='', eval='', seq_length=128 if small else 256,
-              examples_per_row=16 if not arg.denoise else 1, skip_damaged=False),
+  config = c.defaults('denoising' if arg.denoise else 'translation')
+  # The range of new weights is Glorot's of a square matrix; words times the root of their width
+  # are then as long as positions.
+  config.model = c.bert(
+    'base', vocab_size=pieces, hidden_size=width, num_hidden_layers=layers,
+    num_attention_heads=heads, intermediate_size=inner, max_position_embeddings=1024,
+    type_vocab_size=0, hidden_act='relu', position_embeddings='sinusoidal', embedding_norm=False,
+    embedding_scale=True, layer_norm_eps=1e-5, initializer_range=round(width**-0.5, 4),
+    hidden_dropout_prob=dropout, mlm_head='none', dtype='float32' if small else 'bfloat16')
+  config.update(dict(
+    batch_size=rows, steps=3000 if small else 100_000,
+    tokenizer=dict(kind='bpe', character_coverage=1.0, do_lower_case=False),
+    data=dict(seq_length=128 if small else 256, examples_per_row=1 if arg.denoise else 16),
     # The rate of the paper: width^-0.5 * warm-up^-0.5 at its peak, and for small twice as much.
     optimizer=dict(
       name='adamw', learning_rate=3e-3 if small else round((width * 4000)**-0.5, 6),
-      schedule='inverse_sqrt', warmup=500.0 if small else 4000.0, horizon=1.0, decay=0.0,
-      final_rate=0.0, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.0, no_decay='LayerNorm|bias',
-      clip_norm=1.0 if small else 0.0, accumulation=1, skip_nonfinite=0, batch_warmup=0.0,
-      freeze='', lr_multipliers=(), layer_lr_decay=1.0),
-    mesh=dict(data=-1, fsdp=1, tensor=1, slices=1),
-    spikes=dict(window=0, zscore=6.0, rollback=0),
-    eval=dict(every=1000 if small else 5000, batches=0, seed=0, patience=0),
-    checkpoint=dict(every=500 if small else 5000, minutes=5.0, keep_latest=2, keep_every=0,
-                    best_metric='' if arg.denoise else 'bleu',
-                    best_mode='min' if arg.denoise else 'max'),
-    log=dict(every=50, tensorboard=True, wandb='off', parameters=False)) |
-    c.objective_blocks(objective).to_dict())
-  if arg.denoise:
-    config.corpus.rows = 'full'
-  else:
+      schedule='inverse_sqrt', warmup=500.0 if small else 4000.0, beta2=0.98, eps=1e-9,
+      weight_decay=0.0, clip_norm=1.0 if small else 0.0),
+    eval=dict(every=1000 if small else 5000, batches=0),
+    checkpoint=dict(every=500 if small else 5000, keep_latest=2), log=dict(every=50)))
+  if not arg.denoise:
     source, _, target = arg.pair.partition('-')
     if not (source and target):
       raise c.InputError(f'pair={arg.pair} names no two columns; write pair=en-de.')

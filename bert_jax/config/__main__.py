@@ -1,35 +1,55 @@
 """Prints every field that a config may have, or the fields of one config after its checks.
 
-python -m bert_jax.config | less -S
-python -m bert_jax.config --config configs/pretrain.py:size=tiny --config.seed=1
+python -m bert_jax.config | less
+python -m bert_jax.config configs/pretrain.py:size=tiny --config.seed=1
+
+What differs from the default of its objective is marked.
 """
 
 import argparse
+import sys
+import textwrap
+from collections.abc import Iterator
+
+from ml_collections import ConfigDict
 
 from bert_jax.command_line import command_line
-from bert_jax.config import SHARED, flatten, load
+from bert_jax.config import SHARED, defaults, flatten, load
+from bert_jax.field import Field
 from bert_jax.tasks import TASKS
 
+COLUMNS = 100
 
-def table():
-  """A text with a line for each field: name, type, allowed values, default, meaning."""
-  rows = [('field', 'type', 'allowed', 'default', 'meaning')]
-  rows += [_row(name, field) for name, field in SHARED.items()]
+
+def table() -> str:
+  """Each field, with its type, default and allowed values, and its meaning below."""
+  parts = [_entry(name, field) for name, field in SHARED.items()]
   for task in TASKS.values():
-    rows.append((f'-- objective={task.name}', '', '', '', ''))
-    rows += [_row(name, field) for name, field in task.fields.items()]
-  widths = [max(map(len, column)) for column in zip(*rows)]
-  lines = (map(str.ljust, row, widths) for row in rows)
-  return '\n'.join('  '.join(cells).rstrip() for cells in lines)
+    parts.append(f'-- objective={task.name}')
+    parts += [_entry(name, field) for name, field in task.fields.items()]
+  return '\n'.join(parts)
 
 
-def _row(name, field):
+def _entry(name: str, field: Field) -> str:
   allowed = field.allowed
   if isinstance(allowed, tuple):
-    allowed = '|'.join(choice or "''" for choice in allowed)
+    allowed = ' | '.join(choice or "''" for choice in allowed)
   elif not isinstance(allowed, str):
     allowed = 'texts' if allowed is str else ''
-  return name, field.type.__name__, allowed, repr(field.default), field.meaning
+  facts = filter(None, (name, field.type.__name__, repr(field.default), allowed))
+  return _filled('  '.join(facts), 8) + '\n' + _filled('    ' + field.meaning, 4)
+
+
+def lines(config: ConfigDict) -> Iterator[str]:
+  """`name=value` of each field; behind those that differ from the default, what that is."""
+  usual = flatten(defaults(config.objective))
+  for name, value in flatten(config).items():
+    differs = value != usual[name] and name != 'objective'
+    yield _filled(f'{name}={value!r}' + f'  # not {usual[name]!r}' * differs, 4)
+
+
+def _filled(text: str, indent: int) -> str:
+  return textwrap.fill(text, COLUMNS, subsequent_indent=' ' * indent, break_on_hyphens=False)
 
 
 if __name__ == '__main__':
@@ -39,11 +59,10 @@ if __name__ == '__main__':
     formatter_class=argparse.RawDescriptionHelpFormatter,
     allow_abbrev=False,
   )
-  parser.add_argument('--config', default='', metavar='FILE[:ARGS]')
+  parser.add_argument('--config', default='', metavar='FILE[:ARGS]', help='may stand alone first')
   parser.add_argument('--workdir', default='', help='not looked at')
-  args, overrides = parser.parse_known_args()
+  words = sys.argv[1:]
+  is_file = bool(words) and not words[0].startswith('-')
+  args, overrides = parser.parse_known_args(['--config', *words] if is_file else words)
   with command_line():
-    if args.config:
-      print('\n'.join(f'{name}={x!r}' for name, x in flatten(load(args.config, overrides)).items()))
-    else:
-      print(table())
+    print('\n'.join(lines(load(args.config, overrides))) if args.config else table())

@@ -1,112 +1,55 @@
-"""The fields in the block `model`, which describes a Transformer, and the sizes of BERTs."""
+"""The fields in the block `model`, which describes a Transformer: those of models.ModelConfig, the
+values that they may have, rules on what goes together, and the sizes of BERTs."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from ml_collections import ConfigDict
 
 from bert_jax import models
 from bert_jax.errors import InputError
-from bert_jax.field import Field
+from bert_jax.field import NO_PAST, Field
+from bert_jax.models.attention import KERNELS
+from bert_jax.models.block import FEED_FORWARD, NORM_PLACEMENTS
+from bert_jax.models.layers import ACTIVATIONS, NORMS
+from bert_jax.models.mixers import MIXERS
+from bert_jax.models.positions import POSITIONS
+from bert_jax.models.stack import REMAT_POLICIES
 from bert_jax.tasks import TASKS
 
-FIELDS = {
-  'model.vocab_size': Field(int, '[5, inf)', 'pieces in the vocabulary', 30522),
-  'model.hidden_size': Field(int, '[1, inf)', 'width of the residual stream', 768),
-  'model.num_hidden_layers': Field(int, '[1, inf)', 'blocks', 12),
-  'model.num_attention_heads': Field(int, '[1, inf)', 'heads per block; divides hidden_size', 12),
-  'model.intermediate_size': Field(int, '[1, inf)', 'width of the feed-forward layer', 3072),
-  'model.max_position_embeddings': Field(int, '[1, inf)', 'longest row the position table covers',
-    512),
-  'model.type_vocab_size': Field(int, '[0, inf)', 'token types (2: first and second text); 0: none',
-    2),
-  'model.hidden_act': Field(str, ('gelu', 'gelu_tanh', 'relu', 'swish'),
-    'gelu is the exact, erf one', 'gelu'),
-  'model.position_embeddings': Field(str, ('learned', 'sinusoidal', 'scaled_sinusoidal', 'rotary',
-    'alibi', 'relative', 'none'), 'how tokens know their position, see models/positions.py',
-    'learned'),
-  'model.norm_placement': Field(str, ('post', 'pre'), 'LayerNorm after each sum (BERT) or before',
-    'post'),
-  'model.layer_norm_eps': Field(float, '(0, 1)', 'added to the variance', 1e-12),
-  'model.initializer_range': Field(float, '(0, inf)', 'standard deviation of new weights', 0.02),
-  'model.hidden_dropout_prob': Field(float, '[0, 1)', 'dropout on embeddings and sub-layer outputs',
-    0.1),
-  'model.attention_probs_dropout_prob': Field(float, '[0, 1)', 'dropout on attention probabilities',
-    0.1),
-  'model.tie_word_embeddings': Field(bool, None, 'MLM decoder = word embeddings', True),
-  'model.vocab_multiple': Field(int, '[1, inf)', 'embedding rows are padded to a multiple of this',
-    128),
-  'model.attention_implementation': Field(str, ('einsum', 'xla', 'cudnn', 'splash'),
-    'see models/attention.py', 'einsum'),
-  'model.dtype': Field(str, ('float32', 'bfloat16'), 'type of matrix products', 'float32'),
-  'model.scan_layers': Field(bool, None, 'one compiled block for all layers: compiles faster',
-    False),
-  'model.remat': Field(str, ('none', 'dots', 'full'),
-    'recompute in the backward pass to save memory', 'none'),
-  'model.mixer': Field(str, ('attention', 'fourier', 'lstm', 'conv', 'bag'),
-    'how tokens read each other, see models/mixers.py', 'attention', past='attention'),
-  'model.feed_forward': Field(str, ('mlp', 'glu'),
-    "BERT's two layers, or with a gate beside the first", 'mlp', past='mlp'),
-  'model.norm': Field(str, ('layer_norm', 'rms_norm'), 'rms_norm subtracts no mean', 'layer_norm',
-    past='layer_norm'),
-  'model.attention_window': Field(int, '[0, inf)',
-    'a token sees so many around it, half on either side; 0: all', 0, past=0),
-  'model.global_attention_every': Field(int, '[0, inf)',
-    'every n-th layer, from the first on, has no window; 0: none', 0, past=0),
-  'model.rotary_theta': Field(float, '(1, inf)', 'base of the wavelengths of rotary positions',
-    10_000.0, past=10_000.0),
-  'model.local_rotary_theta': Field(float, '[0, inf)',
-    'the same of the layers with a window; 0: rotary_theta', 0.0, past=0.0),
-  'model.conv_width': Field(int, '[1, inf)',
-    'tokens that the mixer conv sums for each: itself and half of the others on either side', 7,
-    past=7),
-  'model.embedding_size': Field(int, '[0, inf)',
-    'width of the embeddings, with a dense layer to hidden_size; 0: hidden_size, and no layer', 0,
-    past=0),
-  'model.share_layers': Field(bool, None, 'all layers have the same weights, one copy (ALBERT)',
-    False, past=False),
-  'model.num_decoder_layers': Field(int, '[0, inf)',
-    'blocks of a decoder after the encoder; 0: as many as the encoder has', 0, past=0),
-  'model.embedding_norm': Field(bool, None, 'a norm after the embeddings', True, past=True),
-  'model.embedding_scale': Field(bool, None,
-    'the vectors of words times the root of their width (Vaswani et al. 2017)', False, past=False),
-  'model.first_norm': Field(bool, None,
-    'with norm_placement=pre: a norm before the mixer of the first layer too', True, past=True),
-  'model.norm_bias': Field(bool, None, 'LayerNorms add a bias', True, past=True),
-  'model.attention_bias': Field(bool, None, 'the dense layers of attention add a bias', True,
-    past=True),
-  'model.feed_forward_bias': Field(str, ('all', 'output', 'none'),
-    'which dense layers of the feed-forward layer add a bias', 'all', past='all'),
-  'model.head_bias': Field(bool, None, 'the dense layers of pooler and MLM head add a bias', True,
-    past=True),
-  'model.decoder_bias': Field(bool, None, 'the MLM head adds a bias for each word', True,
-    past=True),
-  'model.mlm_head': Field(str, ('transform', 'dense', 'none'),
-    'before the product with the words: dense, activation and norm (BERT), without norm, nothing',
-    'transform', past='transform'),
-  'model.pooler': Field(str, ('tanh', 'transform', 'none'),
-    'dense and tanh on [CLS] (BERT); dense, activation and norm; nothing', 'tanh', past='tanh'),
-  'model.attention_output_dropout_prob': Field(float, '[0, 1)',
-    'dropout on what attention, or another mixer, adds; 0: hidden_dropout_prob', 0.0, past=0.0),
-  'model.scaled_initializer': Field(bool, None,
-    'new layers that add to the residual stream: initializer_range / sqrt(2 * layers)', False,
-    past=False),
-  'model.causal': Field(bool, None, 'no token sees a later one (GPT)', False, past=False),
-  'model.relative_clamp': Field(int, '[0, inf)',
-    'relative positions: longer distances count as this one; 0: all differ', 0, past=0),
-  'model.memory_length': Field(int, '[0, inf)',
-    'vectors that each layer keeps of the tokens before a row, or a stretch of it '
-    '(Transformer-XL); 0: none', 0, past=0),
-  'model.recurrent_length': Field(int, '[0, inf)',
-    'rows are read in stretches of so many tokens, each with the memory of those before; 0: whole',
-    0, past=0),
-  'model.extend_positions': Field(str, ('none', 'interpolate', 'tile'),
-    'how the position table of init_from becomes max_position_embeddings long; none: it stays',
-    'none', past='none'),
-  'model.new_top_layers': Field(int, '[0, inf)',
-    'so many last layers of the encoder of init_from are not taken and begin anew', 0, past=0),
-  'model.global_tokens': Field(int, '[0, inf)',
-    'with a window: the first tokens of each example that see all of it and that all see', 0,
-    past=0),
-}  # fmt: skip
+# The values of fields are the pieces that there are, by name.
+TABLES = {
+  'hidden_act': ACTIVATIONS,
+  'position_embeddings': POSITIONS,
+  'mixer': MIXERS,
+  'feed_forward': FEED_FORWARD,
+  'norm': NORMS,
+  'norm_placement': NORM_PLACEMENTS,
+  'remat': REMAT_POLICIES,
+  'attention_implementation': KERNELS,
+}
 
 
-def rules(config):
+def _field(setting: dataclasses.Field) -> Field:
+  """The Field of a setting of ModelConfig."""
+  facts, default = dict(setting.metadata), setting.default
+  allowed = tuple(TABLES.get(setting.name, ())) or facts.pop('allowed')
+  past = default if facts.pop('past') else NO_PAST
+  return Field(default, **facts | {'allowed': allowed, 'past': past})
+
+
+FIELDS = {f'model.{x.name}': _field(x) for x in dataclasses.fields(models.ModelConfig)}
+
+
+def settings_affecting(purpose: str) -> frozenset[str]:
+  """The names of the fields of config.model that affect this purpose, without `model.`."""
+  return frozenset(
+    name.removeprefix('model.') for name, field in FIELDS.items() if purpose in field.affects
+  )
+
+
+def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """Yields (what must hold, the sentence if it does not)."""
   model, implementation = config.model, config.model.attention_implementation
   yield (
@@ -147,7 +90,21 @@ def rules(config):
   )
 
 
-def memory_rules(config):
+def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
+  """Rules for new runs only; runs of earlier versions may break them."""
+  for name, other, value in (
+    ('rotary_theta', 'position_embeddings', 'rotary'),
+    ('conv_width', 'mixer', 'conv'),
+  ):
+    usual, given = FIELDS[f'model.{name}'].default, config.model[name]
+    yield (
+      given == usual or config.model[other] == value or bool(config.init_from),
+      f'model.{name}={given} is for model.{other}={value}, and this model has '
+      f'{config.model[other]}; set it to {usual}.',
+    )
+
+
+def memory_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   model, objective = config.model, config.objective
   memory, stretch = f'model.memory_length={model.memory_length}', model.recurrent_length
   yield (
@@ -201,8 +158,8 @@ SIZES |= {
 }
 
 
-def bert(size, **changes):
-  """All fields of the `model` block for a BERT of a released size, with `changes` applied."""
+def bert(size: str, **changes: Any) -> dict[str, Any]:
+  """The block `model` for a BERT of a released size, with `changes` applied."""
   if size not in SIZES:
     raise InputError(f'size {size!r} is not known; use one of {", ".join(SIZES)}.')
   layers, hidden = SIZES[size]

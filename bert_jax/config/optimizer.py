@@ -1,48 +1,53 @@
 """The fields in the block `optimizer`; optim.py explains them."""
 
 import re
+from collections.abc import Iterator
 
-from bert_jax.field import Field
+from ml_collections import ConfigDict
 
-FIELDS = {
-  'optimizer.name': Field(str, ('bert_adamw', 'adamw', 'stable_adamw', 'lamb', 'muon'),
-    'bert_adamw: AdamW without bias correction; see optim.py', 'bert_adamw'),
-  'optimizer.learning_rate': Field(float, '[0, inf)', 'peak', 1e-4),
-  'optimizer.schedule': Field(str,
-    ('linear', 'cosine', 'constant', 'inverse_sqrt', 'wsd', 'wsd_sqrt'),
-    "see optim.py; linear is BERT's, counted from step 0", 'linear'),
-  'optimizer.warmup': Field(float, '[0, inf)',
-    'steps of linear warm-up; below 1: a share of the run', 10_000.0),
-  'optimizer.horizon': Field(float, '[1, inf)',
+from bert_jax.field import Field, affecting
+from bert_jax.optim import OPTIMIZERS
+
+FIELDS = affecting({'schedule'}, {
+  'optimizer.name': Field('bert_adamw', 'bert_adamw: AdamW without bias correction; see optim.py',
+    allowed=tuple(OPTIMIZERS), affects={'schedule', 'weights'}),
+  'optimizer.learning_rate': Field(1e-4, 'peak', allowed='[0, inf)'),
+  'optimizer.schedule': Field('linear', "see optim.py; linear is BERT's, counted from step 0",
+    allowed=('linear', 'cosine', 'constant', 'inverse_sqrt', 'wsd', 'wsd_sqrt')),
+  'optimizer.warmup': Field(10_000.0, 'steps of linear warm-up; below 1: a share of the run',
+    allowed='[0, inf)'),
+  'optimizer.horizon': Field(1.0,
     'length of the schedule, in lengths of this run; what is over is for a run that continues it',
-    1.0),
-  'optimizer.decay': Field(float, '[0, inf)',
-    'steps of decay at the end for wsd and wsd_sqrt; below 1: a share', 0.0),
-  'optimizer.final_rate': Field(float, '[0, 1)',
-    'what a rate that falls to 0 falls to instead, as a share of the peak', 0.0, past=0.0),
-  'optimizer.beta1': Field(float, '[0, 1)', 'decay of the mean of gradients', 0.9),
-  'optimizer.beta2': Field(float, '[0, 1)', 'decay of the mean of their squares', 0.999),
-  'optimizer.eps': Field(float, '(0, inf)', 'added to the root of that', 1e-6),
-  'optimizer.weight_decay': Field(float, '[0, inf)', 'of AdamW, times the learning rate', 0.01),
-  'optimizer.no_decay': Field(str, None, 'regex on parameter paths: no weight decay',
-    'LayerNorm|bias'),
-  'optimizer.clip_norm': Field(float, '[0, inf)', 'clip gradients to this global norm; 0: do not',
-    1.0),
-  'optimizer.accumulation': Field(int, '[1, inf)', 'microbatches per step; divides batch_size', 1),
-  'optimizer.skip_nonfinite': Field(int, '[0, inf)',
+    allowed='[1, inf)'),
+  'optimizer.decay': Field(0.0, 'steps of decay at the end for wsd and wsd_sqrt; below 1: a share',
+    allowed='[0, inf)'),
+  'optimizer.final_rate': Field(0.0,
+    'what a rate that falls to 0 falls to instead, as a share of the peak', allowed='[0, 1)',
+    past=0.0),
+  'optimizer.beta1': Field(0.9, 'decay of the mean of gradients', allowed='[0, 1)'),
+  'optimizer.beta2': Field(0.999, 'decay of the mean of their squares', allowed='[0, 1)'),
+  'optimizer.eps': Field(1e-6, 'added to the root of that', allowed='(0, inf)'),
+  'optimizer.weight_decay': Field(0.01, 'of AdamW, times the learning rate', allowed='[0, inf)'),
+  'optimizer.no_decay': Field('LayerNorm|bias', 'regex on parameter paths: no weight decay'),
+  'optimizer.clip_norm': Field(1.0, 'clip gradients to this global norm; 0: do not',
+    allowed='[0, inf)'),
+  'optimizer.accumulation': Field(1, 'microbatches per step; divides batch_size',
+    allowed='[1, inf)', affects={'schedule', 'bits'}),
+  'optimizer.skip_nonfinite': Field(0,
     'steps in a row without a finite loss and gradient that end the run, which skips them until '
-    'then; 0: the first one ends it', 0, past=0),
-  'optimizer.batch_warmup': Field(float, '[0, inf)',
-    'steps over which a batch grows from one microbatch to all; below 1: a share', 0.0, past=0.0),
-  'optimizer.freeze': Field(str, None, 'regex on parameter paths: not trained', ''),
-  'optimizer.lr_multipliers': Field(tuple, None, '((regex, factor), ...); the first match counts',
-    ()),
-  'optimizer.layer_lr_decay': Field(float, '(0, 1]', 'factor on the rate per layer below the heads',
-    1.0),
-}  # fmt: skip
+    'then; 0: the first one ends it', allowed='[0, inf)', past=0),
+  'optimizer.batch_warmup': Field(0.0,
+    'steps over which a batch grows from one microbatch to all; below 1: a share',
+    allowed='[0, inf)', past=0.0),
+  'optimizer.freeze': Field('', 'regex on parameter paths: not trained',
+    affects={'schedule', 'weights'}),
+  'optimizer.lr_multipliers': Field((), '((regex, factor), ...); the first match counts'),
+  'optimizer.layer_lr_decay': Field(1.0, 'factor on the rate per layer below the heads',
+    allowed='(0, 1]'),
+})  # fmt: skip
 
 
-def rules(config):
+def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """Yields (what must hold, the sentence if it does not)."""
   optimizer = config.optimizer
   yield (
@@ -74,8 +79,8 @@ def rules(config):
     yield not fault, f'{pattern!r} in config.optimizer is not a regex: {fault}.'
 
 
-def rules_to_begin(config):
-  """The same of a run that begins."""
+def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
+  """Rules for new runs only; runs of earlier versions may break them."""
   optimizer = config.optimizer
   decays = optimizer.schedule.startswith('wsd')
   yield (

@@ -1,69 +1,85 @@
 """The fields of the run itself: what is learned, how long, on which devices, and what is saved."""
 
 import re
+from collections.abc import Iterator
+
+from ml_collections import ConfigDict
 
 from bert_jax.errors import quoted
-from bert_jax.field import Field
+from bert_jax.field import Field, affecting
 from bert_jax.tasks import TASKS
 
 FIELDS = {
-  'objective': Field(str, tuple(TASKS), 'what is learned: selects data, heads and loss', ''),
-  'seed': Field(int, '[0, 2147483647]', 'the seed of everything random in the run', 0),
-  'prng_impl': Field(str, ('threefry2x32', 'rbg'),
-    'random bits: the same on any mesh, or fast on TPUs', 'threefry2x32'),
-  'init_from': Field(str, None,
+  'objective': Field('', 'what is learned: selects data, heads and loss', allowed=tuple(TASKS),
+    affects={'rows', 'objective', 'weights'}),
+  'seed': Field(0, 'the seed of everything random in the run', allowed='[0, 2147483647]',
+    affects={'start', 'masks', 'bits'}),
+  'prng_impl': Field('threefry2x32', 'random bits: the same on any mesh, or fast on TPUs',
+    allowed=('threefry2x32', 'rbg'), affects={'bits'}),
+  'init_from': Field('',
     'workdir, Hugging Face folder or hf:NAME, or TensorFlow checkpoint, whose weights, sizes and '
-    'vocabulary this run starts from', ''),
-  'resume_from': Field(str, None, 'workdir whose whole state (step, optimizer) this run continues',
-    ''),
-  'batch_size': Field(int, '[1, inf)', 'rows per step, over all devices', 256),
-  'steps': Field(int, '[0, inf)', 'optimizer steps; 0: `epochs` counts', 1_000_000),
-  'epochs': Field(float, '[0, inf)', 'passes over the training rows; 0: `steps` counts', 0.0),
-  'max_hours': Field(float, '[0, inf)',
-    'save and exit with status 3 after so long, to be started again; 0: no limit', 0.0, past=0.0),
-  'profile': Field(str, None,
-    'START:STOP: write a jax.profiler trace of the steps after START until STOP; empty: none', '',
-    past=''),
-  'mesh.data': Field(int, '[-1, inf)', 'devices that split the batch; -1: all the rest', -1),
-  'mesh.fsdp': Field(int, '[-1, inf)',
-    'devices that split the batch and the parameters; 0: on TPUs up to 16, elsewhere 1', 1),
-  'mesh.tensor': Field(int, '[-1, inf)', 'devices that split each layer', 1),
-  'mesh.slices': Field(int, '[1, inf)', 'TPU slices that mesh.data goes over first', 1),
-  'eval.every': Field(int, '[0, inf)', 'steps between evaluations; 0: only at the end', 10_000),
-  'eval.batches': Field(int, '[0, inf)', 'batches per evaluation while training; 0: all of them',
-    50),
-  'eval.seed': Field(int, '[-1, 2147483647]',
-    'the seed of the rows and masks that a run is evaluated on; -1: `seed`', 0, -1),
-  'eval.patience': Field(int, '[0, inf)',
-    'stop after this many evaluations without a better checkpoint.best_metric; 0: never', 0),
-  'checkpoint.every': Field(int, '[0, inf)', 'steps between checkpoints; 0: only at the end',
-    10_000),
-  'checkpoint.minutes': Field(float, '[0, inf)',
-    'also save when the last checkpoint is so old; 0: do not', 5.0, past=0.0),
-  'checkpoint.keep_latest': Field(int, '[1, inf)', 'newest checkpoints to keep', 2),
-  'checkpoint.keep_every': Field(int, '[0, inf)',
-    'also keep those at multiples of this step; 0: none', 0),
-  'checkpoint.best_metric': Field(str, None, 'also keep the best by this eval metric; empty: none',
-    ''),
-  'checkpoint.best_mode': Field(str, ('min', 'max'), 'is a low or a high best_metric good', 'min'),
-  'log.every': Field(int, '[1, inf)', 'steps between lines of metrics', 100),
-  'log.tensorboard': Field(bool, None, 'write TensorBoard event files too', True),
-  'log.wandb': Field(str, ('off', 'online', 'offline'),
-    'write to Weights & Biases too; offline: to WORKDIR/wandb', 'off', past='off'),
-  'log.parameters': Field(bool, None, 'a line for each parameter before the first step', False,
-    past=False),
-  'spikes.window': Field(int, '[0, inf)',
-    'a loss is compared with those of so many steps before it; 0: no step is', 0, past=0),
-  'spikes.zscore': Field(float, '(0, inf)',
-    'a loss so many standard deviations above their mean is a spike: it is named and counted', 6.0,
-    past=6.0),
-  'spikes.rollback': Field(int, '[0, inf)',
-    'go back to the last multiple of this step and past the data of the spike; 0: go on', 0,
+    'vocabulary this run starts from', affects={'start'}),
+  'resume_from': Field('', 'workdir whose whole state (step, optimizer) this run continues',
+    affects={'start'}),
+  'batch_size': Field(256, 'rows per step, over all devices', allowed='[1, inf)',
+    affects={'schedule'}),
+  'steps': Field(1_000_000, 'optimizer steps; 0: `epochs` counts', allowed='[0, inf)',
+    affects={'schedule'}),
+  'epochs': Field(0.0, 'passes over the training rows; 0: `steps` counts', allowed='[0, inf)',
+    affects={'schedule'}),
+  'max_hours': Field(0.0,
+    'save and exit with status 3 after so long, to be started again; 0: no limit',
+    allowed='[0, inf)', past=0.0, affects={'record'}),
+  'profile': Field('',
+    'START:STOP: write a jax.profiler trace of the steps after START until STOP; empty: none',
+    past='', affects={'record'}),
+} | affecting({'place'}, {
+  'mesh.data': Field(-1, 'devices that split the batch; -1: all the rest', allowed='[-1, inf)'),
+  'mesh.fsdp': Field(1,
+    'devices that split the batch and the parameters; 0: on TPUs up to 16, elsewhere 1',
+    allowed='[-1, inf)'),
+  'mesh.tensor': Field(1, 'devices that split each layer', allowed='[-1, inf)'),
+  'mesh.slices': Field(1, 'TPU slices that mesh.data goes over first', allowed='[1, inf)'),
+}) | affecting({'judging'}, {
+  'eval.every': Field(10_000, 'steps between evaluations; 0: only at the end', allowed='[0, inf)'),
+  'eval.batches': Field(50, 'batches per evaluation while training; 0: all of them',
+    allowed='[0, inf)', affects={'evaluation'}),
+  'eval.seed': Field(0, 'the seed of the rows and masks that a run is evaluated on; -1: `seed`',
+    allowed='[-1, 2147483647]', past=-1, affects={'evaluation'}),
+  'eval.patience': Field(0,
+    'stop after this many evaluations without a better checkpoint.best_metric; 0: never',
+    allowed='[0, inf)'),
+}) | affecting({'record'}, {
+  'checkpoint.every': Field(10_000, 'steps between checkpoints; 0: only at the end',
+    allowed='[0, inf)'),
+  'checkpoint.minutes': Field(5.0, 'also save when the last checkpoint is so old; 0: do not',
+    allowed='[0, inf)', past=0.0),
+  'checkpoint.keep_latest': Field(2, 'newest checkpoints to keep', allowed='[1, inf)'),
+  'checkpoint.keep_every': Field(0, 'also keep those at multiples of this step; 0: none',
+    allowed='[0, inf)'),
+  'checkpoint.best_metric': Field('', 'also keep the best by this eval metric; empty: none',
+    affects={'judging'}),
+  'checkpoint.best_mode': Field('min', 'is a low or a high best_metric good',
+    allowed=('min', 'max'), affects={'judging'}),
+  'log.every': Field(100, 'steps between lines of metrics', allowed='[1, inf)'),
+  'log.tensorboard': Field(True, 'write TensorBoard event files too'),
+  'log.wandb': Field('off', 'write to Weights & Biases too; offline: to WORKDIR/wandb',
+    allowed=('off', 'online', 'offline'), past='off'),
+  'log.parameters': Field(False, 'a line for each parameter before the first step', past=False),
+}) | affecting({'schedule'}, {
+  'spikes.window': Field(0,
+    'a loss is compared with those of so many steps before it; 0: no step is', allowed='[0, inf)',
     past=0),
-}  # fmt: skip
+  'spikes.zscore': Field(6.0,
+    'a loss so many standard deviations above their mean is a spike: it is named and counted',
+    allowed='(0, inf)', past=6.0),
+  'spikes.rollback': Field(0,
+    'go back to the last multiple of this step and past the data of the spike; 0: go on',
+    allowed='[0, inf)', past=0),
+})  # fmt: skip
 
 
-def rules(config):
+def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """Yields (what must hold, the sentence if it does not)."""
   one = (config.steps > 0) != (config.epochs > 0)
   two = f'steps is {config.steps} and epochs is {config.epochs}; set exactly one above 0'

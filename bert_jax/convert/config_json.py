@@ -27,18 +27,6 @@ from bert_jax.convert.families.record import (
 from bert_jax.errors import InputError, quoted
 from bert_jax.text import files
 
-# Fields that no config.json has: how tables are padded, how a model is initialized and computed.
-OURS = (
-  'vocab_multiple',
-  'attention_implementation',
-  'dtype',
-  'scan_layers',
-  'remat',
-  'attention_output_dropout_prob',
-  'scaled_initializer',
-  'extend_positions',
-  'new_top_layers',
-)
 # The fields of a BERT. A field that was added for later models has the value that it had in effect
 # before it was there.
 BERT = {name.removeprefix('model.'): x for name, x in pasts(config_model.FIELDS).items()} | {
@@ -165,13 +153,13 @@ def difference(family: ReleasedFamily, exported: Exported) -> tuple[str, Any] | 
   said = {
     *SIZES,
     *OTHERS,
-    *OURS,
     *family.free,
     *family.derived,
     'tie_word_embeddings',
     'hidden_act',
   }
-  expected = {field: value for field, value in BERT.items() if field not in said}
+  answering = config_model.settings_affecting('model')  # no config.json says the others
+  expected = {field: value for field, value in BERT.items() if field in answering - said}
   expected |= family.fields | {field: family.default(field) for field in family.unsaid}
   for field, value in expected.items():
     if field not in family.without_effect and field in model and model[field] != value:

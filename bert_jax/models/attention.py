@@ -78,6 +78,9 @@ def _summed_to(ds_BHTT, bias):
 softmax_attention.defvjp(_attention_forward, _attention_backward)
 
 
+KERNELS = 'einsum', 'xla', 'cudnn', 'splash'  # the implementations that `attend` knows
+
+
 class Unsupported(ValueError):
   """Attention that an implementation cannot compute; the message says so with the fix."""
 

@@ -1,8 +1,8 @@
 """One layer of a Transformer, assembled from the pieces that a config names.
 
-To add a piece, write it, enter it in its table (FEED_FORWARD here, MIXERS in mixers.py, POSITIONS
-in positions.py, NORMS and ACTIVATIONS in layers.py) and add its name to the values of its field in
-config/model.py. The FLOPs of a mixer or a feed-forward layer are counted in encoder.tower_flops.
+To add a piece, write it and enter it in its table (FEED_FORWARD here, MIXERS in mixers.py,
+POSITIONS in positions.py, NORMS and ACTIVATIONS in layers.py), which is the list of the values of
+its field. The FLOPs of a mixer or a feed-forward layer are counted in encoder.tower_flops.
 """
 
 import flax.linen as nn

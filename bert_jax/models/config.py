@@ -5,92 +5,157 @@ config.json. Parameters and the statistics of norms are float32; matrix products
 """
 
 import dataclasses
+from collections.abc import Collection
+from typing import Any
 
 # What the letters of an array's name stand for, in every file of this package:
 #   B batch  T tokens  D hidden_size  H heads  d head size  F intermediate_size  K predictions
 #   N examples in a row  V vocabulary (padded)  L layers  E width of the embeddings
 
 
+def setting(
+  default: Any,
+  meaning: str,
+  *,
+  allowed: Any = None,
+  past: bool = False,
+  affects: Collection[str] = ('model', 'weights'),
+) -> Any:
+  """A field of ModelConfig; bert_jax/config/model.py makes the field of configs of it.
+  allowed: choices, bounds as in '[0, 1)', or None; where the choices are the pieces in a table,
+  config/model.py names the table. past: was it added later, so that models saved without it have
+  its default? affects: what it bears on, of the PURPOSES in bert_jax/field.py."""
+  metadata = {'meaning': meaning, 'allowed': allowed, 'past': past, 'affects': affects}
+  return dataclasses.field(default=default, metadata=metadata)
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-  """One Transformer. bert_jax/config/model.py says what each field means and which values it has.
-  The default of a field is what older models, saved without it, have."""
+  """One Transformer: the list of all fields in the block `model` of a config."""
 
-  vocab_size: int
-  hidden_size: int
-  num_hidden_layers: int
-  num_attention_heads: int
-  intermediate_size: int
-  max_position_embeddings: int
-  type_vocab_size: int
-  hidden_act: str
-  position_embeddings: str
-  norm_placement: str
-  layer_norm_eps: float
-  initializer_range: float
-  hidden_dropout_prob: float
-  attention_probs_dropout_prob: float
-  tie_word_embeddings: bool
-  vocab_multiple: int
-  attention_implementation: str
-  dtype: str
-  scan_layers: bool
-  remat: str
-  mixer: str = 'attention'
-  feed_forward: str = 'mlp'
-  norm: str = 'layer_norm'
-  attention_window: int = 0
-  global_attention_every: int = 0
-  rotary_theta: float = 10_000.0
-  local_rotary_theta: float = 0.0
-  conv_width: int = 7
-  embedding_size: int = 0
-  share_layers: bool = False
-  num_decoder_layers: int = 0
-  embedding_norm: bool = True
-  embedding_scale: bool = False
-  first_norm: bool = True
-  norm_bias: bool = True
-  attention_bias: bool = True
-  feed_forward_bias: str = 'all'
-  head_bias: bool = True
-  decoder_bias: bool = True
-  mlm_head: str = 'transform'
-  pooler: str = 'tanh'
-  attention_output_dropout_prob: float = 0.0
-  scaled_initializer: bool = False
-  causal: bool = False
-  relative_clamp: int = 0
-  memory_length: int = 0
-  recurrent_length: int = 0
-  extend_positions: str = 'none'
-  new_top_layers: int = 0
-  global_tokens: int = 0
+  # fmt: off
+  vocab_size: int = setting(30522, 'pieces in the vocabulary', allowed='[5, inf)',
+    affects={'vocabulary', 'model', 'weights'})
+  hidden_size: int = setting(768, 'width of the residual stream', allowed='[1, inf)')
+  num_hidden_layers: int = setting(12, 'blocks', allowed='[1, inf)')
+  num_attention_heads: int = setting(12, 'heads per block; divides hidden_size',
+    allowed='[1, inf)')
+  intermediate_size: int = setting(3072, 'width of the feed-forward layer', allowed='[1, inf)')
+  max_position_embeddings: int = setting(512, 'longest row the position table covers',
+    allowed='[1, inf)')
+  type_vocab_size: int = setting(2, 'token types (2: first and second text); 0: none',
+    allowed='[0, inf)')
+  hidden_act: str = setting('gelu', 'gelu is the exact, erf one')
+  position_embeddings: str = setting('learned',
+    'how tokens know their position, see models/positions.py')
+  norm_placement: str = setting('post', 'LayerNorm after each sum (BERT) or before')
+  layer_norm_eps: float = setting(1e-12, 'added to the variance', allowed='(0, 1)')
+  initializer_range: float = setting(0.02, 'standard deviation of new weights', allowed='(0, inf)',
+    affects={'weights', 'start'})
+  hidden_dropout_prob: float = setting(0.1, 'dropout on embeddings and sub-layer outputs',
+    allowed='[0, 1)', affects={'objective'})
+  attention_probs_dropout_prob: float = setting(0.1, 'dropout on attention probabilities',
+    allowed='[0, 1)', affects={'objective'})
+  tie_word_embeddings: bool = setting(True, 'MLM decoder = word embeddings')
+  vocab_multiple: int = setting(128, 'embedding rows are padded to a multiple of this',
+    allowed='[1, inf)', affects={'weights'})
+  attention_implementation: str = setting('einsum', 'see models/attention.py', affects={'bits'})
+  dtype: str = setting('float32', 'type of matrix products', allowed=('float32', 'bfloat16'),
+    affects={'bits'})
+  scan_layers: bool = setting(False, 'one compiled block for all layers: compiles faster',
+    affects={'bits'})
+  remat: str = setting('none', 'recompute in the backward pass to save memory', affects={'bits'})
+  mixer: str = setting('attention', 'how tokens read each other, see models/mixers.py', past=True)
+  feed_forward: str = setting('mlp', "BERT's two layers, or with a gate beside the first",
+    past=True)
+  norm: str = setting('layer_norm', 'rms_norm subtracts no mean', past=True)
+  attention_window: int = setting(0, 'a token sees so many around it, half on either side; 0: all',
+    allowed='[0, inf)', past=True)
+  global_attention_every: int = setting(0,
+    'every n-th layer, from the first on, has no window; 0: none', allowed='[0, inf)', past=True)
+  rotary_theta: float = setting(10_000.0, 'base of the wavelengths of rotary positions',
+    allowed='(1, inf)', past=True)
+  local_rotary_theta: float = setting(0.0, 'the same of the layers with a window; 0: rotary_theta',
+    allowed='[0, inf)', past=True)
+  conv_width: int = setting(7,
+    'tokens that the mixer conv sums for each: itself and half of the others on either side',
+    allowed='[1, inf)', past=True)
+  embedding_size: int = setting(0,
+    'width of the embeddings, with a dense layer to hidden_size; 0: hidden_size, and no layer',
+    allowed='[0, inf)', past=True)
+  share_layers: bool = setting(False, 'all layers have the same weights, one copy (ALBERT)',
+    past=True)
+  num_decoder_layers: int = setting(0,
+    'blocks of a decoder after the encoder; 0: as many as the encoder has', allowed='[0, inf)',
+    past=True)
+  embedding_norm: bool = setting(True, 'a norm after the embeddings', past=True)
+  embedding_scale: bool = setting(False,
+    'the vectors of words times the root of their width (Vaswani et al. 2017)', past=True)
+  first_norm: bool = setting(True,
+    'with norm_placement=pre: a norm before the mixer of the first layer too', past=True)
+  norm_bias: bool = setting(True, 'LayerNorms add a bias', past=True)
+  attention_bias: bool = setting(True, 'the dense layers of attention add a bias', past=True)
+  feed_forward_bias: str = setting('all', 'which dense layers of the feed-forward layer add a bias',
+    allowed=('all', 'output', 'none'), past=True)
+  head_bias: bool = setting(True, 'the dense layers of pooler and MLM head add a bias', past=True)
+  decoder_bias: bool = setting(True, 'the MLM head adds a bias for each word', past=True)
+  mlm_head: str = setting('transform',
+    'before the product with the words: dense, activation and norm (BERT), without norm, nothing',
+    allowed=('transform', 'dense', 'none'), past=True)
+  pooler: str = setting('tanh',
+    'dense and tanh on [CLS] (BERT); dense, activation and norm; nothing',
+    allowed=('tanh', 'transform', 'none'), past=True)
+  attention_output_dropout_prob: float = setting(0.0,
+    'dropout on what attention, or another mixer, adds; 0: hidden_dropout_prob', allowed='[0, 1)',
+    past=True, affects={'objective'})
+  scaled_initializer: bool = setting(False,
+    'new layers that add to the residual stream: initializer_range / sqrt(2 * layers)', past=True,
+    affects={'start'})
+  causal: bool = setting(False, 'no token sees a later one (GPT)', past=True)
+  relative_clamp: int = setting(0,
+    'relative positions: longer distances count as this one; 0: all differ', allowed='[0, inf)',
+    past=True, affects={'model'})
+  memory_length: int = setting(0,
+    'vectors that each layer keeps of the tokens before a row, or a stretch of it '
+    '(Transformer-XL); 0: none', allowed='[0, inf)', past=True, affects={'model'})
+  recurrent_length: int = setting(0,
+    'rows are read in stretches of so many tokens, each with the memory of those before; 0: whole',
+    allowed='[0, inf)', past=True, affects={'model', 'rows'})
+  extend_positions: str = setting('none',
+    'how the position table of init_from becomes max_position_embeddings long; none: it stays',
+    allowed=('none', 'interpolate', 'tile'), past=True, affects={'start'})
+  new_top_layers: int = setting(0,
+    'so many last layers of the encoder of init_from are not taken and begin anew',
+    allowed='[0, inf)', past=True, affects={'start'})
+  global_tokens: int = setting(0,
+    'with a window: the first tokens of each example that see all of it and that all see',
+    allowed='[0, inf)', past=True)
+  # fmt: on
 
   @property
-  def head_size(self):
+  def head_size(self) -> int:
     return self.hidden_size // self.num_attention_heads
 
   @property
-  def embedding_width(self):
+  def embedding_width(self) -> int:
     return self.embedding_size or self.hidden_size
 
   @property
-  def stacks_layers(self):
+  def stacks_layers(self) -> bool:
     """Do the parameters of layers have a leading axis of layers? Shared ones are one copy."""
     return self.scan_layers and not self.share_layers
 
   @property
-  def padded_vocab_size(self):
+  def padded_vocab_size(self) -> int:
     """Rows of the embedding table: vocab_size rounded up, so that it splits evenly over devices."""
     return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
 
-  def of_words(self, count):
+  def of_words(self, count: int) -> 'ModelConfig':
     """This model, with the same tables, of which the first `count` rows alone are words. Released
     weights may have rows that their vocabulary has no piece for."""
     return dataclasses.replace(self, vocab_size=count, vocab_multiple=self.padded_vocab_size)
 
 
-def share_of_heads(heads, size):
+def share_of_heads(heads: int, size: float) -> int:
   """How many heads a model has that is `size` times as wide as one with so many."""
   return max(1, round(heads * size))

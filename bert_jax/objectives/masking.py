@@ -13,7 +13,14 @@ from jax import lax
 
 from bert_jax.corpus.units import ENTITY, PHRASE, WORD
 
-UNIT_BIT = {'whole_word': WORD, 'span': WORD, 'phrase': PHRASE, 'entity': ENTITY}
+# {policy: the bit of its units in unit_starts_BT; 0: each token is one}
+POLICIES = {
+  'token': 0,
+  'whole_word': WORD,
+  'span': WORD,
+  'phrase': PHRASE,
+  'entity': ENTITY,
+}
 
 # The shares of SpanBERT's span lengths (1.. words): geometric, cut off at SPAN_MAX; mean 3.8.
 SPAN_P, SPAN_MAX = 0.2, 10
@@ -72,7 +79,7 @@ def mask_tokens(
     if policy == 'token':
       return jnp.where(candidate_BT, order_BT, -1.0), leads_BT
     breaks_BT = _breaks(candidate_BT, segment_ids_BT)
-    starts_BT = candidate_BT & (breaks_BT | (unit_starts_BT & UNIT_BIT[policy] > 0))
+    starts_BT = candidate_BT & (breaks_BT | (unit_starts_BT & POLICIES[policy] > 0))
     if policy == 'span':
       draws_BT = jax.random.uniform(span_key, (B, T))
       leads_BT = tile_spans(draws_BT, starts_BT, breaks_BT)

@@ -29,7 +29,7 @@ from bert_jax.rows.sentence_pairs import PAIRS, plan_pairs
 
 class Rows:
   """The rows of one corpus by number, {name: array} as build_rows makes them, with `language`.
-  kind: nsp, sop, full, single or lm. short_seq_prob, seed: for pairs, see plan_pairs. dupe_factor:
+  kind: one of KINDS. short_seq_prob, seed: for pairs, see plan_pairs. dupe_factor:
   how many times the corpus is cut into pairs, differently each time; other kinds are cut once.
   examples_per_row: 1, or the most to pack into one row. language: the number of the corpus'
   language, given to every row."""
@@ -58,10 +58,8 @@ class Rows:
       each = corpus, seq_length - 3, kind, short_seq_prob, np.random.default_rng(seed)
       plans, cut = zip(*(plan_pairs(*each) for _ in range(dupe_factor)))
       self.plan, self.cut_tokens = np.concatenate(plans), sum(cut)
-    elif kind == 'lm':
-      self.plan, self.marks = plan_lm(corpus, seq_length)
     else:
-      self.plan = _PLANS[kind](corpus, seq_length - 2)
+      self.plan, self.marks = PLANS[kind](corpus, seq_length)
     self.row_at = None  # [R + 1]: row r holds the examples from row_at[r] on; None: one in each
     if examples_per_row > 1:
       order, self.row_at = pack(self.lengths(), seq_length, examples_per_row)
@@ -153,19 +151,21 @@ class Rows:
     return out | {'language': np.full(len(held), self.language)}
 
 
-def plan_full(corpus, room):
-  """The plan of stretches of `room` tokens; the last one of a document is shorter."""
+def plan_full(corpus, seq_length):
+  """(plan, None) of stretches that fill a row; the last one of a document is shorter."""
+  room = seq_length - 2
   begin, end = corpus.document_at[:-1], corpus.document_at[1:]
   number = -(-(end - begin) // room)
   which = np.repeat(np.arange(len(begin)), number)
   earlier = np.repeat(np.cumsum(number) - number, number)  # stretches of the documents before
   start = begin[which] + room * (np.arange(len(which)) - earlier)
-  return _without_second(start, np.minimum(start + room, end[which]))
+  return _without_second(start, np.minimum(start + room, end[which])), None
 
 
-def plan_single(corpus, room):
-  """The plan of whole sentences, as many as fit into `room` tokens.
+def plan_single(corpus, seq_length):
+  """(plan, None) of whole sentences, as many as fit into a row.
   What does not fit of a sentence that is longer than that goes into the next row."""
+  room = seq_length - 2
   at, ends = corpus.sentences, corpus.document_at[1:]
   document, start = np.arange(len(ends)), corpus.document_at[:-1]
   ranges = []
@@ -177,7 +177,7 @@ def plan_single(corpus, room):
     document, start = document[more], end[more]
   document, start, end = (np.concatenate(x) for x in zip(*ranges, strict=True))
   order = np.argsort(document, kind='stable')
-  return _without_second(start[order], end[order])
+  return _without_second(start[order], end[order]), None
 
 
 def plan_lm(corpus, seq_length):
@@ -199,4 +199,6 @@ def _without_second(start, end):
   return np.stack([start, end, none, none, none - 1], axis=1)
 
 
-_PLANS = {'full': plan_full, 'single': plan_single}
+# {kind of rows: (corpus, seq_length) -> (plan, marks or None)} of rows without pairs.
+PLANS = {'full': plan_full, 'single': plan_single, 'lm': plan_lm}
+KINDS = (*PAIRS, *PLANS)

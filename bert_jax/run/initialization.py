@@ -15,6 +15,7 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax import models, tokenizers, towers
+from bert_jax.config import model as config_model
 from bert_jax.convert import from_huggingface, hub, released_config
 from bert_jax.errors import InputError
 from bert_jax.run import teacher
@@ -24,25 +25,6 @@ from bert_jax.workdir import checkpoint, contents, int8, manifest, trained
 from bert_jax.workdir import weights as run_weights
 
 log = logging.getLogger('bert_jax')
-
-# The fields of config.model that a run sets for itself. All others must fit the weights that it
-# starts from, and are taken from their model. (A released model has no vocab_multiple: its tables
-# are padded as the run says.)
-FREE = (
-  'hidden_dropout_prob',
-  'attention_probs_dropout_prob',
-  'attention_output_dropout_prob',
-  'scaled_initializer',
-  'attention_implementation',
-  'dtype',
-  'scan_layers',
-  'remat',
-  'relative_clamp',
-  'memory_length',
-  'recurrent_length',
-  'extend_positions',
-  'new_top_layers',
-)
 
 
 class Beginning(NamedTuple):
@@ -96,8 +78,10 @@ def adopt_model(config, beginning, given=()):
     model, begin = before.model, config_lib.flatten(before).get(TASKS[before.objective].begin, '')
   # Pre-training may read another way than the model did; other tasks only if model.causal is given.
   may_change = TASKS[config.objective].reads_corpus or 'model.causal' in given
-  free = (*FREE, 'causal') if may_change else FREE
-  sizes = {field: value for field, value in model.items() if field not in free}
+  # What must fit the weights is taken from their model; the rest is what the run says. (A released
+  # model has no vocab_multiple: its tables are padded as the run says.)
+  fixed = config_model.settings_affecting('weights') - ({'causal'} if may_change else set())
+  sizes = {field: value for field, value in model.items() if field in fixed}
   if teaching.every_layer(config) and not beginning.continues:
     sizes = teacher.student_sizes(config, sizes)
   layers = sizes['num_hidden_layers']

@@ -8,7 +8,7 @@ import jax
 
 from bert_jax import models
 from bert_jax.errors import InputError
-from bert_jax.field import Field
+from bert_jax.field import Field, affecting
 from bert_jax.objectives.distillation import Distilled
 
 if TYPE_CHECKING:
@@ -17,18 +17,20 @@ if TYPE_CHECKING:
   from bert_jax.objectives.base import Objective
 
 FIELDS = {
-  'teacher': Field(str, None,
+  'teacher': Field('',
     'workdir, Hugging Face folder or hf:NAME of a trained model whose answers this one learns too; '
-    'empty: none', '', past=''),
-  'distillation.temperature': Field(float, '[1, inf)', 'divides the logits of both', 2.0, past=2.0),
-  'distillation.soft_weight': Field(float, '[0, inf)',
-    "weight in the loss of the teacher's probabilities", 0.5, past=0.5),
-  'distillation.label_weight': Field(float, '[0, inf)',
-    'weight in the loss of what is learned without a teacher', 0.5, past=0.5),
-  'distillation.every_layer': Field(int, '[0, inf)',
+    'empty: none', past='', affects={'objective', 'checked'}),
+} | affecting({'objective'}, {
+  'distillation.temperature': Field(2.0, 'divides the logits of both', allowed='[1, inf)',
+    past=2.0),
+  'distillation.soft_weight': Field(0.5, "weight in the loss of the teacher's probabilities",
+    allowed='[0, inf)', past=0.5),
+  'distillation.label_weight': Field(0.5, 'weight in the loss of what is learned without a teacher',
+    allowed='[0, inf)', past=0.5),
+  'distillation.every_layer': Field(0,
     'the run starts from each n-th layer of its teacher, from the first, and the rest of it; 0: it '
-    'does not', 0, past=0),
-}  # fmt: skip
+    'does not', allowed='[0, inf)', past=0, affects={'start'}),
+})  # fmt: skip
 
 
 def rules(config):

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax import config as config_lib
 from bert_jax.errors import InputError
 from bert_jax.sharding import path_name
 from bert_jax.workdir import contents
@@ -128,7 +129,8 @@ def check_continues(meta, shapes, identity, steps, resumed_from, earlier=(), cha
     for part in PARTS:
       compare(meta, part, flat(getattr(shapes, part)))
   except InputError:
-    decisive = [x for x in changes if x.startswith(('objective:', 'model.', 'optimizer.'))]
+    shaping = config_lib.fields_affecting('weights', 'bits')  # scan_layers stacks layers
+    decisive = [x for x in changes if x.partition(':')[0] in shaping]
     if not decisive:
       raise
     raise InputError(

@@ -195,7 +195,7 @@ def test_a_parameter_that_they_have_no_place_for_is_refused(tmp_path, head, path
 
 def test_an_export_without_a_field_had_its_past_in_effect(tmp_path, monkeypatch):
   """Its default may be another, and goes for models that others released."""
-  field = Field(int, '[0, inf)', 'a field that came later', 5, past=3)
+  field = Field(5, 'a field that came later', allowed='[0, inf)', past=3, affects={'weights'})
   monkeypatch.setitem(c.ALL, 'qa.later', field)
   monkeypatch.setitem(TASKS['qa'].fields, 'qa.later', field)
   convert.export_run(tmp_path / 'hf', made('qa'), {})

@@ -1,5 +1,6 @@
 """A Hugging Face folder as what a run starts from."""
 
+import dataclasses
 import json
 import shutil
 import types
@@ -203,7 +204,8 @@ def test_weights_that_do_not_fit_are_refused_before_anything_is_compiled(
   config.model.feed_forward = 'glu'
   compiled = []
   monkeypatch.setattr(step.Program, 'lower', lambda self: compiled.append(self))
-  monkeypatch.setattr(initialization, 'FREE', (*initialization.FREE, 'feed_forward'))
+  field = dataclasses.replace(config_model.FIELDS['model.feed_forward'], affects={'model'})
+  monkeypatch.setitem(config_model.FIELDS, 'model.feed_forward', field)
   with pytest.raises(InputError, match='has nothing for encoder/layer_0/gate/bias, which is .20'):
     train.train(config, tmp_path / 'run')
   assert not compiled and not (tmp_path / 'run').exists()
@@ -309,9 +311,8 @@ def test_what_a_config_says_is_put_into_our_words(tmp_path):
     global_attention_every=0,
     rotary_theta=10_000.0,  # and no part that came after it
   )
-  left_open = {*initialization.FREE, 'vocab_multiple'}
-  fields = {name.removeprefix('model.') for name in config_model.FIELDS}
-  assert plain.model.keys() - left_open == fields - left_open
+  fields = config_model.settings_affecting('weights') - {'vocab_multiple'}
+  assert fields <= plain.model.keys()
   for theirs, ours in (
     ('gelu_new', 'gelu_tanh'),
     ('gelu_pytorch_tanh', 'gelu_tanh'),

@@ -162,7 +162,8 @@ def test_the_largest_batch_is_found_in_a_few_compilations(bytes_of, most, monkey
 
 def test_a_compilation_ends_at_once_when_it_is_asked_to():
   program = (
-    'from bert_jax.command_line import command_line; from bert_jax.tools import compilation\n'
+    'from bert_jax.command_line import command_line\n'
+    'from bert_jax.tools.preflight import compilation\n'
     'with command_line(), compilation.ending_at_once():\n'
     '  print("compiling", flush=True); sum(range(10**10))'  # one call, as the compiler is
   )

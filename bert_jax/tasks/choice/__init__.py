@@ -1,15 +1,11 @@
 """Multiple choice: which of several answers fits a context and a question."""
 
-from bert_jax.field import Field
 from bert_jax.tasks import labelled
 from bert_jax.tasks.choice import task
 from bert_jax.tasks.choice.ask import Choose
+from bert_jax.tasks.choice.fields import FIELDS
 from bert_jax.tasks.record import Head, Prediction
 
-CHOICES_ARE = (
-  'of a question: a row has a part for each, of data.seq_length / task.choices tokens, in which '
-  'attention stays; 0: the choices of a question share a row, and attention costs what it does'
-)
 CHOICES = 4  # choices that a row of a released model has room for
 
 
@@ -31,9 +27,7 @@ CHOICE = labelled.family(
   formats=('race', 'swag', 'dream', 'copa'),
   main_metric=lambda config: 'choice_accuracy',
   rules=rules,
-  fields={
-    'task.choices': Field(int, '[0, inf)', CHOICES_ARE, 0, 0),
-  },
+  fields=FIELDS,
   defaults={
     'task.format': 'swag',
     'data.examples_per_row': 8,

@@ -1,41 +1,12 @@
 """Classification and regression of texts and pairs: GLUE, any table with named columns."""
 
 from bert_jax.errors import InputError, quoted
-from bert_jax.field import Field, pairs_with_positive_numbers
+from bert_jax.field import pairs_with_positive_numbers
 from bert_jax.tasks import labelled, remarks
 from bert_jax.tasks.classification import label_remarks, linear, preparing, task
 from bert_jax.tasks.classification.ask import Classify, Pair
+from bert_jax.tasks.classification.fields import FIELDS
 from bert_jax.tasks.record import Card, Head, PlainBaseline, Prediction
-
-FIELDS = {
-  'table.text_column': Field(str, None, 'column of the text; a|b: the first of these that is there',
-    'sentence'),
-  'table.pair_column': Field(str, None, 'column of the second text; empty: single texts', ''),
-  'table.label_column': Field(str, None, 'column of the label', 'label'),
-  'table.id_column': Field(str, None, 'column that names a row; empty: rows are numbered from 0',
-    ''),
-  'table.columns': Field(tuple, str,
-    'names of the columns of a TSV without header; empty: it has one', ()),
-  'table.labels': Field(tuple, str,
-    'the label set, in order (a|b: spelt a or b); empty: those of the training data, sorted', ()),
-  'table.regression': Field(bool, None, 'labels are numbers: squared error, Pearson and Spearman',
-    False),
-  'table.multi_label': Field(bool, None, 'a text has any number of labels, separated by commas',
-    False),
-  'table.eval_share': Field(float, '[0, 1)',
-    'share of data.train that leaves it, to evaluate on if data.eval is empty; 0: none', 0.0, 0.0),
-  'table.class_weights': Field(tuple, None,
-    "((label, weight in the loss), ...); ('balanced',): 1/share", ()),
-  'table.pooling': Field(str, ('cls', 'mean'),
-    'what is classified: the pooled [CLS] (BERT), or the mean of all tokens, without a pooler',
-    'cls', past='cls'),
-  'table.long_texts': Field(str, ('head', 'tail', 'head_tail', 'windows', 'hierarchical'),
-    'what is kept of a text that is too long; windows: all of it, logits averaged; hierarchical: '
-    'the windows that a row holds, whose vectors are classified together', 'head'),
-  'table.lm_weight': Field(float, '[0, inf)',
-    'of the loss of a causal language model on the texts, beside that of labels (GPT: 0.5)', 0.0,
-    past=0.0),
-}  # fmt: skip
 
 
 def rules(config):

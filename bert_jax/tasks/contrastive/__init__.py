@@ -1,42 +1,9 @@
 """Sentence vectors: of pairs, triples, scored pairs, questions with paragraphs, plain lines."""
 
-from bert_jax.field import Field
-from bert_jax.objectives.contrastive import LOSSES, POOLINGS
 from bert_jax.tasks import labelled
 from bert_jax.tasks.contrastive import reading, task
+from bert_jax.tasks.contrastive.fields import DEFAULTS, FIELDS
 from bert_jax.tasks.record import Head
-
-FIELDS = {
-  'contrastive.loss': Field(str, LOSSES,
-    'in_batch: negatives are the other texts of the global batch; cosent: pairs with scores',
-    'in_batch'),
-  'contrastive.temperature': Field(float, '(0, inf)',
-    'similarities are divided by it; 1 / the scale of sentence-transformers', 0.05),
-  'contrastive.widths': Field(tuple, None,
-    'widths of which each has a loss (Matryoshka), the whole one too if it is named; (): only that',
-    ()),
-  'contrastive.pooling': Field(str, POOLINGS,
-    'the vector of a text: the mean of its hidden states, or the one of [CLS]', 'mean'),
-  'contrastive.normalize': Field(bool, None,
-    'vectors have length 1, and similarity is the cosine; false: it is the product', True),
-  'contrastive.chunks': Field(int, '[1, inf)',
-    'parts in which a batch is encoded, the gradient being that of the whole (GradCache)', 1),
-  'contrastive.anchor_column': Field(str, None,
-    'column of the anchor; a|b: the first of these that is there',
-    'anchor|question|query|sentence1'),
-  'contrastive.positive_column': Field(str, None,
-    'the same of its positive; empty: a text is its own, under another dropout (SimCSE)',
-    'positive|paragraph|answer|sentence2'),
-  'contrastive.negative_columns': Field(tuple, str, 'columns of hard negatives', ()),
-  'contrastive.score_column': Field(str, None,
-    'column of the score of a pair, for cosent and, in a table, data.eval; empty: none', ''),
-  'contrastive.columns': Field(tuple, str,
-    'names of the columns of a TSV without header; empty: it has one', ()),
-  'contrastive.eval_format': Field(str, ('', *reading.FORMATS),
-    'the format of data.eval; empty: task.format', ''),
-}  # fmt: skip
-
-DEFAULTS = {'batch_size': 64, 'data.examples_per_row': 2, 'optimizer.learning_rate': 2e-5}
 
 
 def rules(config):

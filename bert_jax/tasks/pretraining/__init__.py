@@ -1,68 +1,14 @@
 """Pre-training on a corpus: masked language model and next-sentence prediction (BERT, 3.1)."""
 
 from bert_jax.errors import quoted
-from bert_jax.field import Field, pairs_with_positive_numbers
+from bert_jax.field import pairs_with_positive_numbers
 from bert_jax.tasks import remarks
 from bert_jax.tasks.ask import TOP_K
 from bert_jax.tasks.pretraining import task
 from bert_jax.tasks.pretraining.ask import FillMask, NextSentence, Perplexity
+from bert_jax.tasks.pretraining.fields import CORPUS, EVAL_MASKING, LOSS, MASKING
 from bert_jax.tasks.pretraining.generate import GENERATE
 from bert_jax.tasks.record import Card, Family, Head, Prediction
-
-CORPUS = {
-  'corpus.format': Field(str, ('auto', 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki',
-    'wikitext'),
-    'see text/documents.py', 'auto'),
-  'corpus.text_field': Field(str, None, 'field of a JSONL or TFDS record that holds the text',
-    'text'),
-  'corpus.eval_share': Field(float, '[0, 1)',
-    'documents held out for evaluation if data.eval is empty', 0.01),
-  'corpus.rows': Field(str, ('nsp', 'sop', 'full', 'single', 'lm'),
-    'what an example is, see rows/corpus_rows.py', 'nsp'),
-  'corpus.short_seq_prob': Field(float, '[0, 1]', 'share of pairs with a random, shorter length',
-    0.1),
-  'corpus.dupe_factor': Field(int, '[1, inf)',
-    'times the corpus is cut into pairs, differently each', 5),
-  'corpus.window': Field(int, '[1, inf)',
-    'blocks of a large prepared corpus whose rows are mixed at a time', 32, 32),
-  'corpus.lengths': Field(str, None,
-    'how far apart tokens that see each other may be in training, by step, as in '
-    '32,64@2000,128@4000 or 32,64@0.3,128@0.6 (rows are cut there); empty: as far as in the row',
-    '', ''),
-  'corpus.languages': Field(tuple, str, 'to use, in order; empty: all that data.train has', ()),
-  'corpus.sampling': Field(float, '[0, 1]',
-    'S: a language is seen in proportion to P(L)^S of tokens', 1.0),
-  'corpus.weights': Field(tuple, None, '((language, factor), ...) on top of that', ()),
-  'corpus.segmenter': Field(str, ('', 'jieba'), 'marks whole words of Chinese', ''),
-  'corpus.phrases': Field(str, None, 'lexicon, one a line: units of masking.policy=phrase', ''),
-  'corpus.entities': Field(str, None, 'lexicon, one a line: units of masking.policy=entity', ''),
-}  # fmt: skip
-MASKING = {
-  'masking.policy': Field(str, None,
-    'token, whole_word, span, phrase or entity; or by step, as in token,phrase@1000,entity@2000, '
-    'or token,phrase@0.5: from half of the steps on',
-    'token'),
-  'masking.masked_lm_prob': Field(float, '(0, 1)', 'share of tokens to predict', 0.15),
-  'masking.max_predictions_per_seq': Field(int, '[0, inf)',
-    'most predictions in a row (static); 0: masked_lm_prob * data.seq_length, rounded up', 0),
-  'masking.mask_share': Field(float, '[0, 1]', 'of these, replaced by [MASK]', 0.8),
-  'masking.random_share': Field(float, '[0, 1]',
-    'of these, replaced by a random piece; the rest stay', 0.1),
-}  # fmt: skip
-EVAL_MASKING = {
-  'eval_masking.policy': Field(str, ('', *task.POLICIES),
-    'as masking.policy, in evaluations; empty: evaluations mask as masking.* says', 'token', ''),
-  'eval_masking.masked_lm_prob': Field(float, '(0, 1)', 'share of tokens to predict', 0.15, 0.15),
-  'eval_masking.mask_share': Field(float, '[0, 1]', 'of these, replaced by [MASK]', 0.8, 0.8),
-  'eval_masking.random_share': Field(float, '[0, 1]',
-    'of these, replaced by a random piece; the rest stay', 0.1, 0.1),
-}  # fmt: skip
-LOSS = {
-  'loss.nsp_weight': Field(float, '[0, inf)',
-    'lambda in MLM + lambda * NSP (or SOP); 0: no such head', 1.0),
-  'loss.sbo_weight': Field(float, '[0, inf)',
-    'the same of SpanBERT\'s span boundary objective; 0: no such head', 0.0, past=0.0),
-}  # fmt: skip
 
 
 def rules(config):

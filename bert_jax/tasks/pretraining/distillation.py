@@ -9,9 +9,9 @@ from bert_jax.tasks import teaching
 from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, rules_of_words_alone
 
 FIELDS = teaching.FIELDS | {
-  'distillation.hidden_weight': Field(float, '[0, inf)',
+  'distillation.hidden_weight': Field(1.0,
     "weight in the loss of 1 - the cosine between the last hidden states and the teacher's, of the "
-    'same width; 0: none', 1.0),
+    'same width; 0: none', allowed='[0, inf)', affects={'objective'}),
 }  # fmt: skip
 DEFAULTS = {
   'corpus.rows': 'full',

@@ -3,19 +3,20 @@
 import dataclasses
 
 from bert_jax import models
-from bert_jax.field import Field
+from bert_jax.field import Field, affecting
 from bert_jax.objectives import electra
 from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, rules_of_words_alone, task
 from bert_jax.tasks.record import Head
 
-FIELDS = {
-  'loss.replaced_weight': Field(float, '(0, inf)',
-    'lambda in MLM of the generator + lambda * replaced-token detection', 50.0),
-  'generator.size': Field(float, '(0, 1]',
-    "heads and feed-forward width of the generator, as a share of the model's", 0.25),
-  'generator.embeddings': Field(str, electra.SHARING,
-    "shared with the model's; disentangled: without the model's gradients", 'shared'),
-}  # fmt: skip
+FIELDS = affecting({'objective'}, {
+  'loss.replaced_weight': Field(50.0,
+    'lambda in MLM of the generator + lambda * replaced-token detection', allowed='(0, inf)'),
+  'generator.size': Field(0.25,
+    "heads and feed-forward width of the generator, as a share of the model's", allowed='(0, 1]'),
+  'generator.embeddings': Field('shared',
+    "shared with the model's; disentangled: without the model's gradients",
+    allowed=electra.SHARING),
+})  # fmt: skip
 DEFAULTS = {
   'corpus.rows': 'full',
   'loss.nsp_weight': 0.0,

@@ -7,7 +7,7 @@ import math
 
 from bert_jax import models
 from bert_jax.corpus.tokenized import unigram_nats
-from bert_jax.field import Field
+from bert_jax.field import Field, affecting
 from bert_jax.metrics import LossLevel
 from bert_jax.objectives import language_model
 from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, rules_of_words_alone, task
@@ -16,14 +16,15 @@ from bert_jax.tasks.record import Head
 
 log = logging.getLogger('bert_jax')
 
-FIELDS = {
-  'language_model.kind': Field(str, None,
+FIELDS = affecting({'objective'}, {
+  'language_model.kind': Field('causal',
     'causal, masked, hybrid or diffusion; or by step, as in causal,masked@20000, or '
-    'causal,masked@0.5: from half of the steps on', 'causal'),
-  'language_model.causal_share': Field(float, '[0, 1]', 'share of the rows of a hybrid', 0.5),
-  'language_model.eval_memory': Field(int, '[0, inf)',
-    'model.memory_length in evaluations, which may be longer; 0: as in training', 0, past=0),
-}  # fmt: skip
+    'causal,masked@0.5: from half of the steps on', affects={'objective', 'masks', 'schedule'}),
+  'language_model.causal_share': Field(0.5, 'share of the rows of a hybrid', allowed='[0, 1]'),
+  'language_model.eval_memory': Field(0,
+    'model.memory_length in evaluations, which may be longer; 0: as in training',
+    allowed='[0, inf)', past=0, affects={'evaluation'}),
+})  # fmt: skip
 DEFAULTS = {'model.causal': True, 'corpus.rows': 'lm', 'loss.nsp_weight': 0.0}
 
 

@@ -14,6 +14,7 @@ from bert_jax.corpus import loading, tokenized
 from bert_jax.corpus.blocks import Blocks
 from bert_jax.errors import InputError, quoted
 from bert_jax.metrics import Level, LossLevel
+from bert_jax.objectives.masking import POLICIES
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.block_rows import BlockRows, check_memory
 from bert_jax.rows.corpus_rows import Rows
@@ -22,7 +23,6 @@ from bert_jax.text import documents, files
 
 log = logging.getLogger('bert_jax')
 
-POLICIES = ('token', 'whole_word', 'span', 'phrase', 'entity')
 LEXICONS = {'phrase': 'phrases', 'entity': 'entities'}  # {policy: the lexicon that marks its units}
 MIN_LENGTH = 8  # tokens, of corpus.lengths
 SHARE = re.compile(r'0?\.\d+')  # of the steps

@@ -1,21 +1,10 @@
 """Tagging: a label for each token (named entities, chunks, parts of speech)."""
 
-from bert_jax.field import Field
 from bert_jax.tasks import labelled
 from bert_jax.tasks.record import Head, Prediction
 from bert_jax.tasks.tagging import task
 from bert_jax.tasks.tagging.ask import Tag
-
-FIELDS = {
-  'tagging.token_column': Field(int, None, 'column of the token, from 0; -1 is the last', 0),
-  'tagging.tag_column': Field(int, None, 'column of the tag', -1),
-  'tagging.labels': Field(tuple, str,
-    'the tags, in order; empty: those of the training data, sorted', ()),
-  'tagging.label_pieces': Field(str, ('first', 'all'), 'pieces of a word that carry its tag',
-    'first'),
-  'tagging.document_context': Field(bool, None, 'fill rows with the sentences around (-DOCSTART-)',
-    False),
-}  # fmt: skip
+from bert_jax.tasks.tagging.fields import FIELDS
 
 
 def from_released(config, released):

@@ -9,17 +9,20 @@ import dataclasses
 from ml_collections import ConfigDict
 
 from bert_jax import models
-from bert_jax.field import Field
+from bert_jax.field import Field, affecting
 from bert_jax.objectives.translation import Denoising
 from bert_jax.tasks import translation
 from bert_jax.tasks.pretraining import CORPUS, PRETRAINING, card_of_corpus
 
-FIELDS = {
-  'denoising.rate': Field(float, '(0, 1)', 'share of the tokens of a text that is hidden', 0.3),
-  'denoising.mean_span': Field(
-    float, '(0, 10]', "mean of Poisson's lengths of the spans that are hidden", 3.0
-  ),
-}
+FIELDS = affecting(
+  {'objective'},
+  {
+    'denoising.rate': Field(0.3, 'share of the tokens of a text that is hidden', allowed='(0, 1)'),
+    'denoising.mean_span': Field(
+      3.0, "mean of Poisson's lengths of the spans that are hidden", allowed='(0, 10]'
+    ),
+  },
+)
 # Of the model's they are BART's: learned positions, a norm after the embeddings, and GELU.
 DEFAULTS = {'corpus.rows': 'full', 'model.type_vocab_size': 0, 'model.mlm_head': 'none'}
 

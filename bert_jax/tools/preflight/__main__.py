@@ -26,6 +26,7 @@ from bert_jax import sharding, step, tokenizers
 from bert_jax.command_line import command_line
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
+from bert_jax.models.stack import REMAT_POLICIES
 from bert_jax.run import teacher
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.tools import arguments
@@ -42,7 +43,7 @@ MOST_ROWS = 2**14  # on each data shard
 SWEEPS = {
   'batch': [{'batch_size': n} for n in (8, 16, 32, 64, 128, 256)],  # rows on each data shard
   'accumulation': [{'optimizer.accumulation': n} for n in (1, 2, 4, 8, 16)],
-  'remat': [{'model.remat': name} for name in ('none', 'dots', 'full')],
+  'remat': [{'model.remat': name} for name in REMAT_POLICIES],
   'attention': [
     {'model.attention_implementation': name, 'model.attention_probs_dropout_prob': 0.0}
     for name in ('einsum', 'xla', 'splash')

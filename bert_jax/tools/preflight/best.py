@@ -9,11 +9,11 @@ import shlex
 
 from bert_jax import sharding
 from bert_jax.errors import InputError
+from bert_jax.models.stack import REMAT_POLICIES
 from bert_jax.tasks import TASKS
 from bert_jax.tools.preflight import money as pod_estimates
 
 NOISE = 0.02
-REMAT = 'none', 'dots', 'full'  # each takes more time and less memory than the one before
 ATTENTION = ('einsum', 'xla')  # of the kernel, splash, the compiler knows no time
 
 
@@ -77,8 +77,9 @@ def search(config, devices, attempt):
         break
     if 'optimizer.accumulation' in best[0] or not best[1]['fits']:
       break
-  now = REMAT.index(config.model.remat)
-  for name in REMAT[:now] if best[1]['fits'] else REMAT[now + 1 :]:
+  names = tuple(REMAT_POLICIES)
+  now = names.index(config.model.remat)
+  for name in names[:now] if best[1]['fits'] else names[now + 1 :]:
     if better({'model.remat': name}):
       break
   for name in ATTENTION:

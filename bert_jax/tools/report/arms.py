@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bert_jax import config as config_lib
 from bert_jax import files, tokenizers
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import records
@@ -16,30 +17,11 @@ from bert_jax.workdir.records import Run
 
 MANY = 4  # fields in which runs may differ and still be named by them
 # Fields that cannot change a run's result.
-WITHOUT_EFFECT = (
-  'mesh.',
-  'log.',
-  'profile',
-  'max_hours',
-  'checkpoint.every',
-  'checkpoint.minutes',
-  'checkpoint.keep_',
+WITHOUT_EFFECT = frozenset(
+  name for name, field in config_lib.ALL.items() if field.affects <= {'place', 'record'}
 )
-# What decides which rows a vocabulary makes of labelled examples begins with one of these.
-OF_ROWS = (
-  'objective',
-  'data.',
-  'task.',
-  'table.',
-  'tagging.',
-  'qa.',
-  'contrastive.',
-  'translation.',
-  'tokenizer.',
-  'model.recurrent_length',
-)
-# Fields that rows and vocabularies are made by begin with one of these.
-MADE_BY = (*OF_ROWS, 'corpus.', 'model.vocab_size')
+# Fields that decide which rows and which vocabulary a run reads.
+READING = config_lib.fields_affecting('rows', 'eval_rows', 'vocabulary')
 # Names of what an evaluation is of that are known by a checksum.
 ROWS, VOCABULARY = CHECKSUMS = 'rows of data.eval', 'vocabulary'
 SEED = re.compile(r',?seed=\d+$')  # how a sweep ends the name of a run's folder
@@ -79,7 +61,7 @@ def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
       for name, level in data.baselines.items()
       if level.kind in LOSSES or name.endswith('accuracy')
     }
-    fields = [(name, x) for name, x in run.fields.items() if name.startswith(OF_ROWS)]
+    fields = [(name, x) for name, x in run.fields.items() if name in READING]
     same = alike.setdefault(repr((fields, _vocabulary(run.path))), {})
     same[run.path] = data.fingerprint or 'none'
   for some in alike.values():
@@ -100,7 +82,7 @@ def without_copies(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, Path]]:
   data and commit of the code the one that got furthest counts."""
   kept, copies = {}, {}
   for run in sorted(runs, key=lambda run: -run.measured_step()):
-    fields = {k: v for k, v in run.fields.items() if not k.startswith(WITHOUT_EFFECT)}
+    fields = {k: v for k, v in run.fields.items() if k not in WITHOUT_EFFECT}
     data = {split: facts.fingerprint for split, facts in run.facts.data.items()}
     key = repr((sorted(fields.items()), sorted(data.items()), run.facts.commit))
     first = kept.setdefault(key, run)
@@ -192,7 +174,7 @@ def varied(runs: Sequence[Run]) -> list[str]:
     name
     for name in (runs[0].fields if runs else ())
     if name not in ('seed', 'eval.seed')
-    and not name.startswith(WITHOUT_EFFECT)
+    and name not in WITHOUT_EFFECT
     and len({str(value_of(run, name)) for run in runs}) > 1
   ]
 

@@ -254,7 +254,7 @@ def described(way: frozenset, ways: Mapping[frozenset, Sequence[Arm]]) -> str:
   sums = {name: [x[:8] for x in apart.pop(name)] for name in report_arms.CHECKSUMS if name in apart}
   if sums:
     known = ways[way][0].runs[0].fields
-    made_by = {name: fields(way, name) for name in known if name.startswith(report_arms.MADE_BY)}
+    made_by = {name: fields(way, name) for name in known if name in report_arms.READING}
     others = [
       {name for name, each in made_by.items() if fields(other, name) != each}
       for other in ways

@@ -43,20 +43,6 @@ from bert_jax.workdir import contents, records
 
 log = logging.getLogger('bert_jax')
 
-# What an evaluation is made of begins with one of these.
-OF_EVALUATION = (
-  'data.',
-  'corpus.',
-  'tokenizer.',
-  'eval.seed',
-  'eval.batches',
-  'eval_masking.',
-  'task.',
-  'table.',
-  'tagging.',
-  'qa.',
-  'model.vocab_size',
-)
 SHARE = 0.2  # of the peak of this machine that runs are expected to reach, if nothing is known yet
 
 
@@ -133,11 +119,11 @@ def unfinished_sources(runs):
 def other_evaluations(runs):
   """The fields in which arms differ and that decide what an evaluation is made of."""
   configs = [config_lib.flatten(config) for _, config in runs]
-  names = [name for name in configs[0] if name != 'corpus.lengths']  # which cuts rows in training
+  of_evaluation = config_lib.fields_affecting('rows', 'eval_rows', 'vocabulary', 'evaluation')
   return [
     name
-    for name in names
-    if name.startswith(OF_EVALUATION) and len({str(config.get(name)) for config in configs}) > 1
+    for name in configs[0]
+    if name in of_evaluation and len({str(config.get(name)) for config in configs}) > 1
   ]
 
 

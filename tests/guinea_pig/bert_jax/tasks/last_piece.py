@@ -72,7 +72,11 @@ TASK = Family(
   sources=sources,
   main_metric=lambda config: 'last',
   fields=pretraining.CORPUS
-  | {'last.rows': Field(str, ('full', 'single'), 'how documents become rows', 'full')},
+  | {
+    'last.rows': Field(
+      'full', 'how documents become rows', allowed=('full', 'single'), affects={'rows'}
+    )
+  },
   rules=lambda config: [
     (not config.data.eval, 'objective last_piece holds out documents; leave data.eval empty.')
   ],

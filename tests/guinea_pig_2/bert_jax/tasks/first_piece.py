@@ -81,7 +81,11 @@ RECORD = Family(
   sources=sources,
   main_metric=lambda config: 'first',
   fields=pretraining.CORPUS
-  | {'reader.layers': Field(int, '[1, inf)', 'blocks of the narrow tower', 1)},
+  | {
+    'reader.layers': Field(
+      1, 'blocks of the narrow tower', allowed='[1, inf)', affects={'model', 'weights'}
+    )
+  },
   rules=lambda config: [
     (not config.data.eval, 'objective first_piece holds out documents; leave data.eval empty.')
   ],

@@ -1,0 +1,133 @@
+"""Checks a config: the fields that it must have, their types and ranges, and all rules."""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from bert_jax.config import data, model, optimizer, run
+from bert_jax.errors import InputError, quoted
+from bert_jax.field import Field
+from bert_jax.tasks import TASKS
+
+# {name: Field}: the fields that every objective has, and those of all objectives together.
+SHARED = run.FIELDS | model.FIELDS | data.FIELDS | optimizer.FIELDS
+ALL = SHARED | {name: field for task in TASKS.values() for name, field in task.fields.items()}
+TYPES = {
+  int: 'a whole number',
+  float: 'a number',
+  bool: 'true or false',
+  str: 'a text',
+  tuple: 'a tuple',
+}
+
+
+def fields(objective: str) -> dict[str, Field]:
+  """The fields that a config of this objective has, by name."""
+  if objective not in TASKS:
+    known = f'{", ".join(TASKS)}; a new one needs a line in bert_jax/tasks/__init__.py'
+    raise InputError(f'objective {objective!r} is not known; there are {known}.')
+  return SHARED | TASKS[objective].fields
+
+
+def check(config: ConfigDict) -> ConfigDict:
+  """The config itself; InputError unless it has exactly the fields of its objective, each of its
+  type and range, and all rules hold."""
+  given = flatten(config)
+  for name in given:
+    if name not in ALL:
+      hint = suggestion(name, ALL) or '.'
+      raise InputError(f'config has a field {quoted(name)} that nothing reads{hint}')
+  for name, field in SHARED.items():
+    _check_field(config, given, name, field)
+  task = TASKS[config.objective]
+  task.check_whole()
+  for name in given:
+    if name not in SHARED and name not in task.fields:
+      raise InputError(f'config.{name} means nothing to objective {task.name!r}; remove it.')
+  for name, field in task.fields.items():
+    _check_field(config, given, name, field)
+  for rules in (model.rules, optimizer.rules, run.rules, task.rules):
+    for holds, sentence in rules(config):
+      if not holds:
+        raise InputError(sentence)
+  return config
+
+
+def check_beginning(config: ConfigDict) -> None:
+  """InputError if a run that begins breaks a rule that runs of earlier versions may have broken."""
+  for rules in (model, optimizer, TASKS[config.objective]):
+    for holds, sentence in rules.rules_to_begin(config):
+      if not holds:
+        raise InputError(sentence)
+
+
+def _check_field(config, given, name, field):
+  if name not in given:
+    raise InputError(
+      f'config.{name} is missing; begin a config file with config.defaults(objective).'
+    )
+  value = _checked(name, given[name], field.type, field.allowed)
+  if value is not given[name]:  # an integer became a float; a ConfigDict is slow to write to
+    set_field(config, name, value)
+
+
+def _checked(name, value, kind, allowed):
+  """The value of a field, as its type; InputError if it is of another type or not allowed."""
+  if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    value = float(value)
+  if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+    raise InputError(f'config.{name} is {quoted(value)}, which is not {TYPES[kind]}.')
+  if allowed is str:
+    value = tuple(map(str, value))
+  if isinstance(allowed, tuple) and value not in allowed:
+    raise InputError(f'config.{name} is {quoted(value)}; use one of {", ".join(allowed)}.')
+  if isinstance(allowed, str):
+    low, high = (float(x) for x in allowed[1:-1].split(','))
+    above = value > low if allowed[0] == '(' else value >= low
+    below = value < high if allowed[-1] == ')' else value <= high
+    if not (above and below):
+      raise InputError(f'config.{name} is {quoted(value)}, outside {allowed}.')
+  return value
+
+
+def flatten(config: ConfigDict, prefix: str = '') -> dict[str, Any]:
+  """The values of a config by the full names of their fields: {'model.hidden_size': 128, ...}."""
+  out = {}
+  for key, value in config.items():
+    if isinstance(value, ConfigDict):
+      out |= flatten(value, f'{prefix}{key}.')
+    else:
+      out[prefix + key] = value
+  return out
+
+
+def nested(values: Mapping[str, Any]) -> ConfigDict:
+  """The config of {'model.hidden_size': 128, ...}."""
+  out = {}
+  for name, value in values.items():
+    *blocks, leaf = name.split('.')
+    inner = out
+    for block in blocks:
+      inner = inner.setdefault(block, {})
+    inner[leaf] = value
+  return ConfigDict(out)
+
+
+def set_field(config: ConfigDict, name: str, value: Any) -> None:
+  """config.a.b = value for name 'a.b'."""
+  *blocks, leaf = name.split('.')
+  for block in blocks:
+    config = config[block]
+  with config.ignore_type():
+    config[leaf] = value
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+  """'; did you mean X?' if a known name has all words of this one or is similar, else ''."""
+  words, known = lambda text: set(re.split('[._]', text)), list(known)
+  whole = [x for x in known if words(name) <= words(x)]
+  near = difflib.get_close_matches(name, whole or known, 1, 0 if whole else 0.6)
+  return f'; did you mean {near[0]!r}?' if near else ''

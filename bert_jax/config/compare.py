@@ -1,0 +1,67 @@
+"""Compares configs: what decides a run's numbers, and what a run may change when it goes on."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from bert_jax.config.check import ALL, fields, flatten, set_field
+from bert_jax.field import NO_PAST, Field
+from bert_jax.tasks import TASKS
+
+
+def fields_affecting(*purposes: str) -> frozenset[str]:
+  """The names of the fields of all objectives that affect one of these purposes."""
+  return frozenset(name for name, field in ALL.items() if field.affects & set(purposes))
+
+
+def pasts(known: Mapping[str, Field]) -> dict[str, Any]:
+  """The past values of those of these fields that have one, by name."""
+  return {name: field.past for name, field in known.items() if field.past is not NO_PAST}
+
+
+def fingerprint(config: ConfigDict) -> str:
+  """A short hash of the fields that decide a run's numbers.
+  A field at its past value is left out, so that a config keeps the fingerprint that it had before
+  the field was added."""
+  known = fields(config.objective)
+  fixed = {name: x for name, x in _fixed(config).items() if x != known[name].past}
+  if TASKS[config.objective].reads_corpus:
+    # Without data.eval a share of data.train is held out, so only whether it is set matters. The
+    # name is that in the fingerprints of the first runs.
+    del fixed['data.eval']
+    fixed['data.eval is given'] = bool(config.data.eval)
+  return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def changes(old: ConfigDict, new: ConfigDict) -> list[str]:
+  """['seed: 0 -> 1', ...]: the differences of two configs in what decides a run's numbers."""
+  a, b = _fixed(old), _fixed(new)
+  if 'data.eval' in a and 'data.eval' in b and bool(a['data.eval']) == bool(b['data.eval']):
+    del a['data.eval'], b['data.eval']
+  return [f'{k}: {a.get(k)!r} -> {b.get(k)!r}' for k in a | b if a.get(k) != b.get(k)]
+
+
+def _fixed(config):
+  """{name: value} of the fields that decide a run's numbers. data.eval is one of them where a share
+  of the corpus is held out without it."""
+  known = fields(config.objective)
+  return {
+    name: value
+    for name, value in (pasts(known) | flatten(config)).items()
+    if known[name].decides or (name == 'data.eval' and TASKS[config.objective].reads_corpus)
+  }
+
+
+def judged_otherwise(config: ConfigDict) -> list[str]:
+  """['eval.seed=0', ...]: in what its evaluations differ from those that the run would have under
+  the fields' past, such as its seed and its masking."""
+  task, old = TASKS[config.objective], config.copy_and_resolve_references()
+  known = fields(config.objective)
+  for name, value in pasts(known).items():
+    if not known[name].decides:
+      set_field(old, name, value)
+  before = task.judged_under(old)
+  return [f'{k}={v}' for k, v in task.judged_under(config).items() if v != before[k]]

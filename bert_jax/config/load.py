@@ -1,0 +1,165 @@
+"""Reads configs: config files, changes of the command line, and the config.json of a run."""
+
+import ast
+import json
+import runpy
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from bert_jax.config.check import (
+  ALL,
+  SHARED,
+  TYPES,
+  check,
+  fields,
+  flatten,
+  nested,
+  set_field,
+  suggestion,
+)
+from bert_jax.config.compare import pasts
+from bert_jax.errors import InputError, first_line, quoted
+from bert_jax.tasks import TASKS
+from bert_jax.text.values import json_value
+
+# What stands in the config.json of a workdir beside the config (workdir/contents.py).
+BESIDE = ('earlier_lengths', 'seal')
+
+
+def defaults(objective: str) -> ConfigDict:
+  """The config of an objective with every field at its default: what config files begin with, and
+  what released models have, which come without a config."""
+  values = {name: field.default for name, field in fields(objective).items()}
+  return nested(values | TASKS[objective].defaults | {'objective': objective})
+
+
+def parse_arg(arg: str, **defaults: str | bool) -> ConfigDict:
+  """The arguments of a config file, such as 'size=tiny,runlocal'.
+  defaults: the names that it knows, with their values where they are not given."""
+  out = ConfigDict(defaults)
+  for part in filter(None, arg.split(',')):
+    name, given, value = part.partition('=')
+    if name not in defaults:
+      raise InputError(
+        f'config argument {quoted(name)} is not known here{suggestion(name, defaults)}; '
+        f'there are: {", ".join(defaults)}.'
+      )
+    if not given and not isinstance(defaults[name], bool):
+      raise InputError(f'config argument {quoted(name)} wants a value: {name}=...')
+    out[name] = _parse(name, value, type(defaults[name])) if given else True
+  return out
+
+
+def load(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
+  """The checked config of 'configs/pretrain.py:size=tiny' with ['--config.seed=1', ...] applied."""
+  config, where = call(spec, 'get_config')
+  if not where:
+    raise InputError(f'config file {spec.partition(":")[0]} defines no get_config(arg).')
+  if not isinstance(config, ConfigDict):
+    what = f'get_config returns {quoted(config)}, a {type(config).__name__}'
+    raise InputError(f'{where}: {what}; return a ConfigDict, as configs/pretrain.py does.')
+  return override(config, overrides)
+
+
+def call(spec: str, name: str) -> tuple[Any, str]:
+  """(what a function of a config file, get_config or sweep, returns for the arguments in a spec,
+  'FILE:LINE' of it); (None, '') if the file has none. A mistake in the file is one sentence."""
+  path, _, arg = spec.partition(':')
+  if not Path(path).is_file():
+    near = ', '.join(str(p) for p in sorted(Path('configs').glob('*.py')))
+    raise InputError(
+      f'config file {path} does not exist'
+      + (f'; there are {near}.' if near else '; run from the folder that holds configs/.')
+    )
+  line = 0
+  try:
+    function = runpy.run_path(path).get(name)
+    if function is None:
+      return None, ''
+    line = getattr(getattr(function, '__code__', None), 'co_firstlineno', 0)
+    return function(arg), f'{path}:{line}'
+  except InputError:
+    raise
+  except Exception as error:
+    frames = [
+      frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path
+    ]
+    line = error.lineno if isinstance(error, SyntaxError) else (frames or [line])[-1]
+    where = f'{path}:{line}' if line else path
+    raise InputError(
+      f'{where} is wrong: {type(error).__name__}: {first_line(error)}; mend the config file.'
+    ) from error
+
+
+def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
+  """A copy of config with ['--config.a.b=1', '--config.a.c', '2'] applied, then checked."""
+  config = config.copy_and_resolve_references()
+  words = list(overrides)
+  while words:
+    word = words.pop(0)
+    if not word.startswith('--config.'):
+      raise InputError(
+        f'argument {word!r} is not known; fields of the config are set as '
+        '--config.NAME=VALUE, --help lists the rest.'
+      )
+    name, given, text = word.removeprefix('--config.').partition('=')
+    fields = flatten(config)
+    if name not in fields:
+      hint = f'; it is a block: set {name}.FIELD.' if name in config else suggestion(name, fields)
+      hint = hint or '; python -m bert_jax.config lists all.'
+      raise InputError(f'config has no field {quoted(name)}{hint}')
+    if not given:
+      text = 'true' if isinstance(fields[name], bool) else words.pop(0) if words else ''
+      if text.startswith('--config.'):
+        raise InputError(f'--config.{name} wants a value: --config.{name}=...')
+    set_field(config, name, _parse(name, text, ALL[name].type))
+  return check(config)
+
+
+def names_of(overrides: Sequence[str]) -> tuple[str, ...]:
+  """The names of the fields that ['--config.a.b=1', '--config.a.c', '2'] sets."""
+  words = (word for word in overrides if word.startswith('--config.'))
+  return tuple(word.removeprefix('--config.').partition('=')[0] for word in words)
+
+
+def _parse(name, text, kind):
+  """The text of a command line as a value of the field's type."""
+  if kind is str:
+    return text
+  if kind is bool and text.lower() in ('true', 'false'):
+    return text.lower() == 'true'
+  try:
+    value = ast.literal_eval(text)
+  except (ValueError, SyntaxError, MemoryError, RecursionError):
+    value = text
+  if kind is float and isinstance(value, int):
+    value = float(value)
+  if kind is tuple and isinstance(value, (list, str)):
+    value = tuple(value) if isinstance(value, list) else tuple(filter(None, text.split(',')))
+  if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+    raise InputError(f'{name}={text:.80} is not {TYPES[kind]}.')
+  return value
+
+
+def to_json(config: ConfigDict) -> str:
+  """The text of a config.json."""
+  return json.dumps(config.to_dict(), indent=2) + '\n'
+
+
+def from_json(text: str) -> ConfigDict:
+  """A config from the text that `to_json` wrote, checked again. Fields that were added to the
+  library since then get the value that was in effect without them."""
+
+  def tuples(value):  # JSON has lists only
+    if isinstance(value, dict):
+      return {k: tuples(v) for k, v in value.items()}
+    return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+  content = {k: v for k, v in json_value(text).items() if k not in BESIDE}
+  given = flatten(ConfigDict(tuples(content)))
+  known = fields(given['objective']) if given.get('objective') in TASKS else SHARED
+  return check(nested(pasts(known) | given))

@@ -1,0 +1,51 @@
+"""The fields in the block `translation`, and the defaults of such runs."""
+
+from bert_jax.field import Field, affecting
+
+FIELDS = affecting({'rows'}, {
+  'translation.source_column': Field('source',
+    'column of the source, or name of its file; a|b: the first of these that is there'),
+  'translation.target_column': Field('target', 'the same of the target'),
+  'translation.columns': Field((),
+    'names of the columns of a TSV without header; empty: it has one', allowed=str),
+  'translation.target_length': Field(0, 'tokens of the target side of a row; 0: data.seq_length',
+    allowed='[0, inf)'),
+  'translation.begin': Field('cls',
+    'what a target begins with: [CLS]; or [SEP], with [CLS] as its first token (BART)',
+    allowed=('cls', 'sep'), past='cls'),
+  'translation.too_long': Field('leave_out',
+    'what training does with a pair that is longer than a row, or than task.max_length',
+    allowed=('leave_out', 'cut')),
+  'translation.label_smoothing': Field(0.1,
+    'share of the probability that the loss wants spread over all words', allowed='[0, 1)',
+    affects={'objective'}),
+  'translation.beams': Field(4,
+    'beams by which evaluations and predictions write; 0: evaluations write nothing',
+    allowed='[0, inf)', affects={'objective', 'evaluation'}),
+  'translation.length_penalty': Field(1.0,
+    'a text is as good as its log-probability, divided by its length to this power',
+    affects={'objective', 'evaluation'}),
+})  # fmt: skip
+# The base model of Vaswani et al. 2017 (section 5), with about as many tokens in a step.
+DEFAULTS = {
+  'batch_size': 128,
+  'steps': 100_000,
+  'epochs': 0.0,
+  'data.seq_length': 256,
+  'tokenizer.kind': 'unigram',
+  'tokenizer.do_lower_case': False,
+  'model.type_vocab_size': 0,
+  'model.position_embeddings': 'sinusoidal',
+  'model.embedding_scale': True,
+  'model.embedding_norm': False,
+  'model.hidden_act': 'relu',
+  'model.mlm_head': 'none',
+  'optimizer.learning_rate': 7e-4,
+  'optimizer.schedule': 'inverse_sqrt',
+  'optimizer.warmup': 4000.0,
+  'optimizer.beta2': 0.98,
+  'optimizer.eps': 1e-9,
+  'optimizer.weight_decay': 0.0,
+  'optimizer.clip_norm': 0.0,
+  'checkpoint.best_metric': 'bleu',
+}

@@ -1,0 +1,124 @@
+"""Every value of every field of a model builds, is counted, and is converted or refused by name."""
+
+import dataclasses
+import functools
+import math
+
+import jax
+import numpy as np
+import pytest
+from released import made
+
+from bert_jax import config as c
+from bert_jax import models
+from bert_jax.config.model import FIELDS
+from bert_jax.convert import from_huggingface
+from bert_jax.errors import InputError
+from bert_jax.models.layers import ACTIVATIONS
+from bert_jax.tasks import TASKS
+from bert_jax.tools import convert
+from bert_jax.workdir import trained
+
+# What a value stands on, where the rest of a small BERT does not have it.
+NEEDS = {
+  'attention_implementation': {'attention_probs_dropout_prob': 0.0, 'dtype': 'bfloat16'},
+  'relative_clamp': {'position_embeddings': 'relative'},
+  'rotary_theta': {'position_embeddings': 'rotary'},
+  'local_rotary_theta': {'position_embeddings': 'rotary', 'attention_window': 6},
+  'global_attention_every': {'attention_window': 6},
+  'global_tokens': {'attention_window': 6},
+  'first_norm': {'norm_placement': 'pre'},
+  'conv_width': {'mixer': 'conv', 'position_embeddings': 'none'},
+  'recurrent_length': {'memory_length': 5, 'position_embeddings': 'relative'},
+  'memory_length': {'recurrent_length': 12, 'position_embeddings': 'relative'},
+}
+NUMBERS = {'conv_width': 5, 'recurrent_length': 12}  # where twice the usual is not allowed
+ALONE = {'extend_positions', 'new_top_layers'}  # stand on init_from, which builds nothing here
+
+
+@functools.cache
+def small(head='masked-lm'):
+  return made(head)
+
+
+def values_of(name):
+  """The values of a field beside that of a small BERT: all choices, or another number."""
+  field, usual = FIELDS[f'model.{name}'], small().config.model[name]
+  if isinstance(field.allowed, tuple):
+    return [x for x in field.allowed if x != usual]
+  if field.type is bool:
+    return [not usual]
+  return [NUMBERS.get(name, field.type(2 * usual or (0.5 if '1)' in field.allowed else 2)))]
+
+
+CASES = [
+  (x.name, value) for x in dataclasses.fields(models.ModelConfig) for value in values_of(x.name)
+]
+
+
+def config_with(name, value, **needs):
+  """A small config with this value, or the sentence that refuses it before anything is built."""
+  reads_long_texts = name in ('memory_length', 'recurrent_length')
+  config = small('classifier' if reads_long_texts else 'masked-lm').config
+  config = config.copy_and_resolve_references()
+  config.data.examples_per_row = 1
+  config.model.update(needs | {name: value})
+  return c.check(config)
+
+
+@pytest.mark.parametrize('name, value', CASES, ids=lambda x: str(x))
+def test_every_value_builds_counts_and_converts_or_is_refused_by_name(tmp_path, name, value):
+  try:
+    config = config_with(name, value, **NEEDS.get(name, {}))
+  except InputError as error:
+    assert name in ALONE | {'attention_implementation', 'mixer'} and f'model.{name}' in str(error)
+    return
+  tokenizer = small().tokenizer
+  objective = TASKS[config.objective].objective(config, tokenizer)
+  params = jax.eval_shape(objective.init, jax.random.key(0))
+  assert models.count_parameters(params) > 0
+  flops = objective.flops(2)
+  assert math.isfinite(flops) and flops > 0
+  rng = np.random.default_rng(0)
+  params = jax.tree.map(lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32), params)
+  model = models.ModelConfig(**config.model)
+  params = from_huggingface.tree(from_huggingface.flatten(params, model), model)
+  found = trained.Trained(config, tokenizer, params, 3)
+  try:
+    convert.export_run(tmp_path / 'hf', found, {})
+  except InputError as error:
+    said = [f'model.{x}' for x in (name, *NEEDS.get(name, {}))]
+    assert any(x in str(error) for x in said) or 'relative positions' in str(error), error
+    return
+  again = trained.load(tmp_path / 'hf')
+  ours, theirs = (from_huggingface.flatten(x, model) for x in (found.params, again.params))
+  assert ours.keys() == theirs.keys()
+  for path, x in ours.items():
+    np.testing.assert_array_equal(x, theirs[path], err_msg=path)
+  if 'model' in FIELDS[f'model.{name}'].affects:
+    assert again.config.model[name] == value
+
+
+STANDING = [name for name in NEEDS if name not in ('first_norm', 'attention_implementation')]
+
+
+@pytest.mark.parametrize('name', STANDING)
+def test_a_field_without_what_it_stands_on_is_one_sentence(name):
+  config = small().config.copy_and_resolve_references()
+  config.data.examples_per_row = 1
+  (value,) = values_of(name)
+  config.model[name] = value
+  with pytest.raises(InputError, match=rf'model\.{name}') as caught:
+    c.check(config)
+    c.check_beginning(config)
+  assert len(str(caught.value).splitlines()) == 1
+
+
+def test_an_activation_that_has_no_name_elsewhere_is_refused(tmp_path, monkeypatch):
+  """As one that somebody enters into the table of our own."""
+  monkeypatch.setitem(ACTIVATIONS, 'relu2', lambda x: jax.nn.relu(x) ** 2)
+  found = made('masked-lm')
+  found.config.model.hidden_act = 'relu2'
+  with pytest.raises(InputError, match='model.hidden_act is relu2, which no config.json'):
+    convert.export_run(tmp_path / 'hf', found, {})
+  assert not (tmp_path / 'hf').exists()

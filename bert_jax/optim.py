@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from bert_jax import towers
+from bert_jax import parameter_layers
 from bert_jax.errors import InputError
 from bert_jax.sharding import path_name
 
@@ -100,7 +100,7 @@ MUON_RMS = 0.2  # of the numbers in an update, about that of Adam's (Liu et al. 
 def stacked_in(params):
   """A tree of booleans: is the leading axis of this array one of layers?"""
   return jax.tree_util.tree_map_with_path(
-    lambda path, _: (towers.layer_of(path_name(path)) or ('', 0))[1] is None, params
+    lambda path, _: (parameter_layers.layer_of(path_name(path)) or ('', 0))[1] is None, params
   )
 
 
@@ -152,7 +152,7 @@ def muon(adam, params):
   def label(path, x, stacked):
     name = path_name(path)
     is_matrix = name.endswith('/kernel') and len(x.shape) - stacked == 2
-    return 'muon' if is_matrix and towers.layer_of(name) else 'adam'
+    return 'muon' if is_matrix and parameter_layers.layer_of(name) else 'adam'
 
   matrix = optax.contrib.MuonDimensionNumbers(reduction_axis=-2, output_axis=-1)
   orthogonal = optax.contrib.scale_by_muon(
@@ -264,20 +264,20 @@ def lr_multipliers(optimizer, params):
 
 
 def layer_depths(params):
-  """How far each parameter lies below the top of its tower (towers.py), counted in layers.
+  """How far each parameter lies below the top of its tower, in layers (parameter_layers.py).
   1 in the last layer, the number of layers + 1 in the embeddings, 0 in the heads and in a final
   LayerNorm. Embeddings beside towers lie below the deepest of them. An int, or an array over the
   axis of scanned layers."""
-  counts = towers.layer_counts(params)
+  counts = parameter_layers.layer_counts(params)
 
   def depth(path, x):
     name = path_name(path)
-    if layer := towers.layer_of(name):
+    if layer := parameter_layers.layer_of(name):
       tower, number = layer
       if number is None:
         return np.arange(x.shape[0], 0, -1).reshape(-1, *[1] * (len(x.shape) - 1))
       return counts[tower] - number
-    tower = towers.tower_of(name, counts)
+    tower = parameter_layers.tower_of(name, counts)
     folder, in_embeddings, _ = f'/{name[len(tower or "") :]}/'.partition('/embeddings/')
     beside = [t for t in counts if f'/{t}'.startswith(f'{folder}/')] if tower is None else [tower]
     return max((counts[t] for t in beside), default=-1) + 1 if in_embeddings else 0

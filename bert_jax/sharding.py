@@ -7,13 +7,16 @@ one by rows). One CPU is a mesh of 1x1x1. Models know nothing of it.
 
 import math
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import flax.linen as nn
 import jax
 import numpy as np
 from jax.experimental import mesh_utils
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError
 
@@ -23,23 +26,26 @@ AUTO = 'auto'  # fsdp splits the largest dimension that it divides, if any
 SMALL = 2**14  # AUTO leaves arrays with fewer numbers whole
 MOST = 16  # devices that share the parameters if mesh.fsdp=0 leaves it open
 
+LAYER = r'(^|/)layer(s|_\d+)/'  # begins what a rule says of the parameters of a block
+ATTENTION = LAYER + '(cross_)?attention/'
+
 # (regex, spec): the first regex that occurs in a parameter's path counts. A spec names the trailing
 # dimensions, so it holds for scanned layers too, which have one more in front. The paths of
 # optimizer moments end like those of their parameters.
 RULES = (
   # Tables are split by rows only: with a split width XLA rematerializes what is looked up.
-  (r'word_embeddings/embedding$', P(('fsdp', 'tensor'), None)),
-  (r'(position|token_type)_embeddings/embedding$', P()),
-  (r'decoder$', P(('fsdp', 'tensor'), None)),
-  (r'mlm/bias$', P(('fsdp', 'tensor'))),
-  (r'attention/(query|key|value)/kernel$', P('fsdp', 'tensor')),
-  (r'attention/(query|key|value)/bias$', P('tensor')),
-  (r'attention/relative/distance/kernel$', P('fsdp', 'tensor')),
-  (r'attention/relative/(content|position)_bias$', P('tensor')),
-  (r'attention/output/kernel$', P('tensor', 'fsdp')),
-  (r'(intermediate|gate)/kernel$', P('fsdp', 'tensor')),
-  (r'(intermediate|gate)/bias$', P('tensor')),
-  (r'layer(s|_\d+)/output/kernel$', P('tensor', 'fsdp')),
+  (r'(^|/)embeddings/word_embeddings/embedding$', P(('fsdp', 'tensor'), None)),
+  (r'(^|/)embeddings/(position|token_type)_embeddings/embedding$', P()),
+  (r'(^|/)decoder$', P(('fsdp', 'tensor'), None)),
+  (r'(^|/)mlm/bias$', P(('fsdp', 'tensor'))),
+  (ATTENTION + r'(query|key|value)/kernel$', P('fsdp', 'tensor')),
+  (ATTENTION + r'(query|key|value)/bias$', P('tensor')),
+  (ATTENTION + r'relative/distance/kernel$', P('fsdp', 'tensor')),
+  (ATTENTION + r'relative/(content|position)_bias$', P('tensor')),
+  (ATTENTION + r'output/kernel$', P('tensor', 'fsdp')),
+  (LAYER + r'(intermediate|gate)/kernel$', P('fsdp', 'tensor')),
+  (LAYER + r'(intermediate|gate)/bias$', P('tensor')),
+  (LAYER + r'output/kernel$', P('tensor', 'fsdp')),
   (r'.', AUTO),
 )
 
@@ -52,7 +58,13 @@ ACTIVATION_RULES = (
 )
 
 
-def make_mesh(data, fsdp, tensor, devices=None, slices=1):
+def make_mesh(
+  data: int,
+  fsdp: int,
+  tensor: int,
+  devices: Sequence[jax.Device] | None = None,
+  slices: int = 1,
+) -> Mesh:
   """A mesh of the given shape over all devices. One of the three sizes may be -1: as large as fits.
   slices: how many TPU slices the devices are in. `data` goes over the slices first, so that only
   sums of gradients cross the network between them."""
@@ -82,7 +94,7 @@ def make_mesh(data, fsdp, tensor, devices=None, slices=1):
       f'mesh data={shape[0] * slices} fsdp={shape[1]} tensor={shape[2]} cannot be laid over these '
       f'{len(devices)} {devices[0].device_kind} ({error}); use other sizes.'
     ) from None
-  return jax.sharding.Mesh(np.concatenate(blocks), AXES, axis_types=(AxisType.Auto,) * 3)
+  return Mesh(np.concatenate(blocks), AXES, axis_types=(AxisType.Auto,) * 3)
 
 
 def _slices(devices, slices):
@@ -98,7 +110,7 @@ def _slices(devices, slices):
   return [groups[index] for index in sorted(groups)]
 
 
-def axes_of(config, devices=None):
+def axes_of(config: ConfigDict, devices: Sequence[jax.Device] | None = None) -> dict[str, int]:
   """{'data', 'fsdp', 'tensor', 'slices'} of a config, with a size for an fsdp of 0.
 
   On TPUs that is as many chips of a slice as divide the sizes of the model, 16 at most: the
@@ -146,12 +158,14 @@ def check_fits(mesh, config, family):
       )
 
 
-def path_name(path):
+def path_name(path: Sequence[Any]) -> str:
   """A jax key path as 'encoder/layer_0/attention/query/kernel'."""
   return '/'.join(str(getattr(k, 'key', getattr(k, 'name', getattr(k, 'idx', k)))) for k in path)
 
 
-def spec_of(name, shape, mesh, rules=RULES):
+def spec_of(
+  name: str, shape: tuple[int, ...], mesh: Mesh, rules: Sequence[tuple[str, Any]] = RULES
+) -> P:
   """The PartitionSpec of one array, by the first rule that matches its path `name`."""
   if len(shape) == 0:
     return P()
@@ -187,30 +201,40 @@ def _auto(shape, parts):
   return P()
 
 
-def tree_shardings(tree, mesh):
-  """A NamedSharding for every array (or shape) of a tree, by its path."""
-  return jax.tree_util.tree_map_with_path(
-    lambda path, x: NamedSharding(mesh, spec_of(path_name(path), x.shape, mesh)), tree
-  )
+def tree_shardings(tree: Any, mesh: Mesh, params: Any = None) -> Any:
+  """A NamedSharding for every array (or shape) of a tree, by its path.
+  params: of the state of an optimizer, the parameters that it is of. What has another shape than
+  its parameter (sums over rows, Adafactor) is split by the automatic rule."""
+  leaves = jax.tree_util.tree_leaves_with_path(params)
+  shapes = {path_name(path): x.shape for path, x in leaves}
+
+  def sharding_of(path, x):
+    parts, rules = path_name(path).split('/'), RULES
+    ends = ('/'.join(parts[i:]) for i in range(len(parts)))
+    if shapes.get(next((end for end in ends if end in shapes), ''), x.shape) != x.shape:
+      rules = RULES[-1:]
+    return NamedSharding(mesh, spec_of('/'.join(parts), x.shape, mesh, rules))
+
+  return jax.tree_util.tree_map_with_path(sharding_of, tree)
 
 
-def placed(tree, mesh):
-  """A tree of arrays or shapes as ShapeDtypeStructs with their shardings."""
-  where = tree_shardings(tree, mesh)
+def placed(tree: Any, mesh: Mesh, params: Any = None) -> Any:
+  """A tree of arrays or shapes as ShapeDtypeStructs with their shardings; see tree_shardings."""
+  where = tree_shardings(tree, mesh, params)
   return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), tree, where)
 
 
-def like(shapes, sharding):
+def like(shapes: Any, sharding: NamedSharding) -> Any:
   """A tree of arrays or shapes as ShapeDtypeStructs, all with the same sharding."""
   return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)
 
 
-def put(tree, mesh):
+def put(tree: Any, mesh: Mesh) -> Any:
   """The arrays of a tree on the mesh."""
   return jax.device_put(tree, tree_shardings(tree, mesh))
 
 
-def batch_sharding(mesh):
+def batch_sharding(mesh: Mesh) -> NamedSharding:
   return NamedSharding(mesh, BATCH)
 
 
@@ -219,7 +243,7 @@ def activation_rules():
   return nn.logical_axis_rules(ACTIVATION_RULES)
 
 
-def compiler_options(mesh):
+def compiler_options(mesh: Mesh) -> dict[str, Any]:
   """Options of XLA for a program on this mesh.
   On TPUs: to gather the pieces of a parameter before its matrix product. By default XLA passes
   them round a ring during it, and BERT-base over 16 chips (v5e) takes 1.5 times the cycles."""
@@ -228,7 +252,7 @@ def compiler_options(mesh):
   return {'xla_jf_spmd_threshold_for_windowed_einsum_mib': 2**20}
 
 
-def describe(params, mesh, table):
+def describe(params: Any, mesh: Mesh, table: bool) -> str:
   """A line about the parameters: how many, and bytes on each device; before it, if asked for, a
   table of them: path, shape, axes of the mesh, and bytes on each device."""
   rows, total, split = [], 0, 0

@@ -11,6 +11,7 @@ import optax
 from bert_jax import models, optim, sharding
 from bert_jax.errors import InputError
 from bert_jax.metrics import Mean
+from bert_jax.objectives import check
 
 
 @jax.tree_util.register_dataclass
@@ -91,14 +92,7 @@ def program(config, objective, mesh, steps):
   """The Program of a run of `steps` steps on a mesh.
   Call this outside of jax.set_mesh(mesh) if the devices of the mesh are only described, since the
   keys are real arrays; lower the Program inside, and inside sharding.activation_rules()."""
-  if config.optimizer.accumulation > 1 and objective.carry(config.batch_size):
-    raise InputError(
-      f'objective {config.objective} carries something from step to step, which does not go with '
-      f'optimizer.accumulation={config.optimizer.accumulation}; set it to 1.'
-    )
-  if 'segment_ids' not in objective.spec(config.batch_size):
-    name = type(objective).__name__
-    raise InputError(f'{name}.spec has no segment_ids, by which steps count tokens; add them.')
+  check.check(objective, config)
   constants = constants_of(config, objective)
   params = jax.eval_shape(objective.init, constants.train_key)
   horizon = round(config.optimizer.horizon * steps)
@@ -121,8 +115,12 @@ def program(config, objective, mesh, steps):
     grows=config.optimizer.batch_warmup > 0,
   )
   rows = sharding.batch_sharding(mesh)
-  state = sharding.placed(jax.eval_shape(state_of, params), mesh)
-  state = dataclasses.replace(state, carry=sharding.like(state.carry, rows))
+  shapes = jax.eval_shape(state_of, params)
+  state = dataclasses.replace(
+    sharding.placed(dataclasses.replace(shapes, opt_state=()), mesh),
+    opt_state=sharding.placed(shapes.opt_state, mesh, params),
+    carry=sharding.like(shapes.carry, rows),
+  )
   batch = sharding.like(objective.spec(config.batch_size), rows)
   eval_step = make_eval_step(objective)
   schedule = optim.make_schedule(config.optimizer, horizon)
@@ -147,36 +145,6 @@ def _faults_in_a_sentence():
     raise InputError(str(error)) from None
 
 
-def _terms(objective, before, *arguments):
-  """objective.terms; InputError unless it returns a pair with all the terms of the loss and a carry
-  of the form of the one `before`."""
-  name, pair = type(objective).__name__, objective.terms(*arguments)
-  if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], dict):
-    raise InputError(
-      f'{name}.terms returns no pair; return (terms, carry), see objectives/base.py.'
-    )
-  terms, carry = pair
-  if missing := sorted(set(objective.loss_weights) - set(terms)):
-    raise InputError(f'{name}.terms returns no {" and no ".join(missing)}, see its loss_weights.')
-  form = lambda x: f'{getattr(x, "dtype", type(x).__name__)}{list(jnp.shape(x))}'
-  now, then = (jax.tree.map(form, tree) for tree in (carry, before))
-  if now != then:
-    raise InputError(f'{name}.terms returns the carry {now}; return {then}, as {name}.carry says.')
-  return pair
-
-
-def _check_metrics(objective, terms):
-  """InputError if an objective names a metric that its terms do not give."""
-  none = dict.fromkeys((*terms, 'tokens'), Mean(0.0, 0.0))
-  given = {*terms, *objective.shares(none)}
-  if unknown := [name for name in objective.metrics if name not in given]:
-    name, has = type(objective).__name__, ', '.join(terms)
-    raise InputError(
-      f'{name}.metrics names {" and ".join(unknown)}, which nothing computes (its terms: {has}); '
-      'leave it out, or return it from terms, see objectives/base.py.'
-    )
-
-
 def make_train_step(
   objective, make_optimizer, *, accumulation=1, frozen=None, skip=False, grows=False
 ):
@@ -196,9 +164,11 @@ def make_train_step(
     with jax.named_scope('corruption'):
       batch = objective.prepare(batch, corrupt_key, state.step)
     inputs = state.carry, constants.given
-    terms_of = lambda params, batch, rng: _terms(
-      objective, state.carry, params, batch, rng, True, *inputs
-    )
+
+    def terms_of(params, batch, rng):
+      pair = objective.terms(params, batch, rng, True, *inputs)
+      return check.checked_terms(objective, state.carry, pair)
+
     whole = None  # terms of the whole batch; a single microbatch is the whole batch
     if accumulation > 1:
       # Only the weights are used. They depend on the batch alone: XLA drops the forward pass.
@@ -234,9 +204,12 @@ def make_train_step(
 
     with jax.named_scope('optimizer'):
       optimizer = make_optimizer(constants.numbers)
-      apart = objective.apart(trained)
-      updates, opt_state = optimizer.update(gradients, state.opt_state, apart)
-      new = objective.joined(optax.apply_updates(apart, updates))
+
+      def update(params):
+        updates, opt_state = optimizer.update(gradients, state.opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+      new, opt_state = objective.stepped(trained, update)
       # Not the norm of `updates`: XLA would compute all of them twice to add them up.
       update_norm = optax.tree.norm(jax.tree.map(jnp.subtract, new, trained))
       params = optim.merge(new, fixed)
@@ -276,10 +249,10 @@ def make_eval_step(objective):
     # No batch has the number 2**32 - 1, so these keys differ from those of the corruption.
     key = jax.random.fold_in(jax.random.fold_in(constants.eval_key, 2**32 - 1), index)
     outputs = objective.predict(params, batch, key, carry, constants.given)
-    arguments = params, batch, key, False, carry, constants.given
-    terms, carry = _terms(objective, carry, *arguments)
+    pair = objective.terms(params, batch, key, False, carry, constants.given)
+    terms, carry = check.checked_terms(objective, carry, pair)
     if not outputs:  # else a scorer computes metrics too
-      _check_metrics(objective, terms)
+      check.check_metrics(objective, terms)
     return terms, outputs, carry
 
   return eval_step

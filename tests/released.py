@@ -7,7 +7,7 @@ from bert_jax import config as c
 from bert_jax import models, tokenizers
 from bert_jax.convert import from_huggingface, parameter_names
 from bert_jax.convert.families import FAMILIES
-from bert_jax.objectives import base
+from bert_jax.objectives.encode import encode
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import trained
 
@@ -139,7 +139,7 @@ def logits_of(found, batch):
   objective = task.objective(config, found.tokenizer)
   if task.reads_corpus and 'mlm' not in params:
     model = models.ModelConfig(**config.model)
-    hidden = base.encode(model, params['encoder'], batch)
+    hidden = encode(model, params['encoder'], batch)
     pooled = models.Pooler(model).apply({'params': params['pooler']}, hidden[:, :1])
     if 'nsp' in params:
       nsp = models.Classifier(model, 2).apply({'params': params['nsp']}, pooled)

@@ -23,6 +23,7 @@ from bert_jax import models, optim, sharding
 from bert_jax.config import InputError
 from bert_jax.metrics import Mean
 from bert_jax.objectives import base
+from bert_jax.objectives.encode import encode, row_spec
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.batches import Batches
 from bert_jax.run import evaluation
@@ -251,14 +252,14 @@ def test_an_objective_that_is_not_whole_says_what_it_lacks():
     def spec(self, batch_size):
       return {}
 
-  with pytest.raises(InputError, match='Part has no loss_weights and no flops and no init and no'):
+  with pytest.raises(InputError, match='Part has no loss_weights and no init and no'):
     Part()
 
   @dataclasses.dataclass(frozen=True)
   class More(Part):
     loss_weights: dict
 
-  with pytest.raises(InputError, match='objective More has no flops and no init and no terms; add'):
+  with pytest.raises(InputError, match='objective More has no init and no terms; add'):
     More({'x': 1.0})
 
 
@@ -273,7 +274,7 @@ def test_attention_that_cannot_be_computed_is_an_input_error(lower):
 
     def terms(self, params, batch, rng, train, carry=None, given=None):
       causal = batch['input_ids'][:, 0] > 0
-      x = base.encode(model, params['encoder'], batch, causal=causal)
+      x = encode(model, params['encoder'], batch, causal=causal)
       return {'running': Mean(x.sum(), jnp.float32(1))}, carry
 
   with pytest.raises(InputError, match='splash cannot be causal in some rows only; use einsum'):
@@ -290,7 +291,7 @@ def test_outputs_of_rows_that_nobody_scores_are_not_collected():
       return 12
 
     def __getitem__(self, i):
-      return {name: np.ones(4, np.int32) for name in base.row_spec(8, 4)}
+      return {name: np.ones(4, np.int32) for name in row_spec(8, 4)}
 
   made = toy_program(toys.Running())
   batches = Batches(Ones(), made.batch, sharding.batch_sharding(made.mesh), limits={}, lanes=True)
@@ -418,7 +419,7 @@ class Draws(base.Objective):
   metrics = ('draws', 'corrupted')
 
   def spec(self, batch_size):
-    return base.row_spec(batch_size, 8)
+    return row_spec(batch_size, 8)
 
   def init(self, rng):
     return {'draws': jnp.zeros((4, 6))}
@@ -434,11 +435,8 @@ class Draws(base.Objective):
     terms = {'draws': Mean(total, jnp.float32(len(w))), 'corrupted': batch['corrupted']}
     return terms, carry
 
-  def flops(self, batch_size):
-    return 1.0
 
-
-ROWS = dict.fromkeys(base.row_spec(4, 8), jnp.tile(jnp.arange(4)[:, None], 8))
+ROWS = dict.fromkeys(row_spec(4, 8), jnp.tile(jnp.arange(4)[:, None], 8))
 
 
 def drawn(number, accumulation=1, seed=0):
@@ -535,7 +533,7 @@ everywhere = jax.NamedSharding(mesh, jax.sharding.PartitionSpec())
 out = {'batch': sharding.batch_sharding(mesh).shard_shape((8, 16))}
 
 def hidden(params, batch):
-  found = base.encode(model, params, batch)
+  found = encode(model, params, batch)
   jax.debug.inspect_array_sharding(
     found, callback=lambda s: out.update(hidden=s.shard_shape(found.shape)))
   return found
@@ -730,3 +728,37 @@ def test_optimizer_state_follows_its_parameters():
     if isinstance(x, dict)
   ]
   assert len(found) == 2 and all(x == own for x in found)
+
+
+def test_optimizer_state_of_another_shape_than_its_parameter_falls_to_the_automatic_rule():
+  """Adafactor keeps the sums of rows and of columns, and of what it does not factor one number."""
+  shapes = {'encoder': {'layers': {'intermediate': {'kernel': (4, 256, 512), 'bias': (4, 512)}}}}
+  is_shape = lambda x: isinstance(x, tuple)
+  params = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x, jnp.float32), shapes, is_leaf=is_shape)
+  state = jax.eval_shape(optax.scale_by_factored_rms().init, params)
+
+  mesh = jax.sharding.AbstractMesh((1, 2, 2), sharding.AXES)
+  specs = lambda *arguments: {
+    sharding.path_name(path): tuple(x.spec)
+    for path, x in jax.tree_util.tree_leaves_with_path(sharding.tree_shardings(*arguments))
+  }
+  kernel, bias = (f'encoder/layers/intermediate/{x}' for x in ('kernel', 'bias'))
+  assert specs(params, mesh) == {kernel: (None, 'fsdp', 'tensor'), bias: (None, 'tensor')}
+  found = specs(state, mesh, params)
+  assert state.v_row['encoder']['layers']['intermediate']['kernel'].shape == (4, 256)
+  assert found[f'v_row/{kernel}'] == () and found[f'v_col/{kernel}'] == ()
+  assert found[f'v/{bias}'] == (None, 'tensor') and found[f'v/{kernel}'] == ()
+  sums = {'v_row': {'kernel': jax.ShapeDtypeStruct((4, 2**14), jnp.float32)}}
+  kernel = {'kernel': jax.ShapeDtypeStruct((4, 2**14, 8), jnp.float32)}
+  assert specs(sums, mesh, kernel) == {'v_row/kernel': (None, 'fsdp')}
+
+
+def test_rules_are_of_the_whole_name_of_a_part():
+  class Mesh:
+    shape = {'data': 1, 'fsdp': 2, 'tensor': 2}
+
+  spec = lambda name: tuple(sharding.spec_of(name, (8, 8), Mesh))
+  assert spec('encoder/layer_1/attention/query/kernel') == ('fsdp', 'tensor')
+  assert spec('layers/cross_attention/output/kernel') == ('tensor', 'fsdp')
+  for other in ('probe/attention/query/kernel', 'head/intermediate/kernel', 'head/predecoder'):
+    assert spec(other) == ()

@@ -14,6 +14,7 @@ from bert_jax import config as config_lib
 from bert_jax import sharding, step
 from bert_jax.metrics import mean
 from bert_jax.objectives import base
+from bert_jax.objectives.encode import row_spec
 
 
 class Running(base.Objective):
@@ -23,7 +24,7 @@ class Running(base.Objective):
   metrics = ('running',)
 
   def spec(self, batch_size):
-    return base.row_spec(batch_size, 4)
+    return row_spec(batch_size, 4)
 
   def init(self, rng):
     return {'slope': jnp.ones(1), 'offset': jnp.zeros(1)}
@@ -39,9 +40,6 @@ class Running(base.Objective):
 
   def predict(self, params, batch, rng=None, carry=None, given=None):
     return {'before': carry['mean'], 'drawn': jax.random.uniform(rng, carry['mean'].shape)}
-
-  def flops(self, batch_size):
-    return 1.0
 
 
 class Taught(Running):
@@ -85,7 +83,7 @@ def config_of(*overrides):
 def batch_of(number):
   """Batch `number` of Running: the ids of a row are all the same."""
   ids = np.tile(np.arange(8, dtype=np.int32)[:, None] + number, 4)
-  return dict.fromkeys(base.row_spec(8, 4), ids)
+  return dict.fromkeys(row_spec(8, 4), ids)
 
 
 def steps_of(program, state, numbers, constants=None):

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from bert_jax import models
 from bert_jax.errors import InputError
 from bert_jax.field import NO_PAST, Field
-from bert_jax.models.attention import KERNELS
+from bert_jax.models.attention_kernels import KERNELS
 from bert_jax.models.block import FEED_FORWARD, NORM_PLACEMENTS
 from bert_jax.models.layers import ACTIVATIONS, NORMS
 from bert_jax.models.mixers import MIXERS

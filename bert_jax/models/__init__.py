@@ -1,19 +1,20 @@
 """Transformers as plain Flax Linen modules, without losses, tasks or devices."""
 
 from bert_jax.models import recurrence
-from bert_jax.models.attention import Unsupported
+from bert_jax.models.attention_kernels import Unsupported
 from bert_jax.models.config import ModelConfig, share_of_heads
-from bert_jax.models.encoder import Encoder, encoder_flops, init_encoder, tower_flops, unsupported
+from bert_jax.models.embeddings import word_table
+from bert_jax.models.encoder import Encoder, init_encoder
 from bert_jax.models.heads import (
   Classifier,
   MaskedLMHead,
   Pooler,
   count_parameters,
-  example_means,
-  gather_positions,
-  head_flops,
+  word_logits,
 )
+from bert_jax.models.pooling import gather_positions
 from bert_jax.models.positions import extended, has_position_table
+from bert_jax.models.refusals import unsupported
 from bert_jax.models.stack import Stack, stack_layers, unstack_layers
 from bert_jax.models.tokens import Layer, Tokens
 
@@ -28,17 +29,15 @@ __all__ = [
   'Tokens',
   'Unsupported',
   'count_parameters',
-  'encoder_flops',
-  'example_means',
   'extended',
   'gather_positions',
   'has_position_table',
-  'head_flops',
   'init_encoder',
   'recurrence',
   'share_of_heads',
   'stack_layers',
-  'tower_flops',
   'unstack_layers',
   'unsupported',
+  'word_logits',
+  'word_table',
 ]

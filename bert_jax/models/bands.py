@@ -11,27 +11,45 @@ innermost, and would spend more on moving them into blocks than on the attention
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-from bert_jax.models.tokens import Tokens, is_constant
+from bert_jax.models.tokens import Pattern, Tokens, is_constant
 
 MULTIPLE = 128  # tokens of a block, so that the innermost axis fills the registers of a TPU
 
 
-def bands_of(pattern, widest, length):
-  """The Bands of rows of so many tokens, or None where they would save less than half of the
+def blocks_of(pattern: Pattern, widest: int, length: int) -> 'Bands | Whole':
+  """The Bands of rows of so many tokens, or Whole rows where bands would save less than half of the
   attention. widest: the widest window that is computed so, where pattern.window is an array."""
   window = pattern.window if isinstance(pattern.window, int) else widest
   if pattern.queries.everywhere is not None:  # whose keys are not near
-    return None
+    return Whole()
   if not window or pattern.queries is not pattern.keys or pattern.keys.places is not None:
-    return None
+    return Whole()
   back = window // 2 if is_constant(pattern.causal, False) else window - 1
   ahead = 0 if is_constant(pattern.causal, True) else window // 2
   block = -(-max(back + ahead, 1) // MULTIPLE) * MULTIPLE
-  return Bands(window, length, block, block - ahead) if 4 * block <= length else None
+  return Bands(window, length, block, block - ahead) if 4 * block <= length else Whole()
+
+
+class Whole:
+  """Rows that are not cut: what Bands do, and nothing is done."""
+
+  def queries(self, x_BT: jax.Array) -> jax.Array:
+    return x_BT
+
+  keys = queries
+
+  def rows(self, x_BT: jax.Array, rows: int) -> jax.Array:
+    return x_BT
+
+  rows_of_keys = rows
+
+  def attention(self, attend: Callable, pattern: Pattern) -> Callable:
+    return attend
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +63,11 @@ class Bands:
   block: int
   before: int
 
-  def queries(self, x_BT):
+  def queries(self, x_BT: jax.Array) -> jax.Array:
     """[B, T, ...] -> [B n, b, ...]"""
     return self._blocks(x_BT, 0, 0)
 
-  def keys(self, x_BT):
+  def keys(self, x_BT: jax.Array) -> jax.Array:
     """[B, T, ...] -> [B (n + 1), b, ...]"""
     return self._blocks(x_BT, 1, self.before)
 
@@ -58,18 +76,22 @@ class Bands:
     around = [(0, 0), (before, tokens - before - self.length)] + [(0, 0)] * (x_BT.ndim - 2)
     return jnp.pad(x_BT, around).reshape(-1, self.block, *x_BT.shape[2:])
 
-  def near(self, x_Mb, rows):
+  def near(self, x_Mb: jax.Array, rows: int) -> jax.Array:
     """The keys that each block of queries sees: [B (n + 1), b, ...] -> [B n, 2 b, ...]"""
     x_Bmb = x_Mb.reshape(rows, -1, *x_Mb.shape[1:])
     x_Bnb = jnp.concatenate([x_Bmb[:, :-1], x_Bmb[:, 1:]], axis=2)
     return x_Bnb.reshape(-1, *x_Bnb.shape[2:])
 
-  def rows(self, x_Nb, rows, before=0):
-    """The inverse of `queries`, or of `keys` with its `before`: -> [B, T, ...]"""
+  def rows(self, x_Nb: jax.Array, rows: int, before: int = 0) -> jax.Array:
+    """The inverse of `queries`: -> [B, T, ...]"""
     x_BT = x_Nb.reshape(rows, -1, *x_Nb.shape[2:])
     return x_BT[:, before : before + self.length]
 
-  def pattern(self, pattern):
+  def rows_of_keys(self, x_Mb: jax.Array, rows: int) -> jax.Array:
+    """The inverse of `keys`: -> [B, T, ...]"""
+    return self.rows(x_Mb, rows, self.before)
+
+  def pattern(self, pattern: Pattern) -> Pattern:
     """The Pattern of blocks of queries and the keys near them."""
     ids_BT, causal = pattern.queries.segment_ids, pattern.causal
     B, b = ids_BT.shape[0], self.block
@@ -83,7 +105,7 @@ class Bands:
       causal=causal,
     )
 
-  def attention(self, attend, pattern):
+  def attention(self, attend: Callable, pattern: Pattern) -> Callable:
     """The function of (q [B n, b, H, d], k, v [B (n + 1), b, H, d], (pattern, key)) -> [B n, b, H,
     d] that computes what `attend`, of whole rows, does for this pattern."""
     B = len(pattern.queries.segment_ids)
@@ -94,7 +116,7 @@ class Bands:
       return attend(q_NbHd, k_NbHd, v_NbHd, (self.pattern(pattern), key))
 
     def in_rows(q_NbHd, k_MbHd, v_MbHd, rest):
-      k_BTHd, v_BTHd = (self.rows(x, B, self.before) for x in (k_MbHd, v_MbHd))
+      k_BTHd, v_BTHd = (self.rows_of_keys(x, B) for x in (k_MbHd, v_MbHd))
       return self.queries(attend(self.rows(q_NbHd, B), k_BTHd, v_BTHd, rest))
 
     if isinstance(pattern.window, int):

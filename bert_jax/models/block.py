@@ -2,7 +2,7 @@
 
 To add a piece, write it and enter it in its table (FEED_FORWARD here, MIXERS in mixers.py,
 POSITIONS in positions.py, NORMS and ACTIVATIONS in layers.py), which is the list of the values of
-its field. The FLOPs of a mixer or a feed-forward layer are counted in encoder.tower_flops.
+its field.
 """
 
 import flax.linen as nn

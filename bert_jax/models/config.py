@@ -59,7 +59,7 @@ class ModelConfig:
   tie_word_embeddings: bool = setting(True, 'MLM decoder = word embeddings')
   vocab_multiple: int = setting(128, 'embedding rows are padded to a multiple of this',
     allowed='[1, inf)', affects={'weights'})
-  attention_implementation: str = setting('einsum', 'see models/attention.py', affects={'bits'})
+  attention_implementation: str = setting('einsum', 'see attention_kernels.py', affects={'bits'})
   dtype: str = setting('float32', 'type of matrix products', allowed=('float32', 'bfloat16'),
     affects={'bits'})
   scan_layers: bool = setting(False, 'one compiled block for all layers: compiles faster',

@@ -3,7 +3,11 @@
 The tables may be narrower than the model, with a dense layer after them (ALBERT, Lan et al. 2019).
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import flax.linen as nn
+import jax
 
 from bert_jax.models import layers
 from bert_jax.models.config import ModelConfig
@@ -36,3 +40,8 @@ class Embeddings(nn.Module):
     if not config.embedding_size:
       return x_BTE
     return layers.dense(config, config.hidden_size, 'projection')(x_BTE)
+
+
+def word_table(encoder: Mapping[str, Any]) -> jax.Array:
+  """The table of words [V, E] in the parameters of an encoder."""
+  return encoder['embeddings']['word_embeddings']['embedding']

@@ -8,18 +8,18 @@ embeddings.
 """
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from bert_jax.models import layers
+from bert_jax.models.cache import caches, one_token_steps
 from bert_jax.models.config import ModelConfig
-from bert_jax.models.decoding import grown
 from bert_jax.models.embeddings import Embeddings
-from bert_jax.models.encoder import encoder_flops, init_encoder, tower_flops
-from bert_jax.models.heads import MaskedLMHead
+from bert_jax.models.encoder import init_encoder
 from bert_jax.models.positions import POSITIONS
 from bert_jax.models.stack import run_blocks, stack_layers
 from bert_jax.models.tokens import Tokens
@@ -43,7 +43,7 @@ class Decoder(nn.Module):
     x_BTD = embed(input_ids_BT, None, position_ids_BT, deterministic)
     x_BTD = nn.with_logical_constraint(x_BTD, ('batch', 'length', 'hidden'))
     positions_BT = position_ids_BT if POSITIONS[config.position_embeddings].turn else None
-    places_BT = position_ids_BT if layers.caches(self) else None
+    places_BT = position_ids_BT if caches(self) else None
     tokens = Tokens(segment_ids_BT, positions_BT, causal=True, places=places_BT)
     return run_blocks(config, decoder_layers(config), deterministic, x_BTD, tokens, context)
 
@@ -63,60 +63,50 @@ def init(config, rng):
   return {'encoder': init_encoder(config, encoder_key), 'decoder': decoder}
 
 
-def words_of(params):
-  """The table of words [V, E] of an encoder and its decoder."""
-  return params['encoder']['embeddings']['word_embeddings']['embedding']
-
-
 def with_words(params):
   """The parameters of a Decoder: its own, and the encoder's table of words."""
   words = {'word_embeddings': params['encoder']['embeddings']['word_embeddings']}
   return params['decoder'] | {'embeddings': words | params['decoder'].get('embeddings', {})}
 
 
-def of_decoder(config, params, context, ids_BP, *, length, copies=1):
-  """(logits_BV, cache, step) for decoding.py of a Decoder that has read the prompts ids_BP, all of
-  P tokens; logits are those of the token after. params: those of 'encoder', 'decoder' and 'mlm'.
-  length: of the cache. The step reads `copies` sequences, such as beams, for each prompt. The keys
-  and values of the context are computed once. They are not in the cache that a beam search reorders
-  at each token: all beams of a prompt have the same context."""
-  # Steps of one token; and layers that share their weights have each a cache.
-  scan = config.scan_layers or config.share_layers
-  config = dataclasses.replace(
-    config, attention_implementation='einsum', remat='none', scan_layers=scan
-  )
+def prefilled(
+  config: ModelConfig,
+  params: Any,
+  context: tuple[jax.Array, Tokens],
+  ids_BP: jax.Array,
+  *,
+  length: int,
+  copies: int = 1,
+) -> tuple[jax.Array, Any, Callable]:
+  """(logits_BV, cache, step) of a Decoder that has read the prompts ids_BP, all of P tokens; logits
+  are those of the token after, step(cache, ids, places) reads one more (see cache.one_token_steps).
+  params: those of 'encoder', 'decoder' and 'mlm'. length: of the cache. The step reads `copies`
+  sequences, such as beams, for each prompt. The keys and values of the context are computed once.
+  They are not in the cache that a beam search reorders at each token: all beams of a prompt have
+  the same context."""
   weights = {'params': with_words(params)}
+  of_copies = lambda x: jnp.repeat(x, copies, axis=0)
 
-  def run(ids_BT, places_BT, tokens, **cache):
-    arrays = ids_BT, places_BT, jnp.ones_like(ids_BT), (context[0], tokens)
-    hidden_BTD, new = Decoder(config).apply(weights | cache, *arrays, mutable=['cache'])
-    variables = {'params': params.get('mlm', {})}
-    logits_B1V = MaskedLMHead(config).apply(variables, hidden_BTD[:, -1:], words_of(params))
-    flat = flatten_dict(new['cache'])
-    is_fixed = {name: name[-1].startswith('context_') for name in flat}
-    parts = ({name: x for name, x in flat.items() if is_fixed[name] == k} for k in (False, True))
-    return logits_B1V[:, 0], *parts
+  def read(config, ids_BT, places_BT, segment_ids_BT, variables):
+    tokens = jax.tree.map(of_copies, context[1]) if variables else context[1]
+    arrays = ids_BT, places_BT, segment_ids_BT, (context[0], tokens)
+    hidden_BTD, new = Decoder(config).apply(weights | variables, *arrays, mutable=['cache'])
+    return hidden_BTD, new['cache']
 
-  places_BP = jnp.broadcast_to(jnp.arange(ids_BP.shape[1]), ids_BP.shape)
-  logits_BV, cache, fixed = run(ids_BP, places_BP, context[1])
-  fixed, tokens = jax.tree.map(lambda x: jnp.repeat(x, copies, axis=0), (fixed, context[1]))
+  def apart(cache):
+    """(what each sequence has of its own, what belongs to the context)"""
+    flat = flatten_dict(cache)
+    fixed = {name: x for name, x in flat.items() if name[-1].startswith('context_')}
+    return unflatten_dict({name: x for name, x in flat.items() if name not in fixed}), fixed
+
+  prefill, read_one = one_token_steps(config, params, read)
+  logits_BV, cache = prefill(ids_BP, jnp.full(len(ids_BP), ids_BP.shape[1]), length)
+  cache, fixed = apart(cache)
+  fixed = jax.tree.map(of_copies, fixed)
 
   def step(cache, ids_X, places_X):
     whole = unflatten_dict(flatten_dict(cache) | fixed)
-    logits_XV, cache, _ = run(ids_X[:, None], places_X[:, None], tokens, cache=whole)
-    return logits_XV, unflatten_dict(cache)
+    logits_XV, cache = read_one(whole, ids_X, places_X)
+    return logits_XV, apart(cache)[0]
 
-  return logits_BV, grown(unflatten_dict(cache), length), step
-
-
-def encoder_decoder_flops(config, batch, source_length, target_length):
-  """Floating-point operations of one forward pass, matrix products only, without the product with
-  the vocabulary."""
-  encoder = encoder_flops(config, batch, source_length)
-  projection = 2 * batch * target_length * config.embedding_size * config.hidden_size
-  layers = decoder_layers(config)
-  return (
-    encoder
-    + projection
-    + tower_flops(config, layers, batch, target_length, context_length=source_length, causal=True)
-  )
+  return logits_BV, cache, step

@@ -1,7 +1,10 @@
 """Heads over an encoder: pooler, classifier, masked-LM head.
 
-Each reads the hidden states of some tokens, such as [CLS] or the masked ones (`gather_positions`).
+Each reads the hidden states of some tokens, such as [CLS] or the masked ones (see pooling.py).
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -10,19 +13,7 @@ import jax.numpy as jnp
 from bert_jax.models import layers
 from bert_jax.models.config import ModelConfig
 from bert_jax.models.dropout import Dropout
-
-
-def gather_positions(x_BTD, positions_BK):
-  """x [B, T, D], positions [B, K] -> the vectors at those positions, [B, K, D]."""
-  return jnp.take_along_axis(x_BTD, positions_BK[:, :, None], axis=1)
-
-
-def example_means(x_BTD, segment_ids_BT, positions_BN):
-  """The means of the vectors of whole examples, each named by the position of one of its tokens:
-  x [B, T, D], segment ids [B, T], positions [B, N] -> [B, N, D]."""
-  of_BN = jnp.take_along_axis(segment_ids_BT, positions_BN, axis=1)
-  is_in_BNT = (of_BN[:, :, None] == segment_ids_BT[:, None]).astype(x_BTD.dtype)
-  return jnp.einsum('bnt,btd->bnd', is_in_BNT, x_BTD) / jnp.sum(is_in_BNT, axis=2, keepdims=True)
+from bert_jax.models.embeddings import word_table
 
 
 class Pooler(nn.Module):
@@ -93,13 +84,11 @@ class MaskedLMHead(nn.Module):
     return jnp.where(jnp.arange(V) < config.vocab_size, logits_BKV, jnp.finfo(jnp.float32).min)
 
 
-def head_flops(config, vectors, *, vocabulary=False):
-  """Floating-point operations of the pooler on so many vectors, forward pass only; vocabulary: of
-  the MLM head instead."""
-  D, E = config.hidden_size, config.embedding_width
-  if vocabulary:
-    return 2 * vectors * E * ((D if config.mlm_head != 'none' else 0) + config.vocab_size)
-  return 2 * vectors * D * D if config.pooler != 'none' else 0
+def word_logits(config: ModelConfig, params: Mapping[str, Any], x_BKD: jax.Array) -> jax.Array:
+  """Logits [B, K, V] of the MLM head, from the parameters of a model: those of its encoder, which
+  has the table of words, and those of `mlm`, which some models have not."""
+  head = MaskedLMHead(config)
+  return head.apply({'params': params.get('mlm', {})}, x_BKD, word_table(params['encoder']))
 
 
 def count_parameters(params):

@@ -52,11 +52,6 @@ NORMS = {
 }
 
 
-def caches(module):
-  """Is the collection `cache` to be filled, in a call that makes no parameters?"""
-  return module.is_mutable_collection('cache') and not module.is_initializing()
-
-
 def norm(config, name='LayerNorm'):
   """The norm `config.norm`. The name of its parameters does not depend on its kind."""
   options = {'use_bias': False} if config.norm == 'layer_norm' and not config.norm_bias else {}

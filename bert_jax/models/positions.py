@@ -24,14 +24,14 @@ class Positions(NamedTuple):
   turn(x [B, T, H, d], position_ids [B, T], theta) -> x rotated: the queries or keys of
   self-attention.
   bias(heads, pattern) -> added to the scores of self-attention; broadcasts to [B, H, Tq, Tk].
-  scores: a module of (config, deterministic) that is called with the queries [B, Tq, H, d] and the
-  pattern -> (the queries as they meet the keys, what is added to the scores).
+  own_scores: a module of (config, deterministic) that is called with the queries [B, Tq, H, d] and
+  the pattern -> (the queries as they meet the keys, what is added to the scores).
   """
 
   embed: Callable | None = None
   turn: Callable | None = None
   bias: Callable | None = None
-  scores: Callable | None = None
+  own_scores: Callable | None = None
 
 
 def learned(config, position_ids_BT):
@@ -116,7 +116,7 @@ POSITIONS = {
   'scaled_sinusoidal': Positions(embed=scaled_sinusoidal),
   'rotary': Positions(turn=rotary),
   'alibi': Positions(bias=alibi),
-  'relative': Positions(scores=Relative),
+  'relative': Positions(own_scores=Relative),
   'none': Positions(),
 }
 

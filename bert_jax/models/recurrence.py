@@ -8,15 +8,19 @@ or [B, L, M, D] of scanned layers. Where segment_ids are 0 there is nothing. The
 B batch, M vectors of memory, T tokens, D hidden size.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
+from bert_jax.models.config import ModelConfig
 from bert_jax.models.encoder import Encoder
+from bert_jax.models.memory import Memory
 from bert_jax.models.stack import layers_apart
-from bert_jax.models.tokens import Memory
 
 
-def empty(config, batch_size, length):
+def empty(config: ModelConfig, batch_size: int, length: int) -> dict[str, Any]:
   """The memory of M = `length` vectors before anything was read, as ShapeDtypeStructs."""
   count = config.num_hidden_layers
   apart = layers_apart(config, count)
@@ -25,14 +29,22 @@ def empty(config, batch_size, length):
     shape = batch_size, *layers, length, config.hidden_size
     return {'attention': {'states': jax.ShapeDtypeStruct(shape, jnp.dtype(config.dtype))}}
 
-  of_layers = {f'layer_{i}': states() for i in range(apart)}
+  states_of = {f'layer_{i}': states() for i in range(apart)}
   if apart < count:
-    of_layers['layers'] = states(count - apart)
+    states_of['layers'] = states(count - apart)
   ids_BM = jax.ShapeDtypeStruct((batch_size, length), jnp.int32)
-  return {'segment_ids': ids_BM, 'states': of_layers}
+  return {'segment_ids': ids_BM, 'states': states_of}
 
 
-def encode(config, params, arrays, memory, taken_B, rng=None, causal=False):
+def encode(
+  config: ModelConfig,
+  params: Any,
+  arrays: Sequence[jax.Array],
+  memory: dict[str, Any],
+  taken_B: jax.Array,
+  rng: jax.Array | None = None,
+  causal: bool | jax.Array = False,
+) -> tuple[jax.Array, dict[str, Any]]:
   """(hidden states [B, T, D], the memory after them). arrays: the four [B, T] of an Encoder.
   taken_B: how many tokens of each row the memory takes up. rng turns dropout on."""
   before = Memory(memory['segment_ids'], taken_B)
@@ -51,7 +63,13 @@ def encode(config, params, arrays, memory, taken_B, rng=None, causal=False):
   return hidden_BTD, {'segment_ids': ids_BM, 'states': after['memory']}
 
 
-def in_stretches(config, params, arrays, rng=None, causal=False):
+def in_stretches(
+  config: ModelConfig,
+  params: Any,
+  arrays: Sequence[jax.Array],
+  rng: jax.Array | None = None,
+  causal: bool | jax.Array = False,
+) -> jax.Array:
   """Hidden states [B, T, D] of rows that are read in stretches of config.recurrent_length tokens,
   each with a memory of those before. Positions of a table begin anew in each stretch."""
   (B, T), size = arrays[0].shape, config.recurrent_length

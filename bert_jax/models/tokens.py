@@ -30,24 +30,6 @@ def described(cls):
 
 
 @described
-class Memory:
-  """What stands before the tokens of each row: M vectors for each layer, in the collection `memory`
-  (see recurrence.py).
-  segment_ids: [B, M] int32, as in Tokens; 0: there is nothing. taken: [B] int32, how many tokens of
-  each row it takes up, from the first on."""
-
-  segment_ids: Any
-  taken: Any
-
-  def with_row(self, memory_BM, row_BT):
-    """([B, M + T, ...], [B, M, ...]): the memory with the row after it, and the memory once it has
-    taken up its tokens of the row, so that the last M remain."""
-    both = jnp.concatenate([jax.lax.stop_gradient(memory_BM), row_BT], axis=1)
-    last = jax.vmap(lambda x, at: jax.lax.dynamic_slice_in_dim(x, at, memory_BM.shape[1]))
-    return both, jax.lax.stop_gradient(last(both, self.taken))
-
-
-@described
 class Tokens:
   """The tokens of a batch of rows.
 
@@ -56,7 +38,7 @@ class Tokens:
   causal: True if no token may see a later one, or [B] bool by row.
   places: [T] or [B, T] int32, by which causal attention and windows order tokens and measure their
   distance. None: the index in the row. Keys that continue earlier ones (a memory, a cache) need it.
-  memory: the Memory before the rows, or None.
+  memory: the Memory before the rows (memory.py), or None.
   everywhere: [B, T] bool, the tokens that no window holds for, as queries or keys; None: none.
   """
 

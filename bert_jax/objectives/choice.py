@@ -12,11 +12,12 @@ import jax.numpy as jnp
 
 from bert_jax import models
 from bert_jax.metrics import mean
-from bert_jax.objectives import base
+from bert_jax.objectives.encode import row_spec
+from bert_jax.objectives.examples import Pooled
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice(base.Pooled):
+class Choice(Pooled):
   """examples_per_row: choices, not questions. labels of a batch: 1 for the right choice; 0 for the
   others, and for all if the answer is unknown. parts: P > 1: rows are [P, T / P], and each choice
   of a question lies in another part, so that attention costs what choices cost, not what rows do.
@@ -33,13 +34,8 @@ class Choice(base.Pooled):
 
   def spec(self, batch_size):
     shape = (batch_size, self.parts, self.seq_length // self.parts)
-    of_parts = {name: jax.ShapeDtypeStruct(shape, jnp.int32) for name in base.row_spec(1, 1)}
+    of_parts = {name: jax.ShapeDtypeStruct(shape, jnp.int32) for name in row_spec(1, 1)}
     return super().spec(batch_size) | (of_parts if self.parts > 1 else {})
-
-  def flops(self, batch_size):
-    size = self.seq_length // self.parts
-    encoder = models.encoder_flops(self.model, batch_size * self.parts, size)
-    return encoder + self.head_flops(batch_size)
 
   def logits(self, params, batch, rng=None):
     """[B, N]; rng turns dropout on."""
@@ -53,10 +49,10 @@ class Choice(base.Pooled):
     others_BNN = jnp.where(same_BNN, logits[:, None, :], jnp.finfo(logits.dtype).min)
     return others_BNN, batch['labels'] * batch['weights']
 
-  def of_logits(self, logits, batch):
+  def logit_terms(self, logits, batch):
     logits_BN, (others_BNN, gold_BN) = logits, self.softmaxes(logits, batch)
     nats_BN = jax.nn.logsumexp(others_BNN, axis=-1) - logits_BN
-    # A tie is a miss, as in base.label_terms.
+    # A tie is a miss, as in label_terms.
     hits_BN = jnp.sum(others_BNN >= logits_BN[:, :, None], axis=-1) == 1
     accuracy = mean(hits_BN.astype(jnp.float32), gold_BN)
     return {'choice': mean(nats_BN, gold_BN), 'choice_accuracy': accuracy}

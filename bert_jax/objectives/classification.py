@@ -9,11 +9,22 @@ import optax
 
 from bert_jax import models
 from bert_jax.metrics import mean
-from bert_jax.objectives import base
+from bert_jax.models import pooling
+from bert_jax.objectives.encode import (
+  apply,
+  encode,
+  init_model,
+  init_words,
+  next_tokens,
+  pooled,
+  two_keys,
+)
+from bert_jax.objectives.examples import Pooled
+from bert_jax.objectives.losses import label_terms, nats_in_chunks
 
 
 @dataclasses.dataclass(frozen=True)
-class Classification(base.Pooled):
+class Classification(Pooled):
   """labels: the classes in order; empty for regression. multi_label: a text may have any number of
   them.
 
@@ -73,43 +84,41 @@ class Classification(base.Pooled):
 
   def init(self, rng):
     if self.pooling == 'mean':
-      params = base.init_model(self.model, rng, classifier=self.head)
+      params = init_model(self.model, rng, classifier=self.head)
     else:
       params = super().init(rng)
     if self.hierarchical:
       params['windows'] = {'query': jnp.zeros(self.model.hidden_size)}
     if self.lm_weight:
-      params |= base.init_words(self.model, jax.random.fold_in(rng, 0), params['encoder'])
+      params |= init_words(self.model, jax.random.fold_in(rng, 0), params['encoder'])
     return params
 
   def logits(self, params, batch, rng=None):
-    hidden_key, head_key = base.two_keys(rng)
-    hidden_BTD = base.encode(self.model, params['encoder'], batch, hidden_key)
-    return self._of_hidden(params, batch, hidden_BTD, head_key)
+    hidden_key, head_key = two_keys(rng)
+    hidden_BTD = encode(self.model, params['encoder'], batch, hidden_key)
+    return self._logits_of_hidden(params, batch, hidden_BTD, head_key)
 
-  def _of_hidden(self, params, batch, hidden_BTD, head_key):
+  def _logits_of_hidden(self, params, batch, hidden_BTD, head_key):
     if self.pooling == 'cls':
-      x_BND = base.pooled(self.model, params, batch, hidden_BTD)
+      x_BND = pooled(self.model, params, batch, hidden_BTD)
     else:
-      x_BND = models.example_means(hidden_BTD, batch['segment_ids'], batch['cls_positions'])
+      segments_BT, positions_BN = batch['segment_ids'], batch['cls_positions']
+      x_BND = pooling.means(hidden_BTD, pooling.tokens_of_examples(segments_BT, positions_BN))
     if self.hierarchical:
       x_BND = over_groups(params['windows']['query'], x_BND, batch['groups'])
-    return base.apply(self.head, params['classifier'], x_BND, rng=head_key)
-
-  def head_flops(self, batch_size):
-    return super().head_flops(batch_size) if self.pooling == 'cls' else 0
+    return apply(self.head, params['classifier'], x_BND, rng=head_key)
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
-    hidden_key, head_key = base.two_keys(rng if train else None)
-    hidden_BTD = base.encode(self.model, params['encoder'], batch, hidden_key)
-    terms = self.of_logits(self._of_hidden(params, batch, hidden_BTD, head_key), batch)
+    hidden_key, head_key = two_keys(rng if train else None)
+    hidden_BTD = encode(self.model, params['encoder'], batch, hidden_key)
+    terms = self.logit_terms(self._logits_of_hidden(params, batch, hidden_BTD, head_key), batch)
     if self.lm_weight:
-      labels_BT, weights_BT = base.next_tokens(batch)
-      nats_BT, _ = base.nats_in_chunks(self.model, params, hidden_BTD, labels_BT)
+      labels_BT, weights_BT = next_tokens(batch)
+      nats_BT, _ = nats_in_chunks(self.model, params, hidden_BTD, labels_BT)
       terms['lm'] = mean(nats_BT, weights_BT)
     return terms, carry
 
-  def of_logits(self, logits, batch):
+  def logit_terms(self, logits, batch):
     labels, weights_BN = batch['labels'], batch['weights']
     if self.regression:
       return {'classification': mean(jnp.square(logits[..., 0] - labels), weights_BN)}
@@ -117,7 +126,7 @@ class Classification(base.Pooled):
     if self.multi_label:
       nats = optax.sigmoid_binary_cross_entropy(logits, labels) * by_class
       return {'classification': mean(jnp.mean(nats, axis=-1), weights_BN)}
-    out = base.label_terms('classification', logits, labels, weights_BN)
+    out = label_terms('classification', logits, labels, weights_BN)
     if self.class_weights:
       nats = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
       out['classification'] = mean(nats, weights_BN * by_class[labels])

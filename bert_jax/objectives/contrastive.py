@@ -28,17 +28,18 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from bert_jax import models
 from bert_jax.metrics import Mean, mean
-from bert_jax.objectives import base
+from bert_jax.models import pooling
+from bert_jax.objectives.encode import encode, init_model
+from bert_jax.objectives.examples import LabelledExamples
+from bert_jax.objectives.losses import label_nats
+from bert_jax.rows.row_arrays import TOKENS
 
 LOSSES = 'in_batch', 'cosent'
-POOLINGS = 'mean', 'cls'
-READ = ('input_ids', 'token_type_ids', 'position_ids', 'segment_ids', 'cls_positions')
 
 
 @dataclasses.dataclass(frozen=True)
-class Contrastive(base.OfExamples):
+class Contrastive(LabelledExamples):
   """loss: one of LOSSES. texts: K; those of an item stand in neighbouring slots of a row: anchor,
   positive, negatives. widths: of vectors, each with a loss of its own; (): the whole width.
   normalize: vectors have length 1, so that similarity is the cosine; else it is their product.
@@ -72,37 +73,37 @@ class Contrastive(base.OfExamples):
     return {'text_ids': jnp.int32} if self.loss == 'in_batch' else {'scores': jnp.float32}
 
   def init(self, rng):
-    return base.init_model(self.model, rng)
+    return init_model(self.model, rng)
 
   def vectors(self, params, batch, rng=None):
     """[B, N, D] float32, neither cut nor scaled; rng turns dropout on."""
 
-    def encode(rows, rng):
-      hidden_BTD = base.encode(self.model, params['encoder'], rows, rng)
-      return pooled(hidden_BTD, rows['segment_ids'], rows['cls_positions'], self.pooling)
+    def vectors_of(rows, rng):
+      hidden_BTD = encode(self.model, params['encoder'], rows, rng)
+      return pooling.text_vectors(
+        hidden_BTD, rows['segment_ids'], rows['cls_positions'], self.pooling
+      )
 
     if self.chunks == 1:
-      return encode(batch, rng)
+      return vectors_of(batch, rng)
 
     @jax.checkpoint
-    def of_chunk(part):
+    def in_chunk(part):
       i, rows = part
-      return encode(rows, None if rng is None else jax.random.fold_in(rng, i))
+      return vectors_of(rows, None if rng is None else jax.random.fold_in(rng, i))
 
     def split(x):  # interleaved, so that rows stay on their devices
       return x.reshape(-1, self.chunks, *x.shape[1:]).swapaxes(0, 1)
 
-    parts = jnp.arange(self.chunks), {name: split(batch[name]) for name in READ}
-    vectors = jax.lax.map(of_chunk, parts).swapaxes(0, 1)
+    parts = (
+      jnp.arange(self.chunks),
+      {name: split(batch[name]) for name in (*TOKENS, 'cls_positions')},
+    )
+    vectors = jax.lax.map(in_chunk, parts).swapaxes(0, 1)
     return vectors.reshape(-1, *vectors.shape[2:])
 
   def predict(self, params, batch, rng=None, carry=None, given=None):
     return {'vectors': self.vectors(params, batch), 'example_ids': batch['example_ids']}
-
-  def head_flops(self, batch_size):
-    items = batch_size * self.examples_per_row // self.texts
-    candidates = items * (self.texts - 1) if self.loss == 'in_batch' else 1
-    return 2 * items * candidates * sum(self.of_width)
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
     def by_item(x):
@@ -127,24 +128,6 @@ class Contrastive(base.OfExamples):
       terms = loss(unit(part_PKD) if self.normalize else part_PKD, *arguments, self.temperature)
       out |= {name: terms.pop(self.loss)} | terms
     return out
-
-
-def pooled(hidden_BTD, segment_ids_BT, cls_positions_BN, pooling):
-  """The vectors [B, N, D] float32 of the texts of each row, of which text n is segment n + 1: the
-  mean of its hidden states (zeros if it has no token), or the one of its [CLS]."""
-  if pooling == 'cls':
-    return models.gather_positions(hidden_BTD, cls_positions_BN).astype(jnp.float32)
-  slots_N = jnp.arange(1, cls_positions_BN.shape[1] + 1)
-  in_slot_BNT = (segment_ids_BT[:, None] == slots_N[:, None]).astype(hidden_BTD.dtype)
-  sums_BND = jnp.einsum(
-    'bnt,btd->bnd',
-    in_slot_BNT,
-    hidden_BTD,
-    preferred_element_type=jnp.float32,
-    precision=jax.lax.Precision.HIGHEST,
-  )
-  counts_BN1 = jnp.sum(in_slot_BNT, axis=-1, keepdims=True, dtype=jnp.float32)
-  return sums_BND / jnp.maximum(counts_BN1, 1)
 
 
 def unit(x):
@@ -177,7 +160,7 @@ def in_batch(vectors_PKD, there_PK, negative_PC, temperature):
   )
   own_PC = jnp.arange(P)[:, None] == jnp.arange(len(candidates_CD))
   logits_PC = jnp.where(own_PC | negative_PC, logits_PC, -jnp.inf)
-  nats_P, hits_P = base.label_nats(logits_PC, jnp.arange(P))
+  nats_P, hits_P = label_nats(logits_PC, jnp.arange(P))
   weights_P = there_PK[:, 0] * there_PK[:, 1]
   return {'in_batch': mean(nats_P, weights_P), 'in_batch_accuracy': mean(hits_P, weights_P)}
 

@@ -19,11 +19,13 @@ from bert_jax import models
 from bert_jax.models import layers
 from bert_jax.models.config import ModelConfig
 from bert_jax.models.dropout import Dropout
-from bert_jax.objectives import base
+from bert_jax.objectives.encode import apply, encode, two_keys
+from bert_jax.objectives.examples import LabelledExamples
+from bert_jax.objectives.losses import label_terms
 
 
 @dataclasses.dataclass(frozen=True)
-class Coreference(base.OfExamples):
+class Coreference(LabelledExamples):
   candidates: int
 
   loss_weights = {'coreference': 1.0}
@@ -43,19 +45,15 @@ class Coreference(base.OfExamples):
 
   def logits(self, params, batch, rng=None):
     """[B, N, C + 1], the last one for no candidate; rng turns dropout on."""
-    hidden_key, head_key = base.two_keys(rng)
-    hidden_BTD = base.encode(self.model, params['encoder'], batch, hidden_key)
+    hidden_key, head_key = two_keys(rng)
+    hidden_BTD = encode(self.model, params['encoder'], batch, hidden_key)
     B, N, S, _ = batch['spans'].shape
     ends = models.gather_positions(hidden_BTD, batch['spans'].reshape(B, -1))
     spans = ends.reshape(B, N, S, -1)
-    return base.apply(Scorer(self.model), params['scorer'], spans, rng=head_key)
+    return apply(Scorer(self.model), params['scorer'], spans, rng=head_key)
 
-  def of_logits(self, logits, batch):
-    return base.label_terms('coreference', logits, batch['labels'], batch['weights'])
-
-  def head_flops(self, batch_size):
-    D, pairs = self.model.hidden_size, batch_size * self.examples_per_row * self.candidates
-    return 2 * pairs * (6 * D * D + D)
+  def logit_terms(self, logits, batch):
+    return label_terms('coreference', logits, batch['labels'], batch['weights'])
 
 
 class Scorer(nn.Module):

@@ -16,11 +16,13 @@ import jax.numpy as jnp
 from bert_jax import models
 from bert_jax.metrics import mean
 from bert_jax.objectives import base
+from bert_jax.objectives.encode import encode
+from bert_jax.objectives.losses import soft_nats
 
 
 @dataclasses.dataclass(frozen=True)
 class Distilled(base.Objective):
-  """student: the objective without a teacher, a base.OfExamples; its parameters and batches are
+  """student: the objective without a teacher, a LabelledExamples; its parameters and batches are
   those of this. teacher: the same for the teacher's model. weights: the teacher's parameters;
   fingerprint: a hash of them. The rest are fields of config.distillation."""
 
@@ -51,6 +53,9 @@ class Distilled(base.Objective):
   def init(self, rng):
     return self.student.init(rng)
 
+  def limits(self, vocab_size):
+    return self.student.limits(vocab_size)
+
   def given(self, config):
     return {'teacher': self.weights}
 
@@ -67,14 +72,15 @@ class Distilled(base.Objective):
     logits = self.student.logits(params, batch, rng if train else None)
     theirs = self.teacher.logits(given['teacher'], batch)
     soft = self.student.soft(logits, theirs, batch, self.temperature)
-    return self.student.of_logits(logits, batch) | {'soft': soft}, carry
+    return self.student.logit_terms(logits, batch) | {'soft': soft}, carry
 
   def predict(self, params, batch, rng=None, carry=None, given=None):
     return self.student.predict(params, batch, rng, carry)
 
-  def flops(self, batch_size):
+  def flops(self, batch_size, moment=None):
     """A step counts three times the student's, with its backward pass, and the teacher's once."""
-    return self.student.flops(batch_size) + self.teacher.flops(batch_size) / 3
+    student, teacher = (x.flops(batch_size, moment) for x in (self.student, self.teacher))
+    return student + teacher / 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,15 +98,15 @@ class DistilledLanguageModel(Distilled):
     return *super().metrics, *(('cosine',) if self.hidden_weight else ())
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
-    hidden_BTD = base.encode(self.student.model, params['encoder'], batch, rng if train else None)
-    terms, mlm_BKV = self.student.of_hidden(params, batch, hidden_BTD, train)
+    hidden_BTD = encode(self.student.model, params['encoder'], batch, rng if train else None)
+    terms, mlm_BKV = self.student.hidden_terms(params, batch, hidden_BTD, train)
     given, model = jax.lax.stop_gradient(given['teacher']), self.teacher.model
-    theirs_BTD = base.encode(model, given['encoder'], batch)
+    theirs_BTD = encode(model, given['encoder'], batch)
     at_masks_BKD = models.gather_positions(theirs_BTD, batch['masked_positions'])
-    theirs_BKV = base.word_logits(model, given, at_masks_BKD)
+    theirs_BKV = models.word_logits(model, given, at_masks_BKD)
     # The tables of both may be padded to other numbers of rows.
     V = min(self.student.model.vocab_size, model.vocab_size)
-    nats_BK = base.soft_nats(mlm_BKV[..., :V], theirs_BKV[..., :V], self.temperature)
+    nats_BK = soft_nats(mlm_BKV[..., :V], theirs_BKV[..., :V], self.temperature)
     terms['soft'] = mean(nats_BK, batch['masked_weights'])
     if self.hidden_weight:
       real_BT = (batch['segment_ids'] > 0).astype(jnp.float32)

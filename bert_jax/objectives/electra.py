@@ -19,7 +19,8 @@ from bert_jax import models
 from bert_jax.metrics import mean
 from bert_jax.models import layers
 from bert_jax.models.config import ModelConfig
-from bert_jax.objectives import base
+from bert_jax.objectives.encode import encode, init_words
+from bert_jax.objectives.losses import label_terms
 from bert_jax.objectives.mlm_nsp import MlmNsp
 
 SHARING = 'shared', 'disentangled', 'separate'
@@ -81,20 +82,16 @@ class Electra(MlmNsp):
         generator['embeddings'] = rest
     if self.sharing == 'disentangled':  # what the discriminator adds to them begins at 0
       generator['embeddings'] |= {name: x for name, x in tables.items() if _is_table(name)}
-    mlm = models.MaskedLMHead(self.generator).init(
-      mlm_key, jnp.zeros((1, 1, self.generator.hidden_size)), tables['word_embeddings']['embedding']
-    )
+    mlm = init_words(self.generator, mlm_key, encoder)
     head = ReplacedHead(self.model).init(head_key, jnp.zeros((1, 1, self.model.hidden_size)))
-    generator = {'encoder': generator, 'mlm': mlm.get('params', {})}
+    generator = {'encoder': generator, 'mlm': mlm.get('mlm', {})}
     return {'encoder': encoder, 'generator': generator, 'replaced': head['params']}
 
-  def apart(self, params):
+  def stepped(self, params, update):
     """With disentangled gradients an optimizer steps what the discriminator's tables have beyond
     the generator's, so that they move by their own gradients and with the generator's."""
-    return self._with_tables(params, jnp.subtract)
-
-  def joined(self, params):
-    return self._with_tables(params, jnp.add)
+    params, opt_state = update(self._with_tables(params, jnp.subtract))
+    return self._with_tables(params, jnp.add), opt_state
 
   def _with_tables(self, params, combine):
     if self.sharing != 'disentangled':
@@ -117,12 +114,9 @@ class Electra(MlmNsp):
   def generated(self, params, batch, rng=None):
     """The generator's logits [B, K, V] at masked_positions; rng turns dropout on."""
     generator = self.generator_params(params)
-    encoder = generator['encoder']
-    hidden_BTD = base.encode(self.generator, encoder, batch, rng)
+    hidden_BTD = encode(self.generator, generator['encoder'], batch, rng)
     at_masks_BKD = models.gather_positions(hidden_BTD, batch['masked_positions'])
-    table_VE = encoder['embeddings']['word_embeddings']['embedding']
-    head = models.MaskedLMHead(self.generator)
-    return head.apply({'params': generator.get('mlm', {})}, at_masks_BKD, table_VE)
+    return models.word_logits(self.generator, generator, at_masks_BKD)
 
   def filled(self, batch, mlm_BKV, rng):
     """(the batch with a token drawn for each mask, replaced [B, T]: is it another than before?)"""
@@ -139,9 +133,9 @@ class Electra(MlmNsp):
     draw_key, *keys = jax.random.split(rng, 3)
     generator_key, encoder_key = keys if train else (None, None)
     mlm_BKV = self.generated(params, batch, generator_key)
-    terms = base.label_terms('mlm', mlm_BKV, batch['masked_labels'], batch['masked_weights'])
+    terms = label_terms('mlm', mlm_BKV, batch['masked_labels'], batch['masked_weights'])
     filled, replaced_BT = self.filled(batch, mlm_BKV, draw_key)
-    hidden_BTD = base.encode(self.model, params['encoder'], filled, encoder_key)
+    hidden_BTD = encode(self.model, params['encoder'], filled, encoder_key)
     logits_BT = ReplacedHead(self.model).apply({'params': params['replaced']}, hidden_BTD)
     real_BT = (batch['segment_ids'] > 0).astype(jnp.float32)
     with jax.named_scope('loss'):
@@ -155,13 +149,6 @@ class Electra(MlmNsp):
         'replaced_precision': mean(hit_BT, real_BT * said_BT),
       }
     return terms | ({} if train else self.by_language(batch, mlm_BKV)), carry
-
-  def flops(self, batch_size):
-    K, T = min(self.masking['max_predictions'], self.seq_length), self.seq_length
-    towers = sum(models.encoder_flops(x, batch_size, T) for x in (self.model, self.generator))
-    mlm = models.head_flops(self.generator, batch_size * K, vocabulary=True)
-    D = self.model.hidden_size
-    return towers + mlm + 2 * batch_size * T * D * (D + 1)
 
 
 def _is_table(name):

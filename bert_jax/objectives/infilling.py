@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.objectives.masking import last_true
+
 LONGEST = 24  # a span is no longer; of Poisson's lengths of mean 3, 1 in 10^14 is
 
 
@@ -32,7 +34,7 @@ def infill(rng, input_ids_BT, segment_ids_BT, *, rate, mean_span, mask_id):
   first_BT = real_BT & (_shifted(segment_ids_BT, 1) != segment_ids_BT)
   last_BT = real_BT & (_shifted(segment_ids_BT, -1) != segment_ids_BT)
   ordinary_BT = real_BT & ~first_BT & ~last_BT
-  begin_BT = _last_true(first_BT)
+  begin_BT = last_true(first_BT)
 
   def before(x_BT):
     """[B, T]: the sum of x over the ordinary tokens of the segment that stand before each token."""
@@ -40,7 +42,7 @@ def infill(rng, input_ids_BT, segment_ids_BT, *, rate, mean_span, mask_id):
     return sums_BT - x_BT * ordinary_BT - jnp.take_along_axis(sums_BT, begin_BT, axis=1)
 
   rank_BT = before(jnp.ones_like(input_ids_BT))
-  end_BT = T - 1 - _last_true(last_BT[:, ::-1])[:, ::-1]
+  end_BT = T - 1 - last_true(last_BT[:, ::-1])[:, ::-1]
   size_BT = jnp.take_along_axis(rank_BT, end_BT, axis=1)  # of the segment
   budgets = jnp.array([min(n, max(1, round(rate * n))) for n in range(T + 1)])
   budget_BT = budgets[size_BT]
@@ -56,11 +58,18 @@ def infill(rng, input_ids_BT, segment_ids_BT, *, rate, mean_span, mask_id):
 
   # In the new order a row has, for each of its segments, [CLS], the atoms, [SEP].
   place_BT = 8 * segment_ids_BT + jnp.where(first_BT, -2, jnp.where(last_BT, 2, 0))
-  used_BA = jnp.concatenate([is_kept_BT | first_BT | last_BT, is_span_BT], axis=1)
-  length_BA = jnp.concatenate([jnp.ones_like(span_BT), span_BT], axis=1)
   keys_BA = jnp.concatenate([place_BT, 8 * segment_ids_BT], axis=1)
   keys_BA += jax.random.uniform(order_key, (B, 2 * T))
+  used_BA = jnp.concatenate([is_kept_BT | first_BT | last_BT, is_span_BT], axis=1)
   order_BA = jnp.argsort(jnp.where(used_BA, keys_BA, jnp.inf), axis=1)
+  new = _atoms_in_order(order_BA, used_BA, span_BT, input_ids_BT, segment_ids_BT, mask_id)
+  return new | {'ordinary': jnp.sum(ordinary_BT, axis=1), 'hidden': jnp.sum(span_BT, axis=1)}
+
+
+def _atoms_in_order(order_BA, used_BA, span_BT, input_ids_BT, segment_ids_BT, mask_id):
+  """{input_ids, segment_ids, position_ids: [B, T]} of rows whose atoms stand in this order."""
+  T = input_ids_BT.shape[1]
+  length_BA = jnp.concatenate([jnp.ones_like(span_BT), span_BT], axis=1)
   used_BT, length_BT, segments_BT = (
     jnp.take_along_axis(x_BA, order_BA, axis=1)[:, :T]  # the others are not used
     for x_BA in (used_BA, length_BA, jnp.concatenate([segment_ids_BT, segment_ids_BT], axis=1))
@@ -69,13 +78,11 @@ def infill(rng, input_ids_BT, segment_ids_BT, *, rate, mean_span, mask_id):
   ids_BT = jnp.take_along_axis(input_ids_BT, jnp.minimum(at_BT, T - 1), axis=1)
   ids_BT = jnp.where(order_BA[:, :T] >= T, mask_id, ids_BT)
   segments_BT = jnp.where(used_BT, segments_BT, 0)
-  starts_BT = _last_true(_shifted(segments_BT, 1) != segments_BT)
+  starts_BT = last_true(_shifted(segments_BT, 1) != segments_BT)
   return {
     'input_ids': jnp.where(used_BT, ids_BT, 0),
     'segment_ids': segments_BT,
     'position_ids': jnp.where(used_BT, jnp.arange(T) - starts_BT, 0),
-    'ordinary': jnp.sum(ordinary_BT, axis=1),
-    'hidden': jnp.sum(span_BT, axis=1),
   }
 
 
@@ -89,8 +96,3 @@ def _shifted(x_BT, n):
   pads = (max(0, n), max(0, -n))
   T = x_BT.shape[1]
   return jnp.pad(x_BT, ((0, 0), pads))[:, max(0, -n) :][:, :T]
-
-
-def _last_true(x_BT):
-  """[B, T]: the index of the last True at or before each position; 0 where there is none."""
-  return jax.lax.cummax(jnp.where(x_BT, jnp.arange(x_BT.shape[1]), 0), axis=1)

@@ -21,6 +21,7 @@ B batch, T tokens, K predictions, D hidden size, V vocabulary.
 """
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,8 @@ import numpy as np
 
 from bert_jax import models
 from bert_jax.metrics import Mean, mean
-from bert_jax.objectives import base
+from bert_jax.objectives.encode import encode, next_tokens, row_spec
+from bert_jax.objectives.losses import label_nats, nats_in_chunks
 from bert_jax.objectives.mlm_nsp import MlmNsp
 
 # {kind: its term}: the loss in nats per token.
@@ -161,14 +163,14 @@ class LanguageModel(MlmNsp):
     """(hidden states [B, T, D], the memory after them). The last token of a row is the first of the
     next one, and so becomes no part of the memory."""
     tokens_B = jnp.sum(batch['segment_ids'] > 0, axis=1, dtype=jnp.int32)
-    arrays = [batch[name] for name in base.row_spec(1, 1)]
+    arrays = [batch[name] for name in row_spec(1, 1)]
     taken_B = jnp.maximum(tokens_B - 1, 0)
     encoder = params['encoder']
     return models.recurrence.encode(self.model, encoder, arrays, memory, taken_B, rng, causal=True)
 
   def _hidden(self, params, batch, ids_BT, causal, rng):
     model = dataclasses.replace(self.model, causal=False)  # the kind of a row says so
-    return base.encode(model, params['encoder'], batch | {'input_ids': ids_BT}, rng, causal)
+    return encode(model, params['encoder'], batch | {'input_ids': ids_BT}, rng, causal)
 
   def _terms_of(self, kind, params, batch, hidden_BTD, train, rows_B=None):
     """The terms of one kind, of the rows that are True in rows_B; None: of all."""
@@ -176,8 +178,8 @@ class LanguageModel(MlmNsp):
 
     def head(hidden_BTD):
       if kind == 'masked':
-        return base.label_nats(self._heads(params, batch, hidden_BTD)[0], labels)
-      return base.nats_in_chunks(self.model, params, hidden_BTD, labels)
+        return label_nats(self._heads(params, batch, hidden_BTD)[0], labels)
+      return nats_in_chunks(self.model, params, hidden_BTD, labels)
 
     if rows_B is None:
       nats, hits = head(hidden_BTD)
@@ -200,11 +202,21 @@ class LanguageModel(MlmNsp):
       return batch['masked_labels'], batch['masked_weights'], batch['masked_weights']
     if kind == 'diffusion':
       return batch['input_ids'], self._ordinary(batch).astype(jnp.float32), batch['noise']
-    labels_BT, counted_BT = base.next_tokens(batch)
+    labels_BT, counted_BT = next_tokens(batch)
     return labels_BT, counted_BT, counted_BT
 
-  def flops(self, batch_size):
-    if self.kinds == ('masked',):
-      return super().flops(batch_size)
-    encoder = models.encoder_flops(self.model, batch_size, self.seq_length)
-    return encoder + models.head_flops(self.model, batch_size * self.seq_length, vocabulary=True)
+  @functools.cached_property
+  def _alone(self):
+    """{kind: this objective with no other kind}"""
+    return {kind: dataclasses.replace(self, stages=((0, kind),)) for kind in self.kinds}
+
+  def flops(self, batch_size, moment=None):
+    """Each kind counts by its share of the rows."""
+    kind = self.stages[-1][1]
+    shares = {'causal': self.causal_share, 'masked': 1 - self.causal_share}
+    shares = shares if kind == 'hybrid' else {kind: 1.0}
+    return sum(
+      x * super(LanguageModel, self._alone[kind]).flops(batch_size)
+      for kind, x in shares.items()
+      if x
+    )

@@ -85,7 +85,7 @@ def mask_tokens(
       leads_BT = tile_spans(draws_BT, starts_BT, breaks_BT)
       # All words of a span have the same turn. The last span is cut when enough is chosen, as in
       # SpanBERT.
-      turns_BT = jnp.take_along_axis(order_BT, _last_true(leads_BT), axis=1)
+      turns_BT = jnp.take_along_axis(order_BT, last_true(leads_BT), axis=1)
     taken_BT = choose_units(turns_BT, starts_BT, candidate_BT, wanted_B)
     return jnp.where(taken_BT, 1.0, -1.0), leads_BT
 
@@ -100,7 +100,7 @@ def mask_tokens(
 
   labels_BK = jnp.take_along_axis(input_ids_BT, positions_BK, axis=1)
   # top_k keeps equal scores in order from left to right, so a span's tokens follow its lead.
-  lead_BK = _last_true(jnp.take_along_axis(leads_BT, positions_BK, axis=1))
+  lead_BK = last_true(jnp.take_along_axis(leads_BT, positions_BK, axis=1))
   action_BK = jnp.take_along_axis(jax.random.uniform(action_key, (B, K)), lead_BK, axis=1)
   random_BK = _ordinary_ids(random_key, (B, K), vocab_size, special_ids)
   kept_BK = ~chosen_BK | (action_BK >= mask_share + random_share)
@@ -159,7 +159,7 @@ def choose_units(order_BT, starts_BT, candidate_BT, wanted_B):
   first = wanted_B, jnp.full_like(order_BT[:, 0], -1.0)
   _, fits_TB = lax.scan(at_turn, first, units, unroll=UNROLL)
   taken_BT = _put(jnp.zeros_like(starts_BT), turn_BT, fits_TB.T)
-  return candidate_BT & jnp.take_along_axis(taken_BT, _last_true(starts_BT), axis=1)
+  return candidate_BT & jnp.take_along_axis(taken_BT, last_true(starts_BT), axis=1)
 
 
 def _breaks(candidate_BT, segment_ids_BT):
@@ -168,7 +168,7 @@ def _breaks(candidate_BT, segment_ids_BT):
   return ~before(candidate_BT) | (before(segment_ids_BT) != segment_ids_BT)
 
 
-def _last_true(x_BT):
+def last_true(x_BT):
   """[B, T]: index of the last True at or before each position; 0 where there is none."""
   return lax.cummax(jnp.where(x_BT, jnp.arange(x_BT.shape[1]), 0), axis=1)
 

@@ -15,14 +15,18 @@ import jax.numpy as jnp
 from bert_jax import models
 from bert_jax.metrics import Mean
 from bert_jax.objectives import base, masking, span_boundary
+from bert_jax.objectives.encode import cut_rows, encode, init_words, row_spec, slot_spec
+from bert_jax.objectives.losses import label_terms
+from bert_jax.rows.sentence_pairs import PAIRS
 
 
 @dataclasses.dataclass(frozen=True)
 class MlmNsp(base.Objective):
   """masking: keyword arguments of masking.mask_tokens; eval_masking: those that differ in an
-  evaluation. pairs: 'nsp' or 'sop', what the label of a pair says. languages: the names of the
-  rows' languages, in the order of their numbers. lengths: ((0, tokens), (first step, tokens), ..):
-  how far apart tokens that see each other may be in training, by step; (): as far as in the row."""
+  evaluation. pairs: one of sentence_pairs.PAIRS, what the label of a pair says. languages: the
+  names of the rows' languages, in the order of their numbers. lengths: ((0, tokens), (first step,
+  tokens), ..): how far apart tokens that see each other may be in training, by step; (): as far as
+  in the row."""
 
   model: models.ModelConfig
   seq_length: int
@@ -46,12 +50,12 @@ class MlmNsp(base.Objective):
     return (*terms, 'masked', *(f'mlm_{language}' for language in self.languages))
 
   def spec(self, batch_size):
-    out = base.row_spec(batch_size, self.seq_length)
+    out = row_spec(batch_size, self.seq_length)
     stages = *self.masking['stages'], *self.eval_masking.get('stages', ())
     if any(policy != 'token' for _, policy in stages):
       out['unit_starts'] = out['input_ids']
     if self.nsp_weight:
-      out |= base.slot_spec(batch_size, self.examples_per_row, labels=jnp.int32)
+      out |= slot_spec(batch_size, self.examples_per_row, labels=jnp.int32)
     if self.languages:
       out['language'] = jax.ShapeDtypeStruct((batch_size,), jnp.int32)
     return out
@@ -60,22 +64,25 @@ class MlmNsp(base.Objective):
     encoder_key, mlm_key, pooler_key, nsp_key = jax.random.split(rng, 4)
     x_BKD = jnp.zeros((1, 1, self.model.hidden_size))
     encoder = models.init_encoder(self.model, encoder_key)
-    table_VE = encoder['embeddings']['word_embeddings']['embedding']
-    params = {'encoder': encoder} | base.init_words(self.model, mlm_key, encoder)
+    params = {'encoder': encoder} | init_words(self.model, mlm_key, encoder)
     if self.nsp_weight:
       if self.model.pooler != 'none':
         params['pooler'] = models.Pooler(self.model).init(pooler_key, x_BKD)['params']
-      params['nsp'] = models.Classifier(self.model, 2).init(nsp_key, x_BKD)['params']
+      params['nsp'] = self._pair_head.init(nsp_key, x_BKD)['params']
     if self.sbo_weight:
-      params['sbo'] = span_boundary.init(self.model, jax.random.fold_in(rng, 0), table_VE)
+      params['sbo'] = span_boundary.init(self.model, jax.random.fold_in(rng, 0), encoder)
     return params
+
+  @property
+  def _pair_head(self):
+    return models.Classifier(self.model, len(PAIRS[self.pairs].labels))
 
   def cut(self, batch, step):
     """The batch of a training step, its rows cut to the length of the step's stage."""
     if not self.lengths or step is None:
       return batch
     first_steps, lengths = map(jnp.array, zip(*self.lengths))
-    return base.cut_rows(batch, lengths[jnp.sum(step >= first_steps) - 1])
+    return cut_rows(batch, lengths[jnp.sum(step >= first_steps) - 1])
 
   def prepare(self, batch, rng, step=None):
     batch = self.cut(batch, step)
@@ -87,33 +94,31 @@ class MlmNsp(base.Objective):
 
   def logits(self, params, batch, rng=None):
     """(MLM logits [B, K, V] at masked_positions, NSP logits [B, N, 2] or None); rng: dropout on."""
-    return self._heads(params, batch, base.encode(self.model, params['encoder'], batch, rng))
+    return self._heads(params, batch, encode(self.model, params['encoder'], batch, rng))
 
   def _heads(self, params, batch, hidden_BTD):
     at_masks_BKD = models.gather_positions(hidden_BTD, batch['masked_positions'])
-    mlm_BKV = base.word_logits(self.model, params, at_masks_BKD)
+    mlm_BKV = models.word_logits(self.model, params, at_masks_BKD)
     if not self.nsp_weight:
       return mlm_BKV, None
     at_cls_BND = models.gather_positions(hidden_BTD, batch['cls_positions'])
     pooled_BND = models.Pooler(self.model).apply({'params': params.get('pooler', {})}, at_cls_BND)
     # BERT's NSP head has no dropout, unlike a fine-tuned classifier.
-    return mlm_BKV, models.Classifier(self.model, 2).apply({'params': params['nsp']}, pooled_BND)
+    return mlm_BKV, self._pair_head.apply({'params': params['nsp']}, pooled_BND)
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
-    hidden_BTD = base.encode(self.model, params['encoder'], batch, rng if train else None)
-    return self.of_hidden(params, batch, hidden_BTD, train)[0], carry
+    hidden_BTD = encode(self.model, params['encoder'], batch, rng if train else None)
+    return self.hidden_terms(params, batch, hidden_BTD, train)[0], carry
 
-  def of_hidden(self, params, batch, hidden_BTD, train):
+  def hidden_terms(self, params, batch, hidden_BTD, train):
     """({name: Mean}, MLM logits [B, K, V]) of hidden states."""
     mlm_BKV, nsp_BN2 = self._heads(params, batch, hidden_BTD)
-    terms = base.label_terms('mlm', mlm_BKV, batch['masked_labels'], batch['masked_weights'])
+    terms = label_terms('mlm', mlm_BKV, batch['masked_labels'], batch['masked_weights'])
     if self.nsp_weight:
-      terms |= base.label_terms(self.pairs, nsp_BN2, batch['labels'], batch['weights'])
+      terms |= label_terms(self.pairs, nsp_BN2, batch['labels'], batch['weights'])
     if self.sbo_weight:
-      table_VD = params['encoder']['embeddings']['word_embeddings']['embedding']
-      sbo = span_boundary.logits(self.model, params['sbo'], hidden_BTD, batch, table_VD)
-      sbo_BKV, weights_BK = sbo
-      terms |= base.label_terms('sbo', sbo_BKV, batch['masked_labels'], weights_BK)
+      sbo_BKV, weights_BK = span_boundary.logits(self.model, params, hidden_BTD, batch)
+      terms |= label_terms('sbo', sbo_BKV, batch['masked_labels'], weights_BK)
     return terms | ({} if train else self.by_language(batch, mlm_BKV)), mlm_BKV
 
   def by_language(self, batch, mlm_BKV):
@@ -121,7 +126,7 @@ class MlmNsp(base.Objective):
     terms = {}
     for k, name in enumerate(self.languages):
       weights_BK = batch['masked_weights'] * (batch['language'] == k)[:, None]
-      of_rows = base.label_terms('mlm', mlm_BKV, batch['masked_labels'], weights_BK)
+      of_rows = label_terms('mlm', mlm_BKV, batch['masked_labels'], weights_BK)
       terms[f'mlm_{name}'] = of_rows['mlm']
     return terms
 
@@ -135,11 +140,3 @@ class MlmNsp(base.Objective):
   def shares(self, sums):
     # Of all tokens, [CLS] and [SEP] too, as the rate is that is asked for.
     return {'masked': Mean(sums['mlm'].weight, sums['tokens'].total)}
-
-  def flops(self, batch_size):
-    K = min(self.masking['max_predictions'], self.seq_length)
-    pairs = batch_size * self.examples_per_row if self.nsp_weight else 0
-    encoder = models.encoder_flops(self.model, batch_size, self.seq_length)
-    mlm = models.head_flops(self.model, batch_size * K, vocabulary=True)
-    sbo = span_boundary.flops(self.model, batch_size * K) if self.sbo_weight else 0
-    return encoder + mlm + models.head_flops(self.model, pairs) + sbo

@@ -12,7 +12,9 @@ import jax.numpy as jnp
 
 from bert_jax import models
 from bert_jax.metrics import mean
-from bert_jax.objectives import base
+from bert_jax.models import pooling
+from bert_jax.objectives.encode import encode, init_model
+from bert_jax.objectives.examples import LabelledExamples
 
 UNANSWERABLE = (
   'HasAns_exact',
@@ -29,7 +31,7 @@ OUTSIDE = -1e9  # the logit of a token outside of an example; an empty slot stay
 
 
 @dataclasses.dataclass(frozen=True)
-class QuestionAnswering(base.OfExamples):
+class QuestionAnswering(LabelledExamples):
   """unanswerable: questions may have no answer (SQuAD 2.0), which is then said to begin and end at
   [CLS]; there are more scores."""
 
@@ -44,7 +46,7 @@ class QuestionAnswering(base.OfExamples):
     return ('qa', 'exact', 'f1', *(UNANSWERABLE if self.unanswerable else ()))
 
   def init(self, rng):
-    return base.init_model(self.model, rng, span=self._head)
+    return init_model(self.model, rng, span=self._head)
 
   @property
   def _head(self):
@@ -52,10 +54,10 @@ class QuestionAnswering(base.OfExamples):
 
   def logits(self, params, batch, rng=None):
     """[B, T, 2] float32, start and end; rng turns on dropout in the encoder (the head has none)."""
-    hidden_BTD = base.encode(self.model, params['encoder'], batch, rng)
+    hidden_BTD = encode(self.model, params['encoder'], batch, rng)
     return self._head.apply({'params': params['span']}, hidden_BTD)
 
-  def of_logits(self, logits, batch):
+  def logit_terms(self, logits, batch):
     inside_BNT = self._inside(batch)
     nats_BN = sum(
       _nats(logits[..., k], batch[f'{side}_positions'], inside_BNT)
@@ -71,17 +73,13 @@ class QuestionAnswering(base.OfExamples):
 
   def _inside(self, batch):
     """[B, N, T]: is the token in the example?"""
-    slots_N = jnp.arange(1, self.examples_per_row + 1)
-    return batch['segment_ids'][:, None, :] == slots_N[:, None]
+    return pooling.tokens_of_slots(batch['segment_ids'], self.examples_per_row)
 
   def predict(self, params, batch, rng=None, carry=None, given=None):
     """start_logits and end_logits [B, T], the numbers of the examples and where they begin."""
     out = super().predict(params, batch)
     logits_BT2 = out.pop('logits')
     return out | {'start_logits': logits_BT2[..., 0], 'end_logits': logits_BT2[..., 1]}
-
-  def head_flops(self, batch_size):
-    return 2 * batch_size * self.seq_length * self.model.hidden_size * 2
 
 
 def _nats(logits_BT, positions_BN, inside_BNT):

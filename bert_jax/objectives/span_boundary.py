@@ -52,13 +52,14 @@ class SpanBoundaryHead(nn.Module):
     return models.MaskedLMHead(config, name='mlm')(x_BKD, table_VE)
 
 
-def init(config, rng, table_VE):
-  """Parameters of a SpanBoundaryHead."""
+def init(config, rng, encoder):
+  """Parameters of a SpanBoundaryHead beside an encoder with these."""
   x_BKD, place_BK = jnp.zeros((1, 1, config.hidden_size)), jnp.zeros((1, 1), jnp.int32)
+  table_VE = models.word_table(encoder)
   return SpanBoundaryHead(config).init(rng, x_BKD, x_BKD, place_BK, table_VE)['params']
 
 
-def logits(config, params, hidden_BTD, batch, table_VE):
+def logits(config, params, hidden_BTD, batch):
   """(logits [B, K, V], weights [B, K]) of the masked tokens of a batch. Where another example of a
   row begins or ends beside a span (or a part of one, if rows are cut), its tokens have weight 0."""
   positions_BK, weights_BK = batch['masked_positions'], batch['masked_weights']
@@ -69,10 +70,5 @@ def logits(config, params, hidden_BTD, batch, table_VE):
   weights_BK *= (segments[0] == here_BK) & (segments[1] == here_BK)
   beside = (models.gather_positions(hidden_BTD, at) for at in (left, right))
   head = SpanBoundaryHead(config)
-  return head.apply({'params': params}, *beside, place, table_VE), weights_BK
-
-
-def flops(config, predictions):
-  """Floating-point operations of the head for so many predictions, forward pass only."""
-  first = 2 * predictions * (2 * config.hidden_size + WIDTH) * config.hidden_size
-  return first + models.head_flops(config, predictions, vocabulary=True)
+  table_VE = models.word_table(params['encoder'])
+  return head.apply({'params': params['sbo']}, *beside, place, table_VE), weights_BK

@@ -8,11 +8,13 @@ import dataclasses
 import jax.numpy as jnp
 
 from bert_jax import models
-from bert_jax.objectives import base
+from bert_jax.objectives.encode import apply, encode, init_model, two_keys
+from bert_jax.objectives.examples import LabelledExamples
+from bert_jax.objectives.losses import label_terms
 
 
 @dataclasses.dataclass(frozen=True)
-class Tagging(base.OfExamples):
+class Tagging(LabelledExamples):
   """labels: the tags, in order. `tags` [B, T] of a batch are 1 + the number of the tag to predict,
   or 0 where there is none."""
 
@@ -27,7 +29,7 @@ class Tagging(base.OfExamples):
     return out | {'tags': out['input_ids']}
 
   def init(self, rng):
-    return base.init_model(self.model, rng, classifier=self._head)
+    return init_model(self.model, rng, classifier=self._head)
 
   @property
   def _head(self):
@@ -35,18 +37,15 @@ class Tagging(base.OfExamples):
 
   def logits(self, params, batch, rng=None):
     """[B, T, C]; rng turns dropout on."""
-    hidden_key, head_key = base.two_keys(rng)
-    hidden_BTD = base.encode(self.model, params['encoder'], batch, hidden_key)
-    return base.apply(self._head, params['classifier'], hidden_BTD, rng=head_key)
+    hidden_key, head_key = two_keys(rng)
+    hidden_BTD = encode(self.model, params['encoder'], batch, hidden_key)
+    return apply(self._head, params['classifier'], hidden_BTD, rng=head_key)
 
-  def of_logits(self, logits, batch):
+  def logit_terms(self, logits, batch):
     logits_BTC, weights_BT = self.softmaxes(logits, batch)
     labels_BT = jnp.maximum(batch['tags'] - 1, 0)
-    out = base.label_terms('tagging', logits_BTC, labels_BT, weights_BT)
+    out = label_terms('tagging', logits_BTC, labels_BT, weights_BT)
     return {'tagging': out['tagging'], 'token_accuracy': out['tagging_accuracy']}
 
   def softmaxes(self, logits, batch):
     return logits, (batch['tags'] > 0).astype(jnp.float32)
-
-  def head_flops(self, batch_size):
-    return 2 * batch_size * self.seq_length * self.model.hidden_size * len(self.labels)

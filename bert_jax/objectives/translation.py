@@ -15,23 +15,27 @@ import jax.numpy as jnp
 
 from bert_jax import models
 from bert_jax.metrics import Mean, mean
-from bert_jax.models import decoding, encoder_decoder
+from bert_jax.models import encoder_decoder
+from bert_jax.models.beam_search import beam_search
+from bert_jax.models.sampling import Choice
 from bert_jax.models.tokens import Tokens
-from bert_jax.objectives import base, infilling
+from bert_jax.objectives import infilling, losses
+from bert_jax.objectives.encode import apply, encode, init_words, next_tokens, row_spec, two_keys
+from bert_jax.objectives.examples import LabelledExamples
 
 MORE = 50  # tokens that a target may have beyond those of its source
 UNLIKELY = -1e4  # the logit of a word that may not follow
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Translation(base.OfExamples):
+class Translation(LabelledExamples):
   """target_length: tokens of the target side of a row. smoothing: the share of label smoothing
   (Szegedy et al. 2015, https://arxiv.org/abs/1512.00567): the target distribution has this share
   spread evenly over all words, and the rest at the right one. The term `translation` is that loss,
   `translation_nats` the one without smoothing.
-  beams: those of an evaluation, which writes a target for each source; 0: none. length_penalty: see
-  decoding.py. longest: the most tokens that are written, begin_id: what stands before them, end_id:
-  what ends them.
+  beams: those of an evaluation, which writes a target for each source; 0: none. length_penalty:
+  see beam_search.py. longest: the most tokens that are written, begin_id: what stands before them,
+  end_id: what ends them.
 
   A batch has the arrays of a row for the sources and, [B, target_length] each, target_ids (which
   begin with [CLS]), target_labels (the token after each), target_position_ids, target_segment_ids.
@@ -60,6 +64,13 @@ class Translation(base.OfExamples):
     names = 'target_ids', 'target_labels', 'target_position_ids', 'target_segment_ids'
     return super().spec(batch_size) | dict.fromkeys(names, side)
 
+  def limits(self, vocab_size):
+    limits = super().limits(vocab_size)
+    limits['target_ids'] = limits['target_labels'] = limits['input_ids']
+    if 'position_ids' in limits:
+      limits['target_position_ids'] = limits['position_ids']
+    return limits
+
   def seen(self, batch):
     target = jnp.sum(batch['target_segment_ids'] > 0, dtype=jnp.float32)
     return super().seen(batch) | {'seen_target_tokens': target}
@@ -67,38 +78,36 @@ class Translation(base.OfExamples):
   def init(self, rng):
     towers_key, head_key = jax.random.split(rng)
     params = encoder_decoder.init(self.model, towers_key)
-    return params | base.init_words(self.model, head_key, params['encoder'])
+    return params | init_words(self.model, head_key, params['encoder'])
 
   def context(self, params, batch, rng=None):
     """What the decoder reads of a batch: the encoder's vectors [B, S, D], and their Tokens."""
-    hidden_BSD = base.encode(self.model, params['encoder'], batch, rng)
+    hidden_BSD = encode(self.model, params['encoder'], batch, rng)
     return hidden_BSD, Tokens(batch['segment_ids'])
 
   def hidden(self, params, batch, rng=None):
     """The decoder's hidden states [B, T, D]; rng turns dropout on."""
-    encoder_key, decoder_key = base.two_keys(rng)
+    encoder_key, decoder_key = two_keys(rng)
     arrays = (batch[f'target_{name}'] for name in ('ids', 'position_ids', 'segment_ids'))
     decoder = encoder_decoder.Decoder(self.model)
     context = self.context(params, batch, encoder_key)
-    return base.apply(
-      decoder, encoder_decoder.with_words(params), *arrays, context, rng=decoder_key
-    )
+    return apply(decoder, encoder_decoder.with_words(params), *arrays, context, rng=decoder_key)
 
   def logits(self, params, batch, rng=None):
     """[B, T, V] of the token after each target token."""
-    return base.word_logits(self.model, params, self.hidden(params, batch, rng))
+    return models.word_logits(self.model, params, self.hidden(params, batch, rng))
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
     hidden_BTD = self.hidden(params, batch, rng if train else None)
     labels_BT = batch['target_labels']
     weights_BT = (batch['target_segment_ids'] > 0).astype(jnp.float32)
 
-    def of_logits(logits_BKV, labels_BK):
-      flat_BK = flat_nats(logits_BKV, self.model.vocab_size)
-      return *base.label_nats(logits_BKV, labels_BK), flat_BK
+    def nats(logits_BKV, labels_BK):
+      flat_BK = losses.flat_nats(logits_BKV, self.model.vocab_size)
+      return *losses.label_nats(logits_BKV, labels_BK), flat_BK
 
-    nats_BT, hits_BT, flat_BT = base.nats_in_chunks(
-      self.model, params, hidden_BTD, labels_BT, of_logits
+    nats_BT, hits_BT, flat_BT = losses.nats_in_chunks(
+      self.model, params, hidden_BTD, labels_BT, nats
     )
     loss_BT = (1 - self.smoothing) * nats_BT + self.smoothing * flat_BT
     values = {self.name: loss_BT, f'{self.name}_accuracy': hits_BT, f'{self.name}_nats': nats_BT}
@@ -123,7 +132,7 @@ class Translation(base.OfExamples):
     context = hidden_BSD, Tokens(is_source_BS.astype(jnp.int32))
     longest_B = jnp.sum(is_source_BS, axis=1)
     longest_B = jnp.where(longest_B > 0, longest_B + MORE, 0)
-    logits_BV, cache, step = encoder_decoder.of_decoder(
+    logits_BV, cache, step = encoder_decoder.prefilled(
       self.model, params, context, begin_B1, length=self.longest, copies=self.beams
     )
 
@@ -135,25 +144,17 @@ class Translation(base.OfExamples):
       logits_XV, cache = step(cache, ids_X, places_X)
       return ending(logits_XV, places_X >= jnp.repeat(longest_B, self.beams)), cache
 
-    return decoding.beam_search(
+    return beam_search(
       bounded,
       cache,
       ending(logits_BV, longest_B == 0),
       jnp.ones(len(hidden_BSD), jnp.int32),
-      decoding.Choice(stop_ids=(self.end_id,)),
+      Choice(stop_ids=(self.end_id,)),
       beams=self.beams,
       max_tokens=self.longest,
       length=self.longest,
       length_penalty=self.length_penalty,
     )
-
-  def head_flops(self, batch_size):
-    model, vectors = self.model, batch_size * self.target_length
-    towers = encoder_decoder.encoder_decoder_flops(
-      model, batch_size, self.seq_length, self.target_length
-    )
-    encoder = models.encoder_flops(model, batch_size, self.seq_length)
-    return towers - encoder + models.head_flops(model, vectors, vocabulary=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -169,11 +170,11 @@ class Denoising(Translation):
     return *self.reports, 'masked'
 
   def spec(self, batch_size):
-    return base.row_spec(batch_size, self.seq_length)
+    return row_spec(batch_size, self.seq_length)
 
   def prepare(self, batch, rng, step=None):
     ids_BT, segments_BT = batch['input_ids'], batch['segment_ids']
-    labels_BT, weights_BT = base.next_tokens(batch)
+    labels_BT, weights_BT = next_tokens(batch)
     target = {
       'target_ids': ids_BT,
       'target_labels': labels_BT,
@@ -186,10 +187,3 @@ class Denoising(Translation):
     terms, carry = super().terms(params, batch, rng, train, carry, given)
     hidden, ordinary = (jnp.sum(batch[name], dtype=jnp.float32) for name in ('hidden', 'ordinary'))
     return terms | {'masked': Mean(hidden, ordinary)}, carry
-
-
-def flat_nats(logits_BKV, words):
-  """[B, K]: the mean of -log p over all words. Rows of the table without a word do not count."""
-  is_word_V = jnp.arange(logits_BKV.shape[-1]) < words
-  total_BK = jax.nn.logsumexp(logits_BKV, axis=-1)
-  return total_BK - jnp.sum(jnp.where(is_word_V, logits_BKV, 0), axis=-1) / words

@@ -16,7 +16,7 @@ from bert_jax.models import Encoder
 from bert_jax.models.block import Block
 from bert_jax.models.embeddings import Embeddings
 from bert_jax.predict.packed_rows import power_of_two
-from bert_jax.rows.row_arrays import build_row
+from bert_jax.rows.row_arrays import TOKENS, build_row
 from bert_jax.rows.windows import truncate
 from bert_jax.tasks.ask import Ask, texts_of
 from bert_jax.tasks.record import Option, Prediction
@@ -44,8 +44,7 @@ def states(model, inside, text, pair=None):
   parts = tokenizer.pair(*parts) if pair is not None else parts
   length = 1 + sum(len(ids) + 1 for ids in parts)
   row = build_row(tokenizer, [[(ids, 0) for ids in parts]], power_of_two(length))
-  names = 'input_ids', 'token_type_ids', 'position_ids', 'segment_ids'
-  arrays = [row[name][None] for name in names]
+  arrays = [row[name][None] for name in TOKENS]
   hidden, attention = jax.device_get(inside(model.weights['encoder'], arrays))
   tokens = [tokenizer.pieces[i] for i in row['input_ids'][:length]]
   return States(tokens, hidden[:, :length], attention[:, :, :length, :length])

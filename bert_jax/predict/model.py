@@ -14,7 +14,7 @@ from bert_jax import config as config_lib
 from bert_jax import models
 from bert_jax.command_line import show_log
 from bert_jax.errors import InputError
-from bert_jax.objectives import base
+from bert_jax.objectives.encode import encode
 from bert_jax.predict import cpu_kernels, packed_rows
 from bert_jax.predict.hidden_states import ATTENTION
 from bert_jax.predict.nearest import SEARCH
@@ -178,11 +178,11 @@ class Model:
 
   def hidden(self, params: Any, batch: Any) -> jax.Array:
     """The hidden states [B, T, D] of a batch after the last layer."""
-    return base.encode(self.objective.model, params['encoder'], batch)
+    return encode(self.objective.model, params['encoder'], batch)
 
   def mlm_logits(self, params: Any, hidden_BKD: jax.Array) -> jax.Array:
     """The masked-LM head's logits [B, K, V] of hidden states."""
-    return base.word_logits(self.objective.model, params, hidden_BKD)
+    return models.word_logits(self.objective.model, params, hidden_BKD)
 
   def __getattr__(self, name: str) -> Callable[..., Any]:
     """The method of a task. Python asks for it where the object has no attribute of this name."""

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.errors import InputError
-from bert_jax.objectives.contrastive import POOLINGS, pooled, unit
+from bert_jax.models.pooling import POOLINGS, text_vectors
+from bert_jax.objectives.contrastive import unit
 from bert_jax.rows.examples import Examples, by_example
 from bert_jax.rows.windows import cut
 from bert_jax.tasks.ask import OfText, grouped
@@ -37,7 +38,7 @@ class Embed(OfText):
   def outputs(self, params, batch):
     hidden_BTD = self.model.hidden(params, batch)
     rows = batch['segment_ids'], batch['cls_positions']
-    vectors_BND = pooled(hidden_BTD, *rows, self.pooling)
+    vectors_BND = text_vectors(hidden_BTD, *rows, self.pooling)
     return {'vectors': vectors_BND, 'example_ids': batch['example_ids']}
 
   def exported(self, params, batch):

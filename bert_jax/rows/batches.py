@@ -18,7 +18,7 @@ import grain
 import jax
 import numpy as np
 
-from bert_jax import hosts, models, sharding
+from bert_jax import hosts, sharding
 from bert_jax.corpus.tokenized import DamagedRecord
 from bert_jax.errors import InputError
 from bert_jax.metrics import Level
@@ -222,13 +222,7 @@ class Batches:
 
 def batches_of(source, config, tokenizer, objective, mesh, seed=None, growth=None):
   """The Batches of a source for the model of a config; seed, growth: see Batches."""
-  model, rows = config.model, config.batch_size
-  words = min(tokenizer.vocab_size, model.vocab_size)
-  limits = {'input_ids': words, 'target_ids': words, 'target_labels': words}
-  if model.type_vocab_size:
-    limits['token_type_ids'] = model.type_vocab_size
-  if models.has_position_table(model) and not model.recurrent_length:
-    limits['position_ids'] = limits['target_position_ids'] = model.max_position_embeddings
+  rows = config.batch_size
   where, skips = sharding.batch_sharding(mesh), config.data.skip_damaged
   lanes = bool(objective.eval_carry(rows) if seed is None else objective.carry(rows))
   hosts.agree(source.fingerprint)
@@ -236,7 +230,7 @@ def batches_of(source, config, tokenizer, objective, mesh, seed=None, growth=Non
     source,
     objective.spec(rows),
     where,
-    limits=limits,
+    limits=objective.limits(tokenizer.vocab_size),
     seed=seed,
     skip_damaged=skips,
     lanes=lanes,

@@ -39,7 +39,7 @@ from bert_jax.errors import InputError
 from bert_jax.files import UNREADABLE, write_whole
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.free_memory import free_memory
-from bert_jax.rows.sentence_pairs import PAIRS
+from bert_jax.rows.sentence_pairs import PAIRS, further_labels
 
 log = logging.getLogger('bert_jax')
 
@@ -82,7 +82,9 @@ class BlockRows:
   ):
     self.blocks, self.window = blocks, blocks.window
     self.seed, self.cuts = tuple(map(int, seed)), dupe_factor if kind in PAIRS else 1
-    self.needed = 2 if kind == 'nsp' else 1  # documents
+    pair = PAIRS.get(kind)
+    self.needed = pair.documents if pair else 1  # documents
+    self._counted = TOTALS + further_labels(pair)
     given = dict(
       kind=kind,
       seq_length=seq_length,
@@ -224,15 +226,17 @@ class BlockRows:
       missed = np.abs(rows_of[some] - np.array([*last.values()], np.int64)).sum()
       misses += float(missed / 2 / max(1, rows_of[some].sum()))
     scale = about[:, 0].sum() / about[counted, 0].sum() if len(counted) < units else 1.0
-    totals = dict(zip(TOTALS, np.rint(counts[:, 1:].sum(axis=0) * scale).astype(int).tolist()))
+    totals = dict(
+      zip(self._counted, np.rint(counts[:, 1:].sum(axis=0) * scale).astype(int).tolist())
+    )
     of_text = 'text_tokens', 'documents', 'alone', 'characters', 'bytes'
     totals = {k: x if k in of_text else x * self.cuts for k, x in totals.items()}
     return rows_of, totals, float(misses)
 
   def _kept(self, digest, chosen):
-    """[chosen, 1 + TOTALS] the rows and the totals of some units, from the disk or counted; -1
+    """[chosen, 1 + totals] the rows and the totals of some units, from the disk or counted; -1
     where a unit cannot be read."""
-    shape = len(chosen), 1 + len(TOTALS)
+    shape = len(chosen), 1 + len(self._counted)
     name = f'rows-{hashlib.sha256(digest.encode()).hexdigest()[:16]}.npz'
     path = self.blocks.index.folder / 'index' / name
     try:

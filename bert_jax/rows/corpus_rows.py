@@ -24,7 +24,7 @@ import numpy as np
 from bert_jax.errors import InputError
 from bert_jax.rows.packing import pack
 from bert_jax.rows.row_arrays import build_rows, spread
-from bert_jax.rows.sentence_pairs import PAIRS, plan_pairs
+from bert_jax.rows.sentence_pairs import PAIRS, further_labels, plan_pairs
 
 
 class Rows:
@@ -52,9 +52,12 @@ class Rows:
     self.baselines, self.scales = {}, {}
     self.cut_tokens = 0
     self.marks = None  # [examples, 2] bool, see build_rows
-    if kind in PAIRS:
-      if kind == 'nsp' and corpus.number_of_documents < 2:
-        raise InputError('nsp pairs need at least 2 documents; separate them by blank lines.')
+    self.pair = PAIRS.get(kind)  # a sentence_pairs.Pair, or None
+    if self.pair:
+      if corpus.number_of_documents < (least := self.pair.documents):
+        raise InputError(
+          f'{kind} pairs need at least {least} documents; separate them by blank lines.'
+        )
       each = corpus, seq_length - 3, kind, short_seq_prob, np.random.default_rng(seed)
       plans, cut = zip(*(plan_pairs(*each) for _ in range(dupe_factor)))
       self.plan, self.cut_tokens = np.concatenate(plans), sum(cut)
@@ -80,7 +83,8 @@ class Rows:
   @functools.cached_property
   def totals(self):
     """{name: number} of the plan and of its text. tokens: of examples, [CLS] and [SEP] included;
-    alone: documents of one sentence; labelled, ones: examples with a label, and with label 1."""
+    alone: documents of one sentence; labelled, ones: examples with a label, and with label 1;
+    label_2, ..: with each further label of the kind of pairs."""
     label, sentences = self.plan[:, 4], np.diff(self.corpus.documents)
     out = {
       'examples': len(self.plan),
@@ -92,6 +96,7 @@ class Rows:
       'documents': len(sentences),
       'alone': (sentences == 1).sum(),
     }
+    out |= {name: (label == int(name[6:])).sum() for name in further_labels(self.pair)}
     if self.corpus.sizes is not None:
       out |= dict(zip(('characters', 'bytes'), self.corpus.sizes.sum(axis=0)))
     return {name: int(value) for name, value in out.items()}

@@ -32,7 +32,7 @@ class Examples:
   lengths: None, or [E] the tokens that each example takes, special ones included, if texts are not
     to be read for that. digest: stands for the texts in the fingerprint; '': they are read.
   parts: P > 1: a row is [P, T / P], and the k-th example of an item lies in its k-th part, so that
-    an item has P examples at most. Positions count on from part to part; base.encode reads each
+    an item has P examples at most. Positions count on from part to part; encode.encode reads each
     part as a row.
 
   Besides these and what build_row makes, a row has weights [N] (1: a real example), example_ids

@@ -2,6 +2,10 @@
 
 import numpy as np
 
+# The arrays that say of each token of a row what it is and where, in the order in which an encoder
+# takes them (see build_rows).
+TOKENS = 'input_ids', 'token_type_ids', 'position_ids', 'segment_ids'
+
 
 def build_row(tokenizer, examples, seq_length, *, slots=1, align=1):
   """{name: array} of one row, see build_rows. examples: for each, a list of one or two texts
@@ -54,8 +58,7 @@ def build_rows(
   [R, T] int32, padded at the end: input_ids, token_type_ids (1 from B on), position_ids (from 0 in
   each example), segment_ids (1, 2, .. for each example, 0: padding), unit_starts (0 at special
   tokens). [R, N]: cls_positions and, with labels, labels and weights (1: there is a label)."""
-  names = 'input_ids', 'token_type_ids', 'position_ids', 'segment_ids', 'unit_starts'
-  out = {name: np.zeros((rows, seq_length), np.int32) for name in names}
+  out = {name: np.zeros((rows, seq_length), np.int32) for name in (*TOKENS, 'unit_starts')}
   out['input_ids'][:] = tokenizer.pad_id
   ids, types, positions, segments, starts = (array.reshape(-1) for array in out.values())
   second = sizes[:, 1] > 0 if second is None else second

@@ -4,25 +4,107 @@ The cutting is google-research/bert's create_pretraining_data.py (Devlin et al. 
 order: ALBERT, Lan et al. 2019), over all documents at once.
 """
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
 import numpy as np
 
-PAIRS = ('nsp', 'sop')
+from bert_jax.corpus.tokenized import Corpus
 
 
-def plan_pairs(corpus, room, kind, short_seq_prob, rng):
+class Cuts(NamedTuple):
+  """Where consecutive sentences of n documents are cut into A and B, as arrays [n]: the document of
+  each, its first sentence, the first one of B, the end of B, and how many tokens there should be.
+  A document of which one sentence is left has no B: `split` is the end."""
+
+  document: np.ndarray
+  first: np.ndarray
+  split: np.ndarray
+  last: np.ndarray
+  target: np.ndarray
+
+
+class Pair(NamedTuple):
+  """A kind of sentence pairs.
+  labels: their names, in the order of their numbers. documents: how many a corpus needs.
+  draw: (corpus, Cuts, rng) -> (A, B [n, 2] tokens, labels [n], first sentences of the next examples
+  [n]); a label of -1 is none. words: what a model learns by it, as part of a sentence."""
+
+  labels: tuple[str, ...]
+  documents: int
+  draw: Callable
+  words: str
+
+
+def draw_next(
+  corpus: Corpus, cuts: Cuts, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+  """Replaces B in half of the examples, and where there is none, by a stretch of another document.
+  The sentences that it displaces go into the next example."""
+  at, documents, n = corpus.sentences, corpus.documents, len(cuts.document)
+  a, b = _spans(at, cuts)
+  label = (rng.random(n) < 0.5) | (cuts.split == cuts.last)
+  other = rng.integers(0, len(documents) - 2, n)  # any document but this one
+  other += other >= cuts.document
+  begin = documents[other] + _below(rng, documents[other + 1] - documents[other])
+  want = at[begin] + cuts.target - (at[cuts.split] - at[cuts.first])
+  end = np.clip(at.searchsorted(want), begin + 1, documents[other + 1])
+  b = np.where(label[:, None], np.stack([at[begin], at[end]], axis=1), b)
+  return a, b, label, np.where(label, cuts.split, cuts.last)
+
+
+def draw_order(
+  corpus: Corpus, cuts: Cuts, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+  """Swaps A and B in half of the examples; a lone sentence is split within."""
+  at, n = corpus.sentences, len(cuts.document)
+  a, b = _spans(at, cuts)
+  size = at[cuts.last] - at[cuts.first]
+  inside = at[cuts.first] + 1 + _below(rng, size - 1)
+  a[:, 1] = b[:, 0] = np.where(cuts.split == cuts.last, inside, at[cuts.split])
+  label = rng.random(n) < 0.5
+  a, b = np.where(label[:, None], b, a), np.where(label[:, None], a, b)
+  return a, b, np.where(size > 1, label, -1), cuts.last  # a single token has no order
+
+
+def _spans(at, cuts):
+  """The tokens of A and of B, [n, 2] each."""
+  a = np.stack([at[cuts.first], at[cuts.split]], axis=1)
+  return a, np.stack([at[cuts.split], at[cuts.last]], axis=1)
+
+
+PAIRS = {
+  'nsp': Pair(('next', 'random'), 2, draw_next, 'next sentences'),
+  'sop': Pair(('in order', 'swapped'), 1, draw_order, 'the order of sentences'),
+}
+
+
+def further_labels(pair: Pair | None) -> tuple[str, ...]:
+  """The names under which the labels of a kind of pairs from the third on are counted."""
+  return tuple(f'label_{k}' for k in range(2, len(pair.labels))) if pair else ()
+
+
+def prior(totals: Sequence[Mapping[str, int]], kind: str) -> float:
+  """The share of the most frequent label of a kind of pairs, by Rows.totals of some corpora."""
+  total = lambda name: sum(x[name] for x in totals)
+  names = 'ones', *further_labels(PAIRS[kind])
+  shares = [total(name) / max(1, total('labelled')) for name in names]
+  return max(*shares, 1 - sum(shares))
+
+
+def plan_pairs(
+  corpus: Corpus, room: int, kind: str, short_seq_prob: float, rng: np.random.Generator
+) -> tuple[np.ndarray, int]:
   """One pass over a corpus: (plan, number of tokens cut off).
 
   For the plan and its labels see corpus_rows.py; the examples of a document are consecutive, in the
   order of its text.
 
   Consecutive sentences of a document are gathered up to `room` tokens (with `short_seq_prob`: up to
-  a random smaller number) and split at a random sentence into A and B. For nsp, B is replaced in
-  half of the examples by a stretch of another document, and the sentences it displaced go into the
-  next example; also when there is only one sentence, so nothing to split. For sop, A and B are
-  swapped in half of the examples; a lone sentence is split within. What is too long is cut from the
-  front or the back of the longer half at random. One difference to the reference: the length is
-  drawn for each example, and not once per document, so that `short_seq_prob` is a share of examples
-  however long documents are.
+  a random smaller number) and split at a random sentence into A and B, with which the kind of pairs
+  does what its `draw` says. What is too long is cut from the front or the back of the longer half
+  at random. One difference to the reference: the length is drawn for each example, and not once per
+  document, so that `short_seq_prob` is a share of examples however long documents are.
   """
   at, documents = corpus.sentences, corpus.documents
   active = np.flatnonzero(np.diff(documents))  # documents with sentences left, one example of each
@@ -33,25 +115,8 @@ def plan_pairs(corpus, room, kind, short_seq_prob, rng):
     target = np.where(rng.random(n) < short_seq_prob, rng.integers(2, room + 1, n), room)
     last = np.clip(at.searchsorted(at[first] + target), first + 1, stop)
     split = first + 1 + _below(rng, last - first - 1)
-    alone = last - first == 1
-    a = np.stack([at[first], at[split]], axis=1)
-    b = np.stack([at[split], at[last]], axis=1)
-    if kind == 'nsp':
-      label = (rng.random(n) < 0.5) | alone
-      other = rng.integers(0, len(documents) - 2, n)  # any document but this one
-      other += other >= active
-      begin = documents[other] + _below(rng, documents[other + 1] - documents[other])
-      want = at[begin] + target - (at[split] - at[first])
-      end = np.clip(at.searchsorted(want), begin + 1, documents[other + 1])
-      b = np.where(label[:, None], np.stack([at[begin], at[end]], axis=1), b)
-      last = np.where(label, split, last)
-    else:
-      size = at[last] - at[first]
-      inside = at[first] + 1 + _below(rng, size - 1)
-      a[:, 1] = b[:, 0] = np.where(alone, inside, at[split])
-      label = rng.random(n) < 0.5
-      a, b = np.where(label[:, None], b, a), np.where(label[:, None], a, b)
-      label = np.where(size > 1, label, -1)  # a single token has no order
+    cuts = Cuts(active, first, split, last, target)
+    a, b, label, last = PAIRS[kind].draw(corpus, cuts, rng)
     a, b, lost = _truncate(a, b, room, rng)
     swap = a[:, 0] == a[:, 1]  # A is empty: B stands first
     a, b = np.where(swap[:, None], b, a), np.where(swap[:, None], a, b)

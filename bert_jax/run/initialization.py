@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import models, tokenizers, towers
+from bert_jax import models, parameter_layers, tokenizers
 from bert_jax.config import model as config_model
 from bert_jax.convert import from_huggingface, hub, released_config
 from bert_jax.errors import InputError
@@ -169,8 +169,8 @@ def _extended(params, model):
 def warm_start(params, source, other_labels=False):
   """params with the arrays of `source` where both have one; logs what is new and what is unused.
   Both are nested dicts of arrays; layers may be stacked in one of them and apart in the other. A
-  tower (towers.py) that both have must fit as a whole, and there must be at least one. A head of
-  another shape stays new, and so does the classifier if the source's is for other labels."""
+  tower (parameter_layers.py) that both have must fit as a whole, and there must be at least one. A
+  head of another shape stays new, as does the classifier if the source's is for other labels."""
   taken = names_taken(params, source, other_labels)
   new, old = manifest.flat(params), manifest.flat(_with_layers_as_in(params, source))
   parts = [
@@ -217,11 +217,11 @@ def names_taken(params, source, other_labels=False):
     for name in new.keys() & old.keys()
     if new[name].shape == old[name].shape and not (other_labels and _part(name) == 'classifier')
   }
-  counts = towers.layer_counts(params)
-  shared = counts.keys() & towers.layer_counts(source).keys()
+  counts = parameter_layers.layer_counts(params)
+  shared = counts.keys() & parameter_layers.layer_counts(source).keys()
   for name in [*sorted(new.keys() - taken), *sorted(old.keys() - new.keys())]:
     path = name.replace('.', '/')
-    if towers.tower_of(path, counts) in shared:
+    if parameter_layers.tower_of(path, counts) in shared:
       theirs = old[name].shape if name in old else 'nothing'
       here = f'is {new[name].shape} here' if name in new else 'this model has not'
       raise InputError(

@@ -18,6 +18,7 @@ import numpy as np
 from bert_jax.corpus import prepared
 from bert_jax.corpus.tokenized import DamagedRecord
 from bert_jax.rows.language_mixture import Mixture
+from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.text import documents, files
 from bert_jax.text.sentences import split_sentences
 from bert_jax.tokenizers.wordpiece import Splitting, WordPiece
@@ -143,7 +144,7 @@ def of_pairs(config, parts, texts):
     learns = ', so that there is hardly anything to learn from them' if random > 0.9 else ''
     fixes = ', '.join(filter(None, [fix or 'longer rows (data.seq_length) have fewer', none]))
     out.append(f'{random:.0%} of the NSP pairs are random{learns}: {because}; {fixes}.')
-  elif lines_are and config.corpus.rows in ('nsp', 'sop', 'single'):
+  elif lines_are and config.corpus.rows in (*PAIRS, 'single'):
     out.append(f'{lines_are}; {fix}.')
   return out
 

@@ -15,7 +15,8 @@ from released import to_params, to_tensors
 
 from bert_jax import config as c
 from bert_jax import models, optim, step
-from bert_jax.objectives import base, mlm_nsp
+from bert_jax.objectives import mlm_nsp
+from bert_jax.objectives.encode import encode
 
 CONFIG = c.load(f'{Path(__file__).parents[2]}/configs/pretrain.py:size=tiny,runlocal')
 
@@ -70,7 +71,7 @@ def _forward(objective, batch):
   def run(params):
     terms, _ = objective.terms(params, batch, jax.random.key(0), True)
     loss = sum(w * terms[n].total / terms[n].weight for n, w in objective.loss_weights.items())
-    hidden = base.encode(objective.model, params['encoder'], batch)
+    hidden = encode(objective.model, params['encoder'], batch)
     return loss, (hidden, *objective.logits(params, batch))
 
   return run

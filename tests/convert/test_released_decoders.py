@@ -20,9 +20,10 @@ from bert_jax import config as c
 from bert_jax import models, tokenizers, train
 from bert_jax.config import InputError
 from bert_jax.convert import config_json, from_huggingface, parameter_names
-from bert_jax.models import decoding, encoder_decoder
+from bert_jax.models import encoder, encoder_decoder, sampling
+from bert_jax.models.beam_search import beam_search
 from bert_jax.models.tokens import Tokens
-from bert_jax.objectives import base
+from bert_jax.objectives.encode import encode
 from bert_jax.predict import Model
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
@@ -73,7 +74,7 @@ def logits_of(found):
     target |= {'target_segment_ids': 0 * ids + 1, 'segment_ids': real}
     # A target sees the sources of its segment: those of a row are one.
     return objective.logits(found.params, batch | target)[..., : hf.VOCAB]
-  hidden = base.encode(model, found.params['encoder'], batch | {'segment_ids': real})
+  hidden = encode(model, found.params['encoder'], batch | {'segment_ids': real})
   table = found.params['encoder']['embeddings']['word_embeddings']['embedding']
   head = models.MaskedLMHead(model)
   return head.apply({'params': found.params.get('mlm', {})}, hidden, table)[..., : hf.VOCAB]
@@ -85,7 +86,7 @@ def generated(found, way):
   beams, length = options.pop('num_beams', 0), hf.LENGTHS[0]
   is_bart = 'decoder' in found.params
   stop, penalty = hf.BART_END if is_bart else hf.END, options.pop('repetition_penalty', 1.0)
-  choice = decoding.Choice(stop_ids=(stop,), repetition_penalty=penalty)
+  choice = sampling.Choice(stop_ids=(stop,), repetition_penalty=penalty)
   lengths = np.array([len(prompt) for prompt in hf.PROMPTS])
   ids = np.zeros((len(lengths), max(lengths)), np.int32)
   for row, prompt in zip(ids, hf.PROMPTS):
@@ -97,10 +98,10 @@ def generated(found, way):
     places = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
     real = (places < lengths[:, None]).astype(np.int32)
     batch = {'input_ids': ids, 'token_type_ids': 0 * ids, 'position_ids': places}
-    hidden = base.encode(model, params['encoder'], batch | {'segment_ids': real})
+    hidden = encode(model, params['encoder'], batch | {'segment_ids': real})
     objective = TASKS['translation'].objective(found.config, found.tokenizer)
     begin = np.full((len(ids), 1), objective.begin_id)
-    read = encoder_decoder.of_decoder(
+    read = encoder_decoder.prefilled(
       model, params, (hidden, Tokens(real)), begin, length=length, copies=max(1, beams)
     )
     return *read, np.ones(len(ids), np.int32), begin
@@ -110,19 +111,17 @@ def generated(found, way):
     if is_bart:
       logits, cache, step, places, before = of_decoder(params)
     else:
-      prefill, step = decoding.of_encoder(model, params)
+      prefill, step = encoder.one_token_steps(model, params)
       (logits, cache), places, before = prefill(ids, lengths, length), lengths, hf.PROMPTS
     seen = np.zeros(logits.shape, bool)
     for row, tokens in zip(seen, before):
       row[tokens] = True
     settings = dict(max_tokens=hf.TOKENS, length=length, seen_BV=seen)
     if beams:
-      return decoding.beam_search(
-        step, cache, logits, places, choice, beams=beams, **settings, **options
-      )[0]
+      return beam_search(step, cache, logits, places, choice, beams=beams, **settings, **options)[0]
     keys = jax.random.split(jax.random.key(0), len(lengths))
-    state = decoding.begin(cache, logits, places, keys, choice, **settings)
-    return decoding.advance(step, state, choice, length=length, upto=hf.TOKENS).ids
+    state = sampling.begin(cache, logits, places, keys, choice, **settings)
+    return sampling.advance(step, state, choice, length=length, upto=hf.TOKENS).ids
 
   return np.asarray(run(found.params))
 

@@ -19,7 +19,8 @@ from bert_jax import config as c
 from bert_jax import models, optim, step, tokenizers, train
 from bert_jax.config import InputError
 from bert_jax.convert import config_json, from_huggingface, parameter_names
-from bert_jax.objectives import base, mlm_nsp
+from bert_jax.objectives import mlm_nsp
+from bert_jax.objectives.encode import encode
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
 from bert_jax.tools import convert
@@ -63,7 +64,7 @@ def computed(found, batch):
   from bert_jax.objectives import electra
 
   model = models.ModelConfig(**found.config.model)
-  hidden = base.encode(model, found.params['encoder'], batch)
+  hidden = encode(model, found.params['encoder'], batch)
   return {'logits': electra.ReplacedHead(model).apply({'params': found.params['replaced']}, hidden)}
 
 

@@ -10,8 +10,9 @@ import pytest
 from test_models import model
 
 from bert_jax import models
-from bert_jax.models import attention, dropout
+from bert_jax.models import attention_kernels, dropout
 from bert_jax.models.tokens import Layer, Pattern, Tokens, sees
+from bert_jax.objectives.encode import encode
 
 SEGMENTS = np.array([[1] * 7 + [2] * 5, [1] * 3 + [2] * 4 + [0] * 5, [0] * 12], np.int32)
 
@@ -40,7 +41,7 @@ def test_the_gradient_of_attention_is_its_derivative(rate, to_itself):
 
   def ours(q, k, v):
     pattern = within(segments)
-    return attention.softmax_attention(q, k, v, None, pattern, keys[4], rate, to_itself)
+    return attention_kernels.softmax_attention(q, k, v, None, pattern, keys[4], rate, to_itself)
 
   real = (segments > 0)[..., None, None]
   gradients = [
@@ -69,9 +70,9 @@ def test_splash_attention_is_attention():
 
     return jax.value_and_grad(f, argnums=(0, 1, 2), has_aux=True)(q, k, v)
 
-  formula = functools.partial(attention.attend, implementation='einsum')
+  formula = functools.partial(attention_kernels.attend, kernel='einsum')
   (_, a), gradients_a = total(formula)
-  (_, b), gradients_b = total(functools.partial(attention.splash, interpret=True))
+  (_, b), gradients_b = total(functools.partial(attention_kernels.splash, interpret=True))
   assert np.isfinite(b).all()
   np.testing.assert_allclose(np.where(real, a, 0), np.where(real, b, 0), atol=2e-6)
   for x, y in zip(gradients_a, gradients_b, strict=True):
@@ -85,7 +86,7 @@ def test_splash_is_compiled_where_it_cannot_run(length):
   q, k, v = (jax.random.normal(key, (2, length, 2, 64)) for key in keys)
   segments = jnp.ones((2, length), jnp.int32)
   out = {
-    name: jax.jit(functools.partial(attention.attend, implementation=name))(
+    name: jax.jit(functools.partial(attention_kernels.attend, kernel=name))(
       q, k, v, within(segments)
     )
     for name in ('xla', 'splash')
@@ -99,7 +100,7 @@ def test_cudnn_attention_raises_where_there_is_none():
   q = jnp.ones((1, 4, 2, 8), jnp.bfloat16)
   with pytest.raises(Exception, match='(?i)cudnn|cuda|gpu'):
     jax.jit(
-      lambda: attention.attend(q, q, q, within(jnp.ones((1, 4), jnp.int32)), implementation='cudnn')
+      lambda: attention_kernels.attend(q, q, q, within(jnp.ones((1, 4), jnp.int32)), kernel='cudnn')
     )().block_until_ready()
 
 
@@ -192,7 +193,7 @@ def test_values_and_gradients_are_those_of_the_formula(implementation, rate, bia
     argnums = (0, 1, 2, 3) if bias is not None else (0, 1, 2)
     return jax.jit(jax.value_and_grad(f, argnums=argnums, has_aux=True))(q, k, v, bias)
 
-  ours = functools.partial(attention.attend, implementation=implementation, key=key, rate=rate)
+  ours = functools.partial(attention_kernels.attend, kernel=implementation, key=key, rate=rate)
   theirs = functools.partial(formula, key=key, rate=rate)
   (_, a), gradients_a = total(ours)
   (_, b), gradients_b = total(theirs)
@@ -220,7 +221,7 @@ def test_queries_that_see_nothing_have_the_gradient_of_the_formula(Tk, implement
 
     return jax.grad(f, argnums=(0, 1, 2, 3))(q, k, v, bias)
 
-  ours = gradients(functools.partial(attention.attend, implementation=implementation))
+  ours = gradients(functools.partial(attention_kernels.attend, kernel=implementation))
   for a, b in zip(ours, gradients(formula), strict=True):
     np.testing.assert_allclose(a, b, atol=1e-5)
   assert not np.any(ours[0][blind]) and not np.any(ours[1][2]) and np.any(ours[2][2])
@@ -252,8 +253,8 @@ def test_splash_attention_knows_causal_windows_and_lengths(length, fields):
 
     return jax.value_and_grad(f, argnums=(0, 1, 2), has_aux=True)(q, k, v)
 
-  (_, a), gradients_a = total(functools.partial(attention.attend, implementation='einsum'))
-  (_, b), gradients_b = total(functools.partial(attention.splash, interpret=True))
+  (_, a), gradients_a = total(functools.partial(attention_kernels.attend, kernel='einsum'))
+  (_, b), gradients_b = total(functools.partial(attention_kernels.splash, interpret=True))
   np.testing.assert_allclose(a, b, atol=2e-6)
   for x, y in zip(gradients_a, gradients_b, strict=True):
     np.testing.assert_allclose(x, y, atol=1e-5)
@@ -271,19 +272,19 @@ def test_splash_attention_knows_causal_windows_and_lengths(length, fields):
 def test_what_an_implementation_cannot_do_it_says(implementation, fields, words):
   q = np.zeros((3, 12, 2, 8), np.float32)
   with pytest.raises(ValueError, match=f'attention_implementation={implementation} .*{words}.*; '):
-    attention.attend(q, q, q, within(SEGMENTS, **fields), implementation=implementation)
+    attention_kernels.attend(q, q, q, within(SEGMENTS, **fields), kernel=implementation)
   for able in ('einsum', 'xla'):
-    attention.attend(q, q, q, within(SEGMENTS, **fields), implementation=able)
+    attention_kernels.attend(q, q, q, within(SEGMENTS, **fields), kernel=able)
 
 
 def test_places_and_dropout_are_not_for_everyone():
   q = np.zeros((3, 12, 2, 8), np.float32)
   tokens = Tokens(SEGMENTS, places=np.arange(12) * 2)
   with pytest.raises(ValueError, match='splash knows the order of tokens in a row only'):
-    attention.attend(q, q, q, Pattern(tokens, tokens, causal=True), implementation='splash')
+    attention_kernels.attend(q, q, q, Pattern(tokens, tokens, causal=True), kernel='splash')
   with pytest.raises(ValueError, match='xla cannot drop attention probabilities'):
-    attention.attend(
-      q, q, q, within(SEGMENTS), implementation='xla', key=jax.random.key(0), rate=0.1
+    attention_kernels.attend(
+      q, q, q, within(SEGMENTS), kernel='xla', key=jax.random.key(0), rate=0.1
     )
 
 
@@ -376,8 +377,6 @@ def test_windows_may_differ_by_layer(scan, remat):
 
 
 def test_a_causal_encoder_hears_nothing_later():
-  from bert_jax.objectives import base
-
   config = model()
   params = models.init_encoder(config, jax.random.key(0))
   rng = np.random.RandomState(0)
@@ -385,7 +384,7 @@ def test_a_causal_encoder_hears_nothing_later():
   batch |= {'input_ids': rng.randint(5, 99, (2, 10)), 'segment_ids': np.ones((2, 10), np.int32)}
   other = batch | {'input_ids': batch['input_ids'].copy()}
   other['input_ids'][:, 6:] = 7
-  both = [base.encode(config, params, b, causal=np.array([True, False])) for b in (batch, other)]
+  both = [encode(config, params, b, causal=np.array([True, False])) for b in (batch, other)]
   changed = np.abs(both[0] - both[1]).max(-1) > 1e-6
   np.testing.assert_array_equal(changed[0], np.arange(10) >= 6)
   assert changed[1].all()

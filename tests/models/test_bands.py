@@ -14,7 +14,7 @@ from conftest import ROOT
 from test_models import model
 
 from bert_jax import models
-from bert_jax.models import attention, bands
+from bert_jax.models import attention_kernels, bands
 from bert_jax.models.positions import alibi
 from bert_jax.models.tokens import Layer, Pattern, Tokens
 
@@ -40,12 +40,12 @@ def qkv(seed=0):
 def whole(q, k, v, rest, bias=None, implementation='einsum'):
   pattern, key = rest
   pattern = dataclasses.replace(pattern, bias=bias and bias(2, pattern))
-  return attention.attend(q, k, v, pattern, implementation=implementation, key=key, rate=0.0)
+  return attention_kernels.attend(q, k, v, pattern, kernel=implementation, key=key, rate=0.0)
 
 
 def in_blocks(attend, pattern, widest=0):
   """A function as `attend` that computes it in blocks."""
-  cut = bands.bands_of(pattern, widest, T)
+  cut = bands.blocks_of(pattern, widest, T)
 
   def run(q, k, v, rest):
     arrays = cut.queries(q), cut.keys(k), cut.keys(v)
@@ -102,7 +102,7 @@ def test_blocks_compute_what_a_mask_over_all_pairs_does(causal, bias, packed, im
 def test_a_block_is_as_long_as_the_window(window, block):
   """Whose half is seen on either side: the first and the last key of a block of keys count."""
   x, tokens = np.zeros((1, 2048)), Tokens(np.ones((1, 2048), np.int32))
-  assert bands.bands_of(Pattern(tokens, tokens, window=window), 0, 2048).queries(x).shape == (
+  assert bands.blocks_of(Pattern(tokens, tokens, window=window), 0, 2048).queries(x).shape == (
     2048 // block,
     block,
   )
@@ -131,8 +131,9 @@ def test_short_rows_and_other_orders_are_left_alone():
     (Pattern(far, far, window=W), T),
     (Pattern(tokens, tokens, window=W), 4 * 128 - 1),
   ):
-    assert bands.bands_of(pattern, W, length) is None
-  assert bands.bands_of(Pattern(tokens, tokens, window=W), 0, 4 * 128)
+    assert isinstance(bands.blocks_of(pattern, W, length), bands.Whole)
+  cut = bands.blocks_of(Pattern(tokens, tokens, window=W), 0, 4 * 128)
+  assert isinstance(cut, bands.Bands)
 
 
 def largest(config, length):

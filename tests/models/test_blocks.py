@@ -10,8 +10,8 @@ import pytest
 from test_models import batch, hidden, model
 
 from bert_jax import config as c
-from bert_jax import models, optim, sharding, towers
-from bert_jax.models import block, embeddings, layers, positions, stack
+from bert_jax import models, optim, parameter_layers, sharding
+from bert_jax.models import block, embeddings, flops, layers, positions, stack
 from bert_jax.models.config import ModelConfig
 from bert_jax.models.positions import POSITIONS
 from bert_jax.models.tokens import Layer, Tokens
@@ -281,21 +281,24 @@ def test_flops_of_towers_match_the_compilers_count(feed_forward):
   params = jax.eval_shape(towers.init, jax.random.key(0), x, x, TOKENS)
   apply = jax.jit(lambda params, x: towers.apply(params, x, x, TOKENS))
   cost = apply.lower(params, x).compile().cost_analysis()
-  flops = models.tower_flops(config, 3, 2, 8) + models.tower_flops(config, 2, 2, 8, 8, causal=True)
-  assert flops == pytest.approx(cost['flops'], rel=0.03)
+  counted = flops.products(lambda params, x: towers.apply(params, x, x, TOKENS), params, x)
+  assert counted == pytest.approx(cost['flops'], rel=0.03)
 
 
-def test_flops_count_what_a_window_lets_see():
-  plain = models.tower_flops(model(), 3, 4, 100)
-  pairs = 2 * 2 * 4 * 100 * 24  # operations of scores and values, for each key that is seen
+def test_flops_count_what_is_computed_of_a_window():
+  """A window of 20 is computed in blocks of 128 queries with 256 keys, of which each row has one
+  more; in rows that are shorter than four blocks, in whole rows."""
+
+  def counted(config, T):
+    x, tower = jnp.ones((4, T, 24)), models.Stack(config, 3)
+    tokens = Tokens(jnp.ones((4, T), jnp.int32))
+    params = jax.eval_shape(tower.init, jax.random.key(0), x, tokens)
+    return flops.products(tower.apply, params, x, tokens)
+
   window = changed(attention_window=20)
-  assert plain - models.tower_flops(window, 3, 4, 100) == 3 * pairs * (100 - 21)
-  assert plain - models.tower_flops(window, 3, 4, 100, causal=True) == 3 * pairs * (100 - 20)
-  every = changed(window, global_attention_every=3)
-  assert plain - models.tower_flops(every, 4, 4, 100) + models.tower_flops(model(), 1, 4, 100) == (
-    2 * pairs * (100 - 21)
-  )
-  assert models.tower_flops(changed(attention_window=500), 3, 4, 100) == plain
+  pairs, keys = 3 * 2 * 2 * 4 * 512 * 24, 3 * 2 * 2 * 4 * 128 * 24 * 24
+  assert counted(model(), 512) - counted(window, 512) == pairs * (512 - 256) - keys
+  assert counted(window, 100) == counted(model(), 100)
 
 
 def test_numbers_of_layers_follow_the_config():
@@ -385,7 +388,11 @@ def test_depths_where_the_first_layer_is_apart():
   params = {'encoder': models.init_encoder(config, jax.random.key(0))}
   stacked = models.stack_layers(params)
   assert set(stacked['encoder']) == {'embeddings', 'layer_0', 'layers', 'LayerNorm'}
-  assert towers.layer_counts(stacked) == towers.layer_counts(params) == {'encoder': 4}
+  assert (
+    parameter_layers.layer_counts(stacked)
+    == parameter_layers.layer_counts(params)
+    == {'encoder': 4}
+  )
   apart, depths = (optim.layer_depths(x)['encoder'] for x in (params, stacked))
   assert depths['layer_0']['output']['kernel'] == 4 == apart['layer_0']['output']['kernel']
   assert depths['layers']['output']['kernel'].ravel().tolist() == [3, 2, 1]

@@ -12,8 +12,10 @@ from scipy.stats import chisquare
 from test_models import model
 
 from bert_jax import models
-from bert_jax.models import decoding
-from bert_jax.models.decoding import NONE, Choice
+from bert_jax.models import cache as key_values
+from bert_jax.models import encoder, sampling
+from bert_jax.models.beam_search import beam_search
+from bert_jax.models.sampling import NONE, Choice
 from bert_jax.models.tokens import Tokens
 
 KINDS = {
@@ -80,7 +82,7 @@ def test_decoding_with_a_cache_is_the_full_forward(kind):
   lengths, more, C = np.array([5, 1, 8]), 7, 16
   ids = np.random.default_rng(0).integers(5, 99, (3, C)).astype(np.int32)
   expected = np.asarray(jax.jit(functools.partial(whole, config))(params, ids))
-  prefill, step = decoding.of_encoder(config, params)
+  prefill, step = encoder.one_token_steps(config, params)
   prompts = np.where(np.arange(8) < lengths[:, None], ids[:, :8], 0)
   logits, cache = jax.jit(prefill, static_argnums=2)(prompts, lengths, C)
   step, rows = jax.jit(step), np.arange(3)
@@ -108,7 +110,7 @@ def test_a_context_is_read_once():
     out, new = tower.apply(
       {'params': params} | cache, x[:, t : t + 1], here, of_context, mutable=['cache']
     )
-    cache = {'cache': decoding.grown(new['cache'], 6) if t == 0 else new['cache']}
+    cache = {'cache': key_values.grown(new['cache'], 6) if t == 0 else new['cache']}
     np.testing.assert_allclose(out[:, 0], expected[:, t], atol=1e-5)
 
 
@@ -134,7 +136,7 @@ def naive(config, params, prompt, tokens, stop_ids=()):
 
 
 def decoded(config, params, prompts, choice, tokens=8, C=24, seed=0, upto=None):
-  prefill, step = decoding.of_encoder(config, params)
+  prefill, step = encoder.one_token_steps(config, params)
   lengths = np.array([len(p) for p in prompts])
   ids = np.zeros((len(prompts), max(lengths)), np.int32)
   for row, prompt in zip(ids, prompts):
@@ -142,10 +144,10 @@ def decoded(config, params, prompts, choice, tokens=8, C=24, seed=0, upto=None):
   logits, cache = prefill(ids, lengths, C)
   keys = jax.random.split(jax.random.key(seed), 16)[: len(prompts)]
   seen = jax.vmap(lambda p, n: jnp.zeros(logits.shape[1], bool).at[p].set(jnp.arange(len(p)) < n))
-  state = decoding.begin(
+  state = sampling.begin(
     cache, logits, lengths, keys, choice, max_tokens=tokens, length=C, seen_BV=seen(ids, lengths)
   )
-  run = jax.jit(lambda state, upto: decoding.advance(step, state, choice, length=C, upto=upto))
+  run = jax.jit(lambda state, upto: sampling.advance(step, state, choice, length=C, upto=upto))
   for n in upto or (tokens,):
     state = run(state, n)
   return state
@@ -205,7 +207,7 @@ def first_tokens(choice, logits, rows=20_000, seen=None):
   keys = jax.random.split(jax.random.key(5), rows)
   many = jnp.broadcast_to(jnp.asarray(logits, jnp.float32), (rows, V))
   seen = None if seen is None else jnp.broadcast_to(jnp.asarray(seen), (rows, V))
-  state = decoding.begin(
+  state = sampling.begin(
     {}, many, jnp.ones(rows, jnp.int32), keys, choice, max_tokens=1, length=9, seen_BV=seen
   )
   return np.bincount(np.asarray(state.ids[:, 0]), minlength=V)
@@ -271,7 +273,7 @@ def toy_search(beams, length_penalty=0.0, stop_ids=(0,), starts=(1, 2, 3), **opt
   starts = jnp.array(starts)
   choice = Choice(stop_ids=stop_ids, **options)
   seen = jax.nn.one_hot(starts, V) > 0
-  return decoding.beam_search(
+  return beam_search(
     toy_step,
     {'history': starts},
     jnp.asarray(TABLE)[starts],
@@ -317,10 +319,10 @@ def test_one_beam_is_greedy_choice(stop_ids, penalty):
   starts = jnp.array([1, 2, 3])
   choice = Choice(stop_ids=stop_ids)
   keys, places = jax.random.split(jax.random.key(0), 3), jnp.ones(3, jnp.int32)
-  state = decoding.begin(
+  state = sampling.begin(
     {'history': starts}, jnp.asarray(TABLE)[starts], places, keys, choice, max_tokens=N, length=99
   )
-  state = decoding.advance(toy_step, state, choice, length=99, upto=N)
+  state = sampling.advance(toy_step, state, choice, length=99, upto=N)
   ids, scores = toy_search(1, stop_ids=stop_ids)
   np.testing.assert_array_equal(ids, state.ids)
   np.testing.assert_allclose(scores, state.scores, rtol=1e-5)
@@ -333,7 +335,7 @@ def test_a_beam_ends_where_the_model_has_no_more_places(beams):
   """Prompts of 1, 2 and 3 tokens and a model of 4 places: as many tokens as are left, and one more,
   which nothing is read after."""
   starts, places = jnp.array([1, 2, 3]), jnp.array([1, 2, 3])
-  ids, scores = decoding.beam_search(
+  ids, scores = beam_search(
     toy_step,
     {'history': starts},
     jnp.asarray(TABLE)[starts],
@@ -346,7 +348,7 @@ def test_a_beam_ends_where_the_model_has_no_more_places(beams):
   )
   assert [len(x) for x in texts(ids)] == [4, 3, 2] and np.isfinite(scores).all()
   for row, ids_of, score in zip(starts.tolist(), texts(ids), scores):
-    alone = decoding.beam_search(
+    alone = beam_search(
       toy_step,
       {'history': starts[row - 1 : row]},
       jnp.asarray(TABLE)[row : row + 1],
@@ -395,7 +397,7 @@ def test_masks_are_filled_in_their_order_each_seeing_those_before(surest, penalt
   open_BN = jnp.broadcast_to(jnp.arange(2, 2 + N), (4, N))
   seen = jax.nn.one_hot(np.array(prompts), V + 1).any(axis=1)
   fill = functools.partial(
-    decoding.unmask, toy_read, ids, open_BN, jax.random.split(jax.random.key(0), 4), seen_BV=seen
+    sampling.unmask, toy_read, ids, open_BN, jax.random.split(jax.random.key(0), 4), seen_BV=seen
   )
   out, scores = fill(Choice(repetition_penalty=penalty), surest=surest)
   for prompt, row, score in zip(prompts, out.tolist(), scores):
@@ -411,7 +413,7 @@ def test_masks_are_filled_in_their_order_each_seeing_those_before(surest, penalt
 def test_a_beam_search_takes_its_cache_along():
   """On a model: four beams of prompts of three lengths, beside a search over whole texts."""
   config, params = causal('rotary')
-  prefill, step = decoding.of_encoder(config, params)
+  prefill, step = encoder.one_token_steps(config, params)
   lengths, K, tokens = np.array([5, 1, 3]), 4, 6
   prompts = np.zeros((3, 5), np.int32)
   for row, prompt in zip(prompts, PROMPTS):
@@ -420,7 +422,7 @@ def test_a_beam_search_takes_its_cache_along():
   @jax.jit
   def search():
     logits, cache = prefill(prompts, lengths, 16)
-    return decoding.beam_search(
+    return beam_search(
       step, cache, logits, lengths, Choice(), beams=K, max_tokens=tokens, length=16
     )
 

@@ -12,7 +12,7 @@ from test_models import model
 from bert_jax import models
 from bert_jax.models import encoder_decoder
 from bert_jax.models.positions import sinusoidal_table
-from bert_jax.objectives import base, translation
+from bert_jax.objectives import translation
 from bert_jax.objectives.infilling import infill
 from bert_jax.objectives.translation import Denoising, Translation
 
@@ -89,7 +89,7 @@ def test_no_logit_depends_on_a_later_target_or_on_another_pair_of_its_row(kind):
 
   def logits(table):
     params['encoder']['embeddings']['word_embeddings'] = {'embedding': table}
-    logits = base.word_logits(of.model, head, of.hidden(params, batch))
+    logits = models.word_logits(of.model, head, of.hidden(params, batch))
     return logits[0, :, :99] @ weights[:99]
 
   table = params['encoder']['embeddings']['word_embeddings']['embedding']
@@ -173,7 +173,7 @@ def test_label_smoothing_is_that_of_torch(smoothing, expected, monkeypatch):
   padded = np.full((1, 4, 8), -3e38, np.float32)  # rows of the table that are no words
   padded[0, :3, :5], padded[0, 3, :5] = LOGITS, 7.0
   monkeypatch.setattr(Translation, 'hidden', lambda self, *a: jnp.asarray(padded))
-  monkeypatch.setattr(base, 'word_logits', lambda model, params, x: x)
+  monkeypatch.setattr(models, 'word_logits', lambda model, params, x: x)
   segments = np.array([[1, 1, 2, 0]])
   batch = {'target_labels': np.array([[*LABELS, 1]]), 'target_segment_ids': segments}
   terms, _ = of.terms({}, batch, None, False)

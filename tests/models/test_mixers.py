@@ -12,9 +12,9 @@ from test_predict import load_pretrain, random_model, sentences
 
 from bert_jax import config as c
 from bert_jax import models
-from bert_jax.models import block, mixers
+from bert_jax.models import block, flops, mixers
 from bert_jax.models.tokens import Layer, Tokens
-from bert_jax.objectives import base
+from bert_jax.objectives.encode import encode
 from bert_jax.predict import packed_rows
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import RecordProblems
@@ -149,7 +149,7 @@ def test_mixers_scanned_are_those_apart_and_learn(name):
 
   def gradient(config, params):
     def loss(params):
-      out = base.encode(config, params, inputs)
+      out = encode(config, params, inputs)
       return jnp.sum(out[:, 0] ** 3)  # of the first token alone
 
     return jax.jit(jax.grad(loss))(params)
@@ -177,8 +177,7 @@ def test_flops_match_the_compilers_count(name):
   tower = models.Stack(config, 2)
   params = jax.eval_shape(tower.init, jax.random.key(0), x, tokens)
   cost = jax.jit(tower.apply).lower(params, x, tokens).compile().cost_analysis()
-  flops = models.tower_flops(config, 2, 16 // T, T)
-  assert flops == pytest.approx(cost['flops'], rel=0.07)
+  assert flops.products(tower.apply, params, x, tokens) == pytest.approx(cost['flops'], rel=0.07)
 
 
 def test_shared_layers_are_one_copy_called_again():
@@ -195,7 +194,7 @@ def test_shared_layers_are_one_copy_called_again():
       jax.tree.structure(params)
     )
     np.testing.assert_allclose(hidden(shared, inputs, params), expected, atol=1e-5)
-  loss = lambda config: lambda p: jnp.sum(base.encode(config, p, inputs) ** 3)
+  loss = lambda config: lambda p: jnp.sum(encode(config, p, inputs) ** 3)
   one = jax.grad(loss(config))(params)['layer_0']
   three = jax.grad(loss(plain))(apart)
   total = jax.tree.map(lambda *x: sum(x), *(three[f'layer_{i}'] for i in range(3)))

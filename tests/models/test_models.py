@@ -14,10 +14,10 @@ import pytest
 from bert_jax import config as c
 from bert_jax import models
 from bert_jax.config import SIZES
-from bert_jax.models import attention, embeddings, layers, positions
+from bert_jax.models import attention_kernels, embeddings, layers, positions
 from bert_jax.models.tokens import Pattern
-from bert_jax.objectives import base
 from bert_jax.objectives.classification import Classification
+from bert_jax.objectives.encode import encode
 from bert_jax.objectives.mlm_nsp import MlmNsp
 
 MASKING = dict(
@@ -61,7 +61,7 @@ def batch(B=4, T=20, seed=0):
 
 def hidden(config, inputs, params=None, rng=None):
   params = params or models.init_encoder(config, jax.random.key(0))
-  return np.asarray(base.encode(config, params, inputs, rng), np.float32)
+  return np.asarray(encode(config, params, inputs, rng), np.float32)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_the_encoder_is_its_formula(changes):
 def test_bfloat16_rounds_and_nothing_more():
   params = moved(models.init_encoder(model(), jax.random.key(0)))
   exact = hidden(model(), batch(), params)
-  out = base.encode(model(dtype='bfloat16'), params, batch())
+  out = encode(model(dtype='bfloat16'), params, batch())
   real = batch()['segment_ids'] > 0
   assert out.dtype == jnp.bfloat16
   wrong = np.abs(np.asarray(out, np.float32) - exact)[real]
@@ -197,7 +197,7 @@ def test_attention_scores_are_float32_under_bfloat16():
   q, k = (2 * jax.random.normal(key, (1, 12, 2, 16), jnp.float32) for key in keys)
   q, k = q.astype(jnp.bfloat16), k.astype(jnp.bfloat16)
   tokens = models.Tokens(jnp.ones((1, 12), jnp.int32))
-  shares = attention.probabilities(q, k, None, Pattern(tokens, tokens))
+  shares = attention_kernels.probabilities(q, k, None, Pattern(tokens, tokens))
   scores = np.einsum('bqhd,bkhd->bhqk', np.asarray(q, np.float64), np.asarray(k, np.float64)) / 4
   weights = np.exp(scores - scores.max(-1, keepdims=True))
   assert shares.dtype == jnp.float32
@@ -279,7 +279,7 @@ def test_how_it_is_computed_does_not_change_values_or_gradients(changes):
   own = models.stack_layers(params) if other.scan_layers else params
 
   def loss(config):
-    return lambda p: (base.encode(config, p, batch())[batch()['segment_ids'] > 0] ** 3).sum()
+    return lambda p: (encode(config, p, batch())[batch()['segment_ids'] > 0] ** 3).sum()
 
   value, gradient = jax.value_and_grad(loss(plain))(params)
   value2, gradient2 = jax.value_and_grad(loss(other))(own)
@@ -334,7 +334,7 @@ def test_an_empty_row_stays_finite_forward_and_backward(implementation):
   inputs = batch()
   inputs['segment_ids'] = jnp.zeros_like(inputs['segment_ids'])
   params = models.init_encoder(config, jax.random.key(0))
-  gradient = jax.grad(lambda p: base.encode(config, p, inputs).sum())(params)
+  gradient = jax.grad(lambda p: encode(config, p, inputs).sum())(params)
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradient))
 
 
@@ -456,7 +456,7 @@ row = jax.ShapeDtypeStruct((8, 6), jnp.int32)
 rows = dict.fromkeys(('input_ids', 'token_type_ids', 'position_ids', 'segment_ids'), row)
 params = jax.eval_shape(lambda: models.init_encoder(model, jax.random.key(0)))
 with jax.set_mesh(sharding.make_mesh(2, 2, 1)), sharding.activation_rules():
-  compiled = jax.jit(lambda p, rows: base.encode(model, p, rows)).lower(params, rows).compile()
+  compiled = jax.jit(lambda p, rows: encode(model, p, rows)).lower(params, rows).compile()
 print(compiled.output_shardings.shard_shape((8, 6, 16)))
 """
   flags = os.environ['XLA_FLAGS'] + ' --xla_force_host_platform_device_count=4'

@@ -11,7 +11,7 @@ from test_models import batch, hidden, model
 
 from bert_jax import config as c
 from bert_jax import models
-from bert_jax.models import attention, positions
+from bert_jax.models import attention_kernels, positions
 from bert_jax.models.tokens import Layer, Pattern, Tokens
 
 
@@ -146,6 +146,6 @@ def test_alibi_lowers_scores_by_distance():
     assert bias[0, h, i, j] == pytest.approx(-abs(i + 3 - j) * 4.0 ** -(h + 1))
   q = np.zeros((1, 6, 4, 8), np.float32)
   plain = Pattern(tokens, tokens)
-  p = attention.probabilities(q, q, positions.alibi(4, plain), plain)
+  p = attention_kernels.probabilities(q, q, positions.alibi(4, plain), plain)
   # Equal scores but for the bias: a place further is a quarter of a nat less, at the first head.
   np.testing.assert_allclose(np.log(p[0, 0, 0, 1:] / p[0, 0, 0, :-1]), -0.25, atol=1e-5)

@@ -14,8 +14,9 @@ from test_train import same_bits
 from bert_jax import config as c
 from bert_jax import models
 from bert_jax.config import InputError
-from bert_jax.objectives import base
+from bert_jax.models import flops
 from bert_jax.objectives.contrastive import Contrastive
+from bert_jax.objectives.encode import encode, row_spec
 from bert_jax.predict import Model
 from bert_jax.tasks.contrastive import reading, task
 from bert_jax.tasks.faulty_records import Problems
@@ -96,7 +97,7 @@ def close(a, b, tolerance=1e-5):
 
 def items_of(of, params, batch):
   """[items, K, D] vectors of length 1, by a plain mean of hidden states, [items, K] there, ids."""
-  hidden = np.asarray(base.encode(MODEL, params['encoder'], batch))
+  hidden = np.asarray(encode(MODEL, params['encoder'], batch))
   vectors = np.zeros((*batch['weights'].shape, D))
   for b, n in zip(*np.nonzero(batch['weights'])):
     vectors[b, n] = hidden[b, batch['segment_ids'][b] == n + 1].mean(axis=0)
@@ -213,7 +214,7 @@ def test_the_losses_of_widths_add_up_over_cut_vectors(params):
 
 def test_pooling_and_length(params):
   batch = batch_of(objective())
-  hidden = base.encode(MODEL, params['encoder'], batch)
+  hidden = encode(MODEL, params['encoder'], batch)
   first = objective(pooling='cls').vectors(params, batch)
   np.testing.assert_allclose(first[1, 2], hidden[1, batch['cls_positions'][1, 2]], atol=1e-6)
   mean = objective().vectors(params, batch)
@@ -741,9 +742,14 @@ def test_a_preflight_knows_its_flops():
   for arg in ('task=triples', 'task=stsb'):
     found = config('', arg=arg)
     of = preflight.objective_of(found)
-    D, T = found.model.hidden_size, found.data.seq_length
-    beside = of.flops(8) - models.encoder_flops(of.model, 8, T)
-    assert beside == 2 * 8 * D * (16 if arg == 'task=triples' else 1)
+    D, T, N = found.model.hidden_size, found.data.seq_length, of.examples_per_row
+    rows = {name: np.zeros((8, T), np.int32) for name in row_spec(8, T)}
+    params = jax.eval_shape(of.init, jax.random.key(0))
+    read = lambda params, rows, of=of: encode(of.model, params['encoder'], rows)
+    beside = of.flops(8) - flops.products(read, params, rows) - 2 * 8 * N * T * D  # means
+    P, C = 8 * N // of.texts, 8 * N // of.texts * (of.texts - 1)
+    # Similarities of anchors and candidates; which of them are known to be none.
+    assert beside == (2 * P * C * (D + P) if arg == 'task=triples' else 0)
 
 
 def test_real_questions_and_paragraphs(shared):

@@ -20,8 +20,8 @@ from bert_jax import models, sharding, step
 from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface
 from bert_jax.evaluate import evaluate
-from bert_jax.objectives import base
 from bert_jax.objectives.distillation import Distilled, DistilledLanguageModel, cosine
+from bert_jax.objectives.losses import soft_nats
 from bert_jax.predict import Model
 from bert_jax.run import setup, teacher
 from bert_jax.tools import convert
@@ -38,7 +38,7 @@ DIVERGENCE = [0.6801994, 0.0]
 
 
 def test_the_soft_loss_is_that_of_torch_without_the_entropy_of_the_teacher():
-  nats = base.soft_nats(jnp.array(STUDENT), jnp.array(TEACHER), 2.0)
+  nats = soft_nats(jnp.array(STUDENT), jnp.array(TEACHER), 2.0)
   np.testing.assert_allclose(nats, DIVERGENCE, atol=2e-6)
   shares = jax.nn.softmax(jnp.array(TEACHER) / 2)
   entropy = -4 * jnp.sum(shares * jnp.log(shares), axis=-1)
@@ -51,7 +51,7 @@ def test_the_square_of_the_temperature_keeps_the_gradient_as_large():
   mine, theirs = jnp.array(STUDENT), jnp.array(TEACHER)
   difference = (mine - mine.mean(-1, keepdims=True)) - (theirs - theirs.mean(-1, keepdims=True))
   for temperature in (100.0, 1000.0):
-    gradient = jax.grad(lambda x, t=temperature: base.soft_nats(x, theirs, t).sum())(mine)
+    gradient = jax.grad(lambda x, t=temperature: soft_nats(x, theirs, t).sum())(mine)
     np.testing.assert_allclose(gradient, difference / 3, atol=0.02)
 
 
@@ -92,7 +92,7 @@ def objectives(head, layers=1):
 
 
 def taught_by(student, teacher_, weights):
-  kind = DistilledLanguageModel if hasattr(student, 'of_hidden') else Distilled
+  kind = DistilledLanguageModel if hasattr(student, 'hidden_terms') else Distilled
   return kind(student, teacher_, weights, '', 2.0, soft_weight=0.5, label_weight=0.25)
 
 

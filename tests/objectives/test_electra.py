@@ -16,8 +16,8 @@ from bert_jax import config as config_lib
 from bert_jax import models, optim
 from bert_jax.config import InputError
 from bert_jax.models import count_parameters
-from bert_jax.objectives import base
 from bert_jax.objectives.electra import SHARING, Electra, ReplacedHead, generator_of
+from bert_jax.objectives.encode import encode
 from bert_jax.predict import Model
 from bert_jax.predict.__main__ import main as predict_main
 from bert_jax.step import Constants, State, make_train_step
@@ -115,7 +115,7 @@ def test_terms_are_their_formulas():
   terms, _ = objective.terms(params, batch, key, False)
   mlm = objective.generated(params, batch)
   filled, replaced = objective.filled(batch, mlm, jax.random.split(key, 3)[0])
-  hidden = base.encode(WIDE, params['encoder'], filled)
+  hidden = encode(WIDE, params['encoder'], filled)
   logits = ReplacedHead(WIDE).apply({'params': params['replaced']}, hidden)
   logits, replaced = (np.asarray(x)[:, :6] for x in (logits, replaced))
   assert 0 < replaced.sum() < 12
@@ -175,7 +175,7 @@ def test_the_discriminator_is_transformers():
   missing = theirs.load_state_dict(state, strict=False)
   assert not missing.unexpected_keys and all('_ids' in name for name in missing.missing_keys)
   batch['position_ids'] += jnp.arange(8)
-  hidden = base.encode(WIDE, encoder, batch)
+  hidden = encode(WIDE, encoder, batch)
   ours = ReplacedHead(WIDE).apply({'params': params['replaced']}, hidden)
   ids = torch.tensor(np.asarray(batch['input_ids']), dtype=torch.long)
   types = torch.tensor(np.asarray(batch['token_type_ids']), dtype=torch.long)

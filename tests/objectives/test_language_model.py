@@ -20,9 +20,10 @@ from bert_jax import config as c
 from bert_jax import models, tokenizers
 from bert_jax.config import InputError
 from bert_jax.metrics import Mean
-from bert_jax.objectives import base
 from bert_jax.objectives.classification import Classification
+from bert_jax.objectives.encode import encode, next_tokens
 from bert_jax.objectives.language_model import LanguageModel
+from bert_jax.objectives.losses import nats_in_chunks
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.predict import Model
 from bert_jax.predict import __main__ as predict_main
@@ -142,7 +143,7 @@ def test_the_causal_loss_is_that_of_each_next_token_of_its_document():
   objective = language_model('causal')
   params, batch = objective.init(jax.random.key(0)), rows()
   model = dataclasses.replace(LONG, causal=True)
-  logits = base.word_logits(model, params, base.encode(model, params['encoder'], batch))
+  logits = models.word_logits(model, params, encode(model, params['encoder'], batch))
   logs, ids, segments = jax.nn.log_softmax(logits), batch['input_ids'], batch['segment_ids']
   expected = [
     -logs[b, t, ids[b, t + 1]]
@@ -184,8 +185,8 @@ def test_no_row_sees_another_document_or_a_later_token():
   def nats(table):
     params['encoder']['embeddings']['word_embeddings']['embedding'] = table
     hidden = objective._hidden(params, batch, batch['input_ids'], True, None)
-    labels, _ = base.next_tokens(batch)
-    return base.nats_in_chunks(LONG_UNTIED, params, hidden, labels)[0][0]
+    labels, _ = next_tokens(batch)
+    return nats_in_chunks(LONG_UNTIED, params, hidden, labels)[0][0]
 
   LONG_UNTIED = objective.model
   table = params['encoder']['embeddings']['word_embeddings']['embedding']
@@ -449,7 +450,7 @@ def test_the_last_token_of_each_example_is_pooled():
   params, batch = objective.init(jax.random.key(0)), rows(2)
   batch |= {'cls_positions': jnp.array([[0, 6], [0, 0]]), 'weights': jnp.ones((2, 2))}
   logits = objective.logits(params, batch)
-  hidden = base.encode(model, params['encoder'], batch)
+  hidden = encode(model, params['encoder'], batch)
   head = models.Classifier(model, 2)
   for b, n, last in ((0, 0, 5), (0, 1, 12), (1, 0, 15)):
     pooled = models.Pooler(model).apply({'params': params['pooler']}, hidden[b, last][None, None])
@@ -522,8 +523,8 @@ def test_masks_are_filled_one_by_one(runs, objective):
     batch = {'input_ids': row, 'token_type_ids': 0 * row, 'segment_ids': 1 + 0 * row}
     batch['position_ids'] = np.arange(row.shape[1])[None]
     params = model.params
-    hidden = base.encode(model.objective.model, params['encoder'], batch)
-    logits = np.array(base.word_logits(model.objective.model, params, hidden))[0, len(ids) + n]
+    hidden = encode(model.objective.model, params['encoder'], batch)
+    logits = np.array(models.word_logits(model.objective.model, params, hidden))[0, len(ids) + n]
     logits[list(model.tokenizer.special_ids)] = -np.inf
     expected.append(int(logits.argmax()))
   (answer,) = model.generate(['the river'], max_tokens=5, order='left')

@@ -10,10 +10,11 @@ from scipy.special import log_softmax
 
 from bert_jax import config as c
 from bert_jax import models
-from bert_jax.objectives import base
 from bert_jax.objectives.choice import Choice
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.coreference import Coreference, Scorer
+from bert_jax.objectives.encode import cut_rows, encode
+from bert_jax.objectives.losses import label_terms
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.objectives.qa import QuestionAnswering
 from bert_jax.objectives.tagging import Tagging
@@ -68,7 +69,7 @@ def test_label_terms_are_the_cross_entropy_and_hits(level):
   rng = np.random.default_rng(0)
   logits, labels = rng.normal(level, 30, (3, 4, 5)).astype('f4'), rng.integers(0, 5, (3, 4))
   weights = rng.integers(0, 3, (3, 4)).astype('f4')
-  out = base.label_terms('x', jnp.asarray(logits), jnp.asarray(labels), jnp.asarray(weights))
+  out = label_terms('x', jnp.asarray(logits), jnp.asarray(labels), jnp.asarray(weights))
   nats = -np.take_along_axis(log_softmax(logits.astype('f8'), -1), labels[..., None], -1)[..., 0]
   assert out['x'].total == pytest.approx((nats * weights).sum(), rel=1e-5)
   assert out['x_accuracy'].total == ((logits.argmax(-1) == labels) * weights).sum()
@@ -78,7 +79,7 @@ def test_label_terms_are_the_cross_entropy_and_hits(level):
 def test_a_tie_is_a_miss():
   """Else a model that says the same of everything would seem to be always right."""
   logits = jnp.array([[1.0, 1.0, 0.0], [2.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
-  out = base.label_terms('x', logits, jnp.array([0, 0, 2]), jnp.ones(3))
+  out = label_terms('x', logits, jnp.array([0, 0, 2]), jnp.ones(3))
   assert out['x_accuracy'].total == 1
 
 
@@ -200,7 +201,7 @@ def test_the_mean_of_a_text_is_that_of_its_tokens_alone():
   batch = batch_of(objective)
   batch['segment_ids'] = jnp.array([[1] * 3 + [2] * (T - 4) + [0]] * len(batch['segment_ids']))
   batch['cls_positions'] = jnp.array([[0, 3]] * len(batch['segment_ids']))
-  hidden = np.asarray(base.encode(MODEL, params['encoder'], batch))
+  hidden = np.asarray(encode(MODEL, params['encoder'], batch))
   head = params['classifier']['dense']
   means = np.stack([hidden[:, :3].mean(axis=1), hidden[:, 3 : T - 1].mean(axis=1)], axis=1)
   expected = means @ np.asarray(head['kernel']) + np.asarray(head['bias'])
@@ -223,17 +224,17 @@ def test_tokens_of_cut_rows_see_what_they_would_in_rows_of_that_length():
     'segment_ids': segments,
   }
   params = models.init_encoder(model, jax.random.key(0))
-  cut = base.cut_rows(row, 4)
+  cut = cut_rows(row, 4)
   np.testing.assert_array_equal(cut['position_ids'], [[0, 1, 2, 3, 0, 0, 1, 2]])
-  hidden = base.encode(model, params, cut)
+  hidden = encode(model, params, cut)
   for part in (slice(0, 4), slice(4, 5), slice(5, 8)):
     alone = {name: x[:, part] for name, x in cut.items()}
     alone['segment_ids'] = jnp.ones_like(alone['input_ids'])
-    np.testing.assert_allclose(hidden[:, part], base.encode(model, params, alone), atol=1e-5)
-  padded = base.cut_rows(row | {'segment_ids': jnp.array([[1] * 5 + [0] * 3])}, 4)['segment_ids']
+    np.testing.assert_allclose(hidden[:, part], encode(model, params, alone), atol=1e-5)
+  padded = cut_rows(row | {'segment_ids': jnp.array([[1] * 5 + [0] * 3])}, 4)['segment_ids']
   assert len({*padded[0, :4].tolist()}) == 1 and padded[0, 4] not in (0, padded[0, 0])
   assert not padded[0, 5:].any()
-  whole = base.cut_rows(row, T)
+  whole = cut_rows(row, T)
   np.testing.assert_array_equal(whole['position_ids'], positions)
   np.testing.assert_array_equal(whole['segment_ids'], segments)
   # Numbers that go up one by one, which is what a bag of embeddings counts on.
@@ -241,7 +242,7 @@ def test_tokens_of_cut_rows_see_what_they_would_in_rows_of_that_length():
     'segment_ids': jnp.array([[1, 2, 3, 3, 3, 4, 5, 0]]),
     'position_ids': jnp.array([[0, 0, 0, 1, 2, 0, 0, 0]]),
   }
-  assert base.cut_rows(short, 2)['segment_ids'].tolist() == [[1, 2, 3, 3, 4, 5, 6, 0]]
+  assert cut_rows(short, 2)['segment_ids'].tolist() == [[1, 2, 3, 3, 4, 5, 6, 0]]
 
 
 def test_lengths_change_at_their_steps_and_evaluations_read_whole_rows():

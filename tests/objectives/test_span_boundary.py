@@ -11,7 +11,8 @@ from scipy.special import log_softmax
 from test_objectives import MASKING, MODEL, batch_of
 
 from bert_jax import config as config_lib
-from bert_jax.objectives import base, span_boundary
+from bert_jax.objectives import span_boundary
+from bert_jax.objectives.encode import encode
 from bert_jax.objectives.mlm_nsp import MlmNsp
 
 OBJECTIVE = MlmNsp(MODEL, 8, 0.0, MASKING | {'stages': ((0, 'span'),)}, sbo_weight=1.0)
@@ -114,7 +115,7 @@ def test_the_term_is_the_cross_entropy_of_the_heads_logits():
   plain = dataclasses.replace(OBJECTIVE, sbo_weight=0.0)
   without, _ = plain.terms(params, batch, None, False)
   assert terms['mlm'].total == without['mlm'].total and 'sbo' not in without
-  hidden = base.encode(MODEL, params['encoder'], batch)
+  hidden = encode(MODEL, params['encoder'], batch)
   table = params['encoder']['embeddings']['word_embeddings']['embedding']
   logits, weights = span_boundary.logits(MODEL, params['sbo'], hidden, batch, table)
   nats = -log_softmax(np.float64(logits), -1)
@@ -130,7 +131,7 @@ def test_no_boundary_is_in_another_example():
     'masked_positions': jnp.tile(jnp.array([[1, 5, 0], [2, 3, 0]]), (2, 1)),
     'masked_weights': jnp.tile(jnp.array([1.0, 1.0, 0.0]), (4, 1)),
   }
-  hidden = base.encode(MODEL, params['encoder'], batch)
+  hidden = encode(MODEL, params['encoder'], batch)
   table = params['encoder']['embeddings']['word_embeddings']['embedding']
   _, weights = span_boundary.logits(MODEL, params['sbo'], hidden, batch, table)
   assert weights.tolist() == [[1, 0, 0], [0, 0, 0]] * 2

@@ -18,11 +18,12 @@ from test_predict_states import exported
 from bert_jax import config as c
 from bert_jax import evaluate, models, tokenizers
 from bert_jax.config import InputError
-from bert_jax.models import recurrence
+from bert_jax.models import flops, recurrence
 from bert_jax.models.relative import Relative
 from bert_jax.models.tokens import Pattern, Tokens
-from bert_jax.objectives import base
+from bert_jax.objectives.encode import encode
 from bert_jax.objectives.language_model import LanguageModel
+from bert_jax.objectives.losses import label_nats
 from bert_jax.predict import Model, cpu_kernels
 from bert_jax.tokenizers.byte_level import of_bytes
 from bert_jax.tools.report import __main__ as report
@@ -184,11 +185,11 @@ def test_rows_with_a_memory_are_one_forward_pass_over_all(positions, scan, norm)
   changes = dict(position_embeddings=positions, scan_layers=scan, norm_placement=norm)
   model = dataclasses.replace(XL, **changes, remat='full' if scan else 'none')
   params, ids = models.init_encoder(model, jax.random.key(0)), stream(40, B=2)
-  whole = base.encode(model, params, row_of(ids))
+  whole = encode(model, params, row_of(ids))
   rows, memory = jax.jit(lambda params: read_on(model, params, ids))(params)
   np.testing.assert_allclose(rows, whole, rtol=1e-5, atol=1e-5)
   np.testing.assert_array_equal(memory['segment_ids'], [[0] * 24 + [1] * 40] * 2)
-  alone = base.encode(model, params, row_of(ids[:, 32:]))
+  alone = encode(model, params, row_of(ids[:, 32:]))
   assert np.abs(rows[:, 32:] - alone).max() > 1e-2  # the memory matters
 
 
@@ -198,7 +199,7 @@ def test_a_short_memory_is_a_window_of_as_many_keys():
   params, ids = models.init_encoder(model, jax.random.key(0)), stream(20)
   rows, _ = read_on(model, params, ids, size=1)
   windowed = dataclasses.replace(model, attention_window=6)
-  whole = base.encode(windowed, params, row_of(ids))
+  whole = encode(windowed, params, row_of(ids))
   np.testing.assert_allclose(rows, whole, rtol=1e-5, atol=1e-5)
 
 
@@ -224,11 +225,9 @@ def test_the_objective_reads_a_corpus_as_one_text():
   expected = 0
   for text, target in zip(texts, targets):
     ids = np.array([text], np.int32)
-    hidden = base.encode(
-      dataclasses.replace(model, memory_length=0), params['encoder'], row_of(ids)
-    )
-    logits = base.word_logits(model, params, hidden)
-    expected += float(base.label_nats(logits, jnp.array([target]))[0].sum())
+    hidden = encode(dataclasses.replace(model, memory_length=0), params['encoder'], row_of(ids))
+    logits = models.word_logits(model, params, hidden)
+    expected += float(label_nats(logits, jnp.array([target]))[0].sum())
   np.testing.assert_allclose(total, expected, rtol=1e-5)
   held = [min(60, len(text)) for text in texts]
   assert memory['segment_ids'].sum(axis=1).tolist() == held
@@ -242,7 +241,7 @@ def test_no_gradient_goes_through_the_memory():
   batch = row_of(ids)
 
   def last(params, batch, words):
-    return base.encode(model, params, batch)[0, T:].sum() + 0 * words
+    return encode(model, params, batch)[0, T:].sum() + 0 * words
 
   table = lambda params: params['embeddings']['word_embeddings']['embedding']
   gradient = table(jax.grad(last)(params, batch, 0.0))
@@ -280,9 +279,9 @@ def test_stretches_of_a_row_keep_to_their_examples():
   params, ids = models.init_encoder(model, jax.random.key(0)), stream(3 * T)
   batch = row_of(ids)
   batch['segment_ids'] = np.array([[1] * T + [2] * (2 * T - 3) + [0] * 3], np.int32)
-  both = base.encode(model, params, batch)
+  both = encode(model, params, batch)
   for part in (slice(0, T), slice(T, 3 * T - 3)):
-    alone = base.encode(model, params, row_of(ids[:, part]))
+    alone = encode(model, params, row_of(ids[:, part]))
     np.testing.assert_allclose(both[:, part], alone, rtol=1e-5, atol=1e-5)
 
 
@@ -294,7 +293,7 @@ def test_what_a_memory_costs_is_counted():
   arrays = list(row_of(stream(48, B)).values())
   run = jax.jit(lambda *x: recurrence.encode(model, *x, causal=True))
   counted = run.lower(params, arrays, memory, taken).compile().cost_analysis()['flops']
-  assert models.encoder_flops(model, B, 48) == pytest.approx(counted, rel=0.05)
+  assert flops.products(run, params, arrays, memory, taken) == pytest.approx(counted, rel=0.05)
 
 
 # ---- bytes ---------------------------------------------------------------------------------------
@@ -343,6 +342,7 @@ RESUMED = """
 import json, pathlib, shutil, sys
 import jax, numpy as np
 from bert_jax import config as c
+from bert_jax.models import flops
 from bert_jax.train import train
 folder = pathlib.Path(sys.argv[1])
 config = c.from_json((folder / 'config.json').read_text())

@@ -20,7 +20,7 @@ from bert_jax.corpus import blocks, prepared
 from bert_jax.corpus.tokenized import DamagedRecord
 from bert_jax.errors import InputError
 from bert_jax.files import seal
-from bert_jax.objectives import base
+from bert_jax.objectives.encode import row_spec, slot_spec
 from bert_jax.rows import batches, block_rows, free_memory
 from bert_jax.rows.block_rows import BlockRows
 from bert_jax.rows.corpus_rows import Rows
@@ -88,7 +88,7 @@ def of_language(folder, tokenizer, number=0):
 
 
 def batches_of(source, size=8, **options):
-  spec = base.row_spec(size, 20) | base.slot_spec(size, 1, labels=np.int32)
+  spec = row_spec(size, 20) | slot_spec(size, 1, labels=np.int32)
   where = sharding.batch_sharding(sharding.make_mesh(1, 1, 1, jax.devices()[:1]))
   return batches.Batches(source, spec, where, limits={}, **({'seed': 0} | options))
 

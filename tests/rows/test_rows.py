@@ -5,16 +5,19 @@ import time
 import zlib
 from collections import Counter
 
+import jax
 import numpy as np
 import pytest
+from test_objectives import MASKING, MODEL
 
 from bert_jax import config as config_lib
 from bert_jax import sharding, tokenizers
 from bert_jax.config import InputError
 from bert_jax.corpus import tokenized
 from bert_jax.corpus.units import Encoder
-from bert_jax.objectives import base
-from bert_jax.rows import batches
+from bert_jax.objectives.encode import row_spec, slot_spec
+from bert_jax.objectives.mlm_nsp import MlmNsp
+from bert_jax.rows import batches, sentence_pairs
 from bert_jax.rows.ahead import Ahead
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.growing_batches import Growth
@@ -150,7 +153,7 @@ def test_unigram_nats_is_entropy(text, tokenizer):
 
 def make_batches(source, tokenizer, batch_size=8, seed=0, limits=None, devices=None, **options):
   mesh = sharding.make_mesh(-1, 1, 1, devices)
-  spec = base.row_spec(batch_size, 64) | base.slot_spec(batch_size, 1, labels=np.int32)
+  spec = row_spec(batch_size, 64) | slot_spec(batch_size, 1, labels=np.int32)
   return batches.Batches(
     source,
     spec,
@@ -183,7 +186,7 @@ class Numbers:
 
   def __getitem__(self, i):
     assert 0 <= i < self.rows
-    spec = base.row_spec(8, 64) | base.slot_spec(8, 1, labels=np.int32)
+    spec = row_spec(8, 64) | slot_spec(8, 1, labels=np.int32)
     return {name: np.full(s.shape[1:], i, s.dtype) for name, s in spec.items()} | {
       'weights': np.ones(1, np.float32)
     }
@@ -272,7 +275,7 @@ def test_ids_outside_their_table_are_named(text, tokenizer):
 
 
 def test_a_limit_of_an_array_that_a_batch_does_not_have_is_none(tokenizer):
-  spec = {'input_ids': base.row_spec(8, 64)['input_ids']}
+  spec = {'input_ids': row_spec(8, 64)['input_ids']}
   limits = {'input_ids': tokenizer.vocab_size, 'token_type_ids': 2}
   where = sharding.batch_sharding(sharding.make_mesh(-1, 1, 1, None))
 
@@ -340,6 +343,33 @@ def test_a_lone_token_has_no_order(tokenizer):
   rows = Rows(tokenize([['w1'], ['w2 w3']], tokenizer), tokenizer, kind='sop', seq_length=16)
   assert rows[0]['weights'].tolist() == [0.0] and rows[0]['segment_ids'].sum() == 3
   assert rows[1]['weights'].tolist() == [1.0]
+
+
+def test_a_third_kind_of_pairs_is_one_entry_and_its_labels_are_counted(
+  text, tokenizer, monkeypatch
+):
+  """Pairs of three labels: in order, swapped, or B begins in the middle of what follows."""
+
+  def draw(corpus, cuts, rng):
+    a, b, label, first = sentence_pairs.draw_order(corpus, cuts, rng)
+    third = rng.random(len(label)) < 0.6
+    return a, b, np.where((label >= 0) & third, 2, label), first
+
+  third = sentence_pairs.Pair(('in order', 'swapped', 'other'), 1, draw, 'three orders')
+  monkeypatch.setitem(sentence_pairs.PAIRS, 'three', third)
+  rows = Rows(text, tokenizer, kind='three', seq_length=64, seed=3)
+  counts = [int((rows.plan[:, 4] == k).sum()) for k in range(3)]
+  totals = rows.totals
+  assert totals['ones'] == counts[1] and totals['label_2'] == counts[2] > sum(counts) / 2
+  assert totals['labelled'] == sum(counts)
+  prior = sentence_pairs.prior([totals, totals], 'three')
+  assert prior == pytest.approx(max(counts) / sum(counts))
+  of_two = Rows(text, tokenizer, kind='sop', seq_length=64, seed=3).totals
+  assert 'label_2' not in of_two
+  share = of_two['ones'] / of_two['labelled']
+  assert sentence_pairs.prior([of_two], 'sop') == max(share, 1 - share)
+  objective = MlmNsp(MODEL, 8, 1.0, MASKING, pairs='three')
+  assert objective.init(jax.random.key(0))['nsp']['dense']['kernel'].shape[1] == 3
 
 
 @pytest.mark.parametrize('kind', ['nsp', 'sop', 'full', 'single'])
@@ -780,7 +810,7 @@ def test_rows_that_are_not_what_the_objective_expects_are_named(tokenizer, shape
       return row | {'labels': np.zeros(shape, kind)}
 
   source = Wrong(8)
-  source.spec = base.row_spec(8, 64) | base.slot_spec(8, 1, labels=np.int32)
+  source.spec = row_spec(8, 64) | slot_spec(8, 1, labels=np.int32)
   with pytest.raises(InputError) as error:
     make_batches(source, tokenizer)[0]
   got = f'{np.dtype(kind)}{list(shape)}'

@@ -175,7 +175,7 @@ def test_a_workdir_tells_about_its_run(pretrained):
   # By hand, of 256 tokens, 40 predictions and 8 pairs: 2 operations for each weight a vector meets,
   # and for each pair of tokens in scores and in values; backward is twice as much as forward.
   encoder = 256 * 2 * (4 * 32 * 32 + 2 * 32 * 64 + 2 * 32 * 32)
-  heads = 40 * 2 * (32 * 32 + 32 * 200) + 8 * 2 * 32 * 32
+  heads = 40 * 2 * (32 * 32 + 32 * 256) + 8 * 2 * (32 * 32 + 32 * 2)
   mfu = 3 * (encoder + heads) * line['steps_per_s'] / PEAK
   assert facts['costs'] == {
     'parameters': sum(x.size for x in jax.tree.leaves(pretrained[1].params)),

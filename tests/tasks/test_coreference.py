@@ -14,7 +14,6 @@ from bert_jax import config as c
 from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.evaluate import evaluate
-from bert_jax.objectives import base
 from bert_jax.tasks.coreference import reading, task
 from bert_jax.tasks.coreference.gap_scores import gap_scores
 from bert_jax.tasks.faulty_records import Problems
@@ -407,7 +406,7 @@ def test_the_head_by_hand_and_empty_rows(tmp_path, tokenizer):
   params = objective.init(jax.random.key(0))
   source = rows(one, tokenizer)
   batch = {name: source[0][name][None] for name in objective.spec(1)}
-  encode = jax.jit(lambda params, batch: base.encode(objective.model, params, batch))
+  encode = jax.jit(lambda params, batch: encode(objective.model, params, batch))
   hidden = np.asarray(encode(params['encoder'], batch))[0]
   p, a, b = (hidden[ends].ravel() for ends in batch['spans'][0, 0])
   first, last = (jax.tree.map(np.asarray, params['scorer'][name]) for name in ('hidden', 'score'))

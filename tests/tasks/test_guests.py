@@ -10,7 +10,7 @@ from conftest import small_pretrain
 
 from bert_jax import sharding, step
 from bert_jax.errors import InputError
-from bert_jax.objectives import base
+from bert_jax.objectives.encode import encode
 from bert_jax.run import setup
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.pretraining.ask import Perplexity
@@ -108,7 +108,7 @@ def test_arrays_that_steps_and_encoders_need():
   with pytest.raises(InputError, match='NoSegments.spec has no segment_ids, by which steps count'):
     lowered(NoSegments())
   with pytest.raises(InputError, match='the batch has no token_type_ids, which an encoder reads'):
-    base.encode(None, {}, dict.fromkeys(('input_ids', 'position_ids', 'segment_ids')))
+    encode(None, {}, dict.fromkeys(('input_ids', 'position_ids', 'segment_ids')))
 
 
 def test_an_objective_that_is_no_dataclass():

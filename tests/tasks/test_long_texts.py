@@ -18,9 +18,9 @@ from bert_jax import config as c
 from bert_jax import evaluate, models, predict, step
 from bert_jax.config import InputError
 from bert_jax.models.tokens import Pattern, Tokens, sees
-from bert_jax.objectives import base
 from bert_jax.objectives.choice import Choice
 from bert_jax.objectives.classification import Classification, over_groups
+from bert_jax.objectives.encode import apply, encode, pooled
 from bert_jax.rows.examples import Examples
 from bert_jax.run import initialization, setup
 from bert_jax.train import train
@@ -192,7 +192,7 @@ def test_an_encoder_has_as_many_global_tokens_as_its_field_says():
   )
   params = models.init_encoder(wide, jax.random.key(0))
   encode = lambda batch, **changes: np.asarray(
-    base.encode(dataclasses.replace(wide, **changes), params, batch)
+    encode(dataclasses.replace(wide, **changes), params, batch)
   )
   short = batch_of(24)
   whole = encode(short)
@@ -367,11 +367,11 @@ def test_stretches_know_what_was_read_before_and_no_more():
     attention_probs_dropout_prob=0.0,
   )
   params, batch = models.init_encoder(model, jax.random.key(0)), batch_of(32, 1)
-  whole = np.asarray(base.encode(model, params, batch))
+  whole = np.asarray(encode(model, params, batch))
   for at, reaches in ((3, False), (9, True), (17, True), (25, True)):
     other = batch | {'input_ids': batch['input_ids'].copy()}
     other['input_ids'][0, at] = (other['input_ids'][0, at] - 4) % 20 + 5
-    moved = np.abs(np.asarray(base.encode(model, params, other)) - whole)[0].max(axis=-1)
+    moved = np.abs(np.asarray(encode(model, params, other)) - whole)[0].max(axis=-1)
     assert (moved[24:].max() > 1e-6) == reaches
     first = at // 8 * 8
     assert not moved[:first].any() and moved[first : first + 8].max() > 1e-4
@@ -399,10 +399,10 @@ def test_a_text_is_classified_by_its_last_stretch(kind):
   other = batch | {'input_ids': batch['input_ids'].copy()}
   other['input_ids'][0, 26] = (other['input_ids'][0, 26] - 4) % 20 + 5
   assert np.abs(logits(other) - logits(batch)).max() > 1e-6
-  hidden = base.encode(model, params['encoder'], batch)
+  hidden = encode(model, params['encoder'], batch)
   at_last = batch | {'cls_positions': np.full((1, 1), 28)}
   whole = dataclasses.replace(model, recurrent_length=0)
-  expected = base.head_logits(whole, objective.head, params, at_last, hidden)
+  expected = apply(objective.head, params['classifier'], pooled(whole, params, at_last, hidden))
   np.testing.assert_allclose(logits(batch).ravel(), expected.ravel(), rtol=1e-5, atol=1e-6)
 
 

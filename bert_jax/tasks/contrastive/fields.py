@@ -1,7 +1,8 @@
 """The fields in the block `contrastive`, and the defaults of runs that learn sentence vectors."""
 
 from bert_jax.field import Field, affecting
-from bert_jax.objectives.contrastive import LOSSES, POOLINGS
+from bert_jax.models.pooling import POOLINGS
+from bert_jax.objectives.contrastive import LOSSES
 from bert_jax.tasks.contrastive import reading
 
 FIELDS = affecting({'rows'}, {

@@ -2,6 +2,7 @@
 
 from bert_jax.errors import quoted
 from bert_jax.field import pairs_with_positive_numbers
+from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks import remarks
 from bert_jax.tasks.ask import TOP_K
 from bert_jax.tasks.pretraining import task
@@ -19,7 +20,7 @@ def rules(config):
     yield config[block].mask_share + config[block].random_share <= 1, much
   rows = f'corpus.rows={config.corpus.rows} makes no sentence pairs'
   no_pairs = f'loss.nsp_weight is {weight} but {rows}; set loss.nsp_weight=0 or corpus.rows=nsp.'
-  yield weight == 0 or config.corpus.rows in ('nsp', 'sop'), no_pairs
+  yield weight == 0 or config.corpus.rows in PAIRS, no_pairs
   yield from length_rules(config)
   one_type = 'NSP rows have two token types; set model.type_vocab_size to 2, or to 0 for none.'
   yield weight == 0 or types != 1, one_type
@@ -90,8 +91,8 @@ def from_released(config, released):
 
 
 def card(config):
-  pairs = {'nsp': 'next sentences', 'sop': 'the order of sentences'}.get(config.corpus.rows)
-  trained_for = f'masked words and {pairs}' if config.loss.nsp_weight else 'masked words alone'
+  pair = config.loss.nsp_weight and PAIRS[config.corpus.rows]
+  trained_for = f'masked words and {pair.words}' if pair else 'masked words alone'
   return Card(trained_for, languages=config.corpus.languages)
 
 

@@ -18,16 +18,17 @@ from ml_collections import ConfigDict
 
 from bert_jax import models, tokenizers
 from bert_jax.errors import InputError
-from bert_jax.objectives import base
+from bert_jax.objectives.encode import next_tokens, pooled_logits
+from bert_jax.objectives.losses import nats_in_chunks
 from bert_jax.rows import windows
 from bert_jax.rows.examples import Examples, by_example, tokens_of
+from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks.ask import OfText, Packed, check_top_k, grouped
 from bert_jax.tasks.classification.ask import Classify
 from bert_jax.tokenizers.base import RESERVED
 
 MASK = RESERVED[4]
 # What the two labels of a pair of texts say.
-PAIRS = {'nsp': ('next', 'random'), 'sop': ('in order', 'swapped')}
 AT_ONCE = 256  # vectors for which probabilities of all pieces are held; a power of two
 
 
@@ -151,8 +152,8 @@ class Perplexity(OfText):
   def outputs(self, params, batch):
     if self.model.config.model.causal:
       hidden_BTD = self.model.hidden(params, batch)
-      labels_BT, _ = base.next_tokens(batch)
-      nats_BT, _ = base.nats_in_chunks(self.model.objective.model, params, hidden_BTD, labels_BT)
+      labels_BT, _ = next_tokens(batch)
+      nats_BT, _ = nats_in_chunks(self.model.objective.model, params, hidden_BTD, labels_BT)
       return {'logs': -nats_BT} | {x: batch[x] for x in ('example_ids', 'cls_positions')}
     at_BN = batch['masked_positions'][..., 0]
     hidden_BND = models.gather_positions(self.model.hidden(params, batch), at_BN)
@@ -239,7 +240,7 @@ class NextSentence(Classify):
 
   @property
   def labels(self):
-    return PAIRS[self.model.objective.pairs]
+    return PAIRS[self.model.objective.pairs].labels
 
   def of_parts(self, parts):
     return Packed.of_parts(self, parts)
@@ -247,7 +248,7 @@ class NextSentence(Classify):
   def outputs(self, params, batch):
     model = self.model.objective.model
     params = params | {'classifier': params['nsp']}
-    logits = base.pooled_logits(model, models.Classifier(model, 2), params, batch)
+    logits = pooled_logits(model, models.Classifier(model, len(self.labels)), params, batch)
     return {'logits': logits, 'example_ids': batch['example_ids']}
 
   def config(self, row=0):

@@ -20,8 +20,8 @@ import numpy as np
 
 from bert_jax import models
 from bert_jax.errors import InputError, quoted
-from bert_jax.models import decoding
-from bert_jax.objectives import base
+from bert_jax.models import encoder, sampling
+from bert_jax.models.beam_search import beam_search
 from bert_jax.tasks.ask import LENGTH_PENALTY, Ask, texts_of
 from bert_jax.tasks.record import Option, Prediction
 
@@ -32,8 +32,8 @@ NEVER = '[PAD]', '[CLS]', '[MASK]'  # no text has them
 
 
 class Generate(Ask):
-  """max_tokens: of each answer. temperature, top_k, top_p, repetition_penalty: see decoding.Choice;
-  beams, length_penalty: see decoding.beam_search. stop: pieces. show: called with the text as it
+  """max_tokens: of each answer. temperature, top_k, top_p, repetition_penalty: see sampling.Choice;
+  beams, length_penalty: see models/beam_search.py. stop: pieces. show: called with the text as it
   grows, where one prompt is answered from left to right."""
 
   def __init__(
@@ -79,7 +79,7 @@ class Generate(Ask):
     stop_ids += [self._piece(text) for text in stop]
     reserved = model.tokenizer.reserved
     never_ids = {reserved[x] for x in NEVER if x in reserved} - set(stop_ids)
-    self.choice = decoding.Choice(
+    self.choice = sampling.Choice(
       float(temperature),
       top_k,
       float(top_p),
@@ -126,7 +126,7 @@ class Generate(Ask):
         part = group[first : first + size]
         ids_BN, scores_B = self._written(room, part, alone=len(records) == 1)
         for (i, ids, *_), new, score in zip(part, ids_BN, scores_B):
-          new = new[new != decoding.NONE]
+          new = new[new != sampling.NONE]
           ended = bool(np.isin(new[-1:], self.choice.stop_ids).any())
           cut += len(new) < self.max_tokens and not ended
           replies[i] = self._answer(records[i], ids, new, score, ended), ''
@@ -167,7 +167,7 @@ class Generate(Ask):
   def _shown_as_it_grows(self, state, advance, prompt):
     shown = ''
     while True:
-      new = [i for i in np.asarray(state.ids[0]) if i not in (decoding.NONE, *self.choice.stop_ids)]
+      new = [i for i in np.asarray(state.ids[0]) if i not in (sampling.NONE, *self.choice.stop_ids)]
       text = self._decoded(prompt, new)
       # A character may be only half there.
       if text.startswith(shown) and not text.endswith('\ufffd'):
@@ -183,12 +183,12 @@ class Generate(Ask):
     config, choice, limits = self.config, self.choice, {'length': length}
 
     def read(params, ids_BP, lengths_B):
-      prefill, step = decoding.of_encoder(config, params)
+      prefill, step = encoder.one_token_steps(config, params)
       return step, *prefill(ids_BP, lengths_B, length), _seen(ids_BP, lengths_B, config)
 
     def begin(params, ids_BP, lengths_B, numbers_B2):
       _, logits_BV, cache, seen_BV = read(params, ids_BP, lengths_B)
-      return decoding.begin(
+      return sampling.begin(
         cache,
         logits_BV,
         lengths_B,
@@ -200,15 +200,15 @@ class Generate(Ask):
       )
 
     def advance(params, state, upto):
-      step = decoding.of_encoder(config, params)[1]
-      return decoding.advance(step, state, choice, upto=upto, **limits)
+      step = encoder.one_token_steps(config, params)[1]
+      return sampling.advance(step, state, choice, upto=upto, **limits)
 
     def whole(params, ids_BP, lengths_B, numbers_B2):
       if self.beams == 1:
         state = advance(params, begin(params, ids_BP, lengths_B, numbers_B2), self.max_tokens)
         return state.ids, state.scores
       step, logits_BV, cache, seen_BV = read(params, ids_BP, lengths_B)
-      return decoding.beam_search(
+      return beam_search(
         step,
         cache,
         logits_BV,
@@ -242,12 +242,12 @@ class Generate(Ask):
       def read(ids_BT):
         hidden_BTD = model.hidden(params, rest | {'input_ids': ids_BT})
         at_masks_BND = models.gather_positions(hidden_BTD, new_BN)
-        logits_BNV = base.word_logits(self.config, params, at_masks_BND)
+        logits_BNV = models.word_logits(self.config, params, at_masks_BND)
         special = jnp.isin(jnp.arange(logits_BNV.shape[-1]), jnp.array(tokenizer.special_ids))
         return jnp.where(special, -jnp.inf, logits_BNV)
 
       keys_B, seen_BV = self._keys(numbers_B2), _seen(ids_BP, lengths_B, self.config)
-      return decoding.unmask(
+      return sampling.unmask(
         read, ids_BT, new_BN, keys_B, self.choice, surest=self.order == ORDERS[1], seen_BV=seen_BV
       )
 

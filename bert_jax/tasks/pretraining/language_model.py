@@ -10,6 +10,7 @@ from bert_jax.corpus.tokenized import unigram_nats
 from bert_jax.field import Field, affecting
 from bert_jax.metrics import LossLevel
 from bert_jax.objectives import language_model
+from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, rules_of_words_alone, task
 from bert_jax.tasks.pretraining.generate import GENERATE
 from bert_jax.tasks.record import Head
@@ -74,7 +75,7 @@ def rules(config):
   yield from memory_rules(config, kinds)
   rows = config.corpus.rows
   pairs = f'corpus.rows={rows} makes pairs, of which a language model knows nothing; set it to lm.'
-  yield rows not in ('nsp', 'sop'), pairs
+  yield rows not in PAIRS, pairs
   sees = 'by row' if 'hybrid' in kinds or len(set(kinds)) > 1 else causal
   model = dataclasses.replace(models.ModelConfig(**config.model), causal=False)
   sentence = models.unsupported(model, sees)

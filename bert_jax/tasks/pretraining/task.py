@@ -19,6 +19,7 @@ from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.block_rows import BlockRows, check_memory
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture, shares
+from bert_jax.rows.sentence_pairs import PAIRS, prior
 from bert_jax.text import documents, files
 
 log = logging.getLogger('bert_jax')
@@ -190,7 +191,7 @@ def objective(config, tokenizer, kind=MlmNsp, masks=True, **more):
   in_evaluations['max_predictions'] = under['predictions per row']
   for name in ('masked_lm_prob', 'mask_share', 'random_share'):
     in_evaluations[name] = under[f'eval_masking.{name}']
-  model, pairs = models.ModelConfig(**config.model), 'sop' if config.corpus.rows == 'sop' else 'nsp'
+  model, pairs = models.ModelConfig(**config.model), pairs_of(config)
   slots, languages = config.data.examples_per_row, tuple(config.corpus.languages)
   fixed = model, config.data.seq_length, config.loss.nsp_weight, corruption
   return kind(
@@ -268,10 +269,9 @@ def _source(config, tokenizer, split, corpora, further):
     source.baselines |= {f'mlm_{name}': LossLevel(x, 'unigram') for name, x in levels.items()}
   further(source, parts, of_split, corpora['train'], share)
   if config.loss.nsp_weight:
-    ones, labelled = (sum(x.totals[k] for x in parts.values()) for k in ('ones', 'labelled'))
-    random_share = ones / max(1, labelled)
-    name = 'sop' if config.corpus.rows == 'sop' else 'nsp'
-    source.baselines[f'{name}_accuracy'] = Level(max(random_share, 1 - random_share), 'prior')
+    name = pairs_of(config)
+    share = prior([x.totals for x in parts.values()], name)
+    source.baselines[f'{name}_accuracy'] = Level(share, 'prior')
   log.info(
     '%s: unigram cross-entropy %.3f nats per token; a loss per token that stays there has learned '
     'frequencies only',
@@ -282,7 +282,13 @@ def _source(config, tokenizer, split, corpora, further):
 
 
 def _documents_needed(config):
-  return 2 if config.corpus.rows == 'nsp' else 1  # NSP draws from another document
+  pair = PAIRS.get(config.corpus.rows)
+  return pair.documents if pair else 1
+
+
+def pairs_of(config):
+  """The kind of sentence pairs that a config's head is for, also where its rows have none."""
+  return config.corpus.rows if config.corpus.rows in PAIRS else 'nsp'
 
 
 def _rows(config, corpus, tokenizer, split, language, what):

@@ -24,10 +24,9 @@ import tqdm
 
 from bert_jax.predict import hidden_states
 from bert_jax.predict.packed_rows import power_of_two
-from bert_jax.rows.row_arrays import build_row
+from bert_jax.rows.row_arrays import TOKENS, build_row
 
 AT_ONCE = 16  # rows
-NAMES = 'input_ids', 'token_type_ids', 'position_ids', 'segment_ids'
 
 
 def _layers(config, params, row):
@@ -37,7 +36,7 @@ def _layers(config, params, row):
 
 def _row(model, sentence, length):
   row = build_row(model.tokenizer, [[(sentence.ids, 0)]], length)
-  return {name: row[name] for name in NAMES}
+  return {name: row[name] for name in TOKENS}
 
 
 def hidden(model, sentences):
@@ -55,7 +54,7 @@ def hidden(model, sentences):
         part = numbers[at : at + AT_ONCE]
         rows = [_row(model, sentences[i], length) for i in part]
         rows += [{name: np.zeros_like(x) for name, x in rows[0].items()}] * (AT_ONCE - len(rows))
-        arrays = [np.stack([row[name] for row in rows]) for name in NAMES]
+        arrays = [np.stack([row[name] for row in rows]) for name in TOKENS]
         states = jax.device_get(function(model.weights['encoder'], arrays))
         for k, i in enumerate(part):
           yield i, states[:, k, 1 : 1 + len(sentences[i].ids)]
@@ -149,7 +148,7 @@ def attention(model, sentences):
   ):
     n = len(sentence.ids) + 2
     row = _row(model, sentence, power_of_two(n))
-    arrays = [row[name][None] for name in NAMES]
+    arrays = [row[name][None] for name in TOKENS]
     maps = jax.device_get(function(model.weights['encoder'], arrays)[1])[:, :, :n, :n]
     total = total + _patterns(maps.astype(np.float64))
     queries += n - 2

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 
 from bert_jax import models
 from bert_jax.objectives import base
+from bert_jax.objectives.encode import encode, row_spec
+from bert_jax.objectives.losses import label_terms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,14 +28,15 @@ class LastPiece(base.Objective):
     return 'last', 'last_accuracy'
 
   def spec(self, batch_size):
-    return base.row_spec(batch_size, self.seq_length)
+    return row_spec(batch_size, self.seq_length)
 
   def init(self, rng):
     encoder_key, head_key = jax.random.split(rng)
     encoder = models.init_encoder(self.model, encoder_key)
-    table_VD = encoder['embeddings']['word_embeddings']['embedding']
     x_BKD = jnp.zeros((1, 1, self.model.hidden_size))
-    head = models.MaskedLMHead(self.model).init(head_key, x_BKD, table_VD)['params']
+    head = models.MaskedLMHead(self.model).init(head_key, x_BKD, models.word_table(encoder))[
+      'params'
+    ]
     return {'encoder': encoder, 'last': head}
 
   def prepare(self, batch, rng, step=None):
@@ -49,17 +52,12 @@ class LastPiece(base.Objective):
 
   def logits(self, params, batch, rng=None):
     """[B, 1, V] at last_positions."""
-    hidden_BTD = base.encode(self.model, params['encoder'], batch, rng)
+    hidden_BTD = encode(self.model, params['encoder'], batch, rng)
     last_B1D = models.gather_positions(hidden_BTD, batch['last_positions'])
-    table_VD = params['encoder']['embeddings']['word_embeddings']['embedding']
+    table_VD = models.word_table(params['encoder'])
     return models.MaskedLMHead(self.model).apply({'params': params['last']}, last_B1D, table_VD)
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
     logits_B1V = self.logits(params, batch, rng if train else None)
     labels, weights = batch['last_labels'], batch['last_weights']
-    return base.label_terms('last', logits_B1V, labels, weights), carry
-
-  def flops(self, batch_size):
-    return models.encoder_flops(self.model, batch_size, self.seq_length) + models.head_flops(
-      self.model, batch_size, vocabulary=True
-    )
+    return label_terms('last', logits_B1V, labels, weights), carry

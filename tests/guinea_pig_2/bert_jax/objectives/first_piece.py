@@ -7,6 +7,8 @@ import jax.numpy as jnp
 
 from bert_jax import models
 from bert_jax.objectives import base
+from bert_jax.objectives.encode import encode, row_spec
+from bert_jax.objectives.losses import label_terms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +30,7 @@ class FirstPiece(base.Objective):
     return 'first', 'first_accuracy'
 
   def spec(self, batch_size):
-    return base.row_spec(batch_size, self.seq_length)
+    return row_spec(batch_size, self.seq_length)
 
   def carry(self, batch_size):
     return {'before': jax.ShapeDtypeStruct((batch_size, self.model.hidden_size), jnp.float32)}
@@ -36,7 +38,7 @@ class FirstPiece(base.Objective):
   def init(self, rng):
     encoder_key, reader_key, head_key = jax.random.split(rng, 3)
     encoder = models.init_encoder(self.model, encoder_key)
-    table_VD = encoder['embeddings']['word_embeddings']['embedding']
+    table_VD = models.word_table(encoder)
     x_BKD = jnp.zeros((1, 1, self.model.hidden_size))
     head = models.MaskedLMHead(self.model).init(head_key, x_BKD, table_VD)['params']
     reader = {'encoder': models.init_encoder(self.reader, reader_key)}
@@ -54,10 +56,10 @@ class FirstPiece(base.Objective):
   def logits(self, params, batch, before_BD=0.0, rng=None):
     """([B, 1, V] at the first piece, [B, D] what the wide tower makes of the row)."""
     keys = (None, None) if rng is None else jax.random.split(rng)
-    wide_BTD = base.encode(self.model, params['encoder'], batch, keys[0])
-    narrow_BTD = base.encode(self.reader, params['reader']['encoder'], batch, keys[1])
+    wide_BTD = encode(self.model, params['encoder'], batch, keys[0])
+    narrow_BTD = encode(self.reader, params['reader']['encoder'], batch, keys[1])
     first_BD = (wide_BTD + narrow_BTD)[:, 1].astype(jnp.float32) + before_BD
-    table_VD = params['encoder']['embeddings']['word_embeddings']['embedding']
+    table_VD = models.word_table(params['encoder'])
     head = models.MaskedLMHead(self.model)
     logits_B1V = head.apply({'params': params['first']}, first_BD[:, None], table_VD)
     return logits_B1V, wide_BTD[:, 0].astype(jnp.float32)
@@ -66,10 +68,4 @@ class FirstPiece(base.Objective):
     before_BD = jax.lax.stop_gradient(carry['before'])
     logits_B1V, row_BD = self.logits(params, batch, before_BD, rng if train else None)
     labels, weights = batch['first_labels'], batch['first_weights']
-    return base.label_terms('first', logits_B1V, labels, weights), {'before': row_BD}
-
-  def flops(self, batch_size):
-    towers = (
-      models.encoder_flops(x, batch_size, self.seq_length) for x in (self.model, self.reader)
-    )
-    return sum(towers) + models.head_flops(self.model, batch_size, vocabulary=True)
+    return label_terms('first', logits_B1V, labels, weights), {'before': row_BD}

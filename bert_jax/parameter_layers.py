@@ -1,4 +1,4 @@
-"""Towers: the parts of a tree of parameters that are made of layers.
+"""Which layer of which tower a parameter is in, by its path.
 
 A tower is any subtree that holds `layer_0`, `layer_1`, ... or `layers`, whose arrays have a leading
 axis of layers; if it holds both, `layers` come after the others (see models/stack.py). A model may

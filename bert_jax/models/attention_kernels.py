@@ -1,0 +1,223 @@
+"""Ways to compute attention from its description (tokens.Pattern): functions of arrays.
+
+B batch, Tq queries, Tk keys (T if they are the same), H heads, d size of a head.
+"""
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bert_jax.models.dropout import drop
+from bert_jax.models.tokens import Pattern, sees
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
+def softmax_attention(
+  q_BTHd: jax.Array,
+  k_BTHd: jax.Array,
+  v_BTHd: jax.Array,
+  bias: jax.Array | None,
+  pattern: Pattern,
+  key: jax.Array | None,
+  rate: float,
+  to_itself: bool = False,
+) -> jax.Array:
+  """softmax(q k' / sqrt(d) + bias) v where `pattern` lets a query see a key (pattern.bias is not
+  read), with dropout of the probabilities at `rate`. to_itself: are the queries the keys? Then
+  only padding sees nothing, no loss depends on it, and the gradient of the scores needs no mask.
+
+  The gradient is written out for three reasons. The softmax needs the sum of the probabilities
+  times their gradients, which equals that of the output times its gradient (Dao et al. 2022,
+  FlashAttention, appendix B.2): one pass over [B, H, Tq, Tk] less. Matrix products run in the type
+  of q, not in the float32 of the scores. Probabilities are stored in that type too.
+  """
+  return _attention_forward(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate, to_itself)[0]
+
+
+def probabilities(
+  q_BTHd: jax.Array, k_BTHd: jax.Array, bias: jax.Array | None, pattern: Pattern
+) -> jax.Array:
+  """The attention probabilities of each query over the keys, [B, H, Tq, Tk] float32."""
+  q_BTHd = q_BTHd / math.sqrt(q_BTHd.shape[-1])  # there are far more scores to divide
+  scores = jnp.einsum('bqhd,bkhd->bhqk', q_BTHd, k_BTHd, preferred_element_type=jnp.float32)
+  if bias is not None:
+    scores += bias
+  scores = jnp.where(sees(pattern)[:, None], scores, jnp.finfo(jnp.float32).min)
+  return jax.nn.softmax(scores, axis=-1)
+
+
+def _attention_forward(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate, to_itself):
+  p_BHTT = probabilities(q_BTHd, k_BTHd, bias, pattern).astype(v_BTHd.dtype)
+  out_BTHd = jnp.einsum('bhqk,bkhd->bqhd', drop(p_BHTT, key, rate), v_BTHd)
+  again = None if to_itself else pattern
+  return out_BTHd, (q_BTHd, k_BTHd, v_BTHd, bias, again, key, p_BHTT, out_BTHd)
+
+
+def _attention_backward(rate, to_itself, saved, g_BTHd):
+  q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, p_BHTT, out_BTHd = saved
+  dv_BTHd = jnp.einsum('bhqk,bqhd->bkhd', drop(p_BHTT, key, rate), g_BTHd)
+  dp_BHTT = jnp.einsum('bqhd,bkhd->bhqk', g_BTHd, v_BTHd, preferred_element_type=jnp.float32)
+  # The sum over d of each head, as a product with zeros and ones: nearly free on a TPU.
+  H, d = q_BTHd.shape[2:]
+  heads_HdH = jnp.eye(H, dtype=g_BTHd.dtype)[:, None].repeat(d, axis=1)
+  product_BTHd = g_BTHd * out_BTHd
+  sum_BHT = jnp.einsum('bthd,hdg->bgt', product_BTHd, heads_HdH, preferred_element_type=jnp.float32)
+  ds_BHTT = p_BHTT * (drop(dp_BHTT, key, rate) - sum_BHT[..., None])
+  if not to_itself:  # a query that sees nothing has probabilities, of keys that are masked
+    ds_BHTT = jnp.where(sees(pattern)[:, None], ds_BHTT, 0)
+  dbias = None if bias is None else _summed_to(ds_BHTT, bias)
+  ds_BHTT = ds_BHTT.astype(q_BTHd.dtype)
+  dq_BTHd = jnp.einsum('bhqk,bkhd->bqhd', ds_BHTT, k_BTHd) / math.sqrt(d)
+  dk_BTHd = jnp.einsum('bhqk,bqhd->bkhd', ds_BHTT, q_BTHd / math.sqrt(d))
+  return dq_BTHd, dk_BTHd, dv_BTHd, dbias, None, None
+
+
+def _summed_to(ds_BHTT, bias):
+  """The gradient of a bias that was broadcast to [B, H, Tq, Tk], from that of the scores."""
+  ds = ds_BHTT.sum(range(4 - bias.ndim))
+  axes = [axis for axis, size in enumerate(bias.shape) if size == 1]
+  return ds.sum(axes, keepdims=True).astype(bias.dtype)
+
+
+softmax_attention.defvjp(_attention_forward, _attention_backward)
+
+
+class Unsupported(ValueError):
+  """Attention that a kernel cannot compute; the message says so with the fix."""
+
+
+KERNELS = 'einsum', 'xla', 'cudnn', 'splash'  # that `attend` knows
+
+
+def refusal(
+  kernel: str,
+  *,
+  causal: Any = False,
+  window: Any = 0,
+  bias: bool = False,
+  dropout: float = 0.0,
+  places: bool = False,
+) -> str:
+  """Why a kernel cannot compute such attention, with the fix, in a sentence; or ''.
+  causal, window: as in Pattern; before there are arrays, 'by row' and 'by layer' stand for them.
+  bias, places: does the pattern have a bias, do its Tokens have places? dropout: the rate of the
+  probabilities' dropout."""
+  name = f'model.attention_implementation={kernel}'
+  if dropout and kernel != 'einsum':
+    return (
+      f'{name} cannot drop attention probabilities; set model.attention_probs_dropout_prob=0 or '
+      'use einsum.'
+    )
+  if bias and kernel in ('cudnn', 'splash'):
+    return f'{name} cannot add a bias (ALiBi, relative) to the scores; use einsum or xla.'
+  if kernel == 'splash':
+    if not isinstance(window, int):
+      return (
+        f'{name} has one window for all scanned layers, and here they differ; set '
+        'model.scan_layers=false or use einsum or xla.'
+      )
+    if not isinstance(causal, bool):
+      return f'{name} cannot be causal in some rows only; use einsum or xla.'
+    if places:
+      return f'{name} knows the order of tokens in a row only; use einsum or xla.'
+  return ''
+
+
+def attend(
+  q_BTHd: jax.Array,
+  k_BTHd: jax.Array,
+  v_BTHd: jax.Array,
+  pattern: Pattern,
+  *,
+  kernel: str,
+  key: jax.Array | None = None,
+  rate: float = 0.0,
+) -> jax.Array:
+  """softmax(q k' / sqrt(d) + bias) v, where a query sees the keys that `pattern` says.
+
+  q: [B, Tq, H, d]; k, v: [B, Tk, H, d]. Returns [B, Tq, H, d]; a query that sees nothing (padding)
+  gets some finite value. key, rate: dropout of the probabilities [B, H, Tq, Tk].
+  kernel: 'einsum' is softmax_attention above; 'xla' and 'cudnn' are those of
+  jax.nn.dot_product_attention; 'splash' is Pallas's kernel for TPUs, which never holds all
+  probabilities of a row, and 'xla' where there is no TPU or a length is no multiple of 128. The
+  softmax is float32 in all of them. Unsupported for what the kernel cannot do.
+  """
+  if sentence := refusal(
+    kernel,
+    causal=pattern.causal,
+    window=pattern.window,
+    bias=pattern.bias is not None,
+    dropout=rate,
+    places=any(x.places is not None for x in (pattern.queries, pattern.keys)),
+  ):
+    raise Unsupported(sentence)
+  if kernel == 'splash' and (q_BTHd.shape[1] % 128 or k_BTHd.shape[1] % 128):
+    kernel = 'xla'
+  if kernel == 'splash':
+    elsewhere = functools.partial(attend, kernel='xla')
+    return jax.lax.platform_dependent(
+      q_BTHd, k_BTHd, v_BTHd, pattern, tpu=splash, default=elsewhere
+    )
+  bias = pattern.bias
+  if kernel == 'einsum':
+    pattern, to_itself = dataclasses.replace(pattern, bias=None), pattern.queries is pattern.keys
+    return softmax_attention(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate, to_itself)
+  if bias is not None:
+    bias = jnp.expand_dims(bias, range(4 - bias.ndim))
+  mask_B1TT = sees(pattern)[:, None]
+  return jax.nn.dot_product_attention(
+    q_BTHd, k_BTHd, v_BTHd, bias, mask=mask_B1TT, implementation=kernel
+  )
+
+
+def splash(
+  q_BTHd: jax.Array,
+  k_BTHd: jax.Array,
+  v_BTHd: jax.Array,
+  pattern: Pattern,
+  interpret: bool = False,
+) -> jax.Array:
+  """Attention by Pallas's splash attention kernel; Tq and Tk are multiples of 128.
+  XLA cannot split a kernel over devices, so shard_map does it, by the logical axes of rows and
+  heads. interpret: run it slowly on any device."""
+  from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
+  from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+
+  shape = q_BTHd.shape[1], k_BTHd.shape[1]
+  block_q, block_kv = (next(n for n in (512, 384, 256, 128) if t % n == 0) for t in shape)
+  sizes = kernels.BlockSizes(
+    block_q=block_q,
+    block_kv=block_kv,
+    block_kv_compute=block_kv,
+    block_q_dkv=block_q,
+    block_kv_dkv=block_kv,
+    block_kv_dkv_compute=block_kv,
+    block_q_dq=block_q,
+    block_kv_dq=block_kv,
+  )
+  window = pattern.window
+  if window:
+    sides = (window - 1, 0) if pattern.causal else (window // 2, window // 2)
+    mask = masks.LocalMask(shape, sides, offset=0)
+  else:
+    mask = masks.CausalMask(shape) if pattern.causal else masks.FullMask(shape)
+
+  def on_a_device(q_BTHd, k_BTHd, v_BTHd, queries_BT, keys_BT):
+    by_head = masks.MultiHeadMask([mask] * q_BTHd.shape[2])
+    kernel = kernels.make_splash_mha_single_device(by_head, block_sizes=sizes, interpret=interpret)
+    q, k, v = (x.swapaxes(1, 2) for x in (q_BTHd / math.sqrt(q_BTHd.shape[-1]), k_BTHd, v_BTHd))
+    return jax.vmap(kernel)(q, k, v, kernels.SegmentIds(queries_BT, keys_BT)).swapaxes(1, 2)
+
+  arrays = q_BTHd, k_BTHd, v_BTHd, pattern.queries.segment_ids, pattern.keys.segment_ids
+  if jax.sharding.get_abstract_mesh().empty:
+    return on_a_device(*arrays)
+  heads = nn.logical_to_mesh_axes(('batch', None, 'heads', None))
+  rows = nn.logical_to_mesh_axes(('batch', None))
+  return jax.shard_map(
+    on_a_device, in_specs=(heads, heads, heads, rows, rows), out_specs=heads, check_vma=False
+  )(*arrays)

@@ -1,0 +1,120 @@
+"""Text made by beam search: as Hugging Face's library does it, so that ids are the same.
+
+B sequences, K beams of each, X beams in all, M candidates of a sequence, N tokens at most,
+V vocabulary.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax, nn
+
+from bert_jax.models.sampling import NONE, Choice, Step
+
+LOWEST = -1e9  # the score of what is not to be chosen
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Beams:
+  """The running beams of a search, best first, and the best sequences that have ended.
+  scores, ended_scores [B, K]: the former are sums of log probabilities. open [B]: may a running
+  beam still become better than the worst of those that have ended?"""
+
+  cache: Any
+  count: jax.Array
+  place: jax.Array
+  ids: jax.Array
+  scores: jax.Array
+  ended_ids: jax.Array
+  ended_scores: jax.Array
+  has_ended: jax.Array
+  open: jax.Array
+  seen: Any
+
+
+def beam_search(
+  step: Step,
+  cache: Any,
+  logits_BV: jax.Array,
+  place_B: jax.Array,
+  choice: Choice,
+  *,
+  beams: int,
+  max_tokens: int,
+  length: int,
+  length_penalty: float = 1.0,
+  seen_BV: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array]:
+  """(ids [B, N], scores [B]): the best sequence that a search with K beams comes to.
+  The score of one with n tokens is the sum of its log probabilities / n^length_penalty, so higher
+  penalties favour long ones. A search ends if its best running beam, ended now, would not be better
+  than the worst of K ended sequences. Of `choice`, only repetition_penalty, stop_ids and never_ids
+  apply. Other arguments: see sampling.begin."""
+  B, K, N = len(logits_BV), beams, max_tokens
+  in_beams = lambda x: jnp.repeat(x, K, axis=0)
+  none_BKN, lowest_BK = jnp.full((B, K, N), NONE, jnp.int32), jnp.full((B, K), LOWEST)
+  expand = functools.partial(expanded, choice=choice, length=length, length_penalty=length_penalty)
+
+  def body(state):
+    last_X = lax.dynamic_index_in_dim(state.ids, state.count - 1, 2, keepdims=False).ravel()
+    logits_XV, cache = step(state.cache, jnp.maximum(last_X, 0), in_beams(state.place))
+    return expand(dataclasses.replace(state, cache=cache), logits_XV)
+
+  state = Beams(
+    cache=jax.tree.map(in_beams, cache),
+    count=jnp.int32(0),
+    place=place_B - 1,
+    ids=none_BKN,
+    scores=lowest_BK.at[:, 0].set(0),
+    ended_ids=none_BKN,
+    ended_scores=lowest_BK,
+    has_ended=jnp.zeros((B, K), bool),
+    open=jnp.ones(B, bool),
+    seen=jax.tree.map(in_beams, choice.first_seen(seen_BV)),
+  )
+  state = expand(state, in_beams(logits_BV))
+  state = lax.while_loop(lambda state: (state.count < N) & state.open.any(), body, state)
+  return state.ended_ids[:, 0], state.ended_scores[:, 0]
+
+
+def expanded(
+  state: Beams, logits_XV: jax.Array, choice: Choice, length: int, length_penalty: float
+) -> Beams:
+  """The best K beams with one more token each, and the best K sequences that have ended."""
+  (B, K, N), V = state.ids.shape, logits_XV.shape[-1]
+  rows_B1 = jnp.arange(B)[:, None]
+  more = max(2, 1 + len(choice.stop_ids)) * K  # among so many candidates, at least K do not end
+  logs_XV = choice.penalised(nn.log_softmax(logits_XV), state.seen)
+  totals_BX = (logs_XV.reshape(B, K, V) + state.scores[..., None]).reshape(B, K * V)
+  totals_BM, best_BM = lax.top_k(totals_BX, min(more, K * V))
+  from_BM, next_BM = best_BM // V, (best_BM % V).astype(jnp.int32)
+  ids_BMN = state.ids[rows_B1, from_BM].at[:, :, state.count].set(next_BM)
+  count, place_B = state.count + 1, state.place + 1
+  ends_BM = choice.stops(next_BM) | (count == N) | (place_B >= length)[:, None]
+  # A sequence may end only among the best K candidates; the others replace those that end.
+  just_BM = ends_BM & (jnp.arange(totals_BM.shape[1]) < K) & state.open[:, None]
+  new_BM = jnp.where(just_BM, totals_BM / count**length_penalty, LOWEST)
+  scores_BE = jnp.concatenate([state.ended_scores, new_BM], axis=1)
+  ended_scores_BK, at_BK = lax.top_k(scores_BE, K)
+  ended_BEN = jnp.concatenate([state.ended_ids, ids_BMN], axis=1)
+  has_BK = jnp.concatenate([state.has_ended, just_BM], axis=1)[rows_B1, at_BK]
+  scores_BK, on_BK = lax.top_k(jnp.where(ends_BM, totals_BM + LOWEST, totals_BM), K)
+  worst_B = jnp.where(has_BK.all(axis=1), ended_scores_BK[:, -1], LOWEST)
+  beam_X = (rows_B1 * K + from_BM[rows_B1, on_BK]).ravel()
+  cache, seen = jax.tree.map(lambda x: x[beam_X], (state.cache, state.seen))
+  return Beams(
+    cache=cache,
+    count=count,
+    place=place_B,
+    ids=ids_BMN[rows_B1, on_BK],
+    scores=scores_BK,
+    ended_ids=ended_BEN[rows_B1, at_BK],
+    ended_scores=ended_scores_BK,
+    has_ended=has_BK,
+    open=state.open & (scores_BK[:, 0] / count**length_penalty > worst_B),
+    seen=choice.with_seen(seen, next_BM[rows_B1, on_BK].ravel()),
+  )

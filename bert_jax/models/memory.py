@@ -1,0 +1,52 @@
+"""The memory of an attention: vectors of earlier tokens, which stand before those of a row.
+
+They are a layer's input when it read those tokens (Transformer-XL, Dai et al. 2019), in the
+collection `memory`. No gradient goes into them. recurrence.py makes an encoder of such layers.
+
+B batch, M vectors of memory, T tokens, D hidden size.
+"""
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bert_jax.models.tokens import Tokens, described
+
+
+@described
+class Memory:
+  """What stands before the tokens of each row: M vectors for each layer.
+  segment_ids: [B, M] int32, as in Tokens; 0: there is nothing. taken: [B] int32, how many tokens of
+  each row it takes up, from the first on."""
+
+  segment_ids: Any
+  taken: Any
+
+  def with_row(self, memory_BM: jax.Array, row_BT: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """([B, M + T, ...], [B, M, ...]): the memory with the row after it, and the memory once it has
+    taken up its tokens of the row, so that the last M remain."""
+    both = jnp.concatenate([jax.lax.stop_gradient(memory_BM), row_BT], axis=1)
+    last = jax.vmap(lambda x, at: jax.lax.dynamic_slice_in_dim(x, at, memory_BM.shape[1]))
+    return both, jax.lax.stop_gradient(last(both, self.taken))
+
+
+def before(module: nn.Module, x_BTD: jax.Array, tokens: Tokens) -> tuple[jax.Array, Tokens, Tokens]:
+  """(memory and x [B, M + T, D], the Tokens of x, the Tokens of both) of an attention module; x is
+  put into its memory. Without a memory these are x and its Tokens."""
+  if tokens.memory is None:
+    return x_BTD, tokens, tokens
+  memory, (B, T, D) = tokens.memory, x_BTD.shape
+  M = memory.segment_ids.shape[1]
+  states_BMD = jnp.zeros((B, M, D), x_BTD.dtype)
+  if module.has_variable('memory', 'states'):
+    states_BMD = module.get_variable('memory', 'states')
+  both_BTD, states_BMD = memory.with_row(states_BMD, x_BTD)
+  module.put_variable('memory', 'states', states_BMD)
+  ids_BT = jnp.concatenate([memory.segment_ids, tokens.segment_ids], axis=1)
+  places = jnp.arange(M + T)
+  at_BT = jnp.broadcast_to(places, ids_BT.shape)
+  queries = dataclasses.replace(tokens, places=places[M:], position_ids=at_BT[:, M:])
+  return both_BTD, queries, Tokens(ids_BT, at_BT, places=places)

@@ -1,0 +1,55 @@
+"""Vectors of whole examples, from the hidden states of the tokens of rows.
+
+B batch, T tokens, N examples in a row, K positions, D hidden size.
+"""
+
+import jax
+import jax.numpy as jnp
+
+POOLINGS = 'mean', 'cls'  # what the vector of a text is made of
+
+
+def gather_positions(x_BTD: jax.Array, positions_BK: jax.Array) -> jax.Array:
+  """The vectors [B, K, D] at these positions of each row."""
+  return jnp.take_along_axis(x_BTD, positions_BK[:, :, None], axis=1)
+
+
+def tokens_of_slots(segment_ids_BT: jax.Array, slots: int) -> jax.Array:
+  """[B, N, T] bool: is the token of the example in slot n, which has the segment id n + 1?"""
+  return segment_ids_BT[:, None] == jnp.arange(1, slots + 1)[:, None]
+
+
+def tokens_of_examples(segment_ids_BT: jax.Array, positions_BN: jax.Array) -> jax.Array:
+  """[B, N, T] bool: is the token of the example that has a token at this position?"""
+  segments_BN = jnp.take_along_axis(segment_ids_BT, positions_BN, axis=1)
+  return segments_BN[:, :, None] == segment_ids_BT[:, None]
+
+
+def last_positions(segment_ids_BT: jax.Array, positions_BN: jax.Array) -> jax.Array:
+  """[B, N]: the position of the last token of each example, from that of one of its tokens."""
+  is_in_BNT = tokens_of_examples(segment_ids_BT, positions_BN)
+  return jnp.max(jnp.where(is_in_BNT, jnp.arange(segment_ids_BT.shape[1]), 0), axis=-1)
+
+
+def means(x_BTD: jax.Array, is_in_BNT: jax.Array, exact: bool = False) -> jax.Array:
+  """The mean [B, N, D] of each example's vectors; zeros if it has no token.
+  exact: float32, whatever the type and the precision of products; else the type of x."""
+  kind, precision = (jnp.float32, jax.lax.Precision.HIGHEST) if exact else (x_BTD.dtype, None)
+  is_in_BNT = is_in_BNT.astype(x_BTD.dtype)
+  sums_BND = jnp.einsum(
+    'bnt,btd->bnd', is_in_BNT, x_BTD, preferred_element_type=kind, precision=precision
+  )
+  counts_BN1 = jnp.sum(is_in_BNT, axis=-1, keepdims=True, dtype=kind)
+  return sums_BND / jnp.maximum(counts_BN1, 1)
+
+
+def text_vectors(
+  hidden_BTD: jax.Array, segment_ids_BT: jax.Array, cls_positions_BN: jax.Array, kind: str
+) -> jax.Array:
+  """The vectors [B, N, D] float32 of the texts of each row, of which text n is segment n + 1: the
+  mean of its hidden states (zeros if it has no token), or the one of its [CLS]. kind: one of
+  POOLINGS."""
+  if kind == 'cls':
+    return gather_positions(hidden_BTD, cls_positions_BN).astype(jnp.float32)
+  is_in_BNT = tokens_of_slots(segment_ids_BT, cls_positions_BN.shape[1])
+  return means(hidden_BTD, is_in_BNT, exact=True)

@@ -1,0 +1,205 @@
+"""Text made token by token: the likeliest token each time, or one that is drawn.
+
+Pure functions, to be jitted by the caller, which know a model only as a step function,
+
+  step(cache, ids_B, places_B) -> (logits_BV, cache)
+
+that reads one token of each sequence and gives the logits of the next one. A cache is any tree of
+arrays with the sequences as their first axis (see cache.one_token_steps). Every sequence has places
+of its own, so prompts may differ in length. A beam search is in beam_search.py.
+
+B sequences, N tokens to be made at most, V vocabulary, T tokens of a row.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax, nn
+
+NONE = -1  # in place of an id: no token
+
+Step = Callable[[Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+  """How the next token is chosen from its logits.
+  temperature: the logits are divided by it, and a token is drawn from their softmax; with 0 the
+  likeliest token is taken. top_k: only the k likeliest tokens can be drawn; 0: all can. top_p: only
+  the fewest likeliest tokens whose probabilities add up to p can be drawn, at least one (Holtzman
+  et al. 2019). repetition_penalty: the logits of tokens that the sequence already has are divided
+  by it if positive, and multiplied by it if negative (CTRL, Keskar et al. 2019). As in Hugging
+  Face's library, the penalty comes first, then temperature, top_k and top_p. stop_ids: tokens that
+  end a sequence. never_ids: tokens that are not chosen."""
+
+  temperature: float = 0.0
+  top_k: int = 0
+  top_p: float = 1.0
+  repetition_penalty: float = 1.0
+  stop_ids: tuple[int, ...] = ()
+  never_ids: tuple[int, ...] = ()
+
+  def stops(self, ids: jax.Array) -> jax.Array:
+    """Which of these tokens end their sequences."""
+    return jnp.isin(ids, jnp.array(self.stop_ids or (NONE,), ids.dtype))
+
+  def first_seen(self, seen_BV: Any) -> Any:
+    """What is kept of the tokens that each sequence has: nothing if no penalty reads it."""
+    return () if self.repetition_penalty == 1 else seen_BV
+
+  def with_seen(self, seen_BV: Any, ids_B: jax.Array) -> Any:
+    """The same with one more token of each sequence."""
+    if self.repetition_penalty == 1:
+      return seen_BV
+    return seen_BV.at[jnp.arange(len(ids_B)), ids_B].set(True)
+
+  def penalised(self, logits_BV: jax.Array, seen_BV: Any) -> jax.Array:
+    """The logits without the tokens that are never chosen, those of seen ones made smaller."""
+    logits_BV = logits_BV.at[:, jnp.array(self.never_ids, jnp.int32)].set(-jnp.inf)
+    if self.repetition_penalty == 1:
+      return logits_BV
+    less = jnp.where(
+      logits_BV > 0, logits_BV / self.repetition_penalty, logits_BV * self.repetition_penalty
+    )
+    return jnp.where(seen_BV, less, logits_BV)
+
+  def kept(self, logits_BV: jax.Array) -> jax.Array:
+    """The logits that a token is drawn from: others are -inf."""
+    logits_BV = logits_BV / self.temperature
+    if 0 < self.top_k < logits_BV.shape[-1]:
+      least_B1 = lax.top_k(logits_BV, self.top_k)[0][:, -1:]
+      logits_BV = jnp.where(logits_BV < least_B1, -jnp.inf, logits_BV)
+    if self.top_p < 1:
+      order_BV = jnp.argsort(-logits_BV, axis=-1)
+      sorted_BV = jnp.take_along_axis(nn.softmax(logits_BV), order_BV, axis=-1)
+      before_BV = jnp.cumsum(sorted_BV, axis=-1) - sorted_BV
+      keep_BV = (before_BV < self.top_p) | (jnp.arange(sorted_BV.shape[-1]) == 0)
+      keep_BV = jax.vmap(lambda keep, at: jnp.zeros_like(keep).at[at].set(keep))(keep_BV, order_BV)
+      logits_BV = jnp.where(keep_BV, logits_BV, -jnp.inf)
+    return logits_BV
+
+  def choose(self, logits_BV: jax.Array, keys_B: jax.Array, number: int | jax.Array) -> jax.Array:
+    """[B] ids. The draw of a sequence depends on its key and the number of the token alone."""
+    if self.temperature == 0:
+      return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
+    keys_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, number)
+    draw = jax.vmap(jax.random.categorical)
+    return draw(keys_B, self.kept(logits_BV)).astype(jnp.int32)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+  """Sequences while they are made. ids [B, N]: the tokens so far, and NONE after them; a stop token
+  is kept as the last. count: the number of tokens made. place [B]: of the last token. scores [B]:
+  the sum of the log probabilities that the model gave to the tokens. done [B]: has the sequence
+  ended? seen [B, V]: see begin."""
+
+  cache: Any
+  keys: jax.Array
+  ids: jax.Array
+  count: jax.Array
+  place: jax.Array
+  scores: jax.Array
+  done: jax.Array
+  seen: Any
+
+
+def begin(
+  cache: Any,
+  logits_BV: jax.Array,
+  place_B: jax.Array,
+  keys_B: jax.Array,
+  choice: Choice,
+  *,
+  max_tokens: int,
+  length: int,
+  seen_BV: jax.Array | None = None,
+) -> Drawn:
+  """The Drawn with the first token of each sequence. logits_BV, place_B: of that token. keys_B: a
+  random key of each sequence. length: places that a model has; a token that can have none ends its
+  sequence. seen_BV: the tokens in the prompts, for a repetition_penalty."""
+  B = len(place_B)
+  state = Drawn(
+    cache,
+    keys_B,
+    jnp.full((B, max_tokens), NONE, jnp.int32),
+    jnp.int32(0),
+    place_B - 1,
+    jnp.zeros(B),
+    jnp.zeros(B, bool),
+    choice.first_seen(seen_BV),
+  )
+  return _with_next(state, logits_BV, choice, length)
+
+
+def _with_next(state, logits_BV, choice, length):
+  """The state with the next token of each sequence that is not done."""
+  likely_BV = choice.penalised(logits_BV, state.seen)
+  next_B = choice.choose(likely_BV, state.keys, state.count)
+  logs_B = jnp.take_along_axis(nn.log_softmax(logits_BV), next_B[:, None], axis=-1)[:, 0]
+  return dataclasses.replace(
+    state,
+    ids=state.ids.at[:, state.count].set(jnp.where(state.done, NONE, next_B)),
+    count=state.count + 1,
+    place=state.place + 1,
+    scores=state.scores + jnp.where(state.done, 0, logs_B),
+    done=state.done | choice.stops(next_B) | (state.place + 1 >= length),
+    seen=choice.with_seen(state.seen, next_B),
+  )
+
+
+def advance(
+  step: Step, state: Drawn, choice: Choice, *, length: int, upto: int | jax.Array
+) -> Drawn:
+  """The state with `upto` tokens of each sequence, or with fewer where all have ended."""
+
+  def more(state):
+    return (state.count < upto) & ~state.done.all()
+
+  def body(state):
+    last_B = lax.dynamic_index_in_dim(state.ids, state.count - 1, 1, keepdims=False)
+    # Sequences that have ended are computed too, but _with_next adds no tokens to them.
+    place_B = jnp.minimum(state.place, length - 1)
+    logits_BV, cache = step(state.cache, jnp.maximum(last_B, 0), place_B)
+    return _with_next(dataclasses.replace(state, cache=cache), logits_BV, choice, length)
+
+  return lax.while_loop(more, body, state)
+
+
+def unmask(
+  read: Callable[[jax.Array], jax.Array],
+  ids_BT: jax.Array,
+  open_BN: jax.Array,
+  keys_B: jax.Array,
+  choice: Choice,
+  *,
+  surest: bool = False,
+  seen_BV: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array]:
+  """(ids [B, N], scores [B]) of the tokens that a masked model puts at the positions open_BN.
+  Each pass fills one of them, and the next pass reads it as a part of the text: from left to right
+  or, if `surest`, the one at which a token has the highest probability. read(ids_BT) -> logits_BNV
+  at these positions. scores: the sum of the log probabilities of the tokens when they were chosen.
+  Other arguments: see begin."""
+  (B, N), rows = open_BN.shape, jnp.arange(len(open_BN))
+
+  def body(number, state):
+    ids_BT, scores_B, filled_BN, seen = state
+    logits_BNV = read(ids_BT)
+    logs_BNV = nn.log_softmax(logits_BNV)
+    best_BN = jnp.where(filled_BN, -jnp.inf, logs_BNV.max(axis=-1))
+    at_B = jnp.argmax(best_BN, axis=1) if surest else jnp.full(B, number)
+    next_B = choice.choose(choice.penalised(logits_BNV[rows, at_B], seen), keys_B, number)
+    seen = choice.with_seen(seen, next_B)
+    ids_BT = ids_BT.at[rows, open_BN[rows, at_B]].set(next_B)
+    scores_B += logs_BNV[rows, at_B, next_B]
+    return ids_BT, scores_B, filled_BN.at[rows, at_B].set(True), seen
+
+  seen = choice.first_seen(seen_BV)
+  state = ids_BT.astype(jnp.int32), jnp.zeros(B), jnp.zeros((B, N), bool), seen
+  ids_BT, scores_B, *_ = lax.fori_loop(0, N, body, state)
+  return ids_BT[rows[:, None], open_BN], scores_B

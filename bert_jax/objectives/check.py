@@ -1,0 +1,69 @@
+"""What an objective has to be: each mistake is one sentence, before anything is compiled.
+
+Terms are checked while a step is traced, so that nothing is traced for this alone.
+"""
+
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax.errors import InputError
+from bert_jax.metrics import Mean
+
+
+def check_class(cls: type) -> None:
+  """InputError unless an objective's class has all that base.Objective asks for."""
+  fields = getattr(cls, '__dataclass_fields__', ())
+  named = [x for x in ('loss_weights', 'metrics') if not hasattr(cls, x) and x not in fields]
+  annotated = [name for name in inspect.get_annotations(cls) if name not in fields]
+  if annotated:
+    fault = f'objective {cls.__name__} has the field {annotated[0]} but is no dataclass'
+    raise InputError(f'{fault}; write @dataclasses.dataclass(frozen=True) above its class.')
+  if missing := named + sorted(cls.__abstractmethods__):
+    fault = f'objective {cls.__name__} has no {" and no ".join(missing)}'
+    raise InputError(f'{fault}; add it to its class, see bert_jax/objectives/base.py.')
+
+
+def check(objective: Any, config: Any) -> None:
+  """InputError unless an objective's batch and carry go with the training step of a config."""
+  accumulation = config.optimizer.accumulation
+  if accumulation > 1 and objective.carry(config.batch_size):
+    raise InputError(
+      f'objective {config.objective} carries something from step to step, which does not go with '
+      f'optimizer.accumulation={accumulation}; set it to 1.'
+    )
+  if 'segment_ids' not in objective.spec(config.batch_size):
+    name = type(objective).__name__
+    raise InputError(f'{name}.spec has no segment_ids, by which steps count tokens; add them.')
+
+
+def checked_terms(objective: Any, before: Any, pair: Any) -> tuple[dict[str, Mean], Any]:
+  """The `pair` that objective.terms returned; InputError unless it is one, has all the terms of the
+  loss, and a carry of the form of the one `before`."""
+  name = type(objective).__name__
+  if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], dict):
+    raise InputError(
+      f'{name}.terms returns no pair; return (terms, carry), see objectives/base.py.'
+    )
+  terms, carry = pair
+  if missing := sorted(set(objective.loss_weights) - set(terms)):
+    raise InputError(f'{name}.terms returns no {" and no ".join(missing)}, see its loss_weights.')
+  form = lambda x: f'{getattr(x, "dtype", type(x).__name__)}{list(jnp.shape(x))}'
+  now, then = (jax.tree.map(form, tree) for tree in (carry, before))
+  if now != then:
+    raise InputError(f'{name}.terms returns the carry {now}; return {then}, as {name}.carry says.')
+  return pair
+
+
+def check_metrics(objective: Any, terms: dict[str, Mean]) -> None:
+  """InputError if an objective names a metric that its terms do not give."""
+  none = dict.fromkeys((*terms, 'tokens'), Mean(0.0, 0.0))
+  computed = {*terms, *objective.shares(none)}
+  if unknown := [name for name in objective.metrics if name not in computed]:
+    name, has = type(objective).__name__, ', '.join(terms)
+    raise InputError(
+      f'{name}.metrics names {" and ".join(unknown)}, which nothing computes (its terms: {has}); '
+      'leave it out, or return it from terms, see objectives/base.py.'
+    )

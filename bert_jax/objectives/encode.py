@@ -1,0 +1,131 @@
+"""Rows through an encoder: the arrays of a batch, its hidden states, and the parameters of both.
+
+B batch, T tokens, N examples in a row, D hidden size, C classes.
+"""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bert_jax import models
+from bert_jax.errors import InputError
+from bert_jax.models import pooling
+from bert_jax.objectives.base import Batch, Params, Spec
+from bert_jax.rows.row_arrays import TOKENS
+
+
+def row_spec(batch_size: int, seq_length: int) -> Spec:
+  """The four arrays that describe the tokens of a batch, each [B, T] int32."""
+  return dict.fromkeys(TOKENS, jax.ShapeDtypeStruct((batch_size, seq_length), jnp.int32))
+
+
+def cut_rows(batch: Batch, length: int | jax.Array) -> dict[str, jax.Array]:
+  """The batch, in whose rows no token sees beyond a multiple of `length`, an int or an int32
+  scalar: there the examples are cut, and positions begin anew. The parts are numbered from 1 on, as
+  the examples of a row are."""
+  position_BT = batch['position_ids'] % length
+  real_BT = batch['segment_ids'] > 0
+  segment_BT = jnp.cumsum(real_BT & (position_BT == 0), axis=1, dtype=jnp.int32)
+  segment_BT = jnp.where(real_BT, segment_BT, 0)
+  return batch | {'segment_ids': segment_BT, 'position_ids': position_BT}
+
+
+def slot_spec(batch_size: int, slots: int, **kinds: Any) -> Spec:
+  """Arrays [B, N] with a number for each example of each row: where it starts, its weight (1, or 0
+  for an empty slot), and those of `kinds`: {name: data type}."""
+  kinds = {'cls_positions': jnp.int32, 'weights': jnp.float32} | kinds
+  return {name: jax.ShapeDtypeStruct((batch_size, slots), kind) for name, kind in kinds.items()}
+
+
+def encode(
+  model: models.ModelConfig,
+  params: Params,
+  batch: Batch,
+  rng: jax.Array | None = None,
+  causal: bool | jax.Array = False,
+) -> jax.Array:
+  """Hidden states [B, T, D] of the encoder; rng turns dropout on. causal: True, or [B] bool by row,
+  if no token may see a later one. Rows of P parts, arrays [B, P, T / P], are read part by part."""
+  if lacking := [name for name in TOKENS if name not in batch]:
+    fault = f'the batch has no {" and no ".join(lacking)}, which an encoder reads'
+    raise InputError(f'{fault}; let spec return them, as encode.row_spec does.')
+  arrays = [batch[name] for name in TOKENS]
+  if arrays[0].ndim > 2:
+    parts = {name: x.reshape(-1, x.shape[-1]) for name, x in zip(TOKENS, arrays)}
+    hidden_PSD = encode(model, params, parts, rng, causal)
+    return hidden_PSD.reshape(len(arrays[0]), -1, hidden_PSD.shape[-1])
+  length = arrays[0].shape[1]  # in a program that is exported no number
+  if model.recurrent_length and not (isinstance(length, int) and length <= model.recurrent_length):
+    return models.recurrence.in_stretches(model, params, arrays, rng, causal)
+  return apply(models.Encoder(model), params, *arrays, rng=rng, causal=causal)
+
+
+def pooled_logits(
+  model: models.ModelConfig,
+  head: nn.Module,
+  params: Params,
+  batch: Batch,
+  rng: jax.Array | None = None,
+) -> jax.Array:
+  """Logits [B, N, C] of `head` for the pooled vector of each example; rng turns dropout on."""
+  hidden_key, head_key = two_keys(rng)
+  hidden_BTD = encode(model, params['encoder'], batch, hidden_key)
+  pooled_BND = pooled(model, params, batch, hidden_BTD)
+  return apply(head, params['classifier'], pooled_BND, rng=head_key)
+
+
+def pooled(
+  model: models.ModelConfig, params: Params, batch: Batch, hidden_BTD: jax.Array
+) -> jax.Array:
+  """The pooled [CLS] of each example, [B, N, D]. A causal model has its last token in place of
+  [CLS], which sees no other (GPT), and so has one that reads in stretches, of which only the last
+  one has a memory of all."""
+  positions_BN = batch['cls_positions']
+  if model.causal or model.recurrent_length:
+    segments_BT = batch['segment_ids'].reshape(positions_BN.shape[0], -1)
+    positions_BN = pooling.last_positions(segments_BT, positions_BN)
+  at_cls_BND = models.gather_positions(hidden_BTD, positions_BN)
+  return models.Pooler(model).apply({'params': params.get('pooler', {})}, at_cls_BND)
+
+
+def next_tokens(batch: Batch) -> tuple[jax.Array, jax.Array]:
+  """(labels [B, T], weights [B, T]): the token after each one, and 1 where its example has one."""
+  segments_BT = batch['segment_ids']
+  labels_BT, next_BT = (
+    jnp.pad(x[:, 1:], ((0, 0), (0, 1))) for x in (batch['input_ids'], segments_BT)
+  )
+  return labels_BT, ((segments_BT > 0) & (next_BT == segments_BT)).astype(jnp.float32)
+
+
+def init_words(model: models.ModelConfig, rng: jax.Array, encoder: Params) -> dict[str, Any]:
+  """{'mlm': parameters of the MLM head beside an encoder with these}, or {}: it has none."""
+  x_BKD = jnp.zeros((1, 1, model.hidden_size))
+  variables = models.MaskedLMHead(model).init(rng, x_BKD, models.word_table(encoder))
+  return {'mlm': variables['params']} if variables else {}
+
+
+def init_model(model: models.ModelConfig, rng: jax.Array, **heads: nn.Module) -> dict[str, Any]:
+  """Parameters of an encoder and of the modules that read its vectors: {name: module}. A module
+  without parameters has no entry."""
+  encoder_key, *keys = jax.random.split(rng, 1 + len(heads))
+  x_BND = jnp.zeros((1, 1, model.hidden_size))
+  params = {'encoder': models.init_encoder(model, encoder_key)}
+  for (name, head), key in zip(heads.items(), keys, strict=True):
+    if variables := head.init(key, x_BND):
+      params[name] = variables['params']
+  return params
+
+
+def two_keys(rng: jax.Array | None) -> tuple[jax.Array | None, jax.Array | None]:
+  """Independent keys for dropout in the encoder and in the head; (None, None) from None."""
+  return (None, None) if rng is None else jax.random.split(rng)
+
+
+def apply(
+  module: nn.Module, params: Params, *arrays: Any, rng: jax.Array | None = None, **options: Any
+) -> jax.Array:
+  """The module on these arrays; rng turns its dropout on."""
+  rngs = {} if rng is None else {'dropout': rng}
+  return module.apply({'params': params}, *arrays, deterministic=rng is None, rngs=rngs, **options)

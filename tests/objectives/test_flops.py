@@ -1,0 +1,108 @@
+"""FLOPs, which are counted in what an objective computes, against what each part needs by hand."""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_objectives import MASKING, MODEL
+
+from bert_jax.models import flops
+from bert_jax.models.positions import POSITIONS, Positions
+from bert_jax.objectives.classification import Classification
+from bert_jax.objectives.language_model import LanguageModel
+from bert_jax.objectives.mlm_nsp import MlmNsp
+
+B, T, D, V = 4, 8, MODEL.hidden_size, MODEL.padded_vocab_size
+K = MASKING['max_predictions']
+
+
+def encoder(model=MODEL):
+  """Of B rows: four projections, the feed-forward layer, scores and their values."""
+  F, layers = model.intermediate_size, model.num_hidden_layers
+  return layers * 2 * B * T * (4 * D * D + 2 * D * F + 2 * T * D)
+
+
+def words(predictions):
+  return 2 * predictions * (D * D + D * V)
+
+
+def language_model(*stages, share=0.5):
+  return LanguageModel(MODEL, T, 0.0, MASKING, stages=stages, causal_share=share)
+
+
+def test_products_of_loops_branches_and_gradients_of_ones_own():
+  """3 x 5 times 5 x 2 is 60 operations."""
+  a, b = np.ones((3, 5)), np.ones((5, 2))
+  batched = jax.vmap(jnp.matmul)
+  assert flops.products(jnp.matmul, a, b) == 60
+  assert flops.products(batched, np.ones((7, 3, 5)), np.ones((7, 5, 2))) == 7 * 60
+  loop = lambda a, b: jax.lax.scan(lambda x, _: (x + (a @ b).sum(), None), 0.0, None, length=4)[0]
+  assert flops.products(loop, a, b) == 4 * 60
+  nested = lambda a, b: jax.lax.map(lambda _: jax.jit(loop)(a, b), jnp.arange(3))
+  assert flops.products(nested, a, b) == 12 * 60
+  cond = lambda a, b: jax.lax.cond(
+    a[0, 0] > 0, lambda: (a @ b).sum(), lambda: (a @ a.T @ a @ b).sum()
+  )
+  assert flops.products(cond, a, b) == 90 + 90 + 60
+
+  @jax.custom_vjp
+  def own(a, b):
+    return a @ b
+
+  own.defvjp(lambda a, b: (a @ b, (a, b)), lambda saved, g: (g @ saved[1].T, saved[0].T @ g))
+  assert flops.products(own, a, b) == 60
+  assert flops.products(jax.checkpoint(jnp.matmul), a, b) == 60
+  assert flops.products(jax.grad(lambda a, b: own(a, b).sum(), (0, 1)), a, b) == 3 * 60
+
+
+def test_a_masked_language_model():
+  assert MlmNsp(MODEL, T, 0.0, MASKING).flops(B) == encoder() + words(B * K)
+  pairs = MlmNsp(MODEL, T, 1.0, MASKING, examples_per_row=2).flops(B)
+  assert pairs == encoder() + words(B * K) + 2 * B * 2 * (D * D + 2 * D)
+
+
+def test_the_language_model_beside_a_classifier_counts():
+  alone, both = (Classification(MODEL, T, ('a', 'b', 'c'), lm_weight=x) for x in (0.0, 0.5))
+  assert alone.flops(B) == encoder() + 2 * B * (D * D + 3 * D)
+  assert both.flops(B) - alone.flops(B) == words(B * T)
+
+
+@pytest.mark.parametrize('share', [0.5, 1 / 16])
+def test_a_hybrid_counts_each_head_by_its_share_of_the_rows(share):
+  expected = encoder() + share * words(B * T) + (1 - share) * words(B * K)
+  assert language_model((0, 'hybrid'), share=share).flops(B) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize('last, predictions', [('masked', K), ('causal', T), ('diffusion', T)])
+def test_a_language_model_of_several_stages_counts_the_one_that_it_is_in(last, predictions):
+  first = 'causal' if last != 'causal' else 'masked'
+  of = language_model((0, first), (5, last))
+  assert of.flops(B) == encoder() + words(B * predictions)
+
+
+def test_what_a_model_is_made_of_is_not_said_anywhere(monkeypatch):
+  """Positions of a fork: scores of their own, which are looked up in a table by the distance (T5),
+  and have no product."""
+
+  class Looked(nn.Module):
+    config: object
+    deterministic: bool
+
+    @nn.compact
+    def __call__(self, q_BTHd, pattern):
+      table = self.param('table', nn.initializers.zeros, (32, q_BTHd.shape[2]))
+      T = q_BTHd.shape[1]
+      distance = jnp.abs(jnp.arange(T)[:, None] - jnp.arange(T)) % 32
+      return q_BTHd, jnp.moveaxis(table[distance], -1, 0)[None]
+
+  flops_of = lambda kind: MlmNsp(
+    dataclasses.replace(MODEL, position_embeddings=kind), T, 0.0, MASKING
+  ).flops(B)
+  monkeypatch.setitem(POSITIONS, 'looked up', Positions(own_scores=Looked))
+  assert flops_of('looked up') == flops_of('none') == encoder() + words(B * K)
+  # Scores of the distances: a product for each, with each query, and the projection of distances.
+  N = 2 * T - 1
+  assert flops_of('relative') - flops_of('none') == 2 * B * T * N * D + 2 * N * D * D

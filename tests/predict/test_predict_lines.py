@@ -27,6 +27,7 @@ from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.convert.sentence_transformers import Vector
 from bert_jax.predict import Model, __main__, export, lines, packed_rows
+from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import UNREAD, RecordProblems
 from bert_jax.tasks.pretraining import ask as masked_words
 from bert_jax.workdir import trained
@@ -210,7 +211,7 @@ def test_a_file_and_stdin_are_read_alike(tmp_path, monkeypatch, encoding, first)
 )
 def test_a_table_that_is_read_as_lines_is_named(path, line, tabs, is_table, caplog):
   config = c.load('configs/finetune.py', ['--config.table.text_column=text|body'])
-  model = types.SimpleNamespace(config=config)
+  model = types.SimpleNamespace(config=config, family=TASKS['classification'])
   ask = types.SimpleNamespace(model=model, tabs=tabs, fields=('text', 'pair'))
   chunks = [[line.encode() + b'\n'], [b'text,body\n']]
   assert list(lines.named_if_table(chunks, path, ask)) == chunks

@@ -102,8 +102,8 @@ class Attention(Ask):
       raise InputError(f'{len(parts)} fields where this task reads a text, or text and pair')
     return dict(zip(('text', 'pair'), parts))
 
-  def record(self, given):
-    return tuple(texts_of(given, ('text', 'pair') if 'pair' in given else ('text',)))
+  def record(self, fields):
+    return tuple(texts_of(fields, ('text', 'pair') if 'pair' in fields else ('text',)))
 
   def replies(self, records):
     # One at a time, since all of them together may not fit into memory.

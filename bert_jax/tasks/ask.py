@@ -71,7 +71,7 @@ class Ask(abc.ABC):
     return dict(zip(self.fields, parts))
 
   @abc.abstractmethod
-  def record(self, given):
+  def record(self, fields):
     """The record of a dict of fields; InputError if it cannot be one."""
 
   @abc.abstractmethod
@@ -131,8 +131,8 @@ class Packed(Ask):
 class OfText(Packed):
   """A Packed Ask whose records are texts."""
 
-  def record(self, given):
-    (text,) = texts_of(given, self.fields)
+  def record(self, fields):
+    (text,) = texts_of(fields, self.fields)
     return text
 
 
@@ -175,18 +175,18 @@ LENGTH_PENALTY = Option(float, 'higher ones favour long texts')
 TOP_K = Option(int, 'how many to give; default: 5', check_top_k)
 
 
-def texts_of(given, names):
+def texts_of(fields, names):
   """[text] of the named fields; InputError if one is missing or no text, or if all are empty."""
   for name in names:
-    if name not in given:
-      there = listed(given) or 'nothing'
+    if name not in fields:
+      there = listed(fields) or 'nothing'
       reads = f'this task reads {", ".join(names)}'
       raise InputError(f'the record has no {name!r}; {reads}, and it has {there}')
-    if not isinstance(given[name], str):
+    if not isinstance(fields[name], str):
       raise InputError(f'{name!r} is no text; write it in quotes')
-  if not any(given[name].strip() for name in names):
+  if not any(fields[name].strip() for name in names):
     raise InputError('empty line')
-  return [given[name] for name in names]
+  return [fields[name] for name in names]
 
 
 def numbered(records):

@@ -81,8 +81,8 @@ def machine():
     processor = next(x.partition(': ')[2] for x in lines if x.startswith('model name'))
   except (OSError, StopIteration):
     pass
-  given = {name: os.environ[name] for name in ENVIRONMENT if os.environ.get(name)}
-  return {'processor': processor, 'environment': given}
+  environment = {name: os.environ[name] for name in ENVIRONMENT if os.environ.get(name)}
+  return {'processor': processor, 'environment': environment}
 
 
 def _git(*words, fine=(0,)):

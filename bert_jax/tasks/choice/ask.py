@@ -16,9 +16,9 @@ class Choose(OfHead):
       raise InputError('a line of a context, a question and two choices at least has three tabs')
     return dict(zip(self.fields, (*parts[:2], list(parts[2:]))))
 
-  def record(self, given):
-    context, question = texts_of(given, self.fields[:2])
-    choices = given.get('choices')
+  def record(self, fields):
+    context, question = texts_of(fields, self.fields[:2])
+    choices = fields.get('choices')
     if not isinstance(choices, (list, tuple)) or not all(isinstance(x, str) for x in choices):
       raise InputError('\'choices\' is no list of texts; write ["a", "b"]')
     if len(choices) < 2:

@@ -35,16 +35,16 @@ def hierarchical_rules(config):
   row, window = config.data.seq_length, config.task.max_length
   several = not window or row < 2 * window
   is_hierarchical = config.table.long_texts == 'hierarchical'
-  given = 'table.long_texts=hierarchical puts all windows of a text into one row'
+  setting = 'table.long_texts=hierarchical puts all windows of a text into one row'
   yield (
     not is_hierarchical or not several,
-    f'{given}, and data.seq_length {row} holds less than two of task.max_length {window}; set '
+    f'{setting}, and data.seq_length {row} holds less than two of task.max_length {window}; set '
     'task.max_length=128, say, and data.seq_length to a multiple of it.',
   )
   slots, most = config.data.examples_per_row, row // max(1, window)
   yield (
     not is_hierarchical or several or slots >= most,
-    f'{given}, up to {most}, and data.examples_per_row is {slots}; set it to {most} or more.',
+    f'{setting}, up to {most}, and data.examples_per_row is {slots}; set it to {most} or more.',
   )
 
 

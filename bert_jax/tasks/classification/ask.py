@@ -30,10 +30,10 @@ class Classify(OfHead):
       raise InputError(f'{reads} and got {got}; a tab separates the two texts of a pair')
     return super().of_parts(parts)
 
-  def record(self, given):
-    if 'pair' in given and 'pair' not in self.fields:
-      self.of_parts(texts_of(given, ('text', 'pair')))
-    return Example('', '', tuple(texts_of(given, self.fields)), None)
+  def record(self, fields):
+    if 'pair' in fields and 'pair' not in self.fields:
+      self.of_parts(texts_of(fields, ('text', 'pair')))
+    return Example('', '', tuple(texts_of(fields, self.fields)), None)
 
   def shown(self, answer):
     out = dict(zip(self.fields, answer['texts']))

@@ -14,8 +14,8 @@ def baselines_of(labels, number):
     gold = labels > 0
     shares = gold.mean(axis=0)
     common = np.flatnonzero(shares > 0.5)
-    right, given = shares[common].sum(), len(common) + shares.sum()
-    out = {'micro_f1': 2 * right / given if given else 0}
+    right, answered = shares[common].sum(), len(common) + shares.sum()
+    out = {'micro_f1': 2 * right / answered if answered else 0}
     out['macro_f1'] = labelled.f1_of_all(shares[common]).sum() / number
     alike = gold == (shares > 0.5)
     return labelled.always('majority', out | {'subset_accuracy': alike.all(axis=1).mean()})

@@ -45,8 +45,8 @@ def resolve(config, prepared):
         table[name],
       )
   if not table.regression and tuple(table.labels) not in ((), tuple(meta['labels'])):
-    given = f'table.labels is {listed(names(table.labels))}, and the labels of {folder} are'
-    raise InputError(f'{given} {listed(meta["labels"])}; leave table.labels empty.')
+    setting = f'table.labels is {listed(names(table.labels))}, and the labels of {folder} are'
+    raise InputError(f'{setting} {listed(meta["labels"])}; leave table.labels empty.')
   if table.eval_share:
     raise InputError(
       f'table.eval_share={table.eval_share} is a share of a table and {folder} is prepared; name a '

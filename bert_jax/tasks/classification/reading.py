@@ -156,9 +156,9 @@ def names(labels):
   return tuple(label.split('|')[0] for label in labels)
 
 
-def label_set(table, given):
-  """The label set of training data: the labels given in it, sorted. table: config.table."""
-  labels = tuple(sorted(given))
+def label_set(table, found):
+  """The label set of training data: the labels found in it, sorted. table: config.table."""
+  labels = tuple(sorted(found))
   if len(labels) < 2:
     needs = 'classification needs two at least (for numbers set table.regression=true)'
     raise InputError(f'the training data has the single label {listed(labels)}; {needs}.')

@@ -43,13 +43,13 @@ def resolve(config):
   problems = Problems('train', config.data.skip_damaged)
   examples = list(read(config, 'train', problems, whole=True))
   examples = problems.chosen(examples, config.task.train_examples)
-  given = [label for e in examples for label in (e.label if table.multi_label else [e.label])]
+  read_labels = [label for e in examples for label in (e.label if table.multi_label else [e.label])]
   config = config.copy_and_resolve_references()
   if not table.labels:
-    config.table.labels = label_set(table, set(given))
+    config.table.labels = label_set(table, set(read_labels))
   if table.class_weights == ('balanced',):
     with config.ignore_type():
-      weights = balanced(config.table.labels, Counter(given), len(examples))
+      weights = balanced(config.table.labels, Counter(read_labels), len(examples))
       config.table.class_weights = weights
   return config
 
@@ -62,11 +62,13 @@ def texts(config):
 
 
 def objective(config, tokenizer):
-  given, labels = config.table.class_weights, names(config.table.labels)
-  if unknown := [label for label, _ in given if label not in labels]:
+  class_weights, labels = config.table.class_weights, names(config.table.labels)
+  if unknown := [label for label, _ in class_weights if label not in labels]:
     fault = f'table.class_weights names {quoted(unknown[0])}, which is not a label'
     raise InputError(f'{fault}; there are {listed(labels)}.')
-  weights = tuple(float(dict(given).get(label, 1.0)) for label in labels) if given else ()
+  weights = (
+    tuple(float(dict(class_weights).get(label, 1.0)) for label in labels) if class_weights else ()
+  )
   table = config.table
   more = {'multi_label': table.multi_label, 'class_weights': weights, 'pooling': table.pooling}
   more['lm_weight'] = table.lm_weight

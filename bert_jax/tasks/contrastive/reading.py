@@ -109,15 +109,15 @@ def _squad(config, split, problems):
   none = [''] * len(config.contrastive.negative_columns)
   for _, spec in files.parts(config.data[split]):
     for where, context, record in records(spec, split, problems):
-      given = record if isinstance(record, dict) else {}
-      question = given.get('question')
+      fields = record if isinstance(record, dict) else {}
+      question = fields.get('question')
       if not isinstance(context, str) or not isinstance(question, str):
         missing = 'context' if isinstance(question, str) else 'question'
         problems.wrong(where, f'there is no {missing!r}', f'questions without {missing}')
-      elif given.get('is_impossible') is True:
+      elif fields.get('is_impossible') is True:
         problems.counts['questions without an answer in their paragraph (left out)'] += 1
       else:
-        yield Item(where, str(given.get('id', where)), (question, context, *none))
+        yield Item(where, str(fields.get('id', where)), (question, context, *none))
 
 
 def _lines(config, split, problems):

@@ -27,17 +27,17 @@ class Coreference(OfHead):
       value = {str(name).lower(): x for name, x in value.items()}
     return super().parsed(value)
 
-  def record(self, given):
-    text, *spans = texts_of(given, self.fields)
-    places = (_place(given, text, name, span) for name, span in zip(self.fields[1:], spans))
+  def record(self, fields):
+    text, *spans = texts_of(fields, self.fields)
+    places = (_place(fields, text, name, span) for name, span in zip(self.fields[1:], spans))
     return Example('', '', text, tuple(places), None)
 
 
-def _place(given, text, name, span):
+def _place(fields, text, name, span):
   """(from, to) in characters: the span of the field `name` in its text."""
   if not span or not (number := text.count(span)):
     raise InputError(f'{name} {quoted(span)} is not in the text; write it as it stands there')
-  offset = given.get(f'{name}-offset')
+  offset = fields.get(f'{name}-offset')
   if offset is None and number == 1:
     offset = text.index(span)
   if type(offset) is not int or offset < 0 or not text.startswith(span, offset):

@@ -38,9 +38,9 @@ def rules(config):
     'no spans; set masking.policy=span, or loss.sbo_weight=0.'
   )
   yield not config.loss.sbo_weight or spans, no_spans
-  given, form = config.corpus.weights, 'write ((language, factor), ...) with factors above 0'
-  odd = f'corpus.weights is {quoted(given)}; {form}; corpus.languages leaves languages out.'
-  yield pairs_with_positive_numbers(given), odd
+  weights, form = config.corpus.weights, 'write ((language, factor), ...) with factors above 0'
+  odd = f'corpus.weights is {quoted(weights)}; {form}; corpus.languages leaves languages out.'
+  yield pairs_with_positive_numbers(weights), odd
 
 
 def rules_of_words_alone(config):
@@ -55,7 +55,7 @@ def length_rules(config):
   """What does not go with rows that are cut by step."""
   if not task.length_stages(config):
     return
-  model, given = config.model, f'corpus.lengths={config.corpus.lengths} cuts rows in training'
+  model, setting = config.model, f'corpus.lengths={config.corpus.lengths} cuts rows in training'
   for holds, rest in (
     (
       not config.loss.nsp_weight,
@@ -67,7 +67,7 @@ def length_rules(config):
     ),
     (not model.memory_length, 'and a memory goes on from row to row; set model.memory_length=0'),
   ):
-    yield holds, f'{given}, {rest}.'
+    yield holds, f'{setting}, {rest}.'
 
 
 def rules_to_begin(config):

@@ -50,8 +50,8 @@ class FillMask(OfText):
     check_top_k(top_k)
     self.top_k = min(top_k, model.tokenizer.vocab_size)
 
-  def record(self, given):
-    text = super().record(given)
+  def record(self, fields):
+    text = super().record(fields)
     if MASK not in with_masks(self.model.tokenizer, text):
       raise InputError('no [MASK] in the text')
     return text

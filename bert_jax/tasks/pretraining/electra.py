@@ -28,9 +28,9 @@ DEFAULTS = {
 def objective(config, tokenizer):
   """As MlmNsp of this config masks, with a generator."""
   masked = task.objective(config, tokenizer)
-  given = {field.name: getattr(masked, field.name) for field in dataclasses.fields(masked)}
+  masking = {field.name: getattr(masked, field.name) for field in dataclasses.fields(masked)}
   return electra.Electra(
-    **given,
+    **masking,
     generator=electra.generator_of(masked.model, config.generator.size),
     sharing=config.generator.embeddings,
     replaced_weight=config.loss.replaced_weight,

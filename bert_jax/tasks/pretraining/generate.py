@@ -99,8 +99,8 @@ class Generate(Ask):
       raise InputError(f'stop is {quoted(text)}, which is not in the vocabulary; name a piece.')
     return int(ids[0])
 
-  def record(self, given):
-    return texts_of(given, self.fields)[0]
+  def record(self, fields):
+    return texts_of(fields, self.fields)[0]
 
   def replies(self, records):
     tokenizer, limit = self.model.tokenizer, self.model.limit

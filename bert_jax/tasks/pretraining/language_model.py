@@ -61,15 +61,15 @@ def rules(config):
   yield from rules_of_words_alone(config)
   yield from PRETRAINING.rules(config)
   kinds = [kind for _, kind in stages(config)]
-  given = f'language_model.kind={config.language_model.kind}'
+  setting = f'language_model.kind={config.language_model.kind}'
   alone = 'hybrid' not in kinds or len(kinds) == 1
-  yield alone, f'{given}: a hybrid does not change by step; leave out the other kinds.'
+  yield alone, f'{setting}: a hybrid does not change by step; leave out the other kinds.'
   all_rows_causal = kinds[-1] == 'hybrid' and config.language_model.causal_share == 1
   causal = kinds[-1] == 'causal' or all_rows_causal
   share = ' with language_model.causal_share=1' * all_rows_causal
   yield (
     config.model.causal == causal,
-    f'{given}{share} ends with a model that {"is" if causal else "is not"} causal, and '
+    f'{setting}{share} ends with a model that {"is" if causal else "is not"} causal, and '
     f'model.causal is {str(config.model.causal).lower()}; set model.causal={str(causal).lower()}.',
   )
   yield from memory_rules(config, kinds)
@@ -90,7 +90,7 @@ def memory_rules(config, kinds):
   """What does not go with a memory of the rows before."""
   model, longer = config.model, config.language_model.eval_memory
   name = 'model.memory_length' if model.memory_length else 'language_model.eval_memory'
-  given = f'{name}={model.memory_length or longer} gives each row a memory of the one before it'
+  setting = f'{name}={model.memory_length or longer} gives each row a memory of the one before it'
   packed, accumulation = config.data.examples_per_row, config.optimizer.accumulation
   rows, positions = config.corpus.rows, model.position_embeddings
   for holds, rest in (
@@ -107,7 +107,7 @@ def memory_rules(config, kinds):
       f'{", ".join(BY_DISTANCE)}',
     ),
   ):
-    yield holds or not (model.memory_length or longer), f'{given}, {rest}.'
+    yield holds or not (model.memory_length or longer), f'{setting}, {rest}.'
   alone = f'language_model.eval_memory={longer} is for a model with a memory'
   yield not longer or model.memory_length > 0, f'{alone}; set model.memory_length, or it to 0.'
 

@@ -97,13 +97,13 @@ def resolve(config):
   _check_marks(config, metas + [(name, meta) for name, meta in evals if meta])
   if is_prepared:
     folder = files.parts(config.data.train, languages)[0][1]
-    tokenizer, given = tokenizers.load_folder(folder), config.tokenizer.path
-    if given:
-      named = tokenizers.load(given, do_lower_case=config.tokenizer.do_lower_case)
+    tokenizer, path = tokenizers.load_folder(folder), config.tokenizer.path
+    if path:
+      named = tokenizers.load(path, do_lower_case=config.tokenizer.do_lower_case)
       if named.fingerprint != tokenizer.fingerprint:
-        fault = f'tokenizer.path={given} is not the vocabulary that {folder} was prepared with'
+        fault = f'tokenizer.path={path} is not the vocabulary that {folder} was prepared with'
         raise InputError(f'{fault}; leave it empty, or prepare the corpus again with --vocab.')
-    if not given and not config.init_from:
+    if not path and not config.init_from:
       config.tokenizer.path = str(tokenizers.in_folder(Path(folder).expanduser()))
     config.tokenizer.do_lower_case = getattr(tokenizer, 'do_lower_case', True)
     if config.model.vocab_size != tokenizer.vocab_size and not config.init_from:
@@ -131,12 +131,15 @@ def _check_marks(config, metas):
   policies = [policy for _, policy in masking_stages(config.masking.policy, config.steps)]
   policies.append(config.eval_masking.policy)
   for name in ('segmenter', 'phrases', 'entities'):
-    policy, given = next((p for p in policies if LEXICONS.get(p) == name), ''), config.corpus[name]
-    asked = f'masking.policy={policy}' if policy else f'corpus.{name}={given}'
+    policy, lexicon = (
+      next((p for p in policies if LEXICONS.get(p) == name), ''),
+      config.corpus[name],
+    )
+    asked = f'masking.policy={policy}' if policy else f'corpus.{name}={lexicon}'
     made = [meta[name] for _, meta in metas if meta]
-    if policy and not given and len(made) < len(metas):  # there is text
+    if policy and not lexicon and len(made) < len(metas):  # there is text
       raise InputError(f'{asked} needs corpus.{name}, a lexicon; name its file.')
-    if (policy or given) and not all(made):
+    if (policy or lexicon) and not all(made):
       marks = 'marks that are made when a corpus is prepared'
       fault = f'{asked} needs {marks}, and this one was prepared without them'
       raise InputError(f'{fault}; prepare it again with --{name}.')

@@ -22,8 +22,8 @@ class Answer(OfHead):
     config.qa.n_best_size = max(self.top_k, config.qa.n_best_size)
     return config
 
-  def record(self, given):
-    question, context = texts_of(given, self.fields)
+  def record(self, fields):
+    question, context = texts_of(fields, self.fields)
     if not question.strip() or not context.strip():
       raise InputError('the question or its context is empty')
     return Question('', '', question, context, None, ())

@@ -133,12 +133,12 @@ def _question(where, context, record, problems):
   """The Question of a record; None if it cannot be used."""
   if not isinstance(context, str):
     return problems.wrong(where, 'the question has no context', 'questions without a context')
-  given = record if isinstance(record, dict) else {}
-  question_id, text = given.get('id'), given.get('question')
+  fields = record if isinstance(record, dict) else {}
+  question_id, text = fields.get('id'), fields.get('question')
   if not isinstance(text, str) or not isinstance(question_id, str | int):
     missing = 'question' if isinstance(question_id, str | int) else 'id'
     return problems.wrong(where, f'there is no {missing!r}', f'questions without {missing}')
-  answers = given.get('answers')
+  answers = fields.get('answers')
   if not isinstance(answers, list | None):
     return problems.wrong(where, "'answers' is not a list", 'questions with unreadable answers')
   gold, starts = [], []
@@ -152,7 +152,7 @@ def _question(where, context, record, problems):
     gold.append(answer['text'])
     starts.append(_place(where, context, answer['text'], answer.get('answer_start'), problems))
   gold = None if answers is None else tuple(gold)
-  if gold == () and given.get('is_impossible') is False:
+  if gold == () and fields.get('is_impossible') is False:
     problems.note('questions without an answer that should have one', where)
   return Question(where, str(question_id), text, context, gold, tuple(starts))
 

@@ -20,15 +20,15 @@ class Tag(OfHead):
   examples_of, exports = Tagged, {'logits': '[B, T, labels]'}
   others = ('tokens',)
 
-  def record(self, given):
-    if 'tokens' not in given:
-      (text,) = texts_of(given, ('text',))
+  def record(self, fields):
+    if 'tokens' not in fields:
+      (text,) = texts_of(fields, ('text',))
       spans = words(text)
       after_blank = tuple(a > 0 and text[a - 1].isspace() for a, _ in spans)
       tokens = tuple(text[a:b] for a, b in spans)
       return Sentence('', '', tokens, None, (text,), after_blank)
-    tokens = given['tokens']
-    if 'text' in given:
+    tokens = fields['tokens']
+    if 'text' in fields:
       raise InputError("'text' and 'tokens' are both there; give the one that is to be tagged")
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
       raise InputError('\'tokens\' is no list of texts; write ["a", "b"]')

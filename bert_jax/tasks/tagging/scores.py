@@ -57,10 +57,10 @@ def conlleval(gold, predicted):
     precision, recall, f1 = (100 * share for share in _shares(counts))
     return shown.format('precision', precision, 'recall', recall, 'FB1', f1)
 
-  right, given, true = total
+  right, found, true = total
   tokens = sum(map(len, gold))
   lines = [
-    f'processed {tokens} tokens with {true} phrases; found: {given} phrases; correct: {right}.',
+    f'processed {tokens} tokens with {true} phrases; found: {found} phrases; correct: {right}.',
     f'accuracy: {100 * accuracy:6.2f}%; {line(total)}',
     *(f'{name:>17}: {line(counts)}  {counts[1]}' for name, counts in types.items()),
   ]
@@ -77,9 +77,9 @@ def tag_table(gold, predicted):
 
 def _shares(counts):
   """Precision, recall and F1 of the numbers (right, predicted, gold)."""
-  right, given, true = counts
-  f1 = 2 * right / (given + true) if given + true else 0.0
-  return right / given if given else 0.0, right / true if true else 0.0, f1
+  right, found, true = counts
+  f1 = 2 * right / (found + true) if found + true else 0.0
+  return right / found if found else 0.0, right / true if true else 0.0, f1
 
 
 def conll_lines(answer):

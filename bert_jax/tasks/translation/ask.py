@@ -37,8 +37,8 @@ class Translate(OfHead):
   def outputs(self, params, batch):
     return self.objective.predict(params, batch)
 
-  def record(self, given):
-    (text,) = texts_of(given, self.fields)
+  def record(self, fields):
+    (text,) = texts_of(fields, self.fields)
     return Pair('', '', text, None)
 
   def shown(self, answer):

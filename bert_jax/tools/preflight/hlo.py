@@ -170,8 +170,8 @@ class Program:
       types = {i.name: i.type for i in self.computations[name]}
       return kind, sum(sum(arrays(types.get(o, ''))) for o in instruction.operands)
     if instruction.opcode.endswith('-start') and kind != 'all-reduce':
-      given = len(instruction.operands)
-      sizes = sizes[given : 2 * given]  # of operands, results, ...
+      operands = len(instruction.operands)
+      sizes = sizes[operands : 2 * operands]  # of operands, results, ...
     return kind, sum(sizes)
 
   def below(self, instruction):

@@ -70,9 +70,9 @@ def probe(model, args, pairs, counts):
     ),
   }
   for kind in args.only:
-    given, way = ways[kind]
+    wanted, way = ways[kind]
     try:
-      result = way() if given else {}
+      result = way() if wanted else {}
       if result:
         out[kind] = result
       else:
@@ -263,8 +263,8 @@ def main(argv=None):
     for name in ('sentences', 'words', 'attention_sentences'):
       least = int(name != 'sentences')
       if getattr(args, name) < least:
-        given = f'--{name.replace("_", "-")} is {getattr(args, name)}'
-        raise InputError(f'{given}; use {least} or more.')
+        setting = f'--{name.replace("_", "-")} is {getattr(args, name)}'
+        raise InputError(f'{setting}; use {least} or more.')
     keep_compiled()
     run(args)
 

@@ -32,7 +32,7 @@ def header_of(function):
   for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
     if argument.annotation is None and argument.arg != 'self':
       argument.annotation = ast.Name('Any')
-  returns = ast.unparse(function.returns) if function.returns else 'Any'
+  returns = ast.unparse(function.returns).strip("'") if function.returns else 'Any'
   returns = 'None' if function.name == '__init__' else returns
   marks = [f'  @{ast.unparse(mark)}' for mark in function.decorator_list]
   return [*marks, f'  def {function.name}({ast.unparse(arguments)}) -> {returns}: ...']

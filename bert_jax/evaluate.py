@@ -102,7 +102,8 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out='', in_int8=Fa
       result, answers = evaluation.one_pass(eval_step, *inputs, shares=objective.shares)
       if answers:
         place = f'{number}-int8' if in_int8 else number
-        where = contents.answers_folder(workdir, spec or config.data.eval, place)
+        spec = spec or contents.evaluated_on(config.data.train, config.data.eval)
+        where = contents.answers_folder(workdir, spec, place)
         folder = Path(out, name) if out else where
         evaluation.write(folder, source, answers, result)
       yield Evaluation(name, result, number, evaluation.beside(result, source, answers))

@@ -275,7 +275,8 @@ def evaluate_now(run, state, writer, progress, watch, saved=True):
     save(run, state, run.results)
   early = not last and patience_is_over(config, run.checkpoints, number)
   if answers and (early or last):
-    folder = contents.answers_folder(inputs.workdir, config.data.eval, number)
+    spec = contents.evaluated_on(config.data.train, config.data.eval)
+    folder = contents.answers_folder(inputs.workdir, spec, number)
     evaluation.write(folder, inputs.eval_batches.source, answers, run.results)
   return early
 

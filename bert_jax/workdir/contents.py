@@ -124,8 +124,14 @@ def claim(workdir, config):
     raise unwritten(workdir, error) from None
 
 
+def evaluated_on(train: str, evaluation: str) -> str:
+  """What a run with this data.train and data.eval is evaluated on, as answers_folder names it: a
+  held-out share of the user's data, if data.eval is empty; '': of the embedded data."""
+  return evaluation or ('held_out' if train else '')
+
+
 def answers_folder(workdir: Path | str, spec: str, number: int | str) -> Path:
-  """The folder in a workdir for the answers on data.eval=spec at step `number`."""
+  """The folder in a workdir for the answers on `spec`, see evaluated_on, at step `number`."""
   name = re.sub(r'[^\w.=-]+', '_', spec.removeprefix('tfds:')).strip('_') or 'embedded'
   if len(name) > 60:
     name = f'{name[-51:]}-{zlib.crc32(spec.encode()):08x}'

@@ -348,7 +348,11 @@ def _checkpoints(folder: Path, faults: list[str]) -> tuple[tuple[int, ...], Mapp
 def _lengths(run: Run, faults: list[str]) -> Iterator[Length]:
   """The scores by length of a run's last evaluation; none in pre-training."""
   steps = [point.step for point in run.evaluations]
-  folder = contents.answers_folder(run.path, run.fields.get('data.eval', ''), (steps or [0])[-1])
+  data = [run.fields.get(name, '') for name in ('data.train', 'data.eval')]
+  # Runs of earlier versions call a held-out share `embedded`, whosever data it is of.
+  named = (contents.evaluated_on(*data), data[1])
+  folders = [contents.answers_folder(run.path, name, (steps or [0])[-1]) for name in named]
+  folder = next((path for path in folders if files.exists(path)), folders[0])
   for at in _object(folder / 'scores.json', faults).objects('by_length', tokens=str, examples=int):
     scores = {k: x for k, x in at.content.items() if x is None or _is(x, float)}
     yield Length(at.content['tokens'], scores.pop('examples'), scores)

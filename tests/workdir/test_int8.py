@@ -21,7 +21,7 @@ from bert_jax.predict import Model, export
 from bert_jax.predict.__main__ import main as predict_main
 from bert_jax.run import setup
 from bert_jax.workdir import int8, trained
-from bert_jax.workdir.contents import answers_folder
+from bert_jax.workdir.contents import answers_folder, evaluated_on
 
 TEXTS = ['the river meets the old stone .', 'the [MASK] crosses the road', 'near number 7 .']
 
@@ -146,6 +146,9 @@ def test_an_evaluation_says_what_int8_costs(pretrained, capsys):
   evaluate_main(['--workdir', str(pretrained[0]), '--int8'])
   assert json.loads(capsys.readouterr().out)['mlm'] == pytest.approx(mine['mlm'], rel=1e-6)
   assert answers_folder('w', 'x', '20-int8').name == 'x-20-int8'
+  names = {('', ''): 'embedded-3', ('a.tsv', ''): 'held_out-3', ('a.tsv', 'b.tsv'): 'b.tsv-3'}
+  for data, name in names.items():
+    assert answers_folder('w', evaluated_on(*data), 3).name == name
   bench.main(['int8', '--model', str(pretrained[0]), '--sentences', '3', '--repeat', '1'])
   first, second, _ = map(json.loads, capsys.readouterr().out.splitlines())
   assert first['of float16'] == 2.0 and second['what'].startswith('bert_jax, int8')

@@ -46,7 +46,8 @@ def run(pretrained, tmp_path):
 
 def scores(path):
   config = contents.read_config(path)
-  return contents.answers_folder(path, config.data.eval, 20) / 'scores.json'
+  spec = contents.evaluated_on(config.data.train, config.data.eval)
+  return contents.answers_folder(path, spec, 20) / 'scores.json'
 
 
 def edit(path, change):

@@ -1,4 +1,4 @@
-"""Optimizers and learning rates: Optax, and what BERT did differently.
+"""Optimizers: Optax, and what BERT did differently.
 
 BERT's AdamW (google-research/bert, optimization.py) divides m by sqrt(v) + eps with no bias
 correction, and its linear schedule decays from step 0, not from the end of the warm-up. What an
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from bert_jax import parameter_layers
+from bert_jax import parameter_layers, timeline
 from bert_jax.errors import InputError
 from bert_jax.sharding import path_name
 
@@ -21,48 +21,6 @@ def numbers(optimizer):
   """The numbers of config.optimizer that a compiled step takes as arguments, not as constants."""
   rate, decay = np.float32(optimizer.learning_rate), np.float32(optimizer.weight_decay)
   return {'learning_rate': rate, 'weight_decay': decay}
-
-
-def make_schedule(optimizer, steps, peak=None):
-  """step -> learning rate, for a run of `steps` steps. peak: used in place of the config's.
-  Every schedule first rises linearly from 0 over `warmup` steps. Then linear: peak *
-  (1 - step / steps), counted from step 0 (BERT). cosine: falls to 0 over the remaining steps.
-  inverse_sqrt: peak * sqrt(warmup / step) (Vaswani et al. 2017). wsd: constant, then linear to 0
-  over the last `decay` steps. wsd_sqrt: the same, but falling as 1 - sqrt(share of these steps)
-  (Hägele et al. 2024, https://arxiv.org/abs/2405.18392). constant: the peak. What falls to 0 falls
-  to final_rate * peak instead, if that is set."""
-  peak = optimizer.learning_rate if peak is None else peak
-  warmup = steps_of(optimizer.warmup, steps)
-  decay = max(1, steps_of(optimizer.decay, steps))
-  if warmup >= steps:
-    raise InputError(
-      f'optimizer.warmup of {warmup} steps leaves nothing of a run of {steps} steps; lower it, a '
-      'number below 1 is a share of the run.'
-    )
-  after = {
-    'linear': lambda step: 1 - step / steps,
-    'cosine': lambda step: (
-      0.5 * (1 + jnp.cos(jnp.pi * jnp.clip((step - warmup) / max(1, steps - warmup), 0, 1)))
-    ),
-    'constant': lambda step: jnp.ones_like(step),
-    'inverse_sqrt': lambda step: jnp.sqrt(max(1, warmup) / jnp.maximum(step, 1)),
-    'wsd': lambda step: jnp.clip((steps - step) / decay, 0, 1),
-    'wsd_sqrt': lambda step: 1 - jnp.sqrt(jnp.clip(1 - (steps - step) / decay, 0, 1)),
-  }[optimizer.schedule]
-
-  def schedule(step):
-    step = jnp.asarray(step, jnp.float32)
-    share = jnp.maximum(after(step), 0.0)
-    if optimizer.final_rate:
-      share = optimizer.final_rate + (1 - optimizer.final_rate) * share
-    return peak * jnp.where(step < warmup, step / max(1, warmup), share)
-
-  return schedule
-
-
-def steps_of(amount, steps):
-  """An amount of steps; below 1 it is a share of a run of `steps` steps."""
-  return round(amount * steps) if amount < 1 else round(amount)
 
 
 def scale_by_bert_adam(b1, b2, eps):
@@ -203,7 +161,7 @@ def make_optimizer(optimizer, steps, params, values=None):
     optax.identity(),  # keeps the places of the others, which checkpoints have in their names
     clip_by_global_norm(optimizer.clip_norm) if optimizer.clip_norm else optax.identity(),
     *OPTIMIZERS[optimizer.name](optimizer, decay, decayed, trained(params)),
-    optax.scale_by_learning_rate(make_schedule(optimizer, steps, values['learning_rate'])),
+    optax.scale_by_learning_rate(timeline.make_schedule(optimizer, steps, values['learning_rate'])),
     optax.stateless(lambda updates, _: jax.tree.map(lambda u, m: u * m, updates, multipliers)),
   )
 

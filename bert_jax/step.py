@@ -12,6 +12,7 @@ from bert_jax import models, optim, sharding
 from bert_jax.errors import InputError
 from bert_jax.metrics import Mean
 from bert_jax.objectives import check
+from bert_jax.timeline import EVALUATION, Moment, Timeline
 
 
 @jax.tree_util.register_dataclass
@@ -65,7 +66,6 @@ class Program:
   make_state: Any  # key -> State
   train_step: Any
   eval_step: Any
-  schedule: Any  # step -> learning rate
   state: State
   batch: Any
   constants: Constants
@@ -88,17 +88,16 @@ class Program:
     return jax.jit(self.eval_step).lower(*inputs, sharding.placed(self.constants, self.mesh))
 
 
-def program(config, objective, mesh, steps):
-  """The Program of a run of `steps` steps on a mesh.
+def program(config, objective, mesh: jax.sharding.Mesh, timeline: Timeline) -> Program:
+  """The Program of a run with this Timeline on a mesh.
   Call this outside of jax.set_mesh(mesh) if the devices of the mesh are only described, since the
   keys are real arrays; lower the Program inside, and inside sharding.activation_rules()."""
   check.check(objective, config)
   constants = constants_of(config, objective)
   params = jax.eval_shape(objective.init, constants.train_key)
-  horizon = round(config.optimizer.horizon * steps)
 
   def make_optimizer(numbers):
-    return optim.make_optimizer(config.optimizer, horizon, params, numbers)
+    return optim.make_optimizer(config.optimizer, timeline.horizon, params, numbers)
 
   def state_of(params):
     opt_state = make_optimizer(constants.numbers).init(params)
@@ -109,6 +108,7 @@ def program(config, objective, mesh, steps):
   train_step = make_train_step(
     objective,
     make_optimizer,
+    moment_of=timeline.at,
     accumulation=config.optimizer.accumulation,
     frozen=frozen,
     skip=config.optimizer.skip_nonfinite > 0,
@@ -123,12 +123,9 @@ def program(config, objective, mesh, steps):
   )
   batch = sharding.like(objective.spec(config.batch_size), rows)
   eval_step = make_eval_step(objective)
-  schedule = optim.make_schedule(config.optimizer, horizon)
   eval_carry = sharding.like(objective.eval_carry(config.batch_size), rows)
   make_state = lambda key: state_of(objective.init(key))
-  return Program(
-    make_state, train_step, eval_step, schedule, state, batch, constants, mesh, eval_carry
-  )
+  return Program(make_state, train_step, eval_step, state, batch, constants, mesh, eval_carry)
 
 
 def zeros(shapes):
@@ -146,23 +143,32 @@ def _faults_in_a_sentence():
 
 
 def make_train_step(
-  objective, make_optimizer, *, accumulation=1, frozen=None, skip=False, grows=False
+  objective,
+  make_optimizer,
+  *,
+  moment_of=lambda step, rate: Moment(rate),
+  accumulation=1,
+  frozen=None,
+  skip=False,
+  grows=False,
 ):
   """-> train_step(state, batch, constants) -> (state, {name: Mean or scalar}).
-  make_optimizer: constants.numbers -> an Optax transformation. frozen: a tree of booleans, True for
-  parameters that get no gradient; None: there are none such. skip: where the loss or the gradient
-  is not finite, nothing but the step's number changes; the metrics hold `module_norms` then.
+  make_optimizer: constants.numbers -> an Optax transformation. moment_of: Timeline.at. frozen: a
+  tree of booleans, True for parameters that get no gradient; None: there are none such. skip: where
+  the loss or the gradient is not finite, nothing but the step's number changes; the metrics hold
+  `module_norms` then.
   Random keys are fold_in(key, step), so a step is a function of (config, step, state). With
   accumulation > 1 the batch is computed in that many microbatches, and the gradient is that of the
   whole batch: each term is divided by its weight in the whole batch, not in its microbatch.
-  grows: microbatches may be empty (rows/growing_batches.py), and nothing is computed for those."""
+  grows: microbatches may be empty (timeline.py), and nothing is computed for those."""
   weights = objective.loss_weights
 
   @_faults_in_a_sentence()
   def train_step(state, batch, constants):
     corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(constants.train_key, state.step))
     with jax.named_scope('corruption'):
-      batch = objective.prepare(batch, corrupt_key, state.step)
+      moment = moment_of(state.step, constants.numbers.get('learning_rate'))
+      batch = objective.prepare(batch, corrupt_key, moment)
     inputs = state.carry, constants.given
 
     def terms_of(params, batch, rng):
@@ -245,7 +251,7 @@ def make_eval_step(objective):
 
   @_faults_in_a_sentence()
   def eval_step(params, carry, batch, index, constants):
-    batch = objective.prepare(batch, jax.random.fold_in(constants.eval_key, index))
+    batch = objective.prepare(batch, jax.random.fold_in(constants.eval_key, index), EVALUATION)
     # No batch has the number 2**32 - 1, so these keys differ from those of the corruption.
     key = jax.random.fold_in(jax.random.fold_in(constants.eval_key, 2**32 - 1), index)
     outputs = objective.predict(params, batch, key, carry, constants.given)

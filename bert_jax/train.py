@@ -84,19 +84,18 @@ def loop(run, state, watch):
 
     clock, profile = run.clock, Profile(config, workdir, run.clock)
     stack.enter_context(contextlib.closing(profile))
-    ahead = Ahead(run.inputs.batches.__getitem__, steps + run.tally.offset)
+    ahead = Ahead(lambda n: run.inputs.batches.at(n, run.tally.skipped), steps)
     stack.enter_context(contextlib.closing(ahead))
     clock.reset()
     while number < steps and wish < stopping.TIME_IS_UP:
-      index = number + run.tally.offset
       profile.begin(number)
       with jax.profiler.StepTraceAnnotation('train', step_num=number + 1):
-        batch, waited = ahead.take(index)
+        batch, waited = ahead.take(number)
         state, out = run.train_step(state, batch, run.constants)
       clock.waited += waited
+      clock.batches += run.inputs.timeline.rows_at(number) / config.batch_size
       summary.step = number = number + 1
       clock.steps += 1
-      clock.batches += run.inputs.batches.filled(index)
       outs, pending = [pending] if pending else [], (out, number)
 
       wish = watch.ask()
@@ -111,7 +110,8 @@ def loop(run, state, watch):
       if spike:
         with clock.doing('save'):
           state = go_back(run, state, spike, target, writer, progress)
-        pending, number, ahead.end = None, target, steps + run.tally.offset
+        ahead.forget()
+        pending, number = None, target
         continue
       shown = log_line(run, clock, number, writer, progress) if log_now else ''
       progress.update(shown)
@@ -193,15 +193,18 @@ def target_of(run, spike):
 
 
 def go_back(run, state, spike, target, writer, progress):
-  """The State of the checkpoint `target`. The steps after it get batches from past the spike."""
+  """The State of the checkpoint `target`. The steps after it get batches from past the spike, which
+  do not continue those before the checkpoint: what is carried begins anew."""
   shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
   shapes = jax.tree.map(shape, state)
   state, meta = run.checkpoints.back_to(target, shapes)
-  run.inputs.batches.damaged_before(spike + run.tally.offset)  # of steps that are undone
-  before, run.tally, run.results = run.tally, Tally.from_meta(meta), meta['metrics']
+  state = setup.carrying_nothing(state)
+  before, run.results = run.tally, meta['metrics']
+  run.tally = Tally.from_meta(meta, run.inputs.config.batch_size)
   run.tally.went_back(target, before)
-  run.tally.offset = before.offset + spike - target
-  run.tally.moves = [*run.tally.moves, [target, run.tally.offset]]
+  rows_before = run.inputs.timeline.rows_before
+  run.tally.skipped = before.skipped + rows_before(spike) - rows_before(target)
+  run.tally.moves = [*run.tally.moves, [target, run.tally.skipped]]
   writer.back_to(target)
   progress.back_to(target)
   log.warning('going on from step %d with the data after that of step %d', target, spike)
@@ -219,7 +222,7 @@ def count_damaged(run, number):
   """Adds the damaged rows of the steps up to `number` to the run's tally."""
   batches = run.inputs.batches
   if batches.skip_damaged:
-    run.tally.damaged(hosts.total(batches.damaged_before(number + run.tally.offset)))
+    run.tally.damaged(hosts.total(batches.damaged_before(number, run.tally.skipped)))
 
 
 def log_line(run, clock, number, writer, progress):
@@ -236,7 +239,7 @@ def log_line(run, clock, number, writer, progress):
   speed = clock.read(tokens)
   count_damaged(run, number)
   skipped = run.tally.events.get('skipped_steps', 0)  # the schedule did not count them
-  rate = {'learning_rate': float(run.schedule(number - 1 - skipped))}
+  rate = {'learning_rate': float(run.rates[number - 1 - skipped])}
   writer.write(number, 'train', values | rate | speed | run.tally.counts(run.inputs.config))
   terms = {name: value for name, value in values.items() if name != 'fill'}
   shown = f'{metrics.health(terms, baselines)}  {speed["tokens_per_s"]:,.0f} tokens/s'

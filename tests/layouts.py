@@ -94,7 +94,7 @@ def losses(task, shape, changes=()):
   if task == 'distillation':
     given = objective.init(jax.random.key(7))
     objective = DistilledLanguageModel(objective, objective, given, '', 2.0, 5.0, 2.0)
-  program = step.program(config, objective, mesh, config.steps)
+  program = step.program(config, objective, mesh, config_lib.timeline_of(config))
   out = []
   with jax.set_mesh(mesh), sharding.activation_rules():
     key = step.keys(config.seed, config.prng_impl)[0]

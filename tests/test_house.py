@@ -30,6 +30,7 @@ LEVELS = [
   'metrics',
   'sharding',
   'parameter_layers',
+  'timeline',
   'optim',
   'tokenizers',
   'corpus',

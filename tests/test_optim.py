@@ -9,7 +9,7 @@ import optax
 import pytest
 from ml_collections import ConfigDict
 
-from bert_jax import config, models, optim
+from bert_jax import config, models, optim, timeline
 from bert_jax.config import InputError, bert
 from bert_jax.config.optimizer import FIELDS
 from bert_jax.objectives.mlm_nsp import MlmNsp
@@ -306,7 +306,7 @@ def test_what_is_computed_of_a_matrix_is_computed_for_each_layer(name):
   ids=str,
 )
 def test_schedule(changes, points):
-  schedule = optim.make_schedule(settings(learning_rate=2.0, **changes), 1000)
+  schedule = timeline.make_schedule(settings(learning_rate=2.0, **changes), 1000)
   for step, rate in points.items():
     np.testing.assert_allclose(schedule(step), rate, rtol=1e-5, atol=1e-6, err_msg=f'step {step}')
 
@@ -336,7 +336,7 @@ def test_weight_decay_follows_the_rate():
 
 @pytest.mark.parametrize('schedule', FIELDS['optimizer.schedule'].allowed)
 def test_the_rate_is_never_negative_nor_above_the_peak(schedule):
-  rates = optim.make_schedule(settings(schedule=schedule, warmup=10.0, decay=20.0), 100)
+  rates = timeline.make_schedule(settings(schedule=schedule, warmup=10.0, decay=20.0), 100)
   rates = np.array([rates(step) for step in range(0, 130)])
   assert (rates >= 0).all() and (rates <= 0.1 + 1e-7).all()
   np.testing.assert_allclose(rates[:10], 0.01 * np.arange(10), atol=1e-7)

@@ -29,6 +29,7 @@ from bert_jax.rows.batches import Batches
 from bert_jax.run import evaluation
 from bert_jax.step import Constants, State, keys, make_eval_step, make_train_step, program
 from bert_jax.tasks import TASKS
+from bert_jax.timeline import EVALUATION
 from bert_jax.tools.preflight import __main__ as preflight
 from bert_jax.workdir import manifest
 
@@ -53,7 +54,7 @@ def objective(nsp_weight=0.7):
     dict(
       special_ids=(0, 1, 2, 3, 4),
       mask_id=4,
-      stages=((0, 'token'),),
+      policies=('token',),
       masked_lm_prob=0.15,
       max_predictions=5,
       mask_share=0.8,
@@ -143,7 +144,7 @@ def test_weights_are_computed_without_a_second_forward_pass(accumulation):
   flops = step.lower(state, ragged_batch(), constants()).compile().cost_analysis()['flops']
 
   def bare(params, batch):
-    batch = own.prepare(batch, jax.random.key(1))
+    batch = own.prepare(batch, jax.random.key(1), EVALUATION)
     return sum(
       t.total for n, t in own.terms(params, batch, None, False)[0].items() if n in ('mlm', 'nsp')
     )
@@ -157,7 +158,8 @@ def test_weights_are_computed_without_a_second_forward_pass(accumulation):
 
 def toy_program(objective, *overrides):
   mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
-  return program(toys.config_of(*overrides), objective, mesh, 10)
+  config = toys.config_of(*overrides)
+  return program(config, objective, mesh, c.timeline_of(config, 10))
 
 
 def test_a_carry_moves_from_step_to_step():
@@ -345,7 +347,7 @@ def real_program(*overrides):
   """The Program of a small pre-training run on one device."""
   config = toys.config_of(*SMALL, 'optimizer.no_decay=bias', *overrides)
   mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
-  return program(config, preflight.objective_of(config), mesh, 10)
+  return program(config, preflight.objective_of(config), mesh, c.timeline_of(config, 10))
 
 
 def test_a_frozen_encoder_costs_a_forward_pass():
@@ -424,7 +426,7 @@ class Draws(base.Objective):
   def init(self, rng):
     return {'draws': jnp.zeros((4, 6))}
 
-  def prepare(self, batch, rng, step=None):
+  def prepare(self, batch, rng, moment):
     return batch | {'corrupted': jax.random.uniform(rng, (len(batch['input_ids']), 3))}
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
@@ -507,7 +509,8 @@ def test_the_schedule_is_as_long_as_its_horizon(horizon):
       f'--config.optimizer.horizon={horizon}',
     ],
   )
-  made = program(config, Slope(), sharding.make_mesh(1, 1, 1, jax.devices()[:1]), 10)
+  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
+  made = program(config, Slope(), mesh, c.timeline_of(config, 10))
   state, run = made.make_state(jax.random.key(0)), jax.jit(made.train_step)
   for number in range(4):
     before = state.params['draws'][0, 0]

@@ -105,13 +105,13 @@ def test_one_stretch_of_a_row_is_hidden(changed, corpus_file):
       ids,
       jnp.ones_like(ids),
       jnp.ones_like(ids),
-      stages=((0, 'stretch'),),
+      policies=('stretch',),
       **options,
     )
   path = changed / 'bert_jax' / 'objectives' / 'masking.py'
   mask_tokens = runpy.run_path(str(path))['mask_tokens']
   made = mask_tokens(
-    jax.random.key(0), ids, jnp.ones_like(ids), None, stages=((0, 'stretch'),), **options
+    jax.random.key(0), ids, jnp.ones_like(ids), None, policies=('stretch',), **options
   )
   corrupted, places, _, weights = map(np.asarray, made)
   first = set()

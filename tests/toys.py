@@ -104,7 +104,8 @@ def first_state(program):
 if __name__ == '__main__':
   shape = [int(n) for n in sys.argv[1].split(',')]
   mesh = sharding.make_mesh(*shape, jax.devices()[: np.prod(shape)])
-  program = step.program(config_of(), Running(), mesh, 10)
+  config = config_of()
+  program = step.program(config, Running(), mesh, config_lib.timeline_of(config, 10))
   state, metrics = steps_of(program, first_state(program), range(3))
   carried = state.carry['mean']
   shards = sorted(np.asarray(shard.data).tolist() for shard in carried.addressable_shards)

@@ -19,6 +19,7 @@ from bert_jax.config.check import (
   flatten,
   nested,
   set_field,
+  timeline_of,
 )
 from bert_jax.config.compare import changes, fields_affecting, fingerprint, judged_otherwise, pasts
 from bert_jax.config.load import (

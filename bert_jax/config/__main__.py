@@ -3,7 +3,7 @@
 python -m bert_jax.config | less
 python -m bert_jax.config configs/pretrain.py:size=tiny --config.seed=1
 
-What differs from the default of its objective is marked.
+What differs from the default of its objective is marked, and what changes by step is said.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from ml_collections import ConfigDict
 
 from bert_jax.command_line import command_line
-from bert_jax.config import SHARED, defaults, flatten, load
+from bert_jax.config import SHARED, defaults, flatten, load, timeline_of
 from bert_jax.field import Field
 from bert_jax.tasks import TASKS
 
@@ -41,11 +41,14 @@ def _entry(name: str, field: Field) -> str:
 
 
 def lines(config: ConfigDict) -> Iterator[str]:
-  """`name=value` of each field; behind those that differ from the default, what that is."""
+  """`name=value` of each field; behind those that differ from the default, what that is. Then what
+  changes during the run, if the config says how long it is."""
   usual = flatten(defaults(config.objective))
   for name, value in flatten(config).items():
     differs = value != usual[name] and name != 'objective'
     yield _filled(f'{name}={value!r}' + f'  # not {usual[name]!r}' * differs, 4)
+  for change in timeline_of(config).changes() if config.steps else ():
+    yield f'# {change}'
 
 
 def _filled(text: str, indent: int) -> str:

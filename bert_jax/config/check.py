@@ -11,6 +11,7 @@ from bert_jax.config import data, model, optimizer, run
 from bert_jax.errors import InputError, quoted
 from bert_jax.field import Field
 from bert_jax.tasks import TASKS
+from bert_jax.timeline import Timeline, parsed
 
 # {name: Field}: the fields that every objective has, and those of all objectives together.
 SHARED = run.FIELDS | model.FIELDS | data.FIELDS | optimizer.FIELDS
@@ -30,6 +31,11 @@ def fields(objective: str) -> dict[str, Field]:
     known = f'{", ".join(TASKS)}; a new one needs a line in bert_jax/tasks/__init__.py'
     raise InputError(f'objective {objective!r} is not known; there are {known}.')
   return SHARED | TASKS[objective].fields
+
+
+def timeline_of(config: ConfigDict, steps: int = 0) -> Timeline:
+  """The Timeline of a run of so many steps; 0: of as many as the config says."""
+  return Timeline(config, steps or config.steps, fields(config.objective))
 
 
 def check(config: ConfigDict) -> ConfigDict:
@@ -58,6 +64,8 @@ def check(config: ConfigDict) -> ConfigDict:
 
 def check_beginning(config: ConfigDict) -> None:
   """InputError if a run that begins breaks a rule that runs of earlier versions may have broken."""
+  if config.steps:
+    timeline_of(config).check_beginning()
   for rules in (model, optimizer, TASKS[config.objective]):
     for holds, sentence in rules.rules_to_begin(config):
       if not holds:
@@ -69,7 +77,9 @@ def _check_field(config, given, name, field):
     raise InputError(
       f'config.{name} is missing; begin a config file with config.defaults(objective).'
     )
-  value = _checked(name, given[name], field.type, field.allowed)
+  value = _checked(name, given[name], field.type, None if field.by_step else field.allowed)
+  if field.by_step:
+    parsed(name, field, value, config.steps)  # or an InputError
   if value is not given[name]:  # an integer became a float; a ConfigDict is slow to write to
     set_field(config, name, value)
 

@@ -7,13 +7,14 @@ from ml_collections import ConfigDict
 
 from bert_jax.field import Field, affecting
 from bert_jax.optim import OPTIMIZERS
+from bert_jax.timeline import SCHEDULES
 
 FIELDS = affecting({'schedule'}, {
   'optimizer.name': Field('bert_adamw', 'bert_adamw: AdamW without bias correction; see optim.py',
     allowed=tuple(OPTIMIZERS), affects={'schedule', 'weights'}),
   'optimizer.learning_rate': Field(1e-4, 'peak', allowed='[0, inf)'),
-  'optimizer.schedule': Field('linear', "see optim.py; linear is BERT's, counted from step 0",
-    allowed=('linear', 'cosine', 'constant', 'inverse_sqrt', 'wsd', 'wsd_sqrt')),
+  'optimizer.schedule': Field('linear', "see timeline.py; linear is BERT's, counted from step 0",
+    allowed=tuple(SCHEDULES)),
   'optimizer.warmup': Field(10_000.0, 'steps of linear warm-up; below 1: a share of the run',
     allowed='[0, inf)'),
   'optimizer.horizon': Field(1.0,

@@ -11,6 +11,7 @@ from bert_jax import models
 from bert_jax.metrics import Mean
 from bert_jax.models import flops
 from bert_jax.objectives import check
+from bert_jax.timeline import Moment
 
 Batch = Mapping[str, jax.Array]
 Params = Mapping[str, Any]
@@ -66,9 +67,9 @@ class Objective(abc.ABC):
     config: None where their shapes alone count."""
     return {}
 
-  def prepare(self, batch: Batch, rng: jax.Array, step: jax.Array | None = None) -> Batch:
+  def prepare(self, batch: Batch, rng: jax.Array, moment: Moment) -> Batch:
     """Corrupts a batch on the device, before it is split into microbatches. Default: the batch as
-    it is. step: the number of the training step; None in an evaluation."""
+    it is. moment: of the training step, or timeline.EVALUATION."""
     return batch
 
   def seen(self, batch: Batch) -> dict[str, jax.Array]:
@@ -112,7 +113,7 @@ class Objective(abc.ABC):
     """{name: array [B, ...]}, from which a task makes and scores its answers. Default: nothing."""
     return {}
 
-  def flops(self, batch_size: int, moment: Any = None) -> float:
+  def flops(self, batch_size: int, moment: Moment | None = None) -> float:
     """Floating-point operations of a forward pass over one batch, matrix products only, as they are
     counted in what `terms` computes. moment: of the training, for an objective that changes in its
     course; None: at its end."""
@@ -120,7 +121,7 @@ class Objective(abc.ABC):
     if batch_size not in known:
 
       def forward(params, batch, rng, carry, given):
-        prepared = self.prepare(batch, rng, jnp.int32(0))
+        prepared = self.prepare(batch, rng, Moment())
         return self.terms(params, prepared, rng, True, carry, given)
 
       rng = jax.random.key(0)

@@ -59,8 +59,8 @@ class Distilled(base.Objective):
   def given(self, config):
     return {'teacher': self.weights}
 
-  def prepare(self, batch, rng, step=None):
-    return self.student.prepare(batch, rng, step)
+  def prepare(self, batch, rng, moment):
+    return self.student.prepare(batch, rng, moment)
 
   def seen(self, batch):
     return self.student.seen(batch)

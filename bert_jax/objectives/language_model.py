@@ -42,12 +42,12 @@ LEAST_RATE = 1e-3  # t is at least this, so that no weight is above its inverse
 
 @dataclasses.dataclass(frozen=True)
 class LanguageModel(MlmNsp):
-  """stages: ((0, kind), (first step, kind), ...); a hybrid can be the only stage alone.
+  """stages: the kind of each stage of language_model.kind; a hybrid can be the only one alone.
   causal_share: the share of a hybrid's rows that are causal. eval_memory: the memory's length in
   evaluations; 0: as in training. Evaluations report the loss of every kind among the stages, each
   on all rows; the rates of diffusion are spread evenly over them."""
 
-  stages: tuple = ((0, 'causal'),)
+  stages: tuple[str, ...] = ('causal',)
   causal_share: float = 0.5
   eval_memory: int = 0
 
@@ -56,12 +56,12 @@ class LanguageModel(MlmNsp):
     """The kinds of all stages, each once; a hybrid with rows of one kind only is that kind."""
     share = self.causal_share
     parts = {'hybrid': ('causal',) * (share > 0) + ('masked',) * (share < 1)}
-    return tuple(dict.fromkeys(x for _, kind in self.stages for x in parts.get(kind, (kind,))))
+    return tuple(dict.fromkeys(x for kind in self.stages for x in parts.get(kind, (kind,))))
 
   @property
   def writes(self):
     """Does it read from left to right at the end of its training, at least in some rows?"""
-    last = self.stages[-1][1]
+    last = self.stages[-1]
     return last == 'causal' or (last == 'hybrid' and self.causal_share > 0)
 
   @property
@@ -95,29 +95,28 @@ class LanguageModel(MlmNsp):
       out['perplexity'] = Mean(value * weight, weight)
     return out
 
-  def prepare(self, batch, rng, step=None):
+  def prepare(self, batch, rng, moment):
     """The batch with what is to be predicted by each kind, and the ids that it reads: masked_ids,
     noised_ids or, if causal, input_ids. In training, `kind` [B] says which one a row is of."""
-    batch = self.cut(batch, step)
+    batch = self.cut(batch, moment)
     kinds, out = self.kinds, dict(batch)
     if kinds == ('masked',):
-      return super().prepare(batch, rng, step)
+      return super().prepare(batch, rng, moment)
     if 'masked' in kinds:
-      masked = super().prepare(batch, rng, step)
+      masked = super().prepare(batch, rng, moment)
       out |= masked | {'input_ids': batch['input_ids'], 'masked_ids': masked['input_ids']}
     if 'diffusion' in kinds:
-      out |= self._noised(batch, jax.random.fold_in(rng, 1), step is None)
-    if step is not None and len(kinds) > 1:
-      out['kind'] = self._kind_of_rows(jax.random.fold_in(rng, 2), len(batch['input_ids']), step)
+      out |= self._noised(batch, jax.random.fold_in(rng, 1), not moment.train)
+    if moment.train and len(kinds) > 1:
+      out['kind'] = self._kind_of_rows(jax.random.fold_in(rng, 2), len(batch['input_ids']), moment)
     return out
 
-  def _kind_of_rows(self, rng, B, step):
+  def _kind_of_rows(self, rng, B, moment):
     """[B] the number of each row's kind, in `kinds`, at a step."""
-    first_steps, names = zip(*self.stages)
-    if names == ('hybrid',):  # its kinds are causal and masked
+    if self.stages == ('hybrid',):  # its kinds are causal and masked
       return (jax.random.uniform(rng, (B,)) >= self.causal_share).astype(jnp.int32)
-    numbers = jnp.array([self.kinds.index(name) for name in names])
-    return jnp.full(B, numbers[jnp.sum(step >= jnp.array(first_steps)) - 1])
+    numbers = jnp.array([self.kinds.index(name) for name in self.stages])
+    return jnp.full(B, numbers[moment.stage('language_model.kind')])
 
   def _noised(self, batch, rng, evenly):
     """noised_ids [B, T], and noise [B, T]: 1 / rate where a token is masked, else 0."""
@@ -208,11 +207,12 @@ class LanguageModel(MlmNsp):
   @functools.cached_property
   def _alone(self):
     """{kind: this objective with no other kind}"""
-    return {kind: dataclasses.replace(self, stages=((0, kind),)) for kind in self.kinds}
+    return {kind: dataclasses.replace(self, stages=(kind,)) for kind in self.kinds}
 
   def flops(self, batch_size, moment=None):
     """Each kind counts by its share of the rows."""
-    kind = self.stages[-1][1]
+    values = moment.values if moment else {}
+    kind = values.get('language_model.kind', self.stages[-1])
     shares = {'causal': self.causal_share, 'masked': 1 - self.causal_share}
     shares = shares if kind == 'hybrid' else {kind: 1.0}
     return sum(

@@ -34,9 +34,9 @@ def mask_tokens(
   input_ids_BT,
   segment_ids_BT,
   unit_starts_BT=None,
-  step=None,
+  stage=-1,
   *,
-  stages,
+  policies,
   special_ids,
   mask_id,
   vocab_size,
@@ -47,10 +47,9 @@ def mask_tokens(
 ):
   """Chooses tokens to predict and hides most of them.
 
-  stages: ((first step, policy), ...) in rising order, the first from step 0; a policy is token,
-  whole_word, span, phrase or entity. step: int32 scalar, the training step; None, as in
-  evaluations, means the last stage. unit_starts_BT: bits that say where units start
-  (corpus.units.Record.starts); the policy token needs none.
+  policies: one for each stage of masking.policy: token, whole_word, span, phrase or entity. stage:
+  the number of the stage, int32 scalar or int; of one policy none is asked for. unit_starts_BT:
+  bits that say where units start (corpus.units.Record.starts); the policy token needs none.
 
   In each row min(max_predictions, max(1, round(masked_lm_prob * real tokens))) tokens are wanted,
   none of them special or padding. The policy token draws them uniformly, the others choose as
@@ -89,12 +88,11 @@ def mask_tokens(
     taken_BT = choose_units(turns_BT, starts_BT, candidate_BT, wanted_B)
     return jnp.where(taken_BT, 1.0, -1.0), leads_BT
 
-  branches = [lambda policy=policy: choose(policy) for _, policy in stages]
-  if step is None or len(stages) == 1:
-    score_BT, leads_BT = branches[-1]()
+  branches = [lambda policy=policy: choose(policy) for policy in policies]
+  if len(policies) == 1 or isinstance(stage, int):
+    score_BT, leads_BT = branches[stage if len(policies) > 1 else 0]()
   else:
-    first_steps = jnp.array([first for first, _ in stages])
-    score_BT, leads_BT = lax.switch(jnp.sum(step >= first_steps) - 1, branches)
+    score_BT, leads_BT = lax.switch(stage, branches)
   score_BK, positions_BK = lax.top_k(score_BT, K)
   chosen_BK = (jnp.arange(K) < wanted_B[:, None]) & (score_BK >= 0)
 

@@ -24,9 +24,8 @@ from bert_jax.rows.sentence_pairs import PAIRS
 class MlmNsp(base.Objective):
   """masking: keyword arguments of masking.mask_tokens; eval_masking: those that differ in an
   evaluation. pairs: one of sentence_pairs.PAIRS, what the label of a pair says. languages: the
-  names of the rows' languages, in the order of their numbers. lengths: ((0, tokens), (first step,
-  tokens), ..): how far apart tokens that see each other may be in training, by step; (): as far as
-  in the row."""
+  names of the rows' languages, in the order of their numbers. lengths: how far apart tokens that
+  see each other may be in training, in each stage of corpus.lengths; (): as far as in the row."""
 
   model: models.ModelConfig
   seq_length: int
@@ -37,7 +36,7 @@ class MlmNsp(base.Objective):
   languages: tuple[str, ...] = ()
   eval_masking: dict[str, Any] = dataclasses.field(default_factory=dict)
   sbo_weight: float = 0.0
-  lengths: tuple[tuple[int, int], ...] = ()
+  lengths: tuple[int, ...] = ()
 
   @property
   def loss_weights(self):
@@ -51,8 +50,7 @@ class MlmNsp(base.Objective):
 
   def spec(self, batch_size):
     out = row_spec(batch_size, self.seq_length)
-    stages = *self.masking['stages'], *self.eval_masking.get('stages', ())
-    if any(policy != 'token' for _, policy in stages):
+    if {*self.masking['policies'], *self.eval_masking.get('policies', ())} != {'token'}:
       out['unit_starts'] = out['input_ids']
     if self.nsp_weight:
       out |= slot_spec(batch_size, self.examples_per_row, labels=jnp.int32)
@@ -77,20 +75,20 @@ class MlmNsp(base.Objective):
   def _pair_head(self):
     return models.Classifier(self.model, len(PAIRS[self.pairs].labels))
 
-  def cut(self, batch, step):
+  def cut(self, batch, moment):
     """The batch of a training step, its rows cut to the length of the step's stage."""
-    if not self.lengths or step is None:
+    if not self.lengths or not moment.train:
       return batch
-    first_steps, lengths = map(jnp.array, zip(*self.lengths))
-    return cut_rows(batch, lengths[jnp.sum(step >= first_steps) - 1])
+    return cut_rows(batch, jnp.array(self.lengths)[moment.stage('corpus.lengths')])
 
-  def prepare(self, batch, rng, step=None):
-    batch = self.cut(batch, step)
+  def prepare(self, batch, rng, moment):
+    batch = self.cut(batch, moment)
     arrays = batch['input_ids'], batch['segment_ids'], batch.get('unit_starts')
-    options = self.masking if step is not None else self.masking | self.eval_masking
+    options = self.masking if moment.train else self.masking | self.eval_masking
     options = {'vocab_size': self.model.vocab_size} | options
     names = 'input_ids', 'masked_positions', 'masked_labels', 'masked_weights'
-    return batch | dict(zip(names, masking.mask_tokens(rng, *arrays, step, **options)))
+    masked = masking.mask_tokens(rng, *arrays, moment.stage('masking.policy'), **options)
+    return batch | dict(zip(names, masked))
 
   def logits(self, params, batch, rng=None):
     """(MLM logits [B, K, V] at masked_positions, NSP logits [B, N, 2] or None); rng: dropout on."""

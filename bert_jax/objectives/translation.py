@@ -172,7 +172,7 @@ class Denoising(Translation):
   def spec(self, batch_size):
     return row_spec(batch_size, self.seq_length)
 
-  def prepare(self, batch, rng, step=None):
+  def prepare(self, batch, rng, moment):
     ids_BT, segments_BT = batch['input_ids'], batch['segment_ids']
     labels_BT, weights_BT = next_tokens(batch)
     target = {

@@ -18,12 +18,16 @@ class Ahead:
   def take(self, step):
     """(the batch of a step, the seconds for which it was waited for)."""
     wanted = [step, *range(step + 1, min(step + 1 + AHEAD, self.end))]
-    for n in self._made.keys() - wanted:  # after a jump to another step
-      self._made[n].cancel()
     self._made = {n: self._made.get(n) or self._thread.submit(self.batch_of, n) for n in wanted}
     started = time.perf_counter()
     batch = self._made.pop(step).result()
     return batch, time.perf_counter() - started
+
+  def forget(self):
+    """Leaves out what was made ahead: from now on steps have other batches."""
+    for made in self._made.values():
+      made.cancel()
+    self._made = {}
 
   def close(self):
     self._thread.shutdown(wait=False, cancel_futures=True)

@@ -51,9 +51,9 @@ class Batches:
   upper bound} of integer arrays, where a batch has them, since JAX reports no index past the end of
   a table. With a seed there are endless passes, each shuffled anew; without one the rows come once,
   in order, and the last batch is filled up with empty rows of weight 0. lanes: each row of the
-  batch reads a stretch of the source, and the seed draws the row where a pass begins. growth: the
-  Growth of batches that are not full in the first steps, or None. skip_damaged: a row whose record
-  cannot be read becomes an empty row, and is counted in damaged_rows."""
+  batch reads a stretch of the source, and the seed draws the row where a pass begins. position:
+  Timeline.position, if not all batches are full. skip_damaged: a row whose record cannot be read
+  becomes an empty row, and is counted in damaged_rows."""
 
   def __init__(
     self,
@@ -65,15 +65,15 @@ class Batches:
     seed=None,
     skip_damaged=False,
     lanes=False,
-    growth=None,
+    position=None,
   ):
     self.source, self.spec, self.sharding = source, spec, sharding
     self.limits = {name: limit for name, limit in limits.items() if name in spec}
     self.skip_damaged, self.damaged_rows = skip_damaged, 0
-    self._damaged_at = {}  # {step: damaged rows of its batch}
+    self._damaged_at = {}  # {(step, skipped): damaged rows of its batch}
     self.batch_size = next(iter(spec.values())).shape[0]
     self.shuffled, self.seed, self.lanes = seed is not None, seed, lanes
-    self.growth = growth
+    self.position = position or self._position
     if not len(source):
       raise InputError('the data gives no rows; see the counts above, and data.train, data.eval.')
     if lanes and self.shuffled and isinstance(source, Mixture):
@@ -92,11 +92,15 @@ class Batches:
     return -(-len(self.source) // self.batch_size)
 
   def __getitem__(self, step):
-    numbers = [self._number(self._place(step, i)) for i in self.local]
+    return self.at(step)
+
+  def at(self, step: int, skipped: int = 0) -> dict[str, jax.Array]:
+    """The batch of a step of a run that has left out so many rows before it."""
+    numbers = [self._number(self.position(step, i, skipped)) for i in self.local]
     before = self.damaged_rows
     rows, place = self._rows(numbers), {i: k for k, i in enumerate(self.local)}
     if self.damaged_rows > before:
-      self._damaged_at[step] = self.damaged_rows - before
+      self._damaged_at[step, skipped] = self.damaged_rows - before
 
     def part(name, index):
       return rows[name][[place[i] for i in range(self.batch_size)[index[0]]]]
@@ -106,26 +110,24 @@ class Batches:
       for name, spec in self.spec.items()
     }
 
-  def row_numbers(self, step):
-    """Which rows of the source a batch is made of: numbers, with the language before them where the
-    source is a mixture."""
-    numbers = [self._number(self._place(step, i)) for i in range(self.batch_size)]
+  def row_numbers(self, step: int, skipped: int = 0) -> list[int] | list[str]:
+    """Which rows of the source the batch `at` a step is made of: numbers, with the language before
+    them where the source is a mixture."""
+    numbers = [self._number(self.position(step, i, skipped)) for i in range(self.batch_size)]
     numbers = [number for number in numbers if number is not None]
     if isinstance(self.source, Mixture):
       return ['{} {}'.format(*self.source.at(number)) for number in numbers]
     return numbers
 
-  def damaged_before(self, end):
-    """How many rows of this host were damaged in the batches before step `end`, without those that
-    it has been asked for before. Batches made ahead are not among them."""
-    return sum(self._damaged_at.pop(step) for step in [*self._damaged_at] if step < end)
+  def damaged_before(self, end: int, skipped: int = 0) -> int:
+    """How many rows of this host were damaged since the last call, in the batches before step `end`
+    of a run that has left out so many rows. Batches made ahead are not among them."""
+    known = [at for at in [*self._damaged_at] if at[0] < end or at[1] != skipped]
+    counts = {at: self._damaged_at.pop(at) for at in known}
+    return sum(count for at, count in counts.items() if at[1] == skipped)
 
-  def filled(self, step):
-    """The share of the batch of a step that has rows."""
-    return self.growth.parts_at(step) / self.growth.parts if self.growth else 1.0
-
-  def _place(self, step, i):
-    return self.growth.place(step, i) if self.growth else step * self.batch_size + i
+  def _position(self, step, i, skipped):
+    return step * self.batch_size + i + skipped
 
   def _number(self, i):
     """The number of the row at place i, counted over all batches; None: an empty row."""
@@ -220,8 +222,8 @@ class Batches:
     return (shift + in_lower_lanes + earlier_in_lane) % rows
 
 
-def batches_of(source, config, tokenizer, objective, mesh, seed=None, growth=None):
-  """The Batches of a source for the model of a config; seed, growth: see Batches."""
+def batches_of(source, config, tokenizer, objective, mesh, seed=None, position=None):
+  """The Batches of a source for the model of a config; seed, position: see Batches."""
   rows = config.batch_size
   where, skips = sharding.batch_sharding(mesh), config.data.skip_damaged
   lanes = bool(objective.eval_carry(rows) if seed is None else objective.carry(rows))
@@ -234,7 +236,7 @@ def batches_of(source, config, tokenizer, objective, mesh, seed=None, growth=Non
     seed=seed,
     skip_damaged=skips,
     lanes=lanes,
-    growth=growth,
+    position=position,
   )
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import files, hosts, models, optim, sharding, step
+from bert_jax import files, hosts, models, sharding, step
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
 from bert_jax.rows.batches import Batches, batches_of
-from bert_jax.rows.growing_batches import Growth
 from bert_jax.run import (
   evaluation,
   initialization,
@@ -30,6 +30,7 @@ from bert_jax.run import (
   trackers,
 )
 from bert_jax.tasks import TASKS, teaching
+from bert_jax.timeline import RATE, Timeline
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import checkpoint, contents, lock, manifest, records
 
@@ -52,6 +53,7 @@ class Inputs:
   batches: Batches
   eval_batches: Batches | None
   steps: int
+  timeline: Timeline
 
   @property
   def in_workdir(self):
@@ -78,7 +80,7 @@ class Run:
   eval_step: Any  # None: nothing is evaluated
   constants: step.Constants
   empty_carry: Any  # that an evaluation begins with
-  schedule: Any  # step -> learning rate
+  rates: np.ndarray  # the learning rate of each step
   checkpoints: checkpoint.Checkpoints
   results: dict  # metrics of the newest evaluation
   tally: tally.Tally
@@ -100,7 +102,7 @@ def read_inputs(config, workdir, given=()):
     config_lib.check_beginning(config)
     run_tokenizer.check_path(config)
   if config.steps:  # else the rows say how many there are, and the program is refused
-    optim.make_schedule(config.optimizer, round(config.optimizer.horizon * config.steps))
+    config_lib.timeline_of(config).rates(0)
   folder = beginning.folder or (teaching.has_teacher(config) and hub.folder(config.teacher))
   tokenizer = run_tokenizer.of_run(config, folder, lambda: task.texts(config))
   objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
@@ -113,7 +115,11 @@ def read_inputs(config, workdir, given=()):
       f'objective: {", ".join(objective.metrics)}.'
     )
   common = config, tokenizer, objective, mesh
-  batches = batches_of(sources['train'], *common, seed=config.seed, growth=growth_of(config))
+  steps = step_count(config, sources)
+  timeline = config_lib.timeline_of(config, steps)
+  if not (beginning.continues and beginning.folder == workdir):
+    timeline.check_beginning()
+  batches = batches_of(sources['train'], *common, seed=config.seed, position=timeline.position)
   eval_batches = None
   if 'eval' in sources:
     eval_batches = batches_of(sources['eval'], *common)
@@ -121,7 +127,6 @@ def read_inputs(config, workdir, given=()):
     log.warning('nothing is evaluated: data.eval is empty')
   for each in filter(None, (batches, eval_batches)):
     each.check()
-  steps = step_count(config, sources)
   profiling.check(config, steps)
   if config.epochs and steps < FEW_STEPS and not beginning.continues:
     log.warning(
@@ -130,19 +135,8 @@ def read_inputs(config, workdir, given=()):
       steps,
       math.ceil(1.05 * config.epochs * FEW_STEPS / steps),  # other rows, a few steps fewer
     )
-  return Inputs(
-    config, workdir, beginning, mesh, tokenizer, objective, sources, batches, eval_batches, steps
-  )
-
-
-def growth_of(config):
-  """The Growth of a run's batches, or None if all are full."""
-  optimizer = config.optimizer
-  if not optimizer.batch_warmup:
-    return None
-  horizon = round(optimizer.horizon * config.steps)
-  steps = optim.steps_of(optimizer.batch_warmup, horizon)
-  return Growth(config.batch_size, optimizer.accumulation, steps)
+  rows = sources, batches, eval_batches
+  return Inputs(config, workdir, beginning, mesh, tokenizer, objective, *rows, steps, timeline)
 
 
 def ended(inputs):
@@ -162,7 +156,7 @@ def ended(inputs):
   )
   if hosts.total(not has_ended):
     return None
-  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.steps)
+  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
   check_continues(inputs, program)
   with contextlib.closing(checkpoint.Checkpoints(workdir)) as checkpoints:
     state, meta = checkpoints.restore(program.state)
@@ -176,7 +170,7 @@ def ended(inputs):
 def prepare(inputs, stack):
   """Compiles the steps, claims the workdir and makes or restores the state -> (Run, State)."""
   config, mesh, beginning = inputs.config, inputs.mesh, inputs.beginning
-  program = step.program(config, inputs.objective, mesh, inputs.steps)
+  program = step.program(config, inputs.objective, mesh, inputs.timeline)
   weights = None
   if beginning.continues:
     check_continues(inputs, program)
@@ -226,7 +220,7 @@ def prepare(inputs, stack):
     eval_step,
     constants,
     empty_carry,
-    program.schedule,
+    inputs.timeline.rates(np.arange(inputs.steps)),
     checkpoints,
     results,
     counted,
@@ -260,20 +254,34 @@ def check_continues(inputs, program):
     meta, program.state, inputs.identity, inputs.steps, moves, earlier, changes
   )
   if not moves and files.exists(folder / contents.CONFIG):
-    before = step_count(contents.read_config(folder), inputs.sources)
-    if before != inputs.steps:
-      past = np.arange(min(meta['step'], before, inputs.steps))
-      horizons = [round(config.optimizer.horizon * n) for n in (before, inputs.steps)]
-      rates = [optim.make_schedule(config.optimizer, n)(past) for n in horizons]
-      log.info(
-        'this run now has %d steps, before %d: %s',
-        inputs.steps,
-        before,
-        'its rate of learning is as if it had been so from the start'
-        if np.array_equal(*rates)
-        else 'from here on its rate of learning is that of the new length, so its end differs from '
-        'that of a run that has had this length from the start',
-      )
+    before = contents.read_config(folder)
+    then = config_lib.timeline_of(before, step_count(before, inputs.sources))
+    check_past(inputs.timeline, then, meta['step'])
+
+
+def check_past(now: Timeline, then: Timeline, step: int) -> None:
+  """InputError if what was so until a step would have been otherwise, but for the rate, of which it
+  is said. now, then: of the run, and of it as it was until here."""
+  changed = now.same_until(then, min(step, then.steps, now.steps))
+  if past := [change for change in changed if change.field != RATE]:
+    instead = ' '.join(f'--config.{x.field}={then.without_shares(x.field)}' for x in past)
+    raise InputError(
+      f'the run has come to step {step}, and in one of {now.steps} steps its past would be another '
+      f'({"; ".join(map(str, past))}): give {instead}, as it was, or another --workdir.'
+    )
+  if now.steps != then.steps:
+    log.info(
+      'this run now has %d steps, before %d: %s',
+      now.steps,
+      then.steps,
+      'from here on its rate of learning is that of the new length, so its end differs from that '
+      'of a run that has had this length from the start'
+      if changed
+      else 'its rate of learning is as if it had been so from the start',
+    )
+  for change in now.same_until(then, min(then.steps, now.steps)):
+    if change.field != RATE:
+      log.info('from here on this run changes otherwise than before: %s', change)
 
 
 def step_count(config, sources):
@@ -328,7 +336,7 @@ def first_state(inputs, program, checkpoints, state):
         source = checkpoint.Checkpoints(inputs.beginning.folder)
         stack.enter_context(contextlib.closing(source))
       state, meta = source.restore(program.state)
-    results, counted = meta['metrics'], tally.Tally.from_meta(meta)
+    results, counted = meta['metrics'], tally.Tally.from_meta(meta, inputs.config.batch_size)
     log.info('continuing at step %d of %d', int(state.step), inputs.steps)
   if not inputs.in_workdir:
     checkpoints.best['step'] = int(state.step)
@@ -345,6 +353,12 @@ def new_state(inputs, program, weights=None):
     params = initialization.with_new_top(params, state.params, count)
     state = dataclasses.replace(state, params=params)
   return state
+
+
+def carrying_nothing(state: step.State) -> step.State:
+  """The State with zeros in place of what it carries, as at the first step of a run."""
+  zeros = jax.tree.map(lambda x: jnp.zeros_like(x, device=x.sharding), state.carry)
+  return dataclasses.replace(state, carry=zeros)
 
 
 def memory(compiled):

@@ -10,8 +10,10 @@ import json
 import logging
 import math
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bert_jax import hosts, metrics
 from bert_jax.errors import InputError
@@ -34,23 +36,27 @@ class Tally:
   events: how many steps were skipped, losses were spikes and rows were damaged, and how often the
   run went back.
   in_a_row: steps that were skipped, up to the last one. losses: those that the next is compared
-  with. offset: how many batches the run left out, going back: batch n + offset is that of step n.
-  moves: [[step, offset from there on]] of each time that it went back. back: the step it went back
-  to last, and how often."""
+  with. skipped: how many rows of the data the run left out, going back. moves: [[step, rows skipped
+  from there on]] of each time that it went back. back: the step it went back to last, and how
+  often."""
 
   seen: dict = field(default_factory=dict)
   window: dict = field(default_factory=dict)
   events: dict = field(default_factory=dict)
   in_a_row: int = 0
   losses: list = field(default_factory=list)
-  offset: int = 0
+  skipped: int = 0
   moves: list = field(default_factory=list)
   back: tuple = (0, 0)
 
   @classmethod
-  def from_meta(cls, meta):
-    """That of a checkpoint; one of an earlier version has the counts alone."""
+  def from_meta(cls, meta: Mapping[str, Any], batch_size: int) -> 'Tally':
+    """The Tally in the metadata of a checkpoint. Earlier versions counted skipped batches in place
+    of rows, the first ones nothing but what was seen."""
     saved = dict(meta.get('tally', {}))
+    if 'offset' in saved:
+      saved['skipped'] = saved.pop('offset') * batch_size
+      saved['moves'] = [[step, count * batch_size] for step, count in saved.get('moves', [])]
     window = {name: metrics.Mean(*pair) for name, pair in saved.pop('window', {}).items()}
     return cls(meta.get('seen', {}), window, **saved)
 
@@ -62,15 +68,15 @@ class Tally:
       'events': self.events,
       'in_a_row': self.in_a_row,
       'losses': self.losses,
-      'offset': self.offset,
+      'skipped': self.skipped,
       'moves': self.moves,
       'back': list(self.back),
     }
 
-  def offset_after(self, step):
-    """The offset of the step that follows step `step`, which may be long past."""
-    first = 0 if self.moves else self.offset  # of a version without `moves`
-    return next((offset for at, offset in reversed(self.moves) if at <= step), first)
+  def skipped_after(self, step: int) -> int:
+    """The rows skipped until the step that follows step `step`, which may be long past."""
+    first = 0 if self.moves else self.skipped  # of a version without `moves`
+    return next((rows for at, rows in reversed(self.moves) if at <= step), first)
 
   def counts(self, config):
     """{name: number} for a line of the log."""
@@ -83,8 +89,11 @@ class Tally:
     return self.seen | {name: self.events.get(name, 0) for name, on in events.items() if on}
 
   def take(self, inputs, out, step):
-    """Adds the metrics of step `step`. Returns whether its loss is a spike. InputError if the run
+    """Adds the metrics of step `step`. Returns whether its loss is a spike; where a field has
+    another value than in the step before, it is compared with none before it. InputError if the run
     stops here, since its numbers are not finite."""
+    if step - 1 in inputs.timeline.jumps():
+      self.losses = []
     out = metrics.host_sum(out)
     norms = {name: number(x) for name, x in out.pop('module_norms', {}).items()}
     self.seen = {name: self.seen.get(name, 0.0) + float(n) for name, n in out.pop('seen').items()}
@@ -145,7 +154,7 @@ class Tally:
 
   def _not_finite(self, inputs, out, name, norms, step):
     """The InputError that ends a run, once a file for bert_jax.tools.replay is written."""
-    rows = inputs.batches.row_numbers(step - 1 + self.offset)
+    rows = inputs.batches.row_numbers(step - 1, self.skipped)
     path = Path(inputs.workdir) / f'nonfinite-{step}.json'
     facts = {
       'step': step,
@@ -153,7 +162,7 @@ class Tally:
       'loss': number(out['loss']),
       'grad_norm': number(out['grad_norm']),
       'module_norms': norms,
-      'offset': self.offset,
+      'moves': self.moves,
     }
     if hosts.first():
       with contextlib.suppress(OSError):

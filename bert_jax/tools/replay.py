@@ -39,18 +39,20 @@ def replay(path, at=0):
   a run has written into its workdir."""
   path, moves = Path(path).expanduser(), None
   if path.is_file():
-    (at, moves), path = _place_of(path), path.parent
+    at, moves = _place_of(path)
+    path = path.parent
   if at < 1:
     raise InputError(f'--step is {at}; give the number of a step of {path}, from 1.')
   inputs = setup.read_inputs(contents.read_config(path), path)
   if at > inputs.steps:
     raise InputError(f'--step is {at} and {path} has {inputs.steps} steps.')
   with jax.set_mesh(inputs.mesh), sharding.activation_rules():
-    program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.steps)
+    program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
     if inputs.beginning.continues:
       setup.check_continues(inputs, program)  # is it the same data and vocabulary?
     # The newest checkpoint knows where the run went back; that before the step may be too old.
-    tally = Tally.from_meta(inputs.beginning.meta if inputs.beginning.continues else {})
+    meta = inputs.beginning.meta if inputs.beginning.continues else {}
+    tally = Tally.from_meta(meta, inputs.config.batch_size)
     tally = tally if moves is None else Tally(moves=moves)
     state = _state_before(inputs, program, at)
     log.info('from step %d on', int(state.step))
@@ -58,19 +60,28 @@ def replay(path, at=0):
       train_step = program.lower().compile()
       constants = sharding.put(program.constants, inputs.mesh)
       for n in range(int(state.step), at - 1):
-        state, _ = train_step(state, inputs.batches[n + tally.offset_after(n)], constants)
-    return _facts(inputs, program, state, at - 1 + tally.offset_after(at - 1))
+        batch = inputs.batches.at(n, tally.skipped_after(n))
+        state, _ = train_step(_going_on(state, n, tally), batch, constants)
+    state = _going_on(state, at - 1, tally)
+    return _facts(inputs, program, state, tally.skipped_after(at - 1))
 
 
 def _place_of(path):
-  """(step, [[0, offset of its data]], see Tally) in a file that a run wrote."""
+  """(step, Tally.moves) in a file that a run wrote."""
   try:
     facts = json_value(path.read_bytes())
-    return int(facts['step']), [[0, int(facts['offset'])]]
+    if 'offset' in facts:  # of an earlier version: batches
+      facts['moves'] = [[0, facts['offset'] * contents.read_config(path.parent).batch_size]]
+    return int(facts['step']), [[int(step), int(rows)] for step, rows in facts['moves']]
   except (ValueError, KeyError, TypeError):
     raise InputError(
       f'{path} is no file of a step; give the nonfinite-STEP.json of a run, or its workdir.'
     ) from None
+
+
+def _going_on(state, number, tally):
+  """The State that step `number` begins with: nothing is carried where the run went back to it."""
+  return setup.carrying_nothing(state) if number in dict(tally.moves) else state
 
 
 def _state_before(inputs, program, at):
@@ -96,21 +107,22 @@ def _state_before(inputs, program, at):
   return setup.new_state(inputs, program, weights)
 
 
-def _facts(inputs, program, state, place):
-  """{name: value} of the step after `state`, on the batch at `place`."""
-  objective, batch = inputs.objective, inputs.batches[place]
+def _facts(inputs, program, state, skipped):
+  """{name: value} of the step after `state`, of a run that had skipped so many rows."""
+  objective, before = inputs.objective, int(state.step)
+  batch = inputs.batches.at(before, skipped)
   config = inputs.config.copy_and_resolve_references()
   config.optimizer.skip_nonfinite = 1  # for the norms of each module
-  train_step = step.program(config, objective, inputs.mesh, inputs.steps).train_step
+  train_step = step.program(config, objective, inputs.mesh, inputs.timeline).train_step
   constants = sharding.put(program.constants, inputs.mesh)
   _, out = jax.jit(train_step)(state, batch, constants)
   out = metrics.host_sum(out)
   norms = {name: number(x) for name, x in out.pop('module_norms').items()}
   out.pop('seen')
-  where = first_not_finite(objective, state, batch, constants)
+  where = first_not_finite(objective, state, batch, constants, inputs.timeline)
   return {
-    'step': int(state.step) + 1,
-    'rows': inputs.batches.row_numbers(place),
+    'step': before + 1,
+    'rows': inputs.batches.row_numbers(before, skipped),
     'texts': _texts(inputs, batch),
     **{name: number(x) for name, x in metrics.values(metrics.add({}, out), {}).items()},
     'module_norms': norms,
@@ -128,7 +140,7 @@ def _texts(inputs, batch, count=3, length=200):
   return [decode(row.reshape(-1).tolist())[:length] for row in rows]
 
 
-def first_not_finite(objective, state, batch, constants):
+def first_not_finite(objective, state, batch, constants, timeline):
   """The path of the first module whose output in the forward pass of a step is not finite, though
   its input is; '' if there is none. Of layers that are scanned it names which one."""
   within, paths, seen = [], [], []  # seen: (module, whether its output is finite), as they come
@@ -166,7 +178,7 @@ def first_not_finite(objective, state, batch, constants):
 
   def forward(state, batch, constants):
     corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(constants.train_key, state.step))
-    batch = objective.prepare(batch, corrupt_key, state.step)
+    batch = objective.prepare(batch, corrupt_key, timeline.at(state.step))
     terms = objective.terms(state.params, batch, dropout_key, True, state.carry, constants.given)
     return jax.tree.map(jnp.asarray, terms)
 

@@ -80,8 +80,10 @@ def differences(run: records.Run, inputs: setup.Inputs) -> list[str]:
       out.append(f'the data of {split}: fingerprint {was} -> {source.fingerprint}')
   if run.newest.get('vocabulary', inputs.tokenizer.fingerprint) != inputs.tokenizer.fingerprint:
     out.append('the vocabulary')
-  if lengths := contents.lengths(run.path)[:-1]:
-    out.append(f'the run had another length before: steps, epochs {lengths}')
+  *earlier, now = contents.lengths(run.path)
+  for values in earlier:
+    then = ', '.join(f'{name}={x}' for name, x in values.items() if x != now[name])
+    out.append(f'the run had another length before: {then}')
   for before in run.facts.earlier:
     names = listed([name for name in before if name != 'commands'])
     out.append(f'in its first {before["commands"]} commands the run had other {names}')

@@ -9,6 +9,7 @@ import logging
 import re
 import zlib
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -16,13 +17,16 @@ from bert_jax import config as config_lib
 from bert_jax import files, hosts, tokenizers
 from bert_jax.errors import InputError, unwritten
 from bert_jax.text.files import json_of
+from bert_jax.timeline import GROWTH
 from bert_jax.workdir import provenance
 
 log = logging.getLogger('bert_jax')
 
 CONFIG = 'config.json'
 PACKAGES, CHANGES = 'packages.txt', 'code.diff'  # beside run.json
-LENGTH = ('steps', 'epochs')  # fields in which a run may change, as far as it has not come
+LENGTH = ('steps', 'epochs')
+# Fields in which a run may change, as far as it has not come (run/setup.check_past).
+MOVES = *LENGTH, GROWTH, *(name for name, field in config_lib.ALL.items() if field.by_step)
 
 
 def read_config(workdir):
@@ -54,20 +58,32 @@ def read_config(workdir):
 
 
 def fingerprints(workdir, config):
-  """The fingerprints of a config, with its own length and those that the run in a workdir had."""
+  """The fingerprints of a config, as it is and with what the run in a workdir has had in MOVES."""
   out = [config_lib.fingerprint(config)]
-  for length in lengths(workdir):
+  for values in lengths(workdir):
     config = config.copy_and_resolve_references()
-    config.update(dict(zip(LENGTH, length, strict=True)))
+    for name, value in values.items():
+      config_lib.set_field(config, name, value)
     out.append(config_lib.fingerprint(config))
   return out
 
 
-def lengths(workdir: Path | str) -> list[list]:
-  """[[steps, epochs], ...] that a run has had until now, by its config.json; [] without one."""
-  content = json_of(Path(workdir).expanduser() / CONFIG)
-  now = [[content[name] for name in LENGTH]] if content else []
-  return [*content.get('earlier_lengths', []), *now]
+def lengths(workdir: Path | str) -> list[dict[str, Any]]:
+  """[{name: value}, ...] of the fields in MOVES that a run has had until now, by its config.json;
+  [] without one. `earlier_lengths` there is [[steps, epochs], ...], and a third entry is {name:
+  value} of further fields that were not as they are now."""
+  if not (content := json_of(Path(workdir).expanduser() / CONFIG)):
+    return []
+  now = {name: value for name in MOVES if (value := _inner(content, name)) is not None}
+  earlier = content.get('earlier_lengths', [])
+  return [now | dict(zip(LENGTH, x)) | dict(*x[len(LENGTH) :]) for x in earlier] + [now]
+
+
+def _inner(content, name):
+  """The value of a field in nested dicts, or None."""
+  for part in name.split('.'):
+    content = content.get(part) if isinstance(content, dict) else None
+  return content
 
 
 def check_belongs(workdir, meta):
@@ -89,8 +105,8 @@ def check_belongs(workdir, meta):
 
 
 def check(workdir, config):
-  """InputError if the workdir is a file or holds a run of another config. Writes nothing. Another
-  length is the same config: the run goes on to it."""
+  """InputError if the workdir is a file or holds a run of another config. Writes nothing. What
+  differs in MOVES is the same config: the run goes on to it."""
   workdir = Path(workdir)
   if workdir.parts[:1] == ('gs:',):
     raise InputError(
@@ -101,7 +117,7 @@ def check(workdir, config):
     raise InputError(f'{workdir} is a file; a --workdir is a folder, new or of the same run.')
   exists = files.exists(workdir / CONFIG)
   different = config_lib.changes(read_config(workdir), config) if exists else []
-  if different := [x for x in different if x.partition(':')[0] not in LENGTH]:
+  if different := [x for x in different if x.partition(':')[0] not in MOVES]:
     more = f' and {len(different) - 3} more' if len(different) > 3 else ''
     raise InputError(
       f'{workdir} holds a run with another config ({"; ".join(different[:3])}{more}); use another '
@@ -112,9 +128,13 @@ def check(workdir, config):
 def claim(workdir, config):
   """Creates the workdir of a run and writes its config.json."""
   path = Path(workdir) / CONFIG
-  now = [config[name] for name in LENGTH]
-  content = config.to_dict()
-  if earlier := [length for length in lengths(workdir) if length != now]:
+  now = {name: x for name, x in config_lib.flatten(config).items() if name in MOVES}
+  content, earlier = config.to_dict(), []
+  for values in (now | x for x in lengths(workdir)):
+    others = {k: x for k, x in values.items() if k not in LENGTH and x != now.get(k)}
+    if values != now:
+      earlier.append([*(values[name] for name in LENGTH), *([others] if others else [])])
+  if earlier:
     content['earlier_lengths'] = earlier
   content['seal'] = files.seal(content)
   try:

@@ -145,6 +145,15 @@ class Run:
     """The last step that metrics are of."""
     return max((point.step for point in self.points), default=0)
 
+  def flops_before(self, step: int) -> float:
+    """The operations of the training before a step; NaN if the run does not say any."""
+    full = self.facts.flops_per_step
+    if full is None or self.config is None:
+      return math.nan
+    timeline = config_lib.timeline_of(self.config, self.config.steps or self.last_step())
+    rows = self.config.batch_size
+    return timeline.flops_before(step, lambda moment: full * moment.rows / rows)
+
   def collapsed(self) -> bool:
     """Are the answers of the evaluation that counts the same for every example?"""
     point = self.counted()

@@ -34,7 +34,8 @@ def compiled(args):
 
 def _here(config):
   mesh = sharding.mesh_of(config, TASKS[config.objective], jax.devices()[:1])
-  program = step.program(config, preflight.objective_of(config), mesh, preflight.STEPS)
+  timeline = config_lib.timeline_of(config, preflight.STEPS)
+  program = step.program(config, preflight.objective_of(config), mesh, timeline)
   with jax.set_mesh(mesh), sharding.activation_rules():
     sizes = program.lower().compile().memory_analysis()
   state, work = sizes.argument_size_in_bytes / 2**30, sizes.temp_size_in_bytes / 2**30

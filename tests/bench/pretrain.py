@@ -92,7 +92,7 @@ def _rows(config, K):
 def _ours(config, objective, rows, steps):
   """Two functions: one makes `steps` steps, one returns the peak memory in bytes (0: unknown)."""
   mesh = sharding.mesh_of(config, TASKS[config.objective], jax.devices()[:1])
-  program = step.program(config, objective, mesh, config.steps)
+  program = step.program(config, objective, mesh, config_lib.timeline_of(config))
   B, T = rows['input_ids'].shape
   arrays = {
     'input_ids': rows['input_ids'],

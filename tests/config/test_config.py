@@ -228,7 +228,7 @@ def test_fields_are_documented_and_none_is_dead():
 
 def test_every_default_is_what_its_field_allows():
   for name, field in ALL.items():
-    if name != 'objective':
+    if name != 'objective' and not field.by_step:
       assert _checked(name, field.default, field.type, field.allowed) == field.default
   for objective in TASKS:
     whole = config.defaults(objective)

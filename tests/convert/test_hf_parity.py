@@ -24,7 +24,7 @@ CONFIG = c.load(f'{Path(__file__).parents[2]}/configs/pretrain.py:size=tiny,runl
 class Masked(mlm_nsp.MlmNsp):
   """MLM + NSP on batches that come masked."""
 
-  def prepare(self, batch, rng, step=None):
+  def prepare(self, batch, rng, moment):
     return batch
 
 

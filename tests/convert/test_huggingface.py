@@ -40,7 +40,7 @@ def weights():
   """(ModelConfig, parameters of a whole pre-training model)."""
   model = models.ModelConfig(**c.bert('tiny', **SIZES))
   masking = dict(
-    stages=((0, 'token'),),
+    policies=('token',),
     special_ids=(0, 1, 2, 3, 4),
     mask_id=4,
     masked_lm_prob=0.15,

@@ -269,7 +269,7 @@ def test_packed_rows_of_a_modernbert(tmp_path, recorded, case, scan):
 class Masked(mlm_nsp.MlmNsp):
   """MLM on batches that come masked."""
 
-  def prepare(self, batch, rng, step=None):
+  def prepare(self, batch, rng, moment):
     return batch
 
 

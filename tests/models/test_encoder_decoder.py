@@ -15,6 +15,7 @@ from bert_jax.models.positions import sinusoidal_table
 from bert_jax.objectives import translation
 from bert_jax.objectives.infilling import infill
 from bert_jax.objectives.translation import Denoising, Translation
+from bert_jax.timeline import Moment
 
 CLS, SEP, MASK = 2, 3, 4
 S, T = 14, 12
@@ -308,7 +309,7 @@ def test_denoising_predicts_the_text_from_what_infilling_left():
   plain = dict.fromkeys(('position_ids', 'token_type_ids'), np.zeros_like(ids))
   plain |= {'input_ids': ids, 'segment_ids': segments}
   assert set(of.spec(4)) == set(plain)
-  batch = of.prepare(plain, jax.random.key(0), step=0)
+  batch = of.prepare(plain, jax.random.key(0), Moment())
   on = np.asarray(batch['target_segment_ids']) > 0
   assert (np.asarray(batch['target_ids']) == ids).all()
   np.testing.assert_array_equal(np.asarray(batch['target_labels'])[on], np.roll(ids, -1, 1)[on])

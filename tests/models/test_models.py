@@ -19,11 +19,12 @@ from bert_jax.models.tokens import Pattern
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.encode import encode
 from bert_jax.objectives.mlm_nsp import MlmNsp
+from bert_jax.timeline import EVALUATION
 
 MASKING = dict(
   special_ids=(0, 1, 2, 3, 4),
   mask_id=4,
-  stages=((0, 'token'),),
+  policies=('token',),
   masked_lm_prob=0.15,
   max_predictions=5,
   mask_share=0.8,
@@ -385,7 +386,7 @@ def test_padding_of_the_vocabulary_takes_no_probability():
   objective = MlmNsp(model(vocab_multiple=128), 20, 0.0, MASKING)
   params = objective.init(jax.random.key(0))
   assert params['encoder']['embeddings']['word_embeddings']['embedding'].shape == (128, 24)
-  prepared = objective.prepare(batch(), jax.random.key(1))
+  prepared = objective.prepare(batch(), jax.random.key(1), EVALUATION)
   logits, nsp = objective.logits(params, prepared)
   assert nsp is None and 'pooler' not in params
   probabilities = jax.nn.softmax(logits)
@@ -419,7 +420,7 @@ def test_flops_match_the_compilers_count(nsp_weight):
   )
   objective = MlmNsp(config, 20, nsp_weight, MASKING)
   params = objective.init(jax.random.key(0))
-  inputs = objective.prepare(batch(), jax.random.key(1)) | {
+  inputs = objective.prepare(batch(), jax.random.key(1), EVALUATION) | {
     'cls_positions': np.zeros((4, 1), np.int32)
   }
   cost = jax.jit(objective.logits).lower(params, inputs).compile().cost_analysis()

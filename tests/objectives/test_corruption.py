@@ -9,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bert_jax import config as config_lib
 from bert_jax import tokenizers
 from bert_jax.objectives import masking
 from bert_jax.objectives.masking import ENTITY, PHRASE, WORD, choose_units, mask_tokens
+from bert_jax.timeline import EVALUATION
 
 SPECIAL, MASK, V = (0, 1, 2, 3, 7), 7, 97
 ORDINARY = [i for i in range(V) if i not in SPECIAL]
@@ -19,7 +21,6 @@ POLICIES = ('token', 'whole_word', 'span', 'phrase', 'entity')
 # What a policy must not tear: spans are made of words, the others are units themselves.
 UNIT = {'whole_word': WORD, 'span': WORD, 'phrase': PHRASE, 'entity': ENTITY}
 # One compilation serves all policies of a shape: policy i is the one of step i.
-STAGES = tuple(enumerate(POLICIES))
 
 
 def rows(B, T, seed=0, short=0.7):
@@ -53,10 +54,9 @@ def rows_of_words(B, T, seed=0, short=0.7):
   return ids, segments, starts.reshape(B, T)
 
 
-@functools.lru_cache
-def compiled(**changes):
+def settings_with(**changes):
   settings = dict(
-    stages=((0, 'token'),),
+    policies=('token',),
     special_ids=SPECIAL,
     mask_id=MASK,
     vocab_size=V,
@@ -65,18 +65,23 @@ def compiled(**changes):
     mask_share=0.8,
     random_share=0.1,
   )
-  return jax.jit(functools.partial(mask_tokens, **(settings | changes)))
+  return settings | changes
 
 
-def mask(ids, segments, starts=None, step=None, *, seed=0, **changes):
-  out = compiled(**changes)(jax.random.key(seed), ids, segments, starts, step)
+@functools.lru_cache
+def compiled(**changes):
+  return jax.jit(functools.partial(mask_tokens, **settings_with(**changes)))
+
+
+def mask(ids, segments, starts=None, stage=0, *, seed=0, **changes):
+  out = compiled(**changes)(jax.random.key(seed), ids, segments, starts, stage)
   return [np.asarray(x) for x in out]
 
 
 def mask_by(policy, ids, segments, starts, **changes):
   """(new ids, chosen [B, T] bool, weights)"""
-  step = POLICIES.index(policy)
-  new, positions, labels, weights = mask(ids, segments, starts, step, stages=STAGES, **changes)
+  stage, changes = POLICIES.index(policy), changes | {'policies': POLICIES}
+  new, positions, labels, weights = mask(ids, segments, starts, stage, **changes)
   assert (labels == np.take_along_axis(ids, positions, 1)).all()
   chosen = np.zeros(ids.shape, bool)
   np.put_along_axis(chosen, positions, weights > 0, 1)
@@ -224,13 +229,17 @@ def test_same_key_same_mask_other_key_other_mask():
 def test_stages_change_exactly_at_their_steps():
   ids, segments, starts = rows_of_words(16, 64)
   policies = ('token', 'phrase', 'entity')
-  alone = [mask(ids, segments, starts, stages=((0, name),)) for name in policies]
+  alone = [mask(ids, segments, starts, policies=(name,)) for name in policies]
   assert len({out[0].tobytes() for out in alone}) == 3
-  stages = tuple(zip((0, 1000, 2000), policies, strict=True))
-  for step, i in ((0, 0), (999, 0), (1000, 1), (1999, 1), (2000, 2), (10**9, 2), (None, 2)):
-    step = None if step is None else np.int32(step)
-    out = mask(ids, segments, starts, step, stages=stages)
+  changed = ['--config.masking.policy=token,phrase@1000,entity@2000', '--config.steps=4000']
+  config = config_lib.load('configs/pretrain.py:runlocal', changed)
+  at = jax.jit(lambda step: config_lib.timeline_of(config).at(step).stage('masking.policy'))
+  for step, i in ((0, 0), (999, 0), (1000, 1), (1999, 1), (2000, 2), (10**9, 2)):
+    out = mask(ids, segments, starts, at(step), policies=policies)
     assert all((a == b).all() for a, b in zip(out, alone[i], strict=True)), step
+  last = functools.partial(mask_tokens, **settings_with(policies=policies))
+  out = last(jax.random.key(0), ids, segments, starts, EVALUATION.stage('masking.policy'))
+  assert all((a == b).all() for a, b in zip(out, alone[2], strict=True))
 
 
 def test_a_row_without_candidates_predicts_nothing():
@@ -300,7 +309,7 @@ def test_span_lengths_are_geometric():
   ids, _, starts = rows_of_words(8, 2**16, seed=3)
   ids[np.isin(ids, SPECIAL)] = 50
   starts[:, 0] = WORD
-  settings = dict(stages=((0, 'span'),), masked_lm_prob=0.01, max_predictions=1000)
+  settings = dict(policies=('span',), masked_lm_prob=0.01, max_predictions=1000)
   lengths = []
   for seed in range(5):
     _, positions, _, weights = mask(ids, np.ones_like(ids), starts, seed=seed, **settings)

@@ -24,6 +24,7 @@ from bert_jax.objectives.distillation import Distilled, DistilledLanguageModel, 
 from bert_jax.objectives.losses import soft_nats
 from bert_jax.predict import Model
 from bert_jax.run import setup, teacher
+from bert_jax.timeline import Moment
 from bert_jax.tools import convert
 from bert_jax.tools.preflight import __main__ as preflight
 from bert_jax.train import train
@@ -87,7 +88,7 @@ def objectives(head, layers=1):
   objective = preflight.objective_of(config)
   params = objective.init(jax.random.key(layers))
   drawn = layouts.batch_of(objective.spec(4), 200, 0)
-  batch = objective.prepare(jax.tree.map(jnp.asarray, drawn), jax.random.key(9), 0)
+  batch = objective.prepare(jax.tree.map(jnp.asarray, drawn), jax.random.key(9), Moment())
   return objective, params, batch
 
 
@@ -183,12 +184,12 @@ def student(corpus_file, taught_from, tmp_path_factory):
 def first_state(config, workdir):
   """(Inputs, State) of a run before its first step."""
   inputs = setup.read_inputs(config, workdir)
-  program = step.program(config, inputs.objective, inputs.mesh, inputs.steps)
+  program = step.program(config, inputs.objective, inputs.mesh, inputs.timeline)
   with jax.set_mesh(inputs.mesh), sharding.activation_rules():
     weights = setup.initialization.load_weights(
       inputs.beginning, inputs.config, inputs.objective, inputs.mesh
     )
-    program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.steps)
+    program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
     return inputs, setup.new_state(inputs, program, weights)
 
 

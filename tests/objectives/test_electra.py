@@ -22,6 +22,7 @@ from bert_jax.predict import Model
 from bert_jax.predict.__main__ import main as predict_main
 from bert_jax.step import Constants, State, make_train_step
 from bert_jax.tasks import TASKS
+from bert_jax.timeline import Moment
 from bert_jax.train import train
 from bert_jax.workdir import trained
 
@@ -262,7 +263,7 @@ def test_disentangled_steps_are_those_of_a_delta():
   batch = batch_of(objective)
   for number in range(3):
     corrupt, dropout = jax.random.split(jax.random.fold_in(jax.random.key(3), number))
-    prepared = objective.prepare(batch, corrupt, number)
+    prepared = objective.prepare(batch, corrupt, Moment())
 
     def loss(tree, prepared=prepared, dropout=dropout):
       terms, _ = objective.terms(whole(tree), prepared, dropout, True)

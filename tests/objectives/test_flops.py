@@ -14,6 +14,7 @@ from bert_jax.models.positions import POSITIONS, Positions
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.language_model import LanguageModel
 from bert_jax.objectives.mlm_nsp import MlmNsp
+from bert_jax.timeline import Moment
 
 B, T, D, V = 4, 8, MODEL.hidden_size, MODEL.padded_vocab_size
 K = MASKING['max_predictions']
@@ -73,14 +74,16 @@ def test_the_language_model_beside_a_classifier_counts():
 @pytest.mark.parametrize('share', [0.5, 1 / 16])
 def test_a_hybrid_counts_each_head_by_its_share_of_the_rows(share):
   expected = encoder() + share * words(B * T) + (1 - share) * words(B * K)
-  assert language_model((0, 'hybrid'), share=share).flops(B) == pytest.approx(expected, rel=1e-9)
+  assert language_model('hybrid', share=share).flops(B) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize('last, predictions', [('masked', K), ('causal', T), ('diffusion', T)])
 def test_a_language_model_of_several_stages_counts_the_one_that_it_is_in(last, predictions):
   first = 'causal' if last != 'causal' else 'masked'
-  of = language_model((0, first), (5, last))
+  of = language_model(first, last)
   assert of.flops(B) == encoder() + words(B * predictions)
+  before = Moment(values={'language_model.kind': first})
+  assert of.flops(B, before) == encoder() + words(B * {'causal': T, 'masked': K}[first])
 
 
 def test_what_a_model_is_made_of_is_not_said_anywhere(monkeypatch):

@@ -30,9 +30,8 @@ from bert_jax.predict import __main__ as predict_main
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.pretraining import language_model as language_models
-from bert_jax.tasks.pretraining import task
 from bert_jax.tasks.pretraining.generate import Generate
+from bert_jax.timeline import EVALUATION, Moment
 from bert_jax.train import train
 
 T = 16
@@ -41,8 +40,11 @@ KINDS = ('causal', 'masked', 'hybrid', 'diffusion')
 
 
 def language_model(kind, model=LONG, **changes):
-  stages = ((0, kind),) if isinstance(kind, str) else kind
-  return LanguageModel(model, T, 0.0, MASKING, stages=stages, **changes)
+  return LanguageModel(model, T, 0.0, MASKING, stages=tuple(kind.split(',')), **changes)
+
+
+def in_stage(number):
+  return Moment(values={'language_model.kind': jnp.int32(number)})
 
 
 def rows(B=6, seed=0):
@@ -55,10 +57,10 @@ def rows(B=6, seed=0):
   return {name: jnp.asarray(x, jnp.int32) for name, x in out.items()}
 
 
-def loss_and_gradient(objective, step=0, batch=None, params=None):
+def loss_and_gradient(objective, stage=0, batch=None, params=None):
   """As a step has them: {name: Mean}, the loss, its gradient."""
   params = params or objective.init(jax.random.key(0))
-  batch = objective.prepare(batch or rows(), jax.random.key(1), jnp.int32(step))
+  batch = objective.prepare(batch or rows(), jax.random.key(1), in_stage(stage))
 
   @jax.jit
   def run(params, batch):
@@ -95,13 +97,13 @@ def test_rows_of_a_hybrid_are_those_of_the_two_kinds():
   """Whatever the kinds of the other rows: each row's loss is that of a batch of its kind."""
   objective, params = language_model('hybrid'), language_model('hybrid').init(jax.random.key(0))
   assert objective.loss_weights == {'lm': 0.5, 'mlm': 0.5}
-  batch = objective.prepare(rows(), jax.random.key(1), jnp.int32(0))
+  batch = objective.prepare(rows(), jax.random.key(1), in_stage(0))
   is_masked = np.array([0, 1, 1, 0, 1, 0])
   run = jax.jit(lambda batch: objective.terms(params, batch, jax.random.key(2), True)[0])
   mixed = run(batch | {'kind': jnp.asarray(is_masked)})
   alone = {
     kind: language_model(kind).terms(
-      params, language_model(kind).prepare(rows(), jax.random.key(1), jnp.int32(0)), None, False
+      params, language_model(kind).prepare(rows(), jax.random.key(1), in_stage(0)), None, False
     )[0]
     for kind in ('causal', 'masked')
   }
@@ -118,20 +120,24 @@ def test_rows_of_a_hybrid_are_those_of_the_two_kinds():
 
 def test_so_many_rows_of_a_hybrid_are_causal():
   objective, many = language_model('hybrid', causal_share=0.3), rows(2000)
-  kinds = objective.prepare(many, jax.random.key(0), jnp.int32(0))['kind']
+  kinds = objective.prepare(many, jax.random.key(0), in_stage(0))['kind']
   assert 0.27 < np.mean(kinds == objective.kinds.index('causal')) < 0.33
 
 
 def test_kinds_change_by_step():
-  objective = language_model(((0, 'causal'), (5, 'masked'), (9, 'diffusion')))
+  objective = language_model('causal,masked,diffusion')
   params = objective.init(jax.random.key(0))
+  kinds = ['language_model.kind=causal,masked@5,diffusion@9', 'model.causal=false', 'steps=12']
+  config = 'configs/pretrain.py:runlocal,objective=causal'
+  timeline = c.timeline_of(c.load(config, [f'--config.{x}' for x in kinds]))
   for step, name in ((0, 'lm'), (4, 'lm'), (5, 'mlm'), (8, 'mlm'), (9, 'bound')):
-    terms, loss, _ = loss_and_gradient(objective, step, params=params)
+    stage = timeline.at(jnp.int32(step)).stage('language_model.kind')
+    terms, loss, _ = loss_and_gradient(objective, stage, params=params)
     assert {x for x in ('lm', 'mlm', 'bound') if terms[x].weight} == {name}
     one = language_model({'lm': 'causal', 'mlm': 'masked', 'bound': 'diffusion'}[name])
-    np.testing.assert_allclose(loss, loss_and_gradient(one, step, params=params)[1], rtol=1e-5)
+    np.testing.assert_allclose(loss, loss_and_gradient(one, params=params)[1], rtol=1e-5)
   # An evaluation has all of them, on all rows.
-  batch = objective.prepare(rows(), jax.random.key(1))
+  batch = objective.prepare(rows(), jax.random.key(1), EVALUATION)
   terms, _ = objective.terms(params, batch, jax.random.key(2), False)
   assert {'lm', 'mlm', 'bound'} < terms.keys() and all(terms[x].weight for x in terms)
 
@@ -212,7 +218,7 @@ def test_the_bound_of_a_model_blind_to_its_input_is_the_unigram_entropy():
     max_position_embeddings=64,
     mlm_head='none',
   )
-  objective = LanguageModel(blind, 64, 0.0, MASKING, stages=((0, 'diffusion'),))
+  objective = LanguageModel(blind, 64, 0.0, MASKING, stages=('diffusion',))
   params = jax.tree.map(jnp.zeros_like, objective.init(jax.random.key(0)))
   shares = np.array([0.9, 0.1])
   params['mlm']['bias'] = jnp.array([-1e9] * 5 + np.log(shares).tolist())
@@ -224,7 +230,7 @@ def test_the_bound_of_a_model_blind_to_its_input_is_the_unigram_entropy():
   @jax.jit
   def total(key):
     def one(number):
-      prepared = objective.prepare(batch, jax.random.fold_in(key, number))
+      prepared = objective.prepare(batch, jax.random.fold_in(key, number), EVALUATION)
       return objective.terms(params, prepared, None, False)[0]['bound']
 
     sums = jax.lax.map(one, jnp.arange(batches))
@@ -236,8 +242,8 @@ def test_the_bound_of_a_model_blind_to_its_input_is_the_unigram_entropy():
 
 def test_tokens_are_masked_at_a_rate_and_weigh_its_inverse():
   objective, many = language_model('diffusion'), rows(4000)
-  for step in (None, jnp.int32(3)):
-    out = objective.prepare(many, jax.random.key(0), step)
+  for moment in (EVALUATION, in_stage(0)):
+    out = objective.prepare(many, jax.random.key(0), moment)
     noise, hidden = np.asarray(out['noise']), np.asarray(out['noised_ids'] == 4)
     np.testing.assert_array_equal(hidden, noise > 0)
     assert not hidden[np.asarray(many['segment_ids']) == 0].any()
@@ -249,12 +255,12 @@ def test_tokens_are_masked_at_a_rate_and_weigh_its_inverse():
     at_half = some.nonzero()[0][(rates > 0.4) & (rates < 0.6)]
     np.testing.assert_allclose(hidden[at_half[:-1], :13].mean(), 0.5, atol=0.02)
   # In an evaluation the rates are spread evenly.
-  noise = np.asarray(objective.prepare(many, jax.random.key(0))['noise'])
+  noise = np.asarray(objective.prepare(many, jax.random.key(0), EVALUATION)['noise'])
   rates = np.sort(1 / noise[noise.any(axis=1)].max(axis=1))
   assert len(rates) > 3000 and np.diff(rates).max() < 0.02
   # Of a batch that is partly empty, over its rows.
   few = {name: x.at[1000:].set(0) for name, x in many.items()}
-  noise = np.asarray(objective.prepare(few, jax.random.key(0))['noise'])
+  noise = np.asarray(objective.prepare(few, jax.random.key(0), EVALUATION)['noise'])
   rates = 1 / noise[noise.any(axis=1)].max(axis=1)
   assert rates.max() > 0.99 and not noise[1000:].any()
 
@@ -626,12 +632,12 @@ def test_a_kind_a_policy_and_a_length_may_begin_at_a_share_of_the_steps():
   ernie = 'configs/pretrain.py:runlocal,arch=ernie'
   for steps in (500, 1600):
     fields = [f'--config.steps={steps}']
-    assert language_models.stages(c.load(ready, fields)) == ((0, 'causal'), (steps // 2, 'masked'))
-    policies = task.masking_stages(c.load(ernie, fields).masking.policy, steps)
+    stages = lambda name, spec, *changes: c.timeline_of(c.load(spec, changes)).stages(name)
+    assert stages('language_model.kind', ready, *fields) == ((0, 'causal'), (steps // 2, 'masked'))
+    policies = stages('masking.policy', ernie, *fields)
     assert [step for step, _ in policies] == [0, round(steps / 3), round(2 * steps / 3)]
     lengths = ['--config.corpus.lengths=16,64@.25', '--config.corpus.rows=full']
-    config = c.load(ready, fields + lengths)
-    assert task.length_stages(config) == ((0, 16), (steps // 4, 64))
+    assert stages('corpus.lengths', ready, *fields, *lengths) == ((0, 16), (steps // 4, 64))
   with pytest.raises(InputError, match='has a share of the steps, and steps is 0; set steps, and'):
     c.load(ready, ['--config.steps=0', '--config.epochs=2.0'])
 

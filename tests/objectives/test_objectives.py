@@ -18,12 +18,13 @@ from bert_jax.objectives.losses import label_terms
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.objectives.qa import QuestionAnswering
 from bert_jax.objectives.tagging import Tagging
+from bert_jax.timeline import EVALUATION
 
 T = 8
 MASKING = dict(
   special_ids=(0, 1, 2, 3, 4),
   mask_id=4,
-  stages=((0, 'token'),),
+  policies=('token',),
   masked_lm_prob=0.3,
   max_predictions=3,
   mask_share=0.8,
@@ -58,7 +59,7 @@ def batch_of(objective, B=4, seed=0):
     if name in ('input_ids', 'labels'):
       out[name] = jnp.asarray(rng.integers(*((5, 20) if name == 'input_ids' else (0, 2)), x.shape))
       out[name] = out[name].astype(x.dtype)
-  return objective.prepare(out, jax.random.key(7))
+  return objective.prepare(out, jax.random.key(7), EVALUATION)
 
 
 # ---- terms ---------------------------------------------------------------------------------------
@@ -246,13 +247,16 @@ def test_tokens_of_cut_rows_see_what_they_would_in_rows_of_that_length():
 
 
 def test_lengths_change_at_their_steps_and_evaluations_read_whole_rows():
-  objective = MlmNsp(MODEL, T, 0.0, MASKING, lengths=((0, 2), (3, 4), (5, T)))
-  batch, prepare = batch_of(objective), jax.jit(objective.prepare)
+  objective = MlmNsp(MODEL, T, 0.0, MASKING, lengths=(2, 4, T))
+  changes = 'corpus.rows=full', 'loss.nsp_weight=0', 'corpus.lengths=8,16@3,24@5', 'steps=10'
+  changes = [f'--config.{x}' for x in (*changes, 'optimizer.warmup=2')]
+  timeline = c.timeline_of(c.load('configs/pretrain.py:runlocal', changes))
+  batch, key = batch_of(objective), jax.random.key(0)
+  at_step = jax.jit(lambda step: objective.prepare(batch, key, timeline.at(step)))
   batch['position_ids'] = jnp.tile(jnp.arange(T), (4, 1))
 
-  def longest(step):
-    segments = prepare(batch, jax.random.key(0), step)['segment_ids']
-    return max(np.bincount(row).max() for row in np.asarray(segments))
+  def longest(prepared):
+    return max(np.bincount(row).max() for row in np.asarray(prepared['segment_ids']))
 
-  assert [longest(step) for step in (0, 2, 3, 4, 5, 9)] == [2, 2, 4, 4, T, T]
-  assert longest(None) == T
+  assert [longest(at_step(step)) for step in (0, 2, 3, 4, 5, 9)] == [2, 2, 4, 4, T, T]
+  assert longest(objective.prepare(batch, key, EVALUATION)) == T

@@ -15,7 +15,7 @@ from bert_jax.objectives import span_boundary
 from bert_jax.objectives.encode import encode
 from bert_jax.objectives.mlm_nsp import MlmNsp
 
-OBJECTIVE = MlmNsp(MODEL, 8, 0.0, MASKING | {'stages': ((0, 'span'),)}, sbo_weight=1.0)
+OBJECTIVE = MlmNsp(MODEL, 8, 0.0, MASKING | {'policies': ('span',)}, sbo_weight=1.0)
 
 
 def by_hand(masked, length):

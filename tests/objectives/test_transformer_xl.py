@@ -25,7 +25,9 @@ from bert_jax.objectives.encode import encode
 from bert_jax.objectives.language_model import LanguageModel
 from bert_jax.objectives.losses import label_nats
 from bert_jax.predict import Model, cpu_kernels
+from bert_jax.run import setup, tally
 from bert_jax.tokenizers.byte_level import of_bytes
+from bert_jax.tools import replay
 from bert_jax.tools.report import __main__ as report
 from bert_jax.train import train
 from bert_jax.workdir import contents
@@ -442,6 +444,44 @@ def test_bits_are_those_of_all_bytes(trained, corpus_file, caplog):
   assert rows.lengths().sum() > 2000 and targets == len(rows.corpus) + len(rows.corpus.sizes)
   bits = metrics['lm'] * targets / np.log(2) / sizes[1]
   assert metrics['bits_per_byte'] == pytest.approx(bits, rel=1e-6)
+
+
+def test_a_run_that_went_back_has_no_memory_of_a_text_that_it_does_not_continue(
+  corpus_file, tmp_path, monkeypatch
+):
+  """After a spike in step 11 the rows of step 9 follow those of step 11, and not those before the
+  checkpoint of step 8, whose memory was saved with it."""
+  prepare, take, seen = setup.prepare, tally.Tally.take, []
+
+  def prepared(inputs, stack):
+    run, state = prepare(inputs, stack)
+    train_step = run.train_step
+
+    def noting(state, *rest):
+      seen.append((int(state.step), int(np.asarray(state.carry['segment_ids']).sum())))
+      return train_step(state, *rest)
+
+    run.train_step = noting
+    return run, state
+
+  def spiking(self, inputs, out, number):
+    first = number == 11 and self.back == (0, 0)
+    return take(self, inputs, out | {'loss': out['loss'] * (1000 if first else 1)}, number)
+
+  monkeypatch.setattr(setup, 'prepare', prepared)
+  monkeypatch.setattr(tally.Tally, 'take', spiking)
+  spikes = 'spikes.window=4', 'spikes.zscore=50', 'spikes.rollback=4', 'eval.every=0'
+  train(small(corpus_file, *spikes, 'steps=14'), tmp_path / 'run')
+  (before, then) = (memory for number, memory in seen if number == 8)
+  assert before > 0 and then == 0
+  assert [memory > 0 for number, memory in seen if number == 9] == [True, True]
+  # Replayed alone, the step after that has the same loss.
+  (line,) = [x for x in lines_of(tmp_path / 'run') if x['split'] == 'train' and x['step'] == 10]
+  assert replay.replay(tmp_path / 'run', 10)['loss'] == pytest.approx(line['loss'], rel=1e-5)
+
+
+def lines_of(workdir):
+  return [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
 
 
 def test_it_says_how_likely_a_text_is_and_writes(trained):

@@ -20,7 +20,6 @@ from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows import batches, sentence_pairs
 from bert_jax.rows.ahead import Ahead
 from bert_jax.rows.corpus_rows import Rows
-from bert_jax.rows.growing_batches import Growth
 from bert_jax.rows.language_mixture import Mixture, shares
 from bert_jax.rows.packing import pack
 from bert_jax.tasks.pretraining import task
@@ -232,10 +231,16 @@ def test_each_pass_is_a_permutation_and_passes_differ(text, tokenizer):
   assert (passes[0] != np.arange(40)).any()
 
 
+def growing_timeline():
+  changes = 'batch_size=8', 'optimizer.accumulation=4', 'optimizer.batch_warmup=10', 'steps=14'
+  changes = [f'--config.{x}' for x in (*changes, 'optimizer.warmup=2')]
+  return config_lib.timeline_of(config_lib.load('configs/pretrain.py:runlocal', changes))
+
+
 def test_growing_batches_pass_over_no_row(tokenizer):
   """From 1 of 4 microbatches to 4 over 10 steps; those without rows are the last ones."""
-  growth = Growth(8, 4, 10)
-  growing = make_batches(Numbers(40), tokenizer, growth=growth)
+  timeline = growing_timeline()
+  growing = make_batches(Numbers(40), tokenizer, position=timeline.position)
   plain = make_batches(Numbers(40), tokenizer)
   steps = [growing[n] for n in range(14)]
   real = np.stack([np.asarray(batch['weights'])[:, 0] > 0 for batch in steps])
@@ -243,12 +248,11 @@ def test_growing_batches_pass_over_no_row(tokenizer):
   assert (used[:, 0] == used[:, 1]).all() and (np.diff(used[:, 0].astype(int)) <= 0).all()
   counts = used[:, 0].sum(axis=1)
   assert counts.tolist() == [1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 4]
-  assert [growing.filled(n) for n in (0, 4, 9, 10)] == [0.25, 0.5, 0.75, 1.0]
-  assert plain.filled(0) == 1.0
+  assert [timeline.rows_at(n) for n in (0, 4, 9, 10)] == [2, 4, 6, 8]
   numbers = np.concatenate([np.asarray(b['labels'])[r, 0] for b, r in zip(steps, real)])
   order = np.concatenate([np.asarray(plain[n]['labels'])[:, 0] for n in range(9)])
   np.testing.assert_array_equal(numbers, order[: len(numbers)])
-  again = make_batches(Numbers(40), tokenizer, growth=growth)
+  again = make_batches(Numbers(40), tokenizer, position=timeline.position)
   np.testing.assert_array_equal(again[12]['labels'], steps[12]['labels'])
 
 

@@ -12,6 +12,7 @@ import jax
 import pytest
 from conftest import small_pretrain
 
+from bert_jax import config as c
 from bert_jax import metrics, sharding, step, tokenizers
 from bert_jax.metrics import Level, LossLevel, Mean
 from bert_jax.run import log as training_log
@@ -137,7 +138,7 @@ def test_mfu_counts_the_matrix_products_of_a_whole_step(corpus_file, monkeypatch
   objective = TASKS['mlm_nsp'].objective(config, tokenizers.load_folder(tmp_path / 'run'))
   mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
   with jax.set_mesh(mesh), sharding.activation_rules():
-    compiled = step.program(config, objective, mesh, 2).lower().compile()
+    compiled = step.program(config, objective, mesh, c.timeline_of(config, 2)).lower().compile()
   counted = compiled.cost_analysis()['flops']
   assert line['mfu'] / line['steps_per_s'] * 1e12 == pytest.approx(counted, rel=0.12)
 

@@ -255,15 +255,15 @@ def poisoned(monkeypatch, *places):
   """The batches at these places make the loss NaN: the weights of their pairs are NaN."""
   from bert_jax.rows.batches import Batches
 
-  get = Batches.__getitem__
+  at = Batches.at
 
-  def getting(self, place):
-    batch = get(self, place)
-    if self.shuffled and place in places:
+  def getting(self, step, skipped=0):
+    batch = at(self, step, skipped)
+    if self.shuffled and step + skipped // self.batch_size in places:
       batch = batch | {'weights': batch['weights'] * math.nan}
     return batch
 
-  monkeypatch.setattr(Batches, '__getitem__', getting)
+  monkeypatch.setattr(Batches, 'at', getting)
 
 
 def one_device():
@@ -275,7 +275,7 @@ def test_a_step_that_is_not_finite_changes_nothing_but_its_number(accumulation):
   config = toys.config_of(
     'optimizer.skip_nonfinite=3', 'optimizer.freeze=scale', f'optimizer.accumulation={accumulation}'
   )
-  program = step.program(config, toys.Taught(), one_device(), 10)
+  program = step.program(config, toys.Taught(), one_device(), config_lib.timeline_of(config, 10))
   state, out = toys.steps_of(program, toys.first_state(program), range(3))
   assert np.isfinite(out['loss']) and set(out['module_norms']) == {'student'}
   before = jax.device_get(state)
@@ -290,7 +290,7 @@ def test_a_step_that_is_not_finite_changes_nothing_but_its_number(accumulation):
 
 def test_a_step_that_is_not_finite_leaves_the_carry():
   config = toys.config_of('optimizer.skip_nonfinite=3')
-  program = step.program(config, toys.Running(), one_device(), 10)
+  program = step.program(config, toys.Running(), one_device(), config_lib.timeline_of(config, 10))
   state, _ = toys.steps_of(program, toys.first_state(program), range(3))
   state.params['slope'] = state.params['slope'] * jnp.inf
   before = jax.device_get(state)
@@ -380,12 +380,14 @@ def test_replay_gives_the_numbers_of_the_run(corpus_file, tmp_path):
 def test_the_first_module_whose_output_is_not_finite_is_named(pretrained):
   """Weights as large as that are finite themselves; their product is not."""
   inputs = setup.read_inputs(contents.read_config(pretrained[0]), pretrained[0])
-  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.steps)
+  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
   params = jax.tree.map(lambda x: x, pretrained[1].params)
   dense = params['encoder']['layer_0']['intermediate']
   dense['kernel'] = jnp.full_like(dense['kernel'], 3e38)
   state = dataclasses.replace(pretrained[1], params=params)
-  found = replay.first_not_finite(inputs.objective, state, inputs.batches[0], program.constants)
+  found = replay.first_not_finite(
+    inputs.objective, state, inputs.batches[0], program.constants, inputs.timeline
+  )
   assert found == 'Encoder/layer_0/intermediate'
 
 
@@ -398,10 +400,10 @@ def test_among_scanned_layers_it_is_named_with_its_layer(pretrained, corpus_file
     f'--config.tokenizer.path={pretrained[0]}/vocab.txt',
   )
   inputs = setup.read_inputs(config, tmp_path)
-  program = step.program(config, inputs.objective, inputs.mesh, inputs.steps)
+  program = step.program(config, inputs.objective, inputs.mesh, inputs.timeline)
   state = setup.new_state(inputs, program, None)
   find = lambda: replay.first_not_finite(
-    inputs.objective, state, inputs.batches[0], program.constants
+    inputs.objective, state, inputs.batches[0], program.constants, inputs.timeline
   )
   assert find() == ''
   dense = state.params['encoder']['layers']['intermediate']
@@ -433,20 +435,20 @@ def spiking(monkeypatch, *places):
   """The batches at these places have a loss that is a thousand times as high."""
   from bert_jax.rows.batches import Batches
 
-  get, take = Batches.__getitem__, tally.Tally.take
+  at, take = Batches.at, tally.Tally.take
   read = []
 
-  def getting(self, place):
+  def getting(self, step, skipped=0):
     if self.shuffled:
-      read.append(place)
-    return get(self, place)
+      read.append(step + skipped // self.batch_size)
+    return at(self, step, skipped)
 
   def taking(self, inputs, out, number):
-    if number - 1 + self.offset in places:
+    if number - 1 + self.skipped // inputs.batches.batch_size in places:
       out = out | {'loss': out['loss'] * 1000}
     return take(self, inputs, out, number)
 
-  monkeypatch.setattr(Batches, '__getitem__', getting)
+  monkeypatch.setattr(Batches, 'at', getting)
   monkeypatch.setattr(tally.Tally, 'take', taking)
   return read
 
@@ -478,8 +480,9 @@ def test_a_run_goes_back_past_the_data_of_a_spike(corpus_file, tmp_path, monkeyp
   again = [replay.replay(tmp_path / 'whole', at) for at in (9, 10)]  # of a time when it went back
   (logged,) = [x for x in lines(tmp_path / 'whole', 'train') if x['step'] == 10]
   assert np.mean([x['loss'] for x in again]) == pytest.approx(logged['loss'], rel=1e-5)
-  last = tally.Tally.from_meta(checkpoint.newest_meta(tmp_path / 'whole'))
-  assert [last.offset_after(step) for step in (0, 7, 8, 19)] == [0, 0, 6, 6]
+  last = tally.Tally.from_meta(checkpoint.newest_meta(tmp_path / 'whole'), config.batch_size)
+  rows = [last.skipped_after(step) for step in (0, 7, 8, 19)]
+  assert rows == [0, 0, 6 * config.batch_size, 6 * config.batch_size]
   for at in (10, 14):  # asked to stop before it goes back, and in between
     stop_when(monkeypatch, lambda number, _, at=at: number == at)
     workdir = tmp_path / str(at)

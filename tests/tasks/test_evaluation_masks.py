@@ -12,6 +12,7 @@ from bert_jax import sharding, step
 from bert_jax.errors import InputError
 from bert_jax.rows.batches import batches_of
 from bert_jax.tasks import TASKS
+from bert_jax.timeline import EVALUATION
 from bert_jax.tokenizers import run_tokenizer
 
 TASK = TASKS['mlm_nsp']
@@ -26,7 +27,7 @@ def judged(corpus_file, *overrides):
   mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
   batch = batches_of(source, config, tokenizer, objective, mesh)[0]
   key = jax.random.fold_in(step.constants_of(config, objective).eval_key, 0)
-  return {name: np.asarray(x) for name, x in objective.prepare(batch, key).items()}
+  return {k: np.asarray(x) for k, x in objective.prepare(batch, key, EVALUATION).items()}
 
 
 def same(one, other):

@@ -8,6 +8,7 @@ import pytest
 import toys
 from conftest import small_pretrain
 
+from bert_jax import config as config_lib
 from bert_jax import sharding, step
 from bert_jax.errors import InputError
 from bert_jax.objectives.encode import encode
@@ -84,7 +85,8 @@ def test_an_array_that_rows_lack(monkeypatch, corpus_file, tmp_path):
 
 def lowered(objective):
   mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
-  program = step.program(toys.config_of(), objective, mesh, 10)
+  config = toys.config_of()
+  program = step.program(config, objective, mesh, config_lib.timeline_of(config, 10))
   with jax.set_mesh(mesh):
     program.lower(), program.lower_evaluation()
 

@@ -61,7 +61,7 @@ def test_a_run_begins_with_new_last_layers(pretrained, labelled, tmp_path):  # n
     labelled, f'--config.init_from={pretrained[0]}', '--config.model.new_top_layers=1'
   )
   inputs = setup.read_inputs(config, tmp_path / 'run')
-  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.steps)
+  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
   weights = initialization.load_weights(
     inputs.beginning, inputs.config, inputs.objective, inputs.mesh
   )

@@ -358,7 +358,7 @@ def test_the_tpu_compiler_takes_a_small_step():
   assert report['dtype'] == 'float32' and not report['warnings']  # such products are asked for
   alone, with_all = report['estimates']['calibrated'].values()
   assert 0 < alone['mfu'] < 1 and report['estimated_cycles'] > 0
-  assert alone['chip_hours'] == pytest.approx(report['steps'] * alone['step_s'] * 4 / 3600)
+  assert alone['chip_hours'] == pytest.approx(report['full_steps'] * alone['step_s'] * 4 / 3600)
   assert {'attention', 'feed-forward', 'head', 'optimizer'} <= set(report['cycles'])
   # Data-parallel: the gradients cross once, and nothing else; but the two gradients of the tied
   # table, of looking words up and of predicting them, cross each for itself.

@@ -10,10 +10,11 @@ from bert_jax.tasks.pretraining.ask import FillMask, NextSentence, Perplexity
 from bert_jax.tasks.pretraining.fields import CORPUS, EVAL_MASKING, LOSS, MASKING
 from bert_jax.tasks.pretraining.generate import GENERATE
 from bert_jax.tasks.record import Card, Family, Head, Prediction
+from bert_jax.timeline import values_of
 
 
 def rules(config):
-  policies = task.masking_stages(config.masking.policy, config.steps)
+  policies = values_of(config.masking.policy)
   weight, types = config.loss.nsp_weight, config.model.type_vocab_size
   for block in ('masking', 'eval_masking'):
     much = f'{block}.mask_share and {block}.random_share add up to more than 1.'
@@ -32,7 +33,7 @@ def rules(config):
     '(model.attention_window); set model.global_attention_every or model.global_tokens, or '
     'loss.nsp_weight=0.',
   )
-  spans = [policy for _, policy in policies] == ['span']
+  spans = policies == ('span',)
   no_spans = (
     f'loss.sbo_weight is {config.loss.sbo_weight} but masking.policy={config.masking.policy} masks '
     'no spans; set masking.policy=span, or loss.sbo_weight=0.'
@@ -53,8 +54,14 @@ def rules_of_words_alone(config):
 
 def length_rules(config):
   """What does not go with rows that are cut by step."""
-  if not task.length_stages(config):
+  if not (lengths := task.lengths(config)):
     return
+  longest = config.data.seq_length
+  yield (
+    max(lengths) <= longest,
+    f'corpus.lengths={config.corpus.lengths} is longer than a row; use at most {longest}, or raise '
+    'data.seq_length.',
+  )
   model, setting = config.model, f'corpus.lengths={config.corpus.lengths} cuts rows in training'
   for holds, rest in (
     (

@@ -21,7 +21,7 @@ CORPUS = affecting({'rows'}, {
   'corpus.lengths': Field('',
     'how far apart tokens that see each other may be in training, by step, as in '
     '32,64@2000,128@4000 or 32,64@0.3,128@0.6 (rows are cut there); empty: as far as in the row',
-    past='', affects={'masks', 'schedule'}),
+    allowed='[8, inf)', past='', affects={'masks', 'schedule'}, by_step=True),
   'corpus.languages': Field((), 'to use, in order; empty: all that data.train has', allowed=str),
   'corpus.sampling': Field(1.0, 'S: a language is seen in proportion to P(L)^S of tokens',
     allowed='[0, 1]'),
@@ -33,7 +33,8 @@ CORPUS = affecting({'rows'}, {
 MASKING = affecting({'masks'}, {
   'masking.policy': Field('token',
     'token, whole_word, span, phrase or entity; or by step, as in token,phrase@1000,entity@2000, '
-    'or token,phrase@0.5: from half of the steps on'),
+    'or token,phrase@0.5: from half of the steps on',
+    allowed=tuple(POLICIES), by_step=True),
   'masking.masked_lm_prob': Field(0.15, 'share of tokens to predict', allowed='(0, 1)'),
   'masking.max_predictions_per_seq': Field(0,
     'most predictions in a row (static); 0: masked_lm_prob * data.seq_length, rounded up',

@@ -14,13 +14,15 @@ from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, rules_of_words_alone, task
 from bert_jax.tasks.pretraining.generate import GENERATE
 from bert_jax.tasks.record import Head
+from bert_jax.timeline import values_of
 
 log = logging.getLogger('bert_jax')
 
 FIELDS = affecting({'objective'}, {
   'language_model.kind': Field('causal',
     'causal, masked, hybrid or diffusion; or by step, as in causal,masked@20000, or '
-    'causal,masked@0.5: from half of the steps on', affects={'objective', 'masks', 'schedule'}),
+    'causal,masked@0.5: from half of the steps on',
+    allowed=language_model.KINDS, affects={'objective', 'masks', 'schedule'}, by_step=True),
   'language_model.causal_share': Field(0.5, 'share of the rows of a hybrid', allowed='[0, 1]'),
   'language_model.eval_memory': Field(0,
     'model.memory_length in evaluations, which may be longer; 0: as in training',
@@ -30,21 +32,21 @@ DEFAULTS = {'model.causal': True, 'corpus.rows': 'lm', 'loss.nsp_weight': 0.0}
 
 
 def stages(config):
-  kind, example = config.language_model.kind, 'causal,masked@20000'
-  return task.stages_of('language_model.kind', kind, language_model.KINDS, example, config.steps)
+  """The kinds of the model, stage by stage."""
+  return values_of(config.language_model.kind)
 
 
 def objective(config, tokenizer):
   share = config.language_model.causal_share
   more = {'stages': stages(config), 'causal_share': share}
   more['eval_memory'] = config.language_model.eval_memory
-  more['masks'] = {kind for _, kind in more['stages']} != {'causal'}
+  more['masks'] = {*more['stages']} != {'causal'}
   return task.objective(config, tokenizer, language_model.LanguageModel, **more)
 
 
 def main_metric(config):
   """The loss of the last stage; of a hybrid, that of its causal rows if it has any."""
-  kind = stages(config)[-1][1]
+  kind = stages(config)[-1]
   if kind == 'hybrid':
     kind = 'causal' if config.language_model.causal_share else 'masked'
   return language_model.TERMS[kind]
@@ -60,7 +62,7 @@ def judged_under(config):
 def rules(config):
   yield from rules_of_words_alone(config)
   yield from PRETRAINING.rules(config)
-  kinds = [kind for _, kind in stages(config)]
+  kinds = stages(config)
   setting = f'language_model.kind={config.language_model.kind}'
   alone = 'hybrid' not in kinds or len(kinds) == 1
   yield alone, f'{setting}: a hybrid does not change by step; leave out the other kinds.'

@@ -2,7 +2,6 @@
 
 import logging
 import math
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -14,60 +13,22 @@ from bert_jax.corpus import loading, tokenized
 from bert_jax.corpus.blocks import Blocks
 from bert_jax.errors import InputError, quoted
 from bert_jax.metrics import Level, LossLevel
-from bert_jax.objectives.masking import POLICIES
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.block_rows import BlockRows, check_memory
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture, shares
 from bert_jax.rows.sentence_pairs import PAIRS, prior
 from bert_jax.text import documents, files
+from bert_jax.timeline import values_of
 
 log = logging.getLogger('bert_jax')
 
 LEXICONS = {'phrase': 'phrases', 'entity': 'entities'}  # {policy: the lexicon that marks its units}
-MIN_LENGTH = 8  # tokens, of corpus.lengths
-SHARE = re.compile(r'0?\.\d+')  # of the steps
 
 
-def masking_stages(policy, steps):
-  """'token,phrase@1000' -> ((0, 'token'), (1000, 'phrase')): each policy and its first step."""
-  return stages_of('masking.policy', policy, POLICIES, 'token,phrase@1000,entity@2000', steps)
-
-
-def stages_of(field, text, known, example, steps, listed=''):
-  """((first step, name), ...) of the text of a field that may change by step, as in `example`, or
-  in shares of the steps of a run, as in token,phrase@0.5. steps: of a run; 0: unknown, and shares
-  say nothing then. listed: the names that are known, in words."""
-  stages = []
-  for part in text.split(','):
-    name, at, step = part.strip().partition('@')
-    if name in known and SHARE.fullmatch(step):
-      if not steps:
-        advice = 'set steps, and epochs=0, or write the number of a step'
-        raise InputError(f'{field}={text} has a share of the steps, and steps is 0; {advice}.')
-      step = str(round(float(step) * steps))
-    if name not in known or (at and not step.isdigit()):
-      fault = f'{field}={text} is not understood at {part.strip()!r}'
-      several = f'several with their first steps: {example}'
-      raise InputError(f'{fault}; use one of {listed or ", ".join(known)}, or {several}.')
-    stages.append((int(step or 0), name))
-  first, *later = [step for step, _ in stages]
-  if first or any(a >= b for a, b in zip([0, *later], later, strict=False)):
-    fault = f'{field}={text} does not begin at step 0 and go up'
-    raise InputError(f'{fault}; write it like {example}.')
-  return tuple(stages)
-
-
-def length_stages(config):
-  """((first step, tokens), ...) of corpus.lengths."""
-  text, longest = config.corpus.lengths, config.data.seq_length
-  if not text:
-    return ()
-  known = tuple(map(str, range(MIN_LENGTH, longest + 1)))
-  example = f'{longest // 4},{longest // 2}@2000,{longest}@4000'
-  listed = f'{MIN_LENGTH} to {longest}'
-  stages = stages_of('corpus.lengths', text, known, example, config.steps, listed)
-  return tuple((step, int(tokens)) for step, tokens in stages)
+def lengths(config):
+  """The numbers of tokens of corpus.lengths, stage by stage."""
+  return tuple(map(int, values_of(config.corpus.lengths)))
 
 
 def most_predictions(rate, tokens):
@@ -128,8 +89,7 @@ def resolve(config):
 def _check_marks(config, metas):
   """InputError if the units of a masking policy were not marked when the corpus was made: without
   marks, it would silently mask other units."""
-  policies = [policy for _, policy in masking_stages(config.masking.policy, config.steps)]
-  policies.append(config.eval_masking.policy)
+  policies = *values_of(config.masking.policy), config.eval_masking.policy
   for name in ('segmenter', 'phrases', 'entities'):
     policy, lexicon = (
       next((p for p in policies if LEXICONS.get(p) == name), ''),
@@ -167,7 +127,7 @@ def judged_under(config):
   rate = masking.masked_lm_prob
   return {
     'eval.seed': config.seed if config.eval.seed < 0 else config.eval.seed,
-    'eval_masking.policy': masking_stages(masking.policy, config.steps)[-1][1],
+    'eval_masking.policy': values_of(masking.policy)[-1],
     'eval_masking.masked_lm_prob': rate,
     'eval_masking.mask_share': masking.mask_share,
     'eval_masking.random_share': masking.random_share,
@@ -181,7 +141,7 @@ def objective(config, tokenizer, kind=MlmNsp, masks=True, **more):
   masking, under = config.masking, judged_under(config)
   most = most_predictions(masking.masked_lm_prob, config.data.seq_length)
   corruption = dict(
-    stages=masking_stages(masking.policy, config.steps),
+    policies=values_of(masking.policy),
     vocab_size=tokenizer.vocab_size,
     special_ids=tokenizer.special_ids,
     mask_id=tokenizer.mask_id if masks else None,
@@ -190,7 +150,7 @@ def objective(config, tokenizer, kind=MlmNsp, masks=True, **more):
     mask_share=masking.mask_share,
     random_share=masking.random_share,
   )
-  in_evaluations = {'stages': ((0, under['eval_masking.policy']),)}
+  in_evaluations = {'policies': (under['eval_masking.policy'],)}
   in_evaluations['max_predictions'] = under['predictions per row']
   for name in ('masked_lm_prob', 'mask_share', 'random_share'):
     in_evaluations[name] = under[f'eval_masking.{name}']
@@ -205,7 +165,7 @@ def objective(config, tokenizer, kind=MlmNsp, masks=True, **more):
     **more,
     eval_masking=in_evaluations,
     sbo_weight=config.loss.sbo_weight,
-    lengths=length_stages(config),
+    lengths=lengths(config),
   )
 
 

@@ -77,7 +77,8 @@ def preflight(config, devices, chip):
   objective = objective_of(config)
   flops = 3 * objective.flops(config.batch_size)  # backward is twice the forward pass
   steps = config.steps or STEPS
-  program = step.program(config, objective, mesh, steps)
+  timeline = config_lib.timeline_of(config, steps)
+  program = step.program(config, objective, mesh, timeline)
   with jax.set_mesh(mesh), sharding.activation_rules():
     lowered = program.lower()
     where = list(mesh.devices.flat)
@@ -124,7 +125,8 @@ def preflight(config, devices, chip):
     warnings.append(f'{len(products)} float32 matrix products in the layers, such as {products[0]}')
   sizes = compiled.sizes
   hbm = sum(sizes.values()) - 2 * sizes['alias']  # what is an argument and a result is there once
-  out |= pods.of_step(parsed, mesh, chip, flops, steps, number)
+  full_steps = timeline.rows_before(steps) / config.batch_size
+  out |= pods.of_step(parsed, mesh, chip, flops, full_steps, number)
   if any(i.opcode in ('send', 'recv') for i, _ in parsed.scheduled()):
     warnings.append('what slices send one another outside of collectives is left out of the times')
   return out | {
@@ -135,6 +137,7 @@ def preflight(config, devices, chip):
     'estimated_cycles': total,
     'cycles': cycles,
     'steps': steps,
+    'full_steps': full_steps,
     'warnings': warnings,
   }
 

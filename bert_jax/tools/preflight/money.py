@@ -16,7 +16,7 @@ CLOCKS = {'calibrated': 'of a large product at its peak', 'data_sheet': 'of the 
 WITHOUT = {'Pallas kernels': 'Pallas kernels', 'unknown': 'operations of unknown cost'}
 
 
-def of_step(program, mesh, chip, flops, steps, chips):
+def of_step(program, mesh, chip, flops, full_steps, chips):
   """What is said of the time of a step, a dict that is valid JSON:
 
   estimates: {clock: {compute_only: {step_s, mfu, chip_hours}, with_communication: the same}}, where
@@ -27,7 +27,7 @@ def of_step(program, mesh, chip, flops, steps, chips):
   uncounted: see compiled_program.Program.
 
   program: compiled_program.Program; flops: of the model, over all devices; chips: how many there
-  are; steps: of the run whose chip_hours are given."""
+  are; full_steps: the rows of the run whose chip_hours are given, in full batches."""
   network, published = collectives.Network(mesh, chip.published), chip.published
   total, estimates, timelines = sum(program.cycles().values()), {}, []
   clocks = {'calibrated': chip.seconds_per_cycle, 'data_sheet': chip.data_sheet_seconds}
@@ -42,7 +42,7 @@ def of_step(program, mesh, chip, flops, steps, chips):
       name: {
         'step_s': time,
         'mfu': flops / mesh.size / chip.peak / time,
-        'chip_hours': steps * time * chips / 3600,
+        'chip_hours': full_steps * time * chips / 3600,
       }
       for name, time in seconds.items()
     }
@@ -100,7 +100,7 @@ def cost(report, price, spot=None):
     return {}
   span = lambda numbers: [min(numbers), max(numbers)]
   out = {
-    'days': span([report['steps'] * row['step_s'] / 86400 for row in rows]),
+    'days': span([report['full_steps'] * row['step_s'] / 86400 for row in rows]),
     'chip_hours': span([row['chip_hours'] for row in rows]),
   }
   if price is not None:

@@ -60,7 +60,7 @@ def points(run: Run, metric: str, kind: str = 'eval') -> list[dict[str, float]]:
     rate = point.values.get('tokens_per_s', math.nan)
     tokens = point.values.get('seen_tokens', tokens + rate * passed)
     known.append((point.step, tokens, seconds))
-  out, flops = [], run.facts.flops_per_step
+  out = []
   shown = notebooks.without_jag(run.training) if kind == 'train' else run.evaluations
   for point in shown:
     if (value := point.values.get(metric)) is not None:
@@ -71,7 +71,7 @@ def points(run: Run, metric: str, kind: str = 'eval') -> list[dict[str, float]]:
           'step': point.step,
           'tokens': exact[1],
           'seconds': exact[2],
-          'flops': math.nan if flops is None else flops * point.step,
+          'flops': run.flops_before(point.step),
           'value': value,
         }
       )

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -169,9 +170,11 @@ def _costs(panel: Panel) -> Table:
 
 def _size(run: Run) -> tuple[str, str]:
   """(parameters, operations of the training); runs of earlier versions do not say."""
-  parameters, flops = run.facts.parameters, run.facts.flops_per_step
-  total = '-' if flops is None else f'{flops * run.measured_step():.3g}'
-  return '-' if parameters is None else f'{parameters:,}', total
+  parameters, flops = run.facts.parameters, run.flops_before(run.measured_step())
+  return (
+    '-' if parameters is None else f'{parameters:,}',
+    '-' if math.isnan(flops) else f'{flops:.3g}',
+  )
 
 
 def differences(report: Report) -> list[Table]:

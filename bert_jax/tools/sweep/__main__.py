@@ -21,6 +21,7 @@ stop the rest. With --jobs each run has a share of the cores; on another number 
 differ in their last digits.
 """
 
+import bisect
 import contextlib
 import hashlib
 import json
@@ -35,6 +36,7 @@ from bert_jax.command_line import aligned, command_line
 from bert_jax.errors import InputError, unwritten
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
+from bert_jax.timeline import Moment
 from bert_jax.tools import arguments
 from bert_jax.tools.report import __main__ as report
 from bert_jax.tools.sweep import arms as sweep_grid
@@ -49,22 +51,38 @@ SHARE = 0.2  # of the peak of this machine that runs are expected to reach, if n
 def within_budget(config, tokens, flops):
   """The number of steps that a budget pays for: tokens counts all positions of the rows, flops the
   matrix products of the training."""
-  if flops:
-    steps = flops / flops_of_step(config)
-  else:
-    steps = tokens / config.batch_size / config.data.seq_length
+  of_moment = flops_of(config) if flops else lambda moment: moment.rows * config.data.seq_length
+  steps = steps_for(config, flops or tokens, of_moment)
   if steps < 1:
     raise InputError(f'the budget does not pay for a step ({steps:.2g}); give more.')
   return round(steps)
 
 
-def flops_of_step(config):
-  """The operations of a training step of the model that the config starts from (init_from), if any,
-  with the vocabulary and labels that it says."""
+def steps_for(config, budget, of_moment):
+  """The steps, and the share of a further one, that a budget pays for. of_moment: what a step costs
+  at a Moment. How fast a run changes may depend on how many steps it has."""
+  cost = lambda steps: config_lib.timeline_of(config, steps).flops_before(steps, of_moment)
+  most = 1
+  while cost(most) <= budget:
+    most *= 2
+  steps = bisect.bisect_right(range(1, most + 1), budget, key=cost)
+  before = cost(steps) if steps else 0
+  return steps + (budget - before) / (cost(steps + 1) - before)
+
+
+def flops_of(config):
+  """A function of a Moment: the operations of a training step of the model that the config starts
+  from (init_from), if any, with the vocabulary and labels that it says."""
   from bert_jax.tools.preflight.__main__ import objective_of
 
   config = initialization.adopt_model(config, initialization.beginning_of(config, ''))
-  return 3 * objective_of(config).flops(config.batch_size)
+  objective, rows = objective_of(config), config.batch_size
+  return lambda moment: 3 * objective.flops(rows, moment) * moment.rows / rows
+
+
+def flops_of_step(config):
+  """The operations of the last training step of a config."""
+  return flops_of(config)(Moment(rows=config.batch_size))
 
 
 def planned(args, overrides):
@@ -153,7 +171,9 @@ def times(jobs, configs, root):
   peak, of_arm = speed.peak_flops(), {}
   for job, config in zip(jobs, configs):
     if job.run.arm not in of_arm:
-      of_arm[job.run.arm] = flops_of_step(config) * config.steps / peak / SHARE or math.nan
+      timeline = config_lib.timeline_of(config)
+      flops = timeline.flops_before(config.steps, flops_of(config))
+      of_arm[job.run.arm] = flops / peak / SHARE or math.nan
   return (
     {job.run.folder: of_arm[job.run.arm] for job in jobs},
     f'a guess: {SHARE:.0%} of {peak:.2g} FLOPs a second, without compilation and evaluation',
@@ -198,7 +218,7 @@ def plan_of(root, runs, baseline, args):
       changes = []
       with contextlib.suppress(InputError):  # the run itself looks, too
         changes = config_lib.changes(config_lib.load(spec, fields), config)
-      if changes := [x for x in changes if x.partition(':')[0] not in contents.LENGTH]:
+      if changes := [x for x in changes if x.partition(':')[0] not in contents.MOVES]:
         raise InputError(
           f'{root / run.folder} was trained with another config ({"; ".join(changes[:3])}); give '
           'this sweep a --workdir of its own.'

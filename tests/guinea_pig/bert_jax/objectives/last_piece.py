@@ -39,7 +39,7 @@ class LastPiece(base.Objective):
     ]
     return {'encoder': encoder, 'last': head}
 
-  def prepare(self, batch, rng, step=None):
+  def prepare(self, batch, rng, moment):
     ids_BT, length_B = batch['input_ids'], jnp.sum(batch['segment_ids'] > 0, axis=1)
     at_B1 = jnp.maximum(0, length_B - 2)[:, None]  # before [SEP]
     is_last_BT = jnp.arange(self.seq_length) == at_B1

@@ -44,7 +44,7 @@ class FirstPiece(base.Objective):
     reader = {'encoder': models.init_encoder(self.reader, reader_key)}
     return {'encoder': encoder, 'reader': reader, 'first': head}
 
-  def prepare(self, batch, rng, step=None):
+  def prepare(self, batch, rng, moment):
     ids_BT = batch['input_ids']
     is_first_BT = (jnp.arange(self.seq_length) == 1) & (batch['segment_ids'] > 0)
     return batch | {

@@ -1,0 +1,315 @@
+"""What depends on the step of a run: its learning rate, the rows of its batches, and the fields
+whose value changes by step.
+
+A field that says `by_step` (field.py) is a text such as token,phrase@1000,entity@2000: values, and
+the steps from which on they hold. In place of the number of a step may stand a share of the steps
+of the run, as in token,phrase@0.5.
+
+With optimizer.batch_warmup batches grow. All have the same shape, of optimizer.accumulation
+microbatches; in step n the first parts_at(n) of them have rows, from one at step 0 to all of them
+from step `growing` on. Those of the others are empty, and the step computes nothing for them. No
+row of the data is passed over: a step begins at the row after the last one of the step before.
+
+Steps count time, rows count data. They part where batches grow, and where a run goes back from a
+spike of its loss: it skips rows then, not steps.
+"""
+
+import bisect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from bert_jax.errors import InputError
+from bert_jax.field import Field
+
+SHARE = re.compile(r'0?\.\d+')  # of the steps
+GROWTH, RATE = 'optimizer.batch_warmup', 'optimizer.learning_rate'
+
+
+def _over(x: jax.Array, number: float) -> jax.Array:
+  """x / number. XLA multiplies a vector by the inverse of a number, which rounds otherwise than the
+  division of one rate in the compiled step; by a vector it divides."""
+  return x / jnp.full_like(x, number)
+
+
+# {name: (step, steps, warm-up, decay) -> share of the peak after the warm-up}, of a schedule of
+# `steps` steps: what optimizer.schedule may be.
+SCHEDULES = {
+  'linear': lambda step, steps, warmup, decay: 1 - _over(step, steps),
+  'cosine': lambda step, steps, warmup, decay: (
+    0.5 * (1 + jnp.cos(jnp.pi * jnp.clip(_over(step - warmup, max(1, steps - warmup)), 0, 1)))
+  ),
+  'constant': lambda step, steps, warmup, decay: jnp.ones_like(step),
+  'inverse_sqrt': lambda step, steps, warmup, decay: jnp.sqrt(
+    max(1, warmup) / jnp.maximum(step, 1)
+  ),
+  'wsd': lambda step, steps, warmup, decay: jnp.clip(_over(steps - step, decay), 0, 1),
+  'wsd_sqrt': lambda step, steps, warmup, decay: (
+    1 - jnp.sqrt(jnp.clip(1 - _over(steps - step, decay), 0, 1))
+  ),
+}
+
+
+class Moment(NamedTuple):
+  """A step, as an objective sees it.
+  rate: the learning rate. rows: how many rows of the batch are not empty. values: {field: its value
+  at this step} of the fields that change by step; in a compiled step, the number of its stage. An
+  evaluation (`train` is False) has the last of all values."""
+
+  rate: Any = 0.0
+  rows: Any = None
+  values: Mapping[str, Any] = {}
+  train: bool = True
+
+  def stage(self, field: str) -> int | jax.Array:
+    """The number of the stage that a field is in, counted from 0; -1 in an evaluation: the last."""
+    return self.values.get(field, -1)
+
+
+EVALUATION = Moment(train=False)
+
+
+class Change(NamedTuple):
+  """From step `step` on, the value of a field is another one."""
+
+  step: int
+  field: str
+  before: Any
+  after: Any
+
+  def __str__(self) -> str:
+    return f'{self.field} {self.before} -> {self.after} from step {self.step} on'
+
+
+class Timeline:
+  """What a run of a config is at each of its steps.
+  steps: how many there are; 0: unknown, and nothing may be a share of them. fields: {name: Field}
+  of the config. An InputError says what does not fit the length of the run."""
+
+  def __init__(self, config: ConfigDict, steps: int, fields: Mapping[str, Field]):
+    self.steps, self.optimizer, self.batch_size = steps, config.optimizer, config.batch_size
+    self.horizon = round(config.optimizer.horizon * steps)
+    self._stages = {
+      name: parsed(name, field, _value_of(config, name), steps)
+      for name, field in fields.items()
+      if field.by_step
+    }
+    growth = config.optimizer.batch_warmup
+    self.parts = config.optimizer.accumulation if growth else 1
+    self.growing = max(1, steps_of(growth, self.horizon)) if growth else 0
+    # The steps in which batches become larger, and how many rows there are before them.
+    firsts = [0, *(-(-k * self.growing // (self.parts - 1)) for k in range(1, self.parts))]
+    self._firsts = sorted(set(firsts))
+    self._before = [0]
+    for first, end in zip(self._firsts, self._firsts[1:]):
+      self._before.append(self._before[-1] + (end - first) * self.rows_at(first))
+
+  def at(self, step: int | jax.Array, peak: jax.Array | None = None) -> Moment:
+    """The Moment of a step. step: a number, or a traced array, for which values are numbers of
+    stages. peak: in place of the config's learning rate."""
+    if isinstance(step, int):
+      return self._at(step)._replace(rate=float(self.rates(step)))
+    rate = make_schedule(self.optimizer, self.horizon, peak)(step)
+    values = dict.fromkeys((field for field, stages in self._stages.items() if stages), 0)
+    for field, stages in self._stages.items():
+      if len(stages) > 1:
+        values[field] = jnp.sum(step >= jnp.array([first for first, _ in stages])) - 1
+    return Moment(rate, self.rows_at(step), values)
+
+  def _at(self, step):
+    """The Moment of a step of this number, without its rate."""
+    values = {field: _latest(stages, step) for field, stages in self._stages.items() if stages}
+    return Moment(rows=self.rows_at(step), values=values)
+
+  def stages(self, field: str) -> tuple[tuple[int, Any], ...]:
+    """((first step, value), ...) of a field that changes by step, the first from step 0; (): the
+    field is empty."""
+    return self._stages[field]
+
+  def rates(self, steps: Any) -> np.ndarray:
+    """The learning rates of the steps of these numbers, by the formula of the compiled step. (NumPy
+    would give others in the last bit.)"""
+    return np.asarray(make_schedule(self.optimizer, self.horizon)(np.asarray(steps)))
+
+  def parts_at(self, step: Any) -> Any:
+    """How many microbatches of a step have rows."""
+    if self.parts == 1:
+      return 1
+    parts = 1 + step * (self.parts - 1) // self.growing
+    return min(self.parts, parts) if isinstance(step, int) else jnp.minimum(self.parts, parts)
+
+  def rows_at(self, step: Any) -> Any:
+    """How many rows of the batch of a step are not empty."""
+    return self.parts_at(step) * (self.batch_size // self.parts)
+
+  def rows_before(self, step: int) -> int:
+    """How many rows the steps before this one have."""
+    k = bisect.bisect_right(self._firsts, step) - 1
+    return self._before[k] + (step - self._firsts[k]) * self.rows_at(self._firsts[k])
+
+  def position(self, step: int, i: int, skipped: int = 0) -> int | None:
+    """Which of all the rows of a run, counted from 0, is row i of the batch of a step; None: that
+    row is empty. Microbatch k has the rows k, k + parts, k + 2 * parts.. of the batch. skipped: the
+    rows that the run has left out, going back from spikes."""
+    used, (j, part) = self.parts_at(step), divmod(i, self.parts)
+    return None if part >= used else self.rows_before(step) + j * used + part + skipped
+
+  def flops_before(self, step: int, flops_of: Callable[[Moment], float]) -> float:
+    """The operations of the steps before this one. flops_of: those of the step at a Moment, which
+    has no rate."""
+    firsts = {first for stages in self._stages.values() for first, _ in stages}
+    firsts = sorted(x for x in firsts | {*self._firsts} if x < step)
+    return sum(
+      (end - first) * flops_of(self._at(first)) for first, end in zip(firsts, [*firsts[1:], step])
+    )
+
+  def changes(self) -> list[Change]:
+    """What changes during the run, in order: the end of the warm-up, the first full batch, and each
+    value of a field that changes by step."""
+    out = [Change(step, *rest) for step, *rest in self._of_rate() if 0 < step < self.steps]
+    if self.parts > 1:
+      before, after = f'{self.rows_at(0)} rows', f'{self.batch_size} rows'
+      out.append(Change(self.growing, GROWTH, before, after))
+    for field, stages in self._stages.items():
+      for (_, before), (step, after) in zip(stages, stages[1:]):
+        out.append(Change(step, field, before, after))
+    return sorted(out, key=lambda change: change.step)
+
+  def _of_rate(self):
+    warmup = steps_of(self.optimizer.warmup, self.horizon)
+    peak = self.optimizer.learning_rate
+    yield warmup, RATE, 0.0, peak
+    if self.optimizer.schedule.startswith('wsd'):
+      decay = max(1, steps_of(self.optimizer.decay, self.horizon))
+      yield self.horizon - decay, RATE, peak, self.optimizer.final_rate * peak
+
+  def jumps(self) -> set[int]:
+    """The steps from which on a field has another value, where the loss may jump."""
+    return {step for stages in self._stages.values() for step, _ in stages[1:]}
+
+  def same_until(self, other: 'Timeline', step: int) -> list[Change]:
+    """What differs before a step: for each field the first step where it has another value here
+    than in the other Timeline, which is `before`, of the same fields. The rate is RATE, the size of
+    batches is GROWTH."""
+    out = []
+    for field, stages in self._stages.items():
+      theirs = other._stages[field]
+      for first in sorted({first for first, _ in (*stages, *theirs) if first < step}):
+        before, after = (_latest(x, first) for x in (theirs, stages))
+        if before != after:
+          out.append(Change(first, field, before, after))
+          break
+    for first in sorted(x for x in {*self._firsts, *other._firsts} if x < step):
+      before, after = other.rows_at(first), self.rows_at(first)
+      if before != after:
+        out.append(Change(first, GROWTH, f'{before} rows', f'{after} rows'))
+        break
+    theirs, ours = (line.rates(np.arange(step)) for line in (other, self))
+    for first in np.flatnonzero(theirs != ours)[:1].tolist():
+      out.append(Change(first, RATE, float(theirs[first]), float(ours[first])))
+    return out
+
+  def without_shares(self, field: str) -> str:
+    """The value of a field with the numbers of steps in place of shares of the run."""
+    if field == GROWTH:
+      return str(self.growing)
+    first, *later = self._stages[field] or ((0, ''),)
+    return ','.join([str(first[1]), *(f'{value}@{step}' for step, value in later)])
+
+  def check_beginning(self) -> None:
+    """InputError if a stage begins after the last step; runs of earlier versions may have such."""
+    for field, stages in self._stages.items():
+      step, value = stages[-1] if stages else (0, '')
+      if step and step >= self.steps:
+        raise InputError(
+          f'{field}: {value} would begin at step {step}, and the run ends with step {self.steps}; '
+          f'leave it out, set steps above {step}, or write a share of the run, such as {value}@0.5.'
+        )
+
+
+def make_schedule(
+  optimizer: ConfigDict, steps: int, peak: Any = None
+) -> Callable[[Any], jax.Array]:
+  """step -> learning rate, for a schedule of `steps` steps. peak: used in place of the config's.
+  Every schedule first rises linearly from 0 over `warmup` steps. Then linear: peak *
+  (1 - step / steps), counted from step 0 (BERT). cosine: falls to 0 over the remaining steps.
+  inverse_sqrt: peak * sqrt(warmup / step) (Vaswani et al. 2017). wsd: constant, then linear to 0
+  over the last `decay` steps. wsd_sqrt: the same, but falling as 1 - sqrt(share of these steps)
+  (Hägele et al. 2024, https://arxiv.org/abs/2405.18392). constant: the peak. What falls to 0 falls
+  to final_rate * peak instead, if that is set."""
+  peak = optimizer.learning_rate if peak is None else peak
+  warmup = steps_of(optimizer.warmup, steps)
+  decay = max(1, steps_of(optimizer.decay, steps))
+  if warmup >= steps:
+    raise InputError(
+      f'optimizer.warmup of {warmup} steps leaves nothing of a run of {steps} steps; lower it, a '
+      'number below 1 is a share of the run.'
+    )
+  after = SCHEDULES[optimizer.schedule]
+
+  def schedule(step):
+    step = jnp.asarray(step, jnp.float32)
+    share = jnp.maximum(after(step, steps, warmup, decay), 0.0)
+    if optimizer.final_rate:
+      share = optimizer.final_rate + (1 - optimizer.final_rate) * share
+    return peak * jnp.where(step < warmup, _over(step, max(1, warmup)), share)
+
+  return schedule
+
+
+def steps_of(amount: float, steps: int) -> int:
+  """An amount of steps; below 1 it is a share of a run of `steps` steps."""
+  return round(amount * steps) if amount < 1 else round(amount)
+
+
+def values_of(text: str) -> tuple[str, ...]:
+  """The values of a field that changes by step, without their steps: ('token', 'phrase')."""
+  return tuple(part.partition('@')[0].strip() for part in text.split(',')) if text else ()
+
+
+def parsed(name: str, field: Field, text: str, steps: int) -> tuple[tuple[int, Any], ...]:
+  """((first step, value), ...) of the text of a field that changes by step; () of an empty text."""
+  if not text and isinstance(field.allowed, str):
+    return ()
+  bounds = isinstance(field.allowed, str)
+  low = int(field.allowed[1:].partition(',')[0]) if bounds else 0
+  some = (low, 2 * low) if bounds else field.allowed[:2]
+  example = f'{some[0]},{some[-1]}@1000'
+  known = f'whole numbers from {low} on' if bounds else f'one of {", ".join(field.allowed)}'
+  stages = []
+  for part in text.split(','):
+    value, at, step = part.strip().partition('@')
+    is_known = value.isdecimal() and int(value) >= low if bounds else value in field.allowed
+    if is_known and SHARE.fullmatch(step):
+      if not steps:
+        raise InputError(
+          f'{name}={text} has a share of the steps, and steps is 0; set steps, and epochs=0, or '
+          'write the number of a step.'
+        )
+      step = str(round(float(step) * steps))
+    if not is_known or (at and not step.isdecimal()):
+      raise InputError(
+        f'{name}={text} is not understood at {part.strip()!r}; use {known}, or several with their '
+        f'first steps: {example}.'
+      )
+    stages.append((int(step or 0), int(value) if bounds else value))
+  first, *later = [step for step, _ in stages]
+  if first or any(a >= b for a, b in zip([0, *later], later)):
+    raise InputError(f'{name}={text} does not begin at step 0 and go up; write it like {example}.')
+  return tuple(stages)
+
+
+def _latest(stages, step):
+  """The value that a field has at a step."""
+  return ([value for first, value in stages if first <= step] or [''])[-1]
+
+
+def _value_of(config, name):
+  for part in name.split('.'):
+    config = config[part]
+  return config

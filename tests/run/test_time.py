@@ -1,0 +1,120 @@
+"""Runs in which something changes by step, that go back or go on: steps are time, rows are data."""
+
+import json
+
+import pytest
+from conftest import small_pretrain
+
+from bert_jax import config as c
+from bert_jax.errors import InputError
+from bert_jax.run import tally
+from bert_jax.tools.sweep import __main__ as sweep
+from bert_jax.train import train
+from bert_jax.workdir import checkpoint, contents, records
+
+GUARD = (
+  '--config.spikes.window=4', '--config.spikes.zscore=50', '--config.spikes.rollback=4',
+  '--config.eval.every=0', '--config.log.every=1',
+)  # fmt: skip
+GROWING = '--config.optimizer.accumulation=4', '--config.loss.nsp_weight=0'
+GROWING += '--config.corpus.rows=full', '--config.optimizer.warmup=2'
+
+
+def taking(monkeypatch, factor):
+  """{(step, times it was taken): share of its positions that hold a token}, of the runs from here
+  on, whose loss at a step is multiplied by factor(step, times)."""
+  take, seen = tally.Tally.take, {}
+
+  def one(self, inputs, out, number):
+    times = sum(at == number for at, _ in seen)
+    seen[number, times] = float(out['tokens'].total) / float(out['tokens'].weight)
+    return take(self, inputs, out | {'loss': out['loss'] * factor(number, times)}, number)
+
+  monkeypatch.setattr(tally.Tally, 'take', one)
+  return seen
+
+
+def lines(workdir, split='train'):
+  rows = map(json.loads, (workdir / 'metrics.jsonl').read_text().splitlines())
+  return [row for row in rows if row['split'] == split]
+
+
+def test_a_change_of_stage_is_no_spike(corpus_file, tmp_path, monkeypatch):
+  """Step 12 is the first of its stage, and the loss is higher from there on; later a real spike."""
+  taking(
+    monkeypatch,
+    lambda number, times: 3000 if number == 18 and not times else 3 if number > 12 else 1,
+  )
+  config = small_pretrain(corpus_file, *GUARD, '--config.masking.policy=token,span@12')
+  state, _ = train(config, tmp_path / 'run')
+  assert int(state.step) == 20
+  assert [x['loss_spikes'] for x in lines(tmp_path / 'run')][-1] == 1
+
+
+def test_batches_grow_by_time_after_a_run_went_back(corpus_file, tmp_path, monkeypatch):
+  """A quarter of the batch more every six steps, also where three steps were done again."""
+  seen = taking(monkeypatch, lambda number, times: 1000 if number in (7, 11) and not times else 1)
+  config = small_pretrain(corpus_file, *GUARD, *GROWING, '--config.optimizer.batch_warmup=18')
+  train(config, tmp_path / 'run')
+  assert {number for number, times in seen if times} >= {5, 6, 7, 9, 10, 11}
+  for (number, _), fill in seen.items():
+    parts = min(4, 1 + (number - 1) * 3 // 18)
+    assert (parts - 1) / 4 < fill <= parts / 4, number
+  rows = [2 * min(4, 1 + n * 3 // 18) for n in range(20)]
+  saved = tally.Tally.from_meta(checkpoint.newest_meta(tmp_path / 'run'), config.batch_size)
+  assert saved.skipped == sum(rows[4:7]) + sum(rows[8:11])
+
+
+def test_batches_skipped_by_an_earlier_version_are_rows():
+  meta = {'tally': {'offset': 9, 'moves': [[4, 3], [8, 9]], 'losses': [2.5]}}
+  saved = tally.Tally.from_meta(meta, 8)
+  assert (saved.skipped, saved.moves, saved.losses) == (72, [[4, 24], [8, 72]], [2.5])
+  assert [saved.skipped_after(n) for n in (0, 4, 7, 8, 30)] == [0, 24, 24, 72, 72]
+  assert tally.Tally.from_meta({'tally': saved.to_meta()}, 8).to_meta() == saved.to_meta()
+
+
+def test_a_run_goes_on_only_with_the_past_that_it_had(corpus_file, tmp_path, caplog):
+  caplog.set_level('INFO', 'bert_jax')
+  changing = '--config.masking.policy=token,span@0.5', '--config.optimizer.batch_warmup=0.4'
+  short = [*GROWING, *changing, '--config.steps=10']
+  train(small_pretrain(corpus_file, *short), tmp_path / 'run')
+  for steps in ('--config.steps=20', '--config.steps=13'):
+    with pytest.raises(InputError) as error:
+      train(small_pretrain(corpus_file, *short, steps), tmp_path / 'run')
+    given = '--config.masking.policy=token,span@5 --config.optimizer.batch_warmup=4'
+    assert given in str(error.value) and '\n' not in str(error.value)
+  assert contents.read_config(tmp_path / 'run').steps == 10
+  as_it_was = [*short, *given.split(), '--config.steps=20']
+  state, results = train(small_pretrain(corpus_file, *as_it_was), tmp_path / 'run')
+  assert int(state.step) == 20 and 'this run now has 20 steps, before 10' in caplog.text
+  content = json.loads((tmp_path / 'run' / 'config.json').read_text())
+  before = {'optimizer.batch_warmup': 0.4, 'masking.policy': 'token,span@0.5'}
+  assert content['earlier_lengths'] == [[10, 0.0, before]]
+  contents.check_belongs(tmp_path / 'run', checkpoint.newest_meta(tmp_path / 'run'))
+  # What lies ahead may change, and is said.
+  later = [*as_it_was, '--config.masking.policy=token,span@5,whole_word@22', '--config.steps=24']
+  train(small_pretrain(corpus_file, *later), tmp_path / 'run')
+  known = json.loads((tmp_path / 'run' / 'config.json').read_text())['earlier_lengths']
+  assert known == [*content['earlier_lengths'], [20, 0.0, {'masking.policy': 'token,span@5'}]]
+
+
+def test_a_report_counts_the_rows_that_were_read(tmp_path):
+  """Of 200 steps of 4 microbatches, a further of which has rows every 40 steps."""
+  parts = sum(min(4, 1 + n * 3 // 120) for n in range(200))
+  for growth, flops in (('0.6', 100 * parts / 4), ('0', 100 * 200)):
+    changes = f'--config.optimizer.batch_warmup={growth}', '--config.steps=200'
+    config = c.load('configs/pretrain.py:runlocal', [*GROWING, *changes])
+    facts = records.Facts(flops_per_step=100.0)
+    run = records.Run(tmp_path, config, c.flatten(config), 'mlm', facts)
+    assert run.flops_before(200) == pytest.approx(flops)
+
+
+@pytest.mark.parametrize('growth', ['0.6', '100'])
+def test_a_budget_pays_for_the_rows_that_are_read(growth):
+  changes = f'--config.optimizer.batch_warmup={growth}', '--config.batch_size=24'
+  config = c.load('configs/pretrain.py:runlocal', [*GROWING, *changes, '--config.steps=150'])
+  budget, row = 3000 * config.data.seq_length, sweep.flops_of_step(config) / 24
+  for steps in (sweep.within_budget(config, budget, 0), sweep.within_budget(config, 0, 3000 * row)):
+    first_full = round(0.6 * steps) if growth == '0.6' else 100
+    read = sum(6 * min(4, 1 + n * 3 // first_full) for n in range(steps))
+    assert abs(read - 3000) <= 12  # to the nearest step

@@ -49,23 +49,25 @@ class FirstPiece(base.Objective):
     is_first_BT = (jnp.arange(self.seq_length) == 1) & (batch['segment_ids'] > 0)
     return batch | {
       'input_ids': jnp.where(is_first_BT, self.mask_id, ids_BT),
+      'first_positions': jnp.ones_like(ids_BT[:, :1]),
       'first_labels': ids_BT[:, 1:2],
       'first_weights': (batch['segment_ids'][:, 1:2] > 0).astype(jnp.float32),
     }
 
-  def logits(self, params, batch, before_BD=0.0, rng=None):
-    """([B, 1, V] at the first piece, [B, D] what the wide tower makes of the row)."""
+  def logits(self, params, batch, before_B1D=0.0, rng=None):
+    """([B, N, V] at first_positions [B, N], [B, D] what the wide tower makes of the row)."""
     keys = (None, None) if rng is None else jax.random.split(rng)
     wide_BTD = encode(self.model, params['encoder'], batch, keys[0])
     narrow_BTD = encode(self.reader, params['reader']['encoder'], batch, keys[1])
-    first_BD = (wide_BTD + narrow_BTD)[:, 1].astype(jnp.float32) + before_BD
+    first_BND = models.gather_positions(wide_BTD + narrow_BTD, batch['first_positions'])
+    first_BND = first_BND.astype(jnp.float32) + before_B1D
     table_VD = models.word_table(params['encoder'])
     head = models.MaskedLMHead(self.model)
-    logits_B1V = head.apply({'params': params['first']}, first_BD[:, None], table_VD)
-    return logits_B1V, wide_BTD[:, 0].astype(jnp.float32)
+    logits_BNV = head.apply({'params': params['first']}, first_BND, table_VD)
+    return logits_BNV, wide_BTD[:, 0].astype(jnp.float32)
 
   def terms(self, params, batch, rng, train, carry=None, given=None):
-    before_BD = jax.lax.stop_gradient(carry['before'])
-    logits_B1V, row_BD = self.logits(params, batch, before_BD, rng if train else None)
+    before_B1D = jax.lax.stop_gradient(carry['before'])[:, None]
+    logits_B1V, row_BD = self.logits(params, batch, before_B1D, rng if train else None)
     labels, weights = batch['first_labels'], batch['first_weights']
     return label_terms('first', logits_B1V, labels, weights), {'before': row_BD}

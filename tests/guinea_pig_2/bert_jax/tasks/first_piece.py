@@ -52,20 +52,21 @@ class Begins(OfText):
     return Begun(self.model, records, self.most)
 
   def outputs(self, params, batch):
-    logits_B1V, _ = self.model.objective.logits(params, batch)
-    return {'shares': jax.nn.softmax(logits_B1V), 'example_ids': batch['example_ids']}
+    batch = batch | {'first_positions': batch['cls_positions'] + 1}
+    logits_BNV, _ = self.model.objective.logits(params, batch)
+    return {'shares': jax.nn.softmax(logits_BNV), 'example_ids': batch['example_ids']}
 
   def returned(self, answers):
     return [answer['pieces'] for answer in answers]
 
 
 class Begun(Examples):
-  """Texts with [MASK] at their beginning, one in each row."""
+  """Texts with [MASK] at their beginning."""
 
   def __init__(self, model, records, most):
     self.most, mask, room = most, model.tokenizer.mask_id, model.limit - 3
     texts = [(np.append(mask, ids[:room]),) for ids in model.tokenizer.ids_batch(records)]
-    super().__init__(model.tokenizer, texts, seq_length=model.limit, slots=1)
+    super().__init__(model.tokenizer, texts, seq_length=model.limit, slots=8)
 
   def answers(self, outputs):
     numbers, (shares,) = by_example(outputs, 'shares')

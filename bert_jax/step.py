@@ -42,7 +42,7 @@ class Constants:
   train_key: jax.Array
   eval_key: jax.Array
   numbers: dict[str, Any]  # see optim.numbers
-  given: Any  # see Objective.given
+  fixed: Any  # see Objective.constants
 
 
 def keys(seed, prng_impl):
@@ -55,7 +55,9 @@ def constants_of(config, objective):
   _, train_key, eval_key = keys(config.seed, config.prng_impl)
   if config.eval.seed >= 0:
     _, _, eval_key = keys(config.eval.seed, config.prng_impl)
-  return Constants(train_key, eval_key, optim.numbers(config.optimizer), objective.given(config))
+  return Constants(
+    train_key, eval_key, optim.numbers(config.optimizer), objective.constants(config)
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +171,7 @@ def make_train_step(
     with jax.named_scope('corruption'):
       moment = moment_of(state.step, constants.numbers.get('learning_rate'))
       batch = objective.prepare(batch, corrupt_key, moment)
-    inputs = state.carry, constants.given
+    inputs = state.carry, constants.fixed
 
     def terms_of(params, batch, rng):
       pair = objective.terms(params, batch, rng, True, *inputs)
@@ -254,8 +256,8 @@ def make_eval_step(objective):
     batch = objective.prepare(batch, jax.random.fold_in(constants.eval_key, index), EVALUATION)
     # No batch has the number 2**32 - 1, so these keys differ from those of the corruption.
     key = jax.random.fold_in(jax.random.fold_in(constants.eval_key, 2**32 - 1), index)
-    outputs = objective.predict(params, batch, key, carry, constants.given)
-    pair = objective.terms(params, batch, key, False, carry, constants.given)
+    outputs = objective.predict(params, batch, key, carry, constants.fixed)
+    pair = objective.terms(params, batch, key, False, carry, constants.fixed)
     terms, carry = check.checked_terms(objective, carry, pair)
     if not outputs:  # else a scorer computes metrics too
       check.check_metrics(objective, terms)

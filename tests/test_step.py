@@ -83,7 +83,7 @@ def ragged_batch(B=8, T=20):
 def constants(seed=1, **parts):
   """The Constants of a step, of a seed and nothing else."""
   key = jax.random.key(seed)
-  return Constants(**dict(train_key=key, eval_key=key, numbers={}, given={}) | parts)
+  return Constants(**dict(train_key=key, eval_key=key, numbers={}, fixed={}) | parts)
 
 
 @functools.cache
@@ -274,7 +274,7 @@ def test_attention_that_cannot_be_computed_is_an_input_error(lower):
     def init(self, rng):
       return {'encoder': models.init_encoder(model, rng)}
 
-    def terms(self, params, batch, rng, train, carry=None, given=None):
+    def terms(self, params, batch, rng, train, carry=None, constants=None):
       causal = batch['input_ids'][:, 0] > 0
       x = encode(model, params['encoder'], batch, causal=causal)
       return {'running': Mean(x.sum(), jnp.float32(1))}, carry
@@ -311,7 +311,7 @@ def test_given_weights_are_an_argument_and_neither_trained_nor_saved():
   assert not [name for name in arrays if 'teacher' in name]
   assert {n for n in arrays if 'student' in n} == {'student', '2.mu.student', '2.nu.student'}
   teacher = {'teacher': {'kernel': jnp.array([-3.0])}}
-  other = dataclasses.replace(made.constants, given=teacher)
+  other = dataclasses.replace(made.constants, fixed=teacher)
   up, _ = toys.steps_of(made, state, range(2))
   down, _ = toys.steps_of(made, toys.first_state(made), range(2), other)
   assert float(up.params['student'][0]) == pytest.approx(0.2 - 0.1 / 10, abs=1e-3)
@@ -429,7 +429,7 @@ class Draws(base.Objective):
   def prepare(self, batch, rng, moment):
     return batch | {'corrupted': jax.random.uniform(rng, (len(batch['input_ids']), 3))}
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
     w = params['draws'][batch['input_ids'][:, 0]]
     drawn = jax.random.uniform(rng, (3,)) if train else jnp.zeros(3)
     drawn = jnp.broadcast_to(drawn, (len(w), 3))
@@ -489,7 +489,7 @@ def test_initialisation_training_and_evaluation_have_keys_of_their_own():
 class Slope(Draws):
   """A gradient of ones for ever: Adam's step is the learning rate."""
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
     return {'draws': Mean(params['draws'].sum(), jnp.float32(1))}, carry
 
 

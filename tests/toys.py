@@ -32,13 +32,13 @@ class Running(base.Objective):
   def carry(self, batch_size):
     return {'mean': jax.ShapeDtypeStruct((batch_size,), jnp.float32)}
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
     x_B = batch['input_ids'].mean(axis=1)
     guess_B = params['slope'] * carry['mean'] + params['offset']
     terms = {'running': mean((guess_B - x_B) ** 2, jnp.ones_like(x_B))}
     return terms, {'mean': carry['mean'] / 2 + x_B / 2}
 
-  def predict(self, params, batch, rng=None, carry=None, given=None):
+  def predict(self, params, batch, rng=None, carry=None, constants=None):
     return {'before': carry['mean'], 'drawn': jax.random.uniform(rng, carry['mean'].shape)}
 
 
@@ -51,17 +51,17 @@ class Taught(Running):
   def carry(self, batch_size):
     return {}
 
-  def given(self, config):
+  def constants(self, config):
     return {'teacher': {'kernel': np.float32([self.teacher])}}
 
   def init(self, rng):
     return {'student': jnp.zeros(1), 'scale': jnp.zeros(1)}
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
-    difference = params['student'] - given['teacher']['kernel'] + jnp.sqrt(params['scale'])
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
+    difference = params['student'] - constants['teacher']['kernel'] + jnp.sqrt(params['scale'])
     return {'running': mean(difference**2, jnp.ones(1))}, carry
 
-  def predict(self, params, batch, rng=None, carry=None, given=None):
+  def predict(self, params, batch, rng=None, carry=None, constants=None):
     return {}
 
 

@@ -62,7 +62,7 @@ class Objective(abc.ABC):
     """Shapes of the carry in an evaluation. Default: as in training."""
     return self.carry(batch_size)
 
-  def given(self, config: Any) -> Any:
+  def constants(self, config: Any) -> Any:
     """A tree of weights that are not trained (a teacher's), read before the run. Default: {}.
     config: None where their shapes alone count."""
     return {}
@@ -94,7 +94,7 @@ class Objective(abc.ABC):
     rng: jax.Array,
     train: bool,
     carry: Any = None,
-    given: Any = None,
+    constants: Any = None,
   ) -> tuple[dict[str, Mean], Any]:
     """({name: Mean} of a prepared batch, the carry for the next step).
     The Means named in loss_weights make up the loss; the others are metrics. The weight of a Mean
@@ -108,7 +108,7 @@ class Objective(abc.ABC):
     batch: Batch,
     rng: jax.Array | None = None,
     carry: Any = None,
-    given: Any = None,
+    constants: Any = None,
   ) -> dict[str, jax.Array]:
     """{name: array [B, ...]}, from which a task makes and scores its answers. Default: nothing."""
     return {}
@@ -120,12 +120,12 @@ class Objective(abc.ABC):
     known = vars(self).setdefault('_flops', {})
     if batch_size not in known:
 
-      def forward(params, batch, rng, carry, given):
+      def forward(params, batch, rng, carry, constants):
         prepared = self.prepare(batch, rng, Moment())
-        return self.terms(params, prepared, rng, True, carry, given)
+        return self.terms(params, prepared, rng, True, carry, constants)
 
       rng = jax.random.key(0)
       params, batch = jax.eval_shape(self.init, rng), self.spec(batch_size)
-      carry, given = self.carry(batch_size), self.given(None)
-      known[batch_size] = flops.products(forward, params, batch, rng, carry, given)
+      carry, constants = self.carry(batch_size), self.constants(None)
+      known[batch_size] = flops.products(forward, params, batch, rng, carry, constants)
     return known[batch_size]

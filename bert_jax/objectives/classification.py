@@ -108,7 +108,7 @@ class Classification(Pooled):
       x_BND = over_groups(params['windows']['query'], x_BND, batch['groups'])
     return apply(self.head, params['classifier'], x_BND, rng=head_key)
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
     hidden_key, head_key = two_keys(rng if train else None)
     hidden_BTD = encode(self.model, params['encoder'], batch, hidden_key)
     terms = self.logit_terms(self._logits_of_hidden(params, batch, hidden_BTD, head_key), batch)

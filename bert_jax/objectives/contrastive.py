@@ -102,10 +102,10 @@ class Contrastive(LabelledExamples):
     vectors = jax.lax.map(in_chunk, parts).swapaxes(0, 1)
     return vectors.reshape(-1, *vectors.shape[2:])
 
-  def predict(self, params, batch, rng=None, carry=None, given=None):
+  def predict(self, params, batch, rng=None, carry=None, constants=None):
     return {'vectors': self.vectors(params, batch), 'example_ids': batch['example_ids']}
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
     def by_item(x):
       return x.reshape(-1, self.texts, *x.shape[2:])
 

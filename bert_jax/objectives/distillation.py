@@ -1,8 +1,8 @@
 """Learning from a teacher: an objective and, beside it, the answers of a trained model.
 
 The teacher reads the same batch, masks and all, without dropout, in the same step; its weights are
-given to the step and never change (Objective.given). For labelled examples the student learns the
-teacher's probabilities (Hinton et al. 2015, https://arxiv.org/abs/1503.02531); in pre-training
+given to the step and never change (Objective.constants). For labelled examples the student learns
+the teacher's probabilities (Hinton et al. 2015, https://arxiv.org/abs/1503.02531); in pre-training
 those of the masked words, and the direction of the last hidden states (DistilBERT, Sanh et al.
 2019, https://arxiv.org/abs/1910.01108). B batch, T tokens, D hidden, K predictions, V vocabulary.
 """
@@ -56,7 +56,7 @@ class Distilled(base.Objective):
   def limits(self, vocab_size):
     return self.student.limits(vocab_size)
 
-  def given(self, config):
+  def constants(self, config):
     return {'teacher': self.weights}
 
   def prepare(self, batch, rng, moment):
@@ -68,13 +68,13 @@ class Distilled(base.Objective):
   def shares(self, sums):
     return self.student.shares(sums)
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
     logits = self.student.logits(params, batch, rng if train else None)
-    theirs = self.teacher.logits(given['teacher'], batch)
+    theirs = self.teacher.logits(constants['teacher'], batch)
     soft = self.student.soft(logits, theirs, batch, self.temperature)
     return self.student.logit_terms(logits, batch) | {'soft': soft}, carry
 
-  def predict(self, params, batch, rng=None, carry=None, given=None):
+  def predict(self, params, batch, rng=None, carry=None, constants=None):
     return self.student.predict(params, batch, rng, carry)
 
   def flops(self, batch_size, moment=None):
@@ -97,13 +97,13 @@ class DistilledLanguageModel(Distilled):
   def metrics(self):
     return *super().metrics, *(('cosine',) if self.hidden_weight else ())
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
     hidden_BTD = encode(self.student.model, params['encoder'], batch, rng if train else None)
     terms, mlm_BKV = self.student.hidden_terms(params, batch, hidden_BTD, train)
-    given, model = jax.lax.stop_gradient(given['teacher']), self.teacher.model
-    theirs_BTD = encode(model, given['encoder'], batch)
+    constants, model = jax.lax.stop_gradient(constants['teacher']), self.teacher.model
+    theirs_BTD = encode(model, constants['encoder'], batch)
     at_masks_BKD = models.gather_positions(theirs_BTD, batch['masked_positions'])
-    theirs_BKV = models.word_logits(model, given, at_masks_BKD)
+    theirs_BKV = models.word_logits(model, constants, at_masks_BKD)
     # The tables of both may be padded to other numbers of rows.
     V = min(self.student.model.vocab_size, model.vocab_size)
     nats_BK = soft_nats(mlm_BKV[..., :V], theirs_BKV[..., :V], self.temperature)

@@ -129,7 +129,7 @@ class Electra(MlmNsp):
     replaced_BT = put(jnp.zeros(ids_BT.shape, bool), positions_BK, differs_BK)
     return batch | {'input_ids': new_BT}, replaced_BT
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
     draw_key, *keys = jax.random.split(rng, 3)
     generator_key, encoder_key = keys if train else (None, None)
     mlm_BKV = self.generated(params, batch, generator_key)

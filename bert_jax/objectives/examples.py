@@ -38,7 +38,7 @@ class LabelledExamples(Objective):
     slots = slot_spec(batch_size, self.examples_per_row, **kinds)
     return row_spec(batch_size, self.seq_length) | slots
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
     return self.logit_terms(self.logits(params, batch, rng if train else None), batch), carry
 
   def softmaxes(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
@@ -51,7 +51,7 @@ class LabelledExamples(Objective):
     (mine, weights), (theirs, _) = (self.softmaxes(x, batch) for x in (logits, theirs))
     return mean(soft_nats(mine, theirs, temperature), weights)
 
-  def predict(self, params, batch, rng=None, carry=None, given=None):
+  def predict(self, params, batch, rng=None, carry=None, constants=None):
     return {'logits': self.logits(params, batch)} | {name: batch[name] for name in self.beside}
 
 

@@ -135,9 +135,9 @@ class LanguageModel(MlmNsp):
     special = jnp.asarray(self.masking['special_ids'])
     return (batch['segment_ids'] > 0) & ~jnp.isin(batch['input_ids'], special)
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
     if self.kinds == ('masked',):
-      return super().terms(params, batch, rng, train, carry, given)
+      return super().terms(params, batch, rng, train, carry, constants)
     rng, terms = rng if train else None, {}
     if carry:
       hidden_BTD, carry = self._read_on(params, batch, rng, carry)

@@ -104,7 +104,7 @@ class MlmNsp(base.Objective):
     # BERT's NSP head has no dropout, unlike a fine-tuned classifier.
     return mlm_BKV, self._pair_head.apply({'params': params['nsp']}, pooled_BND)
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
     hidden_BTD = encode(self.model, params['encoder'], batch, rng if train else None)
     return self.hidden_terms(params, batch, hidden_BTD, train)[0], carry
 

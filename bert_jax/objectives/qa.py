@@ -75,7 +75,7 @@ class QuestionAnswering(LabelledExamples):
     """[B, N, T]: is the token in the example?"""
     return pooling.tokens_of_slots(batch['segment_ids'], self.examples_per_row)
 
-  def predict(self, params, batch, rng=None, carry=None, given=None):
+  def predict(self, params, batch, rng=None, carry=None, constants=None):
     """start_logits and end_logits [B, T], the numbers of the examples and where they begin."""
     out = super().predict(params, batch)
     logits_BT2 = out.pop('logits')

@@ -97,7 +97,7 @@ class Translation(LabelledExamples):
     """[B, T, V] of the token after each target token."""
     return models.word_logits(self.model, params, self.hidden(params, batch, rng))
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
     hidden_BTD = self.hidden(params, batch, rng if train else None)
     labels_BT = batch['target_labels']
     weights_BT = (batch['target_segment_ids'] > 0).astype(jnp.float32)
@@ -113,7 +113,7 @@ class Translation(LabelledExamples):
     values = {self.name: loss_BT, f'{self.name}_accuracy': hits_BT, f'{self.name}_nats': nats_BT}
     return {name: mean(value_BT, weights_BT) for name, value_BT in values.items()}, carry
 
-  def predict(self, params, batch, rng=None, carry=None, given=None):
+  def predict(self, params, batch, rng=None, carry=None, constants=None):
     """What a beam search writes for each source: `written` [B, N, longest] ids, and NONE after
     [SEP], and the `scores` [B, N]. The examples of a row are written one after the other."""
     if not self.beams:
@@ -183,7 +183,7 @@ class Denoising(Translation):
     }
     return batch | target | infilling.infill(rng, ids_BT, segments_BT, **self.infilling)
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
-    terms, carry = super().terms(params, batch, rng, train, carry, given)
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
+    terms, carry = super().terms(params, batch, rng, train, carry, constants)
     hidden, ordinary = (jnp.sum(batch[name], dtype=jnp.float32) for name in ('hidden', 'ordinary'))
     return terms | {'masked': Mean(hidden, ordinary)}, carry

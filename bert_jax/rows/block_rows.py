@@ -85,7 +85,7 @@ class BlockRows:
     pair = PAIRS.get(kind)
     self.needed = pair.documents if pair else 1  # documents
     self._counted = TOTALS + further_labels(pair)
-    given = dict(
+    arguments = dict(
       kind=kind,
       seq_length=seq_length,
       short_seq_prob=short_seq_prob,
@@ -93,12 +93,12 @@ class BlockRows:
       language=language,
     )
     self.seq_length, self.baselines, self.scales = seq_length, {}, {}
-    self._cut = functools.partial(Rows, tokenizer=tokenizer, **given)
+    self._cut = functools.partial(Rows, tokenizer=tokenizer, **arguments)
     self._open, self._open_tokens = OrderedDict(), 0  # the Rows in use, by cut * units + unit
     mixed = self._largest('tokens', self.window)
     self.room = 2 * mixed  # tokens of the units that are open: lanes end one after the other
     blocks.index.room += self._cached(self.window)
-    facts = VERSION, blocks.fingerprint, sorted(given.items())
+    facts = VERSION, blocks.fingerprint, sorted(arguments.items())
     digest = repr((*facts, self.seed, self.cuts))
     # Only of pairs does the number of rows depend on the seed.
     counts_of = digest if kind in PAIRS else repr(facts)

@@ -179,7 +179,7 @@ def first_not_finite(objective, state, batch, constants, timeline):
   def forward(state, batch, constants):
     corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(constants.train_key, state.step))
     batch = objective.prepare(batch, corrupt_key, timeline.at(state.step))
-    terms = objective.terms(state.params, batch, dropout_key, True, state.carry, constants.given)
+    terms = objective.terms(state.params, batch, dropout_key, True, state.carry, constants.fixed)
     return jax.tree.map(jnp.asarray, terms)
 
   with nn.intercept_methods(look):

@@ -104,10 +104,10 @@ def test_each_head_learns_its_own_terms_and_the_answers_of_the_teacher(head):
   key = jax.random.key(3)
   alike = taught_by(student, student, params)
   alone, _ = student.terms(params, batch, key, True)
-  with_itself, _ = alike.terms(params, batch, key, True, given=alike.given(None))
+  with_itself, _ = alike.terms(params, batch, key, True, constants=alike.constants(None))
   for name, mean in alone.items():  # dropout and all
     np.testing.assert_array_equal(with_itself[name].total, mean.total, name)
-  with_itself, _ = alike.terms(params, batch, key, False, given=alike.given(None))
+  with_itself, _ = alike.terms(params, batch, key, False, constants=alike.constants(None))
   assert with_itself['soft'].weight > 0 and abs(with_itself['soft'].value) < 1e-5
   assert 'cosine' not in with_itself or abs(with_itself['cosine'].value) < 1e-5
 
@@ -115,11 +115,11 @@ def test_each_head_learns_its_own_terms_and_the_answers_of_the_teacher(head):
   taught = taught_by(student, deeper, jax.tree.map(lambda x: 5 * x, weights))
 
   def loss(params, given):
-    terms, _ = taught.terms(params, batch, key, False, given=given)
+    terms, _ = taught.terms(params, batch, key, False, constants=given)
     return sum(taught.loss_weights[n] * terms[n].value for n in taught.loss_weights), terms
 
   (value, terms), (mine, theirs) = jax.value_and_grad(loss, (0, 1), has_aux=True)(
-    params, taught.given(None)
+    params, taught.constants(None)
   )
   assert terms['soft'].value > 1e-3 and np.isfinite(value)
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(mine))
@@ -465,7 +465,7 @@ def test_a_preflight_counts_the_teacher(taught_from):
     [f'--config.teacher={taught_from}', *(f'--config.model.{x}' for x in SIZES)],
   )
   objective = preflight.objective_of(config)
-  given = jax.tree.leaves(step.constants_of(config, objective).given)
+  given = jax.tree.leaves(step.constants_of(config, objective).fixed)
   assert sum(x.size for x in given) > models.count_parameters(
     jax.eval_shape(objective.init, jax.random.key(0))
   )

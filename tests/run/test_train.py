@@ -564,7 +564,7 @@ class Remembering(mlm_nsp.MlmNsp):
   def carry(self, batch_size):
     return {'mean': jax.ShapeDtypeStruct((batch_size, self.model.hidden_size), jnp.float32)}
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
     terms, _ = super().terms(params, batch, rng, train)
     table_VD = params['encoder']['embeddings']['word_embeddings']['embedding']
     mean_BD = table_VD[batch['input_ids']].mean(axis=1)

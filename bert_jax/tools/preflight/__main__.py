@@ -10,7 +10,7 @@ The real compiler (pip install libtpu; no TPU) compiles the real step with the c
 refuses what does not fit. Its estimated cycles become an estimated time and MFU (pod_estimates.py),
 without and with what the chips send one another (collectives.py). Nothing is timed. Only sizes
 matter: no data is read, and no weights but those that an objective is given besides
-(Objective.given). What was compiled is kept, and not compiled again (compilation.py).
+(Objective.constants). What was compiled is kept, and not compiled again (compilation.py).
 """
 
 import json

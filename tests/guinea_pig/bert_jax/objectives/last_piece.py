@@ -57,7 +57,7 @@ class LastPiece(base.Objective):
     table_VD = models.word_table(params['encoder'])
     return models.MaskedLMHead(self.model).apply({'params': params['last']}, last_B1D, table_VD)
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
     logits_B1V = self.logits(params, batch, rng if train else None)
     labels, weights = batch['last_labels'], batch['last_weights']
     return label_terms('last', logits_B1V, labels, weights), carry

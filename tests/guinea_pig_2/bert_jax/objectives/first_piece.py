@@ -66,7 +66,7 @@ class FirstPiece(base.Objective):
     logits_BNV = head.apply({'params': params['first']}, first_BND, table_VD)
     return logits_BNV, wide_BTD[:, 0].astype(jnp.float32)
 
-  def terms(self, params, batch, rng, train, carry=None, given=None):
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
     before_B1D = jax.lax.stop_gradient(carry['before'])[:, None]
     logits_B1V, row_BD = self.logits(params, batch, before_B1D, rng if train else None)
     labels, weights = batch['first_labels'], batch['first_weights']

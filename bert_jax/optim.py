@@ -207,10 +207,12 @@ def matches(pattern, params):
 def lr_multipliers(optimizer, params):
   """The factor of each parameter's learning rate: a float, or an array over scanned layers.
   0 for `freeze`; else the first factor of `lr_multipliers` whose regex matches, times
-  layer_lr_decay ** depth (see layer_depths; as in ELECTRA's fine-tuning)."""
+  layer_lr_decay ** depth (see layer_depths), where the last layer has the depth layer_lr_last. With
+  2 that is ELECTRA's fine-tuning: layers + 1 - i in layer i, layers + 2 in the embeddings."""
   frozen = matches(optimizer.freeze, params)
   rules = [(matches(pattern, params), factor) for pattern, factor in optimizer.lr_multipliers]
-  depths = layer_depths(params)
+  above = optimizer.layer_lr_last - 1
+  depths = jax.tree.map(lambda depth: depth + above * (depth > 0), layer_depths(params))
 
   def multiplier(frozen, depth, *hits):
     if frozen:

@@ -35,6 +35,7 @@ def settings(**changes):
     freeze='',
     lr_multipliers=(),
     layer_lr_decay=1.0,
+    layer_lr_last=1,
   )
   assert changes.keys() <= block.keys()
   return ConfigDict(block | changes)
@@ -405,6 +406,16 @@ def test_layer_lr_decay_counts_from_the_heads():
   same_everywhere(factors['encoder']['layer_1'], 1 / 2)
   same_everywhere(factors['encoder']['layer_0'], 1 / 4)
   same_everywhere(factors['encoder']['embeddings'], 1 / 8)
+
+
+def test_layer_lr_decay_is_that_of_electra():
+  """The exponents of google-research/electra, model/optimization.py: layers + 2 - depth, where the
+  embeddings have depth 0, layer i has i + 1, and heads have layers + 2."""
+  factors, layers = step_factors(layer_lr_decay=0.8, layer_lr_last=2), 2
+  same_everywhere([factors[head] for head in ('mlm', 'pooler', 'nsp')], 1)
+  for i in range(layers):
+    same_everywhere(factors['encoder'][f'layer_{i}'], 0.8 ** (layers + 2 - (i + 1)))
+  same_everywhere(factors['encoder']['embeddings'], 0.8 ** (layers + 2))
 
 
 def tower(layers, scanned):

@@ -45,6 +45,9 @@ FIELDS = affecting({'schedule'}, {
   'optimizer.lr_multipliers': Field((), '((regex, factor), ...); the first match counts'),
   'optimizer.layer_lr_decay': Field(1.0, 'factor on the rate per layer below the heads',
     allowed='(0, 1]'),
+  'optimizer.layer_lr_last': Field(1,
+    'layer_lr_decay to this power is the factor of the last layer: 2 as in ELECTRA',
+    allowed='[1, inf)', past=1),
 })  # fmt: skip
 
 

@@ -436,7 +436,8 @@ def test_cased_training_keeps_case(tmp_path):
 
 def test_vocabularies_are_the_same_bytes_in_every_process(tmp_path):
   script = (
-    'import sys; from tests.test_tokenizers import CORPUS, train_sentencepiece, train_wordpiece\n'
+    'import sys; sys.path.append("tests/tokenizers")\n'
+    'from test_tokenizers import CORPUS, train_sentencepiece, train_wordpiece\n'
     'train_wordpiece(CORPUS, sys.argv[1] + "/vocab.txt", vocab_size=300)\n'
     'for kind in ("unigram", "bpe"):\n'
     '  train_sentencepiece(\n'
